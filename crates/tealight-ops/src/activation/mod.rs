@@ -1,0 +1,80 @@
+//! The activations of feed-forward layers, element by element.
+//!
+//! ```text
+//! relu(x)      = max(x, 0)                                    Nair and Hinton 2010
+//! silu(x)      = x σ(x)                                       Elfwing et al. 2017
+//! gelu(x)      = x Φ(x) = x (1 + erf(x / √2)) / 2             Hendrycks and Gimpel 2016
+//! gelu_tanh(x) = x (1 + tanh(√(2/π) (x + 0.044715 x³))) / 2   the same, approximately
+//!
+//! relu'(x) = 1 if x > 0, else 0            silu'(x) = σ(x) (1 + x (1 − σ(x)))
+//! gelu'(x) = Φ(x) + x φ(x)                 (1 + tanh u) / 2 = σ(2u), so gelu_tanh is x σ(2u)
+//! ```
+//!
+//! SiLU: <https://arxiv.org/abs/1702.03118>. GELU: <https://arxiv.org/abs/1606.08415>.
+//!
+//! In f32, values are within 2·10⁻⁷·max(1, |x|) of the exact ones and derivatives within 5·10⁻⁷; in
+//! f64, both are within 10⁻¹⁴ or so.
+
+mod cpu;
+pub mod reference;
+
+use std::marker::PhantomData;
+
+use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor};
+
+use crate::buffer::{View, slice, stored, tensor};
+use crate::element::Element;
+use crate::path::{Path, widened};
+use cpu::{Elementwise, Gelu, GeluTanh, Relu, Silu};
+
+/// The coefficient of x³ in the tanh approximation.
+const CUBIC: f64 = 0.044_715;
+
+/// max(x, 0), of any shape. The derivative at 0 is 0, as in `torch`.
+pub fn relu(x: &Tensor) -> Result<Tensor> {
+    apply::<Relu>(x, reference::relu)
+}
+
+/// x σ(x), also known as swish, of any shape.
+pub fn silu(x: &Tensor) -> Result<Tensor> {
+    apply::<Silu>(x, reference::silu)
+}
+
+/// x Φ(x), of any shape: the exact form, with the error function.
+pub fn gelu(x: &Tensor) -> Result<Tensor> {
+    apply::<Gelu>(x, reference::gelu)
+}
+
+/// The tanh approximation of [`gelu`], of any shape: the `gelu_new` of GPT-2.
+pub fn gelu_tanh(x: &Tensor) -> Result<Tensor> {
+    apply::<GeluTanh>(x, reference::gelu_tanh)
+}
+
+fn apply<A: Elementwise>(
+    x: &Tensor,
+    definition: impl FnOnce(&Tensor) -> Result<Tensor>,
+) -> Result<Tensor> {
+    match Path::of(&[x]) {
+        Path::F32 => x.contiguous()?.apply_op1(Activation::<f32, A>(PhantomData)),
+        Path::F64 => x.contiguous()?.apply_op1(Activation::<f64, A>(PhantomData)),
+        Path::Reference => widened(x, definition),
+    }
+}
+
+struct Activation<T, A>(PhantomData<(T, A)>);
+
+impl<T: Element, A: Elementwise> CustomOp1 for Activation<T, A> {
+    fn name(&self) -> &'static str {
+        A::NAME
+    }
+
+    fn cpu_fwd(&self, x: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
+        Ok(stored(cpu::forward::<T, A>(slice(x, layout)?), layout.shape()))
+    }
+
+    fn bwd(&self, x: &Tensor, _: &Tensor, gradient: &Tensor) -> Result<Option<Tensor>> {
+        let gradient = gradient.contiguous()?;
+        let dx = cpu::backward::<T, A>(&View::of(x)?, &View::of(&gradient)?);
+        tensor(dx, x.shape()).map(Some)
+    }
+}

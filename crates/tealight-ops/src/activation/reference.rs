@@ -1,0 +1,29 @@
+//! The definition, in plain tensor operations.
+
+use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
+
+use candle_core::{Result, Tensor};
+
+/// max(x, 0)
+pub fn relu(x: &Tensor) -> Result<Tensor> {
+    // A choice rather than a maximum: Candle gives a tie half of the gradient.
+    x.le(0.)?.where_cond(&x.zeros_like()?, x)
+}
+
+/// x / (1 + e⁻ˣ)
+pub fn silu(x: &Tensor) -> Result<Tensor> {
+    x / (x.neg()?.exp()? + 1.)?
+}
+
+/// x (1 + erf(x / √2)) / 2
+pub fn gelu(x: &Tensor) -> Result<Tensor> {
+    let cdf = (((x * FRAC_1_SQRT_2)?.erf()? + 1.)? * 0.5)?;
+    x * cdf
+}
+
+/// x (1 + tanh(√(2/π) (x + 0.044715 x³))) / 2
+pub fn gelu_tanh(x: &Tensor) -> Result<Tensor> {
+    let cubic = (x + (x.powf(3.)? * super::CUBIC)?)?;
+    let tanh = (cubic * (FRAC_2_SQRT_PI * FRAC_1_SQRT_2))?.tanh()?;
+    x * ((tanh + 1.)? * 0.5)?
+}

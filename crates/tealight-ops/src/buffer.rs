@@ -1,0 +1,103 @@
+//! From tensors to slices and back.
+
+use std::cell::Cell;
+use std::marker::PhantomData;
+use std::ops::{Deref, Range};
+
+use candle_core::{
+    CpuStorage, Device, InplaceOp1, Layout, Result, Shape, Storage, StorageRef, Tensor, bail,
+};
+
+use crate::element::Element;
+
+/// A buffer that the caller fills. Where assertions are on it holds NaN, so that a forgotten
+/// element shows.
+pub(crate) fn unwritten<T: Element>(len: usize) -> Vec<T> {
+    vec![if cfg!(debug_assertions) { T::NAN } else { T::ZERO }; len]
+}
+
+/// The elements of a contiguous operand.
+pub(crate) fn slice<'a, T: Element>(storage: &'a CpuStorage, layout: &Layout) -> Result<&'a [T]> {
+    Ok(&T::cpu_storage_as_slice(storage)?[range(layout)?])
+}
+
+/// What a custom operation returns.
+pub(crate) fn stored<T: Element>(output: Vec<T>, shape: impl Into<Shape>) -> (CpuStorage, Shape) {
+    (T::to_cpu_storage_owned(output), shape.into())
+}
+
+/// What the backward of a custom operation returns.
+pub(crate) fn tensor<T: Element>(output: Vec<T>, shape: impl Into<Shape>) -> Result<Tensor> {
+    Tensor::from_vec(output, shape.into(), &Device::Cpu)
+}
+
+fn range(layout: &Layout) -> Result<Range<usize>> {
+    match layout.contiguous_offsets() {
+        Some((start, end)) => Ok(start..end),
+        None => bail!("a fused operation was given a strided {:?}", layout.shape()),
+    }
+}
+
+/// The elements of a contiguous tensor on the CPU, locked for reading.
+pub(crate) struct View<'a, T> {
+    storage: StorageRef<'a>,
+    range: Range<usize>,
+    element: PhantomData<T>,
+}
+
+impl<'a, T: Element> View<'a, T> {
+    pub(crate) fn of(tensor: &'a Tensor) -> Result<Self> {
+        let (storage, layout) = tensor.storage_and_layout();
+        if !tensor.device().is_cpu() || tensor.dtype() != T::DTYPE {
+            bail!("expected {:?} on the CPU, not {:?}", T::DTYPE, tensor.dtype())
+        }
+        Ok(Self { storage, range: range(layout)?, element: PhantomData })
+    }
+}
+
+impl<T: Element> Deref for View<'_, T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        let Storage::Cpu(storage) = &*self.storage else {
+            unreachable!("invariant: the device is checked on construction")
+        };
+        let all = T::cpu_storage_as_slice(storage);
+        &all.expect("invariant: the dtype is checked on construction")[self.range.clone()]
+    }
+}
+
+/// Runs `f` on the elements of a contiguous tensor, in place. Calls nest, for several tensors at
+/// once.
+pub(crate) fn with_slice_mut<T: Element>(
+    tensor: &Tensor,
+    f: impl FnOnce(&mut [T]) -> Result<()>,
+) -> Result<()> {
+    tensor.inplace_op1(&InPlace { f: Cell::new(Some(f)), element: PhantomData })
+}
+
+/// Candle gives mutable storage to an `InplaceOp1` and to nothing else.
+struct InPlace<F, T> {
+    f: Cell<Option<F>>,
+    element: PhantomData<T>,
+}
+
+impl<T: Element, F: FnOnce(&mut [T]) -> Result<()>> InplaceOp1 for InPlace<F, T> {
+    fn name(&self) -> &'static str {
+        "in-place"
+    }
+
+    fn cpu_fwd(&self, storage: &mut CpuStorage, layout: &Layout) -> Result<()> {
+        let range = range(layout)?;
+        // Refuses another dtype while the storage is still in place.
+        T::cpu_storage_as_slice(storage)?;
+
+        // Candle has no mutable `cpu_storage_as_slice`: the storage is taken out, and put back.
+        let empty = T::to_cpu_storage_owned(Vec::new());
+        let mut elements = T::cpu_storage_data(std::mem::replace(storage, empty))?;
+        let f = self.f.take().expect("invariant: Candle runs an operation once");
+        let result = f(&mut elements[range]);
+        *storage = T::to_cpu_storage_owned(elements);
+        result
+    }
+}

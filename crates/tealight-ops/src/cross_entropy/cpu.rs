@@ -1,0 +1,139 @@
+//! The fused loops. Losses of rows are added in f64, in the order of the rows.
+
+use crate::buffer::unwritten;
+use crate::element::Element;
+use crate::parallel::{block_len, max, run, sum, sum_of_pairs};
+use crate::softmax::exponentials;
+
+pub(super) fn loss<T: Element>(
+    logits: &[T],
+    classes: &[Option<usize>],
+    n_classes: usize,
+    label_smoothing: f64,
+) -> f64 {
+    let len = block_len(n_classes);
+    let partial = run(
+        logits.len(),
+        logits.chunks(len).zip(classes.chunks(len / n_classes)),
+        #[inline(always)]
+        |(logits, classes)| {
+            let mut total = 0.;
+            for (row, &class) in logits.chunks_exact(n_classes).zip(classes) {
+                if let Some(class) = class {
+                    total += row_loss(row, class, label_smoothing);
+                }
+            }
+            total
+        },
+    );
+    partial.into_iter().sum()
+}
+
+#[inline(always)]
+fn row_loss<T: Element>(row: &[T], class: usize, label_smoothing: f64) -> f64 {
+    let (shift, log_sum) = log_sum(row);
+    let of_label = log_sum - (row[class] - shift).widen();
+    if label_smoothing == 0. {
+        // Apart, because 0 · ∞ is not a number, and to save a pass.
+        return of_label;
+    }
+    let mean = log_sum - sum(row, |x| x - shift).widen() / row.len() as f64;
+    (1. - label_smoothing) * of_label + label_smoothing * mean
+}
+
+/// The shift and ln Σ exp(x − shift): 0 and 0 for a row that is −∞ throughout.
+#[inline(always)]
+fn log_sum<T: Element>(row: &[T]) -> (T, f64) {
+    let max = max(row);
+    if max == T::NEG_INFINITY && row.iter().all(|&x| x == T::NEG_INFINITY) {
+        return (T::ZERO, 0.);
+    }
+    (max, sum(row, |x| (x - max).exp()).widen().ln())
+}
+
+pub(super) fn gradient<T: Element>(
+    logits: &[T],
+    classes: &[Option<usize>],
+    n_classes: usize,
+    label_smoothing: f64,
+    factor: T,
+) -> Vec<T> {
+    let mut dlogits = unwritten(logits.len());
+    let len = block_len(n_classes);
+    let everywhere = factor * T::from_f64(label_smoothing / n_classes as f64);
+    let at_label = factor * T::from_f64(1. - label_smoothing);
+    run(
+        logits.len(),
+        dlogits.chunks_mut(len).zip(logits.chunks(len)).zip(classes.chunks(len / n_classes)),
+        #[inline(always)]
+        |((dlogits, logits), classes)| {
+            let rows = dlogits.chunks_exact_mut(n_classes).zip(logits.chunks_exact(n_classes));
+            for ((d, row), &class) in rows.zip(classes) {
+                let Some(class) = class else {
+                    d.fill(T::ZERO);
+                    continue;
+                };
+                let (_, sum) = exponentials(d, row);
+                let scale = factor / sum;
+                for d in d.iter_mut() {
+                    *d = *d * scale - everywhere;
+                }
+                d[class] -= at_label;
+            }
+        },
+    );
+    dlogits
+}
+
+pub(super) fn soft_loss<T: Element>(logits: &[T], targets: &[T], n_classes: usize) -> f64 {
+    let len = block_len(n_classes);
+    let partial = run(
+        logits.len(),
+        logits.chunks(len).zip(targets.chunks(len)),
+        #[inline(always)]
+        |(logits, targets)| {
+            let rows = logits.chunks_exact(n_classes).zip(targets.chunks_exact(n_classes));
+            let mut total = 0.;
+            for (row, targets) in rows {
+                total += soft_row_loss(row, targets);
+            }
+            total
+        },
+    );
+    partial.into_iter().sum()
+}
+
+/// Σ q (log Σ exp − x): the row and its targets are read together, and 0 · ∞ counts as 0.
+#[inline(always)]
+fn soft_row_loss<T: Element>(row: &[T], targets: &[T]) -> f64 {
+    let (shift, log_sum) = log_sum(row);
+    let log_sum = T::from_f64(log_sum);
+    let weighted = |x, q| if q == T::ZERO { T::ZERO } else { q * (log_sum - (x - shift)) };
+    sum_of_pairs(row, targets, weighted).widen()
+}
+
+pub(super) fn soft_gradient<T: Element>(
+    logits: &[T],
+    targets: &[T],
+    n_classes: usize,
+    factor: T,
+) -> Vec<T> {
+    let mut dlogits = unwritten(logits.len());
+    let len = block_len(n_classes);
+    run(
+        logits.len(),
+        dlogits.chunks_mut(len).zip(logits.chunks(len).zip(targets.chunks(len))),
+        #[inline(always)]
+        |(dlogits, (logits, targets))| {
+            let rows = logits.chunks_exact(n_classes).zip(targets.chunks_exact(n_classes));
+            for (d, (row, targets)) in dlogits.chunks_exact_mut(n_classes).zip(rows) {
+                let (_, total) = exponentials(d, row);
+                let scale = factor * sum(targets, |q| q) / total;
+                for (d, &q) in d.iter_mut().zip(targets) {
+                    *d = *d * scale - factor * q;
+                }
+            }
+        },
+    );
+    dlogits
+}

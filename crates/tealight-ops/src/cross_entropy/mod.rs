@@ -1,0 +1,141 @@
+//! Cross-entropy of a softmax, summed over rows; label smoothing as in Szegedy et al. 2015,
+//! <https://arxiv.org/abs/1512.00567>.
+//!
+//! ```text
+//! loss = −Σ_rows Σ_c q_c log p_c,   p = softmax(logits)                dlogits = g (p Σ_c q_c − q)
+//!
+//! q_c = (1 − ε) [c = label] + ε / classes      label smoothing (Szegedy et al. 2015, §7)
+//! q   = targets                                soft labels
+//! ```
+//!
+//! As in `torch`, the uniform mass ε goes to all classes, the true one included. The result is the
+//! sum and not the mean: whoever averages divides by the number of labels once, so that
+//! micro-batches and masks of uneven size weigh correctly. One pass over the logits, and no `(n,
+//! classes)` memory besides the gradient.
+
+mod cpu;
+pub mod reference;
+
+use std::marker::PhantomData;
+
+use candle_core::{CpuStorage, CustomOp1, DType, Layout, Result, Shape, Tensor, bail};
+
+use crate::buffer::{View, slice, stored, tensor};
+use crate::element::Element;
+use crate::path::Path;
+
+/// The label of a row that carries no loss and no gradient (the value of `torch`).
+pub const IGNORE_INDEX: i64 = -100;
+
+/// `logits (n, classes)`, `labels (n)` of u32 or i64 → scalar: the sum over the rows whose label is
+/// not [`IGNORE_INDEX`].
+///
+/// Half-precision logits give a loss in f32. The gradient is for the logits.
+///
+/// # Errors
+/// If the shapes do not match, a label is not a class, or `label_smoothing` is not in [0, 1].
+pub fn cross_entropy(logits: &Tensor, labels: &Tensor, label_smoothing: f64) -> Result<Tensor> {
+    let (n, n_classes) = logits.dims2()?;
+    if labels.dims() != [n] {
+        bail!("cross-entropy of logits {:?} with labels {:?}", logits.shape(), labels.shape())
+    }
+    if !(0. ..=1.).contains(&label_smoothing) {
+        bail!("label smoothing {label_smoothing} is not in [0, 1]")
+    }
+    let targets = Targets::Labels { classes: classes(labels, n_classes)?, label_smoothing };
+    match Path::of(&[logits]) {
+        Path::F32 => logits.contiguous()?.apply_op1(CrossEntropy::<f32>::new(targets)),
+        Path::F64 => logits.contiguous()?.apply_op1(CrossEntropy::<f64>::new(targets)),
+        Path::Reference => {
+            reference::cross_entropy(&at_least_f32(logits)?, labels, label_smoothing)
+        }
+    }
+}
+
+/// `logits (n, classes)`, `targets (n, classes)` → scalar, the sum over the rows.
+///
+/// `targets` are probabilities, and constants: their gradient is not computed. A target of zero
+/// counts for nothing, whatever the logit.
+///
+/// # Errors
+/// If the shapes do not match.
+pub fn cross_entropy_soft(logits: &Tensor, targets: &Tensor) -> Result<Tensor> {
+    if logits.dims2()? != targets.dims2()? {
+        bail!("cross-entropy of logits {:?} with targets {:?}", logits.shape(), targets.shape())
+    }
+    let soft = || Ok::<_, candle_core::Error>(Targets::Soft(targets.detach().contiguous()?));
+    match Path::of(&[logits, targets]) {
+        Path::F32 => logits.contiguous()?.apply_op1(CrossEntropy::<f32>::new(soft()?)),
+        Path::F64 => logits.contiguous()?.apply_op1(CrossEntropy::<f64>::new(soft()?)),
+        Path::Reference => reference::cross_entropy_soft(&at_least_f32(logits)?, targets),
+    }
+}
+
+fn at_least_f32(logits: &Tensor) -> Result<Tensor> {
+    if logits.dtype() == DType::F64 { Ok(logits.clone()) } else { logits.to_dtype(DType::F32) }
+}
+
+/// Each row's class; `None` where it is to be ignored.
+fn classes(labels: &Tensor, n_classes: usize) -> Result<Vec<Option<usize>>> {
+    let class = |label: i64| match usize::try_from(label) {
+        _ if label == IGNORE_INDEX => Ok(None),
+        Ok(class) if class < n_classes => Ok(Some(class)),
+        _ => bail!("label {label} is out of range for {n_classes} classes"),
+    };
+    if !labels.dtype().is_int() {
+        bail!("labels are of dtype {:?}, not integers", labels.dtype())
+    }
+    labels.to_dtype(DType::I64)?.to_vec1()?.into_iter().map(class).collect()
+}
+
+/// q, the distribution that p is compared with.
+enum Targets {
+    /// One class a row, smoothed.
+    Labels { classes: Vec<Option<usize>>, label_smoothing: f64 },
+    /// Any distribution: `(n, classes)`.
+    Soft(Tensor),
+}
+
+struct CrossEntropy<T> {
+    targets: Targets,
+    element: PhantomData<T>,
+}
+
+impl<T> CrossEntropy<T> {
+    fn new(targets: Targets) -> Self {
+        Self { targets, element: PhantomData }
+    }
+}
+
+impl<T: Element> CustomOp1 for CrossEntropy<T> {
+    fn name(&self) -> &'static str {
+        "cross-entropy"
+    }
+
+    fn cpu_fwd(&self, logits: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
+        let (_, n_classes) = layout.shape().dims2()?;
+        let logits = slice::<T>(logits, layout)?;
+        let loss = match &self.targets {
+            Targets::Labels { classes, label_smoothing } => {
+                cpu::loss(logits, classes, n_classes, *label_smoothing)
+            }
+            Targets::Soft(targets) => cpu::soft_loss(logits, &View::of(targets)?, n_classes),
+        };
+        Ok(stored(vec![T::from_f64(loss)], ()))
+    }
+
+    fn bwd(&self, logits: &Tensor, _: &Tensor, gradient: &Tensor) -> Result<Option<Tensor>> {
+        let (_, n_classes) = logits.dims2()?;
+        let factor = T::from_f64(gradient.to_dtype(DType::F64)?.to_scalar()?);
+        let view = View::of(logits)?;
+        let dlogits = match &self.targets {
+            Targets::Labels { classes, label_smoothing } => {
+                cpu::gradient(&view, classes, n_classes, *label_smoothing, factor)
+            }
+            Targets::Soft(targets) => {
+                cpu::soft_gradient(&view, &View::of(targets)?, n_classes, factor)
+            }
+        };
+        tensor(dlogits, logits.shape()).map(Some)
+    }
+}

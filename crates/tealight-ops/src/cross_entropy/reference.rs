@@ -1,0 +1,34 @@
+//! The definition, in plain tensor operations.
+
+use candle_core::{D, DType, Result, Tensor};
+
+use super::IGNORE_INDEX;
+use crate::softmax::reference::log_softmax;
+
+/// `logits (n, classes)`, `labels (n)` → scalar
+pub fn cross_entropy(logits: &Tensor, labels: &Tensor, label_smoothing: f64) -> Result<Tensor> {
+    let (_, n_classes) = logits.dims2()?;
+    let labels = labels.to_dtype(DType::I64)?;
+    let ignored = labels.eq(IGNORE_INDEX)?; // (n)
+    let classes = ignored.where_cond(&labels.zeros_like()?, &labels)?.to_dtype(DType::U32)?;
+
+    let log_p = log_softmax(logits)?; // (n, classes)
+    let of_label = log_p.gather(&classes.unsqueeze(1)?, D::Minus1)?.squeeze(1)?; // (n)
+    let log_likelihood = if label_smoothing == 0. {
+        // Apart, because 0 · log 0 is not a number.
+        of_label
+    } else {
+        ((of_label * (1. - label_smoothing))?
+            + (log_p.sum(1)? * (label_smoothing / n_classes as f64))?)?
+    };
+    ignored.where_cond(&log_likelihood.zeros_like()?, &log_likelihood)?.sum_all()?.neg()
+}
+
+/// `logits (n, classes)`, `targets (n, classes)` → scalar
+pub fn cross_entropy_soft(logits: &Tensor, targets: &Tensor) -> Result<Tensor> {
+    let targets = targets.detach().to_dtype(logits.dtype())?;
+    let log_p = log_softmax(logits)?;
+    // A class of probability zero adds nothing, whatever its logit: 0 · log 0 = 0.
+    let log_p = targets.eq(0.)?.where_cond(&log_p.zeros_like()?, &log_p)?;
+    (targets * log_p)?.sum_all()?.neg()
+}

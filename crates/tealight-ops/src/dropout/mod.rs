@@ -1,0 +1,72 @@
+//! Dropout (Srivastava et al. 2014, <https://jmlr.org/papers/v15/srivastava14a.html>).
+//!
+//! ```text
+//! y_i = x_i / (1 − rate)  if u_i ≥ rate,  else 0          dx_i = g_i / (1 − rate) or 0, alike
+//! ```
+//!
+//! "Inverted": the scale is applied in training, where the paper scales the weights at test time,
+//! so that evaluation is the identity. `u_i` is word i mod 4 of block ⌊i/4⌋ of the stream, as a
+//! fraction of 2³²: the mask is a function of the stream alone, whatever the device, the dtype or
+//! the number of threads. Nothing is kept for the backward, which draws the same mask again.
+
+mod cpu;
+pub mod reference;
+
+use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor, bail};
+
+use crate::buffer::{View, slice, stored, tensor};
+use crate::element::Element;
+use crate::path::{Path, widened};
+use crate::rng::Stream;
+
+/// Drops elements of `x`, of any shape, with probability `rate`. A rate of 0 is the identity.
+///
+/// Two calls with one stream drop the same elements: fork it for every layer and step.
+///
+/// # Errors
+/// If `rate` is not in [0, 1).
+pub fn dropout(x: &Tensor, rate: f64, stream: Stream) -> Result<Tensor> {
+    if !(0. ..1.).contains(&rate) {
+        bail!("dropout rate {rate} is not in [0, 1)")
+    }
+    if rate == 0. {
+        return Ok(x.clone());
+    }
+    match Path::of(&[x]) {
+        Path::F32 => x.contiguous()?.apply_op1(Dropout::<f32>::new(rate, stream)),
+        Path::F64 => x.contiguous()?.apply_op1(Dropout::<f64>::new(rate, stream)),
+        Path::Reference => widened(x, |x| reference::dropout(x, rate, stream)),
+    }
+}
+
+/// The least word that keeps its element: the first integer not below rate · 2³².
+fn threshold(rate: f64) -> u32 {
+    (rate * 2_f64.powi(32)).ceil() as u32
+}
+
+struct Dropout<T> {
+    stream: Stream,
+    threshold: u32,
+    scale: T,
+}
+
+impl<T: Element> Dropout<T> {
+    fn new(rate: f64, stream: Stream) -> Self {
+        Self { stream, threshold: threshold(rate), scale: T::from_f64(1. / (1. - rate)) }
+    }
+}
+
+impl<T: Element> CustomOp1 for Dropout<T> {
+    fn name(&self) -> &'static str {
+        "dropout"
+    }
+
+    fn cpu_fwd(&self, x: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
+        Ok(stored(cpu::masked(self, slice(x, layout)?), layout.shape()))
+    }
+
+    fn bwd(&self, _: &Tensor, y: &Tensor, gradient: &Tensor) -> Result<Option<Tensor>> {
+        let gradient = gradient.contiguous()?;
+        tensor(cpu::masked(self, &View::of(&gradient)?), y.shape()).map(Some)
+    }
+}

@@ -1,0 +1,75 @@
+//! Embedding: rows of a table, by id.
+//!
+//! ```text
+//! y_p = table[id_p]        dtable[v] = Σ g_p over the positions p with id_p = v, in their order
+//! ```
+//!
+//! Cost of the backward: a gradient of the size of the whole table, however few ids there are.
+
+mod cpu;
+pub mod reference;
+
+use std::marker::PhantomData;
+
+use candle_core::{CpuStorage, CustomOp1, DType, Layout, Result, Shape, Tensor, bail};
+
+use crate::buffer::{View, slice, stored, tensor};
+use crate::element::Element;
+use crate::path::Path;
+
+/// `table (vocab_size, d_model)`, `ids (..)` of u32 or i64 → `(.., d_model)`
+///
+/// # Errors
+/// If an id is not a row of the table.
+pub fn embedding(table: &Tensor, ids: &Tensor) -> Result<Tensor> {
+    let (vocab_size, d_model) = table.dims2()?;
+    let rows = rows(ids, vocab_size)?;
+    let shape = Shape::from([ids.dims(), &[d_model]].concat());
+    match Path::of(&[table]) {
+        Path::F32 => table.contiguous()?.apply_op1(Embedding::<f32>::new(rows, shape)),
+        Path::F64 => table.contiguous()?.apply_op1(Embedding::<f64>::new(rows, shape)),
+        Path::Reference => reference::embedding(table, ids),
+    }
+}
+
+fn rows(ids: &Tensor, vocab_size: usize) -> Result<Vec<usize>> {
+    let row = |id: i64| match usize::try_from(id) {
+        Ok(row) if row < vocab_size => Ok(row),
+        _ => bail!("id {id} is out of range for a vocabulary of {vocab_size}"),
+    };
+    if !ids.dtype().is_int() {
+        bail!("ids are of dtype {:?}, not integers", ids.dtype())
+    }
+    ids.to_dtype(DType::I64)?.flatten_all()?.to_vec1()?.into_iter().map(row).collect()
+}
+
+struct Embedding<T> {
+    rows: Vec<usize>,
+    shape: Shape,
+    element: PhantomData<T>,
+}
+
+impl<T> Embedding<T> {
+    fn new(rows: Vec<usize>, shape: Shape) -> Self {
+        Self { rows, shape, element: PhantomData }
+    }
+}
+
+impl<T: Element> CustomOp1 for Embedding<T> {
+    fn name(&self) -> &'static str {
+        "embedding"
+    }
+
+    fn cpu_fwd(&self, table: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
+        let (_, d_model) = layout.shape().dims2()?;
+        Ok(stored(cpu::gather::<T>(slice(table, layout)?, &self.rows, d_model), &self.shape))
+    }
+
+    fn bwd(&self, table: &Tensor, _: &Tensor, gradient: &Tensor) -> Result<Option<Tensor>> {
+        let (vocab_size, d_model) = table.dims2()?;
+        let gradient = gradient.contiguous()?;
+        let gradient = View::<T>::of(&gradient)?;
+        let dtable = cpu::scatter_add(&gradient, &self.rows, vocab_size, d_model);
+        tensor(dtable, table.shape()).map(Some)
+    }
+}

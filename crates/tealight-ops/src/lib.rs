@@ -1,0 +1,54 @@
+//! Differentiable tensor operations for training with Candle, every one with a proven gradient.
+//!
+//! **The contract.** Each operation has a definition, `reference.rs`, in plain differentiable
+//! tensor operations. On every device and in every dtype the public function has the same value and
+//! the same gradient as that definition, up to rounding: `tests/agreement.rs` holds it to that, and
+//! `tests/finite_differences.rs` holds the definition to calculus. On the CPU, f32 and f64 run as
+//! one fused loop, forward and backward; half precision and other devices run the definition
+//! itself, half precision in f32. A result is bit-identical whatever the number of threads.
+//!
+//! Why not Candle's own: its fused operations have no backward. They compile, run, and stop the
+//! gradient silently.
+//!
+//! ```
+//! use candle_core::{DType, Device, Result, Var};
+//! use tealight_ops::{backward, cross_entropy::cross_entropy, linear::linear, norm::rms_norm};
+//!
+//! # fn main() -> Result<()> {
+//! let x = candle_core::Tensor::new(&[[1_f32, -2., 3.], [0.5, 0., -1.]], &Device::Cpu)?;
+//! let gain = Var::ones(3, DType::F32, &Device::Cpu)?;
+//! let weight = Var::from_slice(&[0.1_f32, 0.2, 0.3, -0.1, 0., 0.1], (2, 3), &Device::Cpu)?;
+//! let labels = candle_core::Tensor::new(&[0_i64, 1], &Device::Cpu)?;
+//!
+//! let logits = linear(&rms_norm(&x, &gain, 1e-6)?, &weight, None)?; // (2, 2)
+//! let loss = cross_entropy(&logits, &labels, 0.)?; // the sum over both rows
+//! let gradients = backward(&loss, [("gain", gain.as_tensor()), ("weight", weight.as_tensor())])?;
+//! assert!(gradients.audit()?.is_empty());
+//! # Ok(())
+//! # }
+//! ```
+
+#![expect(
+    clippy::inline_always,
+    reason = "only what is inlined is compiled for the instruction set found at run time"
+)]
+
+pub mod activation;
+pub mod adamw;
+pub mod cross_entropy;
+pub mod dropout;
+pub mod embedding;
+pub mod gradients;
+pub mod linear;
+pub mod norm;
+pub mod rng;
+pub mod rotary;
+pub mod sgd;
+pub mod softmax;
+
+mod buffer;
+mod element;
+mod parallel;
+mod path;
+
+pub use gradients::{Gradients, backward};

@@ -1,0 +1,177 @@
+//! How a fused loop runs: in blocks of fixed size, on several threads, with the widest SIMD.
+//!
+//! The blocks depend on the shape alone. A sum over blocks, added in their order, is therefore the
+//! same to the last bit whatever the number of threads; and so is a sum over lanes, whose number is
+//! fixed too.
+
+use pulp::Arch;
+use rayon::prelude::*;
+
+use crate::element::Element;
+
+/// The elements of a block: 64 KiB in f32, which stays in the second-level cache.
+const BLOCK: usize = 16_384;
+
+/// Below this many elements, waking another thread costs more than it saves.
+const PARALLEL_FROM: usize = 32_768;
+
+/// Partial sums of a reduction: one AVX-512 register of f32.
+const LANES: usize = 16;
+
+/// The elements of a block of whole rows of `width`.
+pub(crate) fn block_len(width: usize) -> usize {
+    (BLOCK / width).max(1) * width
+}
+
+/// `work` on every block, with SIMD; the results in the order of the blocks.
+///
+/// `work` and all it calls must be `#[inline(always)]`: only what is inlined here is compiled for
+/// the instruction set found at run time. For the same reason it loops with `for`: `fold` and
+/// `for_each` are functions of the standard library, compiled for the baseline wherever they are
+/// not inlined.
+#[inline(always)]
+pub(crate) fn run<B: Send, R: Send>(
+    n_elements: usize,
+    blocks: impl Iterator<Item = B>,
+    work: impl Fn(B) -> R + Send + Sync,
+) -> Vec<R> {
+    let work = |block| {
+        Arch::new().dispatch(
+            #[inline(always)]
+            || work(block),
+        )
+    };
+    if n_elements < PARALLEL_FROM {
+        return blocks.map(work).collect();
+    }
+    let blocks: Vec<B> = blocks.collect();
+    blocks.into_par_iter().map(work).collect()
+}
+
+/// Σ f(x)
+#[inline(always)]
+pub(crate) fn sum<T: Element, A: Element>(x: &[T], f: impl Fn(T) -> A) -> A {
+    let mut lanes = [A::ZERO; LANES];
+    let mut chunks = x.chunks_exact(LANES);
+    for chunk in &mut chunks {
+        for (lane, &x) in lanes.iter_mut().zip(chunk) {
+            *lane += f(x);
+        }
+    }
+    for (lane, &x) in lanes.iter_mut().zip(chunks.remainder()) {
+        *lane += f(x);
+    }
+    fold(lanes, |a, b| a + b)
+}
+
+/// Σ f(x, y)
+#[inline(always)]
+pub(crate) fn sum_of_pairs<T: Element>(x: &[T], y: &[T], f: impl Fn(T, T) -> T) -> T {
+    let mut lanes = [T::ZERO; LANES];
+    let (mut xs, mut ys) = (x.chunks_exact(LANES), y.chunks_exact(LANES));
+    for (x, y) in (&mut xs).zip(&mut ys) {
+        for (lane, (&x, &y)) in lanes.iter_mut().zip(x.iter().zip(y)) {
+            *lane += f(x, y);
+        }
+    }
+    for (lane, (&x, &y)) in lanes.iter_mut().zip(xs.remainder().iter().zip(ys.remainder())) {
+        *lane += f(x, y);
+    }
+    fold(lanes, |a, b| a + b)
+}
+
+/// max x, or −∞ of nothing. NaN is passed over: it survives in the sum that follows every maximum.
+#[inline(always)]
+pub(crate) fn max<T: Element>(x: &[T]) -> T {
+    let larger = |a, b| if b > a { b } else { a };
+    let mut lanes = [T::NEG_INFINITY; LANES];
+    let mut chunks = x.chunks_exact(LANES);
+    for chunk in &mut chunks {
+        for (lane, &x) in lanes.iter_mut().zip(chunk) {
+            *lane = larger(*lane, x);
+        }
+    }
+    for (lane, &x) in lanes.iter_mut().zip(chunks.remainder()) {
+        *lane = larger(*lane, x);
+    }
+    fold(lanes, larger)
+}
+
+/// One number of all lanes, by halves.
+#[inline(always)]
+fn fold<T: Element>(mut lanes: [T; LANES], join: impl Fn(T, T) -> T) -> T {
+    let mut half = LANES / 2;
+    while half > 0 {
+        for i in 0..half {
+            lanes[i] = join(lanes[i], lanes[i + half]);
+        }
+        half /= 2;
+    }
+    lanes[0]
+}
+
+/// The sum of vectors of length `width`, in their order.
+pub(crate) fn sum_in_order<T: Element>(vectors: &[Vec<T>], width: usize) -> Vec<T> {
+    let mut total = vec![T::ZERO; width];
+    for vector in vectors {
+        for (total, &x) in total.iter_mut().zip(vector) {
+            *total += x;
+        }
+    }
+    total
+}
+
+/// The sum of each column: `x (.., width)` → `(width)`
+pub(crate) fn sum_of_columns<T: Element>(x: &[T], width: usize) -> Vec<T> {
+    let partial = run(
+        x.len(),
+        x.chunks(block_len(width)),
+        #[inline(always)]
+        |rows| {
+            let mut total = vec![T::ZERO; width];
+            for row in rows.chunks_exact(width) {
+                for (total, &x) in total.iter_mut().zip(row) {
+                    *total += x;
+                }
+            }
+            total
+        },
+    );
+    sum_in_order(&partial, width)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LENGTHS: [usize; 6] = [0, 1, 15, 16, 17, 101];
+
+    #[test]
+    fn reductions_see_every_element_once() {
+        for n in LENGTHS {
+            let x: Vec<f64> = (0..n).map(|i| i as f64).collect();
+            let n = n as f64;
+            assert_eq!(sum(&x, |x| x), n * (n - 1.) / 2.);
+            assert_eq!(sum_of_pairs(&x, &x, |x, y| x - y + 1.), n);
+            assert_eq!(max(&x), if n == 0. { f64::NEG_INFINITY } else { n - 1. });
+        }
+    }
+
+    #[test]
+    fn sums_do_not_depend_on_the_number_of_threads() {
+        let x: Vec<f32> = (0..1_000_003 / 37 * 37).map(|i| 1. / (1. + i as f32)).collect();
+        let sums = |n_threads| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(n_threads).build();
+            pool.expect("threads can be started").install(|| sum_of_columns(&x, 37))
+        };
+        assert_eq!(sums(1), sums(2));
+        assert_eq!(sums(1), sums(5));
+    }
+
+    #[test]
+    fn a_block_holds_whole_rows() {
+        for width in [1, 7, BLOCK - 1, BLOCK, BLOCK + 1] {
+            assert!(block_len(width) >= width && block_len(width).is_multiple_of(width));
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! The fused loops: a row of channels at a time.
+
+use crate::buffer::unwritten;
+use crate::element::Element;
+use crate::parallel::{block_len, run};
+
+pub(super) fn rotate_interleaved<T: Element>(
+    x: &[T],
+    cos: &[T],
+    sin: &[T],
+    direction: T,
+    head_dim: usize,
+) -> Vec<T> {
+    by_rows(
+        x,
+        (cos, sin),
+        head_dim,
+        #[inline(always)]
+        |y, x, cos, sin| {
+            let angles = cos.iter().zip(sin);
+            let pairs = y.as_chunks_mut::<2>().0.iter_mut().zip(x.as_chunks::<2>().0);
+            for ((y, &[a, b]), (&cos, &sin)) in pairs.zip(angles) {
+                let sin = sin * direction;
+                *y = [a * cos - b * sin, a * sin + b * cos];
+            }
+        },
+    )
+}
+
+pub(super) fn rotate_half<T: Element>(
+    x: &[T],
+    cos: &[T],
+    sin: &[T],
+    direction: T,
+    head_dim: usize,
+) -> Vec<T> {
+    by_rows(
+        x,
+        (cos, sin),
+        head_dim,
+        #[inline(always)]
+        |y, x, cos, sin| {
+            let angles = cos.iter().zip(sin);
+            let (y_first, y_second) = y.split_at_mut(head_dim / 2);
+            let (x_first, x_second) = x.split_at(head_dim / 2);
+            let pairs = y_first.iter_mut().zip(y_second).zip(x_first.iter().zip(x_second));
+            for (((y_first, y_second), (&a, &b)), (&cos, &sin)) in pairs.zip(angles) {
+                let sin = sin * direction;
+                *y_first = a * cos - b * sin;
+                *y_second = a * sin + b * cos;
+            }
+        },
+    )
+}
+
+/// A new buffer, made by `work` from each row of `x` and the row of the tables for its position.
+#[inline(always)]
+fn by_rows<T: Element>(
+    x: &[T],
+    (cos, sin): (&[T], &[T]),
+    head_dim: usize,
+    work: impl Fn(&mut [T], &[T], &[T], &[T]) + Send + Sync,
+) -> Vec<T> {
+    let (half, seq_len) = (head_dim / 2, cos.len() / (head_dim / 2));
+    let mut y = unwritten(x.len());
+    let len = block_len(head_dim);
+    run(
+        x.len(),
+        y.chunks_mut(len).zip(x.chunks(len)).enumerate(),
+        #[inline(always)]
+        |(block, (y, x))| {
+            let mut position = block * (len / head_dim) % seq_len;
+            for (y, x) in y.chunks_exact_mut(head_dim).zip(x.chunks_exact(head_dim)) {
+                let angles = position * half..(position + 1) * half;
+                work(y, x, &cos[angles.clone()], &sin[angles]);
+                position = (position + 1) % seq_len;
+            }
+        },
+    );
+    y
+}

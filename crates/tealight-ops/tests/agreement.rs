@@ -1,0 +1,324 @@
+//! The contract: every operation has the value and the gradient of its definition.
+//!
+//! In debug builds output buffers start as NaN, so an element that no loop writes fails here.
+
+mod common;
+
+use candle_core::{D, DType, Device, Result, Tensor, Var};
+use common::{Op, differentiate, normal, values};
+use tealight_ops::rng::{Purpose, Stream};
+use tealight_ops::{
+    activation, adamw, cross_entropy, dropout, embedding, linear, norm, rotary, sgd, softmax,
+};
+
+/// Of f32 and f64, relative to the largest expected number if that is above 1.
+const TOLERANCES: [(DType, f64); 2] = [(DType::F32, 1e-5), (DType::F64, 1e-12)];
+
+/// Rows and width: single, prime, wider than a block, and large enough for several threads.
+const SHAPES: [[usize; 2]; 7] =
+    [[1, 1], [1, 7], [5, 1], [13, 101], [2, 17], [3, 16_411], [331, 127]];
+
+/// Whole numbers below `n`.
+fn below(index: u64, n: usize, shape: &[usize]) -> Result<Tensor> {
+    let stream = Stream::new(17, Purpose::Task).fork(index);
+    let values: Vec<u32> = (0..shape.iter().product::<usize>() as u64)
+        .map(|i| stream.below(i, n as u64) as u32)
+        .collect();
+    Tensor::from_vec(values, shape, &Device::Cpu)?.to_dtype(DType::I64)
+}
+
+fn assert_close(name: &str, actual: &Tensor, expected: &Tensor, tolerance: f64) -> Result<()> {
+    assert_eq!(actual.dims(), expected.dims(), "{name}: shape");
+    let expected = values(expected)?;
+    let scale = expected.iter().fold(1_f64, |scale, x| scale.max(x.abs()));
+    for (i, (actual, expected)) in values(actual)?.into_iter().zip(expected).enumerate() {
+        let error = (actual - expected).abs();
+        let same = actual == expected || error <= tolerance * scale;
+        assert!(same, "{name}[{i}]: {actual} is not {expected}");
+    }
+    Ok(())
+}
+
+fn assert_agree(name: &str, op: Op, definition: Op, inputs: &[Tensor], tol: f64) -> Result<()> {
+    let name = format!("{name} {:?} {:?}", inputs[0].dims(), inputs[0].dtype());
+    let (actual, actual_gradients) = differentiate(op, inputs)?;
+    let (expected, expected_gradients) = differentiate(definition, inputs)?;
+    assert_close(&name, &actual, &expected, tol)?;
+    for (i, (a, e)) in actual_gradients.iter().zip(&expected_gradients).enumerate() {
+        assert_close(&format!("{name}: gradient {i}"), a, e, tol)?;
+    }
+    Ok(())
+}
+
+type Unary = fn(&Tensor) -> Result<Tensor>;
+
+const UNARY: [(&str, Unary, Unary); 6] = [
+    ("softmax", softmax::softmax, softmax::reference::softmax),
+    ("log_softmax", softmax::log_softmax, softmax::reference::log_softmax),
+    ("relu", activation::relu, activation::reference::relu),
+    ("silu", activation::silu, activation::reference::silu),
+    ("gelu", activation::gelu, activation::reference::gelu),
+    ("gelu_tanh", activation::gelu_tanh, activation::reference::gelu_tanh),
+];
+
+#[test]
+fn unary_operations_agree() -> Result<()> {
+    for (dtype, tolerance) in TOLERANCES {
+        for shape in SHAPES {
+            let x = (normal(0, &shape, dtype)? * 3.)?;
+            for (name, op, definition) in UNARY {
+                let (op, definition): (Op, Op) = (&|x| op(&x[0]), &|x| definition(&x[0]));
+                assert_agree(name, op, definition, std::slice::from_ref(&x), tolerance)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn strided_inputs_agree() -> Result<()> {
+    let x = normal(0, &[7, 5, 3], DType::F64)?;
+    for (name, op, definition) in UNARY {
+        let op: Op = &|x| op(&x[0].transpose(0, 2)?.narrow(1, 1, 3)?);
+        let definition: Op = &|x| definition(&x[0].transpose(0, 2)?.narrow(1, 1, 3)?);
+        assert_agree(name, op, definition, std::slice::from_ref(&x), 1e-12)?;
+    }
+    let inputs = [x.narrow(0, 2, 3)?, normal(1, &[3, 11], DType::F64)?];
+    let (op, definition): (Op, Op) = (&|x| linear::linear(&x[0], &x[1].t()?, None), &|x| {
+        linear::reference::linear(&x[0], &x[1].t()?, None)
+    });
+    assert_agree("linear", op, definition, &inputs, 1e-12)
+}
+
+#[test]
+fn half_precision_is_computed_in_f32() -> Result<()> {
+    for dtype in [DType::F16, DType::BF16] {
+        let x = normal(0, &[5, 7], dtype)?;
+        for (name, op, _) in UNARY {
+            let (y, wide) = (op(&x)?, op(&x.to_dtype(DType::F32)?)?);
+            assert_eq!(y.dtype(), dtype);
+            assert_close(name, &y, &wide.to_dtype(dtype)?, 1e-3)?;
+        }
+        let logits = cross_entropy::cross_entropy(&x, &below(0, 7, &[5])?, 0.1)?;
+        assert_eq!(logits.dtype(), DType::F32);
+        let ones = Tensor::ones(7, DType::F32, &Device::Cpu)?;
+        assert_eq!(norm::layer_norm(&x, &ones, Some(&ones), 1e-5)?.dtype(), dtype);
+    }
+    Ok(())
+}
+
+#[test]
+fn norms_agree() -> Result<()> {
+    for (dtype, tolerance) in TOLERANCES {
+        // Of a single element, layer_norm is constant: any difference would be rounding times 1/√ε.
+        for [rows, width] in SHAPES.into_iter().filter(|[_, width]| *width > 1) {
+            let x = (normal(0, &[rows, width], dtype)? + 0.5)?;
+            let inputs = [x, normal(1, &[width], dtype)?, normal(2, &[width], dtype)?];
+            assert_agree(
+                "layer_norm",
+                &|x| norm::layer_norm(&x[0], &x[1], Some(&x[2]), 1e-5),
+                &|x| norm::reference::layer_norm(&x[0], &x[1], Some(&x[2]), 1e-5),
+                &inputs,
+                tolerance,
+            )?;
+            assert_agree(
+                "layer_norm without bias",
+                &|x| norm::layer_norm(&x[0], &x[1], None, 1e-5),
+                &|x| norm::reference::layer_norm(&x[0], &x[1], None, 1e-5),
+                &inputs[..2],
+                tolerance,
+            )?;
+            assert_agree(
+                "rms_norm",
+                &|x| norm::rms_norm(&x[0], &x[1], 1e-5),
+                &|x| norm::reference::rms_norm(&x[0], &x[1], 1e-5),
+                &inputs[..2],
+                tolerance,
+            )?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn linear_agrees_at_any_rank() -> Result<()> {
+    for (dtype, tolerance) in TOLERANCES {
+        for shape in [&[7][..], &[1, 1], &[2, 3, 5], &[2, 3, 5, 7], &[331, 127]] {
+            for n_outputs in [1, 11, 131] {
+                let n_inputs = shape[shape.len() - 1];
+                let inputs = [
+                    normal(0, shape, dtype)?,
+                    normal(1, &[n_outputs, n_inputs], dtype)?,
+                    normal(2, &[n_outputs], dtype)?,
+                ];
+                assert_agree(
+                    "linear",
+                    &|x| linear::linear(&x[0], &x[1], Some(&x[2])),
+                    &|x| linear::reference::linear(&x[0], &x[1], Some(&x[2])),
+                    &inputs,
+                    tolerance,
+                )?;
+                assert_agree(
+                    "linear without bias",
+                    &|x| linear::linear(&x[0], &x[1], None),
+                    &|x| linear::reference::linear(&x[0], &x[1], None),
+                    &inputs[..2],
+                    tolerance,
+                )?;
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn dropout_agrees() -> Result<()> {
+    let stream = Stream::new(3, Purpose::Dropout);
+    for (dtype, tolerance) in TOLERANCES {
+        for shape in SHAPES {
+            for rate in [1e-3, 0.1, 0.5, 0.9] {
+                assert_agree(
+                    "dropout",
+                    &|x| dropout::dropout(&x[0], rate, stream),
+                    &|x| dropout::reference::dropout(&x[0], rate, stream),
+                    &[normal(0, &shape, dtype)?],
+                    tolerance,
+                )?;
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn cross_entropies_agree() -> Result<()> {
+    for (dtype, tolerance) in TOLERANCES {
+        for [n, n_classes] in SHAPES {
+            let logits = [(normal(0, &[n, n_classes], dtype)? * 3.)?];
+            let ignored = below(1, 3, &[n])?.eq(0_i64)?;
+            let ignore = Tensor::full(cross_entropy::IGNORE_INDEX, n, &Device::Cpu)?;
+            let labels = ignored.where_cond(&ignore, &below(0, n_classes, &[n])?)?;
+            for smoothing in [0., 0.1, 1.] {
+                assert_agree(
+                    "cross_entropy",
+                    &|x| cross_entropy::cross_entropy(&x[0], &labels, smoothing),
+                    &|x| cross_entropy::reference::cross_entropy(&x[0], &labels, smoothing),
+                    &logits,
+                    tolerance,
+                )?;
+            }
+            let targets = softmax::softmax(&normal(2, &[n, n_classes], dtype)?)?;
+            assert_agree(
+                "cross_entropy_soft",
+                &|x| cross_entropy::cross_entropy_soft(&x[0], &targets),
+                &|x| cross_entropy::reference::cross_entropy_soft(&x[0], &targets),
+                &logits,
+                tolerance,
+            )?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn embedding_agrees() -> Result<()> {
+    for (dtype, tolerance) in TOLERANCES {
+        for [vocab_size, d_model] in [[1, 1], [1, 7], [5, 1], [101, 13], [127, 37]] {
+            for ids in [&[1][..], &[2, 3, 5], &[7, 331]] {
+                let ids = below(0, vocab_size, ids)?;
+                let op: Op = &|x| embedding::embedding(&x[0], &ids);
+                let definition: Op = &|x| embedding::reference::embedding(&x[0], &ids);
+                let table = [normal(0, &[vocab_size, d_model], dtype)?];
+                assert_agree("embedding", op, definition, &table, tolerance)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn rotation_agrees() -> Result<()> {
+    for (dtype, tolerance) in TOLERANCES {
+        for (batch, n_heads, seq_len, head_dim) in [(1, 1, 1, 2), (2, 3, 5, 22), (3, 5, 67, 34)] {
+            let positions = 3..3 + seq_len;
+            let (cos, sin) = rotary::tables(positions, head_dim, 1e4, dtype, &Device::Cpu)?;
+            for layout in [rotary::Layout::Interleaved, rotary::Layout::Half] {
+                assert_agree(
+                    "rotate",
+                    &|x| rotary::rotate(&x[0], &cos, &sin, layout),
+                    &|x| rotary::reference::rotate(&x[0], &cos, &sin, layout),
+                    &[normal(0, &[batch, n_heads, seq_len, head_dim], dtype)?],
+                    tolerance,
+                )?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// One update of a parameter and its state, from a gradient and a step.
+type Update<'a> = &'a dyn Fn(&[Var], &Tensor, u64) -> Result<()>;
+
+/// Three updates of equal variables, by two implementations.
+fn assert_updates_agree(
+    name: &str,
+    tolerance: f64,
+    start: &Tensor,
+    update: Update,
+    definition: Update,
+) -> Result<()> {
+    let zeros = start.zeros_like()?;
+    let run = |update: Update| -> Result<Vec<Var>> {
+        let state = [start, &zeros, &zeros].map(Var::from_tensor);
+        let state = state.into_iter().collect::<Result<Vec<_>>>()?;
+        for step in 1..=3 {
+            update(&state, &normal(step, start.dims(), start.dtype())?, step)?;
+        }
+        Ok(state)
+    };
+    for (actual, expected) in run(update)?.iter().zip(&run(definition)?) {
+        assert_close(name, actual, expected, tolerance)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn updates_agree() -> Result<()> {
+    let adamw =
+        adamw::Hyper { lr: 0.1, beta1: 0.9, beta2: 0.99, epsilon: 1e-8, weight_decay: 0.01 };
+    for (dtype, tolerance) in TOLERANCES {
+        for shape in SHAPES {
+            let start = normal(0, &shape, dtype)?;
+            assert_updates_agree(
+                "adamw",
+                tolerance,
+                &start,
+                &|s, g, t| adamw::step(&s[0], g, &s[1], &s[2], t, &adamw),
+                &|s, g, t| adamw::reference::step(&s[0], g, &s[1], &s[2], t, &adamw),
+            )?;
+            for nesterov in [false, true] {
+                let sgd = sgd::Hyper { lr: 0.1, momentum: 0.9, nesterov, weight_decay: 0.01 };
+                assert_updates_agree(
+                    "sgd",
+                    tolerance,
+                    &start,
+                    &|s, g, t| sgd::step(&s[0], g, &s[1], t, &sgd),
+                    &|s, g, t| sgd::reference::step(&s[0], g, &s[1], t, &sgd),
+                )?;
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn constants_record_no_graph() -> Result<()> {
+    let x = normal(0, &[5, 7], DType::F32)?;
+    for (name, op, _) in UNARY {
+        assert!(!op(&x)?.track_op(), "{name}");
+    }
+    let weight = normal(1, &[3, 7], DType::F32)?;
+    assert!(!linear::linear(&x, &weight, None)?.track_op());
+    let total = softmax::softmax(&x)?.sum(D::Minus1)?;
+    assert_close("rows of a softmax", &total, &total.ones_like()?, 1e-6)
+}

@@ -1,0 +1,110 @@
+//! Every operation's gradient, in f64, against central differences of its value.
+
+mod common;
+
+use candle_core::{DType, Device, Result, Tensor};
+use common::{Op, differentiate, normal, values};
+use tealight_ops::rng::{Purpose, Stream};
+use tealight_ops::{activation, cross_entropy, dropout, embedding, linear, norm, rotary, softmax};
+
+const STEP: f64 = 1e-5;
+/// The differences err by STEP² for the third derivative, and by 10⁻¹⁶/STEP for rounding.
+const TOLERANCE: f64 = 1e-7;
+
+fn check(name: &str, op: Op, inputs: &[Tensor]) -> Result<()> {
+    let (_, gradients) = differentiate(op, inputs)?;
+    for (input, gradient) in gradients.iter().enumerate() {
+        for (i, analytic) in values(gradient)?.into_iter().enumerate() {
+            let loss = |delta| loss(op, &nudged(inputs, input, i, delta)?);
+            let numeric = (loss(STEP)? - loss(-STEP)?) / (2. * STEP);
+            let error = (analytic - numeric).abs();
+            let allowed = TOLERANCE * numeric.abs().max(1.);
+            assert!(error < allowed, "{name}: input {input}[{i}]: {analytic} is not {numeric}");
+        }
+    }
+    Ok(())
+}
+
+/// The loss that `differentiate` differentiates.
+fn loss(op: Op, inputs: &[Tensor]) -> Result<f64> {
+    let value = op(inputs)?;
+    (&value * normal(99, value.dims(), value.dtype())?)?.sum_all()?.to_scalar()
+}
+
+fn nudged(inputs: &[Tensor], input: usize, i: usize, delta: f64) -> Result<Vec<Tensor>> {
+    let mut elements = values(&inputs[input])?;
+    elements[i] += delta;
+    let mut inputs = inputs.to_vec();
+    inputs[input] = Tensor::from_vec(elements, inputs[input].shape(), &Device::Cpu)?;
+    Ok(inputs)
+}
+
+fn random(index: u64, shape: &[usize]) -> Result<Tensor> {
+    normal(index, shape, DType::F64)
+}
+
+#[test]
+fn softmax_has_its_gradient() -> Result<()> {
+    let x = [(random(0, &[2, 3, 19])? * 3.)?];
+    check("softmax", &|x| softmax::softmax(&x[0]), &x)?;
+    check("log_softmax", &|x| softmax::log_softmax(&x[0]), &x)
+}
+
+#[test]
+fn activations_have_their_gradients() -> Result<()> {
+    let x = [(random(0, &[5, 7])? * 2.)?];
+    check("relu", &|x| activation::relu(&x[0]), &x)?;
+    check("silu", &|x| activation::silu(&x[0]), &x)?;
+    check("gelu", &|x| activation::gelu(&x[0]), &x)?;
+    check("gelu_tanh", &|x| activation::gelu_tanh(&x[0]), &x)
+}
+
+#[test]
+fn norms_have_their_gradients() -> Result<()> {
+    let inputs = [random(0, &[2, 3, 19])?, random(1, &[19])?, random(2, &[19])?];
+    check("layer_norm", &|x| norm::layer_norm(&x[0], &x[1], Some(&x[2]), 1e-5), &inputs)?;
+    check("without bias", &|x| norm::layer_norm(&x[0], &x[1], None, 1e-5), &inputs[..2])?;
+    check("rms_norm", &|x| norm::rms_norm(&x[0], &x[1], 1e-5), &inputs[..2])
+}
+
+#[test]
+fn linear_has_its_gradient() -> Result<()> {
+    let inputs = [random(0, &[2, 3, 5])?, random(1, &[7, 5])?, random(2, &[7])?];
+    check("linear", &|x| linear::linear(&x[0], &x[1], Some(&x[2])), &inputs)?;
+    check("without bias", &|x| linear::linear(&x[0], &x[1], None), &inputs[..2])
+}
+
+#[test]
+fn dropout_has_its_gradient() -> Result<()> {
+    let stream = Stream::new(5, Purpose::Dropout);
+    check("dropout", &|x| dropout::dropout(&x[0], 0.3, stream), &[random(0, &[3, 17])?])
+}
+
+#[test]
+fn cross_entropy_has_its_gradient() -> Result<()> {
+    let logits = [(random(0, &[5, 7])? * 3.)?];
+    let labels = Tensor::new(&[0_i64, 6, cross_entropy::IGNORE_INDEX, 3, 3], &Device::Cpu)?;
+    for smoothing in [0., 0.2] {
+        let op: Op = &|x| cross_entropy::cross_entropy(&x[0], &labels, smoothing);
+        check("cross_entropy", op, &logits)?;
+    }
+    // Not of sum 1, so that the sum must appear in the gradient.
+    let targets = random(1, &[5, 7])?.abs()?;
+    check("soft", &|x| cross_entropy::cross_entropy_soft(&x[0], &targets), &logits)
+}
+
+#[test]
+fn embedding_has_its_gradient() -> Result<()> {
+    let ids = Tensor::new(&[[0_u32, 3, 1, 3], [3, 4, 0, 1]], &Device::Cpu)?;
+    check("embedding", &|x| embedding::embedding(&x[0], &ids), &[random(0, &[5, 3])?])
+}
+
+#[test]
+fn rotation_has_its_gradient() -> Result<()> {
+    let x = [random(0, &[2, 3, 5, 6])?];
+    let (cos, sin) = rotary::tables(2..7, 6, 100., DType::F64, &Device::Cpu)?;
+    for layout in [rotary::Layout::Interleaved, rotary::Layout::Half] {
+        check("rotate", &|x| rotary::rotate(&x[0], &cos, &sin, layout), &x)?;
+    }
+    Ok(())
+}
