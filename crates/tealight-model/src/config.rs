@@ -1,0 +1,138 @@
+//! `[model]`: the description of a transformer, whatever it is used for.
+
+use serde::{Deserialize, Serialize};
+
+use crate::attention::AttentionConfig;
+use crate::block::NormPlacement;
+use crate::embedding;
+use crate::feed_forward::FeedForwardConfig;
+use crate::init::{InitConfig, Initializer};
+use crate::linear::Bias;
+use crate::norm::NormConfig;
+use crate::position::{PositionConfig, PositionSpec};
+use crate::{BuildError, BuildResult, Reads};
+
+/// `[model]`. Sizes that data decide (`vocab_size`, `n_features`, `n_classes`) are not here.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own in the TOML")]
+pub struct ModelConfig {
+    /// Width of the residual stream.
+    pub d_model: usize,
+    /// Number of blocks.
+    pub n_layers: usize,
+    /// Number of attention heads; divides `d_model`.
+    pub n_heads: usize,
+    /// The longest sequence; what the task needs when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_seq_len: Option<usize>,
+    /// Position i reads only j ≤ i: a decoder.
+    pub causal: bool,
+    /// Dropout on embeddings, attention weights, inner activations and sub-layer outputs.
+    pub dropout: f64,
+    /// Where the norm stands in a block.
+    pub norm_placement: NormPlacement,
+    /// Add each sub-layer's output to its input.
+    pub residual: bool,
+    /// Linear maps add a bias.
+    pub bias: bool,
+    /// The output layer is the transposed token embedding.
+    pub tied_output: bool,
+    /// `[model.embedding]`
+    pub embedding: embedding::Config,
+    /// `[model.position]`
+    pub position: PositionConfig,
+    /// `[model.attention]`
+    pub attention: AttentionConfig,
+    /// `[model.norm]`
+    pub norm: NormConfig,
+    /// `[model.feed_forward]`
+    pub feed_forward: FeedForwardConfig,
+    /// `[model.init]`
+    pub init: InitConfig,
+}
+
+impl Default for ModelConfig {
+    fn default() -> Self {
+        Self {
+            d_model: 128,
+            n_layers: 2,
+            n_heads: 4,
+            max_seq_len: None,
+            causal: false,
+            dropout: 0.,
+            norm_placement: NormPlacement::Pre,
+            residual: true,
+            bias: true,
+            tied_output: false,
+            embedding: embedding::Config::default(),
+            position: PositionConfig::default(),
+            attention: AttentionConfig::default(),
+            norm: NormConfig::default(),
+            feed_forward: FeedForwardConfig::default(),
+            init: InitConfig::default(),
+        }
+    }
+}
+
+impl ModelConfig {
+    /// Checks what does not depend on the data.
+    pub fn validate(&self) -> BuildResult<()> {
+        let sizes = [
+            ("model.d_model", self.d_model),
+            ("model.n_layers", self.n_layers),
+            ("model.n_heads", self.n_heads),
+        ];
+        for (key, size) in sizes {
+            if size == 0 {
+                return Err(BuildError::config([key], format!("`{key}` = 0 must be positive")));
+            }
+        }
+        let Self { d_model, n_heads, dropout, .. } = *self;
+        if d_model % n_heads != 0 {
+            return Err(BuildError::config(
+                ["model.n_heads", "model.d_model"],
+                format!("`model.n_heads` = {n_heads} does not divide `model.d_model` = {d_model}"),
+            ));
+        }
+        if !(0. ..1.).contains(&dropout) {
+            let key = "model.dropout";
+            let message = format!("`{key}` = {dropout} must be at least 0 and less than 1");
+            return Err(BuildError::config([key], message));
+        }
+        Ok(())
+    }
+
+    /// The longest sequence the model must hold, given the longest that the task will feed it.
+    pub fn resolve_max_seq_len(&self, seq_len: usize) -> BuildResult<usize> {
+        match self.max_seq_len {
+            Some(max_seq_len) if max_seq_len < seq_len => Err(BuildError::config(
+                ["model.max_seq_len"],
+                format!(
+                    "`model.max_seq_len` = {max_seq_len} is less than the {seq_len} positions \
+                     of a sequence in this task"
+                ),
+            )),
+            Some(max_seq_len) => Ok(max_seq_len),
+            None => Ok(seq_len),
+        }
+    }
+
+    /// What the self-attention layers read.
+    pub fn reads(&self) -> Reads {
+        if self.causal { Reads::Past } else { Reads::Everything }
+    }
+
+    pub(crate) fn initializer(&self) -> BuildResult<Initializer> {
+        Initializer::build(&self.init, self.n_layers)
+    }
+
+    pub(crate) fn linear_bias(&self) -> Bias {
+        if self.bias { Bias::With } else { Bias::Without }
+    }
+
+    pub(crate) fn position_spec(&self, max_seq_len: usize) -> PositionSpec {
+        let Self { d_model, n_heads, causal, .. } = *self;
+        PositionSpec { d_model, n_heads, max_seq_len, causal }
+    }
+}

@@ -1,0 +1,160 @@
+//! From ids or numbers to the residual stream, and from the residual stream back to logits.
+//!
+//! ```text
+//! tokens    x_t = E[id_t]·√d_model if scaled (+ token type) (+ position)   Vaswani et al. 2017, §3.4
+//! features  x_t = W f_t + b (+ position)
+//! tied      logits_t = x_t Eᵀ                                              Press & Wolf 2017
+//! ```
+
+use candle_core::{Result, Tensor};
+use candle_nn::VarBuilder;
+use serde::{Deserialize, Serialize};
+use tealight_ops::embedding::embedding;
+
+use crate::dropout::Dropout;
+use crate::linear::{Bias, Linear};
+use crate::norm::Norm;
+use crate::position::EmbeddingPosition;
+use crate::{BuildResult, Mode, ModelConfig};
+
+/// `[model.embedding]`
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Multiply token embeddings by √d_model (Vaswani et al. 2017, §3.4).
+    pub scale: bool,
+    /// Normalise the sum of token, type and position, as BERT does.
+    pub norm: bool,
+}
+
+/// What the model reads; its sizes come from the data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InputSpec {
+    /// Ids below `vocab_size`, with types below `n_token_types` (`0` = no types).
+    Tokens {
+        /// Number of different ids.
+        vocab_size: usize,
+        /// Number of different token types, or `0`.
+        n_token_types: usize,
+    },
+    /// Vectors of `n_features` numbers.
+    Features {
+        /// Width of the vectors.
+        n_features: usize,
+    },
+}
+
+/// A batch of inputs.
+#[derive(Clone, Copy, Debug)]
+pub enum Input<'a> {
+    /// Token ids.
+    Tokens {
+        /// `(batch, seq_len)` of dtype u32.
+        input_ids: &'a Tensor,
+        /// `(batch, seq_len)` of dtype u32, where the model has token types; `None` = all 0.
+        token_type_ids: Option<&'a Tensor>,
+    },
+    /// `(batch, seq_len, n_features)`
+    Features(&'a Tensor),
+}
+
+impl<'a> Input<'a> {
+    /// Token ids `(batch, seq_len)` without types.
+    pub fn tokens(input_ids: &'a Tensor) -> Self {
+        Self::Tokens { input_ids, token_type_ids: None }
+    }
+}
+
+/// Everything before the first block.
+#[derive(Debug)]
+pub struct Embedding {
+    source: Source,
+    norm: Option<Box<dyn Norm>>,
+    dropout: Dropout,
+}
+
+#[derive(Debug)]
+enum Source {
+    Tokens { token: Tensor, token_type: Option<Tensor>, scale: f64 },
+    Features(Linear),
+}
+
+impl Embedding {
+    /// Builds the tables or the linear map that `spec` asks for.
+    pub fn build(config: &ModelConfig, spec: InputSpec, vb: &VarBuilder<'_>) -> BuildResult<Self> {
+        let d_model = config.d_model;
+        let init = config.initializer()?;
+        let source = match spec {
+            InputSpec::Tokens { vocab_size, n_token_types } => {
+                let table = |rows, name| {
+                    vb.pp(name).get_with_hints((rows, d_model), "weight", init.embedding())
+                };
+                let typed = n_token_types > 0;
+                Source::Tokens {
+                    token: table(vocab_size, "token")?,
+                    token_type: typed.then(|| table(n_token_types, "token_type")).transpose()?,
+                    scale: if config.embedding.scale { (d_model as f64).sqrt() } else { 1. },
+                }
+            }
+            InputSpec::Features { n_features } => {
+                let weight = init.weight(n_features);
+                let shape = [n_features, d_model];
+                Source::Features(Linear::build(shape, Bias::With, weight, &vb.pp("features"))?)
+            }
+        };
+        let norm = config.embedding.norm.then(|| config.norm.build(d_model, &vb.pp("norm")));
+        let dropout = Dropout::new(config.dropout, vb);
+        Ok(Self { source, norm: norm.transpose()?, dropout })
+    }
+
+    /// `(batch, seq_len)` ids or `(batch, seq_len, n_features)` → `(batch, seq_len, d_model)`,
+    /// before positions.
+    pub fn embed(&self, input: &Input<'_>) -> Result<Tensor> {
+        match (&self.source, input) {
+            (
+                Source::Tokens { token, token_type, scale },
+                Input::Tokens { input_ids, token_type_ids },
+            ) => {
+                let x = (embedding(token, input_ids)? * *scale)?;
+                let Some(table) = token_type else { return Ok(x) };
+                match token_type_ids {
+                    Some(ids) => x + embedding(table, ids)?,
+                    None => x.broadcast_add(&table.get(0)?),
+                }
+            }
+            (Source::Features(linear), Input::Features(features)) => linear.forward(features),
+            (Source::Tokens { .. }, Input::Features(_)) => {
+                candle_core::bail!("this model reads token ids, not features")
+            }
+            (Source::Features(_), Input::Tokens { .. }) => {
+                candle_core::bail!("this model reads features, not token ids")
+            }
+        }
+    }
+
+    /// Adds positions, normalises and drops: `(batch, seq_len, d_model)` → the same shape.
+    pub fn finish(
+        &self,
+        x: &Tensor,
+        position: Option<&dyn EmbeddingPosition>,
+        mode: Mode,
+    ) -> Result<Tensor> {
+        let (_batch, seq_len, _d_model) = x.dims3()?;
+        let mut x = x.clone();
+        if let Some(position) = position {
+            x = x.broadcast_add(&position.vectors(seq_len)?)?;
+        }
+        if let Some(norm) = &self.norm {
+            x = norm.forward(&x)?;
+        }
+        self.dropout.forward(&x, mode)
+    }
+
+    /// The tied output: `x (batch, .., d_model)` → logits `(batch, .., vocab_size)`.
+    pub fn logits(&self, x: &Tensor) -> Result<Tensor> {
+        match &self.source {
+            Source::Tokens { token, .. } => tealight_ops::linear::linear(x, token, None),
+            Source::Features(_) => candle_core::bail!("features have no tied output"),
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! What can be wrong with a model's description, found when it is built and never later.
+
+use std::fmt;
+
+/// The model that a configuration describes cannot be built.
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    /// A value, or a combination of values, that no model can have.
+    #[error("{0}")]
+    Config(ConfigFault),
+    /// A tensor operation failed: a parameter's shape is wrong, or memory ran out.
+    #[error(transparent)]
+    Candle(#[from] candle_core::Error),
+}
+
+/// A rule that the configuration breaks, with the keys that break it, most guilty first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigFault {
+    /// Dotted paths of the TOML keys, such as `model.n_heads`.
+    pub keys: Vec<String>,
+    /// The values and the rule, as a lower-case sentence.
+    pub message: String,
+}
+
+/// A built part, or why there is none.
+pub type BuildResult<T> = std::result::Result<T, BuildError>;
+
+impl fmt::Display for ConfigFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl BuildError {
+    /// A broken rule: `keys` are the dotted TOML paths, most guilty first.
+    pub fn config<const N: usize>(keys: [&str; N], message: impl Into<String>) -> Self {
+        let keys = keys.iter().map(|key| (*key).to_owned()).collect();
+        Self::Config(ConfigFault { keys, message: message.into() })
+    }
+}

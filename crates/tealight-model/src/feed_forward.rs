@@ -1,0 +1,226 @@
+//! The position-wise feed-forward network.
+//!
+//! ```text
+//! FFN(x) = φ(x W₁ + b₁) W₂ + b₂                       Vaswani et al. 2017, eq. (2)
+//! GLU(x) = (φ(x W + b) ⊗ (x V + c)) W₂                Shazeer 2020, eqs. (5) and (6)
+//! ```
+//!
+//! Cost: O(seq_len·d_model·d_ff) time, O(seq_len·d_ff) memory.
+
+use std::fmt;
+
+use candle_core::{Result, Tensor};
+use candle_nn::VarBuilder;
+use serde::{Deserialize, Serialize};
+
+use crate::dropout::Dropout;
+use crate::linear::{Bias, Linear};
+use crate::{BuildError, BuildResult, Initializer, Mode, choice};
+
+choice! {
+    /// `[model.feed_forward]`: what each position does on its own.
+    pub enum FeedForwardConfig {
+        /// Two linear maps with an activation between them (Vaswani et al. 2017).
+        "mlp" => Mlp(MlpConfig),
+        /// One map gates another: GLU, ReGLU, GEGLU, SwiGLU by activation (Shazeer 2020).
+        "glu" => Glu(GluConfig),
+        /// No feed-forward network.
+        "none" => None,
+    }
+}
+
+impl Default for FeedForwardConfig {
+    fn default() -> Self {
+        Self::Mlp(MlpConfig::default())
+    }
+}
+
+/// `[model.feed_forward] kind = "mlp"`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct MlpConfig {
+    /// φ.
+    pub activation: Activation,
+    /// Inner width; 4·d_model when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub d_ff: Option<usize>,
+}
+
+impl Default for MlpConfig {
+    fn default() -> Self {
+        Self { activation: Activation::Gelu, d_ff: None }
+    }
+}
+
+/// `[model.feed_forward] kind = "glu"`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct GluConfig {
+    /// φ, on the gate: `sigmoid` is GLU, `relu` ReGLU, `gelu` GEGLU, `silu` SwiGLU.
+    pub activation: Activation,
+    /// Inner width; ⅔·4·d_model, rounded up to a multiple of 8, when absent, so that the parameter
+    /// count is that of an MLP (Shazeer 2020, §3).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub d_ff: Option<usize>,
+}
+
+impl Default for GluConfig {
+    fn default() -> Self {
+        Self { activation: Activation::Silu, d_ff: None }
+    }
+}
+
+/// A function applied to each number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Activation {
+    /// max(0, x).
+    Relu,
+    /// x Φ(x), with the exact normal distribution function (Hendrycks & Gimpel 2016).
+    Gelu,
+    /// GELU with Φ approximated through tanh, as GPT-2 has it.
+    GeluTanh,
+    /// x σ(x), also called swish (Ramachandran et al. 2017).
+    Silu,
+    /// σ(x), the gate of the original GLU (Dauphin et al. 2017).
+    Sigmoid,
+}
+
+impl Activation {
+    /// Every activation with its name in the TOML and what it is.
+    pub const ALL: [(Self, &'static str, &'static str); 5] = [
+        (Self::Relu, "relu", "max(0, x)."),
+        (Self::Gelu, "gelu", "x Φ(x), exactly (Hendrycks & Gimpel 2016)."),
+        (Self::GeluTanh, "gelu_tanh", "GELU with Φ approximated through tanh, as in GPT-2."),
+        (Self::Silu, "silu", "x σ(x), also called swish (Ramachandran et al. 2017)."),
+        (Self::Sigmoid, "sigmoid", "σ(x), the gate of the original GLU (Dauphin et al. 2017)."),
+    ];
+
+    /// Any shape → the same shape.
+    pub fn forward(self, x: &Tensor) -> Result<Tensor> {
+        use tealight_ops::activation::{gelu, gelu_tanh, relu, silu};
+        match self {
+            Self::Relu => relu(x),
+            Self::Gelu => gelu(x),
+            Self::GeluTanh => gelu_tanh(x),
+            Self::Silu => silu(x),
+            Self::Sigmoid => candle_nn::ops::sigmoid(x),
+        }
+    }
+}
+
+/// A built feed-forward network.
+pub trait FeedForward: fmt::Debug + Send + Sync {
+    /// `(batch, seq_len, d_model)` → `(batch, seq_len, d_model)`
+    fn forward(&self, x: &Tensor, mode: Mode) -> Result<Tensor>;
+}
+
+/// What the surrounding block decides for the network.
+#[derive(Clone, Debug)]
+pub struct FeedForwardSpec<'a> {
+    /// Width of the residual stream.
+    pub d_model: usize,
+    /// Dropout after the activation.
+    pub dropout: f64,
+    /// Whether the linear maps add a bias.
+    pub bias: Bias,
+    /// How the weights begin.
+    pub init: &'a Initializer,
+}
+
+impl FeedForwardConfig {
+    /// Builds the network; `None` where there is to be none.
+    pub fn build(
+        &self,
+        spec: &FeedForwardSpec<'_>,
+        vb: &VarBuilder<'_>,
+    ) -> BuildResult<Option<Box<dyn FeedForward>>> {
+        let Some(d_ff) = self.d_ff(spec.d_model) else { return Ok(None) };
+        if d_ff == 0 {
+            let key = "model.feed_forward.d_ff";
+            return Err(BuildError::config([key], format!("`{key}` = 0 must be positive")));
+        }
+        let widen = |name| {
+            let shape = [spec.d_model, d_ff];
+            Linear::build(shape, spec.bias, spec.init.weight(spec.d_model), &vb.pp(name))
+        };
+        let narrow = || {
+            let shape = [d_ff, spec.d_model];
+            Linear::build(shape, spec.bias, spec.init.residual_weight(d_ff), &vb.pp("down"))
+        };
+        let dropout = Dropout::new(spec.dropout, vb);
+        Ok(match *self {
+            Self::None => None,
+            Self::Mlp(MlpConfig { activation, .. }) => {
+                Some(Box::new(Mlp { up: widen("up")?, activation, dropout, down: narrow()? }))
+            }
+            Self::Glu(GluConfig { activation, .. }) => {
+                let (gate, up) = (widen("gate")?, widen("up")?);
+                Some(Box::new(Glu { gate, up, activation, dropout, down: narrow()? }))
+            }
+        })
+    }
+
+    /// The inner width, when there is a network at all.
+    pub fn d_ff(&self, d_model: usize) -> Option<usize> {
+        match *self {
+            Self::Mlp(MlpConfig { d_ff, .. }) => Some(d_ff.unwrap_or(4 * d_model)),
+            Self::Glu(GluConfig { d_ff, .. }) => {
+                Some(d_ff.unwrap_or((8 * d_model).div_ceil(3).next_multiple_of(8)))
+            }
+            Self::None => None,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Mlp {
+    up: Linear,
+    activation: Activation,
+    dropout: Dropout,
+    down: Linear,
+}
+
+impl FeedForward for Mlp {
+    fn forward(&self, x: &Tensor, mode: Mode) -> Result<Tensor> {
+        let inner = self.activation.forward(&self.up.forward(x)?)?; // (batch, seq_len, d_ff)
+        self.down.forward(&self.dropout.forward(&inner, mode)?)
+    }
+}
+
+#[derive(Debug)]
+struct Glu {
+    gate: Linear,
+    up: Linear,
+    activation: Activation,
+    dropout: Dropout,
+    down: Linear,
+}
+
+impl FeedForward for Glu {
+    fn forward(&self, x: &Tensor, mode: Mode) -> Result<Tensor> {
+        let gate = self.activation.forward(&self.gate.forward(x)?)?;
+        let inner = (gate * self.up.forward(x)?)?; // (batch, seq_len, d_ff)
+        self.down.forward(&self.dropout.forward(&inner, mode)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_inner_width_keeps_the_parameter_count() {
+        assert_eq!(FeedForwardConfig::default().d_ff(32), Some(128));
+        assert_eq!(FeedForwardConfig::Glu(GluConfig::default()).d_ff(33), Some(88));
+        assert_eq!(FeedForwardConfig::None.d_ff(32), None);
+    }
+
+    #[test]
+    fn every_activation_is_listed_under_its_name() {
+        for (activation, name, _) in Activation::ALL {
+            let text = toml::Value::try_from(activation).expect("a string");
+            assert_eq!(text.as_str(), Some(name));
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! What a transformer is: inputs, positions, attention, blocks, heads.
+//!
+//! Everything is described by plain structs ([`ModelConfig`]) and built once; an impossible
+//! combination is a [`BuildError`] that names the keys. A transformer in 30 lines:
+//!
+//! ```
+//! use candle_core::{DType, Device, Tensor};
+//! use tealight_model::embedding::{Input, InputSpec};
+//! use tealight_model::models::forecaster::{Forecaster, ForecasterSpec, ReadOut};
+//! use tealight_model::{Mask, Mode, ModelConfig, ParamStore};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let config = ModelConfig { d_model: 32, n_layers: 2, n_heads: 4, ..ModelConfig::default() };
+//! let spec = ForecasterSpec {
+//!     input: InputSpec::Tokens { vocab_size: 3, n_token_types: 0 },
+//!     seq_len: 10,
+//!     n_classes: 3,
+//!     read_out: ReadOut::Mean,
+//! };
+//! let store = ParamStore::new(17, DType::F32, &Device::Cpu);
+//! let model = Forecaster::build(&config, &spec, &store.trainable())?;
+//!
+//! // (batch, seq_len) → (batch, n_classes)
+//! let days = Tensor::new(&[[0_u32, 1, 2, 2, 1, 0, 0, 1, 2, 0]], &Device::Cpu)?;
+//! let labels = Tensor::new(&[2_u32], &Device::Cpu)?;
+//! let logits = model.forward(&Input::tokens(&days), &Mask::none(), Mode::Eval)?;
+//! assert_eq!(logits.dims(), [1, 3]);
+//!
+//! // Every parameter has a gradient.
+//! let loss = tealight_ops::cross_entropy::cross_entropy(&logits, &labels, 0.)?;
+//! let parameters: Vec<_> = store.iter().collect();
+//! let named = parameters.iter().map(|(name, variable)| (name.as_str(), variable.as_tensor()));
+//! let gradients = tealight_ops::backward(&loss, named)?;
+//! assert!(gradients.iter().all(|(_, gradient)| gradient.is_some()));
+//!
+//! // The frozen twin shares the parameters and records no graph.
+//! let frozen = Forecaster::build(&config, &spec, &store.frozen())?;
+//! assert!(!frozen.forward(&Input::tokens(&days), &Mask::none(), Mode::Eval)?.track_op());
+//! # Ok(())
+//! # }
+//! ```
+
+pub mod attention;
+pub mod block;
+pub mod choice;
+pub mod config;
+pub mod cost;
+pub mod dropout;
+pub mod embedding;
+mod error;
+pub mod feed_forward;
+pub mod init;
+pub mod linear;
+pub mod mask;
+mod mode;
+pub mod models;
+pub mod norm;
+pub mod params;
+pub mod position;
+pub mod stack;
+pub mod transformer;
+
+pub use attention::{Attention, AttentionInput, AttentionSpec, Reads};
+pub use choice::{Choice, Kind};
+pub use config::ModelConfig;
+pub use error::{BuildError, BuildResult, ConfigFault};
+pub use init::Initializer;
+pub use linear::{Bias, Linear};
+pub use mask::Mask;
+pub use mode::Mode;
+pub use params::ParamStore;

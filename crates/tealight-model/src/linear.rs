@@ -1,0 +1,42 @@
+//! The linear map y = x Wᵀ + b, with the parameter names `weight (out, in)` and `bias (out)`.
+
+use candle_core::{Result, Tensor};
+use candle_nn::{Init, VarBuilder, init};
+
+/// A linear map over the last axis.
+#[derive(Clone, Debug)]
+pub struct Linear {
+    weight: Tensor,
+    bias: Option<Tensor>,
+}
+
+/// Whether a linear map adds a bias: `[model] bias`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bias {
+    /// y = x Wᵀ + b.
+    With,
+    /// y = x Wᵀ.
+    Without,
+}
+
+impl Linear {
+    /// A map from `n_in` to `n_out` features; `weight` comes from [`crate::init`].
+    pub fn build(
+        [n_in, n_out]: [usize; 2],
+        bias: Bias,
+        weight: Init,
+        vb: &VarBuilder<'_>,
+    ) -> Result<Self> {
+        let weight = vb.get_with_hints((n_out, n_in), "weight", weight)?;
+        let bias = match bias {
+            Bias::With => Some(vb.get_with_hints(n_out, "bias", init::ZERO)?),
+            Bias::Without => None,
+        };
+        Ok(Self { weight, bias })
+    }
+
+    /// `(.., n_in)` → `(.., n_out)`
+    pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        tealight_ops::linear::linear(x, &self.weight, self.bias.as_ref())
+    }
+}

@@ -1,0 +1,118 @@
+//! Which positions may be read: padding, and whatever else the caller adds to the scores.
+
+use candle_core::{DType, Device, Result, Tensor, bail};
+
+/// The restrictions on one attention call, beyond causality, which a layer is built with.
+#[derive(Clone, Debug, Default)]
+pub struct Mask {
+    key_padding_mask: Option<Tensor>,
+    attn_mask: Option<Tensor>,
+}
+
+impl Mask {
+    /// Everything may be read.
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    /// Drops keys: `key_padding_mask (batch, kv_len)` of dtype u8, `1` = padding, ignored.
+    pub fn with_key_padding_mask(mut self, key_padding_mask: &Tensor) -> Result<Self> {
+        let (_batch, _kv_len) = key_padding_mask.dims2()?;
+        if key_padding_mask.dtype() != DType::U8 {
+            bail!("key_padding_mask has dtype {:?}, expected u8", key_padding_mask.dtype());
+        }
+        self.key_padding_mask = Some(key_padding_mask.clone());
+        Ok(self)
+    }
+
+    /// Adds to the scores: `attn_mask (q_len, kv_len)` or `(n_heads, q_len, kv_len)`, where `0`
+    /// keeps and `-inf` drops. A second mask is added to the first.
+    pub fn with_attn_mask(mut self, attn_mask: &Tensor) -> Result<Self> {
+        if !(2..=3).contains(&attn_mask.rank()) {
+            bail!("attn_mask has shape {:?}, expected rank 2 or 3", attn_mask.dims());
+        }
+        self.attn_mask = Some(match self.attn_mask {
+            None => attn_mask.clone(),
+            Some(other) => other.broadcast_add(&attn_mask.to_dtype(other.dtype())?)?,
+        });
+        Ok(self)
+    }
+
+    /// The padded keys, `(batch, kv_len)`, `1` = padding.
+    pub fn key_padding_mask(&self) -> Option<&Tensor> {
+        self.key_padding_mask.as_ref()
+    }
+
+    /// The additive mask, `(q_len, kv_len)` or `(n_heads, q_len, kv_len)`.
+    pub fn attn_mask(&self) -> Option<&Tensor> {
+        self.attn_mask.as_ref()
+    }
+
+    /// Scores `(batch, n_heads, q_len, kv_len)` → the same, with `-inf` where reading is forbidden.
+    pub fn apply(&self, scores: &Tensor) -> Result<Tensor> {
+        let mut scores = scores.clone();
+        if let Some(attn_mask) = &self.attn_mask {
+            scores = scores.broadcast_add(&attn_mask.to_dtype(scores.dtype())?)?;
+        }
+        if let Some(padding) = &self.key_padding_mask {
+            let (batch, kv_len) = padding.dims2()?;
+            let padding = drop_where(padding, scores.dtype())?;
+            scores = scores.broadcast_add(&padding.reshape((batch, 1, 1, kv_len))?)?;
+        }
+        Ok(scores)
+    }
+}
+
+/// `(q_len, kv_len)` in f32: `-inf` where the key lies in the query's future, else `0`.
+///
+/// With fewer queries than keys, the queries are the last positions (Vaswani et al. 2017, §3.2.3).
+pub fn causal_mask(q_len: usize, kv_len: usize, device: &Device) -> Result<Tensor> {
+    let offset = kv_len.saturating_sub(q_len);
+    let future = (0..q_len)
+        .flat_map(|i| (0..kv_len).map(move |j| if j > i + offset { f32::NEG_INFINITY } else { 0. }))
+        .collect::<Vec<_>>();
+    Tensor::from_vec(future, (q_len, kv_len), device)
+}
+
+/// `1` → `-inf`, `0` → `0`, in the scores' dtype.
+fn drop_where(flags: &Tensor, dtype: DType) -> Result<Tensor> {
+    let zeros = flags.to_dtype(dtype)?.zeros_like()?;
+    flags.where_cond(&(zeros.ones_like()? * f64::NEG_INFINITY)?, &zeros)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INF: f32 = f32::NEG_INFINITY;
+
+    #[test]
+    fn the_future_is_dropped_and_queries_are_the_last_positions() -> Result<()> {
+        let mask = causal_mask(2, 3, &Device::Cpu)?.to_vec2::<f32>()?;
+        assert_eq!(mask, [[0., 0., INF], [0., 0., 0.]]);
+        Ok(())
+    }
+
+    #[test]
+    fn padding_and_additive_masks_meet() -> Result<()> {
+        let scores = Tensor::zeros((1, 1, 2, 3), DType::F32, &Device::Cpu)?;
+        let padding = Tensor::new(&[[0_u8, 0, 1]], &Device::Cpu)?;
+        let causal = causal_mask(2, 3, &Device::Cpu)?;
+        let bias = Tensor::new(&[[[1_f32, 2., 3.], [4., 5., 6.]]], &Device::Cpu)?;
+        let mask = Mask::none()
+            .with_attn_mask(&causal)?
+            .with_attn_mask(&bias)?
+            .with_key_padding_mask(&padding)?;
+        let masked = mask.apply(&scores)?.flatten_to(2)?.to_vec2::<f32>()?;
+        assert_eq!(masked, [[1., 2., INF], [4., 5., INF]]);
+        Ok(())
+    }
+
+    #[test]
+    fn a_mask_of_the_wrong_kind_is_refused() -> Result<()> {
+        let floats = Tensor::zeros((2, 3), DType::F32, &Device::Cpu)?;
+        assert!(Mask::none().with_key_padding_mask(&floats).is_err());
+        assert!(Mask::none().with_attn_mask(&floats.flatten_all()?).is_err());
+        Ok(())
+    }
+}

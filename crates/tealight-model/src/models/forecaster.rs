@@ -1,0 +1,190 @@
+//! A sequence in, a distribution over classes out: for the next item, or after every position.
+
+use candle_core::{DType, Result, Tensor, bail};
+use candle_nn::VarBuilder;
+use serde::{Deserialize, Serialize};
+
+use crate::block::{BlockInput, CrossAttention};
+use crate::cost::Cost;
+use crate::embedding::{Input, InputSpec};
+use crate::linear::Linear;
+use crate::transformer::Transformer;
+use crate::{BuildError, BuildResult, Mask, Mode, ModelConfig, ParamStore};
+
+/// Where the forecast is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReadOut {
+    /// The mean over all positions.
+    Mean,
+    /// A learnt vector put before the sequence, as BERT's `[CLS]`.
+    Cls,
+    /// The last position.
+    Last,
+    /// Every position forecasts its successor; needs `model.causal`.
+    EveryPosition,
+}
+
+impl ReadOut {
+    /// Every read-out with its name in the TOML and what it is.
+    pub const ALL: [(Self, &'static str, &'static str); 4] = [
+        (Self::Mean, "mean", "The mean over all positions."),
+        (Self::Cls, "cls", "A learnt vector put before the sequence, as BERT's [CLS]."),
+        (Self::Last, "last", "The last position."),
+        (Self::EveryPosition, "every_position", "Every position forecasts its successor."),
+    ];
+
+    /// Positions that the model holds for a sequence of `seq_len` inputs.
+    pub fn positions(self, seq_len: usize) -> usize {
+        if self == Self::Cls { seq_len + 1 } else { seq_len }
+    }
+}
+
+/// A backbone, a read-out and a linear map to the classes.
+#[derive(Debug)]
+pub struct Forecaster {
+    transformer: Transformer,
+    read_out: ReadOut,
+    cls: Option<Tensor>,
+    output: Option<Linear>,
+}
+
+/// What data and task decide.
+#[derive(Clone, Copy, Debug)]
+pub struct ForecasterSpec {
+    /// What the model reads.
+    pub input: InputSpec,
+    /// The longest sequence of inputs.
+    pub seq_len: usize,
+    /// Number of classes to choose from.
+    pub n_classes: usize,
+    /// Where the forecast is read.
+    pub read_out: ReadOut,
+}
+
+impl Forecaster {
+    /// Builds the backbone and the head.
+    pub fn build(
+        config: &ModelConfig,
+        spec: &ForecasterSpec,
+        vb: &VarBuilder<'_>,
+    ) -> BuildResult<Self> {
+        let ForecasterSpec { input, seq_len, n_classes, read_out } = *spec;
+        if read_out == ReadOut::EveryPosition && !config.causal {
+            return Err(BuildError::config(
+                ["task.read_out", "model.causal"],
+                "`task.read_out` = \"every_position\" needs `model.causal` = true: \
+                 a position that sees its successor has nothing to forecast",
+            ));
+        }
+        if read_out == ReadOut::Cls && config.causal {
+            return Err(BuildError::config(
+                ["task.read_out", "model.causal"],
+                "`task.read_out` = \"cls\" needs `model.causal` = false: \
+                 the first position of a causal model sees nothing else",
+            ));
+        }
+        let max_seq_len = config.resolve_max_seq_len(read_out.positions(seq_len))?;
+        let transformer =
+            Transformer::build(config, input, max_seq_len, CrossAttention::Without, vb)?;
+        let ModelConfig { d_model, .. } = *config;
+        let init = config.initializer()?;
+        let cls = (read_out == ReadOut::Cls)
+            .then(|| vb.pp("cls").get_with_hints((1, 1, d_model), "weight", init.embedding()))
+            .transpose()?;
+        let output = match (config.tied_output, input) {
+            (true, InputSpec::Tokens { vocab_size, .. }) if vocab_size == n_classes => None,
+            (true, _) => {
+                let message = "`model.tied_output` = true, but inputs and outputs are not the same \
+                               tokens";
+                return Err(BuildError::config(["model.tied_output"], message));
+            }
+            (false, _) => {
+                let shape = [d_model, n_classes];
+                let weight = init.weight(d_model);
+                Some(Linear::build(shape, config.linear_bias(), weight, &vb.pp("output"))?)
+            }
+        };
+        Ok(Self { transformer, read_out, cls, output })
+    }
+
+    /// `(batch, seq_len)` ids or `(batch, seq_len, n_features)` → logits `(batch, n_classes)`, or
+    /// `(batch, seq_len, n_classes)` when every position forecasts.
+    pub fn forward(&self, input: &Input<'_>, mask: &Mask, mode: Mode) -> Result<Tensor> {
+        let x = self.embed(input)?;
+        let mask = self.widen(mask)?;
+        let context = BlockInput { mask: &mask, memory: None, mode };
+        let hidden = self.transformer.encode(&x, &context)?; // (batch, seq_len, d_model)
+        let read = self.read(&hidden, &mask)?;
+        match &self.output {
+            Some(output) => output.forward(&read),
+            None => self.transformer.embedding().logits(&read),
+        }
+    }
+
+    /// What each layer read, `n_layers` × `(batch, n_maps, positions, positions)`.
+    pub fn attention_weights(&self, input: &Input<'_>, mask: &Mask) -> Result<Vec<Tensor>> {
+        let mask = self.widen(mask)?;
+        let context = BlockInput { mask: &mask, memory: None, mode: Mode::Eval };
+        self.transformer.attention_weights(&self.embed(input)?, &context)
+    }
+
+    /// What training on sequences of `seq_len` inputs costs, with the parameters in `store`.
+    pub fn cost(&self, config: &ModelConfig, store: &ParamStore, seq_len: usize) -> Cost {
+        let positions = self.read_out.positions(seq_len);
+        Cost::estimate(config, store, positions, self.transformer.attention_flops(positions, 0))
+    }
+
+    fn embed(&self, input: &Input<'_>) -> Result<Tensor> {
+        let x = self.transformer.embedding().embed(input)?;
+        let Some(cls) = &self.cls else { return Ok(x) };
+        let (batch, _seq_len, d_model) = x.dims3()?;
+        Tensor::cat(&[&cls.broadcast_as((batch, 1, d_model))?, &x], 1)
+    }
+
+    /// The mask with a column for `[CLS]`, which is never padding.
+    fn widen(&self, mask: &Mask) -> Result<Mask> {
+        match (&self.cls, mask.key_padding_mask(), mask.attn_mask()) {
+            (None, ..) | (_, None, None) => Ok(mask.clone()),
+            (Some(_), Some(padding), None) => {
+                let (batch, _kv_len) = padding.dims2()?;
+                let real = Tensor::zeros((batch, 1), DType::U8, padding.device())?;
+                Mask::none().with_key_padding_mask(&Tensor::cat(&[&real, padding], 1)?)
+            }
+            (Some(_), _, Some(_)) => bail!("the read-out `cls` takes no attn_mask"),
+        }
+    }
+
+    /// `(batch, seq_len, d_model)` → `(batch, d_model)` or, for every position, unchanged.
+    fn read(&self, hidden: &Tensor, mask: &Mask) -> Result<Tensor> {
+        let (_batch, seq_len, _d_model) = hidden.dims3()?;
+        match (self.read_out, mask.key_padding_mask()) {
+            (ReadOut::EveryPosition, _) => Ok(hidden.clone()),
+            (ReadOut::Cls, _) => hidden.narrow(1, 0, 1)?.squeeze(1),
+            (ReadOut::Last, None) => hidden.narrow(1, seq_len - 1, 1)?.squeeze(1),
+            (ReadOut::Mean, None) => hidden.mean(1),
+            (ReadOut::Last, Some(padding)) => mean_where(hidden, &last_real(padding)?),
+            (ReadOut::Mean, Some(padding)) => mean_where(hidden, &padding.eq(0_u8)?),
+        }
+    }
+}
+
+/// The mean of the positions where `chosen (batch, seq_len)` is one: `(batch, d_model)`.
+fn mean_where(hidden: &Tensor, chosen: &Tensor) -> Result<Tensor> {
+    let chosen = chosen.to_dtype(hidden.dtype())?;
+    let count = chosen.sum_keepdim(1)?.maximum(1.)?; // (batch, 1)
+    hidden.broadcast_mul(&chosen.unsqueeze(2)?)?.sum(1)?.broadcast_div(&count)
+}
+
+/// `1` at the last position of each row that is not padding.
+fn last_real(padding: &Tensor) -> Result<Tensor> {
+    let rows = padding.to_vec2::<u8>()?;
+    let chosen: Vec<Vec<u8>> = rows
+        .iter()
+        .map(|row| {
+            let last = row.iter().rposition(|&flag| flag == 0);
+            (0..row.len()).map(|i| u8::from(Some(i) == last)).collect()
+        })
+        .collect();
+    Tensor::new(chosen, padding.device())
+}

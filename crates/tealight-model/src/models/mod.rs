@@ -1,0 +1,3 @@
+//! Backbones with heads: what a task trains.
+
+pub mod forecaster;

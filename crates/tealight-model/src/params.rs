@@ -1,0 +1,183 @@
+//! The parameters of a model: named, in the order they were made, the same for the same seed.
+//!
+//! The model is built twice from one store. Built from [`ParamStore::trainable`], its forward pass
+//! records what the gradient needs; built from [`ParamStore::frozen`], it computes with the same
+//! storage and records nothing. An optimizer step is seen by both at once.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use candle_core::{DType, Device, Result, Shape, Tensor, Var, bail};
+use candle_nn::var_builder::SimpleBackend;
+use candle_nn::{Init, VarBuilder};
+use tealight_ops::rng::{Purpose, Stream};
+
+/// Named variables, created on first use from streams that depend on the seed and the name only.
+#[derive(Debug)]
+pub struct ParamStore {
+    stream: Stream,
+    dtype: DType,
+    device: Device,
+    variables: Mutex<Variables>,
+}
+
+#[derive(Debug, Default)]
+struct Variables {
+    in_order: Vec<(String, Var)>,
+    index: BTreeMap<String, usize>,
+}
+
+impl ParamStore {
+    /// An empty store. `dtype` is F32 for training and F64 for checking gradients.
+    pub fn new(seed: u64, dtype: DType, device: &Device) -> Self {
+        Self {
+            stream: Stream::new(seed, Purpose::Initialisation),
+            dtype,
+            device: device.clone(),
+            variables: Mutex::default(),
+        }
+    }
+
+    /// A builder that creates parameters and hands out variables: forward passes record a graph.
+    pub fn trainable(&self) -> VarBuilder<'_> {
+        VarBuilder::from_backend(Box::new(Trainable(self)), self.dtype, self.device.clone())
+    }
+
+    /// A builder over the same storage that records no graph. It creates nothing: the trainable
+    /// model comes first.
+    pub fn frozen(&self) -> VarBuilder<'_> {
+        VarBuilder::from_backend(Box::new(Frozen(self)), self.dtype, self.device.clone())
+    }
+
+    /// Name and variable of each parameter, in order of creation.
+    pub fn iter(&self) -> impl Iterator<Item = (String, Var)> {
+        self.lock().in_order.clone().into_iter()
+    }
+
+    /// The number of scalars in all parameters.
+    pub fn n_parameters(&self) -> usize {
+        self.lock().in_order.iter().map(|(_, variable)| variable.elem_count()).sum()
+    }
+
+    /// Where the parameters live.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Values by name, sharing storage with the variables.
+    pub fn tensors(&self) -> BTreeMap<String, Tensor> {
+        self.iter().map(|(name, variable)| (name, variable.as_detached_tensor())).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Variables> {
+        self.variables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn get_or_create(&self, shape: &Shape, name: &str, init: Init) -> Result<Tensor> {
+        let mut variables = self.lock();
+        let variable = if let Some(&at) = variables.index.get(name) {
+            variables.in_order[at].1.clone()
+        } else {
+            let variable = Var::from_tensor(&self.draw(shape, name, init)?)?;
+            let at = variables.in_order.len();
+            variables.index.insert(name.to_owned(), at);
+            variables.in_order.push((name.to_owned(), variable.clone()));
+            variable
+        };
+        same_shape(name, shape, variable.shape())?;
+        Ok(variable.as_tensor().clone())
+    }
+
+    fn draw(&self, shape: &Shape, name: &str, init: Init) -> Result<Tensor> {
+        let stream = self.stream.fork_name(name);
+        let indices = 0..shape.elem_count() as u64;
+        let values: Vec<f64> = match init {
+            Init::Const(value) => indices.map(|_| value).collect(),
+            Init::Randn { mean, stdev } => {
+                indices.map(|i| mean + stdev * stream.normal(i)).collect()
+            }
+            Init::Uniform { lo, up } => {
+                indices.map(|i| lo + (up - lo) * stream.uniform(i)).collect()
+            }
+            Init::Kaiming { .. } => bail!("parameter `{name}`: `init.rs` has no such entry"),
+        };
+        // Rounded before it travels, so that every device starts from the same bits.
+        Tensor::from_vec(values, shape, &Device::Cpu)?.to_dtype(self.dtype)?.to_device(&self.device)
+    }
+}
+
+fn same_shape(name: &str, asked: &Shape, stored: &Shape) -> Result<()> {
+    if asked != stored {
+        bail!("parameter `{name}` is asked for as {asked:?} and stored as {stored:?}");
+    }
+    Ok(())
+}
+
+struct Trainable<'a>(&'a ParamStore);
+struct Frozen<'a>(&'a ParamStore);
+
+impl SimpleBackend for Trainable<'_> {
+    fn get(&self, shape: Shape, name: &str, init: Init, _: DType, _: &Device) -> Result<Tensor> {
+        self.0.get_or_create(&shape, name, init)
+    }
+
+    fn get_unchecked(&self, name: &str, _: DType, _: &Device) -> Result<Tensor> {
+        bail!("parameter `{name}` is asked for without a shape")
+    }
+
+    fn contains_tensor(&self, name: &str) -> bool {
+        self.0.lock().index.contains_key(name)
+    }
+}
+
+impl SimpleBackend for Frozen<'_> {
+    fn get(&self, shape: Shape, name: &str, _: Init, dtype: DType, dev: &Device) -> Result<Tensor> {
+        let value = self.get_unchecked(name, dtype, dev)?;
+        same_shape(name, &shape, value.shape())?;
+        Ok(value)
+    }
+
+    fn get_unchecked(&self, name: &str, _: DType, _: &Device) -> Result<Tensor> {
+        let variables = self.0.lock();
+        match variables.index.get(name) {
+            Some(&at) => Ok(variables.in_order[at].1.as_detached_tensor()),
+            None => bail!("no parameter `{name}`: build the trainable model first"),
+        }
+    }
+
+    fn contains_tensor(&self, name: &str) -> bool {
+        self.0.lock().index.contains_key(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn weight(store: &ParamStore, name: &str) -> Result<Vec<f32>> {
+        let init = Init::Randn { mean: 0., stdev: 1. };
+        store.trainable().get_with_hints((2, 3), name, init)?.flatten_all()?.to_vec1()
+    }
+
+    #[test]
+    fn values_depend_on_the_seed_and_the_name_not_on_the_order() -> Result<()> {
+        let first = ParamStore::new(1, DType::F32, &Device::Cpu);
+        let (a, b) = (weight(&first, "a")?, weight(&first, "b")?);
+        let second = ParamStore::new(1, DType::F32, &Device::Cpu);
+        assert_eq!((weight(&second, "b")?, weight(&second, "a")?), (b, a.clone()));
+        assert_ne!(weight(&ParamStore::new(2, DType::F32, &Device::Cpu), "a")?, a);
+        Ok(())
+    }
+
+    #[test]
+    fn the_frozen_twin_sees_updates_and_records_nothing() -> Result<()> {
+        let store = ParamStore::new(1, DType::F32, &Device::Cpu);
+        weight(&store, "a")?;
+        let frozen = store.frozen().get((2, 3), "a")?;
+        let (_, variable) = store.iter().next().expect("one parameter");
+        variable.set(&variable.ones_like()?)?;
+        assert_eq!(frozen.sum_all()?.to_scalar::<f32>()?, 6.);
+        assert!(!frozen.track_op() && variable.track_op());
+        Ok(())
+    }
+}

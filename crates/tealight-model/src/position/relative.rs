@@ -1,0 +1,130 @@
+//! Relative position biases in buckets (T5: Raffel et al. 2020, §2.1,
+//! <https://arxiv.org/abs/1910.10683>).
+//!
+//! ```text
+//! scores(h, i, j) ← scores(h, i, j) + b[bucket(j − i), h]
+//! ```
+//!
+//! Half of the buckets hold one distance each; the other half grow logarithmically up to
+//! `max_distance`, and the last holds everything beyond. In a bidirectional stack half of all buckets
+//! is for j > i. One table serves all layers, as in T5.
+
+use candle_core::{Result, Tensor};
+use candle_nn::VarBuilder;
+use serde::{Deserialize, Serialize};
+
+use super::{PositionSpec, ScoreBias};
+use crate::init::normal;
+use crate::{BuildError, BuildResult};
+
+/// `[model.position] kind = "relative"`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Number of buckets.
+    pub n_buckets: usize,
+    /// The distance from which all share the last bucket.
+    pub max_distance: usize,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self { n_buckets: 32, max_distance: 128 }
+    }
+}
+
+impl Config {
+    pub(super) fn build(&self, spec: &PositionSpec, vb: &VarBuilder<'_>) -> BuildResult<Relative> {
+        let Self { n_buckets, max_distance } = *self;
+        if n_buckets < 4 || n_buckets % 4 != 0 {
+            let key = "model.position.n_buckets";
+            let message = format!("`{key}` = {n_buckets} must be a positive multiple of 4");
+            return Err(BuildError::config([key], message));
+        }
+        if max_distance <= n_buckets / 2 {
+            let key = "model.position.max_distance";
+            let message = format!(
+                "`{key}` = {max_distance} must exceed half of `model.position.n_buckets` = {n_buckets}"
+            );
+            return Err(BuildError::config([key, "model.position.n_buckets"], message));
+        }
+        let std = 1. / (spec.d_model as f64).sqrt();
+        let weight = vb.get_with_hints((n_buckets, spec.n_heads), "weight", normal(std))?;
+        Ok(Relative { weight, causal: spec.causal, n_buckets, max_distance })
+    }
+}
+
+/// The table `(n_buckets, n_heads)`.
+#[derive(Debug)]
+pub struct Relative {
+    weight: Tensor,
+    causal: bool,
+    n_buckets: usize,
+    max_distance: usize,
+}
+
+impl ScoreBias for Relative {
+    fn bias(&self, q_len: usize, kv_len: usize) -> Result<Tensor> {
+        let offset = kv_len.saturating_sub(q_len);
+        let buckets: Vec<u32> = (offset..offset + q_len)
+            .flat_map(|i| (0..kv_len).map(move |j| self.bucket(i, j)))
+            .collect();
+        let buckets = Tensor::from_vec(buckets, (q_len, kv_len), self.weight.device())?;
+        let bias = tealight_ops::embedding::embedding(&self.weight, &buckets)?;
+        bias.permute((2, 0, 1))?.contiguous() // (n_heads, q_len, kv_len)
+    }
+}
+
+impl Relative {
+    fn bucket(&self, query: usize, key: usize) -> u32 {
+        let distance = query.abs_diff(key);
+        if self.causal {
+            // The future is masked anyway; T5 gives it bucket 0.
+            return self.magnitude(if key > query { 0 } else { distance }, self.n_buckets);
+        }
+        let half = self.n_buckets / 2;
+        let side = if key > query { half as u32 } else { 0 };
+        side + self.magnitude(distance, half)
+    }
+
+    fn magnitude(&self, distance: usize, n_buckets: usize) -> u32 {
+        let exact = n_buckets / 2;
+        if distance < exact {
+            return distance as u32;
+        }
+        let log = |x: usize| (x as f64 / exact as f64).ln();
+        let beyond = log(distance) / log(self.max_distance) * (n_buckets - exact) as f64;
+        (exact + beyond as usize).min(n_buckets - 1) as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use candle_core::{DType, Device};
+
+    use super::*;
+
+    fn relative(causal: bool) -> Result<Relative> {
+        let weight = Tensor::zeros((32, 3), DType::F32, &Device::Cpu)?;
+        Ok(Relative { weight, causal, n_buckets: 32, max_distance: 128 })
+    }
+
+    /// Worked by hand from the formula with 32 buckets and a maximal distance of 128.
+    #[test]
+    fn buckets_are_exact_near_and_logarithmic_far() -> Result<()> {
+        let both = relative(false)?;
+        assert_eq!([both.bucket(0, 0), both.bucket(7, 0), both.bucket(0, 7)], [0, 7, 23]);
+        assert_eq!([both.bucket(8, 0), both.bucket(0, 8)], [8, 24]);
+        assert_eq!([both.bucket(20, 0), both.bucket(127, 0), both.bucket(999, 0)], [10, 15, 15]);
+        let causal = relative(true)?;
+        assert_eq!([causal.bucket(15, 0), causal.bucket(16, 0), causal.bucket(0, 5)], [15, 16, 0]);
+        assert_eq!(causal.bucket(999, 0), 31);
+        Ok(())
+    }
+
+    #[test]
+    fn one_bias_per_head() -> Result<()> {
+        assert_eq!(relative(false)?.bias(5, 7)?.dims(), [3, 5, 7]);
+        Ok(())
+    }
+}

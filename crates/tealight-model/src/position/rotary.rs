@@ -1,0 +1,85 @@
+//! Rotary positions (Su et al. 2021, eq. (15), <https://arxiv.org/abs/2104.09864>).
+//!
+//! ```text
+//! (q₁, q₂) ← (q₁ cos tθᵢ − q₂ sin tθᵢ, q₁ sin tθᵢ + q₂ cos tθᵢ),   θᵢ = base^(−2i/head_dim)
+//! ```
+//!
+//! The same for keys: a score then depends on the distance alone.
+
+use candle_core::{Result, Tensor};
+use candle_nn::VarBuilder;
+use serde::{Deserialize, Serialize};
+use tealight_ops::rotary;
+
+use super::{PositionSpec, positive};
+use crate::{BuildError, BuildResult};
+
+/// `[model.position] kind = "rotary"`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// The longest wavelength is 2π·base.
+    pub base: f64,
+    /// Which features make a pair.
+    pub layout: Layout,
+}
+
+/// Which two features are rotated together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Layout {
+    /// Features 2i and 2i + 1: the paper, GPT-J.
+    Interleaved,
+    /// Features i and i + head_dim/2: GPT-NeoX, Llama.
+    Half,
+}
+
+impl From<Layout> for rotary::Layout {
+    fn from(layout: Layout) -> Self {
+        match layout {
+            Layout::Interleaved => Self::Interleaved,
+            Layout::Half => Self::Half,
+        }
+    }
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self { base: 10_000., layout: Layout::Interleaved }
+    }
+}
+
+impl Config {
+    pub(super) fn build(&self, spec: &PositionSpec, vb: &VarBuilder<'_>) -> BuildResult<Rotary> {
+        positive("model.position.base", self.base)?;
+        let head_dim = spec.d_model / spec.n_heads;
+        if !head_dim.is_multiple_of(2) {
+            return Err(BuildError::config(
+                ["model.position.kind", "model.n_heads", "model.d_model"],
+                format!(
+                    "rotary positions turn pairs of features, but head_dim = {head_dim} is odd"
+                ),
+            ));
+        }
+        let (cos, sin) =
+            rotary::tables(0..spec.max_seq_len, head_dim, self.base, vb.dtype(), vb.device())?;
+        Ok(Rotary { cos, sin, layout: self.layout.into() })
+    }
+}
+
+/// The cosines and sines of tθᵢ, `(max_seq_len, head_dim/2)` each, shared by all layers.
+#[derive(Clone, Debug)]
+pub struct Rotary {
+    cos: Tensor,
+    sin: Tensor,
+    layout: rotary::Layout,
+}
+
+impl Rotary {
+    /// Queries or keys `(batch, n_heads, seq_len, head_dim)` → the same shape, turned.
+    pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let (_batch, _n_heads, seq_len, _head_dim) = x.dims4()?;
+        let (cos, sin) = (self.cos.narrow(0, 0, seq_len)?, self.sin.narrow(0, 0, seq_len)?);
+        rotary::rotate(x, &cos, &sin, self.layout)
+    }
+}

@@ -1,0 +1,119 @@
+//! Sinusoidal positions (Vaswani et al. 2017, §3.5, <https://arxiv.org/abs/1706.03762>).
+//!
+//! ```text
+//! PE(t, 2i) = sin(t / base^(2i/d_model)),   PE(t, 2i+1) = cos(t / base^(2i/d_model)),   t = 0, 1, …
+//! ```
+//!
+//! `layout = "interleaved"` is the paper's; `layout = "half"` puts all sines first, then all cosines,
+//! as tensor2tensor and fairseq do. The two differ by a permutation of the features. A `base` near
+//! the length of the sequences spreads short positions further apart than the paper's 10000.
+
+use candle_core::{DType, Device, Result, Tensor};
+use candle_nn::VarBuilder;
+use serde::{Deserialize, Serialize};
+
+use super::{EmbeddingPosition, PositionSpec, positive};
+use crate::{BuildError, BuildResult};
+
+/// `[model.position] kind = "sinusoidal"`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// The longest wavelength is 2π·base.
+    pub base: f64,
+    /// The order of sines and cosines.
+    pub layout: Layout,
+}
+
+/// Where the sines and the cosines stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Layout {
+    /// sin, cos, sin, cos, …
+    Interleaved,
+    /// All sines, then all cosines.
+    Half,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self { base: 10_000., layout: Layout::Interleaved }
+    }
+}
+
+impl Config {
+    pub(super) fn build(
+        &self,
+        spec: &PositionSpec,
+        vb: &VarBuilder<'_>,
+    ) -> BuildResult<Sinusoidal> {
+        positive("model.position.base", self.base)?;
+        let PositionSpec { d_model, .. } = *spec;
+        if d_model % 2 != 0 {
+            return Err(BuildError::config(
+                ["model.d_model", "model.position.kind"],
+                format!("`model.d_model` = {d_model} must be even: a sine goes with each cosine"),
+            ));
+        }
+        Ok(Sinusoidal {
+            config: self.clone(),
+            d_model,
+            dtype: vb.dtype(),
+            device: vb.device().clone(),
+        })
+    }
+}
+
+/// The sinusoids, computed for the length that is asked for.
+#[derive(Debug)]
+pub struct Sinusoidal {
+    config: Config,
+    d_model: usize,
+    dtype: DType,
+    device: Device,
+}
+
+impl EmbeddingPosition for Sinusoidal {
+    fn vectors(&self, seq_len: usize) -> Result<Tensor> {
+        let half = self.d_model / 2;
+        let angle = |t: usize, i: usize| t as f64 / self.config.base.powf(i as f64 / half as f64);
+        let value = |t: usize, column: usize| match self.config.layout {
+            Layout::Interleaved if column.is_multiple_of(2) => angle(t, column / 2).sin(),
+            Layout::Interleaved => angle(t, column / 2).cos(),
+            Layout::Half if column < half => angle(t, column).sin(),
+            Layout::Half => angle(t, column - half).cos(),
+        };
+        let values: Vec<f64> =
+            (0..seq_len).flat_map(|t| (0..self.d_model).map(move |c| value(t, c))).collect();
+        Tensor::from_vec(values, (seq_len, self.d_model), &self.device)?.to_dtype(self.dtype)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(base: f64, layout: Layout) -> Result<Vec<Vec<f64>>> {
+        let config = Config { base, layout };
+        let (dtype, device) = (DType::F64, Device::Cpu);
+        Sinusoidal { config, d_model: 4, dtype, device }.vectors(3)?.to_vec2()
+    }
+
+    #[test]
+    fn the_paper_s_formula() -> Result<()> {
+        let rows = table(10_000., Layout::Interleaved)?;
+        assert_eq!(rows[0], [0., 1., 0., 1.]);
+        let (near, far) = (2_f64, 2_f64 / 100.);
+        assert_eq!(rows[2], [near.sin(), near.cos(), far.sin(), far.cos()]);
+        Ok(())
+    }
+
+    #[test]
+    fn the_half_layout_is_a_permutation() -> Result<()> {
+        let (paired, halves) = (table(20., Layout::Interleaved)?, table(20., Layout::Half)?);
+        for (paired, halves) in paired.iter().zip(&halves) {
+            assert_eq!([paired[0], paired[2], paired[1], paired[3]], halves[..]);
+        }
+        Ok(())
+    }
+}

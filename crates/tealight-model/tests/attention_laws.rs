@@ -1,0 +1,535 @@
+//! What holds for every kind of attention, found by enumeration: a new kind is tested as it is.
+//!
+//! kinds × what is read × masks × lengths × positions that act in attention. A combination that
+//! `build` refuses is left out, as long as the refusal names the keys.
+
+mod common;
+#[path = "common/differences.rs"]
+mod differences;
+
+use candle_core::{DType, Device, Result, Tensor};
+use common::{normal, values};
+use differences::checked_gradients;
+use serde::{Deserialize, Serialize};
+use tealight_model::attention::AttentionConfig;
+use tealight_model::init::InitConfig;
+use tealight_model::position::{AttentionNeeds, PositionConfig, PositionSpec, ScoreBias};
+use tealight_model::{
+    Attention, AttentionInput, AttentionSpec, Bias, BuildError, Initializer, Mask, Mode,
+    ParamStore, Reads,
+};
+use tealight_ops::backward;
+use tealight_ops::gradients::FaultKind;
+use tealight_ops::rng::{Purpose, Stream};
+
+const BATCH: usize = 2;
+const Q_LEN: usize = 5;
+const MAX_SEQ_LEN: usize = 7;
+const N_HEADS: usize = 3;
+/// 3 × 11; and 3 × 10 for what needs an even head_dim.
+const D_MODELS: [usize; 2] = [33, 30];
+const DROPOUT: f64 = 0.3;
+
+/// Below this many keys a mask may leave a row with one: then the scores carry no gradient.
+const LEN_WITH_CHOICE: usize = 4;
+/// Sums of a few weights in f32.
+const ERROR: f64 = 1e-5;
+
+/// The masks that a call may come with. Of the padded ones, the second row is padding throughout.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Masking {
+    None,
+    Padding,
+    Additive,
+    Both,
+}
+
+impl Masking {
+    const ALL: [Self; 4] = [Self::None, Self::Padding, Self::Additive, Self::Both];
+
+    fn is_padding(self, row: usize, key: usize, kv_len: usize) -> bool {
+        let padded = row == 1 || (kv_len >= LEN_WITH_CHOICE && key == kv_len - 1);
+        padded && matches!(self, Self::Padding | Self::Both)
+    }
+
+    /// The additive mask drops the first key for the first query, which may then read nothing.
+    fn is_dropped(self, query: usize, key: usize) -> bool {
+        query == 0 && key == 0 && matches!(self, Self::Additive | Self::Both)
+    }
+
+    fn build(self, q_len: usize, kv_len: usize, dtype: DType) -> Result<Mask> {
+        let mut mask = Mask::none();
+        if matches!(self, Self::Additive | Self::Both) {
+            let mut additive = values(&normal(71, &[q_len, kv_len], DType::F64)?)?;
+            additive[0] = f64::NEG_INFINITY;
+            let additive = Tensor::from_vec(additive, (q_len, kv_len), &Device::Cpu)?;
+            mask = mask.with_attn_mask(&additive.to_dtype(dtype)?)?;
+        }
+        if matches!(self, Self::Padding | Self::Both) {
+            let flags = (0..BATCH).flat_map(|row| (0..kv_len).map(move |key| (row, key)));
+            let flags = flags.map(|(row, key)| u8::from(self.is_padding(row, key, kv_len)));
+            let flags = Tensor::from_vec(flags.collect(), (BATCH, kv_len), &Device::Cpu)?;
+            mask = mask.with_key_padding_mask(&flags)?;
+        }
+        Ok(mask)
+    }
+}
+
+/// A layer with the position scheme that it was built for.
+struct Layer {
+    label: String,
+    reads: Reads,
+    d_model: usize,
+    store: ParamStore,
+    attention: Box<dyn Attention>,
+    score_bias: Option<Box<dyn ScoreBias>>,
+}
+
+/// What is asked and what is read: the same, unless the layer reads a memory.
+#[derive(Clone)]
+struct Call {
+    x: Tensor,
+    memory: Option<Tensor>,
+    masking: Masking,
+}
+
+impl Layer {
+    fn build(
+        config: &AttentionConfig,
+        reads: Reads,
+        position: &PositionConfig,
+        d_model: usize,
+        dtype: DType,
+    ) -> std::result::Result<Self, BuildError> {
+        let label = format!("{}, {reads:?}, {}, {d_model}", config.kind(), position.kind());
+        let store = ParamStore::new(17, dtype, &Device::Cpu);
+        let causal = reads == Reads::Past;
+        let spec = PositionSpec { d_model, n_heads: N_HEADS, max_seq_len: MAX_SEQ_LEN, causal };
+        let position = position.build(&spec, &store.trainable().pp("position"))?;
+        let init = Initializer::build(&InitConfig::default(), 1)?;
+        let spec = AttentionSpec {
+            d_model,
+            n_heads: N_HEADS,
+            max_seq_len: MAX_SEQ_LEN,
+            reads,
+            dropout: DROPOUT,
+            bias: Bias::With,
+            position: position.needs(),
+            init: &init,
+        };
+        let attention = config.build(&spec, &store.trainable().pp("attention"))?;
+        Ok(Self { label, reads, d_model, store, attention, score_bias: position.score_bias })
+    }
+
+    /// `(q_len, kv_len)` for each length that the layer must be able to do.
+    fn lengths(&self) -> Vec<(usize, usize)> {
+        let lengths = 1..=MAX_SEQ_LEN;
+        match self.reads {
+            Reads::Memory => lengths
+                .clone()
+                .map(|q_len| (q_len, MAX_SEQ_LEN))
+                .chain(lengths.map(|kv_len| (Q_LEN, kv_len)))
+                .collect(),
+            Reads::Everything | Reads::Past => lengths.map(|len| (len, len)).collect(),
+        }
+    }
+
+    /// The awkward length: neither the longest nor a power of two.
+    fn usual(&self) -> (usize, usize) {
+        (Q_LEN, if self.reads == Reads::Memory { MAX_SEQ_LEN } else { Q_LEN })
+    }
+
+    fn call(&self, (q_len, kv_len): (usize, usize), masking: Masking) -> Result<Call> {
+        let states = |index, len| normal(index, &[BATCH, len, self.d_model], self.dtype());
+        let reads_memory = self.reads == Reads::Memory;
+        let memory = reads_memory.then(|| states(1, kv_len)).transpose()?;
+        Ok(Call { x: states(0, q_len)?, memory, masking })
+    }
+
+    fn dtype(&self) -> DType {
+        self.store.trainable().dtype()
+    }
+
+    fn with_input<T>(
+        &self,
+        call: &Call,
+        mode: Mode,
+        body: impl FnOnce(&AttentionInput<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let Call { x, memory, masking } = call;
+        let (_batch, q_len, _d_model) = x.dims3()?;
+        let (_batch, kv_len, _d_model) = memory.as_ref().unwrap_or(x).dims3()?;
+        let mut mask = masking.build(q_len, kv_len, self.dtype())?;
+        if let Some(score_bias) = &self.score_bias {
+            mask = mask.with_attn_mask(&score_bias.bias(q_len, kv_len)?)?;
+        }
+        body(&AttentionInput { x, memory: memory.as_ref(), mask: &mask, mode })
+    }
+
+    fn forward(&self, call: &Call, mode: Mode) -> Result<Tensor> {
+        self.with_input(call, mode, |input| self.attention.forward(input))
+    }
+
+    /// Σ y ⊙ noise: every element of the output counts, and none as much as another.
+    fn loss(&self, call: &Call, mode: Mode) -> Result<Tensor> {
+        let y = self.forward(call, mode)?;
+        (&y * normal(99, y.dims(), y.dtype())?)?.sum_all()
+    }
+
+    /// Whether query `i` of example `row` may read key `j`.
+    fn may_read(&self, masking: Masking, [row, i, j]: [usize; 3], kv_len: usize) -> bool {
+        let future = self.reads == Reads::Past && j > i;
+        !future && !masking.is_dropped(i, j) && !masking.is_padding(row, j, kv_len)
+    }
+
+    /// The largest |Q Kᵀ|/√head_dim, where the layer has such maps; else 1.
+    fn largest_score(&self, call: &Call) -> Result<f64> {
+        let parameters = self.store.tensors();
+        let weight = |name: &str| parameters.get(&format!("attention.{name}.weight"));
+        let (Some(query), Some(key)) = (weight("query"), weight("key")) else { return Ok(1.) };
+        let heads = |x: &Tensor, weight: &Tensor| {
+            let (batch, len, d_model) = x.dims3()?;
+            let x = x.broadcast_matmul(&weight.t()?)?;
+            x.reshape((batch, len, N_HEADS, d_model / N_HEADS))?.transpose(1, 2)?.contiguous()
+        };
+        let query = heads(&call.x, query)?;
+        let key = heads(call.memory.as_ref().unwrap_or(&call.x), key)?;
+        let scores = values(&query.matmul(&key.t()?)?)?;
+        let head_dim = self.d_model / N_HEADS;
+        let largest = scores.iter().fold(0_f64, |largest, score| largest.max(score.abs()));
+        Ok(largest / (head_dim as f64).sqrt())
+    }
+}
+
+/// Every layer that can be built, in `dtype`.
+fn layers(dtype: DType) -> Result<Vec<Layer>> {
+    let mut layers = Vec::new();
+    for kind in AttentionConfig::KINDS {
+        let Some(config) = AttentionConfig::default_of(kind.name) else { continue };
+        let n_before = layers.len();
+        for reads in [Reads::Everything, Reads::Past, Reads::Memory] {
+            for position in positions(reads)? {
+                layers.extend(buildable(&config, reads, &position, dtype)?);
+            }
+        }
+        assert!(layers.len() > n_before, "no layer of kind `{}` can be built", kind.name);
+    }
+    Ok(layers)
+}
+
+/// The layer at the first width at which it can be built; a refusal must name keys.
+fn buildable(
+    config: &AttentionConfig,
+    reads: Reads,
+    position: &PositionConfig,
+    dtype: DType,
+) -> Result<Option<Layer>> {
+    for d_model in D_MODELS {
+        match Layer::build(config, reads, position, d_model, dtype) {
+            Ok(layer) => return Ok(Some(layer)),
+            Err(BuildError::Candle(error)) => return Err(error),
+            Err(BuildError::Config(fault)) => {
+                let named = fault.keys.iter().all(|key| key.starts_with("model."));
+                assert!(named && !fault.keys.is_empty(), "which key is in the way? {fault}");
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// The schemes that act in attention, and none at all. Across two sequences there is none.
+fn positions(reads: Reads) -> Result<Vec<PositionConfig>> {
+    let mut positions = vec![PositionConfig::None];
+    if reads == Reads::Memory {
+        return Ok(positions);
+    }
+    let causal = reads == Reads::Past;
+    for kind in PositionConfig::KINDS {
+        let store = ParamStore::new(17, DType::F32, &Device::Cpu);
+        let spec = PositionSpec { d_model: 30, n_heads: 3, max_seq_len: MAX_SEQ_LEN, causal };
+        let Some(config) = PositionConfig::default_of(kind.name) else { continue };
+        let position = config.build(&spec, &store.trainable()).map_err(candle_core::Error::wrap)?;
+        if !matches!(position.needs(), AttentionNeeds::Nothing) {
+            positions.push(config);
+        }
+    }
+    Ok(positions)
+}
+
+fn stream(index: u64) -> Stream {
+    Stream::new(17, Purpose::Dropout).fork(index)
+}
+
+fn is_finite(x: &Tensor) -> Result<bool> {
+    Ok(values(x)?.iter().all(|x| x.is_finite()))
+}
+
+/// `x` with the chosen `(row, position)`s replaced by large numbers.
+fn disturbed(x: &Tensor, chosen: impl Fn(usize, usize) -> bool) -> Result<Tensor> {
+    let (batch, len, d_model) = x.dims3()?;
+    let flags = (0..batch).flat_map(|row| (0..len).map(move |at| (row, at)));
+    let flags: Vec<u8> = flags.map(|(row, at)| u8::from(chosen(row, at))).collect();
+    let flags = Tensor::from_vec(flags, (batch, len, 1), &Device::Cpu)?.broadcast_as(x.shape())?;
+    let other = (normal(23, &[batch, len, d_model], x.dtype())? * 100.)?;
+    flags.where_cond(&other, x)
+}
+
+/// Panics unless `a` and `b` are the same to the last bit at the chosen `(row, position)`s.
+fn assert_same(
+    label: &str,
+    a: &Tensor,
+    b: &Tensor,
+    chosen: impl Fn(usize, usize) -> bool,
+) -> Result<()> {
+    let (a, b) = (a.to_dtype(DType::F64)?, b.to_dtype(DType::F64)?);
+    for (row, (a, b)) in a.to_vec3::<f64>()?.iter().zip(&b.to_vec3::<f64>()?).enumerate() {
+        for (at, (a, b)) in a.iter().zip(b).enumerate() {
+            assert!(!chosen(row, at) || a == b, "{label}: position {at} of example {row} differs");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn the_shape_is_kept_and_the_output_is_finite_at_every_length() -> Result<()> {
+    for layer in layers(DType::F32)? {
+        for lengths in layer.lengths() {
+            for masking in Masking::ALL {
+                let call = layer.call(lengths, masking)?;
+                for mode in [Mode::Eval, Mode::Train(stream(0))] {
+                    let y = layer.forward(&call, mode)?;
+                    let label = format!("{}, {masking:?}, {lengths:?}", layer.label);
+                    assert_eq!(y.dims(), call.x.dims(), "{label}");
+                    assert!(is_finite(&y)?, "{label}");
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn scores_of_any_size_give_finite_outputs_and_gradients() -> Result<()> {
+    for layer in layers(DType::F32)? {
+        for masking in Masking::ALL {
+            for size in [80., 200., 10_000.] {
+                let call = layer.call(layer.usual(), masking)?;
+                // A score is a product of two inputs.
+                let factor = (size / layer.largest_score(&call)?).sqrt();
+                let larger = |x: Tensor| x * factor;
+                let memory = call.memory.map(larger).transpose()?;
+                let call = Call { x: larger(call.x)?, memory, masking };
+                let label = format!("{}, {masking:?}, scores of ±{size}", layer.label);
+                assert!(is_finite(&layer.forward(&call, Mode::Eval)?)?, "{label}");
+                let variables: Vec<_> = layer.store.iter().collect();
+                let named = variables.iter().map(|(name, var)| (name.as_str(), var.as_tensor()));
+                let gradients = backward(&layer.loss(&call, Mode::Eval)?, named)?;
+                for (name, gradient) in gradients.iter() {
+                    let gradient = gradient.expect("the gradient of a parameter");
+                    assert!(is_finite(gradient)?, "{label}: `{name}`");
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Panics unless every parameter has a right gradient under every mask.
+fn check_gradients(layer: &Layer, lengths: (usize, usize), mode: Mode) -> Result<()> {
+    for masking in Masking::ALL {
+        let call = layer.call(lengths, masking)?;
+        let label = format!("{}, {masking:?}, {lengths:?}", layer.label);
+        let gradients = checked_gradients(&label, &layer.store, 2, || layer.loss(&call, mode))?;
+        for fault in gradients.audit()? {
+            // The bias of the keys shifts all scores of a row alike.
+            let excused = lengths == (1, 1) || fault.name.ends_with("key.bias");
+            assert!(excused && fault.kind == FaultKind::Zero, "{label}: {fault}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn every_parameter_has_a_gradient_that_agrees_with_finite_differences() -> Result<()> {
+    for layer in layers(DType::F64)? {
+        for lengths in [(1, 1), layer.usual(), (MAX_SEQ_LEN, MAX_SEQ_LEN)] {
+            check_gradients(&layer, lengths, Mode::Eval)?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn the_gradients_agree_with_finite_differences_under_dropout() -> Result<()> {
+    for layer in layers(DType::F64)? {
+        check_gradients(&layer, layer.usual(), Mode::Train(stream(1)))?;
+    }
+    Ok(())
+}
+
+#[test]
+fn the_input_has_a_gradient_that_agrees_with_finite_differences() -> Result<()> {
+    for layer in layers(DType::F64)? {
+        let lengths = layer.usual();
+        let shape = |len| (BATCH, len, layer.d_model);
+        // As parameters, so that the same check applies to them.
+        let inputs = ParamStore::new(3, DType::F64, &Device::Cpu);
+        let init = candle_nn::Init::Randn { mean: 0., stdev: 1. };
+        let x = inputs.trainable().get_with_hints(shape(lengths.0), "x", init)?;
+        let memory = match layer.reads {
+            Reads::Memory => {
+                Some(inputs.trainable().get_with_hints(shape(lengths.1), "memory", init)?)
+            }
+            Reads::Everything | Reads::Past => None,
+        };
+        for masking in Masking::ALL {
+            let call = Call { x: x.clone(), memory: memory.clone(), masking };
+            let label = format!("{}, {masking:?}", layer.label);
+            let gradients =
+                checked_gradients(&label, &inputs, 7, || layer.loss(&call, Mode::Eval))?;
+            assert_eq!(gradients.audit()?, [], "{label}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn examples_in_a_batch_do_not_affect_each_other() -> Result<()> {
+    for layer in layers(DType::F32)? {
+        for masking in Masking::ALL {
+            let call = layer.call(layer.usual(), masking)?;
+            for row in 0..BATCH {
+                let others = |x: &Tensor| disturbed(x, |other, _| other != row);
+                let memory = call.memory.as_ref().map(others).transpose()?;
+                let other = Call { x: others(&call.x)?, memory, masking };
+                let outputs = [&call, &other].map(|call| layer.forward(call, Mode::Eval));
+                let [a, b] = outputs;
+                assert_same(&layer.label, &a?, &b?, |at, _| at == row)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn padded_keys_do_not_affect_real_positions() -> Result<()> {
+    for layer in layers(DType::F32)? {
+        for lengths in layer.lengths() {
+            for masking in [Masking::Padding, Masking::Both] {
+                let call = layer.call(lengths, masking)?;
+                let padding = |row, at| masking.is_padding(row, at, lengths.1);
+                let other = match &call.memory {
+                    Some(memory) => {
+                        Call { memory: Some(disturbed(memory, padding)?), ..call.clone() }
+                    }
+                    None => Call { x: disturbed(&call.x, padding)?, ..call.clone() },
+                };
+                let (a, b) =
+                    (layer.forward(&call, Mode::Eval)?, layer.forward(&other, Mode::Eval)?);
+                let is_real = |row, at| call.memory.is_some() || !padding(row, at);
+                assert_same(&layer.label, &a, &b, is_real)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn the_future_does_not_affect_the_past() -> Result<()> {
+    for layer in layers(DType::F32)?.iter().filter(|layer| layer.reads == Reads::Past) {
+        for masking in Masking::ALL {
+            let call = layer.call((MAX_SEQ_LEN, MAX_SEQ_LEN), masking)?;
+            let y = layer.forward(&call, Mode::Eval)?;
+            for now in 0..MAX_SEQ_LEN {
+                let x = disturbed(&call.x, |_, at| at > now)?;
+                let other = layer.forward(&Call { x, ..call.clone() }, Mode::Eval)?;
+                assert_same(&layer.label, &y, &other, |_, at| at <= now)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn evaluation_is_deterministic_and_dropout_is_a_function_of_the_stream() -> Result<()> {
+    for layer in layers(DType::F32)? {
+        let call = layer.call(layer.usual(), Masking::None)?;
+        let output = |mode| values(&layer.forward(&call, mode)?);
+        assert_eq!(output(Mode::Eval)?, output(Mode::Eval)?, "{}", layer.label);
+        let trained = output(Mode::Train(stream(0)))?;
+        assert_eq!(trained, output(Mode::Train(stream(0)))?, "{}", layer.label);
+        assert_ne!(trained, output(Mode::Train(stream(1)))?, "{}", layer.label);
+        assert_ne!(trained, output(Mode::Eval)?, "{}", layer.label);
+    }
+    Ok(())
+}
+
+#[test]
+fn the_weights_of_a_row_sum_to_one_or_to_zero_where_nothing_may_be_read() -> Result<()> {
+    for layer in layers(DType::F32)? {
+        for lengths in layer.lengths() {
+            for masking in Masking::ALL {
+                let call = layer.call(lengths, masking)?;
+                let weights =
+                    layer.with_input(&call, Mode::Eval, |input| layer.attention.weights(input))?;
+                let (batch, n_maps, q_len, kv_len) = weights.dims4()?;
+                assert_eq!((batch, (q_len, kv_len)), (BATCH, lengths), "{}", layer.label);
+                let rows = weights.flatten_to(2)?.to_vec2::<f32>()?;
+                for (index, weights) in rows.iter().enumerate() {
+                    let (row, i) = (index / (n_maps * q_len), index % q_len);
+                    let allowed = |j: usize| layer.may_read(masking, [row, i, j], kv_len);
+                    let label = format!("{}, {masking:?}, query {i} of {row}", layer.label);
+                    for (j, &weight) in weights.iter().enumerate() {
+                        assert!(allowed(j) || weight == 0., "{label}: key {j} is forbidden");
+                    }
+                    let expected = if (0..kv_len).any(allowed) { 1. } else { 0. };
+                    let sum: f64 = weights.iter().map(|&weight| f64::from(weight)).sum();
+                    assert!((sum - expected).abs() < ERROR, "{label}: {sum} is not {expected}");
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_longer_sequence_is_more_work() -> Result<()> {
+    for layer in layers(DType::F32)? {
+        let flops = |len| layer.attention.flops(len, len);
+        assert!(flops(1) > 0 && flops(Q_LEN) < flops(MAX_SEQ_LEN), "{}", layer.label);
+    }
+    Ok(())
+}
+
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct Document {
+    attention: AttentionConfig,
+}
+
+#[test]
+fn a_configuration_survives_toml() {
+    for kind in AttentionConfig::KINDS {
+        let attention = AttentionConfig::default_of(kind.name).unwrap();
+        assert_eq!(attention.kind(), kind.name);
+        let document = Document { attention };
+        let text = toml::to_string(&document).unwrap();
+        assert_eq!(toml::from_str::<Document>(&text).unwrap(), document, "{text}");
+        let value = changed(toml::Value::try_from(document).unwrap());
+        let document: Document = toml::from_str(&toml::to_string(&value).unwrap()).unwrap();
+        assert_eq!(toml::Value::try_from(document).unwrap(), value);
+    }
+}
+
+/// The same settings with every flag turned and every number doubled.
+fn changed(value: toml::Value) -> toml::Value {
+    use toml::Value::{Boolean, Float, Integer, Table};
+    match value {
+        Boolean(flag) => Boolean(!flag),
+        Integer(n) => Integer(2 * n),
+        Float(x) => Float(2. * x),
+        Table(table) => {
+            Table(table.into_iter().map(|(key, value)| (key, changed(value))).collect())
+        }
+        other => other,
+    }
+}

@@ -1,0 +1,382 @@
+//! Whole models: what they read, what they refuse, and what their twins and neighbours share.
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use candle_core::{DType, Device, Result, Tensor};
+use common::{normal, values};
+use tealight_model::block::{BlockInput, CrossAttention, NormPlacement};
+use tealight_model::embedding::{Input, InputSpec};
+use tealight_model::feed_forward::{FeedForwardConfig, MlpConfig};
+use tealight_model::init::{FanIn, InitConfig, Normal};
+use tealight_model::models::forecaster::{Forecaster, ForecasterSpec, ReadOut};
+use tealight_model::norm::{LayerNormConfig, NormConfig, RmsNormConfig};
+use tealight_model::position::{PositionConfig, learned, relative, rotary, scalar, sinusoidal};
+use tealight_model::transformer::Transformer;
+use tealight_model::{BuildError, Mask, Mode, ModelConfig, ParamStore};
+use tealight_ops::rng::{Purpose, Stream};
+
+const BATCH: usize = 2;
+const SEQ_LEN: usize = 7;
+const N_CLASSES: usize = 5;
+/// Real positions of each example; the rest is padding.
+const LENGTHS: [usize; BATCH] = [7, 4];
+/// Sums of a few products in f32.
+const ERROR: f64 = 1e-5;
+
+fn config() -> ModelConfig {
+    ModelConfig { d_model: 33, n_heads: 3, ..ModelConfig::default() }
+}
+
+fn spec(read_out: ReadOut) -> ForecasterSpec {
+    let input = InputSpec::Tokens { vocab_size: N_CLASSES, n_token_types: 0 };
+    ForecasterSpec { input, seq_len: SEQ_LEN, n_classes: N_CLASSES, read_out }
+}
+
+fn store() -> ParamStore {
+    ParamStore::new(17, DType::F32, &Device::Cpu)
+}
+
+fn build(
+    store: &ParamStore,
+    config: &ModelConfig,
+    read_out: ReadOut,
+) -> std::result::Result<Forecaster, BuildError> {
+    Forecaster::build(config, &spec(read_out), &store.trainable())
+}
+
+fn built(store: &ParamStore, config: &ModelConfig, read_out: ReadOut) -> Result<Forecaster> {
+    build(store, config, read_out).map_err(candle_core::Error::wrap)
+}
+
+/// `(batch, len)`, of which the padding depends on `garbage`.
+fn ids(garbage: u32) -> Result<Tensor> {
+    let stream = Stream::new(3, Purpose::Data);
+    let id = |row: usize, at: usize| {
+        let real = stream.below((row * SEQ_LEN + at) as u64, N_CLASSES as u64) as u32;
+        if at < LENGTHS[row] { real } else { garbage }
+    };
+    let ids = (0..BATCH).flat_map(|row| (0..SEQ_LEN).map(move |at| id(row, at))).collect();
+    Tensor::from_vec(ids, (BATCH, SEQ_LEN), &Device::Cpu)
+}
+
+fn padding() -> Result<Mask> {
+    let row = |len: usize| (0..SEQ_LEN).map(move |at| u8::from(at >= len));
+    let flags = LENGTHS.into_iter().flat_map(row).collect();
+    Mask::none().with_key_padding_mask(&Tensor::from_vec(flags, (BATCH, SEQ_LEN), &Device::Cpu)?)
+}
+
+fn close(a: &[f64], b: &[f64]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| (a - b).abs() < ERROR)
+}
+
+#[test]
+fn no_read_out_sees_padding() -> Result<()> {
+    for read_out in [ReadOut::Mean, ReadOut::Cls, ReadOut::Last] {
+        let store = store();
+        let model = built(&store, &config(), read_out)?;
+        let logits = |ids: &Tensor| model.forward(&Input::tokens(ids), &padding()?, Mode::Eval);
+        let (a, b) = (logits(&ids(0)?)?, logits(&ids(4)?)?);
+        assert_eq!(values(&a)?, values(&b)?, "{read_out:?}");
+        // As if the example had been cut off and stood alone.
+        for (row, len) in LENGTHS.into_iter().enumerate() {
+            let alone = ids(0)?.narrow(0, row, 1)?.narrow(1, 0, len)?.contiguous()?;
+            let alone = model.forward(&Input::tokens(&alone), &Mask::none(), Mode::Eval)?;
+            let (alone, padded) = (values(&alone)?, values(&a.get(row)?)?);
+            assert!(close(&alone, &padded), "{read_out:?}: {alone:?} is not {padded:?}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn every_position_forecasts_from_its_past() -> Result<()> {
+    let store = store();
+    let causal = ModelConfig { causal: true, ..config() };
+    let model = built(&store, &causal, ReadOut::EveryPosition)?;
+    let ids = ids(0)?;
+    let logits = model.forward(&Input::tokens(&ids), &Mask::none(), Mode::Eval)?;
+    assert_eq!(logits.dims(), [BATCH, SEQ_LEN, N_CLASSES]);
+    for len in 1..=SEQ_LEN {
+        let past = ids.narrow(1, 0, len)?.contiguous()?;
+        let past = model.forward(&Input::tokens(&past), &Mask::none(), Mode::Eval)?;
+        let (now, then) = (values(&logits.narrow(1, len - 1, 1)?)?, past.narrow(1, len - 1, 1)?);
+        assert!(close(&now, &values(&then)?), "after {len} positions");
+    }
+    Ok(())
+}
+
+#[test]
+fn an_example_that_is_padding_throughout_gives_finite_logits() -> Result<()> {
+    for read_out in [ReadOut::Mean, ReadOut::Cls, ReadOut::Last] {
+        let store = store();
+        let model = built(&store, &config(), read_out)?;
+        let mask = Mask::none().with_key_padding_mask(&Tensor::ones(
+            (BATCH, SEQ_LEN),
+            DType::U8,
+            &Device::Cpu,
+        )?)?;
+        let logits = model.forward(&Input::tokens(&ids(0)?), &mask, Mode::Eval)?;
+        assert!(values(&logits)?.iter().all(|x| x.is_finite()), "{read_out:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn attention_weights_come_for_every_layer_and_sum_to_one() -> Result<()> {
+    for (read_out, positions) in [(ReadOut::Mean, SEQ_LEN), (ReadOut::Cls, SEQ_LEN + 1)] {
+        let store = store();
+        let model = built(&store, &config(), read_out)?;
+        let layers = model.attention_weights(&Input::tokens(&ids(0)?), &padding()?)?;
+        assert_eq!(layers.len(), config().n_layers);
+        for weights in layers {
+            let (batch, _n_maps, q_len, kv_len) = weights.dims4()?;
+            assert_eq!([batch, q_len, kv_len], [BATCH, positions, positions]);
+            assert!(values(&weights.sum(3)?)?.iter().all(|sum| (sum - 1.).abs() < ERROR));
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_sequence_beyond_the_maximum_is_refused() -> Result<()> {
+    let store = store();
+    let model = built(&store, &config(), ReadOut::Mean)?;
+    let ids = Tensor::zeros((BATCH, SEQ_LEN + 1), DType::U32, &Device::Cpu)?;
+    let error = model.forward(&Input::tokens(&ids), &Mask::none(), Mode::Eval).unwrap_err();
+    let message = "a sequence of 8 positions is longer than `max_seq_len` = 7";
+    assert!(error.to_string().contains(message), "{error}");
+    // Room for more, and for the [CLS].
+    let longer = ModelConfig { max_seq_len: Some(SEQ_LEN + 1), ..config() };
+    let model = built(&self::store(), &longer, ReadOut::Mean)?;
+    model.forward(&Input::tokens(&ids), &Mask::none(), Mode::Eval)?;
+    built(&self::store(), &longer, ReadOut::Cls)?;
+    Ok(())
+}
+
+/// The keys that a refusal names.
+fn refused(config: &ModelConfig, read_out: ReadOut) -> Vec<String> {
+    match build(&store(), config, read_out) {
+        Err(BuildError::Config(fault)) => fault.keys,
+        Err(BuildError::Candle(error)) => panic!("a tensor operation failed: {error}"),
+        Ok(_) => panic!("{config:?} was built"),
+    }
+}
+
+#[test]
+fn a_size_or_rate_out_of_range_is_refused_by_key() {
+    let mean = |config: ModelConfig| refused(&config, ReadOut::Mean);
+    assert_eq!(mean(ModelConfig { d_model: 0, ..config() }), ["model.d_model"]);
+    assert_eq!(mean(ModelConfig { n_layers: 0, ..config() }), ["model.n_layers"]);
+    assert_eq!(mean(ModelConfig { n_heads: 0, ..config() }), ["model.n_heads"]);
+    let keys = ["model.n_heads", "model.d_model"];
+    assert_eq!(mean(ModelConfig { n_heads: 5, ..config() }), keys);
+    for dropout in [-0.1, 1., f64::NAN] {
+        assert_eq!(mean(ModelConfig { dropout, ..config() }), ["model.dropout"]);
+    }
+    let max_seq_len = |max| ModelConfig { max_seq_len: Some(max), ..config() };
+    assert_eq!(mean(max_seq_len(SEQ_LEN - 1)), ["model.max_seq_len"]);
+    assert_eq!(refused(&max_seq_len(SEQ_LEN), ReadOut::Cls), ["model.max_seq_len"]);
+}
+
+#[test]
+fn a_part_out_of_range_is_refused_by_key() {
+    let mean = |config: ModelConfig| refused(&config, ReadOut::Mean);
+    let feed_forward =
+        |d_ff| FeedForwardConfig::Mlp(MlpConfig { d_ff: Some(d_ff), ..MlpConfig::default() });
+    let none = ModelConfig { feed_forward: feed_forward(0), ..config() };
+    assert_eq!(mean(none), ["model.feed_forward.d_ff"]);
+    for epsilon in [0., -1e-5, f64::NAN, f64::INFINITY] {
+        for norm in [
+            NormConfig::LayerNorm(LayerNormConfig { epsilon, bias: true }),
+            NormConfig::RmsNorm(RmsNormConfig { epsilon }),
+        ] {
+            assert_eq!(mean(ModelConfig { norm, ..config() }), ["model.norm.epsilon"]);
+        }
+    }
+    for std in [0., -1., f64::NAN] {
+        let init = InitConfig::FanIn(FanIn { embedding_std: std });
+        assert_eq!(mean(ModelConfig { init, ..config() }), ["model.init.embedding_std"]);
+        let init = InitConfig::Normal(Normal { std, scale_residual: true });
+        assert_eq!(mean(ModelConfig { init, ..config() }), ["model.init.std"]);
+    }
+}
+
+#[test]
+fn a_position_scheme_that_cannot_be_is_refused_by_key() {
+    let mean = |position| refused(&ModelConfig { position, ..config() }, ReadOut::Mean);
+    let rotary = rotary::Config::default();
+    let keys = ["model.position.kind", "model.n_heads", "model.d_model"];
+    assert_eq!(mean(PositionConfig::Rotary(rotary.clone())), keys);
+    let sinusoidal = sinusoidal::Config::default();
+    let keys = ["model.d_model", "model.position.kind"];
+    assert_eq!(mean(PositionConfig::Sinusoidal(sinusoidal.clone())), keys);
+    for base in [0., f64::NAN] {
+        let rotary = PositionConfig::Rotary(rotary::Config { base, ..rotary.clone() });
+        assert_eq!(mean(rotary), ["model.position.base"]);
+        let sinusoidal = sinusoidal::Config { base, ..sinusoidal.clone() };
+        assert_eq!(mean(PositionConfig::Sinusoidal(sinusoidal)), ["model.position.base"]);
+    }
+    let learned = learned::Config { std: 0. };
+    assert_eq!(mean(PositionConfig::Learned(learned)), ["model.position.std"]);
+    let scalar = scalar::Config { length: 0. };
+    assert_eq!(mean(PositionConfig::Scalar(scalar)), ["model.position.length"]);
+    for n_buckets in [0, 2, 30] {
+        let relative = relative::Config { n_buckets, max_distance: 128 };
+        assert_eq!(mean(PositionConfig::Relative(relative)), ["model.position.n_buckets"]);
+    }
+    let relative = relative::Config { n_buckets: 32, max_distance: 16 };
+    let keys = ["model.position.max_distance", "model.position.n_buckets"];
+    assert_eq!(mean(PositionConfig::Relative(relative)), keys);
+}
+
+#[test]
+fn an_output_that_does_not_fit_its_input_is_refused_by_key() {
+    let keys = ["task.read_out", "model.causal"];
+    assert_eq!(refused(&config(), ReadOut::EveryPosition), keys);
+    assert_eq!(refused(&ModelConfig { causal: true, ..config() }, ReadOut::Cls), keys);
+    let tied = ModelConfig { tied_output: true, ..config() };
+    let features = InputSpec::Features { n_features: 3 };
+    let tokens = InputSpec::Tokens { vocab_size: N_CLASSES + 1, n_token_types: 0 };
+    for input in [features, tokens] {
+        let spec = ForecasterSpec { input, ..spec(ReadOut::Mean) };
+        let error = Forecaster::build(&tied, &spec, &store().trainable()).unwrap_err();
+        let BuildError::Config(fault) = error else { panic!("{error}") };
+        assert_eq!(fault.keys, ["model.tied_output"]);
+    }
+}
+
+#[test]
+fn inputs_of_the_wrong_sort_are_refused() -> Result<()> {
+    let store = store();
+    let model = built(&store, &config(), ReadOut::Mean)?;
+    let features = normal(0, &[BATCH, SEQ_LEN, 3], DType::F32)?;
+    assert!(model.forward(&Input::Features(&features), &Mask::none(), Mode::Eval).is_err());
+    let vb = store.trainable();
+    let with = CrossAttention::With;
+    let decoder =
+        Transformer::build(&config(), spec(ReadOut::Mean).input, SEQ_LEN, with, &vb.pp("d"))
+            .map_err(candle_core::Error::wrap)?;
+    let context = BlockInput { mask: &Mask::none(), memory: None, mode: Mode::Eval };
+    let error = decoder.forward(&Input::tokens(&ids(0)?), &context).unwrap_err();
+    assert!(error.to_string().contains("no memory"), "{error}");
+    Ok(())
+}
+
+/// Every position scheme, at a width that all of them take.
+fn every_position() -> Vec<ModelConfig> {
+    let kinds = PositionConfig::KINDS.iter();
+    kinds
+        .filter_map(|kind| PositionConfig::default_of(kind.name))
+        .map(|position| ModelConfig { d_model: 30, position, ..config() })
+        .collect()
+}
+
+#[test]
+fn the_order_of_the_inputs_matters_exactly_where_there_are_positions() -> Result<()> {
+    for config in every_position() {
+        let store = store();
+        let model = built(&store, &config, ReadOut::Mean)?;
+        let logits = |ids: &[u32; SEQ_LEN]| {
+            let ids = Tensor::new(&[*ids], &Device::Cpu)?;
+            values(&model.forward(&Input::tokens(&ids), &Mask::none(), Mode::Eval)?)
+        };
+        let (a, b) = (logits(&[0, 1, 2, 3, 4, 0, 0])?, logits(&[4, 1, 0, 3, 0, 2, 0])?);
+        let is_bag = config.position == PositionConfig::None;
+        assert_eq!(close(&a, &b), is_bag, "{:?}", config.position);
+    }
+    Ok(())
+}
+
+#[test]
+fn only_schemes_of_distances_do_not_see_where_a_sequence_starts() -> Result<()> {
+    let (days, n_padding) = ([3_u32, 0, 4, 1], 3);
+    let late: Vec<u32> = [&[2; 3][..], &days].concat();
+    let late = Tensor::from_vec(late, (1, SEQ_LEN), &Device::Cpu)?;
+    let flags = (0..SEQ_LEN).map(|at| u8::from(at < n_padding)).collect();
+    let flags = Tensor::from_vec(flags, (1, SEQ_LEN), &Device::Cpu)?;
+    let mask = Mask::none().with_key_padding_mask(&flags)?;
+    for config in every_position() {
+        let store = store();
+        let model = built(&store, &config, ReadOut::Last)?;
+        let logits = |ids: &Tensor, mask: &Mask| {
+            values(&model.forward(&Input::tokens(ids), mask, Mode::Eval)?)
+        };
+        let early = logits(&Tensor::new(&[days], &Device::Cpu)?, &Mask::none())?;
+        let is_same = close(&early, &logits(&late, &mask)?);
+        let is_of_distances = matches!(
+            config.position,
+            PositionConfig::None
+                | PositionConfig::Rotary(_)
+                | PositionConfig::Alibi
+                | PositionConfig::Relative(_)
+        );
+        assert_eq!(is_same, is_of_distances, "{:?}", config.position);
+    }
+    Ok(())
+}
+
+#[test]
+fn the_frozen_twin_equals_the_trainable_model_bit_for_bit() -> Result<()> {
+    for config in every_position() {
+        for norm_placement in [NormPlacement::Pre, NormPlacement::Post] {
+            for tied_output in [false, true] {
+                let config =
+                    ModelConfig { norm_placement, tied_output, dropout: 0.3, ..config.clone() };
+                let store = store();
+                let model = built(&store, &config, ReadOut::Cls)?;
+                let twin = Forecaster::build(&config, &spec(ReadOut::Cls), &store.frozen())
+                    .map_err(candle_core::Error::wrap)?;
+                let ids = ids(0)?;
+                let stream = Stream::new(3, Purpose::Dropout);
+                for mode in [Mode::Eval, Mode::Train(stream)] {
+                    let forward =
+                        |model: &Forecaster| model.forward(&Input::tokens(&ids), &padding()?, mode);
+                    let (trainable, frozen) = (forward(&model)?, forward(&twin)?);
+                    assert!(trainable.track_op() && !frozen.track_op());
+                    assert_eq!(values(&trainable)?, values(&frozen)?, "{config:?}");
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn initial_values(config: &ModelConfig, read_out: ReadOut) -> Result<BTreeMap<String, Vec<f64>>> {
+    let store = store();
+    built(&store, config, read_out)?;
+    store.iter().map(|(name, variable)| Ok((name, values(&variable)?))).collect()
+}
+
+#[test]
+fn initial_values_do_not_depend_on_other_layers() -> Result<()> {
+    let shallow = initial_values(&config(), ReadOut::Mean)?;
+    let deep = ModelConfig { n_layers: 3, ..config() };
+    let without_norm =
+        ModelConfig { norm: NormConfig::None, position: PositionConfig::None, ..deep.clone() };
+    for (config, read_out) in [(deep, ReadOut::Cls), (without_norm, ReadOut::Mean)] {
+        let other = initial_values(&config, read_out)?;
+        let shared: Vec<_> = shallow.keys().filter(|name| other.contains_key(*name)).collect();
+        assert!(shared.len() > shallow.len() / 2);
+        for name in shared {
+            // The table of positions grows with the [CLS], at its end.
+            let n = shallow[name].len().min(other[name].len());
+            assert_eq!(shallow[name][..n], other[name][..n], "`{name}`");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn no_two_parameters_start_with_the_same_values() -> Result<()> {
+    let mut seen = BTreeMap::new();
+    for (name, values) in initial_values(&config(), ReadOut::Cls)? {
+        let is_constant = values.iter().all(|value| *value == values[0]);
+        let bits: Vec<u64> = values.iter().take(5).map(|value| value.to_bits()).collect();
+        if !is_constant && let Some(other) = seen.insert(bits, name.clone()) {
+            panic!("`{name}` starts like `{other}`");
+        }
+    }
+    Ok(())
+}
