@@ -1,0 +1,134 @@
+//! Deserializes the tree, and keeps what serde would melt into one line of text.
+//!
+//! `toml`'s own deserializer reports a message and a span. This one reports the rule that was
+//! broken, the names that were valid and the path of the key, so that nobody parses messages.
+//! A table yields its `kind` first: `tealight_model::choice` streams the rest into that kind.
+
+use std::iter::Enumerate;
+use std::slice;
+
+use serde::de::value::{MapAccessDeserializer, StrDeserializer};
+use serde::de::{
+    DeserializeOwned, DeserializeSeed, Deserializer, Error as _, IntoDeserializer, MapAccess,
+    SeqAccess, Unexpected, Visitor,
+};
+
+use super::fault::Fault;
+use super::tree::{Entry, Node, Table, Value, quoted};
+
+/// Reads a whole document.
+pub(super) fn from_table<T: DeserializeOwned>(table: &Table) -> Result<T, Fault> {
+    T::deserialize(MapAccessDeserializer::new(Entries::new(table)))
+}
+
+impl<'de> Deserializer<'de> for &'de Node {
+    type Error = Fault;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+        match &self.value {
+            Value::String(value) => visitor.visit_borrowed_str(value),
+            Value::Signed(value) => visitor.visit_i64(*value),
+            Value::Unsigned(value) => visitor.visit_u64(*value),
+            Value::Float(value) => visitor.visit_f64(*value),
+            Value::Boolean(value) => visitor.visit_bool(*value),
+            Value::Array(items) => visitor.visit_seq(Items(items.iter().enumerate())),
+            Value::Table(table) => visitor.visit_map(Entries::new(table)),
+        }
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+        visitor.visit_some(self)
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, Fault> {
+        visitor.visit_newtype_struct(self)
+    }
+
+    /// Serde's tuples leave what is behind their last element unread.
+    fn deserialize_tuple<V: Visitor<'de>>(self, len: usize, visitor: V) -> Result<V::Value, Fault> {
+        match &self.value {
+            Value::Array(items) if items.len() != len => Err(Fault::invalid_length(
+                items.len(),
+                &format!("an array of {len} values").as_str(),
+            )),
+            _ => self.deserialize_any(visitor),
+        }
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        _variants: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Fault> {
+        match &self.value {
+            Value::String(variant) => visitor.visit_enum(variant.as_str().into_deserializer()),
+            Value::Table(table) if table.entries.len() == 1 => {
+                visitor.visit_enum(MapAccessDeserializer::new(Entries::new(table)))
+            }
+            _ => Err(Fault::invalid_type(Unexpected::Other(self.type_name()), &"a string")),
+        }
+    }
+
+    serde::forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf
+        unit unit_struct seq tuple_struct map struct identifier ignored_any
+    }
+}
+
+struct Items<'de>(Enumerate<slice::Iter<'de, Node>>);
+
+impl<'de> SeqAccess<'de> for Items<'de> {
+    type Error = Fault;
+
+    fn next_element_seed<T: DeserializeSeed<'de>>(
+        &mut self,
+        seed: T,
+    ) -> Result<Option<T::Value>, Fault> {
+        let Some((index, node)) = self.0.next() else { return Ok(None) };
+        let element = seed.deserialize(node);
+        element.map(Some).map_err(|fault| fault.at(&node.span).inside(format!("[{index}]")))
+    }
+
+    fn size_hint(&self) -> Option<usize> {
+        Some(self.0.len())
+    }
+}
+
+/// The entries of a table, `kind` first.
+struct Entries<'de> {
+    kind: Option<&'de Entry>,
+    rest: slice::Iter<'de, Entry>,
+    value: Option<&'de Entry>,
+}
+
+impl<'de> Entries<'de> {
+    fn new(table: &'de Table) -> Self {
+        Self { kind: table.get("kind"), rest: table.entries.iter(), value: None }
+    }
+}
+
+impl<'de> MapAccess<'de> for Entries<'de> {
+    type Error = Fault;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(
+        &mut self,
+        seed: K,
+    ) -> Result<Option<K::Value>, Fault> {
+        let next = || self.rest.find(|entry| entry.key != "kind");
+        self.value = self.kind.take().or_else(next);
+        let Some(entry) = self.value else { return Ok(None) };
+        let key = StrDeserializer::new(&entry.key);
+        seed.deserialize(key).map(Some).map_err(|fault: Fault| fault.at(&entry.key_span))
+    }
+
+    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Fault> {
+        let entry = self.value.take().expect("invariant: serde reads a value after its key");
+        let value = seed.deserialize(&entry.node);
+        value.map_err(|fault| fault.at(&entry.node.span).inside(quoted(&entry.key)))
+    }
+}

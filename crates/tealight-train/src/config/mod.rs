@@ -1,0 +1,184 @@
+//! A run as one TOML file describes it.
+//!
+//! ```text
+//! text ─► toml ─► --set overrides ─► RunConfig (unknown keys refused) ─► build (sizes from data)
+//! ```
+//!
+//! No includes, inheritance or environment variables: the file is the run. The resolved file, with
+//! defaults and overrides written out, is saved with it.
+
+mod de;
+mod error;
+mod fault;
+mod overrides;
+mod render;
+mod source;
+mod suggest;
+mod tree;
+
+use serde::{Deserialize, Serialize};
+use tealight_model::ModelConfig;
+
+pub use error::ConfigError;
+pub use overrides::DroppedKey;
+pub use source::{ConfigSource, to_resolved_toml};
+
+use crate::early_stopping;
+use crate::error::{Error, Result};
+use crate::optimizer::OptimizerConfig;
+use crate::run::Selection;
+use crate::schedule::ScheduleConfig;
+use crate::task::TaskConfig;
+
+/// The whole file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunConfig {
+    /// Where all randomness comes from.
+    #[serde(default)]
+    pub seed: u64,
+    /// `[model]`: the transformer.
+    #[serde(default)]
+    pub model: ModelConfig,
+    /// `[task]`: what is learned from what.
+    pub task: TaskConfig,
+    /// `[optimizer]`: how a gradient becomes an update.
+    #[serde(default)]
+    pub optimizer: OptimizerConfig,
+    /// `[schedule]`: the learning rate over the run.
+    #[serde(default)]
+    pub schedule: ScheduleConfig,
+    /// `[training]`: how long, in which portions.
+    #[serde(default)]
+    pub training: TrainingConfig,
+    /// `[checkpoint]`: what is kept.
+    #[serde(default)]
+    pub checkpoint: CheckpointConfig,
+    /// `[log]`: what is written down on the way.
+    #[serde(default)]
+    pub log: LogConfig,
+}
+
+/// `[training]`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TrainingConfig {
+    /// Number of updates.
+    pub steps: u64,
+    /// Examples in one forward and backward pass.
+    pub batch_size: usize,
+    /// Forward and backward passes whose gradients are summed into one update.
+    pub micro_batches: u64,
+    /// Gradients whose global norm exceeds this are scaled down to it; no clipping when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_grad_norm: Option<f64>,
+    /// Evaluate and keep a moving average of the weights with this decay; none when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ema_decay: Option<f64>,
+    /// Evaluate on the validation split after every so many updates, and at the end.
+    pub evaluate_every: u64,
+    /// Parameters that may go without a gradient, as names in which `*` stands for anything. The
+    /// key bias under softmax shifts all scores of a row alike: it has none but rounding.
+    pub gradient_audit_exceptions: Vec<String>,
+    /// `[training.early_stopping]`; the run goes on to its last step when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub early_stopping: Option<early_stopping::Config>,
+}
+
+impl Default for TrainingConfig {
+    fn default() -> Self {
+        Self {
+            steps: 1000,
+            batch_size: 64,
+            micro_batches: 1,
+            max_grad_norm: None,
+            ema_decay: None,
+            evaluate_every: 100,
+            gradient_audit_exceptions: vec!["*.key.bias".to_owned()],
+            early_stopping: None,
+        }
+    }
+}
+
+/// `[checkpoint]`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct CheckpointConfig {
+    /// Save after every so many updates, and at the end.
+    pub every: u64,
+    /// How many of the last checkpoints stay on disk, besides the best.
+    pub keep_last: usize,
+    /// Which checkpoint is evaluated at the end, and what commands use unless told otherwise.
+    pub select: Select,
+}
+
+impl Default for CheckpointConfig {
+    fn default() -> Self {
+        Self { every: 500, keep_last: 2, select: Select::Latest }
+    }
+}
+
+/// Which checkpoint is meant when none is named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Select {
+    /// The one that was written last.
+    Latest,
+    /// The one with the best evaluation; noisy where the validation split is small.
+    Best,
+}
+
+impl From<Select> for Selection {
+    fn from(select: Select) -> Self {
+        match select {
+            Select::Latest => Self::Latest,
+            Select::Best => Self::Best,
+        }
+    }
+}
+
+/// `[log]`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LogConfig {
+    /// Write a line of training metrics after every so many updates.
+    pub every: u64,
+}
+
+impl Default for LogConfig {
+    fn default() -> Self {
+        Self { every: 10 }
+    }
+}
+
+impl RunConfig {
+    /// Checks what does not depend on the data.
+    pub fn validate(&self) -> Result<()> {
+        let TrainingConfig { steps, batch_size, micro_batches, evaluate_every, .. } = self.training;
+        let positive = [
+            ("training.steps", steps),
+            ("training.batch_size", batch_size as u64),
+            ("training.micro_batches", micro_batches),
+            ("training.evaluate_every", evaluate_every),
+            ("checkpoint.every", self.checkpoint.every),
+            ("checkpoint.keep_last", self.checkpoint.keep_last as u64),
+            ("log.every", self.log.every),
+        ];
+        for (key, value) in positive {
+            if value == 0 {
+                return Err(Error::config([key], format!("`{key}` = 0 must be positive")));
+            }
+        }
+        if let Some(norm) = self.training.max_grad_norm
+            && !(norm.is_finite() && norm > 0.)
+        {
+            let key = "training.max_grad_norm";
+            let message =
+                format!("`{key}` = {norm} must be positive; leave it out for no clipping");
+            return Err(Error::config([key], message));
+        }
+        self.model.validate()?;
+        self.optimizer.validate()?;
+        self.schedule.validate(steps)
+    }
+}

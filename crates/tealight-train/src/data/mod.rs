@@ -1,0 +1,5 @@
+//! What tasks share when they cut data into batches.
+
+mod order;
+
+pub use order::ShuffledOrder;

@@ -1,0 +1,22 @@
+//! The loss and metrics of a model on a split, without a graph.
+
+use tealight_model::Mode;
+
+use crate::task::{Split, Task};
+use crate::{Metrics, Result};
+
+/// Averages over all batches of `split`; `model` is built from frozen parameters.
+pub fn evaluate<T: Task>(task: &T, model: &T::Model, split: Split) -> Result<Metrics> {
+    let mut metrics = Metrics::default();
+    for index in 0..task.n_batches(split) {
+        let loss = task.loss(model, &task.batch(split, index)?, Mode::Eval)?;
+        metrics.add("loss", scalar(&loss.sum)?, loss.count);
+        metrics.merge(&loss.metrics);
+    }
+    Ok(metrics)
+}
+
+/// A scalar tensor's value.
+pub(crate) fn scalar(tensor: &candle_core::Tensor) -> Result<f64> {
+    Ok(tensor.to_dtype(candle_core::DType::F64)?.to_scalar()?)
+}

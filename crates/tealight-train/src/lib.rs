@@ -1,0 +1,31 @@
+//! How a transformer is trained: tasks, data, optimizers, the loop, and what is kept of a run.
+//!
+//! ```text
+//! RunConfig ──► Task ──► Session (model, twin, optimizer) ──► fit ──► run directory
+//! ```
+//!
+//! [`fit`](fit::fit) names no task, a task names no optimizer, and this crate names no attention.
+//! It prints nothing: observers are told, and the binary draws.
+
+pub mod audit;
+pub mod config;
+pub mod data;
+pub mod early_stopping;
+pub mod ema;
+mod error;
+pub mod evaluate;
+pub mod fit;
+mod metrics;
+pub mod observer;
+pub mod optimizer;
+pub mod run;
+pub mod schedule;
+pub mod session;
+pub mod task;
+pub mod weather;
+
+pub use config::RunConfig;
+pub use error::{Error, Result};
+pub use fit::fit;
+pub use metrics::Metrics;
+pub use session::Session;

@@ -1,0 +1,57 @@
+//! Averages that weigh correctly: sums and counts, divided once.
+
+use std::collections::BTreeMap;
+
+/// Named averages.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Metrics {
+    means: BTreeMap<&'static str, Mean>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Mean {
+    sum: f64,
+    count: f64,
+}
+
+impl Metrics {
+    /// Adds `sum` over `count` items to the average `name`.
+    pub fn add(&mut self, name: &'static str, sum: f64, count: f64) {
+        let mean = self.means.entry(name).or_default();
+        mean.sum += sum;
+        mean.count += count;
+    }
+
+    /// Adds all of `other`'s sums and counts.
+    pub fn merge(&mut self, other: &Self) {
+        for (name, mean) in &other.means {
+            self.add(name, mean.sum, mean.count);
+        }
+    }
+
+    /// The average `name`, if anything was added to it.
+    pub fn mean(&self, name: &str) -> Option<f64> {
+        self.means.get(name).filter(|mean| mean.count > 0.).map(|mean| mean.sum / mean.count)
+    }
+
+    /// The averages by name.
+    pub fn means(&self) -> BTreeMap<String, f64> {
+        self.means.keys().filter_map(|name| Some(((*name).to_owned(), self.mean(name)?))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uneven_batches_weigh_by_their_count() {
+        let mut metrics = Metrics::default();
+        metrics.add("loss", 6., 3.);
+        let mut rest = Metrics::default();
+        rest.add("loss", 5., 1.);
+        metrics.merge(&rest);
+        assert_eq!(metrics.mean("loss"), Some(11. / 4.));
+        assert_eq!(metrics.mean("accuracy"), None);
+    }
+}

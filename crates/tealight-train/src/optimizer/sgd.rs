@@ -1,0 +1,162 @@
+//! Stochastic gradient descent with momentum (Sutskever et al. 2013,
+//! <https://proceedings.mlr.press/v28/sutskever13.html>).
+//!
+//! ```text
+//! b ← μ b + g    (b = g at the first update)
+//! θ ← θ − lr (d + λ θ),    d = b, or g + μ b under Nesterov's variant
+//! ```
+//!
+//! As PyTorch's, but for the weight decay, which is decoupled as in `AdamW`.
+
+use candle_core::Var;
+use serde::{Deserialize, Serialize};
+use tealight_ops::Gradients;
+use tealight_ops::sgd::{self, Hyper};
+
+use super::{ByName, DecayGroups, Optimizer};
+use crate::error::{Error, Result};
+use crate::run::tensors::NamedTensors;
+
+/// `[optimizer] kind = "sgd"`
+///
+/// By default the momentum is 0.9, as in most of the literature, and nothing decays.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// The peak of the learning rate; the schedule scales it.
+    pub lr: f64,
+    /// μ: how much of the momentum is kept. 0 is plain gradient descent.
+    pub momentum: f64,
+    /// Nesterov's variant: the gradient counts as if the momentum's step had been taken already.
+    pub nesterov: bool,
+    /// λ: multiplied by the learning rate, and for matrices only.
+    pub weight_decay: f64,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self { lr: 0.01, momentum: 0.9, nesterov: false, weight_decay: 0. }
+    }
+}
+
+impl Config {
+    pub(super) fn validate(&self) -> Result<()> {
+        super::check_lr(self.lr)?;
+        super::check_kept("momentum", self.momentum)?;
+        if self.nesterov && self.momentum == 0. {
+            let keys = ["optimizer.nesterov", "optimizer.momentum"];
+            let message = "`optimizer.nesterov` = true needs an `optimizer.momentum` above 0";
+            return Err(Error::config(keys, message));
+        }
+        super::check_weight_decay(self.weight_decay)
+    }
+}
+
+/// The optimizer and its momentum.
+#[derive(Debug)]
+pub struct Sgd {
+    config: Config,
+    /// Updates done.
+    step: u64,
+    slots: Vec<Slot>,
+    groups: DecayGroups,
+}
+
+#[derive(Debug)]
+struct Slot {
+    name: String,
+    parameter: Var,
+    momentum_buffer: Var,
+    weight_decay: f64,
+}
+
+impl Sgd {
+    /// The optimizer of `variables`, before its first update.
+    pub fn new(config: &Config, variables: Vec<(String, Var)>) -> Result<Self> {
+        config.validate()?;
+        let groups = DecayGroups::of(&variables);
+        let slots = variables.into_iter().map(|(name, parameter)| {
+            let weight_decay = if super::decays(&parameter) { config.weight_decay } else { 0. };
+            let momentum_buffer = super::zeros_like(&parameter)?;
+            Ok(Slot { name, parameter, momentum_buffer, weight_decay })
+        });
+        let slots = slots.collect::<Result<_>>()?;
+        Ok(Self { config: config.clone(), step: 0, slots, groups })
+    }
+
+    /// The momentum by its names in the state.
+    fn memory(&self) -> Vec<(String, Var)> {
+        let buffer =
+            |slot: &Slot| (format!("{}.momentum_buffer", slot.name), slot.momentum_buffer.clone());
+        self.slots.iter().map(buffer).collect()
+    }
+}
+
+impl Optimizer for Sgd {
+    fn step(&mut self, gradients: &Gradients, lr: f64) -> Result<()> {
+        let Config { momentum, nesterov, .. } = self.config;
+        let gradients = ByName::of(gradients);
+        let step = self.step + 1;
+        for Slot { name, parameter, momentum_buffer, weight_decay } in &self.slots {
+            let Some(gradient) = gradients.get(name, parameter)? else { continue };
+            let hyper = Hyper { lr, momentum, nesterov, weight_decay: *weight_decay };
+            sgd::step(parameter, gradient, momentum_buffer, step, &hyper)?;
+        }
+        self.step = step;
+        Ok(())
+    }
+
+    fn state(&self) -> NamedTensors {
+        super::state(self.step, self.memory())
+    }
+
+    fn load_state(&mut self, state: &NamedTensors) -> Result<()> {
+        self.step = super::load_state(&self.memory(), state)?;
+        Ok(())
+    }
+
+    fn groups(&self) -> &DecayGroups {
+        &self.groups
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{gradients, values, variables};
+    use super::*;
+
+    const TOLERANCE: f64 = 1e-14;
+
+    #[test]
+    fn three_updates_follow_the_formula() {
+        for nesterov in [false, true] {
+            let variables = variables();
+            let config = Config { nesterov, weight_decay: 0.1, ..Config::default() };
+            let mut optimizer = Sgd::new(&config, variables.clone()).unwrap();
+            let mut expected: Vec<(f64, f64)> =
+                values(&variables).into_iter().map(|theta| (theta, 0.)).collect();
+            for lr in [0.1, 0.05, 0.2] {
+                optimizer.step(&gradients(&variables), lr).unwrap();
+                for (index, (theta, buffer)) in expected.iter_mut().enumerate() {
+                    let (curvature, weight_decay) = if index < 6 { (0.7, 0.1) } else { (-1.3, 0.) };
+                    let gradient = curvature * *theta + 1.;
+                    *buffer = 0.9 * *buffer + gradient;
+                    let direction = if nesterov { gradient + 0.9 * *buffer } else { *buffer };
+                    *theta -= lr * (direction + weight_decay * *theta);
+                }
+                for (actual, (theta, _)) in values(&variables).into_iter().zip(&expected) {
+                    assert!((actual - theta).abs() < TOLERANCE, "{actual} is not {theta}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn values_out_of_range_are_refused_by_key() {
+        let message = |config: Config| Sgd::new(&config, variables()).unwrap_err().to_string();
+        let nesterov = Config { momentum: 0., nesterov: true, ..Config::default() };
+        assert!(message(nesterov).starts_with("`optimizer.nesterov` = true needs"));
+        let momentum = Config { momentum: 1., ..Config::default() };
+        assert!(message(momentum).starts_with("`optimizer.momentum` = 1 must"));
+    }
+}

@@ -1,0 +1,327 @@
+//! The checkpoints of a run: `step-000500/` and so on, and which of them are the latest and best.
+//!
+//! A checkpoint is written under another name and renamed, so what has its name is complete. A
+//! crash leaves at most a hidden `.….tmp`, which is not read and is removed by the next write.
+
+use std::fmt;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use candle_core::Device;
+
+use super::checkpoint::{Checkpoint, is_checkpoint};
+use super::files;
+use crate::error::{Error, Result};
+
+const LATEST: &str = "latest";
+const BEST: &str = "best";
+
+/// Which checkpoint of a run is meant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Selection {
+    /// The one that was written last.
+    #[default]
+    Latest,
+    /// The one with the best evaluation.
+    Best,
+    /// The one after so many updates.
+    Step(u64),
+}
+
+impl FromStr for Selection {
+    type Err = Error;
+
+    /// `latest`, `best`, `500` or `step-000500`.
+    fn from_str(text: &str) -> Result<Self> {
+        let digits = text.strip_prefix("step-").unwrap_or(text);
+        match (text, digits.parse()) {
+            (LATEST, _) => Ok(Self::Latest),
+            (BEST, _) => Ok(Self::Best),
+            (_, Ok(step)) => Ok(Self::Step(step)),
+            _ => {
+                let message = format!("`{text}` is not `latest`, `best` or the number of a step");
+                Err(Error::config([], message))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Selection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Latest => f.write_str(LATEST),
+            Self::Best => f.write_str(BEST),
+            Self::Step(step) => f.write_str(&step_name(*step)),
+        }
+    }
+}
+
+/// The directory `checkpoints` of a run; it need not exist yet.
+#[derive(Clone, Debug)]
+pub struct Checkpoints {
+    directory: PathBuf,
+}
+
+impl Checkpoints {
+    /// The checkpoints in `directory`.
+    pub fn new(directory: PathBuf) -> Self {
+        Self { directory }
+    }
+
+    /// Writes a checkpoint, makes it the latest, and returns its directory. One of the same step
+    /// is replaced.
+    pub fn save(&self, checkpoint: &Checkpoint) -> Result<PathBuf> {
+        files::create_directory(&self.directory)?;
+        self.remove_leftovers()?;
+        let step = checkpoint.state.step;
+        let path = self.path(step);
+        let aside = self.directory.join(format!(".{}.new.tmp", step_name(step)));
+        fs::create_dir(&aside).map_err(Error::io("create", &aside))?;
+        checkpoint.write(&aside)?;
+        if path.exists() {
+            files::remove_directory(&path)?;
+        }
+        files::sync_directory(&aside)?;
+        files::rename(&aside, &path)?;
+        self.point(LATEST, step)?;
+        Ok(path)
+    }
+
+    /// Makes the checkpoint of `step`, which has been saved, the best.
+    pub fn mark_best(&self, step: u64) -> Result<()> {
+        if !is_checkpoint(&self.path(step)) {
+            return Err(self.no_checkpoint(Selection::Step(step)));
+        }
+        self.point(BEST, step)
+    }
+
+    /// Removes all but the latest `keep_last` checkpoints (at least one) and the best; returns the
+    /// steps that are gone. Checkpoints after the latest, which a run that went back to an earlier
+    /// one has not reached again, stay.
+    pub fn prune(&self, keep_last: usize) -> Result<Vec<u64>> {
+        let Some(latest) = self.latest()? else { return Ok(Vec::new()) };
+        let best = self.pointer(BEST)?;
+        let mut removed: Vec<u64> =
+            self.steps()?.into_iter().filter(|&step| step <= latest).collect();
+        removed.truncate(removed.len().saturating_sub(keep_last.max(1)));
+        removed.retain(|&step| Some(step) != best);
+        for &step in &removed {
+            files::remove_directory(&self.path(step))?;
+        }
+        Ok(removed)
+    }
+
+    /// The steps that have a checkpoint, in ascending order.
+    pub fn steps(&self) -> Result<Vec<u64>> {
+        let names = self.names()?;
+        let steps = names.iter().filter_map(|name| parse_step(name));
+        let mut steps: Vec<u64> = steps.filter(|step| is_checkpoint(&self.path(*step))).collect();
+        steps.sort_unstable();
+        Ok(steps)
+    }
+
+    /// The step of the latest checkpoint. Where `latest` names none, as after a crash, it is the
+    /// highest step.
+    pub fn latest(&self) -> Result<Option<u64>> {
+        let steps = self.steps()?;
+        let named = self.pointer(LATEST)?.filter(|step| steps.contains(step));
+        Ok(named.or(steps.last().copied()))
+    }
+
+    /// The step of the best checkpoint.
+    pub fn best(&self) -> Result<Option<u64>> {
+        Ok(self.pointer(BEST)?.filter(|step| is_checkpoint(&self.path(*step))))
+    }
+
+    /// The directory of the checkpoint that is meant.
+    pub fn find(&self, selection: Selection) -> Result<PathBuf> {
+        let step = match selection {
+            Selection::Latest => self.latest()?,
+            Selection::Best => self.best()?,
+            Selection::Step(step) => Some(step).filter(|step| self.path(*step).is_dir()),
+        };
+        step.map(|step| self.path(step)).ok_or_else(|| self.no_checkpoint(selection))
+    }
+
+    /// Reads the checkpoint that is meant.
+    pub fn load(&self, selection: Selection, device: &Device) -> Result<Checkpoint> {
+        Checkpoint::load(&self.find(selection)?, device)
+    }
+
+    /// Where the checkpoint of `step` is, or would be.
+    pub fn path(&self, step: u64) -> PathBuf {
+        self.directory.join(step_name(step))
+    }
+
+    /// `latest` and `best` are files with a step's name: links do not work everywhere.
+    fn point(&self, name: &str, step: u64) -> Result<()> {
+        files::replace(&self.directory.join(name), format!("{}\n", step_name(step)).as_bytes())
+    }
+
+    fn pointer(&self, name: &str) -> Result<Option<u64>> {
+        let path = self.directory.join(name);
+        if !path.exists() {
+            return Ok(None);
+        }
+        Ok(parse_step(String::from_utf8_lossy(&files::read(&path)?).trim()))
+    }
+
+    fn remove_leftovers(&self) -> Result<()> {
+        for name in self.names()?.iter().filter(|name| files::is_aside(name)) {
+            files::remove_if_there(&self.directory.join(name))?;
+        }
+        Ok(())
+    }
+
+    /// What is in the directory; nothing if it does not exist.
+    fn names(&self) -> Result<Vec<String>> {
+        let entries = match fs::read_dir(&self.directory) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.map_err(Error::io("read", &self.directory))?,
+        };
+        let names = entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
+        names.collect::<std::io::Result<_>>().map_err(Error::io("read", &self.directory))
+    }
+
+    fn no_checkpoint(&self, selection: Selection) -> Error {
+        let present = self.steps().unwrap_or_default().into_iter().map(step_name).collect();
+        Error::NoCheckpoint { path: self.directory.clone(), wanted: selection.to_string(), present }
+    }
+}
+
+/// The step of the checkpoint that `path` is, or is a file of.
+pub fn step_of(path: &Path) -> Option<u64> {
+    let absolute = fs::canonicalize(path).ok()?;
+    absolute.ancestors().take(2).find_map(|part| parse_step(part.file_name()?.to_str()?))
+}
+
+/// `step-000500`: sorted by name is sorted by step, for runs of less than a million.
+fn step_name(step: u64) -> String {
+    format!("step-{step:06}")
+}
+
+fn parse_step(name: &str) -> Option<u64> {
+    let step = name.strip_prefix("step-")?.parse().ok()?;
+    (step_name(step) == name).then_some(step)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::checkpoint::tests::example;
+    use super::*;
+
+    fn saved(steps: &[u64]) -> (tempfile::TempDir, Checkpoints) {
+        let directory = tempfile::tempdir().unwrap();
+        let checkpoints = Checkpoints::new(directory.path().join("checkpoints"));
+        for &step in steps {
+            checkpoints.save(&example(step)).unwrap();
+        }
+        (directory, checkpoints)
+    }
+
+    fn step(checkpoints: &Checkpoints, selection: Selection) -> u64 {
+        checkpoints.load(selection, &Device::Cpu).unwrap().state.step
+    }
+
+    #[test]
+    fn latest_best_and_a_step_are_found() {
+        let (_directory, checkpoints) = saved(&[500, 1_000, 1_500]);
+        checkpoints.mark_best(1_000).unwrap();
+        assert_eq!(step(&checkpoints, Selection::Latest), 1_500);
+        assert_eq!(step(&checkpoints, Selection::Best), 1_000);
+        assert_eq!(step(&checkpoints, Selection::Step(500)), 500);
+        assert_eq!(step_of(&checkpoints.path(500)), Some(500));
+        assert_eq!(step_of(&checkpoints.path(500).join("state.json")), Some(500));
+        assert_eq!(step_of(&checkpoints.directory), None);
+        assert_eq!(checkpoints.steps().unwrap(), [500, 1_000, 1_500]);
+        let text = fs::read_to_string(checkpoints.directory.join("best")).unwrap();
+        assert_eq!(text, "step-001000\n");
+    }
+
+    #[test]
+    fn what_is_not_there_is_named_with_what_is() {
+        let (_directory, checkpoints) = saved(&[5, 7]);
+        let message = |selection| checkpoints.find(selection).unwrap_err().to_string();
+        let rule = "has no checkpoint `step-000006`; there are: step-000005, step-000007";
+        assert!(message(Selection::Step(6)).ends_with(rule));
+        assert!(message(Selection::Best).contains("no checkpoint `best`"));
+        assert!(checkpoints.mark_best(6).unwrap_err().to_string().ends_with(rule));
+        let (_directory, none) = saved(&[]);
+        let message = none.find(Selection::Latest).unwrap_err().to_string();
+        assert!(message.ends_with("has no checkpoint `latest`; there are: none"));
+    }
+
+    #[test]
+    fn selections_are_read_as_they_are_written() {
+        for selection in [Selection::Latest, Selection::Best, Selection::Step(500)] {
+            assert_eq!(selection.to_string().parse::<Selection>().unwrap(), selection);
+        }
+        assert_eq!("500".parse::<Selection>().unwrap(), Selection::Step(500));
+        assert!("newest".parse::<Selection>().unwrap_err().to_string().contains("`newest`"));
+    }
+
+    #[test]
+    fn pruning_keeps_the_last_ones_and_the_best() {
+        let (_directory, checkpoints) = saved(&[2, 3, 5, 7, 11]);
+        checkpoints.mark_best(3).unwrap();
+        assert_eq!(checkpoints.prune(2).unwrap(), [2, 5]);
+        assert_eq!(checkpoints.steps().unwrap(), [3, 7, 11]);
+        assert_eq!(checkpoints.prune(0).unwrap(), [7]);
+        assert_eq!(checkpoints.steps().unwrap(), [3, 11]);
+        assert_eq!(checkpoints.prune(1).unwrap(), [0_u64; 0]);
+    }
+
+    #[test]
+    fn a_run_that_went_back_prunes_its_past_and_not_its_abandoned_future() {
+        let (_directory, checkpoints) = saved(&[2, 3, 5, 7, 4]);
+        assert_eq!(step(&checkpoints, Selection::Latest), 4);
+        assert_eq!(checkpoints.prune(1).unwrap(), [2, 3]);
+        assert_eq!(checkpoints.steps().unwrap(), [4, 5, 7]);
+    }
+
+    #[test]
+    fn a_checkpoint_of_the_same_step_is_replaced() {
+        let (_directory, checkpoints) = saved(&[5]);
+        let mut again = example(5);
+        again.state.seed = 19;
+        again.ema = None;
+        checkpoints.save(&again).unwrap();
+        let loaded = checkpoints.load(Selection::Step(5), &Device::Cpu).unwrap();
+        assert_eq!((loaded.state.seed, loaded.ema.is_none()), (19, true));
+        assert_eq!(checkpoints.names().unwrap().len(), 2);
+    }
+
+    /// The process died while it wrote step 9, after step 7 had been removed by hand.
+    #[test]
+    fn leftovers_of_a_crash_are_ignored_then_removed() {
+        let (_directory, checkpoints) = saved(&[3, 5, 7]);
+        fs::remove_dir_all(checkpoints.path(7)).unwrap();
+        let leftovers = [".step-000009.new.tmp", ".step-000002.tmp", ".latest.tmp"];
+        let leftovers = leftovers.map(|name| checkpoints.directory.join(name));
+        fs::create_dir(&leftovers[0]).unwrap();
+        fs::write(leftovers[0].join("model.safetensors"), "half a mod").unwrap();
+        fs::create_dir(&leftovers[1]).unwrap();
+        fs::write(&leftovers[2], "step-0").unwrap();
+
+        assert_eq!(step(&checkpoints, Selection::Latest), 5);
+        assert_eq!(checkpoints.steps().unwrap(), [3, 5]);
+        checkpoints.save(&example(9)).unwrap();
+        assert_eq!(step(&checkpoints, Selection::Latest), 9);
+        assert!(leftovers.iter().all(|path| !path.exists()));
+    }
+
+    #[test]
+    fn pointers_that_were_cut_off_or_dangle_do_not_mislead() {
+        let (_directory, checkpoints) = saved(&[3, 5]);
+        checkpoints.mark_best(3).unwrap();
+        for name in [LATEST, BEST] {
+            fs::write(checkpoints.directory.join(name), "step-0000").unwrap();
+        }
+        assert_eq!(step(&checkpoints, Selection::Latest), 5);
+        assert_eq!(checkpoints.best().unwrap(), None);
+        fs::write(checkpoints.directory.join(BEST), "step-000004\n").unwrap();
+        assert!(checkpoints.find(Selection::Best).is_err());
+    }
+}

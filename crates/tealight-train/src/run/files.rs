@@ -1,0 +1,156 @@
+//! Files that survive a crash: written aside, synced to the disk, renamed into place.
+
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+
+/// The whole file.
+pub fn read(path: &Path) -> Result<Vec<u8>> {
+    fs::read(path).map_err(Error::io("read", path))
+}
+
+/// The whole file, as text.
+pub fn read_text(path: &Path) -> Result<String> {
+    fs::read_to_string(path).map_err(Error::io("read", path))
+}
+
+/// Writes a file and waits for the disk; what a crash leaves may be half a file.
+pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+    let mut file = File::create(path).map_err(Error::io("create", path))?;
+    file.write_all(bytes).map_err(Error::io("write", path))?;
+    file.sync_all().map_err(Error::io("write", path))
+}
+
+/// Writes a file or replaces it: a crash leaves the old one or the new one.
+pub fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
+    let aside = aside(path);
+    write(&aside, bytes)?;
+    rename(&aside, path)
+}
+
+/// Makes a directory, and those above it, unless it exists.
+pub(crate) fn create_directory(path: &Path) -> Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    fs::create_dir_all(path).map_err(Error::io("create", path))?;
+    sync_directory(path.parent().unwrap_or(Path::new("")))
+}
+
+/// Renames and waits until the disk knows.
+pub(crate) fn rename(from: &Path, to: &Path) -> Result<()> {
+    fs::rename(from, to).map_err(Error::io("write", to))?;
+    sync_directory(to.parent().unwrap_or(Path::new("")))
+}
+
+/// Removes a directory at once: what a crash leaves of it is not under its name any more.
+pub(crate) fn remove_directory(path: &Path) -> Result<()> {
+    let aside = aside(path);
+    remove_if_there(&aside)?;
+    rename(path, &aside)?;
+    remove_if_there(&aside)
+}
+
+/// Removes a file or directory that may not exist.
+pub(crate) fn remove_if_there(path: &Path) -> Result<()> {
+    let removed = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+    match removed {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(Error::io("remove", path)(error)),
+        _ => Ok(()),
+    }
+}
+
+/// `a/.name.tmp` for `a/name`: where it is prepared, and where it is moved to be removed.
+pub(crate) fn aside(path: &Path) -> PathBuf {
+    let name = path.file_name().expect("invariant: what we write has a name");
+    path.with_file_name(format!(".{}.tmp", name.to_string_lossy()))
+}
+
+/// Whether a name is one of [`aside`]: a leftover, once its writer is gone.
+pub(crate) fn is_aside(name: &str) -> bool {
+    name.strip_prefix('.').and_then(|name| name.strip_suffix(".tmp")).is_some()
+}
+
+/// Reads JSON that states its `format_version`, up to the version `supported`.
+pub fn read_json<T: DeserializeOwned>(path: &Path, supported: u64) -> Result<T> {
+    let text = read(path)?;
+    let json_error = |source| Error::Json { path: path.to_owned(), source };
+    let Versioned { format_version: found } = serde_json::from_slice(&text).map_err(json_error)?;
+    if !(1..=supported).contains(&found) {
+        return Err(Error::Version { path: path.to_owned(), found, supported });
+    }
+    serde_json::from_slice(&text).map_err(json_error)
+}
+
+/// JSON for people: indented, with a line break at its end.
+pub(crate) fn to_json(path: &Path, value: &impl Serialize) -> Result<Vec<u8>> {
+    let json_error = |source| Error::Json { path: path.to_owned(), source };
+    let mut bytes = serde_json::to_vec_pretty(value).map_err(json_error)?;
+    bytes.push(b'\n');
+    Ok(bytes)
+}
+
+/// What is read before anything else: the other keys depend on it.
+#[derive(Deserialize)]
+struct Versioned {
+    format_version: u64,
+}
+
+/// Waits until the disk knows what is in a directory.
+pub(crate) fn sync_directory(path: &Path) -> Result<()> {
+    let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+    // Only Unix lets a directory be opened like a file.
+    if cfg!(unix) {
+        let synced = File::open(path).and_then(|directory| directory.sync_all());
+        synced.map_err(Error::io("write", path))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replacing_leaves_the_new_file_and_nothing_else() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("latest");
+        for text in ["first", "second"] {
+            replace(&path, text.as_bytes()).unwrap();
+            assert_eq!(read_text(&path).unwrap(), text);
+        }
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_directory_with_its_files_is_removed_even_beside_a_leftover() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("step-000005");
+        for path in [&path, &aside(&path)] {
+            fs::create_dir(path).unwrap();
+            fs::write(path.join("state.json"), "{}").unwrap();
+        }
+        remove_directory(&path).unwrap();
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn json_of_another_version_is_refused_by_number() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("state.json");
+        let message = |text: &str| {
+            fs::write(&path, text).unwrap();
+            read_json::<serde_json::Value>(&path, 2).unwrap_err().to_string()
+        };
+        assert!(message("{\"format_version\":3}").contains("version 3, and this version reads up"));
+        assert!(message("{\"format_version\":0}").contains("version 0"));
+        assert!(message("{}").contains("is not the JSON that it should be"));
+        fs::write(&path, "{\"format_version\":2}").unwrap();
+        read_json::<serde_json::Value>(&path, 2).unwrap();
+    }
+}

@@ -1,0 +1,133 @@
+//! `manifest.json`: what made a run, apart from its configuration.
+
+use std::collections::BTreeMap;
+use std::time::UNIX_EPOCH;
+
+use candle_core::{Device, DeviceLocation};
+use serde::{Deserialize, Serialize};
+
+/// The version of `manifest.json` that is written, and the newest that is read.
+pub const FORMAT_VERSION: u64 = 1;
+
+/// The release of Candle that this crate is built with; a test compares it with `Cargo.lock`.
+const CANDLE_VERSION: &str = "0.11.1";
+
+/// What made a run, apart from its configuration.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    /// The version of this file's format.
+    pub format_version: u64,
+    /// The release of Tealight.
+    pub tealight_version: String,
+    /// The release of Candle.
+    pub candle_version: String,
+    /// The commit of Tealight, if `TEALIGHT_COMMIT` was set when it was compiled.
+    pub commit: Option<String>,
+    /// `cpu`, `cuda:0` or `metal:0`.
+    pub device: String,
+    /// Threads of the CPU's pool.
+    pub threads: usize,
+    /// When the run started, in UTC: `2026-11-21T01:40:00Z`.
+    pub started: String,
+    /// Sizes that the data decided, such as `vocab_size`.
+    pub sizes: BTreeMap<String, u64>,
+    /// Scalars in all parameters.
+    pub n_parameters: u64,
+}
+
+impl Manifest {
+    /// The manifest of a run that starts now, in this process.
+    pub fn new(device: &Device, sizes: BTreeMap<String, u64>, n_parameters: u64) -> Self {
+        Self {
+            format_version: FORMAT_VERSION,
+            tealight_version: env!("CARGO_PKG_VERSION").to_owned(),
+            candle_version: CANDLE_VERSION.to_owned(),
+            commit: option_env!("TEALIGHT_COMMIT").map(str::to_owned),
+            device: device_name(device),
+            threads: rayon::current_num_threads(),
+            started: now(),
+            sizes,
+            n_parameters,
+        }
+    }
+}
+
+/// `cpu`, `cuda:0` or `metal:0`.
+pub fn device_name(device: &Device) -> String {
+    match device.location() {
+        DeviceLocation::Cpu => "cpu".to_owned(),
+        DeviceLocation::Cuda { gpu_id } => format!("cuda:{gpu_id}"),
+        DeviceLocation::Metal { gpu_id } => format!("metal:{gpu_id}"),
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the one place that reads the clock")]
+fn now() -> String {
+    // A clock set before 1970 gives 1970.
+    let since_1970 = UNIX_EPOCH.elapsed().unwrap_or_default();
+    rfc_3339(since_1970.as_secs())
+}
+
+/// `2026-11-21T01:40:00Z` for the seconds since 1970.
+fn rfc_3339(seconds: u64) -> String {
+    let (days, seconds) = (seconds / 86_400, seconds % 86_400);
+    let (year, month, day) = civil(days);
+    let (hour, minute, second) = (seconds / 3_600, seconds / 60 % 60, seconds % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
+/// Year, month and day of a day since 1970: `civil_from_days` of
+/// <https://howardhinnant.github.io/date_algorithms.html>. Years start in March there, so that a
+/// leap day is a year's last.
+fn civil(days_since_1970: u64) -> (u64, u64, u64) {
+    let days = days_since_1970 + 719_468; // since 0000-03-01
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let leap_days = day_of_era / 1_460 + day_of_era / 146_096 - day_of_era / 36_524;
+    let year_of_era = (day_of_era - leap_days) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    (era * 400 + year_of_era + u64::from(month <= 2), month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_agree_with_date_u() {
+        // `date -u -d @951782399 +%FT%TZ` and so on: the ends of months, leap days, centuries.
+        let expected = [
+            (0, "1970-01-01T00:00:00Z"),
+            (951_782_399, "2000-02-28T23:59:59Z"),
+            (951_782_400, "2000-02-29T00:00:00Z"),
+            (951_868_800, "2000-03-01T00:00:00Z"),
+            (1_709_210_096, "2024-02-29T12:34:56Z"),
+            (1_735_689_599, "2024-12-31T23:59:59Z"),
+            (4_107_542_400, "2100-03-01T00:00:00Z"),
+        ];
+        for (seconds, text) in expected {
+            assert_eq!(rfc_3339(seconds), text);
+        }
+    }
+
+    #[test]
+    fn a_manifest_describes_this_process() {
+        let sizes = BTreeMap::from([("vocab_size".into(), 31)]);
+        let manifest = Manifest::new(&Device::Cpu, sizes, 1_234);
+        assert_eq!(manifest.device, "cpu");
+        assert!(manifest.threads > 0 && manifest.started.as_str() > "2025");
+        let text = serde_json::to_string(&manifest).unwrap();
+        assert_eq!(serde_json::from_str::<Manifest>(&text).unwrap(), manifest);
+    }
+
+    #[test]
+    fn the_version_of_candle_is_the_locked_one() {
+        let lock = concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.lock");
+        let lock = std::fs::read_to_string(lock).unwrap();
+        let entry = format!("name = \"candle-core\"\nversion = \"{CANDLE_VERSION}\"\n");
+        assert!(lock.contains(&entry));
+    }
+}

@@ -1,0 +1,235 @@
+//! A run's directory: everything that a run produced, and enough to reproduce or resume it.
+//!
+//! ```text
+//! runs/<name>/config.toml      as given            resolved.toml   defaults written out
+//!             manifest.json    versions, device, start time, sizes from data
+//!             metrics.jsonl    one line per report
+//!             checkpoints/     step-000500/, latest, best
+//! ```
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Component, Path, PathBuf};
+
+use crate::error::{Error, Result};
+use crate::observer::jsonl;
+
+pub mod checkpoint;
+pub mod checkpoints;
+pub mod files;
+pub mod manifest;
+pub mod tensors;
+
+pub use self::checkpoint::{Checkpoint, State};
+pub use self::checkpoints::{Checkpoints, Selection, step_of};
+pub use self::manifest::Manifest;
+
+const CONFIG: &str = "config.toml";
+const RESOLVED: &str = "resolved.toml";
+const MANIFEST: &str = "manifest.json";
+const METRICS: &str = "metrics.jsonl";
+const CHECKPOINTS: &str = "checkpoints";
+
+/// The directory of one run.
+#[derive(Clone, Debug)]
+pub struct RunDirectory {
+    path: PathBuf,
+}
+
+impl RunDirectory {
+    /// Makes a new directory: `root/name`, or `root/name-2`, `root/name-3` and so on where runs of
+    /// that name exist. Ask for it when everything else is built, so that what fails before the
+    /// first step leaves no directory.
+    pub fn create(root: &Path, name: &str) -> Result<Self> {
+        validate(name)?;
+        files::create_directory(root)?;
+        for path in candidates(root, name) {
+            match fs::create_dir(&path) {
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(Error::io("create", &path)(error)),
+                Ok(()) => return Ok(Self { path }),
+            }
+        }
+        unreachable!("invariant: there are more numbers than directories")
+    }
+
+    /// Opens the run at `path`, or the run that `path` is inside of, such as one of its checkpoints.
+    pub fn open(path: &Path) -> Result<Self> {
+        let Some(missing) = missing(path) else { return Ok(Self { path: path.to_owned() }) };
+        // Absolute, so that the run is found above `step-000500`, too.
+        let absolute = fs::canonicalize(path).map_err(Error::io("open", path))?;
+        // A run's files are at most `checkpoints/step-000500/model.safetensors` deep.
+        let mut above = absolute.ancestors().skip(1).take(3);
+        match above.find(|directory| self::missing(directory).is_none()) {
+            Some(directory) => Ok(Self { path: directory.to_owned() }),
+            None => Err(Error::NotARun { path: path.to_owned(), missing }),
+        }
+    }
+
+    /// The last run that was made with `create(root, name)`, if there is any.
+    pub fn last(root: &Path, name: &str) -> Result<Option<Self>> {
+        validate(name)?;
+        let existing = candidates(root, name).take_while(|path| path.is_dir());
+        let last = existing.filter(|path| missing(path).is_none()).last();
+        Ok(last.map(|path| Self { path }))
+    }
+
+    /// Where the run is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The last part of the path.
+    pub fn name(&self) -> String {
+        self.path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
+    /// Writes what a run starts from: its configuration as given and resolved, and its manifest.
+    pub fn write_start(&self, config: &str, resolved: &str, manifest: &Manifest) -> Result<()> {
+        files::replace(&self.path.join(CONFIG), config.as_bytes())?;
+        files::replace(&self.path.join(RESOLVED), resolved.as_bytes())?;
+        // Last, because it makes the directory a run.
+        let path = self.path.join(MANIFEST);
+        files::replace(&path, &files::to_json(&path, manifest)?)?;
+        files::sync_directory(self.path.parent().unwrap_or(Path::new("")))
+    }
+
+    /// The configuration as given.
+    pub fn config(&self) -> Result<String> {
+        files::read_text(&self.path.join(CONFIG))
+    }
+
+    /// Where the configuration is with defaults and overrides written out.
+    pub fn resolved_path(&self) -> PathBuf {
+        self.path.join(RESOLVED)
+    }
+
+    /// What made the run.
+    pub fn manifest(&self) -> Result<Manifest> {
+        files::read_json(&self.path.join(MANIFEST), manifest::FORMAT_VERSION)
+    }
+
+    /// Where the reports are written.
+    pub fn metrics_path(&self) -> PathBuf {
+        self.path.join(METRICS)
+    }
+
+    /// Forgets the reports after `step`: the run resumes there and will make them again.
+    pub fn cut_metrics_after(&self, step: u64) -> Result<()> {
+        jsonl::cut_after(&self.metrics_path(), step)
+    }
+
+    /// The run's checkpoints.
+    pub fn checkpoints(&self) -> Checkpoints {
+        Checkpoints::new(self.path.join(CHECKPOINTS))
+    }
+}
+
+/// `root/name`, `root/name-2`, `root/name-3` and so on.
+fn candidates(root: &Path, name: &str) -> impl Iterator<Item = PathBuf> {
+    let numbered = (2_u64..).map(move |number| format!("{name}-{number}"));
+    std::iter::once(name.to_owned()).chain(numbered).map(move |name| root.join(name))
+}
+
+/// The first of the files that every run has and `directory` lacks.
+fn missing(directory: &Path) -> Option<&'static str> {
+    [MANIFEST, RESOLVED].into_iter().find(|name| !directory.join(name).is_file())
+}
+
+/// A name is one part of a path, and not hidden.
+fn validate(name: &str) -> Result<()> {
+    let mut parts = Path::new(name).components();
+    let is_one_part = matches!(parts.next(), Some(Component::Normal(part)) if part == name);
+    if is_one_part && parts.next().is_none() && !name.starts_with('.') {
+        return Ok(());
+    }
+    let message = format!("the name of a run, `{name}`, must be that of a visible directory");
+    Err(Error::config([], message))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use candle_core::Device;
+
+    use super::*;
+
+    fn started(root: &Path, name: &str) -> RunDirectory {
+        let run = RunDirectory::create(root, name).unwrap();
+        let manifest = Manifest::new(&Device::Cpu, BTreeMap::new(), 5);
+        run.write_start("seed = 17 # mine\n", "seed = 17\n", &manifest).unwrap();
+        run
+    }
+
+    #[test]
+    fn a_second_run_of_a_name_is_numbered() {
+        let root = tempfile::tempdir().unwrap();
+        let runs = root.path().join("runs");
+        let names = [(); 3].map(|()| RunDirectory::create(&runs, "weather").unwrap().name());
+        assert_eq!(names, ["weather", "weather-2", "weather-3"]);
+    }
+
+    #[test]
+    fn the_last_run_of_a_name_is_found_and_half_made_ones_are_not() {
+        let root = tempfile::tempdir().unwrap();
+        assert!(RunDirectory::last(root.path(), "a").unwrap().is_none());
+        started(root.path(), "a");
+        let second = started(root.path(), "a");
+        RunDirectory::create(root.path(), "a").unwrap();
+        let last = RunDirectory::last(root.path(), "a").unwrap().unwrap();
+        assert_eq!(last.path(), second.path());
+    }
+
+    #[test]
+    fn names_that_lead_elsewhere_are_refused() {
+        let root = tempfile::tempdir().unwrap();
+        for name in ["", ".", "..", "a/b", "/a", ".hidden", "a/"] {
+            let message = RunDirectory::create(root.path(), name).unwrap_err().to_string();
+            assert!(message.contains(&format!("`{name}`")), "{message}");
+        }
+        assert_eq!(fs::read_dir(root.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_a_run_starts_from_is_read_back() {
+        let root = tempfile::tempdir().unwrap();
+        let run = started(root.path(), "a");
+        let run = RunDirectory::open(run.path()).unwrap();
+        assert_eq!(run.config().unwrap(), "seed = 17 # mine\n");
+        assert_eq!(fs::read_to_string(run.resolved_path()).unwrap(), "seed = 17\n");
+        assert_eq!(run.manifest().unwrap().n_parameters, 5);
+    }
+
+    #[test]
+    fn a_run_is_found_from_inside() {
+        let root = tempfile::tempdir().unwrap();
+        let run = started(root.path(), "a");
+        let path = run.checkpoints().save(&checkpoint::tests::example(500)).unwrap();
+        for inside in [&path, &path.join("model.safetensors"), &run.path().join("checkpoints")] {
+            let found = RunDirectory::open(inside).unwrap();
+            assert_eq!(found.path(), fs::canonicalize(run.path()).unwrap());
+        }
+    }
+
+    #[test]
+    fn what_is_not_a_run_is_refused_with_what_is_missing() {
+        let root = tempfile::tempdir().unwrap();
+        let message = |path: &Path| RunDirectory::open(path).unwrap_err().to_string();
+        let path = root.path().join("a");
+        assert_eq!(message(&path), format!("cannot open `{}`", path.display()));
+        RunDirectory::create(root.path(), "a").unwrap();
+        assert!(message(&path).ends_with("is not a run: there is no `manifest.json`"));
+        fs::remove_file(started(root.path(), "b").path().join(RESOLVED)).unwrap();
+        assert!(message(&root.path().join("b")).ends_with("there is no `resolved.toml`"));
+    }
+
+    #[test]
+    fn reports_after_the_checkpoint_are_forgotten() {
+        let root = tempfile::tempdir().unwrap();
+        let run = started(root.path(), "a");
+        fs::write(run.metrics_path(), "{\"step\":5}\n{\"step\":7}\n").unwrap();
+        run.cut_metrics_after(5).unwrap();
+        assert_eq!(fs::read_to_string(run.metrics_path()).unwrap(), "{\"step\":5}\n");
+    }
+}

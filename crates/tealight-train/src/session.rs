@@ -1,0 +1,105 @@
+//! What a run trains, built and checked before anything is written.
+
+use candle_core::{DType, Device};
+use tealight_model::ParamStore;
+
+use crate::config::RunConfig;
+use crate::early_stopping::{self, EarlyStopping};
+use crate::ema::Ema;
+use crate::error::Result;
+use crate::optimizer::Optimizer;
+use crate::run::tensors::{self, NamedTensors};
+use crate::run::{Checkpoint, State};
+use crate::task::Task;
+
+/// The task, its model twice over one set of parameters, and what moves with it.
+#[derive(Debug)]
+pub struct Session<T: Task> {
+    /// The run's settings.
+    pub config: RunConfig,
+    /// What is learned from what.
+    pub task: T,
+    /// The parameters that both models share.
+    pub params: ParamStore,
+    /// Built from the trainable parameters: its forward pass records a graph.
+    pub model: T::Model,
+    /// Built from the frozen parameters, for evaluation.
+    pub twin: T::Model,
+    /// How a gradient becomes an update.
+    pub optimizer: Box<dyn Optimizer>,
+    /// The moving average of the weights, if the run keeps one.
+    pub ema: Option<Ema>,
+    /// How far the run has come.
+    pub progress: Progress,
+}
+
+/// How far a run has come: with parameters and optimizer state, all that a checkpoint holds.
+#[derive(Debug)]
+pub struct Progress {
+    /// Updates done.
+    pub step: u64,
+    /// The best evaluation, and how long ago it was.
+    pub early_stopping: EarlyStopping,
+}
+
+impl<T: Task> Session<T> {
+    /// Builds everything at step 0, or says which setting is in the way.
+    pub fn new(config: &RunConfig, task: T, device: &Device) -> Result<Self> {
+        config.validate()?;
+        let params = ParamStore::new(config.seed, DType::F32, device);
+        let model = task.build(&config.model, &params.trainable())?;
+        let twin = task.build(&config.model, &params.frozen())?;
+        let variables: Vec<_> = params.iter().collect();
+        let optimizer = config.optimizer.build(variables.clone())?;
+        let ema = config.training.ema_decay.map(|decay| Ema::new(decay, variables));
+        let progress =
+            Progress { step: 0, early_stopping: watch(config, early_stopping::State::default())? };
+        let config = config.clone();
+        Ok(Self { config, task, params, model, twin, optimizer, ema: ema.transpose()?, progress })
+    }
+
+    /// Goes on from a checkpoint, as if the run had never stopped.
+    pub fn restore(&mut self, checkpoint: &Checkpoint) -> Result<()> {
+        self.load_weights(&checkpoint.model)?;
+        self.optimizer.load_state(&checkpoint.optimizer)?;
+        if let Some(ema) = &mut self.ema {
+            // A checkpoint without averages is an error that names the first one missing.
+            ema.load_state(checkpoint.ema.as_ref().unwrap_or(&NamedTensors::new()))?;
+        }
+        let State { step, early_stopping, .. } = &checkpoint.state;
+        self.progress =
+            Progress { step: *step, early_stopping: watch(&self.config, early_stopping.clone())? };
+        Ok(())
+    }
+
+    /// Takes the weights that a checkpoint is used with: the averaged ones, where it has them.
+    pub fn use_weights(&self, checkpoint: &Checkpoint) -> Result<()> {
+        self.load_weights(checkpoint.ema.as_ref().unwrap_or(&checkpoint.model))
+    }
+
+    /// Everything that the run needs to go on.
+    pub fn checkpoint(&self) -> Checkpoint {
+        Checkpoint {
+            model: self.params.tensors(),
+            optimizer: self.optimizer.state(),
+            ema: self.ema.as_ref().map(Ema::state),
+            state: State {
+                step: self.progress.step,
+                seed: self.config.seed,
+                early_stopping: self.progress.early_stopping.state().clone(),
+            },
+        }
+    }
+
+    fn load_weights(&self, weights: &NamedTensors) -> Result<()> {
+        let variables: Vec<_> = self.params.iter().collect();
+        let targets = variables.iter().map(|(name, variable)| (name.as_str(), variable));
+        tensors::assign("model", targets, weights)
+    }
+}
+
+/// Without `[training.early_stopping]` the best evaluation is still remembered.
+fn watch(config: &RunConfig, state: early_stopping::State) -> Result<EarlyStopping> {
+    let forever = || early_stopping::Config { patience: u64::MAX, ..Default::default() };
+    EarlyStopping::new(&config.training.early_stopping.clone().unwrap_or_else(forever), state)
+}

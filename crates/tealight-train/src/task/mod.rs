@@ -1,0 +1,65 @@
+//! What is learned from what; not how.
+
+pub mod weather;
+
+use std::collections::BTreeMap;
+
+use candle_core::Tensor;
+use candle_nn::VarBuilder;
+use tealight_model::{Mode, ModelConfig, choice};
+
+use crate::{Metrics, Result};
+
+choice! {
+    /// `[task]`: what is learned from what.
+    pub enum TaskConfig {
+        /// Forecast tomorrow from the last days of rain, cloud and sun.
+        "weather" => Weather(weather::Config),
+    }
+}
+
+/// Which examples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Split {
+    /// Those the parameters are fitted to.
+    Train,
+    /// Those that decide which checkpoint is best.
+    Validation,
+}
+
+/// The loss of one batch.
+#[derive(Debug)]
+pub struct Loss {
+    /// Sum over the items that carry a loss: a scalar with a graph behind it in training.
+    pub sum: Tensor,
+    /// How many items carry a loss. Mean = Σ sum / Σ count, so accumulation is exact.
+    pub count: f64,
+    /// What else was measured on the way.
+    pub metrics: Metrics,
+}
+
+/// A task that `fit` can train a model on.
+pub trait Task {
+    /// What is trained.
+    type Model;
+    /// What one forward pass takes.
+    type Batch: Send;
+
+    /// Builds the model for this task's data: once trainable, once frozen.
+    fn build(&self, config: &ModelConfig, vb: &VarBuilder<'_>) -> Result<Self::Model>;
+
+    /// Batch `index` of a split: a pure function, so that resuming is an index.
+    fn batch(&self, split: Split, index: u64) -> Result<Self::Batch>;
+
+    /// How many batches an evaluation on this split takes.
+    fn n_batches(&self, split: Split) -> u64;
+
+    /// Sizes that the data decides, for the manifest.
+    fn sizes(&self) -> BTreeMap<String, u64>;
+
+    /// Examples in each training batch.
+    fn batch_size(&self) -> usize;
+
+    /// What the model makes of a batch.
+    fn loss(&self, model: &Self::Model, batch: &Self::Batch, mode: Mode) -> Result<Loss>;
+}

@@ -1,0 +1,131 @@
+//! A model beside everything it should be compared with, and the limit of what can be known.
+
+use serde::Serialize;
+use tealight_model::models::forecaster::Forecaster;
+use tealight_ops::rng::{Purpose, Stream};
+
+use super::{N_EXAMPLES, Weather};
+use crate::error::Result;
+use crate::weather::{Evaluation, Examples, Generator, Linear, Lookup, Method, Score, majority};
+
+/// Windows drawn where there are too many to evaluate them all.
+const N_SAMPLED: usize = 20_000;
+
+/// Seed of these windows and of the lookup table's examples: the same for every run.
+const EVALUATION_SEED: u64 = 0;
+
+/// Scores on the same windows, by the names that `--json` gives them.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Report {
+    /// Share of the time that the likeliest forecast comes true.
+    pub accuracy: f64,
+    /// Cross-entropy with the truth, in nats.
+    pub nll: f64,
+    /// The best accuracy that any model of this window can have; `None` if the rule is unknown.
+    pub bayes_accuracy: Option<f64>,
+    /// The best NLL that any model of this window can have.
+    pub bayes_nll: Option<f64>,
+    /// Multinomial logistic regression on the flattened window.
+    pub linear_accuracy: f64,
+    /// Its NLL.
+    pub linear_nll: f64,
+    /// A table of the windows seen in training, or in 5,000 examples where every batch is new.
+    pub lookup_accuracy: f64,
+    /// Its NLL.
+    pub lookup_nll: f64,
+    /// Always the same forecast.
+    pub majority_accuracy: f64,
+    /// Its NLL.
+    pub majority_nll: f64,
+    /// Whether all windows were evaluated, with their true probabilities.
+    pub exact: bool,
+    /// Windows evaluated.
+    pub n_windows: usize,
+    /// Standard error of the model's accuracy; 0 if exact.
+    pub accuracy_standard_error: f64,
+    /// Standard error of the model's NLL; 0 if exact.
+    pub nll_standard_error: f64,
+    /// Examples that the linear model was fitted to; `None` = the exact distribution.
+    pub linear_examples: Option<usize>,
+    /// Examples that the lookup table has seen.
+    pub lookup_examples: usize,
+}
+
+impl Report {
+    /// Evaluates `model` and fits the baselines.
+    pub fn new(task: &Weather, model: &Forecaster) -> Result<Self> {
+        let reference = Reference::new(task)?;
+        let Reference { evaluation, limit, linear, linear_examples, lookup, lookup_examples } =
+            &reference;
+        let forecasts = task.forecast(model, &evaluation.windows, evaluation.window)?;
+        let model = evaluation.score(&forecasts);
+        let linear = evaluation.score(&linear.predict(evaluation));
+        let lookup = evaluation.score(&lookup.predict(evaluation));
+        let majority = evaluation.score(&majority(evaluation));
+        Ok(Self {
+            accuracy: model.accuracy,
+            nll: model.nll,
+            bayes_accuracy: limit.map(|limit| limit.accuracy),
+            bayes_nll: limit.map(|limit| limit.nll),
+            linear_accuracy: linear.accuracy,
+            linear_nll: linear.nll,
+            lookup_accuracy: lookup.accuracy,
+            lookup_nll: lookup.nll,
+            majority_accuracy: majority.accuracy,
+            majority_nll: majority.nll,
+            exact: evaluation.method == Method::Exact,
+            n_windows: evaluation.len(),
+            accuracy_standard_error: model.accuracy_standard_error,
+            nll_standard_error: model.nll_standard_error,
+            linear_examples: *linear_examples,
+            lookup_examples: *lookup_examples,
+        })
+    }
+}
+
+/// What a model of the task is measured by.
+struct Reference {
+    evaluation: Evaluation,
+    limit: Option<Score>,
+    linear: Linear,
+    linear_examples: Option<usize>,
+    lookup: Lookup,
+    lookup_examples: usize,
+}
+
+impl Reference {
+    fn new(task: &Weather) -> Result<Self> {
+        let window = task.config().window;
+        let stream = Stream::new(EVALUATION_SEED, Purpose::Data);
+        let (evaluation, limit) = match task.generator() {
+            Some(generator) => {
+                let evaluation = Evaluation::new(generator, window, N_SAMPLED, stream.fork(0))?;
+                (evaluation, Some(generator.bayes(window)))
+            }
+            None => (Evaluation::empirical(task.validation()), None),
+        };
+        let examples = match (task.training_examples(), task.generator()) {
+            (Some(examples), _) => examples.clone(),
+            (None, Some(generator)) => drawn(generator, window, stream.fork(1)),
+            (None, None) => unreachable!("invariant: what comes from a file is a fixed set"),
+        };
+        let learns_from_examples = task.training_examples().is_some();
+        let linear = if learns_from_examples {
+            Linear::fit(&examples)
+        } else {
+            Linear::ceiling(&evaluation)
+        };
+        Ok(Self {
+            linear,
+            linear_examples: learns_from_examples.then(|| examples.len()),
+            lookup: Lookup::memorise(&examples),
+            lookup_examples: examples.len(),
+            evaluation,
+            limit,
+        })
+    }
+}
+
+fn drawn(generator: &dyn Generator, window: usize, stream: Stream) -> Examples {
+    Examples::sample(generator, window, N_EXAMPLES, stream)
+}

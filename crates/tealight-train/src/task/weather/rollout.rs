@@ -1,0 +1,256 @@
+//! Forecasting several days: sampling, or searching for the likeliest sequences.
+//!
+//! Where fewer days are given than the model sees, the days before them are unknown. The forecast is
+//! then the mean over many random pasts, each weighed by how likely the model finds the given days
+//! after it (importance sampling with a uniform proposal).
+
+use tealight_model::models::forecaster::{Forecaster, ReadOut};
+use tealight_ops::rng::{Purpose, Stream};
+
+use super::Weather;
+use crate::error::{Error, Result};
+use crate::weather::{Distribution, N_CLASSES};
+
+/// Random pasts where days are unknown.
+const N_PASTS: usize = 512;
+
+/// How the days after the first are chosen.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Decoding {
+    /// Each day is drawn from its distribution.
+    Sample {
+        /// The same seed gives the same days.
+        seed: u64,
+        /// Exponent 1/temperature on the probabilities; 0 takes the likeliest day.
+        temperature: f64,
+        /// Only so many of the likeliest kinds of weather are considered.
+        top_k: Option<usize>,
+    },
+    /// The likeliest sequences are searched for with so many beams.
+    Beams(usize),
+}
+
+/// What may come.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rollout {
+    /// How the first day after those given is distributed.
+    pub next: Distribution,
+    /// The forecast days: one sequence, or as many as there are beams, likeliest first.
+    pub sequences: Vec<Sequence>,
+    /// Days before those given that the model would have seen.
+    pub n_unknown: usize,
+}
+
+/// Days that may come, in order.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sequence {
+    /// The days.
+    pub days: Vec<u8>,
+    /// ln P(days | the days given).
+    pub log_probability: f64,
+}
+
+/// Forecasts the `n_days` after `start`.
+pub fn rollout(
+    task: &Weather,
+    model: &Forecaster,
+    start: &[u8],
+    n_days: usize,
+    decoding: &Decoding,
+) -> Result<Rollout> {
+    check(n_days, decoding)?;
+    let first = World::new(task, model, start)?;
+    let n_unknown = first.n_unknown();
+    let next = first.next()?.mean;
+    let sequences = match *decoding {
+        Decoding::Sample { seed, temperature, top_k } => {
+            let stream = Stream::new(seed, Purpose::Sampling);
+            vec![sample(first, n_days, stream, temperature, top_k)?]
+        }
+        Decoding::Beams(n_beams) => search(first, n_days, n_beams)?,
+    };
+    Ok(Rollout { next, sequences, n_unknown })
+}
+
+fn check(n_days: usize, decoding: &Decoding) -> Result<()> {
+    let fault = match *decoding {
+        _ if n_days == 0 => "`--days` = 0 must be positive".to_owned(),
+        Decoding::Beams(0) => "`--beams` = 0 must be positive".to_owned(),
+        Decoding::Sample { top_k: Some(0), .. } => "`--top-k` = 0 must be positive".to_owned(),
+        Decoding::Sample { temperature, .. } if !(temperature.is_finite() && temperature >= 0.) => {
+            format!("`--temperature` = {temperature} must be a number that is not negative")
+        }
+        _ => return Ok(()),
+    };
+    Err(Error::config([], fault))
+}
+
+fn sample(
+    mut world: World<'_>,
+    n_days: usize,
+    stream: Stream,
+    temperature: f64,
+    top_k: Option<usize>,
+) -> Result<Sequence> {
+    for index in 0..n_days as u64 {
+        let next = world.next()?;
+        let day = stream.categorical(index, &sharpen(&next.mean, temperature, top_k));
+        world.observe(day, &next);
+    }
+    Ok(world.into_sequence())
+}
+
+/// The distribution to draw from: the `top_k` likeliest, raised to 1/temperature.
+fn sharpen(forecast: &Distribution, temperature: f64, top_k: Option<usize>) -> Distribution {
+    let mut by_rank = [0, 1, 2];
+    by_rank.sort_by(|&a, &b| forecast[b].total_cmp(&forecast[a]));
+    let n_kept = if temperature == 0. { 1 } else { top_k.unwrap_or(N_CLASSES).min(N_CLASSES) };
+    let largest = forecast[by_rank[0]];
+    let mut weights = [0.; N_CLASSES];
+    for &day in &by_rank[..n_kept] {
+        // Relative to the largest, so that a low temperature does not underflow.
+        let exponent = if temperature == 0. { 1. } else { 1. / temperature };
+        weights[day] = (forecast[day] / largest).powf(exponent);
+    }
+    weights
+}
+
+fn search(first: World<'_>, n_days: usize, n_beams: usize) -> Result<Vec<Sequence>> {
+    let mut beams = vec![first];
+    for _ in 0..n_days {
+        let mut candidates = Vec::with_capacity(N_CLASSES * beams.len());
+        for beam in &beams {
+            let next = beam.next()?;
+            for day in 0..N_CLASSES {
+                let mut longer = beam.clone();
+                longer.observe(day, &next);
+                candidates.push(longer);
+            }
+        }
+        candidates.sort_by(|a, b| b.log_probability.total_cmp(&a.log_probability));
+        candidates.truncate(n_beams);
+        beams = candidates;
+    }
+    Ok(beams.into_iter().map(World::into_sequence).collect())
+}
+
+/// What is known of the weather: the days so far, after each of the pasts that may lie before them.
+#[derive(Clone)]
+struct World<'a> {
+    task: &'a Weather,
+    model: &'a Forecaster,
+    pasts: Vec<Past>,
+    forecast: Vec<u8>,
+    log_probability: f64,
+    n_unknown: usize,
+}
+
+#[derive(Clone)]
+struct Past {
+    days: Vec<u8>,
+    weight: f64,
+}
+
+/// How the next day is distributed: after each past, and over all of them.
+struct Next {
+    by_past: Vec<Distribution>,
+    mean: Distribution,
+}
+
+impl<'a> World<'a> {
+    fn new(task: &'a Weather, model: &'a Forecaster, start: &[u8]) -> Result<Self> {
+        // A model that forecasts at every position has learnt to do with fewer days.
+        let needed = match task.config().read_out {
+            ReadOut::EveryPosition => 1,
+            ReadOut::Mean | ReadOut::Cls | ReadOut::Last => task.config().window,
+        };
+        let n_unknown = needed.saturating_sub(start.len());
+        let n_pasts = if n_unknown == 0 { 1 } else { N_PASTS };
+        let stream = Stream::new(0, Purpose::Sampling);
+        let pasts = (0..n_pasts as u64).map(|past| {
+            let stream = stream.fork(past);
+            let days = (0..n_unknown as u64).map(|i| stream.below(i, N_CLASSES as u64) as u8);
+            Past { days: days.collect(), weight: 1. }
+        });
+        let pasts = pasts.collect();
+        let mut world =
+            Self { task, model, pasts, forecast: Vec::new(), log_probability: 0., n_unknown };
+        for (i, &day) in start.iter().enumerate() {
+            // The first days of a known window are taken as they are.
+            if i + n_unknown < needed && n_unknown == 0 {
+                world.pasts.iter_mut().for_each(|past| past.days.push(day));
+            } else {
+                let next = world.next()?;
+                world.observe(usize::from(day), &next);
+            }
+        }
+        world.forecast.clear();
+        world.log_probability = 0.;
+        Ok(world)
+    }
+
+    fn n_unknown(&self) -> usize {
+        self.n_unknown
+    }
+
+    fn next(&self) -> Result<Next> {
+        let seen = self.pasts[0].days.len().min(self.task.config().window);
+        let windows: Vec<u8> = self
+            .pasts
+            .iter()
+            .flat_map(|past| &past.days[past.days.len() - seen..])
+            .copied()
+            .collect();
+        let by_past = self.task.forecast(self.model, &windows, seen)?;
+        let total: f64 = self.pasts.iter().map(|past| past.weight).sum();
+        let mut mean = [0.; N_CLASSES];
+        for (past, forecast) in self.pasts.iter().zip(&by_past) {
+            for day in 0..N_CLASSES {
+                mean[day] += past.weight / total * forecast[day];
+            }
+        }
+        Ok(Next { by_past, mean })
+    }
+
+    fn observe(&mut self, day: usize, next: &Next) {
+        for (past, forecast) in self.pasts.iter_mut().zip(&next.by_past) {
+            past.days.push(day as u8);
+            past.weight *= forecast[day];
+        }
+        // Rescaled, so that many days do not underflow.
+        let largest = self.pasts.iter().map(|past| past.weight).fold(f64::MIN_POSITIVE, f64::max);
+        self.pasts.iter_mut().for_each(|past| past.weight /= largest);
+        self.forecast.push(day as u8);
+        self.log_probability += next.mean[day].ln();
+    }
+
+    fn into_sequence(self) -> Sequence {
+        Sequence { days: self.forecast, log_probability: self.log_probability }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn temperature_and_top_k_reshape_the_distribution() {
+        let forecast = [0.2, 0.5, 0.3];
+        assert_eq!(sharpen(&forecast, 0., None), [0., 1., 0.]);
+        assert_eq!(sharpen(&forecast, 1., Some(2)), [0., 1., 0.6]);
+        let sharper = sharpen(&forecast, 0.5, None);
+        assert!((sharper[2] - 0.36).abs() < 1e-12 && (sharper[0] - 0.16).abs() < 1e-12);
+        assert_eq!(sharpen(&forecast, 1e-9, None), [0., 1., 0.]);
+    }
+
+    #[test]
+    fn impossible_settings_are_refused() {
+        let sampling = |temperature, top_k| Decoding::Sample { seed: 0, temperature, top_k };
+        assert!(check(0, &sampling(1., None)).is_err());
+        assert!(check(1, &sampling(-1., None)).is_err());
+        assert!(check(1, &sampling(f64::NAN, None)).is_err());
+        assert!(check(1, &sampling(1., Some(0))).is_err());
+        assert!(check(1, &Decoding::Beams(0)).is_err());
+        assert!(check(1, &sampling(0., Some(1))).is_ok());
+    }
+}

@@ -1,0 +1,72 @@
+//! What can be wrong with a setting or a file.
+
+use super::sky::ParseError;
+use std::{io, path::PathBuf};
+
+/// A setting or a file that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A value breaks the rule of its key.
+    #[error("`{key}` = {value}: {rule}")]
+    Setting {
+        /// The key, with the row where there is one.
+        key: String,
+        /// The value as given.
+        value: String,
+        /// What would be accepted.
+        rule: &'static str,
+    },
+    /// The file cannot be read.
+    #[error("`{}` cannot be read", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// A character that is no weather.
+    #[error("`{}`, {source}", path.display())]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// Where and which.
+        source: ParseError,
+    },
+    /// A line with too few days.
+    #[error(
+        "`{}`, line {line}: {n_days} days, but a sequence needs at least {min_days} (the window and the next day)",
+        path.display()
+    )]
+    TooShort {
+        /// The file.
+        path: PathBuf,
+        /// The line, counted from 1.
+        line: usize,
+        /// The days on it.
+        n_days: usize,
+        /// The days it needs.
+        min_days: usize,
+    },
+    /// A file without a single sequence.
+    #[error(
+        "`{}` holds no sequence: a line of at least {min_days} days (the window and the next day) is needed",
+        path.display()
+    )]
+    Empty {
+        /// The file.
+        path: PathBuf,
+        /// The days a line needs.
+        min_days: usize,
+    },
+}
+
+impl Error {
+    /// The value of `key` breaks its rule.
+    pub(super) fn setting(
+        key: impl Into<String>,
+        value: impl std::fmt::Debug,
+        rule: &'static str,
+    ) -> Self {
+        Self::Setting { key: key.into(), value: format!("{value:?}"), rule }
+    }
+}

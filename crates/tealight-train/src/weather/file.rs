@@ -1,0 +1,68 @@
+//! Sequences from a text file: one per line, blank lines and `#` comments skipped.
+
+use super::{Error, sky::parse_line};
+use std::{fs, path::Path};
+
+/// The sequences of a file, each of `min_days` or more.
+///
+/// A line shorter than that, a character that is no weather, and a file without sequences are errors
+/// that name the place. What follows a `#` is a comment.
+pub fn read(path: &Path, min_days: usize) -> Result<Vec<Vec<u8>>, Error> {
+    let text =
+        fs::read_to_string(path).map_err(|source| Error::Read { path: path.into(), source })?;
+    let mut sequences = Vec::new();
+    for (at, text) in text.trim_start_matches('\u{FEFF}').lines().enumerate() {
+        let text = text.split('#').next().unwrap_or_default();
+        if text.trim().is_empty() {
+            continue;
+        }
+        let line = at + 1;
+        let days =
+            parse_line(text, line).map_err(|source| Error::Parse { path: path.into(), source })?;
+        if days.len() < min_days {
+            let n_days = days.len();
+            return Err(Error::TooShort { path: path.into(), line, n_days, min_days });
+        }
+        sequences.push(days);
+    }
+    if sequences.is_empty() {
+        return Err(Error::Empty { path: path.into(), min_days });
+    }
+    Ok(sequences)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_text(text: &str) -> Result<Vec<Vec<u8>>, String> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), text).unwrap();
+        read(file.path(), 3).map_err(|error| {
+            let path = file.path().display().to_string();
+            error.to_string().replace(&path, "days.txt")
+        })
+    }
+
+    #[test]
+    fn blank_lines_and_comments_are_skipped() {
+        let text = "\u{FEFF}# three days\n🌧️☁️☀️\n\n  \t\nS S S S # and four\r\n";
+        assert_eq!(read_text(text).unwrap(), [vec![0, 1, 2], vec![2; 4]]);
+    }
+
+    #[test]
+    fn errors_name_the_file_the_line_and_the_rule() {
+        assert_eq!(
+            read_text("RRR\n\n☀️☁️\n").unwrap_err(),
+            "`days.txt`, line 3: 2 days, but a sequence needs at least 3 (the window and the next day)"
+        );
+        let error = read_text("# four\nRRR\nRC?").unwrap_err();
+        assert!(error.starts_with("`days.txt`, line 3, column 3: `?` is neither"), "{error}");
+        for empty in ["", "\n# nothing\n"] {
+            let error = read_text(empty).unwrap_err();
+            assert!(error.starts_with("`days.txt` holds no sequence"), "{error}");
+        }
+        let missing = read(Path::new("/no/such/days.txt"), 3).unwrap_err();
+        assert_eq!(missing.to_string(), "`/no/such/days.txt` cannot be read");
+    }
+}

@@ -1,0 +1,47 @@
+//! The configurations that the repository ships: each must train as it stands.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use tealight_train::RunConfig;
+use tealight_train::config::ConfigSource;
+use tealight_train::task::TaskConfig;
+use tealight_train::task::weather::SourceConfig;
+
+use crate::common::Result;
+
+/// Every `configs/**/*.toml` with its path, in the order of the paths.
+pub(crate) fn shipped() -> Result<Vec<(String, RunConfig)>> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut paths = Vec::new();
+    collect(&root.join("configs"), &mut paths)?;
+    paths.sort();
+    assert!(!paths.is_empty(), "there are no configurations");
+    let named = |path: PathBuf| {
+        let name = path.strip_prefix(&root)?.display().to_string();
+        Ok((name, read(&path, &root)?))
+    };
+    paths.into_iter().map(named).collect()
+}
+
+fn collect(directory: &Path, paths: &mut Vec<PathBuf>) -> Result {
+    for entry in fs::read_dir(directory)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            collect(&path, paths)?;
+        } else if path.extension().is_some_and(|extension| extension == "toml") {
+            paths.push(path);
+        }
+    }
+    Ok(())
+}
+
+/// Data are found from the root of the repository, where the commands are run.
+fn read(path: &Path, root: &Path) -> Result<RunConfig> {
+    let mut config: RunConfig = ConfigSource::read(path, &[])?.deserialize()?;
+    let TaskConfig::Weather(weather) = &mut config.task;
+    if let SourceConfig::File(file) = &mut weather.source {
+        file.path = root.join(&file.path);
+    }
+    Ok(config)
+}

@@ -1,0 +1,243 @@
+//! What the loop refuses to do: train what cannot move, take a step into nowhere, or record a graph
+//! where there is nothing to learn.
+
+mod common;
+#[path = "common/tiny.rs"]
+mod tiny;
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+use candle_core::{DType, Device};
+use candle_nn::VarBuilder;
+use common::{Result, weather};
+use tealight_model::models::forecaster::Forecaster;
+use tealight_model::{Mode, ModelConfig, ParamStore};
+use tealight_ops::rng::{Purpose, Stream};
+use tealight_train::run::Checkpoints;
+use tealight_train::task::weather::{Batch, Weather};
+use tealight_train::task::{Loss, Split, Task, TaskConfig};
+use tealight_train::{Error, RunConfig, Session, fit};
+use tiny::tiny;
+
+/// What is wrong with a task.
+#[derive(Clone, Copy, Debug)]
+enum Trouble {
+    Nothing,
+    /// A parameter that the loss does not depend on.
+    UnusedParameter,
+    /// From this training batch on, the loss and its gradient are multiplied.
+    Factor {
+        from: u64,
+        factor: f64,
+    },
+    /// From this training batch on, the loss grows, and its gradient does not.
+    Term {
+        from: u64,
+        term: f64,
+    },
+}
+
+/// The weather, with something wrong, and a note of which losses had a graph.
+#[derive(Debug)]
+struct Troubled {
+    weather: Weather,
+    trouble: Trouble,
+    graphs: RefCell<Vec<(Split, bool)>>,
+}
+
+#[derive(Debug)]
+struct Numbered {
+    batch: Batch,
+    split: Split,
+    index: u64,
+}
+
+impl Task for Troubled {
+    type Model = Forecaster;
+    type Batch = Numbered;
+
+    fn build(
+        &self,
+        config: &ModelConfig,
+        vb: &VarBuilder<'_>,
+    ) -> tealight_train::Result<Forecaster> {
+        if matches!(self.trouble, Trouble::UnusedParameter) {
+            vb.pp("unused").get_with_hints((3, 5), "weight", candle_nn::init::ONE)?;
+        }
+        self.weather.build(config, vb)
+    }
+
+    fn batch(&self, split: Split, index: u64) -> tealight_train::Result<Numbered> {
+        Ok(Numbered { batch: self.weather.batch(split, index)?, split, index })
+    }
+
+    fn n_batches(&self, split: Split) -> u64 {
+        self.weather.n_batches(split)
+    }
+
+    fn sizes(&self) -> BTreeMap<String, u64> {
+        self.weather.sizes()
+    }
+
+    fn batch_size(&self) -> usize {
+        self.weather.batch_size()
+    }
+
+    fn loss(
+        &self,
+        model: &Forecaster,
+        numbered: &Numbered,
+        mode: Mode,
+    ) -> tealight_train::Result<Loss> {
+        let Numbered { batch, split, index } = numbered;
+        let mut loss = self.weather.loss(model, batch, mode)?;
+        let trains = *split == Split::Train;
+        match self.trouble {
+            Trouble::Factor { from, factor } if trains && *index >= from => {
+                loss.sum = (loss.sum * factor)?;
+            }
+            Trouble::Term { from, term } if trains && *index >= from => {
+                loss.sum = (loss.sum + term)?;
+            }
+            _ => {}
+        }
+        assert_eq!(trains, mode != Mode::Eval);
+        self.graphs.borrow_mut().push((*split, loss.sum.track_op()));
+        Ok(loss)
+    }
+}
+
+fn troubled(config: &RunConfig, trouble: Trouble) -> Result<Session<Troubled>> {
+    let task = Troubled { weather: weather(config)?, trouble, graphs: RefCell::default() };
+    Ok(Session::new(config, task, &Device::Cpu)?)
+}
+
+/// Every value that an update changes.
+fn state<T: Task>(session: &Session<T>) -> Result<BTreeMap<String, Vec<f64>>> {
+    let checkpoint = session.checkpoint();
+    let parts = [("model", Some(checkpoint.model)), ("optimizer", Some(checkpoint.optimizer))];
+    let mut values = BTreeMap::new();
+    for (part, tensors) in parts.into_iter().chain([("ema", checkpoint.ema)]) {
+        for (name, tensor) in tensors.into_iter().flatten() {
+            let tensor = tensor.to_dtype(DType::F64)?.flatten_all()?;
+            values.insert(format!("{part}.{name}"), tensor.to_vec1()?);
+        }
+    }
+    Ok(values)
+}
+
+#[test]
+fn a_parameter_that_cannot_move_ends_the_run_before_its_first_update() -> Result {
+    let mut session = troubled(&tiny(&[])?, Trouble::UnusedParameter)?;
+    let before = state(&session)?;
+    let error = fit(&mut session, 12, None, &mut []).unwrap_err();
+    assert!(matches!(error, Error::GradientAudit { .. }));
+    assert!(error.to_string().contains("`unused.weight` has no gradient"), "{error}");
+    assert_eq!((session.progress.step, state(&session)?), (0, before));
+    // Listed as an exception, it stays as it is, and the others move.
+    let excused = "training.gradient_audit_exceptions=['*.key.bias', 'unused.*']";
+    let mut session = troubled(&tiny(&[excused])?, Trouble::UnusedParameter)?;
+    fit(&mut session, 12, None, &mut [])?;
+    assert_eq!(session.progress.step, 12);
+    Ok(())
+}
+
+#[test]
+fn scores_that_cannot_matter_are_found_and_the_bias_of_the_keys_may_be_excused() -> Result {
+    // Over one day the softmax is 1 whatever the score.
+    let audited = |overrides: &[&str]| {
+        let mut session = troubled(&tiny(overrides)?, Trouble::Nothing)?;
+        let error = fit(&mut session, 12, None, &mut []).unwrap_err();
+        assert_eq!(session.progress.step, 0);
+        Ok::<_, Box<dyn std::error::Error>>(error.to_string())
+    };
+    let message = audited(&["task.window=1"])?;
+    let zero = |name| format!("`layer.0.attention.{name}` has a gradient of zero everywhere");
+    assert!(message.contains(&zero("query.weight")), "{message}");
+    assert!(message.contains(&zero("key.weight")) && !message.contains("key.bias"), "{message}");
+    let message = audited(&["task.window=1", "training.gradient_audit_exceptions=[]"])?;
+    assert!(message.contains(&zero("key.bias")), "{message}");
+    Ok(())
+}
+
+#[test]
+fn a_loss_or_gradient_that_is_not_finite_leaves_everything_as_it_was() -> Result {
+    // Two micro-batches make a step: batch 5 is the second half of the third step.
+    let from = 5;
+    let troubles = [
+        Trouble::Factor { from, factor: f64::NAN },
+        Trouble::Factor { from, factor: f64::INFINITY },
+        Trouble::Term { from, term: f64::NAN },
+        Trouble::Term { from, term: f64::INFINITY },
+    ];
+    let config = tiny(&["checkpoint.every=1"])?;
+    for trouble in troubles {
+        let directory = tempfile::tempdir()?;
+        let checkpoints = Checkpoints::new(directory.path().join("checkpoints"));
+        let mut session = troubled(&config, trouble)?;
+        fit(&mut session, 2, Some(&checkpoints), &mut [])?;
+        let before = state(&session)?;
+        let error = fit(&mut session, 12, Some(&checkpoints), &mut []).unwrap_err();
+        assert!(matches!(error, Error::NotFinite { step: 3, .. }), "{trouble:?}: {error}");
+        assert_eq!(session.progress.step, 2, "{trouble:?}");
+        assert_eq!(state(&session)?, before, "{trouble:?}");
+        assert_eq!(checkpoints.latest()?, Some(2), "{trouble:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_first_loss_that_is_not_finite_is_called_so() -> Result {
+    for trouble in [f64::NAN, f64::INFINITY].map(|term| Trouble::Term { from: 0, term }) {
+        let mut session = troubled(&tiny(&[])?, trouble)?;
+        let error = fit(&mut session, 12, None, &mut []).unwrap_err();
+        assert!(matches!(error, Error::NotFinite { step: 1, what: "loss", .. }), "{error}");
+    }
+    Ok(())
+}
+
+#[test]
+fn evaluation_records_no_graph_and_training_does() -> Result {
+    let mut session = troubled(&tiny(&[])?, Trouble::Nothing)?;
+    fit(&mut session, 12, None, &mut [])?;
+    let graphs = session.task.graphs.borrow();
+    let of = |split| graphs.iter().filter(move |(other, _)| *other == split);
+    // 12 steps of two micro-batches, and an evaluation after 4, 8 and 12.
+    assert_eq!((of(Split::Train).count(), of(Split::Validation).count()), (24, 3));
+    assert!(of(Split::Train).all(|(_, has_graph)| *has_graph));
+    assert!(!of(Split::Validation).any(|(_, has_graph)| *has_graph));
+    Ok(())
+}
+
+#[test]
+fn labels_are_smoothed_in_training_only() -> Result {
+    let config = tiny(&["model.dropout=0.0"])?;
+    let store = ParamStore::new(config.seed, DType::F32, &Device::Cpu);
+    let stream = Stream::new(config.seed, Purpose::Dropout);
+    let losses = |label_smoothing| {
+        let mut config = config.clone();
+        let TaskConfig::Weather(settings) = &mut config.task;
+        settings.label_smoothing = label_smoothing;
+        let task = weather(&config)?;
+        let model = task.build(&config.model, &store.trainable())?;
+        let batch = task.batch(Split::Train, 0)?;
+        let loss = |mode| Ok::<_, Error>(task.loss(&model, &batch, mode)?.sum.to_scalar::<f32>()?);
+        Ok::<_, Box<dyn std::error::Error>>([loss(Mode::Eval)?, loss(Mode::Train(stream))?])
+    };
+    let ([plain, plain_trained], [smooth, smooth_trained]) = (losses(0.)?, losses(0.3)?);
+    assert_eq!([plain, plain], [plain_trained, smooth]);
+    assert_ne!(plain, smooth_trained);
+    Ok(())
+}
+
+#[test]
+fn watching_a_metric_that_is_not_measured_names_those_that_are() -> Result {
+    let config = tiny(&["training.early_stopping.metric=perplexity"])?;
+    let mut session = troubled(&config, Trouble::Nothing)?;
+    let error = fit(&mut session, 12, None, &mut []).unwrap_err();
+    assert!(error.to_string().contains("`accuracy`, `loss`, `nll`"), "{error}");
+    let Error::Config(fault) = error else { panic!("{error}") };
+    assert_eq!(fault.keys, ["training.early_stopping.metric"]);
+    Ok(())
+}

@@ -1,0 +1,45 @@
+//! Every configuration that is shipped moves every parameter that it has.
+
+mod common;
+#[path = "common/configs.rs"]
+mod configs;
+
+use std::path::Path;
+
+use candle_core::Device;
+use common::{Result, weather};
+use configs::shipped;
+use tealight_model::Mode;
+use tealight_ops::backward;
+use tealight_ops::rng::{Purpose, Stream};
+use tealight_train::audit::audit;
+use tealight_train::config::{ConfigSource, to_resolved_toml};
+use tealight_train::task::{Split, Task};
+use tealight_train::{RunConfig, Session};
+
+#[test]
+fn every_parameter_of_every_configuration_has_a_gradient() -> Result {
+    for (name, config) in shipped()? {
+        let session = Session::new(&config, weather(&config)?, &Device::Cpu)?;
+        let batch = session.task.batch(Split::Train, 0)?;
+        let mode = Mode::Train(Stream::new(config.seed, Purpose::Dropout));
+        let loss = session.task.loss(&session.model, &batch, mode)?;
+        let variables: Vec<_> = session.params.iter().collect();
+        let named = variables.iter().map(|(name, variable)| (name.as_str(), variable.as_tensor()));
+        let gradients = backward(&loss.sum, named)?;
+        assert!(gradients.norm()?.is_finite(), "{name}");
+        audit(&gradients, &config.training.gradient_audit_exceptions)
+            .map_err(|error| format!("{name}: {error}"))?;
+    }
+    Ok(())
+}
+
+#[test]
+fn every_configuration_is_the_same_once_its_defaults_are_written_out() -> Result {
+    for (name, config) in shipped()? {
+        let resolved = to_resolved_toml(&config)?;
+        let source = ConfigSource::parse(Path::new("resolved.toml"), &resolved, &[])?;
+        assert_eq!(source.deserialize::<RunConfig>()?, config, "{name}");
+    }
+    Ok(())
+}

@@ -1,0 +1,256 @@
+//! A run is a function of its configuration: however often it is stopped, repeated or spread over
+//! threads, the same bits come out.
+
+mod common;
+#[path = "common/tiny.rs"]
+mod tiny;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+use std::{env, fs};
+
+use candle_core::{DType, Device, Tensor};
+use common::{Result, weather};
+use serde_json::{Map, Value};
+use tealight_train::observer::jsonl::{JsonLines, TIMES, cut_after};
+use tealight_train::observer::{Event, Observer};
+use tealight_train::run::{Checkpoints, Selection};
+use tealight_train::{Error, RunConfig, Session, fit};
+use tiny::tiny;
+
+/// What a run leaves behind, times aside.
+#[derive(Debug, PartialEq)]
+struct Outcome {
+    /// The bytes of the latest checkpoint: parameters, optimizer, averages, `state.json`.
+    files: BTreeMap<String, Vec<u8>>,
+    metrics: Vec<Map<String, Value>>,
+    best: Option<u64>,
+    step: u64,
+}
+
+impl Outcome {
+    fn read(directory: &Path, step: u64) -> Result<Self> {
+        let checkpoints = Checkpoints::new(directory.join("checkpoints"));
+        let mut files = BTreeMap::new();
+        for entry in fs::read_dir(checkpoints.find(Selection::Latest)?)? {
+            let entry = entry?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            files.insert(name, fs::read(entry.path())?);
+        }
+        let mut metrics = Vec::new();
+        for line in fs::read_to_string(directory.join("metrics.jsonl"))?.lines() {
+            let mut line: Map<String, Value> = serde_json::from_str(line)?;
+            line.retain(|key, _| !TIMES.contains(&key.as_str()));
+            metrics.push(line);
+        }
+        Ok(Self { files, metrics, best: checkpoints.best()?, step })
+    }
+
+    /// The same, or the name of the first thing that is not.
+    fn assert_same(&self, other: &Self, label: &str) {
+        assert_eq!(self.metrics, other.metrics, "{label}: metrics.jsonl");
+        assert_eq!((self.step, self.best), (other.step, other.best), "{label}: step, best");
+        let names = |outcome: &Self| outcome.files.keys().cloned().collect::<Vec<_>>();
+        assert_eq!(names(self), names(other), "{label}");
+        for (name, bytes) in &self.files {
+            assert!(*bytes == other.files[name], "{label}: {name} differs");
+        }
+    }
+
+    /// A training metric of every step.
+    fn trained(&self, metric: &str) -> Vec<f64> {
+        let lines = self.metrics.iter().filter(|line| line["split"] == "train");
+        lines.filter_map(|line| line[metric].as_f64()).collect()
+    }
+}
+
+/// Ends the run as a power cut would: without a last checkpoint.
+struct PowerCut {
+    step: u64,
+}
+
+impl Observer for PowerCut {
+    fn observe(&mut self, event: &Event<'_>) -> tealight_train::Result<()> {
+        match event {
+            Event::Step(report) if report.step == self.step => Err(Error::config([], "dark")),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Goes on in `directory` as a new process would, from the latest checkpoint up to `last_step`.
+fn go_on(
+    config: &RunConfig,
+    directory: &Path,
+    last_step: u64,
+    power_cut: Option<u64>,
+) -> Result<Session<tealight_train::task::weather::Weather>> {
+    let checkpoints = Checkpoints::new(directory.join("checkpoints"));
+    let metrics = directory.join("metrics.jsonl");
+    let mut session = Session::new(config, weather(config)?, &Device::Cpu)?;
+    if checkpoints.latest()?.is_some() {
+        session.restore(&checkpoints.load(Selection::Latest, &Device::Cpu)?)?;
+    }
+    cut_after(&metrics, session.progress.step)?;
+    let mut observers: Vec<Box<dyn Observer>> = vec![Box::new(JsonLines::append(&metrics)?)];
+    observers.extend(power_cut.map(|step| Box::new(PowerCut { step }) as Box<dyn Observer>));
+    match fit(&mut session, last_step, Some(&checkpoints), &mut observers) {
+        Err(error) if power_cut.is_none() => Err(error.into()),
+        _ => Ok(session),
+    }
+}
+
+/// A run that is stopped after each of `stops` and taken up again.
+fn run(config: &RunConfig, stops: &[u64]) -> Result<Outcome> {
+    let directory = tempfile::tempdir()?;
+    let mut step = 0;
+    for &stop in stops {
+        step = go_on(config, directory.path(), stop, None)?.progress.step;
+    }
+    Outcome::read(directory.path(), step)
+}
+
+const OPTIMIZERS: [&str; 2] = ["optimizer.kind=adamw", "optimizer.kind=sgd"];
+const REGIMES: [&str; 2] = ["task.regime.kind=examples", "task.regime.kind=fresh"];
+
+#[test]
+fn a_resumed_run_is_the_run_that_never_stopped() -> Result {
+    for optimizer in OPTIMIZERS {
+        for regime in REGIMES {
+            let config = tiny(&[optimizer, regime, "task.regime.n_validation=5"])?;
+            let whole = run(&config, &[12])?;
+            assert_eq!((whole.step, whole.trained("loss").len()), (12, 12));
+            assert!(whole.files.contains_key("ema.safetensors"));
+            let label = format!("{optimizer}, {regime}");
+            run(&config, &[6, 12])?.assert_same(&whole, &label);
+            run(&config, &[1, 5, 8, 12])?.assert_same(&whole, &label);
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_run_that_crashed_goes_on_from_its_last_checkpoint() -> Result {
+    let config = tiny(&[])?;
+    let directory = tempfile::tempdir()?;
+    let crashed = go_on(&config, directory.path(), 12, Some(9))?;
+    assert_eq!(crashed.progress.step, 9);
+    let step = go_on(&config, directory.path(), 12, None)?.progress.step;
+    Outcome::read(directory.path(), step)?.assert_same(&run(&config, &[12])?, "crashed");
+    Ok(())
+}
+
+#[test]
+fn early_stopping_remembers_across_a_stop() -> Result {
+    // No loss falls by ten, so the first evaluation stays the best.
+    let impatient = ["training.evaluate_every=2", "training.early_stopping.patience=3"];
+    let config = tiny(&[&impatient[..], &["training.early_stopping.min_delta=10.0"]].concat())?;
+    let whole = run(&config, &[12])?;
+    assert_eq!((whole.step, whole.best), (8, Some(2)));
+    run(&config, &[5, 12])?.assert_same(&whole, "stopped early");
+    Ok(())
+}
+
+#[test]
+fn a_run_is_a_function_of_its_seed() -> Result {
+    for regime in REGIMES {
+        let config = tiny(&[regime])?;
+        let first = run(&config, &[12])?;
+        run(&config, &[12])?.assert_same(&first, regime);
+        let other = run(&RunConfig { seed: 18, ..config }, &[12])?;
+        assert_ne!(first.trained("loss"), other.trained("loss"), "{regime}");
+        assert_ne!(first.files["model.safetensors"], other.files["model.safetensors"]);
+    }
+    Ok(())
+}
+
+/// Rounding of f32, over a few updates.
+const ERROR: f64 = 1e-5;
+
+fn values(tensor: &Tensor) -> Result<Vec<f64>> {
+    Ok(tensor.to_dtype(DType::F64)?.flatten_all()?.to_vec1()?)
+}
+
+fn assert_close(a: &[f64], b: &[f64], label: &str) {
+    assert_eq!(a.len(), b.len(), "{label}");
+    for (a, b) in a.iter().zip(b) {
+        assert!((a - b).abs() < ERROR * b.abs().max(1.), "{label}: {a} is not {b}");
+    }
+}
+
+#[test]
+fn two_micro_batches_are_one_batch_of_twice_the_size() -> Result {
+    // Not AdamW: it divides by a gradient's size, and where that is rounding, so is the update.
+    let common = ["optimizer.kind=sgd", "model.dropout=0.0", "optimizer.lr=0.1"];
+    let trained = |batches: [&str; 2]| {
+        let config = tiny(&[&common[..], &batches[..]].concat())?;
+        let directory = tempfile::tempdir()?;
+        let session = go_on(&config, directory.path(), 12, None)?;
+        Ok::<_, Box<dyn std::error::Error>>((session, Outcome::read(directory.path(), 12)?))
+    };
+    let (halves, in_halves) = trained(["training.micro_batches=2", "training.batch_size=8"])?;
+    let (wholes, in_wholes) = trained(["training.micro_batches=1", "training.batch_size=16"])?;
+    for metric in ["loss", "accuracy", "nll", "grad_norm"] {
+        assert_close(&in_halves.trained(metric), &in_wholes.trained(metric), metric);
+    }
+    let (halves, wholes) = (halves.params.tensors(), wholes.params.tensors());
+    for (name, parameter) in &halves {
+        assert_close(&values(parameter)?, &values(&wholes[name])?, name);
+    }
+    Ok(())
+}
+
+/// Long enough for the fused loops and the matrix products to be spread over threads.
+fn wide() -> Result<RunConfig> {
+    let batches = ["training.batch_size=512", "task.regime.n=1000", "training.steps=2"];
+    tiny(&[&batches[..], &["schedule.warmup_steps=1"]].concat())
+}
+
+#[test]
+fn the_number_of_threads_in_the_pool_changes_nothing() -> Result {
+    let run_on = |n_threads| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(n_threads).build()?;
+        let outcome = pool.install(|| {
+            let outcome = wide().and_then(|config| run(&config, &[2]));
+            outcome.map_err(|error| error.to_string())
+        });
+        Ok::<_, Box<dyn std::error::Error>>(outcome?)
+    };
+    let alone = run_on(1)?;
+    for n_threads in [2, 5] {
+        run_on(n_threads)?.assert_same(&alone, &format!("{n_threads} threads"));
+    }
+    Ok(())
+}
+
+/// Where a child process leaves what it has trained.
+const OUTPUT: &str = "TEALIGHT_TEST_OUTPUT";
+
+#[test]
+#[ignore = "the child of the test below, which tells it where to write"]
+fn child() -> Result {
+    let outcome = run(&wide()?, &[2])?;
+    fs::write(env::var(OUTPUT)?, &outcome.files["model.safetensors"])?;
+    Ok(())
+}
+
+/// Candle cuts its matrix products by the number of threads that the environment asks for.
+#[test]
+fn the_number_of_threads_of_the_process_changes_nothing() -> Result {
+    let directory = tempfile::tempdir()?;
+    let run_on = |n_threads: &str| {
+        let output = directory.path().join(n_threads);
+        let child = Command::new(env::current_exe()?)
+            .args(["--exact", "child", "--ignored"])
+            .env("RAYON_NUM_THREADS", n_threads)
+            .env(OUTPUT, &output)
+            .output()?;
+        assert!(child.status.success(), "{}", String::from_utf8_lossy(&child.stdout));
+        Ok::<_, Box<dyn std::error::Error>>(fs::read(output)?)
+    };
+    let alone = run_on("1")?;
+    assert!(run_on("2")? == alone, "2 threads");
+    assert!(run_on("5")? == alone, "5 threads");
+    Ok(())
+}
