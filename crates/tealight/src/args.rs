@@ -1,0 +1,131 @@
+//! What a person types.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use clap_complete::Shell;
+use tealight_train::run::Selection;
+
+use crate::device::DeviceName;
+
+/// Train, compare and use small transformers from the command line.
+#[derive(Debug, Parser)]
+#[command(version, about, max_term_width = 100)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Train what a TOML file describes, and compare the result with the baselines
+    Train(Train),
+    /// Evaluate a run beside the baselines and the limit of what can be known
+    Evaluate(Evaluate),
+    /// Forecast the days after those given, with a weather model
+    Forecast(Forecast),
+    /// Show what a configuration or a run consists of, or every kind of everything
+    Inspect(Inspect),
+    /// Print the completions for a shell
+    Completions(Completions),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Train {
+    /// A TOML file, or the directory of a run to resume
+    #[arg(value_name = "CONFIG")]
+    pub(crate) config: PathBuf,
+    /// Change a setting: `--set model.n_heads=1` (may be given several times)
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub(crate) overrides: Vec<String>,
+    /// Go on with the last run of this configuration from its last checkpoint
+    #[arg(long)]
+    pub(crate) resume: bool,
+    /// Where to compute: cpu, cuda, cuda:N or metal
+    #[arg(long, default_value = "cpu")]
+    pub(crate) device: DeviceName,
+    /// Build and check everything, show what would be trained, and stop
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Stop after this step with a checkpoint; `--resume` goes on from there
+    #[arg(long, value_name = "STEP")]
+    pub(crate) stop_after: Option<u64>,
+    /// Name of the run's directory; the name of the file unless given
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+    /// The directory that runs are kept in
+    #[arg(long, value_name = "DIR", default_value = "runs")]
+    pub(crate) runs: PathBuf,
+    /// No progress bar and no log, only the result
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+}
+
+/// A run, and which of its checkpoints.
+#[derive(Args, Debug)]
+pub(crate) struct Trained {
+    /// The directory of a run
+    #[arg(value_name = "RUN")]
+    pub(crate) run: PathBuf,
+    /// Which checkpoint: latest, best, or a step; the configuration's choice unless given
+    #[arg(long)]
+    pub(crate) checkpoint: Option<Selection>,
+    /// Where to compute: cpu, cuda, cuda:N or metal
+    #[arg(long, default_value = "cpu")]
+    pub(crate) device: DeviceName,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Evaluate {
+    #[command(flatten)]
+    pub(crate) trained: Trained,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Forecast {
+    #[command(flatten)]
+    pub(crate) trained: Trained,
+    /// The last days, oldest first: 🌧️ ☁️ ☀️ or the letters R C S
+    #[arg(long, value_name = "DAYS")]
+    pub(crate) start: String,
+    /// How many days to forecast
+    #[arg(long, default_value_t = 7)]
+    pub(crate) days: usize,
+    /// Seed of the sampling
+    #[arg(long, default_value_t = 0)]
+    pub(crate) seed: u64,
+    /// Below 1 the likely becomes likelier, above 1 all becomes alike; 0 always takes the likeliest
+    #[arg(long, default_value_t = 1.)]
+    pub(crate) temperature: f64,
+    /// Choose among the K likeliest only
+    #[arg(long, value_name = "K")]
+    pub(crate) top_k: Option<usize>,
+    /// Search for the likeliest sequences with this many beams instead of sampling
+    #[arg(long, value_name = "N", conflicts_with_all = ["temperature", "top_k", "seed"])]
+    pub(crate) beams: Option<usize>,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Inspect {
+    /// A TOML file or the directory of a run
+    #[arg(value_name = "CONFIG|RUN", required_unless_present = "list")]
+    pub(crate) target: Option<PathBuf>,
+    /// Change a setting: `--set model.n_heads=1` (may be given several times)
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub(crate) overrides: Vec<String>,
+    /// List every kind of everything, with one line each
+    #[arg(long, conflicts_with = "target")]
+    pub(crate) list: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Completions {
+    /// The shell
+    pub(crate) shell: Shell,
+}

@@ -1,0 +1,13 @@
+//! `tealight completions SHELL`
+
+use anyhow::Result;
+use clap::CommandFactory;
+
+use super::print;
+use crate::args::{Arguments, Completions};
+
+pub(crate) fn run(args: &Completions) -> Result<()> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Arguments::command(), "tealight", &mut script);
+    print(&String::from_utf8_lossy(&script))
+}

@@ -1,0 +1,67 @@
+//! `tealight forecast RUN --start DAYS`: the days to come, as emoji.
+
+use std::fmt::Write;
+
+use anyhow::{Context, Result};
+use serde_json::json;
+use tealight_train::task::weather::{Decoding, Rollout, rollout};
+use tealight_train::weather::{Weather, format, parse};
+
+use super::load::Loaded;
+use super::print;
+use crate::args::Forecast;
+
+pub(crate) fn run(args: &Forecast) -> Result<()> {
+    let start = parse(&args.start).context("`--start` is not weather")?;
+    let Loaded { session, .. } = Loaded::open(&args.trained)?;
+    let decoding = match args.beams {
+        Some(beams) => Decoding::Beams(beams),
+        None => {
+            Decoding::Sample { seed: args.seed, temperature: args.temperature, top_k: args.top_k }
+        }
+    };
+    let rollout = rollout(&session.task, &session.twin, &start, args.days, &decoding)?;
+    print(&if args.json { as_json(&rollout) } else { as_text(&start, &rollout) })
+}
+
+fn as_text(start: &[u8], rollout: &Rollout) -> String {
+    let mut text = String::new();
+    let mut line = |line: String| writeln!(text, "{line}").expect("invariant: a String grows");
+    let days = Weather::ALL.map(Weather::emoji);
+    let next = rollout.next.map(|probability| format!("{:.1} %", 100. * probability));
+    line(format!(
+        "next day   {} {}   {} {}   {} {}",
+        days[0], next[0], days[1], next[1], days[2], next[2]
+    ));
+    for sequence in &rollout.sequences {
+        let probability = match rollout.sequences.len() {
+            1 => String::new(),
+            _ => format!("   {:.2} %", 100. * sequence.log_probability.exp()),
+        };
+        line(format!("{} → {}{probability}", format(start), format(&sequence.days)));
+    }
+    if rollout.n_unknown > 0 {
+        line(format!(
+            "(the model sees {} more days than were given: averaged over random ones)",
+            rollout.n_unknown
+        ));
+    }
+    text
+}
+
+fn as_json(rollout: &Rollout) -> String {
+    let sequences: Vec<_> = rollout
+        .sequences
+        .iter()
+        .map(|sequence| {
+            json!({
+                "days": sequence.days,
+                "emoji": format(&sequence.days),
+                "log_probability": sequence.log_probability,
+            })
+        })
+        .collect();
+    let [rain, cloud, sun] = rollout.next;
+    let next = json!({ "rain": rain, "cloud": cloud, "sun": sun });
+    format!("{}\n", json!({ "next": next, "sequences": sequences, "n_unknown": rollout.n_unknown }))
+}

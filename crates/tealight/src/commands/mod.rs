@@ -1,0 +1,21 @@
+//! One file per subcommand.
+
+pub(crate) mod completions;
+pub(crate) mod evaluate;
+pub(crate) mod forecast;
+pub(crate) mod inspect;
+mod load;
+pub(crate) mod train;
+mod weather;
+
+use std::io::{self, Write};
+
+use anyhow::{Context, Result};
+
+/// Writes a result to stdout. A reader that has seen enough and left is no error.
+pub(crate) fn print(text: &str) -> Result<()> {
+    match io::stdout().lock().write_all(text.as_bytes()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        result => result.context("cannot write the result"),
+    }
+}

@@ -1,0 +1,86 @@
+//! `--device`: where to compute.
+
+use std::fmt;
+use std::str::FromStr;
+
+use anyhow::{Context, Result, bail};
+use candle_core::Device;
+
+/// A device as a person names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DeviceName {
+    Cpu,
+    Cuda(usize),
+    Metal(usize),
+}
+
+impl FromStr for DeviceName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (kind, ordinal) = text.split_once(':').unwrap_or((text, "0"));
+        match (kind, ordinal.parse()) {
+            ("cpu", _) if kind == text => Ok(Self::Cpu),
+            ("cuda", Ok(ordinal)) => Ok(Self::Cuda(ordinal)),
+            ("metal", Ok(ordinal)) => Ok(Self::Metal(ordinal)),
+            _ => Err("expected cpu, cuda, cuda:N, metal or metal:N".to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for DeviceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cpu => f.write_str("cpu"),
+            Self::Cuda(ordinal) => write!(f, "cuda:{ordinal}"),
+            Self::Metal(ordinal) => write!(f, "metal:{ordinal}"),
+        }
+    }
+}
+
+impl DeviceName {
+    /// The device, or how to get a build that knows it.
+    pub(crate) fn open(self) -> Result<Device> {
+        match self {
+            Self::Cpu => Ok(Device::Cpu),
+            Self::Cuda(_) if !cfg!(feature = "cuda") => bail!(missing("CUDA", "cuda")),
+            Self::Metal(_) if !cfg!(feature = "metal") => bail!(missing("Metal", "metal")),
+            Self::Cuda(ordinal) => Device::new_cuda(ordinal).with_context(|| unusable(self)),
+            Self::Metal(ordinal) => Device::new_metal(ordinal).with_context(|| unusable(self)),
+        }
+    }
+}
+
+fn missing(name: &str, feature: &str) -> String {
+    format!(
+        "this build of tealight computes on the CPU only; for {name}, build it with \
+         `cargo build --release --features {feature}`"
+    )
+}
+
+fn unusable(device: DeviceName) -> String {
+    format!("the device {device} cannot be used")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_are_read_as_they_are_written() {
+        for text in ["cpu", "cuda:0", "cuda:3", "metal:0"] {
+            assert_eq!(text.parse::<DeviceName>().unwrap().to_string(), text);
+        }
+        assert_eq!("cuda".parse(), Ok(DeviceName::Cuda(0)));
+        for text in ["cpu:0", "gpu", "cuda:", "cuda:x", ""] {
+            assert!(text.parse::<DeviceName>().is_err(), "{text}");
+        }
+    }
+
+    #[cfg(not(feature = "cuda"))]
+    #[test]
+    fn a_cpu_build_says_how_to_get_cuda() {
+        let message = DeviceName::Cuda(0).open().unwrap_err().to_string();
+        assert!(message.contains("--features cuda"), "{message}");
+    }
+}

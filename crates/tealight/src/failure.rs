@@ -1,0 +1,32 @@
+//! Errors as a person sees them: one screen on stderr, and an exit code that is not 0.
+
+use std::io::{IsTerminal, Write, stderr};
+use std::process::ExitCode;
+
+use tealight_train::config::{ConfigError, ConfigSource};
+
+/// Prints an error with its causes.
+pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
+    let text = match error.downcast_ref::<ConfigError>() {
+        Some(error) if stderr().is_terminal() => error.in_color(),
+        Some(error) => error.to_string(),
+        None => {
+            let causes: Vec<String> = error.chain().map(ToString::to_string).collect();
+            format!("error: {}", causes.join(": "))
+        }
+    };
+    // Where stderr is closed there is nobody left to tell.
+    let _ = writeln!(stderr(), "{}", text.trim_end());
+    ExitCode::FAILURE
+}
+
+/// Shows a broken rule at the place in the file, or on the command line, where it was broken.
+pub(crate) fn at_its_place(error: tealight_train::Error, source: &ConfigSource) -> anyhow::Error {
+    match error {
+        tealight_train::Error::Config(fault) => {
+            let keys: Vec<&str> = fault.keys.iter().map(String::as_str).collect();
+            source.conflict_error(&keys, &fault.message).into()
+        }
+        other => other.into(),
+    }
+}

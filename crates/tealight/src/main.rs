@@ -1,0 +1,29 @@
+//! `tealight`: train, compare and use small transformers from the command line.
+
+mod args;
+mod commands;
+mod console;
+mod device;
+mod failure;
+mod table;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Arguments, Command};
+
+fn main() -> ExitCode {
+    let Arguments { command } = Arguments::parse();
+    let result = match command {
+        Command::Train(args) => commands::train::run(&args),
+        Command::Evaluate(args) => commands::evaluate::run(&args),
+        Command::Forecast(args) => commands::forecast::run(&args),
+        Command::Inspect(args) => commands::inspect::run(&args),
+        Command::Completions(args) => commands::completions::run(&args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => failure::report(&error),
+    }
+}
