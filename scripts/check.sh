@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# What CI runs, in this order. Every commit passes it.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+step() {
+    printf '\n== %s\n' "$*"
+    "$@"
+}
+
+# Tools that do not come with Rust. What is not installed is not checked, and the last line says so.
+skipped=()
+optional() {
+    local tool=$1
+    shift
+    if command -v "$tool" >/dev/null; then
+        step "$@"
+    else
+        printf '\n== skipped: %s is not installed (cargo install --locked %s)\n' "$tool" "${tool/%typos/typos-cli}"
+        skipped+=("$tool")
+    fi
+}
+
+step cargo fmt --all --check
+step cargo clippy --workspace --all-targets -- -D warnings
+step scripts/test.sh
+RUSTDOCFLAGS="-D warnings" step cargo doc --workspace --no-deps --document-private-items
+optional cargo-deny cargo deny --config .deny.toml check
+optional cargo-machete cargo machete
+optional typos typos --config .typos.toml
+
+if ((${#skipped[@]})); then
+    printf '\nall checks passed but those skipped: %s\n' "${skipped[*]}"
+else
+    printf '\nall checks passed\n'
+fi
