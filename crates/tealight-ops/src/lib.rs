@@ -40,6 +40,7 @@ pub mod dropout;
 pub mod embedding;
 pub mod gradients;
 pub mod linear;
+pub mod memory;
 pub mod norm;
 pub mod rng;
 pub mod rotary;

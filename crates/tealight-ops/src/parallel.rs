@@ -13,7 +13,7 @@ use crate::element::Element;
 const BLOCK: usize = 16_384;
 
 /// Below this many elements, waking another thread costs more than it saves.
-const PARALLEL_FROM: usize = 32_768;
+const PARALLEL_FROM: usize = 131_072;
 
 /// Partial sums of a reduction: one AVX-512 register of f32.
 const LANES: usize = 16;

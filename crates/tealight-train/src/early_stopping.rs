@@ -129,6 +129,11 @@ impl EarlyStopping {
         }
     }
 
+    /// Whether patience is exhausted: a run that was stopped stays so when it is resumed.
+    pub fn is_over(&self) -> bool {
+        self.state.n_without_improvement >= self.config.patience
+    }
+
     /// The metric that is watched.
     pub fn metric(&self) -> &str {
         &self.config.metric

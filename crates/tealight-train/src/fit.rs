@@ -30,7 +30,7 @@ pub fn fit<T: Task>(
     let total = training.steps;
     let last_step = last_step.min(total);
     let mut clock = Clock::start();
-    while session.progress.step < last_step {
+    while session.progress.step < last_step && !session.progress.early_stopping.is_over() {
         let step = session.progress.step;
         let (mut gradients, metrics) = session.gradients(step)?;
         must_be_finite(step + 1, "loss", metrics.mean("loss").unwrap_or(f64::NAN))?;
@@ -57,9 +57,6 @@ pub fn fit<T: Task>(
         let decisive = matches!(verdict, Some(Verdict::Improved | Verdict::Stop));
         if decisive || due(checkpoint.every) || step == last_step {
             session.save(checkpoints, verdict, observers)?;
-        }
-        if verdict == Some(Verdict::Stop) {
-            break;
         }
         if verdict.is_some() {
             clock = Clock::start();

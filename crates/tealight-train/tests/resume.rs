@@ -149,6 +149,7 @@ fn early_stopping_remembers_across_a_stop() -> Result {
     let whole = run(&config, &[12])?;
     assert_eq!((whole.step, whole.best), (8, Some(2)));
     run(&config, &[5, 12])?.assert_same(&whole, "stopped early");
+    run(&config, &[12, 12])?.assert_same(&whole, "resumed although it was over");
     Ok(())
 }
 

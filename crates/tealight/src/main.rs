@@ -14,6 +14,7 @@ use clap::Parser;
 use args::{Arguments, Command};
 
 fn main() -> ExitCode {
+    tealight_ops::memory::keep_freed_memory();
     let Arguments { command } = Arguments::parse();
     let result = match command {
         Command::Train(args) => commands::train::run(&args),
