@@ -5,26 +5,27 @@
 //! pre    x ← x + Dropout(f(Norm(x)))          Xiong et al. 2020
 //! post   x ← Norm(x + Dropout(f(x)))          Vaswani et al. 2017
 //! ```
+//!
+//! Pre: <https://arxiv.org/abs/2002.04745>. Post: <https://arxiv.org/abs/1706.03762>.
 
 use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
-use serde::{Deserialize, Serialize};
 
 use crate::attention::{Attention, AttentionInput, AttentionSpec, Reads};
 use crate::dropout::Dropout;
 use crate::feed_forward::{FeedForward, FeedForwardSpec};
 use crate::norm::Norm;
 use crate::position::AttentionNeeds;
-use crate::{BuildResult, Mask, Mode, ModelConfig};
+use crate::{BuildResult, Mask, Mode, ModelConfig, names};
 
-/// Where the norm stands in a sub-layer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum NormPlacement {
-    /// Before the sub-layer; the stack ends with one more norm.
-    Pre,
-    /// After the residual sum.
-    Post,
+names! {
+    /// Where the norm stands in a sub-layer.
+    pub enum NormPlacement {
+        /// Before the sub-layer; the stack ends with one more norm.
+        "pre" => Pre,
+        /// After the residual sum.
+        "post" => Post,
+    }
 }
 
 /// What a block reads besides its own sequence.
@@ -123,6 +124,9 @@ impl Block {
     /// `x (batch, seq_len, d_model)` → the same shape.
     pub fn forward(&self, x: &Tensor, input: &BlockInput<'_>) -> Result<Tensor> {
         let BlockInput { mask, memory, mode } = *input;
+        if memory.is_some() && self.cross_attention.is_none() {
+            candle_core::bail!("a block without cross-attention was given a memory")
+        }
         let mut x = self.attention_residual.around(x, mode, |x| {
             self.attention.forward(&AttentionInput { x, memory: None, mask, mode })
         })?;

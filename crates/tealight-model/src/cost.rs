@@ -1,12 +1,14 @@
 //! What a model costs: estimates for choosing a size, before anything runs.
 //!
 //! ```text
-//! forward FLOPs per position   2·(scalars of all matrices applied there) + attention cores / positions
+//! forward FLOPs                2·Σ (scalars of a matrix)·(positions it is applied to) + attention cores
 //! training FLOPs               3·forward: the backward pass makes two products of each
 //! training memory              16 bytes per parameter (weight, gradient, two moments)
 //!                              + 4 bytes per number that the backward pass needs
 //! ```
 
+use crate::feed_forward::FeedForwardConfig;
+use crate::position::PositionConfig;
 use crate::{ModelConfig, ParamStore};
 
 /// The estimate for one sequence.
@@ -22,25 +24,49 @@ pub struct Cost {
     pub activations: usize,
 }
 
+/// The positions of one sequence, by what is done there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Positions {
+    /// Read from the data.
+    pub inputs: usize,
+    /// Held in the residual stream, a `[CLS]` included.
+    pub held: usize,
+    /// Given to the output layer.
+    pub read: usize,
+}
+
+impl Positions {
+    /// Where the matrix `name` of a model of this `config` is applied.
+    fn of(&self, name: &str, config: &ModelConfig) -> usize {
+        match name.split_once('.') {
+            Some(("embedding", "token.weight")) if config.tied_output => self.read,
+            Some(("embedding", "features.weight")) => self.inputs,
+            // Tables are looked up, not multiplied.
+            Some(("embedding" | "position", _)) => 0,
+            Some(("output", _)) => self.read,
+            _ => self.held,
+        }
+    }
+}
+
 impl Cost {
     /// Estimates from the parameters' shapes; `attention_flops` is that of the attention cores.
     pub fn estimate(
         config: &ModelConfig,
         store: &ParamStore,
-        positions: usize,
+        positions: &Positions,
         attention_flops: u64,
     ) -> Self {
-        let matrices: usize = store
+        let products: usize = store
             .iter()
-            .filter(|(name, _)| is_applied(name))
             .filter(|(_, variable)| variable.rank() == 2)
-            .map(|(_, variable)| variable.elem_count())
+            .map(|(name, variable)| variable.elem_count() * positions.of(&name, config))
             .sum();
         Self {
             n_parameters: store.n_parameters(),
-            positions,
-            forward_flops: 2 * (matrices * positions) as u64 + attention_flops,
-            activations: positions * activations_per_position(config, positions),
+            positions: positions.held,
+            forward_flops: 2 * products as u64 + attention_flops,
+            activations: estimate_activations(config, positions.held) as usize,
         }
     }
 
@@ -60,17 +86,44 @@ impl Cost {
     }
 }
 
-/// Tables are looked up, not multiplied.
-fn is_applied(name: &str) -> bool {
-    !(name.starts_with("embedding.token") || name.starts_with("position."))
+/// Scalars in the parameters of a model for sequences of `positions`, from its description alone:
+/// the matrices of the blocks, and the table of positions. What data decide is left out, and so are
+/// vectors (biases and norms).
+///
+/// In floating point, so that no size overflows.
+pub fn estimate_parameters(config: &ModelConfig, positions: usize) -> f64 {
+    let ModelConfig { d_model, n_layers, n_heads, .. } = *config;
+    let (d_model, n_layers, n_heads) = (d_model as f64, n_layers as f64, n_heads as f64);
+    let n_maps = match config.feed_forward {
+        FeedForwardConfig::Mlp(_) => 2., // up, down
+        FeedForwardConfig::Glu(_) => 3., // gate, up, down
+        FeedForwardConfig::None => 0.,
+    };
+    let table = match &config.position {
+        PositionConfig::Learned(_) => config.max_seq_len.unwrap_or(positions) as f64 * d_model,
+        PositionConfig::Relative(relative) => relative.n_buckets as f64 * n_heads,
+        PositionConfig::Scalar(_) => d_model,
+        PositionConfig::None
+        | PositionConfig::Sinusoidal(_)
+        | PositionConfig::Rotary(_)
+        | PositionConfig::Alibi => 0.,
+    };
+    n_layers * d_model * (4. * d_model + n_maps * d_ff(config)) + table
 }
 
+/// Numbers of f32 kept for the backward pass of one sequence of `positions`, from the model's
+/// description alone, in floating point, so that no size overflows.
+///
 /// Per block: two norms, Q, K and V twice (as projected, in heads), the scaled queries, the context
 /// twice, two sub-layer outputs, two sums; the inner activations before and after φ; the scores
 /// before and after softmax.
-fn activations_per_position(config: &ModelConfig, positions: usize) -> usize {
+pub fn estimate_activations(config: &ModelConfig, positions: usize) -> f64 {
     let ModelConfig { d_model, n_layers, n_heads, .. } = *config;
-    let inner = config.feed_forward.d_ff(d_model).unwrap_or(0);
-    let block = 15 * d_model + 2 * inner + 2 * n_heads * positions;
-    2 * d_model + n_layers * block
+    let (d_model, positions) = (d_model as f64, positions as f64);
+    let block = 15. * d_model + 2. * d_ff(config) + 2. * n_heads as f64 * positions;
+    positions * (2. * d_model + n_layers as f64 * block)
+}
+
+fn d_ff(config: &ModelConfig) -> f64 {
+    config.feed_forward.d_ff(config.d_model).unwrap_or(0) as f64
 }

@@ -1,4 +1,4 @@
-//! Dropout (Srivastava et al. 2014), addressed instead of drawn.
+//! Dropout (Srivastava et al. 2014, <https://jmlr.org/papers/v15/srivastava14a.html>), addressed instead of drawn.
 //!
 //! A mask is a function of (the micro-batch's stream, the layer's name, the element's index), so it
 //! does not depend on the order in which layers run, and a resumed run drops the same elements.

@@ -2,9 +2,11 @@
 //!
 //! ```text
 //! tokens    x_t = E[id_t]·√d_model if scaled (+ token type) (+ position)   Vaswani et al. 2017, §3.4
-//! features  x_t = W f_t + b (+ position)
+//! features  x_t = W f_t (+ b) (+ position)
 //! tied      logits_t = x_t Eᵀ                                              Press & Wolf 2017
 //! ```
+//!
+//! Scaled: <https://arxiv.org/abs/1706.03762>. Tied: <https://arxiv.org/abs/1608.05859>.
 
 use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
@@ -12,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use tealight_ops::embedding::embedding;
 
 use crate::dropout::Dropout;
-use crate::linear::{Bias, Linear};
+use crate::linear::Linear;
 use crate::norm::Norm;
 use crate::position::EmbeddingPosition;
 use crate::{BuildResult, Mode, ModelConfig};
@@ -49,9 +51,10 @@ pub enum InputSpec {
 pub enum Input<'a> {
     /// Token ids.
     Tokens {
-        /// `(batch, seq_len)` of dtype u32.
+        /// `(batch, seq_len)` of any integer dtype.
         input_ids: &'a Tensor,
-        /// `(batch, seq_len)` of dtype u32, where the model has token types; `None` = all 0.
+        /// `(batch, seq_len)` of any integer dtype, only where the model has token types; `None` =
+        /// all 0.
         token_type_ids: Option<&'a Tensor>,
     },
     /// `(batch, seq_len, n_features)`
@@ -75,7 +78,7 @@ pub struct Embedding {
 
 #[derive(Debug)]
 enum Source {
-    Tokens { token: Tensor, token_type: Option<Tensor>, scale: f64 },
+    Tokens { token: Tensor, token_type: Option<Tensor>, scale: Option<f64> },
     Features(Linear),
 }
 
@@ -86,20 +89,21 @@ impl Embedding {
         let init = config.initializer()?;
         let source = match spec {
             InputSpec::Tokens { vocab_size, n_token_types } => {
-                let table = |rows, name| {
-                    vb.pp(name).get_with_hints((rows, d_model), "weight", init.embedding())
+                let table = |rows, name, values| {
+                    vb.pp(name).get_with_hints((rows, d_model), "weight", values)
                 };
+                let types = || table(n_token_types, "token_type", init.embedding());
                 let typed = n_token_types > 0;
                 Source::Tokens {
-                    token: table(vocab_size, "token")?,
-                    token_type: typed.then(|| table(n_token_types, "token_type")).transpose()?,
-                    scale: if config.embedding.scale { (d_model as f64).sqrt() } else { 1. },
+                    token: table(vocab_size, "token", init.token(config))?,
+                    token_type: typed.then(types).transpose()?,
+                    scale: config.embedding.scale.then(|| (d_model as f64).sqrt()),
                 }
             }
             InputSpec::Features { n_features } => {
                 let weight = init.weight(n_features);
-                let shape = [n_features, d_model];
-                Source::Features(Linear::build(shape, Bias::With, weight, &vb.pp("features"))?)
+                let (shape, bias) = ([n_features, d_model], config.linear_bias());
+                Source::Features(Linear::build(shape, bias, weight, &vb.pp("features"))?)
             }
         };
         let norm = config.embedding.norm.then(|| config.norm.build(d_model, &vb.pp("norm")));
@@ -115,11 +119,17 @@ impl Embedding {
                 Source::Tokens { token, token_type, scale },
                 Input::Tokens { input_ids, token_type_ids },
             ) => {
-                let x = (embedding(token, input_ids)? * *scale)?;
-                let Some(table) = token_type else { return Ok(x) };
-                match token_type_ids {
-                    Some(ids) => x + embedding(table, ids)?,
-                    None => x.broadcast_add(&table.get(0)?),
+                let x = embedding(token, input_ids)?;
+                let x = if let Some(scale) = *scale { (x * scale)? } else { x };
+                match (token_type, token_type_ids) {
+                    (None, None) => Ok(x),
+                    (Some(table), Some(ids)) => x + embedding(table, ids)?,
+                    (Some(table), None) => x.broadcast_add(&table.get(0)?),
+                    (None, Some(_)) => {
+                        candle_core::bail!(
+                            "token_type_ids are given to a model without token types"
+                        )
+                    }
                 }
             }
             (Source::Features(linear), Input::Features(features)) => linear.forward(features),

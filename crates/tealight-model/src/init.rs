@@ -5,19 +5,25 @@
 //! | linear weight `(out, in)` | U(±1/√in) | N(0, std) |
 //! | … of a projection back into the residual stream | U(±1/√in) | N(0, std / √(2·n_layers)) when `scale_residual` |
 //! | linear bias | 0 | 0 |
-//! | token, token type and `[CLS]` embedding | N(0, 1) · `embedding_std` | N(0, std) |
+//! | token embedding | N(0, `embedding_std`) | N(0, std) |
+//! | … under `model.embedding.scale` or `model.tied_output` | N(0, `embedding_std` / √d_model) | N(0, std) |
+//! | token type and `[CLS]` embedding | N(0, `embedding_std`) | N(0, std) |
 //! | learned position | N(0, `model.position.std`) | the same |
+//! | direction of the scalar position | N(0, 1/√d_model) | the same |
 //! | norm weight, bias | 1, 0 | 1, 0 |
 //! | relative bias (T5) | N(0, 1/√d_model) | the same |
 //!
 //! `fan_in` is the uniform that `PyTorch`'s `nn.Linear` draws its weights from; `normal` with
-//! std = 0.02 is BERT's, and GPT-2's with `scale_residual`. Every value is a function of the seed
+//! std = 0.02 is BERT's, and GPT-2's with `scale_residual`. Scaled embeddings are multiplied by
+//! √d_model and tied ones are the output's weights: divided by it, the first have the size of the
+//! positions that are added to them, and the initial logits of the second do not grow with d_model.
+//! The second argument of N is the standard deviation. Every value is a function of the seed
 //! and the parameter's name alone: adding a layer does not change how the others begin.
 
 use candle_nn::Init;
 use serde::{Deserialize, Serialize};
 
-use crate::{BuildError, BuildResult, choice};
+use crate::{BuildError, BuildResult, ModelConfig, choice};
 
 choice! {
     /// `[model.init]`: how parameters begin.
@@ -109,16 +115,42 @@ impl Initializer {
         }
     }
 
-    /// A table of vectors looked up by id.
+    /// The table of tokens of the model that `model` describes.
+    pub fn token(&self, model: &ModelConfig) -> Init {
+        let is_multiplied = model.embedding.scale || model.tied_output;
+        match self.config {
+            InitConfig::FanIn(FanIn { embedding_std }) if is_multiplied => {
+                normal(embedding_std / (model.d_model as f64).sqrt())
+            }
+            _ => self.embedding(),
+        }
+    }
+
+    /// Another table of vectors looked up by id, or a vector that stands for a token.
     pub fn embedding(&self) -> Init {
         match self.config {
             InitConfig::FanIn(FanIn { embedding_std }) => normal(embedding_std),
             InitConfig::Normal(Normal { std, .. }) => normal(std),
         }
     }
+
+    /// Learned positions, whose `std` is a setting of their own.
+    pub(crate) fn learned_position(std: f64) -> Init {
+        normal(std)
+    }
+
+    /// The direction of the scalar position.
+    pub(crate) fn scalar_position(d_model: usize) -> Init {
+        normal(1. / (d_model as f64).sqrt())
+    }
+
+    /// The biases of T5's relative positions.
+    pub(crate) fn relative_bias(d_model: usize) -> Init {
+        normal(1. / (d_model as f64).sqrt())
+    }
 }
 
 /// N(0, std²).
-pub(crate) fn normal(std: f64) -> Init {
+fn normal(std: f64) -> Init {
     Init::Randn { mean: 0., stdev: std }
 }

@@ -54,6 +54,7 @@ pub mod linear;
 pub mod mask;
 mod mode;
 pub mod models;
+pub mod names;
 pub mod norm;
 pub mod params;
 pub mod position;

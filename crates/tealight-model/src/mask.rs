@@ -26,14 +26,23 @@ impl Mask {
     }
 
     /// Adds to the scores: `attn_mask (q_len, kv_len)` or `(n_heads, q_len, kv_len)`, where `0`
-    /// keeps and `-inf` drops. A second mask is added to the first.
+    /// keeps and `-inf` drops. A second mask is added to the first, in the wider dtype of the two.
+    ///
+    /// # Errors
+    /// If the rank is another, or the mask is of integers: flags say which, not by how much.
     pub fn with_attn_mask(mut self, attn_mask: &Tensor) -> Result<Self> {
         if !(2..=3).contains(&attn_mask.rank()) {
             bail!("attn_mask has shape {:?}, expected rank 2 or 3", attn_mask.dims());
         }
+        if !attn_mask.dtype().is_float() {
+            bail!("attn_mask has dtype {:?}, expected floats to add", attn_mask.dtype());
+        }
         self.attn_mask = Some(match self.attn_mask {
             None => attn_mask.clone(),
-            Some(other) => other.broadcast_add(&attn_mask.to_dtype(other.dtype())?)?,
+            Some(other) => {
+                let dtype = wider(other.dtype(), attn_mask.dtype());
+                other.to_dtype(dtype)?.broadcast_add(&attn_mask.to_dtype(dtype)?)?
+            }
         });
         Ok(self)
     }
@@ -74,6 +83,15 @@ pub fn causal_mask(q_len: usize, kv_len: usize, device: &Device) -> Result<Tenso
     Tensor::from_vec(future, (q_len, kv_len), device)
 }
 
+/// The float that holds the values of both.
+fn wider(a: DType, b: DType) -> DType {
+    match (a, b) {
+        _ if a == b => a,
+        (DType::F64, _) | (_, DType::F64) => DType::F64,
+        _ => DType::F32,
+    }
+}
+
 /// `1` → `-inf`, `0` → `0`, in the scores' dtype.
 fn drop_where(flags: &Tensor, dtype: DType) -> Result<Tensor> {
     let zeros = flags.to_dtype(dtype)?.zeros_like()?;
@@ -105,6 +123,30 @@ mod tests {
             .with_key_padding_mask(&padding)?;
         let masked = mask.apply(&scores)?.flatten_to(2)?.to_vec2::<f32>()?;
         assert_eq!(masked, [[1., 2., INF], [4., 5., INF]]);
+        Ok(())
+    }
+
+    /// Boolean masks of other libraries, in which `1` keeps: added to the scores they did nothing.
+    #[test]
+    fn a_mask_of_flags_is_not_an_attn_mask() -> Result<()> {
+        for dtype in [DType::U8, DType::U32, DType::I64] {
+            let flags = Tensor::ones((2, 3), dtype, &Device::Cpu)?;
+            let error = Mask::none().with_attn_mask(&flags).expect_err("flags").to_string();
+            assert!(error.contains(&format!("attn_mask has dtype {dtype:?}")), "{error}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn two_masks_meet_in_the_wider_dtype() -> Result<()> {
+        let tiny = Tensor::full(1e-12_f64, (2, 3), &Device::Cpu)?;
+        let causal = causal_mask(2, 3, &Device::Cpu)?;
+        let mask = Mask::none().with_attn_mask(&causal)?.with_attn_mask(&(tiny + 1.)?)?;
+        let sum = mask.attn_mask().expect("a mask").to_vec2::<f64>()?;
+        assert_eq!(sum[0][0], 1. + 1e-12);
+        let [half, brain] = [DType::F16, DType::BF16].map(|dtype| causal.to_dtype(dtype));
+        let mask = Mask::none().with_attn_mask(&half?)?.with_attn_mask(&brain?)?;
+        assert_eq!(mask.attn_mask().expect("a mask").dtype(), DType::F32);
         Ok(())
     }
 

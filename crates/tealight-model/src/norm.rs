@@ -5,6 +5,8 @@
 //! RMSNorm(x)   = x / √(mean x² + ε) · w                     Zhang & Sennrich 2019, eq. (4)
 //! ```
 //!
+//! LayerNorm: <https://arxiv.org/abs/1607.06450>. RMSNorm: <https://arxiv.org/abs/1910.07467>.
+//!
 //! Candle's own layers drop the gradient on contiguous input; these are `tealight_ops::norm`.
 
 use std::fmt;
@@ -90,10 +92,15 @@ impl NormConfig {
 }
 
 fn check_epsilon(epsilon: f64) -> BuildResult<()> {
-    if epsilon.is_finite() && epsilon > 0. {
+    // A smaller one is zero in f32, and the norm of a constant row then 0 / 0.
+    let least = f64::from(f32::MIN_POSITIVE);
+    if epsilon.is_finite() && epsilon >= least {
         return Ok(());
     }
-    let message = format!("`model.norm.epsilon` = {epsilon} must be positive");
+    let message = format!(
+        "`model.norm.epsilon` = {epsilon} must be positive: finite, and at least {least:e}, the \
+         smallest number of f32"
+    );
     Err(BuildError::config(["model.norm.epsilon"], message))
 }
 

@@ -67,6 +67,9 @@ impl Transformer {
 
     fn start(&self, x: &Tensor, mode: Mode) -> Result<Tensor> {
         let (_batch, seq_len, _d_model) = x.dims3()?;
+        if seq_len == 0 {
+            candle_core::bail!("a sequence of 0 positions: there is nothing to read");
+        }
         if seq_len > self.max_seq_len {
             candle_core::bail!(
                 "a sequence of {seq_len} positions is longer than `max_seq_len` = {}",

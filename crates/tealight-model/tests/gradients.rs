@@ -16,6 +16,7 @@ use tealight_model::embedding::{self, Input, InputSpec};
 use tealight_model::feed_forward::{Activation, FeedForwardConfig, GluConfig, MlpConfig};
 use tealight_model::init::{InitConfig, Normal};
 use tealight_model::models::forecaster::{Forecaster, ForecasterSpec, ReadOut};
+use tealight_model::names::Named;
 use tealight_model::norm::{LayerNormConfig, NormConfig};
 use tealight_model::position::{AttentionNeeds, PositionConfig, learned};
 use tealight_model::stack::Stack;
@@ -77,7 +78,7 @@ impl Case {
     fn new(pick: Pick) -> Self {
         let sources = [Source::Tokens, Source::Typed, Source::TypesLeftOut, Source::Features];
         let source = pick.of("source", &sources);
-        let read_out = pick.of("read_out", &ReadOut::ALL).0;
+        let read_out = pick.of("read_out", ReadOut::ALL);
         let is_training = pick.flag("is_training");
         let config = ModelConfig {
             causal: match read_out {
@@ -177,13 +178,13 @@ fn norms() -> Vec<NormConfig> {
 /// Every network with every activation, and none.
 fn feed_forwards() -> Vec<FeedForwardConfig> {
     let d_ff = Some(13);
-    let with = |(activation, ..): (Activation, &str, &str)| {
+    let with = |&activation: &Activation| {
         [
             FeedForwardConfig::Mlp(MlpConfig { activation, d_ff }),
             FeedForwardConfig::Glu(GluConfig { activation, d_ff }),
         ]
     };
-    Activation::ALL.into_iter().flat_map(with).chain([FeedForwardConfig::None]).collect()
+    Activation::ALL.iter().flat_map(with).chain([FeedForwardConfig::None]).collect()
 }
 
 /// `(batch, len)`, each below `n`, different for every `index`.

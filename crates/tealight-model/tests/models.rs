@@ -6,15 +6,22 @@ use std::collections::BTreeMap;
 
 use candle_core::{DType, Device, Result, Tensor};
 use common::{normal, values};
-use tealight_model::block::{BlockInput, CrossAttention, NormPlacement};
-use tealight_model::embedding::{Input, InputSpec};
+use tealight_model::attention::AttentionConfig;
+use tealight_model::block::{BlockInput, CrossAttention, Memory, NormPlacement};
+use tealight_model::cost::{estimate_activations, estimate_parameters};
+use tealight_model::embedding::{self, Input, InputSpec};
 use tealight_model::feed_forward::{FeedForwardConfig, MlpConfig};
 use tealight_model::init::{FanIn, InitConfig, Normal};
 use tealight_model::models::forecaster::{Forecaster, ForecasterSpec, ReadOut};
 use tealight_model::norm::{LayerNormConfig, NormConfig, RmsNormConfig};
-use tealight_model::position::{PositionConfig, learned, relative, rotary, scalar, sinusoidal};
+use tealight_model::position::{
+    AttentionNeeds, PositionConfig, learned, relative, rotary, scalar, sinusoidal,
+};
 use tealight_model::transformer::Transformer;
-use tealight_model::{BuildError, Mask, Mode, ModelConfig, ParamStore};
+use tealight_model::{
+    AttentionInput, AttentionSpec, Bias, BuildError, Initializer, Mask, Mode, ModelConfig,
+    ParamStore, Reads,
+};
 use tealight_ops::rng::{Purpose, Stream};
 
 const BATCH: usize = 2;
@@ -187,7 +194,8 @@ fn a_part_out_of_range_is_refused_by_key() {
         |d_ff| FeedForwardConfig::Mlp(MlpConfig { d_ff: Some(d_ff), ..MlpConfig::default() });
     let none = ModelConfig { feed_forward: feed_forward(0), ..config() };
     assert_eq!(mean(none), ["model.feed_forward.d_ff"]);
-    for epsilon in [0., -1e-5, f64::NAN, f64::INFINITY] {
+    // The second is zero in f32.
+    for epsilon in [0., 1e-60, -1e-5, f64::NAN, f64::INFINITY] {
         for norm in [
             NormConfig::LayerNorm(LayerNormConfig { epsilon, bias: true }),
             NormConfig::RmsNorm(RmsNormConfig { epsilon }),
@@ -222,13 +230,35 @@ fn a_position_scheme_that_cannot_be_is_refused_by_key() {
     assert_eq!(mean(PositionConfig::Learned(learned)), ["model.position.std"]);
     let scalar = scalar::Config { length: 0. };
     assert_eq!(mean(PositionConfig::Scalar(scalar)), ["model.position.length"]);
-    for n_buckets in [0, 2, 30] {
+    for n_buckets in [0, 2, 31] {
         let relative = relative::Config { n_buckets, max_distance: 128 };
         assert_eq!(mean(PositionConfig::Relative(relative)), ["model.position.n_buckets"]);
     }
-    let relative = relative::Config { n_buckets: 32, max_distance: 16 };
+    let relative = |n_buckets, max_distance| {
+        PositionConfig::Relative(relative::Config { n_buckets, max_distance })
+    };
     let keys = ["model.position.max_distance", "model.position.n_buckets"];
-    assert_eq!(mean(PositionConfig::Relative(relative)), keys);
+    assert_eq!(mean(relative(32, 8)), keys);
+    let causal = |position| ModelConfig { position, causal: true, ..config() };
+    assert_eq!(refused(&causal(relative(1, 9)), ReadOut::Mean), ["model.position.n_buckets"]);
+    assert_eq!(refused(&causal(relative(32, 16)), ReadOut::Mean), keys);
+}
+
+#[test]
+fn two_buckets_a_side_are_enough() -> Result<()> {
+    for (n_buckets, max_distance, causal) in [(4, 2, false), (6, 2, false), (32, 9, false)]
+        .into_iter()
+        .chain([(2, 2, true), (3, 2, true), (32, 17, true)])
+    {
+        let relative = relative::Config { n_buckets, max_distance };
+        let position = PositionConfig::Relative(relative);
+        let config = ModelConfig { position, causal, ..config() };
+        let store = store();
+        let model = built(&store, &config, ReadOut::Mean)?;
+        let logits = model.forward(&Input::tokens(&ids(0)?), &Mask::none(), Mode::Eval)?;
+        assert!(values(&logits)?.iter().all(|logit| logit.is_finite()), "{config:?}");
+    }
+    Ok(())
 }
 
 #[test]
@@ -253,14 +283,157 @@ fn inputs_of_the_wrong_sort_are_refused() -> Result<()> {
     let model = built(&store, &config(), ReadOut::Mean)?;
     let features = normal(0, &[BATCH, SEQ_LEN, 3], DType::F32)?;
     assert!(model.forward(&Input::Features(&features), &Mask::none(), Mode::Eval).is_err());
+    let ids = ids(0)?;
+    let typed = Input::Tokens { input_ids: &ids, token_type_ids: Some(&ids) };
+    let error = model.forward(&typed, &Mask::none(), Mode::Eval).unwrap_err();
+    assert!(error.to_string().contains("without token types"), "{error}");
+    let empty = Tensor::zeros((BATCH, 0), DType::U32, &Device::Cpu)?;
+    let error = model.forward(&Input::tokens(&empty), &Mask::none(), Mode::Eval).unwrap_err();
+    assert!(error.to_string().contains("a sequence of 0 positions"), "{error}");
     let vb = store.trainable();
     let with = CrossAttention::With;
     let decoder =
         Transformer::build(&config(), spec(ReadOut::Mean).input, SEQ_LEN, with, &vb.pp("d"))
             .map_err(candle_core::Error::wrap)?;
     let context = BlockInput { mask: &Mask::none(), memory: None, mode: Mode::Eval };
-    let error = decoder.forward(&Input::tokens(&ids(0)?), &context).unwrap_err();
+    let error = decoder.forward(&Input::tokens(&ids), &context).unwrap_err();
     assert!(error.to_string().contains("no memory"), "{error}");
+    let without = CrossAttention::Without;
+    let encoder =
+        Transformer::build(&config(), spec(ReadOut::Mean).input, SEQ_LEN, without, &vb.pp("e"))
+            .map_err(candle_core::Error::wrap)?;
+    let states = normal(1, &[BATCH, SEQ_LEN, 33], DType::F32)?;
+    let memory = Some(Memory { states: &states, mask: &Mask::none() });
+    let context = BlockInput { memory, ..context };
+    let error = encoder.forward(&Input::tokens(&ids), &context).unwrap_err();
+    assert!(error.to_string().contains("was given a memory"), "{error}");
+    Ok(())
+}
+
+#[test]
+fn a_memory_is_given_exactly_where_one_is_read() -> Result<()> {
+    let store = store();
+    let init = Initializer::build(&InitConfig::default(), 1).map_err(candle_core::Error::wrap)?;
+    let x = normal(0, &[BATCH, SEQ_LEN, 33], DType::F32)?;
+    for kind in AttentionConfig::KINDS {
+        for reads in [Reads::Everything, Reads::Past, Reads::Memory] {
+            let spec = AttentionSpec {
+                d_model: 33,
+                n_heads: 3,
+                max_seq_len: SEQ_LEN,
+                reads,
+                dropout: 0.,
+                bias: Bias::With,
+                position: AttentionNeeds::Nothing,
+                init: &init,
+            };
+            let config = AttentionConfig::default_of(kind.name).expect("one of KINDS");
+            let vb = store.trainable().pp(kind.name);
+            let Ok(attention) = config.build(&spec, &vb) else { continue };
+            for memory in [None, Some(&x)] {
+                let mask = Mask::none();
+                let input = AttentionInput { x: &x, memory, mask: &mask, mode: Mode::Eval };
+                let fits = memory.is_some() == (reads == Reads::Memory);
+                assert_eq!(attention.forward(&input).is_ok(), fits, "{kind:?}, {reads:?}");
+                assert_eq!(attention.weights(&input).is_ok(), fits, "{kind:?}, {reads:?}");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_model_without_biases_has_none_on_its_features() -> Result<()> {
+    let store = store();
+    let norm = NormConfig::LayerNorm(LayerNormConfig { bias: false, ..LayerNormConfig::default() });
+    let config = ModelConfig { bias: false, norm, ..config() };
+    let input = InputSpec::Features { n_features: 3 };
+    let spec = ForecasterSpec { input, ..spec(ReadOut::Mean) };
+    Forecaster::build(&config, &spec, &store.trainable()).map_err(candle_core::Error::wrap)?;
+    let biases: Vec<_> = store.iter().filter(|(name, _)| name.ends_with("bias")).collect();
+    assert!(biases.is_empty(), "{biases:?}");
+    Ok(())
+}
+
+/// The standard deviation of numbers of mean zero.
+fn deviation(values: &[f64]) -> f64 {
+    (values.iter().map(|x| x * x).sum::<f64>() / values.len() as f64).sqrt()
+}
+
+#[test]
+fn tied_logits_do_not_grow_with_the_width() -> Result<()> {
+    for d_model in [33, 243] {
+        for scale in [false, true] {
+            let embedding = embedding::Config { scale, norm: false };
+            let config = ModelConfig { d_model, tied_output: true, embedding, ..config() };
+            let store = store();
+            let vocab_size = 101;
+            let input = InputSpec::Tokens { vocab_size, n_token_types: 0 };
+            let spec = ForecasterSpec { input, n_classes: vocab_size, ..spec(ReadOut::Last) };
+            let model = Forecaster::build(&config, &spec, &store.trainable())
+                .map_err(candle_core::Error::wrap)?;
+            let logits = model.forward(&Input::tokens(&ids(0)?), &Mask::none(), Mode::Eval)?;
+            let deviation = deviation(&values(&logits)?);
+            assert!((0.5..2.).contains(&deviation), "{d_model}, {scale}: {deviation}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn scaled_embeddings_start_with_the_standard_deviation_of_the_table() -> Result<()> {
+    for (scale, tied_output, expected) in
+        [(false, false, 1.), (true, false, 33_f64.sqrt()), (false, true, 33_f64.sqrt())]
+    {
+        let embedding = embedding::Config { scale, norm: false };
+        let config = ModelConfig { embedding, tied_output, ..config() };
+        let initial = initial_values(&config, ReadOut::Cls)?;
+        let token = deviation(&initial["embedding.token.weight"]) * expected;
+        assert!((token - 1.).abs() < 0.2, "{token}");
+        assert!((deviation(&initial["cls.weight"]) - 1.).abs() < 0.4);
+    }
+    Ok(())
+}
+
+#[test]
+fn the_output_layer_costs_what_is_read_and_a_tied_one_is_not_free() -> Result<()> {
+    let cost = |config: &ModelConfig, read_out| {
+        let store = store();
+        let model = built(&store, config, read_out)?;
+        Ok::<_, candle_core::Error>(model.cost(config, &store, SEQ_LEN).forward_flops as usize)
+    };
+    // Four projections and two maps of the feed-forward network a block, by hand.
+    let blocks = |len: usize| 2 * (2 * len * 12 * 33 * 33 + 2 * 2 * len * len * 33);
+    let output = 2 * 33 * N_CLASSES;
+    for tied_output in [false, true] {
+        let config = ModelConfig { tied_output, ..config() };
+        for read_out in [ReadOut::Mean, ReadOut::Last] {
+            assert_eq!(cost(&config, read_out)?, blocks(SEQ_LEN) + output);
+        }
+        assert_eq!(cost(&config, ReadOut::Cls)?, blocks(SEQ_LEN + 1) + output);
+        let causal = ModelConfig { causal: true, ..config };
+        let everywhere = cost(&causal, ReadOut::EveryPosition)?;
+        assert_eq!(everywhere, blocks(SEQ_LEN) + SEQ_LEN * output);
+    }
+    Ok(())
+}
+
+#[test]
+fn the_estimate_of_a_description_is_near_the_parameters_of_its_model() -> Result<()> {
+    let networks = FeedForwardConfig::KINDS.iter();
+    for feed_forward in networks.filter_map(|kind| FeedForwardConfig::default_of(kind.name)) {
+        for config in every_position() {
+            let config = ModelConfig { d_model: 66, feed_forward: feed_forward.clone(), ..config };
+            let store = store();
+            built(&store, &config, ReadOut::Mean)?;
+            let (estimate, actual) =
+                (estimate_parameters(&config, SEQ_LEN), store.n_parameters() as f64);
+            assert!((0.9..=1.).contains(&(estimate / actual)), "{estimate} is not {actual}");
+        }
+    }
+    let huge = ModelConfig { d_model: usize::MAX, n_layers: usize::MAX, ..config() };
+    assert!(estimate_parameters(&huge, usize::MAX) > 1e50);
+    assert!(estimate_activations(&huge, usize::MAX) > 1e50);
     Ok(())
 }
 

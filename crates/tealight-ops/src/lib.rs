@@ -5,7 +5,8 @@
 //! the same gradient as that definition, up to rounding: `tests/agreement.rs` holds it to that, and
 //! `tests/finite_differences.rs` holds the definition to calculus. On the CPU, f32 and f64 run as
 //! one fused loop, forward and backward; half precision and other devices run the definition
-//! itself, half precision in f32. A result is bit-identical whatever the number of threads.
+//! itself, half precision in f32. The one exception is the product of [`linear`], which stays in
+//! half precision: that is what half precision is for. A result is bit-identical whatever the number of threads.
 //!
 //! Why not Candle's own: its fused operations have no backward. They compile, run, and stop the
 //! gradient silently.

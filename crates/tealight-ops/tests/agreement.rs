@@ -18,6 +18,9 @@ const TOLERANCES: [(DType, f64); 2] = [(DType::F32, 1e-5), (DType::F64, 1e-12)];
 const SHAPES: [[usize; 2]; 7] =
     [[1, 1], [1, 7], [5, 1], [13, 101], [2, 17], [3, 16_411], [331, 127]];
 
+/// No rows, and rows of nothing.
+const EMPTY: [[usize; 2]; 2] = [[0, 7], [5, 0]];
+
 /// Whole numbers below `n`.
 fn below(index: u64, n: usize, shape: &[usize]) -> Result<Tensor> {
     let stream = Stream::new(17, Purpose::Task).fork(index);
@@ -52,10 +55,11 @@ fn assert_agree(name: &str, op: Op, definition: Op, inputs: &[Tensor], tol: f64)
 
 type Unary = fn(&Tensor) -> Result<Tensor>;
 
-const UNARY: [(&str, Unary, Unary); 6] = [
+const UNARY: [(&str, Unary, Unary); 7] = [
     ("softmax", softmax::softmax, softmax::reference::softmax),
     ("log_softmax", softmax::log_softmax, softmax::reference::log_softmax),
     ("relu", activation::relu, activation::reference::relu),
+    ("sigmoid", activation::sigmoid, activation::reference::sigmoid),
     ("silu", activation::silu, activation::reference::silu),
     ("gelu", activation::gelu, activation::reference::gelu),
     ("gelu_tanh", activation::gelu_tanh, activation::reference::gelu_tanh),
@@ -64,11 +68,29 @@ const UNARY: [(&str, Unary, Unary); 6] = [
 #[test]
 fn unary_operations_agree() -> Result<()> {
     for (dtype, tolerance) in TOLERANCES {
-        for shape in SHAPES {
+        for shape in SHAPES.into_iter().chain(EMPTY) {
             let x = (normal(0, &shape, dtype)? * 3.)?;
             for (name, op, definition) in UNARY {
                 let (op, definition): (Op, Op) = (&|x| op(&x[0]), &|x| definition(&x[0]));
                 assert_agree(name, op, definition, std::slice::from_ref(&x), tolerance)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn large_arguments_agree_and_have_finite_gradients() -> Result<()> {
+    for (dtype, tolerance) in TOLERANCES {
+        let x = Tensor::new(&[-1e4_f64, -100., -89., 89., 100., 1e4], &Device::Cpu)?;
+        let x = [x.to_dtype(dtype)?];
+        for (name, op, definition) in UNARY {
+            let (op, definition): (Op, Op) = (&|x| op(&x[0]), &|x| definition(&x[0]));
+            assert_agree(name, op, definition, &x, tolerance)?;
+            for f in [op, definition] {
+                let (_, gradients) = differentiate(f, &x)?;
+                let gradient = values(&gradients[0])?;
+                assert!(gradient.iter().all(|g| g.is_finite()), "{name}: {gradient:?}");
             }
         }
     }
@@ -193,7 +215,7 @@ fn dropout_agrees() -> Result<()> {
 #[test]
 fn cross_entropies_agree() -> Result<()> {
     for (dtype, tolerance) in TOLERANCES {
-        for [n, n_classes] in SHAPES {
+        for [n, n_classes] in SHAPES.into_iter().chain([EMPTY[0]]) {
             let logits = [(normal(0, &[n, n_classes], dtype)? * 3.)?];
             let ignored = below(1, 3, &[n])?.eq(0_i64)?;
             let ignore = Tensor::full(cross_entropy::IGNORE_INDEX, n, &Device::Cpu)?;

@@ -54,6 +54,7 @@ fn softmax_has_its_gradient() -> Result<()> {
 fn activations_have_their_gradients() -> Result<()> {
     let x = [(random(0, &[5, 7])? * 2.)?];
     check("relu", &|x| activation::relu(&x[0]), &x)?;
+    check("sigmoid", &|x| activation::sigmoid(&x[0]), &x)?;
     check("silu", &|x| activation::silu(&x[0]), &x)?;
     check("gelu", &|x| activation::gelu(&x[0]), &x)?;
     check("gelu_tanh", &|x| activation::gelu_tanh(&x[0]), &x)

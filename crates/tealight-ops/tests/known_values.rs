@@ -80,6 +80,7 @@ fn norms_of_three_and_four() -> Result<()> {
 fn activations_at_minus_one_zero_and_one() -> Result<()> {
     let x = tensor(&[-1., 0., 1.], &[3])?;
     assert_values(&activation::relu(&x)?, &[0., 0., 1.])?;
+    assert_values(&activation::sigmoid(&x)?, &[0.268_941_421, 0.5, 0.731_058_579])?;
     assert_values(&activation::silu(&x)?, &[-0.268_941_421, 0., 0.731_058_579])?;
     assert_values(&activation::gelu(&x)?, &[-0.158_655_254, 0., 0.841_344_746])?;
     assert_values(&activation::gelu_tanh(&x)?, &[-0.158_808_009, 0., 0.841_191_991])
@@ -195,6 +196,32 @@ fn ids_pick_rows_and_repeat() -> Result<()> {
     let error = error.expect_err("out of range").to_string();
     assert!(error.contains("id 3 is out of range for a vocabulary of 3"), "{error}");
     Ok(())
+}
+
+#[test]
+fn ids_and_labels_are_of_any_integer_dtype() -> Result<()> {
+    for dtype in [DType::U8, DType::U32, DType::I16, DType::I32, DType::I64] {
+        let ids = Tensor::new(&[2_i64, 0], &Device::Cpu)?.to_dtype(dtype)?;
+        for table in [DType::F32, DType::BF16] {
+            let table = tensor(&[1., 2., 3.], &[3, 1])?.to_dtype(table)?;
+            assert_values(&embedding::embedding(&table, &ids)?, &[3., 1.])?;
+            let logits = Tensor::zeros((2, 3), table.dtype(), &Device::Cpu)?;
+            assert_values(&cross_entropy(&logits, &ids, 0.)?, &[2. * 3_f64.ln()])?;
+        }
+    }
+    let floats = tensor(&[0., 1.], &[2])?;
+    assert!(embedding::embedding(&normal(0, &[3, 1], DType::F32)?, &floats).is_err());
+    Ok(())
+}
+
+#[test]
+fn nothing_has_an_empty_softmax_and_no_loss() -> Result<()> {
+    let x = Tensor::zeros((0, 3), DType::F32, &Device::Cpu)?;
+    assert_eq!(softmax(&x)?.dims(), [0, 3]);
+    assert_eq!(log_softmax(&x)?.dims(), [0, 3]);
+    let none = Tensor::zeros(0, DType::U32, &Device::Cpu)?;
+    assert_values(&cross_entropy(&x, &none, 0.1)?, &[0.])?;
+    assert_values(&cross_entropy_soft(&x, &x)?, &[0.])
 }
 
 #[test]

@@ -1,48 +1,94 @@
 //! Early stopping: a run ends once evaluations have stopped improving (Prechelt 1998).
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
+use tealight_model::names;
 
 use crate::error::{Error, Result};
 
 /// `[training.early_stopping]`
 ///
-/// By default the evaluation loss must fall at least once in ten evaluations, by any amount.
+/// By default the evaluation loss must fall at least once in ten evaluations, by any amount. What
+/// falls by less than `min_delta` is no improvement, and may be the best checkpoint all the same.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// The metric of an evaluation that is watched.
     pub metric: String,
-    /// Whether the metric should fall (`min`) or rise (`max`).
-    pub direction: Direction,
+    /// Whether the metric should fall (`min`) or rise (`max`). Where absent, `loss` and `nll` should
+    /// fall, and `accuracy` should rise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub direction: Option<Direction>,
     /// Evaluations in a row without improvement after which the run stops, at least 1.
     pub patience: u64,
-    /// What a value must gain over the best one to count as an improvement.
+    /// What a value must gain over the last improvement to count as one.
     pub min_delta: f64,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { metric: "loss".into(), direction: Direction::Min, patience: 10, min_delta: 0. }
+        Self { metric: "loss".into(), direction: None, patience: 10, min_delta: 0. }
     }
 }
 
-/// Which of two values of a metric is the better one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Direction {
-    /// The lower one: a loss.
-    Min,
-    /// The higher one: an accuracy.
-    Max,
+impl Config {
+    /// Checks what does not depend on the data.
+    pub fn validate(&self) -> Result<()> {
+        let Self { patience, min_delta, .. } = *self;
+        if patience == 0 {
+            let key = "training.early_stopping.patience";
+            return Err(Error::config([key], format!("`{key}` = 0 must be at least 1")));
+        }
+        if !(min_delta.is_finite() && min_delta >= 0.) {
+            let key = "training.early_stopping.min_delta";
+            let message = format!("`{key}` = {min_delta} must be finite and not negative");
+            return Err(Error::config([key], message));
+        }
+        self.direction().map(|_| ())
+    }
+
+    /// The direction that is given, or that of a metric whose meaning is known.
+    fn direction(&self) -> Result<Direction> {
+        match (self.direction, self.metric.as_str()) {
+            (Some(direction), _) => Ok(direction),
+            (None, "loss" | "nll") => Ok(Direction::Min),
+            (None, "accuracy") => Ok(Direction::Max),
+            (None, metric) => {
+                let key = "training.early_stopping.direction";
+                let of = "training.early_stopping.metric";
+                let message = format!(
+                    "`{key}` is missing: `{of}` = \"{metric}\" is none of `accuracy`, `loss`, `nll`, \
+                     and whether it should fall (\"min\") or rise (\"max\") is not known"
+                );
+                Err(Error::config([key, of], message))
+            }
+        }
+    }
+}
+
+names! {
+    /// Which of two values of a metric is the better one.
+    pub enum Direction {
+        /// The lower one: a loss.
+        "min" => Min,
+        /// The higher one: an accuracy.
+        "max" => Max,
+    }
 }
 
 impl Direction {
-    /// By how much `value` is better than `best`; negative if it is worse.
-    pub fn gain(self, value: f64, best: f64) -> f64 {
+    /// By how much `value` is better than `other`; negative if it is worse.
+    pub fn gain(self, value: f64, other: f64) -> f64 {
         match self {
-            Self::Min => best - value,
-            Self::Max => value - best,
+            Self::Min => other - value,
+            Self::Max => value - other,
         }
+    }
+
+    /// Whether `value` beats `other` by more than `margin`. What is not finite beats nothing.
+    fn beats(self, value: f64, other: Option<f64>, margin: f64) -> bool {
+        value.is_finite() && other.is_none_or(|other| self.gain(value, other) > margin)
     }
 }
 
@@ -56,81 +102,70 @@ pub struct Best {
     pub value: f64,
 }
 
-impl Best {
-    /// Whether `value` beats `best` by more than `min_delta`. What is not finite beats nothing.
-    pub fn is_beaten(
-        best: Option<&Self>,
-        value: f64,
-        direction: Direction,
-        min_delta: f64,
-    ) -> bool {
-        value.is_finite() && best.is_none_or(|best| direction.gain(value, best.value) > min_delta)
-    }
-}
-
 /// What early stopping remembers from one evaluation to the next; part of a checkpoint.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct State {
-    /// The last evaluation that counted as an improvement.
+    /// The best evaluation, by however little.
     pub best: Option<Best>,
+    /// The value of the last improvement by more than `min_delta`: what patience compares with.
+    /// Absent in older checkpoints, where it was that of `best`.
+    #[serde(default)]
+    pub reference: Option<f64>,
     /// Evaluations since then.
     pub n_without_improvement: u64,
 }
 
 /// What follows from an evaluation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// The best value yet.
-    Improved,
-    /// No improvement; so many more in a row and the run stops.
-    Patient {
-        /// Evaluations left.
-        left: u64,
-    },
-    /// Patience is exhausted.
-    Stop,
+pub struct Verdict {
+    /// The value is the best yet, by however little: its checkpoint is to be kept.
+    pub is_best: bool,
+    /// Evaluations in a row that may still pass without improvement; at 0 the run stops.
+    pub n_left: u64,
+}
+
+impl Verdict {
+    /// Whether patience is exhausted.
+    pub fn stops(self) -> bool {
+        self.n_left == 0
+    }
 }
 
 /// Watches one metric of the evaluations.
 #[derive(Clone, Debug)]
 pub struct EarlyStopping {
     config: Config,
+    direction: Direction,
     state: State,
 }
 
 impl EarlyStopping {
     /// Starts watching, from `State::default()` or from where a checkpoint left off.
-    pub fn new(config: &Config, state: State) -> Result<Self> {
-        let Config { patience, min_delta, .. } = *config;
-        if patience == 0 {
-            let key = "training.early_stopping.patience";
-            return Err(Error::config([key], format!("`{key}` = 0 must be at least 1")));
-        }
-        if !(min_delta.is_finite() && min_delta >= 0.) {
-            let key = "training.early_stopping.min_delta";
-            let message = format!("`{key}` = {min_delta} must be finite and not negative");
-            return Err(Error::config([key], message));
-        }
-        Ok(Self { config: config.clone(), state })
+    pub fn new(config: &Config, mut state: State) -> Result<Self> {
+        config.validate()?;
+        state.reference = state.reference.or(state.best.map(|best| best.value));
+        Ok(Self { config: config.clone(), direction: config.direction()?, state })
     }
 
     /// Takes note of the metric's `value` after `step` updates.
     pub fn observe(&mut self, step: u64, value: f64) -> Verdict {
-        let Config { direction, patience, min_delta, .. } = self.config;
-        if Best::is_beaten(self.state.best.as_ref(), value, direction, min_delta) {
-            self.state = State { best: Some(Best { step, value }), n_without_improvement: 0 };
-            return Verdict::Improved;
+        let Self { config, direction, state } = self;
+        let is_best = direction.beats(value, state.best.map(|best| best.value), 0.);
+        if is_best {
+            state.best = Some(Best { step, value });
         }
-        self.state.n_without_improvement += 1;
-        match patience.saturating_sub(self.state.n_without_improvement) {
-            0 => Verdict::Stop,
-            left => Verdict::Patient { left },
+        if direction.beats(value, state.reference, config.min_delta) {
+            state.reference = Some(value);
+            state.n_without_improvement = 0;
+        } else {
+            state.n_without_improvement += 1;
         }
+        Verdict { is_best, n_left: config.patience.saturating_sub(state.n_without_improvement) }
     }
 
     /// Whether patience is exhausted: a run that was stopped stays so when it is resumed.
-    pub fn is_over(&self) -> bool {
+    pub fn has_stopped(&self) -> bool {
         self.state.n_without_improvement >= self.config.patience
     }
 
@@ -145,43 +180,90 @@ impl EarlyStopping {
     }
 }
 
+/// The fault of a `metric` that is not among those of an evaluation.
+pub(crate) fn unknown_metric(metric: &str, known: &BTreeMap<String, f64>) -> Error {
+    let known: Vec<_> = known.keys().map(|name| format!("`{name}`")).collect();
+    let key = "training.early_stopping.metric";
+    let message = format!("`{key}` = \"{metric}\": an evaluation gives {}", known.join(", "));
+    Error::config([key], message)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn watch(direction: Direction, patience: u64, min_delta: f64) -> EarlyStopping {
-        let config = Config { direction, patience, min_delta, ..Config::default() };
+        let config =
+            Config { direction: Some(direction), patience, min_delta, ..Config::default() };
         EarlyStopping::new(&config, State::default()).unwrap()
     }
 
     #[test]
     fn stops_after_patience_evaluations_without_improvement() {
         let mut stopping = watch(Direction::Min, 2, 0.);
-        let verdicts: Vec<Verdict> = [3., 2., 2., 1.5, 1.6, 1.5]
+        let verdicts: Vec<(bool, u64)> = [3., 2., 2., 1.5, 1.6, 1.5]
             .into_iter()
             .zip(10..)
             .map(|(loss, step)| stopping.observe(step, loss))
+            .map(|Verdict { is_best, n_left }| (is_best, n_left))
             .collect();
-        let (improved, patient) = (Verdict::Improved, Verdict::Patient { left: 1 });
-        assert_eq!(verdicts, [improved, improved, patient, improved, patient, Verdict::Stop]);
+        let (best, patient) = ((true, 2), (false, 1));
+        assert_eq!(verdicts, [best, best, patient, best, patient, (false, 0)]);
+        assert!(stopping.has_stopped());
         assert_eq!(stopping.state().best, Some(Best { step: 13, value: 1.5 }));
     }
 
     #[test]
-    fn an_accuracy_must_rise_by_more_than_min_delta() {
+    fn min_delta_decides_on_patience_and_not_on_what_is_best() {
         let mut stopping = watch(Direction::Max, 5, 0.25);
-        assert_eq!(stopping.observe(1, 0.5), Verdict::Improved);
-        assert_eq!(stopping.observe(2, 0.75), Verdict::Patient { left: 4 });
-        assert_eq!(stopping.observe(3, 0.8125), Verdict::Improved);
+        let mut observe = |step, value| {
+            let Verdict { is_best, n_left } = stopping.observe(step, value);
+            (is_best, n_left)
+        };
+        assert_eq!(observe(1, 0.5), (true, 5));
+        assert_eq!(observe(2, 0.75), (true, 4));
+        assert_eq!(observe(3, 0.625), (false, 3));
+        // More than 0.25 over the first, not over the best.
+        assert_eq!(observe(4, 0.8125), (true, 5));
+        assert_eq!(observe(5, 0.875), (true, 4));
+        let State { best, reference, .. } = *stopping.state();
+        assert_eq!((best, reference), (Some(Best { step: 5, value: 0.875 }), Some(0.8125)));
+    }
+
+    #[test]
+    fn an_accuracy_should_rise_and_a_loss_fall_unless_the_direction_is_given() {
+        let config = |text: &str| toml::from_str::<Config>(text).unwrap();
+        let bests = |text: &str| {
+            let mut stopping = EarlyStopping::new(&config(text), State::default()).unwrap();
+            [0.5, 0.75, 0.25].map(|value| stopping.observe(1, value).is_best)
+        };
+        assert_eq!(bests("metric = 'accuracy'"), [true, true, false]);
+        assert_eq!(bests("metric = 'nll'"), [true, false, true]);
+        assert_eq!(bests(""), [true, false, true]);
+        assert_eq!(bests("metric = 'loss'\ndirection = 'max'"), [true, true, false]);
+        let error = config("metric = 'f1'").validate().unwrap_err();
+        let Error::Config(fault) = &error else { panic!("{error}") };
+        assert_eq!(fault.keys[0], "training.early_stopping.direction");
+        assert!(config("metric = 'f1'\ndirection = 'max'").validate().is_ok());
+        assert!(!toml::to_string(&Config::default()).unwrap().contains("direction"));
     }
 
     #[test]
     fn what_is_not_finite_is_no_improvement() {
         let mut stopping = watch(Direction::Max, 3, 0.);
-        for value in [f64::NAN, f64::INFINITY] {
-            assert!(matches!(stopping.observe(1, value), Verdict::Patient { .. }));
+        for (value, n_left) in [(f64::NAN, 2), (f64::INFINITY, 1)] {
+            assert_eq!(stopping.observe(1, value), Verdict { is_best: false, n_left });
         }
         assert_eq!(stopping.state().best, None);
+    }
+
+    #[test]
+    fn a_state_without_a_reference_compares_with_the_best() {
+        let text = r#"{"best":{"step":3,"value":0.5},"n_without_improvement":1}"#;
+        let state = serde_json::from_str(text).unwrap();
+        let config = Config { patience: 3, min_delta: 0.25, ..Config::default() };
+        let mut stopping = EarlyStopping::new(&config, state).unwrap();
+        assert_eq!(stopping.observe(4, 0.375), Verdict { is_best: true, n_left: 1 });
     }
 
     #[test]
@@ -194,7 +276,7 @@ mod tests {
         assert_eq!(&state, first.state());
         let config = Config { patience: 2, ..Config::default() };
         let mut second = EarlyStopping::new(&config, state).unwrap();
-        assert_eq!(second.observe(3, 0.4), Verdict::Stop);
+        assert!(second.observe(3, 0.4).stops());
     }
 
     #[test]

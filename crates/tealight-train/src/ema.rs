@@ -35,11 +35,7 @@ struct Slot {
 impl Ema {
     /// An average over `variables` with β = `decay`, from 0 (the last weights) to below 1.
     pub fn new(decay: f64, variables: Vec<(String, Var)>) -> Result<Self> {
-        if !(0. ..1.).contains(&decay) {
-            let key = "training.ema_decay";
-            let message = format!("`{key}` = {decay} must be at least 0 and below 1");
-            return Err(Error::config([key], message));
-        }
+        validate(decay)?;
         let slots = variables.into_iter().map(|(name, parameter)| {
             let average = Var::from_tensor(&parameter.as_detached_tensor().copy()?)?;
             Ok(Slot { name, parameter, average })
@@ -90,6 +86,15 @@ impl Ema {
         }
         Ok(())
     }
+}
+
+/// Checks β.
+pub(crate) fn validate(decay: f64) -> Result<()> {
+    if (0. ..1.).contains(&decay) {
+        return Ok(());
+    }
+    let key = "training.ema_decay";
+    Err(Error::config([key], format!("`{key}` = {decay} must be at least 0 and below 1")))
 }
 
 #[cfg(test)]

@@ -178,8 +178,13 @@ impl From<BuildError> for Error {
 
 impl From<weather::Error> for Error {
     fn from(error: weather::Error) -> Self {
-        let weather::Error::Setting { key, value, rule } = error else {
-            return Self::Weather(error);
+        let (key, value, rule) = match error {
+            weather::Error::Setting { key, value, rule } => (key, value, rule),
+            weather::Error::Read { path, source } => {
+                let message = format!("`{}` cannot be read: {source}", path.display());
+                return Self::config(["task.source.path"], message);
+            }
+            _ => return Self::Weather(error),
         };
         let table = if key == "window" { "task" } else { "task.source" };
         let row = key.find('[').unwrap_or(key.len());

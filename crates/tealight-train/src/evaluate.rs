@@ -1,15 +1,15 @@
-//! The loss and metrics of a model on a split, without a graph.
+//! The loss and metrics of a model on the validation split, without a graph.
 
 use tealight_model::Mode;
 
 use crate::task::{Split, Task};
 use crate::{Metrics, Result};
 
-/// Averages over all batches of `split`; `model` is built from frozen parameters.
-pub fn evaluate<T: Task>(task: &T, model: &T::Model, split: Split) -> Result<Metrics> {
+/// Averages over all batches of the validation split; `model` is built from frozen parameters.
+pub fn evaluate<T: Task>(task: &T, model: &T::Model) -> Result<Metrics> {
     let mut metrics = Metrics::default();
-    for index in 0..task.n_batches(split) {
-        let loss = task.loss(model, &task.batch(split, index)?, Mode::Eval)?;
+    for index in 0..task.n_evaluation_batches() {
+        let loss = task.loss(model, &task.batch(Split::Validation, index)?, Mode::Eval)?;
         metrics.add("loss", scalar(&loss.sum)?, loss.count);
         metrics.merge(&loss.metrics);
     }
@@ -17,6 +17,10 @@ pub fn evaluate<T: Task>(task: &T, model: &T::Model, split: Split) -> Result<Met
 }
 
 /// A scalar tensor's value.
+// On the CPU before f64, which Metal does not have.
 pub(crate) fn scalar(tensor: &candle_core::Tensor) -> Result<f64> {
-    Ok(tensor.to_dtype(candle_core::DType::F64)?.to_scalar()?)
+    Ok(tensor
+        .to_device(&candle_core::Device::Cpu)?
+        .to_dtype(candle_core::DType::F64)?
+        .to_scalar()?)
 }

@@ -9,13 +9,13 @@ use tealight_ops::{Gradients, backward};
 
 use crate::audit::audit;
 use crate::config::RunConfig;
-use crate::early_stopping::Verdict;
+use crate::early_stopping::{Verdict, unknown_metric};
 use crate::error::Result;
 use crate::evaluate::{evaluate, scalar};
 use crate::observer::{Event, Observer, StepReport, notify};
 use crate::run::Checkpoints;
 use crate::session::{Progress, Session};
-use crate::task::{Split, Task};
+use crate::task::{Loss, Split, Task};
 use crate::{Error, Metrics};
 
 /// Trains up to `last_step`, or until early stopping ends the run; saves into
@@ -29,8 +29,10 @@ pub fn fit<T: Task>(
     let RunConfig { training, schedule, checkpoint, log, optimizer, .. } = &session.config.clone();
     let total = training.steps;
     let last_step = last_step.min(total);
+    session.mark_best(checkpoints)?;
     let mut clock = Clock::start();
-    while session.progress.step < last_step && !session.progress.early_stopping.is_over() {
+    // A run that early stopping has ended is over, however often it is resumed.
+    while session.progress.step < last_step && !session.progress.early_stopping.has_stopped() {
         let step = session.progress.step;
         let (mut gradients, metrics) = session.gradients(step)?;
         must_be_finite(step + 1, "loss", metrics.mean("loss").unwrap_or(f64::NAN))?;
@@ -52,13 +54,14 @@ pub fn fit<T: Task>(
             let rate = clock.rate();
             notify(observers, &Event::Step(report(step, lr, grad_norm, rate, &metrics.means())))?;
         }
-        let verdict =
-            if due(training.evaluate_every) { session.evaluate(observers)? } else { None };
-        let decisive = matches!(verdict, Some(Verdict::Improved | Verdict::Stop));
-        if decisive || due(checkpoint.every) || step == last_step {
-            session.save(checkpoints, verdict, observers)?;
+        let evaluates = due(training.evaluate_every);
+        let verdict = evaluates.then(|| session.evaluate(observers)).transpose()?;
+        let decisive = verdict.is_some_and(|verdict| verdict.is_best || verdict.stops());
+        let saves = decisive || due(checkpoint.every) || step == last_step;
+        if saves {
+            session.save(checkpoints, observers)?;
         }
-        if verdict.is_some() {
+        if saves || verdict.is_some() {
             clock = Clock::start();
         }
     }
@@ -68,28 +71,30 @@ pub fn fit<T: Task>(
 impl<T: Task> Session<T> {
     /// The mean gradient over all micro-batches of a step, and what was measured on the way.
     fn gradients(&self, step: u64) -> Result<(Gradients, Metrics)> {
-        let RunConfig { seed, training, .. } = &self.config;
-        let stream = Stream::new(*seed, Purpose::Dropout).fork(step);
-        let mut metrics = Metrics::default();
-        let mut sum: Option<Gradients> = None;
-        let mut count = 0.;
-        for micro in 0..training.micro_batches {
-            let batch = self.task.batch(Split::Train, step * training.micro_batches + micro)?;
-            let loss = self.task.loss(&self.model, &batch, Mode::Train(stream.fork(micro)))?;
-            metrics.add("loss", scalar(&loss.sum)?, loss.count);
-            metrics.merge(&loss.metrics);
-            count += loss.count;
-            let variables: Vec<_> = self.params.iter().collect();
-            let named = variables.iter().map(|(name, variable)| (name.as_str(), &**variable));
-            let gradients = backward(&loss.sum, named)?;
-            match &mut sum {
-                None => sum = Some(gradients),
-                Some(sum) => sum.accumulate(gradients)?,
-            }
+        let n_micro = self.config.training.micro_batches;
+        let (mut sum, mut metrics, mut count) = self.micro_batch(step, 0)?;
+        for micro in 1..n_micro {
+            let (gradients, measured, n) = self.micro_batch(step, micro)?;
+            sum.accumulate(gradients)?;
+            metrics.merge(&measured);
+            count += n;
         }
-        let mut gradients = sum.expect("invariant: `validate` refuses zero micro-batches");
-        gradients.scale(1. / count)?;
-        Ok((gradients, metrics))
+        sum.scale(1. / count)?;
+        Ok((sum, metrics))
+    }
+
+    /// Summed gradients of one micro-batch, what was measured on the way, and how many items carry a
+    /// loss.
+    pub(crate) fn micro_batch(&self, step: u64, micro: u64) -> Result<(Gradients, Metrics, f64)> {
+        let RunConfig { seed, training, .. } = &self.config;
+        let stream = Stream::new(*seed, Purpose::Dropout).fork(step).fork(micro);
+        let batch = self.task.batch(Split::Train, step * training.micro_batches + micro)?;
+        let Loss { sum, count, mut metrics } =
+            self.task.loss(&self.model, &batch, Mode::Train(stream))?;
+        metrics.add("loss", scalar(&sum)?, count);
+        let variables: Vec<_> = self.params.iter().collect();
+        let named = variables.iter().map(|(name, variable)| (name.as_str(), &**variable));
+        Ok((backward(&sum, named)?, metrics, count))
     }
 
     fn update(&mut self, gradients: &Gradients, lr: f64) -> Result<()> {
@@ -102,9 +107,9 @@ impl<T: Task> Session<T> {
     }
 
     /// Evaluates, with averaged weights where there are any.
-    fn evaluate(&mut self, observers: &mut [Box<dyn Observer + '_>]) -> Result<Option<Verdict>> {
+    fn evaluate(&mut self, observers: &mut [Box<dyn Observer + '_>]) -> Result<Verdict> {
         let Self { task, twin, ema, .. } = self;
-        let run = || evaluate(task, twin, Split::Validation);
+        let run = || evaluate(task, twin);
         let metrics = match ema {
             Some(ema) => ema.with_averages(run)?,
             None => run()?,
@@ -118,40 +123,41 @@ impl<T: Task> Session<T> {
             return Err(unknown_metric(watched, &metrics));
         };
         let verdict = early_stopping.observe(*step, value);
-        if verdict == Verdict::Stop {
+        if verdict.stops() {
             let best = early_stopping.state().best;
             let metric = early_stopping.metric();
             notify(observers, &Event::EarlyStopped { step: *step, metric, best })?;
         }
-        Ok(Some(verdict))
+        Ok(verdict)
     }
 
     fn save(
         &self,
         checkpoints: Option<&Checkpoints>,
-        verdict: Option<Verdict>,
         observers: &mut [Box<dyn Observer + '_>],
     ) -> Result<()> {
         let Some(checkpoints) = checkpoints else { return Ok(()) };
-        let path = checkpoints.save(&self.checkpoint())?;
         let step = self.progress.step;
-        if verdict == Some(Verdict::Improved) {
-            checkpoints.mark_best(step)?;
-        }
+        notify(observers, &Event::CheckpointSaving { step })?;
+        let path = checkpoints.save(&self.checkpoint())?;
+        self.mark_best(Some(checkpoints))?;
         checkpoints.prune(self.config.checkpoint.keep_last)?;
         notify(observers, &Event::CheckpointSaved { step, path: &path })
+    }
+
+    /// Points `best` at the best evaluation's checkpoint. A crash may have come between the two.
+    fn mark_best(&self, checkpoints: Option<&Checkpoints>) -> Result<()> {
+        match (checkpoints, self.progress.early_stopping.state().best) {
+            (Some(checkpoints), Some(best)) if checkpoints.contains(best.step) => {
+                checkpoints.mark_best(best.step)
+            }
+            _ => Ok(()),
+        }
     }
 }
 
 fn must_be_finite(step: u64, what: &'static str, value: f64) -> Result<()> {
     if value.is_finite() { Ok(()) } else { Err(Error::NotFinite { step, what, value }) }
-}
-
-fn unknown_metric(metric: &str, known: &BTreeMap<String, f64>) -> Error {
-    let known: Vec<_> = known.keys().map(|name| format!("`{name}`")).collect();
-    let key = "training.early_stopping.metric";
-    let message = format!("`{key}` = \"{metric}\": an evaluation gives {}", known.join(", "));
-    Error::config([key], message)
 }
 
 fn report(
@@ -165,7 +171,8 @@ fn report(
     StepReport { step, loss, lr, grad_norm, examples_per_second, tokens_per_second: None, metrics }
 }
 
-/// Examples per second of training, not counting evaluations and checkpoints.
+/// Examples per second of training since the last report. Evaluations and checkpoints start it anew,
+/// so that their time does not count.
 struct Clock {
     since: Instant,
     examples: u64,

@@ -15,6 +15,7 @@ pub mod ema;
 mod error;
 pub mod evaluate;
 pub mod fit;
+mod limits;
 mod metrics;
 pub mod observer;
 pub mod optimizer;

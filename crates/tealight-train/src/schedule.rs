@@ -26,7 +26,7 @@ tealight_model::choice! {
         "cosine" => Cosine(Cosine),
         /// Warm-up, stable, decay: the peak until shortly before the end (Hu et al. 2024).
         "wsd" => Wsd(Wsd),
-        /// Falls with the square root of the step, whatever the run's length (Vaswani et al. 2017).
+        /// Falls with the square root of the step (Vaswani et al. 2017).
         "inverse_sqrt" => InverseSqrt(InverseSqrt),
     }
 }
@@ -82,9 +82,8 @@ pub struct Cosine {
 ///      = r^((s − S + D)/D)    for s ≥ S − D        D = decay_steps                      eq. (1)
 /// ```
 ///
-/// The paper writes the decay as 0.5^((s − S + D)/T); our r is 0.5^(D/T). A run can be prolonged
-/// from any checkpoint before the decay. By default D is a tenth of the run, which the paper finds
-/// enough, r is 0.1, and there is no warm-up.
+/// The paper writes the decay as 0.5^((s − S + D)/T); our r is 0.5^(D/T). By default D is a tenth of
+/// the run, which the paper finds enough, r is 0.1, and there is no warm-up.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Wsd {
@@ -104,18 +103,21 @@ pub struct Wsd {
 ///
 /// The paper's step number is our s + 1, and its factor `d_model^−0.5·W^−0.5` is our peak. T5
 /// (Raffel et al. 2020) holds the peak for W = 10,000 updates, where the paper and we climb. By
-/// default W is 4,000, as in the paper.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// default W is 4,000, as in the paper, or a tenth of the run where that is less: the paper's run has
+/// 100,000 updates.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct InverseSqrt {
-    /// Updates until the peak is reached, at least 1: they set the pace of the decay, too.
-    pub warmup_steps: u64,
+    /// Updates until the peak is reached, at least 1: they set the pace of the decay, too. If not
+    /// given, 4,000, or a tenth of a run shorter than 40,000.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub warmup_steps: Option<u64>,
 }
 
 impl ScheduleConfig {
     /// The learning rate of update `step`, counted from 0, in a run of `total_steps`.
     pub fn lr(&self, step: u64, total_steps: u64, peak_lr: f64) -> f64 {
-        let warmup_steps = self.warmup_steps();
+        let warmup_steps = self.warmup_steps(total_steps);
         if step < warmup_steps {
             return peak_lr * ((step + 1) as f64 / warmup_steps as f64);
         }
@@ -132,7 +134,7 @@ impl ScheduleConfig {
 
     /// Checks the settings against the length of the run.
     pub fn validate(&self, total_steps: u64) -> Result<()> {
-        let warmup_steps = self.warmup_steps();
+        let warmup_steps = self.warmup_steps(total_steps);
         if warmup_steps > total_steps {
             let rule = format!("is longer than the run of {total_steps} steps");
             return Err(fault("warmup_steps", warmup_steps, &rule));
@@ -148,13 +150,15 @@ impl ScheduleConfig {
         }
     }
 
-    fn warmup_steps(&self) -> u64 {
+    fn warmup_steps(&self, total_steps: u64) -> u64 {
         match self {
             Self::Constant(Constant { warmup_steps })
             | Self::Linear(Linear { warmup_steps, .. })
             | Self::Cosine(Cosine { warmup_steps, .. })
-            | Self::Wsd(Wsd { warmup_steps, .. })
-            | Self::InverseSqrt(InverseSqrt { warmup_steps }) => *warmup_steps,
+            | Self::Wsd(Wsd { warmup_steps, .. }) => *warmup_steps,
+            Self::InverseSqrt(InverseSqrt { warmup_steps }) => {
+                warmup_steps.unwrap_or((total_steps / 10).clamp(1, 4_000))
+            }
         }
     }
 }
@@ -207,12 +211,6 @@ impl Default for Wsd {
     }
 }
 
-impl Default for InverseSqrt {
-    fn default() -> Self {
-        Self { warmup_steps: 4_000 }
-    }
-}
-
 /// How much of the way from `start` to `end` lies behind `step`: 0 to 1.
 fn progress(step: u64, start: u64, end: u64) -> f64 {
     if step >= end { 1. } else { (step - start) as f64 / (end - start) as f64 }
@@ -261,7 +259,7 @@ mod tests {
     }
 
     fn inverse_sqrt(warmup_steps: u64) -> ScheduleConfig {
-        ScheduleConfig::InverseSqrt(InverseSqrt { warmup_steps })
+        ScheduleConfig::InverseSqrt(InverseSqrt { warmup_steps: Some(warmup_steps) })
     }
 
     /// One of each kind, with the same warm-up.
@@ -325,6 +323,17 @@ mod tests {
             let jump = lr.windows(2).map(|pair| (pair[0] - pair[1]).abs()).fold(0., f64::max);
             assert!(jump <= PEAK / WARMUP as f64 + 1e-15, "{schedule:?} jumps by {jump}");
         }
+    }
+
+    #[test]
+    fn inverse_sqrt_warms_up_for_a_tenth_of_a_run_shorter_than_the_papers() {
+        let default = ScheduleConfig::InverseSqrt(InverseSqrt::default());
+        for (total, warmup_steps) in [(1, 1), (47, 4), (1_000, 100), (100_000, 4_000)] {
+            default.validate(total).unwrap();
+            assert_eq!(default.lr(warmup_steps - 1, total, PEAK), PEAK);
+            assert!(default.lr(warmup_steps, total, PEAK) < PEAK);
+        }
+        assert_eq!(toml::to_string(&default).unwrap(), "kind = \"inverse_sqrt\"\n");
     }
 
     #[test]

@@ -1,16 +1,19 @@
 //! What a run trains, built and checked before anything is written.
 
 use candle_core::{DType, Device};
-use tealight_model::ParamStore;
+use tealight_model::{Mode, ParamStore};
 
+use crate::audit::audit;
 use crate::config::RunConfig;
 use crate::early_stopping::{self, EarlyStopping};
 use crate::ema::Ema;
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::evaluate::scalar;
+use crate::limits;
 use crate::optimizer::Optimizer;
 use crate::run::tensors::{self, NamedTensors};
 use crate::run::{Checkpoint, State};
-use crate::task::Task;
+use crate::task::{Split, Task};
 
 /// The task, its model twice over one set of parameters, and what moves with it.
 #[derive(Debug)]
@@ -46,6 +49,7 @@ impl<T: Task> Session<T> {
     /// Builds everything at step 0, or says which setting is in the way.
     pub fn new(config: &RunConfig, task: T, device: &Device) -> Result<Self> {
         config.validate()?;
+        limits::check_parameters(&config.model, task.seq_len())?;
         let params = ParamStore::new(config.seed, DType::F32, device);
         let model = task.build(&config.model, &params.trainable())?;
         let twin = task.build(&config.model, &params.frozen())?;
@@ -58,8 +62,34 @@ impl<T: Task> Session<T> {
         Ok(Self { config, task, params, model, twin, optimizer, ema: ema.transpose()?, progress })
     }
 
+    /// Checks what would end a run only after it has begun: that there is memory for a batch, that
+    /// every parameter has a gradient, and that early stopping watches something that is measured.
+    pub fn check(&self) -> Result<()> {
+        let Self { config, task, twin, .. } = self;
+        if self.params.device().is_cpu() {
+            limits::check_memory(config, task.seq_len())?;
+        }
+        let (gradients, ..) = self.micro_batch(0, 0)?;
+        audit(&gradients, &config.training.gradient_audit_exceptions)?;
+        let Some(stopping) = &config.training.early_stopping else { return Ok(()) };
+        let loss = task.loss(twin, &task.batch(Split::Validation, 0)?, Mode::Eval)?;
+        let mut metrics = loss.metrics;
+        metrics.add("loss", scalar(&loss.sum)?, loss.count);
+        let metrics = metrics.means();
+        if metrics.contains_key(&stopping.metric) {
+            return Ok(());
+        }
+        Err(early_stopping::unknown_metric(&stopping.metric, &metrics))
+    }
+
     /// Goes on from a checkpoint, as if the run had never stopped.
     pub fn restore(&mut self, checkpoint: &Checkpoint) -> Result<()> {
+        let (seed, other) = (self.config.seed, checkpoint.state.seed);
+        if seed != other {
+            let message =
+                format!("`seed` = {seed}, but the checkpoint is of a run with `seed` = {other}");
+            return Err(Error::config(["seed"], message));
+        }
         self.load_weights(&checkpoint.model)?;
         self.optimizer.load_state(&checkpoint.optimizer)?;
         if let Some(ema) = &mut self.ema {

@@ -72,12 +72,16 @@ impl Task for Troubled {
         Ok(Numbered { batch: self.weather.batch(split, index)?, split, index })
     }
 
-    fn n_batches(&self, split: Split) -> u64 {
-        self.weather.n_batches(split)
+    fn n_evaluation_batches(&self) -> u64 {
+        self.weather.n_evaluation_batches()
     }
 
     fn sizes(&self) -> BTreeMap<String, u64> {
         self.weather.sizes()
+    }
+
+    fn seq_len(&self) -> usize {
+        self.weather.seq_len()
     }
 
     fn batch_size(&self) -> usize {
@@ -233,7 +237,8 @@ fn labels_are_smoothed_in_training_only() -> Result {
 
 #[test]
 fn watching_a_metric_that_is_not_measured_names_those_that_are() -> Result {
-    let config = tiny(&["training.early_stopping.metric=perplexity"])?;
+    let metric = "training.early_stopping.metric=perplexity";
+    let config = tiny(&[metric, "training.early_stopping.direction=min"])?;
     let mut session = troubled(&config, Trouble::Nothing)?;
     let error = fit(&mut session, 12, None, &mut []).unwrap_err();
     assert!(error.to_string().contains("`accuracy`, `loss`, `nll`"), "{error}");

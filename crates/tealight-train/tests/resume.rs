@@ -141,13 +141,71 @@ fn a_run_that_crashed_goes_on_from_its_last_checkpoint() -> Result {
     Ok(())
 }
 
+/// The process died when a checkpoint was saved and `best` did not point at it yet.
+#[test]
+fn a_best_that_a_crash_left_behind_is_right_again_after_resuming() -> Result {
+    let config = tiny(&["checkpoint.keep_last=1"])?;
+    for (stop, last_step) in [(8, 12), (12, 12)] {
+        let whole = run(&config, &[stop, last_step])?;
+        let directory = tempfile::tempdir()?;
+        let progress = go_on(&config, directory.path(), stop, None)?.progress;
+        let best = progress.early_stopping.state().best.ok_or("nothing was evaluated")?.step;
+        assert!(best > 4, "the first evaluation is not the best of {stop} steps");
+        let checkpoints = directory.path().join("checkpoints");
+        fs::write(checkpoints.join("best"), "step-000004\n")?;
+        go_on(&config, directory.path(), last_step, None)?;
+        let resumed = Outcome::read(directory.path(), last_step)?;
+        resumed.assert_same(&whole, &format!("stopped at {stop}"));
+    }
+    Ok(())
+}
+
+#[test]
+fn a_checkpoint_of_another_seed_is_refused_with_both() -> Result {
+    let config = tiny(&[])?;
+    let checkpoint = Session::new(&config, weather(&config)?, &Device::Cpu)?.checkpoint();
+    let other = RunConfig { seed: 18, ..config };
+    let mut session = Session::new(&other, weather(&other)?, &Device::Cpu)?;
+    let message = session.restore(&checkpoint).unwrap_err().to_string();
+    assert!(message.contains("`seed` = 18") && message.contains("`seed` = 17"), "{message}");
+    Ok(())
+}
+
+/// Notes which checkpoints exist when they are announced, and when they are reported.
+struct Order<'a> {
+    checkpoints: &'a Checkpoints,
+    seen: &'a std::cell::RefCell<Vec<(u64, bool)>>,
+}
+
+impl Observer for Order<'_> {
+    fn observe(&mut self, event: &Event<'_>) -> tealight_train::Result<()> {
+        if let Event::CheckpointSaving { step } | Event::CheckpointSaved { step, .. } = *event {
+            self.seen.borrow_mut().push((step, self.checkpoints.contains(step)));
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn a_checkpoint_is_announced_before_it_is_there() -> Result {
+    let config = tiny(&["checkpoint.every=5", "training.evaluate_every=100"])?;
+    let directory = tempfile::tempdir()?;
+    let checkpoints = Checkpoints::new(directory.path().join("checkpoints"));
+    let seen = std::cell::RefCell::default();
+    let mut session = Session::new(&config, weather(&config)?, &Device::Cpu)?;
+    let order = Order { checkpoints: &checkpoints, seen: &seen };
+    fit(&mut session, 6, Some(&checkpoints), &mut [Box::new(order)])?;
+    assert_eq!(*seen.borrow(), [(5, false), (5, true), (6, false), (6, true)]);
+    Ok(())
+}
+
 #[test]
 fn early_stopping_remembers_across_a_stop() -> Result {
-    // No loss falls by ten, so the first evaluation stays the best.
+    // No loss falls by ten, so patience runs out; the best is the best all the same.
     let impatient = ["training.evaluate_every=2", "training.early_stopping.patience=3"];
     let config = tiny(&[&impatient[..], &["training.early_stopping.min_delta=10.0"]].concat())?;
     let whole = run(&config, &[12])?;
-    assert_eq!((whole.step, whole.best), (8, Some(2)));
+    assert_eq!((whole.step, whole.best), (8, Some(8)));
     run(&config, &[5, 12])?.assert_same(&whole, "stopped early");
     run(&config, &[12, 12])?.assert_same(&whole, "resumed although it was over");
     Ok(())

@@ -98,7 +98,7 @@ pub(crate) struct Forecast {
     #[arg(long, default_value_t = 0)]
     pub(crate) seed: u64,
     /// Below 1 the likely becomes likelier, above 1 all becomes alike; 0 always takes the likeliest
-    #[arg(long, default_value_t = 1.)]
+    #[arg(long, default_value_t = 1., allow_negative_numbers = true)]
     pub(crate) temperature: f64,
     /// Choose among the K likeliest only
     #[arg(long, value_name = "K")]

@@ -47,7 +47,10 @@ impl Observer for Bar {
             }
             Event::Finished { .. } => {
                 if let Some(bar) = self.bar.take() {
-                    bar.abandon();
+                    bar.finish_and_clear();
+                }
+                if let Some(line) = describe(event) {
+                    log(&line);
                 }
             }
             other => {
@@ -134,6 +137,9 @@ fn describe(event: &Event<'_>) -> Option<String> {
                 format!(", the best was {:.4} at step {}", best.value, best.step)
             });
             Some(format!("step {step}: stopped early, `{metric}` no longer improves{best}"))
+        }
+        Event::Finished { step, seconds } => {
+            Some(format!("trained to step {} in {seconds:.1} s", thousands(*step)))
         }
         _ => None,
     }

@@ -8,7 +8,7 @@ pub mod softmax;
 
 use std::fmt;
 
-use candle_core::{Result, Tensor};
+use candle_core::{Result, Tensor, bail};
 use candle_nn::VarBuilder;
 
 use crate::linear::Bias;
@@ -91,7 +91,8 @@ pub enum Reads {
 pub struct AttentionInput<'a> {
     /// The sequence that asks, `(batch, q_len, d_model)`.
     pub x: &'a Tensor,
-    /// The sequence that is read, `(batch, kv_len, d_model)`; `None` = `x`.
+    /// The sequence that is read, `(batch, kv_len, d_model)`, exactly where the layer was built
+    /// with [`Reads::Memory`].
     pub memory: Option<&'a Tensor>,
     /// Padding and additive masks on what is read.
     pub mask: &'a Mask,
@@ -100,8 +101,19 @@ pub struct AttentionInput<'a> {
 }
 
 impl<'a> AttentionInput<'a> {
-    /// The sequence that is read: the memory, or `x` itself.
-    pub fn source(&self) -> &'a Tensor {
-        self.memory.unwrap_or(self.x)
+    /// The sequence that a layer built with `reads` reads: the memory, or `x` itself. Every kind
+    /// comes here.
+    ///
+    /// # Errors
+    /// If there is no memory where one is read, or one where it would be left unread.
+    pub fn source(&self, reads: Reads) -> Result<&'a Tensor> {
+        match (reads, self.memory) {
+            (Reads::Memory, Some(memory)) => Ok(memory),
+            (Reads::Everything | Reads::Past, None) => Ok(self.x),
+            (Reads::Memory, None) => bail!("an attention that reads a memory was given no memory"),
+            (Reads::Everything | Reads::Past, Some(_)) => {
+                bail!("an attention that reads its own sequence was given a memory")
+            }
+        }
     }
 }

@@ -3,7 +3,7 @@
 use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
 
-use super::{AttentionInput, AttentionSpec};
+use super::{AttentionInput, AttentionSpec, Reads};
 use crate::Linear;
 
 /// The maps W^Q, W^K and W^V, with heads split off.
@@ -13,6 +13,7 @@ pub struct Projection {
     key: Linear,
     value: Linear,
     n_heads: usize,
+    reads: Reads,
 }
 
 impl Projection {
@@ -23,12 +24,12 @@ impl Projection {
             Linear::build([spec.d_model; 2], spec.bias, weight, &vb.pp(name))
         };
         let (query, key, value) = (linear("query")?, linear("key")?, linear("value")?);
-        Ok(Self { query, key, value, n_heads: spec.n_heads })
+        Ok(Self { query, key, value, n_heads: spec.n_heads, reads: spec.reads })
     }
 
     /// Queries of `x`, keys and values of the source, each `(batch, n_heads, len, head_dim)`.
     pub fn project(&self, input: &AttentionInput<'_>) -> Result<(Tensor, Tensor, Tensor)> {
-        let source = input.source();
+        let source = input.source(self.reads)?;
         Ok((
             split_heads(&self.query.forward(input.x)?, self.n_heads)?,
             split_heads(&self.key.forward(source)?, self.n_heads)?,

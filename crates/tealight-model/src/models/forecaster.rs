@@ -2,38 +2,29 @@
 
 use candle_core::{DType, Result, Tensor, bail};
 use candle_nn::VarBuilder;
-use serde::{Deserialize, Serialize};
 
 use crate::block::{BlockInput, CrossAttention};
-use crate::cost::Cost;
+use crate::cost::{Cost, Positions};
 use crate::embedding::{Input, InputSpec};
 use crate::linear::Linear;
 use crate::transformer::Transformer;
-use crate::{BuildError, BuildResult, Mask, Mode, ModelConfig, ParamStore};
+use crate::{BuildError, BuildResult, Mask, Mode, ModelConfig, ParamStore, names};
 
-/// Where the forecast is read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ReadOut {
-    /// The mean over all positions.
-    Mean,
-    /// A learnt vector put before the sequence, as BERT's `[CLS]`.
-    Cls,
-    /// The last position.
-    Last,
-    /// Every position forecasts its successor; needs `model.causal`.
-    EveryPosition,
+names! {
+    /// Where the forecast is read.
+    pub enum ReadOut {
+        /// The mean over all positions.
+        "mean" => Mean,
+        /// A learnt vector put before the sequence, as BERT's `[CLS]`.
+        "cls" => Cls,
+        /// The last position.
+        "last" => Last,
+        /// Every position forecasts its successor; needs `model.causal`.
+        "every_position" => EveryPosition,
+    }
 }
 
 impl ReadOut {
-    /// Every read-out with its name in the TOML and what it is.
-    pub const ALL: [(Self, &'static str, &'static str); 4] = [
-        (Self::Mean, "mean", "The mean over all positions."),
-        (Self::Cls, "cls", "A learnt vector put before the sequence, as BERT's [CLS]."),
-        (Self::Last, "last", "The last position."),
-        (Self::EveryPosition, "every_position", "Every position forecasts its successor."),
-    ];
-
     /// Positions that the model holds for a sequence of `seq_len` inputs.
     pub fn positions(self, seq_len: usize) -> usize {
         if self == Self::Cls { seq_len + 1 } else { seq_len }
@@ -131,8 +122,10 @@ impl Forecaster {
 
     /// What training on sequences of `seq_len` inputs costs, with the parameters in `store`.
     pub fn cost(&self, config: &ModelConfig, store: &ParamStore, seq_len: usize) -> Cost {
-        let positions = self.read_out.positions(seq_len);
-        Cost::estimate(config, store, positions, self.transformer.attention_flops(positions, 0))
+        let held = self.read_out.positions(seq_len);
+        let read = if self.read_out == ReadOut::EveryPosition { held } else { 1 };
+        let positions = Positions { inputs: seq_len, held, read };
+        Cost::estimate(config, store, &positions, self.transformer.attention_flops(held, 0))
     }
 
     fn embed(&self, input: &Input<'_>) -> Result<Tensor> {

@@ -1,4 +1,5 @@
-//! A learnt vector for each position (Gehring et al. 2017, §3.1; BERT, GPT-2).
+//! A learnt vector for each position (Gehring et al. 2017, §3.1, <https://arxiv.org/abs/1705.03122>;
+//! BERT, GPT-2).
 //!
 //! ```text
 //! x_t ← x_t + p_t
@@ -9,8 +10,7 @@ use candle_nn::VarBuilder;
 use serde::{Deserialize, Serialize};
 
 use super::{EmbeddingPosition, PositionSpec, positive};
-use crate::BuildResult;
-use crate::init::normal;
+use crate::{BuildResult, Initializer};
 
 /// `[model.position] kind = "learned"`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -31,7 +31,8 @@ impl Config {
     pub(super) fn build(&self, spec: &PositionSpec, vb: &VarBuilder<'_>) -> BuildResult<Learned> {
         positive("model.position.std", self.std)?;
         let shape = (spec.max_seq_len, spec.d_model);
-        Ok(Learned { weight: vb.get_with_hints(shape, "weight", normal(self.std))? })
+        let values = Initializer::learned_position(self.std);
+        Ok(Learned { weight: vb.get_with_hints(shape, "weight", values)? })
     }
 }
 

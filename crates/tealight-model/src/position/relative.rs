@@ -14,14 +14,13 @@ use candle_nn::VarBuilder;
 use serde::{Deserialize, Serialize};
 
 use super::{PositionSpec, ScoreBias};
-use crate::init::normal;
-use crate::{BuildError, BuildResult};
+use crate::{BuildError, BuildResult, Initializer};
 
 /// `[model.position] kind = "relative"`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Number of buckets.
+    /// Number of buckets: at least 2 for each side that is seen, of which a causal model has one.
     pub n_buckets: usize,
     /// The distance from which all share the last bucket.
     pub max_distance: usize,
@@ -36,20 +35,28 @@ impl Default for Config {
 impl Config {
     pub(super) fn build(&self, spec: &PositionSpec, vb: &VarBuilder<'_>) -> BuildResult<Relative> {
         let Self { n_buckets, max_distance } = *self;
-        if n_buckets < 4 || n_buckets % 4 != 0 {
+        let (n_sides, rule) = if spec.causal {
+            (1, "at least 2")
+        } else {
+            (2, "even and at least 4: 2 for each side")
+        };
+        let on_a_side = n_buckets / n_sides;
+        if n_buckets % n_sides != 0 || on_a_side < 2 {
             let key = "model.position.n_buckets";
-            let message = format!("`{key}` = {n_buckets} must be a positive multiple of 4");
+            let message = format!("`{key}` = {n_buckets} must be {rule}");
             return Err(BuildError::config([key], message));
         }
-        if max_distance <= n_buckets / 2 {
+        let exact = on_a_side / 2;
+        if max_distance <= exact {
             let key = "model.position.max_distance";
             let message = format!(
-                "`{key}` = {max_distance} must exceed half of `model.position.n_buckets` = {n_buckets}"
+                "`{key}` = {max_distance} must exceed {exact}, the number of distances that have a \
+                 bucket of their own under `model.position.n_buckets` = {n_buckets}"
             );
             return Err(BuildError::config([key, "model.position.n_buckets"], message));
         }
-        let std = 1. / (spec.d_model as f64).sqrt();
-        let weight = vb.get_with_hints((n_buckets, spec.n_heads), "weight", normal(std))?;
+        let values = Initializer::relative_bias(spec.d_model);
+        let weight = vb.get_with_hints((n_buckets, spec.n_heads), "weight", values)?;
         Ok(Relative { weight, causal: spec.causal, n_buckets, max_distance })
     }
 }
@@ -119,6 +126,18 @@ mod tests {
         let causal = relative(true)?;
         assert_eq!([causal.bucket(15, 0), causal.bucket(16, 0), causal.bucket(0, 5)], [15, 16, 0]);
         assert_eq!(causal.bucket(999, 0), 31);
+        Ok(())
+    }
+
+    #[test]
+    fn two_buckets_are_enough_for_a_side() -> Result<()> {
+        let weight = Tensor::zeros((2, 3), DType::F32, &Device::Cpu)?;
+        let causal = Relative { weight, causal: true, n_buckets: 2, max_distance: 2 };
+        assert_eq!([0, 1, 2, 9].map(|query| causal.bucket(query, 0)), [0, 1, 1, 1]);
+        let weight = Tensor::zeros((6, 3), DType::F32, &Device::Cpu)?;
+        let both = Relative { weight, causal: false, n_buckets: 6, max_distance: 4 };
+        assert_eq!([0, 1, 2, 4, 9].map(|query| both.bucket(query, 0)), [0, 1, 2, 2, 2]);
+        assert_eq!([1, 2, 4, 9].map(|key| both.bucket(0, key)), [4, 5, 5, 5]);
         Ok(())
     }
 

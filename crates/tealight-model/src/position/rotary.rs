@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use tealight_ops::rotary;
 
 use super::{PositionSpec, positive};
-use crate::{BuildError, BuildResult};
+use crate::{BuildError, BuildResult, names};
 
 /// `[model.position] kind = "rotary"`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -24,14 +24,14 @@ pub struct Config {
     pub layout: Layout,
 }
 
-/// Which two features are rotated together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Layout {
-    /// Features 2i and 2i + 1: the paper, GPT-J.
-    Interleaved,
-    /// Features i and i + head_dim/2: GPT-NeoX, Llama.
-    Half,
+names! {
+    /// Which two features are rotated together.
+    pub enum Layout {
+        /// Features 2i and 2i + 1: the paper, GPT-J.
+        "interleaved" => Interleaved,
+        /// Features i and i + head_dim/2: GPT-NeoX, Llama.
+        "half" => Half,
+    }
 }
 
 impl From<Layout> for rotary::Layout {

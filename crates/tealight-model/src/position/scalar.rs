@@ -13,8 +13,7 @@ use candle_nn::VarBuilder;
 use serde::{Deserialize, Serialize};
 
 use super::{EmbeddingPosition, PositionSpec, positive};
-use crate::BuildResult;
-use crate::init::normal;
+use crate::{BuildResult, Initializer};
 
 /// `[model.position] kind = "scalar"`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -33,8 +32,8 @@ impl Default for Config {
 impl Config {
     pub(super) fn build(&self, spec: &PositionSpec, vb: &VarBuilder<'_>) -> BuildResult<Scalar> {
         positive("model.position.length", self.length)?;
-        let std = 1. / (spec.d_model as f64).sqrt();
-        let weight = vb.get_with_hints((1, spec.d_model), "weight", normal(std))?;
+        let values = Initializer::scalar_position(spec.d_model);
+        let weight = vb.get_with_hints((1, spec.d_model), "weight", values)?;
         Ok(Scalar { weight, length: self.length })
     }
 }

@@ -5,34 +5,35 @@
 //! ```
 //!
 //! `layout = "interleaved"` is the paper's; `layout = "half"` puts all sines first, then all cosines,
-//! as tensor2tensor and fairseq do. The two differ by a permutation of the features. A `base` near
-//! the length of the sequences spreads short positions further apart than the paper's 10000.
+//! the order of tensor2tensor and fairseq. (Their exponent is i/(half − 1) instead of i/half, with half
+//! = d_model/2, so their longest wavelength is 2π·base and ours is a step shorter: the values differ.)
+//! The two layouts differ by a permutation of the features. A `base` near the length of the sequences spreads short positions further apart than the paper's 10000.
 
 use candle_core::{DType, Device, Result, Tensor};
 use candle_nn::VarBuilder;
 use serde::{Deserialize, Serialize};
 
 use super::{EmbeddingPosition, PositionSpec, positive};
-use crate::{BuildError, BuildResult};
+use crate::{BuildError, BuildResult, names};
 
 /// `[model.position] kind = "sinusoidal"`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// The longest wavelength is 2π·base.
+    /// The wavelengths grow from 2π to nearly 2π·base.
     pub base: f64,
     /// The order of sines and cosines.
     pub layout: Layout,
 }
 
-/// Where the sines and the cosines stand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Layout {
-    /// sin, cos, sin, cos, …
-    Interleaved,
-    /// All sines, then all cosines.
-    Half,
+names! {
+    /// Where the sines and the cosines stand.
+    pub enum Layout {
+        /// sin, cos, sin, cos, …
+        "interleaved" => Interleaved,
+        /// All sines, then all cosines.
+        "half" => Half,
+    }
 }
 
 impl Default for Config {

@@ -15,6 +15,7 @@ pub(super) trait Elementwise: Send + Sync + 'static {
 }
 
 pub(super) struct Relu;
+pub(super) struct Sigmoid;
 pub(super) struct Silu;
 pub(super) struct Gelu;
 pub(super) struct GeluTanh;
@@ -31,6 +32,21 @@ impl Elementwise for Relu {
     #[inline(always)]
     fn derivative<T: Element>(x: T) -> T {
         if x <= T::ZERO { T::ZERO } else { T::ONE }
+    }
+}
+
+impl Elementwise for Sigmoid {
+    const NAME: &'static str = "sigmoid";
+
+    #[inline(always)]
+    fn value<T: Element>(x: T) -> T {
+        sigmoids(x).0
+    }
+
+    #[inline(always)]
+    fn derivative<T: Element>(x: T) -> T {
+        let (sigma, complement) = sigmoids(x);
+        sigma * complement
     }
 }
 
@@ -155,6 +171,7 @@ mod tests {
     #[test]
     fn f32_is_as_accurate_as_documented() {
         check::<Relu>();
+        check::<Sigmoid>();
         check::<Silu>();
         check::<Gelu>();
         check::<GeluTanh>();
@@ -173,5 +190,8 @@ mod tests {
         limits::<Silu>();
         limits::<Gelu>();
         limits::<GeluTanh>();
+        for (x, value) in [(1e4_f32, 1.), (-1e4, 0.)] {
+            assert_eq!((Sigmoid::value(x), Sigmoid::derivative(x)), (value, 0.), "sigmoid({x})");
+        }
     }
 }

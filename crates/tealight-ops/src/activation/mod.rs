@@ -2,15 +2,18 @@
 //!
 //! ```text
 //! relu(x)      = max(x, 0)                                    Nair and Hinton 2010
+//! sigmoid(x)   = σ(x) = 1 / (1 + e⁻ˣ)                         Dauphin et al. 2016, as a gate
 //! silu(x)      = x σ(x)                                       Elfwing et al. 2017
 //! gelu(x)      = x Φ(x) = x (1 + erf(x / √2)) / 2             Hendrycks and Gimpel 2016
 //! gelu_tanh(x) = x (1 + tanh(√(2/π) (x + 0.044715 x³))) / 2   the same, approximately
 //!
 //! relu'(x) = 1 if x > 0, else 0            silu'(x) = σ(x) (1 + x (1 − σ(x)))
-//! gelu'(x) = Φ(x) + x φ(x)                 (1 + tanh u) / 2 = σ(2u), so gelu_tanh is x σ(2u)
+//! gelu'(x) = Φ(x) + x φ(x)                 sigmoid'(x) = σ(x) (1 − σ(x))
+//!                                          (1 + tanh u) / 2 = σ(2u), so gelu_tanh is x σ(2u)
 //! ```
 //!
-//! SiLU: <https://arxiv.org/abs/1702.03118>. GELU: <https://arxiv.org/abs/1606.08415>.
+//! Sigmoid: <https://arxiv.org/abs/1612.08083>. SiLU: <https://arxiv.org/abs/1702.03118>. GELU:
+//! <https://arxiv.org/abs/1606.08415>.
 //!
 //! In f32, values are within 2·10⁻⁷·max(1, |x|) of the exact ones and derivatives within 5·10⁻⁷; in
 //! f64, both are within 10⁻¹⁴ or so.
@@ -25,7 +28,7 @@ use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor};
 use crate::buffer::{View, slice, stored, tensor};
 use crate::element::Element;
 use crate::path::{Path, widened};
-use cpu::{Elementwise, Gelu, GeluTanh, Relu, Silu};
+use cpu::{Elementwise, Gelu, GeluTanh, Relu, Sigmoid, Silu};
 
 /// The coefficient of x³ in the tanh approximation.
 const CUBIC: f64 = 0.044_715;
@@ -33,6 +36,11 @@ const CUBIC: f64 = 0.044_715;
 /// max(x, 0), of any shape. The derivative at 0 is 0, as in `torch`.
 pub fn relu(x: &Tensor) -> Result<Tensor> {
     apply::<Relu>(x, reference::relu)
+}
+
+/// σ(x) = 1 / (1 + e⁻ˣ), of any shape.
+pub fn sigmoid(x: &Tensor) -> Result<Tensor> {
+    apply::<Sigmoid>(x, reference::sigmoid)
 }
 
 /// x σ(x), also known as swish, of any shape.

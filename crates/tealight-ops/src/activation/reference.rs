@@ -10,9 +10,19 @@ pub fn relu(x: &Tensor) -> Result<Tensor> {
     x.le(0.)?.where_cond(&x.zeros_like()?, x)
 }
 
-/// x / (1 + e⁻ˣ)
+/// 1 / (1 + e⁻ˣ), which is eˣ / (1 + eˣ)
+pub fn sigmoid(x: &Tensor) -> Result<Tensor> {
+    // Of the two forms, the one whose exponential is at most 1: the gradient of an exponential that
+    // overflows is 0 · ∞, and not a number.
+    let is_negative = x.lt(0.)?;
+    let decayed = is_negative.where_cond(x, &x.neg()?)?.exp()?; // e^−|x|
+    let upper = (&decayed + 1.)?.recip()?;
+    is_negative.where_cond(&(decayed * &upper)?, &upper)
+}
+
+/// x σ(x)
 pub fn silu(x: &Tensor) -> Result<Tensor> {
-    x / (x.neg()?.exp()? + 1.)?
+    x * sigmoid(x)?
 }
 
 /// x (1 + erf(x / √2)) / 2

@@ -8,6 +8,9 @@ use crate::softmax::reference::log_softmax;
 /// `logits (n, classes)`, `labels (n)` → scalar
 pub fn cross_entropy(logits: &Tensor, labels: &Tensor, label_smoothing: f64) -> Result<Tensor> {
     let (_, n_classes) = logits.dims2()?;
+    if logits.elem_count() == 0 {
+        return logits.sum_all(); // Candle gathers nothing from nothing; the sum is 0.
+    }
     let labels = labels.to_dtype(DType::I64)?;
     let ignored = labels.eq(IGNORE_INDEX)?; // (n)
     let classes = ignored.where_cond(&labels.zeros_like()?, &labels)?.to_dtype(DType::U32)?;
@@ -26,6 +29,9 @@ pub fn cross_entropy(logits: &Tensor, labels: &Tensor, label_smoothing: f64) -> 
 
 /// `logits (n, classes)`, `targets (n, classes)` → scalar
 pub fn cross_entropy_soft(logits: &Tensor, targets: &Tensor) -> Result<Tensor> {
+    if logits.elem_count() == 0 {
+        return logits.sum_all(); // Candle drops the graph from a product of nothing.
+    }
     let targets = targets.detach().to_dtype(logits.dtype())?;
     let log_p = log_softmax(logits)?;
     // A class of probability zero adds nothing, whatever its logit: 0 · log 0 = 0.

@@ -17,7 +17,9 @@ use crate::buffer::{View, slice, stored, tensor};
 use crate::element::Element;
 use crate::path::Path;
 
-/// `table (vocab_size, d_model)`, `ids (..)` of u32 or i64 → `(.., d_model)`
+/// `table (vocab_size, d_model)`, `ids (..)` → `(.., d_model)`
+///
+/// Ids are of any integer dtype: u8, u32, i16, i32 or i64.
 ///
 /// # Errors
 /// If an id is not a row of the table.
@@ -28,7 +30,15 @@ pub fn embedding(table: &Tensor, ids: &Tensor) -> Result<Tensor> {
     match Path::of(&[table]) {
         Path::F32 => table.contiguous()?.apply_op1(Embedding::<f32>::new(rows, shape)),
         Path::F64 => table.contiguous()?.apply_op1(Embedding::<f64>::new(rows, shape)),
-        Path::Reference => reference::embedding(table, ids),
+        Path::Reference => reference::embedding(table, &selectable(ids)?),
+    }
+}
+
+/// Candle selects by u8, u32 and i64 alone.
+fn selectable(ids: &Tensor) -> Result<Tensor> {
+    match ids.dtype() {
+        DType::U8 | DType::U32 | DType::I64 => Ok(ids.clone()),
+        _ => ids.to_dtype(DType::I64),
     }
 }
 

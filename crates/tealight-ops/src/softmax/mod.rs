@@ -27,7 +27,8 @@ use crate::buffer::{View, slice, stored, tensor};
 use crate::element::Element;
 use crate::path::{Path, widened};
 
-/// `x (.., width)` → `(.., width)`: positive, and of sum 1 over the last dimension.
+/// `x (.., width)` → `(.., width)`: from 0 to 1, and of sum 1 over the last dimension. Zeros
+/// occur: exp underflows, in f32 where a score is about 100 below the largest.
 ///
 /// A row that is −∞ throughout gives zeros and has a gradient of zero.
 ///

@@ -4,12 +4,18 @@ use candle_core::{D, Result, Tensor};
 
 /// `x (.., width)` → `(.., width)`
 pub fn softmax(x: &Tensor) -> Result<Tensor> {
+    if x.elem_count() == 0 {
+        return Ok(x.clone()); // Candle has no maximum of nothing.
+    }
     let (_, exponentials, sum) = shifted(x)?;
     exponentials.broadcast_div(&sum)
 }
 
 /// `x (.., width)` → `(.., width)`
 pub fn log_softmax(x: &Tensor) -> Result<Tensor> {
+    if x.elem_count() == 0 {
+        return Ok(x.clone());
+    }
     let (shifted, _, sum) = shifted(x)?;
     shifted.broadcast_sub(&sum.log()?)
 }

@@ -8,6 +8,9 @@ use super::error::Report;
 use super::suggest;
 use super::tree::{Node, Span, Table, Value, quoted};
 
+/// A longer key is cut in a message.
+const MAX_SHOWN: usize = 60;
+
 /// A broken rule, on its way up from the value that broke it.
 #[derive(Debug)]
 pub(super) struct Fault {
@@ -77,13 +80,21 @@ fn unknown_key(key: &str, keys: &[String], path: &[String], node: Option<&Node>)
         (_, Some(kind)) => format!("in `[{}]` of kind `{}`", dotted(path), kind.escape_debug()),
         (_, None) => format!("in `[{}]`", dotted(path)),
     };
-    let report = Report::new(format!("unknown key `{}` {place}", quoted(key)));
+    let report = Report::new(format!("unknown key `{}` {place}", shortened(quoted(key))));
     let keys: Vec<String> = keys.iter().map(|key| quoted(key)).collect();
     match (keys.is_empty(), kind) {
         (true, Some(kind)) => {
             report.note(format!("kind `{}` has no settings", kind.escape_debug()))
         }
         _ => suggest::among(report, key, &keys).list("keys", &keys),
+    }
+}
+
+/// A key that would fill the screen is cut.
+fn shortened(key: String) -> String {
+    match key.char_indices().nth(MAX_SHOWN) {
+        Some((end, _)) => format!("{}…", &key[..end]),
+        None => key,
     }
 }
 

@@ -7,6 +7,7 @@
 //! No includes, inheritance or environment variables: the file is the run. The resolved file, with
 //! defaults and overrides written out, is saved with it.
 
+mod compare;
 mod de;
 mod error;
 mod fault;
@@ -17,14 +18,17 @@ mod suggest;
 mod tree;
 
 use serde::{Deserialize, Serialize};
-use tealight_model::ModelConfig;
+use tealight_model::{ModelConfig, names};
 
+pub use compare::Difference;
 pub use error::ConfigError;
 pub use overrides::DroppedKey;
 pub use source::{ConfigSource, to_resolved_toml};
 
 use crate::early_stopping;
+use crate::ema;
 use crate::error::{Error, Result};
+use crate::limits;
 use crate::optimizer::OptimizerConfig;
 use crate::run::Selection;
 use crate::schedule::ScheduleConfig;
@@ -118,14 +122,14 @@ impl Default for CheckpointConfig {
     }
 }
 
-/// Which checkpoint is meant when none is named.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Select {
-    /// The one that was written last.
-    Latest,
-    /// The one with the best evaluation; noisy where the validation split is small.
-    Best,
+names! {
+    /// Which checkpoint is meant when none is named.
+    pub enum Select {
+        /// The one that was written last.
+        "latest" => Latest,
+        /// The one with the best evaluation; noisy where the validation split is small.
+        "best" => Best,
+    }
 }
 
 impl From<Select> for Selection {
@@ -152,6 +156,12 @@ impl Default for LogConfig {
 }
 
 impl RunConfig {
+    /// Makes paths absolute, so that they mean the same wherever a run is resumed.
+    pub fn absolute_paths(&mut self) -> Result<()> {
+        let TaskConfig::Weather(weather) = &mut self.task;
+        weather.absolute_paths()
+    }
+
     /// Checks what does not depend on the data.
     pub fn validate(&self) -> Result<()> {
         let TrainingConfig { steps, batch_size, micro_batches, evaluate_every, .. } = self.training;
@@ -177,8 +187,54 @@ impl RunConfig {
                 format!("`{key}` = {norm} must be positive; leave it out for no clipping");
             return Err(Error::config([key], message));
         }
+        self.training.ema_decay.map_or(Ok(()), ema::validate)?;
+        self.training.early_stopping.as_ref().map_or(Ok(()), early_stopping::Config::validate)?;
+        limits::check(self)?;
         self.model.validate()?;
         self.optimizer.validate()?;
         self.schedule.validate(steps)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::task::weather::SourceConfig;
+
+    fn config(overrides: &[&str]) -> RunConfig {
+        let overrides: Vec<String> = overrides.iter().map(ToString::to_string).collect();
+        let text = "task = 'weather'\nmodel.d_model = 8";
+        ConfigSource::parse(Path::new("a"), text, &overrides).unwrap().deserialize().unwrap()
+    }
+
+    #[test]
+    fn settings_that_a_session_would_refuse_are_refused_before_data_are_drawn() {
+        for (typed, key) in [
+            ("training.ema_decay=1.5", "training.ema_decay"),
+            ("training.early_stopping.patience=0", "training.early_stopping.patience"),
+            ("training.early_stopping.min_delta=-1", "training.early_stopping.min_delta"),
+            ("training.early_stopping.metric=f1", "training.early_stopping.direction"),
+        ] {
+            let error = config(&[typed]).validate().unwrap_err();
+            let Error::Config(fault) = &error else { panic!("{error}") };
+            assert_eq!(fault.keys[0], key);
+        }
+        config(&["training.ema_decay=0.5"]).validate().unwrap();
+    }
+
+    #[test]
+    fn a_relative_path_becomes_absolute_and_a_missing_one_stays_missing() {
+        let path = |typed: &str| {
+            let mut config = config(&["task.source.kind=file", typed]);
+            config.absolute_paths().unwrap();
+            let TaskConfig::Weather(weather) = config.task;
+            let SourceConfig::File(file) = weather.source else { panic!("a file") };
+            file.path
+        };
+        let here = std::env::current_dir().unwrap();
+        assert_eq!(path("task.source.path=a/days.txt"), here.join("a/days.txt"));
+        assert_eq!(path("task.source.path=''"), Path::new(""));
     }
 }

@@ -1,9 +1,13 @@
 //! `metrics.jsonl`: one line per report, to be read by anything.
 //!
 //! ```text
-//! {"step":100,"split":"train","loss":2.5,"lr":0.001,"grad_norm":0.7,"tokens_per_second":51200.0}
-//! {"step":100,"split":"validation","accuracy":0.5,"loss":2.75}
+//! {"step":100,"split":"train","loss":0.5,"lr":0.001,"grad_norm":0.7,"examples_per_second":5120.0,
+//!  "accuracy":0.75,"nll":0.5}
+//! {"step":100,"split":"validation","accuracy":0.5,"loss":0.75,"nll":0.75}
 //! ```
+//!
+//! After the split come the task's metrics, here those of the weather; `tokens_per_second` follows
+//! `examples_per_second` where a task counts tokens. A line is not broken as the first one is here.
 //!
 //! A number that is not finite is `null`, because JSON has no other word for it.
 
@@ -32,7 +36,9 @@ impl JsonLines {
     /// Opens `path` for appending, and creates it if need be.
     pub fn append(path: &Path) -> Result<Self> {
         let file = OpenOptions::new().create(true).append(true).open(path);
-        Ok(Self { file: file.map_err(Error::io("open", path))?, path: path.to_owned() })
+        let file = file.map_err(Error::io("open", path))?;
+        files::sync_directory(path.parent().unwrap_or(Path::new("")))?;
+        Ok(Self { file, path: path.to_owned() })
     }
 
     /// One `write` per line, so that a crash can only cut off the last one.
@@ -56,10 +62,12 @@ impl Observer for JsonLines {
                 self.write(&line)
             }
             // A checkpoint promises that everything before it is known.
-            Event::CheckpointSaved { .. } | Event::Finished { .. } => {
+            Event::CheckpointSaving { .. } | Event::Finished { .. } => {
                 self.file.sync_data().map_err(Error::io("write", &self.path))
             }
-            Event::RunStarted { .. } | Event::EarlyStopped { .. } => Ok(()),
+            Event::RunStarted { .. }
+            | Event::CheckpointSaved { .. }
+            | Event::EarlyStopped { .. } => Ok(()),
         }
     }
 }

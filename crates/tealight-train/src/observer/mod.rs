@@ -44,6 +44,11 @@ pub enum Event<'a> {
         /// The results by name, `loss` among them.
         metrics: &'a BTreeMap<String, f64>,
     },
+    /// A checkpoint is about to be written: what was told before it must be on disk first.
+    CheckpointSaving {
+        /// After how many updates.
+        step: u64,
+    },
     /// A checkpoint is complete on disk.
     CheckpointSaved {
         /// After how many updates.
@@ -69,12 +74,13 @@ pub enum Event<'a> {
     },
 }
 
-/// What is known after an update: means and rates since the report before it.
+/// What is known after an update: the loss and metrics of this update alone, and rates since the
+/// report before it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepReport<'a> {
     /// Updates done.
     pub step: u64,
-    /// The training loss.
+    /// The training loss of this update: the mean over its micro-batches.
     pub loss: f64,
     /// The learning rate of this update.
     pub lr: f64,
@@ -84,7 +90,7 @@ pub struct StepReport<'a> {
     pub examples_per_second: f64,
     /// Tokens per second, for tasks that count tokens.
     pub tokens_per_second: Option<f64>,
-    /// The task's own metrics by name.
+    /// The metrics of this update by name, `loss` and the task's own.
     pub metrics: &'a BTreeMap<String, f64>,
 }
 

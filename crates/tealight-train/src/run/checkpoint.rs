@@ -175,6 +175,7 @@ pub(super) mod tests {
                 seed: u64::MAX,
                 early_stopping: early_stopping::State {
                     best: Some(best),
+                    reference: Some(0.3),
                     n_without_improvement: 4,
                 },
             },
@@ -281,7 +282,8 @@ pub(super) mod tests {
         fs::write(directory.path().join(STATE), text).unwrap();
         let state = State::load(directory.path()).unwrap();
         let best = Some(Best { step: 3, value: 0.5 });
-        let early_stopping = early_stopping::State { best, n_without_improvement: 1 };
+        let early_stopping =
+            early_stopping::State { best, reference: None, n_without_improvement: 1 };
         assert_eq!(state, State { step: 11, seed: 17, early_stopping });
     }
 }

@@ -12,7 +12,7 @@ use std::str::FromStr;
 use candle_core::Device;
 
 use super::checkpoint::{Checkpoint, is_checkpoint};
-use super::files;
+use super::{CHECKPOINTS, files};
 use crate::error::{Error, Result};
 
 const LATEST: &str = "latest";
@@ -91,10 +91,15 @@ impl Checkpoints {
 
     /// Makes the checkpoint of `step`, which has been saved, the best.
     pub fn mark_best(&self, step: u64) -> Result<()> {
-        if !is_checkpoint(&self.path(step)) {
+        if !self.contains(step) {
             return Err(self.no_checkpoint(Selection::Step(step)));
         }
-        self.point(BEST, step)
+        if self.pointer(BEST)? == Some(step) { Ok(()) } else { self.point(BEST, step) }
+    }
+
+    /// Whether `step` has a checkpoint.
+    pub fn contains(&self, step: u64) -> bool {
+        is_checkpoint(&self.path(step))
     }
 
     /// Removes all but the latest `keep_last` checkpoints (at least one) and the best; returns the
@@ -194,7 +199,11 @@ impl Checkpoints {
 /// The step of the checkpoint that `path` is, or is a file of.
 pub fn step_of(path: &Path) -> Option<u64> {
     let absolute = fs::canonicalize(path).ok()?;
-    absolute.ancestors().take(2).find_map(|part| parse_step(part.file_name()?.to_str()?))
+    absolute.ancestors().take(2).find_map(|part| {
+        // A run may be called `step-000500`, too.
+        let is_checkpoint = part.parent()?.file_name()? == CHECKPOINTS;
+        parse_step(part.file_name()?.to_str()?).filter(|_| is_checkpoint)
+    })
 }
 
 /// `step-000500`: sorted by name is sorted by step, for runs of less than a million.
@@ -238,6 +247,19 @@ mod tests {
         assert_eq!(checkpoints.steps().unwrap(), [500, 1_000, 1_500]);
         let text = fs::read_to_string(checkpoints.directory.join("best")).unwrap();
         assert_eq!(text, "step-001000\n");
+    }
+
+    #[test]
+    fn a_run_that_is_called_like_a_step_is_none() {
+        let directory = tempfile::tempdir().unwrap();
+        let run = directory.path().join("step-000002");
+        let checkpoints = Checkpoints::new(run.join("checkpoints"));
+        checkpoints.save(&example(5)).unwrap();
+        fs::write(run.join("resolved.toml"), "").unwrap();
+        for path in [&run, &run.join("resolved.toml"), &run.join("checkpoints")] {
+            assert_eq!(step_of(path), None);
+        }
+        assert_eq!(step_of(&checkpoints.path(5)), Some(5));
     }
 
     #[test]

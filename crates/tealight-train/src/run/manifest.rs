@@ -1,10 +1,13 @@
 //! `manifest.json`: what made a run, apart from its configuration.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::UNIX_EPOCH;
 
 use candle_core::{Device, DeviceLocation};
 use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
 
 /// The version of `manifest.json` that is written, and the newest that is read.
 pub const FORMAT_VERSION: u64 = 1;
@@ -34,6 +37,9 @@ pub struct Manifest {
     pub sizes: BTreeMap<String, u64>,
     /// Scalars in all parameters.
     pub n_parameters: u64,
+    /// What the data hash to, in hexadecimal digits, if they come from a file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_fingerprint: Option<String>,
 }
 
 impl Manifest {
@@ -49,8 +55,33 @@ impl Manifest {
             started: now(),
             sizes,
             n_parameters,
+            data_fingerprint: None,
         }
     }
+
+    /// The same, with the fingerprint of the data that the run learns from.
+    #[must_use]
+    pub fn with_data(self, fingerprint: Option<u64>) -> Self {
+        Self { data_fingerprint: fingerprint.map(hexadecimal), ..self }
+    }
+
+    /// Checks that the data, read again from `file`, are still those of the run. Manifests without a
+    /// fingerprint, and data that come from no file, are taken as they are.
+    pub fn check_data(&self, file: Option<&Path>, fingerprint: Option<u64>) -> Result<()> {
+        let (Some(then), Some(file), Some(now)) = (&self.data_fingerprint, file, fingerprint)
+        else {
+            return Ok(());
+        };
+        if *then == hexadecimal(now) {
+            return Ok(());
+        }
+        let message = format!("`{}` has changed since the run began", file.display());
+        Err(Error::config(["task.source.path"], message))
+    }
+}
+
+fn hexadecimal(fingerprint: u64) -> String {
+    format!("{fingerprint:016x}")
 }
 
 /// `cpu`, `cuda:0` or `metal:0`.
@@ -121,6 +152,21 @@ mod tests {
         assert!(manifest.threads > 0 && manifest.started.as_str() > "2025");
         let text = serde_json::to_string(&manifest).unwrap();
         assert_eq!(serde_json::from_str::<Manifest>(&text).unwrap(), manifest);
+    }
+
+    #[test]
+    fn data_that_have_changed_are_named_and_older_manifests_are_read() {
+        let old = Manifest::new(&Device::Cpu, BTreeMap::new(), 5);
+        let text = serde_json::to_string(&old).unwrap();
+        assert!(!text.contains("data_fingerprint"));
+        assert_eq!(serde_json::from_str::<Manifest>(&text).unwrap(), old);
+        let file = Some(Path::new("days.txt"));
+        assert!(old.check_data(file, Some(7)).is_ok());
+        let new = old.with_data(Some(7));
+        assert_eq!(new.data_fingerprint.as_deref(), Some("0000000000000007"));
+        assert!(new.check_data(file, Some(7)).is_ok());
+        let message = new.check_data(file, Some(8)).unwrap_err().to_string();
+        assert_eq!(message, "`days.txt` has changed since the run began");
     }
 
     #[test]

@@ -30,6 +30,9 @@ const MANIFEST: &str = "manifest.json";
 const METRICS: &str = "metrics.jsonl";
 const CHECKPOINTS: &str = "checkpoints";
 
+/// Bytes of a name; file systems take 255, and a number may follow.
+const MAX_NAME: usize = 200;
+
 /// The directory of one run.
 #[derive(Clone, Debug)]
 pub struct RunDirectory {
@@ -37,13 +40,15 @@ pub struct RunDirectory {
 }
 
 impl RunDirectory {
-    /// Makes a new directory: `root/name`, or `root/name-2`, `root/name-3` and so on where runs of
-    /// that name exist. Ask for it when everything else is built, so that what fails before the
+    /// Makes a new directory: `root/name`, or `root/name-2`, `root/name-3` and so on after the highest
+    /// number of that name, so that a number never means an earlier run. Ask for it when everything else is built, so that what fails before the
     /// first step leaves no directory.
     pub fn create(root: &Path, name: &str) -> Result<Self> {
         validate(name)?;
         files::create_directory(root)?;
-        for path in candidates(root, name) {
+        let highest = numbers(root, name)?.pop().unwrap_or(0);
+        for number in highest + 1.. {
+            let path = numbered(root, name, number);
             match fs::create_dir(&path) {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(Error::io("create", &path)(error)),
@@ -66,12 +71,11 @@ impl RunDirectory {
         }
     }
 
-    /// The last run that was made with `create(root, name)`, if there is any.
+    /// The last run that was made with `create(root, name)` and is still there, if there is any.
     pub fn last(root: &Path, name: &str) -> Result<Option<Self>> {
         validate(name)?;
-        let existing = candidates(root, name).take_while(|path| path.is_dir());
-        let last = existing.filter(|path| missing(path).is_none()).last();
-        Ok(last.map(|path| Self { path }))
+        let paths = numbers(root, name)?.into_iter().map(|number| numbered(root, name, number));
+        Ok(paths.rev().find(|path| missing(path).is_none()).map(|path| Self { path }))
     }
 
     /// Where the run is.
@@ -125,10 +129,36 @@ impl RunDirectory {
     }
 }
 
-/// `root/name`, `root/name-2`, `root/name-3` and so on.
-fn candidates(root: &Path, name: &str) -> impl Iterator<Item = PathBuf> {
-    let numbered = (2_u64..).map(move |number| format!("{name}-{number}"));
-    std::iter::once(name.to_owned()).chain(numbered).map(move |name| root.join(name))
+/// `root/name` for 1, `root/name-2`, `root/name-3` and so on.
+fn numbered(root: &Path, name: &str, number: u64) -> PathBuf {
+    if number == 1 { root.join(name) } else { root.join(format!("{name}-{number}")) }
+}
+
+/// The numbers of a name that `root` holds, in ascending order; none if there is no `root`.
+fn numbers(root: &Path, name: &str) -> Result<Vec<u64>> {
+    let entries = match fs::read_dir(root) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(Error::io("read", root))?,
+    };
+    let mut numbers = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(Error::io("read", root))?.file_name();
+        numbers.extend(entry.to_str().and_then(|entry| number_of(entry, name)));
+    }
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+/// The number of a directory's name as [`numbered`] writes it.
+fn number_of(entry: &str, name: &str) -> Option<u64> {
+    let rest = entry.strip_prefix(name)?;
+    if rest.is_empty() {
+        return Some(1);
+    }
+    let digits = rest.strip_prefix('-')?;
+    // 32 bits, so that there is always a next number; longer digits are not ours.
+    let number: u32 = digits.parse().ok()?;
+    (number >= 2 && number.to_string() == digits).then_some(number.into())
 }
 
 /// The first of the files that every run has and `directory` lacks.
@@ -140,10 +170,15 @@ fn missing(directory: &Path) -> Option<&'static str> {
 fn validate(name: &str) -> Result<()> {
     let mut parts = Path::new(name).components();
     let is_one_part = matches!(parts.next(), Some(Component::Normal(part)) if part == name);
-    if is_one_part && parts.next().is_none() && !name.starts_with('.') {
+    let is_plain = !name.starts_with('.') && !name.contains(char::is_control);
+    if is_one_part && parts.next().is_none() && is_plain && name.len() <= MAX_NAME {
         return Ok(());
     }
-    let message = format!("the name of a run, `{name}`, must be that of a visible directory");
+    let message = format!(
+        "the name of a run, `{}`, must be that of a visible directory: no `/`, no dot in front, at \
+         most {MAX_NAME} bytes; `--name` gives another",
+        name.escape_debug()
+    );
     Err(Error::config([], message))
 }
 
@@ -179,6 +214,24 @@ mod tests {
         RunDirectory::create(root.path(), "a").unwrap();
         let last = RunDirectory::last(root.path(), "a").unwrap().unwrap();
         assert_eq!(last.path(), second.path());
+    }
+
+    #[test]
+    fn runs_that_were_deleted_leave_gaps_that_nothing_depends_on() {
+        let root = tempfile::tempdir().unwrap();
+        let runs = [(); 3].map(|()| started(root.path(), "tiny"));
+        for deleted in [1, 0] {
+            fs::remove_dir_all(runs[deleted].path()).unwrap();
+            let last = RunDirectory::last(root.path(), "tiny").unwrap().unwrap();
+            assert_eq!(last.name(), "tiny-3");
+        }
+        // None of these is a number of ours.
+        for other in ["tiny-07", "tiny-1", "tiny-x", "tiny-99999999999999999999", "tiny2"] {
+            fs::create_dir(root.path().join(other)).unwrap();
+        }
+        assert_eq!(RunDirectory::create(root.path(), "tiny").unwrap().name(), "tiny-4");
+        fs::remove_dir_all(root.path().join("tiny-4")).unwrap();
+        assert_eq!(started(root.path(), "tiny").name(), "tiny-4");
     }
 
     #[test]

@@ -51,11 +51,14 @@ pub trait Task {
     /// Batch `index` of a split: a pure function, so that resuming is an index.
     fn batch(&self, split: Split, index: u64) -> Result<Self::Batch>;
 
-    /// How many batches an evaluation on this split takes.
-    fn n_batches(&self, split: Split) -> u64;
+    /// How many batches of the validation split an evaluation takes.
+    fn n_evaluation_batches(&self) -> u64;
 
     /// Sizes that the data decides, for the manifest.
     fn sizes(&self) -> BTreeMap<String, u64>;
+
+    /// The longest sequence of inputs.
+    fn seq_len(&self) -> usize;
 
     /// Examples in each training batch.
     fn batch_size(&self) -> usize;

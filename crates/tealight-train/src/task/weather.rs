@@ -3,179 +3,46 @@
 //! The rules that draw the weather, their exact limits and the baselines are in [`crate::weather`];
 //! here they become a [`Task`].
 
+mod config;
+mod data;
 mod report;
 mod rollout;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::Path;
 
 use candle_core::{D, DType, Device, Tensor};
 use candle_nn::VarBuilder;
-use serde::{Deserialize, Serialize};
 use tealight_model::embedding::{Input, InputSpec};
 use tealight_model::models::forecaster::{Forecaster, ForecasterSpec, ReadOut};
-use tealight_model::{Mask, Mode, ModelConfig, choice};
+use tealight_model::{Mask, Mode, ModelConfig};
 use tealight_ops::cross_entropy::cross_entropy;
-use tealight_ops::rng::{Purpose, Stream};
 
+pub use config::{Config, FileConfig, Fixed, Fresh, InputKind, Regime, SourceConfig};
 pub use report::Report;
 pub use rollout::{Decoding, Rollout, Sequence, rollout};
 
 use super::{Loss, Split, Task};
 use crate::Metrics;
-use crate::data::ShuffledOrder;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::evaluate::scalar;
-use crate::weather::generator::{dotmod, markov, n_days, one_four_eight};
-use crate::weather::{self, Distribution, Examples, Generator, N_CLASSES};
+use crate::weather::{Distribution, Examples, Generator, N_CLASSES};
+use data::{Data, TrainingData};
 
-/// `[task] kind = "weather"`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Config {
-    /// Days that the model sees, oldest first.
-    pub window: usize,
-    /// How a day is given to the model.
-    pub input: InputKind,
-    /// Where the forecast is read.
-    pub read_out: ReadOut,
-    /// Probability mass that the loss spreads over all kinds of weather (Szegedy et al. 2016).
-    pub label_smoothing: f64,
-    /// `[task.source]`: where the weather comes from.
-    pub source: SourceConfig,
-    /// `[task.regime]`: how much of it there is to learn from.
-    pub regime: Regime,
+/// Windows in one forward pass of an evaluation: 1024, or fewer where they are longer than 64 days,
+/// because attention needs memory for the square of their length.
+fn evaluation_batch(window: usize) -> usize {
+    (1024 * 64 * 64 / (window * window)).clamp(1, 1024)
 }
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            window: 10,
-            input: InputKind::Tokens,
-            read_out: ReadOut::Mean,
-            label_smoothing: 0.,
-            source: SourceConfig::Markov(markov::Config::default()),
-            regime: Regime::default(),
-        }
-    }
-}
-
-/// How a day is given to the model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum InputKind {
-    /// An id that is looked up in a table.
-    Tokens,
-    /// Three numbers, one of them 1, through a linear map.
-    OneHot,
-}
-
-impl InputKind {
-    /// Every kind of input with its name in the TOML and what it is.
-    pub const ALL: [(Self, &'static str, &'static str); 2] = [
-        (Self::Tokens, "tokens", "An id that is looked up in a table."),
-        (Self::OneHot, "one_hot", "Three numbers, one of them 1, through a linear map."),
-    ];
-}
-
-choice! {
-    /// `[task.source]`: where the weather comes from.
-    pub enum SourceConfig {
-        /// Tomorrow depends on today alone.
-        "markov" => Markov(markov::Config),
-        /// Day 11 depends on days 1, 4 and 8, through a table.
-        "one_four_eight" => OneFourEight(one_four_eight::Config),
-        /// What was rare in the last 10 days is likely.
-        "ten_days" => TenDays(n_days::TenDays),
-        /// What was rare in the last 15 days is likely.
-        "fifteen_days" => FifteenDays(n_days::FifteenDays),
-        /// What was rare in the last n days is likely.
-        "n_days" => NDays(n_days::Config),
-        /// A weighted count of rainy days, modulo 3.
-        "dotmod" => Dotmod(dotmod::Config),
-        /// Lines of weather from a file: 🌧️☁️☀️.
-        "file" => File(FileConfig),
-    }
-}
-
-/// `[task.source] kind = "file"`
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct FileConfig {
-    /// A sequence on each line, oldest day first; `#` begins a comment. A relative path starts where
-    /// the command is run.
-    pub path: PathBuf,
-}
-
-choice! {
-    /// `[task.regime]`: how much weather there is to learn from.
-    pub enum Regime {
-        /// New samples in every batch.
-        "fresh" => Fresh(Fresh),
-        /// A fixed number of examples, some of them held out.
-        "examples" => Examples(Fixed),
-    }
-}
-
-impl Default for Regime {
-    fn default() -> Self {
-        Self::Fresh(Fresh::default())
-    }
-}
-
-/// `[task.regime] kind = "fresh"`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Fresh {
-    /// Samples drawn for validation, the same throughout the run.
-    pub n_validation: usize,
-}
-
-impl Default for Fresh {
-    fn default() -> Self {
-        Self { n_validation: 2000 }
-    }
-}
-
-/// `[task.regime] kind = "examples"`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Fixed {
-    /// Examples in all; of a file, all there are when absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub n: Option<usize>,
-    /// Of these, the last so many are held out for validation.
-    pub n_validation: usize,
-}
-
-impl Default for Fixed {
-    fn default() -> Self {
-        Self { n: None, n_validation: 500 }
-    }
-}
-
-/// Examples drawn when the file does not say how many: as many as were published.
-const N_EXAMPLES: usize = 5000;
-
-/// Windows in one forward pass of an evaluation.
-const EVALUATION_BATCH: usize = 1024;
 
 /// The task: data, sizes, and how a batch is cut.
 #[derive(Debug)]
 pub struct Weather {
     config: Config,
-    generator: Option<Box<dyn Generator>>,
-    train: TrainingData,
-    validation: Examples,
+    data: Data,
     batch_size: usize,
     device: Device,
     dtype: DType,
-}
-
-#[derive(Debug)]
-enum TrainingData {
-    Fresh(Stream),
-    Fixed { examples: Examples, order: ShuffledOrder },
 }
 
 /// A batch on the device.
@@ -188,18 +55,10 @@ pub struct Batch {
 impl Weather {
     /// Draws or reads the data that `config` describes.
     pub fn new(config: &Config, seed: u64, batch_size: usize, device: &Device) -> Result<Self> {
-        check(config)?;
-        let stream = Stream::new(seed, Purpose::Data);
-        let generator = config.source.build()?;
-        let (train, validation) = match &generator {
-            Some(generator) => drawn(config, generator.as_ref(), seed, stream)?,
-            None => read(config, seed)?,
-        };
+        config.validate()?;
         Ok(Self {
             config: config.clone(),
-            generator,
-            train,
-            validation,
+            data: Data::new(config, seed)?,
             batch_size,
             device: device.clone(),
             dtype: DType::F32,
@@ -208,7 +67,20 @@ impl Weather {
 
     /// The rule that draws the weather; `None` if it comes from a file.
     pub fn generator(&self) -> Option<&dyn Generator> {
-        self.generator.as_deref()
+        self.data.generator.as_deref()
+    }
+
+    /// The file that the weather comes from; `None` if a rule draws it.
+    pub fn file(&self) -> Option<&Path> {
+        match &self.config.source {
+            SourceConfig::File(file) => Some(&file.path),
+            _ => None,
+        }
+    }
+
+    /// What the sequences of the file hash to, for the manifest; `None` if a rule draws them.
+    pub fn fingerprint(&self) -> Option<u64> {
+        self.data.fingerprint
     }
 
     /// The settings.
@@ -218,12 +90,12 @@ impl Weather {
 
     /// The examples that are not trained on.
     pub fn validation(&self) -> &Examples {
-        &self.validation
+        &self.data.validation
     }
 
     /// The examples that are trained on; `None` if every batch is new.
     pub fn training_examples(&self) -> Option<&Examples> {
-        match &self.train {
+        match &self.data.train {
             TrainingData::Fresh(_) => None,
             TrainingData::Fixed { examples, .. } => Some(examples),
         }
@@ -238,11 +110,13 @@ impl Weather {
         window: usize,
     ) -> Result<Vec<Distribution>> {
         let mut forecasts = Vec::with_capacity(windows.len() / window);
-        for rows in windows.chunks(EVALUATION_BATCH * window) {
+        for rows in windows.chunks(evaluation_batch(window) * window) {
             let ids = rows.iter().map(|&day| u32::from(day)).collect();
             let inputs = self.inputs(ids, (rows.len() / window, window))?;
             let logits = self.last(&self.logits(model, &inputs, Mode::Eval)?)?; // (batch, 3)
-            let probabilities = tealight_ops::softmax::softmax(&logits.to_dtype(DType::F64)?)?;
+            // On the CPU before f64, which Metal does not have.
+            let logits = logits.to_device(&Device::Cpu)?.to_dtype(DType::F64)?;
+            let probabilities = tealight_ops::softmax::softmax(&logits)?;
             for row in probabilities.to_vec2::<f64>()? {
                 forecasts.push([row[0], row[1], row[2]]);
             }
@@ -265,17 +139,18 @@ impl Weather {
 
     fn examples(&self, split: Split, index: u64) -> Examples {
         let start = index * self.batch_size as u64;
-        match (split, &self.train) {
+        match (split, &self.data.train) {
             (Split::Validation, _) => {
-                let start = index as usize * EVALUATION_BATCH;
-                let end = self.validation.len().min(start + EVALUATION_BATCH);
-                self.validation.select(start..end)
+                let n = evaluation_batch(self.config.window);
+                let start = index as usize * n;
+                let end = self.data.validation.len().min(start + n);
+                self.data.validation.select(start..end)
             }
             (Split::Train, TrainingData::Fixed { examples, order }) => {
                 examples.select(order.examples(start, self.batch_size))
             }
             (Split::Train, TrainingData::Fresh(stream)) => {
-                let generator = self.generator.as_deref().expect("invariant: fresh is drawn");
+                let generator = self.data.generator.as_deref().expect("invariant: fresh is drawn");
                 let stream = stream.fork(index);
                 Examples::sample(generator, self.config.window, self.batch_size, stream)
             }
@@ -336,26 +211,24 @@ impl Task for Weather {
         Ok(Batch { inputs, labels })
     }
 
-    fn n_batches(&self, split: Split) -> u64 {
-        match (split, &self.train) {
-            (Split::Validation, _) => self.validation.len().div_ceil(EVALUATION_BATCH) as u64,
-            (Split::Train, TrainingData::Fixed { examples, .. }) => {
-                examples.len().div_ceil(self.batch_size) as u64
-            }
-            (Split::Train, TrainingData::Fresh(_)) => 1,
-        }
+    fn n_evaluation_batches(&self) -> u64 {
+        self.data.validation.len().div_ceil(evaluation_batch(self.config.window)) as u64
     }
 
     fn sizes(&self) -> BTreeMap<String, u64> {
         let mut sizes = BTreeMap::from([
             ("n_classes".to_owned(), N_CLASSES as u64),
             ("seq_len".to_owned(), self.config.window as u64),
-            ("n_validation".to_owned(), self.validation.len() as u64),
+            ("n_validation".to_owned(), self.data.validation.len() as u64),
         ]);
         if let Some(examples) = self.training_examples() {
             sizes.insert("n_train".to_owned(), examples.len() as u64);
         }
         sizes
+    }
+
+    fn seq_len(&self) -> usize {
+        self.config.window
     }
 
     fn batch_size(&self) -> usize {
@@ -387,108 +260,4 @@ impl Weather {
         metrics.add("nll", scalar(&cross_entropy(&logits, &labels, 0.)?)?, batch as f64);
         Ok(metrics)
     }
-}
-
-impl SourceConfig {
-    /// The rule; `None` if the weather comes from a file.
-    pub fn build(&self) -> Result<Option<Box<dyn Generator>>> {
-        let generator: Box<dyn Generator> = match self {
-            Self::Markov(config) => Box::new(config.build()?),
-            Self::OneFourEight(config) => Box::new(config.build()?),
-            Self::TenDays(preset) => Box::new(preset.build()),
-            Self::FifteenDays(preset) => Box::new(preset.build()),
-            Self::NDays(config) => Box::new(config.build()?),
-            Self::Dotmod(config) => Box::new(config.build()?),
-            Self::File(_) => return Ok(None),
-        };
-        Ok(Some(generator))
-    }
-}
-
-fn check(config: &Config) -> Result<()> {
-    let Config { window, label_smoothing, .. } = *config;
-    if window == 0 {
-        return Err(Error::config(["task.window"], "`task.window` = 0 must be positive"));
-    }
-    if !(0. ..1.).contains(&label_smoothing) {
-        let key = "task.label_smoothing";
-        let message = format!("`{key}` = {label_smoothing} must be at least 0 and less than 1");
-        return Err(Error::config([key], message));
-    }
-    if let (SourceConfig::File(_), Regime::Fresh(_)) = (&config.source, &config.regime) {
-        return Err(Error::config(
-            ["task.regime.kind", "task.source.kind"],
-            "`task.regime.kind` = \"fresh\" draws new samples, which a file cannot; \
-             use \"examples\"",
-        ));
-    }
-    Ok(())
-}
-
-/// What the streams of a generator are for.
-const TRAIN: u64 = 0;
-const VALIDATION: u64 = 1;
-
-fn drawn(
-    config: &Config,
-    generator: &dyn Generator,
-    seed: u64,
-    stream: Stream,
-) -> Result<(TrainingData, Examples)> {
-    generator.check_window(config.window)?;
-    let sample = |n, stream| Examples::sample(generator, config.window, n, stream);
-    match &config.regime {
-        Regime::Fresh(Fresh { n_validation }) => {
-            at_least_one("task.regime.n_validation", *n_validation)?;
-            let validation = sample(*n_validation, stream.fork(VALIDATION));
-            Ok((TrainingData::Fresh(stream.fork(TRAIN)), validation))
-        }
-        Regime::Examples(fixed) => {
-            let all = sample(fixed.n.unwrap_or(N_EXAMPLES), stream.fork(TRAIN));
-            split(&all, fixed, seed)
-        }
-    }
-}
-
-fn read(config: &Config, seed: u64) -> Result<(TrainingData, Examples)> {
-    let (SourceConfig::File(FileConfig { path }), Regime::Examples(fixed)) =
-        (&config.source, &config.regime)
-    else {
-        unreachable!("invariant: `check` lets only fixed examples of a file pass");
-    };
-    if path.as_os_str().is_empty() {
-        let message = "`task.source.path` is missing: the file with the weather";
-        return Err(Error::config(["task.source.path"], message));
-    }
-    let sequences = weather::read(path, config.window + 1)?;
-    let all = Examples::cut(&sequences, config.window);
-    let n = fixed.n.unwrap_or(all.len());
-    if n > all.len() {
-        let message = format!("`task.regime.n` = {n}, but the file holds {} examples", all.len());
-        return Err(Error::config(["task.regime.n", "task.source.path"], message));
-    }
-    split(&all.select(0..n), fixed, seed)
-}
-
-fn split(all: &Examples, fixed: &Fixed, seed: u64) -> Result<(TrainingData, Examples)> {
-    let (n, n_validation) = (all.len(), fixed.n_validation);
-    at_least_one("task.regime.n_validation", n_validation)?;
-    if n_validation >= n {
-        let message = format!(
-            "`task.regime.n_validation` = {n_validation} leaves nothing to train on: \
-             there are {n} examples"
-        );
-        return Err(Error::config(["task.regime.n_validation", "task.regime.n"], message));
-    }
-    let n_train = n - n_validation;
-    let order = ShuffledOrder::new(seed, n_train);
-    let examples = all.select(0..n_train);
-    Ok((TrainingData::Fixed { examples, order }, all.select(n_train..n)))
-}
-
-fn at_least_one(key: &str, value: usize) -> Result<()> {
-    if value == 0 {
-        return Err(Error::config([key], format!("`{key}` = 0 must be positive")));
-    }
-    Ok(())
 }

@@ -25,12 +25,12 @@ pub enum Error {
         source: io::Error,
     },
     /// A character that is no weather.
-    #[error("`{}`, {source}", path.display())]
+    #[error("`{}`, {fault}", path.display())]
     Parse {
         /// The file.
         path: PathBuf,
-        /// Where and which.
-        source: ParseError,
+        /// Where and which. Not a `source`: the message says it already.
+        fault: ParseError,
     },
     /// A line with too few days.
     #[error(

@@ -18,7 +18,7 @@ pub fn read(path: &Path, min_days: usize) -> Result<Vec<Vec<u8>>, Error> {
         }
         let line = at + 1;
         let days =
-            parse_line(text, line).map_err(|source| Error::Parse { path: path.into(), source })?;
+            parse_line(text, line).map_err(|fault| Error::Parse { path: path.into(), fault })?;
         if days.len() < min_days {
             let n_days = days.len();
             return Err(Error::TooShort { path: path.into(), line, n_days, min_days });
@@ -48,6 +48,15 @@ mod tests {
     fn blank_lines_and_comments_are_skipped() {
         let text = "\u{FEFF}# three days\n🌧️☁️☀️\n\n  \t\nS S S S # and four\r\n";
         assert_eq!(read_text(text).unwrap(), [vec![0, 1, 2], vec![2; 4]]);
+    }
+
+    #[test]
+    fn a_message_that_says_it_all_has_no_source_to_say_it_again() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), "RC?").unwrap();
+        let error = crate::Error::from(read(file.path(), 3).unwrap_err());
+        assert!(error.to_string().contains("column 3: `?` is neither"), "{error}");
+        assert!(std::error::Error::source(&error).is_none());
     }
 
     #[test]

@@ -3,12 +3,13 @@
 use anyhow::Result;
 use tealight_train::task::weather::Report;
 
-use super::load::Loaded;
+use super::load::{same_data, trained};
 use super::{print, weather};
 use crate::args::Evaluate;
 
 pub(crate) fn run(args: &Evaluate) -> Result<()> {
-    let Loaded { session, .. } = Loaded::open(&args.trained)?;
+    let (session, directory) = trained(&args.trained)?;
+    same_data(&session, &directory)?;
     let report = Report::new(&session.task, &session.twin)?;
     if args.json {
         return print(&format!("{}\n", serde_json::to_string_pretty(&report)?));

@@ -2,18 +2,21 @@
 
 use std::fmt::Write;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use serde_json::json;
 use tealight_train::task::weather::{Decoding, Rollout, rollout};
 use tealight_train::weather::{Weather, format, parse};
 
-use super::load::Loaded;
+use super::load::trained;
 use super::print;
 use crate::args::Forecast;
 
 pub(crate) fn run(args: &Forecast) -> Result<()> {
     let start = parse(&args.start).context("`--start` is not weather")?;
-    let Loaded { session, .. } = Loaded::open(&args.trained)?;
+    if start.is_empty() {
+        bail!("`--start` holds no day: 🌧️ ☁️ ☀️ or the letters R C S, oldest first");
+    }
+    let (session, _directory) = trained(&args.trained)?;
     let decoding = match args.beams {
         Some(beams) => Decoding::Beams(beams),
         None => {

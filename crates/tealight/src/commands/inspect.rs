@@ -1,28 +1,32 @@
 //! `tealight inspect`: what a configuration or a run consists of, and every kind of everything.
 
-use std::fmt::Write;
 use std::path::Path;
 
 use anyhow::Result;
 use candle_core::Device;
+use tealight_model::Kind;
 use tealight_model::attention::AttentionConfig;
+use tealight_model::block::NormPlacement;
 use tealight_model::feed_forward::{Activation, FeedForwardConfig};
 use tealight_model::init::InitConfig;
 use tealight_model::models::forecaster::ReadOut;
+use tealight_model::names::Named;
 use tealight_model::norm::NormConfig;
-use tealight_model::position::PositionConfig;
-use tealight_model::{Choice, Kind};
+use tealight_model::position::{PositionConfig, rotary, sinusoidal};
 use tealight_train::Session;
-use tealight_train::config::{ConfigSource, RunConfig};
+use tealight_train::config::{ConfigSource, RunConfig, Select};
+use tealight_train::early_stopping::Direction;
 use tealight_train::optimizer::OptimizerConfig;
 use tealight_train::run::RunDirectory;
 use tealight_train::schedule::ScheduleConfig;
 use tealight_train::task::TaskConfig;
 use tealight_train::task::weather::{InputKind, Regime, SourceConfig, Weather};
+use tealight_train::weather::generator::one_four_eight::Positions;
 
-use super::load::{resolved, session};
+use super::load::session;
 use super::print;
 use crate::args::Inspect;
+use crate::console::log;
 use crate::failure::at_its_place;
 use crate::table::{Table, thousands};
 
@@ -31,6 +35,7 @@ pub(crate) fn run(args: &Inspect) -> Result<()> {
         None => print(&every_kind()),
         Some(target) => {
             let (source, config) = configuration(target, &args.overrides)?;
+            source.dropped_keys().iter().for_each(|dropped| log(&dropped.to_string()));
             let session =
                 session(&config, &Device::Cpu).map_err(|error| at_its_place(error, &source))?;
             print(&parts(&session))
@@ -39,10 +44,14 @@ pub(crate) fn run(args: &Inspect) -> Result<()> {
 }
 
 fn configuration(target: &Path, overrides: &[String]) -> Result<(ConfigSource, RunConfig)> {
-    if target.is_dir() {
-        return resolved(&RunDirectory::open(target)?);
-    }
-    let source = ConfigSource::read(target, overrides)?;
+    let path = if target.is_dir() {
+        let directory = RunDirectory::open(target)?;
+        directory.manifest()?;
+        directory.resolved_path()
+    } else {
+        target.to_owned()
+    };
+    let source = ConfigSource::read(&path, overrides)?;
     let config = source.deserialize()?;
     Ok((source, config))
 }
@@ -83,34 +92,35 @@ fn mebibytes(bytes: usize) -> String {
     format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
 }
 
+/// The key, and what may stand there.
 fn every_kind() -> String {
-    let mut text = String::new();
-    let mut section = |key: &str, kinds: &[(&str, &str)]| {
-        let width = kinds.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-        writeln!(text, "{key}").expect("invariant: a String grows");
-        for (name, summary) in kinds {
-            writeln!(text, "    {name:<width$}  {summary}").expect("invariant: a String grows");
-        }
-    };
-    section("[task] kind", &of::<TaskConfig>());
-    section("[task.source] kind", &of::<SourceConfig>());
-    section("[task.regime] kind", &of::<Regime>());
-    section("[task] read_out", &ReadOut::ALL.map(|(_, name, summary)| (name, summary)));
-    section("[task] input", &InputKind::ALL.map(|(_, name, summary)| (name, summary)));
-    section("[model.attention] kind", &of::<AttentionConfig>());
-    section("[model.position] kind", &of::<PositionConfig>());
-    section("[model.norm] kind", &of::<NormConfig>());
-    section("[model.feed_forward] kind", &of::<FeedForwardConfig>());
-    section(
-        "[model.feed_forward] activation",
-        &Activation::ALL.map(|(_, name, summary)| (name, summary)),
-    );
-    section("[model.init] kind", &of::<InitConfig>());
-    section("[optimizer] kind", &of::<OptimizerConfig>());
-    section("[schedule] kind", &of::<ScheduleConfig>());
-    text
+    let sections: [(&str, &[Kind]); 19] = [
+        ("[task] kind", TaskConfig::KINDS),
+        ("[task.source] kind", SourceConfig::KINDS),
+        ("[task.source] positions (one_four_eight)", Positions::KINDS),
+        ("[task.regime] kind", Regime::KINDS),
+        ("[task] read_out", ReadOut::KINDS),
+        ("[task] input", InputKind::KINDS),
+        ("[model.attention] kind", AttentionConfig::KINDS),
+        ("[model.position] kind", PositionConfig::KINDS),
+        ("[model.position] layout (sinusoidal)", sinusoidal::Layout::KINDS),
+        ("[model.position] layout (rotary)", rotary::Layout::KINDS),
+        ("[model.norm] kind", NormConfig::KINDS),
+        ("[model] norm_placement", NormPlacement::KINDS),
+        ("[model.feed_forward] kind", FeedForwardConfig::KINDS),
+        ("[model.feed_forward] activation", Activation::KINDS),
+        ("[model.init] kind", InitConfig::KINDS),
+        ("[optimizer] kind", OptimizerConfig::KINDS),
+        ("[schedule] kind", ScheduleConfig::KINDS),
+        ("[training.early_stopping] direction", Direction::KINDS),
+        ("[checkpoint] select", Select::KINDS),
+    ];
+    sections.into_iter().map(|(key, kinds)| section(key, kinds)).collect()
 }
 
-fn of<C: Choice>() -> Vec<(&'static str, &'static str)> {
-    C::KINDS.iter().map(|Kind { name, summary }| (*name, *summary)).collect()
+fn section(key: &str, kinds: &[Kind]) -> String {
+    let width = kinds.iter().map(|kind| kind.name.len()).max().unwrap_or(0);
+    let lines =
+        kinds.iter().map(|Kind { name, summary }| format!("    {name:<width$}  {summary}\n"));
+    format!("{key}\n{}", lines.collect::<String>())
 }

@@ -5,16 +5,18 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use candle_core::Device;
-use tealight_train::config::{ConfigSource, RunConfig, to_resolved_toml};
+use tealight_train::config::{ConfigSource, Difference, RunConfig, to_resolved_toml};
 use tealight_train::observer::jsonl::JsonLines;
 use tealight_train::observer::{Event, Observer, notify};
+use tealight_train::run::files::replace;
 use tealight_train::run::manifest::device_name;
-use tealight_train::run::{Manifest, RunDirectory, Selection};
+use tealight_train::run::{Checkpoint, Manifest, RunDirectory, Selection};
+use tealight_train::session::Progress;
 use tealight_train::task::Task;
 use tealight_train::task::weather::{Report, Weather};
 use tealight_train::{Session, fit};
 
-use super::load::{resolved, session};
+use super::load::{misfit, resolved, same_data, session};
 use super::{print, weather};
 use crate::args::Train;
 use crate::console::{log, progress};
@@ -33,6 +35,7 @@ pub(crate) fn run(args: &Train) -> Result<()> {
         say(&dropped.to_string());
     }
     let mut session = session(&config, &device).map_err(|error| at_its_place(error, &source))?;
+    session.check().map_err(|error| at_its_place(error, &source))?;
     say(&describe(&session, &device));
     if args.dry_run {
         say("dry run: everything is built, nothing is trained");
@@ -55,8 +58,10 @@ pub(crate) fn run(args: &Train) -> Result<()> {
     train(&mut session, &directory, args.stop_after, &mut observers)
         .map_err(|error| at_its_place(error, &source))?;
 
-    if session.progress.step < config.training.steps && args.stop_after.is_some() {
-        say(&format!("stopped after step {}; go on with --resume", session.progress.step));
+    let Progress { step, early_stopping } = &session.progress;
+    let is_complete = *step >= config.training.steps || early_stopping.has_stopped();
+    if !is_complete && args.stop_after.is_some() {
+        say(&format!("stopped after step {step}; go on with --resume"));
         return Ok(());
     }
     conclude(&session, &directory, &device, &say)
@@ -66,14 +71,25 @@ pub(crate) fn run(args: &Train) -> Result<()> {
 fn configuration(args: &Train) -> Result<(ConfigSource, RunConfig, Option<RunDirectory>)> {
     if args.config.is_dir() {
         let directory = RunDirectory::open(&args.config)?;
+        if directory.path() != args.config {
+            bail!(
+                "`{}` is inside of a run; a run goes on from its latest checkpoint: `tealight train {}`",
+                args.config.display(),
+                directory.path().display()
+            );
+        }
         if !args.overrides.is_empty() {
             bail!("`--set` does not go with a run's directory: a run keeps its settings");
+        }
+        if args.name.is_some() {
+            bail!("`--name` does not go with a run's directory: a run keeps its name");
         }
         let (source, config) = resolved(&directory)?;
         return Ok((source, config, Some(directory)));
     }
     let source = ConfigSource::read(&args.config, &args.overrides)?;
-    let config: RunConfig = source.deserialize()?;
+    let mut config: RunConfig = source.deserialize()?;
+    config.absolute_paths()?;
     if !args.resume {
         return Ok((source, config, None));
     }
@@ -82,15 +98,29 @@ fn configuration(args: &Train) -> Result<(ConfigSource, RunConfig, Option<RunDir
         bail!("nothing to resume: there is no run `{}`", args.runs.join(name).display());
     };
     let (_, before) = resolved(&directory)?;
-    if to_resolved_toml(&before)? != to_resolved_toml(&config)? {
+    if let Err(differences) = before.same_run(&config) {
         bail!(
             "`{}` was started with other settings than `{}` has now, and a resumed run must be the \
-             same run; compare with its resolved.toml, or start a new run without --resume",
+             same run; start a new one without --resume, or change back:\n{}",
             directory.path().display(),
-            args.config.display()
+            args.config.display(),
+            listed(&differences)
         );
     }
     Ok((source, config, Some(directory)))
+}
+
+/// More differences than these are counted, not listed.
+const MAX_DIFFERENCES: usize = 10;
+
+/// A line for each setting that differs.
+fn listed(differences: &[Difference]) -> String {
+    let mut lines: Vec<String> = differences.iter().map(|one| format!("  {one}")).collect();
+    if lines.len() > MAX_DIFFERENCES {
+        lines.truncate(MAX_DIFFERENCES);
+        lines.push(format!("  and {} more", differences.len() - MAX_DIFFERENCES));
+    }
+    lines.join("\n")
 }
 
 /// `--name`, or the name of the file without its ending.
@@ -107,8 +137,9 @@ fn start(
     device: &Device,
 ) -> Result<RunDirectory> {
     let resolved = to_resolved_toml(&session.config)?;
-    let manifest =
-        Manifest::new(device, session.task.sizes(), session.params.n_parameters() as u64);
+    let n_parameters = session.params.n_parameters() as u64;
+    let manifest = Manifest::new(device, session.task.sizes(), n_parameters)
+        .with_data(session.task.fingerprint());
     let directory = RunDirectory::create(&args.runs, &run_name(args))?;
     directory.write_start(source.text(), &resolved, &manifest)?;
     Ok(directory)
@@ -116,9 +147,12 @@ fn start(
 
 /// Goes on from the latest checkpoint; a run that was stopped before its first starts again.
 fn resume(session: &mut Session<Weather>, directory: &RunDirectory, device: &Device) -> Result<()> {
+    same_data(session, directory)?;
     let checkpoints = directory.checkpoints();
     if checkpoints.latest()?.is_some() {
-        session.restore(&checkpoints.load(Selection::Latest, device)?)?;
+        let path = checkpoints.find(Selection::Latest)?;
+        let checkpoint = Checkpoint::load(&path, device)?;
+        session.restore(&checkpoint).with_context(|| misfit(&path, directory))?;
     }
     Ok(directory.cut_metrics_after(session.progress.step)?)
 }
@@ -141,8 +175,8 @@ fn train(
     let last_step = stop_after.unwrap_or(total_steps);
     let result = fit(session, last_step, Some(&directory.checkpoints()), observers);
     let seconds = started.elapsed().as_secs_f64();
-    notify(observers, &Event::Finished { step: session.progress.step, seconds })?;
-    result
+    let told = notify(observers, &Event::Finished { step: session.progress.step, seconds });
+    result.and(told)
 }
 
 /// The model beside the baselines, on stdout.
@@ -154,10 +188,10 @@ fn conclude(
 ) -> Result<()> {
     let selection = session.config.checkpoint.select.into();
     session.use_weights(&directory.checkpoints().load(selection, device)?)?;
-    say("evaluating");
+    say("evaluating\n");
     let report = Report::new(&session.task, &session.twin)?;
     write_report(directory.path(), &report)?;
-    print(&format!("\n{}", weather::table(&report)))?;
+    print(&weather::table(&report))?;
     say(&format!(
         "\ntealight evaluate {0}    the same again\n\
          tealight forecast {0} --start \"☀️🌧️☁️\" --days 14",
@@ -169,7 +203,7 @@ fn conclude(
 fn write_report(directory: &Path, report: &Report) -> Result<()> {
     let path = directory.join("report.json");
     let text = serde_json::to_string_pretty(report)? + "\n";
-    std::fs::write(&path, text).with_context(|| format!("cannot write `{}`", path.display()))
+    Ok(replace(&path, text.as_bytes())?)
 }
 
 fn describe(session: &Session<Weather>, device: &Device) -> String {

@@ -4,7 +4,8 @@ use serde::Serialize;
 use tealight_model::models::forecaster::Forecaster;
 use tealight_ops::rng::{Purpose, Stream};
 
-use super::{N_EXAMPLES, Weather};
+use super::Weather;
+use super::data::N_EXAMPLES;
 use crate::error::Result;
 use crate::weather::{Evaluation, Examples, Generator, Linear, Lookup, Method, Score, majority};
 

@@ -14,6 +14,11 @@ use crate::weather::{Distribution, N_CLASSES};
 /// Random pasts where days are unknown.
 const N_PASTS: usize = 512;
 
+/// The most days of a forecast: each is a forward pass.
+const MAX_DAYS: usize = 10_000;
+/// The most beams: each is a sequence with its pasts.
+const MAX_BEAMS: usize = 1000;
+
 /// How the days after the first are chosen.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Decoding {
@@ -75,7 +80,11 @@ pub fn rollout(
 fn check(n_days: usize, decoding: &Decoding) -> Result<()> {
     let fault = match *decoding {
         _ if n_days == 0 => "`--days` = 0 must be positive".to_owned(),
+        _ if n_days > MAX_DAYS => format!("`--days` = {n_days} must be at most {MAX_DAYS}"),
         Decoding::Beams(0) => "`--beams` = 0 must be positive".to_owned(),
+        Decoding::Beams(n) if n > MAX_BEAMS => {
+            format!("`--beams` = {n} must be at most {MAX_BEAMS}")
+        }
         Decoding::Sample { top_k: Some(0), .. } => "`--top-k` = 0 must be positive".to_owned(),
         Decoding::Sample { temperature, .. } if !(temperature.is_finite() && temperature >= 0.) => {
             format!("`--temperature` = {temperature} must be a number that is not negative")
@@ -175,9 +184,9 @@ impl<'a> World<'a> {
         let pasts = pasts.collect();
         let mut world =
             Self { task, model, pasts, forecast: Vec::new(), log_probability: 0., n_unknown };
-        for (i, &day) in start.iter().enumerate() {
-            // The first days of a known window are taken as they are.
-            if i + n_unknown < needed && n_unknown == 0 {
+        for &day in start {
+            if n_unknown == 0 {
+                // There is one past, and its weight does not matter.
                 world.pasts.iter_mut().for_each(|past| past.days.push(day));
             } else {
                 let next = world.next()?;
@@ -217,9 +226,11 @@ impl<'a> World<'a> {
             past.days.push(day as u8);
             past.weight *= forecast[day];
         }
-        // Rescaled, so that many days do not underflow.
-        let largest = self.pasts.iter().map(|past| past.weight).fold(f64::MIN_POSITIVE, f64::max);
-        self.pasts.iter_mut().for_each(|past| past.weight /= largest);
+        // Rescaled, so that many days do not underflow. Where the model held the day for impossible
+        // after every past, the pasts are alike.
+        let largest = self.pasts.iter().map(|past| past.weight).fold(0., f64::max);
+        let rescaled = |weight: f64| if largest > 0. { weight / largest } else { 1. };
+        self.pasts.iter_mut().for_each(|past| past.weight = rescaled(past.weight));
         self.forecast.push(day as u8);
         self.log_probability += next.mean[day].ln();
     }
@@ -232,6 +243,7 @@ impl<'a> World<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::task::Task;
 
     #[test]
     fn temperature_and_top_k_reshape_the_distribution() {
@@ -244,6 +256,22 @@ mod tests {
     }
 
     #[test]
+    fn days_before_a_known_window_need_no_forward_pass() {
+        let config = super::super::Config { window: 5, ..Default::default() };
+        let device = candle_core::Device::Cpu;
+        let task = Weather::new(&config, 17, 7, &device).unwrap();
+        let model = tealight_model::ModelConfig { d_model: 8, n_heads: 2, ..Default::default() };
+        let params = tealight_model::ParamStore::new(17, candle_core::DType::F32, &device);
+        let model = task.build(&model, &params.trainable()).unwrap();
+        // A forward pass over a day that does not exist would fail.
+        let beams = Decoding::Beams(1);
+        let after = |start: &[u8]| rollout(&task, &model, start, 2, &beams);
+        let long = after(&[9, 0, 1, 2, 0, 1]).unwrap();
+        assert_eq!(long, after(&[0, 1, 2, 0, 1]).unwrap());
+        assert!(after(&[9, 0, 1, 2, 0]).is_err());
+    }
+
+    #[test]
     fn impossible_settings_are_refused() {
         let sampling = |temperature, top_k| Decoding::Sample { seed: 0, temperature, top_k };
         assert!(check(0, &sampling(1., None)).is_err());
@@ -251,6 +279,8 @@ mod tests {
         assert!(check(1, &sampling(f64::NAN, None)).is_err());
         assert!(check(1, &sampling(1., Some(0))).is_err());
         assert!(check(1, &Decoding::Beams(0)).is_err());
+        assert!(check(1, &Decoding::Beams(usize::MAX)).is_err());
+        assert!(check(usize::MAX, &sampling(1., None)).is_err());
         assert!(check(1, &sampling(0., Some(1))).is_ok());
     }
 }

@@ -7,11 +7,12 @@
 //! ```
 //!
 //! x(w) has one 1 per day and one for the bias, so a window costs O(window²); the solution costs
-//! O((9·window)³) a step, and ten steps are usual.
+//! O((9·window)³) a step, and ten steps are usual. Memory: O(window²) for each of [`GROUP`] blocks.
 
 use super::linear::{BLOCK, features, logits, softmax};
 use crate::weather::{Distribution, Evaluation, N_CLASSES};
 use rayon::prelude::*;
+use std::ops::Range;
 
 /// The minimisation of J.
 #[derive(Debug)]
@@ -32,6 +33,8 @@ struct Derivatives {
 /// Pairs of classes, the smaller first.
 const PAIRS: [[usize; 2]; N_PAIRS] = [[0, 0], [0, 1], [0, 2], [1, 1], [1, 2], [2, 2]];
 const N_PAIRS: usize = 6;
+/// Blocks of windows whose derivatives are in memory at the same time.
+const GROUP: usize = 16;
 /// ‖∇J‖ at which θ is the minimum.
 const TOLERANCE: f64 = 1e-10;
 const MAX_STEPS: usize = 200;
@@ -72,7 +75,7 @@ impl<'a> Newton<'a> {
 
     /// J
     fn objective(&self, theta: &[Distribution]) -> f64 {
-        let losses: Vec<f64> = self.blocks(|windows| {
+        let losses: Vec<f64> = self.blocks(0..self.n_blocks(), |windows| {
             windows
                 .map(|(days, weight, next)| {
                     let logits = logits(theta, days);
@@ -89,30 +92,40 @@ impl<'a> Newton<'a> {
 
     /// ∇J and ∇²J, the latter without λ.
     fn derivatives(&self, theta: &[Distribution]) -> Derivatives {
-        let blocks = self.blocks(|windows| {
-            let mut sum = Derivatives::zero(self.n_features);
-            windows.for_each(|(days, weight, next)| {
-                sum.add(days, weight, next, &softmax(&logits(theta, days)));
-            });
-            sum
-        });
         let mut sum = Derivatives::zero(self.n_features);
         sum.gradient = theta.iter().map(|row| row.map(|w| self.ridge * w)).collect();
-        for block in blocks {
-            add_assign(sum.gradient.as_flattened_mut(), block.gradient.as_flattened());
-            add_assign(sum.hessian.as_flattened_mut(), block.hessian.as_flattened());
+        for start in (0..self.n_blocks()).step_by(GROUP) {
+            let blocks = self.blocks(start..self.n_blocks().min(start + GROUP), |windows| {
+                let mut sum = Derivatives::zero(self.n_features);
+                windows.for_each(|(days, weight, next)| {
+                    sum.add(days, weight, next, &softmax(&logits(theta, days)));
+                });
+                sum
+            });
+            // One by one and in order, so that the sum does not depend on the groups either.
+            for block in blocks {
+                add_assign(sum.gradient.as_flattened_mut(), block.gradient.as_flattened());
+                add_assign(sum.hessian.as_flattened_mut(), block.hessian.as_flattened());
+            }
         }
         sum
     }
 
-    /// `f` of each block of windows, in order.
+    fn n_blocks(&self) -> usize {
+        self.reference.len().div_ceil(BLOCK)
+    }
+
+    /// `f` of each block of windows of a range, in order.
     fn blocks<T: Send>(
         &self,
+        range: Range<usize>,
         f: impl Fn(&mut dyn Iterator<Item = (&[u8], f64, &Distribution)>) -> T + Sync,
     ) -> Vec<T> {
         let Evaluation { window, windows, weights, next, .. } = self.reference;
-        let days = windows.par_chunks(BLOCK * window);
-        let blocks = days.zip(weights.par_chunks(BLOCK)).zip(next.par_chunks(BLOCK));
+        let rows = range.start * BLOCK..weights.len().min(range.end * BLOCK);
+        let days = windows[rows.start * window..rows.end * window].par_chunks(BLOCK * window);
+        let weights = weights[rows.clone()].par_chunks(BLOCK);
+        let blocks = days.zip(weights).zip(next[rows].par_chunks(BLOCK));
         let windows = blocks.map(|((days, weights), next)| {
             let weighted = days.chunks_exact(*window).zip(weights.iter().copied()).zip(next);
             f(&mut weighted.map(|((days, weight), next)| (days, weight, next)))
@@ -203,6 +216,37 @@ fn solve(mut a: Vec<Vec<f64>>, mut b: Vec<f64>) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::weather::{Examples, generator::markov};
+    use tealight_ops::rng::{Purpose, Stream};
+
+    /// Two groups, the second of one block and a part of another.
+    #[test]
+    fn groups_of_blocks_add_up_to_the_sum_over_all_windows() {
+        let generator = markov::Config::default().build().unwrap();
+        let n = (GROUP + 1) * BLOCK + 101;
+        let examples = Examples::sample(&generator, 2, n, Stream::new(2, Purpose::Data));
+        let reference = Evaluation::empirical(&examples);
+        let newton = Newton::new(&reference, 0.1);
+        assert_eq!(newton.n_blocks(), GROUP + 2);
+        let theta: Vec<Distribution> = (0..7).map(|i| [0.1 * f64::from(i), 0.2, -0.3]).collect();
+        let mut whole = Derivatives::zero(newton.n_features);
+        for block in newton.blocks(0..newton.n_blocks(), |windows| {
+            let mut sum = Derivatives::zero(7);
+            windows.for_each(|(days, weight, next)| {
+                sum.add(days, weight, next, &softmax(&logits(&theta, days)));
+            });
+            sum
+        }) {
+            add_assign(whole.hessian.as_flattened_mut(), block.hessian.as_flattened());
+        }
+        let pool = |n| rayon::ThreadPoolBuilder::new().num_threads(n).build().unwrap();
+        for n_threads in [1, 3] {
+            let grouped = pool(n_threads).install(|| newton.derivatives(&theta));
+            assert!(grouped.hessian == whole.hessian, "{n_threads} threads");
+        }
+        // The bias is on in every window: its curvature is the mean of q(1 − q).
+        assert!(whole.hessian[7 * 7 - 1][0] > 0.);
+    }
 
     #[test]
     fn a_linear_system_is_solved() {

@@ -12,6 +12,7 @@
 use super::{Generator, markov, sample_from_day_one};
 use crate::weather::{Distribution, Error, Score, evaluation, sequence};
 use serde::{Deserialize, Serialize};
+use tealight_model::names;
 use tealight_ops::rng::{Purpose, Stream};
 
 /// `kind = "one_four_eight"`
@@ -31,15 +32,14 @@ pub struct Config {
     pub table_seed: Option<u64>,
 }
 
-/// The days that do not follow from the day before.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Positions {
-    /// Days 1, 5 and 9, as the published code has it.
-    #[default]
-    Coded,
-    /// Days 1, 4 and 8, as the published text has it.
-    Text,
+names! {
+    /// The days that do not follow from the day before.
+    pub enum Positions {
+        /// Days 1, 5 and 9, as the published code has it.
+        "coded" => Coded,
+        /// Days 1, 4 and 8, as the published text has it.
+        "text" => Text,
+    }
 }
 
 /// Fresh days, Markov days, and a table for day 11.
@@ -69,7 +69,7 @@ const TABLE: [[u8; 3]; N_KEYS] = [
 impl Default for Config {
     fn default() -> Self {
         let markov::Config { initial, transition } = markov::Config::default();
-        let positions = Positions::default();
+        let positions = Positions::Coded;
         Self { initial, transition, positions, table: TABLE.to_vec(), table_seed: None }
     }
 }

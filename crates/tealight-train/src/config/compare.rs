@@ -1,0 +1,123 @@
+//! Whether two configurations describe the same run.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde_json::Value;
+
+use super::RunConfig;
+
+/// Tables that may change from one part of a run to the next: they say what is written, not what is
+/// learned.
+const EXEMPT: [&str; 2] = ["log", "checkpoint"];
+
+/// A setting that two configurations do not share.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Difference {
+    /// The dotted path, as in `model.attention.n_landmarks`.
+    pub key: String,
+    before: Option<Value>,
+    now: Option<Value>,
+}
+
+impl RunConfig {
+    /// Whether a run that was started with these settings may go on with `other`: all are the same, but
+    /// for `[log]` and `[checkpoint]`. Otherwise the settings that differ, sorted by key.
+    pub fn same_run(&self, other: &Self) -> Result<(), Vec<Difference>> {
+        let (mut before, mut now) = (settings(self), settings(other));
+        let keys: Vec<String> = before.keys().chain(now.keys()).cloned().collect();
+        let mut differences: Vec<Difference> = keys
+            .into_iter()
+            .map(|key| Difference { before: before.remove(&key), now: now.remove(&key), key })
+            .filter(|Difference { before, now, .. }| before != now)
+            .collect();
+        differences.sort_by(|a, b| a.key.cmp(&b.key));
+        if differences.is_empty() { Ok(()) } else { Err(differences) }
+    }
+}
+
+impl fmt::Display for Difference {
+    /// `` `training.steps` was 6 and is 7 ``
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = |value: &Option<Value>| {
+            value.as_ref().map_or_else(|| "absent".to_owned(), ToString::to_string)
+        };
+        write!(f, "`{}` was {} and is {}", self.key, shown(&self.before), shown(&self.now))
+    }
+}
+
+/// The settings that make the run, by dotted key.
+fn settings(config: &RunConfig) -> BTreeMap<String, Value> {
+    let tree = serde_json::to_value(config);
+    let mut tree = tree.expect("invariant: what was read from text can be written as text");
+    if let Value::Object(tables) = &mut tree {
+        tables.retain(|key, _| !EXEMPT.contains(&key.as_str()));
+    }
+    let mut settings = BTreeMap::new();
+    flatten("", tree, &mut settings);
+    settings
+}
+
+/// Tables by their keys; an array is one setting, and `null` is none.
+fn flatten(path: &str, value: Value, settings: &mut BTreeMap<String, Value>) {
+    match value {
+        Value::Object(table) => {
+            for (key, value) in table {
+                let path = if path.is_empty() { key } else { format!("{path}.{key}") };
+                flatten(&path, value, settings);
+            }
+        }
+        Value::Null => {}
+        value => {
+            settings.insert(path.to_owned(), value);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::config::ConfigSource;
+
+    fn config(overrides: &[&str]) -> RunConfig {
+        let overrides: Vec<String> = overrides.iter().map(ToString::to_string).collect();
+        let text = "task = 'weather'\n[optimizer]\nkind = 'adamw'";
+        ConfigSource::parse(Path::new("a"), text, &overrides).unwrap().deserialize().unwrap()
+    }
+
+    #[test]
+    fn logs_and_checkpoints_may_change_and_nothing_else() {
+        let before = config(&[]);
+        assert_eq!(before.same_run(&before), Ok(()));
+        let kept = ["log.every=3", "checkpoint.every=7", "checkpoint.select=best"];
+        assert_eq!(before.same_run(&config(&kept)), Ok(()));
+        let changes = ["training.steps=6", "seed=3", "training.max_grad_norm=1.5"];
+        let differences = before.same_run(&config(&changes)).unwrap_err();
+        let shown: Vec<String> = differences.iter().map(ToString::to_string).collect();
+        let expected = [
+            "`seed` was 0 and is 3",
+            "`training.max_grad_norm` was absent and is 1.5",
+            "`training.steps` was 1000 and is 6",
+        ];
+        assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn another_kind_differs_in_its_kind_and_its_keys() {
+        let differences = config(&[]).same_run(&config(&["optimizer.kind=sgd"])).unwrap_err();
+        let keys: Vec<&str> = differences.iter().map(|difference| &*difference.key).collect();
+        assert!(keys.contains(&"optimizer.kind") && keys.contains(&"optimizer.beta1"), "{keys:?}");
+        assert!(differences.iter().any(|d| d.to_string().contains("was \"adamw\" and is \"sgd\"")));
+    }
+
+    #[test]
+    fn arrays_with_line_breaks_in_strings_are_compared_as_values() {
+        let key = "training.gradient_audit_exceptions";
+        let other = config(&[&format!("{key}=[\"a\\nb = 1\"]")]);
+        let differences = config(&[]).same_run(&other).unwrap_err();
+        assert_eq!(differences.len(), 1);
+        assert_eq!(differences[0].key, key);
+    }
+}

@@ -1,0 +1,173 @@
+//! What there is to learn from, and what is held out.
+
+use tealight_ops::rng::{Purpose, Stream};
+
+use super::config::{Config, FileConfig, Fixed, Fresh, Regime, SourceConfig};
+use crate::data::ShuffledOrder;
+use crate::error::{Error, Result};
+use crate::limits::at_most;
+use crate::weather::{self, Examples, Generator};
+
+/// Examples drawn when the file does not say how many: as many as were published.
+pub(super) const N_EXAMPLES: usize = 5000;
+
+/// The most days in all examples together: 1 GiB.
+const MAX_DAYS: u64 = 1 << 30;
+
+/// The weather of a run.
+#[derive(Debug)]
+pub(super) struct Data {
+    /// The rule that draws it; `None` if it comes from a file.
+    pub(super) generator: Option<Box<dyn Generator>>,
+    /// What the parameters are fitted to.
+    pub(super) train: TrainingData,
+    /// What is held out.
+    pub(super) validation: Examples,
+    /// What the sequences of a file hash to; `None` if a rule draws them.
+    pub(super) fingerprint: Option<u64>,
+}
+
+/// What the parameters are fitted to.
+#[derive(Debug)]
+pub(super) enum TrainingData {
+    Fresh(Stream),
+    Fixed { examples: Examples, order: ShuffledOrder },
+}
+
+impl Data {
+    /// Draws or reads what `config` describes.
+    pub(super) fn new(config: &Config, seed: u64) -> Result<Self> {
+        let generator = config.source.build()?;
+        let ((train, validation), fingerprint) = if let Some(generator) = &generator {
+            (drawn(config, generator.as_ref(), seed)?, None)
+        } else {
+            let sequences = read(config)?;
+            (cut(config, &sequences, seed)?, Some(fingerprint(&sequences)))
+        };
+        Ok(Self { generator, train, validation, fingerprint })
+    }
+}
+
+/// What the streams of a generator are for.
+const TRAIN: u64 = 0;
+const VALIDATION: u64 = 1;
+
+fn drawn(
+    config: &Config,
+    generator: &dyn Generator,
+    seed: u64,
+) -> Result<(TrainingData, Examples)> {
+    generator.check_window(config.window)?;
+    let stream = Stream::new(seed, Purpose::Data);
+    let max_examples = MAX_DAYS / (config.window as u64 + 1);
+    let sample = |n, stream| Examples::sample(generator, config.window, n, stream);
+    match &config.regime {
+        Regime::Fresh(Fresh { n_validation }) => {
+            at_least_one("task.regime.n_validation", *n_validation)?;
+            at_most("task.regime.n_validation", *n_validation as u64, max_examples)?;
+            let validation = sample(*n_validation, stream.fork(VALIDATION));
+            Ok((TrainingData::Fresh(stream.fork(TRAIN)), validation))
+        }
+        Regime::Examples(fixed) => {
+            let n = fixed.n.unwrap_or(N_EXAMPLES);
+            at_most("task.regime.n", n as u64, max_examples)?;
+            let all = sample(n, stream.fork(TRAIN));
+            split(&all, fixed, seed)
+        }
+    }
+}
+
+fn read(config: &Config) -> Result<Vec<Vec<u8>>> {
+    let SourceConfig::File(FileConfig { path }) = &config.source else {
+        unreachable!("invariant: what no rule draws comes from a file");
+    };
+    if path.as_os_str().is_empty() {
+        let message = "`task.source.path` is missing: the file with the weather";
+        return Err(Error::config(["task.source.path"], message));
+    }
+    Ok(weather::read(path, config.window + 1)?)
+}
+
+/// FNV-1a (Fowler, Noll & Vo 1991) of the days, with a mark behind each sequence: comments and blank
+/// lines may change.
+fn fingerprint(sequences: &[Vec<u8>]) -> u64 {
+    const END: u8 = u8::MAX;
+    let bytes = sequences.iter().flat_map(|days| days.iter().chain([&END]));
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash: u64, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+fn cut(config: &Config, sequences: &[Vec<u8>], seed: u64) -> Result<(TrainingData, Examples)> {
+    let Regime::Examples(fixed) = &config.regime else {
+        unreachable!("invariant: `validate` lets only fixed examples of a file pass");
+    };
+    let all = Examples::cut(sequences, config.window);
+    let n = fixed.n.unwrap_or(all.len());
+    if n > all.len() {
+        let message = format!("`task.regime.n` = {n}, but the file holds {} examples", all.len());
+        return Err(Error::config(["task.regime.n", "task.source.path"], message));
+    }
+    split(&all.select(0..n), fixed, seed)
+}
+
+fn split(all: &Examples, fixed: &Fixed, seed: u64) -> Result<(TrainingData, Examples)> {
+    let (n, n_validation) = (all.len(), fixed.n_validation);
+    at_least_one("task.regime.n_validation", n_validation)?;
+    if n_validation >= n {
+        let message = format!(
+            "`task.regime.n_validation` = {n_validation} leaves nothing to train on: \
+             there are {n} examples"
+        );
+        return Err(Error::config(["task.regime.n_validation", "task.regime.n"], message));
+    }
+    let n_train = n - n_validation;
+    let order = ShuffledOrder::new(seed, n_train);
+    let examples = all.select(0..n_train);
+    Ok((TrainingData::Fixed { examples, order }, all.select(n_train..n)))
+}
+
+fn at_least_one(key: &str, value: usize) -> Result<()> {
+    if value == 0 {
+        return Err(Error::config([key], format!("`{key}` = 0 must be positive")));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_has_changed_has_another_fingerprint_unless_only_comments_did() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let config = Config {
+            window: 2,
+            source: SourceConfig::File(FileConfig { path: file.path().to_owned() }),
+            regime: Regime::Examples(Fixed { n: None, n_validation: 1 }),
+            ..Config::default()
+        };
+        let fingerprint = |text: &str| {
+            std::fs::write(file.path(), text).unwrap();
+            Data::new(&config, 17).unwrap().fingerprint.unwrap()
+        };
+        let before = fingerprint("RCSRC\n");
+        assert_eq!(fingerprint("# the same\n\nRCSRC # days\n"), before);
+        assert_ne!(fingerprint("RCSRR\n"), before);
+        assert!(Data::new(&Config::default(), 17).unwrap().fingerprint.is_none());
+    }
+
+    #[test]
+    fn a_fingerprint_is_fnv_1a_of_the_days_and_where_they_are_split() {
+        // FNV-1a of the single byte 255, by hand: (offset ⊕ 255) · prime mod 2⁶⁴.
+        let by_hand = (0xcbf2_9ce4_8422_2325_u64 ^ 255).wrapping_mul(1_099_511_628_211);
+        assert_eq!(fingerprint(&[vec![]]), by_hand);
+        let all = [
+            fingerprint(&[vec![0, 1, 2]]),
+            fingerprint(&[vec![0, 1], vec![2]]),
+            fingerprint(&[vec![0, 1, 1]]),
+            fingerprint(&[vec![0, 1, 2], vec![]]),
+        ];
+        assert!((0..4).all(|i| !all[..i].contains(&all[i])), "{all:?}");
+    }
+}

@@ -1,0 +1,69 @@
+//! A person's own weather, from a file.
+
+use crate::program::{Folder, Result, repository};
+
+fn refuse_file(content: &[u8], parts: &[&str]) -> Result {
+    let folder = Folder::new()?;
+    folder.write("my.txt", content)?;
+    let file = "task.source={kind=\"file\",path=\"my.txt\"}";
+    folder.refuse_settings(&[file, "task.regime={kind=\"examples\",n_validation=1}"], parts)
+}
+
+#[test]
+fn files_that_are_no_weather_are_refused_with_their_line() -> Result {
+    refuse_file(
+        "RCSR\nRC☀️X\n".as_bytes(),
+        &["my.txt`, line 2, column 4: `X` is neither rain", "cloud (☁️ or C)"],
+    )?;
+    refuse_file(b"RCSRCS\n\nRC # two\n", &["my.txt`, line 3: 2 days", "at least 4"])?;
+    refuse_file(b"", &["my.txt` holds no sequence", "at least 4 days"])?;
+    refuse_file(b"# nothing\n\n", &["my.txt` holds no sequence"])?;
+    refuse_file(b"RCSR\nRC\xffS\n", &["my.txt` cannot be read", "UTF-8"])?;
+    refuse_file(b"RCSR\n", &["`task.regime.n_validation` = 1 leaves nothing", "1 examples"])
+}
+
+#[test]
+fn a_file_that_is_not_there_is_named_with_the_key_that_names_it() -> Result {
+    let folder = Folder::new()?;
+    let regime = "task.regime={kind=\"examples\",n_validation=1}";
+    let parts = ["my.txt", "No such file", "--set task.source={kind=\"file\",path=\"my.txt\"}"];
+    folder.refuse_settings(&["task.source={kind=\"file\",path=\"my.txt\"}", regime], &parts)?;
+    folder.refuse_settings(&["task.source={kind=\"file\",path=\".\"}", regime], &["directory"])
+}
+
+#[test]
+fn more_examples_than_the_file_holds_are_refused() -> Result {
+    let folder = Folder::new()?;
+    folder.write("my.txt", "RCSRCS\n")?;
+    let settings = ["task.source={kind=\"file\",path=\"my.txt\"}", "task.regime.n=9"];
+    let parts = ["`task.regime.n` = 9, but the file holds 3 examples"];
+    folder.refuse_settings(&settings, &parts)
+}
+
+#[test]
+fn emoji_with_and_without_variation_selectors_and_letters_are_the_same_weather() -> Result {
+    let folder = Folder::new()?;
+    let letters = "RCSRCCSSRCSCSRRCSCSRC\n".repeat(7);
+    let plain = letters.replace('R', "🌧").replace('C', "☁").replace('S', "☀");
+    let coloured = plain.replace('☁', "☁\u{FE0F}").replace('🌧', "🌧\u{FE0F}");
+    let mut scores = Vec::new();
+    for text in [letters, plain, format!("\u{FEFF}# mine\r\n{coloured}")] {
+        folder.write("mine.txt", text)?;
+        let config = repository().join("configs/weather/my_data.toml");
+        let args = [
+            "train",
+            config.to_str().ok_or("a path in UTF-8")?,
+            "--set",
+            "task.source.path=mine.txt",
+            "--set",
+            "training.steps=20",
+            "--set",
+            "task.regime.n_validation=15",
+        ];
+        scores.push(folder.succeed(&args)?.stdout);
+    }
+    assert!(scores[0].contains("transformer") && !scores[0].contains("Bayes"), "{}", scores[0]);
+    assert!(scores[0].contains("over 15 windows; standard error"), "{}", scores[0]);
+    assert!(scores.iter().all(|score| *score == scores[0]), "{scores:#?}");
+    Ok(())
+}

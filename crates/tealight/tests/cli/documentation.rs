@@ -1,0 +1,142 @@
+//! What README.md and configs/ say, done.
+
+use std::fs;
+
+use crate::program::{Folder, Result, repository};
+
+fn readme() -> Result<String> {
+    Ok(fs::read_to_string(repository().join("README.md"))?)
+}
+
+fn config(name: &str) -> String {
+    repository().join("configs/weather").join(name).display().to_string()
+}
+
+/// The cells of the first column of the ablation, each as its settings.
+fn ablations(readme: &str) -> Vec<Vec<String>> {
+    let rows = readme.lines().skip_while(|line| !line.starts_with("| `--set` ")).skip(2);
+    let cells = rows.map_while(|row| row.strip_prefix("| ")?.split_once(" |"));
+    let settings = |cell: &str| cell.split('`').skip(1).step_by(2).map(str::to_owned).collect();
+    cells.map(|(cell, _)| settings(cell)).collect()
+}
+
+#[test]
+fn every_ablation_of_the_readme_can_be_built() -> Result {
+    let ablations = ablations(&readme()?);
+    assert!(ablations.len() >= 10, "{ablations:?}");
+    assert_eq!(ablations.iter().filter(|settings| settings.is_empty()).count(), 1, "`nothing`");
+    let folder = Folder::new()?;
+    let before = folder.files()?;
+    let common = ["training.steps=600", "training.batch_size=64"].map(str::to_owned);
+    for file in ["one_four_eight.toml", "dotmod.toml"] {
+        let file = config(file);
+        for settings in &ablations {
+            let overrides = common.iter().chain(settings).flat_map(|setting| ["--set", setting]);
+            let args = ["train", &file, "--dry-run"].into_iter().chain(overrides);
+            let stderr = folder.succeed(&args.collect::<Vec<_>>())?.stderr;
+            assert!(stderr.contains(" 600 steps"), "{stderr}");
+        }
+    }
+    assert!(folder.files()? == before);
+    Ok(())
+}
+
+#[test]
+fn the_mistake_of_the_readme_looks_like_that() -> Result {
+    let folder = Folder::new()?;
+    let stderr = folder.run(&["train", "tiny.toml", "--set", "model.n_head=2"])?.stderr;
+    let shown: Vec<&str> = stderr.lines().take(6).map(str::trim_end).collect();
+    let readme = readme()?;
+    assert!(readme.contains(&shown.join("\n")), "{stderr}");
+    Ok(())
+}
+
+#[test]
+fn every_configuration_can_be_built_and_inspected() -> Result {
+    for entry in fs::read_dir(repository().join("configs/weather"))? {
+        let name =
+            entry?.file_name().into_string().map_err(|name| format!("{}", name.display()))?;
+        let folder = Folder::new()?;
+        let file = config(&name);
+        fs::create_dir(folder.path("data"))?;
+        fs::copy(repository().join("data/my_weather.txt"), folder.path("data/my_weather.txt"))?;
+        let dry = folder.succeed(&["train", &file, "--dry-run"])?.stderr;
+        let shown = folder.succeed(&["inspect", &file])?.stdout;
+        let count = shown.lines().find_map(|line| line.strip_prefix("parameters  ")).ok_or(name)?;
+        assert!(dry.contains(&format!("{} parameters", count.trim())), "{dry}{shown}");
+    }
+    Ok(())
+}
+
+#[test]
+fn the_help_of_each_command_has_what_the_readme_claims() -> Result {
+    let folder = Folder::new()?;
+    let claims: [(&str, &[&str]); 5] = [
+        (
+            "train",
+            &[
+                "--set",
+                "--resume",
+                "--device",
+                "--stop-after",
+                "--dry-run",
+                "--name",
+                "--runs",
+                "--quiet",
+            ],
+        ),
+        ("evaluate", &["--json", "--checkpoint", "best", "--device"]),
+        (
+            "forecast",
+            &["--start", "--days", "--beams", "--seed", "--temperature", "--top-k", "--checkpoint"],
+        ),
+        ("inspect", &["--list", "--set"]),
+        ("completions", &["bash", "zsh", "fish"]),
+    ];
+    let mut all = String::new();
+    for (command, words) in claims {
+        let help = folder.succeed(&[command, "--help"])?.stdout;
+        for word in words {
+            assert!(help.contains(word), "{command} {word}\n{help}");
+        }
+        assert!(
+            folder.succeed(&["--help"])?.stdout.contains(&format!("  {command} ")),
+            "{command}"
+        );
+        all += &help;
+    }
+    let cargo = ["--release", "--features", "--path", "--open", "--no-deps", "--workspace"];
+    let readme = readme()?;
+    let options = readme.split(|c: char| !(c.is_ascii_lowercase() || c == '-'));
+    for option in options.filter(|word| word.starts_with("--") && word.len() > 3) {
+        assert!(cargo.contains(&option) || all.contains(option), "{option}");
+    }
+    Ok(())
+}
+
+#[test]
+fn every_combination_of_kinds_trains_or_says_why_not() -> Result {
+    let folder = Folder::new()?;
+    let choices: [(&str, &[&str]); 5] = [
+        (
+            "model.position",
+            &["none", "scalar", "sinusoidal", "learned", "rotary", "alibi", "relative"],
+        ),
+        ("model.norm", &["layer_norm", "rms_norm", "none"]),
+        ("model.feed_forward", &["mlp", "glu", "none"]),
+        ("optimizer", &["adamw", "sgd"]),
+        ("schedule", &["constant", "linear", "cosine", "wsd"]),
+    ];
+    for (key, kinds) in choices {
+        for kind in kinds {
+            let setting = format!("{key}.kind={kind}");
+            folder.succeed(&["train", "tiny.toml", "-q", "--set", &setting])?;
+        }
+    }
+    for setting in
+        ["task.read_out=cls", "task.read_out=last", "task.input=one_hot", "model.tied_output=true"]
+    {
+        folder.succeed(&["train", "tiny.toml", "-q", "--set", setting])?;
+    }
+    Ok(())
+}

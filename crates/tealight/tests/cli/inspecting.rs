@@ -1,0 +1,97 @@
+//! `inspect`, `completions`, `--version`.
+
+use crate::program::{Folder, Result};
+
+#[test]
+fn a_configuration_is_shown_with_its_parameters_and_costs() -> Result {
+    let folder = Folder::new()?;
+    let before = folder.files()?;
+    let outcome = folder.succeed(&["inspect", "tiny.toml"])?;
+    assert_eq!(outcome.stderr, "");
+    assert!(folder.files()? == before);
+    let row = |name: &str| outcome.stdout.lines().find(|line| line.starts_with(name)).unwrap_or("");
+    let words = |name: &str| row(name).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!(words("embedding.token.weight"), "embedding.token.weight (3, 8) 24 yes");
+    assert_eq!(words("final_norm.bias"), "final_norm.bias (8) 8 no");
+    assert_eq!(words("parameters"), "parameters 963");
+    for name in ["forward FLOPs", "training FLOPs", "memory for training"] {
+        assert!(!row(name).is_empty(), "{name}\n{}", outcome.stdout);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_run_is_shown_as_its_configuration_is() -> Result {
+    let folder = Folder::trained()?;
+    let shown = folder.succeed(&["inspect", "tiny.toml"])?.stdout;
+    for target in ["runs/tiny", "runs/tiny/", "runs/tiny/checkpoints/step-000004"] {
+        assert_eq!(folder.succeed(&["inspect", target])?.stdout, shown, "{target}");
+    }
+    let wider = ["--set", "model.d_model=16"];
+    let of = |target| folder.succeed(&[&["inspect", target], &wider[..]].concat());
+    assert_eq!(of("runs/tiny")?.stdout, of("tiny.toml")?.stdout);
+    assert_ne!(of("runs/tiny")?.stdout, shown);
+    Ok(())
+}
+
+#[test]
+fn the_list_has_every_kind_of_everything() -> Result {
+    let folder = Folder::new()?;
+    let list = folder.succeed(&["inspect", "--list"])?.stdout;
+    for key in [
+        "task",
+        "task.source",
+        "task.regime",
+        "model.attention",
+        "model.position",
+        "model.norm",
+        "model.feed_forward",
+        "model.init",
+        "optimizer",
+        "schedule",
+    ] {
+        let args = ["train", "tiny.toml", "--set", &format!("{key}.kind=?")];
+        let stderr = folder.run(&args)?.stderr;
+        let kinds = stderr.lines().find_map(|line| line.split_once("the kinds are ")).ok_or(key)?.1;
+        let section = section(&list, &format!("[{key}] kind"));
+        for kind in kinds.split(", ").map(|kind| kind.trim_matches('`')) {
+            let summary = section.iter().find_map(|line| line.strip_prefix(kind));
+            let summary = summary.filter(|summary| summary.starts_with("  ") && summary.len() > 9);
+            assert!(summary.is_some(), "{key} {kind} {section:?}");
+        }
+    }
+    for (heading, name) in [
+        ("[task] read_out", "every_position"),
+        ("[task] input", "one_hot"),
+        ("[model.feed_forward] activation", "gelu"),
+    ] {
+        assert!(section(&list, heading).iter().any(|line| line.starts_with(name)), "{list}");
+    }
+    Ok(())
+}
+
+/// The lines below a heading.
+fn section<'a>(list: &'a str, heading: &str) -> Vec<&'a str> {
+    let below = list.lines().skip_while(|line| *line != heading).skip(1);
+    below.map_while(|line| line.strip_prefix("    ")).collect()
+}
+
+#[test]
+fn there_are_completions_for_every_shell() -> Result {
+    let folder = Folder::new()?;
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let outcome = folder.succeed(&["completions", shell])?;
+        assert_eq!(outcome.stderr, "");
+        for word in ["tealight", "forecast", "stop-after", "completions"] {
+            assert!(outcome.stdout.contains(word), "{shell} {word}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn the_version_is_that_of_the_package() -> Result {
+    let stdout = Folder::new()?.succeed(&["--version"])?.stdout;
+    assert_eq!(stdout, concat!("tealight ", env!("CARGO_PKG_VERSION"), "\n"));
+    Ok(())
+}

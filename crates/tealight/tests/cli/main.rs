@@ -1,0 +1,15 @@
+//! The program as a person meets it: what is typed, what is printed where, and what is left on the disk.
+
+mod breaking;
+mod checkpoints;
+mod combinations;
+mod configuration;
+mod data;
+mod documentation;
+mod evaluating;
+mod forecasting;
+mod inspecting;
+mod limits;
+mod program;
+mod resuming;
+mod training;

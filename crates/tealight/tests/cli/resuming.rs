@@ -1,0 +1,175 @@
+//! Stopping and going on: the run that was stopped is the run that was not.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::program::{Folder, Result, TINY};
+
+const FILES: [&str; 3] = ["model.safetensors", "optimizer.safetensors", "state.json"];
+
+/// What a run has produced, but for the times: files of checkpoints, metrics, the report.
+fn product(folder: &Folder, run: &str) -> Result<BTreeMap<String, Vec<u8>>> {
+    let mut product = BTreeMap::new();
+    let all = folder.files()?;
+    let root = folder.path(run);
+    for (path, content) in all.iter().filter(|(path, _)| path.starts_with(&root)) {
+        let name = path.strip_prefix(&root)?.display().to_string();
+        if let (Some(content), true) = (content, name.starts_with("checkpoints/")) {
+            product.insert(name, content.clone());
+        }
+    }
+    product.insert("report.json".to_owned(), folder.read(&format!("{run}/report.json"))?.into());
+    let mut metrics = Vec::new();
+    for line in folder.read(&format!("{run}/metrics.jsonl"))?.lines() {
+        let mut line: Value = serde_json::from_str(line)?;
+        line.as_object_mut().ok_or("an object")?.remove("examples_per_second");
+        metrics.extend(format!("{line}\n").bytes());
+    }
+    product.insert("metrics.jsonl".to_owned(), metrics);
+    Ok(product)
+}
+
+fn assert_same_run(folder: &Folder, one: &str, other: &str) -> Result {
+    let (one, other) = (product(folder, one)?, product(folder, other)?);
+    assert!(one.keys().eq(other.keys()), "{:?} {:?}", one.keys(), other.keys());
+    for (name, content) in one {
+        assert!(content == other[&name], "{name} differs");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_run_stopped_anywhere_and_resumed_is_the_uninterrupted_run() -> Result {
+    for stop in ["0", "1", "2", "3", "5", "6"] {
+        let folder = Folder::new()?;
+        let settings = ["--set", "training.ema_decay=0.5", "--set", "model.dropout=0.2"];
+        let train = |args: &[&str]| {
+            folder.succeed(&[&["train", "tiny.toml"], &settings[..], args].concat())
+        };
+        let whole = train(&["--name", "whole"])?;
+        let stopped = train(&["--stop-after", stop])?;
+        if stop != "6" {
+            assert_eq!(stopped.stdout, "");
+            let message = format!("stopped after step {stop}; go on with --resume");
+            assert!(stopped.stderr.contains(&message), "{}", stopped.stderr);
+            assert_eq!(train(&["--resume"])?.stdout, whole.stdout);
+        }
+        if !matches!(stop, "0" | "2" | "6") {
+            // Where it was stopped there is one more checkpoint.
+            let extra = format!("runs/tiny/checkpoints/step-00000{stop}");
+            std::fs::remove_dir_all(folder.path(&extra))?;
+        }
+        assert_same_run(&folder, "runs/whole", "runs/tiny")?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_runs_directory_resumes_the_run() -> Result {
+    let folder = Folder::trained()?;
+    folder.succeed(&["train", "tiny.toml", "--stop-after", "3"])?;
+    folder.succeed(&["train", "runs/tiny-2"])?;
+    for file in FILES {
+        let read =
+            |run: &str| std::fs::read(folder.path(run).join("checkpoints/step-000006").join(file));
+        assert!(read("runs/tiny")? == read("runs/tiny-2")?, "{file}");
+    }
+    Ok(())
+}
+
+#[test]
+fn the_last_of_several_runs_is_resumed() -> Result {
+    let folder = Folder::trained()?;
+    folder.succeed(&["train", "tiny.toml", "--stop-after", "2"])?;
+    let stderr = folder.succeed(&["train", "tiny.toml", "--resume"])?.stderr;
+    assert!(stderr.contains("run runs/tiny-2\n"), "{stderr}");
+    assert!(!folder.path("runs/tiny-3").exists());
+    Ok(())
+}
+
+#[test]
+fn resuming_a_finished_run_changes_nothing() -> Result {
+    let folder = Folder::trained()?;
+    let before = folder.files()?;
+    let first = folder.succeed(&["evaluate", "runs/tiny"])?.stdout;
+    for args in [&["train", "tiny.toml", "--resume"][..], &["train", "runs/tiny"]] {
+        assert_eq!(folder.succeed(args)?.stdout, first);
+        assert!(folder.files()? == before);
+    }
+    Ok(())
+}
+
+/// No evaluation gains so much, so the second one ends the run.
+const IMPATIENT: [&str; 4] = [
+    "--set",
+    "training.early_stopping.patience=1",
+    "--set",
+    "training.early_stopping.min_delta=100.0",
+];
+
+#[test]
+fn resuming_a_run_that_early_stopping_has_ended_changes_nothing() -> Result {
+    let folder = Folder::new()?;
+    let first = folder.succeed(&[&["train", "tiny.toml"], &IMPATIENT[..]].concat())?;
+    assert!(first.stderr.contains("step 4: stopped early, `loss`"), "{}", first.stderr);
+    let before = folder.files()?;
+    let again = folder.succeed(&[&["train", "tiny.toml", "--resume"], &IMPATIENT[..]].concat())?;
+    assert_eq!(again.stdout, first.stdout);
+    assert!(folder.files()? == before);
+    Ok(())
+}
+
+#[test]
+fn a_run_that_ends_before_the_step_to_stop_at_is_finished() -> Result {
+    let folder = Folder::new()?;
+    let outcome =
+        folder.succeed(&[&["train", "tiny.toml", "--stop-after", "5"], &IMPATIENT[..]].concat())?;
+    assert!(outcome.stdout.contains("transformer"), "{}", outcome.stderr);
+    let stdout = folder.succeed(&["train", "tiny.toml", "--stop-after", "99"])?.stdout;
+    assert!(stdout.contains("transformer"), "{stdout}");
+    Ok(())
+}
+
+#[test]
+fn a_crash_in_the_middle_of_a_line_or_a_checkpoint_is_survived() -> Result {
+    let folder = Folder::trained()?;
+    folder.succeed(&["train", "tiny.toml", "--stop-after", "4"])?;
+    let metrics = folder.read("runs/tiny-2/metrics.jsonl")?;
+    folder.write("runs/tiny-2/metrics.jsonl", format!("{metrics}{{\"step\":5,\"spl"))?;
+    let half = folder.path("runs/tiny-2/checkpoints/.step-000005.new.tmp");
+    std::fs::create_dir(&half)?;
+    std::fs::write(half.join("model.safetensors"), "half")?;
+    folder.write("runs/tiny-2/checkpoints/latest", "step-0000")?;
+    folder.succeed(&["train", "tiny.toml", "--resume"])?;
+    assert_same_run(&folder, "runs/tiny", "runs/tiny-2")
+}
+
+#[test]
+fn there_must_be_something_to_resume() -> Result {
+    let folder = Folder::new()?;
+    let parts = ["nothing to resume: there is no run `runs/tiny`"];
+    folder.refuse(&["train", "tiny.toml", "--resume"], &parts)?;
+    std::fs::create_dir_all(folder.path("runs/tiny"))?;
+    folder.refuse(&["train", "tiny.toml", "--resume"], &parts)
+}
+
+#[test]
+fn a_resumed_run_keeps_its_settings() -> Result {
+    let folder = Folder::trained()?;
+    folder
+        .write("tiny.toml", TINY.replace("steps = 6", "steps = 7").replace("n = 60", "n = 61"))?;
+    let parts = [
+        "`runs/tiny` was started with other settings than `tiny.toml` has now",
+        "`training.steps` was 6 and is 7",
+        "`task.regime.n` was 60 and is 61",
+        "without --resume",
+    ];
+    folder.refuse(&["train", "tiny.toml", "--resume"], &parts)?;
+    folder.write("tiny.toml", TINY)?;
+    let args = ["train", "tiny.toml", "--resume", "--set", "optimizer=sgd"];
+    folder
+        .refuse(&args, &["`optimizer.kind` was \"adamw\" and is \"sgd\"", "`optimizer.beta1`"])?;
+    folder.refuse(&["train", "runs/tiny", "--set", "seed=1"], &["`--set` does not go with"])?;
+    folder.refuse(&["train", "runs/tiny", "--name", "a"], &["`--name` does not go with"])
+}
