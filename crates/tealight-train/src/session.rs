@@ -102,11 +102,6 @@ impl<T: Task> Session<T> {
         Ok(())
     }
 
-    /// Takes the weights that a checkpoint is used with: the averaged ones, where it has them.
-    pub fn use_weights(&self, checkpoint: &Checkpoint) -> Result<()> {
-        self.load_weights(checkpoint.ema.as_ref().unwrap_or(&checkpoint.model))
-    }
-
     /// Everything that the run needs to go on.
     pub fn checkpoint(&self) -> Checkpoint {
         Checkpoint {
@@ -121,7 +116,8 @@ impl<T: Task> Session<T> {
         }
     }
 
-    fn load_weights(&self, weights: &NamedTensors) -> Result<()> {
+    /// Overwrites the parameters, which both models see.
+    pub fn load_weights(&self, weights: &NamedTensors) -> Result<()> {
         let variables: Vec<_> = self.params.iter().collect();
         let targets = variables.iter().map(|(name, variable)| (name.as_str(), variable));
         tensors::assign("model", targets, weights)

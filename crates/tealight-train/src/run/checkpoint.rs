@@ -97,23 +97,12 @@ impl Checkpoint {
     }
 }
 
-impl State {
-    /// Reads what is not a tensor, and checks that the tensors' files are whole.
-    pub fn load(directory: &Path) -> Result<Self> {
-        Ok(Document::load(directory)?.state)
-    }
-}
-
-/// Reads the parameters alone, from a checkpoint, from a directory with `model.safetensors`, or
-/// from such a file itself.
-pub fn load_model(path: &Path, device: &Device) -> Result<NamedTensors> {
-    if !path.is_dir() {
-        return tensors::load(path, device);
-    }
-    if is_checkpoint(path) {
-        Document::load(path)?;
-    }
-    tensors::load(&require(path, MODEL)?, device)
+/// Reads the weights that a checkpoint is used with, and nothing else: the averages of the
+/// parameters, where it has them, else the parameters.
+pub fn load_weights(directory: &Path, device: &Device) -> Result<NamedTensors> {
+    let document = Document::load(directory)?;
+    let name = if document.files.contains_key(EMA) { EMA } else { MODEL };
+    tensors::load(&require(directory, name)?, device)
 }
 
 /// Whether a directory was written as a checkpoint; a complete one, because it was renamed.
@@ -200,7 +189,6 @@ pub(super) mod tests {
         assert_eq!(all_bits(&loaded.model), all_bits(&example(11).model));
         assert_eq!(all_bits(&loaded.optimizer), all_bits(&example(11).optimizer));
         assert_eq!(all_bits(&loaded.ema.unwrap()), all_bits(&example(11).ema.unwrap()));
-        assert_eq!(State::load(directory.path()).unwrap(), example(11).state);
     }
 
     #[test]
@@ -259,18 +247,14 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn parameters_are_read_alone_from_wherever_they_are() {
-        let directory = written(&example(11));
-        let model = directory.path().join(MODEL);
-        let expected = all_bits(&example(11).model);
-        for path in [directory.path(), &model] {
-            assert_eq!(all_bits(&load_model(path, &Device::Cpu).unwrap()), expected);
-        }
-        fs::remove_file(directory.path().join(STATE)).unwrap();
-        assert_eq!(all_bits(&load_model(directory.path(), &Device::Cpu).unwrap()), expected);
-        fs::remove_file(&model).unwrap();
-        let error = load_model(directory.path(), &Device::Cpu).unwrap_err();
-        assert!(error.to_string().ends_with("there is no `model.safetensors`"));
+    fn the_averages_are_used_where_there_are_any() {
+        let weights = |checkpoint: &Checkpoint| {
+            all_bits(&load_weights(written(checkpoint).path(), &Device::Cpu).unwrap())
+        };
+        let averaged = example(11);
+        assert_eq!(weights(&averaged), all_bits(averaged.ema.as_ref().unwrap()));
+        let plain = Checkpoint { ema: None, ..averaged };
+        assert_eq!(weights(&plain), all_bits(&plain.model));
     }
 
     /// Written by format version 1 and never to be changed: later versions must read it.
@@ -280,7 +264,7 @@ pub(super) mod tests {
         let text = r#"{"format_version":1,"files":{},"state":{"step":11,"seed":17,
             "early_stopping":{"best":{"step":3,"value":0.5},"n_without_improvement":1}}}"#;
         fs::write(directory.path().join(STATE), text).unwrap();
-        let state = State::load(directory.path()).unwrap();
+        let state = Document::load(directory.path()).unwrap().state;
         let best = Some(Best { step: 3, value: 0.5 });
         let early_stopping =
             early_stopping::State { best, reference: None, n_without_improvement: 1 };

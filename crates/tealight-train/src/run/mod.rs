@@ -20,7 +20,7 @@ pub mod files;
 pub mod manifest;
 pub mod tensors;
 
-pub use self::checkpoint::{Checkpoint, State};
+pub use self::checkpoint::{Checkpoint, State, load_weights};
 pub use self::checkpoints::{Checkpoints, Selection, step_of};
 pub use self::manifest::Manifest;
 

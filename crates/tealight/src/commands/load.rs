@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use candle_core::Device;
 use tealight_train::Session;
 use tealight_train::config::{ConfigSource, RunConfig};
-use tealight_train::run::{Checkpoint, RunDirectory, Selection, step_of};
+use tealight_train::run::{RunDirectory, Selection, load_weights, step_of};
 use tealight_train::task::TaskConfig;
 use tealight_train::task::weather::Weather;
 
@@ -22,8 +22,9 @@ pub(crate) fn trained(args: &Trained) -> Result<(Session<Weather>, RunDirectory)
     let named = named(&args.run, &directory);
     let selection = args.checkpoint.or(named).unwrap_or_else(|| config.checkpoint.select.into());
     let path = directory.checkpoints().find(selection)?;
-    let checkpoint = Checkpoint::load(&path, &device)?;
-    session.use_weights(&checkpoint).with_context(|| misfit(&path, &directory))?;
+    session
+        .load_weights(&load_weights(&path, &device)?)
+        .with_context(|| misfit(&path, &directory))?;
     Ok((session, directory))
 }
 

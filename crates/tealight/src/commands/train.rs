@@ -10,7 +10,7 @@ use tealight_train::observer::jsonl::JsonLines;
 use tealight_train::observer::{Event, Observer, notify};
 use tealight_train::run::files::replace;
 use tealight_train::run::manifest::device_name;
-use tealight_train::run::{Checkpoint, Manifest, RunDirectory, Selection};
+use tealight_train::run::{Checkpoint, Manifest, RunDirectory, Selection, load_weights};
 use tealight_train::session::Progress;
 use tealight_train::task::Task;
 use tealight_train::task::weather::{Report, Weather};
@@ -187,7 +187,7 @@ fn conclude(
     say: &dyn Fn(&str),
 ) -> Result<()> {
     let selection = session.config.checkpoint.select.into();
-    session.use_weights(&directory.checkpoints().load(selection, device)?)?;
+    session.load_weights(&load_weights(&directory.checkpoints().find(selection)?, device)?)?;
     say("evaluating\n");
     let report = Report::new(&session.task, &session.twin)?;
     write_report(directory.path(), &report)?;
