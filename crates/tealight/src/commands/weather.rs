@@ -30,8 +30,11 @@ fn footnote(report: &Report) -> String {
     if report.exact {
         return format!("exact: all {n} possible windows, each weighed by its true probability");
     }
+    // Weather from a file: the windows are also those that early stopping and `select` look at.
+    let windows =
+        if report.bayes_nll.is_none() { "windows held out for validation" } else { "windows" };
     format!(
-        "over {n} windows; standard error of the transformer {:.4} and {:.4}",
+        "over {n} {windows}; standard error of the transformer {:.4} and {:.4}",
         report.accuracy_standard_error, report.nll_standard_error
     )
 }

@@ -63,7 +63,11 @@ fn emoji_with_and_without_variation_selectors_and_letters_are_the_same_weather()
         scores.push(folder.succeed(&args)?.stdout);
     }
     assert!(scores[0].contains("transformer") && !scores[0].contains("Bayes"), "{}", scores[0]);
-    assert!(scores[0].contains("over 15 windows; standard error"), "{}", scores[0]);
+    assert!(
+        scores[0].contains("over 15 windows held out for validation; standard error"),
+        "{}",
+        scores[0]
+    );
     assert!(scores.iter().all(|score| *score == scores[0]), "{scores:#?}");
     Ok(())
 }
