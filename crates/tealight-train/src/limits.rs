@@ -97,16 +97,8 @@ fn is_available(bytes: f64) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
-    use crate::config::ConfigSource;
-
-    fn config(overrides: &[&str]) -> RunConfig {
-        let overrides: Vec<String> = overrides.iter().map(ToString::to_string).collect();
-        let text = "task = 'weather'\nmodel.d_model = 8";
-        ConfigSource::parse(Path::new("a"), text, &overrides).unwrap().deserialize().unwrap()
-    }
+    use crate::config::tests::config;
 
     fn message(overrides: &[&str]) -> String {
         check(&config(overrides)).unwrap_err().to_string()

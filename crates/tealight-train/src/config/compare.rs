@@ -76,16 +76,7 @@ fn flatten(path: &str, value: Value, settings: &mut BTreeMap<String, Value>) {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
-    use super::*;
-    use crate::config::ConfigSource;
-
-    fn config(overrides: &[&str]) -> RunConfig {
-        let overrides: Vec<String> = overrides.iter().map(ToString::to_string).collect();
-        let text = "task = 'weather'\n[optimizer]\nkind = 'adamw'";
-        ConfigSource::parse(Path::new("a"), text, &overrides).unwrap().deserialize().unwrap()
-    }
+    use crate::config::tests::config;
 
     #[test]
     fn logs_and_checkpoints_may_change_and_nothing_else() {

@@ -197,15 +197,16 @@ impl RunConfig {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::path::Path;
 
     use super::*;
     use crate::task::weather::SourceConfig;
 
-    fn config(overrides: &[&str]) -> RunConfig {
+    /// A small run, changed by what follows `--set`.
+    pub(crate) fn config(overrides: &[&str]) -> RunConfig {
         let overrides: Vec<String> = overrides.iter().map(ToString::to_string).collect();
-        let text = "task = 'weather'\nmodel.d_model = 8";
+        let text = "task = 'weather'\nmodel.d_model = 8\noptimizer = 'adamw'";
         ConfigSource::parse(Path::new("a"), text, &overrides).unwrap().deserialize().unwrap()
     }
 

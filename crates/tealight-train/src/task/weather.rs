@@ -42,7 +42,6 @@ pub struct Weather {
     data: Data,
     batch_size: usize,
     device: Device,
-    dtype: DType,
 }
 
 /// A batch on the device.
@@ -61,7 +60,6 @@ impl Weather {
             data: Data::new(config, seed)?,
             batch_size,
             device: device.clone(),
-            dtype: DType::F32,
         })
     }
 
@@ -163,7 +161,7 @@ impl Weather {
         Ok(match self.config.input {
             InputKind::Tokens => ids,
             InputKind::OneHot => {
-                let identity = Tensor::eye(N_CLASSES, self.dtype, &self.device)?;
+                let identity = Tensor::eye(N_CLASSES, DType::F32, &self.device)?;
                 tealight_ops::embedding::embedding(&identity, &ids)?
             }
         })
@@ -207,7 +205,8 @@ impl Task for Weather {
             labels.extend(targets.iter().map(|&day| u32::from(day)));
         }
         let inputs = self.inputs(ids, (batch, window))?;
-        let labels = Tensor::from_vec(labels.clone(), labels.len(), &self.device)?;
+        let n_labels = labels.len();
+        let labels = Tensor::from_vec(labels, n_labels, &self.device)?;
         Ok(Batch { inputs, labels })
     }
 

@@ -45,7 +45,7 @@ fn as_text(start: &[u8], rollout: &Rollout) -> String {
     }
     if rollout.n_unknown > 0 {
         line(format!(
-            "(the model sees {} more days than were given: averaged over random ones)",
+            "(the model sees {} more days than were given: averaged over what the model holds for usual)",
             rollout.n_unknown
         ));
     }
