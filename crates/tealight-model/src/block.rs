@@ -8,15 +8,17 @@
 //!
 //! Pre: <https://arxiv.org/abs/2002.04745>. Post: <https://arxiv.org/abs/1706.03762>.
 
-use candle_core::{Result, Tensor};
+use candle_core::{Result, Tensor, bail};
 use candle_nn::VarBuilder;
 
-use crate::attention::{Attention, AttentionInput, AttentionSpec, Reads};
+use crate::attention::decoding::{self, DecodingState};
+use crate::attention::{Attention, AttentionInput, Memory, RowSum};
 use crate::dropout::Dropout;
 use crate::feed_forward::{FeedForward, FeedForwardSpec};
 use crate::norm::Norm;
 use crate::position::AttentionNeeds;
-use crate::{BuildResult, Mask, Mode, ModelConfig, names};
+use crate::stack::StackSpec;
+use crate::{BuildResult, Mask, Mode, ModelConfig, Reads, names};
 
 names! {
     /// Where the norm stands in a sub-layer.
@@ -26,15 +28,6 @@ names! {
         /// After the residual sum.
         "post" => Post,
     }
-}
-
-/// What a block reads besides its own sequence.
-#[derive(Clone, Copy, Debug)]
-pub struct Memory<'a> {
-    /// `(batch, kv_len, d_model)`
-    pub states: &'a Tensor,
-    /// Padding and additive masks on the memory.
-    pub mask: &'a Mask,
 }
 
 /// What varies from call to call.
@@ -51,114 +44,187 @@ pub struct BlockInput<'a> {
 /// Attention, cross-attention and feed-forward network around one residual stream.
 #[derive(Debug)]
 pub struct Block {
-    attention: Box<dyn Attention>,
-    cross_attention: Option<Box<dyn Attention>>,
-    feed_forward: Option<Box<dyn FeedForward>>,
-    attention_residual: Residual,
-    cross_attention_residual: Option<Residual>,
-    feed_forward_residual: Option<Residual>,
-}
-
-/// Whether a block reads a memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CrossAttention {
-    /// An encoder, or a decoder on its own.
-    Without,
-    /// A decoder that reads an encoder's output.
-    With,
+    attention: SubLayer<dyn Attention>,
+    cross_attention: Option<SubLayer<dyn Attention>>,
+    feed_forward: Option<SubLayer<dyn FeedForward>>,
 }
 
 impl Block {
     /// Builds a block; `needs` is what the position scheme asks of its self-attention.
     pub fn build(
         config: &ModelConfig,
-        max_seq_len: usize,
+        spec: &StackSpec<'_>,
         needs: &AttentionNeeds,
-        cross: CrossAttention,
         vb: &VarBuilder<'_>,
     ) -> BuildResult<Self> {
         let init = config.initializer()?;
-        let spec = |reads, position| AttentionSpec {
-            d_model: config.d_model,
-            n_heads: config.n_heads,
-            max_seq_len,
-            reads,
-            dropout: config.dropout,
-            bias: config.linear_bias(),
-            position,
-            init: &init,
-        };
-        let attend =
-            |name, reads, position| config.attention.build(&spec(reads, position), &vb.pp(name));
         let residual = |name: &str| Residual::build(config, &vb.pp(name));
 
-        let attention = attend("attention", config.reads(), needs.clone())?;
-        let attention_residual = residual("attention_residual")?;
-        let (cross_attention, cross_attention_residual) = match cross {
-            CrossAttention::Without => (None, None),
-            CrossAttention::With => (
-                // Positions of two sequences are not on one axis: no scheme applies across them.
-                Some(attend("cross_attention", Reads::Memory, AttentionNeeds::Nothing)?),
-                Some(residual("cross_attention_residual")?),
-            ),
+        let lens = [spec.max_seq_len; 2];
+        let mut own = config.attention_spec(&init, spec.attention.key, spec.reads, lens);
+        own.position = needs.clone();
+        let attention = SubLayer {
+            layer: spec.attention.config.build(&own, &vb.pp("attention"))?,
+            residual: residual("attention_residual")?,
         };
+
+        let cross_attention = spec.cross_attention.map(|(place, max_memory_len)| {
+            // Positions of two sequences are not on one axis: no scheme applies across them.
+            let lens = [spec.max_seq_len, max_memory_len];
+            let cross = config.attention_spec(&init, place.key, Reads::Memory, lens);
+            BuildResult::Ok(SubLayer {
+                layer: place.config.build(&cross, &vb.pp("cross_attention"))?,
+                residual: residual("cross_attention_residual")?,
+            })
+        });
+
         let feed_forward_spec = FeedForwardSpec {
             d_model: config.d_model,
             dropout: config.dropout,
             bias: config.linear_bias(),
             init: &init,
         };
+        let cross_attention = cross_attention.transpose()?;
         let feed_forward = config.feed_forward.build(&feed_forward_spec, &vb.pp("feed_forward"))?;
-        let feed_forward_residual =
-            feed_forward.as_ref().map(|_| residual("feed_forward_residual")).transpose()?;
-        Ok(Self {
-            attention,
-            cross_attention,
-            feed_forward,
-            attention_residual,
-            cross_attention_residual,
-            feed_forward_residual,
-        })
+        let feed_forward = feed_forward.map(|layer| {
+            BuildResult::Ok(SubLayer { layer, residual: residual("feed_forward_residual")? })
+        });
+        Ok(Self { attention, cross_attention, feed_forward: feed_forward.transpose()? })
     }
 
     /// `x (batch, seq_len, d_model)` → the same shape.
     pub fn forward(&self, x: &Tensor, input: &BlockInput<'_>) -> Result<Tensor> {
+        let x = self.attend(x, input)?;
+        let x = self.attend_across(&x, input)?;
+        self.feed_forward(&x, input.mode)
+    }
+
+    /// What the block's attentions read, and the block's output, given its input `x`.
+    pub fn maps(&self, x: &Tensor, input: &BlockInput<'_>) -> Result<(BlockMaps, Tensor)> {
         let BlockInput { mask, memory, mode } = *input;
-        if memory.is_some() && self.cross_attention.is_none() {
-            candle_core::bail!("a block without cross-attention was given a memory")
-        }
-        let mut x = self.attention_residual.around(x, mode, |x| {
-            self.attention.forward(&AttentionInput { x, memory: None, mask, mode })
-        })?;
-        if let (Some(attention), Some(residual)) =
-            (&self.cross_attention, &self.cross_attention_residual)
-        {
-            let Some(Memory { states, mask }) = memory else {
-                candle_core::bail!("a block with cross-attention was given no memory")
-            };
-            x = residual.around(&x, mode, |x| {
-                attention.forward(&AttentionInput { x, memory: Some(states), mask, mode })
-            })?;
-        }
-        if let (Some(network), Some(residual)) = (&self.feed_forward, &self.feed_forward_residual) {
-            x = residual.around(&x, mode, |x| network.forward(x, mode))?;
-        }
-        Ok(x)
+        let inner = &self.attention.residual.before(x)?;
+        let own = AttentionInput { x: inner, memory: None, mask, mode };
+        let attention = AttentionMaps::of(self.attention.layer.as_ref(), &own)?;
+        let x = self.attend(x, input)?;
+        let cross_attention = match (&self.cross_attention, memory) {
+            (Some(SubLayer { layer, residual }), Some(Memory { states, mask })) => {
+                let inner = &residual.before(&x)?;
+                let input = AttentionInput { x: inner, memory: Some(states), mask, mode };
+                Some(AttentionMaps::of(layer.as_ref(), &input)?)
+            }
+            _ => None,
+        };
+        let x = self.attend_across(&x, input)?;
+        Ok((BlockMaps { attention, cross_attention }, self.feed_forward(&x, mode)?))
     }
 
-    /// What the self-attention read, given the block's input `x`: `(batch, n_maps, q_len, kv_len)`.
-    pub fn attention_weights(&self, x: &Tensor, input: &BlockInput<'_>) -> Result<Tensor> {
+    /// The block at the beginning of a sequence whose positions come one after another.
+    pub fn decoding<'a>(&'a self, memory: Option<Memory<'a>>) -> Result<BlockDecoding<'a>> {
+        let attention = decoding::begin(self.attention.layer.as_ref(), None)?;
+        let cross_attention = match (&self.cross_attention, memory) {
+            (Some(cross), memory @ Some(_)) => Some(decoding::begin(cross.layer.as_ref(), memory)?),
+            (None, None) => None,
+            (Some(_), None) => bail!("a block with cross-attention was given no memory"),
+            (None, Some(_)) => bail!("a block without cross-attention was given a memory"),
+        };
+        Ok(BlockDecoding { block: self, attention, cross_attention })
+    }
+
+    fn attend(&self, x: &Tensor, input: &BlockInput<'_>) -> Result<Tensor> {
         let BlockInput { mask, mode, .. } = *input;
-        let x = &self.attention_residual.before(x)?;
-        self.attention.weights(&AttentionInput { x, memory: None, mask, mode })
+        let SubLayer { layer, residual } = &self.attention;
+        residual.around(x, mode, |x| layer.forward(&AttentionInput { x, memory: None, mask, mode }))
     }
 
-    /// Operations of the attention cores on one sequence, beyond the linear maps.
-    pub fn attention_flops(&self, seq_len: usize, memory_len: usize) -> u64 {
-        let cross = self.cross_attention.as_ref();
-        self.attention.flops(seq_len, seq_len)
-            + cross.map_or(0, |attention| attention.flops(seq_len, memory_len))
+    fn attend_across(&self, x: &Tensor, input: &BlockInput<'_>) -> Result<Tensor> {
+        let BlockInput { memory, mode, .. } = *input;
+        match (&self.cross_attention, memory) {
+            (Some(SubLayer { layer, residual }), Some(Memory { states, mask })) => {
+                residual.around(x, mode, |x| {
+                    layer.forward(&AttentionInput { x, memory: Some(states), mask, mode })
+                })
+            }
+            (None, None) => Ok(x.clone()),
+            (Some(_), None) => bail!("a block with cross-attention was given no memory"),
+            (None, Some(_)) => bail!("a block without cross-attention was given a memory"),
+        }
     }
+
+    fn feed_forward(&self, x: &Tensor, mode: Mode) -> Result<Tensor> {
+        match &self.feed_forward {
+            Some(SubLayer { layer, residual }) => {
+                residual.around(x, mode, |x| layer.forward(x, mode))
+            }
+            None => Ok(x.clone()),
+        }
+    }
+}
+
+/// What one block's attentions read.
+#[derive(Debug)]
+pub struct BlockMaps {
+    /// From its own sequence.
+    pub attention: AttentionMaps,
+    /// From the memory, where it reads one.
+    pub cross_attention: Option<AttentionMaps>,
+}
+
+/// What one attention read.
+#[derive(Debug)]
+pub struct AttentionMaps {
+    /// `(batch, n_maps, q_len, kv_len)`
+    pub weights: Tensor,
+    /// What a row of the weights sums to.
+    pub row_sum: RowSum,
+    /// Further matrices, by name: `(batch or 1, n_maps, rows, columns)`.
+    pub factors: Vec<(&'static str, Tensor)>,
+}
+
+impl AttentionMaps {
+    fn of(attention: &dyn Attention, input: &AttentionInput<'_>) -> Result<Self> {
+        Ok(Self {
+            weights: attention.weights(input)?,
+            row_sum: attention.row_sum(),
+            factors: attention.factors(input)?,
+        })
+    }
+}
+
+/// A block in the middle of a sequence.
+#[derive(Debug)]
+pub struct BlockDecoding<'a> {
+    block: &'a Block,
+    attention: Box<dyn DecodingState + 'a>,
+    cross_attention: Option<Box<dyn DecodingState + 'a>>,
+}
+
+impl BlockDecoding<'_> {
+    /// The next positions, `x (batch, n_new, d_model)` → the same shape; see [`DecodingState`].
+    pub fn step(&mut self, x: &Tensor, score_bias: Option<&Tensor>) -> Result<Tensor> {
+        let Self { block, attention, cross_attention } = self;
+        let mode = Mode::Eval;
+        let residual = &block.attention.residual;
+        let mut x = residual.around(x, mode, |x| attention.step(x, score_bias))?;
+        if let (Some(SubLayer { residual, .. }), Some(state)) =
+            (&block.cross_attention, cross_attention)
+        {
+            x = residual.around(&x, mode, |x| state.step(x, None))?;
+        }
+        block.feed_forward(&x, mode)
+    }
+
+    /// Row i goes on from row `rows[i]`.
+    pub fn select(&mut self, rows: &Tensor) -> Result<()> {
+        self.attention.select(rows)?;
+        self.cross_attention.as_mut().map_or(Ok(()), |state| state.select(rows))
+    }
+}
+
+/// A layer with the norm, the dropout and the sum around it.
+#[derive(Debug)]
+struct SubLayer<L: ?Sized> {
+    residual: Residual,
+    layer: Box<L>,
 }
 
 /// The norm, the dropout and the sum around a sub-layer.

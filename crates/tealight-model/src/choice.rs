@@ -66,6 +66,9 @@ pub trait Choice: Sized {
 /// `Serialize` and `Deserialize` with `deny_unknown_fields`), or nothing. Its documentation is the
 /// [`Kind::summary`](crate::choice::Kind::summary).
 ///
+/// `enum Name: Trait { … }`, where every `Config` implements `Trait`, also gives `Name::settings`,
+/// which is the `&dyn Trait` of the chosen kind.
+///
 /// ```
 /// use serde::{Deserialize, Serialize};
 ///
@@ -91,6 +94,29 @@ pub trait Choice: Sized {
 /// ```
 #[macro_export]
 macro_rules! choice {
+    (
+        $(#[$meta:meta])*
+        $vis:vis enum $name:ident : $settings:ident {
+            $($(#[doc = $doc:literal])* $kind:literal => $variant:ident ($config:ty)),+ $(,)?
+        }
+    ) => {
+        $crate::choice! {
+            $(#[$meta])*
+            $vis enum $name {
+                $($(#[doc = $doc])* $kind => $variant ($config)),+
+            }
+        }
+
+        impl $name {
+            /// The settings of this value's kind, as what all kinds have in common.
+            $vis fn settings(&self) -> &dyn $settings {
+                match self {
+                    $(Self::$variant(config) => config),+
+                }
+            }
+        }
+    };
+
     (
         $(#[$meta:meta])*
         $vis:vis enum $name:ident {

@@ -2,14 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::attention::AttentionConfig;
+use crate::attention::{AttentionConfig, AttentionSpec};
 use crate::block::NormPlacement;
 use crate::embedding;
 use crate::feed_forward::FeedForwardConfig;
 use crate::init::{InitConfig, Initializer};
 use crate::linear::Bias;
 use crate::norm::NormConfig;
-use crate::position::{PositionConfig, PositionSpec};
+use crate::position::{AttentionNeeds, PositionConfig};
 use crate::{BuildError, BuildResult, Reads};
 
 /// `[model]`. Sizes that data decide (`vocab_size`, `n_features`, `n_classes`) are not here.
@@ -44,6 +44,13 @@ pub struct ModelConfig {
     pub position: PositionConfig,
     /// `[model.attention]`
     pub attention: AttentionConfig,
+    /// `[model.encoder_attention]`: in the encoder of a model that has a decoder too, where it is not
+    /// `[model.attention]`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub encoder_attention: Option<AttentionConfig>,
+    /// `[model.cross_attention]`: how a decoder reads its encoder; softmax when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cross_attention: Option<AttentionConfig>,
     /// `[model.norm]`
     pub norm: NormConfig,
     /// `[model.feed_forward]`
@@ -68,6 +75,8 @@ impl Default for ModelConfig {
             embedding: embedding::Config::default(),
             position: PositionConfig::default(),
             attention: AttentionConfig::default(),
+            encoder_attention: None,
+            cross_attention: None,
             norm: NormConfig::default(),
             feed_forward: FeedForwardConfig::default(),
             init: InitConfig::default(),
@@ -123,6 +132,23 @@ impl ModelConfig {
         if self.causal { Reads::Past } else { Reads::Everything }
     }
 
+    /// Refuses settings that only a model with an encoder and a decoder has a place for.
+    pub fn refuse_second_stack(&self) -> BuildResult<()> {
+        let tables = [
+            ("model.encoder_attention", &self.encoder_attention),
+            ("model.cross_attention", &self.cross_attention),
+        ];
+        for (key, table) in tables {
+            if table.is_some() {
+                let message = format!(
+                    "`{key}` is set, but this task's model has no encoder beside a decoder"
+                );
+                return Err(BuildError::config([key], message));
+            }
+        }
+        Ok(())
+    }
+
     pub(crate) fn initializer(&self) -> BuildResult<Initializer> {
         Initializer::build(&self.init, self.n_layers)
     }
@@ -131,8 +157,26 @@ impl ModelConfig {
         if self.bias { Bias::With } else { Bias::Without }
     }
 
-    pub(crate) fn position_spec(&self, max_seq_len: usize) -> PositionSpec {
-        let Self { d_model, n_heads, causal, .. } = *self;
-        PositionSpec { d_model, n_heads, max_seq_len, causal }
+    /// What an attention layer is told, whose settings stand in the table `key`. `init` is of this
+    /// configuration.
+    pub(crate) fn attention_spec<'a>(
+        &self,
+        init: &'a Initializer,
+        key: &'a str,
+        reads: Reads,
+        [max_q_len, max_kv_len]: [usize; 2],
+    ) -> AttentionSpec<'a> {
+        AttentionSpec {
+            d_model: self.d_model,
+            n_heads: self.n_heads,
+            max_q_len,
+            max_kv_len,
+            reads,
+            dropout: self.dropout,
+            bias: self.linear_bias(),
+            position: AttentionNeeds::Nothing,
+            init,
+            key,
+        }
     }
 }

@@ -1,15 +1,17 @@
 //! What a model costs: estimates for choosing a size, before anything runs.
 //!
 //! ```text
-//! forward FLOPs                2·Σ (scalars of a matrix)·(positions it is applied to) + attention cores
+//! forward FLOPs                2·Σ (scalars of a matrix)·(positions it is applied to) + attention
 //! training FLOPs               3·forward: the backward pass makes two products of each
 //! training memory              16 bytes per parameter (weight, gradient, two moments)
 //!                              + 4 bytes per number that the backward pass needs
 //! ```
 
+use crate::attention::AttentionCost;
 use crate::feed_forward::FeedForwardConfig;
 use crate::position::PositionConfig;
-use crate::{ModelConfig, ParamStore};
+use crate::stack::StackSpec;
+use crate::{Initializer, ModelConfig, ParamStore, Reads};
 
 /// The estimate for one sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,22 +52,22 @@ impl Positions {
 }
 
 impl Cost {
-    /// Estimates from the parameters' shapes; `attention_flops` is that of the attention cores.
+    /// Estimates from the parameters' shapes and what the `attention` layers cost together.
     pub fn estimate(
         config: &ModelConfig,
         store: &ParamStore,
         positions: &Positions,
-        attention_flops: u64,
+        attention: &AttentionCost,
     ) -> Self {
         let products: usize = store
             .iter()
-            .filter(|(_, variable)| variable.rank() == 2)
+            .filter(|(name, variable)| variable.rank() == 2 && !is_of_an_attention(name))
             .map(|(name, variable)| variable.elem_count() * positions.of(&name, config))
             .sum();
         Self {
             n_parameters: store.n_parameters(),
             positions: positions.held,
-            forward_flops: 2 * products as u64 + attention_flops,
+            forward_flops: 2 * products as u64 + attention.flops as u64,
             activations: estimate_activations(config, positions.held) as usize,
         }
     }
@@ -86,21 +88,51 @@ impl Cost {
     }
 }
 
+fn is_of_an_attention(name: &str) -> bool {
+    name.split('.').any(|part| part == "attention" || part == "cross_attention")
+}
+
+/// What the attention layers of one stack cost together, on a sequence of `seq_len` positions that
+/// reads a memory of `memory_len`.
+pub fn attention_cost(
+    config: &ModelConfig,
+    stack: &StackSpec<'_>,
+    seq_len: usize,
+    memory_len: usize,
+) -> AttentionCost {
+    let init = Initializer::FAN_IN;
+    let lens = [stack.max_seq_len; 2];
+    let own = config.attention_spec(&init, stack.attention.key, stack.reads, lens);
+    let mut cost = stack.attention.config.cost(&own, seq_len, seq_len);
+    if let Some((place, max_memory_len)) = stack.cross_attention {
+        let lens = [stack.max_seq_len, max_memory_len];
+        let spec = config.attention_spec(&init, place.key, Reads::Memory, lens);
+        cost = cost + place.config.cost(&spec, seq_len, memory_len);
+    }
+    let n_layers = config.n_layers as f64;
+    AttentionCost {
+        parameters: n_layers * cost.parameters,
+        flops: n_layers * cost.flops,
+        activations: n_layers * cost.activations,
+    }
+}
+
 /// Scalars in the parameters of a model for sequences of `positions`, from its description alone:
-/// the matrices of the blocks, and the table of positions. What data decide is left out, and so are
-/// vectors (biases and norms).
+/// attention, the matrices of the feed-forward networks, and the table of positions. What data decide
+/// is left out, and so are other vectors (biases and norms).
 ///
 /// In floating point, so that no size overflows.
 pub fn estimate_parameters(config: &ModelConfig, positions: usize) -> f64 {
     let ModelConfig { d_model, n_layers, n_heads, .. } = *config;
     let (d_model, n_layers, n_heads) = (d_model as f64, n_layers as f64, n_heads as f64);
+    let max_seq_len = config.max_seq_len.unwrap_or(positions);
     let n_maps = match config.feed_forward {
         FeedForwardConfig::Mlp(_) => 2., // up, down
         FeedForwardConfig::Glu(_) => 3., // gate, up, down
         FeedForwardConfig::None => 0.,
     };
     let table = match &config.position {
-        PositionConfig::Learned(_) => config.max_seq_len.unwrap_or(positions) as f64 * d_model,
+        PositionConfig::Learned(_) => max_seq_len as f64 * d_model,
         PositionConfig::Relative(relative) => relative.n_buckets as f64 * n_heads,
         PositionConfig::Scalar(_) => d_model,
         PositionConfig::None
@@ -108,20 +140,21 @@ pub fn estimate_parameters(config: &ModelConfig, positions: usize) -> f64 {
         | PositionConfig::Rotary(_)
         | PositionConfig::Alibi => 0.,
     };
-    n_layers * d_model * (4. * d_model + n_maps * d_ff(config)) + table
+    let attention = attention_cost(config, &StackSpec::alone(config, max_seq_len), positions, 0);
+    attention.parameters + n_layers * d_model * n_maps * d_ff(config) + table
 }
 
 /// Numbers of f32 kept for the backward pass of one sequence of `positions`, from the model's
 /// description alone, in floating point, so that no size overflows.
 ///
-/// Per block: two norms, Q, K and V twice (as projected, in heads), the scaled queries, the context
-/// twice, two sub-layer outputs, two sums; the inner activations before and after φ; the scores
-/// before and after softmax.
+/// Per block: two norms, the attention, a sub-layer output, two sums, and the inner activations before
+/// and after φ.
 pub fn estimate_activations(config: &ModelConfig, positions: usize) -> f64 {
-    let ModelConfig { d_model, n_layers, n_heads, .. } = *config;
+    let ModelConfig { d_model, n_layers, .. } = *config;
+    let attention = attention_cost(config, &StackSpec::alone(config, positions), positions, 0);
     let (d_model, positions) = (d_model as f64, positions as f64);
-    let block = 15. * d_model + 2. * d_ff(config) + 2. * n_heads as f64 * positions;
-    positions * (2. * d_model + n_layers as f64 * block)
+    let block = 5. * d_model + 2. * d_ff(config);
+    positions * (2. * d_model + n_layers as f64 * block) + attention.activations
 }
 
 fn d_ff(config: &ModelConfig) -> f64 {

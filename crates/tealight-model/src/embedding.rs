@@ -142,17 +142,19 @@ impl Embedding {
         }
     }
 
-    /// Adds positions, normalises and drops: `(batch, seq_len, d_model)` → the same shape.
+    /// Adds positions, normalises and drops: `(batch, seq_len, d_model)` → the same shape. `start` is
+    /// the position of the first.
     pub fn finish(
         &self,
         x: &Tensor,
         position: Option<&dyn EmbeddingPosition>,
+        start: usize,
         mode: Mode,
     ) -> Result<Tensor> {
         let (_batch, seq_len, _d_model) = x.dims3()?;
         let mut x = x.clone();
         if let Some(position) = position {
-            x = x.broadcast_add(&position.vectors(seq_len)?)?;
+            x = x.broadcast_add(&position.vectors(start..start + seq_len)?)?;
         }
         if let Some(norm) = &self.norm {
             x = norm.forward(&x)?;

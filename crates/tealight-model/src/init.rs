@@ -80,6 +80,10 @@ pub struct Initializer {
 }
 
 impl Initializer {
+    /// The table at its defaults, for a single layer.
+    pub const FAN_IN: Self =
+        Self { config: InitConfig::FanIn(FanIn { embedding_std: 1. }), n_layers: 1 };
+
     /// Resolves the table for a model of `n_layers` blocks, or names the setting that is out of range.
     pub fn build(config: &InitConfig, n_layers: usize) -> BuildResult<Self> {
         let (key, std) = match config {

@@ -61,7 +61,7 @@ pub mod position;
 pub mod stack;
 pub mod transformer;
 
-pub use attention::{Attention, AttentionInput, AttentionSpec, Reads};
+pub use attention::{Attention, AttentionInput, AttentionSpec, Memory, Reads};
 pub use choice::{Choice, Kind};
 pub use config::ModelConfig;
 pub use error::{BuildError, BuildResult, ConfigFault};

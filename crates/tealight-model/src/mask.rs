@@ -57,6 +57,24 @@ impl Mask {
         self.attn_mask.as_ref()
     }
 
+    /// The padded keys, for an attention without scores that a mask could be added to.
+    ///
+    /// # Errors
+    /// If there is an additive mask.
+    pub fn padding_only(&self) -> Result<Option<&Tensor>> {
+        if self.attn_mask.is_some() {
+            bail!("an attn_mask was given to an attention that has no scores to add it to")
+        }
+        Ok(self.key_padding_mask())
+    }
+
+    /// The mask for the examples `rows (new batch)` of u32, in their order.
+    pub fn select(&self, rows: &Tensor) -> Result<Self> {
+        let padding = self.key_padding_mask.as_ref();
+        let key_padding_mask = padding.map(|padding| padding.index_select(rows, 0)).transpose()?;
+        Ok(Self { key_padding_mask, attn_mask: self.attn_mask.clone() })
+    }
+
     /// Scores `(batch, n_heads, q_len, kv_len)` → the same, with `-inf` where reading is forbidden.
     pub fn apply(&self, scores: &Tensor) -> Result<Tensor> {
         let mut scores = scores.clone();

@@ -3,10 +3,41 @@
 use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
 
-use crate::block::{Block, BlockInput, CrossAttention, NormPlacement};
+use crate::attention::{AttentionConfig, Memory};
+use crate::block::{Block, BlockDecoding, BlockInput, BlockMaps, NormPlacement};
 use crate::norm::Norm;
 use crate::position::{AttentionNeeds, ScoreBias};
-use crate::{BuildResult, Mask, ModelConfig};
+use crate::{BuildResult, Mask, ModelConfig, Reads};
+
+/// Which attention stands in a place, and the table in the TOML that says so.
+#[derive(Clone, Copy, Debug)]
+pub struct Place<'a> {
+    /// The attention's settings.
+    pub config: &'a AttentionConfig,
+    /// Their table, such as `model.attention`.
+    pub key: &'a str,
+}
+
+/// What the surrounding model decides for its blocks.
+#[derive(Clone, Copy, Debug)]
+pub struct StackSpec<'a> {
+    /// How a position reads its own sequence.
+    pub attention: Place<'a>,
+    /// What of it: everything or the past.
+    pub reads: Reads,
+    /// How a position reads the memory, and the longest memory, where there is one.
+    pub cross_attention: Option<(Place<'a>, usize)>,
+    /// The longest sequence.
+    pub max_seq_len: usize,
+}
+
+impl<'a> StackSpec<'a> {
+    /// A stack on its own: `[model.attention]`, as causal as `model.causal`.
+    pub fn alone(config: &'a ModelConfig, max_seq_len: usize) -> Self {
+        let attention = Place { config: &config.attention, key: "model.attention" };
+        Self { attention, reads: config.reads(), cross_attention: None, max_seq_len }
+    }
+}
 
 /// `n_layers` blocks and, for pre-norm, the norm that ends them.
 #[derive(Debug)]
@@ -19,12 +50,11 @@ impl Stack {
     /// Builds the blocks `layer.0`, `layer.1`, … and `final_norm`.
     pub fn build(
         config: &ModelConfig,
-        max_seq_len: usize,
+        spec: &StackSpec<'_>,
         needs: &AttentionNeeds,
-        cross: CrossAttention,
         vb: &VarBuilder<'_>,
     ) -> BuildResult<Self> {
-        let layer = |i| Block::build(config, max_seq_len, needs, cross, &vb.pp("layer").pp(i));
+        let layer = |i| Block::build(config, spec, needs, &vb.pp("layer").pp(i));
         let blocks = (0..config.n_layers).map(layer).collect::<BuildResult<_>>()?;
         let final_norm = (config.norm_placement == NormPlacement::Pre)
             .then(|| config.norm.build(config.d_model, &vb.pp("final_norm")))
@@ -46,33 +76,64 @@ impl Stack {
         for block in &self.blocks {
             x = block.forward(&x, &input)?;
         }
+        self.finish(x)
+    }
+
+    /// What each layer's attentions read.
+    pub fn maps(
+        &self,
+        x: &Tensor,
+        bias: Option<&dyn ScoreBias>,
+        input: &BlockInput<'_>,
+    ) -> Result<Vec<BlockMaps>> {
+        let mask = biased(input.mask, bias, x)?;
+        let input = BlockInput { mask: &mask, ..*input };
+        let mut x = x.clone();
+        let mut maps = Vec::with_capacity(self.blocks.len());
+        for block in &self.blocks {
+            let (of_block, output) = block.maps(&x, &input)?;
+            maps.push(of_block);
+            x = output;
+        }
+        Ok(maps)
+    }
+
+    /// The stack at the beginning of a sequence whose positions come one after another.
+    pub fn decoding<'a>(&'a self, memory: Option<Memory<'a>>) -> Result<StackDecoding<'a>> {
+        let blocks =
+            self.blocks.iter().map(|block| block.decoding(memory)).collect::<Result<_>>()?;
+        Ok(StackDecoding { stack: self, blocks })
+    }
+
+    fn finish(&self, x: Tensor) -> Result<Tensor> {
         match &self.final_norm {
             Some(norm) => norm.forward(&x),
             None => Ok(x),
         }
     }
+}
 
-    /// What each layer's self-attention read: `n_layers` × `(batch, n_maps, seq_len, seq_len)`.
-    pub fn attention_weights(
-        &self,
-        x: &Tensor,
-        bias: Option<&dyn ScoreBias>,
-        input: &BlockInput<'_>,
-    ) -> Result<Vec<Tensor>> {
-        let mask = biased(input.mask, bias, x)?;
-        let input = BlockInput { mask: &mask, ..*input };
+/// A stack in the middle of a sequence.
+#[derive(Debug)]
+pub struct StackDecoding<'a> {
+    stack: &'a Stack,
+    blocks: Vec<BlockDecoding<'a>>,
+}
+
+impl StackDecoding<'_> {
+    /// The next positions, `x (batch, n_new, d_model)` → the same shape. `score_bias (n_heads, n_new,
+    /// positions so far)` is added to every self-attention's scores.
+    pub fn step(&mut self, x: &Tensor, score_bias: Option<&Tensor>) -> Result<Tensor> {
         let mut x = x.clone();
-        let mut weights = Vec::with_capacity(self.blocks.len());
-        for block in &self.blocks {
-            weights.push(block.attention_weights(&x, &input)?);
-            x = block.forward(&x, &input)?;
+        for block in &mut self.blocks {
+            x = block.step(&x, score_bias)?;
         }
-        Ok(weights)
+        self.stack.finish(x)
     }
 
-    /// Operations of all attention cores on one sequence, beyond the linear maps.
-    pub fn attention_flops(&self, seq_len: usize, memory_len: usize) -> u64 {
-        self.blocks.iter().map(|block| block.attention_flops(seq_len, memory_len)).sum()
+    /// Row i goes on from row `rows[i]`.
+    pub fn select(&mut self, rows: &Tensor) -> Result<()> {
+        self.blocks.iter_mut().try_for_each(|block| block.select(rows))
     }
 }
 

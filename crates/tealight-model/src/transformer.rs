@@ -1,13 +1,14 @@
 //! The backbone of every model: embedding, positions, stack.
 
-use candle_core::{Result, Tensor};
+use candle_core::{Result, Tensor, bail};
 use candle_nn::VarBuilder;
 
-use crate::block::{BlockInput, CrossAttention};
+use crate::attention::Memory;
+use crate::block::{BlockInput, BlockMaps};
 use crate::embedding::{Embedding, Input, InputSpec};
-use crate::position::{Position, ScoreBias};
-use crate::stack::Stack;
-use crate::{BuildError, BuildResult, Mode, ModelConfig};
+use crate::position::{Position, PositionSpec, ScoreBias};
+use crate::stack::{Stack, StackDecoding, StackSpec};
+use crate::{BuildError, BuildResult, Mode, ModelConfig, Reads};
 
 /// From inputs to hidden states.
 #[derive(Debug)]
@@ -19,12 +20,11 @@ pub struct Transformer {
 }
 
 impl Transformer {
-    /// Builds `embedding`, `position` and `layer.*` for sequences of up to `max_seq_len`.
+    /// Builds `embedding`, `position` and `layer.*` for sequences of up to `spec.max_seq_len`.
     pub fn build(
         config: &ModelConfig,
         input: InputSpec,
-        max_seq_len: usize,
-        cross: CrossAttention,
+        spec: &StackSpec<'_>,
         vb: &VarBuilder<'_>,
     ) -> BuildResult<Self> {
         config.validate()?;
@@ -32,10 +32,13 @@ impl Transformer {
             let message = "`model.tied_output` = true, but the inputs are features, not tokens";
             return Err(BuildError::config(["model.tied_output"], message));
         }
+        let StackSpec { max_seq_len, reads, .. } = *spec;
         let embedding = Embedding::build(config, input, &vb.pp("embedding"))?;
-        let spec = config.position_spec(max_seq_len);
-        let position = config.position.build(&spec, &vb.pp("position"))?;
-        let stack = Stack::build(config, max_seq_len, &position.needs(), cross, vb)?;
+        let ModelConfig { d_model, n_heads, .. } = *config;
+        let causal = reads == Reads::Past;
+        let position_spec = PositionSpec { d_model, n_heads, max_seq_len, causal };
+        let position = config.position.build(&position_spec, &vb.pp("position"))?;
+        let stack = Stack::build(config, spec, &position.needs(), vb)?;
         Ok(Self { embedding, position, stack, max_seq_len })
     }
 
@@ -46,13 +49,18 @@ impl Transformer {
 
     /// The same from embeddings without positions, `(batch, seq_len, d_model)`.
     pub fn encode(&self, x: &Tensor, context: &BlockInput<'_>) -> Result<Tensor> {
-        self.stack.forward(&self.start(x, context.mode)?, self.score_bias(), context)
+        self.stack.forward(&self.start(x, 0, context.mode)?, self.score_bias(), context)
     }
 
-    /// What each layer read, from embeddings without positions: `n_layers` ×
-    /// `(batch, n_maps, seq_len, seq_len)`.
-    pub fn attention_weights(&self, x: &Tensor, context: &BlockInput<'_>) -> Result<Vec<Tensor>> {
-        self.stack.attention_weights(&self.start(x, context.mode)?, self.score_bias(), context)
+    /// What each layer's attentions read, from embeddings without positions.
+    pub fn maps(&self, x: &Tensor, context: &BlockInput<'_>) -> Result<Vec<BlockMaps>> {
+        self.stack.maps(&self.start(x, 0, context.mode)?, self.score_bias(), context)
+    }
+
+    /// The model at the beginning of a sequence whose positions come one after another, in
+    /// evaluation. Only a causal model gives what [`Self::forward`] gives for the whole.
+    pub fn decoding<'a>(&'a self, memory: Option<Memory<'a>>) -> Result<Decoding<'a>> {
+        Ok(Decoding { transformer: self, stack: self.stack.decoding(memory)?, len: 0 })
     }
 
     /// The embedding, for models that add to it or tie their output to it.
@@ -60,26 +68,60 @@ impl Transformer {
         &self.embedding
     }
 
-    /// Operations of the attention cores on one sequence, beyond the linear maps.
-    pub fn attention_flops(&self, seq_len: usize, memory_len: usize) -> u64 {
-        self.stack.attention_flops(seq_len, memory_len)
-    }
-
-    fn start(&self, x: &Tensor, mode: Mode) -> Result<Tensor> {
+    /// The residual stream before the first block; `start` is the position of the first input.
+    fn start(&self, x: &Tensor, start: usize, mode: Mode) -> Result<Tensor> {
         let (_batch, seq_len, _d_model) = x.dims3()?;
         if seq_len == 0 {
-            candle_core::bail!("a sequence of 0 positions: there is nothing to read");
+            bail!("a sequence of 0 positions: there is nothing to read");
         }
-        if seq_len > self.max_seq_len {
-            candle_core::bail!(
-                "a sequence of {seq_len} positions is longer than `max_seq_len` = {}",
+        let len = start + seq_len;
+        if len > self.max_seq_len {
+            bail!(
+                "a sequence of {len} positions is longer than `max_seq_len` = {}",
                 self.max_seq_len
             );
         }
-        self.embedding.finish(x, self.position.embedding.as_deref(), mode)
+        self.embedding.finish(x, self.position.embedding.as_deref(), start, mode)
     }
 
     fn score_bias(&self) -> Option<&dyn ScoreBias> {
         self.position.score_bias.as_deref()
+    }
+}
+
+/// A transformer in the middle of a sequence: keys and values, or recurrent states, of what it has
+/// read.
+#[derive(Debug)]
+pub struct Decoding<'a> {
+    transformer: &'a Transformer,
+    stack: StackDecoding<'a>,
+    len: usize,
+}
+
+impl Decoding<'_> {
+    /// The next inputs, `(batch, n_new)` ids → hidden states `(batch, n_new, d_model)`.
+    pub fn step(&mut self, input: &Input<'_>) -> Result<Tensor> {
+        let Self { transformer, stack, len } = self;
+        let x = transformer.embedding.embed(input)?;
+        let x = transformer.start(&x, *len, Mode::Eval)?;
+        let (_batch, n_new, _d_model) = x.dims3()?;
+        *len += n_new;
+        let score_bias = transformer.score_bias().map(|bias| bias.bias(n_new, *len)).transpose()?;
+        stack.step(&x, score_bias.as_ref())
+    }
+
+    /// Row i goes on from row `rows[i]`, as a beam search needs it: `rows (new batch)` of u32.
+    pub fn select(&mut self, rows: &Tensor) -> Result<()> {
+        self.stack.select(rows)
+    }
+
+    /// Positions read so far.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether nothing has been read.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
     }
 }

@@ -11,7 +11,7 @@ use candle_core::{D, DType, Device, Result, Tensor};
 use common::{normal, values};
 use differences::checked_gradients;
 use tealight_model::attention::AttentionConfig;
-use tealight_model::block::{BlockInput, CrossAttention, Memory, NormPlacement};
+use tealight_model::block::{BlockInput, NormPlacement};
 use tealight_model::embedding::{self, Input, InputSpec};
 use tealight_model::feed_forward::{Activation, FeedForwardConfig, GluConfig, MlpConfig};
 use tealight_model::init::{InitConfig, Normal};
@@ -19,9 +19,9 @@ use tealight_model::models::forecaster::{Forecaster, ForecasterSpec, ReadOut};
 use tealight_model::names::Named;
 use tealight_model::norm::{LayerNormConfig, NormConfig};
 use tealight_model::position::{AttentionNeeds, PositionConfig, learned};
-use tealight_model::stack::Stack;
+use tealight_model::stack::{Place, Stack, StackSpec};
 use tealight_model::transformer::Transformer;
-use tealight_model::{BuildError, Mask, Mode, ModelConfig, ParamStore};
+use tealight_model::{BuildError, Mask, Memory, Mode, ModelConfig, ParamStore};
 use tealight_ops::Gradients;
 use tealight_ops::cross_entropy::cross_entropy;
 use tealight_ops::gradients::FaultKind;
@@ -230,19 +230,25 @@ struct Translator {
     decoder: Transformer,
 }
 
+/// A stack that reads a memory.
+fn reading(config: &ModelConfig) -> StackSpec<'_> {
+    let place = Place { config: &config.attention, key: "model.cross_attention" };
+    StackSpec { cross_attention: Some((place, KV_LEN)), ..StackSpec::alone(config, SEQ_LEN) }
+}
+
 impl Translator {
     fn build(store: &ParamStore, norm_placement: NormPlacement) -> Result<Self> {
         let config =
             ModelConfig { d_model: 33, n_heads: N_HEADS, norm_placement, ..ModelConfig::default() };
         let decoder = ModelConfig { causal: true, n_layers: 1, ..config.clone() };
         let input = InputSpec::Tokens { vocab_size: N_CLASSES, n_token_types: 0 };
-        let build = |name, config: &ModelConfig, max_seq_len, cross| {
-            Transformer::build(config, input, max_seq_len, cross, &store.trainable().pp(name))
+        let build = |name, config: &ModelConfig, spec: &StackSpec<'_>| {
+            Transformer::build(config, input, spec, &store.trainable().pp(name))
                 .map_err(candle_core::Error::wrap)
         };
         Ok(Self {
-            encoder: build("encoder", &config, KV_LEN, CrossAttention::Without)?,
-            decoder: build("decoder", &decoder, SEQ_LEN, CrossAttention::With)?,
+            encoder: build("encoder", &config, &StackSpec::alone(&config, KV_LEN))?,
+            decoder: build("decoder", &decoder, &reading(&decoder))?,
         })
     }
 
@@ -288,7 +294,7 @@ fn a_mask_on_the_memory_hides_it_and_nothing_else() -> Result<()> {
     let store = ParamStore::new(17, DType::F64, &Device::Cpu);
     let config = ModelConfig { d_model: 33, n_heads: N_HEADS, ..ModelConfig::default() };
     let needs = AttentionNeeds::Nothing;
-    let stack = Stack::build(&config, SEQ_LEN, &needs, CrossAttention::With, &store.trainable())
+    let stack = Stack::build(&config, &reading(&config), &needs, &store.trainable())
         .map_err(candle_core::Error::wrap)?;
     let states = normal(7, &[BATCH, KV_LEN, 33], DType::F64)?;
     // Only the last position of each example differs.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use candle_core::{DType, Device, Result, Tensor};
 use common::{normal, values};
 use tealight_model::attention::AttentionConfig;
-use tealight_model::block::{BlockInput, CrossAttention, Memory, NormPlacement};
+use tealight_model::block::{BlockInput, NormPlacement};
 use tealight_model::cost::{estimate_activations, estimate_parameters};
 use tealight_model::embedding::{self, Input, InputSpec};
 use tealight_model::feed_forward::{FeedForwardConfig, MlpConfig};
@@ -17,9 +17,10 @@ use tealight_model::norm::{LayerNormConfig, NormConfig, RmsNormConfig};
 use tealight_model::position::{
     AttentionNeeds, PositionConfig, learned, relative, rotary, scalar, sinusoidal,
 };
+use tealight_model::stack::StackSpec;
 use tealight_model::transformer::Transformer;
 use tealight_model::{
-    AttentionInput, AttentionSpec, Bias, BuildError, Initializer, Mask, Mode, ModelConfig,
+    AttentionInput, AttentionSpec, Bias, BuildError, Initializer, Mask, Memory, Mode, ModelConfig,
     ParamStore, Reads,
 };
 use tealight_ops::rng::{Purpose, Stream};
@@ -135,9 +136,11 @@ fn attention_weights_come_for_every_layer_and_sum_to_one() -> Result<()> {
     for (read_out, positions) in [(ReadOut::Mean, SEQ_LEN), (ReadOut::Cls, SEQ_LEN + 1)] {
         let store = store();
         let model = built(&store, &config(), read_out)?;
-        let layers = model.attention_weights(&Input::tokens(&ids(0)?), &padding()?)?;
+        let layers = model.maps(&Input::tokens(&ids(0)?), &padding()?)?;
         assert_eq!(layers.len(), config().n_layers);
-        for weights in layers {
+        for layer in layers {
+            assert!(layer.cross_attention.is_none());
+            let weights = layer.attention.weights;
             let (batch, _n_maps, q_len, kv_len) = weights.dims4()?;
             assert_eq!([batch, q_len, kv_len], [BATCH, positions, positions]);
             assert!(values(&weights.sum(3)?)?.iter().all(|sum| (sum - 1.).abs() < ERROR));
@@ -291,17 +294,16 @@ fn inputs_of_the_wrong_sort_are_refused() -> Result<()> {
     let error = model.forward(&Input::tokens(&empty), &Mask::none(), Mode::Eval).unwrap_err();
     assert!(error.to_string().contains("a sequence of 0 positions"), "{error}");
     let vb = store.trainable();
-    let with = CrossAttention::With;
-    let decoder =
-        Transformer::build(&config(), spec(ReadOut::Mean).input, SEQ_LEN, with, &vb.pp("d"))
-            .map_err(candle_core::Error::wrap)?;
+    let (config, input) = (config(), spec(ReadOut::Mean).input);
+    let alone = StackSpec::alone(&config, SEQ_LEN);
+    let reading = StackSpec { cross_attention: Some((alone.attention, SEQ_LEN)), ..alone };
+    let decoder = Transformer::build(&config, input, &reading, &vb.pp("d"))
+        .map_err(candle_core::Error::wrap)?;
     let context = BlockInput { mask: &Mask::none(), memory: None, mode: Mode::Eval };
     let error = decoder.forward(&Input::tokens(&ids), &context).unwrap_err();
     assert!(error.to_string().contains("no memory"), "{error}");
-    let without = CrossAttention::Without;
-    let encoder =
-        Transformer::build(&config(), spec(ReadOut::Mean).input, SEQ_LEN, without, &vb.pp("e"))
-            .map_err(candle_core::Error::wrap)?;
+    let encoder = Transformer::build(&config, input, &alone, &vb.pp("e"))
+        .map_err(candle_core::Error::wrap)?;
     let states = normal(1, &[BATCH, SEQ_LEN, 33], DType::F32)?;
     let memory = Some(Memory { states: &states, mask: &Mask::none() });
     let context = BlockInput { memory, ..context };
@@ -320,12 +322,14 @@ fn a_memory_is_given_exactly_where_one_is_read() -> Result<()> {
             let spec = AttentionSpec {
                 d_model: 33,
                 n_heads: 3,
-                max_seq_len: SEQ_LEN,
+                max_q_len: SEQ_LEN,
+                max_kv_len: SEQ_LEN,
                 reads,
                 dropout: 0.,
                 bias: Bias::With,
                 position: AttentionNeeds::Nothing,
                 init: &init,
+                key: "model.attention",
             };
             let config = AttentionConfig::default_of(kind.name).expect("one of KINDS");
             let vb = store.trainable().pp(kind.name);

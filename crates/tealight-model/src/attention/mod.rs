@@ -1,24 +1,29 @@
 //! How a position reads from the others: one file per kind.
 //!
-//! The seam is the whole layer, projections included. A kind is a file with a `Config`, a `build`
-//! and an `impl Attention`, and three adjacent lines here: `pub mod`, variant, match arm.
+//! The seam is the whole layer, projections included. A kind is a file with a `Config` that
+//! implements [`AttentionKind`], a layer that implements [`Attention`], and three adjacent lines
+//! here: `pub mod`, and the variant with its one line of documentation.
 
+pub mod decoding;
 pub mod projection;
 pub mod softmax;
+mod spec;
+pub mod support;
 
 use std::fmt;
 
 use candle_core::{Result, Tensor, bail};
 use candle_nn::VarBuilder;
 
-use crate::linear::Bias;
-use crate::position::AttentionNeeds;
-use crate::{BuildResult, Initializer, Mask, Mode, choice};
+pub use decoding::DecodingState;
+pub use spec::{AttentionSpec, Reads};
+
+use crate::{BuildResult, Mask, Mode, choice};
 
 choice! {
     /// `[model.attention]`: how a position reads from the others.
-    pub enum AttentionConfig {
-        /// Multi-head scaled dot-product attention, O(seq_len²) (Vaswani et al. 2017).
+    pub enum AttentionConfig: AttentionKind {
+        /// Multi-head scaled dot-product attention, O(T²) (Vaswani et al. 2017).
         "softmax" => Softmax(softmax::Config),
     }
 }
@@ -36,9 +41,48 @@ impl AttentionConfig {
         spec: &AttentionSpec<'_>,
         vb: &VarBuilder<'_>,
     ) -> BuildResult<Box<dyn Attention>> {
-        Ok(match self {
-            Self::Softmax(config) => Box::new(config.build(spec, vb)?),
-        })
+        self.settings().build(spec, vb)
+    }
+
+    /// What one layer costs on one sequence.
+    pub fn cost(&self, spec: &AttentionSpec<'_>, q_len: usize, kv_len: usize) -> AttentionCost {
+        self.settings().cost(spec, q_len, kv_len)
+    }
+}
+
+/// The settings of one kind of attention.
+pub trait AttentionKind: fmt::Debug {
+    /// Builds one layer, or says by key why it cannot be built.
+    fn build(
+        &self,
+        spec: &AttentionSpec<'_>,
+        vb: &VarBuilder<'_>,
+    ) -> BuildResult<Box<dyn Attention>>;
+
+    /// What one layer costs on one sequence of `q_len` positions that reads `kv_len`.
+    fn cost(&self, spec: &AttentionSpec<'_>, q_len: usize, kv_len: usize) -> AttentionCost;
+}
+
+/// What one layer costs on one sequence; in floating point, so that no size overflows.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct AttentionCost {
+    /// Scalars in its parameters, exactly.
+    pub parameters: f64,
+    /// Operations of the forward pass, linear maps included (a multiply-add counts as two).
+    pub flops: f64,
+    /// Numbers kept for the backward pass.
+    pub activations: f64,
+}
+
+impl std::ops::Add for AttentionCost {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            parameters: self.parameters + other.parameters,
+            flops: self.flops + other.flops,
+            activations: self.activations + other.activations,
+        }
     }
 }
 
@@ -47,43 +91,48 @@ pub trait Attention: fmt::Debug + Send + Sync {
     /// `x (batch, q_len, d_model)` → `(batch, q_len, d_model)`
     fn forward(&self, input: &AttentionInput<'_>) -> Result<Tensor>;
 
-    /// What each position read from: `(batch, n_maps, q_len, kv_len)`, for the heat maps.
+    /// What each position read from: `(batch, n_maps, q_len, kv_len)`, zero where reading is
+    /// forbidden.
     fn weights(&self, input: &AttentionInput<'_>) -> Result<Tensor>;
 
-    /// Multiply-adds (counted as two) of one sequence's forward pass, beyond the linear maps.
-    fn flops(&self, q_len: usize, kv_len: usize) -> u64;
+    /// What a row of the weights sums to.
+    fn row_sum(&self) -> RowSum {
+        RowSum::One
+    }
+
+    /// Further matrices worth seeing, by name: `(batch or 1, n_maps, rows, columns)`.
+    fn factors(&self, _input: &AttentionInput<'_>) -> Result<Vec<(&'static str, Tensor)>> {
+        Ok(Vec::new())
+    }
+
+    /// What the layer keeps from position to position when they come one after another, with
+    /// nothing read yet. `None`: it has to read its whole past again at every position.
+    fn decoding_state<'a>(
+        &'a self,
+        _memory: Option<Memory<'a>>,
+    ) -> Result<Option<Box<dyn DecodingState + 'a>>> {
+        Ok(None)
+    }
 }
 
-/// What the surrounding model decides for the layer.
-#[derive(Clone, Debug)]
-pub struct AttentionSpec<'a> {
-    /// Width of the residual stream.
-    pub d_model: usize,
-    /// Number of heads; divides `d_model`.
-    pub n_heads: usize,
-    /// The longest sequence.
-    pub max_seq_len: usize,
-    /// Which positions a layer reads.
-    pub reads: Reads,
-    /// Dropout on the attention weights.
-    pub dropout: f64,
-    /// Whether the projections add a bias.
-    pub bias: Bias,
-    /// What the position scheme asks of the layer.
-    pub position: AttentionNeeds,
-    /// How the weights begin.
-    pub init: &'a Initializer,
-}
-
-/// Which positions a layer reads.
+/// What a row of weights sums to, where anything may be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reads {
-    /// All positions of its own sequence.
-    Everything,
-    /// Position i reads j ≤ i.
-    Past,
-    /// All positions of another sequence, the memory.
-    Memory,
+pub enum RowSum {
+    /// One: a distribution over the keys.
+    One,
+    /// At most one: some of the distribution was cut away.
+    AtMostOne,
+    /// Anything; weights may be negative.
+    Any,
+}
+
+/// What is read beside the own sequence.
+#[derive(Clone, Copy, Debug)]
+pub struct Memory<'a> {
+    /// `(batch, kv_len, d_model)`
+    pub states: &'a Tensor,
+    /// Padding and additive masks on the memory.
+    pub mask: &'a Mask,
 }
 
 /// What varies from call to call.

@@ -3,8 +3,8 @@
 use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
 
-use super::{AttentionInput, AttentionSpec, Reads};
-use crate::Linear;
+use super::{AttentionCost, AttentionInput, AttentionSpec, Reads};
+use crate::{Bias, Linear};
 
 /// The maps W^Q, W^K and W^V, with heads split off.
 #[derive(Debug)]
@@ -42,6 +42,18 @@ impl Projection {
 pub fn output(spec: &AttentionSpec<'_>, vb: &VarBuilder<'_>) -> Result<Linear> {
     let weight = spec.init.residual_weight(spec.d_model);
     Linear::build([spec.d_model; 2], spec.bias, weight, &vb.pp("output"))
+}
+
+/// What the four maps cost: their activations are queries, keys and values as projected and in
+/// heads, the scaled queries, the context twice, and the output.
+pub fn cost(spec: &AttentionSpec<'_>, q_len: usize, kv_len: usize) -> AttentionCost {
+    let (d_model, q_len, kv_len) = (spec.d_model as f64, q_len as f64, kv_len as f64);
+    let bias = if spec.bias == Bias::With { d_model } else { 0. };
+    AttentionCost {
+        parameters: 4. * (d_model * d_model + bias),
+        flops: 2. * d_model * d_model * 2. * (q_len + kv_len),
+        activations: d_model * (6. * q_len + 4. * kv_len),
+    }
 }
 
 /// `(batch, len, d_model)` → `(batch, n_heads, len, head_dim)`, contiguous.

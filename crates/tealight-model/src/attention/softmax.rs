@@ -15,11 +15,10 @@ use serde::{Deserialize, Serialize};
 use tealight_ops::softmax::softmax;
 
 use super::projection::{self, Projection, merge_heads};
-use super::{Attention, AttentionInput, AttentionSpec, Reads};
+use super::{Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec, Reads};
 use crate::dropout::Dropout;
 use crate::linear::Linear;
 use crate::mask::causal_mask;
-use crate::position::AttentionNeeds;
 use crate::position::rotary::Rotary;
 use crate::{BuildResult, Mask};
 
@@ -37,26 +36,32 @@ impl Default for Config {
     }
 }
 
-impl Config {
-    pub(super) fn build(
+impl AttentionKind for Config {
+    fn build(
         &self,
         spec: &AttentionSpec<'_>,
         vb: &VarBuilder<'_>,
-    ) -> BuildResult<Softmax> {
-        let head_dim = spec.d_model / spec.n_heads;
-        let rotary = match &spec.position {
-            AttentionNeeds::Rotary(rotary) => Some(rotary.clone()),
-            AttentionNeeds::Nothing | AttentionNeeds::ScoreBias => None,
-        };
-        Ok(Softmax {
+    ) -> BuildResult<Box<dyn Attention>> {
+        Ok(Box::new(Softmax {
             projection: Projection::build(spec, vb)?,
             output: projection::output(spec, vb)?,
-            scale: if self.scaled { 1. / (head_dim as f64).sqrt() } else { 1. },
+            scale: if self.scaled { 1. / (spec.head_dim() as f64).sqrt() } else { 1. },
             reads: spec.reads,
-            rotary,
+            rotary: spec.rotary(),
             dropout: Dropout::new(spec.dropout, vb),
-            d_model: spec.d_model,
-        })
+        }))
+    }
+
+    fn cost(&self, spec: &AttentionSpec<'_>, q_len: usize, kv_len: usize) -> AttentionCost {
+        let pairs = q_len as f64 * kv_len as f64;
+        let core = AttentionCost {
+            parameters: 0.,
+            // Q Kᵀ and the weighted sum of V.
+            flops: 2. * 2. * pairs * spec.d_model as f64,
+            // The scores before and after softmax.
+            activations: 2. * spec.n_heads as f64 * pairs,
+        };
+        projection::cost(spec, q_len, kv_len) + core
     }
 }
 
@@ -69,7 +74,6 @@ pub struct Softmax {
     reads: Reads,
     rotary: Option<Rotary>,
     dropout: Dropout,
-    d_model: usize,
 }
 
 impl Attention for Softmax {
@@ -84,17 +88,12 @@ impl Attention for Softmax {
         let (query, key, _value) = self.projection.project(input)?;
         self.attend(&query, &key, input.mask)
     }
-
-    fn flops(&self, q_len: usize, kv_len: usize) -> u64 {
-        // Q Kᵀ and the weighted sum of V.
-        2 * 2 * (q_len * kv_len * self.d_model) as u64
-    }
 }
 
 impl Softmax {
     fn attend(&self, query: &Tensor, key: &Tensor, mask: &Mask) -> Result<Tensor> {
         let (query, key) = match &self.rotary {
-            Some(rotary) => (rotary.forward(query)?, rotary.forward(key)?),
+            Some(rotary) => (rotary.forward(query, 0)?, rotary.forward(key, 0)?),
             None => (query.clone(), key.clone()),
         };
         let scores = (query * self.scale)?.matmul(&key.t()?)?;

@@ -3,10 +3,11 @@
 use candle_core::{DType, Result, Tensor, bail};
 use candle_nn::VarBuilder;
 
-use crate::block::{BlockInput, CrossAttention};
-use crate::cost::{Cost, Positions};
+use crate::block::{BlockInput, BlockMaps};
+use crate::cost::{Cost, Positions, attention_cost};
 use crate::embedding::{Input, InputSpec};
 use crate::linear::Linear;
+use crate::stack::StackSpec;
 use crate::transformer::Transformer;
 use crate::{BuildError, BuildResult, Mask, Mode, ModelConfig, ParamStore, names};
 
@@ -76,8 +77,9 @@ impl Forecaster {
             ));
         }
         let max_seq_len = config.resolve_max_seq_len(read_out.positions(seq_len))?;
-        let transformer =
-            Transformer::build(config, input, max_seq_len, CrossAttention::Without, vb)?;
+        config.refuse_second_stack()?;
+        let stack = StackSpec::alone(config, max_seq_len);
+        let transformer = Transformer::build(config, input, &stack, vb)?;
         let ModelConfig { d_model, .. } = *config;
         let init = config.initializer()?;
         let cls = (read_out == ReadOut::Cls)
@@ -113,11 +115,11 @@ impl Forecaster {
         }
     }
 
-    /// What each layer read, `n_layers` × `(batch, n_maps, positions, positions)`.
-    pub fn attention_weights(&self, input: &Input<'_>, mask: &Mask) -> Result<Vec<Tensor>> {
+    /// What each layer read.
+    pub fn maps(&self, input: &Input<'_>, mask: &Mask) -> Result<Vec<BlockMaps>> {
         let mask = self.widen(mask)?;
         let context = BlockInput { mask: &mask, memory: None, mode: Mode::Eval };
-        self.transformer.attention_weights(&self.embed(input)?, &context)
+        self.transformer.maps(&self.embed(input)?, &context)
     }
 
     /// What training on sequences of `seq_len` inputs costs, with the parameters in `store`.
@@ -125,7 +127,8 @@ impl Forecaster {
         let held = self.read_out.positions(seq_len);
         let read = if self.read_out == ReadOut::EveryPosition { held } else { 1 };
         let positions = Positions { inputs: seq_len, held, read };
-        Cost::estimate(config, store, &positions, self.transformer.attention_flops(held, 0))
+        let attention = attention_cost(config, &StackSpec::alone(config, held), held, 0);
+        Cost::estimate(config, store, &positions, &attention)
     }
 
     fn embed(&self, input: &Input<'_>) -> Result<Tensor> {

@@ -5,6 +5,8 @@
 //! x_t ← x_t + p_t
 //! ```
 
+use std::ops::Range;
+
 use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
 use serde::{Deserialize, Serialize};
@@ -43,7 +45,7 @@ pub struct Learned {
 }
 
 impl EmbeddingPosition for Learned {
-    fn vectors(&self, seq_len: usize) -> Result<Tensor> {
-        self.weight.narrow(0, 0, seq_len)
+    fn vectors(&self, positions: Range<usize>) -> Result<Tensor> {
+        self.weight.narrow(0, positions.start, positions.len())
     }
 }

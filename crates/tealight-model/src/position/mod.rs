@@ -12,6 +12,7 @@ pub mod scalar;
 pub mod sinusoidal;
 
 use std::fmt;
+use std::ops::Range;
 
 use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
@@ -60,13 +61,14 @@ pub struct PositionSpec {
 
 /// A scheme that adds a vector to each embedding.
 pub trait EmbeddingPosition: fmt::Debug + Send + Sync {
-    /// `(seq_len, d_model)`, to be added to every sequence.
-    fn vectors(&self, seq_len: usize) -> Result<Tensor>;
+    /// `(positions, d_model)`, to be added to every sequence.
+    fn vectors(&self, positions: Range<usize>) -> Result<Tensor>;
 }
 
 /// A scheme that adds a number to each attention score.
 pub trait ScoreBias: fmt::Debug + Send + Sync {
-    /// `(n_heads, q_len, kv_len)`, to be added to the scores of every sequence and layer.
+    /// `(n_heads, q_len, kv_len)`, to be added to the scores of every sequence and layer. The
+    /// queries are the last of the `kv_len` positions.
     fn bias(&self, q_len: usize, kv_len: usize) -> Result<Tensor>;
 }
 

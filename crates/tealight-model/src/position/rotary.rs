@@ -76,10 +76,11 @@ pub struct Rotary {
 }
 
 impl Rotary {
-    /// Queries or keys `(batch, n_heads, seq_len, head_dim)` → the same shape, turned.
-    pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
+    /// Queries or keys `(batch, n_heads, seq_len, head_dim)` → the same shape, turned. `start` is the
+    /// position of the first.
+    pub fn forward(&self, x: &Tensor, start: usize) -> Result<Tensor> {
         let (_batch, _n_heads, seq_len, _head_dim) = x.dims4()?;
-        let (cos, sin) = (self.cos.narrow(0, 0, seq_len)?, self.sin.narrow(0, 0, seq_len)?);
+        let (cos, sin) = (self.cos.narrow(0, start, seq_len)?, self.sin.narrow(0, start, seq_len)?);
         rotary::rotate(x, &cos, &sin, self.layout)
     }
 }

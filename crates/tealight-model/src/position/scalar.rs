@@ -8,6 +8,8 @@
 //! Every score is then linear in t, so attention is monotone in the position: it cannot pick days 1,
 //! 4 and 8 out of ten. It is here to show that.
 
+use std::ops::Range;
+
 use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
 use serde::{Deserialize, Serialize};
@@ -46,9 +48,10 @@ pub struct Scalar {
 }
 
 impl EmbeddingPosition for Scalar {
-    fn vectors(&self, seq_len: usize) -> Result<Tensor> {
-        let t: Vec<f64> = (1..=seq_len).map(|t| t as f64 / self.length).collect();
-        let t = Tensor::from_vec(t, (seq_len, 1), self.weight.device())?;
+    fn vectors(&self, positions: Range<usize>) -> Result<Tensor> {
+        let n_positions = positions.len();
+        let t: Vec<f64> = positions.map(|t| (t + 1) as f64 / self.length).collect();
+        let t = Tensor::from_vec(t, (n_positions, 1), self.weight.device())?;
         t.to_dtype(self.weight.dtype())?.matmul(&self.weight)
     }
 }

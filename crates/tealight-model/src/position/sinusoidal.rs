@@ -9,6 +9,8 @@
 //! = d_model/2, so their longest wavelength is 2π·base and ours is a step shorter: the values differ.)
 //! The two layouts differ by a permutation of the features. A `base` near the length of the sequences spreads short positions further apart than the paper's 10000.
 
+use std::ops::Range;
+
 use candle_core::{DType, Device, Result, Tensor};
 use candle_nn::VarBuilder;
 use serde::{Deserialize, Serialize};
@@ -75,7 +77,8 @@ pub struct Sinusoidal {
 }
 
 impl EmbeddingPosition for Sinusoidal {
-    fn vectors(&self, seq_len: usize) -> Result<Tensor> {
+    fn vectors(&self, positions: Range<usize>) -> Result<Tensor> {
+        let n_positions = positions.len();
         let half = self.d_model / 2;
         let angle = |t: usize, i: usize| t as f64 / self.config.base.powf(i as f64 / half as f64);
         let value = |t: usize, column: usize| match self.config.layout {
@@ -85,8 +88,8 @@ impl EmbeddingPosition for Sinusoidal {
             Layout::Half => angle(t, column - half).cos(),
         };
         let values: Vec<f64> =
-            (0..seq_len).flat_map(|t| (0..self.d_model).map(move |c| value(t, c))).collect();
-        Tensor::from_vec(values, (seq_len, self.d_model), &self.device)?.to_dtype(self.dtype)
+            positions.flat_map(|t| (0..self.d_model).map(move |c| value(t, c))).collect();
+        Tensor::from_vec(values, (n_positions, self.d_model), &self.device)?.to_dtype(self.dtype)
     }
 }
 
@@ -97,7 +100,7 @@ mod tests {
     fn table(base: f64, layout: Layout) -> Result<Vec<Vec<f64>>> {
         let config = Config { base, layout };
         let (dtype, device) = (DType::F64, Device::Cpu);
-        Sinusoidal { config, d_model: 4, dtype, device }.vectors(3)?.to_vec2()
+        Sinusoidal { config, d_model: 4, dtype, device }.vectors(0..3)?.to_vec2()
     }
 
     #[test]

@@ -6,6 +6,7 @@ use anyhow::Result;
 use candle_core::Device;
 use tealight_model::Kind;
 use tealight_model::attention::AttentionConfig;
+use tealight_model::attention::support::Support;
 use tealight_model::block::NormPlacement;
 use tealight_model::feed_forward::{Activation, FeedForwardConfig};
 use tealight_model::init::InitConfig;
@@ -32,7 +33,7 @@ use crate::table::{Table, thousands};
 
 pub(crate) fn run(args: &Inspect) -> Result<()> {
     match &args.target {
-        None => print(&every_kind()),
+        None => print(&every_kind()?),
         Some(target) => {
             let (source, config) = configuration(target, &args.overrides)?;
             source.dropped_keys().iter().for_each(|dropped| log(&dropped.to_string()));
@@ -93,7 +94,7 @@ fn mebibytes(bytes: usize) -> String {
 }
 
 /// The key, and what may stand there.
-fn every_kind() -> String {
+fn every_kind() -> Result<String> {
     let sections: [(&str, &[Kind]); 19] = [
         ("[task] kind", TaskConfig::KINDS),
         ("[task.source] kind", SourceConfig::KINDS),
@@ -115,7 +116,45 @@ fn every_kind() -> String {
         ("[training.early_stopping] direction", Direction::KINDS),
         ("[checkpoint] select", Select::KINDS),
     ];
-    sections.into_iter().map(|(key, kinds)| section(key, kinds)).collect()
+    let kinds: String = sections.into_iter().map(|(key, kinds)| section(key, kinds)).collect();
+    Ok(format!("{kinds}{}", supports()?))
+}
+
+/// What each kind of attention supports, at its default settings.
+fn supports() -> Result<String> {
+    let columns = [
+        "[model.attention] kind",
+        "whole",
+        "causal",
+        "cross",
+        "padding",
+        "rotary",
+        "bias",
+        "time",
+        "memory",
+    ];
+    let mut table = Table::new(columns);
+    for support in Support::of_all()? {
+        let mark = |can: bool| if can { "yes" } else { "-" }.to_owned();
+        let power = |n: u32| if n == 1 { "T".to_owned() } else { format!("T^{n}") };
+        let Support { kind, bidirectional, causal, cross, rotary, score_bias, .. } = support;
+        table.row([
+            kind.to_owned(),
+            mark(bidirectional),
+            mark(causal),
+            mark(cross),
+            mark(true),
+            mark(rotary),
+            mark(score_bias),
+            power(support.time),
+            power(support.memory),
+        ]);
+    }
+    Ok(format!(
+        "\nwhole: every position reads all · cross: reads another sequence · padding: leaves out padded \
+         keys\nrotary, bias: positions that rotate queries and keys, or add to the scores · T: length \
+         of the sequence\n\n{table}"
+    ))
 }
 
 fn section(key: &str, kinds: &[Kind]) -> String {

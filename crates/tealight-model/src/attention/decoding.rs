@@ -1,0 +1,93 @@
+//! One position after another: what a layer keeps of those that it has read.
+
+use std::fmt;
+
+use candle_core::{D, Result, Tensor};
+
+use super::{Attention, AttentionInput, Memory};
+use crate::{Mask, Mode};
+
+/// A causal layer, or one that reads a memory, in the middle of a sequence. Position by position it
+/// gives what [`Attention::forward`] gives for the whole sequence in evaluation.
+pub trait DecodingState: fmt::Debug {
+    /// The next positions: `x (batch, n_new, d_model)` → the same shape, `n_new` ≥ 1. `score_bias
+    /// (n_heads, n_new, positions so far)` is what the position scheme adds to the scores.
+    fn step(&mut self, x: &Tensor, score_bias: Option<&Tensor>) -> Result<Tensor>;
+
+    /// Row i goes on from what row `rows[i]` has read, as a beam search needs it: `rows (new batch)`
+    /// of u32.
+    fn select(&mut self, rows: &Tensor) -> Result<()>;
+}
+
+/// The state of `attention` at the beginning: its own, or one that reads the past again.
+pub fn begin<'a>(
+    attention: &'a dyn Attention,
+    memory: Option<Memory<'a>>,
+) -> Result<Box<dyn DecodingState + 'a>> {
+    Ok(match attention.decoding_state(memory)? {
+        Some(state) => state,
+        None => Box::new(Again::begin(attention, memory)),
+    })
+}
+
+/// A layer that keeps its inputs and reads all of them at every step.
+#[derive(Debug)]
+struct Again<'a> {
+    attention: &'a dyn Attention,
+    memory: Option<(Tensor, Mask)>,
+    past: Option<Tensor>,
+    /// Of each step, `(n_heads, n_new, positions so far)`.
+    score_biases: Vec<Tensor>,
+}
+
+impl<'a> Again<'a> {
+    fn begin(attention: &'a dyn Attention, memory: Option<Memory<'a>>) -> Self {
+        let memory = memory.map(|Memory { states, mask }| (states.clone(), mask.clone()));
+        Self { attention, memory, past: None, score_biases: Vec::new() }
+    }
+}
+
+impl DecodingState for Again<'_> {
+    fn step(&mut self, x: &Tensor, score_bias: Option<&Tensor>) -> Result<Tensor> {
+        self.score_biases.extend(score_bias.cloned());
+        let past = match &self.past {
+            Some(past) => Tensor::cat(&[past, x], D::Minus2)?,
+            None => x.clone(),
+        };
+        let (_batch, len, _d_model) = past.dims3()?;
+        let unmasked = own_mask(&self.score_biases, len)?;
+        let (memory, mask) = match &self.memory {
+            Some((states, mask)) => (Some(states), mask),
+            None => (None, &unmasked),
+        };
+        let input = AttentionInput { x: &past, memory, mask, mode: Mode::Eval };
+        let y = self.attention.forward(&input)?;
+        let (_batch, n_new, _d_model) = x.dims3()?;
+        self.past = Some(past);
+        y.narrow(1, len - n_new, n_new)
+    }
+
+    fn select(&mut self, rows: &Tensor) -> Result<()> {
+        if let Some(past) = &mut self.past {
+            *past = past.contiguous()?.index_select(rows, 0)?;
+        }
+        if let Some((states, mask)) = &mut self.memory {
+            *states = states.contiguous()?.index_select(rows, 0)?;
+            *mask = mask.select(rows)?;
+        }
+        Ok(())
+    }
+}
+
+/// The biases of all steps below each other, with zeros for what came later: a causal layer masks
+/// that anyway.
+fn own_mask(score_biases: &[Tensor], len: usize) -> Result<Mask> {
+    if score_biases.is_empty() {
+        return Ok(Mask::none());
+    }
+    let padded = score_biases.iter().map(|bias| {
+        let (_n_heads, _n_new, so_far) = bias.dims3()?;
+        bias.pad_with_zeros(D::Minus1, 0, len - so_far)
+    });
+    Mask::none().with_attn_mask(&Tensor::cat(&padded.collect::<Result<Vec<_>>>()?, 1)?)
+}

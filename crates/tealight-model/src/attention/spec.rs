@@ -1,0 +1,135 @@
+//! What the surrounding model decides for an attention layer, and how a kind refuses it.
+
+use crate::linear::Bias;
+use crate::position::AttentionNeeds;
+use crate::position::rotary::Rotary;
+use crate::{BuildError, BuildResult, Initializer};
+
+/// What the surrounding model decides for the layer.
+#[derive(Clone, Debug)]
+pub struct AttentionSpec<'a> {
+    /// Width of the residual stream.
+    pub d_model: usize,
+    /// Number of heads; divides `d_model`.
+    pub n_heads: usize,
+    /// The longest sequence that asks.
+    pub max_q_len: usize,
+    /// The longest sequence that is read: the same one, unless it is a memory.
+    pub max_kv_len: usize,
+    /// Which positions a layer reads.
+    pub reads: Reads,
+    /// Dropout on the attention weights; where there are none, on the context.
+    pub dropout: f64,
+    /// Whether the projections add a bias.
+    pub bias: Bias,
+    /// What the position scheme asks of the layer.
+    pub position: AttentionNeeds,
+    /// How the weights begin.
+    pub init: &'a Initializer,
+    /// The table that the layer's settings stand in, such as `model.attention`, for messages.
+    pub key: &'a str,
+}
+
+/// Which positions a layer reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reads {
+    /// All positions of its own sequence.
+    Everything,
+    /// Position i reads j ≤ i.
+    Past,
+    /// All positions of another sequence, the memory.
+    Memory,
+}
+
+impl AttentionSpec<'_> {
+    /// Width of one head.
+    pub fn head_dim(&self) -> usize {
+        self.d_model / self.n_heads
+    }
+
+    /// A setting of the layer that is out of range: `invalid("window", "= 0 must be positive")`.
+    pub fn invalid(&self, setting: &str, rule: &str) -> BuildError {
+        let key = format!("{}.{setting}", self.key);
+        BuildError::config([key.as_str()], format!("`{key}` {rule}"))
+    }
+
+    /// A positive count, or an error that names the setting.
+    pub fn positive(&self, setting: &str, value: usize) -> BuildResult<()> {
+        if value > 0 {
+            return Ok(());
+        }
+        Err(self.invalid(setting, "= 0 must be positive"))
+    }
+
+    /// Refuses a causal layer of a `kind` that has none; `why` completes the sentence "…, because".
+    pub fn refuse_causal(&self, kind: &str, why: &str) -> BuildResult<()> {
+        if self.reads != Reads::Past {
+            return Ok(());
+        }
+        let [key, causal] = [self.kind_key(), "model.causal".to_owned()];
+        let message =
+            format!("`{key}` = \"{kind}\" cannot be causal (`{causal}` = true), because {why}");
+        Err(BuildError::config([key.as_str(), &causal], message))
+    }
+
+    /// Refuses everything but a causal layer, the only one that `kind` has.
+    pub fn require_causal(&self, kind: &str, why: &str) -> BuildResult<()> {
+        self.refuse_memory(kind, why)?;
+        if self.reads == Reads::Past {
+            return Ok(());
+        }
+        let key = self.kind_key();
+        let message = format!("`{key}` = \"{kind}\" needs `model.causal` = true, because {why}");
+        Err(BuildError::config([key.as_str(), "model.causal"], message))
+    }
+
+    /// Refuses cross-attention of a `kind` that has none.
+    pub fn refuse_memory(&self, kind: &str, why: &str) -> BuildResult<()> {
+        if self.reads != Reads::Memory {
+            return Ok(());
+        }
+        let key = self.kind_key();
+        let message = format!("`{key}` = \"{kind}\" cannot read another sequence, because {why}");
+        Err(BuildError::config([key.as_str()], message))
+    }
+
+    /// The rotation of queries and keys, if the position scheme asks for one.
+    pub fn rotary(&self) -> Option<Rotary> {
+        match &self.position {
+            AttentionNeeds::Rotary(rotary) => Some(rotary.clone()),
+            AttentionNeeds::Nothing | AttentionNeeds::ScoreBias => None,
+        }
+    }
+
+    /// Refuses positions that rotate queries and keys.
+    pub fn refuse_rotary(&self, kind: &str, why: &str) -> BuildResult<()> {
+        match self.position {
+            AttentionNeeds::Rotary(_) => {
+                Err(self.refused_position(kind, "positions that rotate queries and keys", why))
+            }
+            AttentionNeeds::Nothing | AttentionNeeds::ScoreBias => Ok(()),
+        }
+    }
+
+    /// Refuses positions that add a bias to the scores.
+    pub fn refuse_score_bias(&self, kind: &str, why: &str) -> BuildResult<()> {
+        match self.position {
+            AttentionNeeds::ScoreBias => {
+                Err(self.refused_position(kind, "positions that add to the scores", why))
+            }
+            AttentionNeeds::Nothing | AttentionNeeds::Rotary(_) => Ok(()),
+        }
+    }
+
+    fn refused_position(&self, kind: &str, positions: &str, why: &str) -> BuildError {
+        let key = self.kind_key();
+        let message = format!(
+            "`{key}` = \"{kind}\" cannot take {positions} (`model.position.kind`), because {why}"
+        );
+        BuildError::config(["model.position.kind", key.as_str()], message)
+    }
+
+    fn kind_key(&self) -> String {
+        format!("{}.kind", self.key)
+    }
+}

@@ -1,0 +1,129 @@
+//! What each kind can do, found by trying to build it: a table that cannot be wrong.
+
+use candle_core::{DType, Device, Result};
+
+use super::{AttentionConfig, AttentionCost, AttentionSpec, Reads};
+use crate::linear::Bias;
+use crate::position::{AttentionNeeds, PositionConfig, PositionSpec};
+use crate::{BuildError, Initializer, ParamStore};
+
+const D_MODEL: usize = 24;
+const N_HEADS: usize = 2;
+const MAX_LEN: usize = 8;
+/// Lengths between which the cost is seen to grow.
+const LENGTHS: [usize; 2] = [1 << 20, 1 << 21];
+
+/// What a kind of attention supports, at its default settings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each answers a question of its own")]
+pub struct Support {
+    /// The kind's name in the TOML.
+    pub kind: &'static str,
+    /// Every position reads all others.
+    pub bidirectional: bool,
+    /// Position i reads j ≤ i.
+    pub causal: bool,
+    /// It reads another sequence.
+    pub cross: bool,
+    /// Positions that rotate queries and keys.
+    pub rotary: bool,
+    /// Positions that add to the scores.
+    pub score_bias: bool,
+    /// The power of the sequence's length that its time grows with.
+    pub time: u32,
+    /// The power of the sequence's length that its memory in training grows with.
+    pub memory: u32,
+}
+
+impl Support {
+    /// What `kind`, one of [`AttentionConfig::KINDS`], supports; `None` if there is no such kind.
+    pub fn of(kind: &str) -> Result<Option<Self>> {
+        let Some(config) = AttentionConfig::default_of(kind) else { return Ok(None) };
+        let can = |reads, position: &PositionConfig| builds(&config, reads, position);
+        let none = PositionConfig::None;
+        let bidirectional = can(Reads::Everything, &none)?;
+        let causal = can(Reads::Past, &none)?;
+        let own = if bidirectional { Reads::Everything } else { Reads::Past };
+        let rotary = PositionConfig::default_of("rotary").unwrap_or_default();
+        Ok(Some(Self {
+            kind: config.kind(),
+            bidirectional,
+            causal,
+            cross: can(Reads::Memory, &none)?,
+            rotary: can(own, &rotary)?,
+            score_bias: can(own, &PositionConfig::Alibi)?,
+            time: growth(&config, own, |cost| cost.flops),
+            memory: growth(&config, own, |cost| cost.activations + cost.parameters),
+        }))
+    }
+
+    /// Every kind, in the order of [`AttentionConfig::KINDS`].
+    pub fn of_all() -> Result<Vec<Self>> {
+        let supports = AttentionConfig::KINDS.iter().map(|kind| Self::of(kind.name));
+        supports.filter_map(Result::transpose).collect()
+    }
+}
+
+fn builds(config: &AttentionConfig, reads: Reads, position: &PositionConfig) -> Result<bool> {
+    let store = ParamStore::new(0, DType::F32, &Device::Cpu);
+    let vb = store.trainable();
+    let causal = reads == Reads::Past;
+    let spec = PositionSpec { d_model: D_MODEL, n_heads: N_HEADS, max_seq_len: MAX_LEN, causal };
+    let built = position
+        .build(&spec, &vb)
+        .and_then(|position| config.build(&attention_spec(reads, MAX_LEN, position.needs()), &vb));
+    match built {
+        Ok(_) => Ok(true),
+        Err(BuildError::Config(_)) => Ok(false),
+        Err(BuildError::Candle(error)) => Err(error),
+    }
+}
+
+fn attention_spec(
+    reads: Reads,
+    max_len: usize,
+    position: AttentionNeeds,
+) -> AttentionSpec<'static> {
+    AttentionSpec {
+        d_model: D_MODEL,
+        n_heads: N_HEADS,
+        max_q_len: max_len,
+        max_kv_len: max_len,
+        reads,
+        dropout: 0.,
+        bias: Bias::With,
+        position,
+        init: &Initializer::FAN_IN,
+        key: "model.attention",
+    }
+}
+
+/// The power of the length that `part` of the cost grows with.
+fn growth(config: &AttentionConfig, reads: Reads, part: impl Fn(&AttentionCost) -> f64) -> u32 {
+    let [short, long] = LENGTHS.map(|len| {
+        let spec = attention_spec(reads, len, AttentionNeeds::Nothing);
+        part(&config.cost(&spec, len, len))
+    });
+    (long / short).log2().round() as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn softmax_can_do_everything_at_the_price_of_the_square() -> Result<()> {
+        let support = Support::of("softmax")?.expect("a kind");
+        let Support { bidirectional, causal, cross, rotary, score_bias, time, .. } = support;
+        assert!(bidirectional && causal && cross && rotary && score_bias);
+        assert_eq!(time, 2);
+        Ok(())
+    }
+
+    #[test]
+    fn every_kind_is_listed_and_no_other() -> Result<()> {
+        assert_eq!(Support::of_all()?.len(), AttentionConfig::KINDS.len());
+        assert_eq!(Support::of("sofmax")?, None);
+        Ok(())
+    }
+}
