@@ -5,6 +5,7 @@ mod commands;
 mod console;
 mod device;
 mod failure;
+mod summary;
 mod table;
 
 use std::process::ExitCode;

@@ -158,8 +158,7 @@ impl Default for LogConfig {
 impl RunConfig {
     /// Makes paths absolute, so that they mean the same wherever a run is resumed.
     pub fn absolute_paths(&mut self) -> Result<()> {
-        let TaskConfig::Weather(weather) = &mut self.task;
-        weather.absolute_paths()
+        self.task.absolute_paths()
     }
 
     /// Checks what does not depend on the data.

@@ -88,7 +88,7 @@ pub fn read_json<T: DeserializeOwned>(path: &Path, supported: u64) -> Result<T> 
 }
 
 /// JSON for people: indented, with a line break at its end.
-pub(crate) fn to_json(path: &Path, value: &impl Serialize) -> Result<Vec<u8>> {
+pub fn to_json(path: &Path, value: &impl Serialize) -> Result<Vec<u8>> {
     let json_error = |source| Error::Json { path: path.to_owned(), source };
     let mut bytes = serde_json::to_vec_pretty(value).map_err(json_error)?;
     bytes.push(b'\n');

@@ -3,10 +3,13 @@
 pub mod weather;
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use candle_core::Tensor;
 use candle_nn::VarBuilder;
-use tealight_model::{Mode, ModelConfig, choice};
+use serde::Serialize;
+use tealight_model::cost::Cost;
+use tealight_model::{Mode, ModelConfig, ParamStore, choice};
 
 use crate::{Metrics, Result};
 
@@ -15,6 +18,15 @@ choice! {
     pub enum TaskConfig {
         /// Forecast tomorrow from the last days of rain, cloud and sun.
         "weather" => Weather(weather::Config),
+    }
+}
+
+impl TaskConfig {
+    /// Makes paths absolute, so that they mean the same wherever a run is resumed.
+    pub(crate) fn absolute_paths(&mut self) -> Result<()> {
+        match self {
+            Self::Weather(weather) => weather.absolute_paths(),
+        }
     }
 }
 
@@ -65,4 +77,29 @@ pub trait Task {
 
     /// What the model makes of a batch.
     fn loss(&self, model: &Self::Model, batch: &Self::Batch, mode: Mode) -> Result<Loss>;
+}
+
+/// A task whose results can be told: what the commands need, and the loop does not.
+pub trait Reported: Task {
+    /// How good a trained model is, beside whatever it should be compared with.
+    type Report: Serialize;
+
+    /// Measures `model`, which is built from frozen parameters.
+    fn report(&self, model: &Self::Model) -> Result<Self::Report>;
+
+    /// The numbers of a report by which runs are compared.
+    fn metrics(report: &Self::Report) -> BTreeMap<String, f64>;
+
+    /// What training `model` costs, with the parameters in `store`.
+    fn cost(&self, model: &Self::Model, config: &ModelConfig, store: &ParamStore) -> Cost;
+
+    /// The file that the data come from; `None` if they are drawn.
+    fn file(&self) -> Option<&Path> {
+        None
+    }
+
+    /// What the data hash to, if they come from a file.
+    fn fingerprint(&self) -> Option<u64> {
+        None
+    }
 }

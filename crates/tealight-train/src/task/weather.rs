@@ -13,16 +13,17 @@ use std::path::Path;
 
 use candle_core::{D, DType, Device, Tensor};
 use candle_nn::VarBuilder;
+use tealight_model::cost::Cost;
 use tealight_model::embedding::{Input, InputSpec};
 use tealight_model::models::forecaster::{Forecaster, ForecasterSpec, ReadOut};
-use tealight_model::{Mask, Mode, ModelConfig};
+use tealight_model::{Mask, Mode, ModelConfig, ParamStore};
 use tealight_ops::cross_entropy::cross_entropy;
 
 pub use config::{Config, FileConfig, Fixed, Fresh, InputKind, Regime, SourceConfig};
 pub use report::Report;
 pub use rollout::{Decoding, Rollout, Sequence, rollout};
 
-use super::{Loss, Split, Task};
+use super::{Loss, Reported, Split, Task};
 use crate::Metrics;
 use crate::error::Result;
 use crate::evaluate::scalar;
@@ -66,19 +67,6 @@ impl Weather {
     /// The rule that draws the weather; `None` if it comes from a file.
     pub fn generator(&self) -> Option<&dyn Generator> {
         self.data.generator.as_deref()
-    }
-
-    /// The file that the weather comes from; `None` if a rule draws it.
-    pub fn file(&self) -> Option<&Path> {
-        match &self.config.source {
-            SourceConfig::File(file) => Some(&file.path),
-            _ => None,
-        }
-    }
-
-    /// What the sequences of the file hash to, for the manifest; `None` if a rule draws them.
-    pub fn fingerprint(&self) -> Option<u64> {
-        self.data.fingerprint
     }
 
     /// The settings.
@@ -242,6 +230,34 @@ impl Task for Weather {
         let count = batch.labels.elem_count() as f64;
         let metrics = self.measure(&logits.detach(), &batch.labels)?;
         Ok(Loss { sum, count, metrics })
+    }
+}
+
+impl Reported for Weather {
+    type Report = Report;
+
+    fn report(&self, model: &Forecaster) -> Result<Report> {
+        Report::new(self, model)
+    }
+
+    fn metrics(report: &Report) -> BTreeMap<String, f64> {
+        let Report { accuracy, nll, .. } = *report;
+        BTreeMap::from([("accuracy".to_owned(), accuracy), ("nll".to_owned(), nll)])
+    }
+
+    fn cost(&self, model: &Forecaster, config: &ModelConfig, store: &ParamStore) -> Cost {
+        model.cost(config, store, self.config.window)
+    }
+
+    fn file(&self) -> Option<&Path> {
+        match &self.config.source {
+            SourceConfig::File(file) => Some(&file.path),
+            _ => None,
+        }
+    }
+
+    fn fingerprint(&self) -> Option<u64> {
+        self.data.fingerprint
     }
 }
 

@@ -1,18 +1,30 @@
 //! `tealight evaluate RUN`: a run beside the baselines and the limit of what can be known.
 
 use anyhow::Result;
-use tealight_train::task::weather::Report;
 
-use super::load::{same_data, trained};
-use super::{print, weather};
+use super::load::{ForAnyTask, Run, same_data, with_task};
+use super::presented::Presented;
+use super::print;
 use crate::args::Evaluate;
 
 pub(crate) fn run(args: &Evaluate) -> Result<()> {
-    let (session, directory) = trained(&args.trained)?;
-    same_data(&session, &directory)?;
-    let report = Report::new(&session.task, &session.twin)?;
-    if args.json {
-        return print(&format!("{}\n", serde_json::to_string_pretty(&report)?));
+    let run = Run::open(&args.trained)?;
+    with_task(&run.config, &run.source, &run.device, Evaluation { run: &run, json: args.json })
+}
+
+struct Evaluation<'a> {
+    run: &'a Run,
+    json: bool,
+}
+
+impl ForAnyTask for Evaluation<'_> {
+    fn run<T: Presented>(self, task: T) -> Result<()> {
+        let session = self.run.load(task)?;
+        same_data(&session.task, &self.run.directory)?;
+        let report = session.task.report(&session.twin)?;
+        if self.json {
+            return print(&format!("{}\n", serde_json::to_string_pretty(&report)?));
+        }
+        print(&T::table(&report))
     }
-    print(&weather::table(&report))
 }

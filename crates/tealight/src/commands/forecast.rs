@@ -4,19 +4,22 @@ use std::fmt::Write;
 
 use anyhow::{Context, Result, bail};
 use serde_json::json;
-use tealight_train::task::weather::{Decoding, Rollout, rollout};
+use tealight_train::task::TaskConfig;
+use tealight_train::task::weather::{self, Decoding, Rollout, rollout};
 use tealight_train::weather::{Weather, format, parse};
 
-use super::load::trained;
+use super::load::Run;
 use super::print;
 use crate::args::Forecast;
+use crate::failure::at_its_place;
 
 pub(crate) fn run(args: &Forecast) -> Result<()> {
     let start = parse(&args.start).context("`--start` is not weather")?;
     if start.is_empty() {
         bail!("`--start` holds no day: 🌧️ ☁️ ☀️ or the letters R C S, oldest first");
     }
-    let (session, _directory) = trained(&args.trained)?;
+    let run = Run::open(&args.trained)?;
+    let session = run.load(task(&run)?)?;
     let decoding = match args.beams {
         Some(beams) => Decoding::Beams(beams),
         None => {
@@ -25,6 +28,13 @@ pub(crate) fn run(args: &Forecast) -> Result<()> {
     };
     let rollout = rollout(&session.task, &session.twin, &start, args.days, &decoding)?;
     print(&if args.json { as_json(&rollout) } else { as_text(&start, &rollout) })
+}
+
+fn task(run: &Run) -> Result<weather::Weather> {
+    let TaskConfig::Weather(config) = &run.config.task;
+    let batch_size = run.config.training.batch_size;
+    weather::Weather::new(config, run.config.seed, batch_size, &run.device)
+        .map_err(|error| at_its_place(error, &run.source))
 }
 
 fn as_text(start: &[u8], rollout: &Rollout) -> String {

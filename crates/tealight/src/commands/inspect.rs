@@ -21,10 +21,11 @@ use tealight_train::optimizer::OptimizerConfig;
 use tealight_train::run::RunDirectory;
 use tealight_train::schedule::ScheduleConfig;
 use tealight_train::task::TaskConfig;
-use tealight_train::task::weather::{InputKind, Regime, SourceConfig, Weather};
+use tealight_train::task::weather::{InputKind, Regime, SourceConfig};
 use tealight_train::weather::generator::one_four_eight::Positions;
 
-use super::load::session;
+use super::load::{ForAnyTask, with_task};
+use super::presented::Presented;
 use super::print;
 use crate::args::Inspect;
 use crate::console::log;
@@ -37,10 +38,22 @@ pub(crate) fn run(args: &Inspect) -> Result<()> {
         Some(target) => {
             let (source, config) = configuration(target, &args.overrides)?;
             source.dropped_keys().iter().for_each(|dropped| log(&dropped.to_string()));
-            let session =
-                session(&config, &Device::Cpu).map_err(|error| at_its_place(error, &source))?;
-            print(&parts(&session))
+            let inspection = Inspection { config: &config, source: &source };
+            with_task(&config, &source, &Device::Cpu, inspection)
         }
+    }
+}
+
+struct Inspection<'a> {
+    config: &'a RunConfig,
+    source: &'a ConfigSource,
+}
+
+impl ForAnyTask for Inspection<'_> {
+    fn run<T: Presented>(self, task: T) -> Result<()> {
+        let session = Session::new(self.config, task, &Device::Cpu)
+            .map_err(|error| at_its_place(error, self.source))?;
+        print(&parts(&session))
     }
 }
 
@@ -58,7 +71,7 @@ fn configuration(target: &Path, overrides: &[String]) -> Result<(ConfigSource, R
 }
 
 /// The parameters, and what training them costs.
-fn parts(session: &Session<Weather>) -> String {
+fn parts<T: Presented>(session: &Session<T>) -> String {
     let Session { config, task, params, model, optimizer, .. } = session;
     let groups = optimizer.groups();
     let mut table = Table::new(["parameter", "shape", "count", "decays"]);
@@ -67,7 +80,7 @@ fn parts(session: &Session<Weather>) -> String {
         let count = thousands(variable.elem_count() as u64);
         table.row([name, shape(variable.dims()), count, decays.to_owned()]);
     }
-    let cost = model.cost(&config.model, params, task.config().window);
+    let cost = task.cost(model, &config.model, params);
     let batch = config.training.batch_size;
     format!(
         "{table}\n\

@@ -1,36 +1,78 @@
-//! A trained model from its run's directory.
+//! A run from its directory, and the one place that looks at the kind of task.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use candle_core::Device;
 use tealight_train::Session;
 use tealight_train::config::{ConfigSource, RunConfig};
 use tealight_train::run::{RunDirectory, Selection, load_weights, step_of};
-use tealight_train::task::TaskConfig;
 use tealight_train::task::weather::Weather;
+use tealight_train::task::{Reported, Task, TaskConfig};
 
+use super::presented::Presented;
 use crate::args::Trained;
 use crate::failure::at_its_place;
 
-/// Opens a run, or the one of its checkpoints that the path names, and loads the weights.
-pub(crate) fn trained(args: &Trained) -> Result<(Session<Weather>, RunDirectory)> {
-    let device = args.device.open()?;
-    let directory = RunDirectory::open(&args.run)?;
-    let (source, config) = resolved(&directory)?;
-    let session = session(&config, &device).map_err(|error| at_its_place(error, &source))?;
-    let named = named(&args.run, &directory);
-    let selection = args.checkpoint.or(named).unwrap_or_else(|| config.checkpoint.select.into());
-    let path = directory.checkpoints().find(selection)?;
-    session
-        .load_weights(&load_weights(&path, &device)?)
-        .with_context(|| misfit(&path, &directory))?;
-    Ok((session, directory))
+/// What a command does, whatever the task.
+pub(crate) trait ForAnyTask {
+    /// Goes on with the task that the configuration describes, its data drawn or read.
+    fn run<T: Presented>(self, task: T) -> Result<()>;
 }
 
-/// A run from a file goes on, and is evaluated, with the weather that it was started with.
-pub(crate) fn same_data(session: &Session<Weather>, directory: &RunDirectory) -> Result<()> {
-    let Session { task, .. } = session;
+/// Draws or reads the data of the task that `config` describes, and goes on with `command`.
+pub(crate) fn with_task(
+    config: &RunConfig,
+    source: &ConfigSource,
+    device: &Device,
+    command: impl ForAnyTask,
+) -> Result<()> {
+    let at_its_place = |error| at_its_place(error, source);
+    config.validate().map_err(at_its_place)?;
+    let RunConfig { seed, training, .. } = config;
+    match &config.task {
+        TaskConfig::Weather(weather) => {
+            let task = Weather::new(weather, *seed, training.batch_size, device);
+            command.run(task.map_err(at_its_place)?)
+        }
+    }
+}
+
+/// A run that was trained, and the one of its checkpoints that is meant.
+pub(crate) struct Run {
+    pub(crate) directory: RunDirectory,
+    pub(crate) source: ConfigSource,
+    pub(crate) config: RunConfig,
+    pub(crate) device: Device,
+    checkpoint: PathBuf,
+}
+
+impl Run {
+    /// Opens a run, or the one of its checkpoints that the path names.
+    pub(crate) fn open(args: &Trained) -> Result<Self> {
+        let device = args.device.open()?;
+        let directory = RunDirectory::open(&args.run)?;
+        let (source, config) = resolved(&directory)?;
+        let named = named(&args.run, &directory);
+        let selection =
+            args.checkpoint.or(named).unwrap_or_else(|| config.checkpoint.select.into());
+        let checkpoint = directory.checkpoints().find(selection)?;
+        Ok(Self { directory, source, config, device, checkpoint })
+    }
+
+    /// The model of the run, with the weights of the checkpoint.
+    pub(crate) fn load<T: Task>(&self, task: T) -> Result<Session<T>> {
+        let session = Session::new(&self.config, task, &self.device)
+            .map_err(|error| at_its_place(error, &self.source))?;
+        session
+            .load_weights(&load_weights(&self.checkpoint, &self.device)?)
+            .with_context(|| misfit(&self.checkpoint, &self.directory))?;
+        Ok(session)
+    }
+}
+
+/// A run from a file goes on, and is evaluated, with the data that it was started with.
+pub(crate) fn same_data<T: Reported>(task: &T, directory: &RunDirectory) -> Result<()> {
     Ok(directory.manifest()?.check_data(task.file(), task.fingerprint())?)
 }
 
@@ -57,15 +99,4 @@ pub(crate) fn resolved(directory: &RunDirectory) -> Result<(ConfigSource, RunCon
     let mut config: RunConfig = source.deserialize()?;
     config.absolute_paths()?;
     Ok((source, config))
-}
-
-/// Everything at step 0.
-pub(crate) fn session(
-    config: &RunConfig,
-    device: &Device,
-) -> tealight_train::Result<Session<Weather>> {
-    config.validate()?;
-    let TaskConfig::Weather(weather) = &config.task;
-    let task = Weather::new(weather, config.seed, config.training.batch_size, device)?;
-    Session::new(config, task, device)
 }

@@ -5,6 +5,7 @@ pub(crate) mod evaluate;
 pub(crate) mod forecast;
 pub(crate) mod inspect;
 mod load;
+mod presented;
 pub(crate) mod train;
 mod weather;
 

@@ -1,6 +1,5 @@
 //! `tealight train CONFIG`
 
-use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
@@ -8,63 +7,102 @@ use candle_core::Device;
 use tealight_train::config::{ConfigSource, Difference, RunConfig, to_resolved_toml};
 use tealight_train::observer::jsonl::JsonLines;
 use tealight_train::observer::{Event, Observer, notify};
-use tealight_train::run::files::replace;
+use tealight_train::run::files::{replace, to_json};
 use tealight_train::run::manifest::device_name;
 use tealight_train::run::{Checkpoint, Manifest, RunDirectory, Selection, load_weights};
 use tealight_train::session::Progress;
-use tealight_train::task::Task;
-use tealight_train::task::weather::{Report, Weather};
+use tealight_train::task::{Reported, Task};
 use tealight_train::{Session, fit};
 
-use super::load::{misfit, resolved, same_data, session};
-use super::{print, weather};
+use super::load::{ForAnyTask, misfit, resolved, same_data, with_task};
+use super::presented::Presented;
+use super::print;
 use crate::args::Train;
 use crate::console::{log, progress};
 use crate::failure::at_its_place;
+use crate::summary;
 use crate::table::thousands;
 
 pub(crate) fn run(args: &Train) -> Result<()> {
     let device = args.device.open()?;
     let (source, config, earlier) = configuration(args)?;
-    let say = |line: &str| {
+    let training = Training { args, device: &device, source: &source, config: &config, earlier };
+    for dropped in source.dropped_keys() {
+        training.say(&dropped.to_string());
+    }
+    with_task(&config, &source, &device, training)
+}
+
+/// What is to be trained, and how it was asked for.
+struct Training<'a> {
+    args: &'a Train,
+    device: &'a Device,
+    source: &'a ConfigSource,
+    config: &'a RunConfig,
+    earlier: Option<RunDirectory>,
+}
+
+impl ForAnyTask for Training<'_> {
+    fn run<T: Presented>(self, task: T) -> Result<()> {
+        let Self { args, device, source, config, .. } = self;
+        let mut session = Session::new(config, task, device)
+            .and_then(|session| session.check().map(|()| session))
+            .map_err(|error| at_its_place(error, source))?;
+        self.say(&describe(&session, device));
+        if args.dry_run {
+            self.say("dry run: everything is built, nothing is trained");
+            return Ok(());
+        }
+
+        let directory = match &self.earlier {
+            Some(directory) => {
+                resume(&mut session, directory, device)?;
+                directory.clone()
+            }
+            None => start(args, source, &session, device)?,
+        };
+        self.say(&format!("run {}", directory.path().display()));
+        let mut observers: Vec<Box<dyn Observer>> =
+            vec![Box::new(JsonLines::append(&directory.metrics_path())?)];
         if !args.quiet {
+            observers.push(progress());
+        }
+        train(&mut session, &directory, args.stop_after, &mut observers)
+            .map_err(|error| at_its_place(error, source))?;
+
+        let Progress { step, early_stopping } = &session.progress;
+        let is_complete = *step >= config.training.steps || early_stopping.has_stopped();
+        if !is_complete && args.stop_after.is_some() {
+            self.say(&format!("stopped after step {step}; go on with --resume"));
+            return Ok(());
+        }
+        self.conclude(&session, &directory)
+    }
+}
+
+impl Training<'_> {
+    fn say(&self, line: &str) {
+        if !self.args.quiet {
             log(line);
         }
-    };
-    for dropped in source.dropped_keys() {
-        say(&dropped.to_string());
-    }
-    let mut session = session(&config, &device).map_err(|error| at_its_place(error, &source))?;
-    session.check().map_err(|error| at_its_place(error, &source))?;
-    say(&describe(&session, &device));
-    if args.dry_run {
-        say("dry run: everything is built, nothing is trained");
-        return Ok(());
     }
 
-    let directory = match &earlier {
-        Some(directory) => {
-            resume(&mut session, directory, &device)?;
-            directory.clone()
-        }
-        None => start(args, &source, &session, &device)?,
-    };
-    say(&format!("run {}", directory.path().display()));
-    let mut observers: Vec<Box<dyn Observer>> =
-        vec![Box::new(JsonLines::append(&directory.metrics_path())?)];
-    if !args.quiet {
-        observers.push(progress());
+    /// The trained model's report: in the run's directory, and as a table on stdout.
+    fn conclude<T: Presented>(&self, session: &Session<T>, directory: &RunDirectory) -> Result<()> {
+        let selection = self.config.checkpoint.select.into();
+        let checkpoint = directory.checkpoints().find(selection)?;
+        session.load_weights(&load_weights(&checkpoint, self.device)?)?;
+        self.say("evaluating\n");
+        let report = session.task.report(&session.twin)?;
+        let path = directory.path();
+        let file = path.join("report.json");
+        replace(&file, &to_json(&file, &report)?)?;
+        summary::write(directory, &T::metrics(&report), session.params.n_parameters())?;
+        print(&T::table(&report))?;
+        let evaluate = format!("tealight evaluate {}", path.display());
+        self.say(&format!("\n{evaluate}    the same again\n{}", T::next_command(path)));
+        Ok(())
     }
-    train(&mut session, &directory, args.stop_after, &mut observers)
-        .map_err(|error| at_its_place(error, &source))?;
-
-    let Progress { step, early_stopping } = &session.progress;
-    let is_complete = *step >= config.training.steps || early_stopping.has_stopped();
-    if !is_complete && args.stop_after.is_some() {
-        say(&format!("stopped after step {step}; go on with --resume"));
-        return Ok(());
-    }
-    conclude(&session, &directory, &device, &say)
 }
 
 /// The settings, and the run that they resume.
@@ -130,10 +168,10 @@ fn run_name(args: &Train) -> String {
 }
 
 /// Makes the directory of a new run.
-fn start(
+fn start<T: Reported>(
     args: &Train,
     source: &ConfigSource,
-    session: &Session<Weather>,
+    session: &Session<T>,
     device: &Device,
 ) -> Result<RunDirectory> {
     let resolved = to_resolved_toml(&session.config)?;
@@ -146,8 +184,12 @@ fn start(
 }
 
 /// Goes on from the latest checkpoint; a run that was stopped before its first starts again.
-fn resume(session: &mut Session<Weather>, directory: &RunDirectory, device: &Device) -> Result<()> {
-    same_data(session, directory)?;
+fn resume<T: Reported>(
+    session: &mut Session<T>,
+    directory: &RunDirectory,
+    device: &Device,
+) -> Result<()> {
+    same_data(&session.task, directory)?;
     let checkpoints = directory.checkpoints();
     if checkpoints.latest()?.is_some() {
         let path = checkpoints.find(Selection::Latest)?;
@@ -157,8 +199,8 @@ fn resume(session: &mut Session<Weather>, directory: &RunDirectory, device: &Dev
     Ok(directory.cut_metrics_after(session.progress.step)?)
 }
 
-fn train(
-    session: &mut Session<Weather>,
+fn train<T: Task>(
+    session: &mut Session<T>,
     directory: &RunDirectory,
     stop_after: Option<u64>,
     observers: &mut [Box<dyn Observer>],
@@ -179,34 +221,7 @@ fn train(
     result.and(told)
 }
 
-/// The model beside the baselines, on stdout.
-fn conclude(
-    session: &Session<Weather>,
-    directory: &RunDirectory,
-    device: &Device,
-    say: &dyn Fn(&str),
-) -> Result<()> {
-    let selection = session.config.checkpoint.select.into();
-    session.load_weights(&load_weights(&directory.checkpoints().find(selection)?, device)?)?;
-    say("evaluating\n");
-    let report = Report::new(&session.task, &session.twin)?;
-    write_report(directory.path(), &report)?;
-    print(&weather::table(&report))?;
-    say(&format!(
-        "\ntealight evaluate {0}    the same again\n\
-         tealight forecast {0} --start \"☀️🌧️☁️\" --days 14",
-        directory.path().display()
-    ));
-    Ok(())
-}
-
-fn write_report(directory: &Path, report: &Report) -> Result<()> {
-    let path = directory.join("report.json");
-    let text = serde_json::to_string_pretty(report)? + "\n";
-    Ok(replace(&path, text.as_bytes())?)
-}
-
-fn describe(session: &Session<Weather>, device: &Device) -> String {
+fn describe<T: Task>(session: &Session<T>, device: &Device) -> String {
     let Session { config, params, optimizer, .. } = session;
     let groups = optimizer.groups();
     format!(

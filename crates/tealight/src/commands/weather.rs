@@ -1,11 +1,24 @@
 //! What the weather task shows at the end.
 
-use tealight_train::task::weather::Report;
+use std::path::Path;
 
+use tealight_train::task::weather::{Report, Weather};
+
+use super::presented::Presented;
 use crate::table::{Table, thousands};
 
+impl Presented for Weather {
+    fn table(report: &Report) -> String {
+        table(report)
+    }
+
+    fn next_command(run: &Path) -> String {
+        format!("tealight forecast {} --start \"☀️🌧️☁️\" --days 14", run.display())
+    }
+}
+
 /// The model between the baselines and the limit.
-pub(crate) fn table(report: &Report) -> String {
+fn table(report: &Report) -> String {
     let mut table = Table::new(["", "accuracy", "NLL"]);
     let mut row = |name: &str, accuracy: f64, nll: f64| {
         table.row([name.to_owned(), format!("{accuracy:.4}"), format!("{nll:.4}")]);

@@ -82,7 +82,7 @@ fn a_runs_directory_holds_what_the_architecture_says() -> Result {
         Ok(names)
     };
     let run = ["checkpoints", "config.toml", "manifest.json", "metrics.jsonl", "report.json"];
-    assert_eq!(names("runs/tiny")?, [&run[..], &["resolved.toml"]].concat());
+    assert_eq!(names("runs/tiny")?, [&run[..], &["resolved.toml", "summary.json"]].concat());
     let checkpoints = ["best", "latest", "step-000002", "step-000004", "step-000006"];
     assert_eq!(names("runs/tiny/checkpoints")?, checkpoints);
     let files = ["ema.safetensors", "model.safetensors", "optimizer.safetensors", "state.json"];
@@ -99,6 +99,19 @@ fn a_runs_directory_holds_what_the_architecture_says() -> Result {
     assert_eq!(manifest["n_parameters"], 963);
     assert_eq!(manifest["sizes"]["n_train"], 40);
     assert!(manifest["threads"].is_u64() && manifest["started"].is_string(), "{manifest}");
+    Ok(())
+}
+
+#[test]
+fn the_summary_holds_the_numbers_that_were_printed() -> Result {
+    let folder = Folder::trained()?;
+    let summary: Value = serde_json::from_str(&folder.read("runs/tiny/summary.json")?)?;
+    let report: Value = serde_json::from_str(&folder.read("runs/tiny/report.json")?)?;
+    assert_eq!(summary["n_parameters"], 963);
+    for metric in ["accuracy", "nll"] {
+        let number = &summary["metrics"][metric];
+        assert!(number.is_number() && *number == report[metric], "{metric}");
+    }
     Ok(())
 }
 
