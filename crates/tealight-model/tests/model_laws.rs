@@ -1,0 +1,180 @@
+//! What holds for a whole model, for every kind of attention × bidirectional and causal × norm placement
+//! × position scheme, by enumeration.
+//!
+//! `attention_laws.rs` looks at one layer; here is what only shows around it: that positions reach the
+//! attention, that a mask passes through all blocks, and that the parameters of two blocks have
+//! right gradients.
+
+mod common;
+#[path = "common/differences.rs"]
+mod differences;
+
+use candle_core::{DType, Device, Result, Tensor};
+use common::{normal, values};
+use differences::checked_gradients;
+use tealight_model::attention::AttentionConfig;
+use tealight_model::block::NormPlacement;
+use tealight_model::embedding::{Input, InputSpec};
+use tealight_model::feed_forward::{FeedForwardConfig, MlpConfig};
+use tealight_model::models::forecaster::{Forecaster, ForecasterSpec, ReadOut};
+use tealight_model::names::Named;
+use tealight_model::position::PositionConfig;
+use tealight_model::{BuildError, Mask, Mode, ModelConfig, ParamStore};
+use tealight_ops::gradients::FaultKind;
+
+const BATCH: usize = 2;
+const SEQ_LEN: usize = 7;
+const N_CLASSES: usize = 5;
+const N_ENTRIES: u64 = 1;
+
+struct Model {
+    label: String,
+    causal: bool,
+    store: ParamStore,
+    forecaster: Forecaster,
+}
+
+impl Model {
+    /// `None` if the kind cannot do it, and says so by key.
+    fn build(
+        [kind, position]: [&str; 2],
+        causal: bool,
+        norm_placement: NormPlacement,
+        dtype: DType,
+    ) -> Result<Option<Self>> {
+        let label = format!("{kind}, {position}, causal {causal}, {norm_placement:?}");
+        let config = ModelConfig {
+            d_model: 30,
+            n_heads: 3,
+            n_layers: 2,
+            causal,
+            norm_placement,
+            attention: AttentionConfig::default_of(kind).expect("invariant: one of KINDS"),
+            position: PositionConfig::default_of(position).expect("invariant: one of KINDS"),
+            feed_forward: FeedForwardConfig::Mlp(MlpConfig {
+                d_ff: Some(11),
+                ..MlpConfig::default()
+            }),
+            ..ModelConfig::default()
+        };
+        let spec = ForecasterSpec {
+            input: InputSpec::Tokens { vocab_size: N_CLASSES, n_token_types: 0 },
+            seq_len: SEQ_LEN,
+            n_classes: N_CLASSES,
+            read_out: if causal { ReadOut::EveryPosition } else { ReadOut::Mean },
+        };
+        let store = ParamStore::new(17, dtype, &Device::Cpu);
+        let built = Forecaster::build(&config, &spec, &store.trainable());
+        match built {
+            Ok(forecaster) => Ok(Some(Self { label, causal, store, forecaster })),
+            Err(BuildError::Candle(error)) => Err(error),
+            Err(BuildError::Config(fault)) => {
+                let attention = fault.keys.iter().any(|key| key.starts_with("model.attention"));
+                assert!(attention && fault.message.contains(kind), "{label}: {fault}");
+                Ok(None)
+            }
+        }
+    }
+
+    /// Logits for ids that differ from `index` to `index`, under a mask.
+    fn forward(&self, ids: &Tensor, mask: &Mask) -> Result<Tensor> {
+        self.forecaster.forward(&Input::tokens(ids), mask, Mode::Eval)
+    }
+}
+
+/// Every model that can be built.
+fn models(dtype: DType) -> Result<Vec<Model>> {
+    let mut models = Vec::new();
+    for kind in AttentionConfig::KINDS {
+        let n_before = models.len();
+        for position in PositionConfig::KINDS {
+            for causal in [false, true] {
+                for &norm_placement in NormPlacement::ALL {
+                    let names = [kind.name, position.name];
+                    models.extend(Model::build(names, causal, norm_placement, dtype)?);
+                }
+            }
+        }
+        assert!(models.len() > n_before, "no model with `{}` can be built", kind.name);
+    }
+    Ok(models)
+}
+
+/// `(batch, seq_len)`; of the second example, the last two are padding.
+fn ids_and_padding() -> Result<(Tensor, Mask)> {
+    let ids: Vec<u32> = (0..BATCH * SEQ_LEN).map(|i| (i * i % N_CLASSES) as u32).collect();
+    let padding = (0..BATCH * SEQ_LEN).map(|i| u8::from(i >= BATCH * SEQ_LEN - 2)).collect();
+    let shape = (BATCH, SEQ_LEN);
+    let padding = Tensor::from_vec(padding, shape, &Device::Cpu)?;
+    let mask = Mask::none().with_key_padding_mask(&padding)?;
+    Ok((Tensor::from_vec(ids, shape, &Device::Cpu)?, mask))
+}
+
+/// `ids` with others from position `start` of the second example on.
+fn changed(ids: &Tensor, start: usize) -> Result<Tensor> {
+    let mut rows = ids.to_vec2::<u32>()?;
+    rows[1][start..].iter_mut().for_each(|id| *id = (*id + 1) % N_CLASSES as u32);
+    Tensor::new(rows, &Device::Cpu)
+}
+
+#[test]
+fn every_parameter_of_every_model_has_a_right_gradient() -> Result<()> {
+    let (ids, mask) = ids_and_padding()?;
+    for model in models(DType::F64)? {
+        let loss = || {
+            let y = model.forward(&ids, &mask)?;
+            (&y * normal(3, y.dims(), DType::F64)?)?.sum_all()
+        };
+        let gradients = checked_gradients(&model.label, &model.store, N_ENTRIES, loss)?;
+        for fault in gradients.audit()? {
+            // The bias of the keys shifts all scores of a row alike.
+            let excused = fault.name.ends_with("key.bias") && fault.kind == FaultKind::Zero;
+            assert!(excused, "{}: {fault}", model.label);
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn padding_changes_nothing_and_neither_does_the_future() -> Result<()> {
+    let (ids, mask) = ids_and_padding()?;
+    for model in models(DType::F32)? {
+        let y = model.forward(&ids, &mask)?;
+        assert!(values(&y)?.iter().all(|y| y.is_finite()), "{}", model.label);
+        if model.causal {
+            // (batch, seq_len, n_classes): positions 0 to 3 come before the change.
+            let before = |y: &Tensor| y.narrow(1, 0, 4);
+            let other = model.forward(&changed(&ids, 4)?, &mask)?;
+            assert_eq!(values(&before(&y)?)?, values(&before(&other)?)?, "{}", model.label);
+        } else {
+            let other = model.forward(&changed(&ids, SEQ_LEN - 2)?, &mask)?;
+            assert_eq!(values(&y)?, values(&other)?, "{}", model.label);
+        }
+        let other = model.forward(&changed(&ids, 0)?, &mask)?;
+        assert_eq!(values(&y.get(0)?)?, values(&other.get(0)?)?, "{}", model.label);
+        assert_ne!(values(&y.get(1)?)?, values(&other.get(1)?)?, "{}", model.label);
+    }
+    Ok(())
+}
+
+/// A model without positions, unless its attention has an order of its own, sees a bag of inputs.
+#[test]
+fn every_position_scheme_tells_the_order() -> Result<()> {
+    let (ids, _) = ids_and_padding()?;
+    let mut rows = ids.to_vec2::<u32>()?;
+    rows.iter_mut().for_each(|row| row.swap(1, 3));
+    let swapped = Tensor::new(rows, &Device::Cpu)?;
+    for kind in AttentionConfig::KINDS {
+        for position in PositionConfig::KINDS.iter().filter(|position| position.name != "none") {
+            let names = [kind.name, position.name];
+            let Some(model) = Model::build(names, false, NormPlacement::Pre, DType::F64)? else {
+                continue;
+            };
+            let [a, b] = [&ids, &swapped].map(|ids| model.forward(ids, &Mask::none()));
+            let difference =
+                values(&(a? - b?)?)?.into_iter().fold(0_f64, |max, x| max.max(x.abs()));
+            assert!(difference > 1e-6, "{}: {difference}", model.label);
+        }
+    }
+    Ok(())
+}
