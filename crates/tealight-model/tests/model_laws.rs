@@ -76,7 +76,7 @@ impl Model {
         }
     }
 
-    /// Logits for ids that differ from `index` to `index`, under a mask.
+    /// Logits for ids `(batch, seq_len)`.
     fn forward(&self, ids: &Tensor, mask: &Mask) -> Result<Tensor> {
         self.forecaster.forward(&Input::tokens(ids), mask, Mode::Eval)
     }
@@ -113,7 +113,9 @@ fn ids_and_padding() -> Result<(Tensor, Mask)> {
 /// `ids` with others from position `start` of the second example on.
 fn changed(ids: &Tensor, start: usize) -> Result<Tensor> {
     let mut rows = ids.to_vec2::<u32>()?;
-    rows[1][start..].iter_mut().for_each(|id| *id = (*id + 1) % N_CLASSES as u32);
+    for id in &mut rows[1][start..] {
+        *id = (*id + 1) % N_CLASSES as u32;
+    }
     Tensor::new(rows, &Device::Cpu)
 }
 
@@ -162,7 +164,9 @@ fn padding_changes_nothing_and_neither_does_the_future() -> Result<()> {
 fn every_position_scheme_tells_the_order() -> Result<()> {
     let (ids, _) = ids_and_padding()?;
     let mut rows = ids.to_vec2::<u32>()?;
-    rows.iter_mut().for_each(|row| row.swap(1, 3));
+    for row in &mut rows {
+        row.swap(1, 3);
+    }
     let swapped = Tensor::new(rows, &Device::Cpu)?;
     for kind in AttentionConfig::KINDS {
         for position in PositionConfig::KINDS.iter().filter(|position| position.name != "none") {
