@@ -39,6 +39,7 @@ pub mod adamw;
 pub mod cross_entropy;
 pub mod dropout;
 pub mod embedding;
+pub mod entmax;
 pub mod gradients;
 pub mod linear;
 pub mod memory;
@@ -47,6 +48,7 @@ pub mod rng;
 pub mod rotary;
 pub mod sgd;
 pub mod softmax;
+pub mod truncated_softmax;
 
 mod buffer;
 mod element;

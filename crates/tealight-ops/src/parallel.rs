@@ -97,6 +97,16 @@ pub(crate) fn max<T: Element>(x: &[T]) -> T {
     fold(lanes, larger)
 }
 
+/// Whether no element is NaN.
+#[inline(always)]
+pub(crate) fn all_numbers<T: Element>(x: &[T]) -> bool {
+    let mut all = true;
+    for &x in x {
+        all &= x >= T::NEG_INFINITY;
+    }
+    all
+}
+
 /// One number of all lanes, by halves.
 #[inline(always)]
 fn fold<T: Element>(mut lanes: [T; LANES], join: impl Fn(T, T) -> T) -> T {

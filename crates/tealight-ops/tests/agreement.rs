@@ -7,8 +7,10 @@ mod common;
 use candle_core::{D, DType, Device, Result, Tensor, Var};
 use common::{Op, differentiate, normal, values};
 use tealight_ops::rng::{Purpose, Stream};
+use tealight_ops::truncated_softmax::{self, Truncation, truncated_softmax};
 use tealight_ops::{
-    activation, adamw, cross_entropy, dropout, embedding, linear, norm, rotary, sgd, softmax,
+    activation, adamw, cross_entropy, dropout, embedding, entmax, linear, norm, rotary, sgd,
+    softmax,
 };
 
 /// Of f32 and f64, relative to the largest expected number if that is above 1.
@@ -55,7 +57,7 @@ fn assert_agree(name: &str, op: Op, definition: Op, inputs: &[Tensor], tol: f64)
 
 type Unary = fn(&Tensor) -> Result<Tensor>;
 
-const UNARY: [(&str, Unary, Unary); 7] = [
+const UNARY: [(&str, Unary, Unary); 13] = [
     ("softmax", softmax::softmax, softmax::reference::softmax),
     ("log_softmax", softmax::log_softmax, softmax::reference::log_softmax),
     ("relu", activation::relu, activation::reference::relu),
@@ -63,6 +65,28 @@ const UNARY: [(&str, Unary, Unary); 7] = [
     ("silu", activation::silu, activation::reference::silu),
     ("gelu", activation::gelu, activation::reference::gelu),
     ("gelu_tanh", activation::gelu_tanh, activation::reference::gelu_tanh),
+    ("sparsemax", entmax::sparsemax, entmax::reference::sparsemax),
+    ("entmax15", entmax::entmax15, entmax::reference::entmax15),
+    (
+        "top_k",
+        |x| truncated_softmax(x, Truncation::TopK(3)),
+        |x| truncated_softmax::reference::truncated_softmax(x, Truncation::TopK(3)),
+    ),
+    (
+        "cut",
+        |x| truncated_softmax(x, Truncation::Cut(0.05)),
+        |x| truncated_softmax::reference::truncated_softmax(x, Truncation::Cut(0.05)),
+    ),
+    (
+        "cut_renormalized",
+        |x| truncated_softmax(x, Truncation::CutRenormalized(0.05)),
+        |x| truncated_softmax::reference::truncated_softmax(x, Truncation::CutRenormalized(0.05)),
+    ),
+    (
+        "score_cut",
+        |x| truncated_softmax(x, Truncation::ScoreCut(0.3)),
+        |x| truncated_softmax::reference::truncated_softmax(x, Truncation::ScoreCut(0.3)),
+    ),
 ];
 
 #[test]

@@ -5,7 +5,10 @@ mod common;
 use candle_core::{DType, Device, Result, Tensor};
 use common::{Op, differentiate, normal, values};
 use tealight_ops::rng::{Purpose, Stream};
-use tealight_ops::{activation, cross_entropy, dropout, embedding, linear, norm, rotary, softmax};
+use tealight_ops::truncated_softmax::{Truncation, truncated_softmax};
+use tealight_ops::{
+    activation, cross_entropy, dropout, embedding, entmax, linear, norm, rotary, softmax,
+};
 
 const STEP: f64 = 1e-5;
 /// The differences err by STEP² for the third derivative, and by 10⁻¹⁶/STEP for rounding.
@@ -48,6 +51,23 @@ fn softmax_has_its_gradient() -> Result<()> {
     let x = [(random(0, &[2, 3, 19])? * 3.)?];
     check("softmax", &|x| softmax::softmax(&x[0]), &x)?;
     check("log_softmax", &|x| softmax::log_softmax(&x[0]), &x)
+}
+
+/// Away from the kinks, which no difference of these numbers straddles.
+#[test]
+fn sparse_softmaxes_have_their_gradients() -> Result<()> {
+    let x = [random(0, &[2, 3, 19])?];
+    check("sparsemax", &|x| entmax::sparsemax(&x[0]), &x)?;
+    check("entmax15", &|x| entmax::entmax15(&x[0]), &x)?;
+    for truncation in [
+        Truncation::TopK(5),
+        Truncation::Cut(0.05),
+        Truncation::CutRenormalized(0.05),
+        Truncation::ScoreCut(0.3),
+    ] {
+        check("truncated", &|x| truncated_softmax(&x[0], truncation), &x)?;
+    }
+    Ok(())
 }
 
 #[test]

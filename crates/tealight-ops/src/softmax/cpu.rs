@@ -20,7 +20,7 @@ pub(super) fn softmax<T: Element>(x: &[T], width: usize) -> Vec<T> {
     )
 }
 
-pub(super) fn softmax_backward<T: Element>(y: &[T], gradient: &[T], width: usize) -> Vec<T> {
+pub(crate) fn softmax_backward<T: Element>(y: &[T], gradient: &[T], width: usize) -> Vec<T> {
     by_rows(
         y,
         gradient,
@@ -82,7 +82,7 @@ pub(crate) fn exponentials<T: Element>(y: &mut [T], x: &[T]) -> (T, T) {
 
 /// A new buffer, made by `work` from row after row of `a` and `b`.
 #[inline(always)]
-fn by_rows<T: Element>(
+pub(crate) fn by_rows<T: Element>(
     a: &[T],
     b: &[T],
     width: usize,

@@ -21,7 +21,7 @@ use std::marker::PhantomData;
 
 use candle_core::{CpuStorage, CustomOp1, D, Layout, Result, Shape, Tensor};
 
-pub(crate) use cpu::exponentials;
+pub(crate) use cpu::{by_rows, exponentials, softmax_backward};
 
 use crate::buffer::{View, slice, stored, tensor};
 use crate::element::Element;
