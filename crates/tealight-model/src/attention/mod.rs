@@ -5,10 +5,16 @@
 //! here: `pub mod`, and the variant with its one line of documentation.
 
 pub mod decoding;
+pub mod dense;
+pub mod entmax15;
 pub mod projection;
+pub mod score;
 pub mod softmax;
+pub mod sparsemax;
 mod spec;
 pub mod support;
+pub mod thresholded;
+pub mod top_k;
 
 use std::fmt;
 
@@ -25,6 +31,15 @@ choice! {
     pub enum AttentionConfig: AttentionKind {
         /// Multi-head scaled dot-product attention, O(T²) (Vaswani et al. 2017).
         "softmax" => Softmax(softmax::Config),
+        /// Few keys, as many as the scores ask for, the rest exactly zero, O(T²) (Martins and
+        /// Astudillo 2016).
+        "sparsemax" => Sparsemax(sparsemax::Config),
+        /// Half way between softmax and sparsemax, with exact zeros, O(T²) (Peters et al. 2019).
+        "entmax15" => Entmax15(entmax15::Config),
+        /// Softmax over the k keys of the largest scores, O(T²) (Zhao et al. 2019).
+        "top_k" => TopK(top_k::Config),
+        /// Softmax without its weights or scores below a threshold, O(T²).
+        "thresholded" => Thresholded(thresholded::Config),
     }
 }
 

@@ -5,8 +5,9 @@ use std::path::Path;
 use anyhow::Result;
 use candle_core::Device;
 use tealight_model::Kind;
-use tealight_model::attention::AttentionConfig;
+use tealight_model::attention::score::Score;
 use tealight_model::attention::support::Support;
+use tealight_model::attention::{AttentionConfig, thresholded};
 use tealight_model::block::NormPlacement;
 use tealight_model::feed_forward::{Activation, FeedForwardConfig};
 use tealight_model::init::InitConfig;
@@ -108,7 +109,7 @@ fn mebibytes(bytes: usize) -> String {
 
 /// The key, and what may stand there.
 fn every_kind() -> Result<String> {
-    let sections: [(&str, &[Kind]); 19] = [
+    let sections: [(&str, &[Kind]); 21] = [
         ("[task] kind", TaskConfig::KINDS),
         ("[task.source] kind", SourceConfig::KINDS),
         ("[task.source] positions (one_four_eight)", Positions::KINDS),
@@ -116,6 +117,8 @@ fn every_kind() -> Result<String> {
         ("[task] read_out", ReadOut::KINDS),
         ("[task] input", InputKind::KINDS),
         ("[model.attention] kind", AttentionConfig::KINDS),
+        ("[model.attention] score", Score::KINDS),
+        ("[model.attention] rule (thresholded)", thresholded::Rule::KINDS),
         ("[model.position] kind", PositionConfig::KINDS),
         ("[model.position] layout (sinusoidal)", sinusoidal::Layout::KINDS),
         ("[model.position] layout (rotary)", rotary::Layout::KINDS),

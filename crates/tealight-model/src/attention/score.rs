@@ -1,0 +1,260 @@
+//! Scores: how much a query has to do with a key, before any softmax.
+//!
+//! ```text
+//! scaled_dot   qᵀk / √head_dim                  Vaswani et al. 2017, <https://arxiv.org/abs/1706.03762>
+//! dot          qᵀk                              Luong et al. 2015, <https://arxiv.org/abs/1508.04025>
+//! general      qᵀ W k                           Luong et al. 2015
+//! additive     v_aᵀ tanh(W_q q + W_k k + b)     Bahdanau et al. 2014, <https://arxiv.org/abs/1409.0473>
+//! logistic     σ(w_qᵀ q + w_kᵀ k + b)
+//! ```
+//!
+//! Each head has parameters of its own. A logistic score is between 0 and 1, so that under softmax no
+//! weight is more than e times another.
+//!
+//! Cost: O(q_len·kv_len·head_dim) time for each head. The first three are products of matrices; the
+//! additive score also keeps O(q_len·kv_len·head_dim) numbers for its gradient, where the others keep
+//! O(q_len·kv_len).
+
+use std::fmt;
+
+use candle_core::{D, Result, Tensor};
+use candle_nn::{VarBuilder, init};
+use tealight_ops::activation::sigmoid;
+
+use super::{AttentionCost, AttentionSpec};
+use crate::position::AttentionNeeds;
+use crate::{BuildError, BuildResult, names};
+
+names! {
+    /// How much a query has to do with a key.
+    pub enum Score {
+        /// qᵀk / √head_dim (Vaswani et al. 2017).
+        "scaled_dot" => ScaledDot,
+        /// qᵀk (Luong et al. 2015).
+        "dot" => Dot,
+        /// qᵀ W k, a matrix for each head (Luong et al. 2015).
+        "general" => General,
+        /// v_aᵀ tanh(W_q q + W_k k + b) (Bahdanau et al. 2014).
+        "additive" => Additive,
+        /// σ(w_qᵀ q + w_kᵀ k + b), from 0 to 1.
+        "logistic" => Logistic,
+    }
+}
+
+/// A built score, with its parameters if it has any.
+pub trait ScoreFunction: fmt::Debug + Send + Sync {
+    /// `query (batch, n_heads, q_len, head_dim)`, `key (batch, n_heads, kv_len, head_dim)` →
+    /// `(batch, n_heads, q_len, kv_len)`
+    fn scores(&self, query: &Tensor, key: &Tensor) -> Result<Tensor>;
+}
+
+impl Score {
+    /// Builds the score, with its parameters below `score`, or says by key why it cannot be built.
+    pub fn build(
+        self,
+        spec: &AttentionSpec<'_>,
+        vb: &VarBuilder<'_>,
+    ) -> BuildResult<Box<dyn ScoreFunction>> {
+        let vb = vb.pp("score");
+        Ok(match self {
+            Self::ScaledDot => Box::new(Dot { scale: 1. / (spec.head_dim() as f64).sqrt() }),
+            Self::Dot => Box::new(Dot { scale: 1. }),
+            Self::General => {
+                refuse_rotary("general", spec)?;
+                Box::new(General::build(spec, &vb)?)
+            }
+            Self::Additive => {
+                refuse_rotary("additive", spec)?;
+                Box::new(Additive::build(spec, &vb)?)
+            }
+            Self::Logistic => {
+                refuse_rotary("logistic", spec)?;
+                Box::new(Logistic::build(spec, &vb)?)
+            }
+        })
+    }
+
+    /// What the scores of one sequence cost, those after a mask included.
+    pub fn cost(self, spec: &AttentionSpec<'_>, q_len: usize, kv_len: usize) -> AttentionCost {
+        let (d_model, n_heads) = (spec.d_model as f64, spec.n_heads as f64);
+        let (q_len, kv_len, head_dim) = (q_len as f64, kv_len as f64, spec.head_dim() as f64);
+        let pairs = q_len * kv_len;
+        let product = AttentionCost {
+            parameters: 0.,
+            flops: 2. * pairs * d_model,
+            activations: n_heads * pairs,
+        };
+        match self {
+            Self::ScaledDot | Self::Dot => product,
+            Self::General => {
+                product
+                    + AttentionCost {
+                        parameters: d_model * head_dim,
+                        flops: 2. * q_len * d_model * head_dim,
+                        activations: q_len * d_model,
+                    }
+            }
+            // Two maps; a sum, tanh and a product for every pair and feature.
+            Self::Additive => AttentionCost {
+                parameters: 2. * d_model * (head_dim + 1.),
+                flops: 2. * (q_len + kv_len) * d_model * head_dim + 4. * pairs * d_model,
+                activations: (q_len + kv_len) * d_model + 2. * pairs * d_model + n_heads * pairs,
+            },
+            Self::Logistic => AttentionCost {
+                parameters: 2. * d_model + n_heads,
+                flops: 2. * (q_len + kv_len) * d_model + 2. * n_heads * pairs,
+                activations: 3. * n_heads * pairs,
+            },
+        }
+    }
+}
+
+fn refuse_rotary(score: &str, spec: &AttentionSpec<'_>) -> BuildResult<()> {
+    if !matches!(spec.position, AttentionNeeds::Rotary(_)) {
+        return Ok(());
+    }
+    let key = format!("{}.score", spec.key);
+    let message = format!(
+        "`{key}` = \"{score}\" cannot take positions that rotate queries and keys \
+         (`model.position.kind`), because only in a product of the two alone does a rotation become \
+         a distance"
+    );
+    Err(BuildError::config(["model.position.kind", key.as_str()], message))
+}
+
+/// `scale` · qᵀk: `query (.., q_len, head_dim)`, `key (.., kv_len, head_dim)` → `(.., q_len, kv_len)`
+pub fn dot(query: &Tensor, key: &Tensor, scale: f64) -> Result<Tensor> {
+    (query * scale)?.matmul(&key.t()?)
+}
+
+/// qᵀ W k: `query (batch, n_heads, q_len, n)`, `key (batch, n_heads, kv_len, m)`, `weight (n_heads or
+/// 1, n, m)` → `(batch, n_heads, q_len, kv_len)`
+pub fn general(query: &Tensor, key: &Tensor, weight: &Tensor) -> Result<Tensor> {
+    query.broadcast_matmul(weight)?.matmul(&key.t()?)
+}
+
+/// The parameters of [`additive`], for each head or for all of them.
+#[derive(Clone, Debug)]
+pub struct AdditiveParameters {
+    /// W_q, `(n_heads or 1, n_hidden, n)`
+    pub query: Tensor,
+    /// W_k, `(n_heads or 1, n_hidden, m)`
+    pub key: Tensor,
+    /// b, `(n_heads or 1, n_hidden)`
+    pub bias: Tensor,
+    /// v_a, `(n_heads or 1, n_hidden)`
+    pub direction: Tensor,
+}
+
+/// v_aᵀ tanh(W_q q + W_k k + b): `query (batch, n_heads, q_len, n)`, `key (batch, n_heads, kv_len, m)`
+/// → `(batch, n_heads, q_len, kv_len)`
+pub fn additive(query: &Tensor, key: &Tensor, parameters: &AdditiveParameters) -> Result<Tensor> {
+    let AdditiveParameters { query: w_q, key: w_k, bias, direction } = parameters;
+    let query = query.broadcast_matmul(&w_q.t()?)?.broadcast_add(&bias.unsqueeze(1)?)?;
+    let key = key.broadcast_matmul(&w_k.t()?)?;
+    let (batch, n_heads, q_len, n_hidden) = query.dims4()?;
+    let (_batch, _n_heads, kv_len, _n_hidden) = key.dims4()?;
+    // (batch, n_heads, q_len, kv_len, n_hidden)
+    let hidden = query.unsqueeze(3)?.broadcast_add(&key.unsqueeze(2)?)?.tanh()?;
+    hidden
+        .reshape((batch, n_heads, q_len * kv_len, n_hidden))?
+        .broadcast_matmul(&direction.unsqueeze(D::Minus1)?)?
+        .reshape((batch, n_heads, q_len, kv_len))
+}
+
+/// σ(w_qᵀ q + w_kᵀ k + b): `query (batch, n_heads, q_len, n)`, `key (batch, n_heads, kv_len, m)`, `w_q
+/// (n_heads or 1, n)`, `w_k (n_heads or 1, m)`, `bias (n_heads or 1)` → `(batch, n_heads, q_len,
+/// kv_len)`
+pub fn logistic(
+    query: &Tensor,
+    key: &Tensor,
+    [w_q, w_k]: [&Tensor; 2],
+    bias: &Tensor,
+) -> Result<Tensor> {
+    let query = query.broadcast_matmul(&w_q.unsqueeze(D::Minus1)?)?; // (batch, n_heads, q_len, 1)
+    let key = key.broadcast_matmul(&w_k.unsqueeze(D::Minus1)?)?.t()?; // (batch, n_heads, 1, kv_len)
+    let query = query.broadcast_add(&bias.reshape(((), 1, 1))?)?;
+    sigmoid(&query.broadcast_add(&key)?)
+}
+
+#[derive(Debug)]
+struct Dot {
+    scale: f64,
+}
+
+impl ScoreFunction for Dot {
+    fn scores(&self, query: &Tensor, key: &Tensor) -> Result<Tensor> {
+        dot(query, key, self.scale)
+    }
+}
+
+#[derive(Debug)]
+struct General {
+    /// `(n_heads, head_dim, head_dim)`
+    weight: Tensor,
+}
+
+impl General {
+    fn build(spec: &AttentionSpec<'_>, vb: &VarBuilder<'_>) -> Result<Self> {
+        let (n_heads, head_dim) = (spec.n_heads, spec.head_dim());
+        let shape = (n_heads, head_dim, head_dim);
+        Ok(Self { weight: vb.get_with_hints(shape, "weight", spec.init.weight(head_dim))? })
+    }
+}
+
+impl ScoreFunction for General {
+    fn scores(&self, query: &Tensor, key: &Tensor) -> Result<Tensor> {
+        general(query, key, &self.weight)
+    }
+}
+
+#[derive(Debug)]
+struct Additive(AdditiveParameters);
+
+impl Additive {
+    fn build(spec: &AttentionSpec<'_>, vb: &VarBuilder<'_>) -> Result<Self> {
+        let (n_heads, head_dim) = (spec.n_heads, spec.head_dim());
+        let weight = spec.init.weight(head_dim);
+        let square = (n_heads, head_dim, head_dim);
+        Ok(Self(AdditiveParameters {
+            query: vb.get_with_hints(square, "query", weight)?,
+            key: vb.get_with_hints(square, "key", weight)?,
+            bias: vb.get_with_hints((n_heads, head_dim), "bias", init::ZERO)?,
+            direction: vb.get_with_hints((n_heads, head_dim), "direction", weight)?,
+        }))
+    }
+}
+
+impl ScoreFunction for Additive {
+    fn scores(&self, query: &Tensor, key: &Tensor) -> Result<Tensor> {
+        additive(query, key, &self.0)
+    }
+}
+
+#[derive(Debug)]
+struct Logistic {
+    /// `(n_heads, head_dim)`
+    query: Tensor,
+    /// `(n_heads, head_dim)`
+    key: Tensor,
+    /// `(n_heads)`
+    bias: Tensor,
+}
+
+impl Logistic {
+    fn build(spec: &AttentionSpec<'_>, vb: &VarBuilder<'_>) -> Result<Self> {
+        let (n_heads, head_dim) = (spec.n_heads, spec.head_dim());
+        let weight = spec.init.weight(head_dim);
+        Ok(Self {
+            query: vb.get_with_hints((n_heads, head_dim), "query", weight)?,
+            key: vb.get_with_hints((n_heads, head_dim), "key", weight)?,
+            bias: vb.get_with_hints(n_heads, "bias", init::ZERO)?,
+        })
+    }
+}
+
+impl ScoreFunction for Logistic {
+    fn scores(&self, query: &Tensor, key: &Tensor) -> Result<Tensor> {
+        logistic(query, key, [&self.query, &self.key], &self.bias)
+    }
+}
