@@ -42,16 +42,20 @@ pub mod embedding;
 pub mod entmax;
 pub mod gradients;
 pub mod linear;
+pub mod linear_attention;
 pub mod memory;
 pub mod norm;
+pub mod retention;
 pub mod rng;
 pub mod rotary;
 pub mod sgd;
 pub mod softmax;
 pub mod truncated_softmax;
+pub mod wkv;
 
 mod buffer;
 mod element;
+mod outer;
 mod parallel;
 mod path;
 

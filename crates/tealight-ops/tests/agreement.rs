@@ -2,8 +2,11 @@
 //!
 //! In debug builds output buffers start as NaN, so an element that no loop writes fails here.
 
+#[path = "common/agreement.rs"]
+mod agreement;
 mod common;
 
+use agreement::{TOLERANCES, assert_agree, assert_close};
 use candle_core::{D, DType, Device, Result, Tensor, Var};
 use common::{Op, differentiate, normal, values};
 use tealight_ops::rng::{Purpose, Stream};
@@ -12,9 +15,6 @@ use tealight_ops::{
     activation, adamw, cross_entropy, dropout, embedding, entmax, linear, norm, rotary, sgd,
     softmax,
 };
-
-/// Of f32 and f64, relative to the largest expected number if that is above 1.
-const TOLERANCES: [(DType, f64); 2] = [(DType::F32, 1e-5), (DType::F64, 1e-12)];
 
 /// Rows and width: single, prime, wider than a block, and large enough for several threads.
 const SHAPES: [[usize; 2]; 7] =
@@ -30,29 +30,6 @@ fn below(index: u64, n: usize, shape: &[usize]) -> Result<Tensor> {
         .map(|i| stream.below(i, n as u64) as u32)
         .collect();
     Tensor::from_vec(values, shape, &Device::Cpu)?.to_dtype(DType::I64)
-}
-
-fn assert_close(name: &str, actual: &Tensor, expected: &Tensor, tolerance: f64) -> Result<()> {
-    assert_eq!(actual.dims(), expected.dims(), "{name}: shape");
-    let expected = values(expected)?;
-    let scale = expected.iter().fold(1_f64, |scale, x| scale.max(x.abs()));
-    for (i, (actual, expected)) in values(actual)?.into_iter().zip(expected).enumerate() {
-        let error = (actual - expected).abs();
-        let same = actual == expected || error <= tolerance * scale;
-        assert!(same, "{name}[{i}]: {actual} is not {expected}");
-    }
-    Ok(())
-}
-
-fn assert_agree(name: &str, op: Op, definition: Op, inputs: &[Tensor], tol: f64) -> Result<()> {
-    let name = format!("{name} {:?} {:?}", inputs[0].dims(), inputs[0].dtype());
-    let (actual, actual_gradients) = differentiate(op, inputs)?;
-    let (expected, expected_gradients) = differentiate(definition, inputs)?;
-    assert_close(&name, &actual, &expected, tol)?;
-    for (i, (a, e)) in actual_gradients.iter().zip(&expected_gradients).enumerate() {
-        assert_close(&format!("{name}: gradient {i}"), a, e, tol)?;
-    }
-    Ok(())
 }
 
 type Unary = fn(&Tensor) -> Result<Tensor>;

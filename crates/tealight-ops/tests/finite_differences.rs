@@ -4,8 +4,11 @@ mod common;
 
 use candle_core::{DType, Device, Result, Tensor};
 use common::{Op, differentiate, normal, values};
+use tealight_ops::linear_attention::{Reads, linear_attention};
+use tealight_ops::retention::retention;
 use tealight_ops::rng::{Purpose, Stream};
 use tealight_ops::truncated_softmax::{Truncation, truncated_softmax};
+use tealight_ops::wkv::wkv;
 use tealight_ops::{
     activation, cross_entropy, dropout, embedding, entmax, linear, norm, rotary, softmax,
 };
@@ -118,6 +121,22 @@ fn cross_entropy_has_its_gradient() -> Result<()> {
 fn embedding_has_its_gradient() -> Result<()> {
     let ids = Tensor::new(&[[0_u32, 3, 1, 3], [3, 4, 0, 1]], &Device::Cpu)?;
     check("embedding", &|x| embedding::embedding(&x[0], &ids), &[random(0, &[5, 3])?])
+}
+
+#[test]
+fn scans_have_their_gradients() -> Result<()> {
+    let mask = Tensor::new(&[[0_u8, 0, 0, 0, 0], [1, 0, 1, 0, 0]], &Device::Cpu)?;
+    let operands =
+        [random(0, &[2, 3, 5, 2])?, random(1, &[2, 3, 5, 2])?, random(2, &[2, 3, 5, 7])?];
+    for reads in [Reads::Everything, Reads::Past] {
+        let op: Op = &|x| linear_attention(&x[0], &x[1], &x[2], reads, Some(&mask));
+        check("linear_attention", op, &operands)?;
+    }
+    let decay = [1., 0.9, 0.5];
+    check("retention", &|x| retention(&x[0], &x[1], &x[2], &decay, Some(&mask)), &operands)?;
+    let operands =
+        [random(0, &[2, 5, 3])?, random(1, &[2, 5, 3])?, random(2, &[3])?, random(3, &[3])?];
+    check("wkv", &|x| wkv(&x[0], &x[1], &x[2], &x[3], Some(&mask)), &operands)
 }
 
 #[test]

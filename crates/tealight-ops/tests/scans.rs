@@ -1,0 +1,272 @@
+//! The contract for the operations that scan a sequence: the value and the gradient of their
+//! definition, no look into the future, finite numbers at any size, the same bits on any threads.
+
+#[path = "common/agreement.rs"]
+mod agreement;
+mod common;
+
+use agreement::{TOLERANCES, assert_agree};
+use candle_core::{DType, Device, IndexOp, Result, Tensor};
+use common::{Op, differentiate, normal, values};
+use tealight_ops::linear_attention::{self, Reads, linear_attention};
+use tealight_ops::retention::{self, retention};
+use tealight_ops::wkv::{self, wkv};
+
+/// `(batch, n_heads, len, n_features, width)`: single, prime, and enough for several threads.
+const SHAPES: [[usize; 5]; 5] =
+    [[1, 1, 1, 1, 1], [2, 3, 5, 11, 7], [1, 2, 67, 4, 17], [3, 1, 7, 5, 64], [2, 3, 31, 37, 41]];
+
+/// One decay for each head, the first of which keeps everything.
+fn decays(n_heads: usize) -> Vec<f64> {
+    (0..n_heads).map(|head| 0.8_f64.powf(head as f64)).collect()
+}
+
+/// In turn: the second and the last key; and, of the first row, all of them.
+fn padding(batch: usize, len: usize, whole_row: bool) -> Result<Tensor> {
+    let flag = |row, at| at == 1 || at + 1 == len || at == 0 && row == 1 || row == 0 && whole_row;
+    let flags = (0..batch).flat_map(|row| (0..len).map(move |at| u8::from(flag(row, at))));
+    Tensor::from_vec(flags.collect(), (batch, len), &Device::Cpu)
+}
+
+fn paddings(batch: usize, len: usize) -> Result<[Option<Tensor>; 3]> {
+    Ok([None, Some(padding(batch, len, false)?), Some(padding(batch, len, true)?)])
+}
+
+/// Query, key and value, with logarithms of features a few units apart.
+fn attention_operands(shape: [usize; 5], kv_len: usize, dtype: DType) -> Result<[Tensor; 3]> {
+    let [batch, n_heads, len, n_features, width] = shape;
+    Ok([
+        (normal(0, &[batch, n_heads, len, n_features], dtype)? * 2.)?,
+        (normal(1, &[batch, n_heads, kv_len, n_features], dtype)? * 2.)?,
+        normal(2, &[batch, n_heads, kv_len, width], dtype)?,
+    ])
+}
+
+/// Key, value, decay and bonus.
+fn wkv_operands(batch: usize, len: usize, d_model: usize, dtype: DType) -> Result<[Tensor; 4]> {
+    Ok([
+        (normal(0, &[batch, len, d_model], dtype)? * 2.)?,
+        normal(1, &[batch, len, d_model], dtype)?,
+        normal(2, &[d_model], dtype)?.exp()?,
+        normal(3, &[d_model], dtype)?,
+    ])
+}
+
+#[test]
+fn linear_attention_agrees() -> Result<()> {
+    for (dtype, tolerance) in TOLERANCES {
+        for shape in SHAPES {
+            let [batch, _, len, ..] = shape;
+            for (reads, kv_len) in
+                [(Reads::Past, len), (Reads::Everything, len), (Reads::Everything, len + 6)]
+            {
+                for mask in paddings(batch, kv_len)? {
+                    let mask = mask.as_ref();
+                    assert_agree(
+                        &format!("linear_attention {reads:?}"),
+                        &|x| linear_attention(&x[0], &x[1], &x[2], reads, mask),
+                        &|x| {
+                            linear_attention::reference::linear_attention(
+                                &x[0], &x[1], &x[2], reads, mask,
+                            )
+                        },
+                        &attention_operands(shape, kv_len, dtype)?,
+                        tolerance,
+                    )?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn retention_agrees() -> Result<()> {
+    for (dtype, tolerance) in TOLERANCES {
+        for shape in SHAPES {
+            let [batch, n_heads, len, ..] = shape;
+            let decay = decays(n_heads);
+            for mask in paddings(batch, len)? {
+                let mask = mask.as_ref();
+                assert_agree(
+                    "retention",
+                    &|x| retention(&x[0], &x[1], &x[2], &decay, mask),
+                    &|x| retention::reference::retention(&x[0], &x[1], &x[2], &decay, mask),
+                    &attention_operands(shape, len, dtype)?,
+                    tolerance,
+                )?;
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn wkv_agrees() -> Result<()> {
+    for (dtype, tolerance) in TOLERANCES {
+        for [batch, len, d_model] in [[1, 1, 1], [2, 5, 7], [3, 67, 19], [2, 31, 101]] {
+            for mask in paddings(batch, len)? {
+                let mask = mask.as_ref();
+                assert_agree(
+                    "wkv",
+                    &|x| wkv(&x[0], &x[1], &x[2], &x[3], mask),
+                    &|x| wkv::reference::wkv(&x[0], &x[1], &x[2], &x[3], mask),
+                    &wkv_operands(batch, len, d_model, dtype)?,
+                    tolerance,
+                )?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Each operation on operands `(2, 3, 5, 11)` and `(2, 3, 5, 7)`, or `(2, 5, 11)`.
+type Case<'a> = (&'static str, Op<'a>, Vec<Tensor>);
+
+fn with_every_operation(dtype: DType, check: impl Fn(Case) -> Result<()>) -> Result<()> {
+    let operands = attention_operands([2, 3, 5, 11, 7], 5, dtype)?.to_vec();
+    let decay = decays(3);
+    check((
+        "linear_attention",
+        &|x| linear_attention(&x[0], &x[1], &x[2], Reads::Past, None),
+        operands.clone(),
+    ))?;
+    check(("retention", &|x| retention(&x[0], &x[1], &x[2], &decay, None), operands))?;
+    let operands = wkv_operands(2, 5, 11, dtype)?.to_vec();
+    check(("wkv", &|x| wkv(&x[0], &x[1], &x[2], &x[3], None), operands))
+}
+
+#[test]
+fn the_future_does_not_change_a_bit_of_the_past() -> Result<()> {
+    with_every_operation(DType::F32, |(name, op, operands)| {
+        let time = operands[0].rank() - 2;
+        let later = |x: &Tensor| {
+            if x.rank() == 1 {
+                return Ok(x.clone());
+            }
+            let (past, future) = (x.narrow(time, 0, 3)?, x.narrow(time, 3, 2)?);
+            Tensor::cat(&[past, (future * 100.)?], time)
+        };
+        let other: Vec<_> = operands.iter().map(later).collect::<Result<_>>()?;
+        let past = |x: &[Tensor]| values(&op(x)?.narrow(time, 0, 3)?);
+        assert_eq!(past(&operands)?, past(&other)?, "{name}");
+        Ok(())
+    })
+}
+
+#[test]
+fn operands_of_any_size_give_finite_values_and_gradients() -> Result<()> {
+    for dtype in [DType::F32, DType::F64] {
+        for size in [100., 1e4, 1e9] {
+            with_every_operation(dtype, |(name, op, operands)| {
+                let mut operands = operands;
+                for operand in &mut operands {
+                    // The values enter linearly, and so do all operands of retention.
+                    if operand.rank() == 1 || name != "retention" {
+                        *operand = (&*operand * size)?;
+                    }
+                }
+                let (value, gradients) = differentiate(op, &operands)?;
+                for x in gradients.iter().chain([&value]) {
+                    assert!(values(x)?.iter().all(|x| x.is_finite()), "{name} × {size}");
+                }
+                Ok(())
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// Sums of positive weights are averages: they stay within the values.
+#[test]
+fn an_average_is_within_the_values_whatever_the_features() -> Result<()> {
+    for reads in [Reads::Past, Reads::Everything] {
+        for size in [1., 1e4, 1e9] {
+            let [query, key, value] = attention_operands([2, 3, 5, 11, 7], 5, DType::F32)?;
+            let value = value.ones_like()?;
+            let y = linear_attention(&(query * size)?, &(key * size)?, &value, reads, None)?;
+            assert!(values(&y)?.iter().all(|y| (y - 1.).abs() < 1e-6), "{reads:?} × {size}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_feature_may_be_zero() -> Result<()> {
+    let zero = f32::NEG_INFINITY;
+    let query = Tensor::new(&[[[[0_f32, zero], [zero, 0.], [zero, zero]]]], &Device::Cpu)?;
+    let key = Tensor::new(&[[[[0_f32, zero], [zero, zero], [zero, 0.]]]], &Device::Cpu)?;
+    let value = Tensor::new(&[[[[1_f32], [2.], [3.]]]], &Device::Cpu)?;
+    for (reads, expected) in [(Reads::Everything, [1., 3., 0.]), (Reads::Past, [1., 0., 0.])] {
+        let y = linear_attention(&query, &key, &value, reads, None)?;
+        assert_eq!(values(&y)?, expected, "{reads:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_padded_key_takes_no_part_but_time_passes() -> Result<()> {
+    let column = |x: [f64; 3]| Tensor::new(&x, &Device::Cpu)?.reshape((1, 3, 1));
+    let mask = Tensor::new(&[[0_u8, 1, 0]], &Device::Cpu)?;
+    let rate = Tensor::new(&[2_f64.ln()], &Device::Cpu)?;
+    let (key, value) = (column([0., f64::NAN, 0.])?, column([3., f64::NAN, 0.])?);
+    // Two positions later, the first key has decayed once (i − 1 − j = 1): 3·½ / (½ + 2).
+    let y = wkv(&key, &value, &rate, &rate, Some(&mask))?;
+    assert_eq!(values(&y)?, [3., 3., 1.5 / 2.5]);
+
+    let (key, value) = (column([1., f64::NAN, 1.])?, column([4., f64::NAN, 0.5])?);
+    let [query, key, value] = [column([1.; 3])?, key, value].map(|x| x.unsqueeze(0));
+    let y = retention(&query?, &key?, &value?, &[0.5], Some(&mask))?;
+    assert_eq!(values(&y)?, [4., 2., 1.5]);
+    Ok(())
+}
+
+#[test]
+fn results_do_not_depend_on_the_number_of_threads() -> Result<()> {
+    let operands = attention_operands([2, 3, 67, 37, 41], 67, DType::F32)?;
+    let channels = wkv_operands(5, 67, 401, DType::F32)?;
+    let decay = decays(3);
+    let all = || -> Result<Vec<Vec<f64>>> {
+        let cases: [(Op, &[Tensor]); 4] = [
+            (&|x| linear_attention(&x[0], &x[1], &x[2], Reads::Past, None), &operands),
+            (&|x| linear_attention(&x[0], &x[1], &x[2], Reads::Everything, None), &operands),
+            (&|x| retention(&x[0], &x[1], &x[2], &decay, None), &operands),
+            (&|x| wkv(&x[0], &x[1], &x[2], &x[3], None), &channels),
+        ];
+        let mut results = Vec::new();
+        for (op, operands) in cases {
+            let (value, gradients) = differentiate(op, operands)?;
+            for x in gradients.iter().chain([&value]) {
+                results.push(values(x)?);
+            }
+        }
+        Ok(results)
+    };
+    let on = |n_threads| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(n_threads).build();
+        pool.expect("threads can be started").install(all)
+    };
+    let expected = on(1)?;
+    assert_eq!(on(2)?, expected);
+    assert_eq!(on(5)?, expected);
+    Ok(())
+}
+
+#[test]
+fn shapes_that_do_not_match_are_refused() -> Result<()> {
+    let [query, key, value] = attention_operands([2, 3, 5, 11, 7], 7, DType::F32)?;
+    let attend = |reads, mask| linear_attention(&query, &key, &value, reads, mask);
+    assert!(attend(Reads::Everything, None).is_ok());
+    assert!(attend(Reads::Past, None).is_err());
+    let mask = padding(2, 5, false)?;
+    assert!(attend(Reads::Everything, Some(&mask)).is_err());
+    assert!(retention(&query, &key, &value, &decays(3), None).is_err());
+    let value = value.narrow(2, 0, 5)?;
+    for decay in [vec![0.5; 2], vec![0.; 3], vec![1.5; 3], vec![f64::NAN; 3]] {
+        assert!(retention(&query, &query, &value, &decay, None).is_err(), "{decay:?}");
+    }
+    let [key, value, decay, bonus] = wkv_operands(2, 5, 11, DType::F32)?;
+    assert!(wkv(&key, &value.i((.., ..3))?, &decay, &bonus, None).is_err());
+    assert!(wkv(&key, &value, &decay.narrow(0, 0, 7)?, &bonus, None).is_err());
+    Ok(())
+}
