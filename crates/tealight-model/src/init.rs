@@ -12,6 +12,7 @@
 //! | direction of the scalar position | N(0, 1/√d_model) | the same |
 //! | norm weight, bias | 1, 0 | 1, 0 |
 //! | relative bias (T5) | N(0, 1/√d_model) | the same |
+//! | RWKV mixing, decay, bonus | U(0, 1), U(−5, 3), U(ln 0.3 ± ½) | the same |
 //!
 //! `fan_in` is the uniform that `PyTorch`'s `nn.Linear` draws its weights from; `normal` with
 //! std = 0.02 is BERT's, and GPT-2's with `scale_residual`. Scaled embeddings are multiplied by
@@ -141,6 +142,22 @@ impl Initializer {
     /// Learned positions, whose `std` is a setting of their own.
     pub(crate) fn learned_position(std: f64) -> Init {
         normal(std)
+    }
+
+    /// The shares of the present in RWKV's token shift.
+    pub(crate) fn rwkv_mix() -> Init {
+        Init::Uniform { lo: 0., up: 1. }
+    }
+
+    /// The logarithm of RWKV's decay w.
+    pub(crate) fn rwkv_decay() -> Init {
+        Init::Uniform { lo: -5., up: 3. }
+    }
+
+    /// RWKV's bonus u for the present.
+    pub(crate) fn rwkv_bonus() -> Init {
+        let middle = 0.3_f64.ln();
+        Init::Uniform { lo: middle - 0.5, up: middle + 0.5 }
     }
 
     /// The direction of the scalar position.

@@ -7,7 +7,11 @@
 pub mod decoding;
 pub mod dense;
 pub mod entmax15;
+mod feature_state;
+pub mod linear;
+pub mod performer;
 pub mod projection;
+pub mod rwkv;
 pub mod score;
 pub mod softmax;
 pub mod sparsemax;
@@ -40,6 +44,12 @@ choice! {
         "top_k" => TopK(top_k::Config),
         /// Softmax without its weights or scores below a threshold, O(T²).
         "thresholded" => Thresholded(thresholded::Config),
+        /// Averages weighted by features, elu(x) + 1, in O(T) time (Katharopoulos et al. 2020).
+        "linear" => Linear(linear::Config),
+        /// Softmax attention estimated with random features, in O(T) time (Choromanski et al. 2021).
+        "performer" => Performer(performer::Config),
+        /// RWKV-4's time mixing: a decaying average per channel, in O(T) time (Peng et al. 2023).
+        "rwkv" => Rwkv(rwkv::Config),
     }
 }
 

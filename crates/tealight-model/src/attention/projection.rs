@@ -29,9 +29,20 @@ impl Projection {
 
     /// Queries of `x`, keys and values of the source, each `(batch, n_heads, len, head_dim)`.
     pub fn project(&self, input: &AttentionInput<'_>) -> Result<(Tensor, Tensor, Tensor)> {
-        let source = input.source(self.reads)?;
+        let query = self.query(input.x)?;
+        let (key, value) = self.key_value(input.source(self.reads)?)?;
+        Ok((query, key, value))
+    }
+
+    /// Queries of `x (batch, len, d_model)`: `(batch, n_heads, len, head_dim)`.
+    pub fn query(&self, x: &Tensor) -> Result<Tensor> {
+        split_heads(&self.query.forward(x)?, self.n_heads)
+    }
+
+    /// Keys and values of what is read, `(batch, len, d_model)`: each `(batch, n_heads, len,
+    /// head_dim)`.
+    pub fn key_value(&self, source: &Tensor) -> Result<(Tensor, Tensor)> {
         Ok((
-            split_heads(&self.query.forward(input.x)?, self.n_heads)?,
             split_heads(&self.key.forward(source)?, self.n_heads)?,
             split_heads(&self.value.forward(source)?, self.n_heads)?,
         ))

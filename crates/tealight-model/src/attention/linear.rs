@@ -1,0 +1,235 @@
+//! Linear attention (Katharopoulos et al. 2020, <https://arxiv.org/abs/2006.16236>).
+//!
+//! ```text
+//! V'ᵢ = φ(Qᵢ)ᵀ Σⱼ φ(Kⱼ) Vⱼᵀ / φ(Qᵢ)ᵀ Σⱼ φ(Kⱼ)              eq. (5); causal, over j ≤ i: eq. (9)
+//! φ(x) = elu(x) + 1 = x + 1 for x > 0, eˣ elsewhere                                      eq. (7)
+//! ```
+//!
+//! The keys and values are summed before any query reads them, so that time and memory grow with
+//! the sequence, not with its square. A causal layer is a recurrent network (§3.4): while decoding
+//! it keeps the two sums, whatever the length.
+//!
+//! Cost: O(seq_len·d_model·head_dim) time, O(seq_len·d_model) memory.
+//!
+//! We compute with ln φ(x) = min(x, 0) + ln(1 + max(x, 0)): the same numbers, but where eˣ
+//! underflows the average stays an average and its gradient finite
+//! ([`tealight_ops::linear_attention`]). There are no scores, so none can be biased, and rotated
+//! features would not be positive. Weights exist nowhere; dropout acts on the context.
+
+use std::fmt;
+
+use candle_core::{Result, Tensor, bail};
+use candle_nn::VarBuilder;
+use serde::{Deserialize, Serialize};
+use tealight_ops::activation::relu;
+use tealight_ops::linear_attention::{self, linear_attention};
+
+use super::feature_state::FeatureState;
+use super::projection::{self, Projection, merge_heads};
+use super::{
+    Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec, DecodingState, Memory,
+    Reads,
+};
+use crate::BuildResult;
+use crate::dropout::Dropout;
+use crate::linear::Linear;
+
+/// `[model.attention] kind = "linear"`
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {}
+
+impl AttentionKind for Config {
+    fn build(
+        &self,
+        spec: &AttentionSpec<'_>,
+        vb: &VarBuilder<'_>,
+    ) -> BuildResult<Box<dyn Attention>> {
+        refuse_positions("linear", spec)?;
+        Ok(Box::new(LinearAttention::build(Elu, spec, vb)?))
+    }
+
+    fn cost(&self, spec: &AttentionSpec<'_>, q_len: usize, kv_len: usize) -> AttentionCost {
+        let features = AttentionCost {
+            parameters: 0.,
+            // The two parts of a number, what is added to each, and the logarithm.
+            flops: 5. * spec.d_model as f64 * (q_len + kv_len) as f64,
+            activations: 4. * spec.d_model as f64 * (q_len + kv_len) as f64,
+        };
+        cost(spec.head_dim(), spec, q_len, kv_len) + features
+    }
+}
+
+/// ln (elu(x) + 1)
+#[derive(Debug)]
+struct Elu;
+
+impl FeatureMap for Elu {
+    fn log_query(&self, query: &Tensor) -> Result<Tensor> {
+        let positive = relu(query)?;
+        (query - &positive)? + (positive + 1.)?.log()?
+    }
+
+    fn log_key(&self, key: &Tensor) -> Result<Tensor> {
+        self.log_query(key)
+    }
+}
+
+/// A map φ to features that are not negative, by its logarithm.
+pub(super) trait FeatureMap: fmt::Debug + Send + Sync {
+    /// `(batch, n_heads, len, head_dim)` → `(batch, n_heads, len, n_features)`: ln φ(q), up to a number
+    /// for each query.
+    fn log_query(&self, query: &Tensor) -> Result<Tensor>;
+
+    /// `(batch, n_heads, len, head_dim)` → `(batch, n_heads, len, n_features)`: ln φ(k), up to a number
+    /// for the whole layer.
+    fn log_key(&self, key: &Tensor) -> Result<Tensor>;
+}
+
+/// Refuses the positions that act on scores.
+pub(super) fn refuse_positions(kind: &str, spec: &AttentionSpec<'_>) -> BuildResult<()> {
+    spec.refuse_rotary(kind, "its features must stay positive")?;
+    spec.refuse_score_bias(kind, "it forms no scores")
+}
+
+/// What a layer costs without its feature map.
+pub(super) fn cost(
+    n_features: usize,
+    spec: &AttentionSpec<'_>,
+    q_len: usize,
+    kv_len: usize,
+) -> AttentionCost {
+    let (n_features, lens) = (n_features as f64, (q_len + kv_len) as f64);
+    let core = AttentionCost {
+        parameters: 0.,
+        // Each key adds an outer product to the state, each query reads the state.
+        flops: 2. * n_features * spec.d_model as f64 * lens,
+        activations: n_features * spec.n_heads as f64 * lens,
+    };
+    projection::cost(spec, q_len, kv_len) + core
+}
+
+/// Linear attention with any feature map, in heads.
+#[derive(Debug)]
+pub(super) struct LinearAttention<F> {
+    projection: Projection,
+    features: F,
+    output: Linear,
+    reads: Reads,
+    dropout: Dropout,
+}
+
+impl<F: FeatureMap> LinearAttention<F> {
+    pub(super) fn build(
+        features: F,
+        spec: &AttentionSpec<'_>,
+        vb: &VarBuilder<'_>,
+    ) -> Result<Self> {
+        Ok(Self {
+            projection: Projection::build(spec, vb)?,
+            features,
+            output: projection::output(spec, vb)?,
+            reads: spec.reads,
+            dropout: Dropout::new(spec.dropout, vb),
+        })
+    }
+
+    fn reads(&self) -> linear_attention::Reads {
+        match self.reads {
+            Reads::Past => linear_attention::Reads::Past,
+            Reads::Everything | Reads::Memory => linear_attention::Reads::Everything,
+        }
+    }
+
+    /// ln φ of the keys, and the values.
+    fn log_key_value(&self, source: &Tensor) -> Result<(Tensor, Tensor)> {
+        let (key, value) = self.projection.key_value(source)?;
+        Ok((self.features.log_key(&key)?, value))
+    }
+
+    fn log_query(&self, x: &Tensor) -> Result<Tensor> {
+        self.features.log_query(&self.projection.query(x)?)
+    }
+}
+
+impl<F: FeatureMap> Attention for LinearAttention<F> {
+    fn forward(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
+        let padding = input.mask.padding_only()?;
+        let query = self.log_query(input.x)?; // (batch, n_heads, q_len, n_features)
+        let (key, value) = self.log_key_value(input.source(self.reads)?)?;
+        let context = linear_attention(&query, &key, &value, self.reads(), padding)?;
+        let context = self.dropout.forward(&merge_heads(&context)?, input.mode)?;
+        self.output.forward(&context)
+    }
+
+    fn weights(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
+        let padding = input.mask.padding_only()?;
+        let query = self.log_query(input.x)?;
+        let (key, _value) = self.log_key_value(input.source(self.reads)?)?;
+        linear_attention::reference::weights(&query, &key, self.reads(), padding)
+    }
+
+    fn decoding_state<'a>(
+        &'a self,
+        memory: Option<Memory<'a>>,
+    ) -> Result<Option<Box<dyn DecodingState + 'a>>> {
+        let read = match memory {
+            None => None,
+            Some(Memory { states, mask }) => {
+                let (key, value) = self.log_key_value(states)?;
+                Some(FeatureState::of(&key, &value, mask.padding_only()?)?)
+            }
+        };
+        Ok(match (self.reads, &read) {
+            (Reads::Past, None) | (Reads::Memory, Some(_)) => {
+                Some(Box::new(Decoding { attention: self, read }))
+            }
+            _ => None,
+        })
+    }
+}
+
+/// S and z of the past, or of the memory.
+#[derive(Debug)]
+struct Decoding<'a, F> {
+    attention: &'a LinearAttention<F>,
+    read: Option<FeatureState>,
+}
+
+impl<F: FeatureMap> DecodingState for Decoding<'_, F> {
+    fn step(&mut self, x: &Tensor, score_bias: Option<&Tensor>) -> Result<Tensor> {
+        if score_bias.is_some() {
+            bail!("a score bias was given to an attention that forms no scores")
+        }
+        let query = self.attention.log_query(x)?;
+        let context = match (self.attention.reads, &self.read) {
+            (Reads::Memory, Some(memory)) => memory.read(&query)?,
+            _ => self.read_past(x, &query)?,
+        };
+        self.attention.output.forward(&merge_heads(&context)?)
+    }
+
+    fn select(&mut self, rows: &Tensor) -> Result<()> {
+        self.read = self.read.as_ref().map(|read| read.select(rows)).transpose()?;
+        Ok(())
+    }
+}
+
+impl<F: FeatureMap> Decoding<'_, F> {
+    /// Position by position, each after it was added to what is read.
+    fn read_past(&mut self, x: &Tensor, query: &Tensor) -> Result<Tensor> {
+        let (key, value) = self.attention.log_key_value(x)?;
+        let (_batch, _n_heads, n_new, _n_features) = key.dims4()?;
+        let mut contexts = Vec::with_capacity(n_new);
+        for i in 0..n_new {
+            let new = FeatureState::of(&key.narrow(2, i, 1)?, &value.narrow(2, i, 1)?, None)?;
+            let read = match &self.read {
+                Some(read) => read.and(&new)?,
+                None => new,
+            };
+            contexts.push(read.read(&query.narrow(2, i, 1)?)?);
+            self.read = Some(read);
+        }
+        Tensor::cat(&contexts, 2)
+    }
+}

@@ -1,0 +1,213 @@
+//! Performer: softmax attention estimated with random features, FAVOR+ (Choromanski et al. 2021,
+//! <https://arxiv.org/abs/2009.14794>).
+//!
+//! ```text
+//! exp(qᵀk) = E[φ(q)ᵀ φ(k)],   φ(x) = exp(ωᵣᵀ x − |x|²/2) / √m,  r = 1 … m,   ωᵣ ~ N(0, I)    Lemma 1
+//! out = D̂⁻¹ φ(Q) (φ(K)ᵀ V),   D̂ = diag(φ(Q) φ(K)ᵀ 1)                                       eq. (4)
+//! ```
+//!
+//! with q and k divided by head_dim^(1/4), so that qᵀk is softmax attention's score. In blocks of
+//! head_dim the ωᵣ are made orthogonal, with lengths drawn anew (§2.4), which lowers the variance.
+//!
+//! Cost: O(seq_len·d_model·m) time, O(seq_len·(d_model + n_heads·m)) memory.
+//!
+//! We keep ln φ ([`tealight_ops::linear_attention`]), which replaces the constants that the
+//! authors' code subtracts and adds for stability: its maxima look into the future and at the
+//! neighbours in the batch. √m cancels, and so does |q|²/2. The ωᵣ are a constant of the layer: a
+//! function of its name, not of the run's seed, so that neither a checkpoint nor the optimizer
+//! knows them; the authors' code draws them anew in the course of training (§4), we do not. Their
+//! heads share them, as here. There are no scores, so none can be biased.
+
+use candle_core::{D, Device, Result, Tensor};
+use candle_nn::VarBuilder;
+use serde::{Deserialize, Serialize};
+use tealight_ops::linear::linear;
+use tealight_ops::rng::{Purpose, Stream};
+
+use super::linear::{self, FeatureMap, LinearAttention};
+use super::{Attention, AttentionCost, AttentionKind, AttentionSpec};
+use crate::BuildResult;
+
+/// `[model.attention] kind = "performer"`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// m: more of them estimate softmax attention better. Theorem 4 asks for about
+    /// head_dim·ln(head_dim), which is 64 for a head of 21.
+    pub n_random_features: usize,
+    /// Draw them orthogonal, in blocks of head_dim.
+    pub orthogonal: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self { n_random_features: 64, orthogonal: true }
+    }
+}
+
+impl AttentionKind for Config {
+    fn build(
+        &self,
+        spec: &AttentionSpec<'_>,
+        vb: &VarBuilder<'_>,
+    ) -> BuildResult<Box<dyn Attention>> {
+        spec.positive("n_random_features", self.n_random_features)?;
+        linear::refuse_positions("performer", spec)?;
+        let features = RandomFeatures::build(self, spec.head_dim(), vb)?;
+        Ok(Box::new(LinearAttention::build(features, spec, vb)?))
+    }
+
+    fn cost(&self, spec: &AttentionSpec<'_>, q_len: usize, kv_len: usize) -> AttentionCost {
+        let (m, lens) = (self.n_random_features as f64, (q_len + kv_len) as f64);
+        let features = AttentionCost {
+            parameters: 0.,
+            flops: 2. * m * spec.d_model as f64 * lens,
+            // The scaled operands, the keys' squares, and ωᵀk without its norm.
+            activations: spec.d_model as f64 * (lens + kv_len as f64)
+                + m * spec.n_heads as f64 * kv_len as f64,
+        };
+        linear::cost(self.n_random_features, spec, q_len, kv_len) + features
+    }
+}
+
+/// ωᵣᵀ x − |x|²/2
+#[derive(Debug)]
+struct RandomFeatures {
+    /// ω, `(n_random_features, head_dim)`
+    omega: Tensor,
+    /// head_dim^(−1/4)
+    scale: f64,
+}
+
+impl RandomFeatures {
+    fn build(config: &Config, head_dim: usize, vb: &VarBuilder<'_>) -> Result<Self> {
+        let stream = Stream::new(0, Purpose::Initialisation).fork_name(&vb.pp("omega").prefix());
+        let m = config.n_random_features;
+        let rows = if config.orthogonal {
+            orthogonal(stream, m, head_dim)
+        } else {
+            (0..m as u64).map(|row| gaussian(stream.fork(row), head_dim)).collect()
+        };
+        let omega = Tensor::from_vec(rows.concat(), (m, head_dim), &Device::Cpu)?;
+        Ok(Self {
+            omega: omega.to_dtype(vb.dtype())?.to_device(vb.device())?,
+            scale: (head_dim as f64).powf(-0.25),
+        })
+    }
+}
+
+impl FeatureMap for RandomFeatures {
+    /// Without |q|²/2, which every feature of a query shares.
+    fn log_query(&self, query: &Tensor) -> Result<Tensor> {
+        linear(&(query * self.scale)?, &self.omega, None)
+    }
+
+    fn log_key(&self, key: &Tensor) -> Result<Tensor> {
+        let key = (key * self.scale)?;
+        let half_square = (key.sqr()?.sum_keepdim(D::Minus1)? * 0.5)?;
+        linear(&key, &self.omega, None)?.broadcast_sub(&half_square)
+    }
+}
+
+/// A vector of standard normal numbers.
+fn gaussian(stream: Stream, head_dim: usize) -> Vec<f64> {
+    (0..head_dim as u64).map(|i| stream.normal(i)).collect()
+}
+
+/// `n` vectors, each as long as a Gaussian one, orthogonal in blocks of `head_dim` (Gram–Schmidt).
+fn orthogonal(stream: Stream, n: usize, head_dim: usize) -> Vec<Vec<f64>> {
+    let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+    let mut directions: Vec<Vec<f64>> = Vec::with_capacity(n);
+    for row in 0..n {
+        let mut direction = gaussian(stream.fork(row as u64), head_dim);
+        for other in &directions[row - row % head_dim..] {
+            let overlap = dot(&direction, other);
+            for (x, y) in direction.iter_mut().zip(other) {
+                *x -= overlap * y;
+            }
+        }
+        let length = dot(&direction, &direction).sqrt();
+        directions.push(direction.iter().map(|x| x / length).collect());
+    }
+    let lengths = stream.fork_name("lengths");
+    for (row, direction) in directions.iter_mut().enumerate() {
+        let other = gaussian(lengths.fork(row as u64), head_dim);
+        let length = dot(&other, &other).sqrt();
+        for x in direction {
+            *x *= length;
+        }
+    }
+    directions
+}
+
+#[cfg(test)]
+mod tests {
+    use candle_core::DType;
+    use tealight_ops::linear_attention::{Reads, linear_attention};
+    use tealight_ops::softmax::softmax;
+
+    use super::*;
+    use crate::ParamStore;
+
+    const HEAD_DIM: usize = 11;
+
+    fn features(n_random_features: usize, orthogonal: bool) -> Result<RandomFeatures> {
+        let store = ParamStore::new(17, DType::F64, &Device::Cpu);
+        let config = Config { n_random_features, orthogonal };
+        RandomFeatures::build(&config, HEAD_DIM, &store.trainable().pp("attention"))
+    }
+
+    fn normal(index: u64, len: usize) -> Result<Tensor> {
+        let stream = Stream::new(5, Purpose::Data).fork(index);
+        let values = (0..(len * HEAD_DIM) as u64).map(|i| stream.normal(i)).collect::<Vec<_>>();
+        Tensor::from_vec(values, (1, 1, len, HEAD_DIM), &Device::Cpu)
+    }
+
+    #[test]
+    fn blocks_are_orthogonal_and_as_long_as_gaussian_vectors() -> Result<()> {
+        let omega = features(301, true)?.omega;
+        let products = omega.matmul(&omega.t()?)?.to_vec2::<f64>()?;
+        for (i, products) in products.iter().enumerate() {
+            for (j, product) in products.iter().enumerate() {
+                let same_block = i / HEAD_DIM == j / HEAD_DIM;
+                assert!(i == j || !same_block || product.abs() < 1e-12, "{i}, {j}: {product}");
+            }
+        }
+        let mean_square = omega.sqr()?.mean_all()?.to_scalar::<f64>()?;
+        assert!((mean_square - 1.).abs() < 0.1, "{mean_square}");
+        Ok(())
+    }
+
+    #[test]
+    fn many_features_give_softmax_attention() -> Result<()> {
+        // The variance grows as exp(|q + k|²).
+        let (query, key, value) = ((normal(0, 5)? * 0.5)?, (normal(1, 7)? * 0.5)?, normal(2, 7)?);
+        let scores = (query.matmul(&key.t()?)? / (HEAD_DIM as f64).sqrt())?;
+        let expected = softmax(&scores)?.matmul(&value)?;
+        let error = |n_random_features, orthogonal| -> Result<f64> {
+            let features = features(n_random_features, orthogonal)?;
+            let (query, key) = (features.log_query(&query)?, features.log_key(&key)?);
+            let y = linear_attention(&query, &key, &value, Reads::Everything, None)?;
+            (y - &expected)?.sqr()?.mean_all()?.sqrt()?.to_scalar()
+        };
+        for orthogonal in [true, false] {
+            let [few, many] = [error(64, orthogonal)?, error(16_384, orthogonal)?];
+            assert!(many < 0.03 && many < few, "{few} and {many}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn both_twins_have_the_same_features_and_layers_have_others() -> Result<()> {
+        let store = ParamStore::new(17, DType::F64, &Device::Cpu);
+        let omega = |vb: VarBuilder<'_>| -> Result<Vec<f64>> {
+            let features = RandomFeatures::build(&Config::default(), HEAD_DIM, &vb)?;
+            features.omega.flatten_all()?.to_vec1()
+        };
+        let first = omega(store.trainable().pp("0"))?;
+        assert_eq!(first, omega(store.frozen().pp("0"))?);
+        assert_ne!(first, omega(store.trainable().pp("1"))?);
+        assert_eq!(store.n_parameters(), 0);
+        Ok(())
+    }
+}

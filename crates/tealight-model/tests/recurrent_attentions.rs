@@ -1,0 +1,62 @@
+//! What the kinds of attention that are also recurrent networks refuse and promise.
+
+use candle_core::{DType, Device, Result};
+use tealight_model::attention::support::Support;
+use tealight_model::attention::{AttentionConfig, performer};
+use tealight_model::embedding::InputSpec;
+use tealight_model::models::forecaster::{Forecaster, ForecasterSpec, ReadOut};
+use tealight_model::position::{PositionConfig, rotary};
+use tealight_model::{BuildError, ModelConfig, ParamStore};
+
+fn config(kind: &str) -> ModelConfig {
+    let attention = AttentionConfig::default_of(kind).expect("a kind");
+    ModelConfig { d_model: 30, n_heads: 3, causal: true, attention, ..ModelConfig::default() }
+}
+
+/// The keys that a refusal names.
+fn refused(config: &ModelConfig) -> Vec<String> {
+    let store = ParamStore::new(17, DType::F32, &Device::Cpu);
+    let input = InputSpec::Tokens { vocab_size: 5, n_token_types: 0 };
+    let spec = ForecasterSpec { input, seq_len: 7, n_classes: 5, read_out: ReadOut::Mean };
+    match Forecaster::build(config, &spec, &store.trainable()) {
+        Err(BuildError::Config(fault)) => fault.keys,
+        Err(BuildError::Candle(error)) => panic!("a tensor operation failed: {error}"),
+        Ok(_) => panic!("{config:?} was built"),
+    }
+}
+
+#[test]
+fn positions_that_act_on_scores_are_refused_by_key() {
+    for kind in ["linear", "performer", "rwkv"] {
+        for position in [PositionConfig::Alibi, PositionConfig::Rotary(rotary::Config::default())] {
+            let config = ModelConfig { position, ..config(kind) };
+            assert_eq!(refused(&config), ["model.position.kind", "model.attention.kind"]);
+        }
+    }
+}
+
+#[test]
+fn what_needs_a_past_is_refused_without_one() {
+    let config = ModelConfig { causal: false, ..config("rwkv") };
+    assert_eq!(refused(&config), ["model.attention.kind", "model.causal"]);
+}
+
+#[test]
+fn a_count_out_of_range_is_refused_by_key() {
+    let none = performer::Config { n_random_features: 0, orthogonal: true };
+    let config = ModelConfig { attention: AttentionConfig::Performer(none), ..config("performer") };
+    assert_eq!(refused(&config), ["model.attention.n_random_features"]);
+}
+
+#[test]
+fn time_and_memory_grow_with_the_sequence_not_with_its_square() -> Result<()> {
+    for (kind, bidirectional, cross) in
+        [("linear", true, true), ("performer", true, true), ("rwkv", false, false)]
+    {
+        let support = Support::of(kind)?.expect("a kind");
+        assert_eq!((support.time, support.memory), (1, 1), "{kind}");
+        assert_eq!((support.bidirectional, support.cross), (bidirectional, cross), "{kind}");
+        assert!(support.causal, "{kind}");
+    }
+    Ok(())
+}
