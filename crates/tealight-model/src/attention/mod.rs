@@ -11,6 +11,7 @@ mod feature_state;
 pub mod linear;
 pub mod performer;
 pub mod projection;
+pub mod retention;
 pub mod rwkv;
 pub mod score;
 pub mod softmax;
@@ -50,6 +51,8 @@ choice! {
         "performer" => Performer(performer::Config),
         /// RWKV-4's time mixing: a decaying average per channel, in O(T) time (Peng et al. 2023).
         "rwkv" => Rwkv(rwkv::Config),
+        /// Linear attention that fades with the distance, in O(T) time (Sun et al. 2023).
+        "retention" => Retention(retention::Config),
     }
 }
 
