@@ -3,7 +3,7 @@
 use super::Reads;
 use crate::buffer::unwritten;
 use crate::element::Element;
-use crate::outer::{fade_and_add, read, read_features};
+use crate::outer::{fade_and_add, fade_and_add_transposed, read};
 use crate::parallel::{max, run, sum_of_pairs};
 
 pub(super) struct Sizes {
@@ -99,7 +99,7 @@ struct Reading<T> {
 impl<T: Element> Head<'_, T> {
     #[inline(always)]
     fn forward(&self, sizes: &Sizes, output: &mut [T]) {
-        let mut state = State::new(sizes);
+        let mut state = State::straight(sizes);
         self.scan(
             sizes,
             &mut state,
@@ -163,7 +163,7 @@ impl<T: Element> Head<'_, T> {
         output: &[T],
         gradient: &[T],
     ) -> Vec<Reading<T>> {
-        let mut state = State::new(sizes);
+        let mut state = State::transposed(sizes);
         let mut readings = Vec::with_capacity(sizes.q_len);
         self.scan(
             sizes,
@@ -175,7 +175,7 @@ impl<T: Element> Head<'_, T> {
                     (row(output, i, sizes.width), row(gradient, i, sizes.width));
                 let mean = sum_of_pairs(output, gradient, |y, g| y * g);
                 let dquery = &mut dquery[i * sizes.n_features..(i + 1) * sizes.n_features];
-                read_features(dquery, &state.sum, gradient);
+                read(dquery, T::ONE, gradient, &state.transposed);
                 state.finish(dquery, mean, scale);
                 readings.push(Reading { shift, scale, mean });
             },
@@ -195,7 +195,7 @@ impl<T: Element> Head<'_, T> {
         gradient: &[T],
         readings: &[Reading<T>],
     ) {
-        let mut state = State::new(sizes);
+        let mut state = State::both(sizes);
         let mut scaled = vec![T::ZERO; sizes.width];
         if sizes.reads == Reads::Everything {
             for (i, reading) in readings.iter().enumerate() {
@@ -215,7 +215,7 @@ impl<T: Element> Head<'_, T> {
             }
             state.weigh_at(row(self.key, j, sizes.n_features), T::ZERO);
             read(dvalue, T::ONE, &state.feature, &state.sum);
-            read_features(dkey, &state.sum, row(self.value, j, sizes.width));
+            read(dkey, T::ONE, row(self.value, j, sizes.width), &state.transposed);
             state.finish(dkey, T::ONE, T::ONE);
         }
     }
@@ -250,22 +250,38 @@ fn row<T>(x: &[T], index: usize, width: usize) -> &[T] {
 struct State<T> {
     max: Vec<T>,
     total: Vec<T>,
+    /// `(n_features, width)`, or empty.
     sum: Vec<T>,
+    /// `(width, n_features)`, or empty.
+    transposed: Vec<T>,
     /// What the last call worked out per feature.
     feature: Vec<T>,
     fade: Vec<T>,
 }
 
 impl<T: Element> State<T> {
+    /// To read vectors from.
     #[inline(always)]
-    fn new(sizes: &Sizes) -> Self {
-        let zeros = || vec![T::ZERO; sizes.n_features];
+    fn straight(sizes: &Sizes) -> Self {
+        Self { transposed: Vec::new(), ..Self::both(sizes) }
+    }
+
+    /// To read features from.
+    #[inline(always)]
+    fn transposed(sizes: &Sizes) -> Self {
+        Self { sum: Vec::new(), ..Self::both(sizes) }
+    }
+
+    #[inline(always)]
+    fn both(sizes: &Sizes) -> Self {
+        let zeros = |len| vec![T::ZERO; len];
         Self {
             max: vec![lowest(); sizes.n_features],
-            total: zeros(),
-            sum: vec![T::ZERO; sizes.n_features * sizes.width],
-            feature: zeros(),
-            fade: zeros(),
+            total: zeros(sizes.n_features),
+            sum: zeros(sizes.n_features * sizes.width),
+            transposed: zeros(sizes.n_features * sizes.width),
+            feature: zeros(sizes.n_features),
+            fade: zeros(sizes.n_features),
         }
     }
 
@@ -283,6 +299,7 @@ impl<T: Element> State<T> {
             *max = larger;
         }
         fade_and_add(&mut self.sum, &self.fade, &self.feature, vector);
+        fade_and_add_transposed(&mut self.transposed, &self.fade, &self.feature, vector);
     }
 
     /// Sets `feature` to e^(log + max − c); gives c, and 1 / featureᵀ total or 0.

@@ -15,13 +15,13 @@
 //! aᵢᵣ = e^(ln φ(qᵢ)ᵣ + mᵢᵣ − cᵢ),   cᵢ = maxᵣ (ln φ(qᵢ)ᵣ + mᵢᵣ),   outᵢ = aᵢᵀ S̃ᵢ / aᵢᵀ z̃ᵢ
 //! ```
 //!
-//! No exponent is positive and, since z̃ ≥ 1 and one of aᵢ is 1, the denominator is at least 1. The
+//! No exponent is positive and, since z̃ᵢᵣ ≥ 1 and one of aᵢ is 1, the denominator is at least 1. The
 //! maximum runs with the scan: what comes later does not touch the result, not even by rounding.
 //! The backward scans once forward for the queries and once in reverse for keys and values. There
 //! the state is Σ_{i≥j} φ(qᵢ) gᵢᵀ / (φ(qᵢ)ᵀ zᵢ), held relative to a running maximum too.
 //!
-//! Cost: O(len·n_features·width) time; beyond operands and results O(n_features·width + len) memory per
-//! head, forward and backward. The definition, which other devices run, is quadratic:
+//! Cost: O(len·n_features·width) time; beyond operands and results O(n_features·width + len) memory
+//! per head, forward and backward. The definition, which other devices run, is quadratic:
 //! O(q_len·kv_len·n_features) of both.
 
 mod cpu;

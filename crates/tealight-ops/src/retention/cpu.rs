@@ -3,7 +3,7 @@
 use super::Retention;
 use crate::buffer::unwritten;
 use crate::element::Element;
-use crate::outer::{fade_and_add, read, read_features};
+use crate::outer::{fade_and_add, fade_and_add_transposed, read};
 use crate::parallel::run;
 
 pub(super) struct Sizes {
@@ -22,7 +22,7 @@ pub(super) fn forward<T: Element>(op: &Retention<T>, operands: [&[T]; 3]) -> Vec
         output.chunks_mut(op.sizes.len * op.sizes.width).zip(heads(op, operands)),
         #[inline(always)]
         |(output, head)| {
-            let mut state = State::new(&op.sizes, head.decay);
+            let mut state = State::straight(&op.sizes, head.decay);
             let outputs = output.chunks_exact_mut(op.sizes.width);
             for (i, (output, row)) in outputs.zip(head.rows(&op.sizes)).enumerate() {
                 state.step(row.key, row.value, head.is_padding(i));
@@ -110,18 +110,18 @@ impl<'a, T: Element> Head<'a, T> {
 
     #[inline(always)]
     fn query_gradient(&self, sizes: &Sizes, dquery: &mut [T], gradient: &[T]) {
-        let mut state = State::new(sizes, self.decay);
+        let mut state = State::transposed(sizes, self.decay);
         let gradients = gradient.chunks_exact(sizes.width);
         let gradients = dquery.chunks_exact_mut(sizes.n_features).zip(gradients);
         for (i, (row, (dquery, gradient))) in self.rows(sizes).zip(gradients).enumerate() {
             state.step(row.key, row.value, self.is_padding(i));
-            read_features(dquery, &state.sum, gradient);
+            read(dquery, T::ONE, gradient, &state.transposed);
         }
     }
 
     #[inline(always)]
     fn key_gradient(&self, sizes: &Sizes, (dkey, dvalue): (&mut [T], &mut [T]), gradient: &[T]) {
-        let mut state = State::new(sizes, self.decay);
+        let mut state = State::both(sizes, self.decay);
         let gradients =
             dkey.chunks_exact_mut(sizes.n_features).zip(dvalue.chunks_exact_mut(sizes.width));
         let gradients = gradients.zip(gradient.chunks_exact(sizes.width));
@@ -133,37 +133,51 @@ impl<'a, T: Element> Head<'a, T> {
                 dkey.fill(T::ZERO);
                 dvalue.fill(T::ZERO);
             } else {
-                read_features(dkey, &state.sum, row.value);
+                read(dkey, T::ONE, row.value, &state.transposed);
                 read(dvalue, T::ONE, row.key, &state.sum);
             }
         }
     }
 }
 
-/// The fading sum of outer products, `(n_features, width)`.
+/// The fading sum of outer products.
 struct State<T> {
+    /// `(n_features, width)`, or empty.
     sum: Vec<T>,
+    /// `(width, n_features)`, or empty.
+    transposed: Vec<T>,
     fade: Vec<T>,
 }
 
 impl<T: Element> State<T> {
+    /// To read vectors from.
     #[inline(always)]
-    fn new(sizes: &Sizes, decay: T) -> Self {
-        Self {
-            sum: vec![T::ZERO; sizes.n_features * sizes.width],
-            fade: vec![decay; sizes.n_features],
-        }
+    fn straight(sizes: &Sizes, decay: T) -> Self {
+        Self { transposed: Vec::new(), ..Self::both(sizes, decay) }
+    }
+
+    /// To read features from.
+    #[inline(always)]
+    fn transposed(sizes: &Sizes, decay: T) -> Self {
+        Self { sum: Vec::new(), ..Self::both(sizes, decay) }
+    }
+
+    #[inline(always)]
+    fn both(sizes: &Sizes, decay: T) -> Self {
+        let zeros = || vec![T::ZERO; sizes.n_features * sizes.width];
+        Self { sum: zeros(), transposed: zeros(), fade: vec![decay; sizes.n_features] }
     }
 
     /// One position on.
     #[inline(always)]
     fn step(&mut self, feature: &[T], vector: &[T], is_padding: bool) {
         if is_padding {
-            for sum in &mut self.sum {
+            for sum in self.sum.iter_mut().chain(&mut self.transposed) {
                 *sum *= self.fade[0];
             }
         } else {
             fade_and_add(&mut self.sum, &self.fade, feature, vector);
+            fade_and_add_transposed(&mut self.transposed, &self.fade, feature, vector);
         }
     }
 }
