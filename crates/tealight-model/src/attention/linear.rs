@@ -77,12 +77,12 @@ impl FeatureMap for Elu {
 
 /// A map φ to features that are not negative, by its logarithm.
 pub(super) trait FeatureMap: fmt::Debug + Send + Sync {
-    /// `(batch, n_heads, len, head_dim)` → `(batch, n_heads, len, n_features)`: ln φ(q), up to a number
-    /// for each query.
+    /// `(batch, n_heads, len, head_dim)` → `(batch, n_heads, len, n_features)`: ln φ(q), up to a
+    /// number for each query.
     fn log_query(&self, query: &Tensor) -> Result<Tensor>;
 
-    /// `(batch, n_heads, len, head_dim)` → `(batch, n_heads, len, n_features)`: ln φ(k), up to a number
-    /// for the whole layer.
+    /// `(batch, n_heads, len, head_dim)` → `(batch, n_heads, len, n_features)`: ln φ(k), up to a
+    /// number for the whole layer.
     fn log_key(&self, key: &Tensor) -> Result<Tensor>;
 }
 

@@ -4,10 +4,10 @@
 //! r_t = W_r (μ_r ⊙ x_t + (1 − μ_r) ⊙ x_{t−1}),   k_t and v_t likewise                 eq. (11–13)
 //!
 //!         Σ_{i<t} e^(−(t−1−i) w + kᵢ) ⊙ vᵢ + e^(u + k_t) ⊙ v_t
-//! wkv_t = ────────────────────────────────────────────────────                              eq. (14)
+//! wkv_t = ────────────────────────────────────────────────────                              eq. (16)
 //!         Σ_{i<t} e^(−(t−1−i) w + kᵢ)      + e^(u + k_t)
 //!
-//! o_t = W_o (σ(r_t) ⊙ wkv_t)                                                                eq. (15)
+//! o_t = W_o (σ(r_t) ⊙ wkv_t)                                                                eq. (17)
 //! ```
 //!
 //! A recurrent network in each channel, trained like a transformer: while decoding it keeps the last
@@ -16,10 +16,10 @@
 //! Cost: O(seq_len·d_model²) time, all of it in the four linear maps; O(seq_len·d_model) memory.
 //!
 //! As in the authors' code w = exp(`decay`), so that it stays positive. They spread the initial w, u
-//! and μ over the channels in order, by depth; a channel has no order before training and a layer
-//! does not know its depth, so ours are drawn from the same ranges (those of the first layer for μ). What is
-//! padding counts as zeros in the token shift and is left out of the averages, but time passes. A
-//! bias of W_k would cancel in wkv; its gradient is zero.
+//! and μ over the channels in order, by depth. Before training channels have no order, and a layer
+//! does not know its depth, so ours are drawn from the same ranges (for μ the first layer's). What
+//! is padding counts as zeros in the token shift and is left out of the averages, but time passes.
+//! A bias of W_k would cancel in wkv; its gradient is zero. Dropout acts on the gated average.
 
 use candle_core::{Result, Tensor, bail};
 use candle_nn::{Init, VarBuilder};
