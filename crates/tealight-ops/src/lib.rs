@@ -37,6 +37,7 @@
 pub mod activation;
 pub mod adamw;
 pub mod cross_entropy;
+pub mod depthwise_convolution;
 pub mod dropout;
 pub mod embedding;
 pub mod entmax;
@@ -45,6 +46,7 @@ pub mod linear;
 pub mod linear_attention;
 pub mod memory;
 pub mod norm;
+pub mod nystrom;
 pub mod retention;
 pub mod rng;
 pub mod rotary;
@@ -56,6 +58,7 @@ pub mod wkv;
 mod buffer;
 mod element;
 mod outer;
+mod padding;
 mod parallel;
 mod path;
 

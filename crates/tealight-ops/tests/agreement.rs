@@ -12,8 +12,8 @@ use common::{Op, differentiate, normal, values};
 use tealight_ops::rng::{Purpose, Stream};
 use tealight_ops::truncated_softmax::{self, Truncation, truncated_softmax};
 use tealight_ops::{
-    activation, adamw, cross_entropy, dropout, embedding, entmax, linear, norm, rotary, sgd,
-    softmax,
+    activation, adamw, cross_entropy, depthwise_convolution, dropout, embedding, entmax, linear,
+    norm, nystrom, rotary, sgd, softmax,
 };
 
 /// Rows and width: single, prime, wider than a block, and large enough for several threads.
@@ -188,6 +188,78 @@ fn linear_agrees_at_any_rank() -> Result<()> {
                     &inputs[..2],
                     tolerance,
                 )?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// `(batch, len)`: 1 at about a third of the positions, and at all of the first row.
+fn padding(batch: usize, len: usize) -> Result<Tensor> {
+    let is_padding = |i| i < len || i % 3 == 1;
+    let flags: Vec<u8> = (0..batch * len).map(|i| is_padding(i).into()).collect();
+    Tensor::from_vec(flags, (batch, len), &Device::Cpu)
+}
+
+/// Batch, heads, length and width of a head: single, prime, and enough for several threads.
+const PLANES: [[usize; 4]; 4] = [[1, 1, 1, 1], [2, 3, 7, 5], [3, 1, 11, 2], [1, 401, 7, 47]];
+
+#[test]
+fn depthwise_convolution_agrees() -> Result<()> {
+    for (dtype, tolerance) in TOLERANCES {
+        for shape @ [batch, n_heads, len, _] in PLANES {
+            for kernel in [1, 3, 9] {
+                let weight = normal(1, &[n_heads, 1, kernel, 1], dtype)?;
+                let inputs = [normal(0, &shape, dtype)?, weight];
+                for mask in [None, Some(&padding(batch, len)?)] {
+                    use depthwise_convolution::{depthwise_convolution, reference};
+                    let op: Op = &|x| depthwise_convolution(&x[0], &x[1], mask);
+                    let definition: Op = &|x| reference::depthwise_convolution(&x[0], &x[1], mask);
+                    assert_agree("depthwise_convolution", op, definition, &inputs, tolerance)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn segment_means_agree() -> Result<()> {
+    for (dtype, tolerance) in TOLERANCES {
+        for shape @ [batch, _, len, _] in PLANES {
+            for rule in SEGMENT_RULES {
+                for mask in [None, Some(&padding(batch, len)?)] {
+                    let segments = nystrom::Segments::new(rule, 4, len, mask)?;
+                    let op: Op = &|x| nystrom::segment_means(&x[0], &segments);
+                    let definition: Op = &|x| nystrom::reference::segment_means(&x[0], &segments);
+                    let x = [normal(0, &shape, dtype)?];
+                    assert_agree("segment_means", op, definition, &x, tolerance)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+const SEGMENT_RULES: [nystrom::SegmentRule; 3] = [
+    nystrom::SegmentRule::ArraySplit,
+    nystrom::SegmentRule::Adaptive,
+    nystrom::SegmentRule::CeilLastShort,
+];
+
+#[test]
+fn pseudo_inverses_agree() -> Result<()> {
+    for (dtype, tolerance) in TOLERANCES {
+        for shape in [[1, 1, 1, 1], [2, 3, 5, 5], [1, 2, 17, 17], [1, 2, 67, 67]] {
+            // The rounding error of a small singular value grows 13/4 times in every step.
+            let tolerance = 100. * tolerance;
+            let a = [softmax::softmax(&(normal(0, &shape, dtype)? * 3.)?)?];
+            for start in [nystrom::Normalisation::EachMatrix, nystrom::Normalisation::WholeTensor] {
+                for n in [0, 1, 6] {
+                    let op: Op = &|a| nystrom::pseudo_inverse(&a[0], n, start);
+                    let definition: Op = &|a| nystrom::reference::pseudo_inverse(&a[0], n, start);
+                    assert_agree("pseudo_inverse", op, definition, &a, tolerance)?;
+                }
             }
         }
     }

@@ -10,7 +10,8 @@ use tealight_ops::rng::{Purpose, Stream};
 use tealight_ops::truncated_softmax::{Truncation, truncated_softmax};
 use tealight_ops::wkv::wkv;
 use tealight_ops::{
-    activation, cross_entropy, dropout, embedding, entmax, linear, norm, rotary, softmax,
+    activation, cross_entropy, depthwise_convolution, dropout, embedding, entmax, linear, norm,
+    nystrom, rotary, softmax,
 };
 
 const STEP: f64 = 1e-5;
@@ -96,6 +97,52 @@ fn linear_has_its_gradient() -> Result<()> {
     let inputs = [random(0, &[2, 3, 5])?, random(1, &[7, 5])?, random(2, &[7])?];
     check("linear", &|x| linear::linear(&x[0], &x[1], Some(&x[2])), &inputs)?;
     check("without bias", &|x| linear::linear(&x[0], &x[1], None), &inputs[..2])
+}
+
+/// 1 = padding: one row of two real positions, one of nothing, one whole.
+fn padding() -> Result<Tensor> {
+    let rows = [[1_u8, 0, 1, 1, 0, 1, 1], [1; 7], [0; 7]];
+    Tensor::new(&rows, &Device::Cpu)
+}
+
+#[test]
+fn depthwise_convolution_has_its_gradient() -> Result<()> {
+    let inputs = [random(0, &[3, 2, 7, 3])?, random(1, &[2, 1, 5, 1])?];
+    for mask in [None, Some(&padding()?)] {
+        let op: Op = &|x| depthwise_convolution::depthwise_convolution(&x[0], &x[1], mask);
+        check("depthwise_convolution", op, &inputs)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn pseudo_inverse_has_its_gradient() -> Result<()> {
+    // Not far from the identity, or the third derivative is of the size of the inverse's cube.
+    let scores = (random(0, &[2, 2, 3, 3])?
+        + (Tensor::eye(3, DType::F64, &Device::Cpu)? * 3.)?.broadcast_as((2, 2, 3, 3))?)?;
+    let a = [softmax::softmax(&scores)?];
+    for start in [nystrom::Normalisation::EachMatrix, nystrom::Normalisation::WholeTensor] {
+        for n in [0, 1, 6] {
+            check("pseudo_inverse", &|a| nystrom::pseudo_inverse(&a[0], n, start), &a)?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn nystrom_attention_has_its_gradient() -> Result<()> {
+    let shape = [3, 1, 7, 2];
+    let inputs = [random(0, &shape)?, random(1, &shape)?, random(2, &shape)?];
+    // Of three landmarks: segments of two and three positions, and a row that is exact.
+    let own = nystrom::Settings { n_landmarks: 3, ..Default::default() };
+    let zeroed = nystrom::Settings { padding: nystrom::Padding::Zeroed, ..own };
+    for settings in [own, own.transformers(), zeroed] {
+        for mask in [None, Some(&padding()?)] {
+            let op: Op = &|x| nystrom::attention(&x[0], &x[1], &x[2], &settings, mask);
+            check("nystrom", op, &inputs)?;
+        }
+    }
+    Ok(())
 }
 
 #[test]

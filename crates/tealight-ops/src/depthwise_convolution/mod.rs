@@ -1,0 +1,106 @@
+//! Depthwise convolution along the sequence: every head has a kernel of its own, shared by the
+//! head's features. Nyströmformer (Xiong et al. 2021, <https://arxiv.org/abs/2102.03902>, §3.3) adds
+//! it, over the values, to the context.
+//!
+//! ```text
+//! y_t  = Σⱼ wⱼ x_{t+j−r},    r = (kernel − 1) / 2, x = 0 outside of the sequence and at padding
+//!
+//! dx_t = Σⱼ wⱼ g_{t−j+r},    0 at padding
+//! dwⱼ  = Σ_t g_t · x_{t+j−r}    over the positions and the batch
+//! ```
+//!
+//! As in every deep-learning library the kernel is not turned around: w₀ belongs to the earliest of
+//! the positions that are read.
+//!
+//! Cost: O(len·kernel·head_dim) time per head, and no memory besides the result.
+
+mod cpu;
+pub mod reference;
+
+use std::marker::PhantomData;
+
+use candle_core::{CpuStorage, CustomOp2, Layout, Result, Shape, Tensor, bail};
+
+use crate::buffer::{View, slice, stored, tensor};
+use crate::element::Element;
+use crate::padding;
+use crate::path::{Path, widened};
+
+/// `x (batch, n_heads, len, head_dim)`, `weight (n_heads, 1, kernel, 1)`,
+/// `key_padding_mask (batch, len)` with 1 = padding → `(batch, n_heads, len, head_dim)`
+///
+/// What stands at padding is read as zeros, and has a gradient of zero.
+///
+/// # Errors
+/// If the shapes do not match, or if the kernel is even: it would have no middle.
+pub fn depthwise_convolution(
+    x: &Tensor,
+    weight: &Tensor,
+    key_padding_mask: Option<&Tensor>,
+) -> Result<Tensor> {
+    let (batch, n_heads, len, _) = x.dims4()?;
+    let (weight_heads, one, kernel, width) = weight.dims4()?;
+    if [weight_heads, one, width] != [n_heads, 1, 1] || kernel.is_multiple_of(2) {
+        bail!("a depthwise convolution of {:?} with a weight of {:?}", x.shape(), weight.shape())
+    }
+    if key_padding_mask.is_some_and(|mask| mask.dims() != [batch, len]) {
+        let mask = key_padding_mask.map(Tensor::shape);
+        bail!("a depthwise convolution of {:?} with a padding mask of {mask:?}", x.shape())
+    }
+    match Path::of(&[x, weight]) {
+        Path::F32 => fused::<f32>(x, weight, key_padding_mask),
+        Path::F64 => fused::<f64>(x, weight, key_padding_mask),
+        Path::Reference => {
+            widened(x, |x| reference::depthwise_convolution(x, weight, key_padding_mask))
+        }
+    }
+}
+
+fn fused<T: Element>(x: &Tensor, weight: &Tensor, mask: Option<&Tensor>) -> Result<Tensor> {
+    let (_, n_heads, len, head_dim) = x.dims4()?;
+    let is_padding = mask.map(padding::rows).transpose()?;
+    let (x, weight) = (x.contiguous()?, weight.contiguous()?);
+    x.apply_op2(
+        &weight,
+        Convolution::<T> { n_heads, len, head_dim, is_padding, element: PhantomData },
+    )
+}
+
+struct Convolution<T> {
+    n_heads: usize,
+    len: usize,
+    head_dim: usize,
+    /// By row of the batch, then by position.
+    is_padding: Option<Vec<Vec<bool>>>,
+    element: PhantomData<T>,
+}
+
+impl<T: Element> CustomOp2 for Convolution<T> {
+    fn name(&self) -> &'static str {
+        "depthwise-convolution"
+    }
+
+    fn cpu_fwd(
+        &self,
+        x: &CpuStorage,
+        x_layout: &Layout,
+        weight: &CpuStorage,
+        weight_layout: &Layout,
+    ) -> Result<(CpuStorage, Shape)> {
+        let (x, weight) = (slice(x, x_layout)?, slice(weight, weight_layout)?);
+        Ok(stored(cpu::forward(self, x, weight), x_layout.shape()))
+    }
+
+    fn bwd(
+        &self,
+        x: &Tensor,
+        weight: &Tensor,
+        _: &Tensor,
+        gradient: &Tensor,
+    ) -> Result<(Option<Tensor>, Option<Tensor>)> {
+        let gradient = gradient.contiguous()?;
+        let (xs, weights, gradient) = (View::of(x)?, View::of(weight)?, View::of(&gradient)?);
+        let (dx, dweight) = cpu::backward(self, &xs, &weights, &gradient);
+        Ok((Some(tensor(dx, x.shape())?), Some(tensor(dweight, weight.shape())?)))
+    }
+}
