@@ -9,6 +9,7 @@ pub mod dense;
 pub mod entmax15;
 mod feature_state;
 pub mod linear;
+pub mod nystrom;
 pub mod performer;
 pub mod projection;
 pub mod retention;
@@ -53,6 +54,8 @@ choice! {
         "rwkv" => Rwkv(rwkv::Config),
         /// Linear attention that fades with the distance, in O(T) time (Sun et al. 2023).
         "retention" => Retention(retention::Config),
+        /// Softmax attention rebuilt from landmarks, O(T) (Xiong et al. 2021).
+        "nystrom" => Nystrom(nystrom::Config),
     }
 }
 

@@ -1,0 +1,222 @@
+//! Nyström attention: softmax attention rebuilt from a few landmarks, in linear time (Xiong et al.
+//! 2021, <https://arxiv.org/abs/2102.03902>).
+//!
+//! ```text
+//! softmax(Q K̃ᵀ / √head_dim) Z softmax(Q̃ Kᵀ / √head_dim) V + DConv(V)                  eq. (13), §3.3
+//!     Q̃, K̃   means of n_landmarks segments of the queries and of the keys
+//!     Z       n_iterations steps towards the inverse of softmax(Q̃ K̃ᵀ / √head_dim)         eq. (11)
+//!     DConv   a convolution along the sequence, with a kernel per head
+//! ```
+//!
+//! Cost: O(seq_len·n_landmarks·d_model) time, O(seq_len·n_landmarks) memory per head.
+//!
+//! A sequence of no more than `n_landmarks` positions gets softmax attention itself. Padding has no
+//! influence on real positions, unless `compat` asks for it. The layer cannot be causal, since every
+//! landmark knows of the whole sequence; for the same reason it does not read another sequence, since
+//! the landmarks of the queries would tell a decoder of its future. As under softmax, the bias of the
+//! key map has no effect, and a gradient of zero up to rounding.
+
+use candle_core::{Result, Tensor};
+use candle_nn::VarBuilder;
+use serde::{Deserialize, Serialize};
+use tealight_ops::depthwise_convolution::depthwise_convolution;
+use tealight_ops::nystrom::{self, Settings};
+
+use super::projection::{self, Projection, merge_heads};
+use super::{Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec, RowSum};
+use crate::dropout::Dropout;
+use crate::linear::Linear;
+use crate::position::rotary::Rotary;
+use crate::{BuildResult, names};
+
+const KIND: &str = "nystrom";
+
+/// In f32 the rounding error of the inverse is then about a tenth: see
+/// [`pseudo_inverse`](nystrom::pseudo_inverse).
+const MAX_ITERATIONS: usize = 12;
+
+/// `[model.attention] kind = "nystrom"`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// The landmarks of a sequence; one that is not longer gets softmax attention itself.
+    pub n_landmarks: usize,
+    /// The steps towards the inverse, from 1 to 12.
+    pub n_iterations: usize,
+    /// How many positions the convolution over the values spans, an odd number (the paper's code has
+    /// 33 and more). Without it there is no convolution, and what is learned is what the landmarks
+    /// make of softmax attention, no more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub conv_kernel: Option<usize>,
+    /// Whose reading of the paper.
+    pub compat: Compat,
+}
+
+names! {
+    /// Whose reading of the paper.
+    pub enum Compat {
+        /// Each example by itself, and no influence of padding.
+        "none" => None,
+        /// What `transformers` computes: the start of the inverse depends on the whole batch, and
+        /// padding is masked for the landmarks' queries alone.
+        "hf" => HuggingFace,
+    }
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        let Settings { n_landmarks, n_iterations, .. } = Settings::default();
+        Self { n_landmarks, n_iterations, conv_kernel: None, compat: Compat::None }
+    }
+}
+
+impl AttentionKind for Config {
+    fn build(
+        &self,
+        spec: &AttentionSpec<'_>,
+        vb: &VarBuilder<'_>,
+    ) -> BuildResult<Box<dyn Attention>> {
+        self.validate(spec)?;
+        let convolution = self.conv_kernel.map(|kernel| {
+            let init = spec.init.weight(kernel);
+            vb.pp("conv").get_with_hints((spec.n_heads, 1, kernel, 1), "weight", init)
+        });
+        Ok(Box::new(Nystrom {
+            projection: Projection::build(spec, vb)?,
+            output: projection::output(spec, vb)?,
+            convolution: convolution.transpose()?,
+            settings: self.settings(),
+            compat: self.compat,
+            rotary: spec.rotary(),
+            dropout: Dropout::new(spec.dropout, vb),
+        }))
+    }
+
+    fn cost(&self, spec: &AttentionSpec<'_>, q_len: usize, kv_len: usize) -> AttentionCost {
+        let (d_model, n_heads) = (spec.d_model as f64, spec.n_heads as f64);
+        let (len, n_landmarks) = (kv_len as f64, self.n_landmarks.min(kv_len) as f64);
+        let kernel = self.conv_kernel.unwrap_or(0) as f64;
+        let pairs = len * n_landmarks;
+        let convolution = AttentionCost {
+            parameters: n_heads * kernel,
+            flops: 2. * len * kernel * d_model,
+            activations: if kernel > 0. { 2. * len * d_model } else { 0. },
+        };
+        // kernel_1, its scores and its product.
+        let exact = AttentionCost {
+            parameters: 0.,
+            flops: 2. * 2. * pairs * d_model,
+            activations: 2. * n_heads * pairs,
+        };
+        let approximate = AttentionCost {
+            parameters: 0.,
+            // kernel_3 and its product, kernel_2 and that of its inverse, the iteration.
+            flops: 2. * 2. * (pairs + n_landmarks.powi(2)) * d_model
+                + self.n_iterations as f64 * 4. * 2. * n_landmarks.powi(3) * n_heads,
+            // kernel_3 and kernel_2 with their scores, the inverse, four lists of landmarks.
+            activations: n_heads * (2. * pairs + 3. * n_landmarks.powi(2))
+                + 4. * n_landmarks * d_model,
+        };
+        let approximate =
+            if kv_len > self.n_landmarks { approximate } else { AttentionCost::default() };
+        projection::cost(spec, q_len, kv_len) + exact + approximate + convolution
+    }
+}
+
+impl Config {
+    fn validate(&self, spec: &AttentionSpec<'_>) -> BuildResult<()> {
+        spec.refuse_causal(KIND, "a landmark is a mean over positions of the future, too")?;
+        let why = "the landmarks of its queries would tell each position of those after it";
+        spec.refuse_memory(KIND, why)?;
+        spec.refuse_score_bias(KIND, "it never forms the scores between two positions")?;
+        spec.positive("n_landmarks", self.n_landmarks)?;
+        spec.positive("n_iterations", self.n_iterations)?;
+        if self.n_iterations > MAX_ITERATIONS {
+            let n = self.n_iterations;
+            let rule = format!(
+                "= {n} must be at most {MAX_ITERATIONS}: each step multiplies rounding errors by 13/4"
+            );
+            return Err(spec.invalid("n_iterations", &rule));
+        }
+        match self.conv_kernel {
+            Some(kernel) if kernel.is_multiple_of(2) => {
+                let rule = format!("= {kernel} must be odd, so that it has a middle");
+                Err(spec.invalid("conv_kernel", &rule))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn settings(&self) -> Settings {
+        let Self { n_landmarks, n_iterations, .. } = *self;
+        let settings = Settings { n_landmarks, n_iterations, ..Settings::default() };
+        match self.compat {
+            Compat::None => settings,
+            Compat::HuggingFace => settings.transformers(),
+        }
+    }
+}
+
+/// Attention through landmarks, in heads.
+#[derive(Debug)]
+pub struct Nystrom {
+    projection: Projection,
+    output: Linear,
+    /// `(n_heads, 1, kernel, 1)`
+    convolution: Option<Tensor>,
+    settings: Settings,
+    compat: Compat,
+    rotary: Option<Rotary>,
+    dropout: Dropout,
+}
+
+impl Attention for Nystrom {
+    fn forward(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
+        let padding = input.mask.padding_only()?;
+        let (query, key, value) = self.project(input)?; // (batch, n_heads, len, head_dim)
+        let mut context = nystrom::attention(&query, &key, &value, &self.settings, padding)?;
+        if let Some(weight) = &self.convolution {
+            let padding = padding.filter(|_| self.compat == Compat::None);
+            context = (context + depthwise_convolution(&value, weight, padding)?)?;
+        }
+        let context = self.dropout.forward(&merge_heads(&context)?, input.mode)?;
+        self.output.forward(&context)
+    }
+
+    /// The rebuilt weights. They leave out the convolution.
+    fn weights(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
+        let (query, key, _value) = self.project(input)?;
+        nystrom::weights(&query, &key, &self.settings, input.mask.padding_only()?)
+    }
+
+    fn row_sum(&self) -> RowSum {
+        RowSum::Any
+    }
+
+    /// The three matrices of the product, and the one whose inverse the second is about; none where
+    /// the sequence is short enough to do without.
+    fn factors(&self, input: &AttentionInput<'_>) -> Result<Vec<(&'static str, Tensor)>> {
+        let (query, key, _value) = self.project(input)?;
+        let (_batch, _n_heads, len, _head_dim) = query.dims4()?;
+        if len <= self.settings.n_landmarks {
+            return Ok(Vec::new());
+        }
+        let factors = nystrom::factors(&query, &key, &self.settings, input.mask.padding_only()?)?;
+        Ok(vec![
+            ("kernel_1", factors.kernel_1),
+            ("inverse", factors.inverse),
+            ("kernel_3", factors.kernel_3),
+            ("kernel_2", factors.kernel_2),
+        ])
+    }
+}
+
+impl Nystrom {
+    fn project(&self, input: &AttentionInput<'_>) -> Result<(Tensor, Tensor, Tensor)> {
+        let (query, key, value) = self.projection.project(input)?;
+        match &self.rotary {
+            Some(rotary) => Ok((rotary.forward(&query, 0)?, rotary.forward(&key, 0)?, value)),
+            None => Ok((query, key, value)),
+        }
+    }
+}
