@@ -91,6 +91,12 @@ pub enum Error {
         /// The newest version that can be read.
         supported: u64,
     },
+    /// What was to be seen in TensorBoard could not be drawn.
+    #[error("a picture for TensorBoard cannot be drawn")]
+    Picture {
+        /// What stood in the way.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// A path is neither a run's directory nor inside one.
     #[error("`{}` is not a run: there is no `{missing}`", .path.display())]
     NotARun {

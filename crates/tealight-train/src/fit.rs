@@ -109,8 +109,12 @@ impl<T: Task> Session<T> {
     /// Evaluates, with averaged weights where there are any.
     fn evaluate(&mut self, observers: &mut [Box<dyn Observer + '_>]) -> Result<Verdict> {
         let Self { task, twin, ema, .. } = self;
-        let run = || evaluate(task, twin);
-        let metrics = match ema {
+        let shows_attention = self.config.log.tensorboard;
+        let run = || -> Result<_> {
+            let readings = if shows_attention { task.readings(twin)? } else { Vec::new() };
+            Ok((evaluate(task, twin)?, readings))
+        };
+        let (metrics, readings) = match ema {
             Some(ema) => ema.with_averages(run)?,
             None => run()?,
         };
@@ -118,6 +122,9 @@ impl<T: Task> Session<T> {
         let Progress { step, early_stopping } = &mut self.progress;
         let event = Event::Evaluated { step: *step, split: "validation", metrics: &metrics };
         notify(observers, &event)?;
+        if shows_attention {
+            notify(observers, &Event::Attended { step: *step, readings: &readings })?;
+        }
         let watched = early_stopping.metric();
         let Some(&value) = metrics.get(watched) else {
             return Err(unknown_metric(watched, &metrics));

@@ -1,6 +1,7 @@
 //! What a person types.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
@@ -24,6 +25,10 @@ pub(crate) enum Command {
     Evaluate(Evaluate),
     /// Forecast the days after those given, with a weather model
     Forecast(Forecast),
+    /// Draw how runs went: loss, metrics, learning rate, gradient norm, speed
+    Plot(Plot),
+    /// Draw what each position of a sequence reads from the others
+    Attend(Attend),
     /// Show what a configuration or a run consists of, or every kind of everything
     Inspect(Inspect),
     /// Print the completions for a shell
@@ -109,6 +114,64 @@ pub(crate) struct Forecast {
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Plot {
+    /// The directories of runs; several are drawn together, a line for each
+    #[arg(value_name = "RUN", required = true)]
+    pub(crate) runs: Vec<PathBuf>,
+    /// Where the pictures go; `plots` in the run's directory unless given
+    #[arg(long, value_name = "DIR")]
+    pub(crate) output: Option<PathBuf>,
+    /// Space all numbers by powers of ten
+    #[arg(long)]
+    pub(crate) log: bool,
+    /// Draw the mean of the runs, and their standard deviation as a band
+    #[arg(long)]
+    pub(crate) mean: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Attend {
+    #[command(flatten)]
+    pub(crate) trained: Trained,
+    /// The days that are read, oldest first: 🌧️ ☁️ ☀️ or the letters R C S
+    #[arg(value_name = "SEQUENCE")]
+    pub(crate) sequence: String,
+    /// Where the pictures go; `attention` in the run's directory unless given
+    #[arg(long, value_name = "DIR")]
+    pub(crate) output: Option<PathBuf>,
+    /// Which maps of a layer are drawn: mean, all, or the first N; up to 16 are all drawn unless given
+    #[arg(long, value_name = "mean|all|N")]
+    pub(crate) maps: Option<Maps>,
+    /// Print the mean map of each layer, in percent, and draw nothing
+    #[arg(long, conflicts_with_all = ["json", "maps", "output"])]
+    pub(crate) text: bool,
+    /// Print all matrices as one JSON object, and draw nothing
+    #[arg(long, conflicts_with_all = ["maps", "output"])]
+    pub(crate) json: bool,
+}
+
+/// Which maps of a layer are drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Maps {
+    Mean,
+    All,
+    First(usize),
+}
+
+impl FromStr for Maps {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match (text, text.parse()) {
+            ("mean", _) => Ok(Self::Mean),
+            ("all", _) => Ok(Self::All),
+            (_, Ok(n)) if n > 0 => Ok(Self::First(n)),
+            _ => Err("expected mean, all or a number of maps".to_owned()),
+        }
+    }
 }
 
 #[derive(Args, Debug)]

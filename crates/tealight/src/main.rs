@@ -5,6 +5,7 @@ mod commands;
 mod console;
 mod device;
 mod failure;
+mod pictures;
 mod summary;
 mod table;
 
@@ -21,6 +22,8 @@ fn main() -> ExitCode {
         Command::Train(args) => commands::train::run(&args),
         Command::Evaluate(args) => commands::evaluate::run(&args),
         Command::Forecast(args) => commands::forecast::run(&args),
+        Command::Plot(args) => commands::plot::run(&args),
+        Command::Attend(args) => commands::attend::run(&args),
         Command::Inspect(args) => commands::inspect::run(&args),
         Command::Completions(args) => commands::completions::run(&args),
     };

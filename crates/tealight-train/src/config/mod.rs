@@ -147,11 +147,14 @@ impl From<Select> for Selection {
 pub struct LogConfig {
     /// Write a line of training metrics after every so many updates.
     pub every: u64,
+    /// Write the same numbers, and at evaluations pictures of what the model reads, for TensorBoard:
+    /// `tensorboard --logdir runs`.
+    pub tensorboard: bool,
 }
 
 impl Default for LogConfig {
     fn default() -> Self {
-        Self { every: 10 }
+        Self { every: 10, tensorboard: false }
     }
 }
 

@@ -11,6 +11,7 @@
 //!
 //! A number that is not finite is `null`, because JSON has no other word for it.
 
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -66,6 +67,7 @@ impl Observer for JsonLines {
                 self.file.sync_data().map_err(Error::io("write", &self.path))
             }
             Event::RunStarted { .. }
+            | Event::Attended { .. }
             | Event::CheckpointSaved { .. }
             | Event::EarlyStopped { .. } => Ok(()),
         }
@@ -76,17 +78,42 @@ fn training_line(report: &StepReport<'_>) -> Map<String, Value> {
     let mut line = Map::new();
     line.insert("step".into(), report.step.into());
     line.insert("split".into(), "train".into());
-    line.insert("loss".into(), report.loss.into());
-    line.insert("lr".into(), report.lr.into());
-    line.insert("grad_norm".into(), report.grad_norm.into());
-    line.insert("examples_per_second".into(), report.examples_per_second.into());
-    if let Some(tokens_per_second) = report.tokens_per_second {
-        line.insert("tokens_per_second".into(), tokens_per_second.into());
-    }
-    for (name, value) in report.metrics {
-        line.entry(name).or_insert_with(|| (*value).into());
-    }
+    line.extend(training_values(report).into_iter().map(|(name, value)| (name, value.into())));
     line
+}
+
+/// The numbers of a report by name, each once.
+pub(super) fn training_values(report: &StepReport<'_>) -> Vec<(String, f64)> {
+    let StepReport { loss, lr, grad_norm, examples_per_second, tokens_per_second, .. } = *report;
+    let times = TIMES.into_iter().zip([Some(examples_per_second), tokens_per_second]);
+    let times = times.filter_map(|(name, rate)| Some((name, rate?)));
+    let always = [("loss", loss), ("lr", lr), ("grad_norm", grad_norm)].into_iter().chain(times);
+    let mut values: Vec<(String, f64)> =
+        always.map(|(name, value)| (name.to_owned(), value)).collect();
+    for (name, value) in report.metrics {
+        if values.iter().all(|(known, _)| known != name) {
+            values.push((name.clone(), *value));
+        }
+    }
+    values
+}
+
+/// A line as it was written.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct Entry {
+    /// After how many updates.
+    pub step: u64,
+    /// `train`, or what was evaluated on.
+    pub split: String,
+    /// Everything else that is a number or, where it was not finite, `null`.
+    #[serde(flatten)]
+    pub values: BTreeMap<String, Option<f64>>,
+}
+
+/// All lines, in order; what a crash left of a last one does not count.
+pub fn read(path: &Path) -> Result<Vec<Entry>> {
+    let bytes = files::read(path)?;
+    Ok(lines(path, &bytes)?.into_iter().map(|(_, entry)| entry).collect())
 }
 
 /// Cuts off the lines after `step`, which a run that resumes there will write again, and what a
@@ -97,15 +124,21 @@ pub fn cut_after(path: &Path, step: u64) -> Result<()> {
     }
     let bytes = files::read(path)?;
     let mut kept = Vec::with_capacity(bytes.len());
+    for (line, _) in lines(path, &bytes)?.iter().filter(|(_, Line { step: of })| *of <= step) {
+        kept.extend_from_slice(line);
+        kept.push(b'\n');
+    }
+    if kept == bytes { Ok(()) } else { files::replace(path, &kept) }
+}
+
+/// Each line with what it says. Only the last may be damaged, by a crash, and is then left out.
+fn lines<'a, T: Deserialize<'a>>(path: &Path, bytes: &'a [u8]) -> Result<Vec<(&'a [u8], T)>> {
+    let mut read = Vec::new();
     let mut lines = bytes.split(|&byte| byte == b'\n').zip(1..).peekable();
     while let Some((line, number)) = lines.next() {
         let is_last = lines.peek().is_none_or(|(rest, _)| rest.is_empty());
-        match serde_json::from_slice::<Line>(line) {
-            Ok(parsed) if parsed.step <= step => {
-                kept.extend_from_slice(line);
-                kept.push(b'\n');
-            }
-            Ok(_) => {}
+        match serde_json::from_slice(line) {
+            Ok(parsed) => read.push((line, parsed)),
             Err(_) if is_last => break,
             Err(source) => {
                 let place = PathBuf::from(format!("{}:{number}", path.display()));
@@ -113,7 +146,7 @@ pub fn cut_after(path: &Path, step: u64) -> Result<()> {
             }
         }
     }
-    if kept == bytes { Ok(()) } else { files::replace(path, &kept) }
+    Ok(read)
 }
 
 /// What every line has.
@@ -124,8 +157,6 @@ struct Line {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
 
     fn report(step: u64, loss: f64, metrics: &BTreeMap<String, f64>) -> Event<'_> {
@@ -164,6 +195,23 @@ mod tests {
         let metrics = BTreeMap::new();
         JsonLines::append(&path).unwrap().observe(&report(7, f64::NAN, &metrics)).unwrap();
         assert!(std::fs::read_to_string(&path).unwrap().contains("\"loss\":null"));
+    }
+
+    #[test]
+    fn what_was_written_is_read_and_half_a_line_is_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("metrics.jsonl");
+        let metrics = BTreeMap::from([("accuracy".into(), 0.1 + 0.2)]);
+        let mut lines = JsonLines::append(&path).unwrap();
+        lines.observe(&report(7, f64::NAN, &metrics)).unwrap();
+        lines.observe(&report(9, 0.5, &metrics)).unwrap();
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes.extend_from_slice(b"{\"step\":11,\"spl");
+        std::fs::write(&path, bytes).unwrap();
+        let entries = read(&path).unwrap();
+        assert_eq!(entries.iter().map(|entry| entry.step).collect::<Vec<_>>(), [7, 9]);
+        assert_eq!((entries[0].split.as_str(), entries[0].values["loss"]), ("train", None));
+        assert_eq!(entries[0].values["accuracy"], Some(0.1 + 0.2));
     }
 
     fn cut(text: &str, step: u64) -> Result<String> {

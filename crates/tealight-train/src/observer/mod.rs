@@ -5,8 +5,10 @@ use std::path::Path;
 
 use crate::early_stopping::Best;
 use crate::error::Result;
+use crate::task::Reading;
 
 pub mod jsonl;
+pub mod tensorboard;
 
 /// Draws, counts or writes what it is told.
 pub trait Observer {
@@ -20,7 +22,7 @@ pub fn notify(observers: &mut [Box<dyn Observer + '_>], event: &Event<'_>) -> Re
 }
 
 /// What happens in a run. A `step` is the number of updates that are done.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug)]
 pub enum Event<'a> {
     /// The first update is about to be made, or the first after resuming.
     RunStarted {
@@ -43,6 +45,13 @@ pub enum Event<'a> {
         split: &'a str,
         /// The results by name, `loss` among them.
         metrics: &'a BTreeMap<String, f64>,
+    },
+    /// What the evaluated model read in the first validation example; told where `[log]` asks for it.
+    Attended {
+        /// After how many updates.
+        step: u64,
+        /// Attention by attention.
+        readings: &'a [Reading],
     },
     /// A checkpoint is about to be written: what was told before it must be on disk first.
     CheckpointSaving {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::UNIX_EPOCH;
+use std::time::{Duration, UNIX_EPOCH};
 
 use candle_core::{Device, DeviceLocation};
 use serde::{Deserialize, Serialize};
@@ -93,11 +93,15 @@ pub fn device_name(device: &Device) -> String {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "the one place that reads the clock")]
 fn now() -> String {
-    // A clock set before 1970 gives 1970.
-    let since_1970 = UNIX_EPOCH.elapsed().unwrap_or_default();
-    rfc_3339(since_1970.as_secs())
+    rfc_3339(since_1970().as_secs())
+}
+
+/// Wall-clock time, for what is written down and never for what is computed. A clock set before 1970
+/// gives 1970.
+#[expect(clippy::disallowed_methods, reason = "the one place that reads the clock")]
+pub(crate) fn since_1970() -> Duration {
+    UNIX_EPOCH.elapsed().unwrap_or_default()
 }
 
 /// `2026-11-21T01:40:00Z` for the seconds since 1970.

@@ -8,6 +8,7 @@ use std::path::Path;
 use candle_core::Tensor;
 use candle_nn::VarBuilder;
 use serde::Serialize;
+use tealight_model::block::AttentionMaps;
 use tealight_model::cost::Cost;
 use tealight_model::{Mode, ModelConfig, ParamStore, choice};
 
@@ -50,6 +51,19 @@ pub struct Loss {
     pub metrics: Metrics,
 }
 
+/// What one attention read, with names for the positions.
+#[derive(Debug)]
+pub struct Reading {
+    /// Which attention, such as `layer 1`.
+    pub name: String,
+    /// The positions that read: the rows of the maps.
+    pub queries: Vec<String>,
+    /// The positions that are read: the columns.
+    pub keys: Vec<String>,
+    /// The weights of the first sequence of the batch.
+    pub maps: AttentionMaps,
+}
+
 /// A task that `fit` can train a model on.
 pub trait Task {
     /// What is trained.
@@ -77,6 +91,12 @@ pub trait Task {
 
     /// What the model makes of a batch.
     fn loss(&self, model: &Self::Model, batch: &Self::Batch, mode: Mode) -> Result<Loss>;
+
+    /// What the model reads in the first example of the validation split, attention by attention;
+    /// nothing where a task has no names for positions.
+    fn readings(&self, _model: &Self::Model) -> Result<Vec<Reading>> {
+        Ok(Vec::new())
+    }
 }
 
 /// A task whose results can be told: what the commands need, and the loop does not.

@@ -13,6 +13,7 @@ use std::path::Path;
 
 use candle_core::{D, DType, Device, Tensor};
 use candle_nn::VarBuilder;
+use tealight_model::block::BlockMaps;
 use tealight_model::cost::Cost;
 use tealight_model::embedding::{Input, InputSpec};
 use tealight_model::models::forecaster::{Forecaster, ForecasterSpec, ReadOut};
@@ -23,11 +24,11 @@ pub use config::{Config, FileConfig, Fixed, Fresh, InputKind, Regime, SourceConf
 pub use report::Report;
 pub use rollout::{Decoding, Rollout, Sequence, rollout};
 
-use super::{Loss, Reported, Split, Task};
+use super::{Loss, Reading, Reported, Split, Task};
 use crate::Metrics;
 use crate::error::Result;
 use crate::evaluate::scalar;
-use crate::weather::{Distribution, Examples, Generator, N_CLASSES};
+use crate::weather::{Distribution, Examples, Generator, N_CLASSES, format};
 use data::{Data, TrainingData};
 
 /// Windows in one forward pass of an evaluation: 1024, or fewer where they are longer than 64 days,
@@ -110,6 +111,23 @@ impl Weather {
         Ok(forecasts)
     }
 
+    /// What the layers of `model` read in a window of days.
+    pub fn readings_of(&self, model: &Forecaster, days: &[u8]) -> Result<Vec<Reading>> {
+        let ids = days.iter().map(|&day| u32::from(day)).collect();
+        let inputs = self.inputs(ids, (1, days.len()))?;
+        let layers = model.maps(&self.input(&inputs), &Mask::none())?;
+        let days = days.iter().map(|&day| format(&[day]));
+        let cls = (self.config.read_out == ReadOut::Cls).then(|| "[CLS]".to_owned());
+        let positions: Vec<String> = cls.into_iter().chain(days).collect();
+        let reading = |(layer, maps): (usize, BlockMaps)| Reading {
+            name: format!("layer {}", layer + 1),
+            queries: positions.clone(),
+            keys: positions.clone(),
+            maps: maps.attention,
+        };
+        Ok(layers.into_iter().enumerate().map(reading).collect())
+    }
+
     /// What a model of this task is built for.
     pub fn model_spec(&self) -> ForecasterSpec {
         ForecasterSpec {
@@ -157,11 +175,14 @@ impl Weather {
 
     /// `(batch, 3)`, or `(batch, seq_len, 3)` when every position forecasts.
     fn logits(&self, model: &Forecaster, inputs: &Tensor, mode: Mode) -> Result<Tensor> {
-        let input = match self.config.input {
+        Ok(model.forward(&self.input(inputs), &Mask::none(), mode)?)
+    }
+
+    fn input<'a>(&self, inputs: &'a Tensor) -> Input<'a> {
+        match self.config.input {
             InputKind::Tokens => Input::tokens(inputs),
             InputKind::OneHot => Input::Features(inputs),
-        };
-        Ok(model.forward(&input, &Mask::none(), mode)?)
+        }
     }
 
     /// The forecast for the day after the window: `(batch, 3)`.
@@ -230,6 +251,10 @@ impl Task for Weather {
         let count = batch.labels.elem_count() as f64;
         let metrics = self.measure(&logits.detach(), &batch.labels)?;
         Ok(Loss { sum, count, metrics })
+    }
+
+    fn readings(&self, model: &Forecaster) -> Result<Vec<Reading>> {
+        self.readings_of(model, &self.data.validation.days()[..self.config.window])
     }
 }
 

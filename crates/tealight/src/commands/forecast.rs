@@ -30,7 +30,8 @@ pub(crate) fn run(args: &Forecast) -> Result<()> {
     print(&if args.json { as_json(&rollout) } else { as_text(&start, &rollout) })
 }
 
-fn task(run: &Run) -> Result<weather::Weather> {
+/// The task of a run that is about the weather.
+pub(super) fn task(run: &Run) -> Result<weather::Weather> {
     let TaskConfig::Weather(config) = &run.config.task;
     let batch_size = run.config.training.batch_size;
     weather::Weather::new(config, run.config.seed, batch_size, &run.device)

@@ -1,17 +1,26 @@
 //! One file per subcommand.
 
+pub(crate) mod attend;
 pub(crate) mod completions;
 pub(crate) mod evaluate;
 pub(crate) mod forecast;
 pub(crate) mod inspect;
 mod load;
+pub(crate) mod plot;
 mod presented;
 pub(crate) mod train;
 mod weather;
 
 use std::io::{self, Write};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result};
+
+/// Writes the paths of pictures to stdout, a line each.
+pub(crate) fn print_paths(paths: &[PathBuf]) -> Result<()> {
+    let lines = paths.iter().map(|path| format!("{}\n", path.display()));
+    print(&lines.collect::<String>())
+}
 
 /// Writes a result to stdout. A reader that has seen enough and left is no error.
 pub(crate) fn print(text: &str) -> Result<()> {

@@ -6,17 +6,18 @@ use anyhow::{Context, Result, bail};
 use candle_core::Device;
 use tealight_train::config::{ConfigSource, Difference, RunConfig, to_resolved_toml};
 use tealight_train::observer::jsonl::JsonLines;
+use tealight_train::observer::tensorboard::TensorBoard;
 use tealight_train::observer::{Event, Observer, notify};
 use tealight_train::run::files::{replace, to_json};
 use tealight_train::run::manifest::device_name;
 use tealight_train::run::{Checkpoint, Manifest, RunDirectory, Selection, load_weights};
 use tealight_train::session::Progress;
-use tealight_train::task::{Reported, Task};
+use tealight_train::task::{Reading, Reported, Task};
 use tealight_train::{Session, fit};
 
 use super::load::{ForAnyTask, misfit, resolved, same_data, with_task};
 use super::presented::Presented;
-use super::print;
+use super::{attend, print};
 use crate::args::Train;
 use crate::console::{log, progress};
 use crate::failure::at_its_place;
@@ -64,6 +65,12 @@ impl ForAnyTask for Training<'_> {
         self.say(&format!("run {}", directory.path().display()));
         let mut observers: Vec<Box<dyn Observer>> =
             vec![Box::new(JsonLines::append(&directory.metrics_path())?)];
+        if config.log.tensorboard {
+            let step = session.progress.step;
+            let n_heads = config.model.n_heads;
+            let draw = Box::new(move |readings: &[Reading]| attend::images(readings, n_heads));
+            observers.push(Box::new(TensorBoard::create(directory.path(), step, draw)?));
+        }
         if !args.quiet {
             observers.push(progress());
         }

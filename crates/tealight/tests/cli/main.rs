@@ -6,6 +6,7 @@ mod combinations;
 mod configuration;
 mod data;
 mod documentation;
+mod drawing;
 mod evaluating;
 mod forecasting;
 mod inspecting;

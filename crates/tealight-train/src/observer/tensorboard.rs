@@ -1,0 +1,186 @@
+//! TensorBoard: the numbers of `metrics.jsonl`, and pictures, in an event file.
+//!
+//! `tensorboard --logdir runs` finds the files by their name, `events.out.tfevents.<seconds>…`, and shows
+//! all files of a directory as one run. Numbers are tagged `train/loss`, `validation/accuracy` and so on,
+//! pictures as whoever draws them says. Every process writes a file of its own; where it resumes, the
+//! file begins with the order to forget what an earlier one says of later steps.
+
+mod message;
+mod record;
+
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
+
+use super::jsonl::training_values;
+use super::{Event, Observer};
+use crate::error::{Error, Result};
+use crate::run::files;
+use crate::run::manifest::since_1970;
+use crate::task::Reading;
+
+/// A picture that somebody has drawn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Image {
+    /// What TensorBoard calls it.
+    pub tag: String,
+    /// In pixels.
+    pub width: u32,
+    /// In pixels.
+    pub height: u32,
+    /// The file.
+    pub png: Vec<u8>,
+}
+
+/// How attention becomes pictures. This crate draws nothing.
+pub type Draw =
+    Box<dyn Fn(&[Reading]) -> Result<Vec<Image>, Box<dyn std::error::Error + Send + Sync>>>;
+
+/// Writes an event file.
+pub struct TensorBoard {
+    file: File,
+    path: PathBuf,
+    draw: Draw,
+}
+
+impl std::fmt::Debug for TensorBoard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TensorBoard").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+impl TensorBoard {
+    /// Begins an event file in `directory`, for a run that goes on after `step` updates.
+    pub fn create(directory: &Path, step: u64, draw: Draw) -> Result<Self> {
+        let (file, path) = new_file(directory, since_1970().as_secs())?;
+        let mut events = Self { file, path, draw };
+        events.write(0, message::VERSION)?;
+        if step > 0 {
+            events.write(step + 1, &message::session_start())?;
+        }
+        files::sync_directory(directory)?;
+        Ok(events)
+    }
+
+    fn scalars<'a>(
+        &mut self,
+        step: u64,
+        split: &str,
+        values: impl Iterator<Item = (&'a str, f64)>,
+    ) -> Result<()> {
+        let values: Vec<Vec<u8>> = values
+            .map(|(name, value)| message::scalar(&format!("{split}/{name}"), value))
+            .collect();
+        self.write(step, &message::summary(&values))
+    }
+
+    /// One `write` per record, so that a crash can only cut off the last one.
+    fn write(&mut self, step: u64, what: &[u8]) -> Result<()> {
+        let event = message::event(since_1970().as_secs_f64(), step, what);
+        self.file.write_all(&record::framed(&event)).map_err(Error::io("write", &self.path))
+    }
+}
+
+impl Observer for TensorBoard {
+    fn observe(&mut self, event: &Event<'_>) -> Result<()> {
+        match event {
+            Event::Step(report) => {
+                let values = training_values(report);
+                let values = values.iter().map(|(name, value)| (name.as_str(), *value));
+                self.scalars(report.step, "train", values)
+            }
+            Event::Evaluated { step, split, metrics } => {
+                let values = metrics.iter().map(|(name, value)| (name.as_str(), *value));
+                self.scalars(*step, split, values)
+            }
+            Event::Attended { step, readings } => {
+                let images = (self.draw)(readings).map_err(|source| Error::Picture { source })?;
+                let values: Vec<Vec<u8>> = images.iter().map(message::image).collect();
+                self.write(*step, &message::summary(&values))
+            }
+            Event::CheckpointSaving { .. } | Event::Finished { .. } => {
+                self.file.sync_data().map_err(Error::io("write", &self.path))
+            }
+            Event::RunStarted { .. }
+            | Event::CheckpointSaved { .. }
+            | Event::EarlyStopped { .. } => Ok(()),
+        }
+    }
+}
+
+/// A file that was not there. TensorBoard reads the files of a run in the order of their names, so the
+/// name begins with the time and goes on with a number for those of one second.
+fn new_file(directory: &Path, seconds: u64) -> Result<(File, PathBuf)> {
+    for number in 0..=u32::MAX {
+        let path =
+            directory.join(format!("events.out.tfevents.{seconds:010}.tealight.{number:03}"));
+        match OpenOptions::new().append(true).create_new(true).open(&path) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(Error::io("create", &path)(error)),
+            Ok(file) => return Ok((file, path)),
+        }
+    }
+    unreachable!("invariant: there are more numbers than files")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::observer::StepReport;
+
+    fn events(path: &Path) -> Vec<Vec<u8>> {
+        record::tests::read(&std::fs::read(path).unwrap())
+    }
+
+    fn contains(event: &[u8], part: &[u8]) -> bool {
+        event.windows(part.len()).any(|window| window == part)
+    }
+
+    #[test]
+    fn what_is_told_is_in_the_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let png = vec![3, 1, 4, 1, 5];
+        let image = Image { tag: "attention/layer 1".into(), width: 5, height: 7, png };
+        let draw: Draw = Box::new(move |_| Ok(vec![image.clone()]));
+        let mut board = TensorBoard::create(directory.path(), 0, draw).unwrap();
+        let metrics = BTreeMap::from([("accuracy".into(), 0.5), ("loss".into(), 0.75)]);
+        let step = Event::Step(StepReport {
+            step: 300,
+            loss: 2.5,
+            lr: 0.125,
+            grad_norm: 0.75,
+            examples_per_second: 3.,
+            tokens_per_second: None,
+            metrics: &metrics,
+        });
+        board.observe(&step).unwrap();
+        board
+            .observe(&Event::Evaluated { step: 7, split: "validation", metrics: &metrics })
+            .unwrap();
+        board.observe(&Event::Attended { step: 7, readings: &[] }).unwrap();
+        let events = events(&board.path);
+        assert_eq!(events.len(), 4);
+        assert!(contains(&events[0], b"brain.Event:2"));
+        // Field 2 of the event: 300 as a varint. Fields 1 and 2 of the value: tag and f32.
+        assert!(contains(&events[1], &[0x10, 0xac, 0x02]));
+        assert!(contains(&events[1], b"\x0a\x0atrain/loss\x15\x00\x00\x20\x40"));
+        assert!(contains(&events[1], b"\x0a\x08train/lr\x15\x00\x00\x00\x3e"));
+        assert!(contains(&events[2], b"\x0a\x0fvalidation/loss\x15\x00\x00\x40\x3f"));
+        assert!(contains(&events[3], b"\x0a\x11attention/layer 1\x22"));
+        assert!(contains(&events[3], b"\x08\x07\x10\x05\x18\x04\x22\x05\x03\x01\x04\x01\x05"));
+    }
+
+    #[test]
+    fn a_resumed_run_has_a_second_file_that_overrules_the_first() {
+        let directory = tempfile::tempdir().unwrap();
+        let create = |step| TensorBoard::create(directory.path(), step, Box::new(|_| Ok(vec![])));
+        let (first, second) = (create(0).unwrap(), create(5).unwrap());
+        assert!(first.path < second.path);
+        assert_eq!(events(&first.path).len(), 1);
+        // Step 6, and field 7 with status START.
+        let start = events(&second.path).remove(1);
+        assert!(start.ends_with(&[0x10, 6, 0x3a, 2, 0x08, 1]), "{start:?}");
+    }
+}

@@ -1,0 +1,197 @@
+//! `tealight plot RUN…`: how runs went, as pictures.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+use tealight_train::observer::jsonl::{self, Entry};
+use tealight_train::run::RunDirectory;
+
+use super::print_paths;
+use crate::args::Plot;
+use crate::pictures::{Dot, DotChart, DotRow, LineChart, Picture, Series, Spread, file_name};
+
+/// A run's name, its reports, and its final table where it has one.
+struct Run {
+    name: String,
+    entries: Vec<Entry>,
+    report: Option<Value>,
+}
+
+pub(crate) fn run(args: &Plot) -> Result<()> {
+    let directories: Vec<RunDirectory> =
+        args.runs.iter().map(|path| RunDirectory::open(path)).collect::<Result<_, _>>()?;
+    let output = match (&args.output, directories.as_slice()) {
+        (Some(output), _) => output.clone(),
+        (None, [directory]) => directory.path().join("plots"),
+        (None, _) => bail!("several runs are drawn together, so `--output` must say where"),
+    };
+    if args.mean && directories.len() < 2 {
+        bail!("`--mean` is the mean of several runs, and there is one");
+    }
+    let runs: Vec<Run> = directories.iter().map(read).collect::<Result<_>>()?;
+    let spread = if args.log { Spread::PowersOfTen } else { Spread::Even };
+    let charts = match runs.as_slice() {
+        [run] => alone(run),
+        runs if args.mean => averaged(runs),
+        runs => together(runs),
+    };
+    let pictures = charts
+        .into_iter()
+        .map(|(name, title, series)| (name, LineChart { title, spread, series }.draw()));
+    print_paths(&save(&output, pictures.chain(results(&runs)))?)
+}
+
+/// Writes pictures by their names.
+fn save(output: &Path, pictures: impl Iterator<Item = (String, Picture)>) -> Result<Vec<PathBuf>> {
+    std::fs::create_dir_all(output)
+        .with_context(|| format!("cannot create `{}`", output.display()))?;
+    let mut paths = Vec::new();
+    for (name, picture) in pictures {
+        paths.extend(picture.save(output, &file_name(&name))?);
+    }
+    Ok(paths)
+}
+
+fn read(directory: &RunDirectory) -> Result<Run> {
+    directory.manifest()?;
+    let path = directory.metrics_path();
+    let entries = jsonl::read(&path)?;
+    if entries.is_empty() {
+        bail!("`{}` holds no line yet: there is nothing to draw", path.display());
+    }
+    // A run that is not finished has no table.
+    let report = std::fs::read(directory.path().join("report.json")).ok();
+    let report = report.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+    let name = std::fs::canonicalize(directory.path())
+        .ok()
+        .and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()))
+        .unwrap_or_else(|| directory.name());
+    Ok(Run { name, entries, report })
+}
+
+/// The name of a file, the title, and the lines.
+type Chart = (String, String, Vec<Series>);
+
+/// One picture for each number, with training and validation in it.
+fn alone(run: &Run) -> Vec<Chart> {
+    let mut charts: BTreeMap<&str, Vec<Series>> = BTreeMap::new();
+    for (split, number) in numbers(std::slice::from_ref(run)) {
+        let series = run.series(split, number, split.to_owned());
+        charts.entry(number).or_default().push(series);
+    }
+    let title = |number: &str| format!("{} · {}", said(number), run.name);
+    charts.into_iter().map(|(number, lines)| (number.to_owned(), title(number), lines)).collect()
+}
+
+/// One picture for each number and split, with a line for each run.
+fn together(runs: &[Run]) -> Vec<Chart> {
+    let chart = |(split, number)| {
+        let lines = runs.iter().map(|run| run.series(split, number, run.name.clone()));
+        let lines = lines.filter(|series| !series.points.is_empty());
+        (format!("{number}_{split}"), format!("{}, {split}", said(number)), lines.collect())
+    };
+    numbers(runs).into_iter().map(chart).collect()
+}
+
+/// One picture for each number, with the means of all runs in it.
+fn averaged(runs: &[Run]) -> Vec<Chart> {
+    let mut charts: BTreeMap<&str, Vec<Series>> = BTreeMap::new();
+    for (split, number) in numbers(runs) {
+        let lines: Vec<_> =
+            runs.iter().map(|run| run.series(split, number, split.to_owned())).collect();
+        charts.entry(number).or_default().push(mean(&lines));
+    }
+    let title = |number: &str| {
+        format!("{}, mean ± standard deviation of {} runs", said(number), runs.len())
+    };
+    charts.into_iter().map(|(number, lines)| (number.to_owned(), title(number), lines)).collect()
+}
+
+/// Every split and number that any run has; training comes first.
+fn numbers(runs: &[Run]) -> BTreeSet<(&str, &str)> {
+    let entries = runs.iter().flat_map(|run| &run.entries);
+    entries
+        .flat_map(|entry| entry.values.keys().map(|name| (entry.split.as_str(), name.as_str())))
+        .collect()
+}
+
+impl Run {
+    fn series(&self, split: &str, number: &str, name: String) -> Series {
+        let entries = self.entries.iter().filter(|entry| entry.split == split);
+        let points = entries.filter_map(|entry| {
+            Some((entry.step as f64, entry.values.get(number)?.unwrap_or(f64::NAN)))
+        });
+        Series { name, points: points.collect(), deviations: Vec::new() }
+    }
+}
+
+/// The mean and the standard deviation (of a sample, n − 1) at each step that all of `lines` have.
+fn mean(lines: &[Series]) -> Series {
+    let mut values: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
+    for (step, value) in lines.iter().flat_map(|series| &series.points) {
+        values.entry(*step as u64).or_default().push(*value);
+    }
+    let name = lines.first().map_or_else(String::new, |series| series.name.clone());
+    let mut mean = Series { name, ..Series::default() };
+    for (step, values) in values.into_iter().filter(|(_, values)| values.len() == lines.len()) {
+        let n = values.len() as f64;
+        let center = values.iter().sum::<f64>() / n;
+        let squares: f64 = values.iter().map(|value| (value - center).powi(2)).sum();
+        mean.points.push((step as f64, center));
+        mean.deviations.push((squares / (n - 1.).max(1.)).sqrt());
+    }
+    mean
+}
+
+/// What a number of `metrics.jsonl` is called above a picture.
+fn said(number: &str) -> &str {
+    match number {
+        "lr" => "learning rate",
+        "grad_norm" => "gradient norm",
+        "examples_per_second" => "examples per second",
+        "tokens_per_second" => "tokens per second",
+        "nll" => "NLL",
+        other => other,
+    }
+}
+
+/// The final accuracies and NLLs with their standard errors, beside what can be reached.
+fn results(runs: &[Run]) -> Vec<(String, Picture)> {
+    let chart = |number: &str| {
+        let row = |run: &Run| {
+            let report = run.report.as_ref()?;
+            let value = |key: &str| report.get(key).and_then(Value::as_f64);
+            let dot = |prefix: &str, error| {
+                Some(Dot { value: value(&format!("{prefix}{number}"))?, error })
+            };
+            let error = value(&format!("{number}_standard_error")).unwrap_or(0.);
+            let dots = vec![dot("", error), dot("linear_", 0.), dot("bayes_", 0.)];
+            dots[0].map(|_| DotRow { name: run.name.clone(), dots })
+        };
+        let rows: Vec<DotRow> = runs.iter().filter_map(row).collect();
+        let title = format!("{} of the finished runs", said(number));
+        let series = ["transformer", "linear", "Bayes limit"].map(str::to_owned).to_vec();
+        (!rows.is_empty())
+            .then(|| (format!("result_{number}"), DotChart { title, series, rows }.draw()))
+    };
+    ["accuracy", "nll"].into_iter().filter_map(chart).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mean_takes_the_steps_that_all_runs_have() {
+        let line = |points: &[(f64, f64)]| Series {
+            name: "train".into(),
+            points: points.to_vec(),
+            deviations: Vec::new(),
+        };
+        let mean = mean(&[line(&[(2., 1.), (4., 5.), (6., 9.)]), line(&[(2., 4.), (4., 5.)])]);
+        assert_eq!(mean.points, [(2., 2.5), (4., 5.)]);
+        assert_eq!(mean.deviations, [4.5_f64.sqrt(), 0.]);
+    }
+}

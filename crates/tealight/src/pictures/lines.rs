@@ -1,0 +1,216 @@
+//! Line charts: numbers by step, one line for each series.
+
+use super::axis::{Axis, Spacing};
+use super::colour::{GREY, PALE};
+use super::style::{self, Sample, Style};
+use super::{Anchor, LABEL, Picture, Point, Shape, TITLE, font};
+
+/// How the numbers of a chart are spaced upwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Spread {
+    Even,
+    /// By powers of ten, where there is a positive number.
+    PowersOfTen,
+}
+
+/// Lines over steps.
+#[derive(Debug)]
+pub(crate) struct LineChart {
+    pub(crate) title: String,
+    pub(crate) spread: Spread,
+    pub(crate) series: Vec<Series>,
+}
+
+/// One line, and the band around it.
+#[derive(Debug, Default)]
+pub(crate) struct Series {
+    pub(crate) name: String,
+    /// Step and number, in ascending order of steps.
+    pub(crate) points: Vec<(f64, f64)>,
+    /// Half the height of a band at each point; empty for none.
+    pub(crate) deviations: Vec<f64>,
+}
+
+const WIDTH: f32 = 800.;
+const PLOT_HEIGHT: f32 = 300.;
+const RIGHT: f32 = 24.;
+/// The most points that are drawn of a line: two on each pixel.
+const MAX_POINTS: usize = 1500;
+/// About how far markers are apart, and up to how many points each has its own.
+const BETWEEN_MARKERS: f32 = 70.;
+const FEW_POINTS: usize = 25;
+
+impl LineChart {
+    pub(crate) fn draw(&self) -> Picture {
+        let plot = Plot::around(self);
+        let mut picture = Picture::new(WIDTH, plot.bottom + 48.);
+        picture.text((16., 27.), &self.title, TITLE, Anchor::Start);
+        let names = self.names();
+        style::legend(&mut picture, &names, (16., 36.), WIDTH - 32., Sample::LineAndMarker);
+        plot.frame(&mut picture);
+        for (index, series) in self.series.iter().enumerate() {
+            plot.band(&mut picture, series, style::of(index));
+        }
+        for (index, series) in self.series.iter().enumerate() {
+            plot.line(&mut picture, series, style::of(index), self.series.len());
+        }
+        picture
+    }
+
+    fn names(&self) -> Vec<&str> {
+        self.series.iter().map(|series| series.name.as_str()).collect()
+    }
+}
+
+/// The axes, and where they are.
+struct Plot {
+    x: Axis,
+    y: Axis,
+    left: f32,
+    top: f32,
+    bottom: f32,
+}
+
+impl Plot {
+    fn around(chart: &LineChart) -> Self {
+        let spacing = match chart.spread {
+            Spread::Even => Spacing::Linear,
+            Spread::PowersOfTen => Spacing::Logarithmic,
+        };
+        let steps = || chart.series.iter().flat_map(|series| &series.points).map(|(step, _)| *step);
+        let last = steps().fold(1., f64::max);
+        let x = Axis::exactly(steps().fold(last, f64::min).min(last * 0.5), last);
+        let y = Axis::around(chart.series.iter().flat_map(Series::heights), spacing);
+        let widest = y.ticks.iter().map(|(_, text)| font::width(text, LABEL)).fold(0., f32::max);
+        let top = 46. + style::legend_height(&chart.names(), WIDTH - 32.);
+        Self { x, y, left: widest + 26., top, bottom: top + PLOT_HEIGHT }
+    }
+
+    fn place(&self, (step, value): (f64, f64)) -> Point {
+        let right = WIDTH - RIGHT;
+        let x = self.left + self.x.part(step) * (right - self.left);
+        let y = self.bottom - self.y.part(value).clamp(0., 1.) * (self.bottom - self.top);
+        (x, y)
+    }
+
+    /// Axes, round numbers and what they count.
+    fn frame(&self, picture: &mut Picture) {
+        let right = WIDTH - RIGHT;
+        for (value, text) in &self.y.ticks {
+            let y = self.bottom - self.y.part(*value) * (self.bottom - self.top);
+            picture.line(vec![(self.left, y), (right, y)], PALE, 1.);
+            picture.text((self.left - 8., y + 4.5), text, LABEL, Anchor::End);
+        }
+        picture.line(vec![(self.left, self.bottom), (right, self.bottom)], GREY, 1.);
+        for (value, text) in &self.x.ticks {
+            let x = self.left + self.x.part(*value) * (right - self.left);
+            picture.line(vec![(x, self.bottom), (x, self.bottom + 5.)], GREY, 1.);
+            picture.text((x, self.bottom + 19.), text, LABEL, Anchor::Middle);
+        }
+        let middle = f32::midpoint(self.left, right);
+        picture.text((middle, self.bottom + 38.), "step", LABEL, Anchor::Middle);
+    }
+
+    fn band(&self, picture: &mut Picture, series: &Series, style: Style) {
+        let ends = series.points.iter().zip(&series.deviations);
+        let ends = ends.filter(|((_, value), deviation)| (value + *deviation).is_finite());
+        let upper = ends.clone().map(|((step, value), by)| self.place((*step, value + by)));
+        // On a logarithmic axis a band may reach below everything.
+        let floor = |value: f64| if self.y.holds(value) { value } else { f64::MIN_POSITIVE };
+        let lower = ends.rev().map(|((step, value), by)| self.place((*step, floor(value - by))));
+        let points: Vec<Point> = upper.chain(lower).collect();
+        if points.len() > 2 {
+            picture.shapes.push(Shape::Area { points, fill: style.colour, opacity: 0.2 });
+        }
+    }
+
+    /// A line, broken where there is no number, with markers unless it is the only one.
+    fn line(&self, picture: &mut Picture, series: &Series, style: Style, n_series: usize) {
+        let width = if series.points.len() > 200 { 1.4 } else { 2. };
+        let thin = thinned(&series.points);
+        for piece in thin.split(|(_, value)| !self.y.holds(*value)) {
+            let points: Vec<Point> = piece.iter().map(|point| self.place(*point)).collect();
+            if points.len() == 1 {
+                style.mark(picture, points[0]);
+            } else if points.len() > 1 {
+                let Style { colour: stroke, dashes, .. } = style;
+                picture.shapes.push(Shape::Line { points, stroke, width, dashes });
+            }
+        }
+        if n_series < 2 {
+            return;
+        }
+        let mut last = f32::NEG_INFINITY;
+        for point in series.points.iter().filter(|(_, value)| self.y.holds(*value)) {
+            let at = self.place(*point);
+            if series.points.len() <= FEW_POINTS || at.0 - last >= BETWEEN_MARKERS {
+                style.mark(picture, at);
+                last = at.0;
+            }
+        }
+    }
+}
+
+impl Series {
+    /// Everything that needs room upwards.
+    fn heights(&self) -> impl Iterator<Item = f64> {
+        let ends = self.points.iter().zip(&self.deviations);
+        let ends = ends.flat_map(|((_, value), by)| [value - by, value + by]);
+        self.points.iter().map(|(_, value)| *value).chain(ends)
+    }
+}
+
+/// The line with the least and the greatest number of each stretch, so that a long one still shows
+/// its peaks.
+fn thinned(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    if points.len() <= MAX_POINTS {
+        return points.to_vec();
+    }
+    let stretch = points.len().div_ceil(MAX_POINTS / 2);
+    let mut thin = Vec::with_capacity(MAX_POINTS + 1);
+    for chunk in points.chunks(stretch) {
+        let by_value = |a: &&(f64, f64), b: &&(f64, f64)| a.1.total_cmp(&b.1);
+        let ends = [chunk.iter().min_by(by_value), chunk.iter().max_by(by_value)];
+        let mut ends: Vec<(f64, f64)> = ends.into_iter().flatten().copied().collect();
+        ends.sort_by(|a, b| a.0.total_cmp(&b.0));
+        thin.extend(ends);
+    }
+    thin
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_line_keeps_its_peaks() {
+        let mut points: Vec<(f64, f64)> = (0..100_003).map(|i| (f64::from(i), 0.5)).collect();
+        points[54_321].1 = 9.;
+        let thin = thinned(&points);
+        assert!(thin.len() <= MAX_POINTS && thin.contains(&(54_321., 9.)), "{}", thin.len());
+        assert!(thin.is_sorted_by(|a, b| a.0 <= b.0));
+    }
+
+    #[test]
+    fn numbers_that_are_none_break_the_line() {
+        let points = [1., 2., f64::NAN, 3., 4.].into_iter().zip(1..);
+        let points = points.map(|(value, step)| (f64::from(step), value)).collect();
+        let series = vec![Series { name: "a".into(), points, deviations: Vec::new() }];
+        let chart = LineChart { title: "loss".into(), spread: Spread::PowersOfTen, series };
+        let picture = chart.draw();
+        let lines = picture.shapes.iter().filter(|shape| {
+            matches!(shape, Shape::Line { points, width, .. } if points.len() == 2 && *width == 2.)
+        });
+        assert_eq!(lines.count(), 2);
+    }
+
+    #[test]
+    fn a_chart_of_nothing_is_still_a_chart() {
+        let chart = LineChart {
+            title: "loss".into(),
+            spread: Spread::Even,
+            series: vec![Series::default(), Series::default()],
+        };
+        assert!(!chart.draw().png(1.).unwrap().is_empty());
+    }
+}

@@ -1,0 +1,96 @@
+//! A picture as PNG.
+
+use anyhow::{Context, Result};
+use tiny_skia::{
+    Color, FillRule, LineJoin, Paint, Path, PathBuilder, Pixmap, Rect, Stroke, StrokeDash,
+    Transform,
+};
+
+use super::colour::{BLACK, Colour};
+use super::{Anchor, Direction, Picture, Point, Shape, Text, font};
+
+/// Pixels of a picture at `scale`.
+pub(super) fn size(picture: &Picture, scale: f32) -> (u32, u32) {
+    ((picture.width * scale).ceil() as u32, (picture.height * scale).ceil() as u32)
+}
+
+pub(super) fn write(picture: &Picture, scale: f32) -> Result<Vec<u8>> {
+    let (width, height) = size(picture, scale);
+    let mut pixels = Pixmap::new(width, height)
+        .with_context(|| format!("there is no picture of {width} × {height} pixels"))?;
+    pixels.fill(Color::WHITE);
+    let transform = Transform::from_scale(scale, scale);
+    for shape in &picture.shapes {
+        draw(&mut pixels, shape, transform);
+    }
+    Ok(pixels.encode_png()?)
+}
+
+fn draw(pixels: &mut Pixmap, shape: &Shape, transform: Transform) {
+    match shape {
+        Shape::Rectangle { corner: (x, y), size: (width, height), fill } => {
+            if let Some(rectangle) = Rect::from_xywh(*x, *y, *width, *height) {
+                let paint = Paint { anti_alias: false, ..paint(*fill, 1.) };
+                pixels.fill_rect(rectangle, &paint, transform, None);
+            }
+        }
+        Shape::Area { points, fill, opacity } => {
+            if let Some(path) = path(points, End::Closed) {
+                let paint = paint(*fill, *opacity);
+                pixels.fill_path(&path, &paint, FillRule::Winding, transform, None);
+            }
+        }
+        Shape::Line { points, stroke, width, dashes } => {
+            if let Some(path) = path(points, End::Open) {
+                let dash = StrokeDash::new(dashes.to_vec(), 0.);
+                let line_join = LineJoin::Round;
+                let line = Stroke { width: *width, dash, line_join, ..Stroke::default() };
+                pixels.stroke_path(&path, &paint(*stroke, 1.), &line, transform, None);
+            }
+        }
+        Shape::Text(text) => write_text(pixels, text, transform),
+    }
+}
+
+fn write_text(pixels: &mut Pixmap, text: &Text, transform: Transform) {
+    let Some(outline) = font::outline(&text.content, text.size) else { return };
+    let width = font::width(&text.content, text.size);
+    let before = match text.anchor {
+        Anchor::Start => 0.,
+        Anchor::Middle => width / 2.,
+        Anchor::End => width,
+    };
+    let placed = transform.pre_translate(text.at.0, text.at.1);
+    let turned = match text.direction {
+        Direction::Across => placed,
+        Direction::Upwards => placed.pre_rotate(-90.),
+    };
+    let at = turned.pre_translate(-before, 0.);
+    pixels.fill_path(&outline, &paint(BLACK, 1.), FillRule::Winding, at, None);
+}
+
+fn paint(Colour(red, green, blue): Colour, opacity: f32) -> Paint<'static> {
+    let mut paint = Paint { anti_alias: true, ..Paint::default() };
+    paint.set_color_rgba8(red, green, blue, (opacity * 255.).round() as u8);
+    paint
+}
+
+/// Whether a path returns to where it began.
+#[derive(Clone, Copy, PartialEq)]
+enum End {
+    Open,
+    Closed,
+}
+
+fn path(points: &[Point], end: End) -> Option<Path> {
+    let (first, rest) = points.split_first()?;
+    let mut path = PathBuilder::new();
+    path.move_to(first.0, first.1);
+    for (x, y) in rest {
+        path.line_to(*x, *y);
+    }
+    if end == End::Closed {
+        path.close();
+    }
+    path.finish()
+}

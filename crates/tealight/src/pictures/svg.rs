@@ -1,0 +1,130 @@
+//! A picture as SVG.
+
+use std::fmt::{self, Write as _};
+
+use super::colour::{BLACK, Colour};
+use super::{Anchor, Direction, Picture, Point, Shape, Text};
+
+/// Fonts of about the widths that texts were placed by; anything that they lack comes from elsewhere.
+const FONTS: &str = "DejaVu Sans, Verdana, sans-serif";
+
+pub(super) fn write(picture: &Picture) -> String {
+    let (width, height) = (Number(picture.width), Number(picture.height));
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
+         viewBox=\"0 0 {width} {height}\" font-family=\"{FONTS}\" fill=\"{BLACK}\">\n\
+         <rect width=\"{width}\" height=\"{height}\" fill=\"#ffffff\"/>\n"
+    );
+    for shape in &picture.shapes {
+        element(&mut svg, shape).expect("invariant: a String grows");
+        svg.push('\n');
+    }
+    svg + "</svg>\n"
+}
+
+fn element(svg: &mut String, shape: &Shape) -> fmt::Result {
+    match shape {
+        Shape::Rectangle { corner: (x, y), size: (width, height), fill } => write!(
+            svg,
+            "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"{fill}\" \
+             shape-rendering=\"crispEdges\"/>",
+            Number(*x),
+            Number(*y),
+            Number(*width),
+            Number(*height)
+        ),
+        Shape::Area { points, fill, opacity } => {
+            write!(svg, "<polygon points=\"{}\" fill=\"{fill}\"", Points(points))?;
+            if *opacity < 1. {
+                write!(svg, " fill-opacity=\"{}\"", Number(*opacity))?;
+            }
+            svg.write_str("/>")
+        }
+        Shape::Line { points, stroke, width, dashes } => {
+            write!(
+                svg,
+                "<polyline points=\"{}\" fill=\"none\" stroke=\"{stroke}\" stroke-width=\"{}\" \
+                 stroke-linejoin=\"round\"",
+                Points(points),
+                Number(*width)
+            )?;
+            if !dashes.is_empty() {
+                let dashes: Vec<String> = dashes.iter().map(ToString::to_string).collect();
+                write!(svg, " stroke-dasharray=\"{}\"", dashes.join(" "))?;
+            }
+            svg.write_str("/>")
+        }
+        Shape::Text(text) => write_text(svg, text),
+    }
+}
+
+fn write_text(svg: &mut String, text: &Text) -> fmt::Result {
+    let (x, y) = (Number(text.at.0), Number(text.at.1));
+    write!(svg, "<text x=\"{x}\" y=\"{y}\" font-size=\"{}\"", Number(text.size))?;
+    match text.anchor {
+        Anchor::Start => {}
+        Anchor::Middle => svg.write_str(" text-anchor=\"middle\"")?,
+        Anchor::End => svg.write_str(" text-anchor=\"end\"")?,
+    }
+    if text.direction == Direction::Upwards {
+        write!(svg, " transform=\"rotate(-90 {x} {y})\"")?;
+    }
+    write!(svg, ">{}</text>", escaped(&text.content))
+}
+
+/// Text without what XML means by it, and without the control characters that it has no word for.
+fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            control if control.is_control() => escaped.push(char::REPLACEMENT_CHARACTER),
+            other => escaped.push(other),
+        }
+    }
+    escaped
+}
+
+/// A hundredth of a pixel is enough.
+struct Number(f32);
+
+impl fmt::Display for Number {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", (self.0 * 100.).round() / 100.)
+    }
+}
+
+struct Points<'a>(&'a [Point]);
+
+impl fmt::Display for Points<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, (x, y)) in self.0.iter().enumerate() {
+            let space = if i == 0 { "" } else { " " };
+            write!(f, "{space}{},{}", Number(*x), Number(*y))?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Colour {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "#{:02x}{:02x}{:02x}", self.0, self.1, self.2)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_cannot_end_its_element() {
+        let mut picture = Picture::new(50., 20.);
+        picture.text((1., 2.5), "</text>&\"天\u{1}", 13., Anchor::Middle);
+        let svg = write(&picture);
+        let text = "<text x=\"1\" y=\"2.5\" font-size=\"13\" text-anchor=\"middle\">\
+                    &lt;/text&gt;&amp;\"天\u{FFFD}</text>";
+        assert!(svg.contains(text), "{svg}");
+    }
+}
