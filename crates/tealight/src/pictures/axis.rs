@@ -122,7 +122,7 @@ fn number(value: f64, step: f64) -> String {
         "0".to_owned()
     } else if power < -4. || value.abs() >= 1e7 {
         scientific(value)
-    } else if value.abs() >= 1e4 && power >= 0. {
+    } else if value.abs() >= 1e3 && power >= 0. {
         grouped(value)
     } else {
         format!("{value:.*}", (-power).max(0.) as usize).replace('-', "−")
