@@ -6,6 +6,7 @@ mod console;
 mod device;
 mod failure;
 mod pictures;
+mod memory;
 mod summary;
 mod table;
 

@@ -21,7 +21,7 @@ use super::{attend, print};
 use crate::args::Train;
 use crate::console::{log, progress};
 use crate::failure::at_its_place;
-use crate::summary;
+use crate::summary::Summary;
 use crate::table::thousands;
 
 pub(crate) fn run(args: &Train) -> Result<()> {
@@ -74,6 +74,7 @@ impl ForAnyTask for Training<'_> {
         if !args.quiet {
             observers.push(progress());
         }
+        let first_step = session.progress.step;
         train(&mut session, &directory, args.stop_after, &mut observers)
             .map_err(|error| at_its_place(error, source))?;
 
@@ -83,7 +84,7 @@ impl ForAnyTask for Training<'_> {
             self.say(&format!("stopped after step {step}; go on with --resume"));
             return Ok(());
         }
-        self.conclude(&session, &directory)
+        self.conclude(&session, &directory, first_step)
     }
 }
 
@@ -95,7 +96,12 @@ impl Training<'_> {
     }
 
     /// The trained model's report: in the run's directory, and as a table on stdout.
-    fn conclude<T: Presented>(&self, session: &Session<T>, directory: &RunDirectory) -> Result<()> {
+    fn conclude<T: Presented>(
+        &self,
+        session: &Session<T>,
+        directory: &RunDirectory,
+        first_step: u64,
+    ) -> Result<()> {
         let selection = self.config.checkpoint.select.into();
         let checkpoint = directory.checkpoints().find(selection)?;
         session.load_weights(&load_weights(&checkpoint, self.device)?)?;
@@ -104,7 +110,7 @@ impl Training<'_> {
         let path = directory.path();
         let file = path.join("report.json");
         replace(&file, &to_json(&file, &report)?)?;
-        summary::write(directory, &T::metrics(&report), session.params.n_parameters())?;
+        Summary::write(session, directory, T::metrics(&report), first_step)?;
         print(&T::table(&report))?;
         let evaluate = format!("tealight evaluate {}", path.display());
         self.say(&format!("\n{evaluate}    the same again\n{}", T::next_command(path)));
