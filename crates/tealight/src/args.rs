@@ -7,6 +7,7 @@ use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 use tealight_train::run::Selection;
 
+use crate::commands::ablate::Seeds;
 use crate::device::DeviceName;
 
 /// Train, compare and use small transformers from the command line.
@@ -21,6 +22,8 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// Train what a TOML file describes, and compare the result with the baselines
     Train(Train),
+    /// Train every combination of some settings with several seeds, and compare them in a table
+    Ablate(Ablate),
     /// Evaluate a run beside the baselines and the limit of what can be known
     Evaluate(Evaluate),
     /// Forecast the days after those given, with a weather model
@@ -64,6 +67,57 @@ pub(crate) struct Train {
     /// No progress bar and no log, only the result
     #[arg(long, short)]
     pub(crate) quiet: bool,
+}
+
+const ABLATE_EXAMPLES: &str = "\
+Examples:
+  tealight ablate configs/weather/dotmod.toml --vary model.position.kind=none,learned,rotary
+  tealight ablate my.toml --vary model.n_layers=1,2 --vary model.n_heads=1,4 --seeds 5
+  tealight ablate my.toml --vary 'model.init={kind=\"normal\",std=0.1},{kind=\"fan_in\"}' --dry-run
+
+The same command again goes on where it was interrupted.";
+
+#[derive(Args, Debug)]
+#[command(after_help = ABLATE_EXAMPLES)]
+pub(crate) struct Ablate {
+    /// A TOML file: what all runs have in common
+    #[arg(value_name = "CONFIG")]
+    pub(crate) config: PathBuf,
+    /// The values of a setting to compare; several times for every combination
+    #[arg(long, value_name = "KEY=VALUE,VALUE…")]
+    pub(crate) vary: Vec<String>,
+    /// Change a setting of all runs: `--set training.steps=600` (may be given several times)
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub(crate) overrides: Vec<String>,
+    /// How many seeds (3: seeds 1, 2 and 3), or which (7-9)
+    #[arg(long, default_value = "3")]
+    pub(crate) seeds: Seeds,
+    /// How many runs are trained at the same time
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = positive)]
+    pub(crate) jobs: usize,
+    /// Where to compute: cpu, cuda, cuda:N or metal
+    #[arg(long, default_value = "cpu")]
+    pub(crate) device: DeviceName,
+    /// The directory for runs and tables; runs/ablations/ and the name of the file unless given
+    #[arg(long, value_name = "DIR")]
+    pub(crate) output: Option<PathBuf>,
+    /// Leave out combinations that cannot be built
+    #[arg(long)]
+    pub(crate) skip_impossible: bool,
+    /// Build every combination, list the runs, and stop
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// No log, only the table
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+}
+
+/// A count of at least one.
+fn positive(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(n) if n > 0 => Ok(n),
+        _ => Err("expected a positive integer".to_owned()),
+    }
 }
 
 /// A run, and which of its checkpoints.

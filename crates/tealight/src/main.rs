@@ -1,12 +1,14 @@
 //! `tealight`: train, compare and use small transformers from the command line.
 
 mod args;
+mod child;
 mod commands;
 mod console;
 mod device;
 mod failure;
-mod pictures;
+mod list;
 mod memory;
+mod pictures;
 mod summary;
 mod table;
 
@@ -21,6 +23,7 @@ fn main() -> ExitCode {
     let Arguments { command } = Arguments::parse();
     let result = match command {
         Command::Train(args) => commands::train::run(&args),
+        Command::Ablate(args) => commands::ablate::run(&args),
         Command::Evaluate(args) => commands::evaluate::run(&args),
         Command::Forecast(args) => commands::forecast::run(&args),
         Command::Plot(args) => commands::plot::run(&args),

@@ -1,5 +1,6 @@
 //! One file per subcommand.
 
+pub(crate) mod ablate;
 pub(crate) mod attend;
 pub(crate) mod completions;
 pub(crate) mod evaluate;

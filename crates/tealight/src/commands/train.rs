@@ -165,7 +165,7 @@ fn configuration(args: &Train) -> Result<(ConfigSource, RunConfig, Option<RunDir
 const MAX_DIFFERENCES: usize = 10;
 
 /// A line for each setting that differs.
-fn listed(differences: &[Difference]) -> String {
+pub(super) fn listed(differences: &[Difference]) -> String {
     let mut lines: Vec<String> = differences.iter().map(|one| format!("  {one}")).collect();
     if lines.len() > MAX_DIFFERENCES {
         lines.truncate(MAX_DIFFERENCES);

@@ -1,5 +1,6 @@
 //! The program as a person meets it: what is typed, what is printed where, and what is left on the disk.
 
+mod ablating;
 mod breaking;
 mod checkpoints;
 mod combinations;
