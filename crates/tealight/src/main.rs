@@ -19,11 +19,14 @@ use clap::Parser;
 use args::{Arguments, Command};
 
 fn main() -> ExitCode {
-    tealight_ops::memory::keep_freed_memory();
     let Arguments { command } = Arguments::parse();
+    if command.keeps_freed_memory() {
+        tealight_ops::memory::keep_freed_memory();
+    }
     let result = match command {
         Command::Train(args) => commands::train::run(&args),
         Command::Ablate(args) => commands::ablate::run(&args),
+        Command::Bench(args) => commands::bench::run(&args),
         Command::Evaluate(args) => commands::evaluate::run(&args),
         Command::Forecast(args) => commands::forecast::run(&args),
         Command::Plot(args) => commands::plot::run(&args),

@@ -1,10 +1,27 @@
-//! How much memory this process holds and has held, where the system says so (Linux).
+//! How much memory this process holds and has held, and how much is left, where the system says so
+//! (Linux).
 
 use std::fs;
 
-/// The most bytes that have been in memory at once.
+/// Bytes that are in memory now.
+pub(crate) fn resident() -> Option<u64> {
+    read("VmRSS:")
+}
+
+/// The most bytes that have been in memory at once, since the start or [`reset_peak`].
 pub(crate) fn peak() -> Option<u64> {
     read("VmHWM:")
+}
+
+/// Forgets the peak so far. Whether that could be done is seen by [`peak`] alone: where it could not,
+/// the peak includes what came before.
+pub(crate) fn reset_peak() {
+    let _ = fs::write("/proc/self/clear_refs", "5");
+}
+
+/// Bytes that the system could still give away.
+pub(crate) fn available() -> Option<u64> {
+    find(&fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable:")
 }
 
 fn read(key: &str) -> Option<u64> {
@@ -33,7 +50,8 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn a_process_has_held_something() {
-        assert!(peak().unwrap() > 0);
+    fn a_process_has_held_at_least_what_it_holds() {
+        let (resident, peak) = (resident().unwrap(), peak().unwrap());
+        assert!(resident > 0 && peak > 0 && available().unwrap() > 0);
     }
 }

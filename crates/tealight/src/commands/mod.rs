@@ -2,6 +2,7 @@
 
 pub(crate) mod ablate;
 pub(crate) mod attend;
+pub(crate) mod bench;
 pub(crate) mod completions;
 pub(crate) mod evaluate;
 pub(crate) mod forecast;

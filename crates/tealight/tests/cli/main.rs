@@ -1,6 +1,7 @@
 //! The program as a person meets it: what is typed, what is printed where, and what is left on the disk.
 
 mod ablating;
+mod benching;
 mod breaking;
 mod checkpoints;
 mod combinations;

@@ -1,0 +1,135 @@
+//! Benchmarks, at sizes of a blink: what is printed, and what is refused.
+
+use serde_json::Value;
+
+use crate::program::{Folder, Result};
+
+const SMALL: [&str; 10] = [
+    "bench",
+    "attention",
+    "--d-model",
+    "12",
+    "--n-heads",
+    "3",
+    "--repeats",
+    "2",
+    "--lengths",
+    "5,7,14",
+];
+
+fn args<'a>(more: &[&'a str]) -> Vec<&'a str> {
+    SMALL.into_iter().chain(more.iter().copied()).collect()
+}
+
+#[test]
+fn every_kind_is_measured_at_every_length_and_the_last_doubling_is_shown() -> Result {
+    let folder = Folder::new()?;
+    let kinds = ["--kinds", "softmax,softmax:scaled=false"];
+    let outcome = folder.succeed(&args(&[&kinds[..], &["--backward"]].concat()))?;
+    let stdout = &outcome.stdout;
+    let tables =
+        ["Forward, time (ms):", "Forward, memory (MiB):", "Forward and backward, time (ms):"];
+    for title in tables {
+        let Some((_, table)) = stdout.split_once(title) else {
+            if cfg!(not(target_os = "linux")) && title.contains("memory") {
+                continue;
+            }
+            panic!("`{title}` is not in\n{stdout}");
+        };
+        let rows: Vec<&str> = table.trim_start().lines().take(4).collect();
+        assert!(rows[0].starts_with("| kind") && rows[0].ends_with("| doubling |"), "{stdout}");
+        assert!(rows[2].starts_with("| softmax  ") && rows[2].contains(" × "), "{stdout}");
+        assert!(rows[3].starts_with("| softmax:scaled=false |"), "{stdout}");
+    }
+    assert!(stdout.starts_with("One layer of d_model 12 with 3 heads, one sequence"), "{stdout}");
+    assert!(outcome.stderr.contains("softmax at 14, forward and backward: "), "{}", outcome.stderr);
+    assert_eq!(folder.files()?.len(), 1);
+    Ok(())
+}
+
+#[test]
+fn json_holds_every_measurement() -> Result {
+    let folder = Folder::new()?;
+    let more = ["--kinds", "softmax", "--json", "--causal", "--threads", "1", "--backward"];
+    let json: Value = serde_json::from_str(&folder.succeed(&args(&more))?.stdout)?;
+    assert_eq!((&json["d_model"], &json["n_heads"]), (&12.into(), &3.into()));
+    assert_eq!((&json["causal"], &json["threads"]), (&true.into(), &1.into()));
+    let measurements = json["measurements"].as_array().ok_or("measurements")?;
+    let lengths = measurements.iter().filter_map(|one| one["length"].as_u64());
+    assert_eq!(lengths.collect::<Vec<_>>(), [5, 7, 14, 5, 7, 14]);
+    for one in measurements {
+        let measured = &one["measured"];
+        assert!(measured["seconds"].as_f64() > Some(0.), "{one}");
+        assert_eq!(measured["n_repeats"], 2);
+        // Four maps of 12 × 12 with a bias each.
+        assert_eq!(measured["n_parameters"], 4 * (12 * 12 + 12));
+        assert!(measured["peak_memory_bytes"].is_u64() || cfg!(not(target_os = "linux")), "{one}");
+        assert!(one["reason"].is_null());
+    }
+    assert_eq!(measurements[5]["pass"], "forward and backward");
+    Ok(())
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn the_memory_of_softmax_grows_with_the_square() -> Result {
+    let folder = Folder::new()?;
+    let args = ["bench", "attention", "--kinds", "softmax", "--lengths", "512,1024", "--repeats"];
+    let size = ["1", "--d-model", "8", "--n-heads", "8", "--json"];
+    let json: Value = serde_json::from_str(&folder.succeed(&[&args[..], &size].concat())?.stdout)?;
+    let bytes =
+        |index: usize| json["measurements"][index]["measured"]["peak_memory_bytes"].as_f64();
+    let [Some(half), Some(full)] = [0, 1].map(bytes) else { panic!("{json}") };
+    // The scores of 8 heads before and after softmax, and little else.
+    let scores = 2. * 8. * 1024_f64.powi(2) * 4.;
+    assert!(full > 0.9 * scores && full < 1.2 * scores, "{full} {scores}");
+    assert!((3.5..4.5).contains(&(full / half)), "{full} {half}");
+    Ok(())
+}
+
+#[test]
+fn all_kinds_are_measured_or_say_why_not() -> Result {
+    let folder = Folder::new()?;
+    let json: Value = serde_json::from_str(&folder.succeed(&args(&["--json"]))?.stdout)?;
+    let measurements = json["measurements"].as_array().ok_or("measurements")?;
+    assert!(measurements.len() >= 3);
+    for one in measurements {
+        assert_ne!(one["measured"].is_null(), one["reason"].is_null(), "{one}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_length_that_nothing_can_hold_is_listed_with_the_reason() -> Result {
+    let folder = Folder::new()?;
+    let more = ["--kinds", "softmax", "--lengths", "8,1000000000"];
+    let stdout = folder.succeed(&[&SMALL[..8], &more].concat())?.stdout;
+    assert!(stdout.contains("\nNot measured:\n\n- softmax, forward, at 1000000000: needs about "));
+    assert!(stdout.contains("GiB of memory, and "), "{stdout}");
+    Ok(())
+}
+
+#[test]
+fn what_cannot_be_measured_is_refused() -> Result {
+    let folder = Folder::new()?;
+    let refuse = |more: &[&str], parts: &[&str]| folder.refuse(&args(more), parts);
+    refuse(&["--kinds", "sofmax"], &["unknown kind `sofmax`", "did you mean `softmax`?"])?;
+    refuse(&["--kinds", "softmax:scale=true"], &["unknown key `scale`", "`scaled`"])?;
+    refuse(&["--kinds", "softmax:scaled=3"], &["scaled", "expected"])?;
+    refuse(&["--kinds", ""], &["names no kind of attention"])?;
+    let odd = ["bench", "attention", "--d-model", "10", "--n-heads", "3"];
+    folder.refuse(&odd, &["`--n-heads 3` does not divide `--d-model 10`"])?;
+    for (name, value) in [
+        ("--lengths", "0"),
+        ("--lengths", "5,"),
+        ("--repeats", "0"),
+        ("--threads", "x"),
+        ("--seconds", "nan"),
+        ("--seconds", "inf"),
+    ] {
+        let outcome = folder.run(&["bench", "attention", name, value])?;
+        assert_eq!(outcome.code, Some(2), "{name} {value}");
+        assert!(outcome.stderr.contains("expected"), "{}", outcome.stderr);
+    }
+    Ok(())
+}
