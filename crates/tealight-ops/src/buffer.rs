@@ -21,6 +21,11 @@ pub(crate) fn slice<'a, T: Element>(storage: &'a CpuStorage, layout: &Layout) ->
     Ok(&T::cpu_storage_as_slice(storage)?[range(layout)?])
 }
 
+/// The elements of an operand from its first to the end of its storage, to be read with strides.
+pub(crate) fn strided<'a, T: Element>(storage: &'a CpuStorage, layout: &Layout) -> Result<&'a [T]> {
+    Ok(&T::cpu_storage_as_slice(storage)?[layout.start_offset()..])
+}
+
 /// What a custom operation returns.
 pub(crate) fn stored<T: Element>(output: Vec<T>, shape: impl Into<Shape>) -> (CpuStorage, Shape) {
     (T::to_cpu_storage_owned(output), shape.into())
@@ -38,7 +43,7 @@ fn range(layout: &Layout) -> Result<Range<usize>> {
     }
 }
 
-/// The elements of a contiguous tensor on the CPU, locked for reading.
+/// The elements of a tensor on the CPU, locked for reading.
 pub(crate) struct View<'a, T> {
     storage: StorageRef<'a>,
     range: Range<usize>,
@@ -46,12 +51,18 @@ pub(crate) struct View<'a, T> {
 }
 
 impl<'a, T: Element> View<'a, T> {
+    /// All elements of a contiguous tensor.
     pub(crate) fn of(tensor: &'a Tensor) -> Result<Self> {
+        let range = range(tensor.layout())?;
+        Ok(Self { range, ..Self::from_start(tensor)? })
+    }
+
+    /// The elements from the tensor's first to the end of its storage, to be read with strides.
+    pub(crate) fn from_start(tensor: &'a Tensor) -> Result<Self> {
         let (storage, layout) = tensor.storage_and_layout();
-        if !tensor.device().is_cpu() || tensor.dtype() != T::DTYPE {
-            bail!("expected {:?} on the CPU, not {:?}", T::DTYPE, tensor.dtype())
-        }
-        Ok(Self { storage, range: range(layout)?, element: PhantomData })
+        let Storage::Cpu(elements) = &*storage else { bail!("expected a tensor on the CPU") };
+        let range = layout.start_offset()..T::cpu_storage_as_slice(elements)?.len();
+        Ok(Self { storage, range, element: PhantomData })
     }
 }
 

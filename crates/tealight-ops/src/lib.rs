@@ -36,6 +36,7 @@
 
 pub mod activation;
 pub mod adamw;
+pub mod attention;
 pub mod cross_entropy;
 pub mod depthwise_convolution;
 pub mod dropout;
@@ -57,6 +58,7 @@ pub mod wkv;
 
 mod buffer;
 mod element;
+mod lanes;
 mod outer;
 mod padding;
 mod parallel;

@@ -4,6 +4,7 @@ mod common;
 
 use candle_core::{DType, Device, Result, Tensor};
 use common::{Op, differentiate, normal, values};
+use tealight_ops::attention::{Dropout, Options, reference::attention};
 use tealight_ops::linear_attention::{Reads, linear_attention};
 use tealight_ops::retention::retention;
 use tealight_ops::rng::{Purpose, Stream};
@@ -184,6 +185,24 @@ fn scans_have_their_gradients() -> Result<()> {
     let operands =
         [random(0, &[2, 5, 3])?, random(1, &[2, 5, 3])?, random(2, &[3])?, random(3, &[3])?];
     check("wkv", &|x| wkv(&x[0], &x[1], &x[2], &x[3], Some(&mask)), &operands)
+}
+
+#[test]
+fn attention_has_its_gradient() -> Result<()> {
+    let inputs = [
+        random(0, &[2, 4, 3, 5])?,
+        random(1, &[2, 2, 7, 5])?,
+        random(2, &[2, 2, 7, 3])?,
+        random(3, &[4, 3, 7])?,
+    ];
+    let dropout = Dropout { rate: 0.3, stream: Stream::new(5, Purpose::Dropout) };
+    let plain = Options { window: Some(6), dropout: Some(dropout), ..Options::default() };
+    check("attention", &|x| attention(&x[0], &x[1], &x[2], &plain), &inputs[..3])?;
+    let op: Op = &|x| {
+        let options = Options { causal: true, bias: Some(&x[3]), ..plain };
+        attention(&x[0], &x[1], &x[2], &options)
+    };
+    check("causal, with a bias", op, &inputs)
 }
 
 #[test]

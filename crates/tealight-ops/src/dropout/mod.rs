@@ -40,7 +40,7 @@ pub fn dropout(x: &Tensor, rate: f64, stream: Stream) -> Result<Tensor> {
 }
 
 /// The least word that keeps its element: the first integer not below rate · 2³².
-fn threshold(rate: f64) -> u32 {
+pub(crate) fn threshold(rate: f64) -> u32 {
     (rate * 2_f64.powi(32)).ceil() as u32
 }
 

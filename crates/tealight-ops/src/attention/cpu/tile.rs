@@ -1,0 +1,216 @@
+//! A tile: some queries of one head against some keys. The queries are the lanes.
+//!
+//! With the scores of a tile as `(keys, queries)`, the maximum, the exponential and the sum over
+//! keys are operations on whole vectors, and keys and values are read as they lie.
+
+use std::ops::Range;
+
+use pulp::Simd;
+
+use super::product::{Right, RowMajor, Start, product};
+use super::{Matrix, Operands};
+use crate::attention::problem::Problem;
+use crate::dropout::threshold;
+use crate::lanes::{Lanes, vectors, vectors_mut};
+
+/// The keys of a tile.
+pub(super) const KEYS: usize = 64;
+
+/// The most queries of a tile.
+const QUERIES: usize = 64;
+
+/// Tiles are whole vectors of this many elements, the widest that there are.
+const WIDEST: usize = 16;
+
+/// The queries of a tile, with the idle lanes at the end.
+pub(super) fn n_queries(q_len: usize) -> usize {
+    q_len.next_multiple_of(WIDEST).min(QUERIES)
+}
+
+/// `width` and the idle lanes after it.
+pub(super) fn padded(width: usize) -> usize {
+    width.next_multiple_of(WIDEST)
+}
+
+/// A buffer that begins at a cache line.
+pub(super) struct Aligned<T> {
+    elements: Vec<T>,
+    start: usize,
+    len: usize,
+}
+
+impl<T: Lanes> Aligned<T> {
+    const LINE: usize = 64;
+
+    pub(super) fn zeros(len: usize) -> Self {
+        let slack = Self::LINE / size_of::<T>();
+        let elements = vec![T::ZERO; len + slack];
+        let start = elements.as_ptr().align_offset(Self::LINE).min(slack);
+        Self { elements, start, len }
+    }
+
+    #[inline(always)]
+    pub(super) fn as_slice(&self) -> &[T] {
+        &self.elements[self.start..][..self.len]
+    }
+
+    #[inline(always)]
+    pub(super) fn as_mut_slice(&mut self) -> &mut [T] {
+        &mut self.elements[self.start..][..self.len]
+    }
+}
+
+/// Some queries of one head.
+#[derive(Clone, Debug)]
+pub(super) struct Queries {
+    pub(super) batch: usize,
+    pub(super) head: usize,
+    pub(super) rows: Range<usize>,
+}
+
+/// `columns (width, n_queries)` of `rows (len, width)`, times `scale`. Idle lanes repeat the last.
+#[inline(always)]
+pub(super) fn transpose<T: Lanes>(columns: &mut [T], from: Matrix<'_, T>, at: &Queries, scale: T) {
+    const ROWS: usize = 8;
+    let n_queries = columns.len() / from.width.max(1);
+    let mut first = 0;
+    while first < n_queries {
+        let mut rows = [from.row(at.rows.end - 1); ROWS];
+        for (r, row) in rows.iter_mut().enumerate() {
+            *row = from.row((at.rows.start + first + r).min(at.rows.end - 1));
+        }
+        for d in 0..from.width {
+            let column = &mut columns[d * n_queries + first..][..ROWS];
+            for r in 0..ROWS {
+                column[r] = rows[r][d] * scale;
+            }
+        }
+        first += ROWS;
+    }
+}
+
+/// Copies rows into rows that are `padded`, times `scale`. What is past the width stays.
+#[inline(always)]
+pub(super) fn pack<T: Lanes>(to: &mut [T], from: Matrix<'_, T>, rows: Range<usize>, scale: T) {
+    let width = padded(from.width);
+    for (to, row) in to.chunks_exact_mut(width).zip(rows) {
+        for (to, &x) in to.iter_mut().zip(from.row(row)) {
+            *to = x * scale;
+        }
+    }
+}
+
+/// `scores (keys, n_queries)`: k·q, the bias, and −∞ where reading is forbidden.
+#[inline(always)]
+pub(super) fn scores<S: Simd, T: Lanes>(
+    simd: S,
+    problem: &Problem,
+    operands: &Operands<'_, T>,
+    at: &Queries,
+    keys: &Range<usize>,
+    queries: &[T],
+    scores: &mut [T],
+) {
+    let n_queries = queries.len() / problem.head_dim;
+    let key = operands.key.matrix(at.batch, at.head / problem.group());
+    dots(simd, key, keys, queries, scores);
+    if let Some(bias) = &operands.bias {
+        for (lane, row) in at.rows.clone().enumerate() {
+            let bias = &bias.row(at.head, row)[keys.clone()];
+            for (scores, &bias) in scores.chunks_exact_mut(n_queries).zip(bias) {
+                scores[lane] += bias;
+            }
+        }
+    }
+    if !problem.band.is_open(&at.rows, keys) {
+        for (scores, key) in scores.chunks_exact_mut(n_queries).zip(keys.clone()) {
+            let open = problem.band.queries(key);
+            let from = open.start.clamp(at.rows.start, at.rows.end) - at.rows.start;
+            let to = open.end.clamp(at.rows.start, at.rows.end) - at.rows.start;
+            scores[..from].fill(T::NEG_INFINITY);
+            scores[to.max(from)..].fill(T::NEG_INFINITY);
+        }
+    }
+    if let Some(padding) = operands.padding {
+        let padding = &padding[at.batch * problem.kv_len..][keys.clone()];
+        for (scores, &padding) in scores.chunks_exact_mut(n_queries).zip(padding) {
+            if padding != 0 {
+                scores.fill(T::NEG_INFINITY);
+            }
+        }
+    }
+}
+
+/// `to (keys, n_queries)`: each of the rows `keys` times each of the `columns (width, n_queries)`.
+#[inline(always)]
+pub(super) fn dots<S: Simd, T: Lanes>(
+    simd: S,
+    rows: Matrix<'_, T>,
+    keys: &Range<usize>,
+    columns: &[T],
+    to: &mut [T],
+) {
+    let rows_of_keys = RowMajor {
+        data: &rows.data[keys.start * rows.stride..],
+        stride: rows.stride,
+        depth: rows.width,
+    };
+    let columns = vectors::<T, S>(columns);
+    let right = Right { rows: columns, width: columns.len() / rows.width };
+    product::<S, T, _>(simd, Start::Zero, vectors_mut::<T, S>(to), rows_of_keys, right, keys.len());
+}
+
+/// Whether every one of the keys is padding.
+pub(super) fn is_padding<T>(operands: &Operands<'_, T>, first: usize, keys: &Range<usize>) -> bool {
+    let all = |padding: &[u8]| padding[first..][keys.clone()].iter().all(|&padding| padding != 0);
+    operands.padding.is_some_and(all)
+}
+
+/// `mask (keys, n_queries)`: 0 where dropout drops a weight, its scale where it keeps one.
+///
+/// The mask of `tealight_ops::dropout` on weights of `(batch, n_heads, q_len, kv_len)`.
+#[inline(always)]
+pub(super) fn dropout<T: Lanes>(
+    problem: &Problem,
+    at: &Queries,
+    keys: &Range<usize>,
+    n_queries: usize,
+    mask: &mut [T],
+) {
+    let Some(dropout) = problem.dropout else { return };
+    let (threshold, keep) = (threshold(dropout.rate), T::from_f64(1. / (1. - dropout.rate)));
+    let first_row = (at.batch * problem.n_heads + at.head) * problem.q_len;
+    // Whole rows follow each other in the stream, and are drawn as one.
+    let whole = keys.len() == problem.kv_len;
+    let n_runs = if whole { 1 } else { at.rows.len() };
+    let len = if whole { at.rows.len() * keys.len() } else { keys.len() };
+    for run in 0..n_runs {
+        let row = first_row + at.rows.start + run;
+        let first = (row * problem.kv_len + keys.start) as u64;
+        let (mut lane, mut key) = (run, 0);
+        words(dropout.stream, first, len, |word| {
+            mask[key * n_queries + lane] = if word >= threshold { keep } else { T::ZERO };
+            key += 1;
+            if key == keys.len() {
+                (lane, key) = (lane + 1, 0);
+            }
+        });
+    }
+}
+
+/// The words of `len` elements of a stream, from `first` on.
+#[inline(always)]
+fn words(stream: crate::rng::Stream, first: u64, len: usize, mut f: impl FnMut(u32)) {
+    const BLOCKS: usize = 16;
+    let end = first + len as u64;
+    let mut block = first / 4;
+    while 4 * block < end {
+        let words = stream.blocks::<BLOCKS>(block);
+        let from = first.saturating_sub(4 * block) as usize;
+        let to = (end - 4 * block).min(4 * BLOCKS as u64) as usize;
+        for i in from..to {
+            f(words[i % 4][i / 4]);
+        }
+        block += BLOCKS as u64;
+    }
+}

@@ -1,0 +1,320 @@
+//! Attention in tiles against its definition; and what tiles and threads must not show.
+
+mod common;
+
+use candle_core::{D, DType, Device, Result, Tensor};
+use common::{differentiate, normal, values};
+use tealight_ops::attention::{Dropout, Options, attention, reference, weights};
+use tealight_ops::rng::{Purpose, Stream};
+
+/// Of f32 and f64, relative to the largest expected number if that is above 1.
+const TOLERANCES: [(DType, f64); 2] = [(DType::F32, 1e-5), (DType::F64, 1e-12)];
+
+/// Sizes: batch, n_heads, n_kv_heads, q_len, kv_len, head_dim, value_dim.
+type Sizes = [usize; 7];
+
+/// Alone, smaller than a tile, a tile and one more, several tiles; queries more or fewer than keys.
+const SIZES: [Sizes; 9] = [
+    [1, 1, 1, 1, 1, 1, 1],
+    [2, 3, 3, 5, 5, 7, 11],
+    [3, 2, 1, 10, 10, 8, 8],
+    [1, 4, 2, 1, 67, 17, 3],
+    [2, 6, 2, 7, 3, 5, 5],
+    [1, 2, 2, 64, 64, 16, 32],
+    [2, 2, 1, 65, 129, 33, 19],
+    [1, 1, 1, 131, 66, 3, 40],
+    [1, 5, 5, 17, 200, 64, 64],
+];
+
+struct Case {
+    operands: [Tensor; 3],
+    padding: Tensor,
+    bias: Tensor,
+    head_bias: Tensor,
+}
+
+impl Case {
+    fn new(sizes: Sizes, dtype: DType) -> Result<Self> {
+        let [batch, n_heads, n_kv_heads, q_len, kv_len, head_dim, value_dim] = sizes;
+        let stream = Stream::new(17, Purpose::Task);
+        let padding = |i: u64| u8::from(stream.below(i, 4) == 0 || i / kv_len as u64 == 1);
+        let padding = (0..(batch * kv_len) as u64).map(padding).collect::<Vec<_>>();
+        Ok(Self {
+            operands: [
+                (normal(0, &[batch, n_heads, q_len, head_dim], dtype)? * 1.5)?,
+                normal(1, &[batch, n_kv_heads, kv_len, head_dim], dtype)?,
+                normal(2, &[batch, n_kv_heads, kv_len, value_dim], dtype)?,
+            ],
+            padding: Tensor::from_vec(padding, (batch, kv_len), &Device::Cpu)?,
+            bias: normal(3, &[q_len, kv_len], dtype)?,
+            head_bias: normal(4, &[n_heads, q_len, kv_len], dtype)?,
+        })
+    }
+
+    /// Every way to restrict and to weigh, alone and together.
+    fn options(&self) -> Vec<Options<'_>> {
+        let plain = Options::default();
+        let dropout = |rate| Some(Dropout { rate, stream: Stream::new(3, Purpose::Dropout) });
+        let padding = Some(&self.padding);
+        vec![
+            plain,
+            Options { scale: Some(1.), ..plain },
+            Options { causal: true, ..plain },
+            Options { window: Some(1), ..plain },
+            Options { window: Some(5), causal: true, ..plain },
+            Options { window: Some(40), ..plain },
+            Options { key_padding_mask: padding, ..plain },
+            Options { bias: Some(&self.bias), ..plain },
+            Options { dropout: dropout(0.3), ..plain },
+            Options {
+                causal: true,
+                window: Some(70),
+                dropout: dropout(0.5),
+                key_padding_mask: padding,
+                bias: Some(&self.head_bias),
+                ..plain
+            },
+        ]
+    }
+}
+
+fn assert_close(name: &str, actual: &Tensor, expected: &Tensor, tolerance: f64) -> Result<()> {
+    assert_eq!(actual.dims(), expected.dims(), "{name}: shape");
+    let expected = values(expected)?;
+    let scale = expected.iter().fold(1_f64, |scale, x| scale.max(x.abs()));
+    for (i, (actual, expected)) in values(actual)?.into_iter().zip(expected).enumerate() {
+        let error = (actual - expected).abs();
+        assert!(error <= tolerance * scale, "{name}[{i}]: {actual} is not {expected}");
+    }
+    Ok(())
+}
+
+type Op = fn(&Tensor, &Tensor, &Tensor, &Options<'_>) -> Result<Tensor>;
+
+/// The value, and the gradients of query, key and value, and of the bias if it is to be learnt.
+fn gradients(op: Op, case: &Case, options: &Options<'_>, learnt: bool) -> Result<Vec<Tensor>> {
+    let mut inputs = case.operands.to_vec();
+    inputs.extend(options.bias.filter(|_| learnt).cloned());
+    let op = |x: &[Tensor]| {
+        let bias = x.get(3).or(options.bias);
+        op(&x[0], &x[1], &x[2], &Options { bias, ..*options })
+    };
+    let (value, mut all) = differentiate(&op, &inputs)?;
+    all.insert(0, value);
+    Ok(all)
+}
+
+#[test]
+fn tiles_agree_with_the_definition() -> Result<()> {
+    for (dtype, tolerance) in TOLERANCES {
+        for sizes in SIZES {
+            let case = Case::new(sizes, dtype)?;
+            for (i, options) in case.options().iter().enumerate() {
+                for learnt in [false, true] {
+                    if learnt && options.bias.is_none() {
+                        continue;
+                    }
+                    let name = format!("{sizes:?} {dtype:?} option {i} learnt {learnt}");
+                    let actual = gradients(attention, &case, options, learnt)?;
+                    let expected = gradients(reference::attention, &case, options, learnt)?;
+                    for (which, (a, e)) in actual.iter().zip(&expected).enumerate() {
+                        assert_close(&format!("{name}: {which}"), a, e, tolerance)?;
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn operands_that_are_strided_agree() -> Result<()> {
+    let case = Case::new([2, 3, 3, 70, 70, 5, 5], DType::F64)?;
+    let [query, key, value] = &case.operands;
+    let op = |op: Op| {
+        move |x: &[Tensor]| {
+            // Heads split off, as in a model; and rows that are not contiguous at all.
+            let split = |x: &Tensor| x.transpose(1, 2);
+            op(&split(&x[0])?, &split(&x[1])?, &x[2].transpose(2, 3)?, &Options::default())
+        }
+    };
+    let inputs = [
+        query.transpose(1, 2)?.contiguous()?,
+        key.transpose(1, 2)?.contiguous()?,
+        value.transpose(2, 3)?.contiguous()?,
+    ];
+    let (actual, actual_gradients) = differentiate(&op(attention), &inputs)?;
+    let (expected, expected_gradients) = differentiate(&op(reference::attention), &inputs)?;
+    assert_close("strided", &actual, &expected, 1e-12)?;
+    for (a, e) in actual_gradients.iter().zip(&expected_gradients) {
+        assert_close("strided: gradient", a, e, 1e-12)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn half_precision_is_computed_in_f32() -> Result<()> {
+    let case = Case::new([2, 3, 3, 5, 5, 7, 11], DType::F32)?;
+    for dtype in [DType::F16, DType::BF16] {
+        let [query, key, value] = case.operands.each_ref().map(|x| x.to_dtype(dtype));
+        let (query, key, value) = (query?, key?, value?);
+        let actual = attention(&query, &key, &value, &Options::default())?;
+        assert_eq!(actual.dtype(), dtype);
+        let wide = |x: &Tensor| x.to_dtype(DType::F32);
+        let expected =
+            attention(&wide(&query)?, &wide(&key)?, &wide(&value)?, &Options::default())?;
+        assert_close("half", &actual, &expected.to_dtype(dtype)?, 1e-2)?;
+    }
+    Ok(())
+}
+
+/// All numbers of a forward and a backward, as bits.
+fn bits(sizes: Sizes, options: usize, learnt: bool) -> Result<Vec<u64>> {
+    let case = Case::new(sizes, DType::F32)?;
+    let all = gradients(attention, &case, &case.options()[options], learnt)?;
+    let all = all.iter().map(values).collect::<Result<Vec<_>>>()?;
+    Ok(all.concat().into_iter().map(f64::to_bits).collect())
+}
+
+#[test]
+fn the_number_of_threads_does_not_show() -> Result<()> {
+    for (sizes, learnt) in
+        [([3, 6, 2, 65, 129, 33, 19], true), ([1, 2, 1, 300, 300, 64, 64], false)]
+    {
+        let with = |n_threads| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(n_threads).build();
+            pool.expect("threads can be started").install(|| bits(sizes, 9, learnt))
+        };
+        let one = with(1)?;
+        assert!(one == with(2)?, "{sizes:?}");
+        assert!(one == with(5)?, "{sizes:?}");
+    }
+    Ok(())
+}
+
+/// Bits, not tolerances: what lies ahead may not even change the order of a sum.
+#[test]
+fn the_future_and_the_padding_leave_no_trace() -> Result<()> {
+    let (len, seen) = (150, 83);
+    let case = Case::new([1, 2, 2, len, len, 24, 24], DType::F32)?;
+    let [query, key, value] = &case.operands;
+    let causal = Options { causal: true, ..Options::default() };
+    let whole = attention(query, key, value, &causal)?.narrow(2, 0, seen)?;
+    let changed = |x: &Tensor| {
+        let past = x.narrow(2, 0, seen)?;
+        Tensor::cat(&[&past, &(x.narrow(2, seen, len - seen)? * -300.)?], 2)
+    };
+    let other = attention(query, &changed(key)?, &changed(value)?, &causal)?;
+    assert_eq!(values(&whole)?, values(&other.narrow(2, 0, seen)?)?);
+
+    let flags = (0..len).map(|key| u8::from(key >= seen)).collect::<Vec<_>>();
+    let flags = Tensor::from_vec(flags, (1, len), &Device::Cpu)?;
+    let padded = Options { key_padding_mask: Some(&flags), ..Options::default() };
+    let whole = attention(query, key, value, &padded)?;
+    let other = attention(query, &changed(key)?, &changed(value)?, &padded)?;
+    assert_eq!(values(&whole)?, values(&other)?);
+    Ok(())
+}
+
+#[test]
+fn a_row_that_may_read_nothing_gives_zeros_and_no_gradient() -> Result<()> {
+    for dtype in [DType::F32, DType::F64] {
+        let case = Case::new([2, 2, 1, 5, 67, 3, 4], dtype)?;
+        let padding = Tensor::cat(
+            &[
+                Tensor::zeros((1, 67), DType::U8, &Device::Cpu)?,
+                Tensor::ones((1, 67), DType::U8, &Device::Cpu)?,
+            ],
+            0,
+        )?;
+        let lowest = Tensor::full(f64::NEG_INFINITY, (1, 67), &Device::Cpu)?.to_dtype(dtype)?;
+        let bias = Tensor::cat(&[lowest, case.bias.narrow(0, 1, 4)?], 0)?;
+        let options =
+            Options { key_padding_mask: Some(&padding), bias: Some(&bias), ..Options::default() };
+        let all = gradients(attention, &case, &options, true)?;
+        for x in &all {
+            assert!(values(x)?.iter().all(|x| x.is_finite()));
+        }
+        for x in &all[..2] {
+            assert!(values(&x.get(1)?)?.iter().all(|&x| x == 0.), "the padded example");
+            assert!(values(&x.narrow(2, 0, 1)?)?.iter().all(|&x| x == 0.), "the masked row");
+        }
+        assert!(values(&all[4].get(0)?)?.iter().all(|&x| x == 0.));
+    }
+    Ok(())
+}
+
+#[test]
+fn scores_of_ten_thousands_stay_finite() -> Result<()> {
+    let case = Case::new([1, 2, 2, 70, 70, 16, 16], DType::F32)?;
+    for scale in [1e4, -1e4] {
+        let options = Options { scale: Some(scale), causal: true, ..Options::default() };
+        for x in gradients(attention, &case, &options, false)? {
+            assert!(values(&x)?.iter().all(|x| x.is_finite()));
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn the_weights_are_those_that_are_used() -> Result<()> {
+    let case = Case::new([2, 6, 2, 7, 13, 5, 3], DType::F64)?;
+    let [query, key, value] = &case.operands;
+    for options in case.options().iter().filter(|options| options.dropout.is_none()) {
+        let weights = weights(query, key, options)?;
+        let value_of_heads = value.unsqueeze(2)?.broadcast_as((2, 2, 3, 13, 3))?;
+        let output = weights.matmul(&value_of_heads.reshape((2, 6, 13, 3))?)?;
+        assert_close("weights", &output, &attention(query, key, value, options)?, 1e-12)?;
+        let sums = values(&weights.sum(D::Minus1)?)?;
+        assert!(sums.iter().all(|&sum| sum == 0. || (sum - 1.).abs() < 1e-12), "{sums:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn nothing_to_read_and_nothing_that_reads() -> Result<()> {
+    let zeros =
+        |shape: (usize, usize, usize, usize)| Tensor::zeros(shape, DType::F32, &Device::Cpu);
+    let options = Options::default();
+    let none =
+        attention(&zeros((2, 3, 5, 7))?, &zeros((2, 3, 0, 7))?, &zeros((2, 3, 0, 4))?, &options)?;
+    assert_eq!(none.dims(), [2, 3, 5, 4]);
+    assert!(values(&none)?.iter().all(|&x| x == 0.));
+    let none =
+        attention(&zeros((2, 3, 0, 7))?, &zeros((2, 3, 5, 7))?, &zeros((2, 3, 5, 4))?, &options)?;
+    assert_eq!(none.dims(), [2, 3, 0, 4]);
+    assert_eq!(
+        weights(&zeros((2, 3, 5, 7))?, &zeros((2, 3, 0, 7))?, &options)?.dims(),
+        [2, 3, 5, 0]
+    );
+    Ok(())
+}
+
+#[test]
+fn what_does_not_fit_is_refused() -> Result<()> {
+    let case = Case::new([2, 6, 2, 7, 13, 5, 3], DType::F32)?;
+    let [query, key, value] = &case.operands;
+    let plain = Options::default();
+    let refused = |result: Result<Tensor>, expected: &str| {
+        let error = result.expect_err(expected).to_string();
+        assert!(error.contains(expected), "{error}");
+    };
+    let with = |options: Options<'_>| attention(query, key, value, &options);
+    refused(attention(query, key, &value.narrow(2, 0, 5)?, &plain), "[2, 2, 5, 3]");
+    refused(
+        attention(&query.narrow(1, 0, 5)?, key, value, &plain),
+        "2 heads of keys do not divide 5",
+    );
+    refused(with(Options { window: Some(0), ..plain }), "a window of 0");
+    let dropout = Some(Dropout { rate: 1., stream: Stream::new(0, Purpose::Dropout) });
+    refused(with(Options { dropout, ..plain }), "rate 1 is not in [0, 1)");
+    refused(with(Options { bias: Some(&case.padding), ..plain }), "[2, 13], expected [7, 13]");
+    let flags = Tensor::zeros((7, 13), DType::U8, &Device::Cpu)?;
+    refused(with(Options { bias: Some(&flags), ..plain }), "dtype U8");
+    refused(with(Options { key_padding_mask: Some(&flags), ..plain }), "expected [2, 13]");
+    refused(
+        with(Options { key_padding_mask: Some(&case.bias.narrow(0, 0, 2)?), ..plain }),
+        "F32, expected u8",
+    );
+    Ok(())
+}
