@@ -5,7 +5,7 @@
 mod agreement;
 mod common;
 
-use agreement::{TOLERANCES, assert_agree};
+use agreement::{TOLERANCES, assert_agree, assert_close};
 use candle_core::{DType, Device, IndexOp, Result, Tensor};
 use common::{Op, differentiate, normal, values};
 use tealight_ops::linear_attention::{self, Reads, linear_attention};
@@ -137,6 +137,20 @@ fn with_every_operation(dtype: DType, check: impl Fn(Case) -> Result<()>) -> Res
 }
 
 #[test]
+fn half_precision_is_computed_in_f32() -> Result<()> {
+    for dtype in [DType::F16, DType::BF16] {
+        with_every_operation(dtype, |(name, op, operands)| {
+            let wide: Vec<_> =
+                operands.iter().map(|x| x.to_dtype(DType::F32)).collect::<Result<_>>()?;
+            let (y, expected) = (op(&operands)?, op(&wide)?);
+            assert_eq!(y.dtype(), dtype, "{name}");
+            assert_close(name, &y, &expected.to_dtype(dtype)?, 1e-2)
+        })?;
+    }
+    Ok(())
+}
+
+#[test]
 fn the_future_does_not_change_a_bit_of_the_past() -> Result<()> {
     with_every_operation(DType::F32, |(name, op, operands)| {
         let time = operands[0].rank() - 2;
@@ -173,6 +187,19 @@ fn operands_of_any_size_give_finite_values_and_gradients() -> Result<()> {
                 Ok(())
             })?;
         }
+    }
+    Ok(())
+}
+
+#[test]
+fn sums_over_all_keys_are_an_average_by_the_weights() -> Result<()> {
+    use linear_attention::reference;
+    let [query, key, value] = attention_operands([2, 3, 5, 11, 7], 13, DType::F64)?;
+    for mask in paddings(2, 13)? {
+        let (reads, mask) = (Reads::Everything, mask.as_ref());
+        let y = reference::linear_attention(&query, &key, &value, reads, mask)?;
+        let weights = reference::weights(&query, &key, reads, mask)?;
+        assert_close("sums", &y, &weights.matmul(&value)?, 1e-12)?;
     }
     Ok(())
 }

@@ -21,8 +21,8 @@
 //! the state is Σ_{i≥j} φ(qᵢ) gᵢᵀ / (φ(qᵢ)ᵀ zᵢ), held relative to a running maximum too.
 //!
 //! Cost: O(len·n_features·width) time; beyond operands and results O(n_features·width + len) memory
-//! per head, forward and backward. The definition, which other devices run, is quadratic:
-//! O(q_len·kv_len·n_features) of both.
+//! per head, forward and backward. The definition, which other devices run, is as cheap where a
+//! query reads everything; over the past it takes O(len²·n_features) of both.
 
 mod cpu;
 pub mod reference;

@@ -1,6 +1,6 @@
 //! The definition, in plain tensor operations.
 
-use candle_core::{DType, Device, Result, Tensor};
+use candle_core::{D, DType, Device, Result, Tensor};
 
 use super::Reads;
 use crate::softmax;
@@ -14,7 +14,41 @@ pub fn linear_attention(
     reads: Reads,
     key_padding_mask: Option<&Tensor>,
 ) -> Result<Tensor> {
-    weights(log_query, log_key, reads, key_padding_mask)?.matmul(&value.contiguous()?)
+    match reads {
+        Reads::Past => {
+            weights(log_query, log_key, reads, key_padding_mask)?.matmul(&value.contiguous()?)
+        }
+        Reads::Everything => read_sums(log_query, log_key, value, key_padding_mask),
+    }
+}
+
+/// φ(qᵢ)ᵀ S / φ(qᵢ)ᵀ z, where S and z are the same for all queries.
+///
+/// Relative to the largest logarithm m of each feature, which cancels.
+fn read_sums(
+    log_query: &Tensor,
+    log_key: &Tensor,
+    value: &Tensor,
+    key_padding_mask: Option<&Tensor>,
+) -> Result<Tensor> {
+    let log_key = log_key.transpose(2, 3)?; // (batch, n_heads, n_features, kv_len)
+    let log_key = forbid(&log_key, Reads::Everything, key_padding_mask)?.contiguous()?;
+    let max = finite_max(&log_key)?; // (batch, n_heads, n_features, 1)
+    let key = log_key.broadcast_sub(&max)?.exp()?;
+    let sum = key.matmul(&value.contiguous()?)?; // (batch, n_heads, n_features, width)
+    let total = key.sum_keepdim(D::Minus1)?; // (batch, n_heads, n_features, 1)
+
+    let logs = log_query.broadcast_add(&max.transpose(2, 3)?)?;
+    let query = logs.broadcast_sub(&finite_max(&logs)?)?.exp()?;
+    let total = query.matmul(&total)?; // (batch, n_heads, q_len, 1)
+    let total = (&total + total.eq(0.)?.to_dtype(total.dtype())?)?;
+    query.matmul(&sum)?.broadcast_div(&total)
+}
+
+/// The maximum over the last dimension, a constant; 0 where there is nothing but −∞.
+fn finite_max(x: &Tensor) -> Result<Tensor> {
+    let max = x.detach().max_keepdim(D::Minus1)?;
+    max.eq(f64::NEG_INFINITY)?.where_cond(&max.zeros_like()?, &max)
 }
 
 /// φ(qᵢ)ᵀ φ(kⱼ) / Σⱼ φ(qᵢ)ᵀ φ(kⱼ): `log_query (batch, n_heads, q_len, n_features)`,
@@ -32,13 +66,13 @@ pub fn weights(
 
 /// ln Σ exp(x) over the last dimension; −∞ where there is nothing but −∞.
 fn log_sum_exp(x: &Tensor) -> Result<Tensor> {
-    let last = x.rank() - 1;
-    let max = x.detach().max_keepdim(last)?;
-    let max = max.eq(f64::NEG_INFINITY)?.where_cond(&max.zeros_like()?, &max)?;
-    (x.broadcast_sub(&max)?.exp()?.sum(last)?.log()? + max.squeeze(last)?)?.contiguous()
+    let max = finite_max(x)?;
+    let sum = x.broadcast_sub(&max)?.exp()?.sum(D::Minus1)?;
+    (sum.log()? + max.squeeze(D::Minus1)?)?.contiguous()
 }
 
-/// −∞ in place of the scores `(batch, n_heads, q_len, kv_len)` that are padding or in the future.
+/// −∞ in place of the scores `(batch, n_heads, q_len, kv_len)` that are padding or in the future. Of
+/// features, `(batch, n_heads, n_features, kv_len)`, those of padding.
 fn forbid(scores: &Tensor, reads: Reads, key_padding_mask: Option<&Tensor>) -> Result<Tensor> {
     let (batch, _n_heads, q_len, kv_len) = scores.dims4()?;
     let nothing = Tensor::new(f64::NEG_INFINITY, scores.device())?
