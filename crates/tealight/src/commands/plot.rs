@@ -30,7 +30,14 @@ pub(crate) fn run(args: &Plot) -> Result<()> {
     if args.mean && directories.len() < 2 {
         bail!("`--mean` is the mean of several runs, and there is one");
     }
-    let runs: Vec<Run> = directories.iter().map(read).collect::<Result<_>>()?;
+    let mut runs: Vec<Run> = directories.iter().map(read).collect::<Result<_>>()?;
+    let names: BTreeSet<&str> = runs.iter().map(|run| run.name.as_str()).collect();
+    if names.len() < runs.len() {
+        // Runs of one name in several directories go by their paths.
+        for (run, path) in runs.iter_mut().zip(&args.runs) {
+            run.name = path.display().to_string();
+        }
+    }
     let spread = if args.log { Spread::PowersOfTen } else { Spread::Even };
     let charts = match runs.as_slice() {
         [run] => alone(run),

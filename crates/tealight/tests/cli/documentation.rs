@@ -71,7 +71,7 @@ fn every_configuration_can_be_built_and_inspected() -> Result {
 #[test]
 fn the_help_of_each_command_has_what_the_readme_claims() -> Result {
     let folder = Folder::new()?;
-    let claims: [(&str, &[&str]); 5] = [
+    let claims: [(&str, &[&str]); 7] = [
         (
             "train",
             &[
@@ -90,6 +90,8 @@ fn the_help_of_each_command_has_what_the_readme_claims() -> Result {
             "forecast",
             &["--start", "--days", "--beams", "--seed", "--temperature", "--top-k", "--checkpoint"],
         ),
+        ("plot", &["--output", "--mean", "--log"]),
+        ("attend", &["--output", "--maps", "--json", "--text", "--checkpoint"]),
         ("inspect", &["--list", "--set"]),
         ("completions", &["bash", "zsh", "fish"]),
     ];
@@ -105,11 +107,12 @@ fn the_help_of_each_command_has_what_the_readme_claims() -> Result {
         );
         all += &help;
     }
-    let cargo = ["--release", "--features", "--path", "--open", "--no-deps", "--workspace"];
+    let others =
+        ["--release", "--features", "--path", "--open", "--no-deps", "--workspace", "--logdir"];
     let readme = readme()?;
     let options = readme.split(|c: char| !(c.is_ascii_lowercase() || c == '-'));
     for option in options.filter(|word| word.starts_with("--") && word.len() > 3) {
-        assert!(cargo.contains(&option) || all.contains(option), "{option}");
+        assert!(others.contains(&option) || all.contains(option), "{option}");
     }
     Ok(())
 }
