@@ -135,7 +135,7 @@ impl Run {
 }
 
 /// The mean and the standard deviation (of a sample, n − 1) at each step that all of `lines` have.
-fn mean(lines: &[Series]) -> Series {
+pub(super) fn mean(lines: &[Series]) -> Series {
     let mut values: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
     for (step, value) in lines.iter().flat_map(|series| &series.points) {
         values.entry(*step as u64).or_default().push(*value);
@@ -153,7 +153,7 @@ fn mean(lines: &[Series]) -> Series {
 }
 
 /// What a number of `metrics.jsonl` is called above a picture.
-fn said(number: &str) -> &str {
+pub(super) fn said(number: &str) -> &str {
     match number {
         "lr" => "learning rate",
         "grad_norm" => "gradient norm",

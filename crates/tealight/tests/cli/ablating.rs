@@ -68,6 +68,12 @@ fn every_combination_is_trained_with_every_seed_and_compared() -> Result {
         csv.starts_with("model.n_heads,model.position.kind,n_finished,n_failed,accuracy_mean,")
     );
     assert!(csv.lines().count() == 5 && csv.contains("\n2,none,2,0,"), "{csv}");
+    for picture in ["result_accuracy", "result_nll", "validation_loss", "validation_accuracy"] {
+        let svg = folder.read(&format!("{OUTPUT}/{picture}.svg"))?;
+        assert!(svg.contains("n_heads=2, position.kind=none"), "{picture}");
+        assert!(svg.contains("mean ± standard deviation of 2 seeds"), "{picture}");
+        assert!(folder.path(&format!("{OUTPUT}/{picture}.png")).is_file(), "{picture}");
+    }
     let table = json(&folder, OUTPUT)?;
     let last = &table["variants"][3];
     assert_eq!(last["settings"]["model.n_heads"], "2");

@@ -42,6 +42,26 @@ fn every_ablation_of_the_readme_can_be_built() -> Result {
 }
 
 #[test]
+fn the_comparisons_of_the_readme_can_be_built() -> Result {
+    let folder = Folder::new()?;
+    for readme in ["README.md", "README.ja.md"] {
+        let text = fs::read_to_string(repository().join(readme))?.replace("\\\n", " ");
+        let command = text.lines().find_map(|line| line.strip_prefix("tealight ablate "));
+        let args = command.ok_or("an example of `ablate`")?.split_whitespace();
+        let args = args.map(|arg| match arg.strip_prefix("configs/weather/") {
+            Some(name) => config(name),
+            None => arg.to_owned(),
+        });
+        let args: Vec<String> = ["ablate".into()].into_iter().chain(args).collect();
+        let args: Vec<&str> = args.iter().map(String::as_str).chain(["--dry-run"]).collect();
+        let stdout = folder.succeed(&args)?.stdout;
+        assert!(stdout.contains("position.kind=rotary,n_heads=4,seed=2\n"), "{stdout}");
+        assert_eq!(stdout.lines().count(), 18);
+    }
+    Ok(())
+}
+
+#[test]
 fn the_mistake_of_the_readme_looks_like_that() -> Result {
     let folder = Folder::new()?;
     let stderr = folder.run(&["train", "tiny.toml", "--set", "model.n_head=2"])?.stderr;
@@ -85,6 +105,22 @@ fn the_help_of_each_command_has_what_the_readme_claims() -> Result {
                 "--quiet",
             ],
         ),
+        (
+            "ablate",
+            &[
+                "--vary",
+                "--set",
+                "--seeds",
+                "--output",
+                "--skip-impossible",
+                "--dry-run",
+                "Examples:",
+            ],
+        ),
+        (
+            "bench attention",
+            &["--kinds", "--lengths", "--backward", "--threads", "--json", "Examples:"],
+        ),
         ("evaluate", &["--json", "--checkpoint", "best", "--device"]),
         (
             "forecast",
@@ -97,14 +133,14 @@ fn the_help_of_each_command_has_what_the_readme_claims() -> Result {
     ];
     let mut all = String::new();
     for (command, words) in claims {
-        let help = folder.succeed(&[command, "--help"])?.stdout;
+        let words_of_command = command.split(' ').chain(["--help"]);
+        let help = folder.succeed(&words_of_command.collect::<Vec<_>>())?.stdout;
         for word in words {
             assert!(help.contains(word), "{command} {word}\n{help}");
         }
-        assert!(
-            folder.succeed(&["--help"])?.stdout.contains(&format!("  {command} ")),
-            "{command}"
-        );
+        let name = command.split(' ').next().unwrap_or_default();
+        let commands = folder.succeed(&["--help"])?.stdout;
+        assert!(commands.contains(&format!("  {name} ")), "{command}");
         all += &help;
     }
     let others =

@@ -8,6 +8,7 @@
 //! the disk is the only state: the same command goes on where the last one ended, however it ended.
 
 mod plan;
+mod plots;
 mod results;
 mod vary;
 mod work;
@@ -189,7 +190,9 @@ fn conclude(results: &Results<'_>, args: &Ablate) -> Result<()> {
     let notes = if notes.is_empty() { notes } else { format!("\n{notes}") };
     say(args, "");
     print(&format!("{}{}\n{notes}", results.table(), results::legend(args)))?;
-    say(args, &format!("\nwritten to {}", results.plan.output.display()));
+    plots::draw(results, args)?;
+    let output = results.plan.output.display();
+    say(args, &format!("\ntables and pictures are in {output}"));
     match results.n_failed() {
         0 => Ok(()),
         n => bail!(

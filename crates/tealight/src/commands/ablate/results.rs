@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use anyhow::Result;
 use serde_json::{Map, Value, json};
+use tealight_train::run::RunDirectory;
 
 use super::plan::{Plan, Run};
 use super::vary::{Axis, Variant, unquoted};
@@ -68,6 +70,14 @@ impl<'a> Results<'a> {
     /// A metric of a variant.
     pub(super) fn spread(&self, variant: usize, metric: &str) -> Option<Spread> {
         self.over_seeds(variant, |summary| summary.metrics.get(metric).copied())
+    }
+
+    /// Where a variant's finished runs are.
+    pub(super) fn directories(&self, variant: usize) -> Result<Vec<RunDirectory>> {
+        let finished = self.of_variant(variant);
+        let finished =
+            finished.filter(|(_, outcome)| matches!(outcome, Some(Outcome::Finished(_))));
+        finished.filter_map(|(run, _)| self.plan.directory(run).transpose()).collect()
     }
 
     /// How many runs have failed.

@@ -1,0 +1,79 @@
+//! The table as pictures: the final metrics, and how validation went on the way.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use anyhow::Result;
+use tealight_train::observer::jsonl::{self, Entry};
+
+use super::results::Results;
+use crate::args::Ablate;
+use crate::commands::plot::{mean, said};
+use crate::pictures::{Dot, DotChart, DotRow, LineChart, Picture, Series, Spread, file_name};
+
+/// The split that is drawn on the way.
+const SPLIT: &str = "validation";
+
+/// Draws what has finished, each picture as SVG and PNG, and returns the files.
+pub(super) fn draw(results: &Results<'_>, args: &Ablate) -> Result<Vec<PathBuf>> {
+    let finals = results.metrics().into_iter();
+    let finals = finals.map(|metric| (format!("result_{metric}"), result(results, metric, args)));
+    let curves = curves(results, args)?;
+    let mut files = Vec::new();
+    for (name, picture) in finals.chain(curves) {
+        files.extend(picture.save(&results.plan.output, &file_name(&name))?);
+    }
+    Ok(files)
+}
+
+fn over(args: &Ablate) -> String {
+    match args.seeds.count() {
+        1 => "one seed".to_owned(),
+        n => format!("mean ± standard deviation of {n} seeds"),
+    }
+}
+
+/// A metric at the end: a dot for each variant.
+fn result(results: &Results<'_>, metric: &str, args: &Ablate) -> Picture {
+    let variants = results.plan.variants.iter().enumerate();
+    let rows = variants.filter_map(|(index, variant)| {
+        let spread = results.spread(index, metric)?;
+        let dot = Dot { value: spread.mean, error: spread.deviation.unwrap_or(0.) };
+        Some(DotRow { name: variant.label(&results.plan.axes), dots: vec![Some(dot)] })
+    });
+    let title = format!("{}, {}", said(metric), over(args));
+    DotChart { title, series: vec![metric.to_owned()], rows: rows.collect() }.draw()
+}
+
+/// Every metric of the validation split: a line for each variant.
+fn curves(results: &Results<'_>, args: &Ablate) -> Result<Vec<(String, Picture)>> {
+    let mut variants: Vec<(String, Vec<Vec<Entry>>)> = Vec::new();
+    for (index, variant) in results.plan.variants.iter().enumerate() {
+        let runs = results.directories(index)?;
+        let runs = runs.iter().map(|directory| jsonl::read(&directory.metrics_path()));
+        variants.push((variant.label(&results.plan.axes), runs.collect::<Result<_, _>>()?));
+    }
+    let entries = variants.iter().flat_map(|(_, runs)| runs).flatten();
+    let entries = entries.filter(|entry| entry.split == SPLIT);
+    let metrics: BTreeSet<&str> =
+        entries.flat_map(|entry| entry.values.keys().map(String::as_str)).collect();
+    let chart = |metric: &str| {
+        let series = variants.iter().map(|(label, runs)| curve(label, runs, metric));
+        let series = series.filter(|series| !series.points.is_empty()).collect();
+        let title = format!("{}, {SPLIT}, {}", said(metric), over(args));
+        (format!("{SPLIT}_{metric}"), LineChart { title, spread: Spread::Even, series }.draw())
+    };
+    Ok(metrics.into_iter().map(chart).collect())
+}
+
+/// The mean of a variant's runs, at the steps that all of them have.
+fn curve(label: &str, runs: &[Vec<Entry>], metric: &str) -> Series {
+    let line = |entries: &Vec<Entry>| {
+        let entries = entries.iter().filter(|entry| entry.split == SPLIT);
+        let points = entries.filter_map(|entry| {
+            Some((entry.step as f64, entry.values.get(metric)?.unwrap_or(f64::NAN)))
+        });
+        Series { name: label.to_owned(), points: points.collect(), deviations: Vec::new() }
+    };
+    mean(&runs.iter().map(line).collect::<Vec<_>>())
+}
