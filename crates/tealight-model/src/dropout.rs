@@ -21,6 +21,18 @@ impl Dropout {
         Self { rate, name: vb.prefix() }
     }
 
+    /// What [`forward`](Self::forward) would do to the weights of an attention, for an attention that
+    /// keeps none.
+    pub fn of_weights(&self, mode: Mode) -> Option<tealight_ops::attention::Dropout> {
+        match mode {
+            Mode::Train(stream) if self.rate > 0. => Some(tealight_ops::attention::Dropout {
+                rate: self.rate,
+                stream: stream.fork_name(&self.name),
+            }),
+            Mode::Train(_) | Mode::Eval => None,
+        }
+    }
+
     /// Any shape → the same shape.
     pub fn forward(&self, x: &Tensor, mode: Mode) -> Result<Tensor> {
         match mode {

@@ -15,14 +15,17 @@ use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
 use tealight_ops::truncated_softmax::{Truncation, truncated_softmax};
 
-use super::projection::{self, Projection, merge_heads};
+use super::cache::{self, Reader};
+use super::projection::{self, Projection, merge_heads, repeat_heads};
 use super::score::{Score, ScoreFunction};
-use super::{Attention, AttentionCost, AttentionInput, AttentionSpec, Reads, RowSum};
+use super::{
+    Attention, AttentionCost, AttentionInput, AttentionSpec, DecodingState, Memory, Reads, RowSum,
+};
 use crate::dropout::Dropout;
 use crate::linear::Linear;
 use crate::mask::causal_mask;
 use crate::position::rotary::Rotary;
-use crate::{BuildResult, Mask};
+use crate::{BuildResult, Mask, Mode};
 
 /// What makes weights of scores.
 pub trait Distribution: fmt::Debug + Send + Sync {
@@ -59,12 +62,22 @@ pub fn build(
     score: Score,
     distribution: impl Distribution + 'static,
 ) -> BuildResult<Box<dyn Attention>> {
+    build_with(spec, vb, Projection::build(spec, vb)?, score, distribution)
+}
+
+/// As [`build`], with maps that may share heads.
+pub fn build_with(
+    spec: &AttentionSpec<'_>,
+    vb: &VarBuilder<'_>,
+    projection: Projection,
+    score: Score,
+    distribution: impl Distribution + 'static,
+) -> BuildResult<Box<dyn Attention>> {
     Ok(Box::new(Dense {
         score: score.build(spec, vb)?,
-        projection: Projection::build(spec, vb)?,
+        projection,
         output: projection::output(spec, vb)?,
         distribution: Box::new(distribution),
-        reads: spec.reads,
         rotary: spec.rotary(),
         dropout: Dropout::new(spec.dropout, vb),
     }))
@@ -72,13 +85,23 @@ pub fn build(
 
 /// What a layer costs on one sequence, but for what the distribution does.
 pub fn cost(spec: &AttentionSpec<'_>, score: Score, q_len: usize, kv_len: usize) -> AttentionCost {
+    projection::cost(spec, q_len, kv_len) + core_cost(spec, score, q_len, kv_len)
+}
+
+/// As [`cost`], without the maps.
+pub fn core_cost(
+    spec: &AttentionSpec<'_>,
+    score: Score,
+    q_len: usize,
+    kv_len: usize,
+) -> AttentionCost {
     let pairs = q_len as f64 * kv_len as f64;
     let context = AttentionCost {
         parameters: 0.,
         flops: 2. * pairs * spec.d_model as f64,
         activations: spec.n_heads as f64 * pairs, // the weights
     };
-    projection::cost(spec, q_len, kv_len) + score.cost(spec, q_len, kv_len) + context
+    score.cost(spec, q_len, kv_len) + context
 }
 
 #[derive(Debug)]
@@ -87,42 +110,67 @@ struct Dense {
     score: Box<dyn ScoreFunction>,
     distribution: Box<dyn Distribution>,
     output: Linear,
-    reads: Reads,
     rotary: Option<Rotary>,
     dropout: Dropout,
 }
 
 impl Attention for Dense {
     fn forward(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
-        let (query, key, value) = self.projection.project(input)?; // (batch, n_heads, len, head_dim)
-        let weights = self.attend(&query, &key, input.mask)?; // (batch, n_heads, q_len, kv_len)
-        let weights = self.dropout.forward(&weights, input.mode)?;
-        self.output.forward(&merge_heads(&weights.matmul(&value)?)?)
+        let (query, key, value) = cache::whole(self, input)?;
+        self.read(&query, (&key, &value), input.mask, input.mode)
     }
 
     fn weights(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
-        let (query, key, _value) = self.projection.project(input)?;
+        let (query, key, _value) = cache::whole(self, input)?;
         self.attend(&query, &key, input.mask)
     }
 
     fn row_sum(&self) -> RowSum {
         self.distribution.row_sum()
     }
+
+    fn decoding_state<'a>(
+        &'a self,
+        memory: Option<Memory<'a>>,
+    ) -> Result<Option<Box<dyn DecodingState + 'a>>> {
+        cache::begin(self, memory)
+    }
+}
+
+impl Reader for Dense {
+    fn projection(&self) -> &Projection {
+        &self.projection
+    }
+
+    fn rotary(&self) -> Option<&Rotary> {
+        self.rotary.as_ref()
+    }
+
+    fn read(
+        &self,
+        query: &Tensor,
+        (key, value): (&Tensor, &Tensor),
+        mask: &Mask,
+        mode: Mode,
+    ) -> Result<Tensor> {
+        let weights = self.attend(query, key, mask)?; // (batch, n_heads, q_len, kv_len)
+        let (_batch, n_heads, ..) = weights.dims4()?;
+        let weights = self.dropout.forward(&weights, mode)?;
+        let context = weights.matmul(&repeat_heads(value, n_heads)?.contiguous()?)?;
+        self.output.forward(&merge_heads(&context)?)
+    }
 }
 
 impl Dense {
     fn attend(&self, query: &Tensor, key: &Tensor, mask: &Mask) -> Result<Tensor> {
-        let scores = match &self.rotary {
-            Some(rotary) => {
-                self.score.scores(&rotary.forward(query, 0)?, &rotary.forward(key, 0)?)?
-            }
-            None => self.score.scores(query, key)?,
-        };
+        let (_batch, n_heads, ..) = query.dims4()?;
+        let key = repeat_heads(key, n_heads)?.contiguous()?;
+        let scores = self.score.scores(&query.contiguous()?, &key)?;
         self.distribution.weights(&self.causal(mask, &scores)?.apply(&scores)?)
     }
 
     fn causal(&self, mask: &Mask, scores: &Tensor) -> Result<Mask> {
-        if self.reads != Reads::Past {
+        if self.projection.reads() != Reads::Past {
             return Ok(mask.clone());
         }
         let (_batch, _n_heads, q_len, kv_len) = scores.dims4()?;

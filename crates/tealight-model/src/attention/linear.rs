@@ -143,12 +143,12 @@ impl<F: FeatureMap> LinearAttention<F> {
 
     /// ln φ of the keys, and the values.
     fn log_key_value(&self, source: &Tensor) -> Result<(Tensor, Tensor)> {
-        let (key, value) = self.projection.key_value(source)?;
-        Ok((self.features.log_key(&key)?, value))
+        let (key, value) = self.projection.keys_and_values(source)?;
+        Ok((self.features.log_key(&key.contiguous()?)?, value))
     }
 
     fn log_query(&self, x: &Tensor) -> Result<Tensor> {
-        self.features.log_query(&self.projection.query(x)?)
+        self.features.log_query(&self.projection.queries(x)?.contiguous()?)
     }
 }
 

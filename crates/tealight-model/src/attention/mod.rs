@@ -4,11 +4,13 @@
 //! implements [`AttentionKind`], a layer that implements [`Attention`], and three adjacent lines
 //! here: `pub mod`, and the variant with its one line of documentation.
 
+pub mod cache;
 pub mod decoding;
 pub mod dense;
 pub mod entmax15;
 mod feature_state;
 pub mod linear;
+pub mod local;
 pub mod nystrom;
 pub mod performer;
 pub mod projection;
@@ -20,6 +22,7 @@ pub mod sparsemax;
 mod spec;
 pub mod support;
 pub mod thresholded;
+mod tiled;
 pub mod top_k;
 
 use std::fmt;
@@ -37,6 +40,8 @@ choice! {
     pub enum AttentionConfig: AttentionKind {
         /// Multi-head scaled dot-product attention, O(T²) (Vaswani et al. 2017).
         "softmax" => Softmax(softmax::Config),
+        /// Softmax over a window that slides with the query, O(T·window) (Beltagy et al. 2020).
+        "local" => Local(local::Config),
         /// Few keys, as many as the scores ask for, the rest exactly zero, O(T²) (Martins and
         /// Astudillo 2016).
         "sparsemax" => Sparsemax(sparsemax::Config),

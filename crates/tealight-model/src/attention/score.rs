@@ -17,7 +17,7 @@
 
 use std::fmt;
 
-use candle_core::{D, Result, Tensor};
+use candle_core::{D, Result, Tensor, bail};
 use candle_nn::{VarBuilder, init};
 use tealight_ops::activation::sigmoid;
 
@@ -46,6 +46,14 @@ pub trait ScoreFunction: fmt::Debug + Send + Sync {
     /// `query (batch, n_heads, q_len, head_dim)`, `key (batch, n_heads, kv_len, head_dim)` →
     /// `(batch, n_heads, q_len, kv_len)`
     fn scores(&self, query: &Tensor, key: &Tensor) -> Result<Tensor>;
+
+    /// Of a score that [is a product](Score::is_product), q' and a scale: the score is scale · q'ᵀk.
+    ///
+    /// # Errors
+    /// If it is none.
+    fn factors(&self, _query: &Tensor) -> Result<(Tensor, f64)> {
+        bail!("{self:?} is no product of a query and a key")
+    }
 }
 
 impl Score {
@@ -74,35 +82,52 @@ impl Score {
         })
     }
 
+    /// Whether the score is a product of the key with something made of the query: such scores need
+    /// not be kept.
+    pub fn is_product(self) -> bool {
+        match self {
+            Self::ScaledDot | Self::Dot | Self::General => true,
+            Self::Additive | Self::Logistic => false,
+        }
+    }
+
+    /// What a [product](Self::is_product) costs before query and key meet.
+    pub fn parameters_cost(self, spec: &AttentionSpec<'_>, q_len: usize) -> AttentionCost {
+        let (d_model, q_len) = (spec.d_model as f64, q_len as f64);
+        let head_dim = spec.head_dim() as f64;
+        match self {
+            Self::General => AttentionCost {
+                parameters: d_model * head_dim,
+                flops: 2. * q_len * d_model * head_dim,
+                activations: q_len * d_model,
+            },
+            _ => AttentionCost::default(),
+        }
+    }
+
     /// What the scores of one sequence cost, those after a mask included.
     pub fn cost(self, spec: &AttentionSpec<'_>, q_len: usize, kv_len: usize) -> AttentionCost {
         let (d_model, n_heads) = (spec.d_model as f64, spec.n_heads as f64);
-        let (q_len, kv_len, head_dim) = (q_len as f64, kv_len as f64, spec.head_dim() as f64);
-        let pairs = q_len * kv_len;
+        let (pairs, lens) = (q_len as f64 * kv_len as f64, (q_len + kv_len) as f64);
+        let head_dim = spec.head_dim() as f64;
         let product = AttentionCost {
             parameters: 0.,
             flops: 2. * pairs * d_model,
             activations: n_heads * pairs,
         };
         match self {
-            Self::ScaledDot | Self::Dot => product,
-            Self::General => {
-                product
-                    + AttentionCost {
-                        parameters: d_model * head_dim,
-                        flops: 2. * q_len * d_model * head_dim,
-                        activations: q_len * d_model,
-                    }
+            Self::ScaledDot | Self::Dot | Self::General => {
+                product + self.parameters_cost(spec, q_len)
             }
             // Two maps; a sum, tanh and a product for every pair and feature.
             Self::Additive => AttentionCost {
                 parameters: 2. * d_model * (head_dim + 1.),
-                flops: 2. * (q_len + kv_len) * d_model * head_dim + 4. * pairs * d_model,
-                activations: (q_len + kv_len) * d_model + 2. * pairs * d_model + n_heads * pairs,
+                flops: 2. * lens * d_model * head_dim + 4. * pairs * d_model,
+                activations: lens * d_model + 2. * pairs * d_model + n_heads * pairs,
             },
             Self::Logistic => AttentionCost {
                 parameters: 2. * d_model + n_heads,
-                flops: 2. * (q_len + kv_len) * d_model + 2. * n_heads * pairs,
+                flops: 2. * lens * d_model + 2. * n_heads * pairs,
                 activations: 3. * n_heads * pairs,
             },
         }
@@ -186,6 +211,10 @@ impl ScoreFunction for Dot {
     fn scores(&self, query: &Tensor, key: &Tensor) -> Result<Tensor> {
         dot(query, key, self.scale)
     }
+
+    fn factors(&self, query: &Tensor) -> Result<(Tensor, f64)> {
+        Ok((query.clone(), self.scale))
+    }
 }
 
 #[derive(Debug)]
@@ -205,6 +234,10 @@ impl General {
 impl ScoreFunction for General {
     fn scores(&self, query: &Tensor, key: &Tensor) -> Result<Tensor> {
         general(query, key, &self.weight)
+    }
+
+    fn factors(&self, query: &Tensor) -> Result<(Tensor, f64)> {
+        Ok((query.contiguous()?.broadcast_matmul(&self.weight)?, 1.))
     }
 }
 
