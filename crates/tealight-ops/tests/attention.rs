@@ -4,7 +4,7 @@ mod common;
 
 use candle_core::{D, DType, Device, Result, Tensor};
 use common::{differentiate, normal, values};
-use tealight_ops::attention::{Dropout, Options, attention, reference, weights};
+use tealight_ops::attention::{Dropout, Layout, Options, attention, reference, weights};
 use tealight_ops::rng::{Purpose, Stream};
 
 /// Of f32 and f64, relative to the largest expected number if that is above 1.
@@ -148,6 +148,34 @@ fn operands_that_are_strided_agree() -> Result<()> {
     assert_close("strided", &actual, &expected, 1e-12)?;
     for (a, e) in actual_gradients.iter().zip(&expected_gradients) {
         assert_close("strided: gradient", a, e, 1e-12)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn heads_may_stand_last() -> Result<()> {
+    for sizes in [[2, 6, 2, 7, 13, 5, 3], [3, 4, 4, 130, 70, 33, 40]] {
+        let case = Case::new(sizes, DType::F64)?;
+        for options in [&case.options()[1], &case.options()[9]] {
+            let last = |op: Op| {
+                let layout = Layout::HeadsLast;
+                let swap = |x: &Tensor| x.transpose(1, 2)?.contiguous();
+                let op = move |x: &[Tensor]| {
+                    let options = Options { layout, bias: x.get(3), ..*options };
+                    swap(&op(&swap(&x[0])?, &swap(&x[1])?, &swap(&x[2])?, &options)?)
+                };
+                let mut inputs = case.operands.to_vec();
+                inputs.extend(options.bias.cloned());
+                differentiate(&op, &inputs)
+            };
+            let expected = gradients(reference::attention, &case, options, true)?;
+            for (output, gradients) in [last(attention)?, last(reference::attention)?] {
+                assert_close("last", &output, &expected[0], 1e-12)?;
+                for (a, e) in gradients.iter().zip(&expected[1..]) {
+                    assert_close("last: gradient", a, e, 1e-12)?;
+                }
+            }
+        }
     }
     Ok(())
 }

@@ -33,7 +33,7 @@ pub mod reference;
 
 use std::sync::OnceLock;
 
-use candle_core::{CpuStorage, CustomOp3, D, DType, Layout, Result, Shape, Tensor};
+use candle_core::{CpuStorage, CustomOp3, D, DType, Layout as Memory, Result, Shape, Tensor, bail};
 
 use crate::buffer::{View, slice, stored, strided, tensor};
 use crate::lanes::Lanes;
@@ -59,6 +59,19 @@ pub struct Options<'a> {
     /// Added to the scores: `(q_len, kv_len)` or `(n_heads, q_len, kv_len)`, where `-inf` drops. It
     /// may be learnt.
     pub bias: Option<&'a Tensor>,
+    /// The order of the axes of query, key, value and output.
+    pub layout: Layout,
+}
+
+/// Where the heads stand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Layout {
+    /// `(batch, n_heads, len, head_dim)`
+    #[default]
+    HeadsFirst,
+    /// `(batch, len, n_heads, head_dim)`: as linear maps give them, with no transposition, of which
+    /// Candle's is slow in both directions.
+    HeadsLast,
 }
 
 /// Which weights are dropped: those that `tealight_ops::dropout` drops of `(batch, n_heads, q_len,
@@ -108,7 +121,8 @@ pub struct Dropout {
 /// # }
 /// ```
 ///
-/// `n_kv_heads` divides `n_heads`. Operands need not be contiguous: heads that were split off by a
+/// or the same with the heads in another place, see [`Layout`]. `n_kv_heads` divides `n_heads`.
+/// Operands need not be contiguous: heads that were split off by a
 /// transposition are read where they lie. A query that may read nothing gets zeros, and has a
 /// gradient of zero.
 ///
@@ -160,8 +174,7 @@ fn plain(
     options: &Options<'_>,
 ) -> Result<Tensor> {
     if [query, key, value].iter().any(|operand| operand.elem_count() == 0) {
-        let shape = (problem.batch, problem.n_heads, problem.q_len, problem.value_dim);
-        return Tensor::zeros(shape, query.dtype(), query.device());
+        return Tensor::zeros(&problem.output_shape()[..], query.dtype(), query.device());
     }
     let wide = |x: &Tensor| x.to_dtype(widest(query.dtype()));
     reference::attention(&wide(query)?, &wide(key)?, &wide(value)?, options)?
@@ -188,7 +201,7 @@ fn fused<T: Lanes>(
         Some(bias) => {
             // An operation of Candle's has three operands at the most: key and value become one.
             let key_value = Tensor::cat(&[key, value], D::Minus1)?;
-            with_rows(query)?.apply_op3(&key_value, &bias, WithBias(op))
+            with_rows(query)?.apply_op3(&with_rows(&key_value)?, &bias, WithBias(op))
         }
     }
 }
@@ -238,8 +251,9 @@ impl<T: Lanes> Attention<T> {
             self.with(query, key, value, |operands| Ok(cpu::forward(&self.problem, operands)))?;
         // A second forward would leave the same.
         self.rows.get_or_init(|| known);
-        let Problem { batch, n_heads, q_len, value_dim, .. } = self.problem;
-        Ok(stored(output, (batch, n_heads, q_len, value_dim)))
+        let Problem { n_heads, q_len, value_dim, .. } = self.problem;
+        let output = self.ordered(output, [n_heads, q_len, value_dim]);
+        Ok(stored(output, &self.problem.output_shape()[..]))
     }
 
     fn backward(
@@ -252,43 +266,67 @@ impl<T: Lanes> Attention<T> {
         bias: Bias,
     ) -> Result<cpu::Gradients<T>> {
         let gradient = with_rows(gradient)?;
-        let (output, gradient) = (Operand::of(output)?, Operand::of(&gradient)?);
+        let (output, gradient) = (self.operand(output)?, self.operand(&gradient)?);
         let given = Given {
             rows: self.rows.get().expect("invariant: the backward comes after the forward"),
             output: output.rows(),
             gradient: gradient.rows(),
         };
-        self.with(query, key, value, |operands| {
+        let all = self.with(query, key, value, |operands| {
             Ok(cpu::backward(&self.problem, operands, &given, bias))
+        })?;
+        let Problem { n_heads, n_kv_heads, q_len, kv_len, head_dim, value_dim, .. } = self.problem;
+        Ok(cpu::Gradients {
+            query: self.ordered(all.query, [n_heads, q_len, head_dim]),
+            key: self.ordered(all.key, [n_kv_heads, kv_len, head_dim]),
+            value: self.ordered(all.value, [n_kv_heads, kv_len, value_dim]),
+            bias: all.bias,
         })
+    }
+
+    /// `(batch, heads, len, width)` in the order of the operands' axes.
+    fn ordered(&self, x: Vec<T>, dims: [usize; 3]) -> Vec<T> {
+        match self.problem.layout {
+            Layout::HeadsFirst => x,
+            Layout::HeadsLast => cpu::swapped(&x, dims),
+        }
+    }
+
+    fn operand<'a>(&self, tensor: &'a Tensor) -> Result<Operand<'a, T>> {
+        let (.., width) = tensor.dims4()?;
+        let strides = strides(tensor.stride(), self.problem.layout)?;
+        Ok(Operand { view: View::from_start(tensor)?, strides, width })
+    }
+
+    fn rows<'a>(&self, storage: &'a CpuStorage, layout: &Memory) -> Result<Strided<'a, T>> {
+        let (.., width) = layout.shape().dims4()?;
+        let strides = strides(layout.stride(), self.problem.layout)?;
+        Ok(Strided { data: strided(storage, layout)?, strides, width })
     }
 }
 
-/// A tensor `(batch, heads, len, width)`, locked for reading.
+/// A tensor of four axes, locked for reading.
 struct Operand<'a, T> {
     view: View<'a, T>,
     strides: [usize; 3],
     width: usize,
 }
 
-impl<'a, T: Lanes> Operand<'a, T> {
-    fn of(tensor: &'a Tensor) -> Result<Self> {
-        let (.., width) = tensor.dims4()?;
-        Ok(Self { view: View::from_start(tensor)?, strides: strides(tensor.stride()), width })
-    }
-
+impl<T: Lanes> Operand<'_, T> {
     fn rows(&self) -> Strided<'_, T> {
         Strided { data: &self.view, strides: self.strides, width: self.width }
     }
 }
 
-fn strides(all: &[usize]) -> [usize; 3] {
-    [all[0], all[1], all[2]]
-}
-
-fn rows<'a, T: Lanes>(storage: &'a CpuStorage, layout: &Layout) -> Result<Strided<'a, T>> {
-    let (.., width) = layout.shape().dims4()?;
-    Ok(Strided { data: strided(storage, layout)?, strides: strides(layout.stride()), width })
+/// From example to example, head to head and row to row, of operands made by [`with_rows`].
+fn strides(all: &[usize], layout: Layout) -> Result<[usize; 3]> {
+    match *all {
+        [batch, a, b, 1] => {
+            let [batch, heads, rows, _] = layout.ordered([batch, a, b, 1]);
+            Ok([batch, heads, rows])
+        }
+        _ => bail!("attention was given rows that are not contiguous"),
+    }
 }
 
 /// Key and value that lie side by side.
@@ -305,13 +343,17 @@ impl<T: Lanes> CustomOp3 for Attention<T> {
     fn cpu_fwd(
         &self,
         query: &CpuStorage,
-        query_layout: &Layout,
+        query_layout: &Memory,
         key: &CpuStorage,
-        key_layout: &Layout,
+        key_layout: &Memory,
         value: &CpuStorage,
-        value_layout: &Layout,
+        value_layout: &Memory,
     ) -> Result<(CpuStorage, Shape)> {
-        self.forward(rows(query, query_layout)?, rows(key, key_layout)?, rows(value, value_layout)?)
+        self.forward(
+            self.rows(query, query_layout)?,
+            self.rows(key, key_layout)?,
+            self.rows(value, value_layout)?,
+        )
     }
 
     fn bwd(
@@ -322,7 +364,7 @@ impl<T: Lanes> CustomOp3 for Attention<T> {
         output: &Tensor,
         gradient: &Tensor,
     ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
-        let operands = [Operand::of(query)?, Operand::of(key)?, Operand::of(value)?];
+        let operands = [self.operand(query)?, self.operand(key)?, self.operand(value)?];
         let [q, k, v] = [0, 1, 2].map(|i| operands[i].rows());
         let gradients = self.backward(q, k, v, output, gradient, Bias::Constant)?;
         Ok((
@@ -341,16 +383,16 @@ impl<T: Lanes> CustomOp3 for WithBias<T> {
     fn cpu_fwd(
         &self,
         query: &CpuStorage,
-        query_layout: &Layout,
+        query_layout: &Memory,
         key_value: &CpuStorage,
-        key_value_layout: &Layout,
+        key_value_layout: &Memory,
         bias: &CpuStorage,
-        bias_layout: &Layout,
+        bias_layout: &Memory,
     ) -> Result<(CpuStorage, Shape)> {
         // The same numbers as those without history, which the backward reads, too.
         slice::<T>(bias, bias_layout)?;
-        let [key, value] = split(&self.0.problem, rows(key_value, key_value_layout)?);
-        self.0.forward(rows(query, query_layout)?, key, value)
+        let [key, value] = split(&self.0.problem, self.0.rows(key_value, key_value_layout)?);
+        self.0.forward(self.0.rows(query, query_layout)?, key, value)
     }
 
     fn bwd(
@@ -361,13 +403,15 @@ impl<T: Lanes> CustomOp3 for WithBias<T> {
         output: &Tensor,
         gradient: &Tensor,
     ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
-        let (q, both) = (Operand::of(query)?, Operand::of(key_value)?);
+        let (q, both) = (self.0.operand(query)?, self.0.operand(key_value)?);
         let [k, v] = split(&self.0.problem, both.rows());
         let gradients = self.0.backward(q.rows(), k, v, output, gradient, Bias::Learnt)?;
-        let Problem { batch, n_heads, n_kv_heads, q_len, kv_len, head_dim, value_dim, .. } =
-            self.0.problem;
-        let key = tensor(gradients.key, (batch, n_kv_heads, kv_len, head_dim))?;
-        let value = tensor(gradients.value, (batch, n_kv_heads, kv_len, value_dim))?;
+        let Problem {
+            batch, n_heads, n_kv_heads, q_len, kv_len, head_dim, value_dim, layout, ..
+        } = self.0.problem;
+        let shape = |width| layout.ordered([batch, n_kv_heads, kv_len, width]);
+        let key = tensor(gradients.key, &shape(head_dim)[..])?;
+        let value = tensor(gradients.value, &shape(value_dim)[..])?;
         let dbias = gradients.bias.unwrap_or_default();
         let dbias = tensor(dbias, (n_heads, q_len, kv_len))?;
         let dbias = if bias.rank() == 2 { dbias.sum(0)? } else { dbias };

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use candle_core::{Result, Tensor, bail};
 
-use super::{Dropout, Options};
+use super::{Dropout, Layout, Options};
 
 /// The shapes and settings of one call.
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +19,7 @@ pub(super) struct Problem {
     pub(super) scale: f64,
     pub(super) band: Band,
     pub(super) dropout: Option<Dropout>,
+    pub(super) layout: Layout,
 }
 
 /// Which keys a query may read for its place alone.
@@ -38,11 +39,13 @@ impl Problem {
         value: &Tensor,
         options: &Options<'_>,
     ) -> Result<Self> {
-        let (batch, n_heads, q_len, head_dim) = query.dims4()?;
-        let (_, n_kv_heads, kv_len, _) = key.dims4()?;
-        let (.., value_dim) = value.dims4()?;
-        if key.dims() != [batch, n_kv_heads, kv_len, head_dim]
-            || value.dims() != [batch, n_kv_heads, kv_len, value_dim]
+        let [query_dims, key_dims, value_dims] =
+            [query, key, value].map(|x| options.layout.heads_first(x));
+        let [batch, n_heads, q_len, head_dim] = query_dims?;
+        let (key_dims, value_dims) = (key_dims?, value_dims?);
+        let ([_, n_kv_heads, kv_len, _], [.., value_dim]) = (key_dims, value_dims);
+        if key_dims != [batch, n_kv_heads, kv_len, head_dim]
+            || value_dims != [batch, n_kv_heads, kv_len, value_dim]
         {
             let (q, k, v) = (query.shape(), key.shape(), value.shape());
             bail!("attention of query {q:?}, key {k:?}, value {v:?}")
@@ -70,12 +73,34 @@ impl Problem {
             scale: options.scale.unwrap_or(1. / (head_dim as f64).sqrt()),
             band: Band { q_len, kv_len, causal: options.causal, window: options.window },
             dropout: options.dropout.filter(|dropout| dropout.rate > 0.),
+            layout: options.layout,
         })
+    }
+
+    /// Of the output, in the order of the axes.
+    pub(super) fn output_shape(&self) -> [usize; 4] {
+        self.layout.ordered([self.batch, self.n_heads, self.q_len, self.value_dim])
     }
 
     /// Heads of queries that share a head of keys.
     pub(super) fn group(&self) -> usize {
         self.n_heads / self.n_kv_heads
+    }
+}
+
+impl Layout {
+    /// The sizes of `x` as `[batch, heads, len, width]`.
+    fn heads_first(self, x: &Tensor) -> Result<[usize; 4]> {
+        let (batch, a, b, width) = x.dims4()?;
+        Ok(self.ordered([batch, a, b, width]))
+    }
+
+    /// `[batch, heads, len, width]` in this order; and back.
+    pub(super) fn ordered<S>(self, [batch, heads, len, width]: [S; 4]) -> [S; 4] {
+        match self {
+            Self::HeadsFirst => [batch, heads, len, width],
+            Self::HeadsLast => [batch, len, heads, width],
+        }
     }
 }
 

@@ -2,13 +2,12 @@
 
 use candle_core::{Device, Result, Tensor};
 
-use super::Options;
 use super::problem::Problem;
+use super::{Layout, Options};
 use crate::dropout::reference::dropout;
 use crate::softmax::reference::softmax;
 
-/// `query (batch, n_heads, q_len, head_dim)`, `key (batch, n_kv_heads, kv_len, head_dim)`,
-/// `value (batch, n_kv_heads, kv_len, value_dim)` → `(batch, n_heads, q_len, value_dim)`
+/// The shapes of [`attention`](super::attention()).
 pub fn attention(
     query: &Tensor,
     key: &Tensor,
@@ -20,7 +19,16 @@ pub fn attention(
     if let Some(options) = problem.dropout {
         weights = dropout(&weights, options.rate, options.stream)?;
     }
-    weights.matmul(&repeated(value, problem.group())?)
+    let value = repeated(&heads_first(value, options)?, problem.group())?;
+    heads_first(&weights.matmul(&value)?, options)
+}
+
+/// `(batch, len, heads, width)` as `(batch, heads, len, width)`, and back.
+fn heads_first(x: &Tensor, options: &Options<'_>) -> Result<Tensor> {
+    match options.layout {
+        Layout::HeadsFirst => Ok(x.clone()),
+        Layout::HeadsLast => x.transpose(1, 2)?.contiguous(),
+    }
 }
 
 /// `(batch, n_heads, q_len, kv_len)`, `-inf` where reading is forbidden.
@@ -30,8 +38,9 @@ pub(super) fn scores(
     key: &Tensor,
     options: &Options<'_>,
 ) -> Result<Tensor> {
-    let key = repeated(key, problem.group())?;
-    let mut scores = (query * problem.scale)?.contiguous()?.matmul(&key.t()?)?;
+    let key = repeated(&heads_first(key, options)?, problem.group())?;
+    let query = heads_first(query, options)?;
+    let mut scores = (&query * problem.scale)?.contiguous()?.matmul(&key.t()?)?;
     if let Some(bias) = options.bias {
         scores = scores.broadcast_add(&bias.to_dtype(scores.dtype())?)?;
     }
