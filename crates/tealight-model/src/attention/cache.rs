@@ -24,9 +24,9 @@ pub trait Reader: std::fmt::Debug + Send + Sync {
         None
     }
 
-    /// `query (batch, n_heads, q_len, head_dim)`, `key` and `value (batch, n_kv_heads, kv_len,
-    /// head_dim)`, rotated, not necessarily contiguous → `(batch, q_len, d_model)`. The last query of
-    /// a causal layer stands at the last key.
+    /// `query (batch, q_len, n_heads, head_dim)`, `key` and `value (batch, kv_len, n_kv_heads,
+    /// head_dim)`, rotated → `(batch, q_len, d_model)`. The last query of a causal layer stands at
+    /// the last key.
     fn read(
         &self,
         query: &Tensor,
@@ -62,13 +62,13 @@ pub fn begin<'a>(
 }
 
 fn rotated(layer: &dyn Reader, x: &Tensor, start: usize) -> Result<Tensor> {
-    layer.rotary().map_or(Ok(x.clone()), |rotary| rotary.forward(x, start))
+    layer.rotary().map_or(Ok(x.clone()), |rotary| rotary.forward_heads_last(x, start))
 }
 
 #[derive(Debug)]
 struct Cache<'a> {
     layer: &'a dyn Reader,
-    /// `(batch, n_kv_heads, kv_len, head_dim)`, twice.
+    /// `(batch, kv_len, n_kv_heads, head_dim)`, twice.
     kept: Option<(Tensor, Tensor)>,
     /// The mask of the memory, where there is one: then nothing is added to what is kept.
     memory: Option<Mask>,
@@ -84,7 +84,7 @@ impl DecodingState for Cache<'_> {
             (Some(_), Some(kept)) => kept,
             (_, kept) => self.extended(kept, x)?,
         };
-        let mask = self.mask(score_bias, key.dim(2)?, n_new)?;
+        let mask = self.mask(score_bias, key.dim(1)?, n_new)?;
         let y = self.layer.read(&query, (&key, &value), &mask, Mode::Eval)?;
         self.n_read += n_new;
         self.kept =
@@ -111,7 +111,7 @@ impl Cache<'_> {
         let key = rotated(self.layer, &key, self.n_read)?;
         Ok(match kept {
             Some((keys, values)) => {
-                (Tensor::cat(&[&keys, &key], 2)?, Tensor::cat(&[&values, &value], 2)?)
+                (Tensor::cat(&[&keys, &key], 1)?, Tensor::cat(&[&values, &value], 1)?)
             }
             None => (key, value),
         })
@@ -119,12 +119,12 @@ impl Cache<'_> {
 
     /// What the next position may still read.
     fn trimmed(&self, key: Tensor, value: Tensor) -> Result<(Tensor, Tensor)> {
-        let kv_len = key.dim(2)?;
+        let kv_len = key.dim(1)?;
         match self.layer.window() {
             Some(window) if kv_len >= window => {
                 let (start, len) = (kv_len + 1 - window, window - 1);
                 // A copy: a view would keep all of it.
-                let last = |x: &Tensor| x.narrow(2, start, len)?.force_contiguous();
+                let last = |x: &Tensor| x.narrow(1, start, len)?.force_contiguous();
                 Ok((last(&key)?, last(&value)?))
             }
             _ => Ok((key, value)),

@@ -16,7 +16,7 @@ use candle_nn::VarBuilder;
 use tealight_ops::truncated_softmax::{Truncation, truncated_softmax};
 
 use super::cache::{self, Reader};
-use super::projection::{self, Projection, merge_heads, repeat_heads};
+use super::projection::{self, Projection, merge_heads, repeat_heads, swap_heads};
 use super::score::{Score, ScoreFunction};
 use super::{
     Attention, AttentionCost, AttentionInput, AttentionSpec, DecodingState, Memory, Reads, RowSum,
@@ -156,16 +156,16 @@ impl Reader for Dense {
         let weights = self.attend(query, key, mask)?; // (batch, n_heads, q_len, kv_len)
         let (_batch, n_heads, ..) = weights.dims4()?;
         let weights = self.dropout.forward(&weights, mode)?;
-        let context = weights.matmul(&repeat_heads(value, n_heads)?.contiguous()?)?;
+        let context = weights.matmul(&repeat_heads(&swap_heads(value)?, n_heads)?)?;
         self.output.forward(&merge_heads(&context)?)
     }
 }
 
 impl Dense {
     fn attend(&self, query: &Tensor, key: &Tensor, mask: &Mask) -> Result<Tensor> {
-        let (_batch, n_heads, ..) = query.dims4()?;
-        let key = repeat_heads(key, n_heads)?.contiguous()?;
-        let scores = self.score.scores(&query.contiguous()?, &key)?;
+        let query = swap_heads(query)?; // (batch, n_heads, q_len, head_dim)
+        let key = repeat_heads(&swap_heads(key)?, query.dim(1)?)?;
+        let scores = self.score.scores(&query, &key)?; // (batch, n_heads, q_len, kv_len)
         self.distribution.weights(&self.causal(mask, &scores)?.apply(&scores)?)
     }
 

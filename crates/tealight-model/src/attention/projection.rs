@@ -124,21 +124,20 @@ impl Projection {
     pub fn project(&self, input: &AttentionInput<'_>) -> Result<(Tensor, Tensor, Tensor)> {
         let (key, value) = self.keys_and_values(input.source(self.reads)?)?;
         let query = self.queries(input.x)?;
-        Ok((query.contiguous()?, key.contiguous()?, value.contiguous()?))
+        Ok((swap_heads(&query)?, swap_heads(&key)?, swap_heads(&value)?))
     }
 
-    /// `(batch, len, d_model)` → `(batch, n_heads, len, head_dim)`, not contiguous.
+    /// `(batch, len, d_model)` → `(batch, len, n_heads, head_dim)`: the heads last, as they lie.
     pub fn queries(&self, x: &Tensor) -> Result<Tensor> {
         let query = heads(&self.query.forward(x)?, self.n_heads)?;
-        self.norm.as_ref().map_or(Ok(query.clone()), |norm| norm.query(&query))?.transpose(1, 2)
+        self.norm.as_ref().map_or(Ok(query.clone()), |norm| norm.query(&query))
     }
 
-    /// `(batch, len, d_model)` → two of `(batch, n_kv_heads, len, head_dim)`, not contiguous.
+    /// `(batch, len, d_model)` → two of `(batch, len, n_kv_heads, head_dim)`: the heads last.
     pub fn keys_and_values(&self, x: &Tensor) -> Result<(Tensor, Tensor)> {
         let key = heads(&self.key.forward(x)?, self.n_kv_heads)?;
         let key = self.norm.as_ref().map_or(Ok(key.clone()), |norm| norm.key(&key))?;
-        let value = heads(&self.value.forward(x)?, self.n_kv_heads)?;
-        Ok((key.transpose(1, 2)?, value.transpose(1, 2)?))
+        Ok((key, heads(&self.value.forward(x)?, self.n_kv_heads)?))
     }
 }
 
@@ -209,7 +208,12 @@ pub fn cost_with(
 
 /// `(batch, len, d_model)` → `(batch, n_heads, len, head_dim)`, contiguous.
 pub fn split_heads(x: &Tensor, n_heads: usize) -> Result<Tensor> {
-    heads(x, n_heads)?.transpose(1, 2)?.contiguous()
+    swap_heads(&heads(x, n_heads)?)
+}
+
+/// `(batch, len, n_heads, head_dim)` → `(batch, n_heads, len, head_dim)`, contiguous; and back.
+pub fn swap_heads(x: &Tensor) -> Result<Tensor> {
+    x.transpose(1, 2)?.contiguous()
 }
 
 /// `(batch, len, width)` → `(batch, len, n_heads, head_dim)`

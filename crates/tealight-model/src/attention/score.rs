@@ -21,6 +21,7 @@ use candle_core::{D, Result, Tensor, bail};
 use candle_nn::{VarBuilder, init};
 use tealight_ops::activation::sigmoid;
 
+use super::projection::swap_heads;
 use super::{AttentionCost, AttentionSpec};
 use crate::position::AttentionNeeds;
 use crate::{BuildError, BuildResult, names};
@@ -48,6 +49,7 @@ pub trait ScoreFunction: fmt::Debug + Send + Sync {
     fn scores(&self, query: &Tensor, key: &Tensor) -> Result<Tensor>;
 
     /// Of a score that [is a product](Score::is_product), q' and a scale: the score is scale · q'ᵀk.
+    /// `query (batch, q_len, n_heads, head_dim)`, the heads last, and so is q'.
     ///
     /// # Errors
     /// If it is none.
@@ -237,7 +239,8 @@ impl ScoreFunction for General {
     }
 
     fn factors(&self, query: &Tensor) -> Result<(Tensor, f64)> {
-        Ok((query.contiguous()?.broadcast_matmul(&self.weight)?, 1.))
+        let mapped = swap_heads(query)?.broadcast_matmul(&self.weight)?;
+        Ok((mapped.transpose(1, 2)?, 1.))
     }
 }
 

@@ -3,10 +3,10 @@
 
 use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
-use tealight_ops::attention::{Options, attention, weights};
+use tealight_ops::attention::{Layout, Options, attention, weights};
 
 use super::cache::{self, Reader};
-use super::projection::{self, Projection, merge_heads};
+use super::projection::{self, Projection};
 use super::score::{Score, ScoreFunction};
 use super::{
     Attention, AttentionCost, AttentionInput, AttentionSpec, DecodingState, Memory, Reads,
@@ -70,6 +70,7 @@ impl Tiled {
             dropout: self.dropout.of_weights(mode),
             key_padding_mask: mask.key_padding_mask(),
             bias: mask.attn_mask(),
+            layout: Layout::HeadsLast,
         }
     }
 }
@@ -116,6 +117,6 @@ impl Reader for Tiled {
     ) -> Result<Tensor> {
         let (query, scale) = self.score.factors(query)?;
         let context = attention(&query, key, value, &self.options(scale, mask, mode))?;
-        self.output.forward(&merge_heads(&context)?)
+        self.output.forward(&context.flatten_from(2)?)
     }
 }

@@ -83,4 +83,18 @@ impl Rotary {
         let (cos, sin) = (self.cos.narrow(0, start, seq_len)?, self.sin.narrow(0, start, seq_len)?);
         rotary::rotate(x, &cos, &sin, self.layout)
     }
+
+    /// As [`forward`](Self::forward) of `(batch, seq_len, n_heads, head_dim)`, the heads last.
+    pub fn forward_heads_last(&self, x: &Tensor, start: usize) -> Result<Tensor> {
+        let (batch, seq_len, n_heads, head_dim) = x.dims4()?;
+        // One long sequence, each position of which comes once for every head.
+        let len = seq_len * n_heads;
+        let table = |table: &Tensor| {
+            let rows = table.narrow(0, start, seq_len)?.unsqueeze(1)?;
+            rows.broadcast_as((seq_len, n_heads, head_dim / 2))?.reshape((len, head_dim / 2))
+        };
+        let (cos, sin) = (table(&self.cos)?, table(&self.sin)?);
+        rotary::rotate(&x.reshape((batch, 1, len, head_dim))?, &cos, &sin, self.layout)?
+            .reshape((batch, seq_len, n_heads, head_dim))
+    }
 }
