@@ -131,23 +131,26 @@ fn tiles_agree_with_the_definition() -> Result<()> {
 fn operands_that_are_strided_agree() -> Result<()> {
     let case = Case::new([2, 3, 3, 70, 70, 5, 5], DType::F64)?;
     let [query, key, value] = &case.operands;
-    let op = |op: Op| {
-        move |x: &[Tensor]| {
-            // Heads split off, as in a model; and rows that are not contiguous at all.
-            let split = |x: &Tensor| x.transpose(1, 2);
-            op(&split(&x[0])?, &split(&x[1])?, &x[2].transpose(2, 3)?, &Options::default())
-        }
-    };
+    // Heads split off, as in a model; and rows that are not contiguous at all.
     let inputs = [
         query.transpose(1, 2)?.contiguous()?,
         key.transpose(1, 2)?.contiguous()?,
         value.transpose(2, 3)?.contiguous()?,
+        case.head_bias,
     ];
-    let (actual, actual_gradients) = differentiate(&op(attention), &inputs)?;
-    let (expected, expected_gradients) = differentiate(&op(reference::attention), &inputs)?;
-    assert_close("strided", &actual, &expected, 1e-12)?;
-    for (a, e) in actual_gradients.iter().zip(&expected_gradients) {
-        assert_close("strided: gradient", a, e, 1e-12)?;
+    let op = |op: Op| {
+        move |x: &[Tensor]| {
+            let options = Options { bias: x.get(3), ..Options::default() };
+            op(&x[0].transpose(1, 2)?, &x[1].transpose(1, 2)?, &x[2].transpose(2, 3)?, &options)
+        }
+    };
+    for inputs in [&inputs[..3], &inputs] {
+        let (actual, actual_gradients) = differentiate(&op(attention), inputs)?;
+        let (expected, expected_gradients) = differentiate(&op(reference::attention), inputs)?;
+        assert_close("strided", &actual, &expected, 1e-12)?;
+        for (a, e) in actual_gradients.iter().zip(&expected_gradients) {
+            assert_close("strided: gradient", a, e, 1e-12)?;
+        }
     }
     Ok(())
 }
