@@ -36,6 +36,7 @@
 
 pub mod activation;
 pub mod adamw;
+pub mod aft;
 pub mod attention;
 pub mod cross_entropy;
 pub mod depthwise_convolution;

@@ -12,8 +12,8 @@ use common::{Op, differentiate, normal, values};
 use tealight_ops::rng::{Purpose, Stream};
 use tealight_ops::truncated_softmax::{self, Truncation, truncated_softmax};
 use tealight_ops::{
-    activation, adamw, cross_entropy, depthwise_convolution, dropout, embedding, entmax, linear,
-    norm, nystrom, rotary, sgd, softmax,
+    activation, adamw, aft, cross_entropy, depthwise_convolution, dropout, embedding, entmax,
+    linear, norm, nystrom, rotary, sgd, softmax,
 };
 
 /// Rows and width: single, prime, wider than a block, and large enough for several threads.
@@ -345,6 +345,108 @@ fn rotation_agrees() -> Result<()> {
                     &[normal(0, &[batch, n_heads, seq_len, head_dim], dtype)?],
                     tolerance,
                 )?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// As [`TOLERANCES`]. dK = V ⊙ Σ aG − Σ aG ⊙ Y is the difference of two sums over the queries, which cancel where one
+/// key dominates: its error is theirs.
+const AFT_TOLERANCES: [(DType, f64); 2] = [(DType::F32, 5e-5), (DType::F64, 1e-12)];
+
+/// Batch, length and channels: single, prime, more than a tile of keys, more than a block of channels.
+const AFT_SHAPES: [(usize, usize, usize); 6] =
+    [(1, 1, 1), (2, 1, 3), (1, 7, 1), (2, 13, 5), (2, 131, 7), (1, 23, 137)];
+
+/// Sizes of keys: such that factors hold all, some and none of the rows.
+const AFT_SCALES: [f64; 3] = [1., 12., 200.];
+
+/// Normal numbers times `scale`, rounded to 1/64, so that K + w is exact in f32 and any error is the operation's own.
+fn rounded(index: u64, shape: &[usize], scale: f64, dtype: DType) -> Result<Tensor> {
+    ((normal(index, shape, DType::F64)? * (64. * scale))?.round()? / 64.)?.to_dtype(dtype)
+}
+
+/// No padding, and about every third key.
+fn aft_masks(batch: usize, len: usize) -> Result<[Option<Tensor>; 2]> {
+    let mask = below(7, 3, &[batch, len])?.eq(0_i64)?;
+    Ok([None, Some(mask)])
+}
+
+#[test]
+fn attention_free_means_agree() -> Result<()> {
+    for (dtype, tolerance) in AFT_TOLERANCES {
+        for (batch, len, d_model) in AFT_SHAPES {
+            for (mask, scale) in aft_masks(batch, len)?.into_iter().cycle().zip(AFT_SCALES) {
+                let mask = mask.as_ref();
+                let key = rounded(0, &[batch, len, d_model], scale, dtype)?;
+                let value = normal(1, &[batch, len, d_model], dtype)?;
+                let w = |shape: [usize; 2]| rounded(2, &shape, scale.min(20.), dtype);
+                for reach in [aft::Reach::Everything, aft::Reach::Past] {
+                    let inputs = [key.clone(), value.clone(), w([len, len])?];
+                    let op: Op = &|x| aft::aft_full(&x[0], &x[1], &x[2], mask, reach);
+                    let definition: Op =
+                        &|x| aft::reference::aft_full(&x[0], &x[1], &x[2], mask, reach);
+                    assert_agree("aft_full", op, definition, &inputs, tolerance)?;
+                    for window in [1, 3, 150] {
+                        let inputs = [key.clone(), value.clone(), w([len, 2 * window - 1])?];
+                        let op: Op = &|x| aft::aft_local(&x[0], &x[1], &x[2], mask, reach);
+                        let definition: Op =
+                            &|x| aft::reference::aft_local(&x[0], &x[1], &x[2], mask, reach);
+                        assert_agree("aft_local", op, definition, &inputs, tolerance)?;
+                    }
+                    let op: Op = &|x| aft::aft_simple(&x[0], &x[1], mask, reach);
+                    let definition: Op = &|x| aft::reference::aft_simple(&x[0], &x[1], mask, reach);
+                    assert_agree("aft_simple", op, definition, &inputs[..2], tolerance)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn filters_of_attention_free_means_agree() -> Result<()> {
+    for (dtype, tolerance) in AFT_TOLERANCES {
+        for (batch, len, n_heads) in AFT_SHAPES {
+            for (mask, scale) in aft_masks(batch, len)?.into_iter().cycle().zip(AFT_SCALES) {
+                let mask = mask.as_ref();
+                for (head_dim, kernel_size) in [(1, 4), (3, 1), (2, 171)] {
+                    let inputs = [
+                        rounded(0, &[batch, len, n_heads], scale, dtype)?,
+                        normal(1, &[batch, len, n_heads, head_dim], dtype)?,
+                        rounded(2, &[n_heads, kernel_size], scale.min(20.), dtype)?,
+                    ];
+                    for reach in [aft::Reach::Everything, aft::Reach::Past] {
+                        for at in [aft::Alignment::Centred, aft::Alignment::Left] {
+                            let op: Op = &|x| aft::aft_conv(&x[0], &x[1], &x[2], at, mask, reach);
+                            let definition: Op =
+                                &|x| aft::reference::aft_conv(&x[0], &x[1], &x[2], at, mask, reach);
+                            assert_agree("aft_conv", op, definition, &inputs, tolerance)?;
+                        }
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn attention_free_means_read_another_sequence() -> Result<()> {
+    for (dtype, tolerance) in AFT_TOLERANCES {
+        for (q_len, kv_len) in [(1, 7), (7, 1), (5, 131), (131, 5)] {
+            let inputs = [
+                normal(0, &[2, kv_len, 3], dtype)?,
+                normal(1, &[2, kv_len, 3], dtype)?,
+                normal(2, &[q_len, kv_len], dtype)?,
+            ];
+            for mask in aft_masks(2, kv_len)? {
+                let (mask, reach) = (mask.as_ref(), aft::Reach::Everything);
+                let op: Op = &|x| aft::aft_full(&x[0], &x[1], &x[2], mask, reach);
+                let definition: Op =
+                    &|x| aft::reference::aft_full(&x[0], &x[1], &x[2], mask, reach);
+                assert_agree("aft_full", op, definition, &inputs, tolerance)?;
             }
         }
     }

@@ -11,8 +11,8 @@ use tealight_ops::rng::{Purpose, Stream};
 use tealight_ops::truncated_softmax::{Truncation, truncated_softmax};
 use tealight_ops::wkv::wkv;
 use tealight_ops::{
-    activation, cross_entropy, depthwise_convolution, dropout, embedding, entmax, linear, norm,
-    nystrom, rotary, softmax,
+    activation, aft, cross_entropy, depthwise_convolution, dropout, embedding, entmax, linear,
+    norm, nystrom, rotary, softmax,
 };
 
 const STEP: f64 = 1e-5;
@@ -211,6 +211,32 @@ fn rotation_has_its_gradient() -> Result<()> {
     let (cos, sin) = rotary::tables(2..7, 6, 100., DType::F64, &Device::Cpu)?;
     for layout in [rotary::Layout::Interleaved, rotary::Layout::Half] {
         check("rotate", &|x| rotary::rotate(&x[0], &cos, &sin, layout), &x)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn attention_free_means_have_their_gradients() -> Result<()> {
+    let mask = Tensor::new(&[[0_u8, 0, 1, 0, 0], [1, 0, 0, 0, 1]], &Device::Cpu)?;
+    let (key, value) = (random(0, &[2, 5, 3])?, random(1, &[2, 5, 3])?);
+    let wide = random(2, &[2, 5, 3, 2])?;
+    for reach in [aft::Reach::Everything, aft::Reach::Past] {
+        let with = |w: Tensor| [key.clone(), value.clone(), w];
+        let mask = Some(&mask);
+        let full: Op = &|x| aft::aft_full(&x[0], &x[1], &x[2], mask, reach);
+        check("aft_full", full, &with(random(3, &[5, 5])?))?;
+        let local: Op = &|x| aft::aft_local(&x[0], &x[1], &x[2], mask, reach);
+        check("aft_local", local, &with(random(4, &[5, 3])?))?;
+        check(
+            "aft_simple",
+            &|x| aft::aft_simple(&x[0], &x[1], mask, reach),
+            &with(key.clone())[..2],
+        )?;
+        let inputs = [key.clone(), wide.clone(), random(5, &[3, 4])?];
+        for at in [aft::Alignment::Centred, aft::Alignment::Left] {
+            let conv: Op = &|x| aft::aft_conv(&x[0], &x[1], &x[2], at, mask, reach);
+            check("aft_conv", conv, &inputs)?;
+        }
     }
     Ok(())
 }
