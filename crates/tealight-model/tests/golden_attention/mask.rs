@@ -1,0 +1,67 @@
+//! Masks as the operations take them, found in those that were recorded.
+
+use candle_core::{Device, Result, Tensor};
+use tealight_ops::aft::Reach;
+
+use crate::record::Case;
+
+/// What may not be read: padded keys, and perhaps the future.
+pub(crate) struct Mask {
+    /// `(batch, kv_len)`, 1 = padding.
+    padding: Option<Tensor>,
+    pub(crate) causal: bool,
+    /// Of the recorded shape: 0, and −∞ where nothing may be read.
+    additive: Option<Tensor>,
+}
+
+impl Mask {
+    /// From `mask (batch, [n_heads,] q_len, kv_len)`, 1 = may attend. It is of padding and of
+    /// causality, and of nothing else.
+    pub(crate) fn of(case: &Case<'_>) -> Result<Self> {
+        if !case.has("mask") {
+            return Ok(Self { padding: None, causal: false, additive: None });
+        }
+        let mask = case.tensor("mask");
+        let zeros = mask.to_dtype(case.dtype)?.zeros_like()?;
+        let additive = mask.where_cond(&zeros, &(&zeros + f64::NEG_INFINITY)?)?;
+
+        let (q_len, kv_len) = (mask.dim(mask.rank() - 2)?, mask.dim(mask.rank() - 1)?);
+        let batch = mask.dim(0)?;
+        let maps: Vec<Vec<Vec<u8>>> = mask.reshape(((), q_len, kv_len))?.to_vec3()?;
+        let n_heads = maps.len() / batch;
+        // The last query reads whatever any query reads.
+        let padding = maps.iter().step_by(n_heads).flat_map(|map| &map[q_len - 1]);
+        let padding: Vec<u8> = padding.map(|&may| 1 - may).collect();
+        let is_padding = |map: usize, j: usize| padding[map / n_heads * kv_len + j] == 1;
+        let future = |i: usize, j: usize| j + q_len > i + kv_len;
+
+        let each = (0..maps.len()).flat_map(|map| (0..q_len).map(move |i| (map, i)));
+        let each = each.flat_map(|(map, i)| (0..kv_len).map(move |j| (map, i, j)));
+        let forbidden = |(map, i, j): (usize, usize, usize)| maps[map][i][j] == 0;
+        let causal = each.clone().any(|at @ (map, _, j)| forbidden(at) && !is_padding(map, j));
+        for at @ (map, i, j) in each {
+            if forbidden(at) != (is_padding(map, j) || (causal && future(i, j))) {
+                case.fail("the mask is not of padding and causality alone");
+                break;
+            }
+        }
+        let padding = Tensor::from_vec(padding, (batch, kv_len), &Device::Cpu)?;
+        Ok(Self { padding: Some(padding), causal, additive: Some(additive) })
+    }
+
+    pub(crate) fn padding(&self) -> Option<&Tensor> {
+        self.padding.as_ref()
+    }
+
+    pub(crate) fn reach(&self) -> Reach {
+        if self.causal { Reach::Past } else { Reach::Everything }
+    }
+
+    /// Scores, with −∞ where nothing may be read.
+    pub(crate) fn apply(&self, scores: Tensor) -> Result<Tensor> {
+        match &self.additive {
+            Some(additive) => scores + additive,
+            None => Ok(scores),
+        }
+    }
+}

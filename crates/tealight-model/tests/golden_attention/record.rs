@@ -1,0 +1,237 @@
+//! What was recorded, case by case, and how it is compared.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Index;
+use std::path::PathBuf;
+
+use candle_core::{DType, Device, Error, Result, Tensor, Var};
+use serde::Deserialize;
+use tealight_ops::backward;
+
+/// A folder of records: descriptions and tensors.
+pub(crate) struct Record {
+    cases: BTreeMap<String, Description>,
+    /// By "<case>/<tensor>".
+    tensors: BTreeMap<String, Tensor>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Document {
+    #[serde(rename = "format")]
+    version: u32,
+    #[serde(rename = "dtype")]
+    _dtype: String,
+    cases: BTreeMap<String, Description>,
+}
+
+/// What a case computes. A setting that is not listed here is one that nobody would look at.
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Description {
+    pub(crate) op: String,
+    /// What takes the place of the softmax.
+    pub(crate) distribution: Option<String>,
+    pub(crate) threshold: Option<f64>,
+    pub(crate) top_k: Option<usize>,
+    /// AFT-local reaches |t − t'| < window.
+    pub(crate) window: Option<usize>,
+    /// Of AFT-conv.
+    pub(crate) alignment: Option<String>,
+    #[serde(rename = "kernel")]
+    _kernel: Option<usize>,
+    #[serde(rename = "heads")]
+    _heads: Option<usize>,
+    pub(crate) landmarks: Option<usize>,
+    pub(crate) iterations: Option<usize>,
+    pub(crate) segment_rule: Option<String>,
+    /// What Nyström's inverse starts from.
+    pub(crate) init: Option<String>,
+    pub(crate) mask_rule: Option<String>,
+    #[serde(rename = "segments")]
+    _segments: Option<Vec<[usize; 2]>>,
+    #[serde(rename = "conv_kernel")]
+    _conv_kernel: Option<usize>,
+    /// The tensors with a gradient.
+    inputs: Vec<String>,
+    #[serde(rename = "const")]
+    _constants: Vec<String>,
+    #[serde(rename = "aux")]
+    _intermediate: Vec<String>,
+    #[serde(rename = "tensors")]
+    _tensors: Vec<String>,
+    #[serde(rename = "note")]
+    _note: String,
+    #[serde(rename = "note2")]
+    _further_note: String,
+    #[serde(rename = "cross_check")]
+    _cross_check: f64,
+    #[serde(rename = "residual_KZK_minus_K")]
+    _residual: f64,
+    #[serde(rename = "f32_error_of_a_stable_implementation")]
+    _f32_error: BTreeMap<String, f64>,
+}
+
+impl Record {
+    pub(crate) fn load() -> Result<Self> {
+        let folder = match std::env::var_os("TEALIGHT_GOLDEN_DIR") {
+            Some(folder) => PathBuf::from(folder),
+            None => PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden"),
+        };
+        let below = folder.join("attention");
+        let folder = if below.is_dir() { below } else { folder };
+        let text = std::fs::read_to_string(folder.join("attention.json"))?;
+        let document: Document = serde_json::from_str(&text).map_err(Error::wrap)?;
+        assert_eq!(document.version, 1);
+        let tensors =
+            candle_core::safetensors::load(folder.join("attention.safetensors"), &Device::Cpu)?;
+        Ok(Self { cases: document.cases, tensors: tensors.into_iter().collect() })
+    }
+
+    /// The tensors that belong to nothing.
+    pub(crate) fn tensors_of_no_case(&self) -> Vec<String> {
+        let is_known = |name: &str| {
+            name.rsplit_once('/').is_some_and(|(case, _)| self.cases.contains_key(case))
+        };
+        let unknown = self.tensors.keys().filter(|name| !is_known(name));
+        unknown.map(|name| format!("`{name}` belongs to no case")).collect()
+    }
+
+    /// Every case in `dtype`.
+    pub(crate) fn cases(&self, dtype: DType, tolerance: f64) -> Result<Vec<Case<'_>>> {
+        let mut cases = Vec::new();
+        for (name, description) in &self.cases {
+            let mut tensors = BTreeMap::new();
+            for (key, tensor) in &self.tensors {
+                let own = key.strip_prefix(name).and_then(|rest| rest.strip_prefix('/'));
+                if let Some(own) = own {
+                    let is_flags = tensor.dtype() == DType::U8;
+                    let dtype = if is_flags { DType::U8 } else { dtype };
+                    tensors.insert(own.to_owned(), tensor.to_dtype(dtype)?);
+                }
+            }
+            let (unread, failures) = (tensors.keys().cloned().collect(), RefCell::default());
+            let unread = RefCell::new(unread);
+            cases.push(Case { name, description, dtype, tolerance, tensors, unread, failures });
+        }
+        Ok(cases)
+    }
+}
+
+/// A case in one dtype.
+pub(crate) struct Case<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) description: &'a Description,
+    pub(crate) dtype: DType,
+    tolerance: f64,
+    tensors: BTreeMap<String, Tensor>,
+    unread: RefCell<BTreeSet<String>>,
+    failures: RefCell<Vec<String>>,
+}
+
+/// The inputs of a case, by name.
+pub(crate) struct Inputs(BTreeMap<String, Tensor>);
+
+impl Inputs {
+    pub(crate) fn get(&self, name: &str) -> Option<&Tensor> {
+        self.0.get(name)
+    }
+}
+
+impl Index<&str> for Inputs {
+    type Output = Tensor;
+
+    fn index(&self, name: &str) -> &Tensor {
+        &self.0[name]
+    }
+}
+
+impl Case<'_> {
+    pub(crate) fn op(&self) -> &str {
+        &self.description.op
+    }
+
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.tensors.contains_key(name)
+    }
+
+    /// A recorded tensor, which counts as looked at from now on.
+    pub(crate) fn tensor(&self, name: &str) -> Tensor {
+        self.unread.borrow_mut().remove(name);
+        match self.tensors.get(name) {
+            Some(tensor) => tensor.clone(),
+            None => panic!("{}: there is no `{name}`", self.name),
+        }
+    }
+
+    /// The inputs, as constants.
+    pub(crate) fn inputs(&self) -> Inputs {
+        let inputs = self.description.inputs.iter();
+        Inputs(inputs.map(|name| (name.clone(), self.tensor(name))).collect())
+    }
+
+    pub(crate) fn fail(&self, what: &str) {
+        self.failures.borrow_mut().push(format!("{} in {:?}: {what}", self.name, self.dtype));
+    }
+
+    /// The largest difference, in units of the largest expected number if that is above 1.
+    pub(crate) fn error(&self, actual: &Tensor, name: &str) -> Result<f64> {
+        let expected = self.tensor(name);
+        if actual.dims() != expected.dims() {
+            self.fail(&format!("`{name}` is of shape {:?}", actual.shape()));
+            return Ok(0.);
+        }
+        let [actual, expected] = [actual, &expected].map(values);
+        let expected = expected?;
+        let scale = expected.iter().fold(1_f64, |scale, x| scale.max(x.abs()));
+        let errors = actual?.into_iter().zip(expected).map(|(a, e)| (a - e).abs() / scale);
+        // Not `max`, which passes over NaN.
+        Ok(errors.fold(0., |largest, error| if error <= largest { largest } else { error }))
+    }
+
+    /// Notes a failure if `actual` is not the recorded `name`.
+    pub(crate) fn compare(&self, name: &str, actual: &Tensor) -> Result<()> {
+        let error = self.error(actual, name)?;
+        if error.is_nan() || error > self.tolerance {
+            self.fail(&format!("`{name}` is off by {error:e}"));
+        }
+        Ok(())
+    }
+
+    /// Compares the output of `f`, and the gradient of Σ output ⊙ gout for each input.
+    pub(crate) fn compare_with_gradients(
+        &self,
+        f: impl Fn(&Inputs) -> Result<Tensor>,
+    ) -> Result<()> {
+        let mut variables = BTreeMap::new();
+        for name in &self.description.inputs {
+            variables.insert(name.clone(), Var::from_tensor(&self.tensor(name))?);
+        }
+        let tensors = variables.iter().map(|(name, var)| (name.clone(), var.as_tensor().clone()));
+        let output = f(&Inputs(tensors.collect()))?;
+        self.compare("out", &output)?;
+        let loss = (output * self.tensor("gout"))?.sum_all()?;
+        let named = variables.iter().map(|(name, var)| (name.as_str(), var.as_tensor()));
+        for (name, gradient) in backward(&loss, named)?.iter() {
+            match gradient {
+                Some(gradient) => self.compare(&format!("grad_{name}"), gradient)?,
+                None => self.fail(&format!("`{name}` has no gradient")),
+            }
+        }
+        Ok(())
+    }
+
+    /// What went wrong, tensors that were left unread included.
+    pub(crate) fn finish(self) -> Vec<String> {
+        for name in self.unread.take() {
+            self.fail(&format!("nobody looked at `{name}`"));
+        }
+        self.failures.take()
+    }
+}
+
+/// The values in order.
+pub(crate) fn values(x: &Tensor) -> Result<Vec<f64>> {
+    x.to_dtype(DType::F64)?.flatten_all()?.to_vec1()
+}
