@@ -39,8 +39,8 @@ pub trait Reader: std::fmt::Debug + Send + Sync {
 /// Queries, keys and values of a whole sequence, rotated: the shapes of [`Reader::read`].
 pub fn whole(layer: &dyn Reader, input: &AttentionInput<'_>) -> Result<(Tensor, Tensor, Tensor)> {
     let projection = layer.projection();
-    let (key, value) = projection.keys_and_values(input.source(projection.reads())?)?;
-    let query = projection.queries(input.x)?;
+    let (key, value) = projection.keys_and_values_heads_last(input.source(projection.reads())?)?;
+    let query = projection.queries_heads_last(input.x)?;
     Ok((rotated(layer, &query, 0)?, rotated(layer, &key, 0)?, value))
 }
 
@@ -52,7 +52,7 @@ pub fn begin<'a>(
     let state = match (layer.projection().reads(), memory) {
         (Reads::Past, None) => Cache { layer, kept: None, memory: None, n_read: 0 },
         (Reads::Memory, Some(Memory { states, mask })) => {
-            let (key, value) = layer.projection().keys_and_values(states)?;
+            let (key, value) = layer.projection().keys_and_values_heads_last(states)?;
             let key = rotated(layer, &key, 0)?;
             Cache { layer, kept: Some((key, value)), memory: Some(mask.clone()), n_read: 0 }
         }
@@ -79,7 +79,8 @@ struct Cache<'a> {
 impl DecodingState for Cache<'_> {
     fn step(&mut self, x: &Tensor, score_bias: Option<&Tensor>) -> Result<Tensor> {
         let (_batch, n_new, _d_model) = x.dims3()?;
-        let query = rotated(self.layer, &self.layer.projection().queries(x)?, self.n_read)?;
+        let query =
+            rotated(self.layer, &self.layer.projection().queries_heads_last(x)?, self.n_read)?;
         let (key, value) = match (&self.memory, self.kept.take()) {
             (Some(_), Some(kept)) => kept,
             (_, kept) => self.extended(kept, x)?,
@@ -107,7 +108,7 @@ impl DecodingState for Cache<'_> {
 impl Cache<'_> {
     /// What was kept, and the keys and values of `x` after it.
     fn extended(&self, kept: Option<(Tensor, Tensor)>, x: &Tensor) -> Result<(Tensor, Tensor)> {
-        let (key, value) = self.layer.projection().keys_and_values(x)?;
+        let (key, value) = self.layer.projection().keys_and_values_heads_last(x)?;
         let key = rotated(self.layer, &key, self.n_read)?;
         Ok(match kept {
             Some((keys, values)) => {

@@ -124,17 +124,28 @@ impl Projection {
     pub fn project(&self, input: &AttentionInput<'_>) -> Result<(Tensor, Tensor, Tensor)> {
         let (key, value) = self.keys_and_values(input.source(self.reads)?)?;
         let query = self.queries(input.x)?;
-        Ok((swap_heads(&query)?, swap_heads(&key)?, swap_heads(&value)?))
+        Ok((query.contiguous()?, key.contiguous()?, value.contiguous()?))
     }
 
-    /// `(batch, len, d_model)` → `(batch, len, n_heads, head_dim)`: the heads last, as they lie.
+    /// `(batch, len, d_model)` → `(batch, n_heads, len, head_dim)`, not contiguous.
     pub fn queries(&self, x: &Tensor) -> Result<Tensor> {
+        self.queries_heads_last(x)?.transpose(1, 2)
+    }
+
+    /// `(batch, len, d_model)` → two of `(batch, n_kv_heads, len, head_dim)`, not contiguous.
+    pub fn keys_and_values(&self, x: &Tensor) -> Result<(Tensor, Tensor)> {
+        let (key, value) = self.keys_and_values_heads_last(x)?;
+        Ok((key.transpose(1, 2)?, value.transpose(1, 2)?))
+    }
+
+    /// `(batch, len, d_model)` → `(batch, len, n_heads, head_dim)`: the heads where the map puts them.
+    pub fn queries_heads_last(&self, x: &Tensor) -> Result<Tensor> {
         let query = heads(&self.query.forward(x)?, self.n_heads)?;
         self.norm.as_ref().map_or(Ok(query.clone()), |norm| norm.query(&query))
     }
 
-    /// `(batch, len, d_model)` → two of `(batch, len, n_kv_heads, head_dim)`: the heads last.
-    pub fn keys_and_values(&self, x: &Tensor) -> Result<(Tensor, Tensor)> {
+    /// `(batch, len, d_model)` → two of `(batch, len, n_kv_heads, head_dim)`.
+    pub fn keys_and_values_heads_last(&self, x: &Tensor) -> Result<(Tensor, Tensor)> {
         let key = heads(&self.key.forward(x)?, self.n_kv_heads)?;
         let key = self.norm.as_ref().map_or(Ok(key.clone()), |norm| norm.key(&key))?;
         Ok((key, heads(&self.value.forward(x)?, self.n_kv_heads)?))
