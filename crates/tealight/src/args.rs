@@ -136,7 +136,7 @@ const BENCH_EXAMPLES: &str = "\
 Examples:
   tealight bench attention --backward
   tealight bench attention --kinds softmax --lengths 512,1024,2048 --causal --threads 1
-  tealight bench attention --kinds 'softmax,softmax:scaled=false' --d-model 64 --n-heads 1
+  tealight bench attention --kinds softmax,nystrom:n_landmarks=32,nystrom:n_landmarks=64
 
 Each measurement has a process of its own. The time is the median of the repeats. The memory is how far
 a process grows that computes once: the most that it holds on the way, less what it held before the layer

@@ -24,7 +24,7 @@ fn args<'a>(more: &[&'a str]) -> Vec<&'a str> {
 #[test]
 fn every_kind_is_measured_at_every_length_and_the_last_doubling_is_shown() -> Result {
     let folder = Folder::new()?;
-    let kinds = ["--kinds", "softmax,softmax:scaled=false"];
+    let kinds = ["--kinds", "softmax,top_k:k=3"];
     let outcome = folder.succeed(&args(&[&kinds[..], &["--backward"]].concat()))?;
     let stdout = &outcome.stdout;
     let tables =
@@ -39,7 +39,7 @@ fn every_kind_is_measured_at_every_length_and_the_last_doubling_is_shown() -> Re
         let rows: Vec<&str> = table.trim_start().lines().take(4).collect();
         assert!(rows[0].starts_with("| kind") && rows[0].ends_with("| doubling |"), "{stdout}");
         assert!(rows[2].starts_with("| softmax  ") && rows[2].contains(" × "), "{stdout}");
-        assert!(rows[3].starts_with("| softmax:scaled=false |"), "{stdout}");
+        assert!(rows[3].starts_with("| top_k:k=3 |"), "{stdout}");
     }
     assert!(stdout.starts_with("One layer of d_model 12 with 3 heads, one sequence"), "{stdout}");
     assert!(outcome.stderr.contains("softmax at 14, forward and backward: "), "{}", outcome.stderr);
@@ -72,15 +72,15 @@ fn json_holds_every_measurement() -> Result {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn the_memory_of_softmax_grows_with_the_square() -> Result {
+fn a_matrix_of_weights_is_seen_in_the_memory() -> Result {
     let folder = Folder::new()?;
-    let args = ["bench", "attention", "--kinds", "softmax", "--lengths", "512,1024", "--repeats"];
+    let args = ["bench", "attention", "--kinds", "sparsemax", "--lengths", "512,1024", "--repeats"];
     let size = ["1", "--d-model", "8", "--n-heads", "8", "--json"];
     let json: Value = serde_json::from_str(&folder.succeed(&[&args[..], &size].concat())?.stdout)?;
     let bytes =
         |index: usize| json["measurements"][index]["measured"]["peak_memory_bytes"].as_f64();
     let [Some(half), Some(full)] = [0, 1].map(bytes) else { panic!("{json}") };
-    // The scores of 8 heads before and after softmax, and little else.
+    // The scores of 8 heads before and after sparsemax, and little else.
     let scores = 2. * 8. * 1024_f64.powi(2) * 4.;
     assert!(full > 0.9 * scores && full < 1.2 * scores, "{full} {scores}");
     assert!((3.5..4.5).contains(&(full / half)), "{full} {half}");
@@ -114,8 +114,8 @@ fn what_cannot_be_measured_is_refused() -> Result {
     let folder = Folder::new()?;
     let refuse = |more: &[&str], parts: &[&str]| folder.refuse(&args(more), parts);
     refuse(&["--kinds", "sofmax"], &["unknown kind `sofmax`", "did you mean `softmax`?"])?;
-    refuse(&["--kinds", "softmax:scale=true"], &["unknown key `scale`", "`scaled`"])?;
-    refuse(&["--kinds", "softmax:scaled=3"], &["scaled", "expected"])?;
+    refuse(&["--kinds", "nystrom:n_landmark=3"], &["unknown key `n_landmark`", "`n_landmarks`"])?;
+    refuse(&["--kinds", "top_k:k=many"], &["`model.attention.k`", "expected an integer"])?;
     refuse(&["--kinds", ""], &["names no kind of attention"])?;
     let odd = ["bench", "attention", "--d-model", "10", "--n-heads", "3"];
     folder.refuse(&odd, &["`--n-heads 3` does not divide `--d-model 10`"])?;

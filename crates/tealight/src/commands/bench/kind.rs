@@ -92,8 +92,8 @@ mod tests {
     #[test]
     fn settings_belong_to_the_kind_before_them() {
         assert_eq!(shown("softmax"), ["softmax"]);
-        let typed = "softmax:scaled=false, softmax,softmax:scaled=true";
-        assert_eq!(shown(typed), ["softmax:scaled=false", "softmax", "softmax:scaled=true"]);
+        let typed = "nystrom:n_landmarks=32, softmax,top_k:k=3";
+        assert_eq!(shown(typed), ["nystrom:n_landmarks=32", "softmax", "top_k:k=3"]);
         let kinds = ["a:b=1,c=2", "d", "e:f=\"x:y\""].map(|typed| Kind::parse(typed).unwrap());
         assert_eq!(kinds[0].settings, ["b=1", "c=2"]);
         assert_eq!(kinds[2].to_string(), "e:f=\"x:y\"");
@@ -104,9 +104,9 @@ mod tests {
     fn what_there_is_not_is_refused() {
         let message = |typed| kinds(Some(typed)).unwrap_err().to_string();
         assert!(message("sofmax").contains("did you mean `softmax`?"), "{}", message("sofmax"));
-        assert!(message("softmax:scale=true").contains("did you mean `scaled`?"));
-        assert!(message("softmax:scaled=3").contains("scaled"));
-        for typed in ["", ",softmax", "scaled=true", ":scaled=true", "softmax,,softmax"] {
+        assert!(message("nystrom:n_landmark=3").contains("did you mean `n_landmarks`?"));
+        assert!(message("top_k:k=many").contains("expected an integer"));
+        for typed in ["", ",softmax", "k=3", ":k=3", "softmax,,softmax"] {
             assert!(message(typed).contains("names no kind of attention"), "{typed}");
         }
     }
