@@ -18,7 +18,7 @@ use crate::{Initializer, ModelConfig, ParamStore, Reads};
 pub struct Cost {
     /// Scalars in all parameters.
     pub n_parameters: usize,
-    /// Positions of the sequence, a `[CLS]` included.
+    /// Positions of the sequence, a `[CLS]` included; of source and target together.
     pub positions: usize,
     /// Operations of the forward pass over the sequence (a multiply-add counts as two).
     pub forward_flops: u64,
@@ -39,7 +39,7 @@ pub struct Positions {
 
 impl Positions {
     /// Where the matrix `name` of a model of this `config` is applied.
-    fn of(&self, name: &str, config: &ModelConfig) -> usize {
+    pub(crate) fn of(&self, name: &str, config: &ModelConfig) -> usize {
         match name.split_once('.') {
             Some(("embedding", "token.weight")) if config.tied_output => self.read,
             Some(("embedding", "features.weight")) => self.inputs,
@@ -52,23 +52,26 @@ impl Positions {
 }
 
 impl Cost {
-    /// Estimates from the parameters' shapes and what the `attention` layers cost together.
-    pub fn estimate(
-        config: &ModelConfig,
+    /// Estimates from the shapes of the parameters in `store`, each of which is applied to as many
+    /// positions as `applied` says, what the `attention` layers cost together, and the numbers that
+    /// `estimate` counts.
+    pub fn new(
         store: &ParamStore,
-        positions: &Positions,
+        positions: usize,
+        applied: impl Fn(&str) -> usize,
         attention: &AttentionCost,
+        estimate: &Estimate,
     ) -> Self {
         let products: usize = store
             .iter()
             .filter(|(name, variable)| variable.rank() == 2 && !is_of_an_attention(name))
-            .map(|(name, variable)| variable.elem_count() * positions.of(&name, config))
+            .map(|(name, variable)| variable.elem_count() * applied(&name))
             .sum();
         Self {
             n_parameters: store.n_parameters(),
-            positions: positions.held,
+            positions,
             forward_flops: 2 * products as u64 + attention.flops as u64,
-            activations: estimate_activations(config, positions.held) as usize,
+            activations: estimate.activations as usize,
         }
     }
 
@@ -117,21 +120,67 @@ pub fn attention_cost(
     }
 }
 
-/// Scalars in the parameters of a model for sequences of `positions`, from its description alone:
-/// attention, the matrices of the feed-forward networks, and the table of positions. What data decide
-/// is left out, and so are other vectors (biases and norms).
-///
-/// In floating point, so that no size overflows.
-pub fn estimate_parameters(config: &ModelConfig, positions: usize) -> f64 {
-    let ModelConfig { d_model, n_layers, n_heads, .. } = *config;
-    let (d_model, n_layers, n_heads) = (d_model as f64, n_layers as f64, n_heads as f64);
-    let max_seq_len = config.max_seq_len.unwrap_or(positions);
-    let n_maps = match config.feed_forward {
-        FeedForwardConfig::Mlp(_) => 2., // up, down
-        FeedForwardConfig::Glu(_) => 3., // gate, up, down
-        FeedForwardConfig::None => 0.,
-    };
-    let table = match &config.position {
+/// What a model needs memory for, from its description alone, before anything is allocated. In
+/// floating point, so that no size overflows.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Estimate {
+    /// Scalars in the parameters: attention, the matrices of the feed-forward networks, and the table
+    /// of positions. What data decide is left out, and so are other vectors (biases and norms).
+    pub parameters: f64,
+    /// Numbers of f32 kept for the backward pass of one example.
+    pub activations: f64,
+}
+
+impl Estimate {
+    /// A model of one stack on its own, for sequences of `positions`.
+    pub fn alone(config: &ModelConfig, positions: usize) -> Self {
+        let max_seq_len = config.max_seq_len.unwrap_or(positions);
+        Self::of_stack(config, &StackSpec::alone(config, max_seq_len), positions, 0)
+    }
+
+    /// One stack with its positions, on a sequence of `seq_len` that reads a memory of `memory_len`.
+    ///
+    /// Activations per block: two norms (three with cross-attention), the attentions, a sub-layer
+    /// output, two sums, and the inner activations before and after φ.
+    pub fn of_stack(
+        config: &ModelConfig,
+        stack: &StackSpec<'_>,
+        seq_len: usize,
+        memory_len: usize,
+    ) -> Self {
+        let ModelConfig { d_model, n_layers, .. } = *config;
+        let (d_model, n_layers, d_ff) = (d_model as f64, n_layers as f64, d_ff(config));
+        let attention = attention_cost(config, stack, seq_len, memory_len);
+        let n_maps = match config.feed_forward {
+            FeedForwardConfig::Mlp(_) => 2., // up, down
+            FeedForwardConfig::Glu(_) => 3., // gate, up, down
+            FeedForwardConfig::None => 0.,
+        };
+        let n_sums = if stack.cross_attention.is_some() { 7. } else { 5. };
+        let block = n_sums * d_model + 2. * d_ff;
+        Self {
+            parameters: attention.parameters
+                + n_layers * d_model * n_maps * d_ff
+                + position_table(config, stack.max_seq_len),
+            activations: attention.activations + seq_len as f64 * (2. * d_model + n_layers * block),
+        }
+    }
+}
+
+impl std::ops::Add for Estimate {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            parameters: self.parameters + other.parameters,
+            activations: self.activations + other.activations,
+        }
+    }
+}
+
+fn position_table(config: &ModelConfig, max_seq_len: usize) -> f64 {
+    let (d_model, n_heads) = (config.d_model as f64, config.n_heads as f64);
+    match &config.position {
         PositionConfig::Learned(_) => max_seq_len as f64 * d_model,
         PositionConfig::Relative(relative) => relative.n_buckets as f64 * n_heads,
         PositionConfig::Scalar(_) => d_model,
@@ -139,22 +188,7 @@ pub fn estimate_parameters(config: &ModelConfig, positions: usize) -> f64 {
         | PositionConfig::Sinusoidal(_)
         | PositionConfig::Rotary(_)
         | PositionConfig::Alibi => 0.,
-    };
-    let attention = attention_cost(config, &StackSpec::alone(config, max_seq_len), positions, 0);
-    attention.parameters + n_layers * d_model * n_maps * d_ff(config) + table
-}
-
-/// Numbers of f32 kept for the backward pass of one sequence of `positions`, from the model's
-/// description alone, in floating point, so that no size overflows.
-///
-/// Per block: two norms, the attention, a sub-layer output, two sums, and the inner activations before
-/// and after φ.
-pub fn estimate_activations(config: &ModelConfig, positions: usize) -> f64 {
-    let ModelConfig { d_model, n_layers, .. } = *config;
-    let attention = attention_cost(config, &StackSpec::alone(config, positions), positions, 0);
-    let (d_model, positions) = (d_model as f64, positions as f64);
-    let block = 5. * d_model + 2. * d_ff(config);
-    positions * (2. * d_model + n_layers as f64 * block) + attention.activations
+    }
 }
 
 fn d_ff(config: &ModelConfig) -> f64 {

@@ -85,12 +85,23 @@ enum Source {
 impl Embedding {
     /// Builds the tables or the linear map that `spec` asks for.
     pub fn build(config: &ModelConfig, spec: InputSpec, vb: &VarBuilder<'_>) -> BuildResult<Self> {
+        Self::build_on(config, spec, vb, vb)
+    }
+
+    /// The same with tables, or a linear map, that stand at `shared`, where another embedding may
+    /// have them, too. The norm and the dropout are its own.
+    pub fn build_on(
+        config: &ModelConfig,
+        spec: InputSpec,
+        shared: &VarBuilder<'_>,
+        vb: &VarBuilder<'_>,
+    ) -> BuildResult<Self> {
         let d_model = config.d_model;
         let init = config.initializer()?;
         let source = match spec {
             InputSpec::Tokens { vocab_size, n_token_types } => {
                 let table = |rows, name, values| {
-                    vb.pp(name).get_with_hints((rows, d_model), "weight", values)
+                    shared.pp(name).get_with_hints((rows, d_model), "weight", values)
                 };
                 let types = || table(n_token_types, "token_type", init.embedding());
                 let typed = n_token_types > 0;
@@ -103,7 +114,7 @@ impl Embedding {
             InputSpec::Features { n_features } => {
                 let weight = init.weight(n_features);
                 let (shape, bias) = ([n_features, d_model], config.linear_bias());
-                Source::Features(Linear::build(shape, bias, weight, &vb.pp("features"))?)
+                Source::Features(Linear::build(shape, bias, weight, &shared.pp("features"))?)
             }
         };
         let norm = config.embedding.norm.then(|| config.norm.build(d_model, &vb.pp("norm")));

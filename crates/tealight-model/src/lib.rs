@@ -49,6 +49,7 @@ pub mod dropout;
 pub mod embedding;
 mod error;
 pub mod feed_forward;
+pub mod generation;
 pub mod init;
 pub mod linear;
 pub mod mask;

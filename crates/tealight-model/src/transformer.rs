@@ -32,8 +32,18 @@ impl Transformer {
             let message = "`model.tied_output` = true, but the inputs are features, not tokens";
             return Err(BuildError::config(["model.tied_output"], message));
         }
-        let StackSpec { max_seq_len, reads, .. } = *spec;
         let embedding = Embedding::build(config, input, &vb.pp("embedding"))?;
+        Self::build_on(embedding, config, spec, vb)
+    }
+
+    /// The same on an embedding that is there already. Builds `position` and `layer.*`.
+    pub fn build_on(
+        embedding: Embedding,
+        config: &ModelConfig,
+        spec: &StackSpec<'_>,
+        vb: &VarBuilder<'_>,
+    ) -> BuildResult<Self> {
+        let StackSpec { max_seq_len, reads, .. } = *spec;
         let ModelConfig { d_model, n_heads, .. } = *config;
         let causal = reads == Reads::Past;
         let position_spec = PositionSpec { d_model, n_heads, max_seq_len, causal };

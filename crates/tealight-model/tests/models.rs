@@ -8,7 +8,7 @@ use candle_core::{DType, Device, Result, Tensor};
 use common::{normal, values};
 use tealight_model::attention::AttentionConfig;
 use tealight_model::block::{BlockInput, NormPlacement};
-use tealight_model::cost::{estimate_activations, estimate_parameters};
+use tealight_model::cost::Estimate;
 use tealight_model::embedding::{self, Input, InputSpec};
 use tealight_model::feed_forward::{FeedForwardConfig, MlpConfig};
 use tealight_model::init::{FanIn, InitConfig, Normal};
@@ -431,13 +431,13 @@ fn the_estimate_of_a_description_is_near_the_parameters_of_its_model() -> Result
             let store = store();
             built(&store, &config, ReadOut::Mean)?;
             let (estimate, actual) =
-                (estimate_parameters(&config, SEQ_LEN), store.n_parameters() as f64);
+                (Estimate::alone(&config, SEQ_LEN).parameters, store.n_parameters() as f64);
             assert!((0.9..=1.).contains(&(estimate / actual)), "{estimate} is not {actual}");
         }
     }
     let huge = ModelConfig { d_model: usize::MAX, n_layers: usize::MAX, ..config() };
-    assert!(estimate_parameters(&huge, usize::MAX) > 1e50);
-    assert!(estimate_activations(&huge, usize::MAX) > 1e50);
+    let Estimate { parameters, activations } = Estimate::alone(&huge, usize::MAX);
+    assert!(parameters > 1e50 && activations > 1e50);
     Ok(())
 }
 

@@ -5,7 +5,7 @@
 
 use serde_json::Value;
 use tealight_model::ModelConfig;
-use tealight_model::cost::{estimate_activations, estimate_parameters};
+use tealight_model::cost::Estimate;
 
 use crate::config::RunConfig;
 use crate::error::{Error, Result};
@@ -23,7 +23,7 @@ pub(crate) fn check(config: &RunConfig) -> Result<()> {
     check_sizes("model", &model)?;
     at_most("model.n_layers", config.model.n_layers as u64, MAX_LAYERS as u64)?;
     at_most("training.batch_size", config.training.batch_size as u64, MAX_SIZE)?;
-    let parameters = estimate_parameters(&config.model, 0);
+    let parameters = Estimate::alone(&config.model, 0).parameters;
     if parameters > MAX_SCALARS {
         let message = format!(
             "`model.d_model` = {} and `model.n_layers` = {} make about {parameters:.0e} parameters; \
@@ -37,10 +37,14 @@ pub(crate) fn check(config: &RunConfig) -> Result<()> {
 
 /// Refuses what needs more memory than the system would give: the parameters, their gradients and
 /// moments, and what the backward pass needs of a batch of sequences of `positions`.
-pub(crate) fn check_memory(config: &RunConfig, positions: usize) -> Result<()> {
+pub(crate) fn check_memory(
+    config: &RunConfig,
+    estimate: &Estimate,
+    positions: usize,
+) -> Result<()> {
     let batch_size = config.training.batch_size;
-    let activations = batch_size as f64 * estimate_activations(&config.model, positions);
-    let bytes = 16. * estimate_parameters(&config.model, positions) + 4. * activations;
+    let activations = batch_size as f64 * estimate.activations;
+    let bytes = 16. * estimate.parameters + 4. * activations;
     if activations <= MAX_SCALARS && is_available(bytes) {
         return Ok(());
     }
@@ -56,8 +60,8 @@ pub(crate) fn check_memory(config: &RunConfig, positions: usize) -> Result<()> {
 }
 
 /// Refuses parameters that the system has no memory for.
-pub(crate) fn check_parameters(config: &ModelConfig, positions: usize) -> Result<()> {
-    let bytes = 16. * estimate_parameters(config, positions);
+pub(crate) fn check_parameters(config: &ModelConfig, estimate: &Estimate) -> Result<()> {
+    let bytes = 16. * estimate.parameters;
     if is_available(bytes) {
         return Ok(());
     }
@@ -126,13 +130,15 @@ mod tests {
     #[test]
     fn batches_that_nothing_can_hold_are_refused() {
         let large = config(&["training.batch_size=1048576", "model.d_model=4096"]);
-        let message = check_memory(&large, 1000).unwrap_err().to_string();
+        let of = |config: &RunConfig, positions| Estimate::alone(&config.model, positions);
+        let message = check_memory(&large, &of(&large, 1000), 1000).unwrap_err().to_string();
         assert!(
             message.starts_with("`training.batch_size` = 1048576 sequences of 1000"),
             "{message}"
         );
-        assert!(check_memory(&config(&[]), 10).is_ok());
-        assert!(check_parameters(&config(&[]).model, 10).is_ok());
+        let small = config(&[]);
+        assert!(check_memory(&small, &of(&small, 10), 10).is_ok());
+        assert!(check_parameters(&small.model, &of(&small, 10)).is_ok());
         assert!(!is_available(1e18));
     }
 }

@@ -49,7 +49,7 @@ impl<T: Task> Session<T> {
     /// Builds everything at step 0, or says which setting is in the way.
     pub fn new(config: &RunConfig, task: T, device: &Device) -> Result<Self> {
         config.validate()?;
-        limits::check_parameters(&config.model, task.seq_len())?;
+        limits::check_parameters(&config.model, &task.estimate(&config.model))?;
         let params = ParamStore::new(config.seed, DType::F32, device);
         let model = task.build(&config.model, &params.trainable())?;
         let twin = task.build(&config.model, &params.frozen())?;
@@ -67,7 +67,7 @@ impl<T: Task> Session<T> {
     pub fn check(&self) -> Result<()> {
         let Self { config, task, twin, .. } = self;
         if self.params.device().is_cpu() {
-            limits::check_memory(config, task.seq_len())?;
+            limits::check_memory(config, &task.estimate(&config.model), task.seq_len())?;
         }
         let (gradients, ..) = self.micro_batch(0, 0)?;
         audit(&gradients, &config.training.gradient_audit_exceptions)?;

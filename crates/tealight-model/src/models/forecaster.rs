@@ -4,7 +4,7 @@ use candle_core::{DType, Result, Tensor, bail};
 use candle_nn::VarBuilder;
 
 use crate::block::{BlockInput, BlockMaps};
-use crate::cost::{Cost, Positions, attention_cost};
+use crate::cost::{Cost, Estimate, Positions, attention_cost};
 use crate::embedding::{Input, InputSpec};
 use crate::linear::Linear;
 use crate::stack::StackSpec;
@@ -128,7 +128,8 @@ impl Forecaster {
         let read = if self.read_out == ReadOut::EveryPosition { held } else { 1 };
         let positions = Positions { inputs: seq_len, held, read };
         let attention = attention_cost(config, &StackSpec::alone(config, held), held, 0);
-        Cost::estimate(config, store, &positions, &attention)
+        let estimate = Estimate::alone(config, held);
+        Cost::new(store, held, |name| positions.of(name, config), &attention, &estimate)
     }
 
     fn embed(&self, input: &Input<'_>) -> Result<Tensor> {

@@ -9,7 +9,7 @@ use candle_core::Tensor;
 use candle_nn::VarBuilder;
 use serde::Serialize;
 use tealight_model::block::AttentionMaps;
-use tealight_model::cost::Cost;
+use tealight_model::cost::{Cost, Estimate};
 use tealight_model::{Mode, ModelConfig, ParamStore, choice};
 
 use crate::{Metrics, Result};
@@ -85,6 +85,11 @@ pub trait Task {
 
     /// The longest sequence of inputs.
     fn seq_len(&self) -> usize;
+
+    /// What the model of this `config` needs memory for: one stack on its own unless said otherwise.
+    fn estimate(&self, config: &ModelConfig) -> Estimate {
+        Estimate::alone(config, self.seq_len())
+    }
 
     /// Examples in each training batch.
     fn batch_size(&self) -> usize;
