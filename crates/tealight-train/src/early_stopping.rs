@@ -17,7 +17,7 @@ pub struct Config {
     /// The metric of an evaluation that is watched.
     pub metric: String,
     /// Whether the metric should fall (`min`) or rise (`max`). Where absent, `loss` and `nll` should
-    /// fall, and `accuracy` should rise.
+    /// fall, and `accuracy`, `token_accuracy` and `exact_match` should rise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub direction: Option<Direction>,
     /// Evaluations in a row without improvement after which the run stops, at least 1.
@@ -53,13 +53,13 @@ impl Config {
         match (self.direction, self.metric.as_str()) {
             (Some(direction), _) => Ok(direction),
             (None, "loss" | "nll") => Ok(Direction::Min),
-            (None, "accuracy") => Ok(Direction::Max),
+            (None, "accuracy" | "token_accuracy" | "exact_match") => Ok(Direction::Max),
             (None, metric) => {
                 let key = "training.early_stopping.direction";
                 let of = "training.early_stopping.metric";
                 let message = format!(
-                    "`{key}` is missing: `{of}` = \"{metric}\" is none of `accuracy`, `loss`, `nll`, \
-                     and whether it should fall (\"min\") or rise (\"max\") is not known"
+                    "`{key}` is missing: `{of}` = \"{metric}\" is none of `accuracy`, `exact_match`, \
+                     `loss`, `nll`, `token_accuracy`, and whether it should fall (\"min\") or rise (\"max\") is not known"
                 );
                 Err(Error::config([key, of], message))
             }

@@ -23,6 +23,16 @@ pub enum Error {
     /// A file of weather cannot be used.
     #[error(transparent)]
     Weather(weather::Error),
+    /// A line of a file of pairs cannot be used.
+    #[error("`{}`, line {line}: {rule}", .path.display())]
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// The line, counted from 1.
+        line: usize,
+        /// What is wrong with it.
+        rule: String,
+    },
     /// Parameters that training would never move, or would ruin.
     #[error(
         "the gradient audit failed, nothing was trained: {}; a parameter that may go without is \

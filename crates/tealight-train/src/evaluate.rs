@@ -5,8 +5,16 @@ use tealight_model::Mode;
 use crate::task::{Split, Task};
 use crate::{Metrics, Result};
 
-/// Averages over all batches of the validation split; `model` is built from frozen parameters.
+/// Averages over all batches of the validation split, and what the task measures besides; `model` is
+/// built from frozen parameters.
 pub fn evaluate<T: Task>(task: &T, model: &T::Model) -> Result<Metrics> {
+    let mut metrics = losses(task, model)?;
+    metrics.merge(&task.measure(model)?);
+    Ok(metrics)
+}
+
+/// Averages over all batches of the validation split.
+pub(crate) fn losses<T: Task>(task: &T, model: &T::Model) -> Result<Metrics> {
     let mut metrics = Metrics::default();
     for index in 0..task.n_evaluation_batches() {
         let loss = task.loss(model, &task.batch(Split::Validation, index)?, Mode::Eval)?;

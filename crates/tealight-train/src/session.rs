@@ -75,6 +75,10 @@ impl<T: Task> Session<T> {
         let loss = task.loss(twin, &task.batch(Split::Validation, 0)?, Mode::Eval)?;
         let mut metrics = loss.metrics;
         metrics.add("loss", scalar(&loss.sum)?, loss.count);
+        if metrics.mean(&stopping.metric).is_some() {
+            return Ok(());
+        }
+        metrics.merge(&task.measure(twin)?);
         let metrics = metrics.means();
         if metrics.contains_key(&stopping.metric) {
             return Ok(());

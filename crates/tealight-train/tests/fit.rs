@@ -4,13 +4,15 @@
 mod common;
 #[path = "common/tiny.rs"]
 mod tiny;
+#[path = "common/weather.rs"]
+mod weather;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use candle_core::{DType, Device};
 use candle_nn::VarBuilder;
-use common::{Result, weather};
+use common::Result;
 use tealight_model::models::forecaster::Forecaster;
 use tealight_model::{Mode, ModelConfig, ParamStore};
 use tealight_ops::rng::{Purpose, Stream};
@@ -19,6 +21,7 @@ use tealight_train::task::weather::{Batch, Weather};
 use tealight_train::task::{Loss, Split, Task, TaskConfig};
 use tealight_train::{Error, RunConfig, Session, fit};
 use tiny::tiny;
+use weather::weather;
 
 /// What is wrong with a task.
 #[derive(Clone, Copy, Debug)]
@@ -221,7 +224,9 @@ fn labels_are_smoothed_in_training_only() -> Result {
     let stream = Stream::new(config.seed, Purpose::Dropout);
     let losses = |label_smoothing| {
         let mut config = config.clone();
-        let TaskConfig::Weather(settings) = &mut config.task;
+        let TaskConfig::Weather(settings) = &mut config.task else {
+            return Err("another task".into());
+        };
         settings.label_smoothing = label_smoothing;
         let task = weather(&config)?;
         let model = task.build(&config.model, &store.trainable())?;

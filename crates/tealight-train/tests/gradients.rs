@@ -1,13 +1,16 @@
 //! Every configuration that is shipped moves every parameter that it has.
 
+#[path = "common/any_task.rs"]
+mod any_task;
 mod common;
 #[path = "common/configs.rs"]
 mod configs;
 
 use std::path::Path;
 
+use any_task::{ForAnyTask, with_task};
 use candle_core::Device;
-use common::{Result, weather};
+use common::Result;
 use configs::shipped;
 use tealight_model::Mode;
 use tealight_ops::backward;
@@ -17,19 +20,29 @@ use tealight_train::config::{ConfigSource, to_resolved_toml};
 use tealight_train::task::{Split, Task};
 use tealight_train::{RunConfig, Session};
 
-#[test]
-fn every_parameter_of_every_configuration_has_a_gradient() -> Result {
-    for (name, config) in shipped()? {
-        let session = Session::new(&config, weather(&config)?, &Device::Cpu)?;
+/// The gradients of the first batch.
+struct Audit;
+
+impl ForAnyTask for Audit {
+    type Answer = ();
+
+    fn ask<T: Task>(&self, config: &RunConfig, task: T) -> Result {
+        let session = Session::new(config, task, &Device::Cpu)?;
         let batch = session.task.batch(Split::Train, 0)?;
         let mode = Mode::Train(Stream::new(config.seed, Purpose::Dropout));
         let loss = session.task.loss(&session.model, &batch, mode)?;
         let variables: Vec<_> = session.params.iter().collect();
         let named = variables.iter().map(|(name, variable)| (name.as_str(), variable.as_tensor()));
         let gradients = backward(&loss.sum, named)?;
-        assert!(gradients.norm()?.is_finite(), "{name}");
-        audit(&gradients, &config.training.gradient_audit_exceptions)
-            .map_err(|error| format!("{name}: {error}"))?;
+        assert!(gradients.norm()?.is_finite());
+        Ok(audit(&gradients, &config.training.gradient_audit_exceptions)?)
+    }
+}
+
+#[test]
+fn every_parameter_of_every_configuration_has_a_gradient() -> Result {
+    for (name, config) in shipped()? {
+        with_task(&config, &Audit).map_err(|error| format!("{name}: {error}"))?;
     }
     Ok(())
 }

@@ -1,6 +1,8 @@
 //! A run is a function of its configuration: however often it is stopped, repeated or spread over
 //! threads, the same bits come out.
 
+#[path = "common/any_task.rs"]
+mod any_task;
 mod common;
 #[path = "common/tiny.rs"]
 mod tiny;
@@ -10,12 +12,16 @@ use std::path::Path;
 use std::process::Command;
 use std::{env, fs};
 
+use any_task::{ForAnyTask, with_task};
 use candle_core::{DType, Device, Tensor};
-use common::{Result, weather};
+use common::Result;
 use serde_json::{Map, Value};
 use tealight_train::observer::jsonl::{JsonLines, TIMES, cut_after};
 use tealight_train::observer::{Event, Observer};
 use tealight_train::run::{Checkpoints, Selection};
+use tealight_train::session::Progress;
+use tealight_train::task::weather::Weather;
+use tealight_train::task::{Task, TaskConfig};
 use tealight_train::{Error, RunConfig, Session, fit};
 use tiny::tiny;
 
@@ -79,26 +85,47 @@ impl Observer for PowerCut {
     }
 }
 
+/// What a process had in its memory when it ended.
+struct Ended {
+    progress: Progress,
+    parameters: BTreeMap<String, Tensor>,
+}
+
 /// Goes on in `directory` as a new process would, from the latest checkpoint up to `last_step`.
+struct GoOn<'a> {
+    directory: &'a Path,
+    last_step: u64,
+    power_cut: Option<u64>,
+}
+
+impl ForAnyTask for GoOn<'_> {
+    type Answer = Ended;
+
+    fn ask<T: Task>(&self, config: &RunConfig, task: T) -> Result<Ended> {
+        let Self { directory, last_step, power_cut } = *self;
+        let checkpoints = Checkpoints::new(directory.join("checkpoints"));
+        let metrics = directory.join("metrics.jsonl");
+        let mut session = Session::new(config, task, &Device::Cpu)?;
+        if checkpoints.latest()?.is_some() {
+            session.restore(&checkpoints.load(Selection::Latest, &Device::Cpu)?)?;
+        }
+        cut_after(&metrics, session.progress.step)?;
+        let mut observers: Vec<Box<dyn Observer>> = vec![Box::new(JsonLines::append(&metrics)?)];
+        observers.extend(power_cut.map(|step| Box::new(PowerCut { step }) as Box<dyn Observer>));
+        match fit(&mut session, last_step, Some(&checkpoints), &mut observers) {
+            Err(error) if power_cut.is_none() => Err(error.into()),
+            _ => Ok(Ended { parameters: session.params.tensors(), progress: session.progress }),
+        }
+    }
+}
+
 fn go_on(
     config: &RunConfig,
     directory: &Path,
     last_step: u64,
     power_cut: Option<u64>,
-) -> Result<Session<tealight_train::task::weather::Weather>> {
-    let checkpoints = Checkpoints::new(directory.join("checkpoints"));
-    let metrics = directory.join("metrics.jsonl");
-    let mut session = Session::new(config, weather(config)?, &Device::Cpu)?;
-    if checkpoints.latest()?.is_some() {
-        session.restore(&checkpoints.load(Selection::Latest, &Device::Cpu)?)?;
-    }
-    cut_after(&metrics, session.progress.step)?;
-    let mut observers: Vec<Box<dyn Observer>> = vec![Box::new(JsonLines::append(&metrics)?)];
-    observers.extend(power_cut.map(|step| Box::new(PowerCut { step }) as Box<dyn Observer>));
-    match fit(&mut session, last_step, Some(&checkpoints), &mut observers) {
-        Err(error) if power_cut.is_none() => Err(error.into()),
-        _ => Ok(session),
-    }
+) -> Result<Ended> {
+    with_task(config, &GoOn { directory, last_step, power_cut })
 }
 
 /// A run that is stopped after each of `stops` and taken up again.
@@ -127,6 +154,26 @@ fn a_resumed_run_is_the_run_that_never_stopped() -> Result {
             run(&config, &[1, 5, 8, 12])?.assert_same(&whole, &label);
         }
     }
+    Ok(())
+}
+
+/// Pairs that are drawn, with lengths of their own in every batch.
+const SEQ2SEQ: [&str; 5] = [
+    "task.kind=seq2seq",
+    "task.source={kind='reverse',n_symbols=5,length=7}",
+    "task.n_validation=11",
+    "task.n_decoded=5",
+    "training.early_stopping.metric=exact_match",
+];
+
+#[test]
+fn every_task_is_resumed_as_if_it_had_never_stopped() -> Result {
+    let config = tiny(&SEQ2SEQ)?;
+    let whole = run(&config, &[12])?;
+    assert!(whole.metrics.iter().any(|line| line.contains_key("exact_match")));
+    run(&config, &[1, 5, 8, 12])?.assert_same(&whole, "seq2seq");
+    let other = run(&RunConfig { seed: 18, ..config }, &[12])?;
+    assert_ne!(other.trained("loss"), whole.trained("loss"));
     Ok(())
 }
 
@@ -163,10 +210,12 @@ fn a_best_that_a_crash_left_behind_is_right_again_after_resuming() -> Result {
 #[test]
 fn a_checkpoint_of_another_seed_is_refused_with_both() -> Result {
     let config = tiny(&[])?;
-    let checkpoint = Session::new(&config, weather(&config)?, &Device::Cpu)?.checkpoint();
-    let other = RunConfig { seed: 18, ..config };
-    let mut session = Session::new(&other, weather(&other)?, &Device::Cpu)?;
-    let message = session.restore(&checkpoint).unwrap_err().to_string();
+    let directory = tempfile::tempdir()?;
+    go_on(&config, directory.path(), 4, None)?;
+    let Err(error) = go_on(&RunConfig { seed: 18, ..config }, directory.path(), 12, None) else {
+        return Err("another seed was taken".into());
+    };
+    let message = error.to_string();
     assert!(message.contains("`seed` = 18") && message.contains("`seed` = 17"), "{message}");
     Ok(())
 }
@@ -192,7 +241,9 @@ fn a_checkpoint_is_announced_before_it_is_there() -> Result {
     let directory = tempfile::tempdir()?;
     let checkpoints = Checkpoints::new(directory.path().join("checkpoints"));
     let seen = std::cell::RefCell::default();
-    let mut session = Session::new(&config, weather(&config)?, &Device::Cpu)?;
+    let TaskConfig::Weather(task) = &config.task else { return Err("another task".into()) };
+    let task = Weather::new(task, config.seed, config.training.batch_size, &Device::Cpu)?;
+    let mut session = Session::new(&config, task, &Device::Cpu)?;
     let order = Order { checkpoints: &checkpoints, seen: &seen };
     fit(&mut session, 6, Some(&checkpoints), &mut [Box::new(order)])?;
     assert_eq!(*seen.borrow(), [(5, false), (5, true), (6, false), (6, true)]);
@@ -245,15 +296,15 @@ fn two_micro_batches_are_one_batch_of_twice_the_size() -> Result {
     let trained = |batches: [&str; 2]| {
         let config = tiny(&[&common[..], &batches[..]].concat())?;
         let directory = tempfile::tempdir()?;
-        let session = go_on(&config, directory.path(), 12, None)?;
-        Ok::<_, Box<dyn std::error::Error>>((session, Outcome::read(directory.path(), 12)?))
+        let ended = go_on(&config, directory.path(), 12, None)?;
+        Ok::<_, Box<dyn std::error::Error>>((ended, Outcome::read(directory.path(), 12)?))
     };
     let (halves, in_halves) = trained(["training.micro_batches=2", "training.batch_size=8"])?;
     let (wholes, in_wholes) = trained(["training.micro_batches=1", "training.batch_size=16"])?;
     for metric in ["loss", "accuracy", "nll", "grad_norm"] {
         assert_close(&in_halves.trained(metric), &in_wholes.trained(metric), metric);
     }
-    let (halves, wholes) = (halves.params.tensors(), wholes.params.tensors());
+    let (halves, wholes) = (halves.parameters, wholes.parameters);
     for (name, parameter) in &halves {
         assert_close(&values(parameter)?, &values(&wholes[name])?, name);
     }

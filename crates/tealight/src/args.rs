@@ -20,7 +20,7 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Train what a TOML file describes, and compare the result with the baselines
+    /// Train what a TOML file describes, and show what came of it
     Train(Train),
     /// Train every combination of some settings with several seeds, and compare them in a table
     Ablate(Ablate),
@@ -35,6 +35,8 @@ pub(crate) enum Command {
     Plot(Plot),
     /// Draw what each position of a sequence reads from the others
     Attend(Attend),
+    /// Write what a model of pairs makes of texts: reversed, sorted, dates, or what a file has taught it
+    Translate(Translate),
     /// Show what a configuration or a run consists of, or every kind of everything
     Inspect(Inspect),
     /// Print the completions for a shell
@@ -329,6 +331,36 @@ impl FromStr for Maps {
             _ => Err("expected mean, all or a number of maps".to_owned()),
         }
     }
+}
+
+pub(crate) struct Translate {
+    #[command(flatten)]
+    pub(crate) trained: Trained,
+    /// What to translate; `-` reads a text from each line of standard input
+    #[arg(value_name = "TEXT", required = true)]
+    pub(crate) texts: Vec<String>,
+    /// Search with this many beams instead of always taking the likeliest token
+    #[arg(long, value_name = "N", conflicts_with_all = ["temperature", "top_k", "seed"])]
+    pub(crate) beams: Option<usize>,
+    /// How much beams favour long texts: 0 not at all, 1 as much as their length
+    #[arg(long, value_name = "A", requires = "beams", default_value_t = 0.6)]
+    #[arg(allow_negative_numbers = true)]
+    pub(crate) length_penalty: f64,
+    /// Draw tokens at random: below 1 the likely becomes likelier, above 1 all becomes alike
+    #[arg(long, allow_negative_numbers = true)]
+    pub(crate) temperature: Option<f64>,
+    /// Draw tokens at random, among the K likeliest only
+    #[arg(long, value_name = "K")]
+    pub(crate) top_k: Option<usize>,
+    /// Draw tokens at random, from this seed
+    #[arg(long)]
+    pub(crate) seed: Option<u64>,
+    /// Write at most so many tokens; as many as the model was built for unless given
+    #[arg(long, value_name = "N")]
+    pub(crate) max_len: Option<usize>,
+    /// Print one JSON object, with every beam
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Args, Debug)]

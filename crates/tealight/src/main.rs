@@ -31,6 +31,7 @@ fn main() -> ExitCode {
         Command::Forecast(args) => commands::forecast::run(&args),
         Command::Plot(args) => commands::plot::run(&args),
         Command::Attend(args) => commands::attend::run(&args),
+        Command::Translate(args) => commands::translate::run(&args),
         Command::Inspect(args) => commands::inspect::run(&args),
         Command::Completions(args) => commands::completions::run(&args),
     };

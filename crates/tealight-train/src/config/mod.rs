@@ -203,7 +203,8 @@ pub(crate) mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::task::weather::SourceConfig;
+    use crate::task::seq2seq;
+    use crate::task::weather::{self, SourceConfig};
 
     /// A small run, changed by what follows `--set`.
     pub(crate) fn config(overrides: &[&str]) -> RunConfig {
@@ -229,15 +230,25 @@ pub(crate) mod tests {
 
     #[test]
     fn a_relative_path_becomes_absolute_and_a_missing_one_stays_missing() {
-        let path = |typed: &str| {
-            let mut config = config(&["task.source.kind=file", typed]);
+        let path = |task: &str, typed: &str| {
+            let task = format!("task.kind={task}");
+            let mut config = config(&[&task, "task.source.kind=file", typed]);
             config.absolute_paths().unwrap();
-            let TaskConfig::Weather(weather) = config.task;
-            let SourceConfig::File(file) = weather.source else { panic!("a file") };
-            file.path
+            match config.task {
+                TaskConfig::Weather(weather::Config {
+                    source: SourceConfig::File(file), ..
+                }) => file.path,
+                TaskConfig::Seq2Seq(seq2seq::Config {
+                    source: seq2seq::SourceConfig::File(file),
+                    ..
+                }) => file.path,
+                other => panic!("{other:?} has no file"),
+            }
         };
         let here = std::env::current_dir().unwrap();
-        assert_eq!(path("task.source.path=a/days.txt"), here.join("a/days.txt"));
-        assert_eq!(path("task.source.path=''"), Path::new(""));
+        for task in ["weather", "seq2seq"] {
+            assert_eq!(path(task, "task.source.path=a/days.txt"), here.join("a/days.txt"));
+            assert_eq!(path(task, "task.source.path=''"), Path::new(""));
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! What tasks share when they cut data into batches.
 
+pub mod fingerprint;
 mod order;
 
 pub use order::ShuffledOrder;

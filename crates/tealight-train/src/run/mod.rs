@@ -98,6 +98,11 @@ impl RunDirectory {
         files::sync_directory(self.path.parent().unwrap_or(Path::new("")))
     }
 
+    /// Keeps a file of the task's in the run.
+    pub fn keep(&self, name: &str, bytes: &[u8]) -> Result<()> {
+        files::replace(&self.path.join(name), bytes)
+    }
+
     /// The configuration as given.
     pub fn config(&self) -> Result<String> {
         files::read_text(&self.path.join(CONFIG))

@@ -1,5 +1,6 @@
 //! What is learned from what; not how.
 
+pub mod seq2seq;
 pub mod weather;
 
 use std::collections::BTreeMap;
@@ -19,6 +20,8 @@ choice! {
     pub enum TaskConfig {
         /// Forecast tomorrow from the last days of rain, cloud and sun.
         "weather" => Weather(weather::Config),
+        /// Read one sequence and write another: reversed, sorted, dates, pairs from a file.
+        "seq2seq" => Seq2Seq(seq2seq::Config),
     }
 }
 
@@ -27,6 +30,7 @@ impl TaskConfig {
     pub(crate) fn absolute_paths(&mut self) -> Result<()> {
         match self {
             Self::Weather(weather) => weather.absolute_paths(),
+            Self::Seq2Seq(seq2seq) => seq2seq.absolute_paths(),
         }
     }
 }
@@ -102,6 +106,12 @@ pub trait Task {
     fn readings(&self, _model: &Self::Model) -> Result<Vec<Reading>> {
         Ok(Vec::new())
     }
+
+    /// What only an evaluation measures, because it takes more than a forward pass; nothing unless
+    /// said otherwise. `model` is built from frozen parameters.
+    fn measure(&self, _model: &Self::Model) -> Result<Metrics> {
+        Ok(Metrics::default())
+    }
 }
 
 /// A task whose results can be told: what the commands need, and the loop does not.
@@ -117,6 +127,11 @@ pub trait Reported: Task {
 
     /// What training `model` costs, with the parameters in `store`.
     fn cost(&self, model: &Self::Model, config: &ModelConfig, store: &ParamStore) -> Cost;
+
+    /// Files that a run keeps, by name: what a trained model needs of the data to be used without them.
+    fn files(&self) -> Result<Vec<(&'static str, Vec<u8>)>> {
+        Ok(Vec::new())
+    }
 
     /// The file that the data come from; `None` if they are drawn.
     fn file(&self) -> Option<&Path> {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use tealight_train::RunConfig;
 use tealight_train::config::ConfigSource;
 use tealight_train::task::TaskConfig;
-use tealight_train::task::weather::SourceConfig;
+use tealight_train::task::{seq2seq, weather};
 
 use crate::common::Result;
 
@@ -39,9 +39,18 @@ fn collect(directory: &Path, paths: &mut Vec<PathBuf>) -> Result {
 /// Data are found from the root of the repository, where the commands are run.
 fn read(path: &Path, root: &Path) -> Result<RunConfig> {
     let mut config: RunConfig = ConfigSource::read(path, &[])?.deserialize()?;
-    let TaskConfig::Weather(weather) = &mut config.task;
-    if let SourceConfig::File(file) = &mut weather.source {
-        file.path = root.join(&file.path);
+    let path = match &mut config.task {
+        TaskConfig::Weather(weather) => match &mut weather.source {
+            weather::SourceConfig::File(file) => Some(&mut file.path),
+            _ => None,
+        },
+        TaskConfig::Seq2Seq(seq2seq) => match &mut seq2seq.source {
+            seq2seq::SourceConfig::File(file) => Some(&mut file.path),
+            _ => None,
+        },
+    };
+    if let Some(path) = path {
+        *path = root.join(&*path);
     }
     Ok(config)
 }

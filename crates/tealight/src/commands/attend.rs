@@ -23,7 +23,7 @@ use crate::pictures::{HeatMaps, Panel, Picture, Scale, file_name};
 pub(crate) fn run(args: &Attend) -> Result<()> {
     let days = parse(&args.sequence).context("the sequence is not weather")?;
     let run = Run::open(&args.trained)?;
-    let session = run.load(task(&run)?)?;
+    let session = run.load(task(&run, "attend")?)?;
     let days = window(&session, &days)?;
     let readings = session.task.readings_of(&session.twin, days)?;
     if args.json {

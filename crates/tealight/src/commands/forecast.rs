@@ -19,7 +19,7 @@ pub(crate) fn run(args: &Forecast) -> Result<()> {
         bail!("`--start` holds no day: 🌧️ ☁️ ☀️ or the letters R C S, oldest first");
     }
     let run = Run::open(&args.trained)?;
-    let session = run.load(task(&run)?)?;
+    let session = run.load(task(&run, "forecast")?)?;
     let decoding = match args.beams {
         Some(beams) => Decoding::Beams(beams),
         None => {
@@ -30,9 +30,11 @@ pub(crate) fn run(args: &Forecast) -> Result<()> {
     print(&if args.json { as_json(&rollout) } else { as_text(&start, &rollout) })
 }
 
-/// The task of a run that is about the weather.
-pub(super) fn task(run: &Run) -> Result<weather::Weather> {
-    let TaskConfig::Weather(config) = &run.config.task;
+/// The task of a run that is about the weather, for the command of this name.
+pub(super) fn task(run: &Run, command: &str) -> Result<weather::Weather> {
+    let TaskConfig::Weather(config) = &run.config.task else {
+        return Err(run.is_not_for(command, "weather"));
+    };
     let batch_size = run.config.training.batch_size;
     weather::Weather::new(config, run.config.seed, batch_size, &run.device)
         .map_err(|error| at_its_place(error, &run.source))

@@ -21,8 +21,8 @@ use tealight_train::early_stopping::Direction;
 use tealight_train::optimizer::OptimizerConfig;
 use tealight_train::run::RunDirectory;
 use tealight_train::schedule::ScheduleConfig;
-use tealight_train::task::TaskConfig;
 use tealight_train::task::weather::{InputKind, Regime, SourceConfig};
+use tealight_train::task::{TaskConfig, seq2seq};
 use tealight_train::weather::generator::one_four_eight::Positions;
 
 use super::load::{ForAnyTask, with_task};
@@ -111,7 +111,9 @@ fn mebibytes(bytes: usize) -> String {
 fn every_kind() -> Result<String> {
     let sections: [(&str, &[Kind]); 21] = [
         ("[task] kind", TaskConfig::KINDS),
-        ("[task.source] kind", SourceConfig::KINDS),
+        ("[task.source] kind (weather)", SourceConfig::KINDS),
+        ("[task.source] kind (seq2seq)", seq2seq::SourceConfig::KINDS),
+        ("[task.source] level (seq2seq, file)", seq2seq::Level::KINDS),
         ("[task.source] positions (one_four_eight)", Positions::KINDS),
         ("[task.regime] kind", Regime::KINDS),
         ("[task] read_out", ReadOut::KINDS),

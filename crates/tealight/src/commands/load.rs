@@ -2,11 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use candle_core::Device;
 use tealight_train::Session;
 use tealight_train::config::{ConfigSource, RunConfig};
 use tealight_train::run::{RunDirectory, Selection, load_weights, step_of};
+use tealight_train::task::seq2seq::Seq2Seq;
 use tealight_train::task::weather::Weather;
 use tealight_train::task::{Reported, Task, TaskConfig};
 
@@ -33,6 +34,10 @@ pub(crate) fn with_task(
     match &config.task {
         TaskConfig::Weather(weather) => {
             let task = Weather::new(weather, *seed, training.batch_size, device);
+            command.run(task.map_err(at_its_place)?)
+        }
+        TaskConfig::Seq2Seq(seq2seq) => {
+            let task = Seq2Seq::new(seq2seq, *seed, training.batch_size, device);
             command.run(task.map_err(at_its_place)?)
         }
     }
@@ -68,6 +73,15 @@ impl Run {
             .load_weights(&load_weights(&self.checkpoint, &self.device)?)
             .with_context(|| misfit(&self.checkpoint, &self.directory))?;
         Ok(session)
+    }
+
+    /// What `command` says to a run of another task than the one it is for.
+    pub(crate) fn is_not_for(&self, command: &str, task: &str) -> anyhow::Error {
+        anyhow!(
+            "`tealight {command}` is for runs of the task \"{task}\", and `{}` is one of \"{}\"",
+            self.directory.path().display(),
+            self.config.task.kind()
+        )
     }
 }
 

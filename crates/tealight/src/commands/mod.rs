@@ -10,7 +10,9 @@ pub(crate) mod inspect;
 mod load;
 pub(crate) mod plot;
 mod presented;
+mod seq2seq;
 pub(crate) mod train;
+pub(crate) mod translate;
 mod weather;
 
 use std::io::{self, Write};

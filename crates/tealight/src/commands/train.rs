@@ -192,6 +192,9 @@ fn start<T: Reported>(
     let manifest = Manifest::new(device, session.task.sizes(), n_parameters)
         .with_data(session.task.fingerprint());
     let directory = RunDirectory::create(&args.runs, &run_name(args))?;
+    for (name, bytes) in session.task.files()? {
+        directory.keep(name, &bytes)?;
+    }
     directory.write_start(source.text(), &resolved, &manifest)?;
     Ok(directory)
 }

@@ -4,6 +4,7 @@ use tealight_ops::rng::{Purpose, Stream};
 
 use super::config::{Config, FileConfig, Fixed, Fresh, Regime, SourceConfig};
 use crate::data::ShuffledOrder;
+use crate::data::fingerprint::fnv_1a;
 use crate::error::{Error, Result};
 use crate::limits::at_most;
 use crate::weather::{self, Examples, Generator};
@@ -88,14 +89,12 @@ fn read(config: &Config) -> Result<Vec<Vec<u8>>> {
     Ok(weather::read(path, config.window + 1)?)
 }
 
-/// FNV-1a (Fowler, Noll & Vo 1991) of the days, with a mark behind each sequence: comments and blank
+/// A hash of the days, with a mark behind each sequence: comments and blank
 /// lines may change.
 fn fingerprint(sequences: &[Vec<u8>]) -> u64 {
     const END: u8 = u8::MAX;
-    let bytes = sequences.iter().flat_map(|days| days.iter().chain([&END]));
-    bytes.fold(0xcbf2_9ce4_8422_2325, |hash: u64, &byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    })
+    let bytes = sequences.iter().flat_map(|days| days.iter().copied().chain([END]));
+    fnv_1a(bytes)
 }
 
 fn cut(config: &Config, sequences: &[Vec<u8>], seed: u64) -> Result<(TrainingData, Examples)> {

@@ -1,0 +1,255 @@
+//! Sequences to sequences: a source is read, and a target is written, token by token.
+//!
+//! ```text
+//! the encoder reads       x₁ … x_n <end>
+//! the decoder reads       <begin> y₁ … y_m                      (teacher forcing)
+//! and should write        y₁ … y_m <end>
+//! ```
+//!
+//! Shorter sequences of a batch are padded; padding is not read and carries no loss.
+
+mod config;
+mod data;
+mod pairs;
+mod report;
+mod translation;
+mod vocabulary;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use candle_core::{DType, Device, Tensor};
+use candle_nn::VarBuilder;
+use tealight_model::cost::{Cost, Estimate};
+use tealight_model::generation::Strategy;
+use tealight_model::models::seq2seq::{self, Seq2SeqSpec, Tokens};
+use tealight_model::{Mask, Mode, ModelConfig, ParamStore};
+use tealight_ops::cross_entropy::{IGNORE_INDEX, cross_entropy};
+
+pub use config::{Config, FileConfig, Level, SourceConfig};
+pub use pairs::Pair;
+pub use pairs::symbols::{Reverse, Sort};
+pub use report::{Example, Report};
+pub use translation::Translation;
+pub use vocabulary::Vocabulary;
+
+use super::{Loss, Reported, Split, Task};
+use crate::Metrics;
+use crate::error::Result;
+use crate::evaluate::scalar;
+use data::{Data, Training};
+use vocabulary::{BEGIN, END, PAD};
+
+/// The task: data, vocabulary, and how a batch is made.
+#[derive(Debug)]
+pub struct Seq2Seq {
+    config: Config,
+    data: Data,
+    vocabulary: Vocabulary,
+    batch_size: usize,
+    device: Device,
+}
+
+/// A batch on the device.
+#[derive(Debug)]
+pub struct Batch {
+    source: Tensor,
+    source_mask: Mask,
+    target: Tensor,
+    target_mask: Mask,
+    /// `(batch · target_len)`, with [`IGNORE_INDEX`] at padding.
+    labels: Tensor,
+    /// Labels that are not padding.
+    n_labels: usize,
+}
+
+impl Seq2Seq {
+    /// Draws or reads the data that `config` describes.
+    pub fn new(config: &Config, seed: u64, batch_size: usize, device: &Device) -> Result<Self> {
+        config.validate()?;
+        let (data, vocabulary) = Data::new(config, seed)?;
+        Ok(Self { config: config.clone(), data, vocabulary, batch_size, device: device.clone() })
+    }
+
+    /// The task without data, for using a model with the vocabulary that its run has kept.
+    pub fn without_data(config: &Config, vocabulary: Vocabulary, device: &Device) -> Result<Self> {
+        config.validate()?;
+        let (data, device) = (Data::nothing(), device.clone());
+        Ok(Self { config: config.clone(), data, vocabulary, batch_size: 1, device })
+    }
+
+    /// The settings.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The pairs that are not trained on.
+    pub fn validation(&self) -> &[Pair] {
+        &self.data.validation
+    }
+
+    /// What a model of this task is built for.
+    pub fn model_spec(&self) -> Seq2SeqSpec {
+        let (source_len, target_len) = self.config.source.max_lens();
+        // And the end of the source, and the beginning of the target.
+        let (source_len, target_len) = (source_len + 1, target_len + 1);
+        Seq2SeqSpec { vocab_size: self.vocabulary.size(), source_len, target_len }
+    }
+
+    /// Pairs in one forward pass of an evaluation: 256, or fewer where they are longer than 64 tokens.
+    fn evaluation_batch(&self) -> usize {
+        (256 * 64 * 64 / self.seq_len().pow(2)).clamp(1, 256)
+    }
+
+    fn cut(&self, pairs: &[Pair]) -> Result<Batch> {
+        let ids = |text: &str| self.vocabulary.encode(text);
+        let (mut sources, mut inputs, mut labels) = (Vec::new(), Vec::new(), Vec::new());
+        for Pair { source, target } in pairs {
+            let target = ids(target)?;
+            sources.push([ids(source)?, vec![END]].concat());
+            inputs.push([&[BEGIN], &target[..]].concat());
+            labels.push([&target[..], &[END]].concat());
+        }
+        let (source, source_mask) = padded(&sources, &self.device)?;
+        let (target, target_mask) = padded(&inputs, &self.device)?;
+        let (_batch, target_len) = target.dims2()?;
+        let n_labels = labels.iter().map(Vec::len).sum();
+        let row = |row: &Vec<u32>| {
+            let padding = std::iter::repeat_n(IGNORE_INDEX, target_len - row.len());
+            row.iter().map(|&id| i64::from(id)).chain(padding).collect::<Vec<_>>()
+        };
+        let labels = labels.iter().flat_map(row).collect::<Vec<_>>();
+        let labels = Tensor::new(labels, &self.device)?;
+        Ok(Batch { source, source_mask, target, target_mask, labels, n_labels })
+    }
+}
+
+/// Ids `(batch, longest)`, and the mask of what was filled up.
+fn padded(rows: &[Vec<u32>], device: &Device) -> Result<(Tensor, Mask)> {
+    let longest = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let shape = (rows.len(), longest);
+    let at = |row: &Vec<u32>| {
+        (0..longest).map(|at| row.get(at).copied().unwrap_or(PAD)).collect::<Vec<_>>()
+    };
+    let is_padding =
+        |row: &Vec<u32>| (0..longest).map(|at| u8::from(at >= row.len())).collect::<Vec<_>>();
+    let ids = Tensor::from_vec(rows.iter().flat_map(at).collect(), shape, device)?;
+    let flags = Tensor::from_vec(rows.iter().flat_map(is_padding).collect(), shape, device)?;
+    Ok((ids, Mask::none().with_key_padding_mask(&flags)?))
+}
+
+impl Task for Seq2Seq {
+    type Model = seq2seq::Seq2Seq;
+    type Batch = Batch;
+
+    fn build(&self, config: &ModelConfig, vb: &VarBuilder<'_>) -> Result<seq2seq::Seq2Seq> {
+        Ok(seq2seq::Seq2Seq::build(config, &self.model_spec(), vb)?)
+    }
+
+    fn batch(&self, split: Split, index: u64) -> Result<Batch> {
+        match split {
+            Split::Train => self.cut(&self.data.train.pairs(index, self.batch_size)?),
+            Split::Validation => {
+                let n = self.evaluation_batch();
+                let start = index as usize * n;
+                let end = self.data.validation.len().min(start + n);
+                self.cut(&self.data.validation[start..end])
+            }
+        }
+    }
+
+    fn n_evaluation_batches(&self) -> u64 {
+        self.data.validation.len().div_ceil(self.evaluation_batch()) as u64
+    }
+
+    fn sizes(&self) -> BTreeMap<String, u64> {
+        let Seq2SeqSpec { vocab_size, source_len, target_len } = self.model_spec();
+        let mut sizes = BTreeMap::from([
+            ("vocab_size".to_owned(), vocab_size as u64),
+            ("source_len".to_owned(), source_len as u64),
+            ("target_len".to_owned(), target_len as u64),
+            ("n_validation".to_owned(), self.data.validation.len() as u64),
+        ]);
+        if let Training::Fixed { pairs, .. } = &self.data.train {
+            sizes.insert("n_train".to_owned(), pairs.len() as u64);
+        }
+        sizes
+    }
+
+    fn seq_len(&self) -> usize {
+        let Seq2SeqSpec { source_len, target_len, .. } = self.model_spec();
+        source_len.max(target_len)
+    }
+
+    fn estimate(&self, config: &ModelConfig) -> Estimate {
+        seq2seq::Seq2Seq::estimate(config, &self.model_spec())
+    }
+
+    fn batch_size(&self) -> usize {
+        self.batch_size
+    }
+
+    fn loss(&self, model: &seq2seq::Seq2Seq, batch: &Batch, mode: Mode) -> Result<Loss> {
+        let Batch { source, source_mask, target, target_mask, labels, n_labels } = batch;
+        let source = Tokens { ids: source, mask: source_mask };
+        let target = Tokens { ids: target, mask: target_mask };
+        let logits = model.forward(source, target, mode)?; // (batch, target_len, vocab_size)
+        let rows = logits.flatten_to(1)?;
+        let smoothing = if mode == Mode::Eval { 0. } else { self.config.label_smoothing };
+        let sum = cross_entropy(&rows, labels, smoothing)?;
+        let count = *n_labels as f64;
+        let hits = rows.detach().argmax(1)?.to_dtype(DType::I64)?.eq(labels)?;
+        let mut metrics = Metrics::default();
+        metrics.add("token_accuracy", scalar(&hits.to_dtype(DType::F32)?.sum_all()?)?, count);
+        Ok(Loss { sum, count, metrics })
+    }
+
+    /// `exact_match`, of the first `n_decoded` sources.
+    fn measure(&self, model: &seq2seq::Seq2Seq) -> Result<Metrics> {
+        let n = self.config.n_decoded.min(self.data.validation.len());
+        let pairs = &self.data.validation[..n];
+        let sources: Vec<&str> = pairs.iter().map(|pair| pair.source.as_str()).collect();
+        let written = self.translate(model, &sources, &Strategy::Greedy, None)?;
+        let is_right = |(pair, written): &(&Pair, &Vec<Translation>)| {
+            written.first().is_some_and(|best| best.text == pair.target)
+        };
+        let n_right = pairs.iter().zip(&written).filter(is_right).count();
+        let mut metrics = Metrics::default();
+        metrics.add("exact_match", n_right as f64, n as f64);
+        Ok(metrics)
+    }
+}
+
+impl Reported for Seq2Seq {
+    type Report = Report;
+
+    fn report(&self, model: &seq2seq::Seq2Seq) -> Result<Report> {
+        Report::new(self, model)
+    }
+
+    fn metrics(report: &Report) -> BTreeMap<String, f64> {
+        let Report { exact_match, token_accuracy, loss, .. } = *report;
+        let metrics =
+            [("exact_match", exact_match), ("token_accuracy", token_accuracy), ("loss", loss)];
+        BTreeMap::from(metrics.map(|(name, value)| (name.to_owned(), value)))
+    }
+
+    fn cost(&self, _: &seq2seq::Seq2Seq, config: &ModelConfig, store: &ParamStore) -> Cost {
+        seq2seq::Seq2Seq::cost(config, &self.model_spec(), store)
+    }
+
+    fn files(&self) -> Result<Vec<(&'static str, Vec<u8>)>> {
+        Ok(vec![(vocabulary::FILE, self.vocabulary.to_json()?)])
+    }
+
+    fn file(&self) -> Option<&Path> {
+        match &self.config.source {
+            SourceConfig::File(file) => Some(&file.path),
+            _ => None,
+        }
+    }
+
+    fn fingerprint(&self) -> Option<u64> {
+        self.data.fingerprint
+    }
+}

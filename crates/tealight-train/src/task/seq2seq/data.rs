@@ -1,0 +1,236 @@
+//! What there is to learn from, and what is held out.
+//!
+//! A pair that is drawn belongs to one of the two splits by what it is about (a date, whatever form
+//! it is written in; the source elsewhere), so that nothing is asked for that was trained on. A file's
+//! sources are shuffled with the seed, and the first of them are held out.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tealight_ops::rng::{Purpose, Stream};
+
+use super::config::{Config, FileConfig, SourceConfig};
+use super::pairs::{Pair, PairSource, file};
+use super::vocabulary::Vocabulary;
+use crate::data::ShuffledOrder;
+use crate::data::fingerprint::fnv_1a;
+use crate::error::{Error, Result};
+use crate::task::Split;
+
+/// The pairs of a run.
+#[derive(Debug)]
+pub(super) struct Data {
+    pub(super) train: Training,
+    pub(super) validation: Vec<Pair>,
+    /// What the pairs of a file hash to; `None` if they are drawn.
+    pub(super) fingerprint: Option<u64>,
+}
+
+/// What the parameters are fitted to.
+#[derive(Debug)]
+pub(super) enum Training {
+    /// New pairs in every batch.
+    Drawn { source: Box<dyn PairSource>, stream: Stream },
+    /// Those of a file.
+    Fixed { pairs: Vec<Pair>, order: ShuffledOrder },
+    /// Nothing: the model is only used.
+    Nothing,
+}
+
+/// What the streams are for.
+const TRAIN: u64 = 0;
+const VALIDATION: u64 = 1;
+
+/// One in so many pairs is held out.
+const HELD_OUT: u64 = 16;
+/// Draws for one pair of a split. Where there are many pairs, all fail with (15/16)²⁰⁰⁰ < 10⁻⁵⁵.
+const MAX_DRAWS: u64 = 2000;
+
+impl Data {
+    /// Draws or reads what `config` describes, and the vocabulary that it needs.
+    pub(super) fn new(config: &Config, seed: u64) -> Result<(Self, Vocabulary)> {
+        match (&config.source, config.source.build()) {
+            (SourceConfig::File(file), _) => read(config, file, seed),
+            (_, Some(source)) => drawn(config, source, seed),
+            (_, None) => unreachable!("invariant: what comes from no file is drawn"),
+        }
+    }
+
+    /// No pairs: for a model that is only used.
+    pub(super) fn nothing() -> Self {
+        Self { train: Training::Nothing, validation: Vec::new(), fingerprint: None }
+    }
+}
+
+impl Training {
+    /// The pairs at places `start..start + n`, which make batch `index`.
+    pub(super) fn pairs(&self, index: u64, n: usize) -> Result<Vec<Pair>> {
+        match self {
+            Self::Drawn { source, stream } => {
+                let stream = stream.fork(index);
+                let pair = |row| draw(source.as_ref(), Split::Train, stream.fork(row));
+                (0..n as u64).map(pair).collect()
+            }
+            Self::Fixed { pairs, order } => {
+                let chosen = order.examples(index * n as u64, n);
+                Ok(chosen.into_iter().map(|at| pairs[at].clone()).collect())
+            }
+            Self::Nothing => {
+                Err(Error::config([], "this model was opened to be used, and has no data"))
+            }
+        }
+    }
+}
+
+/// A pair of the split.
+fn draw(source: &dyn PairSource, split: Split, stream: Stream) -> Result<Pair> {
+    let of_split = |pair: &Pair| {
+        // The upper bits are the better mixed.
+        let is_held_out = (fnv_1a(source.essence(pair).bytes()) >> 32).is_multiple_of(HELD_OUT);
+        is_held_out == (split == Split::Validation)
+    };
+    let mut draws = (0..MAX_DRAWS).map(|attempt| source.draw(stream.fork(attempt)));
+    draws.find(of_split).ok_or_else(|| match split {
+        Split::Train => too_few("all are held out"),
+        Split::Validation => too_few("none is held out"),
+    })
+}
+
+fn too_few(what: &str) -> Error {
+    let message = format!("`task.source` has too few different pairs: {what}");
+    Error::config(["task.source"], message)
+}
+
+fn drawn(config: &Config, source: Box<dyn PairSource>, seed: u64) -> Result<(Data, Vocabulary)> {
+    let stream = Stream::new(seed, Purpose::Data);
+    let n = config.n_validation;
+    let mut validation = BTreeSet::new();
+    let mut in_order = Vec::with_capacity(n);
+    for index in 0..4 * n as u64 {
+        let pair = draw(source.as_ref(), Split::Validation, stream.fork(VALIDATION).fork(index))?;
+        if validation.insert(pair.source.clone()) {
+            in_order.push(pair);
+        }
+        if in_order.len() == n {
+            break;
+        }
+    }
+    if in_order.len() < n {
+        let held_out = in_order.len();
+        return Err(too_few(&format!("{held_out} are held out, and `task.n_validation` = {n}")));
+    }
+    let alphabet: String = source.alphabet().into_iter().collect();
+    let vocabulary = Vocabulary::of(super::Level::Characters, [alphabet.as_str()]);
+    let train = Training::Drawn { source, stream: stream.fork(TRAIN) };
+    Ok((Data { train, validation: in_order, fingerprint: None }, vocabulary))
+}
+
+fn read(config: &Config, settings: &FileConfig, seed: u64) -> Result<(Data, Vocabulary)> {
+    let pairs = file::read(settings)?;
+    let bytes = pairs.iter().flat_map(|Pair { source, target }| {
+        source.bytes().chain([b'\t']).chain(target.bytes()).chain([b'\n'])
+    });
+    let fingerprint = fnv_1a(bytes);
+    let texts = pairs.iter().flat_map(|pair| [pair.source.as_str(), pair.target.as_str()]);
+    let vocabulary = Vocabulary::of(settings.level, texts);
+
+    let mut by_source: BTreeMap<&str, BTreeSet<&Pair>> = BTreeMap::new();
+    for pair in &pairs {
+        by_source.entry(&pair.source).or_default().insert(pair);
+    }
+    let (n, n_validation) = (by_source.len(), config.n_validation);
+    if n_validation >= n {
+        let message = format!(
+            "`task.n_validation` = {n_validation} leaves nothing to train on: `{}` has {n} different \
+             sources",
+            settings.path.display()
+        );
+        return Err(Error::config(["task.n_validation", "task.source.path"], message));
+    }
+    let groups: Vec<_> = by_source.into_values().collect();
+    let order = Stream::new(seed, Purpose::Data).permutation(n);
+    let of = |places: &[usize]| -> Vec<Pair> {
+        places.iter().flat_map(|&at| groups[at].iter().map(|&pair| pair.clone())).collect()
+    };
+    let (held_out, rest) = order.split_at(n_validation);
+    let pairs = of(rest);
+    let order = ShuffledOrder::new(seed, pairs.len());
+    let train = Training::Fixed { pairs, order };
+    Ok((Data { train, validation: of(held_out), fingerprint: Some(fingerprint) }, vocabulary))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::task::seq2seq::pairs::symbols::Reverse;
+
+    fn reverse(reverse: Reverse, n_validation: usize) -> Result<Data> {
+        let source = SourceConfig::Reverse(reverse);
+        let config = Config { n_validation, source, ..Config::default() };
+        Ok(Data::new(&config, 17)?.0)
+    }
+
+    #[test]
+    fn no_source_that_is_held_out_is_trained_on() {
+        for source in [SourceConfig::Dates, SourceConfig::default()] {
+            let config = Config { source, n_validation: 300, ..Config::default() };
+            let (data, _) = Data::new(&config, 17).unwrap();
+            let essence = |pair: &Pair| match config.source {
+                SourceConfig::Dates => pair.target.clone(),
+                _ => pair.source.clone(),
+            };
+            let held_out: BTreeSet<String> = data.validation.iter().map(essence).collect();
+            let sources: BTreeSet<&str> =
+                data.validation.iter().map(|pair| pair.source.as_str()).collect();
+            assert_eq!(sources.len(), 300, "no source is asked for twice");
+            for index in 0..50 {
+                let pairs = data.train.pairs(index, 64).unwrap();
+                assert!(pairs.iter().all(|pair| !held_out.contains(&essence(pair))));
+            }
+        }
+    }
+
+    #[test]
+    fn a_batch_is_a_function_of_seed_and_index() {
+        let first = reverse(Reverse::default(), 10).unwrap();
+        let again = reverse(Reverse::default(), 10).unwrap();
+        assert_eq!(first.train.pairs(3, 8).unwrap(), again.train.pairs(3, 8).unwrap());
+        assert_ne!(first.train.pairs(3, 8).unwrap(), first.train.pairs(4, 8).unwrap());
+        assert_eq!(first.validation, again.validation);
+    }
+
+    #[test]
+    fn a_rule_with_too_few_pairs_is_refused() {
+        let few = Reverse { n_symbols: 2, min_length: 1, length: 3 };
+        let message = reverse(few, 10).unwrap_err().to_string();
+        assert!(message.contains("`task.source` has too few different pairs"), "{message}");
+    }
+
+    #[test]
+    fn a_source_of_a_file_is_on_one_side_with_all_its_targets() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let line = |n: usize| format!("{}\t{n}\n", n / 2);
+        let text: String = (0..40).map(line).chain((0..5).map(line)).collect();
+        std::fs::write(file.path(), text).unwrap();
+        let source = SourceConfig::File(FileConfig {
+            path: file.path().to_owned(),
+            ..FileConfig::default()
+        });
+        let config = Config { source, n_validation: 6, ..Config::default() };
+        let data = |seed| Data::new(&config, seed).unwrap();
+        let (Data { train, validation, fingerprint }, vocabulary) = data(17);
+        let Training::Fixed { pairs, .. } = train else { panic!("a file") };
+        assert_eq!((pairs.len(), validation.len()), (28, 12));
+        let sources =
+            |pairs: &[Pair]| pairs.iter().map(|pair| pair.source.clone()).collect::<BTreeSet<_>>();
+        assert!(sources(&pairs).is_disjoint(&sources(&validation)));
+        assert_eq!(vocabulary.size(), 3 + 10);
+        assert_eq!(fingerprint, data(18).0.fingerprint);
+        assert_ne!(validation, data(18).0.validation);
+        let all = Config { n_validation: 20, ..config };
+        let message = Data::new(&all, 17).unwrap_err().to_string();
+        assert!(
+            message.contains("leaves nothing to train on") && message.contains("20 different"),
+            "{message}"
+        );
+    }
+}

@@ -1,0 +1,106 @@
+//! Pairs from a text file: a source, a tab and a target on each line.
+
+use std::path::Path;
+
+use super::Pair;
+use crate::error::{Error, Result};
+use crate::task::seq2seq::config::{FileConfig, Level};
+
+/// The pairs of a file, in its order; blank lines are skipped.
+pub(in crate::task::seq2seq) fn read(config: &FileConfig) -> Result<Vec<Pair>> {
+    let FileConfig { path, level, max_len } = config;
+    let key = "task.source.path";
+    if path.as_os_str().is_empty() {
+        let message = format!("`{key}` is missing: the file with the pairs");
+        return Err(Error::config([key], message));
+    }
+    let bytes = std::fs::read(path).map_err(|source| {
+        Error::config([key], format!("`{}` cannot be read: {source}", path.display()))
+    })?;
+    let text = text(path, &bytes)?;
+    let mut pairs = Vec::new();
+    for (at, line) in text.trim_start_matches('\u{FEFF}').lines().enumerate() {
+        if line.trim().is_empty() {
+            continue;
+        }
+        pairs.push(parse(line, *level, *max_len).map_err(|rule| wrong(path, at + 1, rule))?);
+    }
+    Ok(pairs)
+}
+
+fn text<'a>(path: &Path, bytes: &'a [u8]) -> Result<&'a str> {
+    std::str::from_utf8(bytes).map_err(|error| {
+        let before = &bytes[..error.valid_up_to()];
+        let line = before.split(|&byte| byte == b'\n').count();
+        wrong(path, line, "this is not UTF-8".to_owned())
+    })
+}
+
+fn wrong(path: &Path, line: usize, rule: String) -> Error {
+    Error::Line { path: path.to_owned(), line, rule }
+}
+
+fn parse(line: &str, level: Level, max_len: usize) -> Result<Pair, String> {
+    let Some((source, target)) = line.split_once('\t') else {
+        return Err("there is no tab: a line is a source, a tab and a target".to_owned());
+    };
+    if target.contains('\t') {
+        return Err("there is more than one tab: a line is a source, a tab and a target".to_owned());
+    }
+    let (source, target) = (source.trim(), target.trim());
+    for (side, text) in [("source", source), ("target", target)] {
+        let len = level.tokens(text).count();
+        if len == 0 {
+            return Err(format!("the {side} is empty"));
+        }
+        if len > max_len {
+            let unit = level.unit();
+            return Err(format!(
+                "the {side} has {len} {unit}, and `task.source.max_len` = {max_len}"
+            ));
+        }
+    }
+    let [source, target] = [source, target].map(|text| level.normal(text));
+    Ok(Pair { source, target })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pairs(bytes: &[u8], level: Level) -> Result<Vec<(String, String)>, String> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), bytes).unwrap();
+        let config = FileConfig { path: file.path().to_owned(), level, max_len: 5 };
+        let pairs = read(&config).map_err(|error| {
+            error.to_string().replace(&file.path().display().to_string(), "pairs.tsv")
+        })?;
+        Ok(pairs.into_iter().map(|pair| (pair.source, pair.target)).collect())
+    }
+
+    #[test]
+    fn a_line_is_a_source_a_tab_and_a_target() {
+        let text = "\u{FEFF}ein\tone\r\n\n  \nzwei \t two\n";
+        let expected = [("ein", "one"), ("zwei", "two")].map(|(a, b)| (a.to_owned(), b.to_owned()));
+        assert_eq!(pairs(text.as_bytes(), Level::Characters).unwrap(), expected);
+        let text = "ein sehr langer Satz\ta long sentence";
+        assert_eq!(pairs(text.as_bytes(), Level::Words).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_mistake_is_named_with_its_file_and_line() {
+        for (text, message) in [
+            (&b"a\tb\n\na b\n"[..], "`pairs.tsv`, line 3: there is no tab"),
+            (b"a\tb\tc", "`pairs.tsv`, line 1: there is more than one tab"),
+            (b"a\tb\n \tb", "`pairs.tsv`, line 2: the source is empty"),
+            (b"a\t", "`pairs.tsv`, line 1: the target is empty"),
+            (b"a\tbbbbbb", "line 1: the target has 6 characters, and `task.source.max_len` = 5"),
+            (b"a\tb\nc\t\xff", "`pairs.tsv`, line 2: this is not UTF-8"),
+        ] {
+            let error = pairs(text, Level::Characters).unwrap_err();
+            assert!(error.contains(message), "{error}");
+        }
+        let error = pairs(b"a\ta b c d e f", Level::Words).unwrap_err();
+        assert!(error.contains("the target has 6 words"), "{error}");
+    }
+}

@@ -1,0 +1,148 @@
+//! Random symbols, reversed or sorted: what a model must do is move them, and know where from.
+
+use serde::{Deserialize, Serialize};
+use tealight_ops::rng::Stream;
+
+use super::{Pair, PairSource};
+use crate::error::{Error, Result};
+use crate::task::seq2seq::config::length;
+
+/// The symbols of `reverse`, in the order in which they are used.
+const LETTERS: &str = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+/// The symbols of `sort`, in their order.
+const ORDERED: &str = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+
+/// `[task.source] kind = "reverse"`: the target is the source from its end to its beginning.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Reverse {
+    /// How many different symbols there are, at most 62: `a` to `z`, `A` to `Z`, `0` to `9`.
+    pub n_symbols: usize,
+    /// The shortest sequence.
+    pub min_length: usize,
+    /// The longest sequence; all lengths are equally likely.
+    pub length: usize,
+}
+
+impl Default for Reverse {
+    fn default() -> Self {
+        Self { n_symbols: 26, min_length: 1, length: 20 }
+    }
+}
+
+/// `[task.source] kind = "sort"`: the target is the source in ascending order.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Sort {
+    /// How many different symbols there are, at most 62: `0` to `9`, `A` to `Z`, `a` to `z`.
+    pub n_symbols: usize,
+    /// The shortest sequence.
+    pub min_length: usize,
+    /// The longest sequence; all lengths are equally likely.
+    pub length: usize,
+}
+
+impl Default for Sort {
+    fn default() -> Self {
+        Self { n_symbols: 10, min_length: 1, length: 20 }
+    }
+}
+
+impl Reverse {
+    pub(in crate::task::seq2seq) fn validate(&self) -> Result<()> {
+        validate(self.n_symbols, self.min_length, self.length)
+    }
+
+    pub(in crate::task::seq2seq) fn build(&self) -> Symbols {
+        let Self { n_symbols, min_length, length } = *self;
+        let alphabet = LETTERS.chars().take(n_symbols).collect();
+        Symbols { alphabet, min_length, length, target: |source| source.iter().rev().collect() }
+    }
+}
+
+impl Sort {
+    pub(in crate::task::seq2seq) fn validate(&self) -> Result<()> {
+        validate(self.n_symbols, self.min_length, self.length)
+    }
+
+    pub(in crate::task::seq2seq) fn build(&self) -> Symbols {
+        let Self { n_symbols, min_length, length } = *self;
+        let sorted = |source: &[char]| {
+            let mut symbols = source.to_vec();
+            symbols.sort_unstable();
+            symbols.into_iter().collect()
+        };
+        let alphabet = ORDERED.chars().take(n_symbols).collect();
+        Symbols { alphabet, min_length, length, target: sorted }
+    }
+}
+
+fn validate(n_symbols: usize, min_length: usize, longest: usize) -> Result<()> {
+    let key = "task.source.n_symbols";
+    if !(1..=LETTERS.len()).contains(&n_symbols) {
+        let message = format!("`{key}` = {n_symbols} must be from 1 to {}", LETTERS.len());
+        return Err(Error::config([key], message));
+    }
+    length("task.source.length", longest)?;
+    length("task.source.min_length", min_length)?;
+    if min_length > longest {
+        let keys = ["task.source.min_length", "task.source.length"];
+        let message = format!("`{}` = {min_length} is above `{}` = {longest}", keys[0], keys[1]);
+        return Err(Error::config(keys, message));
+    }
+    Ok(())
+}
+
+/// Draws sequences of symbols.
+#[derive(Debug)]
+pub(in crate::task::seq2seq) struct Symbols {
+    alphabet: Vec<char>,
+    min_length: usize,
+    length: usize,
+    target: fn(&[char]) -> String,
+}
+
+impl PairSource for Symbols {
+    fn draw(&self, stream: Stream) -> Pair {
+        let Self { alphabet, min_length, length, target } = self;
+        let n_lengths = (length - min_length + 1) as u64;
+        let len = *min_length as u64 + stream.below(0, n_lengths);
+        let symbol = |at| alphabet[stream.below(at, alphabet.len() as u64) as usize];
+        let source: Vec<char> = (1..=len).map(symbol).collect();
+        Pair { target: target(&source), source: source.into_iter().collect() }
+    }
+
+    fn essence<'a>(&self, pair: &'a Pair) -> &'a str {
+        &pair.source
+    }
+
+    fn alphabet(&self) -> Vec<char> {
+        let mut alphabet = self.alphabet.clone();
+        alphabet.sort_unstable();
+        alphabet
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tealight_ops::rng::Purpose;
+
+    use super::*;
+
+    #[test]
+    fn targets_are_reversed_or_sorted_and_every_length_occurs() {
+        let stream = Stream::new(17, Purpose::Data);
+        let reverse = Reverse { n_symbols: 30, min_length: 2, length: 5 }.build();
+        let sort = Sort { n_symbols: 12, ..Sort::default() }.build();
+        let mut lens = [0; 6];
+        for index in 0..200 {
+            let Pair { source, target } = reverse.draw(stream.fork(index));
+            assert_eq!(target.chars().rev().collect::<String>(), source);
+            lens[source.len()] += 1;
+            let Pair { source, target } = sort.draw(stream.fork(index));
+            assert!(target.chars().is_sorted() && target.len() == source.len());
+        }
+        assert!(lens[..2] == [0, 0] && lens[2..].iter().all(|&n| n > 20), "{lens:?}");
+        assert!(sort.alphabet().is_sorted() && reverse.alphabet().is_sorted());
+    }
+}

@@ -1,0 +1,130 @@
+//! Writing targets for sources.
+
+use tealight_model::Mode;
+use tealight_model::attention::Memory;
+use tealight_model::generation::{Ends, Sequence, Strategy, generate};
+use tealight_model::models::seq2seq::{self, Tokens, Writer};
+
+use super::vocabulary::{BEGIN, END, PAD};
+use super::{Seq2Seq, padded};
+use crate::error::{Error, Result};
+
+/// Sequences that are written at once, beams counted.
+const N_AT_ONCE: usize = 128;
+/// The most beams of a source.
+const MAX_BEAMS: usize = 1000;
+
+/// A target that a model has written.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Translation {
+    /// What was written.
+    pub text: String,
+    /// ln P(text | source).
+    pub log_probability: f64,
+    /// What beams are compared by.
+    pub score: f64,
+    /// Whether the model has come to an end, and not to the greatest length.
+    pub has_ended: bool,
+}
+
+impl Seq2Seq {
+    /// Writes targets of up to `max_len` tokens: for each source, one, or as many as there are beams,
+    /// best first.
+    pub fn translate<S: AsRef<str>>(
+        &self,
+        model: &seq2seq::Seq2Seq,
+        sources: &[S],
+        strategy: &Strategy,
+        max_len: Option<usize>,
+    ) -> Result<Vec<Vec<Translation>>> {
+        let max_len = self.check(strategy, max_len)?;
+        let ids: Vec<Vec<u32>> =
+            sources.iter().map(|source| self.encode(source.as_ref())).collect::<Result<_>>()?;
+        let n_beams = if let Strategy::Beams { n_beams, .. } = strategy { *n_beams } else { 1 };
+        let mut translations = Vec::with_capacity(ids.len());
+        for (chunk, ids) in ids.chunks((N_AT_ONCE / n_beams).max(1)).enumerate() {
+            let strategy = match *strategy {
+                Strategy::Sample { stream, temperature, top_k } => {
+                    Strategy::Sample { stream: stream.fork(chunk as u64), temperature, top_k }
+                }
+                other => other,
+            };
+            let written = self.write(model, ids, &strategy, max_len)?;
+            translations.extend(written.into_iter().map(|sequences| {
+                sequences.into_iter().map(|sequence| self.read(sequence)).collect::<Vec<_>>()
+            }));
+        }
+        Ok(translations)
+    }
+
+    fn write(
+        &self,
+        model: &seq2seq::Seq2Seq,
+        sources: &[Vec<u32>],
+        strategy: &Strategy,
+        max_len: usize,
+    ) -> Result<Vec<Vec<Sequence>>> {
+        let (ids, mask) = padded(sources, &self.device)?;
+        let states = model.encode(Tokens { ids: &ids, mask: &mask }, Mode::Eval)?;
+        let memory = Memory { states: &states, mask: &mask };
+        let mut writer = Writer::new(model, memory, &[PAD, BEGIN])?;
+        let ends = Ends { begin: BEGIN, end: END, max_len };
+        Ok(generate(&mut writer, sources.len(), &ends, strategy)?)
+    }
+
+    fn read(&self, sequence: Sequence) -> Translation {
+        let Sequence { ids, log_probability, score, has_ended } = sequence;
+        let text = self.vocabulary.decode(&ids);
+        Translation { text, log_probability, score, has_ended }
+    }
+
+    /// The ids of a source with the mark of its end, or why the model cannot read it.
+    fn encode(&self, source: &str) -> Result<Vec<u32>> {
+        let mut ids = self.vocabulary.encode(source.trim())?;
+        let (n, unit) = (ids.len(), self.vocabulary.level().unit());
+        let (max, _) = self.config.source.max_lens();
+        if n == 0 {
+            return Err(Error::config([], "there is nothing to translate: a text is empty"));
+        }
+        if n > max {
+            let start: String = source.trim().chars().take(30).collect();
+            let message =
+                format!("\"{start}…\" has {n} {unit}, and this model reads at most {max}");
+            return Err(Error::config([], message));
+        }
+        ids.push(END);
+        Ok(ids)
+    }
+
+    /// The greatest length of what is written, the end included.
+    fn check(&self, strategy: &Strategy, max_len: Option<usize>) -> Result<usize> {
+        let (_, longest) = self.config.source.max_lens();
+        let fault = match (*strategy, max_len) {
+            (_, Some(0)) => "`--max-len` = 0 must be positive".to_owned(),
+            (_, Some(n)) if n > longest => {
+                format!("`--max-len` = {n}, but the model was built to write at most {longest}")
+            }
+            (Strategy::Beams { n_beams: 0, .. }, _) => "`--beams` = 0 must be positive".to_owned(),
+            (Strategy::Beams { n_beams, .. }, _) if n_beams > MAX_BEAMS => {
+                format!("`--beams` = {n_beams} must be at most {MAX_BEAMS}")
+            }
+            (Strategy::Beams { length_penalty, .. }, _)
+                if !(length_penalty.is_finite() && length_penalty >= 0.) =>
+            {
+                format!(
+                    "`--length-penalty` = {length_penalty} must be a number that is not negative"
+                )
+            }
+            (Strategy::Sample { top_k: Some(0), .. }, _) => {
+                "`--top-k` = 0 must be positive".to_owned()
+            }
+            (Strategy::Sample { temperature, .. }, _)
+                if !(temperature.is_finite() && temperature > 0.) =>
+            {
+                format!("`--temperature` = {temperature} must be a number that is not negative")
+            }
+            _ => return Ok(1 + max_len.unwrap_or(longest)),
+        };
+        Err(Error::config([], fault))
+    }
+}

@@ -1,0 +1,168 @@
+//! From text to ids and back.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::config::Level;
+use crate::error::{Error, Result};
+use crate::run::files::{read_json, to_json};
+
+/// Padding, which is never read and never written.
+pub(super) const PAD: u32 = 0;
+/// Stands before the first token of a target.
+pub(super) const BEGIN: u32 = 1;
+/// Stands behind the last token.
+pub(super) const END: u32 = 2;
+/// How many ids have a meaning of their own.
+const N_SPECIAL: usize = 3;
+
+/// The name of its file in a run's directory.
+pub(super) const FILE: &str = "vocabulary.json";
+/// The version of the file that is written, and the newest that is read.
+const FORMAT_VERSION: u64 = 1;
+
+impl Level {
+    /// The tokens of a text, in order.
+    pub(super) fn tokens(self, text: &str) -> Box<dyn Iterator<Item = &str> + '_> {
+        match self {
+            Self::Characters => {
+                let ends = text.char_indices().map(|(at, c)| &text[at..at + c.len_utf8()]);
+                Box::new(ends)
+            }
+            Self::Words => Box::new(text.split_whitespace()),
+        }
+    }
+
+    /// A text as its tokens make it, so that two of the same tokens are the same text.
+    pub(super) fn normal(self, text: &str) -> String {
+        match self {
+            Self::Characters => text.to_owned(),
+            Self::Words => text.split_whitespace().collect::<Vec<_>>().join(" "),
+        }
+    }
+
+    /// What tokens are called when they are counted.
+    pub(super) fn unit(self) -> &'static str {
+        match self {
+            Self::Characters => "characters",
+            Self::Words => "words",
+        }
+    }
+}
+
+/// The tokens that a model knows, on both sides. Ids 0, 1 and 2 are padding, beginning and end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Vocabulary {
+    level: Level,
+    tokens: Vec<String>,
+    ids: BTreeMap<String, u32>,
+}
+
+/// `vocabulary.json`
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Stored {
+    format_version: u64,
+    level: Level,
+    /// In the order of their ids, from 3.
+    tokens: Vec<String>,
+}
+
+impl Vocabulary {
+    /// All tokens of `texts`, in ascending order.
+    pub(super) fn of<'a>(level: Level, texts: impl IntoIterator<Item = &'a str>) -> Self {
+        let tokens: BTreeSet<&str> =
+            texts.into_iter().flat_map(|text| level.tokens(text)).collect();
+        Self::new(level, tokens.into_iter().map(str::to_owned).collect())
+    }
+
+    fn new(level: Level, tokens: Vec<String>) -> Self {
+        let ids = tokens.iter().cloned().zip(N_SPECIAL as u32..).collect();
+        Self { level, tokens, ids }
+    }
+
+    /// The vocabulary that a run keeps.
+    pub fn read(run: &Path) -> Result<Self> {
+        let Stored { level, tokens, .. } = read_json(&run.join(FILE), FORMAT_VERSION)?;
+        Ok(Self::new(level, tokens))
+    }
+
+    /// What a run keeps of it.
+    pub(super) fn to_json(&self) -> Result<Vec<u8>> {
+        let Self { level, tokens, .. } = self.clone();
+        let stored = Stored { format_version: FORMAT_VERSION, level, tokens };
+        to_json(Path::new(FILE), &stored)
+    }
+
+    /// How many ids there are.
+    pub(super) fn size(&self) -> usize {
+        N_SPECIAL + self.tokens.len()
+    }
+
+    /// What a token is.
+    pub(super) fn level(&self) -> Level {
+        self.level
+    }
+
+    /// The ids of a text's tokens, or the first token that is not known.
+    pub(super) fn encode(&self, text: &str) -> Result<Vec<u32>> {
+        let id = |token: &str| {
+            let known = self.ids.get(token).copied();
+            known.ok_or_else(|| {
+                let [a, b] = [token, text].map(|text| text.escape_debug().collect::<String>());
+                let message = format!("`{a}` in \"{b}\" is not in the model's vocabulary");
+                Error::config([], message)
+            })
+        };
+        self.level.tokens(text).map(id).collect()
+    }
+
+    /// The text of ids; those without a token are left out.
+    pub(super) fn decode(&self, ids: &[u32]) -> String {
+        let token = |&id: &u32| {
+            let at = (id as usize).checked_sub(N_SPECIAL)?;
+            self.tokens.get(at).map(String::as_str)
+        };
+        let tokens: Vec<&str> = ids.iter().filter_map(token).collect();
+        match self.level {
+            Level::Characters => tokens.concat(),
+            Level::Words => tokens.join(" "),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn encoding_and_decoding_are_inverse() {
+        for (level, text) in [(Level::Characters, "größe 🌧"), (Level::Words, "one two  one")] {
+            let vocabulary = Vocabulary::of(level, [text, "a b"]);
+            let ids = vocabulary.encode(text).unwrap();
+            assert!(ids.iter().all(|&id| (3..vocabulary.size() as u32).contains(&id)));
+            assert_eq!(
+                vocabulary.decode(&ids),
+                text.split_whitespace().collect::<Vec<_>>().join(" ")
+            );
+            assert_eq!(vocabulary.decode(&[PAD, BEGIN, END, 999]), "");
+        }
+    }
+
+    #[test]
+    fn a_token_that_is_not_known_is_named() {
+        let vocabulary = Vocabulary::of(Level::Characters, ["abc"]);
+        let message = vocabulary.encode("ab\u{7}").unwrap_err().to_string();
+        assert_eq!(message, "`\\u{7}` in \"ab\\u{7}\" is not in the model's vocabulary");
+    }
+
+    #[test]
+    fn a_run_keeps_its_vocabulary() {
+        let directory = tempfile::tempdir().unwrap();
+        let vocabulary = Vocabulary::of(Level::Words, ["a tab\there", "ö"]);
+        std::fs::write(directory.path().join(FILE), vocabulary.to_json().unwrap()).unwrap();
+        assert_eq!(Vocabulary::read(directory.path()).unwrap(), vocabulary);
+    }
+}

@@ -1,0 +1,32 @@
+//! What holds for every task is asked of the task that a configuration describes.
+
+use candle_core::Device;
+use tealight_train::RunConfig;
+use tealight_train::task::seq2seq::Seq2Seq;
+use tealight_train::task::weather::Weather;
+use tealight_train::task::{Task, TaskConfig};
+
+use crate::common::Result;
+
+/// What is asked.
+pub(crate) trait ForAnyTask {
+    /// What comes of it.
+    type Answer;
+
+    /// Asks the task.
+    fn ask<T: Task>(&self, config: &RunConfig, task: T) -> Result<Self::Answer>;
+}
+
+/// Asks the task of `config`, with its data.
+pub(crate) fn with_task<Q: ForAnyTask>(config: &RunConfig, question: &Q) -> Result<Q::Answer> {
+    let RunConfig { seed, training, .. } = config;
+    let device = &Device::Cpu;
+    match &config.task {
+        TaskConfig::Weather(weather) => {
+            question.ask(config, Weather::new(weather, *seed, training.batch_size, device)?)
+        }
+        TaskConfig::Seq2Seq(seq2seq) => {
+            question.ask(config, Seq2Seq::new(seq2seq, *seed, training.batch_size, device)?)
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! `tealight translate RUN TEXT`: what a model of pairs writes.
+
+use std::io::{Read, stdin};
+
+use anyhow::{Context, Result};
+use serde_json::json;
+use tealight_model::generation::Strategy;
+use tealight_ops::rng::{Purpose, Stream};
+use tealight_train::task::TaskConfig;
+use tealight_train::task::seq2seq::{Seq2Seq, Translation, Vocabulary};
+
+use super::load::Run;
+use super::print;
+use crate::args::Translate;
+use crate::failure::at_its_place;
+
+pub(crate) fn run(args: &Translate) -> Result<()> {
+    let run = Run::open(&args.trained)?;
+    let TaskConfig::Seq2Seq(config) = &run.config.task else {
+        return Err(run.is_not_for("translate", "seq2seq"));
+    };
+    let vocabulary = Vocabulary::read(run.directory.path())?;
+    let task = Seq2Seq::without_data(config, vocabulary, &run.device)
+        .map_err(|error| at_its_place(error, &run.source))?;
+    let session = run.load(task)?;
+    let texts = texts(&args.texts)?;
+    let strategy = strategy(args);
+    let translations = session.task.translate(&session.twin, &texts, &strategy, args.max_len)?;
+    print(&if args.json { as_json(&texts, &translations) } else { as_text(&translations) })
+}
+
+/// The texts as given, with the lines of standard input in the place of `-`; blank lines are skipped.
+fn texts(given: &[String]) -> Result<Vec<String>> {
+    let mut texts = Vec::new();
+    for text in given {
+        if text == "-" {
+            let mut lines = String::new();
+            stdin().read_to_string(&mut lines).context("cannot read standard input")?;
+            let lines = lines.lines().filter(|line| !line.trim().is_empty());
+            texts.extend(lines.map(str::to_owned));
+        } else {
+            texts.push(text.clone());
+        }
+    }
+    Ok(texts)
+}
+
+fn strategy(args: &Translate) -> Strategy {
+    let Translate { beams, length_penalty, temperature, top_k, seed, .. } = *args;
+    if let Some(n_beams) = beams {
+        return Strategy::Beams { n_beams, length_penalty };
+    }
+    if temperature == Some(0.) || (temperature, top_k, seed) == (None, None, None) {
+        return Strategy::Greedy;
+    }
+    let stream = Stream::new(seed.unwrap_or(0), Purpose::Sampling);
+    Strategy::Sample { stream, temperature: temperature.unwrap_or(1.), top_k }
+}
+
+/// A line for each text: the best that was written.
+fn as_text(translations: &[Vec<Translation>]) -> String {
+    let best = translations.iter().filter_map(|outputs| outputs.first());
+    best.map(|best| format!("{}\n", best.text)).collect()
+}
+
+fn as_json(texts: &[String], translations: &[Vec<Translation>]) -> String {
+    let outputs = |outputs: &[Translation]| {
+        let output = |one: &Translation| {
+            json!({
+                "text": one.text,
+                "log_probability": one.log_probability,
+                "score": one.score,
+                "has_ended": one.has_ended,
+            })
+        };
+        outputs.iter().map(output).collect::<Vec<_>>()
+    };
+    let pairs = texts.iter().zip(translations);
+    let translations: Vec<_> =
+        pairs.map(|(text, all)| json!({ "source": text, "outputs": outputs(all) })).collect();
+    format!("{}\n", json!({ "translations": translations }))
+}
