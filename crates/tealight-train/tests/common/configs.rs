@@ -12,6 +12,11 @@ use crate::common::Result;
 
 /// Every `configs/**/*.toml` with its path, in the order of the paths.
 pub(crate) fn shipped() -> Result<Vec<(String, RunConfig)>> {
+    shipped_with(&[])
+}
+
+/// The same, with settings changed as by `--set`.
+pub(crate) fn shipped_with(overrides: &[String]) -> Result<Vec<(String, RunConfig)>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut paths = Vec::new();
     collect(&root.join("configs"), &mut paths)?;
@@ -19,7 +24,7 @@ pub(crate) fn shipped() -> Result<Vec<(String, RunConfig)>> {
     assert!(!paths.is_empty(), "there are no configurations");
     let named = |path: PathBuf| {
         let name = path.strip_prefix(&root)?.display().to_string();
-        Ok((name, read(&path, &root)?))
+        Ok((name, read(&path, &root, overrides)?))
     };
     paths.into_iter().map(named).collect()
 }
@@ -37,8 +42,8 @@ fn collect(directory: &Path, paths: &mut Vec<PathBuf>) -> Result {
 }
 
 /// Data are found from the root of the repository, where the commands are run.
-fn read(path: &Path, root: &Path) -> Result<RunConfig> {
-    let mut config: RunConfig = ConfigSource::read(path, &[])?.deserialize()?;
+fn read(path: &Path, root: &Path, overrides: &[String]) -> Result<RunConfig> {
+    let mut config: RunConfig = ConfigSource::read(path, overrides)?.deserialize()?;
     let path = match &mut config.task {
         TaskConfig::Weather(weather) => match &mut weather.source {
             weather::SourceConfig::File(file) => Some(&mut file.path),

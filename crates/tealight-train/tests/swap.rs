@@ -1,0 +1,83 @@
+//! One line swaps the attention of any configuration that is shipped: then it trains, or it is refused
+//! with a message that names the line.
+
+#[path = "common/any_task.rs"]
+mod any_task;
+mod common;
+#[path = "common/configs.rs"]
+mod configs;
+
+use any_task::{ForAnyTask, with_task};
+use candle_core::Device;
+use common::Result;
+use configs::{shipped, shipped_with};
+use tealight_model::attention::AttentionConfig;
+use tealight_train::schedule::{Constant, ScheduleConfig};
+use tealight_train::task::{Task, TaskConfig};
+use tealight_train::{Error, RunConfig, Session, fit};
+
+const STEPS: u64 = 2;
+
+/// Checks all that a run checks, and trains a little.
+struct Train;
+
+impl ForAnyTask for Train {
+    type Answer = ();
+
+    fn ask<T: Task>(&self, config: &RunConfig, task: T) -> Result {
+        let mut session = Session::new(config, task, &Device::Cpu)?;
+        session.check()?;
+        fit(&mut session, STEPS, None, &mut [])?;
+        assert_eq!(session.progress.step, STEPS);
+        Ok(())
+    }
+}
+
+/// The places in which this configuration has an attention.
+fn places(config: &RunConfig) -> &'static [&'static str] {
+    match config.task {
+        TaskConfig::Seq2Seq(_) => {
+            &["model.attention", "model.encoder_attention", "model.cross_attention"]
+        }
+        TaskConfig::Weather(_) => &["model.attention"],
+    }
+}
+
+/// The same, as small as it can be: what is asked is whether it trains, not how well.
+fn shrunk(mut config: RunConfig) -> RunConfig {
+    config.training.steps = STEPS;
+    config.training.batch_size = 4;
+    config.training.micro_batches = 1;
+    config.training.evaluate_every = STEPS + 1;
+    config.training.early_stopping = None;
+    config.schedule = ScheduleConfig::Constant(Constant::default());
+    config
+}
+
+#[test]
+fn every_attention_in_every_configuration_trains_or_is_refused_by_name() -> Result {
+    let mut n_trained = 0;
+    let originals = shipped()?;
+    for kind in AttentionConfig::KINDS {
+        for (at, (name, original)) in originals.iter().enumerate() {
+            for place in places(original) {
+                let key = format!("{place}.kind");
+                let label = format!("{name} --set {key}={}", kind.name);
+                let (_, config) = shipped_with(&[format!("{key}={}", kind.name)])?.swap_remove(at);
+                let answer = with_task(&shrunk(config), &Train);
+                let Err(error) = answer else {
+                    n_trained += 1;
+                    continue;
+                };
+                let Some(Error::Config(fault)) = error.downcast_ref::<Error>() else {
+                    panic!("{label}: {error}")
+                };
+                let is_named = fault.keys.contains(&key) && fault.message.contains(kind.name);
+                assert!(is_named, "{label}: {:?}: {fault}", fault.keys);
+            }
+        }
+    }
+    let n_places: usize = originals.iter().map(|(_, config)| places(config).len()).sum();
+    assert!(2 * n_trained > n_places * AttentionConfig::KINDS.len(), "most are refused");
+    Ok(())
+}
