@@ -295,7 +295,7 @@ pub(crate) struct Plot {
 pub(crate) struct Attend {
     #[command(flatten)]
     pub(crate) trained: Trained,
-    /// The days that are read, oldest first: 🌧️ ☁️ ☀️ or the letters R C S
+    /// What is read: days, oldest first (🌧️ ☁️ ☀️ or the letters R C S), or a text to translate
     #[arg(value_name = "SEQUENCE")]
     pub(crate) sequence: String,
     /// Where the pictures go; `attention` in the run's directory unless given
@@ -333,6 +333,7 @@ impl FromStr for Maps {
     }
 }
 
+#[derive(Args, Debug)]
 pub(crate) struct Translate {
     #[command(flatten)]
     pub(crate) trained: Trained,
@@ -343,8 +344,13 @@ pub(crate) struct Translate {
     #[arg(long, value_name = "N", conflicts_with_all = ["temperature", "top_k", "seed"])]
     pub(crate) beams: Option<usize>,
     /// How much beams favour long texts: 0 not at all, 1 as much as their length
-    #[arg(long, value_name = "A", requires = "beams", default_value_t = 0.6)]
-    #[arg(allow_negative_numbers = true)]
+    #[arg(
+        long,
+        value_name = "A",
+        requires = "beams",
+        default_value_t = 0.6,
+        allow_negative_numbers = true
+    )]
     pub(crate) length_penalty: f64,
     /// Draw tokens at random: below 1 the likely becomes likelier, above 1 all becomes alike
     #[arg(long, allow_negative_numbers = true)]

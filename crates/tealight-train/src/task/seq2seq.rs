@@ -33,7 +33,7 @@ pub use report::{Example, Report};
 pub use translation::Translation;
 pub use vocabulary::Vocabulary;
 
-use super::{Loss, Reported, Split, Task};
+use super::{Loss, Reading, Reported, Split, Task};
 use crate::Metrics;
 use crate::error::Result;
 use crate::evaluate::scalar;
@@ -202,6 +202,13 @@ impl Task for Seq2Seq {
         let mut metrics = Metrics::default();
         metrics.add("token_accuracy", scalar(&hits.to_dtype(DType::F32)?.sum_all()?)?, count);
         Ok(Loss { sum, count, metrics })
+    }
+
+    fn readings(&self, model: &seq2seq::Seq2Seq) -> Result<Vec<Reading>> {
+        match self.data.validation.first() {
+            Some(pair) => self.readings_of(model, &pair.source),
+            None => Ok(Vec::new()),
+        }
     }
 
     /// `exact_match`, of the first `n_decoded` sources.

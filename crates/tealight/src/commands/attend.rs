@@ -10,30 +10,34 @@ use tealight_model::attention::RowSum;
 use tealight_model::models::forecaster::ReadOut;
 use tealight_train::Session;
 use tealight_train::observer::tensorboard::Image;
-use tealight_train::task::Reading;
 use tealight_train::task::weather::Weather;
+use tealight_train::task::{Reading, TaskConfig};
 use tealight_train::weather::{format, parse};
 
 use super::forecast::task;
 use super::load::Run;
-use super::{print, print_paths};
+use super::{print, print_paths, translate};
 use crate::args::{Attend, Maps};
 use crate::pictures::{HeatMaps, Panel, Picture, Scale, file_name};
 
 pub(crate) fn run(args: &Attend) -> Result<()> {
-    let days = parse(&args.sequence).context("the sequence is not weather")?;
     let run = Run::open(&args.trained)?;
-    let session = run.load(task(&run, "attend")?)?;
-    let days = window(&session, &days)?;
-    let readings = session.task.readings_of(&session.twin, days)?;
+    let (sequence, readings) = match &run.config.task {
+        TaskConfig::Weather(_) => of_days(&run, &args.sequence)?,
+        TaskConfig::Seq2Seq(config) => {
+            let session = run.load(translate::task(&run, config)?)?;
+            let readings = session.task.readings_of(&session.twin, &args.sequence)?;
+            (json!({ "source": args.sequence }), readings)
+        }
+    };
     if args.json {
-        return print(&as_json(days, &readings)?);
+        return print(&as_json(sequence, &readings)?);
     }
     if args.text {
         return print(&as_text(&readings)?);
     }
     let output = args.output.clone().unwrap_or_else(|| run.directory.path().join("attention"));
-    let pictures = pictures(&readings, args.maps, session.config.model.n_heads)?;
+    let pictures = pictures(&readings, args.maps, run.config.model.n_heads)?;
     std::fs::create_dir_all(&output)
         .with_context(|| format!("cannot create `{}`", output.display()))?;
     let mut paths = Vec::new();
@@ -41,6 +45,15 @@ pub(crate) fn run(args: &Attend) -> Result<()> {
         paths.extend(picture.save(&output, &file_name(&name))?);
     }
     print_paths(&paths)
+}
+
+/// What a model of the weather reads in days, which stand in the JSON as numbers and as emoji.
+fn of_days(run: &Run, sequence: &str) -> Result<(Value, Vec<Reading>)> {
+    let days = parse(sequence).context("the sequence is not weather")?;
+    let session = run.load(task(run, "attend")?)?;
+    let days = window(&session, &days)?;
+    let readings = session.task.readings_of(&session.twin, days)?;
+    Ok((json!({ "days": days, "emoji": format(days) }), readings))
 }
 
 /// The last days that the model sees. One that forecasts at every position has learnt shorter
@@ -190,7 +203,8 @@ fn cell(name: &str) -> String {
     format!("{}{name}", " ".repeat(6_usize.saturating_sub(columns)))
 }
 
-fn as_json(days: &[u8], readings: &[Reading]) -> Result<String> {
+/// `sequence` says what was read, and is an object.
+fn as_json(mut sequence: Value, readings: &[Reading]) -> Result<String> {
     let mut layers = Vec::new();
     for Reading { name, queries, keys, maps } in readings {
         let mut factors = Map::new();
@@ -211,6 +225,6 @@ fn as_json(days: &[u8], readings: &[Reading]) -> Result<String> {
             "factors": Value::Object(factors),
         }));
     }
-    let json = json!({ "days": days, "emoji": format(days), "layers": layers });
-    Ok(format!("{json}\n"))
+    sequence["layers"] = Value::Array(layers);
+    Ok(format!("{sequence}\n"))
 }

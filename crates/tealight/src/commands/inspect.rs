@@ -109,7 +109,7 @@ fn mebibytes(bytes: usize) -> String {
 
 /// The key, and what may stand there.
 fn every_kind() -> Result<String> {
-    let sections: [(&str, &[Kind]); 21] = [
+    let sections: [(&str, &[Kind]); 23] = [
         ("[task] kind", TaskConfig::KINDS),
         ("[task.source] kind (weather)", SourceConfig::KINDS),
         ("[task.source] kind (seq2seq)", seq2seq::SourceConfig::KINDS),

@@ -7,7 +7,7 @@ use serde_json::json;
 use tealight_model::generation::Strategy;
 use tealight_ops::rng::{Purpose, Stream};
 use tealight_train::task::TaskConfig;
-use tealight_train::task::seq2seq::{Seq2Seq, Translation, Vocabulary};
+use tealight_train::task::seq2seq::{self, Seq2Seq, Translation, Vocabulary};
 
 use super::load::Run;
 use super::print;
@@ -19,14 +19,18 @@ pub(crate) fn run(args: &Translate) -> Result<()> {
     let TaskConfig::Seq2Seq(config) = &run.config.task else {
         return Err(run.is_not_for("translate", "seq2seq"));
     };
-    let vocabulary = Vocabulary::read(run.directory.path())?;
-    let task = Seq2Seq::without_data(config, vocabulary, &run.device)
-        .map_err(|error| at_its_place(error, &run.source))?;
-    let session = run.load(task)?;
+    let session = run.load(task(&run, config)?)?;
     let texts = texts(&args.texts)?;
     let strategy = strategy(args);
     let translations = session.task.translate(&session.twin, &texts, &strategy, args.max_len)?;
     print(&if args.json { as_json(&texts, &translations) } else { as_text(&translations) })
+}
+
+/// The task of a run, with the vocabulary that the run has kept and without data.
+pub(super) fn task(run: &Run, config: &seq2seq::Config) -> Result<Seq2Seq> {
+    let vocabulary = Vocabulary::read(run.directory.path())?;
+    Seq2Seq::without_data(config, vocabulary, &run.device)
+        .map_err(|error| at_its_place(error, &run.source))
 }
 
 /// The texts as given, with the lines of standard input in the place of `-`; blank lines are skipped.
@@ -60,7 +64,7 @@ fn strategy(args: &Translate) -> Strategy {
 /// A line for each text: the best that was written.
 fn as_text(translations: &[Vec<Translation>]) -> String {
     let best = translations.iter().filter_map(|outputs| outputs.first());
-    best.map(|best| format!("{}\n", best.text)).collect()
+    best.flat_map(|best| [best.text.as_str(), "\n"]).collect()
 }
 
 fn as_json(texts: &[String], translations: &[Vec<Translation>]) -> String {

@@ -73,17 +73,21 @@ fn the_mistake_of_the_readme_looks_like_that() -> Result {
 
 #[test]
 fn every_configuration_can_be_built_and_inspected() -> Result {
-    for entry in fs::read_dir(repository().join("configs/weather"))? {
-        let name =
-            entry?.file_name().into_string().map_err(|name| format!("{}", name.display()))?;
-        let folder = Folder::new()?;
-        let file = config(&name);
-        fs::create_dir(folder.path("data"))?;
-        fs::copy(repository().join("data/my_weather.txt"), folder.path("data/my_weather.txt"))?;
-        let dry = folder.succeed(&["train", &file, "--dry-run"])?.stderr;
-        let shown = folder.succeed(&["inspect", &file])?.stdout;
-        let count = shown.lines().find_map(|line| line.strip_prefix("parameters  ")).ok_or(name)?;
-        assert!(dry.contains(&format!("{} parameters", count.trim())), "{dry}{shown}");
+    for directory in ["weather", "seq2seq"] {
+        for entry in fs::read_dir(repository().join("configs").join(directory))? {
+            let file = entry?.path().display().to_string();
+            let folder = Folder::new()?;
+            fs::create_dir(folder.path("data"))?;
+            for data in fs::read_dir(repository().join("data"))? {
+                let data = data?;
+                fs::copy(data.path(), folder.path("data").join(data.file_name()))?;
+            }
+            let dry = folder.succeed(&["train", &file, "--dry-run"])?.stderr;
+            let shown = folder.succeed(&["inspect", &file])?.stdout;
+            let count = shown.lines().find_map(|line| line.strip_prefix("parameters  "));
+            let count = count.ok_or(file)?.trim();
+            assert!(dry.contains(&format!("{count} parameters")), "{dry}{shown}");
+        }
     }
     Ok(())
 }
@@ -125,6 +129,10 @@ fn the_help_of_each_command_has_what_the_readme_claims() -> Result {
         (
             "forecast",
             &["--start", "--days", "--beams", "--seed", "--temperature", "--top-k", "--checkpoint"],
+        ),
+        (
+            "translate",
+            &["--beams", "--length-penalty", "--temperature", "--top-k", "--max-len", "--json"],
         ),
         ("plot", &["--output", "--mean", "--log"]),
         ("attend", &["--output", "--maps", "--json", "--text", "--checkpoint"]),

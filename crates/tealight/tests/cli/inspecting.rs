@@ -53,7 +53,8 @@ fn the_list_has_every_kind_of_everything() -> Result {
         let args = ["train", "tiny.toml", "--set", &format!("{key}.kind=?")];
         let stderr = folder.run(&args)?.stderr;
         let kinds = stderr.lines().find_map(|line| line.split_once("the kinds are ")).ok_or(key)?.1;
-        let section = section(&list, &format!("[{key}] kind"));
+        let of = if key == "task.source" { " (weather)" } else { "" };
+        let section = section(&list, &format!("[{key}] kind{of}"));
         for kind in kinds.split(", ").map(|kind| kind.trim_matches('`')) {
             let summary = section.iter().find_map(|line| line.strip_prefix(kind));
             let summary = summary.filter(|summary| summary.starts_with("  ") && summary.len() > 9);
@@ -61,6 +62,8 @@ fn the_list_has_every_kind_of_everything() -> Result {
         }
     }
     for (heading, name) in [
+        ("[task.source] kind (seq2seq)", "dates"),
+        ("[task.source] level (seq2seq, file)", "words"),
         ("[task] read_out", "every_position"),
         ("[task] input", "one_hot"),
         ("[model.feed_forward] activation", "gelu"),
@@ -82,7 +85,7 @@ fn there_are_completions_for_every_shell() -> Result {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let outcome = folder.succeed(&["completions", shell])?;
         assert_eq!(outcome.stderr, "");
-        for word in ["tealight", "forecast", "stop-after", "completions"] {
+        for word in ["tealight", "forecast", "translate", "stop-after", "completions"] {
             assert!(outcome.stdout.contains(word), "{shell} {word}");
         }
     }

@@ -16,3 +16,4 @@ mod limits;
 mod program;
 mod resuming;
 mod training;
+mod translating;

@@ -2,12 +2,14 @@
 
 use tealight_model::Mode;
 use tealight_model::attention::Memory;
+use tealight_model::block::BlockMaps;
 use tealight_model::generation::{Ends, Sequence, Strategy, generate};
-use tealight_model::models::seq2seq::{self, Tokens, Writer};
+use tealight_model::models::seq2seq::{self, Seq2SeqMaps, Tokens, Writer};
 
 use super::vocabulary::{BEGIN, END, PAD};
 use super::{Seq2Seq, padded};
 use crate::error::{Error, Result};
+use crate::task::Reading;
 
 /// Sequences that are written at once, beams counted.
 const N_AT_ONCE: usize = 128;
@@ -55,6 +57,42 @@ impl Seq2Seq {
             }));
         }
         Ok(translations)
+    }
+
+    /// What the layers of `model` read of a source, and of what they write for it: of the encoder, of
+    /// the decoder, and of the encoder by the decoder.
+    pub fn readings_of(&self, model: &seq2seq::Seq2Seq, source: &str) -> Result<Vec<Reading>> {
+        let max_len = self.check(&Strategy::Greedy, None)?;
+        let read = self.encode(source)?;
+        let written = self.write(model, std::slice::from_ref(&read), &Strategy::Greedy, max_len)?;
+        let written = written.into_iter().flatten().next().map(|best| best.ids).unwrap_or_default();
+        let target = [&[BEGIN], &written[..]].concat();
+        let [sources, targets] = [&read, &target].map(|ids| self.vocabulary.names(ids));
+        let (source, source_mask) = padded(&[read], &self.device)?;
+        let (target, target_mask) = padded(&[target], &self.device)?;
+        let source = Tokens { ids: &source, mask: &source_mask };
+        let Seq2SeqMaps { encoder, decoder } =
+            model.maps(source, Tokens { ids: &target, mask: &target_mask })?;
+        let reading = |name: String, queries: &[String], keys: &[String], maps| Reading {
+            name,
+            queries: queries.to_vec(),
+            keys: keys.to_vec(),
+            maps,
+        };
+        let mut readings = Vec::new();
+        for (layer, BlockMaps { attention, .. }) in encoder.into_iter().enumerate() {
+            let name = format!("encoder layer {}", layer + 1);
+            readings.push(reading(name, &sources, &sources, attention));
+        }
+        for (layer, BlockMaps { attention, cross_attention }) in decoder.into_iter().enumerate() {
+            let name = format!("decoder layer {}", layer + 1);
+            readings.push(reading(name.clone(), &targets, &targets, attention));
+            let across = cross_attention.into_iter();
+            readings.extend(
+                across.map(|maps| reading(format!("{name} across"), &targets, &sources, maps)),
+            );
+        }
+        Ok(readings)
     }
 
     fn write(

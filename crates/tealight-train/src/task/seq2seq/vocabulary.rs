@@ -119,6 +119,17 @@ impl Vocabulary {
         self.level.tokens(text).map(id).collect()
     }
 
+    /// A name for each id, as a picture of the sequence shows it.
+    pub(super) fn names(&self, ids: &[u32]) -> Vec<String> {
+        let name = |&id: &u32| match id {
+            PAD => "<pad>".to_owned(),
+            BEGIN => "<begin>".to_owned(),
+            END => "<end>".to_owned(),
+            id => self.decode(&[id]),
+        };
+        ids.iter().map(name).collect()
+    }
+
     /// The text of ids; those without a token are left out.
     pub(super) fn decode(&self, ids: &[u32]) -> String {
         let token = |&id: &u32| {

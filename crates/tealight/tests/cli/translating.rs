@@ -1,0 +1,292 @@
+//! Runs of pairs: `train`, `evaluate` and `--resume` as for any task, and `translate`.
+
+use std::fs;
+use std::io::Write;
+use std::process::Stdio;
+
+use serde_json::Value;
+
+use crate::program::{Folder, Outcome, Result};
+
+/// A run of a blink.
+const PAIRS: &str = "\
+seed = 7
+[task]
+kind = \"seq2seq\"
+n_validation = 20
+n_decoded = 7
+[task.source]
+kind = \"reverse\"
+n_symbols = 3
+length = 5
+[model]
+d_model = 8
+n_layers = 1
+n_heads = 2
+[training]
+steps = 6
+batch_size = 5
+evaluate_every = 2
+[checkpoint]
+every = 2
+[log]
+every = 1
+";
+
+fn folder() -> Result<Folder> {
+    let folder = Folder::new()?;
+    folder.write("pairs.toml", PAIRS)?;
+    Ok(folder)
+}
+
+fn trained() -> Result<Folder> {
+    let folder = folder()?;
+    folder.succeed(&["train", "pairs.toml", "-q"])?;
+    Ok(folder)
+}
+
+fn translate(folder: &Folder, args: &[&str]) -> Result<String> {
+    let outcome = folder.succeed(&[&["translate", "runs/pairs"], args].concat())?;
+    assert_eq!(outcome.stderr, "");
+    Ok(outcome.stdout)
+}
+
+fn refuse(settings: &[&str], parts: &[&str]) -> Result {
+    let overrides = settings.iter().flat_map(|setting| ["--set", setting]);
+    let args: Vec<&str> = ["train", "pairs.toml"].into_iter().chain(overrides).collect();
+    folder()?.refuse(&args, parts)
+}
+
+#[test]
+fn a_run_of_pairs_is_trained_evaluated_and_resumed_like_any_other() -> Result {
+    let folder = folder()?;
+    let Outcome { stdout, stderr, .. } = folder.succeed(&["train", "pairs.toml"])?;
+    for text in ["exact match", "token accuracy", "over 20 pairs held out", " → "] {
+        assert!(stdout.contains(text), "{stdout}");
+    }
+    assert!(stderr.contains("exact_match") && stderr.contains("tealight translate runs/pairs"));
+    assert_eq!(folder.succeed(&["evaluate", "runs/pairs"])?.stdout, stdout);
+    let json = folder.succeed(&["evaluate", "runs/pairs", "--json"])?.stdout;
+    assert_eq!(json, folder.read("runs/pairs/report.json")?);
+    let summary: Value = serde_json::from_str(&folder.read("runs/pairs/summary.json")?)?;
+    for metric in ["exact_match", "token_accuracy", "loss"] {
+        assert!(summary["metrics"][metric].is_number(), "{summary}");
+    }
+    let manifest: Value = serde_json::from_str(&folder.read("runs/pairs/manifest.json")?)?;
+    assert_eq!(manifest["sizes"]["vocab_size"], 6);
+    folder.succeed(&["inspect", "runs/pairs"])?;
+
+    folder.succeed(&["train", "pairs.toml", "-q", "--name", "halves", "--stop-after", "3"])?;
+    folder.succeed(&["train", "pairs.toml", "-q", "--name", "halves", "--resume"])?;
+    let files = folder.files()?;
+    for file in ["checkpoints/step-000006/model.safetensors", "vocabulary.json", "report.json"] {
+        let of = |run: &str| &files[&folder.path(run).join(file)];
+        assert!(of("runs/pairs") == of("runs/halves"), "{file}");
+    }
+    Ok(())
+}
+
+#[test]
+fn texts_come_from_the_command_line_or_from_standard_input() -> Result {
+    let folder = trained()?;
+    let together = translate(&folder, &["abc", "b", "ccb"])?;
+    assert_eq!(together.lines().count(), 3);
+    let mut command = folder.command(&["translate", "runs/pairs", "abc", "-"]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    child.stdin.take().ok_or("a pipe")?.write_all(b"b\n\nccb\n")?;
+    let output = child.wait_with_output()?;
+    assert_eq!(String::from_utf8(output.stdout)?, together);
+    Ok(())
+}
+
+#[test]
+fn one_beam_is_the_likeliest_and_beams_come_best_first() -> Result {
+    let folder = trained()?;
+    let greedy = translate(&folder, &["abcab", "b"])?;
+    for args in [
+        &["--beams", "1"][..],
+        &["--temperature", "0", "--seed", "3"],
+        &["--top-k", "1"],
+        &["--temperature", "1e-300"],
+    ] {
+        assert_eq!(translate(&folder, &[&["abcab", "b"], args].concat())?, greedy, "{args:?}");
+    }
+    let json = translate(&folder, &["abcab", "--beams", "4", "--length-penalty", "1", "--json"])?;
+    let json: Value = serde_json::from_str(&json)?;
+    let translation = &json["translations"][0];
+    assert_eq!(translation["source"], "abcab");
+    let outputs = translation["outputs"].as_array().ok_or("an array")?;
+    let score = |output: &Value| output["score"].as_f64().unwrap_or(f64::NAN);
+    assert!(outputs.len() == 4 && outputs.is_sorted_by(|a, b| score(a) >= score(b)), "{json}");
+    assert!(outputs[0]["text"].is_string() && outputs[0]["has_ended"].is_boolean());
+    Ok(())
+}
+
+#[test]
+fn the_seed_decides_what_is_drawn() -> Result {
+    let folder = trained()?;
+    let drawn = |seed| translate(&folder, &["abcab", "abc", "--seed", seed]);
+    assert_eq!(drawn("1")?, drawn("1")?);
+    let all = ["1", "2", "3", "4"].map(|seed| drawn(seed).unwrap_or_default());
+    assert!(all.iter().any(|one| *one != all[0]), "{all:?}");
+    assert!(translate(&folder, &["abcab", "--seed", "1", "--max-len", "2"])?.trim().len() <= 2);
+    Ok(())
+}
+
+#[test]
+fn what_cannot_be_translated_is_refused() -> Result {
+    let folder = trained()?;
+    let cases: [(&[&str], &[&str]); 10] = [
+        (&["xyz"], &["`x` in \"xyz\" is not in the model's vocabulary"]),
+        (&["abcabc"], &["has 6 characters, and this model reads at most 5"]),
+        (&[" "], &["a text is empty"]),
+        (&["a", "--beams", "0"], &["`--beams` = 0 must be positive"]),
+        (&["a", "--beams", "1001"], &["`--beams` = 1001 must be at most 1000"]),
+        (&["a", "--beams", "2", "--length-penalty", "-1"], &["`--length-penalty` = -1 must be"]),
+        (&["a", "--temperature", "-1"], &["`--temperature` = -1 must be"]),
+        (&["a", "--top-k", "0"], &["`--top-k` = 0 must be positive"]),
+        (&["a", "--max-len", "0"], &["`--max-len` = 0 must be positive"]),
+        (&["a", "--max-len", "6"], &["`--max-len` = 6", "at most 5"]),
+    ];
+    for (args, parts) in cases {
+        folder.refuse(&[&["translate", "runs/pairs"], args].concat(), parts)?;
+    }
+    let both = ["translate", "runs/pairs", "a", "--beams", "2", "--seed", "1"];
+    assert_ne!(folder.run(&both)?.code, Some(0));
+    fs::remove_file(folder.path("runs/pairs/vocabulary.json"))?;
+    folder.refuse(&["translate", "runs/pairs", "a"], &["cannot read", "vocabulary.json"])
+}
+
+#[test]
+fn what_both_sides_read_can_be_seen() -> Result {
+    let folder = trained()?;
+    let json = folder.succeed(&["attend", "runs/pairs", "abc", "--json"])?.stdout;
+    let json: Value = serde_json::from_str(&json)?;
+    assert_eq!(json["source"], "abc");
+    let layers = json["layers"].as_array().ok_or("an array")?;
+    let names: Vec<_> = layers.iter().filter_map(|layer| layer["name"].as_str()).collect();
+    assert_eq!(names, ["encoder layer 1", "decoder layer 1", "decoder layer 1 across"]);
+    assert_eq!(layers[2]["keys"], serde_json::json!(["a", "b", "c", "<end>"]));
+    assert_eq!(layers[2]["queries"][0], "<begin>");
+    let text = folder.succeed(&["attend", "runs/pairs", "abc", "--text"])?.stdout;
+    assert!(text.contains("decoder layer 1 across"), "{text}");
+    folder.succeed(&["attend", "runs/pairs", "abc"])?;
+    folder.refuse(&["attend", "runs/pairs", "xyz"], &["`x` in \"xyz\" is not in the model's"])
+}
+
+#[test]
+fn a_command_for_another_task_says_so() -> Result {
+    let folder = trained()?;
+    folder.refuse(
+        &["forecast", "runs/pairs", "--start", "RCS"],
+        &["`tealight forecast` is for runs of the task \"weather\"", "one of \"seq2seq\""],
+    )?;
+    folder.succeed(&["train", "tiny.toml", "-q"])?;
+    folder.refuse(
+        &["translate", "runs/tiny", "a"],
+        &["`tealight translate` is for runs of the task \"seq2seq\"", "one of \"weather\""],
+    )
+}
+
+#[test]
+fn a_run_from_a_file_is_used_without_the_file_and_evaluated_with_the_same_only() -> Result {
+    let folder = folder()?;
+    let line = |n: usize| format!("{n}\t{}\n", n + 1);
+    let text: String = (10..60).map(line).collect();
+    folder.write("my.tsv", &text)?;
+    let source = "task.source={kind=\"file\",path=\"my.tsv\",max_len=4}";
+    folder.succeed(&["train", "pairs.toml", "-q", "--set", source])?;
+    let before = translate(&folder, &["17"])?;
+    folder.succeed(&["evaluate", "runs/pairs"])?;
+    folder.write("my.tsv", text.replace("17\t18", "17\t81"))?;
+    folder.refuse(&["evaluate", "runs/pairs"], &["my.tsv` has changed since the run began"])?;
+    fs::remove_file(folder.path("my.tsv"))?;
+    assert_eq!(translate(&folder, &["17"])?, before);
+    Ok(())
+}
+
+#[test]
+fn files_that_hold_no_pairs_are_refused_with_their_line() -> Result {
+    let refuse_file = |content: &[u8], parts: &[&str]| -> Result {
+        let folder = folder()?;
+        folder.write("my.tsv", content)?;
+        let source = "task.source={kind=\"file\",path=\"my.tsv\",max_len=4}";
+        folder.refuse(&["train", "pairs.toml", "--set", source], parts)
+    };
+    refuse_file(b"a\tb\n\na b\n", &["my.tsv`, line 3: there is no tab"])?;
+    refuse_file(b"a\tb\tc\n", &["my.tsv`, line 1: there is more than one tab"])?;
+    refuse_file(b"a\t\n", &["my.tsv`, line 1: the target is empty"])?;
+    refuse_file(b"abcde\tb\n", &["line 1: the source has 5 characters", "max_len` = 4"])?;
+    refuse_file(b"a\tb\n\xff\tb\n", &["my.tsv`, line 2: this is not UTF-8"])?;
+    refuse_file(b"a\tb\n", &["`task.n_validation` = 20 leaves nothing", "1 different"])?;
+    refuse_file(b"", &["leaves nothing", "0 different"])?;
+    refuse(&["task.source={kind=\"file\",path=\"my.tsv\"}"], &["my.tsv", "No such file"])?;
+    refuse(&["task.source=file"], &["`task.source.path` is missing"])
+}
+
+#[test]
+fn settings_that_no_run_of_pairs_can_have_are_refused_by_name() -> Result {
+    let cases: [(&[&str], &[&str]); 20] = [
+        (&["model.causal=true"], &["`model.causal` = true", "causal in its decoder"]),
+        (&["model.max_seq_len=5"], &["`model.max_seq_len` = 5 is less than the 6 positions"]),
+        (&["task.n_validation=0"], &["`task.n_validation` = 0 must be positive"]),
+        (&["task.n_validation=10000000"], &["`task.n_validation` = 10000000 must be at most"]),
+        (&["task.n_validation=1000"], &["`task.source` has too few different pairs"]),
+        (&["task.label_smoothing=1.0"], &["`task.label_smoothing` = 1 must be"]),
+        (&["task.label_smoothing=nan"], &["`task.label_smoothing` = NaN must be"]),
+        (&["task.source.n_symbols=0"], &["`task.source.n_symbols` = 0 must be from 1 to 62"]),
+        (&["task.source.n_symbols=63"], &["`task.source.n_symbols` = 63 must be from 1 to 62"]),
+        (&["task.source.length=0"], &["`task.source.length` = 0 must be positive"]),
+        (&["task.source.length=5000"], &["`task.source.length` = 5000 must be at most 4096"]),
+        (&["task.source.min_length=0"], &["`task.source.min_length` = 0 must be positive"]),
+        (&["task.source.min_length=6"], &["`task.source.min_length` = 6 is above"]),
+        (&["task.source={kind=\"sort\",n_symbols=63}"], &["`task.source.n_symbols` = 63"]),
+        (&["task.source={kind=\"file\",max_len=0}"], &["`task.source.max_len` = 0"]),
+        (&["task.source={kind=\"file\",level=\"letters\"}"], &["letters", "characters"]),
+        (&["task.source={kind=\"dates\",n=3}"], &["n"]),
+        (&["task.source.kind=copy"], &["`copy`", "`reverse`", "`dates`"]),
+        (&["task.window=3"], &["unknown key `window`"]),
+        (
+            &["training.early_stopping.metric=accuracy"],
+            &["an evaluation gives `exact_match`, `loss`, `token_accuracy`"],
+        ),
+    ];
+    cases.iter().try_for_each(|(settings, parts)| refuse(settings, parts))?;
+    let huge = "18446744073709551615";
+    for key in ["task.n_validation", "task.source.length", "task.source.n_symbols"] {
+        refuse(&[&format!("{key}={huge}")], &[&format!("`{key}` = {huge} must be")])?;
+    }
+    let batch = ["training.batch_size=1000000", "model.d_model=2048", "task.source.length=4096"];
+    refuse(&batch, &["`training.batch_size` = 1000000", "GiB of memory"])
+}
+
+#[test]
+fn exact_match_may_decide_when_a_run_stops() -> Result {
+    let folder = folder()?;
+    let args = ["train", "pairs.toml", "-q", "--set", "training.early_stopping.metric=exact_match"];
+    folder.succeed(&args)?;
+    Ok(())
+}
+
+/// Kinds that cannot stand in a place are refused by the table of that place.
+#[test]
+fn an_attention_in_the_wrong_place_is_named_with_its_table() -> Result {
+    let nystrom = "{kind=\"nystrom\",n_landmarks=2}";
+    refuse(
+        &[&format!("model.attention={nystrom}")],
+        &["`model.attention.kind` = \"nystrom\" cannot be causal", "decoder", "encoder_attention"],
+    )?;
+    refuse(
+        &[&format!("model.cross_attention={nystrom}")],
+        &["`model.cross_attention.kind` = \"nystrom\" cannot read another sequence"],
+    )?;
+    refuse(
+        &["model.attention=rwkv"],
+        &["`model.attention.kind` = \"rwkv\" needs", "[model.encoder_attention]"],
+    )?;
+    let folder = folder()?;
+    let settings = ["--set", "model.attention=linear", "--set", "model.encoder_attention=softmax"];
+    folder.succeed(&[&["train", "pairs.toml", "-q"], &settings[..]].concat())?;
+    translate(&folder, &["abc", "--beams", "2"])?;
+    Ok(())
+}
