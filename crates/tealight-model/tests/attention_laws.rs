@@ -210,6 +210,9 @@ impl Layer {
         let parameters = self.store.tensors();
         let weight = |name: &str| parameters.get(&format!("attention.{name}.weight"));
         let (Some(query), Some(key)) = (weight("query"), weight("key")) else { return Ok(1.) };
+        if query.dims() != key.dims() {
+            return Ok(1.); // Keys that are not compared with queries.
+        }
         let heads = |x: &Tensor, weight: &Tensor| {
             let (batch, len, d_model) = x.dims3()?;
             let x = x.broadcast_matmul(&weight.t()?)?;

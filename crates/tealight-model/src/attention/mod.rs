@@ -4,11 +4,16 @@
 //! implements [`AttentionKind`], a layer that implements [`Attention`], and three adjacent lines
 //! here: `pub mod`, and the variant with its one line of documentation.
 
+pub mod aft_conv;
+pub mod aft_full;
+pub mod aft_local;
+pub mod aft_simple;
 pub mod cache;
 pub mod decoding;
 pub mod dense;
 pub mod entmax15;
 mod feature_state;
+mod gate;
 pub mod linear;
 pub mod local;
 pub mod nystrom;
@@ -40,10 +45,7 @@ choice! {
     pub enum AttentionConfig: AttentionKind {
         /// Multi-head scaled dot-product attention, O(T²) (Vaswani et al. 2017).
         "softmax" => Softmax(softmax::Config),
-        /// Softmax over a window that slides with the query, O(T·window) (Beltagy et al. 2020).
-        "local" => Local(local::Config),
-        /// Few keys, as many as the scores ask for, the rest exactly zero, O(T²) (Martins and
-        /// Astudillo 2016).
+        /// As many keys as the scores ask for, the rest exactly zero, O(T²) (Martins & Astudillo 2016).
         "sparsemax" => Sparsemax(sparsemax::Config),
         /// Half way between softmax and sparsemax, with exact zeros, O(T²) (Peters et al. 2019).
         "entmax15" => Entmax15(entmax15::Config),
@@ -51,6 +53,18 @@ choice! {
         "top_k" => TopK(top_k::Config),
         /// Softmax without its weights or scores below a threshold, O(T²).
         "thresholded" => Thresholded(thresholded::Config),
+        /// Softmax over a window that slides with the query, O(T·window) (Beltagy et al. 2020).
+        "local" => Local(local::Config),
+        /// Gated means with a learnt bias for every pair of positions, O(T²) (AFT-full, Zhai et al. 2021).
+        "aft_full" => AftFull(aft_full::Config),
+        /// Gated means with learnt biases in a window, O(T·window) (AFT-local, Zhai et al. 2021).
+        "aft_local" => AftLocal(aft_local::Config),
+        /// Gated means of everything read so far, O(T) (AFT-simple, Zhai et al. 2021).
+        "aft_simple" => AftSimple(aft_simple::Config),
+        /// Gated means with a learnt filter for each head, O(T·kernel_size) (AFT-conv, Zhai et al. 2021).
+        "aft_conv" => AftConv(aft_conv::Config),
+        /// Softmax attention rebuilt from landmarks, O(T) (Xiong et al. 2021).
+        "nystrom" => Nystrom(nystrom::Config),
         /// Averages weighted by features, elu(x) + 1, in O(T) time (Katharopoulos et al. 2020).
         "linear" => Linear(linear::Config),
         /// Softmax attention estimated with random features, in O(T) time (Choromanski et al. 2021).
@@ -59,8 +73,6 @@ choice! {
         "rwkv" => Rwkv(rwkv::Config),
         /// Linear attention that fades with the distance, in O(T) time (Sun et al. 2023).
         "retention" => Retention(retention::Config),
-        /// Softmax attention rebuilt from landmarks, O(T) (Xiong et al. 2021).
-        "nystrom" => Nystrom(nystrom::Config),
     }
 }
 

@@ -1,0 +1,238 @@
+//! AFT-conv (Zhai et al. 2021, §3.2, <https://arxiv.org/abs/2105.14103>).
+//!
+//! ```text
+//! Y_t = σ(Q_t) ⊙ Σ_t' exp(K_t' + w_t'−t) ⊙ V_t' / Σ_t' exp(K_t' + w_t'−t),   w = 0 outside the filter      eq. (5)
+//! w   = γ (w̃ − mean w̃) / std w̃ + β                                                                       per head
+//! ```
+//!
+//! The channels of a head share one filter and one channel of K, so that K has n_heads channels. The reparametrisation
+//! makes the filter's scale and level parameters of their own; γ begins near zero as w does elsewhere, β at zero. The
+//! deviation divides by the kernel size and has no epsilon: a filter of one tap has none and is refused.
+//!
+//! A causal layer drops the taps that look at the future; their w̃ still acts through mean and std.
+//!
+//! Cost: O(seq_len·kernel_size·d_model) time, O(seq_len·d_model) memory.
+
+use candle_core::{D, Result, Tensor};
+use candle_nn::{Init, VarBuilder, init};
+use serde::{Deserialize, Serialize};
+use tealight_ops::aft;
+
+use super::aft_full::NEAR_ZERO;
+use super::gate::{self, Gate, Projected};
+use super::{Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec};
+use crate::{BuildResult, names};
+
+names! {
+    /// Which keys the taps of a filter look at.
+    pub enum Alignment {
+        /// Those around the position.
+        "centred" => Centred,
+        /// The position itself and those before it.
+        "left" => Left,
+    }
+}
+
+impl Alignment {
+    fn of_taps(self) -> aft::Alignment {
+        match self {
+            Self::Centred => aft::Alignment::Centred,
+            Self::Left => aft::Alignment::Left,
+        }
+    }
+}
+
+/// `[model.attention] kind = "aft_conv"`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Taps of a filter: odd, at least 3. 11 (by 11, on images) in the paper.
+    pub kernel_size: usize,
+    /// Where the filter lies. Centred in the paper; a causal layer uses all taps only if it is left.
+    pub alignment: Alignment,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self { kernel_size: 11, alignment: Alignment::Centred }
+    }
+}
+
+impl AttentionKind for Config {
+    fn build(
+        &self,
+        spec: &AttentionSpec<'_>,
+        vb: &VarBuilder<'_>,
+    ) -> BuildResult<Box<dyn Attention>> {
+        if self.kernel_size < 3 || self.kernel_size.is_multiple_of(2) {
+            let rule = format!("= {} must be odd and at least 3", self.kernel_size);
+            return Err(spec.invalid("kernel_size", &rule));
+        }
+        let why = "a filter around a position needs keys at the same positions";
+        spec.refuse_memory("aft_conv", why)?;
+        let filter = (spec.n_heads, self.kernel_size);
+        Ok(Box::new(AftConv {
+            gate: Gate::build("aft_conv", spec.n_heads, spec, vb)?,
+            w: vb.get_with_hints(filter, "w", Init::Randn { mean: 0., stdev: 1. })?,
+            gamma: vb.get_with_hints(spec.n_heads, "gamma", NEAR_ZERO)?,
+            beta: vb.get_with_hints(spec.n_heads, "beta", init::ZERO)?,
+            alignment: self.alignment.of_taps(),
+            n_heads: spec.n_heads,
+        }))
+    }
+
+    fn cost(&self, spec: &AttentionSpec<'_>, q_len: usize, kv_len: usize) -> AttentionCost {
+        let (n_taps, n_heads) = (self.kernel_size as f64, spec.n_heads as f64);
+        let (d_model, len) = (spec.d_model as f64, q_len as f64);
+        let core = AttentionCost {
+            parameters: n_heads * (n_taps + 2.),
+            // Of each pair in the filter the numerator, and of each head the denominator; the scans count as two pairs.
+            flops: (n_taps + 2.) * len * (2. * d_model + 3. * n_heads),
+            // What each row and head was divided by.
+            activations: 2. * n_heads * len,
+        };
+        gate::cost(spec, spec.n_heads, q_len, kv_len) + core
+    }
+}
+
+/// γ (w − mean) / std + β per head, the deviation over all taps: `w (n_heads, kernel_size)`, `gamma` and `beta
+/// (n_heads)` → `(n_heads, kernel_size)`
+///
+/// # Errors
+/// If shapes do not match.
+pub fn reparametrised(w: &Tensor, gamma: &Tensor, beta: &Tensor) -> Result<Tensor> {
+    let centred = w.broadcast_sub(&w.mean_keepdim(D::Minus1)?)?;
+    let std = centred.sqr()?.mean_keepdim(D::Minus1)?.sqrt()?; // (n_heads, 1)
+    let scaled = centred.broadcast_div(&std)?.broadcast_mul(&gamma.unsqueeze(1)?)?;
+    scaled.broadcast_add(&beta.unsqueeze(1)?)
+}
+
+/// σ(Q) ⊙ a mean of V with weights exp(K + w), w of a filter a head.
+#[derive(Debug)]
+pub struct AftConv {
+    gate: Gate,
+    /// w̃ `(n_heads, kernel_size)`
+    w: Tensor,
+    /// `(n_heads)`
+    gamma: Tensor,
+    /// `(n_heads)`
+    beta: Tensor,
+    alignment: aft::Alignment,
+    n_heads: usize,
+}
+
+impl AftConv {
+    /// `(n_heads, kernel_size)`
+    fn filters(&self) -> Result<Tensor> {
+        reparametrised(&self.w, &self.gamma, &self.beta)
+    }
+
+    /// `(n_heads, seq_len, seq_len)`
+    fn dense(&self, seq_len: usize) -> Result<Tensor> {
+        aft::reference::dense_of_conv(&self.filters()?, seq_len, self.alignment)
+    }
+}
+
+impl Attention for AftConv {
+    fn forward(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
+        let Projected { query, key, value } = self.gate.project(input)?;
+        let (batch, seq_len, d_model) = value.dims3()?;
+        let value = value.reshape((batch, seq_len, self.n_heads, d_model / self.n_heads))?;
+        let (padding, reach) = (input.mask.padding_only()?, self.gate.reach());
+        let context =
+            aft::aft_conv(&key, &value, &self.filters()?, self.alignment, padding, reach)?;
+        self.gate.finish(&query, &context.flatten_from(2)?, input.mode)
+    }
+
+    fn weights(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
+        let key = self.gate.project(input)?.key;
+        let (_batch, seq_len, _n_heads) = key.dims3()?;
+        let padding = input.mask.padding_only()?;
+        aft::reference::weights(&key, &self.dense(seq_len)?, padding, self.gate.reach())
+    }
+
+    fn factors(&self, input: &AttentionInput<'_>) -> Result<Vec<(&'static str, Tensor)>> {
+        let (_batch, seq_len, _d_model) = input.x.dims3()?;
+        Ok(vec![("w", self.dense(seq_len)?.unsqueeze(0)?)])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use candle_core::{DType, Device};
+
+    use super::*;
+    use crate::attention::{AttentionConfig, aft_full, aft_local};
+    use crate::position::AttentionNeeds;
+    use crate::{Bias, BuildError, Initializer, ParamStore, Reads};
+
+    /// The message that refuses `config`.
+    fn refusal(config: &AttentionConfig, reads: Reads, position: AttentionNeeds) -> String {
+        let spec = AttentionSpec {
+            d_model: 33,
+            n_heads: 3,
+            max_q_len: 7,
+            max_kv_len: 7,
+            reads,
+            dropout: 0.,
+            bias: Bias::With,
+            position,
+            init: &Initializer::FAN_IN,
+            key: "model.attention",
+        };
+        let store = ParamStore::new(17, DType::F32, &Device::Cpu);
+        match config.build(&spec, &store.trainable()) {
+            Err(BuildError::Config(fault)) => fault.message,
+            other => panic!("{config:?} gives {other:?}"),
+        }
+    }
+
+    #[test]
+    fn settings_out_of_range_are_refused_by_key() {
+        let conv =
+            |kernel_size| AttentionConfig::AftConv(Config { kernel_size, ..Config::default() });
+        let cases = [
+            (conv(1), "`model.attention.kernel_size` = 1 must be odd and at least 3"),
+            (conv(4), "`model.attention.kernel_size` = 4 must be odd and at least 3"),
+            (
+                AttentionConfig::AftLocal(aft_local::Config { window: 0 }),
+                "`model.attention.window` = 0 must be positive",
+            ),
+            (
+                AttentionConfig::AftFull(aft_full::Config { rank: 0, ..Default::default() }),
+                "`model.attention.rank` = 0 must be positive",
+            ),
+        ];
+        for (config, message) in cases {
+            assert_eq!(refusal(&config, Reads::Everything, AttentionNeeds::Nothing), message);
+        }
+    }
+
+    #[test]
+    fn attention_free_kinds_take_no_bias_and_windows_no_memory() {
+        for kind in ["aft_full", "aft_local", "aft_simple", "aft_conv"] {
+            let config = AttentionConfig::default_of(kind).expect("a kind");
+            let message = refusal(&config, Reads::Past, AttentionNeeds::ScoreBias);
+            assert!(message.contains("model.position.kind"), "{message}");
+        }
+        for kind in ["aft_local", "aft_conv"] {
+            let config = AttentionConfig::default_of(kind).expect("a kind");
+            let message = refusal(&config, Reads::Memory, AttentionNeeds::Nothing);
+            assert!(message.contains("cannot read another sequence"), "{message}");
+        }
+    }
+
+    #[test]
+    fn a_filter_has_the_level_and_the_deviation_that_it_was_given() -> Result<()> {
+        let w = Tensor::new(&[[1_f64, 2., 3.], [5., 5., -1.]], &Device::Cpu)?;
+        let gamma = Tensor::new(&[2_f64, -1.], &Device::Cpu)?;
+        let beta = Tensor::new(&[0.5_f64, 3.], &Device::Cpu)?;
+        let filters = reparametrised(&w, &gamma, &beta)?.to_vec2::<f64>()?;
+        let (a, b) = (1.5_f64.sqrt(), 0.5_f64.sqrt());
+        let expected = [[0.5 - 2. * a, 0.5, 0.5 + 2. * a], [3. - b, 3. - b, 3. + 2. * b]];
+        for (filter, expected) in filters.iter().flatten().zip(expected.iter().flatten()) {
+            assert!((filter - expected).abs() < 1e-12, "{filters:?}");
+        }
+        Ok(())
+    }
+}

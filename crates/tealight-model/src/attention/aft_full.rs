@@ -1,0 +1,139 @@
+//! AFT-full (Zhai et al. 2021, §3.1, <https://arxiv.org/abs/2105.14103>).
+//!
+//! ```text
+//! Y_t = σ(Q_t) ⊙ Σ_t' exp(K_t' + w_t,t') ⊙ V_t' / Σ_t' exp(K_t' + w_t,t')                 eq. (2)
+//! w   = u vᵀ,    u (max_q_len, rank), v (max_kv_len, rank)                                factorised
+//! ```
+//!
+//! Each channel is a head of its own, with weights that depend on the key and on the two positions, never on the query.
+//! w is learnt for absolute positions; a shorter sequence uses its beginning. As in the paper w is factorised, with rank
+//! 128; it begins near zero, where AFT-full is AFT-simple.
+//!
+//! Cost: O(q_len·kv_len·d_model) time, as a product of matrices that batch and channels share; O(q_len·kv_len) memory
+//! for w alone.
+
+use candle_core::{Result, Tensor};
+use candle_nn::{Init, VarBuilder};
+use serde::{Deserialize, Serialize};
+use tealight_ops::aft;
+
+use super::gate::{self, Gate, Projected};
+use super::{Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec};
+use crate::BuildResult;
+
+/// How w, and each of its factors, begins: near zero.
+pub(super) const NEAR_ZERO: Init = Init::Randn { mean: 0., stdev: 0.01 };
+
+/// `[model.attention] kind = "aft_full"`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Learn w = u vᵀ; otherwise a number for every pair of positions.
+    pub factorised: bool,
+    /// Columns of u and v, where w is factorised: 128 in the paper.
+    pub rank: usize,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self { factorised: true, rank: 128 }
+    }
+}
+
+impl AttentionKind for Config {
+    fn build(
+        &self,
+        spec: &AttentionSpec<'_>,
+        vb: &VarBuilder<'_>,
+    ) -> BuildResult<Box<dyn Attention>> {
+        spec.positive("rank", self.rank)?;
+        let gate = Gate::build("aft_full", spec.d_model, spec, vb)?;
+        let (q_len, kv_len) = (spec.max_q_len, spec.max_kv_len);
+        let biases = if self.factorised {
+            PairBiases::Factorised {
+                u: vb.get_with_hints((q_len, self.rank), "u", NEAR_ZERO)?,
+                v: vb.get_with_hints((kv_len, self.rank), "v", NEAR_ZERO)?,
+            }
+        } else {
+            PairBiases::Dense { w: vb.get_with_hints((q_len, kv_len), "w", NEAR_ZERO)? }
+        };
+        Ok(Box::new(AftFull { gate, biases }))
+    }
+
+    fn cost(&self, spec: &AttentionSpec<'_>, q_len: usize, kv_len: usize) -> AttentionCost {
+        let (max_q_len, max_kv_len) = (spec.max_q_len as f64, spec.max_kv_len as f64);
+        let (pairs, rank) = (q_len as f64 * kv_len as f64, self.rank as f64);
+        let d_model = spec.d_model as f64;
+        let (parameters, product) = if self.factorised {
+            (rank * (max_q_len + max_kv_len), 2. * rank * pairs)
+        } else {
+            (max_q_len * max_kv_len, 0.)
+        };
+        let core = AttentionCost {
+            parameters,
+            // Numerator and denominator.
+            flops: product + 2. * 2. * pairs * d_model,
+            // w, and what each row and channel was divided by.
+            activations: pairs + 2. * d_model * q_len as f64,
+        };
+        gate::cost(spec, spec.d_model, q_len, kv_len) + core
+    }
+}
+
+/// w, for the longest sequences.
+#[derive(Debug)]
+enum PairBiases {
+    Dense { w: Tensor },
+    Factorised { u: Tensor, v: Tensor },
+}
+
+impl PairBiases {
+    /// w of the sequences' actual lengths: `(q_len, kv_len)`
+    fn of(&self, q_len: usize, kv_len: usize) -> Result<Tensor> {
+        match self {
+            Self::Dense { w } => w.narrow(0, 0, q_len)?.narrow(1, 0, kv_len),
+            Self::Factorised { u, v } => {
+                u.narrow(0, 0, q_len)?.matmul(&v.narrow(0, 0, kv_len)?.t()?)
+            }
+        }
+    }
+}
+
+/// σ(Q) ⊙ a mean of V with weights exp(K + w).
+#[derive(Debug)]
+pub struct AftFull {
+    gate: Gate,
+    biases: PairBiases,
+}
+
+impl AftFull {
+    /// w for what the gate projected: `(q_len, kv_len)`
+    fn w(&self, projected: &Projected) -> Result<Tensor> {
+        let (_batch, q_len, _d_model) = projected.query.dims3()?;
+        let (_batch, kv_len, _d_model) = projected.key.dims3()?;
+        self.biases.of(q_len, kv_len)
+    }
+}
+
+impl Attention for AftFull {
+    fn forward(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
+        let projected = self.gate.project(input)?;
+        let w = self.w(&projected)?;
+        let padding = input.mask.padding_only()?;
+        let Projected { query, key, value } = projected;
+        let context = aft::aft_full(&key, &value, &w, padding, self.gate.reach())?;
+        self.gate.finish(&query, &context, input.mode)
+    }
+
+    fn weights(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
+        let projected = self.gate.project(input)?;
+        let w = self.w(&projected)?.unsqueeze(0)?;
+        let padding = input.mask.padding_only()?;
+        aft::reference::weights(&projected.key, &w, padding, self.gate.reach())
+    }
+
+    fn factors(&self, input: &AttentionInput<'_>) -> Result<Vec<(&'static str, Tensor)>> {
+        let w = self.w(&self.gate.project(input)?)?; // (q_len, kv_len)
+        Ok(vec![("w", w.unsqueeze(0)?.unsqueeze(0)?)])
+    }
+}

@@ -1,0 +1,113 @@
+//! AFT-local (Zhai et al. 2021, §3.2, <https://arxiv.org/abs/2105.14103>).
+//!
+//! ```text
+//! Y_t = σ(Q_t) ⊙ Σ_t' exp(K_t' + w_t,t') ⊙ V_t' / Σ_t' exp(K_t' + w_t,t'),   w_t,t' = 0 where |t − t'| ≥ window   eq. (3)
+//! ```
+//!
+//! Every position still reads all others; only those in its window have a learnt bias. Parameters are the band alone,
+//! `w (max_seq_len, 2 window − 1)`: `w[t, window − 1 + t' − t]` belongs to (t, t'). A window as long as the longest
+//! sequence is AFT-full; a longer one is cut to it.
+//!
+//! Cost: O(seq_len·window·d_model) time, O(seq_len·(d_model + window)) memory.
+
+use candle_core::{Result, Tensor};
+use candle_nn::VarBuilder;
+use serde::{Deserialize, Serialize};
+use tealight_ops::aft;
+
+use super::aft_full::NEAR_ZERO;
+use super::gate::{self, Gate, Projected};
+use super::{Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec};
+use crate::BuildResult;
+
+/// `[model.attention] kind = "aft_local"`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// s: positions nearer than this have a learnt bias. 32 in the paper's language models.
+    pub window: usize,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self { window: 32 }
+    }
+}
+
+impl Config {
+    /// 2 s − 1, of the window that the longest sequence has room for.
+    fn n_taps(&self, spec: &AttentionSpec<'_>) -> usize {
+        2 * self.window.min(spec.max_kv_len) - 1
+    }
+}
+
+impl AttentionKind for Config {
+    fn build(
+        &self,
+        spec: &AttentionSpec<'_>,
+        vb: &VarBuilder<'_>,
+    ) -> BuildResult<Box<dyn Attention>> {
+        spec.positive("window", self.window)?;
+        let why = "a window around a position needs keys at the same positions";
+        spec.refuse_memory("aft_local", why)?;
+        let shape = (spec.max_q_len, self.n_taps(spec));
+        Ok(Box::new(AftLocal {
+            gate: Gate::build("aft_local", spec.d_model, spec, vb)?,
+            w: vb.get_with_hints(shape, "w", NEAR_ZERO)?,
+        }))
+    }
+
+    fn cost(&self, spec: &AttentionSpec<'_>, q_len: usize, kv_len: usize) -> AttentionCost {
+        let (n_taps, len) = (self.n_taps(spec) as f64, q_len as f64);
+        let d_model = spec.d_model as f64;
+        let core = AttentionCost {
+            parameters: spec.max_q_len as f64 * n_taps,
+            // Of each pair in the window the exponential's argument, and of all the numerator and the denominator; the
+            // scans count as two pairs.
+            flops: 5. * (n_taps + 2.) * len * d_model,
+            // What each row and channel was divided by.
+            activations: 2. * d_model * len,
+        };
+        gate::cost(spec, spec.d_model, q_len, kv_len) + core
+    }
+}
+
+/// σ(Q) ⊙ a mean of V with weights exp(K + w), w of a band.
+#[derive(Debug)]
+pub struct AftLocal {
+    gate: Gate,
+    /// `(max_seq_len, 2 window − 1)`
+    w: Tensor,
+}
+
+impl AftLocal {
+    /// `(seq_len, 2 window − 1)`
+    fn band(&self, projected: &Projected) -> Result<Tensor> {
+        let (_batch, seq_len, _d_model) = projected.key.dims3()?;
+        self.w.narrow(0, 0, seq_len)
+    }
+}
+
+impl Attention for AftLocal {
+    fn forward(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
+        let projected = self.gate.project(input)?;
+        let w = self.band(&projected)?;
+        let padding = input.mask.padding_only()?;
+        let Projected { query, key, value } = projected;
+        let context = aft::aft_local(&key, &value, &w, padding, self.gate.reach())?;
+        self.gate.finish(&query, &context, input.mode)
+    }
+
+    fn weights(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
+        let projected = self.gate.project(input)?;
+        let w = aft::reference::dense_of_local(&self.band(&projected)?)?.unsqueeze(0)?;
+        let padding = input.mask.padding_only()?;
+        aft::reference::weights(&projected.key, &w, padding, self.gate.reach())
+    }
+
+    fn factors(&self, input: &AttentionInput<'_>) -> Result<Vec<(&'static str, Tensor)>> {
+        let band = self.band(&self.gate.project(input)?)?;
+        let w = aft::reference::dense_of_local(&band)?; // (seq_len, seq_len)
+        Ok(vec![("w", w.unsqueeze(0)?.unsqueeze(0)?)])
+    }
+}

@@ -1,0 +1,176 @@
+//! AFT-simple (Zhai et al. 2021, §3.2, <https://arxiv.org/abs/2105.14103>).
+//!
+//! ```text
+//! Y_t = σ(Q_t) ⊙ Σ_t' exp(K_t') ⊙ V_t' / Σ_t' exp(K_t')                                   eq. (4)
+//! ```
+//!
+//! AFT-full with w = 0. Without causality all positions read the same mean and differ by their gates alone. Decoding
+//! keeps numerator, denominator and the running maximum, whatever the length of the past.
+//!
+//! Cost: O(seq_len·d_model) time and memory beyond the linear maps.
+
+use candle_core::{D, Result, Tensor};
+use candle_nn::VarBuilder;
+use serde::{Deserialize, Serialize};
+use tealight_ops::aft;
+
+use super::gate::{self, Gate, Projected};
+use super::{
+    Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec, DecodingState, Memory,
+    Reads,
+};
+use crate::{BuildResult, Mode};
+
+/// `[model.attention] kind = "aft_simple"`
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {}
+
+impl AttentionKind for Config {
+    fn build(
+        &self,
+        spec: &AttentionSpec<'_>,
+        vb: &VarBuilder<'_>,
+    ) -> BuildResult<Box<dyn Attention>> {
+        Ok(Box::new(AftSimple { gate: Gate::build("aft_simple", spec.d_model, spec, vb)? }))
+    }
+
+    fn cost(&self, spec: &AttentionSpec<'_>, q_len: usize, kv_len: usize) -> AttentionCost {
+        let read = spec.d_model as f64 * kv_len as f64;
+        let core = AttentionCost {
+            parameters: 0.,
+            // Exponential, numerator and denominator.
+            flops: 5. * read,
+            // What each row and channel was divided by.
+            activations: 2. * read,
+        };
+        gate::cost(spec, spec.d_model, q_len, kv_len) + core
+    }
+}
+
+/// σ(Q) ⊙ a mean of V with weights exp(K).
+#[derive(Debug)]
+pub struct AftSimple {
+    gate: Gate,
+}
+
+impl Attention for AftSimple {
+    fn forward(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
+        let Projected { query, key, value } = self.gate.project(input)?;
+        let padding = input.mask.padding_only()?;
+        let context = aft::aft_simple(&key, &value, padding, self.gate.reach())?;
+        self.gate.finish(&query, &context, input.mode)
+    }
+
+    fn weights(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
+        let Projected { query, key, .. } = self.gate.project(input)?;
+        let (_batch, q_len, _d_model) = query.dims3()?;
+        let (_batch, kv_len, _d_model) = key.dims3()?;
+        let w = Tensor::zeros((1, q_len, kv_len), key.dtype(), key.device())?;
+        aft::reference::weights(&key, &w, input.mask.padding_only()?, self.gate.reach())
+    }
+
+    fn decoding_state<'a>(
+        &'a self,
+        memory: Option<Memory<'a>>,
+    ) -> Result<Option<Box<dyn DecodingState + 'a>>> {
+        Ok(match (self.gate.reads(), memory) {
+            (Reads::Past, None) => Some(Box::new(Running { gate: &self.gate, past: None })),
+            (Reads::Memory, Some(memory)) => {
+                let (key, value) = self.gate.read(memory.states)?;
+                let padding = memory.mask.padding_only()?;
+                let context = aft::aft_simple(&key, &value, padding, aft::Reach::Everything)?;
+                Some(Box::new(OfMemory { gate: &self.gate, context }))
+            }
+            _ => None,
+        })
+    }
+}
+
+/// exp(max) · (numerator, denominator) of what has been read.
+#[derive(Clone, Debug)]
+struct Means {
+    /// `(batch, d_model)`
+    max: Tensor,
+    /// `(batch, d_model)`
+    numerator: Tensor,
+    /// `(batch, d_model)`
+    denominator: Tensor,
+}
+
+impl Means {
+    /// Of the first position.
+    fn begin(key: &Tensor, value: &Tensor) -> Result<Self> {
+        Ok(Self { max: key.clone(), numerator: value.clone(), denominator: key.ones_like()? })
+    }
+
+    /// With one more position.
+    fn read(&self, key: &Tensor, value: &Tensor) -> Result<Self> {
+        let max = self.max.maximum(key)?;
+        let (keep, add) = ((&self.max - &max)?.exp()?, (key - &max)?.exp()?);
+        Ok(Self {
+            max,
+            numerator: ((&self.numerator * &keep)? + (value * &add)?)?,
+            denominator: ((&self.denominator * keep)? + add)?,
+        })
+    }
+
+    fn select(&self, rows: &Tensor) -> Result<Self> {
+        Ok(Self {
+            max: self.max.index_select(rows, 0)?,
+            numerator: self.numerator.index_select(rows, 0)?,
+            denominator: self.denominator.index_select(rows, 0)?,
+        })
+    }
+}
+
+/// A causal layer in the middle of a sequence.
+#[derive(Debug)]
+struct Running<'a> {
+    gate: &'a Gate,
+    past: Option<Means>,
+}
+
+impl DecodingState for Running<'_> {
+    fn step(&mut self, x: &Tensor, _score_bias: Option<&Tensor>) -> Result<Tensor> {
+        let (_batch, n_new, _d_model) = x.dims3()?;
+        let (keys, values) = self.gate.read(x)?;
+        let mut contexts = Vec::with_capacity(n_new);
+        for t in 0..n_new {
+            let at = |x: &Tensor| x.narrow(1, t, 1)?.squeeze(1)?.contiguous();
+            let (key, value) = (at(&keys)?, at(&values)?);
+            let read = match &self.past {
+                Some(past) => past.read(&key, &value)?,
+                None => Means::begin(&key, &value)?,
+            };
+            contexts.push((&read.numerator / &read.denominator)?);
+            self.past = Some(read);
+        }
+        let context = Tensor::stack(&contexts, D::Minus2)?; // (batch, n_new, d_model)
+        self.gate.finish(&self.gate.ask(x)?, &context, Mode::Eval)
+    }
+
+    fn select(&mut self, rows: &Tensor) -> Result<()> {
+        self.past = self.past.as_ref().map(|past| past.select(rows)).transpose()?;
+        Ok(())
+    }
+}
+
+/// A layer that reads a memory: all positions read the same.
+#[derive(Debug)]
+struct OfMemory<'a> {
+    gate: &'a Gate,
+    /// `(batch, 1, d_model)`
+    context: Tensor,
+}
+
+impl DecodingState for OfMemory<'_> {
+    fn step(&mut self, x: &Tensor, _score_bias: Option<&Tensor>) -> Result<Tensor> {
+        self.gate.finish(&self.gate.ask(x)?, &self.context, Mode::Eval)
+    }
+
+    fn select(&mut self, rows: &Tensor) -> Result<()> {
+        self.context = self.context.contiguous()?.index_select(rows, 0)?;
+        Ok(())
+    }
+}

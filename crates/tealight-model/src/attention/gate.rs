@@ -1,0 +1,114 @@
+//! What the attention-free kinds share (Zhai et al. 2021, <https://arxiv.org/abs/2105.14103>): queries gate a mean of
+//! the values that does not depend on them.
+//!
+//! ```text
+//! Q = X W^Q,  K = X W^K,  V = X W^V;      output = (σ(Q) ⊙ context) W^O
+//! ```
+//!
+//! There are no scores between queries and keys, so that no position scheme can rotate the ones or add to the others.
+//! Dropout acts on the gated context: there are no weights to drop. The bias of the key map adds the same to a channel's
+//! keys at all positions and has no effect; its gradient is zero up to rounding.
+
+use candle_core::{Result, Tensor};
+use candle_nn::VarBuilder;
+use tealight_ops::activation::sigmoid;
+use tealight_ops::aft::Reach;
+
+use super::{AttentionCost, AttentionInput, AttentionSpec, Reads, projection};
+use crate::dropout::Dropout;
+use crate::linear::{Bias, Linear};
+use crate::{BuildResult, Mode};
+
+/// The maps around a gated mean.
+#[derive(Debug)]
+pub(super) struct Gate {
+    query: Linear,
+    key: Linear,
+    value: Linear,
+    output: Linear,
+    dropout: Dropout,
+    reads: Reads,
+}
+
+/// What the gate projects: `(batch, q_len, d_model)`, `(batch, kv_len, key_width)`, `(batch, kv_len, d_model)`.
+pub(super) struct Projected {
+    pub(super) query: Tensor,
+    pub(super) key: Tensor,
+    pub(super) value: Tensor,
+}
+
+impl Gate {
+    /// Refuses positions that act on scores; keys have `key_width` channels.
+    pub(super) fn build(
+        kind: &str,
+        key_width: usize,
+        spec: &AttentionSpec<'_>,
+        vb: &VarBuilder<'_>,
+    ) -> BuildResult<Self> {
+        let why = "its queries are not compared with its keys";
+        spec.refuse_rotary(kind, why)?;
+        spec.refuse_score_bias(kind, why)?;
+        let linear = |name, width| {
+            let weight = spec.init.weight(spec.d_model);
+            Linear::build([spec.d_model, width], spec.bias, weight, &vb.pp(name))
+        };
+        Ok(Self {
+            query: linear("query", spec.d_model)?,
+            key: linear("key", key_width)?,
+            value: linear("value", spec.d_model)?,
+            output: projection::output(spec, vb)?,
+            dropout: Dropout::new(spec.dropout, vb),
+            reads: spec.reads,
+        })
+    }
+
+    pub(super) fn project(&self, input: &AttentionInput<'_>) -> Result<Projected> {
+        let (key, value) = self.read(input.source(self.reads)?)?;
+        Ok(Projected { query: self.query.forward(input.x)?, key, value })
+    }
+
+    /// Keys and values of `source (batch, kv_len, d_model)`.
+    pub(super) fn read(&self, source: &Tensor) -> Result<(Tensor, Tensor)> {
+        Ok((self.key.forward(source)?, self.value.forward(source)?))
+    }
+
+    /// Queries of `x (batch, q_len, d_model)`.
+    pub(super) fn ask(&self, x: &Tensor) -> Result<Tensor> {
+        self.query.forward(x)
+    }
+
+    /// (σ(Q) ⊙ context) W^O of `query (batch, q_len, d_model)` and `context (batch, q_len or 1, d_model)`.
+    pub(super) fn finish(&self, query: &Tensor, context: &Tensor, mode: Mode) -> Result<Tensor> {
+        let gated = sigmoid(query)?.broadcast_mul(context)?;
+        self.output.forward(&self.dropout.forward(&gated, mode)?)
+    }
+
+    pub(super) fn reads(&self) -> Reads {
+        self.reads
+    }
+
+    pub(super) fn reach(&self) -> Reach {
+        match self.reads {
+            Reads::Past => Reach::Past,
+            Reads::Everything | Reads::Memory => Reach::Everything,
+        }
+    }
+}
+
+/// What the maps and the gate cost: their activations are Q, σ(Q), the context, gated and dropped, and the output; K, V.
+pub(super) fn cost(
+    spec: &AttentionSpec<'_>,
+    key_width: usize,
+    q_len: usize,
+    kv_len: usize,
+) -> AttentionCost {
+    let (d_model, key_width) = (spec.d_model as f64, key_width as f64);
+    let (q_len, kv_len) = (q_len as f64, kv_len as f64);
+    let bias = if spec.bias == Bias::With { 3. * d_model + key_width } else { 0. };
+    AttentionCost {
+        parameters: d_model * (3. * d_model + key_width) + bias,
+        flops: 2. * d_model * (2. * d_model * q_len + (d_model + key_width) * kv_len)
+            + 2. * d_model * q_len,
+        activations: d_model * 6. * q_len + (d_model + key_width) * kv_len,
+    }
+}
