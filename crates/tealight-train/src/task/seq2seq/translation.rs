@@ -134,7 +134,7 @@ impl Seq2Seq {
         Ok(ids)
     }
 
-    /// The greatest length of what is written, the end included.
+    /// The most tokens that are written; the end counts where it fits, and always does unless told.
     fn check(&self, strategy: &Strategy, max_len: Option<usize>) -> Result<usize> {
         let (_, longest) = self.config.source.max_lens();
         let fault = match (*strategy, max_len) {
@@ -161,7 +161,7 @@ impl Seq2Seq {
             {
                 format!("`--temperature` = {temperature} must be a number that is not negative")
             }
-            _ => return Ok(1 + max_len.unwrap_or(longest)),
+            _ => return Ok(max_len.unwrap_or(longest + 1)),
         };
         Err(Error::config([], fault))
     }
