@@ -1,4 +1,4 @@
-//! AFT-conv (Zhai et al. 2021, §3.2, <https://arxiv.org/abs/2105.14103>).
+//! AFT-conv (Zhai et al. 2021, <https://arxiv.org/abs/2105.14103>).
 //!
 //! ```text
 //! Y_t = σ(Q_t) ⊙ Σ_t' exp(K_t' + w_t'−t) ⊙ V_t' / Σ_t' exp(K_t' + w_t'−t),   w = 0 outside the filter      eq. (5)
@@ -46,7 +46,7 @@ impl Alignment {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Taps of a filter: odd, at least 3. 11 (by 11, on images) in the paper.
+    /// Taps of a filter: odd, at least 3.
     pub kernel_size: usize,
     /// Where the filter lies. Centred in the paper; a causal layer uses all taps only if it is left.
     pub alignment: Alignment,

@@ -1,4 +1,4 @@
-//! AFT-full (Zhai et al. 2021, §3.1, <https://arxiv.org/abs/2105.14103>).
+//! AFT-full (Zhai et al. 2021, <https://arxiv.org/abs/2105.14103>).
 //!
 //! ```text
 //! Y_t = σ(Q_t) ⊙ Σ_t' exp(K_t' + w_t,t') ⊙ V_t' / Σ_t' exp(K_t' + w_t,t')                 eq. (2)

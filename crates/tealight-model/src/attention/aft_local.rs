@@ -1,7 +1,8 @@
-//! AFT-local (Zhai et al. 2021, §3.2, <https://arxiv.org/abs/2105.14103>).
+//! AFT-local (Zhai et al. 2021, <https://arxiv.org/abs/2105.14103>).
 //!
 //! ```text
-//! Y_t = σ(Q_t) ⊙ Σ_t' exp(K_t' + w_t,t') ⊙ V_t' / Σ_t' exp(K_t' + w_t,t'),   w_t,t' = 0 where |t − t'| ≥ window   eq. (3)
+//! Y_t = σ(Q_t) ⊙ Σ_t' exp(K_t' + w_t,t') ⊙ V_t' / Σ_t' exp(K_t' + w_t,t')
+//! w_t,t' = 0 where |t − t'| ≥ window
 //! ```
 //!
 //! Every position still reads all others; only those in its window have a learnt bias. Parameters are the band alone,
@@ -24,7 +25,7 @@ use crate::BuildResult;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// s: positions nearer than this have a learnt bias. 32 in the paper's language models.
+    /// s: positions nearer than this have a learnt bias.
     pub window: usize,
 }
 

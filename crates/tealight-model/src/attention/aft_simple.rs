@@ -1,7 +1,7 @@
-//! AFT-simple (Zhai et al. 2021, §3.2, <https://arxiv.org/abs/2105.14103>).
+//! AFT-simple (Zhai et al. 2021, <https://arxiv.org/abs/2105.14103>).
 //!
 //! ```text
-//! Y_t = σ(Q_t) ⊙ Σ_t' exp(K_t') ⊙ V_t' / Σ_t' exp(K_t')                                   eq. (4)
+//! Y_t = σ(Q_t) ⊙ Σ_t' exp(K_t') ⊙ V_t' / Σ_t' exp(K_t')
 //! ```
 //!
 //! AFT-full with w = 0. Without causality all positions read the same mean and differ by their gates alone. Decoding

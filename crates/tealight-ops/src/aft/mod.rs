@@ -5,8 +5,8 @@
 //! Y_t = Σ_t' exp(K_t' + w_t,t') ⊙ V_t' / Σ_t' exp(K_t' + w_t,t')            eq. (2), without σ(Q_t) ⊙
 //!
 //! AFT-full     w learnt for every pair of positions
-//! AFT-local    w_t,t' = 0 where |t − t'| ≥ s                                 eq. (3)
-//! AFT-simple   w = 0                                                         eq. (4)
+//! AFT-local    w_t,t' = 0 where |t − t'| ≥ s
+//! AFT-simple   w = 0
 //! AFT-conv     w depends on t' − t alone, one filter a head; 0 outside it    eq. (5)
 //! ```
 //!
