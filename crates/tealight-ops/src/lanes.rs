@@ -11,9 +11,9 @@ use std::mem::size_of;
 
 use pulp::bytemuck::{Pod, cast_slice, cast_slice_mut};
 use pulp::{Arch, Simd, WithSimd};
-use rayon::prelude::*;
 
 use crate::element::Element;
+use crate::parallel::share_out;
 
 /// An element that comes in vectors. All methods are lane by lane.
 pub(crate) trait Lanes: Element + Pod {
@@ -67,12 +67,11 @@ pub(crate) trait Kernel<B>: Sync {
 pub(crate) fn run<B: Send>(work: usize, blocks: Vec<B>, kernel: &impl Kernel<B>) {
     /// Below this, waking another thread costs more than it saves.
     const PARALLEL_FROM: usize = 1 << 19;
+    let call = |block| Arch::new().dispatch(Call { kernel, block });
     if work < PARALLEL_FROM {
-        for block in blocks {
-            Arch::new().dispatch(Call { kernel, block });
-        }
+        blocks.into_iter().for_each(call);
     } else {
-        blocks.into_par_iter().for_each(|block| Arch::new().dispatch(Call { kernel, block }));
+        share_out(blocks, &call);
     }
 }
 

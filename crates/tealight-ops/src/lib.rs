@@ -2,11 +2,19 @@
 //!
 //! **The contract.** Each operation has a definition, `reference.rs`, in plain differentiable
 //! tensor operations. On every device and in every dtype the public function has the same value and
-//! the same gradient as that definition, up to rounding: `tests/agreement.rs` holds it to that, and
-//! `tests/finite_differences.rs` holds the definition to calculus. On the CPU, f32 and f64 run as
-//! one fused loop, forward and backward; half precision and other devices run the definition
-//! itself, half precision in f32. The one exception is the product of [`linear`], which stays in
-//! half precision: that is what half precision is for. A result is bit-identical whatever the number of threads.
+//! the same gradient as that definition, up to rounding: `tests/agreement.rs` holds it to that, with
+//! `tests/attention.rs` and `tests/scans.rs`, and `tests/finite_differences.rs` holds the gradients to
+//! calculus. On the CPU, f32 and f64 run as fused loops, forward and backward. The definition itself
+//! runs on other devices, in half precision (in f32, rounded once), where the operands' dtypes
+//! differ, and where there is nothing to compute.
+//!
+//! **What is not one loop.** Products of large matrices are Candle's: those of [`linear`],
+//! [`aft::aft_full`] and [`nystrom::pseudo_inverse()`]. The one of [`linear`] stays in half precision:
+//! that is what half precision is for. [`nystrom::attention`] and the mean of everything of
+//! [`aft::aft_simple`] are put together from other operations of this crate.
+//!
+//! A result is bit-identical whatever the number of threads. Between processors the last bits of
+//! matrix products differ, and with them those of [`attention`](mod@attention).
 //!
 //! Why not Candle's own: its fused operations have no backward. They compile, run, and stop the
 //! gradient silently.

@@ -1,9 +1,39 @@
-//! Padding masks, read where a loop or a plan depends on the single position.
+//! Padding masks: what every operation asks of them, and how a loop reads them.
 
-use candle_core::{DType, Result, Tensor};
+use candle_core::{DType, Result, Tensor, bail};
+
+/// Refuses a `key_padding_mask` that is not `(batch, len)` of u8.
+///
+/// Of any path: a definition would reshape another mask of as many elements, and read it wrongly.
+pub(crate) fn check(key_padding_mask: Option<&Tensor>, batch: usize, len: usize) -> Result<()> {
+    let Some(mask) = key_padding_mask else { return Ok(()) };
+    if mask.dims() != [batch, len] {
+        bail!("key_padding_mask has shape {:?}, expected {:?}", mask.dims(), [batch, len])
+    }
+    if mask.dtype() != DType::U8 {
+        bail!("key_padding_mask has dtype {:?}, expected u8", mask.dtype())
+    }
+    Ok(())
+}
+
+/// The flags of `key_padding_mask (batch, len)`, row after row; none without a mask.
+pub(crate) fn flags(key_padding_mask: Option<&Tensor>) -> Result<Vec<u8>> {
+    key_padding_mask.map_or(Ok(Vec::new()), |mask| mask.flatten_all()?.to_vec1())
+}
+
+/// Those of one example. No flags at all are no padding.
+pub(crate) fn row(flags: &[u8], example: usize, len: usize) -> &[u8] {
+    flags.get(example * len..(example + 1) * len).unwrap_or_default()
+}
+
+/// Whether a position of a [`row`] is padding.
+#[inline(always)]
+pub(crate) fn is_padding(row: &[u8], position: usize) -> bool {
+    row.get(position).is_some_and(|&flag| flag != 0)
+}
 
 /// What is padding, by row of the batch: `key_padding_mask (batch, len)`, 1 = padding.
 pub(crate) fn rows(key_padding_mask: &Tensor) -> Result<Vec<Vec<bool>>> {
-    let rows: Vec<Vec<u8>> = key_padding_mask.to_dtype(DType::U8)?.to_vec2()?;
+    let rows: Vec<Vec<u8>> = key_padding_mask.to_vec2()?;
     Ok(rows.into_iter().map(|row| row.into_iter().map(|flag| flag != 0).collect()).collect())
 }

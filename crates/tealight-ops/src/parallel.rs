@@ -4,6 +4,8 @@
 //! same to the last bit whatever the number of threads; and so is a sum over lanes, whose number is
 //! fixed too.
 
+use std::sync::Mutex;
+
 use pulp::Arch;
 use rayon::prelude::*;
 
@@ -44,8 +46,32 @@ pub(crate) fn run<B: Send, R: Send>(
     if n_elements < PARALLEL_FROM {
         return blocks.map(work).collect();
     }
-    let blocks: Vec<B> = blocks.collect();
-    blocks.into_par_iter().map(work).collect()
+    share_out(blocks.collect(), &work)
+}
+
+/// `work` on every block, on several threads; the results in the order of the blocks.
+pub(crate) fn share_out<B: Send, R: Send>(
+    blocks: Vec<B>,
+    work: &(dyn Fn(B) -> R + Sync),
+) -> Vec<R> {
+    let places: Vec<_> = blocks.into_iter().map(|block| Mutex::new((Some(block), None))).collect();
+    on_threads(places.len(), &|i| {
+        let mut place = places[i].lock().expect("invariant: a place has one visitor");
+        place.1 = place.0.take().map(work);
+    });
+    let results = places.into_iter().map(|place| {
+        let (_, result) = place.into_inner().expect("invariant: a panic ends the loop");
+        result.expect("invariant: every place has been visited")
+    });
+    results.collect()
+}
+
+/// `work(0)` to `work(n − 1)`, in any order.
+///
+/// Of one type for all loops: were what shares out the work compiled for every loop, it would be
+/// half of what there is to compile in this crate.
+fn on_threads(n: usize, work: &(dyn Fn(usize) + Sync)) {
+    (0..n).into_par_iter().for_each(work);
 }
 
 /// Σ f(x)
@@ -95,6 +121,20 @@ pub(crate) fn max<T: Element>(x: &[T]) -> T {
         *lane = larger(*lane, x);
     }
     fold(lanes, larger)
+}
+
+/// `max`, or 0 if that is −∞, which nothing can be subtracted from.
+#[inline(always)]
+pub(crate) fn finite<T: Element>(max: T) -> T {
+    if max == T::NEG_INFINITY { T::ZERO } else { max }
+}
+
+/// y ← y + a x
+#[inline(always)]
+pub(crate) fn add_scaled<T: Element>(y: &mut [T], x: &[T], a: T) {
+    for (y, &x) in y.iter_mut().zip(x) {
+        *y += a * x;
+    }
 }
 
 /// Whether no element is NaN.
@@ -176,6 +216,12 @@ mod tests {
         };
         assert_eq!(sums(1), sums(2));
         assert_eq!(sums(1), sums(5));
+    }
+
+    #[test]
+    fn results_are_in_the_order_of_the_blocks() {
+        let results = run(PARALLEL_FROM, 0..1_009, |i| 3 * i);
+        assert_eq!(results, (0..1_009).map(|i| 3 * i).collect::<Vec<_>>());
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The contract: every operation has the value and the gradient of its definition.
 //!
 //! In debug builds output buffers start as NaN, so an element that no loop writes fails here.
+//! Attention and the scans (linear attention, retention, WKV) have suites of their own beside this.
 
 #[path = "common/agreement.rs"]
 mod agreement;

@@ -6,7 +6,8 @@ use candle_core::{D, DType, Device, Result, Tensor};
 use common::{differentiate, normal, values};
 use tealight_ops::depthwise_convolution::depthwise_convolution;
 use tealight_ops::nystrom::{
-    Normalisation, Padding, Settings, attention, factors, pseudo_inverse, weights,
+    Normalisation, Padding, SegmentRule, Segments, Settings, attention, factors, pseudo_inverse,
+    segment_means, weights,
 };
 use tealight_ops::softmax::softmax;
 
@@ -222,6 +223,26 @@ fn shapes_that_do_not_match_are_refused() -> Result<()> {
     assert!(attention(&x, &x, &x, &of(0), None).is_err());
     assert!(attention(&x, &x, &x, &of(2), Some(&mask)).is_err());
     assert!(attention(&x, &x, &other, &of(2), None).is_err());
+    let other_heads = x.transpose(0, 1)?.contiguous()?;
+    assert!(attention(&x, &x, &other_heads, &of(2), None).is_err());
+    let of_floats = Tensor::zeros((2, 5), DType::F32, &Device::Cpu)?;
+    assert!(attention(&x, &x, &x, &of(2), Some(&of_floats)).is_err());
+    let not_square = normal(0, &[2, 3, 5], DType::F32)?;
+    assert!(pseudo_inverse(&not_square, 0, Normalisation::EachMatrix).is_err());
+    Ok(())
+}
+
+#[test]
+fn no_positions_and_no_landmarks_are_refused() -> Result<()> {
+    let none = Tensor::zeros((2, 3, 0, 7), DType::F32, &Device::Cpu)?;
+    assert!(attention(&none, &none, &none, &of(2), None).is_err());
+    assert!(weights(&none, &none, &of(2), None).is_err());
+    let rule = SegmentRule::default();
+    assert!(Segments::new(rule, 0, 5, None).is_err());
+    let mask = Tensor::zeros((2, 7), DType::U8, &Device::Cpu)?;
+    assert!(Segments::new(rule, 2, 5, Some(&mask)).is_err());
+    let means = segment_means(&none, &Segments::new(rule, 2, 0, None)?)?;
+    assert_eq!(means.dims(), [2, 3, 0, 7]);
     Ok(())
 }
 

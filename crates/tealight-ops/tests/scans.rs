@@ -280,6 +280,52 @@ fn results_do_not_depend_on_the_number_of_threads() -> Result<()> {
 }
 
 #[test]
+fn nothing_to_read_and_nothing_that_reads() -> Result<()> {
+    let zeros = |shape: &[usize]| Tensor::zeros(shape, DType::F32, &Device::Cpu);
+    for (batch, q_len, kv_len) in [(2, 5, 0), (2, 0, 5), (0, 5, 5), (2, 0, 0)] {
+        let mask = Tensor::zeros((batch, kv_len), DType::U8, &Device::Cpu)?;
+        let (query, key) = (zeros(&[batch, 3, q_len, 11])?, zeros(&[batch, 3, kv_len, 11])?);
+        let value = zeros(&[batch, 3, kv_len, 7])?;
+        for mask in [None, Some(&mask)] {
+            let y = linear_attention(&query, &key, &value, Reads::Everything, mask)?;
+            assert_eq!(y.dims(), [batch, 3, q_len, 7]);
+            assert!(values(&y)?.iter().all(|&y| y == 0.));
+        }
+    }
+    for (batch, len) in [(2, 0), (0, 5)] {
+        let mask = Tensor::zeros((batch, len), DType::U8, &Device::Cpu)?;
+        let (query, value) = (zeros(&[batch, 3, len, 11])?, zeros(&[batch, 3, len, 7])?);
+        let (key, rate) = (zeros(&[batch, len, 7])?, zeros(&[7])?);
+        for mask in [None, Some(&mask)] {
+            let y = linear_attention(&query, &query, &value, Reads::Past, mask)?;
+            assert_eq!(y.dims(), value.dims());
+            assert_eq!(retention(&query, &query, &value, &decays(3), mask)?.dims(), value.dims());
+            assert_eq!(wkv(&key, &key, &rate, &rate, mask)?.dims(), key.dims());
+        }
+    }
+    Ok(())
+}
+
+/// Of as many elements, a definition could reshape it.
+#[test]
+fn a_mask_of_another_shape_is_refused_in_every_dtype() -> Result<()> {
+    let of_floats = padding(2, 5, false)?.to_dtype(DType::F32)?;
+    for mask in [padding(5, 2, false)?, of_floats] {
+        let mask = Some(&mask);
+        for dtype in [DType::F32, DType::F64, DType::BF16] {
+            let [query, key, value] = attention_operands([2, 3, 5, 11, 7], 5, dtype)?;
+            for reads in [Reads::Everything, Reads::Past] {
+                assert!(linear_attention(&query, &key, &value, reads, mask).is_err(), "{dtype:?}");
+            }
+            assert!(retention(&query, &key, &value, &decays(3), mask).is_err(), "{dtype:?}");
+            let [key, value, decay, bonus] = wkv_operands(2, 5, 11, dtype)?;
+            assert!(wkv(&key, &value, &decay, &bonus, mask).is_err(), "{dtype:?}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
 fn shapes_that_do_not_match_are_refused() -> Result<()> {
     let [query, key, value] = attention_operands([2, 3, 5, 11, 7], 7, DType::F32)?;
     let attend = |reads, mask| linear_attention(&query, &key, &value, reads, mask);

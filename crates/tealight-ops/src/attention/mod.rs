@@ -17,8 +17,9 @@
 //! thousands the sum of the two rounds ℓ away.
 //!
 //! Exact: only the order of the sums differs. Cost: O(q_len·kv_len) time forward, 2.5 times that
-//! backward; memory O(q_len + kv_len) beyond the operands and their gradients, in both. Under a
-//! window w of keys, time falls to O(q_len·w).
+//! backward; memory O(q_len + kv_len) beyond the operands and their gradients, in both. Where there
+//! are too few heads to share out, the backward sums the gradients of keys and values in several
+//! parts, up to 32. Under a window w of keys, time falls to O(q_len·w).
 //!
 //! Several heads of queries may share a head of keys and values: all of them (Shazeer 2019,
 //! multi-query, <https://arxiv.org/abs/1911.02150>) or groups of them (Ainslie et al. 2023,
@@ -85,7 +86,11 @@ pub struct Dropout {
 }
 
 /// `query (batch, n_heads, q_len, head_dim)`, `key (batch, n_kv_heads, kv_len, head_dim)`,
-/// `value (batch, n_kv_heads, kv_len, value_dim)` → `(batch, n_heads, q_len, value_dim)`
+/// `value (batch, n_kv_heads, kv_len, value_dim)` → `(batch, n_heads, q_len, value_dim)`, or the same
+/// with the heads in another place, see [`Layout`]. `n_kv_heads` divides `n_heads`.
+///
+/// Operands need not be contiguous: heads that were split off by a transposition are read where they
+/// lie. A query that may read nothing gets zeros, and has a gradient of zero.
 ///
 /// ```
 /// use candle_core::{Device, Result, Tensor};
@@ -120,11 +125,6 @@ pub struct Dropout {
 /// # Ok(())
 /// # }
 /// ```
-///
-/// or the same with the heads in another place, see [`Layout`]. `n_kv_heads` divides `n_heads`.
-/// Operands need not be contiguous: heads that were split off by a
-/// transposition are read where they lie. A query that may read nothing gets zeros, and has a
-/// gradient of zero.
 ///
 /// # Errors
 /// If shapes do not match, the window is 0, or the dropout rate is not in [0, 1).

@@ -5,6 +5,7 @@ use std::ops::Range;
 use candle_core::{Result, Tensor, bail};
 
 use super::{Dropout, Layout, Options};
+use crate::padding;
 
 /// The shapes and settings of one call.
 #[derive(Clone, Copy, Debug)]
@@ -106,14 +107,7 @@ impl Layout {
 
 fn check_masks(options: &Options<'_>, shape: [usize; 4]) -> Result<()> {
     let [batch, n_heads, q_len, kv_len] = shape;
-    if let Some(padding) = options.key_padding_mask {
-        if padding.dims() != [batch, kv_len] {
-            bail!("key_padding_mask {:?}, expected {:?}", padding.dims(), [batch, kv_len])
-        }
-        if padding.dtype() != candle_core::DType::U8 {
-            bail!("key_padding_mask has dtype {:?}, expected u8", padding.dtype())
-        }
-    }
+    padding::check(options.key_padding_mask, batch, kv_len)?;
     if let Some(bias) = options.bias {
         if bias.dims() != [q_len, kv_len] && bias.dims() != [n_heads, q_len, kv_len] {
             let shape = [n_heads, q_len, kv_len];

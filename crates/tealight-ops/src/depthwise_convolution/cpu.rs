@@ -7,7 +7,7 @@ use std::ops::Range;
 use super::Convolution;
 use crate::buffer::unwritten;
 use crate::element::Element;
-use crate::parallel::{run, sum_in_order, sum_of_pairs};
+use crate::parallel::{add_scaled, run, sum_in_order, sum_of_pairs};
 
 pub(super) fn forward<T: Element>(conv: &Convolution<T>, x: &[T], weight: &[T]) -> Vec<T> {
     let (plane, kernel) = (conv.len * conv.head_dim, weight.len() / conv.n_heads);
@@ -58,14 +58,6 @@ pub(super) fn backward<T: Element>(
     );
     let by_example: Vec<Vec<T>> = dweight.chunks(conv.n_heads).map(<[_]>::concat).collect();
     (dx, sum_in_order(&by_example, weight.len()))
-}
-
-/// y ← y + a x
-#[inline(always)]
-fn add_scaled<T: Element>(y: &mut [T], x: &[T], a: T) {
-    for (y, &x) in y.iter_mut().zip(x) {
-        *y += a * x;
-    }
 }
 
 impl<T: Element> Convolution<T> {

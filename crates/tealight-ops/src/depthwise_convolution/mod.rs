@@ -12,7 +12,8 @@
 //! As in every deep-learning library the kernel is not turned around: w₀ belongs to the earliest of
 //! the positions that are read.
 //!
-//! Cost: O(len·kernel·head_dim) time per head, and no memory besides the result.
+//! Cost: O(len·kernel·head_dim) time per head; besides the results no memory but a copy of the head
+//! that a thread works on, if there is padding.
 
 mod cpu;
 pub mod reference;
@@ -27,7 +28,7 @@ use crate::padding;
 use crate::path::{Path, widened};
 
 /// `x (batch, n_heads, len, head_dim)`, `weight (n_heads, 1, kernel, 1)`,
-/// `key_padding_mask (batch, len)` with 1 = padding → `(batch, n_heads, len, head_dim)`
+/// `key_padding_mask (batch, len)` of u8 with 1 = padding → `(batch, n_heads, len, head_dim)`
 ///
 /// What stands at padding is read as zeros, and has a gradient of zero.
 ///
@@ -43,10 +44,7 @@ pub fn depthwise_convolution(
     if [weight_heads, one, width] != [n_heads, 1, 1] || kernel.is_multiple_of(2) {
         bail!("a depthwise convolution of {:?} with a weight of {:?}", x.shape(), weight.shape())
     }
-    if key_padding_mask.is_some_and(|mask| mask.dims() != [batch, len]) {
-        let mask = key_padding_mask.map(Tensor::shape);
-        bail!("a depthwise convolution of {:?} with a padding mask of {mask:?}", x.shape())
-    }
+    padding::check(key_padding_mask, batch, len)?;
     match Path::of(&[x, weight]) {
         Path::F32 => fused::<f32>(x, weight, key_padding_mask),
         Path::F64 => fused::<f64>(x, weight, key_padding_mask),

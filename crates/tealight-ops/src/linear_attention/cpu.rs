@@ -4,7 +4,8 @@ use super::Reads;
 use crate::buffer::unwritten;
 use crate::element::Element;
 use crate::outer::{fade_and_add, fade_and_add_transposed, read};
-use crate::parallel::{max, run, sum_of_pairs};
+use crate::padding;
+use crate::parallel::{finite, max, run, sum_of_pairs};
 
 pub(super) struct Sizes {
     pub(super) batch: usize,
@@ -82,9 +83,7 @@ fn heads<'a, T: Element>(
     let keys = key.chunks(sizes.kv_len * sizes.n_features);
     let values = value.chunks(sizes.kv_len * sizes.width);
     queries.zip(keys.zip(values)).enumerate().map(|(index, (query, (key, value)))| {
-        let from = index / sizes.n_heads * sizes.kv_len;
-        // No flags at all are no padding.
-        let padding = padding.get(from..from + sizes.kv_len).unwrap_or_default();
+        let padding = padding::row(padding, index / sizes.n_heads, sizes.kv_len);
         Head { query, key, value, padding }
     })
 }
@@ -140,16 +139,11 @@ impl<T: Element> Head<'_, T> {
 
     #[inline(always)]
     fn add_key(&self, sizes: &Sizes, state: &mut State<T>, j: usize) {
-        if !self.is_padding(j) {
+        if !padding::is_padding(self.padding, j) {
             let (key, value) =
                 (row(self.key, j, sizes.n_features), row(self.value, j, sizes.width));
             state.add(key, T::ZERO, value, T::ONE);
         }
-    }
-
-    #[inline(always)]
-    fn is_padding(&self, j: usize) -> bool {
-        self.padding.get(j).is_some_and(|&flag| flag != 0)
     }
 
     /// ```text
@@ -208,7 +202,7 @@ impl<T: Element> Head<'_, T> {
             }
             let dkey = &mut dkey[j * sizes.n_features..(j + 1) * sizes.n_features];
             let dvalue = &mut dvalue[j * sizes.width..(j + 1) * sizes.width];
-            if self.is_padding(j) {
+            if padding::is_padding(self.padding, j) {
                 dkey.fill(T::ZERO);
                 dvalue.fill(T::ZERO);
                 continue;
@@ -308,8 +302,7 @@ impl<T: Element> State<T> {
         for (feature, (&log, &max)) in self.feature.iter_mut().zip(log.iter().zip(&self.max)) {
             *feature = log + max;
         }
-        let max = max(&self.feature);
-        let shift = if max == T::NEG_INFINITY { T::ZERO } else { max };
+        let shift = finite(max(&self.feature));
         self.weigh_at(log, shift);
         let total = sum_of_pairs(&self.feature, &self.total, |feature, total| feature * total);
         (shift, if total == T::ZERO { T::ZERO } else { T::ONE / total })

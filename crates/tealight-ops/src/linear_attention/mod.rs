@@ -33,10 +33,11 @@ use candle_core::{CpuStorage, CustomOp3, Layout, Result, Shape, Tensor, bail};
 
 use crate::buffer::{View, slice, stored, tensor};
 use crate::element::Element;
+use crate::padding;
 use crate::path::{Path, widened};
-pub(crate) use cpu::lowest;
-
 use cpu::Sizes;
+
+pub(crate) use cpu::lowest;
 
 /// Which keys a query reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,10 +65,15 @@ pub fn linear_attention(
     key_padding_mask: Option<&Tensor>,
 ) -> Result<Tensor> {
     let sizes = Sizes::of(log_query, log_key, value, reads)?;
-    let fused = [log_query, log_key, value];
-    match Path::of(&fused) {
-        Path::F32 => LinearAttention::<f32>::build(sizes, key_padding_mask)?.apply(fused),
-        Path::F64 => LinearAttention::<f64>::build(sizes, key_padding_mask)?.apply(fused),
+    padding::check(key_padding_mask, sizes.batch, sizes.kv_len)?;
+    let operands = [log_query, log_key, value];
+    if operands.iter().any(|operand| operand.elem_count() == 0) {
+        let shape = (sizes.batch, sizes.n_heads, sizes.q_len, sizes.width);
+        return Tensor::zeros(shape, value.dtype(), value.device());
+    }
+    match Path::of(&operands) {
+        Path::F32 => LinearAttention::<f32>::build(sizes, key_padding_mask)?.apply(operands),
+        Path::F64 => LinearAttention::<f64>::build(sizes, key_padding_mask)?.apply(operands),
         Path::Reference => widened(value, |value| {
             let [log_query, log_key] = [log_query, log_key].map(|x| x.to_dtype(value.dtype()));
             reference::linear_attention(&log_query?, &log_key?, value, reads, key_padding_mask)
@@ -90,21 +96,6 @@ impl Sizes {
     }
 }
 
-/// The flags of `key_padding_mask (batch, kv_len)`, row after row; none without a mask.
-pub(crate) fn padding_flags(
-    key_padding_mask: Option<&Tensor>,
-    batch: usize,
-    kv_len: usize,
-) -> Result<Vec<u8>> {
-    match key_padding_mask {
-        None => Ok(Vec::new()),
-        Some(mask) if mask.dims() == [batch, kv_len] => mask.flatten_all()?.to_vec1(),
-        Some(mask) => {
-            bail!("key_padding_mask has shape {:?}, expected {:?}", mask.dims(), [batch, kv_len])
-        }
-    }
-}
-
 struct LinearAttention<T> {
     sizes: Sizes,
     padding: Vec<u8>,
@@ -113,7 +104,7 @@ struct LinearAttention<T> {
 
 impl<T: Element> LinearAttention<T> {
     fn build(sizes: Sizes, key_padding_mask: Option<&Tensor>) -> Result<Self> {
-        let padding = padding_flags(key_padding_mask, sizes.batch, sizes.kv_len)?;
+        let padding = padding::flags(key_padding_mask)?;
         Ok(Self { sizes, padding, element: PhantomData })
     }
 

@@ -1,6 +1,6 @@
 //! The definition, in plain tensor operations.
 
-use candle_core::{D, DType, Device, Result, Tensor};
+use candle_core::{D, Device, Result, Tensor};
 
 use super::Reads;
 use crate::softmax;
@@ -73,7 +73,11 @@ fn log_sum_exp(x: &Tensor) -> Result<Tensor> {
 
 /// −∞ in place of the scores `(batch, n_heads, q_len, kv_len)` that are padding or in the future. Of
 /// features, `(batch, n_heads, n_features, kv_len)`, those of padding.
-fn forbid(scores: &Tensor, reads: Reads, key_padding_mask: Option<&Tensor>) -> Result<Tensor> {
+pub(crate) fn forbid(
+    scores: &Tensor,
+    reads: Reads,
+    key_padding_mask: Option<&Tensor>,
+) -> Result<Tensor> {
     let (batch, _n_heads, q_len, kv_len) = scores.dims4()?;
     let nothing = Tensor::new(f64::NEG_INFINITY, scores.device())?
         .to_dtype(scores.dtype())?
@@ -84,14 +88,14 @@ fn forbid(scores: &Tensor, reads: Reads, key_padding_mask: Option<&Tensor>) -> R
         scores = future.broadcast_as(scores.shape())?.where_cond(&nothing, &scores)?;
     }
     if let Some(mask) = key_padding_mask {
-        let mask = mask.to_dtype(DType::U8)?.reshape((batch, 1, 1, kv_len))?;
+        let mask = mask.reshape((batch, 1, 1, kv_len))?;
         scores = mask.broadcast_as(scores.shape())?.where_cond(&nothing, &scores)?;
     }
     Ok(scores)
 }
 
 /// `(q_len, kv_len)` of u8: 1 where the key comes after the query.
-pub(crate) fn future(q_len: usize, kv_len: usize, device: &Device) -> Result<Tensor> {
+fn future(q_len: usize, kv_len: usize, device: &Device) -> Result<Tensor> {
     let flags = (0..q_len).flat_map(|i| (0..kv_len).map(move |j| u8::from(j > i)));
     Tensor::from_vec(flags.collect(), (q_len, kv_len), device)
 }

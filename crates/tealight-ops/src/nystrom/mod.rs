@@ -8,8 +8,8 @@
 //!     kernel_3 = softmax(Q̃ Kᵀ / √head_dim)    (n_landmarks, len)
 //! ```
 //!
-//! Q̃ and K̃, the landmarks, are means over segments of the sequence ([`segment_means`]), and the
-//! inverse is six steps of an iteration ([`pseudo_inverse`]) that has then not converged: it is part
+//! Q̃ and K̃, the landmarks, are means over segments of the sequence ([`segment_means()`]), and the
+//! inverse is six steps of an iteration ([`pseudo_inverse()`]) that has then not converged: it is part
 //! of the definition, and fewer or more steps make another attention. The rebuilt weights may be
 //! negative, and their rows sum to one only about.
 //!
@@ -38,6 +38,7 @@ pub use pseudo_inverse::{Normalisation, pseudo_inverse};
 pub use segment_means::segment_means;
 pub use segments::{SegmentRule, Segments};
 
+use crate::padding;
 use crate::path::widened;
 use crate::softmax::softmax;
 
@@ -115,11 +116,11 @@ impl Factors {
     }
 }
 
-/// `query`, `key`, `value (batch, n_heads, len, head_dim)`, `key_padding_mask (batch, len)` with 1 =
-/// padding → `(batch, n_heads, len, head_dim)`
+/// `query`, `key`, `value (batch, n_heads, len, head_dim)`, `key_padding_mask (batch, len)` of
+/// u8 with 1 = padding → `(batch, n_heads, len, head_dim)`
 ///
 /// # Errors
-/// If the shapes do not match, or there are no landmarks.
+/// If the shapes do not match, or there is no position or no landmark.
 pub fn attention(
     query: &Tensor,
     key: &Tensor,
@@ -127,6 +128,11 @@ pub fn attention(
     settings: &Settings,
     key_padding_mask: Option<&Tensor>,
 ) -> Result<Tensor> {
+    let (batch, n_heads, len, _) = value.dims4()?;
+    // Candle multiplies batches of equal size, whatever their shape.
+    if query.dims() != [batch, n_heads, len, query.dim(D::Minus1)?] {
+        bail!("Nyström attention of queries {:?} to values {:?}", query.shape(), value.shape())
+    }
     widened(query, |query| {
         let (key, value) = (key.to_dtype(query.dtype())?, value.to_dtype(query.dtype())?);
         let value = value.contiguous()?;
@@ -195,14 +201,11 @@ impl Plan {
         key_padding_mask: Option<&Tensor>,
     ) -> Result<Self> {
         let (batch, _, len, head_dim) = query.dims4()?;
-        if query.dims() != key.dims() || settings.n_landmarks == 0 {
+        if query.dims() != key.dims() || query.elem_count() == 0 || settings.n_landmarks == 0 {
             let (shapes, n) = ((query.shape(), key.shape()), settings.n_landmarks);
             bail!("Nyström attention of queries and keys {shapes:?} with {n} landmarks")
         }
-        if key_padding_mask.is_some_and(|mask| mask.dims() != [batch, len]) {
-            let mask = key_padding_mask.map(Tensor::shape);
-            bail!("Nyström attention over {:?} with a padding mask of {mask:?}", key.shape())
-        }
+        padding::check(key_padding_mask, batch, len)?;
         let is_short = len <= settings.n_landmarks;
         let excluded = settings.padding == Padding::Excluded || is_short;
         let segments = Segments::new(

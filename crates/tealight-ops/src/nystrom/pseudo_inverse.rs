@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use candle_core::{CpuStorage, CustomOp1, D, Device, Layout, Result, Shape, Tensor};
+use candle_core::{CpuStorage, CustomOp1, D, Device, Layout, Result, Shape, Tensor, bail};
 
 use super::reference;
 use crate::buffer::{View, slice, stored};
@@ -45,6 +45,9 @@ pub fn pseudo_inverse(
     n_iterations: usize,
     normalisation: Normalisation,
 ) -> Result<Tensor> {
+    if a.dim(D::Minus1)? != a.dim(D::Minus2)? {
+        bail!("the inverse of {:?}: the matrices are not square", a.shape())
+    }
     match Path::of(&[a]) {
         Path::F32 => fused::<f32>(a, n_iterations, normalisation),
         Path::F64 => fused::<f64>(a, n_iterations, normalisation),

@@ -7,7 +7,7 @@ use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor, bail};
 use super::{Segments, reference};
 use crate::buffer::{View, slice, stored, tensor, unwritten};
 use crate::element::Element;
-use crate::parallel::run;
+use crate::parallel::{add_scaled, run};
 use crate::path::{Path, widened};
 
 /// `x (batch, n_heads, len, head_dim)` → `(batch, n_heads, n_landmarks, head_dim)`: the means of the
@@ -20,9 +20,13 @@ use crate::path::{Path, widened};
 /// # Errors
 /// If the segments are of another length, or of other rows.
 pub fn segment_means(x: &Tensor, segments: &Segments) -> Result<Tensor> {
-    let (batch, _, len, _) = x.dims4()?;
+    let (batch, n_heads, len, head_dim) = x.dims4()?;
     if len != segments.len() || !segments.are_of(batch) {
         bail!("means of {:?} over segments of {} positions", x.shape(), segments.len())
+    }
+    if x.elem_count() == 0 {
+        let shape = (batch, n_heads, segments.n_landmarks(), head_dim);
+        return Tensor::zeros(shape, x.dtype(), x.device());
     }
     match Path::of(&[x]) {
         Path::F32 => x.contiguous()?.apply_op1(SegmentMeans::<f32>::over(x, segments)?),
@@ -62,7 +66,8 @@ impl<T: Element> SegmentMeans<T> {
                     let scale = T::ONE / T::from_f64(segment.len().max(1) as f64);
                     y.fill(T::ZERO);
                     for &position in segment {
-                        add(y, &x[position * self.head_dim..][..self.head_dim], T::ONE);
+                        let x = &x[position * self.head_dim..][..self.head_dim];
+                        add_scaled(y, x, T::ONE);
                     }
                     for y in y {
                         *y *= scale;
@@ -86,20 +91,13 @@ impl<T: Element> SegmentMeans<T> {
                 for (g, segment) in g.chunks_exact(self.head_dim).zip(segments) {
                     let scale = T::ONE / T::from_f64(segment.len().max(1) as f64);
                     for &position in segment {
-                        add(&mut dx[position * self.head_dim..][..self.head_dim], g, scale);
+                        let dx = &mut dx[position * self.head_dim..][..self.head_dim];
+                        add_scaled(dx, g, scale);
                     }
                 }
             },
         );
         dx
-    }
-}
-
-/// y ← y + a x
-#[inline(always)]
-fn add<T: Element>(y: &mut [T], x: &[T], a: T) {
-    for (y, &x) in y.iter_mut().zip(x) {
-        *y += a * x;
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use candle_core::{DType, Device, Result, Tensor};
+use candle_core::{DType, Device, Result, Tensor, bail};
 
 use super::minus_infinity_where;
 use crate::padding;
@@ -77,13 +77,19 @@ impl Segments {
     /// `key_padding_mask (batch, len)` leaves.
     ///
     /// # Errors
-    /// If the mask is not of two dimensions.
+    /// If there are to be no landmarks, or the mask is of another length or not of u8.
     pub fn new(
         rule: SegmentRule,
         n_landmarks: usize,
         len: usize,
         key_padding_mask: Option<&Tensor>,
     ) -> Result<Self> {
+        if n_landmarks == 0 {
+            bail!("no landmarks for {len} positions")
+        }
+        if let Some(mask) = key_padding_mask {
+            padding::check(key_padding_mask, mask.dims2()?.0, len)?;
+        }
         let n_landmarks = n_landmarks.min(len);
         let is_padding = key_padding_mask.map_or(Ok(vec![vec![false; len]]), padding::rows)?;
         let row = |is_padding: Vec<bool>| {
@@ -124,7 +130,7 @@ impl Segments {
     pub(super) fn matrix(&self, dtype: DType, device: &Device) -> Result<Tensor> {
         let mut matrix = vec![0_f64; self.rows.len() * self.n_landmarks * self.len];
         let segments = self.rows.iter().flat_map(Row::segments);
-        for (landmark, segment) in matrix.chunks_mut(self.len).zip(segments) {
+        for (landmark, segment) in matrix.chunks_mut(self.len.max(1)).zip(segments) {
             for &position in segment {
                 landmark[position] = 1. / segment.len() as f64;
             }

@@ -4,6 +4,7 @@ use super::Retention;
 use crate::buffer::unwritten;
 use crate::element::Element;
 use crate::outer::{fade_and_add, fade_and_add_transposed, read};
+use crate::padding;
 use crate::parallel::run;
 
 pub(super) struct Sizes {
@@ -80,9 +81,7 @@ fn heads<'a, T: Element>(
     let keys = key.chunks(len * n_features).zip(value.chunks(len * width));
     query.chunks(len * n_features).zip(keys).enumerate().map(
         move |(index, (query, (key, value)))| {
-            let from = index / n_heads * len;
-            // No flags at all are no padding.
-            let padding = op.padding.get(from..from + len).unwrap_or_default();
+            let padding = padding::row(&op.padding, index / n_heads, len);
             Head { query, key, value, padding, decay: op.decay[index % n_heads] }
         },
     )
@@ -105,7 +104,7 @@ impl<'a, T: Element> Head<'a, T> {
 
     #[inline(always)]
     fn is_padding(&self, j: usize) -> bool {
-        self.padding.get(j).is_some_and(|&flag| flag != 0)
+        padding::is_padding(self.padding, j)
     }
 
     #[inline(always)]

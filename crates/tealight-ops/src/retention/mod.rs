@@ -23,7 +23,7 @@ use candle_core::{CpuStorage, CustomOp3, Layout, Result, Shape, Tensor, bail};
 
 use crate::buffer::{View, slice, stored, tensor};
 use crate::element::Element;
-use crate::linear_attention::padding_flags;
+use crate::padding;
 use crate::path::{Path, widened};
 use cpu::Sizes;
 
@@ -46,6 +46,7 @@ pub fn retention(
     if decay.len() != sizes.n_heads || decay.iter().any(|&decay| !(decay > 0. && decay <= 1.)) {
         bail!("retention of {} heads with the decays {decay:?}", sizes.n_heads)
     }
+    padding::check(key_padding_mask, sizes.batch, sizes.len)?;
     let operands = [query, key, value];
     match Path::of(&operands) {
         Path::F32 => Retention::<f32>::build(sizes, decay, key_padding_mask)?.apply(operands),
@@ -78,7 +79,7 @@ struct Retention<T> {
 
 impl<T: Element> Retention<T> {
     fn build(sizes: Sizes, decay: &[f64], key_padding_mask: Option<&Tensor>) -> Result<Self> {
-        let padding = padding_flags(key_padding_mask, sizes.batch, sizes.len)?;
+        let padding = padding::flags(key_padding_mask)?;
         let decay = decay.iter().map(|&decay| T::from_f64(decay)).collect();
         Ok(Self { sizes, decay, padding, element: PhantomData })
     }

@@ -2,7 +2,7 @@
 
 use crate::buffer::unwritten;
 use crate::element::Element;
-use crate::parallel::{block_len, max, run, sum, sum_of_pairs};
+use crate::parallel::{block_len, finite, max, run, sum, sum_of_pairs};
 
 pub(super) fn softmax<T: Element>(x: &[T], width: usize) -> Vec<T> {
     by_rows(
@@ -71,8 +71,7 @@ pub(super) fn log_softmax_backward<T: Element>(y: &[T], gradient: &[T], width: u
 /// Of a row that is −∞ throughout it writes zeros, and gives the shift 0 and the sum 1.
 #[inline(always)]
 pub(crate) fn exponentials<T: Element>(y: &mut [T], x: &[T]) -> (T, T) {
-    let max = max(x);
-    let shift = if max == T::NEG_INFINITY { T::ZERO } else { max };
+    let shift = finite(max(x));
     for (y, &x) in y.iter_mut().zip(x) {
         *y = (x - shift).exp();
     }

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use crate::element::Element;
-use crate::parallel::{all_numbers, max, sum, sum_of_pairs};
+use crate::parallel::{all_numbers, finite, max, sum, sum_of_pairs};
 use crate::softmax::{by_rows, exponentials};
 
 pub(super) fn top_k<T: Element>(x: &[T], width: usize, k: usize) -> Vec<T> {
@@ -125,10 +125,4 @@ fn least_of_top_k<T: Element>(scratch: &mut [T], x: &[T], k: usize) -> (T, usize
     let least = *scratch.select_nth_unstable_by(k - 1, descending).1;
     let n_larger = sum(x, |x| if x > least { 1. } else { 0. }) as usize;
     (least, k - n_larger)
-}
-
-/// What to subtract from a row of this maximum.
-#[inline(always)]
-fn finite<T: Element>(max: T) -> T {
-    if max == T::NEG_INFINITY { T::ZERO } else { max }
 }

@@ -4,6 +4,7 @@ use super::Wkv;
 use crate::buffer::unwritten;
 use crate::element::Element;
 use crate::linear_attention::lowest;
+use crate::padding;
 use crate::parallel::{run, sum_in_order};
 
 pub(super) fn forward<T: Element>(op: &Wkv<T>, key: &[T], value: &[T], rates: &[T]) -> Vec<T> {
@@ -65,8 +66,7 @@ fn examples<'a, T: Element>(
     let (decay, bonus) = rates.split_at(rates.len() / 2);
     let len = op.len * decay.len();
     key.chunks(len).zip(value.chunks(len)).enumerate().map(move |(index, (key, value))| {
-        // No flags at all are no padding.
-        let padding = op.padding.get(index * op.len..(index + 1) * op.len).unwrap_or_default();
+        let padding = padding::row(&op.padding, index, op.len);
         Example { key, value, padding, decay, bonus }
     })
 }
@@ -120,7 +120,7 @@ impl<'a, T: Element> Example<'a, T> {
 
     #[inline(always)]
     fn is_padding(&self, j: usize) -> bool {
-        self.padding.get(j).is_some_and(|&flag| flag != 0)
+        padding::is_padding(self.padding, j)
     }
 
     /// Positions before this one read nothing.

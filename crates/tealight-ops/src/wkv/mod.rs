@@ -8,9 +8,9 @@
 //! ```
 //!
 //! The sums over j < i are a state (α, β) that each position multiplies by e^(−w) and adds to (the
-//! appendix on the block as an RNN cell). It is held relative to the largest exponent so far, which decays as the
-//! state does: no exponential is above 1, whatever k, w and u. The paper has w ≥ 0; here any number
-//! is safe.
+//! appendix on the block as an RNN cell). It is held relative to the largest exponent so far, which
+//! decays as the state does: no exponential is above 1, whatever k, w and u. The paper has w ≥ 0;
+//! here any number is safe.
 //!
 //! The backward scans once forward, for the gradients of w and u, and once in reverse, where the
 //! state is Σ_{i>j} e^(−(i−1−j) w) gᵢ / denominatorᵢ, for those of k and v:
@@ -35,7 +35,7 @@ use candle_core::{CpuStorage, CustomOp3, Layout, Result, Shape, Tensor, bail};
 
 use crate::buffer::{View, slice, stored, tensor};
 use crate::element::Element;
-use crate::linear_attention::padding_flags;
+use crate::padding;
 use crate::path::{Path, widened};
 
 /// `key` and `value (batch, len, d_model)`, `decay` and `bonus (d_model)` → `(batch, len, d_model)`
@@ -59,6 +59,7 @@ pub fn wkv(
         let (decay, bonus) = (decay.shape(), bonus.shape());
         bail!("wkv of key {:?}, value {:?}, {decay:?}, {bonus:?}", key.shape(), value.shape())
     }
+    padding::check(key_padding_mask, batch, len)?;
     let path = Path::of(&[key, value, decay, bonus]);
     if path == Path::Reference {
         return widened(value, |value| {
@@ -66,7 +67,7 @@ pub fn wkv(
             reference::wkv(&key?, value, &decay?, &bonus?, key_padding_mask)
         });
     }
-    let padding = padding_flags(key_padding_mask, batch, len)?;
+    let padding = padding::flags(key_padding_mask)?;
     // Candle's custom operations take three operands.
     let rates = Tensor::stack(&parameters, 0)?;
     let (key, value) = (key.contiguous()?, value.contiguous()?);

@@ -2,7 +2,7 @@
 
 use candle_core::{Device, Result, Tensor};
 
-use crate::linear_attention::reference::future;
+use crate::linear_attention::{Reads, reference::forbid};
 use crate::softmax;
 
 /// `key` and `value (batch, len, d_model)`, `decay` and `bonus (d_model)` → `(batch, len, d_model)`
@@ -26,25 +26,15 @@ pub fn weights(
     bonus: &Tensor,
     key_padding_mask: Option<&Tensor>,
 ) -> Result<Tensor> {
-    let (batch, len, d_model) = key.dims3()?;
+    let (_batch, len, d_model) = key.dims3()?;
     let parameter = |x: &Tensor| x.reshape((d_model, 1, 1));
     let distances = distances(len, key.device())?.to_dtype(key.dtype())?;
     let identity = Tensor::eye(len, key.dtype(), key.device())?;
     let past = parameter(decay)?.broadcast_mul(&distances)?.neg()?;
     let past = (past + parameter(bonus)?.broadcast_mul(&identity)?)?; // (d_model, len, len)
     let key = key.transpose(1, 2)?.unsqueeze(2)?; // (batch, d_model, 1, len)
-    let mut scores = key.broadcast_add(&past)?; // (batch, d_model, len, len)
-
-    let nothing = Tensor::new(f64::NEG_INFINITY, key.device())?
-        .to_dtype(key.dtype())?
-        .broadcast_as(scores.shape())?;
-    let future = future(len, len, key.device())?.broadcast_as(scores.shape())?;
-    scores = future.where_cond(&nothing, &scores)?;
-    if let Some(mask) = key_padding_mask {
-        let mask = mask.reshape((batch, 1, 1, len))?.broadcast_as(scores.shape())?;
-        scores = mask.where_cond(&nothing, &scores)?;
-    }
-    softmax::reference::softmax(&scores)
+    let scores = key.broadcast_add(&past)?; // (batch, d_model, len, len)
+    softmax::reference::softmax(&forbid(&scores, Reads::Past, key_padding_mask)?)
 }
 
 /// i − 1 − j where j < i, else 0: `(len, len)`

@@ -1,4 +1,4 @@
-//! What both suites share: numbers from a stream, and gradients of any operation.
+//! What the suites share: numbers from a stream, and gradients of any operation.
 
 use candle_core::{DType, Device, Result, Tensor, Var};
 use tealight_ops::backward;
