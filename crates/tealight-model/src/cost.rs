@@ -87,7 +87,8 @@ impl Cost {
 
     /// Bytes that training needs for a batch of `batch` sequences.
     pub fn training_bytes(&self, batch: usize) -> usize {
-        16 * self.n_parameters + 4 * batch * self.activations
+        let activations = batch.saturating_mul(self.activations).saturating_mul(4);
+        self.n_parameters.saturating_mul(16).saturating_add(activations)
     }
 }
 
@@ -104,11 +105,12 @@ pub fn attention_cost(
     memory_len: usize,
 ) -> AttentionCost {
     let init = Initializer::FAN_IN;
-    let lens = [stack.max_seq_len; 2];
+    // No layer is for less than one position, whatever is asked of an estimate.
+    let lens = [stack.max_seq_len.max(1); 2];
     let own = config.attention_spec(&init, stack.attention.key, stack.reads, lens);
     let mut cost = stack.attention.config.cost(&own, seq_len, seq_len);
     if let Some((place, max_memory_len)) = stack.cross_attention {
-        let lens = [stack.max_seq_len, max_memory_len];
+        let lens = [stack.max_seq_len, max_memory_len].map(|len| len.max(1));
         let spec = config.attention_spec(&init, place.key, Reads::Memory, lens);
         cost = cost + place.config.cost(&spec, seq_len, memory_len);
     }
@@ -193,4 +195,38 @@ fn position_table(config: &ModelConfig, max_seq_len: usize) -> f64 {
 
 fn d_ff(config: &ModelConfig) -> f64 {
     config.feed_forward.d_ff(config.d_model).unwrap_or(0) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attention::AttentionConfig;
+
+    #[test]
+    fn what_cannot_be_built_has_an_estimate_nevertheless() {
+        for kind in AttentionConfig::KINDS {
+            let attention = AttentionConfig::default_of(kind.name).expect("a kind");
+            for (n_heads, d_model) in [(0, 33), (3, 0), (64, 33), (3, 1 << 20)] {
+                let config = ModelConfig {
+                    d_model,
+                    n_heads,
+                    attention: attention.clone(),
+                    ..ModelConfig::default()
+                };
+                for positions in [0, 1, 1 << 20] {
+                    let Estimate { parameters, activations } = Estimate::alone(&config, positions);
+                    let sizes = [parameters, activations];
+                    let label = format!("{}, {n_heads}, {d_model}, {positions}", kind.name);
+                    assert!(sizes.iter().all(|size| size.is_finite() && *size >= 0.), "{label}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn memory_that_no_number_counts_does_not_overflow() {
+        let cost =
+            Cost { n_parameters: 7, positions: 5, forward_flops: 3, activations: usize::MAX };
+        assert_eq!(cost.training_bytes(2), usize::MAX);
+    }
 }

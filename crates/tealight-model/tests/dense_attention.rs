@@ -177,6 +177,12 @@ fn settings_out_of_range_are_refused_by_key() {
         let Err(BuildError::Config(fault)) = error else { panic!("{config:?} is built") };
         assert_eq!(fault.keys, [format!("model.attention.{setting}")], "{fault}");
     }
+    let huge =
+        build(&thresholded(Rule::Cut, 1e300), Reads::Past, AttentionNeeds::Nothing, &store());
+    let Err(BuildError::Config(fault)) = huge else { panic!("a threshold of 1e300") };
+    let message =
+        "`model.attention.threshold` = 1e300 must be at least 0 and below 1, as weights are";
+    assert_eq!(fault.message, message);
     for threshold in [-2., 3.] {
         let scores = thresholded(Rule::ScoreCut, threshold);
         assert!(build(&scores, Reads::Past, AttentionNeeds::Nothing, &store()).is_ok());

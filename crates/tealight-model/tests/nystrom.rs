@@ -131,6 +131,28 @@ fn an_example_does_not_depend_on_its_neighbours_unless_transformers_is_meant() -
 }
 
 #[test]
+fn of_a_kernel_longer_than_the_sequence_only_the_middle_is_learnt() -> Result<()> {
+    let long = Config { conv_kernel: Some(31), ..config() };
+    let (store, layer) = layer(&long, DType::F64);
+    let x = x(DType::F64)?;
+    for mask in [Mask::none(), padding()?] {
+        let gradients = checked_gradients("a long kernel", &store, 31, || {
+            let y = layer.forward(&input(&x, &mask))?;
+            (&y * normal(99, y.dims(), y.dtype())?)?.sum_all()
+        })?;
+        let of_kernel = gradients.iter().find(|(name, _)| name.ends_with("conv.weight"));
+        let gradient = values(of_kernel.and_then(|(_, gradient)| gradient).expect("a gradient"))?;
+        for head in gradient.chunks(31) {
+            let middle = 15 - (LEN - 1)..=15 + (LEN - 1);
+            let outside = (0..31).filter(|tap| !middle.contains(tap));
+            assert!(outside.into_iter().all(|tap| head[tap] == 0.), "{head:?}");
+            assert!(head[15] != 0.);
+        }
+    }
+    Ok(())
+}
+
+#[test]
 fn large_scores_give_finite_outputs_and_gradients() -> Result<()> {
     for scale in [0., 30., 300.] {
         let (store, layer) = layer(&config(), DType::F32);

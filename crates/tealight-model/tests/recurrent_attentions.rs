@@ -37,15 +37,20 @@ fn positions_that_act_on_scores_are_refused_by_key() {
 
 #[test]
 fn what_needs_a_past_is_refused_without_one() {
-    let config = ModelConfig { causal: false, ..config("rwkv") };
-    assert_eq!(refused(&config), ["model.attention.kind", "model.causal"]);
+    for kind in ["rwkv", "retention"] {
+        let config = ModelConfig { causal: false, ..config(kind) };
+        assert_eq!(refused(&config), ["model.attention.kind", "model.causal"]);
+    }
 }
 
 #[test]
 fn a_count_out_of_range_is_refused_by_key() {
-    let none = performer::Config { n_random_features: 0, orthogonal: true };
-    let config = ModelConfig { attention: AttentionConfig::Performer(none), ..config("performer") };
-    assert_eq!(refused(&config), ["model.attention.n_random_features"]);
+    for n_random_features in [0, 65_537] {
+        let features = performer::Config { n_random_features, orthogonal: true };
+        let attention = AttentionConfig::Performer(features);
+        let config = ModelConfig { attention, ..config("performer") };
+        assert_eq!(refused(&config), ["model.attention.n_random_features"]);
+    }
 }
 
 #[test]

@@ -272,6 +272,12 @@ fn settings_out_of_range_are_refused_by_key() {
             "model.attention.n_kv_heads",
             "= 0 must be positive",
         ),
+        (
+            softmax(Score::Dot, Some(1 << 20), false),
+            Reads::Past,
+            "model.attention.n_kv_heads",
+            "= 1048576 does not divide",
+        ),
         (local(5, Some(8), true), Reads::Past, "model.attention.n_kv_heads", "= 8 does not divide"),
         (local(0, None, false), Reads::Past, "model.attention.window", "= 0 must be positive"),
         (

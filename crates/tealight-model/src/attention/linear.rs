@@ -45,7 +45,8 @@ impl AttentionKind for Config {
         spec: &AttentionSpec<'_>,
         vb: &VarBuilder<'_>,
     ) -> BuildResult<Box<dyn Attention>> {
-        refuse_positions("linear", spec)?;
+        spec.refuse_rotary("linear", "its features would not stay positive")?;
+        spec.refuse_score_bias("linear", "it forms no scores")?;
         Ok(Box::new(LinearAttention::build(Elu, spec, vb)?))
     }
 
@@ -84,12 +85,6 @@ pub(super) trait FeatureMap: fmt::Debug + Send + Sync {
     /// `(batch, n_heads, len, head_dim)` → `(batch, n_heads, len, n_features)`: ln φ(k), up to a
     /// number for the whole layer.
     fn log_key(&self, key: &Tensor) -> Result<Tensor>;
-}
-
-/// Refuses the positions that act on scores.
-pub(super) fn refuse_positions(kind: &str, spec: &AttentionSpec<'_>) -> BuildResult<()> {
-    spec.refuse_rotary(kind, "its features must stay positive")?;
-    spec.refuse_score_bias(kind, "it forms no scores")
 }
 
 /// What a layer costs without its feature map.

@@ -36,6 +36,7 @@ use candle_core::{Result, Tensor, bail};
 use candle_nn::VarBuilder;
 
 pub use decoding::DecodingState;
+pub(crate) use spec::BY_CAUSAL;
 pub use spec::{AttentionSpec, Reads};
 
 use crate::{BuildResult, Mask, Mode, choice};

@@ -16,7 +16,7 @@
 //! the landmarks of the queries would tell a decoder of its future. As under softmax, the bias of the
 //! key map has no effect, and a gradient of zero up to rounding.
 
-use candle_core::{Result, Tensor};
+use candle_core::{D, Result, Tensor};
 use candle_nn::VarBuilder;
 use serde::{Deserialize, Serialize};
 use tealight_ops::depthwise_convolution::depthwise_convolution;
@@ -95,11 +95,12 @@ impl AttentionKind for Config {
     fn cost(&self, spec: &AttentionSpec<'_>, q_len: usize, kv_len: usize) -> AttentionCost {
         let (d_model, n_heads) = (spec.d_model as f64, spec.n_heads as f64);
         let (len, n_landmarks) = (kv_len as f64, self.n_landmarks.min(kv_len) as f64);
-        let kernel = self.conv_kernel.unwrap_or(0) as f64;
+        let kernel = self.conv_kernel.unwrap_or(0);
+        let (kernel, n_taps) = (kernel as f64, n_taps(kernel, kv_len) as f64);
         let pairs = len * n_landmarks;
         let convolution = AttentionCost {
             parameters: n_heads * kernel,
-            flops: 2. * len * kernel * d_model,
+            flops: 2. * len * n_taps * d_model,
             activations: if kernel > 0. { 2. * len * d_model } else { 0. },
         };
         // kernel_1, its scores and its product.
@@ -157,6 +158,19 @@ impl Config {
     }
 }
 
+/// How many places of a kernel meet a sequence of `len`: no two positions are further apart than len − 1.
+fn n_taps(kernel: usize, len: usize) -> usize {
+    kernel.min((2 * len).saturating_sub(1))
+}
+
+/// The middle of `weight (n_heads, 1, kernel, 1)`, as far as it meets a sequence of `len`. The rest would
+/// cost time and memory to no effect.
+fn taps_within(weight: &Tensor, len: usize) -> Result<Tensor> {
+    let (_n_heads, _one, kernel, _width) = weight.dims4()?;
+    let n_taps = n_taps(kernel, len);
+    weight.narrow(2, (kernel - n_taps) / 2, n_taps)
+}
+
 /// Attention through landmarks, in heads.
 #[derive(Debug)]
 pub struct Nystrom {
@@ -177,7 +191,8 @@ impl Attention for Nystrom {
         let mut context = nystrom::attention(&query, &key, &value, &self.settings, padding)?;
         if let Some(weight) = &self.convolution {
             let padding = padding.filter(|_| self.compat == Compat::None);
-            context = (context + depthwise_convolution(&value, weight, padding)?)?;
+            let weight = taps_within(weight, value.dim(D::Minus2)?)?;
+            context = (context + depthwise_convolution(&value, &weight, padding)?)?;
         }
         let context = self.dropout.forward(&merge_heads(&context)?, input.mode)?;
         self.output.forward(&context)

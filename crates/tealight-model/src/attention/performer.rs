@@ -16,7 +16,8 @@
 //! neighbours in the batch. √m cancels, and so does |q|²/2. The ωᵣ are a constant of the layer: a
 //! function of its name, not of the run's seed, so that neither a checkpoint nor the optimizer
 //! knows them; the authors' code draws them anew in the course of training (§4), we do not. Their
-//! heads share them, as here. There are no scores, so none can be biased.
+//! heads share them, as here. There are no scores, so none can be biased. Rotated queries and keys would
+//! have features like any other; they are left out.
 
 use candle_core::{D, Device, Result, Tensor};
 use candle_nn::VarBuilder;
@@ -28,12 +29,16 @@ use super::linear::{self, FeatureMap, LinearAttention};
 use super::{Attention, AttentionCost, AttentionKind, AttentionSpec};
 use crate::BuildResult;
 
+/// Each feature holds head_dim numbers that no estimate of the parameters counts, and making it orthogonal
+/// takes head_dim² steps.
+const MAX_FEATURES: usize = 1 << 16;
+
 /// `[model.attention] kind = "performer"`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// m: more of them estimate softmax attention better. Theorem 4 asks for about
-    /// head_dim·ln(head_dim), which is 64 for a head of 21.
+    /// head_dim·ln(head_dim), which is 64 for a head of 21. At most 65536.
     pub n_random_features: usize,
     /// Draw them orthogonal, in blocks of head_dim.
     pub orthogonal: bool,
@@ -52,7 +57,13 @@ impl AttentionKind for Config {
         vb: &VarBuilder<'_>,
     ) -> BuildResult<Box<dyn Attention>> {
         spec.positive("n_random_features", self.n_random_features)?;
-        linear::refuse_positions("performer", spec)?;
+        if self.n_random_features > MAX_FEATURES {
+            let m = self.n_random_features;
+            let rule = format!("= {m} must be at most {MAX_FEATURES}");
+            return Err(spec.invalid("n_random_features", &rule));
+        }
+        spec.refuse_rotary("performer", "its features are of queries and keys as projected")?;
+        spec.refuse_score_bias("performer", "it forms no scores")?;
         let features = RandomFeatures::build(self, spec.head_dim(), vb)?;
         Ok(Box::new(LinearAttention::build(features, spec, vb)?))
     }

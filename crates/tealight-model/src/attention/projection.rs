@@ -75,9 +75,10 @@ impl Heads {
         ))
     }
 
-    /// The width of all keys together, whatever is wrong with it.
+    /// The width of all keys together. More heads than those of queries cannot be built, and it is not
+    /// for their memory that they are refused.
     fn kv_width(self, spec: &AttentionSpec<'_>) -> usize {
-        self.n_kv_heads.unwrap_or(spec.n_heads) * spec.head_dim()
+        self.n_kv_heads.map_or(spec.n_heads, |n| n.min(spec.n_heads)) * spec.head_dim()
     }
 }
 
@@ -215,11 +216,6 @@ pub fn cost_with(
             }
         }
     }
-}
-
-/// `(batch, len, d_model)` → `(batch, n_heads, len, head_dim)`, contiguous.
-pub fn split_heads(x: &Tensor, n_heads: usize) -> Result<Tensor> {
-    swap_heads(&heads(x, n_heads)?)
 }
 
 /// `(batch, len, n_heads, head_dim)` → `(batch, n_heads, len, head_dim)`, contiguous; and back.

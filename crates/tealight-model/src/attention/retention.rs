@@ -48,7 +48,7 @@ impl AttentionKind for Config {
         spec: &AttentionSpec<'_>,
         vb: &VarBuilder<'_>,
     ) -> BuildResult<Box<dyn Attention>> {
-        spec.require_causal("retention", "what it retains fades with time")?;
+        spec.require_causal("retention", "a position reads what those before it have left")?;
         spec.refuse_score_bias("retention", "it has no softmax")?;
         let gate = spec.init.weight(spec.d_model);
         Ok(Box::new(Retention {

@@ -41,10 +41,14 @@ pub enum Reads {
     Memory,
 }
 
+/// What decides on causality, as refusals name it; an encoder-decoder, which decides by itself, leaves
+/// it out.
+pub(crate) const BY_CAUSAL: &str = " (`model.causal` = true)";
+
 impl AttentionSpec<'_> {
-    /// Width of one head.
+    /// Width of one head; 0 without heads, which no model has, but a description may.
     pub fn head_dim(&self) -> usize {
-        self.d_model / self.n_heads
+        self.d_model.checked_div(self.n_heads).unwrap_or(0)
     }
 
     /// A setting of the layer that is out of range: `invalid("window", "= 0 must be positive")`.
@@ -66,10 +70,9 @@ impl AttentionSpec<'_> {
         if self.reads != Reads::Past {
             return Ok(());
         }
-        let [key, causal] = [self.kind_key(), "model.causal".to_owned()];
-        let message =
-            format!("`{key}` = \"{kind}\" cannot be causal (`{causal}` = true), because {why}");
-        Err(BuildError::config([key.as_str(), &causal], message))
+        let key = self.kind_key();
+        let message = format!("`{key}` = \"{kind}\" cannot be causal{BY_CAUSAL}, because {why}");
+        Err(BuildError::config([key.as_str(), "model.causal"], message))
     }
 
     /// Refuses everything but a causal layer, the only one that `kind` has.
@@ -79,7 +82,7 @@ impl AttentionSpec<'_> {
             return Ok(());
         }
         let key = self.kind_key();
-        let message = format!("`{key}` = \"{kind}\" needs `model.causal` = true, because {why}");
+        let message = format!("`{key}` = \"{kind}\" must be causal{BY_CAUSAL}, because {why}");
         Err(BuildError::config([key.as_str(), "model.causal"], message))
     }
 

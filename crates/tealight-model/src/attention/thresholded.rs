@@ -26,7 +26,7 @@ use crate::{BuildResult, names};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// What is not above it is cut: a weight, in [0, 1), or with `score_cut` a score, any number.
+    /// What is not above it is cut: a weight, in [0, 1), or with `score_cut` a score, any finite number.
     pub threshold: f64,
     /// What is compared, and what becomes of the rest.
     pub rule: Rule,
@@ -55,12 +55,14 @@ impl Default for Config {
 impl Config {
     fn truncation(&self, spec: &AttentionSpec<'_>) -> BuildResult<Truncation> {
         let threshold = self.threshold;
-        let refused = |rule: &str| Err(spec.invalid("threshold", &format!("= {threshold} {rule}")));
+        // As it is written in the TOML, and not with 300 zeros.
+        let refused =
+            |rule: &str| Err(spec.invalid("threshold", &format!("= {threshold:?} {rule}")));
         match self.rule {
             Rule::CutRenormalized | Rule::Cut if !(0. ..1.).contains(&threshold) => {
                 refused("must be at least 0 and below 1, as weights are")
             }
-            Rule::ScoreCut if !threshold.is_finite() => refused("must be a number"),
+            Rule::ScoreCut if !threshold.is_finite() => refused("must be finite"),
             Rule::CutRenormalized => Ok(Truncation::CutRenormalized(threshold)),
             Rule::Cut => Ok(Truncation::Cut(threshold)),
             Rule::ScoreCut => Ok(Truncation::ScoreCut(threshold)),

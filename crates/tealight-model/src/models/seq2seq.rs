@@ -16,7 +16,7 @@
 use candle_core::{Device, Result, Tensor};
 use candle_nn::VarBuilder;
 
-use crate::attention::{AttentionConfig, Memory};
+use crate::attention::{AttentionConfig, BY_CAUSAL, Memory};
 use crate::block::{BlockInput, BlockMaps};
 use crate::cost::{Cost, Estimate, Positions, attention_cost};
 use crate::embedding::{Embedding, Input, InputSpec};
@@ -208,8 +208,8 @@ impl<'a> Stacks<'a> {
 fn not_causal(error: BuildError) -> BuildError {
     about_causality(
         error,
-        "the encoder of an encoder-decoder is not causal, and `[model.encoder_attention]` may be of \
-         another kind than `[model.attention]`",
+        "the encoder of an encoder-decoder is not; its `[model.encoder_attention]` may be of another \
+         kind than the decoder's `[model.attention]`",
     )
 }
 
@@ -217,8 +217,7 @@ fn not_causal(error: BuildError) -> BuildError {
 fn always_causal(error: BuildError) -> BuildError {
     about_causality(
         error,
-        "the decoder of an encoder-decoder is causal; such a kind may stand in \
-         `[model.encoder_attention]`",
+        "the decoder of an encoder-decoder is; such a kind may stand in `[model.encoder_attention]`",
     )
 }
 
@@ -227,7 +226,7 @@ fn about_causality(error: BuildError, why: &str) -> BuildError {
     match error {
         BuildError::Config(mut fault) if fault.keys.iter().any(|key| key == "model.causal") => {
             fault.keys.retain(|key| key != "model.causal");
-            fault.message = format!("{}: {why}", fault.message);
+            fault.message = format!("{}: {why}", fault.message.replace(BY_CAUSAL, ""));
             BuildError::Config(fault)
         }
         other => other,

@@ -1,6 +1,7 @@
 //! The attention free transformer: σ(Q) ⊙ what the operations give.
 
-use candle_core::{D, Result, Tensor};
+use candle_core::{Result, Tensor};
+use tealight_model::attention::aft_conv::reparametrised;
 use tealight_ops::activation::sigmoid;
 use tealight_ops::aft::{Alignment, aft_conv, aft_full, aft_local, aft_simple};
 
@@ -81,8 +82,5 @@ fn alignment(case: &Case<'_>) -> Alignment {
 fn filter(x: &Inputs) -> Result<Tensor> {
     let w = &x["w"];
     let (Some(gamma), Some(beta)) = (x.get("gamma"), x.get("beta")) else { return Ok(w.clone()) };
-    let centred = w.broadcast_sub(&w.mean_keepdim(D::Minus1)?)?;
-    let deviation = centred.sqr()?.mean_keepdim(D::Minus1)?.sqrt()?;
-    let scaled = centred.broadcast_div(&deviation)?.broadcast_mul(&gamma.unsqueeze(1)?)?;
-    scaled.broadcast_add(&beta.unsqueeze(1)?)
+    reparametrised(w, gamma, beta)
 }

@@ -17,6 +17,9 @@ use record::{Case, Record};
 /// The largest error, relative to the largest expected number if that is above 1.
 const TOLERANCES: [(DType, f64); 2] = [(DType::F64, 1e-10), (DType::F32, 2e-5)];
 
+/// In the record: fewer would mean that some were lost.
+const N_CASES: usize = 104;
+
 fn check(case: &Case<'_>) -> Result<()> {
     match case.op() {
         _ if case.name == "scaled_dot/all_masked_hf_eager" => dot::check_uniform_rows(case),
@@ -46,12 +49,15 @@ fn check(case: &Case<'_>) -> Result<()> {
 fn everything_recorded_is_computed_alike() -> Result<()> {
     let record = Record::load()?;
     let mut failures = record.tensors_of_no_case();
+    let mut n_checked = 0;
     for (dtype, tolerance) in TOLERANCES {
         for case in record.cases(dtype, tolerance)? {
             check(&case)?;
             failures.extend(case.finish());
+            n_checked += 1;
         }
     }
+    assert_eq!(n_checked, TOLERANCES.len() * N_CASES);
     assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
     Ok(())
 }
