@@ -62,7 +62,7 @@ pub(crate) struct Train {
     /// Go on with the last run of this configuration from its last checkpoint
     #[arg(long)]
     pub(crate) resume: bool,
-    /// Where to compute: cpu, cuda, cuda:N or metal
+    /// Where to compute: cpu, cuda, cuda:N, metal or metal:N
     #[arg(long, default_value = "cpu")]
     pub(crate) device: DeviceName,
     /// Build and check everything, show what would be trained, and stop
@@ -108,7 +108,7 @@ pub(crate) struct Ablate {
     /// How many runs are trained at the same time
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = positive)]
     pub(crate) jobs: usize,
-    /// Where to compute: cpu, cuda, cuda:N or metal
+    /// Where to compute: cpu, cuda, cuda:N, metal or metal:N
     #[arg(long, default_value = "cpu")]
     pub(crate) device: DeviceName,
     /// The directory for runs and tables; runs/ablations/ and the name of the file unless given
@@ -140,8 +140,8 @@ Examples:
   tealight bench attention --kinds softmax --lengths 512,1024,2048 --causal --threads 1
   tealight bench attention --kinds softmax,nystrom:n_landmarks=32,nystrom:n_landmarks=64
 
-Each measurement has a process of its own. The time is the median of the repeats. The memory is how far
-a process grows that computes once: the most that it holds on the way, less what it held before the layer
+Each measurement has a process of its own. The time is the median of the repeats. The memory is how far \
+a process grows that computes once: the most that it holds on the way, less what it held before the layer \
 was built.
 The defaults are the setting of Table 1 of the Nyströmformer (https://arxiv.org/abs/2102.03902).";
 
@@ -159,7 +159,7 @@ pub(crate) struct BenchAttention {
     #[arg(long)]
     pub(crate) backward: bool,
     /// Threads of the CPU; as many as it has unless given
-    #[arg(long, value_name = "N", value_parser = positive)]
+    #[arg(long, value_name = "N", value_parser = threads)]
     pub(crate) threads: Option<usize>,
     /// Print one JSON object
     #[arg(long)]
@@ -184,9 +184,9 @@ pub(crate) struct Layer {
     #[arg(long, value_name = "N", value_parser = positive)]
     pub(crate) repeats: Option<usize>,
     /// Repeat for about as long as this
-    #[arg(long, value_parser = duration, default_value_t = 2.)]
+    #[arg(long, value_parser = duration, default_value_t = 2., allow_negative_numbers = true)]
     pub(crate) seconds: f64,
-    /// Where to compute: cpu, cuda, cuda:N or metal
+    /// Where to compute: cpu, cuda, cuda:N, metal or metal:N
     #[arg(long, default_value = "cpu")]
     pub(crate) device: DeviceName,
 }
@@ -217,6 +217,15 @@ fn positive(text: &str) -> Result<usize, String> {
     }
 }
 
+/// A count of threads: more than a machine has would keep it busy without end.
+fn threads(text: &str) -> Result<usize, String> {
+    const MOST: usize = 1024;
+    match text.parse() {
+        Ok(n) if (1..=MOST).contains(&n) => Ok(n),
+        _ => Err(format!("expected 1 to {MOST}")),
+    }
+}
+
 /// Seconds, possibly none.
 fn duration(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
@@ -234,7 +243,7 @@ pub(crate) struct Trained {
     /// Which checkpoint: latest, best, or a step; the configuration's choice unless given
     #[arg(long)]
     pub(crate) checkpoint: Option<Selection>,
-    /// Where to compute: cpu, cuda, cuda:N or metal
+    /// Where to compute: cpu, cuda, cuda:N, metal or metal:N
     #[arg(long, default_value = "cpu")]
     pub(crate) device: DeviceName,
 }

@@ -126,12 +126,17 @@ fn numbers(runs: &[Run]) -> BTreeSet<(&str, &str)> {
 
 impl Run {
     fn series(&self, split: &str, number: &str, name: String) -> Series {
-        let entries = self.entries.iter().filter(|entry| entry.split == split);
-        let points = entries.filter_map(|entry| {
-            Some((entry.step as f64, entry.values.get(number)?.unwrap_or(f64::NAN)))
-        });
-        Series { name, points: points.collect(), deviations: Vec::new() }
+        series(&self.entries, split, number, name)
     }
+}
+
+/// A number of a split over the steps; what is not finite is a gap.
+pub(super) fn series(entries: &[Entry], split: &str, number: &str, name: String) -> Series {
+    let entries = entries.iter().filter(|entry| entry.split == split);
+    let points = entries.filter_map(|entry| {
+        Some((entry.step as f64, entry.values.get(number)?.unwrap_or(f64::NAN)))
+    });
+    Series { name, points: points.collect(), deviations: Vec::new() }
 }
 
 /// The mean and the standard deviation (of a sample, n − 1) at each step that all of `lines` have.

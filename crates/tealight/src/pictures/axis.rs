@@ -52,14 +52,21 @@ impl Axis {
         Self { low: first * step, high: last * step, spacing: Spacing::Linear, ticks }
     }
 
-    /// From 1, 2 or 5 times a power of ten to another; over more than three powers, from power to power.
+    /// From 1, 2 or 5 times a power of ten to another; over more than three powers, from power to power,
+    /// and over less than half of one, between any multiples of it.
     fn logarithmic(low: f64, high: f64) -> Self {
         let (first, last) = (low.log10().floor() as i32, high.log10().ceil() as i32);
         let last = last.max(first + 1);
-        let factors: &[f64] = if last - first <= 3 { &[1., 2., 5.] } else { &[1.] };
+        let factors: &[u8] = match last - first {
+            _ if high / low < 10_f64.sqrt() => &[1, 2, 3, 4, 5, 6, 7, 8, 9],
+            0..=3 => &[1, 2, 5],
+            _ => &[1],
+        };
         let every = (last - first) / 10 + 1;
         let powers = (first..=last).step_by(every as usize);
-        let values = powers.flat_map(|power| factors.iter().map(move |m| m * 10_f64.powi(power)));
+        // Read as they would be written, these are the nearest numbers, and have few digits.
+        let value = |factor: &u8, power: i32| format!("{factor}e{power}").parse().unwrap_or(0.);
+        let values = powers.flat_map(|power| factors.iter().map(move |m| value(m, power)));
         let values: Vec<f64> = values.collect();
         let from = values.iter().rposition(|value| *value <= low * 1.001).unwrap_or(0);
         let to = values.iter().position(|value| *value >= high * 0.999);
@@ -183,6 +190,8 @@ mod tests {
         assert_eq!(written(&axis), numbers);
         assert!((axis.part(0.02) - 10_f32.ln() / 250_f32.ln()).abs() < 1e-6);
         assert!(!axis.holds(0.));
+        let axis = Axis::around([0.61, 0.97].into_iter(), Spacing::Logarithmic);
+        assert_eq!(written(&axis), ["0.6", "0.7", "0.8", "0.9", "1"]);
         let axis = Axis::around([3e-7, 5.].into_iter(), Spacing::Logarithmic);
         assert_eq!(written(&axis)[..2], ["1e-7", "1e-6"]);
     }

@@ -64,12 +64,16 @@ impl Scale {
 
 const MARGIN: f32 = 20.;
 const BETWEEN: f32 = 30.;
-/// Panels are about this large, and their cells neither tiny nor huge.
+/// Panels are about this large, or up to so large if that leaves room for every name, and their cells
+/// neither tiny nor huge.
 const PANEL: f32 = 200.;
+const WIDE_PANEL: f32 = 450.;
 const CELLS: (f32, f32) = (2., 30.);
 /// Panels in one row of the picture.
 const MAX_ACROSS: usize = 4;
 const NAMES: f32 = 13.;
+/// Names are at least so far apart that one does not touch the next.
+const LINE: f32 = 12.;
 
 /// Sizes that all panels share.
 struct Layout {
@@ -108,7 +112,8 @@ impl HeatMaps {
     fn layout(&self) -> Layout {
         let sizes = self.panels.iter().map(|panel| (panel.columns.len(), panel.rows.len()));
         let (columns, rows) = sizes.fold((1, 1), |a, b| (a.0.max(b.0), a.1.max(b.1)));
-        let cell = (PANEL / columns.max(rows) as f32).clamp(CELLS.0, CELLS.1);
+        let cell = |panel: f32| panel / columns.max(rows) as f32;
+        let cell = cell(PANEL).max(cell(WIDE_PANEL).min(LINE)).clamp(CELLS.0, CELLS.1);
         let widest = |names: fn(&Panel) -> &Vec<String>| {
             let names = self.panels.iter().flat_map(names);
             names.map(|name| font::width(name, NAMES)).fold(0., f32::max)
@@ -128,7 +133,7 @@ impl HeatMaps {
         let (left, top) = (x + names.0, y + names.1);
         picture.text((left, y + LABEL), &panel.name, LABEL, Anchor::Start);
         // Where cells are smaller than letters, not every row is named.
-        let every = (NAMES / cell).ceil().max(1.) as usize;
+        let every = (LINE / cell).ceil().max(1.) as usize;
         for (row, name) in panel.rows.iter().enumerate().step_by(every) {
             let middle = top + (row as f32 + 0.5) * cell;
             picture.text((left - 5., middle + 4.2), name, NAMES, Anchor::End);

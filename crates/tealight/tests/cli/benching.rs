@@ -117,6 +117,7 @@ fn what_cannot_be_measured_is_refused() -> Result {
     refuse(&["--kinds", "nystrom:n_landmark=3"], &["unknown key `n_landmark`", "`n_landmarks`"])?;
     refuse(&["--kinds", "top_k:k=many"], &["`model.attention.k`", "expected an integer"])?;
     refuse(&["--kinds", ""], &["names no kind of attention"])?;
+    refuse(&["--kinds", "nystrom:n_landmarks=0"], &["nothing could be measured"])?;
     let odd = ["bench", "attention", "--d-model", "10", "--n-heads", "3"];
     folder.refuse(&odd, &["`--n-heads 3` does not divide `--d-model 10`"])?;
     for (name, value) in [
@@ -124,6 +125,8 @@ fn what_cannot_be_measured_is_refused() -> Result {
         ("--lengths", "5,"),
         ("--repeats", "0"),
         ("--threads", "x"),
+        ("--threads", "100000000"),
+        ("--seconds", "-1"),
         ("--seconds", "nan"),
         ("--seconds", "inf"),
     ] {

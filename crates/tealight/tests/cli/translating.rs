@@ -17,7 +17,7 @@ n_validation = 20
 n_decoded = 7
 [task.source]
 kind = \"reverse\"
-n_symbols = 3
+n_symbols = 5
 length = 5
 [model]
 d_model = 8
@@ -73,7 +73,7 @@ fn a_run_of_pairs_is_trained_evaluated_and_resumed_like_any_other() -> Result {
         assert!(summary["metrics"][metric].is_number(), "{summary}");
     }
     let manifest: Value = serde_json::from_str(&folder.read("runs/pairs/manifest.json")?)?;
-    assert_eq!(manifest["sizes"]["vocab_size"], 6);
+    assert_eq!(manifest["sizes"]["vocab_size"], 8);
     folder.succeed(&["inspect", "runs/pairs"])?;
 
     folder.succeed(&["train", "pairs.toml", "-q", "--name", "halves", "--stop-after", "3"])?;
@@ -172,6 +172,21 @@ fn what_both_sides_read_can_be_seen() -> Result {
     assert!(text.contains("decoder layer 1 across"), "{text}");
     folder.succeed(&["attend", "runs/pairs", "abc"])?;
     folder.refuse(&["attend", "runs/pairs", "xyz"], &["`x` in \"xyz\" is not in the model's"])
+}
+
+/// A run that TensorBoard watches used to end with an error while its model wrote without end.
+#[test]
+fn a_model_that_comes_to_no_end_is_seen_as_far_as_it_reads() -> Result {
+    let folder = folder()?;
+    let settings = ["--set", "training.steps=1", "--set", "log.tensorboard=true"];
+    folder.succeed(&[&["train", "pairs.toml", "-q"], &settings[..]].concat())?;
+    let json: Value = serde_json::from_str(&translate(&folder, &["abcab", "--json"])?)?;
+    assert_eq!(json["translations"][0]["outputs"][0]["has_ended"], false, "{json}");
+    let json = folder.succeed(&["attend", "runs/pairs", "abcab", "--json"])?.stdout;
+    let json: Value = serde_json::from_str(&json)?;
+    let queries = json["layers"][1]["queries"].as_array().ok_or("an array")?;
+    assert_eq!(queries.len(), 1 + 5);
+    Ok(())
 }
 
 #[test]

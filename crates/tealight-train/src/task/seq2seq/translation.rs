@@ -62,7 +62,8 @@ impl Seq2Seq {
     /// What the layers of `model` read of a source, and of what they write for it: of the encoder, of
     /// the decoder, and of the encoder by the decoder.
     pub fn readings_of(&self, model: &seq2seq::Seq2Seq, source: &str) -> Result<Vec<Reading>> {
-        let max_len = self.check(&Strategy::Greedy, None)?;
+        // No more than the decoder can read: what does not end is cut off there.
+        let (_, max_len) = self.config.source.max_lens();
         let read = self.encode(source)?;
         let written = self.write(model, std::slice::from_ref(&read), &Strategy::Greedy, max_len)?;
         let written = written.into_iter().flatten().next().map(|best| best.ids).unwrap_or_default();
@@ -125,9 +126,11 @@ impl Seq2Seq {
             return Err(Error::config([], "there is nothing to translate: a text is empty"));
         }
         if n > max {
-            let start: String = source.trim().chars().take(30).collect();
+            let source = source.trim();
+            let start: String = source.chars().take(30).collect();
+            let rest = if start.len() < source.len() { "…" } else { "" };
             let message =
-                format!("\"{start}…\" has {n} {unit}, and this model reads at most {max}");
+                format!("\"{start}{rest}\" has {n} {unit}, and this model reads at most {max}");
             return Err(Error::config([], message));
         }
         ids.push(END);

@@ -163,7 +163,12 @@ impl Plan {
             (false, false) => " (--skip-impossible leaves such combinations out)",
             _ => "",
         };
-        let name = if name.is_empty() { "the configuration" } else { name };
+        // What is wrong with all of them alike is no fault of one.
+        let alike = self.variants.len() > 1
+            && self.impossible.len() == self.variants.len()
+            && self.impossible.values().all(|other| other.trim_start_matches("error: ") == message);
+        let others = if alike { String::new() } else { others };
+        let name = if alike || name.is_empty() { "the configuration" } else { name };
         bail!("{name} cannot be trained{advice}: {message}{others}")
     }
 

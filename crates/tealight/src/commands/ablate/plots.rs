@@ -8,7 +8,7 @@ use tealight_train::observer::jsonl::{self, Entry};
 
 use super::results::Results;
 use crate::args::Ablate;
-use crate::commands::plot::{mean, said};
+use crate::commands::plot::{mean, said, series};
 use crate::pictures::{Dot, DotChart, DotRow, LineChart, Picture, Series, Spread, file_name};
 
 /// The split that is drawn on the way.
@@ -68,12 +68,6 @@ fn curves(results: &Results<'_>, args: &Ablate) -> Result<Vec<(String, Picture)>
 
 /// The mean of a variant's runs, at the steps that all of them have.
 fn curve(label: &str, runs: &[Vec<Entry>], metric: &str) -> Series {
-    let line = |entries: &Vec<Entry>| {
-        let entries = entries.iter().filter(|entry| entry.split == SPLIT);
-        let points = entries.filter_map(|entry| {
-            Some((entry.step as f64, entry.values.get(metric)?.unwrap_or(f64::NAN)))
-        });
-        Series { name: label.to_owned(), points: points.collect(), deviations: Vec::new() }
-    };
+    let line = |entries: &Vec<Entry>| series(entries, SPLIT, metric, label.to_owned());
     mean(&runs.iter().map(line).collect::<Vec<_>>())
 }

@@ -74,6 +74,9 @@ fn attention(args: &BenchAttention) -> Result<()> {
             }
         }
     }
+    if cells.iter().all(|cell| cell.measured.is_err()) {
+        bail!("nothing could be measured");
+    }
     let threads = args.threads.unwrap_or_else(get_num_threads);
     print(&if args.json {
         let json = tables::json(args, threads, &cells);
