@@ -38,7 +38,7 @@ impl Default for Config {
 impl Config {
     /// 2 s − 1, of the window that the longest sequence has room for.
     fn n_taps(&self, spec: &AttentionSpec<'_>) -> usize {
-        2 * self.window.min(spec.max_kv_len) - 1
+        (2 * self.window.min(spec.max_kv_len)).saturating_sub(1)
     }
 }
 

@@ -97,6 +97,49 @@ fn weather_that_cannot_be_drawn() -> Result {
 }
 
 #[test]
+fn attentions_that_cannot_be_built() -> Result {
+    all_are_refused(&[
+        (&["model.attention={kind='top_k',k=0}"], &["`model.attention.k` = 0 must be positive"]),
+        (
+            &["model.attention={kind='thresholded',threshold=1.5}"],
+            &["`model.attention.threshold` = 1.5"],
+        ),
+        (&["model.attention={kind='local',window=0}"], &["`model.attention.window` = 0 must be"]),
+        (&["model.attention={kind='aft_local',window=0}"], &["`model.attention.window` = 0 must"]),
+        (&["model.attention={kind='aft_full',rank=0}"], &["`model.attention.rank` = 0 must be"]),
+        (
+            &["model.attention={kind='aft_conv',kernel_size=4}"],
+            &["`model.attention.kernel_size` = 4"],
+        ),
+        (
+            &["model.attention={kind='nystrom',n_landmarks=0}"],
+            &["`model.attention.n_landmarks` = 0"],
+        ),
+        (&["model.attention={kind='nystrom',n_iterations=99}"], &["n_iterations` = 99"]),
+        (
+            &["model.attention={kind='nystrom',conv_kernel=4}"],
+            &["`model.attention.conv_kernel` = 4"],
+        ),
+        (
+            &["model.attention={kind='performer',n_random_features=0}"],
+            &["`model.attention.n_random_features` = 0 must be positive"],
+        ),
+        (
+            &["model.attention={kind='softmax',n_kv_heads=99}"],
+            &["`model.attention.n_kv_heads` = 99"],
+        ),
+        (&["model.attention={kind='softmax',score='cosine'}"], &["cosine", "scaled_dot"]),
+        (&["model.attention=nystrom", "model.causal=true"], &["\"nystrom\" cannot be causal"]),
+        (&["model.attention=rwkv"], &["\"rwkv\" must be causal"]),
+        (
+            &["model.attention=aft_simple", "model.position=alibi"],
+            &["\"aft_simple\" cannot take positions that add to the scores"],
+        ),
+        (&["model.cross_attention=softmax"], &["`model.cross_attention` is set, but"]),
+    ])
+}
+
+#[test]
 fn training_that_goes_nowhere() -> Result {
     all_are_refused(&[
         (
@@ -139,7 +182,7 @@ fn training_that_goes_nowhere() -> Result {
         ),
         (
             &["training.early_stopping.metric=perplexity"],
-            &["`training.early_stopping.metric` = \"perplexity\"", "`accuracy`, `loss`, `nll`"],
+            &["`training.early_stopping.metric` = \"perplexity\"", "`exact_match`, `loss`, `nll`"],
         ),
     ])
 }

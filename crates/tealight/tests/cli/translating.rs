@@ -297,7 +297,7 @@ fn an_attention_in_the_wrong_place_is_named_with_its_table() -> Result {
     )?;
     refuse(
         &["model.attention=rwkv"],
-        &["`model.attention.kind` = \"rwkv\" needs", "[model.encoder_attention]"],
+        &["`model.attention.kind` = \"rwkv\" must be causal", "[model.encoder_attention]"],
     )?;
     let folder = folder()?;
     let settings = ["--set", "model.attention=linear", "--set", "model.encoder_attention=softmax"];
