@@ -15,8 +15,9 @@
 //! keys would be 0/0. Equation (5) adds exp(w) − 1 inside the window to a sum over everything, which cancels where the
 //! window holds the dominant key; here what lies outside the window and what lies inside are added instead.
 //!
-//! Cost: AFT-full is two products of a (q_len × kv_len) matrix, shared by batch and channels, and keeps O(kv_len²) for w
-//! alone; the others take O(len · window · d_model) time and O(len · d_model) memory.
+//! Cost: AFT-full is two products of a (q_len × kv_len) matrix, shared by batch and channels, and keeps O(q_len · kv_len)
+//! for w alone; the others take O(len · window · d_model) time and O(len · d_model) memory, and the backward of AFT-local
+//! O(len · window) more for each example and 128 channels, which all add to the gradient of w.
 
 mod band;
 mod full;
@@ -25,6 +26,7 @@ pub mod reference;
 use candle_core::{DType, Result, Tensor, bail};
 
 use crate::element::Element;
+use crate::padding;
 use crate::path::Path;
 use crate::softmax::softmax;
 use band::{Band, Sizes};
@@ -217,15 +219,8 @@ fn run_band<T: Element>(
 }
 
 fn padding(mask: Option<&Tensor>, batch: usize, kv_len: usize) -> Result<Option<Vec<u8>>> {
-    let Some(mask) = mask else { return Ok(None) };
-    if mask.dims() != [batch, kv_len] || mask.dtype() != DType::U8 {
-        bail!(
-            "aft: key padding mask {:?} {:?}, not ({batch}, {kv_len}) u8",
-            mask.shape(),
-            mask.dtype()
-        )
-    }
-    mask.flatten_all()?.to_vec1().map(Some)
+    padding::check(mask, batch, kv_len)?;
+    mask.map(|_| padding::flags(mask)).transpose()
 }
 
 /// `f` with half precision computed in f32 and rounded once, at the end.

@@ -164,12 +164,7 @@ fn attend<S: Simd, T: Lanes>(
         }
         let width = padded(problem.value_dim);
         if shrunk && first > all.start {
-            let rows = scratch.output.as_mut_slice().chunks_exact_mut(width);
-            for (row, &scale) in rows.zip(scratch.scale.as_slice()) {
-                for x in row {
-                    *x *= scale;
-                }
-            }
+            scale_rows(scratch.output.as_mut_slice(), scratch.scale.as_slice(), width);
         }
         pack(scratch.values.as_mut_slice(), value, keys.clone(), T::ONE);
         let values = vectors::<T, S>(scratch.values.as_slice());
@@ -185,6 +180,16 @@ fn attend<S: Simd, T: Lanes>(
             Right { rows: values, width: width / lanes::<T, S>() },
             at.rows.len(),
         );
+    }
+}
+
+/// Multiplies each row of `width` by its own number.
+#[inline(always)]
+fn scale_rows<T: Lanes>(rows: &mut [T], scales: &[T], width: usize) {
+    for (row, &scale) in rows.chunks_exact_mut(width).zip(scales) {
+        for x in row {
+            *x *= scale;
+        }
     }
 }
 
