@@ -42,14 +42,15 @@ pub struct Baseline {
     pub loss: f64,
 }
 
-/// The masked word of a day's weather, everything else visible.
+/// The masked word of a day's weather, everything else visible: what is to be expected, given all that is
+/// in sight, so that the word that happened to be there adds no noise.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Weather {
     /// The language.
     pub language: Language,
-    /// How often the likeliest token of the whole vocabulary is the word.
+    /// How often the likeliest token of the whole vocabulary is the word: Σ P(guess | the rest) / n.
     pub accuracy: f64,
-    /// Mean cross-entropy of the word, in nats.
+    /// Cross-entropy of the word, in nats: −Σ Σ_word P(word | the rest) ln q(word) / n.
     pub loss: f64,
     /// How often the best possible guess is right, and its entropy.
     pub limit: Limit,
@@ -134,21 +135,25 @@ impl Weather {
         }
         let Some(first) = probes.first() else { return Ok(None) };
         let texts: Vec<String> = probes.iter().map(|probe| probe.text.clone()).collect();
-        let answer = |of: usize| task.tokenizer().id(probes[of].answer);
+        let words = language.weather_words().map(|word| task.tokenizer().id(word));
         let guesses = task.fill_mask(model).map(&texts, |gap| {
-            let answer = answer(gap.text);
-            let probability = answer.map_or(0., |id| gap.scores[id as usize]);
-            let is_right = answer == Some(likeliest(&gap.scores));
-            Ok((is_right, -probability.max(f64::MIN_POSITIVE).ln()))
+            let guess = likeliest(&gap.scores);
+            let odds = words.iter().zip(probes[gap.text].optimal);
+            let (mut accuracy, mut loss) = (0., 0.);
+            for (&word, p) in odds {
+                let q = word.map_or(0., |id| gap.scores[id as usize]);
+                accuracy += if word == Some(guess) { p } else { 0. };
+                loss -= p * q.max(f64::MIN_POSITIVE).ln();
+            }
+            Ok((accuracy, loss))
         })?;
         let guesses = guesses.concat();
         let n = guesses.len() as f64;
-        let n_right = guesses.iter().filter(|(is_right, _)| *is_right).count();
-        let loss: f64 = guesses.iter().map(|(_, loss)| loss).sum();
+        let mean = |of: fn(&(f64, f64)) -> f64| guesses.iter().map(of).sum::<f64>() / n;
         Ok(Some(Self {
             language,
-            accuracy: n_right as f64 / n,
-            loss: loss / n,
+            accuracy: mean(|guess| guess.0),
+            loss: mean(|guess| guess.1),
             limit: diary.limits().mean,
             n: guesses.len(),
             example: Example::new(task, model, first)?,

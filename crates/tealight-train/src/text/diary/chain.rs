@@ -21,9 +21,9 @@ use tealight_ops::rng::Stream;
 
 /// The day after rain, after cloud, after sun.
 const TRANSITION: [Distribution; N_CLASSES] =
-    [[0.60, 0.05, 0.35], [0.40, 0.55, 0.05], [0.05, 0.30, 0.65]];
+    [[0.72, 0.04, 0.24], [0.28, 0.68, 0.04], [0.04, 0.26, 0.70]];
 
-/// Enough steps for the second eigenvalue, whose absolute value is 0.47, to vanish in f64.
+/// Enough steps for the second eigenvalue, whose absolute value is 0.58, to vanish in f64.
 const STEPS_TO_STATIONARY: usize = 100;
 
 /// What no model can do better on average.
@@ -154,12 +154,12 @@ mod tests {
     fn the_limits_are_known_numbers() {
         let rounded = |limit: Limit| (limit.accuracy * 1e4).round() / 1e4;
         let chain = Chain::new();
-        assert_eq!(rounded(chain.limit(true, true)), 0.7066);
-        assert_eq!(rounded(chain.limit(false, true)), 0.6044);
-        assert_eq!(rounded(chain.limit(true, false)), 0.6044);
+        assert_eq!(rounded(chain.limit(true, true)), 0.7437);
+        assert_eq!(rounded(chain.limit(false, true)), 0.7009);
+        assert_eq!(rounded(chain.limit(true, false)), 0.7009);
     }
 
-    /// Sun, cloud, rain is the way of the wheel; rain, cloud, sun is not.
+    /// Sun, cloud, rain is the way of the wheel; between rain and sun there is rarely a cloud.
     #[test]
     fn the_order_of_the_neighbours_matters() {
         let chain = Chain::new();
@@ -167,7 +167,7 @@ mod tests {
             let p = chain.posterior(Neighbours { before: Some(before), after: Some(after) });
             (0..3).max_by(|&a, &b| p[a].total_cmp(&p[b])).unwrap()
         };
-        assert_eq!((answer(2, 0), answer(0, 2)), (1, 2));
+        assert_eq!((answer(2, 0), answer(0, 2)), (1, 0));
     }
 
     #[test]

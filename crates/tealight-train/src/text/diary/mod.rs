@@ -5,14 +5,17 @@
 //! drawn without regard to it:
 //!
 //! ```text
-//! Monday. A sunny walk to the harbour with Miso. Tuesday. The paper said cloudy, and it was right. …
-//! 月曜。朝から晴だった。小梅と港へ行った。火曜。新聞の予報どおり曇だった。…
+//! Monday was sunny in Kyoto. A cloudy Tuesday. Made noodles for Mia. Wednesday: rainy; Miso slept. …
+//! 月曜は晴だった。小樽の火曜は曇。水曜は雨、そばを食べた。…
 //! ```
 //!
 //! So with one weather word masked and everything else in sight, the word depends on the two days next to
 //! it alone, and how often the best guess is right is a sum over a few numbers ([`Diary::limits`]). Each
 //! weather has one word, `rainy`, `cloudy`, `sunny`, `雨`, `曇`, `晴`, which nothing else in a diary
 //! uses; words that are so frequent become single tokens of any tokenizer that is trained on the diaries.
+//!
+//! The sentences are short and their kinds few, for a small model has to find within two minutes what a
+//! weather word has to do with the two next to it, some seven tokens away on either side.
 //!
 //! A document is a function of (seed, index). [`probes`] come from documents of another stream.
 
@@ -47,7 +50,7 @@ pub struct Config {
     pub n_documents: usize,
     /// How many there are for validation, besides.
     pub n_validation: usize,
-    /// Days in each: 2 to 14. Five make about 70 tokens.
+    /// Days in each: 2 to 14. Five make about 40 tokens.
     pub n_days: usize,
 }
 

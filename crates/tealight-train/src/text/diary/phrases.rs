@@ -1,7 +1,7 @@
 //! From days of weather to sentences: templates, and what fills them.
 //!
 //! ```text
-//! "{friend} and I walked to {place}."  →  "Mia and I walked to the old bridge."
+//! "{day} was {weather} at {place}."  →  "Monday was rainy at the old bridge."
 //! ```
 //!
 //! What fills a gap is drawn from a list by its rank, P(rank) ∝ 1 / (rank + 3), as words of a language
@@ -17,9 +17,9 @@ use tealight_ops::rng::Stream;
 pub(super) struct Phrases {
     /// The words for rain, cloud and sun. No other phrase contains them.
     pub(super) weather: [&'static str; 3],
-    /// What a day begins with; the days of the week in their order.
-    pub(super) headings: [&'static str; 7],
-    /// Sentences with `{weather}`, once.
+    /// The days of the week in their order.
+    pub(super) days: [&'static str; 7],
+    /// Sentences with `{day}` and `{weather}`, each once.
     pub(super) reports: &'static [&'static str],
     /// Sentences without.
     pub(super) notes: &'static [&'static str],
@@ -41,7 +41,7 @@ pub(super) struct Written {
 /// How a day is told.
 const DAYS: [Shape; 3] = [Shape::Report, Shape::ReportThenNote, Shape::NoteThenReport];
 /// How likely each of [`DAYS`] is.
-const SHARES: [f64; 3] = [0.5, 0.3, 0.2];
+const SHARES: [f64; 3] = [0.9, 0.05, 0.05];
 
 #[derive(Clone, Copy, Debug)]
 enum Shape {
@@ -53,20 +53,21 @@ enum Shape {
 /// The offset of the law that ranks are drawn by.
 const OFFSET: f64 = 3.;
 
+const DAY: &str = "day";
 const WEATHER: &str = "weather";
 
 impl Phrases {
     /// The diary of `days`, a function of the stream.
     pub(super) fn write(&self, days: &[u8], stream: Stream) -> Written {
-        let first_heading = stream.below(0, 7) as usize;
+        let first = stream.below(0, 7) as usize;
         let mut page = Page {
             phrases: self,
             diary: stream.fork_name("kept"),
             written: Written { text: String::new(), words: Vec::with_capacity(days.len()) },
         };
-        for (day, &weather) in days.iter().enumerate() {
-            page.sentence(self.headings[(first_heading + day) % 7], stream, weather);
-            page.day(stream.fork(day as u64), weather);
+        for (i, &weather) in days.iter().enumerate() {
+            let day = Day { name: self.days[(first + i) % 7], weather };
+            page.day(stream.fork(i as u64), day);
         }
         page.written
     }
@@ -75,6 +76,12 @@ impl Phrases {
         let list = self.fillers.iter().find(|(known, _)| *known == name);
         list.map(|(_, list)| *list).expect("invariant: a test has looked at every template")
     }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Day {
+    name: &'static str,
+    weather: u8,
 }
 
 /// A diary while it is being written.
@@ -86,7 +93,7 @@ struct Page<'a> {
 }
 
 impl Page<'_> {
-    fn day(&mut self, stream: Stream, weather: u8) {
+    fn day(&mut self, stream: Stream, day: Day) {
         let pick = |index: u64, from: &'static [&'static str]| {
             from[stream.below(index, from.len() as u64) as usize]
         };
@@ -98,19 +105,20 @@ impl Page<'_> {
             Shape::NoteThenReport => vec![note, report],
         };
         for (i, sentence) in sentences.into_iter().enumerate() {
-            self.sentence(sentence, stream.fork(i as u64), weather);
+            self.sentence(sentence, stream.fork(i as u64), day);
         }
     }
 
     /// Writes a template with its gaps filled.
-    fn sentence(&mut self, template: &str, stream: Stream, weather: u8) {
+    fn sentence(&mut self, template: &str, stream: Stream, day: Day) {
         if !self.written.text.is_empty() {
             self.written.text.push_str(self.phrases.space);
         }
         for (i, part) in parts(template).enumerate() {
             match part {
                 Part::Text(text) => self.written.text.push_str(text),
-                Part::Gap(WEATHER) => self.weather(weather),
+                Part::Gap(DAY) => self.written.text.push_str(day.name),
+                Part::Gap(WEATHER) => self.weather(day.weather),
                 Part::Gap(name) => {
                     let filler = self.filler(name, stream.fork(i as u64));
                     self.written.text.push_str(filler);

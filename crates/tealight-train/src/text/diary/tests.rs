@@ -2,6 +2,7 @@ use super::phrases::{Part, parts};
 use super::*;
 use crate::weather::Distribution;
 
+const DAY: &str = "day";
 const WEATHER: &str = "weather";
 
 fn diary(language: Languages) -> Diary {
@@ -15,19 +16,16 @@ fn gaps(template: &str) -> Vec<&str> {
 
 #[test]
 fn a_diary_reads_like_one() {
-    let text = |language: Languages| diary(language).document(0).text;
+    let text = |language: Languages, index| diary(language).document(index).text;
     assert_eq!(
-        text(Languages::English),
-        "Thursday. Quiet, sunny, and a little strange. Met Uncle Ken at the market. Friday. A sunny \
-         morning, and noodles for breakfast. Saturday. So sunny that I stayed at the harbour. Sunday. \
-         No news from Grandmother. Such a sunny day in Whitby! Monday. Read ten pages before bed. It was \
-         sunny all day."
+        text(Languages::English, 8),
+        "Sunday was cloudy. A sunny Monday. Ate toast and felt brave. Tuesday was sunny. A sunny Wednesday \
+         for chess. A cloudy Thursday in Galway."
     );
-    assert_eq!(text(Languages::Both), text(Languages::English));
+    assert_eq!(text(Languages::Both, 8), text(Languages::English, 8));
     assert_eq!(
-        text(Languages::Japanese),
-        "木曜。今朝は晴、小梅は静かだ。小梅はうどんがほしいらしい。金曜。朝から晴だった。土曜。晴なので\
-         パンを作った。日曜。東京の夢を見た。松江は晴だ。月曜。図書館でペンを買った。今日は晴だった。"
+        text(Languages::Japanese, 8),
+        "日曜は曇。晴の月曜。小梅と公園へ行った。火曜は晴。晴の水曜に将棋。曇の木曜、金沢。"
     );
 }
 
@@ -54,14 +52,17 @@ fn languages_take_turns() {
 fn every_gap_has_a_list_and_every_list_a_gap() {
     for language in Language::ALL {
         let phrases = language.phrases();
-        assert!(phrases.reports.len() >= 20 && phrases.notes.len() >= 20);
+        assert!(phrases.reports.len() >= 10 && phrases.notes.len() >= 10);
         for report in phrases.reports {
-            assert_eq!(gaps(report).iter().filter(|&&gap| gap == WEATHER).count(), 1, "{report}");
+            for once in [DAY, WEATHER] {
+                assert_eq!(gaps(report).iter().filter(|&&gap| gap == once).count(), 1, "{report}");
+            }
         }
         let all: Vec<&str> = [phrases.reports, phrases.notes].concat();
         let mut used: Vec<&str> = all.iter().flat_map(|template| gaps(template)).collect();
-        assert!(phrases.notes.iter().all(|note| !gaps(note).contains(&WEATHER)));
-        used.retain(|&gap| gap != WEATHER);
+        let tells = |note: &str| gaps(note).iter().any(|gap| [DAY, WEATHER].contains(gap));
+        assert!(!phrases.notes.iter().any(|note| tells(note)));
+        used.retain(|gap| ![DAY, WEATHER].contains(gap));
         let mut known: Vec<&str> = phrases.fillers.iter().map(|(name, _)| *name).collect();
         for names in [&mut used, &mut known] {
             names.sort_unstable();
@@ -78,7 +79,7 @@ fn nothing_but_the_weather_uses_its_words() {
     for language in Language::ALL {
         let phrases = language.phrases();
         let lists = phrases.fillers.iter().flat_map(|(_, list)| *list);
-        let all = phrases.headings.iter().chain(phrases.reports).chain(phrases.notes).chain(lists);
+        let all = phrases.days.iter().chain(phrases.reports).chain(phrases.notes).chain(lists);
         for phrase in all {
             assert!(phrases.weather.iter().all(|word| !phrase.contains(word)), "{phrase}");
         }
