@@ -20,7 +20,7 @@ use tealight_ops::cross_entropy::{IGNORE_INDEX, cross_entropy};
 pub use config::Config;
 pub use report::Report;
 
-use super::text::{Preparing, Settings, Texts, evaluation_batch, mask, readings};
+use super::text::{Preparing, Settings, Texts, mask, readings};
 use super::{Loss, Reading, Reported, Split, Task};
 use crate::Metrics;
 use crate::config::RunConfig;
@@ -28,7 +28,7 @@ use crate::continuation::Continuer;
 use crate::error::Result;
 use crate::evaluate::scalar;
 use crate::text::sequences::{Layout, Predicts, Rows, Sequence, Spec};
-use crate::text::tokenizer::{self, Tokenizer};
+use crate::text::tokenizer::Tokenizer;
 
 /// The task: text as sequences of tokens.
 #[derive(Debug)]
@@ -152,17 +152,13 @@ impl Task for CausalLm {
                 let places = first..first + self.batch_size as u64;
                 places.map(|place| self.texts.train().anywhere(place)).collect()
             }
-            Split::Validation => {
-                let n = evaluation_batch(self.config.seq_len);
-                let end = self.texts.n_held_out().min((index + 1) * n);
-                (index * n..end).map(|place| self.texts.held_out(place)).collect()
-            }
+            Split::Validation => self.texts.held_out_batch(index).1,
         };
         self.cut(&sequences)
     }
 
     fn n_evaluation_batches(&self) -> u64 {
-        self.texts.n_held_out().div_ceil(evaluation_batch(self.config.seq_len))
+        self.texts.n_held_out_batches()
     }
 
     fn sizes(&self) -> BTreeMap<String, u64> {
@@ -229,14 +225,14 @@ impl Reported for CausalLm {
     }
 
     fn files(&self) -> Result<Vec<(&'static str, Vec<u8>)>> {
-        Ok(vec![(tokenizer::FILE, self.tokenizer().to_json()?)])
+        self.texts.files()
     }
 
     fn file(&self) -> Option<&Path> {
-        self.texts.file.as_deref()
+        self.texts.file()
     }
 
     fn fingerprint(&self) -> Option<u64> {
-        self.texts.file.as_ref().map(|_| self.texts.key as u64)
+        self.texts.fingerprint()
     }
 }

@@ -24,7 +24,7 @@ use tealight_ops::cross_entropy::cross_entropy;
 pub use config::Config;
 pub use report::{Baseline, Example, Report, Weather};
 
-use super::text::{Preparing, Settings, Texts, evaluation_batch, mask, readings};
+use super::text::{Preparing, Settings, Texts, mask, readings};
 use super::{Loss, Reading, Reported, Split, Task};
 use crate::Metrics;
 use crate::config::RunConfig;
@@ -35,7 +35,7 @@ use crate::text::corpus::CorpusConfig;
 use crate::text::diary::Diary;
 use crate::text::masking::{Masked, Masking};
 use crate::text::sequences::{Layout, Predicts, Rows, Sequence, Spec};
-use crate::text::tokenizer::{self, Tokenizer};
+use crate::text::tokenizer::Tokenizer;
 
 /// The task: text as sequences of tokens, and what is hidden of them.
 #[derive(Debug)]
@@ -152,11 +152,9 @@ impl MaskedLm {
     }
 
     fn held_out(&self, index: u64) -> (Rows, Masked) {
-        let n = evaluation_batch(self.config.seq_len);
-        let end = self.texts.n_held_out().min((index + 1) * n);
-        let sequences = (index * n..end).map(|place| self.texts.held_out(place));
-        let rows = self.rows(&sequences.collect::<Vec<_>>());
-        let masked = self.masking.evaluation(&rows, index * n);
+        let (first, sequences) = self.texts.held_out_batch(index);
+        let rows = self.rows(&sequences);
+        let masked = self.masking.evaluation(&rows, first);
         (rows, masked)
     }
 
@@ -195,7 +193,7 @@ impl Task for MaskedLm {
     }
 
     fn n_evaluation_batches(&self) -> u64 {
-        self.texts.n_held_out().div_ceil(evaluation_batch(self.config.seq_len))
+        self.texts.n_held_out_batches()
     }
 
     fn sizes(&self) -> BTreeMap<String, u64> {
@@ -258,14 +256,14 @@ impl Reported for MaskedLm {
     }
 
     fn files(&self) -> Result<Vec<(&'static str, Vec<u8>)>> {
-        Ok(vec![(tokenizer::FILE, self.tokenizer().to_json()?)])
+        self.texts.files()
     }
 
     fn file(&self) -> Option<&Path> {
-        self.texts.file.as_deref()
+        self.texts.file()
     }
 
     fn fingerprint(&self) -> Option<u64> {
-        self.texts.file.as_ref().map(|_| self.texts.key as u64)
+        self.texts.fingerprint()
     }
 }

@@ -14,7 +14,7 @@ use crate::text::Holdout;
 use crate::text::corpus::{CorpusConfig, Progress};
 use crate::text::sequences::{Rows, Sequence, Sequences, Spec};
 use crate::text::store::{Stage, TokenStore, folder};
-use crate::text::tokenizer::{Tokenizer, TokenizerConfig};
+use crate::text::tokenizer::{self, Tokenizer, TokenizerConfig};
 
 /// Tokens in one forward pass of an evaluation.
 const EVALUATION_TOKENS: usize = 1 << 13;
@@ -49,10 +49,11 @@ pub(super) struct Settings<'a> {
 #[derive(Debug)]
 pub(super) struct Texts {
     pub(super) tokenizer: Tokenizer,
-    pub(super) file: Option<PathBuf>,
-    pub(super) key: u128,
+    file: Option<PathBuf>,
+    key: u128,
     train: Sequences,
     validation: Sequences,
+    seq_len: usize,
     /// How many held-out sequences are looked at.
     n_validation: u64,
     n_tokens: u64,
@@ -84,6 +85,7 @@ impl Texts {
             tokenizer,
             train,
             validation,
+            seq_len: spec.seq_len,
             n_validation,
         })
     }
@@ -118,9 +120,36 @@ impl Texts {
         self.validation.at(index * self.validation.n() / self.n_validation)
     }
 
-    /// How many held-out sequences are looked at.
-    pub(super) fn n_held_out(&self) -> u64 {
-        self.n_validation
+    /// The sequences that are looked at in batch `index` of an evaluation, after the place of the first.
+    pub(super) fn held_out_batch(&self, index: u64) -> (u64, Vec<Sequence>) {
+        let n = self.evaluation_batch();
+        let places = index * n..self.n_validation.min((index + 1) * n);
+        (index * n, places.map(|place| self.held_out(place)).collect())
+    }
+
+    /// Batches of an evaluation.
+    pub(super) fn n_held_out_batches(&self) -> u64 {
+        self.n_validation.div_ceil(self.evaluation_batch())
+    }
+
+    /// Sequences in one forward pass of an evaluation.
+    pub(super) fn evaluation_batch(&self) -> u64 {
+        (EVALUATION_TOKENS / self.seq_len.max(1)).clamp(1, 256) as u64
+    }
+
+    /// What a run keeps of the text: the tokenizer.
+    pub(super) fn files(&self) -> Result<Vec<(&'static str, Vec<u8>)>> {
+        Ok(vec![(tokenizer::FILE, self.tokenizer.to_json()?)])
+    }
+
+    /// The file or folder that the text comes from, if it does.
+    pub(super) fn file(&self) -> Option<&Path> {
+        self.file.as_deref()
+    }
+
+    /// What the content of the file hashes to.
+    pub(super) fn fingerprint(&self) -> Option<u64> {
+        self.file.as_ref().map(|_| self.key as u64)
     }
 
     /// What the manifest says of the text.
@@ -131,11 +160,6 @@ impl Texts {
             ("n_validation", self.validation.n()),
         ]
     }
-}
-
-/// Sequences in one forward pass of an evaluation.
-pub(super) fn evaluation_batch(seq_len: usize) -> u64 {
-    (EVALUATION_TOKENS / seq_len.max(1)).clamp(1, 256) as u64
 }
 
 /// What may be read in `rows`: nothing of what was filled up, and of packed pieces only their own.

@@ -15,7 +15,6 @@ use crate::continuation::Settings;
 use crate::error::Result;
 use crate::evaluate::scalar;
 use crate::task::Task;
-use crate::task::text::evaluation_batch;
 use crate::text::tokenizer::Specials;
 
 /// Tokens of the sample.
@@ -44,7 +43,7 @@ pub struct Report {
 impl Report {
     pub(super) fn new(task: &CausalLm, model: &causal_lm::CausalLm) -> Result<Self> {
         let (mut metrics, mut counts, mut n_bytes) = (Metrics::default(), BTreeMap::new(), 0);
-        let (all, n) = (task.texts.validation(), evaluation_batch(task.config.seq_len));
+        let (all, n) = (task.texts.validation(), task.texts.evaluation_batch());
         for first in (0..all.n()).step_by(n as usize) {
             let sequences: Vec<_> = (first..all.n().min(first + n)).map(|at| all.at(at)).collect();
             let loss = task.loss(model, &task.cut(&sequences)?, Mode::Eval)?;

@@ -10,6 +10,7 @@ use crate::error::Result;
 use crate::evaluate::losses;
 use crate::fill_mask::Proposals;
 use crate::text::diary::{Language, Limit, Probe};
+use crate::weather::{Distribution, N_CLASSES};
 
 /// Probes of each language of a diary.
 const N_PROBES: u64 = 2000;
@@ -136,17 +137,9 @@ impl Weather {
         let Some(first) = probes.first() else { return Ok(None) };
         let texts: Vec<String> = probes.iter().map(|probe| probe.text.clone()).collect();
         let words = language.weather_words().map(|word| task.tokenizer().id(word));
-        let guesses = task.fill_mask(model).map(&texts, |gap| {
-            let guess = likeliest(&gap.scores);
-            let odds = words.iter().zip(probes[gap.text].optimal);
-            let (mut accuracy, mut loss) = (0., 0.);
-            for (&word, p) in odds {
-                let q = word.map_or(0., |id| gap.scores[id as usize]);
-                accuracy += if word == Some(guess) { p } else { 0. };
-                loss -= p * q.max(f64::MIN_POSITIVE).ln();
-            }
-            Ok((accuracy, loss))
-        })?;
+        let guesses = task
+            .fill_mask(model)
+            .map(&texts, |gap| Ok(expected(probes[gap.text].optimal, words, &gap.scores)))?;
         let guesses = guesses.concat();
         let n = guesses.len() as f64;
         let mean = |of: fn(&(f64, f64)) -> f64| guesses.iter().map(of).sum::<f64>() / n;
@@ -174,8 +167,50 @@ impl Example {
     }
 }
 
+/// How often the likeliest token is the word, and the cross-entropy, where `odds` are those of `words`.
+fn expected(odds: Distribution, words: [Option<u32>; N_CLASSES], scores: &[f64]) -> (f64, f64) {
+    let guess = likeliest(scores);
+    let (mut accuracy, mut loss) = (0., 0.);
+    for (word, p) in words.into_iter().zip(odds) {
+        let q = word.map_or(0., |id| scores[id as usize]);
+        accuracy += if word == Some(guess) { p } else { 0. };
+        loss -= p * q.max(f64::MIN_POSITIVE).ln();
+    }
+    (accuracy, loss)
+}
+
 /// The first of the largest.
 fn likeliest(scores: &[f64]) -> u32 {
     let better = |best: usize, id: usize| if scores[id] > scores[best] { id } else { best };
     (1..scores.len()).fold(0, better) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ODDS: Distribution = [0.2, 0.7, 0.1];
+    const WORDS: [Option<u32>; N_CLASSES] = [Some(3), Some(1), Some(0)];
+
+    #[test]
+    fn who_knows_the_odds_is_as_good_as_can_be() {
+        let (accuracy, loss) = expected(ODDS, WORDS, &[0.1, 0.7, 0., 0.2]);
+        let entropy: f64 = ODDS.iter().map(|p| -p * p.ln()).sum();
+        assert!((accuracy - 0.7).abs() < 1e-12 && (loss - entropy).abs() < 1e-12);
+    }
+
+    #[test]
+    fn a_guess_is_right_as_often_as_its_word_comes() {
+        let (accuracy, loss) = expected(ODDS, WORDS, &[0.25, 0.25, 0., 0.5]);
+        let expected_loss = -(0.2 * 0.5_f64.ln() + 0.8 * 0.25_f64.ln());
+        assert!((accuracy - 0.2).abs() < 1e-12 && (loss - expected_loss).abs() < 1e-12);
+    }
+
+    #[test]
+    fn another_word_than_weather_is_never_right() {
+        let (accuracy, loss) = expected(ODDS, WORDS, &[0., 0.4, 0.5, 0.1]);
+        assert!(accuracy == 0. && loss.is_finite());
+        let unknown = [None; N_CLASSES];
+        assert!(expected(ODDS, unknown, &[1.]).1.is_finite());
+    }
 }
