@@ -197,6 +197,13 @@ impl<'a> FillMask<'a> {
     }
 
     fn candidates(&self, gap: &Gap<'_>, proposals: &Proposals) -> Result<Vec<Candidate>> {
+        let stranger =
+            proposals.targets.iter().flatten().find(|&&id| id as usize >= gap.scores.len());
+        if let Some(&id) = stranger {
+            let text = self.tokenizer.token(id).unwrap_or_default();
+            let rule = "the tokenizer has this token, and the model has not".to_owned();
+            return Err(Error::Text { text, rule });
+        }
         let score = |id: u32| gap.scores[id as usize];
         let mut ids: Vec<u32> = match &proposals.targets {
             Some(targets) => targets.clone(),

@@ -50,6 +50,11 @@ impl Sampling {
                 return Some((name, format!("= {value} must be a positive number")));
             }
         }
+        // Beyond, a logit would no longer be a number.
+        if !(1e-3..=1e3).contains(&repetition_penalty) {
+            let rule = format!("= {repetition_penalty} must be between 0.001 and 1000");
+            return Some(("repetition_penalty", rule));
+        }
         match (top_k, top_p, min_p) {
             (Some(0), ..) => Some(("top_k", "= 0 must be positive".to_owned())),
             (_, Some(p), _) if !(p > 0. && p <= 1.) => {
@@ -242,6 +247,7 @@ mod tests {
         let faults = [
             (Sampling { temperature: 0., ..base }, "temperature"),
             (Sampling { repetition_penalty: f64::NAN, ..base }, "repetition_penalty"),
+            (Sampling { repetition_penalty: 1e-308, ..base }, "repetition_penalty"),
             (Sampling { top_k: Some(0), ..base }, "top_k"),
             (Sampling { top_p: Some(0.), ..base }, "top_p"),
             (Sampling { min_p: Some(1.5), ..base }, "min_p"),

@@ -131,7 +131,8 @@ pub fn rows(logits: &Tensor, never: &[u32]) -> Result<Vec<Vec<f64>>> {
                 *logit = f64::NEG_INFINITY;
             }
         }
-        if !row.iter().any(|logit| logit.is_finite()) || row.iter().any(|logit| logit.is_nan()) {
+        let is_broken = |logit: &f64| logit.is_nan() || *logit == f64::INFINITY;
+        if !row.iter().any(|logit| logit.is_finite()) || row.iter().any(is_broken) {
             bail!("the model gives no number to choose the next token by");
         }
     }

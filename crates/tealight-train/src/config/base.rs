@@ -21,7 +21,7 @@ fn fill_in_value(node: &mut Node, base: Node) {
     match &mut node.value {
         Value::Table(own) if may_fill_in(own, &base) => fill_in(own, base),
         // The short form of a kind: `attention = "softmax"`.
-        Value::String(kind) if base.kind() == Some(kind) => {
+        Value::String(kind) if base.kind().is_none_or(|of| of == kind) => {
             let kind = Node { span: node.span.clone(), value: Value::String(kind.clone()) };
             let key_span = node.span.clone();
             let mut own =
@@ -80,6 +80,15 @@ epsilon = 1e-5
         let source = source.filled_in("the folder", "task = { size = 3 }").unwrap();
         let table: toml::Table = source.deserialize().unwrap();
         assert_eq!(table["task"]["size"].as_integer(), Some(3));
+    }
+
+    #[test]
+    fn the_short_form_of_a_kind_is_filled_in() {
+        let source = ConfigSource::parse(Path::new("a"), "task = 'x'", &[]).unwrap();
+        let source = source.filled_in("the folder", "task = { size = 3 }").unwrap();
+        let table: toml::Table = source.deserialize().unwrap();
+        assert_eq!(table["task"]["size"].as_integer(), Some(3));
+        assert_eq!(table["task"]["kind"].as_str(), Some("x"));
     }
 
     #[test]

@@ -196,20 +196,7 @@ fn of_file(path: &Path) -> impl FnOnce(HfError) -> Error {
 
 /// `tokenizer.json`, and what special tokens are for.
 fn tokenizer_files(expressed: &Expressed, tokenizer: &Tokenizer) -> Result<Vec<(String, Vec<u8>)>> {
-    let special = tokenizer.special();
-    let roles = [
-        ("pad_token", special.pad),
-        ("unk_token", special.unknown),
-        ("bos_token", special.begin),
-        ("cls_token", special.begin),
-        ("eos_token", special.end),
-        ("sep_token", special.end),
-        ("mask_token", special.mask),
-    ];
-    let named = roles
-        .into_iter()
-        .filter_map(|(key, id)| Some((key.to_owned(), Value::String(tokenizer.token(id?)?))));
-    let map: Map<String, Value> = named.collect();
+    let map = tokenizer.roles();
     let settings = json!({
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": expressed.seq_len,

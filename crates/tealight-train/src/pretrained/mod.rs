@@ -38,6 +38,8 @@ use folder::HfFolder;
 pub struct Pretrained {
     /// Where it was found.
     pub origin: PathBuf,
+    /// Where its tokenizer is: of a checkpoint, the run.
+    folder: PathBuf,
     /// The transformer, its longest sequence written out.
     pub model: ModelConfig,
     /// What it was trained for.
@@ -93,7 +95,8 @@ impl Pretrained {
             let missing = std::io::ErrorKind::NotFound.into();
             return Err(Error::io("open", path)(missing));
         }
-        let folder = if path.is_file() { path.parent().unwrap_or(Path::new(".")) } else { path };
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let folder = if path.is_file() { parent.unwrap_or(Path::new(".")) } else { path };
         if tealight_folder::is_one(folder) {
             return tealight_folder::read(folder);
         }
@@ -123,7 +126,8 @@ impl Pretrained {
         let mut model = config.model;
         let purpose = Purpose::new(config.task.kind(), &manifest.sizes, tokenizer.as_ref());
         model.max_seq_len = model.max_seq_len.or(purpose.seq_len());
-        Ok(Self { origin: path.to_owned(), model, purpose, tokenizer, weights, class: None })
+        let (origin, folder) = (path.to_owned(), directory.path().to_owned());
+        Ok(Self { origin, folder, model, purpose, tokenizer, weights, class: None })
     }
 
     fn from_hugging_face(path: &Path) -> Result<Self> {
@@ -136,7 +140,7 @@ impl Pretrained {
         };
         let tokenizer = Tokenizer::in_folder(path)?;
         let (origin, class) = (path.to_owned(), Some(Class { family, sizes, notes }));
-        Ok(Self { origin, model, purpose, tokenizer, weights, class })
+        Ok(Self { folder: origin.clone(), origin, model, purpose, tokenizer, weights, class })
     }
 
     /// The masked language model, frozen.

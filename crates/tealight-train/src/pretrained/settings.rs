@@ -36,16 +36,19 @@ impl Pretrained {
     /// text, the tokenizer and the sizes that go with it.
     pub fn fill_in(&self, source: ConfigSource) -> Result<ConfigSource> {
         let table: toml::Table = source.deserialize()?;
-        let task = match table.get("task") {
+        let kind = match table.get("task") {
             Some(toml::Value::Table(task)) => task.get("kind").and_then(toml::Value::as_str),
             Some(toml::Value::String(kind)) => Some(kind.as_str()),
             _ => None,
         };
-        let reads_text = task.is_some_and(|kind| TEXT_TASKS.contains(&kind));
-        let task = if reads_text { Some(self.task_settings(task)?) } else { None };
-        // A model that reads both ways may go on as one that does not; whether it is causal is the
-        // task's affair.
-        let base = to_resolved_toml(&Settings { model: &self.model, task })?;
+        let reads_text = kind.is_some_and(|kind| TEXT_TASKS.contains(&kind));
+        let task = if reads_text { Some(self.task_settings(kind)?) } else { None };
+        // A model that fills masks may go on as another: what stands before its output layer goes then.
+        let mut model = self.model.clone();
+        if kind != Some("masked_lm") {
+            model.lm_head = None;
+        }
+        let base = to_resolved_toml(&Settings { model: &model, task })?;
         Ok(source.filled_in(&format!("the model in {}", self.origin.display()), &base)?)
     }
 
@@ -63,7 +66,7 @@ impl Pretrained {
             }
         };
         self.tokenizer()?;
-        let path = std::path::absolute(&self.origin).map_err(Error::io("find", &self.origin))?;
+        let path = std::path::absolute(&self.folder).map_err(Error::io("find", &self.folder))?;
         Ok(TaskSettings {
             vocab_size,
             n_token_types: n_token_types.filter(|_| task != Some("causal_lm")),

@@ -19,7 +19,7 @@ use super::{Pretrained, Purpose};
 use crate::error::Result;
 use crate::run::checkpoint::MODEL;
 use crate::run::{files, tensors};
-use crate::text::tokenizer::{self, Tokenizer};
+use crate::text::tokenizer::Tokenizer;
 
 /// The version of `tealight.json` that is written, and the newest that is read.
 const FORMAT_VERSION: u64 = 1;
@@ -49,6 +49,7 @@ pub(super) fn read(folder: &Path) -> Result<Pretrained> {
     let tokenizer = Tokenizer::in_folder(folder)?;
     Ok(Pretrained {
         origin: folder.to_owned(),
+        folder: folder.to_owned(),
         purpose: Purpose::new(&task, &sizes, tokenizer.as_ref()),
         model,
         tokenizer,
@@ -75,7 +76,8 @@ pub(super) fn files(
         (MODEL.to_owned(), tensors::to_bytes(Path::new(MODEL), &model.weights)?),
     ];
     if let Some(tokenizer) = &model.tokenizer {
-        files.push((tokenizer::FILE.to_owned(), tokenizer.to_json()?));
+        let of_tokenizer = tokenizer.files()?.into_iter();
+        files.extend(of_tokenizer.map(|(name, content)| (name.to_owned(), content)));
     }
     Ok(files)
 }

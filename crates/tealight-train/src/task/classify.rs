@@ -30,12 +30,13 @@ pub use file::Example;
 pub use labels::Labels;
 pub use report::{LabelScore, Report};
 
+use super::text::check_vocab_size;
 use super::{Loss, Reading, Reported, Split, Task};
 use crate::Metrics;
 use crate::data::{ShuffledOrder, padded};
 use crate::error::{Error, Result};
 use crate::evaluate::scalar;
-use crate::text::tokenizer::{self, Tokenizer};
+use crate::text::tokenizer::Tokenizer;
 use data::{Data, Encoder, Item};
 
 /// Tokens in one forward pass of an evaluation.
@@ -76,13 +77,14 @@ impl Classify {
     pub fn new(config: &Config, seed: u64, batch_size: usize, device: &Device) -> Result<Self> {
         config.validate()?;
         let data = Data::new(config, seed)?;
+        check_vocab_size(&data.encoder.tokenizer, config.vocab_size)?;
         let order = Some(ShuffledOrder::new(seed, data.train.len()));
         Ok(Self { config: config.clone(), data, order, batch_size, device: device.clone() })
     }
 
     /// The task without texts, for using a model with what its `run` has kept.
     pub fn without_data(config: &Config, run: &Path, device: &Device) -> Result<Self> {
-        let tokenizer = Tokenizer::from_file(&run.join(tokenizer::FILE))?;
+        let tokenizer = Tokenizer::from_folder(run)?;
         let encoder = Encoder::new(tokenizer, config.seq_len)?;
         let data = Data::nothing(Labels::read(run)?, encoder);
         Ok(Self {
@@ -111,10 +113,10 @@ impl Classify {
 
     /// What a model of this task is built for.
     pub fn model_spec(&self) -> ClassifierSpec {
-        let Config { seq_len, read_out, n_token_types, .. } = self.config;
+        let Config { seq_len, read_out, n_token_types, vocab_size, .. } = self.config;
         let tokenizer = self.tokenizer();
         ClassifierSpec {
-            vocab_size: tokenizer.vocab_size(),
+            vocab_size: vocab_size.unwrap_or(tokenizer.vocab_size()),
             n_token_types,
             pad_id: tokenizer.special().pad,
             seq_len,
@@ -290,8 +292,9 @@ impl Reported for Classify {
     }
 
     fn files(&self) -> Result<Vec<(&'static str, Vec<u8>)>> {
-        let tokenizer = self.tokenizer().to_json()?;
-        Ok(vec![(tokenizer::FILE, tokenizer), (labels::FILE, self.labels().to_json()?)])
+        let mut files = self.tokenizer().files()?;
+        files.push((labels::FILE, self.labels().to_json()?));
+        Ok(files)
     }
 
     fn file(&self) -> Option<&Path> {

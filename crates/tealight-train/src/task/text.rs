@@ -14,7 +14,7 @@ use crate::text::Holdout;
 use crate::text::corpus::{CorpusConfig, Progress};
 use crate::text::sequences::{Rows, Sequence, Sequences, Spec};
 use crate::text::store::{Stage, TokenStore, folder};
-use crate::text::tokenizer::{self, Tokenizer, TokenizerConfig};
+use crate::text::tokenizer::{Tokenizer, TokenizerConfig};
 
 /// Tokens in one forward pass of an evaluation.
 const EVALUATION_TOKENS: usize = 1 << 13;
@@ -92,17 +92,7 @@ impl Texts {
 
     /// Checks that the token embedding has a row for each token.
     pub(super) fn check_vocab_size(&self, vocab_size: Option<usize>) -> Result<()> {
-        let n_tokens = self.tokenizer.vocab_size();
-        match vocab_size.filter(|&vocab_size| vocab_size < n_tokens) {
-            Some(vocab_size) => {
-                let key = "task.vocab_size";
-                let message = format!(
-                    "`{key}` = {vocab_size} is less than the {n_tokens} tokens of the tokenizer"
-                );
-                Err(Error::config([key], message))
-            }
-            None => Ok(()),
-        }
+        check_vocab_size(&self.tokenizer, vocab_size)
     }
 
     /// The training sequences, in an order of their own for each epoch.
@@ -139,7 +129,7 @@ impl Texts {
 
     /// What a run keeps of the text: the tokenizer.
     pub(super) fn files(&self) -> Result<Vec<(&'static str, Vec<u8>)>> {
-        Ok(vec![(tokenizer::FILE, self.tokenizer.to_json()?)])
+        self.tokenizer.files()
     }
 
     /// The file or folder that the text comes from, if it does.
@@ -159,6 +149,21 @@ impl Texts {
             ("n_train", self.train.n()),
             ("n_validation", self.validation.n()),
         ]
+    }
+}
+
+/// Checks that a token embedding of `vocab_size` rows has one for each token.
+pub(super) fn check_vocab_size(tokenizer: &Tokenizer, vocab_size: Option<usize>) -> Result<()> {
+    let n_tokens = tokenizer.vocab_size();
+    match vocab_size.filter(|&vocab_size| vocab_size < n_tokens) {
+        Some(vocab_size) => {
+            let key = "task.vocab_size";
+            let message = format!(
+                "`{key}` = {vocab_size} is less than the {n_tokens} tokens of the tokenizer"
+            );
+            Err(Error::config([key], message))
+        }
+        None => Ok(()),
     }
 }
 

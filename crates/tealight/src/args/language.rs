@@ -93,8 +93,8 @@ pub(crate) struct Generate {
     #[arg(long, value_name = "TEXT")]
     pub(crate) stop: Vec<String>,
     /// How many texts
-    #[arg(long, short, value_name = "N", default_value = "1")]
-    pub(crate) n: NonZeroUsize,
+    #[arg(long, short, value_name = "N", default_value = "1", value_parser = n_texts)]
+    pub(crate) n: usize,
     /// Seed of the sampling
     #[arg(long, default_value_t = 0)]
     pub(crate) seed: u64,
@@ -128,4 +128,13 @@ pub(crate) enum ExportFormat {
     Hf,
     /// Tealight
     Tealight,
+}
+
+/// A count of texts: all of them are written side by side.
+fn n_texts(text: &str) -> Result<usize, String> {
+    const MOST: usize = 1024;
+    match text.parse() {
+        Ok(n) if (1..=MOST).contains(&n) => Ok(n),
+        _ => Err(format!("expected 1 to {MOST}")),
+    }
 }

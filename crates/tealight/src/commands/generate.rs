@@ -17,7 +17,7 @@ pub(crate) fn run(args: &Generate) -> Result<()> {
         strategy: strategy(args)?,
         max_tokens: args.max_tokens.get(),
         stop: args.stop.clone(),
-        n: args.n.get(),
+        n: args.n,
     };
     let device = &args.trained.device.open()?;
     let pretrained = Pretrained::open(&args.trained.path, args.trained.checkpoint)?;

@@ -5,8 +5,14 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-/// The texts as given, with the lines of standard input in the place of `-`; blank lines are skipped.
+/// The texts as given, with the lines of standard input in the place of `-`; blank lines are skipped. It
+/// is an error if there is no text at all.
 pub(super) fn given(texts: &[String]) -> Result<Vec<String>> {
+    given_or_in(texts, None)
+}
+
+/// The same, and behind them the lines of a file.
+pub(super) fn given_or_in(texts: &[String], file: Option<&Path>) -> Result<Vec<String>> {
     let mut all = Vec::new();
     for text in texts {
         if text == "-" {
@@ -17,12 +23,6 @@ pub(super) fn given(texts: &[String]) -> Result<Vec<String>> {
             all.push(text.clone());
         }
     }
-    Ok(all)
-}
-
-/// The same, and behind them the lines of a file. It is an error if there is no text at all.
-pub(super) fn given_or_in(texts: &[String], file: Option<&Path>) -> Result<Vec<String>> {
-    let mut all = given(texts)?;
     if let Some(path) = file {
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("cannot read `{}`", path.display()))?;

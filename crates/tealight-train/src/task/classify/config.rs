@@ -23,6 +23,9 @@ pub struct Config {
     /// Token types of the model that is fine-tuned: 2 for BERT, 0 where there are none. All tokens of
     /// a text are of type 0.
     pub n_token_types: usize,
+    /// Rows of the token embedding, where the model that is fine-tuned has more than the tokenizer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vocab_size: Option<usize>,
     /// Probability mass that the loss spreads over all classes (Szegedy et al. 2016).
     pub label_smoothing: f64,
     /// `[task.data]`: the texts.
@@ -37,6 +40,7 @@ impl Default for Config {
             seq_len: 128,
             read_out: ReadOut::Cls,
             n_token_types: 0,
+            vocab_size: None,
             label_smoothing: 0.,
             data: DataConfig::default(),
             tokenizer: TokenizerConfig::default(),

@@ -121,7 +121,11 @@ impl Encoder {
     /// `seq_len` must leave room for a text.
     pub(super) fn new(tokenizer: Tokenizer, seq_len: usize) -> Result<Self> {
         let (ids, plain) = (tokenizer.encode("a")?.ids, tokenizer.encode_plain("a")?);
-        let n_special = ids.len() - plain.len();
+        // A template may leave the text out.
+        let Some(n_special) = ids.len().checked_sub(plain.len()) else {
+            let message = "the template of the tokenizer leaves the text out".to_owned();
+            return Err(Error::config(["task.tokenizer.path"], message));
+        };
         // The text is where its own tokens are: it may itself be a special one, the unknown.
         let n_opening = ids.windows(plain.len().max(1)).position(|window| window == plain);
         let n_closing = n_special - n_opening.unwrap_or(1).min(n_special);

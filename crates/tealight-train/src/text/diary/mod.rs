@@ -12,7 +12,7 @@
 //! So with one weather word masked and everything else in sight, the word depends on the two days next to
 //! it alone, and how often the best guess is right is a sum over a few numbers ([`Diary::limits`]). Each
 //! weather has one word, `rainy`, `cloudy`, `sunny`, `雨`, `曇`, `晴`, which nothing else in a diary
-//! uses; words that are so frequent become single tokens of any tokenizer that is trained on the diaries.
+//! uses; words that are so frequent become single tokens wherever tokens end with words.
 //!
 //! The sentences are short and their kinds few, for a small model has to find within two minutes what a
 //! weather word has to do with the two next to it, some seven tokens away on either side.

@@ -11,6 +11,9 @@ use crate::error::{Error, Result};
 /// The file of a tokenizer, in a run as in a folder of Hugging Face.
 pub const FILE: &str = "tokenizer.json";
 
+/// What says what special tokens are for, beside [`FILE`].
+pub(super) const ROLES: &str = "special_tokens_map.json";
+
 /// The files of which one is enough for a tokenizer.
 const ANY: [&str; 4] = [FILE, "vocab.txt", "vocab.json", "spiece.model"];
 
@@ -59,7 +62,7 @@ impl<'a> Folder<'a> {
         let settings = optional(&path.join("tokenizer_config.json"))?;
         let mut names = Names::default();
         names.add(&settings);
-        names.add(&optional(&path.join("special_tokens_map.json"))?);
+        names.add(&optional(&path.join(ROLES))?);
         Ok(Self { path, settings, names })
     }
 

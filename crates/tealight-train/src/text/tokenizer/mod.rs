@@ -128,6 +128,19 @@ impl Tokenizer {
         serde_json::to_vec_pretty(&*self.inner).map_err(|error| Error::Tokenize(error.to_string()))
     }
 
+    /// What [`Self::in_folder`] reads back: a `tokenizer.json`, and what its special tokens are for.
+    pub fn files(&self) -> Result<Vec<(&'static str, Vec<u8>)>> {
+        let roles = serde_json::to_vec_pretty(&self.roles())
+            .map_err(|error| Error::Tokenize(error.to_string()))?;
+        Ok(vec![(folder::FILE, self.to_json()?), (folder::ROLES, roles)])
+    }
+
+    /// The content of a `special_tokens_map.json`.
+    pub fn roles(&self) -> serde_json::Map<String, serde_json::Value> {
+        let named = self.special.named().into_iter();
+        named.filter_map(|(key, id)| Some((key.to_owned(), self.token(id?)?.into()))).collect()
+    }
+
     /// Writes a `tokenizer.json`.
     pub fn save(&self, path: &Path) -> Result<()> {
         replace(path, &self.to_json()?)

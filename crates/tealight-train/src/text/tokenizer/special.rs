@@ -102,6 +102,19 @@ impl SpecialTokens {
         }
     }
 
+    /// The ids by the keys of `special_tokens_map.json`.
+    pub(super) fn named(&self) -> [(&'static str, Option<u32>); 7] {
+        [
+            ("pad_token", self.pad),
+            ("unk_token", self.unknown),
+            ("bos_token", self.begin),
+            ("cls_token", self.begin),
+            ("eos_token", self.end),
+            ("sep_token", self.end),
+            ("mask_token", self.mask),
+        ]
+    }
+
     /// The ids that there are.
     pub(super) fn ids(&self) -> impl Iterator<Item = u32> {
         let Self { pad, unknown, begin, end, mask } = *self;
