@@ -14,7 +14,7 @@ use tealight_model::{Mask, Mode};
 
 use crate::error::{Error, Result};
 use crate::pretrained::{Pretrained, Purpose};
-use crate::task::seq2seq::Translation;
+use crate::task::seq2seq::{Translation, check};
 use crate::text::tokenizer::{Specials, Tokenizer};
 
 /// A model with its tokenizer.
@@ -52,7 +52,8 @@ impl<'a> Translator<'a> {
         strategy: &Strategy,
         max_len: Option<usize>,
     ) -> Result<Vec<Vec<Translation>>> {
-        let max_len = max_len.unwrap_or(self.target_len).min(self.target_len);
+        check(strategy, max_len, self.target_len)?;
+        let max_len = max_len.unwrap_or(self.target_len);
         texts.iter().map(|text| self.translate_one(text, strategy, max_len)).collect()
     }
 

@@ -254,7 +254,7 @@ fn duration(text: &str) -> Result<f64, String> {
 /// A run, and which of its checkpoints.
 #[derive(Args, Debug)]
 pub(crate) struct Trained {
-    /// The directory of a run
+    /// The directory of a run; `attend` and `translate` also take a folder of a model
     #[arg(value_name = "RUN")]
     pub(crate) run: PathBuf,
     /// Which checkpoint: latest, best, or a step; the configuration's choice unless given
@@ -321,10 +321,10 @@ pub(crate) struct Plot {
 pub(crate) struct Attend {
     #[command(flatten)]
     pub(crate) trained: Trained,
-    /// What is read: days, oldest first (🌧️ ☁️ ☀️ or the letters R C S), or a text to translate
+    /// What is read: days, oldest first (🌧️ ☁️ ☀️ or the letters R C S), or a text
     #[arg(value_name = "SEQUENCE")]
     pub(crate) sequence: String,
-    /// Where the pictures go; `attention` in the run's directory unless given
+    /// Where the pictures go; `attention` in the run's directory unless given, and needed for a folder
     #[arg(long, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,
     /// Which maps of a layer are drawn: mean, all, or the first N; up to 16 are all drawn unless given

@@ -36,9 +36,11 @@ impl Card<'_> {
             let _ = writeln!(text, "pipeline_tag: {tag}");
         }
         let _ = write!(text, "tags:\n- tealight\n---\n\n# {name}\n\n");
+        // What comes from elsewhere was only written by Tealight.
+        let verb = if self.config.is_some() { "trained" } else { "written" };
         let _ = writeln!(
             text,
-            "{} of {n_parameters} parameters, trained by Tealight.",
+            "{} of {n_parameters} parameters, {verb} by Tealight.",
             capitalised(&self.purpose.to_string())
         );
         if let Some(reason) = self.reason {

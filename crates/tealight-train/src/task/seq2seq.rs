@@ -31,6 +31,7 @@ pub use pairs::Pair;
 pub use pairs::symbols::{Reverse, Sort};
 pub use report::{Example, Report};
 pub use translation::Translation;
+pub(crate) use translation::check;
 pub use vocabulary::Vocabulary;
 
 use super::{Loss, Reading, Reported, Split, Task};

@@ -1,7 +1,8 @@
-//! `tealight attend RUN SEQUENCE`: what each position read from the others.
+//! `tealight attend MODEL SEQUENCE`: what each position read from the others.
 
 use std::error::Error;
 use std::fmt::Write as _;
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use candle_core::{DType, Tensor};
@@ -11,17 +12,21 @@ use tealight_model::models::forecaster::ReadOut;
 use tealight_train::Session;
 use tealight_train::observer::tensorboard::Image;
 use tealight_train::pretrained::Pretrained;
+use tealight_train::run::RunDirectory;
 use tealight_train::task::weather::Weather;
 use tealight_train::task::{Reading, TaskConfig};
 use tealight_train::weather::{format, parse};
 
 use super::forecast::task;
 use super::load::Run;
-use super::{classify, print, print_paths, translate};
+use super::{classify, note, print, print_paths, translate};
 use crate::args::{Attend, Maps};
 use crate::pictures::{HeatMaps, Panel, Picture, Scale, file_name};
 
 pub(crate) fn run(args: &Attend) -> Result<()> {
+    if let Err(tealight_train::Error::NotARun { .. }) = RunDirectory::open(&args.trained.run) {
+        return of_folder(args);
+    }
     let run = Run::open(&args.trained)?;
     let (sequence, readings) = match &run.config.task {
         TaskConfig::Weather(_) => of_days(&run, &args.sequence)?,
@@ -40,16 +45,43 @@ pub(crate) fn run(args: &Attend) -> Result<()> {
             let readings = session.task.readings_of(&session.twin, &args.sequence)?;
             (json!({ "text": args.sequence }), readings)
         }
-        TaskConfig::ListOps(_) => return Err(run.is_not_for("attend", "weather")),
+        TaskConfig::ListOps(_) => {
+            bail!(
+                "`tealight attend` draws no run of the task \"listops\", as `{}` is: its sequences are too long",
+                run.directory.path().display()
+            )
+        }
     };
+    let output = run.directory.path().join("attention");
+    show(args, sequence, &readings, Some(output), run.config.model.n_heads)
+}
+
+/// The same of a model that is no run: a folder of Hugging Face, or one that `tealight export` wrote.
+fn of_folder(args: &Attend) -> Result<()> {
+    let model = Pretrained::open(&args.trained.run, args.trained.checkpoint)?;
+    note(&model);
+    let readings = model.readings(&args.sequence, &args.trained.device.open()?)?;
+    show(args, json!({ "text": args.sequence }), &readings, None, model.model.n_heads)
+}
+
+/// Prints or draws; into the folder of `args`, or the one of `output`.
+fn show(
+    args: &Attend,
+    sequence: Value,
+    readings: &[Reading],
+    output: Option<PathBuf>,
+    n_heads: usize,
+) -> Result<()> {
     if args.json {
-        return print(&as_json(sequence, &readings)?);
+        return print(&as_json(sequence, readings)?);
     }
     if args.text {
-        return print(&as_text(&readings)?);
+        return print(&as_text(readings)?);
     }
-    let output = args.output.clone().unwrap_or_else(|| run.directory.path().join("attention"));
-    let pictures = pictures(&readings, args.maps, run.config.model.n_heads)?;
+    let Some(output) = args.output.clone().or(output) else {
+        bail!("`--output DIR` is needed: the model is no run that would keep the pictures");
+    };
+    let pictures = pictures(readings, args.maps, n_heads)?;
     std::fs::create_dir_all(&output)
         .with_context(|| format!("cannot create `{}`", output.display()))?;
     let mut paths = Vec::new();

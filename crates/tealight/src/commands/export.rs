@@ -6,9 +6,9 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use tealight_train::pretrained::Pretrained;
 use tealight_train::pretrained::export::{About, Format};
-use tealight_train::run::RunDirectory;
+use tealight_train::run::{RunDirectory, Selection};
 
-use super::print;
+use super::{note, print};
 use crate::args;
 use crate::args::ExportFormat;
 use crate::console::log;
@@ -16,10 +16,14 @@ use crate::summary::Summary;
 
 pub(crate) fn run(args: &args::Export) -> Result<()> {
     let pretrained = Pretrained::open(&args.model, args.checkpoint)?;
-    let about = about(&args.model, &pretrained)?;
+    note(&pretrained);
+    let about = about(args, &pretrained)?;
     let format = match (args.format, pretrained.hugging_face()) {
         (ExportFormat::Tealight, _) => Format::Tealight,
-        (_, Ok(_)) => Format::HuggingFace,
+        (_, Ok(expressed)) => {
+            expressed.notes.iter().for_each(|note| log(note));
+            Format::HuggingFace
+        }
         (ExportFormat::Auto, Err(reason)) => {
             log(&format!(
                 "`transformers` has no class for this model: {reason}; \
@@ -36,7 +40,8 @@ pub(crate) fn run(args: &args::Export) -> Result<()> {
 }
 
 /// What the run says of the model; of one that comes from elsewhere only the name is known.
-fn about(path: &Path, pretrained: &Pretrained) -> Result<About> {
+fn about(args: &args::Export, pretrained: &Pretrained) -> Result<About> {
+    let path = args.model.as_path();
     let file_name = |path: &Path| {
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
         name.unwrap_or_else(|| "model".to_owned())
@@ -49,7 +54,10 @@ fn about(path: &Path, pretrained: &Pretrained) -> Result<About> {
     let resolved = directory.resolved_path();
     let text = std::fs::read_to_string(&resolved)
         .with_context(|| format!("cannot read `{}`", resolved.display()))?;
-    let metrics = Summary::read(directory.path())?.map(|summary| summary.metrics);
+    // The results are those of the checkpoint that the settings select, and of no other.
+    let is_the_selected = args.checkpoint.is_none() && Selection::named(path, &directory).is_none();
+    let summary = if is_the_selected { Summary::read(directory.path())? } else { None };
+    let metrics = summary.map(|summary| summary.metrics);
     Ok(About {
         name: directory.name(),
         task: config.task.kind().to_owned(),

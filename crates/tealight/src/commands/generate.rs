@@ -9,7 +9,7 @@ use tealight_ops::rng::{Purpose, Stream};
 use tealight_train::continuation::{Continuation, Continuer, Settings};
 use tealight_train::pretrained::Pretrained;
 
-use super::print;
+use super::{note, print};
 use crate::args::Generate;
 
 pub(crate) fn run(args: &Generate) -> Result<()> {
@@ -21,6 +21,7 @@ pub(crate) fn run(args: &Generate) -> Result<()> {
     };
     let device = &args.trained.device.open()?;
     let pretrained = Pretrained::open(&args.trained.path, args.trained.checkpoint)?;
+    note(&pretrained);
     let model = &pretrained.causal_lm(device)?;
     let continuer = Continuer { model, tokenizer: pretrained.tokenizer()?, device };
     let prompt = prompt(&args.prompt)?;

@@ -27,6 +27,9 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
+use tealight_train::pretrained::Pretrained;
+
+use crate::console::log;
 
 /// Writes the paths of pictures to stdout, a line each.
 pub(crate) fn print_paths(paths: &[PathBuf]) -> Result<()> {
@@ -39,5 +42,12 @@ pub(crate) fn print(text: &str) -> Result<()> {
     match io::stdout().lock().write_all(text.as_bytes()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         result => result.context("cannot write the result"),
+    }
+}
+
+/// Says what a person should know of a model from elsewhere: what was not read, what is not kept.
+fn note(model: &Pretrained) {
+    for note in model.class.iter().flat_map(|class| &class.notes) {
+        log(&format!("{}: {note}", model.origin.display()));
     }
 }

@@ -11,7 +11,7 @@ use tealight_train::task::seq2seq::{self, Seq2Seq, Translation, Vocabulary};
 use tealight_train::translation::Translator;
 
 use super::load::Run;
-use super::{print, texts};
+use super::{note, print, texts};
 use crate::args::Translate;
 use crate::failure::at_its_place;
 
@@ -34,6 +34,7 @@ pub(crate) fn run(args: &Translate) -> Result<()> {
 fn of_folder(args: &Translate, texts: &[String], strategy: &Strategy) -> Result<()> {
     let device = args.trained.device.open()?;
     let pretrained = Pretrained::open(&args.trained.run, args.trained.checkpoint)?;
+    note(&pretrained);
     let translator = Translator::new(&pretrained, &device)?;
     let translations = translator.translate(texts, strategy, args.max_len)?;
     print(&if args.json { as_json(texts, &translations) } else { as_text(&translations) })

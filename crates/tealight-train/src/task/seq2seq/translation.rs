@@ -140,28 +140,32 @@ impl Seq2Seq {
     /// The most tokens that are written; the end counts where it fits, and always does unless told.
     fn check(&self, strategy: &Strategy, max_len: Option<usize>) -> Result<usize> {
         let (_, longest) = self.config.source.max_lens();
-        let fault = match (*strategy, max_len) {
-            (_, Some(0)) => "`--max-len` = 0 must be positive".to_owned(),
-            (_, Some(n)) if n > longest => {
-                format!("`--max-len` = {n}, but the model was built to write at most {longest}")
-            }
-            (Strategy::Beams { n_beams: 0, .. }, _) => "`--beams` = 0 must be positive".to_owned(),
-            (Strategy::Beams { n_beams, .. }, _) if n_beams > MAX_BEAMS => {
-                format!("`--beams` = {n_beams} must be at most {MAX_BEAMS}")
-            }
-            (Strategy::Beams { length_penalty, .. }, _)
-                if !(length_penalty.is_finite() && length_penalty >= 0.) =>
-            {
-                format!(
-                    "`--length-penalty` = {length_penalty} must be a number that is not negative"
-                )
-            }
-            (Strategy::Sample { sampling, .. }, _) if sampling.fault().is_some() => {
-                let (name, rule) = sampling.fault().unwrap_or_default();
-                format!("`--{}` {rule}", name.replace('_', "-"))
-            }
-            _ => return Ok(max_len.unwrap_or(longest + 1)),
-        };
-        Err(Error::config([], fault))
+        check(strategy, max_len, longest)?;
+        Ok(max_len.unwrap_or(longest + 1))
     }
+}
+
+/// Whether a model that writes up to `longest` tokens can search like this.
+pub(crate) fn check(strategy: &Strategy, max_len: Option<usize>, longest: usize) -> Result<()> {
+    let fault = match (*strategy, max_len) {
+        (_, Some(0)) => "`--max-len` = 0 must be positive".to_owned(),
+        (_, Some(n)) if n > longest => {
+            format!("`--max-len` = {n}, but the model was built to write at most {longest}")
+        }
+        (Strategy::Beams { n_beams: 0, .. }, _) => "`--beams` = 0 must be positive".to_owned(),
+        (Strategy::Beams { n_beams, .. }, _) if n_beams > MAX_BEAMS => {
+            format!("`--beams` = {n_beams} must be at most {MAX_BEAMS}")
+        }
+        (Strategy::Beams { length_penalty, .. }, _)
+            if !(length_penalty.is_finite() && length_penalty >= 0.) =>
+        {
+            format!("`--length-penalty` = {length_penalty} must be a number that is not negative")
+        }
+        (Strategy::Sample { sampling, .. }, _) if sampling.fault().is_some() => {
+            let (name, rule) = sampling.fault().unwrap_or_default();
+            format!("`--{}` {rule}", name.replace('_', "-"))
+        }
+        _ => return Ok(()),
+    };
+    Err(Error::config([], fault))
 }
