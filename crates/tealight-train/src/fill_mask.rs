@@ -16,10 +16,7 @@ use tealight_model::models::masked_lm::MaskedLm;
 use tealight_model::{Mask, Mode, ModelConfig};
 
 use crate::error::{Error, Result};
-use crate::text::tokenizer::{Specials, Tokenizer};
-
-/// How the mask is written in texts, whatever the tokenizer calls it.
-const MASKS: [&str; 2] = ["[MASK]", "<mask>"];
+use crate::text::tokenizer::{MASK_NAMES, Specials, Tokenizer};
 
 /// Positions in one forward pass, at most, unless one text alone has more.
 const MAX_POSITIONS: usize = 4096;
@@ -141,7 +138,8 @@ impl<'a> FillMask<'a> {
             return Err(refuse("the tokenizer of this model has no mask token".to_owned()));
         };
         let written = self.tokenizer.token(mask).unwrap_or_default();
-        let with_mask = MASKS.iter().fold(text.to_owned(), |text, one| text.replace(one, &written));
+        let with_mask =
+            MASK_NAMES.iter().fold(text.to_owned(), |text, one| text.replace(one, &written));
         let encoded = self.tokenizer.encode(&with_mask)?;
         let masks: Vec<usize> =
             (0..encoded.ids.len()).filter(|&at| encoded.ids[at] == mask).collect();

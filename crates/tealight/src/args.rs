@@ -176,7 +176,7 @@ pub(crate) struct BenchAttention {
     #[arg(long)]
     pub(crate) backward: bool,
     /// Threads of the CPU; as many as it has unless given
-    #[arg(long, value_name = "N", value_parser = threads)]
+    #[arg(long, value_name = "N", value_parser = count)]
     pub(crate) threads: Option<usize>,
     /// Print one JSON object
     #[arg(long)]
@@ -234,8 +234,8 @@ fn positive(text: &str) -> Result<usize, String> {
     }
 }
 
-/// A count of threads: more than a machine has would keep it busy without end.
-fn threads(text: &str) -> Result<usize, String> {
+/// A count of threads, or of texts that are written at once: more would keep a machine busy without end.
+fn count(text: &str) -> Result<usize, String> {
     const MOST: usize = 1024;
     match text.parse() {
         Ok(n) if (1..=MOST).contains(&n) => Ok(n),

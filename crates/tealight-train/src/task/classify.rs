@@ -18,7 +18,6 @@ use std::path::Path;
 
 use candle_core::{DType, Device, Tensor};
 use candle_nn::VarBuilder;
-use tealight_model::block::BlockMaps;
 use tealight_model::cost::{Cost, Estimate};
 use tealight_model::embedding::Input;
 use tealight_model::models::classifier::{Classifier, ClassifierSpec};
@@ -30,7 +29,7 @@ pub use file::Example;
 pub use labels::Labels;
 pub use report::{LabelScore, Report};
 
-use super::text::check_vocab_size;
+use super::text::{check_vocab_size, readings};
 use super::{Loss, Reading, Reported, Split, Task};
 use crate::Metrics;
 use crate::data::{ShuffledOrder, padded};
@@ -140,7 +139,7 @@ impl Classify {
 
     /// What the layers of `model` read in a text.
     pub fn readings_of(&self, model: &Classifier, text: &str) -> Result<Vec<Reading>> {
-        self.readings_of_ids(model, self.item(text)?.ids)
+        self.readings_of_ids(model, &self.item(text)?.ids)
     }
 
     /// A text whose class is not known.
@@ -151,18 +150,10 @@ impl Classify {
         Ok(Item { ids: self.data.encoder.encode(text)?, class: 0 })
     }
 
-    fn readings_of_ids(&self, model: &Classifier, ids: Vec<u32>) -> Result<Vec<Reading>> {
-        let name = |&id: &u32| self.tokenizer().token(id).unwrap_or_default();
-        let tokens: Vec<String> = ids.iter().map(name).collect();
-        let Batch { ids, mask, .. } = self.cut(&[Item { ids, class: 0 }])?;
-        let layers = model.maps(&Input::tokens(&ids), &mask)?;
-        let reading = |(layer, maps): (usize, BlockMaps)| Reading {
-            name: format!("layer {}", layer + 1),
-            queries: tokens.clone(),
-            keys: tokens.clone(),
-            maps: maps.attention,
-        };
-        Ok(layers.into_iter().enumerate().map(reading).collect())
+    fn readings_of_ids(&self, model: &Classifier, ids: &[u32]) -> Result<Vec<Reading>> {
+        let batch = self.cut(&[Item { ids: ids.to_vec(), class: 0 }])?;
+        let layers = model.maps(&Input::tokens(&batch.ids), &batch.mask)?;
+        Ok(readings(self.tokenizer(), ids, layers))
     }
 
     /// The class that is the most frequent in training; the first of equals.
@@ -268,7 +259,7 @@ impl Task for Classify {
 
     fn readings(&self, model: &Classifier) -> Result<Vec<Reading>> {
         match self.data.validation.first() {
-            Some(item) => self.readings_of_ids(model, item.ids.clone()),
+            Some(item) => self.readings_of_ids(model, &item.ids),
             None => Ok(Vec::new()),
         }
     }

@@ -92,8 +92,8 @@ pub(crate) struct Generate {
     /// End before this text (may be given several times)
     #[arg(long, value_name = "TEXT")]
     pub(crate) stop: Vec<String>,
-    /// How many texts
-    #[arg(long, short, value_name = "N", default_value = "1", value_parser = n_texts)]
+    /// How many texts, written side by side
+    #[arg(long, short, value_name = "N", default_value = "1", value_parser = super::count)]
     pub(crate) n: usize,
     /// Seed of the sampling
     #[arg(long, default_value_t = 0)]
@@ -128,13 +128,4 @@ pub(crate) enum ExportFormat {
     Hf,
     /// Tealight
     Tealight,
-}
-
-/// A count of texts: all of them are written side by side.
-fn n_texts(text: &str) -> Result<usize, String> {
-    const MOST: usize = 1024;
-    match text.parse() {
-        Ok(n) if (1..=MOST).contains(&n) => Ok(n),
-        _ => Err(format!("expected 1 to {MOST}")),
-    }
 }
