@@ -17,6 +17,9 @@ use crate::session::{Progress, Session};
 use crate::task::{Loss, Split, Task};
 use crate::{Error, Metrics};
 
+/// So many batches in a row may have nothing to guess at the beginning of a run.
+const MAX_EMPTY: u64 = 100;
+
 /// Trains up to `last_step`, or until early stopping ends the run; saves into
 /// `checkpoints`, where there are to be any.
 pub fn fit<T: Task>(
@@ -34,8 +37,10 @@ pub fn fit<T: Task>(
     while session.progress.step < last_step && !session.progress.early_stopping.has_stopped() {
         let step = session.progress.step;
         let MicroBatch { mut gradients, metrics, n_tokens, .. } = session.gradients(step)?;
-        must_be_finite(step + 1, "loss", metrics.mean("loss").unwrap_or(f64::NAN))?;
-        if step == 0 {
+        // Where nothing was to be guessed there is no loss and no gradient: the update moves nothing.
+        let loss = metrics.mean("loss");
+        must_be_finite(step + 1, "loss", loss.unwrap_or(0.))?;
+        if step == 0 && loss.is_some() {
             audit(&gradients, &training.gradient_audit_exceptions)?;
         }
         let grad_norm = match training.max_grad_norm {
@@ -49,11 +54,9 @@ pub fn fit<T: Task>(
 
         let step = session.progress.step;
         let due = |every: u64| step.is_multiple_of(every) || step == total;
-        if due(log.every) {
-            let metrics = metrics.means();
-            let loss = metrics.get("loss").copied().unwrap_or(f64::NAN);
+        if let Some(loss) = loss.filter(|_| due(log.every)) {
             let Rates { examples_per_second, tokens_per_second } = clock.rates();
-            let metrics = &metrics;
+            let metrics = &metrics.means();
             let report = StepReport {
                 step,
                 loss,
@@ -92,12 +95,27 @@ impl<T: Task> Session<T> {
             sum.count += count;
             sum.n_tokens = sum.n_tokens.zip(n_tokens).map(|(a, b)| a + b);
         }
-        sum.gradients.scale(1. / sum.count)?;
+        if sum.count > 0. {
+            sum.gradients.scale(1. / sum.count)?;
+        }
         Ok(sum)
     }
 
+    /// The first forward and backward pass in which there is anything to guess.
+    pub(crate) fn first_micro_batch(&self) -> Result<MicroBatch> {
+        for step in 0..MAX_EMPTY {
+            let batch = self.micro_batch(step, 0)?;
+            if batch.count > 0. {
+                return Ok(batch);
+            }
+        }
+        let message =
+            format!("there is nothing to guess in the first {MAX_EMPTY} batches of `task`");
+        Err(Error::config(["task"], message))
+    }
+
     /// Forward and backward, once.
-    pub(crate) fn micro_batch(&self, step: u64, micro: u64) -> Result<MicroBatch> {
+    fn micro_batch(&self, step: u64, micro: u64) -> Result<MicroBatch> {
         let RunConfig { seed, training, .. } = &self.config;
         let stream = Stream::new(*seed, Purpose::Dropout).fork(step).fork(micro);
         let batch = self.task.batch(Split::Train, step * training.micro_batches + micro)?;

@@ -75,6 +75,13 @@ pub(crate) fn check_parameters(config: &ModelConfig, estimate: &Estimate) -> Res
     Err(Error::config(["model.d_model", "model.n_layers"], message))
 }
 
+pub(crate) fn positive(key: &str, value: usize) -> Result<()> {
+    if value > 0 {
+        return Ok(());
+    }
+    Err(Error::config([key], format!("`{key}` = 0 must be positive")))
+}
+
 pub(crate) fn at_most(key: &str, value: u64, limit: u64) -> Result<()> {
     if value <= limit {
         return Ok(());

@@ -73,7 +73,7 @@ impl<T: Task> Session<T> {
         if self.params.device().is_cpu() {
             limits::check_memory(config, &task.estimate(&config.model), task.seq_len())?;
         }
-        let MicroBatch { gradients, .. } = self.micro_batch(0, 0)?;
+        let MicroBatch { gradients, .. } = self.first_micro_batch()?;
         audit(&gradients, &config.training.gradient_audit_exceptions)?;
         let Some(stopping) = &config.training.early_stopping else { return Ok(()) };
         let loss = task.loss(twin, &task.batch(Split::Validation, 0)?, Mode::Eval)?;

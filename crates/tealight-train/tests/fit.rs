@@ -10,7 +10,7 @@ mod weather;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-use candle_core::{DType, Device};
+use candle_core::{DType, Device, Tensor};
 use candle_nn::VarBuilder;
 use common::Result;
 use tealight_model::models::forecaster::Forecaster;
@@ -19,7 +19,7 @@ use tealight_ops::rng::{Purpose, Stream};
 use tealight_train::run::Checkpoints;
 use tealight_train::task::weather::{Batch, Weather};
 use tealight_train::task::{Loss, Split, Task, TaskConfig};
-use tealight_train::{Error, RunConfig, Session, fit};
+use tealight_train::{Error, Metrics, RunConfig, Session, fit};
 use tiny::tiny;
 use weather::weather;
 
@@ -33,6 +33,11 @@ enum Trouble {
     Factor {
         from: u64,
         factor: f64,
+    },
+    /// In these training batches there is nothing to guess.
+    Empty {
+        from: u64,
+        to: u64,
     },
     /// From this training batch on, the loss grows, and its gradient does not.
     Term {
@@ -106,6 +111,10 @@ impl Task for Troubled {
             }
             Trouble::Term { from, term } if trains && *index >= from => {
                 loss.sum = (loss.sum + term)?;
+            }
+            Trouble::Empty { from, to } if trains && (from..to).contains(index) => {
+                let sum = Tensor::zeros((), DType::F32, &Device::Cpu)?;
+                return Ok(Loss { sum, count: 0., metrics: Metrics::default() });
             }
             _ => {}
         }
@@ -203,6 +212,36 @@ fn a_first_loss_that_is_not_finite_is_called_so() -> Result {
         let error = fit(&mut session, 12, None, &mut []).unwrap_err();
         assert!(matches!(error, Error::NotFinite { step: 1, what: "loss", .. }), "{error}");
     }
+    Ok(())
+}
+
+#[test]
+fn a_batch_with_nothing_to_guess_weighs_nothing() -> Result {
+    // Two micro-batches make a step: half of the first, and all of the second.
+    let mut session = troubled(&tiny(&[])?, Trouble::Empty { from: 1, to: 4 })?;
+    session.check()?;
+    fit(&mut session, 1, None, &mut [])?;
+    let model = |session: &Session<Troubled>| -> Result<BTreeMap<String, Vec<f64>>> {
+        let values = state(session)?.into_iter();
+        Ok(values.filter(|(name, _)| name.starts_with("model.")).collect())
+    };
+    let after_one = model(&session)?;
+    fit(&mut session, 2, None, &mut [])?;
+    assert!(model(&session)? == after_one);
+    fit(&mut session, 3, None, &mut [])?;
+    assert_eq!(session.progress.step, 3);
+    assert!(model(&session)? != after_one);
+    Ok(())
+}
+
+#[test]
+fn a_run_may_begin_with_nothing_to_guess_and_not_have_nothing_at_all() -> Result {
+    let mut session = troubled(&tiny(&[])?, Trouble::Empty { from: 0, to: 2 })?;
+    session.check()?;
+    fit(&mut session, 3, None, &mut [])?;
+    let nothing = Trouble::Empty { from: 0, to: u64::MAX };
+    let error = troubled(&tiny(&[])?, nothing)?.check().unwrap_err();
+    assert!(error.to_string().contains("nothing to guess in the first 100 batches"), "{error}");
     Ok(())
 }
 

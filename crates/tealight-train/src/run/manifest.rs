@@ -1,13 +1,13 @@
 //! `manifest.json`: what made a run, apart from its configuration.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
 
 use candle_core::{Device, DeviceLocation};
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, Result};
+use crate::data::{DataFile, unchanged};
+use crate::error::Result;
 
 /// The version of `manifest.json` that is written, and the newest that is read.
 pub const FORMAT_VERSION: u64 = 1;
@@ -37,7 +37,10 @@ pub struct Manifest {
     pub sizes: BTreeMap<String, u64>,
     /// Scalars in all parameters.
     pub n_parameters: u64,
-    /// What the data hash to, in hexadecimal digits, if they come from a file.
+    /// The files that the data come from; nothing if they are drawn.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub data: Vec<DataFile>,
+    /// What data from one file hash to, in manifests from before [`Self::data`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_fingerprint: Option<String>,
 }
@@ -55,33 +58,29 @@ impl Manifest {
             started: now(),
             sizes,
             n_parameters,
+            data: Vec::new(),
             data_fingerprint: None,
         }
     }
 
-    /// The same, with the fingerprint of the data that the run learns from.
+    /// The same, with the files that the run learns from.
     #[must_use]
-    pub fn with_data(self, fingerprint: Option<u64>) -> Self {
-        Self { data_fingerprint: fingerprint.map(hexadecimal), ..self }
+    pub fn with_data(self, data: Vec<DataFile>) -> Self {
+        Self { data, ..self }
     }
 
-    /// Checks that the data, read again from `file`, are still those of the run. Manifests without a
-    /// fingerprint, and data that come from no file, are taken as they are.
-    pub fn check_data(&self, file: Option<&Path>, fingerprint: Option<u64>) -> Result<()> {
-        let (Some(then), Some(file), Some(now)) = (&self.data_fingerprint, file, fingerprint)
-        else {
-            return Ok(());
-        };
-        if *then == hexadecimal(now) {
-            return Ok(());
+    /// Checks that the files, as they were read `now`, still hold what the run began with. A manifest that
+    /// says nothing of its data takes them as they are.
+    pub fn check_data(&self, now: &[DataFile]) -> Result<()> {
+        match (&self.data[..], &self.data_fingerprint, now) {
+            ([], Some(fingerprint), [only]) => {
+                let then = DataFile { fingerprint: fingerprint.clone(), ..only.clone() };
+                unchanged(&[then], now)
+            }
+            ([], ..) => Ok(()),
+            (then, ..) => unchanged(then, now),
         }
-        let message = format!("`{}` has changed since the run began", file.display());
-        Err(Error::config(["task.source.path"], message))
     }
-}
-
-fn hexadecimal(fingerprint: u64) -> String {
-    format!("{fingerprint:016x}")
 }
 
 /// `cpu`, `cuda:0` or `metal:0`.
@@ -129,6 +128,8 @@ fn civil(days_since_1970: u64) -> (u64, u64, u64) {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     #[test]
@@ -160,17 +161,19 @@ mod tests {
 
     #[test]
     fn data_that_have_changed_are_named_and_older_manifests_are_read() {
-        let old = Manifest::new(&Device::Cpu, BTreeMap::new(), 5);
-        let text = serde_json::to_string(&old).unwrap();
-        assert!(!text.contains("data_fingerprint"));
-        assert_eq!(serde_json::from_str::<Manifest>(&text).unwrap(), old);
-        let file = Some(Path::new("days.txt"));
-        assert!(old.check_data(file, Some(7)).is_ok());
-        let new = old.with_data(Some(7));
-        assert_eq!(new.data_fingerprint.as_deref(), Some("0000000000000007"));
-        assert!(new.check_data(file, Some(7)).is_ok());
-        let message = new.check_data(file, Some(8)).unwrap_err().to_string();
-        assert_eq!(message, "`days.txt` has changed since the run began");
+        let silent = Manifest::new(&Device::Cpu, BTreeMap::new(), 5);
+        let text = serde_json::to_string(&silent).unwrap();
+        assert!(!text.contains("data"));
+        assert_eq!(serde_json::from_str::<Manifest>(&text).unwrap(), silent);
+        let data = |hash| vec![DataFile::new("task.source.path", Path::new("days.txt"), hash)];
+        silent.check_data(&data(7)).unwrap();
+        let old = Manifest { data_fingerprint: Some(format!("{:016x}", 7)), ..silent.clone() };
+        for manifest in [silent.with_data(data(7)), old] {
+            manifest.check_data(&data(7)).unwrap();
+            let message = manifest.check_data(&data(8)).unwrap_err().to_string();
+            let expected = "`task.source.path`: `days.txt` has changed since the run began";
+            assert_eq!(message, expected);
+        }
     }
 
     #[test]

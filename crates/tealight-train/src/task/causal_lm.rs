@@ -8,7 +8,6 @@ mod config;
 mod report;
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use candle_core::{DType, Device, Tensor};
 use candle_nn::VarBuilder;
@@ -25,6 +24,7 @@ use super::{Loss, Reading, Reported, Split, Task};
 use crate::Metrics;
 use crate::config::RunConfig;
 use crate::continuation::Continuer;
+use crate::data::DataFile;
 use crate::error::Result;
 use crate::evaluate::scalar;
 use crate::text::sequences::{Layout, Predicts, Rows, Sequence, Spec};
@@ -186,6 +186,9 @@ impl Task for CausalLm {
 
     fn loss(&self, model: &causal_lm::CausalLm, batch: &Batch, mode: Mode) -> Result<Loss> {
         let Batch { ids, mask, labels, n_labels } = batch;
+        if *n_labels == 0 {
+            return Loss::nothing(&self.device);
+        }
         let logits = model.forward(ids, mask, mode)?.flatten_to(1)?; // (batch · seq_len, vocab_size)
         let sum = cross_entropy(&logits, labels, 0.)?;
         let count = *n_labels as f64;
@@ -228,11 +231,10 @@ impl Reported for CausalLm {
         self.texts.files()
     }
 
-    fn file(&self) -> Option<&Path> {
-        self.texts.file()
-    }
-
-    fn fingerprint(&self) -> Option<u64> {
-        self.texts.fingerprint()
+    fn data(&self) -> Vec<DataFile> {
+        self.texts.data().to_vec()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -16,25 +16,24 @@ mod report;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use candle_core::{DType, Device, Tensor};
+use candle_core::{Device, Tensor};
 use candle_nn::VarBuilder;
 use tealight_model::cost::{Cost, Estimate};
 use tealight_model::embedding::Input;
 use tealight_model::models::classifier::{Classifier, ClassifierSpec};
-use tealight_model::{Mask, Mode, ModelConfig, ParamStore};
-use tealight_ops::cross_entropy::cross_entropy;
+use tealight_model::{Mode, ModelConfig, ParamStore};
 
 pub use config::{Config, DataConfig};
 pub use file::Example;
 pub use labels::Labels;
 pub use report::{LabelScore, Report};
 
+use super::labelled::{Batch, probabilities};
 use super::text::{check_vocab_size, readings};
 use super::{Loss, Reading, Reported, Split, Task};
-use crate::Metrics;
-use crate::data::{ShuffledOrder, padded};
+use crate::config::RunConfig;
+use crate::data::{DataFile, ShuffledOrder};
 use crate::error::{Error, Result};
-use crate::evaluate::scalar;
 use crate::text::tokenizer::Tokenizer;
 use data::{Data, Encoder, Item};
 
@@ -51,17 +50,6 @@ pub struct Classify {
     device: Device,
 }
 
-/// A batch on the device.
-#[derive(Debug)]
-pub struct Batch {
-    /// `(batch, longest)`
-    ids: Tensor,
-    mask: Mask,
-    /// `(batch)`
-    labels: Tensor,
-    n_tokens: u64,
-}
-
 /// What a model makes of a text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Classified {
@@ -72,13 +60,20 @@ pub struct Classified {
 }
 
 impl Classify {
-    /// Reads the texts that `config` names, and trains their tokenizer if there is none.
-    pub fn new(config: &Config, seed: u64, batch_size: usize, device: &Device) -> Result<Self> {
+    /// Reads the texts that `config`, the task of `run`, names; the directory of a run that was `kept` has
+    /// their tokenizer already.
+    pub fn new(
+        config: &Config,
+        run: &RunConfig,
+        device: &Device,
+        kept: Option<&Path>,
+    ) -> Result<Self> {
         config.validate()?;
-        let data = Data::new(config, seed)?;
+        let data = Data::new(config, run.seed, kept)?;
         check_vocab_size(&data.encoder.tokenizer, config.vocab_size)?;
-        let order = Some(ShuffledOrder::new(seed, data.train.len()));
-        Ok(Self { config: config.clone(), data, order, batch_size, device: device.clone() })
+        let order = Some(ShuffledOrder::new(run.seed, data.train.len()));
+        let (batch_size, device) = (run.training.batch_size, device.clone());
+        Ok(Self { config: config.clone(), data, order, batch_size, device })
     }
 
     /// The task without texts, for using a model with what its `run` has kept.
@@ -129,7 +124,7 @@ impl Classify {
         let mut classified = Vec::with_capacity(texts.len());
         for texts in texts.chunks(self.evaluation_batch()) {
             let items = texts.iter().map(|text| self.item(text)).collect::<Result<Vec<_>>>()?;
-            for probabilities in probabilities(model, &self.cut(&items)?)? {
+            for probabilities in probabilities(&logits(model, &self.cut(&items)?, Mode::Eval)?)? {
                 let label = self.labels().names()[report::likeliest(&probabilities)].clone();
                 classified.push(Classified { label, probabilities });
             }
@@ -168,12 +163,9 @@ impl Classify {
 
     fn cut(&self, items: &[Item]) -> Result<Batch> {
         let rows: Vec<Vec<u32>> = items.iter().map(|item| item.ids.clone()).collect();
+        let classes = items.iter().map(|item| item.class).collect();
         let pad = self.tokenizer().special().pad.unwrap_or(0);
-        let (ids, mask) = padded(&rows, pad, &self.device)?;
-        let labels: Vec<u32> = items.iter().map(|item| item.class).collect();
-        let labels = Tensor::new(labels, &self.device)?;
-        let n_tokens = rows.iter().map(|row| row.len() as u64).sum();
-        Ok(Batch { ids, mask, labels, n_tokens })
+        Batch::new(&rows, classes, pad, &self.device)
     }
 
     fn evaluation_batch(&self) -> usize {
@@ -181,12 +173,9 @@ impl Classify {
     }
 }
 
-/// `(batch)` rows of `n_classes` probabilities.
-fn probabilities(model: &Classifier, batch: &Batch) -> Result<Vec<Vec<f64>>> {
-    let logits = model.forward(&Input::tokens(&batch.ids), &batch.mask, Mode::Eval)?;
-    // On the CPU before f64, which Metal does not have.
-    let logits = logits.to_device(&Device::Cpu)?.to_dtype(DType::F64)?;
-    Ok(tealight_ops::softmax::softmax(&logits)?.to_vec2::<f64>()?)
+/// Logits `(batch, n_classes)` of the labels.
+fn logits(model: &Classifier, batch: &Batch, mode: Mode) -> Result<Tensor> {
+    Ok(model.forward(&Input::tokens(&batch.ids), &batch.mask, mode)?)
 }
 
 impl Task for Classify {
@@ -247,14 +236,8 @@ impl Task for Classify {
     }
 
     fn loss(&self, model: &Classifier, batch: &Batch, mode: Mode) -> Result<Loss> {
-        let logits = model.forward(&Input::tokens(&batch.ids), &batch.mask, mode)?; // (batch, n_classes)
         let smoothing = if mode == Mode::Eval { 0. } else { self.config.label_smoothing };
-        let sum = cross_entropy(&logits, &batch.labels, smoothing)?;
-        let count = batch.labels.elem_count() as f64;
-        let hits = logits.detach().argmax(1)?.eq(&batch.labels)?.to_dtype(DType::F32)?;
-        let mut metrics = Metrics::default();
-        metrics.add("accuracy", scalar(&hits.sum_all()?)?, count);
-        Ok(Loss { sum, count, metrics })
+        batch.loss(&logits(model, batch, mode)?, smoothing)
     }
 
     fn readings(&self, model: &Classifier) -> Result<Vec<Reading>> {
@@ -288,11 +271,7 @@ impl Reported for Classify {
         Ok(files)
     }
 
-    fn file(&self) -> Option<&Path> {
-        Some(&self.config.data.path)
-    }
-
-    fn fingerprint(&self) -> Option<u64> {
-        self.data.fingerprint
+    fn data(&self) -> Vec<DataFile> {
+        self.data.files.clone()
     }
 }

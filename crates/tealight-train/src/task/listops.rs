@@ -17,24 +17,22 @@ mod report;
 
 use std::collections::BTreeMap;
 
-use candle_core::{DType, Device, Tensor};
+use candle_core::{Device, Tensor};
 use candle_nn::VarBuilder;
 use rayon::prelude::*;
 use tealight_model::cost::{Cost, Estimate};
 use tealight_model::embedding::{Input, InputSpec};
 use tealight_model::models::forecaster::{Forecaster, ForecasterSpec};
-use tealight_model::{Mask, Mode, ModelConfig, ParamStore};
-use tealight_ops::cross_entropy::cross_entropy;
+use tealight_model::{Mode, ModelConfig, ParamStore};
 
 pub use config::Config;
 pub use generator::{Generator, Part};
 pub use report::{Bin, Report};
 
+use super::labelled::Batch;
 use super::{Loss, Reported, Split, Task};
-use crate::Metrics;
-use crate::data::{ShuffledOrder, padded};
+use crate::data::ShuffledOrder;
 use crate::error::Result;
-use crate::evaluate::scalar;
 use expression::{Expression, N_CLASSES, PAD, VOCAB_SIZE};
 
 /// Tokens in one forward pass of an evaluation.
@@ -49,17 +47,6 @@ pub struct ListOps {
     validation: Vec<Expression>,
     batch_size: usize,
     device: Device,
-}
-
-/// A batch on the device.
-#[derive(Debug)]
-pub struct Batch {
-    /// `(batch, longest)`
-    ids: Tensor,
-    mask: Mask,
-    /// `(batch)`
-    labels: Tensor,
-    n_tokens: u64,
 }
 
 impl ListOps {
@@ -100,11 +87,8 @@ impl ListOps {
     fn cut(&self, expressions: &[Expression]) -> Result<Batch> {
         let ids = |one: &Expression| one.tokens.iter().map(|&token| u32::from(token)).collect();
         let rows: Vec<Vec<u32>> = expressions.iter().map(ids).collect();
-        let (ids, mask) = padded(&rows, u32::from(PAD), &self.device)?;
-        let labels: Vec<u32> = expressions.iter().map(|one| u32::from(one.value)).collect();
-        let labels = Tensor::new(labels, &self.device)?;
-        let n_tokens = rows.iter().map(|row| row.len() as u64).sum();
-        Ok(Batch { ids, mask, labels, n_tokens })
+        let values = expressions.iter().map(|one| u32::from(one.value)).collect();
+        Batch::new(&rows, values, u32::from(PAD), &self.device)
     }
 
     fn evaluation_batch(&self) -> usize {
@@ -182,13 +166,7 @@ impl Task for ListOps {
     }
 
     fn loss(&self, model: &Forecaster, batch: &Batch, mode: Mode) -> Result<Loss> {
-        let logits = logits(model, batch, mode)?;
-        let sum = cross_entropy(&logits, &batch.labels, 0.)?;
-        let count = batch.labels.elem_count() as f64;
-        let hits = logits.detach().argmax(1)?.eq(&batch.labels)?.to_dtype(DType::F32)?;
-        let mut metrics = Metrics::default();
-        metrics.add("accuracy", scalar(&hits.sum_all()?)?, count);
-        Ok(Loss { sum, count, metrics })
+        batch.loss(&logits(model, batch, mode)?, 0.)
     }
 }
 

@@ -11,7 +11,6 @@ mod config;
 mod report;
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use candle_core::{DType, Device, Tensor};
 use candle_nn::VarBuilder;
@@ -28,7 +27,8 @@ use super::text::{Preparing, Settings, Texts, mask, readings};
 use super::{Loss, Reading, Reported, Split, Task};
 use crate::Metrics;
 use crate::config::RunConfig;
-use crate::error::Result;
+use crate::data::DataFile;
+use crate::error::{Error, Result};
 use crate::evaluate::scalar;
 use crate::fill_mask::FillMask;
 use crate::text::corpus::CorpusConfig;
@@ -90,7 +90,7 @@ impl MaskedLm {
             CorpusConfig::Diary(diary) => Some(Diary::new(diary, run.seed)?),
             CorpusConfig::Files(_) => None,
         };
-        Ok(Self {
+        let task = Self {
             config: config.clone(),
             masking: Masking::new(&config.masking, &texts.tokenizer, run.seed)?,
             texts,
@@ -98,7 +98,29 @@ impl MaskedLm {
             model: run.model.clone(),
             batch_size: run.training.batch_size,
             device: device.clone(),
-        })
+        };
+        task.check_masking()?;
+        Ok(task)
+    }
+
+    /// Checks that there is anything to hide: text of which the tokenizer knows nothing is unknown tokens,
+    /// which are special.
+    fn check_masking(&self) -> Result<()> {
+        let is_ordinary = |id: &u32| !self.tokenizer().is_special(*id);
+        let has_ordinary = |sequence: Sequence| sequence.ids.iter().any(is_ordinary);
+        let train = self.texts.train();
+        let side = if !(0..train.n()).map(|number| train.at(number)).any(has_ordinary) {
+            "to train on"
+        } else if !self.texts.all_held_out().any(has_ordinary) {
+            "that is held out"
+        } else {
+            return Ok(());
+        };
+        let message = format!(
+            "no token of the text {side} can be masked: `task.tokenizer` makes nothing but special tokens \
+             of it, such as unknown ones"
+        );
+        Err(Error::config(["task.tokenizer", "task.corpus"], message))
     }
 
     /// The settings.
@@ -225,6 +247,9 @@ impl Task for MaskedLm {
 
     fn loss(&self, model: &masked_lm::MaskedLm, batch: &Batch, mode: Mode) -> Result<Loss> {
         let Batch { ids, mask, positions, labels, .. } = batch;
+        if labels.elem_count() == 0 {
+            return Loss::nothing(&self.device);
+        }
         let hidden = model.hidden(&Input::tokens(ids), mask, mode)?; // (batch, seq_len, d_model)
         let logits = model.logits(&hidden, Some(positions))?; // (n, vocab_size)
         let sum = cross_entropy(&logits, labels, 0.)?;
@@ -259,11 +284,10 @@ impl Reported for MaskedLm {
         self.texts.files()
     }
 
-    fn file(&self) -> Option<&Path> {
-        self.texts.file()
-    }
-
-    fn fingerprint(&self) -> Option<u64> {
-        self.texts.fingerprint()
+    fn data(&self) -> Vec<DataFile> {
+        self.texts.data().to_vec()
     }
 }
+
+#[cfg(test)]
+mod tests;

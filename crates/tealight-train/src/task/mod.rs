@@ -2,6 +2,7 @@
 
 pub mod causal_lm;
 pub mod classify;
+mod labelled;
 pub mod listops;
 pub mod masked_lm;
 pub mod seq2seq;
@@ -9,17 +10,18 @@ mod text;
 pub mod weather;
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
-use candle_core::Tensor;
+use candle_core::{DType, Device, Tensor};
 use candle_nn::VarBuilder;
 use serde::Serialize;
 use tealight_model::block::AttentionMaps;
 use tealight_model::cost::{Cost, Estimate};
 use tealight_model::{Mode, ModelConfig, ParamStore, choice};
 
+use crate::data::DataFile;
 use crate::{Metrics, Result};
 
+pub use labelled::Batch as LabelledBatch;
 pub use text::Preparing;
 pub(crate) use text::readings as text_readings;
 
@@ -69,10 +71,19 @@ pub enum Split {
 pub struct Loss {
     /// Sum over the items that carry a loss: a scalar with a graph behind it in training.
     pub sum: Tensor,
-    /// How many items carry a loss. Mean = Σ sum / Σ count, so accumulation is exact.
+    /// How many items carry a loss. Mean = Σ sum / Σ count, so accumulation is exact. A batch of none weighs
+    /// nothing.
     pub count: f64,
     /// What else was measured on the way.
     pub metrics: Metrics,
+}
+
+impl Loss {
+    /// That of a batch in which nothing is to be guessed.
+    pub(crate) fn nothing(device: &Device) -> Result<Self> {
+        let sum = Tensor::zeros((), DType::F32, device)?;
+        Ok(Self { sum, count: 0., metrics: Metrics::default() })
+    }
 }
 
 /// What one attention read, with names for the positions.
@@ -158,13 +169,8 @@ pub trait Reported: Task {
         Ok(Vec::new())
     }
 
-    /// The file that the data come from; `None` if they are drawn.
-    fn file(&self) -> Option<&Path> {
-        None
-    }
-
-    /// What the data hash to, if they come from a file.
-    fn fingerprint(&self) -> Option<u64> {
-        None
+    /// The files that the data come from, as they were when they were read; nothing if they are drawn.
+    fn data(&self) -> Vec<DataFile> {
+        Vec::new()
     }
 }

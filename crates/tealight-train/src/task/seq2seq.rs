@@ -16,7 +16,6 @@ mod translation;
 mod vocabulary;
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use candle_core::{DType, Device, Tensor};
 use candle_nn::VarBuilder;
@@ -36,7 +35,7 @@ pub use vocabulary::Vocabulary;
 
 use super::{Loss, Reading, Reported, Split, Task};
 use crate::Metrics;
-use crate::data::padded;
+use crate::data::{DataFile, padded};
 use crate::error::Result;
 use crate::evaluate::scalar;
 use data::{Data, Training};
@@ -237,14 +236,7 @@ impl Reported for Seq2Seq {
         Ok(vec![(vocabulary::FILE, self.vocabulary.to_json()?)])
     }
 
-    fn file(&self) -> Option<&Path> {
-        match &self.config.source {
-            SourceConfig::File(file) => Some(&file.path),
-            _ => None,
-        }
-    }
-
-    fn fingerprint(&self) -> Option<u64> {
-        self.data.fingerprint
+    fn data(&self) -> Vec<DataFile> {
+        self.data.file.iter().cloned().collect()
     }
 }

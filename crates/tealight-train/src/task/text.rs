@@ -1,7 +1,7 @@
 //! What tasks of text share: a corpus that has become tokens, and their sequences.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::{Path, PathBuf, absolute};
 use std::sync::Arc;
 
 use candle_core::{Device, Tensor};
@@ -9,12 +9,14 @@ use tealight_model::Mask;
 use tealight_model::block::BlockMaps;
 
 use super::{Reading, Split};
+use crate::data::DataFile;
 use crate::error::{Error, Result};
+use crate::limits::positive;
 use crate::text::Holdout;
 use crate::text::corpus::{CorpusConfig, Progress};
 use crate::text::sequences::{Rows, Sequence, Sequences, Spec};
 use crate::text::store::{Stage, TokenStore, folder};
-use crate::text::tokenizer::{Tokenizer, TokenizerConfig};
+use crate::text::tokenizer::{FILE, Tokenizer, TokenizerConfig};
 
 /// Tokens in one forward pass of an evaluation.
 const EVALUATION_TOKENS: usize = 1 << 13;
@@ -49,8 +51,8 @@ pub(super) struct Settings<'a> {
 #[derive(Debug)]
 pub(super) struct Texts {
     pub(super) tokenizer: Tokenizer,
-    file: Option<PathBuf>,
-    key: u128,
+    /// What the text and its tokens come from.
+    data: Vec<DataFile>,
     train: Sequences,
     validation: Sequences,
     seq_len: usize,
@@ -65,11 +67,8 @@ impl Texts {
         let Settings { corpus, tokenizer, cache, spec, n_validation, seed } = *settings;
         let holdout = Holdout::new(seed, corpus.validation_share());
         let corpus = corpus.open(seed)?;
-        let kept = preparing.kept.map(Tokenizer::in_folder).transpose()?.flatten();
-        let tokenizer = match kept {
-            Some(tokenizer) => tokenizer,
-            None => Tokenizer::train(tokenizer, holdout.train_texts(&*corpus)?)?,
-        };
+        let texts = || holdout.train_texts(&*corpus);
+        let tokenizer = kept_or_trained(preparing.kept, tokenizer, texts)?;
         let silent = &mut |_, _| {};
         let progress = preparing.progress.unwrap_or(silent);
         let store = TokenStore::of(&*corpus, &tokenizer, || folder(cache), progress)?;
@@ -78,9 +77,10 @@ impl Texts {
         let of = |split| Sequences::new(&store, holdout, split, spec, special, seed);
         let (train, validation) = (of(Split::Train)?, of(Split::Validation)?);
         let n_validation = validation.n().min(n_validation as u64);
+        let mut data = corpus.files();
+        data.push(tokenizer_file(&tokenizer)?);
         Ok(Self {
-            file: corpus.file().map(Path::to_owned),
-            key: store.key(),
+            data,
             n_tokens: store.n_tokens(),
             tokenizer,
             train,
@@ -117,6 +117,11 @@ impl Texts {
         (index * n, places.map(|place| self.held_out(place)).collect())
     }
 
+    /// All sequences that are looked at.
+    pub(super) fn all_held_out(&self) -> impl Iterator<Item = Sequence> {
+        (0..self.n_validation).map(|index| self.held_out(index))
+    }
+
     /// Batches of an evaluation.
     pub(super) fn n_held_out_batches(&self) -> u64 {
         self.n_validation.div_ceil(self.evaluation_batch())
@@ -132,14 +137,9 @@ impl Texts {
         self.tokenizer.files()
     }
 
-    /// The file or folder that the text comes from, if it does.
-    pub(super) fn file(&self) -> Option<&Path> {
-        self.file.as_deref()
-    }
-
-    /// What the content of the file hashes to.
-    pub(super) fn fingerprint(&self) -> Option<u64> {
-        self.file.as_ref().map(|_| self.key as u64)
+    /// The files that the text and its tokens come from.
+    pub(super) fn data(&self) -> &[DataFile] {
+        &self.data
     }
 
     /// What the manifest says of the text.
@@ -150,6 +150,44 @@ impl Texts {
             ("n_validation", self.validation.n()),
         ]
     }
+}
+
+/// The tokenizer that a run has `kept`, so that it goes on with the same whatever has become of the one that
+/// its settings name; or else the one of the settings.
+pub(super) fn kept_or_trained<T: IntoIterator<Item = Result<String>>>(
+    kept: Option<&Path>,
+    config: &TokenizerConfig,
+    texts: impl FnOnce() -> Result<T>,
+) -> Result<Tokenizer> {
+    match kept.map(Tokenizer::in_folder).transpose()?.flatten() {
+        Some(tokenizer) => Ok(tokenizer),
+        None => Tokenizer::train(config, texts()?),
+    }
+}
+
+/// The tokenizer as a run keeps it.
+pub(super) fn tokenizer_file(tokenizer: &Tokenizer) -> Result<DataFile> {
+    Ok(DataFile::new("task.tokenizer", Path::new(FILE), tokenizer.fingerprint()?))
+}
+
+/// Makes the paths of a language model's settings absolute, so that they mean the same wherever the run is
+/// resumed.
+pub(super) fn absolute_paths(
+    cache: Option<&mut PathBuf>,
+    corpus: &mut CorpusConfig,
+    tokenizer: &mut TokenizerConfig,
+) -> Result<()> {
+    if let Some(cache) = cache {
+        *cache = absolute(&*cache).map_err(Error::io("find", cache))?;
+    }
+    corpus.absolute_paths()?;
+    tokenizer.absolute_paths()
+}
+
+/// Checks the sizes that language models have in common.
+pub(super) fn validate_sizes(seq_len: usize, n_validation: usize) -> Result<()> {
+    positive("task.seq_len", seq_len)?;
+    positive("task.n_validation", n_validation)
 }
 
 /// Checks that a token embedding of `vocab_size` rows has one for each token.

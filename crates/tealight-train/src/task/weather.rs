@@ -9,7 +9,6 @@ mod report;
 mod rollout;
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use candle_core::{D, DType, Device, Tensor};
 use candle_nn::VarBuilder;
@@ -26,6 +25,7 @@ pub use rollout::{Decoding, Rollout, Sequence, rollout};
 
 use super::{Loss, Reading, Reported, Split, Task};
 use crate::Metrics;
+use crate::data::DataFile;
 use crate::error::Result;
 use crate::evaluate::scalar;
 use crate::weather::{Distribution, Examples, Generator, N_CLASSES, format};
@@ -276,15 +276,8 @@ impl Reported for Weather {
         model.cost(config, store, self.config.window)
     }
 
-    fn file(&self) -> Option<&Path> {
-        match &self.config.source {
-            SourceConfig::File(file) => Some(&file.path),
-            _ => None,
-        }
-    }
-
-    fn fingerprint(&self) -> Option<u64> {
-        self.data.fingerprint
+    fn data(&self) -> Vec<DataFile> {
+        self.data.file.iter().cloned().collect()
     }
 }
 

@@ -44,7 +44,7 @@ pub(crate) fn with_task<Q: ForAnyTask>(config: &RunConfig, question: &Q) -> Resu
             question.ask(config, task)
         }
         TaskConfig::Classify(classify) => {
-            question.ask(config, Classify::new(classify, *seed, training.batch_size, device)?)
+            question.ask(config, Classify::new(classify, config, device, None)?)
         }
     }
 }

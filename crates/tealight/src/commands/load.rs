@@ -66,7 +66,7 @@ pub(crate) fn with_task(
             command.run(task.map_err(at_its_place)?)
         }
         TaskConfig::Classify(classify) => {
-            let task = Classify::new(classify, *seed, training.batch_size, device);
+            let task = Classify::new(classify, config, device, kept);
             command.run(task.map_err(at_its_place)?)
         }
     }
@@ -152,7 +152,7 @@ impl Run {
 
 /// A run from a file goes on, and is evaluated, with the data that it was started with.
 pub(crate) fn same_data<T: Reported>(task: &T, directory: &RunDirectory) -> Result<()> {
-    Ok(directory.manifest()?.check_data(task.file(), task.fingerprint())?)
+    Ok(directory.manifest()?.check_data(&task.data())?)
 }
 
 /// What to say of tensors that a model does not have.

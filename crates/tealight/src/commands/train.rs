@@ -201,8 +201,8 @@ fn start<T: Reported>(
 ) -> Result<RunDirectory> {
     let resolved = to_resolved_toml(&session.config)?;
     let n_parameters = session.params.n_parameters() as u64;
-    let manifest = Manifest::new(device, session.task.sizes(), n_parameters)
-        .with_data(session.task.fingerprint());
+    let manifest =
+        Manifest::new(device, session.task.sizes(), n_parameters).with_data(session.task.data());
     let directory = RunDirectory::create(&args.runs, &run_name(args))?;
     for (name, bytes) in session.task.files()? {
         directory.keep(name, &bytes)?;

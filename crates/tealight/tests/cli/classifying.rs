@@ -105,6 +105,28 @@ fn a_run_classifies_without_its_data() -> Result {
 }
 
 #[test]
+fn a_run_keeps_its_tokenizer_and_knows_what_it_was_held_against() -> Result {
+    let folder = trained()?;
+    let other = fs::read_to_string(folder.path("texts.jsonl"))?;
+    folder.write("others.jsonl", other.replace("1\"", "7\""))?;
+    folder.write("tokenizer.json", folder.read("runs/texts/tokenizer.json")?)?;
+    let settings = [
+        "task.data.validation_path=others.jsonl",
+        "task.tokenizer={kind=\"file\",path=\"tokenizer.json\"}",
+        "--name=other",
+    ];
+    let [validation, tokenizer, name] = settings;
+    let args = ["train", "texts.toml", "-q", "--set", validation, "--set", tokenizer, name];
+    folder.succeed(&args)?;
+    fs::remove_file(folder.path("tokenizer.json"))?;
+    folder.succeed(&["evaluate", "runs/other"])?;
+    folder.succeed(&["train", "runs/other", "-q"])?;
+    folder.write("others.jsonl", other)?;
+    let parts = ["`task.data.validation_path`: `", "others.jsonl` has changed since the run began"];
+    folder.refuse(&["evaluate", "runs/other"], &parts)
+}
+
+#[test]
 fn what_cannot_be_classified_is_refused() -> Result {
     let folder = trained()?;
     folder.refuse(&["classify", "runs/texts", " "], &["a text is empty"])?;

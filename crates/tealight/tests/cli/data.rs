@@ -71,3 +71,55 @@ fn emoji_with_and_without_variation_selectors_and_letters_are_the_same_weather()
     assert!(scores.iter().all(|score| *score == scores[0]), "{scores:#?}");
     Ok(())
 }
+
+/// A language model of a blink, on two files.
+const LINES: &str = "\
+seed = 7
+[task]
+kind = \"causal_lm\"
+seq_len = 8
+cache = \"CACHE\"
+[task.corpus]
+kind = \"files\"
+paths = [\"lines\"]
+documents = \"line\"
+validation_paths = [\"held_out.txt\"]
+[task.tokenizer]
+kind = \"byte\"
+[model]
+d_model = 8
+n_layers = 1
+n_heads = 2
+causal = true
+[training]
+steps = 2
+batch_size = 3
+";
+
+#[test]
+fn of_the_files_of_a_corpus_those_that_have_changed_are_named() -> Result {
+    let folder = Folder::new()?;
+    // Elsewhere: tokens of files that have changed are no remains of a run.
+    let cache = Folder::new()?;
+    let path = cache.path("tokens");
+    folder.write("lines.toml", LINES.replace("CACHE", path.to_str().ok_or("a path in UTF-8")?))?;
+    std::fs::create_dir(folder.path("lines"))?;
+    folder.write("lines/a.txt", "sun and rain\n")?;
+    folder.write("lines/b.txt", "rain\n")?;
+    folder.write("held_out.txt", "clouds\n")?;
+    folder.succeed(&["train", "lines.toml", "-q"])?;
+    std::fs::remove_dir_all(path)?;
+    folder.succeed(&["evaluate", "runs/lines"])?;
+    folder.write("held_out.txt", "clouds and sun\n")?;
+    folder.write("lines/b.txt", "snow\n")?;
+    folder.write("lines/c.txt", "sun\n")?;
+    let parts = [
+        "`task.corpus.paths`: `",
+        "lines/b.txt` has changed since the run began",
+        "lines/c.txt` has been added since",
+        "`task.corpus.validation_paths`: `",
+        "held_out.txt` has changed since",
+    ];
+    folder.refuse(&["evaluate", "runs/lines"], &parts)?;
+    folder.refuse(&["train", "lines.toml", "--resume"], &parts)
+}

@@ -1,10 +1,11 @@
 //! `[task] kind = "causal_lm"`: its settings.
 
-use std::path::{PathBuf, absolute};
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::task::text::{absolute_paths, validate_sizes};
 use crate::text::corpus::CorpusConfig;
 use crate::text::sequences::Layout;
 use crate::text::tokenizer::TokenizerConfig;
@@ -48,19 +49,11 @@ impl Default for Config {
 
 impl Config {
     pub(in crate::task) fn absolute_paths(&mut self) -> Result<()> {
-        if let Some(cache) = &mut self.cache {
-            *cache = absolute(&*cache).map_err(Error::io("find", cache))?;
-        }
-        self.corpus.absolute_paths()?;
-        self.tokenizer.absolute_paths()
+        absolute_paths(self.cache.as_mut(), &mut self.corpus, &mut self.tokenizer)
     }
 
     /// Checks what does not depend on the text.
     pub(super) fn validate(&self) -> Result<()> {
-        let sizes = [("task.seq_len", self.seq_len), ("task.n_validation", self.n_validation)];
-        match sizes.into_iter().find(|(_, size)| *size == 0) {
-            Some((key, _)) => Err(Error::config([key], format!("`{key}` = 0 must be positive"))),
-            None => Ok(()),
-        }
+        validate_sizes(self.seq_len, self.n_validation)
     }
 }

@@ -27,7 +27,8 @@ pub struct Report {
     pub loss: f64,
     /// exp(loss).
     pub perplexity: f64,
-    /// The cross-entropy of the text for each of its bytes, in bits: comparable whatever the tokenizer.
+    /// The cross-entropy of the text for each of its bytes in UTF-8, in bits, that of the marks between
+    /// documents included: comparable whatever the tokenizer.
     pub bits_per_byte: f64,
     /// The share of tokens whose likeliest guess is right.
     pub accuracy: f64,
@@ -36,37 +37,22 @@ pub struct Report {
     /// The entropy of the tokens by how common they are, in nats: what a guess that reads nothing comes
     /// to.
     pub unigram_loss: f64,
-    /// What the model writes from nothing.
+    /// What the model writes from nothing, or from the first token of the held-out text where the tokenizer
+    /// has none to begin with.
     pub sample: String,
 }
 
 impl Report {
     pub(super) fn new(task: &CausalLm, model: &causal_lm::CausalLm) -> Result<Self> {
-        let (mut metrics, mut counts, mut n_bytes) = (Metrics::default(), BTreeMap::new(), 0);
-        let (all, n) = (task.texts.validation(), task.texts.evaluation_batch());
-        for first in (0..all.n()).step_by(n as usize) {
-            let sequences: Vec<_> = (first..all.n().min(first + n)).map(|at| all.at(at)).collect();
-            let loss = task.loss(model, &task.cut(&sequences)?, Mode::Eval)?;
-            metrics.add("loss", scalar(&loss.sum)?, loss.count);
-            metrics.merge(&loss.metrics);
-            for sequence in &sequences {
-                let labels: Vec<u32> = super::successors(sequence)
-                    .into_iter()
-                    .filter_map(|id| id.try_into().ok())
-                    .collect();
-                n_bytes += task.tokenizer().decode(&labels, Specials::Skip)?.len();
-                for id in labels {
-                    *counts.entry(id).or_insert(0_u64) += 1;
-                }
-            }
-        }
+        let Guesses { metrics, counts } = guesses(task, model)?;
         let n_tokens: u64 = counts.values().sum();
         let share = |count: u64| count as f64 / n_tokens as f64;
         let loss = metrics.mean("loss").unwrap_or(f64::NAN);
+        let n_bytes = task.texts.validation().n_guessed_bytes();
         Ok(Self {
             loss,
             perplexity: loss.exp(),
-            bits_per_byte: loss * n_tokens as f64 / LN_2 / n_bytes as f64,
+            bits_per_byte: loss * n_tokens as f64 / LN_2 / n_bytes,
             accuracy: metrics.mean("accuracy").unwrap_or(f64::NAN),
             n_tokens,
             unigram_loss: counts.values().map(|&n| -share(n) * share(n).ln()).sum(),
@@ -75,8 +61,32 @@ impl Report {
     }
 }
 
+/// What came of all the held-out text.
+struct Guesses {
+    metrics: Metrics,
+    /// How often each token was to be guessed.
+    counts: BTreeMap<u32, u64>,
+}
+
+fn guesses(task: &CausalLm, model: &causal_lm::CausalLm) -> Result<Guesses> {
+    let (mut metrics, mut counts) = (Metrics::default(), BTreeMap::new());
+    let (all, n) = (task.texts.validation(), task.texts.evaluation_batch());
+    for first in (0..all.n()).step_by(n as usize) {
+        let sequences: Vec<_> = (first..all.n().min(first + n)).map(|at| all.at(at)).collect();
+        let loss = task.loss(model, &task.cut(&sequences)?, Mode::Eval)?;
+        metrics.add("loss", scalar(&loss.sum)?, loss.count);
+        metrics.merge(&loss.metrics);
+        let labels = sequences.iter().flat_map(super::successors);
+        for id in labels.filter_map(|id| u32::try_from(id).ok()) {
+            *counts.entry(id).or_insert(0) += 1;
+        }
+    }
+    Ok(Guesses { metrics, counts })
+}
+
 /// The same in every run of the same model.
 fn sample(task: &CausalLm, model: &causal_lm::CausalLm) -> Result<String> {
+    let Some(beginning) = beginning(task)? else { return Ok(String::new()) };
     let sampling = Sampling { temperature: 0.8, ..Sampling::default() };
     let settings = Settings {
         strategy: Strategy::Sample { stream: Stream::new(0, Purpose::Sampling), sampling },
@@ -84,6 +94,26 @@ fn sample(task: &CausalLm, model: &causal_lm::CausalLm) -> Result<String> {
         stop: Vec::new(),
         n: 1,
     };
-    let written = task.continuer(model).continue_text("", &settings, &mut |_, _| {})?;
-    Ok(written.into_iter().map(|one| one.text).collect())
+    let continuer = task.continuer(model);
+    let written = continuer.continue_text(&beginning, &settings, &mut |_, _| {})?;
+    let written: String = written.into_iter().map(|one| one.text).collect();
+    Ok(beginning + &written)
+}
+
+/// Nothing; or where the tokenizer has no token to begin with, the first of the held-out text, as many as
+/// make whole characters.
+fn beginning(task: &CausalLm) -> Result<Option<String>> {
+    let tokenizer = task.tokenizer();
+    if tokenizer.special().begin.or(tokenizer.special().end).is_some() {
+        return Ok(Some(String::new()));
+    }
+    let ids = task.texts.held_out(0).ids;
+    for n in 1..=ids.len() {
+        let text = tokenizer.decode(&ids[..n], Specials::Skip)?;
+        if !text.contains(char::REPLACEMENT_CHARACTER) && !tokenizer.encode_plain(&text)?.is_empty()
+        {
+            return Ok(Some(text));
+        }
+    }
+    Ok(None)
 }

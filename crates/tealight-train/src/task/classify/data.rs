@@ -8,8 +8,10 @@ use tealight_ops::rng::{Purpose, Stream};
 use super::config::{Config, DataConfig};
 use super::file::{Example, read};
 use super::labels::Labels;
+use crate::data::DataFile;
 use crate::data::fingerprint::fnv_1a;
 use crate::error::{Error, Result};
+use crate::task::text::{kept_or_trained, tokenizer_file};
 use crate::text::tokenizer::Tokenizer;
 
 const PATH: &str = "task.data.path";
@@ -31,19 +33,15 @@ pub(super) struct Data {
     pub(super) validation: Vec<Item>,
     pub(super) labels: Labels,
     pub(super) encoder: Encoder,
-    pub(super) fingerprint: Option<u64>,
+    /// What they were read from.
+    pub(super) files: Vec<DataFile>,
 }
 
 impl Data {
-    /// Reads the files, and trains the tokenizer if there is none.
-    pub(super) fn new(config: &Config, seed: u64) -> Result<Self> {
+    /// Reads the files, and trains the tokenizer unless a run has `kept` it.
+    pub(super) fn new(config: &Config, seed: u64, kept: Option<&Path>) -> Result<Self> {
         let DataConfig { path, validation_path, .. } = &config.data;
-        let examples = read(PATH, path, &config.data)?;
-        let fingerprint = Some(fingerprint(&examples));
-        let (train, validation) = match validation_path {
-            Some(path) => (examples, read(VALIDATION_PATH, path, &config.data)?),
-            None => split(examples, config.data.validation, seed)?,
-        };
+        let Sides { train, validation, mut files } = sides(&config.data, seed)?;
         let labels = Labels::of(train.iter().map(|one| one.label.as_str()));
         if let [only] = labels.names() {
             let message = format!(
@@ -53,7 +51,9 @@ impl Data {
             return Err(Error::config([PATH], message));
         }
         let texts = train.iter().map(|one| Ok(one.text.clone()));
-        let encoder = Encoder::new(Tokenizer::train(&config.tokenizer, texts)?, config.seq_len)?;
+        let tokenizer = kept_or_trained(kept, &config.tokenizer, || Ok(texts))?;
+        files.push(tokenizer_file(&tokenizer)?);
+        let encoder = Encoder::new(tokenizer, config.seq_len)?;
         let of = |examples: &[Example], path: &Path| -> Result<Vec<Item>> {
             let examples = examples.par_iter();
             examples.map(|one| item(one, path, &labels, &encoder)).collect()
@@ -61,14 +61,48 @@ impl Data {
         let mut held_out = of(&validation, validation_path.as_ref().unwrap_or(path))?;
         held_out.sort_by_key(|item| std::cmp::Reverse(item.ids.len()));
         let train = of(&train, path)?;
-        Ok(Self { train, validation: held_out, labels, encoder, fingerprint })
+        Ok(Self { train, validation: held_out, labels, encoder, files })
     }
 
     /// No texts, only what a run has kept.
     pub(super) fn nothing(labels: Labels, encoder: Encoder) -> Self {
         let (train, validation) = (Vec::new(), Vec::new());
-        Self { train, validation, labels, encoder, fingerprint: None }
+        Self { train, validation, labels, encoder, files: Vec::new() }
     }
+}
+
+/// What is on both sides, and what it was read from.
+struct Sides {
+    train: Vec<Example>,
+    validation: Vec<Example>,
+    files: Vec<DataFile>,
+}
+
+fn sides(config: &DataConfig, seed: u64) -> Result<Sides> {
+    let DataConfig { path, validation_path, .. } = config;
+    let file = |key, path, examples: &[Example]| DataFile::new(key, path, fingerprint(examples));
+    let examples = read(PATH, path, config)?;
+    let mut files = vec![file(PATH, path, &examples)];
+    let (train, validation) = match validation_path {
+        Some(other) => {
+            must_differ(path, other)?;
+            let held_out = read(VALIDATION_PATH, other, config)?;
+            files.push(file(VALIDATION_PATH, other, &held_out));
+            (examples, held_out)
+        }
+        None => split(examples, config.validation, seed)?,
+    };
+    Ok(Sides { train, validation, files })
+}
+
+/// Whatever they are called: what is trained on says nothing when it is held out, too.
+fn must_differ(path: &Path, other: &Path) -> Result<()> {
+    let what_it_is = |path: &Path| path.canonicalize().map_err(Error::io("find", path));
+    if other.exists() && what_it_is(path)? == what_it_is(other)? {
+        let message = format!("`{VALIDATION_PATH}` is the file of `{PATH}`: it must be another");
+        return Err(Error::config([VALIDATION_PATH, PATH], message));
+    }
+    Ok(())
 }
 
 fn fingerprint(examples: &[Example]) -> u64 {
@@ -101,7 +135,7 @@ fn item(example: &Example, path: &Path, labels: &Labels, encoder: &Encoder) -> R
     let class = labels.class(label);
     let class =
         class.ok_or_else(|| wrong(format!("no text to train on has the label \"{label}\"")))?;
-    let ids = encoder.encode(text)?;
+    let ids = encoder.encode(text).map_err(|error| wrong(error.to_string()))?;
     if ids.is_empty() {
         return Err(wrong("the tokenizer makes no token of the text".to_owned()));
     }
@@ -152,7 +186,7 @@ impl Encoder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::text::tokenizer::{CharConfig, TokenizerConfig};
+    use crate::text::tokenizer::{CharConfig, FileConfig, TokenizerConfig};
 
     fn data(
         lines: &str,
@@ -170,7 +204,7 @@ mod tests {
             config.data.validation_path = Some(path("validation.csv"));
         }
         change(&mut config);
-        Data::new(&config, 17)
+        Data::new(&config, 17, None)
             .map_err(|error| error.to_string().replace(&path("").display().to_string(), ""))
     }
 
@@ -195,6 +229,44 @@ mod tests {
         assert_eq!(train.len(), 200);
         let classes: Vec<u32> = validation.iter().map(|item| item.class).collect();
         assert_eq!(classes, [0, 1], "the long before the short");
+    }
+
+    #[test]
+    fn all_that_is_read_is_remembered_by_its_content() {
+        let files = |train: &str, held_out| data(train, Some(held_out), |_| {}).unwrap().files;
+        let then = files(&many(), "a,good\n");
+        let keys: Vec<_> = then.iter().map(|file| file.key.as_str()).collect();
+        assert_eq!(keys, [PATH, VALIDATION_PATH, "task.tokenizer"]);
+        let now = files(&many(), "b,good\n");
+        let is_same = |at: usize| then[at].fingerprint == now[at].fingerprint;
+        assert_eq!([0, 1, 2].map(is_same), [true, false, true]);
+        assert_ne!(then[2].fingerprint, files("ü,good\nx,bad\n", "a,good\n")[2].fingerprint);
+    }
+
+    #[test]
+    fn a_run_goes_on_with_the_tokenizer_that_it_has_kept() {
+        let run = tempfile::tempdir().unwrap();
+        let path = run.path().join("texts.csv");
+        std::fs::write(&path, format!("text,label\n{}", many())).unwrap();
+        let mut config = Config { tokenizer: TokenizerConfig::Byte, ..Config::default() };
+        config.data.path = path;
+        let Data { encoder, train, .. } = Data::new(&config, 17, None).unwrap();
+        encoder.tokenizer.save(&run.path().join("tokenizer.json")).unwrap();
+        let gone = FileConfig { path: run.path().join("gone.json") };
+        config.tokenizer = TokenizerConfig::File(gone);
+        assert_eq!(Data::new(&config, 17, Some(run.path())).unwrap().train, train);
+        assert!(Data::new(&config, 17, None).is_err());
+    }
+
+    #[test]
+    fn what_is_trained_on_is_not_what_is_held_out_by_another_name() {
+        let message = data(&many(), Some("a,good\n"), |config| {
+            let folder = config.data.path.parent().unwrap();
+            config.data.validation_path = Some(folder.join("../").join(folder).join("./train.csv"));
+        });
+        let expected =
+            "`task.data.validation_path` is the file of `task.data.path`: it must be another";
+        assert_eq!(message.unwrap_err(), expected);
     }
 
     #[test]

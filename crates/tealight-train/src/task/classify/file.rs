@@ -6,6 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::config::DataConfig;
+use crate::data::json_line;
 use crate::error::{Error, Result};
 
 /// A text and what it is.
@@ -65,14 +66,11 @@ fn of_jsonl(bytes: &[u8], config: &DataConfig) -> Result<Vec<Example>, Wrong> {
         if text.trim().is_empty() {
             continue;
         }
-        let value: Value = serde_json::from_str(text)
-            .map_err(|error| wrong(format!("this is not JSON: {}", without_place(&error))))?;
+        let fields = json_line::object(text).map_err(wrong)?;
         let field = |name: &str| {
-            let Value::Object(fields) = &value else {
-                return Err(wrong("this is JSON, but not an object".to_owned()));
-            };
-            let known: BTreeSet<&String> = fields.keys().collect();
-            fields.get(name).ok_or_else(|| wrong(missing("field", name, known)))
+            // Sorted: whether a table keeps its order is a feature that others may turn on.
+            let known = || fields.keys().collect::<BTreeSet<_>>();
+            fields.get(name).ok_or_else(|| wrong(missing("field", name, known())))
         };
         let Value::String(text) = field(&config.text)? else {
             return Err(wrong(format!("the field `{}` is not a text", config.text)));
@@ -156,16 +154,6 @@ fn of_row(error: &csv::Error, lines: &mut Lines<'_>) -> Wrong {
         _ => error.to_string(),
     };
     Wrong::new(line, rule)
-}
-
-/// An error of a line that is JSON by itself: its line is always the first.
-fn without_place(error: &serde_json::Error) -> String {
-    let message = error.to_string();
-    let place = format!(" at line {} column {}", error.line(), error.column());
-    match message.strip_suffix(&place) {
-        Some(rule) => format!("{rule} at column {}", error.column()),
-        None => message,
-    }
 }
 
 #[cfg(test)]

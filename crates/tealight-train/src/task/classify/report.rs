@@ -1,10 +1,12 @@
 //! How good a classifier is, on the texts that were held out.
 
 use serde::Serialize;
+use tealight_model::Mode;
 use tealight_model::models::classifier::Classifier;
 
-use super::{Classify, probabilities};
+use super::{Classify, logits};
 use crate::error::Result;
+use crate::task::labelled::probabilities;
 
 /// Scores on the texts that were held out, by the names that `--json` gives them.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -50,7 +52,7 @@ impl Report {
         let mut confusion = vec![vec![0; names.len()]; names.len()];
         let mut nll = 0.;
         for chunk in items.chunks(task.evaluation_batch()) {
-            let rows = probabilities(model, &task.cut(chunk)?)?;
+            let rows = probabilities(&logits(model, &task.cut(chunk)?, Mode::Eval)?)?;
             for (row, item) in rows.iter().zip(chunk) {
                 confusion[item.class as usize][likeliest(row)] += 1;
                 nll -= row[item.class as usize].ln();

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use candle_core::{DType, Device};
 use serde::Serialize;
 use tealight_model::Mode;
 use tealight_model::models::forecaster::Forecaster;
@@ -11,6 +10,7 @@ use super::expression::{Expression, N_CLASSES, Operator};
 use super::generator::Part;
 use super::{Config, ListOps, logits};
 use crate::error::Result;
+use crate::task::labelled::probabilities;
 
 /// Training expressions that the baselines are counted in.
 const N_COUNTED: usize = 10_000;
@@ -91,9 +91,7 @@ impl ListOps {
     fn answers(&self, model: &Forecaster, expressions: &[Expression]) -> Result<Vec<Answer>> {
         let mut answers = Vec::with_capacity(expressions.len());
         for chunk in expressions.chunks(self.evaluation_batch()) {
-            let logits = logits(model, &self.cut(chunk)?, Mode::Eval)?;
-            let logits = logits.to_device(&Device::Cpu)?.to_dtype(DType::F64)?;
-            let rows = tealight_ops::softmax::softmax(&logits)?.to_vec2::<f64>()?; // (batch, 10)
+            let rows = probabilities(&logits(model, &self.cut(chunk)?, Mode::Eval)?)?; // (batch, 10)
             answers.extend(rows.iter().zip(chunk).map(|(row, one)| {
                 let p = row[usize::from(one.value)];
                 Answer { is_right: row.iter().all(|&other| other <= p), nll: -p.ln() }

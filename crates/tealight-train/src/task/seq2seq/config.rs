@@ -7,7 +7,7 @@ use tealight_model::{choice, names};
 
 use super::pairs::{PairSource, dates, symbols};
 use crate::error::{Error, Result};
-use crate::limits::at_most;
+use crate::limits::{at_most, positive};
 
 /// The longest sequence of a side: the time that attention takes grows with its square.
 const MAX_LEN: u64 = 4096;
@@ -140,14 +140,6 @@ impl SourceConfig {
             Self::File(FileConfig { max_len, .. }) => (*max_len, *max_len),
         }
     }
-}
-
-/// A count that is not zero.
-pub(super) fn positive(key: &str, value: usize) -> Result<()> {
-    if value == 0 {
-        return Err(Error::config([key], format!("`{key}` = 0 must be positive")));
-    }
-    Ok(())
 }
 
 /// A length that a model can be built for.

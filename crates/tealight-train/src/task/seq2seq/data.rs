@@ -11,8 +11,8 @@ use tealight_ops::rng::{Purpose, Stream};
 use super::config::{Config, FileConfig, SourceConfig};
 use super::pairs::{Pair, PairSource, file};
 use super::vocabulary::Vocabulary;
-use crate::data::ShuffledOrder;
 use crate::data::fingerprint::fnv_1a;
+use crate::data::{DataFile, ShuffledOrder};
 use crate::error::{Error, Result};
 use crate::task::Split;
 
@@ -21,8 +21,8 @@ use crate::task::Split;
 pub(super) struct Data {
     pub(super) train: Training,
     pub(super) validation: Vec<Pair>,
-    /// What the pairs of a file hash to; `None` if they are drawn.
-    pub(super) fingerprint: Option<u64>,
+    /// The file that the pairs come from; `None` if they are drawn.
+    pub(super) file: Option<DataFile>,
 }
 
 /// What the parameters are fitted to.
@@ -57,7 +57,7 @@ impl Data {
 
     /// No pairs: for a model that is only used.
     pub(super) fn nothing() -> Self {
-        Self { train: Training::Nothing, validation: Vec::new(), fingerprint: None }
+        Self { train: Training::Nothing, validation: Vec::new(), file: None }
     }
 }
 
@@ -123,7 +123,7 @@ fn drawn(config: &Config, source: Box<dyn PairSource>, seed: u64) -> Result<(Dat
     let alphabet: String = source.alphabet().into_iter().collect();
     let vocabulary = Vocabulary::of(super::Level::Characters, [alphabet.as_str()]);
     let train = Training::Drawn { source, stream: stream.fork(TRAIN) };
-    Ok((Data { train, validation: in_order, fingerprint: None }, vocabulary))
+    Ok((Data { train, validation: in_order, file: None }, vocabulary))
 }
 
 fn read(config: &Config, settings: &FileConfig, seed: u64) -> Result<(Data, Vocabulary)> {
@@ -131,7 +131,7 @@ fn read(config: &Config, settings: &FileConfig, seed: u64) -> Result<(Data, Voca
     let bytes = pairs.iter().flat_map(|Pair { source, target }| {
         source.bytes().chain([b'\t']).chain(target.bytes()).chain([b'\n'])
     });
-    let fingerprint = fnv_1a(bytes);
+    let file = DataFile::new("task.source.path", &settings.path, fnv_1a(bytes));
     let texts = pairs.iter().flat_map(|pair| [pair.source.as_str(), pair.target.as_str()]);
     let vocabulary = Vocabulary::of(settings.level, texts);
 
@@ -157,7 +157,7 @@ fn read(config: &Config, settings: &FileConfig, seed: u64) -> Result<(Data, Voca
     let pairs = of(rest);
     let order = ShuffledOrder::new(seed, pairs.len());
     let train = Training::Fixed { pairs, order };
-    Ok((Data { train, validation: of(held_out), fingerprint: Some(fingerprint) }, vocabulary))
+    Ok((Data { train, validation: of(held_out), file: Some(file) }, vocabulary))
 }
 
 #[cfg(test)]
@@ -229,14 +229,14 @@ mod tests {
         });
         let config = Config { source, n_validation: 6, ..Config::default() };
         let data = |seed| Data::new(&config, seed).unwrap();
-        let (Data { train, validation, fingerprint }, vocabulary) = data(17);
+        let (Data { train, validation, file: hashed }, vocabulary) = data(17);
         let Training::Fixed { pairs, .. } = train else { panic!("a file") };
         assert_eq!((pairs.len(), validation.len()), (28, 12));
         let sources =
             |pairs: &[Pair]| pairs.iter().map(|pair| pair.source.clone()).collect::<BTreeSet<_>>();
         assert!(sources(&pairs).is_disjoint(&sources(&validation)));
         assert_eq!(vocabulary.size(), 3 + 10);
-        assert_eq!(fingerprint, data(18).0.fingerprint);
+        assert_eq!(hashed, data(18).0.file);
         assert_ne!(validation, data(18).0.validation);
         let all = Config { n_validation: 20, ..config };
         let message = Data::new(&all, 17).unwrap_err().to_string();

@@ -1,10 +1,12 @@
 //! What there is to learn from, and what is held out.
 
+use std::path::Path;
+
 use tealight_ops::rng::{Purpose, Stream};
 
 use super::config::{Config, FileConfig, Fixed, Fresh, Regime, SourceConfig};
-use crate::data::ShuffledOrder;
 use crate::data::fingerprint::fnv_1a;
+use crate::data::{DataFile, ShuffledOrder};
 use crate::error::{Error, Result};
 use crate::limits::at_most;
 use crate::weather::{self, Examples, Generator};
@@ -24,8 +26,8 @@ pub(super) struct Data {
     pub(super) train: TrainingData,
     /// What is held out.
     pub(super) validation: Examples,
-    /// What the sequences of a file hash to; `None` if a rule draws them.
-    pub(super) fingerprint: Option<u64>,
+    /// The file that it comes from; `None` if a rule draws it.
+    pub(super) file: Option<DataFile>,
 }
 
 /// What the parameters are fitted to.
@@ -39,13 +41,14 @@ impl Data {
     /// Draws or reads what `config` describes.
     pub(super) fn new(config: &Config, seed: u64) -> Result<Self> {
         let generator = config.source.build()?;
-        let ((train, validation), fingerprint) = if let Some(generator) = &generator {
+        let ((train, validation), file) = if let Some(generator) = &generator {
             (drawn(config, generator.as_ref(), seed)?, None)
         } else {
-            let sequences = read(config)?;
-            (cut(config, &sequences, seed)?, Some(fingerprint(&sequences)))
+            let (path, sequences) = read(config)?;
+            let file = DataFile::new("task.source.path", path, fingerprint(&sequences));
+            (cut(config, &sequences, seed)?, Some(file))
         };
-        Ok(Self { generator, train, validation, fingerprint })
+        Ok(Self { generator, train, validation, file })
     }
 }
 
@@ -78,7 +81,7 @@ fn drawn(
     }
 }
 
-fn read(config: &Config) -> Result<Vec<Vec<u8>>> {
+fn read(config: &Config) -> Result<(&Path, Vec<Vec<u8>>)> {
     let SourceConfig::File(FileConfig { path }) = &config.source else {
         unreachable!("invariant: what no rule draws comes from a file");
     };
@@ -86,7 +89,7 @@ fn read(config: &Config) -> Result<Vec<Vec<u8>>> {
         let message = "`task.source.path` is missing: the file with the weather";
         return Err(Error::config(["task.source.path"], message));
     }
-    Ok(weather::read(path, config.window + 1)?)
+    Ok((path, weather::read(path, config.window + 1)?))
 }
 
 /// A hash of the days, with a mark behind each sequence: comments and blank
@@ -148,12 +151,12 @@ mod tests {
         };
         let fingerprint = |text: &str| {
             std::fs::write(file.path(), text).unwrap();
-            Data::new(&config, 17).unwrap().fingerprint.unwrap()
+            Data::new(&config, 17).unwrap().file.unwrap().fingerprint
         };
         let before = fingerprint("RCSRC\n");
         assert_eq!(fingerprint("# the same\n\nRCSRC # days\n"), before);
         assert_ne!(fingerprint("RCSRR\n"), before);
-        assert!(Data::new(&Config::default(), 17).unwrap().fingerprint.is_none());
+        assert!(Data::new(&Config::default(), 17).unwrap().file.is_none());
     }
 
     #[test]

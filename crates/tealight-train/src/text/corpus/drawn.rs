@@ -16,6 +16,10 @@ impl Corpus for Diary {
     fn fingerprint(&self, _progress: &mut dyn FnMut(Progress)) -> Result<u128> {
         Ok(u128::from(Diary::fingerprint(self)))
     }
+
+    fn is_drawn(&self) -> bool {
+        true
+    }
 }
 
 struct Drawn<'a> {

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use tealight_model::choice;
 
 use super::diary::{self, Diary};
+use crate::data::DataFile;
 use crate::error::{Error, Result};
 use crate::task::Split;
 
@@ -66,9 +67,15 @@ pub trait Corpus: fmt::Debug + Send + Sync {
     /// have. Files are read for it, and `progress` is told how far.
     fn fingerprint(&self, progress: &mut dyn FnMut(Progress)) -> Result<u128>;
 
-    /// The first of the files that the documents come from; `None` if they are drawn.
-    fn file(&self) -> Option<&Path> {
-        None
+    /// The files that the documents come from, as [`Self::fingerprint`] has read them; nothing if they
+    /// are drawn.
+    fn files(&self) -> Vec<DataFile> {
+        Vec::new()
+    }
+
+    /// Whether the documents come from no file: they are few, and made as fast as they are read.
+    fn is_drawn(&self) -> bool {
+        false
     }
 }
 

@@ -22,6 +22,16 @@ impl Side {
         let side = self.holdout.side(document, self.store.split_of(document));
         if side == self.split { self.store.n_tokens_of(document) } else { 0 }
     }
+
+    /// Tokens of all documents, and bytes of the text that became them. O(documents) time.
+    pub(super) fn extent(&self) -> (u64, u64) {
+        let extent = |document: u64| match self.n_tokens(document) {
+            0 => (0, 0),
+            n_tokens => (n_tokens, self.store.n_bytes_of(document)),
+        };
+        let documents = (0..self.store.n_documents()).into_par_iter();
+        documents.map(extent).reduce(|| (0, 0), |a, b| (a.0 + b.0, a.1 + b.1))
+    }
 }
 
 /// What is counted in a document.

@@ -29,6 +29,7 @@ use super::store::TokenStore;
 use super::tokenizer::SpecialTokens;
 use crate::data::Permutation;
 use crate::error::{Error, Result};
+use crate::limits::positive;
 use crate::task::Split;
 
 pub use self::rows::Rows;
@@ -57,9 +58,9 @@ pub enum Predicts {
 /// Tokens that a model reads together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sequence {
-    /// `(seq_len)`
+    /// `(len)`: at most as many tokens as [`Spec::seq_len`], and one more where [`Predicts::Next`].
     pub ids: Vec<u32>,
-    /// `(seq_len)`: which piece each token belongs to, from 0; `None` if it is all one.
+    /// `(len)`: which piece each token belongs to, from 0; `None` where sequences have but one.
     pub segments: Option<Vec<u32>>,
 }
 
@@ -78,6 +79,7 @@ pub struct Spec {
 #[derive(Debug)]
 pub struct Sequences {
     cut: Box<dyn Cut>,
+    side: Side,
     order: Stream,
 }
 
@@ -88,6 +90,9 @@ trait Cut: fmt::Debug + Send + Sync {
 
     /// Number `number` of them, in the order of the corpus.
     fn at(&self, number: u64) -> Sequence;
+
+    /// Tokens of the text that no other stands before, whatever the sequence.
+    fn n_first(&self) -> u64;
 
     /// One that begins anywhere, as draw `index` of the stream has it; `None` where sequences cannot.
     fn anywhere(&self, _stream: Stream, _index: u64) -> Option<Sequence> {
@@ -110,24 +115,24 @@ impl Sequences {
     ) -> Result<Self> {
         let side = Side { store: store.clone(), holdout, split };
         let Spec { layout, seq_len, predicts } = spec;
-        if seq_len == 0 {
-            return Err(Error::config(["task.seq_len"], "`task.seq_len` = 0 must be positive"));
-        }
+        positive("task.seq_len", seq_len)?;
         let order = Stream::new(seed, Purpose::Shuffle);
         let ends = pieces::Ends::of(special);
         let length = seq_len + usize::from(predicts == Predicts::Next);
         let cut: Box<dyn Cut> = match layout {
-            Layout::Padded => Box::new(Pieces::new(side, ends, length, CutInto::Even)?),
+            Layout::Padded => Box::new(Pieces::new(side.clone(), ends, length, CutInto::Even)?),
             Layout::Packed => {
-                let pieces = Pieces::new(side, ends, length, CutInto::Full)?;
+                let pieces = Pieces::new(side.clone(), ends, length, CutInto::Full)?;
                 Box::new(packed::Packed::new(pieces, length, order.fork_name("packing")))
             }
-            Layout::Stream => Box::new(stream::Windows::new(side, special.end, seq_len, length)?),
+            Layout::Stream => {
+                Box::new(stream::Windows::new(side.clone(), special.end, seq_len, length)?)
+            }
         };
         if cut.n() == 0 {
             return Err(nothing_in(split, store.n_documents()));
         }
-        Ok(Self { cut, order })
+        Ok(Self { cut, side, order })
     }
 
     /// Sequences in an epoch.
@@ -142,6 +147,13 @@ impl Sequences {
     pub fn at(&self, number: u64) -> Sequence {
         assert!(number < self.n(), "invariant: the number of a sequence");
         self.cut.at(number)
+    }
+
+    /// Bytes of the text whose tokens are guessed from those before them. Where nothing stands before a
+    /// token, it is given and not guessed; it has as many bytes as the mean token.
+    pub fn n_guessed_bytes(&self) -> f64 {
+        let (n_tokens, n_bytes) = self.side.extent();
+        n_bytes as f64 * (1. - self.cut.n_first() as f64 / n_tokens as f64)
     }
 
     /// The sequence at a place of an endless row of epochs, each with all sequences in an order of its

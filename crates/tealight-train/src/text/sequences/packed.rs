@@ -14,7 +14,8 @@ const BLOCK: u64 = 512;
 /// sequence that has room for it (first fit; Johnson et al. 1974 show that it never takes more than 1.7
 /// times the fewest sequences, and a little; the usual waste is a few percent).
 ///
-/// Cost: O(pieces) time once, on all threads; 8 bytes for every 512 pieces; 512 lengths per sequence.
+/// Cost: every block is packed once, on all threads, and again for each of its sequences that is asked
+/// for. That is at most 512²/2 looks at sequences that may have room; 8 bytes are kept of a block.
 #[derive(Debug)]
 pub(super) struct Packed {
     pieces: Pieces,
@@ -65,6 +66,10 @@ impl Packed {
 impl Cut for Packed {
     fn n(&self) -> u64 {
         self.upto.last().copied().unwrap_or(0)
+    }
+
+    fn n_first(&self) -> u64 {
+        self.pieces.n_first()
     }
 
     fn at(&self, number: u64) -> Sequence {

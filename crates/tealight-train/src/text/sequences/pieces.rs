@@ -70,6 +70,11 @@ impl Pieces {
         self.index.total()
     }
 
+    /// Tokens of the text that no other stands before: one in each piece, unless it has a begin token.
+    pub(super) fn n_first(&self) -> u64 {
+        if self.ends.begin.is_some() { 0 } else { self.total() }
+    }
+
     /// Pieces one after another.
     pub(super) fn range(&self, numbers: Range<u64>) -> Vec<Piece> {
         let mut pieces = Vec::with_capacity((numbers.end - numbers.start) as usize);
@@ -107,6 +112,10 @@ impl Pieces {
 impl Cut for Pieces {
     fn n(&self) -> u64 {
         self.total()
+    }
+
+    fn n_first(&self) -> u64 {
+        self.n_first()
     }
 
     fn at(&self, number: u64) -> Sequence {

@@ -70,6 +70,10 @@ impl Cut for Windows {
         self.total.saturating_sub(shared).div_ceil(self.seq_len)
     }
 
+    fn n_first(&self) -> u64 {
+        self.total.min(1)
+    }
+
     fn at(&self, number: u64) -> Sequence {
         self.window(number * self.seq_len)
     }

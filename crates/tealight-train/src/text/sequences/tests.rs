@@ -178,6 +178,42 @@ fn sequences_that_predict_the_next_token_have_one_more() {
 }
 
 #[test]
+fn bytes_are_those_of_the_tokens_that_have_others_before_them() {
+    // Each token is a character of three bytes.
+    let corpus = corpus(&[5, 0, 7, 30]);
+    let bytes = |layout, special: &SpecialTokens| {
+        let spec = Spec { predicts: Predicts::Next, ..spec(layout, 13) };
+        let holdout = Holdout::new(17, 0.);
+        Sequences::new(&corpus.store, holdout, Split::Train, spec, special, 17)
+            .unwrap()
+            .n_guessed_bytes()
+    };
+    let special = corpus.tokenizer.special();
+    let unmarked = SpecialTokens::default();
+    let n = f64::from(3 * (5 + 7 + 30));
+    for (layout, special, expected) in [
+        (Layout::Padded, special, n),
+        (Layout::Packed, special, n),
+        // 5, 7 and three pieces of 30, of 14 tokens at most.
+        (Layout::Padded, &unmarked, n - 15.),
+        (Layout::Packed, &unmarked, n - 15.),
+        (Layout::Stream, special, n - 3.),
+    ] {
+        assert!((bytes(layout, special) - expected).abs() < 1e-9, "{layout:?}");
+    }
+}
+
+#[test]
+fn bytes_are_those_of_one_side() {
+    let corpus = corpus(&lens(9, 200, 20));
+    let side =
+        |split| corpus.sequences(split, spec(Layout::Padded, 13), 17).unwrap().n_guessed_bytes();
+    let (train, validation) = (side(Split::Train), side(Split::Validation));
+    assert_eq!(train + validation, 3. * corpus.documents.concat().len() as f64);
+    assert!(0.5 * train > validation && validation > 0.);
+}
+
+#[test]
 fn splits_share_no_document() {
     let corpus = corpus(&lens(7, 200, 20));
     for layout in LAYOUTS {

@@ -1,6 +1,6 @@
 //! Tokenises a corpus, batch by batch.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{Cursor, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
@@ -23,8 +23,8 @@ pub(super) fn file(
     key: u128,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<()> {
-    let aside = files::aside(path);
-    let side = SideFile(path.with_extension("entries"));
+    let aside = aside(path, std::process::id());
+    let side = SideFile(aside.with_extension("entries"));
     let read_write = |path: &Path| {
         let mut options = OpenOptions::new();
         let options = options.read(true).write(true).create(true).truncate(true);
@@ -44,6 +44,24 @@ pub(super) fn file(
             Err(error)
         }
     }
+}
+
+/// Where a process writes a file: where files cannot be locked, another one may be writing the same.
+fn aside(path: &Path, process: u32) -> PathBuf {
+    files::aside(&path.with_extension(format!("{process}.tokens")))
+}
+
+/// Removes what processes that were killed have left of a file. Nobody else may be writing it.
+pub(super) fn remove_leftovers(path: &Path) -> Result<()> {
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let beginning = format!(".{}.", path.file_stem().unwrap_or_default().display());
+    for entry in fs::read_dir(folder).map_err(Error::io("list", folder))? {
+        let entry = entry.map_err(Error::io("list", folder))?;
+        if entry.file_name().to_string_lossy().starts_with(&beginning) {
+            files::remove_if_there(&entry.path())?;
+        }
+    }
+    Ok(())
 }
 
 /// A file that nobody needs once its writer is gone.
@@ -84,8 +102,7 @@ fn tokenise<W: Read + Write + Seek>(
         // The next batch is read, and decompressed, while this one is tokenised.
         let (ids, next) = rayon::join(|| encode(tokenizer, &batch), || read(&mut *documents));
         for (ids, document) in ids?.iter().zip(&batch) {
-            let Document { part, split, .. } = *document;
-            writer.push(ids, part, split).map_err(Error::io("write", path))?;
+            writer.push(ids, document).map_err(Error::io("write", path))?;
         }
         batch = next?;
         progress(documents.progress());
@@ -112,4 +129,24 @@ fn encode(tokenizer: &Tokenizer, batch: &[Document]) -> Result<Vec<Vec<u32>>> {
         });
         wrong.unwrap_or(error)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processes_write_beside_each_other_and_what_they_leave_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("0a.tokens");
+        let (one, other) = (aside(&path, 7), aside(&path, 11));
+        let of_another_key = aside(&folder.path().join("0b.tokens"), 7);
+        assert_ne!(one, other);
+        let all = [&path, &one, &one.with_extension("entries"), &other, &of_another_key];
+        for path in all {
+            fs::write(path, "").unwrap();
+        }
+        remove_leftovers(&path).unwrap();
+        assert_eq!(all.map(|path| path.exists()), [true, false, false, false, true]);
+    }
 }

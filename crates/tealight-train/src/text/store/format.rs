@@ -6,6 +6,7 @@
 //! 32  key u128         48   CRC-32 of all behind the header, CRC-32 of the header so far, 8 zeros
 //! 64  tokens           …    zeros up to a multiple of 8
 //!  …  for each document u64: the end of its tokens; bits 62 and 63: held in, held out by the corpus
+//!                       u64: the bytes of its text
 //! ```
 
 use std::io::{self, Read};
@@ -16,8 +17,9 @@ use crc::{CRC_32_ISO_HDLC, Crc, Table};
 use crate::task::Split;
 
 /// Another layout, or another way to cut documents into parts, is another version.
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 pub(super) const HEADER: usize = 64;
+const ENTRY: usize = 16;
 const MAGIC: &[u8; 8] = b"TEALTOKN";
 const TRAIN: u64 = 1 << 62;
 const VALIDATION: u64 = 1 << 63;
@@ -103,37 +105,53 @@ impl Header {
 
     /// Where a document's entry stands in the file.
     pub(super) fn entry(&self, document: u64) -> Range<usize> {
-        let start = self.tokens(0..self.n_tokens).end.next_multiple_of(8) + 8 * document as usize;
-        start..start + 8
+        let first = self.tokens(0..self.n_tokens).end.next_multiple_of(8);
+        let start = first + ENTRY * document as usize;
+        start..start + ENTRY
     }
 
     /// Bytes of the whole file; `None` for counts that no file has.
     fn file_size(&self) -> Option<u64> {
         let tokens = self.n_tokens.checked_mul(self.width.bytes())?;
-        let entries = self.n_documents.checked_mul(8)?;
+        let entries = self.n_documents.checked_mul(ENTRY as u64)?;
         tokens.checked_add(HEADER as u64)?.checked_next_multiple_of(8)?.checked_add(entries)
     }
 }
 
-/// The 8 bytes of a document.
-pub(super) fn entry_bytes(end: u64, split: Option<Split>) -> [u8; 8] {
-    let side = match split {
-        None => 0,
-        Some(Split::Train) => TRAIN,
-        Some(Split::Validation) => VALIDATION,
-    };
-    (end | side).to_le_bytes()
+/// What is known of a document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    /// Where its tokens end.
+    pub(super) end: u64,
+    /// Bytes of its text.
+    pub(super) n_bytes: u64,
+    /// The side that the corpus puts it on.
+    pub(super) split: Option<Split>,
 }
 
-/// Where a document's tokens end, and its side.
-pub(super) fn entry(bytes: [u8; 8]) -> (u64, Option<Split>) {
-    let entry = u64::from_le_bytes(bytes);
-    let split = match entry & (TRAIN | VALIDATION) {
-        TRAIN => Some(Split::Train),
-        VALIDATION => Some(Split::Validation),
-        _ => None,
-    };
-    (entry & !(TRAIN | VALIDATION), split)
+impl Entry {
+    pub(super) fn encode(self) -> [u8; ENTRY] {
+        let side = match self.split {
+            None => 0,
+            Some(Split::Train) => TRAIN,
+            Some(Split::Validation) => VALIDATION,
+        };
+        let mut bytes = [0; ENTRY];
+        bytes[..8].copy_from_slice(&(self.end | side).to_le_bytes());
+        bytes[8..].copy_from_slice(&self.n_bytes.to_le_bytes());
+        bytes
+    }
+
+    pub(super) fn decode(bytes: [u8; ENTRY]) -> Self {
+        let both = u128::from_le_bytes(bytes);
+        let (place, n_bytes) = (both as u64, (both >> 64) as u64);
+        let split = match place & (TRAIN | VALIDATION) {
+            TRAIN => Some(Split::Train),
+            VALIDATION => Some(Split::Validation),
+            _ => None,
+        };
+        Self { end: place & !(TRAIN | VALIDATION), n_bytes, split }
+    }
 }
 
 /// Reads a whole file; its header, if it is what was written under this key.

@@ -9,9 +9,10 @@
 //! `~/.cache/tealight`; it saves time and never changes a result, and may be deleted at any time.
 //! Documents that are drawn from a generator are few, and stay in memory.
 //!
-//! Cost: the inputs are read once for their hash and once to be tokenised, in batches of a few MiB
-//! on all threads. Memory does not depend on the size of the corpus; the file has 2 bytes per token
-//! (4 for vocabularies above 65,536) and 8 per document.
+//! Cost: the inputs are read for their hash whenever a store is opened, and the file of tokens for its
+//! checksum; where there is no such file, the inputs are read again and tokenised, in batches of a few
+//! MiB on all threads. The memory of files does not depend on their size. A file of tokens has 2 bytes
+//! per token (4 for vocabularies above 65,536) and 16 per document.
 
 mod build;
 mod folder;
@@ -23,7 +24,7 @@ use std::fs::File;
 use std::ops::Range;
 use std::path::Path;
 
-use self::format::{Header, Width};
+use self::format::{Entry, Header, Width};
 use self::mapped::Bytes;
 use super::corpus::{Corpus, Progress};
 use super::tokenizer::Tokenizer;
@@ -52,7 +53,7 @@ pub struct TokenStore {
 
 impl TokenStore {
     /// The tokens of a corpus, from the folder of the cache or made now; `progress` is told how far.
-    /// The folder is only asked for if the corpus has files.
+    /// The folder is only asked for if the corpus is not drawn.
     pub fn of(
         corpus: &dyn Corpus,
         tokenizer: &Tokenizer,
@@ -62,7 +63,7 @@ impl TokenStore {
         let fingerprint = corpus.fingerprint(&mut |done| progress(Stage::Reading, done))?;
         let key = key(fingerprint, tokenizer)?;
         let progress = &mut |done| progress(Stage::Tokenising, done);
-        if corpus.file().is_none() {
+        if corpus.is_drawn() {
             return Self::in_memory(corpus, tokenizer, key, progress);
         }
         let folder = cache()?;
@@ -75,9 +76,12 @@ impl TokenStore {
         let lock = File::create(&lock).map_err(Error::io("create", &lock))?;
         // Whoever comes second waits here and finds the work done. Where files cannot be locked, it is
         // done twice.
-        let _ = lock.lock();
+        let is_alone = lock.lock().is_ok();
         if let Some(store) = Self::open(&path, key)? {
             return Ok(store);
+        }
+        if is_alone {
+            build::remove_leftovers(&path)?;
         }
         build::file(&path, corpus, tokenizer, key, progress)?;
         let missing = || Error::io("read", &path)(std::io::ErrorKind::NotFound.into());
@@ -131,7 +135,12 @@ impl TokenStore {
 
     /// The side that the corpus puts a document on.
     pub fn split_of(&self, document: u64) -> Option<Split> {
-        self.entry(document).1
+        self.entry(document).split
+    }
+
+    /// Bytes of the text that became a document's tokens.
+    pub fn n_bytes_of(&self, document: u64) -> u64 {
+        self.entry(document).n_bytes
     }
 
     /// Appends the tokens at places `range` of a document.
@@ -153,14 +162,13 @@ impl TokenStore {
 
     /// Where a document's tokens are among all.
     fn tokens_of(&self, document: u64) -> Range<u64> {
-        let start = document.checked_sub(1).map_or(0, |before| self.entry(before).0);
-        start..self.entry(document).0
+        let start = document.checked_sub(1).map_or(0, |before| self.entry(before).end);
+        start..self.entry(document).end
     }
 
-    /// The end of a document among all tokens, and its side.
-    fn entry(&self, document: u64) -> (u64, Option<Split>) {
+    fn entry(&self, document: u64) -> Entry {
         let bytes = &self.bytes[self.header.entry(document)];
-        format::entry(bytes.try_into().expect("invariant: an entry has 8 bytes"))
+        Entry::decode(bytes.try_into().expect("invariant: an entry has its size"))
     }
 }
 

@@ -18,14 +18,15 @@ pub(in crate::text) fn tokenizer(text: &str) -> Tokenizer {
 #[derive(Debug, Default)]
 pub(in crate::text) struct Listed {
     pub(in crate::text) documents: Vec<(String, Option<Split>)>,
-    pub(in crate::text) file: Option<std::path::PathBuf>,
+    /// Whether there is no file behind it.
+    pub(in crate::text) is_drawn: bool,
     pub(in crate::text) n_readings: AtomicU64,
 }
 
 impl Listed {
     pub(in crate::text) fn new<T: ToString>(texts: &[T]) -> Self {
         let documents = texts.iter().map(|text| (text.to_string(), None)).collect();
-        Self { documents, ..Self::default() }
+        Self { documents, is_drawn: true, ..Self::default() }
     }
 }
 
@@ -61,8 +62,8 @@ impl Corpus for Listed {
         Ok(hash.finish())
     }
 
-    fn file(&self) -> Option<&Path> {
-        self.file.as_deref()
+    fn is_drawn(&self) -> bool {
+        self.is_drawn
     }
 }
 
@@ -105,12 +106,13 @@ fn tokens_are_those_of_the_documents() {
     assert_eq!(ids[1..], tokenizer.encode_plain("and").unwrap());
     let splits = [None, None, Some(Split::Validation), Some(Split::Train)];
     assert_eq!([0, 1, 2, 3].map(|number| store.split_of(number)), splits);
+    assert_eq!([0, 1, 2, 3].map(|number| store.n_bytes_of(number)), [12, 0, 4, 3]);
 }
 
 #[test]
 fn a_corpus_is_tokenised_once_and_again_when_anything_changes() {
     let cache = tempfile::tempdir().unwrap();
-    let mut corpus = Listed { file: Some("a".into()), ..Listed::new(&["one", "two"]) };
+    let mut corpus = Listed { is_drawn: false, ..Listed::new(&["one", "two"]) };
     let first = tokenizer("onetw");
     let mut keys = Vec::new();
     let mut expect = |corpus: &Listed, tokenizer: &Tokenizer, n_readings| {
@@ -132,7 +134,7 @@ fn a_corpus_is_tokenised_once_and_again_when_anything_changes() {
 #[test]
 fn what_is_damaged_is_noticed_and_made_again() {
     let cache = tempfile::tempdir().unwrap();
-    let corpus = Listed { file: Some("a".into()), ..Listed::new(&["one", "two"]) };
+    let corpus = Listed { is_drawn: false, ..Listed::new(&["one", "two"]) };
     let tokenizer = tokenizer("onetw");
     cached(&corpus, &tokenizer, &cache).unwrap();
     let path = &files_of(&cache, ".tokens")[0];
@@ -163,7 +165,7 @@ fn what_is_damaged_is_noticed_and_made_again() {
 fn many_at_once_tokenise_once() {
     let cache = tempfile::tempdir().unwrap();
     let texts: Vec<String> = (0..500).map(|n| format!("document {n}")).collect();
-    let corpus = Listed { file: Some("a".into()), ..Listed::new(&texts) };
+    let corpus = Listed { is_drawn: false, ..Listed::new(&texts) };
     let tokenizer = tokenizer("document 0123456789");
     std::thread::scope(|scope| {
         for _ in 0..5 {
@@ -189,7 +191,7 @@ fn an_error_in_the_text_leaves_nothing_behind() {
         files_of(&cache, ".lock").len(),
         fs::read_dir(cache.path().join("inner")).unwrap().count()
     );
-    let empty = in_memory_error(&Listed::default());
+    let empty = in_memory_error(&Listed::new::<&str>(&[]));
     assert_eq!(empty, "the corpus has no document");
 }
 
@@ -232,9 +234,13 @@ fn large_vocabularies_take_four_bytes() {
     for (vocab_size, largest) in [(1 << 16, u32::from(u16::MAX)), ((1 << 16) + 1, 1 << 16)] {
         let cursor = std::io::Cursor::<Vec<u8>>::default;
         let mut writer = write::Writer::new(cursor(), cursor(), vocab_size, 3).unwrap();
-        writer.push(&[7, largest], Part::First, None).unwrap();
-        writer.push(&[9], Part::Further, None).unwrap();
-        writer.push(&[], Part::First, None).unwrap();
+        let part = |text: &str, part| {
+            let origin = Origin { path: Path::new("list").into(), line: 1 };
+            Document { text: text.to_owned(), origin, part, split: None }
+        };
+        writer.push(&[7, largest], &part("é", Part::First)).unwrap();
+        writer.push(&[9], &part("abc", Part::Further)).unwrap();
+        writer.push(&[], &part("", Part::First)).unwrap();
         let bytes = writer.finish().unwrap().into_inner();
         let header = Header::decode(&bytes).unwrap();
         assert_eq!(
@@ -244,5 +250,6 @@ fn large_vocabularies_take_four_bytes() {
         let store = TokenStore { header, bytes: Bytes::Owned(bytes) };
         assert_eq!(document(&store, 0), [7, largest, 9]);
         assert_eq!((store.n_documents(), store.n_tokens_of(1)), (2, 0));
+        assert_eq!([0, 1].map(|document| store.n_bytes_of(document)), [5, 0]);
     }
 }

@@ -4,9 +4,8 @@ use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 
 use crc::{Digest, Table};
 
-use super::format::{CRC, HEADER, Header, Width, entry_bytes};
-use crate::task::Split;
-use crate::text::corpus::Part;
+use super::format::{CRC, Entry, HEADER, Header, Width};
+use crate::text::corpus::{Document, Part};
 
 /// Takes documents one after another.
 pub(super) struct Writer<W: Write> {
@@ -15,10 +14,8 @@ pub(super) struct Writer<W: Write> {
     entries: BufWriter<W>,
     digest: Digest<'static, u32, Table<16>>,
     header: Header,
-    /// Whether a document is not finished yet.
-    is_open: bool,
-    /// The side that it is on.
-    split: Option<Split>,
+    /// The document that is not finished yet; its end is not known.
+    open: Option<Entry>,
     buffer: Vec<u8>,
 }
 
@@ -30,23 +27,17 @@ impl<W: Read + Write + Seek> Writer<W> {
         let mut body = BufWriter::with_capacity(1 << 18, body);
         body.write_all(&[0; HEADER])?;
         let entries = BufWriter::new(entries);
-        Ok(Self {
-            body,
-            entries,
-            digest: CRC.digest(),
-            header,
-            is_open: false,
-            split: None,
-            buffer: Vec::new(),
-        })
+        Ok(Self { body, entries, digest: CRC.digest(), header, open: None, buffer: Vec::new() })
     }
 
     /// The tokens of a document, or of a part of one.
-    pub(super) fn push(&mut self, ids: &[u32], part: Part, split: Option<Split>) -> io::Result<()> {
-        if part == Part::First {
+    pub(super) fn push(&mut self, ids: &[u32], document: &Document) -> io::Result<()> {
+        let Document { text, part, split, .. } = document;
+        if *part == Part::First {
             self.end_document()?;
-            (self.is_open, self.split) = (true, split);
         }
+        let open = self.open.get_or_insert(Entry { end: 0, n_bytes: 0, split: *split });
+        open.n_bytes += text.len() as u64;
         self.buffer.clear();
         match self.header.width {
             Width::Two => self.buffer.extend(ids.iter().flat_map(|&id| (id as u16).to_le_bytes())),
@@ -58,11 +49,10 @@ impl<W: Read + Write + Seek> Writer<W> {
     }
 
     fn end_document(&mut self) -> io::Result<()> {
-        if !std::mem::replace(&mut self.is_open, false) {
-            return Ok(());
-        }
+        let Some(document) = self.open.take() else { return Ok(()) };
         self.header.n_documents += 1;
-        self.entries.write_all(&entry_bytes(self.header.n_tokens, self.split))
+        let entry = Entry { end: self.header.n_tokens, ..document };
+        self.entries.write_all(&entry.encode())
     }
 
     /// Completes the file and gives it back.

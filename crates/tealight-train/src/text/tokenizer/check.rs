@@ -40,15 +40,17 @@ fn vocabulary(model: &Map<String, Value>) -> Result<BTreeMap<&str, u64>, String>
     let mut tokens = BTreeMap::new();
     let mut ids = BTreeMap::new();
     for (token, id) in vocab {
-        let id = id.as_u64().filter(|id| *id < MAX_VOCAB);
-        let id = id
-            .ok_or(format!("the id of its token {token:?} is not one of 0 to {}", MAX_VOCAB - 1))?;
+        let id = id.as_u64().filter(|id| *id < MAX_VOCAB).ok_or_else(|| strange_id(token))?;
         if let Some(other) = ids.insert(id, token) {
             return Err(format!("its tokens {other:?} and {token:?} have the same id, {id}"));
         }
         tokens.insert(token.as_str(), id);
     }
     Ok(tokens)
+}
+
+fn strange_id(token: &str) -> String {
+    format!("the id of its token {token:?} is not one of 0 to {}", MAX_VOCAB - 1)
 }
 
 fn scored(list: &[Value]) -> Result<BTreeMap<&str, u64>, String> {

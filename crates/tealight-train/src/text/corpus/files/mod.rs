@@ -11,6 +11,7 @@ mod lines;
 mod paths;
 mod reader;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -21,6 +22,7 @@ use self::assembly::Assembly;
 pub use self::config::{Config, Unit};
 use self::kind::{FileKind, Format};
 use self::lines::{Line, Lines};
+use crate::data::DataFile;
 use crate::data::fingerprint::Fnv128;
 use crate::error::{Error, Result};
 use crate::task::Split;
@@ -81,9 +83,17 @@ impl Input {
     }
 
     fn has_nothing(&self) -> Error {
-        let key = if self.split == Some(Split::Validation) { VALIDATION_PATHS } else { PATHS };
-        let message = format!("`{}` is empty: it holds no document", self.path.display());
-        Error::config([key], message)
+        self.wrong("is empty: it holds no document")
+    }
+
+    /// The setting that names the file.
+    fn key(&self) -> &'static str {
+        if self.split == Some(Split::Validation) { VALIDATION_PATHS } else { PATHS }
+    }
+
+    /// What is wrong with the file as a whole.
+    fn wrong(&self, rule: &str) -> Error {
+        Error::config([self.key()], format!("`{}` {rule}", self.path.display()))
     }
 }
 
@@ -91,10 +101,10 @@ impl Files {
     /// Finds the files; their text is not read yet.
     pub fn open(config: &Config) -> Result<Self> {
         config.validate()?;
-        let held_out = paths::expand(VALIDATION_PATHS, &config.validation_paths)?;
-        let is_held_out = |path: &PathBuf| held_out.iter().any(|(other, _)| other == path);
-        let mut files = paths::expand(PATHS, &config.paths)?;
-        files.retain(|(path, _)| !is_held_out(path));
+        // By what they are and not by what they are called: links and `..` lead to the same text.
+        let mut seen = BTreeSet::new();
+        let held_out = paths::expand(VALIDATION_PATHS, &config.validation_paths, &mut seen)?;
+        let files = paths::expand(PATHS, &config.paths, &mut seen)?;
         if files.is_empty() {
             let keys = [VALIDATION_PATHS, PATHS];
             let message = format!("`{VALIDATION_PATHS}` leaves nothing of `{PATHS}` to train on");
@@ -152,8 +162,11 @@ impl Corpus for Files {
         Ok(hash.finish())
     }
 
-    fn file(&self) -> Option<&Path> {
-        self.inputs.first().map(|input| &*input.path)
+    fn files(&self) -> Vec<DataFile> {
+        let file = |input: &Input| {
+            Some(DataFile::new(input.key(), &input.path, *input.hash.get()? as u64))
+        };
+        self.inputs.iter().filter_map(file).collect()
     }
 }
 
@@ -259,8 +272,7 @@ impl<'a> Reading<'a> {
         let hash = self.lines.tally().hash();
         match self.input.hash.get() {
             Some(known) if *known != hash => {
-                let path = self.input.path.display();
-                Err(Error::config([PATHS], format!("`{path}` changed while it was being read")))
+                Err(self.input.wrong("changed while it was being read"))
             }
             _ => Ok(()),
         }

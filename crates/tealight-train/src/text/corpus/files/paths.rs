@@ -9,17 +9,20 @@ use glob::Pattern;
 use super::kind::FileKind;
 use crate::error::{Error, Result};
 
-/// The files that `paths` mean, each once: in the order of `paths`, and by name within one of them.
-/// `key` is where they are written in the TOML.
-pub(super) fn expand(key: &str, paths: &[PathBuf]) -> Result<Vec<(PathBuf, FileKind)>> {
+/// The files that `paths` mean, but for those that were `seen` before, by whatever name: in the order of
+/// `paths`, and by name within one of them. `key` is where they are written in the TOML.
+pub(super) fn expand(
+    key: &str,
+    paths: &[PathBuf],
+    seen: &mut BTreeSet<PathBuf>,
+) -> Result<Vec<(PathBuf, FileKind)>> {
     let mut files = Vec::new();
-    let mut seen = BTreeSet::new();
     for path in paths {
         for file in expand_one(key, path)? {
             let Some(kind) = FileKind::of(&file) else {
                 return Err(unknown_ending(key, &file));
             };
-            if seen.insert(file.clone()) {
+            if seen.insert(file.canonicalize().map_err(Error::io("find", &file))?) {
                 files.push((file, kind));
             }
         }
@@ -134,7 +137,7 @@ mod tests {
         let paths: Vec<PathBuf> = paths.iter().map(|path| directory.join(path)).collect();
         let root = format!("{}/", directory.display());
         let name = |path: PathBuf| path.display().to_string().replace(&root, "");
-        expand("task.corpus.paths", &paths)
+        expand("task.corpus.paths", &paths, &mut BTreeSet::new())
             .map(|files| files.into_iter().map(|(path, _)| name(path)).collect())
             .map_err(|error| error.to_string().replace(&root, ""))
     }

@@ -87,6 +87,21 @@ fn files_of_their_own_are_held_out_and_not_trained_on() {
 }
 
 #[test]
+fn a_file_that_is_held_out_is_not_trained_on_by_another_name() {
+    let directory = folder(&[("a.txt", b"one"), ("b.txt", b"two")]);
+    let held_out = directory.path().join("b.txt");
+    fs::create_dir(directory.path().join("inner")).unwrap();
+    std::os::unix::fs::symlink(&held_out, directory.path().join("inner/c.txt")).unwrap();
+    let paths = ["", "inner", "inner/../b.txt", "./b.txt"].map(|path| directory.path().join(path));
+    let config = Config {
+        paths: paths.to_vec(),
+        validation_paths: vec![held_out],
+        ..config(&directory, Unit::Line)
+    };
+    assert_eq!(texts(&config), ["one", "two"]);
+}
+
+#[test]
 fn the_tail_of_a_file_is_held_out_by_characters() {
     for (text, head) in [
         ("0123456\r\n8晴曇雨2345678", "0123456\n8晴曇雨234"),
@@ -130,7 +145,9 @@ fn what_is_wrong_is_named_with_file_and_line() {
     assert_eq!(json(b"\n"), "`a.jsonl` is empty: it holds no document");
     let good = b"{\"text\": \"good\"}\n";
     let with = |bad: &[u8]| json(&[good, bad].concat());
-    assert!(with(b"{").starts_with("`a.jsonl`, line 2: this is not a JSON object: EOF"));
+    // The line was told twice, and the second time as that behind the break: `at line 2 column 0`.
+    let rule = "`a.jsonl`, line 2: this is not JSON: EOF while parsing an object at column 1";
+    assert_eq!(with(b"{\n"), rule);
     assert_eq!(
         with(b"{\"body\": \"\"}\n"),
         "`a.jsonl`, line 2: there is no field `text`; there are: body"
@@ -180,11 +197,31 @@ fn the_fingerprint_follows_content_and_settings_and_not_names() {
 }
 
 #[test]
-fn a_file_that_changes_between_two_readings_is_noticed() {
-    let directory = folder(&[("a.txt", b"one\n")]);
-    let files = Files::open(&config(&directory, Unit::Line)).unwrap();
+fn a_file_that_changes_between_two_readings_is_named_with_its_setting() {
+    let directory = folder(&[("a.txt", b"one\n"), ("b.txt", b"two\n")]);
+    let validation_paths = vec![directory.path().join("b.txt")];
+    let files = Config { validation_paths, ..config(&directory, Unit::Line) };
+    let files = Files::open(&files).unwrap();
     files.fingerprint(&mut |_| ()).unwrap();
-    fs::write(directory.path().join("a.txt"), "two\n").unwrap();
+    fs::write(directory.path().join("b.txt"), "TWO\n").unwrap();
     let documents: Result<Vec<_>> = files.documents().unwrap().collect();
-    assert!(documents.unwrap_err().to_string().contains("changed while it was being read"));
+    let Error::Config(fault) = documents.unwrap_err() else { panic!("a setting is to blame") };
+    assert_eq!(fault.keys, ["task.corpus.validation_paths"]);
+    assert!(fault.message.ends_with("b.txt` changed while it was being read"), "{fault:?}");
+}
+
+#[test]
+fn a_run_remembers_each_file_by_its_content() {
+    let directory = folder(&[("a.txt", b"one\n"), ("b.txt", b"two\n")]);
+    let data = || {
+        let files = Files::open(&config(&directory, Unit::Line)).unwrap();
+        files.fingerprint(&mut |_| ()).unwrap();
+        files.files()
+    };
+    let then = data();
+    assert_eq!(then.len(), 2);
+    fs::write(directory.path().join("b.txt"), "three\n").unwrap();
+    let now = data();
+    assert!(now[0] == then[0] && now[1].path == then[1].path && now[1] != then[1]);
+    assert_eq!(now[1].key, "task.corpus.paths");
 }

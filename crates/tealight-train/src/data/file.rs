@@ -1,0 +1,99 @@
+//! The files that data come from, and whether they still hold what they held.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+
+/// More differences than these are counted, not listed.
+const MAX_LISTED: usize = 5;
+
+/// A file that the data of a run come from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DataFile {
+    /// The setting that names it, such as `task.corpus.paths`.
+    pub key: String,
+    /// Where it is; of what the run itself keeps, its name.
+    pub path: PathBuf,
+    /// What its content hashes to, in hexadecimal digits.
+    pub fingerprint: String,
+}
+
+impl DataFile {
+    /// A file whose content has this hash.
+    pub fn new(key: &str, path: &Path, fingerprint: u64) -> Self {
+        let (key, path) = (key.to_owned(), path.to_owned());
+        Self { key, path, fingerprint: format!("{fingerprint:016x}") }
+    }
+
+    fn is_at(&self, other: &Self) -> bool {
+        (&self.key, &self.path) == (&other.key, &other.path)
+    }
+
+    fn holds_what(&self, other: &Self) -> bool {
+        (&self.key, &self.fingerprint) == (&other.key, &other.fingerprint)
+    }
+}
+
+/// Checks that the data of now are those of `then`: the same contents in the same order, wherever the
+/// files are.
+pub(crate) fn unchanged(then: &[DataFile], now: &[DataFile]) -> Result<()> {
+    if then.len() == now.len() && then.iter().zip(now).all(|(then, now)| then.holds_what(now)) {
+        return Ok(());
+    }
+    let became = |file: &DataFile| match then.iter().find(|other| other.is_at(file)) {
+        Some(other) if other.holds_what(file) => None,
+        Some(_) => Some("has changed"),
+        None => Some("has been added"),
+    };
+    let is_gone = |file: &&DataFile| !now.iter().any(|other| other.is_at(file));
+    let changed = now.iter().filter_map(|file| Some((file, became(file)?)));
+    let gone = then.iter().filter(is_gone).map(|file| (file, "is gone"));
+    Err(differ(&changed.chain(gone).collect::<Vec<_>>()))
+}
+
+fn differ(files: &[(&DataFile, &str)]) -> Error {
+    let line = |(DataFile { key, path, .. }, what): &(&DataFile, &str)| {
+        format!("`{key}`: `{}` {what} since the run began", path.display())
+    };
+    let mut lines: Vec<String> = files.iter().take(MAX_LISTED).map(line).collect();
+    if files.len() > MAX_LISTED {
+        lines.push(format!("and {} more", files.len() - MAX_LISTED));
+    }
+    let key = files.first().map_or("task", |(file, _)| file.key.as_str());
+    Error::config([key], lines.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(path: &str, fingerprint: u64) -> DataFile {
+        DataFile::new("task.corpus.paths", Path::new(path), fingerprint)
+    }
+
+    #[test]
+    fn the_files_that_differ_are_named_and_no_others() {
+        let then = [file("a.txt", 3), file("b.txt", 5), file("c.txt", 7)];
+        let now = [file("a.txt", 3), file("b.txt", 11), file("d.txt", 7)];
+        let message = unchanged(&then, &now).unwrap_err().to_string();
+        let expected = "`task.corpus.paths`: `b.txt` has changed since the run began; \
+                        `task.corpus.paths`: `d.txt` has been added since the run began; \
+                        `task.corpus.paths`: `c.txt` is gone since the run began";
+        assert_eq!(message, expected);
+        let many: Vec<DataFile> = (0..9).map(|n| file(&format!("{n}.txt"), n)).collect();
+        let message = unchanged(&[], &many).unwrap_err().to_string();
+        assert!(message.ends_with("; and 4 more"), "{message}");
+    }
+
+    #[test]
+    fn files_may_move_as_long_as_their_contents_come_in_the_same_order() {
+        let then = [file("a.txt", 3), file("b.txt", 5)];
+        assert!(unchanged(&then, &then).is_ok());
+        assert!(unchanged(&then, &[file("x/a.txt", 3), file("x/z.txt", 5)]).is_ok());
+        assert!(unchanged(&then, &[file("a.txt", 3), file("0.txt", 5)]).is_ok());
+        assert!(unchanged(&then, &[file("0.txt", 5), file("a.txt", 3)]).is_err());
+    }
+}

@@ -1,0 +1,102 @@
+use std::f64::consts::LN_2;
+use std::fs;
+use std::path::Path;
+
+use serde_json::json;
+use tealight_model::ParamStore;
+use tempfile::TempDir;
+
+use super::*;
+use crate::config::ConfigSource;
+
+const CONFIG: &str = "
+seed = 17
+optimizer = 'adamw'
+[task]
+kind = 'causal_lm'
+seq_len = 7
+[task.corpus]
+kind = 'files'
+documents = 'line'
+[model]
+d_model = 8
+n_layers = 1
+n_heads = 2
+causal = true
+";
+
+/// The report of a model that has learnt nothing, on the lines of `held_out`.
+fn report(folder: &TempDir, held_out: &str, overrides: &[String]) -> (CausalLm, Report) {
+    let path = |name: &str| folder.path().join(name);
+    fs::write(path("train.txt"), "The Sun, the rain; a CLOUDY day.\nRain again\n").unwrap();
+    fs::write(path("held_out.txt"), held_out).unwrap();
+    let files = [
+        format!("task.cache='{}'", path("cache").display()),
+        format!("task.corpus.paths=['{}']", path("train.txt").display()),
+        format!("task.corpus.validation_paths=['{}']", path("held_out.txt").display()),
+    ];
+    let overrides = [&files, overrides].concat();
+    let source = ConfigSource::parse(Path::new("a.toml"), CONFIG, &overrides).unwrap();
+    let run: RunConfig = source.deserialize().unwrap();
+    let crate::task::TaskConfig::CausalLm(config) = &run.task else { panic!("another task") };
+    let task = CausalLm::new(config, &run, &Device::Cpu, Preparing::default()).unwrap();
+    let store = ParamStore::new(run.seed, DType::F32, &Device::Cpu);
+    task.build(&run.model, &store.trainable()).unwrap();
+    let model = task.build(&run.model, &store.frozen()).unwrap();
+    let report = task.report(&model).unwrap();
+    (task, report)
+}
+
+fn assert_bytes(report: &Report, n_bytes: f64) {
+    let bits = report.loss * report.n_tokens as f64 / LN_2;
+    assert!((report.bits_per_byte * n_bytes / bits - 1.).abs() < 1e-9, "{report:?}, {n_bytes}");
+}
+
+/// What was counted were the bytes of the text that the tokens are decoded into: without capitals' accents,
+/// with `[UNK]` for nothing, with other spaces.
+#[test]
+fn bits_are_counted_for_each_byte_of_the_text_and_not_of_what_is_left_of_it() {
+    let held_out = "ÀÉÎ rain,  cloudy; 晴れ day of the sun again\nthe rain\n";
+    let n_bytes = held_out.len() as f64 - 2.;
+    for sequences in ["padded", "packed"] {
+        let folder = tempfile::tempdir().unwrap();
+        let settings = [
+            format!("task.sequences='{sequences}'"),
+            "task.tokenizer={kind='wordpiece',vocab_size=60,lowercase=true,strip_accents=true}"
+                .into(),
+        ];
+        assert_bytes(&report(&folder, held_out, &settings).1, n_bytes);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let settings = ["task.sequences='stream'".into(), "task.tokenizer='byte'".into()];
+    let (_, report) = report(&folder, held_out, &settings);
+    // Nothing stands before the first byte; between the two lines there is a mark.
+    assert_bytes(&report, n_bytes - 1.);
+    assert_eq!(report.n_tokens as f64, n_bytes);
+}
+
+#[test]
+fn a_tokenizer_without_marks_is_reported_on_like_any_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let vocab: serde_json::Map<_, _> =
+        (' '..='~').enumerate().map(|(id, c)| (c.to_string(), json!(id))).collect();
+    let tokenizer = json!({
+        "version": "1.0", "added_tokens": [], "normalizer": null, "pre_tokenizer": null,
+        "post_processor": null, "decoder": { "type": "Fuse" },
+        "model": { "type": "BPE", "vocab": vocab, "merges": [] },
+    });
+    let path = folder.path().join("tokenizer.json");
+    fs::write(&path, tokenizer.to_string()).unwrap();
+    let settings = [
+        "task.sequences='padded'".into(),
+        format!("task.tokenizer={{kind='file',path='{}'}}", path.display()),
+    ];
+    // Two pieces of 7 and 6 characters, and one of a single one.
+    let (task, report) = report(&folder, "sun and rain.\nx\n", &settings);
+    let special = task.tokenizer().special();
+    assert_eq!((special.begin, special.end), (None, None));
+    assert_eq!(report.n_tokens, 11);
+    assert_bytes(&report, 14. * (1. - 3. / 14.));
+    assert!(report.sample.len() > 1, "{report:?}");
+    assert!(report.loss.is_finite() && report.unigram_loss > 0.);
+}

@@ -1,0 +1,54 @@
+//! What tasks share in which each sequence has one class.
+
+use candle_core::{DType, Device, Tensor};
+use tealight_model::Mask;
+use tealight_ops::cross_entropy::cross_entropy;
+
+use super::Loss;
+use crate::Metrics;
+use crate::data::padded;
+use crate::error::Result;
+use crate::evaluate::scalar;
+
+/// A batch on the device.
+#[derive(Debug)]
+pub struct Batch {
+    /// `(batch, longest)`
+    pub(super) ids: Tensor,
+    pub(super) mask: Mask,
+    /// `(batch)`
+    labels: Tensor,
+    /// Without padding.
+    pub(super) n_tokens: u64,
+}
+
+impl Batch {
+    /// Sequences with their classes; the shorter are filled up with `pad`.
+    pub(super) fn new(
+        rows: &[Vec<u32>],
+        classes: Vec<u32>,
+        pad: u32,
+        device: &Device,
+    ) -> Result<Self> {
+        let (ids, mask) = padded(rows, pad, device)?;
+        let n_tokens = rows.iter().map(|row| row.len() as u64).sum();
+        Ok(Self { ids, mask, labels: Tensor::new(classes, device)?, n_tokens })
+    }
+
+    /// Cross-entropy and accuracy of `logits (batch, n_classes)`.
+    pub(super) fn loss(&self, logits: &Tensor, label_smoothing: f64) -> Result<Loss> {
+        let sum = cross_entropy(logits, &self.labels, label_smoothing)?;
+        let count = self.labels.elem_count() as f64;
+        let hits = logits.detach().argmax(1)?.eq(&self.labels)?.to_dtype(DType::F32)?;
+        let mut metrics = Metrics::default();
+        metrics.add("accuracy", scalar(&hits.sum_all()?)?, count);
+        Ok(Loss { sum, count, metrics })
+    }
+}
+
+/// `(batch)` rows of `n_classes` probabilities.
+pub(super) fn probabilities(logits: &Tensor) -> Result<Vec<Vec<f64>>> {
+    // On the CPU before f64, which Metal does not have.
+    let logits = logits.to_device(&Device::Cpu)?.to_dtype(DType::F64)?;
+    Ok(tealight_ops::softmax::softmax(&logits)?.to_vec2::<f64>()?)
+}
