@@ -1,6 +1,8 @@
 //! A run from its directory, and the one place that looks at the kind of task.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use anyhow::{Context, Result, anyhow};
 use candle_core::Device;
@@ -76,17 +78,32 @@ pub(crate) fn with_task(
 pub(crate) struct Given {
     pub(crate) source: ConfigSource,
     pub(crate) config: RunConfig,
-    pub(crate) begins_with: Option<Pretrained>,
+    pub(crate) begins_with: Option<Rc<Pretrained>>,
+}
+
+/// Models that settings begin with, each read once.
+#[derive(Default)]
+pub(crate) struct Beginnings(BTreeMap<PathBuf, Rc<Pretrained>>);
+
+impl Beginnings {
+    fn open(&mut self, folder: &Path) -> tealight_train::Result<Rc<Pretrained>> {
+        if let Some(model) = self.0.get(folder) {
+            return Ok(model.clone());
+        }
+        let model = Rc::new(Pretrained::open(folder, None)?);
+        self.0.insert(folder.to_owned(), model.clone());
+        Ok(model)
+    }
 }
 
 impl Given {
     /// Reads the file at `path` with the changes of the command line.
     pub(crate) fn read(path: &Path, overrides: &[String]) -> Result<Self> {
-        Self::complete(ConfigSource::read(path, overrides)?)
+        Self::complete(ConfigSource::read(path, overrides)?, &mut Beginnings::default())
     }
 
     /// Completes settings that are read already.
-    pub(crate) fn complete(source: ConfigSource) -> Result<Self> {
+    pub(crate) fn complete(source: ConfigSource, beginnings: &mut Beginnings) -> Result<Self> {
         #[derive(Deserialize)]
         struct Beginning {
             #[serde(default)]
@@ -95,7 +112,7 @@ impl Given {
         let Beginning { init_from } = source.deserialize()?;
         let open = |folder: &PathBuf| {
             let failed = |error: anyhow::Error| source.value_error("init_from", &causes(&error));
-            Pretrained::open(folder, None).map_err(|error| failed(error.into()))
+            beginnings.open(folder).map_err(|error| failed(error.into()))
         };
         let begins_with = init_from.as_ref().map(open).transpose()?;
         let source = match &begins_with {

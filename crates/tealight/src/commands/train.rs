@@ -1,5 +1,6 @@
 //! `tealight train CONFIG`
 
+use std::rc::Rc;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
@@ -44,7 +45,7 @@ struct Training<'a> {
     source: &'a ConfigSource,
     config: &'a RunConfig,
     earlier: Option<RunDirectory>,
-    begins_with: Option<Pretrained>,
+    begins_with: Option<Rc<Pretrained>>,
 }
 
 impl ForAnyTask for Training<'_> {

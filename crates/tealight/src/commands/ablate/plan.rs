@@ -10,7 +10,7 @@ use tealight_train::run::RunDirectory;
 use super::vary::{self, Axis, Variant};
 use crate::args::Ablate;
 use crate::child::{complaint, first_line, this_program};
-use crate::commands::load::{Given, resolved};
+use crate::commands::load::{Beginnings, Given, resolved};
 use crate::commands::train::listed;
 use crate::summary::Summary;
 
@@ -71,8 +71,9 @@ impl Plan {
     /// Finds out how far each run has come; other settings than the plan's are an error.
     pub(super) fn look(&mut self, args: &Ablate) -> Result<()> {
         self.runs.clear();
-        let configs: Vec<_> =
-            self.variants.iter().map(|variant| self.config(args, variant)).collect();
+        let mut beginnings = Beginnings::default();
+        let config = |variant| self.config(args, variant, &mut beginnings);
+        let configs: Vec<_> = self.variants.iter().map(config).collect();
         for (variant, config) in configs.iter().enumerate() {
             if let Err(error) = config {
                 self.impossible.insert(variant, error.to_string());
@@ -93,10 +94,15 @@ impl Plan {
     }
 
     /// The settings of a variant, but for the seed.
-    fn config(&self, args: &Ablate, variant: &Variant) -> Result<RunConfig> {
+    fn config(
+        &self,
+        args: &Ablate,
+        variant: &Variant,
+        beginnings: &mut Beginnings,
+    ) -> Result<RunConfig> {
         let overrides = [&args.overrides[..], &variant.settings].concat();
         let source = ConfigSource::parse(&args.config, &self.text, &overrides)?;
-        Ok(Given::complete(source)?.config)
+        Ok(Given::complete(source, beginnings)?.config)
     }
 
     fn state(&self, name: &str, config: &RunConfig) -> Result<State> {
