@@ -11,8 +11,9 @@
 //! Each family is one file with one `Class`: how its configuration is read and written, and one table
 //! of names that both directions are derived from. Of a configuration every key is mapped, or known
 //! not to change any number, or refused by its name where it would; a key that nobody knows is in the
-//! notes. Of the tensors, one that is needed and missing is an error that names it as the file would;
-//! one that is not needed is in the notes.
+//! notes. Of the tensors, one that is needed and missing is an error that names it as the file would. What
+//! every file may have and no language model needs (a pooler, the ids of positions, causal masks) is left
+//! out; any other that is not needed is in the notes. Neither is kept.
 //!
 //! A model of `transformers` drops other numbers in training than ours: its feed-forward networks have
 //! no dropout inside. The seed would make them different anyway.
@@ -23,6 +24,8 @@ mod bert;
 mod distilbert;
 mod encoder;
 mod error;
+#[cfg(test)]
+mod frames;
 mod gpt2;
 mod keys;
 mod needs;

@@ -1,6 +1,7 @@
 //! Tensors of `transformers` under our names, and back.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, PoisonError};
 
 use candle_core::{DType, Device, Result, Shape, Tensor, bail};
 use candle_nn::var_builder::SimpleBackend;
@@ -47,17 +48,19 @@ impl Description {
                 None => unknown.push(name),
             }
         }
-        let notes = unread(&unknown).into_iter().collect();
+        let notes = unread(&unknown, "not known here").into_iter().collect();
         Ok(Weights { tensors: ours, pairs, notes })
     }
 }
 
-fn unread(unknown: &[String]) -> Option<String> {
-    let listed = unknown.iter().take(MAX_LISTED).map(|name| format!("`{name}`"));
+/// That tensors with these `names` are not read, because they are `what`.
+fn unread(names: &[String], what: &str) -> Option<String> {
+    let listed = names.iter().take(MAX_LISTED).map(|name| format!("`{name}`"));
     let listed = listed.collect::<Vec<_>>().join(", ");
-    let more = if unknown.len() > MAX_LISTED { ", …" } else { "" };
-    let n = unknown.len();
-    (n > 0).then(|| format!("{n} tensors are not known here and not read: {listed}{more}"))
+    let n = names.len();
+    let more = if n > MAX_LISTED { ", …" } else { "" };
+    let tensors = if n == 1 { "tensor is" } else { "tensors are" };
+    (n > 0).then(|| format!("{n} {tensors} {what} and not read: {listed}{more}"))
 }
 
 impl Class {
@@ -124,11 +127,39 @@ impl Weights {
     /// A builder of models that compute with these parameters and record no graph. One that is missing
     /// or has another shape is an error, before anything is allocated.
     pub fn builder(&self, dtype: DType, device: &Device) -> VarBuilder<'_> {
-        VarBuilder::from_backend(Box::new(Stored(self)), dtype, device.clone())
+        VarBuilder::from_backend(
+            Box::new(Stored { weights: self, asked: None }),
+            dtype,
+            device.clone(),
+        )
+    }
+
+    /// What the model asks for that `build` builds. The rest, such as layers beyond its depth, is in the
+    /// notes under the names of the file, and no longer kept.
+    pub fn asked_for_by<E>(
+        mut self,
+        build: impl FnOnce(&VarBuilder<'_>) -> std::result::Result<(), E>,
+    ) -> std::result::Result<Self, E> {
+        let asked = Mutex::default();
+        let stored = Stored { weights: &self, asked: Some(&asked) };
+        build(&VarBuilder::from_backend(Box::new(stored), DType::F32, Device::Cpu))?;
+        let asked = asked.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let tensors = std::mem::take(&mut self.tensors).into_iter();
+        let (kept, others): (_, BTreeMap<_, _>) =
+            tensors.partition(|(name, _)| asked.contains(name));
+        self.tensors = kept;
+        let others: BTreeSet<String> = others.keys().map(|name| self.name_in_file(name)).collect();
+        let others: Vec<String> = others.into_iter().collect();
+        self.notes.extend(unread(&others, "of no part of this model"));
+        Ok(self)
+    }
+
+    fn name_in_file(&self, name: &str) -> String {
+        table::theirs(&self.pairs, name).map_or(name.to_owned(), |(name, _)| name)
     }
 
     fn get(&self, name: &str, shape: &Shape) -> Result<&Tensor> {
-        let theirs = || table::theirs(&self.pairs, name).map_or(name.to_owned(), |(name, _)| name);
+        let theirs = || self.name_in_file(name);
         match self.tensors.get(name) {
             Some(tensor) if tensor.shape() == shape => Ok(tensor),
             Some(tensor) => bail!(
@@ -142,11 +173,19 @@ impl Weights {
     }
 }
 
-struct Stored<'a>(&'a Weights);
+struct Stored<'a> {
+    weights: &'a Weights,
+    /// Is told which parameters there are.
+    asked: Option<&'a Mutex<BTreeSet<String>>>,
+}
 
 impl SimpleBackend for Stored<'_> {
     fn get(&self, shape: Shape, name: &str, _: Init, dtype: DType, dev: &Device) -> Result<Tensor> {
-        self.0.get(name, &shape)?.to_dtype(dtype)?.to_device(dev)
+        if let Some(asked) = self.asked {
+            let mut asked = asked.lock().unwrap_or_else(PoisonError::into_inner);
+            asked.insert(name.to_owned());
+        }
+        self.weights.get(name, &shape)?.to_dtype(dtype)?.to_device(dev)
     }
 
     fn get_unchecked(&self, name: &str, _: DType, _: &Device) -> Result<Tensor> {
@@ -154,7 +193,7 @@ impl SimpleBackend for Stored<'_> {
     }
 
     fn contains_tensor(&self, name: &str) -> bool {
-        self.0.tensors.contains_key(name)
+        self.weights.tensors.contains_key(name)
     }
 }
 

@@ -11,10 +11,11 @@ use std::path::{Component, Path};
 
 use candle_core::safetensors::Load as _;
 use candle_core::{DType, Device};
+use candle_nn::VarBuilder;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tealight_model::BuildError;
-use tealight_model::hf::{self, Description, Expressed, Head, HfError, Weights};
+use tealight_model::hf::{self, Description, Expressed, Head, HfError};
 use tealight_model::models::causal_lm::CausalLm;
 use tealight_model::models::masked_lm::MaskedLm;
 use tealight_model::models::seq2seq::Seq2Seq;
@@ -55,7 +56,8 @@ impl HfFolder {
         let description = hf::describe(&text(&config)?).map_err(of_file(&config))?;
         let loaded = load(path)?;
         let weights = description.rename(loaded.tensors).map_err(of_file(&loaded.origin))?;
-        check(&description, &weights).map_err(|error| match error {
+        let built = weights.asked_for_by(|vb| build(&description, vb));
+        let weights = built.map_err(|error| match error {
             BuildError::Config(fault) => unusable(&config, &fault),
             BuildError::Candle(error) => unusable(&loaded.origin, &error),
         })?;
@@ -86,14 +88,13 @@ pub fn files(
     Ok(written)
 }
 
-/// A model of these sizes out of these tensors, for what is wrong with it.
-fn check(description: &Description, weights: &Weights) -> Result<(), BuildError> {
+/// A model of these sizes, for what is wrong with it and what it asks for.
+fn build(description: &Description, vb: &VarBuilder<'_>) -> Result<(), BuildError> {
     let Description { config, sizes, family, .. } = description;
-    let vb = weights.builder(DType::F32, &Device::Cpu);
     match family.head() {
-        Head::MaskedLm => MaskedLm::build(config, &sizes.masked_lm(), &vb).map(|_| ()),
-        Head::CausalLm => CausalLm::build(config, &sizes.causal_lm(), &vb).map(|_| ()),
-        Head::Seq2Seq => Seq2Seq::build(config, &sizes.seq2seq(), &vb).map(|_| ()),
+        Head::MaskedLm => MaskedLm::build(config, &sizes.masked_lm(), vb).map(|_| ()),
+        Head::CausalLm => CausalLm::build(config, &sizes.causal_lm(), vb).map(|_| ()),
+        Head::Seq2Seq => Seq2Seq::build(config, &sizes.seq2seq(), vb).map(|_| ()),
     }
 }
 

@@ -217,7 +217,28 @@ fn a_tensor_that_is_missing_or_there_twice_is_named() {
 
     changed.tensors.insert("adapter.weight".to_owned(), tensor);
     let notes = changed.open().unwrap().notes;
-    assert_eq!(notes, ["1 tensors are not known here and not read: `adapter.weight`"]);
+    assert_eq!(notes, ["1 tensor is not known here and not read: `adapter.weight`"]);
+}
+
+/// They were kept once, and stood in every export, because the table of names knows them.
+#[test]
+fn a_tensor_that_no_layer_asks_for_is_named_and_not_kept() {
+    let mut changed = Changed::new();
+    let before = changed.open().unwrap();
+    let one = changed.tensors["bert.embeddings.LayerNorm.weight"].clone();
+    let strangers =
+        ["encoder.layer.97.output.dense.bias", "encoder.layer.0.attention.self.conv.weight"];
+    for name in strangers {
+        changed.tensors.insert(format!("bert.{name}"), one.clone());
+    }
+    for harmless in ["bert.pooler.dense.bias", "cls.seq_relationship.bias"] {
+        changed.tensors.insert(harmless.to_owned(), one.clone());
+    }
+    let after = changed.open().unwrap();
+    assert!(before.weights.keys().eq(after.weights.keys()), "{:?}", after.weights.keys());
+    let [conv, layer] = [strangers[1], strangers[0]].map(|name| format!("`bert.{name}`"));
+    let note = format!("2 tensors are of no part of this model and not read: {conv}, {layer}");
+    assert_eq!(after.notes, [note]);
 }
 
 #[test]
