@@ -52,7 +52,7 @@ impl<T: Task> Session<T> {
     /// Builds everything at step 0, or says which setting is in the way.
     pub fn new(config: &RunConfig, task: T, device: &Device) -> Result<Self> {
         config.validate()?;
-        limits::check_parameters(&config.model, &task.estimate(&config.model))?;
+        limits::check_parameters(&config.model, |model| task.estimate(model).parameters)?;
         let params =
             ParamStore::new(config.seed, DType::F32, device).freezing(&config.training.frozen);
         let model = task.build(&config.model, &params.trainable())?;
