@@ -4,14 +4,11 @@ use std::ops::ControlFlow;
 
 use candle_core::Device;
 use serde::Serialize;
-use tealight_model::generation::{Ends, Strategy, stream};
+use tealight_model::generation::{Ends, Sequence, Strategy, stream};
 use tealight_model::models::causal_lm::{CausalLm, Writer};
 
 use crate::error::{Error, Result};
-use crate::text::tokenizer::{Specials, Tokenizer};
-
-/// What stands for bytes that are no whole character yet.
-const INCOMPLETE: char = '\u{FFFD}';
+use crate::text::tokenizer::{TextStream, Tokenizer};
 
 /// A model with its tokenizer.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +30,7 @@ pub struct Settings {
     pub max_tokens: usize,
     /// Texts that end it, and are not part of it.
     pub stop: Vec<String>,
-    /// How many continuations.
+    /// How many continuations; of beams so many of the best.
     pub n: usize,
 }
 
@@ -64,7 +61,7 @@ pub enum EndedBy {
 
 impl Continuer<'_> {
     /// Continues `prompt`. `heard` is told each piece of text of each continuation as soon as it is
-    /// certain.
+    /// certain; of beams, when they are complete.
     pub fn continue_text(
         &self,
         prompt: &str,
@@ -77,36 +74,26 @@ impl Continuer<'_> {
         let ends = Ends { stop: &Vec::from_iter(end), max_len: *max_tokens };
         let never = self.never();
         let mut writer = Writer::new(self.model, &never, self.device)?;
-        let mut drafts: Vec<Draft> = (0..*n).map(|_| Draft::new(&prompt, stop)).collect();
+        let new = || Draft::new(TextStream::after(self.tokenizer, &prompt), stop);
+        let mut drafts: Vec<Draft> = (0..*n).map(|_| new()).collect();
         let mut failure = None;
-        let mut written =
-            |row: usize, id: u32| match drafts[row]
-                .push(self.tokenizer, id, &mut |text| heard(row, text))
-            {
-                Ok(flow) => flow,
-                Err(error) => {
-                    failure = Some(error);
-                    ControlFlow::Break(())
-                }
-            };
-        let prompts = vec![prompt.clone(); *n];
+        let mut written = |row: usize, id: u32| {
+            let flow = drafts[row].push(id, &mut |text| heard(row, text));
+            flow.unwrap_or_else(|error| {
+                failure = Some(error);
+                ControlFlow::Break(())
+            })
+        };
+        // One prompt has several beams, and one continuation otherwise.
+        let is_search = matches!(strategy, Strategy::Beams { .. });
+        let prompts = vec![prompt.clone(); if is_search { 1 } else { *n }];
         let sequences = stream(&mut writer, &prompts, &ends, strategy, &mut written)?;
         if let Some(error) = failure {
             return Err(error);
         }
         let continuations = drafts.into_iter().zip(sequences.into_iter().flatten()).enumerate();
         continuations
-            .map(|(row, (draft, sequence))| {
-                let was_stopped = draft.was_stopped;
-                let text = draft.finish(self.tokenizer, &mut |text| heard(row, text))?;
-                let ended_by = match (was_stopped, sequence.has_ended) {
-                    (true, _) => EndedBy::Stop,
-                    (false, true) => EndedBy::End,
-                    (false, false) => EndedBy::Length,
-                };
-                let (n_tokens, log_probability) = (sequence.ids.len(), sequence.log_probability);
-                Ok(Continuation { text, n_tokens, log_probability, ended_by })
-            })
+            .map(|(row, (draft, sequence))| draft.finish(&sequence, &mut |text| heard(row, text)))
             .collect()
     }
 
@@ -136,75 +123,135 @@ impl Continuer<'_> {
 /// A text that is being written.
 #[derive(Debug)]
 struct Draft<'a> {
-    prompt: &'a [u32],
+    stream: TextStream<'a>,
     stop: &'a [String],
-    ids: Vec<u32>,
+    n_pushed: usize,
     /// What `heard` was told.
     text: String,
+    /// What is certain, and may be the beginning of a text that stops it.
+    held: String,
     was_stopped: bool,
 }
 
 impl<'a> Draft<'a> {
-    fn new(prompt: &'a [u32], stop: &'a [String]) -> Self {
-        Self { prompt, stop, ids: Vec::new(), text: String::new(), was_stopped: false }
+    fn new(stream: TextStream<'a>, stop: &'a [String]) -> Self {
+        let (text, held) = (String::new(), String::new());
+        Self { stream, stop, n_pushed: 0, text, held, was_stopped: false }
     }
 
-    fn push(
-        &mut self,
-        tokenizer: &Tokenizer,
-        id: u32,
-        heard: &mut dyn FnMut(&str),
-    ) -> Result<ControlFlow<()>> {
-        self.ids.push(id);
-        let text = self.decode(tokenizer)?;
+    fn push(&mut self, id: u32, heard: &mut dyn FnMut(&str)) -> Result<ControlFlow<()>> {
+        self.n_pushed += 1;
+        self.held += &self.stream.push(id)?;
         let stops = self.stop.iter().filter(|stop| !stop.is_empty());
-        if let Some(end) = stops.filter_map(|stop| text.find(stop.as_str())).min() {
-            self.tell(&text[..end], heard);
+        if let Some(end) = stops.filter_map(|stop| self.held.find(stop.as_str())).min() {
+            self.tell(end, heard);
             self.was_stopped = true;
             return Ok(ControlFlow::Break(()));
         }
-        let certain = text.trim_end_matches(INCOMPLETE);
-        let certain = certain.len() - self.held_back(certain);
-        self.tell(&text[..certain], heard);
+        self.tell(self.held.len() - self.held_back(), heard);
         Ok(ControlFlow::Continue(()))
     }
 
-    /// What was held back because it might have become something else.
-    fn finish(mut self, tokenizer: &Tokenizer, heard: &mut dyn FnMut(&str)) -> Result<String> {
+    /// Told of the tokens of `sequence` that it has not heard of, and of what was held back.
+    fn finish(mut self, sequence: &Sequence, heard: &mut dyn FnMut(&str)) -> Result<Continuation> {
+        for &id in sequence.ids.iter().skip(self.n_pushed) {
+            if self.push(id, heard)?.is_break() {
+                break;
+            }
+        }
         if !self.was_stopped {
-            let text = self.decode(tokenizer)?;
-            self.tell(&text, heard);
+            self.held += &self.stream.rest()?;
+            self.tell(self.held.len(), heard);
         }
-        Ok(self.text)
+        let ended_by = match (self.was_stopped, sequence.has_ended) {
+            (true, _) => EndedBy::Stop,
+            (false, true) => EndedBy::End,
+            (false, false) => EndedBy::Length,
+        };
+        let (n_tokens, log_probability) = (sequence.ids.len(), sequence.log_probability);
+        Ok(Continuation { text: self.text, n_tokens, log_probability, ended_by })
     }
 
-    /// Tells what is new in `text`.
-    fn tell(&mut self, text: &str, heard: &mut dyn FnMut(&str)) {
-        if let Some(new) = text.strip_prefix(self.text.as_str())
-            && !new.is_empty()
-        {
-            heard(new);
-            self.text.push_str(new);
-        }
-    }
-
-    /// The text behind the prompt. It is decoded together with it, because some tokenizers leave out the
-    /// space at the beginning of a text.
-    fn decode(&self, tokenizer: &Tokenizer) -> Result<String> {
-        let before = tokenizer.decode(self.prompt, Specials::Skip)?;
-        let all = tokenizer.decode(&[self.prompt, &self.ids].concat(), Specials::Skip)?;
-        match all.strip_prefix(&before) {
-            Some(text) => Ok(text.to_owned()),
-            None => tokenizer.decode(&self.ids, Specials::Skip),
+    /// Tells the first `len` bytes of what is held.
+    fn tell(&mut self, len: usize, heard: &mut dyn FnMut(&str)) {
+        let told: String = self.held.drain(..len).collect();
+        if !told.is_empty() {
+            heard(&told);
+            self.text += &told;
         }
     }
 
-    /// How many bytes at the end of `text` may be the beginning of a text that stops it.
-    fn held_back(&self, text: &str) -> usize {
+    /// How many bytes at the end of what is held may be the beginning of a text that stops it.
+    fn held_back(&self) -> usize {
         let beginning = |stop: &String| {
             let ends = stop.char_indices().map(|(at, _)| at).skip(1);
-            ends.filter(|&at| text.ends_with(&stop[..at])).max().unwrap_or(0)
+            ends.filter(|&at| self.held.ends_with(&stop[..at])).max().unwrap_or(0)
         };
         self.stop.iter().map(beginning).max().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use candle_core::DType;
+    use tealight_model::generation::Sampling;
+    use tealight_model::models::causal_lm::CausalLmSpec;
+    use tealight_model::{ModelConfig, ParamStore};
+    use tealight_ops::rng::{Purpose, Stream};
+
+    use super::*;
+    use crate::text::tokenizer::TokenizerConfig;
+
+    /// What a small model of bytes makes of a prompt, and what was heard of each continuation.
+    fn continued(settings: &Settings) -> (Vec<Continuation>, Vec<String>) {
+        let (device, texts) = (Device::Cpu, std::iter::empty());
+        let tokenizer = Tokenizer::train(&TokenizerConfig::Byte, texts).unwrap();
+        let vocab_size = tokenizer.vocab_size();
+        let spec = CausalLmSpec { vocab_size, seq_len: 31, packed: false };
+        let config = ModelConfig {
+            d_model: 10,
+            n_heads: 2,
+            n_layers: 1,
+            causal: true,
+            ..ModelConfig::default()
+        };
+        let store = ParamStore::new(17, DType::F32, &device);
+        let model = CausalLm::build(&config, &spec, &store.trainable()).unwrap();
+        let continuer = Continuer { model: &model, tokenizer: &tokenizer, device: &device };
+        let mut heard = vec![String::new(); settings.n];
+        let continuations =
+            continuer.continue_text("雨", settings, &mut |row, text| heard[row] += text).unwrap();
+        (continuations, heard)
+    }
+
+    fn settings(strategy: Strategy, n: usize) -> Settings {
+        Settings { strategy, max_tokens: 23, stop: Vec::new(), n }
+    }
+
+    #[test]
+    fn what_is_heard_is_what_is_written_whatever_the_strategy() {
+        let stream = Stream::new(5, Purpose::Sampling);
+        let sample = Strategy::Sample { stream, sampling: Sampling::default() };
+        let beams = Strategy::Beams { n_beams: 5, length_penalty: 0.6 };
+        for strategy in [Strategy::Greedy, sample, beams] {
+            let (continuations, heard) = continued(&settings(strategy, 3));
+            assert_eq!(continuations.len(), 3);
+            for (one, heard) in continuations.iter().zip(heard) {
+                assert_eq!(one.text, heard);
+                assert!(!one.text.is_empty(), "{strategy:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn beams_end_at_a_text_that_stops_them() {
+        let beams = Strategy::Beams { n_beams: 2, length_penalty: 0.6 };
+        let (whole, _) = continued(&settings(beams, 1));
+        let (at, stop) = whole[0].text.char_indices().nth(1).expect("two characters");
+        let stopped = Settings { stop: vec![stop.to_string()], ..settings(beams, 1) };
+        let (stopped, _) = continued(&stopped);
+        assert_eq!(stopped[0].ended_by, EndedBy::Stop);
+        let first = whole[0].text.find(stop).expect("it is there").min(at);
+        assert_eq!(stopped[0].text, whole[0].text[..first]);
     }
 }

@@ -203,13 +203,10 @@ impl<'a> FillMask<'a> {
             return Err(Error::Text { text, rule });
         }
         let score = |id: u32| gap.scores[id as usize];
-        let mut ids: Vec<u32> = match &proposals.targets {
+        let ids: Vec<u32> = match &proposals.targets {
             Some(targets) => targets.clone(),
             None => (0..gap.scores.len() as u32).collect(),
         };
-        // Stable: of two that are equally likely, the first.
-        ids.sort_by(|&a, &b| score(b).total_cmp(&score(a)));
-        ids.truncate(proposals.top_k);
         let candidate = |token| {
             Ok(Candidate {
                 score: score(token),
@@ -218,7 +215,7 @@ impl<'a> FillMask<'a> {
                 sequence: self.sequence(gap, token)?,
             })
         };
-        ids.into_iter().map(candidate).collect()
+        best(&ids, proposals.top_k, score).into_iter().map(candidate).collect()
     }
 
     /// The text with `token` at `at`. Other masks stay, and with them the special tokens.
@@ -252,6 +249,19 @@ struct Encoded {
     masks: Vec<usize>,
     /// Without padding.
     len: usize,
+}
+
+/// The `k` of the largest scores, in descending order; of equal ones the first comes first. Only those are
+/// sorted, for a vocabulary is large.
+fn best(ids: &[u32], k: usize, score: impl Fn(u32) -> f64) -> Vec<u32> {
+    let mut places: Vec<usize> = (0..ids.len()).collect();
+    let order = |&a: &usize, &b: &usize| score(ids[b]).total_cmp(&score(ids[a])).then(a.cmp(&b));
+    if k < places.len() {
+        places.select_nth_unstable_by(k, order);
+        places.truncate(k);
+    }
+    places.sort_unstable_by(order);
+    places.into_iter().map(|place| ids[place]).collect()
 }
 
 /// Stretches of `order` whose texts have one length, with no more than `most` positions unless one text
@@ -301,6 +311,17 @@ pub fn targets(tokenizer: &Tokenizer, words: &[String]) -> Result<Vec<Target>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_best_are_those_of_a_stable_sort() {
+        let score = |id: u32| f64::from(id * id % 7);
+        let ids: Vec<u32> = (0..101).map(|n| n * 37 % 101).collect();
+        let mut sorted = ids.clone();
+        sorted.sort_by(|&a, &b| score(b).total_cmp(&score(a)));
+        for k in [0, 1, 5, 37, 100, 101, 211] {
+            assert_eq!(best(&ids, k, score), sorted[..k.min(ids.len())], "{k}");
+        }
+    }
 
     #[test]
     fn texts_of_one_length_go_together_as_far_as_they_fit() {

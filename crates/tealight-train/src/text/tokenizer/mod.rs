@@ -12,6 +12,7 @@ mod check;
 mod config;
 mod folder;
 mod special;
+mod stream;
 mod train;
 
 use std::fs;
@@ -31,6 +32,7 @@ pub use self::config::{
 };
 pub use self::folder::FILE;
 pub use self::special::{MASK_NAMES, SpecialTokens};
+pub use self::stream::TextStream;
 
 /// The largest file of a tokenizer that is read, in bytes. The largest in use have 33 MB.
 const MAX_FILE: u64 = 1 << 27;
