@@ -199,9 +199,9 @@ impl Task for CausalLm {
     }
 
     fn readings(&self, model: &causal_lm::CausalLm) -> Result<Vec<Reading>> {
-        let ids = without_last(&self.texts.held_out(0)).ids;
-        let input = Tensor::from_slice(&ids, (1, ids.len()), &self.device)?;
-        Ok(readings(self.tokenizer(), &ids, model.maps(&input, &Mask::none())?))
+        let Batch { ids, mask, .. } = self.cut(&[self.texts.held_out(0)])?;
+        let tokens: Vec<u32> = ids.flatten_all()?.to_vec1()?;
+        Ok(readings(self.tokenizer(), &tokens, model.maps(&ids, &mask)?))
     }
 }
 

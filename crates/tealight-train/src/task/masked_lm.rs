@@ -154,8 +154,7 @@ impl MaskedLm {
         FillMask::new(model, &self.model, self.tokenizer(), &self.device)
     }
 
-    fn readings_in(&self, model: &masked_lm::MaskedLm, ids: &[u32]) -> Result<Vec<Reading>> {
-        let sequence = Sequence { ids: ids.to_vec(), segments: None };
+    fn readings_in(&self, model: &masked_lm::MaskedLm, sequence: Sequence) -> Result<Vec<Reading>> {
         let rows = self.rows(&[sequence]);
         let shape = (1, rows.seq_len);
         let input = Tensor::from_vec(rows.ids.clone(), shape, &self.device)?;
@@ -261,7 +260,7 @@ impl Task for MaskedLm {
     }
 
     fn readings(&self, model: &masked_lm::MaskedLm) -> Result<Vec<Reading>> {
-        self.readings_in(model, &self.texts.held_out(0).ids)
+        self.readings_in(model, self.texts.held_out(0))
     }
 }
 

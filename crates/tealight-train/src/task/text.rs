@@ -231,3 +231,23 @@ pub(crate) fn readings(tokenizer: &Tokenizer, ids: &[u32], layers: Vec<BlockMaps
     };
     layers.into_iter().enumerate().map(reading).collect()
 }
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// That no position reads one of another segment, and that there are two at least.
+    pub(in crate::task) fn assert_kept_apart(readings: &[Reading], segments: &[u32]) {
+        assert!(segments.first() < segments.last(), "{segments:?}");
+        for Reading { name, maps, .. } in readings {
+            let maps: Vec<Vec<Vec<f32>>> = maps.weights.get(0).unwrap().to_vec3().unwrap();
+            for (query, row) in maps.iter().flat_map(|map| map.iter().enumerate()) {
+                for (key, weight) in row.iter().enumerate() {
+                    let is_apart = segments[query] != segments[key];
+                    assert!(!(is_apart && *weight != 0.), "{name}: {query} reads {key}");
+                }
+            }
+        }
+        assert!(!readings.is_empty());
+    }
+}

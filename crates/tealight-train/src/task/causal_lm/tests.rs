@@ -8,6 +8,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::config::ConfigSource;
+use crate::task::text::tests::assert_kept_apart;
 
 const CONFIG: &str = "
 seed = 17
@@ -99,4 +100,18 @@ fn a_tokenizer_without_marks_is_reported_on_like_any_other() {
     assert_bytes(&report, 14. * (1. - 3. / 14.));
     assert!(report.sample.len() > 1, "{report:?}");
     assert!(report.loss.is_finite() && report.unigram_loss > 0.);
+}
+
+/// What was drawn of a packed sequence was what a model reads that takes it for one text.
+#[test]
+fn readings_of_packed_texts_keep_them_apart() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = ["task.sequences='packed'".into(), "task.tokenizer='byte'".into()];
+    let (task, _) = report(&folder, "a\nb\n", &settings);
+    let model_config: crate::RunConfig =
+        ConfigSource::parse(Path::new("a.toml"), CONFIG, &[]).unwrap().deserialize().unwrap();
+    let store = ParamStore::new(17, DType::F32, &Device::Cpu);
+    let model = task.build(&model_config.model, &store.trainable()).unwrap();
+    let segments = without_last(&task.texts.held_out(0)).segments.unwrap();
+    assert_kept_apart(&task.readings(&model).unwrap(), &segments);
 }

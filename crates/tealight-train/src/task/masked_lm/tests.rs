@@ -7,6 +7,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::config::ConfigSource;
 use crate::task::TaskConfig;
+use crate::task::text::tests::assert_kept_apart;
 
 const CONFIG: &str = "
 seed = 17
@@ -54,6 +55,10 @@ fn sun(folder: &TempDir) -> String {
 }
 
 fn task(train: &str, held_out: &str) -> Result<(MaskedLm, RunConfig)> {
+    task_with(train, held_out, &[])
+}
+
+fn task_with(train: &str, held_out: &str, settings: &[String]) -> Result<(MaskedLm, RunConfig)> {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     fs::write(path("train.txt"), train).unwrap();
@@ -64,6 +69,7 @@ fn task(train: &str, held_out: &str) -> Result<(MaskedLm, RunConfig)> {
         format!("task.corpus.validation_paths=['{}']", path("held_out.txt").display()),
         format!("task.tokenizer={{kind='file',path='{}'}}", sun(&folder)),
     ];
+    let overrides = [&overrides, settings].concat();
     let source = ConfigSource::parse(Path::new("a.toml"), CONFIG, &overrides).unwrap();
     let run: RunConfig = source.deserialize().unwrap();
     let TaskConfig::MaskedLm(config) = &run.task else { panic!("another task") };
@@ -98,4 +104,15 @@ fn a_batch_of_unknown_words_is_a_batch_of_no_weight() {
     assert!((0..3).all(|index| scalar(&of(index).sum).unwrap().is_finite()));
     let report = task.report(&task.build(&run.model, &store.frozen()).unwrap()).unwrap();
     assert_eq!((report.n_masked, report.loss.is_finite()), (1, true));
+}
+
+/// What was drawn of a packed sequence was what a model reads that takes it for one text.
+#[test]
+fn readings_of_packed_texts_keep_them_apart() {
+    let settings = ["task.sequences='packed'".to_owned()];
+    let (task, run) = task_with("sun sun\n", "sun\nsun sun\n", &settings).unwrap();
+    let store = ParamStore::new(run.seed, DType::F32, &Device::Cpu);
+    let model = task.build(&run.model, &store.trainable()).unwrap();
+    let segments = task.texts.held_out(0).segments.unwrap();
+    assert_kept_apart(&task.readings(&model).unwrap(), &segments);
 }
