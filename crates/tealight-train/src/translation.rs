@@ -9,7 +9,7 @@
 use candle_core::{Device, Tensor};
 use tealight_model::attention::Memory;
 use tealight_model::generation::{Ends, Sequence, Strategy, generate};
-use tealight_model::models::seq2seq::{Seq2Seq, Tokens, Writer};
+use tealight_model::models::seq2seq::{Seq2Seq, Seq2SeqSpec, Tokens, Writer};
 use tealight_model::{Mask, Mode};
 
 use crate::error::{Error, Result};
@@ -34,12 +34,11 @@ impl<'a> Translator<'a> {
     pub fn new(pretrained: &'a Pretrained, device: &'a Device) -> Result<Self> {
         let model = pretrained.seq2seq(device)?;
         let tokenizer = pretrained.tokenizer()?;
-        let (source_len, target_len) = match &pretrained.purpose {
-            Purpose::Seq2Seq(spec) => (spec.source_len, spec.target_len),
-            _ => unreachable!("invariant: only an encoder-decoder is built as one"),
+        let Purpose::Seq2Seq { spec, begin_id } = pretrained.purpose else {
+            unreachable!("invariant: only an encoder-decoder is built as one")
         };
-        let begin = pretrained.class.as_ref().and_then(|class| class.sizes.bos_id);
-        let Some(begin) = begin.or(tokenizer.special().pad) else {
+        let Seq2SeqSpec { source_len, target_len, .. } = spec;
+        let Some(begin) = begin_id.or(tokenizer.special().pad) else {
             return Err(Error::NoTokenizer { path: pretrained.origin.clone() });
         };
         Ok(Self { model, tokenizer, device, begin, source_len, target_len })

@@ -10,9 +10,11 @@ use tealight_train::run::Selection;
 use crate::commands::ablate::Seeds;
 use crate::device::DeviceName;
 
+mod bench;
 mod language;
 mod tokenizer;
 
+pub(crate) use bench::{AttentionOnce, Bench, BenchAttention, Layer};
 pub(crate) use language::{Export, ExportFormat, FillMask, Generate};
 pub(crate) use tokenizer::{Decode, Encode, Tokenizer, TrainTokenizer};
 
@@ -142,90 +144,6 @@ pub(crate) struct Ablate {
     pub(crate) quiet: bool,
 }
 
-#[derive(Debug, Subcommand)]
-pub(crate) enum Bench {
-    /// Time and peak memory of one layer of each kind of attention, over the length of the sequence
-    Attention(BenchAttention),
-    /// One of its measurements, which has a process of its own
-    #[command(hide = true)]
-    AttentionOnce(AttentionOnce),
-}
-
-const BENCH_EXAMPLES: &str = "\
-Examples:
-  tealight bench attention --backward
-  tealight bench attention --kinds softmax --lengths 512,1024,2048 --causal --threads 1
-  tealight bench attention --kinds softmax,nystrom:n_landmarks=32,nystrom:n_landmarks=64
-
-Each measurement has a process of its own. The time is the median of the repeats. The memory is how far \
-a process grows that computes once: the most that it holds on the way, less what it held before the layer \
-was built.
-The defaults are the setting of Table 1 of the Nyströmformer (https://arxiv.org/abs/2102.03902).";
-
-#[derive(Args, Debug)]
-#[command(after_help = BENCH_EXAMPLES)]
-pub(crate) struct BenchAttention {
-    /// Which kinds, and with which settings: `a,b:key=value,key=value`; all unless given
-    #[arg(long, value_name = "KIND[:KEY=VALUE],…")]
-    pub(crate) kinds: Option<String>,
-    /// Lengths of the sequence
-    #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = positive,
-          default_value = "512,1024,2048,4096,8192")]
-    pub(crate) lengths: Vec<usize>,
-    /// Measure forward and backward together, too
-    #[arg(long)]
-    pub(crate) backward: bool,
-    /// Threads of the CPU; as many as it has unless given
-    #[arg(long, value_name = "N", value_parser = count)]
-    pub(crate) threads: Option<usize>,
-    /// Print one JSON object
-    #[arg(long)]
-    pub(crate) json: bool,
-    #[command(flatten)]
-    pub(crate) layer: Layer,
-}
-
-/// What is measured, whatever the kind and the length.
-#[derive(Args, Clone, Debug)]
-pub(crate) struct Layer {
-    /// Width of the residual stream
-    #[arg(long, value_name = "N", value_parser = positive, default_value_t = 768)]
-    pub(crate) d_model: usize,
-    /// Number of heads
-    #[arg(long, value_name = "N", value_parser = positive, default_value_t = 12)]
-    pub(crate) n_heads: usize,
-    /// Position i reads j ≤ i
-    #[arg(long)]
-    pub(crate) causal: bool,
-    /// Repeat as often as this; for as long as --seconds unless given
-    #[arg(long, value_name = "N", value_parser = positive)]
-    pub(crate) repeats: Option<usize>,
-    /// Repeat for about as long as this
-    #[arg(long, value_parser = duration, default_value_t = 2., allow_negative_numbers = true)]
-    pub(crate) seconds: f64,
-    /// Where to compute: cpu, cuda, cuda:N, metal or metal:N
-    #[arg(long, default_value = "cpu")]
-    pub(crate) device: DeviceName,
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct AttentionOnce {
-    /// The kind with its settings
-    #[arg(long)]
-    pub(crate) kind: String,
-    /// Length of the sequence
-    #[arg(long)]
-    pub(crate) length: usize,
-    /// Forward alone, or with backward
-    #[arg(long)]
-    pub(crate) backward: bool,
-    /// Measure the memory, not the time
-    #[arg(long)]
-    pub(crate) memory: bool,
-    #[command(flatten)]
-    pub(crate) layer: Layer,
-}
-
 /// A count of at least one.
 fn positive(text: &str) -> Result<usize, String> {
     match text.parse() {
@@ -251,13 +169,30 @@ fn duration(text: &str) -> Result<f64, String> {
     }
 }
 
-/// A run, and which of its checkpoints.
+/// A run that was trained.
 #[derive(Args, Debug)]
 pub(crate) struct Trained {
-    /// The directory of a run; `attend` and `translate` also take a folder of a model
+    /// The directory of a run
     #[arg(value_name = "RUN")]
-    pub(crate) run: PathBuf,
-    /// Which checkpoint: latest, best, or a step; the configuration's choice unless given
+    pub(crate) path: PathBuf,
+    #[command(flatten)]
+    pub(crate) used: Used,
+}
+
+/// A model that is there already, wherever it comes from.
+#[derive(Args, Debug)]
+pub(crate) struct Model {
+    /// A run, a checkpoint, an exported folder, or a model folder of Hugging Face
+    #[arg(value_name = "MODEL")]
+    pub(crate) path: PathBuf,
+    #[command(flatten)]
+    pub(crate) used: Used,
+}
+
+/// In which state a model is used, and where.
+#[derive(Args, Debug)]
+pub(crate) struct Used {
+    /// Which checkpoint of a run: latest, best, or a step; the configuration's choice unless given
     #[arg(long)]
     pub(crate) checkpoint: Option<Selection>,
     /// Where to compute: cpu, cuda, cuda:N, metal or metal:N
@@ -320,7 +255,7 @@ pub(crate) struct Plot {
 #[derive(Args, Debug)]
 pub(crate) struct Attend {
     #[command(flatten)]
-    pub(crate) trained: Trained,
+    pub(crate) model: Model,
     /// What is read: days, oldest first (🌧️ ☁️ ☀️ or the letters R C S), or a text
     #[arg(value_name = "SEQUENCE")]
     pub(crate) sequence: String,
@@ -362,7 +297,7 @@ impl FromStr for Maps {
 #[derive(Args, Debug)]
 pub(crate) struct Translate {
     #[command(flatten)]
-    pub(crate) trained: Trained,
+    pub(crate) model: Model,
     /// What to translate; `-` reads a text from each line of standard input
     #[arg(value_name = "TEXT", required = true)]
     pub(crate) texts: Vec<String>,
@@ -398,7 +333,7 @@ pub(crate) struct Translate {
 #[derive(Args, Debug)]
 pub(crate) struct Classify {
     #[command(flatten)]
-    pub(crate) trained: Trained,
+    pub(crate) model: Model,
     /// What to classify; `-` reads a text from each line of standard input
     #[arg(value_name = "TEXT", required = true)]
     pub(crate) texts: Vec<String>,

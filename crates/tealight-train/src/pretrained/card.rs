@@ -65,8 +65,9 @@ fn pipeline_tag(purpose: &Purpose) -> Option<&'static str> {
     match purpose {
         Purpose::MaskedLm(_) => Some("fill-mask"),
         Purpose::CausalLm(_) => Some("text-generation"),
-        Purpose::Seq2Seq(_) => Some("text2text-generation"),
-        Purpose::Other(kind) => (kind == "classify").then_some("text-classification"),
+        Purpose::Seq2Seq { .. } => Some("text2text-generation"),
+        Purpose::Classifier(_) => Some("text-classification"),
+        Purpose::Other(_) => None,
     }
 }
 
@@ -74,7 +75,8 @@ fn usage(purpose: &Purpose) -> &'static str {
     match purpose {
         Purpose::MaskedLm(_) => "tealight fill-mask FOLDER \"… [MASK] …\"",
         Purpose::CausalLm(_) => "tealight generate FOLDER \"…\"",
-        Purpose::Seq2Seq(_) => "tealight translate FOLDER \"…\"",
+        Purpose::Seq2Seq { .. } => "tealight translate FOLDER \"…\"",
+        Purpose::Classifier(_) => "tealight classify FOLDER \"…\"",
         Purpose::Other(_) => "tealight train CONFIG    # with init_from = \"FOLDER\"",
     }
 }
@@ -88,26 +90,50 @@ fn capitalised(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use tealight_model::models::classifier::{ClassifierSpec, ReadOut};
+
+    use super::super::Stated;
     use super::*;
+
+    fn card(purpose: &Purpose, metrics: &BTreeMap<String, f64>) -> String {
+        let card = Card {
+            name: "diary",
+            purpose,
+            library: "tealight",
+            reason: Some("`model.position.kind` = \"rotary\""),
+            n_parameters: 12,
+            metrics,
+            config: Some("seed = 1\n"),
+        };
+        card.markdown()
+    }
 
     #[test]
     fn a_card_begins_with_its_metadata() {
         let metrics = BTreeMap::from([("accuracy".to_owned(), 0.5)]);
-        let card = Card {
-            name: "diary",
-            purpose: &Purpose::Other("classify".to_owned()),
-            library: "tealight",
-            reason: Some("`model.position.kind` = \"rotary\""),
-            n_parameters: 12,
-            metrics: &metrics,
-            config: Some("seed = 1\n"),
+        let spec = ClassifierSpec {
+            vocab_size: 13,
+            n_token_types: 0,
+            pad_id: None,
+            seq_len: 7,
+            n_classes: 3,
+            read_out: ReadOut::Mean,
         };
-        let text = card.markdown();
+        let text = card(&Purpose::Classifier(spec), &metrics);
         assert!(
             text.starts_with("---\nlibrary_name: tealight\npipeline_tag: text-classification\n")
         );
-        assert!(text.contains("# diary\n\nA model of the task \"classify\" of 12 parameters"));
+        assert!(text.contains("# diary\n\nA classifier of texts of 12 parameters"));
+        assert!(text.contains("tealight classify FOLDER"));
         assert!(text.contains("| accuracy | 0.5000 |"));
         assert!(text.ends_with("```toml\nseed = 1\n```\n"));
+    }
+
+    #[test]
+    fn what_no_command_takes_can_begin_a_run() {
+        let weather = Stated { task: "weather".to_owned(), ..Stated::default() };
+        let text = card(&Purpose::Other(weather), &BTreeMap::new());
+        assert!(text.contains("A model of the task \"weather\" of 12 parameters"));
+        assert!(text.contains("init_from = \"FOLDER\"") && !text.contains("pipeline_tag"));
     }
 }

@@ -7,7 +7,7 @@ use tealight_model::hf::{self, Expressed, Head, Sizes};
 
 use super::card::Card;
 use super::{Class, Pretrained, Purpose, folder, tealight_folder};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::run::files;
 use crate::text::tokenizer::Tokenizer;
 
@@ -16,10 +16,6 @@ use crate::text::tokenizer::Tokenizer;
 pub struct About {
     /// Its name.
     pub name: String,
-    /// The kind of the task it was trained on.
-    pub task: String,
-    /// The sizes that its data decided.
-    pub sizes: BTreeMap<String, u64>,
     /// Its results.
     pub metrics: BTreeMap<String, f64>,
     /// The settings of its run in TOML.
@@ -27,12 +23,15 @@ pub struct About {
 }
 
 /// Which folder is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Format {
-    /// One that `transformers` loads.
-    HuggingFace,
+    /// One that `transformers` loads, as this model of its.
+    HuggingFace(Box<Expressed>),
     /// One that Tealight alone loads.
-    Tealight,
+    Tealight {
+        /// Why `transformers` cannot, where it cannot.
+        reason: Option<String>,
+    },
 }
 
 impl Pretrained {
@@ -41,34 +40,32 @@ impl Pretrained {
         if let Some(Class { family, sizes, .. }) = &self.class {
             return hf::express_as(*family, &self.model, sizes).map_err(|error| error.to_string());
         }
-        let (head, sizes) = match self.purpose.clone() {
-            Purpose::MaskedLm(spec) => (Head::MaskedLm, Sizes::from(spec)),
-            Purpose::CausalLm(spec) => (Head::CausalLm, Sizes::from(spec)),
-            Purpose::Seq2Seq(spec) => (Head::Seq2Seq, Sizes::from(spec)),
-            Purpose::Other(kind) => return Err(format!("its task is \"{kind}\"")),
-        };
-        let special = self.tokenizer.as_ref().map(Tokenizer::special);
-        let sizes = Sizes {
-            bos_id: special.and_then(|special| special.begin),
-            eos_id: special.and_then(|special| special.end),
-            ..sizes
+        let special = self.tokenizer.as_ref().map(Tokenizer::special).cloned().unwrap_or_default();
+        let ended =
+            |sizes: Sizes, bos_id: Option<u32>| Sizes { bos_id, eos_id: special.end, ..sizes };
+        let (head, sizes) = match &self.purpose {
+            Purpose::MaskedLm(spec) => (Head::MaskedLm, ended(Sizes::from(*spec), special.begin)),
+            Purpose::CausalLm(spec) => (Head::CausalLm, ended(Sizes::from(*spec), special.begin)),
+            Purpose::Seq2Seq { spec, begin_id } => {
+                let sizes = Sizes { pad_id: special.pad, ..Sizes::from(*spec) };
+                (Head::Seq2Seq, ended(sizes, begin_id.or(special.pad)))
+            }
+            other @ (Purpose::Classifier(_) | Purpose::Other(_)) => {
+                return Err(format!("its task is \"{}\"", other.stated().task));
+            }
         };
         hf::express(head, &self.model, &sizes).map_err(|error| error.to_string())
     }
 
     /// Writes the folder `to`, which must not exist or be empty: nobody's files are overwritten.
-    pub fn export(&self, to: &Path, format: Format, about: &About) -> Result<()> {
-        let reason = self.hugging_face().err();
-        let (library, mut files) = match format {
-            Format::HuggingFace => {
-                let expressed = self.hugging_face().map_err(|reason| {
-                    let message = format!("`transformers` has no class for this model: {reason}");
-                    Error::config([], message)
-                })?;
-                ("transformers", folder::files(&expressed, &self.weights, self.tokenizer.as_ref())?)
+    pub fn export(&self, to: &Path, format: &Format, about: &About) -> Result<()> {
+        let (library, reason, mut files) = match format {
+            Format::HuggingFace(expressed) => {
+                let files = folder::files(expressed, &self.weights, self.tokenizer.as_ref())?;
+                ("transformers", None, files)
             }
-            Format::Tealight => {
-                ("tealight", tealight_folder::files(self, &about.task, &about.sizes)?)
+            Format::Tealight { reason } => {
+                ("tealight", reason.as_deref(), tealight_folder::files(self)?)
             }
         };
         let n_parameters = self.weights.values().map(|tensor| tensor.elem_count() as u64).sum();
@@ -76,7 +73,7 @@ impl Pretrained {
             name: &about.name,
             purpose: &self.purpose,
             library,
-            reason: reason.as_deref(),
+            reason,
             n_parameters,
             metrics: &about.metrics,
             config: about.config.as_deref(),

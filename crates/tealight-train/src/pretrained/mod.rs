@@ -11,6 +11,7 @@
 pub mod card;
 pub mod export;
 pub mod folder;
+mod purpose;
 mod readings;
 mod settings;
 mod tealight_folder;
@@ -19,19 +20,24 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use candle_core::{DType, Device};
+use candle_nn::VarBuilder;
 use tealight_model::hf::{Description, Family, Head, Sizes};
-use tealight_model::models::causal_lm::{CausalLm, CausalLmSpec};
-use tealight_model::models::masked_lm::{MaskedLm, MaskedLmSpec};
-use tealight_model::models::seq2seq::{Seq2Seq, Seq2SeqSpec};
+use tealight_model::models::causal_lm::CausalLm;
+use tealight_model::models::classifier::Classifier;
+use tealight_model::models::masked_lm::MaskedLm;
+use tealight_model::models::seq2seq::Seq2Seq;
 use tealight_model::params::frozen;
-use tealight_model::{ModelConfig, ParamStore};
+use tealight_model::{BuildError, BuildResult, ModelConfig, ParamStore};
 
 use crate::config::{ConfigSource, RunConfig};
 use crate::error::{Error, Result};
 use crate::run::tensors::NamedTensors;
 use crate::run::{RunDirectory, Selection, load_weights};
+use crate::task::TaskConfig;
+use crate::task::classify::{self, Classify, Labels};
 use crate::text::tokenizer::Tokenizer;
 use folder::HfFolder;
+pub use purpose::{Purpose, Stated};
 
 /// A trained model with what its use takes.
 #[derive(Debug)]
@@ -40,12 +46,16 @@ pub struct Pretrained {
     pub origin: PathBuf,
     /// Where its tokenizer is: of a checkpoint, the run.
     folder: PathBuf,
+    /// The file that says what it is, for messages.
+    description: PathBuf,
     /// The transformer, its longest sequence written out.
     pub model: ModelConfig,
     /// What it was trained for.
     pub purpose: Purpose,
     /// What it reads and writes, where that is text.
     pub tokenizer: Option<Tokenizer>,
+    /// The classes of a classifier, in the order of its outputs.
+    labels: Option<Labels>,
     /// Its parameters, by their names in the model.
     pub weights: NamedTensors,
     /// What it is in `transformers`, if it comes from there.
@@ -61,19 +71,6 @@ pub struct Class {
     pub sizes: Sizes,
     /// What a person should know: what was not read, what is not kept.
     pub notes: Vec<String>,
-}
-
-/// What a model was trained for, with the sizes that its data decided.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Purpose {
-    /// To fill masks.
-    MaskedLm(MaskedLmSpec),
-    /// To continue texts.
-    CausalLm(CausalLmSpec),
-    /// To write one text for another.
-    Seq2Seq(Seq2SeqSpec),
-    /// Something else, by the kind of its task: its blocks can still begin a new run.
-    Other(String),
 }
 
 /// What became of the parameters of a run that began with those of another.
@@ -124,10 +121,28 @@ impl Pretrained {
         let weights = load_weights(&directory.checkpoints().find(selection)?, &Device::Cpu)?;
         let tokenizer = Tokenizer::in_folder(directory.path())?;
         let mut model = config.model;
-        let purpose = Purpose::new(config.task.kind(), &manifest.sizes, tokenizer.as_ref());
+        let mut stated = Stated {
+            task: config.task.kind().to_owned(),
+            sizes: manifest.sizes,
+            ..Stated::default()
+        };
+        if let TaskConfig::Classify(classify) = &config.task {
+            stated.read_out = Some(classify.read_out);
+            stated.sizes.insert("n_token_types".to_owned(), classify.n_token_types as u64);
+        }
+        let purpose = Purpose::read(stated, tokenizer.as_ref());
         model.max_seq_len = model.max_seq_len.or(purpose.seq_len());
-        let (origin, folder) = (path.to_owned(), directory.path().to_owned());
-        Ok(Self { origin, folder, model, purpose, tokenizer, weights, class: None })
+        Ok(Self {
+            origin: path.to_owned(),
+            folder: directory.path().to_owned(),
+            description: directory.resolved_path(),
+            labels: labels(&purpose, directory.path())?,
+            model,
+            purpose,
+            tokenizer,
+            weights,
+            class: None,
+        })
     }
 
     fn from_hugging_face(path: &Path) -> Result<Self> {
@@ -136,19 +151,26 @@ impl Pretrained {
         let purpose = match family.head() {
             Head::MaskedLm => Purpose::MaskedLm(sizes.masked_lm()),
             Head::CausalLm => Purpose::CausalLm(sizes.causal_lm()),
-            Head::Seq2Seq => Purpose::Seq2Seq(sizes.seq2seq()),
+            Head::Seq2Seq => Purpose::Seq2Seq { spec: sizes.seq2seq(), begin_id: sizes.bos_id },
         };
-        let tokenizer = Tokenizer::in_folder(path)?;
-        let (origin, class) = (path.to_owned(), Some(Class { family, sizes, notes }));
-        Ok(Self { folder: origin.clone(), origin, model, purpose, tokenizer, weights, class })
+        Ok(Self {
+            origin: path.to_owned(),
+            folder: path.to_owned(),
+            description: path.join(folder::CONFIG),
+            model,
+            purpose,
+            tokenizer: Tokenizer::in_folder(path)?,
+            labels: None,
+            weights,
+            class: Some(Class { family, sizes, notes }),
+        })
     }
 
     /// The masked language model, frozen.
     pub fn masked_lm(&self, device: &Device) -> Result<MaskedLm> {
         match &self.purpose {
             Purpose::MaskedLm(spec) => {
-                let vb = frozen(&self.weights, DType::F32, device);
-                Ok(MaskedLm::build(&self.model, spec, &vb)?)
+                self.built(device, |vb| MaskedLm::build(&self.model, spec, vb))
             }
             other => Err(self.is_not("a masked language model", other)),
         }
@@ -158,8 +180,7 @@ impl Pretrained {
     pub fn causal_lm(&self, device: &Device) -> Result<CausalLm> {
         match &self.purpose {
             Purpose::CausalLm(spec) => {
-                let vb = frozen(&self.weights, DType::F32, device);
-                Ok(CausalLm::build(&self.model, spec, &vb)?)
+                self.built(device, |vb| CausalLm::build(&self.model, spec, vb))
             }
             other => Err(self.is_not("a causal language model", other)),
         }
@@ -168,12 +189,44 @@ impl Pretrained {
     /// The encoder-decoder, frozen.
     pub fn seq2seq(&self, device: &Device) -> Result<Seq2Seq> {
         match &self.purpose {
-            Purpose::Seq2Seq(spec) => {
-                let vb = frozen(&self.weights, DType::F32, device);
-                Ok(Seq2Seq::build(&self.model, spec, &vb)?)
+            Purpose::Seq2Seq { spec, .. } => {
+                self.built(device, |vb| Seq2Seq::build(&self.model, spec, vb))
             }
             other => Err(self.is_not("an encoder-decoder", other)),
         }
+    }
+
+    /// The classifier, frozen, and the task that knows how it is asked.
+    pub fn classifier(&self, device: &Device) -> Result<(Classify, Classifier)> {
+        let Purpose::Classifier(spec) = &self.purpose else {
+            return Err(self.is_not("a classifier of texts", &self.purpose));
+        };
+        let config = classify::Config {
+            seq_len: spec.seq_len,
+            read_out: spec.read_out,
+            n_token_types: spec.n_token_types,
+            vocab_size: Some(spec.vocab_size),
+            ..classify::Config::default()
+        };
+        let task = Classify::without_data(&config, &self.folder, device)?;
+        let model = self.built(device, |vb| Classifier::build(&self.model, spec, vb))?;
+        Ok((task, model))
+    }
+
+    /// What `build` makes of the parameters; an error names the file that is to blame.
+    fn built<M>(
+        &self,
+        device: &Device,
+        build: impl FnOnce(&VarBuilder<'_>) -> BuildResult<M>,
+    ) -> Result<M> {
+        build(&frozen(&self.weights, DType::F32, device)).map_err(|error| match error {
+            BuildError::Config(fault) => {
+                Error::Unusable { path: self.description.clone(), rule: fault.to_string() }
+            }
+            BuildError::Candle(error) => {
+                Error::Unusable { path: self.origin.clone(), rule: error.to_string() }
+            }
+        })
     }
 
     /// The tokenizer, or an error that says that there is none.
@@ -232,72 +285,14 @@ impl std::fmt::Display for Initialised {
     }
 }
 
-impl Purpose {
-    /// The purpose of a model that was trained on a task of this `kind`, with `sizes` as the manifest of
-    /// a run has them.
-    pub(crate) fn new(
-        kind: &str,
-        sizes: &BTreeMap<String, u64>,
-        tokenizer: Option<&Tokenizer>,
-    ) -> Self {
-        let size = |name: &str| sizes.get(name).map(|&size| size as usize);
-        let purpose = match kind {
-            "masked_lm" => size("vocab_size").zip(size("seq_len")).map(|(vocab_size, seq_len)| {
-                Self::MaskedLm(MaskedLmSpec {
-                    vocab_size,
-                    seq_len,
-                    n_token_types: size("n_token_types").unwrap_or(0),
-                    pad_id: tokenizer.and_then(|tokenizer| tokenizer.special().pad),
-                    packed: false,
-                })
-            }),
-            "causal_lm" => size("vocab_size").zip(size("seq_len")).map(|(vocab_size, seq_len)| {
-                Self::CausalLm(CausalLmSpec { vocab_size, seq_len, packed: false })
-            }),
-            _ => None,
-        };
-        purpose.unwrap_or_else(|| Self::Other(kind.to_owned()))
+/// The labels in `folder`, as many as a classifier has outputs; `None` for other models.
+fn labels(purpose: &Purpose, folder: &Path) -> Result<Option<Labels>> {
+    let Purpose::Classifier(spec) = purpose else { return Ok(None) };
+    let labels = Labels::read(folder)?;
+    let (n, n_classes) = (labels.names().len(), spec.n_classes);
+    if n != n_classes {
+        let rule = format!("its labels are {n}, and its model tells {n_classes} classes apart");
+        return Err(Error::Unusable { path: folder.to_owned(), rule });
     }
-
-    /// The kind of its task, and its sizes as a manifest has them.
-    pub fn description(&self) -> (String, BTreeMap<String, u64>) {
-        let sized = |kind: &str, sizes: &[(&str, usize)]| {
-            let sizes = sizes.iter().map(|&(name, size)| (name.to_owned(), size as u64));
-            (kind.to_owned(), sizes.collect())
-        };
-        match self {
-            Self::MaskedLm(MaskedLmSpec { vocab_size, n_token_types, seq_len, .. }) => {
-                let types = ("n_token_types", *n_token_types);
-                sized("masked_lm", &[("vocab_size", *vocab_size), ("seq_len", *seq_len), types])
-            }
-            Self::CausalLm(CausalLmSpec { vocab_size, seq_len, .. }) => {
-                sized("causal_lm", &[("vocab_size", *vocab_size), ("seq_len", *seq_len)])
-            }
-            Self::Seq2Seq(Seq2SeqSpec { vocab_size, source_len, target_len }) => {
-                let lens = [("source_len", *source_len), ("target_len", *target_len)];
-                sized("seq2seq", &[&[("vocab_size", *vocab_size)], &lens[..]].concat())
-            }
-            Self::Other(kind) => sized(kind, &[]),
-        }
-    }
-
-    /// The longest sequence.
-    fn seq_len(&self) -> Option<usize> {
-        match self {
-            Self::MaskedLm(spec) => Some(spec.seq_len),
-            Self::CausalLm(spec) => Some(spec.seq_len),
-            Self::Seq2Seq(_) | Self::Other(_) => None,
-        }
-    }
-}
-
-impl std::fmt::Display for Purpose {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::MaskedLm(_) => f.write_str("a masked language model"),
-            Self::CausalLm(_) => f.write_str("a causal language model"),
-            Self::Seq2Seq(_) => f.write_str("an encoder-decoder"),
-            Self::Other(kind) => write!(f, "a model of the task \"{kind}\""),
-        }
-    }
+    Ok(Some(labels))
 }

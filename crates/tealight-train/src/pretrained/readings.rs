@@ -9,8 +9,12 @@ use crate::error::{Error, Result};
 use crate::task::{Reading, text_readings};
 
 impl Pretrained {
-    /// What each layer of a language model reads in a text.
+    /// What each layer of a language model, or of a classifier, reads in a text.
     pub fn readings(&self, text: &str, device: &Device) -> Result<Vec<Reading>> {
+        if let Purpose::Classifier(_) = &self.purpose {
+            let (task, model) = self.classifier(device)?;
+            return task.readings_of(&model, text);
+        }
         let tokenizer = self.tokenizer()?;
         let ids = match &self.purpose {
             Purpose::CausalLm(_) => tokenizer.encode_plain(text)?,

@@ -56,7 +56,8 @@ impl Pretrained {
         let (vocab_size, n_token_types) = match &self.purpose {
             Purpose::MaskedLm(spec) => (spec.vocab_size, Some(spec.n_token_types)),
             Purpose::CausalLm(spec) => (spec.vocab_size, Some(0)),
-            Purpose::Seq2Seq(_) | Purpose::Other(_) => {
+            Purpose::Classifier(spec) => (spec.vocab_size, Some(spec.n_token_types)),
+            Purpose::Seq2Seq { .. } | Purpose::Other(_) => {
                 let message = format!(
                     "`init_from`: `{}` is {}, and its vocabulary is not one of text",
                     self.origin.display(),

@@ -5,6 +5,7 @@
 //! tealight.json        the version of the format, the task, its sizes, the resolved [model]
 //! model.safetensors    the parameters
 //! tokenizer.json       for models of text
+//! labels.json          for classifiers
 //! README.md            the model card
 //! ```
 
@@ -14,11 +15,14 @@ use std::path::Path;
 use candle_core::Device;
 use serde::{Deserialize, Serialize};
 use tealight_model::ModelConfig;
+use tealight_model::models::classifier::ReadOut;
 
-use super::{Pretrained, Purpose};
-use crate::error::Result;
+use super::{Pretrained, Purpose, Stated, labels};
+use crate::error::{Error, Result};
+use crate::limits;
 use crate::run::checkpoint::MODEL;
 use crate::run::{files, tensors};
+use crate::task::classify::Labels;
 use crate::text::tokenizer::Tokenizer;
 
 /// The version of `tealight.json` that is written, and the newest that is read.
@@ -34,6 +38,9 @@ struct Description {
     tealight_version: String,
     task: String,
     sizes: BTreeMap<String, u64>,
+    /// Of a classifier.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    read_out: Option<ReadOut>,
     model: ModelConfig,
 }
 
@@ -44,13 +51,17 @@ pub(super) fn is_one(folder: &Path) -> bool {
 
 /// Reads the model in `folder`.
 pub(super) fn read(folder: &Path) -> Result<Pretrained> {
-    let Description { task, sizes, model, .. } =
-        files::read_json(&folder.join(FILE), FORMAT_VERSION)?;
+    let path = folder.join(FILE);
+    let Description { task, sizes, read_out, model, .. } = files::read_json(&path, FORMAT_VERSION)?;
     let tokenizer = Tokenizer::in_folder(folder)?;
+    let purpose = Purpose::read(Stated { task, sizes, read_out }, tokenizer.as_ref());
+    check(&model, &purpose).map_err(|error| of_file(error, &path))?;
     Ok(Pretrained {
         origin: folder.to_owned(),
         folder: folder.to_owned(),
-        purpose: Purpose::new(&task, &sizes, tokenizer.as_ref()),
+        description: path,
+        labels: labels(&purpose, folder)?,
+        purpose,
         model,
         tokenizer,
         weights: tensors::load(&folder.join(MODEL), &Device::Cpu)?,
@@ -58,26 +69,44 @@ pub(super) fn read(folder: &Path) -> Result<Pretrained> {
     })
 }
 
+/// Holds the model to the limits of a configuration, and the sizes that it is built with to the same.
+fn check(model: &ModelConfig, purpose: &Purpose) -> Result<()> {
+    limits::check_model(model)?;
+    model.validate()?;
+    if let Purpose::Other(_) = purpose {
+        // Nothing is built with its sizes, which may count the examples of a corpus.
+        return Ok(());
+    }
+    let sizes = purpose.stated().sizes;
+    sizes.iter().try_for_each(|(name, &size)| limits::check_size(&format!("sizes.{name}"), size))
+}
+
+/// The same rule with the file whose key breaks it.
+fn of_file(error: Error, path: &Path) -> Error {
+    match error {
+        Error::Config(fault) => Error::Unusable { path: path.to_owned(), rule: fault.to_string() },
+        error => error,
+    }
+}
+
 /// The files of the folder, by name, without the card.
-pub(super) fn files(
-    model: &Pretrained,
-    task: &str,
-    sizes: &BTreeMap<String, u64>,
-) -> Result<Vec<(String, Vec<u8>)>> {
+pub(super) fn files(model: &Pretrained) -> Result<Vec<(String, Vec<u8>)>> {
+    let Stated { task, sizes, read_out } = model.purpose.stated();
     let description = Description {
         format_version: FORMAT_VERSION,
         tealight_version: env!("CARGO_PKG_VERSION").to_owned(),
-        task: task.to_owned(),
-        sizes: sizes.clone(),
+        task,
+        sizes,
+        read_out,
         model: model.model.clone(),
     };
     let mut files = vec![
         (FILE.to_owned(), files::to_json(Path::new(FILE), &description)?),
         (MODEL.to_owned(), tensors::to_bytes(Path::new(MODEL), &model.weights)?),
     ];
-    if let Some(tokenizer) = &model.tokenizer {
-        let of_tokenizer = tokenizer.files()?.into_iter();
-        files.extend(of_tokenizer.map(|(name, content)| (name.to_owned(), content)));
-    }
+    let of_tokenizer = model.tokenizer.as_ref().map(Tokenizer::files).transpose()?;
+    let of_labels = model.labels.as_ref().map(Labels::file).transpose()?;
+    let kept = of_tokenizer.into_iter().flatten().chain(of_labels);
+    files.extend(kept.map(|(name, content)| (name.to_owned(), content)));
     Ok(files)
 }

@@ -6,21 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use tealight_train::run::Selection;
 
-use crate::device::DeviceName;
-
-/// A model that is there already, wherever it comes from.
-#[derive(Args, Debug)]
-pub(crate) struct Model {
-    /// A run, a checkpoint, an exported folder, or a model folder of Hugging Face
-    #[arg(value_name = "MODEL")]
-    pub(crate) path: PathBuf,
-    /// Which checkpoint of a run: latest, best, or a step; the configuration's choice unless given
-    #[arg(long)]
-    pub(crate) checkpoint: Option<Selection>,
-    /// Where to compute: cpu, cuda, cuda:N, metal or metal:N
-    #[arg(long, default_value = "cpu")]
-    pub(crate) device: DeviceName,
-}
+use super::Model;
 
 const FILL_MASK_EXAMPLES: &str = "\
 Examples:
@@ -35,7 +21,7 @@ the fill-mask pipeline of transformers.";
 #[command(after_help = FILL_MASK_EXAMPLES)]
 pub(crate) struct FillMask {
     #[command(flatten)]
-    pub(crate) trained: Model,
+    pub(crate) model: Model,
     /// Texts with `[MASK]` for each gap; `-` reads a text from each line of standard input
     #[arg(value_name = "TEXT", required_unless_present = "file")]
     pub(crate) texts: Vec<String>,
@@ -64,7 +50,7 @@ The text appears as it is written. The same seed writes the same text.";
 #[command(after_help = GENERATE_EXAMPLES)]
 pub(crate) struct Generate {
     #[command(flatten)]
-    pub(crate) trained: Model,
+    pub(crate) model: Model,
     /// What the text begins with; `-` reads it from standard input; empty begins from nothing
     #[arg(value_name = "PROMPT", default_value = "")]
     pub(crate) prompt: String,

@@ -12,36 +12,41 @@ use tealight_model::models::forecaster::ReadOut;
 use tealight_train::Session;
 use tealight_train::observer::tensorboard::Image;
 use tealight_train::pretrained::Pretrained;
-use tealight_train::run::RunDirectory;
 use tealight_train::task::weather::Weather;
 use tealight_train::task::{Reading, TaskConfig};
 use tealight_train::weather::{format, parse};
 
 use super::forecast::task;
-use super::load::Run;
-use super::{classify, note, print, print_paths, translate};
+use super::load::{Found, Run};
+use super::{classify, print, print_paths, translate};
 use crate::args::{Attend, Maps};
 use crate::pictures::{HeatMaps, Panel, Picture, Scale, file_name};
 
 pub(crate) fn run(args: &Attend) -> Result<()> {
-    if let Err(tealight_train::Error::NotARun { .. }) = RunDirectory::open(&args.trained.run) {
-        return of_folder(args);
+    match Found::open(&args.model)? {
+        Found::Run(run) => of_run(args, &run),
+        Found::Folder(model, device) => {
+            let readings = model.readings(&args.sequence, &device)?;
+            show(args, json!({ "text": args.sequence }), &readings, None, model.model.n_heads)
+        }
     }
-    let run = Run::open(&args.trained)?;
+}
+
+fn of_run(args: &Attend, run: &Run) -> Result<()> {
     let (sequence, readings) = match &run.config.task {
-        TaskConfig::Weather(_) => of_days(&run, &args.sequence)?,
+        TaskConfig::Weather(_) => of_days(run, &args.sequence)?,
         TaskConfig::MaskedLm(_) | TaskConfig::CausalLm(_) => {
-            let model = Pretrained::open(&args.trained.run, args.trained.checkpoint)?;
+            let model = Pretrained::open(&args.model.path, args.model.used.checkpoint)?;
             let readings = model.readings(&args.sequence, &run.device)?;
             (json!({ "text": args.sequence }), readings)
         }
         TaskConfig::Seq2Seq(config) => {
-            let session = run.load(translate::task(&run, config)?)?;
+            let session = run.load(translate::task(run, config)?)?;
             let readings = session.task.readings_of(&session.twin, &args.sequence)?;
             (json!({ "source": args.sequence }), readings)
         }
         TaskConfig::Classify(config) => {
-            let session = run.load(classify::task(&run, config)?)?;
+            let session = run.load(classify::task(run, config)?)?;
             let readings = session.task.readings_of(&session.twin, &args.sequence)?;
             (json!({ "text": args.sequence }), readings)
         }
@@ -54,14 +59,6 @@ pub(crate) fn run(args: &Attend) -> Result<()> {
     };
     let output = run.directory.path().join("attention");
     show(args, sequence, &readings, Some(output), run.config.model.n_heads)
-}
-
-/// The same of a model that is no run: a folder of Hugging Face, or one that `tealight export` wrote.
-fn of_folder(args: &Attend) -> Result<()> {
-    let model = Pretrained::open(&args.trained.run, args.trained.checkpoint)?;
-    note(&model);
-    let readings = model.readings(&args.sequence, &args.trained.device.open()?)?;
-    show(args, json!({ "text": args.sequence }), &readings, None, model.model.n_heads)
 }
 
 /// Prints or draws; into the folder of `args`, or the one of `output`.

@@ -1,4 +1,4 @@
-//! `tealight classify RUN TEXT`, and what a classifier shows at the end.
+//! `tealight classify MODEL TEXT`, and what a classifier shows at the end.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -8,7 +8,7 @@ use serde_json::json;
 use tealight_train::task::TaskConfig;
 use tealight_train::task::classify::{self, Classified, Classify, LabelScore, Report};
 
-use super::load::Run;
+use super::load::{Found, Run};
 use super::presented::Presented;
 use super::{print, texts};
 
@@ -20,14 +20,19 @@ use crate::table::{Table, thousands};
 const MAX_COLUMNS: usize = 12;
 
 pub(crate) fn run(args: &args::Classify) -> Result<()> {
-    let run = Run::open(&args.trained)?;
-    let TaskConfig::Classify(config) = &run.config.task else {
-        return Err(run.is_not_for("classify", "classify"));
+    let (task, model) = match Found::open(&args.model)? {
+        Found::Run(run) => {
+            let TaskConfig::Classify(config) = &run.config.task else {
+                return Err(run.is_not_for("classify", "classify"));
+            };
+            let session = run.load(task(&run, config)?)?;
+            (session.task, session.twin)
+        }
+        Found::Folder(pretrained, device) => pretrained.classifier(&device)?,
     };
-    let session = run.load(task(&run, config)?)?;
     let texts = texts::given(&args.texts)?;
-    let classified = session.task.classify(&session.twin, &texts)?;
-    let labels = session.task.labels().names();
+    let classified = task.classify(&model, &texts)?;
+    let labels = task.labels().names();
     print(&if args.json {
         as_json(&texts, labels, &classified)
     } else {

@@ -8,7 +8,7 @@ use super::print;
 use crate::args::Evaluate;
 
 pub(crate) fn run(args: &Evaluate) -> Result<()> {
-    let run = Run::open(&args.trained)?;
+    let run = Run::open(&args.trained.path, &args.trained.used)?;
     let evaluation = Evaluation { run: &run, json: args.json };
     with_task(&run.config, &run.source, &run.device, Some(&run.directory), evaluation)
 }

@@ -5,17 +5,15 @@ use std::fmt::Write as _;
 use anyhow::Result;
 use serde_json::{Value, json};
 use tealight_train::fill_mask::{Candidate, FillMask, Proposals, targets};
-use tealight_train::pretrained::Pretrained;
 use tealight_train::text::tokenizer::Tokenizer;
 
-use super::{note, print, texts};
+use super::{load, print, texts};
 use crate::args;
 use crate::console::log;
 
 pub(crate) fn run(args: &args::FillMask) -> Result<()> {
-    let device = &args.trained.device.open()?;
-    let pretrained = Pretrained::open(&args.trained.path, args.trained.checkpoint)?;
-    note(&pretrained);
+    let device = &args.model.used.device.open()?;
+    let pretrained = load::model(&args.model)?;
     let model = &pretrained.masked_lm(device)?;
     let tokenizer = pretrained.tokenizer()?;
     let texts = texts::given_or_in(&args.texts, args.file.as_deref())?;

@@ -18,7 +18,7 @@ pub(crate) fn run(args: &Forecast) -> Result<()> {
     if start.is_empty() {
         bail!("`--start` holds no day: 🌧️ ☁️ ☀️ or the letters R C S, oldest first");
     }
-    let run = Run::open(&args.trained)?;
+    let run = Run::open(&args.trained.path, &args.trained.used)?;
     let session = run.load(task(&run, "forecast")?)?;
     let decoding = match args.beams {
         Some(beams) => Decoding::Beams(beams),

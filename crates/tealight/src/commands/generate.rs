@@ -7,9 +7,8 @@ use serde_json::json;
 use tealight_model::generation::{Sampling, Strategy};
 use tealight_ops::rng::{Purpose, Stream};
 use tealight_train::continuation::{Continuation, Continuer, Settings};
-use tealight_train::pretrained::Pretrained;
 
-use super::{note, print};
+use super::{load, print};
 use crate::args::Generate;
 
 pub(crate) fn run(args: &Generate) -> Result<()> {
@@ -19,9 +18,8 @@ pub(crate) fn run(args: &Generate) -> Result<()> {
         stop: args.stop.clone(),
         n: args.n,
     };
-    let device = &args.trained.device.open()?;
-    let pretrained = Pretrained::open(&args.trained.path, args.trained.checkpoint)?;
-    note(&pretrained);
+    let device = &args.model.used.device.open()?;
+    let pretrained = load::model(&args.model)?;
     let model = &pretrained.causal_lm(device)?;
     let continuer = Continuer { model, tokenizer: pretrained.tokenizer()?, device };
     let prompt = prompt(&args.prompt)?;

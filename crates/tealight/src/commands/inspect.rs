@@ -32,7 +32,7 @@ use tealight_train::text::sequences::Layout;
 use tealight_train::text::tokenizer::TokenizerConfig;
 use tealight_train::weather::generator::one_four_eight::Positions;
 
-use super::load::{ForAnyTask, Given, with_task};
+use super::load::{ForAnyTask, Given, resolved, with_task};
 use super::presented::Presented;
 use super::print;
 use crate::args::Inspect;
@@ -71,9 +71,7 @@ fn configuration(
 ) -> Result<(ConfigSource, RunConfig, Option<RunDirectory>)> {
     if target.is_dir() {
         let directory = RunDirectory::open(target)?;
-        directory.manifest()?;
-        let source = ConfigSource::read(&directory.resolved_path(), overrides)?;
-        let config = source.deserialize()?;
+        let (source, config) = resolved(&directory, overrides)?;
         return Ok((source, config, Some(directory)));
     }
     let Given { source, config, .. } = Given::read(target, overrides)?;

@@ -19,8 +19,9 @@ use tealight_train::task::seq2seq::Seq2Seq;
 use tealight_train::task::weather::Weather;
 use tealight_train::task::{Preparing, Reported, Task, TaskConfig};
 
+use super::note;
 use super::presented::Presented;
-use crate::args::Trained;
+use crate::args::{Model, Used};
 use crate::console::Preparation;
 use crate::failure::{at_its_place, causes};
 
@@ -136,13 +137,13 @@ pub(crate) struct Run {
 
 impl Run {
     /// Opens a run, or the one of its checkpoints that the path names.
-    pub(crate) fn open(args: &Trained) -> Result<Self> {
-        let device = args.device.open()?;
-        let directory = RunDirectory::open(&args.run)?;
-        let (source, config) = resolved(&directory)?;
-        let named = Selection::named(&args.run, &directory);
+    pub(crate) fn open(path: &Path, used: &Used) -> Result<Self> {
+        let device = used.device.open()?;
+        let directory = RunDirectory::open(path)?;
+        let (source, config) = resolved(&directory, &[])?;
+        let named = Selection::named(path, &directory);
         let selection =
-            args.checkpoint.or(named).unwrap_or_else(|| config.checkpoint.select.into());
+            used.checkpoint.or(named).unwrap_or_else(|| config.checkpoint.select.into());
         let checkpoint = directory.checkpoints().find(selection)?;
         Ok(Self { directory, source, config, device, checkpoint })
     }
@@ -167,6 +168,32 @@ impl Run {
     }
 }
 
+/// What `MODEL` is, to commands whose task keeps what a folder does not have.
+pub(crate) enum Found {
+    Run(Box<Run>),
+    Folder(Box<Pretrained>, Device),
+}
+
+impl Found {
+    /// Opens a run, or else a folder of Hugging Face or one that `tealight export` wrote.
+    pub(crate) fn open(args: &Model) -> Result<Self> {
+        match RunDirectory::open(&args.path) {
+            Err(tealight_train::Error::NotARun { .. }) => {
+                let device = args.used.device.open()?;
+                Ok(Self::Folder(Box::new(model(args)?), device))
+            }
+            _ => Ok(Self::Run(Box::new(Run::open(&args.path, &args.used)?))),
+        }
+    }
+}
+
+/// The model that is there already, and what a person should know of it said.
+pub(crate) fn model(args: &Model) -> Result<Pretrained> {
+    let pretrained = Pretrained::open(&args.path, args.used.checkpoint)?;
+    note(&pretrained);
+    Ok(pretrained)
+}
+
 /// A run from a file goes on, and is evaluated, with the data that it was started with.
 pub(crate) fn same_data<T: Reported>(task: &T, directory: &RunDirectory) -> Result<()> {
     Ok(directory.manifest()?.check_data(&task.data())?)
@@ -178,12 +205,16 @@ pub(crate) fn misfit(checkpoint: &Path, directory: &RunDirectory) -> String {
     format!("`{}` does not fit `{}`", checkpoint.display(), resolved.display())
 }
 
-/// The configuration that a run was started with, defaults and overrides written out.
-pub(crate) fn resolved(directory: &RunDirectory) -> Result<(ConfigSource, RunConfig)> {
+/// The configuration that a run was started with, defaults and overrides written out, with further
+/// `overrides`.
+pub(crate) fn resolved(
+    directory: &RunDirectory,
+    overrides: &[String],
+) -> Result<(ConfigSource, RunConfig)> {
     // For its version: what a newer Tealight has written, this one may read wrongly.
     directory.manifest()?;
-    let source = ConfigSource::read(&directory.resolved_path(), &[])?;
+    let source = ConfigSource::read(&directory.resolved_path(), overrides)?;
     let mut config: RunConfig = source.deserialize()?;
-    config.absolute_paths()?;
+    config.absolute_paths().map_err(|error| at_its_place(error, &source))?;
     Ok((source, config))
 }

@@ -150,7 +150,7 @@ fn configuration(args: &Train) -> Result<(Given, Option<RunDirectory>)> {
         if args.name.is_some() {
             bail!("`--name` does not go with a run's directory: a run keeps its name");
         }
-        let (source, config) = resolved(&directory)?;
+        let (source, config) = resolved(&directory, &[])?;
         return Ok((Given { source, config, begins_with: None }, Some(directory)));
     }
     let given = Given::read(&args.config, &args.overrides)?;
@@ -161,7 +161,7 @@ fn configuration(args: &Train) -> Result<(Given, Option<RunDirectory>)> {
     let Some(directory) = RunDirectory::last(&args.runs, &name)? else {
         bail!("nothing to resume: there is no run `{}`", args.runs.join(name).display());
     };
-    let (_, before) = resolved(&directory)?;
+    let (_, before) = resolved(&directory, &[])?;
     if let Err(differences) = before.same_run(&given.config) {
         bail!(
             "`{}` was started with other settings than `{}` has now, and a resumed run must be the \

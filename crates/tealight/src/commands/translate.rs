@@ -4,40 +4,33 @@ use anyhow::Result;
 use serde_json::json;
 use tealight_model::generation::{Sampling, Strategy};
 use tealight_ops::rng::{Purpose, Stream};
-use tealight_train::pretrained::Pretrained;
-use tealight_train::run::RunDirectory;
 use tealight_train::task::TaskConfig;
 use tealight_train::task::seq2seq::{self, Seq2Seq, Translation, Vocabulary};
 use tealight_train::translation::Translator;
 
-use super::load::Run;
-use super::{note, print, texts};
+use super::load::{Found, Run};
+use super::{print, texts};
 use crate::args::Translate;
 use crate::failure::at_its_place;
 
 pub(crate) fn run(args: &Translate) -> Result<()> {
     let texts = texts::given(&args.texts)?;
     let strategy = strategy(args);
-    if let Err(tealight_train::Error::NotARun { .. }) = RunDirectory::open(&args.trained.run) {
-        return of_folder(args, &texts, &strategy);
-    }
-    let run = Run::open(&args.trained)?;
-    let TaskConfig::Seq2Seq(config) = &run.config.task else {
-        return Err(run.is_not_for("translate", "seq2seq"));
+    let translations = match Found::open(&args.model)? {
+        Found::Run(run) => {
+            let TaskConfig::Seq2Seq(config) = &run.config.task else {
+                return Err(run.is_not_for("translate", "seq2seq"));
+            };
+            let session = run.load(task(&run, config)?)?;
+            session.task.translate(&session.twin, &texts, &strategy, args.max_len)?
+        }
+        // T5, which has a tokenizer in the place of a vocabulary.
+        Found::Folder(pretrained, device) => {
+            let translator = Translator::new(&pretrained, &device)?;
+            translator.translate(&texts, &strategy, args.max_len)?
+        }
     };
-    let session = run.load(task(&run, config)?)?;
-    let translations = session.task.translate(&session.twin, &texts, &strategy, args.max_len)?;
     print(&if args.json { as_json(&texts, &translations) } else { as_text(&translations) })
-}
-
-/// The same with a model that is no run: T5, from a folder of Hugging Face.
-fn of_folder(args: &Translate, texts: &[String], strategy: &Strategy) -> Result<()> {
-    let device = args.trained.device.open()?;
-    let pretrained = Pretrained::open(&args.trained.run, args.trained.checkpoint)?;
-    note(&pretrained);
-    let translator = Translator::new(&pretrained, &device)?;
-    let translations = translator.translate(texts, strategy, args.max_len)?;
-    print(&if args.json { as_json(texts, &translations) } else { as_text(&translations) })
 }
 
 /// The task of a run, with the vocabulary that the run has kept and without data.

@@ -50,13 +50,13 @@ fn folder() -> Result<Folder> {
     Ok(folder)
 }
 
-fn trained(name: &str) -> Result<Folder> {
+pub(crate) fn trained(name: &str) -> Result<Folder> {
     let folder = folder()?;
     folder.succeed(&["train", &format!("{name}.toml"), "-q"])?;
     Ok(folder)
 }
 
-fn json(text: &str) -> Result<Value> {
+pub(crate) fn json(text: &str) -> Result<Value> {
     Ok(serde_json::from_str(text)?)
 }
 
@@ -240,15 +240,26 @@ fn a_run_begins_with_another_model_whose_settings_it_takes_over() -> Result {
     Ok(())
 }
 
-/// With the folder's tokenizer, table and layers; from a checkpoint as from a run.
-#[test]
-fn a_classifier_begins_with_a_masked_language_model() -> Result {
-    let folder = trained("masked")?;
+/// Trains a classifier of weather that begins with the model `from`.
+pub(crate) fn train_classifier(folder: &Folder, name: &str, from: &str) -> Result<Outcome> {
     let text = |n: usize| {
         let word = ["sunny", "rainy"][n % 2];
         format!("{{\"text\": \"Day {n} was {word}.\", \"label\": \"{word}\"}}\n")
     };
     folder.write("texts.jsonl", (0..20).map(text).collect::<Vec<_>>().concat())?;
+    let config = format!(
+        "init_from = \"{from}\"\n[task]\nkind = \"classify\"\nseq_len = 16\n[task.data]\n\
+         path = \"texts.jsonl\"\nvalidation = 0.2\n[training]\nsteps = 2\nbatch_size = 4\n\
+         [optimizer]\nkind = \"adamw\"\n"
+    );
+    folder.write(&format!("{name}.toml"), &config)?;
+    folder.succeed(&["train", &format!("{name}.toml")])
+}
+
+/// With the folder's tokenizer, table and layers; from a checkpoint as from a run.
+#[test]
+fn a_classifier_begins_with_a_masked_language_model() -> Result {
+    let folder = trained("masked")?;
     let steps = std::fs::read_dir(folder.path("runs/masked/checkpoints"))?;
     let step = steps
         .filter_map(std::result::Result::ok)
@@ -257,13 +268,7 @@ fn a_classifier_begins_with_a_masked_language_model() -> Result {
         .ok_or("a checkpoint")?;
     let checkpoint = format!("runs/masked/checkpoints/{}", step.to_string_lossy());
     for (name, from) in [("of_run", "runs/masked"), ("of_checkpoint", &checkpoint)] {
-        let config = format!(
-            "init_from = \"{from}\"\n[task]\nkind = \"classify\"\nseq_len = 16\n[task.data]\n\
-             path = \"texts.jsonl\"\nvalidation = 0.2\n[training]\nsteps = 2\nbatch_size = 4\n\
-             [optimizer]\nkind = \"adamw\"\n"
-        );
-        folder.write(&format!("{name}.toml"), &config)?;
-        let outcome = folder.succeed(&["train", &format!("{name}.toml")])?;
+        let outcome = train_classifier(&folder, name, from)?;
         assert!(outcome.stderr.contains("begins with "), "{}", outcome.stderr);
         assert_eq!(
             folder.read(&format!("runs/{name}/tokenizer.json"))?,

@@ -11,6 +11,7 @@ mod data;
 mod documentation;
 mod drawing;
 mod evaluating;
+mod exporting;
 mod forecasting;
 mod inspecting;
 mod languages;

@@ -43,6 +43,11 @@ impl Labels {
         to_json(Path::new(FILE), &stored)
     }
 
+    /// The file that a run, or an exported folder, keeps them in.
+    pub(crate) fn file(&self) -> Result<(&'static str, Vec<u8>)> {
+        Ok((FILE, self.to_json()?))
+    }
+
     /// The labels in their order.
     pub fn names(&self) -> &[String] {
         &self.0

@@ -109,7 +109,7 @@ impl Plan {
         let Some(directory) = RunDirectory::last(&self.output, name)? else {
             return Ok(State::New);
         };
-        let (_, before) = resolved(&directory)?;
+        let (_, before) = resolved(&directory, &[])?;
         if let Err(differences) = before.same_run(config) {
             bail!(
                 "`{}` was started with other settings than those of now, and cannot be part of the same \
