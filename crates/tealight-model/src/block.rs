@@ -10,6 +10,7 @@
 
 use candle_core::{Result, Tensor, bail};
 use candle_nn::VarBuilder;
+use tealight_ops::residual::residual;
 
 use crate::attention::decoding::{self, DecodingState};
 use crate::attention::{Attention, AttentionInput, Memory, RowSum};
@@ -261,8 +262,12 @@ impl Residual {
         mode: Mode,
         sub_layer: impl FnOnce(&Tensor) -> Result<Tensor>,
     ) -> Result<Tensor> {
-        let change = self.dropout.forward(&sub_layer(&self.before(x)?)?, mode)?;
-        let sum = if self.keeps_input { (x + change)? } else { change };
+        let change = sub_layer(&self.before(x)?)?;
+        let sum = if self.keeps_input {
+            residual(x, &change, self.dropout.draw(mode))?
+        } else {
+            self.dropout.forward(&change, mode)?
+        };
         match self.placement {
             NormPlacement::Pre => Ok(sum),
             NormPlacement::Post => self.norm.forward(&sum),

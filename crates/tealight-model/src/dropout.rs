@@ -5,6 +5,7 @@
 
 use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
+use tealight_ops::dropout::{Draw, dropout};
 
 use crate::Mode;
 
@@ -21,25 +22,21 @@ impl Dropout {
         Self { rate, name: vb.prefix() }
     }
 
-    /// What [`forward`](Self::forward) would do to the weights of an attention, for an attention that
-    /// keeps none.
-    pub fn of_weights(&self, mode: Mode) -> Option<tealight_ops::attention::Dropout> {
+    /// What [`forward`](Self::forward) would drop, for operations that drop as they go.
+    pub fn draw(&self, mode: Mode) -> Option<Draw> {
         match mode {
-            Mode::Train(stream) if self.rate > 0. => Some(tealight_ops::attention::Dropout {
-                rate: self.rate,
-                stream: stream.fork_name(&self.name),
-            }),
+            Mode::Train(stream) if self.rate > 0. => {
+                Some(Draw { rate: self.rate, stream: stream.fork_name(&self.name) })
+            }
             Mode::Train(_) | Mode::Eval => None,
         }
     }
 
     /// Any shape → the same shape.
     pub fn forward(&self, x: &Tensor, mode: Mode) -> Result<Tensor> {
-        match mode {
-            Mode::Train(stream) if self.rate > 0. => {
-                tealight_ops::dropout::dropout(x, self.rate, stream.fork_name(&self.name))
-            }
-            Mode::Train(_) | Mode::Eval => Ok(x.clone()),
+        match self.draw(mode) {
+            Some(Draw { rate, stream }) => dropout(x, rate, stream),
+            None => Ok(x.clone()),
         }
     }
 }

@@ -8,13 +8,16 @@
 //! runs on other devices, in half precision (in f32, rounded once), where the operands' dtypes
 //! differ, and where there is nothing to compute.
 //!
-//! **What is not one loop.** Products of large matrices are Candle's: those of [`linear`],
-//! [`aft::aft_full`] and [`nystrom::pseudo_inverse()`]. The one of [`linear`] stays in half precision:
-//! that is what half precision is for. [`nystrom::attention`] and the mean of everything of
+//! **What is not one loop.** Products of large matrices: that of [`linear`] is this crate's own, those
+//! of [`aft::aft_full`] and [`nystrom::pseudo_inverse()`] are Candle's. The one of [`linear`] stays in
+//! half precision: that is what half precision is for. [`nystrom::attention`] and the mean of everything of
 //! [`aft::aft_simple`] are put together from other operations of this crate.
 //!
 //! A result is bit-identical whatever the number of threads. Between processors the last bits of
 //! matrix products differ, and with them those of [`attention`](mod@attention).
+//!
+//! [`backward`] walks back over a graph of its own, and over Candle's in between; it frees what it has
+//! walked over, so that a graph is walked once.
 //!
 //! Why not Candle's own: its fused operations have no backward. They compile, run, and stop the
 //! gradient silently.
@@ -61,6 +64,8 @@ pub mod memory;
 pub mod muon;
 pub mod norm;
 pub mod nystrom;
+pub mod profile;
+pub mod residual;
 pub mod retention;
 pub mod rng;
 pub mod rotary;
@@ -71,10 +76,14 @@ pub mod wkv;
 
 mod buffer;
 mod element;
+mod graph;
 mod lanes;
 mod outer;
 mod padding;
 mod parallel;
 mod path;
+mod product;
+mod simd;
 
 pub use gradients::{Gradients, backward};
+pub use graph::reshape;

@@ -14,7 +14,7 @@ use tealight_ops::rng::{Purpose, Stream};
 use tealight_ops::truncated_softmax::{self, Truncation, truncated_softmax};
 use tealight_ops::{
     activation, adafactor, adamw, aft, cross_entropy, depthwise_convolution, dropout, embedding,
-    entmax, lamb, linear, lion, norm, nystrom, rotary, sgd, softmax,
+    entmax, lamb, linear, lion, norm, nystrom, residual, rotary, sgd, softmax,
 };
 
 /// Rows and width: single, prime, wider than a block, and large enough for several threads.
@@ -278,6 +278,26 @@ fn dropout_agrees() -> Result<()> {
                     &|x| dropout::dropout(&x[0], rate, stream),
                     &|x| dropout::reference::dropout(&x[0], rate, stream),
                     &[normal(0, &shape, dtype)?],
+                    tolerance,
+                )?;
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn residual_agrees() -> Result<()> {
+    let stream = Stream::new(3, Purpose::Dropout);
+    for (dtype, tolerance) in TOLERANCES {
+        for shape in SHAPES {
+            let inputs = [normal(0, &shape, dtype)?, normal(1, &shape, dtype)?];
+            for draw in [None, Some(dropout::Draw { rate: 0.3, stream })] {
+                assert_agree(
+                    "residual",
+                    &|x| residual::residual(&x[0], &x[1], draw),
+                    &|x| residual::reference::residual(&x[0], &x[1], draw),
+                    &inputs,
                     tolerance,
                 )?;
             }

@@ -4,7 +4,8 @@ mod common;
 
 use candle_core::{D, DType, Device, Result, Tensor};
 use common::{differentiate, normal, values};
-use tealight_ops::attention::{Dropout, Layout, Options, attention, reference, weights};
+use tealight_ops::attention::{Layout, Options, attention, reference, weights};
+use tealight_ops::dropout::Draw;
 use tealight_ops::rng::{Purpose, Stream};
 
 /// Of f32 and f64, relative to the largest expected number if that is above 1.
@@ -63,7 +64,7 @@ impl Case {
     /// Every way to restrict and to weigh, alone and together.
     fn options(&self) -> Vec<Options<'_>> {
         let plain = Options::default();
-        let dropout = |rate| Some(Dropout { rate, stream: Stream::new(3, Purpose::Dropout) });
+        let dropout = |rate| Some(Draw { rate, stream: Stream::new(3, Purpose::Dropout) });
         let padding = Some(&self.padding);
         let mut all = vec![
             plain,
@@ -378,7 +379,7 @@ fn what_does_not_fit_is_refused() -> Result<()> {
         "2 heads of keys do not divide 5",
     );
     refused(with(Options { window: Some(0), ..plain }), "a window of 0");
-    let dropout = Some(Dropout { rate: 1., stream: Stream::new(0, Purpose::Dropout) });
+    let dropout = Some(Draw { rate: 1., stream: Stream::new(0, Purpose::Dropout) });
     refused(with(Options { dropout, ..plain }), "rate 1 is not in [0, 1)");
     refused(with(Options { bias: Some(&case.padding), ..plain }), "[2, 13], expected [7, 13]");
     let flags = Tensor::zeros((7, 13), DType::U8, &Device::Cpu)?;

@@ -4,7 +4,8 @@ mod common;
 
 use candle_core::{DType, Device, Result, Tensor};
 use common::{Op, differentiate, normal, values};
-use tealight_ops::attention::{Dropout, Options, reference::attention};
+use tealight_ops::attention::{Options, reference::attention};
+use tealight_ops::dropout::Draw;
 use tealight_ops::linear_attention::{Reads, linear_attention};
 use tealight_ops::retention::retention;
 use tealight_ops::rng::{Purpose, Stream};
@@ -195,7 +196,7 @@ fn attention_has_its_gradient() -> Result<()> {
         random(2, &[2, 2, 7, 3])?,
         random(3, &[4, 3, 7])?,
     ];
-    let dropout = Dropout { rate: 0.3, stream: Stream::new(5, Purpose::Dropout) };
+    let dropout = Draw { rate: 0.3, stream: Stream::new(5, Purpose::Dropout) };
     let plain = Options { window: Some(6), dropout: Some(dropout), ..Options::default() };
     check("attention", &|x| attention(&x[0], &x[1], &x[2], &plain), &inputs[..3])?;
     let op: Op = &|x| {

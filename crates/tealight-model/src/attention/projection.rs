@@ -18,7 +18,7 @@
 
 use candle_core::{Result, Tensor};
 use candle_nn::{VarBuilder, init};
-use tealight_ops::norm::rms_norm;
+use tealight_ops::{norm::rms_norm, reshape};
 
 use super::{AttentionCost, AttentionInput, AttentionSpec, Reads};
 use crate::{Bias, BuildResult, Linear};
@@ -227,7 +227,13 @@ pub fn swap_heads(x: &Tensor) -> Result<Tensor> {
 /// `(batch, len, width)` → `(batch, len, n_heads, head_dim)`
 fn heads(x: &Tensor, n_heads: usize) -> Result<Tensor> {
     let (batch, len, width) = x.dims3()?;
-    x.reshape((batch, len, n_heads, width / n_heads))
+    reshape(x, (batch, len, n_heads, width / n_heads))
+}
+
+/// `(batch, len, n_heads, head_dim)` → `(batch, len, n_heads·head_dim)`
+pub fn side_by_side(x: &Tensor) -> Result<Tensor> {
+    let (batch, len, n_heads, head_dim) = x.dims4()?;
+    reshape(x, (batch, len, n_heads * head_dim))
 }
 
 /// `(batch, n_heads, len, head_dim)` → `(batch, len, n_heads·head_dim)`

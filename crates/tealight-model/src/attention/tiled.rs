@@ -67,7 +67,7 @@ impl Tiled {
             scale: Some(scale),
             causal: self.projection.reads() == Reads::Past,
             window: self.window,
-            dropout: self.dropout.of_weights(mode),
+            dropout: self.dropout.draw(mode),
             key_padding_mask: mask.key_padding_mask(),
             segments: mask.segments(),
             bias: mask.attn_mask(),
@@ -118,6 +118,6 @@ impl Reader for Tiled {
     ) -> Result<Tensor> {
         let (query, scale) = self.score.factors(query)?;
         let context = attention(&query, key, value, &self.options(scale, mask, mode))?;
-        self.output.forward(&context.flatten_from(2)?)
+        self.output.forward(&projection::side_by_side(&context)?)
     }
 }

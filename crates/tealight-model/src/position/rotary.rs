@@ -9,7 +9,7 @@
 use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
 use serde::{Deserialize, Serialize};
-use tealight_ops::rotary;
+use tealight_ops::{reshape, rotary};
 
 use super::{PositionSpec, positive};
 use crate::{BuildError, BuildResult, names};
@@ -94,7 +94,8 @@ impl Rotary {
             rows.broadcast_as((seq_len, n_heads, head_dim / 2))?.reshape((len, head_dim / 2))
         };
         let (cos, sin) = (table(&self.cos)?, table(&self.sin)?);
-        rotary::rotate(&x.reshape((batch, 1, len, head_dim))?, &cos, &sin, self.layout)?
-            .reshape((batch, seq_len, n_heads, head_dim))
+        let rows = reshape(x, (batch, 1, len, head_dim))?;
+        let rotated = rotary::rotate(&rows, &cos, &sin, self.layout)?;
+        reshape(&rotated, (batch, seq_len, n_heads, head_dim))
     }
 }

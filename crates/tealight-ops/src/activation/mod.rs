@@ -27,6 +27,7 @@ use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor};
 
 use crate::buffer::{View, slice, stored, tensor};
 use crate::element::Element;
+use crate::graph::apply1;
 use crate::path::{Path, widened};
 use cpu::{Elementwise, Gelu, GeluTanh, Relu, Sigmoid, Silu};
 
@@ -63,8 +64,8 @@ fn apply<A: Elementwise>(
     definition: impl FnOnce(&Tensor) -> Result<Tensor>,
 ) -> Result<Tensor> {
     match Path::of(&[x]) {
-        Path::F32 => x.contiguous()?.apply_op1(Activation::<f32, A>(PhantomData)),
-        Path::F64 => x.contiguous()?.apply_op1(Activation::<f64, A>(PhantomData)),
+        Path::F32 => apply1(&x.contiguous()?, Activation::<f32, A>(PhantomData)),
+        Path::F64 => apply1(&x.contiguous()?, Activation::<f64, A>(PhantomData)),
         Path::Reference => widened(x, definition),
     }
 }

@@ -26,6 +26,7 @@ pub mod reference;
 use candle_core::{DType, Result, Tensor, bail};
 
 use crate::element::Element;
+use crate::graph::apply3;
 use crate::padding;
 use crate::path::Path;
 use crate::softmax::softmax;
@@ -204,7 +205,7 @@ fn run_full<T: Element>(
     reach: Reach,
 ) -> Result<Tensor> {
     let op = Full::<T>::new(padding, reach);
-    key.contiguous()?.apply_op3(&value.contiguous()?, &w.contiguous()?, op)
+    apply3(&key.contiguous()?, &value.contiguous()?, &w.contiguous()?, op)
 }
 
 fn run_band<T: Element>(
@@ -215,7 +216,7 @@ fn run_band<T: Element>(
     band: Band,
 ) -> Result<Tensor> {
     let op = band::Op::<T>::new(padding, band);
-    key.contiguous()?.apply_op3(&value.contiguous()?, &taps.contiguous()?, op)
+    apply3(&key.contiguous()?, &value.contiguous()?, &taps.contiguous()?, op)
 }
 
 fn padding(mask: Option<&Tensor>, batch: usize, kv_len: usize) -> Result<Option<Vec<u8>>> {

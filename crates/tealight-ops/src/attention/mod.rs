@@ -41,9 +41,10 @@ use std::sync::OnceLock;
 use candle_core::{CpuStorage, CustomOp3, D, DType, Layout as Memory, Result, Shape, Tensor, bail};
 
 use crate::buffer::{View, slice, stored, strided, tensor};
+use crate::dropout::Draw;
+use crate::graph::apply3;
 use crate::lanes::Lanes;
 use crate::path::Path;
-use crate::rng::Stream;
 use crate::softmax::softmax;
 use cpu::{Bias, Given, Operands, Row, ScoreBias, Strided};
 use problem::Problem;
@@ -58,7 +59,7 @@ pub struct Options<'a> {
     /// Query i reads keys nearer than this, |i + kv_len − q_len − j| < window. Others cost nothing.
     pub window: Option<usize>,
     /// Drops weights.
-    pub dropout: Option<Dropout>,
+    pub dropout: Option<Draw>,
     /// `(batch, kv_len)` of u8: `1` = padding, ignored.
     pub key_padding_mask: Option<&'a Tensor>,
     /// `(batch, len)` of u32, for queries and keys of one sequence: a query reads the keys of its own
@@ -80,16 +81,6 @@ pub enum Layout {
     /// `(batch, len, n_heads, head_dim)`: as linear maps give them, with no transposition, of which
     /// Candle's is slow in both directions.
     HeadsLast,
-}
-
-/// Which weights are dropped: those that `tealight_ops::dropout` drops of `(batch, n_heads, q_len,
-/// kv_len)`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Dropout {
-    /// The probability, in [0, 1).
-    pub rate: f64,
-    /// The random numbers.
-    pub stream: Stream,
 }
 
 /// `query (batch, n_heads, q_len, head_dim)`, `key (batch, n_kv_heads, kv_len, head_dim)`,
@@ -206,11 +197,11 @@ fn fused<T: Lanes>(
         rows: OnceLock::new(),
     };
     match bias.filter(Tensor::track_op) {
-        None => with_rows(query)?.apply_op3(&with_rows(key)?, &with_rows(value)?, op),
+        None => apply3(&with_rows(query)?, &with_rows(key)?, &with_rows(value)?, op),
         Some(bias) => {
             // An operation of Candle's has three operands at the most: key and value become one.
             let key_value = Tensor::cat(&[key, value], D::Minus1)?;
-            with_rows(query)?.apply_op3(&with_rows(&key_value)?, &bias, WithBias(op))
+            apply3(&with_rows(query)?, &with_rows(&key_value)?, &bias, WithBias(op))
         }
     }
 }

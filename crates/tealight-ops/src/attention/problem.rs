@@ -4,7 +4,8 @@ use std::ops::Range;
 
 use candle_core::{DType, Result, Tensor, bail};
 
-use super::{Dropout, Layout, Options};
+use super::{Layout, Options};
+use crate::dropout::Draw;
 use crate::padding;
 
 /// The shapes and settings of one call.
@@ -19,7 +20,7 @@ pub(super) struct Problem {
     pub(super) value_dim: usize,
     pub(super) scale: f64,
     pub(super) band: Band,
-    pub(super) dropout: Option<Dropout>,
+    pub(super) dropout: Option<Draw>,
     pub(super) layout: Layout,
 }
 
@@ -57,7 +58,7 @@ impl Problem {
         if options.window == Some(0) {
             bail!("a window of 0 holds no key")
         }
-        if let Some(Dropout { rate, .. }) = options.dropout
+        if let Some(Draw { rate, .. }) = options.dropout
             && !(0. ..1.).contains(&rate)
         {
             bail!("dropout rate {rate} is not in [0, 1)")

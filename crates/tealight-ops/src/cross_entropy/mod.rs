@@ -22,6 +22,7 @@ use candle_core::{CpuStorage, CustomOp1, DType, Layout, Result, Shape, Tensor, b
 
 use crate::buffer::{View, slice, stored, tensor};
 use crate::element::Element;
+use crate::graph::apply1;
 use crate::path::Path;
 
 /// The label of a row that carries no loss and no gradient (the value of `torch`).
@@ -44,8 +45,8 @@ pub fn cross_entropy(logits: &Tensor, labels: &Tensor, label_smoothing: f64) -> 
     }
     let targets = Targets::Labels { classes: classes(labels, n_classes)?, label_smoothing };
     match Path::of(&[logits]) {
-        Path::F32 => logits.contiguous()?.apply_op1(CrossEntropy::<f32>::new(targets)),
-        Path::F64 => logits.contiguous()?.apply_op1(CrossEntropy::<f64>::new(targets)),
+        Path::F32 => apply1(&logits.contiguous()?, CrossEntropy::<f32>::new(targets)),
+        Path::F64 => apply1(&logits.contiguous()?, CrossEntropy::<f64>::new(targets)),
         Path::Reference => {
             reference::cross_entropy(&at_least_f32(logits)?, labels, label_smoothing)
         }
@@ -65,8 +66,8 @@ pub fn cross_entropy_soft(logits: &Tensor, targets: &Tensor) -> Result<Tensor> {
     }
     let soft = || Ok::<_, candle_core::Error>(Targets::Soft(targets.detach().contiguous()?));
     match Path::of(&[logits, targets]) {
-        Path::F32 => logits.contiguous()?.apply_op1(CrossEntropy::<f32>::new(soft()?)),
-        Path::F64 => logits.contiguous()?.apply_op1(CrossEntropy::<f64>::new(soft()?)),
+        Path::F32 => apply1(&logits.contiguous()?, CrossEntropy::<f32>::new(soft()?)),
+        Path::F64 => apply1(&logits.contiguous()?, CrossEntropy::<f64>::new(soft()?)),
         Path::Reference => reference::cross_entropy_soft(&at_least_f32(logits)?, targets),
     }
 }

@@ -24,6 +24,7 @@ use candle_core::{CpuStorage, CustomOp2, Layout, Result, Shape, Tensor, bail};
 
 use crate::buffer::{View, slice, stored, tensor};
 use crate::element::Element;
+use crate::graph::apply2;
 use crate::padding;
 use crate::path::{Path, widened};
 
@@ -58,7 +59,8 @@ fn fused<T: Element>(x: &Tensor, weight: &Tensor, mask: Option<&Tensor>) -> Resu
     let (_, n_heads, len, head_dim) = x.dims4()?;
     let is_padding = mask.map(padding::rows).transpose()?;
     let (x, weight) = (x.contiguous()?, weight.contiguous()?);
-    x.apply_op2(
+    apply2(
+        &x,
         &weight,
         Convolution::<T> { n_heads, len, head_dim, is_padding, element: PhantomData },
     )

@@ -3,13 +3,13 @@
 use super::Dropout;
 use crate::buffer::unwritten;
 use crate::element::Element;
-use crate::parallel::{block_len, run};
+use crate::parallel::{add_scaled, block_len, run};
 
 /// Philox blocks drawn together: a loop over them becomes SIMD code.
 const BLOCKS: usize = 16;
 
-/// `x` with the stream's mask and scale.
-pub(super) fn masked<T: Element>(dropout: &Dropout<T>, x: &[T]) -> Vec<T> {
+/// `x` with the stream's mask and scale, added to `base` where there is one.
+pub(super) fn masked<T: Element>(dropout: &Dropout<T>, x: &[T], base: Option<&[T]>) -> Vec<T> {
     let &Dropout { stream, threshold, scale } = dropout;
     let mut y = unwritten(x.len());
     let len = block_len(1);
@@ -33,6 +33,10 @@ pub(super) fn masked<T: Element>(dropout: &Dropout<T>, x: &[T]) -> Vec<T> {
             }
             for (i, (y, &x)) in y_rest.iter_mut().zip(x_rest).enumerate() {
                 *y = keep(x, stream.block(rest + i as u64 / 4)[i % 4]);
+            }
+            if let Some(base) = base {
+                let start = block * len;
+                add_scaled(y, &base[start..start + y.len()], T::ONE);
             }
         },
     );

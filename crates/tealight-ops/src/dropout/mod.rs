@@ -16,8 +16,27 @@ use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor, bail};
 
 use crate::buffer::{View, slice, stored, tensor};
 use crate::element::Element;
+use crate::graph::apply1;
 use crate::path::{Path, widened};
 use crate::rng::Stream;
+
+/// Which elements are dropped.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Draw {
+    /// The probability, in [0, 1).
+    pub rate: f64,
+    /// The random numbers.
+    pub stream: Stream,
+}
+
+impl Draw {
+    pub(crate) fn check(self) -> Result<()> {
+        if !(0. ..1.).contains(&self.rate) {
+            bail!("dropout rate {} is not in [0, 1)", self.rate)
+        }
+        Ok(())
+    }
+}
 
 /// Drops elements of `x`, of any shape, with probability `rate`. A rate of 0 is the identity.
 ///
@@ -26,15 +45,14 @@ use crate::rng::Stream;
 /// # Errors
 /// If `rate` is not in [0, 1).
 pub fn dropout(x: &Tensor, rate: f64, stream: Stream) -> Result<Tensor> {
-    if !(0. ..1.).contains(&rate) {
-        bail!("dropout rate {rate} is not in [0, 1)")
-    }
+    let draw = Draw { rate, stream };
+    draw.check()?;
     if rate == 0. {
         return Ok(x.clone());
     }
     match Path::of(&[x]) {
-        Path::F32 => x.contiguous()?.apply_op1(Dropout::<f32>::new(rate, stream)),
-        Path::F64 => x.contiguous()?.apply_op1(Dropout::<f64>::new(rate, stream)),
+        Path::F32 => apply1(&x.contiguous()?, Dropout::<f32>::new(draw)),
+        Path::F64 => apply1(&x.contiguous()?, Dropout::<f64>::new(draw)),
         Path::Reference => widened(x, |x| reference::dropout(x, rate, stream)),
     }
 }
@@ -44,15 +62,25 @@ pub(crate) fn threshold(rate: f64) -> u32 {
     (rate * 2_f64.powi(32)).ceil() as u32
 }
 
-struct Dropout<T> {
+pub(crate) struct Dropout<T> {
     stream: Stream,
     threshold: u32,
     scale: T,
 }
 
 impl<T: Element> Dropout<T> {
-    fn new(rate: f64, stream: Stream) -> Self {
+    pub(crate) fn new(Draw { rate, stream }: Draw) -> Self {
         Self { stream, threshold: threshold(rate), scale: T::from_f64(1. / (1. - rate)) }
+    }
+
+    /// Dropout(x), which with a gradient for x is its backward.
+    pub(crate) fn of(&self, x: &[T]) -> Vec<T> {
+        cpu::masked(self, x, None)
+    }
+
+    /// base + Dropout(x)
+    pub(crate) fn onto(&self, base: &[T], x: &[T]) -> Vec<T> {
+        cpu::masked(self, x, Some(base))
     }
 }
 
@@ -62,11 +90,11 @@ impl<T: Element> CustomOp1 for Dropout<T> {
     }
 
     fn cpu_fwd(&self, x: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
-        Ok(stored(cpu::masked(self, slice(x, layout)?), layout.shape()))
+        Ok(stored(self.of(slice(x, layout)?), layout.shape()))
     }
 
     fn bwd(&self, _: &Tensor, y: &Tensor, gradient: &Tensor) -> Result<Option<Tensor>> {
         let gradient = gradient.contiguous()?;
-        tensor(cpu::masked(self, &View::of(&gradient)?), y.shape()).map(Some)
+        tensor(self.of(&View::of(&gradient)?), y.shape()).map(Some)
     }
 }

@@ -18,6 +18,7 @@ use candle_core::{CpuStorage, CustomOp1, DType, Layout, Result, Shape, Tensor, b
 
 use crate::buffer::{View, slice, stored, tensor};
 use crate::element::Element;
+use crate::graph::apply1;
 use crate::path::Path;
 
 /// `table (vocab_size, d_model)`, `ids (..)` → `(.., d_model)`
@@ -43,8 +44,8 @@ fn look_up(table: &Tensor, ids: &Tensor, padding: Option<u32>) -> Result<Tensor>
     let rows = rows(ids, vocab_size)?;
     let shape = Shape::from([ids.dims(), &[d_model]].concat());
     match Path::of(&[table]) {
-        Path::F32 => table.contiguous()?.apply_op1(Embedding::<f32>::new(rows, padding, shape)),
-        Path::F64 => table.contiguous()?.apply_op1(Embedding::<f64>::new(rows, padding, shape)),
+        Path::F32 => apply1(&table.contiguous()?, Embedding::<f32>::new(rows, padding, shape)),
+        Path::F64 => apply1(&table.contiguous()?, Embedding::<f64>::new(rows, padding, shape)),
         Path::Reference => {
             let ids = selectable(ids)?;
             match padding {

@@ -32,6 +32,7 @@ use candle_core::{CpuStorage, CustomOp1, D, Layout, Result, Shape, Tensor};
 
 use crate::buffer::{View, slice, stored, tensor};
 use crate::element::Element;
+use crate::graph::apply1;
 use crate::path::{Path, widened};
 
 /// `x (.., width)` → `(.., width)`: the point of the simplex that is nearest to each row.
@@ -62,8 +63,8 @@ enum Alpha {
 fn entmax(x: &Tensor, alpha: Alpha, reference: fn(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
     let width = x.dim(D::Minus1)?;
     match Path::of(&[x]) {
-        Path::F32 => x.contiguous()?.apply_op1(Entmax::<f32>::new(alpha, width)),
-        Path::F64 => x.contiguous()?.apply_op1(Entmax::<f64>::new(alpha, width)),
+        Path::F32 => apply1(&x.contiguous()?, Entmax::<f32>::new(alpha, width)),
+        Path::F64 => apply1(&x.contiguous()?, Entmax::<f64>::new(alpha, width)),
         Path::Reference => widened(x, reference),
     }
 }

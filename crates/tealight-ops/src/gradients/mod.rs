@@ -1,4 +1,4 @@
-//! The one door through which gradients come: the only caller of Candle's `backward`.
+//! The one door through which gradients come.
 //!
 //! ```text
 //! clip:  g ← g · max_norm / (‖g‖ + 10⁻⁶)   if that factor is below 1
@@ -16,6 +16,7 @@ use std::fmt;
 use candle_core::{DType, Device, Result, Tensor, bail};
 
 use crate::buffer::{View, tensor};
+use crate::graph::walk;
 use crate::path::Path;
 
 /// The gradient of `loss` (a single number) with respect to each named parameter.
@@ -32,12 +33,10 @@ pub fn backward<'a>(
     if loss.elem_count() != 1 {
         bail!("the gradient of a loss of shape {:?}: expected a single number", loss.shape())
     }
-    #[expect(clippy::disallowed_methods, reason = "this is the door that others are sent to")]
-    let store = loss.backward()?;
+    let mut gradients = walk::gradients(loss)?;
     let entries = parameters
         .into_iter()
-        // Detached: the products inside Candle's backward would keep the activations alive.
-        .map(|(name, parameter)| (name.to_owned(), store.get(parameter).map(Tensor::detach)))
+        .map(|(name, parameter)| (name.to_owned(), gradients.remove(&parameter.id())))
         .collect();
     Ok(Gradients { entries })
 }

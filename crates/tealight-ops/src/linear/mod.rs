@@ -6,25 +6,26 @@
 //! dx = g W,   dW = gᵀ x,   db = Σ g over the rows
 //! ```
 //!
-//! Cost: three matrix products of 2·rows·in·out operations each, one forward and two backward. They
-//! are Candle's; the bias is not. Candle adds it into a new tensor and sums its gradient on one
-//! thread with a division per element, which at in = 256 takes as long as a product.
+//! Cost: three matrix products of 2·rows·in·out operations each, one forward and two backward. The
+//! bias is where the product begins its sums, and costs nothing.
 //!
-//! In half precision the products take and give the operands' dtype, for which there is special
-//! hardware; how wide they add up inside is the backend's choice. The result is rounded once after
-//! the product and once after the bias.
+//! In half precision the products are Candle's: they take and give the operands' dtype, for which
+//! there is special hardware; how wide they add up inside is the backend's choice. The result is
+//! rounded once after the product and once after the bias.
 
 pub mod reference;
 
 use std::marker::PhantomData;
 
-use candle_core::backend::BackendStorage;
-use candle_core::{CpuStorage, CustomOp2, CustomOp3, D, Layout, Result, Shape, Tensor, bail};
+use candle_core::{D, Result, Shape, Tensor, bail};
 
-use crate::buffer::{View, slice, stored, tensor};
+use crate::buffer::{View, stored, tensor, unwritten};
 use crate::element::Element;
-use crate::parallel::{block_len, run, sum_of_columns};
+use crate::graph::{Operation, record};
+use crate::parallel::sum_of_columns;
 use crate::path::Path;
+use crate::product::{Matrix, MatrixMut, Number, Product};
+use crate::profile::{Pass, timed};
 
 /// `x (.., in)`, `weight (out, in)`, `bias (out)` → `(.., out)`
 ///
@@ -44,59 +45,81 @@ pub fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tens
     }
 }
 
-fn fused<T: Element>(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
-    let (x, weight) = (x.contiguous()?, weight.contiguous()?);
-    let linear = Linear::<T>(PhantomData);
-    match bias {
-        Some(bias) => x.apply_op3(&weight, &bias.contiguous()?, linear),
-        None => x.apply_op2(&weight, linear),
-    }
+fn fused<T: Element + Number>(
+    x: &Tensor,
+    weight: &Tensor,
+    bias: Option<&Tensor>,
+) -> Result<Tensor> {
+    let operands = [Some(x), Some(weight), bias].into_iter().flatten();
+    let operands = operands.map(Tensor::contiguous).collect::<Result<Vec<_>>>()?;
+    let y = timed(NAME, Pass::Forward, || forward::<T>(&operands))?;
+    let shape = with_last(x.dims(), weight.dim(0)?);
+    record(Linear::<T>(PhantomData), &operands.iter().collect::<Vec<_>>(), stored(y, shape))
 }
+
+/// `operands`: x, W and perhaps b.
+fn forward<T: Element + Number>(operands: &[Tensor]) -> Result<Vec<T>> {
+    let (n_outputs, n_inputs) = operands[1].dims2()?;
+    let n_rows = operands[0].elem_count() / n_inputs;
+    let views = operands.iter().map(View::of).collect::<Result<Vec<_>>>()?;
+    let x = Matrix::new(&views[0], (n_rows, n_inputs));
+    let weight = Matrix::new(&views[1], (n_outputs, n_inputs));
+    let product = Product::of(x, weight.transposed());
+    let product = match views.get(2) {
+        Some(bias) => product.plus_row(bias),
+        None => product,
+    };
+    let mut y = unwritten(n_rows * n_outputs);
+    product.store(MatrixMut::new(&mut y, (n_rows, n_outputs)));
+    Ok(y)
+}
+
+const NAME: &str = "linear";
 
 struct Linear<T>(PhantomData<T>);
 
-/// x Wᵀ, and its shape: `x (.., in)`, `weight (out, in)` → `(.., out)`
-fn product(
-    (x, x_layout): (&CpuStorage, &Layout),
-    (weight, weight_layout): (&CpuStorage, &Layout),
-) -> Result<(CpuStorage, Shape)> {
-    let (n_outputs, n_inputs) = weight_layout.shape().dims2()?;
-    let rows = x_layout.shape().elem_count() / n_inputs;
-    let flat = Layout::contiguous_with_offset((rows, n_inputs), x_layout.start_offset());
-    let transposed = weight_layout.transpose(0, 1)?;
-    let y = x.matmul(weight, (1, rows, n_outputs, n_inputs), &flat, &transposed)?;
-    Ok((y, with_last(x_layout.dims(), n_outputs)))
+impl<T: Element + Number> Operation for Linear<T> {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    /// Each gradient only if it is asked for: a product costs too much to be thrown away.
+    fn backward(
+        self: Box<Self>,
+        inputs: &[Tensor],
+        _: &Tensor,
+        gradient: &Tensor,
+    ) -> Result<Vec<Option<Tensor>>> {
+        let (x, weight) = (&inputs[0], &inputs[1]);
+        let (n_outputs, n_inputs) = weight.dims2()?;
+        let n_rows = x.elem_count() / n_inputs;
+        let gradient = gradient.contiguous()?;
+        let elements = View::<T>::of(&gradient)?;
+        let g = Matrix::new(&elements, (n_rows, n_outputs));
+        let dx = || {
+            let weight = View::of(weight)?;
+            let weight = Matrix::new(&weight, (n_outputs, n_inputs));
+            tensor(product(Product::of(g, weight), (n_rows, n_inputs)), x.shape())
+        };
+        let dweight = || {
+            let x = View::of(x)?;
+            let x = Matrix::new(&x, (n_rows, n_inputs));
+            tensor(product(Product::of(g.transposed(), x), (n_outputs, n_inputs)), weight.shape())
+        };
+        let mut gradients =
+            vec![x.track_op().then(dx).transpose()?, weight.track_op().then(dweight).transpose()?];
+        if let Some(bias) = inputs.get(2) {
+            let dbias = || tensor(sum_of_columns(&elements, n_outputs), bias.shape());
+            gradients.push(bias.track_op().then(dbias).transpose()?);
+        }
+        Ok(gradients)
+    }
 }
 
-fn add_to_rows<T: Element>(y: &mut [T], bias: &[T]) {
-    let len = block_len(bias.len());
-    run(
-        y.len(),
-        y.chunks_mut(len),
-        #[inline(always)]
-        |rows: &mut [T]| {
-            for row in rows.chunks_exact_mut(bias.len()) {
-                for (y, &bias) in row.iter_mut().zip(bias) {
-                    *y += bias;
-                }
-            }
-        },
-    );
-}
-
-/// dx and dW, each only if it is asked for: a product costs too much to be thrown away.
-fn product_gradients(
-    x: &Tensor,
-    weight: &Tensor,
-    gradient: &Tensor,
-) -> Result<(Option<Tensor>, Option<Tensor>)> {
-    let (n_outputs, n_inputs) = weight.dims2()?;
-    let rows = gradient.elem_count() / n_outputs;
-    let g = gradient.reshape((rows, n_outputs))?;
-    // Detached, or Candle records a graph of the backward.
-    let dx = || g.matmul(&weight.detach())?.reshape(x.shape());
-    let dweight = || g.t()?.matmul(&x.detach().reshape((rows, n_inputs))?);
-    Ok((x.track_op().then(dx).transpose()?, weight.track_op().then(dweight).transpose()?))
+fn product<T: Element + Number>(product: Product<'_, T>, (m, n): (usize, usize)) -> Vec<T> {
+    let mut c = unwritten(m * n);
+    product.store(MatrixMut::new(&mut c, (m, n)));
+    c
 }
 
 fn with_last(dims: &[usize], width: usize) -> Shape {
@@ -104,65 +127,4 @@ fn with_last(dims: &[usize], width: usize) -> Shape {
     dims.pop();
     dims.push(width);
     dims.into()
-}
-
-impl<T: Element> CustomOp2 for Linear<T> {
-    fn name(&self) -> &'static str {
-        "linear"
-    }
-
-    fn cpu_fwd(
-        &self,
-        x: &CpuStorage,
-        x_layout: &Layout,
-        weight: &CpuStorage,
-        weight_layout: &Layout,
-    ) -> Result<(CpuStorage, Shape)> {
-        product((x, x_layout), (weight, weight_layout))
-    }
-
-    fn bwd(
-        &self,
-        x: &Tensor,
-        weight: &Tensor,
-        _: &Tensor,
-        gradient: &Tensor,
-    ) -> Result<(Option<Tensor>, Option<Tensor>)> {
-        product_gradients(x, weight, &gradient.contiguous()?)
-    }
-}
-
-impl<T: Element> CustomOp3 for Linear<T> {
-    fn name(&self) -> &'static str {
-        "linear"
-    }
-
-    fn cpu_fwd(
-        &self,
-        x: &CpuStorage,
-        x_layout: &Layout,
-        weight: &CpuStorage,
-        weight_layout: &Layout,
-        bias: &CpuStorage,
-        bias_layout: &Layout,
-    ) -> Result<(CpuStorage, Shape)> {
-        let (y, shape) = product((x, x_layout), (weight, weight_layout))?;
-        let mut y = T::cpu_storage_data(y)?;
-        add_to_rows(&mut y, slice(bias, bias_layout)?);
-        Ok(stored(y, shape))
-    }
-
-    fn bwd(
-        &self,
-        x: &Tensor,
-        weight: &Tensor,
-        bias: &Tensor,
-        _: &Tensor,
-        gradient: &Tensor,
-    ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
-        let gradient = gradient.contiguous()?;
-        let (dx, dweight) = product_gradients(x, weight, &gradient)?;
-        let dbias = sum_of_columns(&View::<T>::of(&gradient)?, bias.elem_count());
-        Ok((dx, dweight, Some(tensor(dbias, bias.shape())?)))
-    }
 }

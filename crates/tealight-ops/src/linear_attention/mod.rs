@@ -33,6 +33,7 @@ use candle_core::{CpuStorage, CustomOp3, Layout, Result, Shape, Tensor, bail};
 
 use crate::buffer::{View, slice, stored, tensor};
 use crate::element::Element;
+use crate::graph::apply3;
 use crate::padding;
 use crate::path::{Path, widened};
 use cpu::Sizes;
@@ -109,7 +110,7 @@ impl<T: Element> LinearAttention<T> {
     }
 
     fn apply(self, [query, key, value]: [&Tensor; 3]) -> Result<Tensor> {
-        query.contiguous()?.apply_op3(&key.contiguous()?, &value.contiguous()?, self)
+        apply3(&query.contiguous()?, &key.contiguous()?, &value.contiguous()?, self)
     }
 }
 

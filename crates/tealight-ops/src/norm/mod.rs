@@ -22,6 +22,7 @@ use candle_core::{CpuStorage, CustomOp2, CustomOp3, D, Layout, Result, Shape, Te
 
 use crate::buffer::{View, slice, stored, tensor};
 use crate::element::Element;
+use crate::graph::{apply2, apply3};
 use crate::path::{Path, widened};
 use cpu::Centre;
 
@@ -75,8 +76,8 @@ fn fused<T: Element>(
     let norm = Norm::<T> { centre, eps: T::from_f64(eps) };
     let (x, weight) = (x.contiguous()?, weight.contiguous()?);
     match bias {
-        Some(bias) => x.apply_op3(&weight, &bias.contiguous()?, norm),
-        None => x.apply_op2(&weight, norm),
+        Some(bias) => apply3(&x, &weight, &bias.contiguous()?, norm),
+        None => apply2(&x, &weight, norm),
     }
 }
 

@@ -7,6 +7,7 @@ use candle_core::{CpuStorage, CustomOp1, D, Device, Layout, Result, Shape, Tenso
 use super::reference;
 use crate::buffer::{View, slice, stored};
 use crate::element::Element;
+use crate::graph::apply1;
 use crate::path::{Path, widened};
 
 /// What Z₀ is divided by.
@@ -58,7 +59,7 @@ pub fn pseudo_inverse(
 }
 
 fn fused<T: Element>(a: &Tensor, n_iterations: usize, start: Normalisation) -> Result<Tensor> {
-    a.contiguous()?.apply_op1(PseudoInverse::<T> { n_iterations, start, element: PhantomData })
+    apply1(&a.contiguous()?, PseudoInverse::<T> { n_iterations, start, element: PhantomData })
 }
 
 struct PseudoInverse<T> {

@@ -7,6 +7,7 @@ use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor, bail};
 use super::{Segments, reference};
 use crate::buffer::{View, slice, stored, tensor, unwritten};
 use crate::element::Element;
+use crate::graph::apply1;
 use crate::parallel::{add_scaled, run};
 use crate::path::{Path, widened};
 
@@ -29,8 +30,8 @@ pub fn segment_means(x: &Tensor, segments: &Segments) -> Result<Tensor> {
         return Tensor::zeros(shape, x.dtype(), x.device());
     }
     match Path::of(&[x]) {
-        Path::F32 => x.contiguous()?.apply_op1(SegmentMeans::<f32>::over(x, segments)?),
-        Path::F64 => x.contiguous()?.apply_op1(SegmentMeans::<f64>::over(x, segments)?),
+        Path::F32 => apply1(&x.contiguous()?, SegmentMeans::<f32>::over(x, segments)?),
+        Path::F64 => apply1(&x.contiguous()?, SegmentMeans::<f64>::over(x, segments)?),
         Path::Reference => widened(x, |x| reference::segment_means(x, segments)),
     }
 }

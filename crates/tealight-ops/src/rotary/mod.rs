@@ -19,6 +19,7 @@ use candle_core::{CpuStorage, CustomOp1, DType, Device, Result, Shape, Tensor, b
 
 use crate::buffer::{View, slice, stored, tensor};
 use crate::element::Element;
+use crate::graph::apply1;
 use crate::path::{Path, widened};
 
 /// Which two channels form the pair that is rotated by angle i.
@@ -77,7 +78,7 @@ pub fn rotate(x: &Tensor, cos: &Tensor, sin: &Tensor, layout: Layout) -> Result<
 
 fn fused<T: Element>(x: &Tensor, cos: &Tensor, sin: &Tensor, layout: Layout) -> Result<Tensor> {
     let (cos, sin) = (cos.detach().contiguous()?, sin.detach().contiguous()?);
-    x.contiguous()?.apply_op1(Rotation::<T> { cos, sin, layout, element: PhantomData })
+    apply1(&x.contiguous()?, Rotation::<T> { cos, sin, layout, element: PhantomData })
 }
 
 struct Rotation<T> {

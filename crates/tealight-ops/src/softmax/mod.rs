@@ -25,6 +25,7 @@ pub(crate) use cpu::{by_rows, exponentials, softmax_backward};
 
 use crate::buffer::{View, slice, stored, tensor};
 use crate::element::Element;
+use crate::graph::apply1;
 use crate::path::{Path, widened};
 
 /// `x (.., width)` → `(.., width)`: from 0 to 1, and of sum 1 over the last dimension. Zeros
@@ -36,8 +37,8 @@ use crate::path::{Path, widened};
 /// If `x` is a scalar.
 pub fn softmax(x: &Tensor) -> Result<Tensor> {
     match Path::of(&[x]) {
-        Path::F32 => x.contiguous()?.apply_op1(Softmax::<f32>::over(x)?),
-        Path::F64 => x.contiguous()?.apply_op1(Softmax::<f64>::over(x)?),
+        Path::F32 => apply1(&x.contiguous()?, Softmax::<f32>::over(x)?),
+        Path::F64 => apply1(&x.contiguous()?, Softmax::<f64>::over(x)?),
         Path::Reference => widened(x, reference::softmax),
     }
 }
@@ -50,8 +51,8 @@ pub fn softmax(x: &Tensor) -> Result<Tensor> {
 /// If `x` is a scalar.
 pub fn log_softmax(x: &Tensor) -> Result<Tensor> {
     match Path::of(&[x]) {
-        Path::F32 => x.contiguous()?.apply_op1(LogSoftmax::<f32>::over(x)?),
-        Path::F64 => x.contiguous()?.apply_op1(LogSoftmax::<f64>::over(x)?),
+        Path::F32 => apply1(&x.contiguous()?, LogSoftmax::<f32>::over(x)?),
+        Path::F64 => apply1(&x.contiguous()?, LogSoftmax::<f64>::over(x)?),
         Path::Reference => widened(x, reference::log_softmax),
     }
 }

@@ -28,6 +28,7 @@ use candle_core::{CpuStorage, CustomOp1, D, Layout, Result, Shape, Tensor, bail}
 
 use crate::buffer::{View, slice, stored, tensor};
 use crate::element::Element;
+use crate::graph::apply1;
 use crate::path::{Path, widened};
 use crate::softmax::softmax_backward;
 
@@ -65,8 +66,8 @@ pub fn truncated_softmax(x: &Tensor, truncation: Truncation) -> Result<Tensor> {
     truncation.check()?;
     let width = x.dim(D::Minus1)?;
     match Path::of(&[x]) {
-        Path::F32 => x.contiguous()?.apply_op1(Truncated::<f32>::new(truncation, width)),
-        Path::F64 => x.contiguous()?.apply_op1(Truncated::<f64>::new(truncation, width)),
+        Path::F32 => apply1(&x.contiguous()?, Truncated::<f32>::new(truncation, width)),
+        Path::F64 => apply1(&x.contiguous()?, Truncated::<f64>::new(truncation, width)),
         Path::Reference => widened(x, |x| reference::truncated_softmax(x, truncation)),
     }
 }

@@ -35,6 +35,7 @@ use candle_core::{CpuStorage, CustomOp3, Layout, Result, Shape, Tensor, bail};
 
 use crate::buffer::{View, slice, stored, tensor};
 use crate::element::Element;
+use crate::graph::apply3;
 use crate::padding;
 use crate::path::{Path, widened};
 
@@ -73,9 +74,9 @@ pub fn wkv(
     let (key, value) = (key.contiguous()?, value.contiguous()?);
     match path {
         Path::F64 => {
-            key.apply_op3(&value, &rates, Wkv::<f64> { len, padding, element: PhantomData })
+            apply3(&key, &value, &rates, Wkv::<f64> { len, padding, element: PhantomData })
         }
-        _ => key.apply_op3(&value, &rates, Wkv::<f32> { len, padding, element: PhantomData }),
+        _ => apply3(&key, &value, &rates, Wkv::<f32> { len, padding, element: PhantomData }),
     }
 }
 

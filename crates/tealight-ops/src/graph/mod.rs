@@ -1,0 +1,183 @@
+//! The graph that gradients flow back through: operations of this crate, joined by stretches of
+//! Candle's.
+//!
+//! Candle's own walk adds every gradient to a tensor of zeros and puts the sum into a new tensor,
+//! which for fused operations costs as much as they do; and it keeps all activations until the loss
+//! is dropped. Its nodes are private, so it cannot be replaced. It can be cut short:
+//!
+//! ```text
+//! Candle:   x ── reshape ── [carrier] ── add ── [carrier] ── loss      each stretch ends at a carrier
+//! here:     x, reshape(x) ── linear ── add(..) ── cross_entropy        a node knows its inputs
+//! ```
+//!
+//! The result of an operation here is, for Candle, a custom operation on a variable that nobody
+//! else has: its *carrier*. Candle's walk ends there and hands the gradient over to the [`Node`]. The
+//! walk from node to node is [`walk`]'s: a gradient is moved on or added in place, and what a node has
+//! kept is freed as soon as its backward has run. Where an input comes from operations of Candle's,
+//! their backward is Candle's.
+
+#![expect(
+    clippy::disallowed_types,
+    reason = "Candle's ids have no order; what is kept by them is looked up, never walked over"
+)]
+
+mod apply;
+pub(crate) mod walk;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, Weak};
+
+use candle_core::shape::ShapeWithOneHole;
+use candle_core::{
+    CpuStorage, CustomOp1, DType, Device, Layout, Result, Shape, Tensor, TensorId, Var, bail,
+};
+
+pub(crate) use self::apply::{apply1, apply2, apply3};
+
+/// What becomes of the gradient of a result.
+pub(crate) trait Operation: Send + Sync {
+    /// For messages.
+    fn name(&self) -> &'static str;
+
+    /// The gradient of each of `inputs`, in their order; `None` for one that needs none.
+    fn backward(
+        self: Box<Self>,
+        inputs: &[Tensor],
+        output: &Tensor,
+        gradient: &Tensor,
+    ) -> Result<Vec<Option<Tensor>>>;
+}
+
+/// A tensor of `value`, whose gradient `operation` passes on to `inputs`.
+///
+/// Of inputs that need no gradients the operation is forgotten at once.
+pub(crate) fn record(
+    operation: impl Operation + 'static,
+    inputs: &[&Tensor],
+    value: (CpuStorage, Shape),
+) -> Result<Tensor> {
+    let name = operation.name();
+    let tracked = inputs.iter().any(|input| input.track_op());
+    let recorded = tracked.then(|| Recorded {
+        operation: Box::new(operation),
+        inputs: inputs.iter().map(|&input| input.clone()).collect(),
+    });
+    let node = Arc::new(Node {
+        name,
+        number: COUNT.fetch_add(1, Ordering::Relaxed),
+        shape: value.1.clone(),
+        recorded: Mutex::new(recorded),
+        results: Mutex::default(),
+    });
+    let carried = Carried { node: node.clone(), value: Mutex::new(Some(value)) };
+    if !tracked {
+        return CARRIER.apply_op1_no_bwd(&carried);
+    }
+    let output = CARRIER.apply_op1(carried)?;
+    node.answers_for(&output);
+    Ok(output)
+}
+
+/// `x` in another shape: a view, whose gradient is one, too.
+///
+/// # Errors
+/// If the number of elements is another.
+pub fn reshape(x: &Tensor, shape: impl ShapeWithOneHole) -> Result<Tensor> {
+    let y = x.reshape(shape)?;
+    if let Some(node) = Node::of(x).filter(|_| x.is_contiguous()) {
+        node.answers_for(&y);
+    }
+    Ok(y)
+}
+
+/// The variable that every result hangs on in Candle's eyes.
+static CARRIER: LazyLock<Var> = LazyLock::new(|| {
+    Var::zeros((), DType::F32, &Device::Cpu).expect("a number can be put on the CPU")
+});
+
+static COUNT: AtomicU64 = AtomicU64::new(0);
+
+/// The living nodes, by the tensors that are their results.
+fn nodes() -> MutexGuard<'static, HashMap<TensorId, Weak<Node>>> {
+    static NODES: LazyLock<Mutex<HashMap<TensorId, Weak<Node>>>> = LazyLock::new(Mutex::default);
+    NODES.lock().expect("invariant: nothing panics while it holds the nodes")
+}
+
+/// An operation that has been done, and what its backward needs.
+struct Node {
+    name: &'static str,
+    /// Inputs have lower numbers than what is made of them.
+    number: u64,
+    shape: Shape,
+    /// Until the backward has run.
+    recorded: Mutex<Option<Recorded>>,
+    /// The result, and other shapes of it: Candle's views keep what they are of alive.
+    results: Mutex<Vec<TensorId>>,
+}
+
+struct Recorded {
+    operation: Box<dyn Operation>,
+    inputs: Vec<Tensor>,
+}
+
+impl Node {
+    /// The node that `tensor` is the result of, if it is one's.
+    fn of(tensor: &Tensor) -> Option<Arc<Self>> {
+        nodes().get(&tensor.id())?.upgrade()
+    }
+
+    /// Makes `tensor`, all of the result's elements in their order, known as this node's.
+    fn answers_for(self: &Arc<Self>, tensor: &Tensor) {
+        nodes().insert(tensor.id(), Arc::downgrade(self));
+        self.results
+            .lock()
+            .expect("invariant: nothing panics while it holds this")
+            .push(tensor.id());
+    }
+
+    /// Takes out what the backward needs, which is then freed with it.
+    fn take(&self) -> Result<Recorded> {
+        let mut recorded =
+            self.recorded.lock().expect("invariant: nothing panics while it holds this");
+        match recorded.take() {
+            Some(recorded) => Ok(recorded),
+            None => bail!("`{}`: its backward has run already, and freed what it needs", self.name),
+        }
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if let Ok(results) = self.results.get_mut() {
+            let mut nodes = nodes();
+            for result in results.iter() {
+                nodes.remove(result);
+            }
+        }
+    }
+}
+
+/// How a value gets into Candle, and how its gradient gets out.
+struct Carried {
+    node: Arc<Node>,
+    /// Until Candle takes it.
+    value: Mutex<Option<(CpuStorage, Shape)>>,
+}
+
+impl CustomOp1 for Carried {
+    fn name(&self) -> &'static str {
+        self.node.name
+    }
+
+    fn cpu_fwd(&self, _: &CpuStorage, _: &Layout) -> Result<(CpuStorage, Shape)> {
+        let value =
+            self.value.lock().expect("invariant: nothing panics while it holds this").take();
+        Ok(value.expect("invariant: Candle runs an operation once"))
+    }
+
+    fn bwd(&self, _: &Tensor, output: &Tensor, gradient: &Tensor) -> Result<Option<Tensor>> {
+        walk::arrive(&self.node, output, gradient)?;
+        Ok(None)
+    }
+}

@@ -1,0 +1,181 @@
+//! Matrices as views of slices, read with any strides and written row by row.
+
+#![expect(unsafe_code, reason = "blocks of one matrix interleave in memory and are still disjoint")]
+
+use std::marker::PhantomData;
+use std::ops::Range;
+
+/// A matrix to read: element (i, j) is `data[i · row_stride + j · column_stride]`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Matrix<'a, T> {
+    data: &'a [T],
+    rows: usize,
+    columns: usize,
+    row_stride: usize,
+    column_stride: usize,
+}
+
+impl<'a, T> Matrix<'a, T> {
+    /// Row after row without gaps.
+    ///
+    /// # Panics
+    /// If the data are too short.
+    pub(crate) fn new(data: &'a [T], (rows, columns): (usize, usize)) -> Self {
+        Self::strided(data, (rows, columns), (columns, 1))
+    }
+
+    /// With strides of (rows, columns).
+    ///
+    /// # Panics
+    /// If the data are too short.
+    pub(crate) fn strided(
+        data: &'a [T],
+        (rows, columns): (usize, usize),
+        (row_stride, column_stride): (usize, usize),
+    ) -> Self {
+        let span = span((rows, columns), (row_stride, column_stride));
+        assert!(span <= data.len(), "a matrix of {span} elements in {}", data.len());
+        Self { data: &data[..span], rows, columns, row_stride, column_stride }
+    }
+
+    /// Aᵀ
+    #[must_use]
+    pub(crate) fn transposed(self) -> Self {
+        Self {
+            data: self.data,
+            rows: self.columns,
+            columns: self.rows,
+            row_stride: self.column_stride,
+            column_stride: self.row_stride,
+        }
+    }
+
+    pub(super) fn rows(&self) -> usize {
+        self.rows
+    }
+
+    pub(super) fn columns(&self) -> usize {
+        self.columns
+    }
+
+    pub(super) fn row_stride(&self) -> usize {
+        self.row_stride
+    }
+
+    pub(super) fn column_stride(&self) -> usize {
+        self.column_stride
+    }
+
+    /// The elements from the first to the last, with whatever lies between.
+    pub(super) fn data(&self) -> &'a [T] {
+        self.data
+    }
+
+    /// The rows and columns in these ranges.
+    pub(super) fn block(&self, rows: Range<usize>, columns: Range<usize>) -> Self {
+        assert!(rows.end <= self.rows && columns.end <= self.columns);
+        let first = rows.start * self.row_stride + columns.start * self.column_stride;
+        let shape = (rows.len(), columns.len());
+        let data = self.data.get(first..).unwrap_or_default();
+        Self::strided(data, shape, (self.row_stride, self.column_stride))
+    }
+}
+
+/// A matrix to write: rows of contiguous elements at a fixed distance.
+///
+/// It owns the elements of its rows and none of those between them, so that a matrix can be cut
+/// into columns as well as into rows, and each part given to another thread.
+#[derive(Debug)]
+pub(crate) struct MatrixMut<'a, T> {
+    first: *mut T,
+    rows: usize,
+    columns: usize,
+    row_stride: usize,
+    data: PhantomData<&'a mut [T]>,
+}
+
+// SAFETY: it is a `&mut [T]` with gaps, and like that one no other view has its elements.
+unsafe impl<T: Send> Send for MatrixMut<'_, T> {}
+
+impl<'a, T> MatrixMut<'a, T> {
+    /// Row after row without gaps.
+    ///
+    /// # Panics
+    /// If the data are too short.
+    pub(crate) fn new(data: &'a mut [T], (rows, columns): (usize, usize)) -> Self {
+        Self::strided(data, (rows, columns), columns)
+    }
+
+    /// With rows that start `row_stride` elements after each other.
+    ///
+    /// # Panics
+    /// If the data are too short, or the rows overlap.
+    pub(crate) fn strided(
+        data: &'a mut [T],
+        (rows, columns): (usize, usize),
+        row_stride: usize,
+    ) -> Self {
+        let span = span((rows, columns), (row_stride, 1));
+        assert!(span <= data.len(), "a matrix of {span} elements in {}", data.len());
+        assert!(rows <= 1 || columns <= row_stride, "rows of {columns} every {row_stride}");
+        Self { first: data.as_mut_ptr(), rows, columns, row_stride, data: PhantomData }
+    }
+
+    pub(super) fn rows(&self) -> usize {
+        self.rows
+    }
+
+    pub(super) fn columns(&self) -> usize {
+        self.columns
+    }
+
+    pub(super) fn row_stride(&self) -> usize {
+        self.row_stride
+    }
+
+    /// Where element (i, j) is.
+    pub(super) fn pointer(&mut self, i: usize, j: usize) -> *mut T {
+        assert!(i < self.rows && j < self.columns);
+        // SAFETY: the element is within the data, by the assertion and that of the constructor.
+        unsafe { self.first.add(i * self.row_stride + j) }
+    }
+
+    /// Row i.
+    pub(super) fn row(&mut self, i: usize) -> &mut [T] {
+        assert!(i < self.rows);
+        // SAFETY: the row is within the data, and no other view has it while this one is borrowed.
+        unsafe { std::slice::from_raw_parts_mut(self.first.add(i * self.row_stride), self.columns) }
+    }
+
+    /// The first `at` rows, and the others.
+    ///
+    /// # Panics
+    /// If there are fewer.
+    pub(crate) fn split_rows(self, at: usize) -> (Self, Self) {
+        assert!(at <= self.rows);
+        let first = self.first.wrapping_add(at * self.row_stride);
+        (Self { rows: at, ..self }, Self { first, rows: self.rows - at, ..self })
+    }
+
+    /// The first `at` columns, and the others.
+    ///
+    /// # Panics
+    /// If there are fewer.
+    pub(crate) fn split_columns(self, at: usize) -> (Self, Self) {
+        assert!(at <= self.columns);
+        let first = self.first.wrapping_add(at);
+        (Self { columns: at, ..self }, Self { first, columns: self.columns - at, ..self })
+    }
+}
+
+/// From the first element to behind the last.
+fn span((rows, columns): (usize, usize), (row_stride, column_stride): (usize, usize)) -> usize {
+    if rows == 0 || columns == 0 {
+        return 0;
+    }
+    let last = (rows - 1)
+        .checked_mul(row_stride)
+        .zip((columns - 1).checked_mul(column_stride))
+        .and_then(|(i, j)| i.checked_add(j)?.checked_add(1));
+    last.expect("invariant: a matrix lies within memory")
+}

@@ -1,0 +1,174 @@
+//! The matrix product.
+//!
+//! ```text
+//! C (m, n) = base + scale · A (m, k) B (k, n)
+//! ```
+//!
+//! The algorithm is that of Goto & van de Geijn 2008
+//! (<https://doi.org/10.1145/1356052.1356053>) in the layers of BLIS (Van Zee & van de Geijn 2015,
+//! <https://doi.org/10.1145/2764454>), with the tile of C stretched along its rows:
+//!
+//! ```text
+//! share   for every block of C, one task
+//! block     for every NC columns of it
+//!             for every KC of the depth          B (KC, NC) is packed: second-level cache
+//!               for every few strips of rows     A (98, KC) is packed, or read in place
+//!                 for every strip                A (14, KC): first-level cache
+//! strip             for every tile of columns
+//!                     for every p of the depth   C (14, 32) += A (14, 1) B (1, 32): registers
+//! ```
+//!
+//! The sizes are those of AVX-512. Two things are unlike BLIS. The micro-kernel broadcasts the
+//! elements of A from wherever they are, so that A is packed only if its columns are contiguous
+//! and far apart; and the strip of A, rather than a panel of B, is what stays in the first-level
+//! cache. Both suit the products of a small transformer, of which A has thousands of rows and B
+//! few columns. Up to 8 rows times contiguous columns are `dots`.
+
+mod block;
+mod dots;
+mod kernel;
+mod matrix;
+mod number;
+mod pack;
+mod share;
+mod strip;
+#[cfg(test)]
+mod tests;
+mod transpose;
+
+use std::fmt::{self, Debug};
+use std::ops::Range;
+
+use kernel::Kernel;
+pub(crate) use matrix::{Matrix, MatrixMut};
+pub(crate) use number::Number;
+
+use crate::simd::Level;
+
+/// base + scale · A B, to be stored.
+///
+/// ```text
+/// Product::of(x, weight.transposed()).plus_row(bias).store(y)
+/// ```
+#[derive(Clone, Copy)]
+pub(crate) struct Product<'a, T> {
+    a: Matrix<'a, T>,
+    b: Matrix<'a, T>,
+    scale: T,
+    base: Base<'a, T>,
+    finish: Option<&'a Finish<'a, T>>,
+    method: Method,
+    /// Of the whole product, the element that is this one's first.
+    origin: (usize, usize),
+}
+
+/// What the product is added to. Unless it is C itself, C is never read.
+#[derive(Clone, Copy, Debug)]
+enum Base<'a, T> {
+    Zero,
+    Itself,
+    Row(&'a [T]),
+}
+
+/// How the sums are formed: that of the whole product holds for its blocks too.
+#[derive(Clone, Copy, Debug)]
+enum Method {
+    Strips,
+    Dots,
+}
+
+/// Is given part of a row of C, with the (row, column) where it begins, once it is complete and
+/// still in the cache. It must not multiply matrices.
+pub(crate) type Finish<'a, T> = dyn Fn((usize, usize), &mut [T]) + Sync + 'a;
+
+impl<'a, T: Number> Product<'a, T> {
+    /// A B
+    ///
+    /// # Panics
+    /// If A has not as many columns as B has rows.
+    pub(crate) fn of(a: Matrix<'a, T>, b: Matrix<'a, T>) -> Self {
+        assert_eq!(a.columns(), b.rows(), "the columns of A and the rows of B");
+        let method = if dots::suit(&a, &b) { Method::Dots } else { Method::Strips };
+        Self { a, b, scale: T::ONE, base: Base::Zero, finish: None, method, origin: (0, 0) }
+    }
+
+    /// Added to `row`, one element per column.
+    ///
+    /// # Panics
+    /// If it has another length.
+    #[must_use]
+    pub(crate) fn plus_row(self, row: &'a [T]) -> Self {
+        assert_eq!(row.len(), self.b.columns(), "the elements of the row and the columns of B");
+        Self { base: Base::Row(row), ..self }
+    }
+
+    /// C = this, on several threads if there is work for them.
+    ///
+    /// # Panics
+    /// If C has another shape.
+    pub(crate) fn store(self, c: MatrixMut<'a, T>) {
+        store_all(vec![(self, c)]);
+    }
+
+    fn check(&self, c: &MatrixMut<'_, T>) {
+        let (product, stored) = ((self.a.rows(), self.b.columns()), (c.rows(), c.columns()));
+        assert_eq!(product, stored, "the shape of the product and of where it is stored");
+    }
+
+    /// Part of the product.
+    fn block(&self, rows: Range<usize>, columns: Range<usize>) -> Self {
+        let depth = 0..self.a.columns();
+        Self {
+            a: self.a.block(rows.clone(), depth.clone()),
+            b: self.b.block(depth, columns.clone()),
+            base: match self.base {
+                Base::Row(row) => Base::Row(&row[columns.clone()]),
+                base => base,
+            },
+            origin: (self.origin.0 + rows.start, self.origin.1 + columns.start),
+            ..*self
+        }
+    }
+}
+
+/// What the products within attention and of accumulated gradients take.
+#[cfg_attr(
+    not(test),
+    expect(dead_code, reason = "attention and feed-forward networks move onto these next")
+)]
+impl<'a, T: Number> Product<'a, T> {
+    /// Times `scale`.
+    #[must_use]
+    pub(crate) fn scaled(self, scale: T) -> Self {
+        Self { scale, ..self }
+    }
+
+    /// Added to what is there.
+    #[must_use]
+    pub(crate) fn accumulated(self) -> Self {
+        Self { base: Base::Itself, ..self }
+    }
+
+    /// Then changed by `finish`.
+    #[must_use]
+    pub(crate) fn then(self, finish: &'a Finish<'a, T>) -> Self {
+        Self { finish: Some(finish), ..self }
+    }
+}
+
+/// Every C = its product, on several threads if there is work for them.
+///
+/// # Panics
+/// If a C has another shape than its product.
+pub(crate) fn store_all<T: Number>(products: Vec<(Product<'_, T>, MatrixMut<'_, T>)>) {
+    for (product, c) in &products {
+        product.check(c);
+    }
+    share::run_all(&Kernel::new(Level::current()), products);
+}
+
+impl<T> Debug for Product<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Product").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,79 @@
+//! The product on several threads: one task for each block of C.
+//!
+//! An element of C is the same sum, in the same order, in whatever block it is computed. So the
+//! blocks can suit the number of threads, and the result is still the same to the last bit.
+
+use rayon::prelude::*;
+
+use super::Product;
+use super::block::parts;
+use super::kernel::Kernel;
+use super::matrix::MatrixMut;
+use super::number::Number;
+
+/// Below this many multiply-adds, about 10 µs, waking another thread may cost more than it saves.
+const PARALLEL_FROM: usize = 1_000_000;
+/// The fewest multiply-adds of a task.
+const SMALL_TASK: usize = 1 << 18;
+/// Where there are many multiply-adds, both the tasks and what each of them does grow: the larger
+/// a block, the less often A and B are packed; the more blocks, the less one straggler matters.
+const LARGE_TASK: usize = 1 << 21;
+/// The fewest elements of a block of C, if each thread has one.
+const SMALL_BLOCK: usize = 1 << 16;
+/// The most tasks for a thread.
+const MOST_TASKS: usize = 4;
+
+/// A product and where it goes.
+pub(super) type Task<'a, T> = (Product<'a, T>, MatrixMut<'a, T>);
+
+/// Runs all, on several threads if there is work for them.
+pub(super) fn run_all<T: Number>(kernel: &Kernel<T>, products: Vec<Task<'_, T>>) {
+    let work: usize = products.iter().map(|(product, _)| product.work()).sum();
+    let n_threads = rayon::current_num_threads();
+    if work < PARALLEL_FROM || n_threads == 1 {
+        for (product, mut c) in products {
+            product.run(kernel, &mut c);
+        }
+        return;
+    }
+    let elements: usize = products.iter().map(|(_, c)| c.rows() * c.columns()).sum();
+    let n_tasks = (work / LARGE_TASK).isqrt().min(elements / SMALL_BLOCK);
+    let n_tasks = (n_tasks / n_threads).clamp(1, MOST_TASKS) * n_threads;
+    let n_each = n_tasks.min(work / SMALL_TASK).div_ceil(products.len());
+    let tasks: Vec<_> = products
+        .into_iter()
+        .flat_map(|(product, c)| product.cut(kernel.width, n_each, c))
+        .collect();
+    let at_once = (SMALL_TASK * tasks.len() / work).max(1);
+    let run = |(product, mut c): Task<'_, T>| product.run(kernel, &mut c);
+    tasks.into_par_iter().with_min_len(at_once).for_each(run);
+}
+
+impl<'a, T: Number> Product<'a, T> {
+    /// Multiply-adds.
+    fn work(&self) -> usize {
+        self.a.rows() * self.a.columns() * self.b.columns()
+    }
+
+    /// About so many tasks. Their blocks of C are about square, as A is packed once per column of
+    /// blocks and B once per row; where A is not packed, they are higher.
+    pub(super) fn cut(self, width: usize, n_tasks: usize, c: MatrixMut<'a, T>) -> Vec<Task<'a, T>> {
+        let (m, n) = (c.rows(), c.columns());
+        let height = if self.a.column_stride() == 1 { 4 } else { 1 };
+        let most_across = n.div_ceil(width).min(n_tasks).max(1);
+        let n_across = (n_tasks * n * height).div_ceil(m.max(1)).isqrt().clamp(1, most_across);
+        let n_down = n_tasks.div_ceil(n_across);
+        let mut tasks = Vec::with_capacity(n_across * n_down);
+        let mut below = c;
+        for rows in parts(m, m.div_ceil(n_down), 1) {
+            let (mut right, rest) = below.split_rows(rows.len());
+            below = rest;
+            for columns in parts(n, n.div_ceil(n_across), width) {
+                let (block, rest) = right.split_columns(columns.len());
+                right = rest;
+                tasks.push((self.block(rows.clone(), columns), block));
+            }
+        }
+        tasks
+    }
+}
