@@ -19,9 +19,8 @@ pub(crate) fn unwritten<T: Element>(len: usize) -> Vec<T> {
         return vec![T::NAN; len];
     }
     let mut buffer = Vec::with_capacity(len);
-    // SAFETY: there is room for `len` numbers; whatever the bits, they are numbers (`Element` is
-    // f32 and f64 alone); and every loop writes all of its result before anything reads it, which
-    // the tests would see as NaN.
+    // SAFETY: there is room for `len` numbers, and every loop writes all of its result before
+    // anything reads it: the tests run on NaN in their place, which agrees with no definition.
     unsafe {
         buffer.set_len(len);
     }

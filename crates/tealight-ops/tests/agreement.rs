@@ -125,6 +125,10 @@ fn half_precision_is_computed_in_f32() -> Result<()> {
         }
         let logits = cross_entropy::cross_entropy(&x, &below(0, 7, &[5])?, 0.1)?;
         assert_eq!(logits.dtype(), DType::F32);
+        let draw = Some(dropout::Draw { rate: 0.1, stream: Stream::new(3, Purpose::Dropout) });
+        let wide = x.to_dtype(DType::F32)?;
+        let wide = residual::residual(&wide, &wide, draw)?.to_dtype(dtype)?;
+        assert_close("residual", &residual::residual(&x, &x, draw)?, &wide, 0.)?;
         let ones = Tensor::ones(7, DType::F32, &Device::Cpu)?;
         assert_eq!(norm::layer_norm(&x, &ones, Some(&ones), 1e-5)?.dtype(), dtype);
     }

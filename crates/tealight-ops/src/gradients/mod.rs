@@ -25,7 +25,8 @@ use crate::path::Path;
 /// reports it.
 ///
 /// # Errors
-/// If `loss` holds more than one number, or an operation has no backward.
+/// If `loss` holds more than one number, an operation has no backward, or the graph has been walked
+/// before: what it needs is freed on the way.
 pub fn backward<'a>(
     loss: &Tensor,
     parameters: impl IntoIterator<Item = (&'a str, &'a Tensor)>,
@@ -33,10 +34,10 @@ pub fn backward<'a>(
     if loss.elem_count() != 1 {
         bail!("the gradient of a loss of shape {:?}: expected a single number", loss.shape())
     }
-    let mut gradients = walk::gradients(loss)?;
+    let gradients = walk::gradients(loss)?;
     let entries = parameters
         .into_iter()
-        .map(|(name, parameter)| (name.to_owned(), gradients.remove(&parameter.id())))
+        .map(|(name, parameter)| (name.to_owned(), gradients.get(&parameter.id()).cloned()))
         .collect();
     Ok(Gradients { entries })
 }

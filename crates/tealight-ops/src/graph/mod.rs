@@ -41,6 +41,9 @@ pub(crate) trait Operation: Send + Sync {
     fn name(&self) -> &'static str;
 
     /// The gradient of each of `inputs`, in their order; `None` for one that needs none.
+    ///
+    /// Each is new, or one of the tensors given here: to one that is found in neither place else,
+    /// others are added in place, so it must not be kept.
     fn backward(
         self: Box<Self>,
         inputs: &[Tensor],

@@ -1,4 +1,5 @@
-//! The walk back from a loss: gradients from node to node, each added up once and in place.
+//! The walk back from a loss: gradients from node to node, added up in place where nobody else holds
+//! them.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -69,7 +70,7 @@ pub(crate) fn gradients(loss: &Tensor) -> Result<HashMap<TensorId, Tensor>> {
         let gradients = timed(operation.name(), Pass::Backward, || {
             operation.backward(&inputs, &arrival.output, &arrival.gradient.tensor)
         })?;
-        let flows = flows(gradients, &inputs, &arrival);
+        let flows = flows(gradients, &inputs, &arrival)?;
         drop(arrival);
         for (input, flow) in inputs.iter().zip(flows) {
             flow.map_or(Ok(()), |flow| walk.send(input, flow))?;
@@ -84,13 +85,20 @@ fn flows(
     gradients: Vec<Option<Tensor>>,
     inputs: &[Tensor],
     arrival: &Arrival,
-) -> Vec<Option<Flow>> {
+) -> Result<Vec<Option<Flow>>> {
+    for (gradient, input) in gradients.iter().zip(inputs) {
+        let of = |x: &Tensor| (x.shape().clone(), x.dtype());
+        if let Some(gradient) = gradient.as_ref().filter(|gradient| of(gradient) != of(input)) {
+            let name = arrival.node.name;
+            bail!("`{name}`: a gradient of {:?} for an input of {:?}", of(gradient), of(input))
+        }
+    }
     let given = inputs.iter().chain([&arrival.output, &arrival.gradient.tensor]);
     let all: Vec<_> = given.chain(gradients.iter().flatten()).map(address).collect();
     let is_fresh =
         |tensor: &Tensor| all.iter().filter(|&&other| other == address(tensor)).count() == 1;
     let flow = |tensor: Tensor| Flow { fresh: is_fresh(&tensor), tensor: tensor.detach() };
-    gradients.into_iter().map(|gradient| gradient.map(flow)).collect()
+    Ok(gradients.into_iter().map(|gradient| gradient.map(flow)).collect())
 }
 
 /// Where the elements are: the same for all views of a tensor, and for no other that lives.
@@ -152,9 +160,8 @@ impl Walk {
 
     /// Back through operations of Candle's, to the variables and the nodes that they start from.
     fn through_candle(&mut self, tensor: &Tensor, gradient: Tensor) -> Result<()> {
-        let (store, arrivals) = timed(profile::CANDLE, Pass::Backward, || {
-            candle_backward(&tensor.apply_op1(Seed(gradient))?)
-        })?;
+        let (store, arrivals) =
+            timed(profile::CANDLE, Pass::Backward, || candle_backward(&seed(tensor, gradient)?))?;
         for &variable in store.get_ids() {
             if let Some(gradient) = store.get_id(variable) {
                 self.keep(variable, Flow::shared(gradient))?;
@@ -171,11 +178,19 @@ thread_local! {
 
 /// Candle's walk, which ends at variables and at nodes.
 fn candle_backward(seed: &Tensor) -> Result<(GradStore, Vec<Arrival>)> {
-    ARRIVALS.replace(Some(Vec::new()));
+    let _outer = Outer(ARRIVALS.replace(Some(Vec::new())));
     #[expect(clippy::disallowed_methods, reason = "this is the door that others are sent to")]
-    let store = seed.backward();
-    let arrivals = ARRIVALS.take();
-    Ok((store?, arrivals.unwrap_or_default()))
+    let store = seed.backward()?;
+    Ok((store, ARRIVALS.take().unwrap_or_default()))
+}
+
+/// The arrivals of a walk that this one is within, or none: put back however this one ends.
+struct Outer(Option<Vec<Arrival>>);
+
+impl Drop for Outer {
+    fn drop(&mut self) {
+        ARRIVALS.set(self.0.take());
+    }
 }
 
 /// Called by Candle's walk when it comes to a node.
@@ -191,7 +206,16 @@ pub(super) fn arrive(node: &Arc<Node>, output: &Tensor, gradient: &Tensor) -> Re
     })
 }
 
-/// A number that `tensor` has a given gradient of: what Candle's walk can start from.
+/// A number that `tensor` has the gradient `gradient` of: what Candle's walk can start from.
+fn seed(tensor: &Tensor, gradient: Tensor) -> Result<Tensor> {
+    if tensor.device().is_cpu() {
+        tensor.apply_op1(Seed(gradient))
+    } else {
+        (tensor * gradient)?.sum_all()
+    }
+}
+
+/// The same, without computing the number.
 struct Seed(Tensor);
 
 impl CustomOp1 for Seed {

@@ -165,7 +165,7 @@ pub(super) fn parts(
 
 /// The size of about equal parts of n, at most `size`.
 fn even(n: usize, size: usize) -> usize {
-    n.div_ceil(n.div_ceil(size).max(1)).max(1)
+    n.div_ceil(n.div_ceil(size.max(1)).max(1)).max(1)
 }
 
 /// Two areas of the buffer that begin with a cache line.

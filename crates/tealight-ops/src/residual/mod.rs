@@ -16,34 +16,38 @@ use crate::dropout::{Draw, Dropout};
 use crate::element::Element;
 use crate::graph::{Operation, record};
 use crate::parallel::{block_len, run};
-use crate::path::Path;
+use crate::path::{Path, widened};
+use crate::profile::{Pass, timed};
 
 /// `x` and `change` of one shape → the same shape.
 ///
 /// # Errors
-/// If the shapes differ, or the rate is not in [0, 1).
+/// If shapes or dtypes differ, or the rate is not in [0, 1).
 pub fn residual(x: &Tensor, change: &Tensor, draw: Option<Draw>) -> Result<Tensor> {
-    if x.shape() != change.shape() {
-        bail!("the residual sum of {:?} and {:?}", x.shape(), change.shape())
+    if (x.shape(), x.dtype()) != (change.shape(), change.dtype()) {
+        let of = |x: &Tensor| (x.shape().clone(), x.dtype());
+        bail!("the residual sum of {:?} and {:?}", of(x), of(change))
     }
     draw.map_or(Ok(()), Draw::check)?;
     match Path::of(&[x, change]) {
         Path::F32 => fused::<f32>(x, change, draw),
         Path::F64 => fused::<f64>(x, change, draw),
-        Path::Reference => reference::residual(x, change, draw),
+        Path::Reference => {
+            widened(x, |x| reference::residual(x, &change.to_dtype(x.dtype())?, draw))
+        }
     }
 }
 
 fn fused<T: Element>(x: &Tensor, change: &Tensor, draw: Option<Draw>) -> Result<Tensor> {
     let (x, change) = (x.contiguous()?, change.contiguous()?);
     let dropout = draw.map(Dropout::<T>::new);
-    let sum = {
+    let sum = timed(NAME, Pass::Forward, || {
         let (x, change) = (View::of(&x)?, View::of(&change)?);
-        match &dropout {
+        Result::Ok(match &dropout {
             Some(dropout) => dropout.onto(&x, &change),
             None => sum(&x, &change),
-        }
-    };
+        })
+    })?;
     record(Residual { dropout }, &[&x, &change], stored(sum, x.shape()))
 }
 
@@ -63,13 +67,15 @@ fn sum<T: Element>(x: &[T], change: &[T]) -> Vec<T> {
     sum
 }
 
+const NAME: &str = "residual";
+
 struct Residual<T> {
     dropout: Option<Dropout<T>>,
 }
 
 impl<T: Element> Operation for Residual<T> {
     fn name(&self) -> &'static str {
-        "residual"
+        NAME
     }
 
     fn backward(
