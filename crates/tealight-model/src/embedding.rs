@@ -15,6 +15,7 @@
 use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
 use serde::{Deserialize, Serialize};
+use tealight_ops::broadcast::broadcast_add;
 use tealight_ops::embedding::{embedding, embedding_with_padding};
 
 use crate::dropout::Dropout;
@@ -112,7 +113,7 @@ impl Tokens {
         match (token_type, token_type_ids) {
             (None, None) => Ok(x),
             (Some(table), Some(ids)) => x + embedding(table, ids)?,
-            (Some(table), None) => x.broadcast_add(&table.get(0)?),
+            (Some(table), None) => broadcast_add(&x, &table.get(0)?),
             (None, Some(_)) => {
                 candle_core::bail!("token_type_ids are given to a model without token types")
             }
@@ -205,7 +206,7 @@ impl Embedding {
     ) -> Result<Tensor> {
         let mut x = x.clone();
         if let Some(position) = position {
-            x = x.broadcast_add(&position.vectors(places)?)?;
+            x = broadcast_add(&x, &position.vectors(places)?)?;
         }
         if let Some(norm) = &self.norm {
             x = norm.forward(&x)?;

@@ -11,6 +11,9 @@ use tealight_ops::aft::{Alignment, Reach, aft_conv, aft_full, aft_local, aft_sim
 use tealight_ops::rng::{Purpose, Stream};
 use tealight_ops::{backward, memory};
 
+#[global_allocator]
+static ALLOCATOR: memory::Allocator = memory::Allocator;
+
 const LENGTHS: [usize; 4] = [1024, 2048, 4096, 8192];
 const D_MODEL: usize = 768;
 const N_HEADS: usize = 12;

@@ -13,6 +13,9 @@ use tealight_ops::rng::{Purpose, Stream};
 use tealight_ops::softmax::softmax;
 use tealight_ops::{backward, memory};
 
+#[global_allocator]
+static ALLOCATOR: memory::Allocator = memory::Allocator;
+
 /// batch, n_heads, seq_len, head_dim
 const SIZES: [[usize; 4]; 3] = [[100, 4, 10, 8], [12, 4, 64, 32], [16, 6, 256, 64]];
 

@@ -10,10 +10,11 @@
 use std::mem::size_of;
 
 use pulp::bytemuck::{Pod, cast_slice, cast_slice_mut};
-use pulp::{Arch, Simd, WithSimd};
+use pulp::{Simd, WithSimd};
 
 use crate::element::Element;
 use crate::parallel::share_out;
+use crate::simd::{arch, is_fused};
 
 /// An element that comes in vectors. All methods are lane by lane.
 pub(crate) trait Lanes: Element + Pod {
@@ -65,9 +66,9 @@ pub(crate) trait Kernel<B>: Sync {
 /// As with `parallel::run`, blocks that depend on the shape alone make results that do not depend
 /// on the threads.
 pub(crate) fn run<B: Send>(work: usize, blocks: Vec<B>, kernel: &impl Kernel<B>) {
-    /// Below this, waking another thread costs more than it saves.
-    const PARALLEL_FROM: usize = 1 << 19;
-    let call = |block| Arch::new().dispatch(Call { kernel, block });
+    /// Below this, handing a part to another thread costs more than it saves.
+    const PARALLEL_FROM: usize = 1 << 17;
+    let call = |block| arch().dispatch(Call { kernel, block });
     if work < PARALLEL_FROM {
         blocks.into_iter().for_each(call);
     } else {
@@ -114,7 +115,11 @@ impl Lanes for f32 {
 
     #[inline(always)]
     fn multiply_add<S: Simd>(simd: S, a: S::f32s, b: S::f32s, c: S::f32s) -> S::f32s {
-        simd.mul_add_e_f32s(a, b, c)
+        if is_fused::<S>() {
+            simd.mul_add_e_f32s(a, b, c)
+        } else {
+            simd.add_f32s(simd.mul_f32s(a, b), c)
+        }
     }
 
     #[inline(always)]
@@ -127,15 +132,15 @@ impl Lanes for f32 {
     fn exponential<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
         let splat = |x: f32| simd.splat_f32s(x);
         let rounder = splat(12_582_912.);
-        let rounded = simd.mul_add_e_f32s(x, splat(std::f32::consts::LOG2_E), rounder);
+        let rounded = Self::multiply_add(simd, x, splat(std::f32::consts::LOG2_E), rounder);
         let n = simd.sub_f32s(rounded, rounder);
-        let r = simd.mul_add_e_f32s(n, splat(-0.693_359_4), x);
-        let r = simd.mul_add_e_f32s(n, splat(2.121_944_4e-4), r);
+        let r = Self::multiply_add(simd, n, splat(-0.693_359_4), x);
+        let r = Self::multiply_add(simd, n, splat(2.121_944_4e-4), r);
         let mut p = splat(1.987_569_1e-4);
         for coefficient in [1.398_2e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 5e-1] {
-            p = simd.mul_add_e_f32s(p, r, splat(coefficient));
+            p = Self::multiply_add(simd, p, r, splat(coefficient));
         }
-        let exp_r = simd.add_f32s(simd.mul_add_e_f32s(p, simd.mul_f32s(r, r), r), splat(1.));
+        let exp_r = simd.add_f32s(Self::multiply_add(simd, p, simd.mul_f32s(r, r), r), splat(1.));
         let exponent = simd.add_u32s(simd.transmute_u32s_f32s(rounded), simd.splat_u32s(127));
         let two_to_n = simd.wrapping_dyn_shl_u32s(exponent, simd.splat_u32s(23));
         let product = simd.mul_f32s(exp_r, simd.transmute_f32s_u32s(two_to_n));
@@ -168,7 +173,11 @@ impl Lanes for f64 {
 
     #[inline(always)]
     fn multiply_add<S: Simd>(simd: S, a: S::f64s, b: S::f64s, c: S::f64s) -> S::f64s {
-        simd.mul_add_e_f64s(a, b, c)
+        if is_fused::<S>() {
+            simd.mul_add_e_f64s(a, b, c)
+        } else {
+            simd.add_f64s(simd.mul_f64s(a, b), c)
+        }
     }
 
     #[inline(always)]

@@ -6,16 +6,15 @@
 
 use std::sync::Mutex;
 
-use pulp::Arch;
-use rayon::prelude::*;
-
 use crate::element::Element;
+use crate::simd::arch;
+use crate::threads::for_each;
 
 /// The elements of a block: 64 KiB in f32, which stays in the second-level cache.
 const BLOCK: usize = 16_384;
 
-/// Below this many elements, waking another thread costs more than it saves.
-const PARALLEL_FROM: usize = 131_072;
+/// Below this many elements, handing a part to another thread costs more than it saves.
+const PARALLEL_FROM: usize = 32_768;
 
 /// Partial sums of a reduction: one AVX-512 register of f32.
 const LANES: usize = 16;
@@ -38,7 +37,7 @@ pub(crate) fn run<B: Send, R: Send>(
     work: impl Fn(B) -> R + Send + Sync,
 ) -> Vec<R> {
     let work = |block| {
-        Arch::new().dispatch(
+        arch().dispatch(
             #[inline(always)]
             || work(block),
         )
@@ -50,12 +49,15 @@ pub(crate) fn run<B: Send, R: Send>(
 }
 
 /// `work` on every block, on several threads; the results in the order of the blocks.
+///
+/// What it calls is of one type for all loops: were the sharing out compiled for every loop, it would
+/// be half of what there is to compile in this crate.
 pub(crate) fn share_out<B: Send, R: Send>(
     blocks: Vec<B>,
     work: &(dyn Fn(B) -> R + Sync),
 ) -> Vec<R> {
     let places: Vec<_> = blocks.into_iter().map(|block| Mutex::new((Some(block), None))).collect();
-    on_threads(places.len(), &|i| {
+    for_each(places.len(), &|i| {
         let mut place = places[i].lock().expect("invariant: a place has one visitor");
         place.1 = place.0.take().map(work);
     });
@@ -64,14 +66,6 @@ pub(crate) fn share_out<B: Send, R: Send>(
         result.expect("invariant: every place has been visited")
     });
     results.collect()
-}
-
-/// `work(0)` to `work(n − 1)`, in any order.
-///
-/// Of one type for all loops: were what shares out the work compiled for every loop, it would be
-/// half of what there is to compile in this crate.
-fn on_threads(n: usize, work: &(dyn Fn(usize) + Sync)) {
-    (0..n).into_par_iter().for_each(work);
 }
 
 /// Σ f(x)
@@ -193,6 +187,7 @@ pub(crate) fn sum_of_columns<T: Element>(x: &[T], width: usize) -> Vec<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::threads::with;
 
     const LENGTHS: [usize; 6] = [0, 1, 15, 16, 17, 101];
 
@@ -210,10 +205,7 @@ mod tests {
     #[test]
     fn sums_do_not_depend_on_the_number_of_threads() {
         let x: Vec<f32> = (0..1_000_003 / 37 * 37).map(|i| 1. / (1. + i as f32)).collect();
-        let sums = |n_threads| {
-            let pool = rayon::ThreadPoolBuilder::new().num_threads(n_threads).build();
-            pool.expect("threads can be started").install(|| sum_of_columns(&x, 37))
-        };
+        let sums = |n_threads| with(n_threads, || sum_of_columns(&x, 37));
         assert_eq!(sums(1), sums(2));
         assert_eq!(sums(1), sums(5));
     }

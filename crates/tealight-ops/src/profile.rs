@@ -27,6 +27,8 @@ pub enum Pass {
     Forward,
     /// From the gradients of results to those of inputs.
     Backward,
+    /// Beside the model: data, updates.
+    Neither,
 }
 
 /// The name of the backward of Candle's operations. Their forward cannot be timed from here.
@@ -53,8 +55,8 @@ pub fn stop() -> BTreeMap<Part, Time> {
     std::mem::take(&mut TIMES.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// `f`, timed if a profile is running.
-pub(crate) fn timed<R>(name: &'static str, pass: Pass, f: impl FnOnce() -> R) -> R {
+/// `f`, timed if a profile is running. What is timed within something timed counts twice.
+pub fn timed<R>(name: &'static str, pass: Pass, f: impl FnOnce() -> R) -> R {
     if !RUNNING.load(Ordering::Relaxed) {
         return f();
     }

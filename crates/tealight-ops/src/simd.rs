@@ -1,8 +1,9 @@
 //! The instruction set that kernels run with, chosen at run time.
 
+use std::any::TypeId;
 use std::sync::OnceLock;
 
-use pulp::{Arch, Scalar128b, Simd};
+use pulp::{Arch, Scalar, Scalar128b, Simd};
 
 /// A set of vector instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -55,6 +56,23 @@ impl Level {
             _ => Self::Portable,
         }
     }
+}
+
+/// The instruction set of [`Level::current`], for loops that are compiled for all of them.
+pub(crate) fn arch() -> Arch {
+    match Level::current() {
+        Level::Portable => Arch::Scalar,
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 => Arch::V3(pulp::x86::V3::detected()),
+        _ => Arch::new(),
+    }
+}
+
+/// Whether a · b + c is one instruction. Where it is not, pulp calls a function for every element.
+#[inline(always)]
+pub(crate) fn is_fused<S: Simd>() -> bool {
+    let simd = TypeId::of::<S>();
+    simd != TypeId::of::<Scalar>() && simd != TypeId::of::<Scalar128b>()
 }
 
 /// An instruction set as a type, for functions in tables: they are only called where it has been

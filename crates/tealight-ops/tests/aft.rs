@@ -5,6 +5,7 @@ mod common;
 use candle_core::{DType, Device, Result, Tensor};
 use common::{differentiate, normal, values};
 use tealight_ops::aft::{Alignment, Reach, aft_conv, aft_full, aft_local, aft_simple};
+use tealight_ops::threads;
 
 const REACHES: [Reach; 2] = [Reach::Everything, Reach::Past];
 
@@ -142,8 +143,7 @@ fn results_do_not_depend_on_the_number_of_threads() -> Result<()> {
         for (reach, scale) in REACHES.into_iter().zip([2., 40.]) {
             let x = inputs([2, 283, 131], scale, w(283, 131))?;
             let run = |n_threads| -> Result<Vec<Vec<u32>>> {
-                let pool = rayon::ThreadPoolBuilder::new().num_threads(n_threads).build();
-                pool.expect("threads can be started").install(|| {
+                threads::with(n_threads, || {
                     let (y, gradients) = differentiate(&|x| op(x, None, reach), &x)?;
                     std::iter::once(&y).chain(&gradients).map(bits).collect()
                 })

@@ -13,8 +13,8 @@ use common::{Op, differentiate, normal, values};
 use tealight_ops::rng::{Purpose, Stream};
 use tealight_ops::truncated_softmax::{self, Truncation, truncated_softmax};
 use tealight_ops::{
-    activation, adafactor, adamw, aft, cross_entropy, depthwise_convolution, dropout, embedding,
-    entmax, lamb, linear, lion, norm, nystrom, residual, rotary, sgd, softmax,
+    activation, adafactor, adamw, aft, broadcast, cross_entropy, depthwise_convolution, dropout,
+    embedding, entmax, lamb, linear, lion, mean, norm, nystrom, residual, rotary, sgd, softmax,
 };
 
 /// Rows and width: single, prime, wider than a block, and large enough for several threads.
@@ -306,6 +306,63 @@ fn residual_agrees() -> Result<()> {
                 )?;
             }
         }
+    }
+    Ok(())
+}
+
+#[test]
+fn sums_with_every_example_agree() -> Result<()> {
+    for (dtype, tolerance) in TOLERANCES {
+        for [batch, width] in SHAPES {
+            let inputs = [normal(0, &[batch, width], dtype)?, normal(1, &[width], dtype)?];
+            let (op, definition): (Op, Op) = (&|x| broadcast::broadcast_add(&x[0], &x[1]), &|x| {
+                broadcast::reference::broadcast_add(&x[0], &x[1])
+            });
+            assert_agree("broadcast_add", op, definition, &inputs, tolerance)?;
+            let inputs = [normal(0, &[3, batch, 5, width], dtype)?, normal(1, &[5, width], dtype)?];
+            assert_agree("broadcast_add", op, definition, &inputs, tolerance)?;
+        }
+    }
+    let (x, v) = (normal(0, &[2, 3], DType::F32)?, normal(1, &[2], DType::F32)?);
+    let error = broadcast::broadcast_add(&x, &v).unwrap_err().to_string();
+    assert!(error.contains("[2]") && error.contains("[2, 3]"), "{error}");
+    Ok(())
+}
+
+#[test]
+fn means_agree() -> Result<()> {
+    for (dtype, tolerance) in TOLERANCES {
+        for [len, width] in SHAPES {
+            for batch in [1, 3, 29] {
+                assert_agree(
+                    "mean",
+                    &|x| mean::mean(&x[0]),
+                    &|x| mean::reference::mean(&x[0]),
+                    &[normal(0, &[batch, len, width], dtype)?],
+                    tolerance,
+                )?;
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn hits_agree() -> Result<()> {
+    for dtype in [DType::F32, DType::F64] {
+        for [n, n_classes] in SHAPES.into_iter().chain([EMPTY[0]]) {
+            // So few numbers that the largest comes several times.
+            let logits = below(0, 3, &[n, n_classes])?.to_dtype(dtype)?;
+            let ignored = below(1, 3, &[n])?.eq(0_i64)?;
+            let ignore = Tensor::full(cross_entropy::IGNORE_INDEX, n, &Device::Cpu)?;
+            let labels = ignored.where_cond(&ignore, &below(2, n_classes.min(2), &[n])?)?;
+            let hits = cross_entropy::hits(&logits, &labels)?;
+            assert_eq!(hits, cross_entropy::reference::hits(&logits, &labels)?, "{n} {n_classes}");
+        }
+    }
+    let logits = Tensor::new(&[[1_f32, 3., 3.], [f32::NAN, 2., 1.], [0., 1., 2.]], &Device::Cpu)?;
+    for (labels, expected) in [([1_i64, 1, -100], 2), ([2, 2, 2], 1), ([0, 0, 0], 0)] {
+        assert_eq!(cross_entropy::hits(&logits, &Tensor::new(&labels, &Device::Cpu)?)?, expected);
     }
     Ok(())
 }

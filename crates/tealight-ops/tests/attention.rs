@@ -7,6 +7,7 @@ use common::{differentiate, normal, values};
 use tealight_ops::attention::{Layout, Options, attention, reference, weights};
 use tealight_ops::dropout::Draw;
 use tealight_ops::rng::{Purpose, Stream};
+use tealight_ops::threads;
 
 /// Of f32 and f64, relative to the largest expected number if that is above 1.
 const TOLERANCES: [(DType, f64); 2] = [(DType::F32, 1e-5), (DType::F64, 1e-12)];
@@ -229,10 +230,7 @@ fn the_number_of_threads_does_not_show() -> Result<()> {
     for (sizes, learnt) in
         [([3, 6, 2, 65, 129, 33, 19], true), ([1, 2, 1, 300, 300, 64, 64], false)]
     {
-        let with = |n_threads| {
-            let pool = rayon::ThreadPoolBuilder::new().num_threads(n_threads).build();
-            pool.expect("threads can be started").install(|| bits(sizes, 9, learnt))
-        };
+        let with = |n_threads| threads::with(n_threads, || bits(sizes, 9, learnt));
         let one = with(1)?;
         assert!(one == with(2)?, "{sizes:?}");
         assert!(one == with(5)?, "{sizes:?}");

@@ -12,8 +12,8 @@ use tealight_ops::rng::{Purpose, Stream};
 use tealight_ops::truncated_softmax::{Truncation, truncated_softmax};
 use tealight_ops::wkv::wkv;
 use tealight_ops::{
-    activation, aft, cross_entropy, depthwise_convolution, dropout, embedding, entmax, linear,
-    norm, nystrom, rotary, softmax,
+    activation, aft, broadcast, cross_entropy, depthwise_convolution, dropout, embedding, entmax,
+    linear, mean, norm, nystrom, rotary, softmax,
 };
 
 const STEP: f64 = 1e-5;
@@ -50,6 +50,13 @@ fn nudged(inputs: &[Tensor], input: usize, i: usize, delta: f64) -> Result<Vec<T
 
 fn random(index: u64, shape: &[usize]) -> Result<Tensor> {
     normal(index, shape, DType::F64)
+}
+
+#[test]
+fn sums_and_means_have_their_gradients() -> Result<()> {
+    let inputs = [random(0, &[2, 3, 5])?, random(1, &[3, 5])?];
+    check("broadcast_add", &|x| broadcast::broadcast_add(&x[0], &x[1]), &inputs)?;
+    check("mean", &|x| mean::mean(&x[0]), &inputs[..1])
 }
 
 #[test]

@@ -10,6 +10,7 @@ use candle_core::{DType, Device, IndexOp, Result, Tensor};
 use common::{Op, differentiate, normal, values};
 use tealight_ops::linear_attention::{self, Reads, linear_attention};
 use tealight_ops::retention::{self, retention};
+use tealight_ops::threads;
 use tealight_ops::wkv::{self, wkv};
 
 /// `(batch, n_heads, len, n_features, width)`: single, prime, and enough for several threads.
@@ -269,13 +270,9 @@ fn results_do_not_depend_on_the_number_of_threads() -> Result<()> {
         }
         Ok(results)
     };
-    let on = |n_threads| {
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(n_threads).build();
-        pool.expect("threads can be started").install(all)
-    };
-    let expected = on(1)?;
-    assert_eq!(on(2)?, expected);
-    assert_eq!(on(5)?, expected);
+    let expected = threads::with(1, all)?;
+    assert_eq!(threads::with(2, all)?, expected);
+    assert_eq!(threads::with(5, all)?, expected);
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use tealight_model::Mode;
+use tealight_ops::profile::{Pass, timed};
 use tealight_ops::rng::{Purpose, Stream};
 use tealight_ops::{Gradients, backward};
 
@@ -43,13 +44,14 @@ pub fn fit<T: Task>(
         if step == 0 && loss.is_some() {
             audit(&gradients, &training.gradient_audit_exceptions)?;
         }
-        let grad_norm = match training.max_grad_norm {
-            Some(max_norm) => gradients.clip(max_norm)?,
-            None => gradients.norm()?,
-        };
+        let grad_norm =
+            timed("norm of gradients", Pass::Neither, || match training.max_grad_norm {
+                Some(max_norm) => gradients.clip(max_norm),
+                None => gradients.norm(),
+            })?;
         must_be_finite(step + 1, "gradient norm", grad_norm)?;
         let lr = schedule.lr(step, total, optimizer.peak_lr());
-        session.update(&gradients, lr)?;
+        timed("update", Pass::Neither, || session.update(&gradients, lr))?;
         clock.count(session.task.batch_size() as u64 * training.micro_batches, n_tokens);
 
         let step = session.progress.step;
@@ -118,7 +120,8 @@ impl<T: Task> Session<T> {
     fn micro_batch(&self, step: u64, micro: u64) -> Result<MicroBatch> {
         let RunConfig { seed, training, .. } = &self.config;
         let stream = Stream::new(*seed, Purpose::Dropout).fork(step).fork(micro);
-        let batch = self.task.batch(Split::Train, step * training.micro_batches + micro)?;
+        let number = step * training.micro_batches + micro;
+        let batch = timed("batch", Pass::Neither, || self.task.batch(Split::Train, number))?;
         let n_tokens = self.task.n_tokens(&batch);
         let Loss { sum, count, mut metrics } =
             self.task.loss(&self.model, &batch, Mode::Train(stream))?;

@@ -16,6 +16,7 @@ use any_task::{ForAnyTask, with_task};
 use candle_core::{DType, Device, Tensor};
 use common::Result;
 use serde_json::{Map, Value};
+use tealight_ops::threads;
 use tealight_train::observer::jsonl::{JsonLines, TIMES, cut_after};
 use tealight_train::observer::{Event, Observer};
 use tealight_train::run::{Checkpoints, Selection};
@@ -352,7 +353,7 @@ fn the_number_of_threads_in_the_pool_changes_nothing() -> Result {
     let run_on = |n_threads| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(n_threads).build()?;
         let outcome = pool.install(|| {
-            let outcome = wide().and_then(|config| run(&config, &[2]));
+            let outcome = threads::with(n_threads, || wide().and_then(|config| run(&config, &[2])));
             outcome.map_err(|error| error.to_string())
         });
         Ok::<_, Box<dyn std::error::Error>>(outcome?)

@@ -2,6 +2,7 @@
 
 use candle_core::{DType, Result, Tensor, bail};
 use candle_nn::VarBuilder;
+use tealight_ops::mean::mean;
 
 use crate::block::{BlockInput, BlockMaps};
 use crate::cost::{Cost, Estimate, Positions, attention_cost};
@@ -163,7 +164,7 @@ impl Forecaster {
             (ReadOut::EveryPosition, _) => Ok(hidden.clone()),
             (ReadOut::Cls, _) => hidden.narrow(1, 0, 1)?.squeeze(1),
             (ReadOut::Last, None) => hidden.narrow(1, seq_len - 1, 1)?.squeeze(1),
-            (ReadOut::Mean, None) => hidden.mean(1),
+            (ReadOut::Mean, None) => mean(hidden),
             (ReadOut::Last, Some(padding)) => mean_where(hidden, &last_real(padding)?),
             (ReadOut::Mean, Some(padding)) => mean_where(hidden, &padding.eq(0_u8)?),
         }

@@ -29,6 +29,26 @@ pub(super) fn loss<T: Element>(
     partial.into_iter().sum()
 }
 
+pub(super) fn hits<T: Element>(logits: &[T], classes: &[Option<usize>], n_classes: usize) -> usize {
+    let len = block_len(n_classes);
+    let partial = run(
+        logits.len(),
+        logits.chunks(len).zip(classes.chunks(len / n_classes)),
+        #[inline(always)]
+        |(logits, classes)| {
+            let mut hits = 0;
+            for (row, &class) in logits.chunks_exact(n_classes).zip(classes) {
+                if let Some(class) = class {
+                    let most = max(row);
+                    hits += usize::from(row[class] == most && !row[..class].contains(&most));
+                }
+            }
+            hits
+        },
+    );
+    partial.into_iter().sum()
+}
+
 #[inline(always)]
 fn row_loss<T: Element>(row: &[T], class: usize, label_smoothing: f64) -> f64 {
     let (shift, log_sum) = log_sum(row);

@@ -72,6 +72,25 @@ pub fn cross_entropy_soft(logits: &Tensor, targets: &Tensor) -> Result<Tensor> {
     }
 }
 
+/// `logits (n, classes)`, `labels (n)` → in how many rows the label has the largest logit; of several
+/// largest ones the first counts, and [`IGNORE_INDEX`] is never it.
+///
+/// # Errors
+/// As [`cross_entropy`].
+pub fn hits(logits: &Tensor, labels: &Tensor) -> Result<usize> {
+    let (n, n_classes) = logits.dims2()?;
+    if labels.dims() != [n] {
+        bail!("hits of logits {:?} with labels {:?}", logits.shape(), labels.shape())
+    }
+    let classes = classes(labels, n_classes)?;
+    let logits = logits.detach().contiguous()?;
+    match Path::of(&[&logits]) {
+        Path::F32 => Ok(cpu::hits::<f32>(&View::of(&logits)?, &classes, n_classes)),
+        Path::F64 => Ok(cpu::hits::<f64>(&View::of(&logits)?, &classes, n_classes)),
+        Path::Reference => reference::hits(&logits, labels),
+    }
+}
+
 fn at_least_f32(logits: &Tensor) -> Result<Tensor> {
     if logits.dtype() == DType::F64 { Ok(logits.clone()) } else { logits.to_dtype(DType::F32) }
 }

@@ -27,6 +27,15 @@ pub fn cross_entropy(logits: &Tensor, labels: &Tensor, label_smoothing: f64) -> 
     ignored.where_cond(&log_likelihood.zeros_like()?, &log_likelihood)?.sum_all()?.neg()
 }
 
+/// `logits (n, classes)`, `labels (n)` → in how many rows the label has the largest logit
+pub fn hits(logits: &Tensor, labels: &Tensor) -> Result<usize> {
+    if logits.elem_count() == 0 {
+        return Ok(0); // Candle finds no largest of nothing.
+    }
+    let hits = logits.argmax(1)?.to_dtype(DType::I64)?.eq(&labels.to_dtype(DType::I64)?)?;
+    Ok(hits.to_dtype(DType::U32)?.sum_all()?.to_scalar::<u32>()? as usize)
+}
+
 /// `logits (n, classes)`, `targets (n, classes)` → scalar
 pub fn cross_entropy_soft(logits: &Tensor, targets: &Tensor) -> Result<Tensor> {
     if logits.elem_count() == 0 {

@@ -2,12 +2,13 @@
 
 #![expect(unsafe_code, reason = "only what the mask selects lies within the matrix")]
 
-use std::any::TypeId;
 use std::cell::RefCell;
 use std::fmt::Debug;
 
+use pulp::Simd;
 use pulp::bytemuck::Pod;
-use pulp::{Scalar128b, Simd};
+
+use crate::simd::is_fused;
 
 /// A number that matrices are made of.
 pub(crate) trait Number: Pod + Send + Sync + PartialEq + Debug {
@@ -62,12 +63,6 @@ pub(crate) trait Number: Pod + Send + Sync + PartialEq + Debug {
 #[inline(always)]
 pub(super) fn lanes<T: Number, S: Simd>() -> usize {
     size_of::<T::Vector<S>>() / size_of::<T>()
-}
-
-/// Whether a · b + c is one instruction. Where it is not, pulp calls a function for every element.
-#[inline(always)]
-fn is_fused<S: Simd>() -> bool {
-    TypeId::of::<S>() != TypeId::of::<Scalar128b>()
 }
 
 impl Number for f32 {

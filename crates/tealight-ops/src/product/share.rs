@@ -3,18 +3,19 @@
 //! An element of C is the same sum, in the same order, in whatever block it is computed. So the
 //! blocks can suit the number of threads, and the result is still the same to the last bit.
 
-use rayon::prelude::*;
-
 use super::Product;
 use super::block::parts;
 use super::kernel::Kernel;
 use super::matrix::MatrixMut;
 use super::number::Number;
+use crate::parallel::share_out;
+use crate::threads;
 
-/// Below this many multiply-adds, about 10 µs, waking another thread may cost more than it saves.
-const PARALLEL_FROM: usize = 1_000_000;
+/// Below this many multiply-adds, some microseconds, handing a part to another thread may cost more
+/// than it saves.
+const PARALLEL_FROM: usize = 1 << 18;
 /// The fewest multiply-adds of a task.
-const SMALL_TASK: usize = 1 << 18;
+const SMALL_TASK: usize = 1 << 17;
 /// Where there are many multiply-adds, both the tasks and what each of them does grow: the larger
 /// a block, the less often A and B are packed; the more blocks, the less one straggler matters.
 const LARGE_TASK: usize = 1 << 21;
@@ -29,7 +30,7 @@ pub(super) type Task<'a, T> = (Product<'a, T>, MatrixMut<'a, T>);
 /// Runs all, on several threads if there is work for them.
 pub(super) fn run_all<T: Number>(kernel: &Kernel<T>, products: Vec<Task<'_, T>>) {
     let work: usize = products.iter().map(|(product, _)| product.work()).sum();
-    let n_threads = rayon::current_num_threads();
+    let n_threads = threads::count();
     if work < PARALLEL_FROM || n_threads == 1 {
         for (product, mut c) in products {
             product.run(kernel, &mut c);
@@ -44,9 +45,7 @@ pub(super) fn run_all<T: Number>(kernel: &Kernel<T>, products: Vec<Task<'_, T>>)
         .into_iter()
         .flat_map(|(product, c)| product.cut(kernel.width, n_each, c))
         .collect();
-    let at_once = (SMALL_TASK * tasks.len() / work).max(1);
-    let run = |(product, mut c): Task<'_, T>| product.run(kernel, &mut c);
-    tasks.into_par_iter().with_min_len(at_once).for_each(run);
+    share_out(tasks, &|(product, mut c)| product.run(kernel, &mut c));
 }
 
 impl<'a, T: Number> Product<'a, T> {

@@ -1,4 +1,5 @@
 use super::*;
+use crate::threads;
 
 /// Sizes at and beside those of tiles and blocks, and none.
 const SIZES: [usize; 12] = [0, 1, 2, 3, 7, 13, 17, 31, 33, 65, 131, 263];
@@ -209,10 +210,9 @@ fn on_threads(
     product: Product<'_, f32>,
     (m, n): (usize, usize),
 ) -> Vec<f32> {
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(n_threads).build();
     let mut c = vec![f32::NAN; m * n];
     let task = (product, MatrixMut::new(&mut c, (m, n)));
-    pool.expect("threads can be started").install(|| share::run_all(kernel, vec![task]));
+    threads::with(n_threads, || share::run_all(kernel, vec![task]));
     c
 }
 

@@ -228,6 +228,8 @@ fn check_weight_decay(key: &str, weight_decay: f64) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use tealight_ops::threads;
+
     use super::*;
     use crate::run::tensors::tests::all_bits;
 
@@ -368,8 +370,7 @@ mod tests {
     fn the_number_of_threads_does_not_show() {
         for config in every_kind() {
             let with = |n_threads| {
-                let pool = rayon::ThreadPoolBuilder::new().num_threads(n_threads).build().unwrap();
-                pool.install(|| {
+                threads::with(n_threads, || {
                     let weight = Tensor::arange(0_f32, 700. * 301., &Device::Cpu).unwrap();
                     let weight = weight.sin().unwrap().reshape((700, 301)).unwrap();
                     let weight = Var::from_tensor(&weight).unwrap();

@@ -54,7 +54,7 @@ impl Manifest {
             candle_version: CANDLE_VERSION.to_owned(),
             commit: option_env!("TEALIGHT_COMMIT").map(str::to_owned),
             device: device_name(device),
-            threads: rayon::current_num_threads(),
+            threads: tealight_ops::threads::count(),
             started: now(),
             sizes,
             n_parameters,

@@ -9,12 +9,12 @@ mod report;
 
 use std::collections::BTreeMap;
 
-use candle_core::{DType, Device, Tensor};
+use candle_core::{Device, Tensor};
 use candle_nn::VarBuilder;
 use tealight_model::cost::{Cost, Estimate};
 use tealight_model::models::causal_lm::{self, CausalLmSpec};
 use tealight_model::{Mask, Mode, ModelConfig, ParamStore};
-use tealight_ops::cross_entropy::{IGNORE_INDEX, cross_entropy};
+use tealight_ops::cross_entropy::{IGNORE_INDEX, cross_entropy, hits};
 
 pub use config::Config;
 pub use report::Report;
@@ -26,7 +26,6 @@ use crate::config::RunConfig;
 use crate::continuation::Continuer;
 use crate::data::DataFile;
 use crate::error::Result;
-use crate::evaluate::scalar;
 use crate::text::sequences::{Layout, Predicts, Rows, Sequence, Spec};
 use crate::text::tokenizer::Tokenizer;
 
@@ -192,9 +191,8 @@ impl Task for CausalLm {
         let logits = model.forward(ids, mask, mode)?.flatten_to(1)?; // (batch · seq_len, vocab_size)
         let sum = cross_entropy(&logits, labels, 0.)?;
         let count = *n_labels as f64;
-        let hits = logits.detach().argmax(1)?.to_dtype(DType::I64)?.eq(labels)?;
         let mut metrics = Metrics::default();
-        metrics.add("accuracy", scalar(&hits.to_dtype(DType::F32)?.sum_all()?)?, count);
+        metrics.add("accuracy", hits(&logits, labels)? as f64, count);
         Ok(Loss { sum, count, metrics })
     }
 

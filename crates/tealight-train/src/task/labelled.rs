@@ -2,13 +2,12 @@
 
 use candle_core::{DType, Device, Tensor};
 use tealight_model::Mask;
-use tealight_ops::cross_entropy::cross_entropy;
+use tealight_ops::cross_entropy::{cross_entropy, hits};
 
 use super::Loss;
 use crate::Metrics;
 use crate::data::padded;
 use crate::error::Result;
-use crate::evaluate::scalar;
 
 /// A batch on the device.
 #[derive(Debug)]
@@ -39,9 +38,8 @@ impl Batch {
     pub(super) fn loss(&self, logits: &Tensor, label_smoothing: f64) -> Result<Loss> {
         let sum = cross_entropy(logits, &self.labels, label_smoothing)?;
         let count = self.labels.elem_count() as f64;
-        let hits = logits.detach().argmax(1)?.eq(&self.labels)?.to_dtype(DType::F32)?;
         let mut metrics = Metrics::default();
-        metrics.add("accuracy", scalar(&hits.sum_all()?)?, count);
+        metrics.add("accuracy", hits(logits, &self.labels)? as f64, count);
         Ok(Loss { sum, count, metrics })
     }
 }

@@ -12,13 +12,13 @@ mod report;
 
 use std::collections::BTreeMap;
 
-use candle_core::{DType, Device, Tensor};
+use candle_core::{Device, Tensor};
 use candle_nn::VarBuilder;
 use tealight_model::cost::{Cost, Estimate};
 use tealight_model::embedding::Input;
 use tealight_model::models::masked_lm::{self, MaskedLmSpec};
 use tealight_model::{Mask, Mode, ModelConfig, ParamStore};
-use tealight_ops::cross_entropy::cross_entropy;
+use tealight_ops::cross_entropy::{cross_entropy, hits};
 
 pub use config::Config;
 pub use report::{Baseline, Example, Report, Weather};
@@ -29,7 +29,6 @@ use crate::Metrics;
 use crate::config::RunConfig;
 use crate::data::DataFile;
 use crate::error::{Error, Result};
-use crate::evaluate::scalar;
 use crate::fill_mask::FillMask;
 use crate::text::corpus::CorpusConfig;
 use crate::text::diary::Diary;
@@ -253,9 +252,8 @@ impl Task for MaskedLm {
         let logits = model.logits(&hidden, Some(positions))?; // (n, vocab_size)
         let sum = cross_entropy(&logits, labels, 0.)?;
         let count = labels.elem_count() as f64;
-        let hits = logits.detach().argmax(1)?.eq(labels)?;
         let mut metrics = Metrics::default();
-        metrics.add("accuracy", scalar(&hits.to_dtype(DType::F32)?.sum_all()?)?, count);
+        metrics.add("accuracy", hits(&logits, labels)? as f64, count);
         Ok(Loss { sum, count, metrics })
     }
 

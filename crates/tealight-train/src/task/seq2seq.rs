@@ -17,13 +17,13 @@ mod vocabulary;
 
 use std::collections::BTreeMap;
 
-use candle_core::{DType, Device, Tensor};
+use candle_core::{Device, Tensor};
 use candle_nn::VarBuilder;
 use tealight_model::cost::{Cost, Estimate};
 use tealight_model::generation::Strategy;
 use tealight_model::models::seq2seq::{self, Seq2SeqSpec, Tokens};
 use tealight_model::{Mask, Mode, ModelConfig, ParamStore};
-use tealight_ops::cross_entropy::{IGNORE_INDEX, cross_entropy};
+use tealight_ops::cross_entropy::{IGNORE_INDEX, cross_entropy, hits};
 
 pub use config::{Config, FileConfig, Level, SourceConfig};
 pub use pairs::Pair;
@@ -37,7 +37,6 @@ use super::{Loss, Reading, Reported, Split, Task};
 use crate::Metrics;
 use crate::data::{DataFile, padded};
 use crate::error::Result;
-use crate::evaluate::scalar;
 use data::{Data, Training};
 use vocabulary::{BEGIN, END, PAD};
 
@@ -185,9 +184,8 @@ impl Task for Seq2Seq {
         let smoothing = if mode == Mode::Eval { 0. } else { self.config.label_smoothing };
         let sum = cross_entropy(&rows, labels, smoothing)?;
         let count = *n_labels as f64;
-        let hits = rows.detach().argmax(1)?.to_dtype(DType::I64)?.eq(labels)?;
         let mut metrics = Metrics::default();
-        metrics.add("token_accuracy", scalar(&hits.to_dtype(DType::F32)?.sum_all()?)?, count);
+        metrics.add("token_accuracy", hits(&rows, labels)? as f64, count);
         Ok(Loss { sum, count, metrics })
     }
 

@@ -17,7 +17,7 @@ use tealight_model::cost::Cost;
 use tealight_model::embedding::{Input, InputSpec};
 use tealight_model::models::forecaster::{Forecaster, ForecasterSpec, ReadOut};
 use tealight_model::{Mask, Mode, ModelConfig, ParamStore};
-use tealight_ops::cross_entropy::cross_entropy;
+use tealight_ops::cross_entropy::{cross_entropy, hits};
 
 pub use config::{Config, FileConfig, Fixed, Fresh, InputKind, Regime, SourceConfig};
 pub use report::Report;
@@ -289,9 +289,8 @@ impl Weather {
         let labels = labels.reshape((batch, ()))?;
         let (_batch, per_row) = labels.dims2()?;
         let labels = labels.narrow(1, per_row - 1, 1)?.squeeze(1)?.contiguous()?;
-        let hits = logits.argmax(1)?.eq(&labels)?.to_dtype(DType::F32)?.sum_all()?;
         let mut metrics = Metrics::default();
-        metrics.add("accuracy", scalar(&hits)?, batch as f64);
+        metrics.add("accuracy", hits(&logits, &labels)? as f64, batch as f64);
         metrics.add("nll", scalar(&cross_entropy(&logits, &labels, 0.)?)?, batch as f64);
         Ok(metrics)
     }

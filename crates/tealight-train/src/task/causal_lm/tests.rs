@@ -2,6 +2,7 @@ use std::f64::consts::LN_2;
 use std::fs;
 use std::path::Path;
 
+use candle_core::DType;
 use serde_json::json;
 use tealight_model::ParamStore;
 use tempfile::TempDir;

@@ -1,11 +1,13 @@
 use std::fs;
 use std::path::Path;
 
+use candle_core::DType;
 use serde_json::json;
 use tempfile::TempDir;
 
 use super::*;
 use crate::config::ConfigSource;
+use crate::evaluate::scalar;
 use crate::task::TaskConfig;
 use crate::task::text::tests::assert_kept_apart;
 
