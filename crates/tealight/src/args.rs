@@ -14,7 +14,10 @@ mod bench;
 mod language;
 mod tokenizer;
 
-pub(crate) use bench::{AttentionOnce, Bench, BenchAttention, Layer};
+pub(crate) use bench::{
+    AttentionOnce, Bench, BenchAttention, BenchFillMask, BenchProduct, BenchTrain, Layer,
+    ProductShape,
+};
 pub(crate) use language::{Export, ExportFormat, FillMask, Generate};
 pub(crate) use tokenizer::{Decode, Encode, Tokenizer, TrainTokenizer};
 

@@ -18,6 +18,9 @@ use clap::Parser;
 
 use args::{Arguments, Command};
 
+#[global_allocator]
+static ALLOCATOR: tealight_ops::memory::Allocator = tealight_ops::memory::Allocator;
+
 fn main() -> ExitCode {
     let Arguments { command } = Arguments::parse();
     if command.keeps_freed_memory() {

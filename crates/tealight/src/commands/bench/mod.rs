@@ -1,15 +1,22 @@
-//! `tealight bench attention`: what the kinds cost, in time and memory, over the length of the sequence.
+//! `tealight bench`: what a training step costs, a matrix product, a text whose gaps are filled; and, over
+//! the length of the sequence, each kind of attention.
 
+mod fill_mask;
 mod kind;
 mod once;
+mod product;
+mod profile;
 mod tables;
+mod times;
+mod train;
 
-use std::process::Command;
+use std::env;
+use std::process::{Command, exit};
 
 use anyhow::{Context, Result, bail};
-use candle_core::utils::get_num_threads;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tealight_ops::threads;
 
 use self::kind::{Kind, kinds};
 use self::once::{Growth, Timing};
@@ -20,9 +27,34 @@ use crate::console::log;
 use crate::device::DeviceName;
 
 pub(crate) fn run(bench: &Bench) -> Result<()> {
+    let threads = match bench {
+        Bench::Train(args) => args.threads,
+        Bench::Product(args) => args.threads,
+        Bench::FillMask(args) => args.threads,
+        Bench::Attention(_) | Bench::AttentionOnce(_) => None,
+    };
+    if let Some(threads) = threads.filter(|&threads| threads != threads::count()) {
+        return with_threads(threads);
+    }
     match bench {
+        Bench::Train(args) => train::run(args),
+        Bench::Product(args) => product::run(args),
+        Bench::FillMask(args) => fill_mask::run(args),
         Bench::Attention(args) => attention(args),
         Bench::AttentionOnce(args) => once::run(args),
+    }
+}
+
+/// The same command in a process with so many threads, for there they are counted at the start.
+fn with_threads(threads: usize) -> Result<()> {
+    let mut command = this_program()?;
+    command.args(env::args_os().skip(1)).env("RAYON_NUM_THREADS", threads.to_string());
+    let status = command.status().context("cannot start a process")?;
+    match status.code() {
+        Some(0) => Ok(()),
+        // What it had to say, it has said.
+        Some(code) => exit(code),
+        None => bail!("the benchmark ended by {status}, as when memory runs out"),
     }
 }
 
@@ -77,7 +109,7 @@ fn attention(args: &BenchAttention) -> Result<()> {
     if cells.iter().all(|cell| cell.measured.is_err()) {
         bail!("nothing could be measured");
     }
-    let threads = args.threads.unwrap_or_else(get_num_threads);
+    let threads = args.threads.unwrap_or_else(threads::count);
     print(&if args.json {
         let json = tables::json(args, threads, &cells);
         format!("{}\n", serde_json::to_string_pretty(&json)?)

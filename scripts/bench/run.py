@@ -1,0 +1,246 @@
+#!/usr/bin/env python3
+"""Tealight beside PyTorch on this machine, in turns: A B C A B C .. Writes a JSON file and a Markdown table.
+
+    scripts/bench/run.py --python VENV/bin/python --text DIR [--rounds 3] [--only train,product,fill-mask,startup]
+
+`VENV` has torch and transformers; `DIR` holds tinyshakespeare.txt and books/*.txt. Nothing else should run. Each
+figure is the median of the rounds' medians, with the lowest and the highest of them.
+"""
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+STEPS = {"weather": (300, 50), "chargpt": (60, 10), "gpt384": (4, 2), "bertmini": (8, 3)}
+RUNS = [(shape, "softmax") for shape in STEPS] + [
+    ("chargpt", "aft_simple"), ("bertmini", "aft_simple"), ("bertmini", "nystrom"),
+]
+ENGINES = ["tealight", "PyTorch eager", "PyTorch compile"]
+SENTENCE = "paris is the [MASK] of france ."
+
+
+class Failed(Exception):
+    """A program did not do what it was asked for."""
+
+
+def output(command):
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise Failed(f"{' '.join(map(str, command))}\n{done.stderr[-2000:]}")
+    return json.loads(done.stdout)
+
+
+def log(line):
+    print(line, file=sys.stderr, flush=True)
+
+
+class Bench:
+    def __init__(self, args):
+        self.args = args
+        self.tealight = args.tealight
+
+    def train(self, engine, shape, attention):
+        steps, warmup = (str(n) for n in STEPS[shape])
+        threads = ["--threads", str(self.args.threads), "--steps", steps, "--warmup", warmup]
+        if engine == "tealight":
+            config = HERE / "configs" / f"{shape}.toml"
+            command = [self.tealight, "bench", "train", config, "--json", *threads]
+            if shape in ("chargpt", "gpt384"):
+                command += ["--set", f'task.corpus.paths=["{self.args.text}/tinyshakespeare.txt"]']
+            if shape == "bertmini":
+                command += ["--set", f'task.corpus.paths=["{self.args.text}/books/*.txt"]']
+            command += ["--set", f"model.attention.kind={attention}"]
+            if attention == "nystrom":
+                command += ["--set", "model.attention.n_landmarks=16"]
+            found = output(command)
+            return {"ms": found["step"]["median"], "peak": found["peak_memory_bytes"],
+                    "tokens": found["tokens_per_step"], "mfu": found["model_flops_utilisation"]}
+        command = [self.args.python, HERE / "torch_train.py", shape, "--attention", attention, *threads]
+        found = output(command + (["--compile"] if engine == "PyTorch compile" else []))
+        return {"ms": found["median_ms"], "peak": found["peak_memory_bytes"], "tokens": found["tokens_per_step"]}
+
+    def in_turns(self, what, engines, measure):
+        """What each engine measured in each round; `None` of one that failed."""
+        found = {engine: [] for engine in engines}
+        for number in range(self.args.rounds):
+            for engine in list(found):
+                if found[engine] is None:
+                    continue
+                try:
+                    one = measure(engine)
+                except Failed as error:
+                    log(f"{what}, {engine}: {error}")
+                    found[engine] = None
+                    continue
+                found[engine].append(one)
+                log(f"{what}, round {number + 1}, {engine}: {one}")
+        return found
+
+    def all_training(self):
+        return {
+            f"{shape}, {attention}": self.in_turns(
+                f"{shape}, {attention}", ENGINES, lambda engine: self.train(engine, shape, attention)
+            )
+            for shape, attention in RUNS
+        }
+
+    def products(self):
+        def measure(engine):
+            threads = ["--threads", str(self.args.threads)]
+            if engine == "tealight":
+                found = output([self.tealight, "bench", "product", "--json", *threads])
+            else:
+                found = output([self.args.python, HERE / "torch_product.py", *threads])
+            return {one["shape"]: one["gflops"] for one in found["products"]}
+
+        return self.in_turns("product", ENGINES[:2], measure)
+
+    def fill_mask(self):
+        folder = Path(tempfile.mkdtemp()) / "bert-base"
+        subprocess.run([self.args.python, HERE / "torch_fill_mask.py", "make", folder], check=True,
+                       capture_output=True)
+
+        def measure(engine):
+            threads = ["--threads", str(self.args.threads)]
+            if engine == "tealight":
+                found = output([self.tealight, "bench", "fill-mask", folder, SENTENCE, "--json", *threads])
+                return {"ms": found["milliseconds"]["median"], "peak": found["peak_memory_bytes"]}
+            found = output([self.args.python, HERE / "torch_fill_mask.py", "run", folder, SENTENCE, *threads])
+            return {"ms": found["median_ms"], "peak": found["peak_memory_bytes"]}
+
+        return self.in_turns("fill-mask, BERT-base", ENGINES[:2], measure)
+
+    def startup(self):
+        """Milliseconds from start to end of a process, the median of many."""
+
+        def wall(command, repeats):
+            times = []
+            for _ in range(repeats):
+                since = time.perf_counter()
+                subprocess.run(command, check=True, capture_output=True)
+                times.append(1e3 * (time.perf_counter() - since))
+            return statistics.median(times)
+
+        with tempfile.TemporaryDirectory() as runs:
+            weather = [self.tealight, "train", HERE / "configs" / "weather.toml", "--quiet", "--runs", runs]
+            found = {
+                "tealight --version": wall([self.tealight, "--version"], 20),
+                "train weather, first step and checkpoint": wall([*weather, "--stop-after", "1"], 10),
+            }
+            if self.args.model:
+                command = [self.tealight, "fill-mask", self.args.model, self.args.sentence]
+                found[f"fill-mask {Path(self.args.model).name}"] = wall(command, 10)
+        return found
+
+
+def spread(values, shown):
+    """Median, and lowest and highest."""
+    low, middle, high = min(values), statistics.median(values), max(values)
+    return f"{shown(middle)} ({shown(low)}–{shown(high)})"
+
+
+def milliseconds(value):
+    return f"{value:.2f}" if value < 20 else f"{value:.0f}"
+
+
+def ratio(tealight, other):
+    """Paired by round."""
+    ratios = [theirs["ms"] / ours["ms"] for ours, theirs in zip(tealight, other)]
+    return statistics.median(ratios)
+
+
+def markdown(results):
+    machine = results["machine"]
+    lines = [
+        f"{machine['cpu']}, {results['threads']} threads, {machine['system']}, PyTorch {machine['torch']}, "
+        f"{results['date']}, {results['rounds']} rounds. Median of the rounds (lowest–highest).",
+        "",
+    ]
+    if "train" in results:
+        lines += [
+            "| training step, ms | Tealight | PyTorch eager | PyTorch compile | Tealight / the better | memory, MiB | of PyTorch's |",
+            "|---|---:|---:|---:|---:|---:|---:|",
+        ]
+        for name, found in results["train"].items():
+            ours = found["tealight"]
+            cells = [name]
+            for engine in ENGINES:
+                rounds = found[engine]
+                cells.append(spread([one["ms"] for one in rounds], milliseconds) if rounds else "failed")
+            others = [found[engine] for engine in ENGINES[1:] if found[engine]]
+            cells.append(f"**{min(ratio(ours, other) for other in others):.2f}**")
+            peak = statistics.median(one["peak"] for one in ours)
+            least = min(statistics.median(one["peak"] for one in other) for other in others)
+            cells += [f"{peak / 2**20:.0f}", f"{peak / least:.2f}"]
+            lines.append("| " + " | ".join(cells) + " |")
+        lines.append("")
+    if "fill-mask" in results:
+        found = results["fill-mask"]
+        ours, theirs = found["tealight"], found["PyTorch eager"]
+        lines += [
+            "| fill-mask, BERT-base, one sentence, ms | Tealight | transformers | Tealight / transformers |",
+            "|---|---:|---:|---:|",
+            f"| after loading | {spread([one['ms'] for one in ours], milliseconds)} "
+            f"| {spread([one['ms'] for one in theirs], milliseconds)} | **{ratio(ours, theirs):.2f}** |",
+            "",
+        ]
+    if "product" in results:
+        ours, theirs = results["product"]["tealight"], results["product"]["PyTorch eager"]
+        lines += ["| product, GFLOP/s | Tealight | MKL (PyTorch) | Tealight / MKL |", "|---|---:|---:|---:|"]
+        for shape in ours[0]:
+            rates = [[one[shape] for one in rounds] for rounds in (ours, theirs)]
+            paired = statistics.median(a / b for a, b in zip(*rates))
+            cells = [spread(one, lambda rate: f"{rate:.0f}") for one in rates]
+            lines.append(f"| {shape} | {cells[0]} | {cells[1]} | **{paired:.2f}** |")
+        lines.append("")
+    if "startup" in results:
+        lines += ["| from start to end of the process | ms |", "|---|---:|"]
+        lines += [f"| {name} | {value:.0f} |" for name, value in results["startup"].items()]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def machine(python):
+    version = subprocess.run([python, "-c", "import torch; print(torch.__version__)"], capture_output=True, text=True)
+    flags = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("flags")]
+    name = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
+    widest = "AVX-512" if flags and "avx512f" in flags[0] else "AVX2"
+    cpu = name[0].split(":", 1)[1].strip() if name else platform.processor()
+    return {"cpu": f"{cpu} ({widest})", "system": f"{platform.system()} {platform.release().split('-')[0]}",
+            "torch": version.stdout.strip()}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--python", default=sys.executable)
+    parser.add_argument("--tealight", default=str(HERE.parent.parent / "target" / "release" / "tealight"))
+    parser.add_argument("--text", default="data")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--only", default="train,product,fill-mask,startup")
+    parser.add_argument("--model", help="a BERT-mini that answers, for the time from start to answer")
+    parser.add_argument("--sentence", default="The weather is [MASK] today.")
+    parser.add_argument("--output", default="bench", help="where the .json and .md go")
+    args = parser.parse_args()
+    bench, only = Bench(args), args.only.split(",")
+    results = {"machine": machine(args.python), "threads": args.threads, "rounds": args.rounds,
+               "date": time.strftime("%Y-%m-%d"), "command": " ".join(sys.argv)}
+    for name, measure in [("train", bench.all_training), ("product", bench.products),
+                          ("fill-mask", bench.fill_mask), ("startup", bench.startup)]:
+        if name in only:
+            results[name] = measure()
+    Path(f"{args.output}.json").write_text(json.dumps(results, indent=1) + "\n")
+    Path(f"{args.output}.md").write_text(markdown(results))
+    print(markdown(results))
+
+
+if __name__ == "__main__":
+    main()
