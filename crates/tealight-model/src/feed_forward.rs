@@ -14,6 +14,8 @@ use std::fmt;
 use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
 use serde::{Deserialize, Serialize};
+use tealight_ops::activation::Function;
+use tealight_ops::gate::gated;
 
 use crate::dropout::Dropout;
 use crate::linear::{Bias, Linear};
@@ -98,6 +100,18 @@ impl Activation {
             Self::GeluTanh => gelu_tanh(x),
             Self::Silu => silu(x),
             Self::Sigmoid => sigmoid(x),
+        }
+    }
+}
+
+impl From<Activation> for Function {
+    fn from(activation: Activation) -> Self {
+        match activation {
+            Activation::Relu => Self::Relu,
+            Activation::Gelu => Self::Gelu,
+            Activation::GeluTanh => Self::GeluTanh,
+            Activation::Silu => Self::Silu,
+            Activation::Sigmoid => Self::Sigmoid,
         }
     }
 }
@@ -192,8 +206,8 @@ struct Glu {
 
 impl FeedForward for Glu {
     fn forward(&self, x: &Tensor, mode: Mode) -> Result<Tensor> {
-        let gate = self.activation.forward(&self.gate.forward(x)?)?;
-        let inner = (gate * self.up.forward(x)?)?; // (batch, seq_len, d_ff)
+        // (batch, seq_len, d_ff)
+        let inner = gated(self.activation.into(), &self.gate.forward(x)?, &self.up.forward(x)?)?;
         self.down.forward(&self.dropout.forward(&inner, mode)?)
     }
 }

@@ -13,8 +13,8 @@ use pulp::bytemuck::{Pod, cast_slice, cast_slice_mut};
 use pulp::{Simd, WithSimd};
 
 use crate::element::Element;
-use crate::parallel::share_out;
 use crate::simd::{arch, is_fused};
+use crate::threads::map;
 
 /// An element that comes in vectors. All methods are lane by lane.
 pub(crate) trait Lanes: Element + Pod {
@@ -72,7 +72,7 @@ pub(crate) fn run<B: Send>(work: usize, blocks: Vec<B>, kernel: &impl Kernel<B>)
     if work < PARALLEL_FROM {
         blocks.into_iter().for_each(call);
     } else {
-        share_out(blocks, &call);
+        map(blocks, &call);
     }
 }
 

@@ -4,11 +4,9 @@
 //! same to the last bit whatever the number of threads; and so is a sum over lanes, whose number is
 //! fixed too.
 
-use std::sync::Mutex;
-
 use crate::element::Element;
 use crate::simd::arch;
-use crate::threads::for_each;
+use crate::threads::map;
 
 /// The elements of a block: 64 KiB in f32, which stays in the second-level cache.
 const BLOCK: usize = 16_384;
@@ -45,27 +43,7 @@ pub(crate) fn run<B: Send, R: Send>(
     if n_elements < PARALLEL_FROM {
         return blocks.map(work).collect();
     }
-    share_out(blocks.collect(), &work)
-}
-
-/// `work` on every block, on several threads; the results in the order of the blocks.
-///
-/// What it calls is of one type for all loops: were the sharing out compiled for every loop, it would
-/// be half of what there is to compile in this crate.
-pub(crate) fn share_out<B: Send, R: Send>(
-    blocks: Vec<B>,
-    work: &(dyn Fn(B) -> R + Sync),
-) -> Vec<R> {
-    let places: Vec<_> = blocks.into_iter().map(|block| Mutex::new((Some(block), None))).collect();
-    for_each(places.len(), &|i| {
-        let mut place = places[i].lock().expect("invariant: a place has one visitor");
-        place.1 = place.0.take().map(work);
-    });
-    let results = places.into_iter().map(|place| {
-        let (_, result) = place.into_inner().expect("invariant: a panic ends the loop");
-        result.expect("invariant: every place has been visited")
-    });
-    results.collect()
+    map(blocks.collect(), &work)
 }
 
 /// Σ f(x)

@@ -41,9 +41,29 @@ pub fn with<R>(n_threads: usize, f: impl FnOnce() -> R) -> R {
     f()
 }
 
+/// `work` on every block, on the threads of the caller's team; the results in the order of the blocks.
+///
+/// What it calls is of one type for all loops: were the sharing out compiled for every loop, it would
+/// be half of what there is to compile in this crate.
+///
+/// # Panics
+/// If `work` does.
+pub fn map<B: Send, R: Send>(blocks: Vec<B>, work: &(dyn Fn(B) -> R + Sync)) -> Vec<R> {
+    let places: Vec<_> = blocks.into_iter().map(|block| Mutex::new((Some(block), None))).collect();
+    for_each(places.len(), &|i| {
+        let mut place = places[i].lock().expect("invariant: a place has one visitor");
+        place.1 = place.0.take().map(work);
+    });
+    let results = places.into_iter().map(|place| {
+        let (_, result) = place.into_inner().expect("invariant: a panic ends the loop");
+        result.expect("invariant: every place has been visited")
+    });
+    results.collect()
+}
+
 /// `work(0)` to `work(n − 1)`, each once and in any order, on the threads of the caller's team; all
 /// by the caller where the team is busy.
-pub(crate) fn for_each(n: usize, work: &(dyn Fn(usize) + Sync)) {
+fn for_each(n: usize, work: &(dyn Fn(usize) + Sync)) {
     Current::get(|team| match team {
         Some(team) if n > 1 && team.len() > 1 && team.is_taken() => {
             let _released = Released(&team.busy);

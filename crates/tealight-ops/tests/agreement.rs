@@ -14,7 +14,8 @@ use tealight_ops::rng::{Purpose, Stream};
 use tealight_ops::truncated_softmax::{self, Truncation, truncated_softmax};
 use tealight_ops::{
     activation, adafactor, adamw, aft, broadcast, cross_entropy, depthwise_convolution, dropout,
-    embedding, entmax, lamb, linear, lion, mean, norm, nystrom, residual, rotary, sgd, softmax,
+    embedding, entmax, gate, lamb, linear, lion, matmul, mean, norm, nystrom, residual, rotary,
+    sgd, softmax, transpose,
 };
 
 /// Rows and width: single, prime, wider than a block, and large enough for several threads.
@@ -326,6 +327,77 @@ fn sums_with_every_example_agree() -> Result<()> {
     let (x, v) = (normal(0, &[2, 3], DType::F32)?, normal(1, &[2], DType::F32)?);
     let error = broadcast::broadcast_add(&x, &v).unwrap_err().to_string();
     assert!(error.contains("[2]") && error.contains("[2, 3]"), "{error}");
+    Ok(())
+}
+
+#[test]
+fn products_agree() -> Result<()> {
+    for (dtype, tolerance) in TOLERANCES {
+        for [m, n, k] in [[1, 1, 1], [1, 7, 3], [13, 5, 1], [67, 37, 29], [2, 101, 131]] {
+            for batch in [&[][..], &[3], &[2, 5]] {
+                let shape = |rows, columns| [batch, &[rows, columns]].concat();
+                let a = normal(0, &shape(m, k), dtype)?;
+                let (op, definition): (Op, Op) = (&|x| matmul::matmul(&x[0], &x[1]), &|x| {
+                    matmul::reference::matmul(&x[0], &x[1])
+                });
+                let inputs = [a.clone(), normal(1, &shape(k, n), dtype)?];
+                assert_agree("matmul", op, definition, &inputs, tolerance)?;
+                let (op, definition): (Op, Op) =
+                    (&|x| matmul::matmul_transposed(&x[0], &x[1]), &|x| {
+                        matmul::reference::matmul_transposed(&x[0], &x[1])
+                    });
+                let inputs = [a, normal(1, &shape(n, k), dtype)?];
+                assert_agree("matmul_transposed", op, definition, &inputs, tolerance)?;
+            }
+        }
+    }
+    let x = |shape: &[usize]| normal(0, shape, DType::F32);
+    for (a, b) in [(&[2, 3][..], &[2, 3][..]), (&[2, 2, 3], &[3, 3, 2]), (&[1, 2, 3], &[3, 2])] {
+        let error = matmul::matmul(&x(a)?, &x(b)?).unwrap_err().to_string();
+        assert!(error.contains(&format!("{a:?}")), "{error}");
+    }
+    Ok(())
+}
+
+#[test]
+fn exchanged_axes_agree() -> Result<()> {
+    for (dtype, tolerance) in TOLERANCES {
+        for shape in [[1, 1, 1, 1], [2, 3, 5, 7], [3, 61, 4, 53], [2, 1, 7, 3]] {
+            assert_agree(
+                "swap_axes",
+                &|x| transpose::swap_axes(&x[0]),
+                &|x| transpose::reference::swap_axes(&x[0]),
+                &[normal(0, &shape, dtype)?],
+                tolerance,
+            )?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn gates_agree() -> Result<()> {
+    use activation::Function;
+    for (dtype, tolerance) in TOLERANCES {
+        for function in
+            [Function::Relu, Function::Gelu, Function::GeluTanh, Function::Silu, Function::Sigmoid]
+        {
+            for [batch, len, width] in [[1, 1, 1], [3, 5, 7], [2, 67, 41], [5, 1, 3], [2, 131, 257]]
+            {
+                for of_v in [len, 1] {
+                    let x = normal(0, &[batch, len, width], dtype)?;
+                    let v = normal(1, &[batch, of_v, width], dtype)?;
+                    assert_agree(
+                        "gated",
+                        &|x| gate::gated(function, &x[0], &x[1]),
+                        &|x| gate::reference::gated(function, &x[0], &x[1]),
+                        &[x, v],
+                        tolerance,
+                    )?;
+                }
+            }
+        }
+    }
     Ok(())
 }
 

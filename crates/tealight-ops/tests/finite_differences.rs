@@ -13,7 +13,7 @@ use tealight_ops::truncated_softmax::{Truncation, truncated_softmax};
 use tealight_ops::wkv::wkv;
 use tealight_ops::{
     activation, aft, broadcast, cross_entropy, depthwise_convolution, dropout, embedding, entmax,
-    linear, mean, norm, nystrom, rotary, softmax,
+    gate, linear, matmul, mean, norm, nystrom, rotary, softmax, transpose,
 };
 
 const STEP: f64 = 1e-5;
@@ -56,7 +56,15 @@ fn random(index: u64, shape: &[usize]) -> Result<Tensor> {
 fn sums_and_means_have_their_gradients() -> Result<()> {
     let inputs = [random(0, &[2, 3, 5])?, random(1, &[3, 5])?];
     check("broadcast_add", &|x| broadcast::broadcast_add(&x[0], &x[1]), &inputs)?;
-    check("mean", &|x| mean::mean(&x[0]), &inputs[..1])
+    check("mean", &|x| mean::mean(&x[0]), &inputs[..1])?;
+    let inputs = [random(0, &[2, 3, 5])?, random(1, &[2, 5, 2])?];
+    check("matmul", &|x| matmul::matmul(&x[0], &x[1]), &inputs)?;
+    let inputs = [random(0, &[2, 3, 5])?, random(1, &[2, 4, 5])?];
+    check("matmul_transposed", &|x| matmul::matmul_transposed(&x[0], &x[1]), &inputs)?;
+    let inputs = [random(0, &[2, 3, 5])?, random(1, &[2, 1, 5])?];
+    let silu = activation::Function::Silu;
+    check("gated", &|x| gate::gated(silu, &x[0], &x[1]), &inputs)?;
+    check("swap_axes", &|x| transpose::swap_axes(&x[0]), &[random(0, &[2, 3, 2, 3])?])
 }
 
 #[test]

@@ -15,7 +15,9 @@ use candle_nn::VarBuilder;
 use common::Result;
 use tealight_model::models::forecaster::Forecaster;
 use tealight_model::{Mode, ModelConfig, ParamStore};
+use tealight_ops::definitions;
 use tealight_ops::rng::{Purpose, Stream};
+use tealight_train::observer::{Event, Observer};
 use tealight_train::run::Checkpoints;
 use tealight_train::task::weather::{Batch, Weather};
 use tealight_train::task::{Loss, Split, Task, TaskConfig};
@@ -290,5 +292,45 @@ fn watching_a_metric_that_is_not_measured_names_those_that_are() -> Result {
     assert!(error.to_string().contains("`accuracy`, `loss`, `nll`"), "{error}");
     let Error::Config(fault) = error else { panic!("{error}") };
     assert_eq!(fault.keys, ["training.early_stopping.metric"]);
+    Ok(())
+}
+
+/// The training losses of a hundred steps.
+fn losses(config: &RunConfig) -> Result<Vec<f64>> {
+    struct Losses<'a>(&'a RefCell<Vec<f64>>);
+
+    impl Observer for Losses<'_> {
+        fn observe(&mut self, event: &Event<'_>) -> tealight_train::Result<()> {
+            if let Event::Step(report) = event {
+                self.0.borrow_mut().push(report.loss);
+            }
+            Ok(())
+        }
+    }
+
+    let losses = RefCell::default();
+    let mut session = Session::new(config, weather(config)?, &Device::Cpu)?;
+    fit(&mut session, 100, None, &mut [Box::new(Losses(&losses))])?;
+    Ok(losses.into_inner())
+}
+
+#[test]
+fn a_hundred_steps_of_fused_loops_are_those_of_the_definitions() -> Result {
+    for attention in ["softmax", "nystrom", "aft_local", "linear"] {
+        let config = tiny(&[
+            &format!("model.attention.kind={attention}"),
+            "training.steps=101",
+            "training.evaluate_every=101",
+            "checkpoint.every=101",
+        ])?;
+        let fused = losses(&config)?;
+        let plain = definitions::only(|| losses(&config))?;
+        assert_eq!(fused.len(), 100);
+        assert!(fused != plain, "{attention}: the definitions were not asked");
+        for (step, (fused, plain)) in fused.iter().zip(&plain).enumerate() {
+            let difference = (fused - plain).abs();
+            assert!(difference < 1e-4, "{attention}, step {}: {fused} is not {plain}", step + 1);
+        }
+    }
     Ok(())
 }

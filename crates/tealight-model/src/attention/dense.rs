@@ -13,6 +13,7 @@ use std::fmt;
 
 use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
+use tealight_ops::matmul::matmul;
 use tealight_ops::truncated_softmax::{Truncation, truncated_softmax};
 
 use super::cache::{self, Reader};
@@ -156,7 +157,7 @@ impl Reader for Dense {
         let weights = self.attend(query, key, mask)?; // (batch, n_heads, q_len, kv_len)
         let (_batch, n_heads, ..) = weights.dims4()?;
         let weights = self.dropout.forward(&weights, mode)?;
-        let context = weights.matmul(&repeat_heads(&swap_heads(value)?, n_heads)?)?;
+        let context = matmul(&weights, &repeat_heads(&swap_heads(value)?, n_heads)?)?;
         self.output.forward(&merge_heads(&context)?)
     }
 }

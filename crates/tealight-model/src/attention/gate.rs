@@ -11,8 +11,9 @@
 
 use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
-use tealight_ops::activation::sigmoid;
+use tealight_ops::activation::Function;
 use tealight_ops::aft::Reach;
+use tealight_ops::gate::gated;
 
 use super::{AttentionCost, AttentionInput, AttentionSpec, Reads, projection};
 use crate::dropout::Dropout;
@@ -81,7 +82,7 @@ impl Gate {
 
     /// (σ(Q) ⊙ context) W^O of `query (batch, q_len, d_model)` and `context (batch, q_len or 1, d_model)`.
     pub(super) fn finish(&self, query: &Tensor, context: &Tensor, mode: Mode) -> Result<Tensor> {
-        let gated = sigmoid(query)?.broadcast_mul(context)?;
+        let gated = gated(Function::Sigmoid, query, context)?;
         self.output.forward(&self.dropout.forward(&gated, mode)?)
     }
 

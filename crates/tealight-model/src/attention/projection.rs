@@ -18,7 +18,9 @@
 
 use candle_core::{Result, Tensor};
 use candle_nn::{VarBuilder, init};
-use tealight_ops::{norm::rms_norm, reshape};
+use tealight_ops::norm::rms_norm;
+use tealight_ops::reshape;
+use tealight_ops::transpose::swap_axes;
 
 use super::{AttentionCost, AttentionInput, AttentionSpec, Reads};
 use crate::{Bias, BuildResult, Linear};
@@ -124,9 +126,9 @@ impl Projection {
     /// Queries of `x`, `(batch, n_heads, q_len, head_dim)`, and keys and values of the source,
     /// `(batch, n_kv_heads, kv_len, head_dim)`, contiguous.
     pub fn project(&self, input: &AttentionInput<'_>) -> Result<(Tensor, Tensor, Tensor)> {
-        let (key, value) = self.keys_and_values(input.source(self.reads)?)?;
-        let query = self.queries(input.x)?;
-        Ok((query.contiguous()?, key.contiguous()?, value.contiguous()?))
+        let (key, value) = self.keys_and_values_heads_last(input.source(self.reads)?)?;
+        let query = self.queries_heads_last(input.x)?;
+        Ok((swap_axes(&query)?, swap_axes(&key)?, swap_axes(&value)?))
     }
 
     /// `(batch, len, d_model)` → `(batch, n_heads, len, head_dim)`, not contiguous.
@@ -221,7 +223,7 @@ pub fn cost_with(
 
 /// `(batch, len, n_heads, head_dim)` → `(batch, n_heads, len, head_dim)`, contiguous; and back.
 pub fn swap_heads(x: &Tensor) -> Result<Tensor> {
-    x.transpose(1, 2)?.contiguous()
+    swap_axes(x)
 }
 
 /// `(batch, len, width)` → `(batch, len, n_heads, head_dim)`
@@ -238,7 +240,7 @@ pub fn side_by_side(x: &Tensor) -> Result<Tensor> {
 
 /// `(batch, n_heads, len, head_dim)` → `(batch, len, n_heads·head_dim)`
 pub fn merge_heads(x: &Tensor) -> Result<Tensor> {
-    x.transpose(1, 2)?.flatten_from(2)
+    side_by_side(&swap_axes(x)?)
 }
 
 /// `(batch, n_kv_heads, len, head_dim)` → `(batch, n_heads, len, head_dim)`: each head of keys or

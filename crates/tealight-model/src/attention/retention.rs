@@ -20,7 +20,8 @@
 use candle_core::{Result, Tensor, bail};
 use candle_nn::VarBuilder;
 use serde::{Deserialize, Serialize};
-use tealight_ops::activation::silu;
+use tealight_ops::activation::Function;
+use tealight_ops::gate::gated;
 use tealight_ops::norm::layer_norm;
 use tealight_ops::retention::{self, retention};
 
@@ -142,7 +143,7 @@ impl Retention {
     /// len, head_dim)` → `(batch, len, n_heads·head_dim)`
     fn gated(&self, x: &Tensor, context: &Tensor) -> Result<Tensor> {
         let context = layer_norm(context, &self.ones, None, EPSILON)?;
-        silu(&self.gate.forward(x)?)? * merge_heads(&context)?
+        gated(Function::Silu, &self.gate.forward(x)?, &merge_heads(&context)?)
     }
 }
 

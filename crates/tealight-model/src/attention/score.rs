@@ -20,6 +20,7 @@ use std::fmt;
 use candle_core::{D, Result, Tensor, bail};
 use candle_nn::{VarBuilder, init};
 use tealight_ops::activation::sigmoid;
+use tealight_ops::matmul::matmul_transposed;
 
 use super::projection::swap_heads;
 use super::{AttentionCost, AttentionSpec};
@@ -151,13 +152,13 @@ fn refuse_rotary(score: &str, spec: &AttentionSpec<'_>) -> BuildResult<()> {
 
 /// `scale` · qᵀk: `query (.., q_len, head_dim)`, `key (.., kv_len, head_dim)` → `(.., q_len, kv_len)`
 pub fn dot(query: &Tensor, key: &Tensor, scale: f64) -> Result<Tensor> {
-    (query * scale)?.matmul(&key.t()?)
+    matmul_transposed(&(query * scale)?, key)
 }
 
 /// qᵀ W k: `query (batch, n_heads, q_len, n)`, `key (batch, n_heads, kv_len, m)`, `weight (n_heads or
 /// 1, n, m)` → `(batch, n_heads, q_len, kv_len)`
 pub fn general(query: &Tensor, key: &Tensor, weight: &Tensor) -> Result<Tensor> {
-    query.broadcast_matmul(weight)?.matmul(&key.t()?)
+    matmul_transposed(&query.broadcast_matmul(weight)?, key)
 }
 
 /// The parameters of [`additive`], for each head or for all of them.

@@ -8,17 +8,17 @@ use crate::element::Element;
 use crate::parallel::{block_len, run};
 
 /// A function of one number, and its derivative.
-pub(super) trait Elementwise: Send + Sync + 'static {
+pub(crate) trait Elementwise: Send + Sync + 'static {
     const NAME: &'static str;
     fn value<T: Element>(x: T) -> T;
     fn derivative<T: Element>(x: T) -> T;
 }
 
-pub(super) struct Relu;
-pub(super) struct Sigmoid;
-pub(super) struct Silu;
-pub(super) struct Gelu;
-pub(super) struct GeluTanh;
+pub(crate) struct Relu;
+pub(crate) struct Sigmoid;
+pub(crate) struct Silu;
+pub(crate) struct Gelu;
+pub(crate) struct GeluTanh;
 
 impl Elementwise for Relu {
     const NAME: &'static str = "relu";

@@ -29,7 +29,22 @@ use crate::buffer::{View, slice, stored, tensor};
 use crate::element::Element;
 use crate::graph::apply1;
 use crate::path::{Path, widened};
-use cpu::{Elementwise, Gelu, GeluTanh, Relu, Sigmoid, Silu};
+pub(crate) use cpu::{Elementwise, Gelu, GeluTanh, Relu, Sigmoid, Silu};
+
+/// An activation as a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Function {
+    /// See [`relu`].
+    Relu,
+    /// See [`gelu`].
+    Gelu,
+    /// See [`gelu_tanh`].
+    GeluTanh,
+    /// See [`silu`].
+    Silu,
+    /// See [`sigmoid`].
+    Sigmoid,
+}
 
 /// The coefficient of x³ in the tanh approximation.
 const CUBIC: f64 = 0.044_715;

@@ -46,6 +46,7 @@ use crate::graph::apply3;
 use crate::lanes::Lanes;
 use crate::path::Path;
 use crate::softmax::softmax;
+use crate::transpose::swapped;
 use cpu::{Bias, Given, Operands, Row, ScoreBias, Strided};
 use problem::Problem;
 
@@ -290,7 +291,7 @@ impl<T: Lanes> Attention<T> {
     fn ordered(&self, x: Vec<T>, dims: [usize; 3]) -> Vec<T> {
         match self.problem.layout {
             Layout::HeadsFirst => x,
-            Layout::HeadsLast => cpu::swapped(&x, dims),
+            Layout::HeadsLast => swapped(&x, dims),
         }
     }
 

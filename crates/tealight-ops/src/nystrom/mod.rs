@@ -38,6 +38,7 @@ pub use pseudo_inverse::{Normalisation, pseudo_inverse};
 pub use segment_means::segment_means;
 pub use segments::{SegmentRule, Segments};
 
+use crate::matmul::{matmul, matmul_transposed};
 use crate::padding;
 use crate::path::widened;
 use crate::softmax::softmax;
@@ -112,7 +113,7 @@ impl Factors {
     /// # Errors
     /// If the shapes do not match.
     pub fn read(&self, value: &Tensor) -> Result<Tensor> {
-        self.kernel_1.matmul(&self.inverse.matmul(&self.kernel_3.matmul(&value.contiguous()?)?)?)
+        matmul(&self.kernel_1, &matmul(&self.inverse, &matmul(&self.kernel_3, value)?)?)
     }
 }
 
@@ -137,7 +138,7 @@ pub fn attention(
         let (key, value) = (key.to_dtype(query.dtype())?, value.to_dtype(query.dtype())?);
         let value = value.contiguous()?;
         let plan = Plan::new(query, &key, settings, key_padding_mask)?;
-        plan.read(|| segment_means(&value, &plan.segments), |kernel_3| kernel_3.matmul(&value))
+        plan.read(|| segment_means(&value, &plan.segments), |kernel_3| matmul(kernel_3, &value))
     })
 }
 
@@ -238,17 +239,17 @@ impl Plan {
     ) -> Result<Tensor> {
         let is_exact = self.segments.is_exact();
         if is_exact.iter().all(|&exact| exact) {
-            return self.kernel_1()?.matmul(&of_segments()?);
+            return matmul(&self.kernel_1()?, &of_segments()?);
         }
         let factors = self.factors()?;
-        let mut read = factors.inverse.matmul(&of_kernel_3(&factors.kernel_3)?)?; // (.., n_landmarks, _)
+        let mut read = matmul(&factors.inverse, &of_kernel_3(&factors.kernel_3)?)?; // (.., n_landmarks, _)
         if is_exact.contains(&true) {
             let flags: Vec<u8> = is_exact.iter().map(|&exact| exact.into()).collect();
             let is_exact = Tensor::from_vec(flags, (is_exact.len(), 1, 1, 1), read.device())?;
             let is_exact = is_exact.broadcast_as(read.shape())?;
             read = is_exact.where_cond(&of_segments()?, &read)?;
         }
-        factors.kernel_1.matmul(&read)
+        matmul(&factors.kernel_1, &read)
     }
 
     fn factors(&self) -> Result<Factors> {
@@ -259,18 +260,18 @@ impl Plan {
     }
 
     fn kernel_1(&self) -> Result<Tensor> {
-        let scores = self.query.matmul(&self.key_landmarks.t()?)?;
+        let scores = matmul_transposed(&self.query, &self.key_landmarks)?;
         softmax(&masked(scores, self.landmark_mask.as_ref())?)
     }
 
     fn kernel_2(&self) -> Result<Tensor> {
-        let scores = self.query_landmarks.matmul(&self.key_landmarks.t()?)?;
+        let scores = matmul_transposed(&self.query_landmarks, &self.key_landmarks)?;
         let scores = masked(scores, self.landmark_mask.as_ref())?;
         softmax(&masked(scores, self.landmark_rows()?.as_ref())?)
     }
 
     fn kernel_3(&self) -> Result<Tensor> {
-        let scores = self.query_landmarks.matmul(&self.key.t()?)?;
+        let scores = matmul_transposed(&self.query_landmarks, &self.key)?;
         let scores = masked(scores, self.key_mask.as_ref())?;
         softmax(&masked(scores, self.landmark_rows()?.as_ref())?)
     }

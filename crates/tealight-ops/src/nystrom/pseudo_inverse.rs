@@ -8,6 +8,7 @@ use super::reference;
 use crate::buffer::{View, slice, stored};
 use crate::element::Element;
 use crate::graph::apply1;
+use crate::matmul::{matmul, matmul_transposed};
 use crate::path::{Path, widened};
 
 /// What Z₀ is divided by.
@@ -123,29 +124,30 @@ struct Step {
 impl Step {
     fn from(a: &Tensor, z: Tensor, identity: &Tensor) -> Result<Self> {
         let less = |c: f64, x: &Tensor| x.neg()?.broadcast_add(&(identity * c)?);
-        let x = a.matmul(&z)?;
+        let x = matmul(a, &z)?;
         let inner = less(7., &x)?;
-        let middle = less(15., &x.matmul(&inner)?)?;
-        let outer = less(13., &x.matmul(&middle)?)?;
+        let middle = less(15., &matmul(&x, &inner)?)?;
+        let outer = less(13., &matmul(&x, &middle)?)?;
         Ok(Self { z, x, inner, middle, outer })
     }
 
     /// ¼ Z outer
     fn result(&self) -> Result<Tensor> {
-        self.z.matmul(&self.outer)? * 0.25
+        matmul(&self.z, &self.outer)? * 0.25
     }
 
     /// From the gradients of the result, and of A so far, those of Z and of A.
     fn backward(&self, a: &Tensor, gradient: &Tensor, da: Tensor) -> Result<(Tensor, Tensor)> {
         let gradient = (gradient * 0.25)?;
-        let dz = gradient.matmul(&self.outer.t()?)?;
-        let douter = self.z.t()?.matmul(&gradient)?;
-        let dmiddle = self.x.t()?.matmul(&douter)?.neg()?;
-        let dinner = self.x.t()?.matmul(&dmiddle)?.neg()?;
-        let dx = (douter.matmul(&self.middle.t()?)? + dmiddle.matmul(&self.inner.t()?)?)?;
+        let dz = matmul_transposed(&gradient, &self.outer)?;
+        let douter = matmul(&self.z.t()?, &gradient)?;
+        let dmiddle = matmul(&self.x.t()?, &douter)?.neg()?;
+        let dinner = matmul(&self.x.t()?, &dmiddle)?.neg()?;
+        let dx = (matmul_transposed(&douter, &self.middle)?
+            + matmul_transposed(&dmiddle, &self.inner)?)?;
         let dx = (dx + dinner)?.neg()?;
-        let dz = (dz + a.t()?.matmul(&dx)?)?;
-        Ok((dz, (da + dx.matmul(&self.z.t()?)?)?))
+        let dz = (dz + matmul(&a.t()?, &dx)?)?;
+        Ok((dz, (da + matmul_transposed(&dx, &self.z)?)?))
     }
 }
 

@@ -8,8 +8,7 @@ use super::block::parts;
 use super::kernel::Kernel;
 use super::matrix::MatrixMut;
 use super::number::Number;
-use crate::parallel::share_out;
-use crate::threads;
+use crate::threads::{self, map};
 
 /// Below this many multiply-adds, some microseconds, handing a part to another thread may cost more
 /// than it saves.
@@ -45,7 +44,7 @@ pub(super) fn run_all<T: Number>(kernel: &Kernel<T>, products: Vec<Task<'_, T>>)
         .into_iter()
         .flat_map(|(product, c)| product.cut(kernel.width, n_each, c))
         .collect();
-    share_out(tasks, &|(product, mut c)| product.run(kernel, &mut c));
+    map(tasks, &|(product, mut c)| product.run(kernel, &mut c));
 }
 
 impl<'a, T: Number> Product<'a, T> {

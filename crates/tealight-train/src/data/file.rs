@@ -1,5 +1,6 @@
 //! The files that data come from, and whether they still hold what they held.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -28,8 +29,8 @@ impl DataFile {
         Self { key, path, fingerprint: format!("{fingerprint:016x}") }
     }
 
-    fn is_at(&self, other: &Self) -> bool {
-        (&self.key, &self.path) == (&other.key, &other.path)
+    fn place(&self) -> (&str, &Path) {
+        (&self.key, &self.path)
     }
 
     fn holds_what(&self, other: &Self) -> bool {
@@ -43,21 +44,29 @@ pub(crate) fn unchanged(then: &[DataFile], now: &[DataFile]) -> Result<()> {
     if then.len() == now.len() && then.iter().zip(now).all(|(then, now)| then.holds_what(now)) {
         return Ok(());
     }
-    let became = |file: &DataFile| match then.iter().find(|other| other.is_at(file)) {
+    let (before, after) = (by_place(then), by_place(now));
+    let became = |file: &DataFile| match before.get(&file.place()) {
         Some(other) if other.holds_what(file) => None,
         Some(_) => Some("has changed"),
         None => Some("has been added"),
     };
-    let is_gone = |file: &&DataFile| !now.iter().any(|other| other.is_at(file));
+    let is_gone = |file: &&DataFile| !after.contains_key(&file.place());
     let changed = now.iter().filter_map(|file| Some((file, became(file)?)));
     let gone = then.iter().filter(is_gone).map(|file| (file, "is gone"));
     Err(differ(&changed.chain(gone).collect::<Vec<_>>()))
+}
+
+fn by_place(files: &[DataFile]) -> BTreeMap<(&str, &Path), &DataFile> {
+    files.iter().map(|file| (file.place(), file)).collect()
 }
 
 fn differ(files: &[(&DataFile, &str)]) -> Error {
     let line = |(DataFile { key, path, .. }, what): &(&DataFile, &str)| {
         format!("`{key}`: `{}` {what} since the run began", path.display())
     };
+    if files.is_empty() {
+        return Error::config(["task"], "its files come in another order than when the run began");
+    }
     let mut lines: Vec<String> = files.iter().take(MAX_LISTED).map(line).collect();
     if files.len() > MAX_LISTED {
         lines.push(format!("and {} more", files.len() - MAX_LISTED));
@@ -95,5 +104,7 @@ mod tests {
         assert!(unchanged(&then, &[file("x/a.txt", 3), file("x/z.txt", 5)]).is_ok());
         assert!(unchanged(&then, &[file("a.txt", 3), file("0.txt", 5)]).is_ok());
         assert!(unchanged(&then, &[file("0.txt", 5), file("a.txt", 3)]).is_err());
+        let message = unchanged(&then, &[file("b.txt", 5), file("a.txt", 3)]).unwrap_err();
+        assert!(message.to_string().contains("another order"), "{message}");
     }
 }

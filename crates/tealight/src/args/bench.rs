@@ -161,6 +161,9 @@ pub(crate) struct BenchAttention {
     /// Measure forward and backward together, too
     #[arg(long)]
     pub(crate) backward: bool,
+    /// Draw time over length into this directory, too
+    #[arg(long, value_name = "DIR")]
+    pub(crate) plot: Option<PathBuf>,
     /// Threads of the CPU; as many as it has unless given
     #[arg(long, value_name = "N", value_parser = count)]
     pub(crate) threads: Option<usize>,

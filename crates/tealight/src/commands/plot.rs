@@ -10,7 +10,9 @@ use tealight_train::run::RunDirectory;
 
 use super::print_paths;
 use crate::args::Plot;
-use crate::pictures::{Dot, DotChart, DotRow, LineChart, Picture, Series, Spread, file_name};
+use crate::pictures::{
+    Across, Dot, DotChart, DotRow, LineChart, Picture, Series, Spread, file_name,
+};
 
 /// A run's name, its reports, and its final table where it has one.
 struct Run {
@@ -44,9 +46,9 @@ pub(crate) fn run(args: &Plot) -> Result<()> {
         runs if args.mean => averaged(runs),
         runs => together(runs),
     };
-    let pictures = charts
-        .into_iter()
-        .map(|(name, title, series)| (name, LineChart { title, spread, series }.draw()));
+    let pictures = charts.into_iter().map(|(name, title, series)| {
+        (name, LineChart { title, across: Across::Steps, spread, series }.draw())
+    });
     print_paths(&save(&output, pictures.chain(results(&runs)))?)
 }
 

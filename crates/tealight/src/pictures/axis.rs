@@ -44,6 +44,15 @@ impl Axis {
         Self { low, high, spacing: Spacing::Linear, ticks }
     }
 
+    /// From a positive `low` to `high`, with each of `values` written.
+    pub(super) fn by_doublings(low: f64, high: f64, values: impl Iterator<Item = f64>) -> Self {
+        let mut values: Vec<f64> = values.collect();
+        values.sort_by(f64::total_cmp);
+        values.dedup();
+        let ticks = values.into_iter().map(|value| (value, decimal(value))).collect();
+        Self { low, high, spacing: Spacing::Logarithmic, ticks }
+    }
+
     fn linear(low: f64, high: f64) -> Self {
         let (low, high) = apart(low, high);
         let step = round_step((high - low) / TICKS);

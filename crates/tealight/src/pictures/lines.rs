@@ -13,10 +13,19 @@ pub(crate) enum Spread {
     PowersOfTen,
 }
 
-/// Lines over steps.
+/// What the lines are over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Across {
+    Steps,
+    /// Few lengths of a sequence, each written, by doublings.
+    Lengths,
+}
+
+/// Lines over steps or lengths.
 #[derive(Debug)]
 pub(crate) struct LineChart {
     pub(crate) title: String,
+    pub(crate) across: Across,
     pub(crate) spread: Spread,
     pub(crate) series: Vec<Series>,
 }
@@ -64,6 +73,7 @@ impl LineChart {
 
 /// The axes, and where they are.
 struct Plot {
+    across: Across,
     x: Axis,
     y: Axis,
     left: f32,
@@ -79,11 +89,15 @@ impl Plot {
         };
         let steps = || chart.series.iter().flat_map(|series| &series.points).map(|(step, _)| *step);
         let last = steps().fold(1., f64::max);
-        let x = Axis::exactly(steps().fold(last, f64::min).min(last * 0.5), last);
+        let first = steps().fold(last, f64::min).min(last * 0.5);
+        let x = match chart.across {
+            Across::Steps => Axis::exactly(first, last),
+            Across::Lengths => Axis::by_doublings(first, last, steps()),
+        };
         let y = Axis::around(chart.series.iter().flat_map(Series::heights), spacing);
         let widest = y.ticks.iter().map(|(_, text)| font::width(text, LABEL)).fold(0., f32::max);
         let top = 46. + style::legend_height(&chart.names(), WIDTH - 32.);
-        Self { x, y, left: widest + 26., top, bottom: top + PLOT_HEIGHT }
+        Self { across: chart.across, x, y, left: widest + 26., top, bottom: top + PLOT_HEIGHT }
     }
 
     fn place(&self, (step, value): (f64, f64)) -> Point {
@@ -108,7 +122,11 @@ impl Plot {
             picture.text((x, self.bottom + 19.), text, LABEL, Anchor::Middle);
         }
         let middle = f32::midpoint(self.left, right);
-        picture.text((middle, self.bottom + 38.), "step", LABEL, Anchor::Middle);
+        let what = match self.across {
+            Across::Steps => "step",
+            Across::Lengths => "length of the sequence",
+        };
+        picture.text((middle, self.bottom + 38.), what, LABEL, Anchor::Middle);
     }
 
     fn band(&self, picture: &mut Picture, series: &Series, style: Style) {
@@ -196,7 +214,12 @@ mod tests {
         let points = [1., 2., f64::NAN, 3., 4.].into_iter().zip(1..);
         let points = points.map(|(value, step)| (f64::from(step), value)).collect();
         let series = vec![Series { name: "a".into(), points, deviations: Vec::new() }];
-        let chart = LineChart { title: "loss".into(), spread: Spread::PowersOfTen, series };
+        let chart = LineChart {
+            title: "loss".into(),
+            across: Across::Steps,
+            spread: Spread::PowersOfTen,
+            series,
+        };
         let picture = chart.draw();
         let lines = picture.shapes.iter().filter(|shape| {
             matches!(shape, Shape::Line { points, width, .. } if points.len() == 2 && *width == 2.)
@@ -208,6 +231,7 @@ mod tests {
     fn a_chart_of_nothing_is_still_a_chart() {
         let chart = LineChart {
             title: "loss".into(),
+            across: Across::Steps,
             spread: Spread::Even,
             series: vec![Series::default(), Series::default()],
         };

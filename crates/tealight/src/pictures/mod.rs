@@ -27,7 +27,7 @@ use self::colour::Colour;
 
 pub(crate) use self::dots::{Dot, DotChart, DotRow};
 pub(crate) use self::heat::{HeatMaps, Panel, Scale};
-pub(crate) use self::lines::{LineChart, Series, Spread};
+pub(crate) use self::lines::{Across, LineChart, Series, Spread};
 
 /// From the left and from the top, in pixels of the SVG.
 type Point = (f32, f32);

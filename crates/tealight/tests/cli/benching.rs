@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::program::{Folder, Result};
+use crate::program::{Folder, Result, repository};
 
 const SMALL: [&str; 10] = [
     "bench",
@@ -133,6 +133,86 @@ fn what_cannot_be_measured_is_refused() -> Result {
         let outcome = folder.run(&["bench", "attention", name, value])?;
         assert_eq!(outcome.code, Some(2), "{name} {value}");
         assert!(outcome.stderr.contains("expected"), "{}", outcome.stderr);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_training_step_is_measured_and_nothing_is_written() -> Result {
+    let folder = Folder::new()?;
+    let before = folder.files()?;
+    let bench = ["bench", "train", "tiny.toml", "--steps", "3", "--warmup", "1"];
+    let stdout = folder.succeed(&[&bench[..], &["--profile"]].concat())?.stdout;
+    let parts =
+        ["step, median", "tokens per second", "MFU", "allocations per step", "linear, back"];
+    for part in [&parts[..], &["update", "batch", "all else"]].concat() {
+        assert!(stdout.contains(part), "`{part}` is not in\n{stdout}");
+    }
+    let more = ["--json", "--threads", "1", "--set", "training.batch_size=3"];
+    let json: Value = serde_json::from_str(&folder.succeed(&[&bench[..], &more].concat())?.stdout)?;
+    assert_eq!((&json["threads"], &json["n_steps"]), (&1.into(), &3.into()));
+    assert_eq!(json["examples_per_step"], 3);
+    assert!(json["loss"].as_f64().is_some_and(f64::is_finite), "{json}");
+    for key in ["tokens_per_second", "model_flops_utilisation", "allocations_per_step"] {
+        assert!(json[key].as_f64() > Some(0.), "{key}: {json}");
+    }
+    let (median, fastest) = (&json["step"]["median"], &json["step"]["fastest"]);
+    assert!(median.as_f64() >= fastest.as_f64() && fastest.as_f64() > Some(0.), "{json}");
+    assert!(json["profile"].is_null());
+    assert_eq!(folder.files()?, before);
+    Ok(())
+}
+
+#[test]
+fn products_and_filled_masks_are_measured() -> Result {
+    let folder = Folder::new()?;
+    let product = ["bench", "product", "--shapes", "3x5x7,64x32x16", "--seconds", "0"];
+    let stdout = folder.succeed(&product)?.stdout;
+    assert!(stdout.contains("3x5x7 ") && stdout.contains("64x32x16 "), "{stdout}");
+    let json = folder.succeed(&[&product[..], &["--json", "--threads", "2"]].concat())?.stdout;
+    let json: Value = serde_json::from_str(&json)?;
+    assert_eq!((&json["threads"], &json["products"][1]["shape"]), (&2.into(), &"64x32x16".into()));
+    assert!(json["products"][1]["gflops"].as_f64() > Some(0.), "{json}");
+    let model = repository().join("crates/tealight-train/tests/golden/models/bert");
+    let model = model.display().to_string();
+    let fill = ["bench", "fill-mask", &model, "the [MASK] of", "--repeats", "2"];
+    assert!(folder.succeed(&fill)?.stdout.contains("median"));
+    let json: Value =
+        serde_json::from_str(&folder.succeed(&[&fill[..], &["--json"]].concat())?.stdout)?;
+    assert!(json["milliseconds"]["median"].as_f64() > Some(0.), "{json}");
+    folder.refuse(&["bench", "fill-mask", &model, "no gap"], &["no gap"])
+}
+
+#[test]
+fn time_over_length_is_drawn_and_the_crossing_said() -> Result {
+    let folder = Folder::new()?;
+    let more = ["--kinds", "softmax,aft_simple", "--backward", "--plot", "pictures"];
+    let stdout = folder.succeed(&args(&more))?.stdout;
+    assert_eq!(stdout.matches("Faster than softmax from length: aft_simple ").count(), 2);
+    for name in ["forward.svg", "forward.png", "forward_and_backward.svg"] {
+        assert!(folder.path("pictures").join(name).is_file(), "{name}");
+    }
+    let picture = folder.read("pictures/forward.svg")?;
+    assert!(picture.contains("length of the sequence") && picture.contains("aft_simple"));
+    Ok(())
+}
+
+#[test]
+fn what_is_no_benchmark_is_refused() -> Result {
+    let folder = Folder::new()?;
+    folder.refuse(&["bench", "train", "none.toml"], &["none.toml"])?;
+    let setting = ["bench", "train", "tiny.toml", "--set", "model.n_heads=7"];
+    folder.refuse(&setting, &["model.n_heads"])?;
+    for (args, part) in [
+        (["bench", "product", "--shapes", "4x5"], "MxNxK"),
+        (["bench", "product", "--shapes", "4x5x0"], "MxNxK"),
+        (["bench", "product", "--shapes", "4x5x99999999"], "MxNxK"),
+        (["bench", "train", "--steps", "0"], "positive"),
+        (["bench", "train", "--threads", "0"], "expected 1 to"),
+    ] {
+        let outcome = folder.run(&args)?;
+        assert_eq!(outcome.code, Some(2), "{args:?}");
+        assert!(outcome.stderr.contains(part), "{}", outcome.stderr);
     }
     Ok(())
 }

@@ -11,9 +11,6 @@ pub(super) use forward::forward;
 pub(super) use plan::Bias;
 
 use super::problem::Problem;
-use crate::buffer::unwritten;
-use crate::lanes::Lanes;
-use crate::parallel;
 use tile::{Queries, n_queries};
 
 /// What an attention reads.
@@ -95,28 +92,6 @@ fn tiles_of(problem: &Problem, tile: usize) -> Queries {
         head: head % problem.n_heads,
         rows: first..(first + n_queries).min(problem.q_len),
     }
-}
-
-/// `(batch, n, m, width)` → `(batch, m, n, width)`
-pub(super) fn swapped<T: Lanes>(x: &[T], [n, m, width]: [usize; 3]) -> Vec<T> {
-    let mut y = unwritten(x.len());
-    let rows_per_block = (parallel::block_len(n * width) / (n * width)).max(1);
-    parallel::run(
-        x.len(),
-        y.chunks_mut(rows_per_block * n * width).enumerate(),
-        #[inline(always)]
-        |(block, rows)| {
-            for (row, y) in rows.chunks_exact_mut(n * width).enumerate() {
-                let row = block * rows_per_block + row;
-                let (example, column) = (row / m, row % m);
-                for (i, y) in y.chunks_exact_mut(width).enumerate() {
-                    let at = ((example * n + i) * m + column) * width;
-                    y.copy_from_slice(&x[at..at + width]);
-                }
-            }
-        },
-    );
-    y
 }
 
 impl Problem {

@@ -122,11 +122,6 @@ impl TokenStore {
         self.header.n_tokens
     }
 
-    /// A hash of corpus and tokenizer.
-    pub fn key(&self) -> u128 {
-        self.header.key
-    }
-
     /// Tokens of a document.
     pub fn n_tokens_of(&self, document: u64) -> u64 {
         let Range { start, end } = self.tokens_of(document);

@@ -119,7 +119,7 @@ fn a_corpus_is_tokenised_once_and_again_when_anything_changes() {
         let store = cached(corpus, tokenizer, &cache).unwrap();
         assert_eq!(document(&store, 0), tokenizer.encode_plain("one").unwrap());
         assert_eq!(corpus.n_readings.load(Ordering::Relaxed), n_readings);
-        keys.push(store.key());
+        keys.push(store.header.key);
     };
     expect(&corpus, &first, 1);
     expect(&corpus, &first, 1);

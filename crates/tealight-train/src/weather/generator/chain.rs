@@ -8,7 +8,7 @@
 //! apart, so that all reads and writes are sequential.
 
 use crate::weather::{Distribution, N_CLASSES, sequence};
-use rayon::prelude::*;
+use tealight_ops::threads::map;
 
 /// A chain over sequences of `n_symbols` symbols in base 3, the oldest first.
 #[derive(Clone, Debug)]
@@ -25,7 +25,7 @@ const TOLERANCE: f64 = 1e-13;
 /// Steps after which a chain that still moves is used as it is.
 const MAX_STEPS: usize = 20_000;
 /// States of a piece of work. Fixed, so that sums do not depend on the number of threads.
-const BLOCK: usize = 3 * 8192;
+const BLOCK: usize = 3 * 2048;
 /// Steps between two looks at the change, which costs another pass.
 const STEPS_PER_CHECK: usize = 8;
 
@@ -49,8 +49,11 @@ impl Chain {
             }
         }
         // A step loses no probability but to rounding, which a few hundred steps add up.
-        let total: f64 = sum_of_blocks(pi.par_chunks(BLOCK).map(|block| block.iter().sum()));
-        pi.par_iter_mut().for_each(|p| *p /= total);
+        let sums = map(pi.chunks(BLOCK).collect(), &|block: &[f64]| block.iter().sum::<f64>());
+        let total: f64 = sums.iter().sum();
+        for p in &mut pi {
+            *p /= total;
+        }
         pi
     }
 
@@ -60,7 +63,7 @@ impl Chain {
             return next.copy_from_slice(pi);
         }
         let stride = pi.len() / N_CLASSES;
-        next.par_chunks_mut(BLOCK).enumerate().for_each(|(block, next)| {
+        map(next.chunks_mut(BLOCK).enumerate().collect(), &|(block, next): (usize, &mut [f64])| {
             let first = block * BLOCK / N_CLASSES;
             for (i, to) in next.as_chunks_mut::<N_CLASSES>().0.iter_mut().enumerate() {
                 *to = [0.; N_CLASSES];
@@ -88,13 +91,9 @@ impl Chain {
 
 /// Σ |a − b|
 fn change(a: &[f64], b: &[f64]) -> f64 {
-    let blocks = a.par_chunks(BLOCK).zip(b.par_chunks(BLOCK));
-    sum_of_blocks(blocks.map(|(a, b)| a.iter().zip(b).map(|(a, b)| (a - b).abs()).sum()))
-}
-
-/// The sum in the order of the blocks, whoever finished first.
-fn sum_of_blocks(blocks: impl IndexedParallelIterator<Item = f64>) -> f64 {
-    blocks.collect::<Vec<_>>().iter().sum()
+    let of_block =
+        |(a, b): (&[f64], &[f64])| -> f64 { a.iter().zip(b).map(|(a, b)| (a - b).abs()).sum() };
+    map(a.chunks(BLOCK).zip(b.chunks(BLOCK)).collect(), &of_block).iter().sum()
 }
 
 #[cfg(test)]

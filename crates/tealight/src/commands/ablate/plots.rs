@@ -9,7 +9,9 @@ use tealight_train::observer::jsonl::{self, Entry};
 use super::results::Results;
 use crate::args::Ablate;
 use crate::commands::plot::{mean, said, series};
-use crate::pictures::{Dot, DotChart, DotRow, LineChart, Picture, Series, Spread, file_name};
+use crate::pictures::{
+    Across, Dot, DotChart, DotRow, LineChart, Picture, Series, Spread, file_name,
+};
 
 /// The split that is drawn on the way.
 const SPLIT: &str = "validation";
@@ -61,7 +63,10 @@ fn curves(results: &Results<'_>, args: &Ablate) -> Result<Vec<(String, Picture)>
         let series = variants.iter().map(|(label, runs)| curve(label, runs, metric));
         let series = series.filter(|series| !series.points.is_empty()).collect();
         let title = format!("{}, {SPLIT}, {}", said(metric), over(args));
-        (format!("{SPLIT}_{metric}"), LineChart { title, spread: Spread::Even, series }.draw())
+        (
+            format!("{SPLIT}_{metric}"),
+            LineChart { title, across: Across::Steps, spread: Spread::Even, series }.draw(),
+        )
     };
     Ok(metrics.into_iter().map(chart).collect())
 }

@@ -74,6 +74,13 @@ impl Pass {
             Self::ForwardAndBackward => "forward and backward",
         }
     }
+
+    fn file_name(self) -> &'static str {
+        match self {
+            Self::Forward => "forward",
+            Self::ForwardAndBackward => "forward_and_backward",
+        }
+    }
 }
 
 /// What came of one kind, at one length, in one pass.
@@ -108,6 +115,15 @@ fn attention(args: &BenchAttention) -> Result<()> {
     }
     if cells.iter().all(|cell| cell.measured.is_err()) {
         bail!("nothing could be measured");
+    }
+    if let Some(directory) = &args.plot {
+        std::fs::create_dir_all(directory)
+            .with_context(|| format!("cannot create `{}`", directory.display()))?;
+        for (name, chart) in tables::pictures(args, &cells) {
+            for path in chart.draw().save(directory, name)? {
+                log(&path.display().to_string());
+            }
+        }
     }
     let threads = args.threads.unwrap_or_else(threads::count);
     print(&if args.json {

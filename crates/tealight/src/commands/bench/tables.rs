@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::{Cell, Measurement, Pass};
 use crate::args::{BenchAttention, Layer};
 use crate::child::first_line;
+use crate::pictures::{Across, LineChart, Series, Spread};
 use crate::table::Table;
 
 /// Stands where there is no number.
@@ -17,6 +18,12 @@ struct Figure {
     name: &'static str,
     value: fn(&Measurement) -> Option<f64>,
     shown: fn(f64) -> String,
+}
+
+impl Figure {
+    fn is_time(&self) -> bool {
+        self.name.starts_with("time")
+    }
 }
 
 const FIGURES: [Figure; 2] = [
@@ -62,8 +69,12 @@ pub(super) fn markdown(args: &BenchAttention, threads: usize, cells: &[Cell]) ->
                 cell.measured.as_ref().is_ok_and(|measured| (figure.value)(measured).is_some())
             };
             if of_pass().any(is_measured) {
-                let table = table(args, &of_pass().collect::<Vec<_>>(), figure);
+                let cells = of_pass().collect::<Vec<_>>();
+                let table = table(args, &cells, figure);
                 text.push(format!("{}, {}:\n\n{table}", capitalized(pass.name()), figure.name));
+                if figure.is_time() {
+                    text.extend(crossings(&args.lengths, &cells));
+                }
             }
         }
     }
@@ -106,6 +117,62 @@ fn table(args: &BenchAttention, cells: &[&Cell], figure: &Figure) -> String {
         table.push([row[0].kind.clone()].into_iter().chain(cells).collect());
     }
     table.markdown()
+}
+
+/// From which length on each kind is faster than softmax, where that was measured.
+fn crossings(lengths: &[usize], cells: &[&Cell]) -> Option<String> {
+    let rows: Vec<(&str, Vec<Option<f64>>)> = cells
+        .chunks(lengths.len())
+        .map(|row| {
+            let seconds = |cell: &&Cell| Some(cell.measured.as_ref().ok()?.seconds);
+            (row[0].kind.as_str(), row.iter().map(seconds).collect())
+        })
+        .collect();
+    let (_, softmax) = rows.iter().find(|(kind, _)| *kind == "softmax")?;
+    let others = rows.iter().filter(|(kind, _)| *kind != "softmax");
+    let from = others.map(|(kind, row)| format!("{kind} {}", crossing(lengths, softmax, row)));
+    let from: Vec<String> = from.collect();
+    (!from.is_empty()).then(|| format!("Faster than softmax from length: {}.\n", from.join(", ")))
+}
+
+/// Where `other` falls below `softmax`, between two lengths as if both grew by powers of the length.
+fn crossing(lengths: &[usize], softmax: &[Option<f64>], other: &[Option<f64>]) -> String {
+    let known = lengths.iter().zip(softmax.iter().zip(other));
+    let known = known.filter_map(|(&length, (a, b))| Some((length as f64, ((*b)? / (*a)?).ln())));
+    let mut known: Vec<(f64, f64)> = known.collect();
+    known.sort_by(|a, b| a.0.total_cmp(&b.0));
+    match known.iter().position(|&(_, excess)| excess < 0.) {
+        None => known.last().map_or(NOTHING.to_owned(), |(length, _)| format!("> {length}")),
+        Some(0) => format!("≤ {}", known[0].0),
+        Some(i) => {
+            let ((before, above), (after, below)) = (known[i - 1], known[i]);
+            let length = before * (after / before).powf(above / (above - below));
+            format!("{length:.0}")
+        }
+    }
+}
+
+/// A picture for each pass: time over length, a line for each kind.
+pub(super) fn pictures(args: &BenchAttention, cells: &[Cell]) -> Vec<(&'static str, LineChart)> {
+    let chart = |pass: Pass| {
+        let of_pass: Vec<&Cell> = cells.iter().filter(|cell| cell.pass == pass).collect();
+        let series = of_pass.chunks(args.lengths.len()).map(|row| Series {
+            name: row[0].kind.clone(),
+            points: row
+                .iter()
+                .filter_map(|cell| {
+                    Some((cell.length as f64, cell.measured.as_ref().ok()?.seconds * 1e3))
+                })
+                .collect(),
+            ..Series::default()
+        });
+        let title = format!("{}, ms", capitalized(pass.name()));
+        let series = series.collect::<Vec<_>>();
+        let chart =
+            LineChart { title, across: Across::Lengths, spread: Spread::PowersOfTen, series };
+        (!of_pass.is_empty()).then(|| (pass.file_name(), chart))
+    };
+    Pass::ALL.into_iter().filter_map(chart).collect()
 }
 
 /// By what a value has grown where the length has doubled for the last time.
@@ -164,6 +231,21 @@ pub(super) fn json(args: &BenchAttention, threads: usize, cells: &[Cell]) -> Val
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_crossing_lies_between_the_lengths_around_it() {
+        let known = |values: &[f64]| values.iter().map(|&v| (v > 0.).then_some(v)).collect();
+        let of = |softmax: &[f64], other: &[f64]| {
+            let (softmax, other): (Vec<_>, Vec<_>) = (known(softmax), known(other));
+            crossing(&[512, 1024, 2048], &softmax, &other)
+        };
+        // T² meets 768 · T between.
+        assert_eq!(of(&[1., 4., 16.], &[1.5, 3., 6.]), "768");
+        assert_eq!(of(&[1., 4., 16.], &[0.5, 1., 2.]), "≤ 512");
+        assert_eq!(of(&[1., 4., 16.], &[20., 20., 20.]), "> 2048");
+        assert_eq!(of(&[1., 0., 16.], &[16., 1., 1.]), "1024");
+        assert_eq!(of(&[0., 0., 0.], &[1., 1., 1.]), "–");
+    }
 
     #[test]
     fn growth_is_that_of_the_longest_length_whose_half_is_known() {

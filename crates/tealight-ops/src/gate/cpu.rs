@@ -1,0 +1,80 @@
+//! The fused loops: a pass over x and what it gates.
+
+use crate::activation::Elementwise;
+use crate::buffer::unwritten;
+use crate::element::Element;
+use crate::parallel::{block_len, run};
+
+/// Of `repeats` times `width` elements of x, each `width` meets the same ones of v.
+pub(super) fn forward<T: Element, A: Elementwise>(
+    x: &[T],
+    v: &[T],
+    (repeats, width): (usize, usize),
+) -> Vec<T> {
+    let mut y = unwritten(x.len());
+    let (len, of_v) = lens(repeats, width);
+    run(
+        x.len(),
+        y.chunks_mut(len).zip(x.chunks(len).zip(v.chunks(of_v))),
+        #[inline(always)]
+        |(y, (x, v)): (&mut [T], (&[T], &[T]))| {
+            let span = if repeats == 1 { v.len() } else { width };
+            let examples = y.chunks_mut(repeats * span).zip(x.chunks(repeats * span));
+            for ((y, x), v) in examples.zip(v.chunks(span)) {
+                for (y, x) in y.chunks_exact_mut(span).zip(x.chunks_exact(span)) {
+                    for (y, (&x, &v)) in y.iter_mut().zip(x.iter().zip(v)) {
+                        *y = A::value(x) * v;
+                    }
+                }
+            }
+        },
+    );
+    y
+}
+
+/// The gradients of x and v.
+pub(super) fn backward<T: Element, A: Elementwise>(
+    x: &[T],
+    v: &[T],
+    gradient: &[T],
+    (repeats, width): (usize, usize),
+) -> (Vec<T>, Vec<T>) {
+    let (mut dx, mut dv) = (unwritten(x.len()), unwritten(v.len()));
+    let (len, of_v) = lens(repeats, width);
+    let outputs = dx.chunks_mut(len).zip(dv.chunks_mut(of_v));
+    let inputs = x.chunks(len).zip(v.chunks(of_v)).zip(gradient.chunks(len));
+    run(
+        x.len(),
+        outputs.zip(inputs),
+        #[inline(always)]
+        |((dx, dv), ((x, v), g))| {
+            let (dx, dv): (&mut [T], &mut [T]) = (dx, dv);
+            let (x, v, g): (&[T], &[T], &[T]) = (x, v, g);
+            let span = if repeats == 1 { v.len() } else { width };
+            let examples = x.chunks(repeats * span).zip(g.chunks(repeats * span));
+            let examples = examples.zip(dx.chunks_mut(repeats * span));
+            let gated = v.chunks(span).zip(dv.chunks_mut(span));
+            for (((x, g), dx), (v, dv)) in examples.zip(gated) {
+                dv.fill(T::ZERO);
+                let rows = x.chunks_exact(span).zip(g.chunks_exact(span));
+                for (dx, (x, g)) in dx.chunks_exact_mut(span).zip(rows) {
+                    let results = dx.iter_mut().zip(dv.iter_mut());
+                    for ((dx, dv), ((&x, &v), &g)) in results.zip(x.iter().zip(v).zip(g)) {
+                        *dx = g * v * A::derivative(x);
+                        *dv += g * A::value(x);
+                    }
+                }
+            }
+        },
+    );
+    (dx, dv)
+}
+
+/// Of a block: the elements of x, and those of v that they meet.
+fn lens(repeats: usize, width: usize) -> (usize, usize) {
+    if repeats == 1 {
+        return (block_len(1), block_len(1));
+    }
+    let len = block_len(repeats * width);
+    (len, len / repeats)
+}
