@@ -8,11 +8,11 @@ use crate::element::Element;
 use crate::simd::arch;
 use crate::threads::map;
 
-/// The elements of a block: 64 KiB in f32, which stays in the second-level cache.
-const BLOCK: usize = 16_384;
+/// The elements of a block: 32 KiB in f32, which stays in the second-level cache.
+const BLOCK: usize = 8_192;
 
 /// Below this many elements, handing a part to another thread costs more than it saves.
-const PARALLEL_FROM: usize = 32_768;
+const PARALLEL_FROM: usize = 16_384;
 
 /// Partial sums of a reduction: one AVX-512 register of f32.
 const LANES: usize = 16;

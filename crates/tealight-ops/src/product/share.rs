@@ -12,9 +12,9 @@ use crate::threads::{self, map};
 
 /// Below this many multiply-adds, some microseconds, handing a part to another thread may cost more
 /// than it saves.
-const PARALLEL_FROM: usize = 1 << 18;
+const PARALLEL_FROM: usize = 1 << 17;
 /// The fewest multiply-adds of a task.
-const SMALL_TASK: usize = 1 << 17;
+const SMALL_TASK: usize = 1 << 16;
 /// Where there are many multiply-adds, both the tasks and what each of them does grow: the larger
 /// a block, the less often A and B are packed; the more blocks, the less one straggler matters.
 const LARGE_TASK: usize = 1 << 21;

@@ -103,8 +103,8 @@ impl Problem {
 
     /// How many of `n_units` pieces of equal work make a block worth a thread's while.
     fn units_per_block(&self, n_units: usize) -> usize {
-        /// Multiply-adds: some ten microseconds.
-        const BLOCK: usize = 1 << 18;
+        /// Multiply-adds: some microseconds.
+        const BLOCK: usize = 1 << 17;
         let per_unit = (self.multiply_adds() / n_units).max(1);
         (BLOCK / per_unit).clamp(1, n_units)
     }
