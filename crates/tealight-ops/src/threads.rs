@@ -134,7 +134,10 @@ struct Team {
 
 impl Team {
     fn new(n_threads: usize) -> Self {
-        let shared = Arc::new(Shared::new(n_threads.max(1)));
+        /// More than any machine has, and fewer than a state can count.
+        const MOST: usize = 4096;
+        let n_threads = n_threads.clamp(1, MOST);
+        let shared = Arc::new(Shared::new(n_threads));
         let start = |place| {
             let shared = shared.clone();
             let name = format!("tealight-{place}");
