@@ -8,6 +8,7 @@ import argparse
 import json
 import resource
 import time
+from pathlib import Path
 
 import torch
 from transformers import BertConfig, BertForMaskedLM, BertTokenizerFast, pipeline
@@ -19,9 +20,10 @@ def make(folder):
     torch.manual_seed(17)
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
     vocabulary += [f"word{i}" for i in range(30522 - len(vocabulary))]
-    with open("/tmp/vocab.txt", "w") as file:
-        file.write("\n".join(vocabulary) + "\n")
-    BertTokenizerFast("/tmp/vocab.txt").save_pretrained(folder)
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    words = Path(folder) / "vocab.txt"
+    words.write_text("\n".join(vocabulary) + "\n")
+    BertTokenizerFast(str(words)).save_pretrained(folder)
     BertForMaskedLM(BertConfig()).save_pretrained(folder)
 
 

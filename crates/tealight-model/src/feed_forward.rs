@@ -93,14 +93,7 @@ names! {
 impl Activation {
     /// Any shape → the same shape.
     pub fn forward(self, x: &Tensor) -> Result<Tensor> {
-        use tealight_ops::activation::{gelu, gelu_tanh, relu, sigmoid, silu};
-        match self {
-            Self::Relu => relu(x),
-            Self::Gelu => gelu(x),
-            Self::GeluTanh => gelu_tanh(x),
-            Self::Silu => silu(x),
-            Self::Sigmoid => sigmoid(x),
-        }
+        Function::from(self).forward(x)
     }
 }
 

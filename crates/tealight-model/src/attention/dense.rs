@@ -14,10 +14,11 @@ use std::fmt;
 use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
 use tealight_ops::matmul::matmul;
+use tealight_ops::transpose::swap_axes;
 use tealight_ops::truncated_softmax::{Truncation, truncated_softmax};
 
 use super::cache::{self, Reader};
-use super::projection::{self, Projection, merge_heads, repeat_heads, swap_heads};
+use super::projection::{self, Projection, merge_heads, repeat_heads};
 use super::score::{Score, ScoreFunction};
 use super::{
     Attention, AttentionCost, AttentionInput, AttentionSpec, DecodingState, Memory, Reads, RowSum,
@@ -157,15 +158,15 @@ impl Reader for Dense {
         let weights = self.attend(query, key, mask)?; // (batch, n_heads, q_len, kv_len)
         let (_batch, n_heads, ..) = weights.dims4()?;
         let weights = self.dropout.forward(&weights, mode)?;
-        let context = matmul(&weights, &repeat_heads(&swap_heads(value)?, n_heads)?)?;
+        let context = matmul(&weights, &repeat_heads(&swap_axes(value)?, n_heads)?)?;
         self.output.forward(&merge_heads(&context)?)
     }
 }
 
 impl Dense {
     fn attend(&self, query: &Tensor, key: &Tensor, mask: &Mask) -> Result<Tensor> {
-        let query = swap_heads(query)?; // (batch, n_heads, q_len, head_dim)
-        let key = repeat_heads(&swap_heads(key)?, query.dim(1)?)?;
+        let query = swap_axes(query)?; // (batch, n_heads, q_len, head_dim)
+        let key = repeat_heads(&swap_axes(key)?, query.dim(1)?)?;
         let scores = self.score.scores(&query, &key)?; // (batch, n_heads, q_len, kv_len)
         self.distribution.weights(&self.causal(mask, &scores)?.apply(&scores)?)
     }

@@ -221,11 +221,6 @@ pub fn cost_with(
     }
 }
 
-/// `(batch, len, n_heads, head_dim)` → `(batch, n_heads, len, head_dim)`, contiguous; and back.
-pub fn swap_heads(x: &Tensor) -> Result<Tensor> {
-    swap_axes(x)
-}
-
 /// `(batch, len, width)` → `(batch, len, n_heads, head_dim)`
 fn heads(x: &Tensor, n_heads: usize) -> Result<Tensor> {
     let (batch, len, width) = x.dims3()?;

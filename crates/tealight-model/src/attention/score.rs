@@ -21,8 +21,8 @@ use candle_core::{D, Result, Tensor, bail};
 use candle_nn::{VarBuilder, init};
 use tealight_ops::activation::sigmoid;
 use tealight_ops::matmul::matmul_transposed;
+use tealight_ops::transpose::swap_axes;
 
-use super::projection::swap_heads;
 use super::{AttentionCost, AttentionSpec};
 use crate::position::AttentionNeeds;
 use crate::{BuildError, BuildResult, names};
@@ -240,7 +240,7 @@ impl ScoreFunction for General {
     }
 
     fn factors(&self, query: &Tensor) -> Result<(Tensor, f64)> {
-        let mapped = swap_heads(query)?.broadcast_matmul(&self.weight)?;
+        let mapped = swap_axes(query)?.broadcast_matmul(&self.weight)?;
         Ok((mapped.transpose(1, 2)?, 1.))
     }
 }

@@ -46,6 +46,19 @@ pub enum Function {
     Sigmoid,
 }
 
+impl Function {
+    /// Any shape → the same shape.
+    pub fn forward(self, x: &Tensor) -> Result<Tensor> {
+        match self {
+            Self::Relu => relu(x),
+            Self::Gelu => gelu(x),
+            Self::GeluTanh => gelu_tanh(x),
+            Self::Silu => silu(x),
+            Self::Sigmoid => sigmoid(x),
+        }
+    }
+}
+
 /// The coefficient of x³ in the tanh approximation.
 const CUBIC: f64 = 0.044_715;
 

@@ -11,6 +11,37 @@ pub(super) fn loss<T: Element>(
     n_classes: usize,
     label_smoothing: f64,
 ) -> f64 {
+    sum_of_rows(
+        logits,
+        classes,
+        n_classes,
+        #[inline(always)]
+        |row, class| row_loss(row, class, label_smoothing),
+    )
+}
+
+pub(super) fn hits<T: Element>(logits: &[T], classes: &[Option<usize>], n_classes: usize) -> usize {
+    let hits = sum_of_rows(
+        logits,
+        classes,
+        n_classes,
+        #[inline(always)]
+        |row: &[T], class| {
+            let most = max(row);
+            f64::from(u8::from(row[class] == most && !row[..class].contains(&most)))
+        },
+    );
+    hits as usize
+}
+
+/// Σ f(row, class) over the rows that have a class.
+#[inline(always)]
+fn sum_of_rows<T: Element>(
+    logits: &[T],
+    classes: &[Option<usize>],
+    n_classes: usize,
+    f: impl Fn(&[T], usize) -> f64 + Sync + Send,
+) -> f64 {
     let len = block_len(n_classes);
     let partial = run(
         logits.len(),
@@ -20,30 +51,10 @@ pub(super) fn loss<T: Element>(
             let mut total = 0.;
             for (row, &class) in logits.chunks_exact(n_classes).zip(classes) {
                 if let Some(class) = class {
-                    total += row_loss(row, class, label_smoothing);
+                    total += f(row, class);
                 }
             }
             total
-        },
-    );
-    partial.into_iter().sum()
-}
-
-pub(super) fn hits<T: Element>(logits: &[T], classes: &[Option<usize>], n_classes: usize) -> usize {
-    let len = block_len(n_classes);
-    let partial = run(
-        logits.len(),
-        logits.chunks(len).zip(classes.chunks(len / n_classes)),
-        #[inline(always)]
-        |(logits, classes)| {
-            let mut hits = 0;
-            for (row, &class) in logits.chunks_exact(n_classes).zip(classes) {
-                if let Some(class) = class {
-                    let most = max(row);
-                    hits += usize::from(row[class] == most && !row[..class].contains(&most));
-                }
-            }
-            hits
         },
     );
     partial.into_iter().sum()

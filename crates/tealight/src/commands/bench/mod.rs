@@ -26,6 +26,9 @@ use crate::child::{complaint, this_program};
 use crate::console::log;
 use crate::device::DeviceName;
 
+/// How a process is told of its threads.
+const THREADS: &str = "RAYON_NUM_THREADS";
+
 pub(crate) fn run(bench: &Bench) -> Result<()> {
     let threads = match bench {
         Bench::Train(args) => args.threads,
@@ -33,7 +36,12 @@ pub(crate) fn run(bench: &Bench) -> Result<()> {
         Bench::FillMask(args) => args.threads,
         Bench::Attention(_) | Bench::AttentionOnce(_) => None,
     };
-    if let Some(threads) = threads.filter(|&threads| threads != threads::count()) {
+    // Once: a system that gives fewer threads gives no more to another process.
+    let asked = env::var(THREADS).ok();
+    let differs = |threads: &usize| {
+        *threads != threads::count() && asked.as_deref() != Some(&threads.to_string())
+    };
+    if let Some(threads) = threads.filter(differs) {
         return with_threads(threads);
     }
     match bench {
@@ -48,7 +56,7 @@ pub(crate) fn run(bench: &Bench) -> Result<()> {
 /// The same command in a process with so many threads, for there they are counted at the start.
 fn with_threads(threads: usize) -> Result<()> {
     let mut command = this_program()?;
-    command.args(env::args_os().skip(1)).env("RAYON_NUM_THREADS", threads.to_string());
+    command.args(env::args_os().skip(1)).env(THREADS, threads.to_string());
     let status = command.status().context("cannot start a process")?;
     match status.code() {
         Some(0) => Ok(()),
@@ -188,7 +196,7 @@ fn once(args: &BenchAttention, kind: &Kind, length: usize, pass: Pass) -> Result
     let flags = [("--causal", *causal), ("--backward", pass == Pass::ForwardAndBackward)];
     command.args(flags.iter().filter(|(_, is_set)| *is_set).map(|(name, _)| name));
     if let Some(threads) = args.threads {
-        command.env("RAYON_NUM_THREADS", threads.to_string());
+        command.env(THREADS, threads.to_string());
     }
     Ok(command)
 }

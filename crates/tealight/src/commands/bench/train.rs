@@ -37,7 +37,6 @@ pub(super) fn run(args: &BenchTrain) -> Result<()> {
     config.training.steps = config.training.steps.max(all);
     config.training.evaluate_every = config.training.steps;
     config.training.early_stopping = None;
-    config.checkpoint.every = config.training.steps;
     config.log.every = 1;
     let bench = TrainingBench { args, device: &device, source: &source, config: &config };
     with_task(&config, &source, &device, None, bench)
