@@ -32,11 +32,6 @@ pub(crate) fn slice<'a, T: Element>(storage: &'a CpuStorage, layout: &Layout) ->
     Ok(&T::cpu_storage_as_slice(storage)?[range(layout)?])
 }
 
-/// The elements of an operand from its first to the end of its storage, to be read with strides.
-pub(crate) fn strided<'a, T: Element>(storage: &'a CpuStorage, layout: &Layout) -> Result<&'a [T]> {
-    Ok(&T::cpu_storage_as_slice(storage)?[layout.start_offset()..])
-}
-
 /// What a custom operation returns.
 pub(crate) fn stored<T: Element>(output: Vec<T>, shape: impl Into<Shape>) -> (CpuStorage, Shape) {
     (T::to_cpu_storage_owned(output), shape.into())

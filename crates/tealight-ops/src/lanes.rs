@@ -1,11 +1,13 @@
 //! Vectors of the widest instruction set found at run time, for the loops that must keep their
-//! sums in registers.
+//! sums in registers: those of attention and of the matrix product.
 //!
 //! Elsewhere a plain loop is turned into SIMD code by the compiler. A small matrix product is not:
 //! its speed is the number of sums in registers and the use of fused multiply-add, which this
 //! names. Where the processor has no such instruction, the two roundings of a product and a sum
 //! take its place; results differ in the last bits between instruction sets, as those of any matrix
 //! product do.
+
+#![expect(unsafe_code, reason = "only what a mask selects lies within a matrix")]
 
 use std::mem::size_of;
 
@@ -19,6 +21,8 @@ use crate::threads::map;
 /// An element that comes in vectors. All methods are lane by lane.
 pub(crate) trait Lanes: Element + Pod {
     type Vector<S: Simd>: Pod;
+    /// Some of the lanes of a vector.
+    type Mask<S: Simd>: Copy;
 
     fn splat<S: Simd>(simd: S, x: Self) -> Self::Vector<S>;
     fn plus<S: Simd>(simd: S, a: Self::Vector<S>, b: Self::Vector<S>) -> Self::Vector<S>;
@@ -35,6 +39,24 @@ pub(crate) trait Lanes: Element + Pod {
     fn larger<S: Simd>(simd: S, a: Self::Vector<S>, b: Self::Vector<S>) -> Self::Vector<S>;
     /// eˣ for x ≤ 88, as [`Element::exp`].
     fn exponential<S: Simd>(simd: S, x: Self::Vector<S>) -> Self::Vector<S>;
+
+    /// The sum of the lanes.
+    fn sum<S: Simd>(simd: S, x: Self::Vector<S>) -> Self;
+
+    /// The first n lanes.
+    fn first<S: Simd>(simd: S, n: usize) -> Self::Mask<S>;
+
+    /// The lanes of the mask from memory, 0 in the others.
+    ///
+    /// # Safety
+    /// What the mask selects can be read.
+    unsafe fn load<S: Simd>(simd: S, mask: Self::Mask<S>, from: *const Self) -> Self::Vector<S>;
+
+    /// The lanes of the mask to memory, the others nowhere.
+    ///
+    /// # Safety
+    /// What the mask selects can be written.
+    unsafe fn store<S: Simd>(simd: S, mask: Self::Mask<S>, to: *mut Self, x: Self::Vector<S>);
 }
 
 /// The elements of a vector.
@@ -92,6 +114,7 @@ impl<B, K: Kernel<B>> WithSimd for Call<'_, K, B> {
 
 impl Lanes for f32 {
     type Vector<S: Simd> = S::f32s;
+    type Mask<S: Simd> = S::m32s;
 
     #[inline(always)]
     fn splat<S: Simd>(simd: S, x: Self) -> S::f32s {
@@ -146,10 +169,33 @@ impl Lanes for f32 {
         let product = simd.mul_f32s(exp_r, simd.transmute_f32s_u32s(two_to_n));
         simd.select_f32s(simd.less_than_f32s(x, splat(-87.33)), splat(0.), product)
     }
+
+    #[inline(always)]
+    fn sum<S: Simd>(simd: S, x: S::f32s) -> Self {
+        simd.reduce_sum_f32s(x)
+    }
+
+    #[inline(always)]
+    fn first<S: Simd>(simd: S, n: usize) -> S::m32s {
+        simd.mask_between_m32s(0, n as u32).mask()
+    }
+
+    #[inline(always)]
+    unsafe fn load<S: Simd>(simd: S, mask: S::m32s, from: *const Self) -> S::f32s {
+        // SAFETY: as the caller promises.
+        unsafe { simd.mask_load_ptr_f32s(mask.into(), from) }
+    }
+
+    #[inline(always)]
+    unsafe fn store<S: Simd>(simd: S, mask: S::m32s, to: *mut Self, x: S::f32s) {
+        // SAFETY: as the caller promises.
+        unsafe { simd.mask_store_ptr_f32s(mask.into(), to, x) }
+    }
 }
 
 impl Lanes for f64 {
     type Vector<S: Simd> = S::f64s;
+    type Mask<S: Simd> = S::m64s;
 
     #[inline(always)]
     fn splat<S: Simd>(simd: S, x: Self) -> S::f64s {
@@ -191,6 +237,28 @@ impl Lanes for f64 {
             *x = x.exp();
         }
         x
+    }
+
+    #[inline(always)]
+    fn sum<S: Simd>(simd: S, x: S::f64s) -> Self {
+        simd.reduce_sum_f64s(x)
+    }
+
+    #[inline(always)]
+    fn first<S: Simd>(simd: S, n: usize) -> S::m64s {
+        simd.mask_between_m64s(0, n as u64).mask()
+    }
+
+    #[inline(always)]
+    unsafe fn load<S: Simd>(simd: S, mask: S::m64s, from: *const Self) -> S::f64s {
+        // SAFETY: as the caller promises.
+        unsafe { simd.mask_load_ptr_f64s(mask.into(), from) }
+    }
+
+    #[inline(always)]
+    unsafe fn store<S: Simd>(simd: S, mask: S::m64s, to: *mut Self, x: S::f64s) {
+        // SAFETY: as the caller promises.
+        unsafe { simd.mask_store_ptr_f64s(mask.into(), to, x) }
     }
 }
 

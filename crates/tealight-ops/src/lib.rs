@@ -86,11 +86,13 @@ mod buffer;
 mod element;
 mod graph;
 mod lanes;
+mod matrix;
 mod outer;
 mod padding;
 mod parallel;
 mod path;
 mod product;
+mod scratch;
 mod simd;
 
 pub use gradients::{Gradients, backward};

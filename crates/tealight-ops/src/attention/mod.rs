@@ -36,17 +36,15 @@ mod cpu;
 mod problem;
 pub mod reference;
 
-use std::sync::OnceLock;
+use candle_core::{DType, Result, Tensor, bail};
 
-use candle_core::{CpuStorage, CustomOp3, D, DType, Layout as Memory, Result, Shape, Tensor, bail};
-
-use crate::buffer::{View, slice, stored, strided, tensor};
+use crate::buffer::{View, stored, tensor};
 use crate::dropout::Draw;
-use crate::graph::apply3;
+use crate::graph::{Operation, record};
 use crate::lanes::Lanes;
 use crate::path::Path;
+use crate::profile::{Pass, timed};
 use crate::softmax::softmax;
-use crate::transpose::swapped;
 use cpu::{Bias, Given, Operands, Row, ScoreBias, Strided};
 use problem::Problem;
 
@@ -189,22 +187,16 @@ fn fused<T: Lanes>(
 ) -> Result<Tensor> {
     let padding = options.key_padding_mask.map(|mask| mask.flatten_all()?.to_vec1());
     let segments = options.segments.map(|segments| segments.flatten_all()?.to_vec1());
-    let bias = options.bias.map(|bias| bias.to_dtype(T::DTYPE)?.contiguous()).transpose()?;
-    let op = Attention::<T> {
-        problem,
-        padding: padding.transpose()?,
-        segments: segments.transpose()?,
-        bias: bias.as_ref().map(Tensor::detach),
-        rows: OnceLock::new(),
-    };
-    match bias.filter(Tensor::track_op) {
-        None => apply3(&with_rows(query)?, &with_rows(key)?, &with_rows(value)?, op),
-        Some(bias) => {
-            // An operation of Candle's has three operands at the most: key and value become one.
-            let key_value = Tensor::cat(&[key, value], D::Minus1)?;
-            apply3(&with_rows(query)?, &with_rows(&key_value)?, &bias, WithBias(op))
-        }
-    }
+    let bias = options.bias.map(|bias| bias.to_dtype(T::DTYPE)?.contiguous());
+    let masks = Masks { padding: padding.transpose()?, segments: segments.transpose()? };
+    let mut inputs = vec![with_rows(query)?, with_rows(key)?, with_rows(value)?];
+    inputs.extend(bias.transpose()?);
+    let (output, rows) = timed(NAME, Pass::Forward, || {
+        with_operands(&problem, &masks, &inputs, |operands| cpu::forward::<T>(&problem, operands))
+    })?;
+    let output = stored(output, &problem.output_shape()[..]);
+    let inputs: Vec<_> = inputs.iter().collect();
+    record(Attention { problem, masks, rows }, &inputs, output)
 }
 
 /// `x` itself, if its rows are contiguous.
@@ -212,216 +204,103 @@ fn with_rows(x: &Tensor) -> Result<Tensor> {
     if x.stride().last() == Some(&1) { Ok(x.clone()) } else { x.contiguous() }
 }
 
-/// Of query, key and value.
+const NAME: &str = "attention";
+
+/// Of query, key, value and perhaps a bias.
 struct Attention<T> {
     problem: Problem,
-    padding: Option<Vec<u8>>,
-    segments: Option<Vec<u32>>,
-    /// Without its history.
-    bias: Option<Tensor>,
+    masks: Masks,
     /// What the forward leaves for the backward.
-    rows: OnceLock<Vec<Row<T>>>,
+    rows: Vec<Row<T>>,
 }
 
-/// Of query, key and value side by side, and a bias that is learnt.
-struct WithBias<T>(Attention<T>);
+struct Masks {
+    padding: Option<Vec<u8>>,
+    segments: Option<Vec<u32>>,
+}
 
-impl<T: Lanes> Attention<T> {
-    /// Runs `f` on the operands.
-    fn with<R>(
-        &self,
-        query: Strided<'_, T>,
-        key: Strided<'_, T>,
-        value: Strided<'_, T>,
-        f: impl FnOnce(&Operands<'_, T>) -> Result<R>,
-    ) -> Result<R> {
-        let bias = self.bias.as_ref().map(View::of).transpose()?;
-        let shared = self.bias.as_ref().is_none_or(|bias| bias.rank() == 2);
-        let head_stride = if shared { 0 } else { self.problem.q_len * self.problem.kv_len };
-        let bias =
-            bias.as_ref().map(|data| ScoreBias { data, head_stride, kv_len: self.problem.kv_len });
-        let (padding, segments) = (self.padding.as_deref(), self.segments.as_deref());
-        f(&Operands { query, key, value, bias, padding, segments })
-    }
-
-    fn forward(
-        &self,
-        query: Strided<'_, T>,
-        key: Strided<'_, T>,
-        value: Strided<'_, T>,
-    ) -> Result<(CpuStorage, Shape)> {
-        let (output, known) =
-            self.with(query, key, value, |operands| Ok(cpu::forward(&self.problem, operands)))?;
-        // A second forward would leave the same.
-        self.rows.get_or_init(|| known);
-        let Problem { n_heads, q_len, value_dim, .. } = self.problem;
-        let output = self.ordered(output, [n_heads, q_len, value_dim]);
-        Ok(stored(output, &self.problem.output_shape()[..]))
-    }
-
-    fn backward(
-        &self,
-        query: Strided<'_, T>,
-        key: Strided<'_, T>,
-        value: Strided<'_, T>,
-        output: &Tensor,
-        gradient: &Tensor,
-        bias: Bias,
-    ) -> Result<cpu::Gradients<T>> {
-        let gradient = with_rows(gradient)?;
-        let (output, gradient) = (self.operand(output)?, self.operand(&gradient)?);
-        let given = Given {
-            rows: self.rows.get().expect("invariant: the backward comes after the forward"),
-            output: output.rows(),
-            gradient: gradient.rows(),
-        };
-        let all = self.with(query, key, value, |operands| {
-            Ok(cpu::backward(&self.problem, operands, &given, bias))
-        })?;
-        let Problem { n_heads, n_kv_heads, q_len, kv_len, head_dim, value_dim, .. } = self.problem;
-        Ok(cpu::Gradients {
-            query: self.ordered(all.query, [n_heads, q_len, head_dim]),
-            key: self.ordered(all.key, [n_kv_heads, kv_len, head_dim]),
-            value: self.ordered(all.value, [n_kv_heads, kv_len, value_dim]),
-            bias: all.bias,
-        })
-    }
-
-    /// `(batch, heads, len, width)` in the order of the operands' axes.
-    fn ordered(&self, x: Vec<T>, dims: [usize; 3]) -> Vec<T> {
-        match self.problem.layout {
-            Layout::HeadsFirst => x,
-            Layout::HeadsLast => swapped(&x, dims),
-        }
-    }
-
-    fn operand<'a>(&self, tensor: &'a Tensor) -> Result<Operand<'a, T>> {
-        let (.., width) = tensor.dims4()?;
-        let strides = strides(tensor.stride(), self.problem.layout)?;
-        Ok(Operand { view: View::from_start(tensor)?, strides, width })
-    }
-
-    fn rows<'a>(&self, storage: &'a CpuStorage, layout: &Memory) -> Result<Strided<'a, T>> {
-        let (.., width) = layout.shape().dims4()?;
-        let strides = strides(layout.stride(), self.problem.layout)?;
-        Ok(Strided { data: strided(storage, layout)?, strides, width })
-    }
+/// Runs `f` on the elements of `inputs`: query, key, value and perhaps a bias.
+fn with_operands<T: Lanes, R>(
+    problem: &Problem,
+    masks: &Masks,
+    inputs: &[Tensor],
+    f: impl FnOnce(&Operands<'_, T>) -> R,
+) -> Result<R> {
+    let [query, key, value] = [0, 1, 2].map(|i| Operand::of(&inputs[i], problem.layout));
+    let (query, key, value) = (query?, key?, value?);
+    let bias = inputs.get(3).map(View::of).transpose()?;
+    let shared = inputs.get(3).is_some_and(|bias| bias.rank() == 2);
+    let head_stride = if shared { 0 } else { problem.q_len * problem.kv_len };
+    let bias = bias.as_ref().map(|data| ScoreBias { data, head_stride, kv_len: problem.kv_len });
+    Ok(f(&Operands {
+        query: query.rows(),
+        key: key.rows(),
+        value: value.rows(),
+        bias,
+        padding: masks.padding.as_deref(),
+        segments: masks.segments.as_deref(),
+    }))
 }
 
 /// A tensor of four axes, locked for reading.
 struct Operand<'a, T> {
     view: View<'a, T>,
     strides: [usize; 3],
+    len: usize,
     width: usize,
 }
 
-impl<T: Lanes> Operand<'_, T> {
+impl<'a, T: Lanes> Operand<'a, T> {
+    /// Of a tensor made by [`with_rows`].
+    fn of(tensor: &'a Tensor, layout: Layout) -> Result<Self> {
+        let [.., len, width] = layout.heads_first(tensor)?;
+        let &[batch, a, b, 1] = tensor.stride() else {
+            bail!("attention was given rows that are not contiguous")
+        };
+        let [batch, heads, rows, _] = layout.ordered([batch, a, b, 1]);
+        Ok(Self { view: View::from_start(tensor)?, strides: [batch, heads, rows], len, width })
+    }
+
     fn rows(&self) -> Strided<'_, T> {
-        Strided { data: &self.view, strides: self.strides, width: self.width }
+        let Self { view, strides, len, width } = self;
+        Strided { data: view, strides: *strides, len: *len, width: *width }
     }
 }
 
-/// From example to example, head to head and row to row, of operands made by [`with_rows`].
-fn strides(all: &[usize], layout: Layout) -> Result<[usize; 3]> {
-    match *all {
-        [batch, a, b, 1] => {
-            let [batch, heads, rows, _] = layout.ordered([batch, a, b, 1]);
-            Ok([batch, heads, rows])
+impl<T: Lanes> Operation for Attention<T> {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn backward(
+        self: Box<Self>,
+        inputs: &[Tensor],
+        output: &Tensor,
+        gradient: &Tensor,
+    ) -> Result<Vec<Option<Tensor>>> {
+        let Self { problem, masks, rows } = &*self;
+        let gradient = with_rows(gradient)?;
+        let bias = inputs.get(3);
+        let learnt = if bias.is_some_and(Tensor::track_op) { Bias::Learnt } else { Bias::Constant };
+        let output = Operand::of(output, problem.layout)?;
+        let gradient = Operand::of(&gradient, problem.layout)?;
+        let given = Given { rows, output: output.rows(), gradient: gradient.rows() };
+        let all = with_operands(problem, masks, inputs, |operands| {
+            cpu::backward::<T>(problem, operands, &given, learnt)
+        })?;
+        let mut gradients = Vec::with_capacity(inputs.len());
+        for (gradient, input) in [all.query, all.key, all.value].into_iter().zip(inputs) {
+            gradients.push(Some(tensor(gradient, input.shape())?));
         }
-        _ => bail!("attention was given rows that are not contiguous"),
-    }
-}
-
-/// Key and value that lie side by side.
-fn split<'a, T: Copy>(problem: &Problem, both: Strided<'a, T>) -> [Strided<'a, T>; 2] {
-    let (key, value) = (problem.head_dim, problem.value_dim);
-    [Strided { width: key, ..both }, Strided { data: &both.data[key..], width: value, ..both }]
-}
-
-impl<T: Lanes> CustomOp3 for Attention<T> {
-    fn name(&self) -> &'static str {
-        "attention"
-    }
-
-    fn cpu_fwd(
-        &self,
-        query: &CpuStorage,
-        query_layout: &Memory,
-        key: &CpuStorage,
-        key_layout: &Memory,
-        value: &CpuStorage,
-        value_layout: &Memory,
-    ) -> Result<(CpuStorage, Shape)> {
-        self.forward(
-            self.rows(query, query_layout)?,
-            self.rows(key, key_layout)?,
-            self.rows(value, value_layout)?,
-        )
-    }
-
-    fn bwd(
-        &self,
-        query: &Tensor,
-        key: &Tensor,
-        value: &Tensor,
-        output: &Tensor,
-        gradient: &Tensor,
-    ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
-        let operands = [self.operand(query)?, self.operand(key)?, self.operand(value)?];
-        let [q, k, v] = [0, 1, 2].map(|i| operands[i].rows());
-        let gradients = self.backward(q, k, v, output, gradient, Bias::Constant)?;
-        Ok((
-            Some(tensor(gradients.query, query.shape())?),
-            Some(tensor(gradients.key, key.shape())?),
-            Some(tensor(gradients.value, value.shape())?),
-        ))
-    }
-}
-
-impl<T: Lanes> CustomOp3 for WithBias<T> {
-    fn name(&self) -> &'static str {
-        "attention with bias"
-    }
-
-    fn cpu_fwd(
-        &self,
-        query: &CpuStorage,
-        query_layout: &Memory,
-        key_value: &CpuStorage,
-        key_value_layout: &Memory,
-        bias: &CpuStorage,
-        bias_layout: &Memory,
-    ) -> Result<(CpuStorage, Shape)> {
-        // The same numbers as those without history, which the backward reads, too.
-        slice::<T>(bias, bias_layout)?;
-        let [key, value] = split(&self.0.problem, self.0.rows(key_value, key_value_layout)?);
-        self.0.forward(self.0.rows(query, query_layout)?, key, value)
-    }
-
-    fn bwd(
-        &self,
-        query: &Tensor,
-        key_value: &Tensor,
-        bias: &Tensor,
-        output: &Tensor,
-        gradient: &Tensor,
-    ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
-        let (q, both) = (self.0.operand(query)?, self.0.operand(key_value)?);
-        let [k, v] = split(&self.0.problem, both.rows());
-        let gradients = self.0.backward(q.rows(), k, v, output, gradient, Bias::Learnt)?;
-        let Problem {
-            batch, n_heads, n_kv_heads, q_len, kv_len, head_dim, value_dim, layout, ..
-        } = self.0.problem;
-        let shape = |width| layout.ordered([batch, n_kv_heads, kv_len, width]);
-        let key = tensor(gradients.key, &shape(head_dim)[..])?;
-        let value = tensor(gradients.value, &shape(value_dim)[..])?;
-        let dbias = gradients.bias.unwrap_or_default();
-        let dbias = tensor(dbias, (n_heads, q_len, kv_len))?;
-        let dbias = if bias.rank() == 2 { dbias.sum(0)? } else { dbias };
-        Ok((
-            Some(tensor(gradients.query, query.shape())?),
-            Some(Tensor::cat(&[key, value], D::Minus1)?),
-            Some(dbias),
-        ))
+        if let Some(bias) = bias {
+            let of_heads = (problem.n_heads, problem.q_len, problem.kv_len);
+            let dbias = all.bias.map(|dbias| tensor(dbias, of_heads)).transpose()?;
+            let shared = bias.rank() == 2;
+            gradients.push(match dbias {
+                Some(dbias) if shared => Some(dbias.sum(0)?),
+                dbias => dbias,
+            });
+        }
+        Ok(gradients)
     }
 }

@@ -92,7 +92,7 @@ impl Problem {
 
 impl Layout {
     /// The sizes of `x` as `[batch, heads, len, width]`.
-    fn heads_first(self, x: &Tensor) -> Result<[usize; 4]> {
+    pub(super) fn heads_first(self, x: &Tensor) -> Result<[usize; 4]> {
         let (batch, a, b, width) = x.dims4()?;
         Ok(self.ordered([batch, a, b, width]))
     }

@@ -20,11 +20,12 @@ use std::marker::PhantomData;
 use candle_core::{D, Result, Shape, Tensor, bail};
 
 use crate::buffer::{View, stored, tensor, unwritten};
-use crate::element::Element;
 use crate::graph::{Operation, record};
+use crate::lanes::Lanes;
+use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::sum_of_columns;
 use crate::path::Path;
-use crate::product::{Matrix, MatrixMut, Number, Product};
+use crate::product::Product;
 use crate::profile::{Pass, timed};
 
 /// `x (.., in)`, `weight (out, in)`, `bias (out)` → `(.., out)`
@@ -45,11 +46,7 @@ pub fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tens
     }
 }
 
-fn fused<T: Element + Number>(
-    x: &Tensor,
-    weight: &Tensor,
-    bias: Option<&Tensor>,
-) -> Result<Tensor> {
+fn fused<T: Lanes>(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
     let operands = [Some(x), Some(weight), bias].into_iter().flatten();
     let operands = operands.map(Tensor::contiguous).collect::<Result<Vec<_>>>()?;
     let y = timed(NAME, Pass::Forward, || forward::<T>(&operands))?;
@@ -58,7 +55,7 @@ fn fused<T: Element + Number>(
 }
 
 /// `operands`: x, W and perhaps b.
-fn forward<T: Element + Number>(operands: &[Tensor]) -> Result<Vec<T>> {
+fn forward<T: Lanes>(operands: &[Tensor]) -> Result<Vec<T>> {
     let (n_outputs, n_inputs) = operands[1].dims2()?;
     let n_rows = operands[0].elem_count() / n_inputs;
     let views = operands.iter().map(View::of).collect::<Result<Vec<_>>>()?;
@@ -78,7 +75,7 @@ const NAME: &str = "linear";
 
 struct Linear<T>(PhantomData<T>);
 
-impl<T: Element + Number> Operation for Linear<T> {
+impl<T: Lanes> Operation for Linear<T> {
     fn name(&self) -> &'static str {
         NAME
     }
@@ -116,7 +113,7 @@ impl<T: Element + Number> Operation for Linear<T> {
     }
 }
 
-fn product<T: Element + Number>(product: Product<'_, T>, (m, n): (usize, usize)) -> Vec<T> {
+fn product<T: Lanes>(product: Product<'_, T>, (m, n): (usize, usize)) -> Vec<T> {
     let mut c = unwritten(m * n);
     product.store(MatrixMut::new(&mut c, (m, n)));
     c

@@ -16,10 +16,11 @@ use std::marker::PhantomData;
 use candle_core::{D, Result, Shape, Tensor, bail};
 
 use crate::buffer::{View, stored, tensor, unwritten};
-use crate::element::Element;
 use crate::graph::{Operation, record};
+use crate::lanes::Lanes;
+use crate::matrix::{Matrix, MatrixMut};
 use crate::path::Path;
-use crate::product::{Matrix, MatrixMut, Number, Product, store_all};
+use crate::product::{Product, store_all};
 use crate::profile::{Pass, timed};
 
 /// `a (.., m, k)`, `b (.., k, n)` → `(.., m, n)`
@@ -85,13 +86,13 @@ impl Sizes {
         Ok(Self { m, n, k, right })
     }
 
-    fn a<'a, T: Number>(&self, a: &'a [T]) -> impl Iterator<Item = Matrix<'a, T>> {
+    fn a<'a, T: Lanes>(&self, a: &'a [T]) -> impl Iterator<Item = Matrix<'a, T>> {
         let shape = (self.m, self.k);
         a.chunks_exact(self.m * self.k).map(move |a| Matrix::new(a, shape))
     }
 
     /// As it is read: `(k, n)`.
-    fn b<'a, T: Number>(&self, b: &'a [T]) -> impl Iterator<Item = Matrix<'a, T>> {
+    fn b<'a, T: Lanes>(&self, b: &'a [T]) -> impl Iterator<Item = Matrix<'a, T>> {
         let Self { n, k, right, .. } = *self;
         b.chunks_exact(n * k).map(move |b| match right {
             Right::AsItIs => Matrix::new(b, (k, n)),
@@ -99,13 +100,13 @@ impl Sizes {
         })
     }
 
-    fn c<'a, T: Number>(&self, c: &'a [T]) -> impl Iterator<Item = Matrix<'a, T>> {
+    fn c<'a, T: Lanes>(&self, c: &'a [T]) -> impl Iterator<Item = Matrix<'a, T>> {
         let shape = (self.m, self.n);
         c.chunks_exact(self.m * self.n).map(move |c| Matrix::new(c, shape))
     }
 }
 
-fn fused<T: Element + Number>(a: &Tensor, b: &Tensor, sizes: Sizes) -> Result<Tensor> {
+fn fused<T: Lanes>(a: &Tensor, b: &Tensor, sizes: Sizes) -> Result<Tensor> {
     let (a, b) = (a.contiguous()?, b.contiguous()?);
     let Sizes { m, n, .. } = sizes;
     let c = timed(NAME, Pass::Forward, || {
@@ -118,7 +119,7 @@ fn fused<T: Element + Number>(a: &Tensor, b: &Tensor, sizes: Sizes) -> Result<Te
 }
 
 /// The products of pairs of matrices, one after the other.
-fn products<'a, T: Element + Number>(
+fn products<'a, T: Lanes>(
     pairs: impl Iterator<Item = (Matrix<'a, T>, Matrix<'a, T>)>,
     (m, n): (usize, usize),
 ) -> Vec<T> {
@@ -136,7 +137,7 @@ struct Matmul<T> {
     element: PhantomData<T>,
 }
 
-impl<T: Element + Number> Operation for Matmul<T> {
+impl<T: Lanes> Operation for Matmul<T> {
     fn name(&self) -> &'static str {
         NAME
     }

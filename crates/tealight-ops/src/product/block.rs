@@ -5,11 +5,12 @@
 use std::ops::Range;
 
 use super::kernel::Kernel;
-use super::matrix::MatrixMut;
-use super::number::Number;
 use super::pack::STRIPS;
 use super::strip::{Panels, Strided, Strip};
 use super::{Base, Method, Product};
+use crate::lanes::Lanes;
+use crate::matrix::MatrixMut;
+use crate::scratch::Scratch;
 
 /// Bytes of a row of A in a block: the 14 rows of a strip are half of a first-level cache.
 const KC: usize = 2048;
@@ -34,7 +35,7 @@ struct Strips<T> {
     stride: usize,
 }
 
-impl<T: Number> Product<'_, T> {
+impl<T: Lanes> Product<'_, T> {
     /// C = base + scale · A B
     pub(super) fn run(&self, kernel: &Kernel<T>, c: &mut MatrixMut<'_, T>) {
         match self.method {
@@ -51,14 +52,13 @@ impl<T: Number> Product<'_, T> {
         let nothing = (depth == 0).then_some(0..0);
         let depths = parts(depth, KC / size_of::<T>(), 1).chain(nothing);
         let strip = even(c.rows(), kernel.strips.len());
-        T::with_buffer(|buffer| {
-            for columns in parts(c.columns(), NC, kernel.width) {
-                for depth in depths.clone() {
-                    let columns = columns.clone();
-                    Block { product: self, kernel, columns, depth, strip }.run(c, buffer);
-                }
+        let mut scratch = Scratch::new();
+        for columns in parts(c.columns(), NC, kernel.width) {
+            for depth in depths.clone() {
+                let columns = columns.clone();
+                Block { product: self, kernel, columns, depth, strip }.run(c, &mut scratch);
             }
-        });
+        }
     }
 
     /// Hands over what is complete.
@@ -72,12 +72,12 @@ impl<T: Number> Product<'_, T> {
     }
 }
 
-impl<T: Number> Block<'_, T> {
-    fn run(&self, c: &mut MatrixMut<'_, T>, buffer: &mut Vec<T>) {
+impl<T: Lanes> Block<'_, T> {
+    fn run(&self, c: &mut MatrixMut<'_, T>, scratch: &mut Scratch) {
         let Self { kernel, columns, depth, strip, .. } = self;
         let panels_len = columns.len().next_multiple_of(kernel.width) * depth.len();
         let strips_len = STRIPS * kernel.padded_rows * depth.len();
-        let (panels, strips) = areas(buffer, panels_len, strips_len);
+        let [panels, strips] = scratch.areas([panels_len, strips_len]);
         let b = self.panels(panels, c.rows());
         for rows in parts(c.rows(), STRIPS * strip, *strip) {
             let mut a = self.strips(rows.clone(), strips);
@@ -166,17 +166,4 @@ pub(super) fn parts(
 /// The size of about equal parts of n, at most `size`.
 fn even(n: usize, size: usize) -> usize {
     n.div_ceil(n.div_ceil(size.max(1)).max(1)).max(1)
-}
-
-/// Two areas of the buffer that begin with a cache line.
-fn areas<T: Number>(buffer: &mut Vec<T>, first: usize, second: usize) -> (&mut [T], &mut [T]) {
-    let line = 64 / size_of::<T>();
-    let second_start = first.next_multiple_of(line);
-    let len = second_start + second;
-    if buffer.len() < len + line {
-        buffer.resize(len + line, T::ZERO);
-    }
-    let start = buffer.as_ptr().align_offset(64);
-    let (first_area, second_area) = buffer[start..][..len].split_at_mut(second_start);
-    (&mut first_area[..first], second_area)
 }

@@ -8,9 +8,9 @@
 use pulp::bytemuck::cast_slice;
 use pulp::{Simd, WithSimd};
 
-use super::matrix::{Matrix, MatrixMut};
-use super::number::{Number, lanes};
 use super::{Base, Product};
+use crate::lanes::{Lanes, lanes};
+use crate::matrix::{Matrix, MatrixMut};
 
 /// Up to here, packing B takes longer than reading it from the first-level cache for every row.
 const MOST_ROWS: usize = 8;
@@ -27,7 +27,7 @@ pub(super) struct Dots<'a, 'b, 'c, T> {
     pub(super) c: &'a mut MatrixMut<'c, T>,
 }
 
-impl<T: Number> WithSimd for Dots<'_, '_, '_, T> {
+impl<T: Lanes> WithSimd for Dots<'_, '_, '_, T> {
     type Output = ();
 
     #[inline(always)]
@@ -45,7 +45,7 @@ impl<T: Number> WithSimd for Dots<'_, '_, '_, T> {
     }
 }
 
-impl<T: Number> Dots<'_, '_, '_, T> {
+impl<T: Lanes> Dots<'_, '_, '_, T> {
     /// Every row times columns j ..
     #[inline(always)]
     fn columns<S: Simd, const COLUMNS: usize>(&mut self, simd: S, j: usize) {
@@ -60,14 +60,12 @@ impl<T: Number> Dots<'_, '_, '_, T> {
             let sums = dots::<S, T, COLUMNS>(simd, row, columns);
             let c = &mut self.c.row(i)[j..][..COLUMNS];
             for (x, (c, sum)) in c.iter_mut().zip(sums).enumerate() {
-                *c = scale.multiply_plus(
-                    sum,
-                    match base {
-                        Base::Zero => T::ZERO,
-                        Base::Itself => *c,
-                        Base::Row(row) => row[j + x],
-                    },
-                );
+                let base = match base {
+                    Base::Zero => T::ZERO,
+                    Base::Itself => *c,
+                    Base::Row(row) => row[j + x],
+                };
+                *c = *scale * sum + base;
             }
         }
     }
@@ -75,7 +73,7 @@ impl<T: Number> Dots<'_, '_, '_, T> {
 
 /// Σ_p x_p y_p of one row and several columns.
 #[inline(always)]
-fn dots<S: Simd, T: Number, const COLUMNS: usize>(
+fn dots<S: Simd, T: Lanes, const COLUMNS: usize>(
     simd: S,
     row: &[T],
     columns: [&[T]; COLUMNS],
@@ -92,7 +90,7 @@ fn dots<S: Simd, T: Number, const COLUMNS: usize>(
     for (total, (sum, column)) in totals.iter_mut().zip(sums.iter().zip(columns)) {
         *total = T::sum(simd, *sum);
         for (&x, &y) in row[whole..].iter().zip(&column[whole..]) {
-            *total = x.multiply_plus(y, *total);
+            *total += x * y;
         }
     }
     totals

@@ -4,10 +4,10 @@ use pulp::{Scalar128b, Simd};
 
 use super::Product;
 use super::dots::Dots;
-use super::matrix::{Matrix, MatrixMut};
-use super::number::Number;
 use super::pack::{PackPanels, PackStrips};
 use super::strip::{self, Strip};
+use crate::lanes::Lanes;
+use crate::matrix::{Matrix, MatrixMut};
 use crate::simd::{Detected, Level};
 
 /// What the loops need to know of an instruction set.
@@ -40,7 +40,7 @@ macro_rules! kernel {
     };
 }
 
-impl<T: Number> Kernel<T> {
+impl<T: Lanes> Kernel<T> {
     /// Tiles so large that the sums, two vectors of B and one of A fill the registers: 16 of them,
     /// or 32 with AVX-512 and NEON.
     pub(super) fn new(level: Level) -> Self {
@@ -56,15 +56,15 @@ impl<T: Number> Kernel<T> {
     }
 }
 
-fn dots<S: Detected, T: Number>(product: &Product<'_, T>, c: &mut MatrixMut<'_, T>) {
+fn dots<S: Detected, T: Lanes>(product: &Product<'_, T>, c: &mut MatrixMut<'_, T>) {
     Simd::vectorize(S::detected(), Dots { product, c });
 }
 
-fn pack_panels<S: Detected, T: Number>(b: Matrix<'_, T>, panels: &mut [T]) {
+fn pack_panels<S: Detected, T: Lanes>(b: Matrix<'_, T>, panels: &mut [T]) {
     Simd::vectorize(S::detected(), PackPanels { b, panels });
 }
 
-fn pack_strips<S: Detected, T: Number, const PADDED: usize>(
+fn pack_strips<S: Detected, T: Lanes, const PADDED: usize>(
     a: Matrix<'_, T>,
     n_rows: usize,
     strips: &mut [T],

@@ -27,8 +27,6 @@
 mod block;
 mod dots;
 mod kernel;
-mod matrix;
-mod number;
 mod pack;
 mod share;
 mod strip;
@@ -40,9 +38,9 @@ use std::fmt::{self, Debug};
 use std::ops::Range;
 
 use kernel::Kernel;
-pub(crate) use matrix::{Matrix, MatrixMut};
-pub(crate) use number::Number;
 
+use crate::lanes::Lanes;
+use crate::matrix::{Matrix, MatrixMut};
 use crate::simd::Level;
 
 /// base + scale · A B, to be stored.
@@ -81,7 +79,7 @@ enum Method {
 /// still in the cache. It must not multiply matrices.
 pub(crate) type Finish<'a, T> = dyn Fn((usize, usize), &mut [T]) + Sync + 'a;
 
-impl<'a, T: Number> Product<'a, T> {
+impl<'a, T: Lanes> Product<'a, T> {
     /// A B
     ///
     /// # Panics
@@ -136,7 +134,7 @@ impl<'a, T: Number> Product<'a, T> {
     not(test),
     expect(dead_code, reason = "attention and feed-forward networks move onto these next")
 )]
-impl<'a, T: Number> Product<'a, T> {
+impl<'a, T: Lanes> Product<'a, T> {
     /// Times `scale`.
     #[must_use]
     pub(crate) fn scaled(self, scale: T) -> Self {
@@ -160,7 +158,7 @@ impl<'a, T: Number> Product<'a, T> {
 ///
 /// # Panics
 /// If a C has another shape than its product.
-pub(crate) fn store_all<T: Number>(products: Vec<(Product<'_, T>, MatrixMut<'_, T>)>) {
+pub(crate) fn store_all<T: Lanes>(products: Vec<(Product<'_, T>, MatrixMut<'_, T>)>) {
     for (product, c) in &products {
         product.check(c);
     }

@@ -2,10 +2,10 @@
 
 use pulp::{Simd, WithSimd};
 
-use super::matrix::Matrix;
-use super::number::{Number, lanes};
 use super::strip::prefetch;
 use super::transpose::Transpose;
+use crate::lanes::{Lanes, lanes};
+use crate::matrix::Matrix;
 
 /// B (depth, columns) → panels (⌈columns / width⌉, depth, width), as wide as a tile. The last one
 /// is filled up with zeros.
@@ -14,7 +14,7 @@ pub(super) struct PackPanels<'a, T> {
     pub(super) panels: &'a mut [T],
 }
 
-impl<T: Number> WithSimd for PackPanels<'_, T> {
+impl<T: Lanes> WithSimd for PackPanels<'_, T> {
     type Output = ();
 
     #[inline(always)]
@@ -52,7 +52,7 @@ pub(super) struct PackStrips<'a, T, const PADDED: usize> {
 /// The strips of a block. Being odd, it spreads the lines of a strip over all sets of a cache.
 pub(super) const STRIPS: usize = 7;
 
-impl<T: Number, const PADDED: usize> WithSimd for PackStrips<'_, T, PADDED> {
+impl<T: Lanes, const PADDED: usize> WithSimd for PackStrips<'_, T, PADDED> {
     type Output = ();
 
     #[inline(always)]
@@ -78,7 +78,7 @@ impl<T: Number, const PADDED: usize> WithSimd for PackStrips<'_, T, PADDED> {
 
 /// Rows of `width` elements, `stride` apart → the same side by side.
 #[inline(always)]
-fn copy_rows<T: Number>(from: &[T], stride: usize, to: &mut [T], width: usize) {
+fn copy_rows<T: Lanes>(from: &[T], stride: usize, to: &mut [T], width: usize) {
     for (p, to) in to.chunks_exact_mut(width).enumerate() {
         to.copy_from_slice(&from[p * stride..][..width]);
     }
@@ -86,7 +86,7 @@ fn copy_rows<T: Number>(from: &[T], stride: usize, to: &mut [T], width: usize) {
 
 /// Element by element.
 #[inline(always)]
-fn gather<T: Number>(
+fn gather<T: Lanes>(
     from: &[T],
     (row_stride, column_stride): (usize, usize),
     to: &mut [T],

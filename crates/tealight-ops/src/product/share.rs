@@ -6,8 +6,8 @@
 use super::Product;
 use super::block::parts;
 use super::kernel::Kernel;
-use super::matrix::MatrixMut;
-use super::number::Number;
+use crate::lanes::Lanes;
+use crate::matrix::MatrixMut;
 use crate::threads::{self, map};
 
 /// Below this many multiply-adds, some microseconds, handing a part to another thread may cost more
@@ -27,7 +27,7 @@ const MOST_TASKS: usize = 4;
 pub(super) type Task<'a, T> = (Product<'a, T>, MatrixMut<'a, T>);
 
 /// Runs all, on several threads if there is work for them.
-pub(super) fn run_all<T: Number>(kernel: &Kernel<T>, products: Vec<Task<'_, T>>) {
+pub(super) fn run_all<T: Lanes>(kernel: &Kernel<T>, products: Vec<Task<'_, T>>) {
     let work: usize = products.iter().map(|(product, _)| product.work()).sum();
     let n_threads = threads::count();
     if work < PARALLEL_FROM || n_threads == 1 {
@@ -47,7 +47,7 @@ pub(super) fn run_all<T: Number>(kernel: &Kernel<T>, products: Vec<Task<'_, T>>)
     map(tasks, &|(product, mut c)| product.run(kernel, &mut c));
 }
 
-impl<'a, T: Number> Product<'a, T> {
+impl<'a, T: Lanes> Product<'a, T> {
     /// Multiply-adds.
     fn work(&self) -> usize {
         self.a.rows() * self.a.columns() * self.b.columns()

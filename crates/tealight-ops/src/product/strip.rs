@@ -13,7 +13,7 @@
 
 use pulp::{Simd, WithSimd};
 
-use super::number::{Number, lanes};
+use crate::lanes::{Lanes, lanes};
 use crate::simd::Detected;
 
 /// The operands of a strip.
@@ -51,14 +51,14 @@ pub(super) struct Panels<T> {
 /// # Safety
 /// A, B and the base can be read, and C written, in all rows and columns. The base's columns may
 /// also have stride 0, if there is a tile's width of them.
-pub(super) unsafe fn run<S: Detected, T: Number, const ROWS: usize>(strip: &Strip<T>) {
+pub(super) unsafe fn run<S: Detected, T: Lanes, const ROWS: usize>(strip: &Strip<T>) {
     Simd::vectorize(S::detected(), Rows::<T, ROWS>(strip));
 }
 
 /// A strip with the number of its rows; only [`run`] makes one.
 struct Rows<'a, T, const ROWS: usize>(&'a Strip<T>);
 
-impl<T: Number, const ROWS: usize> WithSimd for Rows<'_, T, ROWS> {
+impl<T: Lanes, const ROWS: usize> WithSimd for Rows<'_, T, ROWS> {
     type Output = ();
 
     #[inline(always)]
@@ -75,7 +75,7 @@ impl<T: Number, const ROWS: usize> WithSimd for Rows<'_, T, ROWS> {
     }
 }
 
-impl<T: Number, const ROWS: usize> Rows<'_, T, ROWS> {
+impl<T: Lanes, const ROWS: usize> Rows<'_, T, ROWS> {
     /// The tile of so many vectors from column j on; of its last columns only those of the mask.
     #[inline(always)]
     fn tile<S: Simd, const VECTORS: usize>(&self, simd: S, j: usize, mask: Option<T::Mask<S>>) {
@@ -140,7 +140,7 @@ impl<T: Number, const ROWS: usize> Rows<'_, T, ROWS> {
 /// # Safety
 /// These can be read.
 #[inline(always)]
-unsafe fn load<S: Simd, T: Number>(
+unsafe fn load<S: Simd, T: Lanes>(
     simd: S,
     mask: Option<T::Mask<S>>,
     from: *const T,
@@ -158,12 +158,7 @@ unsafe fn load<S: Simd, T: Number>(
 /// # Safety
 /// These can be written.
 #[inline(always)]
-unsafe fn store<S: Simd, T: Number>(
-    simd: S,
-    mask: Option<T::Mask<S>>,
-    to: *mut T,
-    x: T::Vector<S>,
-) {
+unsafe fn store<S: Simd, T: Lanes>(simd: S, mask: Option<T::Mask<S>>, to: *mut T, x: T::Vector<S>) {
     match mask {
         // SAFETY: as the caller promises.
         None => unsafe { to.cast::<T::Vector<S>>().write_unaligned(x) },

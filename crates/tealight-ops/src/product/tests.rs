@@ -19,7 +19,7 @@ impl Draw {
 
     /// In −1 .. 1.
     fn number<T: Float>(&mut self) -> T {
-        T::narrow(self.next() as f64 / f64::from(1_u32 << 30) - 1.)
+        T::from_f64(self.next() as f64 / f64::from(1_u32 << 30) - 1.)
     }
 
     fn numbers<T: Float>(&mut self, n: usize) -> Vec<T> {
@@ -27,30 +27,16 @@ impl Draw {
     }
 }
 
-trait Float: Number {
+trait Float: Lanes {
     const EPSILON: f64;
-    fn narrow(x: f64) -> Self;
-    fn widen(self) -> f64;
 }
 
 impl Float for f32 {
     const EPSILON: f64 = f32::EPSILON as f64;
-    fn narrow(x: f64) -> Self {
-        x as f32
-    }
-    fn widen(self) -> f64 {
-        f64::from(self)
-    }
 }
 
 impl Float for f64 {
     const EPSILON: f64 = f64::EPSILON;
-    fn narrow(x: f64) -> Self {
-        x
-    }
-    fn widen(self) -> f64 {
-        self
-    }
 }
 
 /// A matrix with gaps of NaN.
@@ -74,7 +60,7 @@ impl<T: Float> Owned<T> {
     }
 
     fn with_strides(draw: &mut Draw, shape: (usize, usize), strides: (usize, usize)) -> Self {
-        let mut data = vec![T::narrow(f64::NAN); shape.0 * strides.0 + shape.1 * strides.1];
+        let mut data = vec![T::from_f64(f64::NAN); shape.0 * strides.0 + shape.1 * strides.1];
         for i in 0..shape.0 {
             for j in 0..shape.1 {
                 data[i * strides.0 + j * strides.1] = draw.number();
@@ -92,13 +78,8 @@ impl<T: Float> Owned<T> {
     }
 }
 
-fn kernels<T: Number>() -> impl Iterator<Item = Kernel<T>> {
+fn kernels<T: Lanes>() -> impl Iterator<Item = Kernel<T>> {
     Level::available().iter().map(|&level| Kernel::new(level))
-}
-
-/// Leaves nothing in the thread's packing buffer that could pass for a result.
-fn poison<T: Float>() {
-    T::with_buffer(|buffer| buffer.fill(T::narrow(f64::NAN)));
 }
 
 /// One random product, in all ways.
@@ -113,9 +94,8 @@ fn compare<T: Float>(draw: &mut Draw, (m, n, k): (usize, usize, usize)) {
         for kernel in kernels() {
             let mut c = before.clone();
             if base != 1 {
-                c.fill(T::narrow(f64::NAN));
+                c.fill(T::from_f64(f64::NAN));
             }
-            poison::<T>();
             product.run(&kernel, &mut MatrixMut::strided(&mut c, (m, n), stride));
             for i in 0..m {
                 for j in 0..n {

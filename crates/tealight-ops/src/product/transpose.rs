@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use pulp::Simd;
 
-use super::number::Number;
+use crate::lanes::Lanes;
 
 /// Columns that are `stride` apart, to become rows that are `width` apart.
 pub(super) struct Transpose<'a, T> {
@@ -14,7 +14,7 @@ pub(super) struct Transpose<'a, T> {
     pub(super) width: usize,
 }
 
-impl<T: Number> Transpose<'_, T> {
+impl<T: Lanes> Transpose<'_, T> {
     /// So many columns of so many elements.
     #[inline(always)]
     pub(super) fn run<S: Simd>(mut self, columns: usize, depth: usize) {
@@ -51,7 +51,7 @@ impl<T: Number> Transpose<'_, T> {
     #[inline(always)]
     fn large_squares<S: Simd>(&mut self, columns: usize, depth: usize) -> (usize, usize) {
         #[cfg(target_arch = "x86_64")]
-        if super::number::lanes::<T, S>() == 16
+        if crate::lanes::lanes::<T, S>() == 16
             && let Some(simd) = pulp::x86::V4::try_new()
         {
             use pulp::bytemuck::{cast, cast_slice, cast_slice_mut};

@@ -4,16 +4,18 @@ use std::ops::Range;
 
 use pulp::Simd;
 
-use super::plan::{Bias, Block, Plan, queries_of};
+use super::plan::{Bias, Block, Plan};
 use super::product::{ColumnMajor, Right, RowMajor, Start, product};
 use super::tile::{
-    Aligned, KEYS, Queries, dots, dropout, is_closed, n_queries, pack, padded, scores, transpose,
+    KEYS, Queries, dots, dropout, is_closed, n_queries, pack, padded, scores, transpose,
 };
-use super::{Matrix, Operands, Row, Strided};
+use super::{Operands, Row, Strided, Tile, heads, tiles};
 use crate::attention::problem::Problem;
 use crate::buffer::unwritten;
 use crate::lanes::{Kernel, Lanes, lanes, run, vectors, vectors_mut};
-use crate::parallel;
+use crate::matrix::{Matrix, MatrixMut};
+use crate::parallel::{self, add_scaled};
+use crate::scratch::Scratch;
 
 /// What the backward begins with, besides the operands.
 pub(in crate::attention) struct Given<'a, T> {
@@ -42,39 +44,46 @@ pub(in crate::attention) fn backward<T: Lanes>(
 ) -> Gradients<T> {
     let &Problem { batch, n_heads, n_kv_heads, q_len, kv_len, head_dim, value_dim, .. } = problem;
     let plan = Plan::of(problem, bias);
-    let n_units = batch * n_kv_heads * plan.chunks.len();
+    let n_units = batch * n_kv_heads * plan.n_chunks;
     let mut query = unwritten(batch * n_heads * q_len * head_dim);
     let mut key = unwritten(n_units * kv_len * head_dim);
     let mut value = unwritten(n_units * kv_len * value_dim);
     let mut bias = (bias == Bias::Learnt).then(|| vec![T::ZERO; n_heads * q_len * kv_len]);
-    let blocks = plan.blocks(problem, &mut query, &mut key, &mut value, bias.as_deref_mut());
+    let mut tiles = tiles(problem, &mut query, head_dim);
+    let keys = plan.places(problem, &mut key, head_dim);
+    let values = plan.places(problem, &mut value, value_dim);
+    let blocks = plan.blocks(problem, &mut tiles, keys, values, bias.as_deref_mut());
     let work = problem.multiply_adds() * 5 / 2;
     run(work, blocks, &Backward { problem, operands, given });
-    let n_chunks = plan.chunks.len();
     Gradients {
         query,
-        key: sum_of_chunks(key, kv_len * head_dim, n_chunks),
-        value: sum_of_chunks(value, kv_len * value_dim, n_chunks),
+        key: sum_of_chunks(problem, key, head_dim, plan.n_chunks),
+        value: sum_of_chunks(problem, value, value_dim, plan.n_chunks),
         bias,
     }
 }
 
-/// The sum of every `n_chunks` consecutive vectors of length `width`.
-fn sum_of_chunks<T: Lanes>(x: Vec<T>, width: usize, n_chunks: usize) -> Vec<T> {
+/// The sum of every `n_chunks` consecutive matrices `(kv_len, width)`, in the order of the operands.
+fn sum_of_chunks<T: Lanes>(problem: &Problem, x: Vec<T>, width: usize, n_chunks: usize) -> Vec<T> {
     if n_chunks == 1 {
         return x;
     }
+    let &Problem { n_kv_heads, kv_len, layout, .. } = problem;
     let mut sums = unwritten(x.len() / n_chunks);
+    let places = heads(layout, &mut sums, [n_kv_heads, kv_len, width]);
     parallel::run(
         x.len(),
-        sums.chunks_mut(width).zip(x.chunks(width * n_chunks)),
+        places.zip(x.chunks(n_chunks * kv_len * width)),
         #[inline(always)]
-        |(sum, chunks)| {
-            let (first, rest) = chunks.split_at(width);
-            sum.copy_from_slice(first);
-            for chunk in rest.chunks_exact(width) {
-                for (sum, &x) in sum.iter_mut().zip(chunk) {
-                    *sum += x;
+        |(mut sum, chunks): (MatrixMut<'_, T>, &[T])| {
+            for (i, chunk) in chunks.chunks_exact(kv_len * width).enumerate() {
+                for (row, x) in chunk.chunks_exact(width).enumerate() {
+                    let sum = sum.row(row);
+                    if i == 0 {
+                        sum.copy_from_slice(x);
+                    } else {
+                        add_scaled(sum, x, T::ONE);
+                    }
                 }
             }
         },
@@ -88,85 +97,119 @@ struct Backward<'a, T> {
     given: &'a Given<'a, T>,
 }
 
-impl<T: Lanes> Kernel<Block<'_, T>> for Backward<'_, T> {
+impl<T: Lanes> Kernel<Block<'_, '_, T>> for Backward<'_, T> {
     #[inline(always)]
-    fn run<S: Simd>(&self, simd: S, mut block: Block<'_, T>) {
+    fn run<S: Simd>(&self, simd: S, mut block: Block<'_, '_, T>) {
         let problem = self.problem;
-        let mut scratch = Scratch::new(problem);
-        for unit in block.units {
-            scratch.key_gradient.as_mut_slice().fill(T::ZERO);
-            scratch.value_gradient.as_mut_slice().fill(T::ZERO);
-            let mut query = unit.query;
+        let mut memory = Scratch::new();
+        let mut areas = Areas::of(&mut memory, problem);
+        for unit in &mut block.units {
+            areas.key_gradient.fill(T::ZERO);
+            areas.value_gradient.fill(T::ZERO);
             let mut bias = block.bias.as_deref_mut();
-            for tile in unit.tiles {
-                let at = queries_of(problem, unit.batch, unit.kv_head, tile);
-                let (rows, rest) = query.split_at_mut(at.rows.len() * problem.head_dim);
-                query = rest;
+            for Tile { at, result } in &mut *unit.tiles {
                 let bias = bias.as_mut().map(|bias| {
                     let (rows, rest) =
                         std::mem::take(bias).split_at_mut(at.rows.len() * problem.kv_len);
                     *bias = rest;
                     rows
                 });
-                self.tile(simd, &at, &mut scratch, bias);
-                let scale = T::from_f64(problem.scale);
-                unpack(rows, scratch.query_gradient.as_slice(), problem.head_dim, scale);
+                self.tile(simd, at, &mut areas, bias);
+                unpack(result, areas.query_gradient, T::from_f64(problem.scale));
             }
-            unpack(unit.key, scratch.key_gradient.as_slice(), problem.head_dim, T::ONE);
-            unpack(unit.value, scratch.value_gradient.as_slice(), problem.value_dim, T::ONE);
+            unpack(&mut unit.key, areas.key_gradient, T::ONE);
+            unpack(&mut unit.value, areas.value_gradient, T::ONE);
         }
     }
 }
 
 /// Padded rows to rows without padding, times `scale`.
 #[inline(always)]
-fn unpack<T: Lanes>(to: &mut [T], from: &[T], width: usize, scale: T) {
-    for (to, from) in to.chunks_exact_mut(width).zip(from.chunks_exact(padded(width))) {
-        for (to, &x) in to.iter_mut().zip(from) {
+fn unpack<T: Lanes>(to: &mut MatrixMut<'_, T>, from: &[T], scale: T) {
+    let width = padded(to.columns());
+    for (i, from) in (0..to.rows()).zip(from.chunks_exact(width)) {
+        for (to, &x) in to.row(i).iter_mut().zip(from) {
             *to = x * scale;
         }
     }
 }
 
-struct Scratch<T> {
-    queries: Aligned<T>,        // (head_dim, n_queries), scaled
-    query_rows: Aligned<T>,     // (n_queries, padded head_dim), scaled
-    gradients: Aligned<T>,      // (value_dim, n_queries): of the output
-    outputs: Aligned<T>,        // (value_dim, n_queries)
-    gradient_rows: Aligned<T>,  // (n_queries, padded value_dim)
-    shift: Aligned<T>,          // (n_queries)
-    scale: Aligned<T>,          // (n_queries)
-    delta: Aligned<T>,          // (n_queries): Σ dO ⊙ O
-    weights: Aligned<T>,        // (KEYS, n_queries)
-    score_gradient: Aligned<T>, // (KEYS, n_queries)
-    mask: Aligned<T>,           // (KEYS, n_queries), with dropout
-    keys: Aligned<T>,           // (KEYS, padded head_dim)
-    query_gradient: Aligned<T>, // (n_queries, padded head_dim)
-    key_gradient: Aligned<T>,   // (kv_len, padded head_dim)
-    value_gradient: Aligned<T>, // (kv_len, padded value_dim)
+struct Areas<'a, T> {
+    queries: &'a mut [T],        // (head_dim, n_queries), scaled
+    query_rows: &'a mut [T],     // (n_queries, padded head_dim), scaled
+    gradients: &'a mut [T],      // (value_dim, n_queries): of the output
+    outputs: &'a mut [T],        // (value_dim, n_queries)
+    gradient_rows: &'a mut [T],  // (n_queries, padded value_dim)
+    shift: &'a mut [T],          // (n_queries)
+    scale: &'a mut [T],          // (n_queries)
+    delta: &'a mut [T],          // (n_queries): Σ dO ⊙ O
+    weights: &'a mut [T],        // (KEYS, n_queries)
+    score_gradient: &'a mut [T], // (KEYS, n_queries)
+    mask: &'a mut [T],           // (KEYS, n_queries), with dropout
+    keys: &'a mut [T],           // (KEYS, padded head_dim)
+    query_gradient: &'a mut [T], // (n_queries, padded head_dim)
+    key_gradient: &'a mut [T],   // (kv_len, padded head_dim)
+    value_gradient: &'a mut [T], // (kv_len, padded value_dim)
 }
 
-impl<T: Lanes> Scratch<T> {
-    fn new(problem: &Problem) -> Self {
+impl<'a, T: Lanes> Areas<'a, T> {
+    fn of(memory: &'a mut Scratch, problem: &Problem) -> Self {
         let n_queries = n_queries(problem.q_len);
         let n_keys = KEYS.min(problem.kv_len);
         let (head_dim, value_dim) = (padded(problem.head_dim), padded(problem.value_dim));
+        let [queries, gradients, outputs] =
+            [problem.head_dim, problem.value_dim, problem.value_dim].map(|width| width * n_queries);
+        let tile = n_keys * n_queries;
+        let mask = if problem.dropout.is_some() { tile } else { 0 };
+        let [
+            queries,
+            query_rows,
+            gradients,
+            outputs,
+            gradient_rows,
+            shift,
+            scale,
+            delta,
+            weights,
+            score_gradient,
+            mask,
+            keys,
+            query_gradient,
+            key_gradient,
+            value_gradient,
+        ] = memory.areas([
+            queries,
+            n_queries * head_dim,
+            gradients,
+            outputs,
+            n_queries * value_dim,
+            n_queries,
+            n_queries,
+            n_queries,
+            tile,
+            tile,
+            mask,
+            n_keys * head_dim,
+            n_queries * head_dim,
+            problem.kv_len * head_dim,
+            problem.kv_len * value_dim,
+        ]);
         Self {
-            queries: Aligned::zeros(problem.head_dim * n_queries),
-            query_rows: Aligned::zeros(n_queries * head_dim),
-            gradients: Aligned::zeros(problem.value_dim * n_queries),
-            outputs: Aligned::zeros(problem.value_dim * n_queries),
-            gradient_rows: Aligned::zeros(n_queries * value_dim),
-            shift: Aligned::zeros(n_queries),
-            scale: Aligned::zeros(n_queries),
-            delta: Aligned::zeros(n_queries),
-            weights: Aligned::zeros(n_keys * n_queries),
-            score_gradient: Aligned::zeros(n_keys * n_queries),
-            mask: Aligned::zeros(if problem.dropout.is_some() { n_keys * n_queries } else { 0 }),
-            keys: Aligned::zeros(n_keys * head_dim),
-            query_gradient: Aligned::zeros(n_queries * head_dim),
-            key_gradient: Aligned::zeros(problem.kv_len * head_dim),
-            value_gradient: Aligned::zeros(problem.kv_len * value_dim),
+            queries,
+            query_rows,
+            gradients,
+            outputs,
+            gradient_rows,
+            shift,
+            scale,
+            delta,
+            weights,
+            score_gradient,
+            mask,
+            keys,
+            query_gradient,
+            key_gradient,
+            value_gradient,
         }
     }
 }
@@ -178,12 +221,12 @@ impl<T: Lanes> Backward<'_, T> {
         &self,
         simd: S,
         at: &Queries,
-        scratch: &mut Scratch<T>,
+        areas: &mut Areas<'_, T>,
         mut bias: Option<&mut [T]>,
     ) {
         let (problem, operands) = (self.problem, self.operands);
         let n_queries = n_queries(problem.q_len);
-        self.prepare(simd, at, scratch);
+        self.prepare(simd, at, areas);
         let kv_head = at.head / problem.group();
         let key = operands.key.matrix(at.batch, kv_head);
         let value = operands.value.matrix(at.batch, kv_head);
@@ -194,12 +237,12 @@ impl<T: Lanes> Backward<'_, T> {
                 continue;
             }
             let len = keys.len() * n_queries;
-            let weights = &mut scratch.weights.as_mut_slice()[..len];
-            scores(simd, problem, operands, at, &keys, scratch.queries.as_slice(), weights);
-            let score_gradient = &mut scratch.score_gradient.as_mut_slice()[..len];
-            dots(simd, value, &keys, scratch.gradients.as_slice(), score_gradient);
+            let weights = &mut areas.weights[..len];
+            scores(simd, problem, operands, at, &keys, areas.queries, weights);
+            let score_gradient = &mut areas.score_gradient[..len];
+            dots(simd, value, &keys, areas.gradients, score_gradient);
             let mask = problem.dropout.is_some().then(|| {
-                let mask = &mut scratch.mask.as_mut_slice()[..len];
+                let mask = &mut areas.mask[..len];
                 dropout(problem, at, &keys, n_queries, mask);
                 &*mask
             });
@@ -208,37 +251,36 @@ impl<T: Lanes> Backward<'_, T> {
                 vectors_mut::<T, S>(weights),
                 vectors_mut::<T, S>(score_gradient),
                 mask.map(vectors::<T, S>),
-                &[&scratch.shift, &scratch.scale, &scratch.delta]
-                    .map(|rows| vectors::<T, S>(rows.as_slice())),
+                &[&*areas.shift, &*areas.scale, &*areas.delta].map(vectors::<T, S>),
             );
             if let Some(bias) = &mut bias {
                 add_to_bias(bias, score_gradient, &keys, n_queries, problem.kv_len);
             }
-            Self::to_keys(simd, problem, at, &keys, scratch);
-            Self::to_queries(simd, problem, at, &keys, key, scratch);
+            Self::to_keys(simd, problem, at, &keys, areas);
+            Self::to_queries(simd, problem, at, &keys, key, areas);
         }
     }
 
     /// Queries and gradients in both orders, and what is known of every row.
     #[inline(always)]
-    fn prepare<S: Simd>(&self, simd: S, at: &Queries, scratch: &mut Scratch<T>) {
+    fn prepare<S: Simd>(&self, simd: S, at: &Queries, areas: &mut Areas<'_, T>) {
         let (problem, given) = (self.problem, self.given);
         let scale = T::from_f64(problem.scale);
         let query = self.operands.query.matrix(at.batch, at.head);
         let output = given.output.matrix(at.batch, at.head);
         let gradient = given.gradient.matrix(at.batch, at.head);
-        transpose(scratch.queries.as_mut_slice(), query, at, scale);
-        transpose(scratch.gradients.as_mut_slice(), gradient, at, T::ONE);
-        pack(scratch.query_rows.as_mut_slice(), query, at.rows.clone(), scale);
-        pack(scratch.gradient_rows.as_mut_slice(), gradient, at.rows.clone(), T::ONE);
-        scratch.query_gradient.as_mut_slice().fill(T::ZERO);
+        transpose(areas.queries, query, at, scale);
+        transpose(areas.gradients, gradient, at, T::ONE);
+        pack(areas.query_rows, query, at.rows.clone(), scale);
+        pack(areas.gradient_rows, gradient, at.rows.clone(), T::ONE);
+        areas.query_gradient.fill(T::ZERO);
 
         let first = (at.batch * problem.n_heads + at.head) * problem.q_len;
-        transpose(scratch.outputs.as_mut_slice(), output, at, T::ONE);
+        transpose(areas.outputs, output, at, T::ONE);
         // In the order in which dO Vᵀ is summed: where one weight is 1, the two cancel exactly.
-        let delta = vectors_mut::<T, S>(scratch.delta.as_mut_slice());
-        let outputs = vectors::<T, S>(scratch.outputs.as_slice());
-        let gradients = vectors::<T, S>(scratch.gradients.as_slice());
+        let delta = vectors_mut::<T, S>(areas.delta);
+        let outputs = vectors::<T, S>(areas.outputs);
+        let gradients = vectors::<T, S>(areas.gradients);
         delta.fill(T::splat(simd, T::ZERO));
         let width = delta.len();
         for (o, g) in outputs.chunks_exact(width).zip(gradients.chunks_exact(width)) {
@@ -247,11 +289,11 @@ impl<T: Lanes> Backward<'_, T> {
             }
         }
         // Of an idle lane every weight is 0.
-        scratch.shift.as_mut_slice().fill(-T::NEG_INFINITY);
-        scratch.scale.as_mut_slice().fill(T::ZERO);
+        areas.shift.fill(-T::NEG_INFINITY);
+        areas.scale.fill(T::ZERO);
         for (lane, row) in at.rows.clone().enumerate() {
-            scratch.shift.as_mut_slice()[lane] = given.rows[first + row].shift;
-            scratch.scale.as_mut_slice()[lane] = given.rows[first + row].scale;
+            areas.shift[lane] = given.rows[first + row].shift;
+            areas.scale[lane] = given.rows[first + row].scale;
         }
     }
 
@@ -262,25 +304,25 @@ impl<T: Lanes> Backward<'_, T> {
         problem: &Problem,
         at: &Queries,
         keys: &Range<usize>,
-        scratch: &mut Scratch<T>,
+        areas: &mut Areas<'_, T>,
     ) {
         let n_queries = n_queries(problem.q_len);
         let left = |data| RowMajor { data, stride: n_queries, depth: at.rows.len() };
         for (to, data, rows, width) in [
             (
-                &mut scratch.value_gradient,
-                scratch.weights.as_slice(),
-                scratch.gradient_rows.as_slice(),
+                &mut *areas.value_gradient,
+                &*areas.weights,
+                &*areas.gradient_rows,
                 padded(problem.value_dim),
             ),
             (
-                &mut scratch.key_gradient,
-                scratch.score_gradient.as_slice(),
-                scratch.query_rows.as_slice(),
+                &mut *areas.key_gradient,
+                &*areas.score_gradient,
+                &*areas.query_rows,
                 padded(problem.head_dim),
             ),
         ] {
-            let to = &mut to.as_mut_slice()[keys.start * width..keys.end * width];
+            let to = &mut to[keys.start * width..keys.end * width];
             let right = Right { rows: vectors::<T, S>(rows), width: width / lanes::<T, S>() };
             let to = vectors_mut::<T, S>(to);
             product::<S, T, _>(simd, Start::Sum, to, left(data), right, keys.len());
@@ -295,20 +337,20 @@ impl<T: Lanes> Backward<'_, T> {
         at: &Queries,
         keys: &Range<usize>,
         key: Matrix<'_, T>,
-        scratch: &mut Scratch<T>,
+        areas: &mut Areas<'_, T>,
     ) {
-        pack(scratch.keys.as_mut_slice(), key, keys.clone(), T::ONE);
+        pack(areas.keys, key, keys.clone(), T::ONE);
         product::<S, T, _>(
             simd,
             Start::Sum,
-            vectors_mut::<T, S>(scratch.query_gradient.as_mut_slice()),
+            vectors_mut::<T, S>(areas.query_gradient),
             ColumnMajor {
-                data: scratch.score_gradient.as_slice(),
+                data: areas.score_gradient,
                 stride: n_queries(problem.q_len),
                 depth: keys.len(),
             },
             Right {
-                rows: vectors::<T, S>(scratch.keys.as_slice()),
+                rows: vectors::<T, S>(areas.keys),
                 width: padded(problem.head_dim) / lanes::<T, S>(),
             },
             at.rows.len(),

@@ -4,10 +4,11 @@
 //! chunk of them where there would be too few units to share out. It sums the gradients of its keys
 //! and values by itself; those of several chunks are added in their order.
 
-use std::ops::Range;
-
-use super::tile::{Queries, n_queries};
+use super::tile::n_queries;
+use super::{Tile, heads};
+use crate::attention::Layout;
 use crate::attention::problem::Problem;
+use crate::matrix::MatrixMut;
 
 /// Enough units for any number of threads, and few enough to add up their sums.
 const UNITS: usize = 32;
@@ -21,25 +22,24 @@ pub(in crate::attention) enum Bias {
 
 /// How the work is cut, by the shape alone.
 pub(super) struct Plan {
-    /// Of the tiles of all queries that read one head of keys.
-    pub(super) chunks: Vec<Range<usize>>,
+    /// The chunks of the queries that read one head of keys.
+    pub(super) n_chunks: usize,
+    /// The tiles of all chunks but the last, which may have fewer.
+    tiles_per_chunk: usize,
     bias: Bias,
 }
 
 /// A head of keys in an example, some queries that read it, and where their gradients go.
-pub(super) struct Unit<'a, T> {
-    pub(super) batch: usize,
-    pub(super) kv_head: usize,
-    pub(super) tiles: Range<usize>,
-    pub(super) query: &'a mut [T],
-    pub(super) key: &'a mut [T],
-    pub(super) value: &'a mut [T],
+pub(super) struct Unit<'a, 'b, T> {
+    pub(super) tiles: &'a mut [Tile<'b, T>],
+    pub(super) key: MatrixMut<'b, T>,
+    pub(super) value: MatrixMut<'b, T>,
 }
 
 /// Units for one thread. Where the bias has a gradient they differ in the example alone.
-pub(super) struct Block<'a, T> {
-    pub(super) units: Vec<Unit<'a, T>>,
-    pub(super) bias: Option<&'a mut [T]>,
+pub(super) struct Block<'a, 'b, T> {
+    pub(super) units: Vec<Unit<'a, 'b, T>>,
+    pub(super) bias: Option<&'b mut [T]>,
 }
 
 impl Plan {
@@ -49,87 +49,69 @@ impl Plan {
             Bias::Constant => problem.batch * problem.n_kv_heads,
             Bias::Learnt => problem.n_kv_heads,
         };
-        let n_chunks = (UNITS / apart).clamp(1, n_tiles);
-        let per_chunk = n_tiles.div_ceil(n_chunks);
-        let chunks = (0..n_tiles).step_by(per_chunk);
-        Self { chunks: chunks.map(|at| at..(at + per_chunk).min(n_tiles)).collect(), bias }
+        let tiles_per_chunk = n_tiles.div_ceil((UNITS / apart).clamp(1, n_tiles));
+        Self { n_chunks: n_tiles.div_ceil(tiles_per_chunk), tiles_per_chunk, bias }
     }
 
-    pub(super) fn blocks<'a, T>(
+    /// Where the gradients of a head's keys or values go, for every unit: with several chunks, each
+    /// has a matrix of its own.
+    pub(super) fn places<'a, T>(
         &self,
         problem: &Problem,
-        mut query: &'a mut [T],
-        key: &'a mut [T],
-        value: &'a mut [T],
-        bias: Option<&'a mut [T]>,
-    ) -> Vec<Block<'a, T>> {
-        let mut keys = key.chunks_mut(problem.kv_len * problem.head_dim);
-        let mut values = value.chunks_mut(problem.kv_len * problem.value_dim);
-        let mut units = Vec::new();
-        for batch in 0..problem.batch {
-            for kv_head in 0..problem.n_kv_heads {
-                for tiles in &self.chunks {
-                    let len = n_rows(problem, tiles) * problem.head_dim;
-                    let (rows, rest) = query.split_at_mut(len);
-                    query = rest;
-                    if let (Some(key), Some(value)) = (keys.next(), values.next()) {
-                        let tiles = tiles.clone();
-                        units.push(Unit { batch, kv_head, tiles, query: rows, key, value });
-                    }
-                }
-            }
-        }
+        data: &'a mut [T],
+        width: usize,
+    ) -> Vec<MatrixMut<'a, T>> {
+        let layout = if self.n_chunks == 1 { problem.layout } else { Layout::HeadsFirst };
+        heads(layout, data, [problem.n_kv_heads, problem.kv_len, width]).collect()
+    }
+
+    pub(super) fn blocks<'a, 'b, T>(
+        &self,
+        problem: &Problem,
+        tiles: &'a mut [Tile<'b, T>],
+        keys: Vec<MatrixMut<'b, T>>,
+        values: Vec<MatrixMut<'b, T>>,
+        bias: Option<&'b mut [T]>,
+    ) -> Vec<Block<'a, 'b, T>> {
+        let per_kv_head = tiles.len() / (problem.batch * problem.n_kv_heads);
+        let chunks = tiles
+            .chunks_mut(per_kv_head)
+            .flat_map(|of_kv_head| of_kv_head.chunks_mut(self.tiles_per_chunk));
+        let places = keys.into_iter().zip(values);
+        let units = chunks.zip(places).map(|(tiles, (key, value))| Unit { tiles, key, value });
         match self.bias {
             Bias::Constant => {
-                let per_block = problem.units_per_block(units.len());
-                let mut blocks = Vec::with_capacity(units.len().div_ceil(per_block));
-                let mut units = units.into_iter().peekable();
+                let n_units = problem.batch * problem.n_kv_heads * self.n_chunks;
+                let per_block = problem.units_per_block(n_units);
+                let mut blocks = Vec::with_capacity(n_units.div_ceil(per_block));
+                let mut units = units.peekable();
                 while units.peek().is_some() {
                     let units = units.by_ref().take(per_block).collect();
                     blocks.push(Block { units, bias: None });
                 }
                 blocks
             }
-            Bias::Learnt => self.blocks_by_bias(problem, units, bias),
+            Bias::Learnt => self.blocks_by_bias(problem, units, bias.unwrap_or_default()),
         }
     }
 
-    fn blocks_by_bias<'a, T>(
+    fn blocks_by_bias<'a, 'b, T: 'b>(
         &self,
         problem: &Problem,
-        units: Vec<Unit<'a, T>>,
-        bias: Option<&'a mut [T]>,
-    ) -> Vec<Block<'a, T>> {
-        let mut blocks = Vec::with_capacity(problem.n_kv_heads * self.chunks.len());
-        let mut bias = bias.unwrap_or_default();
-        for _ in 0..problem.n_kv_heads {
-            for tiles in &self.chunks {
-                let (rows, rest) = bias.split_at_mut(n_rows(problem, tiles) * problem.kv_len);
+        units: impl Iterator<Item = Unit<'a, 'b, T>>,
+        mut bias: &'b mut [T],
+    ) -> Vec<Block<'a, 'b, T>> {
+        let n_blocks = problem.n_kv_heads * self.n_chunks;
+        let mut blocks: Vec<_> = Vec::with_capacity(n_blocks);
+        for (i, unit) in units.enumerate() {
+            if i < n_blocks {
+                let n_rows: usize = unit.tiles.iter().map(|tile| tile.at.rows.len()).sum();
+                let (rows, rest) = bias.split_at_mut(n_rows * problem.kv_len);
                 bias = rest;
                 blocks.push(Block { units: Vec::new(), bias: Some(rows) });
             }
-        }
-        let n_blocks = blocks.len();
-        for (i, unit) in units.into_iter().enumerate() {
             blocks[i % n_blocks].units.push(unit);
         }
         blocks
-    }
-}
-
-/// The queries of a chunk of tiles.
-fn n_rows(problem: &Problem, tiles: &Range<usize>) -> usize {
-    tiles.clone().map(|tile| queries_of(problem, 0, 0, tile).rows.len()).sum()
-}
-
-/// Tile `tile` of the heads that read `kv_head`.
-pub(super) fn queries_of(problem: &Problem, batch: usize, kv_head: usize, tile: usize) -> Queries {
-    let n_queries = n_queries(problem.q_len);
-    let per_head = problem.q_len.div_ceil(n_queries);
-    let first = tile % per_head * n_queries;
-    Queries {
-        batch,
-        head: kv_head * problem.group() + tile / per_head,
-        rows: first..(first + n_queries).min(problem.q_len),
     }
 }

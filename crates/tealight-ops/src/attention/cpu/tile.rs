@@ -7,11 +7,12 @@ use std::ops::Range;
 
 use pulp::Simd;
 
+use super::Operands;
 use super::product::{Right, RowMajor, Start, product};
-use super::{Matrix, Operands};
 use crate::attention::problem::Problem;
 use crate::dropout::threshold;
 use crate::lanes::{Lanes, vectors, vectors_mut};
+use crate::matrix::Matrix;
 
 /// The keys of a tile.
 pub(super) const KEYS: usize = 64;
@@ -32,34 +33,6 @@ pub(super) fn padded(width: usize) -> usize {
     width.next_multiple_of(WIDEST)
 }
 
-/// A buffer that begins at a cache line.
-pub(super) struct Aligned<T> {
-    elements: Vec<T>,
-    start: usize,
-    len: usize,
-}
-
-impl<T: Lanes> Aligned<T> {
-    const LINE: usize = 64;
-
-    pub(super) fn zeros(len: usize) -> Self {
-        let slack = Self::LINE / size_of::<T>();
-        let elements = vec![T::ZERO; len + slack];
-        let start = elements.as_ptr().align_offset(Self::LINE).min(slack);
-        Self { elements, start, len }
-    }
-
-    #[inline(always)]
-    pub(super) fn as_slice(&self) -> &[T] {
-        &self.elements[self.start..][..self.len]
-    }
-
-    #[inline(always)]
-    pub(super) fn as_mut_slice(&mut self) -> &mut [T] {
-        &mut self.elements[self.start..][..self.len]
-    }
-}
-
 /// Some queries of one head.
 #[derive(Clone, Debug)]
 pub(super) struct Queries {
@@ -72,14 +45,14 @@ pub(super) struct Queries {
 #[inline(always)]
 pub(super) fn transpose<T: Lanes>(columns: &mut [T], from: Matrix<'_, T>, at: &Queries, scale: T) {
     const ROWS: usize = 8;
-    let n_queries = columns.len() / from.width.max(1);
+    let n_queries = columns.len() / from.columns().max(1);
     let mut first = 0;
     while first < n_queries {
         let mut rows = [from.row(at.rows.end - 1); ROWS];
         for (r, row) in rows.iter_mut().enumerate() {
             *row = from.row((at.rows.start + first + r).min(at.rows.end - 1));
         }
-        for d in 0..from.width {
+        for d in 0..from.columns() {
             let column = &mut columns[d * n_queries + first..][..ROWS];
             for r in 0..ROWS {
                 column[r] = rows[r][d] * scale;
@@ -92,7 +65,7 @@ pub(super) fn transpose<T: Lanes>(columns: &mut [T], from: Matrix<'_, T>, at: &Q
 /// Copies rows into rows that are `padded`, times `scale`. What is past the width stays.
 #[inline(always)]
 pub(super) fn pack<T: Lanes>(to: &mut [T], from: Matrix<'_, T>, rows: Range<usize>, scale: T) {
-    let width = padded(from.width);
+    let width = padded(from.columns());
     for (to, row) in to.chunks_exact_mut(width).zip(rows) {
         for (to, &x) in to.iter_mut().zip(from.row(row)) {
             *to = x * scale;
@@ -189,12 +162,12 @@ pub(super) fn dots<S: Simd, T: Lanes>(
     to: &mut [T],
 ) {
     let rows_of_keys = RowMajor {
-        data: &rows.data[keys.start * rows.stride..],
-        stride: rows.stride,
-        depth: rows.width,
+        data: &rows.data()[keys.start * rows.row_stride()..],
+        stride: rows.row_stride(),
+        depth: rows.columns(),
     };
     let columns = vectors::<T, S>(columns);
-    let right = Right { rows: columns, width: columns.len() / rows.width };
+    let right = Right { rows: columns, width: columns.len() / rows.columns() };
     product::<S, T, _>(simd, Start::Zero, vectors_mut::<T, S>(to), rows_of_keys, right, keys.len());
 }
 

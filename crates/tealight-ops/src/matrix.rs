@@ -50,29 +50,36 @@ impl<'a, T> Matrix<'a, T> {
         }
     }
 
-    pub(super) fn rows(&self) -> usize {
+    pub(crate) fn rows(&self) -> usize {
         self.rows
     }
 
-    pub(super) fn columns(&self) -> usize {
+    pub(crate) fn columns(&self) -> usize {
         self.columns
     }
 
-    pub(super) fn row_stride(&self) -> usize {
+    pub(crate) fn row_stride(&self) -> usize {
         self.row_stride
     }
 
-    pub(super) fn column_stride(&self) -> usize {
+    pub(crate) fn column_stride(&self) -> usize {
         self.column_stride
     }
 
+    /// Row i, of contiguous elements.
+    #[inline(always)]
+    pub(crate) fn row(&self, i: usize) -> &'a [T] {
+        debug_assert!(self.column_stride == 1 && i < self.rows);
+        &self.data[i * self.row_stride..][..self.columns]
+    }
+
     /// The elements from the first to the last, with whatever lies between.
-    pub(super) fn data(&self) -> &'a [T] {
+    pub(crate) fn data(&self) -> &'a [T] {
         self.data
     }
 
     /// The rows and columns in these ranges.
-    pub(super) fn block(&self, rows: Range<usize>, columns: Range<usize>) -> Self {
+    pub(crate) fn block(&self, rows: Range<usize>, columns: Range<usize>) -> Self {
         assert!(rows.end <= self.rows && columns.end <= self.columns);
         let first = rows.start * self.row_stride + columns.start * self.column_stride;
         let shape = (rows.len(), columns.len());
@@ -121,27 +128,28 @@ impl<'a, T> MatrixMut<'a, T> {
         Self { first: data.as_mut_ptr(), rows, columns, row_stride, data: PhantomData }
     }
 
-    pub(super) fn rows(&self) -> usize {
+    pub(crate) fn rows(&self) -> usize {
         self.rows
     }
 
-    pub(super) fn columns(&self) -> usize {
+    pub(crate) fn columns(&self) -> usize {
         self.columns
     }
 
-    pub(super) fn row_stride(&self) -> usize {
+    pub(crate) fn row_stride(&self) -> usize {
         self.row_stride
     }
 
     /// Where element (i, j) is.
-    pub(super) fn pointer(&mut self, i: usize, j: usize) -> *mut T {
+    pub(crate) fn pointer(&mut self, i: usize, j: usize) -> *mut T {
         assert!(i < self.rows && j < self.columns);
         // SAFETY: the element is within the data, by the assertion and that of the constructor.
         unsafe { self.first.add(i * self.row_stride + j) }
     }
 
     /// Row i.
-    pub(super) fn row(&mut self, i: usize) -> &mut [T] {
+    #[inline(always)]
+    pub(crate) fn row(&mut self, i: usize) -> &mut [T] {
         assert!(i < self.rows);
         // SAFETY: the row is within the data, and no other view has it while this one is borrowed.
         unsafe { std::slice::from_raw_parts_mut(self.first.add(i * self.row_stride), self.columns) }
