@@ -199,8 +199,8 @@ struct Glu {
 
 impl FeedForward for Glu {
     fn forward(&self, x: &Tensor, mode: Mode) -> Result<Tensor> {
-        // (batch, seq_len, d_ff)
-        let inner = gated(self.activation.into(), &self.gate.forward(x)?, &self.up.forward(x)?)?;
+        let [gate, up] = Linear::forward_all([&self.gate, &self.up], x)?; // (batch, seq_len, d_ff)
+        let inner = gated(self.activation.into(), &gate, &up)?;
         self.down.forward(&self.dropout.forward(&inner, mode)?)
     }
 }

@@ -2,6 +2,7 @@
 
 use candle_core::{Result, Tensor};
 use candle_nn::{Init, VarBuilder, init};
+use tealight_ops::linear::{Map, linear, linears};
 
 /// A linear map over the last axis.
 #[derive(Clone, Debug)]
@@ -37,6 +38,11 @@ impl Linear {
 
     /// `(.., n_in)` → `(.., n_out)`
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        tealight_ops::linear::linear(x, &self.weight, self.bias.as_ref())
+        linear(x, &self.weight, self.bias.as_ref())
+    }
+
+    /// What each of `maps` makes of `x (.., n_in)`: faster than one after the other.
+    pub fn forward_all<const N: usize>(maps: [&Self; N], x: &Tensor) -> Result<[Tensor; N]> {
+        linears(x, maps.map(|map| Map { weight: &map.weight, bias: map.bias.as_ref() }))
     }
 }

@@ -15,7 +15,7 @@ const BLOCK: usize = 8_192;
 const PARALLEL_FROM: usize = 16_384;
 
 /// Partial sums of a reduction: one AVX-512 register of f32.
-const LANES: usize = 16;
+pub(crate) const LANES: usize = 16;
 
 /// The elements of a block of whole rows of `width`.
 pub(crate) fn block_len(width: usize) -> usize {
@@ -121,7 +121,7 @@ pub(crate) fn all_numbers<T: Element>(x: &[T]) -> bool {
 
 /// One number of all lanes, by halves.
 #[inline(always)]
-fn fold<T: Element>(mut lanes: [T; LANES], join: impl Fn(T, T) -> T) -> T {
+pub(crate) fn fold<T: Element>(mut lanes: [T; LANES], join: impl Fn(T, T) -> T) -> T {
     let mut half = LANES / 2;
     while half > 0 {
         for i in 0..half {

@@ -38,9 +38,7 @@ pub trait Reader: std::fmt::Debug + Send + Sync {
 
 /// Queries, keys and values of a whole sequence, rotated: the shapes of [`Reader::read`].
 pub fn whole(layer: &dyn Reader, input: &AttentionInput<'_>) -> Result<(Tensor, Tensor, Tensor)> {
-    let projection = layer.projection();
-    let (key, value) = projection.keys_and_values_heads_last(input.source(projection.reads())?)?;
-    let query = projection.queries_heads_last(input.x)?;
+    let (query, key, value) = layer.projection().project_heads_last(input)?;
     Ok((rotated(layer, &query, 0)?, rotated(layer, &key, 0)?, value))
 }
 

@@ -66,13 +66,20 @@ impl Gate {
     }
 
     pub(super) fn project(&self, input: &AttentionInput<'_>) -> Result<Projected> {
-        let (key, value) = self.read(input.source(self.reads)?)?;
-        Ok(Projected { query: self.query.forward(input.x)?, key, value })
+        let source = input.source(self.reads)?;
+        let [query, key, value] = if self.reads == Reads::Memory {
+            let (key, value) = self.read(source)?;
+            [self.ask(input.x)?, key, value]
+        } else {
+            Linear::forward_all([&self.query, &self.key, &self.value], source)?
+        };
+        Ok(Projected { query, key, value })
     }
 
     /// Keys and values of `source (batch, kv_len, d_model)`.
     pub(super) fn read(&self, source: &Tensor) -> Result<(Tensor, Tensor)> {
-        Ok((self.key.forward(source)?, self.value.forward(source)?))
+        let [key, value] = Linear::forward_all([&self.key, &self.value], source)?;
+        Ok((key, value))
     }
 
     /// Queries of `x (batch, q_len, d_model)`.

@@ -140,19 +140,24 @@ impl<F: FeatureMap> LinearAttention<F> {
     /// ln φ of the keys, and the values.
     fn log_key_value(&self, source: &Tensor) -> Result<(Tensor, Tensor)> {
         let (key, value) = self.projection.keys_and_values(source)?;
-        Ok((self.features.log_key(&key.contiguous()?)?, value))
+        Ok((self.features.log_key(&key)?, value))
     }
 
     fn log_query(&self, x: &Tensor) -> Result<Tensor> {
-        self.features.log_query(&self.projection.queries(x)?.contiguous()?)
+        self.features.log_query(&self.projection.queries(x)?)
+    }
+
+    /// ln φ of queries and keys, and the values: `(batch, n_heads, len, n_features or head_dim)`.
+    fn project(&self, input: &AttentionInput<'_>) -> Result<(Tensor, Tensor, Tensor)> {
+        let (query, key, value) = self.projection.project(input)?;
+        Ok((self.features.log_query(&query)?, self.features.log_key(&key)?, value))
     }
 }
 
 impl<F: FeatureMap> Attention for LinearAttention<F> {
     fn forward(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
         let padding = input.mask.padding_only()?;
-        let query = self.log_query(input.x)?; // (batch, n_heads, q_len, n_features)
-        let (key, value) = self.log_key_value(input.source(self.reads)?)?;
+        let (query, key, value) = self.project(input)?;
         let context = linear_attention(&query, &key, &value, self.reads(), padding)?;
         let context = self.dropout.forward(&merge_heads(&context)?, input.mode)?;
         self.output.forward(&context)
@@ -160,8 +165,7 @@ impl<F: FeatureMap> Attention for LinearAttention<F> {
 
     fn weights(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
         let padding = input.mask.padding_only()?;
-        let query = self.log_query(input.x)?;
-        let (key, _value) = self.log_key_value(input.source(self.reads)?)?;
+        let (query, key, _value) = self.project(input)?;
         linear_attention::reference::weights(&query, &key, self.reads(), padding)
     }
 

@@ -126,33 +126,55 @@ impl Projection {
     /// Queries of `x`, `(batch, n_heads, q_len, head_dim)`, and keys and values of the source,
     /// `(batch, n_kv_heads, kv_len, head_dim)`, contiguous.
     pub fn project(&self, input: &AttentionInput<'_>) -> Result<(Tensor, Tensor, Tensor)> {
-        let (key, value) = self.keys_and_values_heads_last(input.source(self.reads)?)?;
-        let query = self.queries_heads_last(input.x)?;
+        let (query, key, value) = self.project_heads_last(input)?;
         Ok((swap_axes(&query)?, swap_axes(&key)?, swap_axes(&value)?))
     }
 
-    /// `(batch, len, d_model)` → `(batch, n_heads, len, head_dim)`, not contiguous.
+    /// `(batch, len, d_model)` → `(batch, n_heads, len, head_dim)`, contiguous.
     pub fn queries(&self, x: &Tensor) -> Result<Tensor> {
-        self.queries_heads_last(x)?.transpose(1, 2)
+        swap_axes(&self.queries_heads_last(x)?)
     }
 
-    /// `(batch, len, d_model)` → two of `(batch, n_kv_heads, len, head_dim)`, not contiguous.
+    /// `(batch, len, d_model)` → two of `(batch, n_kv_heads, len, head_dim)`, contiguous.
     pub fn keys_and_values(&self, x: &Tensor) -> Result<(Tensor, Tensor)> {
         let (key, value) = self.keys_and_values_heads_last(x)?;
-        Ok((key.transpose(1, 2)?, value.transpose(1, 2)?))
+        Ok((swap_axes(&key)?, swap_axes(&value)?))
+    }
+
+    /// As [`Self::project`], with the heads where the maps put them: `(batch, len, heads, head_dim)`.
+    pub fn project_heads_last(
+        &self,
+        input: &AttentionInput<'_>,
+    ) -> Result<(Tensor, Tensor, Tensor)> {
+        let source = input.source(self.reads)?;
+        if self.reads == Reads::Memory {
+            let (key, value) = self.keys_and_values_heads_last(source)?;
+            return Ok((self.queries_heads_last(input.x)?, key, value));
+        }
+        let maps = [&self.query, &self.key, &self.value];
+        let [query, key, value] = Linear::forward_all(maps, source)?;
+        Ok((self.query_heads(&query)?, self.key_heads(&key)?, heads(&value, self.n_kv_heads)?))
     }
 
     /// `(batch, len, d_model)` → `(batch, len, n_heads, head_dim)`: the heads where the map puts them.
     pub fn queries_heads_last(&self, x: &Tensor) -> Result<Tensor> {
-        let query = heads(&self.query.forward(x)?, self.n_heads)?;
-        self.norm.as_ref().map_or(Ok(query.clone()), |norm| norm.query(&query))
+        self.query_heads(&self.query.forward(x)?)
     }
 
     /// `(batch, len, d_model)` → two of `(batch, len, n_kv_heads, head_dim)`.
     pub fn keys_and_values_heads_last(&self, x: &Tensor) -> Result<(Tensor, Tensor)> {
-        let key = heads(&self.key.forward(x)?, self.n_kv_heads)?;
-        let key = self.norm.as_ref().map_or(Ok(key.clone()), |norm| norm.key(&key))?;
-        Ok((key, heads(&self.value.forward(x)?, self.n_kv_heads)?))
+        let [key, value] = Linear::forward_all([&self.key, &self.value], x)?;
+        Ok((self.key_heads(&key)?, heads(&value, self.n_kv_heads)?))
+    }
+
+    fn query_heads(&self, query: &Tensor) -> Result<Tensor> {
+        let query = heads(query, self.n_heads)?;
+        self.norm.as_ref().map_or(Ok(query.clone()), |norm| norm.query(&query))
+    }
+
+    fn key_heads(&self, key: &Tensor) -> Result<Tensor> {
+        let key = heads(key, self.n_kv_heads)?;
+        self.norm.as_ref().map_or(Ok(key.clone()), |norm| norm.key(&key))
     }
 }
 

@@ -22,6 +22,7 @@
 )]
 
 mod apply;
+mod several;
 pub(crate) mod walk;
 
 use std::collections::HashMap;
@@ -34,11 +35,23 @@ use candle_core::{
 };
 
 pub(crate) use self::apply::{apply1, apply2, apply3};
+pub(crate) use self::several::{Several, record_all};
 
 /// What becomes of the gradient of a result.
 pub(crate) trait Operation: Send + Sync {
     /// For messages.
     fn name(&self) -> &'static str;
+
+    /// Whether the backward reads the elements of input `i`. Where it does not, they need not be kept
+    /// until then: it is given a tensor of the same shape and dtype that holds no memory.
+    fn reads_input(&self, _i: usize) -> bool {
+        true
+    }
+
+    /// The same of the output, whose shape may be another, too.
+    fn reads_output(&self) -> bool {
+        true
+    }
 
     /// The gradient of each of `inputs`, in their order; `None` for one that needs none.
     ///
@@ -60,16 +73,14 @@ pub(crate) fn record(
     inputs: &[&Tensor],
     value: (CpuStorage, Shape),
 ) -> Result<Tensor> {
-    let name = operation.name();
+    let (name, reads_output) = (operation.name(), operation.reads_output());
     let tracked = inputs.iter().any(|input| input.track_op());
-    let recorded = tracked.then(|| Recorded {
-        operation: Box::new(operation),
-        inputs: inputs.iter().map(|&input| input.clone()).collect(),
-    });
+    let recorded = tracked.then(|| Recorded::of(operation, inputs)).transpose()?;
     let node = Arc::new(Node {
         name,
         number: COUNT.fetch_add(1, Ordering::Relaxed),
         shape: value.1.clone(),
+        reads_output,
         recorded: Mutex::new(recorded),
         results: Mutex::default(),
     });
@@ -113,6 +124,7 @@ struct Node {
     /// Inputs have lower numbers than what is made of them.
     number: u64,
     shape: Shape,
+    reads_output: bool,
     /// Until the backward has run.
     recorded: Mutex<Option<Recorded>>,
     /// The result, and other shapes of it: Candle's views keep what they are of alive.
@@ -122,6 +134,32 @@ struct Node {
 struct Recorded {
     operation: Box<dyn Operation>,
     inputs: Vec<Tensor>,
+    /// What inputs without elements are results of.
+    _nodes: Vec<Arc<Node>>,
+}
+
+impl Recorded {
+    fn of(operation: impl Operation + 'static, inputs: &[&Tensor]) -> Result<Self> {
+        let mut nodes = Vec::new();
+        let keep = |(i, &input): (usize, &&Tensor)| match Node::of(input) {
+            Some(node) if !operation.reads_input(i) && !node.reads_output => {
+                let without_elements = without_elements(input)?;
+                node.answers_for(&without_elements);
+                nodes.push(node);
+                Ok(without_elements)
+            }
+            _ => Ok(input.clone()),
+        };
+        let inputs = inputs.iter().enumerate().map(keep).collect::<Result<_>>()?;
+        Ok(Self { operation: Box::new(operation), inputs, _nodes: nodes })
+    }
+}
+
+/// A tensor like `x` in shape and dtype: one number, seen everywhere. Where assertions are on it is
+/// NaN, so that it shows if an operation reads it after all.
+fn without_elements(x: &Tensor) -> Result<Tensor> {
+    let number = if cfg!(debug_assertions) { f64::NAN } else { 0. };
+    Tensor::new(number, &Device::Cpu)?.to_dtype(x.dtype())?.broadcast_as(x.shape())
 }
 
 impl Node {

@@ -66,7 +66,7 @@ pub(crate) fn gradients(loss: &Tensor) -> Result<HashMap<TensorId, Tensor>> {
     let mut walk = Walk::default();
     walk.send(loss, Flow::fresh(&loss.ones_like()?.contiguous()?))?;
     while let Some((_, arrival)) = walk.arrivals.pop_last() {
-        let Recorded { operation, inputs } = arrival.node.take()?;
+        let Recorded { operation, inputs, _nodes } = arrival.node.take()?;
         let gradients = timed(operation.name(), Pass::Backward, || {
             operation.backward(&inputs, &arrival.output, &arrival.gradient.tensor)
         })?;
@@ -125,7 +125,8 @@ impl Walk {
     /// Adds `gradient` to what `tensor` has.
     fn send(&mut self, tensor: &Tensor, gradient: Flow) -> Result<()> {
         if let Some(node) = Node::of(tensor) {
-            let output = tensor.detach().reshape(&node.shape)?;
+            let output = tensor.detach();
+            let output = if node.reads_output { output.reshape(&node.shape)? } else { output };
             let gradient = Flow { tensor: gradient.tensor.reshape(&node.shape)?, ..gradient };
             self.arrive(Arrival { node, output, gradient })
         } else if tensor.is_variable() {

@@ -1,9 +1,8 @@
 //! The fused loops: a row at a time, while it is in the first-level cache.
 
-use super::Norm;
 use crate::buffer::unwritten;
 use crate::element::Element;
-use crate::parallel::{block_len, run, sum, sum_in_order, sum_of_pairs};
+use crate::parallel::{LANES, block_len, fold, run, sum, sum_in_order};
 
 /// What a row is centred on before it is scaled.
 #[derive(Clone, Copy)]
@@ -12,39 +11,75 @@ pub(super) enum Centre {
     Zero,
 }
 
+pub(super) struct Settings<T> {
+    pub(super) centre: Centre,
+    pub(super) eps: T,
+}
+
+/// μ and r of one row.
+#[derive(Clone, Copy)]
+pub(super) struct Row<T> {
+    mean: T,
+    scale: T,
+}
+
+/// y, and what the backward needs to know of each row.
 pub(super) fn forward<T: Element>(
-    norm: &Norm<T>,
+    settings: &Settings<T>,
     x: &[T],
     weight: &[T],
     bias: Option<&[T]>,
-) -> Vec<T> {
+) -> (Vec<T>, Vec<Row<T>>) {
     let width = weight.len();
+    let n_rows = x.len() / width;
     let mut y = unwritten(x.len());
+    let mut rows = vec![Row { mean: T::NAN, scale: T::NAN }; n_rows];
     let len = block_len(width);
     run(
         x.len(),
-        y.chunks_mut(len).zip(x.chunks(len)),
+        y.chunks_mut(len).zip(x.chunks(len)).zip(rows.chunks_mut(len / width)),
         #[inline(always)]
-        |(y, x)| {
-            for (y, x) in y.chunks_exact_mut(width).zip(x.chunks_exact(width)) {
-                let (mean, scale) = norm.statistics(x);
-                for (y, (&x, &weight)) in y.iter_mut().zip(x.iter().zip(weight)) {
-                    *y = (x - mean) * scale * weight;
-                }
-                if let Some(bias) = bias {
-                    for (y, &bias) in y.iter_mut().zip(bias) {
-                        *y += bias;
+        |((y, x), rows): ((&mut [T], &[T]), &mut [Row<T>])| {
+            let pairs = y.chunks_exact_mut(width).zip(x.chunks_exact(width));
+            for ((y, x), row) in pairs.zip(rows) {
+                *row = settings.row(x);
+                let Row { mean, scale } = *row;
+                let xs = x.iter().zip(weight);
+                match bias {
+                    Some(bias) => {
+                        for ((y, &bias), (&x, &weight)) in y.iter_mut().zip(bias).zip(xs) {
+                            *y = (x - mean) * scale * weight + bias;
+                        }
+                    }
+                    None => {
+                        for (y, (&x, &weight)) in y.iter_mut().zip(xs) {
+                            *y = (x - mean) * scale * weight;
+                        }
                     }
                 }
             }
         },
     );
-    y
+    (y, rows)
+}
+
+impl<T: Element> Settings<T> {
+    #[inline(always)]
+    fn row(&self, x: &[T]) -> Row<T> {
+        let width = T::from_f64(x.len() as f64);
+        let mean = match self.centre {
+            Centre::Mean => sum(x, |x| x) / width,
+            Centre::Zero => T::ZERO,
+        };
+        let variance = sum(x, |x| (x - mean) * (x - mean)) / width;
+        Row { mean, scale: T::ONE / (variance + self.eps).sqrt() }
+    }
 }
 
 /// The gradients of x, weight and bias.
 pub(super) fn backward<T: Element>(
-    norm: &Norm<T>,
+    centre: Centre,
+    rows: &[Row<T>],
     x: &[T],
     weight: &[T],
     gradient: &[T],
@@ -52,58 +87,74 @@ pub(super) fn backward<T: Element>(
     let width = weight.len();
     let mut dx = unwritten(x.len());
     let len = block_len(width);
+    let blocks = x.chunks(len).zip(gradient.chunks(len)).zip(rows.chunks(len / width));
     let partial = run(
         x.len(),
-        dx.chunks_mut(len).zip(x.chunks(len).zip(gradient.chunks(len))),
+        dx.chunks_mut(len).zip(blocks),
         #[inline(always)]
-        |(dx, (x, g))| {
-            let (mut dweight, mut dbias) = (vec![T::ZERO; width], vec![T::ZERO; width]);
-            let rows = x.chunks_exact(width).zip(g.chunks_exact(width));
-            for (dx, (x, g)) in dx.chunks_exact_mut(width).zip(rows) {
-                let (mean, scale) = norm.statistics(x);
-                for ((dweight, dbias), (&x, &g)) in
-                    dweight.iter_mut().zip(&mut dbias).zip(x.iter().zip(g))
-                {
-                    *dweight += g * (x - mean) * scale;
-                    *dbias += g;
-                }
-                norm.input_gradient(dx, x, weight, g, (mean, scale));
+        |(dx, ((x, g), rows)): (&mut [T], ((&[T], &[T]), &[Row<T>]))| {
+            let mut parameters = Parameters::zeros(width);
+            let pairs = x.chunks_exact(width).zip(g.chunks_exact(width));
+            for ((dx, (x, g)), row) in dx.chunks_exact_mut(width).zip(pairs).zip(rows) {
+                let sums = parameters.add(x, weight, g, *row);
+                input_gradient(centre, sums, dx, (x, weight, g), *row);
             }
-            (dweight, dbias)
+            (parameters.weight, parameters.bias)
         },
     );
     let (dweight, dbias): (Vec<_>, Vec<_>) = partial.into_iter().unzip();
     (dx, sum_in_order(&dweight, width), sum_in_order(&dbias, width))
 }
 
-impl<T: Element> Norm<T> {
-    /// μ and r of one row.
-    #[inline(always)]
-    fn statistics(&self, x: &[T]) -> (T, T) {
-        let width = T::from_f64(x.len() as f64);
-        let mean = match self.centre {
-            Centre::Mean => sum(x, |x| x) / width,
-            Centre::Zero => T::ZERO,
-        };
-        let variance = sum(x, |x| (x - mean) * (x - mean)) / width;
-        (mean, T::ONE / (variance + self.eps).sqrt())
+/// dweight and dbias of some rows.
+struct Parameters<T> {
+    weight: Vec<T>,
+    bias: Vec<T>,
+}
+
+impl<T: Element> Parameters<T> {
+    fn zeros(width: usize) -> Self {
+        Self { weight: vec![T::ZERO; width], bias: vec![T::ZERO; width] }
     }
 
-    /// dx = r (h − mean(h) − x̂ mean(h ⊙ x̂)) of one row.
+    /// Adds those of one row; gives Σ h and Σ h ⊙ x̂.
     #[inline(always)]
-    fn input_gradient(&self, dx: &mut [T], x: &[T], weight: &[T], g: &[T], (mean, scale): (T, T)) {
-        let width = T::from_f64(x.len() as f64);
-        let h = dx; // The row that will hold dx holds h first.
-        for (h, (&g, &weight)) in h.iter_mut().zip(g.iter().zip(weight)) {
-            *h = g * weight;
+    fn add(&mut self, x: &[T], weight: &[T], g: &[T], Row { mean, scale }: Row<T>) -> (T, T) {
+        let (mut sums, mut slopes) = ([T::ZERO; LANES], [T::ZERO; LANES]);
+        let of_parameters = self.weight.chunks_mut(LANES).zip(self.bias.chunks_mut(LANES));
+        let of_row = x.chunks(LANES).zip(weight.chunks(LANES)).zip(g.chunks(LANES));
+        for ((dweight, dbias), ((x, weight), g)) in of_parameters.zip(of_row) {
+            let lanes = sums.iter_mut().zip(&mut slopes).zip(dweight.iter_mut().zip(dbias));
+            for (((sum, slope), (dweight, dbias)), ((&x, &weight), &g)) in
+                lanes.zip(x.iter().zip(weight).zip(g))
+            {
+                let (normalised, h) = ((x - mean) * scale, g * weight);
+                *sum += h;
+                *slope += h * normalised;
+                *dweight += g * normalised;
+                *dbias += g;
+            }
         }
-        let mean_h = match self.centre {
-            Centre::Mean => sum(h, |h| h) / width,
-            Centre::Zero => T::ZERO,
-        };
-        let slope = sum_of_pairs(h, x, |h, x| h * (x - mean)) * scale * scale / width;
-        for (h, &x) in h.iter_mut().zip(x) {
-            *h = scale * (*h - mean_h - (x - mean) * slope);
-        }
+        (fold(sums, |a, b| a + b), fold(slopes, |a, b| a + b))
+    }
+}
+
+/// dx = r (h − mean(h) − x̂ mean(h ⊙ x̂)) of one row, from the sums of h and of h ⊙ x̂.
+#[inline(always)]
+fn input_gradient<T: Element>(
+    centre: Centre,
+    (sum, slope): (T, T),
+    dx: &mut [T],
+    (x, weight, g): (&[T], &[T], &[T]),
+    Row { mean, scale }: Row<T>,
+) {
+    let width = T::from_f64(x.len() as f64);
+    let mean_h = match centre {
+        Centre::Mean => sum / width,
+        Centre::Zero => T::ZERO,
+    };
+    let slope = slope / width;
+    for (dx, ((&x, &weight), &g)) in dx.iter_mut().zip(x.iter().zip(weight).zip(g)) {
+        *dx = scale * (g * weight - mean_h - (x - mean) * scale * slope);
     }
 }

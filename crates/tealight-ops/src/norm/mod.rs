@@ -11,20 +11,20 @@
 //! dweight = Σ g ⊙ x̂,   dbias = Σ g             over the rows
 //! ```
 //!
-//! The variance is taken in a second pass, after the mean: E(x²) − μ² cancels. The backward
-//! computes μ and r again rather than keeping them. ε inside the root is as in `torch`; the papers
-//! leave it out.
+//! The variance is taken in a second pass, after the mean: E(x²) − μ² cancels. μ and r of every row
+//! are kept for the backward. ε inside the root is as in `torch`; the papers leave it out.
 
 mod cpu;
 pub mod reference;
 
-use candle_core::{CpuStorage, CustomOp2, CustomOp3, D, Layout, Result, Shape, Tensor, bail};
+use candle_core::{D, Result, Tensor, bail};
 
-use crate::buffer::{View, slice, stored, tensor};
+use crate::buffer::{View, stored, tensor};
 use crate::element::Element;
-use crate::graph::{apply2, apply3};
+use crate::graph::{Operation, record};
 use crate::path::{Path, widened};
-use cpu::Centre;
+use crate::profile::{Pass, timed};
+use cpu::{Centre, Row, Settings};
 
 /// `x (.., width)`, `weight (width)`, `bias (width)` → `(.., width)`
 ///
@@ -73,88 +73,53 @@ fn fused<T: Element>(
     centre: Centre,
     eps: f64,
 ) -> Result<Tensor> {
-    let norm = Norm::<T> { centre, eps: T::from_f64(eps) };
+    let settings = Settings { centre, eps: T::from_f64(eps) };
     let (x, weight) = (x.contiguous()?, weight.contiguous()?);
-    match bias {
-        Some(bias) => apply3(&x, &weight, &bias.contiguous()?, norm),
-        None => apply2(&x, &weight, norm),
-    }
+    let bias = bias.map(Tensor::contiguous).transpose()?;
+    let (y, rows) = timed(NAME, Pass::Forward, || {
+        let bias = bias.as_ref().map(View::of).transpose()?;
+        Result::Ok(cpu::forward(&settings, &View::of(&x)?, &View::of(&weight)?, bias.as_deref()))
+    })?;
+    let inputs: Vec<_> = [Some(&x), Some(&weight), bias.as_ref()].into_iter().flatten().collect();
+    record(Norm { centre, rows }, &inputs, stored(y, x.shape()))
 }
+
+const NAME: &str = "norm";
 
 struct Norm<T> {
     centre: Centre,
-    eps: T,
+    rows: Vec<Row<T>>,
 }
 
-impl<T: Element> Norm<T> {
-    /// The gradients of x, weight and bias.
-    fn backward(&self, x: &Tensor, weight: &Tensor, gradient: &Tensor) -> Result<[Tensor; 3]> {
+impl<T: Element> Operation for Norm<T> {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn reads_output(&self) -> bool {
+        false
+    }
+
+    fn backward(
+        self: Box<Self>,
+        inputs: &[Tensor],
+        _: &Tensor,
+        gradient: &Tensor,
+    ) -> Result<Vec<Option<Tensor>>> {
+        let (x, weight) = (&inputs[0], &inputs[1]);
         let gradient = gradient.contiguous()?;
-        let (xs, weights, gradient) = (View::of(x)?, View::of(weight)?, View::of(&gradient)?);
-        let (dx, dweight, dbias) = cpu::backward(self, &xs, &weights, &gradient);
-        Ok([
-            tensor(dx, x.shape())?,
-            tensor(dweight, weight.shape())?,
-            tensor(dbias, weight.shape())?,
-        ])
-    }
-}
-
-impl<T: Element> CustomOp2 for Norm<T> {
-    fn name(&self) -> &'static str {
-        "norm"
-    }
-
-    fn cpu_fwd(
-        &self,
-        x: &CpuStorage,
-        x_layout: &Layout,
-        weight: &CpuStorage,
-        weight_layout: &Layout,
-    ) -> Result<(CpuStorage, Shape)> {
-        let (x, weight) = (slice(x, x_layout)?, slice(weight, weight_layout)?);
-        Ok(stored(cpu::forward(self, x, weight, None), x_layout.shape()))
-    }
-
-    fn bwd(
-        &self,
-        x: &Tensor,
-        weight: &Tensor,
-        _: &Tensor,
-        gradient: &Tensor,
-    ) -> Result<(Option<Tensor>, Option<Tensor>)> {
-        let [dx, dweight, _] = self.backward(x, weight, gradient)?;
-        Ok((Some(dx), Some(dweight)))
-    }
-}
-
-impl<T: Element> CustomOp3 for Norm<T> {
-    fn name(&self) -> &'static str {
-        "norm"
-    }
-
-    fn cpu_fwd(
-        &self,
-        x: &CpuStorage,
-        x_layout: &Layout,
-        weight: &CpuStorage,
-        weight_layout: &Layout,
-        bias: &CpuStorage,
-        bias_layout: &Layout,
-    ) -> Result<(CpuStorage, Shape)> {
-        let (x, weight) = (slice(x, x_layout)?, slice(weight, weight_layout)?);
-        Ok(stored(cpu::forward(self, x, weight, Some(slice(bias, bias_layout)?)), x_layout.shape()))
-    }
-
-    fn bwd(
-        &self,
-        x: &Tensor,
-        weight: &Tensor,
-        _: &Tensor,
-        _: &Tensor,
-        gradient: &Tensor,
-    ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
-        let [dx, dweight, dbias] = self.backward(x, weight, gradient)?;
-        Ok((Some(dx), Some(dweight), Some(dbias)))
+        let (dx, dweight, dbias) = cpu::backward::<T>(
+            self.centre,
+            &self.rows,
+            &View::of(x)?,
+            &View::of(weight)?,
+            &View::of(&gradient)?,
+        );
+        let mut gradients =
+            vec![Some(tensor(dx, x.shape())?), Some(tensor(dweight, weight.shape())?)];
+        if let Some(bias) = inputs.get(2) {
+            gradients.push(Some(tensor(dbias, bias.shape())?));
+        }
+        Ok(gradients)
     }
 }

@@ -36,8 +36,25 @@ struct Strips<T> {
 }
 
 impl<T: Lanes> Product<'_, T> {
-    /// C = base + scale · A B
+    /// C = base + scale · (A B + ..)
     pub(super) fn run(&self, kernel: &Kernel<T>, c: &mut MatrixMut<'_, T>) {
+        let n_others = self.others.len();
+        let (row, column) = self.origin;
+        let (rows, columns) = (row..row + c.rows(), column..column + c.columns());
+        let finish = |is_last: bool| self.finish.filter(|_| is_last);
+        Self { finish: finish(n_others == 0), ..*self }.run_one(kernel, c);
+        for (i, &(a, b)) in self.others.iter().enumerate() {
+            let next = Self {
+                base: Base::Itself,
+                scale: self.scale,
+                finish: finish(i + 1 == n_others),
+                ..Self::of(a, b)
+            };
+            next.block(rows.clone(), columns.clone()).run_one(kernel, c);
+        }
+    }
+
+    fn run_one(&self, kernel: &Kernel<T>, c: &mut MatrixMut<'_, T>) {
         match self.method {
             Method::Dots => {
                 (kernel.dots)(self, c);

@@ -1,7 +1,7 @@
 //! The matrix product.
 //!
 //! ```text
-//! C (m, n) = base + scale · A (m, k) B (k, n)
+//! C (m, n) = base + scale · (A (m, k) B (k, n) + A' (m, k') B' (k', n) + ..)
 //! ```
 //!
 //! The algorithm is that of Goto & van de Geijn 2008
@@ -43,7 +43,7 @@ use crate::lanes::Lanes;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::simd::Level;
 
-/// base + scale · A B, to be stored.
+/// base + scale · (A B + ..), to be stored.
 ///
 /// ```text
 /// Product::of(x, weight.transposed()).plus_row(bias).store(y)
@@ -52,6 +52,8 @@ use crate::simd::Level;
 pub(crate) struct Product<'a, T> {
     a: Matrix<'a, T>,
     b: Matrix<'a, T>,
+    /// Further factors, of the whole product.
+    others: &'a [Factors<'a, T>],
     scale: T,
     base: Base<'a, T>,
     finish: Option<&'a Finish<'a, T>>,
@@ -59,6 +61,9 @@ pub(crate) struct Product<'a, T> {
     /// Of the whole product, the element that is this one's first.
     origin: (usize, usize),
 }
+
+/// A and B.
+pub(crate) type Factors<'a, T> = (Matrix<'a, T>, Matrix<'a, T>);
 
 /// What the product is added to. Unless it is C itself, C is never read.
 #[derive(Clone, Copy, Debug)]
@@ -87,7 +92,21 @@ impl<'a, T: Lanes> Product<'a, T> {
     pub(crate) fn of(a: Matrix<'a, T>, b: Matrix<'a, T>) -> Self {
         assert_eq!(a.columns(), b.rows(), "the columns of A and the rows of B");
         let method = if dots::suit(&a, &b) { Method::Dots } else { Method::Strips };
-        Self { a, b, scale: T::ONE, base: Base::Zero, finish: None, method, origin: (0, 0) }
+        let (base, origin) = (Base::Zero, (0, 0));
+        Self { a, b, others: &[], scale: T::ONE, base, finish: None, method, origin }
+    }
+
+    /// The sum of the products of all `factors`, of which there is one at least.
+    ///
+    /// # Panics
+    /// If there is none, or if their shapes do not match.
+    pub(crate) fn sum(factors: &'a [Factors<'a, T>]) -> Self {
+        let (&(a, b), others) = factors.split_first().expect("factors of a product");
+        for (other, another) in others {
+            assert_eq!((other.rows(), another.columns()), (a.rows(), b.columns()), "the products");
+            assert_eq!(other.columns(), another.rows(), "the columns of A and the rows of B");
+        }
+        Self { others, ..Self::of(a, b) }
     }
 
     /// Added to `row`, one element per column.
@@ -143,7 +162,7 @@ impl<'a, T: Lanes> Product<'a, T> {
 
     /// Added to what is there.
     #[must_use]
-    pub(crate) fn accumulated(self) -> Self {
+    fn accumulated(self) -> Self {
         Self { base: Base::Itself, ..self }
     }
 

@@ -39,10 +39,15 @@ pub(super) fn run_all<T: Lanes>(kernel: &Kernel<T>, products: Vec<Task<'_, T>>) 
     let elements: usize = products.iter().map(|(_, c)| c.rows() * c.columns()).sum();
     let n_tasks = (work / LARGE_TASK).isqrt().min(elements / SMALL_BLOCK);
     let n_tasks = (n_tasks / n_threads).clamp(1, MOST_TASKS) * n_threads;
-    let n_each = n_tasks.min(work / SMALL_TASK).div_ceil(products.len());
+    // A few products may be of any sizes; of many, each is a task.
+    let least = if products.len() < MOST_TASKS * n_threads { n_threads } else { 1 };
+    let n_each = n_tasks.div_ceil(products.len()).max(least);
     let tasks: Vec<_> = products
         .into_iter()
-        .flat_map(|(product, c)| product.cut(kernel.width, n_each, c))
+        .flat_map(|(product, c)| {
+            let n_tasks = n_each.min(product.work() / SMALL_TASK).max(1);
+            product.cut(kernel.width, n_tasks, c)
+        })
         .collect();
     map(tasks, &|(product, mut c)| product.run(kernel, &mut c));
 }
@@ -50,7 +55,8 @@ pub(super) fn run_all<T: Lanes>(kernel: &Kernel<T>, products: Vec<Task<'_, T>>) 
 impl<'a, T: Lanes> Product<'a, T> {
     /// Multiply-adds.
     fn work(&self) -> usize {
-        self.a.rows() * self.a.columns() * self.b.columns()
+        let others: usize = self.others.iter().map(|(a, _)| a.columns()).sum();
+        self.a.rows() * (self.a.columns() + others) * self.b.columns()
     }
 
     /// About so many tasks. Their blocks of C are about square, as A is packed once per column of

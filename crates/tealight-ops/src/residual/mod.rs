@@ -78,6 +78,14 @@ impl<T: Element> Operation for Residual<T> {
         NAME
     }
 
+    fn reads_input(&self, _: usize) -> bool {
+        false
+    }
+
+    fn reads_output(&self) -> bool {
+        false
+    }
+
     fn backward(
         self: Box<Self>,
         _: &[Tensor],
