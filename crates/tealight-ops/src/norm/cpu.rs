@@ -119,23 +119,46 @@ impl<T: Element> Parameters<T> {
 
     /// Adds those of one row; gives Σ h and Σ h ⊙ x̂.
     #[inline(always)]
-    fn add(&mut self, x: &[T], weight: &[T], g: &[T], Row { mean, scale }: Row<T>) -> (T, T) {
-        let (mut sums, mut slopes) = ([T::ZERO; LANES], [T::ZERO; LANES]);
-        let of_parameters = self.weight.chunks_mut(LANES).zip(self.bias.chunks_mut(LANES));
-        let of_row = x.chunks(LANES).zip(weight.chunks(LANES)).zip(g.chunks(LANES));
-        for ((dweight, dbias), ((x, weight), g)) in of_parameters.zip(of_row) {
-            let lanes = sums.iter_mut().zip(&mut slopes).zip(dweight.iter_mut().zip(dbias));
-            for (((sum, slope), (dweight, dbias)), ((&x, &weight), &g)) in
-                lanes.zip(x.iter().zip(weight).zip(g))
-            {
-                let (normalised, h) = ((x - mean) * scale, g * weight);
-                *sum += h;
-                *slope += h * normalised;
-                *dweight += g * normalised;
-                *dbias += g;
-            }
+    fn add(&mut self, x: &[T], weight: &[T], g: &[T], row: Row<T>) -> (T, T) {
+        let mut sums = Sums { h: [T::ZERO; LANES], slope: [T::ZERO; LANES], row };
+        let (x, x_rest) = x.as_chunks::<LANES>();
+        let (weight, weight_rest) = weight.as_chunks::<LANES>();
+        let (g, g_rest) = g.as_chunks::<LANES>();
+        let (dweight, dweight_rest) = self.weight.as_chunks_mut::<LANES>();
+        let (dbias, dbias_rest) = self.bias.as_chunks_mut::<LANES>();
+        for ((dweight, dbias), ((x, weight), g)) in
+            dweight.iter_mut().zip(dbias).zip(x.iter().zip(weight).zip(g))
+        {
+            sums.add((dweight, dbias), (x, weight, g));
         }
-        (fold(sums, |a, b| a + b), fold(slopes, |a, b| a + b))
+        sums.add((dweight_rest, dbias_rest), (x_rest, weight_rest, g_rest));
+        (fold(sums.h, |a, b| a + b), fold(sums.slope, |a, b| a + b))
+    }
+}
+
+/// Σ h and Σ h ⊙ x̂ of a row, so far.
+struct Sums<T> {
+    h: [T; LANES],
+    slope: [T; LANES],
+    row: Row<T>,
+}
+
+impl<T: Element> Sums<T> {
+    /// Up to as many elements as there are lanes.
+    #[inline(always)]
+    fn add(
+        &mut self,
+        (dweight, dbias): (&mut [T], &mut [T]),
+        (x, weight, g): (&[T], &[T], &[T]),
+    ) {
+        let Row { mean, scale } = self.row;
+        for i in 0..x.len() {
+            let (normalised, h) = ((x[i] - mean) * scale, g[i] * weight[i]);
+            self.h[i] += h;
+            self.slope[i] += h * normalised;
+            dweight[i] += g[i] * normalised;
+            dbias[i] += g[i];
+        }
     }
 }
 

@@ -42,14 +42,19 @@ pub(super) fn run_all<T: Lanes>(kernel: &Kernel<T>, products: Vec<Task<'_, T>>) 
     // A few products may be of any sizes; of many, each is a task.
     let least = if products.len() < MOST_TASKS * n_threads { n_threads } else { 1 };
     let n_each = n_tasks.div_ceil(products.len()).max(least);
-    let tasks: Vec<_> = products
+    let mut tasks: Vec<_> = products
         .into_iter()
         .flat_map(|(product, c)| {
             let n_tasks = n_each.min(product.work() / SMALL_TASK).max(1);
-            product.cut(kernel.width, n_tasks, c)
+            let tasks = product.cut(kernel.width, n_tasks, c);
+            let n_tasks = tasks.len() as f64;
+            tasks.into_iter().enumerate().map(move |(i, task)| (i as f64 / n_tasks, task))
         })
         .collect();
-    map(tasks, &|(product, mut c)| product.run(kernel, &mut c));
+    // The upper blocks of all for the first thread, the lower ones for the last: as other loops are
+    // shared out, so that each finds its rows in its own cache.
+    tasks.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+    map(tasks, &|(_, (product, mut c))| product.run(kernel, &mut c));
 }
 
 impl<'a, T: Lanes> Product<'a, T> {
