@@ -16,6 +16,7 @@ use candle_nn::VarBuilder;
 use serde::{Deserialize, Serialize};
 use tealight_ops::activation::Function;
 use tealight_ops::gate::gated;
+use tealight_ops::mlp::mlp;
 
 use crate::dropout::Dropout;
 use crate::linear::{Bias, Linear};
@@ -183,8 +184,15 @@ struct Mlp {
 
 impl FeedForward for Mlp {
     fn forward(&self, x: &Tensor, mode: Mode) -> Result<Tensor> {
-        let inner = self.activation.forward(&self.up.forward(x)?)?; // (batch, seq_len, d_ff)
-        self.down.forward(&self.dropout.forward(&inner, mode)?)
+        mlp(
+            x,
+            &tealight_ops::mlp::Mlp {
+                up: self.up.map(),
+                function: self.activation.into(),
+                dropout: self.dropout.draw(mode),
+                down: self.down.map(),
+            },
+        )
     }
 }
 

@@ -43,6 +43,11 @@ impl Linear {
 
     /// What each of `maps` makes of `x (.., n_in)`: faster than one after the other.
     pub fn forward_all<const N: usize>(maps: [&Self; N], x: &Tensor) -> Result<[Tensor; N]> {
-        linears(x, maps.map(|map| Map { weight: &map.weight, bias: map.bias.as_ref() }))
+        linears(x, maps.map(Self::map))
+    }
+
+    /// W and b.
+    pub(crate) fn map(&self) -> Map<'_> {
+        Map { weight: &self.weight, bias: self.bias.as_ref() }
     }
 }

@@ -67,6 +67,7 @@ pub mod lion;
 pub mod matmul;
 pub mod mean;
 pub mod memory;
+pub mod mlp;
 pub mod muon;
 pub mod norm;
 pub mod nystrom;

@@ -5,7 +5,7 @@
 //! fixed too.
 
 use crate::element::Element;
-use crate::simd::arch;
+use crate::simd::vectorised;
 use crate::threads::map;
 
 /// The elements of a block: 32 KiB in f32, which stays in the second-level cache.
@@ -34,12 +34,7 @@ pub(crate) fn run<B: Send, R: Send>(
     blocks: impl Iterator<Item = B>,
     work: impl Fn(B) -> R + Send + Sync,
 ) -> Vec<R> {
-    let work = |block| {
-        arch().dispatch(
-            #[inline(always)]
-            || work(block),
-        )
-    };
+    let work = |block| vectorised(block, &work);
     if n_elements < PARALLEL_FROM {
         return blocks.map(work).collect();
     }

@@ -68,6 +68,18 @@ pub(crate) fn arch() -> Arch {
     }
 }
 
+/// `f` of `operand`, compiled for the instruction set found at run time.
+///
+/// `f` and all it calls must be `#[inline(always)]`. It is an `Fn`, and not an `FnOnce`: a closure that
+/// could be called again is called through a function of the compiler's, which is not inlined.
+#[inline(always)]
+pub(crate) fn vectorised<A, R>(operand: A, f: impl Fn(A) -> R) -> R {
+    arch().dispatch(
+        #[inline(always)]
+        || f(operand),
+    )
+}
+
 /// Whether a · b + c is one instruction. Where it is not, pulp calls a function for every element.
 #[inline(always)]
 pub(crate) fn is_fused<S: Simd>() -> bool {

@@ -4,6 +4,19 @@ use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
 
 use candle_core::{Result, Tensor};
 
+use super::Function;
+
+/// φ(x)
+pub fn of(function: Function, x: &Tensor) -> Result<Tensor> {
+    match function {
+        Function::Relu => relu(x),
+        Function::Gelu => gelu(x),
+        Function::GeluTanh => gelu_tanh(x),
+        Function::Silu => silu(x),
+        Function::Sigmoid => sigmoid(x),
+    }
+}
+
 /// max(x, 0)
 pub fn relu(x: &Tensor) -> Result<Tensor> {
     // A choice rather than a maximum: Candle gives a tie half of the gradient.

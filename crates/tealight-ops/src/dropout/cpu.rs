@@ -42,3 +42,29 @@ pub(super) fn masked<T: Element>(dropout: &Dropout<T>, x: &[T], base: Option<&[T
     );
     y
 }
+
+/// See [`Dropout::factors`].
+#[inline(always)]
+pub(super) fn factors<T: Element>(
+    dropout: &Dropout<T>,
+    first: u64,
+    len: usize,
+    mut f: impl FnMut(usize, &[T]),
+) {
+    let &Dropout { stream, threshold, scale } = dropout;
+    let mut factors = [T::ZERO; 4 * BLOCKS];
+    let mut skipped = (first % 4) as usize;
+    let (mut block, mut done) = (first / 4, 0);
+    while done < len {
+        let words = stream.blocks::<BLOCKS>(block);
+        for lane in 0..BLOCKS {
+            for (word, words) in words.iter().enumerate() {
+                factors[4 * lane + word] = if words[lane] >= threshold { scale } else { T::ZERO };
+            }
+        }
+        let n = (4 * BLOCKS - skipped).min(len - done);
+        f(done, &factors[skipped..skipped + n]);
+        done += n;
+        (skipped, block) = (0, block + BLOCKS as u64);
+    }
+}

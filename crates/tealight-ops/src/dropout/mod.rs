@@ -73,6 +73,13 @@ impl<T: Element> Dropout<T> {
         Self { stream, threshold: threshold(rate), scale: T::from_f64(1. / (1. - rate)) }
     }
 
+    /// The factors of `len` elements from number `first` on, in their order: 0 or the scale. `f` is
+    /// given some of them, with the place of the first among them.
+    #[inline(always)]
+    pub(crate) fn factors(&self, first: u64, len: usize, f: impl FnMut(usize, &[T])) {
+        cpu::factors(self, first, len, f);
+    }
+
     /// Dropout(x), which with a gradient for x is its backward.
     pub(crate) fn of(&self, x: &[T]) -> Vec<T> {
         cpu::masked(self, x, None)

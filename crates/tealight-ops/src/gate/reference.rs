@@ -6,12 +6,5 @@ use crate::activation::{Function, reference};
 
 /// See [`gated`](super::gated).
 pub fn gated(function: Function, x: &Tensor, v: &Tensor) -> Result<Tensor> {
-    let gate = match function {
-        Function::Relu => reference::relu(x),
-        Function::Gelu => reference::gelu(x),
-        Function::GeluTanh => reference::gelu_tanh(x),
-        Function::Silu => reference::silu(x),
-        Function::Sigmoid => reference::sigmoid(x),
-    };
-    gate?.broadcast_mul(v)
+    reference::of(function, x)?.broadcast_mul(v)
 }

@@ -141,7 +141,7 @@ impl Inputs {
                 Some(bias) => product.plus_row(bias),
                 None => product,
             };
-            (product, MatrixMut::new(y, (n_rows, shape.0)))
+            (product, MatrixMut::new(y, (n_rows, shape.0)).into())
         });
         store_all(products.collect());
         let shape = |n_outputs| with_last(self.x.dims(), n_outputs);
@@ -183,13 +183,14 @@ impl Inputs {
             .collect();
         let mut products = Vec::with_capacity(1 + factors.len());
         if let Some(dx) = &mut dx {
-            products.push((Product::sum(&factors), MatrixMut::new(dx, (n_rows, n_inputs))));
+            products.push((Product::sum(&factors), MatrixMut::new(dx, (n_rows, n_inputs)).into()));
         }
         let places = dweights.iter_mut().zip(&used).filter(|(_, used)| used.is_some());
         for ((dweight, _), &(g, _)) in places.zip(&factors) {
             if let Some(dweight) = dweight {
                 let shape = (g.columns(), n_inputs);
-                products.push((Product::of(g.transposed(), x), MatrixMut::new(dweight, shape)));
+                products
+                    .push((Product::of(g.transposed(), x), MatrixMut::new(dweight, shape).into()));
             }
         }
         store_all(products);

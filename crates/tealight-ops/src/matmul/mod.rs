@@ -125,7 +125,7 @@ fn products<'a, T: Lanes>(
 ) -> Vec<T> {
     let products: Vec<_> = pairs.map(|(a, b)| Product::of(a, b)).collect();
     let mut c = unwritten(products.len() * m * n);
-    let places = c.chunks_exact_mut(m * n).map(|c| MatrixMut::new(c, (m, n)));
+    let places = c.chunks_exact_mut(m * n).map(|c| MatrixMut::new(c, (m, n)).into());
     store_all(products.into_iter().zip(places).collect());
     c
 }

@@ -146,11 +146,7 @@ struct Sums<T> {
 impl<T: Element> Sums<T> {
     /// Up to as many elements as there are lanes.
     #[inline(always)]
-    fn add(
-        &mut self,
-        (dweight, dbias): (&mut [T], &mut [T]),
-        (x, weight, g): (&[T], &[T], &[T]),
-    ) {
+    fn add(&mut self, (dweight, dbias): (&mut [T], &mut [T]), (x, weight, g): (&[T], &[T], &[T])) {
         let Row { mean, scale } = self.row;
         for i in 0..x.len() {
             let (normalised, h) = ((x[i] - mean) * scale, g[i] * weight[i]);

@@ -7,9 +7,8 @@ use std::ops::Range;
 use super::kernel::Kernel;
 use super::pack::STRIPS;
 use super::strip::{Panels, Strided, Strip};
-use super::{Base, Method, Product};
+use super::{Base, Method, Product, Target};
 use crate::lanes::Lanes;
-use crate::matrix::MatrixMut;
 use crate::scratch::Scratch;
 
 /// Bytes of a row of A in a block: the 14 rows of a strip are half of a first-level cache.
@@ -37,12 +36,12 @@ struct Strips<T> {
 
 impl<T: Lanes> Product<'_, T> {
     /// C = base + scale · (A B + ..)
-    pub(super) fn run(&self, kernel: &Kernel<T>, c: &mut MatrixMut<'_, T>) {
+    pub(super) fn run(&self, kernel: &Kernel<T>, target: &mut Target<'_, T>) {
         let n_others = self.others.len();
         let (row, column) = self.origin;
-        let (rows, columns) = (row..row + c.rows(), column..column + c.columns());
+        let (rows, columns) = (row..row + target.c.rows(), column..column + target.c.columns());
         let finish = |is_last: bool| self.finish.filter(|_| is_last);
-        Self { finish: finish(n_others == 0), ..*self }.run_one(kernel, c);
+        Self { finish: finish(n_others == 0), ..*self }.run_one(kernel, target);
         for (i, &(a, b)) in self.others.iter().enumerate() {
             let next = Self {
                 base: Base::Itself,
@@ -50,56 +49,59 @@ impl<T: Lanes> Product<'_, T> {
                 finish: finish(i + 1 == n_others),
                 ..Self::of(a, b)
             };
-            next.block(rows.clone(), columns.clone()).run_one(kernel, c);
+            next.block(rows.clone(), columns.clone()).run_one(kernel, target);
         }
     }
 
-    fn run_one(&self, kernel: &Kernel<T>, c: &mut MatrixMut<'_, T>) {
+    fn run_one(&self, kernel: &Kernel<T>, target: &mut Target<'_, T>) {
         match self.method {
             Method::Dots => {
-                (kernel.dots)(self, c);
-                self.finish_rows(c, 0..c.rows(), 0..c.columns());
+                (kernel.dots)(self, &mut target.c);
+                self.finish_rows(target, 0..target.c.rows(), 0..target.c.columns());
             }
-            Method::Strips => self.run_blocks(kernel, c),
+            Method::Strips => self.run_blocks(kernel, target),
         }
     }
 
-    fn run_blocks(&self, kernel: &Kernel<T>, c: &mut MatrixMut<'_, T>) {
+    fn run_blocks(&self, kernel: &Kernel<T>, target: &mut Target<'_, T>) {
         let depth = self.a.columns();
         let nothing = (depth == 0).then_some(0..0);
         let depths = parts(depth, KC / size_of::<T>(), 1).chain(nothing);
-        let strip = even(c.rows(), kernel.strips.len());
+        let strip = even(target.c.rows(), kernel.strips.len());
         let mut scratch = Scratch::new();
-        for columns in parts(c.columns(), NC, kernel.width) {
+        for columns in parts(target.c.columns(), NC, kernel.width) {
             for depth in depths.clone() {
                 let columns = columns.clone();
-                Block { product: self, kernel, columns, depth, strip }.run(c, &mut scratch);
+                Block { product: self, kernel, columns, depth, strip }.run(target, &mut scratch);
             }
         }
     }
 
     /// Hands over what is complete.
-    fn finish_rows(&self, c: &mut MatrixMut<'_, T>, rows: Range<usize>, columns: Range<usize>) {
+    fn finish_rows(&self, target: &mut Target<'_, T>, rows: Range<usize>, columns: Range<usize>) {
         if let Some(finish) = self.finish {
             let (row, column) = self.origin;
             for i in rows {
-                finish((row + i, column + columns.start), &mut c.row(i)[columns.clone()]);
+                let beside =
+                    target.beside.as_mut().map(|beside| &mut beside.row(i)[columns.clone()]);
+                let c = &mut target.c.row(i)[columns.clone()];
+                finish((row + i, column + columns.start), c, beside.unwrap_or_default());
             }
         }
     }
 }
 
 impl<T: Lanes> Block<'_, T> {
-    fn run(&self, c: &mut MatrixMut<'_, T>, scratch: &mut Scratch) {
+    fn run(&self, target: &mut Target<'_, T>, scratch: &mut Scratch) {
         let Self { kernel, columns, depth, strip, .. } = self;
         let panels_len = columns.len().next_multiple_of(kernel.width) * depth.len();
         let strips_len = STRIPS * kernel.padded_rows * depth.len();
         let [panels, strips] = scratch.areas([panels_len, strips_len]);
-        let b = self.panels(panels, c.rows());
-        for rows in parts(c.rows(), STRIPS * strip, *strip) {
+        let b = self.panels(panels, target.c.rows());
+        for rows in parts(target.c.rows(), STRIPS * strip, *strip) {
             let mut a = self.strips(rows.clone(), strips);
             for i in rows.clone().step_by(*strip) {
-                self.multiply(a.first, b, c, i..rows.end.min(i + strip));
+                self.multiply(a.first, b, target, i..rows.end.min(i + strip));
                 a.first.first = a.first.first.wrapping_add(a.stride);
             }
         }
@@ -143,14 +145,20 @@ impl<T: Lanes> Block<'_, T> {
     }
 
     /// One strip: these rows of C.
-    fn multiply(&self, a: Strided<T>, b: Panels<T>, c: &mut MatrixMut<'_, T>, rows: Range<usize>) {
+    fn multiply(
+        &self,
+        a: Strided<T>,
+        b: Panels<T>,
+        target: &mut Target<'_, T>,
+        rows: Range<usize>,
+    ) {
         let Self { product, kernel, columns, depth, .. } = self;
         let zeros = [T::ZERO; WIDEST];
-        let written = c.pointer(rows.start, columns.start);
+        let written = target.c.pointer(rows.start, columns.start);
         let (base, row_stride, column_stride) = match product.base {
             Base::Zero if depth.start == 0 => (zeros.as_ptr(), 0, 0),
             Base::Row(row) if depth.start == 0 => (row[columns.clone()].as_ptr(), 0, 1),
-            _ => (written.cast_const(), c.row_stride(), 1),
+            _ => (written.cast_const(), target.c.row_stride(), 1),
         };
         let strip = Strip {
             depth: depth.len(),
@@ -158,14 +166,14 @@ impl<T: Lanes> Block<'_, T> {
             a,
             b,
             base: Strided { first: base, row_stride, column_stride },
-            c: (written, c.row_stride()),
+            c: (written, target.c.row_stride()),
             scale: product.scale,
         };
         // SAFETY: A, B, the base and C have these rows and columns: they are blocks, slices or
         // packed areas of that size.
         unsafe { kernel.strips[rows.len() - 1](&strip) };
         if depth.end == product.a.columns() {
-            product.finish_rows(c, rows, columns.clone());
+            product.finish_rows(target, rows, columns.clone());
         }
     }
 }

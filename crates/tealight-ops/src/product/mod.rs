@@ -46,7 +46,7 @@ use crate::simd::Level;
 /// base + scale · (A B + ..), to be stored.
 ///
 /// ```text
-/// Product::of(x, weight.transposed()).plus_row(bias).store(y)
+/// store_all(vec![(Product::of(x, weight.transposed()).plus_row(bias), y.into())])
 /// ```
 #[derive(Clone, Copy)]
 pub(crate) struct Product<'a, T> {
@@ -81,8 +81,42 @@ enum Method {
 }
 
 /// Is given part of a row of C, with the (row, column) where it begins, once it is complete and
-/// still in the cache. It must not multiply matrices.
-pub(crate) type Finish<'a, T> = dyn Fn((usize, usize), &mut [T]) + Sync + 'a;
+/// still in the cache; and the same part of what lies beside C, empty if nothing does. It must not
+/// multiply matrices.
+pub(crate) type Finish<'a, T> = dyn Fn((usize, usize), &mut [T], &mut [T]) + Sync + 'a;
+
+/// C, and perhaps another matrix of its shape beside it.
+#[derive(Debug)]
+pub(crate) struct Target<'a, T> {
+    c: MatrixMut<'a, T>,
+    beside: Option<MatrixMut<'a, T>>,
+}
+
+impl<'a, T> From<MatrixMut<'a, T>> for Target<'a, T> {
+    fn from(c: MatrixMut<'a, T>) -> Self {
+        Self { c, beside: None }
+    }
+}
+
+impl<'a, T> Target<'a, T> {
+    /// # Panics
+    /// If the shapes differ.
+    pub(crate) fn beside(c: MatrixMut<'a, T>, beside: MatrixMut<'a, T>) -> Self {
+        let shape = |matrix: &MatrixMut<'_, T>| (matrix.rows(), matrix.columns());
+        assert_eq!(shape(&c), shape(&beside), "the shapes of C and of what lies beside it");
+        Self { c, beside: Some(beside) }
+    }
+
+    /// Cut into two, both alike.
+    fn split(
+        self,
+        split: impl Fn(MatrixMut<'a, T>) -> (MatrixMut<'a, T>, MatrixMut<'a, T>),
+    ) -> (Self, Self) {
+        let (c, others) = split(self.c);
+        let (beside, others_beside) = self.beside.map(split).unzip();
+        (Self { c, beside }, Self { c: others, beside: others_beside })
+    }
+}
 
 impl<'a, T: Lanes> Product<'a, T> {
     /// A B
@@ -119,12 +153,22 @@ impl<'a, T: Lanes> Product<'a, T> {
         Self { base: Base::Row(row), ..self }
     }
 
-    /// C = this, on several threads if there is work for them.
-    ///
-    /// # Panics
-    /// If C has another shape.
-    pub(crate) fn store(self, c: MatrixMut<'a, T>) {
-        store_all(vec![(self, c)]);
+    /// Each part of a row is changed by `finish` at the end.
+    #[must_use]
+    pub(crate) fn then(self, finish: &'a Finish<'a, T>) -> Self {
+        Self { finish: Some(finish), ..self }
+    }
+
+    /// Times `scale`.
+    #[cfg(test)]
+    fn scaled(self, scale: T) -> Self {
+        Self { scale, ..self }
+    }
+
+    /// Added to what is there.
+    #[cfg(test)]
+    fn accumulated(self) -> Self {
+        Self { base: Base::Itself, ..self }
     }
 
     fn check(&self, c: &MatrixMut<'_, T>) {
@@ -148,38 +192,13 @@ impl<'a, T: Lanes> Product<'a, T> {
     }
 }
 
-/// What the products within attention and of accumulated gradients take.
-#[cfg_attr(
-    not(test),
-    expect(dead_code, reason = "attention and feed-forward networks move onto these next")
-)]
-impl<'a, T: Lanes> Product<'a, T> {
-    /// Times `scale`.
-    #[must_use]
-    pub(crate) fn scaled(self, scale: T) -> Self {
-        Self { scale, ..self }
-    }
-
-    /// Added to what is there.
-    #[must_use]
-    fn accumulated(self) -> Self {
-        Self { base: Base::Itself, ..self }
-    }
-
-    /// Then changed by `finish`.
-    #[must_use]
-    pub(crate) fn then(self, finish: &'a Finish<'a, T>) -> Self {
-        Self { finish: Some(finish), ..self }
-    }
-}
-
 /// Every C = its product, on several threads if there is work for them.
 ///
 /// # Panics
 /// If a C has another shape than its product.
-pub(crate) fn store_all<T: Lanes>(products: Vec<(Product<'_, T>, MatrixMut<'_, T>)>) {
-    for (product, c) in &products {
-        product.check(c);
+pub(crate) fn store_all<T: Lanes>(products: Vec<(Product<'_, T>, Target<'_, T>)>) {
+    for (product, target) in &products {
+        product.check(&target.c);
     }
     share::run_all(&Kernel::new(Level::current()), products);
 }

@@ -96,7 +96,7 @@ fn compare<T: Float>(draw: &mut Draw, (m, n, k): (usize, usize, usize)) {
             if base != 1 {
                 c.fill(T::from_f64(f64::NAN));
             }
-            product.run(&kernel, &mut MatrixMut::strided(&mut c, (m, n), stride));
+            product.run(&kernel, &mut MatrixMut::strided(&mut c, (m, n), stride).into());
             for i in 0..m {
                 for j in 0..n {
                     let base = [0., before[i * stride + j].widen(), row[j].widen()][base];
@@ -138,7 +138,7 @@ fn gaps_between_rows_are_left_alone() {
     for kernel in kernels() {
         let mut c = vec![7.; 19 * stride];
         Product::of(Matrix::new(&a, (19, 11)), Matrix::new(&b, (11, 37)))
-            .run(&kernel, &mut MatrixMut::strided(&mut c, (19, 37), stride));
+            .run(&kernel, &mut MatrixMut::strided(&mut c, (19, 37), stride).into());
         assert!(c.chunks(stride).all(|row| row[37..] == [7.; 4]));
     }
 }
@@ -155,7 +155,7 @@ fn not_a_number_and_infinity_stay_in_their_row_and_column() {
     for kernel in kernels() {
         let mut c = vec![0.; m * n];
         Product::of(Matrix::new(&a, (m, k)), Matrix::new(&b, (k, n)))
-            .run(&kernel, &mut MatrixMut::new(&mut c, (m, n)));
+            .run(&kernel, &mut MatrixMut::new(&mut c, (m, n)).into());
         for i in 0..m {
             for j in 0..n {
                 let x = c[i * n + j];
@@ -191,7 +191,7 @@ fn on_threads(
     (m, n): (usize, usize),
 ) -> Vec<f32> {
     let mut c = vec![f32::NAN; m * n];
-    let task = (product, MatrixMut::new(&mut c, (m, n)));
+    let task = (product, MatrixMut::new(&mut c, (m, n)).into());
     threads::with(n_threads, || share::run_all(kernel, vec![task]));
     c
 }
@@ -212,7 +212,8 @@ fn heads_of_a_packed_tensor_are_multiplied_where_they_are() {
             let start = i * seq_len * width + h * head_dim;
             let [q, k] = [&query, &key]
                 .map(|x| Matrix::strided(&x[start..], (seq_len, head_dim), (width, 1)));
-            products.push((Product::of(q.block(0..seq_len, 0..2), k.block(0..2, 0..head_dim)), c));
+            let product = Product::of(q.block(0..seq_len, 0..2), k.block(0..2, 0..head_dim));
+            products.push((product, c.into()));
         }
     }
     store_all(products);
@@ -233,15 +234,51 @@ fn finish_sees_every_element_once_and_complete() {
     let (a, b) = (draw.numbers::<f32>(m * k), draw.numbers::<f32>(k * n));
     let product = Product::of(Matrix::new(&a, (m, k)), Matrix::new(&b, (k, n)));
     let [mut plain, mut finished] = [0; 2].map(|_| vec![f32::NAN; m * n]);
-    product.store(MatrixMut::new(&mut plain, (m, n)));
-    let add_place = |(i, j): (usize, usize), row: &mut [f32]| {
-        for (j, x) in (j..).zip(row) {
+    store_all(vec![(product, MatrixMut::new(&mut plain, (m, n)).into())]);
+    let mut beside = vec![2.; m * n];
+    let add_place = |(i, j): (usize, usize), row: &mut [f32], beside: &mut [f32]| {
+        for ((j, x), beside) in (j..).zip(row).zip(beside) {
             *x += (i * n + j) as f32;
+            *beside *= *x;
         }
     };
-    product.then(&add_place).store(MatrixMut::new(&mut finished, (m, n)));
-    for (i, (plain, finished)) in plain.iter().zip(finished).enumerate() {
-        assert_eq!(plain + i as f32, finished);
+    let place = MatrixMut::new(&mut finished, (m, n));
+    let target = Target::beside(place, MatrixMut::new(&mut beside, (m, n)));
+    store_all(vec![(product.then(&add_place), target)]);
+    for (i, (plain, finished)) in plain.iter().zip(&finished).enumerate() {
+        assert_eq!(plain + i as f32, *finished);
+        assert_eq!(2. * finished, beside[i]);
+    }
+}
+
+#[test]
+fn a_sum_of_products_is_that_of_its_parts() {
+    let mut draw = Draw(8);
+    for (m, n, depths) in [(307, 211, [601, 7, 130]), (5, 37, [3, 600, 1]), (61, 1, [1, 2, 3])] {
+        let factors = depths.map(|k| (draw.numbers::<f32>(m * k), draw.numbers::<f32>(k * n)));
+        let factors: Vec<_> = factors
+            .iter()
+            .zip(depths)
+            .map(|((a, b), k)| (Matrix::new(a, (m, k)), Matrix::new(b, (k, n))))
+            .collect();
+        let double = |_: (usize, usize), row: &mut [f32], _: &mut [f32]| {
+            for x in row {
+                *x *= 2.;
+            }
+        };
+        let sum = Product::sum(&factors).then(&double);
+        for kernel in kernels() {
+            let here = on_threads(1, &kernel, sum, (m, n));
+            assert!(here == on_threads(3, &kernel, sum, (m, n)));
+            let mut expected = vec![0.; m * n];
+            for &(a, b) in &factors {
+                let one = on_threads(1, &kernel, Product::of(a, b), (m, n));
+                expected.iter_mut().zip(one).for_each(|(sum, x)| *sum += 2. * x);
+            }
+            for (x, expected) in here.iter().zip(expected) {
+                assert!((x - expected).abs() < 1e-4, "{x} for {expected}");
+            }
+        }
     }
 }
 
@@ -252,9 +289,9 @@ fn tasks_cover_the_matrix_once() {
         let (a, b) = (vec![0.; m], vec![0.; n]);
         let product = Product::of(Matrix::new(&a, (m, 1)), Matrix::new(&b, (1, n))).accumulated();
         let mut c = vec![0_f32; m * n];
-        let tasks = product.cut(32, n_tasks, MatrixMut::new(&mut c, (m, n)));
+        let tasks = product.cut(32, n_tasks, MatrixMut::new(&mut c, (m, n)).into());
         assert!(tasks.len() <= 2 * n_tasks, "{} of {n_tasks} tasks", tasks.len());
-        for (_, mut block) in tasks {
+        for (_, Target { c: mut block, .. }) in tasks {
             (0..block.rows()).for_each(|i| block.row(i).iter_mut().for_each(|x| *x += 1.));
         }
         assert!(c.iter().all(|&x| x == 1.));
