@@ -140,6 +140,10 @@ impl<'a, T> MatrixMut<'a, T> {
         self.row_stride
     }
 
+    pub(crate) fn reborrow(&mut self) -> MatrixMut<'_, T> {
+        MatrixMut { data: PhantomData, ..*self }
+    }
+
     /// Where element (i, j) is.
     pub(crate) fn pointer(&mut self, i: usize, j: usize) -> *mut T {
         assert!(i < self.rows && j < self.columns);

@@ -413,7 +413,7 @@ mod tests {
                         thread::yield_now();
                     }
                 });
-                assert_eq!(others.into_inner(), 1);
+                assert!(others.into_inner() > 0);
             }
         });
     }

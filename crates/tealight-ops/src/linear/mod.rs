@@ -13,19 +13,17 @@
 //! there is special hardware; how wide they add up inside is the backend's choice. The result is
 //! rounded once after the product and once after the bias.
 
+pub(crate) mod cpu;
 pub mod reference;
 
 use std::marker::PhantomData;
 
-use candle_core::{CpuStorage, D, Result, Shape, Tensor, bail};
+use candle_core::{D, Result, Shape, Tensor, bail};
 
-use crate::buffer::{View, stored, tensor, unwritten};
+use crate::buffer::{stored, tensor};
 use crate::graph::{Operation, Several, record, record_all};
 use crate::lanes::Lanes;
-use crate::matrix::{Matrix, MatrixMut};
-use crate::parallel::sum_of_columns;
 use crate::path::Path;
-use crate::product::{Product, store_all};
 use crate::profile::{Pass, timed};
 
 /// `weight (out, in)`, `bias (out)`: the map x Wᵀ + b.
@@ -80,134 +78,44 @@ fn path(x: &Tensor, maps: &[Map<'_>]) -> Result<Path> {
 }
 
 fn fused<T: Lanes>(x: &Tensor, map: Map<'_>) -> Result<Tensor> {
-    let inputs = Inputs::of(x, &[map])?;
-    let value = timed(NAME, Pass::Forward, || inputs.forward::<T>())?.remove(0);
-    record(Linear::<T>(PhantomData), &inputs.all(), value)
+    let inputs = contiguous(x, &[map])?;
+    let (x, maps) = split(&inputs, std::iter::once(map.bias.is_some()));
+    let mut y = timed(NAME, Pass::Forward, || cpu::forward::<T>(x, &maps))?;
+    let value = stored(y.remove(0), with_last(x.dims(), map.weight.dim(0)?));
+    record(Linear::<T>(PhantomData), &inputs.iter().collect::<Vec<_>>(), value)
 }
 
 fn fused_all<T: Lanes>(x: &Tensor, maps: &[Map<'_>]) -> Result<Vec<Tensor>> {
-    let inputs = Inputs::of(x, maps)?;
-    let values = timed(NAME, Pass::Forward, || inputs.forward::<T>())?;
-    let biased = maps.iter().map(|map| map.bias.is_some()).collect();
-    record_all(Linears::<T> { biased, element: PhantomData }, &inputs.all(), values)
+    let inputs = contiguous(x, maps)?;
+    let biased: Vec<_> = maps.iter().map(|map| map.bias.is_some()).collect();
+    let (x, maps) = split(&inputs, biased.iter().copied());
+    let results = timed(NAME, Pass::Forward, || cpu::forward::<T>(x, &maps))?;
+    let values = results.into_iter().zip(&maps).map(|(y, map)| {
+        let shape = with_last(x.dims(), map.weight.dim(0)?);
+        Ok(stored(y, shape))
+    });
+    let values = values.collect::<Result<_>>()?;
+    let operation = Linears::<T> { biased, element: PhantomData };
+    record_all(operation, &inputs.iter().collect::<Vec<_>>(), values)
 }
 
 const NAME: &str = "linear";
 
-/// `x (.., in)` and, for each map, `(out, in)` and perhaps `(out)`, contiguous.
-struct Inputs {
-    x: Tensor,
-    maps: Vec<(Tensor, Option<Tensor>)>,
+/// x and, of each map, the weight and perhaps the bias: the inputs in the graph.
+fn contiguous(x: &Tensor, maps: &[Map<'_>]) -> Result<Vec<Tensor>> {
+    let maps = maps.iter().flat_map(|map| [Some(map.weight), map.bias]).flatten();
+    std::iter::once(x).chain(maps).map(Tensor::contiguous).collect()
 }
 
-impl Inputs {
-    fn of(x: &Tensor, maps: &[Map<'_>]) -> Result<Self> {
-        let map = |map: &Map<'_>| {
-            Ok((map.weight.contiguous()?, map.bias.map(Tensor::contiguous).transpose()?))
-        };
-        Ok(Self { x: x.contiguous()?, maps: maps.iter().map(map).collect::<Result<_>>()? })
-    }
-
-    /// As the graph gives them back, with a bias where `biased` says so.
-    fn from_graph(inputs: &[Tensor], biased: impl Iterator<Item = bool>) -> Self {
-        let mut rest = inputs[1..].iter().cloned();
-        let mut next = || rest.next().expect("invariant: the inputs are those of the forward");
-        let maps = biased.map(|biased| (next(), biased.then(&mut next))).collect();
-        Self { x: inputs[0].clone(), maps }
-    }
-
-    fn all(&self) -> Vec<&Tensor> {
-        let maps = self.maps.iter().flat_map(|(weight, bias)| [Some(weight), bias.as_ref()]);
-        std::iter::once(&self.x).chain(maps.flatten()).collect()
-    }
-
-    fn n_rows(&self) -> Result<usize> {
-        Ok(self.x.elem_count() / self.x.dim(D::Minus1)?)
-    }
-
-    fn forward<T: Lanes>(&self) -> Result<Vec<(CpuStorage, Shape)>> {
-        let n_rows = self.n_rows()?;
-        let x = View::<T>::of(&self.x)?;
-        let x = Matrix::new(&x, (n_rows, self.x.dim(D::Minus1)?));
-        let views = self.maps.iter().map(|(weight, bias)| {
-            Ok((View::of(weight)?, weight.dims2()?, bias.as_ref().map(View::of).transpose()?))
-        });
-        let views = views.collect::<Result<Vec<(View<'_, T>, _, _)>>>()?;
-        let mut results: Vec<Vec<T>> =
-            views.iter().map(|(_, (n_outputs, _), _)| unwritten(n_rows * n_outputs)).collect();
-        let products = views.iter().zip(&mut results).map(|((weight, shape, bias), y)| {
-            let product = Product::of(x, Matrix::new(weight, *shape).transposed());
-            let product = match bias {
-                Some(bias) => product.plus_row(bias),
-                None => product,
-            };
-            (product, MatrixMut::new(y, (n_rows, shape.0)).into())
-        });
-        store_all(products.collect());
-        let shape = |n_outputs| with_last(self.x.dims(), n_outputs);
-        Ok(results.into_iter().zip(&views).map(|(y, (_, n, _))| stored(y, shape(n.0))).collect())
-    }
-
-    /// The gradients of all inputs, each only if it is asked for: a product costs too much to be
-    /// thrown away.
-    fn backward<T: Lanes>(&self, gradients: Vec<Option<Tensor>>) -> Result<Vec<Option<Tensor>>> {
-        let n_rows = self.n_rows()?;
-        let n_inputs = self.x.dim(D::Minus1)?;
-        let x = View::<T>::of(&self.x)?;
-        let x = Matrix::new(&x, (n_rows, n_inputs));
-        let gradients = gradients.into_iter().map(|g| g.map(|g| g.contiguous()).transpose());
-        let gradients = gradients.collect::<Result<Vec<_>>>()?;
-        // Of a map whose result nothing was made of, there are none.
-        let used = gradients.iter().zip(&self.maps).map(|(g, (weight, _))| {
-            let both = g.as_ref().map(|g| Ok((View::of(g)?, View::of(weight)?, weight.dims2()?)));
-            both.transpose()
-        });
-        let used = used.collect::<Result<Vec<Option<(View<'_, T>, View<'_, T>, _)>>>>()?;
-        let factors: Vec<_> = used
-            .iter()
-            .flatten()
-            .map(|(g, weight, shape)| {
-                (Matrix::new(g, (n_rows, shape.0)), Matrix::new(weight, *shape))
-            })
-            .collect();
-
-        let is_needed = self.x.track_op() && !factors.is_empty();
-        let mut dx = is_needed.then(|| unwritten::<T>(n_rows * n_inputs));
-        let mut dweights: Vec<Option<Vec<T>>> = used
-            .iter()
-            .zip(&self.maps)
-            .map(|(used, (weight, _))| {
-                let is_needed = used.is_some() && weight.track_op();
-                is_needed.then(|| unwritten(weight.elem_count()))
-            })
-            .collect();
-        let mut products = Vec::with_capacity(1 + factors.len());
-        if let Some(dx) = &mut dx {
-            products.push((Product::sum(&factors), MatrixMut::new(dx, (n_rows, n_inputs)).into()));
-        }
-        let places = dweights.iter_mut().zip(&used).filter(|(_, used)| used.is_some());
-        for ((dweight, _), &(g, _)) in places.zip(&factors) {
-            if let Some(dweight) = dweight {
-                let shape = (g.columns(), n_inputs);
-                products
-                    .push((Product::of(g.transposed(), x), MatrixMut::new(dweight, shape).into()));
-            }
-        }
-        store_all(products);
-
-        let mut all = vec![dx.map(|dx| tensor(dx, self.x.shape())).transpose()?];
-        for ((dweight, used), (weight, bias)) in dweights.into_iter().zip(&used).zip(&self.maps) {
-            all.push(dweight.map(|dweight| tensor(dweight, weight.shape())).transpose()?);
-            if let Some(bias) = bias {
-                let g = used.as_ref().filter(|_| bias.track_op());
-                let dbias = g.map(|(g, _, (n_outputs, _))| {
-                    tensor(sum_of_columns(g, *n_outputs), bias.shape())
-                });
-                all.push(dbias.transpose()?);
-            }
-        }
-        Ok(all)
-    }
+/// The inputs in the graph as x and maps, which are `biased` or not.
+pub(crate) fn split(
+    inputs: &[Tensor],
+    biased: impl Iterator<Item = bool>,
+) -> (&Tensor, Vec<Map<'_>>) {
+    let mut rest = inputs[1..].iter();
+    let mut next = || rest.next().expect("invariant: the inputs are those of the forward");
+    let map = |biased: bool| Map { weight: next(), bias: biased.then(&mut next) };
+    (&inputs[0], biased.map(map).collect())
 }
 
 struct Linear<T>(PhantomData<T>);
@@ -228,7 +136,7 @@ impl<T: Lanes> Operation for Linear<T> {
         gradient: &Tensor,
     ) -> Result<Vec<Option<Tensor>>> {
         let biased = std::iter::once(inputs.len() == 3);
-        Inputs::from_graph(inputs, biased).backward::<T>(vec![Some(gradient.clone())])
+        backward::<T>(inputs, biased, &[Some(gradient.contiguous()?)])
     }
 }
 
@@ -247,8 +155,23 @@ impl<T: Lanes> Several for Linears<T> {
         inputs: &[Tensor],
         gradients: Vec<Option<Tensor>>,
     ) -> Result<Vec<Option<Tensor>>> {
-        Inputs::from_graph(inputs, self.biased.iter().copied()).backward::<T>(gradients)
+        let contiguous = |g: Option<Tensor>| g.map(|g| g.contiguous()).transpose();
+        let gradients = gradients.into_iter().map(contiguous).collect::<Result<Vec<_>>>()?;
+        backward::<T>(inputs, self.biased.into_iter(), &gradients)
     }
+}
+
+/// Of each of `inputs` only if it is asked for: a product costs too much to be thrown away.
+fn backward<T: Lanes>(
+    inputs: &[Tensor],
+    biased: impl Iterator<Item = bool>,
+    gradients: &[Option<Tensor>],
+) -> Result<Vec<Option<Tensor>>> {
+    let (x, maps) = split(inputs, biased);
+    let is_needed = inputs.iter().map(Tensor::track_op);
+    let results = cpu::backward::<T>(x, &maps, gradients, is_needed)?;
+    let results = results.into_iter().zip(inputs);
+    results.map(|(g, input)| g.map(|g| tensor(g, input.shape())).transpose()).collect()
 }
 
 fn with_last(dims: &[usize], width: usize) -> Shape {

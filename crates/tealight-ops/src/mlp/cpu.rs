@@ -8,40 +8,26 @@ use crate::activation::Elementwise;
 use crate::buffer::{View, unwritten};
 use crate::dropout::Dropout;
 use crate::lanes::Lanes;
+use crate::linear::cpu::{Weights, computed};
+use crate::linear::split;
 use crate::matrix::{Matrix, MatrixMut};
-use crate::parallel::sum_of_columns;
 use crate::product::{Product, Target, store_all};
 use crate::simd::vectorised;
 
 /// The elements of the inputs, and their sizes.
 pub(super) struct Operands<'a, T> {
     x: View<'a, T>,
-    up: Linear<'a, T>,
-    down: Linear<'a, T>,
+    up: Weights<'a, T>,
+    down: Weights<'a, T>,
     n_rows: usize,
-}
-
-struct Linear<'a, T> {
-    weight: View<'a, T>,
-    bias: Option<View<'a, T>>,
-    n_outputs: usize,
-    n_inputs: usize,
 }
 
 impl<'a, T: Lanes> Operands<'a, T> {
     /// `inputs`: x, W₁, perhaps b₁, W₂, perhaps b₂.
     pub(super) fn of(inputs: &'a [Tensor], biased: [bool; 2]) -> Result<Self> {
-        let mut rest = inputs[1..].iter();
-        let mut next = || rest.next().expect("invariant: the inputs are those of the forward");
-        let mut linear = |biased: bool| {
-            let weight = next();
-            let (n_outputs, n_inputs) = weight.dims2()?;
-            let bias = biased.then(|| View::of(next())).transpose()?;
-            Result::Ok(Linear { weight: View::of(weight)?, bias, n_outputs, n_inputs })
-        };
-        let [up, down] = biased.map(&mut linear);
-        let n_rows = inputs[0].elem_count() / inputs[0].dim(D::Minus1)?;
-        Ok(Self { x: View::of(&inputs[0])?, up: up?, down: down?, n_rows })
+        let (x, maps) = split(inputs, biased.into_iter());
+        let (up, down) = (Weights::of(maps[0])?, Weights::of(maps[1])?);
+        Ok(Self { x: View::of(x)?, up, down, n_rows: x.elem_count() / x.dim(D::Minus1)? })
     }
 
     fn x(&self) -> Matrix<'_, T> {
@@ -60,22 +46,6 @@ impl<'a, T: Lanes> Operands<'a, T> {
         let product = self.down.product(Matrix::new(h, self.inner()));
         store_all(vec![(product, MatrixMut::new(&mut y, shape).into())]);
         y
-    }
-}
-
-impl<T: Lanes> Linear<'_, T> {
-    /// `(out, in)`
-    fn weight(&self) -> Matrix<'_, T> {
-        Matrix::new(&self.weight, (self.n_outputs, self.n_inputs))
-    }
-
-    /// x Wᵀ + b
-    fn product<'a>(&'a self, x: Matrix<'a, T>) -> Product<'a, T> {
-        let product = Product::of(x, self.weight().transposed());
-        match &self.bias {
-            Some(bias) => product.plus_row(bias),
-            None => product,
-        }
     }
 }
 
@@ -140,7 +110,7 @@ impl<T: Lanes, A: Elementwise> Layer<T, A> {
         operands: &Operands<'_, T>,
         mut u: Vec<T>,
         gradient: &Tensor,
-        is_needed: &[bool],
+        is_needed: impl Iterator<Item = bool>,
     ) -> Result<Vec<Option<Vec<T>>>> {
         let Operands { up, down, n_rows, .. } = operands;
         let (n_rows, inner) = (*n_rows, up.n_outputs);
@@ -162,38 +132,18 @@ impl<T: Lanes, A: Elementwise> Layer<T, A> {
                 },
             );
         };
-        let product = Product::of(g, down.weight()).then(&through);
+        let product = Product::of(g, down.matrix()).then(&through);
         let [c, beside] = [&mut du, &mut u].map(|x| MatrixMut::new(x, (n_rows, inner)));
         store_all(vec![(product, Target::beside(c, beside))]);
         let h = Matrix::new(&u, (n_rows, inner));
         let of_u = Matrix::new(&du, (n_rows, inner));
 
-        let mut is_needed = is_needed.iter().copied();
-        let mut next = || is_needed.next().unwrap_or(false);
-        let mut results = Vec::with_capacity(5);
-        results.push((next(), Product::of(of_u, up.weight()), (n_rows, up.n_inputs)));
-        let of_up = (next(), Product::of(of_u.transposed(), operands.x()), (inner, up.n_inputs));
-        results.push(of_up);
-        let bias_up = up.bias.as_ref().map(|_| next());
-        results.push((next(), Product::of(g.transposed(), h), (down.n_outputs, inner)));
-        let bias_down = down.bias.as_ref().map(|_| next());
-
-        let mut buffers: Vec<_> = results
-            .iter()
-            .map(|&(is_needed, _, (m, n))| is_needed.then(|| unwritten(m * n)))
-            .collect();
-        let products =
-            results.into_iter().zip(&mut buffers).filter_map(|((_, product, shape), c)| {
-                Some((product, MatrixMut::new(c.as_mut()?, shape).into()))
-            });
-        store_all(products.collect());
-        let mut buffers = buffers.into_iter();
-        let sums = |is_needed: bool, g: &[T], n| is_needed.then(|| sum_of_columns(g, n));
-        let mut gradients: Vec<_> = buffers.by_ref().take(2).collect();
-        gradients.extend(bias_up.map(|is_needed| sums(is_needed, &du, inner)));
-        gradients.extend(buffers);
-        gradients.extend(bias_down.map(|is_needed| sums(is_needed, &gradient, down.n_outputs)));
-        Ok(gradients)
+        let one = [T::ONE];
+        let of_x = (Product::of(of_u, up.matrix()), (n_rows, up.n_inputs));
+        let all = std::iter::once(of_x)
+            .chain(up.gradients(of_u, operands.x(), &one))
+            .chain(down.gradients(g, h, &one));
+        Ok(computed(all.map(Some).zip(is_needed)))
     }
 
     /// Of elements of h, from number `first` on.

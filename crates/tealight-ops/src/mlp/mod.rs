@@ -117,8 +117,8 @@ impl<T: Lanes, A: Elementwise> Operation for Fused<T, A> {
     ) -> Result<Vec<Option<Tensor>>> {
         let gradient = gradient.contiguous()?;
         let operands = Operands::of(inputs, self.biased)?;
-        let is_needed: Vec<_> = inputs.iter().map(Tensor::track_op).collect();
-        let gradients = self.layer.backward(&operands, self.kept, &gradient, &is_needed)?;
+        let is_needed = inputs.iter().map(Tensor::track_op);
+        let gradients = self.layer.backward(&operands, self.kept, &gradient, is_needed)?;
         let gradients = gradients.into_iter().zip(inputs);
         gradients.map(|(g, input)| g.map(|g| tensor(g, input.shape())).transpose()).collect()
     }

@@ -9,7 +9,9 @@ use super::pack::STRIPS;
 use super::strip::{Panels, Strided, Strip};
 use super::{Base, Method, Product, Target};
 use crate::lanes::Lanes;
+use crate::parallel::add_scaled;
 use crate::scratch::Scratch;
+use crate::simd::vectorised;
 
 /// Bytes of a row of A in a block: the 14 rows of a strip are half of a first-level cache.
 const KC: usize = 2048;
@@ -59,8 +61,23 @@ impl<T: Lanes> Product<'_, T> {
                 (kernel.dots)(self, &mut target.c);
                 self.finish_rows(target, 0..target.c.rows(), 0..target.c.columns());
             }
+            Method::Rows => self.add_rows(target.c.row(0)),
             Method::Strips => self.run_blocks(kernel, target),
         }
+    }
+
+    /// c = the sum of the rows of B, each read from its beginning to its end.
+    fn add_rows(&self, c: &mut [T]) {
+        c.fill(T::ZERO);
+        vectorised(
+            c,
+            #[inline(always)]
+            |c| {
+                for p in 0..self.b.rows() {
+                    add_scaled(c, self.b.row(p), T::ONE);
+                }
+            },
+        );
     }
 
     fn run_blocks(&self, kernel: &Kernel<T>, target: &mut Target<'_, T>) {

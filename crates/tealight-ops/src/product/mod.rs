@@ -78,6 +78,8 @@ enum Base<'a, T> {
 enum Method {
     Strips,
     Dots,
+    /// A is a row of ones.
+    Rows,
 }
 
 /// Is given part of a row of C, with the (row, column) where it begins, once it is complete and
@@ -107,6 +109,10 @@ impl<'a, T> Target<'a, T> {
         Self { c, beside: Some(beside) }
     }
 
+    fn reborrow(&mut self) -> Target<'_, T> {
+        Target { c: self.c.reborrow(), beside: self.beside.as_mut().map(MatrixMut::reborrow) }
+    }
+
     /// Cut into two, both alike.
     fn split(
         self,
@@ -128,6 +134,12 @@ impl<'a, T: Lanes> Product<'a, T> {
         let method = if dots::suit(&a, &b) { Method::Dots } else { Method::Strips };
         let (base, origin) = (Base::Zero, (0, 0));
         Self { a, b, others: &[], scale: T::ONE, base, finish: None, method, origin }
+    }
+
+    /// The sum of the rows of B: `one` is a one.
+    pub(crate) fn sum_of_rows(one: &'a [T; 1], b: Matrix<'a, T>) -> Self {
+        let ones = Matrix::strided(one, (1, b.rows()), (0, 0));
+        Self { method: Method::Rows, ..Self::of(ones, b) }
     }
 
     /// The sum of the products of all `factors`, of which there is one at least.

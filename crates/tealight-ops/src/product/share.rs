@@ -5,8 +5,11 @@
 
 use super::block::parts;
 use super::kernel::Kernel;
-use super::{Product, Target};
+use super::{Base, Product, Target};
+use crate::buffer::unwritten;
 use crate::lanes::Lanes;
+use crate::matrix::MatrixMut;
+use crate::parallel::{add_scaled, block_len, run};
 use crate::threads::{self, map};
 
 /// Below this many multiply-adds, some microseconds, handing a part to another thread may cost more
@@ -22,39 +25,104 @@ const SMALL_BLOCK: usize = 1 << 16;
 /// The most tasks for a thread.
 const MOST_TASKS: usize = 4;
 
+/// A depth that is summed in halves, see [`Product::is_halved`].
+const DEEP: usize = 512;
+/// Up to so many products are summed in halves.
+const FEW: usize = 12;
+
 /// A product and where it goes.
 pub(super) type Task<'a, T> = (Product<'a, T>, Target<'a, T>);
 
 /// Runs all, on several threads if there is work for them.
-pub(super) fn run_all<T: Lanes>(kernel: &Kernel<T>, products: Vec<Task<'_, T>>) {
-    let work: usize = products.iter().map(|(product, _)| product.work()).sum();
+pub(super) fn run_all<T: Lanes>(kernel: &Kernel<T>, mut tasks: Vec<Task<'_, T>>) {
+    let are_few = tasks.len() <= FEW;
+    let mut seconds: Vec<_> = tasks
+        .iter()
+        .map(|(product, Target { c, .. })| {
+            let is_halved = are_few && product.is_halved();
+            is_halved.then(|| unwritten(c.rows() * c.columns()))
+        })
+        .collect();
+    let mut parts = Vec::with_capacity(tasks.len());
+    for ((product, target), second) in tasks.iter_mut().zip(&mut seconds) {
+        let (rows, columns) = (target.c.rows(), target.c.columns());
+        let target = target.reborrow();
+        match second {
+            None => parts.push(vec![(*product, target)]),
+            Some(second) => {
+                let [a, b] = product.halves();
+                let second = MatrixMut::new(second, (rows, columns));
+                parts.push(vec![(a, target), (b, second.into())]);
+            }
+        }
+    }
+    share(kernel, parts);
+    let halved = tasks.into_iter().zip(&seconds);
+    add_all(halved.filter_map(|((_, Target { c, .. }), second)| Some((c, &second.as_ref()?[..]))));
+}
+
+/// Runs all parts of all products.
+fn share<T: Lanes>(kernel: &Kernel<T>, products: Vec<Vec<Task<'_, T>>>) {
+    let n_products = products.len();
+    let all = || products.iter().flatten();
+    let work: usize = all().map(|(product, _)| product.work()).sum();
     let n_threads = threads::count();
     if work < PARALLEL_FROM || n_threads == 1 {
-        for (product, mut target) in products {
+        for (product, mut target) in products.into_iter().flatten() {
             product.run(kernel, &mut target);
         }
         return;
     }
-    let elements: usize =
-        products.iter().map(|(_, target)| target.c.rows() * target.c.columns()).sum();
+    let elements: usize = all().map(|(_, target)| target.c.rows() * target.c.columns()).sum();
     let n_tasks = (work / LARGE_TASK).isqrt().min(elements / SMALL_BLOCK);
     let n_tasks = (n_tasks / n_threads).clamp(1, MOST_TASKS) * n_threads;
     // A few products may be of any sizes; of many, each is a task.
-    let least = if products.len() < MOST_TASKS * n_threads { n_threads } else { 1 };
-    let n_each = n_tasks.div_ceil(products.len()).max(least);
-    let mut tasks: Vec<_> = products
-        .into_iter()
-        .flat_map(|(product, target)| {
-            let n_tasks = n_each.min(product.work() / SMALL_TASK).max(1);
-            let tasks = product.cut(kernel.width, n_tasks, target);
-            let n_tasks = tasks.len() as f64;
-            tasks.into_iter().enumerate().map(move |(i, task)| (i as f64 / n_tasks, task))
-        })
-        .collect();
+    let least = if n_products < MOST_TASKS * n_threads { n_threads } else { 1 };
+    let n_each = n_tasks.div_ceil(n_products).max(least);
+    let mut tasks = Vec::with_capacity(n_each * n_products);
+    for parts in products {
+        let (n_parts, before) = (parts.len(), tasks.len());
+        for (product, target) in parts {
+            let n_tasks = n_each.div_ceil(n_parts).min(product.work() / SMALL_TASK).max(1);
+            tasks.extend(
+                product.cut(kernel.width, n_tasks, target).into_iter().map(|task| (0., task)),
+            );
+        }
+        let n_tasks = (tasks.len() - before) as f64;
+        for (i, (place, _)) in tasks[before..].iter_mut().enumerate() {
+            *place = i as f64 / n_tasks;
+        }
+    }
     // The upper blocks of all for the first thread, the lower ones for the last: as other loops are
     // shared out, so that each finds its rows in its own cache.
     tasks.sort_by(|(a, _), (b, _)| a.total_cmp(b));
     map(tasks, &|(_, (product, mut target))| product.run(kernel, &mut target));
+}
+
+/// c ← c + second
+fn add_all<'a, T: Lanes>(sums: impl Iterator<Item = (MatrixMut<'a, T>, &'a [T])>) {
+    let mut blocks = Vec::new();
+    for (c, second) in sums {
+        let (rows, columns) = (c.rows(), c.columns());
+        let (mut c, per_block) = (c, block_len(columns) / columns);
+        for rows in parts(rows, per_block, 1) {
+            let (block, rest) = c.split_rows(rows.len());
+            c = rest;
+            blocks.push((block, &second[rows.start * columns..rows.end * columns]));
+        }
+    }
+    let n_elements = blocks.iter().map(|(_, second)| second.len()).sum();
+    run(
+        n_elements,
+        blocks.into_iter(),
+        #[inline(always)]
+        |(mut c, second): (MatrixMut<'_, T>, &[T])| {
+            let columns = c.columns();
+            for (i, second) in second.chunks_exact(columns).enumerate() {
+                add_scaled(c.row(i), second, T::ONE);
+            }
+        },
+    );
 }
 
 impl<'a, T: Lanes> Product<'a, T> {
@@ -62,6 +130,23 @@ impl<'a, T: Lanes> Product<'a, T> {
     fn work(&self) -> usize {
         let others: usize = self.others.iter().map(|(a, _)| a.columns()).sum();
         self.a.rows() * (self.a.columns() + others) * self.b.columns()
+    }
+
+    /// Whether the upper and the lower half of the depth are summed apart, and then added: of a sum
+    /// over rows, as the gradient of a weight is. Each thread then reads the rows that it has written.
+    fn is_halved(&self) -> bool {
+        let is_plain = self.others.is_empty() && self.finish.is_none();
+        let over_rows = self.a.column_stride() != 1 && self.b.column_stride() == 1;
+        is_plain && matches!(self.base, Base::Zero) && over_rows && self.a.columns() >= DEEP
+    }
+
+    fn halves(&self) -> [Self; 2] {
+        let (rows, depth, columns) = (0..self.a.rows(), self.a.columns(), 0..self.b.columns());
+        [0..depth / 2, depth / 2..depth].map(|depth| Self {
+            a: self.a.block(rows.clone(), depth.clone()),
+            b: self.b.block(depth, columns.clone()),
+            ..*self
+        })
     }
 
     /// About so many tasks. Their blocks of C are about square, as A is packed once per column of
