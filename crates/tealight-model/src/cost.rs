@@ -6,12 +6,15 @@
 //! training memory              16 bytes per parameter (weight, gradient, two moments)
 //!                              + 4 bytes per number that the backward pass needs
 //! ```
+//!
+//! With activation checkpointing those numbers are what stands between the blocks, and the inside of
+//! one block at a time.
 
 use crate::attention::AttentionCost;
 use crate::feed_forward::FeedForwardConfig;
 use crate::position::PositionConfig;
 use crate::stack::StackSpec;
-use crate::{Initializer, ModelConfig, ParamStore, Reads};
+use crate::{Activations, Initializer, ModelConfig, ParamStore, Reads};
 
 /// The estimate for one sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +27,8 @@ pub struct Cost {
     pub forward_flops: u64,
     /// Numbers of f32 kept for the backward pass of the sequence.
     pub activations: usize,
+    /// The same where blocks are computed again.
+    pub recomputed: usize,
 }
 
 /// The positions of one sequence, by what is done there.
@@ -72,6 +77,7 @@ impl Cost {
             positions,
             forward_flops: 2 * products as u64 + attention.flops as u64,
             activations: estimate.activations as usize,
+            recomputed: estimate.recomputed as usize,
         }
     }
 
@@ -86,8 +92,12 @@ impl Cost {
     }
 
     /// Bytes that training needs for a batch of `batch` sequences.
-    pub fn training_bytes(&self, batch: usize) -> usize {
-        let activations = batch.saturating_mul(self.activations).saturating_mul(4);
+    pub fn training_bytes(&self, batch: usize, activations: Activations) -> usize {
+        let numbers = match activations {
+            Activations::Kept => self.activations,
+            Activations::Recomputed => self.recomputed,
+        };
+        let activations = batch.saturating_mul(numbers).saturating_mul(4);
         self.n_parameters.saturating_mul(16).saturating_add(activations)
     }
 }
@@ -131,6 +141,8 @@ pub struct Estimate {
     pub parameters: f64,
     /// Numbers of f32 kept for the backward pass of one example.
     pub activations: f64,
+    /// The same where blocks are computed again.
+    pub recomputed: f64,
 }
 
 impl Estimate {
@@ -140,10 +152,15 @@ impl Estimate {
         Self::of_stack(config, &StackSpec::alone(config, max_seq_len), positions, 0)
     }
 
+    /// What stands outside of blocks.
+    pub fn outside(parameters: f64, activations: f64) -> Self {
+        Self { parameters, activations, recomputed: activations }
+    }
+
     /// One stack with its positions, on a sequence of `seq_len` that reads a memory of `memory_len`.
     ///
-    /// Activations per block: two norms (three with cross-attention), the attentions, a sub-layer
-    /// output, two sums, and the inner activations before and after φ.
+    /// Activations per block: two norms (three with cross-attention), the attentions, two sums
+    /// (three), and the inner activations: before φ, or those of a gate and what it gates.
     pub fn of_stack(
         config: &ModelConfig,
         stack: &StackSpec<'_>,
@@ -153,18 +170,22 @@ impl Estimate {
         let (d_model, n_layers) = (config.d_model as f64, stack.n_layers as f64);
         let d_ff = d_ff(config);
         let attention = attention_cost(config, stack, seq_len, memory_len);
-        let n_maps = match config.feed_forward {
-            FeedForwardConfig::Mlp(_) => 2., // up, down
-            FeedForwardConfig::Glu(_) => 3., // gate, up, down
-            FeedForwardConfig::None => 0.,
+        let (n_maps, n_inner) = match config.feed_forward {
+            FeedForwardConfig::Mlp(_) => (2., 1.), // up, down
+            FeedForwardConfig::Glu(_) => (3., 3.), // gate, up, down
+            FeedForwardConfig::None => (0., 0.),
         };
-        let n_sums = if stack.cross_attention.is_some() { 7. } else { 5. };
-        let block = n_sums * d_model + 2. * d_ff;
+        let n_sums = if stack.cross_attention.is_some() { 6. } else { 4. };
+        let (seq_len, ends) = (seq_len as f64, 2. * d_model);
+        let blocks =
+            attention.activations + seq_len * n_layers * (n_sums * d_model + n_inner * d_ff);
+        let between = seq_len * n_layers * d_model;
         Self {
             parameters: attention.parameters
                 + n_layers * d_model * n_maps * d_ff
                 + position_table(config, stack.max_seq_len),
-            activations: attention.activations + seq_len as f64 * (2. * d_model + n_layers * block),
+            activations: seq_len * ends + blocks,
+            recomputed: seq_len * ends + between + blocks / n_layers.max(1.),
         }
     }
 }
@@ -176,6 +197,7 @@ impl std::ops::Add for Estimate {
         Self {
             parameters: self.parameters + other.parameters,
             activations: self.activations + other.activations,
+            recomputed: self.recomputed + other.recomputed,
         }
     }
 }
@@ -214,8 +236,9 @@ mod tests {
                     ..ModelConfig::default()
                 };
                 for positions in [0, 1, 1 << 20] {
-                    let Estimate { parameters, activations } = Estimate::alone(&config, positions);
-                    let sizes = [parameters, activations];
+                    let Estimate { parameters, activations, recomputed } =
+                        Estimate::alone(&config, positions);
+                    let sizes = [parameters, activations, recomputed];
                     let label = format!("{}, {n_heads}, {d_model}, {positions}", kind.name);
                     assert!(sizes.iter().all(|size| size.is_finite() && *size >= 0.), "{label}");
                 }
@@ -225,8 +248,10 @@ mod tests {
 
     #[test]
     fn memory_that_no_number_counts_does_not_overflow() {
+        let activations = usize::MAX;
         let cost =
-            Cost { n_parameters: 7, positions: 5, forward_flops: 3, activations: usize::MAX };
-        assert_eq!(cost.training_bytes(2), usize::MAX);
+            Cost { n_parameters: 7, positions: 5, forward_flops: 3, activations, recomputed: 2 };
+        assert_eq!(cost.training_bytes(2, Activations::Kept), usize::MAX);
+        assert_eq!(cost.training_bytes(2, Activations::Recomputed), 7 * 16 + 2 * 2 * 4);
     }
 }

@@ -25,10 +25,10 @@ impl Dropout {
     /// What [`forward`](Self::forward) would drop, for operations that drop as they go.
     pub fn draw(&self, mode: Mode) -> Option<Draw> {
         match mode {
-            Mode::Train(stream) if self.rate > 0. => {
+            Mode::Train { stream, .. } if self.rate > 0. => {
                 Some(Draw { rate: self.rate, stream: stream.fork_name(&self.name) })
             }
-            Mode::Train(_) | Mode::Eval => None,
+            Mode::Train { .. } | Mode::Eval => None,
         }
     }
 

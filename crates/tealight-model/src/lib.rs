@@ -71,5 +71,5 @@ pub use error::{BuildError, BuildResult, ConfigFault};
 pub use init::Initializer;
 pub use linear::{Bias, Linear};
 pub use mask::Mask;
-pub use mode::Mode;
+pub use mode::{Activations, Mode};
 pub use params::ParamStore;

@@ -1,13 +1,16 @@
 //! Blocks on top of each other: an encoder, a decoder, or a decoder that reads an encoder.
 
+use std::sync::Arc;
+
 use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
+use tealight_ops::checkpoint::checkpoint;
 
 use crate::attention::{AttentionConfig, Memory};
 use crate::block::{Block, BlockDecoding, BlockInput, BlockMaps, NormPlacement};
 use crate::norm::Norm;
 use crate::position::{AttentionNeeds, ScoreBias};
-use crate::{BuildResult, Mask, ModelConfig, Reads};
+use crate::{Activations, BuildResult, Mask, ModelConfig, Reads};
 
 /// Which attention stands in a place, and the table in the TOML that says so.
 #[derive(Clone, Copy, Debug)]
@@ -47,7 +50,7 @@ impl<'a> StackSpec<'a> {
 /// `n_layers` blocks and, for pre-norm, the norm that ends them.
 #[derive(Debug)]
 pub struct Stack {
-    blocks: Vec<Block>,
+    blocks: Vec<Arc<Block>>,
     final_norm: Option<Box<dyn Norm>>,
 }
 
@@ -59,7 +62,7 @@ impl Stack {
         needs: &AttentionNeeds,
         vb: &VarBuilder<'_>,
     ) -> BuildResult<Self> {
-        let layer = |i| Block::build(config, spec, needs, &vb.pp("layer").pp(i));
+        let layer = |i| Block::build(config, spec, needs, &vb.pp("layer").pp(i)).map(Arc::new);
         let blocks = (0..spec.n_layers).map(layer).collect::<BuildResult<_>>()?;
         let final_norm = (config.norm_placement == NormPlacement::Pre)
             .then(|| config.norm.build(config.d_model, &vb.pp("final_norm")))
@@ -79,7 +82,10 @@ impl Stack {
         let input = BlockInput { mask: &mask, ..*input };
         let mut x = x.clone();
         for block in &self.blocks {
-            x = block.forward(&x, &input)?;
+            x = match input.mode.activations() {
+                Activations::Kept => block.forward(&x, &input)?,
+                Activations::Recomputed => recomputed(block, &x, &input)?,
+            };
         }
         self.finish(x)
     }
@@ -160,6 +166,16 @@ impl StackDecoding<'_> {
     pub fn select(&mut self, rows: &Tensor) -> Result<()> {
         self.blocks.iter_mut().try_for_each(|block| block.select(rows))
     }
+}
+
+/// What `block` gives, which is computed again when a gradient comes back to it.
+fn recomputed(block: &Arc<Block>, x: &Tensor, input: &BlockInput<'_>) -> Result<Tensor> {
+    let (block, x, mask, mode) = (block.clone(), x.clone(), input.mask.clone(), input.mode);
+    let memory = input.memory.map(|Memory { states, mask }| (states.clone(), mask.clone()));
+    checkpoint(move || {
+        let memory = memory.as_ref().map(|(states, mask)| Memory { states, mask });
+        block.forward(&x, &BlockInput { mask: &mask, memory, mode })
+    })
 }
 
 fn biased(mask: &Mask, bias: Option<&dyn ScoreBias>, x: &Tensor) -> Result<Mask> {

@@ -383,7 +383,7 @@ fn the_shape_is_kept_and_the_output_is_finite_at_every_length() -> Result<()> {
         for lengths in layer.lengths() {
             for masking in layer.maskings() {
                 let call = layer.call(lengths, masking)?;
-                for mode in [Mode::Eval, Mode::Train(stream(0))] {
+                for mode in [Mode::Eval, Mode::train(stream(0))] {
                     let y = layer.forward(&call, mode)?;
                     let label = format!("{}, {masking:?}, {lengths:?}", layer.label);
                     assert_eq!(y.dims(), call.x.dims(), "{label}");
@@ -449,7 +449,7 @@ fn every_parameter_has_a_gradient_that_agrees_with_finite_differences() -> Resul
 #[test]
 fn the_gradients_agree_with_finite_differences_under_dropout() -> Result<()> {
     for layer in layers(DType::F64)? {
-        check_gradients(&layer, layer.usual(), Mode::Train(stream(1)))?;
+        check_gradients(&layer, layer.usual(), Mode::train(stream(1)))?;
     }
     Ok(())
 }
@@ -577,9 +577,9 @@ fn evaluation_is_deterministic_and_dropout_is_a_function_of_the_stream() -> Resu
         let call = layer.call(layer.usual(), Masking::None)?;
         let output = |mode| values(&layer.forward(&call, mode)?);
         assert_eq!(output(Mode::Eval)?, output(Mode::Eval)?, "{}", layer.label);
-        let trained = output(Mode::Train(stream(0)))?;
-        assert_eq!(trained, output(Mode::Train(stream(0)))?, "{}", layer.label);
-        assert_ne!(trained, output(Mode::Train(stream(1)))?, "{}", layer.label);
+        let trained = output(Mode::train(stream(0)))?;
+        assert_eq!(trained, output(Mode::train(stream(0)))?, "{}", layer.label);
+        assert_ne!(trained, output(Mode::train(stream(1)))?, "{}", layer.label);
         assert_ne!(trained, output(Mode::Eval)?, "{}", layer.label);
     }
     Ok(())

@@ -129,7 +129,7 @@ impl Case {
         };
         let mask = if self.is_padded { padding(SEQ_LEN)? } else { Mask::none() };
         let stream = Stream::new(5, Purpose::Dropout);
-        let mode = if self.is_training { Mode::Train(stream) } else { Mode::Eval };
+        let mode = if self.is_training { Mode::train(stream) } else { Mode::Eval };
         let rows = model.forward(&input, &mask, mode)?.flatten_to(D::Minus2)?; // (items, n_classes)
         let (items, _n_classes) = rows.dims2()?;
         let labels: Vec<u32> = (0..items).map(|i| (3 * i % N_CLASSES) as u32).collect();

@@ -12,7 +12,8 @@ use tealight_model::attention::{AttentionConfig, Memory};
 use tealight_model::generation::{Ends, Predictor, Sampling, Sequence, Strategy, generate, rows};
 use tealight_model::models::seq2seq::{Seq2Seq, Seq2SeqSpec, Tokens, Writer};
 use tealight_model::position::PositionConfig;
-use tealight_model::{BuildError, Mask, Mode, ModelConfig, ParamStore};
+use tealight_model::{Activations, BuildError, Mask, Mode, ModelConfig, ParamStore};
+use tealight_ops::backward;
 use tealight_ops::cross_entropy::cross_entropy;
 use tealight_ops::rng::{Purpose, Stream};
 
@@ -180,13 +181,38 @@ fn both_sides_share_one_table_of_tokens_and_drop_differently() -> Result<()> {
     assert!(!store.iter().any(|(name, _)| name.starts_with("output")));
     let hidden = normal(0, &[BATCH, TARGET_LEN, 33], DType::F32)?;
     assert_eq!(model.logits(&hidden)?.dims(), [BATCH, TARGET_LEN, VOCAB]);
-    let mode = Mode::Train(Stream::new(3, Purpose::Dropout));
+    let mode = Mode::train(Stream::new(3, Purpose::Dropout));
     let x = ids(3, [TARGET_LEN; BATCH], TARGET_LEN, 0)?;
     let none = Mask::none();
     let tokens = Tokens { ids: &x, mask: &none };
     let a = values(&model.forward(tokens, tokens, mode)?)?;
     assert_eq!(a, values(&model.forward(tokens, tokens, mode)?)?);
     assert_ne!(a, values(&model.forward(tokens, tokens, Mode::Eval)?)?);
+    Ok(())
+}
+
+/// The decoder's blocks read what the encoder's give, and both a bias that they share.
+#[test]
+fn gradients_of_blocks_that_are_computed_again_are_the_same() -> Result<()> {
+    let store = store(DType::F64);
+    let position = PositionConfig::default_of("relative").expect("a kind");
+    let config = ModelConfig { dropout: 0.5, position, ..config() };
+    let model = built(&store, &config)?;
+    let (x, none) = (ids(3, [TARGET_LEN; BATCH], TARGET_LEN, 0)?, Mask::none());
+    let tokens = Tokens { ids: &x, mask: &none };
+    let gradients = |activations| -> Result<Vec<Vec<f64>>> {
+        let mode = Mode::Train { stream: Stream::new(3, Purpose::Dropout), activations };
+        let loss = model.forward(tokens, tokens, mode)?.sqr()?.sum_all()?;
+        let variables: Vec<_> = store.iter().collect();
+        let named = variables.iter().map(|(name, variable)| (name.as_str(), &**variable));
+        let gradients = backward(&loss, named)?;
+        let names = variables.iter().map(|(name, _)| name);
+        names.map(|name| values(gradients.get(name).expect("a gradient"))).collect()
+    };
+    let kept = gradients(Activations::Kept)?;
+    for (kept, again) in kept.iter().zip(gradients(Activations::Recomputed)?) {
+        assert!(kept.iter().zip(again).all(|(a, b)| (a - b).abs() <= 1e-12 * a.abs().max(1.)));
+    }
     Ok(())
 }
 

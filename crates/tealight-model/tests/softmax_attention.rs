@@ -141,7 +141,7 @@ fn every_setting_has_right_gradients() -> Result<()> {
             let layer = built(&config, reads, AttentionNeeds::Nothing, &store)?;
             let Some(attention) = layer else { continue };
             let memory = (reads == Reads::Memory).then(|| states(1, LEN)).transpose()?;
-            let mode = Mode::Train(Stream::new(3, Purpose::Dropout));
+            let mode = Mode::train(Stream::new(3, Purpose::Dropout));
             let input = AttentionInput { x: &x, memory: memory.as_ref(), mask: &mask, mode };
             let loss = || (attention.forward(&input)? * states(99, LEN)?)?.sum_all();
             let label = format!("{config:?}, {reads:?}");

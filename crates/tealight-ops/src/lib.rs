@@ -52,6 +52,7 @@ pub mod adamw;
 pub mod aft;
 pub mod attention;
 pub mod broadcast;
+pub mod checkpoint;
 pub mod cross_entropy;
 pub mod definitions;
 pub mod depthwise_convolution;

@@ -138,29 +138,9 @@ pub(crate) fn sum_in_order<T: Element>(vectors: &[Vec<T>], width: usize) -> Vec<
     total
 }
 
-/// The sum of each column: `x (.., width)` → `(width)`
-pub(crate) fn sum_of_columns<T: Element>(x: &[T], width: usize) -> Vec<T> {
-    let partial = run(
-        x.len(),
-        x.chunks(block_len(width)),
-        #[inline(always)]
-        |rows| {
-            let mut total = vec![T::ZERO; width];
-            for row in rows.chunks_exact(width) {
-                for (total, &x) in total.iter_mut().zip(row) {
-                    *total += x;
-                }
-            }
-            total
-        },
-    );
-    sum_in_order(&partial, width)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::threads::with;
 
     const LENGTHS: [usize; 6] = [0, 1, 15, 16, 17, 101];
 
@@ -173,14 +153,6 @@ mod tests {
             assert_eq!(sum_of_pairs(&x, &x, |x, y| x - y + 1.), n);
             assert_eq!(max(&x), if n == 0. { f64::NEG_INFINITY } else { n - 1. });
         }
-    }
-
-    #[test]
-    fn sums_do_not_depend_on_the_number_of_threads() {
-        let x: Vec<f32> = (0..1_000_003 / 37 * 37).map(|i| 1. / (1. + i as f32)).collect();
-        let sums = |n_threads| with(n_threads, || sum_of_columns(&x, 37));
-        assert_eq!(sums(1), sums(2));
-        assert_eq!(sums(1), sums(5));
     }
 
     #[test]

@@ -14,8 +14,8 @@ use tealight_ops::rng::{Purpose, Stream};
 use tealight_ops::truncated_softmax::{self, Truncation, truncated_softmax};
 use tealight_ops::{
     activation, adafactor, adamw, aft, broadcast, cross_entropy, depthwise_convolution, dropout,
-    embedding, entmax, gate, lamb, linear, lion, matmul, mean, norm, nystrom, residual, rotary,
-    sgd, softmax, transpose,
+    embedding, entmax, gate, lamb, linear, lion, matmul, mean, mlp, norm, nystrom, residual,
+    rotary, sgd, softmax, transpose,
 };
 
 /// Rows and width: single, prime, wider than a block, and large enough for several threads.
@@ -164,6 +164,90 @@ fn norms_agree() -> Result<()> {
                 &inputs[..2],
                 tolerance,
             )?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn several_linear_maps_agree() -> Result<()> {
+    use linear::{Map, linears};
+    for (dtype, tolerance) in TOLERANCES {
+        for shape in [&[7][..], &[2, 3, 5], &[1061, 127]] {
+            let n_inputs = shape[shape.len() - 1];
+            let inputs = [
+                normal(0, shape, dtype)?,
+                normal(1, &[11, n_inputs], dtype)?,
+                normal(2, &[11], dtype)?,
+                normal(3, &[131, n_inputs], dtype)?,
+                normal(4, &[1, n_inputs], dtype)?,
+                normal(5, &[1], dtype)?,
+            ];
+            // Of the last map's result nothing is made where `n` is 2.
+            for n in [2, 3] {
+                let op: Op = &|x| {
+                    let map = |weight, bias| Map { weight, bias };
+                    let maps = [map(&x[1], Some(&x[2])), map(&x[3], None), map(&x[4], Some(&x[5]))];
+                    Tensor::cat(&linears(&x[0], maps)?[..n], D::Minus1)
+                };
+                let definition: Op = &|x| {
+                    let all = [
+                        linear::reference::linear(&x[0], &x[1], Some(&x[2]))?,
+                        linear::reference::linear(&x[0], &x[3], None)?,
+                        linear::reference::linear(&x[0], &x[4], Some(&x[5]))?,
+                    ];
+                    Tensor::cat(&all[..n], D::Minus1)
+                };
+                let used = if n == 3 { 6 } else { 4 };
+                let all = |x: &[Tensor]| [x, &inputs[used..]].concat();
+                let (op, definition): (Op, Op) = (&|x| op(&all(x)), &|x| definition(&all(x)));
+                assert_agree("linears", op, definition, &inputs[..used], tolerance)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn mlps_agree() -> Result<()> {
+    use activation::Function;
+    use mlp::Mlp;
+    let functions =
+        [Function::Relu, Function::Gelu, Function::GeluTanh, Function::Silu, Function::Sigmoid];
+    let stream = Stream::new(3, Purpose::Dropout);
+    for (dtype, tolerance) in TOLERANCES {
+        for (shape, inner, n_outputs) in
+            [(&[7][..], 5, 1), (&[2, 3, 5], 33, 5), (&[1, 1], 1, 3), (&[1061, 37], 131, 29)]
+        {
+            let n_inputs = shape[shape.len() - 1];
+            let inputs = [
+                normal(0, shape, dtype)?,
+                normal(1, &[inner, n_inputs], dtype)?,
+                (normal(2, &[n_outputs, inner], dtype)? * 0.3)?,
+                normal(3, &[inner], dtype)?,
+                normal(4, &[n_outputs], dtype)?,
+            ];
+            for function in functions {
+                for (rate, n) in [(None, 5), (Some(0.3), 5), (Some(0.), 3)] {
+                    let dropout = rate.map(|rate| dropout::Draw { rate, stream });
+                    let settings = |x: &[Tensor]| -> [Tensor; 5] {
+                        std::array::from_fn(|i| x.get(i).unwrap_or(&inputs[i]).clone())
+                    };
+                    let run = |x: &[Tensor], run: fn(&Tensor, &Mlp<'_>) -> Result<Tensor>| {
+                        let all = settings(x);
+                        let bias = |i: usize| (n == 5).then(|| &all[i]);
+                        let up = linear::Map { weight: &all[1], bias: bias(3) };
+                        let down = linear::Map { weight: &all[2], bias: bias(4) };
+                        run(&all[0], &Mlp { up, function, dropout, down })
+                    };
+                    let name = format!("mlp {function:?} {rate:?}");
+                    let (op, definition): (Op, Op) =
+                        (&|x| run(x, mlp::mlp), &|x| run(x, mlp::reference::mlp));
+                    assert_agree(&name, op, definition, &inputs[..n], tolerance)?;
+                    // Nothing to be kept: another way to the same.
+                    assert_close(&name, &op(&inputs)?, &definition(&inputs)?, tolerance)?;
+                }
+            }
         }
     }
     Ok(())

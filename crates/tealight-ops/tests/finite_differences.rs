@@ -13,7 +13,7 @@ use tealight_ops::truncated_softmax::{Truncation, truncated_softmax};
 use tealight_ops::wkv::wkv;
 use tealight_ops::{
     activation, aft, broadcast, cross_entropy, depthwise_convolution, dropout, embedding, entmax,
-    gate, linear, matmul, mean, norm, nystrom, rotary, softmax, transpose,
+    gate, linear, matmul, mean, mlp, norm, nystrom, rotary, softmax, transpose,
 };
 
 const STEP: f64 = 1e-5;
@@ -114,6 +114,27 @@ fn linear_has_its_gradient() -> Result<()> {
     let inputs = [random(0, &[2, 3, 5])?, random(1, &[7, 5])?, random(2, &[7])?];
     check("linear", &|x| linear::linear(&x[0], &x[1], Some(&x[2])), &inputs)?;
     check("without bias", &|x| linear::linear(&x[0], &x[1], None), &inputs[..2])
+}
+
+#[test]
+fn mlp_has_its_gradient() -> Result<()> {
+    let inputs = [
+        random(0, &[2, 3, 5])?,
+        random(1, &[7, 5])?,
+        random(2, &[7])?,
+        random(3, &[4, 7])?,
+        random(4, &[4])?,
+    ];
+    let stream = Stream::new(3, Purpose::Dropout);
+    for dropout in [None, Some(Draw { rate: 0.4, stream })] {
+        let op: Op = &|x| {
+            let up = linear::Map { weight: &x[1], bias: Some(&x[2]) };
+            let down = linear::Map { weight: &x[3], bias: Some(&x[4]) };
+            mlp::mlp(&x[0], &mlp::Mlp { up, function: activation::Function::Gelu, dropout, down })
+        };
+        check("mlp", op, &inputs)?;
+    }
+    Ok(())
 }
 
 /// 1 = padding: one row of two real positions, one of nothing, one whole.

@@ -1,9 +1,13 @@
 //! The graph of nodes: gradients reach every variable, whatever stands between, and are added up as
 //! Candle would add them.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use candle_core::{DType, Device, Result, Tensor, Var};
 use tealight_ops::activation::silu;
-use tealight_ops::linear::linear;
+use tealight_ops::checkpoint::checkpoint;
+use tealight_ops::linear::{Map, linear, linears};
 use tealight_ops::norm::rms_norm;
 use tealight_ops::profile::{self, Part, Pass};
 use tealight_ops::residual::residual;
@@ -82,6 +86,72 @@ fn other_shapes_and_stretches_of_candles_pass_gradients_on() -> Result<()> {
         normed.reshape((2, 3, 4))?.transpose(1, 2)?.contiguous()?.silu()?.sqr()?.sum_all()
     };
     assert_equal(&gradient(&ours(&x)?, &x)?, &gradient(&candles(&x)?, &x)?);
+    Ok(())
+}
+
+/// A part of a model that is computed again: what it reads are a variable, a result of ours, one of
+/// Candle's, and what another such part gives.
+#[test]
+fn a_checkpoint_has_the_gradients_of_what_is_kept() -> Result<()> {
+    let (x, w) = (var(0., &[5, 4])?, var(1., &[4, 4])?);
+    let calls = Arc::new(AtomicUsize::new(0));
+    let model = |is_kept: bool| -> Result<Tensor> {
+        let part = |f: Box<dyn Fn() -> Result<Tensor> + Send + Sync>| {
+            if is_kept { f() } else { checkpoint(f) }
+        };
+        let (h, scaled) = (silu(&x)?, (x.as_tensor() * 2.)?);
+        let (counted, weight, again) = (calls.clone(), w.clone(), h.clone());
+        let first = part(Box::new(move || {
+            counted.fetch_add(1, Ordering::Relaxed);
+            let inner = linear(&residual(&again, &scaled, None)?, weight.as_tensor(), None)?;
+            residual(&inner, &silu(&inner)?, None)
+        }))?;
+        let (weight, above) = (w.clone(), reshape(&first, (2, 10))?);
+        let second = part(Box::new(move || {
+            linear(&reshape(&above, (5, 4))?, weight.as_tensor(), None)?.sqr()
+        }))?;
+        (residual(&second, &h, None)? * first)?.sum_all()
+    };
+    for variable in [&x, &w] {
+        let kept = gradient(&model(true)?, variable)?;
+        calls.store(0, Ordering::Relaxed);
+        assert_equal(&gradient(&model(false)?, variable)?, &kept);
+        assert_eq!(calls.load(Ordering::Relaxed), 2);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_checkpoint_of_constants_is_computed_once() -> Result<()> {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let (counted, x) = (calls.clone(), var(0., &[3])?.as_detached_tensor());
+    let y = checkpoint(move || {
+        counted.fetch_add(1, Ordering::Relaxed);
+        silu(&x)
+    })?;
+    assert!(!y.track_op());
+    assert_eq!(calls.load(Ordering::Relaxed), 1);
+    Ok(())
+}
+
+/// Only the second of three results is read, and twice; of a sum, neither term is kept.
+#[test]
+fn one_of_several_results_has_its_gradient() -> Result<()> {
+    let (x, w, v) = (var(0., &[5, 4])?, var(1., &[4, 4])?, var(2., &[4, 4])?);
+    let map = |weight: &Var| -> Result<Tensor> {
+        let [a, b] = [&w, weight].map(|w| Map { weight: w.as_tensor(), bias: None });
+        let [_unused, h, _] = linears(&x, [a, b, a])?;
+        let sum = residual(&silu(&h)?, &h, None)?;
+        residual(&sum, &silu(&sum)?, None)?.sum_all()
+    };
+    let candles = |weight: &Var| -> Result<Tensor> {
+        let h = x.matmul(&weight.t()?)?;
+        let sum = (h.silu()? + h)?;
+        (&sum + sum.silu()?)?.sum_all()
+    };
+    for variable in [&x, &v] {
+        assert_equal(&gradient(&map(&v)?, variable)?, &gradient(&candles(&v)?, variable)?);
+    }
     Ok(())
 }
 

@@ -120,11 +120,12 @@ impl<T: Task> Session<T> {
     fn micro_batch(&self, step: u64, micro: u64) -> Result<MicroBatch> {
         let RunConfig { seed, training, .. } = &self.config;
         let stream = Stream::new(*seed, Purpose::Dropout).fork(step).fork(micro);
+        let activations = training.activations();
         let number = step * training.micro_batches + micro;
         let batch = timed("batch", Pass::Neither, || self.task.batch(Split::Train, number))?;
         let n_tokens = self.task.n_tokens(&batch);
         let Loss { sum, count, mut metrics } =
-            self.task.loss(&self.model, &batch, Mode::Train(stream))?;
+            self.task.loss(&self.model, &batch, Mode::Train { stream, activations })?;
         metrics.add("loss", scalar(&sum)?, count);
         let variables: Vec<_> = self.params.trained().collect();
         let named = variables.iter().map(|(name, variable)| (name.as_str(), &**variable));

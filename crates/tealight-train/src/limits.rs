@@ -5,7 +5,7 @@
 
 use serde_json::Value;
 use tealight_model::cost::Estimate;
-use tealight_model::{ConfigFault, ModelConfig};
+use tealight_model::{Activations, ConfigFault, ModelConfig};
 
 use crate::config::RunConfig;
 use crate::error::{Error, Result};
@@ -54,14 +54,20 @@ pub(crate) fn check_memory(
     positions: usize,
 ) -> Result<()> {
     let batch_size = config.training.batch_size;
-    let activations = batch_size as f64 * estimate.activations;
+    let (activations, other) = match config.training.activations() {
+        Activations::Kept => {
+            (estimate.activations, ", as does `training.activation_checkpointing`")
+        }
+        Activations::Recomputed => (estimate.recomputed, ""),
+    };
+    let activations = batch_size as f64 * activations;
     let bytes = 16. * estimate.parameters + 4. * activations;
     if activations <= MAX_SCALARS && is_available(bytes) {
         return Ok(());
     }
     let message = format!(
         "`training.batch_size` = {batch_size} sequences of {positions} positions, at `model.d_model` \
-         = {} and `model.n_layers` = {}, need about {:.0} GiB of memory; smaller batches need less, and \
+         = {} and `model.n_layers` = {}, need about {:.0} GiB of memory; smaller batches need less{other}, and \
          `training.micro_batches` can make up for them",
         config.model.d_model,
         config.model.n_layers,

@@ -275,7 +275,7 @@ fn labels_are_smoothed_in_training_only() -> Result {
         let model = task.build(&config.model, &store.trainable())?;
         let batch = task.batch(Split::Train, 0)?;
         let loss = |mode| Ok::<_, Error>(task.loss(&model, &batch, mode)?.sum.to_scalar::<f32>()?);
-        Ok::<_, Box<dyn std::error::Error>>([loss(Mode::Eval)?, loss(Mode::Train(stream))?])
+        Ok::<_, Box<dyn std::error::Error>>([loss(Mode::Eval)?, loss(Mode::train(stream))?])
     };
     let ([plain, plain_trained], [smooth, smooth_trained]) = (losses(0.)?, losses(0.3)?);
     assert_eq!([plain, plain], [plain_trained, smooth]);
@@ -312,6 +312,27 @@ fn losses(config: &RunConfig) -> Result<Vec<f64>> {
     let mut session = Session::new(config, weather(config)?, &Device::Cpu)?;
     fit(&mut session, 100, None, &mut [Box::new(Losses(&losses))])?;
     Ok(losses.into_inner())
+}
+
+/// With dropout, accumulation, and a bias that all layers share.
+#[test]
+fn what_is_computed_again_is_exact() -> Result {
+    let settings: [&[&str]; 3] = [
+        &["model.dropout=0.2", "training.micro_batches=2"],
+        &["model.position.kind=relative", "model.feed_forward.kind=glu"],
+        &["model.attention.kind=nystrom", "model.norm_placement=post"],
+    ];
+    for settings in settings {
+        let run = |checkpointing: bool| -> Result<Vec<f64>> {
+            let checkpointing = format!("training.activation_checkpointing={checkpointing}");
+            let steps = ["training.steps=9", "training.evaluate_every=9", "checkpoint.every=9"];
+            losses(&tiny(&[&[&checkpointing[..]], &steps[..], settings].concat())?)
+        };
+        let (kept, again) = (run(false)?, run(true)?);
+        assert_eq!(kept.len(), 9);
+        assert!(kept == again, "{settings:?}: {kept:?} {again:?}");
+    }
+    Ok(())
 }
 
 #[test]

@@ -29,7 +29,7 @@ impl ForAnyTask for Audit {
     fn ask<T: Task>(&self, config: &RunConfig, task: T) -> Result {
         let session = Session::new(config, task, &Device::Cpu)?;
         let batch = session.task.batch(Split::Train, 0)?;
-        let mode = Mode::Train(Stream::new(config.seed, Purpose::Dropout));
+        let mode = Mode::train(Stream::new(config.seed, Purpose::Dropout));
         let loss = session.task.loss(&session.model, &batch, mode)?;
         let variables: Vec<_> = session.params.trained().collect();
         let named = variables.iter().map(|(name, variable)| (name.as_str(), variable.as_tensor()));

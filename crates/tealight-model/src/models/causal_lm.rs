@@ -114,7 +114,7 @@ impl CausalLm {
     pub fn estimate(config: &ModelConfig, spec: &CausalLmSpec) -> Estimate {
         let CausalLmSpec { vocab_size, seq_len, .. } = *spec;
         let logits = vocab_size as f64 * seq_len as f64;
-        Estimate::alone(config, seq_len) + Estimate { parameters: 0., activations: logits }
+        Estimate::alone(config, seq_len) + Estimate::outside(0., logits)
     }
 
     /// What training on the longest sequences costs, with the parameters in `store`.

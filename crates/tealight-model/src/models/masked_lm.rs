@@ -99,7 +99,7 @@ impl MaskedLm {
         let transform = if head.transform { 3. * d_model } else { 0. };
         let parameters = if head.transform { d_model * d_model } else { 0. };
         let activations = n_read(spec) as f64 * (d_model + transform + vocab_size);
-        Estimate::alone(config, spec.seq_len) + Estimate { parameters, activations }
+        Estimate::alone(config, spec.seq_len) + Estimate::outside(parameters, activations)
     }
 
     /// What training on the longest sequences costs, with the parameters in `store`.

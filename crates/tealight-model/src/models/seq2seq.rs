@@ -160,7 +160,7 @@ impl Seq2Seq {
         let logits = vocab_size as f64 * target_len as f64;
         Estimate::of_stack(config, &encoder, source_len, 0)
             + Estimate::of_stack(config, &decoder, target_len, source_len)
-            + Estimate { parameters: 0., activations: logits }
+            + Estimate::outside(0., logits)
     }
 
     /// What training on the longest pairs costs, with the parameters in `store`.

@@ -75,20 +75,32 @@ pub(crate) fn record(
 ) -> Result<Tensor> {
     let (name, reads_output) = (operation.name(), operation.reads_output());
     let tracked = inputs.iter().any(|input| input.track_op());
-    let recorded = tracked.then(|| Recorded::of(operation, inputs)).transpose()?;
-    let node = Arc::new(Node {
-        name,
-        number: COUNT.fetch_add(1, Ordering::Relaxed),
-        shape: value.1.clone(),
-        reads_output,
-        recorded: Mutex::new(recorded),
-        results: Mutex::default(),
-    });
-    let carried = Carried { node: node.clone(), value: Mutex::new(Some(value)) };
     if !tracked {
+        let carried = Carried {
+            node: Node::new(name, reads_output, None, &value),
+            value: Mutex::new(Some(value)),
+        };
         return CARRIER.apply_op1_no_bwd(&carried);
     }
-    let output = CARRIER.apply_op1(carried)?;
+    let recorded = Recorded::of(operation, inputs)?;
+    carried(Node::new(name, reads_output, Some(recorded), &value), value)
+}
+
+/// A tensor of `value`, which is what `f` gives. When its gradient comes, `f` is called again, and the
+/// gradient goes back through what it gives then.
+pub(crate) fn record_again(
+    f: impl Fn() -> Result<Tensor> + Send + Sync + 'static,
+    value: (CpuStorage, Shape),
+) -> Result<Tensor> {
+    let recorded =
+        Recorded { way: Way::Again(Box::new(f)), inputs: Vec::new(), _nodes: Vec::new() };
+    carried(Node::new("checkpoint", false, Some(recorded), &value), value)
+}
+
+/// The result of `node`.
+fn carried(node: Arc<Node>, value: (CpuStorage, Shape)) -> Result<Tensor> {
+    let value = Mutex::new(Some(value));
+    let output = CARRIER.apply_op1(Carried { node: node.clone(), value })?;
     node.answers_for(&output);
     Ok(output)
 }
@@ -132,10 +144,18 @@ struct Node {
 }
 
 struct Recorded {
-    operation: Box<dyn Operation>,
+    way: Way,
     inputs: Vec<Tensor>,
     /// What inputs without elements are results of.
     _nodes: Vec<Arc<Node>>,
+}
+
+/// How a gradient goes on.
+enum Way {
+    /// As the operation says.
+    Through(Box<dyn Operation>),
+    /// Through what this gives.
+    Again(Box<dyn Fn() -> Result<Tensor> + Send + Sync>),
 }
 
 impl Recorded {
@@ -151,7 +171,7 @@ impl Recorded {
             _ => Ok(input.clone()),
         };
         let inputs = inputs.iter().enumerate().map(keep).collect::<Result<_>>()?;
-        Ok(Self { operation: Box::new(operation), inputs, _nodes: nodes })
+        Ok(Self { way: Way::Through(Box::new(operation)), inputs, _nodes: nodes })
     }
 }
 
@@ -163,6 +183,22 @@ fn without_elements(x: &Tensor) -> Result<Tensor> {
 }
 
 impl Node {
+    fn new(
+        name: &'static str,
+        reads_output: bool,
+        recorded: Option<Recorded>,
+        (_, shape): &(CpuStorage, Shape),
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            name,
+            number: COUNT.fetch_add(1, Ordering::Relaxed),
+            shape: shape.clone(),
+            reads_output,
+            recorded: Mutex::new(recorded),
+            results: Mutex::default(),
+        })
+    }
+
     /// The node that `tensor` is the result of, if it is one's.
     fn of(tensor: &Tensor) -> Option<Arc<Self>> {
         nodes().get(&tensor.id())?.upgrade()

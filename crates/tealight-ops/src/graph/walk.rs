@@ -8,7 +8,7 @@ use std::sync::Arc;
 use candle_core::backprop::GradStore;
 use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Storage, Tensor, TensorId, bail};
 
-use super::{Node, Recorded};
+use super::{Node, Recorded, Way};
 use crate::buffer::{View, stored, with_slice_mut};
 use crate::element::Element;
 use crate::parallel::{add_scaled, block_len, run};
@@ -66,7 +66,15 @@ pub(crate) fn gradients(loss: &Tensor) -> Result<HashMap<TensorId, Tensor>> {
     let mut walk = Walk::default();
     walk.send(loss, Flow::fresh(&loss.ones_like()?.contiguous()?))?;
     while let Some((_, arrival)) = walk.arrivals.pop_last() {
-        let Recorded { operation, inputs, _nodes } = arrival.node.take()?;
+        let Recorded { way, inputs, _nodes } = arrival.node.take()?;
+        let operation = match way {
+            Way::Through(operation) => operation,
+            // Its nodes are newer than all that are left, and are walked over next.
+            Way::Again(f) => {
+                walk.send(&f()?, arrival.gradient)?;
+                continue;
+            }
+        };
         let gradients = timed(operation.name(), Pass::Backward, || {
             operation.backward(&inputs, &arrival.output, &arrival.gradient.tensor)
         })?;

@@ -252,6 +252,34 @@ fn finish_sees_every_element_once_and_complete() {
 }
 
 #[test]
+fn what_is_summed_over_many_rows_is_the_same_on_any_number_of_threads() {
+    let (rows, m, n) = (1_301, 45, 37);
+    let mut draw = Draw(9);
+    let [g, x] = [m, n].map(|width| draw.numbers::<f32>(rows * width));
+    let (of_g, of_x) = (Matrix::new(&g, (rows, m)), Matrix::new(&x, (rows, n)));
+    let one = [1.];
+    for kernel in kernels() {
+        let on = |n_threads| {
+            let weight = Product::of(of_g.transposed(), of_x);
+            let weight = on_threads(n_threads, &kernel, weight, (m, n));
+            let bias = Product::sum_of_rows(&one, of_g);
+            (weight, on_threads(n_threads, &kernel, bias, (1, m)))
+        };
+        let here = on(1);
+        assert!(here == on(2) && here == on(5));
+        let sum = |f: &dyn Fn(usize) -> f32| (0..rows).map(|p| f64::from(f(p))).sum::<f64>();
+        for i in 0..m {
+            let error = f64::from(here.1[i]) - sum(&|p| g[p * m + i]);
+            assert!(error.abs() < 1e-4, "the sum of column {i} is off by {error:e}");
+            for j in 0..n {
+                let error = f64::from(here.0[i * n + j]) - sum(&|p| g[p * m + i] * x[p * n + j]);
+                assert!(error.abs() < 1e-4, "({i}, {j}) is off by {error:e}");
+            }
+        }
+    }
+}
+
+#[test]
 fn a_sum_of_products_is_that_of_its_parts() {
     let mut draw = Draw(8);
     for (m, n, depths) in [(307, 211, [601, 7, 130]), (5, 37, [3, 600, 1]), (61, 1, [1, 2, 3])] {

@@ -21,7 +21,7 @@ mod tree;
 use std::path::{PathBuf, absolute};
 
 use serde::{Deserialize, Serialize};
-use tealight_model::{ModelConfig, names};
+use tealight_model::{Activations, ModelConfig, names};
 
 pub use compare::Difference;
 pub use error::ConfigError;
@@ -94,6 +94,10 @@ pub struct TrainingConfig {
     pub layer_lr_decay: Option<f64>,
     /// Parameters that stay as they are, as names in which `*` stands for anything.
     pub frozen: Vec<String>,
+    /// Compute what is inside a block again for its backward pass, rather than keep it: the same
+    /// numbers with less memory, for the time of one more forward pass.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub activation_checkpointing: bool,
     /// Evaluate on the validation split after every so many updates, and at the end.
     pub evaluate_every: u64,
     /// Parameters that may go without a gradient, as names in which `*` stands for anything. The
@@ -114,10 +118,18 @@ impl Default for TrainingConfig {
             ema_decay: None,
             layer_lr_decay: None,
             frozen: Vec::new(),
+            activation_checkpointing: false,
             evaluate_every: 100,
             gradient_audit_exceptions: vec!["*.key.bias".to_owned()],
             early_stopping: None,
         }
+    }
+}
+
+impl TrainingConfig {
+    /// What becomes of what is inside the blocks.
+    pub fn activations(&self) -> Activations {
+        if self.activation_checkpointing { Activations::Recomputed } else { Activations::Kept }
     }
 }
 

@@ -105,7 +105,7 @@ fn parts<T: Presented>(session: &Session<T>) -> String {
         thousands(cost.forward_flops),
         cost.positions,
         thousands(cost.training_flops_per_position()),
-        mebibytes(cost.training_bytes(batch)),
+        mebibytes(cost.training_bytes(batch, config.training.activations())),
     )
 }
 

@@ -130,7 +130,7 @@ impl<'a> Bench<'a> {
             self.layer.forward(&input(&self.x.as_detached_tensor(), Mode::Eval))?;
             return Ok(());
         }
-        let mode = Mode::Train(Stream::new(0, Purpose::Dropout));
+        let mode = Mode::train(Stream::new(0, Purpose::Dropout));
         let output = self.layer.forward(&input(self.x.as_tensor(), mode))?;
         let variables: Vec<_> = self.store.iter().collect();
         let parameters = variables.iter().map(|(name, variable)| (name.as_str(), &**variable));
