@@ -17,6 +17,8 @@ use candle_nn::VarBuilder;
 use serde::{Deserialize, Serialize};
 use tealight_ops::broadcast::broadcast_add;
 use tealight_ops::embedding::{embedding, embedding_with_padding};
+use tealight_ops::linear::{Map, linear};
+use tealight_ops::linear_cross_entropy::{Scored, linear_cross_entropy};
 
 use crate::dropout::Dropout;
 use crate::linear::Linear;
@@ -221,11 +223,29 @@ impl Embedding {
 
     /// The same with a bias `(vocab_size)`.
     pub fn logits_with(&self, x: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
+        let (x, weight) = self.tied(x)?;
+        linear(&x, weight, bias)
+    }
+
+    /// What `labels (n)` cost where [`Self::logits_with`] gives the logits of `x (n, d_model)`.
+    pub fn scored(
+        &self,
+        x: &Tensor,
+        bias: Option<&Tensor>,
+        labels: &Tensor,
+        label_smoothing: f64,
+    ) -> Result<Scored> {
+        let (x, weight) = self.tied(x)?;
+        linear_cross_entropy(&x, Map { weight, bias }, labels, label_smoothing)
+    }
+
+    /// What the tied output multiplies.
+    fn tied(&self, x: &Tensor) -> Result<(Tensor, &Tensor)> {
         match &self.source {
-            Source::Tokens(Tokens { token, output_scale, .. }) => match *output_scale {
-                Some(scale) => tealight_ops::linear::linear(&(x * scale)?, token, bias),
-                None => tealight_ops::linear::linear(x, token, bias),
-            },
+            Source::Tokens(Tokens { token, output_scale, .. }) => {
+                let x = output_scale.map_or_else(|| Ok(x.clone()), |scale| x * scale)?;
+                Ok((x, token))
+            }
             Source::Features(_) => candle_core::bail!("features have no tied output"),
         }
     }

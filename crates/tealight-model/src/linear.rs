@@ -3,6 +3,7 @@
 use candle_core::{Result, Tensor};
 use candle_nn::{Init, VarBuilder, init};
 use tealight_ops::linear::{Map, linear, linears};
+use tealight_ops::linear_cross_entropy::{Scored, linear_cross_entropy};
 
 /// A linear map over the last axis.
 #[derive(Clone, Debug)]
@@ -44,6 +45,11 @@ impl Linear {
     /// What each of `maps` makes of `x (.., n_in)`: faster than one after the other.
     pub fn forward_all<const N: usize>(maps: [&Self; N], x: &Tensor) -> Result<[Tensor; N]> {
         linears(x, maps.map(Self::map))
+    }
+
+    /// What `labels (n)` cost where the map gives the logits of `x (n, n_in)`.
+    pub fn scored(&self, x: &Tensor, labels: &Tensor, label_smoothing: f64) -> Result<Scored> {
+        linear_cross_entropy(x, self.map(), labels, label_smoothing)
     }
 
     /// W and b.

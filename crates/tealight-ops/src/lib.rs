@@ -64,6 +64,7 @@ pub mod gradients;
 pub mod lamb;
 pub mod linear;
 pub mod linear_attention;
+pub mod linear_cross_entropy;
 pub mod lion;
 pub mod matmul;
 pub mod mean;
@@ -97,5 +98,5 @@ mod product;
 mod scratch;
 mod simd;
 
-pub use gradients::{Gradients, backward};
+pub use gradients::{Gradients, backward, backward_scaled};
 pub use graph::reshape;

@@ -14,8 +14,8 @@ use tealight_ops::rng::{Purpose, Stream};
 use tealight_ops::truncated_softmax::{self, Truncation, truncated_softmax};
 use tealight_ops::{
     activation, adafactor, adamw, aft, broadcast, cross_entropy, depthwise_convolution, dropout,
-    embedding, entmax, gate, lamb, linear, lion, matmul, mean, mlp, norm, nystrom, residual,
-    rotary, sgd, softmax, transpose,
+    embedding, entmax, gate, lamb, linear, linear_cross_entropy, lion, matmul, mean, mlp, norm,
+    nystrom, residual, rotary, sgd, softmax, transpose,
 };
 
 /// Rows and width: single, prime, wider than a block, and large enough for several threads.
@@ -202,6 +202,44 @@ fn several_linear_maps_agree() -> Result<()> {
                 let all = |x: &[Tensor]| [x, &inputs[used..]].concat();
                 let (op, definition): (Op, Op) = (&|x| op(&all(x)), &|x| definition(&all(x)));
                 assert_agree("linears", op, definition, &inputs[..used], tolerance)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn linear_cross_entropies_agree() -> Result<()> {
+    use linear_cross_entropy::{Scored, linear_cross_entropy, reference};
+    for (dtype, tolerance) in TOLERANCES {
+        // Several chunks of rows, and blocks of rows within them.
+        for [n, width, n_classes] in [[1, 1, 1], [5, 7, 3], [67, 5, 1_009], [601, 3, 9_001]] {
+            let labels = below(9, n_classes, &[n])?;
+            let ignored = Tensor::full(cross_entropy::IGNORE_INDEX, n, &Device::Cpu)?;
+            let every_third: Vec<u8> = (0..n).map(|i| u8::from(i % 3 == 1)).collect();
+            let labels = Tensor::new(every_third, &Device::Cpu)?.where_cond(&ignored, &labels)?;
+            let inputs = [
+                normal(0, &[n, width], dtype)?,
+                normal(1, &[n_classes, width], dtype)?,
+                normal(2, &[n_classes], dtype)?,
+            ];
+            for (n_inputs, smoothing) in [(3, 0.), (3, 0.1), (2, 1.)] {
+                let run = |x: &[Tensor], fused: bool| -> Result<Scored> {
+                    let map = linear::Map { weight: &x[1], bias: x.get(2) };
+                    if fused {
+                        linear_cross_entropy(&x[0], map, &labels, smoothing)
+                    } else {
+                        reference::linear_cross_entropy(&x[0], map, &labels, smoothing)
+                    }
+                };
+                // The loss times 3: it is not the last.
+                let (op, definition): (Op, Op) =
+                    (&|x| run(x, true)?.loss * 3., &|x| run(x, false)?.loss * 3.);
+                let inputs = &inputs[..n_inputs];
+                assert_agree("linear cross-entropy", op, definition, inputs, tolerance)?;
+                let (scored, expected) = (run(inputs, true)?, run(inputs, false)?);
+                assert_eq!(scored.hits, expected.hits);
+                assert_close("of constants", &scored.loss, &expected.loss, tolerance)?;
             }
         }
     }

@@ -5,7 +5,7 @@ use std::time::Instant;
 use tealight_model::Mode;
 use tealight_ops::profile::{Pass, timed};
 use tealight_ops::rng::{Purpose, Stream};
-use tealight_ops::{Gradients, backward};
+use tealight_ops::{Gradients, backward_scaled};
 
 use crate::audit::audit;
 use crate::config::RunConfig;
@@ -97,7 +97,7 @@ impl<T: Task> Session<T> {
             sum.count += count;
             sum.n_tokens = sum.n_tokens.zip(n_tokens).map(|(a, b)| a + b);
         }
-        if sum.count > 0. {
+        if sum.count > 0. && n_micro > 1 {
             sum.gradients.scale(1. / sum.count)?;
         }
         Ok(sum)
@@ -129,7 +129,10 @@ impl<T: Task> Session<T> {
         metrics.add("loss", scalar(&sum)?, count);
         let variables: Vec<_> = self.params.trained().collect();
         let named = variables.iter().map(|(name, variable)| (name.as_str(), &**variable));
-        Ok(MicroBatch { gradients: backward(&sum, named)?, metrics, count, n_tokens })
+        let is_whole = training.micro_batches == 1 && count > 0.;
+        let factor = if is_whole { 1. / count } else { 1. };
+        let gradients = backward_scaled(&sum, factor, named)?;
+        Ok(MicroBatch { gradients, metrics, count, n_tokens })
     }
 
     fn update(&mut self, gradients: &Gradients, lr: f64) -> Result<()> {
@@ -205,7 +208,7 @@ fn must_be_finite(step: u64, what: &'static str, value: f64) -> Result<()> {
 /// What came of one forward and backward pass, or of all those of a step.
 #[derive(Debug)]
 pub(crate) struct MicroBatch {
-    /// Of the sum of the losses.
+    /// Of the sum of the losses; of their mean, if this is all of a step.
     pub(crate) gradients: Gradients,
     /// What was measured on the way.
     metrics: Metrics,

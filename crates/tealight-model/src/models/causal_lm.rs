@@ -10,8 +10,10 @@
 //!
 //! Cost: O(seq_len·d_model·vocab_size) time for the logits, and O(seq_len·vocab_size) memory.
 
-use candle_core::{Device, IndexOp, Result, Tensor};
+use candle_core::{D, Device, IndexOp, Result, Tensor};
 use candle_nn::VarBuilder;
+use tealight_ops::linear_cross_entropy::Scored;
+use tealight_ops::reshape;
 
 use crate::block::{BlockInput, BlockMaps};
 use crate::cost::{Cost, Estimate, Positions, attention_cost};
@@ -86,6 +88,15 @@ impl CausalLm {
         match &self.output {
             Some(output) => output.forward(hidden),
             None => self.transformer.embedding().logits(hidden),
+        }
+    }
+
+    /// What `labels (n)` cost under hidden states `(.., d_model)` of n positions.
+    pub fn scored(&self, hidden: &Tensor, labels: &Tensor, label_smoothing: f64) -> Result<Scored> {
+        let rows = reshape(hidden, ((), hidden.dim(D::Minus1)?))?;
+        match &self.output {
+            Some(output) => output.scored(&rows, labels, label_smoothing),
+            None => self.transformer.embedding().scored(&rows, None, labels, label_smoothing),
         }
     }
 

@@ -11,6 +11,7 @@
 use candle_core::{Result, Tensor};
 use candle_nn::{VarBuilder, init};
 use serde::{Deserialize, Serialize};
+use tealight_ops::linear_cross_entropy::Scored;
 
 use crate::embedding::Embedding;
 use crate::feed_forward::Activation;
@@ -75,12 +76,24 @@ impl LmHead {
 
     /// `x (.., d_model)` → `(.., vocab_size)`; `embedding` has the table of a tied output.
     pub fn forward(&self, x: &Tensor, embedding: &Embedding) -> Result<Tensor> {
-        let transformed = self.transform.as_ref().map(|transform| transform.forward(x));
-        let x = transformed.transpose()?.unwrap_or_else(|| x.clone());
+        let x = self.transformed(x)?;
         match &self.output {
             Output::Tied { bias } => embedding.logits_with(&x, bias.as_ref()),
             Output::Own(output) => output.forward(&x),
         }
+    }
+
+    /// What `labels (n)` cost where [`Self::forward`] gives the logits of `x (n, d_model)`.
+    pub fn scored(&self, x: &Tensor, embedding: &Embedding, labels: &Tensor) -> Result<Scored> {
+        let x = self.transformed(x)?;
+        match &self.output {
+            Output::Tied { bias } => embedding.scored(&x, bias.as_ref(), labels, 0.),
+            Output::Own(output) => output.scored(&x, labels, 0.),
+        }
+    }
+
+    fn transformed(&self, x: &Tensor) -> Result<Tensor> {
+        self.transform.as_ref().map_or_else(|| Ok(x.clone()), |transform| transform.forward(x))
     }
 }
 

@@ -8,6 +8,7 @@
 use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
 use tealight_ops::embedding::embedding;
+use tealight_ops::linear_cross_entropy::Scored;
 
 use super::lm_head::LmHead;
 use crate::block::{BlockInput, BlockMaps};
@@ -78,6 +79,12 @@ impl MaskedLm {
         let Some(positions) = positions else { return self.head.forward(hidden, embedded) };
         let rows = hidden.flatten_to(1)?; // (batch·seq_len, d_model)
         self.head.forward(&embedding(&rows, positions)?, embedded)
+    }
+
+    /// What the `labels (n)` of the `positions (n)` cost, which are as in [`Self::logits`].
+    pub fn scored(&self, hidden: &Tensor, positions: &Tensor, labels: &Tensor) -> Result<Scored> {
+        let read = embedding(&hidden.flatten_to(1)?, positions)?;
+        self.head.scored(&read, self.transformer.embedding(), labels)
     }
 
     /// What each layer read.

@@ -13,8 +13,10 @@
 //! output uses, too, under `model.tied_output` (Vaswani et al. 2017, §3.4). Each side has its own blocks,
 //! `model.n_encoder_layers` and `model.n_layers` of them, and its own positions.
 
-use candle_core::{Device, IndexOp, Result, Tensor};
+use candle_core::{D, Device, IndexOp, Result, Tensor};
 use candle_nn::VarBuilder;
+use tealight_ops::linear_cross_entropy::Scored;
+use tealight_ops::reshape;
 
 use crate::attention::{AttentionConfig, BY_CAUSAL, Memory};
 use crate::block::{BlockInput, BlockMaps};
@@ -110,10 +112,15 @@ impl Seq2Seq {
 
     /// Logits `(batch, target_len, vocab_size)` for what follows each token of the target.
     pub fn forward(&self, source: Tokens<'_>, target: Tokens<'_>, mode: Mode) -> Result<Tensor> {
+        self.logits(&self.hidden(source, target, mode)?)
+    }
+
+    /// What [`Self::forward`] gives the logits of: `(batch, target_len, d_model)`.
+    pub fn hidden(&self, source: Tokens<'_>, target: Tokens<'_>, mode: Mode) -> Result<Tensor> {
         let states = self.encode(source, mode)?;
         let memory = Some(Memory { states: &states, mask: source.mask });
         let context = BlockInput { mask: target.mask, memory, mode };
-        self.logits(&self.decoder.forward(&Input::tokens(target.ids), &context)?)
+        self.decoder.forward(&Input::tokens(target.ids), &context)
     }
 
     /// The decoder before the first token of the target; `memory` holds what [`Self::encode`] gave.
@@ -126,6 +133,15 @@ impl Seq2Seq {
         match &self.output {
             Some(output) => output.forward(hidden),
             None => self.decoder.embedding().logits(hidden),
+        }
+    }
+
+    /// What `labels (n)` cost under hidden states `(.., d_model)` of n positions.
+    pub fn scored(&self, hidden: &Tensor, labels: &Tensor, label_smoothing: f64) -> Result<Scored> {
+        let rows = reshape(hidden, ((), hidden.dim(D::Minus1)?))?;
+        match &self.output {
+            Some(output) => output.scored(&rows, labels, label_smoothing),
+            None => self.decoder.embedding().scored(&rows, None, labels, label_smoothing),
         }
     }
 

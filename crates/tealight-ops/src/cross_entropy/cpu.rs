@@ -2,7 +2,7 @@
 
 use crate::buffer::unwritten;
 use crate::element::Element;
-use crate::parallel::{block_len, max, run, sum, sum_of_pairs};
+use crate::parallel::{block_len, finite, max, run, sum, sum_of_pairs};
 use crate::softmax::exponentials;
 
 pub(super) fn loss<T: Element>(
@@ -70,6 +70,41 @@ fn row_loss<T: Element>(row: &[T], class: usize, label_smoothing: f64) -> f64 {
     }
     let mean = log_sum - sum(row, |x| x - shift).widen() / row.len() as f64;
     (1. - label_smoothing) * of_label + label_smoothing * mean
+}
+
+/// The loss of a row of logits, and whether its class is its first largest one. The row becomes its
+/// own gradient if that is asked for.
+#[inline(always)]
+pub(crate) fn through_row<T: Element>(
+    row: &mut [T],
+    class: usize,
+    label_smoothing: f64,
+    is_differentiated: bool,
+) -> (f64, bool) {
+    let most = max(row);
+    let is_hit = row[class] == most && !row[..class].contains(&most);
+    if !is_differentiated {
+        return (row_loss(row, class, label_smoothing), is_hit);
+    }
+    let (n_classes, shift) = (row.len() as f64, finite(most));
+    let label = (row[class] - shift).widen();
+    let mean = if label_smoothing == 0. {
+        0.
+    } else {
+        label_smoothing * sum(row, |x| x - shift).widen() / n_classes
+    };
+    for x in row.iter_mut() {
+        *x = (*x - shift).exp();
+    }
+    let total = sum(row, |x| x);
+    let total = if total == T::ZERO { T::ONE } else { total };
+    let (scale, everywhere) = (T::ONE / total, T::from_f64(label_smoothing / n_classes));
+    for x in row.iter_mut() {
+        *x = *x * scale - everywhere;
+    }
+    row[class] -= T::from_f64(1. - label_smoothing);
+    let of_label = if label_smoothing == 1. { 0. } else { (1. - label_smoothing) * label };
+    (total.widen().ln() - of_label - mean, is_hit)
 }
 
 /// The shift and ln Σ exp(x − shift): 0 and 0 for a row that is −∞ throughout.

@@ -13,7 +13,7 @@
 //! micro-batches and masks of uneven size weigh correctly. One pass over the logits, and no `(n,
 //! classes)` memory besides the gradient.
 
-mod cpu;
+pub(crate) mod cpu;
 pub mod reference;
 
 use std::marker::PhantomData;
@@ -96,7 +96,7 @@ fn at_least_f32(logits: &Tensor) -> Result<Tensor> {
 }
 
 /// Each row's class; `None` where it is to be ignored.
-fn classes(labels: &Tensor, n_classes: usize) -> Result<Vec<Option<usize>>> {
+pub(crate) fn classes(labels: &Tensor, n_classes: usize) -> Result<Vec<Option<usize>>> {
     let class = |label: i64| match usize::try_from(label) {
         _ if label == IGNORE_INDEX => Ok(None),
         Ok(class) if class < n_classes => Ok(Some(class)),

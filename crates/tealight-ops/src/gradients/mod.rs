@@ -31,10 +31,23 @@ pub fn backward<'a>(
     loss: &Tensor,
     parameters: impl IntoIterator<Item = (&'a str, &'a Tensor)>,
 ) -> Result<Gradients> {
+    backward_scaled(loss, 1., parameters)
+}
+
+/// As [`backward`], of `factor` times `loss`: a mean has the gradients of its sum, without a pass over
+/// all of them to divide by the number of its terms.
+///
+/// # Errors
+/// As [`backward`].
+pub fn backward_scaled<'a>(
+    loss: &Tensor,
+    factor: f64,
+    parameters: impl IntoIterator<Item = (&'a str, &'a Tensor)>,
+) -> Result<Gradients> {
     if loss.elem_count() != 1 {
         bail!("the gradient of a loss of shape {:?}: expected a single number", loss.shape())
     }
-    let gradients = walk::gradients(loss)?;
+    let gradients = walk::gradients(loss, factor)?;
     let entries = parameters
         .into_iter()
         .map(|(name, parameter)| (name.to_owned(), gradients.get(&parameter.id()).cloned()))

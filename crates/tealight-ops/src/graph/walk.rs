@@ -61,10 +61,10 @@ pub(crate) fn add_in_place<T: Element>(sum: &Tensor, term: &Tensor) -> Result<()
     })
 }
 
-/// The gradients of `loss` with respect to the variables that it depends on.
-pub(crate) fn gradients(loss: &Tensor) -> Result<HashMap<TensorId, Tensor>> {
+/// The gradients of `factor` times `loss` with respect to the variables that it depends on.
+pub(crate) fn gradients(loss: &Tensor, factor: f64) -> Result<HashMap<TensorId, Tensor>> {
     let mut walk = Walk::default();
-    walk.send(loss, Flow::fresh(&loss.ones_like()?.contiguous()?))?;
+    walk.send(loss, Flow::fresh(&(loss.ones_like()? * factor)?))?;
     while let Some((_, arrival)) = walk.arrivals.pop_last() {
         let Recorded { way, inputs, _nodes } = arrival.node.take()?;
         let operation = match way {

@@ -66,9 +66,11 @@ impl<T: Lanes> Product<'_, T> {
         }
     }
 
-    /// c = the sum of the rows of B, each read from its beginning to its end.
+    /// c = base + the sum of the rows of B, each read from its beginning to its end.
     fn add_rows(&self, c: &mut [T]) {
-        c.fill(T::ZERO);
+        if matches!(self.base, Base::Zero) {
+            c.fill(T::ZERO);
+        }
         vectorised(
             c,
             #[inline(always)]

@@ -178,8 +178,8 @@ impl<'a, T: Lanes> Product<'a, T> {
     }
 
     /// Added to what is there.
-    #[cfg(test)]
-    fn accumulated(self) -> Self {
+    #[must_use]
+    pub(crate) fn accumulated(self) -> Self {
         Self { base: Base::Itself, ..self }
     }
 

@@ -14,7 +14,8 @@ use candle_nn::VarBuilder;
 use tealight_model::cost::{Cost, Estimate};
 use tealight_model::models::causal_lm::{self, CausalLmSpec};
 use tealight_model::{Mask, Mode, ModelConfig, ParamStore};
-use tealight_ops::cross_entropy::{IGNORE_INDEX, cross_entropy, hits};
+use tealight_ops::cross_entropy::IGNORE_INDEX;
+use tealight_ops::linear_cross_entropy::Scored;
 
 pub use config::Config;
 pub use report::Report;
@@ -188,11 +189,11 @@ impl Task for CausalLm {
         if *n_labels == 0 {
             return Loss::nothing(&self.device);
         }
-        let logits = model.forward(ids, mask, mode)?.flatten_to(1)?; // (batch · seq_len, vocab_size)
-        let sum = cross_entropy(&logits, labels, 0.)?;
+        let hidden = model.hidden(ids, mask, mode)?; // (batch, seq_len, d_model)
+        let Scored { loss: sum, hits } = model.scored(&hidden, labels, 0.)?;
         let count = *n_labels as f64;
         let mut metrics = Metrics::default();
-        metrics.add("accuracy", hits(&logits, labels)? as f64, count);
+        metrics.add("accuracy", hits as f64, count);
         Ok(Loss { sum, count, metrics })
     }
 

@@ -18,7 +18,7 @@ use tealight_model::cost::{Cost, Estimate};
 use tealight_model::embedding::Input;
 use tealight_model::models::masked_lm::{self, MaskedLmSpec};
 use tealight_model::{Mask, Mode, ModelConfig, ParamStore};
-use tealight_ops::cross_entropy::{cross_entropy, hits};
+use tealight_ops::linear_cross_entropy::Scored;
 
 pub use config::Config;
 pub use report::{Baseline, Example, Report, Weather};
@@ -249,11 +249,10 @@ impl Task for MaskedLm {
             return Loss::nothing(&self.device);
         }
         let hidden = model.hidden(&Input::tokens(ids), mask, mode)?; // (batch, seq_len, d_model)
-        let logits = model.logits(&hidden, Some(positions))?; // (n, vocab_size)
-        let sum = cross_entropy(&logits, labels, 0.)?;
+        let Scored { loss: sum, hits } = model.scored(&hidden, positions, labels)?;
         let count = labels.elem_count() as f64;
         let mut metrics = Metrics::default();
-        metrics.add("accuracy", hits(&logits, labels)? as f64, count);
+        metrics.add("accuracy", hits as f64, count);
         Ok(Loss { sum, count, metrics })
     }
 

@@ -23,7 +23,8 @@ use tealight_model::cost::{Cost, Estimate};
 use tealight_model::generation::Strategy;
 use tealight_model::models::seq2seq::{self, Seq2SeqSpec, Tokens};
 use tealight_model::{Mask, Mode, ModelConfig, ParamStore};
-use tealight_ops::cross_entropy::{IGNORE_INDEX, cross_entropy, hits};
+use tealight_ops::cross_entropy::IGNORE_INDEX;
+use tealight_ops::linear_cross_entropy::Scored;
 
 pub use config::{Config, FileConfig, Level, SourceConfig};
 pub use pairs::Pair;
@@ -179,13 +180,12 @@ impl Task for Seq2Seq {
         let Batch { source, source_mask, target, target_mask, labels, n_labels } = batch;
         let source = Tokens { ids: source, mask: source_mask };
         let target = Tokens { ids: target, mask: target_mask };
-        let logits = model.forward(source, target, mode)?; // (batch, target_len, vocab_size)
-        let rows = logits.flatten_to(1)?;
+        let hidden = model.hidden(source, target, mode)?; // (batch, target_len, d_model)
         let smoothing = if mode == Mode::Eval { 0. } else { self.config.label_smoothing };
-        let sum = cross_entropy(&rows, labels, smoothing)?;
+        let Scored { loss: sum, hits } = model.scored(&hidden, labels, smoothing)?;
         let count = *n_labels as f64;
         let mut metrics = Metrics::default();
-        metrics.add("token_accuracy", hits(&rows, labels)? as f64, count);
+        metrics.add("token_accuracy", hits as f64, count);
         Ok(Loss { sum, count, metrics })
     }
 
