@@ -29,12 +29,19 @@ pub(crate) fn block_len(width: usize) -> usize {
 /// `for_each` are functions of the standard library, compiled for the baseline wherever they are
 /// not inlined.
 #[inline(always)]
+#[expect(clippy::redundant_closure, reason = "a reference would not be inlined, see `vectorised`")]
 pub(crate) fn run<B: Send, R: Send>(
     n_elements: usize,
     blocks: impl Iterator<Item = B>,
     work: impl Fn(B) -> R + Send + Sync,
 ) -> Vec<R> {
-    let work = |block| vectorised(block, &work);
+    let work = |block| {
+        vectorised(
+            block,
+            #[inline(always)]
+            |block| work(block),
+        )
+    };
     if n_elements < PARALLEL_FROM {
         return blocks.map(work).collect();
     }

@@ -70,8 +70,9 @@ pub(crate) fn arch() -> Arch {
 
 /// `f` of `operand`, compiled for the instruction set found at run time.
 ///
-/// `f` and all it calls must be `#[inline(always)]`. It is an `Fn`, and not an `FnOnce`: a closure that
-/// could be called again is called through a function of the compiler's, which is not inlined.
+/// `f` is a closure, and not a reference to one; it and all it calls must be `#[inline(always)]`. It is
+/// an `Fn`, and not an `FnOnce`. Else it would be called through a function of the compiler's or of the
+/// standard library's, which need not be inlined, and so not compiled for that instruction set.
 #[inline(always)]
 pub(crate) fn vectorised<A, R>(operand: A, f: impl Fn(A) -> R) -> R {
     arch().dispatch(

@@ -83,7 +83,7 @@ pub(crate) fn record(
         return CARRIER.apply_op1_no_bwd(&carried);
     }
     let recorded = Recorded::of(operation, inputs)?;
-    carried(Node::new(name, reads_output, Some(recorded), &value), value)
+    carried(&Node::new(name, reads_output, Some(recorded), &value), value)
 }
 
 /// A tensor of `value`, which is what `f` gives. When its gradient comes, `f` is called again, and the
@@ -94,11 +94,11 @@ pub(crate) fn record_again(
 ) -> Result<Tensor> {
     let recorded =
         Recorded { way: Way::Again(Box::new(f)), inputs: Vec::new(), _nodes: Vec::new() };
-    carried(Node::new("checkpoint", false, Some(recorded), &value), value)
+    carried(&Node::new("checkpoint", false, Some(recorded), &value), value)
 }
 
 /// The result of `node`.
-fn carried(node: Arc<Node>, value: (CpuStorage, Shape)) -> Result<Tensor> {
+fn carried(node: &Arc<Node>, value: (CpuStorage, Shape)) -> Result<Tensor> {
     let value = Mutex::new(Some(value));
     let output = CARRIER.apply_op1(Carried { node: node.clone(), value })?;
     node.answers_for(&output);

@@ -115,7 +115,7 @@ pub(super) fn backward<T: Lanes>(
     for (i, map) in maps.iter().enumerate() {
         match g(i) {
             Some(g) => all.extend(map.gradients(g, x, &one).map(Some)),
-            None => all.extend((0..1 + usize::from(map.bias.is_some())).map(|_| None)),
+            None => all.extend((0..=usize::from(map.bias.is_some())).map(|_| None)),
         }
     }
     Ok(computed(all.into_iter().zip(is_needed)))

@@ -61,7 +61,8 @@ pub fn linears<const N: usize>(x: &Tensor, maps: [Map<'_>; N]) -> Result<[Tensor
             maps.iter().map(|map| reference::linear(x, map.weight, map.bias)).collect()
         }
     };
-    Ok(results?.try_into().expect("invariant: each map has a result"))
+    let Ok(results) = results?.try_into() else { bail!("expected a result of each of {N} maps") };
+    Ok(results)
 }
 
 fn path(x: &Tensor, maps: &[Map<'_>]) -> Result<Path> {

@@ -39,7 +39,8 @@ pub(super) fn forward<T: Element>(
         x.len(),
         y.chunks_mut(len).zip(x.chunks(len)).zip(rows.chunks_mut(len / width)),
         #[inline(always)]
-        |((y, x), rows): ((&mut [T], &[T]), &mut [Row<T>])| {
+        |((y, x), rows)| {
+            let (y, x): (&mut [T], &[T]) = (y, x);
             let pairs = y.chunks_exact_mut(width).zip(x.chunks_exact(width));
             for ((y, x), row) in pairs.zip(rows) {
                 *row = settings.row(x);
@@ -92,7 +93,8 @@ pub(super) fn backward<T: Element>(
         x.len(),
         dx.chunks_mut(len).zip(blocks),
         #[inline(always)]
-        |(dx, ((x, g), rows)): (&mut [T], ((&[T], &[T]), &[Row<T>]))| {
+        |(dx, ((x, g), rows))| {
+            let (dx, x, g): (&mut [T], &[T], &[T]) = (dx, x, g);
             let mut parameters = Parameters::zeros(width);
             let pairs = x.chunks_exact(width).zip(g.chunks_exact(width));
             for ((dx, (x, g)), row) in dx.chunks_exact_mut(width).zip(pairs).zip(rows) {

@@ -76,9 +76,10 @@ fn share<T: Lanes>(kernel: &Kernel<T>, products: Vec<Vec<Task<'_, T>>>) {
     let elements: usize = all().map(|(_, target)| target.c.rows() * target.c.columns()).sum();
     let n_tasks = (work / LARGE_TASK).isqrt().min(elements / SMALL_BLOCK);
     let n_tasks = (n_tasks / n_threads).clamp(1, MOST_TASKS) * n_threads;
-    // A few products may be of any sizes; of many, each is a task.
-    let least = if n_products < MOST_TASKS * n_threads { n_threads } else { 1 };
-    let n_each = n_tasks.div_ceil(n_products).max(least);
+    let n_each = n_tasks.div_ceil(n_products);
+    // A few products may be of any sizes, so that each is for all threads; of many, each is a task.
+    let are_few = n_products < MOST_TASKS * n_threads;
+    let n_each = if are_few { n_each.next_multiple_of(n_threads) } else { n_each };
     let mut tasks = Vec::with_capacity(n_each * n_products);
     for parts in products {
         let (n_parts, before) = (parts.len(), tasks.len());
