@@ -8,10 +8,10 @@
 //! runs on other devices, in half precision (in f32, rounded once), where the operands' dtypes
 //! differ, and where there is nothing to compute.
 //!
-//! **What is not one loop.** Products of large matrices: those of [`linear`], [`matmul`](mod@matmul) and
-//! [`nystrom::pseudo_inverse()`] are this crate's own, those of [`aft::aft_full`] and [`muon`] are
-//! Candle's. Those of [`linear`] and [`matmul`](mod@matmul) stay in half precision: that is what half
-//! precision is for. [`nystrom::attention`] and the mean of everything of [`aft::aft_simple`] are put
+//! **What is not one loop.** Products of large matrices: those of [`linear`], [`mlp`],
+//! [`linear_cross_entropy`], [`matmul`](mod@matmul) and [`nystrom::pseudo_inverse()`] are this crate's
+//! own, those of [`aft::aft_full`] and [`muon`] are Candle's. Those of linear maps and of
+//! [`matmul`](mod@matmul) stay in half precision: that is what half precision is for. [`nystrom::attention`] and the mean of everything of [`aft::aft_simple`] are put
 //! together from other operations of this crate.
 //!
 //! A result is bit-identical whatever the number of threads. Between processors the last bits of
