@@ -83,7 +83,8 @@ fn a_matrix_of_weights_is_seen_in_the_memory() -> Result {
     // The scores of 8 heads before and after sparsemax, and little else.
     let scores = 2. * 8. * 1024_f64.powi(2) * 4.;
     assert!(full > 0.9 * scores && full < 1.2 * scores, "{full} {scores}");
-    assert!((3.5..4.5).contains(&(full / half)), "{full} {half}");
+    // Four times as much, but for what every thread keeps for its products.
+    assert!((3.3..4.5).contains(&(full / half)), "{full} {half}");
     Ok(())
 }
 
