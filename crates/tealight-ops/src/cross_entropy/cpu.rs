@@ -26,12 +26,14 @@ pub(super) fn hits<T: Element>(logits: &[T], classes: &[Option<usize>], n_classe
         classes,
         n_classes,
         #[inline(always)]
-        |row: &[T], class| {
-            let most = max(row);
-            f64::from(u8::from(row[class] == most && !row[..class].contains(&most)))
-        },
+        |row: &[T], class| f64::from(u8::from(is_first_largest(row, class, max(row)))),
     );
     hits as usize
+}
+
+#[inline(always)]
+fn is_first_largest<T: Element>(row: &[T], class: usize, most: T) -> bool {
+    row[class] == most && !row[..class].contains(&most)
 }
 
 /// Σ f(row, class) over the rows that have a class.
@@ -82,7 +84,7 @@ pub(crate) fn through_row<T: Element>(
     is_differentiated: bool,
 ) -> (f64, bool) {
     let most = max(row);
-    let is_hit = row[class] == most && !row[..class].contains(&most);
+    let is_hit = is_first_largest(row, class, most);
     if !is_differentiated {
         return (row_loss(row, class, label_smoothing), is_hit);
     }

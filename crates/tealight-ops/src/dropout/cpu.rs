@@ -1,6 +1,6 @@
 //! The fused loop, which is its own backward.
 
-use super::Dropout;
+use super::{Dropout, kept};
 use crate::buffer::unwritten;
 use crate::element::Element;
 use crate::parallel::{add_scaled, block_len, run};
@@ -10,7 +10,6 @@ const BLOCKS: usize = 16;
 
 /// `x` with the stream's mask and scale, added to `base` where there is one.
 pub(super) fn masked<T: Element>(dropout: &Dropout<T>, x: &[T], base: Option<&[T]>) -> Vec<T> {
-    let &Dropout { stream, threshold, scale } = dropout;
     let mut y = unwritten(x.len());
     let len = block_len(1);
     run(
@@ -18,22 +17,17 @@ pub(super) fn masked<T: Element>(dropout: &Dropout<T>, x: &[T], base: Option<&[T
         y.chunks_mut(len).zip(x.chunks(len)).enumerate(),
         #[inline(always)]
         |(block, (y, x))| {
-            let first = (block * len / 4) as u64;
-            let keep = |x, word| if word >= threshold { x * scale } else { T::ZERO };
-            let (y_chunks, y_rest) = y.as_chunks_mut::<{ 4 * BLOCKS }>();
-            let (x_chunks, x_rest) = x.as_chunks::<{ 4 * BLOCKS }>();
-            let rest = first + (y_chunks.len() * BLOCKS) as u64;
-            for (chunk, (y, x)) in y_chunks.iter_mut().zip(x_chunks).enumerate() {
-                let words = stream.blocks::<BLOCKS>(first + (chunk * BLOCKS) as u64);
-                for lane in 0..BLOCKS {
-                    for (word, words) in words.iter().enumerate() {
-                        y[4 * lane + word] = keep(x[4 * lane + word], words[lane]);
+            let (y, x): (&mut [T], &[T]) = (y, x);
+            dropout.factors(
+                (block * len) as u64,
+                y.len(),
+                #[inline(always)]
+                |at, factors| {
+                    for ((y, &x), &factor) in y[at..].iter_mut().zip(&x[at..]).zip(factors) {
+                        *y = kept(x, factor);
                     }
-                }
-            }
-            for (i, (y, &x)) in y_rest.iter_mut().zip(x_rest).enumerate() {
-                *y = keep(x, stream.block(rest + i as u64 / 4)[i % 4]);
-            }
+                },
+            );
             if let Some(base) = base {
                 let start = block * len;
                 add_scaled(y, &base[start..start + y.len()], T::ONE);

@@ -57,8 +57,14 @@ pub fn dropout(x: &Tensor, rate: f64, stream: Stream) -> Result<Tensor> {
     }
 }
 
+/// x under its factor. Of what is dropped nothing is left, even where it is not a number.
+#[inline(always)]
+pub(crate) fn kept<T: Element>(x: T, factor: T) -> T {
+    if factor == T::ZERO { T::ZERO } else { x * factor }
+}
+
 /// The least word that keeps its element: the first integer not below rate · 2³².
-pub(crate) fn threshold(rate: f64) -> u32 {
+fn threshold(rate: f64) -> u32 {
     (rate * 2_f64.powi(32)).ceil() as u32
 }
 

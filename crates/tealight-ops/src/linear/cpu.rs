@@ -42,10 +42,9 @@ impl<'a, T: Lanes> Weights<'a, T> {
         &self,
         g: Matrix<'b, T>,
         x: Matrix<'b, T>,
-        one: &'b [T; 1],
     ) -> impl Iterator<Item = Gradient<'b, T>> + use<'a, 'b, T> {
         let of_weight = (Product::of(g.transposed(), x), (self.n_outputs, self.n_inputs));
-        let of_bias = (Product::sum_of_rows(one, g), (1, self.n_outputs));
+        let of_bias = (Product::sum_of_rows(g), (1, self.n_outputs));
         [Some(of_weight), self.bias.is_some().then_some(of_bias)].into_iter().flatten()
     }
 }
@@ -109,12 +108,11 @@ pub(super) fn backward<T: Lanes>(
 
     let factors: Vec<Factors<'_, T>> =
         (0..maps.len()).filter_map(|i| Some((g(i)?, maps[i].matrix()))).collect();
-    let one = [T::ONE];
     let of_x = (!factors.is_empty()).then(|| (Product::sum(&factors), (x.rows(), width)));
     let mut all = vec![of_x];
     for (i, map) in maps.iter().enumerate() {
         match g(i) {
-            Some(g) => all.extend(map.gradients(g, x, &one).map(Some)),
+            Some(g) => all.extend(map.gradients(g, x).map(Some)),
             None => all.extend((0..=usize::from(map.bias.is_some())).map(|_| None)),
         }
     }

@@ -82,7 +82,6 @@ fn add_gradients<T: Lanes>(
     weights: &Weights<'_, T>,
     d: Matrix<'_, T>,
 ) {
-    let one = [T::ONE];
     let mut products = Vec::with_capacity(3);
     let (of_x, of_map) = gradients.split_at_mut(1);
     if let Some(dx) = &mut of_x[0] {
@@ -90,7 +89,7 @@ fn add_gradients<T: Lanes>(
         let dx = &mut dx[first * shape.1..][..shape.0 * shape.1];
         products.push((Product::of(d, weights.matrix()), MatrixMut::new(dx, shape).into()));
     }
-    for (gradient, (product, shape)) in of_map.iter_mut().zip(weights.gradients(d, x, &one)) {
+    for (gradient, (product, shape)) in of_map.iter_mut().zip(weights.gradients(d, x)) {
         if let Some(gradient) = gradient {
             let product = if first == 0 { product } else { product.accumulated() };
             products.push((product, MatrixMut::new(gradient, shape).into()));

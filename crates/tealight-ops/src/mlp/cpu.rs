@@ -6,7 +6,7 @@ use candle_core::{D, Result, Tensor};
 
 use crate::activation::Elementwise;
 use crate::buffer::{View, unwritten};
-use crate::dropout::Dropout;
+use crate::dropout::{Dropout, kept};
 use crate::lanes::Lanes;
 use crate::linear::cpu::{Weights, computed};
 use crate::linear::split;
@@ -65,16 +65,7 @@ impl<T: Lanes, A: Elementwise> Layer<T, A> {
         let (n_rows, inner) = operands.inner();
         let mut h = unwritten(n_rows * inner);
         let activate = |(row, column): (usize, usize), h: &mut [T], _: &mut [T]| {
-            vectorised(
-                h,
-                #[inline(always)]
-                |h| {
-                    for h in h.iter_mut() {
-                        *h = A::value(*h);
-                    }
-                    self.drop_some(row * inner + column, h);
-                },
-            );
+            self.activate(row * inner + column, h);
         };
         let product = operands.up.product(operands.x()).then(&activate);
         store_all(vec![(product, MatrixMut::new(&mut h, (n_rows, inner)).into())]);
@@ -86,16 +77,8 @@ impl<T: Lanes, A: Elementwise> Layer<T, A> {
         let (n_rows, inner) = operands.inner();
         let [mut u, mut h] = [0; 2].map(|_| unwritten(n_rows * inner));
         let activate = |(row, column): (usize, usize), u: &mut [T], h: &mut [T]| {
-            vectorised(
-                (u, h),
-                #[inline(always)]
-                |(u, h)| {
-                    for (h, &u) in h.iter_mut().zip(u.iter()) {
-                        *h = A::value(u);
-                    }
-                    self.drop_some(row * inner + column, h);
-                },
-            );
+            h.copy_from_slice(u);
+            self.activate(row * inner + column, h);
         };
         let product = operands.up.product(operands.x()).then(&activate);
         let [c, beside] = [&mut u, &mut h].map(|x| MatrixMut::new(x, (n_rows, inner)));
@@ -126,9 +109,7 @@ impl<T: Lanes, A: Elementwise> Layer<T, A> {
                     for (du, u) in du.iter_mut().zip(u.iter_mut()) {
                         (*du, *u) = (*du * A::derivative(*u), A::value(*u));
                     }
-                    let first = row * inner + column;
-                    self.drop_some(first, du);
-                    self.drop_some(first, u);
+                    self.drop_some(row * inner + column, [du, u]);
                 },
             );
         };
@@ -138,28 +119,44 @@ impl<T: Lanes, A: Elementwise> Layer<T, A> {
         let h = Matrix::new(&u, (n_rows, inner));
         let of_u = Matrix::new(&du, (n_rows, inner));
 
-        let one = [T::ONE];
         let of_x = (Product::of(of_u, up.matrix()), (n_rows, up.n_inputs));
         let all = std::iter::once(of_x)
-            .chain(up.gradients(of_u, operands.x(), &one))
-            .chain(down.gradients(g, h, &one));
+            .chain(up.gradients(of_u, operands.x()))
+            .chain(down.gradients(g, h));
         Ok(computed(all.map(Some).zip(is_needed)))
     }
 
-    /// Of elements of h, from number `first` on.
+    /// u becomes h: elements from number `first` on.
+    fn activate(&self, first: usize, u: &mut [T]) {
+        vectorised(
+            u,
+            #[inline(always)]
+            |u| {
+                for u in u.iter_mut() {
+                    *u = A::value(*u);
+                }
+                self.drop_some(first, [u]);
+            },
+        );
+    }
+
+    /// Of each of `rows` the same elements, from number `first` on.
     #[inline(always)]
-    fn drop_some(&self, first: usize, h: &mut [T]) {
-        if let Some(dropout) = &self.dropout {
-            dropout.factors(
-                first as u64,
-                h.len(),
-                #[inline(always)]
-                |at, factors| {
-                    for (h, &factor) in h[at..].iter_mut().zip(factors) {
-                        *h = if factor == T::ZERO { T::ZERO } else { *h * factor };
+    fn drop_some<const N: usize>(&self, first: usize, mut rows: [&mut [T]; N]) {
+        let (Some(dropout), Some(len)) = (&self.dropout, rows.first().map(|row| row.len())) else {
+            return;
+        };
+        dropout.factors(
+            first as u64,
+            len,
+            #[inline(always)]
+            |at, factors| {
+                for row in &mut rows {
+                    for (x, &factor) in row[at..].iter_mut().zip(factors) {
+                        *x = kept(*x, factor);
                     }
-                },
-            );
-        }
+                }
+            },
+        );
     }
 }

@@ -78,7 +78,7 @@ enum Base<'a, T> {
 enum Method {
     Strips,
     Dots,
-    /// A is a row of ones.
+    /// A stands for a row of ones, and is not read.
     Rows,
 }
 
@@ -136,9 +136,12 @@ impl<'a, T: Lanes> Product<'a, T> {
         Self { a, b, others: &[], scale: T::ONE, base, finish: None, method, origin }
     }
 
-    /// The sum of the rows of B: `one` is a one.
-    pub(crate) fn sum_of_rows(one: &'a [T; 1], b: Matrix<'a, T>) -> Self {
-        let ones = Matrix::strided(one, (1, b.rows()), (0, 0));
+    /// The sum of the rows of B, on its own or accumulated, and nothing else.
+    ///
+    /// # Panics
+    /// If B has no elements.
+    pub(crate) fn sum_of_rows(b: Matrix<'a, T>) -> Self {
+        let ones = Matrix::strided(b.data(), (1, b.rows()), (0, 0));
         Self { method: Method::Rows, ..Self::of(ones, b) }
     }
 

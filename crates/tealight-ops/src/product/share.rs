@@ -3,6 +3,8 @@
 //! An element of C is the same sum, in the same order, in whatever block it is computed. So the
 //! blocks can suit the number of threads, and the result is still the same to the last bit.
 
+use std::ops::Range;
+
 use super::block::parts;
 use super::kernel::Kernel;
 use super::{Base, Product, Target};
@@ -43,37 +45,37 @@ pub(super) fn run_all<T: Lanes>(kernel: &Kernel<T>, mut tasks: Vec<Task<'_, T>>)
             is_halved.then(|| unwritten(c.rows() * c.columns()))
         })
         .collect();
-    let mut parts = Vec::with_capacity(tasks.len());
+    let n_products = tasks.len();
+    let mut parts = Vec::with_capacity(2 * n_products);
     for ((product, target), second) in tasks.iter_mut().zip(&mut seconds) {
         let (rows, columns) = (target.c.rows(), target.c.columns());
         let target = target.reborrow();
         match second {
-            None => parts.push(vec![(*product, target)]),
+            None => parts.push((0.0..1.0, (*product, target))),
             Some(second) => {
                 let [a, b] = product.halves();
                 let second = MatrixMut::new(second, (rows, columns));
-                parts.push(vec![(a, target), (b, second.into())]);
+                parts.extend([(0.0..0.5, (a, target)), (0.5..1.0, (b, second.into()))]);
             }
         }
     }
-    share(kernel, parts);
+    share(kernel, n_products, parts);
     let halved = tasks.into_iter().zip(&seconds);
     add_all(halved.filter_map(|((_, Target { c, .. }), second)| Some((c, &second.as_ref()?[..]))));
 }
 
-/// Runs all parts of all products.
-fn share<T: Lanes>(kernel: &Kernel<T>, products: Vec<Vec<Task<'_, T>>>) {
-    let n_products = products.len();
-    let all = || products.iter().flatten();
-    let work: usize = all().map(|(product, _)| product.work()).sum();
+/// Runs all parts of so many products: which part of one, and the part.
+fn share<T: Lanes>(kernel: &Kernel<T>, n_products: usize, parts: Vec<(Range<f64>, Task<'_, T>)>) {
+    let work: usize = parts.iter().map(|(_, (product, _))| product.work()).sum();
     let n_threads = threads::count();
     if work < PARALLEL_FROM || n_threads == 1 {
-        for (product, mut target) in products.into_iter().flatten() {
+        for (_, (product, mut target)) in parts {
             product.run(kernel, &mut target);
         }
         return;
     }
-    let elements: usize = all().map(|(_, target)| target.c.rows() * target.c.columns()).sum();
+    let elements: usize =
+        parts.iter().map(|(_, (_, target))| target.c.rows() * target.c.columns()).sum();
     let n_tasks = (work / LARGE_TASK).isqrt().min(elements / SMALL_BLOCK);
     let n_tasks = (n_tasks / n_threads).clamp(1, MOST_TASKS) * n_threads;
     let n_each = n_tasks.div_ceil(n_products);
@@ -81,18 +83,13 @@ fn share<T: Lanes>(kernel: &Kernel<T>, products: Vec<Vec<Task<'_, T>>>) {
     let are_few = n_products < MOST_TASKS * n_threads;
     let n_each = if are_few { n_each.next_multiple_of(n_threads) } else { n_each };
     let mut tasks = Vec::with_capacity(n_each * n_products);
-    for parts in products {
-        let (n_parts, before) = (parts.len(), tasks.len());
-        for (product, target) in parts {
-            let n_tasks = n_each.div_ceil(n_parts).min(product.work() / SMALL_TASK).max(1);
-            tasks.extend(
-                product.cut(kernel.width, n_tasks, target).into_iter().map(|task| (0., task)),
-            );
-        }
-        let n_tasks = (tasks.len() - before) as f64;
-        for (i, (place, _)) in tasks[before..].iter_mut().enumerate() {
-            *place = i as f64 / n_tasks;
-        }
+    for (part, (product, target)) in parts {
+        let share = part.end - part.start;
+        let n_tasks = ((n_each as f64 * share).ceil() as usize).min(product.work() / SMALL_TASK);
+        let cut = product.cut(kernel.width, n_tasks.max(1), target);
+        let step = share / cut.len() as f64;
+        let places = (0..).map(|i| part.start + f64::from(i) * step);
+        tasks.extend(places.zip(cut));
     }
     // The upper blocks of all for the first thread, the lower ones for the last: as other loops are
     // shared out, so that each finds its rows in its own cache.

@@ -257,12 +257,11 @@ fn what_is_summed_over_many_rows_is_the_same_on_any_number_of_threads() {
     let mut draw = Draw(9);
     let [g, x] = [m, n].map(|width| draw.numbers::<f32>(rows * width));
     let (of_g, of_x) = (Matrix::new(&g, (rows, m)), Matrix::new(&x, (rows, n)));
-    let one = [1.];
     for kernel in kernels() {
         let on = |n_threads| {
             let weight = Product::of(of_g.transposed(), of_x);
             let weight = on_threads(n_threads, &kernel, weight, (m, n));
-            let bias = Product::sum_of_rows(&one, of_g);
+            let bias = Product::sum_of_rows(of_g);
             (weight, on_threads(n_threads, &kernel, bias, (1, m)))
         };
         let here = on(1);

@@ -10,7 +10,7 @@ use pulp::Simd;
 use super::Operands;
 use super::product::{Right, RowMajor, Start, product};
 use crate::attention::problem::Problem;
-use crate::dropout::threshold;
+use crate::dropout::Dropout;
 use crate::lanes::{Lanes, vectors, vectors_mut};
 use crate::matrix::Matrix;
 
@@ -196,8 +196,7 @@ pub(super) fn dropout<T: Lanes>(
     n_queries: usize,
     mask: &mut [T],
 ) {
-    let Some(dropout) = problem.dropout else { return };
-    let (threshold, keep) = (threshold(dropout.rate), T::from_f64(1. / (1. - dropout.rate)));
+    let Some(dropout) = problem.dropout.map(Dropout::<T>::new) else { return };
     let first_row = (at.batch * problem.n_heads + at.head) * problem.q_len;
     // Whole rows follow each other in the stream, and are drawn as one.
     let whole = keys.len() == problem.kv_len;
@@ -207,29 +206,19 @@ pub(super) fn dropout<T: Lanes>(
         let row = first_row + at.rows.start + run;
         let first = (row * problem.kv_len + keys.start) as u64;
         let (mut lane, mut key) = (run, 0);
-        words(dropout.stream, first, len, |word| {
-            mask[key * n_queries + lane] = if word >= threshold { keep } else { T::ZERO };
-            key += 1;
-            if key == keys.len() {
-                (lane, key) = (lane + 1, 0);
-            }
-        });
-    }
-}
-
-/// The words of `len` elements of a stream, from `first` on.
-#[inline(always)]
-fn words(stream: crate::rng::Stream, first: u64, len: usize, mut f: impl FnMut(u32)) {
-    const BLOCKS: usize = 16;
-    let end = first + len as u64;
-    let mut block = first / 4;
-    while 4 * block < end {
-        let words = stream.blocks::<BLOCKS>(block);
-        let from = first.saturating_sub(4 * block) as usize;
-        let to = (end - 4 * block).min(4 * BLOCKS as u64) as usize;
-        for i in from..to {
-            f(words[i % 4][i / 4]);
-        }
-        block += BLOCKS as u64;
+        dropout.factors(
+            first,
+            len,
+            #[inline(always)]
+            |_, factors| {
+                for &factor in factors {
+                    mask[key * n_queries + lane] = factor;
+                    key += 1;
+                    if key == keys.len() {
+                        (lane, key) = (lane + 1, 0);
+                    }
+                }
+            },
+        );
     }
 }
