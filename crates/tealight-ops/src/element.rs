@@ -1,10 +1,10 @@
 //! The two number types of the fused loops, and functions on them that vectorise.
 //!
 //! In f32 the functions are branch-free polynomials, so that a loop over them becomes SIMD code.
-//! They use no fused multiply-add: where the processor has none it would be a function call per
-//! element, and without it every instruction set gives the same bits. In f64, which serves finite
-//! differences rather than training, they are the platform's and libm's, accurate to the last
-//! digits.
+//! They use fused multiply-add only in loops that ask for it and have made sure of it: where the
+//! processor has none it would be a function call per element. Without it every instruction set
+//! gives the same bits. In f64, which serves finite differences rather than training, they are the
+//! platform's and libm's, accurate to the last digits.
 
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
 use std::ops::Neg;
@@ -22,11 +22,17 @@ pub(crate) trait Element: WithDType + Neg<Output = Self> {
     fn widen(self) -> f64;
     fn sqrt(self) -> Self;
     fn ln(self) -> Self;
+    /// As [`Element::exp`], perhaps with fused multiply-add.
+    fn exp_with<const FUSED: bool>(self) -> Self;
+    /// Φ(x) and φ(x), the normal distribution function and its density, perhaps with fused
+    /// multiply-add. In f32: absolute errors below 2.5·10⁻⁷.
+    fn normal<const FUSED: bool>(self) -> (Self, Self);
+
     /// In f32: relative error below 2·10⁻⁷, 0 below −87.3, ∞ above 88.3.
-    fn exp(self) -> Self;
-    /// Φ(x) and φ(x), the normal distribution function and its density.
-    /// In f32: absolute errors below 2.5·10⁻⁷.
-    fn normal(self) -> (Self, Self);
+    #[inline(always)]
+    fn exp(self) -> Self {
+        self.exp_with::<false>()
+    }
 }
 
 impl Element for f32 {
@@ -51,13 +57,13 @@ impl Element for f32 {
     }
 
     #[inline(always)]
-    fn exp(self) -> Self {
-        exp_f32(self)
+    fn exp_with<const FUSED: bool>(self) -> Self {
+        exp_f32::<FUSED>(self)
     }
 
     #[inline(always)]
-    fn normal(self) -> (Self, Self) {
-        normal_f32(self)
+    fn normal<const FUSED: bool>(self) -> (Self, Self) {
+        normal_f32::<FUSED>(self)
     }
 }
 
@@ -83,12 +89,12 @@ impl Element for f64 {
     }
 
     #[inline(always)]
-    fn exp(self) -> Self {
+    fn exp_with<const FUSED: bool>(self) -> Self {
         f64::exp(self)
     }
 
     #[inline(always)]
-    fn normal(self) -> (Self, Self) {
+    fn normal<const FUSED: bool>(self) -> (Self, Self) {
         let density = (-0.5 * self * self).exp() * (FRAC_2_SQRT_PI * FRAC_1_SQRT_2 * 0.5);
         (0.5 * libm::erfc(-self * FRAC_1_SQRT_2), density)
     }
@@ -96,7 +102,7 @@ impl Element for f64 {
 
 /// eˣ = 2ⁿ eʳ with n = round(x / ln 2): Cody and Waite's reduction, then Cephes' polynomial for eʳ.
 #[inline(always)]
-fn exp_f32(x: f32) -> f32 {
+fn exp_f32<const FUSED: bool>(x: f32) -> f32 {
     // Inside, n + 127 is the exponent of a normal number.
     const LOWEST: f32 = -87.33;
     const HIGHEST: f32 = 88.37;
@@ -109,10 +115,11 @@ fn exp_f32(x: f32) -> f32 {
     const POLYNOMIAL: [f32; 6] =
         [1.987_569_1e-4, 1.398_2e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 5e-1];
 
-    let rounded = x * std::f32::consts::LOG2_E + ROUNDER;
+    let rounded = multiply_add::<FUSED>(x, std::f32::consts::LOG2_E, ROUNDER);
     let n = rounded - ROUNDER;
-    let r = x - n * LN_2_HIGH - n * LN_2_LOW;
-    let exp_r = horner(&POLYNOMIAL, r) * r * r + r + 1.;
+    let r = multiply_add::<FUSED>(n, -LN_2_HIGH, x);
+    let r = multiply_add::<FUSED>(n, -LN_2_LOW, r);
+    let exp_r = multiply_add::<FUSED>(horner::<FUSED, _>(&POLYNOMIAL, r), r * r, r) + 1.;
     let two_to_n = f32::from_bits(rounded.to_bits().wrapping_add(127) << 23);
     // Comparisons that NaN fails, so that NaN stays NaN.
     let inside = if x > HIGHEST { f32::INFINITY } else { exp_r * two_to_n };
@@ -126,7 +133,7 @@ fn exp_f32(x: f32) -> f32 {
 /// 14 (relative error 3·10⁻⁸). The tail comes first, so that Φ(x) keeps its relative accuracy as x
 /// → −∞.
 #[inline(always)]
-fn normal_f32(x: f32) -> (f32, f32) {
+fn normal_f32<const FUSED: bool>(x: f32) -> (f32, f32) {
     const P: [f32; 9] = [
         0.029_107_029,
         -0.127_242_12,
@@ -139,20 +146,26 @@ fn normal_f32(x: f32) -> (f32, f32) {
         0.107_722_096,
     ];
     const FRAC_1_SQRT_TAU: f32 = 0.398_942_3;
-    let gaussian = exp_f32(-0.5 * x * x);
-    let t = 1. / (1. + 0.27 * x.abs());
-    let tail = horner(&P, t) * t * gaussian;
+    let gaussian = exp_f32::<FUSED>(-0.5 * x * x);
+    let t = 1. / multiply_add::<FUSED>(0.27, x.abs(), 1.);
+    let tail = horner::<FUSED, _>(&P, t) * t * gaussian;
     (if x < 0. { tail } else { 1. - tail }, gaussian * FRAC_1_SQRT_TAU)
 }
 
 /// The polynomial with these coefficients, highest power first.
 #[inline(always)]
-fn horner<const N: usize>(coefficients: &[f32; N], x: f32) -> f32 {
+fn horner<const FUSED: bool, const N: usize>(coefficients: &[f32; N], x: f32) -> f32 {
     let mut value = coefficients[0];
-    for coefficient in &coefficients[1..] {
-        value = value * x + coefficient;
+    for &coefficient in &coefficients[1..] {
+        value = multiply_add::<FUSED>(value, x, coefficient);
     }
     value
+}
+
+/// a · b + c
+#[inline(always)]
+fn multiply_add<const FUSED: bool>(a: f32, b: f32, c: f32) -> f32 {
+    if FUSED { a.mul_add(b, c) } else { a * b + c }
 }
 
 #[cfg(test)]
@@ -169,41 +182,54 @@ mod tests {
 
     #[test]
     fn exp_is_accurate_wherever_the_result_is_normal() {
+        exp_is_accurate::<false>();
+        exp_is_accurate::<true>();
+    }
+
+    fn exp_is_accurate<const FUSED: bool>() {
         for x in grid(-87.3, 88.3, 1_000_003) {
             let expected = f64::from(x).exp();
-            let error = (f64::from(exp_f32(x)) / expected - 1.).abs();
-            assert!(error < EXP_ERROR, "exp({x}) is off by {error:e}");
+            let error = (f64::from(exp_f32::<FUSED>(x)) / expected - 1.).abs();
+            assert!(error < EXP_ERROR, "exp({x}) is off by {error:e}, fused: {FUSED}");
         }
     }
 
     #[test]
     fn exp_has_limits() {
-        assert_eq!(exp_f32(0.), 1.);
-        for x in [-88., -200., f32::MIN, f32::NEG_INFINITY] {
-            assert_eq!(exp_f32(x), 0., "exp({x})");
+        for exp in [exp_f32::<false>, exp_f32::<true>] {
+            assert_eq!(exp(0.), 1.);
+            for x in [-88., -200., f32::MIN, f32::NEG_INFINITY] {
+                assert_eq!(exp(x), 0., "exp({x})");
+            }
+            for x in [89., 200., f32::MAX, f32::INFINITY] {
+                assert_eq!(exp(x), f32::INFINITY, "exp({x})");
+            }
+            assert!(exp(f32::NAN).is_nan());
         }
-        for x in [89., 200., f32::MAX, f32::INFINITY] {
-            assert_eq!(exp_f32(x), f32::INFINITY, "exp({x})");
-        }
-        assert!(exp_f32(f32::NAN).is_nan());
     }
 
     #[test]
     fn normal_is_accurate_everywhere() {
+        normal_is_accurate::<false>();
+        normal_is_accurate::<true>();
+    }
+
+    fn normal_is_accurate<const FUSED: bool>() {
         for x in grid(-20., 20., 1_000_003) {
-            let ((cdf, density), expected) = (normal_f32(x), f64::from(x).normal());
+            let (cdf, density) = normal_f32::<FUSED>(x);
+            let expected = f64::from(x).normal::<false>();
             let errors = (f64::from(cdf) - expected.0, f64::from(density) - expected.1);
             assert!(errors.0.abs() < NORMAL_ERROR, "Φ({x}) is off by {:e}", errors.0);
             assert!(errors.1.abs() < NORMAL_ERROR, "φ({x}) is off by {:e}", errors.1);
         }
-        assert_eq!(normal_f32(f32::INFINITY), (1., 0.));
-        assert_eq!(normal_f32(f32::NEG_INFINITY), (0., 0.));
-        assert!(normal_f32(f32::NAN).0.is_nan());
+        assert_eq!(normal_f32::<FUSED>(f32::INFINITY), (1., 0.));
+        assert_eq!(normal_f32::<FUSED>(f32::NEG_INFINITY), (0., 0.));
+        assert!(normal_f32::<FUSED>(f32::NAN).0.is_nan());
     }
 
     #[test]
     fn normal_in_f64_has_the_tabled_values() {
-        let (cdf, density) = 1_f64.normal();
+        let (cdf, density) = 1_f64.normal::<false>();
         assert!((cdf - 0.841_344_746_068_542_9).abs() < 1e-15);
         assert!((density - 0.241_970_724_519_143_37).abs() < 1e-15);
     }

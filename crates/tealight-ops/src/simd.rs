@@ -81,6 +81,30 @@ pub(crate) fn vectorised<A, R>(operand: A, f: impl Fn(A) -> R) -> R {
     )
 }
 
+/// `fused` of `operand` where a · b + c is one instruction, `separate` of it elsewhere. Both as
+/// [`vectorised`] has it.
+#[inline(always)]
+#[expect(clippy::redundant_closure, reason = "a reference would not be inlined, see `vectorised`")]
+pub(crate) fn fused_if_possible<A, R>(
+    operand: A,
+    fused: impl Fn(A) -> R,
+    separate: impl Fn(A) -> R,
+) -> R {
+    if Level::current() == Level::Portable {
+        vectorised(
+            operand,
+            #[inline(always)]
+            |operand| separate(operand),
+        )
+    } else {
+        vectorised(
+            operand,
+            #[inline(always)]
+            |operand| fused(operand),
+        )
+    }
+}
+
 /// Whether a · b + c is one instruction. Where it is not, pulp calls a function for every element.
 #[inline(always)]
 pub(crate) fn is_fused<S: Simd>() -> bool {

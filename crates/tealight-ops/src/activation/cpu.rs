@@ -6,12 +6,13 @@ use super::CUBIC;
 use crate::buffer::unwritten;
 use crate::element::Element;
 use crate::parallel::{block_len, run};
+use crate::simd::fused_if_possible;
 
-/// A function of one number, and its derivative.
+/// A function of one number, and its derivative, perhaps with fused multiply-add.
 pub(crate) trait Elementwise: Send + Sync + 'static {
     const NAME: &'static str;
-    fn value<T: Element>(x: T) -> T;
-    fn derivative<T: Element>(x: T) -> T;
+    fn value<T: Element, const FUSED: bool>(x: T) -> T;
+    fn derivative<T: Element, const FUSED: bool>(x: T) -> T;
 }
 
 pub(crate) struct Relu;
@@ -24,13 +25,13 @@ impl Elementwise for Relu {
     const NAME: &'static str = "relu";
 
     #[inline(always)]
-    fn value<T: Element>(x: T) -> T {
+    fn value<T: Element, const FUSED: bool>(x: T) -> T {
         // Asked this way round, NaN stays NaN.
         if x <= T::ZERO { T::ZERO } else { x }
     }
 
     #[inline(always)]
-    fn derivative<T: Element>(x: T) -> T {
+    fn derivative<T: Element, const FUSED: bool>(x: T) -> T {
         if x <= T::ZERO { T::ZERO } else { T::ONE }
     }
 }
@@ -39,13 +40,13 @@ impl Elementwise for Sigmoid {
     const NAME: &'static str = "sigmoid";
 
     #[inline(always)]
-    fn value<T: Element>(x: T) -> T {
-        sigmoids(x).0
+    fn value<T: Element, const FUSED: bool>(x: T) -> T {
+        sigmoids::<T, FUSED>(x).0
     }
 
     #[inline(always)]
-    fn derivative<T: Element>(x: T) -> T {
-        let (sigma, complement) = sigmoids(x);
+    fn derivative<T: Element, const FUSED: bool>(x: T) -> T {
+        let (sigma, complement) = sigmoids::<T, FUSED>(x);
         sigma * complement
     }
 }
@@ -54,13 +55,13 @@ impl Elementwise for Silu {
     const NAME: &'static str = "silu";
 
     #[inline(always)]
-    fn value<T: Element>(x: T) -> T {
-        x * sigmoids(x).0
+    fn value<T: Element, const FUSED: bool>(x: T) -> T {
+        x * sigmoids::<T, FUSED>(x).0
     }
 
     #[inline(always)]
-    fn derivative<T: Element>(x: T) -> T {
-        let (sigma, complement) = sigmoids(x);
+    fn derivative<T: Element, const FUSED: bool>(x: T) -> T {
+        let (sigma, complement) = sigmoids::<T, FUSED>(x);
         sigma * (T::ONE + x * complement)
     }
 }
@@ -69,13 +70,13 @@ impl Elementwise for Gelu {
     const NAME: &'static str = "gelu";
 
     #[inline(always)]
-    fn value<T: Element>(x: T) -> T {
-        x * x.normal().0
+    fn value<T: Element, const FUSED: bool>(x: T) -> T {
+        x * x.normal::<FUSED>().0
     }
 
     #[inline(always)]
-    fn derivative<T: Element>(x: T) -> T {
-        let (cdf, density) = x.normal();
+    fn derivative<T: Element, const FUSED: bool>(x: T) -> T {
+        let (cdf, density) = x.normal::<FUSED>();
         cdf + x * density
     }
 }
@@ -84,13 +85,13 @@ impl Elementwise for GeluTanh {
     const NAME: &'static str = "gelu-tanh";
 
     #[inline(always)]
-    fn value<T: Element>(x: T) -> T {
-        x * sigmoids(two_u(x)).0
+    fn value<T: Element, const FUSED: bool>(x: T) -> T {
+        x * sigmoids::<T, FUSED>(two_u(x)).0
     }
 
     #[inline(always)]
-    fn derivative<T: Element>(x: T) -> T {
-        let (sigma, complement) = sigmoids(two_u(x));
+    fn derivative<T: Element, const FUSED: bool>(x: T) -> T {
+        let (sigma, complement) = sigmoids::<T, FUSED>(two_u(x));
         let slope = T::from_f64(TWO_ROOT) * (T::ONE + T::from_f64(3. * CUBIC) * x * x);
         sigma * (T::ONE + x * complement * slope)
     }
@@ -107,26 +108,56 @@ fn two_u<T: Element>(x: T) -> T {
 
 /// σ(x) and 1 − σ(x), both to full relative accuracy: neither overflows nor cancels.
 #[inline(always)]
-fn sigmoids<T: Element>(x: T) -> (T, T) {
-    let decayed = (if x < T::ZERO { x } else { -x }).exp(); // e^−|x|
+fn sigmoids<T: Element, const FUSED: bool>(x: T) -> (T, T) {
+    let decayed = (if x < T::ZERO { x } else { -x }).exp_with::<FUSED>(); // e^−|x|
     let upper = T::ONE / (T::ONE + decayed);
     let lower = decayed * upper;
     if x < T::ZERO { (lower, upper) } else { (upper, lower) }
 }
 
+/// Each x becomes f(x).
+pub(crate) fn activate<T: Element, A: Elementwise>(x: &mut [T]) {
+    fused_if_possible(
+        x,
+        #[inline(always)]
+        |x| each_value::<T, A, true>(x),
+        #[inline(always)]
+        |x| each_value::<T, A, false>(x),
+    );
+}
+
+#[inline(always)]
+fn each_value<T: Element, A: Elementwise, const FUSED: bool>(x: &mut [T]) {
+    for x in x {
+        *x = A::value::<T, FUSED>(*x);
+    }
+}
+
+/// Each g becomes g f'(x), and each x becomes f(x).
+pub(crate) fn activate_backward<T: Element, A: Elementwise>(g: &mut [T], x: &mut [T]) {
+    fused_if_possible(
+        (g, x),
+        #[inline(always)]
+        |(g, x)| each_pair::<T, A, true>(g, x),
+        #[inline(always)]
+        |(g, x)| each_pair::<T, A, false>(g, x),
+    );
+}
+
+#[inline(always)]
+fn each_pair<T: Element, A: Elementwise, const FUSED: bool>(g: &mut [T], x: &mut [T]) {
+    for (g, x) in g.iter_mut().zip(x) {
+        (*g, *x) = (*g * A::derivative::<T, FUSED>(*x), A::value::<T, FUSED>(*x));
+    }
+}
+
 pub(super) fn forward<T: Element, A: Elementwise>(x: &[T]) -> Vec<T> {
     let mut y = unwritten(x.len());
     let len = block_len(1);
-    run(
-        x.len(),
-        y.chunks_mut(len).zip(x.chunks(len)),
-        #[inline(always)]
-        |(y, x)| {
-            for (y, &x) in y.iter_mut().zip(x) {
-                *y = A::value(x);
-            }
-        },
-    );
+    run(x.len(), y.chunks_mut(len).zip(x.chunks(len)), |(y, x)| {
+        y.copy_from_slice(x);
+        activate::<T, A>(y);
+    });
     y
 }
 
@@ -136,11 +167,9 @@ pub(super) fn backward<T: Element, A: Elementwise>(x: &[T], gradient: &[T]) -> V
     run(
         x.len(),
         dx.chunks_mut(len).zip(x.chunks(len).zip(gradient.chunks(len))),
-        #[inline(always)]
         |(dx, (x, g))| {
-            for (dx, (&x, &g)) in dx.iter_mut().zip(x.iter().zip(g)) {
-                *dx = g * A::derivative(x);
-            }
+            dx.copy_from_slice(g);
+            activate_backward::<T, A>(dx, &mut x.to_vec());
         },
     );
     dx
@@ -154,11 +183,18 @@ mod tests {
     const DERIVATIVE_ERROR: f64 = 5e-7;
 
     fn check<A: Elementwise>() {
+        check_loops::<A, false>();
+        check_loops::<A, true>();
+    }
+
+    fn check_loops<A: Elementwise, const FUSED: bool>() {
+        let value = |x| A::value::<f64, false>(f64::from(x));
+        let derivative = |x| A::derivative::<f64, false>(f64::from(x));
         for i in -200_003..=200_003_i32 {
             let x = i as f32 / 10_007.;
             let allowed = ERROR * f64::from(x.abs().max(1.));
-            let value = f64::from(A::value(x)) - A::value(f64::from(x));
-            let derivative = f64::from(A::derivative(x)) - A::derivative(f64::from(x));
+            let value = f64::from(A::value::<f32, FUSED>(x)) - value(x);
+            let derivative = f64::from(A::derivative::<f32, FUSED>(x)) - derivative(x);
             assert!(value.abs() < allowed, "{}({x}) is off by {value:e}", A::NAME);
             assert!(
                 derivative.abs() < DERIVATIVE_ERROR,
@@ -179,19 +215,24 @@ mod tests {
 
     #[test]
     fn large_arguments_are_kept_or_dropped() {
+        fn both<A: Elementwise>(x: f32) -> (f32, f32) {
+            let (mut g, mut y) = ([1.], [x]);
+            activate_backward::<f32, A>(&mut g, &mut y);
+            (y[0], g[0])
+        }
         fn limits<A: Elementwise>() {
             for x in [100_f32, 1e4] {
-                assert_eq!((A::value(x), A::derivative(x)), (x, 1.), "{}({x})", A::NAME);
-                assert_eq!((A::value(-x), A::derivative(-x)), (0., 0.), "{}(-{x})", A::NAME);
+                assert_eq!(both::<A>(x), (x, 1.), "{}({x})", A::NAME);
+                assert_eq!(both::<A>(-x), (0., 0.), "{}(-{x})", A::NAME);
             }
-            assert!(A::value(f32::NAN).is_nan(), "{}", A::NAME);
+            assert!(both::<A>(f32::NAN).0.is_nan(), "{}", A::NAME);
         }
         limits::<Relu>();
         limits::<Silu>();
         limits::<Gelu>();
         limits::<GeluTanh>();
         for (x, value) in [(1e4_f32, 1.), (-1e4, 0.)] {
-            assert_eq!((Sigmoid::value(x), Sigmoid::derivative(x)), (value, 0.), "sigmoid({x})");
+            assert_eq!(both::<Sigmoid>(x), (value, 0.), "sigmoid({x})");
         }
     }
 }

@@ -29,7 +29,9 @@ use crate::buffer::{View, slice, stored, tensor};
 use crate::element::Element;
 use crate::graph::apply1;
 use crate::path::{Path, widened};
-pub(crate) use cpu::{Elementwise, Gelu, GeluTanh, Relu, Sigmoid, Silu};
+pub(crate) use cpu::{
+    Elementwise, Gelu, GeluTanh, Relu, Sigmoid, Silu, activate, activate_backward,
+};
 
 /// An activation as a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! The fused loops: a pass over x and what it gates.
 
-use crate::activation::Elementwise;
+use crate::activation::{Elementwise, activate, activate_backward};
 use crate::buffer::unwritten;
 use crate::element::Element;
 use crate::parallel::{block_len, run};
@@ -18,12 +18,13 @@ pub(super) fn forward<T: Element, A: Elementwise>(
         y.chunks_mut(len).zip(x.chunks(len).zip(v.chunks(of_v))),
         #[inline(always)]
         |(y, (x, v)): (&mut [T], (&[T], &[T]))| {
+            y.copy_from_slice(x);
+            activate::<T, A>(y);
             let span = if repeats == 1 { v.len() } else { width };
-            let examples = y.chunks_mut(repeats * span).zip(x.chunks(repeats * span));
-            for ((y, x), v) in examples.zip(v.chunks(span)) {
-                for (y, x) in y.chunks_exact_mut(span).zip(x.chunks_exact(span)) {
-                    for (y, (&x, &v)) in y.iter_mut().zip(x.iter().zip(v)) {
-                        *y = A::value(x) * v;
+            for (y, v) in y.chunks_mut(repeats * span).zip(v.chunks(span)) {
+                for y in y.chunks_exact_mut(span) {
+                    for (y, &v) in y.iter_mut().zip(v) {
+                        *y *= v;
                     }
                 }
             }
@@ -50,18 +51,21 @@ pub(super) fn backward<T: Element, A: Elementwise>(
         |((dx, dv), ((x, v), g))| {
             let (dx, dv): (&mut [T], &mut [T]) = (dx, dv);
             let (x, v, g): (&[T], &[T], &[T]) = (x, v, g);
+            dx.copy_from_slice(g);
+            let mut y = x.to_vec();
+            activate_backward::<T, A>(dx, &mut y);
             let span = if repeats == 1 { v.len() } else { width };
-            let examples = x.chunks(repeats * span).zip(g.chunks(repeats * span));
-            let examples = examples.zip(dx.chunks_mut(repeats * span));
+            let examples = dx.chunks_mut(repeats * span);
+            let examples = examples.zip(y.chunks(repeats * span).zip(g.chunks(repeats * span)));
             let gated = v.chunks(span).zip(dv.chunks_mut(span));
-            for (((x, g), dx), (v, dv)) in examples.zip(gated) {
+            for ((dx, (y, g)), (v, dv)) in examples.zip(gated) {
                 dv.fill(T::ZERO);
-                let rows = x.chunks_exact(span).zip(g.chunks_exact(span));
-                for (dx, (x, g)) in dx.chunks_exact_mut(span).zip(rows) {
+                let rows = y.chunks_exact(span).zip(g.chunks_exact(span));
+                for (dx, (y, g)) in dx.chunks_exact_mut(span).zip(rows) {
                     let results = dx.iter_mut().zip(dv.iter_mut());
-                    for ((dx, dv), ((&x, &v), &g)) in results.zip(x.iter().zip(v).zip(g)) {
-                        *dx = g * v * A::derivative(x);
-                        *dv += g * A::value(x);
+                    for ((dx, dv), ((&y, &v), &g)) in results.zip(y.iter().zip(v).zip(g)) {
+                        *dx *= v;
+                        *dv += g * y;
                     }
                 }
             }

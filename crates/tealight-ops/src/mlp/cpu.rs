@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 
 use candle_core::{D, Result, Tensor};
 
-use crate::activation::Elementwise;
+use crate::activation::{Elementwise, activate, activate_backward};
 use crate::buffer::{View, unwritten};
 use crate::dropout::{Dropout, kept};
 use crate::lanes::Lanes;
@@ -102,16 +102,8 @@ impl<T: Lanes, A: Elementwise> Layer<T, A> {
 
         let mut du = unwritten(n_rows * inner);
         let through = |(row, column): (usize, usize), du: &mut [T], u: &mut [T]| {
-            vectorised(
-                (du, u),
-                #[inline(always)]
-                |(du, u)| {
-                    for (du, u) in du.iter_mut().zip(u.iter_mut()) {
-                        (*du, *u) = (*du * A::derivative(*u), A::value(*u));
-                    }
-                    self.drop_some(row * inner + column, [du, u]);
-                },
-            );
+            activate_backward::<T, A>(du, u);
+            self.drop_some(row * inner + column, [du, u]);
         };
         let product = Product::of(g, down.matrix()).then(&through);
         let [c, beside] = [&mut du, &mut u].map(|x| MatrixMut::new(x, (n_rows, inner)));
@@ -128,34 +120,31 @@ impl<T: Lanes, A: Elementwise> Layer<T, A> {
 
     /// u becomes h: elements from number `first` on.
     fn activate(&self, first: usize, u: &mut [T]) {
-        vectorised(
-            u,
-            #[inline(always)]
-            |u| {
-                for u in u.iter_mut() {
-                    *u = A::value(*u);
-                }
-                self.drop_some(first, [u]);
-            },
-        );
+        activate::<T, A>(u);
+        self.drop_some(first, [u]);
     }
 
     /// Of each of `rows` the same elements, from number `first` on.
-    #[inline(always)]
-    fn drop_some<const N: usize>(&self, first: usize, mut rows: [&mut [T]; N]) {
+    fn drop_some<const N: usize>(&self, first: usize, rows: [&mut [T]; N]) {
         let (Some(dropout), Some(len)) = (&self.dropout, rows.first().map(|row| row.len())) else {
             return;
         };
-        dropout.factors(
-            first as u64,
-            len,
+        vectorised(
+            rows,
             #[inline(always)]
-            |at, factors| {
-                for row in &mut rows {
-                    for (x, &factor) in row[at..].iter_mut().zip(factors) {
-                        *x = kept(*x, factor);
-                    }
-                }
+            |mut rows| {
+                dropout.factors(
+                    first as u64,
+                    len,
+                    #[inline(always)]
+                    |at, factors| {
+                        for row in &mut rows {
+                            for (x, &factor) in row[at..].iter_mut().zip(factors) {
+                                *x = kept(*x, factor);
+                            }
+                        }
+                    },
+                );
             },
         );
     }
