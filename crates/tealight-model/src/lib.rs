@@ -52,6 +52,7 @@ pub mod feed_forward;
 pub mod generation;
 pub mod hf;
 pub mod init;
+pub mod leaks;
 pub mod linear;
 pub mod mask;
 mod mode;

@@ -83,6 +83,7 @@ pub mod softmax;
 pub mod threads;
 pub mod transpose;
 pub mod truncated_softmax;
+pub mod watch;
 pub mod wkv;
 
 mod buffer;

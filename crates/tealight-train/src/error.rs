@@ -7,6 +7,7 @@ use candle_core::Shape;
 use tealight_model::{BuildError, ConfigFault};
 
 use crate::config::ConfigError;
+use crate::guard::Trouble;
 use crate::weather;
 
 /// A result whose error is [`Error`], unless said otherwise.
@@ -82,17 +83,19 @@ pub enum Error {
         /// What is wrong with which parameter.
         faults: Vec<String>,
     },
-    /// The loss or a gradient is no longer a number.
+    /// The loss or a gradient is no longer a number, or the loss has leapt.
     #[error(
-        "step {step}: the {what} is {value}; the update was not made. Try a lower `optimizer.lr`"
+        "{0}; the update was not made. Try a lower `optimizer.lr`, or see what `training.bad_step` can \
+         do about it"
     )]
-    NotFinite {
+    BadStep(Trouble),
+    /// Something that should never fail did.
+    #[error("step {step}: the program failed, which is a bug: {message}; the update was not made")]
+    Panicked {
         /// The update that would have been made, counted from 1.
         step: u64,
-        /// What is not finite.
-        what: &'static str,
-        /// Its value.
-        value: f64,
+        /// What was said.
+        message: String,
     },
     /// A file or directory could not be reached.
     #[error("cannot {action} `{}`", .path.display())]
@@ -140,6 +143,36 @@ pub enum Error {
         expected: u64,
         /// Bytes now.
         actual: u64,
+    },
+    /// A file does not hold what was written into it.
+    #[error("`{}` is damaged: {what}", .path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// How that is known.
+        what: String,
+    },
+    /// No checkpoint of a run is as it was written.
+    #[error(
+        "no checkpoint in `{}` is whole: {}; a new run begins without `--resume`",
+        .path.display(),
+        .damages.join("; ")
+    )]
+    NoWholeCheckpoint {
+        /// The directory of the checkpoints.
+        path: PathBuf,
+        /// What is wrong with each.
+        damages: Vec<String>,
+    },
+    /// A directory belongs to another process.
+    #[error(
+        "`{}` is in use by {}; two processes cannot write one run", .path.display(), holder(*.pid)
+    )]
+    Locked {
+        /// The directory.
+        path: PathBuf,
+        /// The process, where it is known.
+        pid: Option<u32>,
     },
     /// A file says what cannot be used here.
     #[error("`{}`: {rule}", .path.display())]
@@ -235,6 +268,23 @@ impl Error {
         BuildError::config(keys, message).into()
     }
 
+    pub(crate) fn damaged(path: &Path, what: impl Into<String>) -> Self {
+        Self::Damaged { path: path.to_owned(), what: what.into() }
+    }
+
+    /// Whether a checkpoint's file is missing, cut off or changed, so that an earlier checkpoint may
+    /// serve; not what another version has written, nor what cannot be read at the moment.
+    pub fn is_damage(&self) -> bool {
+        matches!(
+            self,
+            Self::Damaged { .. }
+                | Self::Size { .. }
+                | Self::Json { .. }
+                | Self::Safetensors { .. }
+                | Self::NotACheckpoint { .. }
+        )
+    }
+
     /// Turns the system's answer into an error that says what was tried on which path.
     pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Io { action, path: path.to_owned(), source }
@@ -279,6 +329,10 @@ fn shortened(text: &str) -> String {
     let shown: String = text.chars().take(MAX_SHOWN).collect();
     let dots = if shown.len() < text.len() { "…" } else { "" };
     format!("{}{dots}", shown.replace(char::is_control, " "))
+}
+
+fn holder(pid: Option<u32>) -> String {
+    pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"))
 }
 
 fn list(names: &[String]) -> String {

@@ -1,10 +1,16 @@
 //! The loop: gradient, update, and now and then a look at what came of it.
 
+use std::any::Any;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
+use candle_core::DType;
 use tealight_model::Mode;
+use tealight_ops::gradients::FaultKind;
 use tealight_ops::profile::{Pass, timed};
 use tealight_ops::rng::{Purpose, Stream};
+use tealight_ops::watch::first_not_finite;
 use tealight_ops::{Gradients, backward_scaled};
 
 use crate::audit::audit;
@@ -12,8 +18,9 @@ use crate::config::RunConfig;
 use crate::early_stopping::{Verdict, unknown_metric};
 use crate::error::Result;
 use crate::evaluate::{evaluate, scalar};
+use crate::guard::{self, BadStep, Fault, Trouble};
 use crate::observer::{Event, Observer, StepReport, notify};
-use crate::run::Checkpoints;
+use crate::run::{Checkpoints, Selection};
 use crate::session::{Progress, Session};
 use crate::task::{Loss, Split, Task};
 use crate::{Error, Metrics};
@@ -21,42 +28,97 @@ use crate::{Error, Metrics};
 /// So many batches in a row may have nothing to guess at the beginning of a run.
 const MAX_EMPTY: u64 = 100;
 
-/// Trains up to `last_step`, or until early stopping ends the run; saves into
+/// How long a run goes on, at most.
+#[derive(Clone, Copy)]
+pub struct Until<'a> {
+    step: u64,
+    is_asked: Option<&'a dyn Fn() -> bool>,
+}
+
+impl From<u64> for Until<'_> {
+    /// To the end of this step.
+    fn from(step: u64) -> Self {
+        Self { step, is_asked: None }
+    }
+}
+
+impl<'a> Until<'a> {
+    /// Or to the end of the step after which `is_asked` says yes: a signal has come, or time is up.
+    #[must_use]
+    pub fn or_when(self, is_asked: &'a dyn Fn() -> bool) -> Self {
+        Self { is_asked: Some(is_asked), ..self }
+    }
+
+    fn is_asked(&self) -> bool {
+        self.is_asked.is_some_and(|is_asked| is_asked())
+    }
+}
+
+impl fmt::Debug for Until<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Until").field("step", &self.step).finish_non_exhaustive()
+    }
+}
+
+/// Trains for as long as `until` says, or until early stopping ends the run; saves into
 /// `checkpoints`, where there are to be any.
-pub fn fit<T: Task>(
+///
+/// # Errors
+/// Where the gradient of a step cannot be had, or is of no use, what was before is saved first.
+pub fn fit<'a, T: Task>(
     session: &mut Session<T>,
-    last_step: u64,
+    until: impl Into<Until<'a>>,
     checkpoints: Option<&Checkpoints>,
     observers: &mut [Box<dyn Observer + '_>],
 ) -> Result<()> {
-    let RunConfig { training, schedule, checkpoint, log, optimizer, .. } = &session.config.clone();
+    let until = until.into();
+    let RunConfig { training, checkpoint, log, .. } = &session.config.clone();
     let total = training.steps;
-    let last_step = last_step.min(total);
+    let last_step = until.step.min(total);
     session.mark_best(checkpoints)?;
+    if matches!(training.bad_step, BadStep::RollBack(_)) {
+        session.save_unless_saved(checkpoints, observers)?;
+    }
     let mut clock = Clock::start();
     // A run that early stopping has ended is over, however often it is resumed.
     while session.progress.step < last_step && !session.progress.early_stopping.has_stopped() {
-        let step = session.progress.step;
-        let MicroBatch { mut gradients, metrics, n_tokens, .. } = session.gradients(step)?;
-        // Where nothing was to be guessed there is no loss and no gradient: the update moves nothing.
-        let loss = metrics.mean("loss");
-        must_be_finite(step + 1, "loss", loss.unwrap_or(0.))?;
-        if step == 0 && loss.is_some() {
-            audit(&gradients, &training.gradient_audit_exceptions)?;
+        let learned = session.progress.step > 0;
+        if until.is_asked() {
+            return if learned {
+                session.save_unless_saved(checkpoints, observers)
+            } else {
+                Ok(())
+            };
         }
-        let grad_norm =
-            timed("norm of gradients", Pass::Neither, || match training.max_grad_norm {
-                Some(max_norm) => gradients.clip(max_norm),
-                None => gradients.norm(),
-            })?;
-        must_be_finite(step + 1, "gradient norm", grad_norm)?;
-        let lr = schedule.lr(step, total, optimizer.peak_lr());
-        timed("update", Pass::Neither, || session.update(&gradients, lr))?;
-        clock.count(session.task.batch_size() as u64 * training.micro_batches, n_tokens);
+        let prepared = match session.prepare() {
+            Ok(prepared) => prepared,
+            Err(error) => {
+                if learned {
+                    // Of two errors the first is the one to be told.
+                    let _ = session.save_unless_saved(checkpoints, observers);
+                }
+                return Err(error);
+            }
+        };
+        let report = match prepared {
+            Prepared::Update(update) => Some(session.update(update, &mut clock)?),
+            Prepared::Skip(trouble) => {
+                session.progress.step += 1;
+                notify(observers, &Event::Skipped { trouble: &trouble })?;
+                None
+            }
+            Prepared::RollBack(trouble) => {
+                session.roll_back(&trouble, checkpoints, observers)?;
+                clock = Clock::start();
+                continue;
+            }
+        };
 
         let step = session.progress.step;
         let due = |every: u64| step.is_multiple_of(every) || step == total;
-        if let Some(loss) = loss.filter(|_| due(log.every)) {
+        if let Some(Report { loss: Some(loss), lr, grad_norm, metrics }) = report
+            && due(log.every)
+        {
             let Rates { examples_per_second, tokens_per_second } = clock.rates();
             let metrics = &metrics.means();
             let report = StepReport {
@@ -84,7 +146,119 @@ pub fn fit<T: Task>(
     Ok(())
 }
 
+/// What a step is about to do. Nothing has been changed yet but what the guard remembers.
+enum Prepared {
+    Update(Update),
+    Skip(Trouble),
+    RollBack(Trouble),
+}
+
+/// A gradient that may be followed.
+struct Update {
+    gradients: Gradients,
+    report: Report,
+    n_tokens: Option<u64>,
+}
+
+/// What is known of a step.
+struct Report {
+    /// The mean; nothing where nothing was to be guessed.
+    loss: Option<f64>,
+    lr: f64,
+    grad_norm: f64,
+    metrics: Metrics,
+}
+
 impl<T: Task> Session<T> {
+    /// The gradient of the next step, and what the guard says of it.
+    fn prepare(&mut self) -> Result<Prepared> {
+        let step = self.progress.step;
+        let RunConfig { training, schedule, optimizer, .. } = &self.config;
+        let MicroBatch { mut gradients, metrics, n_tokens, .. } = self.caught_gradients()?;
+        // Where nothing was to be guessed there is no loss and no gradient: the update moves nothing.
+        let loss = metrics.mean("loss");
+        if step == 0 && loss.is_some_and(f64::is_finite) {
+            audit(&gradients, &training.gradient_audit_exceptions)?;
+        }
+        let grad_norm =
+            timed("norm of gradients", Pass::Neither, || match training.max_grad_norm {
+                Some(max_norm) => gradients.clip(max_norm),
+                None => gradients.norm(),
+            })?;
+        let spike = training.loss_spike.as_ref();
+        let verdict = self.progress.guard.judge(&training.bad_step, spike, loss, grad_norm);
+        let trouble = |fault| self.trouble(fault, &gradients);
+        match verdict {
+            guard::Verdict::Stop(fault) => Err(Error::BadStep(trouble(fault)?)),
+            guard::Verdict::Skip(fault) => Ok(Prepared::Skip(trouble(fault)?)),
+            guard::Verdict::RollBack(fault) => Ok(Prepared::RollBack(trouble(fault)?)),
+            guard::Verdict::Take => {
+                let rate = schedule.lr(step, training.steps, optimizer.peak_lr());
+                let lr = rate * self.progress.guard.lr_factor;
+                let report = Report { loss, lr, grad_norm, metrics };
+                Ok(Prepared::Update(Update { gradients, report, n_tokens }))
+            }
+        }
+    }
+
+    /// The gradient of the next step. A panic on the way, in a thread or here, is an error: nothing has
+    /// been changed, and what was learned before can be saved.
+    fn caught_gradients(&self) -> Result<MicroBatch> {
+        let step = self.progress.step;
+        catch_unwind(AssertUnwindSafe(|| self.gradients(step))).unwrap_or_else(|panic| {
+            Err(Error::Panicked { step: step + 1, message: message_of(&*panic) })
+        })
+    }
+
+    /// Where a fault comes from: the batches, and the first tensor that is not finite.
+    fn trouble(&self, fault: Fault, gradients: &Gradients) -> Result<Trouble> {
+        let step = self.progress.step;
+        let n_micro = self.config.training.micro_batches;
+        let origin = match fault {
+            Fault::NotFinite { .. } => self.first_not_finite(gradients)?,
+            Fault::Spike { .. } => None,
+        };
+        let batches = step * n_micro..(step + 1) * n_micro;
+        Ok(Trouble { step: step + 1, fault, batches, origin })
+    }
+
+    fn first_not_finite(&self, gradients: &Gradients) -> Result<Option<String>> {
+        for (name, parameter) in self.params.iter() {
+            // In f64, where a sum of finite f32 is finite.
+            let sum = parameter.to_dtype(DType::F64)?.sum_all()?;
+            if !scalar(&sum)?.is_finite() {
+                return Ok(Some(format!("the parameter `{name}`")));
+            }
+        }
+        let (again, origin) = first_not_finite(|| self.gradients(self.progress.step));
+        again?;
+        if let Some(origin) = origin {
+            return Ok(Some(origin.to_string()));
+        }
+        let faults = gradients.audit()?;
+        let first = faults.iter().find(|fault| fault.kind == FaultKind::NotFinite);
+        Ok(first.map(|fault| format!("the gradient of `{}`", fault.name)))
+    }
+
+    /// Goes back to the last checkpoint, and on from there more slowly.
+    fn roll_back(
+        &mut self,
+        trouble: &Trouble,
+        checkpoints: Option<&Checkpoints>,
+        observers: &mut [Box<dyn Observer + '_>],
+    ) -> Result<()> {
+        let Some(checkpoints) = checkpoints else {
+            return Err(Error::BadStep(trouble.clone()));
+        };
+        let before = self.progress.guard.clone();
+        let last = checkpoints.load(Selection::Latest, self.params.device())?;
+        self.restore(&last)?;
+        let Progress { step, guard, .. } = &mut self.progress;
+        *guard = before.rolled_back(&self.config.training.bad_step, std::mem::take(guard));
+        let event = Event::RolledBack { trouble, to: *step, lr_factor: guard.lr_factor };
+        notify(observers, &event)
+    }
+
     /// The mean gradient over all micro-batches of a step, and what was measured on the way.
     fn gradients(&self, step: u64) -> Result<MicroBatch> {
         let n_micro = self.config.training.micro_batches;
@@ -135,13 +309,19 @@ impl<T: Task> Session<T> {
         Ok(MicroBatch { gradients, metrics, count, n_tokens })
     }
 
-    fn update(&mut self, gradients: &Gradients, lr: f64) -> Result<()> {
-        self.optimizer.step(gradients, lr)?;
-        self.progress.step += 1;
-        match &mut self.ema {
-            Some(ema) => ema.update(self.progress.step),
-            None => Ok(()),
-        }
+    fn update(&mut self, update: Update, clock: &mut Clock) -> Result<Report> {
+        let Update { gradients, report, n_tokens } = update;
+        timed("update", Pass::Neither, || -> Result<()> {
+            self.optimizer.step(&gradients, report.lr)?;
+            self.progress.step += 1;
+            match &mut self.ema {
+                Some(ema) => ema.update(self.progress.step),
+                None => Ok(()),
+            }
+        })?;
+        let n_examples = self.task.batch_size() as u64 * self.config.training.micro_batches;
+        clock.count(n_examples, n_tokens);
+        Ok(report)
     }
 
     /// Evaluates, with averaged weights where there are any.
@@ -157,7 +337,7 @@ impl<T: Task> Session<T> {
             None => run()?,
         };
         let metrics = metrics.means();
-        let Progress { step, early_stopping } = &mut self.progress;
+        let Progress { step, early_stopping, .. } = &mut self.progress;
         let event = Event::Evaluated { step: *step, split: "validation", metrics: &metrics };
         notify(observers, &event)?;
         if shows_attention {
@@ -190,6 +370,18 @@ impl<T: Task> Session<T> {
         notify(observers, &Event::CheckpointSaved { step, path: &path })
     }
 
+    /// Saves, unless this step has been saved already.
+    fn save_unless_saved(
+        &self,
+        checkpoints: Option<&Checkpoints>,
+        observers: &mut [Box<dyn Observer + '_>],
+    ) -> Result<()> {
+        match checkpoints {
+            Some(saved) if !saved.contains(self.progress.step) => self.save(checkpoints, observers),
+            _ => Ok(()),
+        }
+    }
+
     /// Points `best` at the best evaluation's checkpoint. A crash may have come between the two.
     fn mark_best(&self, checkpoints: Option<&Checkpoints>) -> Result<()> {
         match (checkpoints, self.progress.early_stopping.state().best) {
@@ -201,8 +393,10 @@ impl<T: Task> Session<T> {
     }
 }
 
-fn must_be_finite(step: u64, what: &'static str, value: f64) -> Result<()> {
-    if value.is_finite() { Ok(()) } else { Err(Error::NotFinite { step, what, value }) }
+/// What a panic said.
+fn message_of(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(ToString::to_string);
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default()
 }
 
 /// What came of one forward and backward pass, or of all those of a step.

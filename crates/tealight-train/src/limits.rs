@@ -54,17 +54,14 @@ pub(crate) fn check_memory(
     positions: usize,
 ) -> Result<()> {
     let batch_size = config.training.batch_size;
-    let (activations, other) = match config.training.activations() {
-        Activations::Kept => {
-            (estimate.activations, ", as does `training.activation_checkpointing`")
-        }
-        Activations::Recomputed => (estimate.recomputed, ""),
-    };
-    let activations = batch_size as f64 * activations;
-    let bytes = 16. * estimate.parameters + 4. * activations;
-    if activations <= MAX_SCALARS && is_available(bytes) {
+    let bytes = memory(config, estimate);
+    if activations(config, estimate) <= MAX_SCALARS && is_available(bytes) {
         return Ok(());
     }
+    let other = match config.training.activations() {
+        Activations::Kept => ", as does `training.activation_checkpointing`",
+        Activations::Recomputed => "",
+    };
     let message = format!(
         "`training.batch_size` = {batch_size} sequences of {positions} positions, at `model.d_model` \
          = {} and `model.n_layers` = {}, need about {:.0} GiB of memory; smaller batches need less{other}, and \
@@ -74,6 +71,20 @@ pub(crate) fn check_memory(
         bytes / f64::from(1 << 30)
     );
     Err(Error::config(["training.batch_size", "model.d_model"], message))
+}
+
+/// Bytes for parameters, their gradients and moments, and for what the backward pass needs of a batch.
+pub(crate) fn memory(config: &RunConfig, estimate: &Estimate) -> f64 {
+    16. * estimate.parameters + 4. * activations(config, estimate)
+}
+
+/// Scalars that the backward pass needs of a batch.
+fn activations(config: &RunConfig, estimate: &Estimate) -> f64 {
+    let of_example = match config.training.activations() {
+        Activations::Kept => estimate.activations,
+        Activations::Recomputed => estimate.recomputed,
+    };
+    config.training.batch_size as f64 * of_example
 }
 
 /// Refuses parameters that the system has no memory for; `parameters` counts those of a model.

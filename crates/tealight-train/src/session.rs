@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::evaluate::scalar;
 use crate::fine_tuning;
 use crate::fit::MicroBatch;
+use crate::guard;
 use crate::limits;
 use crate::optimizer::Optimizer;
 use crate::pretrained::{Initialised, Pretrained};
@@ -46,6 +47,8 @@ pub struct Progress {
     pub step: u64,
     /// The best evaluation, and how long ago it was.
     pub early_stopping: EarlyStopping,
+    /// Steps that were passed over or gone back from.
+    pub guard: guard::State,
 }
 
 impl<T: Task> Session<T> {
@@ -60,8 +63,8 @@ impl<T: Task> Session<T> {
         let parameters = fine_tuning::parameters(&params, &config.training)?;
         let optimizer = config.optimizer.build(parameters)?;
         let ema = config.training.ema_decay.map(|decay| Ema::new(decay, params.iter().collect()));
-        let progress =
-            Progress { step: 0, early_stopping: watch(config, early_stopping::State::default())? };
+        let early_stopping = watch(config, early_stopping::State::default())?;
+        let progress = Progress { step: 0, early_stopping, guard: guard::State::default() };
         let config = config.clone();
         Ok(Self { config, task, params, model, twin, optimizer, ema: ema.transpose()?, progress })
     }
@@ -113,9 +116,9 @@ impl<T: Task> Session<T> {
             // A checkpoint without averages is an error that names the first one missing.
             ema.load_state(checkpoint.ema.as_ref().unwrap_or(&NamedTensors::new()))?;
         }
-        let State { step, early_stopping, .. } = &checkpoint.state;
+        let State { step, early_stopping, guard, .. } = checkpoint.state.clone();
         self.progress =
-            Progress { step: *step, early_stopping: watch(&self.config, early_stopping.clone())? };
+            Progress { step, early_stopping: watch(&self.config, early_stopping)?, guard };
         Ok(())
     }
 
@@ -129,8 +132,23 @@ impl<T: Task> Session<T> {
                 step: self.progress.step,
                 seed: self.config.seed,
                 early_stopping: self.progress.early_stopping.state().clone(),
+                guard: self.progress.guard.clone(),
             },
         }
+    }
+
+    /// Bytes of memory that training takes, about: parameters, gradients and moments, and what the
+    /// backward pass needs of a batch.
+    pub fn memory_needed(&self) -> f64 {
+        limits::memory(&self.config, &self.task.estimate(&self.config.model))
+    }
+
+    /// Bytes of a checkpoint's tensors.
+    pub fn checkpoint_bytes(&self) -> u64 {
+        let Checkpoint { model, optimizer, ema, .. } = self.checkpoint();
+        let tensors =
+            model.values().chain(optimizer.values()).chain(ema.iter().flatten().map(|(_, x)| x));
+        tensors.map(|x| (x.elem_count() * x.dtype().size_in_bytes()) as u64).sum()
     }
 
     /// Overwrites the parameters, which both models see.

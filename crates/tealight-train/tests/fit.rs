@@ -15,13 +15,14 @@ use candle_nn::VarBuilder;
 use common::Result;
 use tealight_model::models::forecaster::Forecaster;
 use tealight_model::{Mode, ModelConfig, ParamStore};
-use tealight_ops::definitions;
 use tealight_ops::rng::{Purpose, Stream};
+use tealight_ops::{definitions, threads};
+use tealight_train::guard::Fault;
 use tealight_train::observer::{Event, Observer};
-use tealight_train::run::Checkpoints;
+use tealight_train::run::{Checkpoints, Selection};
 use tealight_train::task::weather::{Batch, Weather};
 use tealight_train::task::{Loss, Split, Task, TaskConfig};
-use tealight_train::{Error, Metrics, RunConfig, Session, fit};
+use tealight_train::{Error, Metrics, RunConfig, Session, Until, fit};
 use tiny::tiny;
 use weather::weather;
 
@@ -40,6 +41,19 @@ enum Trouble {
     Empty {
         from: u64,
         to: u64,
+    },
+    /// The loss of these training batches is no number.
+    Nan {
+        from: u64,
+        to: u64,
+    },
+    /// From this training batch on, there is none: a file has gone, say.
+    Unreadable {
+        from: u64,
+    },
+    /// From this training batch on, a thread panics.
+    Panic {
+        from: u64,
     },
     /// From this training batch on, the loss grows, and its gradient does not.
     Term {
@@ -79,6 +93,15 @@ impl Task for Troubled {
     }
 
     fn batch(&self, split: Split, index: u64) -> tealight_train::Result<Numbered> {
+        match self.trouble {
+            Trouble::Unreadable { from } if index >= from => {
+                return Err(Error::config(["task.corpus.paths"], "the shard has gone"));
+            }
+            Trouble::Panic { from } if index >= from => {
+                threads::map(vec![1, 2], &|_| panic!("the thread has lost its way"));
+            }
+            _ => {}
+        }
         Ok(Numbered { batch: self.weather.batch(split, index)?, split, index })
     }
 
@@ -110,6 +133,9 @@ impl Task for Troubled {
         match self.trouble {
             Trouble::Factor { from, factor } if trains && *index >= from => {
                 loss.sum = (loss.sum * factor)?;
+            }
+            Trouble::Nan { from, to } if trains && (from..to).contains(index) => {
+                loss.sum = (loss.sum * f64::NAN)?;
             }
             Trouble::Term { from, term } if trains && *index >= from => {
                 loss.sum = (loss.sum + term)?;
@@ -199,7 +225,9 @@ fn a_loss_or_gradient_that_is_not_finite_leaves_everything_as_it_was() -> Result
         fit(&mut session, 2, Some(&checkpoints), &mut [])?;
         let before = state(&session)?;
         let error = fit(&mut session, 12, Some(&checkpoints), &mut []).unwrap_err();
-        assert!(matches!(error, Error::NotFinite { step: 3, .. }), "{trouble:?}: {error}");
+        let Error::BadStep(bad) = &error else { panic!("{trouble:?}: {error}") };
+        assert_eq!((bad.step, bad.batches.clone()), (3, 4..6), "{trouble:?}");
+        assert!(error.to_string().contains("(batches 4 to 5 of the training split"), "{error}");
         assert_eq!(session.progress.step, 2, "{trouble:?}");
         assert_eq!(state(&session)?, before, "{trouble:?}");
         assert_eq!(checkpoints.latest()?, Some(2), "{trouble:?}");
@@ -212,7 +240,178 @@ fn a_first_loss_that_is_not_finite_is_called_so() -> Result {
     for trouble in [f64::NAN, f64::INFINITY].map(|term| Trouble::Term { from: 0, term }) {
         let mut session = troubled(&tiny(&[])?, trouble)?;
         let error = fit(&mut session, 12, None, &mut []).unwrap_err();
-        assert!(matches!(error, Error::NotFinite { step: 1, what: "loss", .. }), "{error}");
+        assert!(error.to_string().starts_with("step 1: the loss is "), "{error}");
+    }
+    Ok(())
+}
+
+/// Notes the steps that were passed over, and those that the run went back to.
+#[derive(Default)]
+struct Notes {
+    skipped: Vec<u64>,
+    went_back: Vec<(u64, u64, f64)>,
+}
+
+struct Notebook<'a>(&'a RefCell<Notes>);
+
+impl Observer for Notebook<'_> {
+    fn observe(&mut self, event: &Event<'_>) -> tealight_train::Result<()> {
+        let mut notes = self.0.borrow_mut();
+        match event {
+            Event::Skipped { trouble } => notes.skipped.push(trouble.step),
+            Event::RolledBack { trouble, to, lr_factor } => {
+                notes.went_back.push((trouble.step, *to, *lr_factor));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// A folder for checkpoints that lives as long as it.
+fn folder() -> Result<(tempfile::TempDir, Checkpoints)> {
+    let directory = tempfile::tempdir()?;
+    let checkpoints = Checkpoints::new(directory.path().join("checkpoints"));
+    Ok((directory, checkpoints))
+}
+
+#[test]
+fn a_bad_step_can_be_skipped_and_changes_nothing() -> Result {
+    let config = tiny(&["training.bad_step=skip"])?;
+    let trouble = Trouble::Nan { from: 5, to: 8 };
+    let notes = RefCell::default();
+    let mut whole = troubled(&config, trouble)?;
+    fit(&mut whole, 2, None, &mut [])?;
+    let before = state(&whole)?;
+    fit(&mut whole, 4, None, &mut [Box::new(Notebook(&notes))])?;
+    assert_eq!((whole.progress.step, &notes.borrow().skipped[..]), (4, &[3, 4][..]));
+    assert!(state(&whole)? == before);
+    fit(&mut whole, 12, None, &mut [])?;
+    assert_eq!(whole.progress.step, 12);
+    assert!(state(&whole)? != before);
+    // Resumed among the bad ones, the run remembers how many there were.
+    let (_directory, checkpoints) = folder()?;
+    fit(&mut troubled(&config, trouble)?, 3, Some(&checkpoints), &mut [])?;
+    let mut resumed = troubled(&config, trouble)?;
+    resumed.restore(&checkpoints.load(Selection::Latest, &Device::Cpu)?)?;
+    assert_eq!(resumed.progress.guard.n_skipped_in_a_row, 1);
+    fit(&mut resumed, 12, None, &mut [])?;
+    assert!(state(&resumed)? == state(&whole)?);
+    Ok(())
+}
+
+#[test]
+fn too_many_bad_steps_in_a_row_end_the_run_with_a_checkpoint() -> Result {
+    let config = tiny(&["training.bad_step={kind='skip',max_in_a_row=2}"])?;
+    let (_directory, checkpoints) = folder()?;
+    let mut session = troubled(&config, Trouble::Nan { from: 4, to: 99 })?;
+    let error = fit(&mut session, 12, Some(&checkpoints), &mut []).unwrap_err();
+    assert!(error.to_string().starts_with("step 5: the loss is NaN (batches 8 to 9"), "{error}");
+    assert_eq!(checkpoints.latest()?, Some(4));
+    Ok(())
+}
+
+#[test]
+fn a_run_can_go_back_and_learn_more_slowly() -> Result {
+    // The first update throws the weights out of reach.
+    let settings = ["optimizer={kind='sgd',lr=1e30}", "training.max_grad_norm=1e6"];
+    let roll_back = "training.bad_step={kind='roll_back',max_times=1,lr_factor=1e-31}";
+    let config = tiny(&[&settings[..], &[roll_back]].concat())?;
+    let notes = RefCell::default();
+    let (_directory, checkpoints) = folder()?;
+    let mut session = troubled(&config, Trouble::Nothing)?;
+    fit(&mut session, 12, Some(&checkpoints), &mut [Box::new(Notebook(&notes))])?;
+    let went_back = notes.borrow().went_back.clone();
+    assert_eq!(went_back.len(), 1, "{went_back:?}");
+    assert_eq!((went_back[0].1, went_back[0].2), (0, 1e-31));
+    assert_eq!(session.progress.step, 12);
+    let guard = checkpoints.load(Selection::Latest, &Device::Cpu)?.state.guard;
+    assert_eq!((guard.n_roll_backs, guard.lr_factor), (1, 1e-31));
+    // Killed before its next checkpoint, it goes back again and ends in the same place.
+    let (_directory, again) = folder()?;
+    fit(&mut troubled(&config, Trouble::Nothing)?, 0, Some(&again), &mut [])?;
+    let mut resumed = troubled(&config, Trouble::Nothing)?;
+    fit(&mut resumed, 12, Some(&again), &mut [])?;
+    assert!(state(&resumed)? == state(&session)?);
+    // Without a place to go back to, and when it has gone back often enough, it ends.
+    let error = fit(&mut troubled(&config, Trouble::Nothing)?, 12, None, &mut []).unwrap_err();
+    assert!(matches!(error, Error::BadStep(_)), "{error}");
+    let (_directory, checkpoints) = folder()?;
+    let mut hopeless = troubled(&config, Trouble::Nan { from: 4, to: 99 })?;
+    let error = fit(&mut hopeless, 12, Some(&checkpoints), &mut []).unwrap_err();
+    assert!(matches!(error, Error::BadStep(_)), "{error}");
+    Ok(())
+}
+
+#[test]
+fn a_loss_that_leaps_is_a_bad_step_if_asked_for() -> Result {
+    let leap = Trouble::Term { from: 12, term: 1e3 };
+    fit(&mut troubled(&tiny(&[])?, leap)?, 12, None, &mut [])?;
+    let config = tiny(&["training.loss_spike={window=4,deviations=8}"])?;
+    let error = fit(&mut troubled(&config, leap)?, 12, None, &mut []).unwrap_err();
+    let Error::BadStep(bad) = &error else { return Err(error.into()) };
+    assert!(matches!(bad.fault, Fault::Spike { .. }), "{error}");
+    assert_eq!((bad.step, &bad.origin), (7, &None));
+    Ok(())
+}
+
+#[test]
+fn the_first_tensor_that_is_not_finite_is_named() -> Result {
+    let origin = |session: &mut Session<Troubled>| match fit(session, 12, None, &mut []) {
+        Err(Error::BadStep(bad)) => Ok(bad.origin.unwrap_or_default()),
+        other => Err(format!("{other:?}")),
+    };
+    let spoil = |name: &str, value: f64| -> Result<Session<Troubled>> {
+        let mut session = troubled(&tiny(&["model.dropout=0"])?, Trouble::Nothing)?;
+        fit(&mut session, 1, None, &mut [])?;
+        let variables = session.params.iter().collect::<BTreeMap<_, _>>();
+        variables[name].set(&(variables[name].as_detached_tensor() * value)?)?;
+        Ok(session)
+    };
+    let name = "layer.0.feed_forward.up.weight";
+    assert_eq!(origin(&mut spoil(name, f64::NAN)?)?, format!("the parameter `{name}`"));
+    // Finite weights, and what is computed from them is not.
+    let overflown = origin(&mut spoil(name, 3e38)?)?;
+    assert!(overflown.starts_with("the result of `mlp`, operation "), "{overflown}");
+    let gradient = origin(&mut troubled(&tiny(&[])?, Trouble::Nan { from: 4, to: 99 })?)?;
+    assert!(gradient.starts_with("the gradient of `"), "{gradient}");
+    Ok(())
+}
+
+#[test]
+fn data_that_fail_and_threads_that_panic_leave_a_checkpoint() -> Result {
+    let config = tiny(&["training.evaluate_every=100", "checkpoint.every=100"])?;
+    let troubles = [
+        (Trouble::Unreadable { from: 5 }, "the shard has gone"),
+        (Trouble::Panic { from: 5 }, "step 3: the program failed, which is a bug: the thread has"),
+        (Trouble::Nan { from: 5, to: 9 }, "step 3: the loss is NaN"),
+    ];
+    for (trouble, expected) in troubles {
+        let (_directory, checkpoints) = folder()?;
+        let mut session = troubled(&config, trouble)?;
+        let error = fit(&mut session, 12, Some(&checkpoints), &mut []).unwrap_err();
+        assert!(error.to_string().starts_with(expected), "{error}");
+        assert_eq!(checkpoints.latest()?, Some(2), "{trouble:?}");
+        let mut resumed = troubled(&config, Trouble::Nothing)?;
+        resumed.restore(&checkpoints.load(Selection::Latest, &Device::Cpu)?)?;
+        fit(&mut resumed, 12, None, &mut [])?;
+        let mut whole = troubled(&config, Trouble::Nothing)?;
+        fit(&mut whole, 12, None, &mut [])?;
+        assert!(state(&resumed)? == state(&whole)?, "{trouble:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_run_that_is_asked_to_stop_does_so_after_the_step_with_a_checkpoint() -> Result {
+    let config = tiny(&["training.evaluate_every=100", "checkpoint.every=100"])?;
+    for (n_steps, latest) in [(0, None), (1, Some(1)), (7, Some(7))] {
+        let (_directory, checkpoints) = folder()?;
+        let mut session = troubled(&config, Trouble::Nothing)?;
+        let n_asked = std::cell::Cell::new(0);
+        let is_asked = || n_asked.replace(n_asked.get() + 1) == n_steps;
+        fit(&mut session, Until::from(12).or_when(&is_asked), Some(&checkpoints), &mut [])?;
+        assert_eq!((session.progress.step, checkpoints.latest()?), (n_steps, latest));
     }
     Ok(())
 }

@@ -15,11 +15,11 @@ use std::collections::BTreeMap;
 
 use any_task::{ForAnyTask, with_task};
 use candle_core::Device;
-use candle_nn::VarBuilder;
 use common::Result;
 use configs::{shipped, shrink_language};
+use tealight_model::Mode;
 use tealight_model::models::forecaster::ReadOut;
-use tealight_model::{Mode, ModelConfig};
+use tealight_train::doctor::OneBatch;
 use tealight_train::optimizer::OptimizerConfig;
 use tealight_train::schedule::{Constant, ScheduleConfig};
 use tealight_train::task::weather::{Fixed, Regime, Weather};
@@ -84,52 +84,6 @@ fn short(listops: &mut listops::Config) {
     };
 }
 
-/// A task whose batches are all the first one.
-#[derive(Debug)]
-struct OneBatch<T>(T);
-
-impl<T: Task> Task for OneBatch<T> {
-    type Model = T::Model;
-    type Batch = T::Batch;
-
-    fn build(
-        &self,
-        config: &ModelConfig,
-        vb: &VarBuilder<'_>,
-    ) -> tealight_train::Result<Self::Model> {
-        self.0.build(config, vb)
-    }
-
-    fn batch(&self, split: Split, _index: u64) -> tealight_train::Result<Self::Batch> {
-        self.0.batch(split, 0)
-    }
-
-    fn n_evaluation_batches(&self) -> u64 {
-        1
-    }
-
-    fn sizes(&self) -> BTreeMap<String, u64> {
-        self.0.sizes()
-    }
-
-    fn seq_len(&self) -> usize {
-        self.0.seq_len()
-    }
-
-    fn batch_size(&self) -> usize {
-        BATCH
-    }
-
-    fn loss(
-        &self,
-        model: &Self::Model,
-        batch: &Self::Batch,
-        mode: Mode,
-    ) -> tealight_train::Result<Loss> {
-        self.0.loss(model, batch, mode)
-    }
-}
-
 /// The mean loss per item of the batch that was learnt.
 struct Learn;
 
@@ -137,7 +91,7 @@ impl ForAnyTask for Learn {
     type Answer = f64;
 
     fn ask<T: Task>(&self, config: &RunConfig, task: T) -> Result<f64> {
-        let mut session = Session::new(config, OneBatch(task), &Device::Cpu)?;
+        let mut session = Session::new(config, OneBatch(&task), &Device::Cpu)?;
         let batch = session.task.batch(Split::Train, 0)?;
         fit(&mut session, STEPS, None, &mut [])?;
         let Loss { sum, count, .. } = session.task.loss(&session.twin, &batch, Mode::Eval)?;

@@ -11,12 +11,16 @@ use crate::commands::ablate::Seeds;
 use crate::device::DeviceName;
 
 mod bench;
+mod checkpoint;
 mod language;
 mod tokenizer;
 
 pub(crate) use bench::{
     AttentionOnce, Bench, BenchAttention, BenchFillMask, BenchProduct, BenchTrain, Layer,
     ProductShape,
+};
+pub(crate) use checkpoint::{
+    AverageCheckpoints, Checkpoint, Doctor, PruneCheckpoints, VerifyResume,
 };
 pub(crate) use language::{Export, ExportFormat, FillMask, Generate};
 pub(crate) use tokenizer::{Decode, Encode, Tokenizer, TrainTokenizer};
@@ -33,6 +37,13 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// Train what a TOML file describes, and show what came of it
     Train(Train),
+    /// Check a configuration: room, gradients, masks, and whether one batch is learnt by heart
+    Doctor(Doctor),
+    /// See, check, thin out or average what a run has saved
+    #[command(subcommand)]
+    Checkpoint(Checkpoint),
+    /// Kill a run at random moments, resume it, and compare it with one that was left alone
+    VerifyResume(VerifyResume),
     /// Train every combination of some settings with several seeds, and compare them in a table
     Ablate(Ablate),
     /// Measure what parts cost: time and memory
@@ -74,6 +85,7 @@ impl Command {
 }
 
 #[derive(Args, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag that a person types")]
 pub(crate) struct Train {
     /// A TOML file, or the directory of a run to resume
     #[arg(value_name = "CONFIG")]
@@ -93,6 +105,12 @@ pub(crate) struct Train {
     /// Stop after this step with a checkpoint; `--resume` goes on from there
     #[arg(long, value_name = "STEP")]
     pub(crate) stop_after: Option<u64>,
+    /// Stop after the step in which this time is over, with a checkpoint: `2h`, `90min`, `1h 30m`
+    #[arg(long, value_name = "TIME")]
+    pub(crate) time_limit: Option<humantime::Duration>,
+    /// Train even if memory or disk will probably not suffice
+    #[arg(long)]
+    pub(crate) force: bool,
     /// Name of the run's directory; the name of the file unless given
     #[arg(long)]
     pub(crate) name: Option<String>,

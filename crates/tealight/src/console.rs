@@ -177,6 +177,10 @@ fn describe(event: &Event<'_>) -> Option<String> {
         Event::Evaluated { step, split, metrics } => {
             Some(format!("step {step}  {split}  {}", listed(metrics)))
         }
+        Event::Skipped { trouble } => Some(format!("{trouble}: passed over")),
+        Event::RolledBack { trouble, to, lr_factor } => Some(format!(
+            "{trouble}: back to step {to}, and on at {lr_factor} times the learning rate"
+        )),
         Event::EarlyStopped { step, metric, best } => {
             let best = best.map_or(String::new(), |best| {
                 format!(", the best was {:.4} at step {}", best.value, best.step)

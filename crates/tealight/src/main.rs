@@ -6,9 +6,11 @@ mod commands;
 mod console;
 mod device;
 mod failure;
+mod interrupt;
 mod list;
 mod memory;
 mod pictures;
+mod room;
 mod summary;
 mod table;
 
@@ -27,7 +29,10 @@ fn main() -> ExitCode {
         tealight_ops::memory::keep_freed_memory();
     }
     let result = match command {
-        Command::Train(args) => commands::train::run(&args),
+        Command::Train(args) => return failure::ended(commands::train::run(&args)),
+        Command::Doctor(args) => commands::doctor::run(&args),
+        Command::Checkpoint(args) => commands::checkpoint::run(&args),
+        Command::VerifyResume(args) => commands::verify_resume::run(&args),
         Command::Ablate(args) => commands::ablate::run(&args),
         Command::Bench(args) => commands::bench::run(&args),
         Command::Evaluate(args) => commands::evaluate::run(&args),
@@ -43,8 +48,5 @@ fn main() -> ExitCode {
         Command::Inspect(args) => commands::inspect::run(&args),
         Command::Completions(args) => commands::completions::run(&args),
     };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => failure::report(&error),
-    }
+    failure::ended(result.map(|()| ExitCode::SUCCESS))
 }

@@ -19,9 +19,19 @@ pub(crate) fn reset_peak() {
     let _ = fs::write("/proc/self/clear_refs", "5");
 }
 
-/// Bytes that the system could still give away.
+/// Bytes that the system could still give away, or the control group where that has less.
 pub(crate) fn available() -> Option<u64> {
-    find(&fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable:")
+    let system = find(&fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable:")?;
+    Some(left_in_group().map_or(system, |left| system.min(left)))
+}
+
+/// What a container may still take: `memory.max` is a number, or `max` for no limit.
+fn left_in_group() -> Option<u64> {
+    let read = |name: &str| -> Option<u64> {
+        let text = fs::read_to_string(format!("/sys/fs/cgroup/{name}")).ok()?;
+        text.trim().parse().ok()
+    };
+    Some(read("memory.max")?.saturating_sub(read("memory.current")?))
 }
 
 fn read(key: &str) -> Option<u64> {

@@ -36,6 +36,7 @@ use candle_core::{
 
 pub(crate) use self::apply::{apply1, apply2, apply3};
 pub(crate) use self::several::{Several, record_all};
+use crate::watch;
 
 /// What becomes of the gradient of a result.
 pub(crate) trait Operation: Send + Sync {
@@ -187,8 +188,9 @@ impl Node {
         name: &'static str,
         reads_output: bool,
         recorded: Option<Recorded>,
-        (_, shape): &(CpuStorage, Shape),
+        (value, shape): &(CpuStorage, Shape),
     ) -> Arc<Self> {
+        watch::look(name, value);
         Arc::new(Self {
             name,
             number: COUNT.fetch_add(1, Ordering::Relaxed),

@@ -8,8 +8,8 @@ use serde_json::Value;
 use super::RunConfig;
 
 /// Tables that may change from one part of a run to the next: they say what is written, not what is
-/// learned.
-const EXEMPT: [&str; 2] = ["log", "checkpoint"];
+/// learned, or matter only where the run would have ended.
+const EXEMPT: [&str; 4] = ["log.", "checkpoint.", "training.bad_step.", "training.loss_spike."];
 
 /// A setting that two configurations do not share.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,7 +22,7 @@ pub struct Difference {
 
 impl RunConfig {
     /// Whether a run that was started with these settings may go on with `other`: all are the same, but
-    /// for `[log]` and `[checkpoint]`. Otherwise the settings that differ, sorted by key.
+    /// for `[log]`, `[checkpoint]` and what is done about bad steps. Otherwise the settings that differ, sorted by key.
     pub fn same_run(&self, other: &Self) -> Result<(), Vec<Difference>> {
         let (mut before, mut now) = (settings(self), settings(other));
         let keys: Vec<String> = before.keys().chain(now.keys()).cloned().collect();
@@ -49,12 +49,10 @@ impl fmt::Display for Difference {
 /// The settings that make the run, by dotted key.
 fn settings(config: &RunConfig) -> BTreeMap<String, Value> {
     let tree = serde_json::to_value(config);
-    let mut tree = tree.expect("invariant: what was read from text can be written as text");
-    if let Value::Object(tables) = &mut tree {
-        tables.retain(|key, _| !EXEMPT.contains(&key.as_str()));
-    }
+    let tree = tree.expect("invariant: what was read from text can be written as text");
     let mut settings = BTreeMap::new();
     flatten("", tree, &mut settings);
+    settings.retain(|key, _| !EXEMPT.iter().any(|table| key.starts_with(table)));
     settings
 }
 

@@ -32,6 +32,7 @@ use crate::early_stopping;
 use crate::ema;
 use crate::error::{Error, Result};
 use crate::fine_tuning;
+use crate::guard::{BadStep, LossSpike};
 use crate::limits;
 use crate::optimizer::OptimizerConfig;
 use crate::run::Selection;
@@ -103,6 +104,11 @@ pub struct TrainingConfig {
     /// Parameters that may go without a gradient, as names in which `*` stands for anything. The
     /// key bias under softmax shifts all scores of a row alike: it has none but rounding.
     pub gradient_audit_exceptions: Vec<String>,
+    /// What becomes of a step whose loss or gradient is not finite, or whose loss has leapt.
+    pub bad_step: BadStep,
+    /// `[training.loss_spike]`; only what is not finite is bad when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loss_spike: Option<LossSpike>,
     /// `[training.early_stopping]`; the run goes on to its last step when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub early_stopping: Option<early_stopping::Config>,
@@ -121,6 +127,8 @@ impl Default for TrainingConfig {
             activation_checkpointing: false,
             evaluate_every: 100,
             gradient_audit_exceptions: vec!["*.key.bias".to_owned()],
+            bad_step: BadStep::default(),
+            loss_spike: None,
             early_stopping: None,
         }
     }
@@ -224,6 +232,8 @@ impl RunConfig {
         self.training.ema_decay.map_or(Ok(()), ema::validate)?;
         self.training.layer_lr_decay.map_or(Ok(()), fine_tuning::validate)?;
         self.training.early_stopping.as_ref().map_or(Ok(()), early_stopping::Config::validate)?;
+        self.training.bad_step.validate()?;
+        self.training.loss_spike.as_ref().map_or(Ok(()), LossSpike::validate)?;
         limits::check(self)?;
         self.model.validate()?;
         self.optimizer.validate()?;

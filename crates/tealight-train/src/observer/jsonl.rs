@@ -10,6 +10,10 @@
 //! `examples_per_second` where a task counts tokens. A line is not broken as the first one is here.
 //!
 //! A number that is not finite is `null`, because JSON has no other word for it.
+//!
+//! A step that was passed over has the split `skipped`, with its loss. Where a run went back, the lines of
+//! the steps that it forgot are gone, and one of the split `rolled_back` says from which step, to which,
+//! and by what the learning rate is multiplied since.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -21,10 +25,14 @@ use serde_json::{Map, Value};
 
 use super::{Event, Observer, StepReport};
 use crate::error::{Error, Result};
+use crate::guard::{Fault, Trouble};
 use crate::run::files;
 
 /// The keys that differ between two runs of the same configuration: they measure time.
 pub const TIMES: [&str; 2] = ["examples_per_second", "tokens_per_second"];
+
+/// The splits of lines that are no measurements: steps that were passed over or gone back from.
+pub const NOTES: [&str; 2] = ["skipped", "rolled_back"];
 
 /// Appends the reports of a run to a file.
 #[derive(Debug)]
@@ -56,11 +64,18 @@ impl Observer for JsonLines {
         match event {
             Event::Step(report) => self.write(&training_line(report)),
             Event::Evaluated { step, split, metrics } => {
-                let mut line = Map::new();
-                line.insert("step".into(), Value::from(*step));
-                line.insert("split".into(), Value::from(*split));
-                line.extend(metrics.iter().map(|(name, value)| (name.clone(), (*value).into())));
-                self.write(&line)
+                let values = metrics.iter().map(|(name, value)| (name.as_str(), *value));
+                self.write(&line(*step, split, values))
+            }
+            Event::Skipped { trouble } => {
+                self.write(&line(trouble.step, "skipped", [loss(trouble)]))
+            }
+            Event::RolledBack { trouble, to, lr_factor } => {
+                cut_after(&self.path, *to)?;
+                // The file may be another now.
+                *self = Self::append(&self.path)?;
+                let values = [loss(trouble), ("to", *to as f64), ("lr_factor", *lr_factor)];
+                self.write(&line(trouble.step, "rolled_back", values))
             }
             // A checkpoint promises that everything before it is known.
             Event::CheckpointSaving { .. } | Event::Finished { .. } => {
@@ -74,12 +89,31 @@ impl Observer for JsonLines {
     }
 }
 
-fn training_line(report: &StepReport<'_>) -> Map<String, Value> {
+fn line<'a>(
+    step: u64,
+    split: &str,
+    values: impl IntoIterator<Item = (&'a str, f64)>,
+) -> Map<String, Value> {
     let mut line = Map::new();
-    line.insert("step".into(), report.step.into());
-    line.insert("split".into(), "train".into());
-    line.extend(training_values(report).into_iter().map(|(name, value)| (name, value.into())));
+    line.insert("step".into(), step.into());
+    line.insert("split".into(), split.into());
+    line.extend(values.into_iter().map(|(name, value)| (name.to_owned(), value.into())));
     line
+}
+
+fn training_line(report: &StepReport<'_>) -> Map<String, Value> {
+    let values = training_values(report);
+    line(report.step, "train", values.iter().map(|(name, value)| (name.as_str(), *value)))
+}
+
+/// The loss of a bad step; that of a bad gradient is not known here.
+fn loss(trouble: &Trouble) -> (&'static str, f64) {
+    match trouble.fault {
+        Fault::Spike { loss, .. } => ("loss", loss),
+        Fault::NotFinite { what, value } => {
+            (if what == "loss" { "loss" } else { "grad_norm" }, value)
+        }
+    }
 }
 
 /// The numbers of a report by name, each once.
@@ -234,6 +268,24 @@ mod tests {
         assert_eq!(cut(late.trim_end(), 7).unwrap(), late);
         assert_eq!(cut("", 7).unwrap(), "");
         cut_after(Path::new("/nowhere/metrics.jsonl"), 7).unwrap();
+    }
+
+    #[test]
+    fn a_run_that_goes_back_forgets_what_it_had_reported_and_says_so() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("metrics.jsonl");
+        std::fs::write(&path, "{\"step\":5}\n{\"step\":7}\n").unwrap();
+        let mut lines = JsonLines::append(&path).unwrap();
+        let fault = Fault::NotFinite { what: "loss", value: f64::NAN };
+        let trouble = Trouble { step: 9, fault, batches: 8..9, origin: None };
+        lines.observe(&Event::Skipped { trouble: &trouble }).unwrap();
+        lines.observe(&Event::RolledBack { trouble: &trouble, to: 5, lr_factor: 0.5 }).unwrap();
+        let fault = Fault::Spike { loss: 8., mean: 2., deviation: 1. };
+        lines.observe(&Event::Skipped { trouble: &Trouble { fault, ..trouble } }).unwrap();
+        let expected = "{\"step\":5}\n\
+            {\"step\":9,\"split\":\"rolled_back\",\"loss\":null,\"to\":5.0,\"lr_factor\":0.5}\n\
+            {\"step\":9,\"split\":\"skipped\",\"loss\":8.0}\n";
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), expected);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use crate::early_stopping::Best;
 use crate::error::Result;
+use crate::guard::Trouble;
 use crate::task::Reading;
 
 pub mod jsonl;
@@ -64,6 +65,20 @@ pub enum Event<'a> {
         step: u64,
         /// Its directory.
         path: &'a Path,
+    },
+    /// A step was passed over: the model is as it was.
+    Skipped {
+        /// What was wrong with it.
+        trouble: &'a Trouble,
+    },
+    /// The run has gone back to a checkpoint: what was told of later steps has not happened.
+    RolledBack {
+        /// What was wrong.
+        trouble: &'a Trouble,
+        /// The checkpoint's step.
+        to: u64,
+        /// What the learning rate is multiplied with from now on.
+        lr_factor: f64,
     },
     /// The run ends before its last step because evaluations have stopped improving.
     EarlyStopped {

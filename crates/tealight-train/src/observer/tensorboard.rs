@@ -101,7 +101,9 @@ impl Observer for TensorBoard {
             Event::CheckpointSaving { .. } | Event::Finished { .. } => {
                 self.file.sync_data().map_err(Error::io("write", &self.path))
             }
+            Event::RolledBack { to, .. } => self.write(to + 1, &message::session_start()),
             Event::RunStarted { .. }
+            | Event::Skipped { .. }
             | Event::CheckpointSaved { .. }
             | Event::EarlyStopped { .. } => Ok(()),
         }

@@ -5,9 +5,16 @@
 //!             optimizer.safetensors   what the optimizer remembers
 //!             ema.safetensors         averages of the parameters, where the run keeps them
 //!             state.json              the step, the best evaluation, the sizes of the files above
+//!             SHA256SUMS              digests of all of them
 //! ```
 //!
-//! Equal checkpoints are equal byte for byte.
+//! Equal checkpoints are equal byte for byte. What is read is held to its size and its digest, so that
+//! damage is an error and never a wrong number.
+//!
+//! | format version | |
+//! |---|---|
+//! | 1 | no `SHA256SUMS`; no `guard` in the state |
+//! | 2 | as above |
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,12 +25,16 @@ use candle_core::Device;
 use serde::{Deserialize, Serialize};
 
 use super::files;
+use super::sums::{SUMS, Sums};
 use super::tensors::{self, NamedTensors};
-use crate::early_stopping;
 use crate::error::{Error, Result};
+use crate::{early_stopping, guard};
 
 /// The version of `state.json` that is written, and the newest that is read.
-pub const FORMAT_VERSION: u64 = 1;
+pub const FORMAT_VERSION: u64 = 2;
+
+/// The first version with digests.
+const WITH_SUMS: u64 = 2;
 
 /// The parameters, in a checkpoint or alone.
 pub const MODEL: &str = "model.safetensors";
@@ -54,6 +65,9 @@ pub struct State {
     pub seed: u64,
     /// The best evaluation, and how long ago it was.
     pub early_stopping: early_stopping::State,
+    /// Steps that were passed over or gone back from.
+    #[serde(default)]
+    pub guard: guard::State,
 }
 
 /// `state.json` as it is on the disk.
@@ -68,41 +82,58 @@ struct Document {
 impl Checkpoint {
     /// Reads a checkpoint's directory.
     pub fn load(directory: &Path, device: &Device) -> Result<Self> {
-        let document = Document::load(directory)?;
-        let has_ema = document.files.contains_key(EMA);
-        let load = |name: &'static str| tensors::load(&require(directory, name)?, device);
+        let files = Files::open(directory)?;
+        let load = |name: &'static str| files.tensors(name, device);
         Ok(Self {
             model: load(MODEL)?,
             optimizer: load(OPTIMIZER)?,
-            ema: has_ema.then(|| load(EMA)).transpose()?,
-            state: document.state,
+            ema: files.has(EMA).then(|| load(EMA)).transpose()?,
+            state: files.document.state.clone(),
         })
     }
 
     /// Writes the files into an empty directory, and waits for the disk.
     pub(super) fn write(&self, directory: &Path) -> Result<()> {
-        let mut files = BTreeMap::new();
+        let (mut sizes, mut sums) = (BTreeMap::new(), Sums::default());
+        let mut write = |name: &str, bytes: &[u8]| {
+            sums.add(name, bytes);
+            files::write(&directory.join(name), bytes)
+        };
         let all = [(MODEL, Some(&self.model)), (OPTIMIZER, Some(&self.optimizer))];
         for (name, tensors) in all.into_iter().chain([(EMA, self.ema.as_ref())]) {
             let Some(tensors) = tensors else { continue };
-            let path = directory.join(name);
-            let bytes = tensors::to_bytes(&path, tensors)?;
-            files::write(&path, &bytes)?;
-            files.insert(name.to_owned(), bytes.len() as u64);
+            let bytes = tensors::to_bytes(&directory.join(name), tensors)?;
+            sizes.insert(name.to_owned(), bytes.len() as u64);
+            write(name, &bytes)?;
         }
-        let path = directory.join(STATE);
-        let document =
-            Document { format_version: FORMAT_VERSION, files, state: self.state.clone() };
-        files::write(&path, &files::to_json(&path, &document)?)
+        let state = self.state.clone();
+        let document = Document { format_version: FORMAT_VERSION, files: sizes, state };
+        write(STATE, &files::to_json(&directory.join(STATE), &document)?)?;
+        files::write(&directory.join(SUMS), sums.text().as_bytes())
     }
 }
 
 /// Reads the weights that a checkpoint is used with, and nothing else: the averages of the
 /// parameters, where it has them, else the parameters.
 pub fn load_weights(directory: &Path, device: &Device) -> Result<NamedTensors> {
-    let document = Document::load(directory)?;
-    let name = if document.files.contains_key(EMA) { EMA } else { MODEL };
-    tensors::load(&require(directory, name)?, device)
+    let files = Files::open(directory)?;
+    files.tensors(if files.has(EMA) { EMA } else { MODEL }, device)
+}
+
+/// Reads every file to its end and says of the first damaged one what is wrong with it.
+pub fn verify(directory: &Path) -> Result<()> {
+    let files = Files::open(directory)?;
+    for name in files.document.files.keys() {
+        tensors::views(&directory.join(name), &files.read(name)?)?;
+    }
+    Ok(())
+}
+
+/// Bytes of all files of a checkpoint.
+pub fn size(directory: &Path) -> Result<u64> {
+    let document = Files::open(directory)?.document;
+    let state = fs::metadata(directory.join(STATE)).map_err(Error::io("read", directory))?.len();
+    Ok(document.files.values().sum::<u64>() + state)
 }
 
 /// Whether a directory was written as a checkpoint; a complete one, because it was renamed.
@@ -110,9 +141,25 @@ pub(super) fn is_checkpoint(directory: &Path) -> bool {
     directory.join(STATE).is_file()
 }
 
-impl Document {
-    fn load(directory: &Path) -> Result<Self> {
-        let document: Self = files::read_json(&require(directory, STATE)?, FORMAT_VERSION)?;
+/// A checkpoint's files, each held to what was written.
+struct Files<'a> {
+    directory: &'a Path,
+    document: Document,
+    sums: Option<Sums>,
+}
+
+impl<'a> Files<'a> {
+    fn open(directory: &'a Path) -> Result<Self> {
+        let path = require(directory, STATE)?;
+        // Before what the file says is believed, its version included.
+        let sums = directory.join(SUMS).exists().then(|| Sums::load(directory)).transpose()?;
+        if let Some(sums) = &sums {
+            sums.check(STATE, &path, &files::read(&path)?)?;
+        }
+        let document: Document = files::read_json(&path, FORMAT_VERSION)?;
+        if sums.is_none() && document.format_version >= WITH_SUMS {
+            require(directory, SUMS)?;
+        }
         for (name, &expected) in &document.files {
             let path = require(directory, name)?;
             let actual = fs::metadata(&path).map_err(Error::io("read", &path))?.len();
@@ -120,7 +167,24 @@ impl Document {
                 return Err(Error::Size { path, expected, actual });
             }
         }
-        Ok(document)
+        Ok(Self { directory, document, sums })
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.document.files.contains_key(name)
+    }
+
+    fn read(&self, name: &str) -> Result<Vec<u8>> {
+        let path = require(self.directory, name)?;
+        let bytes = files::read(&path)?;
+        if let Some(sums) = &self.sums {
+            sums.check(name, &path, &bytes)?;
+        }
+        Ok(bytes)
+    }
+
+    fn tensors(&self, name: &str, device: &Device) -> Result<NamedTensors> {
+        tensors::from_bytes(&self.directory.join(name), &self.read(name)?, device)
     }
 }
 
@@ -167,6 +231,7 @@ pub(super) mod tests {
                     reference: Some(0.3),
                     n_without_improvement: 4,
                 },
+                guard: guard::State { losses: vec![0.1 + 0.2, 3.], ..guard::State::default() },
             },
         }
     }
@@ -195,7 +260,7 @@ pub(super) mod tests {
     fn equal_checkpoints_are_equal_byte_for_byte_also_after_loading() {
         let first = written(&example(11));
         let second = written(&Checkpoint::load(first.path(), &Device::Cpu).unwrap());
-        for name in [MODEL, OPTIMIZER, EMA, STATE] {
+        for name in [MODEL, OPTIMIZER, EMA, STATE, SUMS] {
             let read = |directory: &tempfile::TempDir| fs::read(directory.path().join(name));
             assert_eq!(read(&first).unwrap(), read(&second).unwrap(), "{name}");
         }
@@ -210,7 +275,7 @@ pub(super) mod tests {
 
     #[test]
     fn missing_files_are_named() {
-        for name in [MODEL, OPTIMIZER, EMA, STATE] {
+        for name in [MODEL, OPTIMIZER, EMA, STATE, SUMS] {
             let directory = written(&example(11));
             fs::remove_file(directory.path().join(name)).unwrap();
             let rule = format!("is not a checkpoint: there is no `{name}`");
@@ -231,19 +296,42 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn no_flipped_bit_goes_unnoticed() {
+        let directory = written(&example(11));
+        for name in [MODEL, OPTIMIZER, EMA, STATE, SUMS] {
+            let path = directory.path().join(name);
+            let whole = fs::read(&path).unwrap();
+            for i in (0..whole.len()).step_by(7).chain([whole.len() - 1]) {
+                let mut bytes = whole.clone();
+                bytes[i] ^= 1 << (i % 8);
+                fs::write(&path, &bytes).unwrap();
+                let error = Checkpoint::load(directory.path(), &Device::Cpu).unwrap_err();
+                assert!(error.is_damage(), "{name}, byte {i}: {error}");
+            }
+            fs::write(&path, whole).unwrap();
+        }
+        verify(directory.path()).unwrap();
+    }
+
+    /// `state.json` in place of what was written, as one that was written.
+    fn rewrite_state(directory: &Path, text: &str) {
+        let mut sums = Sums::load(directory).unwrap();
+        sums.add(STATE, text.as_bytes());
+        fs::write(directory.join(STATE), text).unwrap();
+        fs::write(directory.join(SUMS), sums.text()).unwrap();
+    }
+
+    #[test]
     fn garbage_and_other_versions_are_refused() {
         let directory = written(&example(11));
         let path = directory.path().join(STATE);
         let text = fs::read_to_string(&path).unwrap();
-        fs::write(&path, &text[..text.len() / 2]).unwrap();
+        rewrite_state(directory.path(), &text[..text.len() / 2]);
         assert!(message(directory.path()).ends_with("is not the JSON that it should be"));
-        fs::write(&path, text.replace("\"format_version\": 1", "\"format_version\": 9")).unwrap();
-        assert!(message(directory.path()).contains("format version 9"));
-        fs::write(&path, &text).unwrap();
-        let model = directory.path().join(MODEL);
-        let size = fs::metadata(&model).unwrap().len();
-        fs::write(&model, vec![b'{'; size as usize]).unwrap();
-        assert!(message(directory.path()).contains("model.safetensors` is not a safetensors file"));
+        let newer = text.replace("\"format_version\": 2", "\"format_version\": 9");
+        rewrite_state(directory.path(), &newer);
+        let error = Checkpoint::load(directory.path(), &Device::Cpu).unwrap_err();
+        assert!(!error.is_damage() && error.to_string().contains("format version 9"), "{error}");
     }
 
     #[test]
@@ -261,13 +349,15 @@ pub(super) mod tests {
     #[test]
     fn version_1_can_be_read() {
         let directory = written(&example(11));
+        fs::remove_file(directory.path().join(SUMS)).unwrap();
         let text = r#"{"format_version":1,"files":{},"state":{"step":11,"seed":17,
             "early_stopping":{"best":{"step":3,"value":0.5},"n_without_improvement":1}}}"#;
         fs::write(directory.path().join(STATE), text).unwrap();
-        let state = Document::load(directory.path()).unwrap().state;
+        let state = Files::open(directory.path()).unwrap().document.state;
         let best = Some(Best { step: 3, value: 0.5 });
         let early_stopping =
             early_stopping::State { best, reference: None, n_without_improvement: 1 };
-        assert_eq!(state, State { step: 11, seed: 17, early_stopping });
+        let guard = guard::State::default();
+        assert_eq!(state, State { step: 11, seed: 17, early_stopping, guard });
     }
 }

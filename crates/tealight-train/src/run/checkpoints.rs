@@ -1,7 +1,9 @@
 //! The checkpoints of a run: `step-000500/` and so on, and which of them are the latest and best.
 //!
 //! A checkpoint is written under another name and renamed, so what has its name is complete. A
-//! crash leaves at most a hidden `.….tmp`, which is not read and is removed by the next write.
+//! crash leaves at most a hidden `.….tmp`, which is not read and is removed by the next write. What a
+//! disk has damaged since is noticed when it is read, put aside as `damaged-step-000500`, and passed
+//! over.
 
 use std::fmt;
 use std::fs;
@@ -11,12 +13,13 @@ use std::str::FromStr;
 
 use candle_core::Device;
 
-use super::checkpoint::{Checkpoint, is_checkpoint};
+use super::checkpoint::{self, Checkpoint, is_checkpoint};
 use super::{CHECKPOINTS, RunDirectory, files};
 use crate::error::{Error, Result};
 
 const LATEST: &str = "latest";
 const BEST: &str = "best";
+const REPLACED: &str = ".old.tmp";
 
 /// Which checkpoint of a run is meant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -70,6 +73,26 @@ impl fmt::Display for Selection {
     }
 }
 
+/// What a run goes on from.
+#[derive(Clone, Debug)]
+pub struct Newest {
+    /// The newest checkpoint that is whole; `None` if there is no checkpoint at all.
+    pub checkpoint: Option<Checkpoint>,
+    /// Those that are newer and damaged.
+    pub passed_over: Vec<PassedOver>,
+}
+
+/// A damaged checkpoint.
+#[derive(Clone, Debug)]
+pub struct PassedOver {
+    /// After how many updates it was saved.
+    pub step: u64,
+    /// What is wrong with it.
+    pub damage: String,
+    /// Where it is now.
+    pub kept: PathBuf,
+}
+
 /// The directory `checkpoints` of a run; it need not exist yet.
 #[derive(Clone, Debug)]
 pub struct Checkpoints {
@@ -86,19 +109,83 @@ impl Checkpoints {
     /// is replaced.
     pub fn save(&self, checkpoint: &Checkpoint) -> Result<PathBuf> {
         files::create_directory(&self.directory)?;
+        self.recover()?;
         self.remove_leftovers()?;
         let step = checkpoint.state.step;
-        let path = self.path(step);
+        let (path, replaced) = (self.path(step), self.replaced(step));
         let aside = self.directory.join(format!(".{}.new.tmp", step_name(step)));
-        fs::create_dir(&aside).map_err(Error::io("create", &aside))?;
+        files::create_directory(&aside)?;
         checkpoint.write(&aside)?;
-        if path.exists() {
-            files::remove_directory(&path)?;
-        }
         files::sync_directory(&aside)?;
+        if path.exists() {
+            files::rename(&path, &replaced)?;
+        }
         files::rename(&aside, &path)?;
         self.point(LATEST, step)?;
+        files::remove_if_there(&replaced)?;
         Ok(path)
+    }
+
+    /// Reads the latest checkpoint, or the newest before it that is whole. What is damaged is moved
+    /// aside, but only once something whole has been found.
+    ///
+    /// # Errors
+    /// If there are checkpoints and none of them is whole.
+    pub fn load_newest(&self, device: &Device) -> Result<Newest> {
+        self.recover()?;
+        let latest = self.latest()?;
+        let steps = self.steps()?.into_iter().rev().filter(|step| Some(*step) <= latest);
+        let mut damaged: Vec<(u64, String)> = Vec::new();
+        for step in steps {
+            match Checkpoint::load(&self.path(step), device) {
+                Ok(checkpoint) => {
+                    let passed_over = self.put_aside(damaged)?;
+                    return Ok(Newest { checkpoint: Some(checkpoint), passed_over });
+                }
+                Err(error) if error.is_damage() => damaged.push((step, causes(&error))),
+                Err(error) => return Err(error),
+            }
+        }
+        if damaged.is_empty() {
+            return Ok(Newest { checkpoint: None, passed_over: Vec::new() });
+        }
+        let damages = damaged.into_iter().map(|(_, damage)| damage).collect();
+        Err(Error::NoWholeCheckpoint { path: self.directory.clone(), damages })
+    }
+
+    /// What is damaged keeps its content under another name, and the run may write the step again.
+    fn put_aside(&self, damaged: Vec<(u64, String)>) -> Result<Vec<PassedOver>> {
+        let put_aside = |(step, damage)| {
+            let name = format!("damaged-{}", step_name(step));
+            let numbered = (2..).map(|n| format!("{name}-{n}"));
+            let mut paths =
+                std::iter::once(name.clone()).chain(numbered).map(|name| self.directory.join(name));
+            let kept = paths.find(|path| !path.exists());
+            let kept = kept.expect("invariant: there are more numbers than directories");
+            files::rename(&self.path(step), &kept)?;
+            Ok(PassedOver { step, damage, kept })
+        };
+        damaged.into_iter().map(put_aside).collect()
+    }
+
+    /// Puts back what made way for a checkpoint that was never completed, because the process died.
+    fn recover(&self) -> Result<()> {
+        for name in self.names()? {
+            let Some(step) = name.strip_prefix('.').and_then(|name| name.strip_suffix(REPLACED))
+            else {
+                continue;
+            };
+            let Some(step) = parse_step(step).filter(|step| !self.path(*step).exists()) else {
+                continue;
+            };
+            files::rename(&self.replaced(step), &self.path(step))?;
+        }
+        Ok(())
+    }
+
+    /// Where a checkpoint goes while another of its step takes its place.
+    fn replaced(&self, step: u64) -> PathBuf {
+        self.directory.join(format!(".{}{REPLACED}", step_name(step)))
     }
 
     /// Makes the checkpoint of `step`, which has been saved, the best.
@@ -112,6 +199,24 @@ impl Checkpoints {
     /// Whether `step` has a checkpoint.
     pub fn contains(&self, step: u64) -> bool {
         is_checkpoint(&self.path(step))
+    }
+
+    /// Reads every file of a checkpoint and says what is wrong with the first that is damaged.
+    pub fn verify(&self, step: u64) -> Result<()> {
+        checkpoint::verify(&self.find(Selection::Step(step))?)
+    }
+
+    /// Bytes of a checkpoint.
+    pub fn size(&self, step: u64) -> Result<u64> {
+        checkpoint::size(&self.find(Selection::Step(step))?)
+    }
+
+    /// The directories of damaged checkpoints that were put aside, by name.
+    pub fn damaged(&self) -> Result<Vec<PathBuf>> {
+        let mut names = self.names()?;
+        names.retain(|name| name.starts_with("damaged-step-"));
+        names.sort_unstable();
+        Ok(names.into_iter().map(|name| self.directory.join(name)).collect())
     }
 
     /// Removes all but the latest `keep_last` checkpoints (at least one) and the best; returns the
@@ -208,6 +313,17 @@ impl Checkpoints {
     }
 }
 
+/// An error and what caused it, on one line.
+fn causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}
+
 /// The step of the checkpoint that `path` is, or is a file of.
 pub fn step_of(path: &Path) -> Option<u64> {
     let absolute = fs::canonicalize(path).ok()?;
@@ -230,7 +346,10 @@ fn parse_step(name: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::ErrorKind;
+
     use super::super::checkpoint::tests::example;
+    use super::super::disk::fault::{Fault, at};
     use super::*;
 
     fn saved(steps: &[u64]) -> (tempfile::TempDir, Checkpoints) {
@@ -357,5 +476,121 @@ mod tests {
         assert_eq!(checkpoints.best().unwrap(), None);
         fs::write(checkpoints.directory.join(BEST), "step-000004\n").unwrap();
         assert!(checkpoints.find(Selection::Best).is_err());
+    }
+
+    /// A run in miniature: it saves 3, 5 and 7, marks 5 as the best, keeps two.
+    fn run(checkpoints: &Checkpoints) -> Result<u64> {
+        let mut saved = 0;
+        for step in [3, 5, 7] {
+            checkpoints.save(&example(step))?;
+            saved = step;
+            if step == 5 {
+                checkpoints.mark_best(5)?;
+            }
+            checkpoints.prune(2)?;
+        }
+        Ok(saved)
+    }
+
+    fn newest(checkpoints: &Checkpoints) -> Option<u64> {
+        let Newest { checkpoint, passed_over } = checkpoints.load_newest(&Device::Cpu).unwrap();
+        assert!(passed_over.is_empty(), "{passed_over:?}");
+        checkpoint.map(|checkpoint| checkpoint.state.step)
+    }
+
+    #[test]
+    fn a_process_may_die_at_any_call_and_the_last_checkpoint_is_there() {
+        let mut reached = Vec::new();
+        for n in 0.. {
+            let (_directory, checkpoints) = saved(&[]);
+            let (result, met) = at(n, Fault::Death, || run(&checkpoints));
+            assert_eq!(result.is_err(), met);
+            let before = newest(&checkpoints);
+            // What comes after the crash is what would have come without it.
+            assert_eq!(run(&checkpoints).unwrap(), 7);
+            assert_eq!(checkpoints.steps().unwrap(), [5, 7]);
+            assert_eq!(checkpoints.best().unwrap(), Some(5));
+            let leftover =
+                checkpoints.names().unwrap().into_iter().find(|name| name.starts_with('.'));
+            assert_eq!(leftover, None);
+            reached.push(before);
+            if !met {
+                break;
+            }
+        }
+        assert!(reached.len() > 60, "{} calls", reached.len());
+        assert!(reached.is_sorted(), "a later death lost more: {reached:?}");
+        assert_eq!((reached[0], reached.last().unwrap()), (None, &Some(7)));
+    }
+
+    #[test]
+    fn a_process_may_die_while_a_checkpoint_is_replaced() {
+        for n in 0.. {
+            let (_directory, checkpoints) = saved(&[5]);
+            let (_, met) = at(n, Fault::Death, || checkpoints.save(&example(5)));
+            assert_eq!(newest(&checkpoints), Some(5), "death at call {n}");
+            checkpoints.save(&example(7)).unwrap();
+            assert_eq!(checkpoints.steps().unwrap(), [5, 7]);
+            if !met {
+                break;
+            }
+        }
+    }
+
+    #[test]
+    fn a_call_may_fail_as_on_a_full_disk_and_what_was_saved_stays() {
+        for kind in [ErrorKind::StorageFull, ErrorKind::PermissionDenied] {
+            for n in 0.. {
+                let (_directory, checkpoints) = saved(&[3]);
+                let (result, met) = at(n, Fault::Failure(kind), || run(&checkpoints));
+                if let Err(error) = result {
+                    let Error::Io { source, .. } = &error else { panic!("{error}") };
+                    assert_eq!(source.kind(), kind);
+                }
+                assert!(newest(&checkpoints) >= Some(3), "failure of call {n}");
+                assert_eq!(run(&checkpoints).unwrap(), 7);
+                if !met {
+                    break;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_damaged_is_passed_over_and_kept() {
+        let (_directory, checkpoints) = saved(&[2, 3, 5, 7]);
+        fs::remove_file(checkpoints.path(7).join("optimizer.safetensors")).unwrap();
+        let model = checkpoints.path(5).join("model.safetensors");
+        let mut bytes = fs::read(&model).unwrap();
+        *bytes.last_mut().unwrap() ^= 4;
+        fs::write(&model, &bytes).unwrap();
+        let Newest { checkpoint, passed_over } = checkpoints.load_newest(&Device::Cpu).unwrap();
+        assert_eq!(checkpoint.unwrap().state.step, 3);
+        let [last, first] = &passed_over[..] else { panic!("{passed_over:?}") };
+        assert!(last.damage.ends_with("there is no `optimizer.safetensors`"), "{}", last.damage);
+        assert!(first.damage.contains("model.safetensors` is damaged"), "{}", first.damage);
+        assert_eq!(fs::read(first.kept.join("model.safetensors")).unwrap(), bytes);
+        assert_eq!(checkpoints.damaged().unwrap(), [first.kept.clone(), last.kept.clone()]);
+        assert_eq!((checkpoints.steps().unwrap(), newest(&checkpoints)), (vec![2, 3], Some(3)));
+        // The step is reached again, and damaged again.
+        checkpoints.save(&example(5)).unwrap();
+        fs::write(checkpoints.path(5).join("SHA256SUMS"), "").unwrap();
+        let passed_over = checkpoints.load_newest(&Device::Cpu).unwrap().passed_over;
+        assert!(passed_over[0].kept.ends_with("damaged-step-000005-2"), "{passed_over:?}");
+    }
+
+    #[test]
+    fn where_nothing_is_whole_nothing_is_moved() {
+        let (_directory, checkpoints) = saved(&[3, 5]);
+        for step in [3, 5] {
+            fs::write(checkpoints.path(step).join("model.safetensors"), "").unwrap();
+        }
+        for _ in 0..2 {
+            let message = checkpoints.load_newest(&Device::Cpu).unwrap_err().to_string();
+            assert!(message.contains("is whole: ") && message.contains("step-000003/model"));
+            assert_eq!(checkpoints.steps().unwrap(), [3, 5]);
+        }
+        let (_directory, none) = saved(&[]);
+        assert_eq!(newest(&none), None);
     }
 }

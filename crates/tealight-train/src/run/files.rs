@@ -1,12 +1,13 @@
 //! Files that survive a crash: written aside, synced to the disk, renamed into place.
 
 use std::fs::{self, File};
-use std::io::{ErrorKind, Write as _};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::disk;
 use crate::error::{Error, Result};
 
 /// The whole file.
@@ -21,9 +22,9 @@ pub fn read_text(path: &Path) -> Result<String> {
 
 /// Writes a file and waits for the disk; what a crash leaves may be half a file.
 pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
-    let mut file = File::create(path).map_err(Error::io("create", path))?;
-    file.write_all(bytes).map_err(Error::io("write", path))?;
-    file.sync_all().map_err(Error::io("write", path))
+    let mut file = disk::create(path).map_err(Error::io("create", path))?;
+    disk::write_all(&mut file, bytes, path).map_err(Error::io("write", path))?;
+    disk::sync(&file, path).map_err(Error::io("write", path))
 }
 
 /// Writes a file or replaces it: a crash leaves the old one or the new one.
@@ -38,7 +39,7 @@ pub(crate) fn create_directory(path: &Path) -> Result<()> {
     if path.is_dir() {
         return Ok(());
     }
-    fs::create_dir_all(path).map_err(Error::io("create", path))?;
+    disk::create_directories(path).map_err(Error::io("create", path))?;
     sync_directory(path.parent().unwrap_or(Path::new("")))
 }
 
@@ -66,7 +67,7 @@ pub fn write_directory(path: &Path, files: &[(String, Vec<u8>)]) -> Result<()> {
 
 /// Renames and waits until the disk knows.
 pub(crate) fn rename(from: &Path, to: &Path) -> Result<()> {
-    fs::rename(from, to).map_err(Error::io("write", to))?;
+    disk::rename(from, to).map_err(Error::io("write", to))?;
     sync_directory(to.parent().unwrap_or(Path::new("")))
 }
 
@@ -80,7 +81,9 @@ pub(crate) fn remove_directory(path: &Path) -> Result<()> {
 
 /// Removes a file or directory that may not exist.
 pub(crate) fn remove_if_there(path: &Path) -> Result<()> {
-    let removed = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+    // Not what a link leads to.
+    let is_directory = fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir());
+    let removed = if is_directory { disk::remove_directory(path) } else { disk::remove_file(path) };
     match removed {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(Error::io("remove", path)(error)),
         _ => Ok(()),
@@ -128,7 +131,7 @@ pub(crate) fn sync_directory(path: &Path) -> Result<()> {
     let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
     // Only Unix lets a directory be opened like a file.
     if cfg!(unix) {
-        let synced = File::open(path).and_then(|directory| directory.sync_all());
+        let synced = File::open(path).and_then(|directory| disk::sync(&directory, path));
         synced.map_err(Error::io("write", path))?;
     }
     Ok(())

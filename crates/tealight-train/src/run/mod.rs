@@ -16,12 +16,16 @@ use crate::observer::jsonl;
 
 pub mod checkpoint;
 pub mod checkpoints;
+mod disk;
 pub mod files;
+pub mod lock;
 pub mod manifest;
+mod sums;
 pub mod tensors;
 
 pub use self::checkpoint::{Checkpoint, State, load_weights};
-pub use self::checkpoints::{Checkpoints, Selection, step_of};
+pub use self::checkpoints::{Checkpoints, Newest, PassedOver, Selection, step_of};
+pub use self::lock::Lock;
 pub use self::manifest::Manifest;
 
 const CONFIG: &str = "config.toml";
@@ -126,6 +130,14 @@ impl RunDirectory {
     /// Forgets the reports after `step`: the run resumes there and will make them again.
     pub fn cut_metrics_after(&self, step: u64) -> Result<()> {
         jsonl::cut_after(&self.metrics_path(), step)
+    }
+
+    /// Keeps other processes from writing into the run, as long as the lock lives.
+    ///
+    /// # Errors
+    /// If another process has locked it.
+    pub fn lock(&self) -> Result<Lock> {
+        Lock::of(&self.path)
     }
 
     /// The run's checkpoints.

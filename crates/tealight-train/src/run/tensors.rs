@@ -35,9 +35,13 @@ fn serialize(path: &Path, tensors: &NamedTensors, metadata: &[(&str, &str)]) -> 
 
 /// All tensors of a safetensors file, in the types in which they were saved.
 pub fn load(path: &Path, device: &Device) -> Result<NamedTensors> {
-    let bytes = files::read(path)?;
-    views(path, &bytes)?;
-    Ok(candle_core::safetensors::load_buffer(&bytes, device)?.into_iter().collect())
+    from_bytes(path, &files::read(path)?, device)
+}
+
+/// The same of the `bytes` of the file `path`.
+pub(super) fn from_bytes(path: &Path, bytes: &[u8], device: &Device) -> Result<NamedTensors> {
+    views(path, bytes)?;
+    Ok(candle_core::safetensors::load_buffer(bytes, device)?.into_iter().collect())
 }
 
 /// Where the tensors of the safetensors file `path` stand in its `bytes`.

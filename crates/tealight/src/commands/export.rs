@@ -22,7 +22,7 @@ pub(crate) fn run(args: &args::Export) -> Result<()> {
 }
 
 /// What is written, where `transformers` has a class for the model or, by its `reason`, none.
-fn format(
+pub(super) fn format(
     asked: ExportFormat,
     expressed: std::result::Result<Expressed, String>,
 ) -> Result<Format> {

@@ -3,8 +3,10 @@
 pub(crate) mod ablate;
 pub(crate) mod attend;
 pub(crate) mod bench;
+pub(crate) mod checkpoint;
 pub(crate) mod classify;
 pub(crate) mod completions;
+pub(crate) mod doctor;
 pub(crate) mod evaluate;
 pub(crate) mod export;
 pub(crate) mod fill_mask;
@@ -21,6 +23,7 @@ mod texts;
 pub(crate) mod tokenizer;
 pub(crate) mod train;
 pub(crate) mod translate;
+pub(crate) mod verify_resume;
 mod weather;
 
 use std::io::{self, Write};

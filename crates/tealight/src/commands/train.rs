@@ -1,5 +1,6 @@
 //! `tealight train CONFIG`
 
+use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::Instant;
 
@@ -12,10 +13,10 @@ use tealight_train::observer::{Event, Observer, notify};
 use tealight_train::pretrained::Pretrained;
 use tealight_train::run::files::{replace, to_json};
 use tealight_train::run::manifest::device_name;
-use tealight_train::run::{Checkpoint, Manifest, RunDirectory, Selection, load_weights};
+use tealight_train::run::{Lock, Manifest, Newest, PassedOver, RunDirectory, load_weights};
 use tealight_train::session::Progress;
 use tealight_train::task::{Reading, Reported, Task};
-use tealight_train::{Session, fit};
+use tealight_train::{Session, Until, fit};
 
 use super::load::{ForAnyTask, Given, misfit, resolved, same_data, with_task};
 use super::presented::Presented;
@@ -23,29 +24,49 @@ use super::{attend, print};
 use crate::args::Train;
 use crate::console::{log, progress};
 use crate::failure::at_its_place;
+use crate::interrupt::{Interrupt, Interrupts};
+use crate::room;
 use crate::summary::Summary;
 use crate::table::thousands;
 
-pub(crate) fn run(args: &Train) -> Result<()> {
+pub(crate) fn run(args: &Train) -> Result<ExitCode> {
+    let started = Instant::now();
     let device = args.device.open()?;
     let (Given { source, config, begins_with }, earlier) = configuration(args)?;
     let (source, config) = (&source, &config);
+    // Before any data are prepared, which can take long.
+    let resumes = earlier.as_ref().filter(|_| !args.dry_run);
+    let _lock = resumes.map(RunDirectory::lock).transpose()?;
     let kept = earlier.clone();
-    let training = Training { args, device: &device, source, config, earlier, begins_with };
+    let mut exit_code = ExitCode::SUCCESS;
+    let training = Training {
+        args,
+        started,
+        device: &device,
+        source,
+        config,
+        earlier,
+        begins_with,
+        exit_code: &mut exit_code,
+    };
     for dropped in source.dropped_keys() {
         training.say(&dropped.to_string());
     }
-    with_task(config, source, &device, kept.as_ref(), training)
+    with_task(config, source, &device, kept.as_ref(), training)?;
+    Ok(exit_code)
 }
 
 /// What is to be trained, and how it was asked for.
 struct Training<'a> {
     args: &'a Train,
+    started: Instant,
     device: &'a Device,
     source: &'a ConfigSource,
     config: &'a RunConfig,
     earlier: Option<RunDirectory>,
     begins_with: Option<Rc<Pretrained>>,
+    /// How the process ends.
+    exit_code: &'a mut ExitCode,
 }
 
 impl ForAnyTask for Training<'_> {
@@ -53,17 +74,21 @@ impl ForAnyTask for Training<'_> {
         let Self { args, device, source, config, .. } = self;
         let mut session = self.session(task).map_err(|error| at_its_place(error, source))?;
         self.say(&describe(&session, device));
+        if !args.force {
+            let saved = self.earlier.as_ref().map(RunDirectory::checkpoints);
+            room::check(&session, source, &args.runs, saved.as_ref())?;
+        }
         if args.dry_run {
             self.say("dry run: everything is built, nothing is trained");
             return Ok(());
         }
 
-        let directory = match &self.earlier {
-            Some(directory) => {
-                resume(&mut session, directory, device)?;
-                directory.clone()
-            }
-            None => start(args, source, &session, device)?,
+        let (directory, _lock) = if let Some(directory) = &self.earlier {
+            resume(&mut session, directory, device)?;
+            (directory.clone(), None)
+        } else {
+            let (directory, lock) = start(args, source, &session, device)?;
+            (directory, Some(lock))
         };
         self.say(&format!("run {}", directory.path().display()));
         let mut observers: Vec<Box<dyn Observer>> =
@@ -78,23 +103,61 @@ impl ForAnyTask for Training<'_> {
             observers.push(progress());
         }
         let first_step = session.progress.step;
-        train(&mut session, &directory, args.stop_after, &mut observers)
-            .map_err(|error| at_its_place(error, source))?;
+        let interrupts = Interrupts::listen()?;
+        let ended = self.train(&mut session, &directory, &mut observers, &interrupts);
+        // What follows can be interrupted at any point.
+        drop(interrupts);
+        let ended = ended.map_err(|error| {
+            self.tell_what_is_kept(&directory);
+            at_its_place(error, source)
+        })?;
 
-        let Progress { step, early_stopping } = &session.progress;
-        let is_complete = *step >= config.training.steps || early_stopping.has_stopped();
-        if !is_complete && args.stop_after.is_some() {
-            self.say(&format!("stopped after step {step}; go on with --resume"));
-            return Ok(());
+        let step = session.progress.step;
+        let goes_on =
+            || format!("`tealight train {}` goes on from there", directory.path().display());
+        match ended {
+            Ended::Interrupted(Interrupt { name, exit_code }) => {
+                log(&format!("stopped by {name} after step {step}; {}", goes_on()));
+                *self.exit_code = ExitCode::from(exit_code);
+                Ok(())
+            }
+            Ended::TimeIsUp => {
+                log(&format!("time is up after step {step}; {}", goes_on()));
+                Ok(())
+            }
+            Ended::Early => {
+                self.say(&format!("stopped after step {step}; go on with --resume"));
+                Ok(())
+            }
+            Ended::Complete => self.conclude(&session, &directory, first_step),
         }
-        self.conclude(&session, &directory, first_step)
     }
+}
+
+/// Why training is over for now.
+enum Ended {
+    Complete,
+    /// By `--stop-after`.
+    Early,
+    /// By `--time-limit`.
+    TimeIsUp,
+    Interrupted(Interrupt),
 }
 
 impl Training<'_> {
     fn say(&self, line: &str) {
         if !self.args.quiet {
             log(line);
+        }
+    }
+
+    /// After an error: from where the run can go on.
+    fn tell_what_is_kept(&self, directory: &RunDirectory) {
+        if let Ok(Some(step)) = directory.checkpoints().latest() {
+            let path = directory.path().display();
+            self.say(&format!(
+                "the run is kept up to step {step}; `tealight train {path}` goes on from there"
+            ));
         }
     }
 
@@ -108,6 +171,41 @@ impl Training<'_> {
         }
         session.check()?;
         Ok(session)
+    }
+
+    fn train<T: Task>(
+        &self,
+        session: &mut Session<T>,
+        directory: &RunDirectory,
+        observers: &mut [Box<dyn Observer>],
+        interrupts: &Interrupts,
+    ) -> tealight_train::Result<Ended> {
+        let Train { stop_after, time_limit, .. } = self.args;
+        let is_time_up = || time_limit.is_some_and(|limit| self.started.elapsed() >= *limit);
+        let is_asked = || interrupts.received().is_some() || is_time_up();
+
+        let started = Instant::now();
+        let total_steps = session.config.training.steps;
+        let event = Event::RunStarted {
+            directory: Some(directory.path()),
+            step: session.progress.step,
+            total_steps,
+            n_parameters: session.params.n_parameters(),
+        };
+        notify(observers, &event)?;
+        let until = Until::from(stop_after.unwrap_or(total_steps)).or_when(&is_asked);
+        let result = fit(session, until, Some(&directory.checkpoints()), observers);
+        let Progress { step, early_stopping, .. } = &session.progress;
+        let seconds = started.elapsed().as_secs_f64();
+        let told = notify(observers, &Event::Finished { step: *step, seconds });
+        result.and(told)?;
+        let is_complete = *step >= total_steps || early_stopping.has_stopped();
+        Ok(match interrupts.received() {
+            Some(interrupt) => Ended::Interrupted(interrupt),
+            None if is_complete => Ended::Complete,
+            None if stop_after.is_some_and(|last| *step >= last) => Ended::Early,
+            None => Ended::TimeIsUp,
+        })
     }
 
     /// The trained model's report: in the run's directory, and as a table on stdout.
@@ -199,17 +297,18 @@ fn start<T: Reported>(
     source: &ConfigSource,
     session: &Session<T>,
     device: &Device,
-) -> Result<RunDirectory> {
+) -> Result<(RunDirectory, Lock)> {
     let resolved = to_resolved_toml(&session.config)?;
     let n_parameters = session.params.n_parameters() as u64;
     let manifest =
         Manifest::new(device, session.task.sizes(), n_parameters).with_data(session.task.data());
     let directory = RunDirectory::create(&args.runs, &run_name(args))?;
+    let lock = directory.lock()?;
     for (name, bytes) in session.task.files()? {
         directory.keep(name, &bytes)?;
     }
     directory.write_start(source.text(), &resolved, &manifest)?;
-    Ok(directory)
+    Ok((directory, lock))
 }
 
 /// Goes on from the latest checkpoint; a run that was stopped before its first starts again.
@@ -220,34 +319,18 @@ fn resume<T: Reported>(
 ) -> Result<()> {
     same_data(&session.task, directory)?;
     let checkpoints = directory.checkpoints();
-    if checkpoints.latest()?.is_some() {
-        let path = checkpoints.find(Selection::Latest)?;
-        let checkpoint = Checkpoint::load(&path, device)?;
+    let Newest { checkpoint, passed_over } = checkpoints.load_newest(device)?;
+    for PassedOver { step, damage, kept } in passed_over {
+        let kept = kept.display();
+        log(&format!(
+            "the checkpoint of step {step} is passed over, and kept as `{kept}`: {damage}"
+        ));
+    }
+    if let Some(checkpoint) = checkpoint {
+        let path = checkpoints.path(checkpoint.state.step);
         session.restore(&checkpoint).with_context(|| misfit(&path, directory))?;
     }
     Ok(directory.cut_metrics_after(session.progress.step)?)
-}
-
-fn train<T: Task>(
-    session: &mut Session<T>,
-    directory: &RunDirectory,
-    stop_after: Option<u64>,
-    observers: &mut [Box<dyn Observer>],
-) -> tealight_train::Result<()> {
-    let started = Instant::now();
-    let total_steps = session.config.training.steps;
-    let event = Event::RunStarted {
-        directory: Some(directory.path()),
-        step: session.progress.step,
-        total_steps,
-        n_parameters: session.params.n_parameters(),
-    };
-    notify(observers, &event)?;
-    let last_step = stop_after.unwrap_or(total_steps);
-    let result = fit(session, last_step, Some(&directory.checkpoints()), observers);
-    let seconds = started.elapsed().as_secs_f64();
-    let told = notify(observers, &Event::Finished { step: session.progress.step, seconds });
-    result.and(told)
 }
 
 fn describe<T: Task>(session: &Session<T>, device: &Device) -> String {

@@ -19,6 +19,8 @@ mod limits;
 mod listing_operations;
 mod program;
 mod resuming;
+#[cfg(unix)]
+mod surviving;
 mod tokenizing;
 mod training;
 mod translating;

@@ -81,11 +81,13 @@ fn a_runs_directory_holds_what_the_architecture_says() -> Result {
         names.sort();
         Ok(names)
     };
-    let run = ["checkpoints", "config.toml", "manifest.json", "metrics.jsonl", "report.json"];
+    let run =
+        [".lock", "checkpoints", "config.toml", "manifest.json", "metrics.jsonl", "report.json"];
     assert_eq!(names("runs/tiny")?, [&run[..], &["resolved.toml", "summary.json"]].concat());
     let checkpoints = ["best", "latest", "step-000002", "step-000004", "step-000006"];
     assert_eq!(names("runs/tiny/checkpoints")?, checkpoints);
-    let files = ["ema.safetensors", "model.safetensors", "optimizer.safetensors", "state.json"];
+    let tensors = ["ema.safetensors", "model.safetensors", "optimizer.safetensors"];
+    let files = [&["SHA256SUMS"], &tensors[..], &["state.json"]].concat();
     assert_eq!(names("runs/tiny/checkpoints/step-000006")?, files);
     assert_eq!(folder.read("runs/tiny/checkpoints/latest")?, "step-000006\n");
     assert_eq!(folder.read("runs/tiny/config.toml")?, TINY);

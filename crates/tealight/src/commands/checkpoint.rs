@@ -1,0 +1,137 @@
+//! `tealight checkpoint`: what a run has saved.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use candle_core::{DType, Device, Tensor};
+use tealight_train::pretrained::Pretrained;
+use tealight_train::pretrained::export::About;
+use tealight_train::run::tensors::NamedTensors;
+use tealight_train::run::{Checkpoints, RunDirectory, Selection, load_weights};
+
+use super::{export, print};
+use crate::args::{AverageCheckpoints, Checkpoint, PruneCheckpoints};
+use crate::failure::causes;
+use crate::room::size;
+use crate::table::Table;
+
+pub(crate) fn run(args: &Checkpoint) -> Result<()> {
+    match args {
+        Checkpoint::Ls(args) => list(&RunDirectory::open(&args.path)?),
+        Checkpoint::Verify(args) => verify(&RunDirectory::open(&args.path)?),
+        Checkpoint::Prune(args) => prune(args),
+        Checkpoint::Average(args) => average(args),
+    }
+}
+
+fn list(run: &RunDirectory) -> Result<()> {
+    let checkpoints = run.checkpoints();
+    let mut table = Table::new(["checkpoint", "size", "is"]);
+    let (latest, best) = (checkpoints.latest()?, checkpoints.best()?);
+    for step in checkpoints.steps()? {
+        let bytes =
+            checkpoints.size(step).map_or_else(|_| "?".to_owned(), |bytes| size(bytes as f64));
+        let roles = [(latest, "latest"), (best, "best")];
+        let roles = roles.into_iter().filter(|(of, _)| *of == Some(step)).map(|(_, role)| role);
+        let name = Selection::Step(step).to_string();
+        table.row([name, bytes, roles.collect::<Vec<_>>().join(", ")]);
+    }
+    for path in checkpoints.damaged()? {
+        table.row([name(&path), "?".to_owned(), "damaged, put aside".to_owned()]);
+    }
+    print(&table.to_string())
+}
+
+/// Reads all that a run needs to go on, to the last byte.
+fn verify(run: &RunDirectory) -> Result<()> {
+    let checkpoints = run.checkpoints();
+    let steps = checkpoints.steps()?;
+    let mut n_damaged = 0;
+    for &step in &steps {
+        let found = match checkpoints.verify(step) {
+            Ok(()) => "whole".to_owned(),
+            Err(error) => {
+                n_damaged += 1;
+                causes(&error.into())
+            }
+        };
+        print(&format!("{}  {found}\n", Selection::Step(step)))?;
+    }
+    super::load::resolved(run, &[])?;
+    if run.metrics_path().exists() {
+        tealight_train::observer::jsonl::read(&run.metrics_path())?;
+    }
+    if n_damaged > 0 {
+        bail!(
+            "{n_damaged} of {} checkpoints of `{}` cannot be used; `tealight train {0}` goes on from the \
+             newest that can",
+            steps.len(),
+            run.path().display(),
+        );
+    }
+    Ok(())
+}
+
+fn prune(args: &PruneCheckpoints) -> Result<()> {
+    let run = RunDirectory::open(&args.path)?;
+    let _lock = run.lock()?;
+    let removed = run.checkpoints().prune(args.keep)?;
+    let lines = removed.into_iter().map(|step| format!("{} is gone\n", Selection::Step(step)));
+    print(&lines.collect::<String>())
+}
+
+/// The mean of the weights of several checkpoints, as a model of its own.
+fn average(args: &AverageCheckpoints) -> Result<()> {
+    let run = RunDirectory::open(&args.path)?;
+    let checkpoints = run.checkpoints();
+    let steps = match &args.steps[..] {
+        [] => {
+            let steps = checkpoints.steps()?;
+            steps[steps.len().saturating_sub(args.last)..].to_vec()
+        }
+        steps => steps.to_vec(),
+    };
+    let Some(&last) = steps.last() else {
+        bail!("`{}` has no checkpoints yet", run.path().display());
+    };
+    let mut model = Pretrained::open(run.path(), Some(Selection::Step(last)))?;
+    model.weights = mean(&checkpoints, &steps)?;
+    let format = export::format(args.format, model.hugging_face())?;
+    let names: Vec<String> = steps.iter().map(|step| Selection::Step(*step).to_string()).collect();
+    let about =
+        About { name: format!("{}, mean of {}", run.name(), names.join(", ")), ..About::default() };
+    model.export(&args.to, &format, &about)?;
+    print(&format!("{}\n", args.to.display()))
+}
+
+/// Added up in f64.
+fn mean(checkpoints: &Checkpoints, steps: &[u64]) -> Result<NamedTensors> {
+    let mut sums = NamedTensors::new();
+    let mut dtypes = Vec::new();
+    for &step in steps {
+        let path = checkpoints.find(Selection::Step(step))?;
+        let weights = load_weights(&path, &Device::Cpu)?;
+        if !sums.is_empty() && !sums.keys().eq(weights.keys()) {
+            bail!("`{}` has other parameters than the others", path.display());
+        }
+        dtypes = weights.values().map(Tensor::dtype).collect();
+        for (name, weight) in weights {
+            let weight = weight.to_dtype(DType::F64)?;
+            let sum = match sums.get(&name) {
+                Some(sum) => (sum + weight).with_context(|| path.display().to_string())?,
+                None => weight,
+            };
+            sums.insert(name, sum);
+        }
+    }
+    let n = steps.len() as f64;
+    let mean = sums
+        .into_iter()
+        .zip(dtypes)
+        .map(|((name, sum), dtype)| Ok((name, (sum / n)?.to_dtype(dtype)?)));
+    mean.collect()
+}
+
+fn name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
