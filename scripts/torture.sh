@@ -12,7 +12,7 @@ cargo build --release
 verify() {
     local config=$1
     shift
-    printf '%-28s' "$(basename "$config" .toml)"
+    printf "%-32s" "${config#configs/}"
     target/release/tealight verify-resume "$config" --kills "$kills" --seed "$seed" "$@" 2>/dev/null
 }
 

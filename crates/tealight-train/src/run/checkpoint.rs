@@ -161,6 +161,10 @@ impl<'a> Files<'a> {
             require(directory, SUMS)?;
         }
         for (name, &expected) in &document.files {
+            if ![MODEL, OPTIMIZER, EMA].contains(&name.as_str()) {
+                let name = name.escape_debug();
+                return Err(Error::damaged(&path, format!("`{name}` is no file of a checkpoint")));
+            }
             let path = require(directory, name)?;
             let actual = fs::metadata(&path).map_err(Error::io("read", &path))?.len();
             if actual != expected {
@@ -332,6 +336,17 @@ pub(super) mod tests {
         rewrite_state(directory.path(), &newer);
         let error = Checkpoint::load(directory.path(), &Device::Cpu).unwrap_err();
         assert!(!error.is_damage() && error.to_string().contains("format version 9"), "{error}");
+    }
+
+    #[test]
+    fn names_that_lead_elsewhere_are_refused() {
+        let directory = written(&example(11));
+        let text = fs::read_to_string(directory.path().join(STATE)).unwrap();
+        for name in ["../../secret", "/etc/passwd", "state.json"] {
+            rewrite_state(directory.path(), &text.replace(MODEL, name));
+            let rule = format!("state.json` is damaged: `{name}` is no file of a checkpoint");
+            assert!(message(directory.path()).ends_with(&rule), "{}", message(directory.path()));
+        }
     }
 
     #[test]

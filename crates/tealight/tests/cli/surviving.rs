@@ -306,7 +306,7 @@ fn the_doctor_finds_what_is_wrong() -> Result {
     // Over one day the softmax is 1 whatever the scores, and their gradients are 0.
     let one_day = ["--set", "task.window=1", "--set", "training.gradient_audit_exceptions=[]"];
     for (settings, line) in [
-        (&["--set", "optimizer.lr=1e-20"][..], "BAD  learning   loss"),
+        (&["--set", "optimizer={kind='adamw',lr=1e-20}"][..], "BAD  learning   loss"),
         (&one_day, "BAD  gradients  the gradient audit"),
     ] {
         let outcome = folder.run(&[&doctor[..], settings].concat())?;

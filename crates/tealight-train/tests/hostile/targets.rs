@@ -1,0 +1,157 @@
+//! What strangers may hand to Tealight, as functions of bytes that must come back, whatever the bytes:
+//! with an error or without, but never with a panic, and never with more memory than the bytes deserve.
+//!
+//! `fuzz/` looks for bytes on which they do not; the ones that it has found stay in `fuzz/corpus` and are
+//! an ordinary test.
+
+use std::fs;
+use std::path::Path;
+
+use candle_core::Device;
+use tealight_train::RunConfig;
+use tealight_train::config::ConfigSource;
+use tealight_train::observer::jsonl;
+use tealight_train::pretrained::Pretrained;
+use tealight_train::run::checkpoint::{Checkpoint, load_weights, verify};
+use tealight_train::run::{Checkpoints, RunDirectory};
+use tealight_train::text::corpus::{Corpus, files};
+use tealight_train::text::tokenizer::{Specials, Tokenizer};
+use tealight_train::weather;
+
+/// A function of bytes.
+pub(crate) type Target = fn(&[u8]);
+
+/// All of them, by the names of the fuzz targets.
+pub(crate) const TARGETS: [(&str, Target); 7] = [
+    ("config", config),
+    ("checkpoint", checkpoint),
+    ("run", run),
+    ("folder", folder),
+    ("tokenizer", tokenizer),
+    ("corpus", corpus),
+    ("days", days),
+];
+
+/// What stands between the files of an input that is several.
+const BETWEEN: &[u8] = b"\n=====\n";
+/// More documents than these are not read.
+const MAX_DOCUMENTS: usize = 1000;
+
+/// A TOML file of settings.
+pub(crate) fn config(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let Ok(source) = ConfigSource::parse(Path::new("fuzz.toml"), text, &[]) else { return };
+    if let Ok(config) = source.deserialize::<RunConfig>() {
+        let _ = config.validate();
+    }
+}
+
+/// A checkpoint: its `state.json`, digests and tensors.
+pub(crate) fn checkpoint(bytes: &[u8]) {
+    let names = [
+        "state.json",
+        "model.safetensors",
+        "optimizer.safetensors",
+        "ema.safetensors",
+        "SHA256SUMS",
+    ];
+    in_folder(bytes, &names, |folder| {
+        let _ = Checkpoint::load(folder, &Device::Cpu);
+        let _ = load_weights(folder, &Device::Cpu);
+        let _ = verify(folder);
+    });
+}
+
+/// A run without its tensors.
+pub(crate) fn run(bytes: &[u8]) {
+    let names = [
+        "manifest.json",
+        "resolved.toml",
+        "metrics.jsonl",
+        "latest",
+        "tokenizer.json",
+        "labels.json",
+    ];
+    in_folder(bytes, &names, |folder| {
+        let _ = jsonl::read(&folder.join("metrics.jsonl"));
+        let _ = jsonl::cut_after(&folder.join("metrics.jsonl"), 3);
+        let _ = Checkpoints::new(folder.to_owned()).latest();
+        let _ = RunDirectory::open(folder).and_then(|run| run.manifest());
+        let _ = Pretrained::open(folder, None);
+    });
+}
+
+/// A model folder of Hugging Face, or one that Tealight has exported.
+pub(crate) fn folder(bytes: &[u8]) {
+    let names = [
+        "config.json",
+        "model.safetensors",
+        "model.safetensors.index.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "tealight.json",
+    ];
+    in_folder(bytes, &names, |folder| {
+        let Ok(model) = Pretrained::open(folder, None) else { return };
+        let _ = model.masked_lm(&Device::Cpu);
+        let _ = model.causal_lm(&Device::Cpu);
+        let _ = model.seq2seq(&Device::Cpu);
+    });
+}
+
+/// A `tokenizer.json`, and what it makes of texts.
+pub(crate) fn tokenizer(bytes: &[u8]) {
+    let Ok(tokenizer) = Tokenizer::from_json(bytes, Path::new("tokenizer.json")) else { return };
+    for text in ["", "Monday was rainy.", "晴れのち曇り 🌧️", "\u{0}\u{7f}\n\t", "[MASK] </s>"]
+    {
+        let _ = tokenizer.encode(text);
+        let _ = tokenizer.encode_plain(text);
+    }
+    let ids: Vec<u32> = (0..9).chain([u32::MAX]).collect();
+    let _ = tokenizer.decode(&ids, Specials::Keep);
+    let _ = tokenizer.word_starts();
+}
+
+/// A file of text, JSON lines, or either compressed; the first byte says which.
+pub(crate) fn corpus(bytes: &[u8]) {
+    const ENDINGS: [&str; 6] = ["txt", "jsonl", "txt.gz", "jsonl.gz", "txt.zst", "jsonl.zst"];
+    let Some((kind, content)) = bytes.split_first() else { return };
+    let Ok(folder) = tempfile::tempdir() else { return };
+    let kind = usize::from(*kind);
+    let path = folder.path().join(format!("corpus.{}", ENDINGS[kind % ENDINGS.len()]));
+    if fs::write(&path, content).is_err() {
+        return;
+    }
+    let units = [files::Unit::Line, files::Unit::Paragraph, files::Unit::File];
+    let documents = units[kind / ENDINGS.len() % units.len()];
+    let config = files::Config { paths: vec![path], documents, ..files::Config::default() };
+    let Ok(corpus) = files::Files::open(&config) else { return };
+    let _ = corpus.fingerprint(&mut |_| ());
+    if let Ok(documents) = corpus.documents() {
+        let _ = documents.take(MAX_DOCUMENTS).count();
+    }
+}
+
+/// A file of weather.
+pub(crate) fn days(bytes: &[u8]) {
+    in_folder(bytes, &["days.txt"], |folder| {
+        let _ = weather::read(&folder.join("days.txt"), 3);
+    });
+}
+
+/// A folder in which the parts of the input are files, as far as there are parts.
+fn in_folder(bytes: &[u8], names: &[&str], look: impl FnOnce(&Path)) {
+    let Ok(folder) = tempfile::tempdir() else { return };
+    let mut rest = Some(bytes);
+    for name in names {
+        let Some(bytes) = rest else { break };
+        let end = bytes.windows(BETWEEN.len()).position(|window| window == BETWEEN);
+        let content = &bytes[..end.unwrap_or(bytes.len())];
+        // An empty part is no file.
+        if !content.is_empty() && fs::write(folder.path().join(name), content).is_err() {
+            return;
+        }
+        rest = end.map(|end| &bytes[end + BETWEEN.len()..]);
+    }
+    look(folder.path());
+}
