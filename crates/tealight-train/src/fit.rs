@@ -75,7 +75,7 @@ pub fn fit<'a, T: Task>(
     let RunConfig { training, checkpoint, log, .. } = &session.config.clone();
     let total = training.steps;
     let last_step = until.step.min(total);
-    session.mark_best(checkpoints)?;
+    session.tidy(checkpoints)?;
     if matches!(training.bad_step, BadStep::RollBack(_)) {
         session.save_unless_saved(checkpoints, observers)?;
     }
@@ -365,8 +365,7 @@ impl<T: Task> Session<T> {
         let step = self.progress.step;
         notify(observers, &Event::CheckpointSaving { step })?;
         let path = checkpoints.save(&self.checkpoint())?;
-        self.mark_best(Some(checkpoints))?;
-        checkpoints.prune(self.config.checkpoint.keep_last)?;
+        self.tidy(Some(checkpoints))?;
         notify(observers, &Event::CheckpointSaved { step, path: &path })
     }
 
@@ -382,7 +381,16 @@ impl<T: Task> Session<T> {
         }
     }
 
-    /// Points `best` at the best evaluation's checkpoint. A crash may have come between the two.
+    /// Does what a crash may have kept from being done after the last checkpoint was saved.
+    fn tidy(&self, checkpoints: Option<&Checkpoints>) -> Result<()> {
+        self.mark_best(checkpoints)?;
+        if let Some(checkpoints) = checkpoints {
+            checkpoints.prune(self.config.checkpoint.keep_last)?;
+        }
+        Ok(())
+    }
+
+    /// Points `best` at the best evaluation's checkpoint.
     fn mark_best(&self, checkpoints: Option<&Checkpoints>) -> Result<()> {
         match (checkpoints, self.progress.early_stopping.state().best) {
             (Some(checkpoints), Some(best)) if checkpoints.contains(best.step) => {

@@ -238,6 +238,25 @@ fn a_best_that_a_crash_left_behind_is_right_again_after_resuming() -> Result {
     Ok(())
 }
 
+/// The process died when a checkpoint was saved and one too old was not removed yet.
+#[test]
+fn a_checkpoint_that_a_crash_left_behind_is_removed_after_resuming() -> Result {
+    let config = tiny(&["checkpoint.keep_last=1", "training.evaluate_every=12"])?;
+    let directory = tempfile::tempdir()?;
+    go_on(&config, directory.path(), 5, None)?;
+    let checkpoints = Checkpoints::new(directory.path().join("checkpoints"));
+    let old = checkpoints.path(3);
+    fs::create_dir(&old)?;
+    for entry in fs::read_dir(checkpoints.path(5))? {
+        let entry = entry?;
+        fs::copy(entry.path(), old.join(entry.file_name()))?;
+    }
+    assert_eq!(checkpoints.steps()?, [3, 5]);
+    go_on(&config, directory.path(), 5, None)?;
+    assert_eq!(checkpoints.steps()?, [5]);
+    Ok(())
+}
+
 #[test]
 fn a_checkpoint_of_another_seed_is_refused_with_both() -> Result {
     let config = tiny(&[])?;
