@@ -24,6 +24,10 @@ soak() {
         if [[ ${step:-0} -ge 10000 ]]; then late=$(resident "$pid") && break; fi
         sleep 0.05
     done
+    if [[ -z $early || -z $late ]]; then
+        echo "${config#configs/} has ended before step 10,000" >&2
+        exit 1
+    fi
     kill -KILL "$pid" 2>/dev/null && wait "$pid" 2>/dev/null || true
     awk -v config="${config#configs/}" -v early="$early" -v late="$late" 'BEGIN {
         growth = 100 * (late / early - 1)

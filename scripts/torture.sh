@@ -13,7 +13,7 @@ verify() {
     local config=$1
     shift
     printf "%-32s" "${config#configs/}"
-    target/release/tealight verify-resume "$config" --kills "$kills" --seed "$seed" "$@" 2>/dev/null
+    target/release/tealight verify-resume "$config" --kills "$kills" --seed "$seed" "$@"
 }
 
 # What the ten differ in: task, attention, optimizer, schedule; dropout, accumulation, averages, early stopping.

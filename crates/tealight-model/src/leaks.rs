@@ -59,7 +59,7 @@ pub fn first_leak(config: &ModelConfig, reads: Reads, seq_len: usize) -> BuildRe
     let probe = Probe { model, seq_len };
     for of in [Forbidden::Future, Forbidden::Padding] {
         if of == Forbidden::Padding || reads == Reads::Past {
-            let leak = probe.leak(of)?;
+            let leak = probe.leak(of, &probe.mask(of)?)?;
             if leak.is_some() {
                 return Ok(leak);
             }
@@ -74,22 +74,29 @@ struct Probe {
 }
 
 impl Probe {
-    /// The last half is forbidden to the first.
-    fn leak(&self, of: Forbidden) -> Result<Option<Leak>> {
-        let seen = self.seq_len.div_ceil(2);
-        let mask = match of {
-            Forbidden::Future => Mask::none(),
-            Forbidden::Padding => {
-                let flags: Vec<u8> = (0..self.seq_len).map(|at| u8::from(at >= seen)).collect();
-                let flags = Tensor::from_vec(flags, (1, self.seq_len), &Device::Cpu)?;
-                Mask::none().with_key_padding_mask(&flags)?
-            }
-        };
-        let [one, other] = [1, 5].map(|shift| self.outputs(seen, shift, &mask));
+    /// The positions that may be seen: the first half.
+    fn n_seen(&self) -> usize {
+        self.seq_len.div_ceil(2)
+    }
+
+    /// What keeps the first half from seeing the last, beside being causal.
+    fn mask(&self, of: Forbidden) -> Result<Mask> {
+        if of == Forbidden::Future {
+            return Ok(Mask::none());
+        }
+        let flags = (0..self.seq_len).map(|at| u8::from(at >= self.n_seen())).collect::<Vec<_>>();
+        let flags = Tensor::from_vec(flags, (1, self.seq_len), &Device::Cpu)?;
+        Mask::none().with_key_padding_mask(&flags)
+    }
+
+    fn leak(&self, of: Forbidden, mask: &Mask) -> Result<Option<Leak>> {
+        let seen = self.n_seen();
+        let [one, other] = [1, 5].map(|shift| self.outputs(seen, shift, mask));
         for (position, (one, other)) in one?.into_iter().zip(other?).enumerate() {
             let differences = one.iter().zip(&other).map(|(a, b)| f64::from((a - b).abs()));
-            let difference = differences.fold(0., f64::max);
-            if difference > ERROR {
+            // What is no number is no agreement.
+            let difference = differences.max_by(f64::total_cmp).unwrap_or(0.);
+            if difference.is_nan() || difference > ERROR {
                 return Ok(Some(Leak { of, position, difference }));
             }
         }
@@ -122,10 +129,13 @@ mod tests {
         let input = InputSpec::Tokens { vocab_size: 11, n_token_types: 0, pad_id: None };
         let spec = StackSpec::alone(&config, 9);
         let model = Transformer::build(&config, input, &spec, &store.trainable())?;
-        let leak =
-            Probe { model, seq_len: 9 }.leak(Forbidden::Future)?.expect("it reads everything");
+        let probe = Probe { model, seq_len: 9 };
+        let leak = probe.leak(Forbidden::Future, &Mask::none())?.expect("it reads everything");
         assert_eq!((leak.of, leak.position), (Forbidden::Future, 0));
         assert!(leak.to_string().starts_with("position 0 depends on the future, by "), "{leak}");
+        let leak = probe.leak(Forbidden::Padding, &Mask::none())?;
+        let leak = leak.expect("without its mask, padding is read");
+        assert_eq!((leak.of, leak.position), (Forbidden::Padding, 0));
         Ok(())
     }
 }

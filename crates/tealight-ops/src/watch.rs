@@ -27,13 +27,13 @@ pub struct Origin {
 }
 
 impl fmt::Display for Origin {
-    /// `` the result of `softmax`, operation 12 of the forward pass ``
+    /// `` the result of `softmax`, operation 12 of the step ``
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the result of `{}`, operation {} of the forward pass", self.name, self.number)
+        write!(f, "the result of `{}`, operation {} of the step", self.name, self.number)
     }
 }
 
-/// What `f` gives, and the first of the operations on this thread that gave what is not finite.
+/// What `f` gives, and the first of this crate's operations on this thread that gave what is not finite.
 pub fn first_not_finite<R>(f: impl FnOnce() -> R) -> (R, Option<Origin>) {
     WATCH.set(Some(Watch::default()));
     let result = f();
@@ -79,7 +79,7 @@ mod tests {
         });
         result?;
         assert_eq!(origin, Some(Origin { name: "relu", number: 2 }));
-        let message = "the result of `relu`, operation 2 of the forward pass";
+        let message = "the result of `relu`, operation 2 of the step";
         assert_eq!(origin.unwrap().to_string(), message);
         assert_eq!(first_not_finite(|| gelu(&fine)).1, None);
         Ok(())

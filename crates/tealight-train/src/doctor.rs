@@ -12,6 +12,7 @@ use crate::config::RunConfig;
 use crate::error::Result;
 use crate::evaluate::scalar;
 use crate::fit::fit;
+use crate::pretrained::Pretrained;
 use crate::schedule::{Constant, ScheduleConfig};
 use crate::session::Session;
 use crate::task::{Loss, Split, Task, TaskConfig};
@@ -57,15 +58,19 @@ pub fn masks(config: &RunConfig, seq_len: usize) -> Result<Finding> {
     let leak = leaks.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().next();
     let what = if sides.contains(&Reads::Past) { "the future or padding" } else { "padding" };
     Ok(match leak {
-        None => Finding::new("masks", true, format!("no position depends on {what}")),
+        None => {
+            Finding::new("masks", true, format!("no position of the backbone depends on {what}"))
+        }
         Some(leak) => Finding::new("masks", false, leak.to_string()),
     })
 }
 
-/// Whether the model learns one batch by heart, at the optimizer's rate, without dropout.
+/// Whether the model learns one batch by heart, at the optimizer's rate, without dropout; from the
+/// parameters of `begins_with`, if the run does so.
 pub fn one_batch<T: Task>(
     config: &RunConfig,
     task: &T,
+    begins_with: Option<&Pretrained>,
     steps: u64,
     device: &Device,
 ) -> Result<Finding> {
@@ -78,12 +83,18 @@ pub fn one_batch<T: Task>(
     config.training.ema_decay = None;
     config.training.early_stopping = None;
     let mut session = Session::new(&config, OneBatch(task), device)?;
+    if let Some(model) = begins_with {
+        session.begin_with(model)?;
+    }
     let batch = session.task.batch(Split::Train, 0)?;
     let loss = |session: &Session<OneBatch<'_, T>>| -> Result<f64> {
         let Loss { sum, count, .. } = session.task.loss(&session.twin, &batch, Mode::Eval)?;
         Ok(scalar(&sum)? / count)
     };
     let before = loss(&session)?;
+    if !before.is_finite() {
+        return Ok(Finding::new("learning", true, "there is nothing to guess in the first batch"));
+    }
     if let Err(error) = fit(&mut session, steps, None, &mut []) {
         return Ok(Finding::new("learning", false, error.to_string()));
     }

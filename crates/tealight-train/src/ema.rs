@@ -43,7 +43,7 @@ impl Ema {
         Ok(Self { decay, slots: slots.collect::<Result<_>>()? })
     }
 
-    /// Takes in the weights after update `step`, counted from 1.
+    /// Takes in the weights after update number `step`, counted from 1.
     pub fn update(&mut self, step: u64) -> Result<()> {
         let share = (1. - self.decay) / (1. - self.decay.powf(step.max(1) as f64));
         for Slot { parameter, average, .. } in &self.slots {

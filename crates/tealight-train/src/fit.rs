@@ -5,7 +5,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
-use candle_core::DType;
+use candle_core::{DType, Device};
 use tealight_model::Mode;
 use tealight_ops::gradients::FaultKind;
 use tealight_ops::profile::{Pass, timed};
@@ -76,8 +76,10 @@ pub fn fit<'a, T: Task>(
     let total = training.steps;
     let last_step = until.step.min(total);
     session.tidy(checkpoints)?;
-    if matches!(training.bad_step, BadStep::RollBack(_)) {
-        session.save_unless_saved(checkpoints, observers)?;
+    let goes_back = matches!(training.bad_step, BadStep::RollBack(_));
+    if goes_back && session.progress.guard.roll_back_to.is_none() {
+        session.progress.guard.roll_back_to = Some(session.progress.step);
+        session.save(checkpoints, observers)?;
     }
     let mut clock = Clock::start();
     // A run that early stopping has ended is over, however often it is resumed.
@@ -135,7 +137,11 @@ pub fn fit<'a, T: Task>(
         let evaluates = due(training.evaluate_every);
         let verdict = evaluates.then(|| session.evaluate(observers)).transpose()?;
         let decisive = verdict.is_some_and(|verdict| verdict.is_best || verdict.stops());
-        let saves = decisive || due(checkpoint.every) || step == last_step;
+        let is_due = decisive || due(checkpoint.every);
+        let saves = is_due || step == last_step;
+        if goes_back && is_due {
+            session.progress.guard.roll_back_to = Some(step);
+        }
         if saves {
             session.save(checkpoints, observers)?;
         }
@@ -189,9 +195,9 @@ impl<T: Task> Session<T> {
         let verdict = self.progress.guard.judge(&training.bad_step, spike, loss, grad_norm);
         let trouble = |fault| self.trouble(fault, &gradients);
         match verdict {
-            guard::Verdict::Stop(fault) => Err(Error::BadStep(trouble(fault)?)),
-            guard::Verdict::Skip(fault) => Ok(Prepared::Skip(trouble(fault)?)),
-            guard::Verdict::RollBack(fault) => Ok(Prepared::RollBack(trouble(fault)?)),
+            guard::Verdict::Stop(fault) => Err(Error::BadStep(trouble(fault))),
+            guard::Verdict::Skip(fault) => Ok(Prepared::Skip(trouble(fault))),
+            guard::Verdict::RollBack(fault) => Ok(Prepared::RollBack(trouble(fault))),
             guard::Verdict::Take => {
                 let rate = schedule.lr(step, training.steps, optimizer.peak_lr());
                 let lr = rate * self.progress.guard.lr_factor;
@@ -211,26 +217,27 @@ impl<T: Task> Session<T> {
     }
 
     /// Where a fault comes from: the batches, and the first tensor that is not finite.
-    fn trouble(&self, fault: Fault, gradients: &Gradients) -> Result<Trouble> {
+    fn trouble(&self, fault: Fault, gradients: &Gradients) -> Trouble {
         let step = self.progress.step;
         let n_micro = self.config.training.micro_batches;
         let origin = match fault {
-            Fault::NotFinite { .. } => self.first_not_finite(gradients)?,
+            // What is wrong with the step is to be told, even if where it comes from cannot be found.
+            Fault::NotFinite { .. } => self.first_not_finite(gradients).ok().flatten(),
             Fault::Spike { .. } => None,
         };
         let batches = step * n_micro..(step + 1) * n_micro;
-        Ok(Trouble { step: step + 1, fault, batches, origin })
+        Trouble { step: step + 1, fault, batches, origin }
     }
 
     fn first_not_finite(&self, gradients: &Gradients) -> Result<Option<String>> {
         for (name, parameter) in self.params.iter() {
             // In f64, where a sum of finite f32 is finite.
-            let sum = parameter.to_dtype(DType::F64)?.sum_all()?;
+            let sum = parameter.to_device(&Device::Cpu)?.to_dtype(DType::F64)?.sum_all()?;
             if !scalar(&sum)?.is_finite() {
                 return Ok(Some(format!("the parameter `{name}`")));
             }
         }
-        let (again, origin) = first_not_finite(|| self.gradients(self.progress.step));
+        let (again, origin) = first_not_finite(|| self.caught_gradients());
         again?;
         if let Some(origin) = origin {
             return Ok(Some(origin.to_string()));
@@ -240,7 +247,7 @@ impl<T: Task> Session<T> {
         Ok(first.map(|fault| format!("the gradient of `{}`", fault.name)))
     }
 
-    /// Goes back to the last checkpoint, and on from there more slowly.
+    /// Goes back to the last checkpoint that was due, and on from there more slowly.
     fn roll_back(
         &mut self,
         trouble: &Trouble,
@@ -251,12 +258,19 @@ impl<T: Task> Session<T> {
             return Err(Error::BadStep(trouble.clone()));
         };
         let before = self.progress.guard.clone();
-        let last = checkpoints.load(Selection::Latest, self.params.device())?;
+        let selection = before.roll_back_to.map_or(Selection::Latest, Selection::Step);
+        let last = match checkpoints.load(selection, self.params.device()) {
+            Ok(last) => last,
+            Err(error) => {
+                let _ = self.save_unless_saved(Some(checkpoints), observers);
+                return Err(error);
+            }
+        };
         self.restore(&last)?;
         let Progress { step, guard, .. } = &mut self.progress;
         *guard = before.rolled_back(&self.config.training.bad_step, std::mem::take(guard));
-        let event = Event::RolledBack { trouble, to: *step, lr_factor: guard.lr_factor };
-        notify(observers, &event)
+        let (number, lr_factor) = (guard.n_roll_backs, guard.lr_factor);
+        notify(observers, &Event::RolledBack { trouble, to: *step, number, lr_factor })
     }
 
     /// The mean gradient over all micro-batches of a step, and what was measured on the way.
@@ -315,7 +329,7 @@ impl<T: Task> Session<T> {
             self.optimizer.step(&gradients, report.lr)?;
             self.progress.step += 1;
             match &mut self.ema {
-                Some(ema) => ema.update(self.progress.step),
+                Some(ema) => ema.update(self.progress.step - self.progress.guard.n_skipped),
                 None => Ok(()),
             }
         })?;
@@ -369,15 +383,15 @@ impl<T: Task> Session<T> {
         notify(observers, &Event::CheckpointSaved { step, path: &path })
     }
 
-    /// Saves, unless this step has been saved already.
+    /// Saves, unless this step is the last that was saved.
     fn save_unless_saved(
         &self,
         checkpoints: Option<&Checkpoints>,
         observers: &mut [Box<dyn Observer + '_>],
     ) -> Result<()> {
         match checkpoints {
-            Some(saved) if !saved.contains(self.progress.step) => self.save(checkpoints, observers),
-            _ => Ok(()),
+            Some(saved) if saved.latest()? == Some(self.progress.step) => Ok(()),
+            _ => self.save(checkpoints, observers),
         }
     }
 

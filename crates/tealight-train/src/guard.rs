@@ -45,7 +45,12 @@ impl Default for Skip {
     }
 }
 
-/// `kind = "roll_back"`
+/// `kind = "roll_back"`: back to the last checkpoint that `checkpoint.every` or a best evaluation asked
+/// for, and not to one that a signal has left.
+///
+/// It helps against a rate that is too high for a stretch of the run. Where the data are to blame, or the
+/// weights of that checkpoint are spoilt already, the same fault comes again and the run ends after
+/// `max_times`; against bad data there is `skip`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RollBack {
@@ -190,15 +195,26 @@ pub struct State {
     pub losses: Vec<f64>,
     /// Steps in a row, up to this one, that were passed over.
     pub n_skipped_in_a_row: u64,
+    /// Steps that were passed over in all.
+    pub n_skipped: u64,
     /// How often the run has gone back.
     pub n_roll_backs: u64,
+    /// The step of the checkpoint to go back to, in runs that do so.
+    pub roll_back_to: Option<u64>,
     /// What the learning rate of the schedule is multiplied with.
     pub lr_factor: f64,
 }
 
 impl Default for State {
     fn default() -> Self {
-        Self { losses: Vec::new(), n_skipped_in_a_row: 0, n_roll_backs: 0, lr_factor: 1. }
+        Self {
+            losses: Vec::new(),
+            n_skipped_in_a_row: 0,
+            n_skipped: 0,
+            n_roll_backs: 0,
+            roll_back_to: None,
+            lr_factor: 1.,
+        }
     }
 }
 
@@ -234,6 +250,7 @@ impl State {
         match bad_step {
             BadStep::Skip(Skip { max_in_a_row }) if self.n_skipped_in_a_row < *max_in_a_row => {
                 self.n_skipped_in_a_row += 1;
+                self.n_skipped += 1;
                 Verdict::Skip(fault)
             }
             BadStep::RollBack(RollBack { max_times, .. }) if self.n_roll_backs < *max_times => {

@@ -69,15 +69,26 @@ impl<T: Task> Session<T> {
         Ok(Self { config, task, params, model, twin, optimizer, ema: ema.transpose()?, progress })
     }
 
-    /// Checks what would end a run only after it has begun: that there is memory for a batch, that
-    /// every parameter has a gradient, and that early stopping watches something that is measured.
+    /// Checks what would end a run only after it has begun: that every parameter has a gradient, and
+    /// that early stopping watches something that is measured.
     pub fn check(&self) -> Result<()> {
-        let Self { config, task, twin, .. } = self;
+        let MicroBatch { gradients, .. } = self.first_micro_batch()?;
+        audit(&gradients, &self.config.training.gradient_audit_exceptions)?;
+        self.check_metric()
+    }
+
+    /// Checks that the system would promise the memory for a batch.
+    pub fn check_memory(&self) -> Result<()> {
+        let Self { config, task, .. } = self;
         if self.params.device().is_cpu() {
             limits::check_memory(config, &task.estimate(&config.model), task.seq_len())?;
         }
-        let MicroBatch { gradients, .. } = self.first_micro_batch()?;
-        audit(&gradients, &config.training.gradient_audit_exceptions)?;
+        Ok(())
+    }
+
+    /// Checks that early stopping watches something that is measured.
+    pub fn check_metric(&self) -> Result<()> {
+        let Self { config, task, twin, .. } = self;
         let Some(stopping) = &config.training.early_stopping else { return Ok(()) };
         let loss = task.loss(twin, &task.batch(Split::Validation, 0)?, Mode::Eval)?;
         let mut metrics = loss.metrics;

@@ -110,7 +110,7 @@ impl ForAnyTask for GoOn<'_> {
         if checkpoints.latest()?.is_some() {
             session.restore(&checkpoints.load(Selection::Latest, &Device::Cpu)?)?;
         }
-        cut_after(&metrics, session.progress.step)?;
+        cut_after(&metrics, session.progress.step, session.progress.guard.n_roll_backs)?;
         let mut observers: Vec<Box<dyn Observer>> = vec![Box::new(JsonLines::append(&metrics)?)];
         observers.extend(power_cut.map(|step| Box::new(PowerCut { step }) as Box<dyn Observer>));
         match fit(&mut session, last_step, Some(&checkpoints), &mut observers) {
@@ -297,6 +297,27 @@ fn a_checkpoint_is_announced_before_it_is_there() -> Result {
     let order = Order { checkpoints: &checkpoints, seen: &seen };
     fit(&mut session, 6, Some(&checkpoints), &mut [Box::new(order)])?;
     assert_eq!(*seen.borrow(), [(5, false), (5, true), (6, false), (6, true)]);
+    Ok(())
+}
+
+#[test]
+fn a_run_that_goes_back_does_so_however_it_was_interrupted() -> Result {
+    // The first update throws the weights out of reach; at the lower rate all is well.
+    let settings = ["optimizer={kind='sgd',lr=1e30}", "training.max_grad_norm=1e6"];
+    let roll_back = "training.bad_step={kind='roll_back',max_times=2,lr_factor=1e-31}";
+    let config = tiny(&[&settings[..], &[roll_back, "checkpoint.keep_last=1"]].concat())?;
+    let whole = run(&config, &[12])?;
+    let notes = whole.metrics.iter().filter(|line| line["split"] == "rolled_back");
+    assert_eq!(notes.map(|line| &line["from"]).collect::<Vec<_>>(), [2.]);
+    for stops in [&[1, 12][..], &[3, 12], &[1, 2, 3, 7, 12]] {
+        run(&config, stops)?.assert_same(&whole, &format!("{stops:?}"));
+    }
+    for power_cut in [1, 6, 9] {
+        let directory = tempfile::tempdir()?;
+        go_on(&config, directory.path(), 12, Some(power_cut))?;
+        let step = go_on(&config, directory.path(), 12, None)?.progress.step;
+        Outcome::read(directory.path(), step)?.assert_same(&whole, &format!("cut at {power_cut}"));
+    }
     Ok(())
 }
 

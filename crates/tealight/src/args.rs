@@ -108,7 +108,7 @@ pub(crate) struct Train {
     /// Stop after the step in which this time is over, with a checkpoint: `2h`, `90min`, `1h 30m`
     #[arg(long, value_name = "TIME")]
     pub(crate) time_limit: Option<humantime::Duration>,
-    /// Train even if memory or disk will probably not suffice
+    /// Train even if memory or disk will probably not suffice; the system may then end the run
     #[arg(long)]
     pub(crate) force: bool,
     /// Name of the run's directory; the name of the file unless given

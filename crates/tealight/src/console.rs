@@ -178,7 +178,7 @@ fn describe(event: &Event<'_>) -> Option<String> {
             Some(format!("step {step}  {split}  {}", listed(metrics)))
         }
         Event::Skipped { trouble } => Some(format!("{trouble}: passed over")),
-        Event::RolledBack { trouble, to, lr_factor } => Some(format!(
+        Event::RolledBack { trouble, to, lr_factor, .. } => Some(format!(
             "{trouble}: back to step {to}, and on at {lr_factor} times the learning rate"
         )),
         Event::EarlyStopped { step, metric, best } => {

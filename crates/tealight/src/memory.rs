@@ -27,11 +27,18 @@ pub(crate) fn available() -> Option<u64> {
 
 /// What a container may still take: `memory.max` is a number, or `max` for no limit.
 fn left_in_group() -> Option<u64> {
-    let read = |name: &str| -> Option<u64> {
-        let text = fs::read_to_string(format!("/sys/fs/cgroup/{name}")).ok()?;
-        text.trim().parse().ok()
+    let read = |name: &str| fs::read_to_string(format!("/sys/fs/cgroup/{name}")).ok();
+    let number = |name: &str| -> Option<u64> { read(name)?.trim().parse().ok() };
+    // What files are cached in is given back when it is needed.
+    let statistics = read("memory.stat")?;
+    let cached = |line: &str| {
+        line.strip_prefix("inactive_file ")
+            .or(line.strip_prefix("active_file "))?
+            .parse::<u64>()
+            .ok()
     };
-    Some(read("memory.max")?.saturating_sub(read("memory.current")?))
+    let cached: u64 = statistics.lines().filter_map(cached).sum();
+    Some((number("memory.max")? + cached).saturating_sub(number("memory.current")?))
 }
 
 fn read(key: &str) -> Option<u64> {

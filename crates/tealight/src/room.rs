@@ -4,49 +4,33 @@ use std::path::Path;
 
 use anyhow::Result;
 use tealight_train::Session;
-use tealight_train::config::{ConfigSource, RunConfig};
+use tealight_train::config::RunConfig;
 use tealight_train::run::Checkpoints;
 use tealight_train::task::Task;
 
 use crate::memory;
 
-/// Refuses a run that needs more than there is, where the system says how much that is.
-pub(crate) fn check<T: Task>(
-    session: &Session<T>,
-    source: &ConfigSource,
-    directory: &Path,
-    saved: Option<&Checkpoints>,
-) -> Result<()> {
-    check_memory(session, source)?;
-    check_disk(session, source, directory, saved)
+/// What there is too little of.
+pub(crate) struct Shortage {
+    /// The setting that asks for so much.
+    pub(crate) key: &'static str,
+    /// In words: how much is needed, how much there is, what needs less.
+    pub(crate) message: String,
 }
 
-fn check_memory<T: Task>(session: &Session<T>, source: &ConfigSource) -> Result<()> {
-    let (Some(available), true) = (memory::available(), session.params.device().is_cpu()) else {
-        return Ok(());
-    };
+/// Whether a run needs more than there is, as far as the system says how much that is. `directory` is
+/// where it writes; `saved`, what it has written already.
+pub(crate) fn shortage<T: Task>(
+    session: &Session<T>,
+    directory: &Path,
+    saved: Option<&Checkpoints>,
+) -> Result<Option<Shortage>> {
     // Part of what is needed is held already.
     let needed = session.memory_needed() - memory::resident().unwrap_or(0) as f64;
-    if needed <= available as f64 {
-        return Ok(());
+    let available = memory::available().filter(|_| session.params.device().is_cpu());
+    if let Some(shortage) = available.and_then(|available| of_memory(needed, available as f64)) {
+        return Ok(Some(shortage));
     }
-    let message = format!(
-        "training needs about {} of memory more, and {} are available; a smaller \
-         `training.batch_size` or `training.activation_checkpointing` needs less, and `--force` tries \
-         all the same",
-        size(needed),
-        size(available as f64)
-    );
-    Err(source.conflict_error(&["training.batch_size"], &message).into())
-}
-
-fn check_disk<T: Task>(
-    session: &Session<T>,
-    source: &ConfigSource,
-    directory: &Path,
-    saved: Option<&Checkpoints>,
-) -> Result<()> {
-    let Some(free) = free(directory) else { return Ok(()) };
     let n_saved = saved.map(Checkpoints::steps).transpose()?.map_or(0, |steps| steps.len()) as u64;
     let RunConfig { training, checkpoint, .. } = &session.config;
     // Every so often, after an evaluation that is the best, and at the end.
@@ -58,18 +42,26 @@ fn check_disk<T: Task>(
     let n_new = n_kept.saturating_sub(n_saved).max(1);
     let one = session.checkpoint_bytes() as f64;
     let needed = n_new as f64 * one;
-    if needed <= free as f64 {
-        return Ok(());
-    }
+    let Some(free) = free(directory).filter(|free| needed > *free as f64) else { return Ok(None) };
     let message = format!(
         "{n_new} checkpoints of {} need {}, and `{}` has {} left; a smaller `checkpoint.keep_last` \
-         needs less, and `--force` tries all the same",
+         needs less",
         size(one),
         size(needed),
         directory.display(),
         size(free as f64)
     );
-    Err(source.conflict_error(&["checkpoint.keep_last"], &message).into())
+    Ok(Some(Shortage { key: "checkpoint.keep_last", message }))
+}
+
+fn of_memory(needed: f64, available: f64) -> Option<Shortage> {
+    let message = format!(
+        "training needs about {} of memory more, and {} are available; a smaller \
+         `training.batch_size` or `training.activation_checkpointing` needs less",
+        size(needed),
+        size(available)
+    );
+    (needed > available).then_some(Shortage { key: "training.batch_size", message })
 }
 
 /// Bytes that may still be written at `path`, or where it would be made.
@@ -109,6 +101,13 @@ mod tests {
         let sizes = [0., 1023., 1024., 1536. * 1024., 3e9, 1e18].map(size);
         let expected = ["0 bytes", "1023 bytes", "1.0 KiB", "1.5 MiB", "2.8 GiB", "909494.7 TiB"];
         assert_eq!(sizes, expected);
+    }
+
+    #[test]
+    fn too_little_memory_is_said_with_both_sizes() {
+        assert!(of_memory(3e9, 4e9).is_none());
+        let message = of_memory(4e9, 3e9).unwrap().message;
+        assert!(message.starts_with("training needs about 3.7 GiB of memory more, and 2.8 GiB"));
     }
 
     #[cfg(unix)]

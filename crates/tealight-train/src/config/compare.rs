@@ -82,6 +82,8 @@ mod tests {
         assert_eq!(before.same_run(&before), Ok(()));
         let kept = ["log.every=3", "checkpoint.every=7", "checkpoint.select=best"];
         assert_eq!(before.same_run(&config(&kept)), Ok(()));
+        let kept = ["training.bad_step={kind='skip',max_in_a_row=3}", "training.loss_spike={}"];
+        assert_eq!(before.same_run(&config(&kept)), Ok(()));
         let changes = ["training.steps=6", "seed=3", "training.max_grad_norm=1.5"];
         let differences = before.same_run(&config(&changes)).unwrap_err();
         let shown: Vec<String> = differences.iter().map(ToString::to_string).collect();

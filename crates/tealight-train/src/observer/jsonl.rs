@@ -12,8 +12,8 @@
 //! A number that is not finite is `null`, because JSON has no other word for it.
 //!
 //! A step that was passed over has the split `skipped`, with its loss. Where a run went back, the lines of
-//! the steps that it forgot are gone, and one of the split `rolled_back` says from which step, to which,
-//! and by what the learning rate is multiplied since.
+//! the steps that it forgot are gone, and one of the split `rolled_back`, at the step that it went back to,
+//! says from which step, for which time, and by what the learning rate is multiplied since.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -70,12 +70,14 @@ impl Observer for JsonLines {
             Event::Skipped { trouble } => {
                 self.write(&line(trouble.step, "skipped", [loss(trouble)]))
             }
-            Event::RolledBack { trouble, to, lr_factor } => {
-                cut_after(&self.path, *to)?;
+            Event::RolledBack { trouble, to, number, lr_factor } => {
+                cut_after(&self.path, *to, *number - 1)?;
                 // The file may be another now.
                 *self = Self::append(&self.path)?;
-                let values = [loss(trouble), ("to", *to as f64), ("lr_factor", *lr_factor)];
-                self.write(&line(trouble.step, "rolled_back", values))
+                let numbers = [("from", trouble.step as f64), ("number", *number as f64)];
+                let values =
+                    [&[loss(trouble)], &numbers[..], &[("lr_factor", *lr_factor)]].concat();
+                self.write(&line(*to, "rolled_back", values))
             }
             // A checkpoint promises that everything before it is known.
             Event::CheckpointSaving { .. } | Event::Finished { .. } => {
@@ -150,15 +152,16 @@ pub fn read(path: &Path) -> Result<Vec<Entry>> {
     Ok(lines(path, &bytes)?.into_iter().map(|(_, entry)| entry).collect())
 }
 
-/// Cuts off the lines after `step`, which a run that resumes there will write again, and what a
-/// crash left of a last line. A resumed run's file is then the file of a run that never stopped.
-pub fn cut_after(path: &Path, step: u64) -> Result<()> {
+/// Cuts off the lines after `step`, which a run that resumes there will write again, those of going back
+/// more often than `n_roll_backs`, and what a crash left of a last line. A resumed run's file is then the file of a run that never stopped.
+pub fn cut_after(path: &Path, step: u64, n_roll_backs: u64) -> Result<()> {
     if !path.exists() {
         return Ok(());
     }
     let bytes = files::read(path)?;
     let mut kept = Vec::with_capacity(bytes.len());
-    for (line, _) in lines(path, &bytes)?.iter().filter(|(_, Line { step: of })| *of <= step) {
+    let stays = |line: &Line| line.step <= step && line.number.unwrap_or(0.) <= n_roll_backs as f64;
+    for (line, _) in lines(path, &bytes)?.iter().filter(|(_, line)| stays(line)) {
         kept.extend_from_slice(line);
         kept.push(b'\n');
     }
@@ -187,6 +190,9 @@ fn lines<'a, T: Deserialize<'a>>(path: &Path, bytes: &'a [u8]) -> Result<Vec<(&'
 #[derive(Deserialize)]
 struct Line {
     step: u64,
+    /// Of going back.
+    #[serde(default)]
+    number: Option<f64>,
 }
 
 #[cfg(test)]
@@ -252,7 +258,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("metrics.jsonl");
         std::fs::write(&path, text).unwrap();
-        cut_after(&path, step)?;
+        cut_after(&path, step, 0)?;
         Ok(std::fs::read_to_string(&path).unwrap())
     }
 
@@ -267,7 +273,7 @@ mod tests {
         assert_eq!(cut(&format!("{early}\0\0\n"), 7).unwrap(), early);
         assert_eq!(cut(late.trim_end(), 7).unwrap(), late);
         assert_eq!(cut("", 7).unwrap(), "");
-        cut_after(Path::new("/nowhere/metrics.jsonl"), 7).unwrap();
+        cut_after(Path::new("/nowhere/metrics.jsonl"), 7, 0).unwrap();
     }
 
     #[test]
@@ -279,13 +285,21 @@ mod tests {
         let fault = Fault::NotFinite { what: "loss", value: f64::NAN };
         let trouble = Trouble { step: 9, fault, batches: 8..9, origin: None };
         lines.observe(&Event::Skipped { trouble: &trouble }).unwrap();
-        lines.observe(&Event::RolledBack { trouble: &trouble, to: 5, lr_factor: 0.5 }).unwrap();
+        let went_back =
+            |number| Event::RolledBack { trouble: &trouble, to: 5, number, lr_factor: 0.5 };
+        lines.observe(&went_back(1)).unwrap();
+        lines.observe(&went_back(2)).unwrap();
         let fault = Fault::Spike { loss: 8., mean: 2., deviation: 1. };
-        lines.observe(&Event::Skipped { trouble: &Trouble { fault, ..trouble } }).unwrap();
+        lines.observe(&Event::Skipped { trouble: &Trouble { fault, ..trouble.clone() } }).unwrap();
         let expected = "{\"step\":5}\n\
-            {\"step\":9,\"split\":\"rolled_back\",\"loss\":null,\"to\":5.0,\"lr_factor\":0.5}\n\
+            {\"step\":5,\"split\":\"rolled_back\",\"loss\":null,\"from\":9.0,\"number\":1.0,\"lr_factor\":0.5}\n\
+            {\"step\":5,\"split\":\"rolled_back\",\"loss\":null,\"from\":9.0,\"number\":2.0,\"lr_factor\":0.5}\n\
             {\"step\":9,\"split\":\"skipped\",\"loss\":8.0}\n";
         assert_eq!(std::fs::read_to_string(&path).unwrap(), expected);
+        // Resumed from the checkpoint of step 5 as it was after the first time.
+        cut_after(&path, 5, 1).unwrap();
+        let kept: Vec<&str> = expected.split_inclusive('\n').take(2).collect();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), kept.concat());
     }
 
     #[test]

@@ -77,6 +77,8 @@ pub enum Event<'a> {
         trouble: &'a Trouble,
         /// The checkpoint's step.
         to: u64,
+        /// How often the run has gone back, this time included.
+        number: u64,
         /// What the learning rate is multiplied with from now on.
         lr_factor: f64,
     },

@@ -131,14 +131,16 @@ pub fn verify(directory: &Path) -> Result<()> {
 
 /// Bytes of all files of a checkpoint.
 pub fn size(directory: &Path) -> Result<u64> {
-    let document = Files::open(directory)?.document;
-    let state = fs::metadata(directory.join(STATE)).map_err(Error::io("read", directory))?.len();
-    Ok(document.files.values().sum::<u64>() + state)
+    let read = Error::io("read", directory);
+    let sizes = fs::read_dir(directory).and_then(|entries| {
+        entries.map(|entry| Ok(entry?.metadata()?.len())).sum::<std::io::Result<u64>>()
+    });
+    sizes.map_err(read)
 }
 
-/// Whether a directory was written as a checkpoint; a complete one, because it was renamed.
-pub(super) fn is_checkpoint(directory: &Path) -> bool {
-    directory.join(STATE).is_file()
+/// What of a checkpoint is not a tensor.
+pub(super) fn load_state(directory: &Path) -> Result<State> {
+    Ok(Files::open(directory)?.document.state)
 }
 
 /// A checkpoint's files, each held to what was written.

@@ -13,7 +13,7 @@ use std::str::FromStr;
 
 use candle_core::Device;
 
-use super::checkpoint::{self, Checkpoint, is_checkpoint};
+use super::checkpoint::{self, Checkpoint};
 use super::{CHECKPOINTS, RunDirectory, files};
 use crate::error::{Error, Result};
 
@@ -196,9 +196,9 @@ impl Checkpoints {
         if self.pointer(BEST)? == Some(step) { Ok(()) } else { self.point(BEST, step) }
     }
 
-    /// Whether `step` has a checkpoint.
+    /// Whether `step` has a checkpoint, be it damaged: only a complete one is ever given its name.
     pub fn contains(&self, step: u64) -> bool {
-        is_checkpoint(&self.path(step))
+        self.path(step).is_dir()
     }
 
     /// Reads every file of a checkpoint and says what is wrong with the first that is damaged.
@@ -219,16 +219,17 @@ impl Checkpoints {
         Ok(names.into_iter().map(|name| self.directory.join(name)).collect())
     }
 
-    /// Removes all but the latest `keep_last` checkpoints (at least one) and the best; returns the
-    /// steps that are gone. Checkpoints after the latest, which a run that went back to an earlier
+    /// Removes all but the latest `keep_last` checkpoints (at least one), the best, and the one that
+    /// the run would roll back to; returns the steps that are gone. Checkpoints after the latest, which a run that went back to an earlier
     /// one has not reached again, stay.
     pub fn prune(&self, keep_last: usize) -> Result<Vec<u64>> {
         let Some(latest) = self.latest()? else { return Ok(Vec::new()) };
-        let best = self.pointer(BEST)?;
+        let roll_back_to = checkpoint::load_state(&self.path(latest))?.guard.roll_back_to;
+        let kept = [self.pointer(BEST)?, roll_back_to];
         let mut removed: Vec<u64> =
             self.steps()?.into_iter().filter(|&step| step <= latest).collect();
         removed.truncate(removed.len().saturating_sub(keep_last.max(1)));
-        removed.retain(|&step| Some(step) != best);
+        removed.retain(|&step| !kept.contains(&Some(step)));
         for &step in &removed {
             files::remove_directory(&self.path(step))?;
         }
@@ -239,7 +240,7 @@ impl Checkpoints {
     pub fn steps(&self) -> Result<Vec<u64>> {
         let names = self.names()?;
         let steps = names.iter().filter_map(|name| parse_step(name));
-        let mut steps: Vec<u64> = steps.filter(|step| is_checkpoint(&self.path(*step))).collect();
+        let mut steps: Vec<u64> = steps.filter(|step| self.contains(*step)).collect();
         steps.sort_unstable();
         Ok(steps)
     }
@@ -254,7 +255,7 @@ impl Checkpoints {
 
     /// The step of the best checkpoint.
     pub fn best(&self) -> Result<Option<u64>> {
-        Ok(self.pointer(BEST)?.filter(|step| is_checkpoint(&self.path(*step))))
+        Ok(self.pointer(BEST)?.filter(|step| self.contains(*step)))
     }
 
     /// The directory of the checkpoint that is meant.
@@ -543,6 +544,7 @@ mod tests {
             for n in 0.. {
                 let (_directory, checkpoints) = saved(&[3]);
                 let (result, met) = at(n, Fault::Failure(kind), || run(&checkpoints));
+                assert_eq!(result.is_err(), met, "failure of call {n}");
                 if let Err(error) = result {
                     let Error::Io { source, .. } = &error else { panic!("{error}") };
                     assert_eq!(source.kind(), kind);
@@ -577,6 +579,21 @@ mod tests {
         fs::write(checkpoints.path(5).join("SHA256SUMS"), "").unwrap();
         let passed_over = checkpoints.load_newest(&Device::Cpu).unwrap().passed_over;
         assert!(passed_over[0].kept.ends_with("damaged-step-000005-2"), "{passed_over:?}");
+    }
+
+    #[test]
+    fn a_checkpoint_without_one_of_its_files_is_damaged_whichever_it_is() {
+        let (_directory, checkpoints) = saved(&[5]);
+        let files = fs::read_dir(checkpoints.path(5)).unwrap();
+        let names: Vec<_> = files.map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(names.len(), 5);
+        for name in names {
+            let (_directory, checkpoints) = saved(&[3, 5]);
+            fs::remove_file(checkpoints.path(5).join(&name)).unwrap();
+            assert!(checkpoints.verify(5).unwrap_err().is_damage(), "{name:?}");
+            let Newest { checkpoint, passed_over } = checkpoints.load_newest(&Device::Cpu).unwrap();
+            assert_eq!((checkpoint.unwrap().state.step, passed_over.len()), (3, 1), "{name:?}");
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The calls that change what is on the disk: all that `run` and what it keeps go through.
+//! The calls that write, rename and remove files: all that `files.rs`, and so checkpoints, go through.
 //!
 //! Each is a point at which a process can die or a disk be full. Tests let that happen at every one
 //! of them ([`fault`]).
@@ -19,12 +19,14 @@ pub(super) fn write_all(file: &mut File, bytes: &[u8], path: &Path) -> Result<()
         file.write_all(&bytes[..bytes.len() / 2])?;
         return Err(error);
     }
+    fault::written(path);
     file.write_all(bytes)
 }
 
 /// Waits until the disk has the file, or knows what is in the directory.
 pub(super) fn sync(file: &File, path: &Path) -> Result<()> {
     fault::point("sync", path)?;
+    fault::synced(path);
     file.sync_all()
 }
 
@@ -36,6 +38,7 @@ pub(super) fn create_directories(path: &Path) -> Result<()> {
 
 pub(super) fn rename(from: &Path, to: &Path) -> Result<()> {
     fault::point("rename", to)?;
+    fault::renamed(from, to);
     fs::rename(from, to)
 }
 
@@ -64,11 +67,16 @@ mod fault {
     pub(super) fn point(_: &str, _: &Path) -> Result<()> {
         Ok(())
     }
+
+    pub(super) fn written(_: &Path) {}
+    pub(super) fn synced(_: &Path) {}
+    pub(super) fn renamed(_: &Path, _: &Path) {}
 }
 
 #[cfg(test)]
 pub(super) mod fault {
     use std::cell::RefCell;
+    use std::collections::BTreeSet;
     use std::io::{Error, ErrorKind, Result};
     use std::path::{Path, PathBuf};
 
@@ -84,8 +92,10 @@ pub(super) mod fault {
     struct Plan {
         fault: Fault,
         calls_left: usize,
-        /// What a rename has changed and no sync has made durable yet.
+        /// The directory that a rename has changed and no sync has made durable yet.
         unsynced: Option<PathBuf>,
+        /// Files that were written and not synced.
+        unsynced_files: BTreeSet<PathBuf>,
     }
 
     thread_local! {
@@ -94,7 +104,12 @@ pub(super) mod fault {
 
     /// `f`, in which call number `n` (from 0) meets `fault`; and whether `f` came so far.
     pub(in crate::run) fn at<R>(n: usize, fault: Fault, f: impl FnOnce() -> R) -> (R, bool) {
-        PLAN.set(Some(Plan { fault, calls_left: n + 1, unsynced: None }));
+        PLAN.set(Some(Plan {
+            fault,
+            calls_left: n + 1,
+            unsynced: None,
+            unsynced_files: BTreeSet::new(),
+        }));
         let result = f();
         let plan = PLAN.take().unwrap();
         assert!(plan.unsynced.is_none(), "{:?} is not durable", plan.unsynced);
@@ -121,10 +136,29 @@ pub(super) mod fault {
                 }
                 _ => plan.calls_left -= 1,
             }
-            if call == "rename" {
-                plan.unsynced = path.parent().map(Path::to_owned);
-            }
             Ok(())
         })
+    }
+
+    pub(super) fn written(path: &Path) {
+        with_plan(|plan| _ = plan.unsynced_files.insert(path.to_owned()));
+    }
+
+    pub(super) fn synced(path: &Path) {
+        with_plan(|plan| _ = plan.unsynced_files.remove(path));
+    }
+
+    /// What gets its name must be on the disk, or a power cut may leave the name without the content.
+    pub(super) fn renamed(from: &Path, to: &Path) {
+        with_plan(|plan| {
+            let loose = plan.unsynced_files.iter().find(|path| path.starts_with(from));
+            assert!(loose.is_none(), "{loose:?} is renamed before it is synced");
+            // Elsewhere than on Unix a directory cannot be synced.
+            plan.unsynced = if cfg!(unix) { to.parent().map(Path::to_owned) } else { None };
+        });
+    }
+
+    fn with_plan(change: impl FnOnce(&mut Plan)) {
+        PLAN.with_borrow_mut(|plan| plan.as_mut().map(change));
     }
 }

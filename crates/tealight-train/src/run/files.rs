@@ -39,8 +39,14 @@ pub(crate) fn create_directory(path: &Path) -> Result<()> {
     if path.is_dir() {
         return Ok(());
     }
+    let missing: Vec<&Path> = path
+        .ancestors()
+        .take_while(|above| !above.as_os_str().is_empty() && !above.is_dir())
+        .collect();
     disk::create_directories(path).map_err(Error::io("create", path))?;
-    sync_directory(path.parent().unwrap_or(Path::new("")))
+    // Each new name is in the directory above it.
+    let parents = missing.into_iter().rev().map(|new| new.parent().unwrap_or(Path::new("")));
+    parents.into_iter().try_for_each(sync_directory)
 }
 
 /// Writes a directory of files, by name: aside, synced, and renamed when it is whole.

@@ -127,9 +127,19 @@ impl RunDirectory {
         self.path.join(METRICS)
     }
 
-    /// Forgets the reports after `step`: the run resumes there and will make them again.
-    pub fn cut_metrics_after(&self, step: u64) -> Result<()> {
-        jsonl::cut_after(&self.metrics_path(), step)
+    /// Forgets the reports after `step`, and of going back more often than `n_roll_backs`: the run resumes
+    /// there and will make them again.
+    pub fn cut_metrics_after(&self, step: u64, n_roll_backs: u64) -> Result<()> {
+        jsonl::cut_after(&self.metrics_path(), step, n_roll_backs)
+    }
+
+    /// Keeps other settings than the run began with, where they may change.
+    pub fn keep_resolved(&self, resolved: &str) -> Result<()> {
+        let path = self.resolved_path();
+        if files::read_text(&path)? == resolved {
+            return Ok(());
+        }
+        files::replace(&path, resolved.as_bytes())
     }
 
     /// Keeps other processes from writing into the run, as long as the lock lives.
@@ -299,7 +309,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let run = started(root.path(), "a");
         fs::write(run.metrics_path(), "{\"step\":5}\n{\"step\":7}\n").unwrap();
-        run.cut_metrics_after(5).unwrap();
+        run.cut_metrics_after(5, 0).unwrap();
         assert_eq!(fs::read_to_string(run.metrics_path()).unwrap(), "{\"step\":5}\n");
     }
 }

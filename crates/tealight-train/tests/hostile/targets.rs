@@ -74,7 +74,7 @@ pub(crate) fn run(bytes: &[u8]) {
     ];
     in_folder(bytes, &names, |folder| {
         let _ = jsonl::read(&folder.join("metrics.jsonl"));
-        let _ = jsonl::cut_after(&folder.join("metrics.jsonl"), 3);
+        let _ = jsonl::cut_after(&folder.join("metrics.jsonl"), 3, 1);
         let _ = Checkpoints::new(folder.to_owned()).latest();
         let _ = RunDirectory::open(folder).and_then(|run| run.manifest());
         let _ = Pretrained::open(folder, None);

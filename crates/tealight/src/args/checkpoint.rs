@@ -67,9 +67,9 @@ pub(crate) struct VerifyResume {
     #[arg(long, value_name = "N", default_value_t = 40, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) steps: u64,
     /// How often a process is killed
-    #[arg(long, value_name = "N", default_value_t = 5)]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) kills: u64,
-    /// Where the moments come from
+    /// Seed of the times at which processes are killed
     #[arg(long, default_value_t = 0)]
     pub(crate) seed: u64,
     /// Where to compute: cpu, cuda, cuda:N, metal or metal:N

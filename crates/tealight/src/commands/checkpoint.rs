@@ -61,15 +61,16 @@ fn verify(run: &RunDirectory) -> Result<()> {
     if run.metrics_path().exists() {
         tealight_train::observer::jsonl::read(&run.metrics_path())?;
     }
-    if n_damaged > 0 {
-        bail!(
-            "{n_damaged} of {} checkpoints of `{}` cannot be used; `tealight train {0}` goes on from the \
-             newest that can",
-            steps.len(),
-            run.path().display(),
-        );
+    if n_damaged == 0 {
+        return Ok(());
     }
-    Ok(())
+    let path = run.path().display();
+    let rest = if n_damaged < steps.len() {
+        format!("; `tealight train {path}` goes on from the newest that can")
+    } else {
+        String::new()
+    };
+    bail!("{n_damaged} of {} checkpoints of `{path}` cannot be used{rest}", steps.len());
 }
 
 fn prune(args: &PruneCheckpoints) -> Result<()> {

@@ -1,10 +1,13 @@
 //! `tealight doctor CONFIG`: what can be known of a run before it begins.
 
+use std::path::Path;
+
 use anyhow::{Result, bail};
 use candle_core::Device;
 use tealight_train::Session;
 use tealight_train::config::{ConfigSource, RunConfig};
 use tealight_train::doctor::{self, Finding};
+use tealight_train::pretrained::Pretrained;
 
 use super::load::{ForAnyTask, Given, with_task};
 use super::presented::Presented;
@@ -17,8 +20,10 @@ use crate::table::thousands;
 
 pub(crate) fn run(args: &Doctor) -> Result<()> {
     let device = args.device.open()?;
-    let Given { source, config, .. } = Given::read(&args.config, &args.overrides)?;
-    let examination = Examination { args, source: &source, config: &config, device: &device };
+    let Given { source, config, begins_with } = Given::read(&args.config, &args.overrides)?;
+    let begins_with = begins_with.as_deref();
+    let examination =
+        Examination { args, source: &source, config: &config, device: &device, begins_with };
     with_task(&config, &source, &device, None, examination)
 }
 
@@ -27,29 +32,46 @@ struct Examination<'a> {
     source: &'a ConfigSource,
     config: &'a RunConfig,
     device: &'a Device,
+    begins_with: Option<&'a Pretrained>,
 }
 
 impl ForAnyTask for Examination<'_> {
     fn run<T: Presented>(self, task: T) -> Result<()> {
-        let Self { args, source, config, device } = self;
+        let Self { args, source, config, device, begins_with } = self;
         let at_its_place = |error| at_its_place(error, source);
-        let session = Session::new(config, task, device).map_err(at_its_place)?;
-        let findings = [
-            model(&session),
-            self.room(&session),
-            doctor::gradients(&session).map_err(at_its_place)?,
-            doctor::masks(config, session.task.seq_len()).map_err(at_its_place)?,
-            doctor::one_batch(config, &session.task, args.steps, device).map_err(at_its_place)?,
+        let mut session = Session::new(config, task, device).map_err(at_its_place)?;
+        if let Some(model) = begins_with {
+            session.begin_with(model).map_err(at_its_place)?;
+        }
+        tell(&model(&session))?;
+        let room = room(&session)?;
+        tell(&room)?;
+        if !room.is_fine {
+            bail!("without room there is nothing to try");
+        }
+        session.check_metric().map_err(at_its_place)?;
+        let checks: [&dyn Fn() -> tealight_train::Result<Finding>; 3] = [
+            &|| doctor::gradients(&session),
+            &|| doctor::masks(config, session.task.seq_len()),
+            &|| doctor::one_batch(config, &session.task, begins_with, args.steps, device),
         ];
-        for Finding { check, is_fine, text } in &findings {
-            let sign = if *is_fine { "ok  " } else { "BAD " };
-            print(&format!("{sign} {check:<9}  {text}\n"))?;
+        let mut n_bad = 0;
+        for check in checks {
+            let finding = check().map_err(at_its_place)?;
+            tell(&finding)?;
+            n_bad += usize::from(!finding.is_fine);
         }
-        match findings.iter().filter(|finding| !finding.is_fine).count() {
-            0 => Ok(()),
-            n => bail!("{n} of {} checks found something wrong", findings.len()),
+        if n_bad > 0 {
+            bail!("{n_bad} of {} checks found something wrong", checks.len());
         }
+        Ok(())
     }
+}
+
+/// A line, as soon as it is known.
+fn tell(Finding { check, is_fine, text }: &Finding) -> Result<()> {
+    let sign = if *is_fine { "ok  " } else { "BAD " };
+    print(&format!("{sign} {check:<9}  {text}\n"))
 }
 
 fn model<T: Presented>(session: &Session<T>) -> Finding {
@@ -58,20 +80,18 @@ fn model<T: Presented>(session: &Session<T>) -> Finding {
     Finding { check: "model", is_fine: true, text }
 }
 
-impl Examination<'_> {
-    fn room<T: Presented>(&self, session: &Session<T>) -> Finding {
-        let here = std::path::Path::new(".");
-        let refusal = room::check(session, self.source, here, None).err();
-        let text = match &refusal {
-            Some(error) => format!("{error:#}").lines().next().unwrap_or_default().to_owned(),
-            None => format!(
-                "training needs about {} of {}; a checkpoint takes {}",
-                size(session.memory_needed()),
-                memory::available()
-                    .map_or_else(|| "an unknown amount".to_owned(), |n| size(n as f64)),
-                size(session.checkpoint_bytes() as f64)
-            ),
-        };
-        Finding { check: "room", is_fine: refusal.is_none(), text }
-    }
+fn room<T: Presented>(session: &Session<T>) -> Result<Finding> {
+    let shortage = room::shortage(session, Path::new("."), None)?;
+    let is_fine = shortage.is_none();
+    let enough = || {
+        let available = memory::available();
+        format!(
+            "training needs about {} of {}; a checkpoint takes {}",
+            size(session.memory_needed()),
+            available.map_or_else(|| "an unknown amount".to_owned(), |n| size(n as f64)),
+            size(session.checkpoint_bytes() as f64)
+        )
+    };
+    let text = shortage.map_or_else(enough, |shortage| shortage.message);
+    Ok(Finding { check: "room", is_fine, text })
 }

@@ -25,7 +25,7 @@ use crate::args::Train;
 use crate::console::{log, progress};
 use crate::failure::at_its_place;
 use crate::interrupt::{Interrupt, Interrupts};
-use crate::room;
+use crate::room::{self, Shortage};
 use crate::summary::Summary;
 use crate::table::thousands;
 
@@ -75,9 +75,9 @@ impl ForAnyTask for Training<'_> {
         let mut session = self.session(task).map_err(|error| at_its_place(error, source))?;
         self.say(&describe(&session, device));
         if !args.force {
-            let saved = self.earlier.as_ref().map(RunDirectory::checkpoints);
-            room::check(&session, source, &args.runs, saved.as_ref())?;
+            self.check_room(&session)?;
         }
+        session.check().map_err(|error| at_its_place(error, source))?;
         if args.dry_run {
             self.say("dry run: everything is built, nothing is trained");
             return Ok(());
@@ -161,7 +161,7 @@ impl Training<'_> {
         }
     }
 
-    /// Everything built and checked, at step 0.
+    /// Everything built, at step 0.
     fn session<T: Task>(&self, task: T) -> tealight_train::Result<Session<T>> {
         let mut session = Session::new(self.config, task, self.device)?;
         // A run that goes on has all parameters in its checkpoint.
@@ -169,8 +169,21 @@ impl Training<'_> {
             let initialised = session.begin_with(model)?;
             self.say(&format!("begins with {}: {initialised}", model.origin.display()));
         }
-        session.check()?;
         Ok(session)
+    }
+
+    /// Before a first batch is computed: where memory is short, that would be the end.
+    fn check_room<T: Task>(&self, session: &Session<T>) -> Result<()> {
+        session.check_memory().map_err(|error| at_its_place(error, self.source))?;
+        let saved = self.earlier.as_ref().map(RunDirectory::checkpoints);
+        let directory = self.earlier.as_ref().map_or(self.args.runs.as_path(), RunDirectory::path);
+        match room::shortage(session, directory, saved.as_ref())? {
+            None => Ok(()),
+            Some(Shortage { key, message }) => {
+                let message = format!("{message}, and `--force` tries all the same");
+                Err(self.source.conflict_error(&[key], &message).into())
+            }
+        }
     }
 
     fn train<T: Task>(
@@ -242,13 +255,11 @@ fn configuration(args: &Train) -> Result<(Given, Option<RunDirectory>)> {
                 directory.path().display()
             );
         }
-        if !args.overrides.is_empty() {
-            bail!("`--set` does not go with a run's directory: a run keeps its settings");
-        }
         if args.name.is_some() {
             bail!("`--name` does not go with a run's directory: a run keeps its name");
         }
-        let (source, config) = resolved(&directory, &[])?;
+        let (source, config) = resolved(&directory, &args.overrides)?;
+        refuse_others(&directory, "the command line", &config)?;
         return Ok((Given { source, config, begins_with: None }, Some(directory)));
     }
     let given = Given::read(&args.config, &args.overrides)?;
@@ -259,17 +270,20 @@ fn configuration(args: &Train) -> Result<(Given, Option<RunDirectory>)> {
     let Some(directory) = RunDirectory::last(&args.runs, &name)? else {
         bail!("nothing to resume: there is no run `{}`", args.runs.join(name).display());
     };
-    let (_, before) = resolved(&directory, &[])?;
-    if let Err(differences) = before.same_run(&given.config) {
-        bail!(
-            "`{}` was started with other settings than `{}` has now, and a resumed run must be the \
-             same run; start a new one without --resume, or change back:\n{}",
-            directory.path().display(),
-            args.config.display(),
-            listed(&differences)
-        );
-    }
+    refuse_others(&directory, &format!("`{}`", args.config.display()), &given.config)?;
     Ok((given, Some(directory)))
+}
+
+/// Refuses to go on with a run with settings other than its own, but for those that may change.
+fn refuse_others(directory: &RunDirectory, origin: &str, config: &RunConfig) -> Result<()> {
+    let (_, before) = resolved(directory, &[])?;
+    let Err(differences) = before.same_run(config) else { return Ok(()) };
+    bail!(
+        "`{}` was started with other settings than {origin} has now, and a resumed run must be the \
+         same run; start a new one without --resume, or change back:\n{}",
+        directory.path().display(),
+        listed(&differences)
+    );
 }
 
 /// More differences than these are counted, not listed.
@@ -330,7 +344,10 @@ fn resume<T: Reported>(
         let path = checkpoints.path(checkpoint.state.step);
         session.restore(&checkpoint).with_context(|| misfit(&path, directory))?;
     }
-    Ok(directory.cut_metrics_after(session.progress.step)?)
+    // Those that may change hold from here on.
+    directory.keep_resolved(&to_resolved_toml(&session.config)?)?;
+    let Progress { step, guard, .. } = &session.progress;
+    Ok(directory.cut_metrics_after(*step, guard.n_roll_backs)?)
 }
 
 fn describe<T: Task>(session: &Session<T>, device: &Device) -> String {

@@ -170,6 +170,10 @@ fn a_resumed_run_keeps_its_settings() -> Result {
     let args = ["train", "tiny.toml", "--resume", "--set", "optimizer=sgd"];
     folder
         .refuse(&args, &["`optimizer.kind` was \"adamw\" and is \"sgd\"", "`optimizer.beta1`"])?;
-    folder.refuse(&["train", "runs/tiny", "--set", "seed=1"], &["`--set` does not go with"])?;
+    let parts = ["than the command line has now", "`seed` was 7 and is 1"];
+    folder.refuse(&["train", "runs/tiny", "--set", "seed=1"], &parts)?;
+    // What may change holds from then on.
+    folder.succeed(&["train", "runs/tiny", "--set", "training.bad_step=skip"])?;
+    assert!(folder.read("runs/tiny/resolved.toml")?.contains("kind = \"skip\""));
     folder.refuse(&["train", "runs/tiny", "--name", "a"], &["`--name` does not go with"])
 }

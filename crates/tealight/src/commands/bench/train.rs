@@ -54,6 +54,7 @@ impl ForAnyTask for TrainingBench<'_> {
         let Self { args, device, source, config } = self;
         let at_its_place = |error| at_its_place(error, source);
         let mut session = Session::new(config, task, device).map_err(at_its_place)?;
+        session.check_memory().map_err(at_its_place)?;
         session.check().map_err(at_its_place)?;
         steps(&mut session, args.warmup).map_err(at_its_place)?;
         memory::reset_peak();
