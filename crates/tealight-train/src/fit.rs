@@ -84,21 +84,14 @@ pub fn fit<'a, T: Task>(
     let mut clock = Clock::start();
     // A run that early stopping has ended is over, however often it is resumed.
     while session.progress.step < last_step && !session.progress.early_stopping.has_stopped() {
-        let learned = session.progress.step > 0;
         if until.is_asked() {
-            return if learned {
-                session.save_unless_saved(checkpoints, observers)
-            } else {
-                Ok(())
-            };
+            return session.save_unless_saved(checkpoints, observers);
         }
         let prepared = match session.prepare() {
             Ok(prepared) => prepared,
             Err(error) => {
-                if learned {
-                    // Of two errors the first is the one to be told.
-                    let _ = session.save_unless_saved(checkpoints, observers);
-                }
+                // Of two errors the first is the one to be told.
+                let _ = session.save_unless_saved(checkpoints, observers);
                 return Err(error);
             }
         };
@@ -118,21 +111,8 @@ pub fn fit<'a, T: Task>(
 
         let step = session.progress.step;
         let due = |every: u64| step.is_multiple_of(every) || step == total;
-        if let Some(Report { loss: Some(loss), lr, grad_norm, metrics }) = report
-            && due(log.every)
-        {
-            let Rates { examples_per_second, tokens_per_second } = clock.rates();
-            let metrics = &metrics.means();
-            let report = StepReport {
-                step,
-                loss,
-                lr,
-                grad_norm,
-                examples_per_second,
-                tokens_per_second,
-                metrics,
-            };
-            notify(observers, &Event::Step(report))?;
+        if let Some(report) = report.filter(|_| due(log.every)) {
+            report.tell(step, &mut clock, observers)?;
         }
         let evaluates = due(training.evaluate_every);
         let verdict = evaluates.then(|| session.evaluate(observers)).transpose()?;
@@ -173,6 +153,31 @@ struct Report {
     lr: f64,
     grad_norm: f64,
     metrics: Metrics,
+}
+
+impl Report {
+    /// Says what came of a step, and how fast it went since the last time; nothing where nothing was to
+    /// be guessed.
+    fn tell(
+        &self,
+        step: u64,
+        clock: &mut Clock,
+        observers: &mut [Box<dyn Observer + '_>],
+    ) -> Result<()> {
+        let Self { loss: Some(loss), lr, grad_norm, ref metrics } = *self else { return Ok(()) };
+        let Rates { examples_per_second, tokens_per_second } = clock.rates();
+        let metrics = &metrics.means();
+        let report = StepReport {
+            step,
+            loss,
+            lr,
+            grad_norm,
+            examples_per_second,
+            tokens_per_second,
+            metrics,
+        };
+        notify(observers, &Event::Step(report))
+    }
 }
 
 impl<T: Task> Session<T> {
@@ -254,12 +259,11 @@ impl<T: Task> Session<T> {
         checkpoints: Option<&Checkpoints>,
         observers: &mut [Box<dyn Observer + '_>],
     ) -> Result<()> {
-        let Some(checkpoints) = checkpoints else {
+        let before = self.progress.guard.clone();
+        let Some((checkpoints, to)) = checkpoints.zip(before.roll_back_to) else {
             return Err(Error::BadStep(trouble.clone()));
         };
-        let before = self.progress.guard.clone();
-        let selection = before.roll_back_to.map_or(Selection::Latest, Selection::Step);
-        let last = match checkpoints.load(selection, self.params.device()) {
+        let last = match checkpoints.load(Selection::Step(to), self.params.device()) {
             Ok(last) => last,
             Err(error) => {
                 let _ = self.save_unless_saved(Some(checkpoints), observers);
@@ -383,15 +387,17 @@ impl<T: Task> Session<T> {
         notify(observers, &Event::CheckpointSaved { step, path: &path })
     }
 
-    /// Saves, unless this step is the last that was saved.
+    /// Saves, unless this step is the last that was saved, or nothing has been learned yet.
     fn save_unless_saved(
         &self,
         checkpoints: Option<&Checkpoints>,
         observers: &mut [Box<dyn Observer + '_>],
     ) -> Result<()> {
         match checkpoints {
-            Some(saved) if saved.latest()? == Some(self.progress.step) => Ok(()),
-            _ => self.save(checkpoints, observers),
+            Some(saved) if saved.latest()?.unwrap_or(0) != self.progress.step => {
+                self.save(checkpoints, observers)
+            }
+            _ => Ok(()),
         }
     }
 

@@ -71,7 +71,7 @@ struct Training<'a> {
 
 impl ForAnyTask for Training<'_> {
     fn run<T: Presented>(self, task: T) -> Result<()> {
-        let Self { args, device, source, config, .. } = self;
+        let Self { args, device, source, .. } = self;
         let mut session = self.session(task).map_err(|error| at_its_place(error, source))?;
         self.say(&describe(&session, device));
         if !args.force {
@@ -91,18 +91,8 @@ impl ForAnyTask for Training<'_> {
             (directory, Some(lock))
         };
         self.say(&format!("run {}", directory.path().display()));
-        let mut observers: Vec<Box<dyn Observer>> =
-            vec![Box::new(JsonLines::append(&directory.metrics_path())?)];
-        if config.log.tensorboard {
-            let step = session.progress.step;
-            let n_heads = config.model.n_heads;
-            let draw = Box::new(move |readings: &[Reading]| attend::images(readings, n_heads));
-            observers.push(Box::new(TensorBoard::create(directory.path(), step, draw)?));
-        }
-        if !args.quiet {
-            observers.push(progress());
-        }
         let first_step = session.progress.step;
+        let mut observers = self.observers(&directory, first_step)?;
         let interrupts = Interrupts::listen()?;
         let ended = self.train(&mut session, &directory, &mut observers, &interrupts);
         // What follows can be interrupted at any point.
@@ -149,6 +139,21 @@ impl Training<'_> {
         if !self.args.quiet {
             log(line);
         }
+    }
+
+    /// Who hears of the run, which goes on after `step`.
+    fn observers(&self, directory: &RunDirectory, step: u64) -> Result<Vec<Box<dyn Observer>>> {
+        let mut observers: Vec<Box<dyn Observer>> =
+            vec![Box::new(JsonLines::append(&directory.metrics_path())?)];
+        if self.config.log.tensorboard {
+            let n_heads = self.config.model.n_heads;
+            let draw = Box::new(move |readings: &[Reading]| attend::images(readings, n_heads));
+            observers.push(Box::new(TensorBoard::create(directory.path(), step, draw)?));
+        }
+        if !self.args.quiet {
+            observers.push(progress());
+        }
+        Ok(observers)
     }
 
     /// After an error: from where the run can go on.
