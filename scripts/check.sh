@@ -25,6 +25,11 @@ step cargo fmt --all --check
 step cargo clippy --workspace --all-targets -- -D warnings
 step scripts/test.sh
 RUSTDOCFLAGS="-D warnings" step cargo doc --workspace --no-deps --document-private-items
+if command -v g++ >/dev/null; then
+    step scripts/emulate_kernels.sh target/kernels.so # do the kernels for CUDA compile?
+else
+    skipped+=("g++")
+fi
 optional cargo-deny cargo deny --config .deny.toml check
 optional cargo-machete cargo machete
 optional typos typos --config .typos.toml

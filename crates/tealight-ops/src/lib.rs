@@ -88,6 +88,7 @@ pub mod wkv;
 
 mod buffer;
 mod element;
+mod gpu;
 mod graph;
 mod lanes;
 mod matrix;

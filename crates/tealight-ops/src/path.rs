@@ -2,7 +2,7 @@
 
 use candle_core::{DType, Result, Tensor};
 
-use crate::definitions;
+use crate::{definitions, gpu};
 
 /// Chosen from the operands, so that equal calls take equal paths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,6 +11,8 @@ pub(crate) enum Path {
     F32,
     /// The fused loop in f64.
     F64,
+    /// Kernels on the device.
+    Gpu,
     /// The definition: another device, another dtype, nothing to compute, or asked for.
     Reference,
 }
@@ -23,6 +25,7 @@ impl Path {
         };
         match (all(DType::F32), all(DType::F64)) {
             _ if definitions::are_asked_for() => Self::Reference,
+            _ if gpu::takes(operands) => Self::Gpu,
             (true, _) => Self::F32,
             (_, true) => Self::F64,
             _ => Self::Reference,

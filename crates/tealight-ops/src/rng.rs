@@ -54,6 +54,11 @@ impl Stream {
         Self { key: split(seed) }.child(0, FORK + purpose as u32)
     }
 
+    /// For kernels, which draw from the same stream.
+    pub(crate) fn key(self) -> [u32; 2] {
+        self.key
+    }
+
     /// An independent stream for `index`: a step, a layer, an example.
     #[must_use]
     pub fn fork(self, index: u64) -> Self {

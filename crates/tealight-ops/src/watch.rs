@@ -5,7 +5,8 @@
 use std::cell::RefCell;
 use std::fmt;
 
-use candle_core::CpuStorage;
+use candle_core::backend::BackendStorage;
+use candle_core::{CpuStorage, Storage};
 
 thread_local! {
     static WATCH: RefCell<Option<Watch>> = const { RefCell::new(None) };
@@ -41,14 +42,23 @@ pub fn first_not_finite<R>(f: impl FnOnce() -> R) -> (R, Option<Origin>) {
 }
 
 /// Looks at the result of an operation, if somebody watches.
-pub(crate) fn look(name: &'static str, value: &CpuStorage) {
+pub(crate) fn look(name: &'static str, value: &Storage) {
     WATCH.with_borrow_mut(|watch| {
         let Some(watch) = watch else { return };
         watch.n_results += 1;
-        if watch.found.is_none() && !is_finite(value) {
+        if watch.found.is_none() && !of_device(value) {
             watch.found = Some(Origin { name, number: watch.n_results });
         }
     });
+}
+
+/// Of a GPU's results a copy is looked at; one that cannot be copied is not.
+fn of_device(value: &Storage) -> bool {
+    match value {
+        Storage::Cpu(value) => is_finite(value),
+        Storage::Cuda(value) => value.to_cpu_storage().is_ok_and(|value| is_finite(&value)),
+        Storage::Metal(_) => true,
+    }
 }
 
 fn is_finite(value: &CpuStorage) -> bool {

@@ -70,6 +70,8 @@ pub(crate) enum Command {
     Generate(Generate),
     /// Write a model as a folder that `transformers`, or another Tealight, loads
     Export(Export),
+    /// Show where this build can compute on this machine, and what is missing where it cannot
+    Devices,
     /// Show what a configuration or a run consists of, or every kind of everything
     Inspect(Inspect),
     /// Print the completions for a shell
@@ -225,6 +227,9 @@ pub(crate) struct Used {
 pub(crate) struct Evaluate {
     #[command(flatten)]
     pub(crate) trained: Trained,
+    /// The weights of a model that `checkpoint average` or `export` wrote, in the place of a checkpoint's
+    #[arg(long, value_name = "FOLDER", conflicts_with = "checkpoint")]
+    pub(crate) weights: Option<PathBuf>,
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,

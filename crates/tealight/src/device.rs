@@ -51,6 +51,60 @@ impl DeviceName {
     }
 }
 
+/// A GPU.
+pub(crate) struct Gpu {
+    pub(crate) device: DeviceName,
+    /// Its name, what it can, and what drives it.
+    pub(crate) description: String,
+    pub(crate) memory: u64,
+    pub(crate) free: u64,
+}
+
+/// The GPUs that CUDA knows.
+///
+/// # Errors
+/// What is missing: in this build, or on this machine.
+#[cfg(not(feature = "cuda"))]
+pub(crate) fn cuda() -> Result<Vec<Gpu>> {
+    bail!(missing("CUDA", "cuda"))
+}
+
+#[cfg(feature = "cuda")]
+pub(crate) fn cuda() -> Result<Vec<Gpu>> {
+    use candle_core::cuda_backend::cudarc::driver::{CudaContext, sys};
+
+    let n = CudaContext::device_count().map_err(|error| {
+        anyhow::anyhow!(
+            "this build knows CUDA, but there is no driver of NVIDIA's that answers ({error:?}): \
+             `nvidia-smi` says whether there is one"
+        )
+    })?;
+    if n == 0 {
+        bail!("this build knows CUDA, and there is a driver, but no GPU that it may use");
+    }
+    let mut version = 0;
+    // SAFETY: it writes a number.
+    #[expect(unsafe_code, reason = "cudarc has no other way to ask")]
+    let answer = unsafe { sys::cuDriverGetVersion(&raw mut version) };
+    let driver = match answer {
+        sys::CUresult::CUDA_SUCCESS => format!(", CUDA {}.{}", version / 1000, version % 1000 / 10),
+        _ => String::new(),
+    };
+    let gpu = |ordinal: usize| {
+        let context = CudaContext::new(ordinal)?;
+        let (major, minor) = context.compute_capability()?;
+        let (free, memory) = context.mem_get_info()?;
+        anyhow::Ok(Gpu {
+            device: DeviceName::Cuda(ordinal),
+            description: format!("{}, capability {major}.{minor}{driver}", context.name()?),
+            memory: memory as u64,
+            free: free as u64,
+        })
+    };
+    let known = |ordinal| gpu(ordinal).with_context(|| unusable(DeviceName::Cuda(ordinal)));
+    (0..n.cast_unsigned() as usize).map(known).collect()
+}
+
 fn missing(name: &str, feature: &str) -> String {
     format!(
         "this build of tealight computes on the CPU only; for {name}, build it with \

@@ -45,6 +45,7 @@ fn main() -> ExitCode {
         Command::FillMask(args) => commands::fill_mask::run(&args),
         Command::Generate(args) => commands::generate::run(&args),
         Command::Export(args) => commands::export::run(&args),
+        Command::Devices => commands::devices::run(),
         Command::Inspect(args) => commands::inspect::run(&args),
         Command::Completions(args) => commands::completions::run(&args),
     };

@@ -19,6 +19,11 @@ pub(crate) fn reset_peak() {
     let _ = fs::write("/proc/self/clear_refs", "5");
 }
 
+/// Bytes of the whole machine.
+pub(crate) fn total() -> Option<u64> {
+    find(&fs::read_to_string("/proc/meminfo").ok()?, "MemTotal:")
+}
+
 /// Bytes that the system could still give away, or the control group where that has less.
 pub(crate) fn available() -> Option<u64> {
     let system = find(&fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable:")?;
@@ -69,6 +74,6 @@ mod tests {
     #[test]
     fn a_process_has_held_at_least_what_it_holds() {
         let (resident, peak) = (resident().unwrap(), peak().unwrap());
-        assert!(resident > 0 && peak > 0 && available().unwrap() > 0);
+        assert!(resident > 0 && peak > 0 && available().unwrap() > 0 && total().unwrap() > 0);
     }
 }

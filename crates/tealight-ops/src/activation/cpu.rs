@@ -2,7 +2,7 @@
 
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
 
-use super::CUBIC;
+use super::{CUBIC, Function};
 use crate::buffer::unwritten;
 use crate::element::Element;
 use crate::parallel::{block_len, run};
@@ -11,6 +11,7 @@ use crate::simd::fused_if_possible;
 /// A function of one number, and its derivative, perhaps with fused multiply-add.
 pub(crate) trait Elementwise: Send + Sync + 'static {
     const NAME: &'static str;
+    const FUNCTION: Function;
     fn value<T: Element, const FUSED: bool>(x: T) -> T;
     fn derivative<T: Element, const FUSED: bool>(x: T) -> T;
 }
@@ -23,6 +24,7 @@ pub(crate) struct GeluTanh;
 
 impl Elementwise for Relu {
     const NAME: &'static str = "relu";
+    const FUNCTION: Function = Function::Relu;
 
     #[inline(always)]
     fn value<T: Element, const FUSED: bool>(x: T) -> T {
@@ -38,6 +40,7 @@ impl Elementwise for Relu {
 
 impl Elementwise for Sigmoid {
     const NAME: &'static str = "sigmoid";
+    const FUNCTION: Function = Function::Sigmoid;
 
     #[inline(always)]
     fn value<T: Element, const FUSED: bool>(x: T) -> T {
@@ -53,6 +56,7 @@ impl Elementwise for Sigmoid {
 
 impl Elementwise for Silu {
     const NAME: &'static str = "silu";
+    const FUNCTION: Function = Function::Silu;
 
     #[inline(always)]
     fn value<T: Element, const FUSED: bool>(x: T) -> T {
@@ -68,6 +72,7 @@ impl Elementwise for Silu {
 
 impl Elementwise for Gelu {
     const NAME: &'static str = "gelu";
+    const FUNCTION: Function = Function::Gelu;
 
     #[inline(always)]
     fn value<T: Element, const FUSED: bool>(x: T) -> T {
@@ -83,6 +88,7 @@ impl Elementwise for Gelu {
 
 impl Elementwise for GeluTanh {
     const NAME: &'static str = "gelu-tanh";
+    const FUNCTION: Function = Function::GeluTanh;
 
     #[inline(always)]
     fn value<T: Element, const FUSED: bool>(x: T) -> T {

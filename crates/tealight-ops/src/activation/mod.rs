@@ -19,6 +19,7 @@
 //! f64, both are within 10⁻¹⁴ or so.
 
 mod cpu;
+mod gpu;
 pub mod reference;
 
 use std::marker::PhantomData;
@@ -96,6 +97,7 @@ fn apply<A: Elementwise>(
     match Path::of(&[x]) {
         Path::F32 => apply1(&x.contiguous()?, Activation::<f32, A>(PhantomData)),
         Path::F64 => apply1(&x.contiguous()?, Activation::<f64, A>(PhantomData)),
+        Path::Gpu => gpu::activation(x, A::FUNCTION, A::NAME),
         Path::Reference => widened(x, definition),
     }
 }

@@ -138,7 +138,9 @@ pub fn step(
     match Path::of(&operands) {
         Path::F32 => fused::<f32>(parameter, gradient, second_moment, step, hyper),
         Path::F64 => fused::<f64>(parameter, gradient, second_moment, step, hyper),
-        Path::Reference => reference::step(parameter, gradient, second_moment, step, hyper),
+        Path::Gpu | Path::Reference => {
+            reference::step(parameter, gradient, second_moment, step, hyper)
+        }
     }
 }
 

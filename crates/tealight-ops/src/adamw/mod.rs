@@ -13,6 +13,7 @@
 //! Cost: one pass over four arrays, where tensor operations take about fourteen.
 
 mod cpu;
+mod gpu;
 pub mod reference;
 
 use candle_core::{Result, Tensor, Var, bail};
@@ -66,6 +67,7 @@ pub fn step(
     match Path::of(&[theta, gradient, m, v]) {
         Path::F32 => fused::<f32>(state, gradient, step, hyper),
         Path::F64 => fused::<f64>(state, gradient, step, hyper),
+        Path::Gpu => gpu::step(state, gradient, step, hyper),
         Path::Reference => {
             reference::step(parameter, gradient, first_moment, second_moment, step, hyper)
         }

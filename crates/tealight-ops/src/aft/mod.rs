@@ -86,7 +86,7 @@ pub fn aft_full(
     match Path::of(&[key, value, w]) {
         Path::F32 => run_full::<f32>(key, value, w, padding, reach),
         Path::F64 => run_full::<f64>(key, value, w, padding, reach),
-        Path::Reference => widened([key, value, w], |[key, value, w]| {
+        Path::Gpu | Path::Reference => widened([key, value, w], |[key, value, w]| {
             reference::aft_full(key, value, w, key_padding_mask, reach)
         }),
     }
@@ -117,7 +117,7 @@ pub fn aft_local(
     match Path::of(&[key, value, w]) {
         Path::F32 => run_band::<f32>(key, value, w, padding, band),
         Path::F64 => run_band::<f64>(key, value, w, padding, band),
-        Path::Reference => widened([key, value, w], |[key, value, w]| {
+        Path::Gpu | Path::Reference => widened([key, value, w], |[key, value, w]| {
             reference::aft_local(key, value, w, key_padding_mask, reach)
         }),
     }
@@ -150,7 +150,7 @@ pub fn aft_conv(
     match Path::of(&[key, value, w]) {
         Path::F32 => run_band::<f32>(key, value, &w.t()?, padding, band),
         Path::F64 => run_band::<f64>(key, value, &w.t()?, padding, band),
-        Path::Reference => widened([key, value, w], |[key, value, w]| {
+        Path::Gpu | Path::Reference => widened([key, value, w], |[key, value, w]| {
             reference::aft_conv(key, value, w, alignment, key_padding_mask, reach)
         }),
     }
@@ -176,7 +176,7 @@ pub fn aft_simple(
     let scan = Band::new(sizes, 1, 0, Reach::Past);
     let padding = padding(key_padding_mask, batch, len)?;
     match (Path::of(&[key, value]), reach) {
-        (Path::Reference, _) => widened([key, value, value], |[key, value, _]| {
+        (Path::Gpu | Path::Reference, _) => widened([key, value, value], |[key, value, _]| {
             reference::aft_simple(key, value, key_padding_mask, reach)
         }),
         (Path::F32, Reach::Past) => run_band::<f32>(key, value, &no_taps()?, padding, scan),

@@ -33,6 +33,7 @@
 //! again in the backward, by address, and never stored.
 
 mod cpu;
+mod gpu;
 mod problem;
 pub mod reference;
 
@@ -135,7 +136,10 @@ pub fn attention(
     match Path::of(&[query, key, value]) {
         Path::F32 => fused::<f32>(problem, query, key, value, options),
         Path::F64 => fused::<f64>(problem, query, key, value, options),
-        Path::Reference => plain(&problem, query, key, value, options),
+        Path::Gpu if gpu::takes(&problem, options) => {
+            gpu::attention(problem, query, key, value, options)
+        }
+        Path::Gpu | Path::Reference => plain(&problem, query, key, value, options),
     }
 }
 

@@ -138,6 +138,14 @@ fn check_segments(segments: &Tensor, [batch, q_len, kv_len]: [usize; 3]) -> Resu
 }
 
 impl Band {
+    pub(super) fn causal(&self) -> bool {
+        self.causal
+    }
+
+    pub(super) fn window(&self) -> Option<usize> {
+        self.window
+    }
+
     /// The keys that query `row` may read.
     pub(super) fn keys(&self, row: usize) -> Range<usize> {
         // The last query stands where the last key stands.

@@ -4,6 +4,7 @@
 //! y_b = x_b + v              dx = g,   dv = Σ_b g_b
 //! ```
 
+pub(crate) mod gpu;
 pub mod reference;
 
 use std::marker::PhantomData;
@@ -29,6 +30,7 @@ pub fn broadcast_add(x: &Tensor, v: &Tensor) -> Result<Tensor> {
     match Path::of(&[x, v]) {
         Path::F32 => fused::<f32>(x, v),
         Path::F64 => fused::<f64>(x, v),
+        Path::Gpu => gpu::broadcast_add(x, v),
         Path::Reference => widened(x, |x| reference::broadcast_add(x, &v.to_dtype(x.dtype())?)),
     }
 }

@@ -14,6 +14,7 @@
 //! classes)` memory besides the gradient.
 
 pub(crate) mod cpu;
+mod gpu;
 pub mod reference;
 
 use std::marker::PhantomData;
@@ -43,11 +44,18 @@ pub fn cross_entropy(logits: &Tensor, labels: &Tensor, label_smoothing: f64) -> 
     if !(0. ..=1.).contains(&label_smoothing) {
         bail!("label smoothing {label_smoothing} is not in [0, 1]")
     }
-    let targets = Targets::Labels { classes: classes(labels, n_classes)?, label_smoothing };
+    check_dtype(labels)?;
+    let targets =
+        || Result::Ok(Targets::Labels { classes: classes(labels, n_classes)?, label_smoothing });
     match Path::of(&[logits]) {
-        Path::F32 => apply1(&logits.contiguous()?, CrossEntropy::<f32>::new(targets)),
-        Path::F64 => apply1(&logits.contiguous()?, CrossEntropy::<f64>::new(targets)),
+        Path::F32 => apply1(&logits.contiguous()?, CrossEntropy::<f32>::new(targets()?)),
+        Path::F64 => apply1(&logits.contiguous()?, CrossEntropy::<f64>::new(targets()?)),
+        Path::Gpu => {
+            let targets = gpu::Targets::labels(labels, label_smoothing)?;
+            gpu::cross_entropy(&at_least_f32(logits)?, targets)
+        }
         Path::Reference => {
+            targets()?;
             reference::cross_entropy(&at_least_f32(logits)?, labels, label_smoothing)
         }
     }
@@ -68,6 +76,10 @@ pub fn cross_entropy_soft(logits: &Tensor, targets: &Tensor) -> Result<Tensor> {
     match Path::of(&[logits, targets]) {
         Path::F32 => apply1(&logits.contiguous()?, CrossEntropy::<f32>::new(soft()?)),
         Path::F64 => apply1(&logits.contiguous()?, CrossEntropy::<f64>::new(soft()?)),
+        Path::Gpu => {
+            let targets = gpu::Targets::Soft(at_least_f32(&targets.detach())?.contiguous()?);
+            gpu::cross_entropy(&at_least_f32(logits)?, targets)
+        }
         Path::Reference => reference::cross_entropy_soft(&at_least_f32(logits)?, targets),
     }
 }
@@ -82,12 +94,17 @@ pub fn hits(logits: &Tensor, labels: &Tensor) -> Result<usize> {
     if labels.dims() != [n] {
         bail!("hits of logits {:?} with labels {:?}", logits.shape(), labels.shape())
     }
-    let classes = classes(labels, n_classes)?;
+    check_dtype(labels)?;
     let logits = logits.detach().contiguous()?;
-    match Path::of(&[&logits]) {
+    let path = Path::of(&[&logits]);
+    if path == Path::Gpu {
+        return gpu::hits(&logits, labels);
+    }
+    let classes = classes(labels, n_classes)?;
+    match path {
         Path::F32 => Ok(cpu::hits::<f32>(&View::of(&logits)?, &classes, n_classes)),
         Path::F64 => Ok(cpu::hits::<f64>(&View::of(&logits)?, &classes, n_classes)),
-        Path::Reference => reference::hits(&logits, labels),
+        Path::Gpu | Path::Reference => reference::hits(&logits, labels),
     }
 }
 
@@ -102,10 +119,15 @@ pub(crate) fn classes(labels: &Tensor, n_classes: usize) -> Result<Vec<Option<us
         Ok(class) if class < n_classes => Ok(Some(class)),
         _ => bail!("label {label} is out of range for {n_classes} classes"),
     };
+    check_dtype(labels)?;
+    labels.to_dtype(DType::I64)?.to_vec1()?.into_iter().map(class).collect()
+}
+
+fn check_dtype(labels: &Tensor) -> Result<()> {
     if !labels.dtype().is_int() {
         bail!("labels are of dtype {:?}, not integers", labels.dtype())
     }
-    labels.to_dtype(DType::I64)?.to_vec1()?.into_iter().map(class).collect()
+    Ok(())
 }
 
 /// q, the distribution that p is compared with.

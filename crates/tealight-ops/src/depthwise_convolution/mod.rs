@@ -49,7 +49,7 @@ pub fn depthwise_convolution(
     match Path::of(&[x, weight]) {
         Path::F32 => fused::<f32>(x, weight, key_padding_mask),
         Path::F64 => fused::<f64>(x, weight, key_padding_mask),
-        Path::Reference => {
+        Path::Gpu | Path::Reference => {
             widened(x, |x| reference::depthwise_convolution(x, weight, key_padding_mask))
         }
     }

@@ -10,6 +10,7 @@
 //! the number of threads. Nothing is kept for the backward, which draws the same mask again.
 
 mod cpu;
+pub(crate) mod gpu;
 pub mod reference;
 
 use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor, bail};
@@ -53,6 +54,7 @@ pub fn dropout(x: &Tensor, rate: f64, stream: Stream) -> Result<Tensor> {
     match Path::of(&[x]) {
         Path::F32 => apply1(&x.contiguous()?, Dropout::<f32>::new(draw)),
         Path::F64 => apply1(&x.contiguous()?, Dropout::<f64>::new(draw)),
+        Path::Gpu => gpu::dropout(x, draw),
         Path::Reference => widened(x, |x| reference::dropout(x, rate, stream)),
     }
 }
@@ -64,7 +66,7 @@ pub(crate) fn kept<T: Element>(x: T, factor: T) -> T {
 }
 
 /// The least word that keeps its element: the first integer not below rate · 2³².
-fn threshold(rate: f64) -> u32 {
+pub(crate) fn threshold(rate: f64) -> u32 {
     (rate * 2_f64.powi(32)).ceil() as u32
 }
 

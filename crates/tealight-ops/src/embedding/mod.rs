@@ -10,6 +10,7 @@
 //! Cost of the backward: a gradient of the size of the whole table, however few ids there are.
 
 mod cpu;
+mod gpu;
 pub mod reference;
 
 use std::marker::PhantomData;
@@ -41,12 +42,17 @@ pub fn embedding_with_padding(table: &Tensor, ids: &Tensor, padding: u32) -> Res
 
 fn look_up(table: &Tensor, ids: &Tensor, padding: Option<u32>) -> Result<Tensor> {
     let (vocab_size, d_model) = table.dims2()?;
-    let rows = rows(ids, vocab_size)?;
     let shape = Shape::from([ids.dims(), &[d_model]].concat());
+    let rows = || rows(ids, vocab_size);
     match Path::of(&[table]) {
-        Path::F32 => apply1(&table.contiguous()?, Embedding::<f32>::new(rows, padding, shape)),
-        Path::F64 => apply1(&table.contiguous()?, Embedding::<f64>::new(rows, padding, shape)),
-        Path::Reference => {
+        Path::F32 => apply1(&table.contiguous()?, Embedding::<f32>::new(rows()?, padding, shape)),
+        Path::F64 => apply1(&table.contiguous()?, Embedding::<f64>::new(rows()?, padding, shape)),
+        Path::Gpu if shape.elem_count() > 0 => {
+            check_dtype(ids)?;
+            gpu::look_up(table, ids, padding)
+        }
+        Path::Gpu | Path::Reference => {
+            rows()?;
             let ids = selectable(ids)?;
             match padding {
                 Some(padding) => reference::embedding_with_padding(table, &ids, padding),
@@ -69,10 +75,15 @@ fn rows(ids: &Tensor, vocab_size: usize) -> Result<Vec<usize>> {
         Ok(row) if row < vocab_size => Ok(row),
         _ => bail!("id {id} is out of range for a vocabulary of {vocab_size}"),
     };
+    check_dtype(ids)?;
+    ids.to_dtype(DType::I64)?.flatten_all()?.to_vec1()?.into_iter().map(row).collect()
+}
+
+fn check_dtype(ids: &Tensor) -> Result<()> {
     if !ids.dtype().is_int() {
         bail!("ids are of dtype {:?}, not integers", ids.dtype())
     }
-    ids.to_dtype(DType::I64)?.flatten_all()?.to_vec1()?.into_iter().map(row).collect()
+    Ok(())
 }
 
 struct Embedding<T> {

@@ -65,7 +65,7 @@ fn entmax(x: &Tensor, alpha: Alpha, reference: fn(&Tensor) -> Result<Tensor>) ->
     match Path::of(&[x]) {
         Path::F32 => apply1(&x.contiguous()?, Entmax::<f32>::new(alpha, width)),
         Path::F64 => apply1(&x.contiguous()?, Entmax::<f64>::new(alpha, width)),
-        Path::Reference => widened(x, reference),
+        Path::Gpu | Path::Reference => widened(x, reference),
     }
 }
 

@@ -8,6 +8,7 @@
 //! Or with one v for all positions of an example, whose gradient is the sum over them.
 
 mod cpu;
+mod gpu;
 pub mod reference;
 
 use std::marker::PhantomData;
@@ -33,6 +34,7 @@ pub fn gated(function: Function, x: &Tensor, v: &Tensor) -> Result<Tensor> {
     match Path::of(&[x, v]) {
         Path::F32 => of_function::<f32>(function, x, v),
         Path::F64 => of_function::<f64>(function, x, v),
+        Path::Gpu => gpu::gated(function, x, v),
         Path::Reference => widened(x, |x| reference::gated(function, x, &v.to_dtype(x.dtype())?)),
     }
 }

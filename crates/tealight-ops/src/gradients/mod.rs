@@ -16,6 +16,7 @@ use std::fmt;
 use candle_core::{DType, Device, Result, Tensor, bail};
 
 use crate::buffer::{View, tensor};
+use crate::gpu::{Buffer, Launch, sums};
 use crate::graph::walk;
 use crate::path::Path;
 
@@ -137,8 +138,21 @@ fn scaled(gradient: &Tensor, factor: f64) -> Result<Tensor> {
     match Path::of(&[&gradient]) {
         Path::F32 => tensor(cpu::scaled(&View::of(&gradient)?, factor as f32), gradient.shape()),
         Path::F64 => tensor(cpu::scaled(&View::of(&gradient)?, factor), gradient.shape()),
+        Path::Gpu => gpu_scaled(&gradient, factor),
         Path::Reference => gradient * factor,
     }
+}
+
+fn gpu_scaled(gradient: &Tensor, factor: f64) -> Result<Tensor> {
+    let mut y = Buffer::like(gradient)?;
+    Launch::new("elementwise", "scale", gradient)?
+        .over(gradient.elem_count())
+        .read(gradient)?
+        .write(&mut y)?
+        .size(gradient.elem_count())
+        .number(factor)
+        .run()?;
+    y.tensor(gradient.shape())
 }
 
 fn sum_of_squares(gradient: &Tensor) -> Result<f64> {
@@ -147,6 +161,7 @@ fn sum_of_squares(gradient: &Tensor) -> Result<f64> {
         Path::F32 => Ok(cpu::sum_of_squares::<f32>(&View::of(&gradient)?)),
         Path::F64 => Ok(cpu::sum_of_squares::<f64>(&View::of(&gradient)?)),
         // On the device in f32, the widest type that all of them add.
+        Path::Gpu => sums::of_squares(&gradient),
         Path::Reference => {
             gradient.to_dtype(DType::F32)?.sqr()?.sum_all()?.to_scalar::<f32>().map(f64::from)
         }

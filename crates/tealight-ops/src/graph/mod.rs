@@ -31,7 +31,8 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, Weak};
 
 use candle_core::shape::ShapeWithOneHole;
 use candle_core::{
-    CpuStorage, CustomOp1, DType, Device, Layout, Result, Shape, Tensor, TensorId, Var, bail,
+    CpuStorage, CudaStorage, CustomOp1, DType, Device, DeviceLocation, Layout, Result, Shape,
+    Storage, Tensor, TensorId, Var, bail,
 };
 
 pub(crate) use self::apply::{apply1, apply2, apply3};
@@ -66,22 +67,40 @@ pub(crate) trait Operation: Send + Sync {
     ) -> Result<Vec<Option<Tensor>>>;
 }
 
+/// What an operation has computed.
+pub(crate) struct Value {
+    pub(crate) storage: Storage,
+    pub(crate) shape: Shape,
+}
+
+impl From<(CpuStorage, Shape)> for Value {
+    fn from((storage, shape): (CpuStorage, Shape)) -> Self {
+        Self { storage: Storage::Cpu(storage), shape }
+    }
+}
+
+/// A tensor of `value`, without a history.
+pub(crate) fn constant(value: Value) -> Result<Tensor> {
+    let node = Node::new("constant", false, None, &value);
+    let carrier = carrier(&value.storage)?;
+    carrier.apply_op1_no_bwd(&Carried { node, value: Mutex::new(Some(value)) })
+}
+
 /// A tensor of `value`, whose gradient `operation` passes on to `inputs`.
 ///
 /// Of inputs that need no gradients the operation is forgotten at once.
 pub(crate) fn record(
     operation: impl Operation + 'static,
     inputs: &[&Tensor],
-    value: (CpuStorage, Shape),
+    value: impl Into<Value>,
 ) -> Result<Tensor> {
+    let value = value.into();
     let (name, reads_output) = (operation.name(), operation.reads_output());
     let tracked = inputs.iter().any(|input| input.track_op());
     if !tracked {
-        let carried = Carried {
-            node: Node::new(name, reads_output, None, &value),
-            value: Mutex::new(Some(value)),
-        };
-        return CARRIER.apply_op1_no_bwd(&carried);
+        let (node, carrier) =
+            (Node::new(name, reads_output, None, &value), carrier(&value.storage)?);
+        return carrier.apply_op1_no_bwd(&Carried { node, value: Mutex::new(Some(value)) });
     }
     let recorded = Recorded::of(operation, inputs)?;
     carried(&Node::new(name, reads_output, Some(recorded), &value), value)
@@ -91,17 +110,19 @@ pub(crate) fn record(
 /// gradient goes back through what it gives then.
 pub(crate) fn record_again(
     f: impl Fn() -> Result<Tensor> + Send + Sync + 'static,
-    value: (CpuStorage, Shape),
+    value: impl Into<Value>,
 ) -> Result<Tensor> {
+    let value = value.into();
     let recorded =
         Recorded { way: Way::Again(Box::new(f)), inputs: Vec::new(), _nodes: Vec::new() };
     carried(&Node::new("checkpoint", false, Some(recorded), &value), value)
 }
 
 /// The result of `node`.
-fn carried(node: &Arc<Node>, value: (CpuStorage, Shape)) -> Result<Tensor> {
+fn carried(node: &Arc<Node>, value: Value) -> Result<Tensor> {
+    let carrier = carrier(&value.storage)?;
     let value = Mutex::new(Some(value));
-    let output = CARRIER.apply_op1(Carried { node: node.clone(), value })?;
+    let output = carrier.apply_op1(Carried { node: node.clone(), value })?;
     node.answers_for(&output);
     Ok(output)
 }
@@ -118,10 +139,19 @@ pub fn reshape(x: &Tensor, shape: impl ShapeWithOneHole) -> Result<Tensor> {
     Ok(y)
 }
 
-/// The variable that every result hangs on in Candle's eyes.
-static CARRIER: LazyLock<Var> = LazyLock::new(|| {
-    Var::zeros((), DType::F32, &Device::Cpu).expect("a number can be put on the CPU")
-});
+/// The variable that every result of a device hangs on in Candle's eyes.
+fn carrier(of: &Storage) -> Result<Var> {
+    static CARRIERS: Mutex<Vec<(DeviceLocation, Var)>> = Mutex::new(Vec::new());
+    let device = of.device();
+    let location = device.location();
+    let mut carriers = CARRIERS.lock().expect("invariant: nothing panics while it holds them");
+    if let Some((_, carrier)) = carriers.iter().find(|(of, _)| *of == location) {
+        return Ok(carrier.clone());
+    }
+    let carrier = Var::zeros((), DType::F32, &device)?;
+    carriers.push((location, carrier.clone()));
+    Ok(carrier)
+}
 
 static COUNT: AtomicU64 = AtomicU64::new(0);
 
@@ -188,9 +218,9 @@ impl Node {
         name: &'static str,
         reads_output: bool,
         recorded: Option<Recorded>,
-        (value, shape): &(CpuStorage, Shape),
+        Value { storage, shape }: &Value,
     ) -> Arc<Self> {
-        watch::look(name, value);
+        watch::look(name, storage);
         Arc::new(Self {
             name,
             number: COUNT.fetch_add(1, Ordering::Relaxed),
@@ -241,7 +271,15 @@ impl Drop for Node {
 struct Carried {
     node: Arc<Node>,
     /// Until Candle takes it.
-    value: Mutex<Option<(CpuStorage, Shape)>>,
+    value: Mutex<Option<Value>>,
+}
+
+impl Carried {
+    fn take(&self) -> Value {
+        let value =
+            self.value.lock().expect("invariant: nothing panics while it holds this").take();
+        value.expect("invariant: Candle runs an operation once")
+    }
 }
 
 impl CustomOp1 for Carried {
@@ -250,9 +288,17 @@ impl CustomOp1 for Carried {
     }
 
     fn cpu_fwd(&self, _: &CpuStorage, _: &Layout) -> Result<(CpuStorage, Shape)> {
-        let value =
-            self.value.lock().expect("invariant: nothing panics while it holds this").take();
-        Ok(value.expect("invariant: Candle runs an operation once"))
+        match self.take() {
+            Value { storage: Storage::Cpu(storage), shape } => Ok((storage, shape)),
+            _ => bail!("`{}`: its carrier is on the CPU, and it is not", self.node.name),
+        }
+    }
+
+    fn cuda_fwd(&self, _: &CudaStorage, _: &Layout) -> Result<(CudaStorage, Shape)> {
+        match self.take() {
+            Value { storage: Storage::Cuda(storage), shape } => Ok((storage, shape)),
+            _ => bail!("`{}`: its carrier is on a CUDA device, and it is not", self.node.name),
+        }
     }
 
     fn bwd(&self, _: &Tensor, output: &Tensor, gradient: &Tensor) -> Result<Option<Tensor>> {

@@ -7,9 +7,9 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use candle_core::{CpuStorage, Result, Shape, Tensor};
+use candle_core::{Result, Tensor};
 
-use super::{Operation, record};
+use super::{Operation, Value, record};
 use crate::buffer::stored;
 
 /// What becomes of the gradients of several results.
@@ -30,7 +30,7 @@ pub(crate) trait Several: Send + Sync {
 pub(crate) fn record_all(
     several: impl Several + 'static,
     inputs: &[&Tensor],
-    values: Vec<(CpuStorage, Shape)>,
+    values: Vec<impl Into<Value>>,
 ) -> Result<Vec<Tensor>> {
     let gradients = Gradients::default();
     gradients.lock().resize(values.len(), None);

@@ -14,6 +14,7 @@ use crate::element::Element;
 use crate::parallel::{add_scaled, block_len, run};
 use crate::path::Path;
 use crate::profile::{self, Pass, timed};
+use crate::residual;
 
 /// A gradient on its way.
 struct Flow {
@@ -40,10 +41,16 @@ impl Flow {
         match Path::of(&[&sum.tensor, &term.tensor]) {
             Path::F32 => add_in_place::<f32>(&sum.tensor, &term.tensor)?,
             Path::F64 => add_in_place::<f64>(&sum.tensor, &term.tensor)?,
+            Path::Gpu => return Ok(Self::fresh(&add(&sum.tensor, &term.tensor)?)),
             Path::Reference => return Ok(Self::fresh(&(sum.tensor + term.tensor)?)),
         }
         Ok(sum)
     }
+}
+
+/// On a device: into a new tensor, whose memory comes from a pool.
+fn add(a: &Tensor, b: &Tensor) -> Result<Tensor> {
+    residual::gpu::sum(a, b)?.tensor(a.shape())
 }
 
 /// sum ← sum + term

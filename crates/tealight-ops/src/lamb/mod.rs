@@ -89,7 +89,7 @@ pub fn step(
     match Path::of(&[theta, gradient, m, v]) {
         Path::F32 => fused::<f32>(state, gradient, step, hyper),
         Path::F64 => fused::<f64>(state, gradient, step, hyper),
-        Path::Reference => {
+        Path::Gpu | Path::Reference => {
             reference::step(parameter, gradient, first_moment, second_moment, step, hyper)
         }
     }

@@ -14,6 +14,7 @@
 //! rounded once after the product and once after the bias.
 
 pub(crate) mod cpu;
+mod gpu;
 pub mod reference;
 
 use std::marker::PhantomData;
@@ -44,6 +45,7 @@ pub fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tens
     match path(x, &[map])? {
         Path::F32 => fused::<f32>(x, map),
         Path::F64 => fused::<f64>(x, map),
+        Path::Gpu => gpu::linear(x, map),
         Path::Reference => reference::linear(x, weight, bias),
     }
 }
@@ -57,6 +59,7 @@ pub fn linears<const N: usize>(x: &Tensor, maps: [Map<'_>; N]) -> Result<[Tensor
     let results = match path(x, &maps)? {
         Path::F32 => fused_all::<f32>(x, &maps),
         Path::F64 => fused_all::<f64>(x, &maps),
+        Path::Gpu => maps.iter().map(|map| gpu::linear(x, *map)).collect(),
         Path::Reference => {
             maps.iter().map(|map| reference::linear(x, map.weight, map.bias)).collect()
         }

@@ -75,7 +75,7 @@ pub fn linear_attention(
     match Path::of(&operands) {
         Path::F32 => LinearAttention::<f32>::build(sizes, key_padding_mask)?.apply(operands),
         Path::F64 => LinearAttention::<f64>::build(sizes, key_padding_mask)?.apply(operands),
-        Path::Reference => widened(value, |value| {
+        Path::Gpu | Path::Reference => widened(value, |value| {
             let [log_query, log_key] = [log_query, log_key].map(|x| x.to_dtype(value.dtype()));
             reference::linear_attention(&log_query?, &log_key?, value, reads, key_padding_mask)
         }),

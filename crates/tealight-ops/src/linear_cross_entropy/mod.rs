@@ -17,10 +17,10 @@ pub mod reference;
 use candle_core::{DType, Result, Tensor, bail};
 
 use crate::buffer::{stored, tensor};
-use crate::cross_entropy::classes;
+use crate::cross_entropy::{classes, cross_entropy, hits};
 use crate::graph::{Operation, record};
 use crate::lanes::Lanes;
-use crate::linear::Map;
+use crate::linear::{Map, linear};
 use crate::path::Path;
 use crate::profile::{Pass, timed};
 use cpu::Targets;
@@ -64,8 +64,16 @@ pub fn linear_cross_entropy(
     match Path::of(&operands) {
         Path::F32 => fused::<f32>(&operands, &targets()?),
         Path::F64 => fused::<f64>(&operands, &targets()?),
+        Path::Gpu => composed(x, map, labels, label_smoothing),
         Path::Reference => reference::linear_cross_entropy(x, map, labels, label_smoothing),
     }
+}
+
+/// Of other operations.
+fn composed(x: &Tensor, map: Map<'_>, labels: &Tensor, label_smoothing: f64) -> Result<Scored> {
+    let logits = linear(x, map.weight, map.bias)?;
+    let hits = hits(&logits, labels)?;
+    Ok(Scored { loss: cross_entropy(&logits, labels, label_smoothing)?, hits })
 }
 
 /// `operands`: x, W and perhaps b.

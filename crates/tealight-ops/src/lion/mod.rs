@@ -50,7 +50,7 @@ pub fn step(parameter: &Var, gradient: &Tensor, momentum: &Var, hyper: &Hyper) -
     match Path::of(&[theta, gradient, m]) {
         Path::F32 => fused::<f32>(state, gradient, hyper),
         Path::F64 => fused::<f64>(state, gradient, hyper),
-        Path::Reference => reference::step(parameter, gradient, momentum, hyper),
+        Path::Gpu | Path::Reference => reference::step(parameter, gradient, momentum, hyper),
     }
 }
 

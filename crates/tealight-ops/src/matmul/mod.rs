@@ -9,6 +9,7 @@
 //!
 //! Cost: a product forward and two backward for each matrix of the batch, which threads share.
 
+mod gpu;
 pub mod reference;
 
 use std::marker::PhantomData;
@@ -51,6 +52,7 @@ fn apply(a: &Tensor, b: &Tensor, right: Right) -> Result<Tensor> {
     match Path::of(&[a, b]) {
         Path::F32 => fused::<f32>(a, b, sizes),
         Path::F64 => fused::<f64>(a, b, sizes),
+        Path::Gpu => gpu::matmul(a, b, sizes),
         Path::Reference => match right {
             Right::AsItIs => reference::matmul(a, b),
             Right::Transposed => reference::matmul_transposed(a, b),

@@ -4,6 +4,7 @@
 //! y_b = Σ_t x_bt / len              dx_bt = g_b / len
 //! ```
 
+mod gpu;
 pub mod reference;
 
 use std::marker::PhantomData;
@@ -26,6 +27,7 @@ pub fn mean(x: &Tensor) -> Result<Tensor> {
     match Path::of(&[x]) {
         Path::F32 => fused::<f32>(x),
         Path::F64 => fused::<f64>(x),
+        Path::Gpu => gpu::mean(x),
         Path::Reference => widened(x, reference::mean),
     }
 }

@@ -22,7 +22,7 @@ use crate::buffer::{stored, tensor};
 use crate::dropout::{Draw, Dropout};
 use crate::graph::{Operation, record};
 use crate::lanes::Lanes;
-use crate::linear::Map;
+use crate::linear::{Map, linear};
 use crate::path::Path;
 use crate::profile::{Pass, timed};
 use cpu::{Layer, Operands};
@@ -58,8 +58,20 @@ pub fn mlp(x: &Tensor, settings: &Mlp<'_>) -> Result<Tensor> {
     match Path::of(&operands.collect::<Vec<_>>()) {
         Path::F32 => of_function::<f32>(function, x, settings),
         Path::F64 => of_function::<f64>(function, x, settings),
+        Path::Gpu => composed(x, settings),
         Path::Reference => reference::mlp(x, settings),
     }
+}
+
+/// Of other operations: on a device it is the products that take the time.
+fn composed(x: &Tensor, settings: &Mlp<'_>) -> Result<Tensor> {
+    let Mlp { up, function, dropout, down } = *settings;
+    let h = function.forward(&linear(x, up.weight, up.bias)?)?;
+    let h = match dropout {
+        Some(Draw { rate, stream }) => crate::dropout::dropout(&h, rate, stream)?,
+        None => h,
+    };
+    linear(&h, down.weight, down.bias)
 }
 
 fn of_function<T: Lanes>(function: Function, x: &Tensor, settings: &Mlp<'_>) -> Result<Tensor> {

@@ -15,6 +15,7 @@
 //! are kept for the backward. ε inside the root is as in `torch`; the papers leave it out.
 
 mod cpu;
+mod gpu;
 pub mod reference;
 
 use candle_core::{D, Result, Tensor, bail};
@@ -59,6 +60,7 @@ fn normalise(
     match (Path::of(&operands), centre) {
         (Path::F32, _) => fused::<f32>(x, weight, bias, centre, eps),
         (Path::F64, _) => fused::<f64>(x, weight, bias, centre, eps),
+        (Path::Gpu, _) => gpu::normalise(x, weight, bias, centre, eps),
         (Path::Reference, Centre::Mean) => {
             widened(x, |x| reference::layer_norm(x, weight, bias, eps))
         }

@@ -53,7 +53,7 @@ pub fn pseudo_inverse(
     match Path::of(&[a]) {
         Path::F32 => fused::<f32>(a, n_iterations, normalisation),
         Path::F64 => fused::<f64>(a, n_iterations, normalisation),
-        Path::Reference => {
+        Path::Gpu | Path::Reference => {
             widened(a, |a| reference::pseudo_inverse(a, n_iterations, normalisation))
         }
     }

@@ -32,7 +32,7 @@ pub fn segment_means(x: &Tensor, segments: &Segments) -> Result<Tensor> {
     match Path::of(&[x]) {
         Path::F32 => apply1(&x.contiguous()?, SegmentMeans::<f32>::over(x, segments)?),
         Path::F64 => apply1(&x.contiguous()?, SegmentMeans::<f64>::over(x, segments)?),
-        Path::Reference => widened(x, |x| reference::segment_means(x, segments)),
+        Path::Gpu | Path::Reference => widened(x, |x| reference::segment_means(x, segments)),
     }
 }
 

@@ -7,6 +7,7 @@
 //!
 //! One pass forward; backward one more where there is dropout, and none where there is not.
 
+pub(crate) mod gpu;
 pub mod reference;
 
 use candle_core::{Result, Tensor, bail};
@@ -32,6 +33,7 @@ pub fn residual(x: &Tensor, change: &Tensor, draw: Option<Draw>) -> Result<Tenso
     match Path::of(&[x, change]) {
         Path::F32 => fused::<f32>(x, change, draw),
         Path::F64 => fused::<f64>(x, change, draw),
+        Path::Gpu => gpu::residual(x, change, draw),
         Path::Reference => {
             widened(x, |x| reference::residual(x, &change.to_dtype(x.dtype())?, draw))
         }

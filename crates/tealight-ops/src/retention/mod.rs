@@ -52,7 +52,7 @@ pub fn retention(
     match Path::of(&operands) {
         Path::F32 => Retention::<f32>::build(sizes, decay, key_padding_mask)?.apply(operands),
         Path::F64 => Retention::<f64>::build(sizes, decay, key_padding_mask)?.apply(operands),
-        Path::Reference => widened(value, |value| {
+        Path::Gpu | Path::Reference => widened(value, |value| {
             let [query, key] = [query, key].map(|x| x.to_dtype(value.dtype()));
             reference::retention(&query?, &key?, value, decay, key_padding_mask)
         }),

@@ -10,6 +10,7 @@
 //! rotation is its inverse.
 
 mod cpu;
+mod gpu;
 pub mod reference;
 
 use std::marker::PhantomData;
@@ -72,6 +73,7 @@ pub fn rotate(x: &Tensor, cos: &Tensor, sin: &Tensor, layout: Layout) -> Result<
     match Path::of(&[x, cos, sin]) {
         Path::F32 => fused::<f32>(x, cos, sin, layout),
         Path::F64 => fused::<f64>(x, cos, sin, layout),
+        Path::Gpu => gpu::rotate(x, cos, sin, layout),
         Path::Reference => widened(x, |x| reference::rotate(x, cos, sin, layout)),
     }
 }

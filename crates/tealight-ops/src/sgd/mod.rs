@@ -61,7 +61,9 @@ pub fn step(
     match Path::of(&[theta, gradient, buffer]) {
         Path::F32 => fused::<f32>(state, gradient, step, hyper),
         Path::F64 => fused::<f64>(state, gradient, step, hyper),
-        Path::Reference => reference::step(parameter, gradient, momentum_buffer, step, hyper),
+        Path::Gpu | Path::Reference => {
+            reference::step(parameter, gradient, momentum_buffer, step, hyper)
+        }
     }
 }
 

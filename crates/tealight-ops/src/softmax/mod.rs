@@ -15,6 +15,7 @@
 //! spreads over the batch.)
 
 mod cpu;
+mod gpu;
 pub mod reference;
 
 use std::marker::PhantomData;
@@ -39,6 +40,7 @@ pub fn softmax(x: &Tensor) -> Result<Tensor> {
     match Path::of(&[x]) {
         Path::F32 => apply1(&x.contiguous()?, Softmax::<f32>::over(x)?),
         Path::F64 => apply1(&x.contiguous()?, Softmax::<f64>::over(x)?),
+        Path::Gpu => gpu::softmax(x, gpu::Of::Weights),
         Path::Reference => widened(x, reference::softmax),
     }
 }
@@ -53,6 +55,7 @@ pub fn log_softmax(x: &Tensor) -> Result<Tensor> {
     match Path::of(&[x]) {
         Path::F32 => apply1(&x.contiguous()?, LogSoftmax::<f32>::over(x)?),
         Path::F64 => apply1(&x.contiguous()?, LogSoftmax::<f64>::over(x)?),
+        Path::Gpu => gpu::softmax(x, gpu::Of::Logarithms),
         Path::Reference => widened(x, reference::log_softmax),
     }
 }

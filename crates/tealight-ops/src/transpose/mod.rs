@@ -6,6 +6,7 @@
 //!
 //! Candle copies a strided tensor element by element, on one thread.
 
+mod gpu;
 pub mod reference;
 
 use std::marker::PhantomData;
@@ -28,6 +29,7 @@ pub fn swap_axes(x: &Tensor) -> Result<Tensor> {
     match Path::of(&[x]) {
         Path::F32 => fused::<f32>(x),
         Path::F64 => fused::<f64>(x),
+        Path::Gpu => gpu::swap_axes(x),
         Path::Reference => widened(x, reference::swap_axes),
     }
 }

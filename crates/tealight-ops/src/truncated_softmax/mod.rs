@@ -68,7 +68,7 @@ pub fn truncated_softmax(x: &Tensor, truncation: Truncation) -> Result<Tensor> {
     match Path::of(&[x]) {
         Path::F32 => apply1(&x.contiguous()?, Truncated::<f32>::new(truncation, width)),
         Path::F64 => apply1(&x.contiguous()?, Truncated::<f64>::new(truncation, width)),
-        Path::Reference => widened(x, |x| reference::truncated_softmax(x, truncation)),
+        Path::Gpu | Path::Reference => widened(x, |x| reference::truncated_softmax(x, truncation)),
     }
 }
 

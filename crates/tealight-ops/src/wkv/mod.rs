@@ -62,7 +62,7 @@ pub fn wkv(
     }
     padding::check(key_padding_mask, batch, len)?;
     let path = Path::of(&[key, value, decay, bonus]);
-    if path == Path::Reference {
+    if matches!(path, Path::Gpu | Path::Reference) {
         return widened(value, |value| {
             let [key, decay, bonus] = [key, decay, bonus].map(|x| x.to_dtype(value.dtype()));
             reference::wkv(&key?, value, &decay?, &bonus?, key_padding_mask)

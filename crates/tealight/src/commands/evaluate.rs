@@ -1,6 +1,7 @@
 //! `tealight evaluate RUN`: a run beside the baselines and the limit of what can be known.
 
 use anyhow::Result;
+use tealight_train::pretrained::Pretrained;
 
 use super::load::{ForAnyTask, Run, same_data, with_task};
 use super::presented::Presented;
@@ -9,18 +10,24 @@ use crate::args::Evaluate;
 
 pub(crate) fn run(args: &Evaluate) -> Result<()> {
     let run = Run::open(&args.trained.path, &args.trained.used)?;
-    let evaluation = Evaluation { run: &run, json: args.json };
+    let weights =
+        args.weights.as_deref().map(|folder| Pretrained::open(folder, None)).transpose()?;
+    let evaluation = Evaluation { run: &run, weights, json: args.json };
     with_task(&run.config, &run.source, &run.device, Some(&run.directory), evaluation)
 }
 
 struct Evaluation<'a> {
     run: &'a Run,
+    weights: Option<Pretrained>,
     json: bool,
 }
 
 impl ForAnyTask for Evaluation<'_> {
     fn run<T: Presented>(self, task: T) -> Result<()> {
-        let session = self.run.load(task)?;
+        let session = match &self.weights {
+            Some(model) => self.run.with_weights(task, &model.weights, &model.origin)?,
+            None => self.run.load(task)?,
+        };
         same_data(&session.task, &self.run.directory)?;
         let report = session.task.report(&session.twin)?;
         if self.json {

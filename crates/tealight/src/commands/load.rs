@@ -10,6 +10,7 @@ use serde::Deserialize;
 use tealight_train::Session;
 use tealight_train::config::{ConfigSource, RunConfig};
 use tealight_train::pretrained::Pretrained;
+use tealight_train::run::tensors::NamedTensors;
 use tealight_train::run::{RunDirectory, Selection, load_weights};
 use tealight_train::task::causal_lm::CausalLm;
 use tealight_train::task::classify::Classify;
@@ -150,11 +151,20 @@ impl Run {
 
     /// The model of the run, with the weights of the checkpoint.
     pub(crate) fn load<T: Task>(&self, task: T) -> Result<Session<T>> {
+        let weights = load_weights(&self.checkpoint, &self.device)?;
+        self.with_weights(task, &weights, &self.checkpoint)
+    }
+
+    /// The model of the run, with `weights` that were found in `origin`.
+    pub(crate) fn with_weights<T: Task>(
+        &self,
+        task: T,
+        weights: &NamedTensors,
+        origin: &Path,
+    ) -> Result<Session<T>> {
         let session = Session::new(&self.config, task, &self.device)
             .map_err(|error| at_its_place(error, &self.source))?;
-        session
-            .load_weights(&load_weights(&self.checkpoint, &self.device)?)
-            .with_context(|| misfit(&self.checkpoint, &self.directory))?;
+        session.load_weights(weights).with_context(|| misfit(origin, &self.directory))?;
         Ok(session)
     }
 

@@ -6,6 +6,7 @@ pub(crate) mod bench;
 pub(crate) mod checkpoint;
 pub(crate) mod classify;
 pub(crate) mod completions;
+pub(crate) mod devices;
 pub(crate) mod doctor;
 pub(crate) mod evaluate;
 pub(crate) mod export;

@@ -256,6 +256,9 @@ fn checkpoints_are_listed_checked_thinned_out_and_averaged() -> Result {
     let of = |step| bias(&format!("runs/tiny/checkpoints/step-00000{step}/model.safetensors"));
     let mean = f64::midpoint(of(2)?, of(6)?);
     assert!((bias("mean/model.safetensors")? - mean).abs() < 1e-6 && of(2)? != of(6)?);
+    let evaluate = ["evaluate", "runs/tiny", "--json", "--weights", "mean"];
+    let averaged = folder.succeed(&evaluate)?.stdout;
+    assert_ne!(averaged, folder.succeed(&evaluate[..3])?.stdout);
     folder.refuse(&average, &["`mean`"])?;
     folder.refuse(&[&average[..4], &["other", "--steps", "3"]].concat(), &["step-000003"])?;
 

@@ -1,0 +1,340 @@
+// Softmax attention in tiles (Dao 2023, algorithms 1 and 2), with what `attention::Options` can ask for.
+//
+// A block holds TILE rows of one side in shared memory and goes over the other side, TILE rows at a time. Its 256
+// threads stand in a square of 16 × 16; a thread computes 4 × 4 scores, in rows 4 a + i and columns b + 16 j of a tile.
+// The backward is two kernels, one by queries and one by keys: the scores are computed once more than need be, and
+// every sum has one order.
+
+#define TILE 64
+#define SIDE 16
+#define PER_THREAD 4
+#define MAX_WIDTH 128
+#define OF_WIDTH (MAX_WIDTH / SIDE)
+
+// Rows of query, key, value and output: a row is contiguous, and row r of head h of example e begins at
+// e · example + h · head + r · row.
+struct Strides { i64 example, head, row; };
+
+struct Problem {
+    int n_heads, n_kv_heads, q_len, kv_len, head_dim, value_dim;
+    int causal;
+    i64 window; // 0: none
+    double scale;
+    u32 key0, key1, threshold; // threshold 0: no dropout
+    double dropout_scale;
+    i64 bias_head; // the stride of the bias from head to head
+};
+
+DEVICE bool may_read(const Problem& p, int row, int key) {
+    i64 distance = i64(row) + p.kv_len - p.q_len - key;
+    if (p.causal && distance < 0) return false;
+    return p.window == 0 || (distance < 0 ? -distance : distance) < p.window;
+}
+
+// The scores of a tile: 4 × 4 of each thread; −∞ where nothing may be read. `queries` and `keys` are in shared
+// memory, (TILE, head_dim + 1).
+DEVICE void score(const Problem& p, const Wide* queries, const Wide* keys, const u8* padding, const u32* segments,
+                  const Number* bias, int example, int head, int first_row, int first_key,
+                  Wide (&scores)[PER_THREAD][PER_THREAD]) {
+    int a = threadIdx.x / SIDE, b = threadIdx.x % SIDE, stride = p.head_dim + 1;
+    for (int i = 0; i < PER_THREAD; i++)
+        for (int j = 0; j < PER_THREAD; j++) scores[i][j] = 0;
+    for (int d = 0; d < p.head_dim; d++) {
+        Wide q[PER_THREAD], k[PER_THREAD];
+        for (int i = 0; i < PER_THREAD; i++) q[i] = queries[(PER_THREAD * a + i) * stride + d];
+        for (int j = 0; j < PER_THREAD; j++) k[j] = keys[(b + SIDE * j) * stride + d];
+        for (int i = 0; i < PER_THREAD; i++)
+            for (int j = 0; j < PER_THREAD; j++) scores[i][j] += q[i] * k[j];
+    }
+    for (int i = 0; i < PER_THREAD; i++) {
+        for (int j = 0; j < PER_THREAD; j++) {
+            int row = first_row + PER_THREAD * a + i, key = first_key + b + SIDE * j;
+            bool open = row < p.q_len && key < p.kv_len && may_read(p, row, key);
+            if (open && padding) open = !padding[i64(example) * p.kv_len + key];
+            if (open && segments)
+                open = segments[i64(example) * p.kv_len + row] == segments[i64(example) * p.kv_len + key];
+            Wide s = Wide(p.scale) * scores[i][j];
+            if (open && bias) s += wide(bias[head * p.bias_head + i64(row) * p.kv_len + key]);
+            scores[i][j] = open ? s : -infinity();
+        }
+    }
+}
+
+// Rows `first` to `first + TILE` as `Wide`s in shared memory, (TILE, width + 1); zeros behind the last.
+DEVICE void load_rows(const Number* from, const Strides& s, int example, int head, int first, int len, int width,
+                      Wide* rows) {
+    from += example * s.example + head * s.head;
+    for (int i = threadIdx.x; i < TILE * width; i += blockDim.x) {
+        int row = i / width, column = i % width;
+        bool inside = first + row < len;
+        rows[row * (width + 1) + column] = inside ? wide(from[(first + row) * s.row + column]) : Wide(0);
+    }
+}
+
+// Which keys any of the rows `first..first + TILE` may read: [from, to).
+DEVICE void keys_of(const Problem& p, int first, int& from, int& to) {
+    i64 shift = p.kv_len - p.q_len, last = first + TILE - 1 < p.q_len - 1 ? first + TILE - 1 : p.q_len - 1;
+    i64 low = p.window ? first + shift - p.window + 1 : 0, high = p.kv_len;
+    if (p.causal) high = last + shift + 1;
+    else if (p.window) high = last + shift + p.window;
+    from = int(low < 0 ? 0 : low);
+    to = int(high > p.kv_len ? p.kv_len : high < 0 ? 0 : high);
+}
+
+// Which rows may read any of the keys `first..first + TILE`.
+DEVICE void queries_of(const Problem& p, int first, int& from, int& to) {
+    i64 shift = p.q_len - p.kv_len, last = first + TILE - 1 < p.kv_len - 1 ? first + TILE - 1 : p.kv_len - 1;
+    i64 low = 0, high = p.q_len;
+    if (p.causal) low = first + shift;
+    else if (p.window) low = first + shift - p.window + 1;
+    if (p.window) high = last + shift + p.window;
+    from = int(low < 0 ? 0 : low);
+    to = int(high > p.q_len ? p.q_len : high < 0 ? 0 : high);
+}
+
+DEVICE Wide row_sum(Wide x) { // over the 16 threads of a row of the square
+    for (int distance = SIDE / 2; distance > 0; distance /= 2) x += __shfl_xor_sync(0xffffffffu, x, distance);
+    return x;
+}
+
+DEVICE Wide row_max(Wide x) {
+    for (int distance = SIDE / 2; distance > 0; distance /= 2) x = fmax(x, __shfl_xor_sync(0xffffffffu, x, distance));
+    return x;
+}
+
+DEVICE Wide factor_of(const Problem& p, int example, int head, int row, int key) {
+    if (p.threshold == 0) return Wide(1);
+    u64 index = ((u64(example) * p.n_heads + head) * p.q_len + row) * p.kv_len + key;
+    return dropout_factor(index, p.key0, p.key1, p.threshold, Wide(p.dropout_scale));
+}
+
+// Block (tile of queries, head, example). `maxima` and `sums (batch, n_heads, q_len)` are for the backward.
+KERNEL(attention_forward, const Number* query, const Number* key, const Number* value, const Number* bias,
+       const u8* padding, const u32* segments, Number* output, Wide* maxima, Wide* sums, Problem p, Strides of_query,
+       Strides of_key, Strides of_value, Strides of_output) {
+    DYNAMIC_SHARED(Wide, shared);
+    int first_row = blockIdx.x * TILE, head = blockIdx.y, example = blockIdx.z, kv_head = head / (p.n_heads / p.n_kv_heads);
+    int widest = p.head_dim > p.value_dim ? p.head_dim : p.value_dim;
+    Wide* queries = shared;                                // (TILE, head_dim + 1)
+    Wide* others = queries + TILE * (p.head_dim + 1);      // keys, then values: (TILE, widest + 1)
+    Wide* weights = others + TILE * (widest + 1);          // (TILE, TILE + 1)
+    int a = threadIdx.x / SIDE, b = threadIdx.x % SIDE;
+    load_rows(query, of_query, example, head, first_row, p.q_len, p.head_dim, queries);
+
+    Wide max[PER_THREAD], sum[PER_THREAD], result[PER_THREAD][OF_WIDTH];
+    for (int i = 0; i < PER_THREAD; i++) {
+        max[i] = -infinity();
+        sum[i] = 0;
+        for (int c = 0; c < OF_WIDTH; c++) result[i][c] = 0;
+    }
+    int from, to;
+    keys_of(p, first_row, from, to);
+    for (int first_key = from; first_key < to; first_key += TILE) {
+        __syncthreads();
+        load_rows(key, of_key, example, kv_head, first_key, p.kv_len, p.head_dim, others);
+        __syncthreads();
+        Wide scores[PER_THREAD][PER_THREAD];
+        score(p, queries, others, padding, segments, bias, example, head, first_row, first_key, scores);
+        for (int i = 0; i < PER_THREAD; i++) {
+            Wide new_max = max[i];
+            for (int j = 0; j < PER_THREAD; j++) new_max = fmax(new_max, scores[i][j]);
+            new_max = row_max(new_max);
+            Wide shift = new_max == -infinity() ? Wide(0) : new_max;
+            Wide before = exp(max[i] - shift), of_tile = 0;
+            int row = first_row + PER_THREAD * a + i;
+            for (int j = 0; j < PER_THREAD; j++) {
+                Wide weight = exp(scores[i][j] - shift);
+                of_tile += weight;
+                weights[(PER_THREAD * a + i) * (TILE + 1) + b + SIDE * j] =
+                    kept(weight, factor_of(p, example, head, row, first_key + b + SIDE * j));
+            }
+            sum[i] = sum[i] * before + row_sum(of_tile);
+            max[i] = new_max;
+            for (int c = 0; c < OF_WIDTH; c++) result[i][c] *= before;
+        }
+        __syncthreads();
+        load_rows(value, of_value, example, kv_head, first_key, p.kv_len, p.value_dim, others);
+        __syncthreads();
+        for (int k = 0; k < TILE; k++) {
+            Wide weight[PER_THREAD];
+            for (int i = 0; i < PER_THREAD; i++) weight[i] = weights[(PER_THREAD * a + i) * (TILE + 1) + k];
+            for (int c = 0; c < OF_WIDTH; c++) {
+                if (b + SIDE * c >= p.value_dim) break;
+                Wide v = others[k * (p.value_dim + 1) + b + SIDE * c];
+                for (int i = 0; i < PER_THREAD; i++) result[i][c] += weight[i] * v;
+            }
+        }
+    }
+    for (int i = 0; i < PER_THREAD; i++) {
+        int row = first_row + PER_THREAD * a + i;
+        if (row >= p.q_len) continue;
+        i64 place = (i64(example) * p.n_heads + head) * p.q_len + row;
+        if (b == 0) {
+            maxima[place] = max[i];
+            sums[place] = sum[i];
+        }
+        Number* to_row = output + example * of_output.example + head * of_output.head + row * of_output.row;
+        for (int c = 0; c < OF_WIDTH; c++) {
+            int column = b + SIDE * c;
+            // A query that may read nothing gets zeros.
+            if (column < p.value_dim) to_row[column] = narrow(max[i] == -infinity() ? Wide(0) : result[i][c] / sum[i]);
+        }
+    }
+}
+
+// delta = rowsum(dO ⊙ O): a warp for each row of (batch, n_heads, q_len).
+KERNEL(attention_delta, const Number* output, const Number* g, Wide* delta, Problem p, i64 n_rows, Strides of_output,
+       Strides of_g) {
+    i64 place = element() / 32;
+    if (place >= n_rows) return;
+    int row = int(place % p.q_len), head = int(place / p.q_len % p.n_heads), example = int(place / p.q_len / p.n_heads);
+    const Number* o = output + example * of_output.example + head * of_output.head + row * of_output.row;
+    const Number* go = g + example * of_g.example + head * of_g.head + row * of_g.row;
+    Wide sum = 0;
+    for (int c = threadIdx.x % 32; c < p.value_dim; c += 32) sum += wide(o[c]) * wide(go[c]);
+    sum = warp_sum(sum);
+    if (threadIdx.x % 32 == 0) delta[place] = sum;
+}
+
+// P and dS of a tile, from its scores: P with its dropout replaces the scores, dS goes to `d`.
+// `gradients` (TILE, value_dim + 1) and `values` (TILE, value_dim + 1) are in shared memory.
+DEVICE void weights_and_gradients(const Problem& p, const Wide* gradients, const Wide* values, const Wide* maxima,
+                                  const Wide* sums, const Wide* delta, int example, int head, int first_row,
+                                  int first_key, Wide (&scores)[PER_THREAD][PER_THREAD],
+                                  Wide (&d)[PER_THREAD][PER_THREAD]) {
+    int a = threadIdx.x / SIDE, b = threadIdx.x % SIDE, stride = p.value_dim + 1;
+    for (int i = 0; i < PER_THREAD; i++)
+        for (int j = 0; j < PER_THREAD; j++) d[i][j] = 0;
+    for (int c = 0; c < p.value_dim; c++) {
+        Wide g[PER_THREAD], v[PER_THREAD];
+        for (int i = 0; i < PER_THREAD; i++) g[i] = gradients[(PER_THREAD * a + i) * stride + c];
+        for (int j = 0; j < PER_THREAD; j++) v[j] = values[(b + SIDE * j) * stride + c];
+        for (int i = 0; i < PER_THREAD; i++)
+            for (int j = 0; j < PER_THREAD; j++) d[i][j] += g[i] * v[j];
+    }
+    for (int i = 0; i < PER_THREAD; i++) {
+        int row = first_row + PER_THREAD * a + i;
+        i64 place = (i64(example) * p.n_heads + head) * p.q_len + (row < p.q_len ? row : 0);
+        Wide max = maxima[place], sum = sums[place], of_row = delta[place];
+        for (int j = 0; j < PER_THREAD; j++) {
+            bool open = scores[i][j] > -infinity() && row < p.q_len;
+            Wide weight = open ? exp(scores[i][j] - max) / sum : Wide(0);
+            Wide factor = open ? factor_of(p, example, head, row, first_key + b + SIDE * j) : Wide(0);
+            d[i][j] = open ? weight * (kept(d[i][j], factor) - of_row) : Wide(0);
+            scores[i][j] = kept(weight, factor);
+        }
+    }
+}
+
+// Block (tile of queries, head, example): dQ.
+KERNEL(attention_backward_query, const Number* query, const Number* key, const Number* value, const Number* bias,
+       const u8* padding, const u32* segments, const Number* g, const Wide* maxima, const Wide* sums, const Wide* delta,
+       Number* dquery, Problem p, Strides of_query, Strides of_key, Strides of_value, Strides of_g, Strides of_dquery) {
+    DYNAMIC_SHARED(Wide, shared);
+    int first_row = blockIdx.x * TILE, head = blockIdx.y, example = blockIdx.z, kv_head = head / (p.n_heads / p.n_kv_heads);
+    Wide* queries = shared;
+    Wide* gradients = queries + TILE * (p.head_dim + 1);
+    Wide* keys = gradients + TILE * (p.value_dim + 1);
+    Wide* values = keys + TILE * (p.head_dim + 1);
+    Wide* ds = values + TILE * (p.value_dim + 1); // (TILE, TILE + 1)
+    int a = threadIdx.x / SIDE, b = threadIdx.x % SIDE;
+    load_rows(query, of_query, example, head, first_row, p.q_len, p.head_dim, queries);
+    load_rows(g, of_g, example, head, first_row, p.q_len, p.value_dim, gradients);
+    Wide result[PER_THREAD][OF_WIDTH];
+    for (int i = 0; i < PER_THREAD; i++)
+        for (int c = 0; c < OF_WIDTH; c++) result[i][c] = 0;
+    int from, to;
+    keys_of(p, first_row, from, to);
+    for (int first_key = from; first_key < to; first_key += TILE) {
+        __syncthreads();
+        load_rows(key, of_key, example, kv_head, first_key, p.kv_len, p.head_dim, keys);
+        load_rows(value, of_value, example, kv_head, first_key, p.kv_len, p.value_dim, values);
+        __syncthreads();
+        Wide scores[PER_THREAD][PER_THREAD], d[PER_THREAD][PER_THREAD];
+        score(p, queries, keys, padding, segments, bias, example, head, first_row, first_key, scores);
+        weights_and_gradients(p, gradients, values, maxima, sums, delta, example, head, first_row, first_key, scores, d);
+        for (int i = 0; i < PER_THREAD; i++)
+            for (int j = 0; j < PER_THREAD; j++) ds[(PER_THREAD * a + i) * (TILE + 1) + b + SIDE * j] = d[i][j];
+        __syncthreads();
+        for (int k = 0; k < TILE; k++) {
+            for (int c = 0; c < OF_WIDTH; c++) {
+                if (b + SIDE * c >= p.head_dim) break;
+                Wide of_key_k = keys[k * (p.head_dim + 1) + b + SIDE * c];
+                for (int i = 0; i < PER_THREAD; i++)
+                    result[i][c] += ds[(PER_THREAD * a + i) * (TILE + 1) + k] * of_key_k;
+            }
+        }
+    }
+    for (int i = 0; i < PER_THREAD; i++) {
+        int row = first_row + PER_THREAD * a + i;
+        if (row >= p.q_len) continue;
+        Number* to_row = dquery + example * of_dquery.example + head * of_dquery.head + row * of_dquery.row;
+        for (int c = 0; c < OF_WIDTH; c++)
+            if (b + SIDE * c < p.head_dim) to_row[b + SIDE * c] = narrow(Wide(p.scale) * result[i][c]);
+    }
+}
+
+// Block (tile of keys, head of keys, example): dK and dV, over all heads of queries that share them.
+KERNEL(attention_backward_key, const Number* query, const Number* key, const Number* value, const Number* bias,
+       const u8* padding, const u32* segments, const Number* g, const Wide* maxima, const Wide* sums, const Wide* delta,
+       Number* dkey, Number* dvalue, Problem p, Strides of_query, Strides of_key, Strides of_value, Strides of_g,
+       Strides of_dkey, Strides of_dvalue) {
+    DYNAMIC_SHARED(Wide, shared);
+    int first_key = blockIdx.x * TILE, kv_head = blockIdx.y, example = blockIdx.z, group = p.n_heads / p.n_kv_heads;
+    Wide* queries = shared;
+    Wide* gradients = queries + TILE * (p.head_dim + 1);
+    Wide* keys = gradients + TILE * (p.value_dim + 1);
+    Wide* values = keys + TILE * (p.head_dim + 1);
+    Wide* tile = values + TILE * (p.value_dim + 1); // P, then dS: (TILE, TILE + 1), by queries
+    int a = threadIdx.x / SIDE, b = threadIdx.x % SIDE;
+    load_rows(key, of_key, example, kv_head, first_key, p.kv_len, p.head_dim, keys);
+    load_rows(value, of_value, example, kv_head, first_key, p.kv_len, p.value_dim, values);
+    Wide of_keys[PER_THREAD][OF_WIDTH], of_values[PER_THREAD][OF_WIDTH];
+    for (int i = 0; i < PER_THREAD; i++)
+        for (int c = 0; c < OF_WIDTH; c++) of_keys[i][c] = of_values[i][c] = 0;
+    int from, to;
+    queries_of(p, first_key, from, to);
+    for (int head = kv_head * group; head < (kv_head + 1) * group; head++) {
+        for (int first_row = from; first_row < to; first_row += TILE) {
+            __syncthreads();
+            load_rows(query, of_query, example, head, first_row, p.q_len, p.head_dim, queries);
+            load_rows(g, of_g, example, head, first_row, p.q_len, p.value_dim, gradients);
+            __syncthreads();
+            Wide scores[PER_THREAD][PER_THREAD], d[PER_THREAD][PER_THREAD];
+            score(p, queries, keys, padding, segments, bias, example, head, first_row, first_key, scores);
+            weights_and_gradients(p, gradients, values, maxima, sums, delta, example, head, first_row, first_key, scores,
+                                  d);
+            for (int i = 0; i < PER_THREAD; i++)
+                for (int j = 0; j < PER_THREAD; j++) tile[(PER_THREAD * a + i) * (TILE + 1) + b + SIDE * j] = scores[i][j];
+            __syncthreads();
+            for (int k = 0; k < TILE; k++)
+                for (int c = 0; c < OF_WIDTH; c++) {
+                    if (b + SIDE * c >= p.value_dim) break;
+                    Wide of_row = gradients[k * (p.value_dim + 1) + b + SIDE * c];
+                    for (int i = 0; i < PER_THREAD; i++)
+                        of_values[i][c] += tile[k * (TILE + 1) + PER_THREAD * a + i] * of_row;
+                }
+            __syncthreads();
+            for (int i = 0; i < PER_THREAD; i++)
+                for (int j = 0; j < PER_THREAD; j++) tile[(PER_THREAD * a + i) * (TILE + 1) + b + SIDE * j] = d[i][j];
+            __syncthreads();
+            for (int k = 0; k < TILE; k++)
+                for (int c = 0; c < OF_WIDTH; c++) {
+                    if (b + SIDE * c >= p.head_dim) break;
+                    Wide of_row = queries[k * (p.head_dim + 1) + b + SIDE * c];
+                    for (int i = 0; i < PER_THREAD; i++)
+                        of_keys[i][c] += tile[k * (TILE + 1) + PER_THREAD * a + i] * of_row;
+                }
+        }
+    }
+    for (int i = 0; i < PER_THREAD; i++) {
+        int row = first_key + PER_THREAD * a + i;
+        if (row >= p.kv_len) continue;
+        Number* to_key = dkey + example * of_dkey.example + kv_head * of_dkey.head + row * of_dkey.row;
+        Number* to_value = dvalue + example * of_dvalue.example + kv_head * of_dvalue.head + row * of_dvalue.row;
+        for (int c = 0; c < OF_WIDTH; c++) {
+            if (b + SIDE * c < p.head_dim) to_key[b + SIDE * c] = narrow(Wide(p.scale) * of_keys[i][c]);
+            if (b + SIDE * c < p.value_dim) to_value[b + SIDE * c] = narrow(of_values[i][c]);
+        }
+    }
+}

@@ -1,0 +1,60 @@
+// Rows of a table by id, and their gradient: sums in the order of the positions, whatever runs beside them.
+
+KERNEL(gather, const Number* table, const i64* ids, Number* y, i64 total, i64 width, i64 vocab_size) {
+    i64 i = element();
+    if (i >= total) return;
+    i64 id = ids[i / width];
+    // An id that is no row gives NaN: it is found when the loss is looked at, and no step waits for it.
+    y[i] = id < 0 || id >= vocab_size ? narrow(not_a_number()) : table[id * width + i % width];
+}
+
+// How often each id occurs.
+KERNEL(count_ids, const i64* ids, u32* counts, i64 n, i64 vocab_size) {
+    i64 i = element();
+    if (i < n && ids[i] >= 0 && ids[i] < vocab_size) atomicAdd(&counts[ids[i]], 1u);
+}
+
+// One block: where the positions of each id begin, `(vocab_size + 1)`, and the same again to count up from.
+KERNEL(begin_ids, const u32* counts, u32* begins, u32* next, i64 vocab_size) {
+    SHARED u32 of_threads[1024];
+    i64 share = (vocab_size + blockDim.x - 1) / blockDim.x;
+    i64 first = threadIdx.x * share, last = first + share < vocab_size ? first + share : vocab_size;
+    u32 sum = 0;
+    for (i64 id = first; id < last; id++) sum += counts[id];
+    of_threads[threadIdx.x] = sum;
+    __syncthreads();
+    u32 begin = 0;
+    for (u32 thread = 0; thread < threadIdx.x; thread++) begin += of_threads[thread];
+    for (i64 id = first; id < last; id++) {
+        begins[id] = next[id] = begin;
+        begin += counts[id];
+    }
+    if (threadIdx.x == blockDim.x - 1) begins[vocab_size] = begin;
+}
+
+// The positions of each id beside each other, in any order.
+KERNEL(place_ids, const i64* ids, u32* next, u32* positions, i64 n, i64 vocab_size) {
+    i64 i = element();
+    if (i < n && ids[i] >= 0 && ids[i] < vocab_size) positions[atomicAdd(&next[ids[i]], 1u)] = u32(i);
+}
+
+// The same in their order: each counts those of its id that come before it.
+KERNEL(sort_ids, const i64* ids, const u32* begins, const u32* positions, u32* sorted, i64 n, i64 vocab_size) {
+    i64 i = element();
+    if (i >= n || i >= begins[vocab_size]) return;
+    u32 position = positions[i], before = 0;
+    i64 id = ids[position];
+    for (u32 j = begins[id]; j < begins[id + 1]; j++) before += positions[j] < position;
+    sorted[begins[id] + before] = position;
+}
+
+// Row `blockIdx.x` of the gradient of the table.
+KERNEL(scatter_add, const Number* g, const u32* begins, const u32* sorted, Number* dtable, i64 width, i64 padding) {
+    i64 id = blockIdx.x;
+    u32 first = begins[id], last = id == padding ? first : begins[id + 1];
+    for (i64 column = threadIdx.x; column < width; column += blockDim.x) {
+        Wide sum = 0;
+        for (u32 j = first; j < last; j++) sum += wide(g[i64(sorted[j]) * width + column]);
+        dtable[id * width + column] = narrow(sum);
+    }
+}

@@ -1,0 +1,194 @@
+// Enough of CUDA for the kernels to run on a CPU: block after block, and its threads as fibers that take turns.
+//
+// It is stricter than a GPU: a barrier that not every thread of a block reaches, or a shuffle that not every lane of a
+// warp takes part in, ends the process and says so. The order of the threads is another in every round, so that what
+// depends on it shows.
+
+#pragma once
+#define EMULATED
+
+#include <csetjmp>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <cmath>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <ucontext.h>
+#include <vector>
+
+namespace emulator {
+
+struct Dim { unsigned x = 1, y = 1, z = 1; };
+
+struct Barrier {
+    unsigned n_arrived = 0, generation = 0;
+};
+
+// A thread of a block. Its stack is used again for the threads of the next block.
+struct Fiber {
+    static constexpr size_t STACK = 256 * 1024;
+    std::unique_ptr<char[]> stack{new char[STACK]};
+    ucontext_t first;
+    jmp_buf at;
+    bool has_begun = false, is_done = true;
+    Dim thread;
+};
+
+struct Machine {
+    std::vector<std::unique_ptr<Fiber>> fibers;
+    Fiber* current = nullptr;
+    jmp_buf scheduler;
+    std::function<void()> kernel;
+    const char* name = "";
+    Dim grid, block, at;
+    unsigned n_threads = 0, order = 1;
+    bool has_moved = false;
+    Barrier of_block, of_warps[32];
+    uint64_t lanes[32][32];
+    std::vector<unsigned char> dynamic;
+};
+
+inline Machine machine;
+
+inline void fail(const char* what) {
+    fprintf(stderr, "emulator: %s: %s\n", machine.name, what);
+    abort();
+}
+
+inline void pass_on() {
+    if (!_setjmp(machine.current->at)) _longjmp(machine.scheduler, 1);
+}
+
+inline void wait_at(Barrier& barrier, unsigned n) {
+    unsigned generation = barrier.generation;
+    if (++barrier.n_arrived == n) {
+        barrier.n_arrived = 0;
+        barrier.generation++;
+        machine.has_moved = true;
+        return;
+    }
+    while (barrier.generation == generation) pass_on();
+}
+
+inline void wait_for_warp() {
+    unsigned warp = machine.current->thread.x / 32, left = machine.n_threads - 32 * warp;
+    wait_at(machine.of_warps[warp], left < 32 ? left : 32);
+}
+
+inline void live() {
+    for (;;) {
+        machine.kernel();
+        machine.current->is_done = true;
+        machine.has_moved = true;
+        pass_on();
+    }
+}
+
+inline void resume(Fiber& fiber) {
+    machine.current = &fiber;
+    if (_setjmp(machine.scheduler)) return;
+    if (fiber.has_begun) _longjmp(fiber.at, 1);
+    fiber.has_begun = true;
+    getcontext(&fiber.first);
+    fiber.first.uc_stack.ss_sp = fiber.stack.get();
+    fiber.first.uc_stack.ss_size = Fiber::STACK;
+    fiber.first.uc_link = nullptr;
+    makecontext(&fiber.first, live, 0);
+    setcontext(&fiber.first);
+}
+
+inline void run_block() {
+    machine.of_block = {};
+    for (auto& barrier : machine.of_warps) barrier = {};
+    std::fill(machine.dynamic.begin(), machine.dynamic.end(), 0xff); // NaN
+    unsigned n = machine.n_threads, left = n;
+    for (unsigned i = 0; i < n; i++) {
+        machine.fibers[i]->is_done = false;
+        machine.fibers[i]->thread = {i, 0, 0};
+    }
+    while (left > 0) {
+        machine.has_moved = false;
+        machine.order = machine.order * 1664525u + 1013904223u;
+        unsigned shift = (machine.order >> 16) % n;
+        bool backwards = machine.order >> 31;
+        for (unsigned i = 0; i < n; i++) {
+            unsigned place = (i + shift) % n;
+            Fiber& fiber = *machine.fibers[backwards ? n - 1 - place : place];
+            if (fiber.is_done) continue;
+            resume(fiber);
+            left -= fiber.is_done;
+        }
+        if (!machine.has_moved) fail("some threads wait for others that do not come");
+    }
+}
+
+inline std::map<std::string, std::function<void(void**)>>& kernels() {
+    static std::map<std::string, std::function<void(void**)>> all;
+    return all;
+}
+
+template <class T> T read(void* argument) {
+    T value;
+    memcpy(&value, argument, sizeof value);
+    return value;
+}
+
+template <class... A, size_t... I>
+void call(void (*kernel)(A...), void** arguments, std::index_sequence<I...>) {
+    kernel(read<A>(arguments[I])...);
+}
+
+struct Registered {
+    template <class... A> Registered(const char* name, unsigned bits, void (*kernel)(A...)) {
+        kernels()[std::string(name) + "_" + std::to_string(bits)] = [kernel](void** arguments) {
+            call(kernel, arguments, std::index_sequence_for<A...>{});
+        };
+    }
+};
+
+} // namespace emulator
+
+#define KERNEL(name, ...) \
+    static void name(__VA_ARGS__); \
+    static emulator::Registered registered_##name(#name, NUMBER_BITS, name); \
+    static void name(__VA_ARGS__)
+#define DEVICE static inline
+#define SHARED static
+#define DYNAMIC_SHARED(type, name) type* name = reinterpret_cast<type*>(emulator::machine.dynamic.data())
+
+#define threadIdx (emulator::machine.current->thread)
+#define blockIdx (emulator::machine.at)
+#define blockDim (emulator::machine.block)
+#define gridDim (emulator::machine.grid)
+
+static inline void __syncthreads() { emulator::wait_at(emulator::machine.of_block, emulator::machine.n_threads); }
+
+template <class T> static inline T __shfl_xor_sync(unsigned, T x, int mask) {
+    unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    memcpy(&emulator::machine.lanes[warp][lane], &x, sizeof x);
+    emulator::wait_for_warp();
+    T other;
+    memcpy(&other, &emulator::machine.lanes[warp][lane ^ mask], sizeof other);
+    emulator::wait_for_warp();
+    return other;
+}
+
+template <class T> static inline T atomicAdd(T* place, T x) {
+    T before = *place;
+    *place += x;
+    return before;
+}
+
+static inline unsigned __float_as_uint(float x) { return emulator::read<unsigned>(&x); }
+static inline float __uint_as_float(unsigned x) { return emulator::read<float>(&x); }
+
+using std::erfc;
+using std::exp;
+using std::fmax;
+using std::log;
+using std::sqrt;

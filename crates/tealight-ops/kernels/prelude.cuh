@@ -1,0 +1,103 @@
+// What all kernels begin with: the number type, sums over a block, random numbers.
+//
+// NUMBER_BITS says which type a file is compiled for: 32 (float), 64 (double) or 16 (bfloat16). Numbers are
+// read and written as `Number` and computed with as `Wide`. Nothing is included, so that NVRTC needs no
+// headers; the emulator (emulator.hpp) gives the same names to a compiler for the CPU.
+
+#ifndef EMULATED
+#define KERNEL(name, ...) extern "C" __global__ void name(__VA_ARGS__)
+#define DEVICE static __device__ __forceinline__
+#define SHARED __shared__
+#define DYNAMIC_SHARED(type, name) extern __shared__ __align__(16) unsigned char dynamic_shared[]; \
+    type* name = reinterpret_cast<type*>(dynamic_shared)
+#endif
+
+typedef unsigned char u8;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef long long i64;
+
+#if NUMBER_BITS == 64
+typedef double Number;
+typedef double Wide;
+DEVICE Wide wide(Number x) { return x; }
+DEVICE Number narrow(Wide x) { return x; }
+#elif NUMBER_BITS == 32
+typedef float Number;
+typedef float Wide;
+DEVICE Wide wide(Number x) { return x; }
+DEVICE Number narrow(Wide x) { return x; }
+#else
+struct Number { unsigned short bits; };
+typedef float Wide;
+DEVICE Wide wide(Number x) { return __uint_as_float(u32(x.bits) << 16); }
+// To the nearest, halves to even; NaN stays NaN.
+DEVICE Number narrow(Wide x) {
+    u32 bits = __float_as_uint(x);
+    bool is_nan = (bits & 0x7fffffffu) > 0x7f800000u;
+    bits = is_nan ? 0x7fffffffu : bits + 0x7fffu + ((bits >> 16) & 1u);
+    return Number{(unsigned short)(bits >> 16)};
+}
+#endif
+
+DEVICE Wide infinity() { return Wide(__uint_as_float(0x7f800000u)); }
+DEVICE Wide not_a_number() { return Wide(__uint_as_float(0x7fc00000u)); }
+
+// Which element a thread of a one-dimensional grid is for.
+DEVICE i64 element() { return i64(blockIdx.x) * blockDim.x + threadIdx.x; }
+
+DEVICE Wide warp_sum(Wide x) {
+    for (int distance = 16; distance > 0; distance /= 2) x += __shfl_xor_sync(0xffffffffu, x, distance);
+    return x;
+}
+
+DEVICE Wide warp_max(Wide x) {
+    for (int distance = 16; distance > 0; distance /= 2) x = fmax(x, __shfl_xor_sync(0xffffffffu, x, distance));
+    return x;
+}
+
+// The sum of x over the threads of a block of whole warps, the same for all of them.
+DEVICE Wide block_sum(Wide x) {
+    SHARED Wide of_warps[32];
+    x = warp_sum(x);
+    __syncthreads(); // whoever still reads the last sum
+    if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = x;
+    __syncthreads();
+    return warp_sum(threadIdx.x % 32 < blockDim.x / 32 ? of_warps[threadIdx.x % 32] : Wide(0));
+}
+
+DEVICE Wide block_max(Wide x) {
+    SHARED Wide of_warps[32];
+    x = warp_max(x);
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = x;
+    __syncthreads();
+    return warp_max(threadIdx.x % 32 < blockDim.x / 32 ? of_warps[threadIdx.x % 32] : -infinity());
+}
+
+struct Words { u32 at[4]; };
+
+// Block `index` of the stream with this key: Philox4x32-10, as in rng.rs.
+DEVICE Words random_words(u64 index, u32 key0, u32 key1) {
+    u32 c0 = u32(index), c1 = u32(index >> 32), c2 = 0, c3 = 0;
+    for (int round = 0; round < 10; round++) {
+        u64 a = 0xD2511F53ull * c0, b = 0xCD9E8D57ull * c2;
+        c0 = u32(b >> 32) ^ c1 ^ key0;
+        c1 = u32(b);
+        c2 = u32(a >> 32) ^ c3 ^ key1;
+        c3 = u32(a);
+        key0 += 0x9E3779B9u;
+        key1 += 0xBB67AE85u;
+    }
+    return Words{{c0, c1, c2, c3}};
+}
+
+// What element `index` is multiplied by: 0 with a probability that `threshold` is 2³² times of.
+DEVICE Wide dropout_factor(u64 index, u32 key0, u32 key1, u32 threshold, Wide scale) {
+    Words words = random_words(index / 4, key0, key1);
+    u32 word = index % 4 == 0 ? words.at[0] : index % 4 == 1 ? words.at[1] : index % 4 == 2 ? words.at[2] : words.at[3];
+    return word >= threshold ? scale : Wide(0);
+}
+
+// Of what is dropped nothing is left, even where it is not a number.
+DEVICE Wide kept(Wide x, Wide factor) { return factor == Wide(0) ? Wide(0) : x * factor; }

@@ -1,0 +1,15 @@
+// Products where there is no cuBLAS: on the emulator. One thread for each element of C.
+
+// c[i, j] = Σ_l a[i, l] b[l, j] (+ bias[j]) for each matrix of a batch; strides of batch, rows and columns.
+struct Matrices { i64 batch, row, column; };
+
+KERNEL(product, const Number* a, const Number* b, Number* c, i64 m, i64 n, i64 k, Matrices of_a, Matrices of_b) {
+    i64 at = element();
+    if (at >= m * n) return;
+    i64 i = at / n, j = at % n, batch = blockIdx.y;
+    const Number* row = a + batch * of_a.batch + i * of_a.row;
+    const Number* column = b + batch * of_b.batch + j * of_b.column;
+    Wide sum = 0;
+    for (i64 l = 0; l < k; l++) sum += wide(row[l * of_a.column]) * wide(column[l * of_b.row]);
+    c[(batch * m + i) * n + j] = narrow(sum);
+}

@@ -1,0 +1,213 @@
+//! Kernels on a CUDA device: compiled by NVRTC, kept on disk, launched in the device's queue.
+
+#![expect(unsafe_code, reason = "what a kernel does with its arguments only the kernel knows")]
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::ffi::c_void;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use candle_core::cuda_backend::cudarc::cublas::{result, sys};
+use candle_core::cuda_backend::cudarc::driver::sys::CUfunction_attribute_enum as Attribute;
+use candle_core::cuda_backend::cudarc::driver::{
+    CudaContext, CudaFunction, CudaModule, CudaStream, DevicePtr, LaunchConfig, PushKernelArg,
+};
+use candle_core::cuda_backend::cudarc::nvrtc::{CompileOptions, Ptx, compile_ptx_with_opts};
+use candle_core::cuda_backend::{CudaStorageSlice, WrapErr};
+use candle_core::{CudaDevice, CudaStorage, DType, Error, Result, Tensor, bail};
+
+use super::launch::Launch;
+use super::product::{Factor, Sizes};
+use super::{Buffer, address, int, long};
+
+const PRELUDE: &str = include_str!("../../kernels/prelude.cuh");
+const SOURCES: [(&str, &str); 5] = [
+    ("attention", include_str!("../../kernels/attention.cu")),
+    ("elementwise", include_str!("../../kernels/elementwise.cu")),
+    ("embedding", include_str!("../../kernels/embedding.cu")),
+    ("optimizers", include_str!("../../kernels/optimizers.cu")),
+    ("rows", include_str!("../../kernels/rows.cu")),
+];
+/// What every kernel may have of shared memory without asking.
+const SHARED_BYTES: u32 = 48 * 1024;
+
+pub(super) fn address(storage: &CudaStorage) -> Result<u64> {
+    let stream = storage.device.cuda_stream();
+    // There is one queue, and what is given to it runs in order: no event has to be waited for.
+    let address = match &storage.slice {
+        CudaStorageSlice::U8(x) => x.device_ptr(&stream).0,
+        CudaStorageSlice::U32(x) => x.device_ptr(&stream).0,
+        CudaStorageSlice::I64(x) => x.device_ptr(&stream).0,
+        CudaStorageSlice::BF16(x) => x.device_ptr(&stream).0,
+        CudaStorageSlice::F32(x) => x.device_ptr(&stream).0,
+        CudaStorageSlice::F64(x) => x.device_ptr(&stream).0,
+        _ => bail!("kernels do not read this dtype"),
+    };
+    Ok(address)
+}
+
+pub(super) fn launch(device: &CudaDevice, launch: &Launch<'_>) -> Result<()> {
+    let stream = device.cuda_stream();
+    let function = function(&stream, launch)?;
+    if launch.shared_bytes > SHARED_BYTES {
+        let attribute = Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+        function.set_attribute(attribute, launch.shared_bytes.cast_signed()).w()?;
+    }
+    let mut builder = stream.launch_builder(&function);
+    for words in &launch.arguments {
+        builder.arg(&words[0]);
+    }
+    let [x, y, z] = launch.grid;
+    let config = LaunchConfig {
+        grid_dim: (x, y, z),
+        block_dim: (launch.block, 1, 1),
+        shared_mem_bytes: launch.shared_bytes,
+    };
+    // SAFETY: the arguments are those of the kernel, and what they point to is on this device.
+    unsafe { builder.launch(config) }.w()?;
+    Ok(())
+}
+
+/// The modules that were loaded, by device, file and number type.
+type Modules = BTreeMap<(usize, &'static str, u32), Arc<CudaModule>>;
+
+fn function(stream: &CudaStream, launch: &Launch<'_>) -> Result<CudaFunction> {
+    static MODULES: Mutex<Modules> = Mutex::new(BTreeMap::new());
+    let Launch { file, kernel, bits, .. } = *launch;
+    let context = stream.context();
+    let mut modules = MODULES.lock().unwrap_or_else(PoisonError::into_inner);
+    let module = match modules.entry((context.ordinal(), file, bits)) {
+        Entry::Occupied(entry) => entry.into_mut(),
+        Entry::Vacant(entry) => {
+            let ptx = ptx(context, file, bits)?;
+            entry.insert(context.load_module(Ptx::from_src(ptx)).w()?)
+        }
+    };
+    module.load_function(kernel).w()
+}
+
+/// A file for the driver: from the cache, or compiled now.
+fn ptx(context: &CudaContext, file: &str, bits: u32) -> Result<String> {
+    let Some((_, source)) = SOURCES.iter().find(|(name, _)| *name == file) else {
+        bail!("there is no file of kernels `{file}`")
+    };
+    let (major, minor) = context.compute_capability().w()?;
+    let options = vec![
+        format!("--gpu-architecture=compute_{major}{minor}"),
+        format!("-DNUMBER_BITS={bits}"),
+        "--std=c++17".to_owned(),
+    ];
+    let source = format!("{PRELUDE}\n{source}");
+    let cached = cache().map(|folder| folder.join(name(file, &source, &options)));
+    if let Some(ptx) = cached.as_deref().and_then(|path| fs::read_to_string(path).ok()) {
+        return Ok(ptx);
+    }
+    let options = CompileOptions { options, ..CompileOptions::default() };
+    let ptx = compile_ptx_with_opts(source, options)
+        .map_err(|error| Error::Msg(format!("the kernels in {file}.cu do not compile: {error}")))?
+        .to_src();
+    // A cache that cannot be written costs time and nothing else.
+    if let Some(path) = cached {
+        let _ = keep(&path, &ptx);
+    }
+    Ok(ptx)
+}
+
+fn cache() -> Option<PathBuf> {
+    let variable =
+        |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let folder = variable("XDG_CACHE_HOME").or_else(|| Some(variable("HOME")?.join(".cache")))?;
+    Some(folder.join("tealight/kernels"))
+}
+
+/// Another name for other content or other options.
+fn name(file: &str, source: &str, options: &[String]) -> String {
+    // FNV-1a, as in `rng.rs`.
+    let bytes = options.iter().flat_map(|option| option.bytes()).chain(source.bytes());
+    let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    format!("{file}-{}-{hash:016x}.ptx", env!("CARGO_PKG_VERSION"))
+}
+
+fn keep(path: &Path, ptx: &str) -> std::io::Result<()> {
+    let Some(folder) = path.parent() else { return Ok(()) };
+    fs::create_dir_all(folder)?;
+    let aside = path.with_extension(format!("{}.tmp", std::process::id()));
+    fs::write(&aside, ptx)?;
+    fs::rename(aside, path)
+}
+
+/// C = A B. cuBLAS has its matrices in columns, and finds Cᵀ = Bᵀ Aᵀ in rows.
+pub(super) fn product(
+    device: &CudaDevice,
+    a: Factor<'_>,
+    b: Factor<'_>,
+    c: &mut Buffer,
+    Sizes { batch, m, n, k }: Sizes,
+) -> Result<()> {
+    let (number, sums) = match a.x.dtype() {
+        DType::F32 => {
+            (sys::cudaDataType_t::CUDA_R_32F, sys::cublasComputeType_t::CUBLAS_COMPUTE_32F)
+        }
+        DType::F64 => {
+            (sys::cudaDataType_t::CUDA_R_64F, sys::cublasComputeType_t::CUBLAS_COMPUTE_64F)
+        }
+        DType::BF16 => {
+            (sys::cudaDataType_t::CUDA_R_16BF, sys::cublasComputeType_t::CUBLAS_COMPUTE_32F)
+        }
+        dtype => bail!("there are no products of {dtype:?}"),
+    };
+    let is_wide = a.x.dtype() == DType::F64;
+    let ([one_f32, zero_f32], [one_f64, zero_f64]) = ([1_f32, 0.], [1_f64, 0.]);
+    let [one, zero]: [*const c_void; 2] = if is_wide {
+        [(&raw const one_f64).cast(), (&raw const zero_f64).cast()]
+    } else {
+        [(&raw const one_f32).cast(), (&raw const zero_f32).cast()]
+    };
+    let turned = |factor: Factor<'_>| match factor.is_transposed {
+        false => sys::cublasOperation_t::CUBLAS_OP_N,
+        true => sys::cublasOperation_t::CUBLAS_OP_T,
+    };
+    let [m_, n_, k_, batch_] = [m, n, k, batch].map(int);
+    let (of_a, _lock_a) = first(a.x)?;
+    let (of_b, _lock_b) = first(b.x)?;
+    // SAFETY: the three are on the device, and as large as the sizes say.
+    let status = unsafe {
+        result::gemm_strided_batched_ex(
+            *device.cublas_handle().handle(),
+            turned(b),
+            turned(a),
+            n_,
+            m_,
+            k_,
+            one,
+            of_b as *const c_void,
+            number,
+            if b.is_transposed { k_ } else { n_ },
+            long(k * n),
+            of_a as *const c_void,
+            number,
+            if a.is_transposed { m_ } else { k_ },
+            long(m * k),
+            zero,
+            c.address()? as *mut c_void,
+            number,
+            n_,
+            long(m * n),
+            batch_,
+            sums,
+            sys::cublasGemmAlgo_t::CUBLAS_GEMM_DEFAULT_TENSOR_OP,
+        )
+    };
+    status.map_err(|error| Error::Msg(format!("a product of {a:?} and {b:?}: {error}")))
+}
+
+/// Where the elements of a tensor begin, and what keeps them there.
+fn first(x: &Tensor) -> Result<(u64, candle_core::StorageRef<'_>)> {
+    let (storage, layout) = x.storage_and_layout();
+    let start = layout.start_offset() as u64 * address::size_of(x.dtype());
+    Ok((address::of(&storage)? + start, storage))
+}

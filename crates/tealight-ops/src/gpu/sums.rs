@@ -1,0 +1,73 @@
+//! Sums over rows, in two steps: parts in parallel, and these in their order.
+
+use candle_core::{DType, Result, Tensor};
+
+use super::{Buffer, Launch, wide};
+
+/// How many parts, and of how many rows each.
+pub(crate) fn parts(n_rows: usize) -> (usize, usize) {
+    let per_part = n_rows.div_ceil(256).max(32);
+    (n_rows.div_ceil(per_part), per_part)
+}
+
+/// `x (.., width)`, contiguous → the sums over all rows, `(width)`
+pub(crate) fn over_rows(x: &Tensor, width: usize) -> Result<Buffer> {
+    let n_rows = x.elem_count() / width;
+    let (n_parts, per_part) = parts(n_rows);
+    let mut of_parts = Buffer::unwritten(n_parts * width, wide(x.dtype()), x.device())?;
+    Launch::new("rows", "sum_rows", x)?
+        .grid([width.div_ceil(128), n_parts, 1], 128)
+        .read(x)?
+        .write(&mut of_parts)?
+        .size(n_rows)
+        .size(width)
+        .size(per_part)
+        .run()?;
+    add_parts(x, &of_parts, 0, n_parts, width)
+}
+
+/// Parts `(n_parts, width)` in `Wide`s, added to numbers like those of `x`. They begin `skip` sums into
+/// `parts`.
+pub(crate) fn add_parts(
+    x: &Tensor,
+    parts: &Buffer,
+    skip: usize,
+    n_parts: usize,
+    width: usize,
+) -> Result<Buffer> {
+    let mut sum = Buffer::unwritten(width, x.dtype(), x.device())?;
+    Launch::new("rows", "add_parts", x)?
+        .over(width)
+        .read_buffer_from(parts, skip, wide(x.dtype()))?
+        .write(&mut sum)?
+        .size(n_parts)
+        .size(width)
+        .run()?;
+    Ok(sum)
+}
+
+/// The sum of `n` `Wide`s, as one number like those of `x`.
+pub(crate) fn of_all(x: &Tensor, terms: &Buffer, n: usize) -> Result<Buffer> {
+    let mut sum = Buffer::unwritten(1, x.dtype(), x.device())?;
+    Launch::new("rows", "add_all", x)?
+        .rows(1, n)
+        .read_buffer(terms)?
+        .write(&mut sum)?
+        .size(n)
+        .run()?;
+    Ok(sum)
+}
+
+/// Σ x², which waits for the device.
+pub(crate) fn of_squares(x: &Tensor) -> Result<f64> {
+    const THREADS: usize = 256;
+    let n_blocks = x.elem_count().div_ceil(16 * THREADS).clamp(1, 1024);
+    let mut parts = Buffer::unwritten(n_blocks, DType::F64, x.device())?;
+    Launch::new("rows", "sum_of_squares", x)?
+        .grid([n_blocks, 1, 1], THREADS)
+        .read(x)?
+        .write(&mut parts)?
+        .size(x.elem_count())
+        .run()?;
+    Ok(parts.tensor(n_blocks)?.to_vec1::<f64>()?.into_iter().sum())
+}

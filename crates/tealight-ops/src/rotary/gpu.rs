@@ -1,0 +1,66 @@
+//! The kernel: a thread for each pair of channels.
+
+use candle_core::{Result, Tensor};
+
+use super::Layout;
+use crate::gpu::{Buffer, Launch};
+use crate::graph::{Operation, Value, constant, record};
+
+pub(super) fn rotate(x: &Tensor, cos: &Tensor, sin: &Tensor, layout: Layout) -> Result<Tensor> {
+    let (cos, sin) = (cos.detach().contiguous()?, sin.detach().contiguous()?);
+    let x = x.contiguous()?;
+    let rotation = Rotation { cos, sin, layout };
+    let value = rotation.of(&x, 1)?;
+    record(rotation, &[&x], value)
+}
+
+struct Rotation {
+    cos: Tensor,
+    sin: Tensor,
+    layout: Layout,
+}
+
+impl Rotation {
+    /// `x` rotated by `direction` (1 or −1) times the angles.
+    fn of(&self, x: &Tensor, direction: i32) -> Result<Value> {
+        let (len, half) = self.cos.dims2()?;
+        let n_pairs = x.elem_count() / 2;
+        let mut y = Buffer::like(x)?;
+        Launch::new("elementwise", "rotate", x)?
+            .over(n_pairs)
+            .read(x)?
+            .read(&self.cos)?
+            .read(&self.sin)?
+            .write(&mut y)?
+            .size(n_pairs)
+            .size(len)
+            .size(half)
+            .int((self.layout == Layout::Interleaved).into())
+            .int(direction)
+            .run()?;
+        Ok(y.value(x.shape()))
+    }
+}
+
+impl Operation for Rotation {
+    fn name(&self) -> &'static str {
+        "rotary"
+    }
+
+    fn reads_input(&self, _: usize) -> bool {
+        false
+    }
+
+    fn reads_output(&self) -> bool {
+        false
+    }
+
+    fn backward(
+        self: Box<Self>,
+        _: &[Tensor],
+        _: &Tensor,
+        gradient: &Tensor,
+    ) -> Result<Vec<Option<Tensor>>> {
+        Ok(vec![Some(constant(self.of(&gradient.contiguous()?, -1)?)?)])
+    }
+}

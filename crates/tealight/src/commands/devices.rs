@@ -1,0 +1,25 @@
+//! `tealight devices`: where this build can compute on this machine.
+
+use std::thread;
+
+use anyhow::Result;
+
+use super::print;
+use crate::room::size;
+use crate::table::Table;
+use crate::{device, memory};
+
+pub(crate) fn run() -> Result<()> {
+    let mut table = Table::new(["device", "is", "memory", "free"]);
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    let free = memory::available().map_or("?".to_owned(), |bytes| size(bytes as f64));
+    let all = memory::total().map_or("?".to_owned(), |bytes| size(bytes as f64));
+    table.row(["cpu".to_owned(), format!("{threads} threads"), all, free]);
+    let found = device::cuda();
+    for gpu in found.iter().flatten() {
+        let [all, free] = [gpu.memory, gpu.free].map(|bytes| size(bytes as f64));
+        table.row([gpu.device.to_string(), gpu.description.clone(), all, free]);
+    }
+    let rest = found.err().map_or(String::new(), |error| format!("\n{error}\n"));
+    print(&format!("{table}{rest}"))
+}

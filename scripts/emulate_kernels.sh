@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Compiles the kernels for the CPU (kernels/emulator.hpp), as the library that tests load in the place of a GPU:
+#
+#     scripts/emulate_kernels.sh target/kernels.so
+#     TEALIGHT_EMULATED_KERNELS=target/kernels.so cargo nextest run -p tealight-ops
+set -euo pipefail
+output=$(realpath -m "${1:-target/kernels.so}")
+cd "$(dirname "${BASH_SOURCE[0]}")/../crates/tealight-ops/kernels"
+
+objects=$(mktemp -d)
+trap 'rm -rf "$objects"' EXIT
+flags=(-std=c++17 -O2 -fPIC -Wall -Wextra -Wno-unused-function -Wno-maybe-uninitialized -U_FORTIFY_SOURCE)
+for bits in 16 32 64; do
+    for kernels in *.cu; do
+        "${CXX:-g++}" "${flags[@]}" -DNUMBER_BITS=$bits -include emulator.hpp -include prelude.cuh -x c++ \
+            -c "$kernels" -o "$objects/${kernels%.cu}_$bits.o" &
+    done
+    wait
+done
+"${CXX:-g++}" "${flags[@]}" -DNUMBER_BITS=0 -c emulator.cpp -o "$objects/emulator.o"
+"${CXX:-g++}" -shared -o "$output" "$objects"/*.o
