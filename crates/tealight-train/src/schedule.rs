@@ -287,6 +287,9 @@ mod tests {
         // The decay of 4 starts at s = 8: 0.25^(1/2) = 0.5 at s = 10.
         let wsd = wsd(4, Some(4), 0.25);
         assert_eq!([4, 7, 8, 10, 12].map(|s| wsd.lr(s, 12, 1.)), [1., 1., 1., 0.5, 0.25]);
+        // A tenth of the run, if nothing is said.
+        let wsd = self::wsd(0, None, 0.25);
+        assert_eq!([70, 90, 95, 100].map(|s| wsd.lr(s, 100, 1.)), [1., 1., 0.5, 0.25]);
         // √(4/(s + 1)) at s = 3, 15, 63.
         assert_eq!([3, 15, 63].map(|s| inverse_sqrt(4).lr(s, 99, 1.)), [1., 0.5, 0.25]);
     }

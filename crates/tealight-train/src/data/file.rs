@@ -95,6 +95,8 @@ mod tests {
         let many: Vec<DataFile> = (0..9).map(|n| file(&format!("{n}.txt"), n)).collect();
         let message = unchanged(&[], &many).unwrap_err().to_string();
         assert!(message.ends_with("; and 4 more"), "{message}");
+        let message = unchanged(&[], &many[..MAX_LISTED]).unwrap_err().to_string();
+        assert!(message.ends_with("`4.txt` has been added since the run began"), "{message}");
     }
 
     #[test]

@@ -320,7 +320,7 @@ pub(super) mod tests {
     }
 
     /// `state.json` in place of what was written, as one that was written.
-    fn rewrite_state(directory: &Path, text: &str) {
+    pub(in crate::run) fn rewrite_state(directory: &Path, text: &str) {
         let mut sums = Sums::load(directory).unwrap();
         sums.add(STATE, text.as_bytes());
         fs::write(directory.join(STATE), text).unwrap();
@@ -376,5 +376,15 @@ pub(super) mod tests {
             early_stopping::State { best, reference: None, n_without_improvement: 1 };
         let guard = guard::State::default();
         assert_eq!(state, State { step: 11, seed: 17, early_stopping, guard });
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn what_cannot_be_reached_is_no_missing_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("file");
+        fs::write(&file, "").unwrap();
+        let error = Checkpoint::load(&file, &Device::Cpu).unwrap_err();
+        assert!(matches!(error, Error::Io { .. }), "{error}");
     }
 }

@@ -39,14 +39,19 @@ pub(crate) fn create_directory(path: &Path) -> Result<()> {
     if path.is_dir() {
         return Ok(());
     }
-    let missing: Vec<&Path> = path
+    let parents = parents_of_missing(path);
+    disk::create_directories(path).map_err(Error::io("create", path))?;
+    parents.into_iter().try_for_each(sync_directory)
+}
+
+/// Where the names of those directories will stand that `path` lacks, the highest first.
+fn parents_of_missing(path: &Path) -> Vec<&Path> {
+    let mut missing: Vec<&Path> = path
         .ancestors()
         .take_while(|above| !above.as_os_str().is_empty() && !above.is_dir())
         .collect();
-    disk::create_directories(path).map_err(Error::io("create", path))?;
-    // Each new name is in the directory above it.
-    let parents = missing.into_iter().rev().map(|new| new.parent().unwrap_or(Path::new("")));
-    parents.into_iter().try_for_each(sync_directory)
+    missing.reverse();
+    missing.into_iter().map(|new| new.parent().unwrap_or(Path::new(""))).collect()
 }
 
 /// Writes a directory of files, by name: aside, synced, and renamed when it is whole.
@@ -197,5 +202,20 @@ mod tests {
         assert!(message("{}").contains("is not the JSON that it should be"));
         fs::write(&path, "{\"format_version\":2}").unwrap();
         read_json::<serde_json::Value>(&path, 2).unwrap();
+    }
+
+    #[test]
+    fn every_new_name_is_synced_in_the_directory_above_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path();
+        let (a, b) = (root.join("a"), root.join("a/b"));
+        assert_eq!(parents_of_missing(&b.join("c")), [root, &*a, &*b]);
+        fs::create_dir(&a).unwrap();
+        assert_eq!(parents_of_missing(&b), [&*a]);
+        assert!(parents_of_missing(&a).is_empty());
+        assert_eq!(
+            parents_of_missing(Path::new("nowhere/at")),
+            [Path::new(""), Path::new("nowhere")]
+        );
     }
 }

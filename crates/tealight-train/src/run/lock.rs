@@ -96,4 +96,11 @@ mod tests {
             drop(lock);
         }
     }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn another_process_that_lives_is_told_from_this_one_and_from_none() {
+        assert!(is_alive(std::os::unix::process::parent_id()));
+        assert!(!is_alive(process::id()) && !is_alive(u32::MAX));
+    }
 }

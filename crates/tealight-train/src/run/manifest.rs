@@ -183,4 +183,10 @@ mod tests {
         let entry = format!("name = \"candle-core\"\nversion = \"{CANDLE_VERSION}\"\n");
         assert!(lock.contains(&entry));
     }
+
+    #[test]
+    fn now_is_a_time_of_this_century() {
+        let now = now();
+        assert!(now.starts_with("20") && now.ends_with('Z') && now.len() == 20, "{now}");
+    }
 }

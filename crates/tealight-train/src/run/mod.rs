@@ -312,4 +312,12 @@ mod tests {
         run.cut_metrics_after(5, 0).unwrap();
         assert_eq!(fs::read_to_string(run.metrics_path()).unwrap(), "{\"step\":5}\n");
     }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_file_in_the_place_of_the_runs_is_an_error_and_not_no_run() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let message = RunDirectory::last(file.path(), "a").unwrap_err().to_string();
+        assert!(message.contains("cannot read"), "{message}");
+    }
 }

@@ -203,4 +203,26 @@ pub(crate) mod tests {
         assign("model", targets(), &fits).unwrap();
         assert_eq!(bits(&target), bits(&fits["b.weight"]));
     }
+
+    #[test]
+    fn only_a_file_for_torch_says_so() {
+        let path = Path::new("model.safetensors");
+        let says = |bytes: &[u8], text: &str| {
+            bytes.windows(text.len()).any(|window| window == text.as_bytes())
+        };
+        let (ours, torch) =
+            (to_bytes(path, &example()).unwrap(), to_bytes_for_torch(path, &example()).unwrap());
+        assert!(!says(&ours, "__metadata__"));
+        assert!(says(&torch, r#""__metadata__":{"format":"pt"}"#));
+        let read = from_bytes(path, &torch, &Device::Cpu).unwrap();
+        assert_eq!(all_bits(&read), all_bits(&example()));
+    }
+
+    #[test]
+    fn a_file_of_the_right_size_with_a_wrong_header_is_not_said_to_be_of_another() {
+        let header = br#"{"a":{"dtype":"F32","shape":[3],"data_offsets":[0,4]}}"#;
+        let bytes = [&(header.len() as u64).to_le_bytes()[..], header, &[0; 4]].concat();
+        let error = views(Path::new("a.safetensors"), &bytes).unwrap_err();
+        assert!(matches!(error, Error::Safetensors { .. }), "{error}");
+    }
 }

@@ -14,6 +14,9 @@ use tealight_train::observer::jsonl;
 use tealight_train::pretrained::Pretrained;
 use tealight_train::run::checkpoint::{Checkpoint, load_weights, verify};
 use tealight_train::run::{Checkpoints, RunDirectory};
+use tealight_train::task::TaskConfig;
+use tealight_train::task::classify::Classify;
+use tealight_train::task::seq2seq::{self, Seq2Seq};
 use tealight_train::text::corpus::{Corpus, files};
 use tealight_train::text::tokenizer::{Specials, Tokenizer};
 use tealight_train::weather;
@@ -22,7 +25,7 @@ use tealight_train::weather;
 pub(crate) type Target = fn(&[u8]);
 
 /// All of them, by the names of the fuzz targets.
-pub(crate) const TARGETS: [(&str, Target); 7] = [
+pub(crate) const TARGETS: [(&str, Target); 9] = [
     ("config", config),
     ("checkpoint", checkpoint),
     ("run", run),
@@ -30,6 +33,8 @@ pub(crate) const TARGETS: [(&str, Target); 7] = [
     ("tokenizer", tokenizer),
     ("corpus", corpus),
     ("days", days),
+    ("pairs", pairs),
+    ("labels", labels),
 ];
 
 /// What stands between the files of an input that is several.
@@ -136,6 +141,34 @@ pub(crate) fn corpus(bytes: &[u8]) {
 pub(crate) fn days(bytes: &[u8]) {
     in_folder(bytes, &["days.txt"], |folder| {
         let _ = weather::read(&folder.join("days.txt"), 3);
+    });
+}
+
+/// A file of pairs; the first byte says what a token is.
+pub(crate) fn pairs(bytes: &[u8]) {
+    let Some((kind, content)) = bytes.split_first() else { return };
+    let level = if kind % 2 == 0 { seq2seq::Level::Characters } else { seq2seq::Level::Words };
+    in_folder(content, &["pairs.tsv"], |folder| {
+        let path = folder.join("pairs.tsv");
+        let file = seq2seq::FileConfig { path, level, ..seq2seq::FileConfig::default() };
+        let source = seq2seq::SourceConfig::File(file);
+        let config = seq2seq::Config { source, n_validation: 1, ..seq2seq::Config::default() };
+        let _ = Seq2Seq::new(&config, 0, 2, &Device::Cpu);
+    });
+}
+
+/// A file of texts with labels; the first byte says in which format.
+pub(crate) fn labels(bytes: &[u8]) {
+    let Some((kind, content)) = bytes.split_first() else { return };
+    let name = if kind % 2 == 0 { "texts.csv" } else { "texts.jsonl" };
+    let text = "[task]\nkind = \"classify\"\ntokenizer.kind = \"byte\"";
+    let Ok(source) = ConfigSource::parse(Path::new("fuzz.toml"), text, &[]) else { return };
+    let Ok(mut config) = source.deserialize::<RunConfig>() else { return };
+    in_folder(content, &[name], |folder| {
+        let TaskConfig::Classify(task) = &mut config.task else { return };
+        task.data.path = folder.join(name);
+        let TaskConfig::Classify(task) = &config.task else { return };
+        let _ = Classify::new(task, &config, &Device::Cpu, None);
     });
 }
 

@@ -1,6 +1,6 @@
 use std::io::ErrorKind;
 
-use super::super::checkpoint::tests::example;
+use super::super::checkpoint::tests::{example, rewrite_state};
 use super::super::disk::fault::{Fault, at};
 use super::*;
 
@@ -259,4 +259,23 @@ fn where_nothing_is_whole_nothing_is_moved() {
     }
     let (_directory, none) = saved(&[]);
     assert_eq!(newest(&none), None);
+}
+
+#[test]
+fn a_checkpoint_of_the_future_is_not_passed_over() {
+    let (_directory, checkpoints) = saved(&[500, 1_000]);
+    let newest = checkpoints.path(1_000);
+    let text = fs::read_to_string(newest.join("state.json")).unwrap();
+    let newer = text.replace("\"format_version\": 2", "\"format_version\": 9");
+    rewrite_state(&newest, &newer);
+    let message = checkpoints.load_newest(&Device::Cpu).unwrap_err().to_string();
+    assert!(message.contains("format version 9"), "{message}");
+    assert_eq!(checkpoints.steps().unwrap(), [500, 1_000]);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_file_in_the_place_of_the_checkpoints_is_an_error_and_not_none() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    assert!(Checkpoints::new(file.path().to_owned()).steps().is_err());
 }
