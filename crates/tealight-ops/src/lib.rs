@@ -4,9 +4,9 @@
 //! tensor operations. On every device and in every dtype the public function has the same value and
 //! the same gradient as that definition, up to rounding: `tests/agreement.rs` holds it to that, with
 //! `tests/attention.rs` and `tests/scans.rs`, and `tests/finite_differences.rs` holds the gradients to
-//! calculus. On the CPU, f32 and f64 run as fused loops, forward and backward. The definition itself
-//! runs on other devices, in half precision (in f32, rounded once), where the operands' dtypes
-//! differ, and where there is nothing to compute.
+//! calculus. On the CPU, f32 and f64 run as fused loops, forward and backward; on CUDA, many operations
+//! run as kernels, in f32, f64 and bf16. The definition itself runs everywhere else: in half precision
+//! (in f32, rounded once), where the operands' dtypes differ, and where there is nothing to compute.
 //!
 //! **What is not one loop.** Products of large matrices: those of [`linear`], [`mlp`],
 //! [`linear_cross_entropy`], [`matmul`](mod@matmul) and [`nystrom::pseudo_inverse()`] are this crate's

@@ -37,8 +37,7 @@ pub struct Scored {
 /// `x (n, in)`, a map to as many outputs as there are classes, `labels (n)` → the sum over the rows
 /// whose label is not [`IGNORE_INDEX`](crate::cross_entropy::IGNORE_INDEX).
 ///
-/// The same as [`linear`](crate::linear::linear), [`cross_entropy`](crate::cross_entropy::cross_entropy)
-/// and [`hits`](crate::cross_entropy::hits), one after the other.
+/// The same as [`linear()`], [`cross_entropy()`] and [`hits`], one after the other.
 ///
 /// # Errors
 /// As theirs.
