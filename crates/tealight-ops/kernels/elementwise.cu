@@ -104,12 +104,6 @@ KERNEL(scale, const Number* x, Number* y, i64 n, double factor) {
     if (i < n) y[i] = narrow(wide(x[i]) * Wide(factor));
 }
 
-// The same, with a factor that is on the device.
-KERNEL(scale_by, const Number* x, const Number* factor, Number* y, i64 n) {
-    i64 i = element();
-    if (i < n) y[i] = narrow(wide(x[i]) * wide(factor[0]));
-}
-
 // y = x + v, v again and again.
 KERNEL(add_vector, const Number* x, const Number* v, Number* y, i64 n, i64 width) {
     i64 i = element();

@@ -1,6 +1,6 @@
 // Products where there is no cuBLAS: on the emulator. One thread for each element of C.
 
-// c[i, j] = Σ_l a[i, l] b[l, j] (+ bias[j]) for each matrix of a batch; strides of batch, rows and columns.
+// c[i, j] = Σ_l a[i, l] b[l, j] for each matrix of a batch; strides of batch, rows and columns.
 struct Matrices { i64 batch, row, column; };
 
 KERNEL(product, const Number* a, const Number* b, Number* c, i64 m, i64 n, i64 k, Matrices of_a, Matrices of_b) {

@@ -173,13 +173,13 @@ KERNEL(cross_entropy_forward, const Number* logits, const i64* labels, const Num
     }
 }
 
-// factor (p Σ q − q), which may take the place of the logits.
+// factor (p Σ q − q), with a factor that is on the device.
 KERNEL(cross_entropy_backward, const Number* logits, const i64* labels, const Number* targets, const Number* factor,
        Number* dlogits, i64 width, double smoothing, i64 ignored) {
     logits += blockIdx.x * width;
     dlogits += blockIdx.x * width;
     i64 label = targets ? 0 : labels[blockIdx.x];
-    Wide of_loss = factor ? wide(factor[0]) : Wide(1);
+    Wide of_loss = wide(factor[0]);
     Wide max = -infinity(), sum = 0, mass = 0;
     for (i64 i = threadIdx.x; i < width; i += blockDim.x) max = fmax(max, wide(logits[i]));
     max = block_max(max);
