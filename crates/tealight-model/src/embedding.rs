@@ -172,7 +172,9 @@ impl Embedding {
             (Source::Tokens(tokens), Input::Tokens { input_ids, token_type_ids }) => {
                 tokens.embed(input_ids, *token_type_ids)
             }
-            (Source::Features(linear), Input::Features(features)) => linear.forward(features),
+            (Source::Features(linear), Input::Features(features)) => {
+                linear.forward(&features.to_dtype(linear.dtype())?)
+            }
             (Source::Tokens(_), Input::Features(_)) => {
                 candle_core::bail!("this model reads token ids, not features")
             }

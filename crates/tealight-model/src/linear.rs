@@ -1,6 +1,6 @@
 //! The linear map y = x Wᵀ + b, with the parameter names `weight (out, in)` and `bias (out)`.
 
-use candle_core::{Result, Tensor};
+use candle_core::{DType, Result, Tensor};
 use candle_nn::{Init, VarBuilder, init};
 use tealight_ops::linear::{Map, linear, linears};
 use tealight_ops::linear_cross_entropy::{Scored, linear_cross_entropy};
@@ -50,6 +50,11 @@ impl Linear {
     /// What `labels (n)` cost where the map gives the logits of `x (n, n_in)`.
     pub fn scored(&self, x: &Tensor, labels: &Tensor, label_smoothing: f64) -> Result<Scored> {
         linear_cross_entropy(x, self.map(), labels, label_smoothing)
+    }
+
+    /// What the map computes in.
+    pub(crate) fn dtype(&self) -> DType {
+        self.weight.dtype()
     }
 
     /// W and b.

@@ -3,6 +3,9 @@
 //! The model is built twice from one store. Built from [`ParamStore::trainable`], its forward pass
 //! records what the gradient needs; built from [`ParamStore::frozen`], it computes with the same
 //! storage and records nothing. An optimizer step is seen by both at once.
+//!
+//! Both may compute in half precision ([`ParamStore::computing_in`]): then they are built from copies, which
+//! [`ParamStore::refresh`] makes again after each change of the parameters.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,6 +14,7 @@ use candle_core::{DType, Device, Result, Shape, Tensor, Var, bail};
 use candle_nn::var_builder::SimpleBackend;
 use candle_nn::{Init, VarBuilder};
 use tealight_ops::rng::{Purpose, Stream};
+use tealight_ops::rounding;
 
 use crate::pattern;
 
@@ -19,6 +23,8 @@ use crate::pattern;
 pub struct ParamStore {
     stream: Stream,
     dtype: DType,
+    /// What models compute in.
+    compute: DType,
     device: Device,
     /// What [`Self::freezing`] was told.
     still: Vec<String>,
@@ -27,8 +33,23 @@ pub struct ParamStore {
 
 #[derive(Debug, Default)]
 struct Variables {
-    in_order: Vec<(String, Var)>,
+    in_order: Vec<Parameter>,
     index: BTreeMap<String, usize>,
+}
+
+#[derive(Clone, Debug)]
+struct Parameter {
+    name: String,
+    variable: Var,
+    /// Rounded to what models compute in, if that is another dtype.
+    copy: Option<Var>,
+}
+
+impl Parameter {
+    /// What models are built from.
+    fn computed_with(&self) -> &Var {
+        self.copy.as_ref().unwrap_or(&self.variable)
+    }
 }
 
 impl ParamStore {
@@ -37,10 +58,17 @@ impl ParamStore {
         Self {
             stream: Stream::new(seed, Purpose::Initialisation),
             dtype,
+            compute: dtype,
             device: device.clone(),
             still: Vec::new(),
             variables: Mutex::default(),
         }
+    }
+
+    /// A store whose models compute in `dtype`, with parameters that stay as precise as they are.
+    #[must_use]
+    pub fn computing_in(self, dtype: DType) -> Self {
+        Self { compute: dtype, ..self }
     }
 
     /// A store some of whose parameters stay as they are: no graph reaches those whose names fit one
@@ -53,23 +81,41 @@ impl ParamStore {
 
     /// A builder that creates parameters and hands out variables: forward passes record a graph.
     pub fn trainable(&self) -> VarBuilder<'_> {
-        VarBuilder::from_backend(Box::new(Trainable(self)), self.dtype, self.device.clone())
+        VarBuilder::from_backend(Box::new(Trainable(self)), self.compute, self.device.clone())
     }
 
     /// A builder over the same storage that records no graph. It creates nothing: the trainable
     /// model comes first.
     pub fn frozen(&self) -> VarBuilder<'_> {
-        VarBuilder::from_backend(Box::new(Frozen(self)), self.dtype, self.device.clone())
+        VarBuilder::from_backend(Box::new(Frozen(self)), self.compute, self.device.clone())
     }
 
     /// Name and variable of each parameter, in order of creation.
     pub fn iter(&self) -> impl Iterator<Item = (String, Var)> {
-        self.lock().in_order.clone().into_iter()
+        let parameters = self.lock().in_order.clone();
+        parameters.into_iter().map(|Parameter { name, variable, .. }| (name, variable))
     }
 
     /// As [`Self::iter`], but for those that stay as they are.
     pub fn trained(&self) -> impl Iterator<Item = (String, Var)> {
         self.iter().filter(|(name, _)| !self.is_still(name))
+    }
+
+    /// What gradients are taken with respect to: name and tensor of each of [`Self::trained`], as models
+    /// compute with it.
+    pub fn leaves(&self) -> Vec<(String, Tensor)> {
+        let leaf = |p: &Parameter| (p.name.clone(), p.computed_with().as_tensor().clone());
+        let is_trained = |p: &&Parameter| !self.is_still(&p.name);
+        self.lock().in_order.iter().filter(is_trained).map(leaf).collect()
+    }
+
+    /// Makes models see parameters that have changed, where they compute with copies of them.
+    pub fn refresh(&self) -> Result<()> {
+        let variables = self.lock();
+        let pair = |p: &'_ Parameter| Some((p.variable.clone(), p.copy.clone()?));
+        let pairs: Vec<_> = variables.in_order.iter().filter_map(pair).collect();
+        let pairs: Vec<_> = pairs.iter().map(|(from, to)| (from, to)).collect();
+        rounding::round_all(&pairs)
     }
 
     fn is_still(&self, name: &str) -> bool {
@@ -78,7 +124,7 @@ impl ParamStore {
 
     /// The number of scalars in all parameters.
     pub fn n_parameters(&self) -> usize {
-        self.lock().in_order.iter().map(|(_, variable)| variable.elem_count()).sum()
+        self.lock().in_order.iter().map(|p| p.variable.elem_count()).sum()
     }
 
     /// Where the parameters live.
@@ -97,21 +143,31 @@ impl ParamStore {
 
     fn get_or_create(&self, shape: &Shape, name: &str, init: Init) -> Result<Tensor> {
         let mut variables = self.lock();
-        let variable = if let Some(&at) = variables.index.get(name) {
-            variables.in_order[at].1.clone()
+        let known = variables.index.get(name).copied();
+        let at = if let Some(at) = known {
+            at
         } else {
-            let variable = Var::from_tensor(&self.draw(shape, name, init)?)?;
+            let parameter = self.create(shape, name, init)?;
             let at = variables.in_order.len();
             variables.index.insert(name.to_owned(), at);
-            variables.in_order.push((name.to_owned(), variable.clone()));
-            variable
+            variables.in_order.push(parameter);
+            at
         };
+        let variable = variables.in_order[at].computed_with();
         same_shape(name, shape, variable.shape())?;
         Ok(if self.is_still(name) {
             variable.as_detached_tensor()
         } else {
             variable.as_tensor().clone()
         })
+    }
+
+    fn create(&self, shape: &Shape, name: &str, init: Init) -> Result<Parameter> {
+        let variable = Var::from_tensor(&self.draw(shape, name, init)?)?;
+        let copied = self.compute != self.dtype;
+        let copy =
+            copied.then(|| Var::from_tensor(&variable.to_dtype(self.compute)?)).transpose()?;
+        Ok(Parameter { name: name.to_owned(), variable, copy })
     }
 
     fn draw(&self, shape: &Shape, name: &str, init: Init) -> Result<Tensor> {
@@ -197,7 +253,7 @@ impl SimpleBackend for Frozen<'_> {
     fn get_unchecked(&self, name: &str, _: DType, _: &Device) -> Result<Tensor> {
         let variables = self.0.lock();
         match variables.index.get(name) {
-            Some(&at) => Ok(variables.in_order[at].1.as_detached_tensor()),
+            Some(&at) => Ok(variables.in_order[at].computed_with().as_detached_tensor()),
             None => bail!("no parameter `{name}`: build the trainable model first"),
         }
     }
@@ -237,6 +293,28 @@ mod tests {
         let names = |all: Vec<(String, Var)>| all.into_iter().map(|(name, _)| name);
         assert!(names(store.iter().collect()).eq(["layer.0", "output"]));
         assert!(names(store.trained().collect()).eq(["output"]));
+        Ok(())
+    }
+
+    #[test]
+    fn models_in_half_precision_compute_with_copies_of_the_parameters() -> Result<()> {
+        let store = ParamStore::new(1, DType::F32, &Device::Cpu).computing_in(DType::BF16);
+        let trained = store.trainable().get_with_hints((2, 3), "a", Init::Const(1.))?;
+        let frozen = store.frozen().get((2, 3), "a")?;
+        assert_eq!((trained.dtype(), frozen.dtype()), (DType::BF16, DType::BF16));
+        let (name, leaf) = store.leaves().remove(0);
+        assert_eq!((name.as_str(), leaf.id()), ("a", trained.id()));
+        let (_, variable) = store.iter().next().expect("one parameter");
+        assert_eq!(variable.dtype(), DType::F32);
+        // Less than bf16 can tell from 1.
+        variable.set(&Tensor::full(1.001_f32, (2, 3), &Device::Cpu)?)?;
+        store.refresh()?;
+        let sum = |x: &Tensor| x.to_dtype(DType::F32)?.sum_all()?.to_scalar::<f32>();
+        assert_eq!((sum(&frozen)?, sum(&trained)?), (6., 6.));
+        variable.set(&Tensor::full(1.5_f32, (2, 3), &Device::Cpu)?)?;
+        store.refresh()?;
+        assert_eq!((sum(&frozen)?, sum(&trained)?), (9., 9.));
+        assert_eq!(store.tensors()["a"].dtype(), DType::F32);
         Ok(())
     }
 

@@ -7,7 +7,7 @@ mod common;
 #[path = "common/differences.rs"]
 mod differences;
 
-use candle_core::{DType, Device, Result, Tensor};
+use candle_core::{DType, Result, Tensor};
 use common::{normal, values};
 use differences::checked_gradients;
 use serde::{Deserialize, Serialize};
@@ -21,6 +21,7 @@ use tealight_model::{
 use tealight_ops::backward;
 use tealight_ops::gradients::FaultKind;
 use tealight_ops::rng::{Purpose, Stream};
+use tealight_ops::testing::device;
 
 const BATCH: usize = 2;
 const Q_LEN: usize = 5;
@@ -76,20 +77,19 @@ impl Masking {
         if matches!(self, Self::Additive | Self::Both) {
             let mut additive = values(&normal(71, &[q_len, kv_len], DType::F64)?)?;
             additive[0] = f64::NEG_INFINITY;
-            let additive = Tensor::from_vec(additive, (q_len, kv_len), &Device::Cpu)?;
+            let additive = Tensor::from_vec(additive, (q_len, kv_len), device())?;
             mask = mask.with_attn_mask(&additive.to_dtype(dtype)?)?;
         }
         if matches!(self, Self::Padding | Self::Both) {
             let flags = (0..BATCH).flat_map(|row| (0..kv_len).map(move |key| (row, key)));
             let flags = flags.map(|(row, key)| u8::from(self.is_padding(row, key, kv_len)));
-            let flags = Tensor::from_vec(flags.collect(), (BATCH, kv_len), &Device::Cpu)?;
+            let flags = Tensor::from_vec(flags.collect(), (BATCH, kv_len), device())?;
             mask = mask.with_key_padding_mask(&flags)?;
         }
         if self == Self::Segments {
             let segments = (0..BATCH).flat_map(|row| (0..kv_len).map(move |at| (row, at)));
             let segments = segments.map(|(row, at)| self.segment(row, at)).collect();
-            mask =
-                mask.with_segments(&Tensor::from_vec(segments, (BATCH, kv_len), &Device::Cpu)?)?;
+            mask = mask.with_segments(&Tensor::from_vec(segments, (BATCH, kv_len), device())?)?;
         }
         Ok(mask)
     }
@@ -128,7 +128,7 @@ impl Layer {
     ) -> std::result::Result<Self, BuildError> {
         let label =
             format!("{}, {reads:?}, {}, {d_model}, {head_dim}", config.kind(), position.kind());
-        let store = ParamStore::new(17, dtype, &Device::Cpu);
+        let store = ParamStore::new(17, dtype, device());
         let causal = reads == Reads::Past;
         let spec = PositionSpec {
             d_model,
@@ -157,7 +157,7 @@ impl Layer {
         let attention = config.build(&spec, &store.trainable().pp("attention"))?;
         // What takes the bias of a position scheme takes any additive mask.
         let biased = AttentionSpec { position: AttentionNeeds::ScoreBias, ..spec.clone() };
-        let other = ParamStore::new(17, dtype, &Device::Cpu);
+        let other = ParamStore::new(17, dtype, device());
         let takes_attn_mask = config.build(&biased, &other.trainable()).is_ok();
         let packed = AttentionSpec { packed: true, ..spec.clone() };
         let takes_segments = match config.build(&packed, &other.trainable().pp("packed")) {
@@ -325,7 +325,7 @@ fn positions(reads: Reads) -> Result<Vec<PositionConfig>> {
     }
     let causal = reads == Reads::Past;
     for kind in PositionConfig::KINDS {
-        let store = ParamStore::new(17, DType::F32, &Device::Cpu);
+        let store = ParamStore::new(17, DType::F32, device());
         let spec = PositionSpec {
             d_model: 30,
             n_heads: 3,
@@ -356,7 +356,7 @@ fn disturbed(x: &Tensor, chosen: impl Fn(usize, usize) -> bool) -> Result<Tensor
     let (batch, len, d_model) = x.dims3()?;
     let flags = (0..batch).flat_map(|row| (0..len).map(move |at| (row, at)));
     let flags: Vec<u8> = flags.map(|(row, at)| u8::from(chosen(row, at))).collect();
-    let flags = Tensor::from_vec(flags, (batch, len, 1), &Device::Cpu)?.broadcast_as(x.shape())?;
+    let flags = Tensor::from_vec(flags, (batch, len, 1), device())?.broadcast_as(x.shape())?;
     let other = (normal(23, &[batch, len, d_model], x.dtype())? * 100.)?;
     flags.where_cond(&other, x)
 }
@@ -460,7 +460,7 @@ fn the_input_has_a_gradient_that_agrees_with_finite_differences() -> Result<()> 
         let lengths = layer.usual();
         let shape = |len| (BATCH, len, layer.d_model);
         // As parameters, so that the same check applies to them.
-        let inputs = ParamStore::new(3, DType::F64, &Device::Cpu);
+        let inputs = ParamStore::new(3, DType::F64, device());
         let init = candle_nn::Init::Randn { mean: 0., stdev: 1. };
         let x = inputs.trainable().get_with_hints(shape(lengths.0), "x", init)?;
         let memory = match layer.reads {
@@ -674,7 +674,7 @@ fn positions_one_after_another_give_what_the_whole_sequence_gives() -> Result<()
 
 #[test]
 fn a_row_goes_on_from_what_another_row_has_read() -> Result<()> {
-    let rows = Tensor::new(&[1_u32, 1, 0], &Device::Cpu)?;
+    let rows = Tensor::new(&[1_u32, 1, 0], device())?;
     let layers = layers(DType::F64)?;
     for layer in layers.iter().filter(|layer| layer.reads != Reads::Everything) {
         let call = layer.call((MAX_SEQ_LEN, MAX_SEQ_LEN), Masking::None)?;

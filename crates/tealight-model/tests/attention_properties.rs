@@ -6,7 +6,7 @@
 
 mod common;
 
-use candle_core::{DType, Device, Result, Tensor};
+use candle_core::{DType, Result, Tensor};
 use common::{normal, values};
 use proptest::prelude::{Strategy, prop};
 use proptest::test_runner::{Config, RngAlgorithm, RngSeed, TestCaseError, TestRunner};
@@ -17,6 +17,7 @@ use tealight_model::{
     Attention, AttentionInput, AttentionSpec, Bias, BuildError, Initializer, Mask, Mode,
     ParamStore, Reads,
 };
+use tealight_ops::testing::device;
 
 const N_CASES: u32 = 400;
 const MAX_LEN: usize = 37;
@@ -88,7 +89,7 @@ impl Case {
             init: &init,
             key: "model.attention",
         };
-        let store = ParamStore::new(17, DType::F32, &Device::Cpu);
+        let store = ParamStore::new(17, DType::F32, device());
         let config = AttentionConfig::default_of(self.kind).expect("invariant: one of KINDS");
         match config.build(&spec, &store.trainable()) {
             Ok(layer) => Ok(Some(layer)),
@@ -104,7 +105,7 @@ impl Case {
     fn mask(&self) -> Result<Mask> {
         let flags = (0..self.batch).flat_map(|row| (0..self.kv_len).map(move |key| (row, key)));
         let flags: Vec<u8> = flags.map(|(row, key)| self.is_padding(row, key).into()).collect();
-        let flags = Tensor::from_vec(flags, (self.batch, self.kv_len), &Device::Cpu)?;
+        let flags = Tensor::from_vec(flags, (self.batch, self.kv_len), device())?;
         Mask::none().with_key_padding_mask(&flags)
     }
 
@@ -131,7 +132,7 @@ fn mixed(x: &Tensor, other: &Tensor, chosen: impl Fn(usize, usize) -> bool) -> R
     let (batch, len, _d_model) = x.dims3()?;
     let flags = (0..batch).flat_map(|row| (0..len).map(move |at| (row, at)));
     let flags: Vec<u8> = flags.map(|(row, at)| chosen(row, at).into()).collect();
-    let flags = Tensor::from_vec(flags, (batch, len, 1), &Device::Cpu)?.broadcast_as(x.shape())?;
+    let flags = Tensor::from_vec(flags, (batch, len, 1), device())?.broadcast_as(x.shape())?;
     flags.where_cond(other, x)
 }
 

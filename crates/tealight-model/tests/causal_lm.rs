@@ -1,12 +1,13 @@
 //! The causal language model: what it reads, what is refused, and what it costs.
 
-use candle_core::{DType, Device, Result, Tensor};
+use candle_core::{DType, Result, Tensor};
 use tealight_model::attention::AttentionConfig;
 use tealight_model::generation::{Ends, Predictor, Sampling, Sequence, Strategy, generate, rows};
 use tealight_model::models::causal_lm::{CausalLm, CausalLmSpec, Writer};
 use tealight_model::position::PositionConfig;
 use tealight_model::{BuildError, Mask, Mode, ModelConfig, ParamStore};
 use tealight_ops::rng::{Purpose, Stream};
+use tealight_ops::testing::device;
 
 const BATCH: usize = 2;
 const SEQ_LEN: usize = 7;
@@ -18,7 +19,7 @@ fn config() -> ModelConfig {
 }
 
 fn store() -> ParamStore {
-    ParamStore::new(17, DType::F64, &Device::Cpu)
+    ParamStore::new(17, DType::F64, device())
 }
 
 fn built(store: &ParamStore, config: &ModelConfig) -> Result<CausalLm> {
@@ -29,7 +30,7 @@ fn built(store: &ParamStore, config: &ModelConfig) -> Result<CausalLm> {
 fn ids(seed: u64, len: usize) -> Result<Tensor> {
     let stream = Stream::new(seed, Purpose::Data);
     let ids = (0..(BATCH * len) as u64).map(|at| stream.below(at, VOCAB as u64) as u32).collect();
-    Tensor::from_vec(ids, (BATCH, len), &Device::Cpu)
+    Tensor::from_vec(ids, (BATCH, len), device())
 }
 
 fn values(x: &Tensor) -> Result<Vec<f64>> {
@@ -157,7 +158,7 @@ impl Predictor for Again<'_> {
             self.n_seen = self.texts[0].len().min(SEQ_LEN / 2);
         }
         let seen = |text: &Vec<u32>| text[text.len() - self.n_seen..].to_vec();
-        let ids = Tensor::new(self.texts.iter().map(seen).collect::<Vec<_>>(), &Device::Cpu)?;
+        let ids = Tensor::new(self.texts.iter().map(seen).collect::<Vec<_>>(), device())?;
         let logits = self.model.forward(&ids, &Mask::none(), Mode::Eval)?;
         rows(&logits.narrow(1, self.n_seen - 1, 1)?.squeeze(1)?, &[0])
     }
@@ -192,7 +193,7 @@ fn writing_beyond_the_longest_sequence_reads_its_last_half_again() -> Result<()>
             // Shorter than the longest sequence, as long, and longer.
             for prompt_len in [1, 3, SEQ_LEN, 2 * SEQ_LEN] {
                 let prompts = ids(5, prompt_len)?.to_vec2()?;
-                let mut writer = Writer::new(&model, &[0], &Device::Cpu)?;
+                let mut writer = Writer::new(&model, &[0], device())?;
                 let written = generate(&mut writer, &prompts, &ends, &strategy)?;
                 let mut again = Again { model: &model, texts: Vec::new(), n_seen: 0 };
                 let expected = generate(&mut again, &prompts, &ends, &strategy)?;

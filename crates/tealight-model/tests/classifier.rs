@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use candle_core::{DType, Device, Result, Tensor};
+use candle_core::{DType, Result, Tensor};
 use tealight_model::embedding::Input;
 use tealight_model::models::classifier::{Classifier, ClassifierSpec, ReadOut};
 use tealight_model::models::lm_head::LmHeadConfig;
 use tealight_model::models::masked_lm::{MaskedLm, MaskedLmSpec};
 use tealight_model::{BuildError, Mask, Mode, ModelConfig, ParamStore};
+use tealight_ops::testing::device;
 
 const N_CLASSES: usize = 7;
 const PAD: u32 = 2;
@@ -31,7 +32,7 @@ fn spec(read_out: ReadOut) -> ClassifierSpec {
 }
 
 fn store() -> ParamStore {
-    ParamStore::new(17, DType::F64, &Device::Cpu)
+    ParamStore::new(17, DType::F64, device())
 }
 
 fn build(read_out: ReadOut, store: &ParamStore) -> Result<Classifier> {
@@ -66,9 +67,9 @@ fn the_backbone_is_that_of_a_masked_language_model() -> Result<()> {
 fn padding_does_not_matter() -> Result<()> {
     for read_out in [ReadOut::Cls, ReadOut::Mean] {
         let model = build(read_out, &store())?;
-        let alone = Tensor::new(&[[5_u32, 7, 11]], &Device::Cpu)?;
-        let padded = Tensor::new(&[[5_u32, 7, 11, PAD, PAD], [3, 3, 3, 3, 3]], &Device::Cpu)?;
-        let padding = Tensor::new(&[[0_u8, 0, 0, 1, 1], [0; 5]], &Device::Cpu)?;
+        let alone = Tensor::new(&[[5_u32, 7, 11]], device())?;
+        let padded = Tensor::new(&[[5_u32, 7, 11, PAD, PAD], [3, 3, 3, 3, 3]], device())?;
+        let padding = Tensor::new(&[[0_u8, 0, 0, 1, 1], [0; 5]], device())?;
         let mask = Mask::none().with_key_padding_mask(&padding)?;
         let alone = model.forward(&Input::tokens(&alone), &Mask::none(), Mode::Eval)?;
         let together = model.forward(&Input::tokens(&padded), &mask, Mode::Eval)?;

@@ -5,7 +5,7 @@ mod common;
 #[path = "common/differences.rs"]
 mod differences;
 
-use candle_core::{D, DType, Device, Result, Tensor};
+use candle_core::{D, DType, Result, Tensor};
 use common::{normal, values};
 use differences::checked_gradients;
 use tealight_model::attention::score::Score;
@@ -20,6 +20,7 @@ use tealight_model::{
     Mode, ParamStore, Reads, init::InitConfig,
 };
 use tealight_ops::gradients::FaultKind;
+use tealight_ops::testing::device;
 
 const BATCH: usize = 2;
 const LEN: usize = 7;
@@ -85,13 +86,13 @@ fn built(config: &AttentionConfig, reads: Reads, store: &ParamStore) -> Result<B
 }
 
 fn store() -> ParamStore {
-    ParamStore::new(17, DType::F64, &Device::Cpu)
+    ParamStore::new(17, DType::F64, device())
 }
 
 /// The second example ends in padding.
 fn padded() -> Result<Mask> {
     let flags = (0..BATCH * LEN).map(|i| u8::from(i == BATCH * LEN - 1)).collect();
-    Mask::none().with_key_padding_mask(&Tensor::from_vec(flags, (BATCH, LEN), &Device::Cpu)?)
+    Mask::none().with_key_padding_mask(&Tensor::from_vec(flags, (BATCH, LEN), device())?)
 }
 
 fn states(index: u64) -> Result<Tensor> {

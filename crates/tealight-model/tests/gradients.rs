@@ -7,7 +7,7 @@ mod common;
 #[path = "common/differences.rs"]
 mod differences;
 
-use candle_core::{D, DType, Device, Result, Tensor};
+use candle_core::{D, DType, Result, Tensor};
 use common::{normal, values};
 use differences::checked_gradients;
 use tealight_model::attention::AttentionConfig;
@@ -26,6 +26,7 @@ use tealight_ops::Gradients;
 use tealight_ops::cross_entropy::cross_entropy;
 use tealight_ops::gradients::FaultKind;
 use tealight_ops::rng::{Purpose, Stream};
+use tealight_ops::testing::device;
 
 const BATCH: usize = 2;
 const SEQ_LEN: usize = 5;
@@ -133,7 +134,7 @@ impl Case {
         let rows = model.forward(&input, &mask, mode)?.flatten_to(D::Minus2)?; // (items, n_classes)
         let (items, _n_classes) = rows.dims2()?;
         let labels: Vec<u32> = (0..items).map(|i| (3 * i % N_CLASSES) as u32).collect();
-        cross_entropy(&rows, &Tensor::from_vec(labels, items, &Device::Cpu)?, 0.)
+        cross_entropy(&rows, &Tensor::from_vec(labels, items, device())?, 0.)
     }
 }
 
@@ -197,13 +198,13 @@ fn feed_forwards() -> Vec<FeedForwardConfig> {
 fn ids(index: u64, n: usize, len: usize) -> Result<Tensor> {
     let stream = Stream::new(5, Purpose::Data).fork(index);
     let ids = (0..(BATCH * len) as u64).map(|i| stream.below(i, n as u64) as u32).collect();
-    Tensor::from_vec(ids, (BATCH, len), &Device::Cpu)
+    Tensor::from_vec(ids, (BATCH, len), device())
 }
 
 /// The last position of the second example is padding.
 fn padding(len: usize) -> Result<Mask> {
     let flags = (0..BATCH * len).map(|i| u8::from(i == BATCH * len - 1)).collect();
-    Mask::none().with_key_padding_mask(&Tensor::from_vec(flags, (BATCH, len), &Device::Cpu)?)
+    Mask::none().with_key_padding_mask(&Tensor::from_vec(flags, (BATCH, len), device())?)
 }
 
 /// The bias of the keys shifts all scores of a row alike: it may go without.
@@ -219,7 +220,7 @@ fn assert_complete(label: &str, gradients: &Gradients) -> Result<()> {
 fn every_setting_has_right_gradients() -> Result<()> {
     let mut n_built = 0;
     for case in (0..N_CASES).map(|i| Case::new(Pick(i))) {
-        let store = ParamStore::new(17, DType::F64, &Device::Cpu);
+        let store = ParamStore::new(17, DType::F64, device());
         let Some(model) = case.build(&store)? else { continue };
         let label = format!("{case:?}");
         let gradients = checked_gradients(&label, &store, N_ENTRIES, || case.loss(&model))?;
@@ -272,7 +273,7 @@ impl Translator {
 #[test]
 fn the_gradient_reaches_the_encoder_through_cross_attention() -> Result<()> {
     for norm_placement in [NormPlacement::Pre, NormPlacement::Post] {
-        let store = ParamStore::new(17, DType::F64, &Device::Cpu);
+        let store = ParamStore::new(17, DType::F64, device());
         let translator = Translator::build(&store, norm_placement)?;
         let loss = || {
             let hidden = translator.forward(Mode::Eval)?;
@@ -297,7 +298,7 @@ fn decoded(stack: &Stack, states: &Tensor, mask: &Mask) -> Result<Vec<Vec<f64>>>
 
 #[test]
 fn a_mask_on_the_memory_hides_it_and_nothing_else() -> Result<()> {
-    let store = ParamStore::new(17, DType::F64, &Device::Cpu);
+    let store = ParamStore::new(17, DType::F64, device());
     let config = ModelConfig { d_model: 33, n_heads: N_HEADS, ..ModelConfig::default() };
     let needs = AttentionNeeds::Nothing;
     let stack = Stack::build(&config, &reading(&config), &needs, &store.trainable())
@@ -314,7 +315,7 @@ fn a_mask_on_the_memory_hides_it_and_nothing_else() -> Result<()> {
 
     let dropped = (0..SEQ_LEN * KV_LEN).map(|i| i % KV_LEN == KV_LEN - 1);
     let dropped = dropped.map(|dropped| if dropped { f64::NEG_INFINITY } else { 0. }).collect();
-    let dropped = Tensor::from_vec(dropped, (SEQ_LEN, KV_LEN), &Device::Cpu)?;
+    let dropped = Tensor::from_vec(dropped, (SEQ_LEN, KV_LEN), device())?;
     let mask = Mask::none().with_attn_mask(&dropped)?;
     assert_eq!(decoded(&stack, &states, &mask)?, decoded(&stack, &other, &mask)?);
     Ok(())

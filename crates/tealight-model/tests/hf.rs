@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use candle_core::{DType, Device, Result, Tensor};
+use candle_core::{DType, Result, Tensor};
 use serde_json::{Value, json};
 use tealight_model::attention::{AttentionConfig, nystrom, softmax};
 use tealight_model::block::NormPlacement;
@@ -15,6 +15,7 @@ use tealight_model::models::masked_lm::MaskedLm;
 use tealight_model::norm::{LayerNormConfig, NormConfig};
 use tealight_model::position::{PositionConfig, learned};
 use tealight_model::{Mask, Mode, ModelConfig, ParamStore};
+use tealight_ops::testing::device;
 
 const SIZES: Sizes = Sizes {
     vocab_size: 13,
@@ -38,14 +39,14 @@ fn bert() -> ModelConfig {
 }
 
 fn masked_lm(config: &ModelConfig, sizes: &Sizes) -> Result<(ParamStore, MaskedLm)> {
-    let store = ParamStore::new(17, DType::F32, &Device::Cpu);
+    let store = ParamStore::new(17, DType::F32, device());
     let model = MaskedLm::build(config, &sizes.masked_lm(), &store.trainable());
     let model = model.map_err(candle_core::Error::wrap)?;
     Ok((store, model))
 }
 
 fn logits(model: &MaskedLm) -> Result<Vec<f32>> {
-    let ids = Tensor::new(&[[1_u32, 5, 3, 0, 7], [2, 2, 9, 12, 0]], &Device::Cpu)?;
+    let ids = Tensor::new(&[[1_u32, 5, 3, 0, 7], [2, 2, 9, 12, 0]], device())?;
     let hidden = model.hidden(&Input::tokens(&ids), &Mask::none(), Mode::Eval)?;
     model.logits(&hidden, None)?.flatten_all()?.to_vec1()
 }
@@ -133,7 +134,7 @@ fn a_model_without_token_types_is_a_bert_whose_only_type_is_zero() -> Result<()>
     let described = hf::describe(&text).expect("a description");
     assert_eq!(described.sizes, Sizes { n_token_types: 1, ..sizes });
     let weights = described.rename(theirs).expect("weights");
-    let vb = weights.builder(DType::F32, &Device::Cpu);
+    let vb = weights.builder(DType::F32, device());
     let back = MaskedLm::build(&described.config, &described.sizes.masked_lm(), &vb);
     assert_eq!(logits(&back.expect("a model"))?, logits(&model)?);
 
@@ -243,7 +244,7 @@ fn the_one_length_of_a_nystrom_is_a_multiple_and_the_only_one() -> Result<()> {
         }),
         ..bert()
     };
-    let store = ParamStore::new(17, DType::F32, &Device::Cpu);
+    let store = ParamStore::new(17, DType::F32, device());
     for (n_landmarks, seq_len) in [(2, 5), (2, 0), (2, 8)] {
         let built =
             MaskedLm::build(&of(n_landmarks, seq_len), &SIZES.masked_lm(), &store.trainable());
@@ -284,7 +285,7 @@ fn nystromformers_that_transformers_fails_on_are_refused_or_noted() {
 #[test]
 fn an_attention_mask_says_the_opposite_of_a_key_padding_mask() -> Result<()> {
     for dtype in [DType::I64, DType::U8] {
-        let mask = Tensor::new(&[[1_i64, 1, 0], [0, 1, 1]], &Device::Cpu)?.to_dtype(dtype)?;
+        let mask = Tensor::new(&[[1_i64, 1, 0], [0, 1, 1]], device())?.to_dtype(dtype)?;
         let padding = hf::key_padding_mask(&mask)?;
         assert_eq!(padding.to_vec2::<u8>()?, [[0, 0, 1], [1, 0, 0]]);
     }

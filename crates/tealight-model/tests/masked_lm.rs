@@ -1,6 +1,6 @@
 //! Masked language models: what is read, what is learned of padding, and what is refused.
 
-use candle_core::{DType, Device, Result, Tensor, Var};
+use candle_core::{DType, Result, Tensor, Var};
 use tealight_model::attention::AttentionConfig;
 use tealight_model::embedding::Input;
 use tealight_model::models::lm_head::LmHeadConfig;
@@ -8,6 +8,7 @@ use tealight_model::models::masked_lm::{MaskedLm, MaskedLmSpec};
 use tealight_model::position::{PositionConfig, learned};
 use tealight_model::{BuildError, Mask, Mode, ModelConfig, ParamStore};
 use tealight_ops::Gradients;
+use tealight_ops::testing::device;
 
 const D_MODEL: usize = 33;
 const SEQ_LEN: usize = 5;
@@ -30,7 +31,7 @@ fn skipping_padding(offset: usize) -> PositionConfig {
 }
 
 fn store() -> ParamStore {
-    ParamStore::new(17, DType::F64, &Device::Cpu)
+    ParamStore::new(17, DType::F64, device())
 }
 
 fn build(config: &ModelConfig, store: &ParamStore) -> Result<MaskedLm> {
@@ -39,7 +40,7 @@ fn build(config: &ModelConfig, store: &ParamStore) -> Result<MaskedLm> {
 
 /// `(2, 5)`: the second row has padding on both sides.
 fn input_ids() -> Result<Tensor> {
-    Tensor::new(&[[5_u32, 7, 11, 3, 5], [PAD, 7, 11, 3, PAD]], &Device::Cpu)
+    Tensor::new(&[[5_u32, 7, 11, 3, 5], [PAD, 7, 11, 3, PAD]], device())
 }
 
 fn logits(model: &MaskedLm, input_ids: &Tensor) -> Result<Tensor> {
@@ -74,8 +75,8 @@ fn documents_packed_into_one_sequence_are_read_as_if_alone() -> Result<()> {
     let spec = MaskedLmSpec { packed: true, ..SPEC };
     let model =
         MaskedLm::build(&config, &spec, &store.trainable()).map_err(candle_core::Error::wrap)?;
-    let ids = Tensor::new(&[[5_u32, 7, 11, 3, 5]], &Device::Cpu)?;
-    let segments = Tensor::new(&[[0_u32, 0, 1, 1, 1]], &Device::Cpu)?;
+    let ids = Tensor::new(&[[5_u32, 7, 11, 3, 5]], device())?;
+    let segments = Tensor::new(&[[0_u32, 0, 1, 1, 1]], device())?;
     let mask = Mask::none().with_segments(&segments)?;
     let packed = model.hidden(&Input::tokens(&ids), &mask, Mode::Eval)?;
     for (start, len) in [(0, 2), (2, 3)] {
@@ -107,7 +108,7 @@ fn the_logits_that_are_asked_for_are_those_of_all_positions() -> Result<()> {
         let hidden = model.hidden(&Input::tokens(&ids), &Mask::none(), Mode::Eval)?;
         let all = model.logits(&hidden, None)?;
         assert_eq!(all.dims(), [2, SEQ_LEN, 13]);
-        let positions = Tensor::new(&[9_u32, 0, 6, 6], &Device::Cpu)?;
+        let positions = Tensor::new(&[9_u32, 0, 6, 6], device())?;
         let some = model.logits(&hidden, Some(&positions))?;
         let expected = all.flatten_to(1)?.index_select(&positions, 0)?;
         let difference = (some - expected)?.abs()?.max_all()?.to_scalar::<f64>()?;
@@ -122,7 +123,7 @@ fn every_parameter_of_a_masked_language_model_has_a_gradient() -> Result<()> {
     for tied_output in [true, false] {
         let model = build(&ModelConfig { tied_output, ..config() }, &store)?;
         let ids = input_ids()?;
-        let types = Tensor::new(&[[0_u32, 1, 2, 0, 1]; 2], &Device::Cpu)?;
+        let types = Tensor::new(&[[0_u32, 1, 2, 0, 1]; 2], device())?;
         let input = Input::Tokens { input_ids: &ids, token_type_ids: Some(&types) };
         let logits = model.logits(&model.hidden(&input, &Mask::none(), Mode::Eval)?, None)?;
         let gradients = gradients(&store, &logits.sqr()?.sum_all()?)?;
@@ -151,8 +152,8 @@ fn positions_that_skip_padding_do_not_depend_on_where_it_stands() -> Result<()> 
     let store = store();
     let config = ModelConfig { position: skipping_padding(2), ..config() };
     let model = build(&config, &store)?;
-    let ids = Tensor::new(&[[PAD, PAD, 7, 11, 3], [7, 11, 3, PAD, PAD]], &Device::Cpu)?;
-    let mask = Tensor::new(&[[1_u8, 1, 0, 0, 0], [0, 0, 0, 1, 1]], &Device::Cpu)?;
+    let ids = Tensor::new(&[[PAD, PAD, 7, 11, 3], [7, 11, 3, PAD, PAD]], device())?;
+    let mask = Tensor::new(&[[1_u8, 1, 0, 0, 0], [0, 0, 0, 1, 1]], device())?;
     let mask = Mask::none().with_key_padding_mask(&mask)?;
     let hidden = model.hidden(&Input::tokens(&ids), &mask, Mode::Eval)?;
     let [left, right] = [hidden.get(0)?.narrow(0, 2, 3)?, hidden.get(1)?.narrow(0, 0, 3)?];
@@ -228,7 +229,7 @@ fn the_head_costs_what_it_reads() -> Result<()> {
         lm_head: Some(LmHeadConfig { transform: false, ..LmHeadConfig::default() }),
         ..config.clone()
     };
-    let other = ParamStore::new(17, DType::F64, &Device::Cpu);
+    let other = ParamStore::new(17, DType::F64, device());
     build(&bare, &other)?;
     let spec = MaskedLmSpec { seq_len: 100, ..SPEC };
     let without = MaskedLm::cost(&bare, &spec, &other).forward_flops;

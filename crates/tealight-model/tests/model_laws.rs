@@ -9,7 +9,7 @@ mod common;
 #[path = "common/differences.rs"]
 mod differences;
 
-use candle_core::{DType, Device, Result, Tensor};
+use candle_core::{DType, Result, Tensor};
 use common::{normal, values};
 use differences::checked_gradients;
 use tealight_model::attention::AttentionConfig;
@@ -21,6 +21,7 @@ use tealight_model::names::Named;
 use tealight_model::position::PositionConfig;
 use tealight_model::{BuildError, Mask, Mode, ModelConfig, ParamStore};
 use tealight_ops::gradients::FaultKind;
+use tealight_ops::testing::device;
 
 const BATCH: usize = 2;
 const SEQ_LEN: usize = 7;
@@ -63,7 +64,7 @@ impl Model {
             n_classes: N_CLASSES,
             read_out: if causal { ReadOut::EveryPosition } else { ReadOut::Mean },
         };
-        let store = ParamStore::new(17, dtype, &Device::Cpu);
+        let store = ParamStore::new(17, dtype, device());
         let built = Forecaster::build(&config, &spec, &store.trainable());
         match built {
             Ok(forecaster) => Ok(Some(Self { label, causal, store, forecaster })),
@@ -105,9 +106,9 @@ fn ids_and_padding() -> Result<(Tensor, Mask)> {
     let ids: Vec<u32> = (0..BATCH * SEQ_LEN).map(|i| (i * i % N_CLASSES) as u32).collect();
     let padding = (0..BATCH * SEQ_LEN).map(|i| u8::from(i >= BATCH * SEQ_LEN - 2)).collect();
     let shape = (BATCH, SEQ_LEN);
-    let padding = Tensor::from_vec(padding, shape, &Device::Cpu)?;
+    let padding = Tensor::from_vec(padding, shape, device())?;
     let mask = Mask::none().with_key_padding_mask(&padding)?;
-    Ok((Tensor::from_vec(ids, shape, &Device::Cpu)?, mask))
+    Ok((Tensor::from_vec(ids, shape, device())?, mask))
 }
 
 /// `ids` with others from position `start` of the second example on.
@@ -116,7 +117,7 @@ fn changed(ids: &Tensor, start: usize) -> Result<Tensor> {
     for id in &mut rows[1][start..] {
         *id = (*id + 1) % N_CLASSES as u32;
     }
-    Tensor::new(rows, &Device::Cpu)
+    Tensor::new(rows, device())
 }
 
 #[test]
@@ -167,7 +168,7 @@ fn every_position_scheme_tells_the_order() -> Result<()> {
     for row in &mut rows {
         row.swap(1, 3);
     }
-    let swapped = Tensor::new(rows, &Device::Cpu)?;
+    let swapped = Tensor::new(rows, device())?;
     for kind in AttentionConfig::KINDS {
         for position in PositionConfig::KINDS.iter().filter(|position| position.name != "none") {
             let names = [kind.name, position.name];

@@ -4,7 +4,7 @@ mod common;
 
 use std::collections::BTreeMap;
 
-use candle_core::{DType, Device, Result, Tensor};
+use candle_core::{DType, Result, Tensor};
 use common::{normal, values};
 use tealight_model::attention::AttentionConfig;
 use tealight_model::block::{BlockInput, NormPlacement};
@@ -24,6 +24,7 @@ use tealight_model::{
     ParamStore, Reads,
 };
 use tealight_ops::rng::{Purpose, Stream};
+use tealight_ops::testing::device;
 
 const BATCH: usize = 2;
 const SEQ_LEN: usize = 7;
@@ -43,7 +44,7 @@ fn spec(read_out: ReadOut) -> ForecasterSpec {
 }
 
 fn store() -> ParamStore {
-    ParamStore::new(17, DType::F32, &Device::Cpu)
+    ParamStore::new(17, DType::F32, device())
 }
 
 fn build(
@@ -66,13 +67,13 @@ fn ids(garbage: u32) -> Result<Tensor> {
         if at < LENGTHS[row] { real } else { garbage }
     };
     let ids = (0..BATCH).flat_map(|row| (0..SEQ_LEN).map(move |at| id(row, at))).collect();
-    Tensor::from_vec(ids, (BATCH, SEQ_LEN), &Device::Cpu)
+    Tensor::from_vec(ids, (BATCH, SEQ_LEN), device())
 }
 
 fn padding() -> Result<Mask> {
     let row = |len: usize| (0..SEQ_LEN).map(move |at| u8::from(at >= len));
     let flags = LENGTHS.into_iter().flat_map(row).collect();
-    Mask::none().with_key_padding_mask(&Tensor::from_vec(flags, (BATCH, SEQ_LEN), &Device::Cpu)?)
+    Mask::none().with_key_padding_mask(&Tensor::from_vec(flags, (BATCH, SEQ_LEN), device())?)
 }
 
 fn close(a: &[f64], b: &[f64]) -> bool {
@@ -123,7 +124,7 @@ fn an_example_that_is_padding_throughout_gives_finite_logits() -> Result<()> {
         let mask = Mask::none().with_key_padding_mask(&Tensor::ones(
             (BATCH, SEQ_LEN),
             DType::U8,
-            &Device::Cpu,
+            device(),
         )?)?;
         let logits = model.forward(&Input::tokens(&ids(0)?), &mask, Mode::Eval)?;
         assert!(values(&logits)?.iter().all(|x| x.is_finite()), "{read_out:?}");
@@ -153,7 +154,7 @@ fn attention_weights_come_for_every_layer_and_sum_to_one() -> Result<()> {
 fn a_sequence_beyond_the_maximum_is_refused() -> Result<()> {
     let store = store();
     let model = built(&store, &config(), ReadOut::Mean)?;
-    let ids = Tensor::zeros((BATCH, SEQ_LEN + 1), DType::U32, &Device::Cpu)?;
+    let ids = Tensor::zeros((BATCH, SEQ_LEN + 1), DType::U32, device())?;
     let error = model.forward(&Input::tokens(&ids), &Mask::none(), Mode::Eval).unwrap_err();
     let message = "a sequence of 8 positions is longer than `max_seq_len` = 7";
     assert!(error.to_string().contains(message), "{error}");
@@ -290,7 +291,7 @@ fn inputs_of_the_wrong_sort_are_refused() -> Result<()> {
     let typed = Input::Tokens { input_ids: &ids, token_type_ids: Some(&ids) };
     let error = model.forward(&typed, &Mask::none(), Mode::Eval).unwrap_err();
     assert!(error.to_string().contains("without token types"), "{error}");
-    let empty = Tensor::zeros((BATCH, 0), DType::U32, &Device::Cpu)?;
+    let empty = Tensor::zeros((BATCH, 0), DType::U32, device())?;
     let error = model.forward(&Input::tokens(&empty), &Mask::none(), Mode::Eval).unwrap_err();
     assert!(error.to_string().contains("a sequence of 0 positions"), "{error}");
     let vb = store.trainable();
@@ -458,7 +459,7 @@ fn the_order_of_the_inputs_matters_exactly_where_there_are_positions() -> Result
         let store = store();
         let model = built(&store, &config, ReadOut::Mean)?;
         let logits = |ids: &[u32; SEQ_LEN]| {
-            let ids = Tensor::new(&[*ids], &Device::Cpu)?;
+            let ids = Tensor::new(&[*ids], device())?;
             values(&model.forward(&Input::tokens(&ids), &Mask::none(), Mode::Eval)?)
         };
         let (a, b) = (logits(&[0, 1, 2, 3, 4, 0, 0])?, logits(&[4, 1, 0, 3, 0, 2, 0])?);
@@ -472,9 +473,9 @@ fn the_order_of_the_inputs_matters_exactly_where_there_are_positions() -> Result
 fn only_schemes_of_distances_do_not_see_where_a_sequence_starts() -> Result<()> {
     let (days, n_padding) = ([3_u32, 0, 4, 1], 3);
     let late: Vec<u32> = [&[2; 3][..], &days].concat();
-    let late = Tensor::from_vec(late, (1, SEQ_LEN), &Device::Cpu)?;
+    let late = Tensor::from_vec(late, (1, SEQ_LEN), device())?;
     let flags = (0..SEQ_LEN).map(|at| u8::from(at < n_padding)).collect();
-    let flags = Tensor::from_vec(flags, (1, SEQ_LEN), &Device::Cpu)?;
+    let flags = Tensor::from_vec(flags, (1, SEQ_LEN), device())?;
     let mask = Mask::none().with_key_padding_mask(&flags)?;
     for config in every_position() {
         let store = store();
@@ -482,7 +483,7 @@ fn only_schemes_of_distances_do_not_see_where_a_sequence_starts() -> Result<()> 
         let logits = |ids: &Tensor, mask: &Mask| {
             values(&model.forward(&Input::tokens(ids), mask, Mode::Eval)?)
         };
-        let early = logits(&Tensor::new(&[days], &Device::Cpu)?, &Mask::none())?;
+        let early = logits(&Tensor::new(&[days], device())?, &Mask::none())?;
         let is_same = close(&early, &logits(&late, &mask)?);
         let is_of_distances = matches!(
             config.position,

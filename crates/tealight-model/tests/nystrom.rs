@@ -5,7 +5,7 @@ mod common;
 #[path = "common/differences.rs"]
 mod differences;
 
-use candle_core::{DType, Device, Result, Tensor};
+use candle_core::{DType, Result, Tensor};
 use common::{normal, values};
 use differences::checked_gradients;
 use tealight_model::attention::nystrom::{Compat, Config};
@@ -15,6 +15,7 @@ use tealight_model::{
     Attention, AttentionInput, AttentionSpec, Bias, BuildError, Initializer, Mask, Mode,
     ParamStore, Reads,
 };
+use tealight_ops::testing::device;
 
 const BATCH: usize = 3;
 const LEN: usize = 11;
@@ -44,7 +45,7 @@ fn spec() -> AttentionSpec<'static> {
 
 /// A layer and its parameters, which depend on names and shapes alone.
 fn layer(kind: &dyn AttentionKind, dtype: DType) -> (ParamStore, Box<dyn Attention>) {
-    let store = ParamStore::new(17, dtype, &Device::Cpu);
+    let store = ParamStore::new(17, dtype, device());
     let layer = kind.build(&spec(), &store.trainable().pp("attention")).expect("a layer");
     (store, layer)
 }
@@ -56,7 +57,7 @@ fn padding() -> Result<Mask> {
         [0, 0, 0, 1, 0, 0, 0, 0, 0, 1, 1],
         [1, 1, 0, 1, 0, 1, 1, 1, 0, 1, 1],
     ];
-    Mask::none().with_key_padding_mask(&Tensor::new(&rows, &Device::Cpu)?)
+    Mask::none().with_key_padding_mask(&Tensor::new(&rows, device())?)
 }
 
 fn input<'a>(x: &'a Tensor, mask: &'a Mask) -> AttentionInput<'a> {
@@ -74,7 +75,7 @@ fn disturbed(x: &Tensor, flags: &Tensor) -> Result<Tensor> {
 }
 
 fn message(config: &Config, spec: &AttentionSpec<'_>) -> String {
-    let store = ParamStore::new(17, DType::F32, &Device::Cpu);
+    let store = ParamStore::new(17, DType::F32, device());
     match config.build(spec, &store.trainable()) {
         Err(BuildError::Config(fault)) => {
             assert!(fault.keys.iter().all(|key| key.starts_with("model.")), "{fault:?}");
@@ -120,7 +121,7 @@ fn padding_has_no_influence_on_real_positions_unless_transformers_is_meant() -> 
 
 #[test]
 fn an_example_does_not_depend_on_its_neighbours_unless_transformers_is_meant() -> Result<()> {
-    let others = Tensor::new(&[[0_u8; LEN], [1; LEN], [1; LEN]], &Device::Cpu)?;
+    let others = Tensor::new(&[[0_u8; LEN], [1; LEN], [1; LEN]], device())?;
     for compat in [Compat::None, Compat::HuggingFace] {
         let (_, layer) = layer(&Config { compat, ..config() }, DType::F32);
         let (x, mask) = (x(DType::F32)?, Mask::none());

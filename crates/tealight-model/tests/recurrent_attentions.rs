@@ -1,12 +1,13 @@
 //! What the kinds of attention that are also recurrent networks refuse and promise.
 
-use candle_core::{DType, Device, Result};
+use candle_core::{DType, Result};
 use tealight_model::attention::support::Support;
 use tealight_model::attention::{AttentionConfig, performer};
 use tealight_model::embedding::InputSpec;
 use tealight_model::models::forecaster::{Forecaster, ForecasterSpec, ReadOut};
 use tealight_model::position::{PositionConfig, rotary};
 use tealight_model::{BuildError, ModelConfig, ParamStore};
+use tealight_ops::testing::device;
 
 fn config(kind: &str) -> ModelConfig {
     let attention = AttentionConfig::default_of(kind).expect("a kind");
@@ -15,7 +16,7 @@ fn config(kind: &str) -> ModelConfig {
 
 /// The keys that a refusal names.
 fn refused(config: &ModelConfig) -> Vec<String> {
-    let store = ParamStore::new(17, DType::F32, &Device::Cpu);
+    let store = ParamStore::new(17, DType::F32, device());
     let input = InputSpec::Tokens { vocab_size: 5, n_token_types: 0, pad_id: None };
     let spec = ForecasterSpec { input, seq_len: 7, n_classes: 5, read_out: ReadOut::Mean };
     match Forecaster::build(config, &spec, &store.trainable()) {

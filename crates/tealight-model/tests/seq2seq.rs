@@ -4,7 +4,7 @@ mod common;
 #[path = "common/differences.rs"]
 mod differences;
 
-use candle_core::{DType, Device, Result, Tensor};
+use candle_core::{DType, Result, Tensor};
 use common::{normal, values};
 use differences::checked_gradients;
 use tealight_model::attention::support::Support;
@@ -16,6 +16,7 @@ use tealight_model::{Activations, BuildError, Mask, Mode, ModelConfig, ParamStor
 use tealight_ops::backward;
 use tealight_ops::cross_entropy::cross_entropy;
 use tealight_ops::rng::{Purpose, Stream};
+use tealight_ops::testing::device;
 
 const BATCH: usize = 2;
 const SOURCE_LEN: usize = 7;
@@ -36,7 +37,7 @@ fn config() -> ModelConfig {
 }
 
 fn store(dtype: DType) -> ParamStore {
-    ParamStore::new(17, dtype, &Device::Cpu)
+    ParamStore::new(17, dtype, device())
 }
 
 fn built(store: &ParamStore, config: &ModelConfig) -> Result<Seq2Seq> {
@@ -51,13 +52,13 @@ fn ids(seed: u64, lengths: [usize; BATCH], len: usize, garbage: u32) -> Result<T
         if at < lengths[row] { real } else { garbage }
     };
     let ids = (0..BATCH).flat_map(|row| (0..len).map(move |at| id(row, at))).collect();
-    Tensor::from_vec(ids, (BATCH, len), &Device::Cpu)
+    Tensor::from_vec(ids, (BATCH, len), device())
 }
 
 fn padding(lengths: [usize; BATCH], len: usize) -> Result<Mask> {
     let row = |real: usize| (0..len).map(move |at| u8::from(at >= real));
     let flags = lengths.into_iter().flat_map(row).collect();
-    Mask::none().with_key_padding_mask(&Tensor::from_vec(flags, (BATCH, len), &Device::Cpu)?)
+    Mask::none().with_key_padding_mask(&Tensor::from_vec(flags, (BATCH, len), device())?)
 }
 
 fn logits(model: &Seq2Seq, source: &Tensor, target: &Tensor) -> Result<Tensor> {
@@ -141,7 +142,7 @@ fn a_position_of_the_target_reads_the_whole_source_and_no_later_target() -> Resu
             row
         };
         let changed: Vec<Vec<u32>> = ids.iter().map(other).collect();
-        let changed = of(&Tensor::new(changed, &Device::Cpu)?, &target)?;
+        let changed = of(&Tensor::new(changed, device())?, &target)?;
         let (a, b) = (changed.narrow(1, 0, 1)?, whole.narrow(1, 0, 1)?);
         assert!(!close(&values(&a)?, &values(&b)?), "the source at {at}");
     }
@@ -232,7 +233,7 @@ impl Predictor for Again<'_> {
         }
         let mask = Mask::none().with_key_padding_mask(&self.padding)?;
         let source = Tokens { ids: &self.source, mask: &mask };
-        let target = Tensor::new(self.written.clone(), &Device::Cpu)?;
+        let target = Tensor::new(self.written.clone(), device())?;
         let target = Tokens { ids: &target, mask: &Mask::none() };
         let logits = self.model.forward(source, target, Mode::Eval)?;
         let (_batch, len, _vocab_size) = logits.dims3()?;
@@ -241,7 +242,7 @@ impl Predictor for Again<'_> {
 
     fn select(&mut self, rows: &[u32]) -> Result<()> {
         self.written = rows.iter().map(|&row| self.written[row as usize].clone()).collect();
-        let rows = Tensor::new(rows, &Device::Cpu)?;
+        let rows = Tensor::new(rows, device())?;
         self.source = self.source.index_select(&rows, 0)?;
         self.padding = self.padding.index_select(&rows, 0)?;
         Ok(())

@@ -4,7 +4,7 @@ mod common;
 #[path = "common/differences.rs"]
 mod differences;
 
-use candle_core::{D, DType, Device, Result, Tensor};
+use candle_core::{D, DType, Result, Tensor};
 use common::{normal, values};
 use differences::checked_gradients;
 use tealight_model::attention::score::Score;
@@ -18,6 +18,7 @@ use tealight_model::{
 };
 use tealight_ops::gradients::FaultKind;
 use tealight_ops::rng::{Purpose, Stream};
+use tealight_ops::testing::device;
 
 const BATCH: usize = 2;
 const LEN: usize = 7;
@@ -48,7 +49,7 @@ fn all_configs() -> Vec<AttentionConfig> {
 }
 
 fn store() -> ParamStore {
-    ParamStore::new(17, DType::F64, &Device::Cpu)
+    ParamStore::new(17, DType::F64, device())
 }
 
 fn build(
@@ -123,7 +124,7 @@ fn states(index: u64, len: usize) -> Result<Tensor> {
 /// The second example ends in padding.
 fn padded() -> Result<Mask> {
     let flags = (0..BATCH * LEN).map(|i| u8::from(i == BATCH * LEN - 1)).collect();
-    Mask::none().with_key_padding_mask(&Tensor::from_vec(flags, (BATCH, LEN), &Device::Cpu)?)
+    Mask::none().with_key_padding_mask(&Tensor::from_vec(flags, (BATCH, LEN), device())?)
 }
 
 fn assert_close(label: &str, a: &Tensor, b: &Tensor) -> Result<()> {
@@ -212,7 +213,7 @@ fn a_window_is_softmax_attention_under_a_mask() -> Result<()> {
             let near = |i: usize, j: usize| i.abs_diff(j) < window;
             let far = (0..LEN * LEN).map(|at| near(at / LEN, at % LEN));
             let far = far.map(|near| if near { 0. } else { f64::NEG_INFINITY }).collect();
-            let far = Tensor::from_vec(far, (LEN, LEN), &Device::Cpu)?;
+            let far = Tensor::from_vec(far, (LEN, LEN), device())?;
             let both = [
                 (local(window, Some(2), false), Mask::none()),
                 (softmax(Score::ScaledDot, Some(2), false), Mask::none().with_attn_mask(&far)?),

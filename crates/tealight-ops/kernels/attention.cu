@@ -5,36 +5,19 @@
 // The backward is two kernels, one by queries and one by keys: the scores are computed once more than need be, and
 // every sum has one order.
 
-#define TILE 64
+#ifndef __CUDACC_RTC__ // NVRTC is given both in one piece
+#include "attention.cuh"
+#endif
+
 #define SIDE 16
 #define PER_THREAD 4
 #define MAX_WIDTH 128
 #define OF_WIDTH (MAX_WIDTH / SIDE)
 
-// Rows of query, key, value and output: a row is contiguous, and row r of head h of example e begins at
-// e · example + h · head + r · row.
-struct Strides { i64 example, head, row; };
-
-struct Problem {
-    int n_heads, n_kv_heads, q_len, kv_len, head_dim, value_dim;
-    int causal;
-    i64 window; // 0: none
-    double scale;
-    u32 key0, key1, threshold; // threshold 0: no dropout
-    double dropout_scale;
-    i64 bias_head; // the stride of the bias from head to head
-};
-
-DEVICE bool may_read(const Problem& p, int row, int key) {
-    i64 distance = i64(row) + p.kv_len - p.q_len - key;
-    if (p.causal && distance < 0) return false;
-    return p.window == 0 || (distance < 0 ? -distance : distance) < p.window;
-}
-
 // The scores of a tile: 4 × 4 of each thread; −∞ where nothing may be read. `queries` and `keys` are in shared
 // memory, (TILE, head_dim + 1).
 DEVICE void score(const Problem& p, const Wide* queries, const Wide* keys, const u8* padding, const u32* segments,
-                  const Number* bias, int example, int head, int first_row, int first_key,
+                  const Wide* bias, int example, int head, int first_row, int first_key,
                   Wide (&scores)[PER_THREAD][PER_THREAD]) {
     int a = threadIdx.x / SIDE, b = threadIdx.x % SIDE, stride = p.head_dim + 1;
     for (int i = 0; i < PER_THREAD; i++)
@@ -49,12 +32,9 @@ DEVICE void score(const Problem& p, const Wide* queries, const Wide* keys, const
     for (int i = 0; i < PER_THREAD; i++) {
         for (int j = 0; j < PER_THREAD; j++) {
             int row = first_row + PER_THREAD * a + i, key = first_key + b + SIDE * j;
-            bool open = row < p.q_len && key < p.kv_len && may_read(p, row, key);
-            if (open && padding) open = !padding[i64(example) * p.kv_len + key];
-            if (open && segments)
-                open = segments[i64(example) * p.kv_len + row] == segments[i64(example) * p.kv_len + key];
+            bool open = may_attend(p, padding, segments, example, row, key);
             Wide s = Wide(p.scale) * scores[i][j];
-            if (open && bias) s += wide(bias[head * p.bias_head + i64(row) * p.kv_len + key]);
+            if (open && bias) s += bias[head * p.bias_head + i64(row) * p.kv_len + key];
             scores[i][j] = open ? s : -infinity();
         }
     }
@@ -71,27 +51,6 @@ DEVICE void load_rows(const Number* from, const Strides& s, int example, int hea
     }
 }
 
-// Which keys any of the rows `first..first + TILE` may read: [from, to).
-DEVICE void keys_of(const Problem& p, int first, int& from, int& to) {
-    i64 shift = p.kv_len - p.q_len, last = first + TILE - 1 < p.q_len - 1 ? first + TILE - 1 : p.q_len - 1;
-    i64 low = p.window ? first + shift - p.window + 1 : 0, high = p.kv_len;
-    if (p.causal) high = last + shift + 1;
-    else if (p.window) high = last + shift + p.window;
-    from = int(low < 0 ? 0 : low);
-    to = int(high > p.kv_len ? p.kv_len : high < 0 ? 0 : high);
-}
-
-// Which rows may read any of the keys `first..first + TILE`.
-DEVICE void queries_of(const Problem& p, int first, int& from, int& to) {
-    i64 shift = p.q_len - p.kv_len, last = first + TILE - 1 < p.kv_len - 1 ? first + TILE - 1 : p.kv_len - 1;
-    i64 low = 0, high = p.q_len;
-    if (p.causal) low = first + shift;
-    else if (p.window) low = first + shift - p.window + 1;
-    if (p.window) high = last + shift + p.window;
-    from = int(low < 0 ? 0 : low);
-    to = int(high > p.q_len ? p.q_len : high < 0 ? 0 : high);
-}
-
 DEVICE Wide row_sum(Wide x) { // over the 16 threads of a row of the square
     for (int distance = SIDE / 2; distance > 0; distance /= 2) x += __shfl_xor_sync(0xffffffffu, x, distance);
     return x;
@@ -102,14 +61,8 @@ DEVICE Wide row_max(Wide x) {
     return x;
 }
 
-DEVICE Wide factor_of(const Problem& p, int example, int head, int row, int key) {
-    if (p.threshold == 0) return Wide(1);
-    u64 index = ((u64(example) * p.n_heads + head) * p.q_len + row) * p.kv_len + key;
-    return dropout_factor(index, p.key0, p.key1, p.threshold, Wide(p.dropout_scale));
-}
-
 // Block (tile of queries, head, example). `maxima` and `sums (batch, n_heads, q_len)` are for the backward.
-KERNEL(attention_forward, const Number* query, const Number* key, const Number* value, const Number* bias,
+KERNEL(attention_forward, const Number* query, const Number* key, const Number* value, const Wide* bias,
        const u8* padding, const u32* segments, Number* output, Wide* maxima, Wide* sums, Problem p, Strides of_query,
        Strides of_key, Strides of_value, Strides of_output) {
     DYNAMIC_SHARED(Wide, shared);
@@ -227,7 +180,7 @@ DEVICE void weights_and_gradients(const Problem& p, const Wide* gradients, const
 }
 
 // Block (tile of queries, head, example): dQ.
-KERNEL(attention_backward_query, const Number* query, const Number* key, const Number* value, const Number* bias,
+KERNEL(attention_backward_query, const Number* query, const Number* key, const Number* value, const Wide* bias,
        const u8* padding, const u32* segments, const Number* g, const Wide* maxima, const Wide* sums, const Wide* delta,
        Number* dquery, Problem p, Strides of_query, Strides of_key, Strides of_value, Strides of_g, Strides of_dquery) {
     DYNAMIC_SHARED(Wide, shared);
@@ -275,7 +228,7 @@ KERNEL(attention_backward_query, const Number* query, const Number* key, const N
 }
 
 // Block (tile of keys, head of keys, example): dK and dV, over all heads of queries that share them.
-KERNEL(attention_backward_key, const Number* query, const Number* key, const Number* value, const Number* bias,
+KERNEL(attention_backward_key, const Number* query, const Number* key, const Number* value, const Wide* bias,
        const u8* padding, const u32* segments, const Number* g, const Wide* maxima, const Wide* sums, const Wide* delta,
        Number* dkey, Number* dvalue, Problem p, Strides of_query, Strides of_key, Strides of_value, Strides of_g,
        Strides of_dkey, Strides of_dvalue) {

@@ -99,11 +99,6 @@ KERNEL(add, const Number* a, const Number* b, Number* sum, i64 n) {
     if (i < n) sum[i] = narrow(wide(a[i]) + wide(b[i]));
 }
 
-KERNEL(scale, const Number* x, Number* y, i64 n, double factor) {
-    i64 i = element();
-    if (i < n) y[i] = narrow(wide(x[i]) * Wide(factor));
-}
-
 // y = x + v, v again and again.
 KERNEL(add_vector, const Number* x, const Number* v, Number* y, i64 n, i64 width) {
     i64 i = element();
@@ -135,7 +130,7 @@ KERNEL(swap_axes, const Number* x, Number* y, i64 total, i64 n, i64 m, i64 width
 }
 
 // Pairs of channels turned by the angles of their position, or by their opposites.
-KERNEL(rotate, const Number* x, const Number* cosines, const Number* sines, Number* y, i64 n_pairs, i64 len, i64 half,
+KERNEL(rotate, const Number* x, const Wide* cosines, const Wide* sines, Number* y, i64 n_pairs, i64 len, i64 half,
        int interleaved, int direction) {
     i64 i = element();
     if (i >= n_pairs) return;
@@ -143,7 +138,7 @@ KERNEL(rotate, const Number* x, const Number* cosines, const Number* sines, Numb
     i64 first = row * 2 * half + (interleaved ? 2 * pair : pair);
     i64 second = first + (interleaved ? 1 : half);
     i64 angle = row % len * half + pair;
-    Wide c = wide(cosines[angle]), s = Wide(direction) * wide(sines[angle]);
+    Wide c = cosines[angle], s = Wide(direction) * sines[angle];
     Wide a = wide(x[first]), b = wide(x[second]);
     y[first] = narrow(a * c - b * s);
     y[second] = narrow(a * s + b * c);

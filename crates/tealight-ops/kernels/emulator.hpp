@@ -50,6 +50,7 @@ struct Machine {
     bool has_moved = false;
     Barrier of_block, of_warps[32];
     uint64_t lanes[32][32];
+    uint32_t operands[32][32][6];
     std::vector<unsigned char> dynamic;
 };
 
@@ -138,6 +139,11 @@ template <class T> T read(void* argument) {
     return value;
 }
 
+inline float bf16(unsigned bits) {
+    unsigned wide = bits << 16;
+    return read<float>(&wide);
+}
+
 template <class... A, size_t... I>
 void call(void (*kernel)(A...), void** arguments, std::index_sequence<I...>) {
     kernel(read<A>(arguments[I])...);
@@ -159,6 +165,7 @@ struct Registered {
     static void name(__VA_ARGS__)
 #define DEVICE static inline
 #define SHARED static
+#define UNROLL
 #define DYNAMIC_SHARED(type, name) type* name = reinterpret_cast<type*>(emulator::machine.dynamic.data())
 
 #define threadIdx (emulator::machine.current->thread)
@@ -176,6 +183,52 @@ template <class T> static inline T __shfl_xor_sync(unsigned, T x, int mask) {
     memcpy(&other, &emulator::machine.lanes[warp][lane ^ mask], sizeof other);
     emulator::wait_for_warp();
     return other;
+}
+
+// mma.sync.m16n8k16 of bf16: lane l holds rows l / 4 and l / 4 + 8 of a and c, and column l / 4 of b.
+static inline void multiply(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+    unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    auto& operands = emulator::machine.operands[warp];
+    unsigned own[6] = {a[0], a[1], a[2], a[3], b0, b1};
+    memcpy(operands[lane], own, sizeof own);
+    emulator::wait_for_warp();
+    auto half = [](unsigned word, unsigned k) { return emulator::bf16(k % 2 ? word >> 16 : word & 0xffff); };
+    for (unsigned i = 0; i < 4; i++) {
+        unsigned row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
+        for (unsigned k = 0; k < 16; k++) {
+            float left = half(operands[row % 8 * 4 + k % 8 / 2][row / 8 + k / 8 * 2], k);
+            c[i] += left * half(operands[column * 4 + k % 8 / 2][4 + k / 8], k);
+        }
+    }
+    emulator::wait_for_warp();
+}
+
+// ldmatrix.x4: word j is of matrix j, whose rows lanes 8 j to 8 j + 7 point to.
+template <class T> static inline void load_matrices_as(unsigned (&words)[4], const T* row, bool transposed) {
+    static_assert(sizeof(T) == 2);
+    unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    auto& rows = emulator::machine.lanes[warp];
+    if (reinterpret_cast<uintptr_t>(row) % 16) emulator::fail("a row of a matrix is not aligned");
+    rows[lane] = reinterpret_cast<uintptr_t>(row);
+    emulator::wait_for_warp();
+    for (unsigned j = 0; j < 4; j++) {
+        uint16_t two[2];
+        for (unsigned i = 0; i < 2; i++) {
+            unsigned down = lane / 4, across = lane % 4 * 2 + i;
+            if (transposed) std::swap(down, across);
+            memcpy(&two[i], reinterpret_cast<const T*>(rows[8 * j + down]) + across, 2);
+        }
+        words[j] = two[0] | unsigned(two[1]) << 16;
+    }
+    emulator::wait_for_warp();
+}
+
+template <class T> static inline void load_matrices(unsigned (&words)[4], const T* row) {
+    load_matrices_as(words, row, false);
+}
+
+template <class T> static inline void load_matrices_transposed(unsigned (&words)[4], const T* row) {
+    load_matrices_as(words, row, true);
 }
 
 template <class T> static inline T atomicAdd(T* place, T x) {

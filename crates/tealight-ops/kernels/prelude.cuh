@@ -5,6 +5,7 @@
 // headers; the emulator (emulator.hpp) gives the same names to a compiler for the CPU.
 
 #ifndef EMULATED
+#define UNROLL _Pragma("unroll")
 #define KERNEL(name, ...) extern "C" __global__ void name(__VA_ARGS__)
 #define DEVICE static __device__ __forceinline__
 #define SHARED __shared__

@@ -111,32 +111,16 @@ KERNEL(add_parts, const Wide* parts, Number* sum, i64 n_parts, i64 width) {
 }
 
 // One block: the sum of all, the same whatever runs beside it.
-KERNEL(add_all, const Wide* terms, Number* sum, i64 n) {
+KERNEL(add_all, const Wide* terms, Wide* sum, i64 n) {
     Wide total = 0;
     for (i64 i = threadIdx.x; i < n; i += blockDim.x) total += terms[i];
     total = block_sum(total);
-    if (threadIdx.x == 0) sum[0] = narrow(total);
-}
-
-// The squares of some elements: `(gridDim.x)`, in f64 as the norm of all gradients is.
-KERNEL(sum_of_squares, const Number* x, double* parts, i64 n) {
-    SHARED double of_threads[256];
-    double sum = 0;
-    for (i64 i = element(); i < n; i += i64(gridDim.x) * blockDim.x) {
-        double x_i = wide(x[i]);
-        sum += x_i * x_i;
-    }
-    of_threads[threadIdx.x] = sum;
-    for (u32 half = 128; half > 0; half /= 2) {
-        __syncthreads();
-        if (threadIdx.x < half) of_threads[threadIdx.x] += of_threads[threadIdx.x + half];
-    }
-    if (threadIdx.x == 0) parts[blockIdx.x] = of_threads[0];
+    if (threadIdx.x == 0) sum[0] = total;
 }
 
 // What row `blockIdx.x` costs under `labels`, or under soft `targets` where there are such. A label that is no
 // class gives NaN: it is found when the loss is looked at, and no step waits for it.
-KERNEL(cross_entropy_forward, const Number* logits, const i64* labels, const Number* targets, Wide* losses, i64 width,
+KERNEL(cross_entropy_forward, const Number* logits, const i64* labels, const Wide* targets, Wide* losses, i64 width,
        double smoothing, i64 ignored) {
     logits += blockIdx.x * width;
     Wide max = -infinity();
@@ -147,7 +131,7 @@ KERNEL(cross_entropy_forward, const Number* logits, const i64* labels, const Num
         Wide shifted = wide(logits[i]) - max;
         sum += exp(shifted);
         if (targets) {
-            Wide q = wide(targets[blockIdx.x * width + i]);
+            Wide q = targets[blockIdx.x * width + i];
             mass += q;
             dot += q == Wide(0) ? Wide(0) : q * shifted;
         } else if (smoothing > 0) {
@@ -174,33 +158,33 @@ KERNEL(cross_entropy_forward, const Number* logits, const i64* labels, const Num
 }
 
 // factor (p Σ q − q), with a factor that is on the device.
-KERNEL(cross_entropy_backward, const Number* logits, const i64* labels, const Number* targets, const Number* factor,
+KERNEL(cross_entropy_backward, const Number* logits, const i64* labels, const Wide* targets, const Wide* factor,
        Number* dlogits, i64 width, double smoothing, i64 ignored) {
     logits += blockIdx.x * width;
     dlogits += blockIdx.x * width;
     i64 label = targets ? 0 : labels[blockIdx.x];
-    Wide of_loss = wide(factor[0]);
+    Wide of_loss = factor[0];
     Wide max = -infinity(), sum = 0, mass = 0;
     for (i64 i = threadIdx.x; i < width; i += blockDim.x) max = fmax(max, wide(logits[i]));
     max = block_max(max);
     for (i64 i = threadIdx.x; i < width; i += blockDim.x) {
         sum += exp(wide(logits[i]) - max);
-        if (targets) mass += wide(targets[blockIdx.x * width + i]);
+        if (targets) mass += targets[blockIdx.x * width + i];
     }
     sum = block_sum(sum);
     mass = targets ? block_sum(mass) : Wide(1);
     bool is_wrong = !targets && label != ignored && (label < 0 || label >= width);
     for (i64 i = threadIdx.x; i < width; i += blockDim.x) {
         Wide p = exp(wide(logits[i]) - max) / sum;
-        Wide q = targets ? wide(targets[blockIdx.x * width + i])
+        Wide q = targets ? targets[blockIdx.x * width + i]
                          : Wide(smoothing / width) + (i == label ? Wide(1 - smoothing) : Wide(0));
         Wide d = !targets && label == ignored ? Wide(0) : of_loss * (p * mass - q);
         dlogits[i] = narrow(is_wrong ? not_a_number() : d);
     }
 }
 
-// 1 where the label has the largest logit, of several largest ones the first.
-KERNEL(hits, const Number* logits, const i64* labels, u32* is_hit, i64 width) {
+// Counts the rows whose label has the largest logit, of several largest ones the first.
+KERNEL(hits, const Number* logits, const i64* labels, u32* count, i64 width) {
     logits += blockIdx.x * width;
     SHARED i64 first_of_threads[1024];
     Wide max = -infinity();
@@ -220,5 +204,5 @@ KERNEL(hits, const Number* logits, const i64* labels, u32* is_hit, i64 width) {
     for (u32 thread = 0; thread < blockDim.x; thread++) {
         if (first_of_threads[thread] < first) first = first_of_threads[thread];
     }
-    is_hit[blockIdx.x] = labels[blockIdx.x] == first;
+    if (labels[blockIdx.x] == first) atomicAdd(count, 1u);
 }

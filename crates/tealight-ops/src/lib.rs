@@ -78,8 +78,11 @@ pub mod residual;
 pub mod retention;
 pub mod rng;
 pub mod rotary;
+pub mod rounding;
 pub mod sgd;
 pub mod softmax;
+#[doc(hidden)]
+pub mod testing;
 pub mod threads;
 pub mod transpose;
 pub mod truncated_softmax;
@@ -100,5 +103,6 @@ mod product;
 mod scratch;
 mod simd;
 
+pub use gpu::product::allow_tf32;
 pub use gradients::{Gradients, backward, backward_scaled};
 pub use graph::reshape;

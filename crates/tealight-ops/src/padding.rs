@@ -32,6 +32,15 @@ pub(crate) fn is_padding(row: &[u8], position: usize) -> bool {
     row.get(position).is_some_and(|&flag| flag != 0)
 }
 
+/// `x (batch, n_heads, len, width)` with zeros in the place of padding: a weight of zero does not hide what is
+/// no number.
+pub(crate) fn zeroed(x: &Tensor, key_padding_mask: Option<&Tensor>) -> Result<Tensor> {
+    let Some(mask) = key_padding_mask else { return Ok(x.clone()) };
+    let (batch, _, len, _) = x.dims4()?;
+    let mask = mask.reshape((batch, 1, len, 1))?.broadcast_as(x.shape())?;
+    mask.where_cond(&x.zeros_like()?, x)
+}
+
 /// What is padding, by row of the batch: `key_padding_mask (batch, len)`, 1 = padding.
 pub(crate) fn rows(key_padding_mask: &Tensor) -> Result<Vec<Vec<bool>>> {
     let rows: Vec<Vec<u8>> = key_padding_mask.to_vec2()?;

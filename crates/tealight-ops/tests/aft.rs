@@ -2,9 +2,10 @@
 
 mod common;
 
-use candle_core::{DType, Device, Result, Tensor};
+use candle_core::{DType, Result, Tensor};
 use common::{differentiate, normal, values};
 use tealight_ops::aft::{Alignment, Reach, aft_conv, aft_full, aft_local, aft_simple};
+use tealight_ops::testing::device;
 use tealight_ops::threads;
 
 const REACHES: [Reach; 2] = [Reach::Everything, Reach::Past];
@@ -110,7 +111,7 @@ fn examples_of_a_batch_do_not_meet() -> Result<()> {
 
 #[test]
 fn padding_is_not_read_and_a_row_without_keys_is_zeros() -> Result<()> {
-    let mask = Tensor::new(&[[1_u8, 1, 0, 0, 1], [1, 1, 1, 1, 1]], &Device::Cpu)?;
+    let mask = Tensor::new(&[[1_u8, 1, 0, 0, 1], [1, 1, 1, 1, 1]], device())?;
     let keep = mask.eq(0_u8)?.unsqueeze(2)?.broadcast_as((2, 5, 7))?;
     for (name, w, op) in KINDS {
         for reach in REACHES {

@@ -2,11 +2,12 @@
 
 mod common;
 
-use candle_core::{D, DType, Device, Result, Tensor};
+use candle_core::{D, DType, Result, Tensor};
 use common::{differentiate, normal, values};
 use tealight_ops::attention::{Layout, Options, attention, reference, weights};
 use tealight_ops::dropout::Draw;
 use tealight_ops::rng::{Purpose, Stream};
+use tealight_ops::testing::device;
 use tealight_ops::threads;
 
 /// Of f32 and f64, relative to the largest expected number if that is above 1.
@@ -50,13 +51,13 @@ impl Case {
         };
         let segments = (0..batch * kv_len).map(segment).collect::<Vec<_>>();
         Ok(Self {
-            segments: Tensor::from_vec(segments, (batch, kv_len), &Device::Cpu)?,
+            segments: Tensor::from_vec(segments, (batch, kv_len), device())?,
             operands: [
                 (normal(0, &[batch, n_heads, q_len, head_dim], dtype)? * 1.5)?,
                 normal(1, &[batch, n_kv_heads, kv_len, head_dim], dtype)?,
                 normal(2, &[batch, n_kv_heads, kv_len, value_dim], dtype)?,
             ],
-            padding: Tensor::from_vec(padding, (batch, kv_len), &Device::Cpu)?,
+            padding: Tensor::from_vec(padding, (batch, kv_len), device())?,
             bias: normal(3, &[q_len, kv_len], dtype)?,
             head_bias: normal(4, &[n_heads, q_len, kv_len], dtype)?,
         })
@@ -254,7 +255,7 @@ fn the_future_and_the_padding_leave_no_trace() -> Result<()> {
     assert_eq!(values(&whole)?, values(&other.narrow(2, 0, seen)?)?);
 
     let flags = (0..len).map(|key| u8::from(key >= seen)).collect::<Vec<_>>();
-    let flags = Tensor::from_vec(flags, (1, len), &Device::Cpu)?;
+    let flags = Tensor::from_vec(flags, (1, len), device())?;
     let padded = Options { key_padding_mask: Some(&flags), ..Options::default() };
     let whole = attention(query, key, value, &padded)?;
     let other = attention(query, &changed(key)?, &changed(value)?, &padded)?;
@@ -268,7 +269,7 @@ fn another_segment_leaves_no_trace() -> Result<()> {
     let case = Case::new([1, 2, 2, len, len, 24, 24], DType::F32)?;
     let [query, key, value] = &case.operands;
     let segments = (0..len).map(|at| u32::from(at >= boundary)).collect::<Vec<_>>();
-    let segments = Tensor::from_vec(segments, (1, len), &Device::Cpu)?;
+    let segments = Tensor::from_vec(segments, (1, len), device())?;
     let options = Options { segments: Some(&segments), ..Options::default() };
     let packed = attention(query, key, value, &options)?;
     let changed = |x: &Tensor| {
@@ -293,12 +294,12 @@ fn a_row_that_may_read_nothing_gives_zeros_and_no_gradient() -> Result<()> {
         let case = Case::new([2, 2, 1, 5, 67, 3, 4], dtype)?;
         let padding = Tensor::cat(
             &[
-                Tensor::zeros((1, 67), DType::U8, &Device::Cpu)?,
-                Tensor::ones((1, 67), DType::U8, &Device::Cpu)?,
+                Tensor::zeros((1, 67), DType::U8, device())?,
+                Tensor::ones((1, 67), DType::U8, device())?,
             ],
             0,
         )?;
-        let lowest = Tensor::full(f64::NEG_INFINITY, (1, 67), &Device::Cpu)?.to_dtype(dtype)?;
+        let lowest = Tensor::full(f64::NEG_INFINITY, (1, 67), device())?.to_dtype(dtype)?;
         let bias = Tensor::cat(&[lowest, case.bias.narrow(0, 1, 4)?], 0)?;
         let options =
             Options { key_padding_mask: Some(&padding), bias: Some(&bias), ..Options::default() };
@@ -344,8 +345,7 @@ fn the_weights_are_those_that_are_used() -> Result<()> {
 
 #[test]
 fn nothing_to_read_and_nothing_that_reads() -> Result<()> {
-    let zeros =
-        |shape: (usize, usize, usize, usize)| Tensor::zeros(shape, DType::F32, &Device::Cpu);
+    let zeros = |shape: (usize, usize, usize, usize)| Tensor::zeros(shape, DType::F32, device());
     let options = Options::default();
     let none =
         attention(&zeros((2, 3, 5, 7))?, &zeros((2, 3, 0, 7))?, &zeros((2, 3, 0, 4))?, &options)?;
@@ -380,7 +380,7 @@ fn what_does_not_fit_is_refused() -> Result<()> {
     let dropout = Some(Draw { rate: 1., stream: Stream::new(0, Purpose::Dropout) });
     refused(with(Options { dropout, ..plain }), "rate 1 is not in [0, 1)");
     refused(with(Options { bias: Some(&case.padding), ..plain }), "[2, 13], expected [7, 13]");
-    let flags = Tensor::zeros((7, 13), DType::U8, &Device::Cpu)?;
+    let flags = Tensor::zeros((7, 13), DType::U8, device())?;
     refused(with(Options { bias: Some(&flags), ..plain }), "dtype U8");
     refused(with(Options { key_padding_mask: Some(&flags), ..plain }), "expected [2, 13]");
     refused(

@@ -2,13 +2,14 @@
 
 mod common;
 
-use candle_core::{DType, Device, Result, Tensor};
+use candle_core::{DType, Result, Tensor};
 use common::{Op, differentiate, normal, values};
 use tealight_ops::attention::{Options, reference::attention};
 use tealight_ops::dropout::Draw;
 use tealight_ops::linear_attention::{Reads, linear_attention};
 use tealight_ops::retention::retention;
 use tealight_ops::rng::{Purpose, Stream};
+use tealight_ops::testing::device;
 use tealight_ops::truncated_softmax::{Truncation, truncated_softmax};
 use tealight_ops::wkv::wkv;
 use tealight_ops::{
@@ -44,7 +45,7 @@ fn nudged(inputs: &[Tensor], input: usize, i: usize, delta: f64) -> Result<Vec<T
     let mut elements = values(&inputs[input])?;
     elements[i] += delta;
     let mut inputs = inputs.to_vec();
-    inputs[input] = Tensor::from_vec(elements, inputs[input].shape(), &Device::Cpu)?;
+    inputs[input] = Tensor::from_vec(elements, inputs[input].shape(), device())?;
     Ok(inputs)
 }
 
@@ -140,7 +141,7 @@ fn mlp_has_its_gradient() -> Result<()> {
 /// 1 = padding: one row of two real positions, one of nothing, one whole.
 fn padding() -> Result<Tensor> {
     let rows = [[1_u8, 0, 1, 1, 0, 1, 1], [1; 7], [0; 7]];
-    Tensor::new(&rows, &Device::Cpu)
+    Tensor::new(&rows, device())
 }
 
 #[test]
@@ -157,7 +158,7 @@ fn depthwise_convolution_has_its_gradient() -> Result<()> {
 fn pseudo_inverse_has_its_gradient() -> Result<()> {
     // Not far from the identity, or the third derivative is of the size of the inverse's cube.
     let scores = (random(0, &[2, 2, 3, 3])?
-        + (Tensor::eye(3, DType::F64, &Device::Cpu)? * 3.)?.broadcast_as((2, 2, 3, 3))?)?;
+        + (Tensor::eye(3, DType::F64, device())? * 3.)?.broadcast_as((2, 2, 3, 3))?)?;
     let a = [softmax::softmax(&scores)?];
     for start in [nystrom::Normalisation::EachMatrix, nystrom::Normalisation::WholeTensor] {
         for n in [0, 1, 6] {
@@ -192,7 +193,7 @@ fn dropout_has_its_gradient() -> Result<()> {
 #[test]
 fn cross_entropy_has_its_gradient() -> Result<()> {
     let logits = [(random(0, &[5, 7])? * 3.)?];
-    let labels = Tensor::new(&[0_i64, 6, cross_entropy::IGNORE_INDEX, 3, 3], &Device::Cpu)?;
+    let labels = Tensor::new(&[0_i64, 6, cross_entropy::IGNORE_INDEX, 3, 3], device())?;
     for smoothing in [0., 0.2] {
         let op: Op = &|x| cross_entropy::cross_entropy(&x[0], &labels, smoothing);
         check("cross_entropy", op, &logits)?;
@@ -204,13 +205,13 @@ fn cross_entropy_has_its_gradient() -> Result<()> {
 
 #[test]
 fn embedding_has_its_gradient() -> Result<()> {
-    let ids = Tensor::new(&[[0_u32, 3, 1, 3], [3, 4, 0, 1]], &Device::Cpu)?;
+    let ids = Tensor::new(&[[0_u32, 3, 1, 3], [3, 4, 0, 1]], device())?;
     check("embedding", &|x| embedding::embedding(&x[0], &ids), &[random(0, &[5, 3])?])
 }
 
 #[test]
 fn scans_have_their_gradients() -> Result<()> {
-    let mask = Tensor::new(&[[0_u8, 0, 0, 0, 0], [1, 0, 1, 0, 0]], &Device::Cpu)?;
+    let mask = Tensor::new(&[[0_u8, 0, 0, 0, 0], [1, 0, 1, 0, 0]], device())?;
     let operands =
         [random(0, &[2, 3, 5, 2])?, random(1, &[2, 3, 5, 2])?, random(2, &[2, 3, 5, 7])?];
     for reads in [Reads::Everything, Reads::Past] {
@@ -245,7 +246,7 @@ fn attention_has_its_gradient() -> Result<()> {
 #[test]
 fn rotation_has_its_gradient() -> Result<()> {
     let x = [random(0, &[2, 3, 5, 6])?];
-    let (cos, sin) = rotary::tables(2..7, 6, 100., DType::F64, &Device::Cpu)?;
+    let (cos, sin) = rotary::tables(2..7, 6, 100., DType::F64, device())?;
     for layout in [rotary::Layout::Interleaved, rotary::Layout::Half] {
         check("rotate", &|x| rotary::rotate(&x[0], &cos, &sin, layout), &x)?;
     }
@@ -254,7 +255,7 @@ fn rotation_has_its_gradient() -> Result<()> {
 
 #[test]
 fn attention_free_means_have_their_gradients() -> Result<()> {
-    let mask = Tensor::new(&[[0_u8, 0, 1, 0, 0], [1, 0, 0, 0, 1]], &Device::Cpu)?;
+    let mask = Tensor::new(&[[0_u8, 0, 1, 0, 0], [1, 0, 0, 0, 1]], device())?;
     let (key, value) = (random(0, &[2, 5, 3])?, random(1, &[2, 5, 3])?);
     let wide = random(2, &[2, 5, 3, 2])?;
     for reach in [aft::Reach::Everything, aft::Reach::Past] {

@@ -4,19 +4,20 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use candle_core::{DType, Device, Result, Tensor, Var};
+use candle_core::{DType, Result, Tensor, Var};
 use tealight_ops::activation::silu;
 use tealight_ops::checkpoint::checkpoint;
 use tealight_ops::linear::{Map, linear, linears};
 use tealight_ops::norm::rms_norm;
 use tealight_ops::profile::{self, Part, Pass};
 use tealight_ops::residual::residual;
+use tealight_ops::testing::device;
 use tealight_ops::{backward, reshape};
 
 fn var(start: f64, shape: &[usize]) -> Result<Var> {
     let n = shape.iter().product::<usize>();
     let values: Vec<f64> = (0..n).map(|i| (start + 1.3 * i as f64).sin()).collect();
-    Var::from_vec(values, shape, &Device::Cpu)
+    Var::from_vec(values, shape, device())
 }
 
 fn gradient(loss: &Tensor, variable: &Var) -> Result<Vec<f64>> {
@@ -72,7 +73,7 @@ fn a_gradient_that_is_passed_on_twice_is_not_changed_in_place() -> Result<()> {
 
 #[test]
 fn other_shapes_and_stretches_of_candles_pass_gradients_on() -> Result<()> {
-    let (x, gain) = (var(0., &[2, 3, 4])?, Var::ones(6, DType::F64, &Device::Cpu)?);
+    let (x, gain) = (var(0., &[2, 3, 4])?, Var::ones(6, DType::F64, device())?);
     let ours = |x: &Tensor| -> Result<Tensor> {
         let rows = reshape(&silu(x)?, (4, 6))?;
         let normed = rms_norm(&rows, &gain, 1e-6)?;

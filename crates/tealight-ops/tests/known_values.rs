@@ -2,11 +2,12 @@
 
 mod common;
 
-use candle_core::{DType, Device, Result, Tensor, Var};
+use candle_core::{DType, Result, Tensor, Var};
 use common::{differentiate, normal, values};
 use tealight_ops::cross_entropy::{IGNORE_INDEX, cross_entropy, cross_entropy_soft};
 use tealight_ops::rng::{Purpose, Stream};
 use tealight_ops::softmax::{log_softmax, softmax};
+use tealight_ops::testing::device;
 use tealight_ops::{activation, backward, dropout, embedding, linear, norm, rotary};
 
 const TOLERANCE: f64 = 1e-6;
@@ -21,7 +22,7 @@ fn assert_values(actual: &Tensor, expected: &[f64]) -> Result<()> {
 }
 
 fn tensor(elements: &[f32], shape: &[usize]) -> Result<Tensor> {
-    Tensor::from_slice(elements, shape, &Device::Cpu)
+    Tensor::from_slice(elements, shape, device())
 }
 
 #[test]
@@ -60,7 +61,7 @@ fn a_nan_is_not_hidden() -> Result<()> {
     for y in [softmax(&x)?, log_softmax(&x)?] {
         assert!(values(&y)?.iter().all(|y| y.is_nan()));
     }
-    assert!(values(&cross_entropy(&x, &Tensor::new(&[0_u32], &Device::Cpu)?, 0.)?)?[0].is_nan());
+    assert!(values(&cross_entropy(&x, &Tensor::new(&[0_u32], device())?, 0.)?)?[0].is_nan());
     Ok(())
 }
 
@@ -102,7 +103,7 @@ fn linear_of_two_by_two() -> Result<()> {
 #[test]
 fn dropout_keeps_the_mean_and_the_share() -> Result<()> {
     let (n, rate) = (100_003, 0.3);
-    let ones = Tensor::ones(n, DType::F32, &Device::Cpu)?;
+    let ones = Tensor::ones(n, DType::F32, device())?;
     let y = values(&dropout::dropout(&ones, rate, Stream::new(1, Purpose::Dropout))?)?;
     let kept = y.iter().filter(|&&y| y != 0.).count() as f64 / n as f64;
     assert!((kept - (1. - rate)).abs() < 0.01, "{kept}");
@@ -135,7 +136,7 @@ fn dropout_rates_outside_the_unit_interval_are_refused() -> Result<()> {
 #[test]
 fn smoothing_spreads_mass_over_all_classes() -> Result<()> {
     let logits = tensor(&[0., 3_f32.ln()], &[1, 2])?;
-    let label = Tensor::new(&[0_u32], &Device::Cpu)?;
+    let label = Tensor::new(&[0_u32], device())?;
     let (log_first, log_second) = (0.25_f64.ln(), 0.75_f64.ln());
     assert_values(&cross_entropy(&logits, &label, 0.)?, &[-log_first])?;
     let smoothed = -0.85 * log_first - 0.15 * log_second;
@@ -148,20 +149,20 @@ fn smoothing_spreads_mass_over_all_classes() -> Result<()> {
 fn ignored_rows_carry_neither_loss_nor_gradient() -> Result<()> {
     let elements = [f32::NAN, f32::NAN, 0., 3_f32.ln()];
     let logits = Var::from_tensor(&tensor(&elements, &[2, 2])?)?;
-    let labels = Tensor::new(&[IGNORE_INDEX, 0], &Device::Cpu)?;
+    let labels = Tensor::new(&[IGNORE_INDEX, 0], device())?;
     let loss = cross_entropy(&logits, &labels, 0.)?;
     assert_values(&loss, &[4_f64.ln()])?;
     let gradients = backward(&loss, [("logits", logits.as_tensor())])?;
     assert_values(gradients.get("logits").expect("a gradient"), &[0., 0., -0.75, 0.75])?;
 
-    let all = Tensor::new(&[IGNORE_INDEX, IGNORE_INDEX], &Device::Cpu)?;
+    let all = Tensor::new(&[IGNORE_INDEX, IGNORE_INDEX], device())?;
     assert_values(&cross_entropy(&logits, &all, 0.1)?, &[0.])
 }
 
 #[test]
 fn a_class_that_is_masked_out_costs_nothing() -> Result<()> {
     let logits = tensor(&[0., f32::NEG_INFINITY, 0.], &[1, 3])?;
-    let label = Tensor::new(&[2_i64], &Device::Cpu)?;
+    let label = Tensor::new(&[2_i64], device())?;
     assert_values(&cross_entropy(&logits, &label, 0.)?, &[2_f64.ln()])?;
     let targets = tensor(&[0.5, 0., 0.5], &[1, 3])?;
     assert_values(&cross_entropy_soft(&logits, &targets)?, &[2_f64.ln()])
@@ -171,12 +172,12 @@ fn a_class_that_is_masked_out_costs_nothing() -> Result<()> {
 fn bad_labels_are_named() -> Result<()> {
     let logits = normal(0, &[2, 3], DType::F32)?;
     for label in [3_i64, -1] {
-        let labels = Tensor::new(&[0, label], &Device::Cpu)?;
+        let labels = Tensor::new(&[0, label], device())?;
         let error = cross_entropy(&logits, &labels, 0.).expect_err("out of range").to_string();
         let expected = format!("label {label} is out of range for 3 classes");
         assert!(error.contains(&expected), "{error}");
     }
-    let labels = Tensor::new(&[0_i64, 1, 2], &Device::Cpu)?;
+    let labels = Tensor::new(&[0_i64, 1, 2], device())?;
     assert!(cross_entropy(&logits, &labels, 0.).is_err());
     assert!(cross_entropy(&logits, &labels.narrow(0, 0, 2)?, 1.5).is_err());
     Ok(())
@@ -185,14 +186,14 @@ fn bad_labels_are_named() -> Result<()> {
 #[test]
 fn ids_pick_rows_and_repeat() -> Result<()> {
     let table = Var::from_tensor(&tensor(&[1., 2., 3., 4., 5., 6.], &[3, 2])?)?;
-    let ids = Tensor::new(&[[2_u32, 0, 2]], &Device::Cpu)?;
+    let ids = Tensor::new(&[[2_u32, 0, 2]], device())?;
     let y = embedding::embedding(&table, &ids)?;
     assert_eq!(y.dims(), [1, 3, 2]);
     assert_values(&y, &[5., 6., 1., 2., 5., 6.])?;
     let gradients = backward(&y.sum_all()?, [("table", table.as_tensor())])?;
     assert_values(gradients.get("table").expect("a gradient"), &[1., 1., 0., 0., 2., 2.])?;
 
-    let error = embedding::embedding(&table, &Tensor::new(&[0_u32, 3], &Device::Cpu)?);
+    let error = embedding::embedding(&table, &Tensor::new(&[0_u32, 3], device())?);
     let error = error.expect_err("out of range").to_string();
     assert!(error.contains("id 3 is out of range for a vocabulary of 3"), "{error}");
     Ok(())
@@ -203,7 +204,7 @@ fn of_padding_nothing_is_learned() -> Result<()> {
     for dtype in [DType::F32, DType::BF16] {
         let table = tensor(&[1., 2., 3., 4., 5., 6.], &[3, 2])?.to_dtype(dtype)?;
         let table = Var::from_tensor(&table)?;
-        let ids = Tensor::new(&[[2_u32, 0, 2]], &Device::Cpu)?;
+        let ids = Tensor::new(&[[2_u32, 0, 2]], device())?;
         let y = embedding::embedding_with_padding(&table, &ids, 2)?;
         assert_values(&y, &[5., 6., 1., 2., 5., 6.])?;
         let gradients = backward(&y.sum_all()?, [("table", table.as_tensor())])?;
@@ -219,11 +220,11 @@ fn of_padding_nothing_is_learned() -> Result<()> {
 #[test]
 fn ids_and_labels_are_of_any_integer_dtype() -> Result<()> {
     for dtype in [DType::U8, DType::U32, DType::I16, DType::I32, DType::I64] {
-        let ids = Tensor::new(&[2_i64, 0], &Device::Cpu)?.to_dtype(dtype)?;
+        let ids = Tensor::new(&[2_i64, 0], device())?.to_dtype(dtype)?;
         for table in [DType::F32, DType::BF16] {
             let table = tensor(&[1., 2., 3.], &[3, 1])?.to_dtype(table)?;
             assert_values(&embedding::embedding(&table, &ids)?, &[3., 1.])?;
-            let logits = Tensor::zeros((2, 3), table.dtype(), &Device::Cpu)?;
+            let logits = Tensor::zeros((2, 3), table.dtype(), device())?;
             assert_values(&cross_entropy(&logits, &ids, 0.)?, &[2. * 3_f64.ln()])?;
         }
     }
@@ -234,10 +235,10 @@ fn ids_and_labels_are_of_any_integer_dtype() -> Result<()> {
 
 #[test]
 fn nothing_has_an_empty_softmax_and_no_loss() -> Result<()> {
-    let x = Tensor::zeros((0, 3), DType::F32, &Device::Cpu)?;
+    let x = Tensor::zeros((0, 3), DType::F32, device())?;
     assert_eq!(softmax(&x)?.dims(), [0, 3]);
     assert_eq!(log_softmax(&x)?.dims(), [0, 3]);
-    let none = Tensor::zeros(0, DType::U32, &Device::Cpu)?;
+    let none = Tensor::zeros(0, DType::U32, device())?;
     assert_values(&cross_entropy(&x, &none, 0.1)?, &[0.])?;
     assert_values(&cross_entropy_soft(&x, &x)?, &[0.])
 }
@@ -258,7 +259,7 @@ fn rotated_scores_depend_on_the_distance_alone() -> Result<()> {
     let (query, key) = (query?, key?);
     let at = |x: &Tensor, position| {
         let positions = position..position + 1;
-        let (cos, sin) = rotary::tables(positions, 22, 1e4, DType::F64, &Device::Cpu)?;
+        let (cos, sin) = rotary::tables(positions, 22, 1e4, DType::F64, device())?;
         rotary::rotate(x, &cos, &sin, rotary::Layout::Half)
     };
     let score = |m, n| (at(&query, m)? * at(&key, n)?)?.sum_all()?.to_scalar::<f64>();
@@ -270,10 +271,10 @@ fn rotated_scores_depend_on_the_distance_alone() -> Result<()> {
 #[test]
 fn shapes_that_do_not_match_are_refused() -> Result<()> {
     let x = normal(0, &[1, 1, 5, 6], DType::F32)?;
-    let (cos, sin) = rotary::tables(0..4, 6, 1e4, DType::F32, &Device::Cpu)?;
+    let (cos, sin) = rotary::tables(0..4, 6, 1e4, DType::F32, device())?;
     assert!(rotary::rotate(&x, &cos, &sin, rotary::Layout::Half).is_err());
-    assert!(rotary::tables(0..4, 5, 1e4, DType::F32, &Device::Cpu).is_err());
+    assert!(rotary::tables(0..4, 5, 1e4, DType::F32, device()).is_err());
     assert!(norm::rms_norm(&x, &normal(1, &[5], DType::F32)?, 1e-5).is_err());
-    assert!(softmax(&Tensor::new(1_f32, &Device::Cpu)?).is_err());
+    assert!(softmax(&Tensor::new(1_f32, device())?).is_err());
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 mod common;
 
-use candle_core::{D, DType, Device, Result, Tensor};
+use candle_core::{D, DType, Result, Tensor};
 use common::{differentiate, normal, values};
 use tealight_ops::depthwise_convolution::depthwise_convolution;
 use tealight_ops::nystrom::{
@@ -10,6 +10,7 @@ use tealight_ops::nystrom::{
     segment_means, weights,
 };
 use tealight_ops::softmax::softmax;
+use tealight_ops::testing::device;
 
 const TOLERANCE: f64 = 1e-12;
 
@@ -40,16 +41,16 @@ fn exact(x: &[Tensor], bias: Option<&Tensor>) -> Result<Tensor> {
 }
 
 fn mask(rows: &[[u8; 13]]) -> Result<Tensor> {
-    Tensor::from_vec(rows.concat(), (rows.len(), 13), &Device::Cpu)
+    Tensor::from_vec(rows.concat(), (rows.len(), 13), device())
 }
 
 #[test]
 fn a_kernel_of_three_reads_both_neighbours() -> Result<()> {
-    let x = Tensor::new(&[[[[1_f64], [10.], [100.]]]], &Device::Cpu)?;
-    let weight = Tensor::new(&[[[[2_f64], [3.], [5.]]]], &Device::Cpu)?;
+    let x = Tensor::new(&[[[[1_f64], [10.], [100.]]]], device())?;
+    let weight = Tensor::new(&[[[[2_f64], [3.], [5.]]]], device())?;
     let y = depthwise_convolution(&x, &weight, None)?;
     assert_eq!(values(&y)?, [3. + 50., 2. + 30. + 500., 20. + 300.]);
-    let middle = Tensor::new(&[[0_u8, 1, 0]], &Device::Cpu)?;
+    let middle = Tensor::new(&[[0_u8, 1, 0]], device())?;
     let y = depthwise_convolution(&x, &weight, Some(&middle))?;
     assert_eq!(values(&y)?, [3., 2. + 500., 300.]);
     Ok(())
@@ -59,7 +60,7 @@ fn a_kernel_of_three_reads_both_neighbours() -> Result<()> {
 fn an_even_kernel_and_other_heads_are_refused() -> Result<()> {
     let x = normal(0, &[2, 3, 5, 7], DType::F32)?;
     for shape in [[3, 1, 2, 1], [2, 1, 3, 1], [3, 1, 0, 1], [3, 2, 3, 1]] {
-        let weight = Tensor::zeros(&shape, DType::F32, &Device::Cpu)?;
+        let weight = Tensor::zeros(&shape, DType::F32, device())?;
         assert!(depthwise_convolution(&x, &weight, None).is_err(), "{shape:?}");
     }
     Ok(())
@@ -126,7 +127,7 @@ fn a_padded_row_is_the_row_without_padding() -> Result<()> {
     let y = attention(&x[0], &x[1], &x[2], &of(3), Some(&mask(&rows)?))?;
     for (i, row) in rows.iter().enumerate() {
         let real: Vec<u32> = (0..13).filter(|&j| row[j as usize] == 0).collect();
-        let real = Tensor::new(real, &Device::Cpu)?;
+        let real = Tensor::new(real, device())?;
         let alone = |x: &Tensor| x.narrow(0, i, 1)?.index_select(&real, 2);
         let expected = attention(&alone(&x[0])?, &alone(&x[1])?, &alone(&x[2])?, &of(3), None)?;
         assert_close(&alone(&y)?, &expected, TOLERANCE)?;
@@ -218,14 +219,14 @@ fn an_inverse_of_rank_one_is_found_before_rounding_has_grown() -> Result<()> {
 fn shapes_that_do_not_match_are_refused() -> Result<()> {
     let x = normal(0, &[2, 3, 5, 7], DType::F32)?;
     let other = normal(0, &[2, 3, 4, 7], DType::F32)?;
-    let mask = Tensor::zeros((2, 4), DType::U8, &Device::Cpu)?;
+    let mask = Tensor::zeros((2, 4), DType::U8, device())?;
     assert!(attention(&x, &other, &other, &of(2), None).is_err());
     assert!(attention(&x, &x, &x, &of(0), None).is_err());
     assert!(attention(&x, &x, &x, &of(2), Some(&mask)).is_err());
     assert!(attention(&x, &x, &other, &of(2), None).is_err());
     let other_heads = x.transpose(0, 1)?.contiguous()?;
     assert!(attention(&x, &x, &other_heads, &of(2), None).is_err());
-    let of_floats = Tensor::zeros((2, 5), DType::F32, &Device::Cpu)?;
+    let of_floats = Tensor::zeros((2, 5), DType::F32, device())?;
     assert!(attention(&x, &x, &x, &of(2), Some(&of_floats)).is_err());
     let not_square = normal(0, &[2, 3, 5], DType::F32)?;
     assert!(pseudo_inverse(&not_square, 0, Normalisation::EachMatrix).is_err());
@@ -234,12 +235,12 @@ fn shapes_that_do_not_match_are_refused() -> Result<()> {
 
 #[test]
 fn no_positions_and_no_landmarks_are_refused() -> Result<()> {
-    let none = Tensor::zeros((2, 3, 0, 7), DType::F32, &Device::Cpu)?;
+    let none = Tensor::zeros((2, 3, 0, 7), DType::F32, device())?;
     assert!(attention(&none, &none, &none, &of(2), None).is_err());
     assert!(weights(&none, &none, &of(2), None).is_err());
     let rule = SegmentRule::default();
     assert!(Segments::new(rule, 0, 5, None).is_err());
-    let mask = Tensor::zeros((2, 7), DType::U8, &Device::Cpu)?;
+    let mask = Tensor::zeros((2, 7), DType::U8, device())?;
     assert!(Segments::new(rule, 2, 5, Some(&mask)).is_err());
     let means = segment_means(&none, &Segments::new(rule, 2, 0, None)?)?;
     assert_eq!(means.dims(), [2, 3, 0, 7]);

@@ -6,10 +6,11 @@ mod agreement;
 mod common;
 
 use agreement::{TOLERANCES, assert_agree, assert_close};
-use candle_core::{DType, Device, IndexOp, Result, Tensor};
+use candle_core::{DType, IndexOp, Result, Tensor};
 use common::{Op, differentiate, normal, values};
 use tealight_ops::linear_attention::{self, Reads, linear_attention};
 use tealight_ops::retention::{self, retention};
+use tealight_ops::testing::device;
 use tealight_ops::threads;
 use tealight_ops::wkv::{self, wkv};
 
@@ -26,7 +27,7 @@ fn decays(n_heads: usize) -> Vec<f64> {
 fn padding(batch: usize, len: usize, whole_row: bool) -> Result<Tensor> {
     let flag = |row, at| at == 1 || at + 1 == len || at == 0 && row == 1 || row == 0 && whole_row;
     let flags = (0..batch).flat_map(|row| (0..len).map(move |at| u8::from(flag(row, at))));
-    Tensor::from_vec(flags.collect(), (batch, len), &Device::Cpu)
+    Tensor::from_vec(flags.collect(), (batch, len), device())
 }
 
 fn paddings(batch: usize, len: usize) -> Result<[Option<Tensor>; 3]> {
@@ -222,9 +223,9 @@ fn an_average_is_within_the_values_whatever_the_features() -> Result<()> {
 #[test]
 fn a_feature_may_be_zero() -> Result<()> {
     let zero = f32::NEG_INFINITY;
-    let query = Tensor::new(&[[[[0_f32, zero], [zero, 0.], [zero, zero]]]], &Device::Cpu)?;
-    let key = Tensor::new(&[[[[0_f32, zero], [zero, zero], [zero, 0.]]]], &Device::Cpu)?;
-    let value = Tensor::new(&[[[[1_f32], [2.], [3.]]]], &Device::Cpu)?;
+    let query = Tensor::new(&[[[[0_f32, zero], [zero, 0.], [zero, zero]]]], device())?;
+    let key = Tensor::new(&[[[[0_f32, zero], [zero, zero], [zero, 0.]]]], device())?;
+    let value = Tensor::new(&[[[[1_f32], [2.], [3.]]]], device())?;
     for (reads, expected) in [(Reads::Everything, [1., 3., 0.]), (Reads::Past, [1., 0., 0.])] {
         let y = linear_attention(&query, &key, &value, reads, None)?;
         assert_eq!(values(&y)?, expected, "{reads:?}");
@@ -234,9 +235,9 @@ fn a_feature_may_be_zero() -> Result<()> {
 
 #[test]
 fn a_padded_key_takes_no_part_but_time_passes() -> Result<()> {
-    let column = |x: [f64; 3]| Tensor::new(&x, &Device::Cpu)?.reshape((1, 3, 1));
-    let mask = Tensor::new(&[[0_u8, 1, 0]], &Device::Cpu)?;
-    let rate = Tensor::new(&[2_f64.ln()], &Device::Cpu)?;
+    let column = |x: [f64; 3]| Tensor::new(&x, device())?.reshape((1, 3, 1));
+    let mask = Tensor::new(&[[0_u8, 1, 0]], device())?;
+    let rate = Tensor::new(&[2_f64.ln()], device())?;
     let (key, value) = (column([0., f64::NAN, 0.])?, column([3., f64::NAN, 0.])?);
     // Two positions later, the first key has decayed once (i − 1 − j = 1): 3·½ / (½ + 2).
     let y = wkv(&key, &value, &rate, &rate, Some(&mask))?;
@@ -278,9 +279,9 @@ fn results_do_not_depend_on_the_number_of_threads() -> Result<()> {
 
 #[test]
 fn nothing_to_read_and_nothing_that_reads() -> Result<()> {
-    let zeros = |shape: &[usize]| Tensor::zeros(shape, DType::F32, &Device::Cpu);
+    let zeros = |shape: &[usize]| Tensor::zeros(shape, DType::F32, device());
     for (batch, q_len, kv_len) in [(2, 5, 0), (2, 0, 5), (0, 5, 5), (2, 0, 0)] {
-        let mask = Tensor::zeros((batch, kv_len), DType::U8, &Device::Cpu)?;
+        let mask = Tensor::zeros((batch, kv_len), DType::U8, device())?;
         let (query, key) = (zeros(&[batch, 3, q_len, 11])?, zeros(&[batch, 3, kv_len, 11])?);
         let value = zeros(&[batch, 3, kv_len, 7])?;
         for mask in [None, Some(&mask)] {
@@ -290,7 +291,7 @@ fn nothing_to_read_and_nothing_that_reads() -> Result<()> {
         }
     }
     for (batch, len) in [(2, 0), (0, 5)] {
-        let mask = Tensor::zeros((batch, len), DType::U8, &Device::Cpu)?;
+        let mask = Tensor::zeros((batch, len), DType::U8, device())?;
         let (query, value) = (zeros(&[batch, 3, len, 11])?, zeros(&[batch, 3, len, 7])?);
         let (key, rate) = (zeros(&[batch, len, 7])?, zeros(&[7])?);
         for mask in [None, Some(&mask)] {

@@ -3,9 +3,10 @@
 
 mod common;
 
-use candle_core::{DType, Device, Result, Tensor};
+use candle_core::{DType, Result, Tensor};
 use common::{differentiate, normal, values};
 use tealight_ops::entmax::{self, entmax15, sparsemax};
+use tealight_ops::testing::device;
 use tealight_ops::truncated_softmax::{self, Truncation, truncated_softmax};
 
 const TOLERANCE: f64 = 1e-6;
@@ -30,7 +31,7 @@ fn assert_rows<const N: usize>(
     rows: &[([f32; N], [f64; N])],
 ) -> Result<()> {
     for (x, expected) in rows {
-        let y = values(&op(&Tensor::new(&[*x], &Device::Cpu)?)?)?;
+        let y = values(&op(&Tensor::new(&[*x], device())?)?)?;
         let is_close = y.iter().zip(expected).all(|(y, e)| (y - e).abs() < TOLERANCE);
         assert!(is_close, "{x:?} gives {y:?}, not {expected:?}");
         for (y, expected) in y.iter().zip(expected) {
@@ -139,7 +140,7 @@ fn of_equals_the_first_are_kept() -> Result<()> {
 fn a_masked_row_is_zeros_and_has_no_gradient() -> Result<()> {
     let x = [[MASKED; 3], [0.5, MASKED, 0.75]];
     for_all(|op| {
-        let x = Tensor::new(&x, &Device::Cpu)?;
+        let x = Tensor::new(&x, device())?;
         let (y, gradients) = differentiate(&|x| op(&x[0]), std::slice::from_ref(&x))?;
         let (y, dx) = (values(&y)?, values(&gradients[0])?);
         assert_eq!((&y[..3], y[4]), (&[0.; 3][..], 0.));
@@ -152,7 +153,7 @@ fn a_masked_row_is_zeros_and_has_no_gradient() -> Result<()> {
 
 #[test]
 fn a_row_with_nothing_above_the_threshold_has_no_gradient() -> Result<()> {
-    let x = Tensor::new(&[[0.5_f32, 0.25, 0.75]], &Device::Cpu)?;
+    let x = Tensor::new(&[[0.5_f32, 0.25, 0.75]], device())?;
     for op in TRUNCATED {
         for truncation in
             [Truncation::Cut(0.9), Truncation::CutRenormalized(0.9), Truncation::ScoreCut(9.)]
@@ -182,7 +183,7 @@ fn rows_sum_to_one() -> Result<()> {
 fn a_nan_is_not_hidden() -> Result<()> {
     for bad in [[f32::NAN, 0., 1., 2.], [0., f32::NAN, 1., 2.], [0., 1., 2., f32::NAN]] {
         for_all(|op| {
-            let y = values(&op(&Tensor::new(&[bad], &Device::Cpu)?)?)?;
+            let y = values(&op(&Tensor::new(&[bad], device())?)?)?;
             assert!(y.iter().any(|y| y.is_nan()), "{bad:?} gives {y:?}");
             Ok(())
         })?;
@@ -202,7 +203,7 @@ fn settings_out_of_range_are_refused() -> Result<()> {
     ] {
         assert!(truncated_softmax(&x, truncation).is_err(), "{truncation:?}");
     }
-    let scalar = Tensor::new(1_f32, &Device::Cpu)?;
+    let scalar = Tensor::new(1_f32, device())?;
     assert!(sparsemax(&scalar).is_err());
     assert!(truncated_softmax(&scalar, Truncation::TopK(1)).is_err());
     Ok(())

@@ -3,7 +3,7 @@
 use tealight_model::Mode;
 
 use crate::task::{Split, Task};
-use crate::{Metrics, Result};
+use crate::{Measures, Metrics, Result};
 
 /// Averages over all batches of the validation split, and what the task measures besides; `model` is
 /// built from frozen parameters.
@@ -15,13 +15,12 @@ pub fn evaluate<T: Task>(task: &T, model: &T::Model) -> Result<Metrics> {
 
 /// Averages over all batches of the validation split.
 pub(crate) fn losses<T: Task>(task: &T, model: &T::Model) -> Result<Metrics> {
-    let mut metrics = Metrics::default();
+    let mut measures = Measures::default();
     for index in 0..task.n_evaluation_batches() {
         let loss = task.loss(model, &task.batch(Split::Validation, index)?, Mode::Eval)?;
-        metrics.add("loss", scalar(&loss.sum)?, loss.count);
-        metrics.merge(&loss.metrics);
+        measures.merge(loss.measures());
     }
-    Ok(metrics)
+    measures.read()
 }
 
 /// A scalar tensor's value.

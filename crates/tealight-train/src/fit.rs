@@ -22,8 +22,8 @@ use crate::guard::{self, BadStep, Fault, Trouble};
 use crate::observer::{Event, Observer, StepReport, notify};
 use crate::run::{Checkpoints, Selection};
 use crate::session::{Progress, Session};
-use crate::task::{Loss, Split, Task};
-use crate::{Error, Metrics};
+use crate::task::{Split, Task};
+use crate::{Error, Measures, Metrics};
 
 /// So many batches in a row may have nothing to guess at the beginning of a run.
 const MAX_EMPTY: u64 = 100;
@@ -185,17 +185,18 @@ impl<T: Task> Session<T> {
     fn prepare(&mut self) -> Result<Prepared> {
         let step = self.progress.step;
         let RunConfig { training, schedule, optimizer, .. } = &self.config;
-        let MicroBatch { mut gradients, metrics, n_tokens, .. } = self.caught_gradients()?;
+        let MicroBatch { mut gradients, measures, n_tokens, .. } = self.caught_gradients()?;
+        // The norm is the last that a device is asked for, and the first that is waited for.
+        let grad_norm = timed("norm of gradients", Pass::Neither, || gradients.norm())?;
+        let metrics = measures.read()?;
         // Where nothing was to be guessed there is no loss and no gradient: the update moves nothing.
         let loss = metrics.mean("loss");
         if step == 0 && loss.is_some_and(f64::is_finite) {
             audit(&gradients, &training.gradient_audit_exceptions)?;
         }
-        let grad_norm =
-            timed("norm of gradients", Pass::Neither, || match training.max_grad_norm {
-                Some(max_norm) => gradients.clip(max_norm),
-                None => gradients.norm(),
-            })?;
+        if let Some(max_norm) = training.max_grad_norm {
+            timed("clipping", Pass::Neither, || gradients.clip_from(grad_norm, max_norm))?;
+        }
         let spike = training.loss_spike.as_ref();
         let verdict = self.progress.guard.judge(&training.bad_step, spike, loss, grad_norm);
         let trouble = |fault| self.trouble(fault, &gradients);
@@ -282,10 +283,10 @@ impl<T: Task> Session<T> {
         let n_micro = self.config.training.micro_batches;
         let mut sum = self.micro_batch(step, 0)?;
         for micro in 1..n_micro {
-            let MicroBatch { gradients, metrics, count, n_tokens } =
+            let MicroBatch { gradients, measures, count, n_tokens } =
                 self.micro_batch(step, micro)?;
             sum.gradients.accumulate(gradients)?;
-            sum.metrics.merge(&metrics);
+            sum.measures.merge(measures);
             sum.count += count;
             sum.n_tokens = sum.n_tokens.zip(n_tokens).map(|(a, b)| a + b);
         }
@@ -316,21 +317,21 @@ impl<T: Task> Session<T> {
         let number = step * training.micro_batches + micro;
         let batch = timed("batch", Pass::Neither, || self.task.batch(Split::Train, number))?;
         let n_tokens = self.task.n_tokens(&batch);
-        let Loss { sum, count, mut metrics } =
-            self.task.loss(&self.model, &batch, Mode::Train { stream, activations })?;
-        metrics.add("loss", scalar(&sum)?, count);
-        let variables: Vec<_> = self.params.trained().collect();
-        let named = variables.iter().map(|(name, variable)| (name.as_str(), &**variable));
+        let loss = self.task.loss(&self.model, &batch, Mode::Train { stream, activations })?;
+        let count = loss.count;
+        let leaves = self.params.leaves();
+        let named = leaves.iter().map(|(name, leaf)| (name.as_str(), leaf));
         let is_whole = training.micro_batches == 1 && count > 0.;
         let factor = if is_whole { 1. / count } else { 1. };
-        let gradients = backward_scaled(&sum, factor, named)?;
-        Ok(MicroBatch { gradients, metrics, count, n_tokens })
+        let gradients = backward_scaled(&loss.sum, factor, named)?;
+        Ok(MicroBatch { gradients, measures: loss.measures(), count, n_tokens })
     }
 
     fn update(&mut self, update: Update, clock: &mut Clock) -> Result<Report> {
         let Update { gradients, report, n_tokens } = update;
         timed("update", Pass::Neither, || -> Result<()> {
             self.optimizer.step(&gradients, report.lr)?;
+            self.params.refresh()?;
             self.progress.step += 1;
             match &mut self.ema {
                 Some(ema) => ema.update(self.progress.step - self.progress.guard.n_skipped),
@@ -344,14 +345,21 @@ impl<T: Task> Session<T> {
 
     /// Evaluates, with averaged weights where there are any.
     fn evaluate(&mut self, observers: &mut [Box<dyn Observer + '_>]) -> Result<Verdict> {
-        let Self { task, twin, ema, .. } = self;
+        let Self { task, twin, ema, params, .. } = self;
         let shows_attention = self.config.log.tensorboard;
         let run = || -> Result<_> {
             let readings = if shows_attention { task.readings(twin)? } else { Vec::new() };
             Ok((evaluate(task, twin)?, readings))
         };
         let (metrics, readings) = match ema {
-            Some(ema) => ema.with_averages(run)?,
+            Some(ema) => {
+                let found = ema.with_averages(|| {
+                    params.refresh()?;
+                    run()
+                })?;
+                params.refresh()?;
+                found
+            }
             None => run()?,
         };
         let metrics = metrics.means();
@@ -432,8 +440,8 @@ fn message_of(panic: &(dyn Any + Send)) -> String {
 pub(crate) struct MicroBatch {
     /// Of the sum of the losses; of their mean, if this is all of a step.
     pub(crate) gradients: Gradients,
-    /// What was measured on the way.
-    metrics: Metrics,
+    /// The loss, and what else was measured on the way.
+    measures: Measures,
     /// How many items carry a loss.
     count: f64,
     /// How many tokens were read, where the task counts them.

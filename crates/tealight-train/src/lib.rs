@@ -36,5 +36,5 @@ pub mod weather;
 pub use config::RunConfig;
 pub use error::{Error, Result};
 pub use fit::{Until, fit};
-pub use metrics::Metrics;
+pub use metrics::{Measures, Metrics};
 pub use session::Session;

@@ -54,7 +54,7 @@ pub(crate) fn check_memory(
     positions: usize,
 ) -> Result<()> {
     let batch_size = config.training.batch_size;
-    let bytes = memory(config, estimate);
+    let bytes = memory(config, estimate, 4.);
     if activations(config, estimate) <= MAX_SCALARS && is_available(bytes) {
         return Ok(());
     }
@@ -73,9 +73,11 @@ pub(crate) fn check_memory(
     Err(Error::config(["training.batch_size", "model.d_model"], message))
 }
 
-/// Bytes for parameters, their gradients and moments, and for what the backward pass needs of a batch.
-pub(crate) fn memory(config: &RunConfig, estimate: &Estimate) -> f64 {
-    16. * estimate.parameters + 4. * activations(config, estimate)
+/// Bytes for parameters, their gradients and moments, and for what the backward pass needs of a batch, in
+/// which a scalar has `of_scalar`. (Half precision saves none of the former: gradients are smaller by what
+/// copies of the parameters take.)
+pub(crate) fn memory(config: &RunConfig, estimate: &Estimate, of_scalar: f64) -> f64 {
+    16. * estimate.parameters + of_scalar * activations(config, estimate)
 }
 
 /// Scalars that the backward pass needs of a batch.

@@ -2,6 +2,44 @@
 
 use std::collections::BTreeMap;
 
+use candle_core::Tensor;
+
+use crate::Result;
+use crate::evaluate::scalar;
+
+/// What was measured, and may not have been computed yet: a device goes on while nobody reads it.
+#[derive(Clone, Debug, Default)]
+pub struct Measures(Vec<Measure>);
+
+#[derive(Clone, Debug)]
+struct Measure {
+    name: &'static str,
+    /// A single number.
+    sum: Tensor,
+    count: f64,
+}
+
+impl Measures {
+    /// Adds `sum`, a single number, over `count` items to the average `name`.
+    pub fn add(&mut self, name: &'static str, sum: &Tensor, count: f64) {
+        self.0.push(Measure { name, sum: sum.detach(), count });
+    }
+
+    /// Adds all of `other`'s.
+    pub fn merge(&mut self, other: Self) {
+        self.0.extend(other.0);
+    }
+
+    /// Waits for the numbers.
+    pub fn read(&self) -> Result<Metrics> {
+        let mut metrics = Metrics::default();
+        for Measure { name, sum, count } in &self.0 {
+            metrics.add(name, scalar(sum)?, *count);
+        }
+        Ok(metrics)
+    }
+}
+
 /// Named averages.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Metrics {

@@ -1,14 +1,13 @@
 //! What a run trains, built and checked before anything is written.
 
 use candle_core::{DType, Device};
-use tealight_model::{Mode, ParamStore};
+use tealight_model::{Activations, Mode, ParamStore};
 
 use crate::audit::audit;
-use crate::config::RunConfig;
+use crate::config::{Precision, RunConfig};
 use crate::early_stopping::{self, EarlyStopping};
 use crate::ema::Ema;
 use crate::error::{Error, Result};
-use crate::evaluate::scalar;
 use crate::fine_tuning;
 use crate::fit::MicroBatch;
 use crate::guard;
@@ -56,8 +55,11 @@ impl<T: Task> Session<T> {
     pub fn new(config: &RunConfig, task: T, device: &Device) -> Result<Self> {
         config.validate()?;
         limits::check_parameters(&config.model, |model| task.estimate(model).parameters)?;
-        let params =
-            ParamStore::new(config.seed, DType::F32, device).freezing(&config.training.frozen);
+        let precision = config.training.precision;
+        tealight_ops::allow_tf32(precision == Precision::Tf32);
+        let params = ParamStore::new(config.seed, DType::F32, device)
+            .computing_in(precision.computes_in(device))
+            .freezing(&config.training.frozen);
         let model = task.build(&config.model, &params.trainable())?;
         let twin = task.build(&config.model, &params.frozen())?;
         let parameters = fine_tuning::parameters(&params, &config.training)?;
@@ -91,8 +93,7 @@ impl<T: Task> Session<T> {
         let Self { config, task, twin, .. } = self;
         let Some(stopping) = &config.training.early_stopping else { return Ok(()) };
         let loss = task.loss(twin, &task.batch(Split::Validation, 0)?, Mode::Eval)?;
-        let mut metrics = loss.metrics;
-        metrics.add("loss", scalar(&loss.sum)?, loss.count);
+        let mut metrics = loss.measures().read()?;
         if metrics.mean(&stopping.metric).is_some() {
             return Ok(());
         }
@@ -107,6 +108,7 @@ impl<T: Task> Session<T> {
     /// Begins with the parameters of a trained model, wherever they have the same names.
     pub fn begin_with(&mut self, model: &Pretrained) -> Result<Initialised> {
         let initialised = model.initialise(&self.params)?;
+        self.params.refresh()?;
         if let Some(decay) = self.config.training.ema_decay {
             self.ema = Some(Ema::new(decay, self.params.iter().collect())?);
         }
@@ -151,7 +153,26 @@ impl<T: Task> Session<T> {
     /// Bytes of memory that training takes, about: parameters, gradients and moments, and what the
     /// backward pass needs of a batch.
     pub fn memory_needed(&self) -> f64 {
-        limits::memory(&self.config, &self.task.estimate(&self.config.model))
+        limits::memory(&self.config, &self.task.estimate(&self.config.model), self.of_scalar())
+    }
+
+    /// The largest batch, about, whose training needs no more than `bytes` of memory.
+    pub fn largest_batch(&self, bytes: f64, activations: Activations) -> usize {
+        let mut config = self.config.clone();
+        config.training.activation_checkpointing = activations == Activations::Recomputed;
+        let estimate = self.task.estimate(&config.model);
+        let mut of_batch = |batch_size| {
+            config.training.batch_size = batch_size;
+            limits::memory(&config, &estimate, self.of_scalar())
+        };
+        let (of_none, of_one) = (of_batch(0), of_batch(1));
+        ((bytes - of_none) / (of_one - of_none)).max(0.) as usize
+    }
+
+    /// Bytes of a number that a model computes with.
+    fn of_scalar(&self) -> f64 {
+        let dtype = self.config.training.precision.computes_in(self.params.device());
+        dtype.size_in_bytes() as f64
     }
 
     /// Bytes of a checkpoint's tensors.
@@ -166,7 +187,8 @@ impl<T: Task> Session<T> {
     pub fn load_weights(&self, weights: &NamedTensors) -> Result<()> {
         let variables: Vec<_> = self.params.iter().collect();
         let targets = variables.iter().map(|(name, variable)| (name.as_str(), variable));
-        tensors::assign("model", targets, weights)
+        tensors::assign("model", targets, weights)?;
+        Ok(self.params.refresh()?)
     }
 }
 

@@ -10,19 +10,20 @@ mod weather;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-use candle_core::{DType, Device, Tensor};
+use candle_core::{DType, Tensor};
 use candle_nn::VarBuilder;
 use common::Result;
 use tealight_model::models::forecaster::Forecaster;
 use tealight_model::{Mode, ModelConfig, ParamStore};
 use tealight_ops::rng::{Purpose, Stream};
+use tealight_ops::testing::device;
 use tealight_ops::{definitions, threads};
 use tealight_train::guard::Fault;
 use tealight_train::observer::{Event, Observer};
 use tealight_train::run::{Checkpoints, Selection};
 use tealight_train::task::weather::{Batch, Weather};
 use tealight_train::task::{Loss, Split, Task, TaskConfig};
-use tealight_train::{Error, Metrics, RunConfig, Session, Until, fit};
+use tealight_train::{Error, Measures, RunConfig, Session, Until, fit};
 use tiny::tiny;
 use weather::weather;
 
@@ -141,8 +142,8 @@ impl Task for Troubled {
                 loss.sum = (loss.sum + term)?;
             }
             Trouble::Empty { from, to } if trains && (from..to).contains(index) => {
-                let sum = Tensor::zeros((), DType::F32, &Device::Cpu)?;
-                return Ok(Loss { sum, count: 0., metrics: Metrics::default() });
+                let sum = Tensor::zeros((), DType::F32, device())?;
+                return Ok(Loss { sum, count: 0., others: Measures::default() });
             }
             _ => {}
         }
@@ -154,7 +155,7 @@ impl Task for Troubled {
 
 fn troubled(config: &RunConfig, trouble: Trouble) -> Result<Session<Troubled>> {
     let task = Troubled { weather: weather(config)?, trouble, graphs: RefCell::default() };
-    Ok(Session::new(config, task, &Device::Cpu)?)
+    Ok(Session::new(config, task, device())?)
 }
 
 /// Every value that an update changes.
@@ -293,7 +294,7 @@ fn a_bad_step_can_be_skipped_and_changes_nothing() -> Result {
     let (_directory, checkpoints) = folder()?;
     fit(&mut troubled(&config, trouble)?, 3, Some(&checkpoints), &mut [])?;
     let mut resumed = troubled(&config, trouble)?;
-    resumed.restore(&checkpoints.load(Selection::Latest, &Device::Cpu)?)?;
+    resumed.restore(&checkpoints.load(Selection::Latest, device())?)?;
     assert_eq!(resumed.progress.guard.n_skipped_in_a_row, 1);
     fit(&mut resumed, 12, None, &mut [])?;
     assert!(state(&resumed)? == state(&whole)?);
@@ -325,7 +326,7 @@ fn a_run_can_go_back_and_learn_more_slowly() -> Result {
     assert_eq!(went_back.len(), 1, "{went_back:?}");
     assert_eq!((went_back[0].1, went_back[0].2), (0, 1e-31));
     assert_eq!(session.progress.step, 12);
-    let guard = checkpoints.load(Selection::Latest, &Device::Cpu)?.state.guard;
+    let guard = checkpoints.load(Selection::Latest, device())?.state.guard;
     assert_eq!((guard.n_roll_backs, guard.lr_factor), (1, 1e-31));
     // Without a place to go back to, and when it has gone back often enough, it ends.
     let error = fit(&mut troubled(&config, Trouble::Nothing)?, 12, None, &mut []).unwrap_err();
@@ -387,7 +388,7 @@ fn data_that_fail_and_threads_that_panic_leave_a_checkpoint() -> Result {
         assert!(error.to_string().starts_with(expected), "{error}");
         assert_eq!(checkpoints.latest()?, Some(2), "{trouble:?}");
         let mut resumed = troubled(&config, Trouble::Nothing)?;
-        resumed.restore(&checkpoints.load(Selection::Latest, &Device::Cpu)?)?;
+        resumed.restore(&checkpoints.load(Selection::Latest, device())?)?;
         fit(&mut resumed, 12, None, &mut [])?;
         let mut whole = troubled(&config, Trouble::Nothing)?;
         fit(&mut whole, 12, None, &mut [])?;
@@ -456,7 +457,7 @@ fn evaluation_records_no_graph_and_training_does() -> Result {
 #[test]
 fn labels_are_smoothed_in_training_only() -> Result {
     let config = tiny(&["model.dropout=0.0"])?;
-    let store = ParamStore::new(config.seed, DType::F32, &Device::Cpu);
+    let store = ParamStore::new(config.seed, DType::F32, device());
     let stream = Stream::new(config.seed, Purpose::Dropout);
     let losses = |label_smoothing| {
         let mut config = config.clone();
@@ -502,7 +503,7 @@ fn losses(config: &RunConfig) -> Result<Vec<f64>> {
     }
 
     let losses = RefCell::default();
-    let mut session = Session::new(config, weather(config)?, &Device::Cpu)?;
+    let mut session = Session::new(config, weather(config)?, device())?;
     fit(&mut session, 100, None, &mut [Box::new(Losses(&losses))])?;
     Ok(losses.into_inner())
 }

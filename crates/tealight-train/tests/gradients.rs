@@ -7,9 +7,9 @@ mod common;
 mod configs;
 
 use std::path::Path;
+use tealight_ops::testing::device;
 
 use any_task::{ForAnyTask, with_task};
-use candle_core::Device;
 use common::Result;
 use configs::{shipped, shrink_language};
 use tealight_model::Mode;
@@ -27,7 +27,7 @@ impl ForAnyTask for Audit {
     type Answer = ();
 
     fn ask<T: Task>(&self, config: &RunConfig, task: T) -> Result {
-        let session = Session::new(config, task, &Device::Cpu)?;
+        let session = Session::new(config, task, device())?;
         let batch = session.task.batch(Split::Train, 0)?;
         let mode = Mode::train(Stream::new(config.seed, Purpose::Dropout));
         let loss = session.task.loss(&session.model, &batch, mode)?;

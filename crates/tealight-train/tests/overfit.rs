@@ -12,9 +12,9 @@ mod configs;
 mod weather;
 
 use std::collections::BTreeMap;
+use tealight_ops::testing::device;
 
 use any_task::{ForAnyTask, with_task};
-use candle_core::Device;
 use common::Result;
 use configs::{shipped, shrink_language};
 use tealight_model::Mode;
@@ -91,7 +91,7 @@ impl ForAnyTask for Learn {
     type Answer = f64;
 
     fn ask<T: Task>(&self, config: &RunConfig, task: T) -> Result<f64> {
-        let mut session = Session::new(config, OneBatch(&task), &Device::Cpu)?;
+        let mut session = Session::new(config, OneBatch(&task), device())?;
         let batch = session.task.batch(Split::Train, 0)?;
         fit(&mut session, STEPS, None, &mut [])?;
         let Loss { sum, count, .. } = session.task.loss(&session.twin, &batch, Mode::Eval)?;

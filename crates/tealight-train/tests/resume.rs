@@ -13,9 +13,10 @@ use std::process::Command;
 use std::{env, fs};
 
 use any_task::{ForAnyTask, with_task};
-use candle_core::{DType, Device, Tensor};
+use candle_core::{DType, Tensor};
 use common::Result;
 use serde_json::{Map, Value};
+use tealight_ops::testing::device;
 use tealight_ops::threads;
 use tealight_train::observer::jsonl::{JsonLines, TIMES, cut_after};
 use tealight_train::observer::{Event, Observer};
@@ -106,9 +107,9 @@ impl ForAnyTask for GoOn<'_> {
         let Self { directory, last_step, power_cut } = *self;
         let checkpoints = Checkpoints::new(directory.join("checkpoints"));
         let metrics = directory.join("metrics.jsonl");
-        let mut session = Session::new(config, task, &Device::Cpu)?;
+        let mut session = Session::new(config, task, device())?;
         if checkpoints.latest()?.is_some() {
-            session.restore(&checkpoints.load(Selection::Latest, &Device::Cpu)?)?;
+            session.restore(&checkpoints.load(Selection::Latest, device())?)?;
         }
         cut_after(&metrics, session.progress.step, session.progress.guard.n_roll_backs)?;
         let mut observers: Vec<Box<dyn Observer>> = vec![Box::new(JsonLines::append(&metrics)?)];
@@ -292,8 +293,8 @@ fn a_checkpoint_is_announced_before_it_is_there() -> Result {
     let checkpoints = Checkpoints::new(directory.path().join("checkpoints"));
     let seen = std::cell::RefCell::default();
     let TaskConfig::Weather(task) = &config.task else { return Err("another task".into()) };
-    let task = Weather::new(task, config.seed, config.training.batch_size, &Device::Cpu)?;
-    let mut session = Session::new(&config, task, &Device::Cpu)?;
+    let task = Weather::new(task, config.seed, config.training.batch_size, device())?;
+    let mut session = Session::new(&config, task, device())?;
     let order = Order { checkpoints: &checkpoints, seen: &seen };
     fit(&mut session, 6, Some(&checkpoints), &mut [Box::new(order)])?;
     assert_eq!(*seen.borrow(), [(5, false), (5, true), (6, false), (6, true)]);

@@ -8,10 +8,10 @@ mod common;
 mod configs;
 
 use any_task::{ForAnyTask, with_task};
-use candle_core::Device;
 use common::Result;
 use configs::{shipped, shipped_with, shrink_language};
 use tealight_model::attention::AttentionConfig;
+use tealight_ops::testing::device;
 use tealight_train::schedule::{Constant, ScheduleConfig};
 use tealight_train::task::{Task, TaskConfig};
 use tealight_train::{Error, RunConfig, Session, fit};
@@ -25,7 +25,7 @@ impl ForAnyTask for Train {
     type Answer = ();
 
     fn ask<T: Task>(&self, config: &RunConfig, task: T) -> Result {
-        let mut session = Session::new(config, task, &Device::Cpu)?;
+        let mut session = Session::new(config, task, device())?;
         session.check()?;
         fit(&mut session, STEPS, None, &mut [])?;
         assert_eq!(session.progress.step, STEPS);

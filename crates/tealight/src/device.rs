@@ -45,7 +45,13 @@ impl DeviceName {
             Self::Cpu => Ok(Device::Cpu),
             Self::Cuda(_) if !cfg!(feature = "cuda") => bail!(missing("CUDA", "cuda")),
             Self::Metal(_) if !cfg!(feature = "metal") => bail!(missing("Metal", "metal")),
-            Self::Cuda(ordinal) => Device::new_cuda(ordinal).with_context(|| unusable(self)),
+            Self::Cuda(ordinal) => {
+                let there = cuda()?;
+                if ordinal >= there.len() {
+                    bail!("there is no {self}: `tealight devices` lists what there is");
+                }
+                Device::new_cuda(ordinal).with_context(|| unusable(self))
+            }
             Self::Metal(ordinal) => Device::new_metal(ordinal).with_context(|| unusable(self)),
         }
     }
@@ -103,6 +109,25 @@ pub(crate) fn cuda() -> Result<Vec<Gpu>> {
     };
     let known = |ordinal| gpu(ordinal).with_context(|| unusable(DeviceName::Cuda(ordinal)));
     (0..n.cast_unsigned() as usize).map(known).collect()
+}
+
+/// Bytes of a GPU's memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GpuMemory {
+    pub(crate) free: u64,
+    pub(crate) total: u64,
+}
+
+/// The memory of `device`, if it is a GPU that says so.
+pub(crate) fn gpu_memory(device: &Device) -> Option<GpuMemory> {
+    match device {
+        #[cfg(feature = "cuda")]
+        Device::Cuda(device) => {
+            let (free, total) = device.cuda_stream().context().mem_get_info().ok()?;
+            Some(GpuMemory { free: free as u64, total: total as u64 })
+        }
+        _ => None,
+    }
 }
 
 fn missing(name: &str, feature: &str) -> String {

@@ -1,13 +1,16 @@
 //! Whether a run has room: memory for its training, and disk for its checkpoints.
 
+use std::fmt::Write as _;
 use std::path::Path;
 
 use anyhow::Result;
-use tealight_train::Session;
+use tealight_model::{Activations, ConfigFault};
 use tealight_train::config::RunConfig;
 use tealight_train::run::Checkpoints;
 use tealight_train::task::Task;
+use tealight_train::{Error, Session};
 
+use crate::device::gpu_memory;
 use crate::memory;
 
 /// What there is too little of.
@@ -25,9 +28,14 @@ pub(crate) fn shortage<T: Task>(
     directory: &Path,
     saved: Option<&Checkpoints>,
 ) -> Result<Option<Shortage>> {
-    // Part of what is needed is held already.
-    let needed = session.memory_needed() - memory::resident().unwrap_or(0) as f64;
-    let available = memory::available().filter(|_| session.params.device().is_cpu());
+    let (needed, available) = if session.params.device().is_cpu() {
+        // Part of what is needed is held already.
+        let needed = session.memory_needed() - memory::resident().unwrap_or(0) as f64;
+        (needed, memory::available())
+    } else {
+        let memory = gpu_memory(session.params.device());
+        (session.memory_needed(), memory.map(|memory| memory.free))
+    };
     if let Some(shortage) = available.and_then(|available| of_memory(needed, available as f64)) {
         return Ok(Some(shortage));
     }
@@ -62,6 +70,43 @@ fn of_memory(needed: f64, available: f64) -> Option<Shortage> {
         size(available)
     );
     (needed > available).then_some(Shortage { key: "training.batch_size", message })
+}
+
+/// An error as it is, unless a GPU's memory ran out: then what would fit is said.
+pub(crate) fn explained<T: Task>(error: Error, session: &Session<T>) -> Error {
+    let ran_out = |text: &str| text.contains("OUT_OF_MEMORY") || text.contains("ALLOC_FAILED");
+    match (&error, gpu_memory(session.params.device())) {
+        (Error::Candle(cause), Some(memory)) if ran_out(&cause.to_string()) => {
+            // Some of it is never a program's.
+            let bytes = 0.9 * memory.total as f64;
+            let message = too_large(
+                session.config.training.batch_size,
+                memory.total as f64,
+                [Activations::Kept, Activations::Recomputed]
+                    .map(|activations| session.largest_batch(bytes, activations)),
+            );
+            Error::Config(ConfigFault { keys: vec!["training.batch_size".to_owned()], message })
+        }
+        _ => error,
+    }
+}
+
+/// `fitting`: batches that would fit, as they are and with activation checkpointing.
+fn too_large(batch_size: usize, total: f64, fitting: [usize; 2]) -> String {
+    let [as_it_is, recomputed] = fitting.map(|n| n.min(batch_size.saturating_sub(1)));
+    let mut message = format!(
+        "the GPU's memory of {} ran out at `training.batch_size` = {batch_size}",
+        size(total)
+    );
+    if as_it_is > 0 {
+        let _ = write!(message, "; about {as_it_is} would fit");
+    }
+    if recomputed > as_it_is {
+        let _ =
+            write!(message, "; about {recomputed} with `training.activation_checkpointing` = true");
+    }
+    message += "; `training.micro_batches` makes up for smaller batches";
+    message
 }
 
 /// Bytes that may still be written at `path`, or where it would be made.
@@ -108,6 +153,18 @@ mod tests {
         assert!(of_memory(3e9, 4e9).is_none());
         let message = of_memory(4e9, 3e9).unwrap().message;
         assert!(message.starts_with("training needs about 3.7 GiB of memory more, and 2.8 GiB"));
+    }
+
+    #[test]
+    fn a_gpu_that_is_full_is_told_with_what_would_fit() {
+        let gib = f64::from(1 << 30);
+        assert_eq!(
+            too_large(64, 8. * gib, [20, 90]),
+            "the GPU's memory of 8.0 GiB ran out at `training.batch_size` = 64; about 20 would fit; about 63 \
+             with `training.activation_checkpointing` = true; `training.micro_batches` makes up for smaller \
+             batches"
+        );
+        assert!(!too_large(1, 8. * gib, [0, 0]).contains("fit;"));
     }
 
     #[cfg(unix)]

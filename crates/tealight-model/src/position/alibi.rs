@@ -10,7 +10,7 @@
 use candle_core::{DType, Device, Result, Tensor};
 use candle_nn::VarBuilder;
 
-use super::{PositionSpec, ScoreBias};
+use super::{PositionSpec, ScoreBias, wide};
 
 /// The slopes m_h and where to put the bias.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub struct Alibi {
 
 impl Alibi {
     pub(super) fn build(spec: &PositionSpec, vb: &VarBuilder<'_>) -> Self {
-        let (dtype, device) = (vb.dtype(), vb.device().clone());
+        let (dtype, device) = (wide(vb.dtype()), vb.device().clone());
         Self { slopes: slopes(spec.n_heads), dtype, device }
     }
 }

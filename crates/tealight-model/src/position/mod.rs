@@ -14,7 +14,7 @@ pub mod sinusoidal;
 use std::fmt;
 use std::ops::Range;
 
-use candle_core::{Result, Tensor};
+use candle_core::{DType, Result, Tensor};
 use candle_nn::VarBuilder;
 
 use crate::{BuildError, BuildResult, choice};
@@ -152,4 +152,12 @@ fn positive(key: &str, value: f64) -> BuildResult<()> {
         return Ok(());
     }
     Err(BuildError::config([key], format!("`{key}` = {value} must be positive")))
+}
+
+/// What constants are kept in, where half precision is computed with: not in that.
+fn wide(dtype: DType) -> DType {
+    match dtype {
+        DType::F16 | DType::BF16 => DType::F32,
+        other => other,
+    }
 }

@@ -11,6 +11,7 @@ use candle_nn::VarBuilder;
 use serde::{Deserialize, Serialize};
 use tealight_ops::{reshape, rotary};
 
+use super::wide;
 use super::{PositionSpec, positive};
 use crate::{BuildError, BuildResult, names};
 
@@ -61,8 +62,13 @@ impl Config {
                 ),
             ));
         }
-        let (cos, sin) =
-            rotary::tables(0..spec.max_seq_len, head_dim, self.base, vb.dtype(), vb.device())?;
+        let (cos, sin) = rotary::tables(
+            0..spec.max_seq_len,
+            head_dim,
+            self.base,
+            wide(vb.dtype()),
+            vb.device(),
+        )?;
         Ok(Rotary { cos, sin, layout: self.layout.into() })
     }
 }

@@ -1,8 +1,9 @@
 //! The gradient of a model, in f64, against differences of its loss.
 
-use candle_core::{Device, Result, Tensor, Var};
+use candle_core::{Result, Tensor, Var};
 use tealight_model::ParamStore;
 use tealight_ops::rng::{Purpose, Stream};
+use tealight_ops::testing::device;
 use tealight_ops::{Gradients, backward};
 
 use crate::common::values;
@@ -46,7 +47,7 @@ fn difference(variable: &Var, at: usize, loss: impl Fn() -> Result<Tensor>) -> R
     let set = |delta: f64| {
         let mut nudged = original.clone();
         nudged[at] += delta;
-        variable.set(&Tensor::from_vec(nudged, variable.shape(), &Device::Cpu)?)
+        variable.set(&Tensor::from_vec(nudged, variable.shape(), device())?)
     };
     let loss_at = |delta: f64| {
         set(delta)?;

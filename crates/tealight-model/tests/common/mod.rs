@@ -1,14 +1,15 @@
 //! What the suites share: numbers from a stream, and the other way round.
 
-use candle_core::{DType, Device, Result, Tensor};
+use candle_core::{DType, Result, Tensor};
 use tealight_ops::rng::{Purpose, Stream};
+use tealight_ops::testing::device;
 
 /// Standard normal numbers, different for every `index`.
 pub(crate) fn normal(index: u64, shape: &[usize], dtype: DType) -> Result<Tensor> {
     let stream = Stream::new(17, Purpose::Data).fork(index);
     let n: usize = shape.iter().product();
     let values: Vec<f64> = (0..n as u64).map(|i| stream.normal(i)).collect();
-    Tensor::from_vec(values, shape, &Device::Cpu)?.to_dtype(dtype)
+    Tensor::from_vec(values, shape, device())?.to_dtype(dtype)
 }
 
 /// The values in order: f64 holds those of f32 to the last bit.

@@ -1,7 +1,8 @@
 //! Masks as the operations take them, found in those that were recorded.
 
-use candle_core::{Device, Result, Tensor};
+use candle_core::{Result, Tensor};
 use tealight_ops::aft::Reach;
+use tealight_ops::testing::device;
 
 use crate::record::Case;
 
@@ -45,7 +46,7 @@ impl Mask {
                 break;
             }
         }
-        let padding = Tensor::from_vec(padding, (batch, kv_len), &Device::Cpu)?;
+        let padding = Tensor::from_vec(padding, (batch, kv_len), device())?;
         Ok(Self { padding: Some(padding), causal, additive: Some(additive) })
     }
 

@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Index;
 use std::path::PathBuf;
 
-use candle_core::{DType, Device, Error, Result, Tensor, Var};
+use candle_core::{DType, Error, Result, Tensor, Var};
 use serde::Deserialize;
 use tealight_ops::backward;
+use tealight_ops::testing::device;
 
 /// A folder of records: descriptions and tensors.
 pub(crate) struct Record {
@@ -85,7 +86,7 @@ impl Record {
         let document: Document = serde_json::from_str(&text).map_err(Error::wrap)?;
         assert_eq!(document.version, 1);
         let tensors =
-            candle_core::safetensors::load(folder.join("attention.safetensors"), &Device::Cpu)?;
+            candle_core::safetensors::load(folder.join("attention.safetensors"), device())?;
         Ok(Self { cases: document.cases, tensors: tensors.into_iter().collect() })
     }
 

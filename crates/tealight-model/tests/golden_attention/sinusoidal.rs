@@ -1,9 +1,10 @@
 //! Sinusoidal positions: the layouts that the model has, and those of two texts about them.
 
-use candle_core::{DType, Device, Error, Result, Tensor};
+use candle_core::{DType, Error, Result, Tensor};
 use tealight_model::ParamStore;
 use tealight_model::position::sinusoidal::{Config, Layout};
 use tealight_model::position::{Places, PositionConfig, PositionSpec};
+use tealight_ops::testing::device;
 
 use crate::record::Case;
 
@@ -45,7 +46,7 @@ fn check_standard(case: &Case<'_>, name: &str, base: f64, layout: Layout) -> Res
         causal: false,
         has_padding: false,
     };
-    let store = ParamStore::new(0, case.dtype, &Device::Cpu);
+    let store = ParamStore::new(0, case.dtype, device());
     let position = config.build(&spec, &store.trainable());
     if d_model.is_multiple_of(2) {
         let position = position.map_err(Error::wrap)?.embedding.expect("vectors to add");
@@ -70,6 +71,5 @@ fn table(
 ) -> Result<Tensor> {
     let value = &value;
     let values = (0..n_rows).flat_map(|row| (0..n_columns).map(move |column| value(row, column)));
-    Tensor::from_vec(values.collect::<Vec<f64>>(), (n_rows, n_columns), &Device::Cpu)?
-        .to_dtype(dtype)
+    Tensor::from_vec(values.collect::<Vec<f64>>(), (n_rows, n_columns), device())?.to_dtype(dtype)
 }

@@ -23,13 +23,7 @@ pub(super) fn activation(x: &Tensor, function: Function, name: &'static str) -> 
     let x = x.contiguous()?;
     let n = x.elem_count();
     let mut y = Buffer::like(&x)?;
-    Launch::new("elementwise", "activation_forward", &x)?
-        .over(n)
-        .read(&x)?
-        .write(&mut y)?
-        .size(n)
-        .int(function.number())
-        .run()?;
+    Launch::map("activation_forward", &x, &mut y, n)?.int(function.number()).run()?;
     record(Activation { function, name }, &[&x], y.value(x.shape()))
 }
 

@@ -1,32 +1,55 @@
-//! The kernel: a thread for each element.
+//! The kernel: some blocks for each parameter of a list.
 
-use candle_core::{Result, Tensor};
+use candle_core::{Result, Var};
 
-use super::Hyper;
-use crate::gpu::Launch;
+use super::{Hyper, Slot};
+use crate::gpu::lists::{Item, MOST};
+use crate::gpu::{self, Launch, Plain, wide};
 
-pub(super) fn step(
-    [parameter, first_moment, second_moment]: [&Tensor; 3],
-    gradient: &Tensor,
-    step: u64,
-    hyper: &Hyper,
-) -> Result<()> {
-    let Hyper { lr, beta1, beta2, epsilon, weight_decay } = *hyper;
-    let gradient = gradient.contiguous()?;
-    let correction = |beta: f64| 1. - beta.powf(step as f64);
-    Launch::new("optimizers", "adamw", parameter)?
-        .over(parameter.elem_count())
-        .update(parameter)?
-        .read(&gradient)?
-        .update(first_moment)?
-        .update(second_moment)?
-        .size(parameter.elem_count())
-        .number(lr)
-        .number(beta1)
-        .number(beta2)
-        .number(epsilon)
-        .number(weight_decay)
-        .number(correction(beta1))
-        .number(correction(beta2))
-        .run()
+/// `Rates` in `optimizers.cu`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Rates {
+    lr: [f64; MOST],
+    weight_decay: [f64; MOST],
+}
+
+#[expect(unsafe_code, reason = "see `Plain`")]
+// SAFETY: the kernel's struct has these fields, in this order.
+unsafe impl Plain for Rates {}
+
+/// Whether the kernel takes this: a gradient may be in half the precision of what it changes.
+pub(super) fn takes(slot: &Slot<'_>) -> bool {
+    let state = slot.state().map(Var::as_tensor);
+    gpu::takes(&state)
+        && gpu::takes(&[slot.gradient])
+        && wide(slot.gradient.dtype()) == slot.parameter.dtype()
+        && slot.gradient.device().same_device(slot.parameter.device())
+        && state.iter().all(|x| x.is_contiguous())
+}
+
+/// Slots of one dtype of gradients, with the same β and ε.
+pub(super) fn step(slots: &[Slot<'_>], step: u64) -> Result<()> {
+    for chunk in slots.chunks(MOST) {
+        let gradients = chunk.iter().map(|slot| slot.gradient.contiguous());
+        let gradients = gradients.collect::<Result<Vec<_>>>()?;
+        let mut rates = Rates { lr: [0.; MOST], weight_decay: [0.; MOST] };
+        let mut lists = Vec::with_capacity(chunk.len());
+        for (i, (slot, gradient)) in chunk.iter().zip(&gradients).enumerate() {
+            (rates.lr[i], rates.weight_decay[i]) = (slot.hyper.lr, slot.hyper.weight_decay);
+            let [theta, m, v] = slot.state().map(|x| Item::Tensor(x.as_tensor()));
+            lists.push((gradient.elem_count(), [theta, Item::Tensor(gradient), m, v]));
+        }
+        let Hyper { beta1, beta2, epsilon, .. } = chunk[0].hyper;
+        let correction = |beta: f64| 1. - beta.powf(step as f64);
+        Launch::lists("adamw", &gradients[0], &lists)?
+            .plain(rates)
+            .number(beta1)
+            .number(beta2)
+            .number(epsilon)
+            .number(correction(beta1))
+            .number(correction(beta2))
+            .run()?;
+    }
+    Ok(())
 }

@@ -19,6 +19,7 @@ pub mod reference;
 use candle_core::{Result, Tensor, Var, bail};
 
 use crate::buffer::{View, with_slice_mut};
+use crate::definitions;
 use crate::element::Element;
 use crate::path::Path;
 
@@ -37,12 +38,65 @@ pub struct Hyper {
     pub weight_decay: f64,
 }
 
-/// Update number `step`, counted from 1, of one parameter and its two moments, in place.
-///
-/// All four tensors have the parameter's shape, and the moments start as zeros.
+/// A parameter, its gradient, and its two moments, which start as zeros: all of one shape.
+#[derive(Clone, Copy, Debug)]
+pub struct Slot<'a> {
+    /// θ.
+    pub parameter: &'a Var,
+    /// g, which may be in half precision where the rest is not.
+    pub gradient: &'a Tensor,
+    /// m.
+    pub first_moment: &'a Var,
+    /// v.
+    pub second_moment: &'a Var,
+    /// How it is updated.
+    pub hyper: Hyper,
+}
+
+impl<'a> Slot<'a> {
+    fn state(&self) -> [&'a Var; 3] {
+        [self.parameter, self.first_moment, self.second_moment]
+    }
+
+    fn check(&self) -> Result<()> {
+        let parameter = self.parameter;
+        for operand in [self.gradient, self.first_moment, self.second_moment] {
+            if operand.dims() != parameter.dims() {
+                bail!("adamw of a parameter {:?} with {:?}", parameter.shape(), operand.shape())
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Update number `step`, counted from 1, of all `slots`, in place: on a GPU as one kernel.
 ///
 /// # Errors
 /// If a shape differs, or `step` is 0.
+pub fn step_all(slots: &[Slot<'_>], step: u64) -> Result<()> {
+    if step == 0 {
+        bail!("adamw step 0: steps count from 1")
+    }
+    slots.iter().try_for_each(Slot::check)?;
+    let like = |a: &Slot<'_>, b: &Slot<'_>| {
+        let same = |of: fn(&Hyper) -> f64| of(&a.hyper) == of(&b.hyper);
+        let betas = same(|hyper| hyper.beta1) && same(|hyper| hyper.beta2);
+        betas && same(|hyper| hyper.epsilon) && a.gradient.dtype() == b.gradient.dtype()
+    };
+    for slots in slots.chunk_by(like) {
+        if !definitions::are_asked_for() && slots.iter().all(gpu::takes) {
+            gpu::step(slots, step)?;
+        } else {
+            slots.iter().try_for_each(|slot| step_one(slot, step))?;
+        }
+    }
+    Ok(())
+}
+
+/// As [`step_all`], of one parameter.
+///
+/// # Errors
+/// As its.
 pub fn step(
     parameter: &Var,
     gradient: &Tensor,
@@ -51,26 +105,21 @@ pub fn step(
     step: u64,
     hyper: &Hyper,
 ) -> Result<()> {
-    if step == 0 {
-        bail!("adamw step 0: steps count from 1")
-    }
-    for operand in [gradient, first_moment, second_moment] {
-        if operand.dims() != parameter.dims() {
-            bail!("adamw of a parameter {:?} with {:?}", parameter.shape(), operand.shape())
-        }
-    }
-    let state = [parameter, first_moment, second_moment].map(Var::as_tensor);
+    step_all(&[Slot { parameter, gradient, first_moment, second_moment, hyper: *hyper }], step)
+}
+
+fn step_one(slot: &Slot<'_>, step: u64) -> Result<()> {
+    let Slot { parameter, gradient, first_moment, second_moment, hyper } = slot;
+    let state = slot.state().map(Var::as_tensor);
     let [theta, m, v] = state;
-    if !state.iter().all(|tensor| tensor.is_contiguous()) {
-        return reference::step(parameter, gradient, first_moment, second_moment, step, hyper);
-    }
     match Path::of(&[theta, gradient, m, v]) {
-        Path::F32 => fused::<f32>(state, gradient, step, hyper),
-        Path::F64 => fused::<f64>(state, gradient, step, hyper),
-        Path::Gpu => gpu::step(state, gradient, step, hyper),
-        Path::Reference => {
-            reference::step(parameter, gradient, first_moment, second_moment, step, hyper)
+        Path::F32 if state.iter().all(|x| x.is_contiguous()) => {
+            fused::<f32>(state, gradient, step, hyper)
         }
+        Path::F64 if state.iter().all(|x| x.is_contiguous()) => {
+            fused::<f64>(state, gradient, step, hyper)
+        }
+        _ => reference::step(parameter, gradient, first_moment, second_moment, step, hyper),
     }
 }
 

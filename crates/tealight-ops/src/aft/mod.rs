@@ -21,6 +21,7 @@
 
 mod band;
 mod full;
+mod gpu;
 pub mod reference;
 
 use candle_core::{DType, Result, Tensor, bail};
@@ -86,7 +87,10 @@ pub fn aft_full(
     match Path::of(&[key, value, w]) {
         Path::F32 => run_full::<f32>(key, value, w, padding, reach),
         Path::F64 => run_full::<f64>(key, value, w, padding, reach),
-        Path::Gpu | Path::Reference => widened([key, value, w], |[key, value, w]| {
+        Path::Gpu => {
+            gpu::aft([key, value], Some(w), gpu::Taps::Pairs, q_len, key_padding_mask, reach)
+        }
+        Path::Reference => widened([key, value, w], |[key, value, w]| {
             reference::aft_full(key, value, w, key_padding_mask, reach)
         }),
     }
@@ -117,7 +121,10 @@ pub fn aft_local(
     match Path::of(&[key, value, w]) {
         Path::F32 => run_band::<f32>(key, value, w, padding, band),
         Path::F64 => run_band::<f64>(key, value, w, padding, band),
-        Path::Gpu | Path::Reference => widened([key, value, w], |[key, value, w]| {
+        Path::Gpu => {
+            gpu::aft([key, value], Some(w), gpu::Taps::OfPositions, len, key_padding_mask, reach)
+        }
+        Path::Reference => widened([key, value, w], |[key, value, w]| {
             reference::aft_local(key, value, w, key_padding_mask, reach)
         }),
     }
@@ -150,7 +157,11 @@ pub fn aft_conv(
     match Path::of(&[key, value, w]) {
         Path::F32 => run_band::<f32>(key, value, &w.t()?, padding, band),
         Path::F64 => run_band::<f64>(key, value, &w.t()?, padding, band),
-        Path::Gpu | Path::Reference => widened([key, value, w], |[key, value, w]| {
+        Path::Gpu => {
+            let taps = gpu::Taps::OfMaps(alignment);
+            gpu::aft([key, value], Some(w), taps, len, key_padding_mask, reach)
+        }
+        Path::Reference => widened([key, value, w], |[key, value, w]| {
             reference::aft_conv(key, value, w, alignment, key_padding_mask, reach)
         }),
     }
@@ -176,7 +187,11 @@ pub fn aft_simple(
     let scan = Band::new(sizes, 1, 0, Reach::Past);
     let padding = padding(key_padding_mask, batch, len)?;
     match (Path::of(&[key, value]), reach) {
-        (Path::Gpu | Path::Reference, _) => widened([key, value, value], |[key, value, _]| {
+        (Path::Gpu, _) => {
+            let q_len = if reach == Reach::Past { len } else { 1 };
+            gpu::aft([key, value], None, gpu::Taps::None, q_len, key_padding_mask, reach)
+        }
+        (Path::Reference, _) => widened([key, value, value], |[key, value, _]| {
             reference::aft_simple(key, value, key_padding_mask, reach)
         }),
         (Path::F32, Reach::Past) => run_band::<f32>(key, value, &no_taps()?, padding, scan),

@@ -1,18 +1,82 @@
-//! The kernels, in tiles of queries and keys: see `attention.cu`.
+//! The kernels, in tiles of queries and keys: see `attention.cu` and, on tensor cores, `attention_bf16.cu`.
 
-use candle_core::{Result, Tensor};
+use candle_core::{DType, Result, Tensor};
 
 use super::problem::Problem;
 use super::{NAME, Options, with_rows};
 use crate::dropout::threshold;
-use crate::gpu::{Buffer, Launch, Plain, int, long, wide};
+use crate::gpu::{Buffer, Launch, Plain, has_tensor_cores, int, long, wide};
 use crate::graph::{Operation, record};
 
 /// Rows of a tile of either side.
 const TILE: usize = 64;
 /// The widest heads that the kernels have registers for.
 const MAX_WIDTH: usize = 128;
-const THREADS: usize = 256;
+
+macro_rules! names {
+    ($width:literal) => {
+        [
+            concat!("attention_bf16_", $width),
+            concat!("attention_forward_", $width),
+            concat!("attention_backward_query_", $width),
+            concat!("attention_backward_key_", $width),
+        ]
+    };
+}
+/// The kernels of a problem.
+#[derive(Clone, Copy)]
+struct Kernels {
+    file: &'static str,
+    forward: &'static str,
+    backward_query: &'static str,
+    backward_key: &'static str,
+    threads: usize,
+    /// Of shared memory.
+    forward_bytes: usize,
+    backward_bytes: usize,
+}
+
+impl Kernels {
+    /// For operands like `x`.
+    fn of(problem: &Problem, x: &Tensor) -> Self {
+        let on_cores = x.dtype() == DType::BF16 && has_tensor_cores(x.device());
+        if on_cores { Self::on_tensor_cores(problem) } else { Self::plain(problem, x.dtype()) }
+    }
+
+    fn plain(problem: &Problem, dtype: DType) -> Self {
+        let Problem { head_dim, value_dim, .. } = *problem;
+        let bytes = TILE * wide(dtype).size_in_bytes();
+        Self {
+            file: "attention",
+            forward: "attention_forward",
+            backward_query: "attention_backward_query",
+            backward_key: "attention_backward_key",
+            threads: 256,
+            forward_bytes: bytes * (head_dim + head_dim.max(value_dim) + TILE + 3),
+            backward_bytes: bytes * (2 * head_dim + 2 * value_dim + TILE + 5),
+        }
+    }
+
+    fn on_tensor_cores(problem: &Problem) -> Self {
+        let widest = problem.head_dim.max(problem.value_dim);
+        // Channels, and rows of the other side in the backward.
+        let (width, others, [file, forward, backward_query, backward_key]) = match widest {
+            ..=32 => (32, 64, names!("32")),
+            33..=64 => (64, 64, names!("64")),
+            _ => (128, 32, names!("128")),
+        };
+        let bytes = (width + 8) * DType::BF16.size_in_bytes();
+        Self {
+            file,
+            forward,
+            backward_query,
+            backward_key,
+            threads: 128,
+            forward_bytes: bytes * 3 * TILE,
+            backward_bytes: bytes * 2 * (TILE + others) + 3 * others * size_of::<f32>(),
+        }
+    }
+}
 
 /// Whether there is a kernel for this: not for wide heads, and not for a bias that is learnt.
 pub(super) fn takes(problem: &Problem, options: &Options<'_>) -> bool {
@@ -88,12 +152,6 @@ impl Problem {
         let [example, head, row, _] = self.layout.ordered([stride(0), stride(1), stride(2), 1]);
         Strides { example, head, row }
     }
-
-    fn shared_bytes(&self, of_head: usize, of_value: usize, widest: usize, bytes: usize) -> usize {
-        let rows = of_head * (self.head_dim + 1) + of_value * (self.value_dim + 1);
-        let widest = widest * (self.head_dim.max(self.value_dim) + 1);
-        TILE * (rows + widest + TILE + 1) * bytes
-    }
 }
 
 pub(super) fn attention(
@@ -105,7 +163,8 @@ pub(super) fn attention(
 ) -> Result<Tensor> {
     let [query, key, value] = [with_rows(query)?, with_rows(key)?, with_rows(value)?];
     let contiguous = |x: Option<&Tensor>| x.map(Tensor::contiguous).transpose();
-    let bias = options.bias.map(|bias| bias.to_dtype(query.dtype())?.contiguous()).transpose()?;
+    let bias =
+        options.bias.map(|bias| bias.to_dtype(wide(query.dtype()))?.contiguous()).transpose()?;
     let masks = Masks {
         bias,
         padding: contiguous(options.key_padding_mask)?,
@@ -116,9 +175,10 @@ pub(super) fn attention(
     let n_elements = n_rows * problem.value_dim;
     let mut output = Buffer::unwritten(n_elements, query.dtype(), query.device())?;
     let (mut maxima, mut sums) = (of_rows()?, of_rows()?);
-    Launch::new("attention", "attention_forward", &query)?
-        .grid([problem.q_len.div_ceil(TILE), problem.n_heads, problem.batch], THREADS)
-        .shared(problem.shared_bytes(1, 0, 1, wide(query.dtype()).size_in_bytes()))
+    let kernels = Kernels::of(&problem, &query);
+    Launch::new(kernels.file, kernels.forward, &query)?
+        .grid([problem.q_len.div_ceil(TILE), problem.n_heads, problem.batch], kernels.threads)
+        .shared(kernels.forward_bytes)
         .read(&query)?
         .read(&key)?
         .read(&value)?
@@ -171,66 +231,105 @@ impl Operation for Attention {
         output: &Tensor,
         gradient: &Tensor,
     ) -> Result<Vec<Option<Tensor>>> {
-        let Self { problem, masks, maxima, sums } = &*self;
-        let Problem { batch, n_heads, n_kv_heads, q_len, kv_len, .. } = *problem;
         let gradient = with_rows(gradient)?;
-        let (query, key, value) = (&inputs[0], &inputs[1], &inputs[2]);
-        let settings = Settings::of(problem, masks.bias.as_ref());
-        let n_rows = batch * n_heads * q_len;
-        let mut delta = Buffer::unwritten(n_rows, wide(query.dtype()), query.device())?;
-        Launch::new("attention", "attention_delta", query)?
+        let delta = self.delta(output, &gradient)?;
+        let pass = Backward { attention: &self, inputs, gradient: &gradient, delta: &delta };
+        let dquery = pass.of_query()?;
+        let (dkey, dvalue) = pass.of_key_and_value()?;
+        Ok(vec![
+            Some(dquery.tensor(inputs[0].shape())?),
+            Some(dkey.tensor(inputs[1].shape())?),
+            Some(dvalue.tensor(inputs[2].shape())?),
+        ])
+    }
+}
+
+impl Attention {
+    /// rowsum(dO ⊙ O)
+    fn delta(&self, output: &Tensor, gradient: &Tensor) -> Result<Buffer> {
+        let problem = &self.problem;
+        let n_rows = problem.batch * problem.n_heads * problem.q_len;
+        let mut delta = Buffer::unwritten(n_rows, wide(output.dtype()), output.device())?;
+        Launch::new("attention", "attention_delta", output)?
             .over(n_rows * 32)
             .read(output)?
-            .read(&gradient)?
+            .read(gradient)?
             .write(&mut delta)?
-            .plain(settings)
+            .plain(Settings::of(problem, None))
             .size(n_rows)
             .plain(problem.strides(output))
-            .plain(problem.strides(&gradient))
+            .plain(problem.strides(gradient))
             .run()?;
-        let like = |x: &Tensor| Buffer::unwritten(x.elem_count(), x.dtype(), x.device());
-        let (mut dquery, mut dkey, mut dvalue) = (like(query)?, like(key)?, like(value)?);
-        let bytes = wide(query.dtype()).size_in_bytes();
-        let launch = |kernel, grid| {
-            Launch::new("attention", kernel, query)?
-                .grid(grid, THREADS)
-                .shared(problem.shared_bytes(2, 2, 0, bytes))
-                .read(query)?
-                .read(key)?
-                .read(value)?
-                .read_if(masks.bias.as_ref())?
-                .read_if(masks.padding.as_ref())?
-                .read_if(masks.segments.as_ref())?
-                .read(&gradient)?
-                .read_buffer(maxima)?
-                .read_buffer(sums)?
-                .read_buffer(&delta)
-        };
-        let [of_q, of_k, of_v, of_g] = [query, key, value, &gradient].map(|x| problem.strides(x));
-        launch("attention_backward_query", [q_len.div_ceil(TILE), n_heads, batch])?
-            .write(&mut dquery)?
-            .plain(settings)
-            .plain(of_q)
-            .plain(of_k)
-            .plain(of_v)
-            .plain(of_g)
-            .plain(contiguous_strides(problem, n_heads, q_len, problem.head_dim))
-            .run()?;
-        launch("attention_backward_key", [kv_len.div_ceil(TILE), n_kv_heads, batch])?
+        Ok(delta)
+    }
+}
+
+/// What both kernels of a backward pass read.
+struct Backward<'a> {
+    attention: &'a Attention,
+    inputs: &'a [Tensor],
+    gradient: &'a Tensor,
+    delta: &'a Buffer,
+}
+
+impl<'a> Backward<'a> {
+    fn of_query(&self) -> Result<Buffer> {
+        let Problem { n_heads, q_len, head_dim, .. } = self.attention.problem;
+        let mut dquery = Buffer::like(&self.inputs[0])?;
+        self.launch(
+            Kernels::of(&self.attention.problem, &self.inputs[0]).backward_query,
+            [q_len, n_heads],
+        )?
+        .write(&mut dquery)?
+        .plain(self.settings())
+        .all_plain(self.strides())
+        .plain(contiguous_strides(&self.attention.problem, n_heads, q_len, head_dim))
+        .run()?;
+        Ok(dquery)
+    }
+
+    fn of_key_and_value(&self) -> Result<(Buffer, Buffer)> {
+        let problem = &self.attention.problem;
+        let Problem { n_kv_heads, kv_len, head_dim, value_dim, .. } = *problem;
+        let (mut dkey, mut dvalue) =
+            (Buffer::like(&self.inputs[1])?, Buffer::like(&self.inputs[2])?);
+        self.launch(Kernels::of(problem, &self.inputs[0]).backward_key, [kv_len, n_kv_heads])?
             .write(&mut dkey)?
             .write(&mut dvalue)?
-            .plain(settings)
-            .plain(of_q)
-            .plain(of_k)
-            .plain(of_v)
-            .plain(of_g)
-            .plain(contiguous_strides(problem, n_kv_heads, kv_len, problem.head_dim))
-            .plain(contiguous_strides(problem, n_kv_heads, kv_len, problem.value_dim))
+            .plain(self.settings())
+            .all_plain(self.strides())
+            .plain(contiguous_strides(problem, n_kv_heads, kv_len, head_dim))
+            .plain(contiguous_strides(problem, n_kv_heads, kv_len, value_dim))
             .run()?;
-        Ok(vec![
-            Some(dquery.tensor(query.shape())?),
-            Some(dkey.tensor(key.shape())?),
-            Some(dvalue.tensor(value.shape())?),
-        ])
+        Ok((dkey, dvalue))
+    }
+
+    fn settings(&self) -> Settings {
+        Settings::of(&self.attention.problem, self.attention.masks.bias.as_ref())
+    }
+
+    fn strides(&self) -> [Strides; 4] {
+        let [query, key, value] = [0, 1, 2].map(|i| &self.inputs[i]);
+        [query, key, value, self.gradient].map(|x| self.attention.problem.strides(x))
+    }
+
+    /// A kernel that has a block for each tile of `len` rows of each of `heads`, with what it reads.
+    fn launch(&self, kernel: &'static str, [len, heads]: [usize; 2]) -> Result<Launch<'a>> {
+        let Attention { problem, masks, maxima, sums } = self.attention;
+        let query = &self.inputs[0];
+        let kernels = Kernels::of(problem, query);
+        Launch::new(kernels.file, kernel, query)?
+            .grid([len.div_ceil(TILE), heads, problem.batch], kernels.threads)
+            .shared(kernels.backward_bytes)
+            .read(query)?
+            .read(&self.inputs[1])?
+            .read(&self.inputs[2])?
+            .read_if(masks.bias.as_ref())?
+            .read_if(masks.padding.as_ref())?
+            .read_if(masks.segments.as_ref())?
+            .read(self.gradient)?
+            .read_buffer(maxima)?
+            .read_buffer(sums)?
+            .read_buffer(self.delta)
     }
 }

@@ -4,11 +4,16 @@ use candle_core::{Result, Tensor};
 
 use super::NAME;
 use crate::gpu::{Buffer, Launch, sums};
-use crate::graph::{Operation, record};
+use crate::graph::record_linear;
 
 pub(super) fn broadcast_add(x: &Tensor, v: &Tensor) -> Result<Tensor> {
     let (x, v) = (x.contiguous()?, v.contiguous()?);
-    record(BroadcastAdd, &[&x, &v], sum(&x, &v)?.value(x.shape()))
+    let (is_learnt, shape) = (v.track_op(), v.shape().clone());
+    record_linear(NAME, &[&x, &v], sum(&x, &v)?.value(x.shape()), move |gradient| {
+        let n = shape.elem_count();
+        let dv = || sums::over_rows(&gradient.contiguous()?, n)?.tensor(shape);
+        Ok(vec![Some(gradient.clone()), is_learnt.then(dv).transpose()?])
+    })
 }
 
 /// x + v, v again and again, of contiguous tensors.
@@ -23,31 +28,4 @@ pub(crate) fn sum(x: &Tensor, v: &Tensor) -> Result<Buffer> {
         .size(v.elem_count())
         .run()?;
     Ok(y)
-}
-
-struct BroadcastAdd;
-
-impl Operation for BroadcastAdd {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn reads_input(&self, _: usize) -> bool {
-        false
-    }
-
-    fn reads_output(&self) -> bool {
-        false
-    }
-
-    fn backward(
-        self: Box<Self>,
-        inputs: &[Tensor],
-        _: &Tensor,
-        gradient: &Tensor,
-    ) -> Result<Vec<Option<Tensor>>> {
-        let v = &inputs[1];
-        let dv = || sums::over_rows(&gradient.contiguous()?, v.elem_count())?.tensor(v.shape());
-        Ok(vec![Some(gradient.clone()), v.track_op().then(dv).transpose()?])
-    }
 }

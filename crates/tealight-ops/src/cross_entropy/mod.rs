@@ -19,7 +19,7 @@ pub mod reference;
 
 use std::marker::PhantomData;
 
-use candle_core::{CpuStorage, CustomOp1, DType, Layout, Result, Shape, Tensor, bail};
+use candle_core::{CpuStorage, CustomOp1, DType, Device, Layout, Result, Shape, Tensor, bail};
 
 use crate::buffer::{View, slice, stored, tensor};
 use crate::element::Element;
@@ -50,10 +50,7 @@ pub fn cross_entropy(logits: &Tensor, labels: &Tensor, label_smoothing: f64) -> 
     match Path::of(&[logits]) {
         Path::F32 => apply1(&logits.contiguous()?, CrossEntropy::<f32>::new(targets()?)),
         Path::F64 => apply1(&logits.contiguous()?, CrossEntropy::<f64>::new(targets()?)),
-        Path::Gpu => {
-            let targets = gpu::Targets::labels(labels, label_smoothing)?;
-            gpu::cross_entropy(&at_least_f32(logits)?, targets)
-        }
+        Path::Gpu => gpu::cross_entropy(logits, gpu::Targets::labels(labels, label_smoothing)?),
         Path::Reference => {
             targets()?;
             reference::cross_entropy(&at_least_f32(logits)?, labels, label_smoothing)
@@ -78,33 +75,34 @@ pub fn cross_entropy_soft(logits: &Tensor, targets: &Tensor) -> Result<Tensor> {
         Path::F64 => apply1(&logits.contiguous()?, CrossEntropy::<f64>::new(soft()?)),
         Path::Gpu => {
             let targets = gpu::Targets::Soft(at_least_f32(&targets.detach())?.contiguous()?);
-            gpu::cross_entropy(&at_least_f32(logits)?, targets)
+            gpu::cross_entropy(logits, targets)
         }
         Path::Reference => reference::cross_entropy_soft(&at_least_f32(logits)?, targets),
     }
 }
 
 /// `logits (n, classes)`, `labels (n)` → in how many rows the label has the largest logit; of several
-/// largest ones the first counts, and [`IGNORE_INDEX`] is never it.
+/// largest ones the first counts, and [`IGNORE_INDEX`] is never it. A u32, which nothing waits for.
 ///
 /// # Errors
 /// As [`cross_entropy`].
-pub fn hits(logits: &Tensor, labels: &Tensor) -> Result<usize> {
+pub fn hits(logits: &Tensor, labels: &Tensor) -> Result<Tensor> {
     let (n, n_classes) = logits.dims2()?;
     if labels.dims() != [n] {
         bail!("hits of logits {:?} with labels {:?}", logits.shape(), labels.shape())
     }
     check_dtype(labels)?;
     let logits = logits.detach().contiguous()?;
-    let path = Path::of(&[&logits]);
-    if path == Path::Gpu {
-        return gpu::hits(&logits, labels);
-    }
-    let classes = classes(labels, n_classes)?;
-    match path {
-        Path::F32 => Ok(cpu::hits::<f32>(&View::of(&logits)?, &classes, n_classes)),
-        Path::F64 => Ok(cpu::hits::<f64>(&View::of(&logits)?, &classes, n_classes)),
-        Path::Gpu | Path::Reference => reference::hits(&logits, labels),
+    let classes = || classes(labels, n_classes);
+    let counted = |n: usize| Tensor::new(n as u32, &Device::Cpu);
+    match Path::of(&[&logits]) {
+        Path::F32 => counted(cpu::hits::<f32>(&View::of(&logits)?, &classes()?, n_classes)),
+        Path::F64 => counted(cpu::hits::<f64>(&View::of(&logits)?, &classes()?, n_classes)),
+        Path::Gpu => gpu::hits(&logits, labels),
+        Path::Reference => {
+            classes()?;
+            reference::hits(&logits, labels)
+        }
     }
 }
 

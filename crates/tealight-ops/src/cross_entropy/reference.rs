@@ -28,12 +28,12 @@ pub fn cross_entropy(logits: &Tensor, labels: &Tensor, label_smoothing: f64) -> 
 }
 
 /// `logits (n, classes)`, `labels (n)` → in how many rows the label has the largest logit
-pub fn hits(logits: &Tensor, labels: &Tensor) -> Result<usize> {
+pub fn hits(logits: &Tensor, labels: &Tensor) -> Result<Tensor> {
     if logits.elem_count() == 0 {
-        return Ok(0); // Candle finds no largest of nothing.
+        return Tensor::new(0_u32, logits.device()); // Candle finds no largest of nothing.
     }
     let hits = logits.argmax(1)?.to_dtype(DType::I64)?.eq(&labels.to_dtype(DType::I64)?)?;
-    Ok(hits.to_dtype(DType::U32)?.sum_all()?.to_scalar::<u32>()? as usize)
+    hits.to_dtype(DType::U32)?.sum_all()
 }
 
 /// `logits (n, classes)`, `targets (n, classes)` → scalar

@@ -4,15 +4,21 @@ use candle_core::{Result, Tensor};
 
 use super::{Draw, threshold};
 use crate::gpu::{Buffer, Launch};
-use crate::graph::{Operation, Value, record};
+use crate::graph::record_linear;
 
 pub(super) fn dropout(x: &Tensor, draw: Draw) -> Result<Tensor> {
     let x = x.contiguous()?;
-    record(Dropout(draw), &[&x], of(None, &x, draw)?)
+    let y = of(None, &x, draw)?.value(x.shape());
+    record_linear("dropout", &[&x], y, move |gradient| Ok(vec![Some(again(gradient, draw)?)]))
+}
+
+/// The gradient of what was dropped.
+pub(crate) fn again(gradient: &Tensor, draw: Draw) -> Result<Tensor> {
+    of(None, &gradient.contiguous()?, draw)?.tensor(gradient.shape())
 }
 
 /// base + Dropout(x), of contiguous tensors of one shape.
-pub(crate) fn of(base: Option<&Tensor>, x: &Tensor, draw: Draw) -> Result<Value> {
+pub(crate) fn of(base: Option<&Tensor>, x: &Tensor, draw: Draw) -> Result<Buffer> {
     let n = x.elem_count();
     let [key0, key1] = draw.stream.key();
     let mut y = Buffer::like(x)?;
@@ -27,31 +33,5 @@ pub(crate) fn of(base: Option<&Tensor>, x: &Tensor, draw: Draw) -> Result<Value>
         .word(threshold(draw.rate))
         .number(1. / (1. - draw.rate))
         .run()?;
-    Ok(y.value(x.shape()))
-}
-
-struct Dropout(Draw);
-
-impl Operation for Dropout {
-    fn name(&self) -> &'static str {
-        "dropout"
-    }
-
-    fn reads_input(&self, _: usize) -> bool {
-        false
-    }
-
-    fn reads_output(&self) -> bool {
-        false
-    }
-
-    fn backward(
-        self: Box<Self>,
-        _: &[Tensor],
-        _: &Tensor,
-        gradient: &Tensor,
-    ) -> Result<Vec<Option<Tensor>>> {
-        let gradient = gradient.contiguous()?;
-        Ok(vec![Some(crate::graph::constant(of(None, &gradient, self.0)?)?)])
-    }
+    Ok(y)
 }

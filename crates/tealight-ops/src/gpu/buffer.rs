@@ -8,6 +8,7 @@ use super::address;
 use crate::graph::{self, Value};
 
 /// Numbers on a device, of which no tensor knows yet.
+#[derive(Debug)]
 pub(crate) struct Buffer(Storage);
 
 impl Buffer {

@@ -19,16 +19,25 @@ use candle_core::cuda_backend::{CudaStorageSlice, WrapErr};
 use candle_core::{CudaDevice, CudaStorage, DType, Error, Result, Tensor, bail};
 
 use super::launch::Launch;
-use super::product::{Factor, Sizes};
+use super::product::{Factor, Sizes, is_tf32_allowed};
 use super::{Buffer, address, int, long};
 
+const ATTENTION: &str = include_str!("../../kernels/attention.cuh");
 const PRELUDE: &str = include_str!("../../kernels/prelude.cuh");
-const SOURCES: [(&str, &str); 5] = [
-    ("attention", include_str!("../../kernels/attention.cu")),
-    ("elementwise", include_str!("../../kernels/elementwise.cu")),
-    ("embedding", include_str!("../../kernels/embedding.cu")),
-    ("optimizers", include_str!("../../kernels/optimizers.cu")),
-    ("rows", include_str!("../../kernels/rows.cu")),
+const TENSOR_CORES: &str = include_str!("../../kernels/attention_bf16.cu");
+/// By name, in the parts that they are put together from.
+const SOURCES: [(&str, &[&str]); 10] = [
+    ("attention", &[ATTENTION, include_str!("../../kernels/attention.cu")]),
+    // Each width on its own: a model has one, and all take long to compile.
+    ("attention_bf16_32", &["#define WIDTH 32", ATTENTION, TENSOR_CORES]),
+    ("attention_bf16_64", &["#define WIDTH 64", ATTENTION, TENSOR_CORES]),
+    ("attention_bf16_128", &["#define WIDTH 128", ATTENTION, TENSOR_CORES]),
+    ("elementwise", &[include_str!("../../kernels/elementwise.cu")]),
+    ("embedding", &[include_str!("../../kernels/embedding.cu")]),
+    ("linear_attention", &[include_str!("../../kernels/linear_attention.cu")]),
+    ("optimizers", &[include_str!("../../kernels/optimizers.cu")]),
+    ("rows", &[include_str!("../../kernels/rows.cu")]),
+    ("scans", &[include_str!("../../kernels/scans.cu")]),
 ];
 /// What every kernel may have of shared memory without asking.
 const SHARED_BYTES: u32 = 48 * 1024;
@@ -46,6 +55,11 @@ pub(super) fn address(storage: &CudaStorage) -> Result<u64> {
         _ => bail!("kernels do not read this dtype"),
     };
     Ok(address)
+}
+
+/// Ampere and later.
+pub(super) fn has_tensor_cores(device: &CudaDevice) -> bool {
+    device.cuda_stream().context().compute_capability().is_ok_and(|(major, _)| major >= 8)
 }
 
 pub(super) fn launch(device: &CudaDevice, launch: &Launch<'_>) -> Result<()> {
@@ -90,7 +104,7 @@ fn function(stream: &CudaStream, launch: &Launch<'_>) -> Result<CudaFunction> {
 
 /// A file for the driver: from the cache, or compiled now.
 fn ptx(context: &CudaContext, file: &str, bits: u32) -> Result<String> {
-    let Some((_, source)) = SOURCES.iter().find(|(name, _)| *name == file) else {
+    let Some((_, parts)) = SOURCES.iter().find(|(name, _)| *name == file) else {
         bail!("there is no file of kernels `{file}`")
     };
     let (major, minor) = context.compute_capability().w()?;
@@ -99,7 +113,7 @@ fn ptx(context: &CudaContext, file: &str, bits: u32) -> Result<String> {
         format!("-DNUMBER_BITS={bits}"),
         "--std=c++17".to_owned(),
     ];
-    let source = format!("{PRELUDE}\n{source}");
+    let source = format!("{PRELUDE}\n{}", parts.join("\n"));
     let cached = cache().map(|folder| folder.join(name(file, &source, &options)));
     if let Some(ptx) = cached.as_deref().and_then(|path| fs::read_to_string(path).ok()) {
         return Ok(ptx);
@@ -140,6 +154,20 @@ fn keep(path: &Path, ptx: &str) -> std::io::Result<()> {
     fs::rename(aside, path)
 }
 
+/// Of the factors and the result, and of the sums.
+fn types(dtype: DType) -> Result<(sys::cudaDataType_t, sys::cublasComputeType_t)> {
+    use sys::cublasComputeType_t as Sums;
+    use sys::cudaDataType_t as Number;
+
+    Ok(match dtype {
+        DType::F32 if is_tf32_allowed() => (Number::CUDA_R_32F, Sums::CUBLAS_COMPUTE_32F_FAST_TF32),
+        DType::F32 => (Number::CUDA_R_32F, Sums::CUBLAS_COMPUTE_32F),
+        DType::F64 => (Number::CUDA_R_64F, Sums::CUBLAS_COMPUTE_64F),
+        DType::BF16 => (Number::CUDA_R_16BF, Sums::CUBLAS_COMPUTE_32F),
+        dtype => bail!("there are no products of {dtype:?}"),
+    })
+}
+
 /// C = A B. cuBLAS has its matrices in columns, and finds Cᵀ = Bᵀ Aᵀ in rows.
 pub(super) fn product(
     device: &CudaDevice,
@@ -148,18 +176,7 @@ pub(super) fn product(
     c: &mut Buffer,
     Sizes { batch, m, n, k }: Sizes,
 ) -> Result<()> {
-    let (number, sums) = match a.x.dtype() {
-        DType::F32 => {
-            (sys::cudaDataType_t::CUDA_R_32F, sys::cublasComputeType_t::CUBLAS_COMPUTE_32F)
-        }
-        DType::F64 => {
-            (sys::cudaDataType_t::CUDA_R_64F, sys::cublasComputeType_t::CUBLAS_COMPUTE_64F)
-        }
-        DType::BF16 => {
-            (sys::cudaDataType_t::CUDA_R_16BF, sys::cublasComputeType_t::CUBLAS_COMPUTE_32F)
-        }
-        dtype => bail!("there are no products of {dtype:?}"),
-    };
+    let (number, sums) = types(a.x.dtype())?;
     let is_wide = a.x.dtype() == DType::F64;
     let ([one_f32, zero_f32], [one_f64, zero_f64]) = ([1_f32, 0.], [1_f64, 0.]);
     let [one, zero]: [*const c_void; 2] = if is_wide {

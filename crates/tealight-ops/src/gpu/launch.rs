@@ -43,6 +43,17 @@ impl<'a> Launch<'a> {
         Ok(Self { file, kernel, bits, grid, block: 32, shared_bytes: 0, arguments, device, locks })
     }
 
+    /// A kernel of `elementwise.cu` that makes `y` of `x` and begins with both and `n`: a thread for each of
+    /// `n` elements.
+    pub(crate) fn map(
+        kernel: &'static str,
+        x: &'a Tensor,
+        y: &mut Buffer,
+        n: usize,
+    ) -> Result<Self> {
+        Ok(Self::new("elementwise", kernel, x)?.over(n).read(x)?.write(y)?.size(n))
+    }
+
     /// A thread for each of `n` elements.
     pub(crate) fn over(self, n: usize) -> Self {
         self.grid([n.div_ceil(THREADS), 1, 1], THREADS)
@@ -67,11 +78,18 @@ impl<'a> Launch<'a> {
 
     /// A tensor, from its first element on.
     pub(crate) fn read(mut self, x: &'a Tensor) -> Result<Self> {
+        let address = self.address(x)?;
+        self.arguments.push(vec![address]);
+        Ok(self)
+    }
+
+    /// Where the first element of `x` is, and stays until the kernel has been launched.
+    pub(super) fn address(&mut self, x: &'a Tensor) -> Result<u64> {
         let (storage, layout) = x.storage_and_layout();
         let start = layout.start_offset() as u64 * address::size_of(x.dtype());
-        self.arguments.push(vec![address::of(&storage)? + start]);
+        let address = address::of(&storage)? + start;
         self.locks.push(storage);
-        Ok(self)
+        Ok(address)
     }
 
     /// A tensor, or a null pointer.
@@ -100,15 +118,13 @@ impl<'a> Launch<'a> {
         Ok(self)
     }
 
-    pub(crate) fn write(mut self, buffer: &mut Buffer) -> Result<Self> {
-        self.arguments.push(vec![buffer.address()?]);
-        Ok(self)
+    pub(crate) fn write(self, buffer: &mut Buffer) -> Result<Self> {
+        self.read_buffer(buffer)
     }
 
-    /// A tensor whose elements change: a parameter, a moment, a sum. Nothing else may look at them now; on a
-    /// device nothing can, for there is one queue.
-    pub(crate) fn update(self, x: &'a Tensor) -> Result<Self> {
-        self.read(x)
+    /// All but the first `skip` elements of `dtype`.
+    pub(crate) fn write_from(self, buffer: &mut Buffer, skip: usize, dtype: DType) -> Result<Self> {
+        self.read_buffer_from(buffer, skip, dtype)
     }
 
     /// An `i64`.
@@ -152,6 +168,11 @@ impl<'a> Launch<'a> {
         }
         self.arguments.push(words);
         self
+    }
+
+    /// Several structs by value, one after the other.
+    pub(crate) fn all_plain<S: Plain>(self, all: impl IntoIterator<Item = S>) -> Self {
+        all.into_iter().fold(self, Self::plain)
     }
 
     /// Puts the kernel in the device's queue; the emulator runs it at once.

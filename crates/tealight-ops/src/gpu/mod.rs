@@ -18,6 +18,7 @@ mod cuda;
 #[cfg(feature = "emulator")]
 mod emulator;
 mod launch;
+pub(crate) mod lists;
 pub(crate) mod product;
 pub(crate) mod sums;
 
@@ -41,6 +42,15 @@ fn has_kernels(device: &Device) -> bool {
         #[cfg(feature = "emulator")]
         Device::Cpu => emulator::is_there(),
         _ => false,
+    }
+}
+
+/// Whether warps multiply matrices of bf16.
+pub(crate) fn has_tensor_cores(device: &Device) -> bool {
+    match device {
+        #[cfg(feature = "cuda")]
+        Device::Cuda(device) => cuda::has_tensor_cores(device),
+        _ => true,
     }
 }
 

@@ -1,5 +1,7 @@
 //! Matrix products: cuBLAS's on a device, a plain kernel on the emulator.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use candle_core::{Device, Result, Tensor, bail};
 
 use super::{Buffer, Launch, Plain, long};
@@ -28,6 +30,21 @@ pub(crate) struct Sizes {
     pub(crate) m: usize,
     pub(crate) n: usize,
     pub(crate) k: usize,
+}
+
+/// Whether products of f32 on tensor cores are rounded to TF32, 10 bits of mantissa: on NVIDIA's GPUs, in this
+/// whole process.
+static TF32: AtomicBool = AtomicBool::new(false);
+
+/// Lets products of f32 on NVIDIA's GPUs read their factors as TF32, which has 10 bits of mantissa where f32
+/// has 23, and is several times as fast. Sums stay f32. Of this whole process; nothing else changes.
+pub fn allow_tf32(allow: bool) {
+    TF32.store(allow, Ordering::Relaxed);
+}
+
+#[cfg(feature = "cuda")]
+pub(super) fn is_tf32_allowed() -> bool {
+    TF32.load(Ordering::Relaxed)
 }
 
 /// C = A B of each matrix of the batch: `(batch, m, n)`

@@ -1,7 +1,8 @@
 //! Sums over rows, in two steps: parts in parallel, and these in their order.
 
-use candle_core::{DType, Result, Tensor};
+use candle_core::{DType, Device, Result, Tensor};
 
+use super::lists::{self, Item};
 use super::{Buffer, Launch, wide};
 
 /// How many parts, and of how many rows each.
@@ -46,9 +47,9 @@ pub(crate) fn add_parts(
     Ok(sum)
 }
 
-/// The sum of `n` `Wide`s, as one number like those of `x`.
+/// The sum of `n` `Wide`s, as one more, where numbers are like those of `x`.
 pub(crate) fn of_all(x: &Tensor, terms: &Buffer, n: usize) -> Result<Buffer> {
-    let mut sum = Buffer::unwritten(1, x.dtype(), x.device())?;
+    let mut sum = Buffer::unwritten(1, wide(x.dtype()), x.device())?;
     Launch::new("rows", "add_all", x)?
         .rows(1, n)
         .read_buffer(terms)?
@@ -58,16 +59,27 @@ pub(crate) fn of_all(x: &Tensor, terms: &Buffer, n: usize) -> Result<Buffer> {
     Ok(sum)
 }
 
-/// Σ x², which waits for the device.
-pub(crate) fn of_squares(x: &Tensor) -> Result<f64> {
-    const THREADS: usize = 256;
-    let n_blocks = x.elem_count().div_ceil(16 * THREADS).clamp(1, 1024);
-    let mut parts = Buffer::unwritten(n_blocks, DType::F64, x.device())?;
-    Launch::new("rows", "sum_of_squares", x)?
-        .grid([n_blocks, 1, 1], THREADS)
-        .read(x)?
-        .write(&mut parts)?
-        .size(x.elem_count())
+/// Σ x² over all of `tensors`, contiguous and of one dtype, in f64: `()`
+pub(crate) fn of_squares(tensors: &[&Tensor]) -> Result<Tensor> {
+    let Some(first) = tensors.first() else { return Tensor::new(0_f64, &Device::Cpu) };
+    let chunks = || tensors.chunks(lists::MOST);
+    let blocks = |chunk: &[&Tensor]| lists::n_blocks(chunk.iter().map(|x| x.elem_count()));
+    let n_parts = chunks().map(|chunk| chunk.len() * blocks(chunk)).sum();
+    let mut parts = Buffer::unwritten(n_parts, DType::F64, first.device())?;
+    let mut done = 0;
+    for chunk in chunks() {
+        let slots: Vec<_> = chunk.iter().map(|x| (x.elem_count(), [Item::Tensor(x)])).collect();
+        Launch::lists("sum_of_squares", first, &slots)?
+            .write_from(&mut parts, done, DType::F64)?
+            .run()?;
+        done += chunk.len() * blocks(chunk);
+    }
+    let mut sum = Buffer::unwritten(1, DType::F64, first.device())?;
+    Launch::new("optimizers", "add_squares", first)?
+        .grid([1; 3], 256)
+        .read_buffer(&parts)?
+        .write(&mut sum)?
+        .size(n_parts)
         .run()?;
-    Ok(parts.tensor(n_blocks)?.to_vec1::<f64>()?.into_iter().sum())
+    sum.tensor(())
 }

@@ -10,13 +10,14 @@
 //! by parameter name and in the order in which the parameters were given, and nothing else.
 
 mod cpu;
+mod gpu;
 
 use std::fmt;
 
 use candle_core::{DType, Device, Result, Tensor, bail};
 
 use crate::buffer::{View, tensor};
-use crate::gpu::{Buffer, Launch, sums};
+use crate::gpu::sums;
 use crate::graph::walk;
 use crate::path::Path;
 
@@ -83,7 +84,7 @@ impl Gradients {
         }
         for ((_, sum), (_, term)) in self.entries.iter_mut().zip(other.entries) {
             *sum = match (sum.take(), term) {
-                (Some(sum), Some(term)) => Some((sum + term)?),
+                (Some(sum), Some(term)) => Some((at_least_f32(&sum)? + at_least_f32(&term)?)?),
                 (sum, term) => sum.or(term),
             };
         }
@@ -92,17 +93,36 @@ impl Gradients {
 
     /// Multiplies every gradient by `factor`.
     pub fn scale(&mut self, factor: f64) -> Result<()> {
-        for gradient in self.entries.iter_mut().filter_map(|(_, gradient)| gradient.as_mut()) {
-            *gradient = scaled(gradient, factor)?;
+        let mut all: Vec<_> = self.entries.iter_mut().filter_map(|(_, g)| g.as_mut()).collect();
+        // On a device, few kernels for all of them.
+        for like in all.chunk_by_mut(|a, b| a.dtype() == b.dtype()) {
+            let contiguous = contiguous(like.iter().map(|gradient| &**gradient))?;
+            let operands: Vec<_> = contiguous.iter().collect();
+            if Path::of(&operands) == Path::Gpu {
+                for (gradient, scaled) in like.iter_mut().zip(gpu::scaled(&operands, factor)?) {
+                    **gradient = scaled;
+                }
+            } else {
+                for (gradient, contiguous) in like.iter_mut().zip(&contiguous) {
+                    **gradient = scaled(contiguous, factor)?;
+                }
+            }
         }
         Ok(())
     }
 
-    /// The Euclidean norm of all gradients together, accumulated in f64.
+    /// The Euclidean norm of all gradients together, accumulated in f64. Waits for the device.
     pub fn norm(&self) -> Result<f64> {
+        let all: Vec<_> = self.iter().filter_map(|(_, gradient)| gradient).collect();
         let mut sum = 0.;
-        for gradient in self.iter().filter_map(|(_, gradient)| gradient) {
-            sum += sum_of_squares(gradient)?;
+        for like in all.chunk_by(|a, b| a.dtype() == b.dtype()) {
+            let contiguous = contiguous(like.iter().copied())?;
+            let operands: Vec<_> = contiguous.iter().collect();
+            sum += if Path::of(&operands) == Path::Gpu {
+                sums::of_squares(&operands)?.to_scalar::<f64>()?
+            } else {
+                operands.into_iter().map(sum_of_squares).sum::<Result<f64>>()?
+            };
         }
         Ok(sum.sqrt())
     }
@@ -114,11 +134,14 @@ impl Gradients {
     /// sees the norm and decides.
     pub fn clip(&mut self, max_norm: f64) -> Result<f64> {
         let norm = self.norm()?;
-        let factor = max_norm / (norm + 1e-6);
-        if norm.is_finite() && factor < 1. {
-            self.scale(factor)?;
-        }
+        self.clip_from(norm, max_norm)?;
         Ok(norm)
+    }
+
+    /// The same where the norm is known.
+    pub fn clip_from(&mut self, norm: f64, max_norm: f64) -> Result<()> {
+        let factor = max_norm / (norm + 1e-6);
+        if norm.is_finite() && factor < 1. { self.scale(factor) } else { Ok(()) }
     }
 
     /// What is wrong with the gradients, in the order of the parameters; empty if nothing is.
@@ -133,36 +156,33 @@ impl Gradients {
     }
 }
 
-fn scaled(gradient: &Tensor, factor: f64) -> Result<Tensor> {
-    let gradient = gradient.contiguous()?;
-    match Path::of(&[&gradient]) {
-        Path::F32 => tensor(cpu::scaled(&View::of(&gradient)?, factor as f32), gradient.shape()),
-        Path::F64 => tensor(cpu::scaled(&View::of(&gradient)?, factor), gradient.shape()),
-        Path::Gpu => gpu_scaled(&gradient, factor),
-        Path::Reference => gradient * factor,
+/// Many small ones may be added: half precision would lose the last of them.
+fn at_least_f32(gradient: &Tensor) -> Result<Tensor> {
+    match gradient.dtype() {
+        DType::F16 | DType::BF16 => gradient.to_dtype(DType::F32),
+        _ => Ok(gradient.clone()),
     }
 }
 
-fn gpu_scaled(gradient: &Tensor, factor: f64) -> Result<Tensor> {
-    let mut y = Buffer::like(gradient)?;
-    Launch::new("elementwise", "scale", gradient)?
-        .over(gradient.elem_count())
-        .read(gradient)?
-        .write(&mut y)?
-        .size(gradient.elem_count())
-        .number(factor)
-        .run()?;
-    y.tensor(gradient.shape())
+fn contiguous<'a>(gradients: impl Iterator<Item = &'a Tensor>) -> Result<Vec<Tensor>> {
+    gradients.map(Tensor::contiguous).collect()
+}
+
+/// Of a contiguous gradient.
+fn scaled(gradient: &Tensor, factor: f64) -> Result<Tensor> {
+    match Path::of(&[gradient]) {
+        Path::F32 => tensor(cpu::scaled(&View::of(gradient)?, factor as f32), gradient.shape()),
+        Path::F64 => tensor(cpu::scaled(&View::of(gradient)?, factor), gradient.shape()),
+        Path::Gpu | Path::Reference => gradient * factor,
+    }
 }
 
 fn sum_of_squares(gradient: &Tensor) -> Result<f64> {
-    let gradient = gradient.contiguous()?;
-    match Path::of(&[&gradient]) {
-        Path::F32 => Ok(cpu::sum_of_squares::<f32>(&View::of(&gradient)?)),
-        Path::F64 => Ok(cpu::sum_of_squares::<f64>(&View::of(&gradient)?)),
+    match Path::of(&[gradient]) {
+        Path::F32 => Ok(cpu::sum_of_squares::<f32>(&View::of(gradient)?)),
+        Path::F64 => Ok(cpu::sum_of_squares::<f64>(&View::of(gradient)?)),
         // On the device in f32, the widest type that all of them add.
-        Path::Gpu => sums::of_squares(&gradient),
-        Path::Reference => {
+        Path::Gpu | Path::Reference => {
             gradient.to_dtype(DType::F32)?.sqr()?.sum_all()?.to_scalar::<f32>().map(f64::from)
         }
     }

@@ -27,7 +27,7 @@ pub(crate) mod walk;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, Weak};
 
 use candle_core::shape::ShapeWithOneHole;
 use candle_core::{
@@ -81,8 +81,11 @@ impl From<(CpuStorage, Shape)> for Value {
 
 /// A tensor of `value`, without a history.
 pub(crate) fn constant(value: Value) -> Result<Tensor> {
-    let node = Node::new("constant", false, None, &value);
-    let carrier = carrier(&value.storage)?;
+    without_history("constant", value)
+}
+
+fn without_history(name: &'static str, value: Value) -> Result<Tensor> {
+    let (node, carrier) = (Node::new(name, false, None, &value), carrier(&value.storage)?);
     carrier.apply_op1_no_bwd(&Carried { node, value: Mutex::new(Some(value)) })
 }
 
@@ -96,14 +99,51 @@ pub(crate) fn record(
 ) -> Result<Tensor> {
     let value = value.into();
     let (name, reads_output) = (operation.name(), operation.reads_output());
-    let tracked = inputs.iter().any(|input| input.track_op());
-    if !tracked {
-        let (node, carrier) =
-            (Node::new(name, reads_output, None, &value), carrier(&value.storage)?);
-        return carrier.apply_op1_no_bwd(&Carried { node, value: Mutex::new(Some(value)) });
+    watch::look(name, &value.storage);
+    if !inputs.iter().any(|input| input.track_op()) {
+        return without_history(name, value);
     }
     let recorded = Recorded::of(operation, inputs)?;
     carried(&Node::new(name, reads_output, Some(recorded), &value), value)
+}
+
+/// The same where `f`, of the gradient alone, gives those of `inputs`: no element of theirs or of the
+/// result is kept.
+pub(crate) fn record_linear(
+    name: &'static str,
+    inputs: &[&Tensor],
+    value: impl Into<Value>,
+    f: impl FnOnce(&Tensor) -> Result<Vec<Option<Tensor>>> + Send + Sync + 'static,
+) -> Result<Tensor> {
+    record(Linear { name, f }, inputs, value)
+}
+
+struct Linear<F> {
+    name: &'static str,
+    f: F,
+}
+
+impl<F: FnOnce(&Tensor) -> Result<Vec<Option<Tensor>>> + Send + Sync> Operation for Linear<F> {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn reads_input(&self, _: usize) -> bool {
+        false
+    }
+
+    fn reads_output(&self) -> bool {
+        false
+    }
+
+    fn backward(
+        self: Box<Self>,
+        _: &[Tensor],
+        _: &Tensor,
+        gradient: &Tensor,
+    ) -> Result<Vec<Option<Tensor>>> {
+        (self.f)(gradient)
+    }
 }
 
 /// A tensor of `value`, which is what `f` gives. When its gradient comes, `f` is called again, and the
@@ -115,6 +155,7 @@ pub(crate) fn record_again(
     let value = value.into();
     let recorded =
         Recorded { way: Way::Again(Box::new(f)), inputs: Vec::new(), _nodes: Vec::new() };
+    watch::look("checkpoint", &value.storage);
     carried(&Node::new("checkpoint", false, Some(recorded), &value), value)
 }
 
@@ -141,14 +182,25 @@ pub fn reshape(x: &Tensor, shape: impl ShapeWithOneHole) -> Result<Tensor> {
 
 /// The variable that every result of a device hangs on in Candle's eyes.
 fn carrier(of: &Storage) -> Result<Var> {
+    static ON_CPU: OnceLock<Var> = OnceLock::new();
+    match (of, ON_CPU.get()) {
+        (Storage::Cpu(_), Some(carrier)) => Ok(carrier.clone()),
+        (Storage::Cpu(_), None) => {
+            let carrier = Var::zeros((), DType::F32, &Device::Cpu)?;
+            Ok(ON_CPU.get_or_init(|| carrier).clone())
+        }
+        (of, _) => carrier_on(&of.device()),
+    }
+}
+
+fn carrier_on(device: &Device) -> Result<Var> {
     static CARRIERS: Mutex<Vec<(DeviceLocation, Var)>> = Mutex::new(Vec::new());
-    let device = of.device();
     let location = device.location();
     let mut carriers = CARRIERS.lock().expect("invariant: nothing panics while it holds them");
     if let Some((_, carrier)) = carriers.iter().find(|(of, _)| *of == location) {
         return Ok(carrier.clone());
     }
-    let carrier = Var::zeros((), DType::F32, &device)?;
+    let carrier = Var::zeros((), DType::F32, device)?;
     carriers.push((location, carrier.clone()));
     Ok(carrier)
 }
@@ -218,9 +270,8 @@ impl Node {
         name: &'static str,
         reads_output: bool,
         recorded: Option<Recorded>,
-        Value { storage, shape }: &Value,
+        Value { shape, .. }: &Value,
     ) -> Arc<Self> {
-        watch::look(name, storage);
         Arc::new(Self {
             name,
             number: COUNT.fetch_add(1, Ordering::Relaxed),

@@ -25,6 +25,7 @@
 //! query reads everything; over the past it takes O(len²·n_features) of both.
 
 mod cpu;
+mod gpu;
 pub mod reference;
 
 use std::marker::PhantomData;
@@ -75,6 +76,9 @@ pub fn linear_attention(
     match Path::of(&operands) {
         Path::F32 => LinearAttention::<f32>::build(sizes, key_padding_mask)?.apply(operands),
         Path::F64 => LinearAttention::<f64>::build(sizes, key_padding_mask)?.apply(operands),
+        Path::Gpu if gpu::takes(&sizes, value) => {
+            gpu::linear_attention(sizes, operands, key_padding_mask)
+        }
         Path::Gpu | Path::Reference => widened(value, |value| {
             let [log_query, log_key] = [log_query, log_key].map(|x| x.to_dtype(value.dtype()));
             reference::linear_attention(&log_query?, &log_key?, value, reads, key_padding_mask)

@@ -14,7 +14,7 @@
 mod cpu;
 pub mod reference;
 
-use candle_core::{DType, Result, Tensor, bail};
+use candle_core::{DType, Device, Result, Tensor, bail};
 
 use crate::buffer::{stored, tensor};
 use crate::cross_entropy::{classes, cross_entropy, hits};
@@ -30,8 +30,8 @@ use cpu::Targets;
 pub struct Scored {
     /// The sum over the rows that have a label.
     pub loss: Tensor,
-    /// In how many rows the label has the largest logit; of several largest ones the first counts.
-    pub hits: usize,
+    /// In how many rows the label has the largest logit, as [`hits`] counts them.
+    pub hits: Tensor,
 }
 
 /// `x (n, in)`, a map to as many outputs as there are classes, `labels (n)` → the sum over the rows
@@ -84,6 +84,7 @@ fn fused<T: Lanes>(operands: &[&Tensor], targets: &Targets) -> Result<Scored> {
         timed(NAME, Pass::Forward, || cpu::run::<T>(&inputs[0], map, targets, &is_needed))?;
     let operation = LinearCrossEntropy { gradients };
     let loss = stored(vec![T::from_f64(loss)], ());
+    let hits = Tensor::new(hits as u32, &Device::Cpu)?;
     Ok(Scored { loss: record(operation, &inputs.iter().collect::<Vec<_>>(), loss)?, hits })
 }
 

@@ -72,8 +72,8 @@ pub fn orthogonalized(x: &Tensor, n_iterations: usize) -> Result<Tensor> {
     let [a, b, c] = COEFFICIENTS;
     // A is as small as it can be.
     let x = if rows > columns { x.t()? } else { x.clone() }.contiguous()?;
-    let norm = x.to_dtype(DType::F64)?.sqr()?.sum_all()?.to_scalar::<f64>()?.sqrt();
-    let mut x = (x / (norm + EPSILON))?;
+    let norm = (x.to_dtype(DType::F64)?.sqr()?.sum_all()?.sqrt()? + EPSILON)?;
+    let mut x = x.broadcast_div(&norm.to_dtype(x.dtype())?)?;
     for _ in 0..n_iterations {
         let gram = x.matmul(&x.t()?)?; // A
         let polynomial = ((&gram * b)? + (gram.matmul(&gram)? * c)?)?;

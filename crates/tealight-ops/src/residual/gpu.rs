@@ -5,16 +5,19 @@ use candle_core::{Result, Tensor};
 use super::NAME;
 use crate::dropout::{self, Draw};
 use crate::gpu::{Buffer, Launch};
-use crate::graph::{Operation, constant, record};
+use crate::graph::record_linear;
 
 pub(super) fn residual(x: &Tensor, change: &Tensor, draw: Option<Draw>) -> Result<Tensor> {
     let (x, change) = (x.contiguous()?, change.contiguous()?);
     let draw = draw.filter(|draw| draw.rate > 0.);
-    let value = match draw {
+    let y = match draw {
         Some(draw) => dropout::gpu::of(Some(&x), &change, draw)?,
-        None => sum(&x, &change)?.value(x.shape()),
+        None => sum(&x, &change)?,
     };
-    record(Residual(draw), &[&x, &change], value)
+    record_linear(NAME, &[&x, &change], y.value(x.shape()), move |gradient| {
+        let dchange = draw.map(|draw| dropout::gpu::again(gradient, draw)).transpose()?;
+        Ok(vec![Some(gradient.clone()), Some(dchange.unwrap_or_else(|| gradient.clone()))])
+    })
 }
 
 /// Of contiguous tensors of one shape.
@@ -28,33 +31,4 @@ pub(crate) fn sum(a: &Tensor, b: &Tensor) -> Result<Buffer> {
         .size(a.elem_count())
         .run()?;
     Ok(sum)
-}
-
-struct Residual(Option<Draw>);
-
-impl Operation for Residual {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn reads_input(&self, _: usize) -> bool {
-        false
-    }
-
-    fn reads_output(&self) -> bool {
-        false
-    }
-
-    fn backward(
-        self: Box<Self>,
-        _: &[Tensor],
-        _: &Tensor,
-        gradient: &Tensor,
-    ) -> Result<Vec<Option<Tensor>>> {
-        let dchange = match self.0 {
-            Some(draw) => constant(dropout::gpu::of(None, &gradient.contiguous()?, draw)?)?,
-            None => gradient.clone(),
-        };
-        Ok(vec![Some(gradient.clone()), Some(dchange)])
-    }
 }

@@ -2,6 +2,8 @@
 
 use candle_core::{Device, Result, Tensor};
 
+use crate::padding;
+
 /// `query` and `key (batch, n_heads, len, n_features)`, `value (batch, n_heads, len, width)`,
 /// `decay (n_heads)` → `(batch, n_heads, len, width)`
 pub fn retention(
@@ -11,6 +13,7 @@ pub fn retention(
     decay: &[f64],
     key_padding_mask: Option<&Tensor>,
 ) -> Result<Tensor> {
+    let value = padding::zeroed(value, key_padding_mask)?;
     weights(query, key, decay, key_padding_mask)?.matmul(&value.contiguous()?)
 }
 
@@ -23,6 +26,7 @@ pub fn weights(
     key_padding_mask: Option<&Tensor>,
 ) -> Result<Tensor> {
     let (batch, _n_heads, len, _n_features) = key.dims4()?;
+    let key = padding::zeroed(key, key_padding_mask)?;
     let scores = query.contiguous()?.matmul(&key.t()?.contiguous()?)?;
     let decays = decays(decay, len, query.device())?.to_dtype(query.dtype())?;
     let weights = scores.broadcast_mul(&decays)?; // (batch, n_heads, len, len)

@@ -4,14 +4,17 @@ use candle_core::{Result, Tensor};
 
 use super::Layout;
 use crate::gpu::{Buffer, Launch};
-use crate::graph::{Operation, Value, constant, record};
+use crate::graph::record_linear;
 
 pub(super) fn rotate(x: &Tensor, cos: &Tensor, sin: &Tensor, layout: Layout) -> Result<Tensor> {
     let (cos, sin) = (cos.detach().contiguous()?, sin.detach().contiguous()?);
     let x = x.contiguous()?;
     let rotation = Rotation { cos, sin, layout };
-    let value = rotation.of(&x, 1)?;
-    record(rotation, &[&x], value)
+    let y = rotation.of(&x, 1)?.value(x.shape());
+    record_linear("rotary", &[&x], y, move |gradient| {
+        let gradient = gradient.contiguous()?;
+        Ok(vec![Some(rotation.of(&gradient, -1)?.tensor(gradient.shape())?)])
+    })
 }
 
 struct Rotation {
@@ -22,7 +25,7 @@ struct Rotation {
 
 impl Rotation {
     /// `x` rotated by `direction` (1 or −1) times the angles.
-    fn of(&self, x: &Tensor, direction: i32) -> Result<Value> {
+    fn of(&self, x: &Tensor, direction: i32) -> Result<Buffer> {
         let (len, half) = self.cos.dims2()?;
         let n_pairs = x.elem_count() / 2;
         let mut y = Buffer::like(x)?;
@@ -38,29 +41,6 @@ impl Rotation {
             .int((self.layout == Layout::Interleaved).into())
             .int(direction)
             .run()?;
-        Ok(y.value(x.shape()))
-    }
-}
-
-impl Operation for Rotation {
-    fn name(&self) -> &'static str {
-        "rotary"
-    }
-
-    fn reads_input(&self, _: usize) -> bool {
-        false
-    }
-
-    fn reads_output(&self) -> bool {
-        false
-    }
-
-    fn backward(
-        self: Box<Self>,
-        _: &[Tensor],
-        _: &Tensor,
-        gradient: &Tensor,
-    ) -> Result<Vec<Option<Tensor>>> {
-        Ok(vec![Some(constant(self.of(&gradient.contiguous()?, -1)?)?)])
+        Ok(y)
     }
 }

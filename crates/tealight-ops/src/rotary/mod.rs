@@ -20,6 +20,7 @@ use candle_core::{CpuStorage, CustomOp1, DType, Device, Result, Shape, Tensor, b
 
 use crate::buffer::{View, slice, stored, tensor};
 use crate::element::Element;
+use crate::gpu as gpu_ops;
 use crate::graph::apply1;
 use crate::path::{Path, widened};
 
@@ -71,10 +72,14 @@ pub fn rotate(x: &Tensor, cos: &Tensor, sin: &Tensor, layout: Layout) -> Result<
         bail!("rotation of {:?} with tables {:?} and {:?}", x.shape(), cos.shape(), sin.shape())
     }
     match Path::of(&[x, cos, sin]) {
+        // Angles are not rounded to half precision, even if x is.
+        _ if Path::of(&[x]) == Path::Gpu => {
+            let wide = |table: &Tensor| table.to_dtype(gpu_ops::wide(x.dtype()));
+            gpu::rotate(x, &wide(cos)?, &wide(sin)?, layout)
+        }
         Path::F32 => fused::<f32>(x, cos, sin, layout),
         Path::F64 => fused::<f64>(x, cos, sin, layout),
-        Path::Gpu => gpu::rotate(x, cos, sin, layout),
-        Path::Reference => widened(x, |x| reference::rotate(x, cos, sin, layout)),
+        Path::Gpu | Path::Reference => widened(x, |x| reference::rotate(x, cos, sin, layout)),
     }
 }
 

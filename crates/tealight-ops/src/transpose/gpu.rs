@@ -4,50 +4,22 @@ use candle_core::{Result, Tensor};
 
 use super::NAME;
 use crate::gpu::{Buffer, Launch};
-use crate::graph::{Operation, Value, constant, record};
+use crate::graph::record_linear;
 
 pub(super) fn swap_axes(x: &Tensor) -> Result<Tensor> {
     let x = x.contiguous()?;
-    record(SwapAxes, &[&x], swapped(&x)?)
+    let (batch, n, m, width) = x.dims4()?;
+    let y = swapped(&x)?.value((batch, m, n, width));
+    record_linear(NAME, &[&x], y, move |gradient| {
+        let dx = swapped(&gradient.contiguous()?)?.tensor((batch, n, m, width))?;
+        Ok(vec![Some(dx)])
+    })
 }
 
 /// `(batch, n, m, width)`, contiguous → `(batch, m, n, width)`
-fn swapped(x: &Tensor) -> Result<Value> {
-    let (batch, n, m, width) = x.dims4()?;
+fn swapped(x: &Tensor) -> Result<Buffer> {
+    let (_, n, m, width) = x.dims4()?;
     let mut y = Buffer::like(x)?;
-    Launch::new("elementwise", "swap_axes", x)?
-        .over(x.elem_count())
-        .read(x)?
-        .write(&mut y)?
-        .size(x.elem_count())
-        .size(n)
-        .size(m)
-        .size(width)
-        .run()?;
-    Ok(y.value((batch, m, n, width)))
-}
-
-struct SwapAxes;
-
-impl Operation for SwapAxes {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn reads_input(&self, _: usize) -> bool {
-        false
-    }
-
-    fn reads_output(&self) -> bool {
-        false
-    }
-
-    fn backward(
-        self: Box<Self>,
-        _: &[Tensor],
-        _: &Tensor,
-        gradient: &Tensor,
-    ) -> Result<Vec<Option<Tensor>>> {
-        Ok(vec![Some(constant(swapped(&gradient.contiguous()?)?)?)])
-    }
+    Launch::map("swap_axes", x, &mut y, x.elem_count())?.size(n).size(m).size(width).run()?;
+    Ok(y)
 }

@@ -27,6 +27,7 @@
 //! other devices run, takes O(len²·d_model) of both.
 
 mod cpu;
+mod gpu;
 pub mod reference;
 
 use std::marker::PhantomData;
@@ -62,7 +63,10 @@ pub fn wkv(
     }
     padding::check(key_padding_mask, batch, len)?;
     let path = Path::of(&[key, value, decay, bonus]);
-    if matches!(path, Path::Gpu | Path::Reference) {
+    if path == Path::Gpu {
+        return gpu::wkv([key, value, decay, bonus], key_padding_mask);
+    }
+    if path == Path::Reference {
         return widened(value, |value| {
             let [key, decay, bonus] = [key, decay, bonus].map(|x| x.to_dtype(value.dtype()));
             reference::wkv(&key?, value, &decay?, &bonus?, key_padding_mask)

@@ -1,8 +1,9 @@
 //! What the suites share: numbers from a stream, and gradients of any operation.
 
-use candle_core::{DType, Device, Result, Tensor, Var};
+use candle_core::{DType, Result, Tensor, Var};
 use tealight_ops::backward;
 use tealight_ops::rng::{Purpose, Stream};
+use tealight_ops::testing::device;
 
 /// An operation on some tensors.
 pub(crate) type Op<'a> = &'a dyn Fn(&[Tensor]) -> Result<Tensor>;
@@ -12,7 +13,7 @@ pub(crate) fn normal(index: u64, shape: &[usize], dtype: DType) -> Result<Tensor
     let stream = Stream::new(17, Purpose::Data).fork(index);
     let n: usize = shape.iter().product();
     let values: Vec<f64> = (0..n as u64).map(|i| stream.normal(i)).collect();
-    Tensor::from_vec(values, shape, &Device::Cpu)?.to_dtype(dtype)
+    Tensor::from_vec(values, shape, device())?.to_dtype(dtype)
 }
 
 /// The value of `op`, and the gradient of Σ `op` ⊙ noise for each input.

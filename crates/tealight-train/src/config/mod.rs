@@ -20,6 +20,7 @@ mod tree;
 
 use std::path::{PathBuf, absolute};
 
+use candle_core::{DType, Device};
 use serde::{Deserialize, Serialize};
 use tealight_model::{Activations, ModelConfig, names};
 
@@ -99,6 +100,9 @@ pub struct TrainingConfig {
     /// numbers with less memory, for the time of one more forward pass.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub activation_checkpointing: bool,
+    /// What a GPU computes in.
+    #[serde(skip_serializing_if = "Precision::is_f32")]
+    pub precision: Precision,
     /// Evaluate on the validation split after every so many updates, and at the end.
     pub evaluate_every: u64,
     /// Parameters that may go without a gradient, as names in which `*` stands for anything. The
@@ -125,12 +129,37 @@ impl Default for TrainingConfig {
             layer_lr_decay: None,
             frozen: Vec::new(),
             activation_checkpointing: false,
+            precision: Precision::F32,
             evaluate_every: 100,
             gradient_audit_exceptions: vec!["*.key.bias".to_owned()],
             bad_step: BadStep::default(),
             loss_spike: None,
             early_stopping: None,
         }
+    }
+}
+
+names! {
+    /// What a GPU of NVIDIA's computes in. A CPU computes in f32, which is what it is fast at.
+    pub enum Precision {
+        /// As precise as f32 is.
+        "f32" => F32,
+        /// Products read f32 rounded to 10 bits of mantissa; all else is f32.
+        "tf32" => Tf32,
+        /// Activations, gradients and copies of the parameters are bf16; parameters, moments and sums f32.
+        "bf16" => Bf16,
+    }
+}
+
+impl Precision {
+    /// What a model computes in on `device`.
+    pub fn computes_in(self, device: &Device) -> DType {
+        if self == Self::Bf16 && device.is_cuda() { DType::BF16 } else { DType::F32 }
+    }
+
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde asks")]
+    fn is_f32(&self) -> bool {
+        *self == Self::F32
     }
 }
 

@@ -10,7 +10,7 @@
 
 use candle_core::{Tensor, Var};
 use serde::{Deserialize, Serialize};
-use tealight_ops::adamw::{self, Hyper};
+use tealight_ops::adamw::{self, Hyper, Slot};
 
 use super::{OptimizerKind, Parameter, Rule};
 use crate::error::Result;
@@ -87,12 +87,22 @@ impl AdamW {
     }
 }
 
-impl Rule for AdamW {
-    fn update(&self, gradient: &Tensor, step: u64, lr: f64) -> Result<()> {
+impl AdamW {
+    fn slot<'a>(&'a self, gradient: &'a Tensor, lr: f64) -> Slot<'a> {
         let Self { config, parameter, first_moment, second_moment, weight_decay } = self;
         let Config { beta1, beta2, epsilon, .. } = *config;
         let hyper = Hyper { lr, beta1, beta2, epsilon, weight_decay: *weight_decay };
-        Ok(adamw::step(parameter, gradient, first_moment, second_moment, step, &hyper)?)
+        Slot { parameter, gradient, first_moment, second_moment, hyper }
+    }
+}
+
+impl Rule for AdamW {
+    fn update(&self, gradient: &Tensor, step: u64, lr: f64) -> Result<()> {
+        Ok(adamw::step_all(&[self.slot(gradient, lr)], step)?)
+    }
+
+    fn adamw<'a>(&'a self, gradient: &'a Tensor, lr: f64) -> Option<Slot<'a>> {
+        Some(self.slot(gradient, lr))
     }
 
     fn memory(&self) -> Vec<(&'static str, &Var)> {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use candle_core::{DType, Device, Shape, Tensor, Var};
-use tealight_ops::Gradients;
+use tealight_ops::{Gradients, adamw as adamw_ops};
 
 use crate::error::{Error, Result};
 use crate::run::tensors::{self, NamedTensors};
@@ -62,6 +62,11 @@ pub trait OptimizerKind: fmt::Debug {
 pub trait Rule: fmt::Debug + Send {
     /// Update number `step`, counted from 1.
     fn update(&self, gradient: &Tensor, step: u64, lr: f64) -> Result<()>;
+
+    /// The same as one of many that are done at once, if it is AdamW's.
+    fn adamw<'a>(&'a self, _gradient: &'a Tensor, _lr: f64) -> Option<adamw_ops::Slot<'a>> {
+        None
+    }
 
     /// What is remembered, by what follows the parameter's name in the state.
     fn memory(&self) -> Vec<(&'static str, &Var)>;
@@ -120,10 +125,16 @@ impl Optimizer {
     pub fn step(&mut self, gradients: &Gradients, lr: f64) -> Result<()> {
         let gradients = ByName::of(gradients);
         let step = self.step + 1;
+        let mut at_once = Vec::new();
         for Slot { parameter, rule } in &self.slots {
             let Some(gradient) = gradients.get(parameter)? else { continue };
-            rule.update(gradient, step, lr * parameter.lr_scale)?;
+            let lr = lr * parameter.lr_scale;
+            match rule.adamw(gradient, lr) {
+                Some(slot) => at_once.push(slot),
+                None => rule.update(gradient, step, lr)?,
+            }
         }
+        adamw_ops::step_all(&at_once, step)?;
         self.step = step;
         Ok(())
     }

@@ -22,7 +22,7 @@ pub use report::Report;
 
 use super::text::{Preparing, Settings, Texts, mask, readings};
 use super::{Loss, Reading, Reported, Split, Task};
-use crate::Metrics;
+use crate::Measures;
 use crate::config::RunConfig;
 use crate::continuation::Continuer;
 use crate::data::DataFile;
@@ -192,9 +192,9 @@ impl Task for CausalLm {
         let hidden = model.hidden(ids, mask, mode)?; // (batch, seq_len, d_model)
         let Scored { loss: sum, hits } = model.scored(&hidden, labels, 0.)?;
         let count = *n_labels as f64;
-        let mut metrics = Metrics::default();
-        metrics.add("accuracy", hits as f64, count);
-        Ok(Loss { sum, count, metrics })
+        let mut others = Measures::default();
+        others.add("accuracy", &hits, count);
+        Ok(Loss { sum, count, others })
     }
 
     fn readings(&self, model: &causal_lm::CausalLm) -> Result<Vec<Reading>> {

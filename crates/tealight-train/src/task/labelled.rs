@@ -5,7 +5,7 @@ use tealight_model::Mask;
 use tealight_ops::cross_entropy::{cross_entropy, hits};
 
 use super::Loss;
-use crate::Metrics;
+use crate::Measures;
 use crate::data::padded;
 use crate::error::Result;
 
@@ -38,9 +38,9 @@ impl Batch {
     pub(super) fn loss(&self, logits: &Tensor, label_smoothing: f64) -> Result<Loss> {
         let sum = cross_entropy(logits, &self.labels, label_smoothing)?;
         let count = self.labels.elem_count() as f64;
-        let mut metrics = Metrics::default();
-        metrics.add("accuracy", hits(logits, &self.labels)? as f64, count);
-        Ok(Loss { sum, count, metrics })
+        let mut others = Measures::default();
+        others.add("accuracy", &hits(logits, &self.labels)?, count);
+        Ok(Loss { sum, count, others })
     }
 }
 

@@ -25,7 +25,7 @@ pub use report::{Baseline, Example, Report, Weather};
 
 use super::text::{Preparing, Settings, Texts, mask, readings};
 use super::{Loss, Reading, Reported, Split, Task};
-use crate::Metrics;
+use crate::Measures;
 use crate::config::RunConfig;
 use crate::data::DataFile;
 use crate::error::{Error, Result};
@@ -251,9 +251,9 @@ impl Task for MaskedLm {
         let hidden = model.hidden(&Input::tokens(ids), mask, mode)?; // (batch, seq_len, d_model)
         let Scored { loss: sum, hits } = model.scored(&hidden, positions, labels)?;
         let count = labels.elem_count() as f64;
-        let mut metrics = Metrics::default();
-        metrics.add("accuracy", hits as f64, count);
-        Ok(Loss { sum, count, metrics })
+        let mut others = Measures::default();
+        others.add("accuracy", &hits, count);
+        Ok(Loss { sum, count, others })
     }
 
     fn readings(&self, model: &masked_lm::MaskedLm) -> Result<Vec<Reading>> {

@@ -19,7 +19,7 @@ use tealight_model::cost::{Cost, Estimate};
 use tealight_model::{Mode, ModelConfig, ParamStore, choice};
 
 use crate::data::DataFile;
-use crate::{Metrics, Result};
+use crate::{Measures, Metrics, Result};
 
 pub use labelled::Batch as LabelledBatch;
 pub use text::Preparing;
@@ -75,14 +75,21 @@ pub struct Loss {
     /// nothing.
     pub count: f64,
     /// What else was measured on the way.
-    pub metrics: Metrics,
+    pub others: Measures,
 }
 
 impl Loss {
     /// That of a batch in which nothing is to be guessed.
     pub(crate) fn nothing(device: &Device) -> Result<Self> {
         let sum = Tensor::zeros((), DType::F32, device)?;
-        Ok(Self { sum, count: 0., metrics: Metrics::default() })
+        Ok(Self { sum, count: 0., others: Measures::default() })
+    }
+
+    /// The loss, and what else was measured.
+    pub(crate) fn measures(self) -> Measures {
+        let mut measures = self.others;
+        measures.add("loss", &self.sum, self.count);
+        measures
     }
 }
 

@@ -35,9 +35,9 @@ pub(crate) use translation::check;
 pub use vocabulary::Vocabulary;
 
 use super::{Loss, Reading, Reported, Split, Task};
-use crate::Metrics;
 use crate::data::{DataFile, padded};
 use crate::error::Result;
+use crate::{Measures, Metrics};
 use data::{Data, Training};
 use vocabulary::{BEGIN, END, PAD};
 
@@ -184,9 +184,9 @@ impl Task for Seq2Seq {
         let smoothing = if mode == Mode::Eval { 0. } else { self.config.label_smoothing };
         let Scored { loss: sum, hits } = model.scored(&hidden, labels, smoothing)?;
         let count = *n_labels as f64;
-        let mut metrics = Metrics::default();
-        metrics.add("token_accuracy", hits as f64, count);
-        Ok(Loss { sum, count, metrics })
+        let mut others = Measures::default();
+        others.add("token_accuracy", &hits, count);
+        Ok(Loss { sum, count, others })
     }
 
     fn readings(&self, model: &seq2seq::Seq2Seq) -> Result<Vec<Reading>> {

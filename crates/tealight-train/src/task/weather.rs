@@ -24,10 +24,9 @@ pub use report::Report;
 pub use rollout::{Decoding, Rollout, Sequence, rollout};
 
 use super::{Loss, Reading, Reported, Split, Task};
-use crate::Metrics;
+use crate::Measures;
 use crate::data::DataFile;
 use crate::error::Result;
-use crate::evaluate::scalar;
 use crate::weather::{Distribution, Examples, Generator, N_CLASSES, format};
 use data::{Data, TrainingData};
 
@@ -251,8 +250,8 @@ impl Task for Weather {
         let smoothing = if mode == Mode::Eval { 0. } else { self.config.label_smoothing };
         let sum = cross_entropy(&rows, &batch.labels, smoothing)?;
         let count = batch.labels.elem_count() as f64;
-        let metrics = self.measure(&logits.detach(), &batch.labels)?;
-        Ok(Loss { sum, count, metrics })
+        let others = self.measure(&logits.detach(), &batch.labels)?;
+        Ok(Loss { sum, count, others })
     }
 
     fn readings(&self, model: &Forecaster) -> Result<Vec<Reading>> {
@@ -283,15 +282,15 @@ impl Reported for Weather {
 
 impl Weather {
     /// Accuracy and NLL of the forecast for the day after the window.
-    fn measure(&self, logits: &Tensor, labels: &Tensor) -> Result<Metrics> {
+    fn measure(&self, logits: &Tensor, labels: &Tensor) -> Result<Measures> {
         let logits = self.last(logits)?.contiguous()?;
         let (batch, _n_classes) = logits.dims2()?;
         let labels = labels.reshape((batch, ()))?;
         let (_batch, per_row) = labels.dims2()?;
         let labels = labels.narrow(1, per_row - 1, 1)?.squeeze(1)?.contiguous()?;
-        let mut metrics = Metrics::default();
-        metrics.add("accuracy", hits(&logits, &labels)? as f64, batch as f64);
-        metrics.add("nll", scalar(&cross_entropy(&logits, &labels, 0.)?)?, batch as f64);
-        Ok(metrics)
+        let mut measures = Measures::default();
+        measures.add("accuracy", &hits(&logits, &labels)?, batch as f64);
+        measures.add("nll", &cross_entropy(&logits, &labels, 0.)?, batch as f64);
+        Ok(measures)
     }
 }

@@ -1,6 +1,6 @@
 //! What holds for every task is asked of the task that a configuration describes.
 
-use candle_core::Device;
+use tealight_ops::testing::device;
 use tealight_train::RunConfig;
 use tealight_train::task::causal_lm::CausalLm;
 use tealight_train::task::classify::Classify;
@@ -24,7 +24,7 @@ pub(crate) trait ForAnyTask {
 /// Asks the task of `config`, with its data.
 pub(crate) fn with_task<Q: ForAnyTask>(config: &RunConfig, question: &Q) -> Result<Q::Answer> {
     let RunConfig { seed, training, .. } = config;
-    let device = &Device::Cpu;
+    let device = device();
     match &config.task {
         TaskConfig::Weather(weather) => {
             question.ask(config, Weather::new(weather, *seed, training.batch_size, device)?)

@@ -1,6 +1,6 @@
 //! The weather of a configuration.
 
-use candle_core::Device;
+use tealight_ops::testing::device;
 use tealight_train::RunConfig;
 use tealight_train::task::TaskConfig;
 use tealight_train::task::weather::Weather;
@@ -10,5 +10,5 @@ use crate::common::Result;
 /// The task of a run, with its data.
 pub(crate) fn weather(config: &RunConfig) -> Result<Weather> {
     let TaskConfig::Weather(weather) = &config.task else { return Err("another task".into()) };
-    Ok(Weather::new(weather, config.seed, config.training.batch_size, &Device::Cpu)?)
+    Ok(Weather::new(weather, config.seed, config.training.batch_size, device())?)
 }

@@ -1,7 +1,7 @@
 //! The `fill-mask` pipeline of `transformers`, text by text.
 
-use candle_core::Device;
 use serde_json::Value;
+use tealight_ops::testing::device;
 use tealight_train::fill_mask::{Candidate, FillMask, Proposals, targets};
 use tealight_train::pretrained::Pretrained;
 
@@ -38,9 +38,9 @@ fn check(label: &str, expected: &[Value], actual: &[Candidate]) {
 /// The texts of one setting of the pipeline, all of them at once.
 fn check_setting(record: &Record, label: &str, setting: &Value) {
     let pretrained = Pretrained::open(&record.folder, None).unwrap();
-    let model = pretrained.masked_lm(&Device::Cpu).unwrap();
+    let model = pretrained.masked_lm(device()).unwrap();
     let tokenizer = pretrained.tokenizer().unwrap();
-    let mut fill_mask = FillMask::new(&model, &pretrained.model, tokenizer, &Device::Cpu);
+    let mut fill_mask = FillMask::new(&model, &pretrained.model, tokenizer, device());
     if let Some(len) = setting["tokenizer_kwargs"]["max_length"].as_u64() {
         fill_mask = fill_mask.padded_to(len as usize);
     }
@@ -91,9 +91,9 @@ fn either_way_of_writing_a_mask_is_understood_and_targets_are_scored_among_all_t
             continue;
         }
         let pretrained = Pretrained::open(&record.folder, None).unwrap();
-        let model = pretrained.masked_lm(&Device::Cpu).unwrap();
+        let model = pretrained.masked_lm(device()).unwrap();
         let tokenizer = pretrained.tokenizer().unwrap();
-        let fill_mask = FillMask::new(&model, &pretrained.model, tokenizer, &Device::Cpu);
+        let fill_mask = FillMask::new(&model, &pretrained.model, tokenizer, device());
         let filled = |mask: &str, proposals: &Proposals| {
             fill_mask.fill(&[format!("the {mask} .")], proposals).unwrap().remove(0).remove(0)
         };
@@ -113,9 +113,9 @@ fn either_way_of_writing_a_mask_is_understood_and_targets_are_scored_among_all_t
 fn a_text_that_cannot_be_filled_is_told_why() {
     let record = records().into_iter().find(|one| asked(one).is_some()).unwrap();
     let pretrained = Pretrained::open(&record.folder, None).unwrap();
-    let model = pretrained.masked_lm(&Device::Cpu).unwrap();
+    let model = pretrained.masked_lm(device()).unwrap();
     let tokenizer = pretrained.tokenizer().unwrap();
-    let fill_mask = FillMask::new(&model, &pretrained.model, tokenizer, &Device::Cpu);
+    let fill_mask = FillMask::new(&model, &pretrained.model, tokenizer, device());
     let message = |text: String| {
         let proposals = Proposals { top_k: 1, targets: None };
         fill_mask.fill(&[text], &proposals).unwrap_err().to_string()

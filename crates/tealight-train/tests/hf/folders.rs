@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use candle_core::{DType, Device, Tensor};
+use candle_core::{DType, Tensor};
 use serde_json::{Value, json};
 use tealight_model::hf::{self, Description, Expressed};
+use tealight_ops::testing::device;
 use tealight_train::pretrained::folder::{self, HfFolder};
 use tealight_train::run::tensors::to_bytes;
 
@@ -48,7 +49,7 @@ fn a_folder_that_is_read_written_and_read_is_the_same() {
 fn what_is_written_is_what_transformers_writes() {
     for (record, model) in models().into_iter().filter(|(record, _)| is_of_today(record)) {
         let path = record.folder.join("model.safetensors");
-        let theirs = candle_core::safetensors::load(path, &Device::Cpu).unwrap();
+        let theirs = candle_core::safetensors::load(path, device()).unwrap();
         let theirs: BTreeMap<_, _> = theirs.into_iter().collect();
         let ours = model.theirs(&model.store.tensors());
         assert_eq!(ours.keys().collect::<Vec<_>>(), theirs.keys().collect::<Vec<_>>());
@@ -105,7 +106,7 @@ impl Changed {
         let record = records().into_iter().find(bert).expect("a folder of BERT");
         let config = fs::read_to_string(record.folder.join("config.json")).unwrap();
         let path = record.folder.join("model.safetensors");
-        let tensors = candle_core::safetensors::load(path, &Device::Cpu).unwrap();
+        let tensors = candle_core::safetensors::load(path, device()).unwrap();
         Self {
             directory: tempfile::tempdir().unwrap(),
             config: serde_json::from_str(&config).unwrap(),
@@ -272,7 +273,7 @@ fn an_untied_head_has_a_matrix_of_its_own_and_the_decoder_s_bias() {
     let directory = tempfile::tempdir().unwrap();
     export(&opened, directory.path());
     let path = directory.path().join("model.safetensors");
-    let written = candle_core::safetensors::load(path, &Device::Cpu).unwrap();
+    let written = candle_core::safetensors::load(path, device()).unwrap();
     for name in ["cls.predictions.bias", "cls.predictions.decoder.bias"] {
         assert_eq!(difference(&written[name], &bias), 0., "{name}");
     }

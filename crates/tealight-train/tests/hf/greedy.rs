@@ -1,9 +1,9 @@
 //! What is written after a prompt.
 
-use candle_core::Device;
 use serde_json::Value;
 use tealight_model::generation::{Ends, Strategy, generate};
 use tealight_model::models::causal_lm::Writer;
+use tealight_ops::testing::device;
 
 use crate::model::models;
 
@@ -18,7 +18,7 @@ fn the_likeliest_text_is_that_of_transformers() {
         for text in record.expected["greedy"].as_array().unwrap() {
             let (prompt, whole) = (ids(&text["prompt_ids"]), ids(&text["output_ids"]));
             let ends = Ends { stop: &[], max_len: whole.len() - prompt.len() };
-            let mut writer = Writer::new(model, &[], &Device::Cpu).unwrap();
+            let mut writer = Writer::new(model, &[], device()).unwrap();
             let prompts = std::slice::from_ref(&prompt);
             let written = generate(&mut writer, prompts, &ends, &Strategy::Greedy).unwrap();
             let written = [&prompt[..], &written[0][0].ids].concat();

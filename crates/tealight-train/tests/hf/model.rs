@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use candle_core::{DType, Device, Tensor};
+use candle_core::{DType, Tensor};
 use tealight_model::attention::Memory;
 use tealight_model::block::BlockInput;
 use tealight_model::embedding::Input;
@@ -13,6 +13,7 @@ use tealight_model::models::seq2seq::Seq2Seq;
 use tealight_model::{Mask, Mode, ParamStore};
 use tealight_ops::Gradients;
 use tealight_ops::cross_entropy::cross_entropy;
+use tealight_ops::testing::device;
 use tealight_train::pretrained::folder::HfFolder;
 use tealight_train::run::tensors::assign;
 
@@ -63,7 +64,7 @@ pub(crate) fn models() -> Vec<(Record, Model)> {
 impl Model {
     pub(crate) fn of(record: &Record) -> Self {
         let HfFolder { description, weights, .. } = HfFolder::open(&record.folder).unwrap();
-        let store = ParamStore::new(17, DType::F32, &Device::Cpu);
+        let store = ParamStore::new(17, DType::F32, device());
         let Description { config, sizes, family, .. } = &description;
         let head = match family.head() {
             Head::MaskedLm => Built::MaskedLm(
@@ -124,7 +125,7 @@ impl Model {
             std::iter::once(begin).chain(before).collect()
         };
         let rows = labels.to_vec2::<i64>().unwrap().into_iter().map(row);
-        Tensor::new(rows.collect::<Vec<_>>(), &Device::Cpu).unwrap()
+        Tensor::new(rows.collect::<Vec<_>>(), device()).unwrap()
     }
 
     /// The model, if it writes what comes next.

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use candle_core::{DType, Device, Tensor};
+use candle_core::{DType, Tensor};
 use serde_json::Value;
+use tealight_ops::testing::device;
 
 /// Logits and hidden states; in f32, transformers is within 1.2·10⁻⁵ of itself in f64.
 pub(crate) const LOGITS: f64 = 5e-5;
@@ -60,7 +61,7 @@ impl Record {
             expected = json(&origin.join("expected.json"));
         }
         let tensors = origin.join("expected.safetensors");
-        let tensors = candle_core::safetensors::load(tensors, &Device::Cpu).unwrap();
+        let tensors = candle_core::safetensors::load(tensors, device()).unwrap();
         let name = folder.file_name().unwrap().to_string_lossy().into_owned();
         Self { name, folder, expected, tensors: tensors.into_iter().collect() }
     }

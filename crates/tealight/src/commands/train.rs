@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use candle_core::Device;
-use tealight_train::config::{ConfigSource, Difference, RunConfig, to_resolved_toml};
+use tealight_train::config::{ConfigSource, Difference, Precision, RunConfig, to_resolved_toml};
 use tealight_train::observer::jsonl::JsonLines;
 use tealight_train::observer::tensorboard::TensorBoard;
 use tealight_train::observer::{Event, Observer, notify};
@@ -77,7 +77,8 @@ impl ForAnyTask for Training<'_> {
         if !args.force {
             self.check_room(&session)?;
         }
-        session.check().map_err(|error| at_its_place(error, source))?;
+        let checked = session.check().map_err(|error| room::explained(error, &session));
+        checked.map_err(|error| at_its_place(error, source))?;
         if args.dry_run {
             self.say("dry run: everything is built, nothing is trained");
             return Ok(());
@@ -212,7 +213,8 @@ impl Training<'_> {
         };
         notify(observers, &event)?;
         let until = Until::from(stop_after.unwrap_or(total_steps)).or_when(&is_asked);
-        let result = fit(session, until, Some(&directory.checkpoints()), observers);
+        let result = fit(session, until, Some(&directory.checkpoints()), observers)
+            .map_err(|error| room::explained(error, session));
         let Progress { step, early_stopping, .. } = &session.progress;
         let seconds = started.elapsed().as_secs_f64();
         let told = notify(observers, &Event::Finished { step: *step, seconds });
@@ -363,8 +365,15 @@ fn describe<T: Task>(session: &Session<T>, device: &Device) -> String {
         0 => String::new(),
         n => format!(", {} are frozen", thousands(n as u64)),
     };
+    let precision = match (config.training.precision, device.is_cuda()) {
+        (Precision::F32, _) => "",
+        (Precision::Tf32, true) => " in tf32",
+        (Precision::Bf16, true) => " in bf16",
+        // `training.precision` is of GPUs.
+        (_, false) => " in f32",
+    };
     format!(
-        "{} · {} layers, d_model {}, {} heads · {} parameters ({} decay, {} do not{frozen}) · {} steps on {}",
+        "{} · {} layers, d_model {}, {} heads · {} parameters ({} decay, {} do not{frozen}) · {} steps on {}{precision}",
         config.model.attention.kind(),
         config.model.n_layers,
         config.model.d_model,

@@ -10,12 +10,11 @@ use tealight_model::models::causal_lm;
 use tealight_ops::rng::{Purpose, Stream};
 
 use super::CausalLm;
-use crate::Metrics;
 use crate::continuation::Settings;
 use crate::error::Result;
-use crate::evaluate::scalar;
 use crate::task::Task;
 use crate::text::tokenizer::Specials;
+use crate::{Measures, Metrics};
 
 /// Tokens of the sample.
 const SAMPLE_TOKENS: usize = 200;
@@ -69,19 +68,18 @@ struct Guesses {
 }
 
 fn guesses(task: &CausalLm, model: &causal_lm::CausalLm) -> Result<Guesses> {
-    let (mut metrics, mut counts) = (Metrics::default(), BTreeMap::new());
+    let (mut measures, mut counts) = (Measures::default(), BTreeMap::new());
     let (all, n) = (task.texts.validation(), task.texts.evaluation_batch());
     for first in (0..all.n()).step_by(n as usize) {
         let sequences: Vec<_> = (first..all.n().min(first + n)).map(|at| all.at(at)).collect();
         let loss = task.loss(model, &task.cut(&sequences)?, Mode::Eval)?;
-        metrics.add("loss", scalar(&loss.sum)?, loss.count);
-        metrics.merge(&loss.metrics);
+        measures.merge(loss.measures());
         let labels = sequences.iter().flat_map(super::successors);
         for id in labels.filter_map(|id| u32::try_from(id).ok()) {
             *counts.entry(id).or_insert(0) += 1;
         }
     }
-    Ok(Guesses { metrics, counts })
+    Ok(Guesses { metrics: measures.read()?, counts })
 }
 
 /// The same in every run of the same model.

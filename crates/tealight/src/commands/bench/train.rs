@@ -5,13 +5,13 @@ use std::fmt::Write as _;
 use std::time::Instant;
 
 use anyhow::{Result, bail};
-use candle_core::{DType, Device, Tensor};
+use candle_core::{Device, Tensor};
 use serde::Serialize;
 use tealight_ops::linear::linear;
 use tealight_ops::memory::n_allocations;
 use tealight_ops::profile::{start, stop};
 use tealight_ops::threads;
-use tealight_train::config::{ConfigSource, RunConfig};
+use tealight_train::config::{ConfigSource, Precision, RunConfig};
 use tealight_train::observer::{Event, Observer};
 use tealight_train::{Session, fit};
 
@@ -77,7 +77,8 @@ impl ForAnyTask for TrainingBench<'_> {
                 / marks.len() as f64
                 * n_examples as f64,
             flops_per_step: 3 * cost.forward_flops * n_examples,
-            product_flops_per_second: product_rate(device)?,
+            precision: config.training.precision,
+            product_flops_per_second: product_rate(device, config.training.precision)?,
             peak_memory_bytes,
             allocations_per_step: (allocations_of(&marks) as f64 / args.steps as f64).round(),
             loss: marks.last().map(|mark| mark.loss),
@@ -155,19 +156,24 @@ fn profiled<T: Presented>(
 }
 
 /// Operations per second of one large product, the best of a few.
-fn product_rate(device: &Device) -> Result<f64> {
-    const N: usize = 2048;
+fn product_rate(device: &Device, precision: Precision) -> Result<f64> {
     const REPEATS: usize = 5;
-    let matrix = || Tensor::ones((N, N), DType::F32, device);
+    let n = if device.is_cpu() { 2048 } else { 8192 };
+    let matrix = || {
+        // Not all ones: a GPU is faster where no bit changes.
+        let numbers = Tensor::arange(0_f32, (n * n) as f32, device)?.sin()?.reshape((n, n))?;
+        numbers.to_dtype(precision.computes_in(device))
+    };
     let (x, weight) = (matrix()?, matrix()?);
     let mut fastest = f64::INFINITY;
     for _ in 0..REPEATS {
+        device.synchronize()?;
         let started = Instant::now();
         linear(&x, &weight, None)?;
         device.synchronize()?;
         fastest = fastest.min(started.elapsed().as_secs_f64());
     }
-    Ok(2. * (N as f64).powi(3) / fastest)
+    Ok(2. * (n as f64).powi(3) / fastest)
 }
 
 #[derive(Debug, Serialize)]
@@ -175,6 +181,7 @@ struct Report {
     config: String,
     attention: &'static str,
     device: String,
+    precision: Precision,
     threads: usize,
     n_parameters: usize,
     n_steps: usize,

@@ -1,0 +1,57 @@
+// What both kinds of attention kernels share: the problem, and which keys are read by which queries.
+
+// Rows of one side that a block holds.
+#define TILE 64
+
+// Rows of query, key, value and output: a row is contiguous, and row r of head h of example e begins at
+// e · example + h · head + r · row.
+struct Strides { i64 example, head, row; };
+
+struct Problem {
+    int n_heads, n_kv_heads, q_len, kv_len, head_dim, value_dim;
+    int causal;
+    i64 window; // 0: none
+    double scale;
+    u32 key0, key1, threshold; // threshold 0: no dropout
+    double dropout_scale;
+    i64 bias_head; // the stride of the bias from head to head
+};
+
+DEVICE bool may_read(const Problem& p, int row, int key) {
+    i64 distance = i64(row) + p.kv_len - p.q_len - key;
+    if (p.causal && distance < 0) return false;
+    return p.window == 0 || (distance < 0 ? -distance : distance) < p.window;
+}
+
+DEVICE bool may_attend(const Problem& p, const u8* padding, const u32* segments, int example, int row, int key) {
+    if (row >= p.q_len || key >= p.kv_len || !may_read(p, row, key)) return false;
+    i64 first = i64(example) * p.kv_len;
+    return !(padding && padding[first + key]) && !(segments && segments[first + row] != segments[first + key]);
+}
+
+// Which keys any of the rows `first..first + TILE` may read: [from, to).
+DEVICE void keys_of(const Problem& p, int first, int& from, int& to) {
+    i64 shift = p.kv_len - p.q_len, last = first + TILE - 1 < p.q_len - 1 ? first + TILE - 1 : p.q_len - 1;
+    i64 low = p.window ? first + shift - p.window + 1 : 0, high = p.kv_len;
+    if (p.causal) high = last + shift + 1;
+    else if (p.window) high = last + shift + p.window;
+    from = int(low < 0 ? 0 : low);
+    to = int(high > p.kv_len ? p.kv_len : high < 0 ? 0 : high);
+}
+
+// Which rows may read any of the keys `first..first + TILE`.
+DEVICE void queries_of(const Problem& p, int first, int& from, int& to) {
+    i64 shift = p.q_len - p.kv_len, last = first + TILE - 1 < p.kv_len - 1 ? first + TILE - 1 : p.kv_len - 1;
+    i64 low = 0, high = p.q_len;
+    if (p.causal) low = first + shift;
+    else if (p.window) low = first + shift - p.window + 1;
+    if (p.window) high = last + shift + p.window;
+    from = int(low < 0 ? 0 : low);
+    to = int(high > p.q_len ? p.q_len : high < 0 ? 0 : high);
+}
+
+DEVICE Wide factor_of(const Problem& p, int example, int head, int row, int key) {
+    if (p.threshold == 0) return Wide(1);
+    u64 index = ((u64(example) * p.n_heads + head) * p.q_len + row) * p.kv_len + key;
+    return dropout_factor(index, p.key0, p.key1, p.threshold, Wide(p.dropout_scale));
+}

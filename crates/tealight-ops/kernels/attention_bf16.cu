@@ -1,0 +1,397 @@
+// Attention in bf16 on tensor cores: what attention.cu computes, with its products by whole warps (mma.sync.m16n8k16;
+// PTX ISA, "Warp-level matrix instructions"). Scores, weights and sums are f32; what is multiplied is rounded to bf16.
+//
+// A block is four warps, each with 16 rows of a tile of TILE; the other side comes N times 8 rows at a time. Of 16 × 8
+// sums lane l holds, in rows l / 4 and l / 4 + 8, those of columns 2 (l % 4) and the next: `sums[j]` is of columns 8 j
+// to 8 j + 8. Such sums are, rounded, the left operand of a further product as they lie. Heads are filled up with zeros
+// to D channels.
+
+#ifndef __CUDACC_RTC__ // NVRTC is given both in one piece
+#include "attention.cuh"
+#endif
+
+#if NUMBER_BITS == 16
+
+#define ROWS 16
+#define PAD 8 // of a row in shared memory: eight rows lie in different banks
+
+struct alignas(16) Eight { u32 words[4]; };
+
+#ifdef EMULATED
+DEVICE u32 pair(float low, float high) { return narrow(low).bits | u32(narrow(high).bits) << 16; }
+DEVICE float rough_exp(float x) { return exp(x); }
+#else
+// To bf16, `low` in the lower half.
+DEVICE u32 pair(float low, float high) {
+    u32 both;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+    return both;
+}
+
+DEVICE float rough_exp(float x) { return __expf(x); }
+
+// c += a b: (16, 16) and (16, 8)
+DEVICE void multiply(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+DEVICE u32 shared_address(const Number* row) {
+    u32 address;
+    asm("{ .reg .u64 at; cvta.to.shared.u64 at, %1; cvt.u32.u64 %0, at; }" : "=r"(address) : "l"(row));
+    return address;
+}
+
+// Four matrices of 8 × 8: lane l says where row l % 8 of matrix l / 8 is.
+DEVICE void load_matrices(u32 (&words)[4], const Number* row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+                 : "r"(shared_address(row))
+                 : "memory");
+}
+
+// The same, each transposed.
+DEVICE void load_matrices_transposed(u32 (&words)[4], const Number* row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+                 : "r"(shared_address(row))
+                 : "memory");
+}
+#endif
+
+// sums += A Bᵀ: A is the 16 rows of `left` from `row` on, B the first 8 N rows of `right`.
+template <int D, int N>
+DEVICE void multiply_rows(float (&sums)[N][4], const Number* left, int row, const Number* right) {
+    int lane = threadIdx.x % 32;
+    UNROLL for (int k = 0; k < D; k += 16) {
+        u32 a[4];
+        load_matrices(a, left + (row + lane % 16) * (D + PAD) + k + lane / 16 * 8);
+        UNROLL for (int j = 0; j < N; j += 2) {
+            u32 b[4];
+            load_matrices(b, right + (8 * j + lane % 8 + lane / 16 * 8) * (D + PAD) + k + lane / 8 % 2 * 8);
+            multiply(sums[j], a, b[0], b[1]);
+            multiply(sums[j + 1], a, b[2], b[3]);
+        }
+    }
+}
+
+// sums += A B: A is (16, 8 N), as sums lie, and B the first 8 N rows of `right`.
+template <int D, int N>
+DEVICE void multiply_sums(float (&sums)[D / 8][4], const float (&left)[N][4], const Number* right) {
+    int lane = threadIdx.x % 32;
+    UNROLL for (int k = 0; k < N; k += 2) {
+        u32 a[4] = {pair(left[k][0], left[k][1]), pair(left[k][2], left[k][3]), pair(left[k + 1][0], left[k + 1][1]),
+                    pair(left[k + 1][2], left[k + 1][3])};
+        UNROLL for (int j = 0; j < D / 8; j += 2) {
+            u32 b[4];
+            load_matrices_transposed(b, right + (8 * k + lane % 16) * (D + PAD) + 8 * j + lane / 16 * 8);
+            multiply(sums[j], a, b[0], b[1]);
+            multiply(sums[j + 1], a, b[2], b[3]);
+        }
+    }
+}
+
+// Rows `first` to `first + n_rows` in shared memory, (n_rows, D + PAD); zeros behind the last row and channel.
+template <int D>
+DEVICE void load_tile(const Number* from, const Strides& s, int example, int head, int first, int len, int width,
+                      int n_rows, Number* rows) {
+    from += example * s.example + head * s.head;
+    if (width % 8 == 0 && s.row % 8 == 0 && reinterpret_cast<u64>(from) % 16 == 0) {
+        for (int i = threadIdx.x; i < n_rows * (D / 8); i += blockDim.x) {
+            int row = i / (D / 8), column = i % (D / 8) * 8;
+            Eight eight = {{0, 0, 0, 0}};
+            if (first + row < len && column < width)
+                eight = *reinterpret_cast<const Eight*>(from + (first + row) * s.row + column);
+            *reinterpret_cast<Eight*>(rows + row * (D + PAD) + column) = eight;
+        }
+        return;
+    }
+    for (int i = threadIdx.x; i < n_rows * D; i += blockDim.x) {
+        int row = i / D, column = i % D;
+        bool inside = first + row < len && column < width;
+        rows[row * (D + PAD) + column] = inside ? from[(first + row) * s.row + column] : Number{0};
+    }
+}
+
+// The 16 rows of a warp, times `factor`, from `row` on; those behind `len` and channels behind `width` are no one's.
+template <int D>
+DEVICE void store_rows(Number* to, const Strides& s, int example, int head, int row, int len, int width, float factor,
+                       const float (&sums)[D / 8][4]) {
+    int lane = threadIdx.x % 32;
+    to += example * s.example + head * s.head;
+    UNROLL for (int half = 0; half < 2; half++) {
+        int of_row = row + lane / 4 + 8 * half;
+        if (of_row >= len) continue;
+        UNROLL for (int j = 0; j < D / 8; j++) {
+            int column = 8 * j + lane % 4 * 2;
+            Number* two = to + of_row * s.row + column;
+            if (column < width) two[0] = narrow(factor * sums[j][2 * half]);
+            if (column + 1 < width) two[1] = narrow(factor * sums[j][2 * half + 1]);
+        }
+    }
+}
+
+// Whether each of the queries may read each of the keys, for all that places say.
+DEVICE bool is_open(const Problem& p, int first_row, int n_rows, int first_key, int n_keys) {
+    if (first_row + n_rows > p.q_len || first_key + n_keys > p.kv_len) return false;
+    return may_read(p, first_row, first_key + n_keys - 1) && may_read(p, first_row + n_rows - 1, first_key);
+}
+
+// Products as scores: scaled, with the bias, −∞ where nothing may be read. Rows are queries from `row` on and columns
+// keys from `column` on; if TURNED, the other way round.
+template <int N, bool TURNED>
+DEVICE void score(const Problem& p, const u8* padding, const u32* segments, const float* bias, int example, int head,
+                  int row, int column, float (&scores)[N][4]) {
+    int lane = threadIdx.x % 32;
+    float scale = p.scale;
+    bool open = TURNED ? is_open(p, column, 8 * N, row, ROWS) : is_open(p, row, ROWS, column, 8 * N);
+    if (open && !padding && !segments && !bias) {
+        UNROLL for (int j = 0; j < N; j++)
+            UNROLL for (int i = 0; i < 4; i++) scores[j][i] *= scale;
+        return;
+    }
+    UNROLL for (int j = 0; j < N; j++) {
+        UNROLL for (int i = 0; i < 4; i++) {
+            int down = row + lane / 4 + i / 2 * 8, across = column + 8 * j + lane % 4 * 2 + i % 2;
+            int query = TURNED ? across : down, key = TURNED ? down : across;
+            bool may = may_attend(p, padding, segments, example, query, key);
+            float s = scale * scores[j][i];
+            if (may && bias) s += bias[head * p.bias_head + i64(query) * p.kv_len + key];
+            scores[j][i] = may ? s : -infinity();
+        }
+    }
+}
+
+DEVICE float lanes_sum(float x) { // over the four lanes of a row
+    x += __shfl_xor_sync(0xffffffffu, x, 1);
+    return x + __shfl_xor_sync(0xffffffffu, x, 2);
+}
+
+DEVICE float lanes_max(float x) {
+    x = fmax(x, __shfl_xor_sync(0xffffffffu, x, 1));
+    return fmax(x, __shfl_xor_sync(0xffffffffu, x, 2));
+}
+
+template <int N> DEVICE void clear(float (&sums)[N][4]) {
+    UNROLL for (int j = 0; j < N; j++)
+        UNROLL for (int i = 0; i < 4; i++) sums[j][i] = 0;
+}
+
+// Block (tile of queries, head, example).
+template <int D>
+DEVICE void forward(const Number* query, const Number* key, const Number* value, const float* bias, const u8* padding,
+                    const u32* segments, Number* output, float* maxima, float* sums, const Problem& p,
+                    const Strides& of_query, const Strides& of_key, const Strides& of_value, const Strides& of_output) {
+    constexpr int N = TILE / 8;
+    DYNAMIC_SHARED(Number, shared);
+    int head = blockIdx.y, example = blockIdx.z, kv_head = head / (p.n_heads / p.n_kv_heads);
+    int lane = threadIdx.x % 32, first_row = blockIdx.x * TILE, of_warp = threadIdx.x / 32 * ROWS;
+    Number* queries = shared;
+    Number* keys = queries + TILE * (D + PAD);
+    Number* values = keys + TILE * (D + PAD);
+    load_tile<D>(query, of_query, example, head, first_row, p.q_len, p.head_dim, TILE, queries);
+    float max[2] = {-infinity(), -infinity()}, sum[2] = {0, 0}, result[D / 8][4];
+    clear(result);
+    int from, to;
+    keys_of(p, first_row, from, to);
+    for (int first_key = from; first_key < to; first_key += TILE) {
+        __syncthreads();
+        load_tile<D>(key, of_key, example, kv_head, first_key, p.kv_len, p.head_dim, TILE, keys);
+        load_tile<D>(value, of_value, example, kv_head, first_key, p.kv_len, p.value_dim, TILE, values);
+        __syncthreads();
+        float scores[N][4];
+        clear(scores);
+        multiply_rows<D>(scores, queries, of_warp, keys);
+        score<N, false>(p, padding, segments, bias, example, head, first_row + of_warp, first_key, scores);
+        UNROLL for (int half = 0; half < 2; half++) {
+            float new_max = max[half];
+            UNROLL for (int j = 0; j < N; j++)
+                new_max = fmax(new_max, fmax(scores[j][2 * half], scores[j][2 * half + 1]));
+            new_max = lanes_max(new_max);
+            float shift = new_max == -infinity() ? 0.f : new_max, before = rough_exp(max[half] - shift), of_tile = 0;
+            int row = first_row + of_warp + lane / 4 + 8 * half;
+            UNROLL for (int j = 0; j < N; j++) {
+                UNROLL for (int i = 2 * half; i < 2 * half + 2; i++) {
+                    float weight = rough_exp(scores[j][i] - shift);
+                    of_tile += weight;
+                    int column = first_key + 8 * j + lane % 4 * 2 + i % 2;
+                    scores[j][i] = p.threshold ? kept(weight, factor_of(p, example, head, row, column)) : weight;
+                }
+            }
+            sum[half] = sum[half] * before + lanes_sum(of_tile);
+            max[half] = new_max;
+            UNROLL for (int j = 0; j < D / 8; j++) {
+                result[j][2 * half] *= before;
+                result[j][2 * half + 1] *= before;
+            }
+        }
+        multiply_sums<D>(result, scores, values);
+    }
+    UNROLL for (int half = 0; half < 2; half++) {
+        int row = first_row + of_warp + lane / 4 + 8 * half;
+        i64 place = (i64(example) * p.n_heads + head) * p.q_len + row;
+        if (row < p.q_len && lane % 4 == 0) {
+            maxima[place] = max[half];
+            sums[place] = sum[half];
+        }
+        // A query that may read nothing gets zeros.
+        float inverse = max[half] == -infinity() ? 0.f : 1 / sum[half];
+        UNROLL for (int j = 0; j < D / 8; j++) {
+            result[j][2 * half] *= inverse;
+            result[j][2 * half + 1] *= inverse;
+        }
+    }
+    store_rows<D>(output, of_output, example, head, first_row + of_warp, p.q_len, p.value_dim, 1, result);
+}
+
+// Block (tile of queries, head, example): dQ.
+template <int D, int N>
+DEVICE void backward_query(const Number* query, const Number* key, const Number* value, const float* bias,
+                           const u8* padding, const u32* segments, const Number* g, const float* maxima,
+                           const float* sums, const float* delta, Number* dquery, const Problem& p,
+                           const Strides& of_query, const Strides& of_key, const Strides& of_value, const Strides& of_g,
+                           const Strides& of_dquery) {
+    DYNAMIC_SHARED(Number, shared);
+    int head = blockIdx.y, example = blockIdx.z, kv_head = head / (p.n_heads / p.n_kv_heads);
+    int lane = threadIdx.x % 32, first_row = blockIdx.x * TILE, of_warp = threadIdx.x / 32 * ROWS;
+    Number* queries = shared;
+    Number* gradients = queries + TILE * (D + PAD);
+    Number* keys = gradients + TILE * (D + PAD);
+    Number* values = keys + 8 * N * (D + PAD);
+    load_tile<D>(query, of_query, example, head, first_row, p.q_len, p.head_dim, TILE, queries);
+    load_tile<D>(g, of_g, example, head, first_row, p.q_len, p.value_dim, TILE, gradients);
+    float max[2], inverse[2], of_row[2], result[D / 8][4];
+    clear(result);
+    UNROLL for (int half = 0; half < 2; half++) {
+        int row = first_row + of_warp + lane / 4 + 8 * half;
+        i64 place = (i64(example) * p.n_heads + head) * p.q_len + row;
+        bool inside = row < p.q_len;
+        max[half] = inside ? maxima[place] : 0;
+        inverse[half] = inside ? 1 / sums[place] : 0;
+        of_row[half] = inside ? delta[place] : 0;
+    }
+    int from, to;
+    keys_of(p, first_row, from, to);
+    for (int first_key = from; first_key < to; first_key += 8 * N) {
+        __syncthreads();
+        load_tile<D>(key, of_key, example, kv_head, first_key, p.kv_len, p.head_dim, 8 * N, keys);
+        load_tile<D>(value, of_value, example, kv_head, first_key, p.kv_len, p.value_dim, 8 * N, values);
+        __syncthreads();
+        float scores[N][4], d[N][4];
+        clear(scores);
+        clear(d);
+        multiply_rows<D>(scores, queries, of_warp, keys);
+        multiply_rows<D>(d, gradients, of_warp, values);
+        score<N, false>(p, padding, segments, bias, example, head, first_row + of_warp, first_key, scores);
+        UNROLL for (int j = 0; j < N; j++) {
+            UNROLL for (int i = 0; i < 4; i++) {
+                int half = i / 2, row = first_row + of_warp + lane / 4 + 8 * half;
+                int column = first_key + 8 * j + lane % 4 * 2 + i % 2;
+                bool open = scores[j][i] > -infinity();
+                float weight = open ? rough_exp(scores[j][i] - max[half]) * inverse[half] : 0.f;
+                if (p.threshold) d[j][i] = kept(d[j][i], factor_of(p, example, head, row, column));
+                d[j][i] = open ? weight * (d[j][i] - of_row[half]) : 0.f;
+            }
+        }
+        multiply_sums<D>(result, d, keys);
+    }
+    store_rows<D>(dquery, of_dquery, example, head, first_row + of_warp, p.q_len, p.head_dim, p.scale, result);
+}
+
+// Block (tile of keys, head of keys, example): dK and dV, over all heads of queries that share them. Scores are
+// turned: a row of them is a key.
+template <int D, int N>
+DEVICE void backward_key(const Number* query, const Number* key, const Number* value, const float* bias,
+                         const u8* padding, const u32* segments, const Number* g, const float* maxima, const float* sums,
+                         const float* delta, Number* dkey, Number* dvalue, const Problem& p, const Strides& of_query,
+                         const Strides& of_key, const Strides& of_value, const Strides& of_g, const Strides& of_dkey,
+                         const Strides& of_dvalue) {
+    DYNAMIC_SHARED(Number, shared);
+    int kv_head = blockIdx.y, example = blockIdx.z, group = p.n_heads / p.n_kv_heads;
+    int lane = threadIdx.x % 32, first_key = blockIdx.x * TILE, of_warp = threadIdx.x / 32 * ROWS;
+    Number* keys = shared;
+    Number* values = keys + TILE * (D + PAD);
+    Number* queries = values + TILE * (D + PAD);
+    Number* gradients = queries + 8 * N * (D + PAD);
+    float* of_queries = reinterpret_cast<float*>(gradients + 8 * N * (D + PAD)); // max, 1 / sum and delta
+    load_tile<D>(key, of_key, example, kv_head, first_key, p.kv_len, p.head_dim, TILE, keys);
+    load_tile<D>(value, of_value, example, kv_head, first_key, p.kv_len, p.value_dim, TILE, values);
+    float of_keys[D / 8][4], of_values[D / 8][4];
+    clear(of_keys);
+    clear(of_values);
+    int from, to;
+    queries_of(p, first_key, from, to);
+    for (int head = kv_head * group; head < (kv_head + 1) * group; head++) {
+        for (int first_row = from; first_row < to; first_row += 8 * N) {
+            __syncthreads();
+            load_tile<D>(query, of_query, example, head, first_row, p.q_len, p.head_dim, 8 * N, queries);
+            load_tile<D>(g, of_g, example, head, first_row, p.q_len, p.value_dim, 8 * N, gradients);
+            for (int i = threadIdx.x; i < 8 * N; i += blockDim.x) {
+                int row = first_row + i;
+                i64 place = (i64(example) * p.n_heads + head) * p.q_len + row;
+                bool inside = row < p.q_len;
+                of_queries[i] = inside ? maxima[place] : 0;
+                of_queries[8 * N + i] = inside ? 1 / sums[place] : 0;
+                of_queries[16 * N + i] = inside ? delta[place] : 0;
+            }
+            __syncthreads();
+            float weights[N][4], d[N][4];
+            clear(weights);
+            clear(d);
+            multiply_rows<D>(weights, keys, of_warp, queries);
+            multiply_rows<D>(d, values, of_warp, gradients);
+            score<N, true>(p, padding, segments, bias, example, head, first_key + of_warp, first_row, weights);
+            UNROLL for (int j = 0; j < N; j++) {
+                UNROLL for (int i = 0; i < 4; i++) {
+                    int column = 8 * j + lane % 4 * 2 + i % 2, row = first_key + of_warp + lane / 4 + i / 2 * 8;
+                    bool open = weights[j][i] > -infinity();
+                    float weight = open ? rough_exp(weights[j][i] - of_queries[column]) * of_queries[8 * N + column] : 0.f;
+                    float factor = p.threshold ? factor_of(p, example, head, first_row + column, row) : 1.f;
+                    d[j][i] = open ? weight * (kept(d[j][i], factor) - of_queries[16 * N + column]) : 0.f;
+                    weights[j][i] = kept(weight, factor);
+                }
+            }
+            multiply_sums<D>(of_values, weights, gradients);
+            multiply_sums<D>(of_keys, d, queries);
+        }
+    }
+    int row = first_key + of_warp;
+    store_rows<D>(dkey, of_dkey, example, kv_head, row, p.kv_len, p.head_dim, p.scale, of_keys);
+    store_rows<D>(dvalue, of_dvalue, example, kv_head, row, p.kv_len, p.value_dim, 1, of_values);
+}
+
+// Of heads of up to D channels.
+#define KERNELS(D, N)                                                                                                  \
+    KERNEL(attention_forward_##D, const Number* query, const Number* key, const Number* value, const float* bias,     \
+           const u8* padding, const u32* segments, Number* output, float* maxima, float* sums, Problem p,              \
+           Strides of_query, Strides of_key, Strides of_value, Strides of_output) {                                    \
+        forward<D>(query, key, value, bias, padding, segments, output, maxima, sums, p, of_query, of_key, of_value,    \
+                   of_output);                                                                                         \
+    }                                                                                                                  \
+    KERNEL(attention_backward_query_##D, const Number* query, const Number* key, const Number* value,                  \
+           const float* bias, const u8* padding, const u32* segments, const Number* g, const float* maxima,           \
+           const float* sums, const float* delta, Number* dquery, Problem p, Strides of_query, Strides of_key,         \
+           Strides of_value, Strides of_g, Strides of_dquery) {                                                        \
+        backward_query<D, N>(query, key, value, bias, padding, segments, g, maxima, sums, delta, dquery, p, of_query,  \
+                             of_key, of_value, of_g, of_dquery);                                                       \
+    }                                                                                                                  \
+    KERNEL(attention_backward_key_##D, const Number* query, const Number* key, const Number* value,                    \
+           const float* bias, const u8* padding, const u32* segments, const Number* g, const float* maxima,           \
+           const float* sums, const float* delta, Number* dkey, Number* dvalue, Problem p, Strides of_query,           \
+           Strides of_key, Strides of_value, Strides of_g, Strides of_dkey, Strides of_dvalue) {                       \
+        backward_key<D, N>(query, key, value, bias, padding, segments, g, maxima, sums, delta, dkey, dvalue, p,        \
+                           of_query, of_key, of_value, of_g, of_dkey, of_dvalue);                                      \
+    }
+
+#if !defined WIDTH || WIDTH == 32
+KERNELS(32, 8)
+#endif
+#if !defined WIDTH || WIDTH == 64
+KERNELS(64, 8)
+#endif
+#if !defined WIDTH || WIDTH == 128
+KERNELS(128, 4) // twice as wide sums leave fewer registers
+#endif
+
+#endif

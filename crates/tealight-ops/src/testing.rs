@@ -1,0 +1,24 @@
+//! What the suites of all crates share.
+
+use std::sync::LazyLock;
+
+use candle_core::Device;
+
+/// Where tests compute: on the CPU, or on what `TEALIGHT_TEST_DEVICE` names, `cuda` or `cuda:N`.
+///
+/// # Panics
+/// If there is no such device.
+pub fn device() -> &'static Device {
+    static DEVICE: LazyLock<Device> = LazyLock::new(|| {
+        let name = std::env::var("TEALIGHT_TEST_DEVICE").unwrap_or_default();
+        match name.split_once(':').unwrap_or((&name, "0")) {
+            ("" | "cpu", _) => Device::Cpu,
+            ("cuda", ordinal) => {
+                let ordinal = ordinal.parse().expect("TEALIGHT_TEST_DEVICE=cuda:N, N a number");
+                Device::new_cuda(ordinal).expect("the device of TEALIGHT_TEST_DEVICE")
+            }
+            _ => panic!("TEALIGHT_TEST_DEVICE={name}: expected cpu, cuda or cuda:N"),
+        }
+    });
+    &DEVICE
+}
