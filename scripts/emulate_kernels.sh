@@ -9,7 +9,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../crates/tealight-ops/kernels"
 
 objects=$(mktemp -d)
 trap 'rm -rf "$objects"' EXIT
-flags=(-std=c++17 -O2 -fPIC -Wall -Wextra -Wno-unused-function -Wno-maybe-uninitialized -U_FORTIFY_SOURCE)
+flags=(-std=c++17 -O2 -fPIC -Wall -Wextra -Wno-unused-function -Wno-maybe-uninitialized -fno-strict-aliasing -U_FORTIFY_SOURCE)
 for bits in 16 32 64; do
     for kernels in *.cu; do
         "${CXX:-g++}" "${flags[@]}" -DNUMBER_BITS=$bits -include emulator.hpp -include prelude.cuh -x c++ \

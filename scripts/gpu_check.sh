@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# All checks that need a GPU, for a machine that has one and neither Rust nor a network: pack here, run there.
+#
+#     scripts/gpu_check.sh pack [FOLDER] [TEXT]   builds for CUDA (or, with FEATURES= in the environment, for the CPU)
+#     scripts/gpu_check.sh run [FOLDER] [OUTPUT]  on the machine with the GPU: ten minutes, OUTPUT.json and OUTPUT.md
+#     scripts/gpu_check.sh dry-run [TEXT]         both here, on the CPU, with tiny sizes
+#
+# TEXT holds tinyshakespeare.txt and books/*.txt. FOLDER is target/gpu unless said otherwise.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+# The suites that hold kernels to definitions, models to their records, and training to itself.
+suites=(
+    tealight-ops:agreement tealight-ops:aft tealight-ops:attention tealight-ops:kernels tealight-ops:nystrom
+    tealight-ops:scans tealight-ops:sparse_softmax
+    tealight-model:gradients tealight-model:model_laws tealight-model:golden_attention
+    tealight-train:golden tealight-train:gradients tealight-train:hf tealight-train:resume
+)
+
+pack() {
+    local folder=$1 text=$2 features=${FEATURES-cuda} target=${CARGO_TARGET_DIR:-target}
+    local build=(--target-dir "$target")
+    if [[ -n $features ]]; then build+=(--features "$features"); fi
+    rm -rf "$folder" && mkdir -p "$folder/suites" "$folder/text"
+    cargo build --release -p tealight "${build[@]}"
+    strip -o "$folder/tealight" "$target/release/tealight"
+    local suite crate name binary
+    for suite in "${SUITES[@]:-${suites[@]}}"; do
+        crate=${suite%:*} name=${suite#*:}
+        binary=$(cargo test --no-run --message-format=json -p "$crate" --test "$name" "${build[@]}" \
+            ${features:+--features "$crate/emulator"} | sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | tail -n 1)
+        strip -o "$folder/suites/$crate-$name" "$binary"
+    done
+    cp -r configs "$folder/configs"
+    cp -r "$text/tinyshakespeare.txt" "$text/books" "$folder/text/"
+    pwd >"$folder/built_in" # where suites look for their records
+    git rev-parse HEAD >"$folder/commit"
+    XZ_OPT="-6 -T0" tar -C "$folder" -cJf "$folder.tar.xz" .
+    du -h "$folder.tar.xz"
+}
+
+run() {
+    local folder=$1 output=$2
+    shift 2
+    if [[ ! -d $folder ]]; then
+        mkdir -p "$folder" && tar -C "$folder" -xJf "$folder.tar.xz"
+    fi
+    local built_in
+    built_in=$(<"$folder/built_in")
+    if [[ ! -e $built_in ]]; then
+        mkdir -p "$(dirname "$built_in")" && ln -s "$PWD" "$built_in"
+    fi
+    # The libraries of CUDA that PyTorch brings, for a binary that looks for them when it is asked for a device.
+    CUDA_LAZY_PATH=${CUDA_LAZY_PATH:-$(python3 -c \
+        'import nvidia; print(":".join(f"{p}/{d}" for p in nvidia.__path__ for d in ("cu13/lib", "nccl/lib")))' \
+        2>/dev/null || true)}
+    export CUDA_LAZY_PATH
+    python3 scripts/bench/gpu.py --pack "$folder" --output "$output" "$@"
+}
+
+case "${1:-}" in
+pack) pack "${2:-target/gpu}" "${3:-data}" ;;
+run) run "${2:-target/gpu}" "${3:-gpu}" "${@:4}" ;;
+dry-run)
+    SUITES=(tealight-ops:known_values)
+    FEATURES='' pack target/gpu_dry "${2:-data}"
+    run target/gpu_dry target/gpu_dry --dry-run
+    ;;
+*)
+    sed -n '2,8s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+    exit 2
+    ;;
+esac
