@@ -30,6 +30,9 @@ if command -v g++ >/dev/null; then
 else
     skipped+=("g++")
 fi
+if command -v nvcc >/dev/null; then
+    step scripts/compile_kernels.sh # for a GPU, too
+fi
 optional cargo-deny cargo deny --config .deny.toml check
 optional cargo-machete cargo machete
 optional typos typos --config .typos.toml

@@ -4,6 +4,8 @@ use std::sync::LazyLock;
 
 use candle_core::Device;
 
+use crate::memory;
+
 /// Where tests compute: on the CPU, or on what `TEALIGHT_TEST_DEVICE` names, `cuda` or `cuda:N`.
 ///
 /// # Panics
@@ -15,7 +17,9 @@ pub fn device() -> &'static Device {
             ("" | "cpu", _) => Device::Cpu,
             ("cuda", ordinal) => {
                 let ordinal = ordinal.parse().expect("TEALIGHT_TEST_DEVICE=cuda:N, N a number");
-                Device::new_cuda(ordinal).expect("the device of TEALIGHT_TEST_DEVICE")
+                let device = Device::new_cuda(ordinal).expect("the device of TEALIGHT_TEST_DEVICE");
+                memory::keep_freed_on(&device);
+                device
             }
             _ => panic!("TEALIGHT_TEST_DEVICE={name}: expected cpu, cuda or cuda:N"),
         }

@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use anyhow::{Context, Result, bail};
 use candle_core::Device;
+use tealight_ops::memory;
 
 /// A device as a person names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +51,9 @@ impl DeviceName {
                 if ordinal >= there.len() {
                     bail!("there is no {self}: `tealight devices` lists what there is");
                 }
-                Device::new_cuda(ordinal).with_context(|| unusable(self))
+                let device = Device::new_cuda(ordinal).with_context(|| unusable(self))?;
+                memory::keep_freed_on(&device);
+                Ok(device)
             }
             Self::Metal(ordinal) => Device::new_metal(ordinal).with_context(|| unusable(self)),
         }

@@ -5,7 +5,7 @@ use candle_core::{DType, Result, Tensor};
 use super::problem::Problem;
 use super::{NAME, Options, with_rows};
 use crate::dropout::threshold;
-use crate::gpu::{Buffer, Launch, Plain, has_tensor_cores, int, long, wide};
+use crate::gpu::{Buffer, Launch, Plain, has_tensor_cores, int, long, shared_bytes, wide};
 use crate::graph::{Operation, record};
 
 /// Rows of a tile of either side.
@@ -78,10 +78,12 @@ impl Kernels {
     }
 }
 
-/// Whether there is a kernel for this: not for wide heads, and not for a bias that is learnt.
-pub(super) fn takes(problem: &Problem, options: &Options<'_>) -> bool {
+/// Whether there is a kernel for this: not for heads that are wide, or too wide for the device, and not for a
+/// bias that is learnt.
+pub(super) fn takes(problem: &Problem, query: &Tensor, options: &Options<'_>) -> bool {
     problem.head_dim.max(problem.value_dim) <= MAX_WIDTH
         && options.bias.is_none_or(|bias| !bias.track_op())
+        && Kernels::of(problem, query).backward_bytes <= shared_bytes(query.device())
 }
 
 /// `Problem` in `attention.cu`.

@@ -136,7 +136,7 @@ pub fn attention(
     match Path::of(&[query, key, value]) {
         Path::F32 => fused::<f32>(problem, query, key, value, options),
         Path::F64 => fused::<f64>(problem, query, key, value, options),
-        Path::Gpu if gpu::takes(&problem, options) => {
+        Path::Gpu if gpu::takes(&problem, query, options) => {
             gpu::attention(problem, query, key, value, options)
         }
         Path::Gpu | Path::Reference => plain(&problem, query, key, value, options),

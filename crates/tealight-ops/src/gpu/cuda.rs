@@ -7,12 +7,16 @@ use std::collections::btree_map::Entry;
 use std::ffi::c_void;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use candle_core::cuda_backend::cudarc::cublas::{result, sys};
-use candle_core::cuda_backend::cudarc::driver::sys::CUfunction_attribute_enum as Attribute;
+use candle_core::cuda_backend::cudarc::driver::sys::{
+    CUdevice_attribute_enum as Device, CUfunction_attribute_enum as Attribute,
+    CUmemPool_attribute_enum as Pool,
+};
 use candle_core::cuda_backend::cudarc::driver::{
     CudaContext, CudaFunction, CudaModule, CudaStream, DevicePtr, LaunchConfig, PushKernelArg,
+    result as driver,
 };
 use candle_core::cuda_backend::cudarc::nvrtc::{CompileOptions, Ptx, compile_ptx_with_opts};
 use candle_core::cuda_backend::{CudaStorageSlice, WrapErr};
@@ -39,7 +43,7 @@ const SOURCES: [(&str, &[&str]); 10] = [
     ("rows", &[include_str!("../../kernels/rows.cu")]),
     ("scans", &[include_str!("../../kernels/scans.cu")]),
 ];
-/// What every kernel may have of shared memory without asking.
+/// What every kernel may have of shared memory without asking; one that asks gets all that there is.
 const SHARED_BYTES: u32 = 48 * 1024;
 
 pub(super) fn address(storage: &CudaStorage) -> Result<u64> {
@@ -65,10 +69,6 @@ pub(super) fn has_tensor_cores(device: &CudaDevice) -> bool {
 pub(super) fn launch(device: &CudaDevice, launch: &Launch<'_>) -> Result<()> {
     let stream = device.cuda_stream();
     let function = function(&stream, launch)?;
-    if launch.shared_bytes > SHARED_BYTES {
-        let attribute = Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-        function.set_attribute(attribute, launch.shared_bytes.cast_signed()).w()?;
-    }
     let mut builder = stream.launch_builder(&function);
     for words in &launch.arguments {
         builder.arg(&words[0]);
@@ -84,22 +84,61 @@ pub(super) fn launch(device: &CudaDevice, launch: &Launch<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The modules that were loaded, by device, file and number type.
-type Modules = BTreeMap<(usize, &'static str, u32), Arc<CudaModule>>;
+/// What was loaded of the files of each device: modules by file and number type, and kernels by name, too.
+#[derive(Default)]
+struct Loaded {
+    modules: BTreeMap<(usize, &'static str, u32), Arc<CudaModule>>,
+    functions: BTreeMap<(usize, &'static str, u32, &'static str), CudaFunction>,
+}
 
 fn function(stream: &CudaStream, launch: &Launch<'_>) -> Result<CudaFunction> {
-    static MODULES: Mutex<Modules> = Mutex::new(BTreeMap::new());
+    static LOADED: LazyLock<Mutex<Loaded>> = LazyLock::new(Mutex::default);
     let Launch { file, kernel, bits, .. } = *launch;
     let context = stream.context();
-    let mut modules = MODULES.lock().unwrap_or_else(PoisonError::into_inner);
-    let module = match modules.entry((context.ordinal(), file, bits)) {
+    let ordinal = context.ordinal();
+    let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
+    let Loaded { modules, functions } = &mut *loaded;
+    if let Some(function) = functions.get(&(ordinal, file, bits, kernel)) {
+        return Ok(function.clone());
+    }
+    let module = match modules.entry((ordinal, file, bits)) {
         Entry::Occupied(entry) => entry.into_mut(),
         Entry::Vacant(entry) => {
             let ptx = ptx(context, file, bits)?;
             entry.insert(context.load_module(Ptx::from_src(ptx)).w()?)
         }
     };
-    module.load_function(kernel).w()
+    let function = module.load_function(kernel).w()?;
+    if launch.shared_bytes > SHARED_BYTES {
+        let attribute = Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+        function.set_attribute(attribute, int(most_shared(context)?)).w()?;
+    }
+    functions.insert((ordinal, file, bits, kernel), function.clone());
+    Ok(function)
+}
+
+/// Bytes that a block may ask for.
+fn most_shared(context: &CudaContext) -> Result<usize> {
+    let attribute = Device::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
+    // Some are its own, for the sums of blocks.
+    Ok((context.attribute(attribute).w()?.cast_unsigned() as usize).saturating_sub(4096))
+}
+
+/// Bytes of shared memory that a kernel may ask for.
+pub(super) fn shared_bytes(device: &CudaDevice) -> usize {
+    most_shared(device.cuda_stream().context()).unwrap_or(SHARED_BYTES as usize)
+}
+
+/// See `memory::keep_freed_on`.
+pub(crate) fn keep_freed(device: &CudaDevice) -> Result<()> {
+    let stream = device.cuda_stream();
+    let mut all = u64::MAX;
+    // SAFETY: the pool is the device's own, and the attribute is a number of 64 bits.
+    unsafe {
+        let pool = driver::device::get_default_mem_pool(stream.context().cu_device()).w()?;
+        let attribute = Pool::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
+        driver::mem_pool::set_attribute(pool, attribute, (&raw mut all).cast()).w()
+    }
 }
 
 /// A file for the driver: from the cache, or compiled now.

@@ -14,7 +14,7 @@
 mod address;
 mod buffer;
 #[cfg(feature = "cuda")]
-mod cuda;
+pub(crate) mod cuda;
 #[cfg(feature = "emulator")]
 mod emulator;
 mod launch;
@@ -51,6 +51,15 @@ pub(crate) fn has_tensor_cores(device: &Device) -> bool {
         #[cfg(feature = "cuda")]
         Device::Cuda(device) => cuda::has_tensor_cores(device),
         _ => true,
+    }
+}
+
+/// Bytes of shared memory that a block of a kernel may ask for.
+pub(crate) fn shared_bytes(device: &Device) -> usize {
+    match device {
+        #[cfg(feature = "cuda")]
+        Device::Cuda(device) => cuda::shared_bytes(device),
+        _ => 99 * 1024,
     }
 }
 

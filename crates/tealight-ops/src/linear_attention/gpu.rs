@@ -4,12 +4,10 @@ use candle_core::{Result, Tensor};
 
 use super::Reads;
 use super::cpu::Sizes;
-use crate::gpu::{Buffer, Launch, Plain, int, wide};
+use crate::gpu::{Buffer, Launch, Plain, int, shared_bytes, wide};
 use crate::graph::{Operation, record};
 
 const THREADS: usize = 256;
-/// Of shared memory, which all devices since Ampere give a block.
-const MAX_BYTES: usize = 99 * 1024;
 
 /// `Sizes` in `linear_attention.cu`.
 #[derive(Clone, Copy)]
@@ -44,7 +42,7 @@ fn bytes(sizes: &Sizes, x: &Tensor) -> usize {
 
 /// Whether the state of a head has room.
 pub(super) fn takes(sizes: &Sizes, x: &Tensor) -> bool {
-    bytes(sizes, x) <= MAX_BYTES
+    bytes(sizes, x) <= shared_bytes(x.device())
 }
 
 pub(super) fn linear_attention(

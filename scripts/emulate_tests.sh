@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# The suites that kernels for a GPU have to pass, on the emulator: takes its time, for threads of a GPU take turns here.
+#
+#     scripts/emulate_tests.sh
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+scripts/emulate_kernels.sh target/kernels.so
+export TEALIGHT_EMULATED_KERNELS=$PWD/target/kernels.so
+cargo test -p tealight-ops --features emulator --test kernels --test attention --test scans --test aft --test agreement
+cargo test -p tealight-model --features emulator --test half_precision
