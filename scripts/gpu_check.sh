@@ -13,7 +13,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 suites=(
     tealight-ops:agreement tealight-ops:aft tealight-ops:attention tealight-ops:kernels tealight-ops:nystrom
     tealight-ops:scans tealight-ops:sparse_softmax
-    tealight-model:gradients tealight-model:model_laws tealight-model:golden_attention
+    tealight-model:gradients tealight-model:half_precision tealight-model:model_laws tealight-model:golden_attention
     tealight-train:golden tealight-train:gradients tealight-train:hf tealight-train:resume
 )
 
@@ -50,11 +50,13 @@ run() {
     if [[ ! -e $built_in ]]; then
         mkdir -p "$(dirname "$built_in")" && ln -s "$PWD" "$built_in"
     fi
-    # The libraries of CUDA that PyTorch brings, for a binary that looks for them when it is asked for a device.
-    CUDA_LAZY_PATH=${CUDA_LAZY_PATH:-$(python3 -c \
+    # The libraries of CUDA that PyTorch brings: for the loader, and for stand-ins that look for them themselves.
+    local libraries
+    libraries=$(python3 -c \
         'import nvidia; print(":".join(f"{p}/{d}" for p in nvidia.__path__ for d in ("cu13/lib", "nccl/lib")))' \
-        2>/dev/null || true)}
-    export CUDA_LAZY_PATH
+        2>/dev/null || true)
+    export CUDA_LAZY_PATH=${CUDA_LAZY_PATH:-$libraries}
+    export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-}${LD_LIBRARY_PATH:+:}$libraries
     python3 scripts/bench/gpu.py --pack "$folder" --output "$output" "$@"
 }
 

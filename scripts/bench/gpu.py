@@ -35,6 +35,10 @@ class Failed(Exception):
     """A program did not do what it was asked for."""
 
 
+# Whatever one part meets, the others are to be done.
+UNEXPECTED = (Failed, OSError, ValueError, LookupError, TypeError)
+
+
 class Check:
     def __init__(self, args):
         self.args, self.since = args, time.monotonic()
@@ -69,8 +73,8 @@ class Check:
         began = time.monotonic()
         try:
             self.found[name] = measure()
-        except (Failed, OSError, ValueError, KeyError) as error:
-            self.found["errors"][name] = str(error)
+        except UNEXPECTED as error:
+            self.found["errors"][name] = f"{type(error).__name__}: {error}"
             print(f"{name}: {error}", file=sys.stderr, flush=True)
         self.found.setdefault("seconds", {})[name] = round(time.monotonic() - began, 1)
         Path(f"{self.args.output}.json").write_text(json.dumps(self.found, indent=1) + "\n")
@@ -134,7 +138,7 @@ class Check:
         return {"ms": found["median_ms"], "tokens": found["tokens_per_step"], "peak": found["peak_memory_bytes"]}
 
     def speed(self):
-        found = {}
+        found = self.found["speed"] = {}
         for shape in SHAPES:
             found[shape[0]] = rows = {engine: [] for engine in self.engines}
             # In turns, the second time without those that failed.
@@ -142,14 +146,15 @@ class Check:
                 for engine in list(rows):
                     try:
                         rows[engine].append(self.step(engine, shape))
-                    except Failed as error:
-                        self.found["errors"][f"{shape[0]}, {engine}"] = str(error)
-                        rows.pop(engine)
+                    except UNEXPECTED as error:
+                        self.found["errors"][f"{shape[0]}, {engine}"] = f"{type(error).__name__}: {error}"
+                        if not rows[engine]:
+                            rows.pop(engine)
         return found
 
     def train(self, config, name, overrides, limit, device=None):
         """The last line of evaluation, the best one, and how long it took."""
-        runs = Path(tempfile.mkdtemp())
+        limit, runs = min(limit, self.left()), Path(tempfile.mkdtemp())
         command = [self.tealight, "train", config, "--runs", runs, "--name", name, "--quiet",
                    "--device", device or self.args.device, "--time-limit", f"{max(1, int(limit) - 15)}s"]
         for override in overrides:
@@ -173,6 +178,8 @@ class Check:
         for name, device, precision in [("cpu", "cpu", "f32"), ("f32", self.args.device, "f32"),
                                         ("bf16", self.args.device, "bf16")]:
             one = self.train(config, name, [*changes, f"training.precision={precision}"], 150, device)
+            if one["steps"] < steps:
+                raise Failed(f"{name}: {one['steps']} steps of {steps} in {one['seconds']} s")
             found[name] = one["evaluations"][-1]["loss"]
         return found
 
@@ -182,6 +189,8 @@ class Check:
         if self.args.dry_run:
             changes += [*TINY, "training.steps=2", "training.evaluate_every=2"]
         found = self.train(config, "shakespeare", changes, 240)
+        if not found["evaluations"]:
+            raise Failed(f"{found['steps']} steps in {found['seconds']} s, and no evaluation")
         found["best"] = min(line["loss"] for line in found["evaluations"])
         return found
 

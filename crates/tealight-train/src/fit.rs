@@ -356,9 +356,9 @@ impl<T: Task> Session<T> {
                 let found = ema.with_averages(|| {
                     params.refresh()?;
                     run()
-                })?;
+                });
                 params.refresh()?;
-                found
+                found?
             }
             None => run()?,
         };

@@ -175,12 +175,14 @@ impl<T: Task> Session<T> {
         dtype.size_in_bytes() as f64
     }
 
+    /// Bytes of parameters and moments, which are there already.
+    pub fn bytes_held(&self) -> u64 {
+        bytes(&self.params.tensors()) + bytes(&self.optimizer.state())
+    }
+
     /// Bytes of a checkpoint's tensors.
     pub fn checkpoint_bytes(&self) -> u64 {
-        let Checkpoint { model, optimizer, ema, .. } = self.checkpoint();
-        let tensors =
-            model.values().chain(optimizer.values()).chain(ema.iter().flatten().map(|(_, x)| x));
-        tensors.map(|x| (x.elem_count() * x.dtype().size_in_bytes()) as u64).sum()
+        self.bytes_held() + self.ema.as_ref().map_or(0, |ema| bytes(&ema.state()))
     }
 
     /// Overwrites the parameters, which both models see.
@@ -190,6 +192,10 @@ impl<T: Task> Session<T> {
         tensors::assign("model", targets, weights)?;
         Ok(self.params.refresh()?)
     }
+}
+
+fn bytes(tensors: &NamedTensors) -> u64 {
+    tensors.values().map(|x| (x.elem_count() * x.dtype().size_in_bytes()) as u64).sum()
 }
 
 /// Without `[training.early_stopping]` the best evaluation is still remembered.

@@ -47,8 +47,7 @@ impl DeviceName {
             Self::Cuda(_) if !cfg!(feature = "cuda") => bail!(missing("CUDA", "cuda")),
             Self::Metal(_) if !cfg!(feature = "metal") => bail!(missing("Metal", "metal")),
             Self::Cuda(ordinal) => {
-                let there = cuda()?;
-                if ordinal >= there.len() {
+                if ordinal >= n_cuda()? {
                     bail!("there is no {self}: `tealight devices` lists what there is");
                 }
                 let device = Device::new_cuda(ordinal).with_context(|| unusable(self))?;
@@ -78,9 +77,15 @@ pub(crate) fn cuda() -> Result<Vec<Gpu>> {
     bail!(missing("CUDA", "cuda"))
 }
 
+/// How many GPUs CUDA knows; an error where it knows none.
+#[cfg(not(feature = "cuda"))]
+fn n_cuda() -> Result<usize> {
+    bail!(missing("CUDA", "cuda"))
+}
+
 #[cfg(feature = "cuda")]
-pub(crate) fn cuda() -> Result<Vec<Gpu>> {
-    use candle_core::cuda_backend::cudarc::driver::{CudaContext, sys};
+fn n_cuda() -> Result<usize> {
+    use candle_core::cuda_backend::cudarc::driver::CudaContext;
 
     let n = CudaContext::device_count().map_err(|error| {
         anyhow::anyhow!(
@@ -91,6 +96,14 @@ pub(crate) fn cuda() -> Result<Vec<Gpu>> {
     if n == 0 {
         bail!("this build knows CUDA, and there is a driver, but no GPU that it may use");
     }
+    Ok(n.cast_unsigned() as usize)
+}
+
+#[cfg(feature = "cuda")]
+pub(crate) fn cuda() -> Result<Vec<Gpu>> {
+    use candle_core::cuda_backend::cudarc::driver::{CudaContext, sys};
+
+    let n = n_cuda()?;
     let mut version = 0;
     // SAFETY: it writes a number.
     #[expect(unsafe_code, reason = "cudarc has no other way to ask")]
@@ -111,7 +124,7 @@ pub(crate) fn cuda() -> Result<Vec<Gpu>> {
         })
     };
     let known = |ordinal| gpu(ordinal).with_context(|| unusable(DeviceName::Cuda(ordinal)));
-    (0..n.cast_unsigned() as usize).map(known).collect()
+    (0..n).map(known).collect()
 }
 
 /// Bytes of a GPU's memory.

@@ -34,7 +34,8 @@ pub(crate) fn shortage<T: Task>(
         (needed, memory::available())
     } else {
         let memory = gpu_memory(session.params.device());
-        (session.memory_needed(), memory.map(|memory| memory.free))
+        let needed = session.memory_needed() - session.bytes_held() as f64;
+        (needed, memory.map(|memory| memory.free))
     };
     if let Some(shortage) = available.and_then(|available| of_memory(needed, available as f64)) {
         return Ok(Some(shortage));

@@ -18,6 +18,7 @@ use candle_core::cuda_backend::cudarc::driver::{
     CudaContext, CudaFunction, CudaModule, CudaStream, DevicePtr, LaunchConfig, PushKernelArg,
     result as driver,
 };
+use candle_core::cuda_backend::cudarc::nvrtc::sys::nvrtcVersion;
 use candle_core::cuda_backend::cudarc::nvrtc::{CompileOptions, Ptx, compile_ptx_with_opts};
 use candle_core::cuda_backend::{CudaStorageSlice, WrapErr};
 use candle_core::{CudaDevice, CudaStorage, DType, Error, Result, Tensor, bail};
@@ -109,7 +110,8 @@ fn function(stream: &CudaStream, launch: &Launch<'_>) -> Result<CudaFunction> {
         }
     };
     let function = module.load_function(kernel).w()?;
-    if launch.shared_bytes > SHARED_BYTES {
+    // Once, for all launches: another may ask for more than this one.
+    if launch.shared_bytes > 0 {
         let attribute = Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
         function.set_attribute(attribute, int(most_shared(context)?)).w()?;
     }
@@ -153,7 +155,8 @@ fn ptx(context: &CudaContext, file: &str, bits: u32) -> Result<String> {
         "--std=c++17".to_owned(),
     ];
     let source = format!("{PRELUDE}\n{}", parts.join("\n"));
-    let cached = cache().map(|folder| folder.join(name(file, &source, &options)));
+    let made_by = compiler_version();
+    let cached = cache().map(|folder| folder.join(name(file, &source, &options, &made_by)));
     if let Some(ptx) = cached.as_deref().and_then(|path| fs::read_to_string(path).ok()) {
         return Ok(ptx);
     }
@@ -175,10 +178,19 @@ fn cache() -> Option<PathBuf> {
     Some(folder.join("tealight/kernels"))
 }
 
-/// Another name for other content or other options.
-fn name(file: &str, source: &str, options: &[String]) -> String {
+/// NVRTC's: what a newer one makes may be too new for the driver.
+fn compiler_version() -> String {
+    let (mut major, mut minor) = (0, 0);
+    // SAFETY: it writes two numbers.
+    let _ = unsafe { nvrtcVersion(&raw mut major, &raw mut minor) };
+    format!("{major}.{minor}")
+}
+
+/// Another name for other content, other options or another compiler.
+fn name(file: &str, source: &str, options: &[String], made_by: &str) -> String {
     // FNV-1a, as in `rng.rs`.
-    let bytes = options.iter().flat_map(|option| option.bytes()).chain(source.bytes());
+    let options = options.iter().flat_map(|option| option.bytes());
+    let bytes = options.chain(source.bytes()).chain(made_by.bytes());
     let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });
