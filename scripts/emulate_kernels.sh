@@ -5,6 +5,7 @@
 #     TEALIGHT_EMULATED_KERNELS=target/kernels.so cargo nextest run -p tealight-ops
 set -euo pipefail
 output=$(realpath -m "${1:-target/kernels.so}")
+others=("${@:2}") # objects that belong into the library, too
 cd "$(dirname "${BASH_SOURCE[0]}")/../crates/tealight-ops/kernels"
 
 objects=$(mktemp -d)
@@ -12,10 +13,11 @@ trap 'rm -rf "$objects"' EXIT
 flags=(-std=c++17 -O2 -fPIC -Wall -Wextra -Wno-unused-function -Wno-maybe-uninitialized -fno-strict-aliasing -U_FORTIFY_SOURCE)
 for bits in 16 32 64; do
     for kernels in *.cu; do
-        "${CXX:-g++}" "${flags[@]}" -DNUMBER_BITS=$bits -include emulator.hpp -include prelude.cuh -x c++ \
+        straight=$([[ $kernels == elementwise.cu ]] && echo true || echo false)
+        "${CXX:-g++}" "${flags[@]}" -DNUMBER_BITS=$bits -DIS_STRAIGHT="$straight" -include emulator.hpp -include prelude.cuh -x c++ \
             -c "$kernels" -o "$objects/${kernels%.cu}_$bits.o" &
     done
     wait
 done
 "${CXX:-g++}" "${flags[@]}" -DNUMBER_BITS=0 -c emulator.cpp -o "$objects/emulator.o"
-"${CXX:-g++}" -shared -o "$output" "$objects"/*.o
+"${CXX:-g++}" -shared -o "$output" "$objects"/*.o "${others[@]}" -ldl -Wl,-z,muldefs

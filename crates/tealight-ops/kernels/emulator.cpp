@@ -12,21 +12,23 @@ extern "C" const char* tealight_emulate(const char* name, unsigned bits, const u
     using namespace emulator;
     auto found = kernels().find(std::string(name) + "_" + std::to_string(bits));
     if (found == kernels().end()) return "there is no such kernel";
-    if (block == 0 || block > 1024 || block % 32 != 0) return "a block is of 32 to 1024 threads, in whole warps";
+    // Candle's blocks, of number type 0, may be smaller than a warp.
+    if (block == 0 || block > 1024 || (bits != 0 && block % 32 != 0)) return "a block is of 32 to 1024 threads, in whole warps";
     if (grid[0] == 0 || grid[1] == 0 || grid[2] == 0 || grid[1] > 65535 || grid[2] > 65535) return "such a grid there is not";
     if (shared_bytes > 227 * 1024) return "there are 227 KiB of shared memory at most";
     machine.name = name;
     machine.grid = {grid[0], grid[1], grid[2]};
     machine.block = {block, 1, 1};
     machine.n_threads = block;
+    machine.is_straight = found->second.is_straight;
     machine.dynamic.resize(shared_bytes);
-    machine.kernel = [&] { found->second(arguments); };
+    machine.kernel = [&] { found->second.run(arguments); };
     while (machine.fibers.size() < block) machine.fibers.push_back(std::make_unique<Fiber>());
     for (unsigned z = 0; z < grid[2]; z++)
         for (unsigned y = 0; y < grid[1]; y++)
             for (unsigned x = 0; x < grid[0]; x++) {
                 machine.at = {x, y, z};
-                run_block();
+                machine.is_straight ? run_straight() : run_block();
             }
     return nullptr;
 }

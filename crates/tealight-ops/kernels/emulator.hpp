@@ -6,6 +6,10 @@
 
 #pragma once
 #define EMULATED
+// Whether no kernel of a file has a barrier: then its threads run one after the other.
+#ifndef IS_STRAIGHT
+#define IS_STRAIGHT false
+#endif
 
 #include <csetjmp>
 #include <cstdint>
@@ -36,6 +40,7 @@ struct Fiber {
     ucontext_t first;
     jmp_buf at;
     bool has_begun = false, is_done = true;
+    unsigned n_shuffles = 0;
     Dim thread;
 };
 
@@ -47,9 +52,9 @@ struct Machine {
     const char* name = "";
     Dim grid, block, at;
     unsigned n_threads = 0, order = 1;
-    bool has_moved = false;
+    bool has_moved = false, is_straight = false;
     Barrier of_block, of_warps[32];
-    uint64_t lanes[32][32];
+    uint64_t lanes[2][32][32]; // in turns: no lane is further than one shuffle ahead of another
     uint32_t operands[32][32][6];
     std::vector<unsigned char> dynamic;
 };
@@ -66,6 +71,7 @@ inline void pass_on() {
 }
 
 inline void wait_at(Barrier& barrier, unsigned n) {
+    if (machine.is_straight) fail("a barrier, in a file that is to have none");
     unsigned generation = barrier.generation;
     if (++barrier.n_arrived == n) {
         barrier.n_arrived = 0;
@@ -103,6 +109,14 @@ inline void resume(Fiber& fiber) {
     setcontext(&fiber.first);
 }
 
+inline void run_straight() {
+    machine.current = machine.fibers[0].get();
+    for (unsigned i = machine.n_threads; i-- > 0;) {
+        machine.current->thread = {i, 0, 0};
+        machine.kernel();
+    }
+}
+
 inline void run_block() {
     machine.of_block = {};
     for (auto& barrier : machine.of_warps) barrier = {};
@@ -110,6 +124,7 @@ inline void run_block() {
     unsigned n = machine.n_threads, left = n;
     for (unsigned i = 0; i < n; i++) {
         machine.fibers[i]->is_done = false;
+        machine.fibers[i]->n_shuffles = 0;
         machine.fibers[i]->thread = {i, 0, 0};
     }
     while (left > 0) {
@@ -128,8 +143,14 @@ inline void run_block() {
     }
 }
 
-inline std::map<std::string, std::function<void(void**)>>& kernels() {
-    static std::map<std::string, std::function<void(void**)>> all;
+struct Kernel {
+    std::function<void(void**)> run;
+    std::vector<size_t> sizes; // of its arguments
+    bool is_straight;          // without barriers
+};
+
+inline std::map<std::string, Kernel>& kernels() {
+    static std::map<std::string, Kernel> all;
     return all;
 }
 
@@ -150,10 +171,10 @@ void call(void (*kernel)(A...), void** arguments, std::index_sequence<I...>) {
 }
 
 struct Registered {
-    template <class... A> Registered(const char* name, unsigned bits, void (*kernel)(A...)) {
-        kernels()[std::string(name) + "_" + std::to_string(bits)] = [kernel](void** arguments) {
-            call(kernel, arguments, std::index_sequence_for<A...>{});
-        };
+    template <class... A>
+    Registered(const char* name, unsigned bits, void (*kernel)(A...), bool is_straight = IS_STRAIGHT) {
+        auto run = [kernel](void** arguments) { call(kernel, arguments, std::index_sequence_for<A...>{}); };
+        kernels()[std::string(name) + "_" + std::to_string(bits)] = {run, {sizeof(A)...}, is_straight};
     }
 };
 
@@ -177,11 +198,11 @@ static inline void __syncthreads() { emulator::wait_at(emulator::machine.of_bloc
 
 template <class T> static inline T __shfl_xor_sync(unsigned, T x, int mask) {
     unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    memcpy(&emulator::machine.lanes[warp][lane], &x, sizeof x);
+    auto& lanes = emulator::machine.lanes[emulator::machine.current->n_shuffles++ % 2][warp];
+    memcpy(&lanes[lane], &x, sizeof x);
     emulator::wait_for_warp();
     T other;
-    memcpy(&other, &emulator::machine.lanes[warp][lane ^ mask], sizeof other);
-    emulator::wait_for_warp();
+    memcpy(&other, &lanes[lane ^ mask], sizeof other);
     return other;
 }
 
@@ -207,7 +228,7 @@ static inline void multiply(float (&c)[4], const unsigned (&a)[4], unsigned b0, 
 template <class T> static inline void load_matrices_as(unsigned (&words)[4], const T* row, bool transposed) {
     static_assert(sizeof(T) == 2);
     unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    auto& rows = emulator::machine.lanes[warp];
+    auto& rows = emulator::machine.lanes[emulator::machine.current->n_shuffles++ % 2][warp];
     if (reinterpret_cast<uintptr_t>(row) % 16) emulator::fail("a row of a matrix is not aligned");
     rows[lane] = reinterpret_cast<uintptr_t>(row);
     emulator::wait_for_warp();

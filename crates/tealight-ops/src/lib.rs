@@ -56,6 +56,7 @@ pub mod checkpoint;
 pub mod cross_entropy;
 pub mod definitions;
 pub mod depthwise_convolution;
+pub mod device;
 pub mod dropout;
 pub mod embedding;
 pub mod entmax;

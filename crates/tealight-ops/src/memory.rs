@@ -17,8 +17,6 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use candle_core::Device;
-
 static COUNT: AtomicU64 = AtomicU64::new(0);
 
 /// The allocations so far, on all threads; 0 where [`Allocator`] is not in use.
@@ -30,17 +28,6 @@ pub fn n_allocations() -> u64 {
 pub fn keep_freed_memory() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     glibc::keep_freed_memory();
-}
-
-/// The same of a GPU's memory: what a step gives back the next one takes, without asking the driver. For a
-/// program that trains, once for each device. A device that has no such pool stays as it is.
-pub fn keep_freed_on(device: &Device) {
-    match device {
-        #[cfg(feature = "cuda")]
-        // Without it a step takes longer, and nothing else.
-        Device::Cuda(device) => drop(crate::gpu::cuda::keep_freed(device)),
-        _ => {}
-    }
 }
 
 /// The system's allocator. It counts, and asks for large pages once [`keep_freed_memory`] has been

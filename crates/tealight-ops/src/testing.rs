@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use candle_core::Device;
 
-use crate::memory;
+use crate::device::open_cuda;
 
 /// Where tests compute: on the CPU, or on what `TEALIGHT_TEST_DEVICE` names, `cuda` or `cuda:N`.
 ///
@@ -17,9 +17,7 @@ pub fn device() -> &'static Device {
             ("" | "cpu", _) => Device::Cpu,
             ("cuda", ordinal) => {
                 let ordinal = ordinal.parse().expect("TEALIGHT_TEST_DEVICE=cuda:N, N a number");
-                let device = Device::new_cuda(ordinal).expect("the device of TEALIGHT_TEST_DEVICE");
-                memory::keep_freed_on(&device);
-                device
+                open_cuda(ordinal).expect("the device of TEALIGHT_TEST_DEVICE")
             }
             _ => panic!("TEALIGHT_TEST_DEVICE={name}: expected cpu, cuda or cuda:N"),
         }

@@ -23,8 +23,10 @@ use tealight_ops::{
 const SHAPES: [[usize; 2]; 7] =
     [[1, 1], [1, 7], [5, 1], [13, 101], [2, 17], [3, 45_007], [1061, 127]];
 
-/// No rows, and rows of nothing.
-const EMPTY: [[usize; 2]; 2] = [[0, 7], [5, 0]];
+/// No rows, and rows of nothing. None on a GPU: Candle's own kernels cannot be launched for nothing.
+fn empty() -> &'static [[usize; 2]] {
+    if device().is_cpu() { &[[0, 7], [5, 0]] } else { &[] }
+}
 
 /// Whole numbers below `n`.
 fn below(index: u64, n: usize, shape: &[usize]) -> Result<Tensor> {
@@ -72,8 +74,8 @@ const UNARY: [(&str, Unary, Unary); 13] = [
 #[test]
 fn unary_operations_agree() -> Result<()> {
     for (dtype, tolerance) in TOLERANCES {
-        for shape in SHAPES.into_iter().chain(EMPTY) {
-            let x = (normal(0, &shape, dtype)? * 3.)?;
+        for shape in SHAPES.iter().chain(empty()) {
+            let x = (normal(0, shape, dtype)? * 3.)?;
             for (name, op, definition) in UNARY {
                 let (op, definition): (Op, Op) = (&|x| op(&x[0]), &|x| definition(&x[0]));
                 assert_agree(name, op, definition, std::slice::from_ref(&x), tolerance)?;
@@ -549,7 +551,7 @@ fn count(hits: &Tensor) -> Result<u32> {
 #[test]
 fn hits_agree() -> Result<()> {
     for dtype in [DType::F32, DType::F64] {
-        for [n, n_classes] in SHAPES.into_iter().chain([EMPTY[0]]) {
+        for &[n, n_classes] in SHAPES.iter().chain(empty().first()) {
             // So few numbers that the largest comes several times.
             let logits = below(0, 3, &[n, n_classes])?.to_dtype(dtype)?;
             let ignored = below(1, 3, &[n])?.eq(0_i64)?;
@@ -571,7 +573,7 @@ fn hits_agree() -> Result<()> {
 #[test]
 fn cross_entropies_agree() -> Result<()> {
     for (dtype, tolerance) in TOLERANCES {
-        for [n, n_classes] in SHAPES.into_iter().chain([EMPTY[0]]) {
+        for &[n, n_classes] in SHAPES.iter().chain(empty().first()) {
             let logits = [(normal(0, &[n, n_classes], dtype)? * 3.)?];
             let ignored = below(1, 3, &[n])?.eq(0_i64)?;
             let ignore = Tensor::full(cross_entropy::IGNORE_INDEX, n, device())?;

@@ -3,6 +3,8 @@
 use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread;
 use std::time::Instant;
 
 use candle_core::{DType, Device};
@@ -18,11 +20,12 @@ use crate::config::RunConfig;
 use crate::early_stopping::{Verdict, unknown_metric};
 use crate::error::Result;
 use crate::evaluate::{evaluate, scalar};
+use crate::feed::Feed;
 use crate::guard::{self, BadStep, Fault, Trouble};
 use crate::observer::{Event, Observer, StepReport, notify};
 use crate::run::{Checkpoints, Selection};
 use crate::session::{Progress, Session};
-use crate::task::{Split, Task};
+use crate::task::Task;
 use crate::{Error, Measures, Metrics};
 
 /// So many batches in a row may have nothing to guess at the beginning of a run.
@@ -71,7 +74,24 @@ pub fn fit<'a, T: Task>(
     checkpoints: Option<&Checkpoints>,
     observers: &mut [Box<dyn Observer + '_>],
 ) -> Result<()> {
-    let until = until.into();
+    let task = Arc::clone(&session.task);
+    thread::scope(|scope| {
+        let feed = if session.params.device().is_cpu() {
+            Feed::at_once(&*task)
+        } else {
+            Feed::ahead(&*task, scope)
+        };
+        train(session, feed, &until.into(), checkpoints, observers)
+    })
+}
+
+fn train<T: Task>(
+    session: &mut Session<T>,
+    mut feed: Feed<'_, '_, T>,
+    until: &Until<'_>,
+    checkpoints: Option<&Checkpoints>,
+    observers: &mut [Box<dyn Observer + '_>],
+) -> Result<()> {
     let RunConfig { training, checkpoint, log, .. } = &session.config.clone();
     let total = training.steps;
     let last_step = until.step.min(total);
@@ -87,7 +107,7 @@ pub fn fit<'a, T: Task>(
         if until.is_asked() {
             return session.save_unless_saved(checkpoints, observers);
         }
-        let prepared = match session.prepare() {
+        let prepared = match session.prepare(&mut feed) {
             Ok(prepared) => prepared,
             Err(error) => {
                 // Of two errors the first is the one to be told.
@@ -182,10 +202,10 @@ impl Report {
 
 impl<T: Task> Session<T> {
     /// The gradient of the next step, and what the guard says of it.
-    fn prepare(&mut self) -> Result<Prepared> {
+    fn prepare(&mut self, feed: &mut Feed<'_, '_, T>) -> Result<Prepared> {
         let step = self.progress.step;
         let RunConfig { training, schedule, optimizer, .. } = &self.config;
-        let MicroBatch { mut gradients, measures, n_tokens, .. } = self.caught_gradients()?;
+        let MicroBatch { mut gradients, measures, n_tokens, .. } = self.caught_gradients(feed)?;
         // The norm is the last that a device is asked for, and the first that is waited for.
         let grad_norm = timed("norm of gradients", Pass::Neither, || gradients.norm())?;
         let metrics = measures.read()?;
@@ -215,9 +235,9 @@ impl<T: Task> Session<T> {
 
     /// The gradient of the next step. A panic on the way, in a thread or here, is an error: nothing has
     /// been changed, and what was learned before can be saved.
-    fn caught_gradients(&self) -> Result<MicroBatch> {
+    fn caught_gradients(&self, feed: &mut Feed<'_, '_, T>) -> Result<MicroBatch> {
         let step = self.progress.step;
-        catch_unwind(AssertUnwindSafe(|| self.gradients(step))).unwrap_or_else(|panic| {
+        catch_unwind(AssertUnwindSafe(|| self.gradients(step, feed))).unwrap_or_else(|panic| {
             Err(Error::Panicked { step: step + 1, message: message_of(&*panic) })
         })
     }
@@ -243,7 +263,8 @@ impl<T: Task> Session<T> {
                 return Ok(Some(format!("the parameter `{name}`")));
             }
         }
-        let (again, origin) = first_not_finite(|| self.caught_gradients());
+        let mut feed = Feed::at_once(&*self.task);
+        let (again, origin) = first_not_finite(|| self.caught_gradients(&mut feed));
         again?;
         if let Some(origin) = origin {
             return Ok(Some(origin.to_string()));
@@ -279,12 +300,12 @@ impl<T: Task> Session<T> {
     }
 
     /// The mean gradient over all micro-batches of a step, and what was measured on the way.
-    fn gradients(&self, step: u64) -> Result<MicroBatch> {
+    fn gradients(&self, step: u64, feed: &mut Feed<'_, '_, T>) -> Result<MicroBatch> {
         let n_micro = self.config.training.micro_batches;
-        let mut sum = self.micro_batch(step, 0)?;
+        let mut sum = self.micro_batch(step, 0, feed)?;
         for micro in 1..n_micro {
             let MicroBatch { gradients, measures, count, n_tokens } =
-                self.micro_batch(step, micro)?;
+                self.micro_batch(step, micro, feed)?;
             sum.gradients.accumulate(gradients)?;
             sum.measures.merge(measures);
             sum.count += count;
@@ -298,8 +319,9 @@ impl<T: Task> Session<T> {
 
     /// The first forward and backward pass in which there is anything to guess.
     pub(crate) fn first_micro_batch(&self) -> Result<MicroBatch> {
+        let mut feed = Feed::at_once(&*self.task);
         for step in 0..MAX_EMPTY {
-            let batch = self.micro_batch(step, 0)?;
+            let batch = self.micro_batch(step, 0, &mut feed)?;
             if batch.count > 0. {
                 return Ok(batch);
             }
@@ -310,12 +332,12 @@ impl<T: Task> Session<T> {
     }
 
     /// Forward and backward, once.
-    fn micro_batch(&self, step: u64, micro: u64) -> Result<MicroBatch> {
+    fn micro_batch(&self, step: u64, micro: u64, feed: &mut Feed<'_, '_, T>) -> Result<MicroBatch> {
         let RunConfig { seed, training, .. } = &self.config;
         let stream = Stream::new(*seed, Purpose::Dropout).fork(step).fork(micro);
         let activations = training.activations();
         let number = step * training.micro_batches + micro;
-        let batch = timed("batch", Pass::Neither, || self.task.batch(Split::Train, number))?;
+        let batch = timed("batch", Pass::Neither, || feed.take(number))?;
         let n_tokens = self.task.n_tokens(&batch);
         let loss = self.task.loss(&self.model, &batch, Mode::Train { stream, activations })?;
         let count = loss.count;
@@ -349,7 +371,7 @@ impl<T: Task> Session<T> {
         let shows_attention = self.config.log.tensorboard;
         let run = || -> Result<_> {
             let readings = if shows_attention { task.readings(twin)? } else { Vec::new() };
-            Ok((evaluate(task, twin)?, readings))
+            Ok((evaluate(&**task, twin)?, readings))
         };
         let (metrics, readings) = match ema {
             Some(ema) => {

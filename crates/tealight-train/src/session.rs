@@ -1,5 +1,7 @@
 //! What a run trains, built and checked before anything is written.
 
+use std::sync::Arc;
+
 use candle_core::{DType, Device};
 use tealight_model::{Activations, Mode, ParamStore};
 
@@ -24,7 +26,7 @@ pub struct Session<T: Task> {
     /// The run's settings.
     pub config: RunConfig,
     /// What is learned from what.
-    pub task: T,
+    pub task: Arc<T>,
     /// The parameters that both models share.
     pub params: ParamStore,
     /// Built from the trainable parameters: its forward pass records a graph.
@@ -68,7 +70,8 @@ impl<T: Task> Session<T> {
         let early_stopping = watch(config, early_stopping::State::default())?;
         let progress = Progress { step: 0, early_stopping, guard: guard::State::default() };
         let config = config.clone();
-        Ok(Self { config, task, params, model, twin, optimizer, ema: ema.transpose()?, progress })
+        let (task, ema) = (Arc::new(task), ema.transpose()?);
+        Ok(Self { config, task, params, model, twin, optimizer, ema, progress })
     }
 
     /// Checks what would end a run only after it has begun: that every parameter has a gradient, and

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use anyhow::{Context, Result, bail};
 use candle_core::Device;
-use tealight_ops::memory;
+use tealight_ops::device::open_cuda;
 
 /// A device as a person names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,9 +50,7 @@ impl DeviceName {
                 if ordinal >= n_cuda()? {
                     bail!("there is no {self}: `tealight devices` lists what there is");
                 }
-                let device = Device::new_cuda(ordinal).with_context(|| unusable(self))?;
-                memory::keep_freed_on(&device);
-                Ok(device)
+                open_cuda(ordinal).with_context(|| unusable(self))
             }
             Self::Metal(ordinal) => Device::new_metal(ordinal).with_context(|| unusable(self)),
         }

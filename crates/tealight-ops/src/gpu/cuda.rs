@@ -47,6 +47,22 @@ const SOURCES: [(&str, &[&str]); 10] = [
 /// What every kernel may have of shared memory without asking; one that asks gets all that there is.
 const SHARED_BYTES: u32 = 48 * 1024;
 
+/// See `device::open_cuda`.
+pub(crate) fn open(ordinal: usize) -> Result<CudaDevice> {
+    let device = CudaDevice::new_with_stream(ordinal)?;
+    let stream = device.cuda_stream();
+    let mut all = u64::MAX;
+    // SAFETY: there is one queue. The pool is the device's own, and the attribute is a number of 64 bits.
+    unsafe {
+        device.disable_event_tracking();
+        let pool = driver::device::get_default_mem_pool(stream.context().cu_device()).w()?;
+        let attribute = Pool::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
+        // Without it a step takes longer, and nothing else.
+        let _ = driver::mem_pool::set_attribute(pool, attribute, (&raw mut all).cast());
+    }
+    Ok(device)
+}
+
 pub(super) fn address(storage: &CudaStorage) -> Result<u64> {
     let stream = storage.device.cuda_stream();
     // There is one queue, and what is given to it runs in order: no event has to be waited for.
@@ -129,18 +145,6 @@ fn most_shared(context: &CudaContext) -> Result<usize> {
 /// Bytes of shared memory that a kernel may ask for.
 pub(super) fn shared_bytes(device: &CudaDevice) -> usize {
     most_shared(device.cuda_stream().context()).unwrap_or(SHARED_BYTES as usize)
-}
-
-/// See `memory::keep_freed_on`.
-pub(crate) fn keep_freed(device: &CudaDevice) -> Result<()> {
-    let stream = device.cuda_stream();
-    let mut all = u64::MAX;
-    // SAFETY: the pool is the device's own, and the attribute is a number of 64 bits.
-    unsafe {
-        let pool = driver::device::get_default_mem_pool(stream.context().cu_device()).w()?;
-        let attribute = Pool::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
-        driver::mem_pool::set_attribute(pool, attribute, (&raw mut all).cast()).w()
-    }
 }
 
 /// A file for the driver: from the cache, or compiled now.
@@ -235,9 +239,10 @@ pub(super) fn product(
     } else {
         [(&raw const one_f32).cast(), (&raw const zero_f32).cast()]
     };
-    let turned = |factor: Factor<'_>| match factor.is_transposed {
-        false => sys::cublasOperation_t::CUBLAS_OP_N,
-        true => sys::cublasOperation_t::CUBLAS_OP_T,
+    let turned = |factor: Factor<'_>| {
+        use sys::cublasOperation_t::{CUBLAS_OP_N, CUBLAS_OP_T};
+
+        if factor.is_transposed { CUBLAS_OP_T } else { CUBLAS_OP_N }
     };
     let [m_, n_, k_, batch_] = [m, n, k, batch].map(int);
     let (of_a, _lock_a) = first(a.x)?;

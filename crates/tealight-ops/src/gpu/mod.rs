@@ -20,6 +20,8 @@ mod emulator;
 mod launch;
 pub(crate) mod lists;
 pub(crate) mod product;
+#[cfg(feature = "cuda")]
+pub(crate) mod staging;
 pub(crate) mod sums;
 
 use candle_core::{DType, Device, Tensor};

@@ -2,6 +2,7 @@
 
 use candle_core::{Device, Tensor};
 use tealight_model::Mask;
+use tealight_ops::device::tensor_of;
 
 use crate::error::Result;
 
@@ -14,7 +15,7 @@ pub(crate) fn padded(rows: &[Vec<u32>], pad: u32, device: &Device) -> Result<(Te
     };
     let is_padding =
         |row: &Vec<u32>| (0..longest).map(|at| u8::from(at >= row.len())).collect::<Vec<_>>();
-    let ids = Tensor::from_vec(rows.iter().flat_map(at).collect(), shape, device)?;
-    let flags = Tensor::from_vec(rows.iter().flat_map(is_padding).collect(), shape, device)?;
+    let ids = tensor_of(rows.iter().flat_map(at).collect(), shape, device)?;
+    let flags = tensor_of(rows.iter().flat_map(is_padding).collect(), shape, device)?;
     Ok((ids, Mask::none().with_key_padding_mask(&flags)?))
 }

@@ -15,6 +15,7 @@ use tealight_model::cost::{Cost, Estimate};
 use tealight_model::models::causal_lm::{self, CausalLmSpec};
 use tealight_model::{Mask, Mode, ModelConfig, ParamStore};
 use tealight_ops::cross_entropy::IGNORE_INDEX;
+use tealight_ops::device::tensor_of;
 use tealight_ops::linear_cross_entropy::Scored;
 
 pub use config::Config;
@@ -118,7 +119,7 @@ impl CausalLm {
             labels: Tensor::from_iter(filled, &self.device)?,
             mask: mask(&rows, &self.device)?,
             n_labels,
-            ids: Tensor::from_vec(rows.ids, (sequences.len(), rows.seq_len), &self.device)?,
+            ids: tensor_of(rows.ids, (sequences.len(), rows.seq_len), &self.device)?,
         })
     }
 }

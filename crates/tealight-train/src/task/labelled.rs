@@ -3,6 +3,7 @@
 use candle_core::{DType, Device, Tensor};
 use tealight_model::Mask;
 use tealight_ops::cross_entropy::{cross_entropy, hits};
+use tealight_ops::device::tensor_of;
 
 use super::Loss;
 use crate::Measures;
@@ -31,7 +32,8 @@ impl Batch {
     ) -> Result<Self> {
         let (ids, mask) = padded(rows, pad, device)?;
         let n_tokens = rows.iter().map(|row| row.len() as u64).sum();
-        Ok(Self { ids, mask, labels: Tensor::new(classes, device)?, n_tokens })
+        let labels = tensor_of(classes, rows.len(), device)?;
+        Ok(Self { ids, mask, labels, n_tokens })
     }
 
     /// Cross-entropy and accuracy of `logits (batch, n_classes)`.

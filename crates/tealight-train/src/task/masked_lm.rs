@@ -18,6 +18,7 @@ use tealight_model::cost::{Cost, Estimate};
 use tealight_model::embedding::Input;
 use tealight_model::models::masked_lm::{self, MaskedLmSpec};
 use tealight_model::{Mask, Mode, ModelConfig, ParamStore};
+use tealight_ops::device::tensor_of;
 use tealight_ops::linear_cross_entropy::Scored;
 
 pub use config::Config;
@@ -202,12 +203,12 @@ impl Task for MaskedLm {
             Split::Validation => self.held_out(index),
         };
         let Masked { ids, positions, labels } = masked;
-        let shape = (rows.lens.len(), rows.seq_len);
+        let (shape, n_masked) = ((rows.lens.len(), rows.seq_len), positions.len());
         Ok(Batch {
-            ids: Tensor::from_vec(ids, shape, &self.device)?,
+            ids: tensor_of(ids, shape, &self.device)?,
             mask: mask(&rows, &self.device)?,
-            positions: Tensor::new(positions, &self.device)?,
-            labels: Tensor::new(labels, &self.device)?,
+            positions: tensor_of(positions, n_masked, &self.device)?,
+            labels: tensor_of(labels, n_masked, &self.device)?,
             n_tokens: rows.n_tokens() as u64,
         })
     }

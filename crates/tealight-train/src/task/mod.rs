@@ -107,7 +107,7 @@ pub struct Reading {
 }
 
 /// A task that `fit` can train a model on.
-pub trait Task {
+pub trait Task: Sync {
     /// What is trained.
     type Model;
     /// What one forward pass takes.

@@ -24,6 +24,7 @@ use tealight_model::generation::Strategy;
 use tealight_model::models::seq2seq::{self, Seq2SeqSpec, Tokens};
 use tealight_model::{Mask, Mode, ModelConfig, ParamStore};
 use tealight_ops::cross_entropy::IGNORE_INDEX;
+use tealight_ops::device::tensor_of;
 use tealight_ops::linear_cross_entropy::Scored;
 
 pub use config::{Config, FileConfig, Level, SourceConfig};
@@ -120,7 +121,8 @@ impl Seq2Seq {
             row.iter().map(|&id| i64::from(id)).chain(padding).collect::<Vec<_>>()
         };
         let labels = labels.iter().flat_map(row).collect::<Vec<_>>();
-        let labels = Tensor::new(labels, &self.device)?;
+        let n_classified = labels.len();
+        let labels = tensor_of(labels, n_classified, &self.device)?;
         Ok(Batch { source, source_mask, target, target_mask, labels, n_labels })
     }
 }

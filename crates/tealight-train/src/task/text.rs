@@ -4,9 +4,10 @@ use std::fmt;
 use std::path::{Path, PathBuf, absolute};
 use std::sync::Arc;
 
-use candle_core::{Device, Tensor};
+use candle_core::Device;
 use tealight_model::Mask;
 use tealight_model::block::BlockMaps;
+use tealight_ops::device::tensor_of;
 
 use super::{Reading, Split};
 use crate::data::DataFile;
@@ -210,11 +211,11 @@ pub(super) fn mask(rows: &Rows, device: &Device) -> Result<Mask> {
     let shape = (rows.lens.len(), rows.seq_len);
     let mut mask = Mask::none();
     if rows.lens.iter().any(|&len| len < rows.seq_len) {
-        let flags = Tensor::from_vec(rows.key_padding_mask(), shape, device)?;
+        let flags = tensor_of(rows.key_padding_mask(), shape, device)?;
         mask = mask.with_key_padding_mask(&flags)?;
     }
     if let Some(segments) = &rows.segments {
-        mask = mask.with_segments(&Tensor::from_vec(segments.clone(), shape, device)?)?;
+        mask = mask.with_segments(&tensor_of(segments.clone(), shape, device)?)?;
     }
     Ok(mask)
 }

@@ -18,6 +18,7 @@ use tealight_model::embedding::{Input, InputSpec};
 use tealight_model::models::forecaster::{Forecaster, ForecasterSpec, ReadOut};
 use tealight_model::{Mask, Mode, ModelConfig, ParamStore};
 use tealight_ops::cross_entropy::{cross_entropy, hits};
+use tealight_ops::device::tensor_of;
 
 pub use config::{Config, FileConfig, Fixed, Fresh, InputKind, Regime, SourceConfig};
 pub use report::Report;
@@ -164,7 +165,7 @@ impl Weather {
 
     /// Ids `(batch, seq_len)`, or one-hot `(batch, seq_len, 3)`.
     fn inputs(&self, ids: Vec<u32>, shape: (usize, usize)) -> Result<Tensor> {
-        let ids = Tensor::from_vec(ids, shape, &self.device)?;
+        let ids = tensor_of(ids, shape, &self.device)?;
         Ok(match self.config.input {
             InputKind::Tokens => ids,
             InputKind::OneHot => {
@@ -216,7 +217,7 @@ impl Task for Weather {
         }
         let inputs = self.inputs(ids, (batch, window))?;
         let n_labels = labels.len();
-        let labels = Tensor::from_vec(labels, n_labels, &self.device)?;
+        let labels = tensor_of(labels, n_labels, &self.device)?;
         Ok(Batch { inputs, labels })
     }
 

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::Result;
 use serde_json::json;
@@ -28,7 +29,10 @@ pub(crate) fn run(args: &args::Classify) -> Result<()> {
             let session = run.load(task(&run, config)?)?;
             (session.task, session.twin)
         }
-        Found::Folder(pretrained, device) => pretrained.classifier(&device)?,
+        Found::Folder(pretrained, device) => {
+            let (task, model) = pretrained.classifier(&device)?;
+            (Arc::new(task), model)
+        }
     };
     let texts = texts::given(&args.texts)?;
     let classified = task.classify(&model, &texts)?;

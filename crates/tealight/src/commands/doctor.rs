@@ -53,7 +53,7 @@ impl ForAnyTask for Examination<'_> {
         let checks: [&dyn Fn() -> tealight_train::Result<Finding>; 3] = [
             &|| doctor::gradients(&session),
             &|| doctor::masks(config, session.task.seq_len()),
-            &|| doctor::one_batch(config, &session.task, begins_with, args.steps, device),
+            &|| doctor::one_batch(config, &*session.task, begins_with, args.steps, device),
         ];
         let mut n_bad = 0;
         for check in checks {

@@ -28,7 +28,7 @@ impl ForAnyTask for Evaluation<'_> {
             Some(model) => self.run.with_weights(task, &model.weights, &model.origin)?,
             None => self.run.load(task)?,
         };
-        same_data(&session.task, &self.run.directory)?;
+        same_data(&*session.task, &self.run.directory)?;
         let report = session.task.report(&session.twin)?;
         if self.json {
             return print(&format!("{}\n", serde_json::to_string_pretty(&report)?));

@@ -338,7 +338,7 @@ fn resume<T: Reported>(
     directory: &RunDirectory,
     device: &Device,
 ) -> Result<()> {
-    same_data(&session.task, directory)?;
+    same_data(&*session.task, directory)?;
     let checkpoints = directory.checkpoints();
     let Newest { checkpoint, passed_over } = checkpoints.load_newest(device)?;
     for PassedOver { step, damage, kept } in passed_over {

@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# Makes a CUDA without a GPU (kernels/driver.cpp): libraries that a build with `--features cuda` takes for the driver's.
+# It runs on them as on a GPU, but slowly, and is held to more than a GPU holds it to. CUDA's headers have to be there
+# (CUDA_HOME), and Candle's sources in the registry.
+#
+#     scripts/emulate_cuda.sh target/emulated-cuda
+#     LD_LIBRARY_PATH=target/emulated-cuda tealight train configs/weather/markov_deep.toml --device cuda
+set -euo pipefail
+output=$(realpath -m "${1:-target/emulated-cuda}")
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+headers=${CUDA_HOME:-/usr/local/cuda}/include
+candle=$(cargo metadata --format-version 1 --features cuda | python3 -c '
+import json, pathlib, sys
+packages = json.load(sys.stdin)["packages"]
+print(next(pathlib.Path(p["manifest_path"]).parent / "src" for p in packages if p["name"] == "candle-kernels"))')
+
+mkdir -p "$output"
+objects=$(mktemp -d)
+trap 'rm -rf "$objects"' EXIT
+kernels=$PWD/crates/tealight-ops/kernels
+flags=(-std=c++17 -O2 -fPIC -w -fno-strict-aliasing -U_FORTIFY_SOURCE "-I$headers" "-I$headers/cccl" "-I$candle" "-I$kernels")
+as_candle=(-DNUMBER_BITS=0 -include candle.hpp -x c++)
+n_jobs=$(nproc)
+for file in affine binary cast fill indexing reduce ternary unary; do
+    # Kernels are found by their names: each is registered behind the file that defines it.
+    "${CXX:-g++}" "${flags[@]}" "${as_candle[@]}" -DSHOW_KERNELS -E "$candle/$file.cu" |
+        grep -oP 'a_kernel\s+void\s+\K\w+(?=\s*\()' | sort -u |
+        sed 's/.*/static emulator::Registered registered_&("&", 0, \&&);/' > "$objects/$file.names"
+    straight=$([[ $file == reduce ]] && echo false || echo true)
+    printf '#include "%s"\n' "$candle/$file.cu" "$objects/$file.names" > "$objects/$file.cpp"
+    "${CXX:-g++}" "${flags[@]}" "${as_candle[@]}" -DIS_STRAIGHT="$straight" -c "$objects/$file.cpp" -o "$objects/$file.o" &
+    if (($(jobs -r | wc -l) >= n_jobs)); then wait -n; fi
+done
+wait
+"${CXX:-g++}" "${flags[@]}" -DNUMBER_BITS=0 -c "$kernels/driver.cpp" -o "$objects/driver.o"
+scripts/emulate_kernels.sh "$output/libcuda.so.1" "$objects"/*.o
+for name in libcublas.so.13 libcublasLt.so.13 libcurand.so.10 libnvrtc.so.13; do
+    ln -sf libcuda.so.1 "$output/$name"
+done
