@@ -9,6 +9,7 @@ are the same and tiny.
 """
 
 import argparse
+import concurrent.futures
 import json
 import os
 import re
@@ -28,6 +29,10 @@ SHAPES = [
 ]
 ENGINES = ["tealight", "PyTorch eager", "PyTorch compile"]
 SHORT = "schedule={kind='constant'}"
+# Of each kind of these, some steps on the device and on the CPU; but those that cannot do without `model.causal`.
+KINDS = [("model.attention", "kind"), ("model.attention", "score"), ("model.position", "kind"), ("model.norm", "kind"),
+         ("model.feed_forward", "kind"), ("optimizer", "kind")]
+CAUSAL = ["rwkv", "retention"]
 TINY = [SHORT, "model.d_model=32", "model.n_heads=2", "model.n_layers=1", "training.batch_size=2", "task.seq_len=64"]
 
 
@@ -183,6 +188,46 @@ class Check:
             found[name] = one["evaluations"][-1]["loss"]
         return found
 
+    def losses(self, device, overrides):
+        """Of the first steps of a tiny model."""
+        runs = Path(tempfile.mkdtemp())
+        command = [self.tealight, "train", self.pack / "configs" / "weather" / "one_four_eight.toml", "--runs", runs,
+                   "--name", "run", "--device", device, "--stop-after", 3, "--quiet"]
+        for override in ["training.steps=4", "training.batch_size=4", "model.d_model=16", "model.n_heads=2",
+                         "log.every=1", SHORT, *overrides]:
+            command += ["--set", override]
+        self.output(command, 120)
+        lines = [json.loads(line) for line in (runs / "run" / "metrics.jsonl").read_text().splitlines()]
+        return [line["loss"] for line in lines if "lr" in line]
+
+    def kind(self, table, key, kind):
+        """The largest difference of a loss, in parts of the CPU's."""
+        overrides = [f"{table}={{{key}='{kind}'}}" if key == "kind" else f"{table}={{kind='softmax',{key}='{kind}'}}"]
+        if kind in CAUSAL:
+            overrides.append("model.causal=true")
+        expected = self.losses("cpu", overrides)
+        if len(expected) != 3:
+            raise Failed(f"{len(expected)} losses of 3")
+        return {precision: max(abs(a - b) / abs(a) for a, b in zip(
+            expected, self.losses(self.args.device, [*overrides, f"training.precision={precision}"]), strict=True))
+            for precision in ["f32", "bf16"]}
+
+    def kinds(self):
+        """Every kind of everything that a model or an update is made of."""
+        listed, kinds = self.output([self.tealight, "inspect", "--list"], 60).stdout, []
+        for table, key in KINDS:
+            section = re.search(rf"^\[{re.escape(table)}\] {key}\n((?: +\S.*\n)+)", listed, re.M)
+            kinds += [(table, key, line.split()[0]) for line in section.group(1).splitlines()]
+        found = {}
+        with concurrent.futures.ThreadPoolExecutor(2 if self.args.dry_run else 8) as pool:
+            asked = {" ".join(one): pool.submit(self.kind, *one) for one in kinds[:: 8 if self.args.dry_run else 1]}
+        for name, one in asked.items():
+            try:
+                found[name] = one.result()
+            except UNEXPECTED as error:
+                self.found["errors"][name] = f"{type(error).__name__}: {error}"
+        return found
+
     def shakespeare(self):
         config = self.pack / "configs" / "causal_lm" / "shakespeare_gpu.toml"
         changes = [self.text("shakespeare")[1]]
@@ -223,6 +268,10 @@ def markdown(found):
     if "agreement" in found:
         losses = ", ".join(f"{name} {loss:.4f}" for name, loss in found["agreement"].items())
         lines += [f"Masked language model of diaries, validation loss: {losses}.", ""]
+    if "kinds" in found:
+        worst = {precision: max(found["kinds"].items(), key=lambda one: one[1][precision]) for precision in ["f32", "bf16"]}
+        worst = ", ".join(f"{kind[precision]:.1e} in {precision} ({name})" for precision, (name, kind) in worst.items())
+        lines += [f"Losses of {len(found['kinds'])} kinds beside the CPU's: off by {worst} at most.", ""]
     if "shakespeare" in found:
         one = found["shakespeare"]
         lines += [f"Shakespeare at nanoGPT's setting for a GPU: best validation loss {one['best']:.4f} (nanoGPT: 1.4697), "
@@ -240,7 +289,7 @@ def main():
     parser.add_argument("--minutes", type=float, default=9.3)
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--test-threads", type=int, default=4)
-    parser.add_argument("--only", default="suites,speed,agreement,shakespeare")
+    parser.add_argument("--only", default="speed,agreement,kinds,suites,shakespeare")
     parser.add_argument("--dry-run", action="store_true")
     args = parser.parse_args()
     if args.dry_run:
@@ -248,7 +297,7 @@ def main():
     check, only = Check(args), args.only.split(",")
     check.part("machine", check.machine)
     # What is most wanted first: time may run out.
-    for name in ["speed", "agreement", "suites", "shakespeare"]:
+    for name in ["speed", "agreement", "kinds", "suites", "shakespeare"]:
         if name in only:
             check.part(name, getattr(check, name))
     table = markdown(check.found)

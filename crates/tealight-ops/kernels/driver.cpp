@@ -401,13 +401,14 @@ int cuModuleUnload(void*) { return SUCCESS; }
 
 int cuModuleGetFunction(void** function, void* module, const char* name) {
     ALONE;
+    static std::map<std::pair<void*, std::string>, Function> all;
+    auto known = all.find({module, name});
+    if (known != all.end()) return *function = &known->second, SUCCESS;
     auto& [ptx, bits] = *static_cast<Module*>(module);
     bool is_compiled = ptx.find(".entry") != std::string::npos;
     if (is_compiled && ptx.find(std::string(".entry ") + name + "(") == std::string::npos) return NOT_FOUND;
     if (!is_compiled && !emulator::kernels().count(std::string(name) + "_" + std::to_string(bits))) return NOT_FOUND;
-    static std::map<std::string, Function> all;
-    auto& made = all.try_emplace(std::string(name) + "_" + std::to_string(bits), Function{name, bits}).first->second;
-    return *function = &made, SUCCESS;
+    return *function = &all.emplace(std::make_pair(module, std::string(name)), Function{name, bits}).first->second, SUCCESS;
 }
 
 int cuFuncSetAttribute(void* function, int which, int value) {

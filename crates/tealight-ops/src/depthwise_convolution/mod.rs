@@ -16,6 +16,7 @@
 //! that a thread works on, if there is padding.
 
 mod cpu;
+mod gpu;
 pub mod reference;
 
 use std::marker::PhantomData;
@@ -27,6 +28,8 @@ use crate::element::Element;
 use crate::graph::apply2;
 use crate::padding;
 use crate::path::{Path, widened};
+
+const NAME: &str = "depthwise convolution";
 
 /// `x (batch, n_heads, len, head_dim)`, `weight (n_heads, 1, kernel, 1)`,
 /// `key_padding_mask (batch, len)` of u8 with 1 = padding → `(batch, n_heads, len, head_dim)`
@@ -49,7 +52,8 @@ pub fn depthwise_convolution(
     match Path::of(&[x, weight]) {
         Path::F32 => fused::<f32>(x, weight, key_padding_mask),
         Path::F64 => fused::<f64>(x, weight, key_padding_mask),
-        Path::Gpu | Path::Reference => {
+        Path::Gpu => gpu::convolution(x, weight, key_padding_mask),
+        Path::Reference => {
             widened(x, |x| reference::depthwise_convolution(x, weight, key_padding_mask))
         }
     }
@@ -77,7 +81,7 @@ struct Convolution<T> {
 
 impl<T: Element> CustomOp2 for Convolution<T> {
     fn name(&self) -> &'static str {
-        "depthwise-convolution"
+        NAME
     }
 
     fn cpu_fwd(

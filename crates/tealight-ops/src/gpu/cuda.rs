@@ -31,15 +31,17 @@ const ATTENTION: &str = include_str!("../../kernels/attention.cuh");
 const PRELUDE: &str = include_str!("../../kernels/prelude.cuh");
 const TENSOR_CORES: &str = include_str!("../../kernels/attention_bf16.cu");
 /// By name, in the parts that they are put together from.
-const SOURCES: [(&str, &[&str]); 10] = [
+const SOURCES: [(&str, &[&str]); 12] = [
     ("attention", &[ATTENTION, include_str!("../../kernels/attention.cu")]),
     // Each width on its own: a model has one, and all take long to compile.
     ("attention_bf16_32", &["#define WIDTH 32", ATTENTION, TENSOR_CORES]),
     ("attention_bf16_64", &["#define WIDTH 64", ATTENTION, TENSOR_CORES]),
     ("attention_bf16_128", &["#define WIDTH 128", ATTENTION, TENSOR_CORES]),
+    ("convolution", &[include_str!("../../kernels/convolution.cu")]),
     ("elementwise", &[include_str!("../../kernels/elementwise.cu")]),
     ("embedding", &[include_str!("../../kernels/embedding.cu")]),
     ("linear_attention", &[include_str!("../../kernels/linear_attention.cu")]),
+    ("nystrom", &[include_str!("../../kernels/nystrom.cu")]),
     ("optimizers", &[include_str!("../../kernels/optimizers.cu")]),
     ("rows", &[include_str!("../../kernels/rows.cu")]),
     ("scans", &[include_str!("../../kernels/scans.cu")]),

@@ -27,6 +27,7 @@
 //! Cost: O(len·n_landmarks·head_dim + n_landmarks³·n_iterations) time, O(len·n_landmarks) memory per
 //! head.
 
+mod gpu;
 mod pseudo_inverse;
 pub mod reference;
 mod segment_means;

@@ -7,9 +7,11 @@ use candle_core::{CpuStorage, CustomOp1, D, Device, Layout, Result, Shape, Tenso
 use super::reference;
 use crate::buffer::{View, slice, stored};
 use crate::element::Element;
-use crate::graph::apply1;
+use crate::graph::{Operation, Value, apply1, record};
 use crate::matmul::{matmul, matmul_transposed};
 use crate::path::{Path, widened};
+
+const NAME: &str = "pseudo-inverse";
 
 /// What Z₀ is divided by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,45 +55,61 @@ pub fn pseudo_inverse(
     match Path::of(&[a]) {
         Path::F32 => fused::<f32>(a, n_iterations, normalisation),
         Path::F64 => fused::<f64>(a, n_iterations, normalisation),
-        Path::Gpu | Path::Reference => {
+        Path::Gpu => widened(a, |a| of_products(a, Iteration { n_iterations, normalisation })),
+        Path::Reference => {
             widened(a, |a| reference::pseudo_inverse(a, n_iterations, normalisation))
         }
     }
 }
 
-fn fused<T: Element>(a: &Tensor, n_iterations: usize, start: Normalisation) -> Result<Tensor> {
-    apply1(&a.contiguous()?, PseudoInverse::<T> { n_iterations, start, element: PhantomData })
+fn fused<T: Element>(
+    a: &Tensor,
+    n_iterations: usize,
+    normalisation: Normalisation,
+) -> Result<Tensor> {
+    let iteration = Iteration { n_iterations, normalisation };
+    apply1(&a.contiguous()?, PseudoInverse::<T> { iteration, element: PhantomData })
+}
+
+/// The same on a device, where there are kernels for the products.
+fn of_products(a: &Tensor, iteration: Iteration) -> Result<Tensor> {
+    let a = a.contiguous()?;
+    let inverse = iteration.inverse(&a.detach())?;
+    let (storage, _) = inverse.storage_and_layout();
+    let value = Value { storage: storage.try_clone(inverse.layout())?, shape: a.shape().clone() };
+    drop(storage);
+    record(iteration, &[&a], value)
 }
 
 struct PseudoInverse<T> {
-    n_iterations: usize,
-    start: Normalisation,
+    iteration: Iteration,
     element: PhantomData<T>,
 }
 
-impl<T: Element> CustomOp1 for PseudoInverse<T> {
-    fn name(&self) -> &'static str {
-        "pseudo-inverse"
-    }
+#[derive(Clone, Copy)]
+struct Iteration {
+    n_iterations: usize,
+    normalisation: Normalisation,
+}
 
-    fn cpu_fwd(&self, a: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
-        let a = Tensor::from_slice(slice::<T>(a, layout)?, layout.shape(), &Device::Cpu)?;
-        let identity = identity(&a)?;
-        let (mut z, _) = self.start.transposed(&a)?;
+impl Iteration {
+    fn inverse(self, a: &Tensor) -> Result<Tensor> {
+        let multiples = multiples(a)?;
+        let (mut z, _) = self.normalisation.transposed(a)?;
         for _ in 0..self.n_iterations {
-            z = Step::from(&a, z, &identity)?.result()?;
+            z = Step::from(a, z, &multiples)?.result()?;
         }
-        Ok(stored(View::<T>::of(&z)?.to_vec(), layout.shape()))
+        z.contiguous()
     }
 
-    fn bwd(&self, a: &Tensor, _: &Tensor, gradient: &Tensor) -> Result<Option<Tensor>> {
+    fn gradient(self, a: &Tensor, gradient: &Tensor) -> Result<Tensor> {
         let a = a.detach(); // or Candle records a graph of the backward
-        let identity = identity(&a)?;
-        let (z0, scale) = self.start.transposed(&a)?;
+        let multiples = multiples(&a)?;
+        let (z0, scale) = self.normalisation.transposed(&a)?;
         let mut steps = Vec::with_capacity(self.n_iterations);
         let mut z = z0.clone();
         for _ in 0..self.n_iterations {
-            let step = Step::from(&a, z, &identity)?;
+            let step = Step::from(&a, z, &multiples)?;
             z = step.result()?;
             steps.push(step);
         }
@@ -100,10 +118,45 @@ impl<T: Element> CustomOp1 for PseudoInverse<T> {
             (dz, da) = step.backward(&a, &dz, da)?;
         }
         // Z₀ = Aᵀ / s:  ds = −Σ dZ₀ ⊙ Z₀ / s, to the columns whose sum s is.
-        let dscale = self.start.total(&(&dz * &z0)?.neg()?)?.div(&scale)?;
-        let dcolumns = self.start.share_of_maximum(&a)?.broadcast_mul(&dscale)?;
+        let dscale = self.normalisation.total(&(&dz * &z0)?.neg()?)?.div(&scale)?;
+        let dcolumns = self.normalisation.share_of_maximum(&a)?.broadcast_mul(&dscale)?;
         let da = (da + dz.t()?.broadcast_div(&scale)?)?;
-        da.broadcast_add(&dcolumns).map(Some)
+        da.broadcast_add(&dcolumns)
+    }
+}
+
+impl Operation for Iteration {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn reads_output(&self) -> bool {
+        false
+    }
+
+    fn backward(
+        self: Box<Self>,
+        inputs: &[Tensor],
+        _: &Tensor,
+        gradient: &Tensor,
+    ) -> Result<Vec<Option<Tensor>>> {
+        Ok(vec![Some(self.gradient(&inputs[0], gradient)?)])
+    }
+}
+
+impl<T: Element> CustomOp1 for PseudoInverse<T> {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn cpu_fwd(&self, a: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
+        let a = Tensor::from_slice(slice::<T>(a, layout)?, layout.shape(), &Device::Cpu)?;
+        let z = self.iteration.inverse(&a)?;
+        Ok(stored(View::<T>::of(&z)?.to_vec(), layout.shape()))
+    }
+
+    fn bwd(&self, a: &Tensor, _: &Tensor, gradient: &Tensor) -> Result<Option<Tensor>> {
+        self.iteration.gradient(a, gradient).map(Some)
     }
 }
 
@@ -122,12 +175,11 @@ struct Step {
 }
 
 impl Step {
-    fn from(a: &Tensor, z: Tensor, identity: &Tensor) -> Result<Self> {
-        let less = |c: f64, x: &Tensor| x.neg()?.broadcast_add(&(identity * c)?);
+    fn from(a: &Tensor, z: Tensor, [seven, thirteen, fifteen]: &[Tensor; 3]) -> Result<Self> {
         let x = matmul(a, &z)?;
-        let inner = less(7., &x)?;
-        let middle = less(15., &matmul(&x, &inner)?)?;
-        let outer = less(13., &matmul(&x, &middle)?)?;
+        let inner = seven.broadcast_sub(&x)?;
+        let middle = fifteen.broadcast_sub(&matmul(&x, &inner)?)?;
+        let outer = thirteen.broadcast_sub(&matmul(&x, &middle)?)?;
         Ok(Self { z, x, inner, middle, outer })
     }
 
@@ -149,6 +201,12 @@ impl Step {
         let dz = (dz + matmul(&a.t()?, &dx)?)?;
         Ok((dz, (da + matmul_transposed(&dx, &self.z)?)?))
     }
+}
+
+/// 7 I, 13 I and 15 I for `a (.., m, m)`: each `(m, m)`
+fn multiples(a: &Tensor) -> Result<[Tensor; 3]> {
+    let identity = identity(a)?;
+    Ok([(&identity * 7.)?, (&identity * 13.)?, (&identity * 15.)?])
 }
 
 /// The identity of the size of `a (.., m, m)`: `(m, m)`

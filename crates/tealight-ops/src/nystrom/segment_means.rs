@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 
 use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor, bail};
 
-use super::{Segments, reference};
+use super::{Segments, gpu, reference};
 use crate::buffer::{View, slice, stored, tensor, unwritten};
 use crate::element::Element;
 use crate::graph::apply1;
@@ -32,7 +32,8 @@ pub fn segment_means(x: &Tensor, segments: &Segments) -> Result<Tensor> {
     match Path::of(&[x]) {
         Path::F32 => apply1(&x.contiguous()?, SegmentMeans::<f32>::over(x, segments)?),
         Path::F64 => apply1(&x.contiguous()?, SegmentMeans::<f64>::over(x, segments)?),
-        Path::Gpu | Path::Reference => widened(x, |x| reference::segment_means(x, segments)),
+        Path::Gpu => gpu::segment_means(x, segments),
+        Path::Reference => widened(x, |x| reference::segment_means(x, segments)),
     }
 }
 

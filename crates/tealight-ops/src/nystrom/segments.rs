@@ -109,6 +109,27 @@ impl Segments {
         self.len
     }
 
+    /// One for all rows of a batch, or as many as it has.
+    pub(super) fn n_rows(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// All rows for the kernels of `nystrom.cu`, which say what is where.
+    pub(super) fn table(&self) -> Vec<u32> {
+        let mut table = Vec::with_capacity(self.rows.len() * 2 * (self.len + self.n_landmarks));
+        for Row { positions, ranges } in &self.rows {
+            let mut places = vec![u32::MAX; self.len];
+            for (place, &position) in positions.iter().enumerate() {
+                places[position] = place as u32;
+            }
+            table.extend(positions.iter().map(|&position| position as u32));
+            table.extend(std::iter::repeat_n(u32::MAX, self.len - positions.len()));
+            table.extend(places);
+            table.extend(ranges.iter().flat_map(|range| [range.start as u32, range.end as u32]));
+        }
+        table
+    }
+
     /// Whether all rows of a batch of this size have segments.
     pub(super) fn are_of(&self, batch: usize) -> bool {
         self.rows.len() == 1 || self.rows.len() == batch

@@ -1,11 +1,12 @@
 //! Logits, hidden states, losses and gradients.
 
-use candle_core::{IndexOp, Tensor};
+use candle_core::{DType, IndexOp, Tensor};
 use tealight_model::hf::Head;
 
 use crate::model::{Model, models, named};
 use crate::record::{
-    Case, Faults, GRADIENT, GRADIENT_OF_TOTAL, LOGITS, LOSS, difference, largest, norm,
+    Case, Faults, GRADIENT, GRADIENT_OF_TOTAL, HALF_PRECISION, LOGITS, LOSS, difference, largest,
+    norm,
 };
 
 #[test]
@@ -27,6 +28,26 @@ fn logits_and_hidden_states_are_those_of_transformers() {
             let loss = f64::from(outcome.loss.to_scalar::<f32>().unwrap());
             let off = (loss - case.number("loss")).abs();
             faults.near(&format!("{}, loss", case.label()), off, LOSS);
+        }
+    }
+    faults.none();
+}
+
+/// As a GPU trains with `precision = "bf16"`.
+#[test]
+fn logits_in_bf16_are_near_those_of_transformers() {
+    let mut faults = Faults::default();
+    for (record, _) in models() {
+        let model = Model::computing_in(DType::BF16, &record);
+        // The pseudo-inverse of Nyström's attention magnifies what rounding changes.
+        let is_inverse = record.name.starts_with("nystrom");
+        let tolerance = if is_inverse { 2.5 * HALF_PRECISION } else { HALF_PRECISION };
+        for case in record.cases() {
+            let (ours, theirs) = (model.run(&case).logits, case.tensor("logits"));
+            assert_eq!(ours.dtype(), DType::BF16);
+            let off_by = off(&model, &case, &ours.to_dtype(DType::F32).unwrap(), theirs);
+            let tolerance = tolerance * largest(theirs).max(1.);
+            faults.near(&format!("{}, logits", case.label()), off_by, tolerance);
         }
     }
     faults.none();

@@ -63,8 +63,12 @@ pub(crate) fn models() -> Vec<(Record, Model)> {
 
 impl Model {
     pub(crate) fn of(record: &Record) -> Self {
+        Self::computing_in(DType::F32, record)
+    }
+
+    pub(crate) fn computing_in(dtype: DType, record: &Record) -> Self {
         let HfFolder { description, weights, .. } = HfFolder::open(&record.folder).unwrap();
-        let store = ParamStore::new(17, DType::F32, device());
+        let store = ParamStore::new(17, DType::F32, device()).computing_in(dtype);
         let Description { config, sizes, family, .. } = &description;
         let head = match family.head() {
             Head::MaskedLm => Built::MaskedLm(
@@ -80,6 +84,7 @@ impl Model {
         let variables: Vec<_> = store.iter().collect();
         let targets = variables.iter().map(|(name, variable)| (name.as_str(), variable));
         assign("model", targets, &weights).unwrap();
+        store.refresh().unwrap();
         Self { description, store, head }
     }
 

@@ -9,6 +9,8 @@ use tealight_ops::testing::device;
 
 /// Logits and hidden states; in f32, transformers is within 1.2·10⁻⁵ of itself in f64.
 pub(crate) const LOGITS: f64 = 5e-5;
+/// Of logits in bf16, in parts of the largest if that is above 1.
+pub(crate) const HALF_PRECISION: f64 = 2e-2;
 /// A loss.
 pub(crate) const LOSS: f64 = 1e-5;
 /// A gradient, of its largest number, …
