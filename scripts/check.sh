@@ -33,7 +33,7 @@ fi
 if command -v nvcc >/dev/null; then
     step scripts/compile_kernels.sh # for a GPU, too
 fi
-optional cargo-deny cargo deny check --config .deny.toml
+optional cargo-deny cargo deny check
 optional cargo-machete cargo machete
 optional typos typos --config .typos.toml
 

@@ -115,8 +115,10 @@ impl CausalLm {
             let filler = std::iter::repeat_n(IGNORE_INDEX, rows.seq_len - row.len());
             row.iter().copied().chain(filler)
         });
+        let filled: Vec<i64> = filled.collect();
+        let n_positions = filled.len();
         Ok(Batch {
-            labels: Tensor::from_iter(filled, &self.device)?,
+            labels: tensor_of(filled, n_positions, &self.device)?,
             mask: mask(&rows, &self.device)?,
             n_labels,
             ids: tensor_of(rows.ids, (sequences.len(), rows.seq_len), &self.device)?,
