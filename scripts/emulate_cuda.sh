@@ -20,7 +20,7 @@ trap 'rm -rf "$objects"' EXIT
 kernels=$PWD/crates/tealight-ops/kernels
 flags=(-std=c++17 -O2 -fPIC -w -fno-strict-aliasing -U_FORTIFY_SOURCE "-I$headers" "-I$headers/cccl" "-I$candle" "-I$kernels")
 as_candle=(-DNUMBER_BITS=0 -include candle.hpp -x c++)
-n_jobs=$(nproc)
+n_jobs=$(nproc) jobs=()
 for file in affine binary cast fill indexing reduce ternary unary; do
     # Kernels are found by their names: each is registered behind the file that defines it.
     "${CXX:-g++}" "${flags[@]}" "${as_candle[@]}" -DSHOW_KERNELS -E "$candle/$file.cu" |
@@ -29,11 +29,16 @@ for file in affine binary cast fill indexing reduce ternary unary; do
     straight=$([[ $file == reduce ]] && echo false || echo true)
     printf '#include "%s"\n' "$candle/$file.cu" "$objects/$file.names" > "$objects/$file.cpp"
     "${CXX:-g++}" "${flags[@]}" "${as_candle[@]}" -DIS_STRAIGHT="$straight" -c "$objects/$file.cpp" -o "$objects/$file.o" &
-    if (($(jobs -r | wc -l) >= n_jobs)); then wait -n; fi
+    jobs+=($!)
+    if ((${#jobs[@]} >= n_jobs)); then
+        wait "${jobs[0]}"
+        jobs=("${jobs[@]:1}")
+    fi
 done
-wait
+for job in "${jobs[@]}"; do wait "$job"; done
 "${CXX:-g++}" "${flags[@]}" -DNUMBER_BITS=0 -c "$kernels/driver.cpp" -o "$objects/driver.o"
-scripts/emulate_kernels.sh "$output/libcuda.so.1" "$objects"/*.o
+# Candle's files have the same functions in common.
+scripts/emulate_kernels.sh "$output/libcuda.so.1" "$objects"/*.o -Wl,-z,muldefs
 for name in libcublas.so.13 libcublasLt.so.13 libcurand.so.10 libnvrtc.so.13; do
     ln -sf libcuda.so.1 "$output/$name"
 done

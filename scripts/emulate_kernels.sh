@@ -5,19 +5,21 @@
 #     TEALIGHT_EMULATED_KERNELS=target/kernels.so cargo nextest run -p tealight-ops
 set -euo pipefail
 output=$(realpath -m "${1:-target/kernels.so}")
-others=("${@:2}") # objects that belong into the library, too
+others=("${@:2}") # what belongs into the library, too: objects, and flags for the linker
 cd "$(dirname "${BASH_SOURCE[0]}")/../crates/tealight-ops/kernels"
 
 objects=$(mktemp -d)
 trap 'rm -rf "$objects"' EXIT
 flags=(-std=c++17 -O2 -fPIC -Wall -Wextra -Wno-unused-function -Wno-maybe-uninitialized -fno-strict-aliasing -U_FORTIFY_SOURCE)
 for bits in 16 32 64; do
+    jobs=()
     for kernels in *.cu; do
         straight=$([[ $kernels == elementwise.cu ]] && echo true || echo false)
         "${CXX:-g++}" "${flags[@]}" -DNUMBER_BITS=$bits -DIS_STRAIGHT="$straight" -include emulator.hpp -include prelude.cuh -x c++ \
             -c "$kernels" -o "$objects/${kernels%.cu}_$bits.o" &
+        jobs+=($!)
     done
-    wait
+    for job in "${jobs[@]}"; do wait "$job"; done
 done
 "${CXX:-g++}" "${flags[@]}" -DNUMBER_BITS=0 -c emulator.cpp -o "$objects/emulator.o"
-"${CXX:-g++}" -shared -o "$output" "$objects"/*.o "${others[@]}" -ldl -Wl,-z,muldefs
+"${CXX:-g++}" -shared -o "$output" "$objects"/*.o "${others[@]}" -ldl

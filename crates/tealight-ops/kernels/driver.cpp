@@ -104,7 +104,7 @@ struct Memory {
     }
 } memory;
 
-std::set<uint64_t> pinned;
+std::map<uint64_t, size_t> pinned;
 
 // --- Queues, and graphs of what was put into one.
 
@@ -141,6 +141,7 @@ struct Queue {
     }
 };
 
+std::set<Queue*> made;
 Queue* const PER_THREAD = reinterpret_cast<Queue*>(2);
 
 Queue& queue_of(void* stream) {
@@ -202,7 +203,6 @@ int cuDevicePrimaryCtxRetain(void** context, int) { return *context = &memory, S
 int cuDevicePrimaryCtxRelease_v2(int) { return SUCCESS; }
 int cuCtxSetCurrent(void*) { return SUCCESS; }
 int cuCtxGetCurrent(void** context) { return *context = &memory, SUCCESS; }
-int cuCtxSynchronize() { return SUCCESS; }
 int cuGetErrorName(int, const char** name) { return *name = "an error of the emulated driver", SUCCESS; }
 int cuGetErrorString(int, const char** text) { return *text = "an error of the emulated driver", SUCCESS; }
 
@@ -240,14 +240,14 @@ int cuMemHostAlloc(void** memory, size_t n, unsigned) {
     ALONE;
     count("pinned allocations");
     *memory = malloc(n);
-    pinned.insert(reinterpret_cast<uint64_t>(*memory));
+    pinned[reinterpret_cast<uint64_t>(*memory)] = n;
     return SUCCESS;
 }
 
 int cuMemFreeHost(void* memory) {
     ALONE;
-    pinned.erase(reinterpret_cast<uint64_t>(memory));
-    free(memory);
+    // It stays with the process, so that a copy which is still to come shows.
+    memset(memory, UNKNOWN, pinned.at(reinterpret_cast<uint64_t>(memory)));
     return SUCCESS;
 }
 
@@ -299,7 +299,20 @@ int cuMemsetD8Async(uint64_t to, unsigned char value, size_t n, void* stream) {
     return SUCCESS;
 }
 
-int cuStreamCreate(void** stream, unsigned) { return *stream = new Queue, SUCCESS; }
+int cuStreamCreate(void** stream, unsigned) {
+    ALONE;
+    auto* queue = new Queue;
+    made.insert(queue);
+    return *stream = queue, SUCCESS;
+}
+
+int cuCtxSynchronize() {
+    ALONE;
+    for (Queue* queue : made) queue->finish();
+    queue_of(nullptr).finish();
+    queue_of(PER_THREAD).finish();
+    return SUCCESS;
+}
 
 int cuStreamSynchronize(void* stream) {
     ALONE;
@@ -312,8 +325,8 @@ int cuStreamSynchronize(void* stream) {
 
 int cuStreamDestroy_v2(void* stream) {
     ALONE;
+    // Events may still be of it: it stays with the process.
     queue_of(stream).finish();
-    delete static_cast<Queue*>(stream);
     return SUCCESS;
 }
 
@@ -572,19 +585,32 @@ struct Program {
     std::string source, ptx, log;
 };
 
-int nvrtcVersion(int* major, int* minor) { return *major = 0, *minor = 0, SUCCESS; }
+} // extern "C"
+
+namespace {
+
+// What the real one says.
+template <class... A> int call(const char* name, A... arguments) {
+    static void* library = dlopen(getenv("TEALIGHT_REAL_NVRTC"), RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
+    if (!library) stop(std::string("no NVRTC: ") + dlerror());
+    return reinterpret_cast<int (*)(A...)>(dlsym(library, name))(arguments...);
+}
+
+} // namespace
+
+extern "C" {
+
+int nvrtcVersion(int* major, int* minor) {
+    if (getenv("TEALIGHT_REAL_NVRTC")) return call("nvrtcVersion", major, minor);
+    return *major = *minor = -1, SUCCESS; // so that nobody else takes what is kept of this one
+}
 const char* nvrtcGetErrorString(int) { return "an error of the emulated NVRTC"; }
 
 int nvrtcCreateProgram(void** program, const char* source, const char*, int, const char* const*, const char* const*) {
     return *program = new Program{source, "", ""}, SUCCESS;
 }
 
-static int compile(Program& program, const char* path, int n, const char* const* options) {
-    static void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
-    if (!library) stop(std::string("no NVRTC: ") + dlerror());
-    auto call = [&](const char* name, auto... arguments) {
-        return reinterpret_cast<int (*)(decltype(arguments)...)>(dlsym(library, name))(arguments...);
-    };
+static int compile(Program& program, int n, const char* const* options) {
     void* real = nullptr;
     size_t size = 0;
     call("nvrtcCreateProgram", &real, program.source.c_str(), (const char*)nullptr, 0, (const char* const*)nullptr,
@@ -610,8 +636,7 @@ int nvrtcCompileProgram(void* handle, int n, const char* const* options) {
     for (int i = 0; i < n; i++)
         if (!strncmp(options[i], "-DNUMBER_BITS=", 14)) bits = options[i] + 14;
     program.ptx = FIRST_LINE + bits + "\n";
-    const char* path = getenv("TEALIGHT_REAL_NVRTC");
-    return path ? compile(program, path, n, options) : SUCCESS;
+    return getenv("TEALIGHT_REAL_NVRTC") ? compile(program, n, options) : SUCCESS;
 }
 
 int nvrtcGetPTXSize(void* program, size_t* n) { return *n = static_cast<Program*>(program)->ptx.size() + 1, SUCCESS; }

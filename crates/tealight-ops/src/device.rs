@@ -3,7 +3,7 @@
 use candle_core::{Device, Result, Shape, Tensor, WithDType};
 
 #[cfg(feature = "cuda")]
-use crate::gpu::{Buffer, staging};
+use crate::gpu::staging;
 
 /// GPU number `ordinal`, to be opened once in a program.
 ///
@@ -21,6 +21,15 @@ pub fn open_cuda(ordinal: usize) -> Result<Device> {
     Device::new_cuda(ordinal)
 }
 
+/// Whether `device` is a GPU that another thread may bring something to: one that [`open_cuda`] has opened.
+pub fn has_one_queue(device: &Device) -> bool {
+    match device {
+        #[cfg(feature = "cuda")]
+        Device::Cuda(device) => !device.is_event_tracking(),
+        _ => false,
+    }
+}
+
 /// `values` as a tensor of `shape` on `device`. Where that is a GPU, nobody waits for the copy.
 ///
 /// # Errors
@@ -32,13 +41,8 @@ pub fn tensor_of<T: WithDType>(
 ) -> Result<Tensor> {
     let shape = shape.into();
     #[cfg(feature = "cuda")]
-    if let Device::Cuda(cuda) = device
-        && !values.is_empty()
-        && values.len() == shape.elem_count()
-    {
-        let buffer = Buffer::unwritten(values.len(), T::DTYPE, device)?;
-        staging::copy(cuda, bytes(&values), &buffer)?;
-        return buffer.tensor(shape);
+    if device.is_cuda() && !values.is_empty() && values.len() == shape.elem_count() {
+        return staging::copied(device, bytes(&values), values.len(), T::DTYPE)?.tensor(shape);
     }
     Tensor::from_vec(values, shape, device)
 }

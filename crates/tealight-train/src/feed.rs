@@ -20,7 +20,7 @@ pub(crate) struct Feed<'scope, 'env, T: Task> {
     ahead: Option<Ahead<T::Batch>>,
 }
 
-/// A batch, an error, or a panic: where it was made it is of no use.
+/// A batch, or the error or the panic that there is in its place, for the thread that asks for it.
 type Made<B> = Result<Result<B>, Box<dyn Any + Send>>;
 
 #[derive(Debug)]

@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use candle_core::{DType, Device};
 use tealight_model::Mode;
+use tealight_ops::device::has_one_queue;
 use tealight_ops::gradients::FaultKind;
 use tealight_ops::profile::{Pass, timed};
 use tealight_ops::rng::{Purpose, Stream};
@@ -76,10 +77,10 @@ pub fn fit<'a, T: Task>(
 ) -> Result<()> {
     let task = Arc::clone(&session.task);
     thread::scope(|scope| {
-        let feed = if session.params.device().is_cpu() {
-            Feed::at_once(&*task)
-        } else {
+        let feed = if has_one_queue(session.params.device()) {
             Feed::ahead(&*task, scope)
+        } else {
+            Feed::at_once(&*task)
         };
         train(session, feed, &until.into(), checkpoints, observers)
     })

@@ -57,10 +57,11 @@ pub(crate) fn open(ordinal: usize) -> Result<CudaDevice> {
     // SAFETY: there is one queue. The pool is the device's own, and the attribute is a number of 64 bits.
     unsafe {
         device.disable_event_tracking();
-        let pool = driver::device::get_default_mem_pool(stream.context().cu_device()).w()?;
-        let attribute = Pool::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
-        // Without it a step takes longer, and nothing else.
-        let _ = driver::mem_pool::set_attribute(pool, attribute, (&raw mut all).cast());
+        // Without a pool that keeps what is freed a step takes longer, and nothing else.
+        if let Ok(pool) = driver::device::get_default_mem_pool(stream.context().cu_device()) {
+            let attribute = Pool::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
+            let _ = driver::mem_pool::set_attribute(pool, attribute, (&raw mut all).cast());
+        }
     }
     Ok(device)
 }

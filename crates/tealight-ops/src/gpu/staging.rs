@@ -10,7 +10,7 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 use candle_core::cuda_backend::WrapErr;
 use candle_core::cuda_backend::cudarc::driver::result::memcpy_htod_async;
 use candle_core::cuda_backend::cudarc::driver::{CudaEvent, CudaStream, PinnedHostSlice};
-use candle_core::{CudaDevice, Result};
+use candle_core::{DType, Device, Result, bail};
 
 use super::Buffer;
 
@@ -27,33 +27,42 @@ struct Staging {
 /// Those of each device, the one that was used first at the front.
 type Pool = BTreeMap<usize, VecDeque<Staging>>;
 
-/// Copies `bytes` to where `to` begins, when it is their turn in the queue.
-pub(crate) fn copy(device: &CudaDevice, bytes: &[u8], to: &Buffer) -> Result<()> {
+/// `bytes` as `len` numbers of `dtype`, which are there when it is the copy's turn in the queue.
+pub(crate) fn copied(device: &Device, bytes: &[u8], len: usize, dtype: DType) -> Result<Buffer> {
     static POOL: LazyLock<Mutex<Pool>> = LazyLock::new(Mutex::default);
-    let stream = device.cuda_stream();
+    let buffer = Buffer::unwritten(len, dtype, device)?;
+    if bytes.len() != len * dtype.size_in_bytes() {
+        bail!("{} bytes for {len} numbers of {dtype:?}", bytes.len())
+    }
+    let stream = device.as_cuda_device()?.cuda_stream();
     let mut pool = POOL.lock().unwrap_or_else(PoisonError::into_inner);
     let pool = pool.entry(stream.context().ordinal()).or_default();
     let mut staging = take(pool, &stream, bytes.len())?;
-    staging.copied.synchronize().w()?;
     let staged = &mut staging.bytes.as_mut_slice().w()?[..bytes.len()];
     staged.copy_from_slice(bytes);
-    // SAFETY: `to` has room for them, and what is staged stays as it is until the event.
-    unsafe { memcpy_htod_async(to.address()?, staged, stream.cu_stream()) }.w()?;
-    staging.copied.record(&stream).w()?;
+    // SAFETY: the buffer has room for them, and what is staged stays as it is until the event.
+    unsafe { memcpy_htod_async(buffer.address()?, staged, stream.cu_stream()) }.w()?;
+    if let Err(error) = staging.copied.record(&stream) {
+        stream.synchronize().w()?; // without an event nothing less says when it may be used again
+        return Err(error).w();
+    }
     pool.push_back(staging);
-    Ok(())
+    Ok(buffer)
 }
 
 /// One that is free, or a new one. One that is too small is given up: soon all are as large as they need be.
 fn take(pool: &mut VecDeque<Staging>, stream: &CudaStream, n: usize) -> Result<Staging> {
-    let is_full = pool.len() >= MOST;
-    let is_free = |first: &Staging| is_full || first.copied.is_complete();
-    let first = if pool.front().is_some_and(is_free) { pool.pop_front() } else { None };
-    if let Some(first) = first.filter(|first| first.bytes.len() >= n) {
-        return Ok(first);
+    if pool.front().is_some_and(|first| pool.len() >= MOST || first.copied.is_complete())
+        && let Some(first) = pool.pop_front()
+    {
+        first.copied.synchronize().w()?;
+        if first.bytes.len() >= n {
+            return Ok(first);
+        }
     }
     let n = n.next_power_of_two().max(LEAST_BYTES);
     // SAFETY: what is read of it has been written before.
     let bytes = unsafe { stream.context().alloc_pinned(n) }.w()?;
-    Ok(Staging { bytes, copied: stream.record_event(None).w()? })
+    // An event that was never recorded is over.
+    Ok(Staging { bytes, copied: stream.context().new_event(None).w()? })
 }
