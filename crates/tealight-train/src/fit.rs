@@ -5,7 +5,6 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
-use std::time::Instant;
 
 use candle_core::{DType, Device};
 use tealight_model::Mode;
@@ -17,6 +16,7 @@ use tealight_ops::watch::first_not_finite;
 use tealight_ops::{Gradients, backward_scaled};
 
 use crate::audit::audit;
+use crate::clock::{Clock, Rates};
 use crate::config::RunConfig;
 use crate::early_stopping::{Verdict, unknown_metric};
 use crate::error::Result;
@@ -108,15 +108,11 @@ fn train<T: Task>(
         if until.is_asked() {
             return session.save_unless_saved(checkpoints, observers);
         }
-        let prepared = match session.prepare(&mut feed) {
-            Ok(prepared) => prepared,
-            Err(error) => {
-                // Of two errors the first is the one to be told.
-                let _ = session.save_unless_saved(checkpoints, observers);
-                return Err(error);
-            }
-        };
-        let report = match prepared {
+        let prepared = session.prepare(&mut feed).inspect_err(|_| {
+            // Of two errors the first is the one to be told.
+            let _ = session.save_unless_saved(checkpoints, observers);
+        });
+        let report = match prepared? {
             Prepared::Update(update) => Some(session.update(update, &mut clock)?),
             Prepared::Skip(trouble) => {
                 session.progress.step += 1;
@@ -469,40 +465,4 @@ pub(crate) struct MicroBatch {
     count: f64,
     /// How many tokens were read, where the task counts them.
     n_tokens: Option<u64>,
-}
-
-/// Examples and tokens of training since the last report. Evaluations and checkpoints start it anew, so
-/// that their time does not count.
-struct Clock {
-    since: Instant,
-    examples: u64,
-    tokens: Option<u64>,
-}
-
-struct Rates {
-    examples_per_second: f64,
-    tokens_per_second: Option<f64>,
-}
-
-impl Clock {
-    fn start() -> Self {
-        Self { since: Instant::now(), examples: 0, tokens: Some(0) }
-    }
-
-    fn count(&mut self, examples: u64, tokens: Option<u64>) {
-        self.examples += examples;
-        self.tokens = self.tokens.zip(tokens).map(|(a, b)| a + b);
-    }
-
-    /// The rates since the last time they were asked for.
-    fn rates(&mut self) -> Rates {
-        let seconds = self.since.elapsed().as_secs_f64().max(f64::EPSILON);
-        let per_second = |n: u64| n as f64 / seconds;
-        let rates = Rates {
-            examples_per_second: per_second(self.examples),
-            tokens_per_second: self.tokens.map(per_second),
-        };
-        *self = Self::start();
-        rates
-    }
 }

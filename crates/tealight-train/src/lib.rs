@@ -8,6 +8,7 @@
 //! It prints nothing: observers are told, and the binary draws.
 
 pub mod audit;
+mod clock;
 pub mod config;
 pub mod continuation;
 pub mod data;
