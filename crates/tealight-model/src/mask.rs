@@ -76,6 +76,12 @@ impl Mask {
         self.segments.as_ref()
     }
 
+    /// All tensors that it is made of.
+    pub fn tensors(&self) -> impl Iterator<Item = &Tensor> {
+        let Self { key_padding_mask, attn_mask, segments } = self;
+        key_padding_mask.iter().chain(attn_mask).chain(segments)
+    }
+
     /// The padded keys, for an attention without scores that a mask could be added to.
     ///
     /// # Errors

@@ -85,7 +85,14 @@ fn table(n_threads: usize) -> Result<()> {
         }
         let gradient = normal(3, &shape)?;
         let [m, v] = [Var::from_tensor(&x.zeros_like()?)?, Var::from_tensor(&x.zeros_like()?)?];
-        let hyper = Hyper { lr: 1e-3, beta1: 0.9, beta2: 0.99, epsilon: 1e-8, weight_decay: 0.1 };
+        let hyper = Hyper {
+            lr: 1e-3,
+            beta1: 0.9,
+            beta2: 0.99,
+            epsilon: 1e-8,
+            weight_decay: 0.1,
+            gradient_scale: 1.,
+        };
         let step = time(x.elem_count(), || adamw::step(&x, &gradient, &m, &v, 1, &hyper))?;
         println!("{shape:?}  {:<18} {step:7.3}", "adamw");
     }

@@ -12,7 +12,8 @@ struct Problem {
     int causal;
     i64 window; // 0: none
     double scale;
-    u32 key0, key1, threshold; // threshold 0: no dropout
+    Key key;
+    u32 threshold; // 0: no dropout
     double dropout_scale;
     i64 bias_head; // the stride of the bias from head to head
 };
@@ -53,5 +54,5 @@ DEVICE void queries_of(const Problem& p, int first, int& from, int& to) {
 DEVICE Wide factor_of(const Problem& p, int example, int head, int row, int key) {
     if (p.threshold == 0) return Wide(1);
     u64 index = ((u64(example) * p.n_heads + head) * p.q_len + row) * p.kv_len + key;
-    return dropout_factor(index, p.key0, p.key1, p.threshold, Wide(p.dropout_scale));
+    return dropout_factor(index, p.key, p.threshold, Wide(p.dropout_scale));
 }

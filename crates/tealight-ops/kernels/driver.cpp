@@ -30,6 +30,7 @@ enum : int {
     NOT_FOUND = 500,
     NOT_READY = 600,
     CAPTURE_UNSUPPORTED = 900,
+    CAPTURE_INVALIDATED = 901,
 };
 
 using Work = std::function<void()>;
@@ -108,8 +109,18 @@ std::map<uint64_t, size_t> pinned;
 
 // --- Queues, and graphs of what was put into one.
 
+// What a node of a graph does, by CUDA's numbers.
+enum Kind { KERNEL_NODE = 0, COPY_NODE = 1, FILL_NODE = 2, ALLOCATION_NODE = 10, FREE_NODE = 11 };
+enum Side { HOST = 1, DEVICE_SIDE = 2 };
+
+struct Node {
+    Work work;
+    Kind kind;
+    Side from = DEVICE_SIDE, to = DEVICE_SIDE; // of a copy
+};
+
 struct Graph {
-    std::vector<Work> work;
+    std::vector<Node> nodes;
     std::vector<uint64_t> memory;
 };
 
@@ -117,6 +128,7 @@ struct Queue {
     std::vector<Work> waiting;
     uint64_t n_given = 0, n_done = 0;
     Graph* captured = nullptr;
+    bool is_spoilt = false; // what was captured is of no use
 
     void run(uint64_t up_to) {
         std::vector<Work> now;
@@ -132,14 +144,17 @@ struct Queue {
 
     void finish() { run(n_given); }
 
-    void give(Work work) {
+    void give(Work work, Kind kind = KERNEL_NODE, Side from = DEVICE_SIDE, Side to = DEVICE_SIDE) {
+        if (captured) return captured->nodes.push_back({std::move(work), kind, from, to});
         if (is_idle) return;
-        if (captured) return captured->work.push_back(std::move(work));
         waiting.push_back(std::move(work));
         n_given++;
         if (waiting.size() > 20000) run(n_done + 10000);
     }
 };
+
+// What graphs will have allocated when they are launched.
+std::set<uint64_t> to_come;
 
 std::set<Queue*> made;
 Queue* const PER_THREAD = reinterpret_cast<Queue*>(2);
@@ -199,6 +214,7 @@ int cuDeviceGetAttribute(int* value, int which, int) { return *value = attribute
 int cuDeviceTotalMem_v2(size_t* n, int) { return *n = TOTAL, SUCCESS; }
 int cuDeviceGetDefaultMemPool(void** pool, int) { return *pool = &memory, SUCCESS; }
 int cuMemPoolSetAttribute(void*, int, void*) { return SUCCESS; }
+int cuMemPoolTrimTo(void*, size_t) { return SUCCESS; }
 int cuDevicePrimaryCtxRetain(void** context, int) { return *context = &memory, SUCCESS; }
 int cuDevicePrimaryCtxRelease_v2(int) { return SUCCESS; }
 int cuCtxSetCurrent(void*) { return SUCCESS; }
@@ -219,8 +235,11 @@ int cuMemAllocAsync(uint64_t* address, size_t n, void* stream) {
     if (memory.held + n > TOTAL) return 2;
     *address = memory.take(n);
     Queue& queue = queue_of(stream);
-    if (queue.captured) queue.captured->memory.push_back(*address);
-    queue.give([at = *address] { memory.forget(at); });
+    if (queue.captured) {
+        queue.captured->memory.push_back(*address);
+        to_come.insert(*address);
+    }
+    queue.give([at = *address] { memory.forget(at); }, ALLOCATION_NODE);
     return SUCCESS;
 }
 
@@ -228,11 +247,12 @@ int cuMemFreeAsync(uint64_t address, void* stream) {
     ALONE;
     if (!memory.sizes.count(address)) stop("what is freed was not allocated");
     Queue& queue = queue_of(stream);
-    if (is_idle) return memory.give_back(address), SUCCESS;
+    if (!queue.captured && to_come.count(address)) return INVALID_VALUE;
+    if (is_idle && !queue.captured) return memory.give_back(address), SUCCESS;
     if (!queue.captured) return queue.give([=] { memory.give_back(address); }), SUCCESS;
     auto& own = queue.captured->memory;
     if (std::find(own.begin(), own.end(), address) == own.end()) stop("a graph frees what it did not allocate");
-    queue.give([=] { memory.check(address), memory.forget(address); });
+    queue.give([=] { memory.check(address), memory.forget(address); }, FREE_NODE);
     return SUCCESS;
 }
 
@@ -257,13 +277,12 @@ int cuMemcpyHtoDAsync_v2(uint64_t to, const void* from, size_t n, void* stream) 
     Queue& queue = queue_of(stream);
     if (pinned.count(reinterpret_cast<uint64_t>(from))) {
         count("copies to the device, pinned");
-        queue.give([=] { memcpy(reinterpret_cast<void*>(to), from, n); });
+        queue.give([=] { memcpy(reinterpret_cast<void*>(to), from, n); }, COPY_NODE, HOST);
         return SUCCESS;
     }
-    if (queue.captured) return CAPTURE_UNSUPPORTED;
     count(n > 65536 ? "copies to the device, pageable, that wait" : "copies to the device, pageable, small");
     std::vector<char> now(static_cast<const char*>(from), static_cast<const char*>(from) + n);
-    queue.give([=] { memcpy(reinterpret_cast<void*>(to), now.data(), n); });
+    queue.give([=] { memcpy(reinterpret_cast<void*>(to), now.data(), n); }, COPY_NODE, HOST);
     return SUCCESS;
 }
 
@@ -273,10 +292,10 @@ int cuMemcpyDtoHAsync_v2(void* to, uint64_t from, size_t n, void* stream) {
     Queue& queue = queue_of(stream);
     if (pinned.count(reinterpret_cast<uint64_t>(to))) {
         count("copies to the host, pinned");
-        queue.give([=] { memcpy(to, reinterpret_cast<void*>(from), n); });
+        queue.give([=] { memcpy(to, reinterpret_cast<void*>(from), n); }, COPY_NODE, DEVICE_SIDE, HOST);
         return SUCCESS;
     }
-    if (queue.captured) return CAPTURE_UNSUPPORTED;
+    if (queue.captured) return queue.is_spoilt = true, CAPTURE_UNSUPPORTED;
     count("copies to the host that wait");
     queue.finish();
     is_idle ? memset(to, 0x3f, n) : memcpy(to, reinterpret_cast<void*>(from), n);
@@ -287,7 +306,7 @@ int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t n, void* stream) {
     ALONE;
     count("copies on the device");
     if (!memory.has(to, n) || !memory.has(from, n)) stop("a copy on the device goes beyond what was allocated");
-    queue_of(stream).give([=] { memmove(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), n); });
+    queue_of(stream).give([=] { memmove(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), n); }, COPY_NODE);
     return SUCCESS;
 }
 
@@ -295,7 +314,7 @@ int cuMemsetD8Async(uint64_t to, unsigned char value, size_t n, void* stream) {
     ALONE;
     count("fills");
     if (!memory.has(to, n)) stop("a fill goes beyond what was allocated");
-    queue_of(stream).give([=] { memset(reinterpret_cast<void*>(to), value, n); });
+    queue_of(stream).give([=] { memset(reinterpret_cast<void*>(to), value, n); }, FILL_NODE);
     return SUCCESS;
 }
 
@@ -317,7 +336,7 @@ int cuCtxSynchronize() {
 int cuStreamSynchronize(void* stream) {
     ALONE;
     Queue& queue = queue_of(stream);
-    if (queue.captured) return CAPTURE_UNSUPPORTED;
+    if (queue.captured) return queue.is_spoilt = true, CAPTURE_UNSUPPORTED;
     if (!queue.waiting.empty()) count("waits for a queue");
     queue.finish();
     return SUCCESS;
@@ -380,8 +399,9 @@ int cuStreamIsCapturing(void* stream, int* status) {
 
 int cuStreamEndCapture(void* stream, void** graph) {
     ALONE;
-    *graph = std::exchange(queue_of(stream).captured, nullptr);
-    return SUCCESS;
+    Queue& queue = queue_of(stream);
+    *graph = std::exchange(queue.captured, nullptr);
+    return std::exchange(queue.is_spoilt, false) ? CAPTURE_INVALIDATED : SUCCESS;
 }
 
 int cuGraphInstantiateWithFlags(void** executable, void* graph, unsigned long long) {
@@ -393,7 +413,38 @@ int cuGraphExecDestroy(void*) { return SUCCESS; }
 int cuGraphLaunch(void* executable, void* stream) {
     ALONE;
     count("launches of a graph");
-    for (auto& work : static_cast<Graph*>(executable)->work) queue_of(stream).give(work);
+    auto& graph = *static_cast<Graph*>(executable);
+    for (auto& node : graph.nodes) queue_of(stream).give(node.work);
+    for (uint64_t address : graph.memory) to_come.erase(address);
+    return SUCCESS;
+}
+
+int cuGraphGetNodes(void* graph, void** nodes, size_t* n) {
+    ALONE;
+    auto& all = static_cast<Graph*>(graph)->nodes;
+    for (size_t i = 0; nodes && i < *n && i < all.size(); i++) nodes[i] = &all[i];
+    return *n = all.size(), SUCCESS;
+}
+
+int cuGraphNodeGetType(void* node, int* kind) { return *kind = static_cast<Node*>(node)->kind, SUCCESS; }
+
+// CUDA_MEMCPY3D, up to where it is copied.
+struct Copy {
+    struct End {
+        size_t x, y, z, level;
+        int side;
+        void* host;
+        uint64_t device;
+        void *array, *reserved;
+        size_t pitch, height;
+    } from, to;
+};
+
+int cuGraphMemcpyNodeGetParams(void* node, Copy* copy) {
+    auto& [work, kind, from, to] = *static_cast<Node*>(node);
+    if (kind != COPY_NODE) return INVALID_VALUE;
+    copy->from.side = from;
+    copy->to.side = to;
     return SUCCESS;
 }
 

@@ -83,10 +83,10 @@ KERNEL(gate_backward_v, const Number* x, const Number* g, Number* dv, i64 n_v, i
 }
 
 // y = base + Dropout(x), without a base where there is none. A thread does four elements: one block of words.
-KERNEL(dropout, const Number* base, const Number* x, Number* y, i64 n, u32 key0, u32 key1, u32 threshold, double scale) {
+KERNEL(dropout, const Number* base, const Number* x, Number* y, i64 n, Key key, u32 threshold, double scale) {
     i64 four = element();
     if (4 * four >= n) return;
-    Words words = random_words(four, key0, key1);
+    Words words = random_words(four, key);
     for (int j = 0; j < 4 && 4 * four + j < n; j++) {
         i64 i = 4 * four + j;
         Wide y_i = kept(wide(x[i]), words.at[j] >= threshold ? Wide(scale) : Wide(0));
@@ -129,15 +129,16 @@ KERNEL(swap_axes, const Number* x, Number* y, i64 total, i64 n, i64 m, i64 width
     y[i] = x[((example * n + a) * m + b) * width + column];
 }
 
-// Pairs of channels turned by the angles of their position, or by their opposites.
-KERNEL(rotate, const Number* x, const Wide* cosines, const Wide* sines, Number* y, i64 n_pairs, i64 len, i64 half,
-       int interleaved, int direction) {
+// Pairs of channels turned by the angles of their position, or by their opposites. So many rows as `repeated` have one
+// position.
+KERNEL(rotate, const Number* x, const Wide* cosines, const Wide* sines, Number* y, i64 n_pairs, i64 len, i64 repeated,
+       i64 half, int interleaved, int direction) {
     i64 i = element();
     if (i >= n_pairs) return;
     i64 pair = i % half, row = i / half;
     i64 first = row * 2 * half + (interleaved ? 2 * pair : pair);
     i64 second = first + (interleaved ? 1 : half);
-    i64 angle = row % len * half + pair;
+    i64 angle = row / repeated % len * half + pair;
     Wide c = cosines[angle], s = Wide(direction) * sines[angle];
     Wide a = wide(x[first]), b = wide(x[second]);
     y[first] = narrow(a * c - b * s);

@@ -1,20 +1,45 @@
 // Nyström's landmarks: the means of segments of a sequence.
 
+// The numbers are those of `SegmentRule`.
+enum Rule { ARRAY_SPLIT = 0, ADAPTIVE = 1, CEIL_LAST_SHORT = 2 };
+
 struct Segments {
     i64 len, n_landmarks, width;
-    int n_heads, n_rows;
+    int n_heads, n_rows, rule;
 };
 
 // What the table has of a row of the batch, all u32: the real positions in their order, padded to len; of each position
-// its place among them, or NONE; of each landmark the places where it begins and ends.
+// its place among them, or NONE; of each landmark the places where it begins and ends. Without a table nothing is
+// padding: positions are their own places, and the segments are those of the rule.
 struct Row { const u32 *positions, *places, *ranges; };
 
 #define NONE 0xffffffffu
 
 DEVICE Row row_of(const u32* table, i64 plane, const Segments& s) {
+    if (!table) return Row{nullptr, nullptr, nullptr};
     i64 row = s.n_rows == 1 ? 0 : plane / s.n_heads;
     const u32* first = table + row * 2 * (s.len + s.n_landmarks);
     return Row{first, first + s.len, first + 2 * s.len};
+}
+
+DEVICE i64 least(i64 a, i64 b) { return a < b ? a : b; }
+
+// [begin, end), in places
+DEVICE void segment_of(const Row& row, i64 landmark, const Segments& s, u32& begin, u32& end) {
+    i64 len = s.len, n = s.n_landmarks, from, to;
+    if (row.ranges) {
+        from = row.ranges[2 * landmark], to = row.ranges[2 * landmark + 1];
+    } else if (s.rule == ADAPTIVE) {
+        from = landmark * len / n, to = ((landmark + 1) * len + n - 1) / n;
+    } else if (s.rule == CEIL_LAST_SHORT) {
+        i64 longest = (len + n - 1) / n;
+        from = least(landmark * longest, len), to = least((landmark + 1) * longest, len);
+    } else {
+        i64 shortest = len / n, n_longer = len % n;
+        from = landmark * shortest + least(landmark, n_longer);
+        to = (landmark + 1) * shortest + least(landmark + 1, n_longer);
+    }
+    begin = u32(from), end = u32(to);
 }
 
 DEVICE Wide n_positions(u32 begin, u32 end) { return end > begin ? Wide(end - begin) : Wide(1); }
@@ -25,9 +50,10 @@ KERNEL(segment_means_forward, const Number* x, Number* y, i64 n, const u32* tabl
     if (i >= n) return;
     i64 feature = i % s.width, landmark = i / s.width % s.n_landmarks, plane = i / (s.width * s.n_landmarks);
     Row row = row_of(table, plane, s);
-    u32 begin = row.ranges[2 * landmark], end = row.ranges[2 * landmark + 1];
+    u32 begin, end;
+    segment_of(row, landmark, s, begin, end);
     Wide sum = 0;
-    for (u32 k = begin; k < end; k++) sum += wide(x[(plane * s.len + row.positions[k]) * s.width + feature]);
+    for (u32 k = begin; k < end; k++) sum += wide(x[(plane * s.len + (row.positions ? row.positions[k] : k)) * s.width + feature]);
     y[i] = narrow(sum / n_positions(begin, end));
 }
 
@@ -37,11 +63,12 @@ KERNEL(segment_means_backward, const Number* gradient, Number* dx, i64 n, const 
     if (i >= n) return;
     i64 feature = i % s.width, t = i / s.width % s.len, plane = i / (s.width * s.len);
     Row row = row_of(table, plane, s);
-    u32 place = row.places[t];
+    u32 place = row.places ? row.places[t] : u32(t);
     Wide sum = 0;
     if (place != NONE)
         for (i64 landmark = 0; landmark < s.n_landmarks; landmark++) {
-            u32 begin = row.ranges[2 * landmark], end = row.ranges[2 * landmark + 1];
+            u32 begin, end;
+            segment_of(row, landmark, s, begin, end);
             if (begin > place) break; // they ascend
             if (place >= end) continue;
             Wide g = wide(gradient[(plane * s.n_landmarks + landmark) * s.width + feature]);

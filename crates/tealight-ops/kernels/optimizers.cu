@@ -15,11 +15,11 @@ template <class T> DEVICE T* list(const Lists& lists, int k) { return static_cas
 struct Rates { double lr[MOST], weight_decay[MOST]; };
 
 // θ, g, m, v
-KERNEL(adamw, Lists lists, Rates rates, double beta1, double beta2, double epsilon, double correction1,
-       double correction2) {
+KERNEL(adamw, Lists lists, Rates rates, double gradient_scale, double beta1, double beta2, double epsilon,
+       double correction1, double correction2) {
     Wide lr = rates.lr[blockIdx.y], weight_decay = rates.weight_decay[blockIdx.y];
     for (i64 i = element(); i < lists.len[blockIdx.y]; i += i64(gridDim.x) * blockDim.x) {
-        Wide g = wide(list<const Number>(lists, 1)[i]);
+        Wide g = Wide(gradient_scale) * wide(list<const Number>(lists, 1)[i]);
         Wide& m = list<Wide>(lists, 2)[i];
         Wide& v = list<Wide>(lists, 3)[i];
         Wide& theta = list<Wide>(lists, 0)[i];
@@ -27,6 +27,25 @@ KERNEL(adamw, Lists lists, Rates rates, double beta1, double beta2, double epsil
         v = Wide(beta2) * v + Wide(1 - beta2) * g * g;
         Wide update = m / Wide(correction1) / (sqrt(v / Wide(correction2)) + Wide(epsilon));
         theta -= lr * (update + weight_decay * theta);
+    }
+}
+
+// g, M, N: M ← μ M + g, and N = M or g + μ M
+KERNEL(muon_directions, Lists lists, double gradient_scale, double momentum, int nesterov) {
+    Wide mu = Wide(momentum);
+    for (i64 i = element(); i < lists.len[blockIdx.y]; i += i64(gridDim.x) * blockDim.x) {
+        Wide g = Wide(gradient_scale) * wide(list<const Number>(lists, 0)[i]);
+        Wide m = list<Wide>(lists, 1)[i] = mu * list<Wide>(lists, 1)[i] + g;
+        list<Wide>(lists, 2)[i] = nesterov ? g + mu * m : m;
+    }
+}
+
+// θ, O: θ ← θ − lr O − λ θ, with rates that have been multiplied already
+KERNEL(muon, Lists lists, Rates rates) {
+    Wide lr = rates.lr[blockIdx.y], keeps = Wide(1) - Wide(rates.weight_decay[blockIdx.y]);
+    for (i64 i = element(); i < lists.len[blockIdx.y]; i += i64(gridDim.x) * blockDim.x) {
+        Wide& theta = list<Wide>(lists, 0)[i];
+        theta = keeps * theta - lr * list<const Wide>(lists, 1)[i];
     }
 }
 

@@ -78,8 +78,15 @@ DEVICE Wide block_max(Wide x) {
 
 struct Words { u32 at[4]; };
 
+// The key of a stream, or where it is: a pass that is done again has another one each time.
+struct Key {
+    u32 word0, word1;
+    const u32* at;
+};
+
 // Block `index` of the stream with this key: Philox4x32-10, as in rng.rs.
-DEVICE Words random_words(u64 index, u32 key0, u32 key1) {
+DEVICE Words random_words(u64 index, const Key& key) {
+    u32 key0 = key.at ? key.at[0] : key.word0, key1 = key.at ? key.at[1] : key.word1;
     u32 c0 = u32(index), c1 = u32(index >> 32), c2 = 0, c3 = 0;
     for (int round = 0; round < 10; round++) {
         u64 a = 0xD2511F53ull * c0, b = 0xCD9E8D57ull * c2;
@@ -94,8 +101,8 @@ DEVICE Words random_words(u64 index, u32 key0, u32 key1) {
 }
 
 // What element `index` is multiplied by: 0 with a probability that `threshold` is 2³² times of.
-DEVICE Wide dropout_factor(u64 index, u32 key0, u32 key1, u32 threshold, Wide scale) {
-    Words words = random_words(index / 4, key0, key1);
+DEVICE Wide dropout_factor(u64 index, const Key& key, u32 threshold, Wide scale) {
+    Words words = random_words(index / 4, key);
     u32 word = index % 4 == 0 ? words.at[0] : index % 4 == 1 ? words.at[1] : index % 4 == 2 ? words.at[2] : words.at[3];
     return word >= threshold ? scale : Wide(0);
 }

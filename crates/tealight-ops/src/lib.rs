@@ -75,6 +75,7 @@ pub mod muon;
 pub mod norm;
 pub mod nystrom;
 pub mod profile;
+pub mod recording;
 pub mod residual;
 pub mod retention;
 pub mod rng;

@@ -42,6 +42,9 @@ pub enum Purpose {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stream {
     key: [u32; 2],
+    /// The key of the stream that this one was forked from, and its number there.
+    parent: [u32; 2],
+    number: u64,
 }
 
 /// The third counter word tells draws from forks, so that a child never repeats its parent.
@@ -51,12 +54,19 @@ const FORK: u32 = 0x10_0000;
 impl Stream {
     /// The stream of `seed` for one purpose.
     pub fn new(seed: u64, purpose: Purpose) -> Self {
-        Self { key: split(seed) }.child(0, FORK + purpose as u32)
+        let root = Self { key: split(seed), parent: [0; 2], number: 0 };
+        root.child(0, FORK + purpose as u32)
     }
 
     /// For kernels, which draw from the same stream.
     pub(crate) fn key(self) -> [u32; 2] {
         self.key
+    }
+
+    /// Which fork of `parent` this is; `None` if it is none.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn number_in(self, parent: Self) -> Option<u64> {
+        (parent.fork(self.number) == self).then_some(self.number)
     }
 
     /// An independent stream for `index`: a step, a layer, an example.
@@ -145,7 +155,7 @@ impl Stream {
     fn child(self, index: u64, tag: u32) -> Self {
         let [low, high] = split(index);
         let [a, b, ..] = philox1([low, high, tag, 0], self.key);
-        Self { key: [a, b] }
+        Self { key: [a, b], parent: self.key, number: index }
     }
 }
 

@@ -635,6 +635,13 @@ fn rotation_agrees() -> Result<()> {
                     &[normal(0, &[batch, n_heads, seq_len, head_dim], dtype)?],
                     tolerance,
                 )?;
+                assert_agree(
+                    "rotate, heads last",
+                    &|x| rotary::rotate_heads_last(&x[0], &cos, &sin, layout),
+                    &|x| rotary::reference::rotate_heads_last(&x[0], &cos, &sin, layout),
+                    &[normal(1, &[batch, seq_len, n_heads, head_dim], dtype)?],
+                    tolerance,
+                )?;
             }
         }
     }
@@ -771,8 +778,14 @@ fn assert_updates_agree(
 
 #[test]
 fn updates_agree() -> Result<()> {
-    let adamw =
-        adamw::Hyper { lr: 0.1, beta1: 0.9, beta2: 0.99, epsilon: 1e-8, weight_decay: 0.01 };
+    let adamw = adamw::Hyper {
+        lr: 0.1,
+        beta1: 0.9,
+        beta2: 0.99,
+        epsilon: 1e-8,
+        weight_decay: 0.01,
+        gradient_scale: 0.3,
+    };
     for (dtype, tolerance) in TOLERANCES {
         for shape in SHAPES {
             let start = normal(0, &shape, dtype)?;

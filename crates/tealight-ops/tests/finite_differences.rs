@@ -249,6 +249,8 @@ fn rotation_has_its_gradient() -> Result<()> {
     let (cos, sin) = rotary::tables(2..7, 6, 100., DType::F64, device())?;
     for layout in [rotary::Layout::Interleaved, rotary::Layout::Half] {
         check("rotate", &|x| rotary::rotate(&x[0], &cos, &sin, layout), &x)?;
+        let op: Op = &|x| rotary::rotate_heads_last(&x[0], &cos, &sin, layout);
+        check("rotate, heads last", op, &[random(1, &[2, 5, 3, 6])?])?;
     }
     Ok(())
 }

@@ -138,6 +138,7 @@ fn an_optimizer_s_list_is_its_parameters_one_by_one() -> Result<()> {
         beta2: 0.99,
         epsilon: 1e-8,
         weight_decay: 0.1 * (i % 2) as f64,
+        gradient_scale: 0.7,
     };
     for step in [1, 2] {
         let slots: Vec<_> = fused

@@ -15,7 +15,7 @@ use crate::fit::fit;
 use crate::pretrained::Pretrained;
 use crate::schedule::{Constant, ScheduleConfig};
 use crate::session::Session;
-use crate::task::{Loss, Split, Task, TaskConfig};
+use crate::task::{Inputs, Loss, Split, Task, TaskConfig};
 
 /// A loss that falls by less than this part of it has not fallen.
 const LEAST_FALL: f64 = 0.1;
@@ -138,6 +138,10 @@ impl<T: Task> Task for OneBatch<'_, T> {
 
     fn batch_size(&self) -> usize {
         self.0.batch_size()
+    }
+
+    fn inputs<'a>(&self, batch: &'a T::Batch) -> Inputs<'a> {
+        self.0.inputs(batch)
     }
 
     fn loss(&self, model: &Self::Model, batch: &Self::Batch, mode: Mode) -> Result<Loss> {

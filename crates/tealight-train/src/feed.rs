@@ -6,6 +6,7 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Scope};
 
 use crate::error::Result;
@@ -18,6 +19,8 @@ pub(crate) struct Feed<'scope, 'env, T: Task> {
     /// Where a thread may make batches ahead.
     scope: Option<&'scope Scope<'scope, 'env>>,
     ahead: Option<Ahead<T::Batch>>,
+    /// Held while a batch is in the making.
+    making: Arc<Mutex<()>>,
 }
 
 /// A batch, or the error or the panic that there is in its place, for the thread that asks for it.
@@ -35,12 +38,18 @@ const WAITING: usize = 1;
 impl<'scope, 'env, T: Task> Feed<'scope, 'env, T> {
     /// Makes each batch when it is taken.
     pub(crate) fn at_once(task: &'env T) -> Self {
-        Self { task, scope: None, ahead: None }
+        Self { task, scope: None, ahead: None, making: Arc::default() }
     }
 
     /// Makes the next batches in a thread of `scope`.
     pub(crate) fn ahead(task: &'env T, scope: &'scope Scope<'scope, 'env>) -> Self {
-        Self { task, scope: Some(scope), ahead: None }
+        Self { task, scope: Some(scope), ahead: None, making: Arc::default() }
+    }
+
+    /// Does something while no batch is in the making.
+    pub(crate) fn at_rest<R>(&self, f: impl FnOnce() -> R) -> R {
+        let _nothing_is_made = lock(&self.making);
+        f()
     }
 
     /// Batch `number`, with the error or the panic that it ended in. Those that follow each other are fast.
@@ -48,7 +57,7 @@ impl<'scope, 'env, T: Task> Feed<'scope, 'env, T> {
         let Some(scope) = self.scope else { return self.task.batch(Split::Train, number) };
         let batches = match self.ahead.take().filter(|ahead| ahead.next == number) {
             Some(ahead) => ahead.batches,
-            None => begin(self.task, number, scope)?,
+            None => begin(self.task, number, scope, self.making.clone())?,
         };
         let made =
             batches.recv().expect("invariant: the thread ends with an error that it has sent");
@@ -63,23 +72,32 @@ fn begin<'scope, 'env, T: Task>(
     task: &'env T,
     first: u64,
     scope: &'scope Scope<'scope, 'env>,
+    making: Arc<Mutex<()>>,
 ) -> Result<Receiver<Made<T::Batch>>> {
     let (sender, batches) = sync_channel(WAITING);
     let thread = thread::Builder::new().name("batches".to_owned());
-    let begun = thread.spawn_scoped(scope, move || serve(task, first, &sender));
+    let begun = thread.spawn_scoped(scope, move || serve(task, first, &making, &sender));
     begun.map_err(candle_core::Error::wrap)?;
     Ok(batches)
 }
 
 /// Makes one batch after the other, until one fails or nobody takes them any more.
-fn serve<T: Task>(task: &T, first: u64, batches: &SyncSender<Made<T::Batch>>) {
+fn serve<T: Task>(task: &T, first: u64, making: &Mutex<()>, batches: &SyncSender<Made<T::Batch>>) {
     for number in first.. {
-        let made = catch_unwind(AssertUnwindSafe(|| task.batch(Split::Train, number)));
+        let made = catch_unwind(AssertUnwindSafe(|| {
+            let _making = lock(making);
+            task.batch(Split::Train, number)
+        }));
         let is_last = !matches!(made, Ok(Ok(_)));
         if batches.send(made).is_err() || is_last {
             return;
         }
     }
+}
+
+/// A batch that ended in a panic has left nothing half done.
+fn lock(making: &Mutex<()>) -> MutexGuard<'_, ()> {
+    making.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -92,7 +110,7 @@ mod tests {
 
     use super::*;
     use crate::error::Error;
-    use crate::task::Loss;
+    use crate::task::{Inputs, Loss};
 
     /// Batches that are their numbers; number 7 cannot be read, and number 9 is a panic.
     #[derive(Default)]
@@ -131,6 +149,10 @@ mod tests {
 
         fn batch_size(&self) -> usize {
             1
+        }
+
+        fn inputs<'a>(&self, _: &'a u64) -> Inputs<'a> {
+            Inputs { tensors: Vec::new(), count: 1 }
         }
 
         fn loss(&self, (): &(), _: &u64, _: Mode) -> Result<Loss> {

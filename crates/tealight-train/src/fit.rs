@@ -9,7 +9,7 @@ use std::thread;
 use candle_core::{DType, Device};
 use tealight_model::Mode;
 use tealight_ops::device::has_one_queue;
-use tealight_ops::gradients::FaultKind;
+use tealight_ops::gradients::{FaultKind, clip_factor};
 use tealight_ops::profile::{Pass, timed};
 use tealight_ops::rng::{Purpose, Stream};
 use tealight_ops::watch::first_not_finite;
@@ -17,17 +17,18 @@ use tealight_ops::{Gradients, backward_scaled};
 
 use crate::audit::audit;
 use crate::clock::{Clock, Rates};
-use crate::config::RunConfig;
+use crate::config::{RunConfig, TrainingConfig};
 use crate::early_stopping::{Verdict, unknown_metric};
 use crate::error::Result;
 use crate::evaluate::{evaluate, scalar};
 use crate::feed::Feed;
 use crate::guard::{self, BadStep, Fault, Trouble};
 use crate::observer::{Event, Observer, StepReport, notify};
+use crate::passes::Passes;
 use crate::run::{Checkpoints, Selection};
 use crate::session::{Progress, Session};
 use crate::task::Task;
-use crate::{Error, Measures, Metrics};
+use crate::{Error, Measures};
 
 /// So many batches in a row may have nothing to guess at the beginning of a run.
 const MAX_EMPTY: u64 = 100;
@@ -103,16 +104,21 @@ fn train<T: Task>(
         session.save(checkpoints, observers)?;
     }
     let mut clock = Clock::start();
+    let mut passes = session.passes();
     // A run that early stopping has ended is over, however often it is resumed.
     while session.progress.step < last_step && !session.progress.early_stopping.has_stopped() {
         if until.is_asked() {
             return session.save_unless_saved(checkpoints, observers);
         }
-        let prepared = session.prepare(&mut feed).inspect_err(|_| {
+        let prepared = session.prepare(&mut feed, &mut passes).inspect_err(|_| {
             // Of two errors the first is the one to be told.
             let _ = session.save_unless_saved(checkpoints, observers);
         });
-        let report = match prepared? {
+        let prepared = prepared?;
+        if let Some(why) = passes.take_refusal() {
+            notify(observers, &Event::NotRecorded { why: &why })?;
+        }
+        let report = match prepared {
             Prepared::Update(update) => Some(session.update(update, &mut clock)?),
             Prepared::Skip(trouble) => {
                 session.progress.step += 1;
@@ -159,6 +165,8 @@ enum Prepared {
 /// A gradient that may be followed.
 struct Update {
     gradients: Gradients,
+    /// What clipping leaves of it.
+    scale: f64,
     report: Report,
     n_tokens: Option<u64>,
 }
@@ -169,7 +177,8 @@ struct Report {
     loss: Option<f64>,
     lr: f64,
     grad_norm: f64,
-    metrics: Metrics,
+    /// What nobody has waited for.
+    measures: Measures,
 }
 
 impl Report {
@@ -181,9 +190,9 @@ impl Report {
         clock: &mut Clock,
         observers: &mut [Box<dyn Observer + '_>],
     ) -> Result<()> {
-        let Self { loss: Some(loss), lr, grad_norm, ref metrics } = *self else { return Ok(()) };
+        let Self { loss: Some(loss), lr, grad_norm, ref measures } = *self else { return Ok(()) };
         let Rates { examples_per_second, tokens_per_second } = clock.rates();
-        let metrics = &metrics.means();
+        let metrics = &measures.read()?.means();
         let report = StepReport {
             step,
             loss,
@@ -198,21 +207,29 @@ impl Report {
 }
 
 impl<T: Task> Session<T> {
+    /// How the passes of this run are made.
+    fn passes(&self) -> Passes {
+        let TrainingConfig { cuda_graphs, micro_batches, .. } = self.config.training;
+        // Several passes of one step would overwrite each other's gradients.
+        if cuda_graphs && micro_batches == 1 && has_one_queue(self.params.device()) {
+            Passes::recorded()
+        } else {
+            Passes::apart()
+        }
+    }
+
     /// The gradient of the next step, and what the guard says of it.
-    fn prepare(&mut self, feed: &mut Feed<'_, '_, T>) -> Result<Prepared> {
+    fn prepare(&mut self, feed: &mut Feed<'_, '_, T>, passes: &mut Passes) -> Result<Prepared> {
         let step = self.progress.step;
         let RunConfig { training, schedule, optimizer, .. } = &self.config;
-        let MicroBatch { mut gradients, measures, n_tokens, .. } = self.caught_gradients(feed)?;
+        let MicroBatch { gradients, measures, n_tokens, .. } =
+            self.caught_gradients(feed, passes)?;
         // The norm is the last that a device is asked for, and the first that is waited for.
         let grad_norm = timed("norm of gradients", Pass::Neither, || gradients.norm())?;
-        let metrics = measures.read()?;
         // Where nothing was to be guessed there is no loss and no gradient: the update moves nothing.
-        let loss = metrics.mean("loss");
+        let loss = measures.read_mean("loss")?;
         if step == 0 && loss.is_some_and(f64::is_finite) {
             audit(&gradients, &training.gradient_audit_exceptions)?;
-        }
-        if let Some(max_norm) = training.max_grad_norm {
-            timed("clipping", Pass::Neither, || gradients.clip_from(grad_norm, max_norm))?;
         }
         let spike = training.loss_spike.as_ref();
         let verdict = self.progress.guard.judge(&training.bad_step, spike, loss, grad_norm);
@@ -224,17 +241,24 @@ impl<T: Task> Session<T> {
             guard::Verdict::Take => {
                 let rate = schedule.lr(step, training.steps, optimizer.peak_lr());
                 let lr = rate * self.progress.guard.lr_factor;
-                let report = Report { loss, lr, grad_norm, metrics };
-                Ok(Prepared::Update(Update { gradients, report, n_tokens }))
+                let report = Report { loss, lr, grad_norm, measures };
+                let max_norm = training.max_grad_norm;
+                let scale = max_norm.map_or(1., |max_norm| clip_factor(grad_norm, max_norm));
+                Ok(Prepared::Update(Update { gradients, scale, report, n_tokens }))
             }
         }
     }
 
     /// The gradient of the next step. A panic on the way, in a thread or here, is an error: nothing has
     /// been changed, and what was learned before can be saved.
-    fn caught_gradients(&self, feed: &mut Feed<'_, '_, T>) -> Result<MicroBatch> {
+    fn caught_gradients(
+        &self,
+        feed: &mut Feed<'_, '_, T>,
+        passes: &mut Passes,
+    ) -> Result<MicroBatch> {
         let step = self.progress.step;
-        catch_unwind(AssertUnwindSafe(|| self.gradients(step, feed))).unwrap_or_else(|panic| {
+        let gradients = catch_unwind(AssertUnwindSafe(|| self.gradients(step, feed, passes)));
+        gradients.unwrap_or_else(|panic| {
             Err(Error::Panicked { step: step + 1, message: message_of(&*panic) })
         })
     }
@@ -261,7 +285,8 @@ impl<T: Task> Session<T> {
             }
         }
         let mut feed = Feed::at_once(&*self.task);
-        let (again, origin) = first_not_finite(|| self.caught_gradients(&mut feed));
+        let mut passes = Passes::apart();
+        let (again, origin) = first_not_finite(|| self.caught_gradients(&mut feed, &mut passes));
         again?;
         if let Some(origin) = origin {
             return Ok(Some(origin.to_string()));
@@ -297,12 +322,17 @@ impl<T: Task> Session<T> {
     }
 
     /// The mean gradient over all micro-batches of a step, and what was measured on the way.
-    fn gradients(&self, step: u64, feed: &mut Feed<'_, '_, T>) -> Result<MicroBatch> {
+    fn gradients(
+        &self,
+        step: u64,
+        feed: &mut Feed<'_, '_, T>,
+        passes: &mut Passes,
+    ) -> Result<MicroBatch> {
         let n_micro = self.config.training.micro_batches;
-        let mut sum = self.micro_batch(step, 0, feed)?;
+        let mut sum = self.micro_batch(step, 0, feed, passes)?;
         for micro in 1..n_micro {
             let MicroBatch { gradients, measures, count, n_tokens } =
-                self.micro_batch(step, micro, feed)?;
+                self.micro_batch(step, micro, feed, passes)?;
             sum.gradients.accumulate(gradients)?;
             sum.measures.merge(measures);
             sum.count += count;
@@ -316,9 +346,9 @@ impl<T: Task> Session<T> {
 
     /// The first forward and backward pass in which there is anything to guess.
     pub(crate) fn first_micro_batch(&self) -> Result<MicroBatch> {
-        let mut feed = Feed::at_once(&*self.task);
+        let (mut feed, mut passes) = (Feed::at_once(&*self.task), Passes::apart());
         for step in 0..MAX_EMPTY {
-            let batch = self.micro_batch(step, 0, &mut feed)?;
+            let batch = self.micro_batch(step, 0, &mut feed, &mut passes)?;
             if batch.count > 0. {
                 return Ok(batch);
             }
@@ -329,14 +359,26 @@ impl<T: Task> Session<T> {
     }
 
     /// Forward and backward, once.
-    fn micro_batch(&self, step: u64, micro: u64, feed: &mut Feed<'_, '_, T>) -> Result<MicroBatch> {
+    fn micro_batch(
+        &self,
+        step: u64,
+        micro: u64,
+        feed: &mut Feed<'_, '_, T>,
+        passes: &mut Passes,
+    ) -> Result<MicroBatch> {
         let RunConfig { seed, training, .. } = &self.config;
         let stream = Stream::new(*seed, Purpose::Dropout).fork(step).fork(micro);
-        let activations = training.activations();
         let number = step * training.micro_batches + micro;
         let batch = timed("batch", Pass::Neither, || feed.take(number))?;
-        let n_tokens = self.task.n_tokens(&batch);
-        let loss = self.task.loss(&self.model, &batch, Mode::Train { stream, activations })?;
+        passes.make(self, feed, &batch, stream)
+    }
+
+    /// Forward and backward over `batch`, with random numbers of `stream`.
+    pub(crate) fn pass(&self, batch: &T::Batch, stream: Stream) -> Result<MicroBatch> {
+        let training = &self.config.training;
+        let mode = Mode::Train { stream, activations: training.activations() };
+        let n_tokens = self.task.n_tokens(batch);
+        let loss = self.task.loss(&self.model, batch, mode)?;
         let count = loss.count;
         let leaves = self.params.leaves();
         let named = leaves.iter().map(|(name, leaf)| (name.as_str(), leaf));
@@ -347,9 +389,9 @@ impl<T: Task> Session<T> {
     }
 
     fn update(&mut self, update: Update, clock: &mut Clock) -> Result<Report> {
-        let Update { gradients, report, n_tokens } = update;
+        let Update { gradients, scale, report, n_tokens } = update;
         timed("update", Pass::Neither, || -> Result<()> {
-            self.optimizer.step(&gradients, report.lr)?;
+            self.optimizer.step_scaled(&gradients, scale, report.lr)?;
             self.params.refresh()?;
             self.progress.step += 1;
             match &mut self.ema {
@@ -455,7 +497,7 @@ fn message_of(panic: &(dyn Any + Send)) -> String {
 }
 
 /// What came of one forward and backward pass, or of all those of a step.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct MicroBatch {
     /// Of the sum of the losses; of their mean, if this is all of a step.
     pub(crate) gradients: Gradients,
@@ -464,5 +506,5 @@ pub(crate) struct MicroBatch {
     /// How many items carry a loss.
     count: f64,
     /// How many tokens were read, where the task counts them.
-    n_tokens: Option<u64>,
+    pub(crate) n_tokens: Option<u64>,
 }

@@ -26,6 +26,7 @@ mod limits;
 mod metrics;
 pub mod observer;
 pub mod optimizer;
+mod passes;
 pub mod pretrained;
 pub mod run;
 pub mod schedule;

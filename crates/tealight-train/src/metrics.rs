@@ -32,8 +32,17 @@ impl Measures {
 
     /// Waits for the numbers.
     pub fn read(&self) -> Result<Metrics> {
+        self.read_those(|_| true)
+    }
+
+    /// Waits for the average `name`, and for no other; `None` if nothing was added to it.
+    pub fn read_mean(&self, name: &str) -> Result<Option<f64>> {
+        Ok(self.read_those(|other| other == name)?.mean(name))
+    }
+
+    fn read_those(&self, are_meant: impl Fn(&str) -> bool) -> Result<Metrics> {
         let mut metrics = Metrics::default();
-        for Measure { name, sum, count } in &self.0 {
+        for Measure { name, sum, count } in self.0.iter().filter(|one| are_meant(one.name)) {
             metrics.add(name, scalar(sum)?, *count);
         }
         Ok(metrics)

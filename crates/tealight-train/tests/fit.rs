@@ -23,7 +23,7 @@ use tealight_train::guard::Fault;
 use tealight_train::observer::{Event, Observer};
 use tealight_train::run::{Checkpoints, Selection};
 use tealight_train::task::weather::{Batch, Weather};
-use tealight_train::task::{Loss, Split, Task, TaskConfig};
+use tealight_train::task::{Inputs, Loss, Split, Task, TaskConfig};
 use tealight_train::{Error, Measures, RunConfig, Session, Until, fit};
 use tiny::tiny;
 use weather::weather;
@@ -121,6 +121,10 @@ impl Task for Troubled {
 
     fn batch_size(&self) -> usize {
         self.weather.batch_size()
+    }
+
+    fn inputs<'a>(&self, numbered: &'a Numbered) -> Inputs<'a> {
+        self.weather.inputs(&numbered.batch)
     }
 
     fn loss(
@@ -268,6 +272,45 @@ impl Observer for Notebook<'_> {
         }
         Ok(())
     }
+}
+
+/// Counts how often it is told that passes are not recorded.
+struct Refusals<'a>(&'a RefCell<u64>);
+
+impl Observer for Refusals<'_> {
+    fn observe(&mut self, event: &Event<'_>) -> tealight_train::Result<()> {
+        if let Event::NotRecorded { .. } = event {
+            *self.0.borrow_mut() += 1;
+        }
+        Ok(())
+    }
+}
+
+/// Elsewhere than on a GPU the setting is without effect.
+#[test]
+fn recorded_passes_change_no_bit() -> Result {
+    // Sparsemax is made of Candle's operations, some of which bring their strides to the GPU.
+    for (attention, n_refusals) in [("softmax", 0), ("sparsemax", u64::from(device().is_cuda()))] {
+        let attention = format!("model.attention.kind={attention}");
+        let settings = |graphs| ["training.micro_batches=1", attention.as_str(), graphs];
+        let [apart, recorded] = ["training.cuda_graphs=false", "training.cuda_graphs=true"];
+        let mut expected = troubled(&tiny(&settings(apart))?, Trouble::Nothing)?;
+        fit(&mut expected, 12, None, &mut [])?;
+
+        let (config, n_told) = (tiny(&settings(recorded))?, RefCell::default());
+        let mut whole = troubled(&config, Trouble::Nothing)?;
+        fit(&mut whole, 12, None, &mut [Box::new(Refusals(&n_told))])?;
+        assert_eq!(n_told.into_inner(), n_refusals, "{attention}");
+        assert!(state(&whole)? == state(&expected)?, "{attention}");
+
+        let (_directory, checkpoints) = folder()?;
+        fit(&mut troubled(&config, Trouble::Nothing)?, 5, Some(&checkpoints), &mut [])?;
+        let mut resumed = troubled(&config, Trouble::Nothing)?;
+        resumed.restore(&checkpoints.load(Selection::Latest, device())?)?;
+        fit(&mut resumed, 12, None, &mut [])?;
+        assert!(state(&resumed)? == state(&expected)?, "{attention}");
+    }
+    Ok(())
 }
 
 /// A folder for checkpoints that lives as long as it.

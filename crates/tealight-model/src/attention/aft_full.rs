@@ -16,6 +16,7 @@ use candle_core::{Result, Tensor};
 use candle_nn::{Init, VarBuilder};
 use serde::{Deserialize, Serialize};
 use tealight_ops::aft;
+use tealight_ops::matmul::matmul_transposed;
 
 use super::gate::{self, Gate, Projected};
 use super::{Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec};
@@ -93,7 +94,7 @@ impl PairBiases {
         match self {
             Self::Dense { w } => w.narrow(0, 0, q_len)?.narrow(1, 0, kv_len),
             Self::Factorised { u, v } => {
-                u.narrow(0, 0, q_len)?.matmul(&v.narrow(0, 0, kv_len)?.t()?)
+                matmul_transposed(&u.narrow(0, 0, q_len)?, &v.narrow(0, 0, kv_len)?)
             }
         }
     }

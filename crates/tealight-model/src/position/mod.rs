@@ -63,6 +63,9 @@ pub struct PositionSpec {
     pub has_padding: bool,
 }
 
+/// Of so many positions, at most, constants are kept; of later ones they are made when they are asked for.
+const MOST_KEPT: usize = 8192;
+
 /// Where the inputs of one call stand.
 #[derive(Clone, Debug)]
 pub struct Places<'a> {

@@ -9,7 +9,7 @@
 use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
 use serde::{Deserialize, Serialize};
-use tealight_ops::{reshape, rotary};
+use tealight_ops::rotary;
 
 use super::wide;
 use super::{PositionSpec, positive};
@@ -92,16 +92,8 @@ impl Rotary {
 
     /// As [`forward`](Self::forward) of `(batch, seq_len, n_heads, head_dim)`, the heads last.
     pub fn forward_heads_last(&self, x: &Tensor, start: usize) -> Result<Tensor> {
-        let (batch, seq_len, n_heads, head_dim) = x.dims4()?;
-        // One long sequence, each position of which comes once for every head.
-        let len = seq_len * n_heads;
-        let table = |table: &Tensor| {
-            let rows = table.narrow(0, start, seq_len)?.unsqueeze(1)?;
-            rows.broadcast_as((seq_len, n_heads, head_dim / 2))?.reshape((len, head_dim / 2))
-        };
-        let (cos, sin) = (table(&self.cos)?, table(&self.sin)?);
-        let rows = reshape(x, (batch, 1, len, head_dim))?;
-        let rotated = rotary::rotate(&rows, &cos, &sin, self.layout)?;
-        reshape(&rotated, (batch, seq_len, n_heads, head_dim))
+        let (_batch, seq_len, _n_heads, _head_dim) = x.dims4()?;
+        let (cos, sin) = (self.cos.narrow(0, start, seq_len)?, self.sin.narrow(0, start, seq_len)?);
+        rotary::rotate_heads_last(x, &cos, &sin, self.layout)
     }
 }

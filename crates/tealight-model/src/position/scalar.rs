@@ -8,11 +8,13 @@
 //! Every score is then linear in t, so attention is monotone in the position: it cannot pick days 1,
 //! 4 and 8 out of ten. It is here to show that.
 
+use std::ops::Range;
+
 use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
 use serde::{Deserialize, Serialize};
 
-use super::{EmbeddingPosition, Places, PositionSpec, positive};
+use super::{EmbeddingPosition, MOST_KEPT, Places, PositionSpec, positive};
 use crate::{BuildResult, Initializer};
 
 /// `[model.position] kind = "scalar"`
@@ -34,7 +36,8 @@ impl Config {
         positive("model.position.length", self.length)?;
         let values = Initializer::scalar_position(spec.d_model);
         let weight = vb.get_with_hints((1, spec.d_model), "weight", values)?;
-        Ok(Scalar { weight, length: self.length })
+        let fractions = fractions(0..spec.max_seq_len.min(MOST_KEPT), self.length, &weight)?;
+        Ok(Scalar { weight, length: self.length, fractions })
     }
 }
 
@@ -43,14 +46,23 @@ impl Config {
 pub struct Scalar {
     weight: Tensor,
     length: f64,
+    /// Of the first positions, `(positions, 1)`.
+    fractions: Tensor,
+}
+
+/// t / length, counted from 1: `(positions, 1)`, like `weight` in all else.
+fn fractions(positions: Range<usize>, length: f64, weight: &Tensor) -> Result<Tensor> {
+    let shape = (positions.len(), 1);
+    let fractions = positions.map(|t| (t + 1) as f64 / length).collect();
+    Tensor::from_vec::<_, f64>(fractions, shape, weight.device())?.to_dtype(weight.dtype())
 }
 
 impl EmbeddingPosition for Scalar {
     fn vectors(&self, places: &Places<'_>) -> Result<Tensor> {
-        let positions = places.positions.clone();
-        let n_positions = positions.len();
-        let t: Vec<f64> = positions.map(|t| (t + 1) as f64 / self.length).collect();
-        let t = Tensor::from_vec(t, (n_positions, 1), self.weight.device())?;
-        t.to_dtype(self.weight.dtype())?.matmul(&self.weight)
+        let Range { start, end } = places.positions;
+        if end <= self.fractions.dim(0)? {
+            return self.fractions.narrow(0, start, end - start)?.matmul(&self.weight);
+        }
+        fractions(start..end, self.length, &self.weight)?.matmul(&self.weight)
     }
 }

@@ -9,11 +9,13 @@
 //! = d_model/2, so their longest wavelength is 2π·base and ours is a step shorter: the values differ.)
 //! The two layouts differ by a permutation of the features. A `base` near the length of the sequences spreads short positions further apart than the paper's 10000.
 
-use candle_core::{DType, Device, Result, Tensor};
+use std::ops::Range;
+
+use candle_core::{Device, Result, Tensor};
 use candle_nn::VarBuilder;
 use serde::{Deserialize, Serialize};
 
-use super::{EmbeddingPosition, Places, PositionSpec, positive};
+use super::{EmbeddingPosition, MOST_KEPT, Places, PositionSpec, positive};
 use crate::{BuildError, BuildResult, names};
 
 /// `[model.position] kind = "sinusoidal"`
@@ -56,39 +58,44 @@ impl Config {
                 format!("`model.d_model` = {d_model} must be even: a sine goes with each cosine"),
             ));
         }
-        Ok(Sinusoidal {
-            config: self.clone(),
-            d_model,
-            dtype: vb.dtype(),
-            device: vb.device().clone(),
-        })
+        let table = self
+            .table(0..spec.max_seq_len.min(MOST_KEPT), d_model, vb.device())?
+            .to_dtype(vb.dtype())?;
+        Ok(Sinusoidal { config: self.clone(), table })
     }
-}
 
-/// The sinusoids, computed for the length that is asked for.
-#[derive(Debug)]
-pub struct Sinusoidal {
-    config: Config,
-    d_model: usize,
-    dtype: DType,
-    device: Device,
-}
-
-impl EmbeddingPosition for Sinusoidal {
-    fn vectors(&self, places: &Places<'_>) -> Result<Tensor> {
-        let positions = places.positions.clone();
-        let n_positions = positions.len();
-        let half = self.d_model / 2;
-        let angle = |t: usize, i: usize| t as f64 / self.config.base.powf(i as f64 / half as f64);
-        let value = |t: usize, column: usize| match self.config.layout {
+    /// `(positions, d_model)`, in f64
+    fn table(&self, positions: Range<usize>, d_model: usize, device: &Device) -> Result<Tensor> {
+        let (shape, half) = ((positions.len(), d_model), d_model / 2);
+        let angle = |t: usize, i: usize| t as f64 / self.base.powf(i as f64 / half as f64);
+        let value = |t: usize, column: usize| match self.layout {
             Layout::Interleaved if column.is_multiple_of(2) => angle(t, column / 2).sin(),
             Layout::Interleaved => angle(t, column / 2).cos(),
             Layout::Half if column < half => angle(t, column).sin(),
             Layout::Half => angle(t, column - half).cos(),
         };
         let values: Vec<f64> =
-            positions.flat_map(|t| (0..self.d_model).map(move |c| value(t, c))).collect();
-        Tensor::from_vec(values, (n_positions, self.d_model), &self.device)?.to_dtype(self.dtype)
+            positions.flat_map(|t| (0..d_model).map(move |column| value(t, column))).collect();
+        Tensor::from_vec(values, shape, device)
+    }
+}
+
+/// The sinusoids.
+#[derive(Debug)]
+pub struct Sinusoidal {
+    config: Config,
+    /// Of the first positions, `(positions, d_model)`.
+    table: Tensor,
+}
+
+impl EmbeddingPosition for Sinusoidal {
+    fn vectors(&self, places: &Places<'_>) -> Result<Tensor> {
+        let Range { start, end } = places.positions;
+        let (n_rows, d_model) = self.table.dims2()?;
+        if end <= n_rows {
+            return self.table.narrow(0, start, end - start);
+        }
+        self.config.table(start..end, d_model, self.table.device())?.to_dtype(self.table.dtype())
     }
 }
 
@@ -97,10 +104,7 @@ mod tests {
     use super::*;
 
     fn table(base: f64, layout: Layout) -> Result<Vec<Vec<f64>>> {
-        let config = Config { base, layout };
-        let (dtype, device) = (DType::F64, Device::Cpu);
-        let places = Places { positions: 0..3, padded: None };
-        Sinusoidal { config, d_model: 4, dtype, device }.vectors(&places)?.to_vec2()
+        Config { base, layout }.table(0..3, 4, &Device::Cpu)?.to_vec2()
     }
 
     #[test]

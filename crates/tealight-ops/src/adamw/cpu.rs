@@ -6,6 +6,7 @@ use crate::parallel::{block_len, run};
 
 /// What the formula multiplies by, worked out in f64 once per update.
 pub(super) struct Factors<T> {
+    gradient_scale: T,
     keep: T,
     beta1: T,
     one_minus_beta1: T,
@@ -18,9 +19,10 @@ pub(super) struct Factors<T> {
 
 impl<T: Element> Factors<T> {
     pub(super) fn at(step: u64, hyper: &Hyper) -> Self {
-        let Hyper { lr, beta1, beta2, epsilon, weight_decay } = *hyper;
+        let Hyper { lr, beta1, beta2, epsilon, weight_decay, gradient_scale } = *hyper;
         let correction = |beta: f64| 1. - beta.powf(step as f64);
         Self {
+            gradient_scale: T::from_f64(gradient_scale),
             keep: T::from_f64(1. - lr * weight_decay),
             beta1: T::from_f64(beta1),
             one_minus_beta1: T::from_f64(1. - beta1),
@@ -50,6 +52,7 @@ pub(super) fn step<T: Element>(
         |((parameter, gradient), (first_moment, second_moment))| {
             let moments = first_moment.iter_mut().zip(second_moment);
             for ((theta, &g), (m, v)) in parameter.iter_mut().zip(gradient).zip(moments) {
+                let g = g * factors.gradient_scale;
                 *m = factors.beta1 * *m + factors.one_minus_beta1 * g;
                 *v = factors.beta2 * *v + factors.one_minus_beta2 * g * g;
                 let denominator = v.sqrt() * factors.second_correction + factors.epsilon;

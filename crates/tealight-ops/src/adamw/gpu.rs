@@ -3,20 +3,8 @@
 use candle_core::{Result, Var};
 
 use super::{Hyper, Slot};
-use crate::gpu::lists::{Item, MOST};
-use crate::gpu::{self, Launch, Plain, wide};
-
-/// `Rates` in `optimizers.cu`.
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Rates {
-    lr: [f64; MOST],
-    weight_decay: [f64; MOST],
-}
-
-#[expect(unsafe_code, reason = "see `Plain`")]
-// SAFETY: the kernel's struct has these fields, in this order.
-unsafe impl Plain for Rates {}
+use crate::gpu::lists::{Item, MOST, Rates};
+use crate::gpu::{self, Launch, wide};
 
 /// Whether the kernel takes this: a gradient may be in half the precision of what it changes.
 pub(super) fn takes(slot: &Slot<'_>) -> bool {
@@ -33,17 +21,18 @@ pub(super) fn step(slots: &[Slot<'_>], step: u64) -> Result<()> {
     for chunk in slots.chunks(MOST) {
         let gradients = chunk.iter().map(|slot| slot.gradient.contiguous());
         let gradients = gradients.collect::<Result<Vec<_>>>()?;
-        let mut rates = Rates { lr: [0.; MOST], weight_decay: [0.; MOST] };
+        let mut rates = Rates::default();
         let mut lists = Vec::with_capacity(chunk.len());
         for (i, (slot, gradient)) in chunk.iter().zip(&gradients).enumerate() {
             (rates.lr[i], rates.weight_decay[i]) = (slot.hyper.lr, slot.hyper.weight_decay);
             let [theta, m, v] = slot.state().map(|x| Item::Tensor(x.as_tensor()));
             lists.push((gradient.elem_count(), [theta, Item::Tensor(gradient), m, v]));
         }
-        let Hyper { beta1, beta2, epsilon, .. } = chunk[0].hyper;
+        let Hyper { beta1, beta2, epsilon, gradient_scale, .. } = chunk[0].hyper;
         let correction = |beta: f64| 1. - beta.powf(step as f64);
         Launch::lists("adamw", &gradients[0], &lists)?
             .plain(rates)
+            .number(gradient_scale)
             .number(beta1)
             .number(beta2)
             .number(epsilon)

@@ -36,6 +36,8 @@ pub struct Hyper {
     pub epsilon: f64,
     /// λ: multiplied by `lr`.
     pub weight_decay: f64,
+    /// What a gradient is multiplied by as it is read: clipping does not take a pass of its own.
+    pub gradient_scale: f64,
 }
 
 /// A parameter, its gradient, and its two moments, which start as zeros: all of one shape.
@@ -81,7 +83,8 @@ pub fn step_all(slots: &[Slot<'_>], step: u64) -> Result<()> {
     let like = |a: &Slot<'_>, b: &Slot<'_>| {
         let same = |of: fn(&Hyper) -> f64| of(&a.hyper) == of(&b.hyper);
         let betas = same(|hyper| hyper.beta1) && same(|hyper| hyper.beta2);
-        betas && same(|hyper| hyper.epsilon) && a.gradient.dtype() == b.gradient.dtype()
+        let others = same(|hyper| hyper.epsilon) && same(|hyper| hyper.gradient_scale);
+        betas && others && a.gradient.dtype() == b.gradient.dtype()
     };
     for slots in slots.chunk_by(like) {
         if !definitions::are_asked_for() && slots.iter().all(gpu::takes) {
@@ -152,7 +155,14 @@ mod tests {
     /// |g|.
     #[test]
     fn the_first_step_has_the_size_of_the_learning_rate() -> Result<()> {
-        let hyper = Hyper { lr: 0.1, beta1: 0.9, beta2: 0.999, epsilon: 0., weight_decay: 0.5 };
+        let hyper = Hyper {
+            lr: 0.1,
+            beta1: 0.9,
+            beta2: 0.999,
+            epsilon: 0.,
+            weight_decay: 0.5,
+            gradient_scale: 1.,
+        };
         let parameter = Var::new(&[1_f64, 2., 3.], &Device::Cpu)?;
         let gradient = Tensor::new(&[5_f64, -0.01, 7e3], &Device::Cpu)?;
         let [m, v] = [
@@ -169,7 +179,14 @@ mod tests {
 
     #[test]
     fn shapes_and_step_zero_are_refused() -> Result<()> {
-        let hyper = Hyper { lr: 0.1, beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0. };
+        let hyper = Hyper {
+            lr: 0.1,
+            beta1: 0.9,
+            beta2: 0.999,
+            epsilon: 1e-8,
+            weight_decay: 0.,
+            gradient_scale: 1.,
+        };
         let var = |n: usize| Var::zeros(n, candle_core::DType::F32, &Device::Cpu);
         let (parameter, gradient) = (var(3)?, var(3)?);
         assert!(super::step(&parameter, &gradient, &var(3)?, &var(3)?, 0, &hyper).is_err());

@@ -13,12 +13,12 @@ pub fn step(
     step: u64,
     hyper: &Hyper,
 ) -> Result<()> {
-    let Hyper { lr, beta1, beta2, epsilon, weight_decay } = *hyper;
+    let Hyper { lr, beta1, beta2, epsilon, weight_decay, gradient_scale } = *hyper;
     let wide = |x: &Tensor| match x.dtype() {
         DType::F64 => Ok(x.detach()),
         _ => x.detach().to_dtype(DType::F32),
     };
-    let (theta, gradient) = (wide(parameter)?, wide(gradient)?);
+    let (theta, gradient) = (wide(parameter)?, (wide(gradient)? * gradient_scale)?);
     let m = ((wide(first_moment)? * beta1)? + (&gradient * (1. - beta1))?)?;
     let v = ((wide(second_moment)? * beta2)? + (gradient.sqr()? * (1. - beta2))?)?;
 

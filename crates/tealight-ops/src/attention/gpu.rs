@@ -5,7 +5,7 @@ use candle_core::{DType, Result, Tensor};
 use super::problem::Problem;
 use super::{NAME, Options, with_rows};
 use crate::dropout::threshold;
-use crate::gpu::{Buffer, Launch, Plain, has_tensor_cores, int, long, shared_bytes, wide};
+use crate::gpu::{Buffer, Key, Launch, Plain, has_tensor_cores, int, long, shared_bytes, wide};
 use crate::graph::{Operation, record};
 
 /// Rows of a tile of either side.
@@ -99,8 +99,7 @@ struct Settings {
     causal: i32,
     window: i64,
     scale: f64,
-    key0: u32,
-    key1: u32,
+    key: Key,
     threshold: u32,
     dropout_scale: f64,
     bias_head: i64,
@@ -123,12 +122,11 @@ unsafe impl Plain for Settings {}
 unsafe impl Plain for Strides {}
 
 impl Settings {
-    fn of(problem: &Problem, bias: Option<&Tensor>) -> Self {
+    fn of(problem: &Problem, bias: Option<&Tensor>) -> Result<Self> {
         let Problem { n_heads, n_kv_heads, q_len, kv_len, head_dim, value_dim, .. } = *problem;
         let draw = problem.dropout;
-        let [key0, key1] = draw.map_or([0; 2], |draw| draw.stream.key());
         let is_by_head = bias.is_some_and(|bias| bias.rank() == 3);
-        Self {
+        Ok(Self {
             n_heads: int(n_heads),
             n_kv_heads: int(n_kv_heads),
             q_len: int(q_len),
@@ -138,12 +136,11 @@ impl Settings {
             causal: problem.band.causal().into(),
             window: problem.band.window().map_or(0, long),
             scale: problem.scale,
-            key0,
-            key1,
+            key: draw.map_or(Ok(Key::NONE), |draw| Key::of(draw.stream))?,
             threshold: draw.map_or(0, |draw| threshold(draw.rate)),
             dropout_scale: draw.map_or(1., |draw| 1. / (1. - draw.rate)),
             bias_head: if is_by_head { long(q_len * kv_len) } else { 0 },
-        }
+        })
     }
 }
 
@@ -190,7 +187,7 @@ pub(super) fn attention(
         .write(&mut output)?
         .write(&mut maxima)?
         .write(&mut sums)?
-        .plain(Settings::of(&problem, masks.bias.as_ref()))
+        .plain(Settings::of(&problem, masks.bias.as_ref())?)
         .plain(problem.strides(&query))
         .plain(problem.strides(&key))
         .plain(problem.strides(&value))
@@ -257,7 +254,7 @@ impl Attention {
             .read(output)?
             .read(gradient)?
             .write(&mut delta)?
-            .plain(Settings::of(problem, None))
+            .plain(Settings::of(problem, None)?)
             .size(n_rows)
             .plain(problem.strides(output))
             .plain(problem.strides(gradient))
@@ -283,7 +280,7 @@ impl<'a> Backward<'a> {
             [q_len, n_heads],
         )?
         .write(&mut dquery)?
-        .plain(self.settings())
+        .plain(self.settings()?)
         .all_plain(self.strides())
         .plain(contiguous_strides(&self.attention.problem, n_heads, q_len, head_dim))
         .run()?;
@@ -298,7 +295,7 @@ impl<'a> Backward<'a> {
         self.launch(Kernels::of(problem, &self.inputs[0]).backward_key, [kv_len, n_kv_heads])?
             .write(&mut dkey)?
             .write(&mut dvalue)?
-            .plain(self.settings())
+            .plain(self.settings()?)
             .all_plain(self.strides())
             .plain(contiguous_strides(problem, n_kv_heads, kv_len, head_dim))
             .plain(contiguous_strides(problem, n_kv_heads, kv_len, value_dim))
@@ -306,7 +303,7 @@ impl<'a> Backward<'a> {
         Ok((dkey, dvalue))
     }
 
-    fn settings(&self) -> Settings {
+    fn settings(&self) -> Result<Settings> {
         Settings::of(&self.attention.problem, self.attention.masks.bias.as_ref())
     }
 

@@ -3,7 +3,7 @@
 use candle_core::{Result, Tensor};
 
 use super::{Draw, threshold};
-use crate::gpu::{Buffer, Launch};
+use crate::gpu::{Buffer, Key, Launch};
 use crate::graph::record_linear;
 
 pub(super) fn dropout(x: &Tensor, draw: Draw) -> Result<Tensor> {
@@ -20,7 +20,6 @@ pub(crate) fn again(gradient: &Tensor, draw: Draw) -> Result<Tensor> {
 /// base + Dropout(x), of contiguous tensors of one shape.
 pub(crate) fn of(base: Option<&Tensor>, x: &Tensor, draw: Draw) -> Result<Buffer> {
     let n = x.elem_count();
-    let [key0, key1] = draw.stream.key();
     let mut y = Buffer::like(x)?;
     Launch::new("elementwise", "dropout", x)?
         .over(n.div_ceil(4))
@@ -28,8 +27,7 @@ pub(crate) fn of(base: Option<&Tensor>, x: &Tensor, draw: Draw) -> Result<Buffer
         .read(x)?
         .write(&mut y)?
         .size(n)
-        .word(key0)
-        .word(key1)
+        .plain(Key::of(draw.stream)?)
         .word(threshold(draw.rate))
         .number(1. / (1. - draw.rate))
         .run()?;

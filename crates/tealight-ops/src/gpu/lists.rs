@@ -1,8 +1,8 @@
 //! One kernel for the tensors of a whole model: see `optimizers.cu`.
 
-use candle_core::{Result, Tensor};
+use candle_core::{DType, Result, Tensor};
 
-use super::{Buffer, Launch, Plain};
+use super::{Buffer, Launch, Plain, address};
 
 /// Tensors in a list that a kernel takes.
 pub(crate) const MOST: usize = 48;
@@ -22,11 +22,31 @@ struct Lists {
 // SAFETY: the kernels' struct has these fields, in this order.
 unsafe impl Plain for Lists {}
 
+/// `Rates` in `optimizers.cu`: of each slot.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Rates {
+    pub(crate) lr: [f64; MOST],
+    pub(crate) weight_decay: [f64; MOST],
+}
+
+#[expect(unsafe_code, reason = "see `Plain`")]
+// SAFETY: the kernels' struct has these fields, in this order.
+unsafe impl Plain for Rates {}
+
+impl Default for Rates {
+    fn default() -> Self {
+        Self { lr: [0.; MOST], weight_decay: [0.; MOST] }
+    }
+}
+
 /// What one list has in a slot.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Item<'a> {
     Tensor(&'a Tensor),
     Buffer(&'a Buffer),
+    /// From this element on, of this dtype.
+    Part(&'a Buffer, usize, DType),
 }
 
 /// How many blocks each tensor has, of those that are as long as these.
@@ -52,6 +72,9 @@ impl<'a> Launch<'a> {
                 lists.at[list][slot] = match item {
                     Item::Tensor(x) => launch.address(x)?,
                     Item::Buffer(buffer) => buffer.address()?,
+                    Item::Part(buffer, skip, dtype) => {
+                        buffer.address()? + *skip as u64 * address::size_of(*dtype)
+                    }
                 };
             }
         }

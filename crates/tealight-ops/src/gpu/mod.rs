@@ -17,8 +17,11 @@ mod buffer;
 pub(crate) mod cuda;
 #[cfg(feature = "emulator")]
 mod emulator;
+mod key;
 mod launch;
 pub(crate) mod lists;
+#[cfg_attr(not(feature = "cuda"), path = "no_plan.rs")]
+pub(crate) mod plan;
 pub(crate) mod product;
 #[cfg(feature = "cuda")]
 pub(crate) mod staging;
@@ -27,6 +30,7 @@ pub(crate) mod sums;
 use candle_core::{DType, Device, Tensor};
 
 pub(crate) use buffer::Buffer;
+pub(crate) use key::Key;
 pub(crate) use launch::{Launch, Plain};
 
 /// Whether all of `operands` can be computed with by kernels: on one device, of one dtype.

@@ -10,9 +10,9 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 use candle_core::cuda_backend::WrapErr;
 use candle_core::cuda_backend::cudarc::driver::result::memcpy_htod_async;
 use candle_core::cuda_backend::cudarc::driver::{CudaEvent, CudaStream, PinnedHostSlice};
-use candle_core::{DType, Device, Result, bail};
+use candle_core::{CudaDevice, DType, Device, Result, bail};
 
-use super::Buffer;
+use super::{Buffer, plan};
 
 /// So many copies may wait for their turn.
 const MOST: usize = 64;
@@ -29,12 +29,19 @@ type Pool = BTreeMap<usize, VecDeque<Staging>>;
 
 /// `bytes` as `len` numbers of `dtype`, which are there when it is the copy's turn in the queue.
 pub(crate) fn copied(device: &Device, bytes: &[u8], len: usize, dtype: DType) -> Result<Buffer> {
-    static POOL: LazyLock<Mutex<Pool>> = LazyLock::new(Mutex::default);
-    let buffer = Buffer::unwritten(len, dtype, device)?;
     if bytes.len() != len * dtype.size_in_bytes() {
         bail!("{} bytes for {len} numbers of {dtype:?}", bytes.len())
     }
-    let stream = device.as_cuda_device()?.cuda_stream();
+    let mut buffer = Buffer::unwritten(len, dtype, device)?;
+    overwrite(&mut buffer, bytes, device.as_cuda_device()?)?;
+    Ok(buffer)
+}
+
+/// The same into a buffer that is there, of at least so many bytes.
+pub(super) fn overwrite(buffer: &mut Buffer, bytes: &[u8], device: &CudaDevice) -> Result<()> {
+    static POOL: LazyLock<Mutex<Pool>> = LazyLock::new(Mutex::default);
+    plan::refuse("a copy to the GPU")?;
+    let stream = device.cuda_stream();
     let mut pool = POOL.lock().unwrap_or_else(PoisonError::into_inner);
     let pool = pool.entry(stream.context().ordinal()).or_default();
     let mut staging = take(pool, &stream, bytes.len())?;
@@ -47,7 +54,7 @@ pub(crate) fn copied(device: &Device, bytes: &[u8], len: usize, dtype: DType) ->
         return Err(error).w();
     }
     pool.push_back(staging);
-    Ok(buffer)
+    Ok(())
 }
 
 /// One that is free, or a new one. One that is too small is given up: soon all are as large as they need be.

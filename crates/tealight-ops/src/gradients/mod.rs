@@ -58,7 +58,7 @@ pub fn backward_scaled<'a>(
 }
 
 /// A gradient, or its absence, for every parameter, in the order of the parameters.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Gradients {
     entries: Vec<(String, Option<Tensor>)>,
 }
@@ -134,14 +134,11 @@ impl Gradients {
     /// sees the norm and decides.
     pub fn clip(&mut self, max_norm: f64) -> Result<f64> {
         let norm = self.norm()?;
-        self.clip_from(norm, max_norm)?;
+        let factor = clip_factor(norm, max_norm);
+        if factor < 1. {
+            self.scale(factor)?;
+        }
         Ok(norm)
-    }
-
-    /// The same where the norm is known.
-    pub fn clip_from(&mut self, norm: f64, max_norm: f64) -> Result<()> {
-        let factor = max_norm / (norm + 1e-6);
-        if norm.is_finite() && factor < 1. { self.scale(factor) } else { Ok(()) }
     }
 
     /// What is wrong with the gradients, in the order of the parameters; empty if nothing is.
@@ -156,6 +153,13 @@ impl Gradients {
     }
 }
 
+/// What gradients of this norm are multiplied by to be clipped, at most 1: where it is applied by what reads
+/// them, clipping takes no pass of its own.
+pub fn clip_factor(norm: f64, max_norm: f64) -> f64 {
+    let factor = max_norm / (norm + 1e-6);
+    if norm.is_finite() { factor.min(1.) } else { 1. }
+}
+
 /// Many small ones may be added: half precision would lose the last of them.
 fn at_least_f32(gradient: &Tensor) -> Result<Tensor> {
     match gradient.dtype() {
@@ -168,8 +172,9 @@ fn contiguous<'a>(gradients: impl Iterator<Item = &'a Tensor>) -> Result<Vec<Ten
     gradients.map(Tensor::contiguous).collect()
 }
 
-/// Of a contiguous gradient.
-fn scaled(gradient: &Tensor, factor: f64) -> Result<Tensor> {
+/// `factor` times a gradient.
+pub fn scaled(gradient: &Tensor, factor: f64) -> Result<Tensor> {
+    let gradient = &gradient.contiguous()?;
     match Path::of(&[gradient]) {
         Path::F32 => tensor(cpu::scaled(&View::of(gradient)?, factor as f32), gradient.shape()),
         Path::F64 => tensor(cpu::scaled(&View::of(gradient)?, factor), gradient.shape()),

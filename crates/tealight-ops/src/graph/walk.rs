@@ -5,8 +5,12 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use candle_core::backend::{BackendDevice, BackendStorage};
 use candle_core::backprop::GradStore;
-use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Storage, Tensor, TensorId, bail};
+use candle_core::{
+    CpuStorage, CudaStorage, CustomOp1, DType, Device, Layout, Result, Shape, Storage, Tensor,
+    TensorId, bail,
+};
 
 use super::{Node, Recorded, Way};
 use crate::buffer::{View, stored, with_slice_mut};
@@ -224,10 +228,9 @@ pub(super) fn arrive(node: &Arc<Node>, output: &Tensor, gradient: &Tensor) -> Re
 
 /// A number that `tensor` has the gradient `gradient` of: what Candle's walk can start from.
 fn seed(tensor: &Tensor, gradient: Tensor) -> Result<Tensor> {
-    if tensor.device().is_cpu() {
-        tensor.apply_op1(Seed(gradient))
-    } else {
-        (tensor * gradient)?.sum_all()
+    match tensor.device() {
+        Device::Cpu | Device::Cuda(_) => tensor.apply_op1(Seed(gradient)),
+        Device::Metal(_) => (tensor * gradient)?.sum_all(),
     }
 }
 
@@ -241,6 +244,11 @@ impl CustomOp1 for Seed {
 
     fn cpu_fwd(&self, _: &CpuStorage, _: &Layout) -> Result<(CpuStorage, Shape)> {
         Ok(stored(vec![0_f32], ()))
+    }
+
+    fn cuda_fwd(&self, tensor: &CudaStorage, _: &Layout) -> Result<(CudaStorage, Shape)> {
+        let number = Shape::from(());
+        Ok((tensor.device().zeros_impl(&number, DType::F32)?, number))
     }
 
     fn bwd(&self, _: &Tensor, _: &Tensor, _: &Tensor) -> Result<Option<Tensor>> {

@@ -14,9 +14,15 @@
 //!
 //! Cost: for each of the n steps, three products of matrices; of `(rows, columns)` with the
 //! shorter side s and the longer one l, 4 s²l + 2 s³ operations. There is no fused loop: the products
-//! are all of it.
+//! are all of it. A GPU is given the products of all matrices of one shape at once.
 
-use candle_core::{D, DType, Result, Tensor, Var, bail};
+mod gpu;
+
+use candle_core::{DType, Result, Tensor, Var, bail};
+
+use crate::definitions;
+use crate::matmul::{matmul, matmul_transposed};
+use crate::transpose::swap_axes;
 
 /// a, b and c.
 const COEFFICIENTS: [f64; 3] = [3.4445, -4.7750, 2.0315];
@@ -39,47 +45,100 @@ pub struct Hyper {
     pub scale: f64,
     /// λ: multiplied by `lr`.
     pub weight_decay: f64,
+    /// What a gradient is multiplied by as it is read.
+    pub gradient_scale: f64,
 }
 
-/// One update of a matrix and its momentum, in place.
-///
-/// All three tensors are `(rows, columns)`, and the momentum starts as zeros.
+/// A matrix, its gradient, and its momentum, which starts as zeros: all of one shape.
+#[derive(Clone, Copy, Debug)]
+pub struct Slot<'a> {
+    /// θ.
+    pub parameter: &'a Var,
+    /// G, which may be in half precision where the rest is not.
+    pub gradient: &'a Tensor,
+    /// M.
+    pub momentum: &'a Var,
+    /// How it is updated.
+    pub hyper: Hyper,
+}
+
+impl Slot<'_> {
+    fn check(&self) -> Result<()> {
+        let parameter = self.parameter;
+        for operand in [self.gradient, self.momentum] {
+            if operand.dims() != parameter.dims() || parameter.rank() != 2 {
+                bail!("muon of a parameter {:?} with {:?}", parameter.shape(), operand.shape())
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the two can be updated together.
+    fn is_like(&self, other: &Self) -> bool {
+        let of = |slot: &Self| {
+            let Hyper { momentum, nesterov, n_iterations, gradient_scale, .. } = slot.hyper;
+            let dtypes = (slot.parameter.dtype(), slot.gradient.dtype());
+            (dtypes, momentum, nesterov, n_iterations, gradient_scale)
+        };
+        self.parameter.dims() == other.parameter.dims() && of(self) == of(other)
+    }
+}
+
+/// One update of all `slots`, in place.
 ///
 /// # Errors
-/// If a shape differs, or the parameter is no matrix.
-pub fn step(parameter: &Var, gradient: &Tensor, momentum: &Var, hyper: &Hyper) -> Result<()> {
-    for operand in [gradient, momentum] {
-        if operand.dims() != parameter.dims() || parameter.rank() != 2 {
-            bail!("muon of a parameter {:?} with {:?}", parameter.shape(), operand.shape())
+/// If a shape differs, or a parameter is no matrix.
+pub fn step_all(slots: &[Slot<'_>]) -> Result<()> {
+    slots.iter().try_for_each(Slot::check)?;
+    let mut left = slots.to_vec();
+    while let Some(first) = left.first().copied() {
+        let (like, others) = left.into_iter().partition::<Vec<_>, _>(|slot| slot.is_like(&first));
+        if !definitions::are_asked_for() && like.iter().all(gpu::takes) {
+            gpu::step(&like)?;
+        } else {
+            like.iter().try_for_each(step)?;
         }
+        left = others;
     }
-    let Hyper { lr, momentum: mu, nesterov, n_iterations, scale, weight_decay } = *hyper;
-    let gradient = wide(gradient)?;
+    Ok(())
+}
+
+fn step(slot: &Slot<'_>) -> Result<()> {
+    let Slot { parameter, gradient, momentum, hyper } = slot;
+    let Hyper { lr, momentum: mu, nesterov, n_iterations, scale, weight_decay, gradient_scale } =
+        *hyper;
+    let gradient = (wide(gradient)? * gradient_scale)?;
     let buffer = ((wide(momentum)? * mu)? + &gradient)?;
     let direction = if nesterov { (gradient + (&buffer * mu)?)? } else { buffer.clone() };
-    let update = orthogonalized(&direction, n_iterations)?;
+    let update = orthogonalized(&direction.unsqueeze(0)?, n_iterations)?.squeeze(0)?;
     let theta = ((wide(parameter)? * (1. - lr * weight_decay))? - (update * (lr * scale))?)?;
     momentum.set(&buffer.to_dtype(momentum.dtype())?)?;
     parameter.set(&theta.to_dtype(parameter.dtype())?)
 }
 
-/// The nearest matrix whose singular values are 1, roughly: `(rows, columns)` → the same.
+/// The nearest matrices whose singular values are 1, roughly: `(n, rows, columns)` → the same.
 ///
 /// # Errors
-/// If `x` is no matrix of floats.
+/// If `x` is no batch of matrices of f32 or f64.
 pub fn orthogonalized(x: &Tensor, n_iterations: usize) -> Result<Tensor> {
-    let (rows, columns) = x.dims2()?;
+    let (_n, rows, columns) = x.dims3()?;
     let [a, b, c] = COEFFICIENTS;
     // A is as small as it can be.
-    let x = if rows > columns { x.t()? } else { x.clone() }.contiguous()?;
-    let norm = (x.to_dtype(DType::F64)?.sqr()?.sum_all()?.sqrt()? + EPSILON)?;
-    let mut x = x.broadcast_div(&norm.to_dtype(x.dtype())?)?;
+    let x = if rows > columns { transposed(x)? } else { x.contiguous()? };
+    let squares = x.to_dtype(DType::F64)?.sqr()?.flatten_from(1)?.sum_keepdim(1)?; // (n, 1)
+    let norm = (squares.sqrt()? + EPSILON)?.to_dtype(x.dtype())?.unsqueeze(1)?;
+    let mut x = x.broadcast_div(&norm)?;
     for _ in 0..n_iterations {
-        let gram = x.matmul(&x.t()?)?; // A
-        let polynomial = ((&gram * b)? + (gram.matmul(&gram)? * c)?)?;
-        x = ((&x * a)? + polynomial.matmul(&x)?)?;
+        let gram = matmul_transposed(&x, &x)?; // A
+        let polynomial = ((&gram * b)? + (matmul(&gram, &gram)? * c)?)?;
+        x = ((&x * a)? + matmul(&polynomial, &x)?)?;
     }
-    if rows > columns { x.transpose(D::Minus2, D::Minus1)?.contiguous() } else { Ok(x) }
+    if rows > columns { transposed(&x) } else { Ok(x) }
+}
+
+/// `(n, rows, columns)` → `(n, columns, rows)`, contiguous
+fn transposed(x: &Tensor) -> Result<Tensor> {
+    swap_axes(&x.contiguous()?.unsqueeze(3)?)?.squeeze(3)
 }
 
 fn wide(x: &Tensor) -> Result<Tensor> {
@@ -105,7 +164,7 @@ mod tests {
         for (rows, columns) in [(7, 23), (23, 7)] {
             let x = normal(rows, columns)?;
             for scale in [1e-3, 1., 1e6] {
-                let o = orthogonalized(&(&x * scale)?, 5)?;
+                let o = orthogonalized(&(&x * scale)?.unsqueeze(0)?, 5)?.squeeze(0)?;
                 assert_eq!(o.dims(), [rows, columns]);
                 let gram = if rows < columns { o.matmul(&o.t()?)? } else { o.t()?.matmul(&o)? };
                 for (i, row) in gram.to_vec2::<f64>()?.iter().enumerate() {
@@ -119,14 +178,26 @@ mod tests {
     /// With one row there is one singular value, and the polynomial is one of a number.
     #[test]
     fn of_a_row_the_length_follows_the_polynomial() -> Result<()> {
-        let row = Tensor::new(&[[3_f64, 0., -4.]], &Device::Cpu)?;
+        let row = Tensor::new(&[[[3_f64, 0., -4.]]], &Device::Cpu)?;
         let mut length = 5. / (5. + EPSILON);
         for n_iterations in 0..7 {
-            let o = orthogonalized(&row, n_iterations)?.to_vec2::<f64>()?;
-            for (actual, direction) in o[0].iter().zip([0.6, 0., -0.8]) {
+            let o = orthogonalized(&row, n_iterations)?.to_vec3::<f64>()?;
+            for (actual, direction) in o[0][0].iter().zip([0.6, 0., -0.8]) {
                 assert!((actual - direction * length).abs() < 1e-12, "{actual}, {length}");
             }
             length = 3.4445 * length - 4.775 * length.powi(3) + 2.0315 * length.powi(5);
+        }
+        Ok(())
+    }
+
+    /// Of several matrices each is made orthogonal by itself.
+    #[test]
+    fn matrices_do_not_know_of_each_other() -> Result<()> {
+        let (a, b) = (normal(4, 6)?, (normal(4, 6)? * -3.)?);
+        let both = orthogonalized(&Tensor::stack(&[&a, &b], 0)?, 5)?;
+        for (i, x) in [a, b].into_iter().enumerate() {
+            let alone = orthogonalized(&x.unsqueeze(0)?, 5)?.squeeze(0)?;
+            assert_eq!(alone.to_vec2::<f64>()?, both.get(i)?.to_vec2::<f64>()?);
         }
         Ok(())
     }
@@ -140,14 +211,19 @@ mod tests {
             n_iterations: 5,
             scale: 1.,
             weight_decay: 0.,
+            gradient_scale: 1.,
         };
         let parameter = Var::from_tensor(&normal(3, 5)?)?;
         let before = parameter.copy()?;
         let zeros = Var::from_tensor(&parameter.zeros_like()?)?;
-        step(&parameter, &zeros.copy()?, &zeros, &hyper)?;
+        let step = |parameter: &Var, momentum: &Var| {
+            let gradient = &parameter.zeros_like()?;
+            step_all(&[Slot { parameter, gradient, momentum, hyper }])
+        };
+        step(&parameter, &zeros)?;
         assert_eq!(parameter.to_vec2::<f64>()?, before.to_vec2::<f64>()?);
         let vector = Var::zeros(3, DType::F64, &Device::Cpu)?;
-        assert!(step(&vector, &vector.copy()?, &vector, &hyper).is_err());
+        assert!(step(&vector, &vector).is_err());
         Ok(())
     }
 }

@@ -16,6 +16,7 @@ struct Sizes {
     width: i64,
     n_heads: i32,
     n_rows: i32,
+    rule: i32,
 }
 
 #[expect(unsafe_code, reason = "see `Plain`")]
@@ -26,25 +27,28 @@ pub(super) fn segment_means(x: &Tensor, segments: &Segments) -> Result<Tensor> {
     let x = x.contiguous()?;
     let (batch, n_heads, len, width) = x.dims4()?;
     let (n_landmarks, n_rows) = (segments.n_landmarks(), segments.n_rows());
-    let table = segments.table();
-    let table_len = table.len();
-    let table = tensor_of(table, table_len, x.device())?;
+    let on_device = |table: Vec<u32>| {
+        let len = table.len();
+        tensor_of(table, len, x.device())
+    };
+    let table = segments.table().map(on_device).transpose()?;
     let sizes = Sizes {
         len: long(len),
         n_landmarks: long(n_landmarks),
         width: long(width),
         n_heads: int(n_heads),
         n_rows: int(n_rows),
+        rule: segments.rule() as i32,
     };
     let n = batch * n_heads * n_landmarks * width;
     let mut y = Buffer::unwritten(n, x.dtype(), x.device())?;
-    run("segment_means_forward", &x, &mut y, n, &table, sizes)?;
+    run("segment_means_forward", &x, &mut y, n, table.as_ref(), sizes)?;
     let shape = (batch, n_heads, n_landmarks, width);
     record_linear("segment means", &[&x], y.value(shape), move |gradient| {
         let gradient = gradient.contiguous()?;
         let n = batch * n_heads * len * width;
         let mut dx = Buffer::unwritten(n, gradient.dtype(), gradient.device())?;
-        run("segment_means_backward", &gradient, &mut dx, n, &table, sizes)?;
+        run("segment_means_backward", &gradient, &mut dx, n, table.as_ref(), sizes)?;
         Ok(vec![Some(dx.tensor((batch, n_heads, len, width))?)])
     })
 }
@@ -54,9 +58,9 @@ fn run(
     x: &Tensor,
     y: &mut Buffer,
     n: usize,
-    table: &Tensor,
+    table: Option<&Tensor>,
     sizes: Sizes,
 ) -> Result<()> {
     let launch = Launch::new("nystrom", kernel, x)?.over(n);
-    launch.read(x)?.write(y)?.size(n).read(table)?.plain(sizes).run()
+    launch.read(x)?.write(y)?.size(n).read_if(table)?.plain(sizes).run()
 }

@@ -9,6 +9,7 @@ use crate::padding;
 
 /// How `len` positions are cut into `n_landmarks` segments if they do not divide.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(i32)]
 pub enum SegmentRule {
     /// As `numpy.array_split` does: the first `len mod n_landmarks` segments are longer by one.
     #[default]
@@ -45,8 +46,11 @@ impl SegmentRule {
 /// is padding, for each row its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Segments {
+    rule: SegmentRule,
     n_landmarks: usize,
     len: usize,
+    /// Whether positions are left out anywhere.
+    has_padding: bool,
     rows: Vec<Row>,
 }
 
@@ -96,7 +100,9 @@ impl Segments {
             let positions = (0..is_padding.len()).filter(|&i| !is_padding[i]).collect();
             Row::new(rule, n_landmarks, positions)
         };
-        Ok(Self { n_landmarks, len, rows: is_padding.into_iter().map(row).collect() })
+        let has_padding = key_padding_mask.is_some();
+        let rows = is_padding.into_iter().map(row).collect();
+        Ok(Self { rule, n_landmarks, len, has_padding, rows })
     }
 
     /// How many there are.
@@ -109,13 +115,21 @@ impl Segments {
         self.len
     }
 
+    pub(super) fn rule(&self) -> SegmentRule {
+        self.rule
+    }
+
     /// One for all rows of a batch, or as many as it has.
     pub(super) fn n_rows(&self) -> usize {
         self.rows.len()
     }
 
-    /// All rows for the kernels of `nystrom.cu`, which say what is where.
-    pub(super) fn table(&self) -> Vec<u32> {
+    /// All rows for the kernels of `nystrom.cu`, which say what is where. `None` where nothing is padding: what
+    /// follows from the rule alone they find themselves.
+    pub(super) fn table(&self) -> Option<Vec<u32>> {
+        if !self.has_padding {
+            return None;
+        }
         let mut table = Vec::with_capacity(self.rows.len() * 2 * (self.len + self.n_landmarks));
         for Row { positions, ranges } in &self.rows {
             let mut places = vec![u32::MAX; self.len];
@@ -127,7 +141,7 @@ impl Segments {
             table.extend(places);
             table.extend(ranges.iter().flat_map(|range| [range.start as u32, range.end as u32]));
         }
-        table
+        Some(table)
     }
 
     /// Whether all rows of a batch of this size have segments.

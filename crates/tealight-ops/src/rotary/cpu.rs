@@ -6,15 +6,12 @@ use crate::parallel::{block_len, run};
 
 pub(super) fn rotate_interleaved<T: Element>(
     x: &[T],
-    cos: &[T],
-    sin: &[T],
     direction: T,
-    head_dim: usize,
+    tables: &Tables<'_, T>,
 ) -> Vec<T> {
     by_rows(
         x,
-        (cos, sin),
-        head_dim,
+        tables,
         #[inline(always)]
         |y, x, cos, sin| {
             let angles = cos.iter().zip(sin);
@@ -27,22 +24,16 @@ pub(super) fn rotate_interleaved<T: Element>(
     )
 }
 
-pub(super) fn rotate_half<T: Element>(
-    x: &[T],
-    cos: &[T],
-    sin: &[T],
-    direction: T,
-    head_dim: usize,
-) -> Vec<T> {
+pub(super) fn rotate_half<T: Element>(x: &[T], direction: T, tables: &Tables<'_, T>) -> Vec<T> {
+    let half = tables.half;
     by_rows(
         x,
-        (cos, sin),
-        head_dim,
+        tables,
         #[inline(always)]
         |y, x, cos, sin| {
             let angles = cos.iter().zip(sin);
-            let (y_first, y_second) = y.split_at_mut(head_dim / 2);
-            let (x_first, x_second) = x.split_at(head_dim / 2);
+            let (y_first, y_second) = y.split_at_mut(half);
+            let (x_first, x_second) = x.split_at(half);
             let pairs = y_first.iter_mut().zip(y_second).zip(x_first.iter().zip(x_second));
             for (((y_first, y_second), (&a, &b)), (&cos, &sin)) in pairs.zip(angles) {
                 let sin = sin * direction;
@@ -53,15 +44,25 @@ pub(super) fn rotate_half<T: Element>(
     )
 }
 
+/// What every position is turned by.
+pub(super) struct Tables<'a, T> {
+    /// `(len, half)`
+    pub(super) cos: &'a [T],
+    pub(super) sin: &'a [T],
+    /// Angles of a row.
+    pub(super) half: usize,
+    /// So many rows of x have the angles of one position.
+    pub(super) repeated: usize,
+}
+
 /// A new buffer, made by `work` from each row of `x` and the row of the tables for its position.
 #[inline(always)]
 fn by_rows<T: Element>(
     x: &[T],
-    (cos, sin): (&[T], &[T]),
-    head_dim: usize,
+    &Tables { cos, sin, half, repeated }: &Tables<'_, T>,
     work: impl Fn(&mut [T], &[T], &[T], &[T]) + Send + Sync,
 ) -> Vec<T> {
-    let (half, seq_len) = (head_dim / 2, cos.len() / (head_dim / 2));
+    let (head_dim, n_rows) = (2 * half, cos.len() / half * repeated);
     let mut y = unwritten(x.len());
     let len = block_len(head_dim);
     run(
@@ -69,11 +70,12 @@ fn by_rows<T: Element>(
         y.chunks_mut(len).zip(x.chunks(len)).enumerate(),
         #[inline(always)]
         |(block, (y, x))| {
-            let mut position = block * (len / head_dim) % seq_len;
+            let mut row = block * (len / head_dim) % n_rows;
             for (y, x) in y.chunks_exact_mut(head_dim).zip(x.chunks_exact(head_dim)) {
+                let position = row / repeated;
                 let angles = position * half..(position + 1) * half;
                 work(y, x, &cos[angles.clone()], &sin[angles]);
-                position = (position + 1) % seq_len;
+                row = (row + 1) % n_rows;
             }
         },
     );

@@ -2,14 +2,20 @@
 
 use candle_core::{Result, Tensor};
 
-use super::Layout;
+use super::{Layout, Rows};
 use crate::gpu::{Buffer, Launch};
 use crate::graph::record_linear;
 
-pub(super) fn rotate(x: &Tensor, cos: &Tensor, sin: &Tensor, layout: Layout) -> Result<Tensor> {
+pub(super) fn rotate(
+    x: &Tensor,
+    cos: &Tensor,
+    sin: &Tensor,
+    layout: Layout,
+    rows: Rows,
+) -> Result<Tensor> {
     let (cos, sin) = (cos.detach().contiguous()?, sin.detach().contiguous()?);
     let x = x.contiguous()?;
-    let rotation = Rotation { cos, sin, layout };
+    let rotation = Rotation { cos, sin, layout, rows };
     let y = rotation.of(&x, 1)?.value(x.shape());
     record_linear("rotary", &[&x], y, move |gradient| {
         let gradient = gradient.contiguous()?;
@@ -21,12 +27,13 @@ struct Rotation {
     cos: Tensor,
     sin: Tensor,
     layout: Layout,
+    rows: Rows,
 }
 
 impl Rotation {
     /// `x` rotated by `direction` (1 or −1) times the angles.
     fn of(&self, x: &Tensor, direction: i32) -> Result<Buffer> {
-        let (len, half) = self.cos.dims2()?;
+        let (Rows { len, repeated, .. }, half) = (self.rows, self.cos.dim(1)?);
         let n_pairs = x.elem_count() / 2;
         let mut y = Buffer::like(x)?;
         Launch::new("elementwise", "rotate", x)?
@@ -37,6 +44,7 @@ impl Rotation {
             .write(&mut y)?
             .size(n_pairs)
             .size(len)
+            .size(repeated)
             .size(half)
             .int((self.layout == Layout::Interleaved).into())
             .int(direction)

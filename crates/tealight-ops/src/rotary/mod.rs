@@ -16,7 +16,7 @@ pub mod reference;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use candle_core::{CpuStorage, CustomOp1, DType, Device, Result, Shape, Tensor, bail};
+use candle_core::{CpuStorage, CustomOp1, D, DType, Device, Result, Shape, Tensor, bail};
 
 use crate::buffer::{View, slice, stored, tensor};
 use crate::element::Element;
@@ -66,8 +66,38 @@ pub fn tables(
 /// # Errors
 /// If the shapes do not match.
 pub fn rotate(x: &Tensor, cos: &Tensor, sin: &Tensor, layout: Layout) -> Result<Tensor> {
-    let (_, _, seq_len, head_dim) = x.dims4()?;
-    let expected = [seq_len, head_dim / 2];
+    let (_, _, seq_len, _) = x.dims4()?;
+    turned(x, cos, sin, layout, Rows { len: seq_len, repeated: 1, definition: reference::rotate })
+}
+
+/// As [`rotate`] of `x (batch, seq_len, n_heads, head_dim)`, the heads last.
+///
+/// # Errors
+/// As its.
+pub fn rotate_heads_last(x: &Tensor, cos: &Tensor, sin: &Tensor, layout: Layout) -> Result<Tensor> {
+    let (_, seq_len, n_heads, _) = x.dims4()?;
+    turned(
+        x,
+        cos,
+        sin,
+        layout,
+        Rows { len: seq_len, repeated: n_heads, definition: reference::rotate_heads_last },
+    )
+}
+
+/// Row i of x is at position ⌊i / repeated⌋ mod len.
+#[derive(Clone, Copy, Debug)]
+struct Rows {
+    len: usize,
+    repeated: usize,
+    definition: Definition,
+}
+
+type Definition = fn(&Tensor, &Tensor, &Tensor, Layout) -> Result<Tensor>;
+
+fn turned(x: &Tensor, cos: &Tensor, sin: &Tensor, layout: Layout, rows: Rows) -> Result<Tensor> {
+    let head_dim = x.dim(D::Minus1)?;
+    let expected = [rows.len, head_dim / 2];
     if !head_dim.is_multiple_of(2) || cos.dims() != expected || sin.dims() != expected {
         bail!("rotation of {:?} with tables {:?} and {:?}", x.shape(), cos.shape(), sin.shape())
     }
@@ -75,23 +105,32 @@ pub fn rotate(x: &Tensor, cos: &Tensor, sin: &Tensor, layout: Layout) -> Result<
         // Angles are not rounded to half precision, even if x is.
         _ if Path::of(&[x]) == Path::Gpu => {
             let wide = |table: &Tensor| table.to_dtype(gpu_ops::wide(x.dtype()));
-            gpu::rotate(x, &wide(cos)?, &wide(sin)?, layout)
+            gpu::rotate(x, &wide(cos)?, &wide(sin)?, layout, rows)
         }
-        Path::F32 => fused::<f32>(x, cos, sin, layout),
-        Path::F64 => fused::<f64>(x, cos, sin, layout),
-        Path::Gpu | Path::Reference => widened(x, |x| reference::rotate(x, cos, sin, layout)),
+        Path::F32 => fused::<f32>(x, cos, sin, layout, rows),
+        Path::F64 => fused::<f64>(x, cos, sin, layout, rows),
+        Path::Gpu | Path::Reference => widened(x, |x| (rows.definition)(x, cos, sin, layout)),
     }
 }
 
-fn fused<T: Element>(x: &Tensor, cos: &Tensor, sin: &Tensor, layout: Layout) -> Result<Tensor> {
+fn fused<T: Element>(
+    x: &Tensor,
+    cos: &Tensor,
+    sin: &Tensor,
+    layout: Layout,
+    rows: Rows,
+) -> Result<Tensor> {
     let (cos, sin) = (cos.detach().contiguous()?, sin.detach().contiguous()?);
-    apply1(&x.contiguous()?, Rotation::<T> { cos, sin, layout, element: PhantomData })
+    let repeated = rows.repeated;
+    apply1(&x.contiguous()?, Rotation::<T> { cos, sin, layout, repeated, element: PhantomData })
 }
 
 struct Rotation<T> {
     cos: Tensor,
     sin: Tensor,
     layout: Layout,
+    /// So many rows of x, one after the other, have the angles of one position.
+    repeated: usize,
     element: PhantomData<T>,
 }
 
@@ -99,15 +138,12 @@ impl<T: Element> Rotation<T> {
     /// `x` rotated by `direction` (1 or −1) times the angles.
     fn apply(&self, x: &[T], direction: T) -> Result<Vec<T>> {
         let (cos, sin) = (View::of(&self.cos)?, View::of(&self.sin)?);
+        let tables =
+            cpu::Tables { cos: &cos, sin: &sin, half: self.cos.dim(1)?, repeated: self.repeated };
         Ok(match self.layout {
-            Layout::Interleaved => cpu::rotate_interleaved(x, &cos, &sin, direction, self.width()?),
-            Layout::Half => cpu::rotate_half(x, &cos, &sin, direction, self.width()?),
+            Layout::Interleaved => cpu::rotate_interleaved(x, direction, &tables),
+            Layout::Half => cpu::rotate_half(x, direction, &tables),
         })
-    }
-
-    fn width(&self) -> Result<usize> {
-        let (_, half) = self.cos.dims2()?;
-        Ok(2 * half)
     }
 }
 

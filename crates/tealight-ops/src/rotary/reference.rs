@@ -4,6 +4,11 @@ use candle_core::{D, Result, Tensor};
 
 use super::Layout;
 
+/// `x (batch, seq_len, n_heads, head_dim)` → the same shape
+pub fn rotate_heads_last(x: &Tensor, cos: &Tensor, sin: &Tensor, layout: Layout) -> Result<Tensor> {
+    rotate(&x.transpose(1, 2)?, cos, sin, layout)?.transpose(1, 2)
+}
+
 /// `x (batch, n_heads, seq_len, head_dim)` → the same shape
 pub fn rotate(x: &Tensor, cos: &Tensor, sin: &Tensor, layout: Layout) -> Result<Tensor> {
     let (batch, n_heads, seq_len, head_dim) = x.dims4()?;

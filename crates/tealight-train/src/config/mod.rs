@@ -103,6 +103,10 @@ pub struct TrainingConfig {
     /// What a GPU computes in.
     #[serde(skip_serializing_if = "Precision::is_f32")]
     pub precision: Precision,
+    /// On an NVIDIA GPU: record the pass of a step over batches of one shape once, as a CUDA graph, rather
+    /// than ask for each of its kernels again. The same numbers; it helps where a model is small.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub cuda_graphs: bool,
     /// Evaluate on the validation split after every so many updates, and at the end.
     pub evaluate_every: u64,
     /// Parameters that may go without a gradient, as names in which `*` stands for anything. The
@@ -130,6 +134,7 @@ impl Default for TrainingConfig {
             frozen: Vec::new(),
             activation_checkpointing: false,
             precision: Precision::F32,
+            cuda_graphs: false,
             evaluate_every: 100,
             gradient_audit_exceptions: vec!["*.key.bias".to_owned()],
             bad_step: BadStep::default(),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::early_stopping::Best;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::guard::Trouble;
 use crate::task::Reading;
 
@@ -65,6 +65,11 @@ pub enum Event<'a> {
         step: u64,
         /// Its directory.
         path: &'a Path,
+    },
+    /// Passes are made one by one, although they were to be recorded (`training.cuda_graphs`).
+    NotRecorded {
+        /// What stands in the way.
+        why: &'a Error,
     },
     /// A step was passed over: the model is as it was.
     Skipped {

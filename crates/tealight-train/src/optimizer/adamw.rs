@@ -12,7 +12,7 @@ use candle_core::{Tensor, Var};
 use serde::{Deserialize, Serialize};
 use tealight_ops::adamw::{self, Hyper, Slot};
 
-use super::{OptimizerKind, Parameter, Rule};
+use super::{AtOnce, OptimizerKind, Parameter, Rule};
 use crate::error::Result;
 
 /// `[optimizer] kind = "adamw"`
@@ -91,7 +91,8 @@ impl AdamW {
     fn slot<'a>(&'a self, gradient: &'a Tensor, lr: f64) -> Slot<'a> {
         let Self { config, parameter, first_moment, second_moment, weight_decay } = self;
         let Config { beta1, beta2, epsilon, .. } = *config;
-        let hyper = Hyper { lr, beta1, beta2, epsilon, weight_decay: *weight_decay };
+        let weight_decay = *weight_decay;
+        let hyper = Hyper { lr, beta1, beta2, epsilon, weight_decay, gradient_scale: 1. };
         Slot { parameter, gradient, first_moment, second_moment, hyper }
     }
 }
@@ -101,8 +102,8 @@ impl Rule for AdamW {
         Ok(adamw::step_all(&[self.slot(gradient, lr)], step)?)
     }
 
-    fn adamw<'a>(&'a self, gradient: &'a Tensor, lr: f64) -> Option<Slot<'a>> {
-        Some(self.slot(gradient, lr))
+    fn at_once<'a>(&'a self, gradient: &'a Tensor, lr: f64) -> Option<AtOnce<'a>> {
+        Some(AtOnce::AdamW(self.slot(gradient, lr)))
     }
 
     fn memory(&self) -> Vec<(&'static str, &Var)> {

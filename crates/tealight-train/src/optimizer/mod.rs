@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use candle_core::{DType, Device, Shape, Tensor, Var};
-use tealight_ops::{Gradients, adamw as adamw_ops};
+use tealight_ops::gradients::scaled;
+use tealight_ops::{Gradients, adamw as adamw_ops, muon as muon_ops};
 
 use crate::error::{Error, Result};
 use crate::run::tensors::{self, NamedTensors};
@@ -63,13 +64,22 @@ pub trait Rule: fmt::Debug + Send {
     /// Update number `step`, counted from 1.
     fn update(&self, gradient: &Tensor, step: u64, lr: f64) -> Result<()>;
 
-    /// The same as one of many that are done at once, if it is AdamW's.
-    fn adamw<'a>(&'a self, _gradient: &'a Tensor, _lr: f64) -> Option<adamw_ops::Slot<'a>> {
+    /// The same as one of many that are done at once, where that is faster.
+    fn at_once<'a>(&'a self, _gradient: &'a Tensor, _lr: f64) -> Option<AtOnce<'a>> {
         None
     }
 
     /// What is remembered, by what follows the parameter's name in the state.
     fn memory(&self) -> Vec<(&'static str, &Var)>;
+}
+
+/// An update as one of many.
+#[derive(Debug)]
+pub enum AtOnce<'a> {
+    /// Of [`adamw_ops::step_all`].
+    AdamW(adamw_ops::Slot<'a>),
+    /// Of [`muon_ops::step_all`].
+    Muon(muon_ops::Slot<'a>),
 }
 
 /// Changes the parameters that it was built with.
@@ -123,18 +133,32 @@ const STEP: &str = "step";
 impl Optimizer {
     /// One update. A parameter whose gradient is absent stays as it is, as in PyTorch.
     pub fn step(&mut self, gradients: &Gradients, lr: f64) -> Result<()> {
+        self.step_scaled(gradients, 1., lr)
+    }
+
+    /// One update by `scale` times the gradients.
+    pub fn step_scaled(&mut self, gradients: &Gradients, scale: f64, lr: f64) -> Result<()> {
         let gradients = ByName::of(gradients);
         let step = self.step + 1;
-        let mut at_once = Vec::new();
+        let (mut adamw, mut muon) = (Vec::new(), Vec::new());
         for Slot { parameter, rule } in &self.slots {
             let Some(gradient) = gradients.get(parameter)? else { continue };
             let lr = lr * parameter.lr_scale;
-            match rule.adamw(gradient, lr) {
-                Some(slot) => at_once.push(slot),
-                None => rule.update(gradient, step, lr)?,
+            match rule.at_once(gradient, lr) {
+                Some(AtOnce::AdamW(mut slot)) => {
+                    slot.hyper.gradient_scale = scale;
+                    adamw.push(slot);
+                }
+                Some(AtOnce::Muon(mut slot)) => {
+                    slot.hyper.gradient_scale = scale;
+                    muon.push(slot);
+                }
+                None if scale == 1. => rule.update(gradient, step, lr)?,
+                None => rule.update(&scaled(gradient, scale)?, step, lr)?,
             }
         }
-        adamw_ops::step_all(&at_once, step)?;
+        muon_ops::step_all(&muon)?;
+        adamw_ops::step_all(&adamw, step)?;
         self.step = step;
         Ok(())
     }

@@ -20,10 +20,10 @@
 use candle_core::{Tensor, Var};
 use serde::{Deserialize, Serialize};
 use tealight_model::{names, pattern};
-use tealight_ops::muon::{self, Hyper};
+use tealight_ops::muon::{self, Hyper, Slot};
 
 use super::adamw::{self, AdamW};
-use super::{OptimizerKind, Parameter, Rule};
+use super::{AtOnce, OptimizerKind, Parameter, Rule};
 use crate::error::{Error, Result};
 
 /// Beyond this, nothing changes but the time that it takes.
@@ -133,7 +133,15 @@ impl OptimizerKind for Config {
         let Self { lr, momentum, nesterov, n_iterations, weight_decay, .. } = *self;
         let scale = self.scale.of(rows, columns);
         Ok(Box::new(Muon {
-            hyper: Hyper { lr, momentum, nesterov, n_iterations, scale, weight_decay },
+            hyper: Hyper {
+                lr,
+                momentum,
+                nesterov,
+                n_iterations,
+                scale,
+                weight_decay,
+                gradient_scale: 1.,
+            },
             momentum: super::zeros_like(&parameter.variable)?,
             parameter: parameter.variable.clone(),
         }))
@@ -148,10 +156,20 @@ struct Muon {
     momentum: Var,
 }
 
+impl Muon {
+    fn slot<'a>(&'a self, gradient: &'a Tensor, lr: f64) -> Slot<'a> {
+        let Self { hyper, parameter, momentum } = self;
+        Slot { parameter, gradient, momentum, hyper: Hyper { lr, ..*hyper } }
+    }
+}
+
 impl Rule for Muon {
     fn update(&self, gradient: &Tensor, _step: u64, lr: f64) -> Result<()> {
-        let hyper = Hyper { lr, ..self.hyper };
-        Ok(muon::step(&self.parameter, gradient, &self.momentum, &hyper)?)
+        Ok(muon::step_all(&[self.slot(gradient, lr)])?)
+    }
+
+    fn at_once<'a>(&'a self, gradient: &'a Tensor, lr: f64) -> Option<AtOnce<'a>> {
+        Some(AtOnce::Muon(self.slot(gradient, lr)))
     }
 
     fn memory(&self) -> Vec<(&'static str, &Var)> {
@@ -170,6 +188,10 @@ struct Rest {
 impl Rule for Rest {
     fn update(&self, gradient: &Tensor, step: u64, lr: f64) -> Result<()> {
         self.adamw.update(gradient, step, lr * self.share)
+    }
+
+    fn at_once<'a>(&'a self, gradient: &'a Tensor, lr: f64) -> Option<AtOnce<'a>> {
+        self.adamw.at_once(gradient, lr * self.share)
     }
 
     fn memory(&self) -> Vec<(&'static str, &Var)> {

@@ -22,7 +22,7 @@ pub use config::Config;
 pub use report::Report;
 
 use super::text::{Preparing, Settings, Texts, mask, readings};
-use super::{Loss, Reading, Reported, Split, Task};
+use super::{Inputs, Loss, Reading, Reported, Split, Task};
 use crate::Measures;
 use crate::config::RunConfig;
 use crate::continuation::Continuer;
@@ -185,6 +185,14 @@ impl Task for CausalLm {
 
     fn n_tokens(&self, batch: &Batch) -> Option<u64> {
         Some(batch.n_labels as u64)
+    }
+
+    fn inputs<'a>(&self, batch: &'a Batch) -> Inputs<'a> {
+        let Batch { ids, mask, labels, n_labels } = batch;
+        Inputs {
+            tensors: [ids, labels].into_iter().chain(mask.tensors()).collect(),
+            count: *n_labels,
+        }
     }
 
     fn loss(&self, model: &causal_lm::CausalLm, batch: &Batch, mode: Mode) -> Result<Loss> {

@@ -30,7 +30,7 @@ pub use report::{LabelScore, Report};
 
 use super::labelled::{Batch, probabilities};
 use super::text::{check_vocab_size, readings};
-use super::{Loss, Reading, Reported, Split, Task};
+use super::{Inputs, Loss, Reading, Reported, Split, Task};
 use crate::config::RunConfig;
 use crate::data::{DataFile, ShuffledOrder};
 use crate::error::{Error, Result};
@@ -233,6 +233,10 @@ impl Task for Classify {
 
     fn n_tokens(&self, batch: &Batch) -> Option<u64> {
         Some(batch.n_tokens)
+    }
+
+    fn inputs<'a>(&self, batch: &'a Batch) -> Inputs<'a> {
+        batch.inputs()
     }
 
     fn loss(&self, model: &Classifier, batch: &Batch, mode: Mode) -> Result<Loss> {

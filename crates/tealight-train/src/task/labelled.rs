@@ -5,7 +5,7 @@ use tealight_model::Mask;
 use tealight_ops::cross_entropy::{cross_entropy, hits};
 use tealight_ops::device::tensor_of;
 
-use super::Loss;
+use super::{Inputs, Loss};
 use crate::Measures;
 use crate::data::padded;
 use crate::error::Result;
@@ -34,6 +34,12 @@ impl Batch {
         let n_tokens = rows.iter().map(|row| row.len() as u64).sum();
         let labels = tensor_of(classes, rows.len(), device)?;
         Ok(Self { ids, mask, labels, n_tokens })
+    }
+
+    pub(super) fn inputs(&self) -> Inputs<'_> {
+        let Self { ids, mask, labels, .. } = self;
+        let tensors = [ids, labels].into_iter().chain(mask.tensors());
+        Inputs { tensors: tensors.collect(), count: labels.elem_count() }
     }
 
     /// Cross-entropy and accuracy of `logits (batch, n_classes)`.

@@ -30,7 +30,7 @@ pub use generator::{Generator, Part};
 pub use report::{Bin, Report};
 
 use super::labelled::Batch;
-use super::{Loss, Reported, Split, Task};
+use super::{Inputs, Loss, Reported, Split, Task};
 use crate::data::ShuffledOrder;
 use crate::error::Result;
 use expression::{Expression, N_CLASSES, PAD, VOCAB_SIZE};
@@ -163,6 +163,10 @@ impl Task for ListOps {
 
     fn n_tokens(&self, batch: &Batch) -> Option<u64> {
         Some(batch.n_tokens)
+    }
+
+    fn inputs<'a>(&self, batch: &'a Batch) -> Inputs<'a> {
+        batch.inputs()
     }
 
     fn loss(&self, model: &Forecaster, batch: &Batch, mode: Mode) -> Result<Loss> {

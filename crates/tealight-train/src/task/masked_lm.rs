@@ -25,7 +25,7 @@ pub use config::Config;
 pub use report::{Baseline, Example, Report, Weather};
 
 use super::text::{Preparing, Settings, Texts, mask, readings};
-use super::{Loss, Reading, Reported, Split, Task};
+use super::{Inputs, Loss, Reading, Reported, Split, Task};
 use crate::Measures;
 use crate::config::RunConfig;
 use crate::data::DataFile;
@@ -242,6 +242,12 @@ impl Task for MaskedLm {
 
     fn n_tokens(&self, batch: &Batch) -> Option<u64> {
         Some(batch.n_tokens)
+    }
+
+    fn inputs<'a>(&self, batch: &'a Batch) -> Inputs<'a> {
+        let Batch { ids, mask, positions, labels, .. } = batch;
+        let tensors = [ids, positions, labels].into_iter().chain(mask.tensors());
+        Inputs { tensors: tensors.collect(), count: labels.elem_count() }
     }
 
     fn loss(&self, model: &masked_lm::MaskedLm, batch: &Batch, mode: Mode) -> Result<Loss> {

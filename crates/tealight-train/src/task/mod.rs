@@ -11,7 +11,7 @@ pub mod weather;
 
 use std::collections::BTreeMap;
 
-use candle_core::{DType, Device, Tensor};
+use candle_core::{DType, Device, Shape, Tensor};
 use candle_nn::VarBuilder;
 use serde::Serialize;
 use tealight_model::block::AttentionMaps;
@@ -106,6 +106,30 @@ pub struct Reading {
     pub maps: AttentionMaps,
 }
 
+/// What a pass reads of a batch.
+#[derive(Debug)]
+pub struct Inputs<'a> {
+    /// In an order that is the same for all batches.
+    pub tensors: Vec<&'a Tensor>,
+    /// How many items carry a loss.
+    pub count: usize,
+}
+
+/// What like batches have in common.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shapes {
+    tensors: Vec<(Shape, DType)>,
+    count: usize,
+}
+
+impl Inputs<'_> {
+    /// What batches that are passed over alike have in common with this one.
+    pub fn shapes(&self) -> Shapes {
+        let of = |x: &&Tensor| (x.shape().clone(), x.dtype());
+        Shapes { tensors: self.tensors.iter().map(of).collect(), count: self.count }
+    }
+}
+
 /// A task that `fit` can train a model on.
 pub trait Task: Sync {
     /// What is trained.
@@ -140,6 +164,10 @@ pub trait Task: Sync {
     fn n_tokens(&self, _batch: &Self::Batch) -> Option<u64> {
         None
     }
+
+    /// The tensors of a batch, and how many items carry a loss: all that a pass over it depends on. Batches
+    /// of like [`Inputs::shapes`] are passed over alike.
+    fn inputs<'a>(&self, batch: &'a Self::Batch) -> Inputs<'a>;
 
     /// What the model makes of a batch.
     fn loss(&self, model: &Self::Model, batch: &Self::Batch, mode: Mode) -> Result<Loss>;

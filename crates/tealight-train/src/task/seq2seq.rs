@@ -35,7 +35,7 @@ pub use translation::Translation;
 pub(crate) use translation::check;
 pub use vocabulary::Vocabulary;
 
-use super::{Loss, Reading, Reported, Split, Task};
+use super::{Inputs, Loss, Reading, Reported, Split, Task};
 use crate::data::{DataFile, padded};
 use crate::error::Result;
 use crate::{Measures, Metrics};
@@ -176,6 +176,15 @@ impl Task for Seq2Seq {
 
     fn batch_size(&self) -> usize {
         self.batch_size
+    }
+
+    fn inputs<'a>(&self, batch: &'a Batch) -> Inputs<'a> {
+        let Batch { source, source_mask, target, target_mask, labels, n_labels } = batch;
+        let masks = source_mask.tensors().chain(target_mask.tensors());
+        Inputs {
+            tensors: [source, target, labels].into_iter().chain(masks).collect(),
+            count: *n_labels,
+        }
     }
 
     fn loss(&self, model: &seq2seq::Seq2Seq, batch: &Batch, mode: Mode) -> Result<Loss> {

@@ -24,7 +24,7 @@ pub use config::{Config, FileConfig, Fixed, Fresh, InputKind, Regime, SourceConf
 pub use report::Report;
 pub use rollout::{Decoding, Rollout, Sequence, rollout};
 
-use super::{Loss, Reading, Reported, Split, Task};
+use super::{Inputs, Loss, Reading, Reported, Split, Task};
 use crate::Measures;
 use crate::data::DataFile;
 use crate::error::Result;
@@ -243,6 +243,10 @@ impl Task for Weather {
 
     fn batch_size(&self) -> usize {
         self.batch_size
+    }
+
+    fn inputs<'a>(&self, Batch { inputs, labels }: &'a Batch) -> Inputs<'a> {
+        Inputs { tensors: vec![inputs, labels], count: labels.elem_count() }
     }
 
     fn loss(&self, model: &Forecaster, batch: &Batch, mode: Mode) -> Result<Loss> {

@@ -1,0 +1,34 @@
+//! Without CUDA nothing is recorded.
+
+use std::result;
+
+use candle_core::{Device, Error, Result, Tensor, bail};
+
+use crate::rng::Stream;
+
+#[expect(clippy::unnecessary_wraps, reason = "as with CUDA")]
+pub(super) fn address_of_key(_: Stream) -> Result<u64> {
+    Ok(0)
+}
+
+#[derive(Debug)]
+pub(crate) enum Plan {}
+
+impl Plan {
+    pub(crate) fn record<R, E: From<Error>>(
+        device: &Device,
+        _: Stream,
+        _: impl FnOnce() -> result::Result<R, E>,
+    ) -> result::Result<(Self, R), E> {
+        let error = format!("a pass on {:?} is not recorded", device.location());
+        Err(Error::Msg(error).into())
+    }
+
+    pub(crate) fn launch(&mut self, _: Stream) -> Result<()> {
+        match *self {}
+    }
+}
+
+pub(crate) fn overwrite(_: &Tensor, _: &Tensor) -> Result<()> {
+    bail!("a recorded pass without CUDA")
+}
