@@ -1,4 +1,4 @@
-// Nyström's landmarks: the means of segments of a sequence.
+// Nyström's landmarks, the means of segments of a sequence, and what surrounds the products of its pseudo-inverse.
 
 // The numbers are those of `SegmentRule`.
 enum Rule { ARRAY_SPLIT = 0, ADAPTIVE = 1, CEIL_LAST_SHORT = 2 };
@@ -75,4 +75,66 @@ KERNEL(segment_means_backward, const Number* gradient, Number* dx, i64 n, const 
             sum += g / n_positions(begin, end);
         }
     dx[i] = narrow(sum);
+}
+
+// y = scale (multiple I - x) of matrices (m, m)
+KERNEL(multiple_minus, const Number* x, Number* y, i64 n, i64 m, double multiple, double scale) {
+    i64 i = element();
+    if (i >= n) return;
+    i64 row = i / m % m, column = i % m;
+    Wide y_i = row == column ? Wide(multiple) - wide(x[i]) : -wide(x[i]);
+    y[i] = narrow(Wide(scale) * y_i);
+}
+
+// a (planes, m, m) -> the sums of the columns, (planes, m)
+KERNEL(column_sums, const Number* a, Number* columns, i64 n, i64 m) {
+    i64 i = element();
+    if (i >= n) return;
+    const Number* from = a + i / m * m * m + i % m;
+    Wide sum = 0;
+    for (i64 row = 0; row < m; row++) sum += wide(from[row * m]);
+    columns[i] = narrow(sum);
+}
+
+// A block of 256 threads for each group of planes: the largest sum of a column (1 where all are 0), and of each column
+// its share in the gradient of that.
+KERNEL(largest_columns, const Number* columns, Number* scales, Number* shares, i64 group, i64 m) {
+    i64 first = i64(blockIdx.x) * group, n = group * m;
+    const Number* from = columns + first * m;
+    Wide largest = -infinity();
+    for (i64 i = threadIdx.x; i < n; i += 256) largest = fmax(largest, wide(from[i]));
+    largest = block_max(largest);
+    Wide n_largest = 0;
+    for (i64 i = threadIdx.x; i < n; i += 256) n_largest += wide(from[i]) == largest ? Wide(1) : Wide(0);
+    n_largest = block_sum(n_largest);
+    for (i64 i = threadIdx.x; i < n; i += 256)
+        shares[first * m + i] = narrow(wide(from[i]) == largest ? Wide(1) / n_largest : Wide(0));
+    for (i64 i = threadIdx.x; i < group; i += 256) scales[first + i] = narrow(largest == Wide(0) ? Wide(1) : largest);
+}
+
+// y = transposed x / scale, plane by plane
+KERNEL(transposed_over, const Number* x, const Number* scales, Number* y, i64 n, i64 m) {
+    i64 i = element();
+    if (i >= n) return;
+    i64 plane = i / (m * m), row = i / m % m, column = i % m;
+    y[i] = narrow(wide(x[(plane * m + column) * m + row]) / wide(scales[plane]));
+}
+
+// As `largest_columns`: -sum dz z / scale over each group, to each of its planes.
+KERNEL(gradients_of_scales, const Number* dz, const Number* z, const Number* scales, Number* dscales, i64 group, i64 m) {
+    i64 first = i64(blockIdx.x) * group, n = group * m * m, place = first * m * m;
+    Wide sum = 0;
+    for (i64 i = threadIdx.x; i < n; i += 256) sum += wide(dz[place + i]) * wide(z[place + i]);
+    sum = block_sum(sum);
+    for (i64 i = threadIdx.x; i < group; i += 256) dscales[first + i] = narrow(-sum / wide(scales[first + i]));
+}
+
+// da + transposed dz / scale + share of the column * dscale
+KERNEL(gradient_of_start, const Number* da, const Number* dz, const Number* scales, const Number* shares,
+       const Number* dscales, Number* whole, i64 n, i64 m) {
+    i64 i = element();
+    if (i >= n) return;
+    i64 plane = i / (m * m), row = i / m % m, column = i % m;
+    Wide transposed = wide(dz[(plane * m + column) * m + row]) / wide(scales[plane]);
+    whole[i] = narrow(wide(da[i]) + transposed + wide(shares[plane * m + column]) * wide(dscales[plane]));
 }

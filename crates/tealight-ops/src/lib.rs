@@ -106,5 +106,5 @@ mod scratch;
 mod simd;
 
 pub use gpu::product::allow_tf32;
-pub use gradients::{Gradients, backward, backward_scaled};
+pub use gradients::{Gradients, backward, backward_scaled, backward_weighted};
 pub use graph::reshape;

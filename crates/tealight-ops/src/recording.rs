@@ -5,9 +5,9 @@
 
 use std::result;
 
-use candle_core::{Error, Result, Tensor, bail};
+use candle_core::{Device, Error, Result, Tensor, bail};
 
-use crate::gpu::plan::{Plan, overwrite};
+use crate::gpu::plan::{self, Plan, overwrite};
 use crate::rng::Stream;
 
 /// A pass that can be made again.
@@ -18,13 +18,18 @@ pub struct Recording<R> {
     plan: Plan,
 }
 
+/// Makes a pass that is soon to be recorded: what it needs on `device` stays there.
+pub fn rehearse<R>(device: &Device, pass: impl FnOnce() -> R) -> R {
+    plan::rehearse(device, pass)
+}
+
 impl<R> Recording<R> {
     /// Records `pass`, and has it done for the first time.
     ///
     /// It reads `inputs` (at least one, contiguous, on one GPU), which [`again`](Self::again) overwrites. All
     /// else that it reads must be there before, and stay where it is: parameters may change, but not move. Its
-    /// random numbers are those of forks of `stream`. It has to have run before without being recorded, so that
-    /// kernels and tables are there.
+    /// random numbers are those of forks of `stream`. It has to have been [rehearsed](rehearse), so that kernels and
+    /// tables are there.
     ///
     /// # Errors
     /// Without CUDA; and where the pass waits for the GPU or brings something to it, which cannot be recorded.
@@ -37,8 +42,7 @@ impl<R> Recording<R> {
         let no = || Error::Msg("a pass is recorded over contiguous inputs".into());
         let are_fit = inputs.iter().all(Tensor::is_contiguous);
         let device = inputs.first().filter(|_| are_fit).ok_or_else(no)?.device().clone();
-        let (mut plan, result) = Plan::record(&device, stream, pass)?;
-        plan.launch(stream)?;
+        let (plan, result) = Plan::record(&device, stream, pass)?;
         Ok(Self { inputs, result, plan })
     }
 

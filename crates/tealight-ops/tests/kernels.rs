@@ -11,7 +11,7 @@ use tealight_ops::dropout::Draw;
 use tealight_ops::embedding::embedding;
 use tealight_ops::rng::{Purpose, Stream};
 use tealight_ops::testing::device;
-use tealight_ops::{adamw, definitions, rounding};
+use tealight_ops::{adamw, definitions, muon, rounding};
 
 /// Nothing waits for the device to look at labels and ids, so what is out of range gives NaN: by this it is
 /// seen, too, that kernels are what computes here.
@@ -170,4 +170,50 @@ fn an_optimizer_s_list_is_its_parameters_one_by_one() -> Result<()> {
         assert_eq!(values(copy)?, values(&theta.to_dtype(DType::BF16)?)?);
     }
     Ok(())
+}
+
+/// More matrices than one list holds, of several shapes, some of them taller than wide.
+#[test]
+fn muon_of_all_matrices_is_that_of_each() -> Result<()> {
+    let shapes: Vec<_> = (0..110).map(|i| [[8, 12], [12, 8], [1, 5]][i % 3]).collect();
+    let state = || -> Result<Vec<[Var; 2]>> {
+        let numbered = shapes.iter().enumerate();
+        let of = |(i, shape): (usize, &[usize; 2])| {
+            let parameter = Var::from_tensor(&normal(i as u64, shape, DType::F32)?)?;
+            Ok([parameter, Var::zeros(&shape[..], DType::F32, device())?])
+        };
+        numbered.map(of).collect()
+    };
+    let numbered = shapes.iter().enumerate();
+    let gradients = numbered.map(|(i, shape)| normal(200 + i as u64, shape, DType::BF16));
+    let gradients: Vec<_> = gradients.collect::<Result<_>>()?;
+    let (fused, alone) = (state()?, state()?);
+    for _ in 0..2 {
+        muon::step_all(&muon_slots(&fused, &gradients))?;
+        definitions::only(|| muon::step_all(&muon_slots(&alone, &gradients)))?;
+    }
+    for (fused, alone) in fused.iter().flatten().zip(alone.iter().flatten()) {
+        for (a, e) in values(fused)?.into_iter().zip(values(alone)?) {
+            assert!((a - e).abs() < 1e-4, "{a} is not {e}");
+        }
+    }
+    Ok(())
+}
+
+/// Each at a rate and a scale of its own.
+fn muon_slots<'a>(state: &'a [[Var; 2]], gradients: &'a [Tensor]) -> Vec<muon::Slot<'a>> {
+    let mut slots = Vec::new();
+    for (i, ([parameter, momentum], gradient)) in state.iter().zip(gradients).enumerate() {
+        let hyper = muon::Hyper {
+            lr: 0.01 * (1 + i % 4) as f64,
+            momentum: 0.9,
+            nesterov: true,
+            n_iterations: 5,
+            scale: 1. + (i % 2) as f64,
+            weight_decay: 0.1,
+            gradient_scale: 0.5,
+        };
+        slots.push(muon::Slot { parameter, gradient, momentum, hyper });
+    }
+    slots
 }

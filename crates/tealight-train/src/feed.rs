@@ -89,7 +89,13 @@ fn serve<T: Task>(task: &T, first: u64, making: &Mutex<()>, batches: &SyncSender
             task.batch(Split::Train, number)
         }));
         let is_last = !matches!(made, Ok(Ok(_)));
-        if batches.send(made).is_err() || is_last {
+        if let Err(nobody) = batches.send(made) {
+            // Giving a batch up puts something into the GPU's queue, too.
+            let _making = lock(making);
+            drop(nobody);
+            return;
+        }
+        if is_last {
             return;
         }
     }

@@ -6,28 +6,28 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
 
-use candle_core::{DType, Device};
+use candle_core::{DType, Device, Tensor};
 use tealight_model::Mode;
 use tealight_ops::device::has_one_queue;
 use tealight_ops::gradients::{FaultKind, clip_factor};
 use tealight_ops::profile::{Pass, timed};
 use tealight_ops::rng::{Purpose, Stream};
 use tealight_ops::watch::first_not_finite;
-use tealight_ops::{Gradients, backward_scaled};
+use tealight_ops::{Gradients, backward_scaled, backward_weighted};
 
 use crate::audit::audit;
 use crate::clock::{Clock, Rates};
-use crate::config::{RunConfig, TrainingConfig};
+use crate::config::RunConfig;
 use crate::early_stopping::{Verdict, unknown_metric};
 use crate::error::Result;
 use crate::evaluate::{evaluate, scalar};
 use crate::feed::Feed;
 use crate::guard::{self, BadStep, Fault, Trouble};
 use crate::observer::{Event, Observer, StepReport, notify};
-use crate::passes::Passes;
+use crate::passes::{News, Passes};
 use crate::run::{Checkpoints, Selection};
 use crate::session::{Progress, Session};
-use crate::task::Task;
+use crate::task::{Loss, Task};
 use crate::{Error, Measures};
 
 /// So many batches in a row may have nothing to guess at the beginning of a run.
@@ -115,8 +115,10 @@ fn train<T: Task>(
             let _ = session.save_unless_saved(checkpoints, observers);
         });
         let prepared = prepared?;
-        if let Some(why) = passes.take_refusal() {
-            notify(observers, &Event::NotRecorded { why: &why })?;
+        match passes.take_news() {
+            Some(News::Recorded) => notify(observers, &Event::Recorded)?,
+            Some(News::Refused(why)) => notify(observers, &Event::NotRecorded { why: &why })?,
+            None => {}
         }
         let report = match prepared {
             Prepared::Update(update) => Some(session.update(update, &mut clock)?),
@@ -209,9 +211,7 @@ impl Report {
 impl<T: Task> Session<T> {
     /// How the passes of this run are made.
     fn passes(&self) -> Passes {
-        let TrainingConfig { cuda_graphs, micro_batches, .. } = self.config.training;
-        // Several passes of one step would overwrite each other's gradients.
-        if cuda_graphs && micro_batches == 1 && has_one_queue(self.params.device()) {
+        if self.config.training.records_passes() && has_one_queue(self.params.device()) {
             Passes::recorded()
         } else {
             Passes::apart()
@@ -375,16 +375,35 @@ impl<T: Task> Session<T> {
 
     /// Forward and backward over `batch`, with random numbers of `stream`.
     pub(crate) fn pass(&self, batch: &T::Batch, stream: Stream) -> Result<MicroBatch> {
-        let training = &self.config.training;
-        let mode = Mode::Train { stream, activations: training.activations() };
-        let n_tokens = self.task.n_tokens(batch);
-        let loss = self.task.loss(&self.model, batch, mode)?;
-        let count = loss.count;
+        let is_whole = self.config.training.micro_batches == 1;
+        self.pass_with(batch, stream, |loss, named| {
+            let factor = if is_whole && loss.count > 0. { 1. / loss.count } else { 1. };
+            backward_scaled(&loss.sum, factor, named)
+        })
+    }
+
+    /// The same where `weight` is what the loss is multiplied by: one over the number of items, on the device.
+    pub(crate) fn pass_weighted(
+        &self,
+        batch: &T::Batch,
+        stream: Stream,
+        weight: &Tensor,
+    ) -> Result<MicroBatch> {
+        self.pass_with(batch, stream, |loss, named| backward_weighted(&loss.sum, weight, named))
+    }
+
+    fn pass_with(
+        &self,
+        batch: &T::Batch,
+        stream: Stream,
+        backward: impl FnOnce(&Loss, Vec<(&str, &Tensor)>) -> candle_core::Result<Gradients>,
+    ) -> Result<MicroBatch> {
+        let activations = self.config.training.activations();
+        let loss = self.task.loss(&self.model, batch, Mode::Train { stream, activations })?;
         let leaves = self.params.leaves();
         let named = leaves.iter().map(|(name, leaf)| (name.as_str(), leaf));
-        let is_whole = training.micro_batches == 1 && count > 0.;
-        let factor = if is_whole { 1. / count } else { 1. };
-        let gradients = backward_scaled(&loss.sum, factor, named)?;
+        let gradients = backward(&loss, named.collect())?;
+        let (count, n_tokens) = (loss.count, self.task.n_tokens(batch));
         Ok(MicroBatch { gradients, measures: loss.measures(), count, n_tokens })
     }
 
@@ -502,9 +521,9 @@ pub(crate) struct MicroBatch {
     /// Of the sum of the losses; of their mean, if this is all of a step.
     pub(crate) gradients: Gradients,
     /// The loss, and what else was measured on the way.
-    measures: Measures,
+    pub(crate) measures: Measures,
     /// How many items carry a loss.
-    count: f64,
+    pub(crate) count: f64,
     /// How many tokens were read, where the task counts them.
     pub(crate) n_tokens: Option<u64>,
 }

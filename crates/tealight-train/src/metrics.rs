@@ -30,6 +30,14 @@ impl Measures {
         self.0.extend(other.0);
     }
 
+    /// The same sums over another number of items, where it was `before`.
+    pub(crate) fn recounted(mut self, before: f64, now: f64) -> Self {
+        for measure in self.0.iter_mut().filter(|measure| measure.count == before) {
+            measure.count = now;
+        }
+        self
+    }
+
     /// Waits for the numbers.
     pub fn read(&self) -> Result<Metrics> {
         self.read_those(|_| true)

@@ -2,10 +2,12 @@
 //!
 //! On a GPU a pass over small tensors is over before its kernels have all been asked for. Where batches have
 //! one shape (`training.cuda_graphs`), a pass is recorded once as a CUDA graph ([`Recording`]) and then asked
-//! for as a whole. The numbers are the same. What a recorded pass cannot be (one that waits for the GPU, or
+//! for as a whole. A batch gets the same bits from both. What a recorded pass cannot be (one that waits for the GPU, or
 //! brings something to it) is made as before, and the run is told why.
 
-use tealight_ops::recording::Recording;
+use candle_core::{Device, Tensor};
+use tealight_ops::device::tensor_of;
+use tealight_ops::recording::{Recording, rehearse};
 use tealight_ops::rng::Stream;
 
 use crate::Error;
@@ -20,34 +22,34 @@ use crate::task::{Inputs, Shapes, Task};
 const WARM: usize = 2;
 
 /// How passes are made.
+#[derive(Default)]
 pub(crate) struct Passes {
     records: bool,
     /// The shapes of the last batch, and how many in a row have had them.
     last: Option<(Shapes, usize)>,
-    recorded: Option<Recorded>,
-    refusal: Option<Error>,
+    recording: Option<Recording<MicroBatch>>,
+    news: Option<News>,
 }
 
-struct Recorded {
-    /// Of the batches that it can be made again with.
-    shapes: Shapes,
-    recording: Recording<MicroBatch>,
+/// What has become of recording, to be told once.
+pub(crate) enum News {
+    Recorded,
+    Refused(Error),
 }
 
 impl Passes {
     /// Each for itself.
     pub(crate) fn apart() -> Self {
-        Self { records: false, last: None, recorded: None, refusal: None }
+        Self::default()
     }
 
     /// Recorded, as soon as there is something to record.
     pub(crate) fn recorded() -> Self {
-        Self { records: true, ..Self::apart() }
+        Self { records: true, ..Self::default() }
     }
 
-    /// Why nothing is recorded although it was to be, once.
-    pub(crate) fn take_refusal(&mut self) -> Option<Error> {
-        self.refusal.take()
+    pub(crate) fn take_news(&mut self) -> Option<News> {
+        self.news.take()
     }
 
     /// The pass over a batch.
@@ -58,29 +60,34 @@ impl Passes {
         batch: &T::Batch,
         stream: Stream,
     ) -> Result<MicroBatch> {
-        if !self.records {
+        let inputs = session.task.inputs(batch);
+        if !self.records || inputs.count == 0 {
             return session.pass(batch, stream);
         }
-        let inputs = session.task.inputs(batch);
-        if let Some(Recorded { shapes, recording, .. }) = &mut self.recorded {
-            if *shapes != inputs.shapes() {
+        let device = session.params.device();
+        if let Some(recording) = &mut self.recording {
+            let weight = weight(&inputs, device)?;
+            let tensors = with(&inputs, &weight);
+            if !recording.fits(&tensors) {
                 return session.pass(batch, stream);
             }
-            let mut pass = recording.again(&inputs.tensors, stream)?.clone();
-            pass.n_tokens = session.task.n_tokens(batch);
-            return Ok(pass);
+            let pass = recording.again(&tensors, stream)?.clone();
+            let count = inputs.count as f64;
+            let measures = pass.measures.recounted(pass.count, count);
+            let n_tokens = session.task.n_tokens(batch);
+            return Ok(MicroBatch { measures, count, n_tokens, ..pass });
         }
         if !self.is_warm(&inputs) {
-            return session.pass(batch, stream);
+            return rehearse(device, || session.pass(batch, stream));
         }
         match feed.at_rest(|| record(session, batch, stream)) {
-            Ok(recorded) => {
-                let pass = recorded.recording.result().clone();
-                self.recorded = Some(recorded);
+            Ok(recording) => {
+                let pass = recording.result().clone();
+                (self.recording, self.news) = (Some(recording), Some(News::Recorded));
                 Ok(pass)
             }
             Err(error) => {
-                (self.records, self.refusal) = (false, Some(error));
+                (self.records, self.news) = (false, Some(News::Refused(error)));
                 session.pass(batch, stream)
             }
         }
@@ -98,9 +105,24 @@ impl Passes {
     }
 }
 
-fn record<T: Task>(session: &Session<T>, batch: &T::Batch, stream: Stream) -> Result<Recorded> {
+fn record<T: Task>(
+    session: &Session<T>,
+    batch: &T::Batch,
+    stream: Stream,
+) -> Result<Recording<MicroBatch>> {
     let inputs = session.task.inputs(batch);
-    let (shapes, tensors) = (inputs.shapes(), inputs.tensors.into_iter().cloned().collect());
-    let recording = Recording::new(tensors, stream, || session.pass(batch, stream))?;
-    Ok(Recorded { shapes, recording })
+    let weight = weight(&inputs, session.params.device())?;
+    let tensors = with(&inputs, &weight).into_iter().cloned().collect();
+    Recording::new(tensors, stream, || session.pass_weighted(batch, stream, &weight))
+}
+
+/// What the loss of a batch is multiplied by, where a recorded pass can find it.
+fn weight(inputs: &Inputs<'_>, device: &Device) -> Result<Tensor> {
+    let weight = (1. / inputs.count as f64) as f32;
+    Ok(tensor_of(vec![weight], (), device)?)
+}
+
+/// All tensors that a recorded pass reads anew.
+fn with<'a>(inputs: &Inputs<'a>, weight: &'a Tensor) -> Vec<&'a Tensor> {
+    inputs.tensors.iter().copied().chain([weight]).collect()
 }

@@ -11,6 +11,10 @@ pub(super) fn address_of_key(_: Stream) -> Result<u64> {
     Ok(0)
 }
 
+pub(crate) fn rehearse<R>(_: &Device, f: impl FnOnce() -> R) -> R {
+    f()
+}
+
 #[derive(Debug)]
 pub(crate) enum Plan {}
 

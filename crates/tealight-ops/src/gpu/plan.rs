@@ -71,6 +71,13 @@ pub(super) fn refuse(what: &str) -> Result<()> {
     Ok(())
 }
 
+/// Does something so that what Candle brings to the GPU for it, such as strides, stays there.
+pub(crate) fn rehearse<R>(device: &Device, f: impl FnOnce() -> R) -> R {
+    let device = device.as_cuda_device().ok();
+    let _stays = device.map(CudaDevice::enable_cuda_graph_htod_cache);
+    f()
+}
+
 /// A graph, and the keys that it reads.
 pub(crate) struct Plan {
     graph: CudaGraph,
@@ -86,7 +93,7 @@ impl fmt::Debug for Plan {
 }
 
 impl Plan {
-    /// Records what `pass` gives `device` to do. None of it has been done yet.
+    /// Records what `pass` gives `device` to do, and has it done.
     pub(crate) fn record<R, E: From<Error>>(
         device: &Device,
         stream: Stream,
@@ -95,11 +102,18 @@ impl Plan {
         let keys = Buffer::unwritten(MOST_KEYS * 2, DType::U32, device)?;
         let device = device.as_cuda_device()?;
         give_back(&device.cuda_stream())?;
+        // What Candle brings to the GPU has been there since the rehearsal, and it refuses the rest.
+        let _at_hand = device.enable_cuda_graph_htod_cache();
         let capture =
             Capture::begin(device, Draws { stream, table: keys.address()?, forks: Vec::new() })?;
         let result = pass()?;
-        match capture.end() {
-            Ok((graph, forks)) => Ok((Self { graph, device: device.clone(), keys, forks }, result)),
+        let recorded = capture.end().and_then(|(graph, forks)| {
+            let mut plan = Self { graph, device: device.clone(), keys, forks };
+            plan.launch(stream)?;
+            Ok(plan)
+        });
+        match recorded {
+            Ok(plan) => Ok((plan, result)),
             Err(error) => {
                 // Its memory was never there, and cannot be given back.
                 drop(result);
@@ -165,8 +179,11 @@ impl Capture {
     fn end(mut self) -> Result<(CudaGraph, Vec<u64>)> {
         self.has_ended = true;
         let forks = DRAWS.take().map(|draws| draws.forks).unwrap_or_default();
+        // An error that is waiting to be told would keep the capture from being ended.
+        let waiting = self.stream.context().check_err();
         // What a pass leaves behind, gradients and a loss, is given up when the next one begins.
         let graph = self.stream.end_capture(Flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH);
+        waiting.w()?;
         let Some(graph) = graph.w()? else { bail!("nothing has been recorded") };
         check(&graph)?;
         Ok((graph, forks))
@@ -179,7 +196,9 @@ impl Drop for Capture {
             return;
         }
         DRAWS.set(None);
-        // Why the pass has failed is known already; what is left of it is forgotten.
+        // Why the pass has failed is known already; what is left of it is forgotten. An error that is waiting to
+        // be told would keep the capture from being ended.
+        let _ = self.stream.context().check_err();
         let _ = self.stream.end_capture(Flags(0));
         let _ = self.stream.context().check_err();
     }
@@ -195,7 +214,7 @@ fn check(graph: &CudaGraph) -> Result<()> {
         if kind != Kind::CU_GRAPH_NODE_TYPE_MEMCPY {
             continue;
         }
-        if !sides(node)?.iter().all(|&side| side == Memory::CU_MEMORYTYPE_DEVICE as u32) {
+        if sides(node)?.contains(&(Memory::CU_MEMORYTYPE_HOST as u32)) {
             bail!("a copy between the GPU and the processor cannot be recorded")
         }
     }

@@ -46,8 +46,24 @@ pub fn backward_scaled<'a>(
     factor: f64,
     parameters: impl IntoIterator<Item = (&'a str, &'a Tensor)>,
 ) -> Result<Gradients> {
+    backward_weighted(loss, &(loss.ones_like()? * factor)?, parameters)
+}
+
+/// The same where the factor is on the device of the loss, of its shape and dtype.
+///
+/// # Errors
+/// As [`backward`]; and if the factor is unlike the loss.
+pub fn backward_weighted<'a>(
+    loss: &Tensor,
+    factor: &Tensor,
+    parameters: impl IntoIterator<Item = (&'a str, &'a Tensor)>,
+) -> Result<Gradients> {
     if loss.elem_count() != 1 {
         bail!("the gradient of a loss of shape {:?}: expected a single number", loss.shape())
+    }
+    if (loss.shape(), loss.dtype()) != (factor.shape(), factor.dtype()) {
+        let shapes = (loss.shape(), factor.shape());
+        bail!("the gradient of a loss and a factor of shapes {shapes:?}: expected the same")
     }
     let gradients = walk::gradients(loss, factor)?;
     let entries = parameters
@@ -172,9 +188,8 @@ fn contiguous<'a>(gradients: impl Iterator<Item = &'a Tensor>) -> Result<Vec<Ten
     gradients.map(Tensor::contiguous).collect()
 }
 
-/// `factor` times a gradient.
-pub fn scaled(gradient: &Tensor, factor: f64) -> Result<Tensor> {
-    let gradient = &gradient.contiguous()?;
+/// Of a contiguous gradient.
+fn scaled(gradient: &Tensor, factor: f64) -> Result<Tensor> {
     match Path::of(&[gradient]) {
         Path::F32 => tensor(cpu::scaled(&View::of(gradient)?, factor as f32), gradient.shape()),
         Path::F64 => tensor(cpu::scaled(&View::of(gradient)?, factor), gradient.shape()),

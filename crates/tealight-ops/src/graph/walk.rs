@@ -72,10 +72,11 @@ pub(crate) fn add_in_place<T: Element>(sum: &Tensor, term: &Tensor) -> Result<()
     })
 }
 
-/// The gradients of `factor` times `loss` with respect to the variables that it depends on.
-pub(crate) fn gradients(loss: &Tensor, factor: f64) -> Result<HashMap<TensorId, Tensor>> {
+/// The gradients of `factor` times `loss`, both single numbers, with respect to the variables that it
+/// depends on.
+pub(crate) fn gradients(loss: &Tensor, factor: &Tensor) -> Result<HashMap<TensorId, Tensor>> {
     let mut walk = Walk::default();
-    walk.send(loss, Flow::fresh(&(loss.ones_like()? * factor)?))?;
+    walk.send(loss, Flow::shared(factor))?;
     while let Some((_, arrival)) = walk.arrivals.pop_last() {
         let Recorded { way, inputs, _nodes } = arrival.node.take()?;
         let operation = match way {

@@ -1,11 +1,13 @@
 //! The inverse of a matrix of weights, by iteration.
 
+mod gpu;
+
 use std::marker::PhantomData;
 
 use candle_core::{CpuStorage, CustomOp1, D, Device, Layout, Result, Shape, Tensor, bail};
 
 use super::reference;
-use crate::buffer::{View, slice, stored};
+use crate::buffer::{View, slice, stored, tensor};
 use crate::element::Element;
 use crate::graph::{Operation, Value, apply1, record};
 use crate::matmul::{matmul, matmul_transposed};
@@ -94,22 +96,20 @@ struct Iteration {
 
 impl Iteration {
     fn inverse(self, a: &Tensor) -> Result<Tensor> {
-        let multiples = multiples(a)?;
-        let (mut z, _) = self.normalisation.transposed(a)?;
+        let Start { mut z, .. } = self.normalisation.start(a)?;
         for _ in 0..self.n_iterations {
-            z = Step::from(a, z, &multiples)?.result()?;
+            z = Step::from(a, z)?.result()?;
         }
         z.contiguous()
     }
 
     fn gradient(self, a: &Tensor, gradient: &Tensor) -> Result<Tensor> {
         let a = a.detach(); // or Candle records a graph of the backward
-        let multiples = multiples(&a)?;
-        let (z0, scale) = self.normalisation.transposed(&a)?;
+        let start = self.normalisation.start(&a)?;
         let mut steps = Vec::with_capacity(self.n_iterations);
-        let mut z = z0.clone();
+        let mut z = start.z.clone();
         for _ in 0..self.n_iterations {
-            let step = Step::from(&a, z, &multiples)?;
+            let step = Step::from(&a, z)?;
             z = step.result()?;
             steps.push(step);
         }
@@ -117,11 +117,7 @@ impl Iteration {
         for step in steps.iter().rev() {
             (dz, da) = step.backward(&a, &dz, da)?;
         }
-        // Z₀ = Aᵀ / s:  ds = −Σ dZ₀ ⊙ Z₀ / s, to the columns whose sum s is.
-        let dscale = self.normalisation.total(&(&dz * &z0)?.neg()?)?.div(&scale)?;
-        let dcolumns = self.normalisation.share_of_maximum(&a)?.broadcast_mul(&dscale)?;
-        let da = (da + dz.t()?.broadcast_div(&scale)?)?;
-        da.broadcast_add(&dcolumns)
+        start.gradient(&dz, &da)
     }
 }
 
@@ -170,43 +166,88 @@ struct Step {
     inner: Tensor,
     /// 15 I − X inner
     middle: Tensor,
-    /// 13 I − X middle
+    /// ¼ (13 I − X middle): where the quarter is taken, no bit depends on it
     outer: Tensor,
 }
 
 impl Step {
-    fn from(a: &Tensor, z: Tensor, [seven, thirteen, fifteen]: &[Tensor; 3]) -> Result<Self> {
+    fn from(a: &Tensor, z: Tensor) -> Result<Self> {
         let x = matmul(a, &z)?;
-        let inner = seven.broadcast_sub(&x)?;
-        let middle = fifteen.broadcast_sub(&matmul(&x, &inner)?)?;
-        let outer = thirteen.broadcast_sub(&matmul(&x, &middle)?)?;
+        let inner = multiple_minus(7., &x, 1.)?;
+        let middle = multiple_minus(15., &matmul(&x, &inner)?, 1.)?;
+        let outer = multiple_minus(13., &matmul(&x, &middle)?, 0.25)?;
         Ok(Self { z, x, inner, middle, outer })
     }
 
-    /// ¼ Z outer
     fn result(&self) -> Result<Tensor> {
-        matmul(&self.z, &self.outer)? * 0.25
+        matmul(&self.z, &self.outer)
     }
 
     /// From the gradients of the result, and of A so far, those of Z and of A.
     fn backward(&self, a: &Tensor, gradient: &Tensor, da: Tensor) -> Result<(Tensor, Tensor)> {
-        let gradient = (gradient * 0.25)?;
-        let dz = matmul_transposed(&gradient, &self.outer)?;
-        let douter = matmul(&self.z.t()?, &gradient)?;
-        let dmiddle = matmul(&self.x.t()?, &douter)?.neg()?;
-        let dinner = matmul(&self.x.t()?, &dmiddle)?.neg()?;
+        let dz = matmul_transposed(gradient, &self.outer)?;
+        let douter = (transposed_matmul(&self.z, gradient)? * 0.25)?;
+        let dmiddle = transposed_matmul(&self.x, &douter)?.neg()?;
+        let dinner = transposed_matmul(&self.x, &dmiddle)?.neg()?;
         let dx = (matmul_transposed(&douter, &self.middle)?
             + matmul_transposed(&dmiddle, &self.inner)?)?;
         let dx = (dx + dinner)?.neg()?;
-        let dz = (dz + matmul(&a.t()?, &dx)?)?;
+        let dz = (dz + transposed_matmul(a, &dx)?)?;
         Ok((dz, (da + matmul_transposed(&dx, &self.z)?)?))
     }
 }
 
-/// 7 I, 13 I and 15 I for `a (.., m, m)`: each `(m, m)`
-fn multiples(a: &Tensor) -> Result<[Tensor; 3]> {
-    let identity = identity(a)?;
-    Ok([(&identity * 7.)?, (&identity * 13.)?, (&identity * 15.)?])
+/// scale (multiple · I − x) for `x (.., m, m)`
+fn multiple_minus(multiple: f64, x: &Tensor, scale: f64) -> Result<Tensor> {
+    match Path::of(&[x]) {
+        Path::F32 => fused_multiple_minus::<f32>(multiple, x, scale),
+        Path::F64 => fused_multiple_minus::<f64>(multiple, x, scale),
+        Path::Gpu => gpu::multiple_minus(multiple, x, scale),
+        Path::Reference => (identity(x)? * multiple)?.broadcast_sub(x)? * scale,
+    }
+}
+
+fn fused_multiple_minus<T: Element>(multiple: f64, x: &Tensor, scale: f64) -> Result<Tensor> {
+    let (m, x) = (x.dim(D::Minus1)?, x.contiguous()?);
+    let (multiple, scale) = (T::from_f64(multiple), T::from_f64(scale));
+    let at = |(i, &x): (usize, &T)| {
+        let (row, column) = (i / m % m, i % m);
+        scale * (if row == column { multiple - x } else { T::ZERO - x })
+    };
+    tensor(View::<T>::of(&x)?.iter().enumerate().map(at).collect(), x.shape())
+}
+
+/// Aᵀ B of `a (.., k, m)` and `b (.., k, n)`
+fn transposed_matmul(a: &Tensor, b: &Tensor) -> Result<Tensor> {
+    match Path::of(&[a, b]) {
+        Path::Gpu => gpu::transposed_matmul(a, b),
+        _ => matmul(&a.t()?, b),
+    }
+}
+
+/// Z₀, and what its gradient needs.
+pub(super) struct Start {
+    normalisation: Normalisation,
+    /// Aᵀ / s
+    pub(super) z: Tensor,
+    /// s, `(.., 1, 1)`
+    scale: Tensor,
+    /// 1 at the column of the largest sum; equal sums share it: `(.., 1, m)`
+    shares: Tensor,
+}
+
+impl Start {
+    /// From the gradient of Z₀, and that of A so far, that of A.
+    fn gradient(&self, dz: &Tensor, da: &Tensor) -> Result<Tensor> {
+        if Path::of(&[dz, da]) == Path::Gpu {
+            return gpu::gradient(self, dz, da);
+        }
+        // Z₀ = Aᵀ / s:  ds = −Σ dZ₀ ⊙ Z₀ / s, to the columns whose sum s is.
+        let dscale = self.normalisation.total(&(dz * &self.z)?.neg()?)?.div(&self.scale)?;
+        let dcolumns = self.shares.broadcast_mul(&dscale)?;
+        let da = (da + dz.t()?.broadcast_div(&self.scale)?)?;
+        da.broadcast_add(&dcolumns)
+    }
 }
 
 /// The identity of the size of `a (.., m, m)`: `(m, m)`
@@ -215,14 +256,23 @@ pub(super) fn identity(a: &Tensor) -> Result<Tensor> {
 }
 
 impl Normalisation {
-    /// Z₀ and s: `a (.., m, m)` → `(.., m, m)`, `(.., 1, 1)`
-    pub(super) fn transposed(self, a: &Tensor) -> Result<(Tensor, Tensor)> {
+    /// Where the iteration begins for `a (.., m, m)`, which has no history.
+    fn start(self, a: &Tensor) -> Result<Start> {
+        if Path::of(&[a]) == Path::Gpu {
+            return gpu::start(self, a);
+        }
+        self.in_operations(a)
+    }
+
+    /// The same in operations that Candle differentiates.
+    pub(super) fn in_operations(self, a: &Tensor) -> Result<Start> {
         let columns = a.sum_keepdim(D::Minus2)?; // (.., 1, m)
-        let scale = self.total(&columns.mul(&self.share_of_maximum(a)?)?)?;
+        let shares = self.share_of_maximum(a)?;
+        let scale = self.total(&columns.mul(&shares)?)?;
         // Where nothing may be read, A is zeros: so is its inverse.
         let is_zero = scale.eq(0.)?.to_dtype(a.dtype())?;
         let scale = (scale + is_zero)?;
-        Ok((a.t()?.broadcast_div(&scale)?, scale))
+        Ok(Start { normalisation: self, z: a.t()?.broadcast_div(&scale)?, scale, shares })
     }
 
     /// 1 at the column of the largest sum; equal sums share it: `a (.., m, m)` → `(.., 1, m)`

@@ -14,7 +14,7 @@ pub fn segment_means(x: &Tensor, segments: &Segments) -> Result<Tensor> {
 pub fn pseudo_inverse(a: &Tensor, n_iterations: usize, start: Normalisation) -> Result<Tensor> {
     let identity = identity(a)?;
     let less = |c: f64, x: &Tensor| x.neg()?.broadcast_add(&(&identity * c)?);
-    let (mut z, _) = start.transposed(a)?;
+    let mut z = start.in_operations(a)?.z;
     for _ in 0..n_iterations {
         let x = a.contiguous()?.matmul(&z)?;
         let polynomial = less(15., &x.matmul(&less(7., &x)?)?)?;

@@ -104,7 +104,8 @@ pub struct TrainingConfig {
     #[serde(skip_serializing_if = "Precision::is_f32")]
     pub precision: Precision,
     /// On an NVIDIA GPU: record the pass of a step over batches of one shape once, as a CUDA graph, rather
-    /// than ask for each of its kernels again. The same numbers; it helps where a model is small.
+    /// than ask for each of its kernels again. It helps where a model is small, and is without effect where a
+    /// step has several micro-batches.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub cuda_graphs: bool,
     /// Evaluate on the validation split after every so many updates, and at the end.
@@ -169,6 +170,12 @@ impl Precision {
 }
 
 impl TrainingConfig {
+    /// Whether the pass of a step is to be recorded. Several passes of one step would overwrite each other's
+    /// gradients.
+    pub(crate) fn records_passes(&self) -> bool {
+        self.cuda_graphs && self.micro_batches == 1
+    }
+
     /// What becomes of what is inside the blocks.
     pub fn activations(&self) -> Activations {
         if self.activation_checkpointing { Activations::Recomputed } else { Activations::Kept }

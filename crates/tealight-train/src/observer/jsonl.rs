@@ -84,6 +84,7 @@ impl Observer for JsonLines {
                 self.file.sync_data().map_err(Error::io("write", &self.path))
             }
             Event::RunStarted { .. }
+            | Event::Recorded
             | Event::NotRecorded { .. }
             | Event::Attended { .. }
             | Event::CheckpointSaved { .. }

@@ -66,6 +66,8 @@ pub enum Event<'a> {
         /// Its directory.
         path: &'a Path,
     },
+    /// The pass of a step has been recorded: from now on it is asked for as a whole (`training.cuda_graphs`).
+    Recorded,
     /// Passes are made one by one, although they were to be recorded (`training.cuda_graphs`).
     NotRecorded {
         /// What stands in the way.

@@ -103,6 +103,7 @@ impl Observer for TensorBoard {
             }
             Event::RolledBack { to, .. } => self.write(to + 1, &message::session_start()),
             Event::RunStarted { .. }
+            | Event::Recorded
             | Event::NotRecorded { .. }
             | Event::Skipped { .. }
             | Event::CheckpointSaved { .. }

@@ -106,6 +106,10 @@ impl Rule for AdamW {
         Some(AtOnce::AdamW(self.slot(gradient, lr)))
     }
 
+    fn is_one_of_many(&self) -> bool {
+        true
+    }
+
     fn memory(&self) -> Vec<(&'static str, &Var)> {
         vec![("first_moment", &self.first_moment), ("second_moment", &self.second_moment)]
     }

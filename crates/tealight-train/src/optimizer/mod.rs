@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use candle_core::{DType, Device, Shape, Tensor, Var};
-use tealight_ops::gradients::scaled;
 use tealight_ops::{Gradients, adamw as adamw_ops, muon as muon_ops};
 
 use crate::error::{Error, Result};
@@ -67,6 +66,11 @@ pub trait Rule: fmt::Debug + Send {
     /// The same as one of many that are done at once, where that is faster.
     fn at_once<'a>(&'a self, _gradient: &'a Tensor, _lr: f64) -> Option<AtOnce<'a>> {
         None
+    }
+
+    /// Whether there is an [`at_once`](Self::at_once).
+    fn is_one_of_many(&self) -> bool {
+        false
     }
 
     /// What is remembered, by what follows the parameter's name in the state.
@@ -138,6 +142,11 @@ impl Optimizer {
 
     /// One update by `scale` times the gradients.
     pub fn step_scaled(&mut self, gradients: &Gradients, scale: f64, lr: f64) -> Result<()> {
+        if scale != 1. && !self.slots.iter().all(|slot| slot.rule.is_one_of_many()) {
+            let mut scaled = gradients.clone();
+            scaled.scale(scale)?;
+            return self.step_scaled(&scaled, 1., lr);
+        }
         let gradients = ByName::of(gradients);
         let step = self.step + 1;
         let (mut adamw, mut muon) = (Vec::new(), Vec::new());
@@ -153,8 +162,7 @@ impl Optimizer {
                     slot.hyper.gradient_scale = scale;
                     muon.push(slot);
                 }
-                None if scale == 1. => rule.update(gradient, step, lr)?,
-                None => rule.update(&scaled(gradient, scale)?, step, lr)?,
+                None => rule.update(gradient, step, lr)?,
             }
         }
         muon_ops::step_all(&muon)?;

@@ -172,6 +172,10 @@ impl Rule for Muon {
         Some(AtOnce::Muon(self.slot(gradient, lr)))
     }
 
+    fn is_one_of_many(&self) -> bool {
+        true
+    }
+
     fn memory(&self) -> Vec<(&'static str, &Var)> {
         vec![("momentum", &self.momentum)]
     }
@@ -192,6 +196,10 @@ impl Rule for Rest {
 
     fn at_once<'a>(&'a self, gradient: &'a Tensor, lr: f64) -> Option<AtOnce<'a>> {
         self.adamw.at_once(gradient, lr * self.share)
+    }
+
+    fn is_one_of_many(&self) -> bool {
+        true
     }
 
     fn memory(&self) -> Vec<(&'static str, &Var)> {

@@ -18,6 +18,7 @@ use tealight_model::cost::{Cost, Estimate};
 use tealight_model::embedding::Input;
 use tealight_model::models::masked_lm::{self, MaskedLmSpec};
 use tealight_model::{Mask, Mode, ModelConfig, ParamStore};
+use tealight_ops::cross_entropy::IGNORE_INDEX;
 use tealight_ops::device::tensor_of;
 use tealight_ops::linear_cross_entropy::Scored;
 
@@ -47,6 +48,8 @@ pub struct MaskedLm {
     /// The model, which fill-mask needs to know.
     model: ModelConfig,
     batch_size: usize,
+    /// Batches are filled up with positions of which nothing is to be guessed, so that most are of one shape.
+    fills: bool,
     device: Device,
 }
 
@@ -58,8 +61,10 @@ pub struct Batch {
     mask: Mask,
     /// `(n)`: the places of what is hidden, in `batch · seq_len`.
     positions: Tensor,
-    /// `(n)`: what is hidden there.
+    /// `(n)`: what is hidden there; [`IGNORE_INDEX`] where that is nothing.
     labels: Tensor,
+    /// How much is hidden.
+    n_masked: usize,
     n_tokens: u64,
 }
 
@@ -97,6 +102,7 @@ impl MaskedLm {
             diary,
             model: run.model.clone(),
             batch_size: run.training.batch_size,
+            fills: run.training.records_passes() && device.is_cuda(),
             device: device.clone(),
         };
         task.check_masking()?;
@@ -179,6 +185,14 @@ impl MaskedLm {
         (rows, masked)
     }
 
+    /// To how many positions a batch is filled up: four standard deviations above what is expected of this many
+    /// tokens, which hardly any batch exceeds.
+    fn filled(&self, n_tokens: usize, n_masked: usize) -> usize {
+        let expected = self.config.masking.mlm_probability * n_tokens as f64;
+        let enough = (expected + 4. * expected.sqrt()).ceil() as usize;
+        n_masked.max(enough).next_multiple_of(16)
+    }
+
     fn trained_on(&self, index: u64) -> (Rows, Masked) {
         let first = index * self.batch_size as u64;
         let places = first..first + self.batch_size as u64;
@@ -202,13 +216,22 @@ impl Task for MaskedLm {
             Split::Train => self.trained_on(index),
             Split::Validation => self.held_out(index),
         };
-        let Masked { ids, positions, labels } = masked;
+        let Masked { ids, mut positions, labels } = masked;
         let (shape, n_masked) = ((rows.lens.len(), rows.seq_len), positions.len());
+        let mut labels: Vec<i64> = labels.into_iter().map(i64::from).collect();
+        let n = if self.fills && split == Split::Train {
+            self.filled(ids.len(), n_masked)
+        } else {
+            n_masked
+        };
+        positions.resize(n, 0);
+        labels.resize(n, IGNORE_INDEX);
         Ok(Batch {
             ids: tensor_of(ids, shape, &self.device)?,
             mask: mask(&rows, &self.device)?,
-            positions: tensor_of(positions, n_masked, &self.device)?,
-            labels: tensor_of(labels, n_masked, &self.device)?,
+            positions: tensor_of(positions, n, &self.device)?,
+            labels: tensor_of(labels, n, &self.device)?,
+            n_masked,
             n_tokens: rows.n_tokens() as u64,
         })
     }
@@ -245,19 +268,19 @@ impl Task for MaskedLm {
     }
 
     fn inputs<'a>(&self, batch: &'a Batch) -> Inputs<'a> {
-        let Batch { ids, mask, positions, labels, .. } = batch;
+        let Batch { ids, mask, positions, labels, n_masked, .. } = batch;
         let tensors = [ids, positions, labels].into_iter().chain(mask.tensors());
-        Inputs { tensors: tensors.collect(), count: labels.elem_count() }
+        Inputs { tensors: tensors.collect(), count: *n_masked }
     }
 
     fn loss(&self, model: &masked_lm::MaskedLm, batch: &Batch, mode: Mode) -> Result<Loss> {
-        let Batch { ids, mask, positions, labels, .. } = batch;
-        if labels.elem_count() == 0 {
+        let Batch { ids, mask, positions, labels, n_masked, .. } = batch;
+        if *n_masked == 0 {
             return Loss::nothing(&self.device);
         }
         let hidden = model.hidden(&Input::tokens(ids), mask, mode)?; // (batch, seq_len, d_model)
         let Scored { loss: sum, hits } = model.scored(&hidden, positions, labels)?;
-        let count = labels.elem_count() as f64;
+        let count = *n_masked as f64;
         let mut others = Measures::default();
         others.add("accuracy", &hits, count);
         Ok(Loss { sum, count, others })

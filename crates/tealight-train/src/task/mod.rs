@@ -117,16 +117,13 @@ pub struct Inputs<'a> {
 
 /// What like batches have in common.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shapes {
-    tensors: Vec<(Shape, DType)>,
-    count: usize,
-}
+pub struct Shapes(Vec<(Shape, DType)>);
 
 impl Inputs<'_> {
     /// What batches that are passed over alike have in common with this one.
     pub fn shapes(&self) -> Shapes {
         let of = |x: &&Tensor| (x.shape().clone(), x.dtype());
-        Shapes { tensors: self.tensors.iter().map(of).collect(), count: self.count }
+        Shapes(self.tensors.iter().map(of).collect())
     }
 }
 
@@ -166,7 +163,8 @@ pub trait Task: Sync {
     }
 
     /// The tensors of a batch, and how many items carry a loss: all that a pass over it depends on. Batches
-    /// of like [`Inputs::shapes`] are passed over alike.
+    /// of like [`Inputs::shapes`] are passed over alike, and measured over as many items as carry a loss, or
+    /// over a number that follows from the shapes.
     fn inputs<'a>(&self, batch: &'a Self::Batch) -> Inputs<'a>;
 
     /// What the model makes of a batch.

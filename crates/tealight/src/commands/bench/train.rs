@@ -80,6 +80,7 @@ impl ForAnyTask for TrainingBench<'_> {
             precision: config.training.precision,
             product_flops_per_second: product_rate(device, config.training.precision)?,
             peak_memory_bytes,
+            n_recorded_steps: marks.iter().filter(|mark| mark.is_recorded).count(),
             allocations_per_step: (allocations_of(&marks) as f64 / args.steps as f64).round(),
             loss: marks.last().map(|mark| mark.loss),
             profile: profile.transpose().map_err(at_its_place)?,
@@ -98,6 +99,8 @@ struct Mark {
     began: Instant,
     ended: Instant,
     allocations: u64,
+    /// Whether its pass was recorded, or one before it.
+    is_recorded: bool,
     loss: f64,
     tokens_per_example: f64,
 }
@@ -108,6 +111,7 @@ fn steps<T: Presented>(session: &mut Session<T>, n: usize) -> tealight_train::Re
     let clock = Clock {
         marks: &marks,
         last: (Instant::now(), n_allocations()),
+        is_recorded: false,
         seq_len: session.task.seq_len(),
     };
     let last = session.progress.step + n as u64;
@@ -119,12 +123,15 @@ fn steps<T: Presented>(session: &mut Session<T>, n: usize) -> tealight_train::Re
 struct Clock<'a> {
     marks: &'a RefCell<Vec<Mark>>,
     last: (Instant, u64),
+    is_recorded: bool,
     seq_len: usize,
 }
 
 impl Observer for Clock<'_> {
     fn observe(&mut self, event: &Event<'_>) -> tealight_train::Result<()> {
-        if let Event::Step(report) = event {
+        if let Event::Recorded = event {
+            self.is_recorded = true;
+        } else if let Event::Step(report) = event {
             let (began, before) = self.last;
             self.last = (Instant::now(), n_allocations());
             let tokens = report.tokens_per_second.map(|rate| rate / report.examples_per_second);
@@ -132,6 +139,7 @@ impl Observer for Clock<'_> {
                 began,
                 ended: self.last.0,
                 allocations: self.last.1 - before,
+                is_recorded: self.is_recorded,
                 loss: report.loss,
                 tokens_per_example: tokens.unwrap_or(self.seq_len as f64),
             });
@@ -198,6 +206,8 @@ struct Report {
     /// `null` where the system does not say.
     peak_memory_bytes: Option<u64>,
     allocations_per_step: f64,
+    /// Those since the pass of a step was recorded as a CUDA graph.
+    n_recorded_steps: usize,
     /// Of the last step; `null` if nothing was to be guessed in any.
     loss: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -259,6 +269,9 @@ impl Report {
         row("MFU", format!("{:.1} % of {rate:.1} GFLOP/s", 100. * self.utilisation()));
         row("peak memory", memory);
         row("allocations per step", whole(self.allocations_per_step));
+        if self.n_recorded_steps > 0 {
+            row("recorded steps", self.n_recorded_steps.to_string());
+        }
         let profile = self.profile.as_deref().map(|shares| format!("\n{}", profile::table(shares)));
         format!(
             "{}: {} of {} parameters, {} steps after {}, on {} ({threads})\n\n{lines}{}",
