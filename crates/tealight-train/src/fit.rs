@@ -6,14 +6,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
 
-use candle_core::{DType, Device, Tensor};
-use tealight_model::Mode;
+use candle_core::{DType, Device};
+use tealight_ops::Gradients;
 use tealight_ops::device::has_one_queue;
 use tealight_ops::gradients::{FaultKind, clip_factor};
 use tealight_ops::profile::{Pass, timed};
 use tealight_ops::rng::{Purpose, Stream};
 use tealight_ops::watch::first_not_finite;
-use tealight_ops::{Gradients, backward_scaled, backward_weighted};
 
 use crate::audit::audit;
 use crate::clock::{Clock, Rates};
@@ -24,10 +23,10 @@ use crate::evaluate::{evaluate, scalar};
 use crate::feed::Feed;
 use crate::guard::{self, BadStep, Fault, Trouble};
 use crate::observer::{Event, Observer, StepReport, notify};
-use crate::passes::{News, Passes};
+use crate::passes::{MicroBatch, Passes};
 use crate::run::{Checkpoints, Selection};
 use crate::session::{Progress, Session};
-use crate::task::{Loss, Task};
+use crate::task::Task;
 use crate::{Error, Measures};
 
 /// So many batches in a row may have nothing to guess at the beginning of a run.
@@ -104,7 +103,7 @@ fn train<T: Task>(
         session.save(checkpoints, observers)?;
     }
     let mut clock = Clock::start();
-    let mut passes = session.passes();
+    let mut passes = Passes::of(session);
     // A run that early stopping has ended is over, however often it is resumed.
     while session.progress.step < last_step && !session.progress.early_stopping.has_stopped() {
         if until.is_asked() {
@@ -115,11 +114,7 @@ fn train<T: Task>(
             let _ = session.save_unless_saved(checkpoints, observers);
         });
         let prepared = prepared?;
-        match passes.take_news() {
-            Some(News::Recorded) => notify(observers, &Event::Recorded)?,
-            Some(News::Refused(why)) => notify(observers, &Event::NotRecorded { why: &why })?,
-            None => {}
-        }
+        passes.tell(observers)?;
         let report = match prepared {
             Prepared::Update(update) => Some(session.update(update, &mut clock)?),
             Prepared::Skip(trouble) => {
@@ -209,15 +204,6 @@ impl Report {
 }
 
 impl<T: Task> Session<T> {
-    /// How the passes of this run are made.
-    fn passes(&self) -> Passes {
-        if self.config.training.records_passes() && has_one_queue(self.params.device()) {
-            Passes::recorded()
-        } else {
-            Passes::apart()
-        }
-    }
-
     /// The gradient of the next step, and what the guard says of it.
     fn prepare(&mut self, feed: &mut Feed<'_, '_, T>, passes: &mut Passes) -> Result<Prepared> {
         let step = self.progress.step;
@@ -373,40 +359,6 @@ impl<T: Task> Session<T> {
         passes.make(self, feed, &batch, stream)
     }
 
-    /// Forward and backward over `batch`, with random numbers of `stream`.
-    pub(crate) fn pass(&self, batch: &T::Batch, stream: Stream) -> Result<MicroBatch> {
-        let is_whole = self.config.training.micro_batches == 1;
-        self.pass_with(batch, stream, |loss, named| {
-            let factor = if is_whole && loss.count > 0. { 1. / loss.count } else { 1. };
-            backward_scaled(&loss.sum, factor, named)
-        })
-    }
-
-    /// The same where `weight` is what the loss is multiplied by: one over the number of items, on the device.
-    pub(crate) fn pass_weighted(
-        &self,
-        batch: &T::Batch,
-        stream: Stream,
-        weight: &Tensor,
-    ) -> Result<MicroBatch> {
-        self.pass_with(batch, stream, |loss, named| backward_weighted(&loss.sum, weight, named))
-    }
-
-    fn pass_with(
-        &self,
-        batch: &T::Batch,
-        stream: Stream,
-        backward: impl FnOnce(&Loss, Vec<(&str, &Tensor)>) -> candle_core::Result<Gradients>,
-    ) -> Result<MicroBatch> {
-        let activations = self.config.training.activations();
-        let loss = self.task.loss(&self.model, batch, Mode::Train { stream, activations })?;
-        let leaves = self.params.leaves();
-        let named = leaves.iter().map(|(name, leaf)| (name.as_str(), leaf));
-        let gradients = backward(&loss, named.collect())?;
-        let (count, n_tokens) = (loss.count, self.task.n_tokens(batch));
-        Ok(MicroBatch { gradients, measures: loss.measures(), count, n_tokens })
-    }
-
     fn update(&mut self, update: Update, clock: &mut Clock) -> Result<Report> {
         let Update { gradients, scale, report, n_tokens } = update;
         timed("update", Pass::Neither, || -> Result<()> {
@@ -513,17 +465,4 @@ impl<T: Task> Session<T> {
 fn message_of(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(ToString::to_string);
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default()
-}
-
-/// What came of one forward and backward pass, or of all those of a step.
-#[derive(Clone, Debug)]
-pub(crate) struct MicroBatch {
-    /// Of the sum of the losses; of their mean, if this is all of a step.
-    pub(crate) gradients: Gradients,
-    /// The loss, and what else was measured on the way.
-    pub(crate) measures: Measures,
-    /// How many items carry a loss.
-    pub(crate) count: f64,
-    /// How many tokens were read, where the task counts them.
-    pub(crate) n_tokens: Option<u64>,
 }

@@ -6,16 +6,18 @@
 //! brings something to it) is made as before, and the run is told why.
 
 use candle_core::{Device, Tensor};
-use tealight_ops::device::tensor_of;
+use tealight_model::Mode;
+use tealight_ops::device::{has_one_queue, tensor_of};
 use tealight_ops::recording::{Recording, rehearse};
 use tealight_ops::rng::Stream;
+use tealight_ops::{Gradients, backward, backward_scaled, backward_weighted};
 
-use crate::Error;
 use crate::error::Result;
 use crate::feed::Feed;
-use crate::fit::MicroBatch;
+use crate::observer::{Event, Observer, notify};
 use crate::session::Session;
 use crate::task::{Inputs, Shapes, Task};
+use crate::{Error, Measures};
 
 /// So many passes over batches of one shape are made before one is recorded: kernels are compiled, and tables
 /// made, on the way.
@@ -32,7 +34,7 @@ pub(crate) struct Passes {
 }
 
 /// What has become of recording, to be told once.
-pub(crate) enum News {
+enum News {
     Recorded,
     Refused(Error),
 }
@@ -43,13 +45,19 @@ impl Passes {
         Self::default()
     }
 
-    /// Recorded, as soon as there is something to record.
-    pub(crate) fn recorded() -> Self {
-        Self { records: true, ..Self::default() }
+    /// Those of a run: recorded, as soon as there is something to record, where it asks for that.
+    pub(crate) fn of<T: Task>(session: &Session<T>) -> Self {
+        let is_asked = session.config.training.records_passes();
+        Self { records: is_asked && has_one_queue(session.params.device()), ..Self::default() }
     }
 
-    pub(crate) fn take_news(&mut self) -> Option<News> {
-        self.news.take()
+    /// Says what has become of recording, once.
+    pub(crate) fn tell(&mut self, observers: &mut [Box<dyn Observer + '_>]) -> Result<()> {
+        match self.news.take() {
+            Some(News::Recorded) => notify(observers, &Event::Recorded),
+            Some(News::Refused(why)) => notify(observers, &Event::NotRecorded { why: &why }),
+            None => Ok(()),
+        }
     }
 
     /// The pass over a batch.
@@ -62,14 +70,14 @@ impl Passes {
     ) -> Result<MicroBatch> {
         let inputs = session.task.inputs(batch);
         if !self.records || inputs.count == 0 {
-            return session.pass(batch, stream);
+            return session.pass(batch, stream, None);
         }
         let device = session.params.device();
         if let Some(recording) = &mut self.recording {
             let weight = weight(&inputs, device)?;
             let tensors = with(&inputs, &weight);
             if !recording.fits(&tensors) {
-                return session.pass(batch, stream);
+                return session.pass(batch, stream, None);
             }
             let pass = recording.again(&tensors, stream)?.clone();
             let count = inputs.count as f64;
@@ -78,7 +86,7 @@ impl Passes {
             return Ok(MicroBatch { measures, count, n_tokens, ..pass });
         }
         if !self.is_warm(&inputs) {
-            return rehearse(device, || session.pass(batch, stream));
+            return rehearse(device, || session.pass(batch, stream, None));
         }
         match feed.at_rest(|| record(session, batch, stream)) {
             Ok(recording) => {
@@ -88,7 +96,7 @@ impl Passes {
             }
             Err(error) => {
                 (self.records, self.news) = (false, Some(News::Refused(error)));
-                session.pass(batch, stream)
+                session.pass(batch, stream, None)
             }
         }
     }
@@ -113,7 +121,7 @@ fn record<T: Task>(
     let inputs = session.task.inputs(batch);
     let weight = weight(&inputs, session.params.device())?;
     let tensors = with(&inputs, &weight).into_iter().cloned().collect();
-    Recording::new(tensors, stream, || session.pass_weighted(batch, stream, &weight))
+    Recording::new(tensors, stream, || session.pass(batch, stream, Some(&weight)))
 }
 
 /// What the loss of a batch is multiplied by, where a recorded pass can find it.
@@ -125,4 +133,42 @@ fn weight(inputs: &Inputs<'_>, device: &Device) -> Result<Tensor> {
 /// All tensors that a recorded pass reads anew.
 fn with<'a>(inputs: &Inputs<'a>, weight: &'a Tensor) -> Vec<&'a Tensor> {
     inputs.tensors.iter().copied().chain([weight]).collect()
+}
+
+impl<T: Task> Session<T> {
+    /// Forward and backward over `batch`, with random numbers of `stream`. A `weight` is one over the number of
+    /// items, on the device.
+    fn pass(
+        &self,
+        batch: &T::Batch,
+        stream: Stream,
+        weight: Option<&Tensor>,
+    ) -> Result<MicroBatch> {
+        let training = &self.config.training;
+        let mode = Mode::Train { stream, activations: training.activations() };
+        let loss = self.task.loss(&self.model, batch, mode)?;
+        let leaves = self.params.leaves();
+        let named = leaves.iter().map(|(name, leaf)| (name.as_str(), leaf));
+        let is_whole = training.micro_batches == 1 && loss.count > 0.;
+        let gradients = match weight {
+            Some(weight) => backward_weighted(&loss.sum, weight, named)?,
+            None if is_whole => backward_scaled(&loss.sum, 1. / loss.count, named)?,
+            None => backward(&loss.sum, named)?,
+        };
+        let (count, n_tokens) = (loss.count, self.task.n_tokens(batch));
+        Ok(MicroBatch { gradients, measures: loss.measures(), count, n_tokens })
+    }
+}
+
+/// What came of one forward and backward pass, or of all those of a step.
+#[derive(Clone, Debug)]
+pub(crate) struct MicroBatch {
+    /// Of the sum of the losses; of their mean, if this is all of a step.
+    pub(crate) gradients: Gradients,
+    /// The loss, and what else was measured on the way.
+    pub(crate) measures: Measures,
+    /// How many items carry a loss.
+    pub(crate) count: f64,
+    /// How many tokens were read, where the task counts them.
+    pub(crate) n_tokens: Option<u64>,
 }
