@@ -1,43 +1,31 @@
-//! How a transformer is trained: tasks, data, optimizers, the loop, and what is kept of a run.
+//! Trains transformers: data, tasks, optimizers, the training loop, and the files of a run.
 //!
 //! ```text
-//! RunConfig ──► Task ──► Session (model, twin, optimizer) ──► fit ──► run directory
+//! TOML ──► RunConfig ──► Task ──► Session (model, optimizer, progress) ──► fit ──► run directory
 //! ```
 //!
-//! [`fit`](fit::fit) names no task, a task names no optimizer, and this crate names no attention.
-//! It prints nothing: observers are told, and the binary draws.
+//! [`fit`] works with any task, a task works with any optimizer, and nothing in this crate depends on a
+//! kind of attention. The crate prints nothing: it reports events to observers.
+//!
+//! The folders are layers. Each uses only those named before it in `ARCHITECTURE.md`.
 
-pub mod audit;
-mod clock;
 pub mod config;
-pub mod continuation;
 pub mod data;
-pub mod doctor;
-pub mod early_stopping;
-pub mod ema;
 mod error;
-pub mod evaluate;
-mod feed;
-pub mod fill_mask;
-pub mod fine_tuning;
-mod fit;
-pub mod guard;
+pub mod inference;
 mod limits;
-mod metrics;
+pub mod monitor;
 pub mod observer;
 pub mod optimizer;
-mod passes;
 pub mod pretrained;
 pub mod run;
-pub mod schedule;
-pub mod session;
+pub mod settings;
+pub mod storage;
 pub mod task;
-pub mod text;
-pub mod translation;
-pub mod weather;
+pub mod training;
 
 pub use config::RunConfig;
-pub use error::{Error, Result};
-pub use fit::{Until, fit};
-pub use metrics::{Measures, Metrics};
-pub use session::Session;
+pub use data::{text, weather};
+pub use error::{BadStepReport, Error, Fault, Result};
+pub use task::metrics::{Measures, Metrics};
+pub use training::{Session, StopCondition, fit};

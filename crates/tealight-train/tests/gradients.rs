@@ -15,8 +15,8 @@ use configs::{shipped, shrink_language};
 use tealight_model::Mode;
 use tealight_ops::backward;
 use tealight_ops::rng::{Purpose, Stream};
-use tealight_train::audit::audit;
 use tealight_train::config::{ConfigSource, to_resolved_toml};
+use tealight_train::monitor::gradient_audit::audit;
 use tealight_train::task::{Split, Task};
 use tealight_train::{RunConfig, Session};
 

@@ -19,11 +19,11 @@ use common::Result;
 use configs::{shipped, shrink_language};
 use tealight_model::Mode;
 use tealight_model::models::forecaster::ReadOut;
-use tealight_train::doctor::OneBatch;
 use tealight_train::optimizer::OptimizerConfig;
-use tealight_train::schedule::{Constant, ScheduleConfig};
+use tealight_train::optimizer::schedule::{Constant, ScheduleConfig};
 use tealight_train::task::weather::{Fixed, Regime, Weather};
 use tealight_train::task::{Loss, Split, Task, TaskConfig, listops};
+use tealight_train::training::doctor::OneBatch;
 use tealight_train::{RunConfig, Session, fit};
 use weather::weather;
 

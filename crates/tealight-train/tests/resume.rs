@@ -21,9 +21,9 @@ use tealight_ops::threads;
 use tealight_train::observer::jsonl::{JsonLines, TIMES, cut_after};
 use tealight_train::observer::{Event, Observer};
 use tealight_train::run::{Checkpoints, Selection};
-use tealight_train::session::Progress;
 use tealight_train::task::weather::Weather;
 use tealight_train::task::{Task, TaskConfig};
+use tealight_train::training::session::Progress;
 use tealight_train::{Error, RunConfig, Session, fit};
 use tiny::tiny;
 

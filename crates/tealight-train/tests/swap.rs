@@ -12,7 +12,7 @@ use common::Result;
 use configs::{shipped, shipped_with, shrink_language};
 use tealight_model::attention::AttentionConfig;
 use tealight_ops::testing::device;
-use tealight_train::schedule::{Constant, ScheduleConfig};
+use tealight_train::optimizer::schedule::{Constant, ScheduleConfig};
 use tealight_train::task::{Task, TaskConfig};
 use tealight_train::{Error, RunConfig, Session, fit};
 

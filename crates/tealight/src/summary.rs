@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tealight_train::Session;
 use tealight_train::run::RunDirectory;
-use tealight_train::run::files::{read_json, read_text, replace, to_json};
+use tealight_train::storage::files::{read_json, read_text, replace, to_json};
 use tealight_train::task::Task;
 
 use crate::memory;

@@ -7,16 +7,8 @@
 //! No includes, inheritance or environment variables: the file is the run. The resolved file, with
 //! defaults and overrides written out, is saved with it.
 
-mod base;
 mod compare;
-mod de;
-mod error;
-mod fault;
-mod overrides;
-mod render;
-mod source;
-mod suggest;
-mod tree;
+pub(crate) mod limits;
 
 use std::path::{PathBuf, absolute};
 
@@ -25,19 +17,14 @@ use serde::{Deserialize, Serialize};
 use tealight_model::{Activations, ModelConfig, names};
 
 pub use compare::Difference;
-pub use error::ConfigError;
-pub use overrides::DroppedKey;
-pub use source::{ConfigSource, to_resolved_toml};
 
-use crate::early_stopping;
-use crate::ema;
+pub use crate::settings::{ConfigError, ConfigSource, DroppedKey, to_resolved_toml};
+
 use crate::error::{Error, Result};
-use crate::fine_tuning;
-use crate::guard::{BadStep, LossSpike};
-use crate::limits;
-use crate::optimizer::OptimizerConfig;
-use crate::run::Selection;
-use crate::schedule::ScheduleConfig;
+use crate::monitor::bad_step::{BadStep, LossSpike};
+use crate::monitor::early_stopping;
+use crate::optimizer::schedule::ScheduleConfig;
+use crate::optimizer::{OptimizerConfig, ema, fine_tuning};
 use crate::task::TaskConfig;
 
 /// The whole file.
@@ -207,15 +194,6 @@ names! {
         "latest" => Latest,
         /// The one with the best evaluation; noisy where the validation split is small.
         "best" => Best,
-    }
-}
-
-impl From<Select> for Selection {
-    fn from(select: Select) -> Self {
-        match select {
-            Select::Latest => Self::Latest,
-            Select::Best => Self::Best,
-        }
     }
 }
 

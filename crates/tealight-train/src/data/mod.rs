@@ -1,4 +1,4 @@
-//! What tasks share when they cut data into batches.
+//! Data: files, splits, orders, texts as tokens, and weather.
 
 mod file;
 pub mod fingerprint;
@@ -6,9 +6,13 @@ pub(crate) mod json_line;
 mod order;
 mod padding;
 mod permutation;
+mod split;
+pub mod text;
+pub mod weather;
 
 pub use file::DataFile;
 pub(crate) use file::unchanged;
 pub use order::ShuffledOrder;
 pub(crate) use padding::padded;
 pub use permutation::Permutation;
+pub use split::Split;

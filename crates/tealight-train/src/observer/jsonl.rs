@@ -24,9 +24,9 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::{Event, Observer, StepReport};
+use crate::error::{BadStepReport, Fault};
 use crate::error::{Error, Result};
-use crate::guard::{Fault, Trouble};
-use crate::run::files;
+use crate::storage::files;
 
 /// The keys that differ between two runs of the same configuration: they measure time.
 pub const TIMES: [&str; 2] = ["examples_per_second", "tokens_per_second"];
@@ -111,7 +111,7 @@ fn training_line(report: &StepReport<'_>) -> Map<String, Value> {
 }
 
 /// The loss of a bad step; that of a bad gradient is not known here.
-fn loss(trouble: &Trouble) -> (&'static str, f64) {
+fn loss(trouble: &BadStepReport) -> (&'static str, f64) {
     match trouble.fault {
         Fault::Spike { loss, .. } => ("loss", loss),
         Fault::NotFinite { what, value } => {
@@ -285,14 +285,16 @@ mod tests {
         std::fs::write(&path, "{\"step\":5}\n{\"step\":7}\n").unwrap();
         let mut lines = JsonLines::append(&path).unwrap();
         let fault = Fault::NotFinite { what: "loss", value: f64::NAN };
-        let trouble = Trouble { step: 9, fault, batches: 8..9, origin: None };
+        let trouble = BadStepReport { step: 9, fault, batches: 8..9, origin: None };
         lines.observe(&Event::Skipped { trouble: &trouble }).unwrap();
         let went_back =
             |number| Event::RolledBack { trouble: &trouble, to: 5, number, lr_factor: 0.5 };
         lines.observe(&went_back(1)).unwrap();
         lines.observe(&went_back(2)).unwrap();
         let fault = Fault::Spike { loss: 8., mean: 2., deviation: 1. };
-        lines.observe(&Event::Skipped { trouble: &Trouble { fault, ..trouble.clone() } }).unwrap();
+        lines
+            .observe(&Event::Skipped { trouble: &BadStepReport { fault, ..trouble.clone() } })
+            .unwrap();
         let expected = "{\"step\":5}\n\
             {\"step\":5,\"split\":\"rolled_back\",\"loss\":null,\"from\":9.0,\"number\":1.0,\"lr_factor\":0.5}\n\
             {\"step\":5,\"split\":\"rolled_back\",\"loss\":null,\"from\":9.0,\"number\":2.0,\"lr_factor\":0.5}\n\

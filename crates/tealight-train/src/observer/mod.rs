@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::early_stopping::Best;
+use crate::error::BadStepReport;
 use crate::error::{Error, Result};
-use crate::guard::Trouble;
+use crate::monitor::early_stopping::Best;
 use crate::task::Reading;
 
 pub mod jsonl;
@@ -76,12 +76,12 @@ pub enum Event<'a> {
     /// A step was passed over: the model is as it was.
     Skipped {
         /// What was wrong with it.
-        trouble: &'a Trouble,
+        trouble: &'a BadStepReport,
     },
     /// The run has gone back to a checkpoint: what was told of later steps has not happened.
     RolledBack {
         /// What was wrong.
-        trouble: &'a Trouble,
+        trouble: &'a BadStepReport,
         /// The checkpoint's step.
         to: u64,
         /// How often the run has gone back, this time included.

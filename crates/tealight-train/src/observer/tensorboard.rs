@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 use super::jsonl::training_values;
 use super::{Event, Observer};
 use crate::error::{Error, Result};
-use crate::run::files;
-use crate::run::manifest::since_1970;
+use crate::storage::clock::since_1970;
+use crate::storage::files;
 use crate::task::Reading;
 
 /// A picture that somebody has drawn.

@@ -11,14 +11,17 @@ use candle_core::{DType, Device, Shape, Tensor, Var};
 use tealight_ops::{Gradients, adamw as adamw_ops, muon as muon_ops};
 
 use crate::error::{Error, Result};
-use crate::run::tensors::{self, NamedTensors};
+use crate::storage::tensors::{self, NamedTensors};
 
 pub mod adafactor;
 pub mod adamw;
+pub mod ema;
+pub mod fine_tuning;
 pub mod lamb;
 pub mod lion;
 pub mod muon;
 pub mod parameter;
+pub mod schedule;
 pub mod sgd;
 
 pub use parameter::{DecayGroup, DecayGroups, Parameter};
@@ -274,7 +277,7 @@ mod tests {
     use tealight_ops::threads;
 
     use super::*;
-    use crate::run::tensors::tests::all_bits;
+    use crate::storage::tensors::tests::all_bits;
 
     /// A matrix `weight (2, 3)` and a vector `bias (3)`.
     pub(super) fn variables() -> Vec<Parameter> {

@@ -7,9 +7,9 @@ use tealight_model::hf::{self, Expressed, Head, Sizes};
 
 use super::card::Card;
 use super::{Class, Pretrained, Purpose, folder, tealight_folder};
+use crate::data::text::tokenizer::Tokenizer;
 use crate::error::Result;
-use crate::run::files;
-use crate::text::tokenizer::Tokenizer;
+use crate::storage::files;
 
 /// What is known of the model beside itself.
 #[derive(Clone, Debug, Default)]

@@ -20,10 +20,10 @@ use tealight_model::models::causal_lm::CausalLm;
 use tealight_model::models::masked_lm::MaskedLm;
 use tealight_model::models::seq2seq::Seq2Seq;
 
+use crate::data::text::tokenizer::{self, Tokenizer};
 use crate::error::{Error, Result};
-use crate::run::files;
-use crate::run::tensors::{self, NamedTensors};
-use crate::text::tokenizer::{self, Tokenizer};
+use crate::storage::files;
+use crate::storage::tensors::{self, NamedTensors};
 
 /// What the model is.
 pub const CONFIG: &str = "config.json";

@@ -15,6 +15,7 @@ mod purpose;
 mod readings;
 mod settings;
 mod tealight_folder;
+pub mod translation;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -30,12 +31,12 @@ use tealight_model::params::frozen;
 use tealight_model::{BuildError, BuildResult, ModelConfig, ParamStore};
 
 use crate::config::{ConfigSource, RunConfig};
+use crate::data::text::tokenizer::Tokenizer;
 use crate::error::{Error, Result};
-use crate::run::tensors::NamedTensors;
 use crate::run::{RunDirectory, Selection, load_weights};
+use crate::storage::tensors::NamedTensors;
 use crate::task::TaskConfig;
 use crate::task::classify::{self, Classify, Labels};
-use crate::text::tokenizer::Tokenizer;
 use folder::HfFolder;
 pub use purpose::{Purpose, Stated};
 

@@ -10,7 +10,7 @@ use tealight_model::models::classifier::{ClassifierSpec, ReadOut};
 use tealight_model::models::masked_lm::MaskedLmSpec;
 use tealight_model::models::seq2seq::Seq2SeqSpec;
 
-use crate::text::tokenizer::Tokenizer;
+use crate::data::text::tokenizer::Tokenizer;
 
 /// What a model was trained for, with the sizes that its data decided.
 #[derive(Clone, Debug, PartialEq, Eq)]

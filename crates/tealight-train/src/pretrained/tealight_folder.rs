@@ -18,12 +18,12 @@ use tealight_model::ModelConfig;
 use tealight_model::models::classifier::ReadOut;
 
 use super::{Pretrained, Purpose, Stated, labels};
+use crate::config::limits;
+use crate::data::text::tokenizer::Tokenizer;
 use crate::error::{Error, Result};
-use crate::limits;
 use crate::run::checkpoint::MODEL;
-use crate::run::{files, tensors};
+use crate::storage::{files, tensors};
 use crate::task::classify::Labels;
-use crate::text::tokenizer::Tokenizer;
 
 /// The version of `tealight.json` that is written, and the newest that is read.
 const FORMAT_VERSION: u64 = 1;

@@ -24,11 +24,11 @@ use std::path::{Path, PathBuf};
 use candle_core::Device;
 use serde::{Deserialize, Serialize};
 
-use super::files;
-use super::sums::{SUMS, Sums};
-use super::tensors::{self, NamedTensors};
 use crate::error::{Error, Result};
-use crate::{early_stopping, guard};
+use crate::monitor::{bad_step, early_stopping};
+use crate::storage::digests::{SUMS, Sums};
+use crate::storage::files;
+use crate::storage::tensors::{self, NamedTensors};
 
 /// The version of `state.json` that is written, and the newest that is read.
 pub const FORMAT_VERSION: u64 = 2;
@@ -67,7 +67,7 @@ pub struct State {
     pub early_stopping: early_stopping::State,
     /// Steps that were passed over or gone back from.
     #[serde(default)]
-    pub guard: guard::State,
+    pub guard: bad_step::State,
 }
 
 /// `state.json` as it is on the disk.
@@ -211,8 +211,8 @@ pub(super) mod tests {
     use candle_core::Tensor;
 
     use super::*;
-    use crate::early_stopping::Best;
-    use crate::run::tensors::tests::all_bits;
+    use crate::monitor::early_stopping::Best;
+    use crate::storage::tensors::tests::all_bits;
 
     /// A checkpoint whose tensors depend on the step.
     pub(in crate::run) fn example(step: u64) -> Checkpoint {
@@ -237,7 +237,10 @@ pub(super) mod tests {
                     reference: Some(0.3),
                     n_without_improvement: 4,
                 },
-                guard: guard::State { losses: vec![0.1 + 0.2, 3.], ..guard::State::default() },
+                guard: bad_step::State {
+                    losses: vec![0.1 + 0.2, 3.],
+                    ..bad_step::State::default()
+                },
             },
         }
     }
@@ -374,7 +377,7 @@ pub(super) mod tests {
         let best = Some(Best { step: 3, value: 0.5 });
         let early_stopping =
             early_stopping::State { best, reference: None, n_without_improvement: 1 };
-        let guard = guard::State::default();
+        let guard = bad_step::State::default();
         assert_eq!(state, State { step: 11, seed: 17, early_stopping, guard });
     }
 

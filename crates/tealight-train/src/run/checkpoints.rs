@@ -14,8 +14,10 @@ use std::str::FromStr;
 use candle_core::Device;
 
 use super::checkpoint::{self, Checkpoint};
-use super::{CHECKPOINTS, RunDirectory, files};
+use super::{CHECKPOINTS, RunDirectory};
+use crate::config::Select;
 use crate::error::{Error, Result};
+use crate::storage::files;
 
 const LATEST: &str = "latest";
 const BEST: &str = "best";
@@ -31,6 +33,15 @@ pub enum Selection {
     Best,
     /// The one after so many updates.
     Step(u64),
+}
+
+impl From<Select> for Selection {
+    fn from(select: Select) -> Self {
+        match select {
+            Select::Latest => Self::Latest,
+            Select::Best => Self::Best,
+        }
+    }
 }
 
 impl Selection {

@@ -1,13 +1,13 @@
 //! `manifest.json`: what made a run, apart from its configuration.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, UNIX_EPOCH};
 
 use candle_core::{Device, DeviceLocation};
 use serde::{Deserialize, Serialize};
 
 use crate::data::{DataFile, unchanged};
 use crate::error::Result;
+use crate::storage::clock;
 
 /// The version of `manifest.json` that is written, and the newest that is read.
 pub const FORMAT_VERSION: u64 = 1;
@@ -93,14 +93,7 @@ pub fn device_name(device: &Device) -> String {
 }
 
 fn now() -> String {
-    rfc_3339(since_1970().as_secs())
-}
-
-/// Wall-clock time, for what is written down and never for what is computed. A clock set before 1970
-/// gives 1970.
-#[expect(clippy::disallowed_methods, reason = "the one place that reads the clock")]
-pub(crate) fn since_1970() -> Duration {
-    UNIX_EPOCH.elapsed().unwrap_or_default()
+    rfc_3339(clock::since_1970().as_secs())
 }
 
 /// `2026-11-21T01:40:00Z` for the seconds since 1970.

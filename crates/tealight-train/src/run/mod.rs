@@ -13,15 +13,12 @@ use std::path::{Component, Path, PathBuf};
 
 use crate::error::{Error, Result};
 use crate::observer::jsonl;
+use crate::storage::files;
 
 pub mod checkpoint;
 pub mod checkpoints;
-mod disk;
-pub mod files;
 pub mod lock;
 pub mod manifest;
-mod sums;
-pub mod tensors;
 
 pub use self::checkpoint::{Checkpoint, State, load_weights};
 pub use self::checkpoints::{Checkpoints, Newest, PassedOver, Selection, step_of};

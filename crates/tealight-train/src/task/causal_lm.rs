@@ -23,13 +23,13 @@ pub use report::Report;
 
 use super::text::{Preparing, Settings, Texts, mask, readings};
 use super::{Inputs, Loss, Reading, Reported, Split, Task};
-use crate::Measures;
 use crate::config::RunConfig;
-use crate::continuation::Continuer;
 use crate::data::DataFile;
+use crate::data::text::sequences::{Layout, Predicts, Rows, Sequence, Spec};
+use crate::data::text::tokenizer::Tokenizer;
 use crate::error::Result;
-use crate::text::sequences::{Layout, Predicts, Rows, Sequence, Spec};
-use crate::text::tokenizer::Tokenizer;
+use crate::inference::continuation::Continuer;
+use crate::task::metrics::Measures;
 
 /// The task: text as sequences of tokens.
 #[derive(Debug)]

@@ -32,9 +32,9 @@ use super::labelled::{Batch, probabilities};
 use super::text::{check_vocab_size, readings};
 use super::{Inputs, Loss, Reading, Reported, Split, Task};
 use crate::config::RunConfig;
+use crate::data::text::tokenizer::Tokenizer;
 use crate::data::{DataFile, ShuffledOrder};
 use crate::error::{Error, Result};
-use crate::text::tokenizer::Tokenizer;
 use data::{Data, Encoder, Item};
 
 /// Tokens in one forward pass of an evaluation.

@@ -6,9 +6,9 @@ use tealight_ops::cross_entropy::{cross_entropy, hits};
 use tealight_ops::device::tensor_of;
 
 use super::{Inputs, Loss};
-use crate::Measures;
 use crate::data::padded;
 use crate::error::Result;
+use crate::task::metrics::Measures;
 
 /// A batch on the device.
 #[derive(Debug)]

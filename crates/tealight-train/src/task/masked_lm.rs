@@ -27,16 +27,16 @@ pub use report::{Baseline, Example, Report, Weather};
 
 use super::text::{Preparing, Settings, Texts, mask, readings};
 use super::{Inputs, Loss, Reading, Reported, Split, Task};
-use crate::Measures;
 use crate::config::RunConfig;
 use crate::data::DataFile;
+use crate::data::text::corpus::CorpusConfig;
+use crate::data::text::diary::Diary;
+use crate::data::text::masking::{Masked, Masking};
+use crate::data::text::sequences::{Layout, Predicts, Rows, Sequence, Spec};
+use crate::data::text::tokenizer::Tokenizer;
 use crate::error::{Error, Result};
-use crate::fill_mask::FillMask;
-use crate::text::corpus::CorpusConfig;
-use crate::text::diary::Diary;
-use crate::text::masking::{Masked, Masking};
-use crate::text::sequences::{Layout, Predicts, Rows, Sequence, Spec};
-use crate::text::tokenizer::Tokenizer;
+use crate::inference::fill_mask::FillMask;
+use crate::task::metrics::Measures;
 
 /// The task: text as sequences of tokens, and what is hidden of them.
 #[derive(Debug)]

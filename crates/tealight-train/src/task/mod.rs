@@ -2,9 +2,11 @@
 
 pub mod causal_lm;
 pub mod classify;
+pub mod evaluate;
 mod labelled;
 pub mod listops;
 pub mod masked_lm;
+pub(crate) mod metrics;
 pub mod seq2seq;
 mod text;
 pub mod weather;
@@ -19,7 +21,9 @@ use tealight_model::cost::{Cost, Estimate};
 use tealight_model::{Mode, ModelConfig, ParamStore, choice};
 
 use crate::data::DataFile;
-use crate::{Measures, Metrics, Result};
+pub use crate::data::Split;
+use crate::error::Result;
+use crate::task::metrics::{Measures, Metrics};
 
 pub use labelled::Batch as LabelledBatch;
 pub use text::Preparing;
@@ -55,15 +59,6 @@ impl TaskConfig {
             Self::Classify(classify) => classify.absolute_paths(),
         }
     }
-}
-
-/// Which examples.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Split {
-    /// Those the parameters are fitted to.
-    Train,
-    /// Those that decide which checkpoint is best.
-    Validation,
 }
 
 /// The loss of one batch.

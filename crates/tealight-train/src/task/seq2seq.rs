@@ -38,7 +38,7 @@ pub use vocabulary::Vocabulary;
 use super::{Inputs, Loss, Reading, Reported, Split, Task};
 use crate::data::{DataFile, padded};
 use crate::error::Result;
-use crate::{Measures, Metrics};
+use crate::task::metrics::{Measures, Metrics};
 use data::{Data, Training};
 use vocabulary::{BEGIN, END, PAD};
 

@@ -11,13 +11,13 @@ use tealight_ops::device::tensor_of;
 
 use super::{Reading, Split};
 use crate::data::DataFile;
+use crate::data::text::Holdout;
+use crate::data::text::corpus::{CorpusConfig, Progress};
+use crate::data::text::sequences::{Rows, Sequence, Sequences, Spec};
+use crate::data::text::store::{Stage, TokenStore, folder};
+use crate::data::text::tokenizer::{FILE, Tokenizer, TokenizerConfig};
 use crate::error::{Error, Result};
 use crate::limits::positive;
-use crate::text::Holdout;
-use crate::text::corpus::{CorpusConfig, Progress};
-use crate::text::sequences::{Rows, Sequence, Sequences, Spec};
-use crate::text::store::{Stage, TokenStore, folder};
-use crate::text::tokenizer::{FILE, Tokenizer, TokenizerConfig};
 
 /// Tokens in one forward pass of an evaluation.
 const EVALUATION_TOKENS: usize = 1 << 13;

@@ -1,6 +1,6 @@
 //! Forecasting the weather: a window of days → how the next day is distributed.
 //!
-//! The rules that draw the weather, their exact limits and the baselines are in [`crate::weather`];
+//! The rules that draw the weather, their exact limits and the baselines are in [`crate::data::weather`];
 //! here they become a [`Task`].
 
 mod config;
@@ -25,10 +25,10 @@ pub use report::Report;
 pub use rollout::{Decoding, Rollout, Sequence, rollout};
 
 use super::{Inputs, Loss, Reading, Reported, Split, Task};
-use crate::Measures;
 use crate::data::DataFile;
+use crate::data::weather::{Distribution, Examples, Generator, N_CLASSES, format};
 use crate::error::Result;
-use crate::weather::{Distribution, Examples, Generator, N_CLASSES, format};
+use crate::task::metrics::Measures;
 use data::{Data, TrainingData};
 
 /// Windows in one forward pass of an evaluation: 1024, or fewer where they are longer than 64 days,

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use tealight_ops::testing::device;
-use tealight_train::fill_mask::{Candidate, FillMask, Proposals, targets};
+use tealight_train::inference::fill_mask::{Candidate, FillMask, Proposals, targets};
 use tealight_train::pretrained::Pretrained;
 
 use crate::record::{Record, records};

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tealight_model::hf::{self, Description, Expressed};
 use tealight_ops::testing::device;
 use tealight_train::pretrained::folder::{self, HfFolder};
-use tealight_train::run::tensors::to_bytes;
+use tealight_train::storage::tensors::to_bytes;
 
 use crate::model::models;
 use crate::record::{Record, difference, records};

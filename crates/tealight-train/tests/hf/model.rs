@@ -15,7 +15,7 @@ use tealight_ops::Gradients;
 use tealight_ops::cross_entropy::cross_entropy;
 use tealight_ops::testing::device;
 use tealight_train::pretrained::folder::HfFolder;
-use tealight_train::run::tensors::assign;
+use tealight_train::storage::tensors::assign;
 
 use crate::record::{Case, Record, records};
 

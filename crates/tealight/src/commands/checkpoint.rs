@@ -6,8 +6,8 @@ use anyhow::{Context, Result, bail};
 use candle_core::{DType, Device, Tensor};
 use tealight_train::pretrained::Pretrained;
 use tealight_train::pretrained::export::About;
-use tealight_train::run::tensors::NamedTensors;
 use tealight_train::run::{Checkpoints, RunDirectory, Selection, load_weights};
+use tealight_train::storage::tensors::NamedTensors;
 
 use super::{export, print};
 use crate::args::{AverageCheckpoints, Checkpoint, PruneCheckpoints};

@@ -6,8 +6,8 @@ use anyhow::{Result, bail};
 use candle_core::Device;
 use tealight_train::Session;
 use tealight_train::config::{ConfigSource, RunConfig};
-use tealight_train::doctor::{self, Finding};
 use tealight_train::pretrained::Pretrained;
+use tealight_train::training::doctor::{self, Finding};
 
 use super::load::{ForAnyTask, Given, with_task};
 use super::presented::Presented;

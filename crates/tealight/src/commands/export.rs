@@ -4,8 +4,8 @@ use anyhow::{Result, bail};
 use tealight_model::hf::Expressed;
 use tealight_train::pretrained::Pretrained;
 use tealight_train::pretrained::export::{About, Format};
-use tealight_train::run::files::read_text;
 use tealight_train::run::{RunDirectory, Selection};
+use tealight_train::storage::files::read_text;
 
 use super::{note, print};
 use crate::args;

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use anyhow::Result;
 use serde_json::{Value, json};
-use tealight_train::fill_mask::{Candidate, FillMask, Proposals, targets};
+use tealight_train::inference::fill_mask::{Candidate, FillMask, Proposals, targets};
 use tealight_train::text::tokenizer::Tokenizer;
 
 use super::{load, print, texts};

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::json;
 use tealight_model::generation::{Sampling, Strategy};
 use tealight_ops::rng::{Purpose, Stream};
-use tealight_train::continuation::{Continuation, Continuer, Settings};
+use tealight_train::inference::continuation::{Continuation, Continuer, Settings};
 
 use super::{load, print};
 use crate::args::Generate;

@@ -11,12 +11,12 @@ use tealight_train::observer::jsonl::JsonLines;
 use tealight_train::observer::tensorboard::TensorBoard;
 use tealight_train::observer::{Event, Observer, notify};
 use tealight_train::pretrained::Pretrained;
-use tealight_train::run::files::{replace, to_json};
 use tealight_train::run::manifest::device_name;
 use tealight_train::run::{Lock, Manifest, Newest, PassedOver, RunDirectory, load_weights};
-use tealight_train::session::Progress;
+use tealight_train::storage::files::{replace, to_json};
 use tealight_train::task::{Reading, Reported, Task};
-use tealight_train::{Session, Until, fit};
+use tealight_train::training::session::Progress;
+use tealight_train::{Session, StopCondition, fit};
 
 use super::load::{ForAnyTask, Given, misfit, resolved, same_data, with_task};
 use super::presented::Presented;
@@ -212,7 +212,7 @@ impl Training<'_> {
             n_parameters: session.params.n_parameters(),
         };
         notify(observers, &event)?;
-        let until = Until::from(stop_after.unwrap_or(total_steps)).or_when(&is_asked);
+        let until = StopCondition::from(stop_after.unwrap_or(total_steps)).or_when(&is_asked);
         let result = fit(session, until, Some(&directory.checkpoints()), observers)
             .map_err(|error| room::explained(error, session));
         let Progress { step, early_stopping, .. } = &session.progress;

@@ -4,9 +4,9 @@ use anyhow::Result;
 use serde_json::json;
 use tealight_model::generation::{Sampling, Strategy};
 use tealight_ops::rng::{Purpose, Stream};
+use tealight_train::pretrained::translation::Translator;
 use tealight_train::task::TaskConfig;
 use tealight_train::task::seq2seq::{self, Seq2Seq, Translation, Vocabulary};
-use tealight_train::translation::Translator;
 
 use super::load::{Found, Run};
 use super::{print, texts};

@@ -21,7 +21,7 @@ mod svg;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use tealight_train::run::files::replace;
+use tealight_train::storage::files::replace;
 
 use self::colour::Colour;
 

@@ -1,8 +1,8 @@
 use std::io::ErrorKind;
 
 use super::super::checkpoint::tests::{example, rewrite_state};
-use super::super::disk::fault::{Fault, at};
 use super::*;
+use crate::storage::disk::fault::{Fault, at};
 
 fn saved(steps: &[u64]) -> (tempfile::TempDir, Checkpoints) {
     let directory = tempfile::tempdir().unwrap();

@@ -10,11 +10,11 @@ use tealight_model::models::causal_lm;
 use tealight_ops::rng::{Purpose, Stream};
 
 use super::CausalLm;
-use crate::continuation::Settings;
+use crate::data::text::tokenizer::Specials;
 use crate::error::Result;
+use crate::inference::continuation::Settings;
 use crate::task::Task;
-use crate::text::tokenizer::Specials;
-use crate::{Measures, Metrics};
+use crate::task::metrics::{Measures, Metrics};
 
 /// Tokens of the sample.
 const SAMPLE_TOKENS: usize = 200;

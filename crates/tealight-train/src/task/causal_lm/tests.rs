@@ -8,7 +8,7 @@ use tealight_model::ParamStore;
 use tempfile::TempDir;
 
 use super::*;
-use crate::config::ConfigSource;
+use crate::settings::ConfigSource;
 use crate::task::text::tests::assert_kept_apart;
 
 const CONFIG: &str = "

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use tealight_model::models::classifier::ReadOut;
 
+use crate::data::text::tokenizer::TokenizerConfig;
 use crate::error::{Error, Result};
 use crate::limits::at_most;
-use crate::text::tokenizer::TokenizerConfig;
 
 /// The longest sequence: the time that attention takes grows with its square.
 const MAX_SEQ_LEN: u64 = 1 << 16;

@@ -10,9 +10,9 @@ use super::file::{Example, read};
 use super::labels::Labels;
 use crate::data::DataFile;
 use crate::data::fingerprint::fnv_1a;
+use crate::data::text::tokenizer::Tokenizer;
 use crate::error::{Error, Result};
 use crate::task::text::{kept_or_trained, tokenizer_file};
-use crate::text::tokenizer::Tokenizer;
 
 const PATH: &str = "task.data.path";
 const VALIDATION: &str = "task.data.validation";
@@ -186,7 +186,7 @@ impl Encoder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::text::tokenizer::{CharConfig, FileConfig, TokenizerConfig};
+    use crate::data::text::tokenizer::{CharConfig, FileConfig, TokenizerConfig};
 
     fn data(
         lines: &str,

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
-use crate::run::files::{read_json, to_json};
+use crate::storage::files::{read_json, to_json};
 
 /// The file of a run that keeps them.
 pub(super) const FILE: &str = "labels.json";

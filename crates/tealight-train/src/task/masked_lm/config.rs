@@ -4,12 +4,12 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::data::text::corpus::CorpusConfig;
+use crate::data::text::masking;
+use crate::data::text::sequences::Layout;
+use crate::data::text::tokenizer::TokenizerConfig;
 use crate::error::Result;
 use crate::task::text::{absolute_paths, validate_sizes};
-use crate::text::corpus::CorpusConfig;
-use crate::text::masking;
-use crate::text::sequences::Layout;
-use crate::text::tokenizer::TokenizerConfig;
 
 /// `[task] kind = "masked_lm"`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

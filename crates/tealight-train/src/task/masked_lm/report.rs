@@ -6,12 +6,12 @@ use serde::Serialize;
 use tealight_model::models::masked_lm;
 
 use super::MaskedLm;
+use crate::data::text::diary::{self, Language, Limit, Probe};
+use crate::data::text::tokenizer::Tokenizer;
+use crate::data::weather::{Distribution, N_CLASSES};
 use crate::error::Result;
-use crate::evaluate::losses;
-use crate::fill_mask::Proposals;
-use crate::text::diary::{self, Language, Limit, Probe};
-use crate::text::tokenizer::Tokenizer;
-use crate::weather::{Distribution, N_CLASSES};
+use crate::inference::fill_mask::Proposals;
+use crate::task::evaluate::losses;
 
 /// Probes of each language of a diary.
 const N_PROBES: u64 = 2000;

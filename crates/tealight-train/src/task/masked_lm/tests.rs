@@ -6,9 +6,9 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use super::*;
-use crate::config::ConfigSource;
-use crate::evaluate::scalar;
+use crate::settings::ConfigSource;
 use crate::task::TaskConfig;
+use crate::task::metrics::scalar;
 use crate::task::text::tests::assert_kept_apart;
 
 const CONFIG: &str = "

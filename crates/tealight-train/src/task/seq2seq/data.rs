@@ -11,10 +11,10 @@ use tealight_ops::rng::{Purpose, Stream};
 use super::config::{Config, FileConfig, SourceConfig};
 use super::pairs::{Pair, PairSource, file};
 use super::vocabulary::Vocabulary;
+use crate::data::Split;
 use crate::data::fingerprint::fnv_1a;
 use crate::data::{DataFile, ShuffledOrder};
 use crate::error::{Error, Result};
-use crate::task::Split;
 
 /// The pairs of a run.
 #[derive(Debug)]

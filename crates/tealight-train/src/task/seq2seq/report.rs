@@ -6,7 +6,7 @@ use tealight_model::models::seq2seq;
 
 use super::Seq2Seq;
 use crate::error::Result;
-use crate::evaluate::losses;
+use crate::task::evaluate::losses;
 
 /// Pairs that are shown with what the model writes.
 const N_SHOWN: usize = 5;

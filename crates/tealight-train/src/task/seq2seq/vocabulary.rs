@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::config::Level;
 use crate::error::{Error, Result};
-use crate::run::files::{read_json, to_json};
+use crate::storage::files::{read_json, to_json};
 
 /// Padding, which is never read and never written.
 pub(super) const PAD: u32 = 0;

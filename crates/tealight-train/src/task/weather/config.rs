@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 use tealight_model::models::forecaster::ReadOut;
 use tealight_model::{choice, names};
 
+use crate::data::weather::Generator;
+use crate::data::weather::generator::{dotmod, markov, n_days, one_four_eight};
 use crate::error::{Error, Result};
 use crate::limits::at_most;
-use crate::weather::Generator;
-use crate::weather::generator::{dotmod, markov, n_days, one_four_eight};
 
 /// The longest window, a year: the time that attention and the linear baseline take grows with its
 /// square and its cube.

@@ -6,10 +6,10 @@ use tealight_ops::rng::{Purpose, Stream};
 
 use super::config::{Config, FileConfig, Fixed, Fresh, Regime, SourceConfig};
 use crate::data::fingerprint::fnv_1a;
+use crate::data::weather::{self, Examples, Generator};
 use crate::data::{DataFile, ShuffledOrder};
 use crate::error::{Error, Result};
 use crate::limits::at_most;
-use crate::weather::{self, Examples, Generator};
 
 /// Examples drawn when the file does not say how many: as many as were published.
 pub(super) const N_EXAMPLES: usize = 5000;

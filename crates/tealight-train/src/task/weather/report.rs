@@ -6,8 +6,10 @@ use tealight_ops::rng::{Purpose, Stream};
 
 use super::Weather;
 use super::data::N_EXAMPLES;
+use crate::data::weather::{
+    Evaluation, Examples, Generator, Linear, Lookup, Method, Score, majority,
+};
 use crate::error::Result;
-use crate::weather::{Evaluation, Examples, Generator, Linear, Lookup, Method, Score, majority};
 
 /// Windows drawn where there are too many to evaluate them all.
 const N_SAMPLED: usize = 20_000;

@@ -9,8 +9,8 @@ use tealight_model::models::forecaster::{Forecaster, ReadOut};
 use tealight_ops::rng::{Purpose, Stream};
 
 use super::Weather;
+use crate::data::weather::{Distribution, N_CLASSES};
 use crate::error::{Error, Result};
-use crate::weather::{Distribution, N_CLASSES};
 
 /// Pasts where days are unknown: more would be more exact and slower.
 const N_PASTS: u64 = 1024;

@@ -16,7 +16,7 @@ mod work;
 use std::collections::BTreeMap;
 
 use anyhow::{Result, bail};
-use tealight_train::run::files::{replace, to_json};
+use tealight_train::storage::files::{replace, to_json};
 
 pub(crate) use vary::Seeds;
 

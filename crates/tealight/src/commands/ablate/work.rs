@@ -53,7 +53,7 @@ pub(super) fn lock(output: &Path) -> Result<File> {
 /// Keeps the text of the configuration, which the runs are started from.
 pub(super) fn keep_config(plan: &Plan) -> Result<()> {
     let path = plan.output.join(CONFIG);
-    Ok(tealight_train::run::files::replace(&path, plan.text.as_bytes())?)
+    Ok(tealight_train::storage::files::replace(&path, plan.text.as_bytes())?)
 }
 
 /// Trains the runs with these indices, `args.jobs` at a time, and tells of each when it starts and ends.

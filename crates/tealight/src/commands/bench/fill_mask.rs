@@ -5,7 +5,7 @@ use std::time::Instant;
 use anyhow::Result;
 use serde_json::json;
 use tealight_ops::threads;
-use tealight_train::fill_mask::{FillMask, Proposals};
+use tealight_train::inference::fill_mask::{FillMask, Proposals};
 
 use super::times::Times;
 use crate::args::BenchFillMask;

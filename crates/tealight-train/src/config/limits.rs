@@ -1,0 +1,232 @@
+//! Sizes that no machine can hold, refused by name before anything is allocated.
+//!
+//! A number with a few zeros too many would otherwise end the process, because Rust aborts where
+//! memory is refused.
+
+use serde_json::Value;
+use tealight_model::cost::Estimate;
+use tealight_model::{Activations, ConfigFault, ModelConfig};
+
+use super::RunConfig;
+use crate::error::{Error, Result};
+use crate::limits::at_most;
+
+/// The largest integer in `[model]`, and the largest batch.
+const MAX_SIZE: u64 = 1 << 20;
+/// The largest number of blocks: each is many small tensors, whatever their width.
+const MAX_LAYERS: usize = 10_000;
+/// The most scalars in the parameters, or in what a batch makes of them: 4 TiB of f32.
+const MAX_SCALARS: f64 = (1_u64 << 40) as f64;
+
+/// Keys that a message blames, at most.
+const MAX_BLAMED: usize = 3;
+
+/// Checks the sizes one by one, and the parameters that follow from them.
+pub(crate) fn check(config: &RunConfig) -> Result<()> {
+    check_model(&config.model)?;
+    at_most("training.batch_size", config.training.batch_size as u64, MAX_SIZE)
+}
+
+/// The same of `[model]` alone, wherever it stands.
+pub(crate) fn check_model(model: &ModelConfig) -> Result<()> {
+    for (pointer, size) in sizes("", &serde_json::to_value(model).unwrap_or_default()) {
+        at_most(&key(&pointer), size, MAX_SIZE)?;
+    }
+    at_most("model.n_layers", model.n_layers as u64, MAX_LAYERS as u64)?;
+    let parameters = |model: &ModelConfig| Estimate::alone(model, 0).parameters;
+    let n = parameters(model);
+    if n <= MAX_SCALARS {
+        return Ok(());
+    }
+    let result = format!("about {n:.0e} parameters; the limit is {MAX_SCALARS:.0e}");
+    Err(Blamed::of(model, parameters).error("make", &result))
+}
+
+/// Checks a size that data decided.
+pub(crate) fn check_size(key: &str, size: u64) -> Result<()> {
+    at_most(key, size, MAX_SIZE)
+}
+
+/// Refuses what needs more memory than the system would give: the parameters, their gradients and
+/// moments, and what the backward pass needs of a batch of sequences of `positions`.
+pub(crate) fn check_memory(
+    config: &RunConfig,
+    estimate: &Estimate,
+    positions: usize,
+) -> Result<()> {
+    let batch_size = config.training.batch_size;
+    let bytes = memory(config, estimate, 4.);
+    if activations(config, estimate) <= MAX_SCALARS && is_available(bytes) {
+        return Ok(());
+    }
+    let other = match config.training.activations() {
+        Activations::Kept => ", as does `training.activation_checkpointing`",
+        Activations::Recomputed => "",
+    };
+    let message = format!(
+        "`training.batch_size` = {batch_size} sequences of {positions} positions, at `model.d_model` \
+         = {} and `model.n_layers` = {}, need about {:.0} GiB of memory; smaller batches need less{other}, and \
+         `training.micro_batches` can make up for them",
+        config.model.d_model,
+        config.model.n_layers,
+        bytes / f64::from(1 << 30)
+    );
+    Err(Error::config(["training.batch_size", "model.d_model"], message))
+}
+
+/// Bytes for parameters, their gradients and moments, and for what the backward pass needs of a batch, in
+/// which a scalar has `of_scalar`. (Half precision saves none of the former: gradients are smaller by what
+/// copies of the parameters take.)
+pub(crate) fn memory(config: &RunConfig, estimate: &Estimate, of_scalar: f64) -> f64 {
+    16. * estimate.parameters + of_scalar * activations(config, estimate)
+}
+
+/// Scalars that the backward pass needs of a batch.
+fn activations(config: &RunConfig, estimate: &Estimate) -> f64 {
+    let of_example = match config.training.activations() {
+        Activations::Kept => estimate.activations,
+        Activations::Recomputed => estimate.recomputed,
+    };
+    config.training.batch_size as f64 * of_example
+}
+
+/// Refuses parameters that the system has no memory for; `parameters` counts those of a model.
+pub(crate) fn check_parameters(
+    model: &ModelConfig,
+    parameters: impl Fn(&ModelConfig) -> f64,
+) -> Result<()> {
+    let bytes = 16. * parameters(model);
+    if is_available(bytes) {
+        return Ok(());
+    }
+    let result = format!(
+        "about {:.0} GiB of memory for the parameters and what the optimizer keeps of them",
+        bytes / f64::from(1 << 30)
+    );
+    Err(Blamed::of(model, parameters).error("need", &result))
+}
+
+/// The sizes in `[model]` that make it as large as it is, the one that does most first.
+struct Blamed(Vec<(String, u64)>);
+
+impl Blamed {
+    /// Each size is set to one, to see what that leaves: to blame are the one that leaves the fewest
+    /// parameters, and others that make them ten times as many.
+    fn of(model: &ModelConfig, parameters: impl Fn(&ModelConfig) -> f64) -> Self {
+        let table = serde_json::to_value(model).unwrap_or_default();
+        let without = |pointer: &str| -> Option<f64> {
+            let mut table = table.clone();
+            *table.pointer_mut(pointer)? = 1.into();
+            Some(parameters(&serde_json::from_value(table).ok()?))
+        };
+        let mut left: Vec<(f64, String, u64)> = sizes("", &table)
+            .into_iter()
+            .filter_map(|(pointer, size)| Some((without(&pointer)?, pointer, size)))
+            .collect();
+        left.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let whole = parameters(model);
+        let blamed = left.into_iter().enumerate().take(MAX_BLAMED);
+        let blamed = blamed.filter(|(rank, (rest, ..))| *rank == 0 || 10. * rest <= whole);
+        Self(blamed.map(|(_, (_, pointer, size))| (key(&pointer), size)).collect())
+    }
+
+    /// "`a` = 1 and `b` = 2 `verb` `result`".
+    fn error(&self, verb: &str, result: &str) -> Error {
+        let named = self.0.iter().map(|(key, size)| format!("`{key}` = {size}"));
+        let named = named.collect::<Vec<_>>().join(" and ");
+        let s = if self.0.len() == 1 { "s" } else { "" };
+        let keys = self.0.iter().map(|(key, _)| key.clone()).collect();
+        Error::Config(ConfigFault { keys, message: format!("{named} {verb}{s} {result}") })
+    }
+}
+
+/// Every integer in a table, by its JSON pointer behind `pointer`.
+fn sizes(pointer: &str, value: &Value) -> Vec<(String, u64)> {
+    match value {
+        Value::Object(table) => {
+            let below = |(key, value): (&String, &Value)| sizes(&format!("{pointer}/{key}"), value);
+            table.iter().flat_map(below).collect()
+        }
+        Value::Number(number) => {
+            number.as_u64().map(|size| (pointer.to_owned(), size)).into_iter().collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// The dotted key of a JSON pointer into `[model]`.
+fn key(pointer: &str) -> String {
+    format!("model{}", pointer.replace('/', "."))
+}
+
+/// Whether the system would give so much: it is asked, and nothing is touched. Where it promises more
+/// than it has (overcommitment, control groups), the answer can be too kind.
+fn is_available(bytes: f64) -> bool {
+    bytes < isize::MAX as f64 && Vec::<u8>::new().try_reserve_exact(bytes as usize).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::tests::config;
+
+    fn message(overrides: &[&str]) -> String {
+        check(&config(overrides)).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn sizes_are_limited_wherever_they_stand_in_the_model() {
+        assert!(check(&config(&[])).is_ok());
+        let rule = "`model.d_model` = 1048577 must be at most 1048576";
+        assert_eq!(message(&["model.d_model=1048577"]), rule);
+        let relative = "model.position={kind='relative',n_buckets=9223372036854775807}";
+        assert!(
+            message(&[relative]).starts_with("`model.position.n_buckets` = 9223372036854775807")
+        );
+        assert!(message(&["model.n_layers=10001"]).contains("at most 10000"));
+        assert!(message(&["training.batch_size=1048577"]).contains("`training.batch_size`"));
+    }
+
+    #[test]
+    fn products_of_sizes_are_limited() {
+        let message = message(&["model.d_model=1048576"]);
+        let expected = "`model.d_model` = 1048576 makes about 3e13 parameters; the limit is 1e12";
+        assert_eq!(message, expected);
+    }
+
+    #[test]
+    fn the_setting_that_makes_a_model_large_is_blamed() {
+        let blamed = |overrides: &[&str]| match check(&config(overrides)).unwrap_err() {
+            Error::Config(fault) => fault.keys,
+            other => panic!("{other}"),
+        };
+        let pairs = ["model.max_seq_len=1048576", "model.attention={kind='aft_full',rank=1048576}"];
+        assert_eq!(blamed(&pairs), ["model.max_seq_len", "model.attention.rank"]);
+        let wide = [
+            "model.d_model=8",
+            "model.n_layers=10000",
+            "model.feed_forward={kind='mlp',d_ff=1048576}",
+        ];
+        assert_eq!(check(&config(&wide)).map_err(|error| error.to_string()), Ok(()));
+        let both = ["model.d_model=65536", "model.n_layers=100"];
+        assert_eq!(blamed(&both), ["model.d_model", "model.n_layers"]);
+        let window = "model.attention={kind='aft_local',window=1048576}";
+        let long = ["model.max_seq_len=1048576", window, "model.causal=true"];
+        assert_eq!(blamed(&long), ["model.max_seq_len", "model.attention.window"]);
+    }
+
+    #[test]
+    fn batches_that_nothing_can_hold_are_refused() {
+        let large = config(&["training.batch_size=1048576", "model.d_model=4096"]);
+        let of = |config: &RunConfig, positions| Estimate::alone(&config.model, positions);
+        let message = check_memory(&large, &of(&large, 1000), 1000).unwrap_err().to_string();
+        assert!(
+            message.starts_with("`training.batch_size` = 1048576 sequences of 1000"),
+            "{message}"
+        );
+        let small = config(&[]);
+        assert!(check_memory(&small, &of(&small, 10), 10).is_ok());
+        assert!(check_parameters(&small.model, |_| of(&small, 10).parameters).is_ok());
+        assert!(!is_available(1e18));
+    }
+}

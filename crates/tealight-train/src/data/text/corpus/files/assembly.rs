@@ -1,0 +1,247 @@
+//! Lines become documents, and long documents parts.
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::config::Unit;
+use super::lines::Line;
+use crate::data::Split;
+use crate::data::json_line;
+use crate::data::text::corpus::{Document, Origin, Part};
+use crate::error::Result;
+
+/// The most bytes of a part: enough to tokenise well, little enough to do so on all threads.
+pub(super) const MAX_PART: usize = 1 << 16;
+/// The longest line of `.jsonl`, which has to be read as a whole.
+const MAX_JSON_LINE: usize = 1 << 26;
+
+/// Collects the text of a document, and hands out its parts as soon as they are full.
+///
+/// A part ends before a space between two words, where every tokenizer that knows spaces begins a
+/// new token anyway, so that the parts have the tokens of the whole. Where there is no such space
+/// (Japanese), it ends before a line break, and in the last resort between two characters, and the
+/// tokenizer does not see what is on the other side.
+pub(super) struct Assembly {
+    path: Arc<Path>,
+    split: Option<Split>,
+    text: String,
+    line: u64,
+    part: Part,
+    ready: VecDeque<Document>,
+}
+
+impl Assembly {
+    pub(super) fn new(path: Arc<Path>, split: Option<Split>) -> Self {
+        let ready = VecDeque::new();
+        Self { path, split, text: String::new(), line: 1, part: Part::First, ready }
+    }
+
+    /// The next part that is complete.
+    pub(super) fn pop(&mut self) -> Option<Document> {
+        self.ready.pop_front()
+    }
+
+    /// The side of the documents that follow.
+    pub(super) fn turn_to(&mut self, split: Split) {
+        self.finish();
+        self.split = Some(split);
+    }
+
+    /// More text of the document, which stands on `line`.
+    pub(super) fn push(&mut self, text: &str, line: u64) {
+        if self.is_at_start() {
+            self.line = line;
+        }
+        self.text.push_str(text);
+        if self.text.len() <= MAX_PART {
+            return;
+        }
+        let text = std::mem::take(&mut self.text);
+        let mut rest = text.as_str();
+        while rest.len() > MAX_PART {
+            let (part, after) = rest.split_at(end_of_part(rest));
+            self.emit(part.to_owned());
+            rest = after;
+        }
+        rest.clone_into(&mut self.text);
+    }
+
+    fn is_at_start(&self) -> bool {
+        self.text.is_empty() && self.part == Part::First
+    }
+
+    /// The document ends here; one without anything but white space is none.
+    pub(super) fn finish(&mut self) {
+        let text = std::mem::take(&mut self.text);
+        let is_blank = text.trim().is_empty();
+        if !is_blank || (self.part == Part::Further && !text.is_empty()) {
+            self.emit(text);
+        }
+        self.part = Part::First;
+    }
+
+    fn emit(&mut self, text: String) {
+        let origin = Origin { path: self.path.clone(), line: self.line };
+        let document = Document { text, origin, part: self.part, split: self.split };
+        self.ready.push_back(document);
+        self.part = Part::Further;
+    }
+
+    /// A line of a file of text.
+    pub(super) fn text_line(&mut self, line: &Line, unit: Unit) {
+        let is_whole = line.text.ends_with('\n');
+        match unit {
+            Unit::Line => {
+                self.push(line.text.trim_end_matches('\n'), line.number);
+                if is_whole {
+                    self.finish();
+                }
+            }
+            Unit::Paragraph if line.begins && line.text.trim().is_empty() => self.finish(),
+            Unit::Paragraph => {
+                if line.begins && !self.is_at_start() {
+                    self.push(" ", line.number);
+                }
+                let text = line.text.trim_end_matches('\n');
+                self.push(if line.begins { text.trim_start() } else { text }, line.number);
+            }
+            Unit::File => self.push(&line.text, line.number),
+        }
+    }
+
+    /// A line of JSON is collected in `json` until it is whole, and gives the document in its `field`.
+    pub(super) fn json_line(&mut self, line: &Line, field: &str, json: &mut String) -> Result<()> {
+        let origin = Origin { path: self.path.clone(), line: line.number };
+        if json.len() + line.text.len() > MAX_JSON_LINE {
+            return Err(
+                origin.wrong(format!("the line is longer than {} MiB", MAX_JSON_LINE >> 20))
+            );
+        }
+        json.push_str(&line.text);
+        if line.text.ends_with('\n') {
+            self.json_object(line.number, field, json)?;
+        }
+        Ok(())
+    }
+
+    /// The document in the `field` of an object, which `json` is empty afterwards.
+    pub(super) fn json_object(&mut self, line: u64, field: &str, json: &mut String) -> Result<()> {
+        let whole = std::mem::take(json);
+        if whole.trim().is_empty() {
+            return Ok(());
+        }
+        let origin = Origin { path: self.path.clone(), line };
+        let text = json_text(&whole, field).map_err(|rule| origin.wrong(rule))?;
+        self.push(&text, line);
+        self.finish();
+        Ok(())
+    }
+}
+
+/// The text in a field of a JSON object, or what is wrong with it.
+fn json_text(json: &str, field: &str) -> Result<String, String> {
+    let mut object = json_line::object(json)?;
+    match object.remove(field) {
+        Some(Value::String(text)) => Ok(text),
+        Some(_) => Err(format!("the field `{field}` is not a string")),
+        None => {
+            let names: Vec<&str> = object.keys().map(String::as_str).collect();
+            Err(format!("there is no field `{field}`; there are: {}", names.join(", ")))
+        }
+    }
+}
+
+/// Where a part of a text that is longer than one ends: in its second half, or where it must.
+fn end_of_part(text: &str) -> usize {
+    let bytes = text.as_bytes();
+    let stands_between = |at: usize, before: bool| {
+        (before || !bytes[at - 1].is_ascii_whitespace()) && !bytes[at + 1].is_ascii_whitespace()
+    };
+    let places = || (MAX_PART / 2..MAX_PART).rev();
+    let space = places().find(|&at| bytes[at] == b' ' && stands_between(at, false));
+    let place = || places().find(|&at| bytes[at] == b'\n' && stands_between(at, true));
+    space.or_else(place).unwrap_or_else(|| {
+        (0..=MAX_PART).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(MAX_PART)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn documents(unit: Unit, lines: &[&str]) -> Vec<(String, u64)> {
+        let mut assembly = Assembly::new(Path::new("a.txt").into(), None);
+        for (number, text) in (1..).zip(lines) {
+            let text = (*text).to_owned();
+            assembly.text_line(&Line { text, number, begins: true }, unit);
+        }
+        assembly.finish();
+        let documents = std::iter::from_fn(|| assembly.pop());
+        documents.map(|document| (document.text, document.origin.line)).collect()
+    }
+
+    fn owned(documents: &[(&str, u64)]) -> Vec<(String, u64)> {
+        documents.iter().map(|&(text, line)| (text.to_owned(), line)).collect()
+    }
+
+    #[test]
+    fn lines_paragraphs_and_files_are_documents() {
+        let lines = ["\n", "one\n", "  two\n", " \n", "\n", "three \n", "four"];
+        let expected = [("one", 2), ("  two", 3), ("three ", 6), ("four", 7)];
+        assert_eq!(documents(Unit::Line, &lines), owned(&expected));
+        let expected = [("one two", 2), ("three  four", 6)];
+        assert_eq!(documents(Unit::Paragraph, &lines), owned(&expected));
+        assert_eq!(documents(Unit::File, &lines), owned(&[(&lines.concat(), 1)]));
+        assert_eq!(documents(Unit::File, &["\n", " \n"]), []);
+    }
+
+    #[test]
+    fn parts_are_cut_before_a_word_and_lose_nothing() {
+        let words: String = (0..30_000)
+            .flat_map(|n| ["word".to_owned(), n.to_string(), " \n".to_owned()])
+            .collect();
+        let mut assembly = Assembly::new(Path::new("a.txt").into(), None);
+        for text in [&words[..100_000], &words[100_000..100_001], &words[100_001..]] {
+            assembly.push(text, 3);
+        }
+        assembly.finish();
+        assembly.push("another", 5);
+        assembly.finish();
+        let parts: Vec<Document> = std::iter::from_fn(|| assembly.pop()).collect();
+        let (last, parts) = parts.split_last().unwrap();
+        assert_eq!((last.text.as_str(), last.origin.line, last.part), ("another", 5, Part::First));
+        assert!(parts.len() > words.len() / MAX_PART);
+        assert_eq!(parts[0].part, Part::First);
+        assert!(parts[1..].iter().all(|part| part.part == Part::Further && part.origin.line == 3));
+        assert!(parts[1..].iter().all(|part| part.text.starts_with("\nword")));
+        assert!(parts.iter().all(|part| part.text.len() <= MAX_PART));
+        assert!(parts.iter().map(|part| part.text.as_str()).collect::<String>() == words);
+    }
+
+    #[test]
+    fn a_part_ends_before_a_single_space_rather_than_anywhere_else() {
+        let fill = |end: &str| end.repeat(MAX_PART)[..MAX_PART - 20].to_owned();
+        let with = |end: &str| fill("x") + end + &"y".repeat(40);
+        assert_eq!(end_of_part(&with("a b\nc")), MAX_PART - 19);
+        assert_eq!(end_of_part(&with("a  b\n\nc")), MAX_PART - 15);
+        assert_eq!(end_of_part(&with("")), MAX_PART);
+        let japanese = "晴".repeat(MAX_PART);
+        assert_eq!(end_of_part(&japanese), MAX_PART / 3 * 3);
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_line_of_json_is_said() {
+        assert_eq!(json_text(r#"{"a": 1, "text": "é\n"}"#, "text").unwrap(), "é\n");
+        let message = |json| json_text(json, "text").unwrap_err();
+        let rule = "this is not JSON: EOF while parsing a value at column 8";
+        assert_eq!(message("{\"text\": \n"), rule);
+        assert_eq!(message(r#"{"text": 7}"#), "the field `text` is not a string");
+        assert_eq!(
+            message(r#"{"title": "", "body": ""}"#),
+            "there is no field `text`; there are: title, body"
+        );
+    }
+}

@@ -1,0 +1,196 @@
+//! `[task.corpus] kind = "files"`: its settings.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use tealight_model::names;
+
+use super::paths::absolute;
+use crate::error::{Error, Result};
+
+/// The share of the documents that is held out where the settings say nothing.
+const VALIDATION: f64 = 0.1;
+
+/// `[task.corpus] kind = "files"`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Files, patterns (`books/*.txt`, `**` for folders at any depth) and folders with all they
+    /// contain: `.txt` or `.jsonl`, as they are or compressed (`.gz`, `.zst`). Relative paths start
+    /// where the command is run; a run keeps the absolute ones.
+    pub paths: Vec<PathBuf>,
+    /// What a document is in a `.txt` file. In `.jsonl`, it is a field of each line.
+    pub documents: Unit,
+    /// The field of each line of `.jsonl` that holds the text; `text` unless said otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub field: Option<String>,
+    /// The share of the documents that is held out for validation, by chance: 0.1 unless one of the
+    /// two settings below is there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub validation: Option<f64>,
+    /// Files that are held out: like `paths`, from which they are left out.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub validation_paths: Vec<PathBuf>,
+    /// The share of each file that is held out, counted in characters from its end. It takes
+    /// `documents = "file"`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub validation_tail: Option<f64>,
+}
+
+names! {
+    /// What a document is in a file of text.
+    pub enum Unit {
+        /// A line that is not blank.
+        "line" => Line,
+        /// Lines between blank lines, joined by spaces.
+        "paragraph" => Paragraph,
+        /// A whole file, with its line breaks.
+        "file" => File,
+    }
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            paths: Vec::new(),
+            documents: Unit::Paragraph,
+            field: None,
+            validation: None,
+            validation_paths: Vec::new(),
+            validation_tail: None,
+        }
+    }
+}
+
+impl Config {
+    /// The field that holds the text.
+    pub(super) fn field(&self) -> &str {
+        self.field.as_deref().unwrap_or("text")
+    }
+
+    /// The share of the documents that is held out by chance.
+    pub(in crate::data::text::corpus) fn validation_share(&self) -> f64 {
+        let otherwise = !self.validation_paths.is_empty() || self.validation_tail.is_some();
+        self.validation.unwrap_or(if otherwise { 0. } else { VALIDATION })
+    }
+
+    pub(in crate::data::text::corpus) fn absolute_paths(&mut self) -> Result<()> {
+        let paths = self.paths.iter_mut().chain(&mut self.validation_paths);
+        // What is missing stays missing: an error says so when the files are opened.
+        for path in paths.filter(|path| !path.as_os_str().is_empty()) {
+            *path = absolute(path)?;
+        }
+        Ok(())
+    }
+
+    /// Checks what does not depend on the files.
+    pub(super) fn validate(&self) -> Result<()> {
+        let Self { paths, validation, validation_paths, validation_tail, .. } = self;
+        if paths.is_empty() {
+            let message = "`task.corpus.paths` is missing: the files with the text";
+            return Err(Error::config(["task.corpus.paths"], message));
+        }
+        for (key, paths) in [("paths", paths), ("validation_paths", validation_paths)] {
+            if paths.iter().any(|path| path.as_os_str().is_empty()) {
+                let key = format!("task.corpus.{key}");
+                return Err(Error::config([&key], format!("`{key}` holds an empty path")));
+            }
+        }
+        if self.field.as_deref() == Some("") {
+            let key = "task.corpus.field";
+            return Err(Error::config([key], format!("`{key}` is empty: it names a field")));
+        }
+        share("task.corpus.validation", *validation)?;
+        share("task.corpus.validation_tail", *validation_tail)?;
+        self.one_way_of_holding_out()?;
+        if validation_tail.is_some() && self.documents != Unit::File {
+            let keys = ["task.corpus.validation_tail", "task.corpus.documents"];
+            let message = "`task.corpus.validation_tail` cuts whole files, and needs \
+                           `task.corpus.documents` = \"file\"";
+            return Err(Error::config(keys, message));
+        }
+        Ok(())
+    }
+
+    fn one_way_of_holding_out(&self) -> Result<()> {
+        let ways = [
+            ("task.corpus.validation", self.validation.is_some()),
+            ("task.corpus.validation_paths", !self.validation_paths.is_empty()),
+            ("task.corpus.validation_tail", self.validation_tail.is_some()),
+        ];
+        let mut chosen = ways.iter().filter(|(_, is_there)| *is_there).map(|(key, _)| *key);
+        if let (Some(first), Some(second)) = (chosen.next(), chosen.next()) {
+            let message = format!("`{second}` and `{first}` both say what is held out: keep one");
+            return Err(Error::config([second, first], message));
+        }
+        Ok(())
+    }
+}
+
+fn share(key: &str, value: Option<f64>) -> Result<()> {
+    match value {
+        Some(value) if !(value > 0. && value < 1.) => {
+            let message = format!("`{key}` = {value} must be between 0 and 1");
+            Err(Error::config([key], message))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::data::text::corpus::files::paths::is_pattern;
+
+    fn message(change: impl FnOnce(&mut Config)) -> String {
+        let mut config = Config { paths: vec!["a.txt".into()], ..Config::default() };
+        change(&mut config);
+        config.validate().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn settings_out_of_range_are_named() {
+        assert!(message(|config| config.paths.clear()).contains("`task.corpus.paths` is missing"));
+        assert!(message(|config| config.paths.push("".into())).contains("holds an empty path"));
+        assert!(message(|config| config.field = Some(String::new())).contains("names a field"));
+        for share in [0., 1., -0.1, f64::NAN] {
+            let message = message(|config| config.validation = Some(share));
+            assert!(message.starts_with("`task.corpus.validation` = "), "{message}");
+        }
+        let message = message(|config| config.validation_tail = Some(0.1));
+        assert!(message.contains("needs `task.corpus.documents` = \"file\""), "{message}");
+    }
+
+    #[test]
+    fn two_ways_of_holding_out_are_one_too_many() {
+        let message = message(|config| {
+            config.validation = Some(0.1);
+            config.validation_paths.push("b.txt".into());
+        });
+        let start = "`task.corpus.validation_paths` and `task.corpus.validation` both say";
+        assert!(message.starts_with(start), "{message}");
+    }
+
+    #[test]
+    fn chance_holds_out_a_tenth_unless_said_otherwise() {
+        let config = Config::default();
+        assert_eq!(config.validation_share(), 0.1);
+        assert_eq!(Config { validation: Some(0.2), ..config.clone() }.validation_share(), 0.2);
+        assert_eq!(Config { validation_tail: Some(0.2), ..config }.validation_share(), 0.);
+    }
+
+    #[test]
+    fn relative_paths_and_patterns_become_absolute() {
+        let mut config = Config {
+            paths: vec!["books/*.txt".into(), "/a/b.txt".into(), "".into()],
+            ..Config::default()
+        };
+        config.absolute_paths().unwrap();
+        let here = std::env::current_dir().unwrap();
+        assert!(is_pattern(&config.paths[0]));
+        assert_eq!(config.paths[0], here.join("books/*.txt"));
+        assert_eq!(config.paths[1..], [Path::new("/a/b.txt"), Path::new("")]);
+    }
+}

@@ -1,0 +1,172 @@
+//! Lines of a file that are valid UTF-8, and never more of one than fits into memory.
+
+use std::io::BufRead;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::Input;
+use super::reader::{self, Tally};
+use crate::data::text::corpus::Origin;
+use crate::error::{Error, Result};
+
+/// The most bytes of a line that are handled at once.
+const MAX_FRAGMENT: usize = 1 << 20;
+
+/// A line, or a fragment of a very long one.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Line {
+    /// The text with its line break, which is `\n` even where the file has `\r\n`. A fragment that is
+    /// not the line's last, and the last line of a file, may have none.
+    pub(super) text: String,
+    /// Counted from 1.
+    pub(super) number: u64,
+    /// Whether it is the beginning of its line.
+    pub(super) begins: bool,
+}
+
+/// The lines of a file.
+pub(super) struct Lines {
+    path: Arc<Path>,
+    reader: Box<dyn BufRead + Send>,
+    tally: Arc<Tally>,
+    /// Bytes that belong to the next fragment: half a character, half a line break.
+    rest: Vec<u8>,
+    number: u64,
+    begins: bool,
+}
+
+impl Lines {
+    pub(super) fn open(input: &Input) -> Result<Self> {
+        let (reader, tally) = reader::open(&input.path, input.kind.compression)?;
+        let path = input.path.clone();
+        Ok(Self { path, reader, tally, rest: Vec::new(), number: 1, begins: true })
+    }
+
+    pub(super) fn tally(&self) -> &Tally {
+        &self.tally
+    }
+
+    /// The next line or fragment; `None` at the end of the file.
+    pub(super) fn next(&mut self) -> Result<Option<Line>> {
+        let mut bytes = std::mem::take(&mut self.rest);
+        let is_whole = self.read(&mut bytes)?;
+        if bytes.is_empty() {
+            return Ok(None);
+        }
+        if !is_whole {
+            self.rest = bytes.split_off(bytes.len() - unfinished(&bytes));
+        }
+        let text = String::from_utf8(bytes).map_err(|_| self.wrong("this is not UTF-8"))?;
+        let line = Line { text: self.plain(text), number: self.number, begins: self.begins };
+        self.begins = is_whole;
+        self.number += u64::from(is_whole);
+        Ok(Some(line))
+    }
+
+    /// Reads up to the end of a line, of the file or of what is handled at once; false for the last.
+    fn read(&mut self, bytes: &mut Vec<u8>) -> Result<bool> {
+        while bytes.len() < MAX_FRAGMENT {
+            let buffer = match self.reader.fill_buf() {
+                Ok(buffer) => buffer,
+                Err(error) => {
+                    return Err(self.wrong(format!("the file ends or breaks here: {error}")));
+                }
+            };
+            let found = buffer.iter().position(|&byte| byte == b'\n');
+            let wanted = found.map_or(buffer.len(), |at| at + 1);
+            let n = wanted.min(MAX_FRAGMENT - bytes.len());
+            bytes.extend_from_slice(&buffer[..n]);
+            self.reader.consume(n);
+            if n == 0 || (found.is_some() && n == wanted) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Without the mark that some editors put at the beginning of a file, and with one kind of line break.
+    fn plain(&self, mut text: String) -> String {
+        if self.number == 1 && self.begins && text.starts_with('\u{FEFF}') {
+            text.remove(0);
+        }
+        if text.ends_with("\r\n") {
+            text.truncate(text.len() - 2);
+            text.push('\n');
+        }
+        text
+    }
+
+    fn wrong(&self, rule: impl Into<String>) -> Error {
+        Origin { path: self.path.clone(), line: self.number }.wrong(rule)
+    }
+}
+
+/// How many bytes at the end may be the beginning of a character or of a line break.
+fn unfinished(bytes: &[u8]) -> usize {
+    if bytes.ends_with(b"\r") {
+        return 1;
+    }
+    match std::str::from_utf8(bytes) {
+        Err(error) if error.error_len().is_none() => bytes.len() - error.valid_up_to(),
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::text::corpus::files::kind::FileKind;
+
+    fn lines(bytes: &[u8]) -> Result<Vec<Line>, String> {
+        let file = tempfile::Builder::new().suffix(".txt").tempfile().unwrap();
+        std::fs::write(file.path(), bytes).unwrap();
+        let kind = FileKind::of(file.path()).unwrap();
+        let input = Input::new(file.path().to_owned(), kind, None);
+        let mut lines = Lines::open(&input).unwrap();
+        let all = std::iter::from_fn(|| lines.next().transpose()).collect::<Result<_>>();
+        all.map_err(|error| error.to_string())
+    }
+
+    fn line(text: &str, number: u64) -> Line {
+        Line { text: text.to_owned(), number, begins: true }
+    }
+
+    #[test]
+    fn lines_are_numbered_and_end_in_one_way() {
+        let expected = [line("one\n", 1), line("\n", 2), line("zwölf\n", 3), line("end", 4)];
+        assert_eq!(lines("\u{FEFF}one\r\n\nzwölf\nend".as_bytes()).unwrap(), expected);
+        assert_eq!(lines(b"").unwrap(), []);
+        assert_eq!(lines(b"a\n").unwrap(), [line("a\n", 1)]);
+    }
+
+    #[test]
+    fn bytes_that_are_not_utf_8_are_named_by_their_line() {
+        let message = lines(b"good\nb\xffad\n").unwrap_err();
+        assert!(message.ends_with(", line 2: this is not UTF-8"), "{message}");
+        let message = lines(b"cut off \xe3\x81").unwrap_err();
+        assert!(message.ends_with(", line 1: this is not UTF-8"), "{message}");
+    }
+
+    #[test]
+    fn a_line_that_is_too_long_comes_in_fragments_that_lose_nothing() {
+        for shift in 0..4 {
+            let long = "é晴".repeat(MAX_FRAGMENT / 4);
+            let text = format!("{}{long}\r\nnext\n", "x".repeat(shift));
+            let lines = lines(text.as_bytes()).unwrap();
+            assert!(lines.len() > 2);
+            assert_eq!(lines.last(), Some(&line("next\n", 2)));
+            assert!(lines.iter().all(|line| line.text.len() <= MAX_FRAGMENT));
+            assert_eq!(lines.iter().filter(|line| line.begins).count(), 2);
+            let joined: String = lines.into_iter().map(|line| line.text).collect();
+            assert!(joined == text.replace('\r', ""));
+        }
+    }
+
+    #[test]
+    fn a_line_break_between_fragments_is_one() {
+        let text = format!("{}\r\nnext", "x".repeat(MAX_FRAGMENT - 1));
+        let lines = lines(text.as_bytes()).unwrap();
+        assert_eq!(lines[1], Line { text: "\n".to_owned(), number: 1, begins: false });
+        assert_eq!(lines[2], line("next", 2));
+    }
+}

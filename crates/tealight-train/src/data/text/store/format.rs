@@ -1,0 +1,177 @@
+//! What is where in a file of tokens; all numbers are little-endian.
+//!
+//! ```text
+//!  0  TEALTOKN          8   version u32, bytes per token u32
+//! 16  documents u64    24   tokens u64
+//! 32  key u128         48   CRC-32 of all behind the header, CRC-32 of the header so far, 8 zeros
+//! 64  tokens           …    zeros up to a multiple of 8
+//!  …  for each document u64: the end of its tokens; bits 62 and 63: held in, held out by the corpus
+//!                       u64: the bytes of its text
+//! ```
+
+use std::io::{self, Read};
+use std::ops::Range;
+
+use crc::{CRC_32_ISO_HDLC, Crc, Table};
+
+use crate::data::Split;
+
+/// Another layout, or another way to cut documents into parts, is another version.
+pub(super) const VERSION: u32 = 2;
+pub(super) const HEADER: usize = 64;
+const ENTRY: usize = 16;
+const MAGIC: &[u8; 8] = b"TEALTOKN";
+const TRAIN: u64 = 1 << 62;
+const VALIDATION: u64 = 1 << 63;
+
+pub(super) static CRC: Crc<u32, Table<16>> = Crc::<u32, Table<16>>::new(&CRC_32_ISO_HDLC);
+
+/// The bytes of a token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Width {
+    Two,
+    Four,
+}
+
+impl Width {
+    pub(super) fn for_vocab(vocab_size: usize) -> Self {
+        if vocab_size <= 1 << 16 { Self::Two } else { Self::Four }
+    }
+
+    pub(super) fn bytes(self) -> u64 {
+        match self {
+            Self::Two => 2,
+            Self::Four => 4,
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Header {
+    pub(super) width: Width,
+    pub(super) n_documents: u64,
+    pub(super) n_tokens: u64,
+    pub(super) key: u128,
+    pub(super) body_crc: u32,
+}
+
+impl Header {
+    pub(super) fn encode(&self) -> [u8; HEADER] {
+        let Self { width, n_documents, n_tokens, key, body_crc } = self;
+        let mut bytes = [0; HEADER];
+        let fields: [&[u8]; 7] = [
+            MAGIC,
+            &VERSION.to_le_bytes(),
+            &(width.bytes() as u32).to_le_bytes(),
+            &n_documents.to_le_bytes(),
+            &n_tokens.to_le_bytes(),
+            &key.to_le_bytes(),
+            &body_crc.to_le_bytes(),
+        ];
+        bytes[..52].copy_from_slice(&fields.concat());
+        let crc = CRC.checksum(&bytes[..52]);
+        bytes[52..56].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    /// `None` if this is no header, or one of another version.
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        let bytes = bytes.get(..HEADER)?;
+        let u32_at = |at: usize| bytes[at..at + 4].try_into().map(u32::from_le_bytes).ok();
+        let u64_at = |at: usize| bytes[at..at + 8].try_into().map(u64::from_le_bytes).ok();
+        let is_ours = bytes.starts_with(MAGIC) && u32_at(8)? == VERSION;
+        if !is_ours || u32_at(52)? != CRC.checksum(&bytes[..52]) {
+            return None;
+        }
+        let width = match u32_at(12)? {
+            2 => Width::Two,
+            4 => Width::Four,
+            _ => return None,
+        };
+        Some(Self {
+            width,
+            n_documents: u64_at(16)?,
+            n_tokens: u64_at(24)?,
+            key: bytes[32..48].try_into().map(u128::from_le_bytes).ok()?,
+            body_crc: u32_at(48)?,
+        })
+    }
+
+    /// Where tokens stand in the file.
+    pub(super) fn tokens(&self, range: Range<u64>) -> Range<usize> {
+        let at = |token: u64| HEADER + (token * self.width.bytes()) as usize;
+        at(range.start)..at(range.end)
+    }
+
+    /// Where a document's entry stands in the file.
+    pub(super) fn entry(&self, document: u64) -> Range<usize> {
+        let first = self.tokens(0..self.n_tokens).end.next_multiple_of(8);
+        let start = first + ENTRY * document as usize;
+        start..start + ENTRY
+    }
+
+    /// Bytes of the whole file; `None` for counts that no file has.
+    fn file_size(&self) -> Option<u64> {
+        let tokens = self.n_tokens.checked_mul(self.width.bytes())?;
+        let entries = self.n_documents.checked_mul(ENTRY as u64)?;
+        tokens.checked_add(HEADER as u64)?.checked_next_multiple_of(8)?.checked_add(entries)
+    }
+}
+
+/// What is known of a document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    /// Where its tokens end.
+    pub(super) end: u64,
+    /// Bytes of its text.
+    pub(super) n_bytes: u64,
+    /// The side that the corpus puts it on.
+    pub(super) split: Option<Split>,
+}
+
+impl Entry {
+    pub(super) fn encode(self) -> [u8; ENTRY] {
+        let side = match self.split {
+            None => 0,
+            Some(Split::Train) => TRAIN,
+            Some(Split::Validation) => VALIDATION,
+        };
+        let mut bytes = [0; ENTRY];
+        bytes[..8].copy_from_slice(&(self.end | side).to_le_bytes());
+        bytes[8..].copy_from_slice(&self.n_bytes.to_le_bytes());
+        bytes
+    }
+
+    pub(super) fn decode(bytes: [u8; ENTRY]) -> Self {
+        let both = u128::from_le_bytes(bytes);
+        let (place, n_bytes) = (both as u64, (both >> 64) as u64);
+        let split = match place & (TRAIN | VALIDATION) {
+            TRAIN => Some(Split::Train),
+            VALIDATION => Some(Split::Validation),
+            _ => None,
+        };
+        Self { end: place & !(TRAIN | VALIDATION), n_bytes, split }
+    }
+}
+
+/// Reads a whole file; its header, if it is what was written under this key.
+pub(super) fn verify(file: &mut (impl Read + io::Seek), key: u128) -> io::Result<Option<Header>> {
+    let size = file.seek(io::SeekFrom::End(0))?;
+    file.rewind()?;
+    let mut bytes = Vec::with_capacity(HEADER);
+    file.by_ref().take(HEADER as u64).read_to_end(&mut bytes)?;
+    let Some(header) = Header::decode(&bytes) else { return Ok(None) };
+    if header.key != key || header.file_size() != Some(size) {
+        return Ok(None);
+    }
+    // Read, not mapped: the pages of a map would count as memory of this process.
+    let mut digest = CRC.digest();
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        match file.read(&mut buffer)? {
+            0 => break,
+            n => digest.update(&buffer[..n]),
+        }
+    }
+    Ok((digest.finalize() == header.body_crc).then_some(header))
+}

@@ -1,0 +1,265 @@
+//! A `tokenizer.json` that nobody vouches for, before the `tokenizers` crate sees it: what would make it panic,
+//! allocate without bound, or tokenize in a way that differs from run to run.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use super::config::MAX_VOCAB;
+
+/// How much longer a text may become by replacing.
+const MAX_GROWTH: f64 = 4096.;
+
+/// The tokens that a file adds to its model's, with the ids that it states.
+pub(super) struct Added(Vec<(u64, String)>);
+
+/// Refuses a file with its reason.
+pub(super) fn check(bytes: &[u8]) -> Result<Added, String> {
+    let file: Value =
+        serde_json::from_slice(bytes).map_err(|error| format!("it is not JSON: {error}"))?;
+    let model = file.get("model").and_then(Value::as_object).ok_or("it has no `model`")?;
+    let vocab = vocabulary(model)?;
+    check_merges(model, &vocab)?;
+    if model
+        .get("dropout")
+        .is_some_and(|dropout| dropout.as_f64() != Some(0.) && !dropout.is_null())
+    {
+        return Err("its `model.dropout` makes tokens a matter of chance; set it to null".into());
+    }
+    check_parts(&file)?;
+    added(&file)
+}
+
+/// The tokens of the model: a table token → id, or a list of pairs of token and score.
+fn vocabulary(model: &Map<String, Value>) -> Result<BTreeMap<&str, u64>, String> {
+    let vocab = match model.get("vocab") {
+        Some(Value::Object(table)) => table,
+        Some(Value::Array(list)) => return scored(list),
+        _ => return Err("its `model.vocab` is neither a table nor a list".into()),
+    };
+    let mut tokens = BTreeMap::new();
+    let mut ids = BTreeMap::new();
+    for (token, id) in vocab {
+        let id = id.as_u64().filter(|id| *id < MAX_VOCAB).ok_or_else(|| strange_id(token))?;
+        if let Some(other) = ids.insert(id, token) {
+            return Err(format!("its tokens {other:?} and {token:?} have the same id, {id}"));
+        }
+        tokens.insert(token.as_str(), id);
+    }
+    Ok(tokens)
+}
+
+fn strange_id(token: &str) -> String {
+    format!("the id of its token {token:?} is not one of 0 to {}", MAX_VOCAB - 1)
+}
+
+fn scored(list: &[Value]) -> Result<BTreeMap<&str, u64>, String> {
+    if list.len() as u64 > MAX_VOCAB {
+        return Err(format!("it has {} tokens, and the limit is {MAX_VOCAB}", list.len()));
+    }
+    let pairs = list.iter().zip(0..);
+    let tokens: Option<BTreeMap<_, _>> =
+        pairs.map(|(pair, id)| Some((pair.as_array()?.first()?.as_str()?, id))).collect();
+    tokens.ok_or_else(|| "its `model.vocab` is not a list of tokens and scores".into())
+}
+
+/// What two tokens merge into must be a token itself.
+fn check_merges(model: &Map<String, Value>, vocab: &BTreeMap<&str, u64>) -> Result<(), String> {
+    let Some(merges) = model.get("merges").and_then(Value::as_array) else { return Ok(()) };
+    let prefix = model.get("continuing_subword_prefix").and_then(Value::as_str).unwrap_or("");
+    for merge in merges {
+        let pair = match merge {
+            Value::String(pair) => pair.split_once(' '),
+            Value::Array(pair) => match pair.as_slice() {
+                [Value::String(first), Value::String(second)] => {
+                    Some((first.as_str(), second.as_str()))
+                }
+                _ => None,
+            },
+            _ => None,
+        };
+        let merged =
+            pair.and_then(|(first, second)| Some([first, second.get(prefix.len()..)?].concat()));
+        if !merged.is_some_and(|merged| vocab.contains_key(merged.as_str())) {
+            return Err(format!("its merge {merge} does not make a token of the vocabulary"));
+        }
+    }
+    Ok(())
+}
+
+/// Normalizers and pre-tokenizers that take forever or more memory than there is.
+fn check_parts(file: &Value) -> Result<(), String> {
+    for key in ["normalizer", "pre_tokenizer", "decoder"] {
+        let growth = file.get(key).map_or(Ok(1.), growth)?;
+        if growth > MAX_GROWTH {
+            return Err(format!("its `{key}` makes texts {growth:.0} times as long as they are"));
+        }
+    }
+    Ok(())
+}
+
+/// How much longer a part, and the parts in it, can make a text: at most this many times.
+fn growth(part: &Value) -> Result<f64, String> {
+    match part {
+        Value::Array(parts) => {
+            parts.iter().try_fold(1., |product, part| Ok(product * growth(part)?))
+        }
+        Value::Object(table) => {
+            if let Some(map) = table.get("precompiled_charsmap") {
+                check_charsmap(map.as_str().unwrap_or_default())?;
+            }
+            let inner = table.values().filter(|value| value.is_array() || value.is_object());
+            let inner =
+                inner.map(growth).try_fold(1., |product, one| Ok::<_, String>(product * one?))?;
+            Ok(inner * replacing(table))
+        }
+        _ => Ok(1.),
+    }
+}
+
+/// `Replace` puts `content` in the place of what may be no more than a byte, or nothing at all.
+fn replacing(table: &Map<String, Value>) -> f64 {
+    let Some(content) = table.get("content").and_then(Value::as_str) else { return 1. };
+    let pattern = table.get("pattern").and_then(|pattern| pattern.get("String"));
+    match pattern.and_then(Value::as_str).map_or(0, str::len) {
+        0 => content.len() as f64 + 1.,
+        length => (content.len() as f64 / length as f64).max(1.),
+    }
+}
+
+/// SentencePiece's table of characters, in Base64, begins with its size in bytes (little-endian), which is
+/// allocated before it is read.
+fn check_charsmap(map: &str) -> Result<(), String> {
+    let digit = |c: u8| match c {
+        b'A'..=b'Z' => Some(u64::from(c - b'A')),
+        b'a'..=b'z' => Some(u64::from(c - b'a') + 26),
+        b'0'..=b'9' => Some(u64::from(c - b'0') + 52),
+        b'+' => Some(62),
+        b'/' => Some(63),
+        _ => None,
+    };
+    // Six digits are 36 bits, the first 32 of which are the size.
+    let bits = map
+        .as_bytes()
+        .get(..6)
+        .and_then(|digits| digits.iter().try_fold(0, |bits, &c| Some(bits << 6 | digit(c)?)));
+    let size = bits.map(|bits| u64::from(((bits >> 4) as u32).swap_bytes()));
+    match size.filter(|size| *size <= map.len() as u64) {
+        Some(_) => Ok(()),
+        None => Err("its `precompiled_charsmap` is cut off".into()),
+    }
+}
+
+fn added(file: &Value) -> Result<Added, String> {
+    let tokens = file.get("added_tokens").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let token = |token: &Value| {
+        Some((token.get("id")?.as_u64()?, token.get("content")?.as_str()?.to_owned()))
+    };
+    let tokens: Option<Vec<_>> = tokens.iter().map(token).collect();
+    tokens.map(Added).ok_or_else(|| "one of its `added_tokens` lacks `id` or `content`".into())
+}
+
+impl Added {
+    /// The crate numbers added tokens as it likes: those that the model does not know come after the model's.
+    pub(super) fn check_ids(&self, tokenizer: &tokenizers::Tokenizer) -> Result<(), String> {
+        let other = self.0.iter().find_map(|(id, token)| {
+            let actual = tokenizer.token_to_id(token).map(u64::from);
+            (actual != Some(*id)).then_some((id, token, actual))
+        });
+        match other {
+            None => Ok(()),
+            Some((id, token, Some(actual))) => {
+                Err(format!("its added token {token:?} states the id {id} and would get {actual}"))
+            }
+            Some((_, token, None)) => Err(format!("its added token {token:?} cannot be added")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::data::text::tokenizer::Tokenizer;
+
+    /// BPE over `a` and `b`, with one thing changed.
+    fn refusal(pointer: &str, value: Value) -> Option<String> {
+        let mut file = json!({
+            "version": "1.0",
+            "added_tokens": [{
+                "id": 3, "content": "<x>", "single_word": false, "lstrip": false, "rstrip": false,
+                "normalized": false, "special": true,
+            }],
+            "normalizer": { "type": "Sequence", "normalizers": [{ "type": "NFC" }, { "type": "NFC" }] },
+            "pre_tokenizer": null,
+            "post_processor": null,
+            "decoder": null,
+            "model": {
+                "type": "BPE", "dropout": null, "vocab": { "a": 0, "b": 1, "ab": 2 }, "merges": [["a", "b"]],
+            },
+        });
+        *file.pointer_mut(pointer).unwrap() = value;
+        let read = Tokenizer::from_json(file.to_string().as_bytes(), Path::new("x.json"));
+        let rule = |error: crate::error::Error| {
+            error.to_string().replace("`x.json` cannot be used as a tokenizer: ", "")
+        };
+        read.err().map(rule)
+    }
+
+    #[test]
+    fn what_no_tokenizer_should_be_is_refused_with_its_reason() {
+        assert_eq!(refusal("/version", json!("1.0")), None);
+        let replace = |content: &str| json!({ "type": "Replace", "pattern": { "String": "a" }, "content": content });
+        let twice = json!([replace(&"a".repeat(99)), replace(&"a".repeat(99))]);
+        for (pointer, value, part) in [
+            ("/model", json!(null), "it has no `model`"),
+            ("/model/vocab", json!("a"), "neither a table nor a list"),
+            ("/model/vocab/b", json!(0), "its tokens \"a\" and \"b\" have the same id, 0"),
+            (
+                "/model/vocab/b",
+                json!(1 << 24),
+                "the id of its token \"b\" is not one of 0 to 16777215",
+            ),
+            ("/model/vocab/b", json!(-1), "the id of its token \"b\""),
+            ("/model/merges/0", json!(["b", "a"]), "does not make a token of the vocabulary"),
+            ("/model/merges/0", json!("a b c"), "does not make a token of the vocabulary"),
+            ("/model/dropout", json!(0.1), "a matter of chance"),
+            (
+                "/added_tokens/0/id",
+                json!(7),
+                "its added token \"<x>\" states the id 7 and would get 3",
+            ),
+            ("/added_tokens/0/id", json!(null), "lacks `id` or `content`"),
+            ("/normalizer/normalizers", twice, "its `normalizer` makes texts 9801 times as long"),
+        ] {
+            let rule = refusal(pointer, value).unwrap_or_default();
+            assert!(rule.contains(part), "{pointer}: {rule}");
+        }
+        assert_eq!(refusal("/model/dropout", json!(0.)), None);
+        assert_eq!(refusal("/normalizer/normalizers/0", replace("bb")), None);
+    }
+
+    #[test]
+    fn a_table_of_characters_that_is_cut_off_is_refused() {
+        let map = |map: &str| {
+            let precompiled = json!({ "type": "Precompiled", "precompiled_charsmap": map });
+            refusal("/normalizer/normalizers/0", precompiled).unwrap_or_default()
+        };
+        assert!(map("").contains("`precompiled_charsmap` is cut off"));
+        // 4 GB, of which nothing follows.
+        assert!(map("/////w==").contains("`precompiled_charsmap` is cut off"));
+        // An empty table, which the library looks things up in.
+        assert!(map("AAAAAA==").contains("it makes the tokenizers library fail"));
+    }
+
+    #[test]
+    fn a_template_with_strange_ids_is_refused() {
+        let processor =
+            json!({ "type": "BertProcessing", "sep": ["<x>", 3], "cls": ["<y>", 70_000] });
+        let rule = refusal("/post_processor", processor).unwrap_or_default();
+        assert!(rule.contains("its template adds the id 70000, which no token has"), "{rule}");
+    }
+}

@@ -1,0 +1,67 @@
+//! A table memorised from examples.
+//!
+//! ```text
+//! P(d | w) = (n(w, d) + α m(d)) / (n(w) + α)        m(d) = (n(d) + 1) / (n + 3)            α = 1
+//! ```
+//!
+//! n counts the examples with window w, next day d, or both. The margin m stands for what a window never
+//! seen before says, and keeps every probability above zero.
+
+use crate::data::weather::{Distribution, Evaluation, Examples, N_CLASSES};
+use std::collections::BTreeMap;
+
+/// What followed each window in the examples.
+#[derive(Clone, Debug)]
+pub struct Lookup {
+    table: BTreeMap<Vec<u8>, Distribution>,
+    margin: Distribution,
+}
+
+/// α: the weight of the margin, in examples.
+const ALPHA: f64 = 1.;
+
+impl Lookup {
+    /// The table of these examples.
+    pub fn memorise(examples: &Examples) -> Self {
+        let mut table = BTreeMap::<Vec<u8>, Distribution>::new();
+        let mut margin = [1.; N_CLASSES];
+        for (window, day) in examples.iter() {
+            table.entry(window.to_vec()).or_default()[usize::from(day)] += 1.;
+            margin[usize::from(day)] += 1.;
+        }
+        let n = margin.iter().sum::<f64>();
+        let margin = margin.map(|count| count / n);
+        for counts in table.values_mut() {
+            let n = counts.iter().sum::<f64>();
+            *counts = std::array::from_fn(|id| (counts[id] + ALPHA * margin[id]) / (n + ALPHA));
+        }
+        Self { table, margin }
+    }
+
+    /// The forecast after each window, `(n, 3)`.
+    pub fn predict(&self, evaluation: &Evaluation) -> Vec<Distribution> {
+        let forecast = |window| self.table.get(window).unwrap_or(&self.margin);
+        evaluation.iter().map(forecast).copied().collect()
+    }
+
+    /// How many different windows were seen.
+    pub fn n_windows(&self) -> usize {
+        self.table.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_mixed_with_the_margin() {
+        let examples = Examples::cut(&[[0, 1, 2], [0, 1, 2], [0, 1, 0], [2, 2, 0]], 2);
+        let lookup = Lookup::memorise(&examples);
+        let margin = [3. / 7., 1. / 7., 3. / 7.];
+        let seen = [(1. + margin[0]) / 4., margin[1] / 4., (2. + margin[2]) / 4.];
+        assert_eq!(lookup.n_windows(), 2);
+        let unseen = Evaluation::empirical(&Examples::cut(&[[1, 1, 0], [0, 1, 0]], 2));
+        assert_eq!(lookup.predict(&unseen), [margin, seen]);
+    }
+}

@@ -1,0 +1,117 @@
+//! Tomorrow depends on today alone.
+//!
+//! ```text
+//! P(x₁) = initial        P(xₜ₊₁ | x₁ … xₜ) = transition[xₜ]
+//! ```
+//!
+//! The first day is drawn from `initial`, not from the stationary distribution of `transition`.
+
+use super::{Generator, check_distribution, sample_from_day_one};
+use crate::data::weather::{Distribution, Error, Score, evaluation, sequence};
+use serde::{Deserialize, Serialize};
+use tealight_ops::rng::Stream;
+
+/// `kind = "markov"`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// The first day: rain, cloud, sun. Published: `[0.3, 0.4, 0.3]`.
+    pub initial: Distribution,
+    /// The day after rain, after cloud, after sun.
+    /// Published: `[[0.6, 0.3, 0.1], [0.3, 0.4, 0.3], [0.2, 0.3, 0.5]]`.
+    pub transition: [Distribution; 3],
+}
+
+/// A first-order Markov chain.
+#[derive(Clone, Debug)]
+pub struct Markov {
+    initial: Distribution,
+    transition: [Distribution; 3],
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            initial: [0.3, 0.4, 0.3],
+            transition: [[0.6, 0.3, 0.1], [0.3, 0.4, 0.3], [0.2, 0.3, 0.5]],
+        }
+    }
+}
+
+impl Config {
+    /// Every row must be a distribution.
+    pub fn validate(&self) -> Result<(), Error> {
+        check_distribution("initial", &self.initial)?;
+        let mut rows = self.transition.iter().enumerate();
+        rows.try_for_each(|(i, row)| check_distribution(format!("transition[{i}]"), row))
+    }
+
+    /// The chain.
+    pub fn build(&self) -> Result<Markov, Error> {
+        self.validate()?;
+        Ok(Markov { initial: self.initial, transition: self.transition })
+    }
+}
+
+impl Generator for Markov {
+    fn memory(&self) -> usize {
+        1
+    }
+
+    fn next(&self, history: &[u8]) -> Distribution {
+        history.last().map_or(self.initial, |&today| self.transition[usize::from(today)])
+    }
+
+    fn sample(&self, stream: Stream, n_days: usize) -> Vec<u8> {
+        sample_from_day_one(self, stream, n_days)
+    }
+
+    fn joint(&self, n_days: usize) -> Vec<f64> {
+        sequence::extend(vec![1.], 0, n_days, |days| self.next(days))
+    }
+
+    fn bayes(&self, window: usize) -> Score {
+        // The last day of the window says all there is: P(today) by running the chain up to it.
+        let today = (1..window).fold(self.initial, |today, _| {
+            std::array::from_fn(|d| (0..3).map(|from| today[from] * self.transition[from][d]).sum())
+        });
+        evaluation::bayes(&sequence::extend(today.to_vec(), 1, 2, |days| self.next(days)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn probabilities_are_products_along_the_path() {
+        let markov = Config::default().build().unwrap();
+        let joint = markov.joint(4);
+        assert!((joint.iter().sum::<f64>() - 1.).abs() < 1e-15);
+        // rain, rain, sun, cloud
+        let expected = 0.3 * 0.6 * 0.1 * 0.3;
+        assert!((joint[sequence::index(&[0, 0, 2, 1])] - expected).abs() < 1e-17);
+    }
+
+    #[test]
+    fn the_limit_is_the_same_from_the_last_day_as_from_all_windows() {
+        let markov = Config::default().build().unwrap();
+        let (short, all) = (markov.bayes(7), evaluation::bayes(&markov.joint(8)));
+        assert!((short.accuracy - all.accuracy).abs() < 1e-14);
+        assert!((short.nll - all.nll).abs() < 1e-14);
+    }
+
+    #[test]
+    fn a_row_that_is_no_distribution_is_named() {
+        let mut config = Config::default();
+        config.transition[1] = [0.3, 0.4, 0.4];
+        assert_eq!(
+            config.build().unwrap_err().to_string(),
+            "`transition[1]` = [0.3, 0.4, 0.4]: the probabilities of rain, cloud and sun are at least 0 and sum to 1"
+        );
+        config.initial = [f64::NAN, 0.5, 0.5];
+        assert!(config.validate().unwrap_err().to_string().starts_with("`initial` = [NaN"));
+        config.initial = [-0.1, 0.6, 0.5];
+        assert!(config.validate().is_err());
+    }
+}

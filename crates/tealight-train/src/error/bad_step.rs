@@ -1,0 +1,69 @@
+//! The report of a step whose update was not made.
+
+use std::fmt;
+use std::ops::Range;
+
+/// Why the update of a step was not made.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Fault {
+    /// The loss or the gradient norm is NaN or infinite.
+    NotFinite {
+        /// `loss` or `gradient norm`.
+        what: &'static str,
+        /// Its value.
+        value: f64,
+    },
+    /// The loss exceeds the bound of `[training.loss_spike]`.
+    Spike {
+        /// Its value.
+        loss: f64,
+        /// The mean of the losses before it.
+        mean: f64,
+        /// Their standard deviation.
+        deviation: f64,
+    },
+}
+
+impl fmt::Display for Fault {
+    /// `the loss is NaN`
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotFinite { what, value } => write!(f, "the {what} is {value}"),
+            Self::Spike { loss, mean, deviation } => write!(
+                f,
+                "the loss is {loss:.4}, {:.1} standard deviations above the mean {mean:.4}",
+                (loss - mean) / deviation
+            ),
+        }
+    }
+}
+
+/// A step whose update was not made.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BadStepReport {
+    /// The number of the update, counted from 1.
+    pub step: u64,
+    /// Why.
+    pub fault: Fault,
+    /// The batches of the training split that the step read, counted from 0.
+    pub batches: Range<u64>,
+    /// The first tensor that is not finite, if one was found.
+    pub origin: Option<String>,
+}
+
+impl fmt::Display for BadStepReport {
+    /// `step 17: the loss is NaN (batch 16 of the training split; the first tensor that is not finite is …)`
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { step, fault, batches, origin } = self;
+        write!(f, "step {step}: {fault} (")?;
+        match batches.end - batches.start {
+            1 => write!(f, "batch {}", batches.start)?,
+            _ => write!(f, "batches {} to {}", batches.start, batches.end - 1)?,
+        }
+        f.write_str(" of the training split, counted from 0")?;
+        match origin {
+            Some(origin) => write!(f, "; the first tensor that is not finite is {origin})"),
+            None => f.write_str(")"),
+        }
+    }
+}

@@ -1,0 +1,333 @@
+//! Fill-mask: which tokens a masked language model expects in the gaps of a text.
+//!
+//! ```text
+//! score(token) = softmax(logits at the mask)[token]
+//! ```
+//!
+//! As the `fill-mask` pipeline of `transformers` has it: the scores of the best tokens, or of those asked
+//! for; of several masks in one text each is scored with the others left open.
+
+use std::ops::Range;
+
+use candle_core::{DType, Device, Tensor};
+use serde::Serialize;
+use tealight_model::embedding::Input;
+use tealight_model::models::masked_lm::MaskedLm;
+use tealight_model::{Mask, Mode, ModelConfig};
+
+use crate::data::text::tokenizer::{MASK_NAMES, Specials, Tokenizer};
+use crate::error::{Error, Result};
+
+/// Positions in one forward pass, at most, unless one text alone has more.
+const MAX_POSITIONS: usize = 4096;
+
+/// A model with its tokenizer.
+#[derive(Clone, Copy, Debug)]
+pub struct FillMask<'a> {
+    model: &'a MaskedLm,
+    tokenizer: &'a Tokenizer,
+    device: &'a Device,
+    lens: Lens,
+}
+
+/// How long a text may be, special tokens included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lens {
+    /// Any length up to this.
+    UpTo(usize),
+    /// Shorter texts are padded to this: the model was made for one length, and others mean something
+    /// else to it.
+    PaddedTo(usize),
+}
+
+/// Which tokens are proposed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Proposals {
+    /// How many for each mask.
+    pub top_k: usize,
+    /// Only these tokens; all when absent.
+    pub targets: Option<Vec<u32>>,
+}
+
+/// A token in the place of a mask. Serialised as `transformers` does.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Candidate {
+    /// Its probability.
+    pub score: f64,
+    /// Its id.
+    pub token: u32,
+    /// Its text.
+    pub token_str: String,
+    /// The whole text with the token in its place.
+    pub sequence: String,
+}
+
+/// A target as it was asked for, and the token that is scored for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// As it was asked for.
+    pub text: String,
+    /// The token's id.
+    pub id: u32,
+    /// The token, where it is not the whole target, but its first piece.
+    pub first_piece: Option<String>,
+}
+
+impl<'a> FillMask<'a> {
+    /// `model` is built from frozen parameters on `device`, as `config` describes it.
+    pub fn new(
+        model: &'a MaskedLm,
+        config: &ModelConfig,
+        tokenizer: &'a Tokenizer,
+        device: &'a Device,
+    ) -> Self {
+        let longest = model.transformer().max_seq_len();
+        let only = config.attention.only_len();
+        let lens = only.map_or(Lens::UpTo(longest), Lens::PaddedTo);
+        Self { model, tokenizer, device, lens }
+    }
+
+    /// The same, with all texts padded to `len` tokens.
+    #[must_use]
+    pub fn padded_to(self, len: usize) -> Self {
+        Self { lens: Lens::PaddedTo(len), ..self }
+    }
+
+    /// The candidates for each mask of each text, best first.
+    pub fn fill(
+        &self,
+        texts: &[String],
+        proposals: &Proposals,
+    ) -> Result<Vec<Vec<Vec<Candidate>>>> {
+        self.map(texts, |gap| self.candidates(gap, proposals))
+    }
+
+    /// What `of_gap` makes of each mask of each text.
+    pub fn map<T>(
+        &self,
+        texts: &[String],
+        of_gap: impl Fn(&Gap<'_>) -> Result<T>,
+    ) -> Result<Vec<Vec<T>>> {
+        let read = texts.iter().map(|text| self.encode(text)).collect::<Result<Vec<_>>>()?;
+        // Texts of one length go together: there is no padding, which some kinds of attention would
+        // see. Those that are padded are read one by one: a model that was made for one length may
+        // see its neighbours, too.
+        let most = match self.lens {
+            Lens::UpTo(_) => MAX_POSITIONS,
+            Lens::PaddedTo(_) => 1,
+        };
+        let mut order: Vec<usize> = (0..read.len()).collect();
+        order.sort_by_key(|&index| read[index].ids.len());
+        let mut of_texts: Vec<Vec<T>> = texts.iter().map(|_| Vec::new()).collect();
+        for batch in batches(&order, most, |index| read[index].ids.len()) {
+            let rows: Vec<&Encoded> = order[batch.clone()].iter().map(|&i| &read[i]).collect();
+            let mut scores = self.scores(&rows)?.into_iter();
+            for &index in &order[batch] {
+                let row = &read[index];
+                let gaps = row.masks.iter().zip(scores.by_ref());
+                let gaps = gaps.map(|(&at, scores)| of_gap(&Gap { text: index, row, at, scores }));
+                of_texts[index] = gaps.collect::<Result<_>>()?;
+            }
+        }
+        Ok(of_texts)
+    }
+
+    fn encode(&self, text: &str) -> Result<Encoded> {
+        let refuse = |rule: String| Error::Text { text: text.to_owned(), rule };
+        let Some(mask) = self.tokenizer.special().mask else {
+            return Err(refuse("the tokenizer of this model has no mask token".to_owned()));
+        };
+        let written = self.tokenizer.token(mask).unwrap_or_default();
+        let with_mask =
+            MASK_NAMES.iter().fold(text.to_owned(), |text, one| text.replace(one, &written));
+        let encoded = self.tokenizer.encode(&with_mask)?;
+        let masks: Vec<usize> =
+            (0..encoded.ids.len()).filter(|&at| encoded.ids[at] == mask).collect();
+        if masks.is_empty() {
+            return Err(refuse(format!("there is no mask in it; write `{written}` for the gap")));
+        }
+        let (Lens::UpTo(longest) | Lens::PaddedTo(longest)) = self.lens;
+        let len = encoded.ids.len();
+        if len > longest {
+            return Err(refuse(format!(
+                "it has {len} tokens with the special ones, and the model reads at most {longest}"
+            )));
+        }
+        let mut encoded = Encoded { ids: encoded.ids, masks, len };
+        if let Lens::PaddedTo(longest) = self.lens {
+            let Some(pad) = self.tokenizer.special().pad else {
+                return Err(refuse(format!(
+                    "it has {len} tokens, the model was made for exactly {longest}, and its tokenizer \
+                     has no padding"
+                )));
+            };
+            encoded.ids.resize(longest, pad);
+        }
+        Ok(encoded)
+    }
+
+    /// The probabilities of all tokens at each mask of rows of one length: `(n_masks, vocab_size)`.
+    fn scores(&self, rows: &[&Encoded]) -> Result<Vec<Vec<f64>>> {
+        let seq_len = rows.first().map_or(0, |row| row.ids.len());
+        let shape = (rows.len(), seq_len);
+        let ids: Vec<u32> = rows.iter().flat_map(|row| row.ids.iter().copied()).collect();
+        let ids = Tensor::from_vec(ids, shape, self.device)?;
+        let mask = self.padding(rows, shape)?;
+        let hidden = self.model.hidden(&Input::tokens(&ids), &mask, Mode::Eval)?;
+        let positions = rows.iter().enumerate().flat_map(|(row, encoded)| {
+            encoded.masks.iter().map(move |at| (row * seq_len + at) as u32)
+        });
+        let positions = Tensor::from_iter(positions, self.device)?;
+        let logits = self.model.logits(&hidden, Some(&positions))?; // (n_masks, vocab_size)
+        // On the CPU before f64, which Metal does not have.
+        let logits = logits.to_device(&Device::Cpu)?.to_dtype(DType::F64)?;
+        Ok(tealight_ops::softmax::softmax(&logits)?.to_vec2()?)
+    }
+
+    /// What was filled up.
+    fn padding(&self, rows: &[&Encoded], shape: (usize, usize)) -> Result<Mask> {
+        if rows.iter().all(|row| row.len == shape.1) {
+            return Ok(Mask::none());
+        }
+        let flags = rows.iter().flat_map(|row| (0..shape.1).map(|at| u8::from(at >= row.len)));
+        let flags = Tensor::from_iter(flags, self.device)?.reshape(shape)?;
+        Ok(Mask::none().with_key_padding_mask(&flags)?)
+    }
+
+    fn candidates(&self, gap: &Gap<'_>, proposals: &Proposals) -> Result<Vec<Candidate>> {
+        let stranger =
+            proposals.targets.iter().flatten().find(|&&id| id as usize >= gap.scores.len());
+        if let Some(&id) = stranger {
+            let text = self.tokenizer.token(id).unwrap_or_default();
+            let rule = "the tokenizer has this token, and the model has not".to_owned();
+            return Err(Error::Text { text, rule });
+        }
+        let score = |id: u32| gap.scores[id as usize];
+        let ids: Vec<u32> = match &proposals.targets {
+            Some(targets) => targets.clone(),
+            None => (0..gap.scores.len() as u32).collect(),
+        };
+        let candidate = |token| {
+            Ok(Candidate {
+                score: score(token),
+                token,
+                token_str: self.tokenizer.decode(&[token], Specials::Keep)?,
+                sequence: self.sequence(gap, token)?,
+            })
+        };
+        best(&ids, proposals.top_k, score).into_iter().map(candidate).collect()
+    }
+
+    /// The text with `token` at `at`. Other masks stay, and with them the special tokens.
+    fn sequence(&self, gap: &Gap<'_>, token: u32) -> Result<String> {
+        let row = gap.row;
+        let mut ids = row.ids[..row.len].to_vec();
+        ids[gap.at] = token;
+        let pad = self.tokenizer.special().pad;
+        ids.retain(|&id| Some(id) != pad);
+        let specials = if row.masks.len() == 1 { Specials::Skip } else { Specials::Keep };
+        self.tokenizer.decode(&ids, specials)
+    }
+}
+
+/// A mask of a text, and what the model expects in its place.
+#[derive(Debug)]
+pub struct Gap<'a> {
+    /// Which text.
+    pub text: usize,
+    /// `(vocab_size)`: the probability of each token.
+    pub scores: Vec<f64>,
+    row: &'a Encoded,
+    at: usize,
+}
+
+/// A text as the model reads it.
+#[derive(Debug)]
+struct Encoded {
+    ids: Vec<u32>,
+    /// Where the masks are.
+    masks: Vec<usize>,
+    /// Without padding.
+    len: usize,
+}
+
+/// The `k` of the largest scores, in descending order; of equal ones the first comes first. Only those are
+/// sorted, for a vocabulary is large.
+fn best(ids: &[u32], k: usize, score: impl Fn(u32) -> f64) -> Vec<u32> {
+    let mut places: Vec<usize> = (0..ids.len()).collect();
+    let order = |&a: &usize, &b: &usize| score(ids[b]).total_cmp(&score(ids[a])).then(a.cmp(&b));
+    if k < places.len() {
+        places.select_nth_unstable_by(k, order);
+        places.truncate(k);
+    }
+    places.sort_unstable_by(order);
+    places.into_iter().map(|place| ids[place]).collect()
+}
+
+/// Stretches of `order` whose texts have one length, with no more than `most` positions unless one text
+/// alone has more.
+fn batches(order: &[usize], most: usize, len: impl Fn(usize) -> usize) -> Vec<Range<usize>> {
+    let mut batches: Vec<Range<usize>> = Vec::new();
+    for at in 0..order.len() {
+        let this = len(order[at]);
+        match batches.last_mut() {
+            Some(last) if len(order[last.start]) == this && (last.len() + 1) * this <= most => {
+                last.end = at + 1;
+            }
+            _ => batches.push(at..at + 1),
+        }
+    }
+    batches
+}
+
+/// The tokens to score for words: the word itself or, where it is not one token, its first piece.
+pub fn targets(tokenizer: &Tokenizer, words: &[String]) -> Result<Vec<Target>> {
+    let target = |word: &String| {
+        if let Some(id) = tokenizer.id(word) {
+            return Ok(Target { text: word.clone(), id, first_piece: None });
+        }
+        let pieces = tokenizer.encode_plain(word)?;
+        match pieces.first() {
+            Some(&id) if Some(id) != tokenizer.special().unknown => {
+                let first_piece = tokenizer.token(id);
+                Ok(Target { text: word.clone(), id, first_piece })
+            }
+            _ => {
+                let rule = "no token of the model begins this target".to_owned();
+                Err(Error::Text { text: word.clone(), rule })
+            }
+        }
+    };
+    let mut targets: Vec<Target> = Vec::with_capacity(words.len());
+    for word in words {
+        let target = target(word)?;
+        if !targets.iter().any(|earlier| earlier.id == target.id) {
+            targets.push(target);
+        }
+    }
+    Ok(targets)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_best_are_those_of_a_stable_sort() {
+        let score = |id: u32| f64::from(id * id % 7);
+        let ids: Vec<u32> = (0..101).map(|n| n * 37 % 101).collect();
+        let mut sorted = ids.clone();
+        sorted.sort_by(|&a, &b| score(b).total_cmp(&score(a)));
+        for k in [0, 1, 5, 37, 100, 101, 211] {
+            assert_eq!(best(&ids, k, score), sorted[..k.min(ids.len())], "{k}");
+        }
+    }
+
+    #[test]
+    fn texts_of_one_length_go_together_as_far_as_they_fit() {
+        let lens = [5, 5, 7, 2000, 2000, 2000, 9000];
+        let order: Vec<usize> = (0..lens.len()).collect();
+        let batches = batches(&order, MAX_POSITIONS, |index| lens[index]);
+        assert_eq!(batches, [0..2, 2..3, 3..5, 5..6, 6..7]);
+    }
+}

@@ -1,0 +1,87 @@
+//! What an encoder-decoder with a tokenizer writes for texts, such as T5.
+//!
+//! ```text
+//! encoder  x₁ … x_n </s>           decoder  <pad> y₁ … y_m → y₁ … y_m </s>
+//! ```
+//!
+//! As T5 has it, the decoder begins with padding.
+
+use candle_core::{Device, Tensor};
+use tealight_model::attention::Memory;
+use tealight_model::generation::{Ends, Sequence, Strategy, generate};
+use tealight_model::models::seq2seq::{Seq2Seq, Seq2SeqSpec, Tokens, Writer};
+use tealight_model::{Mask, Mode};
+
+use crate::data::text::tokenizer::{Specials, Tokenizer};
+use crate::error::{Error, Result};
+use crate::pretrained::{Pretrained, Purpose};
+use crate::task::seq2seq::{Translation, check};
+
+/// A model with its tokenizer.
+#[derive(Debug)]
+pub struct Translator<'a> {
+    model: Seq2Seq,
+    tokenizer: &'a Tokenizer,
+    device: &'a Device,
+    /// What the decoder begins with.
+    begin: u32,
+    source_len: usize,
+    target_len: usize,
+}
+
+impl<'a> Translator<'a> {
+    /// The encoder-decoder that `pretrained` is, on `device`.
+    pub fn new(pretrained: &'a Pretrained, device: &'a Device) -> Result<Self> {
+        let model = pretrained.seq2seq(device)?;
+        let tokenizer = pretrained.tokenizer()?;
+        let Purpose::Seq2Seq { spec, begin_id } = pretrained.purpose else {
+            unreachable!("invariant: only an encoder-decoder is built as one")
+        };
+        let Seq2SeqSpec { source_len, target_len, .. } = spec;
+        let Some(begin) = begin_id.or(tokenizer.special().pad) else {
+            return Err(Error::NoTokenizer { path: pretrained.origin.clone() });
+        };
+        Ok(Self { model, tokenizer, device, begin, source_len, target_len })
+    }
+
+    /// For each text, one or as many as there are beams, best first; of up to `max_len` tokens.
+    pub fn translate(
+        &self,
+        texts: &[String],
+        strategy: &Strategy,
+        max_len: Option<usize>,
+    ) -> Result<Vec<Vec<Translation>>> {
+        check(strategy, max_len, self.target_len)?;
+        let max_len = max_len.unwrap_or(self.target_len);
+        texts.iter().map(|text| self.translate_one(text, strategy, max_len)).collect()
+    }
+
+    fn translate_one(
+        &self,
+        text: &str,
+        strategy: &Strategy,
+        max_len: usize,
+    ) -> Result<Vec<Translation>> {
+        let ids = self.tokenizer.encode(text)?.ids;
+        let (n, longest) = (ids.len(), self.source_len);
+        if n == 0 || n > longest {
+            let rule = format!("it has {n} tokens, and the model reads 1 to {longest}");
+            return Err(Error::Text { text: text.to_owned(), rule });
+        }
+        let source = Tensor::from_vec(ids, (1, n), self.device)?;
+        let mask = &Mask::none();
+        let states = &self.model.encode(Tokens { ids: &source, mask }, Mode::Eval)?;
+        let never = [self.begin];
+        let mut writer = Writer::new(&self.model, Memory { states, mask }, &never)?;
+        let stop = Vec::from_iter(self.tokenizer.special().end);
+        let ends = Ends { stop: &stop, max_len };
+        let written = generate(&mut writer, &[vec![self.begin]], &ends, strategy)?;
+        written.into_iter().flatten().map(|sequence| self.read(sequence)).collect()
+    }
+
+    fn read(&self, sequence: Sequence) -> Result<Translation> {
+        let Sequence { ids, log_probability, score, has_ended } = sequence;
+        let text = self.tokenizer.decode(&ids, Specials::Skip)?;
+        Ok(Translation { text, log_probability, score, has_ended })
+    }
+}

@@ -1,0 +1,226 @@
+//! What is wrong with a value, where it is, and how we say so.
+
+use std::fmt;
+
+use serde::de::{Error, Expected, Unexpected};
+
+use super::report::{Report, Span};
+use super::suggest;
+use super::tree::{Node, Table, Value, quoted};
+
+/// A longer key is cut in a message.
+const MAX_SHOWN: usize = 60;
+
+/// A broken rule, on its way up from the value that broke it.
+#[derive(Debug)]
+pub(super) struct Fault {
+    rule: Rule,
+    at: Option<Span>,
+    /// From the innermost key outwards.
+    path: Vec<String>,
+}
+
+#[derive(Debug)]
+enum Rule {
+    UnknownKey { key: String, keys: Vec<String> },
+    UnknownKind { kind: String, kinds: Vec<String> },
+    UnknownValue { value: String, values: Vec<String> },
+    MissingKey { key: String },
+    MissingKind { kinds: Vec<String> },
+    Expected(String),
+    Other(String),
+}
+
+impl Fault {
+    fn new(rule: Rule) -> Self {
+        Self { rule, at: None, path: Vec::new() }
+    }
+
+    /// Places the fault, unless something deeper has placed it already.
+    pub(super) fn at(mut self, span: &Span) -> Self {
+        self.at.get_or_insert_with(|| span.clone());
+        self
+    }
+
+    pub(super) fn inside(mut self, key: String) -> Self {
+        self.path.push(key);
+        self
+    }
+
+    /// `root` and `value_text` tell what stands at the place of the fault.
+    pub(super) fn report(self, root: &Table, value_text: impl Fn(&Node) -> String) -> Report {
+        let Self { rule, at, path } = self;
+        let path: Vec<String> = path.into_iter().rev().collect();
+        let node = find(root, &path);
+        let value = || match node {
+            Some(node) => format!("`{}`{}", dotted(&path), value_text(node)),
+            None => "the configuration".to_string(),
+        };
+        let report = match rule {
+            Rule::UnknownKey { key, keys } => unknown_key(&key, &keys, &path, node),
+            Rule::UnknownKind { kind, kinds } => unknown_kind(&kind, &kinds, &path),
+            Rule::UnknownValue { value: typed, values } => {
+                suggest::among(Report::new(format!("{}: unknown value", value())), &typed, &values)
+                    .list("values", &values)
+            }
+            Rule::MissingKey { key } => missing_key(&path, &key),
+            Rule::MissingKind { kinds } => missing_key(&path, "kind").list("kinds", &kinds),
+            Rule::Expected(what) => Report::new(format!("{}: expected {what}", value())),
+            Rule::Other(message) if path.is_empty() => Report::new(message),
+            Rule::Other(message) => Report::new(format!("{}: {message}", value())),
+        };
+        report.mark_all(at.as_ref())
+    }
+}
+
+fn unknown_key(key: &str, keys: &[String], path: &[String], node: Option<&Node>) -> Report {
+    let kind = node.and_then(Node::as_table).and_then(Table::kind);
+    let place = match (path, kind) {
+        ([], _) => "at the top level".to_string(),
+        (_, Some(kind)) => format!("in `[{}]` of kind `{}`", dotted(path), kind.escape_debug()),
+        (_, None) => format!("in `[{}]`", dotted(path)),
+    };
+    let report = Report::new(format!("unknown key `{}` {place}", shortened(quoted(key))));
+    let keys: Vec<String> = keys.iter().map(|key| quoted(key)).collect();
+    match (keys.is_empty(), kind) {
+        (true, Some(kind)) => {
+            report.note(format!("kind `{}` has no settings", kind.escape_debug()))
+        }
+        _ => suggest::among(report, key, &keys).list("keys", &keys),
+    }
+}
+
+/// A key that would fill the screen is cut.
+fn shortened(key: String) -> String {
+    match key.char_indices().nth(MAX_SHOWN) {
+        Some((end, _)) => format!("{}…", &key[..end]),
+        None => key,
+    }
+}
+
+fn unknown_kind(kind: &str, kinds: &[String], path: &[String]) -> Report {
+    let table = path.strip_suffix(&["kind".to_string()]).unwrap_or(path);
+    let message = format!("unknown kind `{}` for `{}`", kind.escape_debug(), dotted(table));
+    suggest::among(Report::new(message), kind, kinds).list("kinds", kinds)
+}
+
+fn missing_key(path: &[String], key: &str) -> Report {
+    let mut path = path.to_vec();
+    path.push(quoted(key));
+    Report::new(format!("missing key `{}`", dotted(&path)))
+}
+
+/// `model.layers[2]."a b"`
+fn dotted(path: &[String]) -> String {
+    let mut dotted = String::new();
+    for key in path {
+        let separator = if dotted.is_empty() || key.starts_with('[') { "" } else { "." };
+        dotted.extend([separator, key]);
+    }
+    dotted
+}
+
+/// The node at a path of quoted keys and `[index]`es.
+fn find<'a>(root: &'a Table, path: &[String]) -> Option<&'a Node> {
+    let (first, rest) = path.split_first()?;
+    let mut node = &root.entries.iter().find(|entry| quoted(&entry.key) == *first)?.node;
+    for key in rest {
+        node = match &node.value {
+            Value::Table(table) => {
+                &table.entries.iter().find(|entry| quoted(&entry.key) == *key)?.node
+            }
+            Value::Array(items) => {
+                items.get(key.trim_matches(['[', ']']).parse::<usize>().ok()?)?
+            }
+            _ => return None,
+        };
+    }
+    Some(node)
+}
+
+impl Error for Fault {
+    /// The choice's messages come as text: its `Deserialize` serves any deserializer.
+    fn custom<T: fmt::Display>(message: T) -> Self {
+        let message = message.to_string();
+        let Some((rule, names)) = message.rsplit_once(", expected one of ") else {
+            return Self::new(Rule::Other(message));
+        };
+        let kinds = names.split('`').skip(1).step_by(2).map(str::to_string).collect();
+        let kind = rule.strip_prefix("unknown kind `").and_then(|rule| rule.strip_suffix('`'));
+        match (rule, kind) {
+            (_, Some(kind)) => Self::new(Rule::UnknownKind { kind: kind.to_string(), kinds }),
+            ("missing key `kind`", _) => Self::new(Rule::MissingKind { kinds }),
+            _ => Self::new(Rule::Other(message)),
+        }
+    }
+
+    fn invalid_type(_: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        Self::new(Rule::Expected(in_words(&expected.to_string())))
+    }
+
+    fn invalid_value(_: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        let expected = expected.to_string();
+        Self::new(Rule::Expected(range(&expected).unwrap_or_else(|| in_words(&expected))))
+    }
+
+    fn invalid_length(_: usize, expected: &dyn Expected) -> Self {
+        Self::new(Rule::Expected(in_words(&expected.to_string())))
+    }
+
+    fn unknown_variant(value: &str, values: &'static [&'static str]) -> Self {
+        Self::new(Rule::UnknownValue { value: value.to_string(), values: owned(values) })
+    }
+
+    fn unknown_field(key: &str, keys: &'static [&'static str]) -> Self {
+        Self::new(Rule::UnknownKey { key: key.to_string(), keys: owned(keys) })
+    }
+
+    fn missing_field(key: &'static str) -> Self {
+        Self::new(Rule::MissingKey { key: key.to_string() })
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.rule)
+    }
+}
+
+impl std::error::Error for Fault {}
+
+fn owned(names: &[&str]) -> Vec<String> {
+    names.iter().map(ToString::to_string).collect()
+}
+
+/// Serde's name for what a Rust type reads, in the words of TOML.
+fn in_words(expected: &str) -> String {
+    let words = match expected {
+        "u8" | "u16" | "u32" | "u64" | "u128" | "usize" | "i8" | "i16" | "i32" | "i64" | "i128"
+        | "isize" => "an integer",
+        "f32" | "f64" => "a number",
+        "a boolean" => "`true` or `false`",
+        "path string" => "a string",
+        "a sequence" => "an array",
+        "a map" => "a table",
+        _ if expected.starts_with("struct ") => "a table",
+        _ if expected.starts_with("a nonzero ") => "an integer that is not 0",
+        _ => expected,
+    };
+    words.to_string()
+}
+
+/// The values of an integer type.
+fn range(integer: &str) -> Option<String> {
+    let (least, greatest) = match integer {
+        "u8" => (0, i64::from(u8::MAX)),
+        "u16" => (0, i64::from(u16::MAX)),
+        "u32" => (0, i64::from(u32::MAX)),
+        "u64" | "usize" => return Some("an integer that is not negative".to_string()),
+        "i8" => (i64::from(i8::MIN), i64::from(i8::MAX)),
+        "i16" => (i64::from(i16::MIN), i64::from(i16::MAX)),
+        "i32" => (i64::from(i32::MIN), i64::from(i32::MAX)),
+        "i64" | "isize" => (i64::MIN, i64::MAX),
+        _ => return None,
+    };
+    Some(format!("an integer from {least} to {greatest}"))
+}

@@ -1,0 +1,73 @@
+//! Draws a report as a compiler would: the line, a caret below it, and what to do.
+
+use std::ops::Range;
+
+use annotate_snippets::{Annotation, AnnotationKind, Group, Level, Origin, Renderer, Snippet};
+
+use super::report::{FILE, Mark, Note, Report, Source};
+
+pub(super) fn plain(report: &Report, sources: &[Source]) -> String {
+    Renderer::plain().render(&[group(report, sources)])
+}
+
+pub(super) fn styled(report: &Report, sources: &[Source]) -> String {
+    Renderer::styled().render(&[group(report, sources)])
+}
+
+fn group<'a>(report: &'a Report, sources: &'a [Source]) -> Group<'a> {
+    let mut group = Group::with_title(Level::ERROR.primary_title(&report.message));
+    let marked = marked_sources(&report.marks);
+    for (rank, index) in marked.iter().enumerate() {
+        let snippet = snippet(*index, report, &sources[*index]);
+        // The renderer names every source but the first.
+        let unnamed = rank > 0 && sources[*index].path.is_none();
+        group = group.element(if unnamed { snippet.path("the command line") } else { snippet });
+    }
+    // Without a place, at least the name of the file.
+    let file = sources.get(FILE).and_then(|file| file.path.as_deref());
+    if let (true, Some(path)) = (marked.is_empty(), file) {
+        group = group.element(Origin::path(path));
+    }
+    group.elements(report.notes.iter().map(|note| match note {
+        Note::Help(text) => Level::HELP.message(text),
+        Note::Note(text) => Level::NOTE.message(text),
+    }))
+}
+
+/// The sources that have marks, the first mark's first.
+fn marked_sources(marks: &[Mark]) -> Vec<usize> {
+    let mut sources = Vec::new();
+    for Mark { span, .. } in marks {
+        if !sources.contains(&span.source) {
+            sources.push(span.source);
+        }
+    }
+    sources
+}
+
+fn snippet<'a>(
+    index: usize,
+    report: &'a Report,
+    source: &'a Source,
+) -> Snippet<'a, Annotation<'a>> {
+    let snippet = Snippet::source(&source.text);
+    let snippet = match &source.path {
+        Some(path) => snippet.path(path),
+        None => snippet.line_numbering(false),
+    };
+    let marks = report.marks.iter().enumerate().filter(|(_, mark)| mark.span.source == index);
+    snippet.annotations(marks.map(|(rank, mark)| {
+        let kind = if rank == 0 { AnnotationKind::Primary } else { AnnotationKind::Context };
+        kind.span(visible(&source.text, &mark.span.range)).label(mark.label.as_deref())
+    }))
+}
+
+/// The part of `range` on its first line. The parser may end it inside a character or past the end.
+fn visible(text: &str, range: &Range<usize>) -> Range<usize> {
+    let boundary =
+        |index: usize| (0..=index.min(text.len())).rev().find(|i| text.is_char_boundary(*i));
+    let start = boundary(range.start).unwrap_or(0);
+    let end = boundary(range.end).unwrap_or(0).max(start);
+    let line = text[start..end].lines().next().unwrap_or("");
+    start..start + line.len()
+}

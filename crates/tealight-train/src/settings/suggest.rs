@@ -1,0 +1,85 @@
+//! The valid name nearest to what somebody typed.
+
+use super::report::Report;
+
+/// What other projects call it (the glossary of `CONTRIBUTING.md`), for names too far apart to compare.
+const SYNONYMS: &[(&str, &str)] = &[
+    ("hidden_size", "d_model"),
+    ("n_embd", "d_model"),
+    ("embed_dim", "d_model"),
+    ("intermediate_size", "d_ff"),
+    ("dim_feedforward", "d_ff"),
+    ("d_k", "head_dim"),
+    ("d_kv", "head_dim"),
+    ("num_hidden_layers", "n_layers"),
+    ("depth", "n_layers"),
+    ("num_attention_heads", "n_heads"),
+    ("block_size", "max_seq_len"),
+    ("max_position_embeddings", "max_seq_len"),
+    ("learning_rate", "lr"),
+    ("grad_clip", "max_grad_norm"),
+];
+
+/// Adds "did you mean …?" to a report about `typed`, if one of the `names` is near.
+pub(super) fn among(report: Report, typed: &str, names: &[String]) -> Report {
+    match nearest(typed, names) {
+        Some(name) => report.help(format!("did you mean `{name}`?")),
+        None => report,
+    }
+}
+
+/// The nearest of `names`: another spelling, another project's name, or at most a third mistyped.
+fn nearest<'a>(typed: &str, names: &'a [String]) -> Option<&'a str> {
+    let synonym = SYNONYMS.iter().find(|(theirs, _)| *theirs == typed).map(|(_, ours)| *ours);
+    let same = |name: &&String| words(name) == words(typed) || synonym == Some(name.as_str());
+    if let Some(name) = names.iter().find(same) {
+        return Some(name);
+    }
+    let distance = |name: &String| strsim::osa_distance(name, typed);
+    let name = names.iter().min_by_key(|name| distance(name))?;
+    let length = name.chars().count().max(typed.chars().count());
+    (distance(name) <= length.max(3) / 3).then_some(name)
+}
+
+/// `num-heads`, `heads_n` and `n_heads` are the same words.
+fn words(name: &str) -> Vec<String> {
+    let lower = name.to_lowercase();
+    let word = |word: &str| if word == "num" { "n".to_string() } else { word.to_string() };
+    let mut words: Vec<String> = lower.split(['_', '-', ' ']).map(word).collect();
+    words.sort();
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn suggestion(typed: &str) -> Option<String> {
+        let names = ["d_model", "n_layers", "n_heads", "lr", "warmup_steps"].map(str::to_string);
+        nearest(typed, &names).map(str::to_string)
+    }
+
+    #[test]
+    fn mistyped_respelled_and_foreign_names_are_found() {
+        for (typed, name) in [
+            ("d_modle", "d_model"),
+            ("dmodel", "d_model"),
+            ("N-Heads", "n_heads"),
+            ("num_heads", "n_heads"),
+            ("hidden_size", "d_model"),
+            ("learning_rate", "lr"),
+            ("warmup_step", "warmup_steps"),
+            ("ls", "lr"),
+        ] {
+            assert_eq!(suggestion(typed).as_deref(), Some(name), "{typed}");
+        }
+    }
+
+    #[test]
+    fn far_names_are_not_suggested() {
+        for typed in ["", "temperature", "é", "intermediate_size", "🕯🕯🕯"] {
+            assert_eq!(suggestion(typed), None, "{typed}");
+        }
+        assert_eq!(nearest("d_model", &[]), None);
+    }
+}

@@ -1,0 +1,147 @@
+//! The tree of a configuration: every key and value with the place where it was written.
+
+use std::ops::Range;
+
+use toml::Spanned;
+use toml::de::{DeInteger, DeTable, DeValue};
+
+use super::report::{Report, Span};
+
+#[derive(Clone, Debug)]
+pub(super) struct Node {
+    pub(super) span: Span,
+    pub(super) value: Value,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Value {
+    String(String),
+    Signed(i64),
+    Unsigned(u64),
+    Float(f64),
+    Boolean(bool),
+    Array(Vec<Node>),
+    Table(Table),
+}
+
+/// In the order of the source. Tables are short: searching them takes no index.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Table {
+    pub(super) entries: Vec<Entry>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub(super) key: String,
+    pub(super) key_span: Span,
+    pub(super) node: Node,
+}
+
+/// Turns what `toml` parsed into nodes of one source whose text starts `offset` bytes into it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reader {
+    pub(super) source: usize,
+    pub(super) offset: usize,
+}
+
+impl Reader {
+    pub(super) fn table(self, table: DeTable<'_>) -> Result<Table, Report> {
+        let entries = table.into_iter().map(|(key, value)| {
+            let key_span = self.span(key.span());
+            Ok(Entry { key: key.into_inner().into_owned(), key_span, node: self.node(value)? })
+        });
+        Ok(Table { entries: entries.collect::<Result<_, _>>()? })
+    }
+
+    pub(super) fn node(self, value: Spanned<DeValue<'_>>) -> Result<Node, Report> {
+        let span = self.span(value.span());
+        let too_large = || Report::new("the number is too large").mark(&span);
+        let value = match value.into_inner() {
+            DeValue::String(value) => Value::String(value.into_owned()),
+            DeValue::Integer(value) => integer(&value).ok_or_else(too_large)?,
+            DeValue::Float(value) => Value::Float(float(value.as_str()).ok_or_else(too_large)?),
+            DeValue::Boolean(value) => Value::Boolean(value),
+            // No setting is a date; a name may look like one.
+            DeValue::Datetime(value) => Value::String(value.to_string()),
+            DeValue::Array(items) => Value::Array(
+                items.into_iter().map(|item| self.node(item)).collect::<Result<_, _>>()?,
+            ),
+            DeValue::Table(table) => Value::Table(self.table(table)?),
+        };
+        Ok(Node { span, value })
+    }
+
+    pub(super) fn span(self, range: Range<usize>) -> Span {
+        Span { source: self.source, range: range.start + self.offset..range.end + self.offset }
+    }
+}
+
+fn integer(value: &DeInteger<'_>) -> Option<Value> {
+    let signed = i64::from_str_radix(value.as_str(), value.radix()).map(Value::Signed);
+    let unsigned = || u64::from_str_radix(value.as_str(), value.radix()).map(Value::Unsigned);
+    signed.or_else(|_| unsigned()).ok()
+}
+
+fn float(text: &str) -> Option<f64> {
+    let value = text.parse::<f64>().ok()?;
+    (value.is_finite() || text.contains("inf") || text.contains("nan")).then_some(value)
+}
+
+impl Table {
+    pub(super) fn get(&self, key: &str) -> Option<&Entry> {
+        self.entries.iter().find(|entry| entry.key == key)
+    }
+
+    pub(super) fn position(&self, key: &str) -> Option<usize> {
+        self.entries.iter().position(|entry| entry.key == key)
+    }
+
+    /// The value of `kind`, if it is a string.
+    pub(super) fn kind(&self) -> Option<&str> {
+        match &self.get("kind")?.node.value {
+            Value::String(kind) => Some(kind),
+            _ => None,
+        }
+    }
+
+    /// The node at a dotted `path`.
+    pub(super) fn find(&self, path: &str) -> Option<&Node> {
+        match path.split_once('.') {
+            Some((key, rest)) => self.get(key)?.node.as_table()?.find(rest),
+            None => Some(&self.get(path)?.node),
+        }
+    }
+
+    /// The deepest node on the way to a dotted `path`.
+    pub(super) fn nearest(&self, path: &str) -> Option<&Node> {
+        let mut paths = std::iter::successors(Some(path), |path| Some(path.rsplit_once('.')?.0));
+        paths.find_map(|path| self.find(path))
+    }
+}
+
+impl Node {
+    pub(super) fn as_table(&self) -> Option<&Table> {
+        match &self.value {
+            Value::Table(table) => Some(table),
+            _ => None,
+        }
+    }
+
+    /// What the value is, in words.
+    pub(super) fn type_name(&self) -> &'static str {
+        match self.value {
+            Value::String(_) => "a string",
+            Value::Signed(_) | Value::Unsigned(_) => "an integer",
+            Value::Float(_) => "a float",
+            Value::Boolean(_) => "a boolean",
+            Value::Array(_) => "an array",
+            Value::Table(_) => "a table",
+        }
+    }
+}
+
+/// A key as it is written in TOML: quoted where it must be.
+pub(super) fn quoted(key: &str) -> String {
+    let bare = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    if !key.is_empty() && key.chars().all(bare) { key.to_string() } else { format!("{key:?}") }
+}

@@ -1,0 +1,94 @@
+//! `SHA256SUMS`: what the files of a directory hash to, as `sha256sum -c SHA256SUMS` checks it.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::Path;
+
+use sha2::{Digest, Sha256};
+
+use super::files;
+use crate::error::{Error, Result};
+
+/// The name of the file.
+pub(crate) const SUMS: &str = "SHA256SUMS";
+
+/// Digests in hexadecimal digits, by the name of the file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sums(BTreeMap<String, String>);
+
+impl Sums {
+    /// What a directory's file says.
+    pub(crate) fn load(directory: &Path) -> Result<Self> {
+        let path = directory.join(SUMS);
+        let bytes = files::read(&path)?;
+        let damaged = || Error::damaged(&path, "it does not list digests");
+        let text = std::str::from_utf8(&bytes).map_err(|_| damaged())?;
+        let entry = |line: &str| {
+            let (digest, name) = line.split_once("  ")?;
+            Some((name.to_owned(), digest.to_owned()))
+        };
+        text.lines().map(entry).collect::<Option<_>>().map(Self).ok_or_else(damaged)
+    }
+
+    pub(crate) fn add(&mut self, name: &str, bytes: &[u8]) {
+        self.0.insert(name.to_owned(), digest(bytes));
+    }
+
+    pub(crate) fn text(&self) -> String {
+        self.0.iter().fold(String::new(), |mut text, (name, digest)| {
+            let _ = writeln!(text, "{digest}  {name}");
+            text
+        })
+    }
+
+    /// Whether the file `name` at `path` still has the bytes that it was written with.
+    pub(crate) fn check(&self, name: &str, path: &Path, bytes: &[u8]) -> Result<()> {
+        match self.0.get(name) {
+            Some(expected) if *expected == digest(bytes) => Ok(()),
+            Some(_) => Err(Error::damaged(path, format!("its content is not what `{SUMS}` says"))),
+            None => Err(Error::damaged(path, format!("`{SUMS}` does not list it"))),
+        }
+    }
+}
+
+fn digest(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().fold(String::new(), |mut digits, byte| {
+        let _ = write!(digits, "{byte:02x}");
+        digits
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digests_are_those_of_the_standard() {
+        // FIPS 180-2, appendix B.1.
+        let expected = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        let mut sums = Sums::default();
+        sums.add("b.txt", b"abc");
+        assert_eq!(sums.text(), format!("{expected}  b.txt\n"));
+    }
+
+    #[test]
+    fn what_was_written_is_read_and_what_is_no_list_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut sums = Sums::default();
+        sums.add("a", b"1");
+        sums.add("b", b"2");
+        std::fs::write(directory.path().join(SUMS), sums.text()).unwrap();
+        let read = Sums::load(directory.path()).unwrap();
+        assert_eq!(read, sums);
+        let path = Path::new("x/a");
+        read.check("a", path, b"1").unwrap();
+        let message = |name, bytes| read.check(name, path, bytes).unwrap_err().to_string();
+        assert!(message("a", b"2").ends_with("its content is not what `SHA256SUMS` says"));
+        assert!(message("c", b"1").ends_with("`SHA256SUMS` does not list it"));
+        for garbage in [&b"hello"[..], b"\xff\xff  a\n"] {
+            std::fs::write(directory.path().join(SUMS), garbage).unwrap();
+            let message = Sums::load(directory.path()).unwrap_err().to_string();
+            assert!(message.ends_with("SHA256SUMS` is damaged: it does not list digests"));
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! Tensors by name, in a file (safetensors) and into variables.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use candle_core::{Device, Shape, Tensor, Var};
+use safetensors::{SafeTensorError, SafeTensors};
+use serde::Deserialize;
+
+use super::files;
+use crate::error::{Error, Result};
+
+/// Tensors by name, in the order of their names.
+pub type NamedTensors = BTreeMap<String, Tensor>;
+
+/// The bytes of a safetensors file: the same for the same tensors.
+pub fn to_bytes(path: &Path, tensors: &NamedTensors) -> Result<Vec<u8>> {
+    serialize(path, tensors, &[])
+}
+
+/// The same with the metadata that `transformers` asks for.
+pub fn to_bytes_for_torch(path: &Path, tensors: &NamedTensors) -> Result<Vec<u8>> {
+    serialize(path, tensors, &[("format", "pt")])
+}
+
+fn serialize(path: &Path, tensors: &NamedTensors, metadata: &[(&str, &str)]) -> Result<Vec<u8>> {
+    // From the CPU, because the conversion that follows must not fail.
+    let on_cpu = tensors.iter().map(|(name, tensor)| Ok((name, tensor.to_device(&Device::Cpu)?)));
+    let on_cpu = on_cpu.collect::<Result<Vec<_>>>()?;
+    let metadata = metadata.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+    let metadata = (metadata.len() > 0).then(|| metadata.collect());
+    safetensors::serialize(on_cpu, metadata)
+        .map_err(|source| Error::Safetensors { path: path.to_owned(), source })
+}
+
+/// All tensors of a safetensors file, in the types in which they were saved.
+pub fn load(path: &Path, device: &Device) -> Result<NamedTensors> {
+    from_bytes(path, &files::read(path)?, device)
+}
+
+/// The same of the `bytes` of the file `path`.
+pub(crate) fn from_bytes(path: &Path, bytes: &[u8], device: &Device) -> Result<NamedTensors> {
+    views(path, bytes)?;
+    Ok(candle_core::safetensors::load_buffer(bytes, device)?.into_iter().collect())
+}
+
+/// Where the tensors of the safetensors file `path` stand in its `bytes`.
+pub(crate) fn views<'a>(path: &Path, bytes: &'a [u8]) -> Result<SafeTensors<'a>> {
+    SafeTensors::deserialize(bytes).map_err(|error| invalid(path, bytes, error))
+}
+
+/// Copies `tensors` into `targets`. Names and shapes must be exactly the same, else an error names
+/// the first that is not, and nothing has been written. `origin` says whose tensors they are.
+pub fn assign<'a>(
+    origin: &'static str,
+    targets: impl IntoIterator<Item = (&'a str, &'a Var)>,
+    tensors: &NamedTensors,
+) -> Result<()> {
+    let targets: Vec<_> = targets.into_iter().collect();
+    let expected = targets.iter().map(|(name, variable)| (*name, variable.shape()));
+    check_shapes(origin, expected, tensors)?;
+    for (name, variable) in targets {
+        let tensor = tensors[name].to_device(variable.device())?.to_dtype(variable.dtype())?;
+        variable.set(&tensor)?;
+    }
+    Ok(())
+}
+
+/// Checks that `tensors` has the `expected` names and shapes, and no other.
+pub fn check_shapes<'a>(
+    origin: &'static str,
+    expected: impl IntoIterator<Item = (&'a str, &'a Shape)>,
+    tensors: &NamedTensors,
+) -> Result<()> {
+    let expected: BTreeMap<&str, &Shape> = expected.into_iter().collect();
+    for (&name, &expected) in &expected {
+        let (name, expected) = (name.to_owned(), expected.clone());
+        match tensors.get(&name).map(|tensor| tensor.shape().clone()) {
+            Some(actual) if actual == expected => {}
+            Some(actual) => return Err(Error::MisshapenTensor { origin, name, expected, actual }),
+            None => return Err(Error::MissingTensor { origin, name, expected }),
+        }
+    }
+    match tensors.iter().find(|(name, _)| !expected.contains_key(name.as_str())) {
+        None => Ok(()),
+        Some((name, tensor)) => {
+            let (name, actual) = (name.clone(), tensor.shape().clone());
+            Err(Error::UnexpectedTensor { origin, name, actual })
+        }
+    }
+}
+
+/// Says of a file that ends too early how long it should be.
+fn invalid(path: &Path, bytes: &[u8], source: SafeTensorError) -> Error {
+    let path = path.to_owned();
+    match stated_size(bytes) {
+        Some(expected) if expected != bytes.len() as u64 => {
+            Error::Size { path, expected, actual: bytes.len() as u64 }
+        }
+        _ => Error::Safetensors { path, source },
+    }
+}
+
+/// The size of the file according to its header: 8 bytes, the header, the end of the last tensor.
+fn stated_size(bytes: &[u8]) -> Option<u64> {
+    #[derive(Deserialize)]
+    struct Entry {
+        #[serde(default)]
+        data_offsets: (u64, u64),
+    }
+    let (header_size, rest) = bytes.split_first_chunk()?;
+    let header_size = u64::from_le_bytes(*header_size);
+    let header = rest.get(..usize::try_from(header_size).ok()?)?;
+    let header: BTreeMap<String, Entry> = serde_json::from_slice(header).ok()?;
+    let data_size = header.values().map(|entry| entry.data_offsets.1).max().unwrap_or(0);
+    8_u64.checked_add(header_size)?.checked_add(data_size)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use candle_core::DType;
+
+    use super::*;
+
+    fn tensor<T: candle_core::WithDType>(values: &[T], shape: &[usize]) -> Tensor {
+        Tensor::from_slice(values, shape, &Device::Cpu).unwrap()
+    }
+
+    fn example() -> NamedTensors {
+        let awkward = [f32::MIN_POSITIVE / 4., -0., 0.1, f32::INFINITY, f32::MAX, f32::EPSILON];
+        BTreeMap::from([
+            ("b.weight".into(), tensor(&awkward, &[2, 3])),
+            ("a.weight".into(), tensor(&[0.1 + 0.2, -0., 5e-324], &[3])),
+            ("step".into(), Tensor::new(7_i64, &Device::Cpu).unwrap()),
+            ("c.weight".into(), tensor(&awkward, &[2, 3]).t().unwrap()),
+        ])
+    }
+
+    /// Every value to the last bit: `Debug` shows the shape only.
+    pub(crate) fn all_bits(tensors: &NamedTensors) -> BTreeMap<String, Vec<u64>> {
+        tensors.iter().map(|(name, tensor)| (name.clone(), bits(tensor))).collect()
+    }
+
+    fn bits(tensor: &Tensor) -> Vec<u64> {
+        let values = tensor.to_dtype(DType::F64).unwrap().flatten_all().unwrap();
+        values.to_vec1::<f64>().unwrap().into_iter().map(f64::to_bits).collect()
+    }
+
+    #[test]
+    fn a_file_gives_back_every_bit() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("model.safetensors");
+        files::replace(&path, &to_bytes(&path, &example()).unwrap()).unwrap();
+        let loaded = load(&path, &Device::Cpu).unwrap();
+        assert_eq!(loaded.len(), 4);
+        for (name, tensor) in example() {
+            assert_eq!(loaded[&name].dtype(), tensor.dtype(), "{name}");
+            assert_eq!(loaded[&name].dims(), tensor.dims(), "{name}");
+            assert_eq!(bits(&loaded[&name]), bits(&tensor), "{name}");
+        }
+    }
+
+    #[test]
+    fn equal_tensors_make_equal_bytes() {
+        let bytes = || to_bytes(Path::new("a"), &example()).unwrap();
+        assert_eq!(bytes(), bytes());
+        let text = String::from_utf8_lossy(&bytes()).into_owned();
+        assert!(text.find("b.weight").unwrap() < text.find("c.weight").unwrap());
+    }
+
+    #[test]
+    fn a_file_that_was_cut_off_is_measured_and_garbage_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("model.safetensors");
+        let bytes = to_bytes(&path, &example()).unwrap();
+        let message = |bytes: &[u8]| {
+            std::fs::write(&path, bytes).unwrap();
+            load(&path, &Device::Cpu).unwrap_err().to_string()
+        };
+        let sizes = format!("has {} bytes and should have {}", bytes.len() - 5, bytes.len());
+        assert!(message(&bytes[..bytes.len() - 5]).contains(&sizes));
+        for garbage in [&bytes[..20], b"hello, this is no tensor", b"", &[255; 99]] {
+            assert!(message(garbage).ends_with("model.safetensors` is not a safetensors file"));
+        }
+    }
+
+    #[test]
+    fn tensors_that_do_not_fit_are_named_and_nothing_is_written() {
+        let target = Var::zeros((2, 3), DType::F32, &Device::Cpu).unwrap();
+        let targets = || [("b.weight", &target)];
+        let fits = BTreeMap::from([("b.weight".into(), example()["b.weight"].clone())]);
+        let message =
+            |tensors: &NamedTensors| assign("model", targets(), tensors).unwrap_err().to_string();
+        let missing = "the model has no tensor `b.weight` of shape (2, 3)";
+        assert_eq!(message(&BTreeMap::new()), missing);
+        let unexpected = "the model has a tensor `a.weight` of shape (3) that is not known here";
+        let more = [("a.weight".into(), example()["a.weight"].clone())];
+        assert_eq!(message(&fits.clone().into_iter().chain(more).collect()), unexpected);
+        let transposed = BTreeMap::from([("b.weight".into(), example()["c.weight"].clone())]);
+        let misshapen = "tensor `b.weight` of the model has shape (3, 2) and should have (2, 3)";
+        assert_eq!(message(&transposed), misshapen);
+        assert_eq!(bits(&target), vec![0; 6]);
+        assign("model", targets(), &fits).unwrap();
+        assert_eq!(bits(&target), bits(&fits["b.weight"]));
+    }
+
+    #[test]
+    fn only_a_file_for_torch_says_so() {
+        let path = Path::new("model.safetensors");
+        let says = |bytes: &[u8], text: &str| {
+            bytes.windows(text.len()).any(|window| window == text.as_bytes())
+        };
+        let (ours, torch) =
+            (to_bytes(path, &example()).unwrap(), to_bytes_for_torch(path, &example()).unwrap());
+        assert!(!says(&ours, "__metadata__"));
+        assert!(says(&torch, r#""__metadata__":{"format":"pt"}"#));
+        let read = from_bytes(path, &torch, &Device::Cpu).unwrap();
+        assert_eq!(all_bits(&read), all_bits(&example()));
+    }
+
+    #[test]
+    fn a_file_of_the_right_size_with_a_wrong_header_is_not_said_to_be_of_another() {
+        let header = br#"{"a":{"dtype":"F32","shape":[3],"data_offsets":[0,4]}}"#;
+        let bytes = [&(header.len() as u64).to_le_bytes()[..], header, &[0; 4]].concat();
+        let error = views(Path::new("a.safetensors"), &bytes).unwrap_err();
+        assert!(matches!(error, Error::Safetensors { .. }), "{error}");
+    }
+}

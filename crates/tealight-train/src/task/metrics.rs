@@ -1,0 +1,120 @@
+//! Averages that weigh correctly: sums and counts, divided once.
+
+use std::collections::BTreeMap;
+
+use candle_core::Tensor;
+
+use crate::error::Result;
+
+/// What was measured, and may not have been computed yet: a device goes on while nobody reads it.
+#[derive(Clone, Debug, Default)]
+pub struct Measures(Vec<Measure>);
+
+#[derive(Clone, Debug)]
+struct Measure {
+    name: &'static str,
+    /// A single number.
+    sum: Tensor,
+    count: f64,
+}
+
+impl Measures {
+    /// Adds `sum`, a single number, over `count` items to the average `name`.
+    pub fn add(&mut self, name: &'static str, sum: &Tensor, count: f64) {
+        self.0.push(Measure { name, sum: sum.detach(), count });
+    }
+
+    /// Adds all of `other`'s.
+    pub fn merge(&mut self, other: Self) {
+        self.0.extend(other.0);
+    }
+
+    /// The same sums over another number of items, where it was `before`.
+    pub(crate) fn recounted(mut self, before: f64, now: f64) -> Self {
+        for measure in self.0.iter_mut().filter(|measure| measure.count == before) {
+            measure.count = now;
+        }
+        self
+    }
+
+    /// Waits for the numbers.
+    pub fn read(&self) -> Result<Metrics> {
+        self.read_those(|_| true)
+    }
+
+    /// Waits for the average `name`, and for no other; `None` if nothing was added to it.
+    pub fn read_mean(&self, name: &str) -> Result<Option<f64>> {
+        Ok(self.read_those(|other| other == name)?.mean(name))
+    }
+
+    fn read_those(&self, are_meant: impl Fn(&str) -> bool) -> Result<Metrics> {
+        let mut metrics = Metrics::default();
+        for Measure { name, sum, count } in self.0.iter().filter(|one| are_meant(one.name)) {
+            metrics.add(name, scalar(sum)?, *count);
+        }
+        Ok(metrics)
+    }
+}
+
+/// Named averages.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Metrics {
+    means: BTreeMap<&'static str, Mean>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Mean {
+    sum: f64,
+    count: f64,
+}
+
+impl Metrics {
+    /// Adds `sum` over `count` items to the average `name`.
+    pub fn add(&mut self, name: &'static str, sum: f64, count: f64) {
+        let mean = self.means.entry(name).or_default();
+        mean.sum += sum;
+        mean.count += count;
+    }
+
+    /// Adds all of `other`'s sums and counts.
+    pub fn merge(&mut self, other: &Self) {
+        for (name, mean) in &other.means {
+            self.add(name, mean.sum, mean.count);
+        }
+    }
+
+    /// The average `name`, if anything was added to it.
+    pub fn mean(&self, name: &str) -> Option<f64> {
+        self.means.get(name).filter(|mean| mean.count > 0.).map(|mean| mean.sum / mean.count)
+    }
+
+    /// The averages by name.
+    pub fn means(&self) -> BTreeMap<String, f64> {
+        self.means.keys().filter_map(|name| Some(((*name).to_owned(), self.mean(name)?))).collect()
+    }
+}
+
+/// A scalar tensor's value.
+// On the CPU before f64, which Metal does not have.
+pub(crate) fn scalar(tensor: &candle_core::Tensor) -> Result<f64> {
+    Ok(tensor
+        .to_device(&candle_core::Device::Cpu)?
+        .to_dtype(candle_core::DType::F64)?
+        .to_scalar()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uneven_batches_weigh_by_their_count() {
+        let mut metrics = Metrics::default();
+        metrics.add("loss", 6., 3.);
+        let mut rest = Metrics::default();
+        rest.add("loss", 5., 1.);
+        metrics.merge(&rest);
+        assert_eq!(metrics.mean("loss"), Some(11. / 4.));
+        assert_eq!(metrics.mean("accuracy"), None);
+    }
+}

@@ -1,0 +1,150 @@
+//! What can be known of a run before it is worth a night: gradients, masks, and whether it learns at
+//! all.
+
+use std::collections::BTreeMap;
+
+use candle_core::Device;
+use tealight_model::leaks::first_leak;
+use tealight_model::{Mode, ModelConfig, Reads};
+
+use crate::config::RunConfig;
+use crate::error::Result;
+use crate::monitor::gradient_audit::audit;
+use crate::optimizer::schedule::{Constant, ScheduleConfig};
+use crate::pretrained::Pretrained;
+use crate::task::metrics::scalar;
+use crate::task::{Inputs, Loss, Split, Task, TaskConfig};
+use crate::training::fit::fit;
+use crate::training::session::Session;
+
+/// A loss that falls by less than this part of it has not fallen.
+const LEAST_FALL: f64 = 0.1;
+
+/// What a check has found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// What was checked.
+    pub check: &'static str,
+    /// Whether it is as it should be.
+    pub is_fine: bool,
+    /// In words.
+    pub text: String,
+}
+
+impl Finding {
+    fn new(check: &'static str, is_fine: bool, text: impl Into<String>) -> Self {
+        Self { check, is_fine, text: text.into() }
+    }
+}
+
+/// Whether every parameter has a gradient.
+pub fn gradients<T: Task>(session: &Session<T>) -> Result<Finding> {
+    let batch = session.first_micro_batch()?;
+    let n = batch.gradients.iter().count();
+    let exceptions = &session.config.training.gradient_audit_exceptions;
+    Ok(match audit(&batch.gradients, exceptions) {
+        Ok(()) => Finding::new("gradients", true, format!("all {n} parameters have one")),
+        Err(error) => Finding::new("gradients", false, error.to_string()),
+    })
+}
+
+/// Whether a position depends on the future, where it should not, or on padding.
+pub fn masks(config: &RunConfig, seq_len: usize) -> Result<Finding> {
+    let sides = match &config.task {
+        TaskConfig::Seq2Seq(_) => vec![Reads::Everything, Reads::Past],
+        _ => vec![config.model.reads()],
+    };
+    let leaks = sides.iter().map(|reads| first_leak(&config.model, *reads, seq_len));
+    let leak = leaks.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().next();
+    let what = if sides.contains(&Reads::Past) { "the future or padding" } else { "padding" };
+    Ok(match leak {
+        None => {
+            Finding::new("masks", true, format!("no position of the backbone depends on {what}"))
+        }
+        Some(leak) => Finding::new("masks", false, leak.to_string()),
+    })
+}
+
+/// Whether the model learns one batch by heart, at the optimizer's rate, without dropout; from the
+/// parameters of `begins_with`, if the run does so.
+pub fn one_batch<T: Task>(
+    config: &RunConfig,
+    task: &T,
+    begins_with: Option<&Pretrained>,
+    steps: u64,
+    device: &Device,
+) -> Result<Finding> {
+    let mut config = config.clone();
+    config.model.dropout = 0.;
+    config.schedule = ScheduleConfig::Constant(Constant::default());
+    config.training.steps = steps;
+    config.training.evaluate_every = steps;
+    config.training.micro_batches = 1;
+    config.training.ema_decay = None;
+    config.training.early_stopping = None;
+    let mut session = Session::new(&config, OneBatch(task), device)?;
+    if let Some(model) = begins_with {
+        session.begin_with(model)?;
+    }
+    let batch = session.task.batch(Split::Train, 0)?;
+    let loss = |session: &Session<OneBatch<'_, T>>| -> Result<f64> {
+        let Loss { sum, count, .. } = session.task.loss(&session.twin, &batch, Mode::Eval)?;
+        Ok(scalar(&sum)? / count)
+    };
+    let before = loss(&session)?;
+    if !before.is_finite() {
+        return Ok(Finding::new("learning", true, "there is nothing to guess in the first batch"));
+    }
+    if let Err(error) = fit(&mut session, steps, None, &mut []) {
+        return Ok(Finding::new("learning", false, error.to_string()));
+    }
+    let after = loss(&session)?;
+    let has_fallen = after < before * (1. - LEAST_FALL);
+    let text = format!("loss {before:.4} → {after:.4} in {steps} steps on one batch");
+    Ok(Finding::new("learning", has_fallen, text))
+}
+
+/// A task whose batches are all the first one.
+#[derive(Debug)]
+pub struct OneBatch<'a, T>(pub &'a T);
+
+impl<T: Task> Task for OneBatch<'_, T> {
+    type Model = T::Model;
+    type Batch = T::Batch;
+
+    fn build(&self, config: &ModelConfig, vb: &candle_nn::VarBuilder<'_>) -> Result<Self::Model> {
+        self.0.build(config, vb)
+    }
+
+    fn batch(&self, split: Split, _: u64) -> Result<Self::Batch> {
+        self.0.batch(split, 0)
+    }
+
+    fn n_evaluation_batches(&self) -> u64 {
+        1
+    }
+
+    fn sizes(&self) -> BTreeMap<String, u64> {
+        self.0.sizes()
+    }
+
+    fn seq_len(&self) -> usize {
+        self.0.seq_len()
+    }
+
+    fn estimate(&self, config: &ModelConfig) -> tealight_model::cost::Estimate {
+        self.0.estimate(config)
+    }
+
+    fn batch_size(&self) -> usize {
+        self.0.batch_size()
+    }
+
+    fn inputs<'a>(&self, batch: &'a T::Batch) -> Inputs<'a> {
+        self.0.inputs(batch)
+    }
+
+    fn loss(&self, model: &Self::Model, batch: &Self::Batch, mode: Mode) -> Result<Loss> {
+        self.0.loss(model, batch, mode)
+    }
+}
