@@ -7,8 +7,8 @@
 
 use candle_core::{Device, Tensor};
 use tealight_model::Mode;
+use tealight_ops::cuda_graph::{Recording, rehearse};
 use tealight_ops::device::{has_one_queue, tensor_of};
-use tealight_ops::recording::{Recording, rehearse};
 use tealight_ops::rng::Stream;
 use tealight_ops::{Gradients, backward, backward_scaled, backward_weighted};
 
