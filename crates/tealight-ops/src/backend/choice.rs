@@ -7,26 +7,27 @@ use crate::backend::reference_ops;
 
 /// Chosen from the operands, so that equal calls take equal paths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Path {
+pub(crate) enum Backend {
     /// The fused loop in f32.
     F32,
     /// The fused loop in f64.
     F64,
     /// Kernels on the device.
-    Gpu,
+    Cuda,
     /// The definition: another device, another dtype, nothing to compute, or asked for.
     Reference,
 }
 
-impl Path {
-    /// The path that can take all of `operands`, unless [`reference_ops::only`] are asked for.
+impl Backend {
+    /// The backend that takes all of `operands`; inside [`with_reference_ops`](reference_ops::with_reference_ops),
+    /// the definition.
     pub(crate) fn of(operands: &[&Tensor]) -> Self {
         let all = |dtype| {
             operands.iter().all(|t| t.device().is_cpu() && t.dtype() == dtype && t.elem_count() > 0)
         };
         match (all(DType::F32), all(DType::F64)) {
-            _ if reference_ops::are_asked_for() => Self::Reference,
-            _ if cuda::takes(operands) => Self::Gpu,
+            _ if reference_ops::are_forced() => Self::Reference,
+            _ if cuda::takes(operands) => Self::Cuda,
             (true, _) => Self::F32,
             (_, true) => Self::F64,
             _ => Self::Reference,

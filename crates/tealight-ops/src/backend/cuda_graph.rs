@@ -7,34 +7,34 @@ use std::result;
 
 use candle_core::{Device, Error, Result, Tensor, bail};
 
-use crate::backend::cuda::graph::{self, Plan, overwrite};
+use crate::backend::cuda::graph::{self, Graph, overwrite};
 use crate::rng::Stream;
 
 /// A pass that can be made again.
 #[derive(Debug)]
-pub struct Recording<R> {
+pub struct CudaGraph<R> {
     inputs: Vec<Tensor>,
     result: R,
-    plan: Plan,
+    graph: Graph,
 }
 
 /// Makes a pass that is soon to be recorded: what it needs on `device` stays there.
-pub fn rehearse<R>(device: &Device, pass: impl FnOnce() -> R) -> R {
-    graph::rehearse(device, pass)
+pub fn warm_up<R>(device: &Device, pass: impl FnOnce() -> R) -> R {
+    graph::warm_up(device, pass)
 }
 
-impl<R> Recording<R> {
+impl<R> CudaGraph<R> {
     /// Records `pass`, and has it done for the first time.
     ///
-    /// It reads `inputs` (at least one, contiguous, on one GPU), which [`again`](Self::again) overwrites. All
+    /// It reads `inputs` (at least one, contiguous, on one GPU), which [`replay`](Self::replay) overwrites. All
     /// else that it reads must be there before, and stay where it is: parameters may change, but not move. Its
-    /// random numbers are those of forks of `stream`. It has to have been [rehearsed](rehearse), so that kernels and
+    /// random numbers are those of forks of `stream`. It has to have been [warmed up](warm_up), so that kernels and
     /// tables are there.
     ///
     /// # Errors
     /// Without CUDA; and where the pass waits for the GPU or brings something to it, which cannot be recorded.
     /// Then nothing of it has been done.
-    pub fn new<E: From<Error>>(
+    pub fn capture<E: From<Error>>(
         inputs: Vec<Tensor>,
         stream: Stream,
         pass: impl FnOnce() -> result::Result<R, E>,
@@ -42,8 +42,8 @@ impl<R> Recording<R> {
         let no = || Error::Msg("a pass is recorded over contiguous inputs".into());
         let are_fit = inputs.iter().all(Tensor::is_contiguous);
         let device = inputs.first().filter(|_| are_fit).ok_or_else(no)?.device().clone();
-        let (plan, result) = Plan::record(&device, stream, pass)?;
-        Ok(Self { inputs, result, plan })
+        let (graph, result) = Graph::capture(&device, stream, pass)?;
+        Ok(Self { inputs, result, graph })
     }
 
     /// Whether the pass can be made again with these in place of its inputs.
@@ -60,12 +60,12 @@ impl<R> Recording<R> {
     ///
     /// # Errors
     /// If the inputs do not [fit](Self::fits).
-    pub fn again(&mut self, inputs: &[&Tensor], stream: Stream) -> Result<&R> {
+    pub fn replay(&mut self, inputs: &[&Tensor], stream: Stream) -> Result<&R> {
         if !self.fits(inputs) {
             bail!("a recorded pass with inputs of other shapes")
         }
         self.inputs.iter().zip(inputs).try_for_each(|(to, from)| overwrite(to, from))?;
-        self.plan.launch(stream)?;
+        self.graph.replay(stream)?;
         Ok(&self.result)
     }
 

@@ -8,12 +8,12 @@ thread_local! {
 
 /// Runs `f`, in which every operation that the caller's thread asks for is computed by its definition,
 /// in plain tensor operations, and not by its fused loop.
-pub fn only<R>(f: impl FnOnce() -> R) -> R {
+pub fn with_reference_ops<R>(f: impl FnOnce() -> R) -> R {
     let _before = Before(ONLY.replace(true));
     f()
 }
 
-pub(crate) fn are_asked_for() -> bool {
+pub(crate) fn are_forced() -> bool {
     ONLY.get()
 }
 

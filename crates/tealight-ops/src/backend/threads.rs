@@ -65,7 +65,7 @@ pub fn map<B: Send, R: Send>(blocks: Vec<B>, work: &(dyn Fn(B) -> R + Sync)) -> 
 /// by the caller where the team is busy.
 fn for_each(n: usize, work: &(dyn Fn(usize) + Sync)) {
     Current::get(|team| match team {
-        Some(team) if n > 1 && team.len() > 1 && team.is_taken() => {
+        Some(team) if n > 1 && team.len() > 1 && team.try_acquire() => {
             let _released = Released(&team.busy);
             team.run(n, work);
         }
@@ -152,7 +152,7 @@ impl Team {
         self.others.len() + 1
     }
 
-    fn is_taken(&self) -> bool {
+    fn try_acquire(&self) -> bool {
         !self.busy.swap(true, Ordering::Acquire)
     }
 

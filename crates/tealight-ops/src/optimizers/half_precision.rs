@@ -17,7 +17,7 @@ pub type Pair<'a> = (&'a Var, &'a Var);
 /// If a copy has another shape.
 pub fn round_all(pairs: &[Pair<'_>]) -> Result<()> {
     for like in pairs.chunk_by(|a, b| a.1.dtype() == b.1.dtype()) {
-        if !reference_ops::are_asked_for() && like.iter().all(is_for_kernels) {
+        if !reference_ops::are_forced() && like.iter().all(is_for_kernels) {
             like.chunks(MOST).try_for_each(round_list)?;
         } else {
             like.iter().try_for_each(|(from, to)| to.set(&from.to_dtype(to.dtype())?))?;

@@ -18,7 +18,7 @@ use candle_core::{DType, Device, Result, Tensor, bail};
 
 use crate::autograd::graph::walk;
 use crate::backend::buffer::{View, tensor};
-use crate::backend::choice::Path;
+use crate::backend::choice::Backend;
 use crate::backend::cuda::sums;
 
 /// The gradient of `loss` (a single number) with respect to each named parameter.
@@ -114,7 +114,7 @@ impl Gradients {
         for like in all.chunk_by_mut(|a, b| a.dtype() == b.dtype()) {
             let contiguous = contiguous(like.iter().map(|gradient| &**gradient))?;
             let operands: Vec<_> = contiguous.iter().collect();
-            if Path::of(&operands) == Path::Gpu {
+            if Backend::of(&operands) == Backend::Cuda {
                 for (gradient, scaled) in like.iter_mut().zip(cuda::scaled(&operands, factor)?) {
                     **gradient = scaled;
                 }
@@ -134,7 +134,7 @@ impl Gradients {
         for like in all.chunk_by(|a, b| a.dtype() == b.dtype()) {
             let contiguous = contiguous(like.iter().copied())?;
             let operands: Vec<_> = contiguous.iter().collect();
-            sum += if Path::of(&operands) == Path::Gpu {
+            sum += if Backend::of(&operands) == Backend::Cuda {
                 sums::of_squares(&operands)?.to_scalar::<f64>()?
             } else {
                 operands.into_iter().map(sum_of_squares).sum::<Result<f64>>()?
@@ -190,19 +190,19 @@ fn contiguous<'a>(gradients: impl Iterator<Item = &'a Tensor>) -> Result<Vec<Ten
 
 /// Of a contiguous gradient.
 fn scaled(gradient: &Tensor, factor: f64) -> Result<Tensor> {
-    match Path::of(&[gradient]) {
-        Path::F32 => tensor(cpu::scaled(&View::of(gradient)?, factor as f32), gradient.shape()),
-        Path::F64 => tensor(cpu::scaled(&View::of(gradient)?, factor), gradient.shape()),
-        Path::Gpu | Path::Reference => gradient * factor,
+    match Backend::of(&[gradient]) {
+        Backend::F32 => tensor(cpu::scaled(&View::of(gradient)?, factor as f32), gradient.shape()),
+        Backend::F64 => tensor(cpu::scaled(&View::of(gradient)?, factor), gradient.shape()),
+        Backend::Cuda | Backend::Reference => gradient * factor,
     }
 }
 
 fn sum_of_squares(gradient: &Tensor) -> Result<f64> {
-    match Path::of(&[gradient]) {
-        Path::F32 => Ok(cpu::sum_of_squares::<f32>(&View::of(gradient)?)),
-        Path::F64 => Ok(cpu::sum_of_squares::<f64>(&View::of(gradient)?)),
+    match Backend::of(&[gradient]) {
+        Backend::F32 => Ok(cpu::sum_of_squares::<f32>(&View::of(gradient)?)),
+        Backend::F64 => Ok(cpu::sum_of_squares::<f64>(&View::of(gradient)?)),
         // On the device in f32, the widest type that all of them add.
-        Path::Gpu | Path::Reference => {
+        Backend::Cuda | Backend::Reference => {
             gradient.to_dtype(DType::F32)?.sqr()?.sum_all()?.to_scalar::<f32>().map(f64::from)
         }
     }

@@ -14,7 +14,7 @@ use candle_core::{
 
 use super::{Node, Recorded, Way};
 use crate::backend::buffer::{View, stored, with_slice_mut};
-use crate::backend::choice::Path;
+use crate::backend::choice::Backend;
 use crate::backend::element::Element;
 use crate::backend::parallel::{add_scaled, block_len, run};
 use crate::backend::profile::{self, Pass, timed};
@@ -42,11 +42,11 @@ impl Flow {
         if !(sum.fresh && in_order) {
             return Ok(Self::fresh(&(sum.tensor + term.tensor)?));
         }
-        match Path::of(&[&sum.tensor, &term.tensor]) {
-            Path::F32 => add_in_place::<f32>(&sum.tensor, &term.tensor)?,
-            Path::F64 => add_in_place::<f64>(&sum.tensor, &term.tensor)?,
-            Path::Gpu => return Ok(Self::fresh(&add(&sum.tensor, &term.tensor)?)),
-            Path::Reference => return Ok(Self::fresh(&(sum.tensor + term.tensor)?)),
+        match Backend::of(&[&sum.tensor, &term.tensor]) {
+            Backend::F32 => add_in_place::<f32>(&sum.tensor, &term.tensor)?,
+            Backend::F64 => add_in_place::<f64>(&sum.tensor, &term.tensor)?,
+            Backend::Cuda => return Ok(Self::fresh(&add(&sum.tensor, &term.tensor)?)),
+            Backend::Reference => return Ok(Self::fresh(&(sum.tensor + term.tensor)?)),
         }
         Ok(sum)
     }

@@ -72,29 +72,29 @@ pub(super) fn refuse(what: &str) -> Result<()> {
 }
 
 /// Does something so that what Candle brings to the GPU for it, such as strides, stays there.
-pub(crate) fn rehearse<R>(device: &Device, f: impl FnOnce() -> R) -> R {
+pub(crate) fn warm_up<R>(device: &Device, f: impl FnOnce() -> R) -> R {
     let device = device.as_cuda_device().ok();
     let _stays = device.map(CudaDevice::enable_cuda_graph_htod_cache);
     f()
 }
 
 /// A graph, and the keys that it reads.
-pub(crate) struct Plan {
+pub(crate) struct Graph {
     graph: CudaGraph,
     device: CudaDevice,
     keys: Buffer,
     forks: Vec<u64>,
 }
 
-impl fmt::Debug for Plan {
+impl fmt::Debug for Graph {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Plan").field("n_draws", &self.forks.len()).finish_non_exhaustive()
+        f.debug_struct("Graph").field("n_draws", &self.forks.len()).finish_non_exhaustive()
     }
 }
 
-impl Plan {
+impl Graph {
     /// Records what `pass` gives `device` to do, and has it done.
-    pub(crate) fn record<R, E: From<Error>>(
+    pub(crate) fn capture<R, E: From<Error>>(
         device: &Device,
         stream: Stream,
         pass: impl FnOnce() -> result::Result<R, E>,
@@ -102,18 +102,18 @@ impl Plan {
         let keys = Buffer::unwritten(MOST_KEYS * 2, DType::U32, device)?;
         let device = device.as_cuda_device()?;
         give_back(&device.cuda_stream())?;
-        // What Candle brings to the GPU has been there since the rehearsal, and it refuses the rest.
+        // What Candle brings to the GPU has been there since the warm-up, and it refuses the rest.
         let _at_hand = device.enable_cuda_graph_htod_cache();
         let capture =
             Capture::begin(device, Draws { stream, table: keys.address()?, forks: Vec::new() })?;
         let result = pass()?;
-        let recorded = capture.end().and_then(|(graph, forks)| {
-            let mut plan = Self { graph, device: device.clone(), keys, forks };
-            plan.launch(stream)?;
-            Ok(plan)
+        let captured = capture.end().and_then(|(graph, forks)| {
+            let mut graph = Self { graph, device: device.clone(), keys, forks };
+            graph.replay(stream)?;
+            Ok(graph)
         });
-        match recorded {
-            Ok(plan) => Ok((plan, result)),
+        match captured {
+            Ok(graph) => Ok((graph, result)),
             Err(error) => {
                 // Its memory was never there, and cannot be given back.
                 drop(result);
@@ -124,7 +124,7 @@ impl Plan {
     }
 
     /// Has all of it done, with random numbers of `stream`.
-    pub(crate) fn launch(&mut self, stream: Stream) -> Result<()> {
+    pub(crate) fn replay(&mut self, stream: Stream) -> Result<()> {
         let keys = self.forks.iter().flat_map(|&fork| stream.fork(fork).key());
         let bytes: Vec<u8> = keys.flat_map(u32::to_ne_bytes).collect();
         if !bytes.is_empty() {

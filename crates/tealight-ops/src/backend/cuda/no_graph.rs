@@ -11,15 +11,15 @@ pub(super) fn address_of_key(_: Stream) -> Result<u64> {
     Ok(0)
 }
 
-pub(crate) fn rehearse<R>(_: &Device, f: impl FnOnce() -> R) -> R {
+pub(crate) fn warm_up<R>(_: &Device, f: impl FnOnce() -> R) -> R {
     f()
 }
 
 #[derive(Debug)]
-pub(crate) enum Plan {}
+pub(crate) enum Graph {}
 
-impl Plan {
-    pub(crate) fn record<R, E: From<Error>>(
+impl Graph {
+    pub(crate) fn capture<R, E: From<Error>>(
         device: &Device,
         _: Stream,
         _: impl FnOnce() -> result::Result<R, E>,
@@ -28,7 +28,7 @@ impl Plan {
         Err(Error::Msg(error).into())
     }
 
-    pub(crate) fn launch(&mut self, _: Stream) -> Result<()> {
+    pub(crate) fn replay(&mut self, _: Stream) -> Result<()> {
         match *self {}
     }
 }

@@ -28,7 +28,7 @@ use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor};
 
 use crate::autograd::graph::apply1;
 use crate::backend::buffer::{View, slice, stored, tensor};
-use crate::backend::choice::{Path, widened};
+use crate::backend::choice::{Backend, widened};
 use crate::backend::element::Element;
 pub(crate) use cpu::{
     Elementwise, Gelu, GeluTanh, Relu, Sigmoid, Silu, activate, activate_backward,
@@ -94,11 +94,11 @@ fn apply<A: Elementwise>(
     x: &Tensor,
     definition: impl FnOnce(&Tensor) -> Result<Tensor>,
 ) -> Result<Tensor> {
-    match Path::of(&[x]) {
-        Path::F32 => apply1(&x.contiguous()?, Activation::<f32, A>(PhantomData)),
-        Path::F64 => apply1(&x.contiguous()?, Activation::<f64, A>(PhantomData)),
-        Path::Gpu => cuda::activation(x, A::FUNCTION, A::NAME),
-        Path::Reference => widened(x, definition),
+    match Backend::of(&[x]) {
+        Backend::F32 => apply1(&x.contiguous()?, Activation::<f32, A>(PhantomData)),
+        Backend::F64 => apply1(&x.contiguous()?, Activation::<f64, A>(PhantomData)),
+        Backend::Cuda => cuda::activation(x, A::FUNCTION, A::NAME),
+        Backend::Reference => widened(x, definition),
     }
 }
 

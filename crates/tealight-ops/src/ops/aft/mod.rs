@@ -27,7 +27,7 @@ pub mod reference;
 use candle_core::{DType, Result, Tensor, bail};
 
 use crate::autograd::graph::apply3;
-use crate::backend::choice::Path;
+use crate::backend::choice::Backend;
 use crate::backend::element::Element;
 use crate::ops::padding_mask;
 use crate::ops::softmax::softmax;
@@ -84,13 +84,13 @@ pub fn aft_full(
         bail!("aft: {q_len} positions cannot read the past of {kv_len} others")
     }
     let padding = padding(key_padding_mask, batch, kv_len)?;
-    match Path::of(&[key, value, w]) {
-        Path::F32 => run_full::<f32>(key, value, w, padding, reach),
-        Path::F64 => run_full::<f64>(key, value, w, padding, reach),
-        Path::Gpu => {
+    match Backend::of(&[key, value, w]) {
+        Backend::F32 => run_full::<f32>(key, value, w, padding, reach),
+        Backend::F64 => run_full::<f64>(key, value, w, padding, reach),
+        Backend::Cuda => {
             cuda::aft([key, value], Some(w), cuda::Taps::Pairs, q_len, key_padding_mask, reach)
         }
-        Path::Reference => widened([key, value, w], |[key, value, w]| {
+        Backend::Reference => widened([key, value, w], |[key, value, w]| {
             reference::aft_full(key, value, w, key_padding_mask, reach)
         }),
     }
@@ -118,13 +118,13 @@ pub fn aft_local(
     let sizes = Sizes { batch, len, n_maps: d_model, width: 1 };
     let band = Band::new(sizes, n_taps, n_taps / 2, reach).with_taps_of_positions();
     let padding = padding(key_padding_mask, batch, len)?;
-    match Path::of(&[key, value, w]) {
-        Path::F32 => run_band::<f32>(key, value, w, padding, band),
-        Path::F64 => run_band::<f64>(key, value, w, padding, band),
-        Path::Gpu => {
+    match Backend::of(&[key, value, w]) {
+        Backend::F32 => run_band::<f32>(key, value, w, padding, band),
+        Backend::F64 => run_band::<f64>(key, value, w, padding, band),
+        Backend::Cuda => {
             cuda::aft([key, value], Some(w), cuda::Taps::OfPositions, len, key_padding_mask, reach)
         }
-        Path::Reference => widened([key, value, w], |[key, value, w]| {
+        Backend::Reference => widened([key, value, w], |[key, value, w]| {
             reference::aft_local(key, value, w, key_padding_mask, reach)
         }),
     }
@@ -154,14 +154,14 @@ pub fn aft_conv(
     let sizes = Sizes { batch, len, n_maps: n_heads, width: head_dim };
     let band = Band::new(sizes, n_taps, alignment.origin(n_taps), reach);
     let padding = padding(key_padding_mask, batch, len)?;
-    match Path::of(&[key, value, w]) {
-        Path::F32 => run_band::<f32>(key, value, &w.t()?, padding, band),
-        Path::F64 => run_band::<f64>(key, value, &w.t()?, padding, band),
-        Path::Gpu => {
+    match Backend::of(&[key, value, w]) {
+        Backend::F32 => run_band::<f32>(key, value, &w.t()?, padding, band),
+        Backend::F64 => run_band::<f64>(key, value, &w.t()?, padding, band),
+        Backend::Cuda => {
             let taps = cuda::Taps::OfMaps(alignment);
             cuda::aft([key, value], Some(w), taps, len, key_padding_mask, reach)
         }
-        Path::Reference => widened([key, value, w], |[key, value, w]| {
+        Backend::Reference => widened([key, value, w], |[key, value, w]| {
             reference::aft_conv(key, value, w, alignment, key_padding_mask, reach)
         }),
     }
@@ -186,16 +186,16 @@ pub fn aft_simple(
     let no_taps = || Tensor::zeros((1, d_model), key.dtype(), key.device());
     let scan = Band::new(sizes, 1, 0, Reach::Past);
     let padding = padding(key_padding_mask, batch, len)?;
-    match (Path::of(&[key, value]), reach) {
-        (Path::Gpu, _) => {
+    match (Backend::of(&[key, value]), reach) {
+        (Backend::Cuda, _) => {
             let q_len = if reach == Reach::Past { len } else { 1 };
             cuda::aft([key, value], None, cuda::Taps::None, q_len, key_padding_mask, reach)
         }
-        (Path::Reference, _) => widened([key, value, value], |[key, value, _]| {
+        (Backend::Reference, _) => widened([key, value, value], |[key, value, _]| {
             reference::aft_simple(key, value, key_padding_mask, reach)
         }),
-        (Path::F32, Reach::Past) => run_band::<f32>(key, value, &no_taps()?, padding, scan),
-        (Path::F64, Reach::Past) => run_band::<f64>(key, value, &no_taps()?, padding, scan),
+        (Backend::F32, Reach::Past) => run_band::<f32>(key, value, &no_taps()?, padding, scan),
+        (Backend::F64, Reach::Past) => run_band::<f64>(key, value, &no_taps()?, padding, scan),
         (_, Reach::Everything) => mean_of_everything(key, value, key_padding_mask),
     }
 }

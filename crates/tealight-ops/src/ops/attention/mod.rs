@@ -41,7 +41,7 @@ use candle_core::{DType, Result, Tensor, bail};
 
 use crate::autograd::graph::{Operation, record};
 use crate::backend::buffer::{View, stored, tensor};
-use crate::backend::choice::Path;
+use crate::backend::choice::Backend;
 use crate::backend::profile::{Pass, timed};
 use crate::backend::simd::vector::Lanes;
 use crate::ops::dropout::Draw;
@@ -133,13 +133,13 @@ pub fn attention(
     options: &Options<'_>,
 ) -> Result<Tensor> {
     let problem = Problem::new(query, key, value, options)?;
-    match Path::of(&[query, key, value]) {
-        Path::F32 => fused::<f32>(problem, query, key, value, options),
-        Path::F64 => fused::<f64>(problem, query, key, value, options),
-        Path::Gpu if cuda::takes(&problem, query, options) => {
+    match Backend::of(&[query, key, value]) {
+        Backend::F32 => fused::<f32>(problem, query, key, value, options),
+        Backend::F64 => fused::<f64>(problem, query, key, value, options),
+        Backend::Cuda if cuda::takes(&problem, query, options) => {
             cuda::attention(problem, query, key, value, options)
         }
-        Path::Gpu | Path::Reference => plain(&problem, query, key, value, options),
+        Backend::Cuda | Backend::Reference => plain(&problem, query, key, value, options),
     }
 }
 

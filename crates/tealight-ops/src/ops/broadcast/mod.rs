@@ -13,7 +13,7 @@ use candle_core::{Result, Tensor, bail};
 
 use crate::autograd::graph::{Operation, record};
 use crate::backend::buffer::{View, stored, tensor, unwritten};
-use crate::backend::choice::{Path, widened};
+use crate::backend::choice::{Backend, widened};
 use crate::backend::element::Element;
 use crate::backend::parallel::{block_len, run};
 use crate::backend::profile::{Pass, timed};
@@ -27,11 +27,11 @@ pub fn broadcast_add(x: &Tensor, v: &Tensor) -> Result<Tensor> {
         let of = |x: &Tensor| (x.shape().clone(), x.dtype());
         bail!("adding {:?} to each of {:?}", of(v), of(x))
     }
-    match Path::of(&[x, v]) {
-        Path::F32 => fused::<f32>(x, v),
-        Path::F64 => fused::<f64>(x, v),
-        Path::Gpu => cuda::broadcast_add(x, v),
-        Path::Reference => widened(x, |x| reference::broadcast_add(x, &v.to_dtype(x.dtype())?)),
+    match Backend::of(&[x, v]) {
+        Backend::F32 => fused::<f32>(x, v),
+        Backend::F64 => fused::<f64>(x, v),
+        Backend::Cuda => cuda::broadcast_add(x, v),
+        Backend::Reference => widened(x, |x| reference::broadcast_add(x, &v.to_dtype(x.dtype())?)),
     }
 }
 

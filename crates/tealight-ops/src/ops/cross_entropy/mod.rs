@@ -23,7 +23,7 @@ use candle_core::{CpuStorage, CustomOp1, DType, Device, Layout, Result, Shape, T
 
 use crate::autograd::graph::apply1;
 use crate::backend::buffer::{View, slice, stored, tensor};
-use crate::backend::choice::Path;
+use crate::backend::choice::Backend;
 use crate::backend::element::Element;
 
 /// The label of a row that carries no loss and no gradient (the value of `torch`).
@@ -47,11 +47,13 @@ pub fn cross_entropy(logits: &Tensor, labels: &Tensor, label_smoothing: f64) -> 
     check_dtype(labels)?;
     let targets =
         || Result::Ok(Targets::Labels { classes: classes(labels, n_classes)?, label_smoothing });
-    match Path::of(&[logits]) {
-        Path::F32 => apply1(&logits.contiguous()?, CrossEntropy::<f32>::new(targets()?)),
-        Path::F64 => apply1(&logits.contiguous()?, CrossEntropy::<f64>::new(targets()?)),
-        Path::Gpu => cuda::cross_entropy(logits, cuda::Targets::labels(labels, label_smoothing)?),
-        Path::Reference => {
+    match Backend::of(&[logits]) {
+        Backend::F32 => apply1(&logits.contiguous()?, CrossEntropy::<f32>::new(targets()?)),
+        Backend::F64 => apply1(&logits.contiguous()?, CrossEntropy::<f64>::new(targets()?)),
+        Backend::Cuda => {
+            cuda::cross_entropy(logits, cuda::Targets::labels(labels, label_smoothing)?)
+        }
+        Backend::Reference => {
             targets()?;
             reference::cross_entropy(&at_least_f32(logits)?, labels, label_smoothing)
         }
@@ -70,14 +72,14 @@ pub fn cross_entropy_soft(logits: &Tensor, targets: &Tensor) -> Result<Tensor> {
         bail!("cross-entropy of logits {:?} with targets {:?}", logits.shape(), targets.shape())
     }
     let soft = || Ok::<_, candle_core::Error>(Targets::Soft(targets.detach().contiguous()?));
-    match Path::of(&[logits, targets]) {
-        Path::F32 => apply1(&logits.contiguous()?, CrossEntropy::<f32>::new(soft()?)),
-        Path::F64 => apply1(&logits.contiguous()?, CrossEntropy::<f64>::new(soft()?)),
-        Path::Gpu => {
+    match Backend::of(&[logits, targets]) {
+        Backend::F32 => apply1(&logits.contiguous()?, CrossEntropy::<f32>::new(soft()?)),
+        Backend::F64 => apply1(&logits.contiguous()?, CrossEntropy::<f64>::new(soft()?)),
+        Backend::Cuda => {
             let targets = cuda::Targets::Soft(at_least_f32(&targets.detach())?.contiguous()?);
             cuda::cross_entropy(logits, targets)
         }
-        Path::Reference => reference::cross_entropy_soft(&at_least_f32(logits)?, targets),
+        Backend::Reference => reference::cross_entropy_soft(&at_least_f32(logits)?, targets),
     }
 }
 
@@ -95,11 +97,11 @@ pub fn hits(logits: &Tensor, labels: &Tensor) -> Result<Tensor> {
     let logits = logits.detach().contiguous()?;
     let classes = || classes(labels, n_classes);
     let counted = |n: usize| Tensor::new(n as u32, &Device::Cpu);
-    match Path::of(&[&logits]) {
-        Path::F32 => counted(cpu::hits::<f32>(&View::of(&logits)?, &classes()?, n_classes)),
-        Path::F64 => counted(cpu::hits::<f64>(&View::of(&logits)?, &classes()?, n_classes)),
-        Path::Gpu => cuda::hits(&logits, labels),
-        Path::Reference => {
+    match Backend::of(&[&logits]) {
+        Backend::F32 => counted(cpu::hits::<f32>(&View::of(&logits)?, &classes()?, n_classes)),
+        Backend::F64 => counted(cpu::hits::<f64>(&View::of(&logits)?, &classes()?, n_classes)),
+        Backend::Cuda => cuda::hits(&logits, labels),
+        Backend::Reference => {
             classes()?;
             reference::hits(&logits, labels)
         }

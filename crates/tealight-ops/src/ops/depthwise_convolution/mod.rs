@@ -25,7 +25,7 @@ use candle_core::{CpuStorage, CustomOp2, Layout, Result, Shape, Tensor, bail};
 
 use crate::autograd::graph::apply2;
 use crate::backend::buffer::{View, slice, stored, tensor};
-use crate::backend::choice::{Path, widened};
+use crate::backend::choice::{Backend, widened};
 use crate::backend::element::Element;
 use crate::ops::padding_mask;
 
@@ -49,11 +49,11 @@ pub fn depthwise_convolution(
         bail!("a depthwise convolution of {:?} with a weight of {:?}", x.shape(), weight.shape())
     }
     padding_mask::check(key_padding_mask, batch, len)?;
-    match Path::of(&[x, weight]) {
-        Path::F32 => fused::<f32>(x, weight, key_padding_mask),
-        Path::F64 => fused::<f64>(x, weight, key_padding_mask),
-        Path::Gpu => cuda::convolution(x, weight, key_padding_mask),
-        Path::Reference => {
+    match Backend::of(&[x, weight]) {
+        Backend::F32 => fused::<f32>(x, weight, key_padding_mask),
+        Backend::F64 => fused::<f64>(x, weight, key_padding_mask),
+        Backend::Cuda => cuda::convolution(x, weight, key_padding_mask),
+        Backend::Reference => {
             widened(x, |x| reference::depthwise_convolution(x, weight, key_padding_mask))
         }
     }

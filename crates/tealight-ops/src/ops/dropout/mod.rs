@@ -17,7 +17,7 @@ use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor, bail};
 
 use crate::autograd::graph::apply1;
 use crate::backend::buffer::{View, slice, stored, tensor};
-use crate::backend::choice::{Path, widened};
+use crate::backend::choice::{Backend, widened};
 use crate::backend::element::Element;
 use crate::rng::Stream;
 
@@ -51,11 +51,11 @@ pub fn dropout(x: &Tensor, rate: f64, stream: Stream) -> Result<Tensor> {
     if rate == 0. {
         return Ok(x.clone());
     }
-    match Path::of(&[x]) {
-        Path::F32 => apply1(&x.contiguous()?, Dropout::<f32>::new(draw)),
-        Path::F64 => apply1(&x.contiguous()?, Dropout::<f64>::new(draw)),
-        Path::Gpu => cuda::dropout(x, draw),
-        Path::Reference => widened(x, |x| reference::dropout(x, rate, stream)),
+    match Backend::of(&[x]) {
+        Backend::F32 => apply1(&x.contiguous()?, Dropout::<f32>::new(draw)),
+        Backend::F64 => apply1(&x.contiguous()?, Dropout::<f64>::new(draw)),
+        Backend::Cuda => cuda::dropout(x, draw),
+        Backend::Reference => widened(x, |x| reference::dropout(x, rate, stream)),
     }
 }
 

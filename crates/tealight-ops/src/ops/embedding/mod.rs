@@ -19,7 +19,7 @@ use candle_core::{CpuStorage, CustomOp1, DType, Layout, Result, Shape, Tensor, b
 
 use crate::autograd::graph::apply1;
 use crate::backend::buffer::{View, slice, stored, tensor};
-use crate::backend::choice::Path;
+use crate::backend::choice::Backend;
 use crate::backend::element::Element;
 
 /// `table (vocab_size, d_model)`, `ids (..)` → `(.., d_model)`
@@ -44,14 +44,18 @@ fn look_up(table: &Tensor, ids: &Tensor, padding: Option<u32>) -> Result<Tensor>
     let (vocab_size, d_model) = table.dims2()?;
     let shape = Shape::from([ids.dims(), &[d_model]].concat());
     let rows = || rows(ids, vocab_size);
-    match Path::of(&[table]) {
-        Path::F32 => apply1(&table.contiguous()?, Embedding::<f32>::new(rows()?, padding, shape)),
-        Path::F64 => apply1(&table.contiguous()?, Embedding::<f64>::new(rows()?, padding, shape)),
-        Path::Gpu if shape.elem_count() > 0 => {
+    match Backend::of(&[table]) {
+        Backend::F32 => {
+            apply1(&table.contiguous()?, Embedding::<f32>::new(rows()?, padding, shape))
+        }
+        Backend::F64 => {
+            apply1(&table.contiguous()?, Embedding::<f64>::new(rows()?, padding, shape))
+        }
+        Backend::Cuda if shape.elem_count() > 0 => {
             check_dtype(ids)?;
             cuda::look_up(table, ids, padding)
         }
-        Path::Gpu | Path::Reference => {
+        Backend::Cuda | Backend::Reference => {
             rows()?;
             let ids = selectable(ids)?;
             match padding {

@@ -32,7 +32,7 @@ use candle_core::{CpuStorage, CustomOp1, D, Layout, Result, Shape, Tensor};
 
 use crate::autograd::graph::apply1;
 use crate::backend::buffer::{View, slice, stored, tensor};
-use crate::backend::choice::{Path, widened};
+use crate::backend::choice::{Backend, widened};
 use crate::backend::element::Element;
 
 /// `x (.., width)` → `(.., width)`: the point of the simplex that is nearest to each row.
@@ -62,10 +62,10 @@ enum Alpha {
 
 fn entmax(x: &Tensor, alpha: Alpha, reference: fn(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
     let width = x.dim(D::Minus1)?;
-    match Path::of(&[x]) {
-        Path::F32 => apply1(&x.contiguous()?, Entmax::<f32>::new(alpha, width)),
-        Path::F64 => apply1(&x.contiguous()?, Entmax::<f64>::new(alpha, width)),
-        Path::Gpu | Path::Reference => widened(x, reference),
+    match Backend::of(&[x]) {
+        Backend::F32 => apply1(&x.contiguous()?, Entmax::<f32>::new(alpha, width)),
+        Backend::F64 => apply1(&x.contiguous()?, Entmax::<f64>::new(alpha, width)),
+        Backend::Cuda | Backend::Reference => widened(x, reference),
     }
 }
 

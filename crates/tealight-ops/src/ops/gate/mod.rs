@@ -17,7 +17,7 @@ use candle_core::{Result, Tensor, bail};
 
 use crate::autograd::graph::{Operation, record};
 use crate::backend::buffer::{View, stored, tensor};
-use crate::backend::choice::{Path, widened};
+use crate::backend::choice::{Backend, widened};
 use crate::backend::element::Element;
 use crate::backend::profile::{Pass, timed};
 use crate::ops::activation::{Elementwise, Function, Gelu, GeluTanh, Relu, Sigmoid, Silu};
@@ -31,11 +31,13 @@ pub fn gated(function: Function, x: &Tensor, v: &Tensor) -> Result<Tensor> {
     if ![(batch, len, width), (batch, 1, width)].contains(&shape) || x.dtype() != v.dtype() {
         bail!("a gate of {:?} over {:?}", x.shape(), v.shape())
     }
-    match Path::of(&[x, v]) {
-        Path::F32 => of_function::<f32>(function, x, v),
-        Path::F64 => of_function::<f64>(function, x, v),
-        Path::Gpu => cuda::gated(function, x, v),
-        Path::Reference => widened(x, |x| reference::gated(function, x, &v.to_dtype(x.dtype())?)),
+    match Backend::of(&[x, v]) {
+        Backend::F32 => of_function::<f32>(function, x, v),
+        Backend::F64 => of_function::<f64>(function, x, v),
+        Backend::Cuda => cuda::gated(function, x, v),
+        Backend::Reference => {
+            widened(x, |x| reference::gated(function, x, &v.to_dtype(x.dtype())?))
+        }
     }
 }
 

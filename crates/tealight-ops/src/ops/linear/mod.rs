@@ -23,7 +23,7 @@ use candle_core::{D, Result, Shape, Tensor, bail};
 
 use crate::autograd::graph::{Operation, Several, record, record_all};
 use crate::backend::buffer::{stored, tensor};
-use crate::backend::choice::Path;
+use crate::backend::choice::Backend;
 use crate::backend::profile::{Pass, timed};
 use crate::backend::simd::vector::Lanes;
 
@@ -42,11 +42,11 @@ pub struct Map<'a> {
 /// If the widths do not match.
 pub fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
     let map = Map { weight, bias };
-    match path(x, &[map])? {
-        Path::F32 => fused::<f32>(x, map),
-        Path::F64 => fused::<f64>(x, map),
-        Path::Gpu => cuda::linear(x, map),
-        Path::Reference => reference::linear(x, weight, bias),
+    match backend(x, &[map])? {
+        Backend::F32 => fused::<f32>(x, map),
+        Backend::F64 => fused::<f64>(x, map),
+        Backend::Cuda => cuda::linear(x, map),
+        Backend::Reference => reference::linear(x, weight, bias),
     }
 }
 
@@ -56,11 +56,11 @@ pub fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tens
 /// # Errors
 /// If the widths do not match.
 pub fn linears<const N: usize>(x: &Tensor, maps: [Map<'_>; N]) -> Result<[Tensor; N]> {
-    let results = match path(x, &maps)? {
-        Path::F32 => fused_all::<f32>(x, &maps),
-        Path::F64 => fused_all::<f64>(x, &maps),
-        Path::Gpu => maps.iter().map(|map| cuda::linear(x, *map)).collect(),
-        Path::Reference => {
+    let results = match backend(x, &maps)? {
+        Backend::F32 => fused_all::<f32>(x, &maps),
+        Backend::F64 => fused_all::<f64>(x, &maps),
+        Backend::Cuda => maps.iter().map(|map| cuda::linear(x, *map)).collect(),
+        Backend::Reference => {
             maps.iter().map(|map| reference::linear(x, map.weight, map.bias)).collect()
         }
     };
@@ -68,7 +68,7 @@ pub fn linears<const N: usize>(x: &Tensor, maps: [Map<'_>; N]) -> Result<[Tensor
     Ok(results)
 }
 
-fn path(x: &Tensor, maps: &[Map<'_>]) -> Result<Path> {
+fn backend(x: &Tensor, maps: &[Map<'_>]) -> Result<Backend> {
     let mut operands = vec![x];
     for Map { weight, bias } in maps {
         let (n_outputs, n_inputs) = weight.dims2()?;
@@ -78,7 +78,7 @@ fn path(x: &Tensor, maps: &[Map<'_>]) -> Result<Path> {
         }
         operands.extend([Some(*weight), *bias].into_iter().flatten());
     }
-    Ok(Path::of(&operands))
+    Ok(Backend::of(&operands))
 }
 
 fn fused<T: Lanes>(x: &Tensor, map: Map<'_>) -> Result<Tensor> {

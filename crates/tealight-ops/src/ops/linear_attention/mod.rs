@@ -34,7 +34,7 @@ use candle_core::{CpuStorage, CustomOp3, Layout, Result, Shape, Tensor, bail};
 
 use crate::autograd::graph::apply3;
 use crate::backend::buffer::{View, slice, stored, tensor};
-use crate::backend::choice::{Path, widened};
+use crate::backend::choice::{Backend, widened};
 use crate::backend::element::Element;
 use crate::ops::padding_mask;
 use cpu::Sizes;
@@ -73,13 +73,13 @@ pub fn linear_attention(
         let shape = (sizes.batch, sizes.n_heads, sizes.q_len, sizes.width);
         return Tensor::zeros(shape, value.dtype(), value.device());
     }
-    match Path::of(&operands) {
-        Path::F32 => LinearAttention::<f32>::build(sizes, key_padding_mask)?.apply(operands),
-        Path::F64 => LinearAttention::<f64>::build(sizes, key_padding_mask)?.apply(operands),
-        Path::Gpu if cuda::takes(&sizes, value) => {
+    match Backend::of(&operands) {
+        Backend::F32 => LinearAttention::<f32>::build(sizes, key_padding_mask)?.apply(operands),
+        Backend::F64 => LinearAttention::<f64>::build(sizes, key_padding_mask)?.apply(operands),
+        Backend::Cuda if cuda::takes(&sizes, value) => {
             cuda::linear_attention(sizes, operands, key_padding_mask)
         }
-        Path::Gpu | Path::Reference => widened(value, |value| {
+        Backend::Cuda | Backend::Reference => widened(value, |value| {
             let [log_query, log_key] = [log_query, log_key].map(|x| x.to_dtype(value.dtype()));
             reference::linear_attention(&log_query?, &log_key?, value, reads, key_padding_mask)
         }),

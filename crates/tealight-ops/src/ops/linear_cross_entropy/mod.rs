@@ -18,7 +18,7 @@ use candle_core::{DType, Device, Result, Tensor, bail};
 
 use crate::autograd::graph::{Operation, record};
 use crate::backend::buffer::{stored, tensor};
-use crate::backend::choice::Path;
+use crate::backend::choice::Backend;
 use crate::backend::profile::{Pass, timed};
 use crate::backend::simd::vector::Lanes;
 use crate::ops::cross_entropy::{classes, cross_entropy, hits};
@@ -60,11 +60,11 @@ pub fn linear_cross_entropy(
     let operands: Vec<_> = [Some(x), Some(weight), bias].into_iter().flatten().collect();
     let targets =
         || Result::Ok(Targets { classes: classes(labels, n_classes)?, n_classes, label_smoothing });
-    match Path::of(&operands) {
-        Path::F32 => fused::<f32>(&operands, &targets()?),
-        Path::F64 => fused::<f64>(&operands, &targets()?),
-        Path::Gpu => composed(x, map, labels, label_smoothing),
-        Path::Reference => reference::linear_cross_entropy(x, map, labels, label_smoothing),
+    match Backend::of(&operands) {
+        Backend::F32 => fused::<f32>(&operands, &targets()?),
+        Backend::F64 => fused::<f64>(&operands, &targets()?),
+        Backend::Cuda => composed(x, map, labels, label_smoothing),
+        Backend::Reference => reference::linear_cross_entropy(x, map, labels, label_smoothing),
     }
 }
 

@@ -18,7 +18,7 @@ use candle_core::{D, Result, Shape, Tensor, bail};
 
 use crate::autograd::graph::{Operation, record};
 use crate::backend::buffer::{View, stored, tensor, unwritten};
-use crate::backend::choice::Path;
+use crate::backend::choice::Backend;
 use crate::backend::gemm::{Product, store_all};
 use crate::backend::matrix::{Matrix, MatrixMut};
 use crate::backend::profile::{Pass, timed};
@@ -49,11 +49,11 @@ enum Right {
 
 fn apply(a: &Tensor, b: &Tensor, right: Right) -> Result<Tensor> {
     let sizes = Sizes::of(a, b, right)?;
-    match Path::of(&[a, b]) {
-        Path::F32 => fused::<f32>(a, b, sizes),
-        Path::F64 => fused::<f64>(a, b, sizes),
-        Path::Gpu => cuda::matmul(a, b, sizes),
-        Path::Reference => match right {
+    match Backend::of(&[a, b]) {
+        Backend::F32 => fused::<f32>(a, b, sizes),
+        Backend::F64 => fused::<f64>(a, b, sizes),
+        Backend::Cuda => cuda::matmul(a, b, sizes),
+        Backend::Reference => match right {
             Right::AsItIs => reference::matmul(a, b),
             Right::Transposed => reference::matmul_transposed(a, b),
         },

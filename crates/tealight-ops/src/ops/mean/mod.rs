@@ -13,7 +13,7 @@ use candle_core::{Result, Tensor};
 
 use crate::autograd::graph::{Operation, record};
 use crate::backend::buffer::{View, stored, tensor, unwritten};
-use crate::backend::choice::{Path, widened};
+use crate::backend::choice::{Backend, widened};
 use crate::backend::element::Element;
 use crate::backend::parallel::{block_len, run};
 use crate::backend::profile::{Pass, timed};
@@ -24,11 +24,11 @@ use crate::backend::profile::{Pass, timed};
 /// If `x` has other axes.
 pub fn mean(x: &Tensor) -> Result<Tensor> {
     x.dims3()?;
-    match Path::of(&[x]) {
-        Path::F32 => fused::<f32>(x),
-        Path::F64 => fused::<f64>(x),
-        Path::Gpu => cuda::mean(x),
-        Path::Reference => widened(x, reference::mean),
+    match Backend::of(&[x]) {
+        Backend::F32 => fused::<f32>(x),
+        Backend::F64 => fused::<f64>(x),
+        Backend::Cuda => cuda::mean(x),
+        Backend::Reference => widened(x, reference::mean),
     }
 }
 

@@ -19,7 +19,7 @@ use candle_core::{D, Result, Tensor, bail};
 
 use crate::autograd::graph::{Operation, record};
 use crate::backend::buffer::{stored, tensor};
-use crate::backend::choice::Path;
+use crate::backend::choice::Backend;
 use crate::backend::profile::{Pass, timed};
 use crate::backend::simd::vector::Lanes;
 use crate::ops::activation::{Elementwise, Function, Gelu, GeluTanh, Relu, Sigmoid, Silu};
@@ -55,11 +55,11 @@ pub fn mlp(x: &Tensor, settings: &Mlp<'_>) -> Result<Tensor> {
     dropout.map_or(Ok(()), Draw::check)?;
     let operands =
         [Some(x), Some(up.weight), up.bias, Some(down.weight), down.bias].into_iter().flatten();
-    match Path::of(&operands.collect::<Vec<_>>()) {
-        Path::F32 => of_function::<f32>(function, x, settings),
-        Path::F64 => of_function::<f64>(function, x, settings),
-        Path::Gpu => composed(x, settings),
-        Path::Reference => reference::mlp(x, settings),
+    match Backend::of(&operands.collect::<Vec<_>>()) {
+        Backend::F32 => of_function::<f32>(function, x, settings),
+        Backend::F64 => of_function::<f64>(function, x, settings),
+        Backend::Cuda => composed(x, settings),
+        Backend::Reference => reference::mlp(x, settings),
     }
 }
 

@@ -22,7 +22,7 @@ use candle_core::{D, Result, Tensor, bail};
 
 use crate::autograd::graph::{Operation, record};
 use crate::backend::buffer::{View, stored, tensor};
-use crate::backend::choice::{Path, widened};
+use crate::backend::choice::{Backend, widened};
 use crate::backend::element::Element;
 use crate::backend::profile::{Pass, timed};
 use cpu::{Centre, Row, Settings};
@@ -57,14 +57,14 @@ fn normalise(
         }
     }
     let operands = [Some(x), Some(weight), bias].into_iter().flatten().collect::<Vec<_>>();
-    match (Path::of(&operands), centre) {
-        (Path::F32, _) => fused::<f32>(x, weight, bias, centre, eps),
-        (Path::F64, _) => fused::<f64>(x, weight, bias, centre, eps),
-        (Path::Gpu, _) => cuda::normalise(x, weight, bias, centre, eps),
-        (Path::Reference, Centre::Mean) => {
+    match (Backend::of(&operands), centre) {
+        (Backend::F32, _) => fused::<f32>(x, weight, bias, centre, eps),
+        (Backend::F64, _) => fused::<f64>(x, weight, bias, centre, eps),
+        (Backend::Cuda, _) => cuda::normalise(x, weight, bias, centre, eps),
+        (Backend::Reference, Centre::Mean) => {
             widened(x, |x| reference::layer_norm(x, weight, bias, eps))
         }
-        (Path::Reference, Centre::Zero) => widened(x, |x| reference::rms_norm(x, weight, eps)),
+        (Backend::Reference, Centre::Zero) => widened(x, |x| reference::rms_norm(x, weight, eps)),
     }
 }
 

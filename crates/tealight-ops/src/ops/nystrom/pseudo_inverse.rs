@@ -9,7 +9,7 @@ use candle_core::{CpuStorage, CustomOp1, D, Device, Layout, Result, Shape, Tenso
 use super::reference;
 use crate::autograd::graph::{Operation, Value, apply1, record};
 use crate::backend::buffer::{View, slice, stored, tensor};
-use crate::backend::choice::{Path, widened};
+use crate::backend::choice::{Backend, widened};
 use crate::backend::element::Element;
 use crate::ops::matmul::{matmul, matmul_transposed};
 
@@ -54,11 +54,11 @@ pub fn pseudo_inverse(
     if a.dim(D::Minus1)? != a.dim(D::Minus2)? {
         bail!("the inverse of {:?}: the matrices are not square", a.shape())
     }
-    match Path::of(&[a]) {
-        Path::F32 => fused::<f32>(a, n_iterations, normalisation),
-        Path::F64 => fused::<f64>(a, n_iterations, normalisation),
-        Path::Gpu => widened(a, |a| of_products(a, Iteration { n_iterations, normalisation })),
-        Path::Reference => {
+    match Backend::of(&[a]) {
+        Backend::F32 => fused::<f32>(a, n_iterations, normalisation),
+        Backend::F64 => fused::<f64>(a, n_iterations, normalisation),
+        Backend::Cuda => widened(a, |a| of_products(a, Iteration { n_iterations, normalisation })),
+        Backend::Reference => {
             widened(a, |a| reference::pseudo_inverse(a, n_iterations, normalisation))
         }
     }
@@ -199,11 +199,11 @@ impl Step {
 
 /// scale (multiple · I − x) for `x (.., m, m)`
 fn multiple_minus(multiple: f64, x: &Tensor, scale: f64) -> Result<Tensor> {
-    match Path::of(&[x]) {
-        Path::F32 => fused_multiple_minus::<f32>(multiple, x, scale),
-        Path::F64 => fused_multiple_minus::<f64>(multiple, x, scale),
-        Path::Gpu => cuda::multiple_minus(multiple, x, scale),
-        Path::Reference => (identity(x)? * multiple)?.broadcast_sub(x)? * scale,
+    match Backend::of(&[x]) {
+        Backend::F32 => fused_multiple_minus::<f32>(multiple, x, scale),
+        Backend::F64 => fused_multiple_minus::<f64>(multiple, x, scale),
+        Backend::Cuda => cuda::multiple_minus(multiple, x, scale),
+        Backend::Reference => (identity(x)? * multiple)?.broadcast_sub(x)? * scale,
     }
 }
 
@@ -219,8 +219,8 @@ fn fused_multiple_minus<T: Element>(multiple: f64, x: &Tensor, scale: f64) -> Re
 
 /// Aᵀ B of `a (.., k, m)` and `b (.., k, n)`
 fn transposed_matmul(a: &Tensor, b: &Tensor) -> Result<Tensor> {
-    match Path::of(&[a, b]) {
-        Path::Gpu => cuda::transposed_matmul(a, b),
+    match Backend::of(&[a, b]) {
+        Backend::Cuda => cuda::transposed_matmul(a, b),
         _ => matmul(&a.t()?, b),
     }
 }
@@ -239,7 +239,7 @@ pub(super) struct Start {
 impl Start {
     /// From the gradient of Z₀, and that of A so far, that of A.
     fn gradient(&self, dz: &Tensor, da: &Tensor) -> Result<Tensor> {
-        if Path::of(&[dz, da]) == Path::Gpu {
+        if Backend::of(&[dz, da]) == Backend::Cuda {
             return cuda::gradient(self, dz, da);
         }
         // Z₀ = Aᵀ / s:  ds = −Σ dZ₀ ⊙ Z₀ / s, to the columns whose sum s is.
@@ -258,7 +258,7 @@ pub(super) fn identity(a: &Tensor) -> Result<Tensor> {
 impl Normalisation {
     /// Where the iteration begins for `a (.., m, m)`, which has no history.
     fn start(self, a: &Tensor) -> Result<Start> {
-        if Path::of(&[a]) == Path::Gpu {
+        if Backend::of(&[a]) == Backend::Cuda {
             return cuda::start(self, a);
         }
         self.in_operations(a)

@@ -7,7 +7,7 @@ use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor, bail};
 use super::{Segments, cuda, reference};
 use crate::autograd::graph::apply1;
 use crate::backend::buffer::{View, slice, stored, tensor, unwritten};
-use crate::backend::choice::{Path, widened};
+use crate::backend::choice::{Backend, widened};
 use crate::backend::element::Element;
 use crate::backend::parallel::{add_scaled, run};
 
@@ -29,11 +29,11 @@ pub fn segment_means(x: &Tensor, segments: &Segments) -> Result<Tensor> {
         let shape = (batch, n_heads, segments.n_landmarks(), head_dim);
         return Tensor::zeros(shape, x.dtype(), x.device());
     }
-    match Path::of(&[x]) {
-        Path::F32 => apply1(&x.contiguous()?, SegmentMeans::<f32>::over(x, segments)?),
-        Path::F64 => apply1(&x.contiguous()?, SegmentMeans::<f64>::over(x, segments)?),
-        Path::Gpu => cuda::segment_means(x, segments),
-        Path::Reference => widened(x, |x| reference::segment_means(x, segments)),
+    match Backend::of(&[x]) {
+        Backend::F32 => apply1(&x.contiguous()?, SegmentMeans::<f32>::over(x, segments)?),
+        Backend::F64 => apply1(&x.contiguous()?, SegmentMeans::<f64>::over(x, segments)?),
+        Backend::Cuda => cuda::segment_means(x, segments),
+        Backend::Reference => widened(x, |x| reference::segment_means(x, segments)),
     }
 }
 

@@ -14,7 +14,7 @@ use candle_core::{Result, Tensor, bail};
 
 use crate::autograd::graph::{Operation, record};
 use crate::backend::buffer::{View, stored, tensor, unwritten};
-use crate::backend::choice::{Path, widened};
+use crate::backend::choice::{Backend, widened};
 use crate::backend::element::Element;
 use crate::backend::parallel::{block_len, run};
 use crate::backend::profile::{Pass, timed};
@@ -30,11 +30,11 @@ pub fn residual(x: &Tensor, change: &Tensor, draw: Option<Draw>) -> Result<Tenso
         bail!("the residual sum of {:?} and {:?}", of(x), of(change))
     }
     draw.map_or(Ok(()), Draw::check)?;
-    match Path::of(&[x, change]) {
-        Path::F32 => fused::<f32>(x, change, draw),
-        Path::F64 => fused::<f64>(x, change, draw),
-        Path::Gpu => cuda::residual(x, change, draw),
-        Path::Reference => {
+    match Backend::of(&[x, change]) {
+        Backend::F32 => fused::<f32>(x, change, draw),
+        Backend::F64 => fused::<f64>(x, change, draw),
+        Backend::Cuda => cuda::residual(x, change, draw),
+        Backend::Reference => {
             widened(x, |x| reference::residual(x, &change.to_dtype(x.dtype())?, draw))
         }
     }

@@ -23,7 +23,7 @@ use candle_core::{CpuStorage, CustomOp3, Layout, Result, Shape, Tensor, bail};
 
 use crate::autograd::graph::apply3;
 use crate::backend::buffer::{View, slice, stored, tensor};
-use crate::backend::choice::{Path, widened};
+use crate::backend::choice::{Backend, widened};
 use crate::backend::element::Element;
 use crate::ops::padding_mask;
 use cpu::Sizes;
@@ -49,10 +49,10 @@ pub fn retention(
     }
     padding_mask::check(key_padding_mask, sizes.batch, sizes.len)?;
     let operands = [query, key, value];
-    match Path::of(&operands) {
-        Path::F32 => Retention::<f32>::build(sizes, decay, key_padding_mask)?.apply(operands),
-        Path::F64 => Retention::<f64>::build(sizes, decay, key_padding_mask)?.apply(operands),
-        Path::Gpu | Path::Reference => widened(value, |value| {
+    match Backend::of(&operands) {
+        Backend::F32 => Retention::<f32>::build(sizes, decay, key_padding_mask)?.apply(operands),
+        Backend::F64 => Retention::<f64>::build(sizes, decay, key_padding_mask)?.apply(operands),
+        Backend::Cuda | Backend::Reference => widened(value, |value| {
             let [query, key] = [query, key].map(|x| x.to_dtype(value.dtype()));
             reference::retention(&query?, &key?, value, decay, key_padding_mask)
         }),

@@ -20,7 +20,7 @@ use candle_core::{CpuStorage, CustomOp1, D, DType, Device, Result, Shape, Tensor
 
 use crate::autograd::graph::apply1;
 use crate::backend::buffer::{View, slice, stored, tensor};
-use crate::backend::choice::{Path, widened};
+use crate::backend::choice::{Backend, widened};
 use crate::backend::cuda as cuda_ops;
 use crate::backend::element::Element;
 
@@ -101,15 +101,17 @@ fn turned(x: &Tensor, cos: &Tensor, sin: &Tensor, layout: Layout, rows: Rows) ->
     if !head_dim.is_multiple_of(2) || cos.dims() != expected || sin.dims() != expected {
         bail!("rotation of {:?} with tables {:?} and {:?}", x.shape(), cos.shape(), sin.shape())
     }
-    match Path::of(&[x, cos, sin]) {
+    match Backend::of(&[x, cos, sin]) {
         // Angles are not rounded to half precision, even if x is.
-        _ if Path::of(&[x]) == Path::Gpu => {
+        _ if Backend::of(&[x]) == Backend::Cuda => {
             let wide = |table: &Tensor| table.to_dtype(cuda_ops::wide(x.dtype()));
             cuda::rotate(x, &wide(cos)?, &wide(sin)?, layout, rows)
         }
-        Path::F32 => fused::<f32>(x, cos, sin, layout, rows),
-        Path::F64 => fused::<f64>(x, cos, sin, layout, rows),
-        Path::Gpu | Path::Reference => widened(x, |x| (rows.definition)(x, cos, sin, layout)),
+        Backend::F32 => fused::<f32>(x, cos, sin, layout, rows),
+        Backend::F64 => fused::<f64>(x, cos, sin, layout, rows),
+        Backend::Cuda | Backend::Reference => {
+            widened(x, |x| (rows.definition)(x, cos, sin, layout))
+        }
     }
 }
 

@@ -26,7 +26,7 @@ pub(crate) use cpu::{by_rows, exponentials, softmax_backward};
 
 use crate::autograd::graph::apply1;
 use crate::backend::buffer::{View, slice, stored, tensor};
-use crate::backend::choice::{Path, widened};
+use crate::backend::choice::{Backend, widened};
 use crate::backend::element::Element;
 
 /// `x (.., width)` → `(.., width)`: from 0 to 1, and of sum 1 over the last dimension. Zeros
@@ -37,11 +37,11 @@ use crate::backend::element::Element;
 /// # Errors
 /// If `x` is a scalar.
 pub fn softmax(x: &Tensor) -> Result<Tensor> {
-    match Path::of(&[x]) {
-        Path::F32 => apply1(&x.contiguous()?, Softmax::<f32>::over(x)?),
-        Path::F64 => apply1(&x.contiguous()?, Softmax::<f64>::over(x)?),
-        Path::Gpu => cuda::softmax(x, cuda::Of::Weights),
-        Path::Reference => widened(x, reference::softmax),
+    match Backend::of(&[x]) {
+        Backend::F32 => apply1(&x.contiguous()?, Softmax::<f32>::over(x)?),
+        Backend::F64 => apply1(&x.contiguous()?, Softmax::<f64>::over(x)?),
+        Backend::Cuda => cuda::softmax(x, cuda::Of::Weights),
+        Backend::Reference => widened(x, reference::softmax),
     }
 }
 
@@ -52,11 +52,11 @@ pub fn softmax(x: &Tensor) -> Result<Tensor> {
 /// # Errors
 /// If `x` is a scalar.
 pub fn log_softmax(x: &Tensor) -> Result<Tensor> {
-    match Path::of(&[x]) {
-        Path::F32 => apply1(&x.contiguous()?, LogSoftmax::<f32>::over(x)?),
-        Path::F64 => apply1(&x.contiguous()?, LogSoftmax::<f64>::over(x)?),
-        Path::Gpu => cuda::softmax(x, cuda::Of::Logarithms),
-        Path::Reference => widened(x, reference::log_softmax),
+    match Backend::of(&[x]) {
+        Backend::F32 => apply1(&x.contiguous()?, LogSoftmax::<f32>::over(x)?),
+        Backend::F64 => apply1(&x.contiguous()?, LogSoftmax::<f64>::over(x)?),
+        Backend::Cuda => cuda::softmax(x, cuda::Of::Logarithms),
+        Backend::Reference => widened(x, reference::log_softmax),
     }
 }
 

@@ -15,7 +15,7 @@ use candle_core::{Result, Tensor};
 
 use crate::autograd::graph::{Operation, record};
 use crate::backend::buffer::{View, stored, tensor, unwritten};
-use crate::backend::choice::{Path, widened};
+use crate::backend::choice::{Backend, widened};
 use crate::backend::element::Element;
 use crate::backend::parallel::{block_len, run};
 use crate::backend::profile::{Pass, timed};
@@ -26,11 +26,11 @@ use crate::backend::profile::{Pass, timed};
 /// If `x` has other axes.
 pub fn swap_axes(x: &Tensor) -> Result<Tensor> {
     x.dims4()?;
-    match Path::of(&[x]) {
-        Path::F32 => fused::<f32>(x),
-        Path::F64 => fused::<f64>(x),
-        Path::Gpu => cuda::swap_axes(x),
-        Path::Reference => widened(x, reference::swap_axes),
+    match Backend::of(&[x]) {
+        Backend::F32 => fused::<f32>(x),
+        Backend::F64 => fused::<f64>(x),
+        Backend::Cuda => cuda::swap_axes(x),
+        Backend::Reference => widened(x, reference::swap_axes),
     }
 }
 

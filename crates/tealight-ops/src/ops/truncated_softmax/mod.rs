@@ -28,7 +28,7 @@ use candle_core::{CpuStorage, CustomOp1, D, Layout, Result, Shape, Tensor, bail}
 
 use crate::autograd::graph::apply1;
 use crate::backend::buffer::{View, slice, stored, tensor};
-use crate::backend::choice::{Path, widened};
+use crate::backend::choice::{Backend, widened};
 use crate::backend::element::Element;
 use crate::ops::softmax::softmax_backward;
 
@@ -65,10 +65,12 @@ impl Truncation {
 pub fn truncated_softmax(x: &Tensor, truncation: Truncation) -> Result<Tensor> {
     truncation.check()?;
     let width = x.dim(D::Minus1)?;
-    match Path::of(&[x]) {
-        Path::F32 => apply1(&x.contiguous()?, Truncated::<f32>::new(truncation, width)),
-        Path::F64 => apply1(&x.contiguous()?, Truncated::<f64>::new(truncation, width)),
-        Path::Gpu | Path::Reference => widened(x, |x| reference::truncated_softmax(x, truncation)),
+    match Backend::of(&[x]) {
+        Backend::F32 => apply1(&x.contiguous()?, Truncated::<f32>::new(truncation, width)),
+        Backend::F64 => apply1(&x.contiguous()?, Truncated::<f64>::new(truncation, width)),
+        Backend::Cuda | Backend::Reference => {
+            widened(x, |x| reference::truncated_softmax(x, truncation))
+        }
     }
 }
 

@@ -36,7 +36,7 @@ use candle_core::{CpuStorage, CustomOp3, Layout, Result, Shape, Tensor, bail};
 
 use crate::autograd::graph::apply3;
 use crate::backend::buffer::{View, slice, stored, tensor};
-use crate::backend::choice::{Path, widened};
+use crate::backend::choice::{Backend, widened};
 use crate::backend::element::Element;
 use crate::ops::padding_mask;
 
@@ -62,11 +62,11 @@ pub fn wkv(
         bail!("wkv of key {:?}, value {:?}, {decay:?}, {bonus:?}", key.shape(), value.shape())
     }
     padding_mask::check(key_padding_mask, batch, len)?;
-    let path = Path::of(&[key, value, decay, bonus]);
-    if path == Path::Gpu {
+    let backend = Backend::of(&[key, value, decay, bonus]);
+    if backend == Backend::Cuda {
         return cuda::wkv([key, value, decay, bonus], key_padding_mask);
     }
-    if path == Path::Reference {
+    if backend == Backend::Reference {
         return widened(value, |value| {
             let [key, decay, bonus] = [key, decay, bonus].map(|x| x.to_dtype(value.dtype()));
             reference::wkv(&key?, value, &decay?, &bonus?, key_padding_mask)
@@ -76,8 +76,8 @@ pub fn wkv(
     // Candle's custom operations take three operands.
     let rates = Tensor::stack(&parameters, 0)?;
     let (key, value) = (key.contiguous()?, value.contiguous()?);
-    match path {
-        Path::F64 => {
+    match backend {
+        Backend::F64 => {
             apply3(&key, &value, &rates, Wkv::<f64> { len, padding, element: PhantomData })
         }
         _ => apply3(&key, &value, &rates, Wkv::<f32> { len, padding, element: PhantomData }),

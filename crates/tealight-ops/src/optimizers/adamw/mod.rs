@@ -19,7 +19,7 @@ pub mod reference;
 use candle_core::{Result, Tensor, Var, bail};
 
 use crate::backend::buffer::{View, with_slice_mut};
-use crate::backend::choice::Path;
+use crate::backend::choice::Backend;
 use crate::backend::element::Element;
 use crate::backend::reference_ops;
 
@@ -87,7 +87,7 @@ pub fn step_all(slots: &[Slot<'_>], step: u64) -> Result<()> {
         betas && others && a.gradient.dtype() == b.gradient.dtype()
     };
     for slots in slots.chunk_by(like) {
-        if !reference_ops::are_asked_for() && slots.iter().all(cuda::takes) {
+        if !reference_ops::are_forced() && slots.iter().all(cuda::takes) {
             cuda::step(slots, step)?;
         } else {
             slots.iter().try_for_each(|slot| step_one(slot, step))?;
@@ -115,11 +115,11 @@ fn step_one(slot: &Slot<'_>, step: u64) -> Result<()> {
     let Slot { parameter, gradient, first_moment, second_moment, hyper } = slot;
     let state = slot.state().map(Var::as_tensor);
     let [theta, m, v] = state;
-    match Path::of(&[theta, gradient, m, v]) {
-        Path::F32 if state.iter().all(|x| x.is_contiguous()) => {
+    match Backend::of(&[theta, gradient, m, v]) {
+        Backend::F32 if state.iter().all(|x| x.is_contiguous()) => {
             fused::<f32>(state, gradient, step, hyper)
         }
-        Path::F64 if state.iter().all(|x| x.is_contiguous()) => {
+        Backend::F64 if state.iter().all(|x| x.is_contiguous()) => {
             fused::<f64>(state, gradient, step, hyper)
         }
         _ => reference::step(parameter, gradient, first_moment, second_moment, step, hyper),

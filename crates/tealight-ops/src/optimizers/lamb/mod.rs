@@ -18,7 +18,7 @@ pub mod reference;
 use candle_core::{Result, Tensor, Var, bail};
 
 use crate::backend::buffer::{View, with_slice_mut};
-use crate::backend::choice::Path;
+use crate::backend::choice::Backend;
 use crate::backend::element::Element;
 
 /// Hyper-parameters of one update, under the paper's names.
@@ -86,10 +86,10 @@ pub fn step(
     if !state.iter().all(|tensor| tensor.is_contiguous()) {
         return reference::step(parameter, gradient, first_moment, second_moment, step, hyper);
     }
-    match Path::of(&[theta, gradient, m, v]) {
-        Path::F32 => fused::<f32>(state, gradient, step, hyper),
-        Path::F64 => fused::<f64>(state, gradient, step, hyper),
-        Path::Gpu | Path::Reference => {
+    match Backend::of(&[theta, gradient, m, v]) {
+        Backend::F32 => fused::<f32>(state, gradient, step, hyper),
+        Backend::F64 => fused::<f64>(state, gradient, step, hyper),
+        Backend::Cuda | Backend::Reference => {
             reference::step(parameter, gradient, first_moment, second_moment, step, hyper)
         }
     }

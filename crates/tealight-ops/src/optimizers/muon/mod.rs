@@ -93,7 +93,7 @@ pub fn step_all(slots: &[Slot<'_>]) -> Result<()> {
     let mut left = slots.to_vec();
     while let Some(first) = left.first().copied() {
         let (like, others) = left.into_iter().partition::<Vec<_>, _>(|slot| slot.is_like(&first));
-        if !reference_ops::are_asked_for() && like.iter().all(cuda::takes) {
+        if !reference_ops::are_forced() && like.iter().all(cuda::takes) {
             cuda::step(&like)?;
         } else {
             like.iter().try_for_each(step)?;
