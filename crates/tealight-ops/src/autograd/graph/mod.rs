@@ -29,6 +29,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, Weak};
 
+use candle_core::op::BackpropOp;
 use candle_core::shape::ShapeWithOneHole;
 use candle_core::{
     CpuStorage, CudaStorage, CustomOp1, DType, Device, DeviceLocation, Layout, Result, Shape,
@@ -79,14 +80,10 @@ impl From<(CpuStorage, Shape)> for Value {
     }
 }
 
-/// A tensor of `value`, without a history.
-pub(crate) fn constant(value: Value) -> Result<Tensor> {
-    without_history("constant", value)
-}
-
-fn without_history(name: &'static str, value: Value) -> Result<Tensor> {
-    let (node, carrier) = (Node::new(name, false, None, &value), carrier(&value.storage)?);
-    carrier.apply_op1_no_bwd(&Carried { node, value: Mutex::new(Some(value)) })
+impl From<(Storage, Shape)> for Value {
+    fn from((storage, shape): (Storage, Shape)) -> Self {
+        Self { storage, shape }
+    }
 }
 
 /// A tensor of `value`, whose gradient `operation` passes on to `inputs`.
@@ -101,10 +98,11 @@ pub(crate) fn record(
     let (name, reads_output) = (operation.name(), operation.reads_output());
     nan_trace::look(name, &value.storage);
     if !inputs.iter().any(|input| input.track_op()) {
-        return without_history(name, value);
+        let Value { storage, shape } = value;
+        return Ok(Tensor::from_storage(storage, shape, BackpropOp::none(), false));
     }
     let recorded = Recorded::of(operation, inputs)?;
-    carried(&Node::new(name, reads_output, Some(recorded), &value), value)
+    carried(&Node::new(name, reads_output, recorded, &value), value)
 }
 
 /// The same where `f`, of the gradient alone, gives those of `inputs`: no element of theirs or of the
@@ -156,7 +154,7 @@ pub(crate) fn record_again(
     let recorded =
         Recorded { way: Way::Again(Box::new(f)), inputs: Vec::new(), _nodes: Vec::new() };
     nan_trace::look("checkpoint", &value.storage);
-    carried(&Node::new("checkpoint", false, Some(recorded), &value), value)
+    carried(&Node::new("checkpoint", false, recorded, &value), value)
 }
 
 /// The result of `node`.
@@ -269,7 +267,7 @@ impl Node {
     fn new(
         name: &'static str,
         reads_output: bool,
-        recorded: Option<Recorded>,
+        recorded: Recorded,
         Value { shape, .. }: &Value,
     ) -> Arc<Self> {
         Arc::new(Self {
@@ -277,7 +275,7 @@ impl Node {
             number: COUNT.fetch_add(1, Ordering::Relaxed),
             shape: shape.clone(),
             reads_output,
-            recorded: Mutex::new(recorded),
+            recorded: Mutex::new(Some(recorded)),
             results: Mutex::default(),
         })
     }

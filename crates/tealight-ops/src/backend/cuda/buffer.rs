@@ -2,26 +2,30 @@
 
 use candle_core::backend::BackendDevice;
 use candle_core::cpu_backend::CpuDevice;
+use candle_core::op::BackpropOp;
 use candle_core::{CpuStorage, DType, Device, Result, Shape, Storage, Tensor, bail};
 
 use super::address;
-use crate::autograd::graph::{self, Value};
 
 /// Numbers on a device, of which no tensor knows yet.
 #[derive(Debug)]
-pub(crate) struct Buffer(Storage);
+pub(crate) struct Buffer {
+    storage: Storage,
+    len: usize,
+}
 
 impl Buffer {
     /// For a kernel that writes all of it.
     pub(crate) fn unwritten(len: usize, dtype: DType, device: &Device) -> Result<Self> {
         let shape = Shape::from(len);
-        Ok(Self(match device {
+        let storage = match device {
             Device::Cpu => Storage::Cpu(conspicuous(len, dtype)?),
             #[expect(unsafe_code, reason = "candle's word for memory that is not cleared")]
             // SAFETY: numbers of any bits are numbers, and the kernel that asks for them writes all of them.
             Device::Cuda(device) => Storage::Cuda(unsafe { device.alloc_uninit(&shape, dtype) }?),
             Device::Metal(_) => bail!("there are no kernels for Metal"),
-        }))
+        };
+        Ok(Self { storage, len })
     }
 
     /// Of the shape and dtype of `x`.
@@ -31,25 +35,33 @@ impl Buffer {
 
     pub(crate) fn zeros(len: usize, dtype: DType, device: &Device) -> Result<Self> {
         let shape = Shape::from(len);
-        Ok(Self(match device {
+        let storage = match device {
             Device::Cpu => Storage::Cpu(CpuDevice.zeros_impl(&shape, dtype)?),
             Device::Cuda(device) => Storage::Cuda(device.zeros_impl(&shape, dtype)?),
             Device::Metal(_) => bail!("there are no kernels for Metal"),
-        }))
+        };
+        Ok(Self { storage, len })
     }
 
     pub(super) fn address(&self) -> Result<u64> {
-        address::of(&self.0)
+        address::of(&self.storage)
     }
 
     /// As the result of an operation.
-    pub(crate) fn value(self, shape: impl Into<Shape>) -> Value {
-        Value { storage: self.0, shape: shape.into() }
+    pub(crate) fn value(self, shape: impl Into<Shape>) -> (Storage, Shape) {
+        (self.storage, shape.into())
     }
 
     /// As a tensor without a history.
+    ///
+    /// # Errors
+    /// If the shape has another number of elements.
     pub(crate) fn tensor(self, shape: impl Into<Shape>) -> Result<Tensor> {
-        graph::constant(self.value(shape))
+        let shape = shape.into();
+        if shape.elem_count() != self.len {
+            bail!("a buffer of {} elements as a tensor of shape {shape:?}", self.len)
+        }
+        Ok(Tensor::from_storage(self.storage, shape, BackpropOp::none(), false))
     }
 }
 
