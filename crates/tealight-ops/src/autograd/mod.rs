@@ -4,3 +4,4 @@ pub mod gradients;
 pub(crate) mod graph;
 pub mod nan_trace;
 pub mod recompute;
+pub(crate) mod sum;

@@ -13,12 +13,10 @@ use candle_core::{
 };
 
 use super::{Node, Recorded, Way};
-use crate::backend::buffer::{View, stored, with_slice_mut};
+use crate::autograd::sum::{add_in_place, added};
+use crate::backend::buffer::stored;
 use crate::backend::choice::Backend;
-use crate::backend::element::Element;
-use crate::backend::parallel::{add_scaled, block_len, run};
 use crate::backend::profile::{self, Pass, timed};
-use crate::ops::residual;
 
 /// A gradient on its way.
 struct Flow {
@@ -45,31 +43,14 @@ impl Flow {
         match Backend::of(&[&sum.tensor, &term.tensor]) {
             Backend::F32 => add_in_place::<f32>(&sum.tensor, &term.tensor)?,
             Backend::F64 => add_in_place::<f64>(&sum.tensor, &term.tensor)?,
-            Backend::Cuda => return Ok(Self::fresh(&add(&sum.tensor, &term.tensor)?)),
+            Backend::Cuda => {
+                let shape = sum.tensor.shape();
+                return Ok(Self::fresh(&added(&sum.tensor, &term.tensor)?.tensor(shape)?));
+            }
             Backend::Reference => return Ok(Self::fresh(&(sum.tensor + term.tensor)?)),
         }
         Ok(sum)
     }
-}
-
-/// On a device: into a new tensor, whose memory comes from a pool.
-fn add(a: &Tensor, b: &Tensor) -> Result<Tensor> {
-    residual::cuda::sum(a, b)?.tensor(a.shape())
-}
-
-/// sum ← sum + term
-pub(crate) fn add_in_place<T: Element>(sum: &Tensor, term: &Tensor) -> Result<()> {
-    let term = View::<T>::of(term)?;
-    let len = block_len(1);
-    with_slice_mut(sum, |sum: &mut [T]| {
-        run(
-            term.len(),
-            sum.chunks_mut(len).zip(term.chunks(len)),
-            #[inline(always)]
-            |(sum, term): (&mut [T], &[T])| add_scaled(sum, term, T::ONE),
-        );
-        Ok(())
-    })
 }
 
 /// The gradients of `factor` times `loss`, both single numbers, with respect to the variables that it

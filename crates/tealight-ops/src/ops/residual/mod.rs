@@ -7,7 +7,7 @@
 //!
 //! One pass forward; backward one more where there is dropout, and none where there is not.
 
-pub(crate) mod cuda;
+mod cuda;
 pub mod reference;
 
 use candle_core::{Result, Tensor, bail};
