@@ -28,6 +28,7 @@
 //! head.
 
 mod cuda;
+mod normalisation;
 mod pseudo_inverse;
 pub mod reference;
 mod segment_means;
@@ -35,7 +36,8 @@ mod segments;
 
 use candle_core::{D, DType, Device, Result, Tensor, bail};
 
-pub use pseudo_inverse::{Normalisation, pseudo_inverse};
+pub use normalisation::Normalisation;
+pub use pseudo_inverse::pseudo_inverse;
 pub use segment_means::segment_means;
 pub use segments::{SegmentRule, Segments};
 

@@ -6,6 +6,7 @@ use std::marker::PhantomData;
 
 use candle_core::{CpuStorage, CustomOp1, D, Device, Layout, Result, Shape, Tensor, bail};
 
+use super::normalisation::{Normalisation, Start, identity};
 use super::reference;
 use crate::autograd::graph::{Operation, Value, apply1, record};
 use crate::backend::buffer::{View, slice, stored, tensor};
@@ -14,17 +15,6 @@ use crate::backend::element::Element;
 use crate::ops::matmul::{matmul, matmul_transposed};
 
 const NAME: &str = "pseudo-inverse";
-
-/// What Z₀ is divided by.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Normalisation {
-    /// The largest sum of a column of the matrix itself (the paper).
-    // Not over the batch: an example must not depend on its neighbours.
-    #[default]
-    EachMatrix,
-    /// The largest sum of a column of any matrix in the tensor (the authors' code).
-    WholeTensor,
-}
 
 /// `a (.., m, m)`, of rows that are not negative and sum to one → `(.., m, m)`, about its
 /// Moore–Penrose inverse (Xiong et al. 2021, eq. (11); Razavi et al. 2014).
@@ -225,17 +215,6 @@ fn transposed_matmul(a: &Tensor, b: &Tensor) -> Result<Tensor> {
     }
 }
 
-/// Z₀, and what its gradient needs.
-pub(super) struct Start {
-    normalisation: Normalisation,
-    /// Aᵀ / s
-    pub(super) z: Tensor,
-    /// s, `(.., 1, 1)`
-    scale: Tensor,
-    /// 1 at the column of the largest sum; equal sums share it: `(.., 1, m)`
-    shares: Tensor,
-}
-
 impl Start {
     /// From the gradient of Z₀, and that of A so far, that of A.
     fn gradient(&self, dz: &Tensor, da: &Tensor) -> Result<Tensor> {
@@ -250,11 +229,6 @@ impl Start {
     }
 }
 
-/// The identity of the size of `a (.., m, m)`: `(m, m)`
-pub(super) fn identity(a: &Tensor) -> Result<Tensor> {
-    Tensor::eye(a.dim(D::Minus1)?, a.dtype(), a.device())
-}
-
 impl Normalisation {
     /// Where the iteration begins for `a (.., m, m)`, which has no history.
     fn start(self, a: &Tensor) -> Result<Start> {
@@ -262,37 +236,5 @@ impl Normalisation {
             return cuda::start(self, a);
         }
         self.in_operations(a)
-    }
-
-    /// The same in operations that Candle differentiates.
-    pub(super) fn in_operations(self, a: &Tensor) -> Result<Start> {
-        let columns = a.sum_keepdim(D::Minus2)?; // (.., 1, m)
-        let shares = self.share_of_maximum(a)?;
-        let scale = self.total(&columns.mul(&shares)?)?;
-        // Where nothing may be read, A is zeros: so is its inverse.
-        let is_zero = scale.eq(0.)?.to_dtype(a.dtype())?;
-        let scale = (scale + is_zero)?;
-        Ok(Start { normalisation: self, z: a.t()?.broadcast_div(&scale)?, scale, shares })
-    }
-
-    /// 1 at the column of the largest sum; equal sums share it: `a (.., m, m)` → `(.., 1, m)`
-    fn share_of_maximum(self, a: &Tensor) -> Result<Tensor> {
-        let columns = a.detach().sum_keepdim(D::Minus2)?; // (.., 1, m)
-        let largest = columns.max_keepdim(D::Minus1)?; // (.., 1, 1)
-        let largest = match self {
-            Self::EachMatrix => largest,
-            Self::WholeTensor => largest.flatten_all()?.max(0)?.broadcast_as(largest.shape())?,
-        };
-        let is_largest = columns.broadcast_eq(&largest)?.to_dtype(a.dtype())?;
-        is_largest.broadcast_div(&self.total(&is_largest)?)
-    }
-
-    /// The sum over each matrix, or over all of them: `x (.., _, _)` → `(.., 1, 1)`
-    fn total(self, x: &Tensor) -> Result<Tensor> {
-        let each = x.sum_keepdim(D::Minus1)?.sum_keepdim(D::Minus2)?;
-        match self {
-            Self::EachMatrix => Ok(each),
-            Self::WholeTensor => each.sum_all()?.broadcast_as(each.shape()),
-        }
     }
 }

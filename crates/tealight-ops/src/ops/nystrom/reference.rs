@@ -2,8 +2,8 @@
 
 use candle_core::{Result, Tensor};
 
-use super::pseudo_inverse::identity;
-use super::{Normalisation, Segments};
+use super::normalisation::{Normalisation, identity};
+use super::segments::Segments;
 
 /// `x (batch, n_heads, len, head_dim)` → `(batch, n_heads, n_landmarks, head_dim)`
 pub fn segment_means(x: &Tensor, segments: &Segments) -> Result<Tensor> {

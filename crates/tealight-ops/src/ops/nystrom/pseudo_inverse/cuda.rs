@@ -2,9 +2,9 @@
 
 use candle_core::{D, Result, Tensor};
 
-use super::{Normalisation, Start};
 use crate::backend::cuda::product::{Factor, Sizes, product};
 use crate::backend::cuda::{Buffer, Launch};
+use crate::ops::nystrom::normalisation::{Normalisation, Start};
 
 const THREADS: usize = 256;
 
