@@ -4,28 +4,25 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::ffi::c_void;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
-use candle_core::cuda_backend::cudarc::cublas::{result, sys};
+use candle_core::cuda_backend::WrapErr;
 use candle_core::cuda_backend::cudarc::driver::sys::{
     CUdevice_attribute_enum as Device, CUfunction_attribute_enum as Attribute,
     CUmemPool_attribute_enum as Pool,
 };
 use candle_core::cuda_backend::cudarc::driver::{
-    CudaContext, CudaFunction, CudaModule, CudaStream, DevicePtr, LaunchConfig, PushKernelArg,
+    CudaContext, CudaFunction, CudaModule, CudaStream, LaunchConfig, PushKernelArg,
     result as driver,
 };
 use candle_core::cuda_backend::cudarc::nvrtc::sys::nvrtcVersion;
 use candle_core::cuda_backend::cudarc::nvrtc::{CompileOptions, Ptx, compile_ptx_with_opts};
-use candle_core::cuda_backend::{CudaStorageSlice, WrapErr};
-use candle_core::{CudaDevice, CudaStorage, DType, Error, Result, Tensor, bail};
+use candle_core::{CudaDevice, Error, Result, bail};
 
+use super::int;
 use super::launch::Launch;
-use super::product::{Factor, Sizes, is_tf32_allowed};
-use super::{Buffer, address, int, long};
 
 const ATTENTION: &str = include_str!("../../../kernels/attention.cuh");
 const PRELUDE: &str = include_str!("../../../kernels/prelude.cuh");
@@ -64,21 +61,6 @@ pub(crate) fn open(ordinal: usize) -> Result<CudaDevice> {
         }
     }
     Ok(device)
-}
-
-pub(super) fn address(storage: &CudaStorage) -> Result<u64> {
-    let stream = storage.device.cuda_stream();
-    // There is one queue, and what is given to it runs in order: no event has to be waited for.
-    let address = match &storage.slice {
-        CudaStorageSlice::U8(x) => x.device_ptr(&stream).0,
-        CudaStorageSlice::U32(x) => x.device_ptr(&stream).0,
-        CudaStorageSlice::I64(x) => x.device_ptr(&stream).0,
-        CudaStorageSlice::BF16(x) => x.device_ptr(&stream).0,
-        CudaStorageSlice::F32(x) => x.device_ptr(&stream).0,
-        CudaStorageSlice::F64(x) => x.device_ptr(&stream).0,
-        _ => bail!("kernels do not read this dtype"),
-    };
-    Ok(address)
 }
 
 /// Ampere and later.
@@ -210,80 +192,4 @@ fn keep(path: &Path, ptx: &str) -> std::io::Result<()> {
     let aside = path.with_extension(format!("{}.tmp", std::process::id()));
     fs::write(&aside, ptx)?;
     fs::rename(aside, path)
-}
-
-/// Of the factors and the result, and of the sums.
-fn types(dtype: DType) -> Result<(sys::cudaDataType_t, sys::cublasComputeType_t)> {
-    use sys::cublasComputeType_t as Sums;
-    use sys::cudaDataType_t as Number;
-
-    Ok(match dtype {
-        DType::F32 if is_tf32_allowed() => (Number::CUDA_R_32F, Sums::CUBLAS_COMPUTE_32F_FAST_TF32),
-        DType::F32 => (Number::CUDA_R_32F, Sums::CUBLAS_COMPUTE_32F),
-        DType::F64 => (Number::CUDA_R_64F, Sums::CUBLAS_COMPUTE_64F),
-        DType::BF16 => (Number::CUDA_R_16BF, Sums::CUBLAS_COMPUTE_32F),
-        dtype => bail!("there are no products of {dtype:?}"),
-    })
-}
-
-/// C = A B. cuBLAS has its matrices in columns, and finds Cᵀ = Bᵀ Aᵀ in rows.
-pub(super) fn product(
-    device: &CudaDevice,
-    a: Factor<'_>,
-    b: Factor<'_>,
-    c: &mut Buffer,
-    Sizes { batch, m, n, k }: Sizes,
-) -> Result<()> {
-    let (number, sums) = types(a.x.dtype())?;
-    let is_wide = a.x.dtype() == DType::F64;
-    let ([one_f32, zero_f32], [one_f64, zero_f64]) = ([1_f32, 0.], [1_f64, 0.]);
-    let [one, zero]: [*const c_void; 2] = if is_wide {
-        [(&raw const one_f64).cast(), (&raw const zero_f64).cast()]
-    } else {
-        [(&raw const one_f32).cast(), (&raw const zero_f32).cast()]
-    };
-    let turned = |factor: Factor<'_>| {
-        use sys::cublasOperation_t::{CUBLAS_OP_N, CUBLAS_OP_T};
-
-        if factor.is_transposed { CUBLAS_OP_T } else { CUBLAS_OP_N }
-    };
-    let [m_, n_, k_, batch_] = [m, n, k, batch].map(int);
-    let (of_a, _lock_a) = first(a.x)?;
-    let (of_b, _lock_b) = first(b.x)?;
-    // SAFETY: the three are on the device, and as large as the sizes say.
-    let status = unsafe {
-        result::gemm_strided_batched_ex(
-            *device.cublas_handle().handle(),
-            turned(b),
-            turned(a),
-            n_,
-            m_,
-            k_,
-            one,
-            of_b as *const c_void,
-            number,
-            if b.is_transposed { k_ } else { n_ },
-            long(k * n),
-            of_a as *const c_void,
-            number,
-            if a.is_transposed { m_ } else { k_ },
-            long(m * k),
-            zero,
-            c.address()? as *mut c_void,
-            number,
-            n_,
-            long(m * n),
-            batch_,
-            sums,
-            sys::cublasGemmAlgo_t::CUBLAS_GEMM_DEFAULT_TENSOR_OP,
-        )
-    };
-    status.map_err(|error| Error::Msg(format!("a product of {a:?} and {b:?}: {error}")))
-}
-
-/// Where the elements of a tensor begin, and what keeps them there.
-fn first(x: &Tensor) -> Result<(u64, candle_core::StorageRef<'_>)> {
-    let (storage, layout) = x.storage_and_layout();
-    let start = layout.start_offset() as u64 * address::size_of(x.dtype());
-    Ok((address::of(&storage)? + start, storage))
 }

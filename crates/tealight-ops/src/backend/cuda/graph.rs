@@ -9,7 +9,6 @@
     reason = "cudarc's copies take slices of its own, and graphs have nodes of any kind"
 )]
 
-use std::cell::RefCell;
 use std::fmt;
 use std::mem::MaybeUninit;
 use std::result;
@@ -24,52 +23,10 @@ use candle_core::cuda_backend::cudarc::driver::sys::{
 use candle_core::cuda_backend::cudarc::driver::{CudaGraph, CudaStream};
 use candle_core::{CudaDevice, DType, Device, Error, Result, Tensor, bail};
 
-use super::{Buffer, address, staging};
+use super::buffer::Buffer;
+use super::capture::{self, MOST_KEYS};
+use super::{address, staging};
 use crate::rng::Stream;
-
-/// So many draws may be recorded.
-const MOST_KEYS: usize = 4096;
-const KEY_BYTES: usize = 8;
-
-thread_local! {
-    /// The draws of the pass that this thread is recording.
-    static DRAWS: RefCell<Option<Draws>> = const { RefCell::new(None) };
-}
-
-struct Draws {
-    /// All are forks of it.
-    stream: Stream,
-    /// Where the key of the first is.
-    table: u64,
-    /// Which forks, each where its key is in the table.
-    forks: Vec<u64>,
-}
-
-/// Where a kernel that is being recorded finds the key of `stream`; 0 where none is.
-pub(super) fn address_of_key(stream: Stream) -> Result<u64> {
-    DRAWS.with_borrow_mut(|draws| {
-        let Some(Draws { stream: parent, table, forks }) = draws else { return Ok(0) };
-        let Some(fork) = stream.number_in(*parent) else {
-            bail!("random numbers that are not those of the recorded pass")
-        };
-        let place = forks.iter().position(|&other| other == fork).unwrap_or_else(|| {
-            forks.push(fork);
-            forks.len() - 1
-        });
-        if place >= MOST_KEYS {
-            bail!("more than {MOST_KEYS} draws of random numbers")
-        }
-        Ok(*table + (place * KEY_BYTES) as u64)
-    })
-}
-
-/// Refuses what would be done once, and not again with the rest.
-pub(super) fn refuse(what: &str) -> Result<()> {
-    if DRAWS.with_borrow(Option::is_some) {
-        bail!("{what} cannot be recorded")
-    }
-    Ok(())
-}
 
 /// Does something so that what Candle brings to the GPU for it, such as strides, stays there.
 pub(crate) fn warm_up<R>(device: &Device, f: impl FnOnce() -> R) -> R {
@@ -104,8 +61,7 @@ impl Graph {
         give_back(&device.cuda_stream())?;
         // What Candle brings to the GPU has been there since the warm-up, and it refuses the rest.
         let _at_hand = device.enable_cuda_graph_htod_cache();
-        let capture =
-            Capture::begin(device, Draws { stream, table: keys.address()?, forks: Vec::new() })?;
+        let capture = Capture::begin(device, stream, keys.address()?)?;
         let result = pass()?;
         let captured = capture.end().and_then(|(graph, forks)| {
             let mut graph = Self { graph, device: device.clone(), keys, forks };
@@ -168,17 +124,17 @@ struct Capture {
 }
 
 impl Capture {
-    fn begin(device: &CudaDevice, draws: Draws) -> Result<Self> {
+    fn begin(device: &CudaDevice, draws: Stream, table: u64) -> Result<Self> {
         let stream = device.cuda_stream();
         stream.begin_capture(Mode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL).w()?;
-        DRAWS.set(Some(draws));
+        capture::begin(draws, table);
         Ok(Self { stream, has_ended: false })
     }
 
     /// The graph, and the forks whose keys it reads.
     fn end(mut self) -> Result<(CudaGraph, Vec<u64>)> {
         self.has_ended = true;
-        let forks = DRAWS.take().map(|draws| draws.forks).unwrap_or_default();
+        let forks = capture::end();
         // An error that is waiting to be told would keep the capture from being ended.
         let waiting = self.stream.context().check_err();
         // What a pass leaves behind, gradients and a loss, is given up when the next one begins.
@@ -195,7 +151,7 @@ impl Drop for Capture {
         if self.has_ended {
             return;
         }
-        DRAWS.set(None);
+        capture::end();
         // Why the pass has failed is known already; what is left of it is forgotten. An error that is waiting to
         // be told would keep the capture from being ended.
         let _ = self.stream.context().check_err();

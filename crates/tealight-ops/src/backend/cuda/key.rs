@@ -2,7 +2,8 @@
 
 use candle_core::Result;
 
-use super::{Plain, graph};
+use super::capture;
+use super::launch::Plain;
 use crate::rng::Stream;
 
 /// `Key` in `prelude.cuh`.
@@ -23,6 +24,6 @@ impl Key {
     pub(crate) const NONE: Self = Self { words: [0; 2], at: 0 };
 
     pub(crate) fn of(stream: Stream) -> Result<Self> {
-        Ok(Self { words: stream.key(), at: graph::address_of_key(stream)? })
+        Ok(Self { words: stream.key(), at: capture::address_of_key(stream)? })
     }
 }

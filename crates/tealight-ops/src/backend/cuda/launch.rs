@@ -2,7 +2,8 @@
 
 use candle_core::{DType, Device, Result, StorageRef, Tensor, bail};
 
-use super::{Buffer, address, bits};
+use super::buffer::Buffer;
+use super::{address, bits};
 
 /// A kernel that is about to run. Arguments are given in the order of the kernel's parameters.
 #[cfg_attr(
@@ -20,7 +21,7 @@ pub(crate) struct Launch<'a> {
     pub(super) shared_bytes: u32,
     /// Each as its bytes, in words that are aligned for any of them.
     pub(super) arguments: Vec<Vec<u64>>,
-    device: Device,
+    pub(super) device: Device,
     /// What is read stays as it is until the kernel has been launched.
     locks: Vec<StorageRef<'a>>,
 }
@@ -173,16 +174,5 @@ impl<'a> Launch<'a> {
     /// Several structs by value, one after the other.
     pub(crate) fn all_plain<S: Plain>(self, all: impl IntoIterator<Item = S>) -> Self {
         all.into_iter().fold(self, Self::plain)
-    }
-
-    /// Puts the kernel in the device's queue; the emulator runs it at once.
-    pub(crate) fn run(self) -> Result<()> {
-        match &self.device {
-            #[cfg(feature = "cuda")]
-            Device::Cuda(device) => super::driver::launch(device, &self),
-            #[cfg(feature = "emulator")]
-            Device::Cpu => super::emulator::launch(&self),
-            device => bail!("{}: there are no kernels for {device:?}", self.kernel),
-        }
     }
 }

@@ -2,7 +2,9 @@
 
 use candle_core::{DType, Result, Tensor};
 
-use super::{Buffer, Launch, Plain, address};
+use super::address;
+use super::buffer::Buffer;
+use super::launch::{Launch, Plain};
 
 /// Tensors in a list that a kernel takes.
 pub(crate) const MOST: usize = 48;

@@ -13,16 +13,21 @@
 
 mod address;
 mod buffer;
+mod capture;
+#[cfg(feature = "cuda")]
+mod cublas;
 #[cfg(feature = "cuda")]
 pub(crate) mod driver;
 #[cfg(feature = "emulator")]
 mod emulator;
+pub(crate) mod factor;
 #[cfg_attr(not(feature = "cuda"), path = "no_graph.rs")]
 pub(crate) mod graph;
 mod key;
 mod launch;
 pub(crate) mod lists;
 pub(crate) mod product;
+mod run;
 #[cfg(feature = "cuda")]
 pub(crate) mod staging;
 pub(crate) mod sums;

@@ -6,11 +6,6 @@ use candle_core::{Device, Error, Result, Tensor, bail};
 
 use crate::rng::Stream;
 
-#[expect(clippy::unnecessary_wraps, reason = "as with CUDA")]
-pub(super) fn address_of_key(_: Stream) -> Result<u64> {
-    Ok(0)
-}
-
 pub(crate) fn warm_up<R>(_: &Device, f: impl FnOnce() -> R) -> R {
     f()
 }

@@ -12,7 +12,8 @@ use candle_core::cuda_backend::cudarc::driver::result::memcpy_htod_async;
 use candle_core::cuda_backend::cudarc::driver::{CudaEvent, CudaStream, PinnedHostSlice};
 use candle_core::{CudaDevice, DType, Device, Result, bail};
 
-use super::{Buffer, graph};
+use super::buffer::Buffer;
+use super::capture;
 
 /// So many copies may wait for their turn.
 const MOST: usize = 64;
@@ -40,7 +41,7 @@ pub(crate) fn copied(device: &Device, bytes: &[u8], len: usize, dtype: DType) ->
 /// The same into a buffer that is there, of at least so many bytes.
 pub(super) fn overwrite(buffer: &mut Buffer, bytes: &[u8], device: &CudaDevice) -> Result<()> {
     static POOL: LazyLock<Mutex<Pool>> = LazyLock::new(Mutex::default);
-    graph::refuse("a copy to the GPU")?;
+    capture::refuse("a copy to the GPU")?;
     let stream = device.cuda_stream();
     let mut pool = POOL.lock().unwrap_or_else(PoisonError::into_inner);
     let pool = pool.entry(stream.context().ordinal()).or_default();

@@ -2,8 +2,10 @@
 
 use candle_core::{DType, Device, Result, Tensor};
 
+use super::buffer::Buffer;
+use super::launch::Launch;
 use super::lists::{self, Item};
-use super::{Buffer, Launch, wide};
+use super::wide;
 
 /// How many parts, and of how many rows each.
 pub(crate) fn parts(n_rows: usize) -> (usize, usize) {

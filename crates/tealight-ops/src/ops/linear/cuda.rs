@@ -4,7 +4,8 @@ use candle_core::{Result, Tensor};
 
 use super::{Map, NAME, with_last};
 use crate::autograd::graph::{Operation, record};
-use crate::backend::cuda::product::{Factor, Sizes, product};
+use crate::backend::cuda::factor::{Factor, Sizes};
+use crate::backend::cuda::product::product;
 use crate::backend::cuda::sums;
 use crate::ops::broadcast;
 

@@ -2,7 +2,8 @@
 
 use candle_core::{D, Result, Tensor};
 
-use crate::backend::cuda::product::{Factor, Sizes, product};
+use crate::backend::cuda::factor::{Factor, Sizes};
+use crate::backend::cuda::product::product;
 use crate::backend::cuda::{Buffer, Launch};
 use crate::ops::nystrom::normalisation::{Normalisation, Start};
 
