@@ -16,9 +16,10 @@ use candle_nn::VarBuilder;
 use common::Result;
 use tealight_model::models::forecaster::Forecaster;
 use tealight_model::{Mode, ModelConfig, ParamStore};
+use tealight_ops::reference_ops::with_reference_ops;
 use tealight_ops::rng::{Purpose, Stream};
 use tealight_ops::testing::device;
-use tealight_ops::{definitions, threads};
+use tealight_ops::threads;
 use tealight_train::Fault;
 use tealight_train::observer::{Event, Observer};
 use tealight_train::run::{Checkpoints, Selection};
@@ -586,7 +587,7 @@ fn a_hundred_steps_of_fused_loops_are_those_of_the_definitions() -> Result {
             "checkpoint.every=101",
         ])?;
         let fused = losses(&config)?;
-        let plain = definitions::only(|| losses(&config))?;
+        let plain = with_reference_ops(|| losses(&config))?;
         assert_eq!(fused.len(), 100);
         assert!(fused != plain, "{attention}: the definitions were not asked");
         for (step, (fused, plain)) in fused.iter().zip(&plain).enumerate() {

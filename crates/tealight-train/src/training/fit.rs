@@ -10,9 +10,9 @@ use candle_core::{DType, Device};
 use tealight_ops::Gradients;
 use tealight_ops::device::has_one_queue;
 use tealight_ops::gradients::{FaultKind, clip_factor};
+use tealight_ops::nan_trace::first_not_finite;
 use tealight_ops::profile::{Pass, timed};
 use tealight_ops::rng::{Purpose, Stream};
-use tealight_ops::watch::first_not_finite;
 
 use crate::config::RunConfig;
 use crate::error::Error;

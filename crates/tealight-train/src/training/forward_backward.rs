@@ -1,14 +1,14 @@
 //! The pass forward and backward of each step: made kernel by kernel, or recorded and made again.
 //!
 //! On a GPU a pass over small tensors is over before its kernels have all been asked for. Where batches have
-//! one shape (`training.cuda_graphs`), a pass is recorded once as a CUDA graph ([`Recording`]) and then asked
+//! one shape (`training.cuda_graphs`), a pass is recorded once as a CUDA graph ([`CudaGraph`]) and then asked
 //! for as a whole. A batch gets the same bits from both. What a recorded pass cannot be (one that waits for the GPU, or
 //! brings something to it) is made as before, and the run is told why.
 
 use candle_core::{Device, Tensor};
 use tealight_model::Mode;
+use tealight_ops::cuda_graph::{CudaGraph, warm_up};
 use tealight_ops::device::{has_one_queue, tensor_of};
-use tealight_ops::recording::{Recording, rehearse};
 use tealight_ops::rng::Stream;
 use tealight_ops::{Gradients, backward, backward_scaled, backward_weighted};
 
@@ -30,7 +30,7 @@ pub(crate) struct Passes {
     records: bool,
     /// The shapes of the last batch, and how many in a row have had them.
     last: Option<(Shapes, usize)>,
-    recording: Option<Recording<MicroBatch>>,
+    graph: Option<CudaGraph<MicroBatch>>,
     news: Option<News>,
 }
 
@@ -74,25 +74,25 @@ impl Passes {
             return session.pass(batch, stream, None);
         }
         let device = session.params.device();
-        if let Some(recording) = &mut self.recording {
+        if let Some(graph) = &mut self.graph {
             let weight = weight(&inputs, device)?;
             let tensors = with(&inputs, &weight);
-            if !recording.fits(&tensors) {
+            if !graph.fits(&tensors) {
                 return session.pass(batch, stream, None);
             }
-            let pass = recording.again(&tensors, stream)?.clone();
+            let pass = graph.replay(&tensors, stream)?.clone();
             let count = inputs.count as f64;
             let measures = pass.measures.recounted(pass.count, count);
             let n_tokens = session.task.n_tokens(batch);
             return Ok(MicroBatch { measures, count, n_tokens, ..pass });
         }
         if !self.is_warm(&inputs) {
-            return rehearse(device, || session.pass(batch, stream, None));
+            return warm_up(device, || session.pass(batch, stream, None));
         }
         match feed.at_rest(|| record(session, batch, stream)) {
-            Ok(recording) => {
-                let pass = recording.result().clone();
-                (self.recording, self.news) = (Some(recording), Some(News::Recorded));
+            Ok(graph) => {
+                let pass = graph.result().clone();
+                (self.graph, self.news) = (Some(graph), Some(News::Recorded));
                 Ok(pass)
             }
             Err(error) => {
@@ -118,11 +118,11 @@ fn record<T: Task>(
     session: &Session<T>,
     batch: &T::Batch,
     stream: Stream,
-) -> Result<Recording<MicroBatch>> {
+) -> Result<CudaGraph<MicroBatch>> {
     let inputs = session.task.inputs(batch);
     let weight = weight(&inputs, session.params.device())?;
     let tensors = with(&inputs, &weight).into_iter().cloned().collect();
-    Recording::new(tensors, stream, || session.pass(batch, stream, Some(&weight)))
+    CudaGraph::capture(tensors, stream, || session.pass(batch, stream, Some(&weight)))
 }
 
 /// What the loss of a batch is multiplied by, where a recorded pass can find it.
