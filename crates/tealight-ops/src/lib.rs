@@ -57,7 +57,7 @@ pub mod testing;
 pub use autograd::gradients::{Gradients, backward, backward_scaled, backward_weighted};
 pub use autograd::graph::reshape;
 pub use autograd::{gradients, nan_trace, recompute};
-pub use backend::cuda::factor::allow_tf32;
+pub use backend::cuda::factor::with_tf32;
 pub use backend::{allocator, cuda_graph, device, profile, reference_ops, threads};
 pub use ops::{
     activation, aft, attention, broadcast, cross_entropy, depthwise_convolution, dropout,

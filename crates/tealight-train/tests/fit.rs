@@ -289,7 +289,7 @@ impl Observer for Recordings<'_> {
     }
 }
 
-/// Elsewhere than on a GPU the setting is without effect.
+/// Elsewhere than on a GPU observers get the reason, and passes stay eager.
 #[test]
 fn recorded_passes_change_no_bit() -> Result {
     // Sparsemax is made of Candle's operations, some of which bring strides to the GPU.
@@ -303,7 +303,7 @@ fn recorded_passes_change_no_bit() -> Result {
         let (config, told) = (tiny(&settings(recorded))?, RefCell::default());
         let mut whole = troubled(&config, Trouble::Nothing)?;
         fit(&mut whole, 12, None, &mut [Box::new(Recordings(&told))])?;
-        let expected_news: &[_] = if device().is_cuda() { &["recorded"] } else { &[] };
+        let expected_news = [if device().is_cuda() { "recorded" } else { "refused" }];
         assert_eq!(told.into_inner(), expected_news, "{attention}");
         assert!(state(&whole)? == state(&expected)?, "{attention}");
 
@@ -314,6 +314,16 @@ fn recorded_passes_change_no_bit() -> Result {
         fit(&mut resumed, 12, None, &mut [])?;
         assert!(state(&resumed)? == state(&expected)?, "{attention}");
     }
+    Ok(())
+}
+
+#[test]
+fn a_graph_of_several_micro_batches_is_refused_by_name() -> Result {
+    let config = tiny(&["training.micro_batches=2", "training.cuda_graphs=true"])?;
+    let told = RefCell::default();
+    let mut session = troubled(&config, Trouble::Nothing)?;
+    fit(&mut session, 3, None, &mut [Box::new(Recordings(&told))])?;
+    assert_eq!(told.into_inner(), ["refused"]);
     Ok(())
 }
 
