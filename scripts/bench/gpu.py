@@ -293,7 +293,7 @@ def markdown(found):
     if found.get("kinds"):
         worst = {precision: max(found["kinds"].items(), key=lambda one: one[1][precision]) for precision in ["f32", "bf16"]}
         worst = ", ".join(f"{kind[precision]:.1e} in {precision} ({name})" for precision, (name, kind) in worst.items())
-        lines += [f"Losses of {len(found['kinds'])} kinds beside the CPU's: off by {worst} at most.", ""]
+        lines += [f"Losses of {len(found['kinds'])} kinds differ from the CPU's by at most {worst}.", ""]
     if "shakespeare" in found:
         one = found["shakespeare"]
         lines += [f"Shakespeare at nanoGPT's setting for a GPU: best validation loss {one['best']:.4f} (nanoGPT: 1.4697), "
