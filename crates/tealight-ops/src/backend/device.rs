@@ -16,7 +16,7 @@ use crate::backend::cuda::staging;
 /// In a build without the feature `cuda`, and where the driver, the GPU or one of CUDA's libraries is missing.
 pub fn open_cuda(ordinal: usize) -> Result<Device> {
     #[cfg(feature = "cuda")]
-    return crate::backend::cuda::cuda::open(ordinal).map(Device::Cuda);
+    return crate::backend::cuda::driver::open(ordinal).map(Device::Cuda);
     #[cfg(not(feature = "cuda"))]
     Device::new_cuda(ordinal)
 }

@@ -37,7 +37,7 @@ pub(crate) fn warm_up<R>(device: &Device, f: impl FnOnce() -> R) -> R {
 
 /// A graph, and the keys that it reads.
 pub(crate) struct Graph {
-    graph: CudaGraph,
+    executable: CudaGraph,
     device: CudaDevice,
     keys: Buffer,
     forks: Vec<u64>,
@@ -63,8 +63,8 @@ impl Graph {
         let _at_hand = device.enable_cuda_graph_htod_cache();
         let capture = Capture::begin(device, stream, keys.address()?)?;
         let result = pass()?;
-        let captured = capture.end().and_then(|(graph, forks)| {
-            let mut graph = Self { graph, device: device.clone(), keys, forks };
+        let captured = capture.end().and_then(|(executable, forks)| {
+            let mut graph = Self { executable, device: device.clone(), keys, forks };
             graph.replay(stream)?;
             Ok(graph)
         });
@@ -86,7 +86,7 @@ impl Graph {
         if !bytes.is_empty() {
             staging::overwrite(&mut self.keys, &bytes, &self.device)?;
         }
-        self.graph.launch().w()?;
+        self.executable.launch().w()?;
         Ok(())
     }
 }
