@@ -1,4 +1,4 @@
-//! Adafactor: Adam with a second moment of rank one, and no first (Shazeer & Stern 2018,
+//! Adafactor: Adam with a second moment of rank one and no first moment (Shazeer & Stern 2018,
 //! <https://arxiv.org/abs/1804.04235>).
 //!
 //! ```text
@@ -9,8 +9,8 @@
 //! ```
 //!
 //! The paper's ρ = min(10⁻², 1/√t) is our lr, which the schedule gives: 0.01 and `inverse_sqrt` with
-//! a warm-up of 10,000 updates come to the same from there on. A weight decay, which the paper does
-//! not have, is multiplied by α.
+//! a warm-up of 10,000 updates give the same rate from there on. The paper has no weight decay; ours is
+//! multiplied by α.
 
 use candle_core::Var;
 use serde::{Deserialize, Serialize};
@@ -21,7 +21,7 @@ use crate::error::Result;
 
 /// `[optimizer] kind = "adafactor"`
 ///
-/// The defaults are the paper's (algorithm 6), in which nothing decays.
+/// The defaults are the paper's (algorithm 6), without weight decay.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
@@ -29,15 +29,15 @@ pub struct Config {
     pub lr: f64,
     /// Multiply the learning rate by the size of the parameter (§8).
     pub relative_step: bool,
-    /// c, negative: of the mean squared gradient, 1 − tᶜ is kept at update t (§7.2).
+    /// c, negative: the second moment decays by 1 − tᶜ at update t (§7.2).
     pub decay: f64,
     /// ε₁: keeps the second moment positive.
     pub epsilon1: f64,
-    /// ε₂: the least size of a parameter that a step is relative to.
+    /// ε₂: lower bound of RMS(X) in α.
     pub epsilon2: f64,
     /// d: updates whose RMS exceeds this are scaled down to it (§6).
     pub clip: f64,
-    /// Multiplied by the learning rate, and for matrices only.
+    /// λ, multiplied by α; matrices only.
     pub weight_decay: f64,
 }
 

@@ -23,13 +23,13 @@ use crate::error::Result;
 pub struct Config {
     /// The peak of the learning rate; the schedule scales it.
     pub lr: f64,
-    /// β₁: how much of the mean gradient is kept.
+    /// β₁: decay of the first moment.
     pub beta1: f64,
-    /// β₂: how much of the mean squared gradient is kept.
+    /// β₂: decay of the second moment.
     pub beta2: f64,
-    /// ε: keeps the division finite.
+    /// ε: added to the denominator.
     pub epsilon: f64,
-    /// λ: multiplied by the learning rate, and for matrices only.
+    /// λ: weight decay, multiplied by the learning rate; matrices only.
     pub weight_decay: f64,
 }
 
@@ -40,7 +40,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Checks the settings of a table in `[optimizer]` whose keys begin with `prefix`.
+    /// Checks the settings; `prefix` precedes the keys in errors.
     pub(super) fn validate_in(&self, prefix: &str) -> Result<()> {
         let key = |name: &str| format!("{prefix}{name}");
         super::check_positive(&key("lr"), self.lr)?;
@@ -119,7 +119,7 @@ mod tests {
 
     const TOLERANCE: f64 = 1e-14;
 
-    /// Algorithm 2 of the paper for one number, as `torch.optim.AdamW` computes it.
+    /// Algorithm 2 of the paper for one scalar, as `torch.optim.AdamW` computes it.
     struct Scalar {
         theta: f64,
         m: f64,

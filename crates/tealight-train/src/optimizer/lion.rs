@@ -6,8 +6,8 @@
 //! m ← β₂ m + (1 − β₂) g
 //! ```
 //!
-//! Every element moves by lr, so that lr wants to be 3 to 10 times smaller than `AdamW`'s, and λ as many
-//! times larger (§5). λ is 0 for the parameters that do not decay.
+//! Every element changes by lr, so lr should be 3 to 10 times smaller than `AdamW`'s, and λ larger by the same
+//! factor (§5). λ is 0 for the parameters that do not decay.
 
 use candle_core::Var;
 use serde::{Deserialize, Serialize};
@@ -25,11 +25,11 @@ use crate::error::Result;
 pub struct Config {
     /// The peak of the learning rate; the schedule scales it.
     pub lr: f64,
-    /// β₁: how much the momentum counts in the sign, against the gradient.
+    /// β₁: weight of the momentum in the sign.
     pub beta1: f64,
-    /// β₂: how much of the momentum is kept.
+    /// β₂: decay of the momentum.
     pub beta2: f64,
-    /// λ: multiplied by the learning rate, and for matrices only.
+    /// λ: weight decay, multiplied by the learning rate; matrices only.
     pub weight_decay: f64,
 }
 

@@ -33,19 +33,19 @@ pub use parameter::{DecayGroup, DecayGroups, Parameter};
 pub use rule::{Group, Rule, RuleGroup, Step, Update};
 
 tealight_model::choice! {
-    /// `[optimizer]`: how gradients change the parameters.
+    /// `[optimizer]`: the update rule.
     pub enum OptimizerConfig: OptimizerKind {
         /// Adam with decoupled weight decay (Loshchilov & Hutter 2019).
         "adamw" => AdamW(adamw::Config),
         /// Stochastic gradient descent with momentum (Sutskever et al. 2013).
         "sgd" => Sgd(sgd::Config),
-        /// The sign of a momentum: steps of one size, half the memory of Adam (Chen et al. 2023).
+        /// The sign of a momentum: every element changes by the learning rate; half the memory of Adam (Chen et al. 2023).
         "lion" => Lion(lion::Config),
         /// Orthogonal momentum for matrices, AdamW for the rest (Jordan et al. 2024).
         "muon" => Muon(muon::Config),
-        /// Adam with a second moment of rank one, and no first (Shazeer & Stern 2018).
+        /// Adam with a second moment of rank one and no first moment (Shazeer & Stern 2018).
         "adafactor" => Adafactor(adafactor::Config),
-        /// Adam whose updates are as long as the parameter (You et al. 2020).
+        /// Adam whose updates are scaled to the norm of the parameter (You et al. 2020).
         "lamb" => Lamb(lamb::Config),
     }
 }
@@ -147,8 +147,10 @@ impl Optimizer {
         views.chain([(STEP.to_owned(), step)]).collect()
     }
 
-    /// Continues from the state of a checkpoint; an error names the tensor that does not fit, and
-    /// nothing has been changed.
+    /// Restores the state of a checkpoint.
+    ///
+    /// # Errors
+    /// If a tensor is missing, unknown or of another shape; the error names it, and nothing has changed.
     pub fn load_state(&mut self, state: &NamedTensors) -> Result<()> {
         let origin = "optimizer";
         let step = match state.get(STEP) {

@@ -9,13 +9,13 @@
 //! rms      scale = 0.2 √max(rows, columns)      Liu et al. 2025, <https://arxiv.org/abs/2502.16982>, eq. (4)
 //! ```
 //!
-//! The second scale gives updates the RMS that `AdamW`'s have, so that its learning rates and weight
-//! decays serve for both. A weight of ours is `(outputs, inputs)`, as its rows and columns are.
+//! The second scale gives updates the RMS of `AdamW`'s, so that both can use the same learning rate and weight
+//! decay. Weights are `(outputs, inputs)`: rows are outputs.
 //!
-//! What Muon updates has two axes and a name that fits one of `matrices`: by default the weights of all
-//! linear maps within layers, in encoders and decoders, too. Embeddings, positions, the output layer,
-//! biases and gains are `AdamW`'s, with settings of its own (`[optimizer.adamw]`) and a learning rate
-//! that the schedule scales alike.
+//! Muon updates parameters with two axes whose name matches one of `matrices`: by default the weights of all linear
+//! maps within layers, also of encoders and decoders. `AdamW` updates the rest (embeddings, positions, the output
+//! layer, biases, gains) with settings of its own (`[optimizer.adamw]`); the schedule scales its learning rate by
+//! the same factor.
 
 use candle_core::Var;
 use serde::{Deserialize, Serialize};
@@ -25,35 +25,35 @@ use tealight_ops::muon::{self, Hyper, Slot};
 use super::{Group, OptimizerKind, Parameter, Rule, RuleGroup, Step, Update, adamw};
 use crate::error::{Error, Result};
 
-/// Beyond this, nothing changes but the time that it takes.
+/// More iterations no longer change the result.
 const MAX_ITERATIONS: usize = 100;
 
 /// `[optimizer] kind = "muon"`
 ///
-/// The defaults are the post's, in which nothing decays.
+/// The defaults are the post's, without weight decay.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// The peak of the learning rate of the matrices; the schedule scales it.
     pub lr: f64,
-    /// μ: how much of the momentum is kept.
+    /// μ: decay of the momentum.
     pub momentum: f64,
-    /// Nesterov's variant: the gradient counts as if the momentum's step had been taken already.
+    /// Nesterov momentum: the gradient is applied after the momentum's step.
     pub nesterov: bool,
-    /// Steps of Newton and Schulz towards an orthogonal matrix.
+    /// Newton–Schulz iterations.
     pub n_iterations: usize,
-    /// What the orthogonal matrix is multiplied by.
+    /// Factor of the orthogonal matrix.
     pub scale: Scale,
-    /// λ: multiplied by the learning rate.
+    /// λ: weight decay, multiplied by the learning rate.
     pub weight_decay: f64,
-    /// Which parameters of two axes are meant, as names in which `*` stands for anything.
+    /// Names of the parameters with two axes that Muon updates; `*` matches anything.
     pub matrices: Vec<String>,
-    /// `[optimizer.adamw]`: what the other parameters are updated with.
+    /// `[optimizer.adamw]`: settings for the other parameters.
     pub adamw: adamw::Config,
 }
 
 names! {
-    /// What the orthogonal matrix of an update is multiplied by.
+    /// Factor of the orthogonal matrix of an update.
     pub enum Scale {
         /// √max(1, rows / columns), as in Jordan's post.
         "aspect" => Aspect,
@@ -89,7 +89,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// The rows and columns of a matrix that Muon updates.
+    /// Rows and columns, if Muon updates the parameter.
     fn matrix(&self, parameter: &Parameter) -> Option<[usize; 2]> {
         match *parameter.variable.dims() {
             [rows, columns] if pattern::matches_any(&self.matrices, &parameter.name) => {
@@ -229,7 +229,7 @@ mod tests {
         (0..a[0].len()).map(|j| a.iter().map(|row| row[j]).collect()).collect()
     }
 
-    /// The post's five steps, a number after another.
+    /// The post's five iterations, elementwise.
     fn newton_schulz(x: &Matrix) -> Matrix {
         let norm = x.iter().flatten().map(|x| x * x).sum::<f64>().sqrt() + 1e-7;
         let mut x: Matrix = x.iter().map(|row| row.iter().map(|x| x / norm).collect()).collect();

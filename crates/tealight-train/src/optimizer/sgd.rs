@@ -6,7 +6,7 @@
 //! θ ← θ − lr (d + λ θ),    d = b, or g + μ b under Nesterov's variant
 //! ```
 //!
-//! As PyTorch's, but for the weight decay, which is decoupled as in `AdamW`.
+//! As in PyTorch, except that weight decay is decoupled as in `AdamW`.
 
 use candle_core::Var;
 use serde::{Deserialize, Serialize};
@@ -17,17 +17,17 @@ use crate::error::{Error, Result};
 
 /// `[optimizer] kind = "sgd"`
 ///
-/// By default the momentum is 0.9, as in most of the literature, and nothing decays.
+/// By default the momentum is 0.9, as in most of the literature, without weight decay.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// The peak of the learning rate; the schedule scales it.
     pub lr: f64,
-    /// μ: how much of the momentum is kept. 0 is plain gradient descent.
+    /// μ: decay of the momentum. 0 is plain gradient descent.
     pub momentum: f64,
-    /// Nesterov's variant: the gradient counts as if the momentum's step had been taken already.
+    /// Nesterov momentum: the gradient is applied after the momentum's step.
     pub nesterov: bool,
-    /// λ: multiplied by the learning rate, and for matrices only.
+    /// λ: weight decay, multiplied by the learning rate; matrices only.
     pub weight_decay: f64,
 }
 

@@ -1,4 +1,4 @@
-//! Checks before the first step of faults that would otherwise end a run after it has begun.
+//! Checks before the first step, of faults that would otherwise end a run later.
 
 use tealight_model::Mode;
 
@@ -40,7 +40,7 @@ impl<T: Task> Session<T> {
         Err(Error::config(["task"], message))
     }
 
-    /// Checks that the system would promise the memory for a batch.
+    /// Checks that memory suffices for a batch; on the CPU only.
     pub fn check_memory(&self) -> Result<()> {
         let Self { config, task, .. } = self;
         if self.params.device().is_cpu() {
@@ -49,7 +49,7 @@ impl<T: Task> Session<T> {
         Ok(())
     }
 
-    /// Checks that early stopping watches something that is measured.
+    /// Checks that the task measures the metric of early stopping.
     pub fn check_metric(&self) -> Result<()> {
         let Self { config, task, twin, .. } = self;
         let Some(stopping) = &config.training.early_stopping else { return Ok(()) };

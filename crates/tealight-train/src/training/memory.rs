@@ -8,32 +8,35 @@ use crate::storage::tensors::NamedTensors;
 use crate::task::Task;
 
 impl<T: Task> Session<T> {
-    /// Bytes of memory that training takes, about: parameters, gradients and moments, and what the
-    /// backward pass needs of a batch.
+    /// Estimated bytes of training: parameters, gradients, moments, and the activations of a batch.
     pub fn memory_needed(&self) -> f64 {
-        limits::memory(&self.config, &self.task.estimate(&self.config.model), self.of_scalar())
+        limits::memory(
+            &self.config,
+            &self.task.estimate(&self.config.model),
+            self.bytes_per_activation(),
+        )
     }
 
-    /// The largest batch, about, whose training needs no more than `bytes` of memory.
+    /// The estimated largest batch whose training fits into `bytes`.
     pub fn largest_batch(&self, bytes: f64, activations: Activations) -> usize {
         let mut config = self.config.clone();
         config.training.activation_checkpointing = activations == Activations::Recomputed;
         let estimate = self.task.estimate(&config.model);
         let mut of_batch = |batch_size| {
             config.training.batch_size = batch_size;
-            limits::memory(&config, &estimate, self.of_scalar())
+            limits::memory(&config, &estimate, self.bytes_per_activation())
         };
         let (of_none, of_one) = (of_batch(0), of_batch(1));
         ((bytes - of_none) / (of_one - of_none)).max(0.) as usize
     }
 
-    /// Bytes of a number that a model computes with.
-    fn of_scalar(&self) -> f64 {
+    /// Bytes of one activation.
+    fn bytes_per_activation(&self) -> f64 {
         let dtype = self.config.training.precision.computes_in(self.params.device());
         dtype.size_in_bytes() as f64
     }
 
-    /// Bytes of parameters and moments, which are there already.
+    /// Bytes of parameters and optimizer state, which are already allocated.
     pub fn bytes_held(&self) -> u64 {
         bytes(&self.params.tensors()) + bytes(&self.optimizer.state())
     }

@@ -1,4 +1,4 @@
-//! What a run trains, built and checked before anything is written.
+//! The state of a training run: task, model, optimizer, progress.
 
 use std::sync::Arc;
 
@@ -18,40 +18,43 @@ use crate::run::{Checkpoint, State};
 use crate::storage::tensors::{self, NamedTensors};
 use crate::task::Task;
 
-/// The task, its model twice over one set of parameters, and what moves with it.
+/// Task, training model, evaluation model on the same weights, optimizer, progress.
 #[derive(Debug)]
 pub struct Session<T: Task> {
     /// The run's settings.
     pub config: RunConfig,
-    /// What is learned from what.
+    /// The task, with its data.
     pub task: Arc<T>,
-    /// The parameters that both models share.
+    /// The parameters, shared by both models.
     pub params: ParamStore,
-    /// Built from the trainable parameters: its forward pass records a graph.
+    /// The training model: its forward pass records the autograd graph.
     pub model: T::Model,
-    /// Built from the frozen parameters, for evaluation.
+    /// The evaluation model, on the same parameters without gradients.
     pub twin: T::Model,
-    /// How a gradient becomes an update.
+    /// The optimizer, with its state.
     pub optimizer: Optimizer,
-    /// The moving average of the weights, if the run keeps one.
+    /// The moving average of the weights (`training.ema_decay`).
     pub ema: Option<Ema>,
-    /// How far the run has come.
+    /// Steps made, best evaluation, bad steps.
     pub progress: Progress,
 }
 
-/// How far a run has come: with parameters and optimizer state, all that a checkpoint holds.
+/// The part of a checkpoint that is neither parameters nor optimizer state.
 #[derive(Debug)]
 pub struct Progress {
     /// Updates done.
     pub step: u64,
-    /// The best evaluation, and how long ago it was.
+    /// The best evaluation, and the number of evaluations since.
     pub early_stopping: EarlyStopping,
-    /// Steps that were passed over or gone back from.
+    /// Skipped steps and roll-backs.
     pub guard: bad_step::State,
 }
 
 impl<T: Task> Session<T> {
-    /// Builds everything at step 0, or says which setting is in the way.
+    /// Builds a session at step 0. Nothing is written.
+    ///
+    /// # Errors
+    /// If a setting is invalid, or the parameters exceed memory; the error names the keys.
     pub fn new(config: &RunConfig, task: T, device: &Device) -> Result<Self> {
         config.validate()?;
         limits::check_parameters(&config.model, |model| task.estimate(model).parameters)?;
@@ -75,7 +78,7 @@ impl<T: Task> Session<T> {
         Ok(Self { config, task, params, model, twin, optimizer, ema, progress })
     }
 
-    /// Begins with the parameters of a trained model, wherever they have the same names.
+    /// Copies the parameters of a trained model that have the same names (`init_from`).
     pub fn begin_with(&mut self, model: &Pretrained) -> Result<Initialised> {
         let initialised = model.initialise(&self.params)?;
         self.params.refresh()?;
@@ -85,7 +88,7 @@ impl<T: Task> Session<T> {
         Ok(initialised)
     }
 
-    /// Goes on from a checkpoint, as if the run had never stopped.
+    /// Restores a checkpoint: the run continues bit for bit as if it had not stopped.
     pub fn restore(&mut self, checkpoint: &Checkpoint) -> Result<()> {
         let (seed, other) = (self.config.seed, checkpoint.state.seed);
         if seed != other {
@@ -96,7 +99,7 @@ impl<T: Task> Session<T> {
         self.load_weights(&checkpoint.model)?;
         self.optimizer.load_state(&checkpoint.optimizer)?;
         if let Some(ema) = &mut self.ema {
-            // A checkpoint without averages is an error that names the first one missing.
+            // Without averages in the checkpoint, the error names the first one that is missing.
             ema.load_state(checkpoint.ema.as_ref().unwrap_or(&NamedTensors::new()))?;
         }
         let State { step, early_stopping, guard, .. } = checkpoint.state.clone();
@@ -105,7 +108,7 @@ impl<T: Task> Session<T> {
         Ok(())
     }
 
-    /// Everything that the run needs to go on.
+    /// The state to save: parameters, optimizer state, averages, progress.
     pub fn checkpoint(&self) -> Checkpoint {
         Checkpoint {
             model: self.params.tensors(),
@@ -125,7 +128,7 @@ impl<T: Task> Session<T> {
         self.task.batch_size() as u64 * self.config.training.micro_batches
     }
 
-    /// Overwrites the parameters, which both models see.
+    /// Overwrites the parameters of both models.
     pub fn load_weights(&self, weights: &NamedTensors) -> Result<()> {
         let variables: Vec<_> = self.params.iter().collect();
         let targets = variables.iter().map(|(name, variable)| (name.as_str(), variable));
@@ -134,7 +137,7 @@ impl<T: Task> Session<T> {
     }
 }
 
-/// Without `[training.early_stopping]` the best evaluation is still remembered.
+/// Early stopping as configured; without `[training.early_stopping]` it never stops, and tracks the best evaluation.
 fn watch(config: &RunConfig, state: early_stopping::State) -> Result<EarlyStopping> {
     let forever = || early_stopping::Config { patience: u64::MAX, ..Default::default() };
     EarlyStopping::new(&config.training.early_stopping.clone().unwrap_or_else(forever), state)
