@@ -21,7 +21,8 @@ use tealight_ops::aft;
 use super::aft_full::NEAR_ZERO;
 use super::gate::{self, Gate, Projected};
 use super::{Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec};
-use crate::{BuildResult, names};
+use crate::choice::names::names;
+use crate::error::BuildResult;
 
 names! {
     /// Which keys the taps of a filter look at.
@@ -162,9 +163,12 @@ mod tests {
     use candle_core::{DType, Device};
 
     use super::*;
-    use crate::attention::{AttentionConfig, aft_full, aft_local};
+    use crate::attention::{AttentionConfig, Reads, aft_full, aft_local};
+    use crate::error::BuildError;
+    use crate::layers::linear::Bias;
+    use crate::params::ParamStore;
+    use crate::params::init::Initializer;
     use crate::position::AttentionNeeds;
-    use crate::{Bias, BuildError, Initializer, ParamStore, Reads};
 
     /// The message that refuses `config`.
     fn refusal(config: &AttentionConfig, reads: Reads, position: AttentionNeeds) -> String {

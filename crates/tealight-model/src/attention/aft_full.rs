@@ -20,7 +20,7 @@ use tealight_ops::matmul::matmul_transposed;
 
 use super::gate::{self, Gate, Projected};
 use super::{Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec};
-use crate::BuildResult;
+use crate::error::BuildResult;
 
 /// How w, and each of its factors, begins: near zero.
 pub(super) const NEAR_ZERO: Init = Init::Randn { mean: 0., stdev: 0.01 };

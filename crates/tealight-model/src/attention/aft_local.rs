@@ -19,7 +19,7 @@ use tealight_ops::aft;
 use super::aft_full::NEAR_ZERO;
 use super::gate::{self, Gate, Projected};
 use super::{Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec};
-use crate::BuildResult;
+use crate::error::BuildResult;
 
 /// `[model.attention] kind = "aft_local"`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

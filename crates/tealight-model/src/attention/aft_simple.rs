@@ -19,7 +19,8 @@ use super::{
     Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec, DecodingState, Memory,
     Reads,
 };
-use crate::{BuildResult, Mode};
+use crate::error::BuildResult;
+use crate::mode::Mode;
 
 /// `[model.attention] kind = "aft_simple"`
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

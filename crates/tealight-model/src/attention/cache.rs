@@ -8,8 +8,9 @@ use candle_core::{D, Result, Tensor};
 
 use super::projection::Projection;
 use super::{AttentionInput, DecodingState, Memory, Reads};
+use crate::mask::Mask;
+use crate::mode::Mode;
 use crate::position::rotary::Rotary;
-use crate::{Mask, Mode};
 
 /// A layer that reads values where queries meet keys, whatever it makes of the meeting.
 pub trait Reader: std::fmt::Debug + Send + Sync {

@@ -5,7 +5,8 @@ use std::fmt;
 use candle_core::{D, Result, Tensor};
 
 use super::{Attention, AttentionInput, Memory};
-use crate::{Mask, Mode};
+use crate::mask::Mask;
+use crate::mode::Mode;
 
 /// A causal layer, or one that reads a memory, in the middle of a sequence. Position by position it
 /// gives what [`Attention::forward`] gives for the whole sequence in evaluation.

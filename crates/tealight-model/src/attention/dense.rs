@@ -23,11 +23,12 @@ use super::score::{Score, ScoreFunction};
 use super::{
     Attention, AttentionCost, AttentionInput, AttentionSpec, DecodingState, Memory, Reads, RowSum,
 };
-use crate::dropout::Dropout;
-use crate::linear::Linear;
-use crate::mask::causal_mask;
+use crate::error::BuildResult;
+use crate::layers::dropout::Dropout;
+use crate::layers::linear::Linear;
+use crate::mask::{Mask, causal_mask};
+use crate::mode::Mode;
 use crate::position::rotary::Rotary;
-use crate::{BuildResult, Mask, Mode};
 
 /// What makes weights of scores.
 pub trait Distribution: fmt::Debug + Send + Sync {

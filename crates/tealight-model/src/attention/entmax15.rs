@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use super::dense::{self, Distribution};
 use super::score::Score;
 use super::{Attention, AttentionCost, AttentionKind, AttentionSpec};
-use crate::BuildResult;
+use crate::error::BuildResult;
 
 /// `[model.attention] kind = "entmax15"`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

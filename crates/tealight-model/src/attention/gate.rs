@@ -16,9 +16,10 @@ use tealight_ops::aft::Reach;
 use tealight_ops::gate::gated;
 
 use super::{AttentionCost, AttentionInput, AttentionSpec, Reads, projection};
-use crate::dropout::Dropout;
-use crate::linear::{Bias, Linear};
-use crate::{BuildResult, Mode};
+use crate::error::BuildResult;
+use crate::layers::dropout::Dropout;
+use crate::layers::linear::{Bias, Linear};
+use crate::mode::Mode;
 
 /// The maps around a gated mean.
 #[derive(Debug)]

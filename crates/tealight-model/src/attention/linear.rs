@@ -30,9 +30,9 @@ use super::{
     Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec, DecodingState, Memory,
     Reads,
 };
-use crate::BuildResult;
-use crate::dropout::Dropout;
-use crate::linear::Linear;
+use crate::error::BuildResult;
+use crate::layers::dropout::Dropout;
+use crate::layers::linear::Linear;
 
 /// `[model.attention] kind = "linear"`
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

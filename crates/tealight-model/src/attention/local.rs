@@ -22,7 +22,7 @@ use super::projection::{self, Heads, Projection};
 use super::score::Score;
 use super::tiled::{self, Tiled};
 use super::{Attention, AttentionCost, AttentionKind, AttentionSpec, Reads};
-use crate::BuildResult;
+use crate::error::BuildResult;
 
 /// `[model.attention] kind = "local"`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -39,7 +39,10 @@ pub use decoding::DecodingState;
 pub(crate) use spec::BY_CAUSAL;
 pub use spec::{AttentionSpec, Reads};
 
-use crate::{BuildResult, Mask, Mode, choice};
+use crate::choice::choice;
+use crate::error::BuildResult;
+use crate::mask::Mask;
+use crate::mode::Mode;
 
 choice! {
     /// `[model.attention]`: how a position reads from the others.

@@ -24,10 +24,11 @@ use tealight_ops::nystrom::{self, Settings};
 
 use super::projection::{self, Projection, merge_heads};
 use super::{Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec, RowSum};
-use crate::dropout::Dropout;
-use crate::linear::Linear;
+use crate::choice::names::names;
+use crate::error::BuildResult;
+use crate::layers::dropout::Dropout;
+use crate::layers::linear::Linear;
 use crate::position::rotary::Rotary;
-use crate::{BuildResult, names};
 
 const KIND: &str = "nystrom";
 

@@ -27,7 +27,7 @@ use tealight_ops::rng::{Purpose, Stream};
 
 use super::linear::{self, FeatureMap, LinearAttention};
 use super::{Attention, AttentionCost, AttentionKind, AttentionSpec};
-use crate::BuildResult;
+use crate::error::BuildResult;
 
 /// Each feature holds head_dim numbers that no estimate of the parameters counts, and making it orthogonal
 /// takes head_dim² steps.
@@ -159,7 +159,7 @@ mod tests {
     use tealight_ops::softmax::softmax;
 
     use super::*;
-    use crate::ParamStore;
+    use crate::params::ParamStore;
 
     const HEAD_DIM: usize = 11;
 

@@ -23,7 +23,8 @@ use tealight_ops::reshape;
 use tealight_ops::transpose::swap_axes;
 
 use super::{AttentionCost, AttentionInput, AttentionSpec, Reads};
-use crate::{Bias, BuildResult, Linear};
+use crate::error::BuildResult;
+use crate::layers::linear::{Bias, Linear};
 
 /// The maps W^Q, W^K and W^V, with heads split off.
 #[derive(Debug)]

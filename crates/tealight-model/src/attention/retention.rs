@@ -30,10 +30,12 @@ use super::{
     Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec, DecodingState, Memory,
     RowSum,
 };
-use crate::dropout::Dropout;
-use crate::linear::{Bias, Linear};
+use crate::error::BuildResult;
+use crate::layers::dropout::Dropout;
+use crate::layers::linear::{Bias, Linear};
+use crate::mask::Mask;
+use crate::mode::Mode;
 use crate::position::rotary::Rotary;
-use crate::{BuildResult, Mask, Mode};
 
 /// In the group norm's root.
 const EPSILON: f64 = 1e-5;

@@ -32,9 +32,10 @@ use super::{
     Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec, DecodingState, Memory,
     Reads,
 };
-use crate::dropout::Dropout;
-use crate::linear::Linear;
-use crate::{BuildResult, Initializer};
+use crate::error::BuildResult;
+use crate::layers::dropout::Dropout;
+use crate::layers::linear::Linear;
+use crate::params::init::Initializer;
 
 /// `[model.attention] kind = "rwkv"`
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -24,8 +24,9 @@ use tealight_ops::matmul::matmul_transposed;
 use tealight_ops::transpose::swap_axes;
 
 use super::{AttentionCost, AttentionSpec};
+use crate::choice::names::names;
+use crate::error::{BuildError, BuildResult};
 use crate::position::AttentionNeeds;
-use crate::{BuildError, BuildResult, names};
 
 names! {
     /// How much a query has to do with a key.

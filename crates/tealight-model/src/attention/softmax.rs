@@ -22,7 +22,7 @@ use super::projection::{self, Heads, Projection};
 use super::score::Score;
 use super::tiled::Tiled;
 use super::{Attention, AttentionCost, AttentionKind, AttentionSpec};
-use crate::BuildResult;
+use crate::error::BuildResult;
 
 /// `[model.attention] kind = "softmax"`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

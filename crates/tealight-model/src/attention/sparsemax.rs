@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use super::dense::{self, Distribution};
 use super::score::Score;
 use super::{Attention, AttentionCost, AttentionKind, AttentionSpec};
-use crate::BuildResult;
+use crate::error::BuildResult;
 
 /// `[model.attention] kind = "sparsemax"`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -1,9 +1,10 @@
 //! What the surrounding model decides for an attention layer, and how a kind refuses it.
 
-use crate::linear::Bias;
+use crate::error::{BuildError, BuildResult};
+use crate::layers::linear::Bias;
+use crate::params::init::Initializer;
 use crate::position::AttentionNeeds;
 use crate::position::rotary::Rotary;
-use crate::{BuildError, BuildResult, Initializer};
 
 /// What the surrounding model decides for the layer.
 #[derive(Clone, Debug)]

@@ -3,9 +3,11 @@
 use candle_core::{DType, Device, Result};
 
 use super::{AttentionConfig, AttentionCost, AttentionSpec, Reads};
-use crate::linear::Bias;
+use crate::error::BuildError;
+use crate::layers::linear::Bias;
+use crate::params::ParamStore;
+use crate::params::init::Initializer;
 use crate::position::{AttentionNeeds, PositionConfig, PositionSpec};
-use crate::{BuildError, Initializer, ParamStore};
 
 const D_MODEL: usize = 24;
 const N_HEADS: usize = 2;

@@ -20,7 +20,8 @@ use tealight_ops::truncated_softmax::Truncation;
 use super::dense;
 use super::score::Score;
 use super::{Attention, AttentionCost, AttentionKind, AttentionSpec};
-use crate::{BuildResult, names};
+use crate::choice::names::names;
+use crate::error::BuildResult;
 
 /// `[model.attention] kind = "thresholded"`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -11,10 +11,12 @@ use super::score::{Score, ScoreFunction};
 use super::{
     Attention, AttentionCost, AttentionInput, AttentionSpec, DecodingState, Memory, Reads,
 };
-use crate::dropout::Dropout;
-use crate::linear::Linear;
+use crate::error::BuildResult;
+use crate::layers::dropout::Dropout;
+use crate::layers::linear::Linear;
+use crate::mask::Mask;
+use crate::mode::Mode;
 use crate::position::rotary::Rotary;
-use crate::{BuildResult, Mask, Mode};
 
 /// What `read` costs on one sequence whose queries meet `n_keys` keys each: per row, the maximum and
 /// the sum are kept, and nothing per pair.

@@ -18,7 +18,7 @@ use tealight_ops::truncated_softmax::Truncation;
 use super::dense;
 use super::score::Score;
 use super::{Attention, AttentionCost, AttentionKind, AttentionSpec};
-use crate::BuildResult;
+use crate::error::BuildResult;
 
 /// `[model.attention] kind = "top_k"`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -9,7 +9,7 @@ use super::keys::Keys;
 use super::needs::Needs;
 use super::table::Pair;
 use super::{Class, Head, HfResult, Sizes};
-use crate::ModelConfig;
+use crate::config::ModelConfig;
 
 const EPSILON: f64 = 1e-12;
 

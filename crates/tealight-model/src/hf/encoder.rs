@@ -7,16 +7,13 @@ use super::keys::Keys;
 use super::needs::Needs;
 use super::table::{Pair, Role, Twin, Zeros};
 use super::{HfResult, Sizes};
-use crate::attention::AttentionConfig;
 use crate::attention::score::Score;
-use crate::attention::softmax;
-use crate::block::NormPlacement;
-use crate::feed_forward::{Activation, FeedForwardConfig, MlpConfig};
-use crate::init::{InitConfig, Normal};
-use crate::models::lm_head::LmHeadConfig;
-use crate::norm::{LayerNormConfig, NormConfig};
+use crate::attention::{AttentionConfig, softmax};
+use crate::config::{EmbeddingConfig, LmHeadConfig, ModelConfig, NormPlacement};
+use crate::layers::feed_forward::{Activation, FeedForwardConfig, MlpConfig};
+use crate::layers::norm::{LayerNormConfig, NormConfig};
+use crate::params::init::{InitConfig, Normal};
 use crate::position::{PositionConfig, learned};
-use crate::{ModelConfig, embedding};
 
 /// The numbers and the words of a model, whatever their keys are called.
 pub(super) struct Encoder {
@@ -50,7 +47,7 @@ impl Encoder {
             bias: true,
             tied_output: self.tied_output,
             scale_output: false,
-            embedding: embedding::Config { scale: false, norm: true },
+            embedding: EmbeddingConfig { scale: false, norm: true },
             position: PositionConfig::Learned(learned::Config { std, ..Default::default() }),
             attention: AttentionConfig::default(),
             lm_head: Some(LmHeadConfig { transform: true, activation, bias: true }),

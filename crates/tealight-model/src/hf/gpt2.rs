@@ -10,13 +10,12 @@ use super::keys::Keys;
 use super::needs::Needs;
 use super::table::{Pair, Role, Twin};
 use super::{Class, Head, HfResult, Sizes};
-use crate::ModelConfig;
 use crate::attention::score::Score;
 use crate::attention::{AttentionConfig, softmax};
-use crate::block::NormPlacement;
-use crate::feed_forward::{FeedForwardConfig, MlpConfig};
-use crate::init::{InitConfig, Normal};
-use crate::norm::{LayerNormConfig, NormConfig};
+use crate::config::{ModelConfig, NormPlacement};
+use crate::layers::feed_forward::{FeedForwardConfig, MlpConfig};
+use crate::layers::norm::{LayerNormConfig, NormConfig};
+use crate::params::init::{InitConfig, Normal};
 use crate::position::{PositionConfig, learned};
 
 const SCALED: Score = Score::ScaledDot;

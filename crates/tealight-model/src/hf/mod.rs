@@ -41,11 +41,13 @@ use serde_json::{Map, Value};
 pub use error::{HfError, HfResult};
 pub use weights::Weights;
 
+use crate::choice::names::Named as _;
+use crate::choice::names::names;
+use crate::config::ModelConfig;
+use crate::error::ConfigFault;
 use crate::models::causal_lm::CausalLmSpec;
 use crate::models::masked_lm::MaskedLmSpec;
 use crate::models::seq2seq::Seq2SeqSpec;
-use crate::names::Named as _;
-use crate::{ConfigFault, ModelConfig, names};
 use keys::Keys;
 use needs::Needs;
 use table::{Pair, Twin, Zeros};

@@ -1,7 +1,7 @@
 //! What a class of `transformers` asks of a model, and every reason why one is not it.
 
 use super::{Family, HfError, HfResult};
-use crate::ConfigFault;
+use crate::error::ConfigFault;
 
 /// Requirements that are checked one after the other, all of them.
 pub(super) struct Needs {

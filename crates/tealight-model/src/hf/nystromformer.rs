@@ -10,9 +10,9 @@ use super::encoder::{self, Defaults, Encoder};
 use super::keys::Keys;
 use super::needs::Needs;
 use super::{Class, Head, HfError, HfResult, Sizes};
-use crate::ModelConfig;
-use crate::attention::AttentionConfig;
-use crate::attention::nystrom::{self, Compat};
+use crate::attention::nystrom::Compat;
+use crate::attention::{AttentionConfig, nystrom};
+use crate::config::ModelConfig;
 use crate::position::{PositionConfig, learned};
 
 const TYPES: &str = "nystromformer.embeddings.token_type_embeddings.weight";

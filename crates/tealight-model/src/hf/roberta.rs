@@ -8,9 +8,8 @@ use super::keys::Keys;
 use super::needs::Needs;
 use super::table::Pair;
 use super::{Class, Head, HfError, HfResult, Sizes};
-use crate::ModelConfig;
-use crate::feed_forward::Activation;
-use crate::models::lm_head::LmHeadConfig;
+use crate::config::{LmHeadConfig, ModelConfig};
+use crate::layers::feed_forward::Activation;
 use crate::position::{PositionConfig, learned};
 
 const TYPES: &str = "roberta.embeddings.token_type_embeddings.weight";

@@ -18,12 +18,11 @@ use super::keys::{self, Keys};
 use super::needs::Needs;
 use super::table::{Pair, Role, Twin};
 use super::{Class, Head, HfError, HfResult, Sizes};
-use crate::ModelConfig;
 use crate::attention::score::Score;
 use crate::attention::{AttentionConfig, softmax};
-use crate::block::NormPlacement;
-use crate::feed_forward::{Activation, FeedForwardConfig, GluConfig, MlpConfig};
-use crate::norm::{NormConfig, RmsNormConfig};
+use crate::config::{ModelConfig, NormPlacement};
+use crate::layers::feed_forward::{Activation, FeedForwardConfig, GluConfig, MlpConfig};
+use crate::layers::norm::{NormConfig, RmsNormConfig};
 use crate::position::{PositionConfig, relative};
 
 /// The length of the published models' texts (§2.4): distances know no longest.

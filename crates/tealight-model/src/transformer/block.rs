@@ -12,24 +12,19 @@ use candle_core::{Result, Tensor, bail};
 use candle_nn::VarBuilder;
 use tealight_ops::residual::residual;
 
+use super::spec::StackSpec;
 use crate::attention::decoding::{self, DecodingState};
-use crate::attention::{Attention, AttentionInput, Memory, RowSum};
-use crate::dropout::Dropout;
-use crate::feed_forward::{FeedForward, FeedForwardSpec};
-use crate::norm::Norm;
+use crate::attention::{Attention, AttentionInput, Memory, Reads, RowSum};
+use crate::config::ModelConfig;
+pub use crate::config::NormPlacement;
+use crate::error::BuildResult;
+use crate::layers::dropout::Dropout;
+use crate::layers::feed_forward::{FeedForward, FeedForwardSpec};
+use crate::layers::norm::Norm;
+use crate::mask::Mask;
+use crate::mode::Mode;
+use crate::params::init::Initializer;
 use crate::position::AttentionNeeds;
-use crate::stack::StackSpec;
-use crate::{BuildResult, Initializer, Mask, Mode, ModelConfig, Reads, names};
-
-names! {
-    /// Where the norm stands in a sub-layer.
-    pub enum NormPlacement {
-        /// Before the sub-layer; the stack ends with one more norm.
-        "pre" => Pre,
-        /// After the residual sum.
-        "post" => Post,
-    }
-}
 
 /// What varies from call to call.
 #[derive(Clone, Copy, Debug)]
