@@ -9,12 +9,14 @@
 //!
 //! Cost: O(seq_len·d_model) time and memory beyond the linear maps.
 
-use candle_core::{D, Result, Tensor};
+use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
 use serde::{Deserialize, Serialize};
 use tealight_ops::aft;
 
+use super::decoding::refuse_score_bias;
 use super::gate::{self, Gate, Projected};
+use super::running_mean::RunningMean;
 use super::{
     Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec, DecodingState, Memory,
     Reads,
@@ -78,7 +80,7 @@ impl Attention for AftSimple {
         Ok(match (self.gate.reads(), memory) {
             (Reads::Past, None) => Some(Box::new(Running { gate: &self.gate, past: None })),
             (Reads::Memory, Some(memory)) => {
-                let (key, value) = self.gate.read(memory.states)?;
+                let (key, value) = self.gate.keys_and_values(memory.states)?;
                 let padding = memory.mask.padding_only()?;
                 let context = aft::aft_simple(&key, &value, padding, aft::Reach::Everything)?;
                 Some(Box::new(OfMemory { gate: &self.gate, context }))
@@ -88,67 +90,30 @@ impl Attention for AftSimple {
     }
 }
 
-/// exp(max) · (numerator, denominator) of what has been read.
-#[derive(Clone, Debug)]
-struct Means {
-    /// `(batch, d_model)`
-    max: Tensor,
-    /// `(batch, d_model)`
-    numerator: Tensor,
-    /// `(batch, d_model)`
-    denominator: Tensor,
-}
-
-impl Means {
-    /// Of the first position.
-    fn begin(key: &Tensor, value: &Tensor) -> Result<Self> {
-        Ok(Self { max: key.clone(), numerator: value.clone(), denominator: key.ones_like()? })
-    }
-
-    /// With one more position.
-    fn read(&self, key: &Tensor, value: &Tensor) -> Result<Self> {
-        let max = self.max.maximum(key)?;
-        let (keep, add) = ((&self.max - &max)?.exp()?, (key - &max)?.exp()?);
-        Ok(Self {
-            max,
-            numerator: ((&self.numerator * &keep)? + (value * &add)?)?,
-            denominator: ((&self.denominator * keep)? + add)?,
-        })
-    }
-
-    fn select(&self, rows: &Tensor) -> Result<Self> {
-        Ok(Self {
-            max: self.max.index_select(rows, 0)?,
-            numerator: self.numerator.index_select(rows, 0)?,
-            denominator: self.denominator.index_select(rows, 0)?,
-        })
-    }
-}
-
 /// A causal layer in the middle of a sequence.
 #[derive(Debug)]
 struct Running<'a> {
     gate: &'a Gate,
-    past: Option<Means>,
+    past: Option<RunningMean>,
 }
 
 impl DecodingState for Running<'_> {
-    fn step(&mut self, x: &Tensor, _score_bias: Option<&Tensor>) -> Result<Tensor> {
+    fn step(&mut self, x: &Tensor, score_bias: Option<&Tensor>) -> Result<Tensor> {
+        refuse_score_bias(score_bias)?;
         let (_batch, n_new, _d_model) = x.dims3()?;
-        let (keys, values) = self.gate.read(x)?;
+        let (keys, values) = self.gate.keys_and_values(x)?;
         let mut contexts = Vec::with_capacity(n_new);
         for t in 0..n_new {
-            let at = |x: &Tensor| x.narrow(1, t, 1)?.squeeze(1)?.contiguous();
-            let (key, value) = (at(&keys)?, at(&values)?);
+            let new = RunningMean::of(&keys.narrow(1, t, 1)?, &values.narrow(1, t, 1)?)?;
             let read = match &self.past {
-                Some(past) => past.read(&key, &value)?,
-                None => Means::begin(&key, &value)?,
+                Some(past) => past.merged(&new)?,
+                None => new,
             };
-            contexts.push((&read.numerator / &read.denominator)?);
+            contexts.push(read.mean()?);
             self.past = Some(read);
         }
-        let context = Tensor::stack(&contexts, D::Minus2)?; // (batch, n_new, d_model)
-        self.gate.finish(&self.gate.ask(x)?, &context, Mode::Eval)
+        let context = Tensor::cat(&contexts, 1)?; // (batch, n_new, d_model)
+        self.gate.finish(&self.gate.queries(x)?, &context, Mode::Eval)
     }
 
     fn select(&mut self, rows: &Tensor) -> Result<()> {
@@ -166,8 +131,9 @@ struct OfMemory<'a> {
 }
 
 impl DecodingState for OfMemory<'_> {
-    fn step(&mut self, x: &Tensor, _score_bias: Option<&Tensor>) -> Result<Tensor> {
-        self.gate.finish(&self.gate.ask(x)?, &self.context, Mode::Eval)
+    fn step(&mut self, x: &Tensor, score_bias: Option<&Tensor>) -> Result<Tensor> {
+        refuse_score_bias(score_bias)?;
+        self.gate.finish(&self.gate.queries(x)?, &self.context, Mode::Eval)
     }
 
     fn select(&mut self, rows: &Tensor) -> Result<()> {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use candle_core::{D, Result, Tensor};
+use candle_core::{D, Result, Tensor, bail};
 
 use super::{Attention, AttentionInput, Memory};
 use crate::mask::Mask;
@@ -29,6 +29,14 @@ pub fn begin<'a>(
         Some(state) => state,
         None => Box::new(Again::begin(attention, memory)),
     })
+}
+
+/// Fails if there is a `score_bias`: for layers without scores.
+pub(super) fn refuse_score_bias(score_bias: Option<&Tensor>) -> Result<()> {
+    match score_bias {
+        Some(_) => bail!("a score bias was given to an attention that forms no scores"),
+        None => Ok(()),
+    }
 }
 
 /// A layer that keeps its inputs and reads all of them at every step.

@@ -13,46 +13,26 @@
 //! Cost: that of softmax attention, and a sort of each row.
 
 use candle_core::{Result, Tensor};
-use candle_nn::VarBuilder;
 use serde::{Deserialize, Serialize};
 
-use super::dense::{self, Distribution};
+use super::dense::{DenseKind, Distribution};
 use super::score::Score;
-use super::{Attention, AttentionCost, AttentionKind, AttentionSpec};
-use crate::error::BuildResult;
 
 /// `[model.attention] kind = "entmax15"`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// How much a query has to do with a key.
+    /// How similar a query is to a key.
     pub score: Score,
 }
 
-impl Default for Config {
-    fn default() -> Self {
-        Self { score: Score::ScaledDot }
+impl DenseKind for Config {
+    fn score(&self) -> Score {
+        self.score
     }
 }
 
-impl AttentionKind for Config {
-    fn build(
-        &self,
-        spec: &AttentionSpec<'_>,
-        vb: &VarBuilder<'_>,
-    ) -> BuildResult<Box<dyn Attention>> {
-        dense::build(spec, vb, self.score, Entmax15)
-    }
-
-    fn cost(&self, spec: &AttentionSpec<'_>, q_len: usize, kv_len: usize) -> AttentionCost {
-        dense::cost(spec, self.score, q_len, kv_len)
-    }
-}
-
-#[derive(Debug)]
-struct Entmax15;
-
-impl Distribution for Entmax15 {
+impl Distribution for Config {
     fn weights(&self, scores: &Tensor) -> Result<Tensor> {
         tealight_ops::entmax::entmax15(scores)
     }

@@ -69,8 +69,8 @@ impl Gate {
     pub(super) fn project(&self, input: &AttentionInput<'_>) -> Result<Projected> {
         let source = input.source(self.reads)?;
         let [query, key, value] = if self.reads == Reads::Memory {
-            let (key, value) = self.read(source)?;
-            [self.ask(input.x)?, key, value]
+            let (key, value) = self.keys_and_values(source)?;
+            [self.queries(input.x)?, key, value]
         } else {
             Linear::forward_all([&self.query, &self.key, &self.value], source)?
         };
@@ -78,13 +78,13 @@ impl Gate {
     }
 
     /// Keys and values of `source (batch, kv_len, d_model)`.
-    pub(super) fn read(&self, source: &Tensor) -> Result<(Tensor, Tensor)> {
+    pub(super) fn keys_and_values(&self, source: &Tensor) -> Result<(Tensor, Tensor)> {
         let [key, value] = Linear::forward_all([&self.key, &self.value], source)?;
         Ok((key, value))
     }
 
     /// Queries of `x (batch, q_len, d_model)`.
-    pub(super) fn ask(&self, x: &Tensor) -> Result<Tensor> {
+    pub(super) fn queries(&self, x: &Tensor) -> Result<Tensor> {
         self.query.forward(x)
     }
 

@@ -18,14 +18,15 @@
 
 use std::fmt;
 
-use candle_core::{Result, Tensor, bail};
+use candle_core::{D, Result, Tensor};
 use candle_nn::VarBuilder;
 use serde::{Deserialize, Serialize};
 use tealight_ops::activation::relu;
 use tealight_ops::linear_attention::{self, linear_attention};
 
-use super::feature_state::FeatureState;
+use super::decoding::refuse_score_bias;
 use super::projection::{self, Projection, merge_heads};
+use super::running_mean::RunningMean;
 use super::{
     Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec, DecodingState, Memory,
     Reads,
@@ -120,7 +121,7 @@ impl<F: FeatureMap> LinearAttention<F> {
         features: F,
         spec: &AttentionSpec<'_>,
         vb: &VarBuilder<'_>,
-    ) -> Result<Self> {
+    ) -> BuildResult<Self> {
         Ok(Self {
             projection: Projection::build(spec, vb)?,
             features,
@@ -177,7 +178,7 @@ impl<F: FeatureMap> Attention for LinearAttention<F> {
             None => None,
             Some(Memory { states, mask }) => {
                 let (key, value) = self.log_key_value(states)?;
-                Some(FeatureState::of(&key, &value, mask.padding_only()?)?)
+                Some(sums(&key, &value, mask.padding_only()?)?)
             }
         };
         Ok(match (self.reads, &read) {
@@ -193,17 +194,15 @@ impl<F: FeatureMap> Attention for LinearAttention<F> {
 #[derive(Debug)]
 struct Decoding<'a, F> {
     attention: &'a LinearAttention<F>,
-    read: Option<FeatureState>,
+    read: Option<RunningMean>,
 }
 
 impl<F: FeatureMap> DecodingState for Decoding<'_, F> {
     fn step(&mut self, x: &Tensor, score_bias: Option<&Tensor>) -> Result<Tensor> {
-        if score_bias.is_some() {
-            bail!("a score bias was given to an attention that forms no scores")
-        }
+        refuse_score_bias(score_bias)?;
         let query = self.attention.log_query(x)?;
         let context = match (self.attention.reads, &self.read) {
-            (Reads::Memory, Some(memory)) => memory.read(&query)?,
+            (Reads::Memory, Some(memory)) => averages(memory, &query)?,
             _ => self.read_past(x, &query)?,
         };
         self.attention.output.forward(&merge_heads(&context)?)
@@ -222,14 +221,48 @@ impl<F: FeatureMap> Decoding<'_, F> {
         let (_batch, _n_heads, n_new, _n_features) = key.dims4()?;
         let mut contexts = Vec::with_capacity(n_new);
         for i in 0..n_new {
-            let new = FeatureState::of(&key.narrow(2, i, 1)?, &value.narrow(2, i, 1)?, None)?;
+            let new = sums(&key.narrow(2, i, 1)?, &value.narrow(2, i, 1)?, None)?;
             let read = match &self.read {
-                Some(read) => read.and(&new)?,
+                Some(read) => read.merged(&new)?,
                 None => new,
             };
-            contexts.push(read.read(&query.narrow(2, i, 1)?)?);
+            contexts.push(averages(&read, &query.narrow(2, i, 1)?)?);
             self.read = Some(read);
         }
         Tensor::cat(&contexts, 2)
     }
+}
+
+/// The sums over `log_key (batch, n_heads, len, n_features)` and `value (batch, n_heads, len, head_dim)`
+/// without the keys that `key_padding_mask (batch, len)` marks: z in the denominator, `(batch, n_heads,
+/// n_features, 1)`, and S in the numerator, `(batch, n_heads, n_features, head_dim)`.
+fn sums(
+    log_key: &Tensor,
+    value: &Tensor,
+    key_padding_mask: Option<&Tensor>,
+) -> Result<RunningMean> {
+    let mut log_key = log_key.clone();
+    if let Some(mask) = key_padding_mask {
+        let (batch, len) = mask.dims2()?;
+        let mask = mask.reshape((batch, 1, len, 1))?.broadcast_as(log_key.shape())?;
+        let nothing = log_key.ones_like()?.affine(0., f64::NEG_INFINITY)?;
+        log_key = mask.where_cond(&nothing, &log_key)?;
+    }
+    let log_key = log_key.transpose(2, 3)?.contiguous()?; // (batch, n_heads, n_features, len)
+    let max = log_key.max_keepdim(D::Minus1)?;
+    // Where every key is padding there is no maximum; any finite number serves.
+    let max = max.eq(f64::NEG_INFINITY)?.where_cond(&max.zeros_like()?, &max)?;
+    let features = log_key.broadcast_sub(&max)?.exp()?;
+    let denominator = features.sum_keepdim(D::Minus1)?;
+    Ok(RunningMean { max, numerator: features.matmul(&value.contiguous()?)?, denominator })
+}
+
+/// φ(Q)ᵀ S / φ(Q)ᵀ z of `log_query (batch, n_heads, len, n_features)` → `(batch, n_heads, len, head_dim)`;
+/// zeros where nothing was read.
+fn averages(sums: &RunningMean, log_query: &Tensor) -> Result<Tensor> {
+    let logs = log_query.broadcast_add(&sums.max.transpose(2, 3)?)?;
+    let features = logs.broadcast_sub(&logs.max_keepdim(D::Minus1)?)?.exp()?;
+    let total = features.matmul(&sums.denominator)?; // (batch, n_heads, len, 1)
+    let total = (&total + total.eq(0.)?.to_dtype(total.dtype())?)?;
+    features.matmul(&sums.numerator)?.broadcast_div(&total)
 }

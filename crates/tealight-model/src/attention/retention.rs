@@ -17,7 +17,7 @@
 //! queries and keys are rotated as in eq. (4). A score bias would need a softmax to go into. Dropout
 //! acts on the gated context. What is padding is not retained, but time passes.
 
-use candle_core::{Result, Tensor, bail};
+use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
 use serde::{Deserialize, Serialize};
 use tealight_ops::activation::Function;
@@ -25,6 +25,7 @@ use tealight_ops::gate::gated;
 use tealight_ops::norm::layer_norm;
 use tealight_ops::retention::{self, retention};
 
+use super::decoding::refuse_score_bias;
 use super::projection::{self, Projection, merge_heads};
 use super::{
     Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec, DecodingState, Memory,
@@ -163,9 +164,7 @@ struct Decoding<'a> {
 
 impl DecodingState for Decoding<'_> {
     fn step(&mut self, x: &Tensor, score_bias: Option<&Tensor>) -> Result<Tensor> {
-        if score_bias.is_some() {
-            bail!("a score bias was given to an attention that has no softmax")
-        }
+        refuse_score_bias(score_bias)?;
         let mask = Mask::none();
         let input = AttentionInput { x, memory: None, mask: &mask, mode: Mode::Eval };
         let (query, key, value) = self.layer.project(&input, self.len)?;

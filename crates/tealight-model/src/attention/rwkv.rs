@@ -21,13 +21,15 @@
 //! is padding counts as zeros in the token shift and is left out of the averages, but time passes.
 //! A bias of W_k would cancel in wkv; its gradient is zero. Dropout acts on the gated average.
 
-use candle_core::{Result, Tensor, bail};
+use candle_core::{Result, Tensor};
 use candle_nn::{Init, VarBuilder};
 use serde::{Deserialize, Serialize};
 use tealight_ops::activation::sigmoid;
 use tealight_ops::wkv::{self, wkv};
 
+use super::decoding::refuse_score_bias;
 use super::projection;
+use super::running_mean::RunningMean;
 use super::{
     Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec, DecodingState, Memory,
     Reads,
@@ -142,7 +144,7 @@ impl Attention for Rwkv {
         &'a self,
         _memory: Option<Memory<'a>>,
     ) -> Result<Option<Box<dyn DecodingState + 'a>>> {
-        Ok(Some(Box::new(Decoding { layer: self, before: None, sums: None })))
+        Ok(Some(Box::new(Decoding { layer: self, before: None, past: None })))
     }
 }
 
@@ -165,46 +167,13 @@ struct Decoding<'a> {
     layer: &'a Rwkv,
     /// The last input, `(batch, 1, d_model)`.
     before: Option<Tensor>,
-    sums: Option<Sums>,
-}
-
-/// wkv's two sums, relative to e^max: each `(batch, 1, d_model)`.
-#[derive(Debug)]
-struct Sums {
-    max: Tensor,
-    values: Tensor,
-    weights: Tensor,
-}
-
-impl Sums {
-    /// Of one key alone.
-    fn of(key: &Tensor, value: &Tensor) -> Result<Self> {
-        Ok(Self { max: key.clone(), values: value.clone(), weights: key.ones_like()? })
-    }
-
-    fn and(&self, other: &Self) -> Result<Self> {
-        let max = self.max.maximum(&other.max)?;
-        let own = (&self.max - &max)?.exp()?;
-        let others = (&other.max - &max)?.exp()?;
-        Ok(Self {
-            values: ((&self.values * &own)? + (&other.values * &others)?)?,
-            weights: ((&self.weights * &own)? + (&other.weights * &others)?)?,
-            max,
-        })
-    }
-
-    /// Every weight multiplied by e^exponent.
-    fn scaled(&self, exponent: &Tensor) -> Result<Self> {
-        let max = self.max.broadcast_add(exponent)?;
-        Ok(Self { max, values: self.values.clone(), weights: self.weights.clone() })
-    }
+    /// wkv's two sums over the past, `(batch, 1, d_model)` each.
+    past: Option<RunningMean>,
 }
 
 impl DecodingState for Decoding<'_> {
     fn step(&mut self, x: &Tensor, score_bias: Option<&Tensor>) -> Result<Tensor> {
-        if score_bias.is_some() {
-            bail!("a score bias was given to an attention that forms no scores")
-        }
+        refuse_score_bias(score_bias)?;
         let (_batch, n_new, _d_model) = x.dims3()?;
         let first = match &self.before {
             Some(before) => before.clone(),
@@ -224,10 +193,7 @@ impl DecodingState for Decoding<'_> {
     fn select(&mut self, rows: &Tensor) -> Result<()> {
         let select = |x: &Tensor| x.contiguous()?.index_select(rows, 0);
         self.before = self.before.as_ref().map(select).transpose()?;
-        if let Some(Sums { max, values, weights }) = &self.sums {
-            let (max, values) = (select(max)?, select(values)?);
-            self.sums = Some(Sums { max, values, weights: select(weights)? });
-        }
+        self.past = self.past.as_ref().map(|past| past.select(rows)).transpose()?;
         Ok(())
     }
 }
@@ -235,17 +201,17 @@ impl DecodingState for Decoding<'_> {
 impl Decoding<'_> {
     /// wkv of one position, after which its key and value belong to the past.
     fn read(&mut self, key: &Tensor, value: &Tensor) -> Result<Tensor> {
-        let new = Sums::of(key, value)?;
+        let new = RunningMean::of(key, value)?;
         let now = new.scaled(&self.layer.bonus)?;
-        let (read, past) = match &self.sums {
+        let (read, past) = match &self.past {
             None => (now, new),
             Some(past) => {
                 let decay = self.layer.decay.exp()?.neg()?;
-                (past.and(&now)?, past.scaled(&decay)?.and(&new)?)
+                (past.merged(&now)?, past.scaled(&decay)?.merged(&new)?)
             }
         };
-        self.sums = Some(past);
-        read.values / read.weights
+        self.past = Some(past);
+        read.mean()
     }
 }
 
@@ -273,10 +239,10 @@ mod tests {
         let (decay, bonus) =
             (Tensor::new(&[100_f64], &Device::Cpu)?, Tensor::zeros(1, DType::F64, &Device::Cpu)?);
         let expected = wkv(&key, &value, &decay, &bonus, None)?;
-        let row = |i| Sums::of(&key.narrow(1, i, 1)?, &value.narrow(1, i, 1)?);
-        let past = row(0)?.scaled(&decay.neg()?)?.and(&row(1)?)?;
-        let read = past.and(&row(2)?)?;
-        let actual = (read.values / read.weights)?.flatten_all()?.to_vec1::<f64>()?;
+        let row = |i| RunningMean::of(&key.narrow(1, i, 1)?, &value.narrow(1, i, 1)?);
+        let past = row(0)?.scaled(&decay.neg()?)?.merged(&row(1)?)?;
+        let read = past.merged(&row(2)?)?;
+        let actual = read.mean()?.flatten_all()?.to_vec1::<f64>()?;
         assert_eq!(actual, expected.narrow(1, 2, 1)?.flatten_all()?.to_vec1::<f64>()?);
         Ok(())
     }

@@ -29,7 +29,7 @@ use crate::error::{BuildError, BuildResult};
 use crate::position::AttentionNeeds;
 
 names! {
-    /// How much a query has to do with a key.
+    /// How similar a query is to a key.
     pub enum Score {
         /// qᵀk / √head_dim (Vaswani et al. 2017).
         "scaled_dot" => ScaledDot,
@@ -41,6 +41,13 @@ names! {
         "additive" => Additive,
         /// σ(w_qᵀ q + w_kᵀ k + b), from 0 to 1.
         "logistic" => Logistic,
+    }
+}
+
+#[expect(clippy::derivable_impls, reason = "`names!` accepts no `#[default]`")]
+impl Default for Score {
+    fn default() -> Self {
+        Self::ScaledDot
     }
 }
 

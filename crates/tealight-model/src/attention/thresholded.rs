@@ -13,13 +13,13 @@
 //!
 //! Cost: that of softmax attention.
 
-use candle_nn::VarBuilder;
+use candle_core::{Result, Tensor};
 use serde::{Deserialize, Serialize};
-use tealight_ops::truncated_softmax::Truncation;
+use tealight_ops::truncated_softmax::{Truncation, truncated_softmax};
 
-use super::dense;
+use super::dense::{DenseKind, Distribution};
 use super::score::Score;
-use super::{Attention, AttentionCost, AttentionKind, AttentionSpec};
+use super::{AttentionSpec, RowSum};
 use crate::choice::names::names;
 use crate::error::BuildResult;
 
@@ -31,7 +31,7 @@ pub struct Config {
     pub threshold: f64,
     /// What is compared, and what becomes of the rest.
     pub rule: Rule,
-    /// How much a query has to do with a key.
+    /// How similar a query is to a key.
     pub score: Score,
 }
 
@@ -53,34 +53,37 @@ impl Default for Config {
     }
 }
 
-impl Config {
-    fn truncation(&self, spec: &AttentionSpec<'_>) -> BuildResult<Truncation> {
+impl DenseKind for Config {
+    fn score(&self) -> Score {
+        self.score
+    }
+
+    fn validate(&self, spec: &AttentionSpec<'_>) -> BuildResult<()> {
         let threshold = self.threshold;
-        // As it is written in the TOML, and not with 300 zeros.
-        let refused =
-            |rule: &str| Err(spec.invalid("threshold", &format!("= {threshold:?} {rule}")));
-        match self.rule {
+        let rule = match self.rule {
             Rule::CutRenormalized | Rule::Cut if !(0. ..1.).contains(&threshold) => {
-                refused("must be at least 0 and below 1, as weights are")
+                "must be at least 0 and below 1, as weights are"
             }
-            Rule::ScoreCut if !threshold.is_finite() => refused("must be finite"),
-            Rule::CutRenormalized => Ok(Truncation::CutRenormalized(threshold)),
-            Rule::Cut => Ok(Truncation::Cut(threshold)),
-            Rule::ScoreCut => Ok(Truncation::ScoreCut(threshold)),
-        }
+            Rule::ScoreCut if !threshold.is_finite() => "must be finite",
+            _ => return Ok(()),
+        };
+        // `{:?}` writes the number as in the TOML, where `{}` may write 300 zeros.
+        Err(spec.invalid("threshold", &format!("= {threshold:?} {rule}")))
     }
 }
 
-impl AttentionKind for Config {
-    fn build(
-        &self,
-        spec: &AttentionSpec<'_>,
-        vb: &VarBuilder<'_>,
-    ) -> BuildResult<Box<dyn Attention>> {
-        dense::build(spec, vb, self.score, self.truncation(spec)?)
+impl Distribution for Config {
+    fn weights(&self, scores: &Tensor) -> Result<Tensor> {
+        let truncation = match self.rule {
+            Rule::CutRenormalized => Truncation::CutRenormalized(self.threshold),
+            Rule::Cut => Truncation::Cut(self.threshold),
+            Rule::ScoreCut => Truncation::ScoreCut(self.threshold),
+        };
+        truncated_softmax(scores, truncation)
     }
 
-    fn cost(&self, spec: &AttentionSpec<'_>, q_len: usize, kv_len: usize) -> AttentionCost {
-        dense::cost(spec, self.score, q_len, kv_len)
+    /// A row may have no weight left.
+    fn row_sum(&self) -> RowSum {
+        RowSum::AtMostOne
     }
 }

@@ -11,13 +11,13 @@
 //!
 //! Cost: that of softmax attention. All scores are computed, and most of them dropped.
 
-use candle_nn::VarBuilder;
+use candle_core::{Result, Tensor};
 use serde::{Deserialize, Serialize};
-use tealight_ops::truncated_softmax::Truncation;
+use tealight_ops::truncated_softmax::{Truncation, truncated_softmax};
 
-use super::dense;
+use super::AttentionSpec;
+use super::dense::{DenseKind, Distribution};
 use super::score::Score;
-use super::{Attention, AttentionCost, AttentionKind, AttentionSpec};
 use crate::error::BuildResult;
 
 /// `[model.attention] kind = "top_k"`
@@ -26,7 +26,7 @@ use crate::error::BuildResult;
 pub struct Config {
     /// How many keys a query reads (the paper's best for translation is 8).
     pub k: usize,
-    /// How much a query has to do with a key.
+    /// How similar a query is to a key.
     pub score: Score,
 }
 
@@ -36,17 +36,18 @@ impl Default for Config {
     }
 }
 
-impl AttentionKind for Config {
-    fn build(
-        &self,
-        spec: &AttentionSpec<'_>,
-        vb: &VarBuilder<'_>,
-    ) -> BuildResult<Box<dyn Attention>> {
-        spec.positive("k", self.k)?;
-        dense::build(spec, vb, self.score, Truncation::TopK(self.k))
+impl DenseKind for Config {
+    fn score(&self) -> Score {
+        self.score
     }
 
-    fn cost(&self, spec: &AttentionSpec<'_>, q_len: usize, kv_len: usize) -> AttentionCost {
-        dense::cost(spec, self.score, q_len, kv_len)
+    fn validate(&self, spec: &AttentionSpec<'_>) -> BuildResult<()> {
+        spec.positive("k", self.k)
+    }
+}
+
+impl Distribution for Config {
+    fn weights(&self, scores: &Tensor) -> Result<Tensor> {
+        truncated_softmax(scores, Truncation::TopK(self.k))
     }
 }
