@@ -4,8 +4,8 @@
 //! Y_t = σ(Q_t) ⊙ Σ_t' exp(K_t') ⊙ V_t' / Σ_t' exp(K_t')
 //! ```
 //!
-//! AFT-full with w = 0. Without causality all positions read the same mean and differ by their gates alone. Decoding
-//! keeps numerator, denominator and the running maximum, whatever the length of the past.
+//! AFT-full with w = 0. If it is not causal, all positions read the same mean and differ only by their gates.
+//! Decoding keeps numerator, denominator and the running maximum of K, whatever the length of the past.
 //!
 //! Cost: O(seq_len·d_model) time and memory beyond the linear maps.
 
@@ -44,14 +44,14 @@ impl AttentionKind for Config {
             parameters: 0.,
             // Exponential, numerator and denominator.
             flops: 5. * read,
-            // What each row and channel was divided by.
+            // The denominator of each row and channel, with its maximum.
             activations: 2. * read,
         };
         gate::cost(spec, spec.d_model, q_len, kv_len) + core
     }
 }
 
-/// σ(Q) ⊙ a mean of V with weights exp(K).
+/// σ(Q) ⊙ the mean of V with weights exp(K).
 #[derive(Debug)]
 pub struct AftSimple {
     gate: Gate,
@@ -78,26 +78,26 @@ impl Attention for AftSimple {
         memory: Option<Memory<'a>>,
     ) -> Result<Option<Box<dyn DecodingState + 'a>>> {
         Ok(match (self.gate.reads(), memory) {
-            (Reads::Past, None) => Some(Box::new(Running { gate: &self.gate, past: None })),
+            (Reads::Past, None) => Some(Box::new(SelfState { gate: &self.gate, past: None })),
             (Reads::Memory, Some(memory)) => {
                 let (key, value) = self.gate.keys_and_values(memory.states)?;
                 let padding = memory.mask.padding_only()?;
                 let context = aft::aft_simple(&key, &value, padding, aft::Reach::Everything)?;
-                Some(Box::new(OfMemory { gate: &self.gate, context }))
+                Some(Box::new(CrossState { gate: &self.gate, context }))
             }
             _ => None,
         })
     }
 }
 
-/// A causal layer in the middle of a sequence.
+/// The decoding state of a causal layer.
 #[derive(Debug)]
-struct Running<'a> {
+struct SelfState<'a> {
     gate: &'a Gate,
     past: Option<RunningMean>,
 }
 
-impl DecodingState for Running<'_> {
+impl DecodingState for SelfState<'_> {
     fn step(&mut self, x: &Tensor, score_bias: Option<&Tensor>) -> Result<Tensor> {
         refuse_score_bias(score_bias)?;
         let (_batch, n_new, _d_model) = x.dims3()?;
@@ -122,15 +122,15 @@ impl DecodingState for Running<'_> {
     }
 }
 
-/// A layer that reads a memory: all positions read the same.
+/// The decoding state of cross-attention, in which all positions read the same mean.
 #[derive(Debug)]
-struct OfMemory<'a> {
+struct CrossState<'a> {
     gate: &'a Gate,
     /// `(batch, 1, d_model)`
     context: Tensor,
 }
 
-impl DecodingState for OfMemory<'_> {
+impl DecodingState for CrossState<'_> {
     fn step(&mut self, x: &Tensor, score_bias: Option<&Tensor>) -> Result<Tensor> {
         refuse_score_bias(score_bias)?;
         self.gate.finish(&self.gate.queries(x)?, &self.context, Mode::Eval)

@@ -6,11 +6,13 @@
 //! 1.5-entmax(z) = [z/2 − τ(z)]₊²,   τ such that the sum is 1
 //! ```
 //!
-//! As under sparsemax, how many keys have a weight depends on the scores, and the rest is exactly
-//! zero; unlike there, the gradient has no jumps. A key is alone as soon as it is 2 above the others.
-//! The bias of the key map has no effect under a dot product, as under softmax.
+//! As under sparsemax, the scores decide how many keys get a weight, and the others get exactly zero;
+//! unlike under sparsemax, the gradient is continuous. A key whose score exceeds all others by 2 gets all
+//! the weight. The bias of the key map has no effect under a dot product, as under softmax.
 //!
-//! Cost: that of softmax attention, and a sort of each row.
+//! Cost: that of softmax attention with a matrix of scores, and the search for τ in each row: at most six
+//! passes that shrink the set of candidates, then a sort of those that are left
+//! ([`tealight_ops::entmax`]).
 
 use candle_core::{Result, Tensor};
 use serde::{Deserialize, Serialize};

@@ -1,13 +1,13 @@
-//! What the attention-free kinds share (Zhai et al. 2021, <https://arxiv.org/abs/2105.14103>): queries gate a mean of
-//! the values that does not depend on them.
+//! The part shared by the kinds of AFT, the Attention Free Transformer (Zhai et al. 2021,
+//! <https://arxiv.org/abs/2105.14103>): queries gate a weighted mean of the values that does not depend on them.
 //!
 //! ```text
 //! Q = X W^Q,  K = X W^K,  V = X W^V;      output = (σ(Q) ⊙ context) W^O
 //! ```
 //!
-//! There are no scores between queries and keys, so that no position scheme can rotate the ones or add to the others.
-//! Dropout acts on the gated context: there are no weights to drop. The bias of the key map adds the same to a channel's
-//! keys at all positions and has no effect; its gradient is zero up to rounding.
+//! No scores compare queries with keys, so rotary positions and score biases are refused. Dropout acts on the gated
+//! context. The bias of the key map adds the same number to a channel's keys at all positions, so it has no effect;
+//! its gradient is zero up to rounding.
 
 use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
@@ -21,7 +21,7 @@ use crate::layers::dropout::Dropout;
 use crate::layers::linear::{Bias, Linear};
 use crate::mode::Mode;
 
-/// The maps around a gated mean.
+/// The linear maps around the mean, and the gate.
 #[derive(Debug)]
 pub(super) struct Gate {
     query: Linear,
@@ -32,7 +32,7 @@ pub(super) struct Gate {
     reads: Reads,
 }
 
-/// What the gate projects: `(batch, q_len, d_model)`, `(batch, kv_len, key_width)`, `(batch, kv_len, d_model)`.
+/// Q, K and V: `(batch, q_len, d_model)`, `(batch, kv_len, key_width)`, `(batch, kv_len, d_model)`.
 pub(super) struct Projected {
     pub(super) query: Tensor,
     pub(super) key: Tensor,
@@ -40,7 +40,7 @@ pub(super) struct Projected {
 }
 
 impl Gate {
-    /// Refuses positions that act on scores; keys have `key_width` channels.
+    /// Builds the maps, with `key_width` channels of keys, and refuses position schemes that act on scores.
     pub(super) fn build(
         kind: &str,
         key_width: usize,
@@ -106,7 +106,8 @@ impl Gate {
     }
 }
 
-/// What the maps and the gate cost: their activations are Q, σ(Q), the context, gated and dropped, and the output; K, V.
+/// The cost of the maps and the gate. Their activations are Q, σ(Q), the context, the gated context before and after
+/// dropout, the output, K and V.
 pub(super) fn cost(
     spec: &AttentionSpec<'_>,
     key_width: usize,

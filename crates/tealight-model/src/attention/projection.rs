@@ -1,20 +1,18 @@
-//! The linear maps around an attention: into queries, keys and values, and out of the heads.
+//! The linear maps around an attention: W^Q, W^K and W^V into heads, and W^O out of them.
 //!
-//! Heads of queries may share heads of keys and values, in groups (Ainslie et al. 2023,
-//! <https://arxiv.org/abs/2305.13245>) or all of them (Shazeer 2019,
-//! <https://arxiv.org/abs/1911.02150>): fewer parameters, and a cache that is smaller by the same
-//! factor.
+//! Several heads of queries may share one head of keys and values: groups of them (grouped-query, Ainslie
+//! et al. 2023, <https://arxiv.org/abs/2305.13245>) or all of them (multi-query, Shazeer 2019,
+//! <https://arxiv.org/abs/1911.02150>). Parameters and decoding cache shrink by the same factor.
 //!
-//! Queries and keys may be normalised, so that no training run can drive the scores up without
-//! bound (Henry et al. 2020, <https://arxiv.org/abs/2010.04245>; Dehghani et al. 2023,
-//! <https://arxiv.org/abs/2302.05442>):
+//! Queries and keys may be normalised, which bounds the scores (Henry et al. 2020,
+//! <https://arxiv.org/abs/2010.04245>; Dehghani et al. 2023, <https://arxiv.org/abs/2302.05442>):
 //!
 //! ```text
 //! q ← g_q ⊙ q / √(mean(q²) + ε),   k ← g_k ⊙ k / √(mean(k²) + ε)        within each head
 //! ```
 //!
-//! The former normalise by the length, with one learnt scale for the scores; the latter by mean and
-//! variance. We take the root mean square, with a gain for each feature that all heads share.
+//! Henry et al. divide by the length and learn one scale for the scores; Dehghani et al. use LayerNorm. Here
+//! it is the root mean square, with a gain for each feature, which all heads share.
 
 use candle_core::{Result, Tensor};
 use candle_nn::{VarBuilder, init};
@@ -199,13 +197,13 @@ pub fn output(spec: &AttentionSpec<'_>, vb: &VarBuilder<'_>) -> Result<Linear> {
     Linear::build([spec.d_heads(), spec.d_model], spec.bias, weight, &vb.pp("output"))
 }
 
-/// What the four maps cost: their activations are queries, keys and values as projected and in
-/// heads, the scaled queries, the context twice, and the output.
+/// The cost of the four maps. Their activations are queries, keys and values before and after splitting the
+/// heads, the scaled queries, the context before and after joining the heads, and the output.
 pub fn cost(spec: &AttentionSpec<'_>, q_len: usize, kv_len: usize) -> AttentionCost {
     cost_with(spec, Heads::default(), q_len, kv_len)
 }
 
-/// As [`cost`], of maps built [`with`](Projection::with) `heads`.
+/// As [`cost`], for maps built [`with`](Projection::with) `heads`.
 pub fn cost_with(
     spec: &AttentionSpec<'_>,
     heads: Heads,
@@ -249,8 +247,8 @@ pub fn merge_heads(x: &Tensor) -> Result<Tensor> {
     concat_heads(&swap_axes(x)?)
 }
 
-/// `(batch, n_kv_heads, len, head_dim)` → `(batch, n_heads, len, head_dim)`: each head of keys or
-/// values for every head of queries that shares it.
+/// `(batch, n_kv_heads, len, head_dim)` → `(batch, n_heads, len, head_dim)`: repeats each head of keys or
+/// values for all heads of queries that share it.
 pub fn repeat_heads(x: &Tensor, n_heads: usize) -> Result<Tensor> {
     let (batch, n_kv_heads, len, head_dim) = x.dims4()?;
     if n_kv_heads == n_heads {

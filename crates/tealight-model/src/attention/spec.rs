@@ -1,4 +1,4 @@
-//! What the surrounding model decides for an attention layer, and how a kind refuses it.
+//! What the model decides for an attention layer, and the errors by which a kind refuses it.
 
 use crate::error::{BuildError, BuildResult};
 use crate::layers::linear::Bias;
@@ -6,7 +6,7 @@ use crate::params::init::Initializer;
 use crate::position::AttentionNeeds;
 use crate::position::rotary::Rotary;
 
-/// What the surrounding model decides for the layer.
+/// What the model decides for the layer.
 #[derive(Clone, Debug)]
 pub struct AttentionSpec<'a> {
     /// Width of the residual stream.
@@ -15,28 +15,28 @@ pub struct AttentionSpec<'a> {
     pub n_heads: usize,
     /// Width of one head; d_model / n_heads when absent.
     pub head_dim: Option<usize>,
-    /// The longest sequence that asks.
+    /// The longest sequence of queries.
     pub max_q_len: usize,
-    /// The longest sequence that is read: the same one, unless it is a memory.
+    /// The longest sequence of keys: the same, except in cross-attention.
     pub max_kv_len: usize,
-    /// Which positions a layer reads.
+    /// Which keys a query may read.
     pub reads: Reads,
-    /// Dropout on the attention weights; where there are none, on the context.
+    /// Dropout on the attention weights or, in kinds that never form them, on the context.
     pub dropout: f64,
     /// Whether the projections add a bias.
     pub bias: Bias,
-    /// What the position scheme asks of the layer.
+    /// What the position scheme does inside the layer.
     pub position: AttentionNeeds,
-    /// Whether a sequence holds several documents, which [`Mask::with_segments`](crate::Mask::with_segments) keeps
-    /// apart.
+    /// Whether a sequence holds several documents, kept apart by
+    /// [`Mask::with_segments`](crate::mask::Mask::with_segments).
     pub packed: bool,
-    /// How the weights begin.
+    /// The initial values of the weights.
     pub init: &'a Initializer,
-    /// The table that the layer's settings stand in, such as `model.attention`, for messages.
+    /// The TOML table of the layer's settings, such as `model.attention`, for error messages.
     pub key: &'a str,
 }
 
-/// Which positions a layer reads.
+/// Which keys a query may read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reads {
     /// All positions of its own sequence.
@@ -47,12 +47,12 @@ pub enum Reads {
     Memory,
 }
 
-/// What decides on causality, as refusals name it; an encoder-decoder, which decides by itself, leaves
-/// it out.
+/// How refusals name the setting that makes a layer causal. An encoder-decoder removes it from messages: it
+/// does not follow `model.causal`.
 pub(crate) const BY_CAUSAL: &str = " (`model.causal` = true)";
 
 impl AttentionSpec<'_> {
-    /// Width of one head; 0 without heads, which no model has, but a description may.
+    /// Width of one head; 0 if `n_heads` is 0, which an estimate may ask for and no model has.
     pub fn head_dim(&self) -> usize {
         self.head_dim.unwrap_or_else(|| self.d_model.checked_div(self.n_heads).unwrap_or(0))
     }
@@ -65,13 +65,13 @@ impl AttentionSpec<'_> {
         }
     }
 
-    /// A setting of the layer that is out of range: `invalid("window", "= 0 must be positive")`.
+    /// The error of a setting that is out of range: `invalid("window", "= 0 must be positive")`.
     pub fn invalid(&self, setting: &str, rule: &str) -> BuildError {
         let key = format!("{}.{setting}", self.key);
         BuildError::config([key.as_str()], format!("`{key}` {rule}"))
     }
 
-    /// A positive count, or an error that names the setting.
+    /// Refuses a `value` of 0.
     pub fn positive(&self, setting: &str, value: usize) -> BuildResult<()> {
         if value > 0 {
             return Ok(());
@@ -79,7 +79,7 @@ impl AttentionSpec<'_> {
         Err(self.invalid(setting, "= 0 must be positive"))
     }
 
-    /// Refuses a causal layer of a `kind` that has none; `why` completes the sentence "…, because".
+    /// Refuses a causal layer of `kind`. `why` completes the message "… cannot be causal, because".
     pub fn refuse_causal(&self, kind: &str, why: &str) -> BuildResult<()> {
         if self.reads != Reads::Past {
             return Ok(());
@@ -89,7 +89,7 @@ impl AttentionSpec<'_> {
         Err(BuildError::config([key.as_str(), "model.causal"], message))
     }
 
-    /// Refuses everything but a causal layer, the only one that `kind` has.
+    /// Refuses a layer of `kind` that is not causal.
     pub fn require_causal(&self, kind: &str, why: &str) -> BuildResult<()> {
         self.refuse_memory(kind, why)?;
         if self.reads == Reads::Past {
@@ -100,7 +100,7 @@ impl AttentionSpec<'_> {
         Err(BuildError::config([key.as_str(), "model.causal"], message))
     }
 
-    /// Refuses cross-attention of a `kind` that has none.
+    /// Refuses `kind` as cross-attention.
     pub fn refuse_memory(&self, kind: &str, why: &str) -> BuildResult<()> {
         if self.reads != Reads::Memory {
             return Ok(());
@@ -110,7 +110,7 @@ impl AttentionSpec<'_> {
         Err(BuildError::config([key.as_str()], message))
     }
 
-    /// Refuses heads whose widths do not add up to that of the stream.
+    /// Refuses heads whose widths do not add up to d_model.
     pub fn refuse_head_dim(&self, kind: &str, why: &str) -> BuildResult<()> {
         let (d_heads, d_model) = (self.d_heads(), self.d_model);
         if d_heads == d_model {
@@ -124,7 +124,7 @@ impl AttentionSpec<'_> {
         Err(BuildError::config(["model.head_dim", key.as_str()], message))
     }
 
-    /// The rotation of queries and keys, if the position scheme asks for one.
+    /// The rotation of queries and keys, if positions are rotary.
     pub fn rotary(&self) -> Option<Rotary> {
         match &self.position {
             AttentionNeeds::Rotary(rotary) => Some(rotary.clone()),
@@ -132,7 +132,7 @@ impl AttentionSpec<'_> {
         }
     }
 
-    /// Refuses positions that rotate queries and keys.
+    /// Refuses rotary positions, which rotate queries and keys.
     pub fn refuse_rotary(&self, kind: &str, why: &str) -> BuildResult<()> {
         match self.position {
             AttentionNeeds::Rotary(_) => {
@@ -152,7 +152,7 @@ impl AttentionSpec<'_> {
         }
     }
 
-    /// Refuses packed sequences, whose documents a `kind` without scores cannot keep apart.
+    /// Refuses packed sequences: without scores, `kind` cannot mask other documents.
     pub fn refuse_segments(&self, kind: &str, why: &str) -> BuildResult<()> {
         if !self.packed {
             return Ok(());

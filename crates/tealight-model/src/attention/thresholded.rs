@@ -6,12 +6,12 @@
 //! score_cut         softmax over the keys of scores Sᵢⱼ > threshold, 0 elsewhere
 //! ```
 //!
-//! There is no one paper; these are the readings of "a softmax with the small weights set to zero". A
-//! row of which nothing is left reads nothing and gives zeros. A threshold for weights should be
-//! below 1 / kv_len: a row that is spread evenly, as rows are at the beginning of training, would
-//! otherwise vanish as a whole, and the layer would have no gradient to learn from.
+//! No single paper defines it; these are three ways to set the small weights of a softmax to zero. A row
+//! without any weight left gives zeros. A threshold on weights should be below 1 / kv_len: at the beginning
+//! of training weights are nearly uniform, and a higher threshold would remove whole rows, with their
+//! gradient.
 //!
-//! Cost: that of softmax attention.
+//! Cost: that of softmax attention with a matrix of scores.
 
 use candle_core::{Result, Tensor};
 use serde::{Deserialize, Serialize};
@@ -27,22 +27,23 @@ use crate::error::BuildResult;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// What is not above it is cut: a weight, in [0, 1), or with `score_cut` a score, any finite number.
+    /// Weights up to it, in [0, 1), become zero; under `score_cut` scores up to it, any finite number.
     pub threshold: f64,
-    /// What is compared, and what becomes of the rest.
+    /// Whether weights or scores are compared, and whether the kept weights are renormalised.
     pub rule: Rule,
     /// How similar a query is to a key.
     pub score: Score,
 }
 
 names! {
-    /// What is compared with the threshold, and what becomes of the rest.
+    /// Whether weights or scores are compared with the threshold, and whether the kept weights are
+    /// renormalised.
     pub enum Rule {
-        /// Weights; those that are kept are divided by their sum.
+        /// Weights; the kept ones are divided by their sum.
         "cut_renormalized" => CutRenormalized,
-        /// Weights; those that are kept stay as they are.
+        /// Weights; the kept ones are unchanged.
         "cut" => Cut,
-        /// Scores; softmax is over those that are kept.
+        /// Scores; softmax is over the kept ones.
         "score_cut" => ScoreCut,
     }
 }

@@ -1,15 +1,14 @@
-//! Top-k attention: softmax over the k keys of the largest scores (Zhao et al. 2019, "Explicit Sparse
+//! Top-k attention: softmax over the k keys with the largest scores (Zhao et al. 2019, "Explicit Sparse
 //! Transformer", <https://arxiv.org/abs/1912.11637>).
 //!
 //! ```text
 //! P = softmax(M(S, k)),   M(S, k)ᵢⱼ = Sᵢⱼ among the k largest of row i, else −∞
 //! ```
 //!
-//! Of equal scores the first are kept, so that there are never more than k. With k keys or fewer to
-//! read it is softmax attention. A key that is not kept has no gradient; the bias of the key map has
-//! none at all, as under softmax.
+//! Of equal scores the first are kept, so never more than k. With at most k keys it is softmax attention.
+//! Keys that are not kept get no gradient; the bias of the key map has a gradient of zero, as under softmax.
 //!
-//! Cost: that of softmax attention. All scores are computed, and most of them dropped.
+//! Cost: that of softmax attention with a matrix of scores. All scores are computed.
 
 use candle_core::{Result, Tensor};
 use serde::{Deserialize, Serialize};

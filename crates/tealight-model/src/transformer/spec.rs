@@ -3,34 +3,35 @@
 use crate::attention::{AttentionConfig, Reads};
 use crate::config::ModelConfig;
 
-/// Which attention stands in a place, and the table in the TOML that says so.
+/// An attention's settings, and the TOML table that holds them.
 #[derive(Clone, Copy, Debug)]
 pub struct Place<'a> {
     /// The attention's settings.
     pub config: &'a AttentionConfig,
-    /// Their table, such as `model.attention`.
+    /// Their table, such as `model.attention`, for error messages.
     pub key: &'a str,
 }
 
-/// What the surrounding model decides for its blocks.
+/// What a model decides for its blocks.
 #[derive(Clone, Copy, Debug)]
 pub struct StackSpec<'a> {
-    /// How a position reads its own sequence.
+    /// Self-attention.
     pub attention: Place<'a>,
-    /// What of it: everything or the past.
+    /// Which keys self-attention reads: all, or those of the past.
     pub reads: Reads,
-    /// How a position reads the memory, and the longest memory, where there is one.
+    /// Cross-attention and the longest memory, in a decoder that reads an encoder.
     pub cross_attention: Option<(Place<'a>, usize)>,
     /// The longest sequence.
     pub max_seq_len: usize,
-    /// Whether a sequence holds several documents, which [`Mask::with_segments`] keeps apart.
+    /// Whether a sequence holds several documents, kept apart by
+    /// [`Mask::with_segments`](crate::mask::Mask::with_segments).
     pub packed: bool,
     /// Number of blocks.
     pub n_layers: usize,
 }
 
 impl<'a> StackSpec<'a> {
-    /// A stack on its own: `[model.attention]`, as causal as `model.causal`.
+    /// A stack without an encoder: `[model.attention]`, causal under `model.causal`.
     pub fn alone(config: &'a ModelConfig, max_seq_len: usize) -> Self {
         let attention = Place { config: &config.attention, key: "model.attention" };
         let (reads, n_layers) = (config.reads(), config.n_layers);
