@@ -79,51 +79,6 @@ impl AttentionSpec<'_> {
         Err(self.invalid(setting, "= 0 must be positive"))
     }
 
-    /// Refuses a causal layer of `kind`. `why` completes the message "… cannot be causal, because".
-    pub fn refuse_causal(&self, kind: &str, why: &str) -> BuildResult<()> {
-        if self.reads != Reads::Past {
-            return Ok(());
-        }
-        let key = self.kind_key();
-        let message = format!("`{key}` = \"{kind}\" cannot be causal{BY_CAUSAL}, because {why}");
-        Err(BuildError::config([key.as_str(), "model.causal"], message))
-    }
-
-    /// Refuses a layer of `kind` that is not causal.
-    pub fn require_causal(&self, kind: &str, why: &str) -> BuildResult<()> {
-        self.refuse_memory(kind, why)?;
-        if self.reads == Reads::Past {
-            return Ok(());
-        }
-        let key = self.kind_key();
-        let message = format!("`{key}` = \"{kind}\" must be causal{BY_CAUSAL}, because {why}");
-        Err(BuildError::config([key.as_str(), "model.causal"], message))
-    }
-
-    /// Refuses `kind` as cross-attention.
-    pub fn refuse_memory(&self, kind: &str, why: &str) -> BuildResult<()> {
-        if self.reads != Reads::Memory {
-            return Ok(());
-        }
-        let key = self.kind_key();
-        let message = format!("`{key}` = \"{kind}\" cannot read another sequence, because {why}");
-        Err(BuildError::config([key.as_str()], message))
-    }
-
-    /// Refuses heads whose widths do not add up to d_model.
-    pub fn refuse_head_dim(&self, kind: &str, why: &str) -> BuildResult<()> {
-        let (d_heads, d_model) = (self.d_heads(), self.d_model);
-        if d_heads == d_model {
-            return Ok(());
-        }
-        let key = self.kind_key();
-        let message = format!(
-            "`{key}` = \"{kind}\" cannot have {d_heads} features in all heads (`model.head_dim`) and \
-             {d_model} in the stream (`model.d_model`), because {why}"
-        );
-        Err(BuildError::config(["model.head_dim", key.as_str()], message))
-    }
-
     /// The rotation of queries and keys, if positions are rotary.
     pub fn rotary(&self) -> Option<Rotary> {
         match &self.position {
@@ -132,45 +87,80 @@ impl AttentionSpec<'_> {
         }
     }
 
+    /// Refuses a causal layer of `kind`. Here and below, `why` completes the message "… cannot …, because".
+    pub fn refuse_causal(&self, kind: &str, why: &str) -> BuildResult<()> {
+        let (key, cannot) = (self.kind_key(), format!("cannot be causal{BY_CAUSAL}"));
+        self.refuse_if(self.reads == Reads::Past, [&key, "model.causal"], kind, &cannot, why)
+    }
+
+    /// Refuses a layer of `kind` that is not causal.
+    pub fn require_causal(&self, kind: &str, why: &str) -> BuildResult<()> {
+        self.refuse_memory(kind, why)?;
+        let (key, must) = (self.kind_key(), format!("must be causal{BY_CAUSAL}"));
+        self.refuse_if(self.reads != Reads::Past, [&key, "model.causal"], kind, &must, why)
+    }
+
+    /// Refuses `kind` as cross-attention.
+    pub fn refuse_memory(&self, kind: &str, why: &str) -> BuildResult<()> {
+        let is_cross = self.reads == Reads::Memory;
+        self.refuse_if(is_cross, [&self.kind_key()], kind, "cannot read another sequence", why)
+    }
+
+    /// Refuses heads whose widths do not add up to d_model.
+    pub fn refuse_head_dim(&self, kind: &str, why: &str) -> BuildResult<()> {
+        let (d_heads, d_model) = (self.d_heads(), self.d_model);
+        let cannot = format!(
+            "cannot have {d_heads} features in all heads (`model.head_dim`) and {d_model} in the stream \
+             (`model.d_model`)"
+        );
+        let keys = ["model.head_dim", &self.kind_key()];
+        self.refuse_if(d_heads != d_model, keys, kind, &cannot, why)
+    }
+
     /// Refuses rotary positions, which rotate queries and keys.
     pub fn refuse_rotary(&self, kind: &str, why: &str) -> BuildResult<()> {
-        match self.position {
-            AttentionNeeds::Rotary(_) => {
-                Err(self.refused_position(kind, "positions that rotate queries and keys", why))
-            }
-            AttentionNeeds::Nothing | AttentionNeeds::ScoreBias => Ok(()),
-        }
+        let is_rotary = matches!(self.position, AttentionNeeds::Rotary(_));
+        self.refuse_position(is_rotary, "positions that rotate queries and keys", kind, why)
     }
 
     /// Refuses positions that add a bias to the scores.
     pub fn refuse_score_bias(&self, kind: &str, why: &str) -> BuildResult<()> {
-        match self.position {
-            AttentionNeeds::ScoreBias => {
-                Err(self.refused_position(kind, "positions that add to the scores", why))
-            }
-            AttentionNeeds::Nothing | AttentionNeeds::Rotary(_) => Ok(()),
-        }
+        let is_bias = matches!(self.position, AttentionNeeds::ScoreBias);
+        self.refuse_position(is_bias, "positions that add to the scores", kind, why)
     }
 
     /// Refuses packed sequences: without scores, `kind` cannot mask other documents.
     pub fn refuse_segments(&self, kind: &str, why: &str) -> BuildResult<()> {
-        if !self.packed {
-            return Ok(());
-        }
         let key = self.kind_key();
-        let message = format!(
-            "`{key}` = \"{kind}\" cannot keep packed documents apart (`task.sequences` = \"packed\"), \
-             because {why}"
-        );
-        Err(BuildError::config([key.as_str(), "task.sequences"], message))
+        let cannot = "cannot keep packed documents apart (`task.sequences` = \"packed\")";
+        self.refuse_if(self.packed, [&key, "task.sequences"], kind, cannot, why)
     }
 
-    fn refused_position(&self, kind: &str, positions: &str, why: &str) -> BuildError {
-        let key = self.kind_key();
-        let message = format!(
-            "`{key}` = \"{kind}\" cannot take {positions} (`model.position.kind`), because {why}"
-        );
-        BuildError::config(["model.position.kind", key.as_str()], message)
+    fn refuse_position(
+        &self,
+        is_refused: bool,
+        what: &str,
+        kind: &str,
+        why: &str,
+    ) -> BuildResult<()> {
+        let cannot = format!("cannot take {what} (`model.position.kind`)");
+        let keys = ["model.position.kind", &self.kind_key()];
+        self.refuse_if(is_refused, keys, kind, &cannot, why)
+    }
+
+    fn refuse_if<const N: usize>(
+        &self,
+        is_refused: bool,
+        keys: [&str; N],
+        kind: &str,
+        cannot: &str,
+        why: &str,
+    ) -> BuildResult<()> {
+        if !is_refused {
+            return Ok(());
+        }
+        let message = format!("`{}` = \"{kind}\" {cannot}, because {why}", self.kind_key());
+        Err(BuildError::config(keys, message))
     }
 
     fn kind_key(&self) -> String {
