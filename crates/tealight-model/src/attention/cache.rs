@@ -83,11 +83,11 @@ impl DecodingState for Cache<'_> {
             (_, kept) => self.extended(kept, x)?,
         };
         let mask = self.mask(score_bias, key.dim(1)?, n_new)?;
-        let context = self.layer.attend(&query, (&key, &value), &mask)?;
+        let heads = self.layer.attend(&query, (&key, &value), &mask)?;
         self.n_read += n_new;
         self.kept =
             Some(if self.memory_mask.is_some() { (key, value) } else { self.trimmed(key, value)? });
-        self.maps.output.forward(&context)
+        self.maps.output.forward(&heads)
     }
 
     fn select(&mut self, rows: &Tensor) -> Result<()> {

@@ -111,6 +111,30 @@ struct Dense {
     output: Linear,
 }
 
+impl Attention for Dense {
+    fn forward(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
+        let (query, key, value) = self.projection.project_rotated(input, self.rotary.as_ref())?;
+        let heads = self.attend(&query, (&key, &value), input.mask, input.mode)?;
+        self.output.forward(&heads) // (batch, q_len, d_model)
+    }
+
+    fn weights(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
+        let (query, key, _) = self.projection.project_rotated(input, self.rotary.as_ref())?;
+        self.distribute(&query, &key, input.mask)
+    }
+
+    fn row_sum(&self) -> RowSum {
+        self.distribution.row_sum()
+    }
+
+    fn decoding_state<'a>(
+        &'a self,
+        memory: Option<Memory<'a>>,
+    ) -> Result<Option<Box<dyn DecodingState + 'a>>> {
+        cache::decoding_state(self, memory)
+    }
+}
+
 impl Dense {
     /// P V: `query (batch, q_len, n_heads, head_dim)`, `key` and `value (batch, kv_len, n_kv_heads,
     /// head_dim)` → the heads concatenated, `(batch, q_len, n_heads·head_dim)`
@@ -142,30 +166,6 @@ impl Dense {
         }
         let (_batch, _n_heads, q_len, kv_len) = scores.dims4()?;
         mask.clone().with_attn_mask(&causal_mask(q_len, kv_len, scores.device())?)
-    }
-}
-
-impl Attention for Dense {
-    fn forward(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
-        let (query, key, value) = self.projection.project_rotated(input, self.rotary.as_ref())?;
-        let context = self.attend(&query, (&key, &value), input.mask, input.mode)?;
-        self.output.forward(&context) // (batch, q_len, d_model)
-    }
-
-    fn weights(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
-        let (query, key, _) = self.projection.project_rotated(input, self.rotary.as_ref())?;
-        self.distribute(&query, &key, input.mask)
-    }
-
-    fn row_sum(&self) -> RowSum {
-        self.distribution.row_sum()
-    }
-
-    fn decoding_state<'a>(
-        &'a self,
-        memory: Option<Memory<'a>>,
-    ) -> Result<Option<Box<dyn DecodingState + 'a>>> {
-        cache::decoding_state(self, memory)
     }
 }
 

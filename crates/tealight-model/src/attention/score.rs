@@ -61,7 +61,7 @@ pub trait ScoreFunction: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// If the score is not a product.
-    fn factors(&self, _query: &Tensor) -> Result<(Tensor, f64)> {
+    fn as_product(&self, _query: &Tensor) -> Result<(Tensor, f64)> {
         bail!("{self:?} is no product of a query and a key")
     }
 }
@@ -225,7 +225,7 @@ impl ScoreFunction for Dot {
         dot(query, key, self.scale)
     }
 
-    fn factors(&self, query: &Tensor) -> Result<(Tensor, f64)> {
+    fn as_product(&self, query: &Tensor) -> Result<(Tensor, f64)> {
         Ok((query.clone(), self.scale))
     }
 }
@@ -249,7 +249,7 @@ impl ScoreFunction for General {
         general(query, key, &self.weight)
     }
 
-    fn factors(&self, query: &Tensor) -> Result<(Tensor, f64)> {
+    fn as_product(&self, query: &Tensor) -> Result<(Tensor, f64)> {
         let mapped = swap_axes(query)?.broadcast_matmul(&self.weight)?;
         Ok((mapped.transpose(1, 2)?, 1.))
     }

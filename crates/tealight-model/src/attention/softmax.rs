@@ -105,9 +105,34 @@ impl Softmax {
             output: projection::output(spec, vb)?,
         })
     }
+}
 
-    /// Attention(Q, K, V): `query (batch, q_len, n_heads, head_dim)`, `key` and `value (batch, kv_len,
-    /// n_kv_heads, head_dim)` → the heads concatenated, `(batch, q_len, n_heads·head_dim)`
+impl Attention for Softmax {
+    fn forward(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
+        // Q Wᵢ^Q, K Wᵢ^K and V Wᵢ^V of all heads, the first two rotated: (batch, len, heads, head_dim)
+        let (query, key, value) = self.projection.project_rotated(input, self.rotary.as_ref())?;
+        // Concat(head₁, …, head_h): (batch, q_len, n_heads·head_dim)
+        let heads = self.attend(&query, (&key, &value), input.mask, input.mode)?;
+        self.output.forward(&heads) // (batch, q_len, d_model)
+    }
+
+    fn weights(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
+        let (query, key, _) = self.projection.project_rotated(input, self.rotary.as_ref())?;
+        let (query, scale) = self.score.as_product(&query)?;
+        weights(&query, &key, &self.options(scale, input.mask, Mode::Eval))
+    }
+
+    fn decoding_state<'a>(
+        &'a self,
+        memory: Option<Memory<'a>>,
+    ) -> Result<Option<Box<dyn DecodingState + 'a>>> {
+        cache::decoding_state(self, memory)
+    }
+}
+
+impl Softmax {
+    /// headᵢ = softmax(Q Kᵀ / √head_dim + mask) V: `query (batch, q_len, n_heads, head_dim)`, `key` and `value
+    /// (batch, kv_len, n_kv_heads, head_dim)` → all heads concatenated, `(batch, q_len, n_heads·head_dim)`
     fn attend(
         &self,
         query: &Tensor,
@@ -115,9 +140,10 @@ impl Softmax {
         mask: &Mask,
         mode: Mode,
     ) -> Result<Tensor> {
-        let (query, scale) = self.score.factors(query)?;
-        // softmax(scale · Q Kᵀ + mask) V
-        concat_heads(&attention(&query, key, value, &self.options(scale, mask, mode))?)
+        let (query, scale) = self.score.as_product(query)?;
+        // softmax(scale · Q Kᵀ + mask) V, tile by tile: (batch, q_len, n_heads, head_dim)
+        let heads = attention(&query, key, value, &self.options(scale, mask, mode))?;
+        concat_heads(&heads)
     }
 
     fn options<'a>(&self, scale: f64, mask: &'a Mask, mode: Mode) -> Options<'a> {
@@ -131,28 +157,6 @@ impl Softmax {
             bias: mask.attn_mask(),
             layout: Layout::HeadsLast,
         }
-    }
-}
-
-impl Attention for Softmax {
-    fn forward(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
-        // (batch, len, heads, head_dim)
-        let (query, key, value) = self.projection.project_rotated(input, self.rotary.as_ref())?;
-        let context = self.attend(&query, (&key, &value), input.mask, input.mode)?;
-        self.output.forward(&context) // (batch, q_len, d_model)
-    }
-
-    fn weights(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
-        let (query, key, _) = self.projection.project_rotated(input, self.rotary.as_ref())?;
-        let (query, scale) = self.score.factors(&query)?;
-        weights(&query, &key, &self.options(scale, input.mask, Mode::Eval))
-    }
-
-    fn decoding_state<'a>(
-        &'a self,
-        memory: Option<Memory<'a>>,
-    ) -> Result<Option<Box<dyn DecodingState + 'a>>> {
-        cache::decoding_state(self, memory)
     }
 }
 
