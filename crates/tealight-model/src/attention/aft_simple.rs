@@ -5,7 +5,7 @@
 //! ```
 //!
 //! AFT-full with w = 0. If it is not causal, all positions read the same mean and differ only by their gates.
-//! Decoding keeps numerator, denominator and the running maximum of K, whatever the length of the past.
+//! Decoding keeps numerator, denominator and the running maximum of K, of constant size.
 //!
 //! Cost: O(seq_len·d_model) time and memory beyond the linear maps.
 

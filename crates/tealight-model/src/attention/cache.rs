@@ -17,10 +17,10 @@ pub(super) trait KeyValueLayer: std::fmt::Debug + Send + Sync {
     /// The maps around the attention.
     fn maps(&self) -> Maps<'_>;
 
-    /// In evaluation: `query (batch, q_len, n_heads, head_dim)`, `key` and `value (batch, kv_len,
-    /// n_kv_heads, head_dim)`, rotated → `(batch, q_len, n_heads·head_dim)`. The last query of a causal
-    /// layer stands at the last key.
-    fn attend(&self, query: &Tensor, kept: (&Tensor, &Tensor), mask: &Mask) -> Result<Tensor>;
+    /// The attention without its maps, in evaluation: `query (batch, q_len, n_heads, head_dim)`, keys and values
+    /// `(batch, kv_len, n_kv_heads, head_dim)`, rotated → `(batch, q_len, n_heads·head_dim)`. The last query of
+    /// a causal layer is at the position of the last key.
+    fn attend_eval(&self, query: &Tensor, kept: (&Tensor, &Tensor), mask: &Mask) -> Result<Tensor>;
 }
 
 /// The maps around an attention, and which keys it reads.
@@ -83,7 +83,7 @@ impl DecodingState for Cache<'_> {
             (_, kept) => self.extended(kept, x)?,
         };
         let mask = self.mask(score_bias, key.dim(1)?, n_new)?;
-        let heads = self.layer.attend(&query, (&key, &value), &mask)?;
+        let heads = self.layer.attend_eval(&query, (&key, &value), &mask)?;
         self.n_read += n_new;
         self.kept =
             Some(if self.memory_mask.is_some() { (key, value) } else { self.trimmed(key, value)? });

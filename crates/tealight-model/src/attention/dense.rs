@@ -85,7 +85,7 @@ pub(super) fn build(
     }))
 }
 
-/// What a layer costs without its maps and without the work of its distribution.
+/// The cost of a layer without its maps and its distribution.
 pub(super) fn cost(
     spec: &AttentionSpec<'_>,
     score: Score,
@@ -175,7 +175,7 @@ impl KeyValueLayer for Dense {
         Maps { projection, rotary: self.rotary.as_ref(), output, window: None }
     }
 
-    fn attend(&self, query: &Tensor, kept: (&Tensor, &Tensor), mask: &Mask) -> Result<Tensor> {
+    fn attend_eval(&self, query: &Tensor, kept: (&Tensor, &Tensor), mask: &Mask) -> Result<Tensor> {
         self.attend(query, kept, mask, Mode::Eval)
     }
 }

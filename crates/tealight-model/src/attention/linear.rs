@@ -6,8 +6,8 @@
 //! ```
 //!
 //! The sums over keys and values do not depend on the query, so time and memory grow linearly with the
-//! sequence. A causal layer is a recurrent network (§3.4): its decoding state is the two sums, whatever the
-//! length.
+//! sequence. A causal layer is a recurrent network (§3.4): its decoding state is the two sums, whose
+//! size does not depend on the length.
 //!
 //! Cost: O(seq_len·d_model·head_dim) time, O(seq_len·d_model) memory.
 //!

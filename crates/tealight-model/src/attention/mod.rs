@@ -48,7 +48,7 @@ choice! {
     pub enum AttentionConfig: AttentionKind {
         /// Multi-head scaled dot-product attention, O(T²) (Vaswani et al. 2017).
         "softmax" => Softmax(softmax::Config),
-        /// As many keys as the scores ask for, the rest exactly zero, O(T²) (Martins & Astudillo 2016).
+        /// Scores projected onto the simplex, with exact zeros, O(T²) (Martins & Astudillo 2016).
         "sparsemax" => Sparsemax(sparsemax::Config),
         /// Half way between softmax and sparsemax, with exact zeros, O(T²) (Peters et al. 2019).
         "entmax15" => Entmax15(entmax15::Config),
@@ -199,7 +199,7 @@ pub struct Memory<'a> {
     pub mask: &'a Mask,
 }
 
-/// What varies from call to call.
+/// The arguments of one forward pass.
 #[derive(Clone, Copy, Debug)]
 pub struct AttentionInput<'a> {
     /// The sequence of the queries, `(batch, q_len, d_model)`.

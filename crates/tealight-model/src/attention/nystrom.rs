@@ -139,7 +139,7 @@ impl AttentionKind for Config {
 impl Config {
     fn validate(&self, spec: &AttentionSpec<'_>) -> BuildResult<()> {
         spec.refuse_causal(KIND, "a landmark is a mean over positions of the future, too")?;
-        let why = "the landmarks of its queries would tell each position of those after it";
+        let why = "the landmarks of its queries are means over later positions, too";
         spec.refuse_memory(KIND, why)?;
         spec.refuse_score_bias(KIND, "it never forms the scores between two positions")?;
         spec.refuse_segments(KIND, "its landmarks are means over neighbouring documents, too")?;

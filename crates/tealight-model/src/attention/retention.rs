@@ -59,7 +59,7 @@ impl AttentionKind for Config {
         spec: &AttentionSpec<'_>,
         vb: &VarBuilder<'_>,
     ) -> BuildResult<Box<dyn Attention>> {
-        spec.require_causal("retention", "a position reads what those before it have left")?;
+        spec.require_causal("retention", "its state sums over earlier positions")?;
         spec.refuse_score_bias("retention", "it has no softmax")?;
         spec.refuse_segments("retention", "its state is carried from one document to the next")?;
         let gate = spec.init.weight(spec.d_model);

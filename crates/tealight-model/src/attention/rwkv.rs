@@ -55,7 +55,7 @@ impl AttentionKind for Config {
         spec: &AttentionSpec<'_>,
         vb: &VarBuilder<'_>,
     ) -> BuildResult<Box<dyn Attention>> {
-        spec.require_causal("rwkv", "each position adds to what the one before has read")?;
+        spec.require_causal("rwkv", "its state sums over earlier positions")?;
         spec.refuse_rotary("rwkv", "it has no queries")?;
         spec.refuse_score_bias("rwkv", "its weights come from a decay, not from scores")?;
         spec.refuse_segments("rwkv", "its state is carried from one document to the next")?;

@@ -166,13 +166,13 @@ impl KeyValueLayer for Softmax {
         Maps { projection, rotary: self.rotary.as_ref(), output, window: *window }
     }
 
-    fn attend(&self, query: &Tensor, kept: (&Tensor, &Tensor), mask: &Mask) -> Result<Tensor> {
+    fn attend_eval(&self, query: &Tensor, kept: (&Tensor, &Tensor), mask: &Mask) -> Result<Tensor> {
         self.attend(query, kept, mask, Mode::Eval)
     }
 }
 
-/// What a layer costs without its maps, where each query meets `n_keys` keys. Of a row only the maximum
-/// and the sum are kept, and nothing of a pair.
+/// The cost of a layer without its maps, where each query reads `n_keys` keys. For the backward pass it keeps
+/// the maximum and the sum of each row, and nothing for each pair.
 pub(super) fn cost(
     spec: &AttentionSpec<'_>,
     score: Score,
