@@ -10,11 +10,14 @@
 //! With activation checkpointing those numbers are what stands between the blocks, and the inside of
 //! one block at a time.
 
-use crate::attention::AttentionCost;
-use crate::feed_forward::FeedForwardConfig;
+use crate::attention::{AttentionCost, Reads};
+use crate::config::ModelConfig;
+use crate::layers::feed_forward::FeedForwardConfig;
+use crate::mode::Activations;
+use crate::params::ParamStore;
+use crate::params::init::Initializer;
 use crate::position::PositionConfig;
-use crate::stack::StackSpec;
-use crate::{Activations, Initializer, ModelConfig, ParamStore, Reads};
+use crate::transformer::spec::StackSpec;
 
 /// The estimate for one sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
 use tealight_ops::dropout::{Draw, dropout};
 
-use crate::Mode;
+use crate::mode::Mode;
 
 /// Zeroes each element with probability `rate` while training and scales the rest by 1 / (1 − rate).
 #[derive(Clone, Debug)]

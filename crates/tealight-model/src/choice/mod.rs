@@ -17,6 +17,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::ser::Serializer;
 use serde::{Deserialize, Serialize};
 
+pub mod names;
 mod read;
 mod write;
 
@@ -219,6 +220,8 @@ macro_rules! choice {
     (@settings $settings:ident, $config:ty) => { $settings };
     (@settings) => { &$crate::choice::NoSettings {} };
 }
+
+pub use choice;
 
 /// The first paragraph of a documentation whose `lines` are joined in `doc`.
 #[doc(hidden)]

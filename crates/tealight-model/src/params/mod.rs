@@ -7,6 +7,9 @@
 //! Both may compute in half precision ([`ParamStore::computing_in`]): then they are built from copies, which
 //! [`ParamStore::refresh`] makes again after each change of the parameters.
 
+pub mod init;
+pub mod pattern;
+
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -15,8 +18,6 @@ use candle_nn::var_builder::SimpleBackend;
 use candle_nn::{Init, VarBuilder};
 use tealight_ops::half_precision;
 use tealight_ops::rng::{Purpose, Stream};
-
-use crate::pattern;
 
 /// Named variables, created on first use from streams that depend on the seed and the name only.
 #[derive(Debug)]

@@ -1,14 +1,23 @@
 //! The backbone of every model: embedding, positions, stack.
 
+pub mod block;
+pub mod embedding;
+pub mod leaks;
+pub mod spec;
+pub mod stack;
+
 use candle_core::{Result, Tensor, bail};
 use candle_nn::VarBuilder;
 
-use crate::attention::Memory;
-use crate::block::{BlockInput, BlockMaps};
-use crate::embedding::{Embedding, Input, InputSpec};
+use crate::attention::{Memory, Reads};
+use crate::config::ModelConfig;
+use crate::error::{BuildError, BuildResult};
+use crate::mode::Mode;
 use crate::position::{Places, Position, PositionSpec, ScoreBias};
-use crate::stack::{Stack, StackDecoding, StackSpec};
-use crate::{BuildError, BuildResult, Mode, ModelConfig, Reads};
+use block::{BlockInput, BlockMaps};
+use embedding::{Embedding, Input, InputSpec};
+use spec::StackSpec;
+use stack::{Stack, StackDecoding};
 
 /// From inputs to hidden states.
 #[derive(Debug)]

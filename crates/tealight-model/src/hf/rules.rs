@@ -1,22 +1,22 @@
 //! What a class of `transformers` asks of a model, and every reason why one is not it.
 
 use super::{Family, HfError, HfResult};
-use crate::ConfigFault;
+use crate::error::ConfigFault;
 
 /// Requirements that are checked one after the other, all of them.
-pub(super) struct Needs {
+pub(super) struct Rules {
     class: &'static str,
     faults: Vec<ConfigFault>,
     notes: Vec<String>,
 }
 
-impl Needs {
+impl Rules {
     pub(super) fn new(class: &'static str) -> Self {
         Self { class, faults: Vec::new(), notes: Vec::new() }
     }
 
     /// Where it does not hold, the `keys` are to blame; `it_has` completes "…, and the class has".
-    pub(super) fn need(&mut self, holds: bool, keys: &[&str], value: &str, it_has: &str) {
+    pub(super) fn check(&mut self, holds: bool, keys: &[&str], value: &str, it_has: &str) {
         if holds {
             return;
         }

@@ -14,27 +14,19 @@
 
 use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
-use serde::{Deserialize, Serialize};
 use tealight_ops::broadcast::broadcast_add;
 use tealight_ops::embedding::{embedding, embedding_with_padding};
 use tealight_ops::linear::{Map, linear};
 use tealight_ops::linear_cross_entropy::{Scored, linear_cross_entropy};
 
-use crate::dropout::Dropout;
-use crate::linear::Linear;
-use crate::norm::Norm;
+pub use crate::config::EmbeddingConfig as Config;
+use crate::config::ModelConfig;
+use crate::error::BuildResult;
+use crate::layers::dropout::Dropout;
+use crate::layers::linear::Linear;
+use crate::layers::norm::Norm;
+use crate::mode::Mode;
 use crate::position::{EmbeddingPosition, PaddedTokens, Places};
-use crate::{BuildResult, Mode, ModelConfig};
-
-/// `[model.embedding]`
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Config {
-    /// Multiply token embeddings by √d_model (Vaswani et al. 2017, §3.4).
-    pub scale: bool,
-    /// Normalise the sum of token, type and position, as BERT does.
-    pub norm: bool,
-}
 
 /// What the model reads; its sizes come from the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,10 +136,15 @@ impl Embedding {
                 let table = |rows, name, values| {
                     shared.pp(name).get_with_hints((rows, d_model), "weight", values)
                 };
+                // Multiplied by √d_model as inputs, or used as the output's weights.
+                let is_multiplied =
+                    config.embedding.scale || (config.tied_output && !config.scale_output);
+                let token =
+                    if is_multiplied { init.scaled_embedding(d_model) } else { init.embedding() };
                 let types = || table(n_token_types, "token_type", init.embedding());
                 let typed = n_token_types > 0;
                 Source::Tokens(Tokens {
-                    token: table(vocab_size, "token", init.token(config))?,
+                    token: table(vocab_size, "token", token)?,
                     token_type: typed.then(types).transpose()?,
                     pad_id,
                     scale: config.embedding.scale.then(|| (d_model as f64).sqrt()),

@@ -24,7 +24,8 @@
 use candle_nn::Init;
 use serde::{Deserialize, Serialize};
 
-use crate::{BuildError, BuildResult, ModelConfig, choice};
+use crate::choice::choice;
+use crate::error::{BuildError, BuildResult};
 
 choice! {
     /// `[model.init]`: how parameters begin.
@@ -120,22 +121,22 @@ impl Initializer {
         }
     }
 
-    /// The table of tokens of the model that `model` describes.
-    pub fn token(&self, model: &ModelConfig) -> Init {
-        let is_multiplied = model.embedding.scale || (model.tied_output && !model.scale_output);
-        match self.config {
-            InitConfig::FanIn(FanIn { embedding_std }) if is_multiplied => {
-                normal(embedding_std / (model.d_model as f64).sqrt())
-            }
-            _ => self.embedding(),
-        }
-    }
-
-    /// Another table of vectors looked up by id, or a vector that stands for a token.
+    /// A table of vectors looked up by id, or a vector that stands for a token.
     pub fn embedding(&self) -> Init {
         match self.config {
             InitConfig::FanIn(FanIn { embedding_std }) => normal(embedding_std),
             InitConfig::Normal(Normal { std, .. }) => normal(std),
+        }
+    }
+
+    /// A table of tokens that is multiplied by √d_model when it is read, or that serves as the output's
+    /// weights.
+    pub fn scaled_embedding(&self, d_model: usize) -> Init {
+        match self.config {
+            InitConfig::FanIn(FanIn { embedding_std }) => {
+                normal(embedding_std / (d_model as f64).sqrt())
+            }
+            InitConfig::Normal(_) => self.embedding(),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Blocks on top of each other: an encoder, a decoder, or a decoder that reads an encoder.
+//! A stack of blocks: an encoder, a decoder, or a decoder that reads an encoder.
 
 use std::sync::Arc;
 
@@ -6,48 +6,17 @@ use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
 use tealight_ops::recompute::checkpoint;
 
-use crate::attention::{AttentionConfig, Memory};
-use crate::block::{Block, BlockDecoding, BlockInput, BlockMaps, NormPlacement};
-use crate::norm::Norm;
+use super::block::{Block, BlockDecoding, BlockInput, BlockMaps};
+pub use super::spec::{Place, StackSpec};
+use crate::attention::Memory;
+use crate::config::{ModelConfig, NormPlacement};
+use crate::error::BuildResult;
+use crate::layers::norm::Norm;
+use crate::mask::Mask;
+use crate::mode::Activations;
 use crate::position::{AttentionNeeds, ScoreBias};
-use crate::{Activations, BuildResult, Mask, ModelConfig, Reads};
 
-/// Which attention stands in a place, and the table in the TOML that says so.
-#[derive(Clone, Copy, Debug)]
-pub struct Place<'a> {
-    /// The attention's settings.
-    pub config: &'a AttentionConfig,
-    /// Their table, such as `model.attention`.
-    pub key: &'a str,
-}
-
-/// What the surrounding model decides for its blocks.
-#[derive(Clone, Copy, Debug)]
-pub struct StackSpec<'a> {
-    /// How a position reads its own sequence.
-    pub attention: Place<'a>,
-    /// What of it: everything or the past.
-    pub reads: Reads,
-    /// How a position reads the memory, and the longest memory, where there is one.
-    pub cross_attention: Option<(Place<'a>, usize)>,
-    /// The longest sequence.
-    pub max_seq_len: usize,
-    /// Whether a sequence holds several documents, which [`Mask::with_segments`] keeps apart.
-    pub packed: bool,
-    /// Number of blocks.
-    pub n_layers: usize,
-}
-
-impl<'a> StackSpec<'a> {
-    /// A stack on its own: `[model.attention]`, as causal as `model.causal`.
-    pub fn alone(config: &'a ModelConfig, max_seq_len: usize) -> Self {
-        let attention = Place { config: &config.attention, key: "model.attention" };
-        let (reads, n_layers) = (config.reads(), config.n_layers);
-        Self { attention, reads, cross_attention: None, max_seq_len, packed: false, n_layers }
-    }
-}
-
-/// `n_layers` blocks and, for pre-norm, the norm that ends them.
+/// `n_layers` blocks and, under pre-norm, a final norm.
 #[derive(Debug)]
 pub struct Stack {
     blocks: Vec<Arc<Block>>,
@@ -70,8 +39,8 @@ impl Stack {
         Ok(Self { blocks, final_norm })
     }
 
-    /// `x (batch, seq_len, d_model)` → the same shape. `bias` is added to every self-attention's
-    /// scores.
+    /// `x (batch, seq_len, d_model)` → the same shape. `bias` is added to the scores of every
+    /// self-attention.
     pub fn forward(
         &self,
         x: &Tensor,
@@ -90,8 +59,8 @@ impl Stack {
         self.finish(x)
     }
 
-    /// `x` itself, and what stands after each block, as the next reads it; the last is what
-    /// [`Self::forward`] gives.
+    /// `x`, then the output of each block: n_layers + 1 tensors `(batch, seq_len, d_model)`. The last has
+    /// passed the final norm and equals [`Self::forward`].
     pub fn hidden_states(
         &self,
         x: &Tensor,
@@ -110,7 +79,7 @@ impl Stack {
         Ok(states)
     }
 
-    /// What each layer's attentions read.
+    /// The attention weights of each block.
     pub fn maps(
         &self,
         x: &Tensor,
@@ -129,7 +98,7 @@ impl Stack {
         Ok(maps)
     }
 
-    /// The stack at the beginning of a sequence whose positions come one after another.
+    /// The decoding state before the first position.
     pub fn decoding<'a>(&'a self, memory: Option<Memory<'a>>) -> Result<StackDecoding<'a>> {
         let blocks =
             self.blocks.iter().map(|block| block.decoding(memory)).collect::<Result<_>>()?;
@@ -144,7 +113,7 @@ impl Stack {
     }
 }
 
-/// A stack in the middle of a sequence.
+/// The decoding state of a stack.
 #[derive(Debug)]
 pub struct StackDecoding<'a> {
     stack: &'a Stack,
@@ -152,8 +121,8 @@ pub struct StackDecoding<'a> {
 }
 
 impl StackDecoding<'_> {
-    /// The next positions, `x (batch, n_new, d_model)` → the same shape. `score_bias (n_heads, n_new,
-    /// positions so far)` is added to every self-attention's scores.
+    /// Decodes the next positions: `x (batch, n_new, d_model)` → the same shape. `score_bias (n_heads, n_new,
+    /// positions so far)` is added to the scores of every self-attention.
     pub fn step(&mut self, x: &Tensor, score_bias: Option<&Tensor>) -> Result<Tensor> {
         let mut x = x.clone();
         for block in &mut self.blocks {
@@ -162,13 +131,13 @@ impl StackDecoding<'_> {
         self.stack.finish(x)
     }
 
-    /// Row i goes on from row `rows[i]`.
+    /// Reorders the batch: row i continues from row `rows[i]`.
     pub fn select(&mut self, rows: &Tensor) -> Result<()> {
         self.blocks.iter_mut().try_for_each(|block| block.select(rows))
     }
 }
 
-/// What `block` gives, which is computed again when a gradient comes back to it.
+/// The output of `block`, whose activations are not kept but recomputed in the backward pass.
 fn recomputed(block: &Arc<Block>, x: &Tensor, input: &BlockInput<'_>) -> Result<Tensor> {
     let (block, x, mask, mode) = (block.clone(), x.clone(), input.mask.clone(), input.mode);
     let memory = input.memory.map(|Memory { states, mask }| (states.clone(), mask.clone()));
@@ -178,6 +147,7 @@ fn recomputed(block: &Arc<Block>, x: &Tensor, input: &BlockInput<'_>) -> Result<
     })
 }
 
+/// `mask` with the score bias of the sequence `x` added to its additive mask.
 fn biased(mask: &Mask, bias: Option<&dyn ScoreBias>, x: &Tensor) -> Result<Mask> {
     let Some(bias) = bias else { return Ok(mask.clone()) };
     let (_batch, seq_len, _d_model) = x.dims3()?;

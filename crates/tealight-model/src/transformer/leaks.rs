@@ -7,11 +7,16 @@ use std::fmt;
 
 use candle_core::{DType, Device, Result, Tensor};
 
-use crate::block::BlockInput;
-use crate::embedding::{Input, InputSpec};
-use crate::stack::StackSpec;
-use crate::transformer::Transformer;
-use crate::{BuildResult, Mask, Mode, ModelConfig, ParamStore, Reads};
+use super::Transformer;
+use super::block::BlockInput;
+use super::embedding::{Input, InputSpec};
+use super::spec::StackSpec;
+use crate::attention::Reads;
+use crate::config::ModelConfig;
+use crate::error::BuildResult;
+use crate::mask::Mask;
+use crate::mode::Mode;
+use crate::params::ParamStore;
 
 /// Ids that the probe is made of.
 const VOCAB_SIZE: u32 = 11;

@@ -1,48 +1,44 @@
-//! One transformer block: attention, optionally a second one over a memory, and a feed-forward
-//! network, each a sub-layer with its norm and residual.
+//! One transformer block: self-attention, optionally cross-attention over a memory, and a feed-forward
+//! network. Each sub-layer has its own norm and residual sum.
 //!
 //! ```text
 //! pre    x ← x + Dropout(f(Norm(x)))          Xiong et al. 2020
 //! post   x ← Norm(x + Dropout(f(x)))          Vaswani et al. 2017
 //! ```
 //!
+//! where f is the sub-layer.
 //! Pre: <https://arxiv.org/abs/2002.04745>. Post: <https://arxiv.org/abs/1706.03762>.
 
 use candle_core::{Result, Tensor, bail};
 use candle_nn::VarBuilder;
 use tealight_ops::residual::residual;
 
+use super::spec::StackSpec;
 use crate::attention::decoding::{self, DecodingState};
-use crate::attention::{Attention, AttentionInput, Memory, RowSum};
-use crate::dropout::Dropout;
-use crate::feed_forward::{FeedForward, FeedForwardSpec};
-use crate::norm::Norm;
+use crate::attention::{Attention, AttentionInput, Memory, Reads, RowSum};
+use crate::config::ModelConfig;
+pub use crate::config::NormPlacement;
+use crate::error::BuildResult;
+use crate::layers::dropout::Dropout;
+use crate::layers::feed_forward::{FeedForward, FeedForwardSpec};
+use crate::layers::norm::Norm;
+use crate::mask::Mask;
+use crate::mode::Mode;
+use crate::params::init::Initializer;
 use crate::position::AttentionNeeds;
-use crate::stack::StackSpec;
-use crate::{BuildResult, Initializer, Mask, Mode, ModelConfig, Reads, names};
 
-names! {
-    /// Where the norm stands in a sub-layer.
-    pub enum NormPlacement {
-        /// Before the sub-layer; the stack ends with one more norm.
-        "pre" => Pre,
-        /// After the residual sum.
-        "post" => Post,
-    }
-}
-
-/// What varies from call to call.
+/// The inputs of a block beside the residual stream.
 #[derive(Clone, Copy, Debug)]
 pub struct BlockInput<'a> {
     /// Padding and additive masks on the sequence itself.
     pub mask: &'a Mask,
-    /// What a decoder with cross-attention reads.
+    /// The encoder's output, for a block with cross-attention.
     pub memory: Option<Memory<'a>>,
     /// Training or evaluation.
     pub mode: Mode,
 }
 
-/// Attention, cross-attention and feed-forward network around one residual stream.
+/// Self-attention, cross-attention and feed-forward network around one residual stream.
 #[derive(Debug)]
 pub struct Block {
     attention: SubLayer<dyn Attention>,
@@ -51,7 +47,8 @@ pub struct Block {
 }
 
 impl Block {
-    /// Builds a block; `needs` is what the position scheme asks of its self-attention.
+    /// Builds a block. `needs` is what the position scheme does inside self-attention; cross-attention has no
+    /// position scheme, as positions of two sequences are not on one axis.
     pub fn build(
         config: &ModelConfig,
         spec: &StackSpec<'_>,
@@ -71,7 +68,6 @@ impl Block {
         };
 
         let cross_attention = spec.cross_attention.map(|(place, max_memory_len)| {
-            // Positions of two sequences are not on one axis: no scheme applies across them.
             let lens = [spec.max_seq_len, max_memory_len];
             let cross = config.attention_spec(&init, place.key, Reads::Memory, lens);
             BuildResult::Ok(SubLayer {
@@ -95,60 +91,56 @@ impl Block {
     }
 
     /// `x (batch, seq_len, d_model)` → the same shape.
+    ///
+    /// # Errors
+    /// If the block has cross-attention and there is no memory, or the reverse.
     pub fn forward(&self, x: &Tensor, input: &BlockInput<'_>) -> Result<Tensor> {
-        let x = self.attend(x, input)?;
-        let x = self.attend_across(&x, input)?;
+        let x = self.self_attention(x, input)?;
+        let x = self.cross_attention(&x, input)?;
         self.feed_forward(&x, input.mode)
     }
 
-    /// What the block's attentions read, and the block's output, given its input `x`.
+    /// The attention weights of the block, and its output, for its input `x`.
     pub fn maps(&self, x: &Tensor, input: &BlockInput<'_>) -> Result<(BlockMaps, Tensor)> {
-        let BlockInput { mask, memory, mode } = *input;
-        let inner = &self.attention.residual.before(x)?;
-        let own = AttentionInput { x: inner, memory: None, mask, mode };
-        let attention = AttentionMaps::of(self.attention.layer.as_ref(), &own)?;
-        let x = self.attend(x, input)?;
-        let cross_attention = match (&self.cross_attention, memory) {
-            (Some(SubLayer { layer, residual }), Some(Memory { states, mask })) => {
-                let inner = &residual.before(&x)?;
-                let input = AttentionInput { x: inner, memory: Some(states), mask, mode };
-                Some(AttentionMaps::of(layer.as_ref(), &input)?)
-            }
-            _ => None,
-        };
-        let x = self.attend_across(&x, input)?;
+        let BlockInput { mask, mode, .. } = *input;
+        let SubLayer { layer, residual } = &self.attention;
+        let inner = &residual.layer_input(x)?;
+        let attention = AttentionMaps::of(
+            layer.as_ref(),
+            &AttentionInput { x: inner, memory: None, mask, mode },
+        )?;
+        let x = self.self_attention(x, input)?;
+        let cross_attention = self.with_memory(input.memory)?.map(|(cross, memory)| {
+            let inner = &cross.residual.layer_input(&x)?;
+            AttentionMaps::of(cross.layer.as_ref(), &cross_input(inner, memory, mode))
+        });
+        let cross_attention = cross_attention.transpose()?;
+        let x = self.cross_attention(&x, input)?;
         Ok((BlockMaps { attention, cross_attention }, self.feed_forward(&x, mode)?))
     }
 
-    /// The block at the beginning of a sequence whose positions come one after another.
+    /// The decoding state before the first position.
     pub fn decoding<'a>(&'a self, memory: Option<Memory<'a>>) -> Result<BlockDecoding<'a>> {
-        let attention = decoding::begin(self.attention.layer.as_ref(), None)?;
-        let cross_attention = match (&self.cross_attention, memory) {
-            (Some(cross), memory @ Some(_)) => Some(decoding::begin(cross.layer.as_ref(), memory)?),
-            (None, None) => None,
-            (Some(_), None) => bail!("a block with cross-attention was given no memory"),
-            (None, Some(_)) => bail!("a block without cross-attention was given a memory"),
-        };
-        Ok(BlockDecoding { block: self, attention, cross_attention })
+        let attention = decoding::initial_state(self.attention.layer.as_ref(), None)?;
+        let cross_attention = self
+            .with_memory(memory)?
+            .map(|(cross, memory)| decoding::initial_state(cross.layer.as_ref(), Some(memory)));
+        Ok(BlockDecoding { block: self, attention, cross_attention: cross_attention.transpose()? })
     }
 
-    fn attend(&self, x: &Tensor, input: &BlockInput<'_>) -> Result<Tensor> {
+    fn self_attention(&self, x: &Tensor, input: &BlockInput<'_>) -> Result<Tensor> {
         let BlockInput { mask, mode, .. } = *input;
         let SubLayer { layer, residual } = &self.attention;
         residual.around(x, mode, |x| layer.forward(&AttentionInput { x, memory: None, mask, mode }))
     }
 
-    fn attend_across(&self, x: &Tensor, input: &BlockInput<'_>) -> Result<Tensor> {
-        let BlockInput { memory, mode, .. } = *input;
-        match (&self.cross_attention, memory) {
-            (Some(SubLayer { layer, residual }), Some(Memory { states, mask })) => {
-                residual.around(x, mode, |x| {
-                    layer.forward(&AttentionInput { x, memory: Some(states), mask, mode })
-                })
+    fn cross_attention(&self, x: &Tensor, input: &BlockInput<'_>) -> Result<Tensor> {
+        let mode = input.mode;
+        match self.with_memory(input.memory)? {
+            Some((SubLayer { layer, residual }, memory)) => {
+                residual.around(x, mode, |x| layer.forward(&cross_input(x, memory, mode)))
             }
-            (None, None) => Ok(x.clone()),
-            (Some(_), None) => bail!("a block with cross-attention was given no memory"),
-            (None, Some(_)) => bail!("a block without cross-attention was given a memory"),
+            None => Ok(x.clone()),
         }
     }
 
@@ -160,18 +152,35 @@ impl Block {
             None => Ok(x.clone()),
         }
     }
+
+    /// The cross-attention with the memory that it reads; an error if only one of them exists.
+    fn with_memory<'a>(
+        &'a self,
+        memory: Option<Memory<'a>>,
+    ) -> Result<Option<(&'a SubLayer<dyn Attention>, Memory<'a>)>> {
+        match (&self.cross_attention, memory) {
+            (Some(cross), Some(memory)) => Ok(Some((cross, memory))),
+            (None, None) => Ok(None),
+            (Some(_), None) => bail!("a block with cross-attention was given no memory"),
+            (None, Some(_)) => bail!("a block without cross-attention was given a memory"),
+        }
+    }
 }
 
-/// What one block's attentions read.
+fn cross_input<'a>(x: &'a Tensor, memory: Memory<'a>, mode: Mode) -> AttentionInput<'a> {
+    AttentionInput { x, memory: Some(memory.states), mask: memory.mask, mode }
+}
+
+/// The attention weights of one block.
 #[derive(Debug)]
 pub struct BlockMaps {
-    /// From its own sequence.
+    /// Of self-attention.
     pub attention: AttentionMaps,
-    /// From the memory, where it reads one.
+    /// Of cross-attention, if there is one.
     pub cross_attention: Option<AttentionMaps>,
 }
 
-/// What one attention read.
+/// The attention weights of one layer.
 #[derive(Debug)]
 pub struct AttentionMaps {
     /// `(batch, n_maps, q_len, kv_len)`
@@ -192,7 +201,7 @@ impl AttentionMaps {
     }
 }
 
-/// A block in the middle of a sequence.
+/// The decoding state of a block.
 #[derive(Debug)]
 pub struct BlockDecoding<'a> {
     block: &'a Block,
@@ -201,35 +210,33 @@ pub struct BlockDecoding<'a> {
 }
 
 impl BlockDecoding<'_> {
-    /// The next positions, `x (batch, n_new, d_model)` → the same shape; see [`DecodingState`].
+    /// Decodes the next positions: `x (batch, n_new, d_model)` → the same shape; see [`DecodingState`].
     pub fn step(&mut self, x: &Tensor, score_bias: Option<&Tensor>) -> Result<Tensor> {
         let Self { block, attention, cross_attention } = self;
         let mode = Mode::Eval;
         let residual = &block.attention.residual;
         let mut x = residual.around(x, mode, |x| attention.step(x, score_bias))?;
-        if let (Some(SubLayer { residual, .. }), Some(state)) =
-            (&block.cross_attention, cross_attention)
-        {
-            x = residual.around(&x, mode, |x| state.step(x, None))?;
+        if let (Some(cross), Some(state)) = (&block.cross_attention, cross_attention) {
+            x = cross.residual.around(&x, mode, |x| state.step(x, None))?;
         }
         block.feed_forward(&x, mode)
     }
 
-    /// Row i goes on from row `rows[i]`.
+    /// Reorders the batch: row i continues from row `rows[i]`.
     pub fn select(&mut self, rows: &Tensor) -> Result<()> {
         self.attention.select(rows)?;
         self.cross_attention.as_mut().map_or(Ok(()), |state| state.select(rows))
     }
 }
 
-/// A layer with the norm, the dropout and the sum around it.
+/// A layer with its norm, dropout and residual sum.
 #[derive(Debug)]
 struct SubLayer<L: ?Sized> {
     residual: Residual,
     layer: Box<L>,
 }
 
-/// The norm, the dropout and the sum around a sub-layer.
+/// The norm, dropout and residual sum around a layer.
 #[derive(Debug)]
 struct Residual {
     norm: Box<dyn Norm>,
@@ -248,21 +255,22 @@ impl Residual {
         })
     }
 
-    /// What the sub-layer sees of `x`.
-    fn before(&self, x: &Tensor) -> Result<Tensor> {
+    /// The input of the layer: Norm(x) under pre-norm, x under post-norm.
+    fn layer_input(&self, x: &Tensor) -> Result<Tensor> {
         match self.placement {
             NormPlacement::Pre => self.norm.forward(x),
             NormPlacement::Post => Ok(x.clone()),
         }
     }
 
+    /// The output of the sub-layer; `layer` is f of the module's formula.
     fn around(
         &self,
         x: &Tensor,
         mode: Mode,
-        sub_layer: impl FnOnce(&Tensor) -> Result<Tensor>,
+        layer: impl FnOnce(&Tensor) -> Result<Tensor>,
     ) -> Result<Tensor> {
-        let change = sub_layer(&self.before(x)?)?;
+        let change = layer(&self.layer_input(x)?)?;
         let sum = if self.keeps_input {
             residual(x, &change, self.dropout.draw(mode))?
         } else {

@@ -1,7 +1,7 @@
 //! A setting that is one word of a few: an activation, a read-out, a layout.
 
 /// One word of a [`names!`](crate::names!) setting; the same pair that a choice's kind has.
-pub use crate::choice::Kind;
+pub use super::Kind;
 
 /// A setting that is one of a few words. Implemented by [`names!`](crate::names!) only.
 pub trait Named: Sized + Copy + 'static {
@@ -57,3 +57,5 @@ macro_rules! names {
         }
     };
 }
+
+pub use names;

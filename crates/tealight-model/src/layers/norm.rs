@@ -15,7 +15,8 @@ use candle_core::{Result, Tensor};
 use candle_nn::{VarBuilder, init};
 use serde::{Deserialize, Serialize};
 
-use crate::{BuildError, BuildResult, choice};
+use crate::choice::choice;
+use crate::error::{BuildError, BuildResult};
 
 choice! {
     /// `[model.norm]`: what keeps the residual stream in range.

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{Family, HfError, Sizes, describe, express_as};
-use crate::ModelConfig;
+use crate::config::ModelConfig;
 
 /// The text of a `config.json` with `changes`.
 pub(super) fn changed(config: &Value, changes: &[(&str, Value)]) -> String {

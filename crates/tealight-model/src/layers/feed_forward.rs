@@ -18,9 +18,13 @@ use tealight_ops::activation::Function;
 use tealight_ops::gate::gated;
 use tealight_ops::mlp::mlp;
 
-use crate::dropout::Dropout;
-use crate::linear::{Bias, Linear};
-use crate::{BuildError, BuildResult, Initializer, Mode, choice, names};
+use crate::choice::choice;
+use crate::choice::names::names;
+use crate::error::{BuildError, BuildResult};
+use crate::layers::dropout::Dropout;
+use crate::layers::linear::{Bias, Linear};
+use crate::mode::Mode;
+use crate::params::init::Initializer;
 
 choice! {
     /// `[model.feed_forward]`: what each position does on its own.
