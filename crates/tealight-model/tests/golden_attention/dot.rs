@@ -98,7 +98,7 @@ fn weights(case: &Case<'_>, x: &Inputs, mask: &Mask) -> Result<Tensor> {
         Some("sparse_softmax_score_cut") => Truncation::ScoreCut(threshold()),
         Some("sparse_softmax_topk") => Truncation::TopK(description.top_k.expect("a number")),
         Some(distribution) => {
-            case.fail(&format!("nobody knows the distribution `{distribution}`"));
+            case.fail(&format!("unknown distribution `{distribution}`"));
             return Ok(scores);
         }
     };

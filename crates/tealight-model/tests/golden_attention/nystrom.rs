@@ -72,7 +72,7 @@ fn settings(case: &Case<'_>) -> Option<Settings> {
 }
 
 fn unknown(case: &Case<'_>, word: &str) -> Option<Settings> {
-    case.fail(&format!("nobody knows the rule `{word}`"));
+    case.fail(&format!("unknown rule `{word}`"));
     None
 }
 
