@@ -202,8 +202,8 @@ fn what_no_class_can_express_is_refused_by_every_key() {
     let error = hf::express(Head::MaskedLm, &ModelConfig { bias: false, ..bert() }, &SIZES);
     assert_eq!(
         error.expect_err("no biases").to_string(),
-        "no BertForMaskedLM can be this model: `model.bias` is false, and BertForMaskedLM has \
-         biases in all linear maps"
+        "BertForMaskedLM cannot represent this model: `model.bias` is false, but BertForMaskedLM \
+         requires biases in all linear maps"
     );
 }
 
