@@ -169,9 +169,8 @@ impl ModelConfig {
         ];
         for (key, is_set) in settings {
             if is_set {
-                let message = format!(
-                    "`{key}` is set, but this task's model has no encoder beside a decoder"
-                );
+                let message =
+                    format!("`{key}` is set, but this task's model is not an encoder-decoder");
                 return Err(BuildError::config([key], message));
             }
         }
@@ -184,7 +183,8 @@ impl ModelConfig {
             return Ok(());
         }
         let key = "model.lm_head";
-        let message = format!("`{key}` is set, but this task's model is no masked language model");
+        let message =
+            format!("`{key}` is set, but this task's model is not a masked language model");
         Err(BuildError::config([key], message))
     }
 

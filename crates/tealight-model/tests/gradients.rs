@@ -231,7 +231,7 @@ fn every_setting_has_right_gradients() -> Result<()> {
     Ok(())
 }
 
-/// An encoder and a decoder with different norms, without a head.
+/// An encoder and a decoder, without a head.
 struct Translator {
     encoder: Transformer,
     decoder: Transformer,

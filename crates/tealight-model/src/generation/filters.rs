@@ -1,7 +1,7 @@
 //! Filters of the next token's logits for sampling.
 //!
 //! ```text
-//! repetition   x_k ← x_k / θ if x_k > 0 else x_k θ,  for every token k read so far   Keskar et al. 2019, §4.1
+//! repetition   x_k ← x_k / θ if x_k > 0 else x_k θ,  for tokens k read so far   Keskar et al. 2019, §4.1
 //! temperature  x_k ← x_k / T
 //! top-k        the k largest                                                       Fan et al. 2018, §5.4
 //! top-p        the smallest set of most probable tokens with Σ p_k ≥ p         Holtzman et al. 2020, §3.1
