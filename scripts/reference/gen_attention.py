@@ -5,9 +5,17 @@
 
 `out` comes from plain numpy loops written straight from the formula; gradients of sum(out * gout)
 come from torch's f64 autograd over a second, vectorised implementation. The two forwards must agree
-(1e-9 relative), or this stops. Keys in attention.safetensors are "<case>/<tensor>"; attention.json
-says, per case, op, parameters and notes. Seed 0 gives the files that the tests read; other seeds
-draw other shapes. Needs numpy, torch and safetensors.
+(1e-9 relative), or this stops. Two pairs of files are written:
+
+    attention.*              scores, softmax and sparse softmaxes, AFT, Nystrom, sinusoids
+    sparse_local_linear.*    1.5-entmax, sliding windows, linear attention, Performer, RWKV, retention;
+                             here inputs, constants and gout are numbers of f32, the second
+                             implementation takes another way than the first (sorting instead of
+                             bisection, parallel instead of recurrent, ...), and central differences
+                             of both must agree with the gradients
+
+Keys in *.safetensors are "<case>/<tensor>"; *.json says, per case, op, parameters and notes. Seed 0
+gives the files that the tests read; other seeds draw other shapes. Needs numpy, torch and safetensors.
 """
 
 import argparse
@@ -16,11 +24,13 @@ import os
 import numpy as np
 import torch
 
-from attention import aft, nystrom, scores, worked
+from attention import aft, entmax, linear, local, nystrom, retention, rwkv, scores, worked
+from attention.checked import CheckedWriter
+from attention.shapes import Shapes
 from attention.writer import Writer
 
 
-def generate(seed, out):
+def scores_aft_nystrom(seed, out):
     w = Writer(np.random.default_rng([seed, 99]))
     sizes = scores.Sizes(w, seed)
     scores.scores(w, sizes)
@@ -34,8 +44,29 @@ def generate(seed, out):
     nystrom.nystrom(w, seed)
     worked.worked_examples(w)
     worked.sinusoids(w)
-    os.makedirs(out, exist_ok=True)
-    w.save(out)
+    w.save(out, "attention", "F64 (masks U8, 1 = may attend)")
+
+
+def sparse_local_linear(seed, out):
+    linear.assert_lemma_1()
+    w = CheckedWriter(np.random.default_rng([seed, 1905]))
+    shapes = Shapes(w, seed)
+    entmax.entmax(w, shapes)
+    entmax.entmax_rows(w)
+    local.local(w, shapes)
+    linear_cases = linear.Cases(w, shapes)
+    linear_cases.linear()
+    linear_cases.performer()
+    rwkv.wkv(w, shapes)
+    rwkv.rwkv(w, shapes)
+    retention_cases = retention.Cases(w, shapes)
+    retention_cases.plain()
+    retention_cases.gated()
+    w.save(
+        out,
+        "sparse_local_linear",
+        "F64; inputs, constants and gout F32 (masks, supports and documents U8, 1 = may attend)",
+    )
 
 
 if __name__ == "__main__":
@@ -44,4 +75,6 @@ if __name__ == "__main__":
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--out", required=True)
     arguments = parser.parse_args()
-    generate(arguments.seed, arguments.out)
+    os.makedirs(arguments.out, exist_ok=True)
+    scores_aft_nystrom(arguments.seed, arguments.out)
+    sparse_local_linear(arguments.seed, arguments.out)

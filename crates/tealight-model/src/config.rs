@@ -1,4 +1,4 @@
-//! `[model]`: the description of a transformer, whatever it is used for.
+//! `[model]`: the description of a transformer, independent of its task.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +11,7 @@ use crate::layers::norm::NormConfig;
 use crate::params::init::{InitConfig, Initializer};
 use crate::position::{AttentionNeeds, PositionConfig};
 
-/// `[model]`. Sizes that data decide (`vocab_size`, `n_features`, `n_classes`) are not here.
+/// `[model]`, without the sizes that the data determine (`vocab_size`, `n_features`, `n_classes`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own in the TOML")]
@@ -20,7 +20,7 @@ pub struct ModelConfig {
     pub d_model: usize,
     /// Number of blocks.
     pub n_layers: usize,
-    /// Number of blocks of the encoder, in a model that has a decoder too; `n_layers` when absent.
+    /// Number of encoder blocks of an encoder-decoder; `n_layers` when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub n_encoder_layers: Option<usize>,
     /// Number of attention heads; divides `d_model`, unless `head_dim` is set.
@@ -28,22 +28,22 @@ pub struct ModelConfig {
     /// Width of one head; d_model / n_heads when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub head_dim: Option<usize>,
-    /// The longest sequence; what the task needs when absent.
+    /// The longest sequence; when absent, the longest of the task.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_seq_len: Option<usize>,
-    /// Position i reads only j ≤ i: a decoder.
+    /// Position i attends only to positions j ≤ i: a decoder.
     pub causal: bool,
-    /// Dropout on embeddings, attention weights, inner activations and sub-layer outputs.
+    /// Dropout rate for embeddings, attention weights, inner activations and sub-layer outputs.
     pub dropout: f64,
-    /// Where the norm stands in a block.
+    /// Whether a block normalises before or after each sub-layer.
     pub norm_placement: NormPlacement,
     /// Add each sub-layer's output to its input.
     pub residual: bool,
-    /// Linear maps add a bias.
+    /// Linear layers add a bias.
     pub bias: bool,
-    /// The output layer is the transposed token embedding.
+    /// The output layer uses the transposed token embedding.
     pub tied_output: bool,
-    /// Divide what the tied output reads by √d_model, as T5 does.
+    /// Divide the input of the tied output layer by √d_model, as T5 does.
     pub scale_output: bool,
     /// `[model.embedding]`
     pub embedding: EmbeddingConfig,
@@ -51,14 +51,14 @@ pub struct ModelConfig {
     pub position: PositionConfig,
     /// `[model.attention]`
     pub attention: AttentionConfig,
-    /// `[model.encoder_attention]`: in the encoder of a model that has a decoder too, where it is not
-    /// `[model.attention]`.
+    /// `[model.encoder_attention]`: the self-attention of the encoder of an encoder-decoder;
+    /// `[model.attention]` when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub encoder_attention: Option<AttentionConfig>,
-    /// `[model.cross_attention]`: how a decoder reads its encoder; softmax when absent.
+    /// `[model.cross_attention]`: the decoder's attention to the encoder; softmax when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cross_attention: Option<AttentionConfig>,
-    /// `[model.lm_head]`: what a masked language model has before its logits; BERT's when absent.
+    /// `[model.lm_head]`: the head of a masked language model; BERT's when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lm_head: Option<LmHeadConfig>,
     /// `[model.norm]`
@@ -137,7 +137,7 @@ impl Default for LmHeadConfig {
 }
 
 impl ModelConfig {
-    /// Checks what does not depend on the data.
+    /// Checks the rules that do not depend on the data.
     pub fn validate(&self) -> BuildResult<()> {
         let sizes = [
             ("model.d_model", self.d_model),
@@ -171,7 +171,7 @@ impl ModelConfig {
         Ok(())
     }
 
-    /// The longest sequence the model must hold, given the longest that the task will feed it.
+    /// The longest sequence that the model supports, where the longest of the task has `seq_len` positions.
     pub fn resolve_max_seq_len(&self, seq_len: usize) -> BuildResult<usize> {
         match self.max_seq_len {
             Some(max_seq_len) if max_seq_len < seq_len => Err(BuildError::config(
@@ -191,12 +191,12 @@ impl ModelConfig {
         self.head_dim.unwrap_or_else(|| self.d_model.checked_div(self.n_heads).unwrap_or(0))
     }
 
-    /// What the self-attention layers read.
+    /// Which positions the self-attention layers read.
     pub fn reads(&self) -> Reads {
         if self.causal { Reads::Past } else { Reads::Everything }
     }
 
-    /// Refuses settings that only a model with an encoder and a decoder has a place for.
+    /// Refuses settings that only an encoder-decoder uses.
     pub fn refuse_second_stack(&self) -> BuildResult<()> {
         let settings = [
             ("model.n_encoder_layers", self.n_encoder_layers.is_some()),
@@ -205,22 +205,22 @@ impl ModelConfig {
         ];
         for (key, is_set) in settings {
             if is_set {
-                let message = format!(
-                    "`{key}` is set, but this task's model has no encoder beside a decoder"
-                );
+                let message =
+                    format!("`{key}` is set, but this task's model is not an encoder-decoder");
                 return Err(BuildError::config([key], message));
             }
         }
         Ok(())
     }
 
-    /// Refuses the settings of a head that only masked language models have.
+    /// Refuses `[model.lm_head]`, which only masked language models use.
     pub fn refuse_lm_head(&self) -> BuildResult<()> {
         if self.lm_head.is_none() {
             return Ok(());
         }
         let key = "model.lm_head";
-        let message = format!("`{key}` is set, but this task's model is no masked language model");
+        let message =
+            format!("`{key}` is set, but this task's model is not a masked language model");
         Err(BuildError::config([key], message))
     }
 
@@ -232,8 +232,8 @@ impl ModelConfig {
         if self.bias { Bias::With } else { Bias::Without }
     }
 
-    /// What an attention layer is told, whose settings stand in the table `key`. `init` is of this
-    /// configuration.
+    /// The specification of an attention layer whose settings are in the TOML table `key`. `init` must be
+    /// built from this configuration.
     pub(crate) fn attention_spec<'a>(
         &self,
         init: &'a Initializer,

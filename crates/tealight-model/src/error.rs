@@ -1,11 +1,11 @@
-//! What can be wrong with a model's description, found when it is built and never later.
+//! Errors of a model's configuration, which are detected when the model is built.
 
 use std::fmt;
 
 /// The model that a configuration describes cannot be built.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
-    /// A value, or a combination of values, that no model can have.
+    /// A value, or a combination of values, that is not supported.
     #[error("{0}")]
     Config(ConfigFault),
     /// A tensor operation failed: a parameter's shape is wrong, or memory ran out.
@@ -13,7 +13,7 @@ pub enum BuildError {
     Candle(#[from] candle_core::Error),
 }
 
-/// A rule that the configuration breaks, with the keys that break it, most guilty first.
+/// A rule that the configuration breaks, with the keys involved, the most likely cause first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigFault {
     /// Dotted paths of the TOML keys, such as `model.n_heads`.
@@ -22,7 +22,7 @@ pub struct ConfigFault {
     pub message: String,
 }
 
-/// A built part, or why there is none.
+/// A built part of a model, or a [`BuildError`].
 pub type BuildResult<T> = std::result::Result<T, BuildError>;
 
 impl fmt::Display for ConfigFault {
@@ -32,7 +32,7 @@ impl fmt::Display for ConfigFault {
 }
 
 impl BuildError {
-    /// A broken rule: `keys` are the dotted TOML paths, most guilty first.
+    /// A broken rule: `keys` are the dotted TOML paths, the most likely cause first.
     pub fn config<const N: usize>(keys: [&str; N], message: impl Into<String>) -> Self {
         let keys = keys.iter().map(|key| (*key).to_owned()).collect();
         Self::Config(ConfigFault { keys, message: message.into() })

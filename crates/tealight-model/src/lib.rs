@@ -1,7 +1,7 @@
-//! What a transformer is: inputs, positions, attention, blocks, heads.
+//! Transformer models: embeddings, positions, attention, blocks, heads.
 //!
-//! Everything is described by plain structs ([`ModelConfig`]) and built once; an impossible
-//! combination is a [`BuildError`] that names the keys. A transformer in 30 lines:
+//! Plain structs ([`ModelConfig`]) describe a model; building it from a combination that is not
+//! supported returns a [`BuildError`] that names the TOML keys. A transformer in 30 lines:
 //!
 //! ```
 //! use candle_core::{DType, Device, Tensor};
@@ -33,7 +33,7 @@
 //! let gradients = tealight_ops::backward(&loss, named)?;
 //! assert!(gradients.iter().all(|(_, gradient)| gradient.is_some()));
 //!
-//! // The frozen twin shares the parameters and records no graph.
+//! // The evaluation model shares the parameters and records no graph.
 //! let frozen = Forecaster::build(&config, &spec, &store.frozen())?;
 //! assert!(!frozen.forward(&Input::tokens(&days), &Mask::none(), Mode::Eval)?.track_op());
 //! # Ok(())

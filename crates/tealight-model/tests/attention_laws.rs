@@ -1,7 +1,7 @@
-//! What holds for every kind of attention, found by enumeration: a new kind is tested as it is.
+//! Laws of every kind of attention, by enumeration: a new kind is included without changes here.
 //!
-//! kinds × what is read × masks × lengths × positions that act in attention. A combination that
-//! `build` refuses is left out, as long as the refusal names the keys.
+//! kinds × [`Reads`] × masks × lengths × position encodings that act in attention. A combination that
+//! `build` refuses is skipped, provided that the error names the keys.
 
 mod common;
 #[path = "common/differences.rs"]
@@ -27,18 +27,18 @@ const BATCH: usize = 2;
 const Q_LEN: usize = 5;
 const MAX_SEQ_LEN: usize = 7;
 const N_HEADS: usize = 3;
-/// d_model and head_dim: 3 × 11; and 3 × 10 for what needs an even head_dim.
+/// d_model and head_dim: 3 × 11; and 3 × 10 for layers that need an even head_dim.
 const WIDTHS: [[usize; 2]; 2] = [[33, 11], [30, 10]];
-/// Heads that are not as wide together as the stream, for what can have them.
+/// Heads whose total width is not d_model, for layers that support it.
 const FREE_WIDTHS: [[usize; 2]; 1] = [[31, 14]];
 const DROPOUT: f64 = 0.3;
 
-/// Below this many keys a mask may leave a row with one: then the scores carry no gradient.
+/// With fewer keys, a mask may leave a row with a single key; its scores then have no gradient.
 const LEN_WITH_CHOICE: usize = 4;
-/// Sums of a few weights in f32.
+/// Rounding error of sums of a few weights in f32.
 const ERROR: f64 = 1e-5;
 
-/// The masks that a call may come with. Of the padded ones, the second row is padding throughout.
+/// The masks of a call. In the padded ones, all keys of the second row are padding.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Masking {
     None,
@@ -60,12 +60,12 @@ impl Masking {
         matches!(self, Self::Padding | Self::Both)
     }
 
-    /// The additive mask drops the first key for the first query, which may then read nothing.
+    /// The additive mask drops the first key for the first query, which may leave it without keys.
     fn is_dropped(self, query: usize, key: usize) -> bool {
         query == 0 && key == 0 && matches!(self, Self::Additive | Self::Both)
     }
 
-    /// Two documents in the first example, and in the second one more after another.
+    /// Two documents in the first example, three in the second.
     fn segment(self, row: usize, at: usize) -> u32 {
         let boundaries = [&[2][..], &[3, 6]][row];
         let is_packed = self == Self::Segments;
@@ -95,7 +95,7 @@ impl Masking {
     }
 }
 
-/// A layer with the position scheme that it was built for.
+/// A layer with the position encoding that it was built for.
 struct Layer {
     label: String,
     reads: Reads,
@@ -106,11 +106,11 @@ struct Layer {
     score_bias: Option<Box<dyn ScoreBias>>,
     takes_attn_mask: bool,
     takes_segments: bool,
-    /// On sequences of the maximal length, and of twice that.
+    /// The costs on sequences of the maximal length, and of twice that length.
     costs: [AttentionCost; 2],
 }
 
-/// What is asked and what is read: the same, unless the layer reads a memory.
+/// The inputs of a call; there is a memory only for cross-attention.
 #[derive(Clone)]
 struct Call {
     x: Tensor,
@@ -155,7 +155,7 @@ impl Layer {
             key: "model.attention",
         };
         let attention = config.build(&spec, &store.trainable().pp("attention"))?;
-        // What takes the bias of a position scheme takes any additive mask.
+        // A layer that accepts the bias of a position encoding accepts any additive mask.
         let biased = AttentionSpec { position: AttentionNeeds::ScoreBias, ..spec.clone() };
         let other = ParamStore::new(17, dtype, device());
         let takes_attn_mask = config.build(&biased, &other.trainable()).is_ok();
@@ -186,7 +186,7 @@ impl Layer {
         })
     }
 
-    /// `(q_len, kv_len)` for each length that the layer must be able to do.
+    /// `(q_len, kv_len)` for each length that the layer must support.
     fn lengths(&self) -> Vec<(usize, usize)> {
         let lengths = 1..=MAX_SEQ_LEN;
         match self.reads {
@@ -204,7 +204,7 @@ impl Layer {
         (Q_LEN, if self.reads == Reads::Memory { MAX_SEQ_LEN } else { Q_LEN })
     }
 
-    /// The masks that the layer takes.
+    /// The masks that the layer accepts.
     fn maskings(&self) -> impl Iterator<Item = Masking> {
         Masking::ALL.into_iter().filter(|masking| match masking {
             Masking::None | Masking::Padding => true,
@@ -244,7 +244,7 @@ impl Layer {
         self.with_input(call, mode, |input| self.attention.forward(input))
     }
 
-    /// Σ y ⊙ noise: every element of the output counts, and none as much as another.
+    /// Σ y ⊙ noise: a loss that weights every element of the output differently.
     fn loss(&self, call: &Call, mode: Mode) -> Result<Tensor> {
         let y = self.forward(call, mode)?;
         (&y * normal(99, y.dims(), y.dtype())?)?.sum_all()
@@ -263,7 +263,7 @@ impl Layer {
         let weight = |name: &str| parameters.get(&format!("attention.{name}.weight"));
         let (Some(query), Some(key)) = (weight("query"), weight("key")) else { return Ok(1.) };
         if query.dims() != key.dims() {
-            return Ok(1.); // Keys that are not compared with queries.
+            return Ok(1.); // The keys are not compared with queries.
         }
         let heads = |x: &Tensor, weight: &Tensor| {
             let (batch, len, _d_model) = x.dims3()?;
@@ -317,7 +317,7 @@ fn buildable(
     Ok(None)
 }
 
-/// The schemes that act in attention, and none at all. Across two sequences there is none.
+/// No position encoding, and those that act in attention, which cross-attention does not have.
 fn positions(reads: Reads) -> Result<Vec<PositionConfig>> {
     let mut positions = vec![PositionConfig::None];
     if reads == Reads::Memory {
@@ -421,14 +421,14 @@ fn scores_of_any_size_give_finite_outputs_and_gradients() -> Result<()> {
     Ok(())
 }
 
-/// Panics unless every parameter has a right gradient under every mask.
+/// Panics unless the gradient of every parameter is correct under every mask.
 fn check_gradients(layer: &Layer, lengths: (usize, usize), mode: Mode) -> Result<()> {
     for masking in layer.maskings() {
         let call = layer.call(lengths, masking)?;
         let label = format!("{}, {masking:?}, {lengths:?}", layer.label);
         let gradients = checked_gradients(&label, &layer.store, 2, || layer.loss(&call, mode))?;
         for fault in gradients.audit()? {
-            // The bias of the keys shifts all scores of a row alike.
+            // The bias of the keys shifts all scores of a row alike, so its gradient is zero.
             let excused = lengths == (1, 1) || fault.name.ends_with("key.bias");
             assert!(excused && fault.kind == FaultKind::Zero, "{label}: {fault}");
         }
@@ -537,7 +537,8 @@ fn the_future_does_not_affect_the_past() -> Result<()> {
     Ok(())
 }
 
-/// Whatever acts in attention counts from one position to another, so a document may stand anywhere.
+/// Encodings that act in attention depend only on relative positions, so moving a document does not change
+/// its outputs.
 #[test]
 fn documents_packed_into_one_sequence_give_what_each_gives_alone() -> Result<()> {
     for layer in layers(DType::F64)?.iter().filter(|layer| layer.takes_segments) {
@@ -632,7 +633,7 @@ fn the_cost_counts_every_parameter_and_grows_with_the_sequence() -> Result<()> {
     Ok(())
 }
 
-/// The outputs of `layer` when the positions of `x` come in steps of `lens`.
+/// The outputs of `layer` in incremental decoding of `x`, in steps of `lens` positions.
 fn decoded(layer: &Layer, call: &Call, mask: &Mask, lens: &[usize]) -> Result<Tensor> {
     let memory = call.memory.as_ref().map(|states| Memory { states, mask });
     let mut state = decoding::initial_state(layer.attention.as_ref(), memory)?;
@@ -717,7 +718,7 @@ fn a_configuration_survives_toml() {
     }
 }
 
-/// The same settings with every flag turned and every number doubled.
+/// The same settings with every flag inverted and every number doubled.
 fn changed(value: toml::Value) -> toml::Value {
     use toml::Value::{Boolean, Float, Integer, Table};
     match value {

@@ -1,8 +1,8 @@
-//! The laws that need no derivative, for shapes and masks that nobody thought of.
+//! The laws of attention that need no derivative, as property tests with random shapes and masks.
 //!
-//! `attention_laws.rs` enumerates; here everything is drawn: the kind, what it reads, the numbers of
-//! examples, heads, features and positions, which keys are padding, and how large the inputs are. What
-//! fails is shrunk to the smallest case that does.
+//! `attention_laws.rs` enumerates cases; here they are random: the kind, what it reads, the numbers of
+//! examples, heads, features and positions, the padded keys, and the scale of the inputs. A failing case
+//! is shrunk to a minimal one.
 
 mod common;
 
@@ -23,7 +23,7 @@ const N_CASES: u32 = 400;
 const MAX_LEN: usize = 37;
 const MAX_BATCH: usize = 3;
 
-/// What one layer is asked.
+/// A layer and its inputs.
 #[derive(Clone, Debug)]
 struct Case {
     kind: &'static str,
@@ -33,11 +33,11 @@ struct Case {
     batch: usize,
     q_len: usize,
     kv_len: usize,
-    /// Of the inputs.
+    /// The scale of the inputs.
     size: f64,
-    /// Row after row, as many as any case needs.
+    /// Padding flags, row by row, for the largest case.
     is_padding: Vec<bool>,
-    /// The position from which the future is changed.
+    /// The inputs from this position on are changed.
     now: usize,
 }
 
@@ -72,7 +72,7 @@ impl Case {
         self.n_heads * self.head_dim
     }
 
-    /// `None` if the kind refuses it by key.
+    /// `None` if the kind refuses the case with an error that names the key.
     fn build(&self) -> Result<Option<Box<dyn Attention>>> {
         let init = Initializer::FAN_IN;
         let spec = AttentionSpec {
@@ -109,7 +109,7 @@ impl Case {
         Mask::none().with_key_padding_mask(&flags)
     }
 
-    /// What asks and, where that is another sequence, what is read.
+    /// The queries' sequence and, for cross-attention, the memory.
     fn inputs(&self, index: u64) -> Result<(Tensor, Option<Tensor>)> {
         let states =
             |index, len| normal(index, &[self.batch, len, self.d_model()], DType::F32)? * self.size;
@@ -127,7 +127,7 @@ impl Case {
     }
 }
 
-/// `x`, with the positions of `other` where `chosen (row, position)` says so.
+/// `x`, with the positions of `other` where `chosen (row, position)` is true.
 fn mixed(x: &Tensor, other: &Tensor, chosen: impl Fn(usize, usize) -> bool) -> Result<Tensor> {
     let (batch, len, _d_model) = x.dims3()?;
     let flags = (0..batch).flat_map(|row| (0..len).map(move |at| (row, at)));
@@ -136,7 +136,7 @@ fn mixed(x: &Tensor, other: &Tensor, chosen: impl Fn(usize, usize) -> bool) -> R
     flags.where_cond(other, x)
 }
 
-/// The positions at which `a` and `b`, `(batch, len, d_model)`, are not the same to the last bit.
+/// The positions at which `a` and `b`, `(batch, len, d_model)`, are not bit-identical.
 fn differing(a: &Tensor, b: &Tensor) -> Result<Vec<(usize, usize)>> {
     let (batch, len, _d_model) = a.dims3()?;
     let (a, b) = (a.to_vec3::<f32>()?, b.to_vec3::<f32>()?);
@@ -144,7 +144,7 @@ fn differing(a: &Tensor, b: &Tensor) -> Result<Vec<(usize, usize)>> {
     Ok(places.filter(|&(row, at)| a[row][at] != b[row][at]).collect())
 }
 
-/// Runs `law` on drawn cases that can be built, always the same ones.
+/// Runs `law` on random cases that can be built, with a fixed seed.
 fn holds(law: impl Fn(&Case, &dyn Attention) -> std::result::Result<(), TestCaseError>) {
     let config = Config {
         cases: N_CASES,
@@ -184,7 +184,7 @@ fn no_padding_is_read_and_no_other_example() {
     holds(|case, layer| {
         let (x, memory) = case.inputs(0).map_err(failed)?;
         let (other_x, other_memory) = case.inputs(2).map_err(failed)?;
-        // Everything about the last example is different, and so is all padding of the others.
+        // The last example and all padding of the others differ.
         let last = case.batch - 1;
         let changed = |row, at| row == last || case.is_padding(row, at);
         let (x2, memory2) = match (&memory, &other_memory) {

@@ -1,4 +1,4 @@
-//! The causal language model: what it reads, what is refused, and what it costs.
+//! The causal language model: masks, refused configurations, decoding and costs.
 
 use candle_core::{DType, Result, Tensor};
 use tealight_model::attention::AttentionConfig;
@@ -140,7 +140,7 @@ fn the_cost_counts_every_product() -> Result<()> {
     Ok(())
 }
 
-/// Reads everything again at every step: as much as the model reads of a text that slides.
+/// A predictor without a decoding state: it reads the whole window of the text again at every step.
 struct Again<'a> {
     model: &'a CausalLm,
     texts: Vec<Vec<u32>>,
@@ -190,7 +190,7 @@ fn writing_beyond_the_longest_sequence_reads_its_last_half_again() -> Result<()>
         let store = store();
         let model = built(&store, &ModelConfig { position, ..config() })?;
         for strategy in strategies {
-            // Shorter than the longest sequence, as long, and longer.
+            // Shorter than the longest sequence, equally long, and longer.
             for prompt_len in [1, 3, SEQ_LEN, 2 * SEQ_LEN] {
                 let prompts = ids(5, prompt_len)?.to_vec2()?;
                 let mut writer = Writer::new(&model, &[0], device())?;

@@ -1,4 +1,4 @@
-//! Classifiers: whose parameters they share, and what does not matter to them.
+//! Classifiers: parameters shared with masked language models, and independence of padding.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ const N_CLASSES: usize = 7;
 const PAD: u32 = 2;
 const TOLERANCE: f64 = 1e-12;
 
-/// As a masked language model's, whose head comes along.
+/// The configuration of a masked language model, including its head.
 fn config() -> ModelConfig {
     let lm_head = Some(LmHeadConfig::default());
     ModelConfig { d_model: 33, n_heads: 3, tied_output: true, lm_head, ..ModelConfig::default() }

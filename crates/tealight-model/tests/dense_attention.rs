@@ -1,5 +1,5 @@
-//! Attention through a matrix of scores: every score under every distribution, at settings that cut
-//! where the defaults of short sequences do not.
+//! Attention through a matrix of scores: every score with every distribution, at settings that drop keys
+//! even in short sequences, where the defaults do not.
 
 mod common;
 #[path = "common/differences.rs"]
@@ -27,7 +27,7 @@ const LEN: usize = 7;
 const D_MODEL: usize = 30;
 const N_HEADS: usize = 3;
 
-/// Every kind with `score`, at settings that leave a few of seven keys.
+/// Every kind with `score`, at settings that keep a few of seven keys.
 fn configs(score: Score) -> Vec<AttentionConfig> {
     let thresholded = |rule, threshold| {
         AttentionConfig::Thresholded(thresholded::Config { threshold, rule, score })
@@ -47,7 +47,7 @@ fn all_configs() -> impl Iterator<Item = (Score, AttentionConfig)> {
     scores.flat_map(|&score| configs(score).into_iter().map(move |config| (score, config)))
 }
 
-/// In the middle of the scores: a logistic one is never negative.
+/// A threshold in the middle of the scores, of which logistic ones are never negative.
 fn score_threshold(score: Score) -> f64 {
     if score == Score::Logistic { 0.4 } else { -0.1 }
 }
@@ -58,7 +58,7 @@ fn build(
     position: AttentionNeeds,
     store: &ParamStore,
 ) -> BuildResult<Box<dyn Attention>> {
-    // Scores that differ enough for a distribution to tell them apart.
+    // Scores that differ enough for some keys to be dropped.
     let init =
         Initializer::build(&InitConfig::Normal(Normal { std: 0.2, scale_residual: false }), 1)?;
     let spec = AttentionSpec {
@@ -113,7 +113,7 @@ fn every_score_under_every_distribution_has_right_gradients() -> Result<()> {
             let label = format!("{config:?}, {reads:?}");
             let gradients = checked_gradients(&label, &store, 3, loss)?;
             for fault in gradients.audit()? {
-                // The bias of the keys shifts all products of a row alike.
+                // The bias of the keys shifts all products of a row alike, so its gradient is zero.
                 let excused = fault.name == "attention.key.bias" && fault.kind == FaultKind::Zero;
                 assert!(excused, "{label}: {fault}");
             }
@@ -140,7 +140,7 @@ fn weights_are_cut_and_the_future_and_padding_have_none() -> Result<()> {
                 n_cut += usize::from(readable && weight == 0.);
             }
         }
-        // The other two lie so close together that not every distribution tells them apart.
+        // The other two are so close that some distributions drop no key.
         let is_product = matches!(score, Score::ScaledDot | Score::Dot | Score::General);
         assert!(n_cut > 0 || !is_product, "{config:?} is not sparse");
     }

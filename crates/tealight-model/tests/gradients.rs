@@ -1,7 +1,7 @@
 //! Whole models in f64: every parameter has a gradient, and it agrees with finite differences.
 //!
-//! The settings are too many to be multiplied. Each case takes a value of every axis; in any run of
-//! n cases an axis of n values takes each of them once, in an order that the seed decides.
+//! The product of all settings is too large to enumerate. Each case takes one value of every axis; in any
+//! n consecutive cases, an axis of n values takes each of them once, in an order given by the seed.
 
 mod common;
 #[path = "common/differences.rs"]
@@ -41,7 +41,7 @@ const DROPOUT: f64 = 0.2;
 const N_CASES: usize = 44;
 const N_ENTRIES: u64 = 2;
 
-/// Which value of an axis a case takes.
+/// The index of the value that a case takes on an axis.
 #[derive(Clone, Copy)]
 struct Pick(usize);
 
@@ -57,7 +57,7 @@ impl Pick {
     }
 }
 
-/// What a case feeds the model.
+/// The inputs of a case.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Source {
     Tokens,
@@ -106,7 +106,7 @@ impl Case {
         Self { config, spec, source, is_padded: pick.flag("is_padded"), is_training }
     }
 
-    /// `None` if the attention cannot do what the case asks for, and says so by key.
+    /// `None` if the attention refuses the case with an error that names the key.
     fn build(&self, store: &ParamStore) -> Result<Option<Forecaster>> {
         match Forecaster::build(&self.config, &self.spec, &store.trainable()) {
             Ok(model) => Ok(Some(model)),
@@ -138,7 +138,7 @@ impl Case {
     }
 }
 
-/// What does not depend on the read-out.
+/// The settings that do not depend on the read-out.
 fn config(pick: Pick) -> ModelConfig {
     let position = match pick.of("position", PositionConfig::KINDS).name {
         "learned" => {
@@ -146,7 +146,7 @@ fn config(pick: Pick) -> ModelConfig {
         }
         kind => PositionConfig::default_of(kind).expect("invariant: it is one of KINDS"),
     };
-    // Sines go with cosines, and rotated features in pairs.
+    // Sinusoidal and rotary positions need an even width.
     let is_even = matches!(position, PositionConfig::Sinusoidal(_) | PositionConfig::Rotary(_));
     let attention = pick.of("attention", AttentionConfig::KINDS).name;
     ModelConfig {
@@ -163,7 +163,7 @@ fn config(pick: Pick) -> ModelConfig {
         attention: AttentionConfig::default_of(attention).expect("invariant: it is one of KINDS"),
         norm: pick.of("norm", &norms()),
         feed_forward: pick.of("feed_forward", &feed_forwards()),
-        // BERT's .02 leaves gradients that no difference can see.
+        // With BERT's 0.02, gradients are too small for finite differences.
         init: pick.of(
             "init",
             &[
@@ -182,7 +182,7 @@ fn norms() -> Vec<NormConfig> {
     kinds.chain([NormConfig::LayerNorm(without_bias)]).collect()
 }
 
-/// Every network with every activation, and none.
+/// Every feed-forward network with every activation, and none.
 fn feed_forwards() -> Vec<FeedForwardConfig> {
     let d_ff = Some(13);
     let with = |&activation: &Activation| {
@@ -207,7 +207,7 @@ fn padding(len: usize) -> Result<Mask> {
     Mask::none().with_key_padding_mask(&Tensor::from_vec(flags, (BATCH, len), device())?)
 }
 
-/// The bias of the keys shifts all scores of a row alike: it may go without.
+/// The bias of the keys shifts all scores of a row alike, so its gradient may be zero.
 fn assert_complete(label: &str, gradients: &Gradients) -> Result<()> {
     for fault in gradients.audit()? {
         let excused = fault.kind == FaultKind::Zero && fault.name.ends_with("key.bias");
@@ -231,13 +231,13 @@ fn every_setting_has_right_gradients() -> Result<()> {
     Ok(())
 }
 
-/// An encoder with one norm, a decoder with another, and the read-out of neither.
+/// An encoder and a decoder, without a head.
 struct Translator {
     encoder: Transformer,
     decoder: Transformer,
 }
 
-/// A stack that reads a memory.
+/// A stack with cross-attention.
 fn reading(config: &ModelConfig) -> StackSpec<'_> {
     let place = Place { config: &config.attention, key: "model.cross_attention" };
     StackSpec { cross_attention: Some((place, KV_LEN)), ..StackSpec::alone(config, SEQ_LEN) }
@@ -286,7 +286,7 @@ fn the_gradient_reaches_the_encoder_through_cross_attention() -> Result<()> {
     Ok(())
 }
 
-/// A decoder's output when `states (batch, kv_len, d_model)` is what it reads.
+/// A decoder's output with the memory `states (batch, kv_len, d_model)`.
 fn decoded(stack: &Stack, states: &Tensor, mask: &Mask) -> Result<Vec<Vec<f64>>> {
     let (batch, _kv_len, d_model) = states.dims3()?;
     let x = normal(6, &[batch, SEQ_LEN, d_model], DType::F64)?;

@@ -1,5 +1,5 @@
-//! Models that compute in bf16, on a GPU or on the emulator: near those that compute in f32, with every
-//! attention, position, norm and feed-forward network.
+//! Models that compute in bf16, on a GPU or on the emulator, agree approximately with those that compute
+//! in f32, for every attention, position encoding, norm and feed-forward network.
 
 use candle_core::{DType, Result, Tensor};
 use tealight_model::attention::AttentionConfig;
@@ -60,7 +60,7 @@ fn assert_near(name: &str, config: &ModelConfig) -> Result<()> {
     assert!(off < 0.03, "{name}: logits are off by {off}");
     assert_eq!(gradients.len(), expected_gradients.len(), "{name}");
     for ((parameter, actual), (_, expected)) in gradients.iter().zip(&expected_gradients) {
-        // A key's bias under softmax has none but rounding.
+        // Under softmax, the gradient of a key's bias consists of rounding errors only.
         if parameter.ends_with("key.bias") {
             continue;
         }
@@ -81,7 +81,7 @@ fn every_attention_computes_in_bf16() -> Result<()> {
             let attention = AttentionConfig::default_of(kind.name).unwrap();
             let config = ModelConfig { attention, causal, ..config() };
             match assert_near(&format!("{}, causal {causal}", kind.name), &config) {
-                // Some attend to the past alone, and some never to it.
+                // Some kinds must be causal, and some cannot be.
                 Err(error) if error.to_string().contains("causal") => {}
                 result => result?,
             }

@@ -1,4 +1,4 @@
-//! Models of transformers without files: names, shapes, and what cannot be expressed.
+//! Models of transformers without files: names, shapes, and configurations that it cannot represent.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -26,7 +26,7 @@ const SIZES: Sizes = Sizes {
     eos_id: None,
 };
 
-/// What BERT is, in our words.
+/// The configuration of a small BERT.
 fn bert() -> ModelConfig {
     ModelConfig {
         d_model: 33,
@@ -51,7 +51,7 @@ fn logits(model: &MaskedLm) -> Result<Vec<f32>> {
     model.logits(&hidden, None)?.flatten_all()?.to_vec1()
 }
 
-/// Every key of every reason why not.
+/// The keys of all faults.
 fn refused(config: &ModelConfig, sizes: &Sizes) -> Vec<String> {
     match hf::express(Head::MaskedLm, config, sizes) {
         Err(HfError::Inexpressible { faults, .. }) => {
@@ -61,7 +61,7 @@ fn refused(config: &ModelConfig, sizes: &Sizes) -> Vec<String> {
     }
 }
 
-/// A class, the keys that make a small model of it, and the names of its tensors, tied and untied.
+/// A class, the `config.json` of a small model, and the names of its tensors, tied and untied.
 fn recorded() -> Vec<(Family, Value, [Value; 2])> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/reference/names_v5.json");
     let text = std::fs::read_to_string(path).expect("the names that transformers saves");
@@ -113,7 +113,7 @@ fn tensors_have_the_names_and_shapes_that_transformers_saves() -> Result<()> {
                 .collect();
             assert_eq!(json!(shapes), names, "{family:?}, tied {tied}");
 
-            // And back: every parameter, and no other.
+            // The conversion back gives exactly the parameters of the model.
             let back = described.rename(theirs).map_err(candle_core::Error::wrap)?;
             let ours: Vec<String> = store.tensors().into_keys().collect();
             assert_eq!(back.tensors().keys().cloned().collect::<Vec<_>>(), ours);
@@ -138,7 +138,7 @@ fn a_model_without_token_types_is_a_bert_whose_only_type_is_zero() -> Result<()>
     let back = MaskedLm::build(&described.config, &described.sizes.masked_lm(), &vb);
     assert_eq!(logits(&back.expect("a model"))?, logits(&model)?);
 
-    // With the ε of DistilBERT it is one.
+    // With DistilBERT's ε it is exported as a DistilBERT.
     let norm = NormConfig::LayerNorm(LayerNormConfig { epsilon: 1e-12, bias: true });
     let expressed = hf::express(Head::MaskedLm, &ModelConfig { norm, ..bert() }, &sizes);
     assert_eq!(expressed.expect("a DistilBERT").family, Family::DistilBert);
@@ -202,8 +202,8 @@ fn what_no_class_can_express_is_refused_by_every_key() {
     let error = hf::express(Head::MaskedLm, &ModelConfig { bias: false, ..bert() }, &SIZES);
     assert_eq!(
         error.expect_err("no biases").to_string(),
-        "no BertForMaskedLM can be this model: `model.bias` is false, and BertForMaskedLM has \
-         biases in all linear maps"
+        "BertForMaskedLM cannot represent this model: `model.bias` is false, but BertForMaskedLM \
+         requires biases in all linear maps"
     );
 }
 
@@ -226,7 +226,7 @@ fn a_nystrom_of_ours_is_one_of_transformers_only_where_it_computes_the_same() {
     assert_eq!(expressed.notes.len(), 1, "{:?}", expressed.notes);
     let steps = nystrom::Config { n_iterations: 5, ..of_one_length };
     assert_eq!(refused(&of(steps), &SIZES), ["model.attention.n_iterations"]);
-    // As many landmarks as positions: softmax, at any length.
+    // With as many landmarks as positions it is softmax attention, at any length.
     let all = nystrom::Config { n_landmarks: 64, conv_kernel: Some(3), ..theirs };
     let expressed = hf::express(Head::MaskedLm, &of(all), &SIZES).expect("one");
     assert_eq!(expressed.config["num_landmarks"], 7);

@@ -1,4 +1,4 @@
-//! Masked language models: what is read, what is learned of padding, and what is refused.
+//! Masked language models: masks, gradients of padding, and refused configurations.
 
 use candle_core::{DType, Result, Tensor, Var};
 use tealight_model::attention::AttentionConfig;
@@ -66,7 +66,7 @@ fn refused(config: &ModelConfig, spec: &MaskedLmSpec) -> Vec<String> {
     }
 }
 
-/// Rotary positions count from one token to another, so a document may stand anywhere.
+/// Rotary positions are relative, so moving a document does not change its outputs.
 #[test]
 fn documents_packed_into_one_sequence_are_read_as_if_alone() -> Result<()> {
     let store = store();
@@ -223,7 +223,7 @@ fn the_head_costs_what_it_reads() -> Result<()> {
     };
     assert_eq!(of(13, 5).n_parameters, store.n_parameters());
     assert!(of(1300, 5).activations > of(13, 5).activations);
-    // One position more of a hundred that are held, and fifteen that are read.
+    // The head is applied to 15 of 100 positions.
     let with_head = of(13, 100).forward_flops;
     let bare = ModelConfig {
         lm_head: Some(LmHeadConfig { transform: false, ..LmHeadConfig::default() }),

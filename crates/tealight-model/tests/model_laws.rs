@@ -1,9 +1,8 @@
-//! What holds for a whole model, for every kind of attention × bidirectional and causal × norm placement
-//! × position scheme, by enumeration.
+//! Laws of whole models, by enumeration: every kind of attention × bidirectional and causal × norm
+//! placement × position encoding.
 //!
-//! `attention_laws.rs` looks at one layer; here is what only shows around it: that positions reach the
-//! attention, that a mask passes through all blocks, and that the parameters of two blocks have
-//! right gradients.
+//! `attention_laws.rs` tests single layers. These tests check that positions reach the attention, that
+//! masks apply in all blocks, and that the gradients of the parameters of two blocks are correct.
 
 mod common;
 #[path = "common/differences.rs"]
@@ -36,7 +35,7 @@ struct Model {
 }
 
 impl Model {
-    /// `None` if the kind cannot do it, and says so by key.
+    /// `None` if the kind refuses the case with an error that names the key.
     fn build(
         [kind, position]: [&str; 2],
         causal: bool,
@@ -130,7 +129,7 @@ fn every_parameter_of_every_model_has_a_right_gradient() -> Result<()> {
         };
         let gradients = checked_gradients(&model.label, &model.store, N_ENTRIES, loss)?;
         for fault in gradients.audit()? {
-            // The bias of the keys shifts all scores of a row alike.
+            // The bias of the keys shifts all scores of a row alike, so its gradient is zero.
             let excused = fault.name.ends_with("key.bias") && fault.kind == FaultKind::Zero;
             assert!(excused, "{}: {fault}", model.label);
         }
@@ -160,7 +159,7 @@ fn padding_changes_nothing_and_neither_does_the_future() -> Result<()> {
     Ok(())
 }
 
-/// A model without positions, unless its attention has an order of its own, sees a bag of inputs.
+/// A model without positions treats its inputs as a set, unless its attention depends on the order.
 #[test]
 fn every_position_scheme_tells_the_order() -> Result<()> {
     let (ids, _) = ids_and_padding()?;

@@ -1,4 +1,5 @@
-//! Whole models: what they read, what they refuse, and what their twins and neighbours share.
+//! Whole models: masks, refused configurations, initial values, costs, and evaluation models that share
+//! parameters.
 
 mod common;
 
@@ -29,9 +30,9 @@ use tealight_ops::testing::device;
 const BATCH: usize = 2;
 const SEQ_LEN: usize = 7;
 const N_CLASSES: usize = 5;
-/// Real positions of each example; the rest is padding.
+/// The number of positions of each example that are not padding.
 const LENGTHS: [usize; BATCH] = [7, 4];
-/// Sums of a few products in f32.
+/// Rounding error of sums of a few products in f32.
 const ERROR: f64 = 1e-5;
 
 fn config() -> ModelConfig {
@@ -59,7 +60,7 @@ fn built(store: &ParamStore, config: &ModelConfig, read_out: ReadOut) -> Result<
     build(store, config, read_out).map_err(candle_core::Error::wrap)
 }
 
-/// `(batch, len)`, of which the padding depends on `garbage`.
+/// `(batch, len)`; `garbage` determines the values of the padding.
 fn ids(garbage: u32) -> Result<Tensor> {
     let stream = Stream::new(3, Purpose::Data);
     let id = |row: usize, at: usize| {
@@ -88,7 +89,7 @@ fn no_read_out_sees_padding() -> Result<()> {
         let logits = |ids: &Tensor| model.forward(&Input::tokens(ids), &padding()?, Mode::Eval);
         let (a, b) = (logits(&ids(0)?)?, logits(&ids(4)?)?);
         assert_eq!(values(&a)?, values(&b)?, "{read_out:?}");
-        // As if the example had been cut off and stood alone.
+        // The same as the example alone, without padding.
         for (row, len) in LENGTHS.into_iter().enumerate() {
             let alone = ids(0)?.narrow(0, row, 1)?.narrow(1, 0, len)?.contiguous()?;
             let alone = model.forward(&Input::tokens(&alone), &Mask::none(), Mode::Eval)?;
@@ -158,7 +159,7 @@ fn a_sequence_beyond_the_maximum_is_refused() -> Result<()> {
     let error = model.forward(&Input::tokens(&ids), &Mask::none(), Mode::Eval).unwrap_err();
     let message = "a sequence of 8 positions is longer than `max_seq_len` = 7";
     assert!(error.to_string().contains(message), "{error}");
-    // Room for more, and for the [CLS].
+    // Longer than the sequence, and with room for [CLS].
     let longer = ModelConfig { max_seq_len: Some(SEQ_LEN + 1), ..config() };
     let model = built(&self::store(), &longer, ReadOut::Mean)?;
     model.forward(&Input::tokens(&ids), &Mask::none(), Mode::Eval)?;
@@ -166,7 +167,7 @@ fn a_sequence_beyond_the_maximum_is_refused() -> Result<()> {
     Ok(())
 }
 
-/// The keys that a refusal names.
+/// The keys that the error names.
 fn refused(config: &ModelConfig, read_out: ReadOut) -> Vec<String> {
     match build(&store(), config, read_out) {
         Err(BuildError::Config(fault)) => fault.keys,
@@ -198,7 +199,7 @@ fn a_part_out_of_range_is_refused_by_key() {
         |d_ff| FeedForwardConfig::Mlp(MlpConfig { d_ff: Some(d_ff), ..MlpConfig::default() });
     let none = ModelConfig { feed_forward: feed_forward(0), ..config() };
     assert_eq!(mean(none), ["model.feed_forward.d_ff"]);
-    // The second is zero in f32.
+    // The second rounds to zero in f32.
     for epsilon in [0., 1e-60, -1e-5, f64::NAN, f64::INFINITY] {
         for norm in [
             NormConfig::LayerNorm(LayerNormConfig { epsilon, bias: true }),
@@ -362,7 +363,7 @@ fn a_model_without_biases_has_none_on_its_features() -> Result<()> {
     Ok(())
 }
 
-/// The standard deviation of numbers of mean zero.
+/// The root mean square.
 fn deviation(values: &[f64]) -> f64 {
     (values.iter().map(|x| x * x).sum::<f64>() / values.len() as f64).sqrt()
 }
@@ -409,7 +410,7 @@ fn the_output_layer_costs_what_is_read_and_a_tied_one_is_not_free() -> Result<()
         let model = built(&store, config, read_out)?;
         Ok::<_, candle_core::Error>(model.cost(config, &store, SEQ_LEN).forward_flops as usize)
     };
-    // Four projections and two maps of the feed-forward network a block, by hand.
+    // Computed by hand: four projections and two feed-forward maps per block.
     let blocks = |len: usize| 2 * (2 * len * 12 * 33 * 33 + 2 * 2 * len * len * 33);
     let output = 2 * 33 * N_CLASSES;
     for tied_output in [false, true] {
@@ -444,7 +445,7 @@ fn the_estimate_of_a_description_is_near_the_parameters_of_its_model() -> Result
     Ok(())
 }
 
-/// Every position scheme, at a width that all of them take.
+/// Every position encoding, at a width that all of them support.
 fn every_position() -> Vec<ModelConfig> {
     let kinds = PositionConfig::KINDS.iter();
     kinds
@@ -540,7 +541,7 @@ fn initial_values_do_not_depend_on_other_layers() -> Result<()> {
         let shared: Vec<_> = shallow.keys().filter(|name| other.contains_key(*name)).collect();
         assert!(shared.len() > shallow.len() / 2);
         for name in shared {
-            // The table of positions grows with the [CLS], at its end.
+            // The position table has one more row for [CLS], at its end.
             let n = shallow[name].len().min(other[name].len());
             assert_eq!(shallow[name][..n], other[name][..n], "`{name}`");
         }

@@ -1,5 +1,5 @@
-//! Nyström attention with fewer landmarks than positions, which the laws, at default settings and
-//! short lengths, do not see.
+//! Nyström attention with fewer landmarks than positions, which the laws of `attention_laws.rs` do not
+//! cover with their default settings and short lengths.
 
 mod common;
 #[path = "common/differences.rs"]
@@ -43,14 +43,15 @@ fn spec() -> AttentionSpec<'static> {
     }
 }
 
-/// A layer and its parameters, which depend on names and shapes alone.
+/// A layer and its parameters, which depend only on names and shapes.
 fn layer(kind: &dyn AttentionKind, dtype: DType) -> (ParamStore, Box<dyn Attention>) {
     let store = ParamStore::new(17, dtype, device());
     let layer = kind.build(&spec(), &store.trainable().pp("attention")).expect("a layer");
     (store, layer)
 }
 
-/// On the left, in between and on the right; and so much of it that the last row is exact.
+/// Padding on the left, in the middle and on the right; the last row has so much padding that the result
+/// is exact.
 fn padding() -> Result<Mask> {
     let rows = [
         [1_u8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],

@@ -1,4 +1,4 @@
-//! What the kinds of attention that are also recurrent networks refuse and promise.
+//! Refused configurations and costs of the kinds of attention that are also recurrent networks.
 
 use candle_core::{DType, Result};
 use tealight_model::attention::support::Support;
@@ -14,7 +14,7 @@ fn config(kind: &str) -> ModelConfig {
     ModelConfig { d_model: 30, n_heads: 3, causal: true, attention, ..ModelConfig::default() }
 }
 
-/// The keys that a refusal names.
+/// The keys that the error names.
 fn refused(config: &ModelConfig) -> Vec<String> {
     let store = ParamStore::new(17, DType::F32, device());
     let input = InputSpec::Tokens { vocab_size: 5, n_token_types: 0, pad_id: None };

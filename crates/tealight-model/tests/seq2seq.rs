@@ -1,4 +1,4 @@
-//! Encoder and decoder: what each side reads, what is refused, and writing token by token.
+//! Encoder-decoder: masks, refused configurations, and generation.
 
 mod common;
 #[path = "common/differences.rs"]
@@ -22,14 +22,14 @@ const BATCH: usize = 2;
 const SOURCE_LEN: usize = 7;
 const TARGET_LEN: usize = 5;
 const VOCAB: usize = 11;
-/// Real positions of each example; the rest is padding.
+/// The number of positions of each example that are not padding.
 const SOURCE_LENGTHS: [usize; BATCH] = [7, 4];
 const SPEC: Seq2SeqSpec =
     Seq2SeqSpec { vocab_size: VOCAB, source_len: SOURCE_LEN, target_len: TARGET_LEN };
 const NEVER: [u32; 2] = [0, BEGIN];
 const BEGIN: u32 = 1;
 const ENDS: Ends<'_> = Ends { stop: &[2], max_len: TARGET_LEN };
-/// Sums of a few products in f32.
+/// Rounding error of sums of a few products in f32.
 const ERROR: f64 = 1e-5;
 
 fn config() -> ModelConfig {
@@ -44,7 +44,7 @@ fn built(store: &ParamStore, config: &ModelConfig) -> Result<Seq2Seq> {
     Seq2Seq::build(config, &SPEC, &store.trainable()).map_err(candle_core::Error::wrap)
 }
 
-/// `(batch, len)`, of which the padding depends on `garbage`.
+/// `(batch, len)`; `garbage` determines the values of the padding.
 fn ids(seed: u64, lengths: [usize; BATCH], len: usize, garbage: u32) -> Result<Tensor> {
     let stream = Stream::new(seed, Purpose::Data);
     let id = |row: usize, at: usize| {
@@ -72,7 +72,7 @@ fn close(a: &[f64], b: &[f64]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| (a - b).abs() < ERROR)
 }
 
-/// Every way for a position to be known, and both places of the output's weights.
+/// Every position encoding, with tied and untied output.
 fn variants() -> Vec<ModelConfig> {
     let positions =
         PositionConfig::KINDS.iter().filter_map(|kind| PositionConfig::default_of(kind.name));
@@ -192,7 +192,7 @@ fn both_sides_share_one_table_of_tokens_and_drop_differently() -> Result<()> {
     Ok(())
 }
 
-/// The decoder's blocks read what the encoder's give, and both a bias that they share.
+/// With recomputation, gradients must also reach the encoder's states and the shared position bias.
 #[test]
 fn gradients_of_blocks_that_are_computed_again_are_the_same() -> Result<()> {
     let store = store(DType::F64);
@@ -217,7 +217,7 @@ fn gradients_of_blocks_that_are_computed_again_are_the_same() -> Result<()> {
     Ok(())
 }
 
-/// Reads everything again at every step.
+/// A predictor without a decoding state: it reads the whole sequence again at every step.
 struct Again<'a> {
     model: &'a Seq2Seq,
     source: Tensor,
@@ -336,8 +336,8 @@ fn what_cannot_be_built_is_refused_by_key() {
     assert!(message.contains("`model.max_seq_len` = 6 is less than the 7 positions"), "{message}");
 }
 
-/// In each of the three places, each kind that there is: built, or refused by the name of its table
-/// and without a word of a setting that was not made.
+/// Every kind of attention in each of the three tables is either built or refused with an error that names
+/// the table, and no setting that is at its default.
 #[test]
 fn every_kind_stands_where_it_can_and_is_refused_by_its_table_elsewhere() -> Result<()> {
     for support in Support::of_all()? {
@@ -388,7 +388,7 @@ fn the_estimate_is_near_the_parameters_and_the_cost_counts_every_product() -> Re
         let ratio = estimate.parameters / real;
         assert!((0.8..1.).contains(&ratio), "{:?}: {ratio}", config.position);
     }
-    // By hand, without biases: per side 4 d² per attention and 2·d·d_ff, and d·vocabulary.
+    // Computed by hand, without biases: 4 d² per attention, 2·d·d_ff per block, and d·vocab_size.
     let config = ModelConfig { bias: false, n_layers: 1, ..config() };
     let store = store(DType::F32);
     built(&store, &config)?;
@@ -396,7 +396,7 @@ fn the_estimate_is_near_the_parameters_and_the_cost_counts_every_product() -> Re
     let d_ff = config.feed_forward.d_ff(d).unwrap_or(0);
     let maps = source * (4 * d * d + 2 * d * d_ff) // the encoder
         + target * (4 * d * d + 2 * d * d_ff) // the decoder
-        + (2 * target + 2 * source) * d * d // across: queries and outputs, keys and values
+        + (2 * target + 2 * source) * d * d // cross-attention: queries and outputs, keys and values
         + target * d * VOCAB; // the output
     let products = 2 * d * (source * source + target * target + target * source);
     let cost = Seq2Seq::cost(&config, &SPEC, &store);

@@ -23,7 +23,7 @@ use tealight_ops::testing::device;
 const BATCH: usize = 2;
 const LEN: usize = 7;
 const N_HEADS: usize = 4;
-/// 4 × 6: rotations need an even head_dim.
+/// 4 × 6: rotary positions need an even head_dim.
 const D_MODEL: usize = 24;
 const DROPOUT: f64 = 0.3;
 
@@ -58,7 +58,7 @@ fn build(
     position: AttentionNeeds,
     store: &ParamStore,
 ) -> BuildResult<Box<dyn Attention>> {
-    // Scores that differ.
+    // Inputs large enough for the scores to differ.
     let init =
         Initializer::build(&InitConfig::Normal(Normal { std: 0.3, scale_residual: false }), 1)?;
     let spec = AttentionSpec {
@@ -81,7 +81,7 @@ fn build(
     Ok(attention)
 }
 
-/// `None` if the layer is refused, by key.
+/// `None` if the layer is refused with an error that names the key.
 fn built(
     config: &AttentionConfig,
     reads: Reads,
@@ -98,7 +98,7 @@ fn built(
     }
 }
 
-/// No positions, rotations, and a table of biases that is learnt.
+/// No positions, rotary positions, and learnt relative biases.
 fn positions(causal: bool) -> Result<Vec<tealight_model::position::Position>> {
     let kinds = ["none", "rotary", "relative"];
     let spec = PositionSpec {
@@ -147,7 +147,7 @@ fn every_setting_has_right_gradients() -> Result<()> {
             let loss = || (attention.forward(&input)? * states(99, LEN)?)?.sum_all();
             let label = format!("{config:?}, {reads:?}");
             let gradients = checked_gradients(&label, &store, 2, loss)?;
-            // Under a window of one there is nothing to choose from.
+            // With a window of one, each query has one key, and scores have no gradient.
             let alone = matches!(&config, AttentionConfig::Local(local) if local.window == 1);
             for fault in gradients.audit()? {
                 let scores = ["key", "query"].iter().any(|part| fault.name.contains(part));
@@ -248,7 +248,7 @@ fn the_weights_of_a_row_sum_to_one_whatever_the_setting() -> Result<()> {
     Ok(())
 }
 
-/// The mean square of a query is one, and so no score exceeds the square root of head_dim.
+/// Queries and keys have a mean square of one, so no score exceeds √head_dim.
 #[test]
 fn normalised_queries_and_keys_bound_the_scores() -> Result<()> {
     let x = (states(0, LEN)? * 1e4)?;

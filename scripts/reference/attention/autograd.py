@@ -1,5 +1,7 @@
 """The same functions as in formulas.py a second time, vectorised in torch, for their gradients."""
 
+import math
+
 import numpy as np
 import torch
 
@@ -107,3 +109,106 @@ def t_nystrom(q, k, v, m, how, init, iters, conv, keep, mask_rule):
     if conv is not None:
         out = out + torch.nn.functional.conv2d(vc, conv, padding=(conv.shape[2] // 2, 0), groups=H)
     return out
+
+
+def t_products(q, k):
+    group = q.shape[1] // k.shape[1]
+    return q @ k.repeat_interleave(group, 1).transpose(-1, -2) * q.shape[-1] ** -0.5
+
+
+def t_entmax15(z, keep):
+    """Weights, support, and the distance of every key from tau: Peters et al. 2019, Algorithm 2
+    (sorting), then tau in closed form over the support."""
+    x = z.masked_fill(~keep, big(z)) / 2
+    x = x - x.amax(-1, keepdim=True).detach()
+    with torch.no_grad():
+        s = x.clamp_min(-1).sort(-1, descending=True).values
+        n = torch.arange(1, x.shape[-1] + 1, dtype=x.dtype)
+        mean = s.cumsum(-1) / n
+        ss = (s * s).cumsum(-1) - n * mean**2
+        tau = mean - ((1 - ss) / n).clamp_min(0).sqrt()
+        K = (tau <= s).sum(-1, keepdim=True)
+        support = (x > tau.gather(-1, K - 1)) & keep
+    n = support.sum(-1, keepdim=True).clamp_min(1).to(x.dtype)
+    y = x.masked_fill(~support, 0.0)
+    mean = y.sum(-1, keepdim=True) / n
+    ss = ((y - mean) ** 2 * support).sum(-1, keepdim=True)
+    tau = mean - ((1 - ss) / n).sqrt()
+    distance = (x - tau).abs().detach().masked_fill(~keep, np.inf)
+    return (y - tau).clamp_min(0) ** 2 * support, support, distance
+
+
+def t_local(q, k, v, band):
+    group = q.shape[1] // v.shape[1]
+    return t_softmax(t_products(q, k), band) @ v.repeat_interleave(group, 1)
+
+
+def t_log_elu_features(x):
+    return x.clamp_max(0) + torch.log1p(x.clamp_min(0))
+
+
+def t_log_random_features(x, omega):
+    x = x * x.shape[-1] ** -0.25
+    return x @ omega.T - (x * x).sum(-1, keepdim=True) / 2 - 0.5 * math.log(len(omega))
+
+
+def t_linear(lq, lk, v, keep):
+    """From logarithms of features: softmax over the keys of ln(phi(q) phi(k))."""
+    lq = lq - lq.amax(-1, keepdim=True).detach()
+    lk = lk - lk.amax((-1, -2), keepdim=True).detach()
+    return t_softmax((lq[..., :, None, :] + lk[..., None, :, :]).logsumexp(-1), keep[:, None]) @ v
+
+
+def t_wkv(k, v, w, u, keys):
+    """The scan of the paper's appendix, with a running maximum."""
+    low = torch.full((k.shape[0], k.shape[2]), -1e30, dtype=k.dtype)
+    zero = torch.zeros_like(low)
+    above, below, largest, out = zero, zero, low, []
+    for t in range(k.shape[1]):
+        on = keys[:, t, None]
+        key, value = torch.where(on, k[:, t], low), torch.where(on, v[:, t], zero)
+        p = torch.maximum(largest, torch.where(on, u + key, low)).detach()
+        e1, e2 = (largest - p).exp(), torch.where(on, u + key - p, low).exp()
+        total = e1 * below + e2
+        out.append(
+            (e1 * above + e2 * value) / torch.where(total > 0, total, torch.ones_like(total))
+        )
+        p = torch.maximum(largest - w, key).detach()
+        e1, e2 = (largest - w - p).exp(), torch.where(on, key - p, low).exp()
+        above, below, largest = e1 * above + e2 * value, e1 * below + e2, p
+    return torch.stack(out, 1)
+
+
+def t_wkv_direct(k, v, w, u, keys):
+    """A third way: softmax over the pairs (t, i)."""
+    T = k.shape[1]
+    i = torch.arange(T)
+    gap = (i[:, None] - 1 - i[None]).clamp_min(0).to(k.dtype)
+    E = k[:, None] - gap[None, :, :, None] * w
+    E = E + torch.eye(T, dtype=k.dtype)[None, :, :, None] * u
+    keep = (i[None] <= i[:, None])[None] & keys[:, None]
+    P = t_softmax(E.transpose(2, 3), keep[:, :, None])
+    return (P * v.transpose(1, 2)[:, None]).sum(-1)
+
+
+def t_rwkv(t, keys):
+    x = t["x"]
+    before = torch.nn.functional.pad(x * keys[:, :, None], (0, 0, 1, 0))[:, :-1]
+    r, k, v = ((t["mu_" + n] * x + (1 - t["mu_" + n]) * before) @ t["w_" + n].T for n in "rkv")
+    return (r.sigmoid() * t_wkv(k, v, t["log_decay"].exp(), t["bonus"], keys)) @ t["w_o"].T
+
+
+def t_retention(q, k, v, decay, keys):
+    """The parallel form of eq. (5)."""
+    i = torch.arange(q.shape[2])
+    gap = (i[:, None] - i[None]).clamp_min(0).to(q.dtype)
+    D = decay[:, None, None] ** gap * (i[:, None] >= i[None])
+    return (q @ k.transpose(-1, -2) * D * keys[:, None, None, :]) @ v
+
+
+def t_retention_gated(q, k, v, g, decay, keys, norm, epsilon):
+    O = t_retention(q * q.shape[3] ** -0.5, k, v, decay, keys)
+    functional = torch.nn.functional
+    normalise = functional.layer_norm if norm == "group" else functional.rms_norm
+    O = normalise(O, O.shape[3:], eps=epsilon)
+    return functional.silu(g) * O.transpose(1, 2).flatten(2)

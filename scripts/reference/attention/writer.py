@@ -8,6 +8,11 @@ import torch
 from safetensors.numpy import save_file
 
 
+def relative_error(a, b):
+    """Relative to the largest entry."""
+    return float(np.abs(a - b).max() / max(np.abs(b).max(), 1e-6)) if b.size else 0.0
+
+
 class Writer:
     """Collects cases, and checks each one on the way."""
 
@@ -41,15 +46,14 @@ class Writer:
         t32 = {k: torch.from_numpy(x.astype(np.float32)).requires_grad_() for k, x in diff.items()}
         o32 = fn(t32)
         (o32 * torch.from_numpy(g).float()).sum().backward()
-        # the same maths in f32 on the f32-rounded inputs, relative to the largest entry of each tensor
-        rel = lambda a, b: (
-            float(np.abs(a - b).max() / max(np.abs(b).max(), 1e-6)) if b.size else 0.0
-        )
+        # the same maths in f32 on the f32-rounded inputs
         f32 = dict(
-            out=rel(o32.detach().numpy(), ref),
+            out=relative_error(o32.detach().numpy(), ref),
             **{
                 f"grad_{k}": (
-                    0.0 if x.grad is None else rel(x.grad.numpy(), self.tensors[f"{name}/grad_{k}"])
+                    0.0
+                    if x.grad is None
+                    else relative_error(x.grad.numpy(), self.tensors[f"{name}/grad_{k}"])
                 )
                 for k, x in t32.items()
             },
@@ -70,18 +74,18 @@ class Writer:
             self.tensors[f"{name}/{k}"] = np.asarray(x)
         self.cases[name] = dict(op=op, tensors=sorted(tensors), **meta)
 
-    def save(self, out):
+    def save(self, out, stem, dtype):
         save_file(
             {
                 k: np.ascontiguousarray(v) if np.ndim(v) else np.asarray(v)[None]
                 for k, v in self.tensors.items()
             },
-            f"{out}/attention.safetensors",
+            f"{out}/{stem}.safetensors",
         )
-        os.chmod(f"{out}/attention.safetensors", 0o644)
+        os.chmod(f"{out}/{stem}.safetensors", 0o644)
         json.dump(
-            dict(format=1, dtype="F64 (masks U8, 1 = may attend)", cases=self.cases),
-            open(f"{out}/attention.json", "w"),
+            dict(format=1, dtype=dtype, cases=self.cases),
+            open(f"{out}/{stem}.json", "w"),
             indent=1,
             ensure_ascii=False,
         )

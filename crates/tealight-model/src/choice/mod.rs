@@ -1,16 +1,16 @@
-//! A choice is a table with `kind = "…"`: which attention, which task, which optimizer.
+//! Settings that are tables with `kind = "…"`: which attention, which task, which optimizer.
 //!
 //! ```text
 //! [model.attention]
-//! kind = "nystrom"       picks the variant; a plain `attention = "nystrom"` means this line alone
-//! n_landmarks = 32       every other key belongs to the variant's own `Config`
+//! kind = "nystrom"       selects the variant; `attention = "nystrom"` is short for a table with this key only
+//! n_landmarks = 32       all other keys belong to the variant's `Config`
 //! ```
 //!
-//! [`choice!`](crate::choice!) writes the enum; reading and writing it are generic functions
-//! beside it. Serde's internally tagged enums hold the whole table back until they have seen the
-//! tag, which loses line numbers and unknown keys. Here `kind` must be the first key that the
-//! deserializer yields (`ConfigSource` of `tealight-train` sees to it, and we write it first), and
-//! the rest of the table streams into the variant's `Config`.
+//! [`choice!`](crate::choice!) generates the enum; generic functions serialize and deserialize it.
+//! Serde's internally tagged enums buffer the whole table until they find the tag, which loses line
+//! numbers and unknown keys. Here `kind` must be the first key that the deserializer yields (the
+//! configuration reader of `tealight-train` ensures this, and serialization writes it first), and the
+//! rest of the table is deserialized directly into the variant's `Config`.
 
 use serde::de::MapAccess;
 use serde::de::value::MapAccessDeserializer;
@@ -31,13 +31,13 @@ pub use serde;
 /// One value of a choice's `kind`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kind {
-    /// What a person writes after `kind =`.
+    /// The value of `kind` in the TOML.
     pub name: &'static str,
     /// The first paragraph of the variant's documentation, on one line.
     pub summary: &'static str,
 }
 
-/// A setting that is a table with `kind = "…"`. Implemented by [`choice!`](crate::choice!) only.
+/// A setting that is a table with `kind = "…"`. Only [`choice!`](crate::choice!) implements it.
 pub trait Choice: Sized {
     /// Every kind, in the order of the variants.
     const KINDS: &'static [Kind];
@@ -55,20 +55,19 @@ pub trait Choice: Sized {
         settings: MapAccessDeserializer<A>,
     ) -> Result<Self, A::Error>;
 
-    /// Writes the settings behind the `kind` that `serializer` writes.
+    /// Serializes the settings; `serializer` writes `kind` before them.
     #[doc(hidden)]
     fn write<S: Serializer>(&self, serializer: KindFirst<S>) -> Result<S::Ok, S::Error>;
 }
 
-/// Writes an enum of kinds and implements [`Choice`], `Serialize` and
-/// `Deserialize` for it.
+/// Generates an enum of kinds and implements [`Choice`], `Serialize` and `Deserialize` for it.
 ///
 /// A variant holds the kind's `Config` (which is `Clone`, `Debug`, `Default`, `PartialEq`,
-/// `Serialize` and `Deserialize` with `deny_unknown_fields`), or nothing. Its documentation is the
-/// [`Kind::summary`](crate::choice::Kind::summary).
+/// `Serialize` and `Deserialize` with `deny_unknown_fields`), or nothing. The first paragraph of its
+/// documentation becomes [`Kind::summary`](crate::choice::Kind::summary).
 ///
-/// `enum Name: Trait { … }`, where every `Config` implements `Trait`, also gives `Name::settings`,
-/// which is the `&dyn Trait` of the chosen kind.
+/// `enum Name: Trait { … }`, where every `Config` implements `Trait`, also generates
+/// `Name::settings`, which returns the settings as `&dyn Trait`.
 ///
 /// ```
 /// use serde::{Deserialize, Serialize};
@@ -80,18 +79,18 @@ pub trait Choice: Sized {
 /// }
 ///
 /// tealight_model::choice! {
-///     /// `[model.regularizer]`: what keeps the model from learning by heart.
+///     /// `[model.regularizer]`: how overfitting is reduced.
 ///     enum Regularizer {
-///         /// Activations are zeroed at random.
+///         /// Zeroes activations at random.
 ///         "dropout" => Dropout(Dropout),
-///         /// Nothing does.
+///         /// No regularization.
 ///         "none" => None,
 ///     }
 /// }
 ///
 /// assert_eq!(Regularizer::default_of("dropout"), Some(Regularizer::Dropout(Dropout::default())));
 /// assert_eq!(Regularizer::None.kind(), "none");
-/// assert_eq!(Regularizer::KINDS[1].summary, "Nothing does.");
+/// assert_eq!(Regularizer::KINDS[1].summary, "No regularization.");
 /// ```
 #[macro_export]
 macro_rules! choice {
@@ -109,7 +108,7 @@ macro_rules! choice {
         }
 
         impl $name {
-            /// The settings of this value's kind, as what all kinds have in common.
+            /// The settings of this value's kind, behind the trait that all kinds implement.
             $vis fn settings(&self) -> &dyn $settings {
                 match self {
                     $(Self::$variant(config) => config),+
@@ -137,7 +136,7 @@ macro_rules! choice {
                 summary: $crate::choice::summary(concat!($($doc),*), &[$($doc),*]),
             }),+];
 
-            /// The name of this value's kind, as written after `kind =`.
+            /// The name of this value's kind: the value of `kind` in the TOML.
             $vis const fn kind(&self) -> &'static str {
                 match self {
                     $(Self::$variant { .. } => $kind),+
@@ -216,14 +215,14 @@ macro_rules! choice {
         <$config as $crate::choice::serde::Deserialize>::deserialize($settings).map(Self::$variant)
     };
 
-    // The name that a variant's settings are bound to, both as a pattern and as an expression.
+    // The identifier of a variant's settings, used as a pattern and as an expression.
     (@settings $settings:ident, $config:ty) => { $settings };
     (@settings) => { &$crate::choice::NoSettings {} };
 }
 
 pub use choice;
 
-/// The first paragraph of a documentation whose `lines` are joined in `doc`.
+/// The first paragraph of a doc comment; `doc` is the concatenation of `lines`.
 #[doc(hidden)]
 pub const fn summary(doc: &'static str, lines: &[&str]) -> &'static str {
     let (mut line, mut length) = (0, 0);
@@ -234,7 +233,7 @@ pub const fn summary(doc: &'static str, lines: &[&str]) -> &'static str {
     doc.split_at(length).0.trim_ascii()
 }
 
-/// The settings of a kind that has none: an empty table, so that every key is unknown.
+/// The settings of a kind without settings: an empty table, so that every key is rejected as unknown.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -258,14 +257,14 @@ mod tests {
     }
 
     choice! {
-        /// `[attention]`: how a position reads from the others.
+        /// `[attention]`: how positions attend to each other.
         enum Attention {
             /// Softmax over landmarks
             /// (Xiong et al. 2021).
             ///
             /// Not part of the summary.
             "nystrom" => Nystrom(Nystrom),
-            /// Reads from nobody.
+            /// No attention.
             "none" => None,
             "undocumented" => Undocumented,
         }
@@ -286,13 +285,13 @@ mod tests {
         toml::from_str(&format!("d_model = 33\n{attention}")).unwrap()
     }
 
-    /// The message and the text that it points at.
+    /// The error message and the text at its span.
     fn error(text: &str) -> (String, String) {
         let error = toml::from_str::<Model>(text).unwrap_err();
         (error.message().to_string(), text[error.span().unwrap()].to_string())
     }
 
-    /// The generic way in, as `tealight inspect --list` takes it.
+    /// Access through the trait, as in `tealight inspect --list`.
     fn kinds<C: Choice>() -> Vec<(&'static str, &'static str)> {
         C::KINDS.iter().map(|kind| (kind.name, kind.summary)).collect()
     }
@@ -301,7 +300,7 @@ mod tests {
     fn kinds_carry_the_first_paragraph_of_their_documentation() {
         let expected = [
             ("nystrom", "Softmax over landmarks (Xiong et al. 2021)."),
-            ("none", "Reads from nobody."),
+            ("none", "No attention."),
             ("undocumented", ""),
         ];
         assert_eq!(kinds::<Attention>(), expected);

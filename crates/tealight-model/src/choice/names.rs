@@ -1,35 +1,35 @@
-//! A setting that is one word of a few: an activation, a read-out, a layout.
+//! Settings whose value is one of a few words: an activation, a read-out, a layout.
 
-/// One word of a [`names!`](crate::names!) setting; the same pair that a choice's kind has.
+/// A word of a [`names!`](crate::names!) setting and its summary.
 pub use super::Kind;
 
-/// A setting that is one of a few words. Implemented by [`names!`](crate::names!) only.
+/// A setting whose value is one of a few words. Only [`names!`](crate::names!) implements it.
 pub trait Named: Sized + Copy + 'static {
     /// Every value.
     const ALL: &'static [Self];
 
-    /// Every word with what it means, in the order of [`Self::ALL`].
+    /// Every word with its summary, in the order of [`Self::ALL`].
     const KINDS: &'static [Kind];
 }
 
-/// Writes an enum whose values are words in the TOML, and lists them with their documentation.
+/// Generates an enum whose values are words in the TOML, and a list of them with their documentation.
 ///
 /// ```
 /// use tealight_model::names::Named;
 ///
 /// tealight_model::names! {
-///     /// Which way to go.
-///     pub enum Way {
-///         /// Towards the wick.
-///         "up" => Up,
-///         /// Towards the table.
-///         "down" => Down,
+///     /// Which side is padded.
+///     pub enum Padding {
+///         /// After the last token.
+///         "right" => Right,
+///         /// Before the first token.
+///         "left" => Left,
 ///     }
 /// }
 ///
-/// assert_eq!(Way::KINDS[1].name, "down");
-/// assert_eq!(Way::KINDS[1].summary, "Towards the table.");
-/// assert_eq!(Way::ALL, [Way::Up, Way::Down]);
+/// assert_eq!(Padding::KINDS[1].name, "left");
+/// assert_eq!(Padding::KINDS[1].summary, "Before the first token.");
+/// assert_eq!(Padding::ALL, [Padding::Right, Padding::Left]);
 /// ```
 #[macro_export]
 macro_rules! names {

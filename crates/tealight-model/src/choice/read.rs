@@ -1,4 +1,4 @@
-//! Reading a choice: `kind` first, then the rest streams into that kind's settings.
+//! Deserialization of a choice: `kind` first, then the other keys into the settings of that kind.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -8,7 +8,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, Visitor};
 
 use super::{Choice, Kind};
 
-/// Reads a choice from a map whose first key is `kind`, or from the name of a kind.
+/// Deserializes a choice from a map whose first key is `kind`, or from the name of a kind.
 pub fn deserialize<'de, C: Choice, D: Deserializer<'de>>(deserializer: D) -> Result<C, D::Error> {
     deserializer.deserialize_any(ChoiceVisitor(PhantomData))
 }
@@ -22,7 +22,7 @@ impl<'de, C: Choice> Visitor<'de> for ChoiceVisitor<C> {
         f.write_str("a table with `kind` or the name of a kind")
     }
 
-    /// The short form: a table with only that kind.
+    /// The short form: the same as a table with `kind` only.
     fn visit_str<E: serde::de::Error>(self, name: &str) -> Result<C, E> {
         let no_settings = MapDeserializer::new(std::iter::empty::<(&str, &str)>());
         C::read(find_kind(name, C::KINDS)?, MapAccessDeserializer::new(no_settings))
@@ -42,7 +42,7 @@ impl<'de, C: Choice> Visitor<'de> for ChoiceVisitor<C> {
     }
 }
 
-/// Reads the name of a kind; as a seed, so that an error carries the line of the value.
+/// Deserializes the name of a kind. It is a seed so that errors carry the position of the value.
 struct KindSeed(&'static [Kind]);
 
 impl<'de> DeserializeSeed<'de> for KindSeed {
@@ -72,7 +72,7 @@ fn find_kind<E: serde::de::Error>(name: &str, kinds: &'static [Kind]) -> Result<
         .ok_or_else(|| E::custom(format_args!("unknown kind `{name}`, expected {}", OneOf(kinds))))
 }
 
-/// "one of `softmax`, `none`". A reader of the message finds the names behind "expected".
+/// Formats as "one of `softmax`, `none`", for messages of the form "…, expected one of …".
 struct OneOf(&'static [Kind]);
 
 impl fmt::Display for OneOf {

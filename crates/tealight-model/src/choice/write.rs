@@ -1,23 +1,23 @@
-//! Writing a choice: `kind`, then the settings of that kind.
+//! Serialization of a choice: `kind`, then the settings of that kind.
 
 use serde::Serialize;
 use serde::ser::{Error as _, Impossible, SerializeMap as _, SerializeStruct as _, Serializer};
 
 use super::Choice;
 
-/// Writes `choice` as a map: `kind`, then its settings.
+/// Serializes `choice` as a map: `kind`, then its settings.
 pub fn serialize<C: Choice, S: Serializer>(choice: &C, serializer: S) -> Result<S::Ok, S::Error> {
     choice.write(KindFirst { kind: choice.kind(), serializer })
 }
 
-/// Serializes a struct or a map as `serializer` would, with `kind` as its first entry.
+/// Serializes a struct or a map with `serializer`, with `kind` inserted as the first entry.
 #[derive(Debug)]
 pub struct KindFirst<S> {
     kind: &'static str,
     serializer: S,
 }
 
-/// Refuses what is not a table: there is no place for `kind` in it.
+/// Returns an error for values other than tables, which cannot hold `kind`.
 macro_rules! refuse {
     ($($method:ident($($argument:ty),*) -> $ok:ty;)+) => {
         $(fn $method(self, $(_: $argument),*) -> Result<$ok, S::Error> {

@@ -1,18 +1,18 @@
-//! Beam search: the likeliest beginnings of every sequence go on together.
+//! Beam search: extends the `n_beams` most probable prefixes of every sequence.
 
 use candle_core::Result;
 
 use super::filters::log_probabilities;
 use super::{Draft, Ends, Predictor, Sequence};
 
-/// The beam of one source: what goes on, and what has ended.
+/// The beam of one prompt: unfinished and finished sequences.
 #[derive(Clone, Debug)]
 struct Beam {
     live: Vec<Draft>,
     over: Vec<Sequence>,
 }
 
-/// `n_beams` sequences for each prompt, best first.
+/// The `n_beams` best sequences for each prompt, best first.
 pub(super) fn search(
     predictor: &mut dyn Predictor,
     prompts: &[Vec<u32>],
@@ -54,14 +54,14 @@ pub(super) fn search(
     Ok(beams.into_iter().map(ranked).collect())
 }
 
-/// The `width` likeliest drafts that are one token longer, with the draft that each goes on from.
+/// The `width` most probable extensions of the drafts by one token, each with the index of its draft.
 fn candidates(live: &[Draft], next: &[Vec<f64>], width: usize) -> Vec<(usize, Draft)> {
     let mut all: Vec<(usize, u32, f64)> = Vec::new();
     for (parent, (draft, next)) in live.iter().zip(next).enumerate() {
         let possible = next.iter().enumerate().filter(|(_, log)| log.is_finite());
         all.extend(possible.map(|(id, log)| (parent, id as u32, draft.log_probability + log)));
     }
-    // Stable: of two that are equally likely, the first.
+    // A stable sort: of equally probable candidates, the first one wins.
     all.sort_by(|a, b| b.2.total_cmp(&a.2));
     let chosen = all.into_iter().take(width);
     chosen

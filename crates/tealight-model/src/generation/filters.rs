@@ -1,34 +1,35 @@
-//! What is left to draw from: scores of a vocabulary, before a softmax, that lose or keep tokens.
+//! Filters of the next token's logits for sampling.
 //!
 //! ```text
-//! repetition   x_k ← x_k / θ if x_k > 0 else x_k θ,  for every k that was read   Keskar et al. 2019, §4.1
+//! repetition   x_k ← x_k / θ if x_k > 0 else x_k θ,  for tokens k read so far   Keskar et al. 2019, §4.1
 //! temperature  x_k ← x_k / T
 //! top-k        the k largest                                                       Fan et al. 2018, §5.4
-//! top-p        the fewest of the likeliest with Σ p ≥ p                        Holtzman et al. 2020, §3.1
+//! top-p        the smallest set of most probable tokens with Σ p_k ≥ p         Holtzman et al. 2020, §3.1
 //! min-p        those with p_k ≥ p·max p                                           Nguyen et al. 2024, §3
 //! ```
 //!
-//! Repetition: <https://arxiv.org/abs/1909.05858>, which divides whatever the sign, so that a negative
-//! score would rise; we multiply it, as is done everywhere by now. Top-k: <https://arxiv.org/abs/1805.04833>.
-//! Top-p: <https://arxiv.org/abs/1904.09751>. Min-p: <https://arxiv.org/abs/2407.01082>. The order is that
-//! of the list: each probability is of what those before have left. A token that is dropped scores −∞.
+//! Repetition: <https://arxiv.org/abs/1909.05858>, which divides negative scores, too, and thereby raises
+//! them; we multiply negative scores by θ, as common implementations do. Top-k:
+//! <https://arxiv.org/abs/1805.04833>. Top-p: <https://arxiv.org/abs/1904.09751>. Min-p:
+//! <https://arxiv.org/abs/2407.01082>. The filters apply in the order of the list, each to the renormalised
+//! probabilities that the previous ones leave. The score of a dropped token is −∞.
 //!
-//! Cost: O(vocab_size·log vocab_size) for each token that is written.
+//! Cost: O(vocab_size·log vocab_size) for each generated token.
 
 use std::collections::BTreeSet;
 
-/// How a token is drawn. The default draws from the distribution as it is.
+/// Settings of the distribution that tokens are sampled from. The default leaves it unchanged.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampling {
-    /// T: below 1 the likely becomes likelier; above 0.
+    /// T > 0: the sampling temperature; values below 1 sharpen the distribution.
     pub temperature: f64,
-    /// Among so many of the likeliest only.
+    /// Sample from this number of most probable tokens only.
     pub top_k: Option<usize>,
-    /// Among the fewest of the likeliest that have so much of the probability; in (0, 1].
+    /// Sample from the smallest set of most probable tokens with at least this total probability; in (0, 1].
     pub top_p: Option<f64>,
-    /// Among those with this share of the likeliest token's probability; in [0, 1].
+    /// Sample from tokens with at least this fraction of the largest probability; in [0, 1].
     pub min_p: Option<f64>,
-    /// θ: above 1 what was read already becomes less likely, the prompt included; above 0.
+    /// θ > 0: values above 1 make tokens less probable that the prompt or the text so far contains.
     pub repetition_penalty: f64,
 }
 
@@ -39,7 +40,7 @@ impl Default for Sampling {
 }
 
 impl Sampling {
-    /// The setting that is out of range, as it is called in the code, and the rule that it breaks:
+    /// The field that is out of range, and the rule that it breaks:
     /// `("top_p", "= 2 must be greater than 0 and at most 1")`.
     pub fn fault(&self) -> Option<(&'static str, String)> {
         let Self { temperature, top_k, top_p, min_p, repetition_penalty } = *self;
@@ -50,7 +51,7 @@ impl Sampling {
                 return Some((name, format!("= {value} must be a positive number")));
             }
         }
-        // Beyond, a logit would no longer be a number.
+        // Other penalties could overflow a logit.
         if !(1e-3..=1e3).contains(&repetition_penalty) {
             let rule = format!("= {repetition_penalty} must be between 0.001 and 1000");
             return Some(("repetition_penalty", rule));
@@ -67,14 +68,14 @@ impl Sampling {
         }
     }
 
-    /// Weights to draw the next token from, given the logits and what was read so far.
+    /// The probabilities to sample the next token from, given the logits and the tokens read so far.
     pub(super) fn weights(&self, logits: &[f64], read: &[u32]) -> Vec<f64> {
         let Self { temperature, top_k, top_p, min_p, repetition_penalty } = *self;
         let mut scores = logits.to_vec();
         if repetition_penalty != 1. {
             penalise(&mut scores, read, repetition_penalty);
         }
-        // From the largest, so that a low temperature neither overflows nor underflows.
+        // Relative to the largest score, so that a low temperature neither overflows nor underflows.
         let largest = largest(&scores);
         for score in &mut scores {
             *score = (*score - largest) / temperature;
@@ -92,7 +93,7 @@ impl Sampling {
     }
 }
 
-/// Lowers what was read, once however often it was.
+/// Lowers the score of every token in `read`, once regardless of how often it occurs.
 fn penalise(scores: &mut [f64], read: &[u32], penalty: f64) {
     let distinct: BTreeSet<usize> = read.iter().map(|&id| id as usize).collect();
     for id in distinct {
@@ -102,14 +103,14 @@ fn penalise(scores: &mut [f64], read: &[u32], penalty: f64) {
     }
 }
 
-/// Keeps the `k` largest; of equal ones, the first.
+/// Keeps the `k` largest scores; of equal ones, the first.
 fn keep_top_k(scores: &mut [f64], k: usize) {
     for &id in by_rank(scores).iter().skip(k) {
         scores[id] = f64::NEG_INFINITY;
     }
 }
 
-/// Keeps the likeliest, up to the first with which they have the probability `p`.
+/// Keeps the smallest set of most probable tokens whose total probability is at least `p`.
 fn keep_top_p(scores: &mut [f64], p: f64) {
     let probabilities = probabilities(scores);
     let mut before = 0.;
@@ -121,9 +122,9 @@ fn keep_top_p(scores: &mut [f64], p: f64) {
     }
 }
 
-/// Keeps what has `share` of the likeliest token's probability.
+/// Keeps tokens whose probability is at least `share` times the largest one.
 fn keep_min_p(scores: &mut [f64], share: f64) {
-    // exp is monotonic: the quotient of two probabilities is a difference of scores.
+    // The ratio of two probabilities is the exponential of the difference of their scores.
     let least = largest(scores) + share.ln();
     for score in scores.iter_mut().filter(|score| **score < least) {
         *score = f64::NEG_INFINITY;
@@ -149,7 +150,7 @@ fn largest(scores: &[f64]) -> f64 {
     scores.iter().copied().fold(f64::NEG_INFINITY, f64::max)
 }
 
-/// Ids from the largest score to the smallest; of equal ones, the first first.
+/// Ids in descending order of their scores; equal scores in order of the ids.
 fn by_rank(scores: &[f64]) -> Vec<usize> {
     let mut ids: Vec<usize> = (0..scores.len()).collect();
     ids.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
@@ -207,7 +208,7 @@ mod tests {
         assert_eq!(after(|scores| keep_min_p(scores, 0.)), [0, 1, 2, 3]);
     }
 
-    /// p² of 1/2, 1/4, 1/8, 1/8 is 32 : 8 : 2 : 2; of the first two .8 and .2, of which .2 < .3·.8.
+    /// At T = ½, 1/2, 1/4, 1/8, 1/8 become 32 : 8 : 2 : 2; renormalised, the first two are 0.8 and 0.2.
     #[test]
     fn filters_see_what_those_before_have_left() {
         let draw = |sampling: Sampling| sampling.weights(&scores(), &[]);
@@ -224,7 +225,7 @@ mod tests {
         near(&draw(Sampling { top_p: Some(0.79), ..cold }), [0., 1., 0., 0.]);
         near(&draw(Sampling { min_p: Some(0.24), ..cold }), [0., 0.8, 0., 0.2]);
         near(&draw(Sampling { min_p: Some(0.26), ..cold }), [0., 1., 0., 0.]);
-        // The penalty comes first, on the logits: ln ½ twice is ln ¼.
+        // The penalty is applied first, to the logits: 2 ln ½ = ln ¼.
         let penalised = Sampling { repetition_penalty: 2., ..Sampling::default() };
         let weights = penalised.weights(&scores(), &[1, 1]);
         near(&weights, [1. / 6., 2. / 6., 1. / 6., 2. / 6.]);

@@ -1,15 +1,15 @@
-//! Writing a sequence token by token: the likeliest next token, a random one, or a search.
+//! Autoregressive generation: greedy decoding, sampling and beam search.
 //!
 //! ```text
-//! sampling   P(y_t = k) ∝ exp x_k, of the scores that [`Sampling`] leaves
-//! beams      the n likeliest beginnings go on; what has ended leaves its place in the beam
-//!            (Sutskever et al. 2014, §3.2)
+//! sampling   P(y_t = k) ∝ exp x_k, over the tokens that [`Sampling`] keeps
+//! beams      the n most probable prefixes are extended; a finished sequence leaves the beam, which
+//!            becomes narrower                                               Sutskever et al. 2014, §3.2
 //! score      log P(y | x) / lp(y),   lp(y) = ((5 + |y|) / 6)^α              Wu et al. 2016, eq. (14)
 //! ```
 //!
 //! Sutskever: <https://arxiv.org/abs/1409.3215>. Wu: <https://arxiv.org/abs/1609.08144>, whose search
-//! also prunes by score and rewards coverage; here the beam's width alone decides. |y| counts the
-//! tokens that were written, the end included. One beam is the greedy choice, whatever α.
+//! also prunes by score and rewards coverage; ours does neither. |y| is the number of generated tokens,
+//! including the end token. With one beam, the search is greedy decoding, whatever α.
 
 mod beams;
 mod filters;
@@ -22,61 +22,61 @@ use tealight_ops::rng::Stream;
 pub use filters::Sampling;
 use filters::log_probabilities;
 
-/// What knows how a sequence goes on, for several sequences at once.
+/// A model with its decoding state, for a batch of sequences.
 pub trait Predictor {
-    /// Reads the next tokens, as many of every row, and gives the logits of what follows the last: a
-    /// row of the vocabulary's size for each, −∞ for what is never written.
+    /// Reads the next tokens, equally many of every row, and returns the logits of the token after the
+    /// last: `vocab_size` numbers per row, −∞ for tokens that must not be generated.
     fn next(&mut self, rows: &[Vec<u32>]) -> Result<Vec<Vec<f64>>>;
 
-    /// Row i goes on from what row `rows[i]` has read.
+    /// Replaces the state of row i by that of row `rows[i]`.
     fn select(&mut self, rows: &[u32]) -> Result<()>;
 }
 
-/// Where a sequence ends.
+/// When a sequence ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ends<'a> {
-    /// The tokens that end a sequence, and are not part of it.
+    /// The tokens that end a sequence; they are not part of it.
     pub stop: &'a [u32],
-    /// The most tokens that are written, the end included.
+    /// The maximal number of generated tokens, including the end token.
     pub max_len: usize,
 }
 
 /// How the next token is chosen.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Strategy {
-    /// The likeliest.
+    /// The most probable token.
     Greedy,
-    /// A random one.
+    /// A random token.
     Sample {
         /// Row i draws its t-th token from fork i, at index t.
         stream: Stream,
-        /// From which distribution.
+        /// The distribution to sample from.
         sampling: Sampling,
     },
-    /// So many beginnings of each sequence are followed.
+    /// Beam search.
     Beams {
-        /// How many, at least one.
+        /// Number of beams, at least one.
         n_beams: usize,
-        /// α: 0 prefers short sequences, as the probability does; 1 compares means per token, nearly.
+        /// α: 0 compares probabilities, which favours short sequences; 1 nearly compares means per token.
         length_penalty: f64,
     },
 }
 
-/// What was written.
+/// A generated sequence.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sequence {
-    /// The tokens, without the prompt and the end.
+    /// The tokens, without the prompt and the end token.
     pub ids: Vec<u32>,
-    /// log P(tokens, and the end if it was written), whatever was left out or sharpened for a draw.
+    /// The model's log P of the tokens and, if generated, the end token, regardless of sampling settings.
     pub log_probability: f64,
-    /// What beams are compared by; the log probability elsewhere.
+    /// The score by which beams are ranked; the log probability for other strategies.
     pub score: f64,
-    /// Whether it was ended, and not cut off at the greatest length.
+    /// Whether an end token or the caller ended the sequence, rather than the maximal length.
     pub has_ended: bool,
 }
 
-/// Continues the `prompts`, which are equally long and not empty: each by one sequence, or by as many
-/// as there are beams, best first.
+/// Continues the `prompts`, which must be equally long and not empty: each by one sequence, or by
+/// `n_beams` sequences, best first.
 pub fn generate(
     predictor: &mut dyn Predictor,
     prompts: &[Vec<u32>],
@@ -86,9 +86,8 @@ pub fn generate(
     stream(predictor, prompts, ends, strategy, &mut |_, _| ControlFlow::Continue(()))
 }
 
-/// As [`generate`], and `written(row, token)` hears of every token as soon as it is chosen, but for
-/// those that end a sequence; it may end the row there. Beams are heard of when they are complete, which
-/// is too late for that: it is not called.
+/// As [`generate`], and calls `written(row, token)` with every token as soon as it is chosen, except for
+/// end tokens. `ControlFlow::Break` ends the row. Beam search does not call it.
 pub fn stream(
     predictor: &mut dyn Predictor,
     prompts: &[Vec<u32>],
@@ -99,7 +98,10 @@ pub fn stream(
     let len = prompts.first().map_or(0, Vec::len);
     if len == 0 || ends.max_len == 0 {
         let n_rows = prompts.len();
-        bail!("nothing to write: {n_rows} prompts of {len} tokens, and {} more", ends.max_len);
+        bail!(
+            "nothing to generate: {n_rows} prompts of {len} tokens, and at most {} new tokens",
+            ends.max_len
+        );
     }
     if let Some(other) = prompts.iter().find(|prompt| prompt.len() != len) {
         bail!("prompts of {len} and of {} tokens cannot be continued together", other.len());
@@ -123,7 +125,7 @@ pub fn stream(
 
 /// Logits `(batch, vocab_size)` → rows of f64, with −∞ for the ids of `never`.
 pub fn rows(logits: &Tensor, never: &[u32]) -> Result<Vec<Vec<f64>>> {
-    // On the CPU before f64, which Metal does not have.
+    // Moved to the CPU before the conversion to f64, which Metal does not support.
     let mut rows = logits.to_device(&Device::Cpu)?.to_dtype(DType::F64)?.to_vec2::<f64>()?;
     for row in &mut rows {
         for &id in never {
@@ -133,13 +135,13 @@ pub fn rows(logits: &Tensor, never: &[u32]) -> Result<Vec<Vec<f64>>> {
         }
         let is_broken = |logit: &f64| logit.is_nan() || *logit == f64::INFINITY;
         if !row.iter().any(|logit| logit.is_finite()) || row.iter().any(is_broken) {
-            bail!("the model gives no number to choose the next token by");
+            bail!("the model's logits are not finite, so no next token can be chosen");
         }
     }
     Ok(rows)
 }
 
-/// A sequence that is being written.
+/// An unfinished sequence, without its prompt.
 #[derive(Clone, Debug)]
 struct Draft {
     ids: Vec<u32>,
@@ -180,8 +182,8 @@ fn penalty(len: usize, alpha: f64) -> f64 {
     ((5. + len as f64) / 6.).powf(alpha)
 }
 
-/// One sequence per row; rows that have ended are carried along until all have. `pick(row, index,
-/// logits, read)` chooses the token that is written as number `index`.
+/// Generates one sequence per row; the batch runs until all rows have ended. `pick(row, index, logits,
+/// read)` chooses the token at `index`.
 fn choose(
     predictor: &mut dyn Predictor,
     prompts: &[Vec<u32>],
@@ -210,7 +212,7 @@ fn choose(
     Ok(rows.into_iter().map(|row| vec![row.finish(ends)]).collect())
 }
 
-/// A sequence that is being written, with its prompt.
+/// An unfinished sequence, with its prompt.
 #[derive(Debug)]
 struct Row {
     read: Vec<u32>,
@@ -238,7 +240,7 @@ impl Row {
     }
 }
 
-/// The first of the largest.
+/// The index of the largest logit; of equal ones, the first.
 fn likeliest(next: &[f64]) -> usize {
     let better = |best: usize, id: usize| if next[id] > next[best] { id } else { best };
     (1..next.len()).fold(0, better)

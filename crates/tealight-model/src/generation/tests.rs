@@ -1,4 +1,4 @@
-//! Writing, against everything that can be written.
+//! Generation, compared with an exhaustive enumeration of all sequences.
 
 use tealight_ops::rng::Purpose;
 
@@ -8,7 +8,7 @@ const BEGIN: u32 = 0;
 const ENDS: Ends<'_> = Ends { stop: &[1], max_len: 4 };
 const VOCAB: u64 = 5;
 
-/// Any function of what was read; token 0 is impossible.
+/// Logits that are an arbitrary function of the tokens read so far; token 0 is never generated.
 #[derive(Debug)]
 struct Table {
     seed: u64,
@@ -28,7 +28,7 @@ impl Table {
         super::rows(&logits, &[0]).unwrap().remove(0)
     }
 
-    /// Everything that can be written, by exhaustion.
+    /// Every possible sequence, by exhaustive enumeration.
     fn all(&self, row: u32, length_penalty: f64) -> Vec<Sequence> {
         let (mut open, mut over) = (vec![Draft::empty()], Vec::new());
         while let Some(draft) = open.pop() {
@@ -192,8 +192,8 @@ fn prompts_that_cannot_be_continued_together_are_refused() {
         written.expect_err("prompts").to_string()
     };
     assert!(refused(&[vec![0], vec![0, 2]]).contains("of 1 and of 2 tokens"));
-    assert!(refused(&[]).contains("nothing to write"));
-    assert!(refused(&[vec![]]).contains("nothing to write"));
+    assert!(refused(&[]).contains("nothing to generate"));
+    assert!(refused(&[vec![]]).contains("nothing to generate"));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! DistilBERT (Sanh et al. 2019, <https://arxiv.org/abs/1910.01108>): `DistilBertForMaskedLM`.
 //!
-//! BERT without token types, with keys and names of its own, and an ε of 10⁻¹² that no key changes.
+//! BERT without token types, with other keys and tensor names, and a fixed ε of 10⁻¹².
 
 use serde_json::{Map, Value};
 
@@ -31,7 +31,7 @@ pub(super) const CLASS: Class = Class {
 
 fn read(keys: &mut Keys) -> HfResult<(ModelConfig, Sizes)> {
     encoder::read_common(keys)?;
-    // The first says how a table begins that is in the file, the others are of other heads.
+    // The first is the initialisation of a stored table; the others belong to other heads.
     for key in ["sinusoidal_pos_embds", "qa_dropout", "seq_classif_dropout", "tie_weights_"] {
         keys.ignore(key);
     }
@@ -64,7 +64,7 @@ fn write(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Map<String, 
     let epsilon = format!("{:e}", encoder.epsilon);
     rules.check(encoder.epsilon == EPSILON, &["model.norm.epsilon"], &epsilon, "1e-12");
     let types = sizes.n_token_types.to_string();
-    rules.check(sizes.n_token_types == 0, &["the number of token types"], &types, "none");
+    rules.check(sizes.n_token_types == 0, &["the number of token types"], &types, "no token types");
     let mut map = Map::new();
     let mut put = |key: &str, value: Value| map.insert(key.to_owned(), value);
     put("vocab_size", sizes.vocab_size.into());

@@ -1,5 +1,5 @@
-//! What BERT and those after it have in common: post-norm blocks over learned positions, and a head with
-//! a transform.
+//! Common parts of BERT and its successors: post-norm blocks, learned positions, and a head with a
+//! transform.
 
 use serde_json::{Map, Value, json};
 
@@ -15,7 +15,7 @@ use crate::layers::norm::{LayerNormConfig, NormConfig};
 use crate::params::init::{InitConfig, Normal};
 use crate::position::{PositionConfig, learned};
 
-/// The numbers and the words of a model, whatever their keys are called.
+/// The settings of a model, independent of the names of their keys.
 pub(super) struct Encoder {
     pub(super) d_model: usize,
     pub(super) n_layers: usize,
@@ -30,7 +30,7 @@ pub(super) struct Encoder {
 }
 
 impl Encoder {
-    /// A model with softmax attention and positions from row 0.
+    /// The configuration of a model with softmax attention and positions from row 0.
     pub(super) fn config(&self) -> ModelConfig {
         let Self { d_model, n_layers, n_heads, activation, std, epsilon, .. } = *self;
         ModelConfig {
@@ -58,19 +58,34 @@ impl Encoder {
         }
     }
 
-    /// The same of a model, whose attention and positions are left to the family.
+    /// The settings of `config`, except for attention and positions, which the family handles.
     pub(super) fn of(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Self {
-        rules.check(!config.causal, &["model.causal"], "true", "both sides to read");
+        rules.check(!config.causal, &["model.causal"], "true", "bidirectional attention");
         let post = config.norm_placement == NormPlacement::Post;
         rules.check(post, &["model.norm_placement"], "\"pre\"", "\"post\"");
-        rules.check(config.residual, &["model.residual"], "false", "residual sums");
+        rules.check(config.residual, &["model.residual"], "false", "residual connections");
         rules.check(config.bias, &["model.bias"], "false", "biases in all linear maps");
-        rules.check(!config.embedding.scale, &["model.embedding.scale"], "true", "no factor there");
-        rules.check(config.embedding.norm, &["model.embedding.norm"], "false", "a norm there");
+        rules.check(
+            !config.embedding.scale,
+            &["model.embedding.scale"],
+            "true",
+            "unscaled embeddings",
+        );
+        rules.check(
+            config.embedding.norm,
+            &["model.embedding.norm"],
+            "false",
+            "normalised embeddings",
+        );
         check_one_width(config, rules);
         check_unscaled_output(config, rules);
         let head = config.lm_head.clone().unwrap_or_default();
-        rules.check(head.transform, &["model.lm_head.transform"], "false", "a transform");
+        rules.check(
+            head.transform,
+            &["model.lm_head.transform"],
+            "false",
+            "a transform in the head",
+        );
         rules.check(head.bias, &["model.lm_head.bias"], "false", "a bias on the logits");
         let (activation, d_ff) = feed_forward(config, rules);
         Self {
@@ -88,21 +103,26 @@ impl Encoder {
     }
 }
 
-/// Blocks that normalise first, over embeddings as they are.
+/// Requires pre-norm blocks, and embeddings without scale or norm.
 pub(super) fn check_pre_norm_blocks(config: &ModelConfig, rules: &mut Rules) {
     let pre = config.norm_placement == NormPlacement::Pre;
     rules.check(pre, &["model.norm_placement"], "\"post\"", "\"pre\"");
-    rules.check(config.residual, &["model.residual"], "false", "residual sums");
-    rules.check(!config.embedding.scale, &["model.embedding.scale"], "true", "no factor there");
-    rules.check(!config.embedding.norm, &["model.embedding.norm"], "true", "no norm there");
+    rules.check(config.residual, &["model.residual"], "false", "residual connections");
+    rules.check(!config.embedding.scale, &["model.embedding.scale"], "true", "unscaled embeddings");
+    rules.check(
+        !config.embedding.norm,
+        &["model.embedding.norm"],
+        "true",
+        "embeddings without a norm",
+    );
 }
 
-/// States that the output reads as they are.
+/// Requires an output layer without a scale.
 pub(super) fn check_unscaled_output(config: &ModelConfig, rules: &mut Rules) {
-    rules.check(!config.scale_output, &["model.scale_output"], "true", "no factor there");
+    rules.check(!config.scale_output, &["model.scale_output"], "true", "an unscaled output");
 }
 
-/// The standard deviation that weights begin with, where they have one.
+/// The standard deviation of the initial weights, or the default of `normal` if there is none.
 pub(super) fn initial_std(config: &ModelConfig) -> f64 {
     match config.init {
         InitConfig::Normal(Normal { std, .. }) => std,
@@ -110,7 +130,7 @@ pub(super) fn initial_std(config: &ModelConfig) -> f64 {
     }
 }
 
-/// An MLP.
+/// Requires an MLP; its activation and inner width.
 pub(super) fn feed_forward(config: &ModelConfig, rules: &mut Rules) -> (Activation, usize) {
     let d_ff = config.feed_forward.d_ff(config.d_model).unwrap_or_default();
     if let FeedForwardConfig::Mlp(MlpConfig { activation, .. }) = config.feed_forward {
@@ -121,7 +141,7 @@ pub(super) fn feed_forward(config: &ModelConfig, rules: &mut Rules) -> (Activati
     (Activation::Gelu, d_ff)
 }
 
-/// The ε of norms by mean and variance.
+/// Requires layer norms; their ε.
 pub(super) fn epsilon(config: &ModelConfig, rules: &mut Rules) -> f64 {
     if let NormConfig::LayerNorm(LayerNormConfig { epsilon, bias }) = config.norm {
         rules.check(bias, &["model.norm.bias"], "false", "a bias in every norm");
@@ -132,7 +152,7 @@ pub(super) fn epsilon(config: &ModelConfig, rules: &mut Rules) -> f64 {
     LayerNormConfig::default().epsilon
 }
 
-/// Learned positions; others are refused.
+/// Requires learned positions; their settings.
 pub(super) fn learned_position(config: &ModelConfig, rules: &mut Rules) -> learned::Config {
     if let PositionConfig::Learned(learned) = &config.position {
         return learned.clone();
@@ -142,7 +162,7 @@ pub(super) fn learned_position(config: &ModelConfig, rules: &mut Rules) -> learn
     learned::Config::default()
 }
 
-/// Learned positions from the row `offset`, all of which count.
+/// Requires learned positions from the row `offset` that count padding.
 pub(super) fn check_positions_from(offset: usize, config: &ModelConfig, rules: &mut Rules) {
     let learned = learned_position(config, rules);
     let rows = learned.offset.to_string();
@@ -151,24 +171,24 @@ pub(super) fn check_positions_from(offset: usize, config: &ModelConfig, rules: &
         rules.check(learned.offset == offset, &["model.position.offset"], &rows, &has);
     }
     let key = "model.position.skip_padding";
-    rules.check(!learned.skip_padding, &[key], "true", "positions of padding, too");
+    rules.check(!learned.skip_padding, &[key], "true", "positions that count padding");
 }
 
-/// Scaled dot products through a softmax.
+/// Requires softmax attention with scaled dot products.
 pub(super) fn check_softmax(config: &ModelConfig, rules: &mut Rules) {
     let score = softmax_score("model.attention", &config.attention, config, rules);
     let scaled = score.is_none_or(|score| score == Score::ScaledDot);
-    rules.check(scaled, &["model.attention.score"], "another", "\"scaled_dot\"");
+    rules.check(scaled, &["model.attention.score"], "another score", "\"scaled_dot\"");
 }
 
-/// Heads that are as wide together as the stream.
+/// Requires heads whose total width is `d_model`.
 pub(super) fn check_one_width(config: &ModelConfig, rules: &mut Rules) {
     let head_dim = config.head_dim();
     let one = config.n_heads.checked_mul(head_dim) == Some(config.d_model);
     rules.check(one, &["model.head_dim"], &head_dim.to_string(), "d_model / n_heads");
 }
 
-/// The score of the softmax that stands in the TOML's `table`, each head of which has keys of its own.
+/// Requires softmax attention in the TOML's `table`, without shared keys or normalised queries; its score.
 pub(super) fn softmax_score(
     table: &str,
     attention: &AttentionConfig,
@@ -182,20 +202,20 @@ pub(super) fn softmax_score(
         return None;
     };
     let heads = n_kv_heads.is_none_or(|n| n == config.n_heads);
-    rules.check(heads, &[&key("n_kv_heads")], "set", "as many heads of keys as of queries");
-    rules.check(!qk_norm, &[&key("qk_norm")], "true", "no norm of queries and keys");
+    rules.check(heads, &[&key("n_kv_heads")], "set", "one head of keys per head of queries");
+    rules.check(!qk_norm, &[&key("qk_norm")], "true", "queries and keys without a norm");
     Some(*score)
 }
 
-/// The activation of the head is that of the feed-forward networks.
+/// Requires the same activation in the head and in the feed-forward networks.
 pub(super) fn check_one_activation(config: &ModelConfig, encoder: &Encoder, rules: &mut Rules) {
     let head = config.lm_head.clone().unwrap_or_default();
     let one = head.activation == encoder.activation;
     let keys = ["model.lm_head.activation", "model.feed_forward.activation"];
-    rules.check(one, &keys, "another than the feed-forward network's", "one for both");
+    rules.check(one, &keys, "not the feed-forward network's", "the same activation in both");
 }
 
-/// What a key is where a `config.json` leaves it out.
+/// The values of keys that a `config.json` leaves out.
 pub(super) struct Defaults {
     pub(super) vocab_size: usize,
     pub(super) activation: &'static str,
@@ -206,7 +226,7 @@ pub(super) struct Defaults {
     pub(super) eos_id: Option<u32>,
 }
 
-/// Under the keys of BERT.
+/// Reads the keys of BERT.
 pub(super) fn read(keys: &mut Keys, defaults: &Defaults) -> HfResult<(Encoder, Sizes)> {
     read_common(keys)?;
     let encoder = Encoder {
@@ -230,17 +250,25 @@ pub(super) fn read(keys: &mut Keys, defaults: &Defaults) -> HfResult<(Encoder, S
     Ok((encoder, sizes))
 }
 
-/// What no encoder can be.
+/// Refuses settings that no encoder here supports.
 pub(super) fn read_common(keys: &mut Keys) -> HfResult<()> {
-    let absolute = "positions that depend on distances are not those of this class here";
+    let absolute = "relative positions are not supported for this class";
     keys.require("position_embedding_type", "absolute", absolute)?;
     for key in ["is_decoder", "add_cross_attention", "is_encoder_decoder", "tie_encoder_decoder"] {
-        keys.require(key, false, "an encoder alone reads both sides and nothing else")?;
+        keys.require(
+            key,
+            false,
+            "only bidirectional encoders without cross-attention are supported",
+        )?;
     }
-    keys.require("cross_attention_hidden_size", Value::Null, "an encoder reads nothing else")
+    keys.require(
+        "cross_attention_hidden_size",
+        Value::Null,
+        "only encoders without cross-attention are supported",
+    )
 }
 
-/// The ids of special tokens, and no other size.
+/// The ids of special tokens; all other sizes are 0.
 pub(super) fn read_ids(
     keys: &mut Keys,
     pad_id: Option<u32>,
@@ -255,7 +283,7 @@ pub(super) fn read_ids(
     })
 }
 
-/// Under the keys of BERT.
+/// The configuration under the keys of BERT.
 pub(super) fn write(encoder: &Encoder, sizes: &Sizes) -> Map<String, Value> {
     let mut map = Map::new();
     let mut put = |key: &str, value: Value| map.insert(key.to_owned(), value);
@@ -292,7 +320,7 @@ pub(super) fn activation(activation: Activation) -> &'static str {
     }
 }
 
-/// The names of BERT's embeddings and blocks below `base`.
+/// The names of BERT's embeddings and blocks under the prefix `base`.
 pub(super) fn pairs(base: &str) -> Vec<Pair> {
     let embedding = format!("{base}.embeddings");
     let layer = format!("{base}.encoder.layer.*");
@@ -324,8 +352,9 @@ pub(super) fn head_pairs() -> [Pair; 4] {
     ]
 }
 
-/// The output's matrix is the table of tokens when tied. Its bias has two names: tied, they are one;
-/// untied, version 5 saves both and computes with the decoder's, and version 4 asks for the other.
+/// Duplicates of the token table and of the output's bias. A tied output shares the token table. The bias
+/// has two names: tied, both are one tensor; untied, version 5 saves both and uses the decoder's, and
+/// version 4 needs the other.
 pub(super) fn aliases(
     config: &ModelConfig,
     [token, weight]: [&'static str; 2],
@@ -337,7 +366,7 @@ pub(super) fn aliases(
     config.tied_output.then_some(weight).into_iter().chain(biases).collect()
 }
 
-/// A model without token types is one whose only type is zero.
+/// The table of a single all-zero token type, for a model without token types.
 pub(super) fn zero_type(name: &'static str, config: &ModelConfig, sizes: &Sizes) -> Vec<Zeros> {
     let zeros = Zeros { name, shape: [1, config.d_model] };
     (sizes.n_token_types == 0).then_some(zeros).into_iter().collect()

@@ -1,25 +1,25 @@
-//! What keeps a model from being one of ours, or of `transformers`.
+//! Errors of the conversion from and to `transformers`.
 
 use std::fmt::Write as _;
 
 use super::Family;
 use crate::error::ConfigFault;
 
-/// A model cannot be brought over.
+/// A model cannot be converted.
 #[derive(Debug, thiserror::Error)]
 pub enum HfError {
-    /// The `config.json`: its key, the value and the rule.
+    /// A setting in `config.json`: its key, value and the rule that it breaks.
     #[error("{0}")]
     Config(String),
-    /// A tensor of the file: its name and what is wrong with it.
+    /// A tensor in the file: its name and the fault.
     #[error("{0}")]
     Tensor(String),
-    /// A model that no class of `transformers` can express.
-    #[error("no {} can be this model: {}", .family.architecture(), reasons(.faults))]
+    /// A model that no class of `transformers` can represent.
+    #[error("{} cannot represent this model: {}", .family.architecture(), reasons(.faults))]
     Inexpressible {
-        /// The family that comes nearest.
+        /// The family with the fewest faults.
         family: Family,
-        /// Every reason, with the keys of the TOML.
+        /// Every fault, with the keys of the TOML.
         faults: Vec<ConfigFault>,
     },
     /// A tensor operation failed.
@@ -33,7 +33,7 @@ pub type HfResult<T> = Result<T, HfError>;
 fn reasons(faults: &[ConfigFault]) -> String {
     faults.iter().fold(String::new(), |mut text, fault| {
         let separator = if text.is_empty() { "" } else { "; " };
-        write!(text, "{separator}{fault}").expect("invariant: a string takes what is written");
+        write!(text, "{separator}{fault}").expect("invariant: writing to a string does not fail");
         text
     })
 }

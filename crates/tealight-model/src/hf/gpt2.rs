@@ -1,7 +1,8 @@
 //! GPT-2 (Radford et al. 2019): `GPT2LMHeadModel`.
 //!
-//! Its linear maps are stored as `(in, out)`, and queries, keys and values are one map. Files of the bare
-//! backbone, such as the published ones, leave out `transformer.` and hold the causal mask as a tensor.
+//! Linear maps are stored as `(in, out)`, and queries, keys and values are one map. Files of the backbone
+//! only, such as the published ones, omit the prefix `transformer.` and contain the causal mask as a
+//! tensor.
 
 use serde_json::{Map, Value};
 
@@ -38,10 +39,10 @@ pub(super) const CLASS: Class = Class {
 };
 
 fn read(keys: &mut Keys) -> HfResult<(ModelConfig, Sizes)> {
-    keys.require("add_cross_attention", false, "a language model reads no other sequence")?;
-    let why = "the scores of every layer are scaled alike here";
+    keys.require("add_cross_attention", false, "cross-attention is not supported for this class")?;
+    let why = "scores are scaled alike in all layers";
     keys.require("scale_attn_by_inverse_layer_idx", false, why)?;
-    // The first says how exactly the scores are computed in f16; the others are of other heads.
+    // The first is the precision of the scores in f16; the others belong to other heads.
     for key in ["reorder_and_upcast_attn", "n_ctx", "is_decoder", "cross_attention_hidden_size"] {
         keys.ignore(key);
     }
@@ -82,7 +83,7 @@ fn read(keys: &mut Keys) -> HfResult<(ModelConfig, Sizes)> {
 }
 
 fn write(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Map<String, Value> {
-    rules.check(config.causal, &["model.causal"], "false", "the past alone to read");
+    rules.check(config.causal, &["model.causal"], "false", "causal attention");
     encoder::check_pre_norm_blocks(config, rules);
     rules.check(config.bias, &["model.bias"], "false", "biases in all linear maps");
     encoder::check_positions_from(0, config, rules);
@@ -91,7 +92,7 @@ fn write(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Map<String, 
     let score = encoder::softmax_score("model.attention", &config.attention, config, rules);
     let is_product = score.is_none_or(|score| score == SCALED || score == Score::Dot);
     let has = "\"scaled_dot\" or \"dot\"";
-    rules.check(is_product, &["model.attention.score"], "another", has);
+    rules.check(is_product, &["model.attention.score"], "another score", has);
     let (activation, _) = encoder::feed_forward(config, rules);
     let d_ff = match &config.feed_forward {
         FeedForwardConfig::Mlp(mlp) => mlp.d_ff,

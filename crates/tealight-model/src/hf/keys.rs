@@ -1,12 +1,12 @@
-//! A `config.json` that is read key by key, so that in the end the keys that nobody knows are left.
+//! A `config.json` that is read key by key. Keys that remain at the end are unknown.
 
 use serde_json::{Map, Value};
 
 use super::{HfError, HfResult};
 use crate::layers::feed_forward::Activation;
 
-/// Keys that change no number of a forward pass: what wrote the file, what a head other than a language
-/// model's would need, and how text is generated.
+/// Keys without effect on the forward pass of a language model: metadata, settings of other heads, and of
+/// text generation.
 const IRRELEVANT: &[&str] = &[
     "_attn_implementation",
     "_attn_implementation_autoset",
@@ -79,10 +79,10 @@ const IRRELEVANT: &[&str] = &[
     "use_cache",
 ];
 
-/// As many characters of a value as a message shows.
+/// The number of characters of a value that a message shows.
 const MAX_SHOWN: usize = 60;
 
-/// The activation that `transformers` calls by this name.
+/// The activation that has this name in `transformers`.
 pub(super) fn activation(name: &str) -> Option<Activation> {
     Some(match name {
         "gelu" | "gelu_python" => Activation::Gelu,
@@ -103,7 +103,7 @@ pub(super) struct Keys {
 impl Keys {
     pub(super) fn parse(text: &str) -> HfResult<Self> {
         let map = serde_json::from_str(text)
-            .map_err(|error| HfError::Config(format!("it is not an object of JSON: {error}")))?;
+            .map_err(|error| HfError::Config(format!("it is not a JSON object: {error}")))?;
         Ok(Self { map, notes: Vec::new() })
     }
 
@@ -138,10 +138,10 @@ impl Keys {
 
     pub(super) fn word(&mut self, key: &str, default: &str) -> HfResult<String> {
         let word = |value: &Value| value.as_str().map(str::to_owned);
-        self.read(key, "must be a text", word, default.to_owned())
+        self.read(key, "must be a string", word, default.to_owned())
     }
 
-    /// A token's id, `null`, or a list of which the first counts.
+    /// A token id, `null`, or a list of ids, of which the first is used.
     pub(super) fn id(&mut self, key: &str, default: Option<u32>) -> HfResult<Option<u32>> {
         let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
         let read = |value: &Value| match value {
@@ -150,7 +150,7 @@ impl Keys {
             value => id(value).map(Some),
         };
         match self.map.get(key) {
-            // `read` takes the default for it.
+            // `self.read` would return the default for `null`.
             Some(Value::Null) => {
                 self.ignore(key);
                 Ok(None)
@@ -159,22 +159,22 @@ impl Keys {
         }
     }
 
-    /// Those that are defined here, under every name that `transformers` has for them.
+    /// An activation, under any of the names that `transformers` has for it.
     pub(super) fn activation(&mut self, key: &str, default: &str) -> HfResult<Activation> {
         let word = self.word(key, default)?;
         activation(&word).ok_or_else(|| {
-            HfError::Config(format!("`{key}` = \"{word}\" is an activation that is not known here"))
+            HfError::Config(format!("`{key}` = \"{word}\" is not a supported activation"))
         })
     }
 
-    /// Two rates of which we have one: `keys[0]` counts, and it is said where the others differ.
+    /// Dropout rates that are one setting here: the value of `keys[0]`, with a note if others differ.
     pub(super) fn dropout(&mut self, keys: &[&str]) -> HfResult<f64> {
         let rates: Vec<f64> =
             keys.iter().map(|key| self.number(key, 0.1)).collect::<HfResult<_>>()?;
         for (key, rate) in keys.iter().zip(&rates) {
             if *rate != rates[0] {
                 self.note(format!(
-                    "`{key}` = {rate} is not kept: dropout is `{}` = {} throughout, in training",
+                    "`{key}` = {rate} is ignored: `{}` = {} is used as the dropout rate of all layers",
                     keys[0], rates[0]
                 ));
             }
@@ -191,13 +191,13 @@ impl Keys {
     ) -> HfResult<()> {
         match self.map.shift_remove(key) {
             Some(value) if value != Value::Null && value != expected.into() => {
-                Err(HfError::Config(format!("`{key}` = {} cannot be: {why}", short(&value))))
+                Err(HfError::Config(format!("`{key}` = {} is not supported: {why}", short(&value))))
             }
             _ => Ok(()),
         }
     }
 
-    /// Reads over keys that change nothing.
+    /// Marks a key without effect as read.
     pub(super) fn ignore(&mut self, key: &str) {
         self.map.shift_remove(key);
     }
@@ -206,21 +206,21 @@ impl Keys {
         self.notes.push(note);
     }
 
-    /// What all families have in common, and then the notes.
+    /// Checks the keys that all families share, and returns the notes.
     pub(super) fn finish(mut self) -> HfResult<Vec<String>> {
-        self.require("quantization_config", Value::Null, "quantised weights are not read")?;
+        self.require("quantization_config", Value::Null, "quantised weights cannot be loaded")?;
         for key in ["pruned_heads", "adapters"] {
             let empty = matches!(self.map.get(key), Some(Value::Object(map)) if map.is_empty());
             if empty {
                 self.ignore(key);
             }
-            self.require(key, Value::Null, "layers of different shapes are not built")?;
+            self.require(key, Value::Null, "pruned heads and adapters cannot be loaded")?;
         }
         for key in IRRELEVANT {
             self.ignore(key);
         }
         for (key, value) in &self.map {
-            self.notes.push(format!("`{key}` = {} is not known here and not kept", short(value)));
+            self.notes.push(format!("`{key}` = {} is unknown and ignored", short(value)));
         }
         Ok(self.notes)
     }
@@ -242,7 +242,7 @@ impl Keys {
     }
 }
 
-/// A value as a message shows it.
+/// A value shortened for a message.
 fn short(value: &Value) -> String {
     let text = value.to_string();
     match text.char_indices().nth(MAX_SHOWN) {

@@ -1,24 +1,24 @@
-//! Models of `transformers` (<https://github.com/huggingface/transformers>): what its `config.json`
-//! says in our words, and what its tensors are called.
+//! Conversion from and to models of `transformers` (<https://github.com/huggingface/transformers>):
+//! their `config.json` and the names of their tensors.
 //!
 //! ```text
 //! config.json   → describe → Description { family, config, sizes, notes }
 //! tensors       → Description::rename → Weights, from which a model is built
-//! ModelConfig   → express  → Expressed { family, config.json }, or every reason why there is none
+//! ModelConfig   → express  → Expressed { family, config.json }, or the list of all faults
 //! parameters    → Expressed::rename → tensors
 //! ```
 //!
-//! Each family is one file with one `Class`: how its configuration is read and written, and one table
-//! of names that both directions are derived from. Of a configuration every key is mapped, or known
-//! not to change any number, or refused by its name where it would; a key that nobody knows is in the
-//! notes. Of the tensors, one that is needed and missing is an error that names it as the file would. What
-//! every file may have and no language model needs (a pooler, the ids of positions, causal masks) is left
-//! out; any other that is not needed is in the notes. Neither is kept.
+//! Each family is one file with one `Class`: functions that read and write its configuration, and a
+//! table of names that serves both directions. Every key of a configuration is mapped, ignored if it has
+//! no effect on the forward pass, or refused by name; unknown keys are listed in the notes. A missing
+//! tensor is an error that names it as in the file. Tensors that files may contain and a language model
+//! does not need (a pooler, position ids, causal masks) are ignored; other unused tensors are listed in
+//! the notes and ignored.
 //!
-//! A model of `transformers` drops other numbers in training than ours: its feed-forward networks have
-//! no dropout inside. The seed would make them different anyway.
+//! In training, dropout differs from `transformers`, whose feed-forward networks have no dropout after
+//! the activation.
 //!
-//! Files are not read here.
+//! This module reads no files.
 
 mod bert;
 mod distilbert;
@@ -52,11 +52,11 @@ use keys::Keys;
 use rules::Rules;
 use table::{Alias, Pair, Zeros};
 
-/// What tells families apart more than anything else.
+/// The key whose fault counts more than any number of others in the choice of a family.
 const ATTENTION: &str = "model.attention.kind";
 
 names! {
-    /// A family of models, by the `model_type` of its `config.json`.
+    /// A family of models, named by the `model_type` of its `config.json`.
     pub enum Family {
         /// BERT (Devlin et al. 2019).
         "bert" => Bert,
@@ -74,18 +74,18 @@ names! {
 }
 
 names! {
-    /// What a model is trained to do.
+    /// The training objective of a model.
     pub enum Head {
-        /// Guess the tokens that were hidden.
+        /// Predict masked tokens.
         "masked_lm" => MaskedLm,
-        /// Guess the next token.
+        /// Predict the next token.
         "causal_lm" => CausalLm,
-        /// Write one sequence after reading another.
+        /// Generate a target sequence from a source sequence.
         "seq2seq" => Seq2Seq,
     }
 }
 
-/// What a configuration of ours leaves to the data.
+/// Sizes and ids that the data determine and a [`ModelConfig`] does not contain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sizes {
     /// Number of different tokens.
@@ -94,59 +94,59 @@ pub struct Sizes {
     pub n_token_types: usize,
     /// The longest sequence.
     pub seq_len: usize,
-    /// The id of padding, if there is one.
+    /// The padding id, if there is one.
     pub pad_id: Option<u32>,
-    /// The id of what begins a sequence, where that is known.
+    /// The id of the start token, if known.
     pub bos_id: Option<u32>,
-    /// The id of what ends a sequence, where that is known.
+    /// The id of the end token, if known.
     pub eos_id: Option<u32>,
 }
 
-/// What a `config.json` says.
+/// A `config.json`, converted.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Description {
-    /// Whose it is.
+    /// The family of the model.
     pub family: Family,
-    /// The model.
+    /// The configuration of the model.
     pub config: ModelConfig,
-    /// What the data decided.
+    /// The sizes that the data determine.
     pub sizes: Sizes,
-    /// What a person should know of it: keys that are not known, settings that are not kept.
+    /// Messages for the user: unknown keys, and settings that are ignored.
     pub notes: Vec<String>,
 }
 
-/// A model of ours as `transformers` would have it.
+/// A model in the format of `transformers`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Expressed {
-    /// Whose it is.
+    /// The family of the model.
     pub family: Family,
     /// `config.json`.
     pub config: Map<String, Value>,
-    /// The longest sequence that a person may give it.
+    /// The longest sequence that a tokenizer should produce for it.
     pub seq_len: usize,
-    /// What a person should know of it.
+    /// Messages for the user.
     pub notes: Vec<String>,
     pairs: Vec<Pair>,
     aliases: Vec<Alias>,
     zeros: Vec<Zeros>,
 }
 
-/// What differs between the families.
+/// The definition of a family.
 struct Class {
     architecture: &'static str,
     head: Head,
     /// The prefix of all tensors of the backbone.
     base: &'static str,
-    /// How names begin in a file of the bare backbone, which leaves the prefix out.
+    /// How tensor names begin in a file of the backbone only, which omits the prefix.
     roots: &'static [&'static str],
-    /// Parts that a file may have and a language model does not need.
+    /// Parts of names of tensors that a file may contain and a language model does not need.
     unused: &'static [&'static str],
     read: fn(&mut Keys) -> HfResult<(ModelConfig, Sizes)>,
     write: fn(&ModelConfig, &Sizes, &mut Rules) -> Map<String, Value>,
     pairs: fn(&ModelConfig) -> Vec<Pair>,
-    /// Tensors that are copies of others, where the output is tied or not.
+    /// Tensors that duplicate others.
     aliases: fn(&ModelConfig) -> Vec<Alias>,
-    /// Tables that transformers has and a model of these sizes has not.
+    /// Tables of zeros for parts that only `transformers` has.
     zeros: fn(&ModelConfig, &Sizes) -> Vec<Zeros>,
 }
 
@@ -162,12 +162,12 @@ impl Family {
         }
     }
 
-    /// The name of the class that `transformers` loads.
+    /// The name of the class in `transformers`.
     pub fn architecture(self) -> &'static str {
         self.class().architecture
     }
 
-    /// What its models are trained to do.
+    /// The training objective of its models.
     pub fn head(self) -> Head {
         self.class().head
     }
@@ -180,18 +180,18 @@ impl Family {
 }
 
 impl Sizes {
-    /// What a masked language model is told.
+    /// As the specification of a masked language model.
     pub fn masked_lm(&self) -> MaskedLmSpec {
         let Self { vocab_size, n_token_types, pad_id, seq_len, .. } = *self;
         MaskedLmSpec { vocab_size, n_token_types, pad_id, seq_len, packed: false }
     }
 
-    /// What a causal language model is told.
+    /// As the specification of a causal language model.
     pub fn causal_lm(&self) -> CausalLmSpec {
         CausalLmSpec { vocab_size: self.vocab_size, seq_len: self.seq_len, packed: false }
     }
 
-    /// What an encoder-decoder is told.
+    /// As the specification of an encoder-decoder.
     pub fn seq2seq(&self) -> Seq2SeqSpec {
         let Self { vocab_size, seq_len, .. } = *self;
         Seq2SeqSpec { vocab_size, source_len: seq_len, target_len: seq_len }
@@ -219,27 +219,30 @@ impl From<MaskedLmSpec> for Sizes {
     }
 }
 
-/// What the text of a `config.json` says.
+/// Converts the text of a `config.json`.
 ///
 /// # Errors
-/// If it is not JSON, of a family that is not known here, or asks for what no model here computes.
+/// If it is not JSON, or names an unknown family or a setting that is not supported.
 pub fn describe(text: &str) -> HfResult<Description> {
     let mut keys = Keys::parse(text)?;
     let model_type = keys.word("model_type", "")?;
     let at = Family::KINDS.iter().position(|kind| kind.name == model_type);
     let Some(family) = at.map(|at| Family::ALL[at]) else {
         let known: Vec<_> = Family::KINDS.iter().map(|kind| kind.name).collect();
-        let message = format!("`model_type` = \"{model_type}\" is not known: {}", known.join(", "));
+        let message = format!(
+            "`model_type` = \"{model_type}\" is unknown, expected one of {}",
+            known.join(", ")
+        );
         return Err(HfError::Config(message));
     };
     let (config, sizes) = (family.class().read)(&mut keys)?;
     Ok(Description { family, config, sizes, notes: keys.finish()? })
 }
 
-/// The model of this `config` as the family that has one, with a `head`, expresses it.
+/// Converts the model of this `config` to a family with this `head` that can represent it.
 ///
 /// # Errors
-/// If there is none, every reason why the nearest family is none, with the keys of the TOML.
+/// If no family can, all faults for the nearest family, with the keys of the TOML.
 pub fn express(head: Head, config: &ModelConfig, sizes: &Sizes) -> HfResult<Expressed> {
     let mut nearest: Option<(Family, Vec<ConfigFault>)> = None;
     for &family in Family::ALL.iter().rev().filter(|family| family.head() == head) {
@@ -257,16 +260,16 @@ pub fn express(head: Head, config: &ModelConfig, sizes: &Sizes) -> HfResult<Expr
     })
 }
 
-/// How far a model is from a family: first whether it has another attention, then the other reasons.
+/// Orders families by their faults: first whether the kind of attention differs, then the number of faults.
 fn distance(faults: &[ConfigFault]) -> (bool, usize) {
     let is_attention = |fault: &ConfigFault| fault.keys.iter().any(|key| key == ATTENTION);
     (faults.iter().any(is_attention), faults.len())
 }
 
-/// The model of this `config` as a model of `family`.
+/// Converts the model of this `config` to a model of `family`.
 ///
 /// # Errors
-/// If it is none, every reason why, with the keys of the TOML.
+/// If the family cannot represent it, all faults, with the keys of the TOML.
 pub fn express_as(family: Family, config: &ModelConfig, sizes: &Sizes) -> HfResult<Expressed> {
     let class = family.class();
     let mut rules = Rules::new(class.architecture);

@@ -1,8 +1,8 @@
 //! Nyströmformer (Xiong et al. 2021, <https://arxiv.org/abs/2102.03902>): `NystromformerForMaskedLM`.
 //!
-//! Positions begin at row 2. Where `num_landmarks` = `segment_means_seq_len`, the class computes softmax
-//! attention at any length, which here is what happens up to `n_landmarks` positions. Elsewhere the
-//! length must be `segment_means_seq_len`, and the attention is refused at any other.
+//! Positions begin at row 2. If `num_landmarks` = `segment_means_seq_len`, the class computes softmax
+//! attention at any length, as Nyström attention here does for up to `n_landmarks` positions. Otherwise
+//! the length must be `segment_means_seq_len`, and other lengths are refused.
 
 use serde_json::{Map, Value};
 
@@ -18,7 +18,7 @@ use crate::position::{PositionConfig, learned};
 const TYPES: &str = "nystromformer.embeddings.token_type_embeddings.weight";
 /// The row of the first position.
 const OFFSET: usize = 2;
-/// The steps of the inverse, which no key changes.
+/// The iterations of the inverse, for which there is no key.
 const N_ITERATIONS: usize = 6;
 
 const DEFAULTS: Defaults = Defaults {
@@ -68,7 +68,7 @@ fn read_attention(keys: &mut Keys, max_seq_len: usize) -> HfResult<nystrom::Conf
     let exact = keys.flag("inv_coeff_init_option", false)?;
     if exact {
         keys.note(
-            "transformers fails on `inv_coeff_init_option` = true; here it does what is \
+            "transformers fails on `inv_coeff_init_option` = true; here it works as \
                    documented"
                 .to_owned(),
         );
@@ -104,18 +104,18 @@ fn write(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Map<String, 
         return map;
     };
     let nystrom::Config { n_landmarks, n_iterations, conv_kernel, compat, seq_len } = *nystrom;
-    let hf = "\"hf\" or \"hf_exact\": it depends on padding, and on the rest of the batch";
+    let hf = "\"hf\" or \"hf_exact\", whose results depend on padding and on the rest of the batch";
     rules.check(compat != Compat::None, &["model.attention.compat"], "\"none\"", hf);
     let steps = n_iterations.to_string();
     rules.check(n_iterations == N_ITERATIONS, &["model.attention.n_iterations"], &steps, "6");
     let max_seq_len = encoder.max_seq_len;
     let one_length = seq_len.is_some() || n_landmarks >= max_seq_len;
-    let has = "one length, or as many landmarks as positions";
+    let has = "a fixed length, or as many landmarks as positions";
     rules.check(one_length, &["model.attention.seq_len"], "absent", has);
     let (n_landmarks, seq_len) =
         seq_len.map_or((max_seq_len, max_seq_len), |seq_len| (n_landmarks, seq_len));
     if conv_kernel.is_none() {
-        rules.note("transformers 5 refuses `conv_kernel_size` = null; transformers 4 takes it");
+        rules.note("transformers 5 refuses `conv_kernel_size` = null; transformers 4 accepts it");
     }
     if compat == Compat::HuggingFaceExact {
         rules.note("transformers fails on `inv_coeff_init_option` = true");

@@ -1,7 +1,8 @@
 //! RoBERTa (Liu et al. 2019, <https://arxiv.org/abs/1907.11692>): `RobertaForMaskedLM`.
 //!
-//! Its positions count real tokens from `pad_token_id` + 1, so that the table has `pad_token_id` + 1
-//! rows more than a sequence has positions. Its head has the exact GELU, whatever `hidden_act` says.
+//! Positions count tokens other than padding, from `pad_token_id` + 1 on, so the table has
+//! `pad_token_id` + 1 rows more than the longest sequence has positions. The head always uses the exact
+//! GELU, whatever the value of `hidden_act`.
 
 use super::encoder::{self, Defaults, Encoder};
 use super::keys::Keys;
@@ -37,7 +38,7 @@ pub(super) const CLASS: Class = Class {
         let offset = check_positions(config, sizes, rules);
         let head = config.lm_head.clone().unwrap_or_default();
         let gelu = head.activation == Activation::Gelu;
-        rules.check(gelu, &["model.lm_head.activation"], "another", "\"gelu\" there");
+        rules.check(gelu, &["model.lm_head.activation"], "another activation", "\"gelu\"");
         encoder.max_seq_len = encoder.max_seq_len.saturating_add(offset);
         encoder::write(&encoder, sizes)
     },
@@ -60,14 +61,14 @@ pub(super) const CLASS: Class = Class {
 fn read(keys: &mut Keys) -> HfResult<(ModelConfig, Sizes)> {
     let (mut encoder, sizes) = encoder::read(keys, &DEFAULTS)?;
     let Some(pad_id) = sizes.pad_id else {
-        let message = "`pad_token_id` = null cannot be: positions are counted from it";
+        let message = "`pad_token_id` = null is not supported: positions are counted from it";
         return Err(HfError::Config(message.to_owned()));
     };
     let (rows, offset) = (encoder.max_seq_len, pad_id as usize + 1);
     encoder.max_seq_len = rows.checked_sub(offset).filter(|&len| len > 0).ok_or_else(|| {
         HfError::Config(format!(
-            "`max_position_embeddings` = {rows} must be more than {offset}, the rows that \
-             `pad_token_id` = {pad_id} keeps from positions"
+            "`max_position_embeddings` = {rows} must be more than {offset}: with \
+             `pad_token_id` = {pad_id}, so many rows are not positions"
         ))
     })?;
     let mut config = encoder.config();
@@ -77,14 +78,14 @@ fn read(keys: &mut Keys) -> HfResult<(ModelConfig, Sizes)> {
     Ok((config, Sizes { seq_len: encoder.max_seq_len, ..sizes }))
 }
 
-/// Positions that count real tokens from the padding's id plus one: that sum.
+/// Requires positions that skip padding and begin at the padding id plus one; returns that row.
 fn check_positions(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> usize {
     let learned = encoder::learned_position(config, rules);
     let key = "model.position.skip_padding";
-    rules.check(learned.skip_padding, &[key], "false", "positions that count real tokens");
+    rules.check(learned.skip_padding, &[key], "false", "positions that skip padding");
     let from_padding = sizes.pad_id.is_some_and(|id| id as usize + 1 == learned.offset);
-    let value = format!("{} and the id of padding {:?}", learned.offset, sizes.pad_id);
-    let has = "an offset of that id plus one";
+    let value = format!("{} with the padding id {:?}", learned.offset, sizes.pad_id);
+    let has = "the padding id plus one";
     rules.check(from_padding, &["model.position.offset"], &value, has);
     learned.offset
 }

@@ -1,9 +1,9 @@
-//! What a class of `transformers` asks of a model, and every reason why one is not it.
+//! The requirements of a class of `transformers`, and the list of faults of a model.
 
 use super::{Family, HfError, HfResult};
 use crate::error::ConfigFault;
 
-/// Requirements that are checked one after the other, all of them.
+/// Collects the faults of a model; all requirements are checked.
 pub(super) struct Rules {
     class: &'static str,
     faults: Vec<ConfigFault>,
@@ -15,13 +15,13 @@ impl Rules {
         Self { class, faults: Vec::new(), notes: Vec::new() }
     }
 
-    /// Where it does not hold, the `keys` are to blame; `it_has` completes "…, and the class has".
+    /// Records a fault of `keys` unless `holds`; `it_has` completes "…, but the class requires".
     pub(super) fn check(&mut self, holds: bool, keys: &[&str], value: &str, it_has: &str) {
         if holds {
             return;
         }
         let key = keys.first().copied().unwrap_or_default();
-        let message = format!("`{key}` is {value}, and {} has {it_has}", self.class);
+        let message = format!("`{key}` is {value}, but {} requires {it_has}", self.class);
         let keys = keys.iter().map(|&key| key.to_owned()).collect();
         self.faults.push(ConfigFault { keys, message });
     }
@@ -30,7 +30,7 @@ impl Rules {
         self.notes.push(note.to_owned());
     }
 
-    /// The notes, where nothing is amiss.
+    /// The notes, or an error if there are faults.
     pub(super) fn finish(self, family: Family) -> HfResult<Vec<String>> {
         if self.faults.is_empty() {
             return Ok(self.notes);

@@ -1,15 +1,15 @@
 //! T5 (Raffel et al. 2020, <https://arxiv.org/abs/1910.10683>) and T5 1.1: `T5ForConditionalGeneration`.
 //!
-//! Scores are not divided by √head_dim, norms are root mean squares, no map has a bias, and the first
-//! block of each side holds the biases of distances for all of them.
+//! Scores are not divided by √head_dim, norms are RMS norms, no map has a bias, and the first block of each
+//! side stores the relative position biases for all blocks of that side.
 //!
-//! What the output is, three keys say. Up to version 4, `tie_word_embeddings` = true is T5: the table of
-//! tokens, and states divided by √d_model; false is T5 1.1: a matrix of its own, and states as they are.
-//! Version 5 writes true for both and tells them apart by `scale_decoder_outputs`. So a model is T5 1.1
-//! here where either is false, and must have a `lm_head`. A tied output of states as they are can be told
-//! by no version 4, and is not written.
+//! Two keys determine the output layer. Up to version 4 of `transformers`, `tie_word_embeddings` = true
+//! means T5 (the token table as the output, with states divided by √d_model), and false means T5 1.1 (a
+//! separate matrix, unscaled states). Version 5 writes true for both and distinguishes them by
+//! `scale_decoder_outputs`. So a model is read as T5 1.1 if either key is false, and must then contain a
+//! `lm_head`. Version 4 cannot represent a tied output of unscaled states, so it is not written.
 //!
-//! The class also drops some of what comes out of the last norm, which ours does not.
+//! The class also applies dropout after the final norm, which ours does not.
 
 use serde_json::{Map, Value};
 
@@ -25,7 +25,7 @@ use crate::layers::feed_forward::{Activation, FeedForwardConfig, GluConfig, MlpC
 use crate::layers::norm::{NormConfig, RmsNormConfig};
 use crate::position::{PositionConfig, relative};
 
-/// The length of the published models' texts (§2.4): distances know no longest.
+/// The sequence length of the published models (§2.4). Relative positions have no maximal length.
 const SEQ_LEN: usize = 512;
 const TABLE: &str = "SelfAttention.relative_attention_bias";
 
@@ -48,12 +48,8 @@ pub(super) const CLASS: Class = Class {
 };
 
 fn read(keys: &mut Keys) -> HfResult<(ModelConfig, Sizes)> {
-    keys.require(
-        "is_encoder_decoder",
-        true,
-        "this class reads with one half and writes with the other",
-    )?;
-    keys.require("is_decoder", false, "this class reads with one half and writes with the other")?;
+    keys.require("is_encoder_decoder", true, "this class is an encoder-decoder")?;
+    keys.require("is_decoder", false, "this class is an encoder-decoder")?;
     for key in ["initializer_factor", "bos_token_id"] {
         keys.ignore(key);
     }
@@ -100,13 +96,13 @@ fn read(keys: &mut Keys) -> HfResult<(ModelConfig, Sizes)> {
     Ok((config, sizes))
 }
 
-/// Whether the output is the table of tokens, see the module.
+/// Whether the output is tied to the token table, see the module documentation.
 fn read_output(keys: &mut Keys) -> HfResult<bool> {
     let is_tied = keys.flag("tie_word_embeddings", true)?;
     let is_scaled = keys.flag("scale_decoder_outputs", is_tied)?;
     if is_scaled && !is_tied {
-        let message = "`scale_decoder_outputs` = true cannot be with `tie_word_embeddings` = false: \
-                       only states that meet the table of tokens are divided by √d_model";
+        let message = "`scale_decoder_outputs` = true is not supported with `tie_word_embeddings` = \
+                       false: states are divided by √d_model only for a tied output";
         return Err(HfError::Config(message.to_owned()));
     }
     Ok(is_scaled)
@@ -118,10 +114,10 @@ fn read_feed_forward(keys: &mut Keys) -> HfResult<FeedForwardConfig> {
     let (is_gated, name) =
         word.strip_prefix("gated-").map_or((false, word.as_str()), |name| (true, name));
     let name = if is_gated && name == "gelu" { "gelu_new" } else { name };
-    keys.require("dense_act_fn", name, "`feed_forward_proj` says another activation")?;
-    keys.require("is_gated_act", is_gated, "`feed_forward_proj` says another network")?;
+    keys.require("dense_act_fn", name, "`feed_forward_proj` names another activation")?;
+    keys.require("is_gated_act", is_gated, "`feed_forward_proj` names another network")?;
     let Some(activation) = keys::activation(name) else {
-        let message = format!("`{key}` = \"{word}\" is an activation that is not known here");
+        let message = format!("`{key}` = \"{word}\" is not a supported activation");
         return Err(HfError::Config(message));
     };
     let d_ff = Some(keys.size("d_ff", 2048)?);
@@ -134,13 +130,18 @@ fn read_feed_forward(keys: &mut Keys) -> HfResult<FeedForwardConfig> {
 
 fn write(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Map<String, Value> {
     encoder::check_pre_norm_blocks(config, rules);
-    rules.check(!config.bias, &["model.bias"], "true", "no biases in its linear maps");
+    rules.check(!config.bias, &["model.bias"], "true", "linear maps without biases");
     let own = config.encoder_attention.is_none();
-    rules.check(own, &["model.encoder_attention"], "set", "one attention for both sides");
+    rules.check(
+        own,
+        &["model.encoder_attention"],
+        "set",
+        "the same attention in encoder and decoder",
+    );
     check_dot("model.attention", Some(&config.attention), config, rules);
     check_dot("model.cross_attention", config.cross_attention.as_ref(), config, rules);
     let (output, scaled) = (config.tied_output, config.scale_output);
-    let has = "states divided by √d_model where the output is tied, and there only";
+    let has = "states divided by √d_model if and only if the output is tied";
     rules.check(output == scaled, &["model.scale_output"], &scaled.to_string(), has);
     let relative = relative_position(config, rules);
     let epsilon = rms_epsilon(config, rules);
@@ -183,7 +184,7 @@ fn check_dot(
     let score = encoder::softmax_score(table, attention.unwrap_or(&default), config, rules);
     let dot = score.is_none_or(|score| score == Score::Dot);
     let key = format!("{table}.score");
-    rules.check(dot, &[&key], "another", "\"dot\": scores are not divided by √head_dim");
+    rules.check(dot, &[&key], "another score", "\"dot\", scores that are not divided by √head_dim");
 }
 
 fn relative_position(config: &ModelConfig, rules: &mut Rules) -> relative::Config {
@@ -210,7 +211,7 @@ fn feed_forward(config: &ModelConfig, rules: &mut Rules) -> String {
             encoder::activation(activation).to_owned()
         }
         FeedForwardConfig::Glu(GluConfig { activation, .. }) => {
-            // "gated-gelu" means the other one.
+            // "gated-gelu" means the tanh approximation.
             let has = "\"gelu_tanh\" for GEGLU";
             let key = "model.feed_forward.activation";
             rules.check(activation != Activation::Gelu, &[key], "\"gelu\"", has);
@@ -236,7 +237,7 @@ fn pairs(config: &ModelConfig) -> Vec<Pair> {
     pairs
 }
 
-/// The names of one side, whose feed-forward networks are the layers `at` of its blocks.
+/// The names of one side; `at` is the index of the feed-forward network in its blocks.
 fn side(side: &str, at: usize, config: &ModelConfig) -> Vec<Pair> {
     let (ours, theirs) = (format!("{side}.layer.*"), format!("{side}.block.*.layer"));
     let dense = format!("{theirs}.{at}.DenseReluDense");
@@ -291,10 +292,10 @@ mod tests {
         assert_refused(&config(), &changes);
         let both = [("tie_word_embeddings", json!(false)), ("scale_decoder_outputs", json!(true))];
         let error = describe(&text(&both)).expect_err("refused").to_string();
-        assert!(error.contains("`scale_decoder_outputs` = true cannot be"), "{error}");
+        assert!(error.contains("`scale_decoder_outputs` = true is not supported"), "{error}");
     }
 
-    /// As version 4 writes them, and as version 5 does, which says `tie_word_embeddings` = true of both.
+    /// The values that version 4 writes, and those of version 5, where `tie_word_embeddings` is always true.
     #[test]
     fn the_output_is_told_by_either_of_two_keys() -> HfResult<()> {
         let [tied, scaled] = ["tie_word_embeddings", "scale_decoder_outputs"];

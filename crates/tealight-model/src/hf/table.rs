@@ -1,4 +1,4 @@
-//! Pairs of names: what a parameter is called here and there. Both directions are read from one table.
+//! Pairs of parameter names, here and in `transformers`. One table serves both directions.
 
 use std::collections::BTreeMap;
 
@@ -6,17 +6,17 @@ use candle_core::Tensor;
 
 use super::{HfError, HfResult};
 
-/// A map or a table there and what it is here. `*` stands for the number of a layer, and what is below
-/// both names (`weight`, `bias`) is called the same.
+/// A module in `transformers` and its name here. `*` stands for the index of a layer; the last part of the
+/// name (`weight`, `bias`) is the same on both sides.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Pair {
-    /// Several: theirs holds ours, one after the other along the outputs.
+    /// If there are several, theirs is their concatenation along the outputs.
     ours: Vec<String>,
     theirs: String,
     order: Order,
 }
 
-/// How the axes of a matrix are ordered there.
+/// The order of the axes of a matrix in `transformers`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
     /// `(out, in)`, as here.
@@ -33,35 +33,35 @@ pub(super) struct Alias {
     pub(super) role: Role,
 }
 
-/// A table of zeros, for a part that a model here does not have.
+/// A table of zeros, for a part that the model here does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Zeros {
     pub(super) name: &'static str,
     pub(super) shape: [usize; 2],
 }
 
-/// What a copy is there for.
+/// The relation of a copy to the original.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// It is the other one, and may be left out; where it differs, versions disagree on which counts.
+    /// Both are one tensor, and the copy may be missing. If they differ, versions disagree on which is used.
     Tied,
-    /// It is what is computed with, and the other one is read by other versions: both are written.
+    /// The copy is used if it exists, but some versions use the original: both are written.
     Counts,
 }
 
 impl Pair {
-    /// The same under another name.
+    /// The same tensor under another name.
     pub(super) fn same(ours: &str, theirs: impl Into<String>) -> Self {
         Self { ours: vec![ours.to_owned()], theirs: theirs.into(), order: Order::Same }
     }
 
-    /// Matrices that stand there as `(in, out)`, one beside the other.
+    /// Matrices that `transformers` stores as `(in, out)`, concatenated along the outputs.
     pub(super) fn transposed(ours: &[&str], theirs: impl Into<String>) -> Self {
         let ours = ours.iter().map(|&name| name.to_owned()).collect();
         Self { ours, theirs: theirs.into(), order: Order::Transposed }
     }
 
-    /// What `tensor` is here, by name, if this pair is about it.
+    /// The parameters that `tensor` contains, by their names here, if this pair matches its name.
     fn split(&self, name: &str, tensor: &Tensor) -> HfResult<Option<Vec<(String, Tensor)>>> {
         let Some(place) = Place::of(name, &self.theirs) else { return Ok(None) };
         let tensor = self.turn(tensor)?;
@@ -88,7 +88,7 @@ impl Pair {
     }
 }
 
-/// The name there of the parameter `ours`, and which part of it that is.
+/// The name in `transformers` of the parameter `ours`, and its index among the parts of that tensor.
 pub(super) fn theirs(pairs: &[Pair], ours: &str) -> Option<(String, usize)> {
     pairs.iter().find_map(|pair| {
         let place = |(part, pattern): (usize, &String)| Some((part, Place::of(ours, pattern)?));
@@ -97,7 +97,7 @@ pub(super) fn theirs(pairs: &[Pair], ours: &str) -> Option<(String, usize)> {
     })
 }
 
-/// The parameters here that the tensor `name` is; `None` if no pair is about it.
+/// The parameters that the tensor `name` contains; `None` if no pair matches its name.
 pub(super) fn ours(
     pairs: &[Pair],
     name: &str,
@@ -112,7 +112,7 @@ pub(super) fn ours(
     Ok(None)
 }
 
-/// The tensors there of all parameters here.
+/// Converts all parameters to tensors of `transformers`.
 pub(super) fn join(
     pairs: &[Pair],
     parameters: &BTreeMap<String, Tensor>,
@@ -120,7 +120,9 @@ pub(super) fn join(
     let mut parts: BTreeMap<String, BTreeMap<usize, &Tensor>> = BTreeMap::new();
     for (name, tensor) in parameters {
         let Some((theirs, part)) = theirs(pairs, name) else {
-            return Err(HfError::Tensor(format!("parameter `{name}` has no place there")));
+            return Err(HfError::Tensor(format!(
+                "parameter `{name}` has no counterpart in transformers"
+            )));
         };
         parts.entry(theirs).or_default().insert(part, tensor);
     }
@@ -134,7 +136,7 @@ pub(super) fn join(
     parts.into_iter().map(whole).collect()
 }
 
-/// What a name has where its pattern has a `*`, and below it.
+/// The match of a name with a pattern: the layer index at its `*`, and the last part of the name.
 struct Place<'a> {
     layer: &'a str,
     leaf: &'a str,

@@ -1,4 +1,4 @@
-//! What the tests of the families have in common.
+//! Shared functions of the families' tests.
 
 use serde_json::Value;
 
@@ -14,7 +14,7 @@ pub(super) fn changed(config: &Value, changes: &[(&str, Value)]) -> String {
     config.to_string()
 }
 
-/// Each of the `changes` alone is refused, by its key.
+/// Asserts that each of the `changes` alone is refused with an error that names its key.
 pub(super) fn assert_refused(config: &Value, changes: &[(&str, Value)]) {
     for change in changes {
         let text = changed(config, std::slice::from_ref(change));
@@ -23,7 +23,7 @@ pub(super) fn assert_refused(config: &Value, changes: &[(&str, Value)]) {
     }
 }
 
-/// The first key of every reason why `config` is no model of `family`.
+/// The first key of every fault of `config` as a model of `family`.
 pub(super) fn reasons(family: Family, config: &ModelConfig, sizes: &Sizes) -> Vec<String> {
     match express_as(family, config, sizes) {
         Err(HfError::Inexpressible { faults, .. }) => {

@@ -1,4 +1,4 @@
-//! Tensors of `transformers` under our names, and back.
+//! Conversion of tensor names from and to `transformers`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
@@ -10,10 +10,10 @@ use candle_nn::{Init, VarBuilder};
 use super::table::{self, Alias, Pair, Role, Zeros};
 use super::{Class, Description, Expressed, HfError, HfResult};
 
-/// As many names of tensors as a note lists.
+/// The number of tensor names that a note lists.
 const MAX_LISTED: usize = 8;
 
-/// The parameters that a file holds, under our names.
+/// The parameters in a file, under their names here.
 #[derive(Clone, Debug)]
 pub struct Weights {
     tensors: BTreeMap<String, Tensor>,
@@ -22,17 +22,18 @@ pub struct Weights {
 }
 
 impl Description {
-    /// The tensors of a file, under the names that its parameters have here.
+    /// Renames the tensors of a file to the names that its parameters have here.
     ///
     /// # Errors
-    /// If a tensor is there twice, or a copy differs from what it is the copy of.
+    /// If the file contains a tensor twice, or a copy that differs from its original.
     pub fn rename(&self, tensors: BTreeMap<String, Tensor>) -> HfResult<Weights> {
         let class = self.family.class();
         let mut theirs = BTreeMap::new();
         for (name, tensor) in tensors {
             let modern = class.modern_name(&name);
             if theirs.insert(modern.clone(), tensor).is_some() {
-                let message = format!("tensor `{modern}` is there twice, once as `{name}`");
+                let message =
+                    format!("the file contains tensor `{modern}` twice, once as `{name}`");
                 return Err(HfError::Tensor(message));
             }
         }
@@ -48,24 +49,24 @@ impl Description {
                 None => unknown.push(name),
             }
         }
-        let notes = unread(&unknown, "not known here").into_iter().collect();
+        let notes = unread(&unknown, "unknown").into_iter().collect();
         Ok(Weights { tensors: ours, pairs, notes })
     }
 }
 
-/// That tensors with these `names` are not read, because they are `what`.
+/// A note that the tensors with these `names` are ignored, because they are `what`.
 fn unread(names: &[String], what: &str) -> Option<String> {
     let listed = names.iter().take(MAX_LISTED).map(|name| format!("`{name}`"));
     let listed = listed.collect::<Vec<_>>().join(", ");
     let n = names.len();
     let more = if n > MAX_LISTED { ", …" } else { "" };
     let tensors = if n == 1 { "tensor is" } else { "tensors are" };
-    (n > 0).then(|| format!("{n} {tensors} {what} and not read: {listed}{more}"))
+    (n > 0).then(|| format!("{n} {tensors} {what} and ignored: {listed}{more}"))
 }
 
 impl Class {
-    /// What a tensor is called today: norms once had `gamma` and `beta`, and a file of the backbone
-    /// alone leaves its prefix out.
+    /// The current name of a tensor: older files use `gamma` and `beta` in norms, and a file of the
+    /// backbone only omits its prefix.
     fn modern_name(&self, name: &str) -> String {
         let name = match name.rsplit_once('.') {
             Some((norm, "gamma")) => format!("{norm}.weight"),
@@ -83,14 +84,14 @@ impl Class {
 }
 
 impl Alias {
-    /// Leaves one of the two, under the name of the original.
+    /// Removes the copy; keeps the tensor to use, under the name of the original.
     fn resolve(&self, tensors: &mut BTreeMap<String, Tensor>) -> HfResult<()> {
         let Some(copy) = tensors.remove(self.name) else { return Ok(()) };
         match tensors.get(self.of) {
             Some(original) if self.role == Role::Tied && !are_equal(original, &copy)? => {
                 let message = format!(
-                    "tensor `{}` differs from `{}`, but they are one under `tie_word_embeddings` = \
-                     true: versions of transformers disagree on which of them counts",
+                    "tensor `{}` differs from `{}`, but they are tied (`tie_word_embeddings` = true): \
+                     versions of transformers disagree on which of them is used",
                     self.name, self.of
                 );
                 Err(HfError::Tensor(message))
@@ -114,18 +115,18 @@ impl Weights {
         &self.tensors
     }
 
-    /// The same, to be kept.
+    /// The parameters by name, owned.
     pub fn into_tensors(self) -> BTreeMap<String, Tensor> {
         self.tensors
     }
 
-    /// What a person should know of the file.
+    /// Messages for the user about the file.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
 
-    /// A builder of models that compute with these parameters and record no graph. One that is missing
-    /// or has another shape is an error, before anything is allocated.
+    /// A builder of models that use these parameters and record no graph. A missing parameter or another
+    /// shape is an error, before anything is allocated.
     pub fn builder(&self, dtype: DType, device: &Device) -> VarBuilder<'_> {
         VarBuilder::from_backend(
             Box::new(Stored { weights: self, asked: None }),
@@ -134,8 +135,8 @@ impl Weights {
         )
     }
 
-    /// What the model asks for that `build` builds. The rest, such as layers beyond its depth, is in the
-    /// notes under the names of the file, and no longer kept.
+    /// Keeps only the parameters that the model built by `build` uses. The others, such as layers beyond
+    /// its depth, are dropped, and listed in the notes by their names in the file.
     pub fn asked_for_by<E>(
         mut self,
         build: impl FnOnce(&VarBuilder<'_>) -> std::result::Result<(), E>,
@@ -150,7 +151,7 @@ impl Weights {
         self.tensors = kept;
         let others: BTreeSet<String> = others.keys().map(|name| self.name_in_file(name)).collect();
         let others: Vec<String> = others.into_iter().collect();
-        self.notes.extend(unread(&others, "of no part of this model"));
+        self.notes.extend(unread(&others, "not used by this model"));
         Ok(self)
     }
 
@@ -163,19 +164,23 @@ impl Weights {
         match self.tensors.get(name) {
             Some(tensor) if tensor.shape() == shape => Ok(tensor),
             Some(tensor) => bail!(
-                "tensor `{}`, here `{name}`, has shape {:?} and should have {:?}",
+                "tensor `{}` (`{name}` here) has shape {:?} and should have {:?}",
                 theirs(),
                 tensor.dims(),
                 shape.dims()
             ),
-            None => bail!("there is no tensor `{}`, here `{name}` {:?}", theirs(), shape.dims()),
+            None => bail!(
+                "there is no tensor `{}` (`{name}` here) of shape {:?}",
+                theirs(),
+                shape.dims()
+            ),
         }
     }
 }
 
 struct Stored<'a> {
     weights: &'a Weights,
-    /// Is told which parameters there are.
+    /// Collects the names of the parameters that a model requests.
     asked: Option<&'a Mutex<BTreeSet<String>>>,
 }
 
@@ -189,7 +194,7 @@ impl SimpleBackend for Stored<'_> {
     }
 
     fn get_unchecked(&self, name: &str, _: DType, _: &Device) -> Result<Tensor> {
-        bail!("parameter `{name}` is asked for without a shape")
+        bail!("parameter `{name}` is requested without a shape")
     }
 
     fn contains_tensor(&self, name: &str) -> bool {
@@ -198,10 +203,10 @@ impl SimpleBackend for Stored<'_> {
 }
 
 impl Expressed {
-    /// All parameters of the model, under the names that they have there.
+    /// Renames all parameters of the model to their names in `transformers`.
     ///
     /// # Errors
-    /// If one has no name there.
+    /// If a parameter has no counterpart there.
     pub fn rename(
         &self,
         parameters: &BTreeMap<String, Tensor>,

@@ -1,4 +1,4 @@
-//! Dropout (Srivastava et al. 2014, <https://jmlr.org/papers/v15/srivastava14a.html>), addressed instead of drawn.
+//! Dropout (Srivastava et al. 2014, <https://jmlr.org/papers/v15/srivastava14a.html>).
 //!
 //! A mask is a function of (the micro-batch's stream, the layer's name, the element's index), so it
 //! does not depend on the order in which layers run, and a resumed run drops the same elements.
@@ -9,7 +9,7 @@ use tealight_ops::dropout::{Draw, dropout};
 
 use crate::mode::Mode;
 
-/// Zeroes each element with probability `rate` while training and scales the rest by 1 / (1 − rate).
+/// In training, zeroes each element with probability `rate` and scales the rest by 1 / (1 − rate).
 #[derive(Clone, Debug)]
 pub struct Dropout {
     rate: f64,
@@ -17,12 +17,12 @@ pub struct Dropout {
 }
 
 impl Dropout {
-    /// A layer named after its place in the model, which is where `vb` stands.
+    /// A layer whose name, from which its masks are drawn, is the prefix of `vb`.
     pub fn new(rate: f64, vb: &VarBuilder<'_>) -> Self {
         Self { rate, name: vb.prefix() }
     }
 
-    /// What [`forward`](Self::forward) would drop, for operations that drop as they go.
+    /// The mask of [`forward`](Self::forward), for fused operations that apply dropout themselves.
     pub fn draw(&self, mode: Mode) -> Option<Draw> {
         match mode {
             Mode::Train { stream, .. } if self.rate > 0. => {

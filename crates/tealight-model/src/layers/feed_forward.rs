@@ -27,7 +27,7 @@ use crate::mode::Mode;
 use crate::params::init::Initializer;
 
 choice! {
-    /// `[model.feed_forward]`: what each position does on its own.
+    /// `[model.feed_forward]`: the network applied to each position separately.
     pub enum FeedForwardConfig {
         /// Two linear maps with an activation between them (Vaswani et al. 2017).
         "mlp" => Mlp(MlpConfig),
@@ -67,8 +67,8 @@ impl Default for MlpConfig {
 pub struct GluConfig {
     /// φ, on the gate: `sigmoid` is GLU, `relu` ReGLU, `gelu` GEGLU, `silu` SwiGLU.
     pub activation: Activation,
-    /// Inner width; ⅔·4·d_model, rounded up to a multiple of 8, when absent, so that the parameter
-    /// count is that of an MLP (Shazeer 2020, §3).
+    /// Inner width; when absent, ⅔·4·d_model rounded up to a multiple of 8, which gives the parameter
+    /// count of an MLP (Shazeer 2020, §3).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub d_ff: Option<usize>,
 }
@@ -86,7 +86,7 @@ names! {
         "relu" => Relu,
         /// x Φ(x), with the exact normal distribution function (Hendrycks & Gimpel 2016).
         "gelu" => Gelu,
-        /// GELU with Φ approximated through tanh, as GPT-2 has it.
+        /// GELU with Φ approximated through tanh, as in GPT-2.
         "gelu_tanh" => GeluTanh,
         /// x σ(x), also called swish (Elfwing et al. 2018; Ramachandran et al. 2017).
         "silu" => Silu,
@@ -120,7 +120,7 @@ pub trait FeedForward: fmt::Debug + Send + Sync {
     fn forward(&self, x: &Tensor, mode: Mode) -> Result<Tensor>;
 }
 
-/// What the surrounding block decides for the network.
+/// Settings of the network that the surrounding block determines.
 #[derive(Clone, Debug)]
 pub struct FeedForwardSpec<'a> {
     /// Width of the residual stream.
@@ -129,12 +129,12 @@ pub struct FeedForwardSpec<'a> {
     pub dropout: f64,
     /// Whether the linear maps add a bias.
     pub bias: Bias,
-    /// How the weights begin.
+    /// The initial weights.
     pub init: &'a Initializer,
 }
 
 impl FeedForwardConfig {
-    /// Builds the network; `None` where there is to be none.
+    /// Builds the network; `None` for the kind `none`.
     pub fn build(
         &self,
         spec: &FeedForwardSpec<'_>,
@@ -166,7 +166,7 @@ impl FeedForwardConfig {
         })
     }
 
-    /// The inner width, when there is a network at all.
+    /// The inner width; `None` for the kind `none`.
     pub fn d_ff(&self, d_model: usize) -> Option<usize> {
         match *self {
             Self::Mlp(MlpConfig { d_ff, .. }) => Some(d_ff.unwrap_or(d_model.saturating_mul(4))),

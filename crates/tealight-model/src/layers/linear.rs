@@ -42,22 +42,22 @@ impl Linear {
         linear(x, &self.weight, self.bias.as_ref())
     }
 
-    /// What each of `maps` makes of `x (.., n_in)`: faster than one after the other.
+    /// The outputs of several maps of the same `x (.., n_in)`; faster than separate calls.
     pub fn forward_all<const N: usize>(maps: [&Self; N], x: &Tensor) -> Result<[Tensor; N]> {
         linears(x, maps.map(Self::map))
     }
 
-    /// What `labels (n)` cost where the map gives the logits of `x (n, n_in)`.
+    /// The cross-entropy of `labels (n)` under the logits that the map computes from `x (n, n_in)`.
     pub fn scored(&self, x: &Tensor, labels: &Tensor, label_smoothing: f64) -> Result<Scored> {
         linear_cross_entropy(x, self.map(), labels, label_smoothing)
     }
 
-    /// What the map computes in.
+    /// The dtype of the weights.
     pub(crate) fn dtype(&self) -> DType {
         self.weight.dtype()
     }
 
-    /// W and b.
+    /// W and b, as operations take them.
     pub(crate) fn map(&self) -> Map<'_> {
         Map { weight: &self.weight, bias: self.bias.as_ref() }
     }

@@ -1,4 +1,4 @@
-//! Normalisation of each position's vector.
+//! Normalisation of the vector at each position.
 //!
 //! ```text
 //! LayerNorm(x) = (x − mean x) / √(var x + ε) · w + b        Ba et al. 2016, eq. (3)
@@ -7,7 +7,7 @@
 //!
 //! LayerNorm: <https://arxiv.org/abs/1607.06450>. RMSNorm: <https://arxiv.org/abs/1910.07467>.
 //!
-//! Candle's own layers drop the gradient on contiguous input; these are `tealight_ops::norm`.
+//! Both use `tealight_ops::norm`, because Candle's own layers have no backward on contiguous input.
 
 use std::fmt;
 
@@ -19,7 +19,7 @@ use crate::choice::choice;
 use crate::error::{BuildError, BuildResult};
 
 choice! {
-    /// `[model.norm]`: what keeps the residual stream in range.
+    /// `[model.norm]`: the normalisation of the residual stream.
     pub enum NormConfig {
         /// Zero mean, unit variance, then scale and shift (Ba et al. 2016).
         "layer_norm" => LayerNorm(LayerNormConfig),
@@ -93,7 +93,7 @@ impl NormConfig {
 }
 
 fn check_epsilon(epsilon: f64) -> BuildResult<()> {
-    // A smaller one is zero in f32, and the norm of a constant row then 0 / 0.
+    // A smaller ε rounds to zero in f32, and the norm of a constant row is then 0 / 0.
     let least = f64::from(f32::MIN_POSITIVE);
     if epsilon.is_finite() && epsilon >= least {
         return Ok(());

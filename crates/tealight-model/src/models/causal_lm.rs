@@ -1,12 +1,12 @@
 //! Causal language model (Radford et al. 2019, "Language Models are Unsupervised Multitask Learners"):
-//! every position says what follows it.
+//! every position predicts the next token.
 //!
 //! ```text
 //! P(x_{t+1} | x₁ … x_t) = softmax(W h_t),   h = Transformer(x)      position t reads j ≤ t
 //! ```
 //!
-//! W is the table of token embeddings under `model.tied_output`, as in GPT-2, and a matrix of its own
-//! elsewhere. It has no bias whatever `model.bias` says, for no published model of this sort has one.
+//! W is the table of token embeddings under `model.tied_output`, as in GPT-2, and a separate matrix
+//! otherwise. The output has no bias, whatever the value of `model.bias`, as in published models.
 //!
 //! Cost: O(seq_len·d_model·vocab_size) time for the logits, and O(seq_len·vocab_size) memory.
 
@@ -28,14 +28,14 @@ use crate::transformer::embedding::{Input, InputSpec};
 use crate::transformer::spec::StackSpec;
 use crate::transformer::{Decoding, Transformer};
 
-/// What data and task decide.
+/// Settings that data and task determine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CausalLmSpec {
     /// Number of different tokens.
     pub vocab_size: usize,
     /// The longest sequence.
     pub seq_len: usize,
-    /// Whether a sequence holds several documents, which `Mask::with_segments` keeps apart.
+    /// Whether a sequence holds several documents, which `Mask::with_segments` separates.
     pub packed: bool,
 }
 
@@ -48,11 +48,11 @@ pub struct CausalLm {
 }
 
 impl CausalLm {
-    /// Builds the backbone and, unless it is tied, `output`.
+    /// Builds the backbone and, unless the output is tied, `output`.
     ///
     /// # Errors
-    /// If `model.causal` is not set, among others: a position that sees its successor has nothing to
-    /// say.
+    /// If `model.causal` is not set, because the targets would be part of the input, or if another setting
+    /// is not supported.
     pub fn build(
         config: &ModelConfig,
         spec: &CausalLmSpec,
@@ -60,8 +60,8 @@ impl CausalLm {
     ) -> BuildResult<Self> {
         let CausalLmSpec { vocab_size, seq_len, packed } = *spec;
         if !config.causal {
-            let message = "`model.causal` = false, but a causal language model needs true: a \
-                           position that sees its successor has nothing to forecast";
+            let message = "`model.causal` = false, but a causal language model needs true: \
+                           otherwise a position attends to the token that it predicts";
             return Err(BuildError::config(["model.causal"], message));
         }
         config.refuse_second_stack()?;
@@ -78,7 +78,7 @@ impl CausalLm {
         Ok(Self { vocab_size, transformer, output: output.transpose()? })
     }
 
-    /// Token ids `(batch, seq_len)` → logits `(batch, seq_len, vocab_size)` of what follows each.
+    /// Token ids `(batch, seq_len)` → logits `(batch, seq_len, vocab_size)` of the next tokens.
     pub fn forward(&self, ids: &Tensor, mask: &Mask, mode: Mode) -> Result<Tensor> {
         self.logits(&self.hidden(ids, mask, mode)?)
     }
@@ -96,7 +96,7 @@ impl CausalLm {
         }
     }
 
-    /// What `labels (n)` cost under hidden states `(.., d_model)` of n positions.
+    /// The cross-entropy of `labels (n)` under hidden states `(.., d_model)` of n positions.
     pub fn scored(&self, hidden: &Tensor, labels: &Tensor, label_smoothing: f64) -> Result<Scored> {
         let rows = reshape(hidden, ((), hidden.dim(D::Minus1)?))?;
         match &self.output {
@@ -105,7 +105,7 @@ impl CausalLm {
         }
     }
 
-    /// The model before the first token of sequences whose tokens come one after another.
+    /// Starts incremental decoding.
     pub fn decoding(&self) -> Result<Decoding<'_>> {
         self.transformer.decoding(None)
     }
@@ -115,25 +115,25 @@ impl CausalLm {
         &self.transformer
     }
 
-    /// Number of different tokens that it writes.
+    /// Number of different tokens.
     pub fn vocab_size(&self) -> usize {
         self.vocab_size
     }
 
-    /// What each layer read.
+    /// The attention weights of each layer.
     pub fn maps(&self, ids: &Tensor, mask: &Mask) -> Result<Vec<BlockMaps>> {
         let context = BlockInput { mask, memory: None, mode: Mode::Eval };
         self.transformer.maps_of(&Input::tokens(ids), &context)
     }
 
-    /// What the model of this `config` needs memory for.
+    /// The memory that the model of this `config` needs.
     pub fn estimate(config: &ModelConfig, spec: &CausalLmSpec) -> Estimate {
         let CausalLmSpec { vocab_size, seq_len, .. } = *spec;
         let logits = vocab_size as f64 * seq_len as f64;
         Estimate::alone(config, seq_len) + Estimate::outside(0., logits)
     }
 
-    /// What training on the longest sequences costs, with the parameters in `store`.
+    /// The cost of training on the longest sequences, with the parameters in `store`.
     pub fn cost(config: &ModelConfig, spec: &CausalLmSpec, store: &ParamStore) -> Cost {
         let len = spec.seq_len;
         let positions = Positions { inputs: len, held: len, read: len };
@@ -143,30 +143,29 @@ impl CausalLm {
     }
 }
 
-/// The model in the middle of a batch of texts: [`generate`](generation::generate) asks it.
+/// A [`Predictor`] for [`generate`](generation::generate): the model with its decoding state.
 ///
-/// A text may become longer than the model can read. Then the beginning falls out of its sight: it
-/// reads the last half of its longest sequence again, as a text of its own, and goes on from there. So
-/// every token is chosen after at least `max_seq_len / 2` others, and one in `max_seq_len / 2` steps
-/// reads more than its own token.
+/// If a text becomes longer than `max_seq_len`, decoding starts again with the last `max_seq_len / 2`
+/// tokens as a new sequence. Every token is then predicted from at least `max_seq_len / 2` others, and
+/// only one in `max_seq_len / 2` steps reads more than one token.
 #[derive(Debug)]
 pub struct Writer<'a> {
     model: &'a CausalLm,
     decoding: Decoding<'a>,
-    /// What each row has read, equally much.
+    /// The tokens that each row has read; all rows are equally long.
     read: Vec<Vec<u32>>,
     never: &'a [u32],
     device: Device,
 }
 
 impl<'a> Writer<'a> {
-    /// Before the first token. Those of `never` are not written, such as padding.
+    /// Starts before the first token. Tokens in `never`, such as padding, are not generated.
     pub fn new(model: &'a CausalLm, never: &'a [u32], device: &Device) -> Result<Self> {
         let (decoding, device) = (model.decoding()?, device.clone());
         Ok(Self { model, decoding, read: Vec::new(), never, device })
     }
 
-    /// What has to be read for the last of `new` to be read: `new`, or more when the model starts anew.
+    /// The tokens to read next: `new`, or the last `max_seq_len / 2` tokens if decoding starts again.
     fn unread(&mut self, new: &[Vec<u32>]) -> Result<Tensor> {
         self.read.resize(new.len(), Vec::new());
         for (read, new) in self.read.iter_mut().zip(new) {

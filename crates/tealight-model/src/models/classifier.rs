@@ -1,15 +1,15 @@
-//! A text in, a distribution over classes out: the head with which BERT is fine-tuned (Devlin et al. 2019,
+//! Text classification, with the head of BERT's fine-tuning (Devlin et al. 2019,
 //! <https://arxiv.org/abs/1810.04805>, §4.1).
 //!
 //! ```text
 //! P(class | w) = softmax(W C),   C = the state of the first token, or the mean of all states
 //! ```
 //!
-//! BERT's `[CLS]` state goes through another dense map, which it learnt with the prediction of the next
-//! sentence; pretraining here has no such task, and the map is left out. The backbone's parameters have
-//! the names that they have in a [`MaskedLm`](super::masked_lm::MaskedLm), so that its checkpoint is a
-//! start. `model.lm_head` and `model.tied_output`, which come along with its configuration, speak of a head
-//! that is not here.
+//! BERT applies another dense map (the pooler) to its `[CLS]` state, trained by next-sentence
+//! prediction; pretraining here has no such task, so the map is left out. The backbone's parameters have
+//! the same names as in a [`MaskedLm`](super::masked_lm::MaskedLm), so that training can start from its
+//! checkpoint. `model.lm_head` and `model.tied_output`, which are part of its configuration, have no
+//! effect here.
 
 use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
@@ -30,29 +30,29 @@ use crate::transformer::embedding::{Input, InputSpec};
 use crate::transformer::spec::StackSpec;
 
 names! {
-    /// Where a text's class is read.
+    /// Which hidden state is classified.
     pub enum ReadOut {
-        /// The first token, which the tokenizer's template puts there: BERT's `[CLS]`.
+        /// The first token, which the tokenizer's template inserts: BERT's `[CLS]`.
         "cls" => Cls,
         /// The mean over all tokens.
         "mean" => Mean,
     }
 }
 
-/// What data and task decide.
+/// Settings that data and task determine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClassifierSpec {
     /// Number of different tokens.
     pub vocab_size: usize,
     /// Number of different token types, or `0`.
     pub n_token_types: usize,
-    /// The id that is padding, if any is.
+    /// The padding id, if there is one.
     pub pad_id: Option<u32>,
     /// The longest sequence.
     pub seq_len: usize,
-    /// Number of classes to choose from.
+    /// Number of classes.
     pub n_classes: usize,
-    /// Where the class is read.
+    /// Which hidden state is classified.
     pub read_out: ReadOut,
 }
 
@@ -66,7 +66,7 @@ pub struct Classifier {
 }
 
 impl Classifier {
-    /// Builds the backbone and `classifier`, a name that no language model's head has.
+    /// Builds the backbone and `classifier`, a name that the heads of language models do not use.
     pub fn build(
         config: &ModelConfig,
         spec: &ClassifierSpec,
@@ -78,7 +78,7 @@ impl Classifier {
             return Err(BuildError::config(
                 ["task.read_out", "model.causal"],
                 "`task.read_out` = \"cls\" needs `model.causal` = false: \
-                 the first token of a causal model sees nothing else",
+                 the first token of a causal model attends only to itself",
             ));
         }
         config.refuse_second_stack()?;
@@ -105,22 +105,22 @@ impl Classifier {
         self.output.forward(&self.dropout.forward(&read, mode)?)
     }
 
-    /// What each layer read.
+    /// The attention weights of each layer.
     pub fn maps(&self, input: &Input<'_>, mask: &Mask) -> Result<Vec<BlockMaps>> {
         let mode = Mode::Eval;
         self.transformer.maps_of(input, &BlockInput { mask, memory: None, mode })
     }
 
-    /// What the model of this `config` needs memory for.
+    /// The memory that the model of this `config` needs.
     pub fn estimate(config: &ModelConfig, spec: &ClassifierSpec) -> Estimate {
         Estimate::alone(config, spec.seq_len)
     }
 
-    /// What training on the longest sequences costs, with the parameters in `store`.
+    /// The cost of training on the longest sequences, with the parameters in `store`.
     pub fn cost(config: &ModelConfig, spec: &ClassifierSpec, store: &ParamStore) -> Cost {
         let seq_len = spec.seq_len;
         let positions = Positions { inputs: seq_len, held: seq_len, read: 1 };
-        // The table of embeddings is looked up in, and no more.
+        // Without a tied output, the token table is only looked up, not multiplied.
         let config = &ModelConfig { tied_output: false, ..config.clone() };
         let max_seq_len = config.max_seq_len.unwrap_or(seq_len);
         let attention = attention_cost(config, &StackSpec::alone(config, max_seq_len), seq_len, 0);

@@ -1,14 +1,14 @@
-//! What a model costs: estimates for choosing a size, before anything runs.
+//! Estimates of a model's FLOPs, parameters and training memory, before it is trained.
 //!
 //! ```text
 //! forward FLOPs                2·Σ (scalars of a matrix)·(positions it is applied to) + attention
-//! training FLOPs               3·forward: the backward pass makes two products of each
+//! training FLOPs               3·forward: the backward pass computes two products for each one
 //! training memory              16 bytes per parameter (weight, gradient, two moments)
-//!                              + 4 bytes per number that the backward pass needs
+//!                              + 4 bytes per activation kept for the backward pass
 //! ```
 //!
-//! With activation checkpointing those numbers are what stands between the blocks, and the inside of
-//! one block at a time.
+//! With activation checkpointing, the kept activations are the inputs of all blocks and the inner
+//! activations of one block.
 
 use crate::attention::{AttentionCost, Reads};
 use crate::config::ModelConfig;
@@ -24,34 +24,34 @@ use crate::transformer::spec::StackSpec;
 pub struct Cost {
     /// Scalars in all parameters.
     pub n_parameters: usize,
-    /// Positions of the sequence, a `[CLS]` included; of source and target together.
+    /// Positions of the sequence, including a `[CLS]`; for pairs, of source and target together.
     pub positions: usize,
     /// Operations of the forward pass over the sequence (a multiply-add counts as two).
     pub forward_flops: u64,
-    /// Numbers of f32 kept for the backward pass of the sequence.
+    /// Activations of f32 kept for the backward pass of the sequence.
     pub activations: usize,
-    /// The same where blocks are computed again.
+    /// The same with activation checkpointing.
     pub recomputed: usize,
 }
 
-/// The positions of one sequence, by what is done there.
+/// Numbers of positions of one sequence at which the parts of a model are applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Positions {
-    /// Read from the data.
+    /// Inputs from the data.
     pub inputs: usize,
-    /// Held in the residual stream, a `[CLS]` included.
+    /// Positions in the residual stream, including a `[CLS]`.
     pub held: usize,
-    /// Given to the output layer.
+    /// Positions at which the output layer is applied.
     pub read: usize,
 }
 
 impl Positions {
-    /// Where the matrix `name` of a model of this `config` is applied.
+    /// The number of positions to which the matrix `name` of a model of this `config` is applied.
     pub(crate) fn of(&self, name: &str, config: &ModelConfig) -> usize {
         match name.split_once('.') {
             Some(("embedding", "token.weight")) if config.tied_output => self.read,
             Some(("embedding", "features.weight")) => self.inputs,
-            // Tables are looked up, not multiplied.
+            // Table lookups, not products.
             Some(("embedding" | "position", _)) => 0,
             Some(("lm_head" | "output" | "classifier", _)) => self.read,
             _ => self.held,
@@ -60,9 +60,9 @@ impl Positions {
 }
 
 impl Cost {
-    /// Estimates from the shapes of the parameters in `store`, each of which is applied to as many
-    /// positions as `applied` says, what the `attention` layers cost together, and the numbers that
-    /// `estimate` counts.
+    /// Estimates from the shapes of the parameters in `store`; `applied` returns the number of positions
+    /// to which a matrix is applied, `attention` is the cost of all attention layers together, and
+    /// `estimate` counts the activations.
     pub fn new(
         store: &ParamStore,
         positions: usize,
@@ -84,17 +84,17 @@ impl Cost {
         }
     }
 
-    /// Forward operations per position of the sequence.
+    /// FLOPs of the forward pass per position of the sequence.
     pub fn forward_flops_per_position(&self) -> u64 {
         self.forward_flops / self.positions.max(1) as u64
     }
 
-    /// Operations of one training step per position.
+    /// FLOPs of a training step per position.
     pub fn training_flops_per_position(&self) -> u64 {
         3 * self.forward_flops_per_position()
     }
 
-    /// Bytes that training needs for a batch of `batch` sequences.
+    /// Bytes of training memory for a batch of `batch` sequences.
     pub fn training_bytes(&self, batch: usize, activations: Activations) -> usize {
         let numbers = match activations {
             Activations::Kept => self.activations,
@@ -109,8 +109,8 @@ fn is_of_an_attention(name: &str) -> bool {
     name.split('.').any(|part| part == "attention" || part == "cross_attention")
 }
 
-/// What the attention layers of one stack cost together, on a sequence of `seq_len` positions that
-/// reads a memory of `memory_len`.
+/// The cost of all attention layers of one stack together, on a sequence of `seq_len` positions with a
+/// memory of `memory_len`.
 pub fn attention_cost(
     config: &ModelConfig,
     stack: &StackSpec<'_>,
@@ -118,7 +118,7 @@ pub fn attention_cost(
     memory_len: usize,
 ) -> AttentionCost {
     let init = Initializer::FAN_IN;
-    // No layer is for less than one position, whatever is asked of an estimate.
+    // Layers are built for at least one position; an estimate may be for none.
     let lens = [stack.max_seq_len.max(1); 2];
     let own = config.attention_spec(&init, stack.attention.key, stack.reads, lens);
     let mut cost = stack.attention.config.cost(&own, seq_len, seq_len);
@@ -135,35 +135,36 @@ pub fn attention_cost(
     }
 }
 
-/// What a model needs memory for, from its description alone, before anything is allocated. In
+/// The memory that a model needs, computed from its configuration before anything is allocated. In
 /// floating point, so that no size overflows.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Estimate {
-    /// Scalars in the parameters: attention, the matrices of the feed-forward networks, and the table
-    /// of positions. What data decide is left out, and so are other vectors (biases and norms).
+    /// Scalars in the parameters of attention, feed-forward matrices and the position table. Parameters
+    /// whose size the data determine, biases and norms are left out.
     pub parameters: f64,
-    /// Numbers of f32 kept for the backward pass of one example.
+    /// Activations of f32 kept for the backward pass of one example.
     pub activations: f64,
-    /// The same where blocks are computed again.
+    /// The same with activation checkpointing.
     pub recomputed: f64,
 }
 
 impl Estimate {
-    /// A model of one stack on its own, for sequences of `positions`.
+    /// A model of a single stack, for sequences of `positions`.
     pub fn alone(config: &ModelConfig, positions: usize) -> Self {
         let max_seq_len = config.max_seq_len.unwrap_or(positions);
         Self::of_stack(config, &StackSpec::alone(config, max_seq_len), positions, 0)
     }
 
-    /// What stands outside of blocks.
+    /// Layers outside the blocks, which activation checkpointing does not recompute.
     pub fn outside(parameters: f64, activations: f64) -> Self {
         Self { parameters, activations, recomputed: activations }
     }
 
-    /// One stack with its positions, on a sequence of `seq_len` that reads a memory of `memory_len`.
+    /// One stack with its positions, on a sequence of `seq_len` with a memory of `memory_len`.
     ///
-    /// Activations per block: two norms (three with cross-attention), the attentions, two sums
-    /// (three), and the inner activations: before φ, or those of a gate and what it gates.
+    /// Activations per block: two norms and two residual sums (three each with cross-attention), the
+    /// attentions, and the inner activations of the feed-forward network: the input of φ, or the gate,
+    /// the gated values and their product.
     pub fn of_stack(
         config: &ModelConfig,
         stack: &StackSpec<'_>,

@@ -1,4 +1,4 @@
-//! A sequence in, a distribution over classes out: for the next item, or after every position.
+//! Forecasts of classes from a sequence: of the next item, or of the successor of every position.
 
 use candle_core::{DType, Result, Tensor, bail};
 use candle_nn::VarBuilder;
@@ -18,11 +18,11 @@ use crate::transformer::embedding::{Input, InputSpec};
 use crate::transformer::spec::StackSpec;
 
 names! {
-    /// Where the forecast is read.
+    /// Which hidden states the forecast is computed from.
     pub enum ReadOut {
         /// The mean over all positions.
         "mean" => Mean,
-        /// A learnt vector put before the sequence, as BERT's `[CLS]`.
+        /// A learnt vector prepended to the sequence, as BERT's `[CLS]`.
         "cls" => Cls,
         /// The last position.
         "last" => Last,
@@ -32,7 +32,7 @@ names! {
 }
 
 impl ReadOut {
-    /// Positions that the model holds for a sequence of `seq_len` inputs.
+    /// Number of positions in the residual stream for a sequence of `seq_len` inputs.
     pub fn positions(self, seq_len: usize) -> usize {
         if self == Self::Cls { seq_len + 1 } else { seq_len }
     }
@@ -47,16 +47,16 @@ pub struct Forecaster {
     output: Option<Linear>,
 }
 
-/// What data and task decide.
+/// Settings that data and task determine.
 #[derive(Clone, Copy, Debug)]
 pub struct ForecasterSpec {
-    /// What the model reads.
+    /// The inputs of the model.
     pub input: InputSpec,
     /// The longest sequence of inputs.
     pub seq_len: usize,
-    /// Number of classes to choose from.
+    /// Number of classes.
     pub n_classes: usize,
-    /// Where the forecast is read.
+    /// Which hidden states the forecast is computed from.
     pub read_out: ReadOut,
 }
 
@@ -72,14 +72,14 @@ impl Forecaster {
             return Err(BuildError::config(
                 ["task.read_out", "model.causal"],
                 "`task.read_out` = \"every_position\" needs `model.causal` = true: \
-                 a position that sees its successor has nothing to forecast",
+                 otherwise a position attends to the item that it forecasts",
             ));
         }
         if read_out == ReadOut::Cls && config.causal {
             return Err(BuildError::config(
                 ["task.read_out", "model.causal"],
                 "`task.read_out` = \"cls\" needs `model.causal` = false: \
-                 the first position of a causal model sees nothing else",
+                 the first position of a causal model attends only to itself",
             ));
         }
         let max_seq_len = config.resolve_max_seq_len(read_out.positions(seq_len))?;
@@ -122,14 +122,14 @@ impl Forecaster {
         }
     }
 
-    /// What each layer read.
+    /// The attention weights of each layer.
     pub fn maps(&self, input: &Input<'_>, mask: &Mask) -> Result<Vec<BlockMaps>> {
         let mask = self.widen(mask)?;
         let context = BlockInput { mask: &mask, memory: None, mode: Mode::Eval };
         self.transformer.maps(&self.embed(input)?, &context)
     }
 
-    /// What training on sequences of `seq_len` inputs costs, with the parameters in `store`.
+    /// The cost of training on sequences of `seq_len` inputs, with the parameters in `store`.
     pub fn cost(&self, config: &ModelConfig, store: &ParamStore, seq_len: usize) -> Cost {
         let held = self.read_out.positions(seq_len);
         let read = if self.read_out == ReadOut::EveryPosition { held } else { 1 };
@@ -146,7 +146,7 @@ impl Forecaster {
         Tensor::cat(&[&cls.broadcast_as((batch, 1, d_model))?, &x], 1)
     }
 
-    /// The mask with a column for `[CLS]`, which is never padding.
+    /// The mask with a column added for `[CLS]`, which is never padding.
     fn widen(&self, mask: &Mask) -> Result<Mask> {
         if self.cls.is_some() && mask.segments().is_some() {
             bail!("the read-out `cls` takes no segments")

@@ -2,11 +2,11 @@
 //! <https://arxiv.org/abs/1810.04805>, and its code).
 //!
 //! ```text
-//! logits = Norm(φ(x W + c)) Eᵀ + b             E, the table of tokens when tied; or a matrix of its own
+//! logits = Norm(φ(x W + c)) Eᵀ + b             E is the token table if tied, a separate matrix otherwise
 //! ```
 //!
-//! Cost: the product with E, O(d_model·vocab_size) for each position that is read, is most of a small
-//! model's time, so only positions whose tokens are asked for should come here.
+//! Cost: the product with E takes O(d_model·vocab_size) per position, which dominates the time of a small
+//! model. Apply the head only to positions whose tokens are predicted.
 
 use candle_core::{Result, Tensor};
 use candle_nn::{VarBuilder, init};
@@ -21,7 +21,7 @@ use crate::layers::norm::Norm;
 use crate::params::init::Initializer;
 use crate::transformer::embedding::Embedding;
 
-/// From hidden states to logits over the vocabulary.
+/// Maps hidden states to logits over the vocabulary.
 #[derive(Debug)]
 pub struct LmHead {
     transform: Option<Transform>,
@@ -35,7 +35,7 @@ enum Output {
 }
 
 impl LmHead {
-    /// Builds `lm_head.dense`, `lm_head.norm` and `output`, of which a tied head has the bias alone.
+    /// Builds `lm_head.dense`, `lm_head.norm` and `output`; a tied head has only the bias of `output`.
     pub fn build(
         config: &ModelConfig,
         vocab_size: usize,
@@ -58,7 +58,7 @@ impl LmHead {
         Ok(Self { transform: transform.transpose()?, output })
     }
 
-    /// `x (.., d_model)` → `(.., vocab_size)`; `embedding` has the table of a tied output.
+    /// `x (.., d_model)` → logits `(.., vocab_size)`; `embedding` holds the table of a tied output.
     pub fn forward(&self, x: &Tensor, embedding: &Embedding) -> Result<Tensor> {
         let x = self.transformed(x)?;
         match &self.output {
@@ -67,7 +67,7 @@ impl LmHead {
         }
     }
 
-    /// What `labels (n)` cost where [`Self::forward`] gives the logits of `x (n, d_model)`.
+    /// The cross-entropy of `labels (n)` under the logits of [`Self::forward`] for `x (n, d_model)`.
     pub fn scored(&self, x: &Tensor, embedding: &Embedding, labels: &Tensor) -> Result<Scored> {
         let x = self.transformed(x)?;
         match &self.output {

@@ -1,8 +1,8 @@
-//! Masked language models (Devlin et al. 2019, <https://arxiv.org/abs/1810.04805>): tokens that were
-//! hidden, guessed from both sides.
+//! Masked language models (Devlin et al. 2019, <https://arxiv.org/abs/1810.04805>): prediction of masked
+//! tokens from the context on both sides.
 //!
 //! ```text
-//! P(w_t | w with holes) = softmax(LmHead(Transformer(w with holes)_t))
+//! P(w_t | masked w) = softmax(LmHead(Transformer(masked w)_t))
 //! ```
 
 use candle_core::{Result, Tensor};
@@ -22,26 +22,26 @@ use crate::transformer::block::{BlockInput, BlockMaps};
 use crate::transformer::embedding::{Input, InputSpec};
 use crate::transformer::spec::StackSpec;
 
-/// The share of the positions that costs are counted for: BERT's (§3.1). A task that hides more
-/// tokens needs more.
+/// The fraction of masked positions that cost estimates assume: BERT's (§3.1). A task that masks more
+/// tokens costs more.
 const SHARE_READ: f64 = 0.15;
 
-/// What data and task decide.
+/// Settings that data and task determine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MaskedLmSpec {
     /// Number of different tokens.
     pub vocab_size: usize,
     /// Number of different token types, or `0`.
     pub n_token_types: usize,
-    /// The id that is padding, if any is.
+    /// The padding id, if there is one.
     pub pad_id: Option<u32>,
     /// The longest sequence.
     pub seq_len: usize,
-    /// Whether a sequence holds several documents, which `Mask::with_segments` keeps apart.
+    /// Whether a sequence holds several documents, which `Mask::with_segments` separates.
     pub packed: bool,
 }
 
-/// A backbone that reads in both directions, and a head over the vocabulary.
+/// A bidirectional backbone and a head over the vocabulary.
 #[derive(Debug)]
 pub struct MaskedLm {
     transformer: Transformer,
@@ -58,8 +58,8 @@ impl MaskedLm {
         config.validate()?;
         config.refuse_second_stack()?;
         if config.causal {
-            let message = "`model.causal` = true, but a masked language model guesses from both \
-                           sides";
+            let message = "`model.causal` = true, but a masked language model predicts from the \
+                           context on both sides";
             return Err(BuildError::config(["model.causal"], message));
         }
         let MaskedLmSpec { vocab_size, n_token_types, pad_id, seq_len, packed } = *spec;
@@ -75,9 +75,9 @@ impl MaskedLm {
         self.transformer.forward(input, &BlockInput { mask, memory: None, mode })
     }
 
-    /// Logits of the `positions (n)`, which are indices into the batch·seq_len positions of `hidden
-    /// (batch, seq_len, d_model)`: `(n, vocab_size)`. Of all positions without them: `(batch, seq_len,
-    /// vocab_size)`.
+    /// Logits `(n, vocab_size)` at `positions (n)`, which are indices into the batch·seq_len positions of
+    /// `hidden (batch, seq_len, d_model)`. If `positions` is `None`, logits `(batch, seq_len,
+    /// vocab_size)` at all positions.
     pub fn logits(&self, hidden: &Tensor, positions: Option<&Tensor>) -> Result<Tensor> {
         let embedded = self.transformer.embedding();
         let Some(positions) = positions else { return self.head.forward(hidden, embedded) };
@@ -85,13 +85,13 @@ impl MaskedLm {
         self.head.forward(&embedding(&rows, positions)?, embedded)
     }
 
-    /// What the `labels (n)` of the `positions (n)` cost, which are as in [`Self::logits`].
+    /// The cross-entropy of `labels (n)` at `positions (n)`, which are as in [`Self::logits`].
     pub fn scored(&self, hidden: &Tensor, positions: &Tensor, labels: &Tensor) -> Result<Scored> {
         let read = embedding(&hidden.flatten_to(1)?, positions)?;
         self.head.scored(&read, self.transformer.embedding(), labels)
     }
 
-    /// What each layer read.
+    /// The attention weights of each layer.
     pub fn maps(&self, input: &Input<'_>, mask: &Mask) -> Result<Vec<BlockMaps>> {
         let mode = Mode::Eval;
         self.transformer.maps_of(input, &BlockInput { mask, memory: None, mode })
@@ -102,18 +102,18 @@ impl MaskedLm {
         &self.transformer
     }
 
-    /// What the model of this `config` needs memory for.
+    /// The memory that the model of this `config` needs.
     pub fn estimate(config: &ModelConfig, spec: &MaskedLmSpec) -> Estimate {
         let head = config.lm_head.clone().unwrap_or_default();
         let (d_model, vocab_size) = (config.d_model as f64, spec.vocab_size as f64);
-        // The states that are read; through the dense map, φ and the norm; the logits.
+        // The masked positions' states; the outputs of the dense map, φ and the norm; the logits.
         let transform = if head.transform { 3. * d_model } else { 0. };
         let parameters = if head.transform { d_model * d_model } else { 0. };
         let activations = n_read(spec) as f64 * (d_model + transform + vocab_size);
         Estimate::alone(config, spec.seq_len) + Estimate::outside(parameters, activations)
     }
 
-    /// What training on the longest sequences costs, with the parameters in `store`.
+    /// The cost of training on the longest sequences, with the parameters in `store`.
     pub fn cost(config: &ModelConfig, spec: &MaskedLmSpec, store: &ParamStore) -> Cost {
         let seq_len = spec.seq_len;
         let positions = Positions { inputs: seq_len, held: seq_len, read: n_read(spec) };
@@ -124,7 +124,7 @@ impl MaskedLm {
     }
 }
 
-/// The positions of a sequence that the head reads.
+/// The number of positions of a sequence to which the head is applied.
 fn n_read(spec: &MaskedLmSpec) -> usize {
     (SHARE_READ * spec.seq_len as f64).ceil() as usize
 }

@@ -1,4 +1,4 @@
-//! Backbones with heads: what a task trains.
+//! Complete models: a backbone with the head of a task.
 
 pub mod causal_lm;
 pub mod classifier;

@@ -1,17 +1,17 @@
-//! Encoder and decoder (Vaswani et al. 2017, <https://arxiv.org/abs/1706.03762>): one sequence in,
-//! another one out, token by token.
+//! Encoder-decoder (Vaswani et al. 2017, <https://arxiv.org/abs/1706.03762>): generates a target
+//! sequence from a source sequence, token by token.
 //!
 //! ```text
-//! memory           = Encoder(x₁ … x_n)                          every position reads all others
-//! P(y_t | y_<t, x) = softmax(W Decoder(y_<t, memory))           a position reads its past, and the memory
+//! memory           = Encoder(x₁ … x_n)                          bidirectional
+//! P(y_t | y_<t, x) = softmax(W Decoder(y_<t, memory))           causal, with cross-attention to the memory
 //! ```
 //!
-//! The encoder's layers read as `[model.encoder_attention]` says, or `[model.attention]` where that
-//! table is absent; the decoder's as `[model.attention]`; and how the decoder reads the encoder is
-//! `[model.cross_attention]`, softmax when absent. Source and target share one vocabulary and one table
-//! of token embeddings, as in T5 (Raffel et al. 2020, <https://arxiv.org/abs/1910.10683>), which the
-//! output uses, too, under `model.tied_output` (Vaswani et al. 2017, §3.4). Each side has its own blocks,
-//! `model.n_encoder_layers` and `model.n_layers` of them, and its own positions.
+//! `[model.encoder_attention]` sets the encoder's self-attention (`[model.attention]` when absent),
+//! `[model.attention]` the decoder's, and `[model.cross_attention]` the decoder's attention to the
+//! encoder (softmax when absent). Source and target share one vocabulary and one table of token
+//! embeddings, as in T5 (Raffel et al. 2020, <https://arxiv.org/abs/1910.10683>); under
+//! `model.tied_output` the output layer shares it, too (Vaswani et al. 2017, §3.4). Encoder and decoder
+//! have their own blocks (`model.n_encoder_layers` and `model.n_layers`) and their own positions.
 
 use candle_core::{D, Device, IndexOp, Result, Tensor};
 use candle_nn::VarBuilder;
@@ -32,18 +32,18 @@ use crate::transformer::embedding::{Embedding, Input, InputSpec};
 use crate::transformer::spec::{Place, StackSpec};
 use crate::transformer::{Decoding, Transformer};
 
-/// What data and task decide.
+/// Settings that data and task determine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seq2SeqSpec {
     /// Number of different tokens, on both sides.
     pub vocab_size: usize,
-    /// The longest sequence that is read.
+    /// The longest source sequence.
     pub source_len: usize,
-    /// The longest sequence that is written.
+    /// The longest target sequence.
     pub target_len: usize,
 }
 
-/// An encoder, a decoder that reads it, and a linear map to the vocabulary.
+/// An encoder, a decoder with cross-attention to it, and a linear map to the vocabulary.
 #[derive(Debug)]
 pub struct Seq2Seq {
     encoder: Transformer,
@@ -51,26 +51,26 @@ pub struct Seq2Seq {
     output: Option<Linear>,
 }
 
-/// Token ids `(batch, len)`, and which of them are padding.
+/// Token ids and their padding mask.
 #[derive(Clone, Copy, Debug)]
 pub struct Tokens<'a> {
     /// `(batch, len)` of any integer dtype.
     pub ids: &'a Tensor,
-    /// Padding, which is not read.
+    /// The padding, which is not attended to.
     pub mask: &'a Mask,
 }
 
-/// What the layers of both sides read.
+/// The attention weights of encoder and decoder.
 #[derive(Debug)]
 pub struct Seq2SeqMaps {
-    /// Of each layer of the encoder.
+    /// One entry per encoder layer.
     pub encoder: Vec<BlockMaps>,
-    /// Of each layer of the decoder, cross-attention included.
+    /// One entry per decoder layer, including cross-attention.
     pub decoder: Vec<BlockMaps>,
 }
 
 impl Seq2Seq {
-    /// Builds `embedding`, `encoder`, `decoder` and, unless it is tied, `output`.
+    /// Builds `embedding`, `encoder`, `decoder` and, unless the output is tied, `output`.
     pub fn build(
         config: &ModelConfig,
         spec: &Seq2SeqSpec,
@@ -79,8 +79,8 @@ impl Seq2Seq {
         config.validate()?;
         config.refuse_lm_head()?;
         if config.causal {
-            let message = "`model.causal` = true, but an encoder-decoder is causal in its decoder \
-                           and nowhere else, without being told";
+            let message = "`model.causal` = true, but in an encoder-decoder always the decoder is \
+                           causal and the encoder is not";
             return Err(BuildError::config(["model.causal"], message));
         }
         for len in [spec.source_len, spec.target_len] {
@@ -109,18 +109,19 @@ impl Seq2Seq {
         })
     }
 
-    /// What is read before the first token is written, `(batch, source_len, d_model)`.
+    /// The states of the encoder, `(batch, source_len, d_model)`.
     pub fn encode(&self, source: Tokens<'_>, mode: Mode) -> Result<Tensor> {
         let context = BlockInput { mask: source.mask, memory: None, mode };
         self.encoder.forward(&Input::tokens(source.ids), &context)
     }
 
-    /// Logits `(batch, target_len, vocab_size)` for what follows each token of the target.
+    /// Logits `(batch, target_len, vocab_size)` of the token after each token of the target.
     pub fn forward(&self, source: Tokens<'_>, target: Tokens<'_>, mode: Mode) -> Result<Tensor> {
         self.logits(&self.hidden(source, target, mode)?)
     }
 
-    /// What [`Self::forward`] gives the logits of: `(batch, target_len, d_model)`.
+    /// The decoder's hidden states `(batch, target_len, d_model)`, from which [`Self::forward`] computes
+    /// the logits.
     pub fn hidden(&self, source: Tokens<'_>, target: Tokens<'_>, mode: Mode) -> Result<Tensor> {
         let states = self.encode(source, mode)?;
         let memory = Some(Memory { states: &states, mask: source.mask });
@@ -128,7 +129,7 @@ impl Seq2Seq {
         self.decoder.forward(&Input::tokens(target.ids), &context)
     }
 
-    /// The decoder before the first token of the target; `memory` holds what [`Self::encode`] gave.
+    /// Starts incremental decoding of the target; `memory` holds the states of [`Self::encode`].
     pub fn decoding<'a>(&'a self, memory: Memory<'a>) -> Result<Decoding<'a>> {
         self.decoder.decoding(Some(memory))
     }
@@ -141,7 +142,7 @@ impl Seq2Seq {
         }
     }
 
-    /// What `labels (n)` cost under hidden states `(.., d_model)` of n positions.
+    /// The cross-entropy of `labels (n)` under hidden states `(.., d_model)` of n positions.
     pub fn scored(&self, hidden: &Tensor, labels: &Tensor, label_smoothing: f64) -> Result<Scored> {
         let rows = reshape(hidden, ((), hidden.dim(D::Minus1)?))?;
         match &self.output {
@@ -150,17 +151,17 @@ impl Seq2Seq {
         }
     }
 
-    /// What reads the source.
+    /// The encoder, which reads the source.
     pub fn encoder(&self) -> &Transformer {
         &self.encoder
     }
 
-    /// What reads the target, and the encoder's states.
+    /// The decoder, which reads the target and the encoder's states.
     pub fn decoder(&self) -> &Transformer {
         &self.decoder
     }
 
-    /// What each layer read.
+    /// The attention weights of each layer.
     pub fn maps(&self, source: Tokens<'_>, target: Tokens<'_>) -> Result<Seq2SeqMaps> {
         let mode = Mode::Eval;
         let context = BlockInput { mask: source.mask, memory: None, mode };
@@ -173,7 +174,7 @@ impl Seq2Seq {
         Ok(Seq2SeqMaps { encoder, decoder: self.decoder.maps(&y, &context)? })
     }
 
-    /// What the model of this `config` needs memory for.
+    /// The memory that the model of this `config` needs.
     pub fn estimate(config: &ModelConfig, spec: &Seq2SeqSpec) -> Estimate {
         let Seq2SeqSpec { vocab_size, source_len, target_len } = *spec;
         let softmax = AttentionConfig::default();
@@ -184,7 +185,7 @@ impl Seq2Seq {
             + Estimate::outside(0., logits)
     }
 
-    /// What training on the longest pairs costs, with the parameters in `store`.
+    /// The cost of training on the longest pairs, with the parameters in `store`.
     pub fn cost(config: &ModelConfig, spec: &Seq2SeqSpec, store: &ParamStore) -> Cost {
         let Seq2SeqSpec { source_len, target_len, .. } = *spec;
         let softmax = AttentionConfig::default();
@@ -202,14 +203,14 @@ impl Seq2Seq {
     }
 }
 
-/// The descriptions of both sides.
+/// The specifications of encoder and decoder.
 struct Stacks<'a> {
     encoder: StackSpec<'a>,
     decoder: StackSpec<'a>,
 }
 
 impl<'a> Stacks<'a> {
-    /// `default` is the cross-attention of a configuration that names none.
+    /// `default` is the cross-attention of a configuration without `[model.cross_attention]`.
     fn new(config: &'a ModelConfig, spec: &Seq2SeqSpec, default: &'a AttentionConfig) -> Self {
         let own = Place { config: &config.attention, key: "model.attention" };
         let encoder = config
@@ -241,24 +242,24 @@ impl<'a> Stacks<'a> {
     }
 }
 
-/// A kind that is only causal cannot stand in the encoder, whatever `model.causal` says.
+/// Explains that a kind of attention that must be causal cannot be used in the encoder.
 fn not_causal(error: BuildError) -> BuildError {
     about_causality(
         error,
-        "the encoder of an encoder-decoder is not; its `[model.encoder_attention]` may be of another \
-         kind than the decoder's `[model.attention]`",
+        "the encoder of an encoder-decoder is not causal; its `[model.encoder_attention]` may be of \
+         another kind than the decoder's `[model.attention]`",
     )
 }
 
-/// A kind that is never causal cannot stand in the decoder, whatever `model.causal` says.
+/// Explains that a kind of attention that cannot be causal cannot be used in the decoder.
 fn always_causal(error: BuildError) -> BuildError {
     about_causality(
         error,
-        "the decoder of an encoder-decoder is; such a kind may stand in `[model.encoder_attention]`",
+        "the decoder of an encoder-decoder is causal; use such a kind in `[model.encoder_attention]`",
     )
 }
 
-/// Says why a setting that nobody has made is in the way.
+/// Replaces the mention of `model.causal`, which does not apply to an encoder-decoder, by the reason `why`.
 fn about_causality(error: BuildError, why: &str) -> BuildError {
     match error {
         BuildError::Config(mut fault) if fault.keys.iter().any(|key| key == "model.causal") => {
@@ -270,7 +271,7 @@ fn about_causality(error: BuildError, why: &str) -> BuildError {
     }
 }
 
-/// The decoder in the middle of a batch of targets: [`generate`](crate::generation::generate) asks it.
+/// A [`Predictor`] for [`generate`](crate::generation::generate): the decoder with its decoding state.
 #[derive(Debug)]
 pub struct Writer<'a> {
     model: &'a Seq2Seq,
@@ -280,7 +281,8 @@ pub struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    /// Before the first token. Those of `never` are not written: padding, and what begins a sequence.
+    /// Starts before the first token. Tokens in `never`, such as padding and the start token, are not
+    /// generated.
     pub fn new(model: &'a Seq2Seq, memory: Memory<'a>, never: &'a [u32]) -> Result<Self> {
         let device = memory.states.device().clone();
         Ok(Self { model, decoding: model.decoding(memory)?, never, device })

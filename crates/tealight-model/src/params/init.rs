@@ -1,9 +1,9 @@
-//! How parameters begin: the one table.
+//! Initial values of all parameters.
 //!
 //! | parameter | `fan_in` (default) | `normal` |
 //! |---|---|---|
 //! | linear weight `(out, in)` | U(±1/√in) | N(0, std) |
-//! | … of a projection back into the residual stream | U(±1/√in) | N(0, std / √(2·n_layers)) when `scale_residual` |
+//! | … of a projection into the residual stream | U(±1/√in) | N(0, std / √(2·n_layers)) when `scale_residual` |
 //! | linear bias | 0 | 0 |
 //! | token embedding | N(0, `embedding_std`) | N(0, std) |
 //! | … under `model.embedding.scale`, or `model.tied_output` without `model.scale_output` | N(0, `embedding_std` / √d_model) | N(0, std) |
@@ -14,12 +14,12 @@
 //! | relative bias (T5) | N(0, 1/√d_model) | the same |
 //! | RWKV mixing, decay, bonus | U(0, 1), U(−5, 3), U(ln 0.3 ± ½) | the same |
 //!
-//! `fan_in` is the uniform that `PyTorch`'s `nn.Linear` draws its weights from; `normal` with
-//! std = 0.02 is BERT's, and GPT-2's with `scale_residual`. Scaled embeddings are multiplied by
-//! √d_model and tied ones are the output's weights: divided by it, the first have the size of the
-//! positions that are added to them, and the initial logits of the second do not grow with d_model.
-//! The second argument of N is the standard deviation. Every value is a function of the seed
-//! and the parameter's name alone: adding a layer does not change how the others begin.
+//! The second argument of N is the standard deviation. `fan_in` draws weights as `PyTorch`'s
+//! `nn.Linear` does; `normal` with std = 0.02 is BERT's initialisation, and GPT-2's with
+//! `scale_residual`. Embeddings that are scaled by √d_model, or tied to the output layer, have their
+//! standard deviation divided by √d_model: scaled embeddings then match the positions added to them
+//! in size, and the initial logits of a tied output do not grow with d_model. Every value depends only
+//! on the seed and the parameter's name, so adding a layer does not change the other parameters.
 
 use candle_nn::Init;
 use serde::{Deserialize, Serialize};
@@ -28,7 +28,7 @@ use crate::choice::choice;
 use crate::error::{BuildError, BuildResult};
 
 choice! {
-    /// `[model.init]`: how parameters begin.
+    /// `[model.init]`: the distribution of initial parameters.
     pub enum InitConfig {
         /// Weights uniform in ±1/√fan_in, as PyTorch's linear layer.
         "fan_in" => FanIn(FanIn),
@@ -74,7 +74,7 @@ impl Default for Normal {
     }
 }
 
-/// The table, resolved for one model.
+/// The initial values of one model's parameters.
 #[derive(Clone, Debug)]
 pub struct Initializer {
     config: InitConfig,
@@ -82,11 +82,14 @@ pub struct Initializer {
 }
 
 impl Initializer {
-    /// The table at its defaults, for a single layer.
+    /// The default configuration, for a single layer.
     pub const FAN_IN: Self =
         Self { config: InitConfig::FanIn(FanIn { embedding_std: 1. }), n_layers: 1 };
 
-    /// Resolves the table for a model of `n_layers` blocks, or names the setting that is out of range.
+    /// For a model of `n_layers` blocks.
+    ///
+    /// # Errors
+    /// If a standard deviation is not positive.
     pub fn build(config: &InitConfig, n_layers: usize) -> BuildResult<Self> {
         let (key, std) = match config {
             InitConfig::FanIn(FanIn { embedding_std }) => {
@@ -100,7 +103,7 @@ impl Initializer {
         Ok(Self { config: config.clone(), n_layers })
     }
 
-    /// A linear map's weight with `fan_in` inputs.
+    /// The weight of a linear layer with `fan_in` inputs.
     pub fn weight(&self, fan_in: usize) -> Init {
         match self.config {
             InitConfig::FanIn(_) => {
@@ -111,7 +114,7 @@ impl Initializer {
         }
     }
 
-    /// The weight of a linear map whose output is added to the residual stream.
+    /// The weight of a linear layer whose output is added to the residual stream.
     pub fn residual_weight(&self, fan_in: usize) -> Init {
         match self.config {
             InitConfig::Normal(Normal { std, scale_residual: true }) => {
@@ -121,7 +124,7 @@ impl Initializer {
         }
     }
 
-    /// A table of vectors looked up by id, or a vector that stands for a token.
+    /// An embedding table, or the vector of `[CLS]`.
     pub fn embedding(&self) -> Init {
         match self.config {
             InitConfig::FanIn(FanIn { embedding_std }) => normal(embedding_std),
@@ -129,8 +132,7 @@ impl Initializer {
         }
     }
 
-    /// A table of tokens that is multiplied by √d_model when it is read, or that serves as the output's
-    /// weights.
+    /// A token embedding that is multiplied by √d_model when it is read, or whose table is also the output layer.
     pub fn scaled_embedding(&self, d_model: usize) -> Init {
         match self.config {
             InitConfig::FanIn(FanIn { embedding_std }) => {
@@ -140,12 +142,12 @@ impl Initializer {
         }
     }
 
-    /// Learned positions, whose `std` is a setting of their own.
+    /// Learned positions, which have their own `std` setting.
     pub(crate) fn learned_position(std: f64) -> Init {
         normal(std)
     }
 
-    /// The shares of the present in RWKV's token shift.
+    /// RWKV's token-shift weights μ.
     pub(crate) fn rwkv_mix() -> Init {
         Init::Uniform { lo: 0., up: 1. }
     }
@@ -155,13 +157,13 @@ impl Initializer {
         Init::Uniform { lo: -5., up: 3. }
     }
 
-    /// RWKV's bonus u for the present.
+    /// RWKV's bonus u for the current position.
     pub(crate) fn rwkv_bonus() -> Init {
         let middle = 0.3_f64.ln();
         Init::Uniform { lo: middle - 0.5, up: middle + 0.5 }
     }
 
-    /// The direction of the scalar position.
+    /// The vector that the scalar position multiplies.
     pub(crate) fn scalar_position(d_model: usize) -> Init {
         normal(1. / (d_model as f64).sqrt())
     }

@@ -1,11 +1,11 @@
-//! The parameters of a model: named, in the order they were made, the same for the same seed.
+//! The named parameters of a model, in order of creation; a function of the seed.
 //!
-//! The model is built twice from one store. Built from [`ParamStore::trainable`], its forward pass
-//! records what the gradient needs; built from [`ParamStore::frozen`], it computes with the same
-//! storage and records nothing. An optimizer step is seen by both at once.
+//! A model is built twice from one store: from [`ParamStore::trainable`] for training, where forward
+//! passes record a graph, and from [`ParamStore::frozen`] for evaluation, where they do not. Both
+//! share the storage of the parameters, so an optimizer step changes both.
 //!
-//! Both may compute in half precision ([`ParamStore::computing_in`]): then they are built from copies, which
-//! [`ParamStore::refresh`] makes again after each change of the parameters.
+//! Both may compute in half precision ([`ParamStore::computing_in`]). Then they are built from rounded
+//! copies, which [`ParamStore::refresh`] updates after the parameters have changed.
 
 pub mod init;
 pub mod pattern;
@@ -19,15 +19,15 @@ use candle_nn::{Init, VarBuilder};
 use tealight_ops::half_precision;
 use tealight_ops::rng::{Purpose, Stream};
 
-/// Named variables, created on first use from streams that depend on the seed and the name only.
+/// Named variables, created on first use. Initial values depend only on the seed and the name.
 #[derive(Debug)]
 pub struct ParamStore {
     stream: Stream,
     dtype: DType,
-    /// What models compute in.
+    /// The dtype that models compute in.
     compute: DType,
     device: Device,
-    /// What [`Self::freezing`] was told.
+    /// Patterns of the names of frozen parameters.
     still: Vec<String>,
     variables: Mutex<Variables>,
 }
@@ -42,12 +42,12 @@ struct Variables {
 struct Parameter {
     name: String,
     variable: Var,
-    /// Rounded to what models compute in, if that is another dtype.
+    /// The variable rounded to the compute dtype, if that differs from the dtype of the variable.
     copy: Option<Var>,
 }
 
 impl Parameter {
-    /// What models are built from.
+    /// The variable that models are built from.
     fn computed_with(&self) -> &Var {
         self.copy.as_ref().unwrap_or(&self.variable)
     }
@@ -66,27 +66,27 @@ impl ParamStore {
         }
     }
 
-    /// A store whose models compute in `dtype`, with parameters that stay as precise as they are.
+    /// Sets the dtype that models compute in. The parameters keep their own dtype.
     #[must_use]
     pub fn computing_in(self, dtype: DType) -> Self {
         Self { compute: dtype, ..self }
     }
 
-    /// A store some of whose parameters stay as they are: no graph reaches those whose names fit one
-    /// of `patterns`, and [`Self::trained`] leaves them out.
+    /// Freezes the parameters whose names match one of `patterns`: they are not part of any graph, and
+    /// [`Self::trained`] omits them.
     #[must_use]
     pub fn freezing(mut self, patterns: &[String]) -> Self {
         self.still = patterns.to_vec();
         self
     }
 
-    /// A builder that creates parameters and hands out variables: forward passes record a graph.
+    /// A builder that creates parameters and returns variables: forward passes record a graph.
     pub fn trainable(&self) -> VarBuilder<'_> {
         VarBuilder::from_backend(Box::new(Trainable(self)), self.compute, self.device.clone())
     }
 
-    /// A builder over the same storage that records no graph. It creates nothing: the trainable
-    /// model comes first.
+    /// A builder over the same storage whose models record no graph. It creates no parameters: build
+    /// the trainable model first.
     pub fn frozen(&self) -> VarBuilder<'_> {
         VarBuilder::from_backend(Box::new(Frozen(self)), self.compute, self.device.clone())
     }
@@ -97,20 +97,19 @@ impl ParamStore {
         parameters.into_iter().map(|Parameter { name, variable, .. }| (name, variable))
     }
 
-    /// As [`Self::iter`], but for those that stay as they are.
+    /// As [`Self::iter`], without frozen parameters.
     pub fn trained(&self) -> impl Iterator<Item = (String, Var)> {
         self.iter().filter(|(name, _)| !self.is_still(name))
     }
 
-    /// What gradients are taken with respect to: name and tensor of each of [`Self::trained`], as models
-    /// compute with it.
+    /// The leaves of the graph: name and tensor of each of [`Self::trained`], in the compute dtype.
     pub fn leaves(&self) -> Vec<(String, Tensor)> {
         let leaf = |p: &Parameter| (p.name.clone(), p.computed_with().as_tensor().clone());
         let is_trained = |p: &&Parameter| !self.is_still(&p.name);
         self.lock().in_order.iter().filter(is_trained).map(leaf).collect()
     }
 
-    /// Makes models see parameters that have changed, where they compute with copies of them.
+    /// Rounds the parameters again into the copies that models compute with, if there are copies.
     pub fn refresh(&self) -> Result<()> {
         let variables = self.lock();
         let pair = |p: &'_ Parameter| Some((p.variable.clone(), p.copy.clone()?));
@@ -128,12 +127,12 @@ impl ParamStore {
         self.lock().in_order.iter().map(|p| p.variable.elem_count()).sum()
     }
 
-    /// Where the parameters live.
+    /// The device of the parameters.
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// Values by name, sharing storage with the variables.
+    /// Detached values by name, which share storage with the variables.
     pub fn tensors(&self) -> BTreeMap<String, Tensor> {
         self.iter().map(|(name, variable)| (name, variable.as_detached_tensor())).collect()
     }
@@ -182,15 +181,17 @@ impl ParamStore {
             Init::Uniform { lo, up } => {
                 indices.map(|i| lo + (up - lo) * stream.uniform(i)).collect()
             }
-            Init::Kaiming { .. } => bail!("parameter `{name}`: `init.rs` has no such entry"),
+            Init::Kaiming { .. } => {
+                bail!("parameter `{name}`: Kaiming initialisation is not supported")
+            }
         };
-        // Rounded before it travels, so that every device starts from the same bits.
+        // Rounded on the CPU, so that initial values are identical on every device.
         Tensor::from_vec(values, shape, &Device::Cpu)?.to_dtype(self.dtype)?.to_device(&self.device)
     }
 }
 
-/// A builder over tensors that are there already, which records no graph: for models that are used and
-/// not trained. They are handed out in `dtype` on `device`.
+/// A builder over existing `tensors`, for inference: models record no graph. Tensors are converted to
+/// `dtype` and `device`.
 pub fn frozen<'a>(
     tensors: &'a BTreeMap<String, Tensor>,
     dtype: DType,
@@ -201,7 +202,9 @@ pub fn frozen<'a>(
 
 fn same_shape(name: &str, asked: &Shape, stored: &Shape) -> Result<()> {
     if asked != stored {
-        bail!("parameter `{name}` is asked for as {asked:?} and stored as {stored:?}");
+        bail!(
+            "parameter `{name}` is requested with shape {asked:?}, but stored with shape {stored:?}"
+        );
     }
     Ok(())
 }
@@ -236,7 +239,7 @@ impl SimpleBackend for Trainable<'_> {
     }
 
     fn get_unchecked(&self, name: &str, _: DType, _: &Device) -> Result<Tensor> {
-        bail!("parameter `{name}` is asked for without a shape")
+        bail!("parameter `{name}` is requested without a shape")
     }
 
     fn contains_tensor(&self, name: &str) -> bool {
@@ -307,7 +310,7 @@ mod tests {
         assert_eq!((name.as_str(), leaf.id()), ("a", trained.id()));
         let (_, variable) = store.iter().next().expect("one parameter");
         assert_eq!(variable.dtype(), DType::F32);
-        // Less than bf16 can tell from 1.
+        // Rounds to 1 in bf16.
         variable.set(&Tensor::full(1.001_f32, (2, 3), &Device::Cpu)?)?;
         store.refresh()?;
         let sum = |x: &Tensor| x.to_dtype(DType::F32)?.sum_all()?.to_scalar::<f32>();

@@ -1,6 +1,6 @@
-//! Names of parameters, in which `*` stands for any text.
+//! Patterns of parameter names, in which `*` matches any text.
 
-/// Whether `name` fits `pattern`.
+/// Whether `name` matches `pattern`.
 ///
 /// ```
 /// use tealight_model::pattern::matches;
@@ -19,7 +19,7 @@ pub fn matches(pattern: &str, name: &str) -> bool {
     }
 }
 
-/// Whether `name` fits one of `patterns`.
+/// Whether `name` matches one of `patterns`.
 pub fn matches_any(patterns: &[String], name: &str) -> bool {
     patterns.iter().any(|pattern| matches(pattern, name))
 }

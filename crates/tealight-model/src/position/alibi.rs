@@ -4,15 +4,16 @@
 //! scores(h, i, j) ← scores(h, i, j) − m_h·|i − j|,   m_h = 2^(−8h/n_heads),   h = 1 … n_heads
 //! ```
 //!
-//! The paper is causal, where |i − j| = i − j; both directions use the symmetric form. For a number
-//! of heads that is no power of two, the paper's code interleaves two geometric sequences; so do we.
+//! The paper's models are causal, where |i − j| = i − j; bidirectional models use the symmetric form.
+//! If the number of heads is not a power of two, two geometric sequences are interleaved, as in the
+//! paper's code.
 
 use candle_core::{DType, Device, Result, Tensor};
 use candle_nn::VarBuilder;
 
 use super::{PositionSpec, ScoreBias, wide};
 
-/// The slopes m_h and where to put the bias.
+/// The slopes m_h, and the dtype and device of the bias.
 #[derive(Debug)]
 pub struct Alibi {
     slopes: Vec<f64>,

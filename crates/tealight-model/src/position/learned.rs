@@ -6,9 +6,9 @@
 //! x_t ← x_t + p_(offset − 1 + n_t)               skip_padding: n_t real tokens up to t, t included
 //! ```
 //!
-//! With `skip_padding` a sequence has the same positions wherever its padding stands, and padding itself
-//! gets row `offset − 1`, of which nothing is learned: so fairseq has it, and with it RoBERTa (Liu et
-//! al. 2019, <https://arxiv.org/abs/1907.11692>), whose offset is its padding's id plus one.
+//! With `skip_padding`, the positions of a sequence do not depend on where its padding is, and padding
+//! gets row `offset − 1`, which has no gradient. This is fairseq's rule, and RoBERTa's (Liu et al. 2019,
+//! <https://arxiv.org/abs/1907.11692>), whose offset is its padding id plus one.
 
 use candle_core::{DType, Result, Tensor, bail};
 use candle_nn::VarBuilder;
@@ -23,13 +23,12 @@ use crate::params::init::Initializer;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Standard deviation of the initial vectors: .02 in BERT. Short, position-bound tasks learn
-    /// faster when positions start far apart (.5).
+    /// Standard deviation of the initial vectors: 0.02 in BERT. Short tasks that depend on absolute
+    /// positions train faster with a larger value, such as 0.5.
     pub std: f64,
-    /// The row of the first position; those before it are there, but not used. 2 in RoBERTa and
-    /// Nyströmformer.
+    /// The row of the first position; earlier rows exist but are unused. 2 in RoBERTa and Nyströmformer.
     pub offset: usize,
-    /// Count real tokens only; padding gets the row before the first position's.
+    /// Count only tokens that are not padding; padding gets the row before the first position's.
     pub skip_padding: bool,
 }
 
@@ -49,7 +48,7 @@ impl Config {
         Ok(Learned { weight, offset: self.offset, row_of_padding })
     }
 
-    /// The rows of the table for sequences of up to `max_seq_len`.
+    /// The number of rows of the table for sequences of up to `max_seq_len`.
     pub fn n_rows(&self, max_seq_len: usize) -> usize {
         max_seq_len.saturating_add(self.offset)
     }
@@ -58,20 +57,20 @@ impl Config {
         let key = "model.position.skip_padding";
         if spec.causal {
             let message = format!(
-                "`{key}` = true, but a causal model (`model.causal` = true) writes on from what it has \
-                 read, and does not count it again"
+                "`{key}` = true, but a causal model (`model.causal` = true) decodes incrementally, and \
+                 does not count the earlier tokens again"
             );
             return Err(BuildError::config([key, "model.causal"], message));
         }
         if !spec.has_padding {
-            let message = format!("`{key}` = true, but no input of this task is known as padding");
+            let message = format!("`{key}` = true, but the inputs of this task have no padding id");
             return Err(BuildError::config([key], message));
         }
         let row = self.offset.checked_sub(1).and_then(|row| u32::try_from(row).ok());
         row.ok_or_else(|| {
             let message = format!(
-                "`model.position.offset` = {} must be at least 1 under `{key}` = true: the row before \
-                 the first position's is that of padding",
+                "`model.position.offset` = {} must be at least 1 with `{key}` = true: padding uses the \
+                 row before the first position's",
                 self.offset
             );
             BuildError::config(["model.position.offset", key], message)
@@ -95,12 +94,12 @@ impl EmbeddingPosition for Learned {
             (Some(row), Some(tokens)) => {
                 embedding_with_padding(&self.weight, &rows(tokens, row)?, row)
             }
-            (Some(_), None) => bail!("positions that skip padding are asked for without tokens"),
+            (Some(_), None) => bail!("positions that skip padding need the token ids"),
         }
     }
 }
 
-/// `row` at padding, and behind it, one row after the other, at real tokens: `(batch, seq_len)`.
+/// Table rows `(batch, seq_len)`: `row` at padding; `row + 1`, `row + 2`, … at the other tokens in order.
 fn rows(tokens: &PaddedTokens<'_>, row: u32) -> Result<Tensor> {
     let PaddedTokens { input_ids, pad_id } = *tokens;
     let (batch, seq_len) = input_ids.dims2()?;

@@ -1,8 +1,8 @@
-//! How a position says where it is: one file per kind.
+//! Position encodings: one file per kind.
 //!
-//! A scheme acts in one of three places. Most add a vector to the embedding; rotary turns queries
-//! and keys inside the attention; ALiBi and T5's relative bias are added to its scores. The last two
-//! need an attention that can take them: [`AttentionNeeds`] is checked when the model is built.
+//! An encoding acts in one of three places. Most add a vector to the embedding; rotary positions
+//! rotate queries and keys inside the attention; ALiBi and T5's relative bias are added to its scores.
+//! The last two need support from the attention: [`AttentionNeeds`] is checked when the model is built.
 
 pub mod alibi;
 pub mod learned;
@@ -22,9 +22,9 @@ use crate::error::{BuildError, BuildResult};
 use rotary::Rotary;
 
 choice! {
-    /// `[model.position]`: how a position says where it is.
+    /// `[model.position]`: the position encoding.
     pub enum PositionConfig {
-        /// No positions: the model sees a bag of inputs.
+        /// No positions: the model treats its inputs as a set.
         "none" => None,
         /// One number t/length, mapped to d_model by a learnt vector.
         "scalar" => Scalar(scalar::Config),
@@ -47,7 +47,7 @@ impl Default for PositionConfig {
     }
 }
 
-/// What the surrounding model decides for the positions.
+/// Settings of the position encoding that the surrounding model determines.
 #[derive(Clone, Copy, Debug)]
 pub struct PositionSpec {
     /// Width of the residual stream.
@@ -58,47 +58,48 @@ pub struct PositionSpec {
     pub head_dim: usize,
     /// The longest sequence.
     pub max_seq_len: usize,
-    /// Whether position i sees only j ≤ i.
+    /// Whether position i attends only to j ≤ i.
     pub causal: bool,
-    /// Whether the inputs are tokens of which one is known to be padding.
+    /// Whether the inputs are tokens with a padding id.
     pub has_padding: bool,
 }
 
-/// Of so many positions, at most, constants are kept; of later ones they are made when they are asked for.
+/// The most positions whose constants are precomputed; those of later positions are computed on demand.
 const MOST_KEPT: usize = 8192;
 
-/// Where the inputs of one call stand.
+/// The positions of the inputs of one call.
 #[derive(Clone, Debug)]
 pub struct Places<'a> {
-    /// Their positions, the same in every sequence.
+    /// The range of positions, the same in every sequence of the batch.
     pub positions: Range<usize>,
-    /// Where they are tokens and one of those is padding.
+    /// The token ids, if the model has a padding id.
     pub padded: Option<PaddedTokens<'a>>,
 }
 
-/// Token ids, and which of them is padding.
+/// Token ids and the padding id.
 #[derive(Clone, Copy, Debug)]
 pub struct PaddedTokens<'a> {
     /// `(batch, positions)` of any integer dtype.
     pub input_ids: &'a Tensor,
-    /// The id of padding.
+    /// The padding id.
     pub pad_id: u32,
 }
 
-/// A scheme that adds a vector to each embedding.
+/// An encoding that adds a vector to each embedding.
 pub trait EmbeddingPosition: fmt::Debug + Send + Sync {
-    /// `(positions, d_model)`, to be added to every sequence, or `(batch, positions, d_model)`.
+    /// The vectors to add: `(positions, d_model)`, the same for every sequence, or `(batch, positions,
+    /// d_model)`.
     fn vectors(&self, places: &Places<'_>) -> Result<Tensor>;
 }
 
-/// A scheme that adds a number to each attention score.
+/// An encoding that adds a number to each attention score.
 pub trait ScoreBias: fmt::Debug + Send + Sync {
-    /// `(n_heads, q_len, kv_len)`, to be added to the scores of every sequence and layer. The
-    /// queries are the last of the `kv_len` positions.
+    /// The bias `(n_heads, q_len, kv_len)`, added to the scores of every sequence and layer. The
+    /// queries are the last `q_len` of the `kv_len` positions.
     fn bias(&self, q_len: usize, kv_len: usize) -> Result<Tensor>;
 }
 
-/// A built position scheme: at most one of the three places is taken.
+/// A built position encoding; at most one of the fields is set.
 #[derive(Debug, Default)]
 pub struct Position {
     /// Added to the embedding.
@@ -109,19 +110,19 @@ pub struct Position {
     pub score_bias: Option<Box<dyn ScoreBias>>,
 }
 
-/// What a position scheme asks of every attention layer.
+/// What a position encoding requires of every attention layer.
 #[derive(Clone, Debug)]
 pub enum AttentionNeeds {
     /// Nothing.
     Nothing,
-    /// Queries and keys that can be rotated.
+    /// Rotation of queries and keys.
     Rotary(Rotary),
-    /// Scores that a bias can be added to.
+    /// A bias added to the scores.
     ScoreBias,
 }
 
 impl Position {
-    /// What the attention layers must be able to do.
+    /// What the encoding requires of the attention layers.
     pub fn needs(&self) -> AttentionNeeds {
         match (&self.rotary, &self.score_bias) {
             (Some(rotary), _) => AttentionNeeds::Rotary(rotary.clone()),
@@ -132,7 +133,7 @@ impl Position {
 }
 
 impl PositionConfig {
-    /// Builds the scheme.
+    /// Builds the encoding.
     pub fn build(&self, spec: &PositionSpec, vb: &VarBuilder<'_>) -> BuildResult<Position> {
         let mut position = Position::default();
         match self {
@@ -150,7 +151,7 @@ impl PositionConfig {
     }
 }
 
-/// A setting that must be a positive number.
+/// Checks that a setting is finite and positive.
 fn positive(key: &str, value: f64) -> BuildResult<()> {
     if value.is_finite() && value > 0. {
         return Ok(());
@@ -158,7 +159,7 @@ fn positive(key: &str, value: f64) -> BuildResult<()> {
     Err(BuildError::config([key], format!("`{key}` = {value} must be positive")))
 }
 
-/// What constants are kept in, where half precision is computed with: not in that.
+/// The dtype of constants: f32 for models that compute in half precision.
 fn wide(dtype: DType) -> DType {
     match dtype {
         DType::F16 | DType::BF16 => DType::F32,

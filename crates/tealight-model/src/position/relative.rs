@@ -5,9 +5,9 @@
 //! scores(h, i, j) ← scores(h, i, j) + b[bucket(j − i), h]
 //! ```
 //!
-//! Half of the buckets hold one distance each; the other half grow logarithmically up to
-//! `max_distance`, and the last holds everything beyond. In a bidirectional stack half of all buckets
-//! is for j > i. One table serves all layers, as in T5.
+//! Half of the buckets hold one distance each; the widths of the other half grow logarithmically up to
+//! `max_distance`, and the last one holds all larger distances. In a bidirectional stack, half of all
+//! buckets is for j > i. All layers share one table, as in T5.
 
 use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
@@ -21,9 +21,9 @@ use crate::params::init::Initializer;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Number of buckets: at least 2 for each side that is seen, of which a causal model has one.
+    /// Number of buckets: at least 2 in a causal model, even and at least 4 otherwise.
     pub n_buckets: usize,
-    /// The distance from which all share the last bucket.
+    /// All distances from this one on share the last bucket.
     pub max_distance: usize,
 }
 
@@ -87,7 +87,7 @@ impl Relative {
     fn bucket(&self, query: usize, key: usize) -> u32 {
         let distance = query.abs_diff(key);
         if self.causal {
-            // The future is masked anyway; T5 gives it bucket 0.
+            // Later keys are masked; T5 assigns them bucket 0.
             return self.magnitude(if key > query { 0 } else { distance }, self.n_buckets);
         }
         let half = self.n_buckets / 2;
@@ -117,7 +117,7 @@ mod tests {
         Ok(Relative { weight, causal, n_buckets: 32, max_distance: 128 })
     }
 
-    /// Worked by hand from the formula with 32 buckets and a maximal distance of 128.
+    /// Computed by hand from the formula with 32 buckets and a maximal distance of 128.
     #[test]
     fn buckets_are_exact_near_and_logarithmic_far() -> Result<()> {
         let both = relative(false)?;

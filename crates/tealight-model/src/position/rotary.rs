@@ -4,7 +4,7 @@
 //! (q₁, q₂) ← (q₁ cos tθᵢ − q₂ sin tθᵢ, q₁ sin tθᵢ + q₂ cos tθᵢ),   θᵢ = base^(−2i/head_dim)
 //! ```
 //!
-//! The same for keys: a score then depends on the distance alone.
+//! Keys are rotated likewise, so that a score depends only on the distance of the positions.
 
 use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
@@ -22,7 +22,7 @@ use crate::error::{BuildError, BuildResult};
 pub struct Config {
     /// The longest wavelength is 2π·base.
     pub base: f64,
-    /// Which features make a pair.
+    /// Which features form a pair.
     pub layout: Layout,
 }
 
@@ -59,7 +59,7 @@ impl Config {
             return Err(BuildError::config(
                 ["model.position.kind", "model.head_dim", "model.n_heads", "model.d_model"],
                 format!(
-                    "rotary positions turn pairs of features, but head_dim = {head_dim} is odd"
+                    "rotary positions rotate pairs of features, but head_dim = {head_dim} is odd"
                 ),
             ));
         }
@@ -83,15 +83,15 @@ pub struct Rotary {
 }
 
 impl Rotary {
-    /// Queries or keys `(batch, n_heads, seq_len, head_dim)` → the same shape, turned. `start` is the
-    /// position of the first.
+    /// Rotates queries or keys: `(batch, n_heads, seq_len, head_dim)` → the same shape. `start` is the
+    /// first position.
     pub fn forward(&self, x: &Tensor, start: usize) -> Result<Tensor> {
         let (_batch, _n_heads, seq_len, _head_dim) = x.dims4()?;
         let (cos, sin) = (self.cos.narrow(0, start, seq_len)?, self.sin.narrow(0, start, seq_len)?);
         rotary::rotate(x, &cos, &sin, self.layout)
     }
 
-    /// As [`forward`](Self::forward) of `(batch, seq_len, n_heads, head_dim)`, the heads last.
+    /// As [`forward`](Self::forward), for the layout `(batch, seq_len, n_heads, head_dim)`.
     pub fn forward_heads_last(&self, x: &Tensor, start: usize) -> Result<Tensor> {
         let (_batch, seq_len, _n_heads, _head_dim) = x.dims4()?;
         let (cos, sin) = (self.cos.narrow(0, start, seq_len)?, self.sin.narrow(0, start, seq_len)?);

@@ -4,9 +4,9 @@
 //! x_t ← x_t + (t / length)·w,   t = 1, 2, …
 //! ```
 //!
-//! This is what a feature t/length beside the one-hot input amounts to once a linear map follows.
-//! Every score is then linear in t, so attention is monotone in the position: it cannot pick days 1,
-//! 4 and 8 out of ten. It is here to show that.
+//! Equivalent to an input feature t/length followed by a linear map. Every score is then linear in t,
+//! so attention is monotone in the position and cannot select, for example, days 1, 4 and 8 out of
+//! ten. This kind exists to demonstrate that limit.
 
 use std::ops::Range;
 
@@ -47,11 +47,11 @@ impl Config {
 pub struct Scalar {
     weight: Tensor,
     length: f64,
-    /// Of the first positions, `(positions, 1)`.
+    /// t / length of the first positions, `(positions, 1)`.
     fractions: Tensor,
 }
 
-/// t / length, counted from 1: `(positions, 1)`, like `weight` in all else.
+/// t / length, with t counted from 1: `(positions, 1)`, in the dtype and on the device of `weight`.
 fn fractions(positions: Range<usize>, length: f64, weight: &Tensor) -> Result<Tensor> {
     let shape = (positions.len(), 1);
     let fractions = positions.map(|t| (t + 1) as f64 / length).collect();

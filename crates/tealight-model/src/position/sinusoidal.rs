@@ -4,10 +4,11 @@
 //! PE(t, 2i) = sin(t / base^(2i/d_model)),   PE(t, 2i+1) = cos(t / base^(2i/d_model)),   t = 0, 1, …
 //! ```
 //!
-//! `layout = "interleaved"` is the paper's; `layout = "half"` puts all sines first, then all cosines,
-//! the order of tensor2tensor and fairseq. (Their exponent is i/(half − 1) instead of i/half, with half
-//! = d_model/2, so their longest wavelength is 2π·base and ours is a step shorter: the values differ.)
-//! The two layouts differ by a permutation of the features. A `base` near the length of the sequences spreads short positions further apart than the paper's 10000.
+//! `layout = "interleaved"` is the paper's; `layout = "half"` puts all sines before all cosines, the
+//! order of tensor2tensor and fairseq. (Their exponent is i/(half − 1) instead of i/half, with half =
+//! d_model/2, so their longest wavelength is 2π·base and ours is one step shorter: the values differ.)
+//! The two layouts differ by a permutation of the features. For short sequences, a `base` near their
+//! length separates positions further than the paper's 10000.
 
 use std::ops::Range;
 
@@ -30,7 +31,7 @@ pub struct Config {
 }
 
 names! {
-    /// Where the sines and the cosines stand.
+    /// The order of sines and cosines.
     pub enum Layout {
         /// sin, cos, sin, cos, …
         "interleaved" => Interleaved,
@@ -56,7 +57,9 @@ impl Config {
         if d_model % 2 != 0 {
             return Err(BuildError::config(
                 ["model.d_model", "model.position.kind"],
-                format!("`model.d_model` = {d_model} must be even: a sine goes with each cosine"),
+                format!(
+                    "`model.d_model` = {d_model} must be even, because sines and cosines come in pairs"
+                ),
             ));
         }
         let table = self
@@ -65,7 +68,7 @@ impl Config {
         Ok(Sinusoidal { config: self.clone(), table })
     }
 
-    /// `(positions, d_model)`, in f64
+    /// The encodings of `positions`: `(positions, d_model)`, in f64.
     fn table(&self, positions: Range<usize>, d_model: usize, device: &Device) -> Result<Tensor> {
         let (shape, half) = ((positions.len(), d_model), d_model / 2);
         let angle = |t: usize, i: usize| t as f64 / self.base.powf(i as f64 / half as f64);
@@ -85,7 +88,7 @@ impl Config {
 #[derive(Debug)]
 pub struct Sinusoidal {
     config: Config,
-    /// Of the first positions, `(positions, d_model)`.
+    /// The encodings of the first positions, `(positions, d_model)`.
     table: Tensor,
 }
 

@@ -1,4 +1,4 @@
-//! From ids or numbers to the residual stream, and from the residual stream back to logits.
+//! Embeddings of ids or features into the residual stream, and the tied output layer.
 //!
 //! ```text
 //! tokens    x_t = E[id_t]·√d_model if scaled (+ token type) (+ position)   Vaswani et al. 2017, §3.4
@@ -9,8 +9,8 @@
 //!
 //! Scaled: <https://arxiv.org/abs/1706.03762>. Tied: <https://arxiv.org/abs/1608.05859>.
 //!
-//! Where one id is padding, nothing is learned of its row from its being read, as in PyTorch's
-//! `nn.Embedding(padding_idx = …)`; from its being written, under a tied output, there is.
+//! The lookup of a padding id gives its row no gradient, as in PyTorch's
+//! `nn.Embedding(padding_idx = …)`. A tied output does give it one.
 
 use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
@@ -28,7 +28,7 @@ use crate::layers::norm::Norm;
 use crate::mode::Mode;
 use crate::position::{EmbeddingPosition, PaddedTokens, Places};
 
-/// What the model reads; its sizes come from the data.
+/// The kind of input and its sizes, which the data determine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InputSpec {
     /// Ids below `vocab_size`, with types below `n_token_types` (`0` = no types).
@@ -37,7 +37,7 @@ pub enum InputSpec {
         vocab_size: usize,
         /// Number of different token types, or `0`.
         n_token_types: usize,
-        /// The id that is padding, if any is.
+        /// The padding id, if there is one.
         pad_id: Option<u32>,
     },
     /// Vectors of `n_features` numbers.
@@ -54,8 +54,7 @@ pub enum Input<'a> {
     Tokens {
         /// `(batch, seq_len)` of any integer dtype.
         input_ids: &'a Tensor,
-        /// `(batch, seq_len)` of any integer dtype, only where the model has token types; `None` =
-        /// all 0.
+        /// `(batch, seq_len)` of any integer dtype, only for models with token types; `None` means all 0.
         token_type_ids: Option<&'a Tensor>,
     },
     /// `(batch, seq_len, n_features)`
@@ -69,7 +68,7 @@ impl<'a> Input<'a> {
     }
 }
 
-/// Everything before the first block.
+/// The layers before the first block: lookup or linear map, positions, norm, dropout.
 #[derive(Debug)]
 pub struct Embedding {
     source: Source,
@@ -91,7 +90,7 @@ struct Tokens {
     token_type: Option<Tensor>,
     pad_id: Option<u32>,
     scale: Option<f64>,
-    /// 1/√d_model, of what a tied output reads.
+    /// 1/√d_model, the factor of the tied output's input.
     output_scale: Option<f64>,
 }
 
@@ -116,13 +115,13 @@ impl Tokens {
 }
 
 impl Embedding {
-    /// Builds the tables or the linear map that `spec` asks for.
+    /// Builds the embedding tables or the linear map for the inputs of `spec`.
     pub fn build(config: &ModelConfig, spec: InputSpec, vb: &VarBuilder<'_>) -> BuildResult<Self> {
         Self::build_on(config, spec, vb, vb)
     }
 
-    /// The same with tables, or a linear map, that stand at `shared`, where another embedding may
-    /// have them, too. The norm and the dropout are its own.
+    /// As [`Self::build`], with tables or a linear map at `shared`, which several embeddings may use.
+    /// The norm and the dropout are at `vb`.
     pub fn build_on(
         config: &ModelConfig,
         spec: InputSpec,
@@ -173,15 +172,15 @@ impl Embedding {
                 linear.forward(&features.to_dtype(linear.dtype())?)
             }
             (Source::Tokens(_), Input::Features(_)) => {
-                candle_core::bail!("this model reads token ids, not features")
+                candle_core::bail!("this model takes token ids, not features")
             }
             (Source::Features(_), Input::Tokens { .. }) => {
-                candle_core::bail!("this model reads features, not token ids")
+                candle_core::bail!("this model takes features, not token ids")
             }
         }
     }
 
-    /// The tokens of `input`, where one of them is padding.
+    /// The token ids of `input`, if the model has a padding id.
     pub fn padded<'a>(&self, input: &Input<'a>) -> Option<PaddedTokens<'a>> {
         match (&self.source, input) {
             (
@@ -192,12 +191,12 @@ impl Embedding {
         }
     }
 
-    /// Whether the inputs are tokens of which one is padding.
+    /// Whether the inputs are tokens with a padding id.
     pub fn has_padding(&self) -> bool {
         matches!(&self.source, Source::Tokens(Tokens { pad_id: Some(_), .. }))
     }
 
-    /// Adds positions, normalises and drops: `(batch, seq_len, d_model)` → the same shape.
+    /// Adds positions, normalises and applies dropout: `(batch, seq_len, d_model)` → the same shape.
     pub fn finish(
         &self,
         x: &Tensor,
@@ -220,13 +219,13 @@ impl Embedding {
         self.logits_with(x, None)
     }
 
-    /// The same with a bias `(vocab_size)`.
+    /// As [`Self::logits`], plus a bias `(vocab_size)`.
     pub fn logits_with(&self, x: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
         let (x, weight) = self.tied(x)?;
         linear(&x, weight, bias)
     }
 
-    /// What `labels (n)` cost where [`Self::logits_with`] gives the logits of `x (n, d_model)`.
+    /// The cross-entropy of `labels (n)` under the logits of [`Self::logits_with`] for `x (n, d_model)`.
     pub fn scored(
         &self,
         x: &Tensor,
@@ -238,7 +237,7 @@ impl Embedding {
         linear_cross_entropy(&x, Map { weight, bias }, labels, label_smoothing)
     }
 
-    /// What the tied output multiplies.
+    /// The factors of the tied output: `x`, scaled if configured, and the token table.
     fn tied(&self, x: &Tensor) -> Result<(Tensor, &Tensor)> {
         match &self.source {
             Source::Tokens(Tokens { token, output_scale, .. }) => {

@@ -1,7 +1,7 @@
-//! Whether a model reads what it must not: the future where it is causal, and padding anywhere.
+//! Detects attention leaks: outputs that depend on padding or, in a causal model, on later positions.
 //!
-//! A backbone is built as the configuration says, with weights of its own, and asked twice about one
-//! sequence whose forbidden positions differ. What it makes of the others must be the same.
+//! A backbone of the given configuration, with random weights, runs on two sequences that differ only
+//! at the masked positions. Its outputs at the other positions must be the same.
 
 use std::fmt;
 
@@ -18,23 +18,23 @@ use crate::mask::Mask;
 use crate::mode::Mode;
 use crate::params::ParamStore;
 
-/// Ids that the probe is made of.
+/// Number of token ids in the test sequences.
 const VOCAB_SIZE: u32 = 11;
-/// Rounding, of numbers whose size is about one.
+/// Largest difference that rounding may cause in outputs of magnitude one.
 const ERROR: f64 = 1e-4;
 
-/// A position that depends on what it must not see.
+/// An output that depends on a masked position.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Leak {
-    /// What it sees.
+    /// The kind of masked position.
     pub of: Forbidden,
-    /// Which position, counted from 0.
+    /// The position of the output, counted from 0.
     pub position: usize,
-    /// By how much what is made of it differs.
+    /// The largest difference of the output vectors at this position.
     pub difference: f64,
 }
 
-/// What a position must not see.
+/// Positions that an output must not depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Forbidden {
     /// Later positions of a causal model.
@@ -54,7 +54,7 @@ impl fmt::Display for Leak {
     }
 }
 
-/// The first leak of a backbone of `config` for sequences of `seq_len`, if there is one.
+/// The first leak of a backbone of `config` on sequences of `seq_len`, if there is one.
 pub fn first_leak(config: &ModelConfig, reads: Reads, seq_len: usize) -> BuildResult<Option<Leak>> {
     let store = ParamStore::new(0, DType::F32, &Device::Cpu);
     let input =
@@ -79,12 +79,12 @@ struct Probe {
 }
 
 impl Probe {
-    /// The positions that may be seen: the first half.
+    /// The number of unmasked positions: the first half.
     fn n_seen(&self) -> usize {
         self.seq_len.div_ceil(2)
     }
 
-    /// What keeps the first half from seeing the last, beside being causal.
+    /// The mask that hides the second half: none for a causal model, padding otherwise.
     fn mask(&self, of: Forbidden) -> Result<Mask> {
         if of == Forbidden::Future {
             return Ok(Mask::none());
@@ -99,7 +99,7 @@ impl Probe {
         let [one, other] = [1, 5].map(|shift| self.outputs(seen, shift, mask));
         for (position, (one, other)) in one?.into_iter().zip(other?).enumerate() {
             let differences = one.iter().zip(&other).map(|(a, b)| f64::from((a - b).abs()));
-            // What is no number is no agreement.
+            // NaN counts as a leak.
             let difference = differences.max_by(f64::total_cmp).unwrap_or(0.);
             if difference.is_nan() || difference > ERROR {
                 return Ok(Some(Leak { of, position, difference }));
@@ -108,7 +108,7 @@ impl Probe {
         Ok(None)
     }
 
-    /// What the model makes of the positions that are seen; the ids behind them are shifted.
+    /// The outputs at the first `seen` positions; the ids of later positions are shifted by `shift`.
     fn outputs(&self, seen: usize, shift: u32, mask: &Mask) -> Result<Vec<Vec<f32>>> {
         let id = |at: usize| (at as u32 * 7 + if at < seen { 0 } else { shift }) % VOCAB_SIZE;
         let ids: Vec<u32> = (0..self.seq_len).map(id).collect();

@@ -19,7 +19,7 @@ use embedding::{Embedding, Input, InputSpec};
 use spec::StackSpec;
 use stack::{Stack, StackDecoding};
 
-/// From inputs to hidden states.
+/// Embedding, positions and a stack of blocks: maps inputs to hidden states.
 #[derive(Debug)]
 pub struct Transformer {
     embedding: Embedding,
@@ -45,7 +45,7 @@ impl Transformer {
         Self::build_on(embedding, config, spec, vb)
     }
 
-    /// The same on an embedding that is there already. Builds `position` and `layer.*`.
+    /// As [`Self::build`], with an existing embedding. Builds `position` and `layer.*`.
     pub fn build_on(
         embedding: Embedding,
         config: &ModelConfig,
@@ -74,15 +74,15 @@ impl Transformer {
         self.stack.forward(&self.read(input, 0, context.mode)?, self.score_bias(), context)
     }
 
-    /// The same from embeddings without positions, `(batch, seq_len, d_model)`: for models that read
-    /// more than tokens. Positions cannot depend on the tokens then.
+    /// As [`Self::forward`], from embeddings without positions `(batch, seq_len, d_model)`, for models
+    /// that change the embeddings. Positions then cannot depend on the tokens.
     pub fn encode(&self, x: &Tensor, context: &BlockInput<'_>) -> Result<Tensor> {
         let x = self.start(x, &places(x, 0)?, context.mode)?;
         self.stack.forward(&x, self.score_bias(), context)
     }
 
-    /// The residual stream before the first block and after each, as the next reads it: `n_layers` + 1
-    /// of `(batch, seq_len, d_model)`. The last is what [`Self::forward`] gives.
+    /// The residual stream before the first block and after each block: `n_layers` + 1 tensors
+    /// `(batch, seq_len, d_model)`. The last equals the output of [`Self::forward`].
     pub fn hidden_states(
         &self,
         input: &Input<'_>,
@@ -91,29 +91,29 @@ impl Transformer {
         self.stack.hidden_states(&self.read(input, 0, context.mode)?, self.score_bias(), context)
     }
 
-    /// What each layer's attentions read.
+    /// The attention weights of each layer.
     pub fn maps_of(&self, input: &Input<'_>, context: &BlockInput<'_>) -> Result<Vec<BlockMaps>> {
         self.stack.maps(&self.read(input, 0, context.mode)?, self.score_bias(), context)
     }
 
-    /// The same, from embeddings without positions.
+    /// As [`Self::maps_of`], from embeddings without positions.
     pub fn maps(&self, x: &Tensor, context: &BlockInput<'_>) -> Result<Vec<BlockMaps>> {
         let x = self.start(x, &places(x, 0)?, context.mode)?;
         self.stack.maps(&x, self.score_bias(), context)
     }
 
-    /// The model at the beginning of a sequence whose positions come one after another, in
-    /// evaluation. Only a causal model gives what [`Self::forward`] gives for the whole.
+    /// Starts incremental decoding of a sequence, in evaluation mode. Only for a causal model do the steps
+    /// agree with [`Self::forward`] on the whole sequence.
     pub fn decoding<'a>(&'a self, memory: Option<Memory<'a>>) -> Result<Decoding<'a>> {
         Ok(Decoding { transformer: self, stack: self.stack.decoding(memory)?, len: 0 })
     }
 
-    /// The embedding, for models that add to it or tie their output to it.
+    /// The embedding, for models that change its output or tie their output layer to it.
     pub fn embedding(&self) -> &Embedding {
         &self.embedding
     }
 
-    /// The longest sequence that the model can read.
+    /// The longest supported sequence.
     pub fn max_seq_len(&self) -> usize {
         self.max_seq_len
     }
@@ -127,7 +127,7 @@ impl Transformer {
 
     fn start(&self, x: &Tensor, places: &Places<'_>, mode: Mode) -> Result<Tensor> {
         if places.positions.is_empty() {
-            bail!("a sequence of 0 positions: there is nothing to read");
+            bail!("a sequence of 0 positions: at least one is needed");
         }
         let len = places.positions.end;
         if len > self.max_seq_len {
@@ -144,14 +144,13 @@ impl Transformer {
     }
 }
 
-/// The places of embeddings `x (batch, seq_len, d_model)`, the first of which stands at `start`.
+/// The positions of embeddings `x (batch, seq_len, d_model)`, the first of which is at `start`.
 fn places(x: &Tensor, start: usize) -> Result<Places<'static>> {
     let (_batch, seq_len, _d_model) = x.dims3()?;
     Ok(Places { positions: start..start + seq_len, padded: None })
 }
 
-/// A transformer in the middle of a sequence: keys and values, or recurrent states, of what it has
-/// read.
+/// The state of incremental decoding: cached keys and values, or recurrent states, of each layer.
 #[derive(Debug)]
 pub struct Decoding<'a> {
     transformer: &'a Transformer,
@@ -160,7 +159,7 @@ pub struct Decoding<'a> {
 }
 
 impl Decoding<'_> {
-    /// The next inputs, `(batch, n_new)` ids → hidden states `(batch, n_new, d_model)`.
+    /// Reads the next inputs: `(batch, n_new)` ids → hidden states `(batch, n_new, d_model)`.
     pub fn step(&mut self, input: &Input<'_>) -> Result<Tensor> {
         let Self { transformer, stack, len } = self;
         let x = transformer.read(input, *len, Mode::Eval)?;
@@ -170,7 +169,7 @@ impl Decoding<'_> {
         stack.step(&x, score_bias.as_ref())
     }
 
-    /// Row i goes on from row `rows[i]`, as a beam search needs it: `rows (new batch)` of u32.
+    /// Replaces the state of row i by that of row `rows[i]`, for beam search; `rows (new batch)` of u32.
     pub fn select(&mut self, rows: &Tensor) -> Result<()> {
         self.stack.select(rows)
     }
@@ -180,7 +179,7 @@ impl Decoding<'_> {
         self.len
     }
 
-    /// Whether nothing has been read.
+    /// Whether no position has been read.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

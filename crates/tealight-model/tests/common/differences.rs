@@ -1,4 +1,4 @@
-//! The gradient of a model, in f64, against differences of its loss.
+//! Comparison of a model's gradients with finite differences of its loss, in f64.
 
 use candle_core::{Result, Tensor, Var};
 use tealight_model::ParamStore;
@@ -9,11 +9,11 @@ use tealight_ops::{Gradients, backward};
 use crate::common::values;
 
 const STEP: f64 = 1e-5;
-/// The differences err by STEP⁴ for the fifth derivative, and by 10⁻¹⁶/STEP for rounding.
+/// The error is O(STEP⁴) times the fifth derivative, plus 10⁻¹⁶/STEP from rounding.
 const TOLERANCE: f64 = 1e-7;
 
-/// The gradients of `loss`, once they are found to be there and finite for every parameter, and
-/// right at `n_entries` random entries of each.
+/// The gradients of `loss`, after checking that every parameter has a finite one which agrees with finite
+/// differences at `n_entries` random entries.
 pub(crate) fn checked_gradients(
     label: &str,
     store: &ParamStore,
@@ -41,7 +41,8 @@ pub(crate) fn checked_gradients(
     Ok(gradients)
 }
 
-/// The derivative of `loss` in entry `at` of `variable`, which keeps its value, from four points.
+/// The derivative of `loss` in entry `at` of `variable`, from differences of four points. The value of the
+/// variable is restored.
 fn difference(variable: &Var, at: usize, loss: impl Fn() -> Result<Tensor>) -> Result<f64> {
     let original = values(variable)?;
     let set = |delta: f64| {

@@ -1,4 +1,4 @@
-//! What the suites share: numbers from a stream, and the other way round.
+//! Functions shared by the test suites: random tensors and the values of tensors.
 
 use candle_core::{DType, Result, Tensor};
 use tealight_ops::rng::{Purpose, Stream};
@@ -12,7 +12,7 @@ pub(crate) fn normal(index: u64, shape: &[usize], dtype: DType) -> Result<Tensor
     Tensor::from_vec(values, shape, device())?.to_dtype(dtype)
 }
 
-/// The values in order: f64 holds those of f32 to the last bit.
+/// The values in order, as f64, which represents f32 exactly.
 pub(crate) fn values(x: &Tensor) -> Result<Vec<f64>> {
     x.to_dtype(DType::F64)?.flatten_all()?.to_vec1()
 }

@@ -1,4 +1,4 @@
-//! The attention free transformer: σ(Q) ⊙ what the operations give.
+//! The attention free transformer: σ(Q) ⊙ the output of the operation.
 
 use candle_core::{Result, Tensor};
 use tealight_model::attention::aft_conv::reparametrised;
@@ -8,7 +8,7 @@ use tealight_ops::aft::{Alignment, aft_conv, aft_full, aft_local, aft_simple};
 use crate::mask::Mask;
 use crate::record::{Case, Inputs};
 
-/// How far the wrong reading of AFT-local is from the right one, at least.
+/// The least difference between AFT-local and its wrong interpretation.
 const DIFFERENT: f64 = 1e-3;
 
 pub(crate) fn check(case: &Case<'_>) -> Result<()> {
@@ -16,7 +16,8 @@ pub(crate) fn check(case: &Case<'_>) -> Result<()> {
     case.compare_with_gradients(|x| gated(x, &context(case, x, &mask)?))
 }
 
-/// Not the paper's: keys outside the window are not read at all, where w = 0 is meant.
+/// A wrong interpretation of AFT-local, recorded to tell it from the paper's: it excludes keys outside the
+/// window, where the paper sets w = 0.
 pub(crate) fn check_excluded(case: &Case<'_>) -> Result<()> {
     let mask = Mask::of(case)?;
     case.compare_with_gradients(|x| {
@@ -30,7 +31,7 @@ pub(crate) fn check_excluded(case: &Case<'_>) -> Result<()> {
     let x = case.inputs();
     let paper = gated(&x, &local(case, &x, &mask)?)?;
     if case.error(&paper, "out")? < DIFFERENT {
-        case.fail("AFT-local leaves out what lies outside of the window");
+        case.fail("AFT-local excludes keys outside the window");
     }
     Ok(())
 }
@@ -62,8 +63,8 @@ fn window(case: &Case<'_>) -> usize {
     case.description.window.expect("the window of AFT-local")
 }
 
-/// `w (len, len)` → `(len, 2 window − 1)`: what stands at most so far from the diagonal, and zeros
-/// where a row looks outside of the sequence.
+/// `w (len, len)` → `(len, 2 window − 1)`: the diagonals within the window, padded with zeros outside the
+/// sequence.
 fn band(w: &Tensor, window: usize) -> Result<Tensor> {
     let len = w.dim(0)?;
     let padded = w.pad_with_zeros(1, window - 1, window - 1)?;
@@ -78,7 +79,7 @@ fn alignment(case: &Case<'_>) -> Alignment {
     }
 }
 
-/// w, or γ (w − mean) / std + β of each head, where there are γ and β.
+/// w, or γ (w − mean) / std + β of each head if the record has γ and β.
 fn filter(x: &Inputs) -> Result<Tensor> {
     let w = &x["w"];
     let (Some(gamma), Some(beta)) = (x.get("gamma"), x.get("beta")) else { return Ok(w.clone()) };

@@ -1,4 +1,4 @@
-//! Scores of every query with every key, and what is made of them.
+//! Attention through a matrix of scores: all scores and distributions.
 
 use candle_core::{DType, Result, Tensor};
 use tealight_model::attention::score::{AdditiveParameters, additive, dot, general, logistic};
@@ -16,7 +16,7 @@ pub(crate) fn check(case: &Case<'_>) -> Result<()> {
     case.compare("scores", &scores(case, &x)?)?;
     case.compare("weights", &weights(case, &x, &mask)?)?;
     case.compare_with_gradients(|x| weights(case, x, &mask)?.matmul(&x["v"]))?;
-    // Softmax of products, which one operation does without the matrix.
+    // The fused operation, which does not store the matrix, for softmax of products.
     if let (Some(options), None) = (options(case, &x, &mask)?, &case.description.distribution) {
         case.compare("weights", &attention::weights(&x["q"], &x["k"], &options)?)?;
         case.compare_with_gradients(|x| attention(&x["q"], &x["k"], &x["v"], &options))?;
@@ -29,7 +29,7 @@ pub(crate) fn check_rows(case: &Case<'_>) -> Result<()> {
     case.compare("p", &sparsemax(&case.tensor("z"))?)
 }
 
-/// Q Kᵀ, halves of it, weights and output, of one head without a batch.
+/// Q Kᵀ, scaled scores, weights and output of one head, without a batch axis.
 pub(crate) fn check_worked_example(case: &Case<'_>) -> Result<()> {
     let [query, key, value] = ["q", "k", "v"].map(|name| case.tensor(name));
     case.compare("qk", &dot(&query, &key, 1.)?)?;
@@ -43,8 +43,8 @@ pub(crate) fn check_worked_example(case: &Case<'_>) -> Result<()> {
     case.compare("out", &alone(attention(&query, &key, &value, &options)?)?)
 }
 
-/// What `transformers` makes of a query that may read nothing: the mean of all values. Here it is 0,
-/// and the other queries are the same.
+/// For a query without keys, `transformers` returns the mean of all values, and we return 0. The other
+/// queries agree.
 pub(crate) fn check_uniform_rows(case: &Case<'_>) -> Result<()> {
     let [query, key, value] = ["q", "k", "v"].map(|name| case.tensor(name));
     let mask = Mask::of(case)?;
@@ -57,7 +57,7 @@ pub(crate) fn check_uniform_rows(case: &Case<'_>) -> Result<()> {
         let nothing = reads.eq(0_u8)?.broadcast_as(ours.shape())?;
         let ours_there = (nothing.to_dtype(case.dtype)? * ours)?.abs()?.max_all()?;
         if ours_there.to_dtype(DType::F64)?.to_scalar::<f64>()? != 0. {
-            case.fail("a query that may read nothing gives something");
+            case.fail("the output of a query without keys is not zero");
         }
         nothing.where_cond(&theirs.broadcast_as(ours.shape())?, ours)
     };
@@ -68,7 +68,7 @@ pub(crate) fn check_uniform_rows(case: &Case<'_>) -> Result<()> {
 
 fn scores(case: &Case<'_>, x: &Inputs) -> Result<Tensor> {
     let (query, key) = (&x["q"], &x["k"]);
-    let one_head = |name: &str| x[name].unsqueeze(0); // (1, ..): the parameters of all heads
+    let one_head = |name: &str| x[name].unsqueeze(0); // (1, ..): shared by all heads
     match case.op() {
         "scaled_dot" => dot(query, key, 1. / (query.dim(3)? as f64).sqrt()),
         "dot" => dot(query, key, 1.),
@@ -98,14 +98,14 @@ fn weights(case: &Case<'_>, x: &Inputs, mask: &Mask) -> Result<Tensor> {
         Some("sparse_softmax_score_cut") => Truncation::ScoreCut(threshold()),
         Some("sparse_softmax_topk") => Truncation::TopK(description.top_k.expect("a number")),
         Some(distribution) => {
-            case.fail(&format!("nobody knows the distribution `{distribution}`"));
+            case.fail(&format!("unknown distribution `{distribution}`"));
             return Ok(scores);
         }
     };
     truncated_softmax(&scores, truncation)
 }
 
-/// How the operation without a matrix is told of the same, if it can do that.
+/// The options of the fused operation for this case; `None` if it does not support the score.
 fn options<'a>(case: &Case<'_>, x: &Inputs, mask: &'a Mask) -> Result<Option<Options<'a>>> {
     let scale = match case.op() {
         "scaled_dot" => 1. / (x["q"].dim(3)? as f64).sqrt(),

@@ -1,4 +1,4 @@
-//! Masks as the operations take them, found in those that were recorded.
+//! Converts recorded masks to padding masks and causality.
 
 use candle_core::{Result, Tensor};
 use tealight_ops::aft::Reach;
@@ -6,18 +6,18 @@ use tealight_ops::testing::device;
 
 use crate::record::Case;
 
-/// What may not be read: padded keys, and perhaps the future.
+/// Padded keys, and whether later keys are masked.
 pub(crate) struct Mask {
     /// `(batch, kv_len)`, 1 = padding.
     padding: Option<Tensor>,
     pub(crate) causal: bool,
-    /// Of the recorded shape: 0, and −∞ where nothing may be read.
+    /// An additive mask of the recorded shape: 0, and −∞ at masked keys.
     additive: Option<Tensor>,
 }
 
 impl Mask {
-    /// From `mask (batch, [n_heads,] q_len, kv_len)`, 1 = may attend. It is of padding and of
-    /// causality, and of nothing else.
+    /// From `mask (batch, [n_heads,] q_len, kv_len)`, 1 = may attend, which must consist of padding and
+    /// causality only.
     pub(crate) fn of(case: &Case<'_>) -> Result<Self> {
         if !case.has("mask") {
             return Ok(Self { padding: None, causal: false, additive: None });
@@ -30,7 +30,7 @@ impl Mask {
         let batch = mask.dim(0)?;
         let maps: Vec<Vec<Vec<u8>>> = mask.reshape(((), q_len, kv_len))?.to_vec3()?;
         let n_heads = maps.len() / batch;
-        // The last query reads whatever any query reads.
+        // The last query attends to all keys that are not padding.
         let padding = maps.iter().step_by(n_heads).flat_map(|map| &map[q_len - 1]);
         let padding: Vec<u8> = padding.map(|&may| 1 - may).collect();
         let is_padding = |map: usize, j: usize| padding[map / n_heads * kv_len + j] == 1;
@@ -42,7 +42,7 @@ impl Mask {
         let causal = each.clone().any(|at @ (map, _, j)| forbidden(at) && !is_padding(map, j));
         for at @ (map, i, j) in each {
             if forbidden(at) != (is_padding(map, j) || (causal && future(i, j))) {
-                case.fail("the mask is not of padding and causality alone");
+                case.fail("the mask does not consist of padding and causality only");
                 break;
             }
         }
@@ -58,7 +58,7 @@ impl Mask {
         if self.causal { Reach::Past } else { Reach::Everything }
     }
 
-    /// Scores, with −∞ where nothing may be read.
+    /// Adds the mask to scores.
     pub(crate) fn apply(&self, scores: Tensor) -> Result<Tensor> {
         match &self.additive {
             Some(additive) => scores + additive,

@@ -1,4 +1,4 @@
-//! Nyström attention: fifteen cases, padding and lengths that do not divide included.
+//! Nyström attention, with padding, and lengths that the number of landmarks does not divide.
 
 use candle_core::{DType, Result, Tensor};
 use tealight_ops::depthwise_convolution::depthwise_convolution;
@@ -8,7 +8,7 @@ use tealight_ops::nystrom::{
 
 use crate::record::{Case, Inputs};
 
-/// Enough for the inverse to converge, in f64.
+/// Enough iterations for the inverse to converge in f64.
 const MANY: usize = 16;
 
 pub(crate) fn check(case: &Case<'_>) -> Result<()> {
@@ -26,7 +26,7 @@ pub(crate) fn check(case: &Case<'_>) -> Result<()> {
     check_convergence(case, &settings, padding.as_ref(), &x)
 }
 
-/// With more steps the output comes nearer to that of the true inverse.
+/// With more iterations, the output must approach that of the exact pseudo-inverse.
 fn check_convergence(
     case: &Case<'_>,
     settings: &Settings,
@@ -50,7 +50,7 @@ fn settings(case: &Case<'_>) -> Option<Settings> {
         [&description.segment_rule, &description.init, &description.mask_rule]
             .map(|word| word.as_deref().unwrap_or("none"));
     let segment_rule = match rule {
-        // Where the length divides, all rules are one.
+        // If the length divides evenly, all rules agree.
         "equal" | "array_split" => SegmentRule::ArraySplit,
         "adaptive" => SegmentRule::Adaptive,
         "ceil_last_short" => SegmentRule::CeilLastShort,
@@ -72,7 +72,7 @@ fn settings(case: &Case<'_>) -> Option<Settings> {
 }
 
 fn unknown(case: &Case<'_>, word: &str) -> Option<Settings> {
-    case.fail(&format!("nobody knows the rule `{word}`"));
+    case.fail(&format!("unknown rule `{word}`"));
     None
 }
 
@@ -83,7 +83,7 @@ fn padding(case: &Case<'_>) -> Result<Option<Tensor>> {
 
 fn output(settings: &Settings, padding: Option<&Tensor>, x: &Inputs) -> Result<Tensor> {
     let (query, key, value) = (&x["q"], &x["k"], &x["v"]);
-    // The records have the formula at any length; attention is exact where that is short.
+    // The records apply the formula at any length; `attention` is exact softmax for short sequences.
     let context = if query.dim(2)? <= settings.n_landmarks {
         factors(query, key, settings, padding)?.read(value)?
     } else {

@@ -1,14 +1,17 @@
-//! What was recorded, case by case, and how it is compared.
+//! Recorded cases, and their comparison with what is computed.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Index;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use candle_core::{DType, Error, Result, Tensor, Var};
 use serde::Deserialize;
 use tealight_ops::backward;
 use tealight_ops::testing::device;
+
+/// The file names of records, without their endings, and the number of cases in each.
+const FILES: [(&str, usize); 2] = [("attention", 104), ("sparse_local_linear", 168)];
 
 /// A folder of records: descriptions and tensors.
 pub(crate) struct Record {
@@ -27,17 +30,24 @@ struct Document {
     cases: BTreeMap<String, Description>,
 }
 
-/// What a case computes. A setting that is not listed here is one that nobody would look at.
+/// The operation of a case and its settings. Unknown settings are refused, so that none is ignored.
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Description {
     pub(crate) op: String,
-    /// What takes the place of the softmax.
+    /// The distribution that replaces the softmax.
     pub(crate) distribution: Option<String>,
     pub(crate) threshold: Option<f64>,
     pub(crate) top_k: Option<usize>,
-    /// AFT-local reaches |t − t'| < window.
+    /// AFT-local and sliding windows reach |t − t'| < window.
     pub(crate) window: Option<usize>,
+    /// Causal; in the records of `sparse_local_linear` only.
+    pub(crate) causal: bool,
+    /// The norm of a gated retention, `group` or `rms`, and its ε.
+    pub(crate) norm: Option<String>,
+    pub(crate) epsilon: Option<f64>,
+    /// The tolerance in f32, where the default one is out of reach of any implementation.
+    f32_tolerance: Option<f64>,
     /// Of AFT-conv.
     pub(crate) alignment: Option<String>,
     #[serde(rename = "kernel")]
@@ -47,7 +57,7 @@ pub(crate) struct Description {
     pub(crate) landmarks: Option<usize>,
     pub(crate) iterations: Option<usize>,
     pub(crate) segment_rule: Option<String>,
-    /// What Nyström's inverse starts from.
+    /// The initial value of Nyström's inverse.
     pub(crate) init: Option<String>,
     pub(crate) mask_rule: Option<String>,
     #[serde(rename = "segments")]
@@ -70,27 +80,53 @@ pub(crate) struct Description {
     _cross_check: f64,
     #[serde(rename = "residual_KZK_minus_K")]
     _residual: f64,
+    #[serde(rename = "finite_differences")]
+    _finite_differences: f64,
+    #[serde(rename = "support_margin")]
+    _support_margin: f64,
+    #[serde(rename = "random_features")]
+    _random_features: String,
     #[serde(rename = "f32_error_of_a_stable_implementation")]
     _f32_error: BTreeMap<String, f64>,
 }
 
 impl Record {
+    /// The records of the repository, or those of `TEALIGHT_GOLDEN_DIR`, which may lack files.
     pub(crate) fn load() -> Result<Self> {
-        let folder = match std::env::var_os("TEALIGHT_GOLDEN_DIR") {
-            Some(folder) => PathBuf::from(folder),
-            None => PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden"),
-        };
+        let Some(folder) = std::env::var_os("TEALIGHT_GOLDEN_DIR") else { return Self::own() };
+        let folder = PathBuf::from(folder);
         let below = folder.join("attention");
         let folder = if below.is_dir() { below } else { folder };
-        let text = std::fs::read_to_string(folder.join("attention.json"))?;
-        let document: Document = serde_json::from_str(&text).map_err(Error::wrap)?;
-        assert_eq!(document.version, 1);
-        let tensors =
-            candle_core::safetensors::load(folder.join("attention.safetensors"), device())?;
-        Ok(Self { cases: document.cases, tensors: tensors.into_iter().collect() })
+        let files = FILES.iter().filter(|(file, _)| folder.join(format!("{file}.json")).exists());
+        Self::read(&folder, files)
     }
 
-    /// The tensors that belong to nothing.
+    /// The records of the repository.
+    pub(crate) fn own() -> Result<Self> {
+        let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/attention");
+        Self::read(&folder, FILES.iter())
+    }
+
+    fn read<'a>(folder: &Path, files: impl Iterator<Item = &'a (&'a str, usize)>) -> Result<Self> {
+        let mut record = Self { cases: BTreeMap::new(), tensors: BTreeMap::new() };
+        for (file, n_cases) in files {
+            let text = std::fs::read_to_string(folder.join(format!("{file}.json")))?;
+            let document: Document = serde_json::from_str(&text).map_err(Error::wrap)?;
+            assert_eq!(document.version, 1);
+            assert_eq!(document.cases.len(), *n_cases, "cases in {file}.json");
+            record.cases.extend(document.cases);
+            let path = folder.join(format!("{file}.safetensors"));
+            record.tensors.extend(candle_core::safetensors::load(path, device())?);
+        }
+        Ok(record)
+    }
+
+    /// The description of every case.
+    pub(crate) fn descriptions(&self) -> impl Iterator<Item = &Description> {
+        self.cases.values()
+    }
+
+    /// An error message for each tensor that belongs to no case.
     pub(crate) fn tensors_of_no_case(&self) -> Vec<String> {
         let is_known = |name: &str| {
             name.rsplit_once('/').is_some_and(|(case, _)| self.cases.contains_key(case))
@@ -114,6 +150,8 @@ impl Record {
             }
             let (unread, failures) = (tensors.keys().cloned().collect(), RefCell::default());
             let unread = RefCell::new(unread);
+            let out_of_reach = description.f32_tolerance.filter(|_| dtype == DType::F32);
+            let tolerance = tolerance.max(out_of_reach.unwrap_or(0.));
             cases.push(Case { name, description, dtype, tolerance, tensors, unread, failures });
         }
         Ok(cases)
@@ -157,7 +195,7 @@ impl Case<'_> {
         self.tensors.contains_key(name)
     }
 
-    /// A recorded tensor, which counts as looked at from now on.
+    /// A recorded tensor, which is marked as read.
     pub(crate) fn tensor(&self, name: &str) -> Tensor {
         self.unread.borrow_mut().remove(name);
         match self.tensors.get(name) {
@@ -187,7 +225,7 @@ impl Case<'_> {
         let expected = expected?;
         let scale = expected.iter().fold(1_f64, |scale, x| scale.max(x.abs()));
         let errors = actual?.into_iter().zip(expected).map(|(a, e)| (a - e).abs() / scale);
-        // Not `max`, which passes over NaN.
+        // `max` would ignore NaN.
         Ok(errors.fold(0., |largest, error| if error <= largest { largest } else { error }))
     }
 
@@ -223,10 +261,10 @@ impl Case<'_> {
         Ok(())
     }
 
-    /// What went wrong, tensors that were left unread included.
+    /// The failures of the case, including tensors that were left unread.
     pub(crate) fn finish(self) -> Vec<String> {
         for name in self.unread.take() {
-            self.fail(&format!("nobody looked at `{name}`"));
+            self.fail(&format!("`{name}` was not compared"));
         }
         self.failures.take()
     }

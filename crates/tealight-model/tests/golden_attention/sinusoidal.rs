@@ -1,4 +1,4 @@
-//! Sinusoidal positions: the layouts that the model has, and those of two texts about them.
+//! Sinusoidal positions: both layouts, and two published variants.
 
 use candle_core::{DType, Error, Result, Tensor};
 use tealight_model::ParamStore;
@@ -13,21 +13,21 @@ pub(crate) fn check(case: &Case<'_>) -> Result<()> {
     check_standard(case, "pe", 10_000., layout)
 }
 
-/// The usual table with a base of the length; and the formula and the code of a text, which are
-/// different functions. Both are `(d_model, len)`, and here they are written out.
+/// The standard table with the length as its base; and the formula and the code of a text, which are
+/// different functions, `(d_model, len)`, and are computed here.
 pub(crate) fn check_base_of_length(case: &Case<'_>) -> Result<()> {
     let (d_model, len) = case.tensor("code").dims2()?;
     let base = len as f64;
     check_standard(case, "standard", base, Layout::Interleaved)?;
 
     let angle = |t: usize, exponent: usize| t as f64 / base.powf(exponent as f64 / d_model as f64);
-    // Rows 2i − 1 and 2i for 1 ≤ i ≤ d/2: of an odd d_model the last row is undefined.
+    // Rows 2i − 1 and 2i for 1 ≤ i ≤ d/2; the last row of an odd d_model is undefined.
     let formula = |row: usize, t: usize| {
         let angle = angle(t, 2 * (row / 2 + 1));
         if row.is_multiple_of(2) { angle.sin() } else { angle.cos() }
     };
     case.compare("formula", &table(case.dtype, d_model / 2 * 2, len, formula)?)?;
-    // Row i, from 1: the sine of exponent i if that is even, else the cosine of i − 1.
+    // Row i, counted from 1: the sine with exponent i if i is even, else the cosine with exponent i − 1.
     let code = |row: usize, t: usize| {
         let i = row + 1;
         if i.is_multiple_of(2) { angle(t, i).sin() } else { angle(t, i - 1).cos() }
@@ -52,9 +52,9 @@ fn check_standard(case: &Case<'_>, name: &str, base: f64, layout: Layout) -> Res
         let position = position.map_err(Error::wrap)?.embedding.expect("vectors to add");
         return case.compare(name, &position.vectors(&Places { positions: 0..len, padded: None })?);
     }
-    // A sine goes with each cosine here. The record has one sine more, at the angle that is its turn.
+    // The layer requires an even d_model; the recorded table of an odd one has one more sine.
     if position.is_ok() {
-        case.fail("an odd d_model is no longer refused");
+        case.fail("an odd d_model is not refused");
     }
     let value = |t: usize, column: usize| {
         let angle = t as f64 / base.powf((column / 2 * 2) as f64 / d_model as f64);

@@ -177,9 +177,9 @@ fn a_key_that_changes_nothing_is_read_over_and_one_that_nobody_knows_is_noted() 
         assert_eq!(Changed::with(key, value).open().unwrap().notes, Vec::<String>::new(), "{key}");
     }
     let notes = Changed::with("sparkle", json!(7)).open().unwrap().notes;
-    assert_eq!(notes, ["`sparkle` = 7 is not known here and not kept"]);
+    assert_eq!(notes, ["`sparkle` = 7 is unknown and ignored"]);
     let notes = Changed::with("hidden_dropout_prob", json!(0.1)).open().unwrap().notes;
-    assert!(notes[0].starts_with("`attention_probs_dropout_prob` = 0 is not kept"), "{notes:?}");
+    assert!(notes[0].starts_with("`attention_probs_dropout_prob` = 0 is ignored"), "{notes:?}");
 }
 
 #[test]
@@ -213,12 +213,12 @@ fn a_tensor_that_is_missing_or_there_twice_is_named() {
     let legacy = "bert.embeddings.LayerNorm.gamma";
     let norm = changed.tensors["bert.embeddings.LayerNorm.weight"].clone();
     changed.tensors.insert(legacy.to_owned(), norm);
-    assert!(changed.refused("model.safetensors").contains("is there twice"));
+    assert!(changed.refused("model.safetensors").contains("twice, once as"));
     changed.tensors.remove(legacy);
 
     changed.tensors.insert("adapter.weight".to_owned(), tensor);
     let notes = changed.open().unwrap().notes;
-    assert_eq!(notes, ["1 tensor is not known here and not read: `adapter.weight`"]);
+    assert_eq!(notes, ["1 tensor is unknown and ignored: `adapter.weight`"]);
 }
 
 /// They were kept once, and stood in every export, because the table of names knows them.
@@ -238,7 +238,7 @@ fn a_tensor_that_no_layer_asks_for_is_named_and_not_kept() {
     let after = changed.open().unwrap();
     assert!(before.weights.keys().eq(after.weights.keys()), "{:?}", after.weights.keys());
     let [conv, layer] = [strangers[1], strangers[0]].map(|name| format!("`bert.{name}`"));
-    let note = format!("2 tensors are of no part of this model and not read: {conv}, {layer}");
+    let note = format!("2 tensors are not used by this model and ignored: {conv}, {layer}");
     assert_eq!(after.notes, [note]);
 }
 
