@@ -24,8 +24,12 @@ fn main() -> ExitCode {
     if command.keeps_freed_memory() {
         tealight_ops::memory::keep_freed_memory();
     }
-    let result = match command {
-        Command::Train(args) => return terminal::failure::ended(commands::train::run(&args)),
+    run(command).unwrap_or_else(|error| terminal::failure::report(&error))
+}
+
+fn run(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Train(args) => return commands::train::run(&args),
         Command::Doctor(args) => commands::doctor::run(&args),
         Command::Checkpoint(args) => commands::checkpoint::run(&args),
         Command::VerifyResume(args) => commands::verify_resume::run(&args),
@@ -44,6 +48,6 @@ fn main() -> ExitCode {
         Command::Devices => commands::devices::run(),
         Command::Inspect(args) => commands::inspect::run(&args),
         Command::Completions(args) => commands::completions::run(&args),
-    };
-    terminal::failure::ended(result.map(|()| ExitCode::SUCCESS))
+    }?;
+    Ok(ExitCode::SUCCESS)
 }

@@ -40,22 +40,12 @@ pub(crate) fn run(args: &Train) -> Result<ExitCode> {
     let resumes = earlier.as_ref().filter(|_| !args.dry_run);
     let _lock = resumes.map(RunDirectory::lock).transpose()?;
     let kept = earlier.clone();
-    let mut exit_code = ExitCode::SUCCESS;
-    let training = Training {
-        args,
-        started,
-        device: &device,
-        source,
-        config,
-        earlier,
-        begins_with,
-        exit_code: &mut exit_code,
-    };
+    let training =
+        Training { args, started, device: &device, source, config, earlier, begins_with };
     for dropped in source.dropped_keys() {
         training.say(&dropped.to_string());
     }
-    with_task(config, source, &device, kept.as_ref(), training)?;
-    Ok(exit_code)
+    with_task(config, source, &device, kept.as_ref(), training)
 }
 
 /// What is to be trained, and how it was asked for.
@@ -67,12 +57,10 @@ struct Training<'a> {
     config: &'a RunConfig,
     earlier: Option<RunDirectory>,
     begins_with: Option<Rc<Pretrained>>,
-    /// How the process ends.
-    exit_code: &'a mut ExitCode,
 }
 
-impl ForAnyTask for Training<'_> {
-    fn run<T: Presented>(self, task: T) -> Result<()> {
+impl ForAnyTask<ExitCode> for Training<'_> {
+    fn run<T: Presented>(self, task: T) -> Result<ExitCode> {
         let Self { args, device, source, .. } = self;
         let mut session = self.session(task).map_err(|error| at_its_place(error, source))?;
         self.say(&describe(&session, device));
@@ -83,7 +71,7 @@ impl ForAnyTask for Training<'_> {
         checked.map_err(|error| at_its_place(error, source))?;
         if args.dry_run {
             self.say("dry run: everything is built, nothing is trained");
-            return Ok(());
+            return Ok(ExitCode::SUCCESS);
         }
 
         let (directory, _lock) = if let Some(directory) = &self.earlier {
@@ -111,19 +99,17 @@ impl ForAnyTask for Training<'_> {
         match ended {
             Ended::Interrupted(Interrupt { name, exit_code }) => {
                 log(&format!("stopped by {name} after step {step}; {}", goes_on()));
-                *self.exit_code = ExitCode::from(exit_code);
-                Ok(())
+                return Ok(ExitCode::from(exit_code));
             }
             Ended::TimeIsUp => {
                 log(&format!("time is up after step {step}; {}", goes_on()));
-                Ok(())
             }
             Ended::Early => {
                 self.say(&format!("stopped after step {step}; go on with --resume"));
-                Ok(())
             }
-            Ended::Complete => self.conclude(&session, &directory, first_step),
+            Ended::Complete => self.conclude(&session, &directory, first_step)?,
         }
+        Ok(ExitCode::SUCCESS)
     }
 }
 

@@ -25,20 +25,20 @@ use crate::terminal::output::log;
 use crate::terminal::progress::Preparation;
 
 /// What a command does, whatever the task.
-pub(crate) trait ForAnyTask {
+pub(crate) trait ForAnyTask<R = ()> {
     /// Goes on with the task that the configuration describes, its data drawn or read.
-    fn run<T: Presented>(self, task: T) -> Result<()>;
+    fn run<T: Presented>(self, task: T) -> Result<R>;
 }
 
 /// Draws or reads the data of the task that `config` describes, and goes on with `command`. What a run has
 /// `kept` of its data is taken from there.
-pub(crate) fn with_task(
+pub(crate) fn with_task<R>(
     config: &RunConfig,
     source: &ConfigSource,
     device: &Device,
     kept: Option<&RunDirectory>,
-    command: impl ForAnyTask,
-) -> Result<()> {
+    command: impl ForAnyTask<R>,
+) -> Result<R> {
     let at_its_place = |error| at_its_place(error, source);
     config.validate().map_err(at_its_place)?;
     let RunConfig { seed, training, .. } = config;

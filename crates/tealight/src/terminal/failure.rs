@@ -5,13 +5,8 @@ use std::process::ExitCode;
 
 use tealight_train::config::{ConfigError, ConfigSource};
 
-/// How the process ends: as it says itself, or with an error on stderr.
-pub(crate) fn ended(result: anyhow::Result<ExitCode>) -> ExitCode {
-    result.unwrap_or_else(|error| report(&error))
-}
-
 /// Prints an error with its causes.
-fn report(error: &anyhow::Error) -> ExitCode {
+pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     let text = match config_error(error) {
         Some(error) if stderr().is_terminal() => error.in_color(),
         Some(error) => error.to_string(),
