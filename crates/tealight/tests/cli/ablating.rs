@@ -1,4 +1,4 @@
-//! Ablations: every combination with every seed, broken off and gone on with, and what is refused.
+//! `ablate`: all combinations and seeds, interruption and continuation, and errors.
 
 use std::fs::{self, File};
 use std::process::Stdio;
@@ -11,7 +11,7 @@ use crate::program::{Folder, Outcome, Result, TINY};
 
 const TWO_BY_TWO: [&str; 6] =
     ["ablate", "tiny.toml", "--vary", "model.n_heads=1,2", "--seeds", "2"];
-/// Long enough to be interrupted, and without a checkpoint at every turn.
+/// A run that is long enough to be interrupted, with few checkpoints.
 const LONGER: [&str; 6] = [
     "--set",
     "training.steps=400",
@@ -155,7 +155,7 @@ fn an_ablation_that_was_killed_is_gone_on_with() -> Result {
     }
     child.kill()?;
     child.wait()?;
-    // Until the run that was going on has ended, the directory is in use.
+    // The run that was being trained holds the lock until it ends.
     let outcome = loop {
         let outcome = folder.run(&args)?;
         if !outcome.stderr.contains("is in use") {
@@ -186,7 +186,7 @@ fn a_run_that_fails_takes_no_other_with_it() -> Result {
     let failed = &json(&folder, OUTPUT)?["variants"][1]["runs"][0];
     assert!(failed["state"] == "failed" && failed["summary"].is_null(), "{failed}");
     assert!(failed["message"].as_str().is_some_and(|text| text.contains("`optimizer.lr`")));
-    // Again: the finished are kept, the failed are tried.
+    // The same command keeps finished runs and retries failed ones.
     let again = folder.run(&args)?;
     assert!(again.stderr.contains(": 2 to go on with, 2 finished before\n"), "{}", again.stderr);
     assert_eq!(runs(&folder, OUTPUT)?.len(), 4);
@@ -255,7 +255,7 @@ fn runs_of_other_settings_are_not_mixed_into_a_table() -> Result {
         ["n_heads=1,seed=1` was started with other settings", "`training.steps` was 6 and is 7"];
     folder.refuse(&args, &parts)?;
     folder.succeed(&[&args[..], &["--output", "other"]].concat())?;
-    // Another checkpoint is chosen: the same run, evaluated again.
+    // Another selected checkpoint only requires a new evaluation.
     let args = [&TWO_BY_TWO[..], &["--set", "checkpoint.select=best"]].concat();
     let outcome = folder.succeed(&args)?;
     assert!(outcome.stderr.contains(": 4 to go on with\n"), "{}", outcome.stderr);

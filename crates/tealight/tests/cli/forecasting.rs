@@ -1,4 +1,4 @@
-//! `forecast`: days to come, drawn or searched for.
+//! `forecast`: sampling, greedy decoding and beam search.
 
 use serde_json::Value;
 
@@ -101,7 +101,7 @@ fn fewer_days_than_the_window_and_more_are_fine() -> Result {
     assert!(two.contains("(the model sees 1 more day"), "{two}");
     let three = json(&folder, &["--start", "RCS", "--days", "9"])?;
     assert_eq!(three["n_unknown"], 0);
-    // Only the window counts.
+    // Days before the window are ignored.
     let thirty = format!("{}RCS", "SSC".repeat(9));
     assert_eq!(json(&folder, &["--start", &thirty, "--days", "9"])?, three);
     Ok(())
