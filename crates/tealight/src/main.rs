@@ -30,11 +30,11 @@ fn main() -> ExitCode {
 fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Train(args) => return commands::train::run(&args),
+        Command::Bench(args) => return bench::run(&args),
         Command::Doctor(args) => commands::doctor::run(&args),
         Command::Checkpoint(args) => commands::checkpoint::run(&args),
         Command::VerifyResume(args) => commands::verify_resume::run(&args),
         Command::Ablate(args) => ablate::run(&args),
-        Command::Bench(args) => bench::run(&args),
         Command::Evaluate(args) => commands::evaluate::run(&args),
         Command::Forecast(args) => commands::forecast::run(&args),
         Command::Plot(args) => commands::plot::run(&args),

@@ -1,17 +1,17 @@
-//! `tealight ablate CONFIG --vary KEY=VALUE,VALUE…`: what does each part contribute?
+//! `tealight ablate CONFIG --vary KEY=VALUE,VALUE…`
 //!
 //! ```text
-//! axes ─► variants ─► all built once ─► runs, seed by seed, a process each ─► table, plots
+//! axes ─► variants ─► dry run of each ─► runs, seed by seed, one process each ─► table, charts
 //! ```
 //!
-//! Every run is one that `train` could have made, and other commands know no difference. What is on
-//! the disk is the only state: the same command goes on where the last one ended, however it ended.
+//! Each run is an ordinary run of `tealight train`. All state is on disk: the same command continues an
+//! interrupted ablation.
 
 mod plan;
 mod plots;
 mod results;
-mod vary;
-mod work;
+mod variants;
+mod workers;
 
 use std::collections::BTreeMap;
 
@@ -20,57 +20,55 @@ use tealight_train::run::files::{replace, to_json};
 
 use self::plan::{Plan, Run, State};
 use self::results::Results;
-use self::work::{Event, Outcome};
+use self::workers::Event;
 use crate::args::ablate::Ablate;
+use crate::terminal::numbers::counted;
 use crate::terminal::output::{log, print};
+use crate::terminal::progress::metrics_line;
 
 pub(crate) fn run(args: &Ablate) -> Result<()> {
     let mut plan = Plan::new(args)?;
-    plan.check(args)?;
-    plan.refuse(args)?;
+    plan.build(args)?;
+    plan.refuse_impossible(args)?;
     if args.dry_run {
-        return print(&listed(&plan));
+        return print(&dry_run(&plan));
     }
-    let lock = work::lock(&plan.output)?;
-    // What another command has trained until it left the directory.
-    plan.look(args)?;
-    work::keep_config(&plan)?;
+    let lock = workers::lock(&plan.output)?;
+    // Another command may have trained runs before the lock was free.
+    plan.find_runs(args)?;
+    workers::write_config(&plan)?;
 
     let finished = |run: &Run| match &run.state {
-        State::Finished(summary) => Some(Outcome::Finished(summary.clone())),
+        State::Finished(summary) => Some(Ok(summary.clone())),
         State::New | State::Unfinished => None,
     };
     let outcomes: Vec<_> = plan.runs.iter().map(finished).collect();
     let is_pending = |index: &usize| outcomes[*index].is_none();
     let pending: Vec<usize> = (0..plan.runs.len()).filter(is_pending).collect();
-    say(args, &in_numbers(&plan, &pending));
+    log_unless_quiet(args, &overview(&plan, &pending));
     let mut results = Results { plan: &plan, outcomes };
-    let mut clock = Clock::new(&plan, &pending, args.jobs);
-    work::train(&plan, &pending, args, &lock, |index, event| {
-        say(args, &clock.describe(index, &event));
+    let mut progress = Progress::new(&plan, &pending, args.jobs);
+    workers::train(&plan, &pending, args, &lock, |index, event| {
+        log_unless_quiet(args, &progress.describe(index, &event));
         if let Event::Ended(outcome, _) = event {
             results.outcomes[index] = Some(outcome);
-            write(&results, args)?;
+            // After each run, so that an interrupted ablation leaves tables.
+            write_tables(&results, args)?;
         }
         Ok(())
     })?;
-    write(&results, args)?;
-    conclude(&results, args)
+    write_tables(&results, args)?;
+    print_results(&results, args)
 }
 
-fn say(args: &Ablate, line: &str) {
+fn log_unless_quiet(args: &Ablate, line: &str) {
     if !args.quiet {
         log(line);
     }
 }
 
-/// `1 run`, `2 runs`
-fn counted(n: usize, what: &str) -> String {
-    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
-}
-
-/// What `--dry-run` prints: every run, and how far it has come.
-fn listed(plan: &Plan) -> String {
+/// The output of `--dry-run`: all runs with their states.
+fn dry_run(plan: &Plan) -> String {
     let state = |run: &Run| match run.state {
         State::New => "",
         State::Unfinished => "    unfinished",
@@ -85,14 +83,15 @@ fn lines(lines: impl IntoIterator<Item = String>) -> String {
     lines.into_iter().flat_map(|line| [line, "\n".to_owned()]).collect()
 }
 
-fn in_numbers(plan: &Plan, pending: &[usize]) -> String {
+/// `4 runs in runs/ablations/tiny: 2 to train, 2 finished`
+fn overview(plan: &Plan, pending: &[usize]) -> String {
     let n_unfinished =
         plan.runs.iter().filter(|run| matches!(run.state, State::Unfinished)).count();
     let n_finished = plan.runs.len() - pending.len();
     let parts = [
         (pending.len() - n_unfinished, "to train"),
-        (n_unfinished, "to go on with"),
-        (n_finished, "finished before"),
+        (n_unfinished, "to resume"),
+        (n_finished, "already finished"),
     ];
     let parts = parts.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}"));
     format!(
@@ -103,28 +102,28 @@ fn in_numbers(plan: &Plan, pending: &[usize]) -> String {
     )
 }
 
-/// Counts the runs, and estimates what is left from the time that each variant has taken.
-struct Clock<'a> {
+/// Numbers the runs, and estimates the remaining time from the durations of finished runs.
+struct Progress<'a> {
     plan: &'a Plan,
-    /// The variants that are still to be trained.
-    left: Vec<usize>,
+    /// The variants of the runs that have not ended.
+    remaining: Vec<usize>,
     n_pending: usize,
     n_started: usize,
-    /// Of each run that has started, its number.
+    /// Number of each started run, in the order of starting.
     numbers: BTreeMap<usize, usize>,
-    /// The last time of each variant.
+    /// Latest duration of each variant.
     seconds: BTreeMap<usize, f64>,
     jobs: usize,
 }
 
-impl<'a> Clock<'a> {
+impl<'a> Progress<'a> {
     fn new(plan: &'a Plan, pending: &[usize], jobs: usize) -> Self {
-        let left = pending.iter().map(|&index| plan.runs[index].variant).collect();
+        let remaining = pending.iter().map(|&index| plan.runs[index].variant).collect();
         let (numbers, seconds) = (BTreeMap::new(), BTreeMap::new());
-        Self { plan, left, n_pending: pending.len(), n_started: 0, numbers, seconds, jobs }
+        Self { plan, remaining, n_pending: pending.len(), n_started: 0, numbers, seconds, jobs }
     }
 
-    /// A line about a run.
+    /// The log line of an event.
     fn describe(&mut self, index: usize, event: &Event) -> String {
         let Run { variant, name, .. } = &self.plan.runs[index];
         if matches!(event, Event::Started) {
@@ -134,30 +133,28 @@ impl<'a> Clock<'a> {
         let number = self.numbers.get(&index).copied().unwrap_or_default();
         let place = format!("[{number}/{}] {name}", self.n_pending);
         let Event::Ended(outcome, seconds) = event else { return place };
-        if let Some(at) = self.left.iter().position(|other| other == variant) {
-            self.left.swap_remove(at);
+        if let Some(at) = self.remaining.iter().position(|other| other == variant) {
+            self.remaining.swap_remove(at);
         }
         match outcome {
-            Outcome::Failed(message) => format!("{place}: failed: {message}{}", self.rest()),
-            Outcome::Finished(summary) => {
+            Err(message) => format!("{place}: failed: {message}{}", self.time_left()),
+            Ok(summary) => {
                 self.seconds.insert(*variant, *seconds);
-                let metrics = summary.metrics.iter();
-                let metrics = metrics.map(|(name, value)| format!("{name} {value:.4}"));
-                let metrics = metrics.collect::<Vec<_>>().join("  ");
-                format!("{place}: {metrics}  in {}{}", duration(*seconds), self.rest())
+                let metrics = metrics_line(&summary.metrics);
+                format!("{place}: {metrics}  in {}{}", duration(*seconds), self.time_left())
             }
         }
     }
 
-    /// `, about 3 min left`, once that can be said.
-    fn rest(&self) -> String {
+    /// `, about 3 min left`, if a run has finished.
+    fn time_left(&self) -> String {
         let known = self.seconds.len();
-        if self.left.is_empty() || known == 0 {
+        if self.remaining.is_empty() || known == 0 {
             return String::new();
         }
         let mean = self.seconds.values().sum::<f64>() / known as f64;
         let of = |variant| self.seconds.get(variant).copied().unwrap_or(mean);
-        let rest = self.left.iter().map(of).sum::<f64>() / self.jobs as f64;
+        let rest = self.remaining.iter().map(of).sum::<f64>() / self.jobs as f64;
         format!(", about {} left", duration(rest))
     }
 }
@@ -171,8 +168,8 @@ fn duration(seconds: f64) -> String {
     }
 }
 
-/// The tables so far. After every run, so that an ablation that is broken off leaves what it knew.
-fn write(results: &Results<'_>, args: &Ablate) -> Result<()> {
+/// Writes `table.md`, `table.csv` and `table.json`.
+fn write_tables(results: &Results<'_>, args: &Ablate) -> Result<()> {
     let output = &results.plan.output;
     replace(&output.join("table.md"), results.markdown(args).as_bytes())?;
     replace(&output.join("table.csv"), results.csv().as_bytes())?;
@@ -181,19 +178,19 @@ fn write(results: &Results<'_>, args: &Ablate) -> Result<()> {
     Ok(())
 }
 
-/// The table on stdout; an error if a run has failed.
-fn conclude(results: &Results<'_>, args: &Ablate) -> Result<()> {
+/// Prints the table and draws the charts; an error if a run has failed.
+fn print_results(results: &Results<'_>, args: &Ablate) -> Result<()> {
     let notes = lines(results.notes());
     let notes = if notes.is_empty() { notes } else { format!("\n{notes}") };
-    say(args, "");
+    log_unless_quiet(args, "");
     print(&format!("{}{}\n{notes}", results.table(), results::legend(args)))?;
     plots::draw(results, args)?;
     let output = results.plan.output.display();
-    say(args, &format!("\ntables and pictures are in {output}"));
+    log_unless_quiet(args, &format!("\ntables and charts are in {output}"));
     match results.n_failed() {
         0 => Ok(()),
         n => bail!(
-            "{n} of {} failed; the same command tries again",
+            "{n} of {} failed; the same command retries them",
             counted(results.plan.runs.len(), "run")
         ),
     }

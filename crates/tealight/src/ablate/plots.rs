@@ -1,30 +1,31 @@
-//! The table as pictures: the final metrics, and how validation went on the way.
+//! Charts of an ablation: final metrics, and validation metrics over the steps.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 
 use anyhow::Result;
 use tealight_train::observer::jsonl::{self, Entry};
 
 use super::results::Results;
 use crate::args::ablate::Ablate;
+use crate::pictures::axis::Spacing;
 use crate::pictures::dots::{Dot, DotChart, DotRow};
 use crate::pictures::files::save;
-use crate::pictures::lines::{Across, LineChart, Series, Spread};
-use crate::pictures::metrics::{mean, said, series};
+use crate::pictures::lines::{LineChart, Series, XAxis};
+use crate::pictures::metrics::{display_name, mean, series};
 use crate::pictures::shapes::Picture;
 
-/// The split that is drawn on the way.
+/// The split of the metrics over the steps.
 const SPLIT: &str = "validation";
 
-/// Draws what has finished, each picture as SVG and PNG, and returns the files.
-pub(super) fn draw(results: &Results<'_>, args: &Ablate) -> Result<Vec<PathBuf>> {
+/// Draws the finished runs into the output directory.
+pub(super) fn draw(results: &Results<'_>, args: &Ablate) -> Result<()> {
     let finals = results.metrics().into_iter();
     let finals = finals.map(|metric| (format!("result_{metric}"), result(results, metric, args)));
     let curves = curves(results, args)?;
-    save(&results.plan.output, finals.chain(curves))
+    save(&results.plan.output, finals.chain(curves)).map(drop)
 }
 
+/// Number of seeds, for titles.
 fn over(args: &Ablate) -> String {
     match args.seeds.count() {
         1 => "one seed".to_owned(),
@@ -32,19 +33,19 @@ fn over(args: &Ablate) -> String {
     }
 }
 
-/// A metric at the end: a dot for each variant.
+/// A final metric, with a dot per variant.
 fn result(results: &Results<'_>, metric: &str, args: &Ablate) -> Picture {
     let variants = results.plan.variants.iter().enumerate();
     let rows = variants.filter_map(|(index, variant)| {
-        let spread = results.spread(index, metric)?;
-        let dot = Dot { value: spread.mean, error: spread.deviation.unwrap_or(0.) };
+        let result = results.metric(index, metric)?;
+        let dot = Dot { value: result.mean, error: result.deviation.unwrap_or(0.) };
         Some(DotRow { name: variant.label(&results.plan.axes), dots: vec![Some(dot)] })
     });
-    let title = format!("{}, {}", said(metric), over(args));
+    let title = format!("{}, {}", display_name(metric), over(args));
     DotChart { title, series: vec![metric.to_owned()], rows: rows.collect() }.draw()
 }
 
-/// Every metric of the validation split: a line for each variant.
+/// One chart per validation metric, with a line per variant.
 fn curves(results: &Results<'_>, args: &Ablate) -> Result<Vec<(String, Picture)>> {
     let mut variants: Vec<(String, Vec<Vec<Entry>>)> = Vec::new();
     for (index, variant) in results.plan.variants.iter().enumerate() {
@@ -59,16 +60,16 @@ fn curves(results: &Results<'_>, args: &Ablate) -> Result<Vec<(String, Picture)>
     let chart = |metric: &str| {
         let series = variants.iter().map(|(label, runs)| curve(label, runs, metric));
         let series = series.filter(|series| !series.points.is_empty()).collect();
-        let title = format!("{}, {SPLIT}, {}", said(metric), over(args));
+        let title = format!("{}, {SPLIT}, {}", display_name(metric), over(args));
         (
             format!("{SPLIT}_{metric}"),
-            LineChart { title, across: Across::Steps, spread: Spread::Even, series }.draw(),
+            LineChart { title, x_axis: XAxis::Steps, spacing: Spacing::Linear, series }.draw(),
         )
     };
     Ok(metrics.into_iter().map(chart).collect())
 }
 
-/// The mean of a variant's runs, at the steps that all of them have.
+/// The mean of a variant's runs over the steps that all of them have.
 fn curve(label: &str, runs: &[Vec<Entry>], metric: &str) -> Series {
     let line = |entries: &Vec<Entry>| series(entries, SPLIT, metric, label.to_owned());
     mean(&runs.iter().map(line).collect::<Vec<_>>())

@@ -1,4 +1,4 @@
-//! What came of the runs: means and standard deviations over the seeds, as tables.
+//! The results of the runs, as mean and standard deviation over the seeds: tables, CSV, JSON.
 
 use std::collections::BTreeSet;
 
@@ -7,108 +7,88 @@ use serde_json::{Map, Value, json};
 use tealight_train::run::RunDirectory;
 
 use super::plan::{Plan, Run};
-use super::vary::{Axis, Variant, unquoted};
-use super::work::Outcome;
+use super::variants::{Axis, Variant, unquoted};
+use super::workers::Outcome;
 use crate::args::ablate::Ablate;
+use crate::pictures::metrics::MeanDeviation;
 use crate::runs::summary::Summary;
 use crate::system::subprocess::first_line;
-use crate::terminal::numbers::thousands;
+use crate::terminal::numbers::{MEBIBYTE, thousands};
 use crate::terminal::table::Table;
 
-/// A plan with what has become of its runs so far.
+/// The outcomes of the runs of a plan.
 #[derive(Debug)]
 pub(super) struct Results<'a> {
     pub(super) plan: &'a Plan,
-    /// For each run of the plan; `None` while it is not over.
+    /// For each run of the plan; `None` until it has ended.
     pub(super) outcomes: Vec<Option<Outcome>>,
 }
 
-/// A mean over seeds, and their standard deviation (with n − 1) where there are several.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Spread {
-    pub(super) mean: f64,
-    pub(super) deviation: Option<f64>,
+/// `0.9600 ± 0.0002`
+fn with_deviation(MeanDeviation { mean, deviation }: MeanDeviation) -> String {
+    let digits = if mean.abs() < 100. { 4 } else { 1 };
+    let deviation = deviation.map_or(String::new(), |d| format!(" ± {d:.digits$}"));
+    format!("{mean:.digits$}{deviation}")
 }
 
-impl Spread {
-    /// `None` of no values.
-    pub(super) fn of(values: &[f64]) -> Option<Self> {
-        let n = values.len() as f64;
-        let mean = values.iter().sum::<f64>() / n;
-        let squares = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>();
-        let deviation = (values.len() > 1).then(|| (squares / (n - 1.)).sqrt());
-        (!values.is_empty()).then_some(Self { mean, deviation })
-    }
-
-    /// `0.9600 ± 0.0002`
-    fn shown(self) -> String {
-        let digits = if self.mean.abs() < 100. { 4 } else { 1 };
-        let deviation = self.deviation.map_or(String::new(), |d| format!(" ± {d:.digits$}"));
-        format!("{:.digits$}{deviation}", self.mean)
-    }
-}
-
-/// Stands where there is no number.
-const NOTHING: &str = "–";
+/// The cell of a missing value.
+const MISSING: &str = "–";
 
 impl<'a> Results<'a> {
     /// The summaries of a variant's finished runs.
     pub(super) fn summaries(&self, variant: usize) -> Vec<&Summary> {
-        self.of_variant(variant)
-            .filter_map(|(_, outcome)| match outcome {
-                Some(Outcome::Finished(summary)) => Some(summary),
-                _ => None,
-            })
-            .collect()
+        self.of_variant(variant).filter_map(|(_, outcome)| outcome?.as_ref().ok()).collect()
     }
 
-    /// The names of all that was measured.
+    /// The names of all metrics.
     pub(super) fn metrics(&self) -> BTreeSet<&str> {
         let finished = (0..self.plan.variants.len()).flat_map(|variant| self.summaries(variant));
         finished.flat_map(|summary| summary.metrics.keys().map(String::as_str)).collect()
     }
 
-    /// A metric of a variant.
-    pub(super) fn spread(&self, variant: usize, metric: &str) -> Option<Spread> {
+    /// A metric of a variant over its seeds.
+    pub(super) fn metric(&self, variant: usize, metric: &str) -> Option<MeanDeviation> {
         self.over_seeds(variant, |summary| summary.metrics.get(metric).copied())
     }
 
-    /// Where a variant's finished runs are.
+    /// The directories of a variant's finished runs.
     pub(super) fn directories(&self, variant: usize) -> Result<Vec<RunDirectory>> {
-        let finished = self.of_variant(variant);
         let finished =
-            finished.filter(|(_, outcome)| matches!(outcome, Some(Outcome::Finished(_))));
+            self.of_variant(variant).filter(|(_, outcome)| matches!(outcome, Some(Ok(_))));
         finished.filter_map(|(run, _)| self.plan.directory(run).transpose()).collect()
     }
 
-    /// How many runs have failed.
+    /// Number of failed runs.
     pub(super) fn n_failed(&self) -> usize {
-        let failed = |outcome: &&Option<Outcome>| matches!(outcome, Some(Outcome::Failed(_)));
-        self.outcomes.iter().filter(failed).count()
+        self.outcomes.iter().filter(|outcome| matches!(outcome, Some(Err(_)))).count()
     }
 
+    /// The runs of a variant with their outcomes.
     fn of_variant(&self, variant: usize) -> impl Iterator<Item = (&'a Run, Option<&Outcome>)> {
         let runs = self.plan.runs.iter().zip(&self.outcomes);
         runs.filter(move |(run, _)| run.variant == variant)
             .map(|(run, outcome)| (run, outcome.as_ref()))
     }
 
+    /// Mean and deviation of a value over the finished runs of a variant.
     fn over_seeds(
         &self,
         variant: usize,
         value: impl Fn(&Summary) -> Option<f64>,
-    ) -> Option<Spread> {
-        Spread::of(&self.summaries(variant).into_iter().filter_map(value).collect::<Vec<_>>())
+    ) -> Option<MeanDeviation> {
+        MeanDeviation::of(
+            &self.summaries(variant).into_iter().filter_map(value).collect::<Vec<_>>(),
+        )
     }
 
-    /// Tokens per second where everything counts tokens, else examples.
+    /// Whether all finished runs report tokens per second; otherwise the table shows examples per second.
     fn counts_tokens(&self) -> bool {
         let all = (0..self.plan.variants.len()).flat_map(|variant| self.summaries(variant));
         let mut all = all.peekable();
         all.peek().is_some() && all.all(|summary| summary.tokens_per_second.is_some())
     }
 
-    /// A row for each variant.
+    /// One row per variant.
     pub(super) fn table(&self) -> Table {
         let rate = if self.counts_tokens() { "tokens/s" } else { "examples/s" };
         let metrics = self.metrics();
@@ -123,15 +103,16 @@ impl<'a> Results<'a> {
             let values = variant.values.iter().map(|value| unquoted(value).to_owned());
             let mut row: Vec<String> = name.into_iter().chain(values).collect();
             row.push(self.count(index));
-            let shown = |spread: Option<Spread>| spread.map_or(NOTHING.to_owned(), Spread::shown);
-            row.extend(metrics.iter().map(|metric| shown(self.spread(index, metric))));
+            row.extend(metrics.iter().map(|metric| {
+                self.metric(index, metric).map_or(MISSING.to_owned(), with_deviation)
+            }));
             row.extend(self.figures(index));
             table.push(row);
         }
         table
     }
 
-    /// How many runs of a variant have finished: `3`, `2 of 3`.
+    /// Number of finished runs of a variant: `3`, `2 of 3`.
     fn count(&self, variant: usize) -> String {
         let n_runs = self.of_variant(variant).count();
         match self.summaries(variant).len() {
@@ -143,44 +124,33 @@ impl<'a> Results<'a> {
 
     /// Parameters, speed, memory and time.
     fn figures(&self, variant: usize) -> [String; 4] {
-        let mean = |value: fn(&Summary) -> Option<f64>| {
-            self.over_seeds(variant, value).map(|spread| spread.mean)
-        };
-        let rate = if self.counts_tokens() {
-            mean(|summary| summary.tokens_per_second)
-        } else {
-            mean(|summary| Some(summary.examples_per_second))
-        };
-        let whole = |number: Option<f64>| {
-            number.map_or(NOTHING.to_owned(), |number| thousands(number.round() as u64))
-        };
-        let memory = mean(|summary| Some(summary.peak_memory_bytes? as f64));
-        [
-            whole(mean(|summary| Some(summary.n_parameters as f64))),
-            whole(rate),
-            whole(memory.map(|bytes| bytes / f64::from(1 << 20))),
-            mean(|summary| Some(summary.seconds))
-                .map_or(NOTHING.to_owned(), |seconds| format!("{seconds:.2}")),
-        ]
+        let [n_parameters, _, examples, tokens, memory, seconds] = self.means(variant);
+        let rate = if self.counts_tokens() { tokens } else { examples };
+        let whole = |n: Option<f64>| n.map_or(MISSING.to_owned(), |n| thousands(n.round() as u64));
+        let seconds = seconds.map_or(MISSING.to_owned(), |seconds| format!("{seconds:.2}"));
+        [whole(n_parameters), whole(rate), whole(memory.map(|bytes| bytes / MEBIBYTE)), seconds]
     }
 
-    /// What the table leaves to be said.
+    /// The means of [`FIGURES`] over the finished runs of a variant.
+    fn means(&self, variant: usize) -> [Option<f64>; FIGURES.len()] {
+        FIGURES.map(|(_, value)| self.over_seeds(variant, value).map(|result| result.mean))
+    }
+
+    /// Notes below the table: impossible variants and failed runs.
     pub(super) fn notes(&self) -> Vec<String> {
         let impossible = self.plan.impossible.iter().map(|(&index, message)| {
             let name = &self.plan.variants[index].name;
-            format!("impossible: {name}: {}", first_line(message.trim_start_matches("error: ")))
+            format!("impossible: {name}: {}", first_line(message))
         });
         let runs = self.plan.runs.iter().zip(&self.outcomes);
         let failed = runs.filter_map(|(run, outcome)| match outcome {
-            Some(Outcome::Failed(message)) => {
-                Some(format!("failed: {}: {}", run.name, first_line(message)))
-            }
+            Some(Err(message)) => Some(format!("failed: {}: {}", run.name, first_line(message))),
             _ => None,
         });
         impossible.chain(failed).collect()
     }
 
-    /// The table as Markdown, with what is to be known of it.
+    /// The table in Markdown with its legend and notes.
     pub(super) fn markdown(&self, args: &Ablate) -> String {
         let notes: Vec<String> =
             self.notes().into_iter().map(|note| format!("- {note}\n")).collect();
@@ -188,7 +158,7 @@ impl<'a> Results<'a> {
         format!("{}\n{}\n{notes}", self.table().markdown(), legend(args))
     }
 
-    /// A line for each variant, with the numbers in full.
+    /// One line per variant, with unrounded numbers.
     pub(super) fn csv(&self) -> String {
         let metrics = self.metrics();
         let axes = self.plan.axes.iter().map(|axis| axis.key.clone());
@@ -210,25 +180,22 @@ impl<'a> Results<'a> {
     fn csv_row(&self, index: usize, variant: &Variant, metrics: &BTreeSet<&str>) -> Vec<String> {
         let number = |number: Option<f64>| number.map_or(String::new(), |n| n.to_string());
         let values = variant.values.iter().map(|value| unquoted(value).to_owned());
-        let is_failed = |outcome: Option<&Outcome>| matches!(outcome, Some(Outcome::Failed(_)));
-        let n_failed = self.of_variant(index).filter(|(_, outcome)| is_failed(*outcome)).count();
-        let counts = [self.summaries(index).len(), n_failed].map(|n| n.to_string());
+        let failed = self.of_variant(index).filter(|(_, outcome)| matches!(outcome, Some(Err(_))));
+        let counts = [self.summaries(index).len(), failed.count()].map(|n| n.to_string());
         let spreads = metrics.iter().flat_map(|metric| {
-            let spread = self.spread(index, metric);
-            [number(spread.map(|s| s.mean)), number(spread.and_then(|s| s.deviation))]
+            let result = self.metric(index, metric);
+            [number(result.map(|r| r.mean)), number(result.and_then(|r| r.deviation))]
         });
-        let figures = FIGURES
-            .iter()
-            .map(|(_, value)| number(self.over_seeds(index, value).map(|spread| spread.mean)));
+        let figures = self.means(index).map(number);
         values.chain(counts).chain(spreads).chain(figures).collect()
     }
 
-    /// Everything, down to the single runs.
+    /// Everything, including single runs.
     pub(super) fn json(&self, args: &Ablate) -> Value {
         let variants = self.plan.variants.iter().enumerate();
         json!({
-            "config": args.config.display().to_string(),
-            "set": args.overrides,
+            "config": args.config.path.display().to_string(),
+            "set": args.config.overrides,
             "vary": self.plan.axes.iter().map(|axis| {
                 (axis.key.clone(), json!(axis.values))
             }).collect::<Map<_, _>>(),
@@ -243,13 +210,11 @@ impl<'a> Results<'a> {
         let keys = self.plan.axes.iter().map(|axis| axis.key.clone());
         let metrics = self.metrics();
         let spreads = metrics.iter().filter_map(|metric| {
-            let Spread { mean, deviation } = self.spread(index, metric)?;
+            let MeanDeviation { mean, deviation } = self.metric(index, metric)?;
             Some(((*metric).to_owned(), json!({ "mean": mean, "sd": deviation })))
         });
-        let figures = FIGURES.iter().map(|(name, value)| {
-            let mean = self.over_seeds(index, value).map(|spread| spread.mean);
-            ((*name).to_owned(), json!(mean))
-        });
+        let figures = FIGURES.iter().zip(self.means(index));
+        let figures = figures.map(|((name, _), mean)| ((*name).to_owned(), json!(mean)));
         json!({
             "label": variant.label(&self.plan.axes),
             "settings": keys.zip(variant.values.iter().map(|value| json!(unquoted(value)))).collect::<Map<_, _>>(),
@@ -265,8 +230,8 @@ impl<'a> Results<'a> {
         let directory = self.plan.directory(run).ok().flatten();
         let (state, summary, message) = match outcome {
             None => ("waiting", None, None),
-            Some(Outcome::Finished(summary)) => ("finished", Some(summary), None),
-            Some(Outcome::Failed(message)) => ("failed", None, Some(message)),
+            Some(Ok(summary)) => ("finished", Some(summary), None),
+            Some(Err(message)) => ("failed", None, Some(message)),
         };
         json!({
             "seed": run.seed,
@@ -279,13 +244,13 @@ impl<'a> Results<'a> {
     }
 }
 
-/// What the table's figures mean.
+/// The legend of the table.
 pub(super) fn legend(args: &Ablate) -> String {
     format!(
-        "Mean ± standard deviation over {}. Memory: the most that the process held. Time: of the \
-         updates alone.",
+        "Mean ± standard deviation over {}. Memory: peak memory of the process. Time: updates only, \
+         without evaluations.",
         match args.seeds.count() {
-            1 => "one seed, which has none".to_owned(),
+            1 => "one seed (no deviation)".to_owned(),
             n => format!("{n} seeds"),
         }
     )
@@ -293,7 +258,7 @@ pub(super) fn legend(args: &Ablate) -> String {
 
 type Figure = (&'static str, fn(&Summary) -> Option<f64>);
 
-/// What is averaged beside the metrics.
+/// Quantities that are averaged in addition to the metrics.
 const FIGURES: [Figure; 6] = [
     ("n_parameters", |summary| Some(summary.n_parameters as f64)),
     ("steps_per_second", |summary| Some(summary.steps_per_second)),
@@ -317,13 +282,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_deviation_is_that_of_a_sample() {
-        assert_eq!(Spread::of(&[]), None);
-        assert_eq!(Spread::of(&[3.]), Some(Spread { mean: 3., deviation: None }));
-        let spread = Spread::of(&[1., 2., 3.]);
-        assert_eq!(spread, Some(Spread { mean: 2., deviation: Some(1.) }));
-        assert_eq!(spread.unwrap().shown(), "2.0000 ± 1.0000");
-        assert_eq!(Spread::of(&[123.456]).unwrap().shown(), "123.5");
+    fn the_standard_deviation_divides_by_n_minus_1() {
+        assert_eq!(MeanDeviation::of(&[]), None);
+        assert_eq!(MeanDeviation::of(&[3.]), Some(MeanDeviation { mean: 3., deviation: None }));
+        let spread = MeanDeviation::of(&[1., 2., 3.]);
+        assert_eq!(spread, Some(MeanDeviation { mean: 2., deviation: Some(1.) }));
+        assert_eq!(with_deviation(spread.unwrap()), "2.0000 ± 1.0000");
+        assert_eq!(with_deviation(MeanDeviation::of(&[123.456]).unwrap()), "123.5");
     }
 
     #[test]

@@ -1,59 +1,54 @@
 //! `tealight ablate`
 
-use std::fmt;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::Args;
 
-use super::positive;
+use super::shared::{ConfigFile, positive};
 use crate::system::device::DeviceName;
 
-const ABLATE_EXAMPLES: &str = "\
+const EXAMPLES: &str = "\
 Examples:
   tealight ablate configs/weather/dotmod.toml --vary model.position.kind=none,learned,rotary
   tealight ablate my.toml --vary model.n_layers=1,2 --vary model.n_heads=1,4 --seeds 5
   tealight ablate my.toml --vary 'model.init={kind=\"normal\",std=0.1},{kind=\"fan_in\"}' --dry-run
 
-The same command again goes on where it was interrupted.";
+An interrupted ablation continues when the same command is run again.";
 
 #[derive(Args, Debug)]
-#[command(after_help = ABLATE_EXAMPLES)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Ablate {
-    /// A TOML file: what all runs have in common
-    #[arg(value_name = "CONFIG")]
-    pub(crate) config: PathBuf,
-    /// The values of a setting to compare; several times for every combination
+    #[command(flatten)]
+    pub(crate) config: ConfigFile,
+    /// A setting and the values to compare; repeat the option to combine settings
     #[arg(long, value_name = "KEY=VALUE,VALUE…")]
     pub(crate) vary: Vec<String>,
-    /// Change a setting of all runs: `--set training.steps=600` (may be given several times)
-    #[arg(long = "set", value_name = "KEY=VALUE")]
-    pub(crate) overrides: Vec<String>,
-    /// How many seeds (3: seeds 1, 2 and 3), or which (7-9)
+    /// Number of seeds (3: seeds 1, 2 and 3), or a range of seeds (7-9)
     #[arg(long, default_value = "3")]
     pub(crate) seeds: Seeds,
-    /// How many runs are trained at the same time
+    /// Number of runs to train in parallel
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = positive)]
     pub(crate) jobs: usize,
-    /// Where to compute: cpu, cuda, cuda:N, metal or metal:N
+    /// Device: cpu, cuda, cuda:N, metal or metal:N
     #[arg(long, default_value = "cpu")]
     pub(crate) device: DeviceName,
-    /// The directory for runs and tables; runs/ablations/ and the name of the file unless given
+    /// Directory for runs and tables [default: runs/ablations/ and the name of the configuration file]
     #[arg(long, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,
-    /// Leave out combinations that cannot be built
+    /// Skip combinations that cannot be built
     #[arg(long)]
     pub(crate) skip_impossible: bool,
-    /// Build every combination, list the runs, and stop
+    /// Build all combinations, list the runs, and stop
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// No log, only the table
+    /// Print only the table, no log
     #[arg(long, short)]
     pub(crate) quiet: bool,
 }
 
-/// `--seeds 3` are 1, 2 and 3; `--seeds 7-9` are 7, 8 and 9.
+/// A range of seeds: `--seeds 3` is 1 to 3, `--seeds 7-9` is 7 to 9.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Seeds(RangeInclusive<u64>);
 
@@ -80,18 +75,7 @@ impl FromStr for Seeds {
         };
         match seeds {
             Some(seeds) if !seeds.is_empty() => Ok(Self(seeds)),
-            _ => {
-                Err("expected how many (3: seeds 1 to 3), or from which to which (7-9)".to_owned())
-            }
-        }
-    }
-}
-
-impl fmt::Display for Seeds {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.0.start(), self.0.end()) {
-            (1, last) => write!(f, "{last}"),
-            (first, last) => write!(f, "{first}-{last}"),
+            _ => Err("expected a number of seeds (3: seeds 1 to 3) or a range (7-9)".to_owned()),
         }
     }
 }
@@ -110,6 +94,5 @@ mod tests {
             assert!(seeds(text).is_err(), "{text}");
         }
         assert_eq!("0-18446744073709551615".parse::<Seeds>().unwrap().count(), usize::MAX);
-        assert_eq!("3".parse::<Seeds>().unwrap().to_string(), "3");
     }
 }

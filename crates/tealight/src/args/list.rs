@@ -1,6 +1,6 @@
-//! Lists as they are typed: `softmax,aft_full` or `[1,2],{ kind = "a", n = 3 }`.
+//! Lists in arguments: `softmax,aft_full` or `[1,2],{ kind = "a", n = 3 }`.
 
-/// The parts of `text` between the `separator`s that stand outside quotes and brackets.
+/// Splits `text` at each `separator` outside quotes and brackets.
 pub(crate) fn split(text: &str, separator: char) -> Vec<&str> {
     let (mut parts, mut start) = (Vec::new(), 0);
     let (mut quote, mut depth, mut is_escaped) = (None, 0_i64, false);

@@ -1,4 +1,4 @@
-//! `tealight bench product`: how fast matrices are multiplied.
+//! `tealight bench product`: throughput of matrix products.
 
 use std::time::Instant;
 
@@ -8,19 +8,19 @@ use serde_json::json;
 use tealight_ops::linear::linear;
 use tealight_ops::threads;
 
-use super::times::Times;
+use super::times::{Times, milliseconds};
 use crate::args::bench::{BenchProduct, ProductShape};
-use crate::terminal::output::print;
+use crate::terminal::output::{print, print_indented_json};
 use crate::terminal::table::Table;
 
-/// Fewer repeats have no median worth the name.
+/// The minimum number of repeats for a median.
 const MIN_REPEATS: usize = 5;
 
 pub(super) fn run(args: &BenchProduct) -> Result<()> {
     let device = args.device.open()?;
     let measure = |shape: &ProductShape| Ok((*shape, measure(*shape, args.seconds, &device)?));
     let measured: Vec<_> = args.shapes.iter().map(measure).collect::<Result<_>>()?;
-    if args.json {
+    if args.options.json {
         let products = measured.iter().map(|(shape, times)| {
             json!({
                 "shape": shape.to_string(),
@@ -31,7 +31,7 @@ pub(super) fn run(args: &BenchProduct) -> Result<()> {
         });
         let products: Vec<_> = products.collect();
         let json = json!({ "threads": threads::count(), "products": products });
-        return print(&format!("{}\n", serde_json::to_string_pretty(&json)?));
+        return print_indented_json(&json);
     }
     let mut table = Table::new(["M x N x K", "ms", "GFLOP/s", "best"]);
     for (shape, times) in measured {
@@ -52,12 +52,12 @@ fn measure(ProductShape { m, n, k }: ProductShape, seconds: f64, device: &Device
         let since = Instant::now();
         linear(&x, &weight, None)?;
         device.synchronize()?;
-        times.push(since.elapsed());
+        times.push(milliseconds(since.elapsed()));
     }
-    Ok(Times::of(times.into_iter()))
+    Ok(Times::of(times))
 }
 
-/// 10⁹ operations per second; a multiply-add counts as two.
+/// GFLOP/s; a multiply-add counts as two operations.
 fn rate(ProductShape { m, n, k }: ProductShape, milliseconds: f64) -> f64 {
     2. * (m * n * k) as f64 / milliseconds / 1e6
 }

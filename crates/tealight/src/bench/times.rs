@@ -1,10 +1,10 @@
-//! How long something took that was done again and again.
+//! Statistics of repeated measurements.
 
 use std::time::Duration;
 
 use serde::Serialize;
 
-/// In milliseconds.
+/// Median, minimum and maximum of durations, in the unit of the input.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(super) struct Times {
     pub(super) median: f64,
@@ -13,18 +13,21 @@ pub(super) struct Times {
 }
 
 impl Times {
-    /// NaN of nothing.
-    pub(super) fn of(times: impl Iterator<Item = Duration>) -> Self {
-        let mut all: Vec<f64> = times.map(|time| time.as_secs_f64() * 1e3).collect();
-        all.sort_by(f64::total_cmp);
-        let at = |i: usize| all.get(i).copied().unwrap_or(f64::NAN);
-        let last = all.len().saturating_sub(1);
+    /// NaN for no durations.
+    pub(super) fn of(mut times: Vec<f64>) -> Self {
+        times.sort_by(f64::total_cmp);
+        let at = |i: usize| times.get(i).copied().unwrap_or(f64::NAN);
+        let last = times.len().saturating_sub(1);
         Self {
-            median: f64::midpoint(at(last / 2), at(all.len() / 2)),
+            median: f64::midpoint(at(last / 2), at(times.len() / 2)),
             fastest: at(0),
             slowest: at(last),
         }
     }
+}
+
+pub(super) fn milliseconds(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
 }
 
 #[cfg(test)]
@@ -32,8 +35,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_sorted_before_they_are_looked_at() {
-        let times = |ms: &[u64]| Times::of(ms.iter().map(|&ms| Duration::from_millis(ms)));
+    fn times_need_not_be_sorted() {
+        let times = |ms: &[u64]| {
+            Times::of(ms.iter().map(|&ms| milliseconds(Duration::from_millis(ms))).collect())
+        };
         assert_eq!(times(&[5, 1, 3]), Times { median: 3., fastest: 1., slowest: 5. });
         assert_eq!(times(&[4, 1, 2, 9]), Times { median: 3., fastest: 1., slowest: 9. });
         assert!(times(&[]).median.is_nan());

@@ -1,4 +1,4 @@
-//! `tealight bench train`: what the steps of a training run cost.
+//! `tealight bench train`: time, throughput and memory of training steps.
 
 use std::cell::RefCell;
 use std::fmt::Write as _;
@@ -15,27 +15,28 @@ use tealight_train::config::{ConfigSource, Precision, RunConfig};
 use tealight_train::observer::{Event, Observer};
 use tealight_train::{Session, fit};
 
-use super::profile::{self, Share};
-use super::times::Times;
+use super::operations::{self, Share};
+use super::times::{Times, milliseconds};
 use crate::args::bench::BenchTrain;
 use crate::reports::presented::Presented;
-use crate::runs::config::Given;
+use crate::runs::config::LoadedConfig;
 use crate::runs::load::{ForAnyTask, with_task};
 use crate::system::memory;
 use crate::terminal::failure::at_its_place;
-use crate::terminal::numbers::thousands;
-use crate::terminal::output::print;
+use crate::terminal::numbers::{MEBIBYTE, counted, thousands};
+use crate::terminal::output::{print, print_indented_json};
 
 pub(super) fn run(args: &BenchTrain) -> Result<()> {
     let device = args.device.open()?;
-    let Given { source, mut config, begins_with } = Given::read(&args.config, &args.overrides)?;
-    if begins_with.is_some() {
-        bail!("`init_from` makes no step faster or slower; bench the same without it");
+    let LoadedConfig { source, mut config, init_model } =
+        LoadedConfig::read(&args.config.path, &args.config.overrides)?;
+    if init_model.is_some() {
+        bail!("`init_from` does not change the time of a step; run the benchmark without it");
     }
     let n_steps = args.steps * if args.profile { 2 } else { 1 };
-    // One more, for the last of a run evaluates.
-    let all = (args.warmup + n_steps) as u64 + 1;
-    config.training.steps = config.training.steps.max(all);
+    // One more, because the last step of a run evaluates.
+    let total = (args.warmup + n_steps) as u64 + 1;
+    config.training.steps = config.training.steps.max(total);
     config.training.evaluate_every = config.training.steps;
     config.training.early_stopping = None;
     config.log.every = 1;
@@ -65,14 +66,16 @@ impl ForAnyTask for TrainingBench<'_> {
         let cost = session.task.cost(&session.model, &config.model, &session.params);
         let n_examples = session.task.batch_size() as u64 * config.training.micro_batches;
         let report = Report {
-            config: args.config.display().to_string(),
+            config: args.config.path.display().to_string(),
             attention: config.model.attention.kind(),
             device: args.device.to_string(),
             threads: threads::count(),
             n_parameters: cost.n_parameters,
             n_steps: args.steps,
             n_warmup_steps: args.warmup,
-            step: Times::of(marks.iter().map(|mark| mark.ended - mark.began)),
+            step: Times::of(
+                marks.iter().map(|mark| milliseconds(mark.ended - mark.began)).collect(),
+            ),
             examples_per_step: n_examples,
             tokens_per_step: marks.iter().map(|mark| mark.tokens_per_example).sum::<f64>()
                 / marks.len() as f64
@@ -82,31 +85,32 @@ impl ForAnyTask for TrainingBench<'_> {
             product_flops_per_second: product_rate(device, config.training.precision)?,
             peak_memory_bytes,
             n_recorded_steps: marks.iter().filter(|mark| mark.is_recorded).count(),
-            allocations_per_step: (allocations_of(&marks) as f64 / args.steps as f64).round(),
+            allocations_per_step: (marks.iter().map(|mark| mark.allocations).sum::<u64>() as f64
+                / args.steps as f64)
+                .round(),
             loss: marks.last().map(|mark| mark.loss),
             profile: profile.transpose().map_err(at_its_place)?,
         };
-        print(&if args.json {
-            format!("{}\n", serde_json::to_string_pretty(&report.with_rates())?)
-        } else {
-            report.text()
-        })
+        if args.options.json {
+            return print_indented_json(&report.with_rates());
+        }
+        print(&report.text())
     }
 }
 
-/// When a step was done, and what was known then.
+/// Times and metrics of one step.
 #[derive(Clone, Copy, Debug)]
 struct Mark {
     began: Instant,
     ended: Instant,
     allocations: u64,
-    /// Whether its pass was recorded, or one before it.
+    /// Whether the pass of this or an earlier step was captured as a CUDA graph.
     is_recorded: bool,
     loss: f64,
     tokens_per_example: f64,
 }
 
-/// Takes so many steps, and marks each.
+/// Takes `n` steps and measures each.
 fn steps<T: Presented>(session: &mut Session<T>, n: usize) -> tealight_train::Result<Vec<Mark>> {
     let marks = RefCell::new(Vec::with_capacity(n));
     let clock = Clock {
@@ -120,9 +124,10 @@ fn steps<T: Presented>(session: &mut Session<T>, n: usize) -> tealight_train::Re
     Ok(marks.into_inner())
 }
 
-/// Marks the steps that it is told of.
+/// An observer that measures each step.
 struct Clock<'a> {
     marks: &'a RefCell<Vec<Mark>>,
+    /// Time and number of allocations at the end of the previous step.
     last: (Instant, u64),
     is_recorded: bool,
     seq_len: usize,
@@ -149,10 +154,7 @@ impl Observer for Clock<'_> {
     }
 }
 
-fn allocations_of(marks: &[Mark]) -> u64 {
-    marks.iter().map(|mark| mark.allocations).sum()
-}
-
+/// Takes `n` steps and measures each operation.
 fn profiled<T: Presented>(
     session: &mut Session<T>,
     n: usize,
@@ -161,15 +163,15 @@ fn profiled<T: Presented>(
     start();
     let marks = steps(session, n);
     let (times, elapsed) = (stop(), started.elapsed());
-    marks.map(|_| profile::shares(&times, n, elapsed))
+    marks.map(|_| operations::shares(&times, n, elapsed))
 }
 
-/// Operations per second of one large product, the best of a few.
+/// FLOP/s of one large matrix product: the fastest of several.
 fn product_rate(device: &Device, precision: Precision) -> Result<f64> {
     const REPEATS: usize = 5;
     let n = if device.is_cpu() { 2048 } else { 8192 };
     let matrix = || {
-        // Not all ones: a GPU is faster where no bit changes.
+        // Constant input would be faster on a GPU: fewer bits change, which draws less power.
         let numbers = Tensor::arange(0_f32, n as f32, device)?;
         let numbers = numbers.reshape((n, 1))?.broadcast_mul(&numbers)?.sin()?;
         numbers.to_dtype(precision.computes_in(device))
@@ -196,26 +198,26 @@ struct Report {
     n_parameters: usize,
     n_steps: usize,
     n_warmup_steps: usize,
-    /// In milliseconds.
+    /// Milliseconds per step.
     step: Times,
     examples_per_step: u64,
     tokens_per_step: f64,
-    /// Forward and backward, as `tealight inspect` counts them.
+    /// FLOPs of forward and backward, counted as by `tealight inspect`.
     flops_per_step: u64,
-    /// Of one large matrix product.
+    /// FLOP/s of one large matrix product.
     product_flops_per_second: f64,
-    /// `null` where the system does not say.
+    /// `null` where the system does not report it.
     peak_memory_bytes: Option<u64>,
     allocations_per_step: f64,
-    /// Those since the pass of a step was recorded as a CUDA graph.
+    /// Number of steps since the pass was captured as a CUDA graph.
     n_recorded_steps: usize,
-    /// Of the last step; `null` if nothing was to be guessed in any.
+    /// Loss of the last step; `null` if no step had a target.
     loss: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     profile: Option<Vec<Share>>,
 }
 
-/// A report, with what follows from it.
+/// A report with the rates derived from it.
 #[derive(Debug, Serialize)]
 struct WithRates<'a> {
     #[serde(flatten)]
@@ -249,13 +251,9 @@ impl Report {
 
     fn text(&self) -> String {
         let Times { median, fastest, slowest } = self.step;
-        let threads = match self.threads {
-            1 => "1 thread".to_owned(),
-            n => format!("{n} threads"),
-        };
-        let memory = self.peak_memory_bytes.map_or("unknown".to_owned(), |bytes| {
-            format!("{:.0} MiB", bytes as f64 / f64::from(1 << 20))
-        });
+        let memory = self
+            .peak_memory_bytes
+            .map_or("unknown".to_owned(), |bytes| format!("{:.0} MiB", bytes as f64 / MEBIBYTE));
         let whole = |number: f64| thousands(number.round() as u64);
         let mut lines = String::new();
         let mut row = |name: &str, value: String| {
@@ -265,23 +263,25 @@ impl Report {
         row("fastest, slowest", format!("{fastest:.3}, {slowest:.3} ms"));
         row("tokens per second", whole(self.tokens_per_second()));
         row("examples per second", whole(self.examples_per_step as f64 * self.steps_per_second()));
-        row("operations per step", format!("{:.3} GFLOP", self.flops_per_step as f64 / 1e9));
+        row("FLOPs per step", format!("{:.3} GFLOP", self.flops_per_step as f64 / 1e9));
         let rate = self.product_flops_per_second / 1e9;
         row("MFU", format!("{:.1} % of {rate:.1} GFLOP/s", 100. * self.utilisation()));
         row("peak memory", memory);
         row("allocations per step", whole(self.allocations_per_step));
         if self.n_recorded_steps > 0 {
-            row("recorded steps", self.n_recorded_steps.to_string());
+            row("CUDA graph steps", self.n_recorded_steps.to_string());
         }
-        let profile = self.profile.as_deref().map(|shares| format!("\n{}", profile::table(shares)));
+        let profile =
+            self.profile.as_deref().map(|shares| format!("\n{}", operations::table(shares)));
         format!(
-            "{}: {} of {} parameters, {} steps after {}, on {} ({threads})\n\n{lines}{}",
+            "{}: {}, {} parameters, {} steps after {} warm-up steps, on {} ({})\n\n{lines}{}",
             self.config,
             self.attention,
             thousands(self.n_parameters as u64),
             thousands(self.n_steps as u64),
             self.n_warmup_steps,
             self.device,
+            counted(self.threads, "thread"),
             profile.unwrap_or_default()
         )
     }

@@ -1,4 +1,4 @@
-//! `tealight attend MODEL SEQUENCE`: what each position read from the others.
+//! `tealight attend MODEL SEQUENCE`: attention maps.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -13,18 +13,17 @@ use tealight_train::task::weather::Weather;
 use tealight_train::task::{Reading, TaskConfig};
 use tealight_train::weather::{format, parse};
 
-use super::forecast::task;
-use super::{classify, translate};
-use crate::args::Attend;
+use super::{classify, forecast, translate};
+use crate::args::inspect::Attend;
 use crate::pictures::attention::{matrices, mean, pictures};
 use crate::pictures::files::save;
-use crate::runs::load::{Found, Run};
-use crate::terminal::output::{print, print_paths};
+use crate::runs::load::{Run, RunOrFolder};
+use crate::terminal::output::{print, print_json, print_paths};
 
 pub(crate) fn run(args: &Attend) -> Result<()> {
-    match Found::open(&args.model)? {
-        Found::Run(run) => of_run(args, &run),
-        Found::Folder(model, device) => {
+    match RunOrFolder::open(&args.model)? {
+        RunOrFolder::Run(run) => of_run(args, &run),
+        RunOrFolder::Folder(model, device) => {
             let readings = model.readings(&args.sequence, &device)?;
             show(args, json!({ "text": args.sequence }), &readings, None, model.model.n_heads)
         }
@@ -35,7 +34,7 @@ fn of_run(args: &Attend, run: &Run) -> Result<()> {
     let (sequence, readings) = match &run.config.task {
         TaskConfig::Weather(_) => of_days(run, &args.sequence)?,
         TaskConfig::MaskedLm(_) | TaskConfig::CausalLm(_) => {
-            let model = Pretrained::open(&args.model.path, args.model.used.checkpoint)?;
+            let model = Pretrained::open(&args.model.path, args.model.weights.checkpoint)?;
             let readings = model.readings(&args.sequence, &run.device)?;
             (json!({ "text": args.sequence }), readings)
         }
@@ -51,7 +50,7 @@ fn of_run(args: &Attend, run: &Run) -> Result<()> {
         }
         TaskConfig::ListOps(_) => {
             bail!(
-                "`tealight attend` draws no run of the task \"listops\", as `{}` is: its sequences are too long",
+                "`tealight attend` does not support the task \"listops\" of `{}`: its sequences are too long",
                 run.directory.path().display()
             )
         }
@@ -60,7 +59,7 @@ fn of_run(args: &Attend, run: &Run) -> Result<()> {
     show(args, sequence, &readings, Some(output), run.config.model.n_heads)
 }
 
-/// Prints or draws; into the folder of `args`, or the one of `output`.
+/// Prints the maps, or draws them into `--output` or else `output`.
 fn show(
     args: &Attend,
     sequence: Value,
@@ -69,42 +68,41 @@ fn show(
     n_heads: usize,
 ) -> Result<()> {
     if args.json {
-        return print(&as_json(sequence, readings)?);
+        return print_json(&as_json(sequence, readings)?);
     }
     if args.text {
         return print(&as_text(readings)?);
     }
     let Some(output) = args.output.clone().or(output) else {
-        bail!("`--output DIR` is needed: the model is no run that would keep the pictures");
+        bail!("`--output DIR` is required for a model folder");
     };
     let pictures = pictures(readings, args.maps, n_heads)?;
     print_paths(&save(&output, pictures)?)
 }
 
-/// What a model of the weather reads in days, which stand in the JSON as numbers and as emoji.
+/// Attention maps of a weather model, and its input as JSON.
 fn of_days(run: &Run, sequence: &str) -> Result<(Value, Vec<Reading>)> {
-    let days = parse(sequence).context("the sequence is not weather")?;
-    let session = run.load(task(run, "attend")?)?;
+    let days = parse(sequence).context("cannot parse the sequence as weather")?;
+    let session = run.load(forecast::task(run, "attend")?)?;
     let days = window(&session, &days)?;
     let readings = session.task.readings_of(&session.twin, days)?;
     Ok((json!({ "days": days, "emoji": format(days) }), readings))
 }
 
-/// The last days that the model sees. One that forecasts at every position has learnt shorter
-/// sequences, too.
+/// The last `window` days. Only a model that forecasts at every position accepts fewer.
 fn window<'a>(session: &Session<Weather>, days: &'a [u8]) -> Result<&'a [u8]> {
     let config = session.task.config();
     let (n, window) = (days.len(), config.window);
     if n == 0 {
-        bail!("the sequence holds no day: 🌧️ ☁️ ☀️ or the letters R C S, oldest first");
+        bail!("the sequence is empty; expected days: 🌧️ ☁️ ☀️ or the letters R C S, oldest first");
     }
     if n < window && config.read_out != ReadOut::EveryPosition {
-        bail!("the sequence has {n} days, and the model reads {window}: it has learnt no other");
+        bail!("the sequence has {n} days, and the model requires {window}");
     }
     Ok(&days[n.saturating_sub(window)..])
 }
 
-/// The mean map of each layer, in percent.
+/// The mean map of each layer in percent.
 fn as_text(readings: &[Reading]) -> Result<String> {
     let mut text = String::new();
     for Reading { name, queries, keys, maps } in readings {
@@ -121,14 +119,14 @@ fn as_text(readings: &[Reading]) -> Result<String> {
     Ok(text)
 }
 
-/// A name, six columns wide in a terminal, where an emoji takes two.
+/// A label padded to six terminal columns; an emoji takes two.
 fn cell(name: &str) -> String {
     let columns = if name.is_ascii() { name.len() } else { 2 };
     format!("{}{name}", " ".repeat(6_usize.saturating_sub(columns)))
 }
 
-/// `sequence` says what was read, and is an object.
-fn as_json(mut sequence: Value, readings: &[Reading]) -> Result<String> {
+/// Adds the maps of all layers to the JSON object `sequence`.
+fn as_json(mut sequence: Value, readings: &[Reading]) -> Result<Value> {
     let mut layers = Vec::new();
     for Reading { name, queries, keys, maps } in readings {
         let mut factors = Map::new();
@@ -150,5 +148,5 @@ fn as_json(mut sequence: Value, readings: &[Reading]) -> Result<String> {
         }));
     }
     sequence["layers"] = Value::Array(layers);
-    Ok(format!("{sequence}\n"))
+    Ok(sequence)
 }

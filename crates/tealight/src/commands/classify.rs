@@ -1,50 +1,49 @@
-//! `tealight classify MODEL TEXT`, and what a classifier shows at the end.
+//! `tealight classify MODEL TEXT`
 
 use std::fmt::Write;
 use std::sync::Arc;
 
 use anyhow::Result;
-use serde_json::json;
+use serde_json::{Value, json};
 use tealight_train::task::TaskConfig;
 use tealight_train::task::classify::{self, Classified, Classify};
 
-use crate::args;
-use crate::runs::load::{Found, Run};
+use crate::args::predict as args;
+use crate::runs::load::{Run, RunOrFolder};
 use crate::terminal::failure::at_its_place;
 use crate::terminal::input;
-use crate::terminal::output::print;
+use crate::terminal::output::{print, print_json};
 
 pub(crate) fn run(args: &args::Classify) -> Result<()> {
-    let (task, model) = match Found::open(&args.model)? {
-        Found::Run(run) => {
+    let (task, model) = match RunOrFolder::open(&args.model)? {
+        RunOrFolder::Run(run) => {
             let TaskConfig::Classify(config) = &run.config.task else {
                 return Err(run.is_not_for("classify", "classify"));
             };
             let session = run.load(task(&run, config)?)?;
             (session.task, session.twin)
         }
-        Found::Folder(pretrained, device) => {
+        RunOrFolder::Folder(pretrained, device) => {
             let (task, model) = pretrained.classifier(&device)?;
             (Arc::new(task), model)
         }
     };
-    let texts = input::given(&args.texts)?;
+    let texts = input::texts(&args.texts)?;
     let classified = task.classify(&model, &texts)?;
     let labels = task.labels().names();
-    print(&if args.json {
-        as_json(&texts, labels, &classified)
-    } else {
-        as_text(labels, &classified)
-    })
+    if args.json {
+        return print_json(&as_json(&texts, labels, &classified));
+    }
+    print(&as_text(labels, &classified))
 }
 
-/// The task of a run, with the tokenizer and the labels that the run has kept and without texts.
+/// The task of a run with the run's tokenizer and labels, without its training data.
 pub(super) fn task(run: &Run, config: &classify::Config) -> Result<Classify> {
     Classify::without_data(config, run.directory.path(), &run.device)
         .map_err(|error| at_its_place(error, &run.source))
 }
 
-/// A line for each text: the likeliest label, and all labels with their probabilities.
+/// One line per text: the predicted label, then all labels with their probabilities.
 fn as_text(labels: &[String], classified: &[Classified]) -> String {
     let width = labels.iter().map(|label| label.chars().count()).max().unwrap_or(0);
     let mut text = String::new();
@@ -59,12 +58,12 @@ fn as_text(labels: &[String], classified: &[Classified]) -> String {
     text
 }
 
-fn as_json(texts: &[String], labels: &[String], classified: &[Classified]) -> String {
+fn as_json(texts: &[String], labels: &[String], classified: &[Classified]) -> Value {
     let one = |(text, Classified { label, probabilities }): (&String, &Classified)| {
         let probabilities: serde_json::Map<_, _> =
             labels.iter().cloned().zip(probabilities.iter().map(|&p| json!(p))).collect();
         json!({ "text": text, "label": label, "probabilities": probabilities })
     };
     let all: Vec<_> = texts.iter().zip(classified).map(one).collect();
-    format!("{}\n", json!({ "classified": all }))
+    json!({ "classified": all })
 }

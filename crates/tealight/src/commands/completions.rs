@@ -3,7 +3,8 @@
 use anyhow::Result;
 use clap::CommandFactory;
 
-use crate::args::{Arguments, Completions};
+use crate::args::Arguments;
+use crate::args::inspect::Completions;
 use crate::terminal::output::print;
 
 pub(crate) fn run(args: &Completions) -> Result<()> {

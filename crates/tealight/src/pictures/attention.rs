@@ -1,4 +1,4 @@
-//! Heat maps of what positions attend to.
+//! Attention maps as heat maps.
 
 use std::error::Error;
 use std::str::FromStr;
@@ -13,15 +13,15 @@ use super::heat::{HeatMaps, Panel, Scale};
 use super::png;
 use super::shapes::Picture;
 
-/// Which maps of a layer are drawn.
+/// `--maps`: the attention maps of a layer to draw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Maps {
+pub(crate) enum MapSelection {
     Mean,
     All,
     First(usize),
 }
 
-impl FromStr for Maps {
+impl FromStr for MapSelection {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -34,10 +34,10 @@ impl FromStr for Maps {
     }
 }
 
-/// A picture for each attention, and for each of its factors.
+/// One picture per attention layer and per factor of its weights, with file names.
 pub(crate) fn pictures(
     readings: &[Reading],
-    maps: Option<Maps>,
+    maps: Option<MapSelection>,
     n_heads: usize,
 ) -> Result<Vec<(String, Picture)>> {
     let mut pictures = Vec::new();
@@ -52,7 +52,7 @@ pub(crate) fn pictures(
     Ok(pictures)
 }
 
-/// The pictures that TensorBoard shows.
+/// The attention maps as PNG images for TensorBoard.
 pub(crate) fn images(
     readings: &[Reading],
     n_heads: usize,
@@ -65,19 +65,17 @@ pub(crate) fn images(
     Ok(pictures(readings, None, n_heads)?.into_iter().map(image).collect::<Result<_>>()?)
 }
 
-fn weights(reading: &Reading, maps: Option<Maps>, n_heads: usize) -> Result<HeatMaps> {
+fn weights(reading: &Reading, maps: Option<MapSelection>, n_heads: usize) -> Result<HeatMaps> {
     let Reading { name, queries, keys, maps: of } = reading;
     let matrices = matrices(&of.weights)?;
     let panels = panels(&matrices, maps, n_heads, queries, keys);
     let caption = match of.row_sum {
-        RowSum::One => "each row is a position, its columns what it reads; a row sums to 1",
-        RowSum::AtMostOne => {
-            "each row is a position, its columns what it reads; a row sums to 1 at most"
-        }
-        RowSum::Any => "each row is a position, its columns what it reads",
+        RowSum::One => "rows are queries, columns are keys; each row sums to 1",
+        RowSum::AtMostOne => "rows are queries, columns are keys; each row sums to at most 1",
+        RowSum::Any => "rows are queries, columns are keys",
     };
     let scale = Scale::of(panels.iter().flat_map(|panel| &panel.values).flatten().copied());
-    let title = format!("what the positions read, {name}");
+    let title = format!("attention weights, {name}");
     Ok(HeatMaps { title, caption: caption.to_owned(), scale, panels })
 }
 
@@ -85,48 +83,49 @@ fn factor_maps(
     reading: &Reading,
     title: String,
     factor: &Tensor,
-    maps: Option<Maps>,
+    maps: Option<MapSelection>,
     n_heads: usize,
 ) -> Result<HeatMaps> {
     let matrices = matrices(factor)?;
     let (_batch, _n_maps, rows, columns) = factor.dims4()?;
-    // An axis as long as the sequence is the sequence; others are landmarks and the like.
-    let named = |n: usize, names: &[String]| {
+    // An axis as long as the sequence is labelled with its positions; other axes are landmarks,
+    // features and so on.
+    let labels = |n: usize, names: &[String]| {
         if n == names.len() { names.to_vec() } else { (1..=n).map(|i| i.to_string()).collect() }
     };
-    let (rows, columns) = (named(rows, &reading.queries), named(columns, &reading.keys));
+    let (rows, columns) = (labels(rows, &reading.queries), labels(columns, &reading.keys));
     let panels = panels(&matrices, maps, n_heads, &rows, &columns);
     let scale = Scale::of(panels.iter().flat_map(|panel| &panel.values).flatten().copied());
-    let caption = "as the layer multiplies it; an axis of positions bears their names".to_owned();
+    let caption = "a factor of the attention weights; axes over positions have labels".to_owned();
     Ok(HeatMaps { title, caption, scale, panels })
 }
 
-/// Of the first sequence: `(batch, n_maps, rows, columns)` → maps × rows × columns.
+/// The maps of the first sequence: `(batch, n_maps, rows, columns)` → `[map][row][column]`.
 pub(crate) fn matrices(maps: &Tensor) -> Result<Vec<Vec<Vec<f32>>>> {
     let device = &candle_core::Device::Cpu;
     Ok(maps.get(0)?.to_dtype(DType::F32)?.to_device(device)?.to_vec3()?)
 }
 
-/// More maps than these are not all drawn unless asked for.
-const MANY: usize = 16;
+/// Without `--maps`, all maps are drawn up to this number, otherwise the mean and the first few.
+const MAX_MAPS: usize = 16;
 
 fn panels(
     matrices: &[Vec<Vec<f32>>],
-    maps: Option<Maps>,
+    maps: Option<MapSelection>,
     n_heads: usize,
     rows: &[String],
     columns: &[String],
 ) -> Vec<Panel> {
     let n = matrices.len();
     let (shows_mean, n_shown) = match maps {
-        Some(Maps::Mean) => (true, 0),
-        Some(Maps::First(first)) => (false, first.min(n)),
-        None if n > MANY => (true, 7),
-        Some(Maps::All) | None => (false, n),
+        Some(MapSelection::Mean) => (true, 0),
+        Some(MapSelection::First(first)) => (false, first.min(n)),
+        None if n > MAX_MAPS => (true, 7),
+        Some(MapSelection::All) | None => (false, n),
     };
     let panel =
         |name, values| Panel { name, rows: rows.to_vec(), columns: columns.to_vec(), values };
-    // Kinds without heads may have a map for each channel.
+    // Kinds of attention without heads may have one map per channel.
     let what = if n == n_heads { "head" } else { "map" };
     let name = |i: usize| if n == 1 { String::new() } else { format!("{what} {}", i + 1) };
     let mean = shows_mean.then(|| panel(format!("mean of {n} {what}s"), mean(matrices)));
@@ -134,6 +133,7 @@ fn panels(
     mean.into_iter().chain(shown.map(|(i, values)| panel(name(i), values.clone()))).collect()
 }
 
+/// The mean over all maps.
 pub(crate) fn mean(matrices: &[Vec<Vec<f32>>]) -> Vec<Vec<f32>> {
     let mut mean = matrices.first().cloned().unwrap_or_default();
     for matrix in matrices.iter().skip(1) {

@@ -8,7 +8,7 @@ use tealight_train::run::files::replace;
 use super::shapes::Picture;
 use super::{png, svg};
 
-/// Writes each picture as `<directory>/<name>.svg` and `.png`; the paths of all.
+/// Writes each picture as `<directory>/<name>.svg` and `.png`. Returns all paths.
 pub(crate) fn save(
     directory: &Path,
     pictures: impl IntoIterator<Item = (String, Picture)>,
@@ -30,7 +30,7 @@ pub(crate) fn save(
 /// Pixels of a PNG file per pixel of the SVG, for high-resolution screens.
 const PNG_SCALE: f32 = 2.;
 
-/// A name that is one part of a path on every system.
+/// A valid file name on every system.
 fn file_name(name: &str) -> String {
     let keep = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_');
     name.chars().map(|c| if keep(c) { c } else { '_' }).collect()

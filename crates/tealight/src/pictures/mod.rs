@@ -1,15 +1,15 @@
-//! Pictures: what a chart consists of, written as SVG and as PNG.
+//! Charts and heat maps, written as SVG and PNG.
 //!
 //! ```text
-//! numbers ─► LineChart, DotChart, HeatMaps ─► Picture (shapes) ─► svg.rs, png.rs
+//! metrics, attention maps ─► LineChart, DotChart, HeatMaps ─► Picture (shapes) ─► svg.rs, png.rs
 //! ```
 //!
-//! A picture is white, and its series differ by colour, dash and marker, so that it can be printed in
-//! grey and read with any eyes. SVG text is text: whatever the reader's fonts have is shown. A PNG has the
-//! glyphs of the embedded font, DejaVu Sans reduced to European scripts and the weather.
+//! Series differ by colour, dashes and marker, so that charts are readable in black and white and by
+//! colour-blind readers. SVG keeps text as text. PNG draws text with the embedded font, DejaVu Sans
+//! reduced to European scripts and weather symbols.
 
 pub(crate) mod attention;
-mod axis;
+pub(crate) mod axis;
 mod colour;
 pub(crate) mod dots;
 pub(crate) mod files;

@@ -2,10 +2,10 @@
 
 use super::colour::Colour;
 
-/// From the left and from the top, in pixels of the SVG.
+/// x from the left and y from the top, in pixels of the SVG.
 pub(super) type Point = (f32, f32);
 
-/// What is drawn, in order, on white.
+/// Shapes in drawing order on a white background.
 #[derive(Debug)]
 pub(crate) struct Picture {
     pub(super) width: f32,
@@ -25,7 +25,7 @@ pub(super) enum Shape {
     Text(Text),
 }
 
-/// One line of text; `at` is on its base line.
+/// One line of text; `at` is on its baseline.
 #[derive(Debug)]
 pub(super) struct Text {
     pub(super) at: Point,
@@ -35,7 +35,7 @@ pub(super) struct Text {
     pub(super) direction: Direction,
 }
 
-/// Which part of a text stands at its point.
+/// The part of a text at its point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Anchor {
     Start,
@@ -71,7 +71,7 @@ impl Picture {
         self.shapes.push(Shape::Text(Text { at, content, size, anchor, direction }));
     }
 
-    /// Text from `at` upwards.
+    /// Text rotated upwards, starting at `at`.
     pub(super) fn text_upwards(&mut self, at: Point, text: impl Into<String>, size: f32) {
         let (content, direction, anchor) = (text.into(), Direction::Upwards, Anchor::Start);
         self.shapes.push(Shape::Text(Text { at, content, size, anchor, direction }));

@@ -8,7 +8,7 @@ use super::presented::Presented;
 use crate::terminal::numbers::thousands;
 use crate::terminal::table::Table;
 
-/// Labels up to which the confusion matrix is shown: it has a column for each.
+/// The confusion matrix is shown for at most this many labels.
 const MAX_COLUMNS: usize = 12;
 
 impl Presented for Classify {
@@ -37,18 +37,18 @@ fn by_label(labels: &[LabelScore]) -> Table {
     let mut table = Table::new(["label", "texts", "precision", "recall", "F1"]);
     for LabelScore { label, precision, recall, f1, n_texts } in labels {
         let [precision, recall, f1] = [precision, recall, f1].map(|score| format!("{score:.4}"));
-        table.row([shown(label), thousands(*n_texts), precision, recall, f1]);
+        table.row([escaped(label), thousands(*n_texts), precision, recall, f1]);
     }
     table
 }
 
-/// A row for each label, a column for what was said instead; nothing if there are too many.
+/// The confusion matrix: a row per label, a column per predicted label. Empty for many labels.
 fn confusion(report: &Report) -> String {
-    let labels: Vec<String> = report.labels.iter().map(|score| shown(&score.label)).collect();
+    let labels: Vec<String> = report.labels.iter().map(|score| escaped(&score.label)).collect();
     if labels.len() > MAX_COLUMNS {
         return String::new();
     }
-    let heading = std::iter::once("label ╲ said".to_owned()).chain(labels.clone()).collect();
+    let heading = std::iter::once("label ╲ predicted".to_owned()).chain(labels.clone()).collect();
     let mut table = Table::with_heading(heading);
     for (label, row) in labels.into_iter().zip(&report.confusion) {
         table.push(std::iter::once(label).chain(row.iter().map(|&n| thousands(n))).collect());
@@ -56,7 +56,7 @@ fn confusion(report: &Report) -> String {
     format!("\n{table}")
 }
 
-/// A label in a cell.
-fn shown(label: &str) -> String {
+/// A label with control characters escaped.
+fn escaped(label: &str) -> String {
     label.escape_debug().to_string()
 }

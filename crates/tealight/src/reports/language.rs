@@ -1,4 +1,4 @@
-//! What language models show at the end.
+//! The reports of masked and causal language models.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -33,7 +33,7 @@ impl Presented for MaskedLm {
     }
 }
 
-/// The masked weather of a day beside the best possible guess, and an example of each language.
+/// Predictions of masked weather words compared with the optimum, and one example per language.
 fn weather(weather: &[Weather]) -> String {
     let heading = ["the weather of a day", "accuracy", "best possible", "cross-entropy", "least"];
     let mut table = Table::new(heading);
@@ -47,7 +47,7 @@ fn weather(weather: &[Weather]) -> String {
     for Weather { example, .. } in weather {
         let guesses = example.guesses.iter().map(|(token, score)| format!("{token} {score:.2}"));
         let guesses = guesses.collect::<Vec<_>>().join(", ");
-        let _ = write!(text, "\n{}\n→ {guesses}   (it was {})\n", example.text, example.answer);
+        let _ = write!(text, "\n{}\n→ {guesses}   (answer: {})\n", example.text, example.answer);
     }
     text
 }

@@ -1,4 +1,4 @@
-//! What ListOps shows at the end.
+//! The report of the ListOps task.
 
 use std::path::Path;
 
@@ -31,7 +31,7 @@ impl Presented for ListOps {
     }
 }
 
-/// A line for each depth, or range of lengths.
+/// Accuracy by depth or by range of lengths.
 fn bins(heading: &str, bins: &[Bin]) -> Table {
     let mut table = Table::new([heading, "expressions", "accuracy"]);
     for Bin { from, to, n, accuracy } in bins {

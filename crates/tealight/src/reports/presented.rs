@@ -1,14 +1,14 @@
-//! What the commands need of a task beside what training does.
+//! The trait of tasks whose reports the binary prints.
 
 use std::path::Path;
 
 use tealight_train::task::Reported;
 
-/// A task whose result a person can read.
+/// A task whose report is printed as a table.
 pub(crate) trait Presented: Reported {
-    /// The result as a table, with a footnote.
+    /// The report as a table with a footnote.
     fn table(report: &Self::Report) -> String;
 
-    /// A command to try with the trained run.
+    /// A command that uses the trained run, suggested after training.
     fn next_command(run: &Path) -> String;
 }

@@ -1,4 +1,4 @@
-//! What the task of pairs shows at the end.
+//! The report of the sequence-to-sequence task.
 
 use std::path::Path;
 
@@ -28,12 +28,12 @@ impl Presented for Seq2Seq {
     }
 }
 
-/// A line for each: source, output, and the target where it is another.
+/// One line per example: source, output, and the target if it differs.
 fn examples(examples: &[Example]) -> String {
     let width = examples.iter().map(|one| one.source.chars().count()).max().unwrap_or(0);
     let line = |Example { source, target, output }: &Example| {
         let mistake =
-            if target == output { String::new() } else { format!("   (should be {target})") };
+            if target == output { String::new() } else { format!("   (expected {target})") };
         format!("{source:<width$} → {output}{mistake}\n")
     };
     examples.iter().map(line).collect()

@@ -1,4 +1,4 @@
-//! What the weather task shows at the end.
+//! The report of the weather task.
 
 use std::path::Path;
 
@@ -18,7 +18,7 @@ impl Presented for Weather {
     }
 }
 
-/// The model between the baselines and the limit.
+/// Scores of the model, the baselines and the Bayes limit.
 fn table(report: &Report) -> String {
     let mut table = Table::new(["", "accuracy", "NLL"]);
     let mut row = |name: &str, accuracy: f64, nll: f64| {
@@ -44,7 +44,7 @@ fn footnote(report: &Report) -> String {
     if report.exact {
         return format!("exact: all {n} possible windows, each weighed by its true probability");
     }
-    // Weather from a file: the windows are also those that early stopping and `select` look at.
+    // Weather from a file has no Bayes limit, and its evaluation windows are the validation windows.
     let windows =
         if report.bayes_nll.is_none() { "windows held out for validation" } else { "windows" };
     format!(

@@ -1,4 +1,4 @@
-//! Configurations: from a file with `--set`, from a run, from the model of `init_from`.
+//! Configurations: read from a file with `--set` overrides, or from the directory of a run.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,80 +12,82 @@ use tealight_train::run::RunDirectory;
 
 use crate::terminal::failure::{at_its_place, causes};
 
-/// A file of settings as it was given, what it leaves out taken from the model that it begins with.
-pub(crate) struct Given {
+/// A configuration file. Settings that it omits are taken from the model of `init_from`, if it names
+/// one.
+pub(crate) struct LoadedConfig {
     pub(crate) source: ConfigSource,
     pub(crate) config: RunConfig,
-    pub(crate) begins_with: Option<Rc<Pretrained>>,
+    /// The model of `init_from`.
+    pub(crate) init_model: Option<Rc<Pretrained>>,
 }
 
-/// Models that settings begin with, each read once.
+/// A cache of `init_from` models, by path.
 #[derive(Default)]
-pub(crate) struct Beginnings(BTreeMap<PathBuf, Rc<Pretrained>>);
+pub(crate) struct InitModels(BTreeMap<PathBuf, Rc<Pretrained>>);
 
-impl Beginnings {
-    fn open(&mut self, folder: &Path) -> tealight_train::Result<Rc<Pretrained>> {
-        if let Some(model) = self.0.get(folder) {
+impl InitModels {
+    fn open(&mut self, path: &Path) -> tealight_train::Result<Rc<Pretrained>> {
+        if let Some(model) = self.0.get(path) {
             return Ok(model.clone());
         }
-        let model = Rc::new(Pretrained::open(folder, None)?);
-        self.0.insert(folder.to_owned(), model.clone());
+        let model = Rc::new(Pretrained::open(path, None)?);
+        self.0.insert(path.to_owned(), model.clone());
         Ok(model)
     }
 }
 
-impl Given {
-    /// Reads the file at `path` with the changes of the command line.
+impl LoadedConfig {
+    /// Reads the file at `path` with the `--set` overrides.
     pub(crate) fn read(path: &Path, overrides: &[String]) -> Result<Self> {
-        Self::complete(ConfigSource::read(path, overrides)?, &mut Beginnings::default())
+        Self::from_source(ConfigSource::read(path, overrides)?, &mut InitModels::default())
     }
 
-    /// Completes settings that are read already.
-    pub(crate) fn complete(source: ConfigSource, beginnings: &mut Beginnings) -> Result<Self> {
+    /// Opens the model of `init_from` and deserializes the configuration.
+    pub(crate) fn from_source(source: ConfigSource, init_models: &mut InitModels) -> Result<Self> {
         #[derive(Deserialize)]
-        struct Beginning {
+        struct InitFrom {
             #[serde(default)]
             init_from: Option<PathBuf>,
         }
-        let Beginning { init_from } = source.deserialize()?;
-        let open = |folder: &PathBuf| {
+        let InitFrom { init_from } = source.deserialize()?;
+        let open = |path: &PathBuf| {
             let failed = |error: anyhow::Error| source.value_error("init_from", &causes(&error));
-            beginnings.open(folder).map_err(|error| failed(error.into()))
+            init_models.open(path).map_err(|error| failed(error.into()))
         };
-        let begins_with = init_from.as_ref().map(open).transpose()?;
-        let source = match &begins_with {
+        let init_model = init_from.as_ref().map(open).transpose()?;
+        let source = match &init_model {
             Some(model) => model.fill_in(source.clone()).map_err(|e| at_its_place(e, &source))?,
             None => source,
         };
-        let mut config: RunConfig = source.deserialize()?;
-        config.absolute_paths().map_err(|error| at_its_place(error, &source))?;
-        Ok(Self { source, config, begins_with })
+        let config = deserialize(&source)?;
+        Ok(Self { source, config, init_model })
     }
 }
 
-/// More differences than these are counted, not listed.
-const MAX_DIFFERENCES: usize = 10;
-
-/// A line for each setting that differs.
-pub(crate) fn listed(differences: &[Difference]) -> String {
-    let mut lines: Vec<String> = differences.iter().map(|one| format!("  {one}")).collect();
-    if lines.len() > MAX_DIFFERENCES {
-        lines.truncate(MAX_DIFFERENCES);
-        lines.push(format!("  and {} more", differences.len() - MAX_DIFFERENCES));
-    }
-    lines.join("\n")
-}
-
-/// The configuration that a run was started with, defaults and overrides written out, with further
-/// `overrides`.
-pub(crate) fn resolved(
+/// The resolved configuration of a run, with all defaults written out, and further `overrides`.
+pub(crate) fn resolved_config(
     directory: &RunDirectory,
     overrides: &[String],
 ) -> Result<(ConfigSource, RunConfig)> {
-    // For its version: what a newer Tealight has written, this one may read wrongly.
+    // Rejects a manifest of a newer format version, whose configuration could be misread.
     directory.manifest()?;
     let source = ConfigSource::read(&directory.resolved_path(), overrides)?;
-    let mut config: RunConfig = source.deserialize()?;
-    config.absolute_paths().map_err(|error| at_its_place(error, &source))?;
+    let config = deserialize(&source)?;
     Ok((source, config))
+}
+
+fn deserialize(source: &ConfigSource) -> Result<RunConfig> {
+    let mut config: RunConfig = source.deserialize()?;
+    config.absolute_paths().map_err(|error| at_its_place(error, source))?;
+    Ok(config)
+}
+
+/// One line per setting that differs; beyond ten, their number.
+pub(crate) fn list_differences(differences: &[Difference]) -> String {
+    const MAX: usize = 10;
+    let mut lines: Vec<String> = differences.iter().take(MAX).map(|d| format!("  {d}")).collect();
+    if differences.len() > MAX {
+        lines.push(format!("  and {} more", differences.len() - MAX));
+    }
+    lines.join("\n")
 }

@@ -1,4 +1,4 @@
-//! A run from its directory, and the one place that looks at the kind of task.
+//! Loads runs, models and tasks. [`with_task`] is the only function that matches on the kind of task.
 
 use std::path::{Path, PathBuf};
 
@@ -17,21 +17,21 @@ use tealight_train::task::seq2seq::Seq2Seq;
 use tealight_train::task::weather::Weather;
 use tealight_train::task::{Preparing, Reported, Task, TaskConfig};
 
-use super::config::resolved;
-use crate::args::{Model, Used};
+use super::config::resolved_config;
+use crate::args::shared::{Model, Weights};
 use crate::reports::presented::Presented;
 use crate::terminal::failure::at_its_place;
 use crate::terminal::output::log;
 use crate::terminal::progress::Preparation;
 
-/// What a command does, whatever the task.
+/// A command that is generic over the task; `R` is its result.
 pub(crate) trait ForAnyTask<R = ()> {
-    /// Goes on with the task that the configuration describes, its data drawn or read.
+    /// Runs the command for a task whose data are loaded.
     fn run<T: Presented>(self, task: T) -> Result<R>;
 }
 
-/// Draws or reads the data of the task that `config` describes, and goes on with `command`. What a run has
-/// `kept` of its data is taken from there.
+/// Builds the task of `config`, loads its data, and runs `command`. Files that a run has `kept`, such as
+/// the tokenizer, are read from its directory.
 pub(crate) fn with_task<R>(
     config: &RunConfig,
     source: &ConfigSource,
@@ -74,7 +74,7 @@ pub(crate) fn with_task<R>(
     }
 }
 
-/// A run that was trained, and the one of its checkpoints that is meant.
+/// A trained run and the path of the selected checkpoint.
 pub(crate) struct Run {
     pub(crate) directory: RunDirectory,
     pub(crate) source: ConfigSource,
@@ -84,25 +84,25 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Opens a run, or the one of its checkpoints that the path names.
-    pub(crate) fn open(path: &Path, used: &Used) -> Result<Self> {
-        let device = used.device.open()?;
+    /// Opens a run; `path` may also be that of one of its checkpoints.
+    pub(crate) fn open(path: &Path, weights: &Weights) -> Result<Self> {
+        let device = weights.device.open()?;
         let directory = RunDirectory::open(path)?;
-        let (source, config) = resolved(&directory, &[])?;
+        let (source, config) = resolved_config(&directory, &[])?;
         let named = Selection::named(path, &directory);
         let selection =
-            used.checkpoint.or(named).unwrap_or_else(|| config.checkpoint.select.into());
+            weights.checkpoint.or(named).unwrap_or_else(|| config.checkpoint.select.into());
         let checkpoint = directory.checkpoints().find(selection)?;
         Ok(Self { directory, source, config, device, checkpoint })
     }
 
-    /// The model of the run, with the weights of the checkpoint.
+    /// A session with the weights of the checkpoint.
     pub(crate) fn load<T: Task>(&self, task: T) -> Result<Session<T>> {
         let weights = load_weights(&self.checkpoint, &self.device)?;
         self.with_weights(task, &weights, &self.checkpoint)
     }
 
-    /// The model of the run, with `weights` that were found in `origin`.
+    /// A session with `weights`, which were read from `origin`.
     pub(crate) fn with_weights<T: Task>(
         &self,
         task: T,
@@ -111,59 +111,59 @@ impl Run {
     ) -> Result<Session<T>> {
         let session = Session::new(&self.config, task, &self.device)
             .map_err(|error| at_its_place(error, &self.source))?;
-        session.load_weights(weights).with_context(|| misfit(origin, &self.directory))?;
+        session.load_weights(weights).with_context(|| weights_mismatch(origin, &self.directory))?;
         Ok(session)
     }
 
-    /// What `command` says to a run of another task than the one it is for.
+    /// The error of a `command` that supports only runs of `task`.
     pub(crate) fn is_not_for(&self, command: &str, task: &str) -> anyhow::Error {
         anyhow!(
-            "`tealight {command}` is for runs of the task \"{task}\", and `{}` is one of \"{}\"",
+            "`tealight {command}` requires a run of the task \"{task}\", but `{}` is a run of \"{}\"",
             self.directory.path().display(),
             self.config.task.kind()
         )
     }
 }
 
-/// What `MODEL` is, to commands whose task keeps what a folder does not have.
-pub(crate) enum Found {
+/// A `MODEL` argument: a run, or a folder with a model.
+pub(crate) enum RunOrFolder {
     Run(Box<Run>),
     Folder(Box<Pretrained>, Device),
 }
 
-impl Found {
-    /// Opens a run, or else a folder of Hugging Face or one that `tealight export` wrote.
+impl RunOrFolder {
+    /// Opens a run, or a folder written by `tealight export` or Hugging Face.
     pub(crate) fn open(args: &Model) -> Result<Self> {
         match RunDirectory::open(&args.path) {
             Err(tealight_train::Error::NotARun { .. }) => {
-                let device = args.used.device.open()?;
-                Ok(Self::Folder(Box::new(model(args)?), device))
+                let device = args.weights.device.open()?;
+                Ok(Self::Folder(Box::new(open_pretrained(args)?), device))
             }
-            _ => Ok(Self::Run(Box::new(Run::open(&args.path, &args.used)?))),
+            _ => Ok(Self::Run(Box::new(Run::open(&args.path, &args.weights)?))),
         }
     }
 }
 
-/// The model that is there already, and what a person should know of it said.
-pub(crate) fn model(args: &Model) -> Result<Pretrained> {
-    let pretrained = Pretrained::open(&args.path, args.used.checkpoint)?;
-    note(&pretrained);
+/// Opens a run or folder without its task, and logs its notes.
+pub(crate) fn open_pretrained(args: &Model) -> Result<Pretrained> {
+    let pretrained = Pretrained::open(&args.path, args.weights.checkpoint)?;
+    log_notes(&pretrained);
     Ok(pretrained)
 }
 
-/// A run from a file goes on, and is evaluated, with the data that it was started with.
-pub(crate) fn same_data<T: Reported>(task: &T, directory: &RunDirectory) -> Result<()> {
+/// Fails if the files of the task's data have changed since the run was started.
+pub(crate) fn check_same_data<T: Reported>(task: &T, directory: &RunDirectory) -> Result<()> {
     Ok(directory.manifest()?.check_data(&task.data())?)
 }
 
-/// What to say of tensors that a model does not have.
-pub(crate) fn misfit(checkpoint: &Path, directory: &RunDirectory) -> String {
+/// The error message for a checkpoint whose tensors do not match the model.
+pub(crate) fn weights_mismatch(checkpoint: &Path, directory: &RunDirectory) -> String {
     let resolved = directory.resolved_path();
     format!("`{}` does not fit `{}`", checkpoint.display(), resolved.display())
 }
 
-/// Says what a person should know of a model from elsewhere: what was not read, what is not kept.
-pub(crate) fn note(model: &Pretrained) {
+/// Logs the notes on a Hugging Face model: what was not loaded, and what an export would lose.
+pub(crate) fn log_notes(model: &Pretrained) {
     for note in model.class.iter().flat_map(|class| &class.notes) {
         log(&format!("{}: {note}", model.origin.display()));
     }

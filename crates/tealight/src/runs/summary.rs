@@ -1,4 +1,4 @@
-//! `summary.json`: what a finished run comes to, for `ablate` and other programs to read.
+//! `summary.json`: the final metrics, size and speed of a finished run, for `ablate` and other programs.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,24 +13,24 @@ use tealight_train::task::Task;
 
 use crate::system::memory;
 
-/// The version of `summary.json` that is written, and the newest that is read.
+/// The format version that is written, and the newest that can be read.
 const FORMAT_VERSION: u64 = 1;
 const FILE: &str = "summary.json";
 
-/// A finished run in numbers.
+/// The content of `summary.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Summary {
-    /// The version of this file's format.
+    /// The format version of the file.
     format_version: u64,
-    /// The model in the evaluation that is printed at the end; what is not finite is left out.
+    /// Metrics of the final evaluation; non-finite values are omitted.
     pub(crate) metrics: BTreeMap<String, f64>,
-    /// Scalars in all parameters.
+    /// Total number of scalar parameters.
     pub(crate) n_parameters: u64,
-    /// Updates that were made.
+    /// Number of optimizer updates.
     pub(crate) steps: u64,
-    /// What the updates took, evaluations and checkpoints not counted, over all parts of a run that
-    /// was interrupted.
+    /// Duration of the updates without evaluations and checkpoints, summed over all sessions of an
+    /// interrupted run.
     pub(crate) seconds: f64,
     /// Updates per second.
     pub(crate) steps_per_second: f64,
@@ -38,12 +38,12 @@ pub(crate) struct Summary {
     pub(crate) examples_per_second: f64,
     /// Tokens per second, for tasks that count tokens.
     pub(crate) tokens_per_second: Option<f64>,
-    /// The most memory that the process held which ended the run; `null` where the system does not say.
+    /// Peak memory of the process that finished the run; `null` where the system does not report it.
     pub(crate) peak_memory_bytes: Option<u64>,
 }
 
 impl Summary {
-    /// The summary of the run at `directory`, if it is finished.
+    /// Reads the summary of the run at `directory`; `None` if the run is not finished.
     pub(crate) fn read(directory: &Path) -> Result<Option<Self>> {
         let path = directory.join(FILE);
         if !path.exists() {
@@ -52,8 +52,8 @@ impl Summary {
         Ok(Some(read_json(&path, FORMAT_VERSION)?))
     }
 
-    /// Sums up a run that has reached its end. One that had been there before (`first_step` is its
-    /// last) keeps the figures of its training.
+    /// Writes the summary of a finished run. If this session took no step (`first_step` is the last
+    /// step), only the metrics of an existing summary are replaced.
     pub(crate) fn write<T: Task>(
         session: &Session<T>,
         directory: &RunDirectory,
@@ -61,9 +61,9 @@ impl Summary {
         first_step: u64,
     ) -> Result<()> {
         let metrics = metrics.into_iter().filter(|(_, value)| value.is_finite()).collect();
-        let before = Self::read(directory.path())?;
-        let summary = match before.filter(|_| first_step == session.progress.step) {
-            Some(before) => Self { metrics, ..before },
+        let previous = Self::read(directory.path())?;
+        let summary = match previous.filter(|_| first_step == session.progress.step) {
+            Some(previous) => Self { metrics, ..previous },
             None => Self::new(session, directory, metrics)?,
         };
         let path = directory.path().join(FILE);
@@ -93,7 +93,7 @@ impl Summary {
     }
 }
 
-/// What the lines of `metrics.jsonl` say together about the time of training.
+/// Steps, duration and tokens of training, from the lines of `metrics.jsonl`.
 #[derive(Debug, Default, PartialEq)]
 struct Speed {
     step: u64,
@@ -102,7 +102,7 @@ struct Speed {
 }
 
 impl Speed {
-    /// A line's rate is taken for all the steps since the line before.
+    /// The rate of a line holds for all steps since the previous line.
     fn of(metrics: &str, examples_per_step: f64) -> Self {
         let mut speed = Self::default();
         for line in metrics.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {

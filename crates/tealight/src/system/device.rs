@@ -1,4 +1,4 @@
-//! `--device`: where to compute.
+//! Devices: `--device`, and the GPUs of this machine.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use candle_core::Device;
 use tealight_ops::device::open_cuda;
 
-/// A device as a person names it.
+/// A device as named on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DeviceName {
     Cpu,
@@ -40,15 +40,17 @@ impl fmt::Display for DeviceName {
 }
 
 impl DeviceName {
-    /// The device, or how to get a build that knows it.
+    /// Opens the device.
+    ///
+    /// # Errors
+    /// If this build or this machine does not support it; the message tells which.
     pub(crate) fn open(self) -> Result<Device> {
         match self {
             Self::Cpu => Ok(Device::Cpu),
-            Self::Cuda(_) if !cfg!(feature = "cuda") => bail!(missing("CUDA", "cuda")),
             Self::Metal(_) if !cfg!(feature = "metal") => bail!(missing("Metal", "metal")),
             Self::Cuda(ordinal) => {
                 if ordinal >= n_cuda()? {
-                    bail!("there is no {self}: `tealight devices` lists what there is");
+                    bail!("there is no device {self}; `tealight devices` lists the available ones");
                 }
                 open_cuda(ordinal).with_context(|| unusable(self))
             }
@@ -57,25 +59,24 @@ impl DeviceName {
     }
 }
 
-/// A GPU.
+/// A GPU of this machine.
 pub(crate) struct Gpu {
     pub(crate) device: DeviceName,
-    /// Its name, what it can, and what drives it.
+    /// Name, compute capability and CUDA version.
     pub(crate) description: String,
-    pub(crate) memory: u64,
-    pub(crate) free: u64,
+    pub(crate) memory: GpuMemory,
 }
 
-/// The GPUs that CUDA knows.
+/// The GPUs that CUDA can use.
 ///
 /// # Errors
-/// What is missing: in this build, or on this machine.
+/// If this build has no CUDA, or the machine has no driver or no GPU.
 #[cfg(not(feature = "cuda"))]
-pub(crate) fn cuda() -> Result<Vec<Gpu>> {
+pub(crate) fn cuda_gpus() -> Result<Vec<Gpu>> {
     bail!(missing("CUDA", "cuda"))
 }
 
-/// How many GPUs CUDA knows; an error where it knows none.
+/// The number of GPUs that CUDA can use; an error if there is none.
 #[cfg(not(feature = "cuda"))]
 fn n_cuda() -> Result<usize> {
     bail!(missing("CUDA", "cuda"))
@@ -87,52 +88,53 @@ fn n_cuda() -> Result<usize> {
 
     let n = CudaContext::device_count().map_err(|error| {
         anyhow::anyhow!(
-            "this build knows CUDA, but there is no driver of NVIDIA's that answers ({error:?}): \
-             `nvidia-smi` says whether there is one"
+            "this build supports CUDA, but the NVIDIA driver does not respond ({error:?}); check it with \
+             `nvidia-smi`"
         )
     })?;
     if n == 0 {
-        bail!("this build knows CUDA, and there is a driver, but no GPU that it may use");
+        bail!(
+            "this build supports CUDA and the NVIDIA driver responds, but no GPU is visible to it"
+        );
     }
     Ok(n.cast_unsigned() as usize)
 }
 
 #[cfg(feature = "cuda")]
-pub(crate) fn cuda() -> Result<Vec<Gpu>> {
+pub(crate) fn cuda_gpus() -> Result<Vec<Gpu>> {
     use candle_core::cuda_backend::cudarc::driver::{CudaContext, sys};
 
     let n = n_cuda()?;
     let mut version = 0;
-    // SAFETY: it writes a number.
-    #[expect(unsafe_code, reason = "cudarc has no other way to ask")]
-    let answer = unsafe { sys::cuDriverGetVersion(&raw mut version) };
-    let driver = match answer {
+    // SAFETY: the pointer is valid for one write of the integer that the function returns.
+    #[expect(unsafe_code, reason = "cudarc has no safe function for it")]
+    let status = unsafe { sys::cuDriverGetVersion(&raw mut version) };
+    let cuda_version = match status {
         sys::CUresult::CUDA_SUCCESS => format!(", CUDA {}.{}", version / 1000, version % 1000 / 10),
         _ => String::new(),
     };
     let gpu = |ordinal: usize| {
         let context = CudaContext::new(ordinal)?;
         let (major, minor) = context.compute_capability()?;
-        let (free, memory) = context.mem_get_info()?;
+        let (free, total) = context.mem_get_info()?;
         anyhow::Ok(Gpu {
             device: DeviceName::Cuda(ordinal),
-            description: format!("{}, capability {major}.{minor}{driver}", context.name()?),
-            memory: memory as u64,
-            free: free as u64,
+            description: format!("{}, capability {major}.{minor}{cuda_version}", context.name()?),
+            memory: GpuMemory { free: free as u64, total: total as u64 },
         })
     };
-    let known = |ordinal| gpu(ordinal).with_context(|| unusable(DeviceName::Cuda(ordinal)));
-    (0..n).map(known).collect()
+    let named = |ordinal| gpu(ordinal).with_context(|| unusable(DeviceName::Cuda(ordinal)));
+    (0..n).map(named).collect()
 }
 
-/// Bytes of a GPU's memory.
+/// Memory of a GPU in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GpuMemory {
     pub(crate) free: u64,
     pub(crate) total: u64,
 }
 
-/// The memory of `device`, if it is a GPU that says so.
+/// The memory of `device`; `None` for a CPU, and for a GPU that does not report it.
 pub(crate) fn gpu_memory(device: &Device) -> Option<GpuMemory> {
     match device {
         #[cfg(feature = "cuda")]

@@ -1,40 +1,40 @@
-//! How much memory this process holds and has held, and how much is left, where the system says so
-//! (Linux).
+//! Memory of this process and of the machine in bytes; `None` on systems without `/proc`.
 
 use std::fs;
 
-/// Bytes that are in memory now.
+/// Resident memory of this process.
 pub(crate) fn resident() -> Option<u64> {
-    read("VmRSS:")
+    status("VmRSS:")
 }
 
-/// The most bytes that have been in memory at once, since the start or [`reset_peak`].
+/// Peak resident memory of this process since its start or since [`reset_peak`].
 pub(crate) fn peak() -> Option<u64> {
-    read("VmHWM:")
+    status("VmHWM:")
 }
 
-/// Forgets the peak so far. Whether that could be done is seen by [`peak`] alone: where it could not,
-/// the peak includes what came before.
+/// Resets [`peak`] (`proc_pid_clear_refs(5)`). Where the system does not permit that, the peak
+/// still includes earlier memory.
 pub(crate) fn reset_peak() {
     let _ = fs::write("/proc/self/clear_refs", "5");
 }
 
-/// Bytes of the whole machine.
+/// Total memory of the machine.
 pub(crate) fn total() -> Option<u64> {
-    find(&fs::read_to_string("/proc/meminfo").ok()?, "MemTotal:")
+    meminfo("MemTotal:")
 }
 
-/// Bytes that the system could still give away, or the control group where that has less.
+/// Memory that this process can still allocate: of the machine, or of its control group if that
+/// has less.
 pub(crate) fn available() -> Option<u64> {
-    let system = find(&fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable:")?;
-    Some(left_in_group().map_or(system, |left| system.min(left)))
+    let system = meminfo("MemAvailable:")?;
+    Some(available_in_cgroup().map_or(system, |group| system.min(group)))
 }
 
-/// What a container may still take: `memory.max` is a number, or `max` for no limit.
-fn left_in_group() -> Option<u64> {
+/// Memory left in the control group of a container; `None` if `memory.max` is `max`, no limit.
+fn available_in_cgroup() -> Option<u64> {
     let read = |name: &str| fs::read_to_string(format!("/sys/fs/cgroup/{name}")).ok();
     let number = |name: &str| -> Option<u64> { read(name)?.trim().parse().ok() };
-    // What files are cached in is given back when it is needed.
+    // The page cache is reclaimed on demand.
     let statistics = read("memory.stat")?;
     let cached = |line: &str| {
         line.strip_prefix("inactive_file ")
@@ -46,8 +46,12 @@ fn left_in_group() -> Option<u64> {
     Some((number("memory.max")? + cached).saturating_sub(number("memory.current")?))
 }
 
-fn read(key: &str) -> Option<u64> {
+fn status(key: &str) -> Option<u64> {
     find(&fs::read_to_string("/proc/self/status").ok()?, key)
+}
+
+fn meminfo(key: &str) -> Option<u64> {
+    find(&fs::read_to_string("/proc/meminfo").ok()?, key)
 }
 
 /// `VmHWM:     12345 kB` is in units of 1024 bytes (`proc_pid_status(5)`).

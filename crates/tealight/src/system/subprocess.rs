@@ -1,5 +1,4 @@
-//! This program run once more, as a process of its own: what ends it ends nothing else, and the
-//! memory that it takes is counted for it alone.
+//! This program as a subprocess: a crash ends only the subprocess, and its memory is measured alone.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -7,31 +6,43 @@ use std::process::{Command, Output, Stdio};
 
 use anyhow::{Context, Result};
 
-/// Where Linux keeps a running program whose file was replaced, as by another build.
-const RUNNING: &str = "/proc/self/exe";
+/// On Linux, the running executable, even if its file was replaced since.
+const SELF_EXE: &str = "/proc/self/exe";
 
-/// A command that runs this program and reads nothing.
+/// The environment variable that sets the number of threads of a process.
+pub(crate) const THREADS: &str = "RAYON_NUM_THREADS";
+
+/// A command that runs this program with an empty standard input.
 pub(crate) fn this_program() -> Result<Command> {
-    let file = env::current_exe().context("the program does not find itself")?;
-    let is_gone = !file.exists() && Path::new(RUNNING).exists();
-    let mut command = Command::new(if is_gone { PathBuf::from(RUNNING) } else { file });
+    let file = env::current_exe().context("cannot find this program's executable")?;
+    let is_gone = !file.exists() && Path::new(SELF_EXE).exists();
+    let mut command = Command::new(if is_gone { PathBuf::from(SELF_EXE) } else { file });
     command.stdin(Stdio::null());
     Ok(command)
 }
 
-/// Why a process failed: what it said last, and how it ended where it had no time to say more.
-pub(crate) fn complaint(output: &Output) -> String {
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    let said = stderr.trim().trim_start_matches("error: ").to_owned();
-    let end = match output.status.code() {
-        Some(_) if !said.is_empty() => return said,
-        Some(code) => format!("ended with code {code}"),
-        None => format!("ended by {}, as when memory runs out", output.status),
-    };
-    if said.is_empty() { end } else { format!("{said}\n{end}") }
+/// Runs `command` to its end. The inner result is its standard output or its error message.
+pub(crate) fn run(command: &mut Command) -> Result<Result<Vec<u8>, String>> {
+    let output = command.output().context("cannot start a subprocess")?;
+    Ok(outcome(output))
 }
 
-/// The first line of a message, for a place with one line.
+/// The standard output of a successful process, or the error message of a failed one.
+pub(crate) fn outcome(output: Output) -> Result<Vec<u8>, String> {
+    if output.status.success() {
+        return Ok(output.stdout);
+    }
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let message = stderr.trim().trim_start_matches("error: ").to_owned();
+    let end = match output.status.code() {
+        Some(_) if !message.is_empty() => return Err(message),
+        Some(code) => format!("exited with code {code}"),
+        None => format!("ended by {}, possibly out of memory", output.status),
+    };
+    Err(if message.is_empty() { end } else { format!("{message}\n{end}") })
+}
+
+/// The first line of a message, for a table or list.
 pub(crate) fn first_line(message: &str) -> &str {
     message.lines().next().unwrap_or_default()
 }

@@ -1,37 +1,42 @@
-//! Texts that a person gives: on the command line, on standard input, in a file.
+//! Input: texts from arguments, standard input or a file.
 
 use std::io::{Read, stdin};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-/// The texts as given, with the lines of standard input in the place of `-`; blank lines are skipped. It
-/// is an error if there is no text at all.
-pub(crate) fn given(texts: &[String]) -> Result<Vec<String>> {
-    given_or_in(texts, None)
+/// The given texts, with `-` replaced by the non-empty lines of standard input. No text at all is an
+/// error.
+pub(crate) fn texts(arguments: &[String]) -> Result<Vec<String>> {
+    texts_and_file(arguments, None)
 }
 
-/// The same, and behind them the lines of a file.
-pub(crate) fn given_or_in(texts: &[String], file: Option<&Path>) -> Result<Vec<String>> {
-    let mut all = Vec::new();
-    for text in texts {
+/// As [`texts`], followed by the non-empty lines of `file`.
+pub(crate) fn texts_and_file(arguments: &[String], file: Option<&Path>) -> Result<Vec<String>> {
+    let mut texts = Vec::new();
+    for text in arguments {
         if text == "-" {
-            let mut input = String::new();
-            stdin().read_to_string(&mut input).context("cannot read standard input")?;
-            all.extend(lines(&input));
+            texts.extend(lines(&read_stdin()?));
         } else {
-            all.push(text.clone());
+            texts.push(text.clone());
         }
     }
     if let Some(path) = file {
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("cannot read `{}`", path.display()))?;
-        all.extend(lines(&text));
+        texts.extend(lines(&text));
     }
-    if all.is_empty() {
-        bail!("there is no text: none was given, or only blank lines");
+    if texts.is_empty() {
+        bail!("no text given, or only blank lines");
     }
-    Ok(all)
+    Ok(texts)
+}
+
+/// All of standard input.
+pub(crate) fn read_stdin() -> Result<String> {
+    let mut input = String::new();
+    stdin().read_to_string(&mut input).context("cannot read standard input")?;
+    Ok(input)
 }
 
 fn lines(text: &str) -> impl Iterator<Item = String> {

@@ -1,4 +1,4 @@
-//! What a person sees while a run goes on: a bar on a terminal, lines elsewhere. All on stderr.
+//! Progress on stderr: a bar on a terminal, otherwise log lines.
 
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, stderr};
@@ -13,12 +13,22 @@ use tealight_train::text::store::Stage;
 use super::numbers::thousands;
 use super::output::log;
 
-/// The observer that suits stderr.
-pub(crate) fn progress() -> Box<dyn Observer> {
+/// An observer that reports the progress of training.
+pub(crate) fn progress_observer() -> Box<dyn Observer> {
     if stderr().is_terminal() { Box::new(Bar::default()) } else { Box::new(Lines::default()) }
 }
 
-/// How far a corpus has been read or tokenised: a bar, on a terminal.
+const TRAINING_TEMPLATE: &str =
+    "{bar:28.yellow/dim} step {human_pos}/{human_len}  {msg}  {elapsed} elapsed, {eta} left";
+const PREPARATION_TEMPLATE: &str = "{bar:28.yellow/dim} {msg}  {percent} %";
+
+fn new_bar(length: u64, template: &str) -> ProgressBar {
+    let style = ProgressStyle::with_template(template);
+    let style = style.expect("invariant: the templates are valid").progress_chars("█▉░");
+    ProgressBar::new(length).with_style(style)
+}
+
+/// A bar for reading and tokenising a corpus; on a terminal only.
 #[derive(Debug, Default)]
 pub(crate) struct Preparation {
     bar: Option<(Stage, ProgressBar)>,
@@ -30,17 +40,13 @@ impl Preparation {
             return;
         }
         let Progress { done, total } = progress;
-        let is_drawn = |(drawn, _): &(Stage, ProgressBar)| *drawn == stage;
-        if !self.bar.as_ref().is_some_and(is_drawn) {
+        if self.bar.as_ref().is_none_or(|(drawn, _)| *drawn != stage) {
             self.clear();
-            let style = ProgressStyle::with_template("{bar:28.yellow/dim} {msg}  {percent} %");
-            let style = style.expect("invariant: the template is valid");
             let message = match stage {
                 Stage::Reading => "reading the text",
                 Stage::Tokenising => "tokenising the text",
             };
-            let bar = ProgressBar::new(total).with_style(style.progress_chars("█▉░"));
-            self.bar = Some((stage, bar.with_message(message)));
+            self.bar = Some((stage, new_bar(total, PREPARATION_TEMPLATE).with_message(message)));
         }
         if let Some((_, bar)) = &self.bar {
             bar.set_length(total);
@@ -61,22 +67,17 @@ impl Drop for Preparation {
     }
 }
 
-/// A progress bar, with evaluations scrolling by above it.
+/// A progress bar; evaluations are logged above it.
 #[derive(Debug, Default)]
 struct Bar {
     bar: Option<ProgressBar>,
 }
 
-const TEMPLATE: &str =
-    "{bar:28.yellow/dim} step {human_pos}/{human_len}  {msg}  {elapsed} elapsed, {eta} left";
-
 impl Observer for Bar {
     fn observe(&mut self, event: &Event<'_>) -> Result<()> {
         match event {
             Event::RunStarted { step, total_steps, .. } => {
-                let style = ProgressStyle::with_template(TEMPLATE);
-                let style = style.expect("invariant: the template is valid");
-                let bar = ProgressBar::new(*total_steps).with_style(style.progress_chars("█▉░"));
+                let bar = new_bar(*total_steps, TRAINING_TEMPLATE);
                 bar.set_position(*step);
                 bar.reset_eta();
                 self.bar = Some(bar);
@@ -104,11 +105,13 @@ impl Observer for Bar {
     }
 }
 
-/// A line now and then: at most one in two seconds for steps, one for each other event.
+/// Log lines: at most one every two seconds for steps, one for each other event.
 #[derive(Debug, Default)]
 struct Lines {
     total_steps: u64,
+    /// Start time and first step.
     started: Option<(Instant, u64)>,
+    /// Time of the last line about a step.
     last: Option<Instant>,
 }
 
@@ -147,14 +150,16 @@ impl Observer for Lines {
 }
 
 impl Lines {
+    /// `12 s left`, from the mean time per step.
     fn time_left(&self, step: u64) -> String {
-        let Some((since, first)) = self.started else { return String::new() };
+        let Some((started, first)) = self.started else { return String::new() };
         let done = step.saturating_sub(first).max(1) as f64;
-        let left = since.elapsed().as_secs_f64() / done * (self.total_steps - step) as f64;
+        let left = started.elapsed().as_secs_f64() / done * (self.total_steps - step) as f64;
         format!("{left:.0} s left")
     }
 }
 
+/// Loss, learning rate and throughput.
 fn measures(report: &StepReport<'_>) -> String {
     let (rate, unit) = match report.tokens_per_second {
         Some(rate) => (rate, "tokens/s"),
@@ -168,17 +173,18 @@ fn measures(report: &StepReport<'_>) -> String {
     )
 }
 
+/// The log line of an event other than a step, if it has one.
 fn describe(event: &Event<'_>) -> Option<String> {
     match event {
         Event::Evaluated { step, split, metrics } => {
-            Some(format!("step {step}  {split}  {}", listed(metrics)))
+            Some(format!("step {step}  {split}  {}", metrics_line(metrics)))
         }
         Event::NotRecorded { why } => Some(format!(
-            "`training.cuda_graphs`: the pass of a step is made kernel by kernel, because it cannot be recorded: {why}"
+            "`training.cuda_graphs` has no effect: the step cannot be captured as a CUDA graph: {why}"
         )),
-        Event::Skipped { trouble } => Some(format!("{trouble}: passed over")),
+        Event::Skipped { trouble } => Some(format!("{trouble}: step skipped")),
         Event::RolledBack { trouble, to, lr_factor, .. } => Some(format!(
-            "{trouble}: back to step {to}, and on at {lr_factor} times the learning rate"
+            "{trouble}: rolled back to step {to}, learning rate scaled by {lr_factor}"
         )),
         Event::EarlyStopped { step, metric, best } => {
             let best = best.map_or(String::new(), |best| {
@@ -193,7 +199,8 @@ fn describe(event: &Event<'_>) -> Option<String> {
     }
 }
 
-fn listed(metrics: &BTreeMap<String, f64>) -> String {
+/// `accuracy 0.5000  loss 0.6931`
+pub(crate) fn metrics_line(metrics: &BTreeMap<String, f64>) -> String {
     let parts: Vec<String> =
         metrics.iter().map(|(name, value)| format!("{name} {value:.4}")).collect();
     parts.join("  ")

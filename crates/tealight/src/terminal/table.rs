@@ -1,8 +1,8 @@
-//! Plain tables: columns as wide as their widest cell.
+//! Text tables, plain and in Markdown.
 
 use std::fmt;
 
-/// Rows of cells under a heading; the first column is aligned left, the others right.
+/// A heading and rows of cells; the first column is aligned left, the others right.
 #[derive(Debug)]
 pub(crate) struct Table {
     rows: Vec<Vec<String>>,
@@ -13,7 +13,7 @@ impl Table {
         Self::with_heading(heading.map(str::to_owned).to_vec())
     }
 
-    /// A table of as many columns as `heading` has.
+    /// A table with one column per cell of `heading`.
     pub(crate) fn with_heading(heading: Vec<String>) -> Self {
         Self { rows: vec![heading] }
     }
@@ -22,13 +22,13 @@ impl Table {
         self.push(Vec::from(cells));
     }
 
-    /// A row with a cell for each column.
+    /// Appends a row. Panics unless it has one cell per column.
     pub(crate) fn push(&mut self, cells: Vec<String>) {
         assert_eq!(cells.len(), self.rows[0].len(), "invariant: a row has a cell for each column");
         self.rows.push(cells);
     }
 
-    /// The same table in Markdown, aligned for those who read it as text.
+    /// The table in Markdown, padded so that columns line up in plain text.
     pub(crate) fn markdown(&self) -> String {
         let escaped = |cell: &String| cell.replace('|', "\\|");
         let rows = self.rows.iter().map(|row| row.iter().map(escaped).collect()).collect();
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn markdown_is_aligned_and_its_bars_are_escaped() {
+    fn markdown_is_aligned_and_bars_in_cells_are_escaped() {
         let mut table = Table::new(["name", "value"]);
         table.row(["a|b".into(), "1 ± 2".into()]);
         let expected = "| name | value |\n| ---- | ----: |\n| a\\|b | 1 ± 2 |\n";

@@ -116,7 +116,7 @@ fn what_cannot_be_measured_is_refused() -> Result {
     refuse(&["--kinds", "nystrom:n_landmark=3"], &["unknown key `n_landmark`", "`n_landmarks`"])?;
     refuse(&["--kinds", "top_k:k=many"], &["`model.attention.k`", "expected an integer"])?;
     refuse(&["--kinds", ""], &["names no kind of attention"])?;
-    refuse(&["--kinds", "nystrom:n_landmarks=0"], &["nothing could be measured"])?;
+    refuse(&["--kinds", "nystrom:n_landmarks=0"], &["all measurements failed"])?;
     let odd = ["bench", "attention", "--d-model", "10", "--n-heads", "3"];
     folder.refuse(&odd, &["`--n-heads 3` does not divide `--d-model 10`"])?;
     for (name, value) in [
@@ -189,7 +189,7 @@ fn time_over_length_is_drawn_and_the_crossing_said() -> Result {
         assert!(folder.path("pictures").join(name).is_file(), "{name}");
     }
     let picture = folder.read("pictures/forward.svg")?;
-    assert!(picture.contains("length of the sequence") && picture.contains("aft_simple"));
+    assert!(picture.contains("sequence length") && picture.contains("aft_simple"));
     Ok(())
 }
 

@@ -55,7 +55,7 @@ fn trained() -> Result<Folder> {
 fn a_classifier_is_trained_evaluated_and_resumed_like_any_other_run() -> Result {
     let folder = folder()?;
     let Outcome { stdout, stderr, .. } = folder.succeed(&["train", "texts.toml"])?;
-    for text in ["majority", "macro F1", "texts held out", "label ╲ said", "precision"] {
+    for text in ["majority", "macro F1", "texts held out", "label ╲ predicted", "precision"] {
         assert!(stdout.contains(text), "{stdout}");
     }
     assert!(stderr.contains("tealight classify runs/texts"), "{stderr}");

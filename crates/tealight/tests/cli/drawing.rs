@@ -94,14 +94,14 @@ fn what_cannot_be_plotted_is_refused() -> Result {
     folder.refuse(&["plot"], &["RUN"])?;
     folder.refuse(&["plot", "tiny.toml"], &["`tiny.toml` is not a run"])?;
     folder.refuse(&["plot", "runs/none"], &["cannot open `runs/none`"])?;
-    folder.refuse(&["plot", "runs/tiny", "runs/tiny-2"], &["`--output` must say where"])?;
+    folder.refuse(&["plot", "runs/tiny", "runs/tiny-2"], &["`--output` must name a directory"])?;
     folder.refuse(&["plot", "runs/tiny", "--mean"], &["`--mean`", "there is one"])?;
     folder.refuse(&["plot", "runs/tiny", "--output", "tiny.toml/x"], &["cannot create"])?;
     let metrics = folder.read("runs/tiny/metrics.jsonl")?;
     folder.write("runs/tiny/metrics.jsonl", metrics.replacen("{\"step\":2,", "{\"step\":", 1))?;
     folder.refuse(&["plot", "runs/tiny"], &["metrics.jsonl:", "not the JSON"])?;
     folder.write("runs/tiny/metrics.jsonl", "")?;
-    folder.refuse(&["plot", "runs/tiny"], &["metrics.jsonl` holds no line yet"])?;
+    folder.refuse(&["plot", "runs/tiny"], &["metrics.jsonl` has no metrics yet"])?;
     fs::remove_file(folder.path("runs/tiny/metrics.jsonl"))?;
     folder.refuse(&["plot", "runs/tiny"], &["cannot read", "metrics.jsonl"])
 }
@@ -152,9 +152,9 @@ fn the_matrices_are_printed_and_their_rows_sum_to_one() -> Result {
 fn what_cannot_be_attended_to_is_refused() -> Result {
     let folder = Folder::trained()?;
     let cases: [(&[&str], &[&str]); 7] = [
-        (&["RCX"], &["the sequence is not weather", "column 3"]),
-        (&[""], &["the sequence holds no day"]),
-        (&["RC"], &["has 2 days, and the model reads 3"]),
+        (&["RCX"], &["cannot parse the sequence as weather", "column 3"]),
+        (&[""], &["the sequence is empty"]),
+        (&["RC"], &["has 2 days, and the model requires 3"]),
         (&["RCS", "--maps", "0"], &["mean, all or a number"]),
         (&["RCS", "--maps", "few"], &["mean, all or a number"]),
         (&["RCS", "--json", "--text"], &["cannot be used with"]),

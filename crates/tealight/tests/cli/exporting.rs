@@ -45,7 +45,7 @@ fn a_classifier_that_is_exported_classifies_and_begins_a_run() -> Result {
         assert_eq!(ask(command, "own")?, ask(command, "runs/weather")?);
     }
     let begun = train_classifier(&folder, "further", "own")?;
-    assert!(begun.stderr.contains("begins with own"), "{}", begun.stderr);
+    assert!(begun.stderr.contains("initialised from own"), "{}", begun.stderr);
     folder.refuse(&["fill-mask", "own", "[MASK]"], &["a classifier of texts", "masked"])?;
     std::fs::remove_file(folder.path("own/labels.json"))?;
     folder.refuse(&["classify", "own", "It was sunny."], &["cannot read `own/labels.json`"])

@@ -205,7 +205,7 @@ fn a_run_begins_with_another_model_whose_settings_it_takes_over() -> Result {
                  [training]\nsteps = 1\nbatch_size = 5\n[optimizer]\nkind = \"adamw\"\nlr = 1e-9\n";
     folder.write("further.toml", short)?;
     let outcome = folder.succeed(&["train", "further.toml"])?;
-    assert!(outcome.stderr.contains("begins with bert: "), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("initialised from bert: "), "{}", outcome.stderr);
     let ask = |model: &str| -> Result<f64> {
         let filled = folder.succeed(&["fill-mask", model, "It was [MASK].", "--json"])?;
         json(&filled.stdout)?[0]["score"].as_f64().ok_or_else(|| "a score".into())
@@ -252,7 +252,7 @@ fn a_classifier_begins_with_a_masked_language_model() -> Result {
     let checkpoint = format!("runs/masked/checkpoints/{}", step.to_string_lossy());
     for (name, from) in [("of_run", "runs/masked"), ("of_checkpoint", &checkpoint)] {
         let outcome = train_classifier(&folder, name, from)?;
-        assert!(outcome.stderr.contains("begins with "), "{}", outcome.stderr);
+        assert!(outcome.stderr.contains("initialised from "), "{}", outcome.stderr);
         assert_eq!(
             folder.read(&format!("runs/{name}/tokenizer.json"))?,
             folder.read("runs/masked/tokenizer.json")?

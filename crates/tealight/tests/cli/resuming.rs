@@ -51,7 +51,7 @@ fn a_run_stopped_anywhere_and_resumed_is_the_uninterrupted_run() -> Result {
         let stopped = train(&["--stop-after", stop])?;
         if stop != "6" {
             assert_eq!(stopped.stdout, "");
-            let message = format!("stopped after step {stop}; go on with --resume");
+            let message = format!("stopped after step {stop}; continue with --resume");
             assert!(stopped.stderr.contains(&message), "{}", stopped.stderr);
             assert_eq!(train(&["--resume"])?.stdout, whole.stdout);
         }
@@ -172,5 +172,5 @@ fn a_resumed_run_keeps_its_settings() -> Result {
     // Settings that may change are kept for later sessions.
     folder.succeed(&["train", "runs/tiny", "--set", "training.bad_step=skip"])?;
     assert!(folder.read("runs/tiny/resolved.toml")?.contains("kind = \"skip\""));
-    folder.refuse(&["train", "runs/tiny", "--name", "a"], &["`--name` does not go with"])
+    folder.refuse(&["train", "runs/tiny", "--name", "a"], &["`--name` cannot be used with"])
 }

@@ -97,7 +97,7 @@ fn a_signal_ends_a_run_after_its_step_with_a_checkpoint() -> Result {
         assert_eq!(ended, Some(code), "{said}");
         let step = step(&said)?;
         let line =
-            format!("stopped by {name} after step {step}; `tealight train runs/tiny` goes on");
+            format!("stopped by {name} after step {step}; `tealight train runs/tiny` resumes");
         assert!(said.contains(&line), "{said}");
         let stop = (step + 3).to_string();
         folder.succeed(&["train", "runs/tiny", "--stop-after", &stop])?;
@@ -138,7 +138,7 @@ fn a_time_limit_ends_a_run_with_a_checkpoint() -> Result {
     let args = [&["train", "tiny.toml", "--time-limit", "300ms"], &LONG[..]].concat();
     let said = folder.succeed(&args)?.stderr;
     let step = step(&said)?;
-    assert!(said.contains("time is up") && step > 0, "{said}");
+    assert!(said.contains("time limit reached") && step > 0, "{said}");
     folder.succeed(&["train", "runs/tiny", "--stop-after", &(step + 1).to_string()])?;
     assert_like_a_run_left_alone(&folder, "tiny", &LONG, step + 1)?;
     // A run that finishes before the limit is evaluated.
@@ -178,7 +178,7 @@ fn a_damaged_checkpoint_is_passed_over_and_the_run_is_the_same() -> Result {
     let advice = "1 of 3 checkpoints of `runs/tiny-2` cannot be used; `tealight train runs/tiny-2`";
     assert!(outcome.stderr.contains(advice), "{}", outcome.stderr);
     let said = folder.succeed(&["train", "tiny.toml", "--resume"])?.stderr;
-    assert!(said.contains("the checkpoint of step 5 is passed over"), "{said}");
+    assert!(said.contains("skipped the damaged checkpoint of step 5"), "{said}");
     let kept = folder.path("runs/tiny-2/checkpoints/damaged-step-000005/optimizer.safetensors");
     assert!(fs::read(kept)? == bytes);
     let checkpoints = ["tiny", "tiny-2"].map(|run| format!("runs/{run}/checkpoints/step-000006"));
@@ -245,7 +245,7 @@ fn checkpoints_are_listed_checked_thinned_out_and_averaged() -> Result {
     assert!(rows[2].starts_with("step-000006") && rows[2].contains("latest"), "{listed}");
     assert!(rows[0].contains(" KiB"), "{listed}");
     let verified = folder.succeed(&["checkpoint", "verify", "runs/tiny"])?.stdout;
-    assert_eq!(verified.matches("whole").count(), 3, "{verified}");
+    assert_eq!(verified.matches("intact").count(), 3, "{verified}");
 
     let average = ["checkpoint", "average", "runs/tiny", "--to", "mean"];
     folder.succeed(&[&average[..], &["--steps", "2,6"]].concat())?;
@@ -260,7 +260,7 @@ fn checkpoints_are_listed_checked_thinned_out_and_averaged() -> Result {
     folder.refuse(&[&average[..4], &["other", "--steps", "3"]].concat(), &["step-000003"])?;
 
     let removed = folder.succeed(&["checkpoint", "prune", "runs/tiny"])?.stdout;
-    assert!(removed.starts_with("step-000002 is gone\n"), "{removed}");
+    assert!(removed.starts_with("removed step-000002\n"), "{removed}");
     folder.refuse(&["checkpoint", "ls", "tiny.toml"], &["is not a run"])
 }
 
@@ -289,7 +289,7 @@ fn the_program_kills_itself_and_compares() -> Result {
 fn checkpoints_that_the_disk_has_no_room_for_are_refused_before_training() -> Result {
     let folder = Folder::new()?;
     let many = ["checkpoint.keep_last=1000000000000", "training.steps=1000000000000"];
-    let parts = ["`checkpoint.keep_last`", "TiB", "`--force` tries all the same"];
+    let parts = ["`checkpoint.keep_last`", "TiB", "`--force` skips this check"];
     folder.refuse_settings(&many, &parts)?;
     let args = ["train", "tiny.toml", "--force", "--stop-after", "3"];
     folder.succeed(&[&args[..], &["--set", many[0], "--set", many[1]]].concat())?;

@@ -108,10 +108,13 @@ fn what_cannot_be_trained_is_refused() -> Result {
         (&["latin1.txt"], &["`latin1.txt`, line 2: this is not UTF-8"]),
         (&["en.txt", "--vocab-size", "6"], &["`--vocab-size` = 6 must be at least 7"]),
         (&["en.txt", "--kind", "bpe", "--vocab-size", "260"], &["must be at least 261"]),
-        (&["en.txt", "--kind", "byte", "--vocab-size", "9"], &["`--vocab-size` is no setting of"]),
+        (
+            &["en.txt", "--kind", "byte", "--vocab-size", "9"],
+            &["`--vocab-size` is not a setting of"],
+        ),
         (
             &["en.txt", "--kind", "unigram", "--min-frequency", "2"],
-            &["`--min-frequency` is no setting"],
+            &["`--min-frequency` is not a setting"],
         ),
     ];
     for (args, parts) in cases {

@@ -171,12 +171,12 @@ fn a_command_for_another_task_says_so() -> Result {
     let folder = trained()?;
     folder.refuse(
         &["forecast", "runs/pairs", "--start", "RCS"],
-        &["`tealight forecast` is for runs of the task \"weather\"", "one of \"seq2seq\""],
+        &["`tealight forecast` requires a run of the task \"weather\"", "a run of \"seq2seq\""],
     )?;
     folder.succeed(&["train", "tiny.toml", "-q"])?;
     folder.refuse(
         &["translate", "runs/tiny", "a"],
-        &["`tealight translate` is for runs of the task \"seq2seq\"", "one of \"weather\""],
+        &["`tealight translate` requires a run of the task \"seq2seq\"", "a run of \"weather\""],
     )
 }
 

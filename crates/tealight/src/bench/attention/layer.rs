@@ -1,10 +1,9 @@
-//! One measurement: a layer is built, and asked again and again.
+//! One measurement of one layer, in its own process: `tealight bench attention-once`.
 
 use std::time::Instant;
 
 use anyhow::{Result, bail};
 use candle_core::{DType, Device, Tensor, Var};
-use serde::{Deserialize, Serialize};
 use tealight_model::attention::{Attention, AttentionConfig, AttentionInput, AttentionSpec, Reads};
 use tealight_model::position::AttentionNeeds;
 use tealight_model::{Bias, Initializer, Mask, Mode, ParamStore};
@@ -12,56 +11,36 @@ use tealight_ops::backward;
 use tealight_ops::rng::{Purpose, Stream};
 
 use super::kind::Kind;
+use super::measurement::{Growth, Timing};
 use crate::args::bench::{AttentionOnce, Layer};
+use crate::bench::times::Times;
 use crate::system::memory;
-use crate::terminal::output::print;
+use crate::terminal::output::print_json;
 
-/// Fewer repeats have no median worth the name.
+/// The minimum number of repeats for a median.
 const MIN_REPEATS: usize = 3;
-/// A layer that is slower than this, in units of the time to repeat for, is asked less often.
-const PATIENCE: f64 = 10.;
+/// Slow layers stop before the minimum number of repeats when they exceed `--seconds` by this factor.
+const MAX_OVERTIME: f64 = 10.;
 
-/// How long a layer takes.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Timing {
-    /// The median.
-    pub(super) seconds: f64,
-    /// The shortest time and the longest.
-    pub(super) range: [f64; 2],
-    pub(super) n_repeats: usize,
-    pub(super) n_parameters: u64,
-}
-
-/// How far a process grows.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Growth {
-    /// `null` where the system does not say.
-    pub(super) peak_memory_bytes: Option<u64>,
-}
-
-/// Measures, and prints the result as one line of JSON.
-pub(super) fn run(args: &AttentionOnce) -> Result<()> {
+/// Measures time or memory and prints the result as one line of JSON.
+pub(in crate::bench) fn run(args: &AttentionOnce) -> Result<()> {
     let config = Kind::parse(&args.kind)?.config()?;
     let device = args.layer.device.open()?;
-    enough_memory(&config, args, &device)?;
-    // Threads and their buffers come to life before the memory is looked at.
+    check_memory(&config, args, &device)?;
+    // Starts the threads and allocates their buffers before the memory is measured.
     let square = Tensor::ones((256, 256), DType::F32, &device)?;
     square.matmul(&square)?;
     let before = memory::resident();
     let store = ParamStore::new(0, DType::F32, &device);
     let bench = Bench::build(&config, args, &store)?;
-    let json = if args.memory {
-        // What drawing the parameters took on the way is no part of what is compared.
+    if args.memory {
+        // Excludes temporary memory of the initialisation.
         memory::reset_peak();
         bench.compute()?;
         let growth = memory::peak().zip(before).map(|(peak, before)| peak.saturating_sub(before));
-        serde_json::to_string(&Growth { peak_memory_bytes: growth })?
-    } else {
-        serde_json::to_string(&bench.timing(&args.layer, &device)?)?
-    };
-    print(&format!("{json}\n"))
+        return print_json(&Growth { peak_memory_bytes: growth });
+    }
+    print_json(&bench.timing(&args.layer, &device)?)
 }
 
 /// A layer and its input.
@@ -80,7 +59,7 @@ impl<'a> Bench<'a> {
     ) -> Result<Self> {
         let spec = spec(args);
         let trainable = config.build(&spec, &store.trainable())?;
-        // Without gradients nothing is recorded: it is what decides over the memory.
+        // Frozen parameters record no graph, which determines the memory.
         let layer = if args.backward { trainable } else { config.build(&spec, &store.frozen())? };
         let shape = (1, args.length, args.layer.d_model);
         let stream = Stream::new(0, Purpose::Data);
@@ -90,18 +69,19 @@ impl<'a> Bench<'a> {
     }
 
     fn timing(&self, layer: &Layer, device: &Device) -> Result<Timing> {
-        let mut seconds = self.times(layer, device)?;
-        seconds.sort_by(f64::total_cmp);
+        let seconds = self.seconds(layer, device)?;
+        let n_repeats = seconds.len();
+        let Times { median, fastest, slowest } = Times::of(seconds);
         Ok(Timing {
-            seconds: median(&seconds),
-            range: [seconds[0], seconds[seconds.len() - 1]],
-            n_repeats: seconds.len(),
+            seconds: median,
+            range: [fastest, slowest],
+            n_repeats,
             n_parameters: self.store.n_parameters() as u64,
         })
     }
 
-    /// Seconds of each repeat, after one that does not count.
-    fn times(&self, layer: &Layer, device: &Device) -> Result<Vec<f64>> {
+    /// Seconds of each repeat, after a warm-up.
+    fn seconds(&self, layer: &Layer, device: &Device) -> Result<Vec<f64>> {
         self.compute()?;
         device.synchronize()?;
         let (started, mut seconds) = (Instant::now(), Vec::new());
@@ -113,7 +93,7 @@ impl<'a> Bench<'a> {
             let total = started.elapsed().as_secs_f64();
             let is_enough = match layer.repeats {
                 Some(repeats) => seconds.len() >= repeats,
-                None if seconds.len() < MIN_REPEATS => total > PATIENCE * layer.seconds,
+                None if seconds.len() < MIN_REPEATS => total > MAX_OVERTIME * layer.seconds,
                 None => total > layer.seconds,
             };
             if is_enough {
@@ -122,7 +102,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Forward; with gradients, those of every parameter and of the input.
+    /// Forward, or forward and backward with the gradients of all parameters and of the input.
     fn compute(&self) -> Result<()> {
         let mask = Mask::none();
         let input = |x, mode| AttentionInput { x, memory: None, mask: &mask, mode };
@@ -157,39 +137,22 @@ fn spec(args: &AttentionOnce) -> AttentionSpec<'static> {
     }
 }
 
-/// Refuses what would fill the memory of the machine, on which others may depend.
-fn enough_memory(config: &AttentionConfig, args: &AttentionOnce, device: &Device) -> Result<()> {
+/// Fails if the estimated memory exceeds what is available: swapping or the out-of-memory killer would
+/// affect other processes, too.
+fn check_memory(config: &AttentionConfig, args: &AttentionOnce, device: &Device) -> Result<()> {
     let cost = config.cost(&spec(args), args.length, args.length);
-    // The gradients of the activations come and go, and are at most as many.
+    // The gradients of activations take at most as much memory as the activations.
     let n_copies = if args.backward { 2. } else { 1. };
     let bytes = 4. * (n_copies * cost.activations + 4. * cost.parameters);
     let gibibytes = |bytes: f64| bytes / f64::from(1 << 30);
-    // Where the system does not say, at least what no machine has is refused.
+    // Where the system does not report it, a limit that no machine exceeds.
     let available = memory::available().unwrap_or(1 << 50) as f64;
     if device.is_cpu() && bytes > available {
         bail!(
-            "needs about {:.1} GiB of memory, and {:.1} GiB are left",
+            "needs about {:.1} GiB of memory, and {:.1} GiB is available",
             gibibytes(bytes),
             gibibytes(available)
         );
     }
     Ok(())
-}
-
-/// Of numbers in ascending order, at least one.
-fn median(sorted: &[f64]) -> f64 {
-    let (low, high) = (sorted[(sorted.len() - 1) / 2], sorted[sorted.len() / 2]);
-    f64::midpoint(low, high)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_median_lies_in_the_middle() {
-        assert_eq!(median(&[3.]), 3.);
-        assert_eq!(median(&[1., 2., 9.]), 2.);
-        assert_eq!(median(&[1., 2., 4., 9.]), 3.);
-    }
 }

@@ -1,4 +1,4 @@
-//! Training what is not trained yet: a process for each run, so that a crash of one ends no other.
+//! Trains the pending runs, each in its own process, so that a crash of one does not affect others.
 
 use std::fs::{self, File, TryLockError};
 use std::path::Path;
@@ -13,28 +13,23 @@ use anyhow::{Context, Result, bail};
 use super::plan::{Plan, Run, State, settings};
 use crate::args::ablate::Ablate;
 use crate::runs::summary::Summary;
-use crate::system::subprocess::{complaint, this_program};
+use crate::system::subprocess::{self, THREADS, this_program};
 
-/// The file as it was when the first run started: what is edited meanwhile changes no later run.
+/// A copy of the configuration, so that later runs ignore edits of the original.
 const CONFIG: &str = "config.toml";
 const LOCK: &str = ".lock";
 
-/// What became of a run.
-#[derive(Clone, Debug)]
-pub(super) enum Outcome {
-    Finished(Summary),
-    /// The whole message.
-    Failed(String),
-}
+/// The summary of a finished run, or the error message of a failed one.
+pub(super) type Outcome = Result<Summary, String>;
 
-/// What is told about a run.
+/// A change in the state of a run.
 pub(super) enum Event {
     Started,
-    /// With the seconds that it took here.
+    /// With the duration in seconds.
     Ended(Outcome, f64),
 }
 
-/// Makes the directory, and keeps others out of it until the file is closed.
+/// Creates and locks the output directory; the lock is released when the file is closed.
 pub(super) fn lock(output: &Path) -> Result<File> {
     fs::create_dir_all(output).with_context(|| format!("cannot create `{}`", output.display()))?;
     let path = output.join(LOCK);
@@ -42,39 +37,40 @@ pub(super) fn lock(output: &Path) -> Result<File> {
     let file = file.with_context(|| format!("cannot create `{}`", path.display()))?;
     match file.try_lock() {
         Err(TryLockError::WouldBlock) => bail!(
-            "`{}` is in use: another `tealight ablate`, or a run that one has started, is at work there",
+            "`{}` is in use by another `tealight ablate` or a run that it has started",
             output.display()
         ),
-        // Some file systems have no locks.
+        // Some file systems do not support locks.
         Ok(()) | Err(TryLockError::Error(_)) => Ok(file),
     }
 }
 
-/// Keeps the text of the configuration, which the runs are started from.
-pub(super) fn keep_config(plan: &Plan) -> Result<()> {
+/// Writes the copy of the configuration that the runs are started from.
+pub(super) fn write_config(plan: &Plan) -> Result<()> {
     let path = plan.output.join(CONFIG);
     Ok(tealight_train::run::files::replace(&path, plan.text.as_bytes())?)
 }
 
-/// Trains the runs with these indices, `args.jobs` at a time, and tells of each when it starts and ends.
+/// Trains the runs with the indices `pending`, `args.jobs` in parallel, and calls `on_event` when one
+/// starts or ends.
 pub(super) fn train(
     plan: &Plan,
     pending: &[usize],
     args: &Ablate,
     lock: &File,
-    mut tell: impl FnMut(usize, Event) -> Result<()>,
+    mut on_event: impl FnMut(usize, Event) -> Result<()>,
 ) -> Result<()> {
     let next = AtomicUsize::new(0);
     let work = |sender: Sender<(usize, Event)>| {
         while let Some(&index) = pending.get(next.fetch_add(1, Ordering::Relaxed)) {
             let started = Instant::now();
             let run = &plan.runs[index];
-            // Nobody listens any more where the table could not be written.
+            // The receiver is gone after an error of `on_event`.
             if sender.send((index, Event::Started)).is_err() {
                 return;
             }
             let outcome = train_one(plan, run, args, lock);
-            let outcome = outcome.unwrap_or_else(|error| Outcome::Failed(format!("{error:#}")));
+            let outcome = outcome.unwrap_or_else(|error| Err(format!("{error:#}")));
             let seconds = started.elapsed().as_secs_f64();
             if sender.send((index, Event::Ended(outcome, seconds))).is_err() {
                 return;
@@ -88,7 +84,7 @@ pub(super) fn train(
             scope.spawn(|| work(sender));
         }
         drop(sender);
-        receiver.into_iter().try_for_each(|(index, event)| tell(index, event))
+        receiver.into_iter().try_for_each(|(index, event)| on_event(index, event))
     })
 }
 
@@ -101,20 +97,18 @@ fn train_one(plan: &Plan, run: &Run, args: &Ablate, lock: &File) -> Result<Outco
         command.arg("--resume");
     }
     share_threads(&mut command, args.jobs);
-    // The run holds the lock, too: should this process be killed, the next one waits its turn.
+    // The run inherits the lock: if this process is killed, the directory stays locked until the run ends.
     command.stdin(Stdio::from(lock.try_clone().context("cannot share the lock")?));
-    let output = command.stdout(Stdio::null()).output().context("cannot start a process")?;
-    if !output.status.success() {
-        return Ok(Outcome::Failed(complaint(&output)));
+    if let Err(message) = subprocess::run(&mut command)? {
+        return Ok(Err(message));
     }
     let directory = plan.directory(run)?;
     let summary = directory.map(|directory| Summary::read(directory.path())).transpose()?.flatten();
-    Ok(summary.map_or_else(|| Outcome::Failed("it left no summary".to_owned()), Outcome::Finished))
+    Ok(summary.ok_or_else(|| "the run has no summary.json".to_owned()))
 }
 
-/// Gives each of several processes its part of the threads, unless the environment says how many.
+/// Divides the CPU threads among parallel processes, unless the environment sets their number.
 fn share_threads(command: &mut Command, jobs: usize) {
-    const THREADS: &str = "RAYON_NUM_THREADS";
     if jobs > 1 && std::env::var_os(THREADS).is_none() {
         let n = thread::available_parallelism().map_or(1, |n| n.get() / jobs).max(1);
         command.env(THREADS, n.to_string());

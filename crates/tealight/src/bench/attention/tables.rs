@@ -1,99 +1,103 @@
-//! The measurements as tables: a row for each kind, a column for each length.
+//! The measurements as tables, with a row per kind and a column per length; as charts and as JSON.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::{Cell, Measurement, Pass};
+use super::measurement::{Cell, Measurement, Pass};
 use crate::args::bench::{BenchAttention, Layer};
-use crate::pictures::lines::{Across, LineChart, Series, Spread};
+use crate::pictures::axis::Spacing;
+use crate::pictures::lines::{LineChart, Series, XAxis};
 use crate::pictures::shapes::Picture;
 use crate::system::subprocess::first_line;
+use crate::terminal::numbers::{MEBIBYTE, counted};
 use crate::terminal::table::Table;
 
-/// Stands where there is no number.
-const NOTHING: &str = "–";
+/// The cell of a missing value.
+const MISSING: &str = "–";
 
-/// A number of a measurement, and how it is shown.
-struct Figure {
+/// A quantity of a measurement, and its format.
+struct Quantity {
     name: &'static str,
     value: fn(&Measurement) -> Option<f64>,
-    shown: fn(f64) -> String,
+    format: fn(f64) -> String,
 }
 
-impl Figure {
+impl Quantity {
     fn is_time(&self) -> bool {
         self.name.starts_with("time")
     }
 }
 
-const FIGURES: [Figure; 2] = [
-    Figure {
+const QUANTITIES: [Quantity; 2] = [
+    Quantity {
         name: "time (ms)",
         value: |measured| Some(measured.seconds * 1e3),
-        shown: |milliseconds| {
+        format: |milliseconds| {
             let digits = if milliseconds < 10. { 2 } else { 1 };
             format!("{milliseconds:.digits$}")
         },
     },
-    Figure {
+    Quantity {
         name: "memory (MiB)",
-        value: |measured| Some(measured.peak_memory_bytes? as f64 / f64::from(1 << 20)),
-        shown: |mebibytes| {
+        value: |measured| Some(measured.peak_memory_bytes? as f64 / MEBIBYTE),
+        format: |mebibytes| {
             let digits = usize::from(mebibytes < 100.);
             format!("{mebibytes:.digits$}")
         },
     },
 ];
 
-/// What is said of a measurement when it has been made.
+/// The log line of a finished measurement.
 pub(super) fn line(cell: &Cell) -> String {
     let place = format!("{} at {}, {}", cell.kind, cell.length, cell.pass.name());
     match &cell.measured {
         Err(reason) => format!("{place}: {}", first_line(reason)),
         Ok(measured) => {
-            let [time, memory] = FIGURES.map(|figure| {
-                (figure.value)(measured).map_or(NOTHING.to_owned(), |value| (figure.shown)(value))
+            let [time, memory] = QUANTITIES.map(|quantity| {
+                (quantity.value)(measured)
+                    .map_or(MISSING.to_owned(), |value| (quantity.format)(value))
             });
             format!("{place}: {time} ms, {memory} MiB")
         }
     }
 }
 
-/// A table for each pass and figure, and what could not be measured.
+/// A table per pass and quantity, and the measurements that failed.
 pub(super) fn markdown(args: &BenchAttention, threads: usize, cells: &[Cell]) -> String {
     let mut text = vec![setting(args, threads)];
     for pass in Pass::ALL {
         let of_pass = || cells.iter().filter(move |cell| cell.pass == pass);
-        for figure in &FIGURES {
+        for quantity in &QUANTITIES {
             let is_measured = |cell: &Cell| {
-                cell.measured.as_ref().is_ok_and(|measured| (figure.value)(measured).is_some())
+                cell.measured.as_ref().is_ok_and(|measured| (quantity.value)(measured).is_some())
             };
             if of_pass().any(is_measured) {
                 let cells = of_pass().collect::<Vec<_>>();
-                let table = table(args, &cells, figure);
-                text.push(format!("{}, {}:\n\n{table}", capitalized(pass.name()), figure.name));
-                if figure.is_time() {
+                let table = table(args, &cells, quantity);
+                text.push(format!("{}, {}:\n\n{table}", capitalized(pass.name()), quantity.name));
+                if quantity.is_time() {
                     text.extend(crossings(&args.lengths, &cells));
                 }
             }
         }
     }
-    let reasons = reasons(cells);
-    if !reasons.is_empty() {
-        text.push(format!("Not measured:\n\n{}", reasons.concat()));
+    let failures = failures(cells);
+    if !failures.is_empty() {
+        text.push(format!("Not measured:\n\n{}", failures.concat()));
     }
     text.join("\n")
 }
 
+/// What was measured, above the tables.
 fn setting(args: &BenchAttention, threads: usize) -> String {
     let Layer { d_model, n_heads, causal, device, .. } = &args.layer;
     let causal = if *causal { ", causal" } else { "" };
-    let threads = if threads == 1 { "1 thread".to_owned() } else { format!("{threads} threads") };
     format!(
-        "One layer of d_model {d_model} with {n_heads} heads{causal}, one sequence, f32 on {device} ({threads}). \
-         Time: median.\nMemory: the most that a process held that computed once, less what it held \
-         before the layer was built.\n"
+        "One layer of d_model {d_model} with {n_heads} heads{causal}, one sequence, f32 on {device} ({}). \
+         Time: median.\nMemory: peak memory of a process that computes once, minus its memory before the \
+         layer was built.\n",
+        counted(threads, "thread")
     )
 }
 
@@ -103,24 +107,24 @@ fn capitalized(text: &str) -> String {
     format!("{}{rest}", first.to_uppercase())
 }
 
-fn table(args: &BenchAttention, cells: &[&Cell], figure: &Figure) -> String {
+fn table(args: &BenchAttention, cells: &[&Cell], quantity: &Quantity) -> String {
     let lengths = args.lengths.iter().map(ToString::to_string);
     let heading = ["kind".to_owned()].into_iter().chain(lengths).chain(["doubling".to_owned()]);
     let mut table = Table::with_heading(heading.collect());
-    // `cells` hold the lengths of one kind after the other.
+    // Consecutive cells are the lengths of one kind.
     for row in cells.chunks(args.lengths.len()) {
         let values: Vec<Option<f64>> =
-            row.iter().map(|cell| (figure.value)(cell.measured.as_ref().ok()?)).collect();
-        let shown = |value: &Option<f64>| value.map_or(NOTHING.to_owned(), figure.shown);
+            row.iter().map(|cell| (quantity.value)(cell.measured.as_ref().ok()?)).collect();
+        let shown = |value: &Option<f64>| value.map_or(MISSING.to_owned(), quantity.format);
         let doubling = last_doubling(&args.lengths, &values);
-        let doubling = doubling.map_or(NOTHING.to_owned(), |factor| format!("× {factor:.2}"));
+        let doubling = doubling.map_or(MISSING.to_owned(), |factor| format!("× {factor:.2}"));
         let cells = values.iter().map(shown).chain([doubling]);
         table.push([row[0].kind.clone()].into_iter().chain(cells).collect());
     }
     table.markdown()
 }
 
-/// From which length on each kind is faster than softmax, where that was measured.
+/// The length from which each kind is faster than softmax.
 fn crossings(lengths: &[usize], cells: &[&Cell]) -> Option<String> {
     let rows: Vec<(&str, Vec<Option<f64>>)> = cells
         .chunks(lengths.len())
@@ -136,14 +140,15 @@ fn crossings(lengths: &[usize], cells: &[&Cell]) -> Option<String> {
     (!from.is_empty()).then(|| format!("Faster than softmax from length: {}.\n", from.join(", ")))
 }
 
-/// Where `other` falls below `softmax`, between two lengths as if both grew by powers of the length.
+/// The length at which `other` falls below `softmax`, interpolated between lengths with both as power
+/// laws.
 fn crossing(lengths: &[usize], softmax: &[Option<f64>], other: &[Option<f64>]) -> String {
     let known = lengths.iter().zip(softmax.iter().zip(other));
     let known = known.filter_map(|(&length, (a, b))| Some((length as f64, ((*b)? / (*a)?).ln())));
     let mut known: Vec<(f64, f64)> = known.collect();
     known.sort_by(|a, b| a.0.total_cmp(&b.0));
     match known.iter().position(|&(_, excess)| excess < 0.) {
-        None => known.last().map_or(NOTHING.to_owned(), |(length, _)| format!("> {length}")),
+        None => known.last().map_or(MISSING.to_owned(), |(length, _)| format!("> {length}")),
         Some(0) => format!("≤ {}", known[0].0),
         Some(i) => {
             let ((before, above), (after, below)) = (known[i - 1], known[i]);
@@ -153,7 +158,7 @@ fn crossing(lengths: &[usize], softmax: &[Option<f64>], other: &[Option<f64>]) -
     }
 }
 
-/// A picture for each pass: time over length, a line for each kind.
+/// One chart per pass: time over length, with a line per kind.
 pub(super) fn pictures(args: &BenchAttention, cells: &[Cell]) -> Vec<(String, Picture)> {
     let chart = |pass: Pass| {
         let of_pass: Vec<&Cell> = cells.iter().filter(|cell| cell.pass == pass).collect();
@@ -170,13 +175,13 @@ pub(super) fn pictures(args: &BenchAttention, cells: &[Cell]) -> Vec<(String, Pi
         let title = format!("{}, ms", capitalized(pass.name()));
         let series = series.collect::<Vec<_>>();
         let chart =
-            LineChart { title, across: Across::Lengths, spread: Spread::PowersOfTen, series };
+            LineChart { title, x_axis: XAxis::Lengths, spacing: Spacing::Logarithmic, series };
         (!of_pass.is_empty()).then(|| (pass.file_name().to_owned(), chart.draw()))
     };
     Pass::ALL.into_iter().filter_map(chart).collect()
 }
 
-/// By what a value has grown where the length has doubled for the last time.
+/// The growth of a value over the last doubling of the length.
 fn last_doubling(lengths: &[usize], values: &[Option<f64>]) -> Option<f64> {
     let known: BTreeMap<usize, f64> = lengths
         .iter()
@@ -188,8 +193,8 @@ fn last_doubling(lengths: &[usize], values: &[Option<f64>]) -> Option<f64> {
     factors.next()
 }
 
-/// A line for each kind and reason, with the lengths.
-fn reasons(cells: &[Cell]) -> Vec<String> {
+/// One line per kind and error message, with the lengths.
+fn failures(cells: &[Cell]) -> Vec<String> {
     let mut reasons: Vec<(&str, &str, &'static str, Vec<String>)> = Vec::new();
     for Cell { kind, length, pass, measured } in cells {
         let Err(reason) = measured else { continue };
@@ -205,7 +210,7 @@ fn reasons(cells: &[Cell]) -> Vec<String> {
     reasons.iter().map(line).collect()
 }
 
-/// Everything that was found.
+/// All measurements.
 pub(super) fn json(args: &BenchAttention, threads: usize, cells: &[Cell]) -> Value {
     let Layer { d_model, n_heads, causal, device, .. } = &args.layer;
     let measurements = cells.iter().map(|Cell { kind, length, pass, measured }| {
@@ -234,13 +239,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_crossing_lies_between_the_lengths_around_it() {
+    fn a_crossing_is_interpolated_between_lengths() {
         let known = |values: &[f64]| values.iter().map(|&v| (v > 0.).then_some(v)).collect();
         let of = |softmax: &[f64], other: &[f64]| {
             let (softmax, other): (Vec<_>, Vec<_>) = (known(softmax), known(other));
             crossing(&[512, 1024, 2048], &softmax, &other)
         };
-        // T² meets 768 · T between.
+        // T² and 768 · T cross at T = 768.
         assert_eq!(of(&[1., 4., 16.], &[1.5, 3., 6.]), "768");
         assert_eq!(of(&[1., 4., 16.], &[0.5, 1., 2.]), "≤ 512");
         assert_eq!(of(&[1., 4., 16.], &[20., 20., 20.]), "> 2048");
@@ -249,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn growth_is_that_of_the_longest_length_whose_half_is_known() {
+    fn growth_is_that_of_the_longest_length_whose_half_was_measured() {
         let factor = |lengths: &[usize], values: &[f64]| {
             let known = values.iter().map(|&value| (value > 0.).then_some(value));
             last_doubling(lengths, &known.collect::<Vec<_>>())

@@ -1,89 +1,91 @@
-//! `--vary KEY=VALUE,VALUE…`: the combinations, and what each is called.
+//! `--vary KEY=VALUE,VALUE…`: all combinations of values, and their names.
 
 use anyhow::{Result, bail};
 
 use crate::args::list::split;
 
-/// More runs than these are taken for a slip of the hand.
+/// The limit on the number of runs; more are taken for a typing error.
 const MAX_RUNS: usize = 10_000;
-/// Bytes of a combination's name: a file system takes 255, and a seed follows.
+/// The limit on the bytes of a variant's name: file systems allow 255, and the seed is appended.
 const MAX_NAME: usize = 160;
 
-/// A setting and the values that it takes.
+/// A setting and the values to compare.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Axis {
     /// The dotted path, as in `model.attention.kind`.
     pub(super) key: String,
-    /// As typed: TOML, or a bare word.
+    /// TOML values or bare words.
     pub(super) values: Vec<String>,
 }
 
 impl Axis {
-    /// Reads what follows `--vary`.
-    fn parse(typed: &str) -> Result<Self> {
-        let parts = split(typed, '=');
+    /// Parses the argument of `--vary`.
+    fn parse(argument: &str) -> Result<Self> {
+        let parts = split(argument, '=');
         let key = parts[0];
         if parts.len() < 2 || key.is_empty() {
             bail!(
-                "`--vary {typed}`: expected a key and its values, as in \
+                "`--vary {argument}`: expected a key and its values, as in \
                  `--vary model.n_heads=1,2,4`"
             );
         }
-        let values: Vec<&str> = split(&typed[typed.find('=').unwrap_or(0) + 1..], ',');
+        let values: Vec<&str> = split(&argument[argument.find('=').unwrap_or(0) + 1..], ',');
         if values.iter().any(|value| value.is_empty()) {
-            bail!("`--vary {typed}`: a value is missing; values stand between commas");
+            bail!("`--vary {argument}`: a value is missing; separate values by commas");
         }
         for (index, value) in values.iter().enumerate() {
             if values[..index].iter().any(|other| unquoted(other) == unquoted(value)) {
-                bail!("`--vary {typed}`: the value {value} is there twice");
+                bail!("`--vary {argument}`: the value {value} is given twice");
             }
         }
         Ok(Self { key: key.to_owned(), values: values.into_iter().map(str::to_owned).collect() })
     }
 
-    /// The key without the table that most keys are in.
+    /// The key without `model.`, the table of most keys.
     pub(super) fn short_key(&self) -> &str {
         self.key.strip_prefix("model.").unwrap_or(&self.key)
     }
 }
 
-/// Reads every `--vary`. None of the keys may be that of a `--set`, of another axis, or the seed.
+/// Parses all `--vary` arguments. A key must differ from those of other axes and of `set`, and must not
+/// be the seed.
 pub(super) fn axes(vary: &[String], set: &[String]) -> Result<Vec<Axis>> {
-    let axes: Vec<Axis> = vary.iter().map(|typed| Axis::parse(typed)).collect::<Result<_>>()?;
+    let axes: Vec<Axis> =
+        vary.iter().map(|argument| Axis::parse(argument)).collect::<Result<_>>()?;
     let set: Vec<&str> = set.iter().map(|setting| split(setting, '=')[0]).collect();
     if set.contains(&"seed") || axes.iter().any(|axis| axis.key == "seed") {
         bail!(
-            "the seed is varied with `--seeds`: `--seeds 3` takes 1, 2 and 3, and `--seeds 7-9` takes 7, 8 and 9"
+            "use `--seeds` to vary the seed: `--seeds 3` is 1, 2 and 3, `--seeds 7-9` is 7, 8 and 9"
         );
     }
     for (index, Axis { key, .. }) in axes.iter().enumerate() {
         if axes[..index].iter().any(|other| other.key == *key) {
-            bail!("`--vary {key}` is there twice; all its values go into one, between commas");
+            bail!("`--vary {key}` is given twice; list all its values in one argument");
         }
         if set.contains(&key.as_str()) {
-            bail!("`{key}` is both set and varied");
+            bail!("`{key}` is given both to `--set` and to `--vary`");
         }
     }
     Ok(axes)
 }
 
-/// One value for each axis.
+/// A combination: one value per axis.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Variant {
-    /// A value for each axis, in the order of the axes.
+    /// In the order of the axes.
     pub(super) values: Vec<String>,
-    /// What the directories of its runs begin with, such as `attention.kind=aft_full,n_heads=2`.
+    /// The names of its runs without the seed, such as `attention.kind=aft_full,n_heads=2`.
     pub(super) name: String,
-    /// `--set` arguments.
+    /// The values as `--set` arguments.
     pub(super) settings: Vec<String>,
 }
 
-/// Every combination, the last axis changing fastest.
+/// All combinations; the last axis varies fastest.
 pub(super) fn combinations(axes: &[Axis], n_seeds: usize) -> Result<Vec<Variant>> {
     let lengths = axes.iter().map(|axis| axis.values.len());
     let n_runs = lengths.fold(n_seeds, usize::saturating_mul);
     if n_runs > MAX_RUNS {
-        bail!("these are {n_runs} runs; the limit is {MAX_RUNS}");
+        bail!("{n_runs} runs exceed the limit of {MAX_RUNS}");
     }
     let mut variants = vec![Variant::default()];
     for axis in axes {
@@ -95,11 +97,11 @@ pub(super) fn combinations(axes: &[Axis], n_seeds: usize) -> Result<Vec<Variant>
     }
     for (index, Variant { name, .. }) in variants.iter().enumerate() {
         if name.len() > MAX_NAME {
-            bail!("`{name}` is too long for the name of a directory; vary less at once");
+            bail!("`{name}` is too long for the name of a directory; vary fewer settings");
         }
         if let Some(other) = variants[..index].iter().find(|other| other.name == *name) {
             bail!(
-                "{} and {} would both have the directory `{name}`",
+                "{} and {} would use the same directory `{name}`",
                 other.values.join(" "),
                 variants[index].values.join(" ")
             );
@@ -126,7 +128,7 @@ impl Variant {
         }
     }
 
-    /// What is different about it, for a person.
+    /// Its settings, for tables and charts.
     pub(super) fn label(&self, axes: &[Axis]) -> String {
         match (axes, &self.values[..]) {
             ([], _) => "as configured".to_owned(),
@@ -141,20 +143,20 @@ impl Variant {
     }
 }
 
-/// A value without its quotes, if it is a string.
+/// A value without the quotes of a TOML string.
 pub(super) fn unquoted(value: &str) -> &str {
     let strip = |quote| value.strip_prefix(quote)?.strip_suffix(quote);
     strip('"').or_else(|| strip('\'')).unwrap_or(value)
 }
 
-/// `text` in characters that every file system takes and that are not commas; others become `_`.
+/// `text` with all characters replaced by `_` that a file system may reject, and commas.
 fn safe(text: &str) -> String {
     let mut name = String::new();
     for c in text.chars().filter(|c| !matches!(c, '"' | '\'' | '{' | '}' | '[' | ']' | ' ')) {
         let is_plain = c.is_alphanumeric() || matches!(c, '.' | '_' | '-' | '+' | '=');
         name.push(if is_plain { c } else { '_' });
     }
-    // No path begins with a dot: it would be hidden, or lead elsewhere.
+    // A leading dot would make a hidden directory or a relative path.
     name.trim_start_matches('.').to_owned()
 }
 
@@ -188,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_paths_and_quotes_make_names_that_are_safe() {
+    fn tables_paths_and_quotes_make_safe_names() {
         assert_eq!(
             names(&["model.attention={kind=\"nystrom\", n_landmarks=16},softmax"]),
             ["attention=kind=nystrom_n_landmarks=16", "attention=softmax"]
@@ -201,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_told_apart_or_understood_is_refused() {
+    fn ambiguous_and_malformed_arguments_are_refused() {
         let message = |vary: &[&str]| variants(vary).unwrap_err().to_string();
         for typed in ["model.n_heads", "=1", "", "  =2"] {
             assert!(message(&[typed]).contains("expected a key and its values"), "{typed}");
@@ -209,20 +211,20 @@ mod tests {
         for typed in ["a=", "a=1,", "a=,1", "a=1,,2"] {
             assert!(message(&[typed]).contains("a value is missing"), "{typed}");
         }
-        assert!(message(&["a=1,2,1"]).contains("the value 1 is there twice"));
-        assert!(message(&["a=b,\"b\""]).contains("is there twice"));
-        assert!(message(&["a=1", "a=2"]).contains("`--vary a` is there twice"));
+        assert!(message(&["a=1,2,1"]).contains("the value 1 is given twice"));
+        assert!(message(&["a=b,\"b\""]).contains("is given twice"));
+        assert!(message(&["a=1", "a=2"]).contains("`--vary a` is given twice"));
         assert!(message(&["seed=1,2"]).contains("`--seeds`"));
-        assert!(message(&["a='b/c','b:c'"]).contains("would both have the directory"));
+        assert!(message(&["a='b/c','b:c'"]).contains("would use the same directory"));
         assert!(message(&[&format!("a={}", "x".repeat(200))]).contains("too long"));
         let many = format!("a={}", (0..101).map(|i| i.to_string()).collect::<Vec<_>>().join(","));
-        assert!(message(&[&many, &many.replace('a', "b")]).contains("the limit is 10000"));
+        assert!(message(&[&many, &many.replace('a', "b")]).contains("the limit of 10000"));
         let both = axes(&["a.b=1".to_owned()], &["a.b=2".to_owned()]).unwrap_err().to_string();
-        assert_eq!(both, "`a.b` is both set and varied");
+        assert_eq!(both, "`a.b` is given both to `--set` and to `--vary`");
     }
 
     #[test]
-    fn a_label_says_what_differs() {
+    fn a_label_names_the_settings_that_differ() {
         let vary = ["model.n_heads=1,2".to_owned(), "optimizer='sgd'".to_owned()];
         let axes = axes(&vary, &[]).unwrap();
         assert_eq!(combinations(&axes, 1).unwrap()[0].label(&axes), "n_heads=1, optimizer=sgd");

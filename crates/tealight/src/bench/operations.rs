@@ -1,4 +1,4 @@
-//! Where the time of a step goes, operation by operation.
+//! The time of a step by operation.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,17 +8,17 @@ use tealight_ops::profile::{Part, Pass, Time};
 
 use crate::terminal::table::Table;
 
-/// An operation's share of a step.
+/// The time of an operation in a mean step.
 #[derive(Debug, Serialize)]
 pub(super) struct Share {
     operation: &'static str,
-    /// `None` of what is no operation of the model's.
+    /// `None` for work outside the model, such as the optimizer.
     pass: Option<&'static str>,
     calls: f64,
     milliseconds: f64,
 }
 
-/// The shares of a mean step, the largest first, and what is left of it.
+/// The operations of a mean step, slowest first, and the remaining time.
 pub(super) fn shares(
     profile: &BTreeMap<Part, Time>,
     n_steps: usize,
@@ -47,7 +47,7 @@ pub(super) fn shares(
     shares
 }
 
-/// A row for each operation and pass.
+/// One row per operation and pass.
 pub(super) fn table(shares: &[Share]) -> Table {
     let total: f64 = shares.iter().map(|share| share.milliseconds).sum();
     let mut table = Table::new(["operation", "calls", "ms", "share"]);
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_are_of_a_mean_step_and_nothing_is_lost() {
+    fn shares_are_those_of_a_mean_step_and_sum_to_its_time() {
         let time = |count, ms| Time { count, total: Duration::from_millis(ms) };
         let profile = BTreeMap::from([
             (Part { name: "linear", pass: Pass::Forward }, time(8, 20)),
