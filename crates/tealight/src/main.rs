@@ -1,18 +1,14 @@
 //! `tealight`: train, compare and use small transformers from the command line.
 
+mod ablate;
 mod args;
-mod child;
+mod bench;
 mod commands;
-mod console;
-mod device;
-mod failure;
-mod interrupt;
-mod list;
-mod memory;
 mod pictures;
-mod room;
-mod summary;
-mod table;
+mod reports;
+mod runs;
+mod system;
+mod terminal;
 
 use std::process::ExitCode;
 
@@ -28,13 +24,17 @@ fn main() -> ExitCode {
     if command.keeps_freed_memory() {
         tealight_ops::allocator::keep_freed_memory();
     }
-    let result = match command {
-        Command::Train(args) => return failure::ended(commands::train::run(&args)),
+    run(command).unwrap_or_else(|error| terminal::failure::report(&error))
+}
+
+fn run(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Train(args) => return commands::train::run(&args),
+        Command::Bench(args) => return bench::run(&args),
         Command::Doctor(args) => commands::doctor::run(&args),
         Command::Checkpoint(args) => commands::checkpoint::run(&args),
         Command::VerifyResume(args) => commands::verify_resume::run(&args),
-        Command::Ablate(args) => commands::ablate::run(&args),
-        Command::Bench(args) => commands::bench::run(&args),
+        Command::Ablate(args) => ablate::run(&args),
         Command::Evaluate(args) => commands::evaluate::run(&args),
         Command::Forecast(args) => commands::forecast::run(&args),
         Command::Plot(args) => commands::plot::run(&args),
@@ -48,6 +48,6 @@ fn main() -> ExitCode {
         Command::Devices => commands::devices::run(),
         Command::Inspect(args) => commands::inspect::run(&args),
         Command::Completions(args) => commands::completions::run(&args),
-    };
-    failure::ended(result.map(|()| ExitCode::SUCCESS))
+    }?;
+    Ok(ExitCode::SUCCESS)
 }

@@ -1,94 +1,74 @@
-//! What keeps runs from harm: `tealight checkpoint`, `tealight verify-resume` and `tealight doctor`.
+//! `tealight checkpoint` and `tealight export`
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
+use tealight_train::run::Selection;
 
-use super::{ExportFormat, positive};
-use crate::device::DeviceName;
+use super::shared::{RunPath, positive};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Checkpoint {
     /// List the checkpoints of a run
-    Ls(OfRun),
-    /// Read every checkpoint to its last byte; fails if one is damaged
-    Verify(OfRun),
-    /// Remove all but the latest checkpoints and the best
+    Ls(RunPath),
+    /// Verify the digests of all checkpoints; exits with an error if one is damaged
+    Verify(RunPath),
+    /// Remove all checkpoints except the latest and the best
     Prune(PruneCheckpoints),
-    /// Write the mean of the weights of several checkpoints as a model
+    /// Export the mean of the weights of several checkpoints
     Average(AverageCheckpoints),
 }
 
 #[derive(Args, Debug)]
-pub(crate) struct OfRun {
-    /// The directory of a run
-    #[arg(value_name = "RUN")]
-    pub(crate) path: PathBuf,
-}
-
-#[derive(Args, Debug)]
 pub(crate) struct PruneCheckpoints {
-    /// The directory of a run
-    #[arg(value_name = "RUN")]
-    pub(crate) path: PathBuf,
-    /// How many of the latest stay
+    #[command(flatten)]
+    pub(crate) run: RunPath,
+    /// Number of latest checkpoints to keep
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = positive)]
     pub(crate) keep: usize,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct AverageCheckpoints {
-    /// The directory of a run
-    #[arg(value_name = "RUN")]
-    pub(crate) path: PathBuf,
-    /// The folder that is written; it must not exist yet
+    #[command(flatten)]
+    pub(crate) run: RunPath,
+    /// Output folder; must not exist
     #[arg(long, value_name = "FOLDER")]
     pub(crate) to: PathBuf,
-    /// How many of the last checkpoints
+    /// Number of latest checkpoints to average
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = positive)]
     pub(crate) last: usize,
-    /// Which steps, instead of the last ones
+    /// Average the checkpoints of these steps instead of the latest
     #[arg(long, value_name = "STEP,STEP…", value_delimiter = ',', conflicts_with = "last")]
     pub(crate) steps: Vec<u64>,
-    /// For `transformers`, for Tealight, or for the first that can express the model
+    /// Format of the output folder
     #[arg(long, value_enum, default_value = "auto")]
     pub(crate) format: ExportFormat,
 }
 
 #[derive(Args, Debug)]
-pub(crate) struct VerifyResume {
-    /// A TOML file
-    #[arg(value_name = "CONFIG")]
-    pub(crate) config: PathBuf,
-    /// Change a setting: `--set model.n_heads=1` (may be given several times)
-    #[arg(long = "set", value_name = "KEY=VALUE")]
-    pub(crate) overrides: Vec<String>,
-    /// How many steps each run takes
-    #[arg(long, value_name = "N", default_value_t = 40, value_parser = clap::value_parser!(u64).range(1..))]
-    pub(crate) steps: u64,
-    /// How often a process is killed
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..))]
-    pub(crate) kills: u64,
-    /// Seed of the times at which processes are killed
-    #[arg(long, default_value_t = 0)]
-    pub(crate) seed: u64,
-    /// Where to compute: cpu, cuda, cuda:N, metal or metal:N
-    #[arg(long, default_value = "cpu")]
-    pub(crate) device: DeviceName,
+pub(crate) struct Export {
+    /// A run, a checkpoint, or a model folder
+    #[arg(value_name = "MODEL")]
+    pub(crate) model: PathBuf,
+    /// Output folder; must not exist
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) to: PathBuf,
+    /// Checkpoint of the run: latest, best, or a step [default: `checkpoint.select` of the run]
+    #[arg(long)]
+    pub(crate) checkpoint: Option<Selection>,
+    /// Format of the output folder
+    #[arg(long, value_enum, default_value = "auto")]
+    pub(crate) format: ExportFormat,
 }
 
-#[derive(Args, Debug)]
-pub(crate) struct Doctor {
-    /// A TOML file
-    #[arg(value_name = "CONFIG")]
-    pub(crate) config: PathBuf,
-    /// Change a setting: `--set model.n_heads=1` (may be given several times)
-    #[arg(long = "set", value_name = "KEY=VALUE")]
-    pub(crate) overrides: Vec<String>,
-    /// How many steps are spent on learning one batch by heart
-    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..))]
-    pub(crate) steps: u64,
-    /// Where to compute: cpu, cuda, cuda:N, metal or metal:N
-    #[arg(long, default_value = "cpu")]
-    pub(crate) device: DeviceName,
+/// The format of an exported folder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ExportFormat {
+    /// `transformers` if it supports the model, otherwise Tealight
+    Auto,
+    /// `transformers`; an error if it does not support the model
+    Hf,
+    /// Tealight
+    Tealight,
 }

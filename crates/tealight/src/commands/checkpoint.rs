@@ -1,4 +1,4 @@
-//! `tealight checkpoint`: what a run has saved.
+//! `tealight checkpoint`: lists, verifies, prunes and averages checkpoints.
 
 use std::path::Path;
 
@@ -9,11 +9,13 @@ use tealight_train::pretrained::export::About;
 use tealight_train::run::{Checkpoints, RunDirectory, Selection, load_weights};
 use tealight_train::storage::tensors::NamedTensors;
 
-use super::{export, print};
-use crate::args::{AverageCheckpoints, Checkpoint, PruneCheckpoints};
-use crate::failure::causes;
-use crate::room::size;
-use crate::table::Table;
+use super::export;
+use crate::args::checkpoint::{AverageCheckpoints, Checkpoint, PruneCheckpoints};
+use crate::runs::config::resolved_config;
+use crate::terminal::failure::causes;
+use crate::terminal::numbers::format_bytes;
+use crate::terminal::output::print;
+use crate::terminal::table::Table;
 
 pub(crate) fn run(args: &Checkpoint) -> Result<()> {
     match args {
@@ -26,30 +28,31 @@ pub(crate) fn run(args: &Checkpoint) -> Result<()> {
 
 fn list(run: &RunDirectory) -> Result<()> {
     let checkpoints = run.checkpoints();
-    let mut table = Table::new(["checkpoint", "size", "is"]);
+    let mut table = Table::new(["checkpoint", "size", "status"]);
     let (latest, best) = (checkpoints.latest()?, checkpoints.best()?);
     for step in checkpoints.steps()? {
-        let bytes =
-            checkpoints.size(step).map_or_else(|_| "?".to_owned(), |bytes| size(bytes as f64));
+        let bytes = checkpoints
+            .size(step)
+            .map_or_else(|_| "?".to_owned(), |bytes| format_bytes(bytes as f64));
         let roles = [(latest, "latest"), (best, "best")];
         let roles = roles.into_iter().filter(|(of, _)| *of == Some(step)).map(|(_, role)| role);
         let name = Selection::Step(step).to_string();
         table.row([name, bytes, roles.collect::<Vec<_>>().join(", ")]);
     }
     for path in checkpoints.damaged()? {
-        table.row([name(&path), "?".to_owned(), "damaged, put aside".to_owned()]);
+        table.row([name(&path), "?".to_owned(), "damaged, set aside".to_owned()]);
     }
     print(&table.to_string())
 }
 
-/// Reads all that a run needs to go on, to the last byte.
+/// Verifies all files that resuming the run needs.
 fn verify(run: &RunDirectory) -> Result<()> {
     let checkpoints = run.checkpoints();
     let steps = checkpoints.steps()?;
     let mut n_damaged = 0;
     for &step in &steps {
         let found = match checkpoints.verify(step) {
-            Ok(()) => "whole".to_owned(),
+            Ok(()) => "intact".to_owned(),
             Err(error) => {
                 n_damaged += 1;
                 causes(&error.into())
@@ -57,7 +60,7 @@ fn verify(run: &RunDirectory) -> Result<()> {
         };
         print(&format!("{}  {found}\n", Selection::Step(step)))?;
     }
-    super::load::resolved(run, &[])?;
+    resolved_config(run, &[])?;
     if run.metrics_path().exists() {
         tealight_train::observer::jsonl::read(&run.metrics_path())?;
     }
@@ -65,25 +68,25 @@ fn verify(run: &RunDirectory) -> Result<()> {
         return Ok(());
     }
     let path = run.path().display();
-    let rest = if n_damaged < steps.len() {
-        format!("; `tealight train {path}` goes on from the newest that can")
+    let advice = if n_damaged < steps.len() {
+        format!("; `tealight train {path}` resumes from the newest intact one")
     } else {
         String::new()
     };
-    bail!("{n_damaged} of {} checkpoints of `{path}` cannot be used{rest}", steps.len());
+    bail!("{n_damaged} of {} checkpoints of `{path}` cannot be used{advice}", steps.len());
 }
 
 fn prune(args: &PruneCheckpoints) -> Result<()> {
-    let run = RunDirectory::open(&args.path)?;
+    let run = RunDirectory::open(&args.run.path)?;
     let _lock = run.lock()?;
     let removed = run.checkpoints().prune(args.keep)?;
-    let lines = removed.into_iter().map(|step| format!("{} is gone\n", Selection::Step(step)));
+    let lines = removed.into_iter().map(|step| format!("removed {}\n", Selection::Step(step)));
     print(&lines.collect::<String>())
 }
 
-/// The mean of the weights of several checkpoints, as a model of its own.
+/// Exports the mean of the weights of several checkpoints.
 fn average(args: &AverageCheckpoints) -> Result<()> {
-    let run = RunDirectory::open(&args.path)?;
+    let run = RunDirectory::open(&args.run.path)?;
     let checkpoints = run.checkpoints();
     let steps = match &args.steps[..] {
         [] => {
@@ -105,7 +108,7 @@ fn average(args: &AverageCheckpoints) -> Result<()> {
     print(&format!("{}\n", args.to.display()))
 }
 
-/// Added up in f64.
+/// The mean weights, summed in f64.
 fn mean(checkpoints: &Checkpoints, steps: &[u64]) -> Result<NamedTensors> {
     let mut sums = NamedTensors::new();
     let mut dtypes = Vec::new();
@@ -113,7 +116,7 @@ fn mean(checkpoints: &Checkpoints, steps: &[u64]) -> Result<NamedTensors> {
         let path = checkpoints.find(Selection::Step(step))?;
         let weights = load_weights(&path, &Device::Cpu)?;
         if !sums.is_empty() && !sums.keys().eq(weights.keys()) {
-            bail!("`{}` has other parameters than the others", path.display());
+            bail!("`{}` has different parameters than the other checkpoints", path.display());
         }
         dtypes = weights.values().map(Tensor::dtype).collect();
         for (name, weight) in weights {

@@ -1,4 +1,4 @@
-//! `tealight doctor CONFIG`: what can be known of a run before it begins.
+//! `tealight doctor CONFIG`: checks a configuration before training.
 
 use std::path::Path;
 
@@ -9,21 +9,23 @@ use tealight_train::config::{ConfigSource, RunConfig};
 use tealight_train::pretrained::Pretrained;
 use tealight_train::training::doctor::{self, Finding};
 
-use super::load::{ForAnyTask, Given, with_task};
-use super::presented::Presented;
-use super::print;
-use crate::args::Doctor;
-use crate::failure::at_its_place;
-use crate::memory;
-use crate::room::{self, size};
-use crate::table::thousands;
+use crate::args::train::Doctor;
+use crate::reports::presented::Presented;
+use crate::runs::config::LoadedConfig;
+use crate::runs::load::{ForAnyTask, with_task};
+use crate::runs::preflight;
+use crate::system::memory;
+use crate::terminal::failure::at_its_place;
+use crate::terminal::numbers::{format_bytes, thousands};
+use crate::terminal::output::print;
 
 pub(crate) fn run(args: &Doctor) -> Result<()> {
     let device = args.device.open()?;
-    let Given { source, config, begins_with } = Given::read(&args.config, &args.overrides)?;
-    let begins_with = begins_with.as_deref();
+    let LoadedConfig { source, config, init_model } =
+        LoadedConfig::read(&args.config.path, &args.config.overrides)?;
+    let init_model = init_model.as_deref();
     let examination =
-        Examination { args, source: &source, config: &config, device: &device, begins_with };
+        Examination { args, source: &source, config: &config, device: &device, init_model };
     with_task(&config, &source, &device, None, examination)
 }
 
@@ -32,44 +34,44 @@ struct Examination<'a> {
     source: &'a ConfigSource,
     config: &'a RunConfig,
     device: &'a Device,
-    begins_with: Option<&'a Pretrained>,
+    init_model: Option<&'a Pretrained>,
 }
 
 impl ForAnyTask for Examination<'_> {
     fn run<T: Presented>(self, task: T) -> Result<()> {
-        let Self { args, source, config, device, begins_with } = self;
+        let Self { args, source, config, device, init_model } = self;
         let at_its_place = |error| at_its_place(error, source);
         let mut session = Session::new(config, task, device).map_err(at_its_place)?;
-        if let Some(model) = begins_with {
+        if let Some(model) = init_model {
             session.begin_with(model).map_err(at_its_place)?;
         }
-        tell(&model(&session))?;
-        let room = room(&session)?;
-        tell(&room)?;
-        if !room.is_fine {
-            bail!("without room there is nothing to try");
+        report(&model(&session))?;
+        let resources = resources(&session)?;
+        report(&resources)?;
+        if !resources.is_fine {
+            bail!("not enough memory or disk space: the other checks were skipped");
         }
         session.check_metric().map_err(at_its_place)?;
         let checks: [&dyn Fn() -> tealight_train::Result<Finding>; 3] = [
             &|| doctor::gradients(&session),
             &|| doctor::masks(config, session.task.seq_len()),
-            &|| doctor::one_batch(config, &*session.task, begins_with, args.steps, device),
+            &|| doctor::one_batch(config, &*session.task, init_model, args.steps, device),
         ];
         let mut n_bad = 0;
         for check in checks {
             let finding = check().map_err(at_its_place)?;
-            tell(&finding)?;
+            report(&finding)?;
             n_bad += usize::from(!finding.is_fine);
         }
         if n_bad > 0 {
-            bail!("{n_bad} of {} checks found something wrong", checks.len());
+            bail!("{n_bad} of {} checks failed", checks.len());
         }
         Ok(())
     }
 }
 
-/// A line, as soon as it is known.
-fn tell(Finding { check, is_fine, text }: &Finding) -> Result<()> {
+/// Prints the finding of a check.
+fn report(Finding { check, is_fine, text }: &Finding) -> Result<()> {
     let sign = if *is_fine { "ok  " } else { "BAD " };
     print(&format!("{sign} {check:<9}  {text}\n"))
 }
@@ -80,18 +82,19 @@ fn model<T: Presented>(session: &Session<T>) -> Finding {
     Finding { check: "model", is_fine: true, text }
 }
 
-fn room<T: Presented>(session: &Session<T>) -> Result<Finding> {
-    let shortage = room::shortage(session, Path::new("."), None)?;
+/// Memory and disk space.
+fn resources<T: Presented>(session: &Session<T>) -> Result<Finding> {
+    let shortage = preflight::shortage(session, Path::new("."), None)?;
     let is_fine = shortage.is_none();
     let enough = || {
         let available = memory::available();
         format!(
-            "training needs about {} of {}; a checkpoint takes {}",
-            size(session.memory_needed()),
-            available.map_or_else(|| "an unknown amount".to_owned(), |n| size(n as f64)),
-            size(session.checkpoint_bytes() as f64)
+            "training needs about {} of {} available memory; a checkpoint takes {}",
+            format_bytes(session.memory_needed()),
+            available.map_or_else(|| "an unknown amount".to_owned(), |n| format_bytes(n as f64)),
+            format_bytes(session.checkpoint_bytes() as f64)
         )
     };
     let text = shortage.map_or_else(enough, |shortage| shortage.message);
-    Ok(Finding { check: "room", is_fine, text })
+    Ok(Finding { check: "resources", is_fine, text })
 }

@@ -1,15 +1,15 @@
-//! `tealight evaluate RUN`: a run beside the baselines and the limit of what can be known.
+//! `tealight evaluate RUN`: the report of a trained run.
 
 use anyhow::Result;
 use tealight_train::pretrained::Pretrained;
 
-use super::load::{ForAnyTask, Run, same_data, with_task};
-use super::presented::Presented;
-use super::print;
-use crate::args::Evaluate;
+use crate::args::train::Evaluate;
+use crate::reports::presented::Presented;
+use crate::runs::load::{ForAnyTask, Run, check_same_data, with_task};
+use crate::terminal::output::{print, print_indented_json};
 
 pub(crate) fn run(args: &Evaluate) -> Result<()> {
-    let run = Run::open(&args.trained.path, &args.trained.used)?;
+    let run = Run::open(&args.run.path, &args.run.weights)?;
     let weights =
         args.weights.as_deref().map(|folder| Pretrained::open(folder, None)).transpose()?;
     let evaluation = Evaluation { run: &run, weights, json: args.json };
@@ -28,10 +28,10 @@ impl ForAnyTask for Evaluation<'_> {
             Some(model) => self.run.with_weights(task, &model.weights, &model.origin)?,
             None => self.run.load(task)?,
         };
-        same_data(&*session.task, &self.run.directory)?;
+        check_same_data(&*session.task, &self.run.directory)?;
         let report = session.task.report(&session.twin)?;
         if self.json {
-            return print(&format!("{}\n", serde_json::to_string_pretty(&report)?));
+            return print_indented_json(&report);
         }
         print(&T::table(&report))
     }

@@ -1,4 +1,4 @@
-//! `tealight export RUN --to FOLDER`: a model as a folder that others can use.
+//! `tealight export MODEL --to FOLDER`
 
 use anyhow::{Result, bail};
 use tealight_model::hf::Expressed;
@@ -7,26 +7,25 @@ use tealight_train::pretrained::export::{About, Format};
 use tealight_train::run::{RunDirectory, Selection};
 use tealight_train::storage::files::read_text;
 
-use super::{note, print};
-use crate::args;
-use crate::args::ExportFormat;
-use crate::console::log;
-use crate::summary::Summary;
+use crate::args::checkpoint::{Export, ExportFormat};
+use crate::runs::load::log_notes;
+use crate::runs::summary::Summary;
+use crate::terminal::output::{log, print};
 
-pub(crate) fn run(args: &args::Export) -> Result<()> {
+pub(crate) fn run(args: &Export) -> Result<()> {
     let pretrained = Pretrained::open(&args.model, args.checkpoint)?;
-    note(&pretrained);
+    log_notes(&pretrained);
     let format = format(args.format, pretrained.hugging_face())?;
     pretrained.export(&args.to, &format, &about(args)?)?;
     print(&format!("{}\n", args.to.display()))
 }
 
-/// What is written, where `transformers` has a class for the model or, by its `reason`, none.
+/// The format to write. `expressed` is the model for `transformers`, or why it has no such class.
 pub(super) fn format(
-    asked: ExportFormat,
-    expressed: std::result::Result<Expressed, String>,
+    requested: ExportFormat,
+    expressed: Result<Expressed, String>,
 ) -> Result<Format> {
-    match (asked, expressed) {
+    match (requested, expressed) {
         (ExportFormat::Tealight, expressed) => Ok(Format::Tealight { reason: expressed.err() }),
         (_, Ok(expressed)) => {
             expressed.notes.iter().for_each(|note| log(note));
@@ -34,8 +33,7 @@ pub(super) fn format(
         }
         (ExportFormat::Auto, Err(reason)) => {
             log(&format!(
-                "`transformers` has no class for this model: {reason}; \
-                 writing a folder that Tealight reads"
+                "`transformers` has no class for this model: {reason}; exporting for Tealight"
             ));
             Ok(Format::Tealight { reason: Some(reason) })
         }
@@ -45,15 +43,15 @@ pub(super) fn format(
     }
 }
 
-/// What the run says of the model; of one that comes from elsewhere only the name is known.
-fn about(args: &args::Export) -> Result<About> {
+/// Name, metrics and configuration of a run for the model card; of another folder, its name only.
+fn about(args: &Export) -> Result<About> {
     let path = args.model.as_path();
     let Ok(directory) = RunDirectory::open(path) else {
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
         let name = name.unwrap_or_else(|| "model".to_owned());
         return Ok(About { name, ..About::default() });
     };
-    // The results are those of the checkpoint that the settings select, and of no other.
+    // The summary holds the metrics of the checkpoint that the configuration selects.
     let is_the_selected = args.checkpoint.is_none() && Selection::named(path, &directory).is_none();
     let summary = if is_the_selected { Summary::read(directory.path())? } else { None };
     Ok(About {

@@ -1,30 +1,34 @@
-//! `tealight fill-mask MODEL TEXT`: what a masked language model expects in the gaps of a text.
+//! `tealight fill-mask MODEL TEXT`: predicts masked tokens.
 
 use std::fmt::Write as _;
 
 use anyhow::Result;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tealight_train::inference::fill_mask::{Candidate, FillMask, Proposals, targets};
 use tealight_train::text::tokenizer::Tokenizer;
 
-use super::{load, print, texts};
-use crate::args;
-use crate::console::log;
+use crate::args::predict as args;
+use crate::runs::load::open_pretrained;
+use crate::terminal::input;
+use crate::terminal::output::{log, print, print_json};
 
 pub(crate) fn run(args: &args::FillMask) -> Result<()> {
-    let device = &args.model.used.device.open()?;
-    let pretrained = load::model(&args.model)?;
+    let device = &args.model.weights.device.open()?;
+    let pretrained = open_pretrained(&args.model)?;
     let model = &pretrained.masked_lm(device)?;
     let tokenizer = pretrained.tokenizer()?;
-    let texts = texts::given_or_in(&args.texts, args.file.as_deref())?;
+    let texts = input::texts_and_file(&args.texts, args.file.as_deref())?;
     let proposals = proposals(args, tokenizer)?;
     let fill_mask = FillMask::new(model, &pretrained.model, tokenizer, device);
     let filled = fill_mask.fill(&texts, &proposals)?;
-    print(&if args.json { as_json(&filled)? } else { as_text(&texts, &filled) })
+    if args.json {
+        return print_json(&as_json(&filled)?);
+    }
+    print(&as_text(&texts, &filled))
 }
 
-/// Which tokens are asked for. A target that is not one token is scored by its first piece, as
-/// `transformers` does, and said to be.
+/// The candidates to score. A target word of several tokens is scored by its first token, as in
+/// `transformers`, with a warning.
 fn proposals(args: &args::FillMask, tokenizer: &Tokenizer) -> Result<Proposals> {
     let top_k = args.top_k.get();
     if args.targets.is_empty() {
@@ -32,29 +36,30 @@ fn proposals(args: &args::FillMask, tokenizer: &Tokenizer) -> Result<Proposals> 
     }
     let found = targets(tokenizer, &args.targets)?;
     for (word, target) in found.iter().filter_map(|one| Some((one, one.first_piece.as_ref()?))) {
-        log(&format!("`{}` is not one token: its first piece `{target}` is scored", word.text));
+        log(&format!("`{}` is not one token: scoring its first token `{target}`", word.text));
     }
     let targets = Some(found.into_iter().map(|target| target.id).collect());
     Ok(Proposals { top_k, targets })
 }
 
-/// What the `fill-mask` pipeline of `transformers` returns: a list for one mask, a list of lists for
-/// several; and a list of those for several texts.
-fn as_json(filled: &[Vec<Vec<Candidate>>]) -> Result<String> {
+/// The output format of the fill-mask pipeline of `transformers`: a list of candidates for one mask, a
+/// list of lists for several masks; for several texts, a list of those.
+fn as_json(filled: &[Vec<Vec<Candidate>>]) -> serde_json::Result<Value> {
     let of_text = |masks: &Vec<Vec<Candidate>>| -> serde_json::Result<Value> {
         match masks.as_slice() {
             [one] => serde_json::to_value(one),
             several => serde_json::to_value(several),
         }
     };
-    let value = match filled {
-        [one] => of_text(one)?,
-        several => json!(several.iter().map(of_text).collect::<serde_json::Result<Vec<_>>>()?),
-    };
-    Ok(format!("{value}\n"))
+    match filled {
+        [one] => of_text(one),
+        several => {
+            several.iter().map(of_text).collect::<serde_json::Result<Vec<_>>>().map(Value::from)
+        }
+    }
 }
 
-/// For each mask of each text its candidates, one on a line.
+/// The candidates of each mask of each text, one per line.
 fn as_text(texts: &[String], filled: &[Vec<Vec<Candidate>>]) -> String {
     let mut lines = String::new();
     for (number, (text, masks)) in texts.iter().zip(filled).enumerate() {

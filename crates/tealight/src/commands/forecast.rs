@@ -1,24 +1,24 @@
-//! `tealight forecast RUN --start DAYS`: the days to come, as emoji.
+//! `tealight forecast RUN --start DAYS`: the next days, as emoji.
 
 use std::fmt::Write;
 
 use anyhow::{Context, Result, bail};
-use serde_json::json;
+use serde_json::{Value, json};
 use tealight_train::task::TaskConfig;
 use tealight_train::task::weather::{self, Decoding, Rollout, rollout};
 use tealight_train::weather::{Weather, format, parse};
 
-use super::load::Run;
-use super::print;
-use crate::args::Forecast;
-use crate::failure::at_its_place;
+use crate::args::predict::Forecast;
+use crate::runs::load::Run;
+use crate::terminal::failure::at_its_place;
+use crate::terminal::output::{print, print_json};
 
 pub(crate) fn run(args: &Forecast) -> Result<()> {
-    let start = parse(&args.start).context("`--start` is not weather")?;
+    let start = parse(&args.start).context("cannot parse `--start` as weather")?;
     if start.is_empty() {
-        bail!("`--start` holds no day: 🌧️ ☁️ ☀️ or the letters R C S, oldest first");
+        bail!("`--start` is empty; expected days: 🌧️ ☁️ ☀️ or the letters R C S, oldest first");
     }
-    let run = Run::open(&args.trained.path, &args.trained.used)?;
+    let run = Run::open(&args.run.path, &args.run.weights)?;
     let session = run.load(task(&run, "forecast")?)?;
     let decoding = match args.beams {
         Some(beams) => Decoding::Beams(beams),
@@ -27,10 +27,13 @@ pub(crate) fn run(args: &Forecast) -> Result<()> {
         }
     };
     let rollout = rollout(&session.task, &session.twin, &start, args.days, &decoding)?;
-    print(&if args.json { as_json(&rollout) } else { as_text(&start, &rollout) })
+    if args.json {
+        return print_json(&as_json(&rollout));
+    }
+    print(&as_text(&start, &rollout))
 }
 
-/// The task of a run that is about the weather, for the command of this name.
+/// The task of a weather run; an error naming `command` for another task.
 pub(super) fn task(run: &Run, command: &str) -> Result<weather::Weather> {
     let TaskConfig::Weather(config) = &run.config.task else {
         return Err(run.is_not_for(command, "weather"));
@@ -58,14 +61,14 @@ fn as_text(start: &[u8], rollout: &Rollout) -> String {
     }
     if rollout.n_unknown > 0 {
         line(format!(
-            "(the model sees {} more days than were given: averaged over what the model holds for usual)",
+            "(the model's window has {} more days: averaged over days drawn by the model)",
             rollout.n_unknown
         ));
     }
     text
 }
 
-fn as_json(rollout: &Rollout) -> String {
+fn as_json(rollout: &Rollout) -> Value {
     let sequences: Vec<_> = rollout
         .sequences
         .iter()
@@ -79,5 +82,5 @@ fn as_json(rollout: &Rollout) -> String {
         .collect();
     let [rain, cloud, sun] = rollout.next;
     let next = json!({ "rain": rain, "cloud": cloud, "sun": sun });
-    format!("{}\n", json!({ "next": next, "sequences": sequences, "n_unknown": rollout.n_unknown }))
+    json!({ "next": next, "sequences": sequences, "n_unknown": rollout.n_unknown })
 }

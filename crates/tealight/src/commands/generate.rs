@@ -1,15 +1,15 @@
-//! `tealight generate MODEL PROMPT`: what a causal language model goes on with.
+//! `tealight generate MODEL PROMPT`: continues a text.
 
-use std::io::{Read, Write, stdin, stdout};
-
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use serde_json::json;
 use tealight_model::generation::{Sampling, Strategy};
 use tealight_ops::rng::{Purpose, Stream};
 use tealight_train::inference::continuation::{Continuation, Continuer, Settings};
 
-use super::{load, print};
-use crate::args::Generate;
+use crate::args::predict::Generate;
+use crate::runs::load::open_pretrained;
+use crate::terminal::input::read_stdin;
+use crate::terminal::output::{print, print_json};
 
 pub(crate) fn run(args: &Generate) -> Result<()> {
     let settings = Settings {
@@ -18,25 +18,28 @@ pub(crate) fn run(args: &Generate) -> Result<()> {
         stop: args.stop.clone(),
         n: args.n,
     };
-    let device = &args.model.used.device.open()?;
-    let pretrained = load::model(&args.model)?;
+    let device = &args.model.weights.device.open()?;
+    let pretrained = open_pretrained(&args.model)?;
     let model = &pretrained.causal_lm(device)?;
     let continuer = Continuer { model, tokenizer: pretrained.tokenizer()?, device };
-    let prompt = prompt(&args.prompt)?;
+    let prompt = match args.prompt.as_str() {
+        "-" => read_stdin()?.trim_end_matches(['\r', '\n']).to_owned(),
+        prompt => prompt.to_owned(),
+    };
     let streams = settings.n == 1 && !args.json;
     if streams {
         print(&prompt)?;
     }
-    let mut failure = Ok(());
-    let mut heard = |_: usize, text: &str| {
-        if streams && failure.is_ok() {
-            failure = print(text).and_then(|()| flush());
+    let mut printed = Ok(());
+    let mut on_text = |_: usize, text: &str| {
+        if streams && printed.is_ok() {
+            printed = print(text);
         }
     };
-    let continuations = continuer.continue_text(&prompt, &settings, &mut heard)?;
-    failure?;
+    let continuations = continuer.continue_text(&prompt, &settings, &mut on_text)?;
+    printed?;
     match (args.json, streams) {
-        (true, _) => print(&as_json(&prompt, &continuations)),
+        (true, _) => print_json(&json!({ "prompt": prompt, "continuations": continuations })),
         (_, true) => print("\n"),
         (..) => print(&as_text(&prompt, &continuations)),
     }
@@ -45,7 +48,7 @@ pub(crate) fn run(args: &Generate) -> Result<()> {
 fn strategy(args: &Generate) -> Result<Strategy> {
     let Generate { temperature, top_k, top_p, min_p, repetition_penalty, .. } = *args;
     let is_greedy = args.greedy || temperature == 0.;
-    // With a penalty, the likeliest of what it leaves.
+    // Top-1 sampling is greedy decoding that still applies the repetition penalty.
     let sampling = if is_greedy {
         Sampling { top_k: Some(1), repetition_penalty, ..Sampling::default() }
     } else {
@@ -57,29 +60,8 @@ fn strategy(args: &Generate) -> Result<Strategy> {
     Ok(Strategy::Sample { stream: Stream::new(args.seed, Purpose::Sampling), sampling })
 }
 
-fn prompt(given: &str) -> Result<String> {
-    if given != "-" {
-        return Ok(given.to_owned());
-    }
-    let mut text = String::new();
-    stdin().read_to_string(&mut text).context("cannot read standard input")?;
-    Ok(text.trim_end_matches(['\r', '\n']).to_owned())
-}
-
-/// What is written appears at once. A reader that has left is no error.
-fn flush() -> Result<()> {
-    match stdout().flush() {
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        result => result.context("cannot write the result"),
-    }
-}
-
-/// The texts, with a line of dashes between them.
+/// The texts, separated by lines of dashes.
 fn as_text(prompt: &str, continuations: &[Continuation]) -> String {
     let texts = continuations.iter().map(|one| format!("{prompt}{}\n", one.text));
     texts.collect::<Vec<_>>().join("---\n")
-}
-
-fn as_json(prompt: &str, continuations: &[Continuation]) -> String {
-    format!("{}\n", json!({ "prompt": prompt, "continuations": continuations }))
 }

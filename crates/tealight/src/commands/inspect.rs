@@ -1,4 +1,4 @@
-//! `tealight inspect`: what a configuration or a run consists of, and every kind of everything.
+//! `tealight inspect`: parameters and cost of a configuration or run; `--list`: all available kinds.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -32,17 +32,18 @@ use tealight_train::text::sequences::Layout;
 use tealight_train::text::tokenizer::TokenizerConfig;
 use tealight_train::weather::generator::one_four_eight::Positions;
 
-use super::load::{ForAnyTask, Given, resolved, with_task};
-use super::presented::Presented;
-use super::print;
-use crate::args::Inspect;
-use crate::console::log;
-use crate::failure::at_its_place;
-use crate::table::{Table, thousands};
+use crate::args::inspect::Inspect;
+use crate::reports::presented::Presented;
+use crate::runs::config::{LoadedConfig, resolved_config};
+use crate::runs::load::{ForAnyTask, with_task};
+use crate::terminal::failure::at_its_place;
+use crate::terminal::numbers::{MEBIBYTE, thousands};
+use crate::terminal::output::{log, print};
+use crate::terminal::table::Table;
 
 pub(crate) fn run(args: &Inspect) -> Result<()> {
     match &args.target {
-        None => print(&every_kind()?),
+        None => print(&all_kinds()?),
         Some(target) => {
             let (source, config, run) = configuration(target, &args.overrides)?;
             source.dropped_keys().iter().for_each(|dropped| log(&dropped.to_string()));
@@ -61,25 +62,26 @@ impl ForAnyTask for Inspection<'_> {
     fn run<T: Presented>(self, task: T) -> Result<()> {
         let session = Session::new(self.config, task, &Device::Cpu)
             .map_err(|error| at_its_place(error, self.source))?;
-        print(&parts(&session))
+        print(&parameters(&session))
     }
 }
 
+/// The configuration of a file or run; with its directory if it is a run.
 fn configuration(
     target: &Path,
     overrides: &[String],
 ) -> Result<(ConfigSource, RunConfig, Option<RunDirectory>)> {
     if target.is_dir() {
         let directory = RunDirectory::open(target)?;
-        let (source, config) = resolved(&directory, overrides)?;
+        let (source, config) = resolved_config(&directory, overrides)?;
         return Ok((source, config, Some(directory)));
     }
-    let Given { source, config, .. } = Given::read(target, overrides)?;
+    let LoadedConfig { source, config, .. } = LoadedConfig::read(target, overrides)?;
     Ok((source, config, None))
 }
 
-/// The parameters, and what training them costs.
-fn parts<T: Presented>(session: &Session<T>) -> String {
+/// All parameters, and the cost of training them.
+fn parameters<T: Presented>(session: &Session<T>) -> String {
     let Session { config, task, params, model, optimizer, .. } = session;
     let groups = optimizer.decay_groups();
     let scales: BTreeMap<_, _> =
@@ -99,13 +101,13 @@ fn parts<T: Presented>(session: &Session<T>) -> String {
          parameters           {}\n\
          forward FLOPs        {} per position, {} per sequence of {} positions\n\
          training FLOPs       {} per position\n\
-         memory for training  about {} with batches of {batch}\n",
+         memory for training  about {:.1} MiB at batch size {batch}\n",
         thousands(cost.n_parameters as u64),
         thousands(cost.forward_flops_per_position()),
         thousands(cost.forward_flops),
         cost.positions,
         thousands(cost.training_flops_per_position()),
-        mebibytes(cost.training_bytes(batch, config.training.activations())),
+        cost.training_bytes(batch, config.training.activations()) as f64 / MEBIBYTE,
     )
 }
 
@@ -114,12 +116,8 @@ fn shape(dims: &[usize]) -> String {
     format!("({})", axes.join(", "))
 }
 
-fn mebibytes(bytes: usize) -> String {
-    format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
-}
-
-/// The key, and what may stand there.
-fn every_kind() -> Result<String> {
+/// Each key that chooses a kind, with its kinds.
+fn all_kinds() -> Result<String> {
     let sections: [(&str, &[Kind]); 31] = [
         ("[task] kind", TaskConfig::KINDS),
         ("[task.source] kind (weather)", SourceConfig::KINDS),
@@ -157,7 +155,7 @@ fn every_kind() -> Result<String> {
     Ok(format!("{kinds}{}", supports()?))
 }
 
-/// What each kind of attention supports, at its default settings.
+/// What each kind of attention supports with its default settings.
 fn supports() -> Result<String> {
     let columns = [
         "[model.attention] kind",
@@ -191,12 +189,13 @@ fn supports() -> Result<String> {
         ]);
     }
     Ok(format!(
-        "\nwhole: every position reads all · cross: reads another sequence · padding: leaves out padded \
-         keys\nrotary, bias: positions that rotate queries and keys, or add to the scores · packed: keeps \
-         apart the documents of a sequence · T: its length\n\n{table}"
+        "\nwhole: bidirectional self-attention · cross: cross-attention · padding: masks padded keys\n\
+         rotary, bias: positions that rotate queries and keys, or that add to the scores\n\
+         packed: no attention across the documents of a packed sequence · T: sequence length\n\n{table}"
     ))
 }
 
+/// A heading, and one line per kind.
 fn section(key: &str, kinds: &[Kind]) -> String {
     let width = kinds.iter().map(|kind| kind.name.len()).max().unwrap_or(0);
     let lines =

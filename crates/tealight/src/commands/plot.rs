@@ -1,20 +1,22 @@
-//! `tealight plot RUN…`: how runs went, as pictures.
+//! `tealight plot RUN…`: charts of metrics.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use serde_json::Value;
 use tealight_train::observer::jsonl::{self, Entry};
 use tealight_train::run::RunDirectory;
 
-use super::print_paths;
-use crate::args::Plot;
-use crate::pictures::{
-    Across, Dot, DotChart, DotRow, LineChart, Picture, Series, Spread, file_name,
-};
+use crate::args::inspect::Plot;
+use crate::pictures::axis::Spacing;
+use crate::pictures::dots::{Dot, DotChart, DotRow};
+use crate::pictures::files::save;
+use crate::pictures::lines::{LineChart, Series, XAxis};
+use crate::pictures::metrics::{display_name, mean, series};
+use crate::pictures::shapes::Picture;
+use crate::terminal::output::print_paths;
 
-/// A run's name, its reports, and its final table where it has one.
+/// The metrics of a run, and its final report if it is finished.
 struct Run {
     name: String,
     entries: Vec<Entry>,
@@ -27,40 +29,25 @@ pub(crate) fn run(args: &Plot) -> Result<()> {
     let output = match (&args.output, directories.as_slice()) {
         (Some(output), _) => output.clone(),
         (None, [directory]) => directory.path().join("plots"),
-        (None, _) => bail!("several runs are drawn together, so `--output` must say where"),
+        (None, _) => bail!("several runs share their charts: `--output` must name a directory"),
     };
     if args.mean && directories.len() < 2 {
-        bail!("`--mean` is the mean of several runs, and there is one");
+        bail!("`--mean` requires several runs, and there is one");
     }
     let mut runs: Vec<Run> = directories.iter().map(read).collect::<Result<_>>()?;
     let names: BTreeSet<&str> = runs.iter().map(|run| run.name.as_str()).collect();
     if names.len() < runs.len() {
-        // Runs of one name in several directories go by their paths.
+        // Runs of the same name are labelled with their paths.
         for (run, path) in runs.iter_mut().zip(&args.runs) {
             run.name = path.display().to_string();
         }
     }
-    let spread = if args.log { Spread::PowersOfTen } else { Spread::Even };
-    let charts = match runs.as_slice() {
-        [run] => alone(run),
-        runs if args.mean => averaged(runs),
-        runs => together(runs),
-    };
+    let spacing = if args.log { Spacing::Logarithmic } else { Spacing::Linear };
+    let charts = if args.mean || runs.len() == 1 { by_metric(&runs) } else { by_run(&runs) };
     let pictures = charts.into_iter().map(|(name, title, series)| {
-        (name, LineChart { title, across: Across::Steps, spread, series }.draw())
+        (name, LineChart { title, x_axis: XAxis::Steps, spacing, series }.draw())
     });
     print_paths(&save(&output, pictures.chain(results(&runs)))?)
-}
-
-/// Writes pictures by their names.
-fn save(output: &Path, pictures: impl Iterator<Item = (String, Picture)>) -> Result<Vec<PathBuf>> {
-    std::fs::create_dir_all(output)
-        .with_context(|| format!("cannot create `{}`", output.display()))?;
-    let mut paths = Vec::new();
-    for (name, picture) in pictures {
-        paths.extend(picture.save(output, &file_name(&name))?);
-    }
-    Ok(paths)
 }
 
 fn read(directory: &RunDirectory) -> Result<Run> {
@@ -68,9 +55,9 @@ fn read(directory: &RunDirectory) -> Result<Run> {
     let path = directory.metrics_path();
     let entries = jsonl::read(&path)?;
     if entries.is_empty() {
-        bail!("`{}` holds no line yet: there is nothing to draw", path.display());
+        bail!("`{}` has no metrics yet", path.display());
     }
-    // A run that is not finished has no table.
+    // Only a finished run has a report.
     let report = std::fs::read(directory.path().join("report.json")).ok();
     let report = report.and_then(|bytes| serde_json::from_slice(&bytes).ok());
     let name = std::fs::canonicalize(directory.path())
@@ -80,46 +67,37 @@ fn read(directory: &RunDirectory) -> Result<Run> {
     Ok(Run { name, entries, report })
 }
 
-/// The name of a file, the title, and the lines.
+/// File name, title and lines of a chart.
 type Chart = (String, String, Vec<Series>);
 
-/// One picture for each number, with training and validation in it.
-fn alone(run: &Run) -> Vec<Chart> {
+/// One chart per metric, with a line per split: that of the only run, or the mean of all runs.
+fn by_metric(runs: &[Run]) -> Vec<Chart> {
     let mut charts: BTreeMap<&str, Vec<Series>> = BTreeMap::new();
-    for (split, number) in numbers(std::slice::from_ref(run)) {
-        let series = run.series(split, number, split.to_owned());
-        charts.entry(number).or_default().push(series);
+    for (split, metric) in splits_and_metrics(runs) {
+        let lines = runs.iter().map(|run| run.series(split, metric, split.to_owned()));
+        let mut lines: Vec<Series> = lines.collect();
+        let line = if lines.len() == 1 { lines.remove(0) } else { mean(&lines) };
+        charts.entry(metric).or_default().push(line);
     }
-    let title = |number: &str| format!("{} · {}", said(number), run.name);
-    charts.into_iter().map(|(number, lines)| (number.to_owned(), title(number), lines)).collect()
+    let title = |metric: &str| match runs {
+        [run] => format!("{} · {}", display_name(metric), run.name),
+        _ => format!("{}, mean ± standard deviation of {} runs", display_name(metric), runs.len()),
+    };
+    charts.into_iter().map(|(metric, lines)| (metric.to_owned(), title(metric), lines)).collect()
 }
 
-/// One picture for each number and split, with a line for each run.
-fn together(runs: &[Run]) -> Vec<Chart> {
-    let chart = |(split, number)| {
-        let lines = runs.iter().map(|run| run.series(split, number, run.name.clone()));
+/// One chart per metric and split, with a line per run.
+fn by_run(runs: &[Run]) -> Vec<Chart> {
+    let chart = |(split, metric)| {
+        let lines = runs.iter().map(|run| run.series(split, metric, run.name.clone()));
         let lines = lines.filter(|series| !series.points.is_empty());
-        (format!("{number}_{split}"), format!("{}, {split}", said(number)), lines.collect())
+        (format!("{metric}_{split}"), format!("{}, {split}", display_name(metric)), lines.collect())
     };
-    numbers(runs).into_iter().map(chart).collect()
+    splits_and_metrics(runs).into_iter().map(chart).collect()
 }
 
-/// One picture for each number, with the means of all runs in it.
-fn averaged(runs: &[Run]) -> Vec<Chart> {
-    let mut charts: BTreeMap<&str, Vec<Series>> = BTreeMap::new();
-    for (split, number) in numbers(runs) {
-        let lines: Vec<_> =
-            runs.iter().map(|run| run.series(split, number, split.to_owned())).collect();
-        charts.entry(number).or_default().push(mean(&lines));
-    }
-    let title = |number: &str| {
-        format!("{}, mean ± standard deviation of {} runs", said(number), runs.len())
-    };
-    charts.into_iter().map(|(number, lines)| (number.to_owned(), title(number), lines)).collect()
-}
-
-/// Every split and number that any run has; training comes first.
-fn numbers(runs: &[Run]) -> BTreeSet<(&str, &str)> {
+/// All pairs of split and metric of any run.
+fn splits_and_metrics(runs: &[Run]) -> BTreeSet<(&str, &str)> {
     let entries = runs.iter().flat_map(|run| &run.entries);
     entries
         .filter(|entry| !jsonl::NOTES.contains(&entry.split.as_str()))
@@ -128,85 +106,29 @@ fn numbers(runs: &[Run]) -> BTreeSet<(&str, &str)> {
 }
 
 impl Run {
-    fn series(&self, split: &str, number: &str, name: String) -> Series {
-        series(&self.entries, split, number, name)
+    fn series(&self, split: &str, metric: &str, name: String) -> Series {
+        series(&self.entries, split, metric, name)
     }
 }
 
-/// A number of a split over the steps; what is not finite is a gap.
-pub(super) fn series(entries: &[Entry], split: &str, number: &str, name: String) -> Series {
-    let entries = entries.iter().filter(|entry| entry.split == split);
-    let points = entries.filter_map(|entry| {
-        Some((entry.step as f64, entry.values.get(number)?.unwrap_or(f64::NAN)))
-    });
-    Series { name, points: points.collect(), deviations: Vec::new() }
-}
-
-/// The mean and the standard deviation (of a sample, n − 1) at each step that all of `lines` have.
-pub(super) fn mean(lines: &[Series]) -> Series {
-    let mut values: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
-    for (step, value) in lines.iter().flat_map(|series| &series.points) {
-        values.entry(*step as u64).or_default().push(*value);
-    }
-    let name = lines.first().map_or_else(String::new, |series| series.name.clone());
-    let mut mean = Series { name, ..Series::default() };
-    for (step, values) in values.into_iter().filter(|(_, values)| values.len() == lines.len()) {
-        let n = values.len() as f64;
-        let center = values.iter().sum::<f64>() / n;
-        let squares: f64 = values.iter().map(|value| (value - center).powi(2)).sum();
-        mean.points.push((step as f64, center));
-        mean.deviations.push((squares / (n - 1.).max(1.)).sqrt());
-    }
-    mean
-}
-
-/// What a number of `metrics.jsonl` is called above a picture.
-pub(super) fn said(number: &str) -> &str {
-    match number {
-        "lr" => "learning rate",
-        "grad_norm" => "gradient norm",
-        "examples_per_second" => "examples per second",
-        "tokens_per_second" => "tokens per second",
-        "nll" => "NLL",
-        other => other,
-    }
-}
-
-/// The final accuracies and NLLs with their standard errors, beside what can be reached.
+/// Final accuracy and NLL with standard errors, beside a linear model and the Bayes limit.
 fn results(runs: &[Run]) -> Vec<(String, Picture)> {
-    let chart = |number: &str| {
+    let chart = |metric: &str| {
         let row = |run: &Run| {
             let report = run.report.as_ref()?;
             let value = |key: &str| report.get(key).and_then(Value::as_f64);
             let dot = |prefix: &str, error| {
-                Some(Dot { value: value(&format!("{prefix}{number}"))?, error })
+                Some(Dot { value: value(&format!("{prefix}{metric}"))?, error })
             };
-            let error = value(&format!("{number}_standard_error")).unwrap_or(0.);
+            let error = value(&format!("{metric}_standard_error")).unwrap_or(0.);
             let dots = vec![dot("", error), dot("linear_", 0.), dot("bayes_", 0.)];
             dots[0].map(|_| DotRow { name: run.name.clone(), dots })
         };
         let rows: Vec<DotRow> = runs.iter().filter_map(row).collect();
-        let title = format!("{} of the finished runs", said(number));
+        let title = format!("{} of the finished runs", display_name(metric));
         let series = ["transformer", "linear", "Bayes limit"].map(str::to_owned).to_vec();
         (!rows.is_empty())
-            .then(|| (format!("result_{number}"), DotChart { title, series, rows }.draw()))
+            .then(|| (format!("result_{metric}"), DotChart { title, series, rows }.draw()))
     };
     ["accuracy", "nll"].into_iter().filter_map(chart).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_mean_takes_the_steps_that_all_runs_have() {
-        let line = |points: &[(f64, f64)]| Series {
-            name: "train".into(),
-            points: points.to_vec(),
-            deviations: Vec::new(),
-        };
-        let mean = mean(&[line(&[(2., 1.), (4., 5.), (6., 9.)]), line(&[(2., 4.), (4., 5.)])]);
-        assert_eq!(mean.points, [(2., 2.5), (4., 5.)]);
-        assert_eq!(mean.deviations, [4.5_f64.sqrt(), 0.]);
-    }
 }

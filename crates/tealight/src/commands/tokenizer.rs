@@ -1,4 +1,4 @@
-//! `tealight tokenizer`: train one, and see what it does.
+//! `tealight tokenizer`: trains a tokenizer, encodes and decodes texts.
 
 use anyhow::{Context, Result, anyhow, bail};
 use serde_json::{Value, json};
@@ -8,9 +8,10 @@ use tealight_train::text::corpus::Corpus;
 use tealight_train::text::corpus::files::{self, Files, Unit};
 use tealight_train::text::tokenizer::{Encoded, Specials, Tokenizer, TokenizerConfig};
 
-use super::{print, texts};
-use crate::args;
-use crate::table::thousands;
+use crate::args::tokenizer as args;
+use crate::terminal::input;
+use crate::terminal::numbers::thousands;
+use crate::terminal::output::{print, print_json};
 
 pub(crate) fn run(args: &args::Tokenizer) -> Result<()> {
     match args {
@@ -22,24 +23,24 @@ pub(crate) fn run(args: &args::Tokenizer) -> Result<()> {
 
 fn train(args: &args::TrainTokenizer) -> Result<()> {
     let config = config(args)?;
-    let files = Files::open(&files(args)).map_err(by_option)?;
-    let documents = files.documents().map_err(by_option)?;
+    let files = Files::open(&files(args)).map_err(name_options)?;
+    let documents = files.documents().map_err(name_options)?;
     let texts = documents.map(|document| Ok(document?.text));
-    let tokenizer = Tokenizer::train(&config, texts).map_err(by_option)?;
+    let tokenizer = Tokenizer::train(&config, texts).map_err(name_options)?;
     tokenizer.save(&args.output)?;
     let size = thousands(tokenizer.vocab_size() as u64);
     print(&format!("{}: {size} tokens\n", args.output.display()))
 }
 
-/// The files that were given. Where ends of lines are tokens, they are read with them.
+/// The text files. Tokenizers with tokens for line breaks read whole files by default.
 fn files(args: &args::TrainTokenizer) -> files::Config {
-    let otherwise = match args.kind.as_str() {
+    let default = match args.kind.as_str() {
         "wordpiece" | "unigram" => Unit::Paragraph,
         _ => Unit::File,
     };
     let named =
         |name: &String| Unit::ALL.iter().zip(Unit::KINDS).find(|(_, kind)| kind.name == name);
-    let documents = args.documents.as_ref().and_then(named).map_or(otherwise, |(unit, _)| *unit);
+    let documents = args.documents.as_ref().and_then(named).map_or(default, |(unit, _)| *unit);
     files::Config {
         paths: args.files.clone(),
         documents,
@@ -48,7 +49,7 @@ fn files(args: &args::TrainTokenizer) -> files::Config {
     }
 }
 
-/// The kind with the settings that were given.
+/// The chosen kind with the given settings.
 fn config(args: &args::TrainTokenizer) -> Result<TokenizerConfig> {
     let default =
         TokenizerConfig::default_of(&args.kind).context("invariant: clap knows the kinds")?;
@@ -61,15 +62,15 @@ fn config(args: &args::TrainTokenizer) -> Result<TokenizerConfig> {
     ] {
         match (value, settings.get_mut(key)) {
             (Some(value), Some(setting)) => *setting = value,
-            (Some(_), None) => bail!("`{option}` is no setting of `--kind {}`", args.kind),
+            (Some(_), None) => bail!("`{option}` is not a setting of `--kind {}`", args.kind),
             (None, _) => {}
         }
     }
     Ok(serde_json::from_value(settings)?)
 }
 
-/// What is said of a setting of a run's configuration, said of what sets it here.
-fn by_option(error: Error) -> anyhow::Error {
+/// Replaces the configuration keys of an error by the options of this command.
+fn name_options(error: Error) -> anyhow::Error {
     let Error::Config(fault) = error else { return error.into() };
     let options = [
         ("task.tokenizer.vocab_size", "--vocab-size"),
@@ -77,21 +78,24 @@ fn by_option(error: Error) -> anyhow::Error {
         ("task.corpus.field", "--field"),
         ("task.corpus.paths", "FILES"),
     ];
-    let said = |message: String, (key, option): &(&str, &str)| message.replace(key, option);
-    anyhow!(options.iter().fold(fault.message, said))
+    let rename = |message: String, (key, option): &(&str, &str)| message.replace(key, option);
+    anyhow!(options.iter().fold(fault.message, rename))
 }
 
 fn encode(args: &args::Encode) -> Result<()> {
     let tokenizer = Tokenizer::open(&args.tokenizer)?;
-    let texts = texts::given(&args.texts)?;
+    let texts = input::texts(&args.texts)?;
     let encode = |text: &String| {
         if args.plain { tokenizer.encode_alone(text) } else { tokenizer.encode(text) }
     };
     let encoded = texts.iter().map(encode).collect::<Result<Vec<_>, _>>()?;
-    print(&if args.json { as_json(&texts, &encoded) } else { as_text(&encoded) })
+    if args.json {
+        return print_json(&as_json(&texts, &encoded));
+    }
+    print(&as_text(&encoded))
 }
 
-/// An id and its token on each line, and a blank line between texts.
+/// One id and token per line, with a blank line between texts.
 fn as_text(encoded: &[Encoded]) -> String {
     let lines = |one: &Encoded| {
         let line = |(id, token): (&u32, &String)| format!("{id:>7}  {token}\n");
@@ -100,10 +104,9 @@ fn as_text(encoded: &[Encoded]) -> String {
     encoded.iter().map(lines).collect::<Vec<_>>().join("\n")
 }
 
-fn as_json(texts: &[String], encoded: &[Encoded]) -> String {
-    let one = |(text, one): (&String, &Encoded)| json!({ "text": text, "ids": one.ids, "type_ids": one.type_ids, "tokens": one.tokens });
-    let texts: Vec<Value> = texts.iter().zip(encoded).map(one).collect();
-    format!("{}\n", json!({ "texts": texts }))
+fn as_json(texts: &[String], encoded: &[Encoded]) -> Value {
+    let object = |(text, Encoded { ids, type_ids, tokens, .. }): (&String, &Encoded)| json!({ "text": text, "ids": ids, "type_ids": type_ids, "tokens": tokens });
+    json!({ "texts": texts.iter().zip(encoded).map(object).collect::<Vec<_>>() })
 }
 
 fn decode(args: &args::Decode) -> Result<()> {

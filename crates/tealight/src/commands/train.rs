@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use candle_core::Device;
-use tealight_train::config::{ConfigSource, Difference, Precision, RunConfig, to_resolved_toml};
+use tealight_train::config::{ConfigSource, Precision, RunConfig, to_resolved_toml};
 use tealight_train::observer::jsonl::JsonLines;
 use tealight_train::observer::tensorboard::TensorBoard;
 use tealight_train::observer::{Event, Observer, notify};
@@ -18,175 +18,167 @@ use tealight_train::task::{Reading, Reported, Task};
 use tealight_train::training::session::Progress;
 use tealight_train::{Session, StopCondition, fit};
 
-use super::load::{ForAnyTask, Given, misfit, resolved, same_data, with_task};
-use super::presented::Presented;
-use super::{attend, print};
-use crate::args::Train;
-use crate::console::{log, progress};
-use crate::failure::at_its_place;
-use crate::interrupt::{Interrupt, Interrupts};
-use crate::room::{self, Shortage};
-use crate::summary::Summary;
-use crate::table::thousands;
+use crate::args::train::Train;
+use crate::pictures::attention;
+use crate::reports::presented::Presented;
+use crate::runs::config::{LoadedConfig, list_differences, resolved_config};
+use crate::runs::load::{ForAnyTask, check_same_data, weights_mismatch, with_task};
+use crate::runs::preflight::{self, Shortage};
+use crate::runs::summary::Summary;
+use crate::system::signals::{Signal, SignalHandlers};
+use crate::terminal::failure::at_its_place;
+use crate::terminal::numbers::thousands;
+use crate::terminal::output::{log, print};
+use crate::terminal::progress::progress_observer;
 
 pub(crate) fn run(args: &Train) -> Result<ExitCode> {
     let started = Instant::now();
     let device = args.device.open()?;
-    let (Given { source, config, begins_with }, earlier) = configuration(args)?;
+    let (LoadedConfig { source, config, init_model }, resumed) = configuration(args)?;
     let (source, config) = (&source, &config);
-    // Before any data are prepared, which can take long.
-    let resumes = earlier.as_ref().filter(|_| !args.dry_run);
-    let _lock = resumes.map(RunDirectory::lock).transpose()?;
-    let kept = earlier.clone();
-    let mut exit_code = ExitCode::SUCCESS;
-    let training = Training {
-        args,
-        started,
-        device: &device,
-        source,
-        config,
-        earlier,
-        begins_with,
-        exit_code: &mut exit_code,
-    };
+    // Locked before the data are loaded, which can take long.
+    let locked = resumed.as_ref().filter(|_| !args.dry_run);
+    let _lock = locked.map(RunDirectory::lock).transpose()?;
+    let kept = resumed.clone();
+    let training = Training { args, started, device: &device, source, config, resumed, init_model };
     for dropped in source.dropped_keys() {
-        training.say(&dropped.to_string());
+        training.log(&dropped.to_string());
     }
-    with_task(config, source, &device, kept.as_ref(), training)?;
-    Ok(exit_code)
+    with_task(config, source, &device, kept.as_ref(), training)
 }
 
-/// What is to be trained, and how it was asked for.
+/// The arguments of `train` with everything read that does not depend on the task.
 struct Training<'a> {
     args: &'a Train,
     started: Instant,
     device: &'a Device,
     source: &'a ConfigSource,
     config: &'a RunConfig,
-    earlier: Option<RunDirectory>,
-    begins_with: Option<Rc<Pretrained>>,
-    /// How the process ends.
-    exit_code: &'a mut ExitCode,
+    /// The run to resume, if any.
+    resumed: Option<RunDirectory>,
+    /// The model of `init_from`.
+    init_model: Option<Rc<Pretrained>>,
 }
 
-impl ForAnyTask for Training<'_> {
-    fn run<T: Presented>(self, task: T) -> Result<()> {
+impl ForAnyTask<ExitCode> for Training<'_> {
+    fn run<T: Presented>(self, task: T) -> Result<ExitCode> {
         let Self { args, device, source, .. } = self;
         let mut session = self.session(task).map_err(|error| at_its_place(error, source))?;
-        self.say(&describe(&session, device));
+        self.log(&describe(&session, device));
         if !args.force {
-            self.check_room(&session)?;
+            self.preflight(&session)?;
         }
-        let checked = session.check().map_err(|error| room::explained(error, &session));
+        let checked =
+            session.check().map_err(|error| preflight::explain_out_of_memory(error, &session));
         checked.map_err(|error| at_its_place(error, source))?;
         if args.dry_run {
-            self.say("dry run: everything is built, nothing is trained");
-            return Ok(());
+            self.log("dry run: built and checked, not trained");
+            return Ok(ExitCode::SUCCESS);
         }
 
-        let (directory, _lock) = if let Some(directory) = &self.earlier {
+        let (directory, _lock) = if let Some(directory) = &self.resumed {
             resume(&mut session, directory, device)?;
             (directory.clone(), None)
         } else {
             let (directory, lock) = start(args, source, &session, device)?;
             (directory, Some(lock))
         };
-        self.say(&format!("run {}", directory.path().display()));
+        self.log(&format!("run {}", directory.path().display()));
         let first_step = session.progress.step;
         let mut observers = self.observers(&directory, first_step)?;
-        let interrupts = Interrupts::listen()?;
-        let ended = self.train(&mut session, &directory, &mut observers, &interrupts);
-        // What follows can be interrupted at any point.
-        drop(interrupts);
-        let ended = ended.map_err(|error| {
-            self.tell_what_is_kept(&directory);
+        let signals = SignalHandlers::install()?;
+        let stopped = self.train(&mut session, &directory, &mut observers, &signals);
+        // From here on a signal ends the process: only the evaluation follows.
+        drop(signals);
+        let stopped = stopped.map_err(|error| {
+            self.log_last_checkpoint(&directory);
             at_its_place(error, source)
         })?;
 
         let step = session.progress.step;
-        let goes_on =
-            || format!("`tealight train {}` goes on from there", directory.path().display());
-        match ended {
-            Ended::Interrupted(Interrupt { name, exit_code }) => {
-                log(&format!("stopped by {name} after step {step}; {}", goes_on()));
-                *self.exit_code = ExitCode::from(exit_code);
-                Ok(())
+        let resume_hint = format!("`tealight train {}` resumes", directory.path().display());
+        match stopped {
+            Stopped::Signal(Signal { name, exit_code }) => {
+                log(&format!("stopped by {name} after step {step}; {resume_hint}"));
+                return Ok(ExitCode::from(exit_code));
             }
-            Ended::TimeIsUp => {
-                log(&format!("time is up after step {step}; {}", goes_on()));
-                Ok(())
+            Stopped::TimeLimit => {
+                log(&format!("time limit reached after step {step}; {resume_hint}"));
             }
-            Ended::Early => {
-                self.say(&format!("stopped after step {step}; go on with --resume"));
-                Ok(())
+            Stopped::StopAfter => {
+                self.log(&format!("stopped after step {step}; continue with --resume"));
             }
-            Ended::Complete => self.conclude(&session, &directory, first_step),
+            Stopped::Finished => self.evaluate(&session, &directory, first_step)?,
         }
+        Ok(ExitCode::SUCCESS)
     }
 }
 
-/// Why training is over for now.
-enum Ended {
-    Complete,
-    /// By `--stop-after`.
-    Early,
-    /// By `--time-limit`.
-    TimeIsUp,
-    Interrupted(Interrupt),
+/// Why training stopped.
+enum Stopped {
+    /// All steps are done, or early stopping ended the run.
+    Finished,
+    /// `--stop-after`
+    StopAfter,
+    /// `--time-limit`
+    TimeLimit,
+    Signal(Signal),
 }
 
 impl Training<'_> {
-    fn say(&self, line: &str) {
+    /// Logs unless `--quiet`.
+    fn log(&self, line: &str) {
         if !self.args.quiet {
             log(line);
         }
     }
 
-    /// Who hears of the run, which goes on after `step`.
+    /// The observers of a run that starts or resumes after `step`.
     fn observers(&self, directory: &RunDirectory, step: u64) -> Result<Vec<Box<dyn Observer>>> {
         let mut observers: Vec<Box<dyn Observer>> =
             vec![Box::new(JsonLines::append(&directory.metrics_path())?)];
         if self.config.log.tensorboard {
             let n_heads = self.config.model.n_heads;
-            let draw = Box::new(move |readings: &[Reading]| attend::images(readings, n_heads));
+            let draw = Box::new(move |readings: &[Reading]| attention::images(readings, n_heads));
             observers.push(Box::new(TensorBoard::create(directory.path(), step, draw)?));
         }
         if !self.args.quiet {
-            observers.push(progress());
+            observers.push(progress_observer());
         }
         Ok(observers)
     }
 
-    /// After an error: from where the run can go on.
-    fn tell_what_is_kept(&self, directory: &RunDirectory) {
+    /// After an error: logs the checkpoint from which the run can be resumed.
+    fn log_last_checkpoint(&self, directory: &RunDirectory) {
         if let Ok(Some(step)) = directory.checkpoints().latest() {
             let path = directory.path().display();
-            self.say(&format!(
-                "the run is kept up to step {step}; `tealight train {path}` goes on from there"
+            self.log(&format!(
+                "the last checkpoint is that of step {step}; `tealight train {path}` resumes"
             ));
         }
     }
 
-    /// Everything built, at step 0.
+    /// A session at step 0.
     fn session<T: Task>(&self, task: T) -> tealight_train::Result<Session<T>> {
         let mut session = Session::new(self.config, task, self.device)?;
-        // A run that goes on has all parameters in its checkpoint.
-        if let (Some(model), None) = (&self.begins_with, &self.earlier) {
+        // A resumed run loads all parameters from its checkpoint.
+        if let (Some(model), None) = (&self.init_model, &self.resumed) {
             let initialised = session.begin_with(model)?;
-            self.say(&format!("begins with {}: {initialised}", model.origin.display()));
+            self.log(&format!("initialised from {}: {initialised}", model.origin.display()));
         }
         Ok(session)
     }
 
-    /// Before a first batch is computed: where memory is short, that would be the end.
-    fn check_room<T: Task>(&self, session: &Session<T>) -> Result<()> {
+    /// Fails if memory or disk space is short. Called before the first batch, which would run out of
+    /// memory.
+    fn preflight<T: Task>(&self, session: &Session<T>) -> Result<()> {
         session.check_memory().map_err(|error| at_its_place(error, self.source))?;
-        let saved = self.earlier.as_ref().map(RunDirectory::checkpoints);
-        let directory = self.earlier.as_ref().map_or(self.args.runs.as_path(), RunDirectory::path);
-        match room::shortage(session, directory, saved.as_ref())? {
+        let saved = self.resumed.as_ref().map(RunDirectory::checkpoints);
+        let directory = self.resumed.as_ref().map_or(self.args.runs.as_path(), RunDirectory::path);
+        match preflight::shortage(session, directory, saved.as_ref())? {
             None => Ok(()),
             Some(Shortage { key, message }) => {
-                let message = format!("{message}, and `--force` tries all the same");
+                let message = format!("{message}; `--force` skips this check");
                 Err(self.source.conflict_error(&[key], &message).into())
             }
         }
@@ -197,11 +189,11 @@ impl Training<'_> {
         session: &mut Session<T>,
         directory: &RunDirectory,
         observers: &mut [Box<dyn Observer>],
-        interrupts: &Interrupts,
-    ) -> tealight_train::Result<Ended> {
+        signals: &SignalHandlers,
+    ) -> tealight_train::Result<Stopped> {
         let Train { stop_after, time_limit, .. } = self.args;
         let is_time_up = || time_limit.is_some_and(|limit| self.started.elapsed() >= *limit);
-        let is_asked = || interrupts.received().is_some() || is_time_up();
+        let is_stop_requested = || signals.received().is_some() || is_time_up();
 
         let started = Instant::now();
         let total_steps = session.config.training.steps;
@@ -212,24 +204,25 @@ impl Training<'_> {
             n_parameters: session.params.n_parameters(),
         };
         notify(observers, &event)?;
-        let until = StopCondition::from(stop_after.unwrap_or(total_steps)).or_when(&is_asked);
+        let until =
+            StopCondition::from(stop_after.unwrap_or(total_steps)).or_when(&is_stop_requested);
         let result = fit(session, until, Some(&directory.checkpoints()), observers)
-            .map_err(|error| room::explained(error, session));
+            .map_err(|error| preflight::explain_out_of_memory(error, session));
         let Progress { step, early_stopping, .. } = &session.progress;
         let seconds = started.elapsed().as_secs_f64();
-        let told = notify(observers, &Event::Finished { step: *step, seconds });
-        result.and(told)?;
-        let is_complete = *step >= total_steps || early_stopping.has_stopped();
-        Ok(match interrupts.received() {
-            Some(interrupt) => Ended::Interrupted(interrupt),
-            None if is_complete => Ended::Complete,
-            None if stop_after.is_some_and(|last| *step >= last) => Ended::Early,
-            None => Ended::TimeIsUp,
+        let notified = notify(observers, &Event::Finished { step: *step, seconds });
+        result.and(notified)?;
+        let is_finished = *step >= total_steps || early_stopping.has_stopped();
+        Ok(match signals.received() {
+            Some(signal) => Stopped::Signal(signal),
+            None if is_finished => Stopped::Finished,
+            None if stop_after.is_some_and(|last| *step >= last) => Stopped::StopAfter,
+            None => Stopped::TimeLimit,
         })
     }
 
-    /// The trained model's report: in the run's directory, and as a table on stdout.
-    fn conclude<T: Presented>(
+    /// Evaluates the selected checkpoint: writes `report.json` and `summary.json`, prints the table.
+    fn evaluate<T: Presented>(
         &self,
         session: &Session<T>,
         directory: &RunDirectory,
@@ -238,7 +231,7 @@ impl Training<'_> {
         let selection = self.config.checkpoint.select.into();
         let checkpoint = directory.checkpoints().find(selection)?;
         session.load_weights(&load_weights(&checkpoint, self.device)?)?;
-        self.say("evaluating\n");
+        self.log("evaluating\n");
         let report = session.task.report(&session.twin)?;
         let path = directory.path();
         let file = path.join("report.json");
@@ -246,73 +239,61 @@ impl Training<'_> {
         Summary::write(session, directory, T::metrics(&report), first_step)?;
         print(&T::table(&report))?;
         let evaluate = format!("tealight evaluate {}", path.display());
-        self.say(&format!("\n{evaluate}    the same again\n{}", T::next_command(path)));
+        self.log(&format!("\n{evaluate}    prints this table again\n{}", T::next_command(path)));
         Ok(())
     }
 }
 
-/// The settings, and the run that they resume.
-fn configuration(args: &Train) -> Result<(Given, Option<RunDirectory>)> {
+/// The configuration, and the run to resume.
+fn configuration(args: &Train) -> Result<(LoadedConfig, Option<RunDirectory>)> {
     if args.config.is_dir() {
         let directory = RunDirectory::open(&args.config)?;
         if directory.path() != args.config {
             bail!(
-                "`{}` is inside of a run; a run goes on from its latest checkpoint: `tealight train {}`",
+                "`{}` is inside a run; `tealight train {}` resumes the run from its latest checkpoint",
                 args.config.display(),
                 directory.path().display()
             );
         }
         if args.name.is_some() {
-            bail!("`--name` does not go with a run's directory: a run keeps its name");
+            bail!("`--name` cannot be used with a run's directory: a run keeps its name");
         }
-        let (source, config) = resolved(&directory, &args.overrides)?;
-        refuse_others(&directory, "the command line", &config)?;
-        return Ok((Given { source, config, begins_with: None }, Some(directory)));
+        let (source, config) = resolved_config(&directory, &args.overrides)?;
+        check_same_run(&directory, "the command line", &config)?;
+        return Ok((LoadedConfig { source, config, init_model: None }, Some(directory)));
     }
-    let given = Given::read(&args.config, &args.overrides)?;
+    let loaded = LoadedConfig::read(&args.config, &args.overrides)?;
     if !args.resume {
-        return Ok((given, None));
+        return Ok((loaded, None));
     }
     let name = run_name(args);
     let Some(directory) = RunDirectory::last(&args.runs, &name)? else {
         bail!("nothing to resume: there is no run `{}`", args.runs.join(name).display());
     };
-    refuse_others(&directory, &format!("`{}`", args.config.display()), &given.config)?;
-    Ok((given, Some(directory)))
+    check_same_run(&directory, &format!("`{}`", args.config.display()), &loaded.config)?;
+    Ok((loaded, Some(directory)))
 }
 
-/// Refuses to go on with a run with settings other than its own, but for those that may change.
-fn refuse_others(directory: &RunDirectory, origin: &str, config: &RunConfig) -> Result<()> {
-    let (_, before) = resolved(directory, &[])?;
+/// Fails if `config` changes a setting that must stay the same when the run is resumed. `origin` is
+/// where `config` comes from.
+fn check_same_run(directory: &RunDirectory, origin: &str, config: &RunConfig) -> Result<()> {
+    let (_, before) = resolved_config(directory, &[])?;
     let Err(differences) = before.same_run(config) else { return Ok(()) };
     bail!(
-        "`{}` was started with other settings than {origin} has now, and a resumed run must be the \
-         same run; start a new one without --resume, or change back:\n{}",
+        "`{}` was started with other settings than {origin} has now, and a resumed run must keep \
+         them; restore these settings, or start a new run without --resume:\n{}",
         directory.path().display(),
-        listed(&differences)
+        list_differences(&differences)
     );
 }
 
-/// More differences than these are counted, not listed.
-const MAX_DIFFERENCES: usize = 10;
-
-/// A line for each setting that differs.
-pub(super) fn listed(differences: &[Difference]) -> String {
-    let mut lines: Vec<String> = differences.iter().map(|one| format!("  {one}")).collect();
-    if lines.len() > MAX_DIFFERENCES {
-        lines.truncate(MAX_DIFFERENCES);
-        lines.push(format!("  and {} more", differences.len() - MAX_DIFFERENCES));
-    }
-    lines.join("\n")
-}
-
-/// `--name`, or the name of the file without its ending.
+/// `--name`, or the file name of the configuration without its extension.
 fn run_name(args: &Train) -> String {
     let stem = || args.config.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     args.name.clone().unwrap_or_else(stem)
 }
 
-/// Makes the directory of a new run.
+/// Creates and locks the directory of a new run.
 fn start<T: Reported>(
     args: &Train,
     source: &ConfigSource,
@@ -332,48 +313,47 @@ fn start<T: Reported>(
     Ok((directory, lock))
 }
 
-/// Goes on from the latest checkpoint; a run that was stopped before its first starts again.
+/// Restores the latest intact checkpoint; a run without one starts at step 0.
 fn resume<T: Reported>(
     session: &mut Session<T>,
     directory: &RunDirectory,
     device: &Device,
 ) -> Result<()> {
-    same_data(&*session.task, directory)?;
+    check_same_data(&*session.task, directory)?;
     let checkpoints = directory.checkpoints();
     let Newest { checkpoint, passed_over } = checkpoints.load_newest(device)?;
     for PassedOver { step, damage, kept } in passed_over {
         let kept = kept.display();
-        log(&format!(
-            "the checkpoint of step {step} is passed over, and kept as `{kept}`: {damage}"
-        ));
+        log(&format!("skipped the damaged checkpoint of step {step}, kept as `{kept}`: {damage}"));
     }
     if let Some(checkpoint) = checkpoint {
         let path = checkpoints.path(checkpoint.state.step);
-        session.restore(&checkpoint).with_context(|| misfit(&path, directory))?;
+        session.restore(&checkpoint).with_context(|| weights_mismatch(&path, directory))?;
     }
-    // Those that may change hold from here on.
+    // Settings that may change on resuming.
     directory.keep_resolved(&to_resolved_toml(&session.config)?)?;
     let Progress { step, guard, .. } = &session.progress;
     Ok(directory.cut_metrics_after(*step, guard.n_roll_backs)?)
 }
 
+/// The model, the number of steps and the device on one line.
 fn describe<T: Task>(session: &Session<T>, device: &Device) -> String {
     let Session { config, params, optimizer, .. } = session;
     let groups = optimizer.decay_groups();
     let n_trained = groups.decayed.n_parameters + groups.undecayed.n_parameters;
     let frozen = match params.n_parameters() - n_trained {
         0 => String::new(),
-        n => format!(", {} are frozen", thousands(n as u64)),
+        n => format!(", {} frozen", thousands(n as u64)),
     };
     let precision = match (config.training.precision, device.is_cuda()) {
         (Precision::F32, _) => "",
         (Precision::Tf32, true) => " in tf32",
         (Precision::Bf16, true) => " in bf16",
-        // `training.precision` is of GPUs.
+        // `training.precision` has no effect on a CPU.
         (_, false) => " in f32",
     };
     format!(
-        "{} · {} layers, d_model {}, {} heads · {} parameters ({} decay, {} do not{frozen}) · {} steps on {}{precision}",
+        "{} · {} layers, d_model {}, {} heads · {} parameters ({} with weight decay, {} without{frozen}) · {} steps on {}{precision}",
         config.model.attention.kind(),
         config.model.n_layers,
         config.model.d_model,

@@ -1,39 +1,43 @@
-//! `tealight translate RUN TEXT`: what a model of pairs writes.
+//! `tealight translate MODEL TEXT`: decodes with a sequence-to-sequence model.
 
 use anyhow::Result;
-use serde_json::json;
+use serde_json::{Value, json};
 use tealight_model::generation::{Sampling, Strategy};
 use tealight_ops::rng::{Purpose, Stream};
 use tealight_train::pretrained::translation::Translator;
 use tealight_train::task::TaskConfig;
 use tealight_train::task::seq2seq::{self, Seq2Seq, Translation, Vocabulary};
 
-use super::load::{Found, Run};
-use super::{print, texts};
-use crate::args::Translate;
-use crate::failure::at_its_place;
+use crate::args::predict::Translate;
+use crate::runs::load::{Run, RunOrFolder};
+use crate::terminal::failure::at_its_place;
+use crate::terminal::input;
+use crate::terminal::output::{print, print_json};
 
 pub(crate) fn run(args: &Translate) -> Result<()> {
-    let texts = texts::given(&args.texts)?;
+    let texts = input::texts(&args.texts)?;
     let strategy = strategy(args);
-    let translations = match Found::open(&args.model)? {
-        Found::Run(run) => {
+    let translations = match RunOrFolder::open(&args.model)? {
+        RunOrFolder::Run(run) => {
             let TaskConfig::Seq2Seq(config) = &run.config.task else {
                 return Err(run.is_not_for("translate", "seq2seq"));
             };
             let session = run.load(task(&run, config)?)?;
             session.task.translate(&session.twin, &texts, &strategy, args.max_len)?
         }
-        // T5, which has a tokenizer in the place of a vocabulary.
-        Found::Folder(pretrained, device) => {
+        // T5 has a tokenizer instead of a vocabulary.
+        RunOrFolder::Folder(pretrained, device) => {
             let translator = Translator::new(&pretrained, &device)?;
             translator.translate(&texts, &strategy, args.max_len)?
         }
     };
-    print(&if args.json { as_json(&texts, &translations) } else { as_text(&translations) })
+    if args.json {
+        return print_json(&as_json(&texts, &translations));
+    }
+    print(&as_text(&translations))
 }
 
-/// The task of a run, with the vocabulary that the run has kept and without data.
+/// The task of a run with the run's vocabulary, without its data.
 pub(super) fn task(run: &Run, config: &seq2seq::Config) -> Result<Seq2Seq> {
     let vocabulary = Vocabulary::read(run.directory.path())?;
     Seq2Seq::without_data(config, vocabulary, &run.device)
@@ -54,13 +58,13 @@ fn strategy(args: &Translate) -> Strategy {
     Strategy::Sample { stream, sampling }
 }
 
-/// A line for each text: the best that was written.
+/// One line per text: the best translation.
 fn as_text(translations: &[Vec<Translation>]) -> String {
     let best = translations.iter().filter_map(|outputs| outputs.first());
     best.flat_map(|best| [best.text.as_str(), "\n"]).collect()
 }
 
-fn as_json(texts: &[String], translations: &[Vec<Translation>]) -> String {
+fn as_json(texts: &[String], translations: &[Vec<Translation>]) -> Value {
     let outputs = |outputs: &[Translation]| {
         let output = |one: &Translation| {
             json!({
@@ -75,5 +79,5 @@ fn as_json(texts: &[String], translations: &[Vec<Translation>]) -> String {
     let pairs = texts.iter().zip(translations);
     let translations: Vec<_> =
         pairs.map(|(text, all)| json!({ "source": text, "outputs": outputs(all) })).collect();
-    format!("{}\n", json!({ "translations": translations }))
+    json!({ "translations": translations })
 }

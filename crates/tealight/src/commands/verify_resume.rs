@@ -1,4 +1,4 @@
-//! `tealight verify-resume CONFIG`: a run that is killed at random moments, beside one that is not.
+//! `tealight verify-resume CONFIG`: compares runs that are killed and resumed with an uninterrupted run.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,36 +7,36 @@ use std::process::{Child, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Error, Result, bail};
 use serde_json::{Map, Value};
 use tealight_ops::rng::{Purpose, Stream};
 use tealight_train::observer::jsonl::TIMES;
 use tealight_train::run::RunDirectory;
 
-use super::load::Given;
-use super::print;
-use crate::args::VerifyResume;
-use crate::child::{complaint, this_program};
-use crate::console::log;
-use crate::failure::at_its_place;
+use crate::args::train::VerifyResume;
+use crate::runs::config::LoadedConfig;
+use crate::system::subprocess::{outcome, this_program};
+use crate::terminal::failure::at_its_place;
+use crate::terminal::output::{log, print};
 
-/// How often a process is asked whether it has ended.
-const LOOK_EVERY: Duration = Duration::from_millis(1);
-/// So many checkpoints are written in all.
+/// Interval for polling whether a process has ended.
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
+/// Number of checkpoints of each run.
 const N_CHECKPOINTS: u64 = 8;
 
 pub(crate) fn run(args: &VerifyResume) -> Result<()> {
-    let Given { source, config, .. } = Given::read(&args.config, &args.overrides)?;
+    let LoadedConfig { source, config, .. } =
+        LoadedConfig::read(&args.config.path, &args.config.overrides)?;
     config.validate().map_err(|error| at_its_place(error, &source))?;
     let steps = args.steps.min(config.training.steps);
     let folder = tempfile::Builder::new().prefix("tealight-verify-resume-").tempdir();
-    let folder = folder.context("there is no place for runs")?;
+    let folder = folder.context("cannot create a temporary directory")?;
     let trial = Trial { args, steps, folder: folder.path() };
     match trial.run() {
         Ok(summary) => print(&summary),
         Err(error) => {
             let kept = folder.keep();
-            Err(error.context(format!("what was compared is in `{}`", kept.display())))
+            Err(error.context(format!("the compared runs are kept in `{}`", kept.display())))
         }
     }
 }
@@ -50,95 +50,96 @@ struct Trial<'a> {
 impl Trial<'_> {
     fn run(&self) -> Result<String> {
         let started = Instant::now();
-        self.finish("whole", false)?;
-        let whole = started.elapsed();
-        log(&format!("{} steps without interruption: {:.2} s", self.steps, whole.as_secs_f64()));
-        let expected = product(&self.last("whole")?.context("the run left nothing behind")?)?;
+        self.finish("uninterrupted", false)?;
+        let duration = started.elapsed();
+        log(&format!("{} steps without interruption: {:.2} s", self.steps, duration.as_secs_f64()));
+        let expected = outputs(&self.last_run("uninterrupted")?)?;
 
         let stream = Stream::new(self.args.seed, Purpose::Sampling);
-        let (mut n_kills, mut n_runs, mut n_moments) = (0, 0, 0);
+        let (mut n_kills, mut n_runs, mut n_draws) = (0, 0, 0);
         while n_kills < self.args.kills {
             n_runs += 1;
             let name = format!("killed-{n_runs}");
             loop {
-                let resumes = self.last(&name)?.is_some();
+                let resumes = RunDirectory::last(self.folder, &name)?.is_some();
                 if n_kills == self.args.kills {
                     self.finish(&name, resumes)?;
                     break;
                 }
-                let moment = whole.mul_f64(stream.uniform(n_moments));
-                n_moments += 1;
-                if self.killed_after(moment, &name, resumes)? {
+                let delay = duration.mul_f64(stream.uniform(n_draws));
+                n_draws += 1;
+                if self.kill_after(delay, &name, resumes)? {
                     n_kills += 1;
                 } else {
                     break;
                 }
             }
-            let run = self.last(&name)?.context("the run left nothing behind")?;
-            compare(&expected, &product(&run)?)
-                .with_context(|| format!("`{name}` is not the run that was not killed"))?;
-            // Equal to the other, and so of no use; those that differ are kept.
+            let run = self.last_run(&name)?;
+            compare(&expected, &outputs(&run)?)
+                .with_context(|| format!("`{name}` differs from the uninterrupted run"))?;
+            // Only runs that differ are kept.
             fs::remove_dir_all(run.path()).context("cannot clean up")?;
         }
         Ok(format!(
-            "{n_kills} kills in {n_runs} runs of {} steps: none lost, all equal to the run that was not \
-             killed, byte for byte\n",
+            "{n_kills} kills in {n_runs} runs of {} steps: all runs resumed, and all equal the uninterrupted \
+             run byte for byte\n",
             self.steps
         ))
     }
 
-    fn last(&self, name: &str) -> Result<Option<RunDirectory>> {
-        Ok(RunDirectory::last(self.folder, name)?)
+    fn last_run(&self, name: &str) -> Result<RunDirectory> {
+        RunDirectory::last(self.folder, name)?.with_context(|| format!("there is no run `{name}`"))
     }
 
     fn start(&self, name: &str, resumes: bool) -> Result<Child> {
         let mut command = this_program()?;
-        command.arg("train").arg(&self.args.config).args(["--quiet", "--name", name]);
+        command.arg("train").arg(&self.args.config.path).args(["--quiet", "--name", name]);
         command.arg("--runs").arg(self.folder);
         command.args(["--stop-after", &self.steps.to_string()]);
         command.args(["--device", &self.args.device.to_string()]);
         let every = (self.steps / N_CHECKPOINTS).max(1);
-        let own = [format!("checkpoint.every={every}"), "log.every=1".to_owned()];
-        for setting in self.args.overrides.iter().chain(&own) {
+        let settings = [format!("checkpoint.every={every}"), "log.every=1".to_owned()];
+        for setting in self.args.config.overrides.iter().chain(&settings) {
             command.args(["--set", setting]);
         }
         if resumes {
             command.arg("--resume");
         }
         command.stdout(Stdio::null()).stderr(Stdio::piped());
-        command.spawn().context("cannot start a process")
+        command.spawn().context("cannot start a subprocess")
     }
 
+    /// Trains to the last step.
     fn finish(&self, name: &str, resumes: bool) -> Result<()> {
-        let output = self.start(name, resumes)?.wait_with_output().context("a process is lost")?;
-        if output.status.success() {
-            return Ok(());
-        }
-        bail!("{}", complaint(&output))
+        succeeded(self.start(name, resumes)?)
     }
 
-    /// Whether the process was killed; if not, it was done before.
-    fn killed_after(&self, moment: Duration, name: &str, resumes: bool) -> Result<bool> {
+    /// Starts a process and kills it after `delay`; `false` if it finished before.
+    fn kill_after(&self, delay: Duration, name: &str, resumes: bool) -> Result<bool> {
         let started = Instant::now();
         let mut child = self.start(name, resumes)?;
-        while started.elapsed() < moment {
-            if child.try_wait().context("a process is lost")?.is_some() {
-                break;
+        while child.try_wait().context(LOST)?.is_none() {
+            let rest = delay.saturating_sub(started.elapsed());
+            if rest.is_zero() {
+                child.kill().context("cannot kill a subprocess")?;
+                child.wait().context(LOST)?;
+                return Ok(true);
             }
-            sleep(LOOK_EVERY.min(moment.saturating_sub(started.elapsed())));
+            sleep(POLL_INTERVAL.min(rest));
         }
-        if child.try_wait().context("a process is lost")?.is_none() {
-            child.kill().context("cannot kill a process")?;
-            child.wait().context("a process is lost")?;
-            return Ok(true);
-        }
-        let output = child.wait_with_output().context("a process is lost")?;
-        if output.status.success() { Ok(false) } else { bail!("{}", complaint(&output)) }
+        succeeded(child).map(|()| false)
     }
 }
 
-/// What must be the same: every visible file of the checkpoints, and the reports but for times.
-fn product(run: &RunDirectory) -> Result<BTreeMap<PathBuf, Vec<u8>>> {
+const LOST: &str = "cannot wait for a subprocess";
+
+fn succeeded(child: Child) -> Result<()> {
+    let output = child.wait_with_output().context(LOST)?;
+    outcome(output).map(drop).map_err(Error::msg)
+}
+
+/// What must be equal: all visible files in the checkpoints, and the metrics without times.
+fn outputs(run: &RunDirectory) -> Result<BTreeMap<PathBuf, Vec<u8>>> {
     let mut files = BTreeMap::new();
     collect(&run.path().join("checkpoints"), Path::new("checkpoints"), &mut files)?;
     let path = run.metrics_path();
@@ -155,6 +156,7 @@ fn product(run: &RunDirectory) -> Result<BTreeMap<PathBuf, Vec<u8>>> {
     Ok(files)
 }
 
+/// Adds all visible files in `folder` to `files`, under paths that begin with `name`.
 fn collect(folder: &Path, name: &Path, files: &mut BTreeMap<PathBuf, Vec<u8>>) -> Result<()> {
     let failed = || format!("cannot read `{}`", folder.display());
     for entry in fs::read_dir(folder).with_context(failed)? {
@@ -177,10 +179,10 @@ fn compare(
     found: &BTreeMap<PathBuf, Vec<u8>>,
 ) -> Result<()> {
     if let Some(missing) = expected.keys().find(|name| !found.contains_key(*name)) {
-        bail!("there is no `{}`", missing.display());
+        bail!("`{}` is missing", missing.display());
     }
     if let Some(surplus) = found.keys().find(|name| !expected.contains_key(*name)) {
-        bail!("there is `{}`, which should not be", surplus.display());
+        bail!("`{}` is unexpected", surplus.display());
     }
     match expected.iter().find(|(name, bytes)| found[*name] != **bytes) {
         Some((name, _)) => bail!("`{}` differs", name.display()),

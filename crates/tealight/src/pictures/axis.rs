@@ -1,28 +1,30 @@
-//! An axis: numbers → places, and the round numbers that are written beside it.
+//! An axis: maps values to positions and has ticks at round values.
 
-/// How numbers lie on an axis.
+use crate::terminal::numbers::thousands;
+
+/// The scale of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Spacing {
+pub(crate) enum Spacing {
     Linear,
+    /// Linear if no value is positive.
     Logarithmic,
 }
 
-/// From its lower to its upper end.
+/// An axis from `low` to `high`.
 #[derive(Debug)]
 pub(super) struct Axis {
     low: f64,
     high: f64,
     spacing: Spacing,
-    /// Numbers that are written, with what is written.
+    /// Values with labels.
     pub(super) ticks: Vec<(f64, String)>,
 }
 
-/// About how many numbers are written.
+/// The approximate number of ticks.
 const TICKS: f64 = 6.;
 
 impl Axis {
-    /// An axis on which all of `values` have room; those that are not finite do not count. A
-    /// logarithmic one needs positive numbers: without any it is linear.
+    /// An axis that covers all finite `values`, and on a logarithmic axis all positive ones.
     pub(super) fn around(values: impl Iterator<Item = f64>, spacing: Spacing) -> Self {
         let usable = |value: &f64| value.is_finite() && (spacing == Spacing::Linear || *value > 0.);
         let ends = values.filter(usable).fold(None, |ends, value| {
@@ -36,7 +38,7 @@ impl Axis {
         }
     }
 
-    /// From `low` to `high` and not beyond.
+    /// A linear axis that ends exactly at `low` and `high`.
     pub(super) fn exactly(low: f64, high: f64) -> Self {
         let (low, high) = apart(low, high);
         let step = round_step((high - low) / TICKS);
@@ -44,7 +46,7 @@ impl Axis {
         Self { low, high, spacing: Spacing::Linear, ticks }
     }
 
-    /// From a positive `low` to `high`, with each of `values` written.
+    /// A logarithmic axis from a positive `low` to `high` with a tick at each of `values`.
     pub(super) fn by_doublings(low: f64, high: f64, values: impl Iterator<Item = f64>) -> Self {
         let mut values: Vec<f64> = values.collect();
         values.sort_by(f64::total_cmp);
@@ -61,8 +63,8 @@ impl Axis {
         Self { low: first * step, high: last * step, spacing: Spacing::Linear, ticks }
     }
 
-    /// From 1, 2 or 5 times a power of ten to another; over more than three powers, from power to power,
-    /// and over less than half of one, between any multiples of it.
+    /// Ticks at 1, 2 and 5 times powers of ten; over more than three decades, at powers of ten only, and
+    /// over less than half a decade, at all multiples.
     fn logarithmic(low: f64, high: f64) -> Self {
         let (first, last) = (low.log10().floor() as i32, high.log10().ceil() as i32);
         let last = last.max(first + 1);
@@ -73,7 +75,7 @@ impl Axis {
         };
         let every = (last - first) / 10 + 1;
         let powers = (first..=last).step_by(every as usize);
-        // Read as they would be written, these are the nearest numbers, and have few digits.
+        // Parsing the decimal form gives the nearest float, which prints with few digits.
         let value = |factor: &u8, power: i32| format!("{factor}e{power}").parse().unwrap_or(0.);
         let values = powers.flat_map(|power| factors.iter().map(move |m| value(m, power)));
         let values: Vec<f64> = values.collect();
@@ -85,7 +87,7 @@ impl Axis {
         Self { low: ends.0, high: ends.1, spacing: Spacing::Logarithmic, ticks }
     }
 
-    /// Where `value` is: 0 at the lower end, 1 at the upper one.
+    /// The position of `value`: 0 at the lower end, 1 at the upper end.
     pub(super) fn part(&self, value: f64) -> f32 {
         let part = match self.spacing {
             Spacing::Linear => (value - self.low) / (self.high - self.low),
@@ -94,13 +96,13 @@ impl Axis {
         part as f32
     }
 
-    /// Whether the axis has a place for `value`.
+    /// Whether `value` has a position: finite, and positive on a logarithmic axis.
     pub(super) fn holds(&self, value: f64) -> bool {
         value.is_finite() && (self.spacing == Spacing::Linear || value > 0.)
     }
 }
 
-/// Two ends that differ, whatever they are.
+/// The ends, moved apart if they are equal or nearly so.
 fn apart(low: f64, high: f64) -> (f64, f64) {
     let least = (low.abs().max(high.abs()) * 1e-6).max(1e-300);
     if high - low > least {
@@ -114,7 +116,7 @@ fn spread(value: f64) -> f64 {
     if value == 0. { 1. } else { value.abs() }
 }
 
-/// 1, 2 or 5 times a power of ten, and at least `step`.
+/// The smallest of 1, 2 or 5 times a power of ten that is at least `step`.
 fn round_step(step: f64) -> f64 {
     let power = 10_f64.powf(step.log10().floor());
     let factor = [1., 2., 5.].into_iter().find(|factor| factor * power >= step * 0.999);
@@ -131,7 +133,7 @@ fn multiples(step: f64, first: f64, last: f64) -> Vec<(f64, String)> {
         .collect()
 }
 
-/// A multiple of `step`, with as many digits as tell it from the next one.
+/// A multiple of `step` with just enough digits to differ from the next one.
 fn number(value: f64, step: f64) -> String {
     let power = step.log10().floor();
     if value == 0. {
@@ -145,7 +147,7 @@ fn number(value: f64, step: f64) -> String {
     }
 }
 
-/// All digits, unless they are many.
+/// All digits; in scientific notation if there are many.
 fn decimal(value: f64) -> String {
     let text = format!("{value}");
     if text.len() > 6 { scientific(value) } else { text }
@@ -159,7 +161,7 @@ fn scientific(value: f64) -> String {
 /// `12,000`
 fn grouped(value: f64) -> String {
     let sign = if value < 0. { "−" } else { "" };
-    format!("{sign}{}", crate::table::thousands(value.abs().round() as u64))
+    format!("{sign}{}", thousands(value.abs().round() as u64))
 }
 
 #[cfg(test)]

@@ -1,72 +1,64 @@
-//! Colours, and numbers as colours.
+//! Colours and colour scales.
 
 /// Red, green and blue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Colour(pub(super) u8, pub(super) u8, pub(super) u8);
 
-pub(super) const BLACK: Colour = Colour(0x22, 0x22, 0x22);
-pub(super) const GREY: Colour = Colour(0x77, 0x77, 0x77);
-pub(super) const PALE: Colour = Colour(0xdd, 0xdd, 0xdd);
+impl Colour {
+    /// `0xRRGGBB`
+    const fn hex(rgb: u32) -> Self {
+        let [_, red, green, blue] = rgb.to_be_bytes();
+        Self(red, green, blue)
+    }
+}
 
-/// Seven colours that stay apart for colour-blind eyes (Okabe and Ito 2008,
-/// <https://jfly.uni-koeln.de/color/>), in an order in which neighbours differ in grey, too.
-pub(super) const SERIES: [Colour; 7] = [
-    Colour(0x00, 0x72, 0xb2),
-    Colour(0xd5, 0x5e, 0x00),
-    Colour(0x00, 0x9e, 0x73),
-    Colour(0xcc, 0x79, 0xa7),
-    Colour(0x22, 0x22, 0x22),
-    Colour(0xe6, 0x9f, 0x00),
-    Colour(0x56, 0xb4, 0xe9),
-];
+pub(super) const BLACK: Colour = Colour::hex(0x22_22_22);
+pub(super) const GREY: Colour = Colour::hex(0x77_77_77);
+pub(super) const PALE: Colour = Colour::hex(0xdd_dd_dd);
 
-/// From dark to light, evenly to the eye: ten points of viridis
+/// Colours that colour-blind readers can tell apart (Okabe and Ito 2008,
+/// <https://jfly.uni-koeln.de/color/>), ordered so that neighbours also differ in luminance.
+const SERIES: [u32; 7] =
+    [0x00_72_b2, 0xd5_5e_00, 0x00_9e_73, 0xcc_79_a7, 0x22_22_22, 0xe6_9f_00, 0x56_b4_e9];
+
+/// Ten points of viridis, from dark to light and perceptually uniform
 /// (<https://bids.github.io/colormap/>, CC0).
-const VIRIDIS: [Colour; 10] = [
-    Colour(0x44, 0x01, 0x54),
-    Colour(0x48, 0x28, 0x78),
-    Colour(0x3e, 0x49, 0x89),
-    Colour(0x31, 0x68, 0x8e),
-    Colour(0x26, 0x82, 0x8e),
-    Colour(0x1f, 0x9e, 0x89),
-    Colour(0x35, 0xb7, 0x79),
-    Colour(0x6e, 0xce, 0x58),
-    Colour(0xb5, 0xde, 0x2b),
-    Colour(0xfd, 0xe7, 0x25),
+const VIRIDIS: [u32; 10] = [
+    0x44_01_54, 0x48_28_78, 0x3e_49_89, 0x31_68_8e, 0x26_82_8e, 0x1f_9e_89, 0x35_b7_79, 0x6e_ce_58,
+    0xb5_de_2b, 0xfd_e7_25,
 ];
 
-/// Blue for negative, red for positive, white for nothing: points of ColorBrewer's RdBu
+/// Points of ColorBrewer's RdBu: blue is negative, white zero, red positive
 /// (<https://colorbrewer2.org>).
-const BLUE_RED: [Colour; 9] = [
-    Colour(0x21, 0x66, 0xac),
-    Colour(0x43, 0x93, 0xc3),
-    Colour(0x92, 0xc5, 0xde),
-    Colour(0xd1, 0xe5, 0xf0),
-    Colour(0xf7, 0xf7, 0xf7),
-    Colour(0xfd, 0xdb, 0xc7),
-    Colour(0xf4, 0xa5, 0x82),
-    Colour(0xd6, 0x60, 0x4d),
-    Colour(0xb2, 0x18, 0x2b),
+const BLUE_RED: [u32; 9] = [
+    0x21_66_ac, 0x43_93_c3, 0x92_c5_de, 0xd1_e5_f0, 0xf7_f7_f7, 0xfd_db_c7, 0xf4_a5_82, 0xd6_60_4d,
+    0xb2_18_2b,
 ];
 
-/// A colour for 0 ≤ `part` ≤ 1.
+/// The colour of the series `index` of a chart.
+pub(super) fn series(index: usize) -> Colour {
+    Colour::hex(SERIES[index % SERIES.len()])
+}
+
+/// The colour of 0 ≤ `part` ≤ 1 on a scale from zero.
 pub(super) fn sequential(part: f64) -> Colour {
-    between(&VIRIDIS, part)
+    interpolate(&VIRIDIS, part)
 }
 
-/// A colour for 0 ≤ `part` ≤ 1, where ½ is nothing.
+/// The colour of 0 ≤ `part` ≤ 1 on a scale around zero, which is at ½.
 pub(super) fn diverging(part: f64) -> Colour {
-    between(&BLUE_RED, part)
+    interpolate(&BLUE_RED, part)
 }
 
-/// What is not a number is grey.
-fn between(points: &[Colour], part: f64) -> Colour {
+/// Linear interpolation; NaN is grey.
+fn interpolate(points: &[u32], part: f64) -> Colour {
     if part.is_nan() {
         return GREY;
     }
     let place = part.clamp(0., 1.) * (points.len() - 1) as f64;
     let left = (place as usize).min(points.len() - 2);
-    let (Colour(r0, g0, b0), Colour(r1, g1, b1)) = (points[left], points[left + 1]);
+    let [Colour(r0, g0, b0), Colour(r1, g1, b1)] =
+        [points[left], points[left + 1]].map(Colour::hex);
     let mix = |a: u8, b: u8| {
         (f64::from(a) + (f64::from(b) - f64::from(a)) * (place - left as f64)).round() as u8
     };
@@ -77,22 +69,22 @@ fn between(points: &[Colour], part: f64) -> Colour {
 mod tests {
     use super::*;
 
-    /// Relative luminance: what is left in print.
+    /// Relative luminance, which remains in a black-and-white print.
     fn grey(Colour(r, g, b): Colour) -> f64 {
         0.2126 * f64::from(r) + 0.7152 * f64::from(g) + 0.0722 * f64::from(b)
     }
 
     #[test]
-    fn more_is_lighter_in_grey_too() {
+    fn larger_values_have_higher_luminance() {
         let greys: Vec<f64> = (0..=100).map(|i| grey(sequential(f64::from(i) / 100.))).collect();
         assert!(greys.is_sorted_by(|a, b| a < b), "{greys:?}");
     }
 
     #[test]
-    fn ends_and_nonsense_have_a_colour() {
-        assert_eq!(sequential(-3.), VIRIDIS[0]);
-        assert_eq!(sequential(1.), VIRIDIS[9]);
-        assert_eq!(diverging(0.5), BLUE_RED[4]);
+    fn ends_and_nan_have_a_colour() {
+        assert_eq!(sequential(-3.), Colour::hex(VIRIDIS[0]));
+        assert_eq!(sequential(1.), Colour::hex(VIRIDIS[9]));
+        assert_eq!(diverging(0.5), Colour::hex(BLUE_RED[4]));
         assert_eq!(diverging(f64::NAN), GREY);
     }
 }

@@ -1,27 +1,28 @@
-//! Dot charts: a number with its error for each name, and lines for what to compare it with.
+//! Dot charts: values with error bars, one row per name.
 
 use super::axis::{Axis, Spacing};
 use super::colour::{BLACK, GREY, PALE};
+use super::font;
+use super::shapes::{Anchor, LABEL, Picture, Shape, TITLE};
 use super::style::{self, Sample, Style};
-use super::{Anchor, LABEL, Picture, Shape, TITLE, font};
 
-/// Names from top to bottom, numbers from left to right.
+/// A chart with a row per name; values are horizontal.
 #[derive(Debug)]
 pub(crate) struct DotChart {
     pub(crate) title: String,
-    /// What the dots of a row are, in their order.
+    /// Names of the dots of a row, in order.
     pub(crate) series: Vec<String>,
     pub(crate) rows: Vec<DotRow>,
 }
 
-/// What is known of one name: a dot for each series, or none.
+/// A row: a dot per series, or `None` for a missing value.
 #[derive(Debug)]
 pub(crate) struct DotRow {
     pub(crate) name: String,
     pub(crate) dots: Vec<Option<Dot>>,
 }
 
-/// A number, and how far it may be off to either side.
+/// A value and half the length of its error bar.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Dot {
     pub(crate) value: f64,
@@ -30,7 +31,7 @@ pub(crate) struct Dot {
 
 const WIDTH: f32 = 800.;
 const RIGHT: f32 = 40.;
-/// The height of a dot's lane, and what is left between rows.
+/// The height of a dot's lane, and the gap between rows.
 const LANE: f32 = 17.;
 const GAP: f32 = 12.;
 
@@ -40,7 +41,7 @@ impl DotChart {
         let top = 48. + style::legend_height(&names, WIDTH - 32.);
         let row_height = LANE * self.series.len().max(1) as f32 + GAP;
         let bottom = top + row_height * self.rows.len() as f32;
-        let widest = self.rows.iter().map(|row| font::width(&row.name, LABEL)).fold(0., f32::max);
+        let widest = font::widest(self.rows.iter().map(|row| &row.name), LABEL);
         let left = (widest + 28.).min(WIDTH / 2.);
         let axis = Axis::around(self.ends(), Spacing::Linear);
 
@@ -74,7 +75,7 @@ impl DotChart {
     }
 }
 
-/// The marker, and the bar of its error where that is wider than the marker.
+/// Draws the marker, and the error bar if it is visible.
 fn dot_at(picture: &mut Picture, [low, middle, high]: [f32; 3], y: f32, style: Style) {
     if high - low > 1. {
         for points in [

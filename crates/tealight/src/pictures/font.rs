@@ -1,4 +1,4 @@
-//! The embedded font: how wide a text is, and its outlines.
+//! The embedded font: widths and outlines of texts.
 
 use std::sync::LazyLock;
 
@@ -10,20 +10,25 @@ static FACE: LazyLock<Face<'static>> = LazyLock::new(|| {
     Face::parse(font, 0).expect("invariant: the embedded font is one")
 });
 
-/// The glyphs of a text. What only asks for another form of a character is left out; what the font lacks
-/// is its empty box.
+/// The glyphs of a text. Variation selectors and joiners are skipped; a missing character is the empty
+/// box.
 fn glyphs(text: &str) -> impl Iterator<Item = GlyphId> {
     let visible = text.chars().filter(|c| !matches!(c, '\u{FE00}'..='\u{FE0F}' | '\u{200D}'));
     visible.map(|character| match character {
-        // Rain, in a font of 2016 that has an umbrella.
+        // The font has no cloud with rain, but an umbrella.
         '🌧' => FACE.glyph_index('☂').unwrap_or_default(),
         other => FACE.glyph_index(other).unwrap_or_default(),
     })
 }
 
-/// How wide a line of text is.
+/// The width of a line of text.
 pub(super) fn width(text: &str, size: f32) -> f32 {
     glyphs(text).map(advance).sum::<f32>() * scale(size)
+}
+
+/// The width of the widest of `texts`; 0 for none.
+pub(super) fn widest(texts: impl Iterator<Item = impl AsRef<str>>, size: f32) -> f32 {
+    texts.map(|text| width(text.as_ref(), size)).fold(0., f32::max)
 }
 
 fn advance(glyph: GlyphId) -> f32 {
@@ -34,7 +39,7 @@ fn scale(size: f32) -> f32 {
     size / f32::from(FACE.units_per_em())
 }
 
-/// The outlines of a text that begins at (0, 0) on its base line; `None` if nothing of it is visible.
+/// The outlines of a text that starts at (0, 0) on its baseline; `None` if no glyph is visible.
 pub(super) fn outline(text: &str, size: f32) -> Option<Path> {
     let scale = scale(size);
     let mut pen = Pen { path: PathBuilder::new(), scale, x: 0. };
@@ -45,7 +50,7 @@ pub(super) fn outline(text: &str, size: f32) -> Option<Path> {
     pen.path.finish()
 }
 
-/// Font units, y upwards, → pixels, y downwards.
+/// Converts font units with y upwards to pixels with y downwards.
 struct Pen {
     path: PathBuilder,
     scale: f32,
@@ -89,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_day_and_every_letter_that_we_write_has_a_glyph() {
+    fn all_characters_in_use_have_a_glyph() {
         let written = "step loss [CLS] −0.5 1e-5 ± · ↓ → Nyström 🌧\u{FE0F}☁\u{FE0F}☀\u{FE0F}";
         assert!(glyphs(written).all(|glyph| glyph != GlyphId(0)));
         assert!(glyphs("天").all(|glyph| glyph == GlyphId(0)));

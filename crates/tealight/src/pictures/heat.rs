@@ -1,40 +1,41 @@
-//! Heat maps: matrices as squares of colour, several side by side on one scale.
+//! Heat maps: matrices as coloured cells, several side by side on one colour scale.
 
 use super::axis::Axis;
 use super::colour::{BLACK, Colour, PALE, diverging, sequential};
-use super::{Anchor, LABEL, Picture, Point, TITLE, font};
+use super::font;
+use super::shapes::{Anchor, LABEL, Picture, Point, TITLE};
 
 /// Matrices on one colour scale.
 #[derive(Debug)]
 pub(crate) struct HeatMaps {
     pub(crate) title: String,
-    /// What rows and columns are.
+    /// The meaning of rows and columns.
     pub(crate) caption: String,
     pub(crate) scale: Scale,
     pub(crate) panels: Vec<Panel>,
 }
 
-/// A matrix with the names of its rows and columns.
+/// A matrix with labels for rows and columns.
 #[derive(Debug)]
 pub(crate) struct Panel {
     pub(crate) name: String,
     pub(crate) rows: Vec<String>,
     pub(crate) columns: Vec<String>,
-    /// Row by row.
+    /// `[row][column]`
     pub(crate) values: Vec<Vec<f32>>,
 }
 
-/// Which numbers the colours stand for.
+/// The range of the colour scale.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Scale {
-    /// From 0 to the largest.
+    /// From 0 to the largest value.
     FromZero(f64),
-    /// From minus to plus the largest, whatever its sign; below zero a dash marks the cell.
+    /// Symmetric around 0 up to the largest magnitude; a dash marks negative cells.
     AroundZero(f64),
 }
 
 impl Scale {
-    /// The scale for `values`: around zero if any is negative.
+    /// The scale of `values`: around zero if any is negative.
     pub(crate) fn of(values: impl Iterator<Item = f32> + Clone) -> Self {
         let finite = values.filter(|value| value.is_finite());
         let largest =
@@ -64,23 +65,22 @@ impl Scale {
 
 const MARGIN: f32 = 20.;
 const BETWEEN: f32 = 30.;
-/// Panels are about this large, or up to so large if that leaves room for every name, and their cells
-/// neither tiny nor huge.
+/// The size of a panel; up to `WIDE_PANEL` if every label fits then. Cells stay within `CELLS`.
 const PANEL: f32 = 200.;
 const WIDE_PANEL: f32 = 450.;
 const CELLS: (f32, f32) = (2., 30.);
-/// Panels in one row of the picture.
+/// The maximum number of panels side by side.
 const MAX_ACROSS: usize = 4;
 const NAMES: f32 = 13.;
-/// Names are at least so far apart that one does not touch the next.
+/// The minimum distance of labels.
 const LINE: f32 = 12.;
 
-/// Sizes that all panels share.
+/// Sizes common to all panels.
 struct Layout {
     cell: f32,
-    /// Room for the names of rows, and for those of columns.
+    /// Space for row labels, and for column labels.
     names: (f32, f32),
-    /// A whole panel with its names.
+    /// Size of a panel with its labels.
     panel: (f32, f32),
     across: usize,
     upright: bool,
@@ -114,12 +114,9 @@ impl HeatMaps {
         let (columns, rows) = sizes.fold((1, 1), |a, b| (a.0.max(b.0), a.1.max(b.1)));
         let cell = |panel: f32| panel / columns.max(rows) as f32;
         let cell = cell(PANEL).max(cell(WIDE_PANEL).min(LINE)).clamp(CELLS.0, CELLS.1);
-        let widest = |names: fn(&Panel) -> &Vec<String>| {
-            let names = self.panels.iter().flat_map(names);
-            names.map(|name| font::width(name, NAMES)).fold(0., f32::max)
-        };
-        let (rows_width, columns_width) =
-            (widest(|panel| &panel.rows), widest(|panel| &panel.columns));
+        let rows_width = font::widest(self.panels.iter().flat_map(|panel| &panel.rows), NAMES);
+        let columns_width =
+            font::widest(self.panels.iter().flat_map(|panel| &panel.columns), NAMES);
         let upright = columns_width <= cell;
         let above = if upright { NAMES } else { columns_width } + 8.;
         let names = (rows_width + 6., above + LABEL + 8.);
@@ -132,7 +129,7 @@ impl HeatMaps {
         let Layout { cell, names, upright, .. } = *layout;
         let (left, top) = (x + names.0, y + names.1);
         picture.text((left, y + LABEL), &panel.name, LABEL, Anchor::Start);
-        // Where cells are smaller than letters, not every row is named.
+        // If cells are smaller than letters, only some rows have labels.
         let every = (LINE / cell).ceil().max(1.) as usize;
         for (row, name) in panel.rows.iter().enumerate().step_by(every) {
             let middle = top + (row as f32 + 0.5) * cell;
@@ -169,13 +166,13 @@ impl HeatMaps {
         }
     }
 
-    /// What the colours stand for.
+    /// Draws the colour scale.
     fn bar(&self, picture: &mut Picture, (x, top): Point, height: f32) {
         const STRIPES: usize = 64;
         let ((low, high), stripe) = (self.scale.ends(), height / STRIPES as f32);
         for i in 0..STRIPES {
             let value = high + (low - high) * (i as f64 + 0.5) / STRIPES as f64;
-            // A little higher than it is, so that no seam shows.
+            // Stripes overlap slightly, so that no seam shows.
             let size = (14., stripe + if i + 1 < STRIPES { 0.5 } else { 0. });
             picture.rectangle((x, top + i as f32 * stripe), size, self.scale.colour(value));
         }
@@ -189,17 +186,17 @@ impl HeatMaps {
 
     fn bar_width(&self) -> f32 {
         let (low, high) = self.scale.ends();
-        let texts = Axis::exactly(low, high).ticks;
-        24. + 22. + texts.iter().map(|(_, text)| font::width(text, NAMES)).fold(0., f32::max)
+        24. + 22. + font::widest(Axis::exactly(low, high).ticks.iter().map(|(_, text)| text), NAMES)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pictures::png;
 
     #[test]
-    fn the_sign_of_the_numbers_decides_the_scale() {
+    fn negative_values_make_a_symmetric_scale() {
         assert_eq!(Scale::of([0., 0.5, f32::NAN].into_iter()), Scale::FromZero(0.5));
         assert_eq!(Scale::of([-0.75, 0.5].into_iter()), Scale::AroundZero(0.75));
         assert_eq!(Scale::of([0.; 3].into_iter()), Scale::FromZero(1.));
@@ -217,7 +214,7 @@ mod tests {
             };
             let (title, caption) = ("t".into(), "c".into());
             let maps = HeatMaps { title, caption, scale: Scale::FromZero(1.), panels: vec![panel] };
-            assert!(!maps.draw().png(1.).unwrap().is_empty(), "{rows} {columns}");
+            assert!(!png::write(&maps.draw(), 1.).unwrap().is_empty(), "{rows} {columns}");
         }
     }
 }

@@ -1,51 +1,45 @@
-//! Line charts: numbers by step, one line for each series.
+//! Line charts: values over steps or lengths, one line per series.
 
 use super::axis::{Axis, Spacing};
 use super::colour::{GREY, PALE};
+use super::font;
+use super::shapes::{Anchor, LABEL, Picture, Point, Shape, TITLE};
 use super::style::{self, Sample, Style};
-use super::{Anchor, LABEL, Picture, Point, Shape, TITLE, font};
 
-/// How the numbers of a chart are spaced upwards.
+/// The quantity of the x axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Spread {
-    Even,
-    /// By powers of ten, where there is a positive number.
-    PowersOfTen,
-}
-
-/// What the lines are over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Across {
+pub(crate) enum XAxis {
     Steps,
-    /// Few lengths of a sequence, each written, by doublings.
+    /// Sequence lengths: a logarithmic axis with a tick at each.
     Lengths,
 }
 
-/// Lines over steps or lengths.
+/// A chart with one line per series.
 #[derive(Debug)]
 pub(crate) struct LineChart {
     pub(crate) title: String,
-    pub(crate) across: Across,
-    pub(crate) spread: Spread,
+    pub(crate) x_axis: XAxis,
+    /// The scale of the y axis.
+    pub(crate) spacing: Spacing,
     pub(crate) series: Vec<Series>,
 }
 
-/// One line, and the band around it.
+/// One line with an optional band.
 #[derive(Debug, Default)]
 pub(crate) struct Series {
     pub(crate) name: String,
-    /// Step and number, in ascending order of steps.
+    /// x and y, in ascending order of x.
     pub(crate) points: Vec<(f64, f64)>,
-    /// Half the height of a band at each point; empty for none.
+    /// Half the height of the band at each point; empty for no band.
     pub(crate) deviations: Vec<f64>,
 }
 
 const WIDTH: f32 = 800.;
 const PLOT_HEIGHT: f32 = 300.;
 const RIGHT: f32 = 24.;
-/// The most points that are drawn of a line: two on each pixel.
+/// The maximum number of points of a line: two per pixel.
 const MAX_POINTS: usize = 1500;
-/// About how far markers are apart, and up to how many points each has its own.
+/// The minimum distance of markers. Lines of up to `FEW_POINTS` have a marker at each point.
 const BETWEEN_MARKERS: f32 = 70.;
 const FEW_POINTS: usize = 25;
 
@@ -71,9 +65,9 @@ impl LineChart {
     }
 }
 
-/// The axes, and where they are.
+/// The axes and their positions.
 struct Plot {
-    across: Across,
+    x_axis: XAxis,
     x: Axis,
     y: Axis,
     left: f32,
@@ -83,21 +77,17 @@ struct Plot {
 
 impl Plot {
     fn around(chart: &LineChart) -> Self {
-        let spacing = match chart.spread {
-            Spread::Even => Spacing::Linear,
-            Spread::PowersOfTen => Spacing::Logarithmic,
-        };
         let steps = || chart.series.iter().flat_map(|series| &series.points).map(|(step, _)| *step);
         let last = steps().fold(1., f64::max);
         let first = steps().fold(last, f64::min).min(last * 0.5);
-        let x = match chart.across {
-            Across::Steps => Axis::exactly(first, last),
-            Across::Lengths => Axis::by_doublings(first, last, steps()),
+        let x = match chart.x_axis {
+            XAxis::Steps => Axis::exactly(first, last),
+            XAxis::Lengths => Axis::by_doublings(first, last, steps()),
         };
-        let y = Axis::around(chart.series.iter().flat_map(Series::heights), spacing);
-        let widest = y.ticks.iter().map(|(_, text)| font::width(text, LABEL)).fold(0., f32::max);
+        let y = Axis::around(chart.series.iter().flat_map(Series::heights), chart.spacing);
+        let widest = font::widest(y.ticks.iter().map(|(_, text)| text), LABEL);
         let top = 46. + style::legend_height(&chart.names(), WIDTH - 32.);
-        Self { across: chart.across, x, y, left: widest + 26., top, bottom: top + PLOT_HEIGHT }
+        Self { x_axis: chart.x_axis, x, y, left: widest + 26., top, bottom: top + PLOT_HEIGHT }
     }
 
     fn place(&self, (step, value): (f64, f64)) -> Point {
@@ -107,7 +97,7 @@ impl Plot {
         (x, y)
     }
 
-    /// Axes, round numbers and what they count.
+    /// Draws axes, ticks and the label of the x axis.
     fn frame(&self, picture: &mut Picture) {
         let right = WIDTH - RIGHT;
         for (value, text) in &self.y.ticks {
@@ -122,9 +112,9 @@ impl Plot {
             picture.text((x, self.bottom + 19.), text, LABEL, Anchor::Middle);
         }
         let middle = f32::midpoint(self.left, right);
-        let what = match self.across {
-            Across::Steps => "step",
-            Across::Lengths => "length of the sequence",
+        let what = match self.x_axis {
+            XAxis::Steps => "step",
+            XAxis::Lengths => "sequence length",
         };
         picture.text((middle, self.bottom + 38.), what, LABEL, Anchor::Middle);
     }
@@ -133,7 +123,7 @@ impl Plot {
         let ends = series.points.iter().zip(&series.deviations);
         let ends = ends.filter(|((_, value), deviation)| (value + *deviation).is_finite());
         let upper = ends.clone().map(|((step, value), by)| self.place((*step, value + by)));
-        // On a logarithmic axis a band may reach below everything.
+        // On a logarithmic axis the lower end of a band may not be positive.
         let floor = |value: f64| if self.y.holds(value) { value } else { f64::MIN_POSITIVE };
         let lower = ends.rev().map(|((step, value), by)| self.place((*step, floor(value - by))));
         let points: Vec<Point> = upper.chain(lower).collect();
@@ -142,7 +132,7 @@ impl Plot {
         }
     }
 
-    /// A line, broken where there is no number, with markers unless it is the only one.
+    /// Draws a line with gaps at non-finite values, and with markers if there are several lines.
     fn line(&self, picture: &mut Picture, series: &Series, style: Style, n_series: usize) {
         let width = if series.points.len() > 200 { 1.4 } else { 2. };
         let thin = thinned(&series.points);
@@ -170,7 +160,7 @@ impl Plot {
 }
 
 impl Series {
-    /// Everything that needs room upwards.
+    /// All y values, including the ends of the band.
     fn heights(&self) -> impl Iterator<Item = f64> {
         let ends = self.points.iter().zip(&self.deviations);
         let ends = ends.flat_map(|((_, value), by)| [value - by, value + by]);
@@ -178,8 +168,7 @@ impl Series {
     }
 }
 
-/// The line with the least and the greatest number of each stretch, so that a long one still shows
-/// its peaks.
+/// Keeps the minimum and maximum of each stretch, so that a long line still shows its peaks.
 fn thinned(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     if points.len() <= MAX_POINTS {
         return points.to_vec();
@@ -199,6 +188,7 @@ fn thinned(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pictures::png;
 
     #[test]
     fn a_long_line_keeps_its_peaks() {
@@ -210,14 +200,14 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_are_none_break_the_line() {
+    fn non_finite_values_break_the_line() {
         let points = [1., 2., f64::NAN, 3., 4.].into_iter().zip(1..);
         let points = points.map(|(value, step)| (f64::from(step), value)).collect();
         let series = vec![Series { name: "a".into(), points, deviations: Vec::new() }];
         let chart = LineChart {
             title: "loss".into(),
-            across: Across::Steps,
-            spread: Spread::PowersOfTen,
+            x_axis: XAxis::Steps,
+            spacing: Spacing::Logarithmic,
             series,
         };
         let picture = chart.draw();
@@ -228,13 +218,13 @@ mod tests {
     }
 
     #[test]
-    fn a_chart_of_nothing_is_still_a_chart() {
+    fn a_chart_without_points_can_be_drawn() {
         let chart = LineChart {
             title: "loss".into(),
-            across: Across::Steps,
-            spread: Spread::Even,
+            x_axis: XAxis::Steps,
+            spacing: Spacing::Linear,
             series: vec![Series::default(), Series::default()],
         };
-        assert!(!chart.draw().png(1.).unwrap().is_empty());
+        assert!(!png::write(&chart.draw(), 1.).unwrap().is_empty());
     }
 }

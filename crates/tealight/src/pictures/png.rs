@@ -7,17 +7,19 @@ use tiny_skia::{
 };
 
 use super::colour::{BLACK, Colour};
-use super::{Anchor, Direction, Picture, Point, Shape, Text, font};
+use super::font;
+use super::shapes::{Anchor, Direction, Picture, Point, Shape, Text};
 
-/// Pixels of a picture at `scale`.
+/// Width and height in pixels at `scale`.
 pub(super) fn size(picture: &Picture, scale: f32) -> (u32, u32) {
     ((picture.width * scale).ceil() as u32, (picture.height * scale).ceil() as u32)
 }
 
+/// Encodes the picture at `scale`.
 pub(super) fn write(picture: &Picture, scale: f32) -> Result<Vec<u8>> {
     let (width, height) = size(picture, scale);
     let mut pixels = Pixmap::new(width, height)
-        .with_context(|| format!("there is no picture of {width} × {height} pixels"))?;
+        .with_context(|| format!("cannot write a PNG of {width} × {height} pixels"))?;
     pixels.fill(Color::WHITE);
     let transform = Transform::from_scale(scale, scale);
     for shape in &picture.shapes {
@@ -75,7 +77,7 @@ fn paint(Colour(red, green, blue): Colour, opacity: f32) -> Paint<'static> {
     paint
 }
 
-/// Whether a path returns to where it began.
+/// Whether a path is closed.
 #[derive(Clone, Copy, PartialEq)]
 enum End {
     Open,

@@ -1,9 +1,10 @@
-//! How the series of a chart differ: by colour, by dash and by marker.
+//! Styles of the series of a chart: colour, dashes and marker; the legend.
 
-use super::colour::{Colour, SERIES};
-use super::{Anchor, LABEL, Picture, Point, Shape, font};
+use super::colour::{self, Colour};
+use super::font;
+use super::shapes::{Anchor, LABEL, Picture, Point, Shape};
 
-/// How one series looks.
+/// The style of one series.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Style {
     pub(super) colour: Colour,
@@ -24,17 +25,17 @@ const DASHES: [&[f32]; 4] = [&[], &[7., 3.], &[2., 2.], &[8., 2., 2., 2.]];
 const MARKERS: [Marker; 5] =
     [Marker::Circle, Marker::Square, Marker::Triangle, Marker::Diamond, Marker::Cross];
 
-/// The style of series `index`: 4, 5 and 7 have no common factor, so 140 series all differ.
+/// The style of series `index`. 4 dashes, 5 markers and 7 colours are coprime, so 140 series differ.
 pub(super) fn of(index: usize) -> Style {
     Style {
-        colour: SERIES[index % SERIES.len()],
+        colour: colour::series(index),
         dashes: DASHES[index % DASHES.len()],
         marker: MARKERS[index % MARKERS.len()],
     }
 }
 
 impl Style {
-    /// The marker around `at`.
+    /// Draws the marker centred at a point.
     pub(super) fn mark(&self, picture: &mut Picture, (x, y): Point) {
         let around = |corners: &[Point]| corners.iter().map(|(a, b)| (x + a, y + b)).collect();
         let points: Vec<Point> = match self.marker {
@@ -64,7 +65,7 @@ impl Style {
     }
 }
 
-/// What stands before a name in a legend.
+/// The symbol before a name in a legend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sample {
     LineAndMarker,
@@ -74,8 +75,8 @@ pub(super) enum Sample {
 const SAMPLE: f32 = 34.;
 const ROW: f32 = 19.;
 
-/// Where the entries of a legend stand in rows no wider than `width`, and the height of all rows.
-fn places(names: &[&str], width: f32) -> (Vec<Point>, f32) {
+/// The positions of the entries of a legend, in rows up to `width`, and the height of all rows.
+fn layout(names: &[&str], width: f32) -> (Vec<Point>, f32) {
     let (mut x, mut y) = (0., 0.);
     let mut places = Vec::with_capacity(names.len());
     for name in names {
@@ -89,12 +90,12 @@ fn places(names: &[&str], width: f32) -> (Vec<Point>, f32) {
     (places, y + ROW)
 }
 
-/// The height that a legend takes.
+/// The height of a legend.
 pub(super) fn legend_height(names: &[&str], width: f32) -> f32 {
-    if names.len() > 1 { places(names, width).1 } else { 0. }
+    if names.len() > 1 { layout(names, width).1 } else { 0. }
 }
 
-/// The names of the series in rows; nothing where there is but one.
+/// Draws the names of the series in rows; nothing for a single series.
 pub(super) fn legend(
     picture: &mut Picture,
     names: &[&str],
@@ -105,7 +106,7 @@ pub(super) fn legend(
     if names.len() < 2 {
         return;
     }
-    for (index, ((x, y), name)) in places(names, width).0.into_iter().zip(names).enumerate() {
+    for (index, ((x, y), name)) in layout(names, width).0.into_iter().zip(names).enumerate() {
         let style = of(index);
         let (x, middle) = (left + x, top + y + ROW / 2.);
         if sample == Sample::LineAndMarker {

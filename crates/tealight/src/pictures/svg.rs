@@ -3,9 +3,9 @@
 use std::fmt::{self, Write as _};
 
 use super::colour::{BLACK, Colour};
-use super::{Anchor, Direction, Picture, Point, Shape, Text};
+use super::shapes::{Anchor, Direction, Picture, Point, Shape, Text};
 
-/// Fonts of about the widths that texts were placed by; anything that they lack comes from elsewhere.
+/// Fonts with about the widths of the embedded font, which determine the layout.
 const FONTS: &str = "DejaVu Sans, Verdana, sans-serif";
 
 pub(super) fn write(picture: &Picture) -> String {
@@ -72,7 +72,7 @@ fn write_text(svg: &mut String, text: &Text) -> fmt::Result {
     write!(svg, ">{}</text>", escaped(&text.content))
 }
 
-/// Text without what XML means by it, and without the control characters that it has no word for.
+/// Escapes XML, and replaces control characters, which XML does not permit.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
@@ -87,7 +87,7 @@ fn escaped(text: &str) -> String {
     escaped
 }
 
-/// A hundredth of a pixel is enough.
+/// A coordinate, rounded to a hundredth of a pixel.
 struct Number(f32);
 
 impl fmt::Display for Number {
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_cannot_end_its_element() {
+    fn text_is_escaped() {
         let mut picture = Picture::new(50., 20.);
         picture.text((1., 2.5), "</text>&\"天\u{1}", 13., Anchor::Middle);
         let svg = write(&picture);

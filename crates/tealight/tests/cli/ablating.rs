@@ -1,4 +1,4 @@
-//! Ablations: every combination with every seed, broken off and gone on with, and what is refused.
+//! `ablate`: all combinations and seeds, interruption and continuation, and errors.
 
 use std::fs::{self, File};
 use std::process::Stdio;
@@ -11,7 +11,7 @@ use crate::program::{Folder, Outcome, Result, TINY};
 
 const TWO_BY_TWO: [&str; 6] =
     ["ablate", "tiny.toml", "--vary", "model.n_heads=1,2", "--seeds", "2"];
-/// Long enough to be interrupted, and without a checkpoint at every turn.
+/// A run that is long enough to be interrupted, with few checkpoints.
 const LONGER: [&str; 6] = [
     "--set",
     "training.steps=400",
@@ -113,11 +113,11 @@ fn the_same_command_again_trains_nothing_and_more_seeds_train_the_rest() -> Resu
     let first = folder.succeed(&TWO_BY_TWO)?;
     let before = folder.files()?;
     let again = folder.succeed(&TWO_BY_TWO)?;
-    assert!(again.stderr.contains(": 4 finished before\n"), "{}", again.stderr);
+    assert!(again.stderr.contains(": 4 already finished\n"), "{}", again.stderr);
     assert_eq!(again.stdout, first.stdout);
     assert!(folder.files()? == before);
     let more = folder.succeed(&[&TWO_BY_TWO[..4], &["--seeds", "1-3"]].concat())?;
-    assert!(more.stderr.contains(": 2 to train, 4 finished before\n"), "{}", more.stderr);
+    assert!(more.stderr.contains(": 2 to train, 4 already finished\n"), "{}", more.stderr);
     assert_eq!(runs(&folder, OUTPUT)?.len(), 6);
     Ok(())
 }
@@ -137,7 +137,7 @@ fn a_run_that_was_broken_off_is_gone_on_with() -> Result {
     let dry = folder.succeed(&[&TWO_BY_TWO[..], &["--output", "parts", "--dry-run"]].concat())?;
     assert!(dry.stdout.contains("n_heads=2,seed=1    unfinished\n"), "{}", dry.stdout);
     let outcome = folder.succeed(&[&TWO_BY_TWO[..], &["--output", "parts"]].concat())?;
-    assert!(outcome.stderr.contains(": 2 to train, 2 to go on with\n"), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains(": 2 to train, 2 to resume\n"), "{}", outcome.stderr);
     assert_eq!(metrics(&folder, "parts")?, metrics(&folder, "whole")?);
     assert_eq!(runs(&folder, "parts")?, runs(&folder, "whole")?);
     Ok(())
@@ -155,7 +155,7 @@ fn an_ablation_that_was_killed_is_gone_on_with() -> Result {
     }
     child.kill()?;
     child.wait()?;
-    // Until the run that was going on has ended, the directory is in use.
+    // The run that was being trained holds the lock until it ends.
     let outcome = loop {
         let outcome = folder.run(&args)?;
         if !outcome.stderr.contains("is in use") {
@@ -164,7 +164,7 @@ fn an_ablation_that_was_killed_is_gone_on_with() -> Result {
         sleep(Duration::from_millis(20));
     };
     assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
-    assert!(outcome.stderr.contains("finished before"), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("already finished"), "{}", outcome.stderr);
     assert_eq!(metrics(&folder, OUTPUT)?, metrics(&folder, "whole")?);
     assert_eq!(runs(&folder, OUTPUT)?, runs(&folder, "whole")?);
     Ok(())
@@ -186,9 +186,9 @@ fn a_run_that_fails_takes_no_other_with_it() -> Result {
     let failed = &json(&folder, OUTPUT)?["variants"][1]["runs"][0];
     assert!(failed["state"] == "failed" && failed["summary"].is_null(), "{failed}");
     assert!(failed["message"].as_str().is_some_and(|text| text.contains("`optimizer.lr`")));
-    // Again: the finished are kept, the failed are tried.
+    // The same command keeps finished runs and retries failed ones.
     let again = folder.run(&args)?;
-    assert!(again.stderr.contains(": 2 to go on with, 2 finished before\n"), "{}", again.stderr);
+    assert!(again.stderr.contains(": 2 to resume, 2 already finished\n"), "{}", again.stderr);
     assert_eq!(runs(&folder, OUTPUT)?.len(), 4);
     Ok(())
 }
@@ -201,7 +201,7 @@ fn what_cannot_be_built_is_refused_before_anything_is_trained_or_left_out() -> R
     let parts = [
         "n_heads=3 cannot be trained (--skip-impossible",
         "`model.n_heads` = 3 does not divide `model.d_model` = 8",
-        "impossible, too:\n  n_heads=5: ",
+        "also impossible:\n  n_heads=5: ",
     ];
     folder.refuse(&heads, &parts)?;
     folder.refuse(&[&heads[..], &["--dry-run"]].concat(), &parts)?;
@@ -228,15 +228,18 @@ fn what_cannot_be_understood_is_refused() -> Result {
     refuse(&["--vary", "model.n_heads"], &["expected a key and its values"])?;
     refuse(&["--vary", "model.n_heads="], &["a value is missing"])?;
     refuse(&["--vary", "model.n_heads=1,"], &["a value is missing"])?;
-    refuse(&["--vary", "model.n_heads=1,1"], &["the value 1 is there twice"])?;
+    refuse(&["--vary", "model.n_heads=1,1"], &["the value 1 is given twice"])?;
     refuse(&["--vary", "model.n_head=1,2"], &["unknown key `n_head`", "did you mean `n_heads`?"])?;
     refuse(&["--vary", "a..b=1"], &["expected a key before `=`"])?;
     refuse(&["--vary", "model.dropout=[0,1"], &["not a TOML value"])?;
-    refuse(&["--vary", "model.n_heads=1", "--vary", "model.n_heads=2"], &["there twice"])?;
-    refuse(&["--vary", "model.n_heads=1", "--set", "model.n_heads=2"], &["both set and varied"])?;
+    refuse(&["--vary", "model.n_heads=1", "--vary", "model.n_heads=2"], &["given twice"])?;
+    refuse(
+        &["--vary", "model.n_heads=1", "--set", "model.n_heads=2"],
+        &["both to `--set` and to `--vary`"],
+    )?;
     refuse(&["--vary", "seed=1,2"], &["`--seeds`"])?;
     refuse(&["--set", "seed=1"], &["`--seeds`"])?;
-    refuse(&["--seeds", "1-99999"], &["99999 runs", "the limit is 10000"])?;
+    refuse(&["--seeds", "1-99999"], &["99999 runs", "the limit of 10000"])?;
     folder.refuse(&["ablate", "none.toml", "--vary", "a=1"], &["cannot read `none.toml`"])?;
     for args in [["--seeds", "0"], ["--seeds", "x"], ["--jobs", "0"]] {
         let outcome = folder.run(&[&["ablate", "tiny.toml"][..], &args].concat())?;
@@ -255,10 +258,10 @@ fn runs_of_other_settings_are_not_mixed_into_a_table() -> Result {
         ["n_heads=1,seed=1` was started with other settings", "`training.steps` was 6 and is 7"];
     folder.refuse(&args, &parts)?;
     folder.succeed(&[&args[..], &["--output", "other"]].concat())?;
-    // Another checkpoint is chosen: the same run, evaluated again.
+    // Another selected checkpoint only requires a new evaluation.
     let args = [&TWO_BY_TWO[..], &["--set", "checkpoint.select=best"]].concat();
     let outcome = folder.succeed(&args)?;
-    assert!(outcome.stderr.contains(": 4 to go on with\n"), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains(": 4 to resume\n"), "{}", outcome.stderr);
     Ok(())
 }
 

@@ -1,8 +1,6 @@
-//! Benchmarks, at sizes of a blink: what is printed, and what is refused.
+//! `bench` at small sizes: output and errors.
 
-use serde_json::Value;
-
-use crate::program::{Folder, Result, repository};
+use crate::program::{Folder, Result, golden_model};
 
 const SMALL: [&str; 10] = [
     "bench",
@@ -51,7 +49,7 @@ fn every_kind_is_measured_at_every_length_and_the_last_doubling_is_shown() -> Re
 fn json_holds_every_measurement() -> Result {
     let folder = Folder::new()?;
     let more = ["--kinds", "softmax", "--json", "--causal", "--threads", "1", "--backward"];
-    let json: Value = serde_json::from_str(&folder.succeed(&args(&more))?.stdout)?;
+    let json = folder.json(&args(&more))?;
     assert_eq!((&json["d_model"], &json["n_heads"]), (&12.into(), &3.into()));
     assert_eq!((&json["causal"], &json["threads"]), (&true.into(), &1.into()));
     let measurements = json["measurements"].as_array().ok_or("measurements")?;
@@ -61,7 +59,7 @@ fn json_holds_every_measurement() -> Result {
         let measured = &one["measured"];
         assert!(measured["seconds"].as_f64() > Some(0.), "{one}");
         assert_eq!(measured["n_repeats"], 2);
-        // Four maps of 12 × 12 with a bias each.
+        // Four projections of 12 × 12 with bias.
         assert_eq!(measured["n_parameters"], 4 * (12 * 12 + 12));
         assert!(measured["peak_memory_bytes"].is_u64() || cfg!(not(target_os = "linux")), "{one}");
         assert!(one["reason"].is_null());
@@ -76,14 +74,14 @@ fn a_matrix_of_weights_is_seen_in_the_memory() -> Result {
     let folder = Folder::new()?;
     let args = ["bench", "attention", "--kinds", "sparsemax", "--lengths", "512,1024", "--repeats"];
     let size = ["1", "--d-model", "8", "--n-heads", "8", "--json"];
-    let json: Value = serde_json::from_str(&folder.succeed(&[&args[..], &size].concat())?.stdout)?;
+    let json = folder.json(&[&args[..], &size].concat())?;
     let bytes =
         |index: usize| json["measurements"][index]["measured"]["peak_memory_bytes"].as_f64();
     let [Some(half), Some(full)] = [0, 1].map(bytes) else { panic!("{json}") };
-    // The scores of 8 heads before and after sparsemax, and little else.
+    // The scores of 8 heads before and after sparsemax dominate.
     let scores = 2. * 8. * 1024_f64.powi(2) * 4.;
     assert!(full > 0.9 * scores && full < 1.2 * scores, "{full} {scores}");
-    // Four times as much, but for what every thread keeps for its products.
+    // Quadratic, apart from a constant buffer per thread for matrix products.
     assert!((3.3..4.5).contains(&(full / half)), "{full} {half}");
     Ok(())
 }
@@ -91,7 +89,7 @@ fn a_matrix_of_weights_is_seen_in_the_memory() -> Result {
 #[test]
 fn all_kinds_are_measured_or_say_why_not() -> Result {
     let folder = Folder::new()?;
-    let json: Value = serde_json::from_str(&folder.succeed(&args(&["--json"]))?.stdout)?;
+    let json = folder.json(&args(&["--json"]))?;
     let measurements = json["measurements"].as_array().ok_or("measurements")?;
     assert!(measurements.len() >= 3);
     for one in measurements {
@@ -118,7 +116,7 @@ fn what_cannot_be_measured_is_refused() -> Result {
     refuse(&["--kinds", "nystrom:n_landmark=3"], &["unknown key `n_landmark`", "`n_landmarks`"])?;
     refuse(&["--kinds", "top_k:k=many"], &["`model.attention.k`", "expected an integer"])?;
     refuse(&["--kinds", ""], &["names no kind of attention"])?;
-    refuse(&["--kinds", "nystrom:n_landmarks=0"], &["nothing could be measured"])?;
+    refuse(&["--kinds", "nystrom:n_landmarks=0"], &["all measurements failed"])?;
     let odd = ["bench", "attention", "--d-model", "10", "--n-heads", "3"];
     folder.refuse(&odd, &["`--n-heads 3` does not divide `--d-model 10`"])?;
     for (name, value) in [
@@ -150,7 +148,7 @@ fn a_training_step_is_measured_and_nothing_is_written() -> Result {
         assert!(stdout.contains(part), "`{part}` is not in\n{stdout}");
     }
     let more = ["--json", "--threads", "1", "--set", "training.batch_size=3"];
-    let json: Value = serde_json::from_str(&folder.succeed(&[&bench[..], &more].concat())?.stdout)?;
+    let json = folder.json(&[&bench[..], &more].concat())?;
     assert_eq!((&json["threads"], &json["n_steps"]), (&1.into(), &3.into()));
     assert_eq!(json["examples_per_step"], 3);
     assert!(json["loss"].as_f64().is_some_and(f64::is_finite), "{json}");
@@ -170,16 +168,13 @@ fn products_and_filled_masks_are_measured() -> Result {
     let product = ["bench", "product", "--shapes", "3x5x7,64x32x16", "--seconds", "0"];
     let stdout = folder.succeed(&product)?.stdout;
     assert!(stdout.contains("3x5x7 ") && stdout.contains("64x32x16 "), "{stdout}");
-    let json = folder.succeed(&[&product[..], &["--json", "--threads", "2"]].concat())?.stdout;
-    let json: Value = serde_json::from_str(&json)?;
+    let json = folder.json(&[&product[..], &["--json", "--threads", "2"]].concat())?;
     assert_eq!((&json["threads"], &json["products"][1]["shape"]), (&2.into(), &"64x32x16".into()));
     assert!(json["products"][1]["gflops"].as_f64() > Some(0.), "{json}");
-    let model = repository().join("crates/tealight-train/tests/golden/models/bert");
-    let model = model.display().to_string();
+    let model = golden_model("bert");
     let fill = ["bench", "fill-mask", &model, "the [MASK] of", "--repeats", "2"];
     assert!(folder.succeed(&fill)?.stdout.contains("median"));
-    let json: Value =
-        serde_json::from_str(&folder.succeed(&[&fill[..], &["--json"]].concat())?.stdout)?;
+    let json = folder.json(&[&fill[..], &["--json"]].concat())?;
     assert!(json["milliseconds"]["median"].as_f64() > Some(0.), "{json}");
     folder.refuse(&["bench", "fill-mask", &model, "no gap"], &["no gap"])
 }
@@ -194,7 +189,7 @@ fn time_over_length_is_drawn_and_the_crossing_said() -> Result {
         assert!(folder.path("pictures").join(name).is_file(), "{name}");
     }
     let picture = folder.read("pictures/forward.svg")?;
-    assert!(picture.contains("length of the sequence") && picture.contains("aft_simple"));
+    assert!(picture.contains("sequence length") && picture.contains("aft_simple"));
     Ok(())
 }
 

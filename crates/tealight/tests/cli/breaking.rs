@@ -1,4 +1,4 @@
-//! Attempts to break it: nothing may panic, whatever is typed and whoever has left.
+//! Hostile input, closed pipes and odd environments: no panics.
 
 use std::process::Stdio;
 

@@ -1,4 +1,4 @@
-//! Runs and checkpoints that are broken, foreign or from the future.
+//! Damaged runs and checkpoints, and those of newer format versions.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use crate::program::{Folder, Result};
 
 const LAST: &str = "runs/tiny/checkpoints/step-000006";
 
-/// A finished run with one checkpoint, so that there is no other to go on from.
+/// A finished run with a single checkpoint, so that no other can replace it.
 fn trained() -> Result<Folder> {
     let folder = Folder::trained()?;
     for step in [2, 4] {
@@ -17,7 +17,7 @@ fn trained() -> Result<Folder> {
     Ok(folder)
 }
 
-/// Leaves no digests, as version 1 did not: what is edited is then read.
+/// Removes the digests, which format version 1 did not have, so that edited files are read.
 fn forget_digests(folder: &Folder) -> Result {
     let sums = folder.path(&format!("{LAST}/SHA256SUMS"));
     if sums.exists() {
@@ -27,7 +27,7 @@ fn forget_digests(folder: &Folder) -> Result {
     Ok(())
 }
 
-/// Neither `evaluate` nor `forecast` nor `--resume` takes the run.
+/// Asserts that `evaluate`, `forecast` and `--resume` all refuse the run.
 fn nothing_takes(folder: &Folder, parts: &[&str]) -> Result {
     folder.refuse(&["evaluate", "runs/tiny"], parts)?;
     folder.refuse(&["forecast", "runs/tiny", "--start", "RCS"], parts)?;
@@ -41,7 +41,7 @@ fn edit(folder: &Folder, name: &str, change: impl FnOnce(&mut Value)) -> Result 
     folder.write(name, value.to_string())
 }
 
-/// Puts `bytes` in place of the model, so that `state.json` finds it whole.
+/// Replaces the model by `bytes`, and its size in `state.json`.
 fn replace_model(folder: &Folder, bytes: &[u8]) -> Result {
     forget_digests(folder)?;
     folder.write(&format!("{LAST}/model.safetensors"), bytes)?;

@@ -1,14 +1,10 @@
-//! Runs of classifiers: `train`, `evaluate` and `--resume` as for any task, and `classify`.
+//! Classifiers: `train`, `evaluate`, `--resume` and `classify`.
 
 use std::fs;
-use std::io::Write;
-use std::process::Stdio;
-
-use serde_json::Value;
 
 use crate::program::{Folder, Outcome, Result};
 
-/// A run of a blink.
+/// A short run.
 const TEXTS: &str = "\
 seed = 7
 [task]
@@ -59,12 +55,12 @@ fn trained() -> Result<Folder> {
 fn a_classifier_is_trained_evaluated_and_resumed_like_any_other_run() -> Result {
     let folder = folder()?;
     let Outcome { stdout, stderr, .. } = folder.succeed(&["train", "texts.toml"])?;
-    for text in ["majority", "macro F1", "texts held out", "label ╲ said", "precision"] {
+    for text in ["majority", "macro F1", "texts held out", "label ╲ predicted", "precision"] {
         assert!(stdout.contains(text), "{stdout}");
     }
     assert!(stderr.contains("tealight classify runs/texts"), "{stderr}");
     assert_eq!(folder.succeed(&["evaluate", "runs/texts"])?.stdout, stdout);
-    let summary: Value = serde_json::from_str(&folder.read("runs/texts/summary.json")?)?;
+    let summary = folder.read_json("runs/texts/summary.json")?;
     for metric in ["accuracy", "macro_f1", "nll"] {
         assert!(summary["metrics"][metric].is_number(), "{summary}");
     }
@@ -72,21 +68,16 @@ fn a_classifier_is_trained_evaluated_and_resumed_like_any_other_run() -> Result 
 
     folder.succeed(&["train", "texts.toml", "-q", "--name", "halves", "--stop-after", "13"])?;
     folder.succeed(&["train", "texts.toml", "-q", "--name", "halves", "--resume"])?;
-    let files = folder.files()?;
     let model = "checkpoints/step-000030/model.safetensors";
-    for file in [model, "tokenizer.json", "labels.json", "report.json"] {
-        let of = |run: &str| &files[&folder.path(run).join(file)];
-        assert!(of("runs/texts") == of("runs/halves"), "{file}");
-    }
-    Ok(())
+    let files = [model, "tokenizer.json", "labels.json", "report.json"];
+    folder.assert_same(["runs/texts", "runs/halves"], &files)
 }
 
 #[test]
 fn a_run_classifies_without_its_data() -> Result {
     let folder = trained()?;
     fs::remove_file(folder.path("texts.jsonl"))?;
-    let json = folder.succeed(&["classify", "runs/texts", "aaaa", "zzz", "--json"])?.stdout;
-    let json: Value = serde_json::from_str(&json)?;
+    let json = folder.json(&["classify", "runs/texts", "aaaa", "zzz", "--json"])?;
     for (at, (text, label)) in [("aaaa", "first"), ("zzz", "last")].into_iter().enumerate() {
         let one = &json["classified"][at];
         assert_eq!((&one["text"], &one["label"]), (&text.into(), &label.into()), "{json}");
@@ -95,10 +86,8 @@ fn a_run_classifies_without_its_data() -> Result {
     }
     let text = folder.succeed(&["classify", "runs/texts", "aaaa", "zzz"])?.stdout;
     assert!(text.starts_with("first   first "), "{text}");
-    let mut command = folder.command(&["classify", "runs/texts", "aaaa", "-"]);
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-    child.stdin.take().ok_or("a pipe")?.write_all(b"\nzzz\n")?;
-    assert_eq!(String::from_utf8(child.wait_with_output()?.stdout)?, text);
+    let args = ["classify", "runs/texts", "aaaa", "-"];
+    assert_eq!(folder.run_with_input(&args, "\nzzz\n")?.stdout, text);
     let attended = folder.succeed(&["attend", "runs/texts", "az", "--text"])?.stdout;
     assert!(attended.contains("[CLS]") && attended.contains("layer 1"), "{attended}");
     Ok(())

@@ -1,8 +1,8 @@
-//! Settings that are well formed and cannot be had: each names its keys, its values and the rule.
+//! Valid settings that contradict each other: errors name the keys, the values and the rule.
 
 use crate::program::{Folder, Result};
 
-/// `--set` arguments, and what the message must say.
+/// `--set` arguments, and parts of the error message.
 type Case<'a> = (&'a [&'a str], &'a [&'a str]);
 
 fn all_are_refused(cases: &[Case<'_>]) -> Result {

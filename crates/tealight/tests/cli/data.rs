@@ -1,4 +1,4 @@
-//! A person's own weather, from a file.
+//! Weather and text from the user's files.
 
 use crate::program::{Folder, Result, repository};
 
@@ -72,7 +72,7 @@ fn emoji_with_and_without_variation_selectors_and_letters_are_the_same_weather()
     Ok(())
 }
 
-/// A language model of a blink, on two files.
+/// A short run of a language model on text files.
 const LINES: &str = "\
 seed = 7
 [task]
@@ -99,7 +99,7 @@ batch_size = 3
 #[test]
 fn of_the_files_of_a_corpus_those_that_have_changed_are_named() -> Result {
     let folder = Folder::new()?;
-    // Elsewhere: tokens of files that have changed are no remains of a run.
+    // A cache outside the folder: `refuse` requires the folder to stay unchanged.
     let cache = Folder::new()?;
     let path = cache.path("tokens");
     folder.write("lines.toml", LINES.replace("CACHE", path.to_str().ok_or("a path in UTF-8")?))?;

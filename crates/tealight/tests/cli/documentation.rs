@@ -1,4 +1,4 @@
-//! What README.md and configs/ say, done.
+//! The examples of README.md and configs/ work as described.
 
 use std::fs;
 
@@ -12,7 +12,7 @@ fn config(name: &str) -> String {
     repository().join("configs/weather").join(name).display().to_string()
 }
 
-/// The cells of the first column of the ablation, each as its settings.
+/// The settings in each cell of the first column of the ablation table.
 fn ablations(readme: &str) -> Vec<Vec<String>> {
     let rows = readme.lines().skip_while(|line| !line.starts_with("| `--set` ")).skip(2);
     let cells = rows.map_while(|row| row.strip_prefix("| ")?.split_once(" |"));

@@ -1,4 +1,4 @@
-//! `plot`, `attend` and TensorBoard: pictures that are there, whole, and show what was written.
+//! `plot`, `attend` and TensorBoard: complete pictures with the expected content.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use crate::program::{Folder, Result};
 
 const PNG: &[u8] = b"\x89PNG\r\n\x1a\n";
 
-/// The paths that were printed, each of a whole SVG or PNG.
+/// The printed paths; asserts that each is a complete SVG or PNG.
 fn drawn(folder: &Folder, args: &[&str]) -> Result<Vec<String>> {
     let outcome = folder.succeed(args)?;
     assert_eq!(outcome.stderr, "");
@@ -94,14 +94,14 @@ fn what_cannot_be_plotted_is_refused() -> Result {
     folder.refuse(&["plot"], &["RUN"])?;
     folder.refuse(&["plot", "tiny.toml"], &["`tiny.toml` is not a run"])?;
     folder.refuse(&["plot", "runs/none"], &["cannot open `runs/none`"])?;
-    folder.refuse(&["plot", "runs/tiny", "runs/tiny-2"], &["`--output` must say where"])?;
+    folder.refuse(&["plot", "runs/tiny", "runs/tiny-2"], &["`--output` must name a directory"])?;
     folder.refuse(&["plot", "runs/tiny", "--mean"], &["`--mean`", "there is one"])?;
     folder.refuse(&["plot", "runs/tiny", "--output", "tiny.toml/x"], &["cannot create"])?;
     let metrics = folder.read("runs/tiny/metrics.jsonl")?;
     folder.write("runs/tiny/metrics.jsonl", metrics.replacen("{\"step\":2,", "{\"step\":", 1))?;
     folder.refuse(&["plot", "runs/tiny"], &["metrics.jsonl:", "not the JSON"])?;
     folder.write("runs/tiny/metrics.jsonl", "")?;
-    folder.refuse(&["plot", "runs/tiny"], &["metrics.jsonl` holds no line yet"])?;
+    folder.refuse(&["plot", "runs/tiny"], &["metrics.jsonl` has no metrics yet"])?;
     fs::remove_file(folder.path("runs/tiny/metrics.jsonl"))?;
     folder.refuse(&["plot", "runs/tiny"], &["cannot read", "metrics.jsonl"])
 }
@@ -131,9 +131,8 @@ fn attention_is_drawn_layer_by_layer() -> Result {
 fn the_matrices_are_printed_and_their_rows_sum_to_one() -> Result {
     let folder = Folder::new()?;
     folder.succeed(&["train", "tiny.toml", "-q", "--set", "task.read_out=cls"])?;
-    // Only the window counts, and with [CLS] there is a position more.
-    let stdout = folder.succeed(&["attend", "runs/tiny", "SSSSRCS", "--json"])?.stdout;
-    let json: Value = serde_json::from_str(&stdout)?;
+    // Days before the window are ignored, and [CLS] adds a position.
+    let json = folder.json(&["attend", "runs/tiny", "SSSSRCS", "--json"])?;
     assert_eq!(json["days"], serde_json::json!([0, 1, 2]));
     let layer = &json["layers"][0];
     assert_eq!((&layer["row_sum"], &layer["queries"][0]), (&"one".into(), &"[CLS]".into()));
@@ -153,9 +152,9 @@ fn the_matrices_are_printed_and_their_rows_sum_to_one() -> Result {
 fn what_cannot_be_attended_to_is_refused() -> Result {
     let folder = Folder::trained()?;
     let cases: [(&[&str], &[&str]); 7] = [
-        (&["RCX"], &["the sequence is not weather", "column 3"]),
-        (&[""], &["the sequence holds no day"]),
-        (&["RC"], &["has 2 days, and the model reads 3"]),
+        (&["RCX"], &["cannot parse the sequence as weather", "column 3"]),
+        (&[""], &["the sequence is empty"]),
+        (&["RC"], &["has 2 days, and the model requires 3"]),
         (&["RCS", "--maps", "0"], &["mean, all or a number"]),
         (&["RCS", "--maps", "few"], &["mean, all or a number"]),
         (&["RCS", "--json", "--text"], &["cannot be used with"]),
@@ -206,7 +205,7 @@ fn tensorboard_is_written_when_asked_for_and_changes_nothing_else() -> Result {
         }
         assert!(contains(file, PNG));
     }
-    // The order to forget what was said of step 5 and later.
+    // The session log event that makes TensorBoard discard steps from 5 on.
     assert!(contains(&files[1], &[0x10, 5, 0x3a, 2, 0x08, 1]));
     let weights = |run: &str| {
         fs::read(folder.path(&format!("runs/{run}/checkpoints/step-000006/model.safetensors")))

@@ -1,4 +1,4 @@
-//! `evaluate`: the table again, of any checkpoint.
+//! `evaluate`: the table of any checkpoint.
 
 use serde_json::Value;
 
@@ -48,7 +48,7 @@ fn the_table_is_the_one_that_training_ended_with() -> Result {
 #[test]
 fn a_checkpoint_is_chosen_by_name_by_step_or_by_path() -> Result {
     let folder = Folder::new()?;
-    // A rate at which the loss falls and then rises, so that the best is not the latest.
+    // With this learning rate the loss falls and then rises: the best checkpoint is not the latest.
     let settings = ["--set", "optimizer={kind=\"adamw\",lr=0.3}", "--set", "schedule=constant"];
     folder.succeed(&[&["train", "tiny.toml", "-q"], &settings[..]].concat())?;
     let nll = |args: &[&str]| -> Result<String> {

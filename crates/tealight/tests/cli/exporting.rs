@@ -1,24 +1,19 @@
-//! Folders of Tealight's own: whatever is written is read, and what is wrong with one is named.
+//! Exported folders in Tealight's format: they can be read back, and errors name the faulty key.
 
 use serde_json::{Value, json};
 
 use crate::languages::{json, train_classifier, trained};
-use crate::program::{Folder, Result, repository};
-
-fn golden(name: &str) -> String {
-    let models = repository().join("crates/tealight-train/tests/golden/models");
-    models.join(name).display().to_string()
-}
+use crate::program::{Folder, Result, golden_model};
 
 fn export(folder: &Folder, model: &str, to: &str, format: &str) -> Result {
     folder.succeed(&["export", model, "--to", to, "--format", format])?;
     Ok(())
 }
 
-/// It was written, and `translate` said that it was no encoder-decoder.
+/// `translate` once refused the exported folder as no encoder-decoder.
 #[test]
 fn an_encoder_decoder_that_is_exported_translates_as_before() -> Result {
-    let (folder, t5) = (Folder::new()?, golden("t5"));
+    let (folder, t5) = (Folder::new()?, golden_model("t5"));
     let translate = |model: &str| -> Result<Value> {
         let args = ["translate", model, "the", "--max-len", "5", "--json"];
         json(&folder.succeed(&args)?.stdout)
@@ -26,7 +21,7 @@ fn an_encoder_decoder_that_is_exported_translates_as_before() -> Result {
     export(&folder, &t5, "own", "tealight")?;
     assert_eq!(translate("own")?, translate(&t5)?);
     assert!(folder.read("own/README.md")?.contains("tealight translate FOLDER"));
-    // And back.
+    // Back to the format of transformers.
     export(&folder, "own", "t5", "hf")?;
     export(&folder, &t5, "direct", "hf")?;
     assert_eq!(json(&folder.read("t5/config.json")?)?, json(&folder.read("direct/config.json")?)?);
@@ -34,7 +29,7 @@ fn an_encoder_decoder_that_is_exported_translates_as_before() -> Result {
     Ok(())
 }
 
-/// Its card told to begin a run with it, which was refused, and no command took it.
+/// The model card once suggested commands that refused the folder.
 #[test]
 fn a_classifier_that_is_exported_classifies_and_begins_a_run() -> Result {
     let folder = trained("masked")?;
@@ -50,13 +45,13 @@ fn a_classifier_that_is_exported_classifies_and_begins_a_run() -> Result {
         assert_eq!(ask(command, "own")?, ask(command, "runs/weather")?);
     }
     let begun = train_classifier(&folder, "further", "own")?;
-    assert!(begun.stderr.contains("begins with own"), "{}", begun.stderr);
+    assert!(begun.stderr.contains("initialised from own"), "{}", begun.stderr);
     folder.refuse(&["fill-mask", "own", "[MASK]"], &["a classifier of texts", "masked"])?;
     std::fs::remove_file(folder.path("own/labels.json"))?;
     folder.refuse(&["classify", "own", "It was sunny."], &["cannot read `own/labels.json`"])
 }
 
-/// A table of 10¹² rotations ended the process.
+/// A rotary table of 10¹² positions once ended the process.
 #[test]
 fn a_folder_is_held_to_the_limits_of_a_configuration_and_named() -> Result {
     let folder = trained("masked")?;

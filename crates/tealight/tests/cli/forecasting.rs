@@ -1,4 +1,4 @@
-//! `forecast`: days to come, drawn or searched for.
+//! `forecast`: sampling, greedy decoding and beam search.
 
 use serde_json::Value;
 
@@ -98,10 +98,10 @@ fn json_has_the_next_day_the_sequences_and_what_is_unknown() -> Result {
 fn fewer_days_than_the_window_and_more_are_fine() -> Result {
     let folder = Folder::trained()?;
     let two = forecast(&folder, &["--start", "RC"])?;
-    assert!(two.contains("(the model sees 1 more day"), "{two}");
+    assert!(two.contains("(the model's window has 1 more day"), "{two}");
     let three = json(&folder, &["--start", "RCS", "--days", "9"])?;
     assert_eq!(three["n_unknown"], 0);
-    // Only the window counts.
+    // Days before the window are ignored.
     let thirty = format!("{}RCS", "SSC".repeat(9));
     assert_eq!(json(&folder, &["--start", &thirty, "--days", "9"])?, three);
     Ok(())
@@ -131,10 +131,13 @@ fn emoji_are_read_with_and_without_variation_selectors() -> Result {
 fn what_cannot_be_forecast_is_refused() -> Result {
     let folder = Folder::trained()?;
     let cases: [(&[&str], &[&str]); 13] = [
-        (&["--start", "RCX"], &["`--start` is not weather", "column 3", "`X` is neither rain"]),
-        (&["--start", "🌈"], &["`--start` is not weather", "`🌈`"]),
-        (&["--start", ""], &["`--start` holds no day", "R C S"]),
-        (&["--start", " ,\n"], &["`--start` holds no day"]),
+        (
+            &["--start", "RCX"],
+            &["cannot parse `--start` as weather", "column 3", "`X` is neither rain"],
+        ),
+        (&["--start", "🌈"], &["cannot parse `--start` as weather", "`🌈`"]),
+        (&["--start", ""], &["`--start` is empty", "R C S"]),
+        (&["--start", " ,\n"], &["`--start` is empty"]),
         (&["--start", "R", "--days", "0"], &["`--days` = 0 must be positive"]),
         (&["--start", "R", "--days", "999999999999"], &["`--days` = 999999999999 must be at most"]),
         (&["--start", "R", "--beams", "0"], &["`--beams` = 0 must be positive"]),

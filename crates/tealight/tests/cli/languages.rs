@@ -1,13 +1,10 @@
-//! Language models from the command line: trained, asked, continued, exported, and begun from.
-
-use std::io::Write;
-use std::process::Stdio;
+//! Language models: `train`, `fill-mask`, `generate`, `export` and `init_from`.
 
 use serde_json::Value;
 
 use crate::program::{Folder, Outcome, Result};
 
-/// A run of a blink on a few diaries.
+/// A short run on a few diaries.
 const MASKED: &str = "\
 seed = 7
 [task]
@@ -60,17 +57,6 @@ pub(crate) fn json(text: &str) -> Result<Value> {
     Ok(serde_json::from_str(text)?)
 }
 
-/// What the program makes of a standard input.
-fn with_input(folder: &Folder, args: &[&str], input: &str) -> Result<Outcome> {
-    let mut command = folder.command(args);
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn()?;
-    child.stdin.take().ok_or("a pipe")?.write_all(input.as_bytes())?;
-    let output = child.wait_with_output()?;
-    let (code, stdout) = (output.status.code(), String::from_utf8(output.stdout)?);
-    Ok(Outcome { code, stdout, stderr: String::from_utf8(output.stderr)? })
-}
-
 #[test]
 fn a_masked_language_model_is_trained_evaluated_and_resumed_like_any_other() -> Result {
     let folder = folder()?;
@@ -88,11 +74,8 @@ fn a_masked_language_model_is_trained_evaluated_and_resumed_like_any_other() -> 
     folder.succeed(&["inspect", "runs/masked"])?;
     folder.succeed(&["train", "masked.toml", "-q", "--name", "halves", "--stop-after", "3"])?;
     folder.succeed(&["train", "masked.toml", "-q", "--name", "halves", "--resume"])?;
-    let weights = |run: &str| {
-        std::fs::read(folder.path(&format!("runs/{run}/checkpoints/step-000004/model.safetensors")))
-    };
-    assert!(weights("masked")? == weights("halves")?, "a resumed run is another");
-    Ok(())
+    folder
+        .assert_same(["runs/masked", "runs/halves"], &["checkpoints/step-000004/model.safetensors"])
 }
 
 #[test]
@@ -118,7 +101,7 @@ fn masks_are_filled_in_texts_lines_and_files() -> Result {
     let of_file = json(&fill(&["--file", "lines.txt", "--json"])?.stdout)?;
     assert_eq!(of_file[0], one);
     let args = ["fill-mask", "runs/masked", "-", "--json"];
-    let of_lines = with_input(&folder, &args, "It was [MASK] today.\n\n[MASK].\n")?;
+    let of_lines = folder.run_with_input(&args, "It was [MASK] today.\n\n[MASK].\n")?;
     assert_eq!(json(&of_lines.stdout)?, of_file);
 
     let some = fill(&["It was [MASK].", "--targets", "rainy,sunny", "--json"])?;
@@ -163,7 +146,7 @@ fn a_causal_language_model_is_trained_and_goes_on_with_texts() -> Result {
     let told = json(&generate(&["Monday", "--max-tokens", "9", "--json"])?.stdout)?;
     let written = told["continuations"][0]["text"].as_str().ok_or("a text")?;
     assert_eq!(format!("Monday{written}\n"), text);
-    // Longer than the model sees at once.
+    // Longer than the model's context.
     let args = ["--greedy", "--max-tokens", "150", "--json"];
     let long = json(&generate(&args)?.stdout)?;
     assert_eq!(long["continuations"][0]["ended_by"], "length");
@@ -222,13 +205,13 @@ fn a_run_begins_with_another_model_whose_settings_it_takes_over() -> Result {
                  [training]\nsteps = 1\nbatch_size = 5\n[optimizer]\nkind = \"adamw\"\nlr = 1e-9\n";
     folder.write("further.toml", short)?;
     let outcome = folder.succeed(&["train", "further.toml"])?;
-    assert!(outcome.stderr.contains("begins with bert: "), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("initialised from bert: "), "{}", outcome.stderr);
     let ask = |model: &str| -> Result<f64> {
         let filled = folder.succeed(&["fill-mask", model, "It was [MASK].", "--json"])?;
         json(&filled.stdout)?[0]["score"].as_f64().ok_or_else(|| "a score".into())
     };
     assert!((ask("runs/further")? - ask("bert")?).abs() < 1e-6);
-    // The run has all that it needs: the folder may go.
+    // The run is independent of the `init_from` folder.
     std::fs::rename(folder.path("bert"), folder.path("elsewhere"))?;
     folder.succeed(&["train", "runs/further"])?;
     ask("runs/further")?;
@@ -240,7 +223,7 @@ fn a_run_begins_with_another_model_whose_settings_it_takes_over() -> Result {
     Ok(())
 }
 
-/// Trains a classifier of weather that begins with the model `from`.
+/// Trains a classifier that is initialised from the model `from`.
 pub(crate) fn train_classifier(folder: &Folder, name: &str, from: &str) -> Result<Outcome> {
     let text = |n: usize| {
         let word = ["sunny", "rainy"][n % 2];
@@ -256,7 +239,7 @@ pub(crate) fn train_classifier(folder: &Folder, name: &str, from: &str) -> Resul
     folder.succeed(&["train", &format!("{name}.toml")])
 }
 
-/// With the folder's tokenizer, table and layers; from a checkpoint as from a run.
+/// The classifier takes over tokenizer, embedding and layers, from a run or a checkpoint.
 #[test]
 fn a_classifier_begins_with_a_masked_language_model() -> Result {
     let folder = trained("masked")?;
@@ -269,7 +252,7 @@ fn a_classifier_begins_with_a_masked_language_model() -> Result {
     let checkpoint = format!("runs/masked/checkpoints/{}", step.to_string_lossy());
     for (name, from) in [("of_run", "runs/masked"), ("of_checkpoint", &checkpoint)] {
         let outcome = train_classifier(&folder, name, from)?;
-        assert!(outcome.stderr.contains("begins with "), "{}", outcome.stderr);
+        assert!(outcome.stderr.contains("initialised from "), "{}", outcome.stderr);
         assert_eq!(
             folder.read(&format!("runs/{name}/tokenizer.json"))?,
             folder.read("runs/masked/tokenizer.json")?

@@ -1,4 +1,4 @@
-//! Numbers with a few zeros too many: nothing panics, and no allocation ends the process.
+//! Excessive sizes and numbers: no panic, and no allocation that ends the process.
 
 use crate::program::{Folder, Result};
 
@@ -75,7 +75,7 @@ fn long_runs_and_large_seeds_are_fine() -> Result {
     )
 }
 
-/// Every setting that is a float: a table to set, with `#` for the value, and the key.
+/// All float settings: a `--set` argument with `#` in place of the value, and the key.
 const FLOATS: [(&str, &str); 24] = [
     ("model.dropout=#", "model.dropout"),
     ("task.label_smoothing=#", "task.label_smoothing"),

@@ -1,10 +1,8 @@
-//! Runs of ListOps.
+//! The ListOps task.
 
-use serde_json::Value;
+use crate::program::{Folder, Result, SMALL};
 
-use crate::program::{Folder, Result};
-
-/// A run of a blink.
+/// The task of a short run.
 const LISTOPS: &str = "\
 seed = 7
 [task]
@@ -16,30 +14,18 @@ max_depth = 3
 max_args = 3
 min_length = 3
 max_length = 20
-[model]
-d_model = 8
-n_layers = 1
-n_heads = 2
-[training]
-steps = 6
-batch_size = 5
-evaluate_every = 2
-[checkpoint]
-every = 2
-[log]
-every = 1
 ";
 
 #[test]
 fn a_run_of_listops_is_trained_evaluated_and_resumed_like_any_other() -> Result {
     let folder = Folder::new()?;
-    folder.write("listops.toml", LISTOPS)?;
+    folder.write("listops.toml", format!("{LISTOPS}{SMALL}"))?;
     let stdout = folder.succeed(&["train", "listops.toml"])?.stdout;
     for text in ["majority", "outermost operation", "over 30 test expressions", "depth", "tokens"] {
         assert!(stdout.contains(text), "{stdout}");
     }
     assert_eq!(folder.succeed(&["evaluate", "runs/listops"])?.stdout, stdout);
-    let report: Value = serde_json::from_str(&folder.read("runs/listops/report.json")?)?;
+    let report = folder.read_json("runs/listops/report.json")?;
     let n: u64 = report["by_depth"]
         .as_array()
         .ok_or("a list")?
@@ -49,18 +35,15 @@ fn a_run_of_listops_is_trained_evaluated_and_resumed_like_any_other() -> Result 
     assert_eq!(n, 30);
     folder.succeed(&["train", "listops.toml", "-q", "--name", "halves", "--stop-after", "3"])?;
     folder.succeed(&["train", "listops.toml", "-q", "--name", "halves", "--resume"])?;
-    let files = folder.files()?;
-    for file in ["checkpoints/step-000006/model.safetensors", "report.json"] {
-        let of = |run: &str| &files[&folder.path(run).join(file)];
-        assert!(of("runs/listops") == of("runs/halves"), "{file}");
-    }
+    let files = ["checkpoints/step-000006/model.safetensors", "report.json"];
+    folder.assert_same(["runs/listops", "runs/halves"], &files)?;
     folder.refuse(&["attend", "runs/listops", "1"], &["`tealight attend`", "\"listops\""])
 }
 
 #[test]
 fn expressions_that_cannot_be_drawn_are_refused() -> Result {
     let folder = Folder::new()?;
-    folder.write("listops.toml", LISTOPS)?;
+    folder.write("listops.toml", format!("{LISTOPS}{SMALL}"))?;
     for (setting, parts) in [
         ("task.min_length=30", &["`task.max_length` = 20", "`task.min_length` = 30"][..]),
         ("task.max_args=1", &["`task.max_args` = 1 must be at least 2"]),

@@ -1,4 +1,4 @@
-//! The program as a person meets it: what is typed, what is printed where, and what is left on the disk.
+//! End-to-end tests of the binary: arguments, output, exit codes and files.
 
 mod ablating;
 mod benching;

@@ -1,19 +1,21 @@
-//! A folder of its own in which the program is run, and what came of it.
+//! Runs the program in a temporary folder and checks its output.
 
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output, Stdio};
 
+use serde_json::Value;
 use tempfile::TempDir;
 
 pub(crate) type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 
-/// Lines of a terminal.
+/// Lines of a terminal: the limit on the length of error messages.
 const SCREEN: usize = 25;
 
-/// A run of a blink: 40 examples, 963 parameters, 6 updates, checkpoints after 2, 4 and 6.
+/// A short run: 40 examples, 963 parameters, 6 updates, checkpoints after 2, 4 and 6.
 pub(crate) const TINY: &str = "\
 seed = 7
 [task]
@@ -40,10 +42,26 @@ keep_last = 9
 every = 1
 ";
 
-/// What the program did.
+/// Model and training of other short runs, to append to the table of a task.
+pub(crate) const SMALL: &str = "\
+[model]
+d_model = 8
+n_layers = 1
+n_heads = 2
+[training]
+steps = 6
+batch_size = 5
+evaluate_every = 2
+[checkpoint]
+every = 2
+[log]
+every = 1
+";
+
+/// The exit code and output of the program.
 #[derive(Debug)]
 pub(crate) struct Outcome {
-    /// `None` if a signal ended it, as when memory is refused.
+    /// `None` if a signal ended the program.
     pub(crate) code: Option<i32>,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
@@ -52,6 +70,11 @@ pub(crate) struct Outcome {
 impl Outcome {
     pub(crate) fn of(command: &mut Command) -> Result<Self> {
         let output = command.output()?;
+        Self::new(command, output)
+    }
+
+    /// The program must neither panic nor be ended by a signal.
+    fn new(command: &Command, output: Output) -> Result<Self> {
         let outcome = Self {
             code: output.status.code(),
             stdout: String::from_utf8(output.stdout)?,
@@ -62,7 +85,7 @@ impl Outcome {
         Ok(outcome)
     }
 
-    /// An error that fits on a screen and contains all of `parts`.
+    /// Asserts an error message that fits on a screen and contains all of `parts`.
     pub(crate) fn assert_refused(&self, parts: &[&str]) {
         let Self { code, stdout, stderr } = self;
         assert_ne!(*code, Some(0), "{stderr}");
@@ -106,7 +129,7 @@ impl Folder {
         Ok(fs::read_to_string(self.path(name))?)
     }
 
-    /// The program with `args`, about to be run in the folder.
+    /// A command that runs the program with `args` in the folder.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tealight"));
         command.args(args).current_dir(self.directory.path());
@@ -123,7 +146,34 @@ impl Folder {
         Ok(outcome)
     }
 
-    /// The program says no, names all of `parts`, and leaves the folder as it was.
+    /// As [`Self::run`], with `input` on standard input.
+    pub(crate) fn run_with_input(&self, args: &[&str], input: &str) -> Result<Outcome> {
+        let mut command = self.command(args);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn()?;
+        child.stdin.take().ok_or("a pipe")?.write_all(input.as_bytes())?;
+        Outcome::new(&command, child.wait_with_output()?)
+    }
+
+    /// As [`Self::succeed`]; the output is JSON.
+    pub(crate) fn json(&self, args: &[&str]) -> Result<Value> {
+        Ok(serde_json::from_str(&self.succeed(args)?.stdout)?)
+    }
+
+    pub(crate) fn read_json(&self, name: &str) -> Result<Value> {
+        Ok(serde_json::from_str(&self.read(name)?)?)
+    }
+
+    /// Asserts that two runs have the same content in all of `files`.
+    pub(crate) fn assert_same(&self, runs: [&str; 2], files: &[&str]) -> Result {
+        for file in files {
+            let [one, other] = runs.map(|run| fs::read(self.path(run).join(file)));
+            assert!(one? == other?, "{file} differs in {runs:?}");
+        }
+        Ok(())
+    }
+
+    /// The program fails, names all of `parts`, and leaves the folder unchanged.
     pub(crate) fn refuse(&self, args: &[&str], parts: &[&str]) -> Result {
         let before = self.files()?;
         let outcome = self.run(args)?;
@@ -138,7 +188,7 @@ impl Folder {
         self.refuse(&["train", "tiny.toml"].into_iter().chain(overrides).collect::<Vec<_>>(), parts)
     }
 
-    /// Everything in the folder: path → content, directories without one.
+    /// All paths in the folder with their contents; `None` for directories.
     pub(crate) fn files(&self) -> Result<BTreeMap<PathBuf, Option<Vec<u8>>>> {
         let mut files = BTreeMap::new();
         collect(self.directory.path(), &mut files)?;
@@ -163,4 +213,10 @@ fn collect(directory: &Path, files: &mut BTreeMap<PathBuf, Option<Vec<u8>>>) -> 
 /// The root of the repository.
 pub(crate) fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// The path of a model folder that transformers has saved.
+pub(crate) fn golden_model(name: &str) -> String {
+    let models = repository().join("crates/tealight-train/tests/golden/models");
+    models.join(name).display().to_string()
 }

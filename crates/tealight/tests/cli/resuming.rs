@@ -1,4 +1,4 @@
-//! Stopping and going on: the run that was stopped is the run that was not.
+//! `--stop-after` and `--resume`: a resumed run equals an uninterrupted one.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::program::{Folder, Result, TINY};
 
 const FILES: [&str; 3] = ["model.safetensors", "optimizer.safetensors", "state.json"];
 
-/// What a run has produced, but for the times: files of checkpoints, metrics, the report.
+/// The outputs of a run without times: files of checkpoints, metrics, the report.
 fn product(folder: &Folder, run: &str) -> Result<BTreeMap<String, Vec<u8>>> {
     let mut product = BTreeMap::new();
     let all = folder.files()?;
@@ -51,12 +51,12 @@ fn a_run_stopped_anywhere_and_resumed_is_the_uninterrupted_run() -> Result {
         let stopped = train(&["--stop-after", stop])?;
         if stop != "6" {
             assert_eq!(stopped.stdout, "");
-            let message = format!("stopped after step {stop}; go on with --resume");
+            let message = format!("stopped after step {stop}; continue with --resume");
             assert!(stopped.stderr.contains(&message), "{}", stopped.stderr);
             assert_eq!(train(&["--resume"])?.stdout, whole.stdout);
         }
         if !matches!(stop, "0" | "2" | "6") {
-            // Where it was stopped there is one more checkpoint.
+            // `--stop-after` writes an additional checkpoint.
             let extra = format!("runs/tiny/checkpoints/step-00000{stop}");
             std::fs::remove_dir_all(folder.path(&extra))?;
         }
@@ -70,12 +70,9 @@ fn a_runs_directory_resumes_the_run() -> Result {
     let folder = Folder::trained()?;
     folder.succeed(&["train", "tiny.toml", "--stop-after", "3"])?;
     folder.succeed(&["train", "runs/tiny-2"])?;
-    for file in FILES {
-        let read =
-            |run: &str| std::fs::read(folder.path(run).join("checkpoints/step-000006").join(file));
-        assert!(read("runs/tiny")? == read("runs/tiny-2")?, "{file}");
-    }
-    Ok(())
+    let checkpoints =
+        ["runs/tiny", "runs/tiny-2"].map(|run| format!("{run}/checkpoints/step-000006"));
+    folder.assert_same(checkpoints.each_ref().map(String::as_str), &FILES)
 }
 
 #[test]
@@ -100,7 +97,7 @@ fn resuming_a_finished_run_changes_nothing() -> Result {
     Ok(())
 }
 
-/// No evaluation gains so much, so the second one ends the run.
+/// No evaluation improves by this much, so the second one stops the run.
 const IMPATIENT: [&str; 4] = [
     "--set",
     "training.early_stopping.patience=1",
@@ -172,8 +169,8 @@ fn a_resumed_run_keeps_its_settings() -> Result {
         .refuse(&args, &["`optimizer.kind` was \"adamw\" and is \"sgd\"", "`optimizer.beta1`"])?;
     let parts = ["than the command line has now", "`seed` was 7 and is 1"];
     folder.refuse(&["train", "runs/tiny", "--set", "seed=1"], &parts)?;
-    // What may change holds from then on.
+    // Settings that may change are kept for later sessions.
     folder.succeed(&["train", "runs/tiny", "--set", "training.bad_step=skip"])?;
     assert!(folder.read("runs/tiny/resolved.toml")?.contains("kind = \"skip\""));
-    folder.refuse(&["train", "runs/tiny", "--name", "a"], &["`--name` does not go with"])
+    folder.refuse(&["train", "runs/tiny", "--name", "a"], &["`--name` cannot be used with"])
 }

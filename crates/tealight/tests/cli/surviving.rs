@@ -1,4 +1,4 @@
-//! What befalls a run: signals, kills, a full disk, damaged files, a second process.
+//! Interruptions of a run: signals, kills, a full disk, damaged files, a second process.
 
 use std::fs;
 use std::path::Path;
@@ -8,15 +8,15 @@ use std::time::{Duration, Instant};
 
 use crate::program::{Folder, Outcome, Result, TINY};
 
-/// Far more steps than are taken before somebody ends them.
+/// More steps than a run takes before a test ends it.
 const LONG: [&str; 4] =
     ["--set", "training.steps=100000000", "--set", "training.evaluate_every=1000000"];
 
-/// A run that is going on, killed when the test is over.
+/// A running `train`, killed on drop.
 struct Running(Child);
 
 impl Running {
-    /// `train` with `args`, once it has written `n_lines` of metrics.
+    /// Starts `train` with `args` and waits until it has written `n_lines` of metrics.
     fn start(folder: &Folder, args: &[&str], n_lines: usize) -> Result<Self> {
         let mut command = folder.command(&[&["train"], args].concat());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -35,7 +35,7 @@ impl Running {
         Ok(())
     }
 
-    /// How it ended, and what it said.
+    /// Waits for the end; the exit code and stderr.
     fn end(mut self) -> Result<(Option<i32>, String)> {
         wait_until(|| self.0.try_wait().is_ok_and(|status| status.is_some()))?;
         let mut stderr = String::new();
@@ -70,7 +70,7 @@ fn step(said: &str) -> Result<u64> {
     Ok(rest.split(';').next().unwrap_or_default().parse()?)
 }
 
-/// `run` has the weights of a run that was left alone up to `step`.
+/// Asserts that the checkpoint of `run` at `step` equals that of an uninterrupted run.
 fn assert_like_a_run_left_alone(
     folder: &Folder,
     run: &str,
@@ -80,18 +80,16 @@ fn assert_like_a_run_left_alone(
     let stop = step.to_string();
     let args = ["train", "tiny.toml", "--name", "alone", "--stop-after", &stop];
     folder.succeed(&[&args, settings].concat())?;
-    for file in ["model.safetensors", "optimizer.safetensors", "state.json", "SHA256SUMS"] {
-        let of = |run: &str| folder.path(&format!("runs/{run}/checkpoints/step-{step:06}/{file}"));
-        assert!(fs::read(of(run))? == fs::read(of("alone"))?, "{file} differs");
-    }
-    Ok(())
+    let checkpoints = [run, "alone"].map(|run| format!("runs/{run}/checkpoints/step-{step:06}"));
+    let files = ["model.safetensors", "optimizer.safetensors", "state.json", "SHA256SUMS"];
+    folder.assert_same(checkpoints.each_ref().map(String::as_str), &files)
 }
 
 #[test]
 fn a_signal_ends_a_run_after_its_step_with_a_checkpoint() -> Result {
     for (signal, name, code) in [("-INT", "SIGINT", 130), ("-TERM", "SIGTERM", 143)] {
         let folder = Folder::new()?;
-        // No checkpoint would be due for long.
+        // The signal comes before any periodic checkpoint.
         let settings = [&LONG[..], &["--set", "checkpoint.every=1000000"]].concat();
         let running = Running::start(&folder, &[&["tiny.toml"], &settings[..]].concat(), 3)?;
         running.send(signal)?;
@@ -99,7 +97,7 @@ fn a_signal_ends_a_run_after_its_step_with_a_checkpoint() -> Result {
         assert_eq!(ended, Some(code), "{said}");
         let step = step(&said)?;
         let line =
-            format!("stopped by {name} after step {step}; `tealight train runs/tiny` goes on");
+            format!("stopped by {name} after step {step}; `tealight train runs/tiny` resumes");
         assert!(said.contains(&line), "{said}");
         let stop = (step + 3).to_string();
         folder.succeed(&["train", "runs/tiny", "--stop-after", &stop])?;
@@ -111,7 +109,7 @@ fn a_signal_ends_a_run_after_its_step_with_a_checkpoint() -> Result {
 #[test]
 fn a_second_signal_ends_it_at_once_without_harm() -> Result {
     let folder = Folder::new()?;
-    // A step of seconds.
+    // A step that takes seconds.
     let slow = TINY.replace("batch_size = 5", "batch_size = 5\nmicro_batches = 10000");
     folder.write("slow.toml", slow)?;
     folder.succeed(&["train", "slow.toml", "--stop-after", "1"])?;
@@ -140,10 +138,10 @@ fn a_time_limit_ends_a_run_with_a_checkpoint() -> Result {
     let args = [&["train", "tiny.toml", "--time-limit", "300ms"], &LONG[..]].concat();
     let said = folder.succeed(&args)?.stderr;
     let step = step(&said)?;
-    assert!(said.contains("time is up") && step > 0, "{said}");
+    assert!(said.contains("time limit reached") && step > 0, "{said}");
     folder.succeed(&["train", "runs/tiny", "--stop-after", &(step + 1).to_string()])?;
     assert_like_a_run_left_alone(&folder, "tiny", &LONG, step + 1)?;
-    // One that is done before is done.
+    // A run that finishes before the limit is evaluated.
     let stdout = folder.succeed(&["train", "tiny.toml", "--time-limit", "1h 30m"])?.stdout;
     assert!(stdout.contains("transformer"), "{stdout}");
     folder.refuse(&["train", "tiny.toml", "--time-limit", "soon"], &["--time-limit"])
@@ -180,19 +178,18 @@ fn a_damaged_checkpoint_is_passed_over_and_the_run_is_the_same() -> Result {
     let advice = "1 of 3 checkpoints of `runs/tiny-2` cannot be used; `tealight train runs/tiny-2`";
     assert!(outcome.stderr.contains(advice), "{}", outcome.stderr);
     let said = folder.succeed(&["train", "tiny.toml", "--resume"])?.stderr;
-    assert!(said.contains("the checkpoint of step 5 is passed over"), "{said}");
+    assert!(said.contains("skipped the damaged checkpoint of step 5"), "{said}");
     let kept = folder.path("runs/tiny-2/checkpoints/damaged-step-000005/optimizer.safetensors");
     assert!(fs::read(kept)? == bytes);
-    for file in ["model.safetensors", "optimizer.safetensors", "state.json"] {
-        let of = |run: &str| folder.path(&format!("runs/{run}/checkpoints/step-000006/{file}"));
-        assert!(fs::read(of("tiny"))? == fs::read(of("tiny-2"))?, "{file}");
-    }
+    let checkpoints = ["tiny", "tiny-2"].map(|run| format!("runs/{run}/checkpoints/step-000006"));
+    let files = ["model.safetensors", "optimizer.safetensors", "state.json"];
+    folder.assert_same(checkpoints.each_ref().map(String::as_str), &files)?;
     let listed = folder.succeed(&["checkpoint", "ls", "runs/tiny-2"])?.stdout;
     assert!(listed.contains("damaged-step-000005") && listed.contains("latest"), "{listed}");
     Ok(())
 }
 
-/// Files may have 4 KiB and no more, as on a disk that is full: a checkpoint's have more.
+/// `ulimit -f` limits files to 4 KiB, less than a checkpoint, as on a full disk.
 #[test]
 fn a_disk_that_is_full_ends_a_run_with_a_message_and_harms_nothing() -> Result {
     let folder = Folder::new()?;
@@ -248,7 +245,7 @@ fn checkpoints_are_listed_checked_thinned_out_and_averaged() -> Result {
     assert!(rows[2].starts_with("step-000006") && rows[2].contains("latest"), "{listed}");
     assert!(rows[0].contains(" KiB"), "{listed}");
     let verified = folder.succeed(&["checkpoint", "verify", "runs/tiny"])?.stdout;
-    assert_eq!(verified.matches("whole").count(), 3, "{verified}");
+    assert_eq!(verified.matches("intact").count(), 3, "{verified}");
 
     let average = ["checkpoint", "average", "runs/tiny", "--to", "mean"];
     folder.succeed(&[&average[..], &["--steps", "2,6"]].concat())?;
@@ -263,7 +260,7 @@ fn checkpoints_are_listed_checked_thinned_out_and_averaged() -> Result {
     folder.refuse(&[&average[..4], &["other", "--steps", "3"]].concat(), &["step-000003"])?;
 
     let removed = folder.succeed(&["checkpoint", "prune", "runs/tiny"])?.stdout;
-    assert!(removed.starts_with("step-000002 is gone\n"), "{removed}");
+    assert!(removed.starts_with("removed step-000002\n"), "{removed}");
     folder.refuse(&["checkpoint", "ls", "tiny.toml"], &["is not a run"])
 }
 
@@ -292,7 +289,7 @@ fn the_program_kills_itself_and_compares() -> Result {
 fn checkpoints_that_the_disk_has_no_room_for_are_refused_before_training() -> Result {
     let folder = Folder::new()?;
     let many = ["checkpoint.keep_last=1000000000000", "training.steps=1000000000000"];
-    let parts = ["`checkpoint.keep_last`", "TiB", "`--force` tries all the same"];
+    let parts = ["`checkpoint.keep_last`", "TiB", "`--force` skips this check"];
     folder.refuse_settings(&many, &parts)?;
     let args = ["train", "tiny.toml", "--force", "--stop-after", "3"];
     folder.succeed(&[&args[..], &["--set", many[0], "--set", many[1]]].concat())?;
@@ -314,7 +311,7 @@ fn the_doctor_finds_what_is_wrong() -> Result {
         causal.contains("no position of the backbone depends on the future or padding"),
         "{causal}"
     );
-    // Over one day the softmax is 1 whatever the scores, and their gradients are 0.
+    // With one day the softmax is always 1, so the gradients of the scores are 0.
     let one_day = ["--set", "task.window=1", "--set", "training.gradient_audit_exceptions=[]"];
     for (settings, line) in [
         (&["--set", "optimizer={kind='adamw',lr=1e-20}"][..], "BAD  learning   loss"),

@@ -1,11 +1,8 @@
-//! `tokenizer`: trained on files, and what it makes of texts.
+//! `tokenizer`: training, encoding and decoding.
 
-use std::io::Write;
-use std::process::Stdio;
+use serde_json::json;
 
-use serde_json::{Value, json};
-
-use crate::program::{Folder, Outcome, Result, repository};
+use crate::program::{Folder, Outcome, Result, golden_model};
 
 const KINDS: [&str; 5] = ["wordpiece", "bpe", "unigram", "char", "byte"];
 
@@ -34,7 +31,7 @@ fn each_kind_is_trained_and_brings_texts_back() -> Result {
         train(&folder, kind)?;
         assert_eq!(folder.read("my.json")?, first, "{kind} in another process");
         let encode = ["tokenizer", "encode", "my.json", "the sun [MASK]", "雨です", "--json"];
-        let encoded: Value = serde_json::from_str(&folder.succeed(&encode)?.stdout)?;
+        let encoded = folder.json(&encode)?;
         for (text, back) in [("the sun [MASK]", "[CLS]the sun"), ("雨です", "雨です")] {
             let of =
                 encoded["texts"].as_array().ok_or("texts")?.iter().find(|one| one["text"] == text);
@@ -78,8 +75,7 @@ fn files_patterns_folders_and_lines_of_json_are_read() -> Result {
 #[test]
 fn ids_and_tokens_stand_on_a_line_each() -> Result {
     let folder = folder()?;
-    let model = repository().join("crates/tealight-train/tests/golden/models/bert");
-    let model = model.to_str().ok_or("a path")?;
+    let model = &golden_model("bert");
     let Outcome { stdout, .. } =
         folder.succeed(&["tokenizer", "encode", model, "the [MASK] is wet"])?;
     let expected = [
@@ -95,10 +91,8 @@ fn ids_and_tokens_stand_on_a_line_each() -> Result {
     ];
     let expected: String = expected.map(|(id, token)| format!("{id:>7}  {token}\n")).concat();
     assert_eq!(stdout, expected);
-    let mut command = folder.command(&["tokenizer", "encode", model, "-", "--plain"]);
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-    child.stdin.take().ok_or("a pipe")?.write_all("the\n\nis\n".as_bytes())?;
-    let printed = String::from_utf8(child.wait_with_output()?.stdout)?;
+    let args = ["tokenizer", "encode", model, "-", "--plain"];
+    let printed = folder.run_with_input(&args, "the\n\nis\n")?.stdout;
     assert_eq!(printed, "     96  the\n\n     47  i\n     22  ##s\n");
     Ok(())
 }
@@ -114,10 +108,13 @@ fn what_cannot_be_trained_is_refused() -> Result {
         (&["latin1.txt"], &["`latin1.txt`, line 2: this is not UTF-8"]),
         (&["en.txt", "--vocab-size", "6"], &["`--vocab-size` = 6 must be at least 7"]),
         (&["en.txt", "--kind", "bpe", "--vocab-size", "260"], &["must be at least 261"]),
-        (&["en.txt", "--kind", "byte", "--vocab-size", "9"], &["`--vocab-size` is no setting of"]),
+        (
+            &["en.txt", "--kind", "byte", "--vocab-size", "9"],
+            &["`--vocab-size` is not a setting of"],
+        ),
         (
             &["en.txt", "--kind", "unigram", "--min-frequency", "2"],
-            &["`--min-frequency` is no setting"],
+            &["`--min-frequency` is not a setting"],
         ),
     ];
     for (args, parts) in cases {

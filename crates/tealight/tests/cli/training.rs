@@ -1,4 +1,4 @@
-//! `train`: what is printed where, and what is kept.
+//! `train`: output and files.
 
 use std::fs;
 
@@ -22,7 +22,7 @@ fn the_table_goes_to_stdout_and_the_log_to_stderr() -> Result {
         "{stderr}"
     );
     assert!(stderr.contains("tealight evaluate runs/tiny"), "{stderr}");
-    // Plain lines: no bar is drawn where there is no terminal.
+    // Without a terminal there is no progress bar.
     for text in [&stdout, &stderr] {
         assert!(!text.contains(['\u{1b}', '\r', '█']), "{text}");
     }
@@ -95,7 +95,7 @@ fn a_runs_directory_holds_what_the_architecture_says() -> Result {
     for setting in ["seed = 8\n", "ema_decay = 0.9\n", "beta2 = 0.999\n", "kind = \"softmax\"\n"] {
         assert!(resolved.contains(setting), "{setting} {resolved}");
     }
-    let manifest: Value = serde_json::from_str(&folder.read("runs/tiny/manifest.json")?)?;
+    let manifest = folder.read_json("runs/tiny/manifest.json")?;
     assert_eq!(manifest["tealight_version"], env!("CARGO_PKG_VERSION"));
     assert_eq!(manifest["device"], "cpu");
     assert_eq!(manifest["n_parameters"], 963);
@@ -107,8 +107,8 @@ fn a_runs_directory_holds_what_the_architecture_says() -> Result {
 #[test]
 fn the_summary_holds_the_numbers_that_were_printed() -> Result {
     let folder = Folder::trained()?;
-    let summary: Value = serde_json::from_str(&folder.read("runs/tiny/summary.json")?)?;
-    let report: Value = serde_json::from_str(&folder.read("runs/tiny/report.json")?)?;
+    let summary = folder.read_json("runs/tiny/summary.json")?;
+    let report = folder.read_json("runs/tiny/report.json")?;
     assert_eq!(summary["n_parameters"], 963);
     for metric in ["accuracy", "nll"] {
         let number = &summary["metrics"][metric];
@@ -151,12 +151,8 @@ fn every_line_of_the_metrics_has_its_keys() -> Result {
 fn the_resolved_configuration_makes_the_same_run() -> Result {
     let folder = Folder::trained()?;
     folder.succeed(&["train", "runs/tiny/resolved.toml", "-q", "--name", "again"])?;
-    let files = folder.files()?;
-    for file in ["checkpoints/step-000006/model.safetensors", "resolved.toml", "report.json"] {
-        let of = |run: &str| &files[&folder.path(run).join(file)];
-        assert!(of("runs/tiny") == of("runs/again"), "{file}");
-    }
-    Ok(())
+    let model = "checkpoints/step-000006/model.safetensors";
+    folder.assert_same(["runs/tiny", "runs/again"], &[model, "resolved.toml", "report.json"])
 }
 
 #[test]
@@ -166,12 +162,10 @@ fn the_number_of_threads_changes_nothing() -> Result {
         let mut command = folder.command(&["train", "tiny.toml", "-q"]);
         Outcome::of(command.env("RAYON_NUM_THREADS", threads))?;
     }
-    let files = folder.files()?;
-    for file in ["model.safetensors", "optimizer.safetensors", "state.json"] {
-        let of = |run: &str| &files[&folder.path(run).join("checkpoints/step-000006").join(file)];
-        assert!(of("runs/tiny") == of("runs/tiny-2"), "{file}");
-    }
-    Ok(())
+    let checkpoints =
+        ["runs/tiny", "runs/tiny-2"].map(|run| format!("{run}/checkpoints/step-000006"));
+    let files = ["model.safetensors", "optimizer.safetensors", "state.json"];
+    folder.assert_same(checkpoints.each_ref().map(String::as_str), &files)
 }
 
 #[test]
@@ -204,7 +198,7 @@ fn a_place_where_nothing_can_be_written_is_named() -> Result {
     let mut permissions = fs::metadata(folder.path("locked"))?.permissions();
     permissions.set_readonly(true);
     fs::set_permissions(folder.path("locked"), permissions)?;
-    // Nothing is locked for root.
+    // Permissions do not apply to root.
     if fs::write(folder.path("locked/probe"), "").is_err() {
         folder.refuse(&["train", "tiny.toml", "--runs", "locked"], &["`locked/tiny`", "denied"])?;
         folder.refuse(&["train", "tiny.toml", "--runs", "locked/a"], &["`locked/a`", "denied"])?;

@@ -1,14 +1,12 @@
-//! Runs of pairs: `train`, `evaluate` and `--resume` as for any task, and `translate`.
+//! Sequence-to-sequence models: `train`, `evaluate`, `--resume` and `translate`.
 
 use std::fs;
-use std::io::Write;
-use std::process::Stdio;
 
 use serde_json::Value;
 
-use crate::program::{Folder, Outcome, Result};
+use crate::program::{Folder, Outcome, Result, SMALL};
 
-/// A run of a blink.
+/// The task of a short run.
 const PAIRS: &str = "\
 seed = 7
 [task]
@@ -19,23 +17,11 @@ n_decoded = 7
 kind = \"reverse\"
 n_symbols = 5
 length = 5
-[model]
-d_model = 8
-n_layers = 1
-n_heads = 2
-[training]
-steps = 6
-batch_size = 5
-evaluate_every = 2
-[checkpoint]
-every = 2
-[log]
-every = 1
 ";
 
 fn folder() -> Result<Folder> {
     let folder = Folder::new()?;
-    folder.write("pairs.toml", PAIRS)?;
+    folder.write("pairs.toml", format!("{PAIRS}{SMALL}"))?;
     Ok(folder)
 }
 
@@ -68,22 +54,18 @@ fn a_run_of_pairs_is_trained_evaluated_and_resumed_like_any_other() -> Result {
     assert_eq!(folder.succeed(&["evaluate", "runs/pairs"])?.stdout, stdout);
     let json = folder.succeed(&["evaluate", "runs/pairs", "--json"])?.stdout;
     assert_eq!(json, folder.read("runs/pairs/report.json")?);
-    let summary: Value = serde_json::from_str(&folder.read("runs/pairs/summary.json")?)?;
+    let summary = folder.read_json("runs/pairs/summary.json")?;
     for metric in ["exact_match", "token_accuracy", "loss"] {
         assert!(summary["metrics"][metric].is_number(), "{summary}");
     }
-    let manifest: Value = serde_json::from_str(&folder.read("runs/pairs/manifest.json")?)?;
+    let manifest = folder.read_json("runs/pairs/manifest.json")?;
     assert_eq!(manifest["sizes"]["vocab_size"], 8);
     folder.succeed(&["inspect", "runs/pairs"])?;
 
     folder.succeed(&["train", "pairs.toml", "-q", "--name", "halves", "--stop-after", "3"])?;
     folder.succeed(&["train", "pairs.toml", "-q", "--name", "halves", "--resume"])?;
-    let files = folder.files()?;
-    for file in ["checkpoints/step-000006/model.safetensors", "vocabulary.json", "report.json"] {
-        let of = |run: &str| &files[&folder.path(run).join(file)];
-        assert!(of("runs/pairs") == of("runs/halves"), "{file}");
-    }
-    Ok(())
+    let model = "checkpoints/step-000006/model.safetensors";
+    folder.assert_same(["runs/pairs", "runs/halves"], &[model, "vocabulary.json", "report.json"])
 }
 
 #[test]
@@ -91,11 +73,8 @@ fn texts_come_from_the_command_line_or_from_standard_input() -> Result {
     let folder = trained()?;
     let together = translate(&folder, &["abc", "b", "ccb"])?;
     assert_eq!(together.lines().count(), 3);
-    let mut command = folder.command(&["translate", "runs/pairs", "abc", "-"]);
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-    child.stdin.take().ok_or("a pipe")?.write_all(b"b\n\nccb\n")?;
-    let output = child.wait_with_output()?;
-    assert_eq!(String::from_utf8(output.stdout)?, together);
+    let args = ["translate", "runs/pairs", "abc", "-"];
+    assert_eq!(folder.run_with_input(&args, "b\n\nccb\n")?.stdout, together);
     Ok(())
 }
 
@@ -160,8 +139,7 @@ fn what_cannot_be_translated_is_refused() -> Result {
 #[test]
 fn what_both_sides_read_can_be_seen() -> Result {
     let folder = trained()?;
-    let json = folder.succeed(&["attend", "runs/pairs", "abc", "--json"])?.stdout;
-    let json: Value = serde_json::from_str(&json)?;
+    let json = folder.json(&["attend", "runs/pairs", "abc", "--json"])?;
     assert_eq!(json["source"], "abc");
     let layers = json["layers"].as_array().ok_or("an array")?;
     let names: Vec<_> = layers.iter().filter_map(|layer| layer["name"].as_str()).collect();
@@ -174,7 +152,7 @@ fn what_both_sides_read_can_be_seen() -> Result {
     folder.refuse(&["attend", "runs/pairs", "xyz"], &["`x` in \"xyz\" is not in the model's"])
 }
 
-/// A run that TensorBoard watches used to end with an error while its model wrote without end.
+/// A run with TensorBoard once failed while its model did not generate an end token.
 #[test]
 fn a_model_that_comes_to_no_end_is_seen_as_far_as_it_reads() -> Result {
     let folder = folder()?;
@@ -182,8 +160,7 @@ fn a_model_that_comes_to_no_end_is_seen_as_far_as_it_reads() -> Result {
     folder.succeed(&[&["train", "pairs.toml", "-q"], &settings[..]].concat())?;
     let json: Value = serde_json::from_str(&translate(&folder, &["abcab", "--json"])?)?;
     assert_eq!(json["translations"][0]["outputs"][0]["has_ended"], false, "{json}");
-    let json = folder.succeed(&["attend", "runs/pairs", "abcab", "--json"])?.stdout;
-    let json: Value = serde_json::from_str(&json)?;
+    let json = folder.json(&["attend", "runs/pairs", "abcab", "--json"])?;
     let queries = json["layers"][1]["queries"].as_array().ok_or("an array")?;
     assert_eq!(queries.len(), 1 + 5);
     Ok(())
@@ -194,12 +171,12 @@ fn a_command_for_another_task_says_so() -> Result {
     let folder = trained()?;
     folder.refuse(
         &["forecast", "runs/pairs", "--start", "RCS"],
-        &["`tealight forecast` is for runs of the task \"weather\"", "one of \"seq2seq\""],
+        &["`tealight forecast` requires a run of the task \"weather\"", "a run of \"seq2seq\""],
     )?;
     folder.succeed(&["train", "tiny.toml", "-q"])?;
     folder.refuse(
         &["translate", "runs/tiny", "a"],
-        &["`tealight translate` is for runs of the task \"seq2seq\"", "one of \"weather\""],
+        &["`tealight translate` requires a run of the task \"seq2seq\"", "a run of \"weather\""],
     )
 }
 
@@ -283,7 +260,7 @@ fn exact_match_may_decide_when_a_run_stops() -> Result {
     Ok(())
 }
 
-/// Kinds that cannot stand in a place are refused by the table of that place.
+/// The error names the table in which the kind is not supported.
 #[test]
 fn an_attention_in_the_wrong_place_is_named_with_its_table() -> Result {
     let nystrom = "{kind=\"nystrom\",n_landmarks=2}";

@@ -1,0 +1,65 @@
+//! `tealight inspect`, `plot`, `attend` and `completions`
+
+use std::path::PathBuf;
+
+use clap::Args;
+use clap_complete::Shell;
+
+use super::shared::Model;
+use crate::pictures::attention::MapSelection;
+
+#[derive(Args, Debug)]
+pub(crate) struct Inspect {
+    /// A TOML file or the directory of a run
+    #[arg(value_name = "CONFIG|RUN", required_unless_present = "list")]
+    pub(crate) target: Option<PathBuf>,
+    /// Override a setting: `--set model.n_heads=1` (may be repeated)
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub(crate) overrides: Vec<String>,
+    /// List all available kinds, with a one-line description of each
+    #[arg(long, conflicts_with = "target")]
+    pub(crate) list: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Plot {
+    /// The directories of runs; several runs share each chart, with one line per run
+    #[arg(value_name = "RUN", required = true)]
+    pub(crate) runs: Vec<PathBuf>,
+    /// Output directory [default: `plots` in the run's directory]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) output: Option<PathBuf>,
+    /// Use logarithmic y axes
+    #[arg(long)]
+    pub(crate) log: bool,
+    /// Plot the mean of the runs with a band of ± 1 standard deviation
+    #[arg(long)]
+    pub(crate) mean: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Attend {
+    #[command(flatten)]
+    pub(crate) model: Model,
+    /// Input sequence: a text, or days, oldest first (🌧️ ☁️ ☀️ or the letters R C S)
+    #[arg(value_name = "SEQUENCE")]
+    pub(crate) sequence: String,
+    /// Output directory [default: `attention` in the run's directory; required for a model folder]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) output: Option<PathBuf>,
+    /// Maps to draw per layer: mean, all, or the first N [default: all, if there are at most 16]
+    #[arg(long, value_name = "mean|all|N")]
+    pub(crate) maps: Option<MapSelection>,
+    /// Print the mean map of each layer in percent instead of drawing
+    #[arg(long, conflicts_with_all = ["json", "maps", "output"])]
+    pub(crate) text: bool,
+    /// Print all maps as one JSON object instead of drawing
+    #[arg(long, conflicts_with_all = ["maps", "output"])]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Completions {
+    /// The shell
+    pub(crate) shell: Shell,
+}

@@ -1,0 +1,82 @@
+//! The command line: subcommands and their arguments.
+
+pub(crate) mod ablate;
+pub(crate) mod bench;
+pub(crate) mod checkpoint;
+pub(crate) mod inspect;
+pub(crate) mod list;
+pub(crate) mod predict;
+pub(crate) mod shared;
+pub(crate) mod tokenizer;
+pub(crate) mod train;
+
+use clap::{Parser, Subcommand};
+
+use self::ablate::Ablate;
+use self::bench::{AttentionOnce, Bench};
+use self::checkpoint::{Checkpoint, Export};
+use self::inspect::{Attend, Completions, Inspect, Plot};
+use self::predict::{Classify, FillMask, Forecast, Generate, Translate};
+use self::tokenizer::Tokenizer;
+use self::train::{Doctor, Evaluate, Train, VerifyResume};
+
+/// Train, compare and use small transformers from the command line.
+#[derive(Debug, Parser)]
+#[command(version, about, max_term_width = 100)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Train a model from a TOML configuration and evaluate it
+    Train(Train),
+    /// Check a configuration: memory, disk, gradients, masks, and overfitting a single batch
+    Doctor(Doctor),
+    /// List, verify, prune or average the checkpoints of a run
+    #[command(subcommand)]
+    Checkpoint(Checkpoint),
+    /// Kill runs at random times, resume them, and compare them with an uninterrupted run
+    VerifyResume(VerifyResume),
+    /// Train all combinations of given settings with several seeds and compare them in a table
+    Ablate(Ablate),
+    /// Measure time and memory
+    #[command(subcommand)]
+    Bench(Bench),
+    /// Evaluate a run and compare it with baselines
+    Evaluate(Evaluate),
+    /// Forecast the next days with a weather model
+    Forecast(Forecast),
+    /// Plot the metrics of runs: loss, accuracy, learning rate, gradient norm, speed
+    Plot(Plot),
+    /// Draw attention maps for a sequence
+    Attend(Attend),
+    /// Translate texts with a sequence-to-sequence model
+    Translate(Translate),
+    /// Train a tokenizer, or encode and decode texts
+    #[command(subcommand)]
+    Tokenizer(Tokenizer),
+    /// Classify texts
+    Classify(Classify),
+    /// Predict masked tokens with a masked language model
+    FillMask(FillMask),
+    /// Continue texts with a causal language model
+    Generate(Generate),
+    /// Export a model as a folder for `transformers` or for Tealight
+    Export(Export),
+    /// List the devices that this build can use, and why others are unavailable
+    Devices,
+    /// Show the parameters and cost of a configuration or run, or all available kinds
+    Inspect(Inspect),
+    /// Print shell completions
+    Completions(Completions),
+}
+
+impl Command {
+    /// Whether the allocator keeps freed memory for reuse. That is faster, but the memory of the
+    /// process then does not show how much is in use, so a measurement of memory turns it off.
+    pub(crate) fn keeps_freed_memory(&self) -> bool {
+        !matches!(self, Self::Bench(Bench::AttentionOnce(AttentionOnce { memory: true, .. })))
+    }
+}

@@ -1,0 +1,164 @@
+//! `tealight forecast`, `translate`, `classify`, `fill-mask` and `generate`
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::shared::{Model, TrainedRun, parallelism};
+
+#[derive(Args, Debug)]
+pub(crate) struct Forecast {
+    #[command(flatten)]
+    pub(crate) run: TrainedRun,
+    /// The observed days, oldest first: 🌧️ ☁️ ☀️ or the letters R C S
+    #[arg(long, value_name = "DAYS")]
+    pub(crate) start: String,
+    /// Number of days to forecast
+    #[arg(long, default_value_t = 7)]
+    pub(crate) days: usize,
+    /// Random seed of sampling
+    #[arg(long, default_value_t = 0)]
+    pub(crate) seed: u64,
+    /// Sampling temperature; 0 is greedy
+    #[arg(long, default_value_t = 1., allow_negative_numbers = true)]
+    pub(crate) temperature: f64,
+    /// Sample from the K most probable days only
+    #[arg(long, value_name = "K")]
+    pub(crate) top_k: Option<usize>,
+    /// Beam search with N beams instead of sampling
+    #[arg(long, value_name = "N", conflicts_with_all = ["temperature", "top_k", "seed"])]
+    pub(crate) beams: Option<usize>,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Translate {
+    #[command(flatten)]
+    pub(crate) model: Model,
+    /// Source texts; `-` reads one text per line from standard input
+    #[arg(value_name = "TEXT", required = true)]
+    pub(crate) texts: Vec<String>,
+    /// Beam search with N beams instead of greedy decoding
+    #[arg(long, value_name = "N", conflicts_with_all = ["temperature", "top_k", "seed"])]
+    pub(crate) beams: Option<usize>,
+    /// Length normalisation of beam scores: 0 is none, 1 is roughly the mean per token
+    #[arg(
+        long,
+        value_name = "A",
+        requires = "beams",
+        default_value_t = 0.6,
+        allow_negative_numbers = true
+    )]
+    pub(crate) length_penalty: f64,
+    /// Sample with this temperature; 0 is greedy
+    #[arg(long, allow_negative_numbers = true)]
+    pub(crate) temperature: Option<f64>,
+    /// Sample from the K most probable tokens only
+    #[arg(long, value_name = "K")]
+    pub(crate) top_k: Option<usize>,
+    /// Sample with this random seed
+    #[arg(long)]
+    pub(crate) seed: Option<u64>,
+    /// Maximum number of generated tokens [default: the model's limit]
+    #[arg(long, value_name = "N")]
+    pub(crate) max_len: Option<usize>,
+    /// Print one JSON object with all beams
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Classify {
+    #[command(flatten)]
+    pub(crate) model: Model,
+    /// Texts to classify; `-` reads one text per line from standard input
+    #[arg(value_name = "TEXT", required = true)]
+    pub(crate) texts: Vec<String>,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+const FILL_MASK_EXAMPLES: &str = "\
+Examples:
+  tealight fill-mask runs/diary \"Today it was [MASK] in Kyoto.\"
+  tealight fill-mask bert-base-uncased \"Paris is the [MASK] of France.\" --top-k 3 --json
+  tealight fill-mask runs/diary --file sentences.txt --targets rainy,sunny
+
+[MASK] and <mask> both stand for the tokenizer's mask token. Scores are probabilities, as in the fill-mask \
+pipeline of transformers.";
+
+#[derive(Args, Debug)]
+#[command(after_help = FILL_MASK_EXAMPLES)]
+pub(crate) struct FillMask {
+    #[command(flatten)]
+    pub(crate) model: Model,
+    /// Texts with `[MASK]` tokens; `-` reads one text per line from standard input
+    #[arg(value_name = "TEXT", required_unless_present = "file")]
+    pub(crate) texts: Vec<String>,
+    /// Read one text per line from this file
+    #[arg(long)]
+    pub(crate) file: Option<PathBuf>,
+    /// Number of candidates per mask
+    #[arg(long, value_name = "K", default_value = "5")]
+    pub(crate) top_k: NonZeroUsize,
+    /// Score only these words
+    #[arg(long, value_name = "WORD,…", value_delimiter = ',')]
+    pub(crate) targets: Vec<String>,
+    /// Print JSON in the format of the fill-mask pipeline of transformers
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+const GENERATE_EXAMPLES: &str = "\
+Examples:
+  tealight generate runs/shakespeare_cpu \"ROMEO:\" --max-tokens 200 --temperature 0.8 --top-p 0.95
+  tealight generate gpt2 \"The weather today\" --greedy --stop \".\"
+
+A single text is printed token by token. The same seed gives the same text.";
+
+#[derive(Args, Debug)]
+#[command(after_help = GENERATE_EXAMPLES)]
+pub(crate) struct Generate {
+    #[command(flatten)]
+    pub(crate) model: Model,
+    /// Start of the text, may be empty; `-` reads it from standard input
+    #[arg(value_name = "PROMPT", default_value = "")]
+    pub(crate) prompt: String,
+    /// Maximum number of generated tokens
+    #[arg(long, value_name = "N", default_value = "200")]
+    pub(crate) max_tokens: NonZeroUsize,
+    /// Sampling temperature; 0 is greedy
+    #[arg(long, default_value_t = 1., allow_negative_numbers = true)]
+    pub(crate) temperature: f64,
+    /// Greedy decoding: always choose the most probable token
+    #[arg(long, conflicts_with_all = ["temperature", "top_k", "top_p", "min_p", "seed"])]
+    pub(crate) greedy: bool,
+    /// Sample from the K most probable tokens only
+    #[arg(long, value_name = "K")]
+    pub(crate) top_k: Option<usize>,
+    /// Sample from the smallest set of most probable tokens whose total probability reaches P
+    #[arg(long, value_name = "P")]
+    pub(crate) top_p: Option<f64>,
+    /// Sample from tokens with at least P times the probability of the most probable token
+    #[arg(long, value_name = "P")]
+    pub(crate) min_p: Option<f64>,
+    /// Penalty for repeating tokens; 1 is none
+    #[arg(long, value_name = "R", default_value_t = 1., allow_negative_numbers = true)]
+    pub(crate) repetition_penalty: f64,
+    /// Stop before this text (may be repeated)
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) stop: Vec<String>,
+    /// Number of texts to generate in parallel
+    #[arg(long, short, value_name = "N", default_value = "1", value_parser = parallelism)]
+    pub(crate) n: usize,
+    /// Random seed of sampling
+    #[arg(long, default_value_t = 0)]
+    pub(crate) seed: u64,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}

@@ -1,0 +1,88 @@
+//! `tealight train`, `evaluate`, `doctor` and `verify-resume`
+
+use std::path::PathBuf;
+
+use clap::{Args, value_parser};
+
+use super::shared::{ConfigFile, TrainedRun};
+use crate::system::device::DeviceName;
+
+#[derive(Args, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
+pub(crate) struct Train {
+    /// A TOML file, or the directory of a run to resume
+    #[arg(value_name = "CONFIG")]
+    pub(crate) config: PathBuf,
+    /// Override a setting: `--set model.n_heads=1` (may be repeated)
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub(crate) overrides: Vec<String>,
+    /// Resume the last run of this configuration from its last checkpoint
+    #[arg(long)]
+    pub(crate) resume: bool,
+    /// Device: cpu, cuda, cuda:N, metal or metal:N
+    #[arg(long, default_value = "cpu")]
+    pub(crate) device: DeviceName,
+    /// Build and check everything, print a summary, and stop before training
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Save a checkpoint and stop after this step; continue with `--resume`
+    #[arg(long, value_name = "STEP")]
+    pub(crate) stop_after: Option<u64>,
+    /// Save a checkpoint and stop when this time is over: `2h`, `90min`, `1h 30m`
+    #[arg(long, value_name = "TIME")]
+    pub(crate) time_limit: Option<humantime::Duration>,
+    /// Train even if the estimated memory or disk space does not suffice
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Name of the run's directory [default: name of the configuration file]
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+    /// Parent directory of all runs
+    #[arg(long, value_name = "DIR", default_value = "runs")]
+    pub(crate) runs: PathBuf,
+    /// Print only the final evaluation: no progress bar, no log
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Evaluate {
+    #[command(flatten)]
+    pub(crate) run: TrainedRun,
+    /// Use the weights of this exported or averaged model instead of a checkpoint
+    #[arg(long, value_name = "FOLDER", conflicts_with = "checkpoint")]
+    pub(crate) weights: Option<PathBuf>,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Doctor {
+    #[command(flatten)]
+    pub(crate) config: ConfigFile,
+    /// Number of steps for overfitting a single batch
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = value_parser!(u64).range(1..))]
+    pub(crate) steps: u64,
+    /// Device: cpu, cuda, cuda:N, metal or metal:N
+    #[arg(long, default_value = "cpu")]
+    pub(crate) device: DeviceName,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct VerifyResume {
+    #[command(flatten)]
+    pub(crate) config: ConfigFile,
+    /// Number of steps of each run
+    #[arg(long, value_name = "N", default_value_t = 40, value_parser = value_parser!(u64).range(1..))]
+    pub(crate) steps: u64,
+    /// Number of processes to kill
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = value_parser!(u64).range(1..))]
+    pub(crate) kills: u64,
+    /// Seed of the random kill times
+    #[arg(long, default_value_t = 0)]
+    pub(crate) seed: u64,
+    /// Device: cpu, cuda, cuda:N, metal or metal:N
+    #[arg(long, default_value = "cpu")]
+    pub(crate) device: DeviceName,
+}

@@ -1,0 +1,158 @@
+//! One measurement of one layer, in its own process: `tealight bench attention-once`.
+
+use std::time::Instant;
+
+use anyhow::{Result, bail};
+use candle_core::{DType, Device, Tensor, Var};
+use tealight_model::attention::{Attention, AttentionConfig, AttentionInput, AttentionSpec, Reads};
+use tealight_model::position::AttentionNeeds;
+use tealight_model::{Bias, Initializer, Mask, Mode, ParamStore};
+use tealight_ops::backward;
+use tealight_ops::rng::{Purpose, Stream};
+
+use super::kind::Kind;
+use super::measurement::{Growth, Timing};
+use crate::args::bench::{AttentionOnce, Layer};
+use crate::bench::times::Times;
+use crate::system::memory;
+use crate::terminal::output::print_json;
+
+/// The minimum number of repeats for a median.
+const MIN_REPEATS: usize = 3;
+/// Slow layers stop before the minimum number of repeats when they exceed `--seconds` by this factor.
+const MAX_OVERTIME: f64 = 10.;
+
+/// Measures time or memory and prints the result as one line of JSON.
+pub(in crate::bench) fn run(args: &AttentionOnce) -> Result<()> {
+    let config = Kind::parse(&args.kind)?.config()?;
+    let device = args.layer.device.open()?;
+    check_memory(&config, args, &device)?;
+    // Starts the threads and allocates their buffers before the memory is measured.
+    let square = Tensor::ones((256, 256), DType::F32, &device)?;
+    square.matmul(&square)?;
+    let before = memory::resident();
+    let store = ParamStore::new(0, DType::F32, &device);
+    let bench = Bench::build(&config, args, &store)?;
+    if args.memory {
+        // Excludes temporary memory of the initialisation.
+        memory::reset_peak();
+        bench.compute()?;
+        let growth = memory::peak().zip(before).map(|(peak, before)| peak.saturating_sub(before));
+        return print_json(&Growth { peak_memory_bytes: growth });
+    }
+    print_json(&bench.timing(&args.layer, &device)?)
+}
+
+/// A layer and its input.
+struct Bench<'a> {
+    layer: Box<dyn Attention>,
+    x: Var,
+    store: &'a ParamStore,
+    backward: bool,
+}
+
+impl<'a> Bench<'a> {
+    fn build(
+        config: &AttentionConfig,
+        args: &AttentionOnce,
+        store: &'a ParamStore,
+    ) -> Result<Self> {
+        let spec = spec(args);
+        let trainable = config.build(&spec, &store.trainable())?;
+        // Frozen parameters record no graph, which determines the memory.
+        let layer = if args.backward { trainable } else { config.build(&spec, &store.frozen())? };
+        let shape = (1, args.length, args.layer.d_model);
+        let stream = Stream::new(0, Purpose::Data);
+        let normal = (0..(shape.1 * shape.2) as u64).map(|index| stream.normal(index) as f32);
+        let x = Tensor::from_vec(normal.collect::<Vec<_>>(), shape, store.device())?;
+        Ok(Self { layer, x: Var::from_tensor(&x)?, store, backward: args.backward })
+    }
+
+    fn timing(&self, layer: &Layer, device: &Device) -> Result<Timing> {
+        let seconds = self.seconds(layer, device)?;
+        let n_repeats = seconds.len();
+        let Times { median, fastest, slowest } = Times::of(seconds);
+        Ok(Timing {
+            seconds: median,
+            range: [fastest, slowest],
+            n_repeats,
+            n_parameters: self.store.n_parameters() as u64,
+        })
+    }
+
+    /// Seconds of each repeat, after a warm-up.
+    fn seconds(&self, layer: &Layer, device: &Device) -> Result<Vec<f64>> {
+        self.compute()?;
+        device.synchronize()?;
+        let (started, mut seconds) = (Instant::now(), Vec::new());
+        loop {
+            let since = Instant::now();
+            self.compute()?;
+            device.synchronize()?;
+            seconds.push(since.elapsed().as_secs_f64());
+            let total = started.elapsed().as_secs_f64();
+            let is_enough = match layer.repeats {
+                Some(repeats) => seconds.len() >= repeats,
+                None if seconds.len() < MIN_REPEATS => total > MAX_OVERTIME * layer.seconds,
+                None => total > layer.seconds,
+            };
+            if is_enough {
+                return Ok(seconds);
+            }
+        }
+    }
+
+    /// Forward, or forward and backward with the gradients of all parameters and of the input.
+    fn compute(&self) -> Result<()> {
+        let mask = Mask::none();
+        let input = |x, mode| AttentionInput { x, memory: None, mask: &mask, mode };
+        if !self.backward {
+            self.layer.forward(&input(&self.x.as_detached_tensor(), Mode::Eval))?;
+            return Ok(());
+        }
+        let mode = Mode::train(Stream::new(0, Purpose::Dropout));
+        let output = self.layer.forward(&input(self.x.as_tensor(), mode))?;
+        let variables: Vec<_> = self.store.iter().collect();
+        let parameters = variables.iter().map(|(name, variable)| (name.as_str(), &**variable));
+        backward(&output.sum_all()?, parameters.chain([("x", self.x.as_tensor())]))?;
+        Ok(())
+    }
+}
+
+fn spec(args: &AttentionOnce) -> AttentionSpec<'static> {
+    let Layer { d_model, n_heads, causal, .. } = args.layer;
+    AttentionSpec {
+        d_model,
+        n_heads,
+        head_dim: None,
+        max_q_len: args.length,
+        max_kv_len: args.length,
+        reads: if causal { Reads::Past } else { Reads::Everything },
+        dropout: 0.,
+        bias: Bias::With,
+        position: AttentionNeeds::Nothing,
+        packed: false,
+        init: &Initializer::FAN_IN,
+        key: "model.attention",
+    }
+}
+
+/// Fails if the estimated memory exceeds what is available: swapping or the out-of-memory killer would
+/// affect other processes, too.
+fn check_memory(config: &AttentionConfig, args: &AttentionOnce, device: &Device) -> Result<()> {
+    let cost = config.cost(&spec(args), args.length, args.length);
+    // The gradients of activations take at most as much memory as the activations.
+    let n_copies = if args.backward { 2. } else { 1. };
+    let bytes = 4. * (n_copies * cost.activations + 4. * cost.parameters);
+    let gibibytes = |bytes: f64| bytes / f64::from(1 << 30);
+    // Where the system does not report it, a limit that no machine exceeds.
+    let available = memory::available().unwrap_or(1 << 50) as f64;
+    if device.is_cpu() && bytes > available {
+        bail!(
+            "needs about {:.1} GiB of memory, and {:.1} GiB is available",
+            gibibytes(bytes),
+            gibibytes(available)
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,103 @@
+//! `tealight bench attention`: each kind of attention over the sequence length.
+
+mod kind;
+pub(super) mod layer;
+mod measurement;
+mod tables;
+
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use serde::de::DeserializeOwned;
+use tealight_ops::threads;
+
+use self::kind::Kind;
+use self::measurement::{Cell, Growth, Measurement, Pass};
+use crate::args::bench::{BenchAttention, Layer};
+use crate::pictures::files::save;
+use crate::system::device::DeviceName;
+use crate::system::subprocess::{self, THREADS, this_program};
+use crate::terminal::output::{log, print, print_indented_json};
+
+pub(super) fn run(args: &BenchAttention) -> Result<()> {
+    let kinds = kind::parse_list(args.kinds.as_deref())?;
+    let Layer { d_model, n_heads, .. } = args.layer;
+    if !d_model.is_multiple_of(n_heads) {
+        bail!("`--n-heads {n_heads}` does not divide `--d-model {d_model}`");
+    }
+    // Fails early if the device is not available.
+    args.layer.device.open()?;
+    let passes = if args.backward { &Pass::ALL[..] } else { &Pass::ALL[..1] };
+    let mut cells = Vec::new();
+    for &pass in passes {
+        for kind in &kinds {
+            for &length in &args.lengths {
+                let measured = measure(args, kind, length, pass)?;
+                let cell = Cell { kind: kind.to_string(), length, pass, measured };
+                log(&tables::line(&cell));
+                cells.push(cell);
+            }
+        }
+    }
+    if cells.iter().all(|cell| cell.measured.is_err()) {
+        bail!("all measurements failed");
+    }
+    if let Some(directory) = &args.plot {
+        for path in save(directory, tables::pictures(args, &cells))? {
+            log(&path.display().to_string());
+        }
+    }
+    let threads = args.options.threads.unwrap_or_else(threads::count);
+    if args.options.json {
+        return print_indented_json(&tables::json(args, threads, &cells));
+    }
+    print(&tables::markdown(args, threads, &cells))
+}
+
+/// Measures memory and time, each in its own process. The inner error is that of a process.
+fn measure(
+    args: &BenchAttention,
+    kind: &Kind,
+    length: usize,
+    pass: Pass,
+) -> Result<Result<Measurement, String>> {
+    let growth = if args.layer.device == DeviceName::Cpu {
+        let mut command = command(args, kind, length, pass)?;
+        // Larger buffers are returned to the system when they are freed (`mallopt(3)`).
+        command.arg("--memory").env("MALLOC_MMAP_THRESHOLD_", "65536");
+        match output(&mut command)? {
+            Ok(growth) => growth,
+            Err(reason) => return Ok(Err(reason)),
+        }
+    } else {
+        Growth { peak_memory_bytes: None }
+    };
+    let timing = output(&mut command(args, kind, length, pass)?)?;
+    Ok(timing.map(|timing| Measurement::new(timing, growth)))
+}
+
+/// The command of one measurement.
+fn command(args: &BenchAttention, kind: &Kind, length: usize, pass: Pass) -> Result<Command> {
+    let Layer { d_model, n_heads, causal, repeats, seconds, device } = &args.layer;
+    let mut command = this_program()?;
+    command.args(["bench", "attention-once", "--kind", &kind.to_string()]);
+    let numbers = [("--length", length), ("--d-model", *d_model), ("--n-heads", *n_heads)];
+    for (name, number) in numbers.into_iter().chain(repeats.map(|n| ("--repeats", n))) {
+        command.args([name, &number.to_string()]);
+    }
+    command.args(["--seconds", &seconds.to_string(), "--device", &device.to_string()]);
+    let flags = [("--causal", *causal), ("--backward", pass == Pass::ForwardAndBackward)];
+    command.args(flags.iter().filter(|(_, is_set)| *is_set).map(|(name, _)| name));
+    if let Some(threads) = args.options.threads {
+        command.env(THREADS, threads.to_string());
+    }
+    Ok(command)
+}
+
+/// The JSON that a measurement prints, or its error message.
+fn output<T: DeserializeOwned>(command: &mut Command) -> Result<Result<T, String>> {
+    match subprocess::run(command)? {
+        Ok(stdout) => Ok(Ok(serde_json::from_slice(&stdout).context("cannot read a measurement")?)),
+        Err(message) => Ok(Err(message)),
+    }
+}

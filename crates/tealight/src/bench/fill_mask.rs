@@ -1,0 +1,50 @@
+//! `tealight bench fill-mask`: latency of predicting masked tokens.
+
+use std::time::Instant;
+
+use anyhow::Result;
+use serde_json::json;
+use tealight_ops::threads;
+use tealight_train::inference::fill_mask::{FillMask, Proposals};
+
+use super::times::{Times, milliseconds};
+use crate::args::bench::BenchFillMask;
+use crate::runs::load::open_pretrained;
+use crate::system::memory;
+use crate::terminal::output::{print, print_indented_json};
+
+pub(super) fn run(args: &BenchFillMask) -> Result<()> {
+    let started = Instant::now();
+    let device = &args.model.weights.device.open()?;
+    let pretrained = open_pretrained(&args.model)?;
+    let model = &pretrained.masked_lm(device)?;
+    let tokenizer = pretrained.tokenizer()?;
+    let fill_mask = FillMask::new(model, &pretrained.model, tokenizer, device);
+    let loading = milliseconds(started.elapsed());
+    let texts = std::slice::from_ref(&args.text);
+    let proposals = Proposals { top_k: 5, targets: None };
+    let mut times = Vec::with_capacity(args.repeats);
+    // The first repeat is a warm-up.
+    for _ in 0..=args.repeats {
+        let since = Instant::now();
+        fill_mask.fill(texts, &proposals)?;
+        times.push(milliseconds(since.elapsed()));
+    }
+    let first = times.remove(0);
+    let times = Times::of(times);
+    if args.options.json {
+        return print_indented_json(&json!({
+            "threads": threads::count(),
+            "repeats": args.repeats,
+            "loading_ms": loading,
+            "first_ms": first,
+            "milliseconds": times,
+            "peak_memory_bytes": memory::peak(),
+        }));
+    }
+    let Times { median, fastest, slowest } = times;
+    print(&format!(
+        "loading  {loading:.1} ms\nfirst    {first:.1} ms\nmedian   {median:.2} ms, {fastest:.2} to \
+         {slowest:.2} ms\n"
+    ))
+}

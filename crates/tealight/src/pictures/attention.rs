@@ -1,0 +1,146 @@
+//! Attention maps as heat maps.
+
+use std::error::Error;
+use std::str::FromStr;
+
+use anyhow::Result;
+use candle_core::{DType, Tensor};
+use tealight_model::attention::RowSum;
+use tealight_train::observer::tensorboard::Image;
+use tealight_train::task::Reading;
+
+use super::heat::{HeatMaps, Panel, Scale};
+use super::png;
+use super::shapes::Picture;
+
+/// `--maps`: the attention maps of a layer to draw.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MapSelection {
+    Mean,
+    All,
+    First(usize),
+}
+
+impl FromStr for MapSelection {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match (text, text.parse()) {
+            ("mean", _) => Ok(Self::Mean),
+            ("all", _) => Ok(Self::All),
+            (_, Ok(n)) if n > 0 => Ok(Self::First(n)),
+            _ => Err("expected mean, all or a number of maps".to_owned()),
+        }
+    }
+}
+
+/// One picture per attention layer and per factor of its weights, with file names.
+pub(crate) fn pictures(
+    readings: &[Reading],
+    maps: Option<MapSelection>,
+    n_heads: usize,
+) -> Result<Vec<(String, Picture)>> {
+    let mut pictures = Vec::new();
+    for reading in readings {
+        pictures.push((reading.name.clone(), weights(reading, maps, n_heads)?.draw()));
+        for (name, factor) in &reading.maps.factors {
+            let title = format!("{} of {}", name.replace('_', " "), reading.name);
+            let picture = factor_maps(reading, title, factor, maps, n_heads)?.draw();
+            pictures.push((format!("{} {name}", reading.name), picture));
+        }
+    }
+    Ok(pictures)
+}
+
+/// The attention maps as PNG images for TensorBoard.
+pub(crate) fn images(
+    readings: &[Reading],
+    n_heads: usize,
+) -> Result<Vec<Image>, Box<dyn Error + Send + Sync>> {
+    let image = |(name, picture): (String, Picture)| {
+        let (width, height) = png::size(&picture, 1.);
+        let png = png::write(&picture, 1.)?;
+        Ok(Image { tag: format!("attention/{name}"), width, height, png })
+    };
+    Ok(pictures(readings, None, n_heads)?.into_iter().map(image).collect::<Result<_>>()?)
+}
+
+fn weights(reading: &Reading, maps: Option<MapSelection>, n_heads: usize) -> Result<HeatMaps> {
+    let Reading { name, queries, keys, maps: of } = reading;
+    let matrices = matrices(&of.weights)?;
+    let panels = panels(&matrices, maps, n_heads, queries, keys);
+    let caption = match of.row_sum {
+        RowSum::One => "rows are queries, columns are keys; each row sums to 1",
+        RowSum::AtMostOne => "rows are queries, columns are keys; each row sums to at most 1",
+        RowSum::Any => "rows are queries, columns are keys",
+    };
+    let scale = Scale::of(panels.iter().flat_map(|panel| &panel.values).flatten().copied());
+    let title = format!("attention weights, {name}");
+    Ok(HeatMaps { title, caption: caption.to_owned(), scale, panels })
+}
+
+fn factor_maps(
+    reading: &Reading,
+    title: String,
+    factor: &Tensor,
+    maps: Option<MapSelection>,
+    n_heads: usize,
+) -> Result<HeatMaps> {
+    let matrices = matrices(factor)?;
+    let (_batch, _n_maps, rows, columns) = factor.dims4()?;
+    // An axis as long as the sequence is labelled with its positions; other axes are landmarks,
+    // features and so on.
+    let labels = |n: usize, names: &[String]| {
+        if n == names.len() { names.to_vec() } else { (1..=n).map(|i| i.to_string()).collect() }
+    };
+    let (rows, columns) = (labels(rows, &reading.queries), labels(columns, &reading.keys));
+    let panels = panels(&matrices, maps, n_heads, &rows, &columns);
+    let scale = Scale::of(panels.iter().flat_map(|panel| &panel.values).flatten().copied());
+    let caption = "a factor of the attention weights; axes over positions have labels".to_owned();
+    Ok(HeatMaps { title, caption, scale, panels })
+}
+
+/// The maps of the first sequence: `(batch, n_maps, rows, columns)` → `[map][row][column]`.
+pub(crate) fn matrices(maps: &Tensor) -> Result<Vec<Vec<Vec<f32>>>> {
+    let device = &candle_core::Device::Cpu;
+    Ok(maps.get(0)?.to_dtype(DType::F32)?.to_device(device)?.to_vec3()?)
+}
+
+/// Without `--maps`, all maps are drawn up to this number, otherwise the mean and the first few.
+const MAX_MAPS: usize = 16;
+
+fn panels(
+    matrices: &[Vec<Vec<f32>>],
+    maps: Option<MapSelection>,
+    n_heads: usize,
+    rows: &[String],
+    columns: &[String],
+) -> Vec<Panel> {
+    let n = matrices.len();
+    let (shows_mean, n_shown) = match maps {
+        Some(MapSelection::Mean) => (true, 0),
+        Some(MapSelection::First(first)) => (false, first.min(n)),
+        None if n > MAX_MAPS => (true, 7),
+        Some(MapSelection::All) | None => (false, n),
+    };
+    let panel =
+        |name, values| Panel { name, rows: rows.to_vec(), columns: columns.to_vec(), values };
+    // Kinds of attention without heads may have one map per channel.
+    let what = if n == n_heads { "head" } else { "map" };
+    let name = |i: usize| if n == 1 { String::new() } else { format!("{what} {}", i + 1) };
+    let mean = shows_mean.then(|| panel(format!("mean of {n} {what}s"), mean(matrices)));
+    let shown = matrices[..n_shown].iter().enumerate();
+    mean.into_iter().chain(shown.map(|(i, values)| panel(name(i), values.clone()))).collect()
+}
+
+/// The mean over all maps.
+pub(crate) fn mean(matrices: &[Vec<Vec<f32>>]) -> Vec<Vec<f32>> {
+    let mut mean = matrices.first().cloned().unwrap_or_default();
+    for matrix in matrices.iter().skip(1) {
+        for (sum, value) in mean.iter_mut().flatten().zip(matrix.iter().flatten()) {
+            *sum += value;
+        }
+    }
+    mean.iter_mut().flatten().for_each(|sum| *sum /= matrices.len() as f32);
+    mean
+}

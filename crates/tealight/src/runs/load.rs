@@ -1,0 +1,170 @@
+//! Loads runs, models and tasks. [`with_task`] is the only function that matches on the kind of task.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, anyhow};
+use candle_core::Device;
+use tealight_train::Session;
+use tealight_train::config::{ConfigSource, RunConfig};
+use tealight_train::pretrained::Pretrained;
+use tealight_train::run::{RunDirectory, Selection, load_weights};
+use tealight_train::storage::tensors::NamedTensors;
+use tealight_train::task::causal_lm::CausalLm;
+use tealight_train::task::classify::Classify;
+use tealight_train::task::listops::ListOps;
+use tealight_train::task::masked_lm::MaskedLm;
+use tealight_train::task::seq2seq::Seq2Seq;
+use tealight_train::task::weather::Weather;
+use tealight_train::task::{Preparing, Reported, Task, TaskConfig};
+
+use super::config::resolved_config;
+use crate::args::shared::{Model, Weights};
+use crate::reports::presented::Presented;
+use crate::terminal::failure::at_its_place;
+use crate::terminal::output::log;
+use crate::terminal::progress::Preparation;
+
+/// A command that is generic over the task; `R` is its result.
+pub(crate) trait ForAnyTask<R = ()> {
+    /// Runs the command for a task whose data are loaded.
+    fn run<T: Presented>(self, task: T) -> Result<R>;
+}
+
+/// Builds the task of `config`, loads its data, and runs `command`. Files that a run has `kept`, such as
+/// the tokenizer, are read from its directory.
+pub(crate) fn with_task<R>(
+    config: &RunConfig,
+    source: &ConfigSource,
+    device: &Device,
+    kept: Option<&RunDirectory>,
+    command: impl ForAnyTask<R>,
+) -> Result<R> {
+    let at_its_place = |error| at_its_place(error, source);
+    config.validate().map_err(at_its_place)?;
+    let RunConfig { seed, training, .. } = config;
+    let mut bar = Preparation::default();
+    let mut progress = |stage, done| bar.draw(stage, done);
+    let kept = kept.map(RunDirectory::path);
+    let preparing = Preparing { kept, progress: Some(&mut progress) };
+    match &config.task {
+        TaskConfig::MaskedLm(masked_lm) => {
+            let task = MaskedLm::new(masked_lm, config, device, preparing);
+            command.run(task.map_err(at_its_place)?)
+        }
+        TaskConfig::CausalLm(causal_lm) => {
+            let task = CausalLm::new(causal_lm, config, device, preparing);
+            command.run(task.map_err(at_its_place)?)
+        }
+        TaskConfig::Weather(weather) => {
+            let task = Weather::new(weather, *seed, training.batch_size, device);
+            command.run(task.map_err(at_its_place)?)
+        }
+        TaskConfig::Seq2Seq(seq2seq) => {
+            let task = Seq2Seq::new(seq2seq, *seed, training.batch_size, device);
+            command.run(task.map_err(at_its_place)?)
+        }
+        TaskConfig::ListOps(listops) => {
+            let task = ListOps::new(listops, *seed, training.batch_size, device);
+            command.run(task.map_err(at_its_place)?)
+        }
+        TaskConfig::Classify(classify) => {
+            let task = Classify::new(classify, config, device, kept);
+            command.run(task.map_err(at_its_place)?)
+        }
+    }
+}
+
+/// A trained run and the path of the selected checkpoint.
+pub(crate) struct Run {
+    pub(crate) directory: RunDirectory,
+    pub(crate) source: ConfigSource,
+    pub(crate) config: RunConfig,
+    pub(crate) device: Device,
+    checkpoint: PathBuf,
+}
+
+impl Run {
+    /// Opens a run; `path` may also be that of one of its checkpoints.
+    pub(crate) fn open(path: &Path, weights: &Weights) -> Result<Self> {
+        let device = weights.device.open()?;
+        let directory = RunDirectory::open(path)?;
+        let (source, config) = resolved_config(&directory, &[])?;
+        let named = Selection::named(path, &directory);
+        let selection =
+            weights.checkpoint.or(named).unwrap_or_else(|| config.checkpoint.select.into());
+        let checkpoint = directory.checkpoints().find(selection)?;
+        Ok(Self { directory, source, config, device, checkpoint })
+    }
+
+    /// A session with the weights of the checkpoint.
+    pub(crate) fn load<T: Task>(&self, task: T) -> Result<Session<T>> {
+        let weights = load_weights(&self.checkpoint, &self.device)?;
+        self.with_weights(task, &weights, &self.checkpoint)
+    }
+
+    /// A session with `weights`, which were read from `origin`.
+    pub(crate) fn with_weights<T: Task>(
+        &self,
+        task: T,
+        weights: &NamedTensors,
+        origin: &Path,
+    ) -> Result<Session<T>> {
+        let session = Session::new(&self.config, task, &self.device)
+            .map_err(|error| at_its_place(error, &self.source))?;
+        session.load_weights(weights).with_context(|| weights_mismatch(origin, &self.directory))?;
+        Ok(session)
+    }
+
+    /// The error of a `command` that supports only runs of `task`.
+    pub(crate) fn is_not_for(&self, command: &str, task: &str) -> anyhow::Error {
+        anyhow!(
+            "`tealight {command}` requires a run of the task \"{task}\", but `{}` is a run of \"{}\"",
+            self.directory.path().display(),
+            self.config.task.kind()
+        )
+    }
+}
+
+/// A `MODEL` argument: a run, or a folder with a model.
+pub(crate) enum RunOrFolder {
+    Run(Box<Run>),
+    Folder(Box<Pretrained>, Device),
+}
+
+impl RunOrFolder {
+    /// Opens a run, or a folder written by `tealight export` or Hugging Face.
+    pub(crate) fn open(args: &Model) -> Result<Self> {
+        match RunDirectory::open(&args.path) {
+            Err(tealight_train::Error::NotARun { .. }) => {
+                let device = args.weights.device.open()?;
+                Ok(Self::Folder(Box::new(open_pretrained(args)?), device))
+            }
+            _ => Ok(Self::Run(Box::new(Run::open(&args.path, &args.weights)?))),
+        }
+    }
+}
+
+/// Opens a run or folder without its task, and logs its notes.
+pub(crate) fn open_pretrained(args: &Model) -> Result<Pretrained> {
+    let pretrained = Pretrained::open(&args.path, args.weights.checkpoint)?;
+    log_notes(&pretrained);
+    Ok(pretrained)
+}
+
+/// Fails if the files of the task's data have changed since the run was started.
+pub(crate) fn check_same_data<T: Reported>(task: &T, directory: &RunDirectory) -> Result<()> {
+    Ok(directory.manifest()?.check_data(&task.data())?)
+}
+
+/// The error message for a checkpoint whose tensors do not match the model.
+pub(crate) fn weights_mismatch(checkpoint: &Path, directory: &RunDirectory) -> String {
+    let resolved = directory.resolved_path();
+    format!("`{}` does not fit `{}`", checkpoint.display(), resolved.display())
+}
+
+/// Logs the notes on a Hugging Face model: what was not loaded, and what an export would lose.
+pub(crate) fn log_notes(model: &Pretrained) {
+    for note in model.class.iter().flat_map(|class| &class.notes) {
+        log(&format!("{}: {note}", model.origin.display()));
+    }
+}

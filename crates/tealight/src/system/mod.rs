@@ -1,0 +1,6 @@
+//! The machine: devices, memory, signals, and this program as a subprocess.
+
+pub(crate) mod device;
+pub(crate) mod memory;
+pub(crate) mod signals;
+pub(crate) mod subprocess;

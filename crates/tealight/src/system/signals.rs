@@ -1,0 +1,59 @@
+//! SIGINT and SIGTERM: the first stops a run after its current step, the second ends the process.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use anyhow::{Context, Result};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
+
+const SIGNALS: [(i32, &str); 2] = [(SIGINT, "SIGINT"), (SIGTERM, "SIGTERM")];
+
+/// Signal handlers and the signal that they received.
+#[derive(Debug)]
+pub(crate) struct SignalHandlers {
+    /// Number of the received signal; 0 if none.
+    received: Arc<AtomicUsize>,
+    /// Whether the next signal ends the process.
+    ends_process: Arc<AtomicBool>,
+}
+
+/// A received signal.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Signal {
+    pub(crate) name: &'static str,
+    /// 128 + the number of the signal, as shells report it.
+    pub(crate) exit_code: u8,
+}
+
+impl SignalHandlers {
+    /// Installs the signal handlers.
+    pub(crate) fn install() -> Result<Self> {
+        let handlers = Self { received: Arc::default(), ends_process: Arc::default() };
+        for (signal, _) in SIGNALS {
+            let Self { received, ends_process } = &handlers;
+            // Handlers run in this order, so the first signal finds `ends_process` unset.
+            let registered =
+                flag::register_conditional_shutdown(signal, 128 + signal, ends_process.clone())
+                    .and_then(|_| flag::register(signal, ends_process.clone()))
+                    .and_then(|_| flag::register_usize(signal, received.clone(), signal as usize));
+            registered.context("cannot install signal handlers")?;
+        }
+        Ok(handlers)
+    }
+
+    /// The signal received so far, if any.
+    pub(crate) fn received(&self) -> Option<Signal> {
+        let received = self.received.load(Ordering::Relaxed);
+        let (signal, name) =
+            SIGNALS.into_iter().find(|(signal, _)| *signal as usize == received)?;
+        Some(Signal { name, exit_code: 128 + signal as u8 })
+    }
+}
+
+impl Drop for SignalHandlers {
+    /// From here on a signal ends the process, as without handlers.
+    fn drop(&mut self) {
+        self.ends_process.store(true, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,44 @@
+//! Error messages.
+
+use std::io::{IsTerminal, Write, stderr};
+use std::process::ExitCode;
+
+use tealight_train::config::{ConfigError, ConfigSource};
+
+/// Writes an error with its causes to stderr; returns the exit code of a failure.
+pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
+    let text = match config_error(error) {
+        Some(error) if stderr().is_terminal() => error.in_color(),
+        Some(error) => error.to_string(),
+        None => format!("error: {}", causes(error)),
+    };
+    // If stderr is closed, the exit code still reports the failure.
+    let _ = writeln!(stderr(), "{}", text.trim_end());
+    ExitCode::FAILURE
+}
+
+/// An error and its causes on one line.
+pub(crate) fn causes(error: &anyhow::Error) -> String {
+    let causes: Vec<String> = error.chain().map(ToString::to_string).collect();
+    causes.join(": ")
+}
+
+/// The configuration error that `error` wraps, if any.
+fn config_error(error: &anyhow::Error) -> Option<&ConfigError> {
+    match error.downcast_ref() {
+        Some(tealight_train::Error::Source(error)) => Some(error),
+        _ => error.downcast_ref(),
+    }
+}
+
+/// Adds to a configuration error the place in the file or on the command line that caused it.
+pub(crate) fn at_its_place(error: tealight_train::Error, source: &ConfigSource) -> anyhow::Error {
+    match error {
+        tealight_train::Error::Config(fault) => {
+            let keys: Vec<&str> = fault.keys.iter().map(String::as_str).collect();
+            source.conflict_error(&keys, &fault.message).into()
+        }
+        tealight_train::Error::Source(error) => error.into(),
+        other => other.into(),
+    }
+}

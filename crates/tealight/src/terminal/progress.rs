@@ -1,0 +1,207 @@
+//! Progress on stderr: a bar on a terminal, otherwise log lines.
+
+use std::collections::BTreeMap;
+use std::io::{IsTerminal, stderr};
+use std::time::Instant;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use tealight_train::Result;
+use tealight_train::observer::{Event, Observer, StepReport};
+use tealight_train::text::corpus::Progress;
+use tealight_train::text::store::Stage;
+
+use super::numbers::thousands;
+use super::output::log;
+
+/// An observer that reports the progress of training.
+pub(crate) fn progress_observer() -> Box<dyn Observer> {
+    if stderr().is_terminal() { Box::new(Bar::default()) } else { Box::new(Lines::default()) }
+}
+
+const TRAINING_TEMPLATE: &str =
+    "{bar:28.yellow/dim} step {human_pos}/{human_len}  {msg}  {elapsed} elapsed, {eta} left";
+const PREPARATION_TEMPLATE: &str = "{bar:28.yellow/dim} {msg}  {percent} %";
+
+fn new_bar(length: u64, template: &str) -> ProgressBar {
+    let style = ProgressStyle::with_template(template);
+    let style = style.expect("invariant: the templates are valid").progress_chars("█▉░");
+    ProgressBar::new(length).with_style(style)
+}
+
+/// A bar for reading and tokenising a corpus; on a terminal only.
+#[derive(Debug, Default)]
+pub(crate) struct Preparation {
+    bar: Option<(Stage, ProgressBar)>,
+}
+
+impl Preparation {
+    pub(crate) fn draw(&mut self, stage: Stage, progress: Progress) {
+        if !stderr().is_terminal() {
+            return;
+        }
+        let Progress { done, total } = progress;
+        if self.bar.as_ref().is_none_or(|(drawn, _)| *drawn != stage) {
+            self.clear();
+            let message = match stage {
+                Stage::Reading => "reading the text",
+                Stage::Tokenising => "tokenising the text",
+            };
+            self.bar = Some((stage, new_bar(total, PREPARATION_TEMPLATE).with_message(message)));
+        }
+        if let Some((_, bar)) = &self.bar {
+            bar.set_length(total);
+            bar.set_position(done);
+        }
+    }
+
+    fn clear(&mut self) {
+        if let Some((_, bar)) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+impl Drop for Preparation {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+/// A progress bar; evaluations are logged above it.
+#[derive(Debug, Default)]
+struct Bar {
+    bar: Option<ProgressBar>,
+}
+
+impl Observer for Bar {
+    fn observe(&mut self, event: &Event<'_>) -> Result<()> {
+        match event {
+            Event::RunStarted { step, total_steps, .. } => {
+                let bar = new_bar(*total_steps, TRAINING_TEMPLATE);
+                bar.set_position(*step);
+                bar.reset_eta();
+                self.bar = Some(bar);
+            }
+            Event::Step(report) => {
+                let Some(bar) = &self.bar else { return Ok(()) };
+                bar.set_position(report.step);
+                bar.set_message(measures(report));
+            }
+            Event::Finished { .. } => {
+                if let Some(bar) = self.bar.take() {
+                    bar.finish_and_clear();
+                }
+                if let Some(line) = describe(event) {
+                    log(&line);
+                }
+            }
+            other => {
+                if let (Some(bar), Some(line)) = (&self.bar, describe(other)) {
+                    bar.println(line);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Log lines: at most one every two seconds for steps, one for each other event.
+#[derive(Debug, Default)]
+struct Lines {
+    total_steps: u64,
+    /// Start time and first step.
+    started: Option<(Instant, u64)>,
+    /// Time of the last line about a step.
+    last: Option<Instant>,
+}
+
+const SECONDS_BETWEEN_LINES: f64 = 2.;
+
+impl Observer for Lines {
+    fn observe(&mut self, event: &Event<'_>) -> Result<()> {
+        match event {
+            Event::RunStarted { step, total_steps, .. } => {
+                self.total_steps = *total_steps;
+                self.started = Some((Instant::now(), *step));
+            }
+            Event::Step(report) => {
+                let due = self
+                    .last
+                    .is_none_or(|last| last.elapsed().as_secs_f64() >= SECONDS_BETWEEN_LINES);
+                if due || report.step == self.total_steps {
+                    self.last = Some(Instant::now());
+                    log(&format!(
+                        "step {}/{}  {}  {}",
+                        report.step,
+                        self.total_steps,
+                        measures(report),
+                        self.time_left(report.step)
+                    ));
+                }
+            }
+            other => {
+                if let Some(line) = describe(other) {
+                    log(&line);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Lines {
+    /// `12 s left`, from the mean time per step.
+    fn time_left(&self, step: u64) -> String {
+        let Some((started, first)) = self.started else { return String::new() };
+        let done = step.saturating_sub(first).max(1) as f64;
+        let left = started.elapsed().as_secs_f64() / done * (self.total_steps - step) as f64;
+        format!("{left:.0} s left")
+    }
+}
+
+/// Loss, learning rate and throughput.
+fn measures(report: &StepReport<'_>) -> String {
+    let (rate, unit) = match report.tokens_per_second {
+        Some(rate) => (rate, "tokens/s"),
+        None => (report.examples_per_second, "examples/s"),
+    };
+    format!(
+        "loss {:.4}  lr {:.2e}  {} {unit}",
+        report.loss,
+        report.lr,
+        thousands(rate.round() as u64)
+    )
+}
+
+/// The log line of an event other than a step, if it has one.
+fn describe(event: &Event<'_>) -> Option<String> {
+    match event {
+        Event::Evaluated { step, split, metrics } => {
+            Some(format!("step {step}  {split}  {}", metrics_line(metrics)))
+        }
+        Event::NotRecorded { why } => Some(format!(
+            "`training.cuda_graphs` has no effect: the step cannot be captured as a CUDA graph: {why}"
+        )),
+        Event::Skipped { trouble } => Some(format!("{trouble}: step skipped")),
+        Event::RolledBack { trouble, to, lr_factor, .. } => Some(format!(
+            "{trouble}: rolled back to step {to}, learning rate scaled by {lr_factor}"
+        )),
+        Event::EarlyStopped { step, metric, best } => {
+            let best = best.map_or(String::new(), |best| {
+                format!(", the best was {:.4} at step {}", best.value, best.step)
+            });
+            Some(format!("step {step}: stopped early, `{metric}` no longer improves{best}"))
+        }
+        Event::Finished { step, seconds } => {
+            Some(format!("trained to step {} in {seconds:.1} s", thousands(*step)))
+        }
+        _ => None,
+    }
+}
+
+/// `accuracy 0.5000  loss 0.6931`
+pub(crate) fn metrics_line(metrics: &BTreeMap<String, f64>) -> String {
+    let parts: Vec<String> =
+        metrics.iter().map(|(name, value)| format!("{name} {value:.4}")).collect();
+    parts.join("  ")
+}
