@@ -26,10 +26,11 @@ TIMES = {"examples_per_second", "tokens_per_second"}
 # Every corpus that would have to be fetched is replaced by a drawn one.
 DIARY = ["task.corpus={kind='diary',n_documents=200,n_validation=20,n_days=3}"]
 SMALL = {
-    "causal_lm": [*DIARY, "training.batch_size=4"],
-    "masked_lm": [*DIARY, "training.batch_size=4"],
-    "listops": ["training.batch_size=4", "task.max_len=120"],
-    "seq2seq": ["training.batch_size=8"],
+    "causal_lm": [*DIARY, "task.n_validation=16", "training.batch_size=4"],
+    "masked_lm": [*DIARY, "task.n_validation=16", "training.batch_size=4"],
+    "listops": ["task.n_train=400", "task.n_validation=20", "task.n_test=20", "task.max_length=150",
+                "task.min_length=20", "training.batch_size=4"],
+    "seq2seq": ["task.n_validation=32", "training.batch_size=8"],
     "weather": [],
     "classify": [],
 }
