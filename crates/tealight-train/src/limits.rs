@@ -1,4 +1,4 @@
-//! Bounds of single settings.
+//! Checks of single settings against bounds.
 
 use crate::error::{Error, Result};
 
