@@ -62,8 +62,8 @@ fn snippet<'a>(
     }))
 }
 
-/// The part of `range` on its first line, on character boundaries: the parser's spans may end inside a character
-/// or past the end of the text.
+/// The part of `range` on its first line, on character boundaries: the parser's spans may end inside a
+/// character or past the end of the text.
 fn visible(text: &str, range: &Range<usize>) -> Range<usize> {
     let boundary =
         |index: usize| (0..=index.min(text.len())).rev().find(|i| text.is_char_boundary(*i));

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! text ─► toml ─► --set overrides ─► tree ─► any struct        refuses unknown keys
-//!                                     └────► value_error       for rules checked later: "5 does not divide 256"
+//!                                     └────► value_error       checked later: "5 does not divide 256"
 //! ```
 //!
 //! The tree keeps the place of each key and value: every error, from parsing to building the model, is shown
