@@ -2,16 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::attention::{AttentionConfig, AttentionSpec};
-use crate::block::NormPlacement;
-use crate::embedding;
-use crate::feed_forward::FeedForwardConfig;
-use crate::init::{InitConfig, Initializer};
-use crate::linear::Bias;
-use crate::models::lm_head::LmHeadConfig;
-use crate::norm::NormConfig;
+use crate::attention::{AttentionConfig, AttentionSpec, Reads};
+use crate::choice::names::names;
+use crate::error::{BuildError, BuildResult};
+use crate::layers::feed_forward::{Activation, FeedForwardConfig};
+use crate::layers::linear::Bias;
+use crate::layers::norm::NormConfig;
+use crate::params::init::{InitConfig, Initializer};
 use crate::position::{AttentionNeeds, PositionConfig};
-use crate::{BuildError, BuildResult, Reads};
 
 /// `[model]`. Sizes that data decide (`vocab_size`, `n_features`, `n_classes`) are not here.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -48,7 +46,7 @@ pub struct ModelConfig {
     /// Divide what the tied output reads by √d_model, as T5 does.
     pub scale_output: bool,
     /// `[model.embedding]`
-    pub embedding: embedding::Config,
+    pub embedding: EmbeddingConfig,
     /// `[model.position]`
     pub position: PositionConfig,
     /// `[model.attention]`
@@ -87,7 +85,7 @@ impl Default for ModelConfig {
             bias: true,
             tied_output: false,
             scale_output: false,
-            embedding: embedding::Config::default(),
+            embedding: EmbeddingConfig::default(),
             position: PositionConfig::default(),
             attention: AttentionConfig::default(),
             encoder_attention: None,
@@ -97,6 +95,44 @@ impl Default for ModelConfig {
             feed_forward: FeedForwardConfig::default(),
             init: InitConfig::default(),
         }
+    }
+}
+
+names! {
+    /// Where the norm stands in a sub-layer.
+    pub enum NormPlacement {
+        /// Before the sub-layer; the stack ends with one more norm.
+        "pre" => Pre,
+        /// After the residual sum.
+        "post" => Post,
+    }
+}
+
+/// `[model.embedding]`
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct EmbeddingConfig {
+    /// Multiply token embeddings by √d_model (Vaswani et al. 2017, §3.4).
+    pub scale: bool,
+    /// Normalise the sum of token, type and position, as BERT does.
+    pub norm: bool,
+}
+
+/// `[model.lm_head]`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LmHeadConfig {
+    /// A dense map, an activation and a norm before the output.
+    pub transform: bool,
+    /// φ of the transform.
+    pub activation: Activation,
+    /// Add a bias to the logits.
+    pub bias: bool,
+}
+
+impl Default for LmHeadConfig {
+    fn default() -> Self {
+        Self { transform: true, activation: Activation::Gelu, bias: true }
     }
 }
 

@@ -41,36 +41,28 @@
 //! ```
 
 pub mod attention;
-pub mod block;
 pub mod choice;
 pub mod config;
-pub mod cost;
-pub mod dropout;
-pub mod embedding;
 mod error;
-pub mod feed_forward;
 pub mod generation;
 pub mod hf;
-pub mod init;
-pub mod leaks;
-pub mod linear;
+pub mod layers;
 pub mod mask;
 mod mode;
 pub mod models;
-pub mod names;
-pub mod norm;
 pub mod params;
-pub mod pattern;
 pub mod position;
-pub mod stack;
 pub mod transformer;
 
 pub use attention::{Attention, AttentionInput, AttentionSpec, Memory, Reads};
-pub use choice::{Choice, Kind};
+pub use choice::{Choice, Kind, names};
 pub use config::ModelConfig;
 pub use error::{BuildError, BuildResult, ConfigFault};
-pub use init::Initializer;
-pub use linear::{Bias, Linear};
+pub use layers::linear::{Bias, Linear};
+pub use layers::{dropout, feed_forward, linear, norm};
 pub use mask::Mask;
 pub use mode::{Activations, Mode};
-pub use params::ParamStore;
+pub use models::cost;
+pub use params::init::Initializer;
+pub use params::{ParamStore, init, pattern};
+pub use transformer::{block, embedding, leaks, stack};

@@ -1,8 +1,8 @@
-//! Which positions may be read: padding, segments, and whatever else the caller adds to the scores.
+//! Attention masks: padding, segments of packed sequences, and additive masks.
 
 use candle_core::{DType, Device, Result, Tensor, bail};
 
-/// The restrictions on one attention call, beyond causality, which a layer is built with.
+/// The masks of one call of an attention layer. Causality is not among them: a layer is built causal.
 #[derive(Clone, Debug, Default)]
 #[expect(clippy::struct_field_names, reason = "PyTorch's names")]
 pub struct Mask {
@@ -12,12 +12,12 @@ pub struct Mask {
 }
 
 impl Mask {
-    /// Everything may be read.
+    /// Masks nothing.
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// Drops keys: `key_padding_mask (batch, kv_len)` of dtype u8, `1` = padding, ignored.
+    /// Masks keys: `key_padding_mask (batch, kv_len)` of dtype u8, `1` = padding, ignored.
     pub fn with_key_padding_mask(mut self, key_padding_mask: &Tensor) -> Result<Self> {
         let (_batch, _kv_len) = key_padding_mask.dims2()?;
         if key_padding_mask.dtype() != DType::U8 {
@@ -31,7 +31,7 @@ impl Mask {
     /// keeps and `-inf` drops. A second mask is added to the first, in the wider dtype of the two.
     ///
     /// # Errors
-    /// If the rank is another, or the mask is of integers: flags say which, not by how much.
+    /// If the rank is another, or the dtype is an integer, as of boolean masks, which must not be added.
     pub fn with_attn_mask(mut self, attn_mask: &Tensor) -> Result<Self> {
         if !(2..=3).contains(&attn_mask.rank()) {
             bail!("attn_mask has shape {:?}, expected rank 2 or 3", attn_mask.dims());
@@ -49,9 +49,9 @@ impl Mask {
         Ok(self)
     }
 
-    /// Keeps the documents of a packed sequence apart: `segments (batch, seq_len)` of dtype u32, and a
-    /// position reads those of its own segment alone (Krell et al. 2021, §3.2.2,
-    /// <https://arxiv.org/abs/2107.02027>). For attention to the own sequence, built as `packed`.
+    /// Keeps the documents of a packed sequence apart: `segments (batch, seq_len)` of dtype u32 numbers the
+    /// documents, and a query reads only keys of its own (Krell et al. 2021, §3.2.2,
+    /// <https://arxiv.org/abs/2107.02027>). For self-attention that was built as `packed`.
     pub fn with_segments(mut self, segments: &Tensor) -> Result<Self> {
         let (_batch, _seq_len) = segments.dims2()?;
         if segments.dtype() != DType::U32 {
@@ -76,16 +76,16 @@ impl Mask {
         self.segments.as_ref()
     }
 
-    /// All tensors that it is made of.
+    /// All tensors of the mask.
     pub fn tensors(&self) -> impl Iterator<Item = &Tensor> {
         let Self { key_padding_mask, attn_mask, segments } = self;
         key_padding_mask.iter().chain(attn_mask).chain(segments)
     }
 
-    /// The padded keys, for an attention without scores that a mask could be added to.
+    /// The padding mask, for attention without scores.
     ///
     /// # Errors
-    /// If there is an additive mask, or there are segments.
+    /// If there is an additive mask or there are segments, which need scores.
     pub fn padding_only(&self) -> Result<Option<&Tensor>> {
         if self.attn_mask.is_some() {
             bail!("an attn_mask was given to an attention that has no scores to add it to")
@@ -96,7 +96,7 @@ impl Mask {
         Ok(self.key_padding_mask())
     }
 
-    /// Refuses segments, which are of one sequence, where another one is read.
+    /// Refuses segments, for cross-attention.
     pub(crate) fn refuse_segments(&self) -> Result<()> {
         if self.segments.is_some() {
             bail!("segments were given to an attention that reads another sequence")
@@ -114,7 +114,7 @@ impl Mask {
         })
     }
 
-    /// Scores `(batch, n_heads, q_len, kv_len)` → the same, with `-inf` where reading is forbidden.
+    /// Adds all masks to `scores (batch, n_heads, q_len, kv_len)`; masked ones become `-inf`.
     pub fn apply(&self, scores: &Tensor) -> Result<Tensor> {
         let mut scores = scores.clone();
         if let Some(attn_mask) = &self.attn_mask {
@@ -134,9 +134,8 @@ impl Mask {
     }
 }
 
-/// `(q_len, kv_len)` in f32: `-inf` where the key lies in the query's future, else `0`.
-///
-/// With fewer queries than keys, the queries are the last positions (Vaswani et al. 2017, §3.2.3).
+/// `(q_len, kv_len)` in f32: `-inf` where the key comes after the query, else `0` (Vaswani et al. 2017,
+/// §3.2.3). With fewer queries than keys, the queries are the last positions.
 pub fn causal_mask(q_len: usize, kv_len: usize, device: &Device) -> Result<Tensor> {
     let offset = kv_len.saturating_sub(q_len);
     let future = (0..q_len)
@@ -145,7 +144,7 @@ pub fn causal_mask(q_len: usize, kv_len: usize, device: &Device) -> Result<Tenso
     Tensor::from_vec(future, (q_len, kv_len), device)
 }
 
-/// The float that holds the values of both.
+/// A dtype that represents the values of both.
 fn wider(a: DType, b: DType) -> DType {
     match (a, b) {
         _ if a == b => a,

@@ -1,17 +1,17 @@
-//! Training or evaluation: the one thing that a forward pass must be told.
+//! Training or evaluation.
 
 use tealight_ops::rng::Stream;
 
-/// How a forward pass is meant.
+/// The mode of a forward pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Deterministic: dropout passes its input through.
+    /// Without dropout.
     Eval,
-    /// Dropout draws from this stream, which is new for every micro-batch.
+    /// With dropout.
     Train {
-        /// The random numbers.
+        /// The random numbers of dropout, a new stream for every micro-batch.
         stream: Stream,
-        /// What becomes of what is inside the blocks.
+        /// Whether blocks keep their activations.
         activations: Activations,
     },
 }
@@ -22,7 +22,7 @@ impl Mode {
         Self::Train { stream, activations: Activations::Kept }
     }
 
-    /// What becomes of what is inside the blocks.
+    /// Whether blocks keep their activations for the backward pass.
     pub(crate) fn activations(self) -> Activations {
         match self {
             Self::Eval => Activations::Kept,
@@ -31,12 +31,13 @@ impl Mode {
     }
 }
 
-/// What becomes of what a block needs for its backward pass.
+/// Whether a block keeps the activations that its backward pass needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Activations {
-    /// It is kept until then.
+    /// They are kept from forward to backward.
     #[default]
     Kept,
-    /// It is computed again then, block by block (Chen et al. 2016).
+    /// Activation checkpointing: each block's forward pass runs again in the backward pass (Chen et al. 2016,
+    /// <https://arxiv.org/abs/1604.06174>).
     Recomputed,
 }

@@ -635,7 +635,7 @@ fn the_cost_counts_every_parameter_and_grows_with_the_sequence() -> Result<()> {
 /// The outputs of `layer` when the positions of `x` come in steps of `lens`.
 fn decoded(layer: &Layer, call: &Call, mask: &Mask, lens: &[usize]) -> Result<Tensor> {
     let memory = call.memory.as_ref().map(|states| Memory { states, mask });
-    let mut state = decoding::begin(layer.attention.as_ref(), memory)?;
+    let mut state = decoding::initial_state(layer.attention.as_ref(), memory)?;
     let (mut outputs, mut start) = (Vec::new(), 0);
     for &len in lens {
         let bias = layer.score_bias.as_ref().map(|bias| bias.bias(len, start + len)).transpose()?;
@@ -680,7 +680,7 @@ fn a_row_goes_on_from_what_another_row_has_read() -> Result<()> {
         let call = layer.call((MAX_SEQ_LEN, MAX_SEQ_LEN), Masking::None)?;
         let mask = Mask::none();
         let memory = call.memory.as_ref().map(|states| Memory { states, mask: &mask });
-        let mut state = decoding::begin(layer.attention.as_ref(), memory)?;
+        let mut state = decoding::initial_state(layer.attention.as_ref(), memory)?;
         let bias =
             |n_new, len| layer.score_bias.as_ref().map(|bias| bias.bias(n_new, len)).transpose();
         let past = call.x.narrow(1, 0, 2)?.contiguous()?;

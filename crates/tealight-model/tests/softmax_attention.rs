@@ -190,7 +190,7 @@ fn positions_one_after_another_give_what_the_whole_sequence_gives() -> Result<()
                 let label = format!("{config:?}, {reads:?}");
                 assert!(kept.is_some(), "{label} keeps nothing");
                 for lens in [&[1; LEN][..], &[3, 1, 3], &[LEN]] {
-                    let mut state = decoding::begin(attention.as_ref(), memory)?;
+                    let mut state = decoding::initial_state(attention.as_ref(), memory)?;
                     let (mut outputs, mut start) = (Vec::new(), 0);
                     for &len in lens {
                         let bias = bias(len, start + len)?;

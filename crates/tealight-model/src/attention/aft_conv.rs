@@ -5,11 +5,11 @@
 //! w   = γ (w̃ − mean w̃) / std w̃ + β                                                                       per head
 //! ```
 //!
-//! The channels of a head share one filter and one channel of K, so that K has n_heads channels. The reparametrisation
-//! makes the filter's scale and level parameters of their own; γ begins near zero as w does elsewhere, β at zero. The
-//! deviation divides by the kernel size and has no epsilon: a filter of one tap has none and is refused.
+//! The channels of a head share one filter and one channel of K, so K has n_heads channels. The reparametrisation learns
+//! the filter's scale γ and mean β separately; γ is initialised near zero, as w is in AFT-full, and β to zero. std
+//! divides by the kernel size and has no ε, so a filter of one tap, whose std is 0, is refused.
 //!
-//! A causal layer drops the taps that look at the future; their w̃ still acts through mean and std.
+//! A causal layer drops the taps on later positions; their w̃ still counts in mean and std.
 //!
 //! Cost: O(seq_len·kernel_size·d_model) time, O(seq_len·d_model) memory.
 
@@ -21,14 +21,15 @@ use tealight_ops::aft;
 use super::aft_full::NEAR_ZERO;
 use super::gate::{self, Gate, Projected};
 use super::{Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec};
-use crate::{BuildResult, names};
+use crate::choice::names::names;
+use crate::error::BuildResult;
 
 names! {
-    /// Which keys the taps of a filter look at.
+    /// Where a filter lies relative to its position.
     pub enum Alignment {
-        /// Those around the position.
+        /// Around the position.
         "centred" => Centred,
-        /// The position itself and those before it.
+        /// At the position and before it.
         "left" => Left,
     }
 }
@@ -48,7 +49,7 @@ impl Alignment {
 pub struct Config {
     /// Taps of a filter: odd, at least 3.
     pub kernel_size: usize,
-    /// Where the filter lies. Centred in the paper; a causal layer uses all taps only if it is left.
+    /// Where the filter lies. The paper centres it; a causal layer uses all of its taps only under `left`.
     pub alignment: Alignment,
 }
 
@@ -86,9 +87,9 @@ impl AttentionKind for Config {
         let (d_model, len) = (spec.d_model as f64, q_len as f64);
         let core = AttentionCost {
             parameters: n_heads * (n_taps + 2.),
-            // Of each pair in the filter the numerator, and of each head the denominator; the scans count as two pairs.
+            // The numerator of each pair in the filter, and the denominator of each head; two scans, counted as two pairs.
             flops: (n_taps + 2.) * len * (2. * d_model + 3. * n_heads),
-            // What each row and head was divided by.
+            // The denominator of each row and head, with its maximum.
             activations: 2. * n_heads * len,
         };
         gate::cost(spec, spec.n_heads, q_len, kv_len) + core
@@ -107,7 +108,7 @@ pub fn reparametrised(w: &Tensor, gamma: &Tensor, beta: &Tensor) -> Result<Tenso
     scaled.broadcast_add(&beta.unsqueeze(1)?)
 }
 
-/// σ(Q) ⊙ a mean of V with weights exp(K + w), w of a filter a head.
+/// σ(Q) ⊙ the mean of V with weights exp(K + w), where each head has a filter w.
 #[derive(Debug)]
 pub struct AftConv {
     gate: Gate,
@@ -162,9 +163,12 @@ mod tests {
     use candle_core::{DType, Device};
 
     use super::*;
-    use crate::attention::{AttentionConfig, aft_full, aft_local};
+    use crate::attention::{AttentionConfig, Reads, aft_full, aft_local};
+    use crate::error::BuildError;
+    use crate::layers::linear::Bias;
+    use crate::params::ParamStore;
+    use crate::params::init::Initializer;
     use crate::position::AttentionNeeds;
-    use crate::{Bias, BuildError, Initializer, ParamStore, Reads};
 
     /// The message that refuses `config`.
     fn refusal(config: &AttentionConfig, reads: Reads, position: AttentionNeeds) -> String {

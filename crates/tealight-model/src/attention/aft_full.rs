@@ -5,12 +5,11 @@
 //! w   = u vᵀ,    u (max_q_len, rank), v (max_kv_len, rank)                                factorised
 //! ```
 //!
-//! Each channel is a head of its own, with weights that depend on the key and on the two positions, never on the query.
-//! w is learnt for absolute positions; a shorter sequence uses its beginning. As in the paper w is factorised, with rank
-//! 128; it begins near zero, where AFT-full is AFT-simple.
+//! Each channel has its own weights, which depend on the key and on the two positions but not on the query. w is learnt
+//! for absolute positions; a shorter sequence uses the first rows and columns. As in the paper w is factorised, with rank
+//! 128. It is initialised near zero, where AFT-full equals AFT-simple.
 //!
-//! Cost: O(q_len·kv_len·d_model) time, as a product of matrices that batch and channels share; O(q_len·kv_len) memory
-//! for w alone.
+//! Cost: O(q_len·kv_len·d_model) time, as one matrix product for all of batch and channels; O(q_len·kv_len) memory for w.
 
 use candle_core::{Result, Tensor};
 use candle_nn::{Init, VarBuilder};
@@ -20,18 +19,18 @@ use tealight_ops::matmul::matmul_transposed;
 
 use super::gate::{self, Gate, Projected};
 use super::{Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec};
-use crate::BuildResult;
+use crate::error::BuildResult;
 
-/// How w, and each of its factors, begins: near zero.
+/// The initial values of w, or of each of its factors.
 pub(super) const NEAR_ZERO: Init = Init::Randn { mean: 0., stdev: 0.01 };
 
 /// `[model.attention] kind = "aft_full"`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Learn w = u vᵀ; otherwise a number for every pair of positions.
+    /// Learn w = u vᵀ; otherwise a full matrix w.
     pub factorised: bool,
-    /// Columns of u and v, where w is factorised: 128 in the paper.
+    /// The number of columns of u and v; the paper's is 128. Without effect unless `factorised`.
     pub rank: usize,
 }
 
@@ -74,14 +73,14 @@ impl AttentionKind for Config {
             parameters,
             // Numerator and denominator.
             flops: product + 2. * 2. * pairs * d_model,
-            // w, and what each row and channel was divided by.
+            // w, and the denominators of all rows and channels.
             activations: pairs + 2. * d_model * q_len as f64,
         };
         gate::cost(spec, spec.d_model, q_len, kv_len) + core
     }
 }
 
-/// w, for the longest sequences.
+/// w for the longest sequences.
 #[derive(Debug)]
 enum PairBiases {
     Dense { w: Tensor },
@@ -89,7 +88,7 @@ enum PairBiases {
 }
 
 impl PairBiases {
-    /// w of the sequences' actual lengths: `(q_len, kv_len)`
+    /// w for the actual lengths: `(q_len, kv_len)`
     fn of(&self, q_len: usize, kv_len: usize) -> Result<Tensor> {
         match self {
             Self::Dense { w } => w.narrow(0, 0, q_len)?.narrow(1, 0, kv_len),
@@ -100,7 +99,7 @@ impl PairBiases {
     }
 }
 
-/// σ(Q) ⊙ a mean of V with weights exp(K + w).
+/// σ(Q) ⊙ the mean of V with weights exp(K + w).
 #[derive(Debug)]
 pub struct AftFull {
     gate: Gate,
@@ -108,7 +107,7 @@ pub struct AftFull {
 }
 
 impl AftFull {
-    /// w for what the gate projected: `(q_len, kv_len)`
+    /// w for the lengths of `projected`: `(q_len, kv_len)`
     fn w(&self, projected: &Projected) -> Result<Tensor> {
         let (_batch, q_len, _d_model) = projected.query.dims3()?;
         let (_batch, kv_len, _d_model) = projected.key.dims3()?;

@@ -5,9 +5,9 @@
 //! w_t,t' = 0 where |t − t'| ≥ window
 //! ```
 //!
-//! Every position still reads all others; only those in its window have a learnt bias. Parameters are the band alone,
-//! `w (max_seq_len, 2 window − 1)`: `w[t, window − 1 + t' − t]` belongs to (t, t'). A window as long as the longest
-//! sequence is AFT-full; a longer one is cut to it.
+//! Every position reads all others; only pairs within the window have a learnt bias. The parameter is the band `w
+//! (max_seq_len, 2 window − 1)`, where `w[t, window − 1 + t' − t]` is w_t,t'. With a window as long as the longest
+//! sequence it is AFT-full with a full w; a longer window is shortened to it.
 //!
 //! Cost: O(seq_len·window·d_model) time, O(seq_len·(d_model + window)) memory.
 
@@ -19,13 +19,13 @@ use tealight_ops::aft;
 use super::aft_full::NEAR_ZERO;
 use super::gate::{self, Gate, Projected};
 use super::{Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec};
-use crate::BuildResult;
+use crate::error::BuildResult;
 
 /// `[model.attention] kind = "aft_local"`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// s: positions nearer than this have a learnt bias.
+    /// s in the paper: pairs of positions with |t − t'| < window have a learnt bias.
     pub window: usize,
 }
 
@@ -36,7 +36,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// 2 s − 1, of the window that the longest sequence has room for.
+    /// Columns of the band: 2 window − 1, with the window shortened to the longest sequence.
     fn n_taps(&self, spec: &AttentionSpec<'_>) -> usize {
         (2 * self.window.min(spec.max_kv_len)).saturating_sub(1)
     }
@@ -63,17 +63,17 @@ impl AttentionKind for Config {
         let d_model = spec.d_model as f64;
         let core = AttentionCost {
             parameters: spec.max_q_len as f64 * n_taps,
-            // Of each pair in the window the exponential's argument, and of all the numerator and the denominator; the
-            // scans count as two pairs.
+            // The argument of the exponential for each pair in the window; numerator and denominator; two scans over the
+            // positions outside the window, counted as two pairs.
             flops: 5. * (n_taps + 2.) * len * d_model,
-            // What each row and channel was divided by.
+            // The denominator of each row and channel, with its maximum.
             activations: 2. * d_model * len,
         };
         gate::cost(spec, spec.d_model, q_len, kv_len) + core
     }
 }
 
-/// σ(Q) ⊙ a mean of V with weights exp(K + w), w of a band.
+/// σ(Q) ⊙ the mean of V with weights exp(K + w), where w is a band.
 #[derive(Debug)]
 pub struct AftLocal {
     gate: Gate,

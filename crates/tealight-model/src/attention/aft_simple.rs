@@ -4,22 +4,25 @@
 //! Y_t = σ(Q_t) ⊙ Σ_t' exp(K_t') ⊙ V_t' / Σ_t' exp(K_t')
 //! ```
 //!
-//! AFT-full with w = 0. Without causality all positions read the same mean and differ by their gates alone. Decoding
-//! keeps numerator, denominator and the running maximum, whatever the length of the past.
+//! AFT-full with w = 0. If it is not causal, all positions read the same mean and differ only by their gates.
+//! Decoding keeps numerator, denominator and the running maximum of K, of constant size.
 //!
 //! Cost: O(seq_len·d_model) time and memory beyond the linear maps.
 
-use candle_core::{D, Result, Tensor};
+use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
 use serde::{Deserialize, Serialize};
 use tealight_ops::aft;
 
+use super::decoding::refuse_score_bias;
 use super::gate::{self, Gate, Projected};
+use super::running_mean::RunningMean;
 use super::{
     Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec, DecodingState, Memory,
     Reads,
 };
-use crate::{BuildResult, Mode};
+use crate::error::BuildResult;
+use crate::mode::Mode;
 
 /// `[model.attention] kind = "aft_simple"`
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -41,14 +44,14 @@ impl AttentionKind for Config {
             parameters: 0.,
             // Exponential, numerator and denominator.
             flops: 5. * read,
-            // What each row and channel was divided by.
+            // The denominator of each row and channel, with its maximum.
             activations: 2. * read,
         };
         gate::cost(spec, spec.d_model, q_len, kv_len) + core
     }
 }
 
-/// σ(Q) ⊙ a mean of V with weights exp(K).
+/// σ(Q) ⊙ the mean of V with weights exp(K).
 #[derive(Debug)]
 pub struct AftSimple {
     gate: Gate,
@@ -75,79 +78,42 @@ impl Attention for AftSimple {
         memory: Option<Memory<'a>>,
     ) -> Result<Option<Box<dyn DecodingState + 'a>>> {
         Ok(match (self.gate.reads(), memory) {
-            (Reads::Past, None) => Some(Box::new(Running { gate: &self.gate, past: None })),
+            (Reads::Past, None) => Some(Box::new(SelfState { gate: &self.gate, past: None })),
             (Reads::Memory, Some(memory)) => {
-                let (key, value) = self.gate.read(memory.states)?;
+                let (key, value) = self.gate.keys_and_values(memory.states)?;
                 let padding = memory.mask.padding_only()?;
                 let context = aft::aft_simple(&key, &value, padding, aft::Reach::Everything)?;
-                Some(Box::new(OfMemory { gate: &self.gate, context }))
+                Some(Box::new(CrossState { gate: &self.gate, context }))
             }
             _ => None,
         })
     }
 }
 
-/// exp(max) · (numerator, denominator) of what has been read.
-#[derive(Clone, Debug)]
-struct Means {
-    /// `(batch, d_model)`
-    max: Tensor,
-    /// `(batch, d_model)`
-    numerator: Tensor,
-    /// `(batch, d_model)`
-    denominator: Tensor,
-}
-
-impl Means {
-    /// Of the first position.
-    fn begin(key: &Tensor, value: &Tensor) -> Result<Self> {
-        Ok(Self { max: key.clone(), numerator: value.clone(), denominator: key.ones_like()? })
-    }
-
-    /// With one more position.
-    fn read(&self, key: &Tensor, value: &Tensor) -> Result<Self> {
-        let max = self.max.maximum(key)?;
-        let (keep, add) = ((&self.max - &max)?.exp()?, (key - &max)?.exp()?);
-        Ok(Self {
-            max,
-            numerator: ((&self.numerator * &keep)? + (value * &add)?)?,
-            denominator: ((&self.denominator * keep)? + add)?,
-        })
-    }
-
-    fn select(&self, rows: &Tensor) -> Result<Self> {
-        Ok(Self {
-            max: self.max.index_select(rows, 0)?,
-            numerator: self.numerator.index_select(rows, 0)?,
-            denominator: self.denominator.index_select(rows, 0)?,
-        })
-    }
-}
-
-/// A causal layer in the middle of a sequence.
+/// The decoding state of a causal layer.
 #[derive(Debug)]
-struct Running<'a> {
+struct SelfState<'a> {
     gate: &'a Gate,
-    past: Option<Means>,
+    past: Option<RunningMean>,
 }
 
-impl DecodingState for Running<'_> {
-    fn step(&mut self, x: &Tensor, _score_bias: Option<&Tensor>) -> Result<Tensor> {
+impl DecodingState for SelfState<'_> {
+    fn step(&mut self, x: &Tensor, score_bias: Option<&Tensor>) -> Result<Tensor> {
+        refuse_score_bias(score_bias)?;
         let (_batch, n_new, _d_model) = x.dims3()?;
-        let (keys, values) = self.gate.read(x)?;
+        let (keys, values) = self.gate.keys_and_values(x)?;
         let mut contexts = Vec::with_capacity(n_new);
         for t in 0..n_new {
-            let at = |x: &Tensor| x.narrow(1, t, 1)?.squeeze(1)?.contiguous();
-            let (key, value) = (at(&keys)?, at(&values)?);
+            let new = RunningMean::of(&keys.narrow(1, t, 1)?, &values.narrow(1, t, 1)?)?;
             let read = match &self.past {
-                Some(past) => past.read(&key, &value)?,
-                None => Means::begin(&key, &value)?,
+                Some(past) => past.merged(&new)?,
+                None => new,
             };
-            contexts.push((&read.numerator / &read.denominator)?);
+            contexts.push(read.mean()?);
             self.past = Some(read);
         }
-        let context = Tensor::stack(&contexts, D::Minus2)?; // (batch, n_new, d_model)
-        self.gate.finish(&self.gate.ask(x)?, &context, Mode::Eval)
+        let context = Tensor::cat(&contexts, 1)?; // (batch, n_new, d_model)
+        self.gate.finish(&self.gate.queries(x)?, &context, Mode::Eval)
     }
 
     fn select(&mut self, rows: &Tensor) -> Result<()> {
@@ -156,17 +122,18 @@ impl DecodingState for Running<'_> {
     }
 }
 
-/// A layer that reads a memory: all positions read the same.
+/// The decoding state of cross-attention, in which all positions read the same mean.
 #[derive(Debug)]
-struct OfMemory<'a> {
+struct CrossState<'a> {
     gate: &'a Gate,
     /// `(batch, 1, d_model)`
     context: Tensor,
 }
 
-impl DecodingState for OfMemory<'_> {
-    fn step(&mut self, x: &Tensor, _score_bias: Option<&Tensor>) -> Result<Tensor> {
-        self.gate.finish(&self.gate.ask(x)?, &self.context, Mode::Eval)
+impl DecodingState for CrossState<'_> {
+    fn step(&mut self, x: &Tensor, score_bias: Option<&Tensor>) -> Result<Tensor> {
+        refuse_score_bias(score_bias)?;
+        self.gate.finish(&self.gate.queries(x)?, &self.context, Mode::Eval)
     }
 
     fn select(&mut self, rows: &Tensor) -> Result<()> {

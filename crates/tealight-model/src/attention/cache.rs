@@ -1,95 +1,93 @@
-//! Decoding with the keys and values of what has been read.
+//! Decoding with cached keys and values, for layers whose queries read them one by one.
 //!
-//! A step projects the new positions alone: O(T) where reading everything again would take O(T²).
-//! The keys and values of a memory are projected once. A layer with a window keeps no more than what
-//! the next position may still read.
+//! A step projects only the new positions: O(T) time, where computing everything again takes O(T²). The
+//! keys and values of a memory are projected once. A layer with a window caches only the keys that the
+//! next position may still read. Training never comes here.
 
 use candle_core::{D, Result, Tensor};
 
-use super::projection::Projection;
-use super::{AttentionInput, DecodingState, Memory, Reads};
+use super::projection::{Projection, rotated};
+use super::{DecodingState, Memory, Reads};
+use crate::layers::linear::Linear;
+use crate::mask::Mask;
 use crate::position::rotary::Rotary;
-use crate::{Mask, Mode};
 
-/// A layer that reads values where queries meet keys, whatever it makes of the meeting.
-pub trait Reader: std::fmt::Debug + Send + Sync {
-    /// The maps into queries, keys and values.
-    fn projection(&self) -> &Projection;
+/// A layer that can decode with cached keys and values.
+pub(super) trait KeyValueLayer: std::fmt::Debug + Send + Sync {
+    /// The maps around the attention.
+    fn maps(&self) -> Maps<'_>;
 
-    /// The rotation of queries and keys.
-    fn rotary(&self) -> Option<&Rotary>;
+    /// The attention without its maps, in evaluation: `query (batch, q_len, n_heads, head_dim)`, keys and values
+    /// `(batch, kv_len, n_kv_heads, head_dim)`, rotated → `(batch, q_len, n_heads·head_dim)`. The last query of
+    /// a causal layer is at the position of the last key.
+    fn attend_eval(&self, query: &Tensor, kept: (&Tensor, &Tensor), mask: &Mask) -> Result<Tensor>;
+}
 
-    /// How many keys a position may read, its own included; `None`: all.
-    fn window(&self) -> Option<usize> {
-        None
+/// The maps around an attention, and which keys it reads.
+#[derive(Debug)]
+pub(super) struct Maps<'a> {
+    /// Into queries, keys and values.
+    pub(super) projection: &'a Projection,
+    /// The rotation of queries and keys, where positions are rotary.
+    pub(super) rotary: Option<&'a Rotary>,
+    /// Back into the residual stream.
+    pub(super) output: &'a Linear,
+    /// How many keys a position reads at most, its own included; `None`: all.
+    pub(super) window: Option<usize>,
+}
+
+impl Maps<'_> {
+    /// Keys and values of `x (batch, len, d_model)`, whose first position is `start`.
+    fn keys_and_values(&self, x: &Tensor, start: usize) -> Result<(Tensor, Tensor)> {
+        let (key, value) = self.projection.keys_and_values_heads_last(x)?;
+        Ok((rotated(key, self.rotary, start)?, value))
     }
-
-    /// `query (batch, q_len, n_heads, head_dim)`, `key` and `value (batch, kv_len, n_kv_heads,
-    /// head_dim)`, rotated → `(batch, q_len, d_model)`. The last query of a causal layer stands at
-    /// the last key.
-    fn read(
-        &self,
-        query: &Tensor,
-        keys_and_values: (&Tensor, &Tensor),
-        mask: &Mask,
-        mode: Mode,
-    ) -> Result<Tensor>;
 }
 
-/// Queries, keys and values of a whole sequence, rotated: the shapes of [`Reader::read`].
-pub fn whole(layer: &dyn Reader, input: &AttentionInput<'_>) -> Result<(Tensor, Tensor, Tensor)> {
-    let (query, key, value) = layer.projection().project_heads_last(input)?;
-    Ok((rotated(layer, &query, 0)?, rotated(layer, &key, 0)?, value))
-}
-
-/// What `layer` keeps, with nothing read yet; `None` for one that reads its own future.
-pub fn begin<'a>(
-    layer: &'a dyn Reader,
+/// The state of `layer` before the first position; `None` for a layer that reads later positions, too.
+pub(super) fn decoding_state<'a>(
+    layer: &'a dyn KeyValueLayer,
     memory: Option<Memory<'a>>,
 ) -> Result<Option<Box<dyn DecodingState + 'a>>> {
-    let state = match (layer.projection().reads(), memory) {
-        (Reads::Past, None) => Cache { layer, kept: None, memory: None, n_read: 0 },
+    let maps = layer.maps();
+    let (kept, memory_mask) = match (maps.projection.reads(), memory) {
+        (Reads::Past, None) => (None, None),
         (Reads::Memory, Some(Memory { states, mask })) => {
             mask.refuse_segments()?;
-            let (key, value) = layer.projection().keys_and_values_heads_last(states)?;
-            let key = rotated(layer, &key, 0)?;
-            Cache { layer, kept: Some((key, value)), memory: Some(mask.clone()), n_read: 0 }
+            (Some(maps.keys_and_values(states, 0)?), Some(mask.clone()))
         }
         _ => return Ok(None),
     };
-    Ok(Some(Box::new(state)))
-}
-
-fn rotated(layer: &dyn Reader, x: &Tensor, start: usize) -> Result<Tensor> {
-    layer.rotary().map_or(Ok(x.clone()), |rotary| rotary.forward_heads_last(x, start))
+    Ok(Some(Box::new(Cache { layer, maps, kept, memory_mask, n_read: 0 })))
 }
 
 #[derive(Debug)]
 struct Cache<'a> {
-    layer: &'a dyn Reader,
-    /// `(batch, kv_len, n_kv_heads, head_dim)`, twice.
+    layer: &'a dyn KeyValueLayer,
+    maps: Maps<'a>,
+    /// Keys and values, `(batch, kv_len, n_kv_heads, head_dim)` each.
     kept: Option<(Tensor, Tensor)>,
-    /// The mask of the memory, where there is one: then nothing is added to what is kept.
-    memory: Option<Mask>,
-    /// Positions that have come.
+    /// The mask on a memory. Where there is one, `kept` never grows.
+    memory_mask: Option<Mask>,
+    /// Positions of all steps so far.
     n_read: usize,
 }
 
 impl DecodingState for Cache<'_> {
     fn step(&mut self, x: &Tensor, score_bias: Option<&Tensor>) -> Result<Tensor> {
         let (_batch, n_new, _d_model) = x.dims3()?;
-        let query =
-            rotated(self.layer, &self.layer.projection().queries_heads_last(x)?, self.n_read)?;
-        let (key, value) = match (&self.memory, self.kept.take()) {
+        let query = self.maps.projection.queries_heads_last(x)?;
+        let query = rotated(query, self.maps.rotary, self.n_read)?;
+        let (key, value) = match (&self.memory_mask, self.kept.take()) {
             (Some(_), Some(kept)) => kept,
             (_, kept) => self.extended(kept, x)?,
         };
         let mask = self.mask(score_bias, key.dim(1)?, n_new)?;
-        let y = self.layer.read(&query, (&key, &value), &mask, Mode::Eval)?;
+        let heads = self.layer.attend_eval(&query, (&key, &value), &mask)?;
         self.n_read += n_new;
         self.kept =
-            Some(if self.memory.is_some() { (key, value) } else { self.trimmed(key, value)? });
-        Ok(y)
+            Some(if self.memory_mask.is_some() { (key, value) } else { self.trimmed(key, value)? });
+        self.maps.output.forward(&heads)
     }
 
     fn select(&mut self, rows: &Tensor) -> Result<()> {
@@ -97,7 +95,7 @@ impl DecodingState for Cache<'_> {
         if let Some((key, value)) = &mut self.kept {
             (*key, *value) = (select(key)?, select(value)?);
         }
-        if let Some(mask) = &mut self.memory {
+        if let Some(mask) = &mut self.memory_mask {
             *mask = mask.select(rows)?;
         }
         Ok(())
@@ -105,10 +103,9 @@ impl DecodingState for Cache<'_> {
 }
 
 impl Cache<'_> {
-    /// What was kept, and the keys and values of `x` after it.
+    /// `kept`, followed by the keys and values of `x`.
     fn extended(&self, kept: Option<(Tensor, Tensor)>, x: &Tensor) -> Result<(Tensor, Tensor)> {
-        let (key, value) = self.layer.projection().keys_and_values_heads_last(x)?;
-        let key = rotated(self.layer, &key, self.n_read)?;
+        let (key, value) = self.maps.keys_and_values(x, self.n_read)?;
         Ok(match kept {
             Some((keys, values)) => {
                 (Tensor::cat(&[&keys, &key], 1)?, Tensor::cat(&[&values, &value], 1)?)
@@ -117,13 +114,13 @@ impl Cache<'_> {
         })
     }
 
-    /// What the next position may still read.
+    /// The last window − 1 keys and values: those that the next position may read beside its own.
     fn trimmed(&self, key: Tensor, value: Tensor) -> Result<(Tensor, Tensor)> {
         let kv_len = key.dim(1)?;
-        match self.layer.window() {
+        match self.maps.window {
             Some(window) if kv_len >= window => {
                 let (start, len) = (kv_len + 1 - window, window - 1);
-                // A copy: a view would keep all of it.
+                // A copy: a view would keep the memory of all keys.
                 let last = |x: &Tensor| x.narrow(1, start, len)?.force_contiguous();
                 Ok((last(&key)?, last(&value)?))
             }
@@ -133,7 +130,7 @@ impl Cache<'_> {
 
     /// The mask of `n_new` queries on `kv_len` keys.
     fn mask(&self, score_bias: Option<&Tensor>, kv_len: usize, n_new: usize) -> Result<Mask> {
-        let Some(memory) = &self.memory else {
+        let Some(memory) = &self.memory_mask else {
             return score_bias.map_or(Ok(Mask::none()), |bias| {
                 let so_far = bias.dim(D::Minus1)?;
                 Mask::none().with_attn_mask(&bias.narrow(D::Minus1, so_far - kv_len, kv_len)?)

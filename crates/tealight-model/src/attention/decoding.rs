@@ -1,53 +1,63 @@
-//! One position after another: what a layer keeps of those that it has read.
+//! Decoding: inference position by position, with a state that each layer keeps of the past.
 
 use std::fmt;
 
-use candle_core::{D, Result, Tensor};
+use candle_core::{D, Result, Tensor, bail};
 
 use super::{Attention, AttentionInput, Memory};
-use crate::{Mask, Mode};
+use crate::mask::Mask;
+use crate::mode::Mode;
 
-/// A causal layer, or one that reads a memory, in the middle of a sequence. Position by position it
-/// gives what [`Attention::forward`] gives for the whole sequence in evaluation.
+/// The state of one layer between decoding steps. The outputs of all steps together equal those of
+/// [`Attention::forward`] on the whole sequence in evaluation.
 pub trait DecodingState: fmt::Debug {
-    /// The next positions: `x (batch, n_new, d_model)` → the same shape, `n_new` ≥ 1. `score_bias
-    /// (n_heads, n_new, positions so far)` is what the position scheme adds to the scores.
+    /// Decodes the next positions: `x (batch, n_new, d_model)` → the same shape, `n_new` ≥ 1. `score_bias
+    /// (n_heads, n_new, positions so far)` is added to the scores.
     fn step(&mut self, x: &Tensor, score_bias: Option<&Tensor>) -> Result<Tensor>;
 
-    /// Row i goes on from what row `rows[i]` has read, as a beam search needs it: `rows (new batch)`
-    /// of u32.
+    /// Reorders the batch, as beam search needs it: row i continues from the state of row `rows[i]`.
+    /// `rows (new batch)` of u32.
     fn select(&mut self, rows: &Tensor) -> Result<()>;
 }
 
-/// The state of `attention` at the beginning: its own, or one that reads the past again.
-pub fn begin<'a>(
+/// The state of `attention` before the first position: its own or, if it has none, one that computes the
+/// layer anew over the whole past at every step.
+pub fn initial_state<'a>(
     attention: &'a dyn Attention,
     memory: Option<Memory<'a>>,
 ) -> Result<Box<dyn DecodingState + 'a>> {
     Ok(match attention.decoding_state(memory)? {
         Some(state) => state,
-        None => Box::new(Again::begin(attention, memory)),
+        None => Box::new(Uncached::new(attention, memory)),
     })
 }
 
-/// A layer that keeps its inputs and reads all of them at every step.
+/// Refuses a `score_bias` in a layer without scores.
+pub(super) fn refuse_score_bias(score_bias: Option<&Tensor>) -> Result<()> {
+    match score_bias {
+        Some(_) => bail!("a score bias was given to an attention that forms no scores"),
+        None => Ok(()),
+    }
+}
+
+/// Keeps the inputs of all steps and computes the layer anew over all of them at every step.
 #[derive(Debug)]
-struct Again<'a> {
+struct Uncached<'a> {
     attention: &'a dyn Attention,
     memory: Option<(Tensor, Mask)>,
     past: Option<Tensor>,
-    /// Of each step, `(n_heads, n_new, positions so far)`.
+    /// One for each step, `(n_heads, n_new, positions so far)`.
     score_biases: Vec<Tensor>,
 }
 
-impl<'a> Again<'a> {
-    fn begin(attention: &'a dyn Attention, memory: Option<Memory<'a>>) -> Self {
+impl<'a> Uncached<'a> {
+    fn new(attention: &'a dyn Attention, memory: Option<Memory<'a>>) -> Self {
         let memory = memory.map(|Memory { states, mask }| (states.clone(), mask.clone()));
         Self { attention, memory, past: None, score_biases: Vec::new() }
     }
 }
 
-impl DecodingState for Again<'_> {
+impl DecodingState for Uncached<'_> {
     fn step(&mut self, x: &Tensor, score_bias: Option<&Tensor>) -> Result<Tensor> {
         self.score_biases.extend(score_bias.cloned());
         let past = match &self.past {
@@ -55,10 +65,10 @@ impl DecodingState for Again<'_> {
             None => x.clone(),
         };
         let (_batch, len, _d_model) = past.dims3()?;
-        let unmasked = own_mask(&self.score_biases, len)?;
+        let biases = bias_mask(&self.score_biases, len)?;
         let (memory, mask) = match &self.memory {
             Some((states, mask)) => (Some(states), mask),
-            None => (None, &unmasked),
+            None => (None, &biases),
         };
         let input = AttentionInput { x: &past, memory, mask, mode: Mode::Eval };
         let y = self.attention.forward(&input)?;
@@ -79,9 +89,9 @@ impl DecodingState for Again<'_> {
     }
 }
 
-/// The biases of all steps below each other, with zeros for what came later: a causal layer masks
-/// that anyway.
-fn own_mask(score_biases: &[Tensor], len: usize) -> Result<Mask> {
+/// The mask that adds the biases of all steps, `(n_heads, len, len)`. Positions after a step get zeros; a
+/// causal layer masks them anyway.
+fn bias_mask(score_biases: &[Tensor], len: usize) -> Result<Mask> {
     if score_biases.is_empty() {
         return Ok(Mask::none());
     }

@@ -6,53 +6,35 @@
 //! 1.5-entmax(z) = [z/2 − τ(z)]₊²,   τ such that the sum is 1
 //! ```
 //!
-//! As under sparsemax, how many keys have a weight depends on the scores, and the rest is exactly
-//! zero; unlike there, the gradient has no jumps. A key is alone as soon as it is 2 above the others.
-//! The bias of the key map has no effect under a dot product, as under softmax.
+//! As under sparsemax, the scores decide how many keys get a weight, and the others get exactly zero;
+//! unlike under sparsemax, the gradient is continuous. A key whose score exceeds all others by 2 gets all
+//! the weight. The bias of the key map has no effect under a dot product, as under softmax.
 //!
-//! Cost: that of softmax attention, and a sort of each row.
+//! Cost: that of softmax attention with a matrix of scores, and the search for τ in each row: at most six
+//! passes that shrink the set of candidates, then a sort of those that are left
+//! ([`tealight_ops::entmax`]).
 
 use candle_core::{Result, Tensor};
-use candle_nn::VarBuilder;
 use serde::{Deserialize, Serialize};
 
-use super::dense::{self, Distribution};
+use super::dense::{DenseKind, Distribution};
 use super::score::Score;
-use super::{Attention, AttentionCost, AttentionKind, AttentionSpec};
-use crate::BuildResult;
 
 /// `[model.attention] kind = "entmax15"`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// How much a query has to do with a key.
+    /// How similar a query is to a key.
     pub score: Score,
 }
 
-impl Default for Config {
-    fn default() -> Self {
-        Self { score: Score::ScaledDot }
+impl DenseKind for Config {
+    fn score(&self) -> Score {
+        self.score
     }
 }
 
-impl AttentionKind for Config {
-    fn build(
-        &self,
-        spec: &AttentionSpec<'_>,
-        vb: &VarBuilder<'_>,
-    ) -> BuildResult<Box<dyn Attention>> {
-        dense::build(spec, vb, self.score, Entmax15)
-    }
-
-    fn cost(&self, spec: &AttentionSpec<'_>, q_len: usize, kv_len: usize) -> AttentionCost {
-        dense::cost(spec, self.score, q_len, kv_len)
-    }
-}
-
-#[derive(Debug)]
-struct Entmax15;
-
-impl Distribution for Entmax15 {
+impl Distribution for Config {
     fn weights(&self, scores: &Tensor) -> Result<Tensor> {
         tealight_ops::entmax::entmax15(scores)
     }

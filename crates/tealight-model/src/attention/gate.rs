@@ -1,13 +1,13 @@
-//! What the attention-free kinds share (Zhai et al. 2021, <https://arxiv.org/abs/2105.14103>): queries gate a mean of
-//! the values that does not depend on them.
+//! The part shared by the kinds of AFT, the Attention Free Transformer (Zhai et al. 2021,
+//! <https://arxiv.org/abs/2105.14103>): queries gate a weighted mean of the values that does not depend on them.
 //!
 //! ```text
 //! Q = X W^Q,  K = X W^K,  V = X W^V;      output = (σ(Q) ⊙ context) W^O
 //! ```
 //!
-//! There are no scores between queries and keys, so that no position scheme can rotate the ones or add to the others.
-//! Dropout acts on the gated context: there are no weights to drop. The bias of the key map adds the same to a channel's
-//! keys at all positions and has no effect; its gradient is zero up to rounding.
+//! No scores compare queries with keys, so rotary positions and score biases are refused. Dropout acts on the gated
+//! context. The bias of the key map adds the same number to a channel's keys at all positions, so it has no effect;
+//! its gradient is zero up to rounding.
 
 use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
@@ -16,11 +16,12 @@ use tealight_ops::aft::Reach;
 use tealight_ops::gate::gated;
 
 use super::{AttentionCost, AttentionInput, AttentionSpec, Reads, projection};
-use crate::dropout::Dropout;
-use crate::linear::{Bias, Linear};
-use crate::{BuildResult, Mode};
+use crate::error::BuildResult;
+use crate::layers::dropout::Dropout;
+use crate::layers::linear::{Bias, Linear};
+use crate::mode::Mode;
 
-/// The maps around a gated mean.
+/// The linear maps around the mean, and the gate.
 #[derive(Debug)]
 pub(super) struct Gate {
     query: Linear,
@@ -31,7 +32,7 @@ pub(super) struct Gate {
     reads: Reads,
 }
 
-/// What the gate projects: `(batch, q_len, d_model)`, `(batch, kv_len, key_width)`, `(batch, kv_len, d_model)`.
+/// Q, K and V: `(batch, q_len, d_model)`, `(batch, kv_len, key_width)`, `(batch, kv_len, d_model)`.
 pub(super) struct Projected {
     pub(super) query: Tensor,
     pub(super) key: Tensor,
@@ -39,7 +40,7 @@ pub(super) struct Projected {
 }
 
 impl Gate {
-    /// Refuses positions that act on scores; keys have `key_width` channels.
+    /// Builds the maps, with `key_width` channels of keys, and refuses position schemes that act on scores.
     pub(super) fn build(
         kind: &str,
         key_width: usize,
@@ -68,8 +69,8 @@ impl Gate {
     pub(super) fn project(&self, input: &AttentionInput<'_>) -> Result<Projected> {
         let source = input.source(self.reads)?;
         let [query, key, value] = if self.reads == Reads::Memory {
-            let (key, value) = self.read(source)?;
-            [self.ask(input.x)?, key, value]
+            let (key, value) = self.keys_and_values(source)?;
+            [self.queries(input.x)?, key, value]
         } else {
             Linear::forward_all([&self.query, &self.key, &self.value], source)?
         };
@@ -77,13 +78,13 @@ impl Gate {
     }
 
     /// Keys and values of `source (batch, kv_len, d_model)`.
-    pub(super) fn read(&self, source: &Tensor) -> Result<(Tensor, Tensor)> {
+    pub(super) fn keys_and_values(&self, source: &Tensor) -> Result<(Tensor, Tensor)> {
         let [key, value] = Linear::forward_all([&self.key, &self.value], source)?;
         Ok((key, value))
     }
 
     /// Queries of `x (batch, q_len, d_model)`.
-    pub(super) fn ask(&self, x: &Tensor) -> Result<Tensor> {
+    pub(super) fn queries(&self, x: &Tensor) -> Result<Tensor> {
         self.query.forward(x)
     }
 
@@ -105,7 +106,8 @@ impl Gate {
     }
 }
 
-/// What the maps and the gate cost: their activations are Q, σ(Q), the context, gated and dropped, and the output; K, V.
+/// The cost of the maps and the gate. Their activations are Q, σ(Q), the context, the gated context before and after
+/// dropout, the output, K and V.
 pub(super) fn cost(
     spec: &AttentionSpec<'_>,
     key_width: usize,

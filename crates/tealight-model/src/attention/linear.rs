@@ -5,34 +5,35 @@
 //! φ(x) = elu(x) + 1 = x + 1 for x > 0, eˣ elsewhere                                      eq. (7)
 //! ```
 //!
-//! The keys and values are summed before any query reads them, so that time and memory grow with
-//! the sequence, not with its square. A causal layer is a recurrent network (§3.4): while decoding
-//! it keeps the two sums, whatever the length.
+//! The sums over keys and values do not depend on the query, so time and memory grow linearly with the
+//! sequence. A causal layer is a recurrent network (§3.4): its decoding state is the two sums, whose
+//! size does not depend on the length.
 //!
 //! Cost: O(seq_len·d_model·head_dim) time, O(seq_len·d_model) memory.
 //!
-//! We compute with ln φ(x) = min(x, 0) + ln(1 + max(x, 0)): the same numbers, but where eˣ
-//! underflows the average stays an average and its gradient finite
-//! ([`tealight_ops::linear_attention`]). There are no scores, so none can be biased, and rotated
-//! features would not be positive. Weights exist nowhere; dropout acts on the context.
+//! It is computed with ln φ(x) = min(x, 0) + ln(1 + max(x, 0)), so that mean and gradient stay finite where
+//! eˣ underflows ([`tealight_ops::linear_attention`]). There are no scores to add a bias to, and rotated
+//! features would not be positive, so score biases and rotary positions are refused. Dropout acts on the
+//! context, as no weights are formed.
 
 use std::fmt;
 
-use candle_core::{Result, Tensor, bail};
+use candle_core::{D, Result, Tensor};
 use candle_nn::VarBuilder;
 use serde::{Deserialize, Serialize};
 use tealight_ops::activation::relu;
 use tealight_ops::linear_attention::{self, linear_attention};
 
-use super::feature_state::FeatureState;
+use super::decoding::refuse_score_bias;
 use super::projection::{self, Projection, merge_heads};
+use super::running_mean::RunningMean;
 use super::{
     Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec, DecodingState, Memory,
     Reads,
 };
-use crate::BuildResult;
-use crate::dropout::Dropout;
-use crate::linear::Linear;
+use crate::error::BuildResult;
+use crate::layers::dropout::Dropout;
+use crate::layers::linear::Linear;
 
 /// `[model.attention] kind = "linear"`
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -54,7 +55,7 @@ impl AttentionKind for Config {
     fn cost(&self, spec: &AttentionSpec<'_>, q_len: usize, kv_len: usize) -> AttentionCost {
         let features = AttentionCost {
             parameters: 0.,
-            // The two parts of a number, what is added to each, and the logarithm.
+            // min, max, 1 + max, its logarithm, and the sum.
             flops: 5. * spec.d_heads() as f64 * (q_len + kv_len) as f64,
             activations: 4. * spec.d_heads() as f64 * (q_len + kv_len) as f64,
         };
@@ -77,18 +78,18 @@ impl FeatureMap for Elu {
     }
 }
 
-/// A map φ to features that are not negative, by its logarithm.
+/// A map φ to non-negative features, given by its logarithm.
 pub(super) trait FeatureMap: fmt::Debug + Send + Sync {
-    /// `(batch, n_heads, len, head_dim)` → `(batch, n_heads, len, n_features)`: ln φ(q), up to a
-    /// number for each query.
+    /// `(batch, n_heads, len, head_dim)` → `(batch, n_heads, len, n_features)`: ln φ(q) up to a constant for
+    /// each query, which cancels.
     fn log_query(&self, query: &Tensor) -> Result<Tensor>;
 
-    /// `(batch, n_heads, len, head_dim)` → `(batch, n_heads, len, n_features)`: ln φ(k), up to a
-    /// number for the whole layer.
+    /// `(batch, n_heads, len, head_dim)` → `(batch, n_heads, len, n_features)`: ln φ(k) up to one constant for
+    /// the whole layer, which cancels.
     fn log_key(&self, key: &Tensor) -> Result<Tensor>;
 }
 
-/// What a layer costs without its feature map.
+/// The cost of a layer without its feature map.
 pub(super) fn cost(
     n_features: usize,
     spec: &AttentionSpec<'_>,
@@ -98,14 +99,14 @@ pub(super) fn cost(
     let (n_features, lens) = (n_features as f64, (q_len + kv_len) as f64);
     let core = AttentionCost {
         parameters: 0.,
-        // Each key adds an outer product to the state, each query reads the state.
+        // An outer product for each key, a matrix–vector product for each query.
         flops: 2. * n_features * spec.d_heads() as f64 * lens,
         activations: n_features * spec.n_heads as f64 * lens,
     };
     projection::cost(spec, q_len, kv_len) + core
 }
 
-/// Linear attention with any feature map, in heads.
+/// Linear attention with any feature map.
 #[derive(Debug)]
 pub(super) struct LinearAttention<F> {
     projection: Projection,
@@ -120,7 +121,7 @@ impl<F: FeatureMap> LinearAttention<F> {
         features: F,
         spec: &AttentionSpec<'_>,
         vb: &VarBuilder<'_>,
-    ) -> Result<Self> {
+    ) -> BuildResult<Self> {
         Ok(Self {
             projection: Projection::build(spec, vb)?,
             features,
@@ -137,7 +138,7 @@ impl<F: FeatureMap> LinearAttention<F> {
         }
     }
 
-    /// ln φ of the keys, and the values.
+    /// ln φ(K) and V.
     fn log_key_value(&self, source: &Tensor) -> Result<(Tensor, Tensor)> {
         let (key, value) = self.projection.keys_and_values(source)?;
         Ok((self.features.log_key(&key)?, value))
@@ -147,7 +148,7 @@ impl<F: FeatureMap> LinearAttention<F> {
         self.features.log_query(&self.projection.queries(x)?)
     }
 
-    /// ln φ of queries and keys, and the values: `(batch, n_heads, len, n_features or head_dim)`.
+    /// ln φ(Q), ln φ(K) and V: `(batch, n_heads, len, n_features)`, twice, and `(batch, n_heads, len, head_dim)`.
     fn project(&self, input: &AttentionInput<'_>) -> Result<(Tensor, Tensor, Tensor)> {
         let (query, key, value) = self.projection.project(input)?;
         Ok((self.features.log_query(&query)?, self.features.log_key(&key)?, value))
@@ -173,63 +174,91 @@ impl<F: FeatureMap> Attention for LinearAttention<F> {
         &'a self,
         memory: Option<Memory<'a>>,
     ) -> Result<Option<Box<dyn DecodingState + 'a>>> {
-        let read = match memory {
+        let sums = match memory {
             None => None,
             Some(Memory { states, mask }) => {
                 let (key, value) = self.log_key_value(states)?;
-                Some(FeatureState::of(&key, &value, mask.padding_only()?)?)
+                Some(sum(&key, &value, mask.padding_only()?)?)
             }
         };
-        Ok(match (self.reads, &read) {
+        Ok(match (self.reads, &sums) {
             (Reads::Past, None) | (Reads::Memory, Some(_)) => {
-                Some(Box::new(Decoding { attention: self, read }))
+                Some(Box::new(Decoding { attention: self, sums }))
             }
             _ => None,
         })
     }
 }
 
-/// S and z of the past, or of the memory.
+/// The decoding state: the sums over the past, or over the memory.
 #[derive(Debug)]
 struct Decoding<'a, F> {
     attention: &'a LinearAttention<F>,
-    read: Option<FeatureState>,
+    sums: Option<RunningMean>,
 }
 
 impl<F: FeatureMap> DecodingState for Decoding<'_, F> {
     fn step(&mut self, x: &Tensor, score_bias: Option<&Tensor>) -> Result<Tensor> {
-        if score_bias.is_some() {
-            bail!("a score bias was given to an attention that forms no scores")
-        }
+        refuse_score_bias(score_bias)?;
         let query = self.attention.log_query(x)?;
-        let context = match (self.attention.reads, &self.read) {
-            (Reads::Memory, Some(memory)) => memory.read(&query)?,
+        let context = match (self.attention.reads, &self.sums) {
+            (Reads::Memory, Some(memory)) => averages(memory, &query)?,
             _ => self.read_past(x, &query)?,
         };
         self.attention.output.forward(&merge_heads(&context)?)
     }
 
     fn select(&mut self, rows: &Tensor) -> Result<()> {
-        self.read = self.read.as_ref().map(|read| read.select(rows)).transpose()?;
+        self.sums = self.sums.as_ref().map(|sums| sums.select(rows)).transpose()?;
         Ok(())
     }
 }
 
 impl<F: FeatureMap> Decoding<'_, F> {
-    /// Position by position, each after it was added to what is read.
+    /// The new positions, one after the other; each is added to the sums before its query reads them.
     fn read_past(&mut self, x: &Tensor, query: &Tensor) -> Result<Tensor> {
         let (key, value) = self.attention.log_key_value(x)?;
         let (_batch, _n_heads, n_new, _n_features) = key.dims4()?;
         let mut contexts = Vec::with_capacity(n_new);
         for i in 0..n_new {
-            let new = FeatureState::of(&key.narrow(2, i, 1)?, &value.narrow(2, i, 1)?, None)?;
-            let read = match &self.read {
-                Some(read) => read.and(&new)?,
+            let new = sum(&key.narrow(2, i, 1)?, &value.narrow(2, i, 1)?, None)?;
+            let sums = match &self.sums {
+                Some(past) => past.merged(&new)?,
                 None => new,
             };
-            contexts.push(read.read(&query.narrow(2, i, 1)?)?);
-            self.read = Some(read);
+            contexts.push(averages(&sums, &query.narrow(2, i, 1)?)?);
+            self.sums = Some(sums);
         }
         Tensor::cat(&contexts, 2)
     }
+}
+
+/// The sums over all positions of `log_key (batch, n_heads, len, n_features)` and `value (batch, n_heads, len,
+/// head_dim)` that are not padding: Σⱼ φ(Kⱼ) Vⱼᵀ in the numerator, `(batch, n_heads, n_features, head_dim)`, and
+/// Σⱼ φ(Kⱼ) in the denominator, `(batch, n_heads, n_features, 1)`.
+fn sum(log_key: &Tensor, value: &Tensor, key_padding_mask: Option<&Tensor>) -> Result<RunningMean> {
+    let mut log_key = log_key.clone();
+    if let Some(mask) = key_padding_mask {
+        let (batch, len) = mask.dims2()?;
+        let mask = mask.reshape((batch, 1, len, 1))?.broadcast_as(log_key.shape())?;
+        let nothing = log_key.ones_like()?.affine(0., f64::NEG_INFINITY)?;
+        log_key = mask.where_cond(&nothing, &log_key)?;
+    }
+    let log_key = log_key.transpose(2, 3)?.contiguous()?; // (batch, n_heads, n_features, len)
+    let max = log_key.max_keepdim(D::Minus1)?;
+    // Where every key is padding the maximum is −∞; any finite number gives the same sums of zero.
+    let max = max.eq(f64::NEG_INFINITY)?.where_cond(&max.zeros_like()?, &max)?;
+    let features = log_key.broadcast_sub(&max)?.exp()?;
+    let denominator = features.sum_keepdim(D::Minus1)?;
+    Ok(RunningMean { max, numerator: features.matmul(&value.contiguous()?)?, denominator })
+}
+
+/// Eq. (5) with these `sums`: `log_query (batch, n_heads, len, n_features)` → `(batch, n_heads, len, head_dim)`;
+/// zeros where the sums are over no key.
+fn averages(sums: &RunningMean, log_query: &Tensor) -> Result<Tensor> {
+    let logs = log_query.broadcast_add(&sums.max.transpose(2, 3)?)?;
+    let features = logs.broadcast_sub(&logs.max_keepdim(D::Minus1)?)?.exp()?;
+    let total = features.matmul(&sums.denominator)?; // (batch, n_heads, len, 1)
+    let total = (&total + total.eq(0.)?.to_dtype(total.dtype())?)?;
+    features.matmul(&sums.numerator)?.broadcast_div(&total)
 }

@@ -1,28 +1,27 @@
-//! Attention to the neighbourhood alone: a window that slides with the query (Beltagy et al. 2020,
-//! "Longformer", §3.1, <https://arxiv.org/abs/2004.05150>; Child et al. 2019,
-//! <https://arxiv.org/abs/1904.10509>).
+//! Sliding-window attention (Beltagy et al. 2020, "Longformer", §3.1,
+//! <https://arxiv.org/abs/2004.05150>; Child et al. 2019, <https://arxiv.org/abs/1904.10509>).
 //!
 //! ```text
 //! O_i = Σ_j softmax_j(q_i·k_j / √head_dim) v_j        over |i − j| < window, and j ≤ i if causal
 //! ```
 //!
-//! Exact, not an approximation of something wider: a position that lies further away is reached
-//! through the layers between, as in a convolution; n layers reach n·(window − 1) positions. With
-//! a window of at least T it is softmax attention.
+//! It is exact for the keys in the window. Positions further away are reached through several layers, as
+//! in a convolution: n layers reach n·(window − 1) positions in each direction. With a window of at
+//! least T it is softmax attention.
 //!
-//! Longformer's window w has w/2 keys on either side of the query; ours has window − 1 on either
-//! side, so that w = 2·window − 1. Its global positions and its dilation are left out.
+//! Longformer's window of size w reads w/2 keys on each side of the query, ours window − 1 of them: w =
+//! 2·(window − 1). Longformer's global positions and dilation are left out.
 //!
-//! Cost: O(T·window·d_model) time, O(T·d_model) memory; window − 1 keys are kept in decoding.
+//! Cost: O(T·window·d_model) time, O(T·d_model) memory; decoding keeps window − 1 keys and values.
 
 use candle_nn::VarBuilder;
 use serde::{Deserialize, Serialize};
 
-use super::projection::{self, Heads, Projection};
+use super::projection::{self, Heads};
 use super::score::Score;
-use super::tiled::{self, Tiled};
+use super::softmax::{self, Softmax};
 use super::{Attention, AttentionCost, AttentionKind, AttentionSpec, Reads};
-use crate::BuildResult;
+use crate::error::BuildResult;
 
 /// `[model.attention] kind = "local"`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -44,7 +43,7 @@ impl Default for Config {
 
 impl Config {
     fn heads(&self) -> Heads {
-        Heads { n_kv_heads: self.n_kv_heads, norm: self.qk_norm.into() }
+        Heads { n_kv_heads: self.n_kv_heads, qk_norm: self.qk_norm }
     }
 }
 
@@ -57,15 +56,14 @@ impl AttentionKind for Config {
         let why = "a position of one sequence has no neighbourhood in another";
         spec.refuse_memory("local", why)?;
         spec.positive("window", self.window)?;
-        let projection = Projection::with(spec, vb, self.heads())?;
-        let layer = Tiled::build(spec, vb, projection, Score::ScaledDot, Some(self.window))?;
-        Ok(Box::new(layer))
+        let window = Some(self.window);
+        Ok(Box::new(Softmax::build(spec, vb, self.heads(), Score::ScaledDot, window)?))
     }
 
     fn cost(&self, spec: &AttentionSpec<'_>, q_len: usize, kv_len: usize) -> AttentionCost {
         let sides = if spec.reads == Reads::Past { 1. } else { 2. };
-        let reach = (sides * (self.window.max(1) - 1) as f64 + 1.).min(kv_len as f64);
+        let n_keys = (sides * (self.window.max(1) - 1) as f64 + 1.).min(kv_len as f64);
         projection::cost_with(spec, self.heads(), q_len, kv_len)
-            + tiled::cost(spec, Score::ScaledDot, q_len, reach)
+            + softmax::cost(spec, Score::ScaledDot, q_len, n_keys)
     }
 }

@@ -1,18 +1,17 @@
-//! How a position reads from the others: one file per kind.
+//! Attention, one file per kind.
 //!
-//! The seam is the whole layer, projections included. A kind is a file with a `Config` that
-//! implements [`AttentionKind`], a layer that implements [`Attention`], and three adjacent lines
-//! here: `pub mod`, and the variant with its one line of documentation.
+//! The interface is the whole sub-layer with its projections: `(batch, q_len, d_model)` → the same shape. A
+//! kind is a file with a `Config` that implements [`AttentionKind`] and a layer that implements
+//! [`Attention`], and it is registered here by `pub mod` and a documented variant of [`AttentionConfig`].
 
 pub mod aft_conv;
 pub mod aft_full;
 pub mod aft_local;
 pub mod aft_simple;
-pub mod cache;
+mod cache;
 pub mod decoding;
 pub mod dense;
 pub mod entmax15;
-mod feature_state;
 mod gate;
 pub mod linear;
 pub mod local;
@@ -20,6 +19,7 @@ pub mod nystrom;
 pub mod performer;
 pub mod projection;
 pub mod retention;
+mod running_mean;
 pub mod rwkv;
 pub mod score;
 pub mod softmax;
@@ -27,7 +27,6 @@ pub mod sparsemax;
 mod spec;
 pub mod support;
 pub mod thresholded;
-mod tiled;
 pub mod top_k;
 
 use std::fmt;
@@ -39,14 +38,17 @@ pub use decoding::DecodingState;
 pub(crate) use spec::BY_CAUSAL;
 pub use spec::{AttentionSpec, Reads};
 
-use crate::{BuildResult, Mask, Mode, choice};
+use crate::choice::choice;
+use crate::error::BuildResult;
+use crate::mask::Mask;
+use crate::mode::Mode;
 
 choice! {
     /// `[model.attention]`: how a position reads from the others.
     pub enum AttentionConfig: AttentionKind {
         /// Multi-head scaled dot-product attention, O(T²) (Vaswani et al. 2017).
         "softmax" => Softmax(softmax::Config),
-        /// As many keys as the scores ask for, the rest exactly zero, O(T²) (Martins & Astudillo 2016).
+        /// Scores projected onto the simplex, with exact zeros, O(T²) (Martins & Astudillo 2016).
         "sparsemax" => Sparsemax(sparsemax::Config),
         /// Half way between softmax and sparsemax, with exact zeros, O(T²) (Peters et al. 2019).
         "entmax15" => Entmax15(entmax15::Config),
@@ -84,7 +86,10 @@ impl Default for AttentionConfig {
 }
 
 impl AttentionConfig {
-    /// Builds one layer, or says by key why it cannot be built.
+    /// Builds one layer.
+    ///
+    /// # Errors
+    /// If the settings or the `spec` are out of range or do not fit together, with their keys.
     pub fn build(
         &self,
         spec: &AttentionSpec<'_>,
@@ -93,12 +98,12 @@ impl AttentionConfig {
         self.settings().build(spec, vb)
     }
 
-    /// What one layer costs on one sequence.
+    /// The cost of one layer on one sequence of `q_len` positions that reads `kv_len`.
     pub fn cost(&self, spec: &AttentionSpec<'_>, q_len: usize, kv_len: usize) -> AttentionCost {
         self.settings().cost(spec, q_len, kv_len)
     }
 
-    /// The one length that sequences must be padded to, where other lengths are refused.
+    /// The length that all sequences must be padded to; `None`: any length will do.
     pub fn only_len(&self) -> Option<usize> {
         self.settings().only_len()
     }
@@ -106,23 +111,23 @@ impl AttentionConfig {
 
 /// The settings of one kind of attention.
 pub trait AttentionKind: fmt::Debug {
-    /// Builds one layer, or says by key why it cannot be built.
+    /// Builds one layer, or refuses settings by their keys.
     fn build(
         &self,
         spec: &AttentionSpec<'_>,
         vb: &VarBuilder<'_>,
     ) -> BuildResult<Box<dyn Attention>>;
 
-    /// What one layer costs on one sequence of `q_len` positions that reads `kv_len`.
+    /// The cost of one layer on one sequence of `q_len` positions that reads `kv_len`.
     fn cost(&self, spec: &AttentionSpec<'_>, q_len: usize, kv_len: usize) -> AttentionCost;
 
-    /// The one length that sequences must be padded to, where other lengths are refused.
+    /// The length that all sequences must be padded to; `None`: any length will do.
     fn only_len(&self) -> Option<usize> {
         None
     }
 }
 
-/// What one layer costs on one sequence; in floating point, so that no size overflows.
+/// The cost of one layer on one sequence, in floating point, so that no size overflows.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct AttentionCost {
     /// Scalars in its parameters, exactly.
@@ -150,8 +155,8 @@ pub trait Attention: fmt::Debug + Send + Sync {
     /// `x (batch, q_len, d_model)` → `(batch, q_len, d_model)`
     fn forward(&self, input: &AttentionInput<'_>) -> Result<Tensor>;
 
-    /// What each position read from: `(batch, n_maps, q_len, kv_len)`, zero where reading is
-    /// forbidden.
+    /// The attention weights `(batch, n_maps, q_len, kv_len)`, zero where masked. `n_maps` is the number of
+    /// heads or, for kinds without heads, of channels.
     fn weights(&self, input: &AttentionInput<'_>) -> Result<Tensor>;
 
     /// What a row of the weights sums to.
@@ -159,13 +164,13 @@ pub trait Attention: fmt::Debug + Send + Sync {
         RowSum::One
     }
 
-    /// Further matrices worth seeing, by name: `(batch or 1, n_maps, rows, columns)`.
+    /// Further matrices to plot, by name: `(batch or 1, n_maps, rows, columns)`.
     fn factors(&self, _input: &AttentionInput<'_>) -> Result<Vec<(&'static str, Tensor)>> {
         Ok(Vec::new())
     }
 
-    /// What the layer keeps from position to position when they come one after another, with
-    /// nothing read yet. `None`: it has to read its whole past again at every position.
+    /// The state for decoding position by position, before the first one. `None`: the layer has no such
+    /// state and is computed anew over the whole past at every step.
     fn decoding_state<'a>(
         &'a self,
         _memory: Option<Memory<'a>>,
@@ -174,18 +179,18 @@ pub trait Attention: fmt::Debug + Send + Sync {
     }
 }
 
-/// What a row of weights sums to, where anything may be read.
+/// What a row of weights sums to, unless all its keys are masked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowSum {
     /// One: a distribution over the keys.
     One,
-    /// At most one: some of the distribution was cut away.
+    /// At most one: small weights of the distribution are set to zero.
     AtMostOne,
-    /// Anything; weights may be negative.
+    /// Any number; weights may be negative.
     Any,
 }
 
-/// What is read beside the own sequence.
+/// The encoder's output, which cross-attention reads.
 #[derive(Clone, Copy, Debug)]
 pub struct Memory<'a> {
     /// `(batch, kv_len, d_model)`
@@ -194,27 +199,27 @@ pub struct Memory<'a> {
     pub mask: &'a Mask,
 }
 
-/// What varies from call to call.
+/// The arguments of one forward pass.
 #[derive(Clone, Copy, Debug)]
 pub struct AttentionInput<'a> {
-    /// The sequence that asks, `(batch, q_len, d_model)`.
+    /// The sequence of the queries, `(batch, q_len, d_model)`.
     pub x: &'a Tensor,
-    /// The sequence that is read, `(batch, kv_len, d_model)`, exactly where the layer was built
-    /// with [`Reads::Memory`].
+    /// The sequence of the keys and values, `(batch, kv_len, d_model)`, if and only if the layer was built
+    /// with [`Reads::Memory`]. Otherwise it is `x`.
     pub memory: Option<&'a Tensor>,
-    /// Padding and additive masks on what is read.
+    /// Padding and additive masks on the keys.
     pub mask: &'a Mask,
     /// Training or evaluation.
     pub mode: Mode,
 }
 
 impl<'a> AttentionInput<'a> {
-    /// The sequence that a layer built with `reads` reads: the memory, or `x` itself. Every kind
-    /// comes here.
+    /// The sequence of the keys and values of a layer built with `reads`: the memory, or `x` itself. Every
+    /// kind calls this.
     ///
     /// # Errors
-    /// If there is no memory where one is read, or one where it would be left unread; or segments,
-    /// which are of one sequence, where two meet.
+    /// If a memory is missing, or given to self-attention; or if cross-attention is given segments, which
+    /// exist within one sequence only.
     pub fn source(&self, reads: Reads) -> Result<&'a Tensor> {
         match (reads, self.memory) {
             (Reads::Memory, Some(memory)) => self.mask.refuse_segments().map(|()| memory),

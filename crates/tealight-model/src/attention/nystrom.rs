@@ -1,20 +1,20 @@
-//! Nyström attention: softmax attention rebuilt from a few landmarks, in linear time (Xiong et al.
+//! Nyström attention: softmax attention approximated through a few landmarks, in linear time (Xiong et al.
 //! 2021, <https://arxiv.org/abs/2102.03902>).
 //!
 //! ```text
 //! softmax(Q K̃ᵀ / √head_dim) Z softmax(Q̃ Kᵀ / √head_dim) V + DConv(V)                  eq. (13), §3.3
 //!     Q̃, K̃   means of n_landmarks segments of the queries and of the keys
-//!     Z       n_iterations steps towards the inverse of softmax(Q̃ K̃ᵀ / √head_dim)         eq. (11)
-//!     DConv   a convolution along the sequence, with a kernel per head
+//!     Z       approximates the inverse of softmax(Q̃ K̃ᵀ / √head_dim) by n_iterations steps      eq. (11)
+//!     DConv   convolution along the sequence, with a kernel per head
 //! ```
 //!
 //! Cost: O(seq_len·n_landmarks·d_model) time, O(seq_len·n_landmarks) memory per head.
 //!
-//! A sequence of no more than `n_landmarks` positions gets softmax attention itself. Padding has no
-//! influence on real positions, unless `compat` asks for it. The layer cannot be causal, since every
-//! landmark knows of the whole sequence; for the same reason it does not read another sequence, since
-//! the landmarks of the queries would tell a decoder of its future. As under softmax, the bias of the
-//! key map has no effect, and a gradient of zero up to rounding.
+//! A sequence of at most `n_landmarks` positions gets exact softmax attention. Padding has no influence on
+//! real positions, except under `compat`. The layer cannot be causal, since a landmark averages a segment
+//! that may contain later positions. It cannot be cross-attention either: there the queries are a decoder's,
+//! and the landmarks of the queries would contain its later positions. As under softmax, the bias of the key
+//! map has no effect; its gradient is zero up to rounding.
 
 use candle_core::{D, Result, Tensor, bail};
 use candle_nn::VarBuilder;
@@ -24,14 +24,15 @@ use tealight_ops::nystrom::{self, Settings};
 
 use super::projection::{self, Projection, merge_heads};
 use super::{Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec, RowSum};
-use crate::dropout::Dropout;
-use crate::linear::Linear;
+use crate::choice::names::names;
+use crate::error::BuildResult;
+use crate::layers::dropout::Dropout;
+use crate::layers::linear::Linear;
 use crate::position::rotary::Rotary;
-use crate::{BuildResult, names};
 
 const KIND: &str = "nystrom";
 
-/// In f32 the rounding error of the inverse is then about a tenth: see
+/// With more iterations the rounding error of the inverse exceeds about 0.1 in f32, see
 /// [`pseudo_inverse`](nystrom::pseudo_inverse).
 const MAX_ITERATIONS: usize = 12;
 
@@ -39,33 +40,31 @@ const MAX_ITERATIONS: usize = 12;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// The landmarks of a sequence; one that is not longer gets softmax attention itself.
+    /// Number of landmarks. Sequences that are not longer get exact softmax attention.
     pub n_landmarks: usize,
-    /// The steps towards the inverse, from 1 to 12.
+    /// Iterations of the approximate inverse, from 1 to 12.
     pub n_iterations: usize,
-    /// How many positions the convolution over the values spans, an odd number (the paper's code has
-    /// 33 and more). Without it there is no convolution, and what is learned is what the landmarks
-    /// make of softmax attention, no more.
+    /// Width of the convolution over the values in positions, odd (33 and more in the paper's code). No
+    /// convolution when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub conv_kernel: Option<usize>,
-    /// Whose reading of the paper.
+    /// Which implementation of the paper to follow.
     pub compat: Compat,
-    /// The one length that sequences have, a multiple of `n_landmarks`; any length when absent. The
-    /// `segment_means_seq_len` of `transformers`, which at another length fails, or makes one row of
-    /// two.
+    /// The length of all sequences, a multiple of `n_landmarks`; any length when absent. It is
+    /// `segment_means_seq_len` of `transformers`, which fails at another length or merges two rows into one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seq_len: Option<usize>,
 }
 
 names! {
-    /// Whose reading of the paper.
+    /// Which implementation of the paper to follow.
     pub enum Compat {
-        /// Each example by itself, and no influence of padding.
+        /// Our own: no example depends on another one or on padding.
         "none" => None,
-        /// What `transformers` computes: the start of the inverse depends on the whole batch, and
-        /// padding is masked for the landmarks' queries alone.
+        /// `transformers`: the first iterate of the inverse depends on the whole batch, and padding is
+        /// masked only for the queries of the landmarks.
         "hf" => HuggingFace,
-        /// The same, but each matrix's inverse starts by itself: `inv_coeff_init_option` of
+        /// The same, but the first iterate depends on its own matrix alone: `inv_coeff_init_option` of
         /// `transformers`.
         "hf_exact" => HuggingFaceExact,
     }
@@ -112,7 +111,7 @@ impl AttentionKind for Config {
             flops: 2. * len * n_taps * d_heads,
             activations: if kernel > 0. { 2. * len * d_heads } else { 0. },
         };
-        // kernel_1, its scores and its product.
+        // kernel_1: its scores, softmax and product.
         let exact = AttentionCost {
             parameters: 0.,
             flops: 2. * 2. * pairs * d_heads,
@@ -120,10 +119,10 @@ impl AttentionKind for Config {
         };
         let approximate = AttentionCost {
             parameters: 0.,
-            // kernel_3 and its product, kernel_2 and that of its inverse, the iteration.
+            // kernel_3 and its product, kernel_2 and the product with its inverse, the iterations.
             flops: 2. * 2. * (pairs + n_landmarks.powi(2)) * d_heads
                 + self.n_iterations as f64 * 4. * 2. * n_landmarks.powi(3) * n_heads,
-            // kernel_3 and kernel_2 with their scores, the inverse, four lists of landmarks.
+            // kernel_3 and kernel_2 with their scores, the inverse, the landmarks and products of their shape.
             activations: n_heads * (2. * pairs + 3. * n_landmarks.powi(2))
                 + 4. * n_landmarks * d_heads,
         };
@@ -140,7 +139,7 @@ impl AttentionKind for Config {
 impl Config {
     fn validate(&self, spec: &AttentionSpec<'_>) -> BuildResult<()> {
         spec.refuse_causal(KIND, "a landmark is a mean over positions of the future, too")?;
-        let why = "the landmarks of its queries would tell each position of those after it";
+        let why = "the landmarks of its queries are means over later positions, too";
         spec.refuse_memory(KIND, why)?;
         spec.refuse_score_bias(KIND, "it never forms the scores between two positions")?;
         spec.refuse_segments(KIND, "its landmarks are means over neighbouring documents, too")?;
@@ -191,20 +190,20 @@ impl Config {
     }
 }
 
-/// How many places of a kernel meet a sequence of `len`: no two positions are further apart than len − 1.
+/// Taps of a kernel that can meet a sequence of `len`, whose positions are at most len − 1 apart.
 fn n_taps(kernel: usize, len: usize) -> usize {
     kernel.min((2 * len).saturating_sub(1))
 }
 
-/// The middle of `weight (n_heads, 1, kernel, 1)`, as far as it meets a sequence of `len`. The rest would
-/// cost time and memory to no effect.
+/// The middle taps of `weight (n_heads, 1, kernel, 1)` that can meet a sequence of `len`: the others would
+/// only cost time and memory.
 fn taps_within(weight: &Tensor, len: usize) -> Result<Tensor> {
     let (_n_heads, _one, kernel, _width) = weight.dims4()?;
     let n_taps = n_taps(kernel, len);
     weight.narrow(2, (kernel - n_taps) / 2, n_taps)
 }
 
-/// Attention through landmarks, in heads.
+/// Attention through landmarks.
 #[derive(Debug)]
 pub struct Nystrom {
     projection: Projection,
@@ -232,7 +231,7 @@ impl Attention for Nystrom {
         self.output.forward(&context)
     }
 
-    /// The rebuilt weights. They leave out the convolution.
+    /// The product of the three matrices, without the convolution.
     fn weights(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
         let (query, key, _value) = self.project(input)?;
         nystrom::weights(&query, &key, &self.settings, input.mask.padding_only()?)
@@ -242,8 +241,8 @@ impl Attention for Nystrom {
         RowSum::Any
     }
 
-    /// The three matrices of the product, and the one whose inverse the second is about; none where
-    /// the sequence is short enough to do without.
+    /// The three matrices of the product, and the matrix whose inverse the second approximates; none for
+    /// sequences that get exact softmax attention.
     fn factors(&self, input: &AttentionInput<'_>) -> Result<Vec<(&'static str, Tensor)>> {
         let (query, key, _value) = self.project(input)?;
         let (_batch, _n_heads, len, _head_dim) = query.dims4()?;

@@ -6,18 +6,19 @@
 //! out = D̂⁻¹ φ(Q) (φ(K)ᵀ V),   D̂ = diag(φ(Q) φ(K)ᵀ 1)                                       eq. (4)
 //! ```
 //!
-//! with q and k divided by head_dim^(1/4), so that qᵀk is softmax attention's score. In blocks of
-//! head_dim the ωᵣ are made orthogonal, with lengths drawn anew (§2.4), which lowers the variance.
+//! with q and k divided by head_dim^(1/4), so that qᵀk is softmax attention's score. Within blocks of
+//! head_dim the ωᵣ are orthogonal, with lengths redrawn as those of Gaussian vectors (§2.4), which lowers the
+//! variance.
 //!
 //! Cost: O(seq_len·d_model·m) time, O(seq_len·(d_model + n_heads·m)) memory.
 //!
-//! We keep ln φ ([`tealight_ops::linear_attention`]), which replaces the constants that the
-//! authors' code subtracts and adds for stability: its maxima look into the future and at the
-//! neighbours in the batch. √m cancels, and so does |q|²/2. The ωᵣ are a constant of the layer: a
-//! function of its name, not of the run's seed, so that neither a checkpoint nor the optimizer
-//! knows them; the authors' code draws them anew in the course of training (§4), we do not. Their
-//! heads share them, as here. There are no scores, so none can be biased. Rotated queries and keys would
-//! have features like any other; they are left out.
+//! It is computed with ln φ ([`tealight_ops::linear_attention`]). The authors' code instead subtracts maxima
+//! and adds a constant for stability; its maxima run over later positions and over the batch. √m and |q|²/2
+//! cancel.
+//!
+//! The ωᵣ are constants shared by all heads, as in the authors' code. They depend on the layer's name and not
+//! on the seed, so they are neither in checkpoints nor trained; unlike the authors (§4) we do not redraw them
+//! during training. Score biases are refused, as there are no scores, and so are rotary positions.
 
 use candle_core::{D, Device, Result, Tensor};
 use candle_nn::VarBuilder;
@@ -27,20 +28,20 @@ use tealight_ops::rng::{Purpose, Stream};
 
 use super::linear::{self, FeatureMap, LinearAttention};
 use super::{Attention, AttentionCost, AttentionKind, AttentionSpec};
-use crate::BuildResult;
+use crate::error::BuildResult;
 
-/// Each feature holds head_dim numbers that no estimate of the parameters counts, and making it orthogonal
-/// takes head_dim² steps.
+/// A bound on memory and time that the cost estimate does not count: each feature holds head_dim numbers, and
+/// making it orthogonal takes head_dim² steps.
 const MAX_FEATURES: usize = 1 << 16;
 
 /// `[model.attention] kind = "performer"`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// m: more of them estimate softmax attention better. Theorem 4 asks for about
-    /// head_dim·ln(head_dim), which is 64 for a head of 21. At most 65536.
+    /// m, at most 65536: the more, the closer to softmax attention. Theorem 4 asks for about
+    /// head_dim·ln(head_dim), which is 64 for head_dim = 21.
     pub n_random_features: usize,
-    /// Draw them orthogonal, in blocks of head_dim.
+    /// Make them orthogonal within blocks of head_dim.
     pub orthogonal: bool,
 }
 
@@ -74,7 +75,7 @@ impl AttentionKind for Config {
         let features = AttentionCost {
             parameters: 0.,
             flops: 2. * m * spec.d_heads() as f64 * lens,
-            // The scaled operands, the keys' squares, and ωᵀk without its norm.
+            // The scaled queries and keys, the squares of the keys, and ωᵀk before |k|²/2 is subtracted.
             activations: spec.d_heads() as f64 * (lens + kv_len as f64)
                 + m * spec.n_heads as f64 * kv_len as f64,
         };
@@ -109,7 +110,7 @@ impl RandomFeatures {
 }
 
 impl FeatureMap for RandomFeatures {
-    /// Without |q|²/2, which every feature of a query shares.
+    /// ωᵣᵀ q, without −|q|²/2, which is the same for all features of a query and cancels.
     fn log_query(&self, query: &Tensor) -> Result<Tensor> {
         linear(&(query * self.scale)?, &self.omega, None)
     }
@@ -121,12 +122,12 @@ impl FeatureMap for RandomFeatures {
     }
 }
 
-/// A vector of standard normal numbers.
+/// A vector of `head_dim` standard normal numbers.
 fn gaussian(stream: Stream, head_dim: usize) -> Vec<f64> {
     (0..head_dim as u64).map(|i| stream.normal(i)).collect()
 }
 
-/// `n` vectors, each as long as a Gaussian one, orthogonal in blocks of `head_dim` (Gram–Schmidt).
+/// `n` vectors, orthogonal within blocks of `head_dim` (Gram–Schmidt), with lengths of Gaussian vectors.
 fn orthogonal(stream: Stream, n: usize, head_dim: usize) -> Vec<Vec<f64>> {
     let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
     let mut directions: Vec<Vec<f64>> = Vec::with_capacity(n);
@@ -159,7 +160,7 @@ mod tests {
     use tealight_ops::softmax::softmax;
 
     use super::*;
-    use crate::ParamStore;
+    use crate::params::ParamStore;
 
     const HEAD_DIM: usize = 11;
 
@@ -210,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn both_twins_have_the_same_features_and_layers_have_others() -> Result<()> {
+    fn trainable_and_frozen_models_share_features_and_layers_do_not() -> Result<()> {
         let store = ParamStore::new(17, DType::F64, &Device::Cpu);
         let omega = |vb: VarBuilder<'_>| -> Result<Vec<f64>> {
             let features = RandomFeatures::build(&Config::default(), HEAD_DIM, &vb)?;

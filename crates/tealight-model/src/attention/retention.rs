@@ -7,17 +7,24 @@
 //! MSR(X) = (swish(X W_G) ⊙ GroupNorm_h(Concat(head₁, …, head_h))) W_O
 //! ```
 //!
-//! Attention without softmax: a weight fades with the distance and may be negative, and the norm of
-//! each head takes the place of the denominator. While decoding, a layer keeps S alone.
+//! Attention without softmax: weights decay with the distance and may be negative, and a norm of each head
+//! replaces the denominator. The decoding state is S.
 //!
 //! Cost: O(seq_len·d_model·(d_model + head_dim)) time, O(seq_len·d_model) memory.
 //!
-//! Q is divided by √head_dim; the other normalisations of §2.2 are left out, since the group norm
-//! undoes them up to its ε. As in the authors' code it learns no scale. With rotary positions,
-//! queries and keys are rotated as in eq. (4). A score bias would need a softmax to go into. Dropout
-//! acts on the gated context. What is padding is not retained, but time passes.
+//! The field `gamma` is γ itself, a constant of each head. Q is divided by √head_dim; the other normalisations
+//! of §2.2 are left out, since GroupNorm cancels them up to its ε. As in the paper GroupNorm subtracts the mean
+//! and divides by the deviation of each head at each position, (x − mean x) / √(var x + ε) with ε = 10⁻⁵; it has
+//! no learnt scale or shift. (The authors' code, torchscale, uses RMSNorm.)
+//!
+//! Under `[model.position] kind = "rotary"` queries and keys are rotated as in eq. (4), by the angles n·θᵢ with
+//! θᵢ = base^(−2i/head_dim) and the pairs of its `layout`; otherwise they are not rotated. (torchscale always
+//! rotates, with θᵢ = 10000^(−i/(head_dim/2 − 1)).)
+//!
+//! Score biases are refused, as there is no softmax. Dropout acts on the gated context. Padded positions add
+//! nothing to S, but S decays there as everywhere.
 
-use candle_core::{Result, Tensor, bail};
+use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
 use serde::{Deserialize, Serialize};
 use tealight_ops::activation::Function;
@@ -25,17 +32,20 @@ use tealight_ops::gate::gated;
 use tealight_ops::norm::layer_norm;
 use tealight_ops::retention::{self, retention};
 
+use super::decoding::refuse_score_bias;
 use super::projection::{self, Projection, merge_heads};
 use super::{
     Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec, DecodingState, Memory,
     RowSum,
 };
-use crate::dropout::Dropout;
-use crate::linear::{Bias, Linear};
+use crate::error::BuildResult;
+use crate::layers::dropout::Dropout;
+use crate::layers::linear::{Bias, Linear};
+use crate::mask::Mask;
+use crate::mode::Mode;
 use crate::position::rotary::Rotary;
-use crate::{BuildResult, Mask, Mode};
 
-/// In the group norm's root.
+/// ε of GroupNorm.
 const EPSILON: f64 = 1e-5;
 
 /// `[model.attention] kind = "retention"`
@@ -49,7 +59,7 @@ impl AttentionKind for Config {
         spec: &AttentionSpec<'_>,
         vb: &VarBuilder<'_>,
     ) -> BuildResult<Box<dyn Attention>> {
-        spec.require_causal("retention", "a position reads what those before it have left")?;
+        spec.require_causal("retention", "its state sums over earlier positions")?;
         spec.refuse_score_bias("retention", "it has no softmax")?;
         spec.refuse_segments("retention", "its state is carried from one document to the next")?;
         let gate = spec.init.weight(spec.d_model);
@@ -57,7 +67,7 @@ impl AttentionKind for Config {
             projection: Projection::build(spec, vb)?,
             gate: Linear::build([spec.d_model, spec.d_heads()], spec.bias, gate, &vb.pp("gate"))?,
             output: projection::output(spec, vb)?,
-            decay: (0..spec.n_heads).map(|head| 1. - (-5. - head as f64).exp2()).collect(),
+            gamma: (0..spec.n_heads).map(|head| 1. - (-5. - head as f64).exp2()).collect(),
             scale: 1. / (spec.head_dim() as f64).sqrt(),
             ones: Tensor::ones(spec.head_dim(), vb.dtype(), vb.device())?,
             rotary: spec.rotary(),
@@ -70,25 +80,25 @@ impl AttentionKind for Config {
         let bias = if spec.bias == Bias::With { d_heads } else { 0. };
         let core = AttentionCost {
             parameters: d_model * d_heads + bias,
-            // The gate's map; the state, which fades, grows and is read.
+            // The gate's linear map; decay, update and readout of the state.
             flops: (2. * d_model + 5. * spec.head_dim() as f64) * d_heads * len,
-            // The gate before and after its function, the normalised context, the product.
+            // The gate before and after swish, the normalised context, and their product.
             activations: 4. * d_heads * len,
         };
         projection::cost(spec, q_len, kv_len) + core
     }
 }
 
-/// Fading sums in heads, normalised and gated.
+/// (swish(X W_G) ⊙ GroupNorm(heads)) W_O.
 #[derive(Debug)]
 struct Retention {
     projection: Projection,
     gate: Linear,
     output: Linear,
     /// γ, `(n_heads)`
-    decay: Vec<f64>,
+    gamma: Vec<f64>,
     scale: f64,
-    /// The scale of the group norm, `(head_dim)`
+    /// GroupNorm's scale of one, `(head_dim)`
     ones: Tensor,
     rotary: Option<Rotary>,
     dropout: Dropout,
@@ -98,16 +108,16 @@ impl Attention for Retention {
     fn forward(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
         let padding = input.mask.padding_only()?;
         let (query, key, value) = self.project(input, 0)?; // (batch, n_heads, len, head_dim)
-        let context = retention(&query, &key, &value, &self.decay, padding)?;
+        let context = retention(&query, &key, &value, &self.gamma, padding)?;
         let context = self.dropout.forward(&self.gated(input.x, &context)?, input.mode)?;
         self.output.forward(&context)
     }
 
-    /// Before the group norm.
+    /// Q Kᵀ ⊙ D, without GroupNorm.
     fn weights(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
         let padding = input.mask.padding_only()?;
         let (query, key, _value) = self.project(input, 0)?;
-        retention::reference::weights(&query, &key, &self.decay, padding)
+        retention::reference::weights(&query, &key, &self.gamma, padding)
     }
 
     fn row_sum(&self) -> RowSum {
@@ -118,14 +128,15 @@ impl Attention for Retention {
         &'a self,
         _memory: Option<Memory<'a>>,
     ) -> Result<Option<Box<dyn DecodingState + 'a>>> {
-        let decay = Tensor::new(self.decay.as_slice(), self.ones.device())?;
-        let decay = decay.to_dtype(self.ones.dtype())?.reshape((1, self.decay.len(), 1, 1))?;
-        Ok(Some(Box::new(Decoding { layer: self, decay, len: 0, sum: None })))
+        let gamma = Tensor::new(self.gamma.as_slice(), self.ones.device())?;
+        let gamma = gamma.to_dtype(self.ones.dtype())?.reshape((1, self.gamma.len(), 1, 1))?;
+        Ok(Some(Box::new(Decoding { layer: self, gamma, len: 0, state: None })))
     }
 }
 
 impl Retention {
-    /// Queries, keys and values of positions that begin at `start`.
+    /// Q / √head_dim and K, rotated if positions are rotary, and V: `(batch, n_heads, len, head_dim)`. `start`
+    /// is the first position.
     fn project(
         &self,
         input: &AttentionInput<'_>,
@@ -147,30 +158,28 @@ impl Retention {
     }
 }
 
-/// In the middle of a sequence.
+/// The decoding state.
 #[derive(Debug)]
 struct Decoding<'a> {
     layer: &'a Retention,
     /// γ, `(1, n_heads, 1, 1)`
-    decay: Tensor,
+    gamma: Tensor,
     /// Positions so far.
     len: usize,
     /// S, `(batch, n_heads, head_dim, head_dim)`
-    sum: Option<Tensor>,
+    state: Option<Tensor>,
 }
 
 impl DecodingState for Decoding<'_> {
     fn step(&mut self, x: &Tensor, score_bias: Option<&Tensor>) -> Result<Tensor> {
-        if score_bias.is_some() {
-            bail!("a score bias was given to an attention that has no softmax")
-        }
+        refuse_score_bias(score_bias)?;
         let mask = Mask::none();
         let input = AttentionInput { x, memory: None, mask: &mask, mode: Mode::Eval };
         let (query, key, value) = self.layer.project(&input, self.len)?;
         let (_batch, n_new, _d_model) = x.dims3()?;
         let contexts = (0..n_new).map(|i| {
             let at = |x: &Tensor| x.narrow(2, i, 1)?.contiguous();
-            at(&query)?.matmul(&self.retain(&at(&key)?, &at(&value)?)?)
+            at(&query)?.matmul(&self.update(&at(&key)?, &at(&value)?)?)
         });
         let context = Tensor::cat(&contexts.collect::<Result<Vec<_>>>()?, 2)?;
         self.len += n_new;
@@ -178,21 +187,21 @@ impl DecodingState for Decoding<'_> {
     }
 
     fn select(&mut self, rows: &Tensor) -> Result<()> {
-        self.sum =
-            self.sum.as_ref().map(|sum| sum.contiguous()?.index_select(rows, 0)).transpose()?;
+        let select = |state: &Tensor| state.contiguous()?.index_select(rows, 0);
+        self.state = self.state.as_ref().map(select).transpose()?;
         Ok(())
     }
 }
 
 impl Decoding<'_> {
-    /// S after one more key and value, `(batch, n_heads, 1, head_dim)` each.
-    fn retain(&mut self, key: &Tensor, value: &Tensor) -> Result<Tensor> {
+    /// Eq. (6): S after one more key and value, `(batch, n_heads, 1, head_dim)` each.
+    fn update(&mut self, key: &Tensor, value: &Tensor) -> Result<Tensor> {
         let new = key.t()?.contiguous()?.matmul(value)?;
-        let sum = match &self.sum {
+        let state = match &self.state {
             None => new,
-            Some(sum) => (sum.broadcast_mul(&self.decay)? + new)?,
+            Some(state) => (state.broadcast_mul(&self.gamma)? + new)?,
         };
-        self.sum = Some(sum.clone());
-        Ok(sum)
+        self.state = Some(state.clone());
+        Ok(state)
     }
 }

@@ -10,31 +10,39 @@
 //! o_t = W_o (σ(r_t) ⊙ wkv_t)                                                                eq. (17)
 //! ```
 //!
-//! A recurrent network in each channel, trained like a transformer: while decoding it keeps the last
-//! input and the two sums. There are no heads; `n_heads` is without effect.
+//! Each channel is a recurrent network: its decoding state is the last input and the two sums. There are no
+//! heads; `n_heads` has no effect.
 //!
-//! Cost: O(seq_len·d_model²) time, all of it in the four linear maps; O(seq_len·d_model) memory.
+//! Cost: O(seq_len·d_model²) time for the four linear maps, the rest is linear; O(seq_len·d_model) memory.
 //!
-//! As in the authors' code w = exp(`decay`), so that it stays positive. They spread the initial w, u
-//! and μ over the channels in order, by depth. Before training channels have no order, and a layer
-//! does not know its depth, so ours are drawn from the same ranges (for μ the first layer's). What
-//! is padding counts as zeros in the token shift and is left out of the averages, but time passes.
-//! A bias of W_k would cancel in wkv; its gradient is zero. Dropout acts on the gated average.
+//! The parameter `decay` is ln w, as in the authors' code, so that w is positive; [`tealight_ops::wkv`]
+//! takes w itself. The weights of the past shrink by the factor e^(−w) at every position. The authors
+//! spread the initial w, u and μ over the channels in order and by depth. Here they are random in the same
+//! ranges (for μ that of the first layer), as channels have no order before training and a layer does not
+//! have its depth.
+//!
+//! Padding: x_{t−1} is zero where it is padding, x_t is used as it is. Padded positions are left out of the
+//! sums, but the sums decay there as everywhere.
+//!
+//! The bias of W_k cancels in wkv; its gradient is zero. Dropout acts on the gated average.
 
-use candle_core::{Result, Tensor, bail};
+use candle_core::{Result, Tensor};
 use candle_nn::{Init, VarBuilder};
 use serde::{Deserialize, Serialize};
 use tealight_ops::activation::sigmoid;
 use tealight_ops::wkv::{self, wkv};
 
+use super::decoding::refuse_score_bias;
 use super::projection;
+use super::running_mean::RunningMean;
 use super::{
     Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec, DecodingState, Memory,
     Reads,
 };
-use crate::dropout::Dropout;
-use crate::linear::Linear;
-use crate::{BuildResult, Initializer};
+use crate::error::BuildResult;
+use crate::layers::dropout::Dropout;
+use crate::layers::linear::Linear;
+use crate::params::init::Initializer;
 
 /// `[model.attention] kind = "rwkv"`
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -47,17 +55,17 @@ impl AttentionKind for Config {
         spec: &AttentionSpec<'_>,
         vb: &VarBuilder<'_>,
     ) -> BuildResult<Box<dyn Attention>> {
-        spec.require_causal("rwkv", "each position adds to what the one before has read")?;
+        spec.require_causal("rwkv", "its state sums over earlier positions")?;
         spec.refuse_rotary("rwkv", "it has no queries")?;
         spec.refuse_score_bias("rwkv", "its weights come from a decay, not from scores")?;
         spec.refuse_segments("rwkv", "its state is carried from one document to the next")?;
         spec.refuse_head_dim("rwkv", "it has no heads: its channels are those of the stream")?;
         let vector = |name, init| vb.get_with_hints(spec.d_model, name, init);
         Ok(Box::new(Rwkv {
-            receptance: Shifted::build("receptance", spec, vb)?,
-            key: Shifted::build("key", spec, vb)?,
-            value: Shifted::build("value", spec, vb)?,
-            decay: vector("decay", Initializer::rwkv_decay())?,
+            receptance: TokenShift::build("receptance", spec, vb)?,
+            key: TokenShift::build("key", spec, vb)?,
+            value: TokenShift::build("value", spec, vb)?,
+            log_w: vector("decay", Initializer::rwkv_decay())?,
             bonus: vector("bonus", Initializer::rwkv_bonus())?,
             output: projection::output(spec, vb)?,
             dropout: Dropout::new(spec.dropout, vb),
@@ -68,24 +76,24 @@ impl AttentionKind for Config {
         let d_model = spec.d_model as f64;
         let core = AttentionCost {
             parameters: 5. * d_model,
-            // Each of the shifts 5, wkv 16 with its four exponentials, the gate 2.
+            // 5 for each of the three token shifts, 16 for wkv with four exponentials, 2 for the gate.
             flops: (3. * 5. + 16. + 2.) * d_model * q_len as f64,
-            // The shifts' terms and sums, wkv, the gate and the product.
+            // Terms and sums of the token shifts; wkv, the gate, and their product.
             activations: (3. * 3. + 3.) * d_model * q_len as f64,
         };
         projection::cost(spec, q_len, kv_len) + core
     }
 }
 
-/// A linear map of the input mixed with the input before.
+/// Eq. (11)–(13): a linear map of the token shift μ ⊙ x_t + (1 − μ) ⊙ x_{t−1}.
 #[derive(Debug)]
-struct Shifted {
+struct TokenShift {
     linear: Linear,
     /// μ, `(d_model)`
     mix: Tensor,
 }
 
-impl Shifted {
+impl TokenShift {
     fn build(name: &str, spec: &AttentionSpec<'_>, vb: &VarBuilder<'_>) -> Result<Self> {
         let weight: Init = spec.init.weight(spec.d_model);
         let vb = vb.pp(name);
@@ -95,21 +103,21 @@ impl Shifted {
         })
     }
 
-    /// `x` and `before (batch, len, d_model)` → the same shape
-    fn forward(&self, x: &Tensor, before: &Tensor) -> Result<Tensor> {
-        let mixed = ((x - before)?.broadcast_mul(&self.mix)? + before)?;
+    /// x_t and x_{t−1}, `x` and `previous (batch, len, d_model)` → the same shape
+    fn forward(&self, x: &Tensor, previous: &Tensor) -> Result<Tensor> {
+        let mixed = ((x - previous)?.broadcast_mul(&self.mix)? + previous)?;
         self.linear.forward(&mixed)
     }
 }
 
-/// σ(r) ⊙ wkv, between linear maps.
+/// W_o (σ(r) ⊙ wkv).
 #[derive(Debug)]
 struct Rwkv {
-    receptance: Shifted,
-    key: Shifted,
-    value: Shifted,
-    /// ln w, `(d_model)`
-    decay: Tensor,
+    receptance: TokenShift,
+    key: TokenShift,
+    value: TokenShift,
+    /// ln w, `(d_model)`: the parameter `decay`
+    log_w: Tensor,
     /// u, `(d_model)`
     bonus: Tensor,
     output: Linear,
@@ -120,131 +128,95 @@ impl Attention for Rwkv {
     fn forward(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
         let x = input.source(Reads::Past)?;
         let padding = input.mask.padding_only()?;
-        let before = shifted(&without_padding(x, padding)?)?;
-        let (key, value) = (self.key.forward(x, &before)?, self.value.forward(x, &before)?);
-        let context = wkv(&key, &value, &self.decay.exp()?, &self.bonus, padding)?;
-        let gate = sigmoid(&self.receptance.forward(x, &before)?)?;
+        let previous = shifted(&without_padding(x, padding)?)?; // x_{t−1}
+        let (key, value) = (self.key.forward(x, &previous)?, self.value.forward(x, &previous)?);
+        let context = wkv(&key, &value, &self.log_w.exp()?, &self.bonus, padding)?;
+        let gate = sigmoid(&self.receptance.forward(x, &previous)?)?;
         let context = self.dropout.forward(&(gate * context)?, input.mode)?;
         self.output.forward(&context)
     }
 
-    /// One map for each channel, before the gate.
+    /// The weights of wkv, one map for each channel.
     fn weights(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
         let x = input.source(Reads::Past)?;
         let padding = input.mask.padding_only()?;
-        let before = shifted(&without_padding(x, padding)?)?;
-        let key = self.key.forward(x, &before)?;
-        wkv::reference::weights(&key, &self.decay.exp()?, &self.bonus, padding)
+        let previous = shifted(&without_padding(x, padding)?)?; // x_{t−1}
+        let key = self.key.forward(x, &previous)?;
+        wkv::reference::weights(&key, &self.log_w.exp()?, &self.bonus, padding)
     }
 
     fn decoding_state<'a>(
         &'a self,
         _memory: Option<Memory<'a>>,
     ) -> Result<Option<Box<dyn DecodingState + 'a>>> {
-        Ok(Some(Box::new(Decoding { layer: self, before: None, sums: None })))
+        Ok(Some(Box::new(Decoding { layer: self, last_x: None, past: None })))
     }
 }
 
-/// `x (batch, len, d_model)`, with zeros for what is padding.
+/// `x (batch, len, d_model)` with padded positions set to zero.
 fn without_padding(x: &Tensor, key_padding_mask: Option<&Tensor>) -> Result<Tensor> {
     let Some(mask) = key_padding_mask else { return Ok(x.clone()) };
     let mask = mask.unsqueeze(2)?.broadcast_as(x.shape())?;
     mask.where_cond(&x.zeros_like()?, x)
 }
 
-/// Each position's input moved to the next position; zeros at the first.
+/// `x (batch, len, d_model)` moved one position to the right, with zeros at the first.
 fn shifted(x: &Tensor) -> Result<Tensor> {
     let (_batch, len, _d_model) = x.dims3()?;
     x.narrow(1, 0, len - 1)?.pad_with_zeros(1, 1, 0)
 }
 
-/// In the middle of a sequence.
+/// The decoding state.
 #[derive(Debug)]
 struct Decoding<'a> {
     layer: &'a Rwkv,
     /// The last input, `(batch, 1, d_model)`.
-    before: Option<Tensor>,
-    sums: Option<Sums>,
-}
-
-/// wkv's two sums, relative to e^max: each `(batch, 1, d_model)`.
-#[derive(Debug)]
-struct Sums {
-    max: Tensor,
-    values: Tensor,
-    weights: Tensor,
-}
-
-impl Sums {
-    /// Of one key alone.
-    fn of(key: &Tensor, value: &Tensor) -> Result<Self> {
-        Ok(Self { max: key.clone(), values: value.clone(), weights: key.ones_like()? })
-    }
-
-    fn and(&self, other: &Self) -> Result<Self> {
-        let max = self.max.maximum(&other.max)?;
-        let own = (&self.max - &max)?.exp()?;
-        let others = (&other.max - &max)?.exp()?;
-        Ok(Self {
-            values: ((&self.values * &own)? + (&other.values * &others)?)?,
-            weights: ((&self.weights * &own)? + (&other.weights * &others)?)?,
-            max,
-        })
-    }
-
-    /// Every weight multiplied by e^exponent.
-    fn scaled(&self, exponent: &Tensor) -> Result<Self> {
-        let max = self.max.broadcast_add(exponent)?;
-        Ok(Self { max, values: self.values.clone(), weights: self.weights.clone() })
-    }
+    last_x: Option<Tensor>,
+    /// The two sums of wkv over the past, `(batch, 1, d_model)` each.
+    past: Option<RunningMean>,
 }
 
 impl DecodingState for Decoding<'_> {
     fn step(&mut self, x: &Tensor, score_bias: Option<&Tensor>) -> Result<Tensor> {
-        if score_bias.is_some() {
-            bail!("a score bias was given to an attention that forms no scores")
-        }
+        refuse_score_bias(score_bias)?;
         let (_batch, n_new, _d_model) = x.dims3()?;
-        let first = match &self.before {
-            Some(before) => before.clone(),
+        let first = match &self.last_x {
+            Some(last) => last.clone(),
             None => x.narrow(1, 0, 1)?.zeros_like()?,
         };
-        let before = Tensor::cat(&[&first, &x.narrow(1, 0, n_new - 1)?], 1)?;
+        let previous = Tensor::cat(&[&first, &x.narrow(1, 0, n_new - 1)?], 1)?;
         let layer = self.layer;
-        let (key, value) = (layer.key.forward(x, &before)?, layer.value.forward(x, &before)?);
+        let (key, value) = (layer.key.forward(x, &previous)?, layer.value.forward(x, &previous)?);
         let contexts =
             (0..n_new).map(|i| self.read(&key.narrow(1, i, 1)?, &value.narrow(1, i, 1)?));
         let context = Tensor::cat(&contexts.collect::<Result<Vec<_>>>()?, 1)?;
-        self.before = Some(x.narrow(1, n_new - 1, 1)?);
-        let gate = sigmoid(&layer.receptance.forward(x, &before)?)?;
+        self.last_x = Some(x.narrow(1, n_new - 1, 1)?);
+        let gate = sigmoid(&layer.receptance.forward(x, &previous)?)?;
         layer.output.forward(&(gate * context)?)
     }
 
     fn select(&mut self, rows: &Tensor) -> Result<()> {
         let select = |x: &Tensor| x.contiguous()?.index_select(rows, 0);
-        self.before = self.before.as_ref().map(select).transpose()?;
-        if let Some(Sums { max, values, weights }) = &self.sums {
-            let (max, values) = (select(max)?, select(values)?);
-            self.sums = Some(Sums { max, values, weights: select(weights)? });
-        }
+        self.last_x = self.last_x.as_ref().map(select).transpose()?;
+        self.past = self.past.as_ref().map(|past| past.select(rows)).transpose()?;
         Ok(())
     }
 }
 
 impl Decoding<'_> {
-    /// wkv of one position, after which its key and value belong to the past.
+    /// wkv of one position, whose key and value are then added to the past.
     fn read(&mut self, key: &Tensor, value: &Tensor) -> Result<Tensor> {
-        let new = Sums::of(key, value)?;
+        let new = RunningMean::of(key, value)?;
         let now = new.scaled(&self.layer.bonus)?;
-        let (read, past) = match &self.sums {
+        let (read, past) = match &self.past {
             None => (now, new),
             Some(past) => {
-                let decay = self.layer.decay.exp()?.neg()?;
-                (past.and(&now)?, past.scaled(&decay)?.and(&new)?)
+                let minus_w = self.layer.log_w.exp()?.neg()?;
+                (past.merged(&now)?, past.scaled(&minus_w)?.merged(&new)?)
             }
         };
-        self.sums = Some(past);
-        read.values / read.weights
+        self.past = Some(past);
+        read.mean()
     }
 }
 
@@ -272,10 +244,10 @@ mod tests {
         let (decay, bonus) =
             (Tensor::new(&[100_f64], &Device::Cpu)?, Tensor::zeros(1, DType::F64, &Device::Cpu)?);
         let expected = wkv(&key, &value, &decay, &bonus, None)?;
-        let row = |i| Sums::of(&key.narrow(1, i, 1)?, &value.narrow(1, i, 1)?);
-        let past = row(0)?.scaled(&decay.neg()?)?.and(&row(1)?)?;
-        let read = past.and(&row(2)?)?;
-        let actual = (read.values / read.weights)?.flatten_all()?.to_vec1::<f64>()?;
+        let row = |i| RunningMean::of(&key.narrow(1, i, 1)?, &value.narrow(1, i, 1)?);
+        let past = row(0)?.scaled(&decay.neg()?)?.merged(&row(1)?)?;
+        let read = past.merged(&row(2)?)?;
+        let actual = read.mean()?.flatten_all()?.to_vec1::<f64>()?;
         assert_eq!(actual, expected.narrow(1, 2, 1)?.flatten_all()?.to_vec1::<f64>()?);
         Ok(())
     }

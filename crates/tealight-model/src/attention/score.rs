@@ -1,4 +1,4 @@
-//! Scores: how much a query has to do with a key, before any softmax.
+//! Scores: how similar a query is to a key, before the softmax.
 //!
 //! ```text
 //! scaled_dot   qᵀk / √head_dim                  Vaswani et al. 2017, <https://arxiv.org/abs/1706.03762>
@@ -8,12 +8,11 @@
 //! logistic     σ(w_qᵀ q + w_kᵀ k + b)
 //! ```
 //!
-//! Each head has parameters of its own. A logistic score is between 0 and 1, so that under softmax no
-//! weight is more than e times another.
+//! Each head has its own parameters. A logistic score lies between 0 and 1, so under softmax no weight is
+//! more than e times another.
 //!
-//! Cost: O(q_len·kv_len·head_dim) time for each head. The first three are products of matrices; the
-//! additive score also keeps O(q_len·kv_len·head_dim) numbers for its gradient, where the others keep
-//! O(q_len·kv_len).
+//! Cost: O(q_len·kv_len·head_dim) time for each head. The first three are matrix products. For its gradient
+//! the additive score keeps O(q_len·kv_len·head_dim) numbers, the others O(q_len·kv_len).
 
 use std::fmt;
 
@@ -21,14 +20,15 @@ use candle_core::{D, Result, Tensor, bail};
 use candle_nn::{VarBuilder, init};
 use tealight_ops::activation::sigmoid;
 use tealight_ops::matmul::matmul_transposed;
-use tealight_ops::transpose::swap_axes;
+use tealight_ops::swap_axes::swap_axes;
 
 use super::{AttentionCost, AttentionSpec};
+use crate::choice::names::names;
+use crate::error::{BuildError, BuildResult};
 use crate::position::AttentionNeeds;
-use crate::{BuildError, BuildResult, names};
 
 names! {
-    /// How much a query has to do with a key.
+    /// How similar a query is to a key.
     pub enum Score {
         /// qᵀk / √head_dim (Vaswani et al. 2017).
         "scaled_dot" => ScaledDot,
@@ -43,24 +43,34 @@ names! {
     }
 }
 
-/// A built score, with its parameters if it has any.
+#[expect(clippy::derivable_impls, reason = "`names!` accepts no `#[default]`")]
+impl Default for Score {
+    fn default() -> Self {
+        Self::ScaledDot
+    }
+}
+
+/// A built score with its parameters.
 pub trait ScoreFunction: fmt::Debug + Send + Sync {
     /// `query (batch, n_heads, q_len, head_dim)`, `key (batch, n_heads, kv_len, head_dim)` →
     /// `(batch, n_heads, q_len, kv_len)`
     fn scores(&self, query: &Tensor, key: &Tensor) -> Result<Tensor>;
 
-    /// Of a score that [is a product](Score::is_product), q' and a scale: the score is scale · q'ᵀk.
-    /// `query (batch, q_len, n_heads, head_dim)`, the heads last, and so is q'.
+    /// Splits a score that [is a product](Score::is_product) into q' and a scale, where the score is
+    /// scale · q'ᵀk: `query (batch, q_len, n_heads, head_dim)` → q' of the same shape.
     ///
     /// # Errors
-    /// If it is none.
-    fn factors(&self, _query: &Tensor) -> Result<(Tensor, f64)> {
+    /// If the score is not a product.
+    fn as_product(&self, _query: &Tensor) -> Result<(Tensor, f64)> {
         bail!("{self:?} is no product of a query and a key")
     }
 }
 
 impl Score {
-    /// Builds the score, with its parameters below `score`, or says by key why it cannot be built.
+    /// Builds the score with its parameters under `score`.
+    ///
+    /// # Errors
+    /// If rotary positions meet a score that is not a plain dot product, with the keys.
     pub fn build(
         self,
         spec: &AttentionSpec<'_>,
@@ -85,8 +95,8 @@ impl Score {
         })
     }
 
-    /// Whether the score is a product of the key with something made of the query: such scores need
-    /// not be kept.
+    /// Whether the score is the product of the key with a function of the query. Such scores are computed tile
+    /// by tile and never kept.
     pub fn is_product(self) -> bool {
         match self {
             Self::ScaledDot | Self::Dot | Self::General => true,
@@ -94,7 +104,7 @@ impl Score {
         }
     }
 
-    /// What a [product](Self::is_product) costs before query and key meet.
+    /// The cost of q' in a [product](Self::is_product) scale · q'ᵀk, without the product itself.
     pub fn parameters_cost(self, spec: &AttentionSpec<'_>, q_len: usize) -> AttentionCost {
         let (d_heads, q_len) = (spec.d_heads() as f64, q_len as f64);
         let head_dim = spec.head_dim() as f64;
@@ -108,7 +118,7 @@ impl Score {
         }
     }
 
-    /// What the scores of one sequence cost, those after a mask included.
+    /// The cost of the masked matrix of scores of one sequence.
     pub fn cost(self, spec: &AttentionSpec<'_>, q_len: usize, kv_len: usize) -> AttentionCost {
         let (d_heads, n_heads) = (spec.d_heads() as f64, spec.n_heads as f64);
         let (pairs, lens) = (q_len as f64 * kv_len as f64, (q_len + kv_len) as f64);
@@ -122,7 +132,7 @@ impl Score {
             Self::ScaledDot | Self::Dot | Self::General => {
                 product + self.parameters_cost(spec, q_len)
             }
-            // Two maps; a sum, tanh and a product for every pair and feature.
+            // Two linear maps; a sum, tanh and a product for every pair and feature.
             Self::Additive => AttentionCost {
                 parameters: 2. * d_heads * (head_dim + 1.),
                 flops: 2. * lens * d_heads * head_dim + 4. * pairs * d_heads,
@@ -215,7 +225,7 @@ impl ScoreFunction for Dot {
         dot(query, key, self.scale)
     }
 
-    fn factors(&self, query: &Tensor) -> Result<(Tensor, f64)> {
+    fn as_product(&self, query: &Tensor) -> Result<(Tensor, f64)> {
         Ok((query.clone(), self.scale))
     }
 }
@@ -239,7 +249,7 @@ impl ScoreFunction for General {
         general(query, key, &self.weight)
     }
 
-    fn factors(&self, query: &Tensor) -> Result<(Tensor, f64)> {
+    fn as_product(&self, query: &Tensor) -> Result<(Tensor, f64)> {
         let mapped = swap_axes(query)?.broadcast_matmul(&self.weight)?;
         Ok((mapped.transpose(1, 2)?, 1.))
     }

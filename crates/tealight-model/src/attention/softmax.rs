@@ -1,34 +1,43 @@
-//! Multi-head attention through a softmax (Vaswani et al. 2017, <https://arxiv.org/abs/1706.03762>).
+//! Multi-head attention (Vaswani et al. 2017, <https://arxiv.org/abs/1706.03762>).
 //!
 //! ```text
-//! Attention(Q, K, V) = softmax(Q Kᵀ / √head_dim) V                                       eq. (1)
 //! MultiHead(Q, K, V) = Concat(head₁, …, head_h) W^O,  headᵢ = Attention(Q Wᵢ^Q, K Wᵢ^K, V Wᵢ^V)
+//! Attention(Q, K, V) = softmax(Q Kᵀ / √head_dim) V                                       eq. (1)
 //! ```
 //!
-//! or with another score in the place of Q Kᵀ / √head_dim, see [`score`](super::score).
+//! `score` may replace Q Kᵀ / √head_dim by another score, see [`score`](super::score).
 //!
-//! Cost: O(T²·d_model) time. Memory is O(T·d_model) for the scores that are products (`scaled_dot`,
-//! `dot` and `general`), whose weights are computed tile by tile (`tealight_ops::attention`); the
-//! others keep a matrix of scores for each head, see [`dense`]. A query that may read nothing gets
-//! zeros. The bias of the key map shifts all products of a row alike and so has no effect, unless
-//! keys are normalised; its gradient is zero up to rounding.
+//! Cost: O(T²·d_model) time. Memory is O(T·d_model) for scores that are products of query and key
+//! (`scaled_dot`, `dot` and `general`): [`tealight_ops::attention`] computes their weights tile by tile.
+//! `additive` and `logistic` keep a matrix of scores for each head, see [`dense`]. A query whose keys
+//! are all masked gets zeros. The bias of the key map adds the same number to all products of a row, so
+//! it has no effect unless keys are normalised; its gradient is zero up to rounding.
 
 use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
 use serde::{Deserialize, Serialize};
+use tealight_ops::attention::{Layout, Options, attention, weights};
 
+use super::cache::{self, KeyValueLayer, Maps};
 use super::dense::{self, Distribution};
-use super::projection::{self, Heads, Projection};
-use super::score::Score;
-use super::tiled::Tiled;
-use super::{Attention, AttentionCost, AttentionKind, AttentionSpec};
-use crate::BuildResult;
+use super::projection::{self, Heads, Projection, concat_heads};
+use super::score::{Score, ScoreFunction};
+use super::{
+    Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec, DecodingState, Memory,
+    Reads,
+};
+use crate::error::BuildResult;
+use crate::layers::dropout::Dropout;
+use crate::layers::linear::Linear;
+use crate::mask::Mask;
+use crate::mode::Mode;
+use crate::position::rotary::Rotary;
 
 /// `[model.attention] kind = "softmax"`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// How much a query has to do with a key. The paper's is `scaled_dot` (§3.2.1).
+    /// How similar a query is to a key. The paper's is `scaled_dot` (§3.2.1), the default.
     pub score: Score,
     /// Heads of keys and values, a divisor of `model.n_heads`; as many as of queries when absent.
     pub n_kv_heads: Option<usize>,
@@ -36,15 +45,9 @@ pub struct Config {
     pub qk_norm: bool,
 }
 
-impl Default for Config {
-    fn default() -> Self {
-        Self { score: Score::ScaledDot, n_kv_heads: None, qk_norm: false }
-    }
-}
-
 impl Config {
     fn heads(&self) -> Heads {
-        Heads { n_kv_heads: self.n_kv_heads, norm: self.qk_norm.into() }
+        Heads { n_kv_heads: self.n_kv_heads, qk_norm: self.qk_norm }
     }
 }
 
@@ -54,29 +57,142 @@ impl AttentionKind for Config {
         spec: &AttentionSpec<'_>,
         vb: &VarBuilder<'_>,
     ) -> BuildResult<Box<dyn Attention>> {
-        let projection = Projection::with(spec, vb, self.heads())?;
         if self.score.is_product() {
-            return Ok(Box::new(Tiled::build(spec, vb, projection, self.score, None)?));
+            Ok(Box::new(Softmax::build(spec, vb, self.heads(), self.score, None)?))
+        } else {
+            dense::build(spec, vb, self.heads(), self.score, DenseSoftmax)
         }
-        dense::build_with(spec, vb, projection, self.score, Softmax)
     }
 
     fn cost(&self, spec: &AttentionSpec<'_>, q_len: usize, kv_len: usize) -> AttentionCost {
         let maps = projection::cost_with(spec, self.heads(), q_len, kv_len);
         let core = if self.score.is_product() {
-            super::tiled::cost(spec, self.score, q_len, kv_len as f64)
+            cost(spec, self.score, q_len, kv_len as f64)
         } else {
-            dense::core_cost(spec, self.score, q_len, kv_len)
+            dense::cost(spec, self.score, q_len, kv_len)
         };
         maps + core
     }
 }
 
-/// The distribution, where scores are no products.
+/// Softmax attention with scores that are products, over all keys or, in [`local`](super::local), over
+/// a window of them.
 #[derive(Debug)]
-struct Softmax;
+pub(super) struct Softmax {
+    projection: Projection,
+    rotary: Option<Rotary>,
+    score: Box<dyn ScoreFunction>,
+    window: Option<usize>,
+    dropout: Dropout,
+    output: Linear,
+}
 
-impl Distribution for Softmax {
+impl Softmax {
+    /// With a `window`, query i reads only keys j with |i − j| < window.
+    pub(super) fn build(
+        spec: &AttentionSpec<'_>,
+        vb: &VarBuilder<'_>,
+        heads: Heads,
+        score: Score,
+        window: Option<usize>,
+    ) -> BuildResult<Self> {
+        Ok(Self {
+            projection: Projection::with(spec, vb, heads)?,
+            rotary: spec.rotary(),
+            score: score.build(spec, vb)?,
+            window,
+            dropout: Dropout::new(spec.dropout, vb),
+            output: projection::output(spec, vb)?,
+        })
+    }
+}
+
+impl Attention for Softmax {
+    fn forward(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
+        // Q Wᵢ^Q, K Wᵢ^K and V Wᵢ^V of all heads, the first two rotated: (batch, len, heads, head_dim)
+        let (query, key, value) = self.projection.project_rotated(input, self.rotary.as_ref())?;
+        // Concat(head₁, …, head_h): (batch, q_len, n_heads·head_dim)
+        let heads = self.attend(&query, (&key, &value), input.mask, input.mode)?;
+        self.output.forward(&heads) // (batch, q_len, d_model)
+    }
+
+    fn weights(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
+        let (query, key, _) = self.projection.project_rotated(input, self.rotary.as_ref())?;
+        let (query, scale) = self.score.as_product(&query)?;
+        weights(&query, &key, &self.options(scale, input.mask, Mode::Eval))
+    }
+
+    fn decoding_state<'a>(
+        &'a self,
+        memory: Option<Memory<'a>>,
+    ) -> Result<Option<Box<dyn DecodingState + 'a>>> {
+        cache::decoding_state(self, memory)
+    }
+}
+
+impl Softmax {
+    /// headᵢ = softmax(Q Kᵀ / √head_dim + mask) V: `query (batch, q_len, n_heads, head_dim)`, `key` and `value
+    /// (batch, kv_len, n_kv_heads, head_dim)` → all heads concatenated, `(batch, q_len, n_heads·head_dim)`
+    fn attend(
+        &self,
+        query: &Tensor,
+        (key, value): (&Tensor, &Tensor),
+        mask: &Mask,
+        mode: Mode,
+    ) -> Result<Tensor> {
+        let (query, scale) = self.score.as_product(query)?;
+        // softmax(scale · Q Kᵀ + mask) V, tile by tile: (batch, q_len, n_heads, head_dim)
+        let heads = attention(&query, key, value, &self.options(scale, mask, mode))?;
+        concat_heads(&heads)
+    }
+
+    fn options<'a>(&self, scale: f64, mask: &'a Mask, mode: Mode) -> Options<'a> {
+        Options {
+            scale: Some(scale),
+            causal: self.projection.reads() == Reads::Past,
+            window: self.window,
+            dropout: self.dropout.draw(mode),
+            key_padding_mask: mask.key_padding_mask(),
+            segments: mask.segments(),
+            bias: mask.attn_mask(),
+            layout: Layout::HeadsLast,
+        }
+    }
+}
+
+impl KeyValueLayer for Softmax {
+    fn maps(&self) -> Maps<'_> {
+        let Self { projection, output, window, .. } = self;
+        Maps { projection, rotary: self.rotary.as_ref(), output, window: *window }
+    }
+
+    fn attend_eval(&self, query: &Tensor, kept: (&Tensor, &Tensor), mask: &Mask) -> Result<Tensor> {
+        self.attend(query, kept, mask, Mode::Eval)
+    }
+}
+
+/// The cost of a layer without its maps, where each query reads `n_keys` keys. For the backward pass it keeps
+/// the maximum and the sum of each row, and nothing for each pair.
+pub(super) fn cost(
+    spec: &AttentionSpec<'_>,
+    score: Score,
+    q_len: usize,
+    n_keys: f64,
+) -> AttentionCost {
+    let pairs = AttentionCost {
+        parameters: 0.,
+        // Q Kᵀ and the weighted sum of V.
+        flops: 2. * 2. * q_len as f64 * n_keys * spec.d_heads() as f64,
+        activations: 2. * spec.n_heads as f64 * q_len as f64,
+    };
+    pairs + score.parameters_cost(spec, q_len)
+}
+
+/// Softmax over the rows of a matrix of scores, for scores that are not products.
+#[derive(Debug)]
+struct DenseSoftmax;
+
+impl Distribution for DenseSoftmax {
     fn weights(&self, scores: &Tensor) -> Result<Tensor> {
         tealight_ops::softmax::softmax(scores)
     }

@@ -1,11 +1,12 @@
-//! What the surrounding model decides for an attention layer, and how a kind refuses it.
+//! What the model decides for an attention layer, and the errors by which a kind refuses it.
 
-use crate::linear::Bias;
+use crate::error::{BuildError, BuildResult};
+use crate::layers::linear::Bias;
+use crate::params::init::Initializer;
 use crate::position::AttentionNeeds;
 use crate::position::rotary::Rotary;
-use crate::{BuildError, BuildResult, Initializer};
 
-/// What the surrounding model decides for the layer.
+/// What the model decides for the layer.
 #[derive(Clone, Debug)]
 pub struct AttentionSpec<'a> {
     /// Width of the residual stream.
@@ -14,28 +15,28 @@ pub struct AttentionSpec<'a> {
     pub n_heads: usize,
     /// Width of one head; d_model / n_heads when absent.
     pub head_dim: Option<usize>,
-    /// The longest sequence that asks.
+    /// The longest sequence of queries.
     pub max_q_len: usize,
-    /// The longest sequence that is read: the same one, unless it is a memory.
+    /// The longest sequence of keys: the same, except in cross-attention.
     pub max_kv_len: usize,
-    /// Which positions a layer reads.
+    /// Which keys a query may read.
     pub reads: Reads,
-    /// Dropout on the attention weights; where there are none, on the context.
+    /// Dropout on the attention weights or, in kinds that never form them, on the context.
     pub dropout: f64,
     /// Whether the projections add a bias.
     pub bias: Bias,
-    /// What the position scheme asks of the layer.
+    /// What the position scheme does inside the layer.
     pub position: AttentionNeeds,
-    /// Whether a sequence holds several documents, which [`Mask::with_segments`](crate::Mask::with_segments) keeps
-    /// apart.
+    /// Whether a sequence holds several documents, kept apart by
+    /// [`Mask::with_segments`](crate::mask::Mask::with_segments).
     pub packed: bool,
-    /// How the weights begin.
+    /// The initial values of the weights.
     pub init: &'a Initializer,
-    /// The table that the layer's settings stand in, such as `model.attention`, for messages.
+    /// The TOML table of the layer's settings, such as `model.attention`, for error messages.
     pub key: &'a str,
 }
 
-/// Which positions a layer reads.
+/// Which keys a query may read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reads {
     /// All positions of its own sequence.
@@ -46,12 +47,12 @@ pub enum Reads {
     Memory,
 }
 
-/// What decides on causality, as refusals name it; an encoder-decoder, which decides by itself, leaves
-/// it out.
+/// How refusals name the setting that makes a layer causal. An encoder-decoder removes it from messages: it
+/// does not follow `model.causal`.
 pub(crate) const BY_CAUSAL: &str = " (`model.causal` = true)";
 
 impl AttentionSpec<'_> {
-    /// Width of one head; 0 without heads, which no model has, but a description may.
+    /// Width of one head; 0 if `n_heads` is 0, which an estimate may ask for and no model has.
     pub fn head_dim(&self) -> usize {
         self.head_dim.unwrap_or_else(|| self.d_model.checked_div(self.n_heads).unwrap_or(0))
     }
@@ -64,13 +65,13 @@ impl AttentionSpec<'_> {
         }
     }
 
-    /// A setting of the layer that is out of range: `invalid("window", "= 0 must be positive")`.
+    /// The error of a setting that is out of range: `invalid("window", "= 0 must be positive")`.
     pub fn invalid(&self, setting: &str, rule: &str) -> BuildError {
         let key = format!("{}.{setting}", self.key);
         BuildError::config([key.as_str()], format!("`{key}` {rule}"))
     }
 
-    /// A positive count, or an error that names the setting.
+    /// Refuses a `value` of 0.
     pub fn positive(&self, setting: &str, value: usize) -> BuildResult<()> {
         if value > 0 {
             return Ok(());
@@ -78,52 +79,7 @@ impl AttentionSpec<'_> {
         Err(self.invalid(setting, "= 0 must be positive"))
     }
 
-    /// Refuses a causal layer of a `kind` that has none; `why` completes the sentence "…, because".
-    pub fn refuse_causal(&self, kind: &str, why: &str) -> BuildResult<()> {
-        if self.reads != Reads::Past {
-            return Ok(());
-        }
-        let key = self.kind_key();
-        let message = format!("`{key}` = \"{kind}\" cannot be causal{BY_CAUSAL}, because {why}");
-        Err(BuildError::config([key.as_str(), "model.causal"], message))
-    }
-
-    /// Refuses everything but a causal layer, the only one that `kind` has.
-    pub fn require_causal(&self, kind: &str, why: &str) -> BuildResult<()> {
-        self.refuse_memory(kind, why)?;
-        if self.reads == Reads::Past {
-            return Ok(());
-        }
-        let key = self.kind_key();
-        let message = format!("`{key}` = \"{kind}\" must be causal{BY_CAUSAL}, because {why}");
-        Err(BuildError::config([key.as_str(), "model.causal"], message))
-    }
-
-    /// Refuses cross-attention of a `kind` that has none.
-    pub fn refuse_memory(&self, kind: &str, why: &str) -> BuildResult<()> {
-        if self.reads != Reads::Memory {
-            return Ok(());
-        }
-        let key = self.kind_key();
-        let message = format!("`{key}` = \"{kind}\" cannot read another sequence, because {why}");
-        Err(BuildError::config([key.as_str()], message))
-    }
-
-    /// Refuses heads whose widths do not add up to that of the stream.
-    pub fn refuse_head_dim(&self, kind: &str, why: &str) -> BuildResult<()> {
-        let (d_heads, d_model) = (self.d_heads(), self.d_model);
-        if d_heads == d_model {
-            return Ok(());
-        }
-        let key = self.kind_key();
-        let message = format!(
-            "`{key}` = \"{kind}\" cannot have {d_heads} features in all heads (`model.head_dim`) and \
-             {d_model} in the stream (`model.d_model`), because {why}"
-        );
-        Err(BuildError::config(["model.head_dim", key.as_str()], message))
-    }
-
-    /// The rotation of queries and keys, if the position scheme asks for one.
+    /// The rotation of queries and keys, if positions are rotary.
     pub fn rotary(&self) -> Option<Rotary> {
         match &self.position {
             AttentionNeeds::Rotary(rotary) => Some(rotary.clone()),
@@ -131,45 +87,80 @@ impl AttentionSpec<'_> {
         }
     }
 
-    /// Refuses positions that rotate queries and keys.
+    /// Refuses a causal layer of `kind`. Here and below, `why` completes the message "… cannot …, because".
+    pub fn refuse_causal(&self, kind: &str, why: &str) -> BuildResult<()> {
+        let (key, cannot) = (self.kind_key(), format!("cannot be causal{BY_CAUSAL}"));
+        self.refuse_if(self.reads == Reads::Past, [&key, "model.causal"], kind, &cannot, why)
+    }
+
+    /// Refuses a layer of `kind` that is not causal.
+    pub fn require_causal(&self, kind: &str, why: &str) -> BuildResult<()> {
+        self.refuse_memory(kind, why)?;
+        let (key, must) = (self.kind_key(), format!("must be causal{BY_CAUSAL}"));
+        self.refuse_if(self.reads != Reads::Past, [&key, "model.causal"], kind, &must, why)
+    }
+
+    /// Refuses `kind` as cross-attention.
+    pub fn refuse_memory(&self, kind: &str, why: &str) -> BuildResult<()> {
+        let is_cross = self.reads == Reads::Memory;
+        self.refuse_if(is_cross, [&self.kind_key()], kind, "cannot read another sequence", why)
+    }
+
+    /// Refuses heads whose widths do not add up to d_model.
+    pub fn refuse_head_dim(&self, kind: &str, why: &str) -> BuildResult<()> {
+        let (d_heads, d_model) = (self.d_heads(), self.d_model);
+        let cannot = format!(
+            "cannot have {d_heads} features in all heads (`model.head_dim`) and {d_model} in the stream \
+             (`model.d_model`)"
+        );
+        let keys = ["model.head_dim", &self.kind_key()];
+        self.refuse_if(d_heads != d_model, keys, kind, &cannot, why)
+    }
+
+    /// Refuses rotary positions, which rotate queries and keys.
     pub fn refuse_rotary(&self, kind: &str, why: &str) -> BuildResult<()> {
-        match self.position {
-            AttentionNeeds::Rotary(_) => {
-                Err(self.refused_position(kind, "positions that rotate queries and keys", why))
-            }
-            AttentionNeeds::Nothing | AttentionNeeds::ScoreBias => Ok(()),
-        }
+        let is_rotary = matches!(self.position, AttentionNeeds::Rotary(_));
+        self.refuse_position(is_rotary, "positions that rotate queries and keys", kind, why)
     }
 
     /// Refuses positions that add a bias to the scores.
     pub fn refuse_score_bias(&self, kind: &str, why: &str) -> BuildResult<()> {
-        match self.position {
-            AttentionNeeds::ScoreBias => {
-                Err(self.refused_position(kind, "positions that add to the scores", why))
-            }
-            AttentionNeeds::Nothing | AttentionNeeds::Rotary(_) => Ok(()),
-        }
+        let is_bias = matches!(self.position, AttentionNeeds::ScoreBias);
+        self.refuse_position(is_bias, "positions that add to the scores", kind, why)
     }
 
-    /// Refuses packed sequences, whose documents a `kind` without scores cannot keep apart.
+    /// Refuses packed sequences: without scores, `kind` cannot mask other documents.
     pub fn refuse_segments(&self, kind: &str, why: &str) -> BuildResult<()> {
-        if !self.packed {
+        let key = self.kind_key();
+        let cannot = "cannot keep packed documents apart (`task.sequences` = \"packed\")";
+        self.refuse_if(self.packed, [&key, "task.sequences"], kind, cannot, why)
+    }
+
+    fn refuse_position(
+        &self,
+        is_refused: bool,
+        what: &str,
+        kind: &str,
+        why: &str,
+    ) -> BuildResult<()> {
+        let cannot = format!("cannot take {what} (`model.position.kind`)");
+        let keys = ["model.position.kind", &self.kind_key()];
+        self.refuse_if(is_refused, keys, kind, &cannot, why)
+    }
+
+    fn refuse_if<const N: usize>(
+        &self,
+        is_refused: bool,
+        keys: [&str; N],
+        kind: &str,
+        cannot: &str,
+        why: &str,
+    ) -> BuildResult<()> {
+        if !is_refused {
             return Ok(());
         }
-        let key = self.kind_key();
-        let message = format!(
-            "`{key}` = \"{kind}\" cannot keep packed documents apart (`task.sequences` = \"packed\"), \
-             because {why}"
-        );
-        Err(BuildError::config([key.as_str(), "task.sequences"], message))
-    }
-
-    fn refused_position(&self, kind: &str, positions: &str, why: &str) -> BuildError {
-        let key = self.kind_key();
-        let message = format!(
-            "`{key}` = \"{kind}\" cannot take {positions} (`model.position.kind`), because {why}"
-        );
-        BuildError::config(["model.position.kind", key.as_str()], message)
+        let message = format!("`{}` = \"{kind}\" {cannot}, because {why}", self.kind_key());
+        Err(BuildError::config(keys, message))
     }
 
     fn kind_key(&self) -> String {

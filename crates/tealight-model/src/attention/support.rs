@@ -1,19 +1,21 @@
-//! What each kind can do, found by trying to build it: a table that cannot be wrong.
+//! The features that each kind of attention supports, found by trying to build it.
 
 use candle_core::{DType, Device, Result};
 
 use super::{AttentionConfig, AttentionCost, AttentionSpec, Reads};
-use crate::linear::Bias;
+use crate::error::BuildError;
+use crate::layers::linear::Bias;
+use crate::params::ParamStore;
+use crate::params::init::Initializer;
 use crate::position::{AttentionNeeds, PositionConfig, PositionSpec};
-use crate::{BuildError, Initializer, ParamStore};
 
 const D_MODEL: usize = 24;
 const N_HEADS: usize = 2;
 const MAX_LEN: usize = 8;
-/// Lengths between which the cost is seen to grow.
+/// Lengths at which the cost is compared.
 const LENGTHS: [usize; 2] = [1 << 20, 1 << 21];
 
-/// What a kind of attention supports, at its default settings.
+/// The features of one kind of attention at its default settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each answers a question of its own")]
 pub struct Support {
@@ -23,22 +25,22 @@ pub struct Support {
     pub bidirectional: bool,
     /// Position i reads j ≤ i.
     pub causal: bool,
-    /// It reads another sequence.
+    /// Cross-attention.
     pub cross: bool,
-    /// Positions that rotate queries and keys.
+    /// Rotary positions.
     pub rotary: bool,
-    /// Positions that add to the scores.
+    /// Position schemes that add a bias to the scores.
     pub score_bias: bool,
-    /// Documents packed into one sequence, which are kept apart.
+    /// Packed sequences, whose documents do not read each other.
     pub packed: bool,
-    /// The power of the sequence's length that its time grows with.
+    /// The exponent with which time grows with the sequence's length.
     pub time: u32,
-    /// The power of the sequence's length that its memory in training grows with.
+    /// The exponent with which training memory grows with the sequence's length.
     pub memory: u32,
 }
 
 impl Support {
-    /// What `kind`, one of [`AttentionConfig::KINDS`], supports; `None` if there is no such kind.
+    /// The features of `kind`, one of [`AttentionConfig::KINDS`]; `None` if there is no such kind.
     pub fn of(kind: &str) -> Result<Option<Self>> {
         let Some(config) = AttentionConfig::default_of(kind) else { return Ok(None) };
         let can = |reads, position: &PositionConfig| builds(&config, reads, position, false);
@@ -116,7 +118,7 @@ fn attention_spec(
     }
 }
 
-/// The power of the length that `part` of the cost grows with.
+/// The exponent with which `part` of the cost grows with the length.
 fn growth(config: &AttentionConfig, reads: Reads, part: impl Fn(&AttentionCost) -> f64) -> u32 {
     let [short, long] = LENGTHS.map(|len| {
         let spec = attention_spec(reads, len, AttentionNeeds::Nothing);

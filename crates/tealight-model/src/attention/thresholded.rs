@@ -6,42 +6,44 @@
 //! score_cut         softmax over the keys of scores Sᵢⱼ > threshold, 0 elsewhere
 //! ```
 //!
-//! There is no one paper; these are the readings of "a softmax with the small weights set to zero". A
-//! row of which nothing is left reads nothing and gives zeros. A threshold for weights should be
-//! below 1 / kv_len: a row that is spread evenly, as rows are at the beginning of training, would
-//! otherwise vanish as a whole, and the layer would have no gradient to learn from.
+//! No single paper defines it; these are three ways to set the small weights of a softmax to zero. A row
+//! without any weight left gives zeros. A threshold on weights should be below 1 / kv_len: at the beginning
+//! of training weights are nearly uniform, and a higher threshold would remove whole rows, with their
+//! gradient.
 //!
-//! Cost: that of softmax attention.
+//! Cost: that of softmax attention with a matrix of scores.
 
-use candle_nn::VarBuilder;
+use candle_core::{Result, Tensor};
 use serde::{Deserialize, Serialize};
-use tealight_ops::truncated_softmax::Truncation;
+use tealight_ops::truncated_softmax::{Truncation, truncated_softmax};
 
-use super::dense;
+use super::dense::{DenseKind, Distribution};
 use super::score::Score;
-use super::{Attention, AttentionCost, AttentionKind, AttentionSpec};
-use crate::{BuildResult, names};
+use super::{AttentionSpec, RowSum};
+use crate::choice::names::names;
+use crate::error::BuildResult;
 
 /// `[model.attention] kind = "thresholded"`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// What is not above it is cut: a weight, in [0, 1), or with `score_cut` a score, any finite number.
+    /// Weights up to it, in [0, 1), become zero; under `score_cut` scores up to it, any finite number.
     pub threshold: f64,
-    /// What is compared, and what becomes of the rest.
+    /// Whether weights or scores are compared, and whether the kept weights are renormalised.
     pub rule: Rule,
-    /// How much a query has to do with a key.
+    /// How similar a query is to a key.
     pub score: Score,
 }
 
 names! {
-    /// What is compared with the threshold, and what becomes of the rest.
+    /// Whether weights or scores are compared with the threshold, and whether the kept weights are
+    /// renormalised.
     pub enum Rule {
-        /// Weights; those that are kept are divided by their sum.
+        /// Weights; the kept ones are divided by their sum.
         "cut_renormalized" => CutRenormalized,
-        /// Weights; those that are kept stay as they are.
+        /// Weights; the kept ones are unchanged.
         "cut" => Cut,
-        /// Scores; softmax is over those that are kept.
+        /// Scores; softmax is over the kept ones.
         "score_cut" => ScoreCut,
     }
 }
@@ -52,34 +54,37 @@ impl Default for Config {
     }
 }
 
-impl Config {
-    fn truncation(&self, spec: &AttentionSpec<'_>) -> BuildResult<Truncation> {
+impl DenseKind for Config {
+    fn score(&self) -> Score {
+        self.score
+    }
+
+    fn validate(&self, spec: &AttentionSpec<'_>) -> BuildResult<()> {
         let threshold = self.threshold;
-        // As it is written in the TOML, and not with 300 zeros.
-        let refused =
-            |rule: &str| Err(spec.invalid("threshold", &format!("= {threshold:?} {rule}")));
-        match self.rule {
+        let rule = match self.rule {
             Rule::CutRenormalized | Rule::Cut if !(0. ..1.).contains(&threshold) => {
-                refused("must be at least 0 and below 1, as weights are")
+                "must be at least 0 and below 1, as weights are"
             }
-            Rule::ScoreCut if !threshold.is_finite() => refused("must be finite"),
-            Rule::CutRenormalized => Ok(Truncation::CutRenormalized(threshold)),
-            Rule::Cut => Ok(Truncation::Cut(threshold)),
-            Rule::ScoreCut => Ok(Truncation::ScoreCut(threshold)),
-        }
+            Rule::ScoreCut if !threshold.is_finite() => "must be finite",
+            _ => return Ok(()),
+        };
+        // `{:?}` writes the number as in the TOML, where `{}` may write 300 zeros.
+        Err(spec.invalid("threshold", &format!("= {threshold:?} {rule}")))
     }
 }
 
-impl AttentionKind for Config {
-    fn build(
-        &self,
-        spec: &AttentionSpec<'_>,
-        vb: &VarBuilder<'_>,
-    ) -> BuildResult<Box<dyn Attention>> {
-        dense::build(spec, vb, self.score, self.truncation(spec)?)
+impl Distribution for Config {
+    fn weights(&self, scores: &Tensor) -> Result<Tensor> {
+        let truncation = match self.rule {
+            Rule::CutRenormalized => Truncation::CutRenormalized(self.threshold),
+            Rule::Cut => Truncation::Cut(self.threshold),
+            Rule::ScoreCut => Truncation::ScoreCut(self.threshold),
+        };
+        truncated_softmax(scores, truncation)
     }
 
-    fn cost(&self, spec: &AttentionSpec<'_>, q_len: usize, kv_len: usize) -> AttentionCost {
-        dense::cost(spec, self.score, q_len, kv_len)
+    /// A row may have no weight left.
+    fn row_sum(&self) -> RowSum {
+        RowSum::AtMostOne
     }
 }

@@ -1,24 +1,23 @@
-//! Top-k attention: softmax over the k keys of the largest scores (Zhao et al. 2019, "Explicit Sparse
+//! Top-k attention: softmax over the k keys with the largest scores (Zhao et al. 2019, "Explicit Sparse
 //! Transformer", <https://arxiv.org/abs/1912.11637>).
 //!
 //! ```text
 //! P = softmax(M(S, k)),   M(S, k)ᵢⱼ = Sᵢⱼ among the k largest of row i, else −∞
 //! ```
 //!
-//! Of equal scores the first are kept, so that there are never more than k. With k keys or fewer to
-//! read it is softmax attention. A key that is not kept has no gradient; the bias of the key map has
-//! none at all, as under softmax.
+//! Of equal scores the first are kept, so never more than k. With at most k keys it is softmax attention.
+//! Keys that are not kept get no gradient; the bias of the key map has a gradient of zero, as under softmax.
 //!
-//! Cost: that of softmax attention. All scores are computed, and most of them dropped.
+//! Cost: that of softmax attention with a matrix of scores. All scores are computed.
 
-use candle_nn::VarBuilder;
+use candle_core::{Result, Tensor};
 use serde::{Deserialize, Serialize};
-use tealight_ops::truncated_softmax::Truncation;
+use tealight_ops::truncated_softmax::{Truncation, truncated_softmax};
 
-use super::dense;
+use super::AttentionSpec;
+use super::dense::{DenseKind, Distribution};
 use super::score::Score;
-use super::{Attention, AttentionCost, AttentionKind, AttentionSpec};
-use crate::BuildResult;
+use crate::error::BuildResult;
 
 /// `[model.attention] kind = "top_k"`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -26,7 +25,7 @@ use crate::BuildResult;
 pub struct Config {
     /// How many keys a query reads (the paper's best for translation is 8).
     pub k: usize,
-    /// How much a query has to do with a key.
+    /// How similar a query is to a key.
     pub score: Score,
 }
 
@@ -36,17 +35,18 @@ impl Default for Config {
     }
 }
 
-impl AttentionKind for Config {
-    fn build(
-        &self,
-        spec: &AttentionSpec<'_>,
-        vb: &VarBuilder<'_>,
-    ) -> BuildResult<Box<dyn Attention>> {
-        spec.positive("k", self.k)?;
-        dense::build(spec, vb, self.score, Truncation::TopK(self.k))
+impl DenseKind for Config {
+    fn score(&self) -> Score {
+        self.score
     }
 
-    fn cost(&self, spec: &AttentionSpec<'_>, q_len: usize, kv_len: usize) -> AttentionCost {
-        dense::cost(spec, self.score, q_len, kv_len)
+    fn validate(&self, spec: &AttentionSpec<'_>) -> BuildResult<()> {
+        spec.positive("k", self.k)
+    }
+}
+
+impl Distribution for Config {
+    fn weights(&self, scores: &Tensor) -> Result<Tensor> {
+        truncated_softmax(scores, Truncation::TopK(self.k))
     }
 }

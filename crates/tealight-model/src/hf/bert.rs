@@ -25,18 +25,18 @@ pub(super) const CLASS: Class = Class {
         let (encoder, sizes) = encoder::read(keys, &DEFAULTS)?;
         Ok((encoder.config(), sizes))
     },
-    write: |config, sizes, needs| {
-        let encoder = Encoder::of(config, sizes, needs);
-        encoder::need_softmax(config, needs);
-        encoder::need_positions_from(0, config, needs);
-        encoder::need_one_activation(config, &encoder, needs);
+    write: |config, sizes, rules| {
+        let encoder = Encoder::of(config, sizes, rules);
+        encoder::check_softmax(config, rules);
+        encoder::check_positions_from(0, config, rules);
+        encoder::check_one_activation(config, &encoder, rules);
         encoder::write(&encoder, sizes)
     },
     pairs: |_| encoder::pairs("bert").into_iter().chain(encoder::head_pairs()).collect(),
-    twins: |config| {
+    aliases: |config| {
         let weights = ["bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"];
         let biases = ["cls.predictions.bias", "cls.predictions.decoder.bias"];
-        encoder::twins(config, weights, Some(biases))
+        encoder::aliases(config, weights, Some(biases))
     },
     zeros: |config, sizes| encoder::zero_type(TYPES, config, sizes),
 };

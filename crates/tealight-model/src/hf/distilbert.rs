@@ -6,10 +6,10 @@ use serde_json::{Map, Value};
 
 use super::encoder::{self, Encoder};
 use super::keys::Keys;
-use super::needs::Needs;
+use super::rules::Rules;
 use super::table::Pair;
 use super::{Class, Head, HfResult, Sizes};
-use crate::ModelConfig;
+use crate::config::ModelConfig;
 
 const EPSILON: f64 = 1e-12;
 
@@ -22,9 +22,9 @@ pub(super) const CLASS: Class = Class {
     read,
     write,
     pairs,
-    twins: |config| {
+    aliases: |config| {
         let weights = ["distilbert.embeddings.word_embeddings.weight", "vocab_projector.weight"];
-        encoder::twins(config, weights, None)
+        encoder::aliases(config, weights, None)
     },
     zeros: |_, _| Vec::new(),
 };
@@ -56,15 +56,15 @@ fn read(keys: &mut Keys) -> HfResult<(ModelConfig, Sizes)> {
     Ok((encoder.config(), sizes))
 }
 
-fn write(config: &ModelConfig, sizes: &Sizes, needs: &mut Needs) -> Map<String, Value> {
-    let encoder = Encoder::of(config, sizes, needs);
-    encoder::need_softmax(config, needs);
-    encoder::need_positions_from(0, config, needs);
-    encoder::need_one_activation(config, &encoder, needs);
+fn write(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Map<String, Value> {
+    let encoder = Encoder::of(config, sizes, rules);
+    encoder::check_softmax(config, rules);
+    encoder::check_positions_from(0, config, rules);
+    encoder::check_one_activation(config, &encoder, rules);
     let epsilon = format!("{:e}", encoder.epsilon);
-    needs.need(encoder.epsilon == EPSILON, &["model.norm.epsilon"], &epsilon, "1e-12");
+    rules.check(encoder.epsilon == EPSILON, &["model.norm.epsilon"], &epsilon, "1e-12");
     let types = sizes.n_token_types.to_string();
-    needs.need(sizes.n_token_types == 0, &["the number of token types"], &types, "none");
+    rules.check(sizes.n_token_types == 0, &["the number of token types"], &types, "none");
     let mut map = Map::new();
     let mut put = |key: &str, value: Value| map.insert(key.to_owned(), value);
     put("vocab_size", sizes.vocab_size.into());

@@ -4,19 +4,16 @@
 use serde_json::{Map, Value, json};
 
 use super::keys::Keys;
-use super::needs::Needs;
-use super::table::{Pair, Role, Twin, Zeros};
+use super::rules::Rules;
+use super::table::{Alias, Pair, Role, Zeros};
 use super::{HfResult, Sizes};
-use crate::attention::AttentionConfig;
 use crate::attention::score::Score;
-use crate::attention::softmax;
-use crate::block::NormPlacement;
-use crate::feed_forward::{Activation, FeedForwardConfig, MlpConfig};
-use crate::init::{InitConfig, Normal};
-use crate::models::lm_head::LmHeadConfig;
-use crate::norm::{LayerNormConfig, NormConfig};
+use crate::attention::{AttentionConfig, softmax};
+use crate::config::{EmbeddingConfig, LmHeadConfig, ModelConfig, NormPlacement};
+use crate::layers::feed_forward::{Activation, FeedForwardConfig, MlpConfig};
+use crate::layers::norm::{LayerNormConfig, NormConfig};
+use crate::params::init::{InitConfig, Normal};
 use crate::position::{PositionConfig, learned};
-use crate::{ModelConfig, embedding};
 
 /// The numbers and the words of a model, whatever their keys are called.
 pub(super) struct Encoder {
@@ -50,7 +47,7 @@ impl Encoder {
             bias: true,
             tied_output: self.tied_output,
             scale_output: false,
-            embedding: embedding::Config { scale: false, norm: true },
+            embedding: EmbeddingConfig { scale: false, norm: true },
             position: PositionConfig::Learned(learned::Config { std, ..Default::default() }),
             attention: AttentionConfig::default(),
             lm_head: Some(LmHeadConfig { transform: true, activation, bias: true }),
@@ -62,20 +59,20 @@ impl Encoder {
     }
 
     /// The same of a model, whose attention and positions are left to the family.
-    pub(super) fn of(config: &ModelConfig, sizes: &Sizes, needs: &mut Needs) -> Self {
-        needs.need(!config.causal, &["model.causal"], "true", "both sides to read");
+    pub(super) fn of(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Self {
+        rules.check(!config.causal, &["model.causal"], "true", "both sides to read");
         let post = config.norm_placement == NormPlacement::Post;
-        needs.need(post, &["model.norm_placement"], "\"pre\"", "\"post\"");
-        needs.need(config.residual, &["model.residual"], "false", "residual sums");
-        needs.need(config.bias, &["model.bias"], "false", "biases in all linear maps");
-        needs.need(!config.embedding.scale, &["model.embedding.scale"], "true", "no factor there");
-        needs.need(config.embedding.norm, &["model.embedding.norm"], "false", "a norm there");
-        need_one_width(config, needs);
-        need_unscaled_output(config, needs);
+        rules.check(post, &["model.norm_placement"], "\"pre\"", "\"post\"");
+        rules.check(config.residual, &["model.residual"], "false", "residual sums");
+        rules.check(config.bias, &["model.bias"], "false", "biases in all linear maps");
+        rules.check(!config.embedding.scale, &["model.embedding.scale"], "true", "no factor there");
+        rules.check(config.embedding.norm, &["model.embedding.norm"], "false", "a norm there");
+        check_one_width(config, rules);
+        check_unscaled_output(config, rules);
         let head = config.lm_head.clone().unwrap_or_default();
-        needs.need(head.transform, &["model.lm_head.transform"], "false", "a transform");
-        needs.need(head.bias, &["model.lm_head.bias"], "false", "a bias on the logits");
-        let (activation, d_ff) = feed_forward(config, needs);
+        rules.check(head.transform, &["model.lm_head.transform"], "false", "a transform");
+        rules.check(head.bias, &["model.lm_head.bias"], "false", "a bias on the logits");
+        let (activation, d_ff) = feed_forward(config, rules);
         Self {
             d_model: config.d_model,
             n_layers: config.n_layers,
@@ -84,7 +81,7 @@ impl Encoder {
             max_seq_len: config.max_seq_len.unwrap_or(sizes.seq_len),
             activation,
             dropout: config.dropout,
-            epsilon: epsilon(config, needs),
+            epsilon: epsilon(config, rules),
             std: initial_std(config),
             tied_output: config.tied_output,
         }
@@ -92,17 +89,17 @@ impl Encoder {
 }
 
 /// Blocks that normalise first, over embeddings as they are.
-pub(super) fn need_pre_norm_blocks(config: &ModelConfig, needs: &mut Needs) {
+pub(super) fn check_pre_norm_blocks(config: &ModelConfig, rules: &mut Rules) {
     let pre = config.norm_placement == NormPlacement::Pre;
-    needs.need(pre, &["model.norm_placement"], "\"post\"", "\"pre\"");
-    needs.need(config.residual, &["model.residual"], "false", "residual sums");
-    needs.need(!config.embedding.scale, &["model.embedding.scale"], "true", "no factor there");
-    needs.need(!config.embedding.norm, &["model.embedding.norm"], "true", "no norm there");
+    rules.check(pre, &["model.norm_placement"], "\"post\"", "\"pre\"");
+    rules.check(config.residual, &["model.residual"], "false", "residual sums");
+    rules.check(!config.embedding.scale, &["model.embedding.scale"], "true", "no factor there");
+    rules.check(!config.embedding.norm, &["model.embedding.norm"], "true", "no norm there");
 }
 
 /// States that the output reads as they are.
-pub(super) fn need_unscaled_output(config: &ModelConfig, needs: &mut Needs) {
-    needs.need(!config.scale_output, &["model.scale_output"], "true", "no factor there");
+pub(super) fn check_unscaled_output(config: &ModelConfig, rules: &mut Rules) {
+    rules.check(!config.scale_output, &["model.scale_output"], "true", "no factor there");
 }
 
 /// The standard deviation that weights begin with, where they have one.
@@ -114,61 +111,61 @@ pub(super) fn initial_std(config: &ModelConfig) -> f64 {
 }
 
 /// An MLP.
-pub(super) fn feed_forward(config: &ModelConfig, needs: &mut Needs) -> (Activation, usize) {
+pub(super) fn feed_forward(config: &ModelConfig, rules: &mut Rules) -> (Activation, usize) {
     let d_ff = config.feed_forward.d_ff(config.d_model).unwrap_or_default();
     if let FeedForwardConfig::Mlp(MlpConfig { activation, .. }) = config.feed_forward {
         return (activation, d_ff);
     }
     let kind = format!("{:?}", config.feed_forward.kind());
-    needs.need(false, &["model.feed_forward.kind"], &kind, "\"mlp\"");
+    rules.check(false, &["model.feed_forward.kind"], &kind, "\"mlp\"");
     (Activation::Gelu, d_ff)
 }
 
 /// The ε of norms by mean and variance.
-pub(super) fn epsilon(config: &ModelConfig, needs: &mut Needs) -> f64 {
+pub(super) fn epsilon(config: &ModelConfig, rules: &mut Rules) -> f64 {
     if let NormConfig::LayerNorm(LayerNormConfig { epsilon, bias }) = config.norm {
-        needs.need(bias, &["model.norm.bias"], "false", "a bias in every norm");
+        rules.check(bias, &["model.norm.bias"], "false", "a bias in every norm");
         return epsilon;
     }
     let kind = format!("{:?}", config.norm.kind());
-    needs.need(false, &["model.norm.kind"], &kind, "\"layer_norm\"");
+    rules.check(false, &["model.norm.kind"], &kind, "\"layer_norm\"");
     LayerNormConfig::default().epsilon
 }
 
 /// Learned positions; others are refused.
-pub(super) fn learned_position(config: &ModelConfig, needs: &mut Needs) -> learned::Config {
+pub(super) fn learned_position(config: &ModelConfig, rules: &mut Rules) -> learned::Config {
     if let PositionConfig::Learned(learned) = &config.position {
         return learned.clone();
     }
     let kind = format!("{:?}", config.position.kind());
-    needs.need(false, &["model.position.kind"], &kind, "\"learned\"");
+    rules.check(false, &["model.position.kind"], &kind, "\"learned\"");
     learned::Config::default()
 }
 
 /// Learned positions from the row `offset`, all of which count.
-pub(super) fn need_positions_from(offset: usize, config: &ModelConfig, needs: &mut Needs) {
-    let learned = learned_position(config, needs);
+pub(super) fn check_positions_from(offset: usize, config: &ModelConfig, rules: &mut Rules) {
+    let learned = learned_position(config, rules);
     let rows = learned.offset.to_string();
     let has = format!("positions from row {offset}");
     if matches!(config.position, PositionConfig::Learned(_)) {
-        needs.need(learned.offset == offset, &["model.position.offset"], &rows, &has);
+        rules.check(learned.offset == offset, &["model.position.offset"], &rows, &has);
     }
     let key = "model.position.skip_padding";
-    needs.need(!learned.skip_padding, &[key], "true", "positions of padding, too");
+    rules.check(!learned.skip_padding, &[key], "true", "positions of padding, too");
 }
 
 /// Scaled dot products through a softmax.
-pub(super) fn need_softmax(config: &ModelConfig, needs: &mut Needs) {
-    let score = softmax_score("model.attention", &config.attention, config, needs);
+pub(super) fn check_softmax(config: &ModelConfig, rules: &mut Rules) {
+    let score = softmax_score("model.attention", &config.attention, config, rules);
     let scaled = score.is_none_or(|score| score == Score::ScaledDot);
-    needs.need(scaled, &["model.attention.score"], "another", "\"scaled_dot\"");
+    rules.check(scaled, &["model.attention.score"], "another", "\"scaled_dot\"");
 }
 
 /// Heads that are as wide together as the stream.
-pub(super) fn need_one_width(config: &ModelConfig, needs: &mut Needs) {
+pub(super) fn check_one_width(config: &ModelConfig, rules: &mut Rules) {
     let head_dim = config.head_dim();
     let one = config.n_heads.checked_mul(head_dim) == Some(config.d_model);
-    needs.need(one, &["model.head_dim"], &head_dim.to_string(), "d_model / n_heads");
+    rules.check(one, &["model.head_dim"], &head_dim.to_string(), "d_model / n_heads");
 }
 
 /// The score of the softmax that stands in the TOML's `table`, each head of which has keys of its own.
@@ -176,26 +173,26 @@ pub(super) fn softmax_score(
     table: &str,
     attention: &AttentionConfig,
     config: &ModelConfig,
-    needs: &mut Needs,
+    rules: &mut Rules,
 ) -> Option<Score> {
     let key = |name: &str| format!("{table}.{name}");
     let AttentionConfig::Softmax(softmax::Config { score, n_kv_heads, qk_norm }) = attention else {
         let kind = format!("{:?}", attention.kind());
-        needs.need(false, &[&key("kind")], &kind, "\"softmax\"");
+        rules.check(false, &[&key("kind")], &kind, "\"softmax\"");
         return None;
     };
     let heads = n_kv_heads.is_none_or(|n| n == config.n_heads);
-    needs.need(heads, &[&key("n_kv_heads")], "set", "as many heads of keys as of queries");
-    needs.need(!qk_norm, &[&key("qk_norm")], "true", "no norm of queries and keys");
+    rules.check(heads, &[&key("n_kv_heads")], "set", "as many heads of keys as of queries");
+    rules.check(!qk_norm, &[&key("qk_norm")], "true", "no norm of queries and keys");
     Some(*score)
 }
 
 /// The activation of the head is that of the feed-forward networks.
-pub(super) fn need_one_activation(config: &ModelConfig, encoder: &Encoder, needs: &mut Needs) {
+pub(super) fn check_one_activation(config: &ModelConfig, encoder: &Encoder, rules: &mut Rules) {
     let head = config.lm_head.clone().unwrap_or_default();
     let one = head.activation == encoder.activation;
     let keys = ["model.lm_head.activation", "model.feed_forward.activation"];
-    needs.need(one, &keys, "another than the feed-forward network's", "one for both");
+    rules.check(one, &keys, "another than the feed-forward network's", "one for both");
 }
 
 /// What a key is where a `config.json` leaves it out.
@@ -329,14 +326,14 @@ pub(super) fn head_pairs() -> [Pair; 4] {
 
 /// The output's matrix is the table of tokens when tied. Its bias has two names: tied, they are one;
 /// untied, version 5 saves both and computes with the decoder's, and version 4 asks for the other.
-pub(super) fn twins(
+pub(super) fn aliases(
     config: &ModelConfig,
     [token, weight]: [&'static str; 2],
     biases: Option<[&'static str; 2]>,
-) -> Vec<Twin> {
+) -> Vec<Alias> {
     let role = if config.tied_output { Role::Tied } else { Role::Counts };
-    let biases = biases.map(|[of, copy]| Twin { copy, of, role });
-    let weight = Twin { copy: weight, of: token, role };
+    let biases = biases.map(|[of, copy]| Alias { name: copy, of, role });
+    let weight = Alias { name: weight, of: token, role };
     config.tied_output.then_some(weight).into_iter().chain(biases).collect()
 }
 

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::Family;
-use crate::ConfigFault;
+use crate::error::ConfigFault;
 
 /// A model cannot be brought over.
 #[derive(Debug, thiserror::Error)]

@@ -7,16 +7,15 @@ use serde_json::{Map, Value};
 
 use super::encoder;
 use super::keys::Keys;
-use super::needs::Needs;
-use super::table::{Pair, Role, Twin};
+use super::rules::Rules;
+use super::table::{Alias, Pair, Role};
 use super::{Class, Head, HfResult, Sizes};
-use crate::ModelConfig;
 use crate::attention::score::Score;
 use crate::attention::{AttentionConfig, softmax};
-use crate::block::NormPlacement;
-use crate::feed_forward::{FeedForwardConfig, MlpConfig};
-use crate::init::{InitConfig, Normal};
-use crate::norm::{LayerNormConfig, NormConfig};
+use crate::config::{ModelConfig, NormPlacement};
+use crate::layers::feed_forward::{FeedForwardConfig, MlpConfig};
+use crate::layers::norm::{LayerNormConfig, NormConfig};
+use crate::params::init::{InitConfig, Normal};
 use crate::position::{PositionConfig, learned};
 
 const SCALED: Score = Score::ScaledDot;
@@ -30,9 +29,10 @@ pub(super) const CLASS: Class = Class {
     read,
     write,
     pairs,
-    twins: |config| {
-        let twin = Twin { copy: "lm_head.weight", of: "transformer.wte.weight", role: Role::Tied };
-        config.tied_output.then_some(twin).into_iter().collect()
+    aliases: |config| {
+        let alias =
+            Alias { name: "lm_head.weight", of: "transformer.wte.weight", role: Role::Tied };
+        config.tied_output.then_some(alias).into_iter().collect()
     },
     zeros: |_, _| Vec::new(),
 };
@@ -81,24 +81,24 @@ fn read(keys: &mut Keys) -> HfResult<(ModelConfig, Sizes)> {
     Ok((config, sizes))
 }
 
-fn write(config: &ModelConfig, sizes: &Sizes, needs: &mut Needs) -> Map<String, Value> {
-    needs.need(config.causal, &["model.causal"], "false", "the past alone to read");
-    encoder::need_pre_norm_blocks(config, needs);
-    needs.need(config.bias, &["model.bias"], "false", "biases in all linear maps");
-    encoder::need_positions_from(0, config, needs);
-    encoder::need_unscaled_output(config, needs);
-    encoder::need_one_width(config, needs);
-    let score = encoder::softmax_score("model.attention", &config.attention, config, needs);
+fn write(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Map<String, Value> {
+    rules.check(config.causal, &["model.causal"], "false", "the past alone to read");
+    encoder::check_pre_norm_blocks(config, rules);
+    rules.check(config.bias, &["model.bias"], "false", "biases in all linear maps");
+    encoder::check_positions_from(0, config, rules);
+    encoder::check_unscaled_output(config, rules);
+    encoder::check_one_width(config, rules);
+    let score = encoder::softmax_score("model.attention", &config.attention, config, rules);
     let is_product = score.is_none_or(|score| score == SCALED || score == Score::Dot);
     let has = "\"scaled_dot\" or \"dot\"";
-    needs.need(is_product, &["model.attention.score"], "another", has);
-    let (activation, _) = encoder::feed_forward(config, needs);
+    rules.check(is_product, &["model.attention.score"], "another", has);
+    let (activation, _) = encoder::feed_forward(config, rules);
     let d_ff = match &config.feed_forward {
         FeedForwardConfig::Mlp(mlp) => mlp.d_ff,
         _ => None,
     };
     let std = encoder::initial_std(config);
-    let epsilon = encoder::epsilon(config, needs);
+    let epsilon = encoder::epsilon(config, rules);
     let mut map = Map::new();
     let mut put = |key: &str, value: Value| map.insert(key.to_owned(), value);
     put("vocab_size", sizes.vocab_size.into());
@@ -140,7 +140,7 @@ fn pairs(_: &ModelConfig) -> Vec<Pair> {
 mod tests {
     use serde_json::json;
 
-    use super::super::frames::{assert_refused, changed, reasons};
+    use super::super::test_support::{assert_refused, changed, reasons};
     use super::super::{Family, describe, express_as};
     use super::*;
 

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::{HfError, HfResult};
-use crate::feed_forward::Activation;
+use crate::layers::feed_forward::Activation;
 
 /// Keys that change no number of a forward pass: what wrote the file, what a head other than a language
 /// model's would need, and how text is generated.

@@ -24,15 +24,15 @@ mod bert;
 mod distilbert;
 mod encoder;
 mod error;
-#[cfg(test)]
-mod frames;
 mod gpt2;
 mod keys;
-mod needs;
 mod nystromformer;
 mod roberta;
+mod rules;
 mod t5;
 mod table;
+#[cfg(test)]
+mod test_support;
 mod weights;
 
 use candle_core::{Result, Tensor};
@@ -41,14 +41,16 @@ use serde_json::{Map, Value};
 pub use error::{HfError, HfResult};
 pub use weights::Weights;
 
+use crate::choice::names::Named as _;
+use crate::choice::names::names;
+use crate::config::ModelConfig;
+use crate::error::ConfigFault;
 use crate::models::causal_lm::CausalLmSpec;
 use crate::models::masked_lm::MaskedLmSpec;
 use crate::models::seq2seq::Seq2SeqSpec;
-use crate::names::Named as _;
-use crate::{ConfigFault, ModelConfig, names};
 use keys::Keys;
-use needs::Needs;
-use table::{Pair, Twin, Zeros};
+use rules::Rules;
+use table::{Alias, Pair, Zeros};
 
 /// What tells families apart more than anything else.
 const ATTENTION: &str = "model.attention.kind";
@@ -125,7 +127,7 @@ pub struct Expressed {
     /// What a person should know of it.
     pub notes: Vec<String>,
     pairs: Vec<Pair>,
-    twins: Vec<Twin>,
+    aliases: Vec<Alias>,
     zeros: Vec<Zeros>,
 }
 
@@ -140,10 +142,10 @@ struct Class {
     /// Parts that a file may have and a language model does not need.
     unused: &'static [&'static str],
     read: fn(&mut Keys) -> HfResult<(ModelConfig, Sizes)>,
-    write: fn(&ModelConfig, &Sizes, &mut Needs) -> Map<String, Value>,
+    write: fn(&ModelConfig, &Sizes, &mut Rules) -> Map<String, Value>,
     pairs: fn(&ModelConfig) -> Vec<Pair>,
     /// Tensors that are copies of others, where the output is tied or not.
-    twins: fn(&ModelConfig) -> Vec<Twin>,
+    aliases: fn(&ModelConfig) -> Vec<Alias>,
     /// Tables that transformers has and a model of these sizes has not.
     zeros: fn(&ModelConfig, &Sizes) -> Vec<Zeros>,
 }
@@ -267,9 +269,9 @@ fn distance(faults: &[ConfigFault]) -> (bool, usize) {
 /// If it is none, every reason why, with the keys of the TOML.
 pub fn express_as(family: Family, config: &ModelConfig, sizes: &Sizes) -> HfResult<Expressed> {
     let class = family.class();
-    let mut needs = Needs::new(class.architecture);
-    let rest = (class.write)(config, sizes, &mut needs);
-    let notes = needs.finish(family)?;
+    let mut rules = Rules::new(class.architecture);
+    let rest = (class.write)(config, sizes, &mut rules);
+    let notes = rules.finish(family)?;
     let mut config_json = Map::new();
     config_json.insert("architectures".to_owned(), vec![class.architecture].into());
     config_json.insert("model_type".to_owned(), family.model_type().into());
@@ -281,7 +283,7 @@ pub fn express_as(family: Family, config: &ModelConfig, sizes: &Sizes) -> HfResu
         seq_len: config.attention.only_len().or(config.max_seq_len).unwrap_or(sizes.seq_len),
         notes,
         pairs: (class.pairs)(config),
-        twins: (class.twins)(config),
+        aliases: (class.aliases)(config),
         zeros: (class.zeros)(config, sizes),
     })
 }

@@ -8,11 +8,11 @@ use serde_json::{Map, Value};
 
 use super::encoder::{self, Defaults, Encoder};
 use super::keys::Keys;
-use super::needs::Needs;
+use super::rules::Rules;
 use super::{Class, Head, HfError, HfResult, Sizes};
-use crate::ModelConfig;
-use crate::attention::AttentionConfig;
-use crate::attention::nystrom::{self, Compat};
+use crate::attention::nystrom::Compat;
+use crate::attention::{AttentionConfig, nystrom};
+use crate::config::ModelConfig;
 use crate::position::{PositionConfig, learned};
 
 const TYPES: &str = "nystromformer.embeddings.token_type_embeddings.weight";
@@ -40,10 +40,10 @@ pub(super) const CLASS: Class = Class {
     read,
     write,
     pairs: |_| encoder::pairs("nystromformer").into_iter().chain(encoder::head_pairs()).collect(),
-    twins: |config| {
+    aliases: |config| {
         let token = "nystromformer.embeddings.word_embeddings.weight";
         let biases = ["cls.predictions.bias", "cls.predictions.decoder.bias"];
-        encoder::twins(config, [token, "cls.predictions.decoder.weight"], Some(biases))
+        encoder::aliases(config, [token, "cls.predictions.decoder.weight"], Some(biases))
     },
     zeros: |config, sizes| encoder::zero_type(TYPES, config, sizes),
 };
@@ -93,32 +93,32 @@ fn read_attention(keys: &mut Keys, max_seq_len: usize) -> HfResult<nystrom::Conf
     Err(HfError::Config(format!("`segment_means_seq_len` = {seq_len} {rule}")))
 }
 
-fn write(config: &ModelConfig, sizes: &Sizes, needs: &mut Needs) -> Map<String, Value> {
-    let encoder = Encoder::of(config, sizes, needs);
-    encoder::need_positions_from(OFFSET, config, needs);
-    encoder::need_one_activation(config, &encoder, needs);
+fn write(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Map<String, Value> {
+    let encoder = Encoder::of(config, sizes, rules);
+    encoder::check_positions_from(OFFSET, config, rules);
+    encoder::check_one_activation(config, &encoder, rules);
     let mut map = encoder::write(&encoder, sizes);
     let AttentionConfig::Nystrom(nystrom) = &config.attention else {
         let kind = format!("{:?}", config.attention.kind());
-        needs.need(false, &["model.attention.kind"], &kind, "\"nystrom\"");
+        rules.check(false, &["model.attention.kind"], &kind, "\"nystrom\"");
         return map;
     };
     let nystrom::Config { n_landmarks, n_iterations, conv_kernel, compat, seq_len } = *nystrom;
     let hf = "\"hf\" or \"hf_exact\": it depends on padding, and on the rest of the batch";
-    needs.need(compat != Compat::None, &["model.attention.compat"], "\"none\"", hf);
+    rules.check(compat != Compat::None, &["model.attention.compat"], "\"none\"", hf);
     let steps = n_iterations.to_string();
-    needs.need(n_iterations == N_ITERATIONS, &["model.attention.n_iterations"], &steps, "6");
+    rules.check(n_iterations == N_ITERATIONS, &["model.attention.n_iterations"], &steps, "6");
     let max_seq_len = encoder.max_seq_len;
     let one_length = seq_len.is_some() || n_landmarks >= max_seq_len;
     let has = "one length, or as many landmarks as positions";
-    needs.need(one_length, &["model.attention.seq_len"], "absent", has);
+    rules.check(one_length, &["model.attention.seq_len"], "absent", has);
     let (n_landmarks, seq_len) =
         seq_len.map_or((max_seq_len, max_seq_len), |seq_len| (n_landmarks, seq_len));
     if conv_kernel.is_none() {
-        needs.note("transformers 5 refuses `conv_kernel_size` = null; transformers 4 takes it");
+        rules.note("transformers 5 refuses `conv_kernel_size` = null; transformers 4 takes it");
     }
     if compat == Compat::HuggingFaceExact {
-        needs.note("transformers fails on `inv_coeff_init_option` = true");
+        rules.note("transformers fails on `inv_coeff_init_option` = true");
     }
     map.insert("num_landmarks".to_owned(), n_landmarks.into());
     map.insert("segment_means_seq_len".to_owned(), seq_len.into());

@@ -5,12 +5,11 @@
 
 use super::encoder::{self, Defaults, Encoder};
 use super::keys::Keys;
-use super::needs::Needs;
+use super::rules::Rules;
 use super::table::Pair;
 use super::{Class, Head, HfError, HfResult, Sizes};
-use crate::ModelConfig;
-use crate::feed_forward::Activation;
-use crate::models::lm_head::LmHeadConfig;
+use crate::config::{LmHeadConfig, ModelConfig};
+use crate::layers::feed_forward::Activation;
 use crate::position::{PositionConfig, learned};
 
 const TYPES: &str = "roberta.embeddings.token_type_embeddings.weight";
@@ -32,13 +31,13 @@ pub(super) const CLASS: Class = Class {
     roots: &["embeddings.", "encoder.", "pooler."],
     unused: &["pooler", "position_ids", "token_type_ids"],
     read,
-    write: |config, sizes, needs| {
-        let mut encoder = Encoder::of(config, sizes, needs);
-        encoder::need_softmax(config, needs);
-        let offset = need_positions(config, sizes, needs);
+    write: |config, sizes, rules| {
+        let mut encoder = Encoder::of(config, sizes, rules);
+        encoder::check_softmax(config, rules);
+        let offset = check_positions(config, sizes, rules);
         let head = config.lm_head.clone().unwrap_or_default();
         let gelu = head.activation == Activation::Gelu;
-        needs.need(gelu, &["model.lm_head.activation"], "another", "\"gelu\" there");
+        rules.check(gelu, &["model.lm_head.activation"], "another", "\"gelu\" there");
         encoder.max_seq_len = encoder.max_seq_len.saturating_add(offset);
         encoder::write(&encoder, sizes)
     },
@@ -51,9 +50,9 @@ pub(super) const CLASS: Class = Class {
         ];
         encoder::pairs("roberta").into_iter().chain(head).collect()
     },
-    twins: |config| {
+    aliases: |config| {
         let weights = ["roberta.embeddings.word_embeddings.weight", "lm_head.decoder.weight"];
-        encoder::twins(config, weights, Some(["lm_head.bias", "lm_head.decoder.bias"]))
+        encoder::aliases(config, weights, Some(["lm_head.bias", "lm_head.decoder.bias"]))
     },
     zeros: |config, sizes| encoder::zero_type(TYPES, config, sizes),
 };
@@ -79,13 +78,13 @@ fn read(keys: &mut Keys) -> HfResult<(ModelConfig, Sizes)> {
 }
 
 /// Positions that count real tokens from the padding's id plus one: that sum.
-fn need_positions(config: &ModelConfig, sizes: &Sizes, needs: &mut Needs) -> usize {
-    let learned = encoder::learned_position(config, needs);
+fn check_positions(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> usize {
+    let learned = encoder::learned_position(config, rules);
     let key = "model.position.skip_padding";
-    needs.need(learned.skip_padding, &[key], "false", "positions that count real tokens");
+    rules.check(learned.skip_padding, &[key], "false", "positions that count real tokens");
     let from_padding = sizes.pad_id.is_some_and(|id| id as usize + 1 == learned.offset);
     let value = format!("{} and the id of padding {:?}", learned.offset, sizes.pad_id);
     let has = "an offset of that id plus one";
-    needs.need(from_padding, &["model.position.offset"], &value, has);
+    rules.check(from_padding, &["model.position.offset"], &value, has);
     learned.offset
 }

@@ -15,15 +15,14 @@ use serde_json::{Map, Value};
 
 use super::encoder;
 use super::keys::{self, Keys};
-use super::needs::Needs;
-use super::table::{Pair, Role, Twin};
+use super::rules::Rules;
+use super::table::{Alias, Pair, Role};
 use super::{Class, Head, HfError, HfResult, Sizes};
-use crate::ModelConfig;
 use crate::attention::score::Score;
 use crate::attention::{AttentionConfig, softmax};
-use crate::block::NormPlacement;
-use crate::feed_forward::{Activation, FeedForwardConfig, GluConfig, MlpConfig};
-use crate::norm::{NormConfig, RmsNormConfig};
+use crate::config::{ModelConfig, NormPlacement};
+use crate::layers::feed_forward::{Activation, FeedForwardConfig, GluConfig, MlpConfig};
+use crate::layers::norm::{NormConfig, RmsNormConfig};
 use crate::position::{PositionConfig, relative};
 
 /// The length of the published models' texts (§2.4): distances know no longest.
@@ -39,11 +38,11 @@ pub(super) const CLASS: Class = Class {
     read,
     write,
     pairs,
-    twins: |config| {
+    aliases: |config| {
         let tied = ["encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"];
         let n = if config.tied_output { 3 } else { 2 };
-        let twin = |&copy| Twin { copy, of: "shared.weight", role: Role::Tied };
-        tied[..n].iter().map(twin).collect()
+        let alias = |&copy| Alias { name: copy, of: "shared.weight", role: Role::Tied };
+        tied[..n].iter().map(alias).collect()
     },
     zeros: |_, _| Vec::new(),
 };
@@ -133,19 +132,19 @@ fn read_feed_forward(keys: &mut Keys) -> HfResult<FeedForwardConfig> {
     })
 }
 
-fn write(config: &ModelConfig, sizes: &Sizes, needs: &mut Needs) -> Map<String, Value> {
-    encoder::need_pre_norm_blocks(config, needs);
-    needs.need(!config.bias, &["model.bias"], "true", "no biases in its linear maps");
+fn write(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Map<String, Value> {
+    encoder::check_pre_norm_blocks(config, rules);
+    rules.check(!config.bias, &["model.bias"], "true", "no biases in its linear maps");
     let own = config.encoder_attention.is_none();
-    needs.need(own, &["model.encoder_attention"], "set", "one attention for both sides");
-    need_dot("model.attention", Some(&config.attention), config, needs);
-    need_dot("model.cross_attention", config.cross_attention.as_ref(), config, needs);
+    rules.check(own, &["model.encoder_attention"], "set", "one attention for both sides");
+    check_dot("model.attention", Some(&config.attention), config, rules);
+    check_dot("model.cross_attention", config.cross_attention.as_ref(), config, rules);
     let (output, scaled) = (config.tied_output, config.scale_output);
     let has = "states divided by √d_model where the output is tied, and there only";
-    needs.need(output == scaled, &["model.scale_output"], &scaled.to_string(), has);
-    let relative = relative_position(config, needs);
-    let epsilon = rms_epsilon(config, needs);
-    let feed_forward = feed_forward(config, needs);
+    rules.check(output == scaled, &["model.scale_output"], &scaled.to_string(), has);
+    let relative = relative_position(config, rules);
+    let epsilon = rms_epsilon(config, rules);
+    let feed_forward = feed_forward(config, rules);
     let d_ff = config.feed_forward.d_ff(config.d_model).unwrap_or_default();
     let mut map = Map::new();
     let mut put = |key: &str, value: Value| map.insert(key.to_owned(), value);
@@ -174,38 +173,38 @@ fn write(config: &ModelConfig, sizes: &Sizes, needs: &mut Needs) -> Map<String, 
     map
 }
 
-fn need_dot(
+fn check_dot(
     table: &str,
     attention: Option<&AttentionConfig>,
     config: &ModelConfig,
-    needs: &mut Needs,
+    rules: &mut Rules,
 ) {
     let default = AttentionConfig::default();
-    let score = encoder::softmax_score(table, attention.unwrap_or(&default), config, needs);
+    let score = encoder::softmax_score(table, attention.unwrap_or(&default), config, rules);
     let dot = score.is_none_or(|score| score == Score::Dot);
     let key = format!("{table}.score");
-    needs.need(dot, &[&key], "another", "\"dot\": scores are not divided by √head_dim");
+    rules.check(dot, &[&key], "another", "\"dot\": scores are not divided by √head_dim");
 }
 
-fn relative_position(config: &ModelConfig, needs: &mut Needs) -> relative::Config {
+fn relative_position(config: &ModelConfig, rules: &mut Rules) -> relative::Config {
     if let PositionConfig::Relative(relative) = &config.position {
         return relative.clone();
     }
     let kind = format!("{:?}", config.position.kind());
-    needs.need(false, &["model.position.kind"], &kind, "\"relative\"");
+    rules.check(false, &["model.position.kind"], &kind, "\"relative\"");
     relative::Config::default()
 }
 
-fn rms_epsilon(config: &ModelConfig, needs: &mut Needs) -> f64 {
+fn rms_epsilon(config: &ModelConfig, rules: &mut Rules) -> f64 {
     if let NormConfig::RmsNorm(RmsNormConfig { epsilon }) = config.norm {
         return epsilon;
     }
     let kind = format!("{:?}", config.norm.kind());
-    needs.need(false, &["model.norm.kind"], &kind, "\"rms_norm\"");
+    rules.check(false, &["model.norm.kind"], &kind, "\"rms_norm\"");
     RmsNormConfig::default().epsilon
 }
 
-fn feed_forward(config: &ModelConfig, needs: &mut Needs) -> String {
+fn feed_forward(config: &ModelConfig, rules: &mut Rules) -> String {
     match config.feed_forward {
         FeedForwardConfig::Mlp(MlpConfig { activation, .. }) => {
             encoder::activation(activation).to_owned()
@@ -214,14 +213,14 @@ fn feed_forward(config: &ModelConfig, needs: &mut Needs) -> String {
             // "gated-gelu" means the other one.
             let has = "\"gelu_tanh\" for GEGLU";
             let key = "model.feed_forward.activation";
-            needs.need(activation != Activation::Gelu, &[key], "\"gelu\"", has);
+            rules.check(activation != Activation::Gelu, &[key], "\"gelu\"", has);
             match activation {
                 Activation::GeluTanh => "gated-gelu".to_owned(),
                 other => format!("gated-{}", encoder::activation(other)),
             }
         }
         FeedForwardConfig::None => {
-            needs.need(false, &["model.feed_forward.kind"], "\"none\"", "\"mlp\" or \"glu\"");
+            rules.check(false, &["model.feed_forward.kind"], "\"none\"", "\"mlp\" or \"glu\"");
             String::new()
         }
     }
@@ -268,7 +267,7 @@ fn maps(ours: &str, theirs: &str) -> Vec<Pair> {
 mod tests {
     use serde_json::json;
 
-    use super::super::frames::{assert_refused, changed, reasons};
+    use super::super::test_support::{assert_refused, changed, reasons};
     use super::super::{Family, describe, express_as};
     use super::*;
 

@@ -27,8 +27,8 @@ enum Order {
 
 /// A tensor that is a copy of another one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Twin {
-    pub(super) copy: &'static str,
+pub(super) struct Alias {
+    pub(super) name: &'static str,
     pub(super) of: &'static str,
     pub(super) role: Role,
 }

@@ -7,7 +7,7 @@ use candle_core::{DType, Device, Result, Shape, Tensor, bail};
 use candle_nn::var_builder::SimpleBackend;
 use candle_nn::{Init, VarBuilder};
 
-use super::table::{self, Pair, Role, Twin, Zeros};
+use super::table::{self, Alias, Pair, Role, Zeros};
 use super::{Class, Description, Expressed, HfError, HfResult};
 
 /// As many names of tensors as a note lists.
@@ -36,8 +36,8 @@ impl Description {
                 return Err(HfError::Tensor(message));
             }
         }
-        for twin in (class.twins)(&self.config) {
-            twin.settle(&mut theirs)?;
+        for alias in (class.aliases)(&self.config) {
+            alias.resolve(&mut theirs)?;
         }
         let pairs = (class.pairs)(&self.config);
         let (mut ours, mut unknown) = (BTreeMap::new(), Vec::new());
@@ -82,16 +82,16 @@ impl Class {
     }
 }
 
-impl Twin {
+impl Alias {
     /// Leaves one of the two, under the name of the original.
-    fn settle(&self, tensors: &mut BTreeMap<String, Tensor>) -> HfResult<()> {
-        let Some(copy) = tensors.remove(self.copy) else { return Ok(()) };
+    fn resolve(&self, tensors: &mut BTreeMap<String, Tensor>) -> HfResult<()> {
+        let Some(copy) = tensors.remove(self.name) else { return Ok(()) };
         match tensors.get(self.of) {
             Some(original) if self.role == Role::Tied && !are_equal(original, &copy)? => {
                 let message = format!(
                     "tensor `{}` differs from `{}`, but they are one under `tie_word_embeddings` = \
                      true: versions of transformers disagree on which of them counts",
-                    self.copy, self.of
+                    self.name, self.of
                 );
                 Err(HfError::Tensor(message))
             }
@@ -210,9 +210,9 @@ impl Expressed {
         for &Zeros { name, shape } in &self.zeros {
             theirs.insert(name.to_owned(), Tensor::zeros(&shape, DType::F32, &Device::Cpu)?);
         }
-        for twin in self.twins.iter().filter(|twin| twin.role == Role::Counts) {
-            if let Some(original) = theirs.get(twin.of) {
-                theirs.insert(twin.copy.to_owned(), original.clone());
+        for alias in self.aliases.iter().filter(|alias| alias.role == Role::Counts) {
+            if let Some(original) = theirs.get(alias.of) {
+                theirs.insert(alias.name.to_owned(), original.clone());
             }
         }
         Ok(theirs)

@@ -15,13 +15,18 @@ use candle_nn::VarBuilder;
 use tealight_ops::linear_cross_entropy::Scored;
 use tealight_ops::reshape;
 
-use crate::block::{BlockInput, BlockMaps};
-use crate::cost::{Cost, Estimate, Positions, attention_cost};
-use crate::embedding::{Input, InputSpec};
+use super::cost::{Cost, Estimate, Positions, attention_cost};
+use crate::config::ModelConfig;
+use crate::error::{BuildError, BuildResult};
 use crate::generation::{self, Predictor};
-use crate::stack::StackSpec;
+use crate::layers::linear::{Bias, Linear};
+use crate::mask::Mask;
+use crate::mode::Mode;
+use crate::params::ParamStore;
+use crate::transformer::block::{BlockInput, BlockMaps};
+use crate::transformer::embedding::{Input, InputSpec};
+use crate::transformer::spec::StackSpec;
 use crate::transformer::{Decoding, Transformer};
-use crate::{Bias, BuildError, BuildResult, Linear, Mask, Mode, ModelConfig, ParamStore};
 
 /// What data and task decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

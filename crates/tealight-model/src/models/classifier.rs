@@ -14,14 +14,20 @@
 use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
 
+use super::cost::{Cost, Estimate, Positions, attention_cost};
 use super::forecaster::mean_where;
-use crate::block::{BlockInput, BlockMaps};
-use crate::cost::{Cost, Estimate, Positions, attention_cost};
-use crate::dropout::Dropout;
-use crate::embedding::{Input, InputSpec};
-use crate::stack::StackSpec;
+use crate::choice::names::names;
+use crate::config::ModelConfig;
+use crate::error::{BuildError, BuildResult};
+use crate::layers::dropout::Dropout;
+use crate::layers::linear::Linear;
+use crate::mask::Mask;
+use crate::mode::Mode;
+use crate::params::ParamStore;
 use crate::transformer::Transformer;
-use crate::{BuildError, BuildResult, Linear, Mask, Mode, ModelConfig, ParamStore, names};
+use crate::transformer::block::{BlockInput, BlockMaps};
+use crate::transformer::embedding::{Input, InputSpec};
+use crate::transformer::spec::StackSpec;
 
 names! {
     /// Where a text's class is read.

@@ -4,13 +4,18 @@ use candle_core::{DType, Result, Tensor, bail};
 use candle_nn::VarBuilder;
 use tealight_ops::mean::mean;
 
-use crate::block::{BlockInput, BlockMaps};
-use crate::cost::{Cost, Estimate, Positions, attention_cost};
-use crate::embedding::{Input, InputSpec};
-use crate::linear::Linear;
-use crate::stack::StackSpec;
+use super::cost::{Cost, Estimate, Positions, attention_cost};
+use crate::choice::names::names;
+use crate::config::ModelConfig;
+use crate::error::{BuildError, BuildResult};
+use crate::layers::linear::Linear;
+use crate::mask::Mask;
+use crate::mode::Mode;
+use crate::params::ParamStore;
 use crate::transformer::Transformer;
-use crate::{BuildError, BuildResult, Mask, Mode, ModelConfig, ParamStore, names};
+use crate::transformer::block::{BlockInput, BlockMaps};
+use crate::transformer::embedding::{Input, InputSpec};
+use crate::transformer::spec::StackSpec;
 
 names! {
     /// Where the forecast is read.

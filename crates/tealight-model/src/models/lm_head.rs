@@ -10,32 +10,16 @@
 
 use candle_core::{Result, Tensor};
 use candle_nn::{VarBuilder, init};
-use serde::{Deserialize, Serialize};
 use tealight_ops::linear_cross_entropy::Scored;
 
-use crate::embedding::Embedding;
-use crate::feed_forward::Activation;
-use crate::linear::{Bias, Linear};
-use crate::norm::Norm;
-use crate::{BuildResult, Initializer, ModelConfig};
-
-/// `[model.lm_head]`
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct LmHeadConfig {
-    /// A dense map, an activation and a norm before the output.
-    pub transform: bool,
-    /// φ of the transform.
-    pub activation: Activation,
-    /// Add a bias to the logits.
-    pub bias: bool,
-}
-
-impl Default for LmHeadConfig {
-    fn default() -> Self {
-        Self { transform: true, activation: Activation::Gelu, bias: true }
-    }
-}
+pub use crate::config::LmHeadConfig;
+use crate::config::ModelConfig;
+use crate::error::BuildResult;
+use crate::layers::feed_forward::Activation;
+use crate::layers::linear::{Bias, Linear};
+use crate::layers::norm::Norm;
+use crate::params::init::Initializer;
+use crate::transformer::embedding::Embedding;
 
 /// From hidden states to logits over the vocabulary.
 #[derive(Debug)]

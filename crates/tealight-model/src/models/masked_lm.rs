@@ -10,13 +10,17 @@ use candle_nn::VarBuilder;
 use tealight_ops::embedding::embedding;
 use tealight_ops::linear_cross_entropy::Scored;
 
+use super::cost::{Cost, Estimate, Positions, attention_cost};
 use super::lm_head::LmHead;
-use crate::block::{BlockInput, BlockMaps};
-use crate::cost::{Cost, Estimate, Positions, attention_cost};
-use crate::embedding::{Input, InputSpec};
-use crate::stack::StackSpec;
+use crate::config::ModelConfig;
+use crate::error::{BuildError, BuildResult};
+use crate::mask::Mask;
+use crate::mode::Mode;
+use crate::params::ParamStore;
 use crate::transformer::Transformer;
-use crate::{BuildError, BuildResult, Mask, Mode, ModelConfig, ParamStore};
+use crate::transformer::block::{BlockInput, BlockMaps};
+use crate::transformer::embedding::{Input, InputSpec};
+use crate::transformer::spec::StackSpec;
 
 /// The share of the positions that costs are counted for: BERT's (§3.1). A task that hides more
 /// tokens needs more.

@@ -2,6 +2,7 @@
 
 pub mod causal_lm;
 pub mod classifier;
+pub mod cost;
 pub mod forecaster;
 pub mod lm_head;
 pub mod masked_lm;

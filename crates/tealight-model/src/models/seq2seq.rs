@@ -18,14 +18,19 @@ use candle_nn::VarBuilder;
 use tealight_ops::linear_cross_entropy::Scored;
 use tealight_ops::reshape;
 
-use crate::attention::{AttentionConfig, BY_CAUSAL, Memory};
-use crate::block::{BlockInput, BlockMaps};
-use crate::cost::{Cost, Estimate, Positions, attention_cost};
-use crate::embedding::{Embedding, Input, InputSpec};
+use super::cost::{Cost, Estimate, Positions, attention_cost};
+use crate::attention::{AttentionConfig, BY_CAUSAL, Memory, Reads};
+use crate::config::ModelConfig;
+use crate::error::{BuildError, BuildResult};
 use crate::generation::{self, Predictor};
-use crate::stack::{Place, StackSpec};
+use crate::layers::linear::Linear;
+use crate::mask::Mask;
+use crate::mode::Mode;
+use crate::params::ParamStore;
+use crate::transformer::block::{BlockInput, BlockMaps};
+use crate::transformer::embedding::{Embedding, Input, InputSpec};
+use crate::transformer::spec::{Place, StackSpec};
 use crate::transformer::{Decoding, Transformer};
-use crate::{BuildError, BuildResult, Linear, Mask, Mode, ModelConfig, ParamStore, Reads};
 
 /// What data and task decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

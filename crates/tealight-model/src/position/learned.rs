@@ -16,7 +16,8 @@ use serde::{Deserialize, Serialize};
 use tealight_ops::embedding::embedding_with_padding;
 
 use super::{EmbeddingPosition, PaddedTokens, Places, PositionSpec, positive};
-use crate::{BuildError, BuildResult, Initializer};
+use crate::error::{BuildError, BuildResult};
+use crate::params::init::Initializer;
 
 /// `[model.position] kind = "learned"`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

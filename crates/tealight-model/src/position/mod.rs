@@ -17,7 +17,8 @@ use std::ops::Range;
 use candle_core::{DType, Result, Tensor};
 use candle_nn::VarBuilder;
 
-use crate::{BuildError, BuildResult, choice};
+use crate::choice::choice;
+use crate::error::{BuildError, BuildResult};
 use rotary::Rotary;
 
 choice! {

@@ -14,7 +14,8 @@ use candle_nn::VarBuilder;
 use serde::{Deserialize, Serialize};
 
 use super::{PositionSpec, ScoreBias};
-use crate::{BuildError, BuildResult, Initializer};
+use crate::error::{BuildError, BuildResult};
+use crate::params::init::Initializer;
 
 /// `[model.position] kind = "relative"`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

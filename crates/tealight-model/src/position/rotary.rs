@@ -13,7 +13,8 @@ use tealight_ops::rotary;
 
 use super::wide;
 use super::{PositionSpec, positive};
-use crate::{BuildError, BuildResult, names};
+use crate::choice::names::names;
+use crate::error::{BuildError, BuildResult};
 
 /// `[model.position] kind = "rotary"`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

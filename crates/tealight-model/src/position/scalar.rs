@@ -15,7 +15,8 @@ use candle_nn::VarBuilder;
 use serde::{Deserialize, Serialize};
 
 use super::{EmbeddingPosition, MOST_KEPT, Places, PositionSpec, positive};
-use crate::{BuildResult, Initializer};
+use crate::error::BuildResult;
+use crate::params::init::Initializer;
 
 /// `[model.position] kind = "scalar"`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

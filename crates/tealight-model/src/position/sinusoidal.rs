@@ -16,7 +16,8 @@ use candle_nn::VarBuilder;
 use serde::{Deserialize, Serialize};
 
 use super::{EmbeddingPosition, MOST_KEPT, Places, PositionSpec, positive};
-use crate::{BuildError, BuildResult, names};
+use crate::choice::names::names;
+use crate::error::{BuildError, BuildResult};
 
 /// `[model.position] kind = "sinusoidal"`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -1,4 +1,4 @@
-//! Whether two configurations describe the same run.
+//! Compares two configurations: may a run continue with the other one?
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,11 +7,11 @@ use serde_json::Value;
 
 use super::RunConfig;
 
-/// Tables that may change from one part of a run to the next: they say what is written, not what is
-/// learned, or matter only where the run would have ended.
+/// Settings that may change when a run is resumed: they decide what is written, or what happens after a bad
+/// step, and change no update of a run that went well.
 const EXEMPT: [&str; 4] = ["log.", "checkpoint.", "training.bad_step.", "training.loss_spike."];
 
-/// A setting that two configurations do not share.
+/// A setting that differs between two configurations.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {
     /// The dotted path, as in `model.attention.n_landmarks`.
@@ -21,8 +21,9 @@ pub struct Difference {
 }
 
 impl RunConfig {
-    /// Whether a run that was started with these settings may go on with `other`: all are the same, but
-    /// for `[log]`, `[checkpoint]` and what is done about bad steps. Otherwise the settings that differ, sorted by key.
+    /// Checks that a run with these settings may continue with `other`: only `[log]`, `[checkpoint]`,
+    /// `training.bad_step` and `training.loss_spike` may differ. The error lists the other differences, sorted by
+    /// key.
     pub fn same_run(&self, other: &Self) -> Result<(), Vec<Difference>> {
         let (mut before, mut now) = (settings(self), settings(other));
         let keys: Vec<String> = before.keys().chain(now.keys()).cloned().collect();
@@ -46,7 +47,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// The settings that make the run, by dotted key.
+/// The settings that must not change, by dotted key.
 fn settings(config: &RunConfig) -> BTreeMap<String, Value> {
     let tree = serde_json::to_value(config);
     let tree = tree.expect("invariant: what was read from text can be written as text");
@@ -56,7 +57,7 @@ fn settings(config: &RunConfig) -> BTreeMap<String, Value> {
     settings
 }
 
-/// Tables by their keys; an array is one setting, and `null` is none.
+/// Flattens tables into dotted keys. An array is one setting; `null` is left out.
 fn flatten(path: &str, value: Value, settings: &mut BTreeMap<String, Value>) {
     match value {
         Value::Object(table) => {

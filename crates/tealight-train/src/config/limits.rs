@@ -1,7 +1,5 @@
-//! Sizes that no machine can hold, refused by name before anything is allocated.
-//!
-//! A number with a few zeros too many would otherwise end the process, because Rust aborts where
-//! memory is refused.
+//! Refuses sizes that no machine can hold, by key, before anything is allocated: Rust aborts the process when an
+//! allocation fails.
 
 use serde_json::Value;
 use tealight_model::cost::Estimate;
@@ -13,21 +11,21 @@ use crate::limits::at_most;
 
 /// The largest integer in `[model]`, and the largest batch.
 const MAX_SIZE: u64 = 1 << 20;
-/// The largest number of blocks: each is many small tensors, whatever their width.
+/// The largest number of blocks: each has many small tensors, whatever its width.
 const MAX_LAYERS: usize = 10_000;
-/// The most scalars in the parameters, or in what a batch makes of them: 4 TiB of f32.
+/// The most scalars in the parameters, or in the activations of a batch: 4 TiB of f32.
 const MAX_SCALARS: f64 = (1_u64 << 40) as f64;
 
-/// Keys that a message blames, at most.
-const MAX_BLAMED: usize = 3;
+/// The most keys that an error names.
+const MAX_NAMED: usize = 3;
 
-/// Checks the sizes one by one, and the parameters that follow from them.
+/// Checks each size in `[model]` and `[training]`, and the number of parameters that follows from them.
 pub(crate) fn check(config: &RunConfig) -> Result<()> {
     check_model(&config.model)?;
     at_most("training.batch_size", config.training.batch_size as u64, MAX_SIZE)
 }
 
-/// The same of `[model]` alone, wherever it stands.
+/// Checks the sizes in `[model]` alone, also of a folder without `[training]`.
 pub(crate) fn check_model(model: &ModelConfig) -> Result<()> {
     for (pointer, size) in sizes("", &serde_json::to_value(model).unwrap_or_default()) {
         at_most(&key(&pointer), size, MAX_SIZE)?;
@@ -39,16 +37,16 @@ pub(crate) fn check_model(model: &ModelConfig) -> Result<()> {
         return Ok(());
     }
     let result = format!("about {n:.0e} parameters; the limit is {MAX_SCALARS:.0e}");
-    Err(Blamed::of(model, parameters).error("make", &result))
+    Err(LargestSizes::of(model, parameters).error("make", &result))
 }
 
-/// Checks a size that data decided.
+/// Checks a size that was derived from data.
 pub(crate) fn check_size(key: &str, size: u64) -> Result<()> {
     at_most(key, size, MAX_SIZE)
 }
 
-/// Refuses what needs more memory than the system would give: the parameters, their gradients and
-/// moments, and what the backward pass needs of a batch of sequences of `positions`.
+/// Refuses a batch of sequences of length `positions` for which the system has too little memory: parameters,
+/// gradients, moments, and activations kept for the backward pass.
 pub(crate) fn check_memory(
     config: &RunConfig,
     estimate: &Estimate,
@@ -74,14 +72,14 @@ pub(crate) fn check_memory(
     Err(Error::config(["training.batch_size", "model.d_model"], message))
 }
 
-/// Bytes for parameters, their gradients and moments, and for what the backward pass needs of a batch, in
-/// which a scalar has `of_scalar`. (Half precision saves none of the former: gradients are smaller by what
-/// copies of the parameters take.)
-pub(crate) fn memory(config: &RunConfig, estimate: &Estimate, of_scalar: f64) -> f64 {
-    16. * estimate.parameters + of_scalar * activations(config, estimate)
+/// Bytes of parameters, gradients, moments, and the activations of a batch at `bytes_per_activation`. (Half
+/// precision saves nothing in the first three: the gradients shrink by as much as the half-precision copies of the
+/// parameters take.)
+pub(crate) fn memory(config: &RunConfig, estimate: &Estimate, bytes_per_activation: f64) -> f64 {
+    16. * estimate.parameters + bytes_per_activation * activations(config, estimate)
 }
 
-/// Scalars that the backward pass needs of a batch.
+/// Scalars of activations that the backward pass of a batch needs.
 fn activations(config: &RunConfig, estimate: &Estimate) -> f64 {
     let of_example = match config.training.activations() {
         Activations::Kept => estimate.activations,
@@ -90,7 +88,7 @@ fn activations(config: &RunConfig, estimate: &Estimate) -> f64 {
     config.training.batch_size as f64 * of_example
 }
 
-/// Refuses parameters that the system has no memory for; `parameters` counts those of a model.
+/// Refuses a model whose parameters and optimizer state exceed memory; `parameters` counts the parameters.
 pub(crate) fn check_parameters(
     model: &ModelConfig,
     parameters: impl Fn(&ModelConfig) -> f64,
@@ -103,15 +101,15 @@ pub(crate) fn check_parameters(
         "about {:.0} GiB of memory for the parameters and what the optimizer keeps of them",
         bytes / f64::from(1 << 30)
     );
-    Err(Blamed::of(model, parameters).error("need", &result))
+    Err(LargestSizes::of(model, parameters).error("need", &result))
 }
 
-/// The sizes in `[model]` that make it as large as it is, the one that does most first.
-struct Blamed(Vec<(String, u64)>);
+/// The sizes in `[model]` with the largest effect on the number of parameters, largest first.
+struct LargestSizes(Vec<(String, u64)>);
 
-impl Blamed {
-    /// Each size is set to one, to see what that leaves: to blame are the one that leaves the fewest
-    /// parameters, and others that make them ten times as many.
+impl LargestSizes {
+    /// Sets each size to 1 in turn and counts the parameters that remain. Keeps the size that leaves the fewest,
+    /// and others that leave at most a tenth.
     fn of(model: &ModelConfig, parameters: impl Fn(&ModelConfig) -> f64) -> Self {
         let table = serde_json::to_value(model).unwrap_or_default();
         let without = |pointer: &str| -> Option<f64> {
@@ -125,7 +123,7 @@ impl Blamed {
             .collect();
         left.sort_by(|a, b| a.0.total_cmp(&b.0));
         let whole = parameters(model);
-        let blamed = left.into_iter().enumerate().take(MAX_BLAMED);
+        let blamed = left.into_iter().enumerate().take(MAX_NAMED);
         let blamed = blamed.filter(|(rank, (rest, ..))| *rank == 0 || 10. * rest <= whole);
         Self(blamed.map(|(_, (_, pointer, size))| (key(&pointer), size)).collect())
     }
@@ -140,7 +138,7 @@ impl Blamed {
     }
 }
 
-/// Every integer in a table, by its JSON pointer behind `pointer`.
+/// Every integer in a table, with its JSON pointer, which starts with `pointer`.
 fn sizes(pointer: &str, value: &Value) -> Vec<(String, u64)> {
     match value {
         Value::Object(table) => {
@@ -159,8 +157,8 @@ fn key(pointer: &str) -> String {
     format!("model{}", pointer.replace('/', "."))
 }
 
-/// Whether the system would give so much: it is asked, and nothing is touched. Where it promises more
-/// than it has (overcommitment, control groups), the answer can be too kind.
+/// Whether an allocation of this size succeeds; it is freed untouched. With overcommitment or control groups the
+/// system may promise more than it has.
 fn is_available(bytes: f64) -> bool {
     bytes < isize::MAX as f64 && Vec::<u8>::new().try_reserve_exact(bytes as usize).is_ok()
 }

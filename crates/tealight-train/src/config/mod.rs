@@ -1,11 +1,11 @@
-//! A run as one TOML file describes it.
+//! The configuration of a run: one TOML file.
 //!
 //! ```text
 //! text ─► toml ─► --set overrides ─► RunConfig (unknown keys refused) ─► build (sizes from data)
 //! ```
 //!
-//! No includes, inheritance or environment variables: the file is the run. The resolved file, with
-//! defaults and overrides written out, is saved with it.
+//! There are no includes, inheritance or environment variables: the file describes the whole run. The resolved
+//! file, with defaults and overrides written out, is saved with the run.
 
 mod compare;
 pub(crate) mod limits;
@@ -31,32 +31,31 @@ use crate::task::TaskConfig;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunConfig {
-    /// Where all randomness comes from.
+    /// Seed of all random numbers.
     #[serde(default)]
     pub seed: u64,
-    /// A run, a checkpoint, or a folder of Tealight or Hugging Face whose model this one begins as;
-    /// the parameters are drawn when absent. Settings of `[model]` and `[task]` that the file leaves
-    /// out are the folder's.
+    /// A run, a checkpoint, or an exported or Hugging Face folder whose parameters the model starts from; random
+    /// when absent. Settings of `[model]` and `[task]` that the file leaves out are taken from there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub init_from: Option<PathBuf>,
     /// `[model]`: the transformer.
     #[serde(default)]
     pub model: ModelConfig,
-    /// `[task]`: what is learned from what.
+    /// `[task]`: data, inputs and targets.
     pub task: TaskConfig,
-    /// `[optimizer]`: how a gradient becomes an update.
+    /// `[optimizer]`: the update rule.
     #[serde(default)]
     pub optimizer: OptimizerConfig,
     /// `[schedule]`: the learning rate over the run.
     #[serde(default)]
     pub schedule: ScheduleConfig,
-    /// `[training]`: how long, in which portions.
+    /// `[training]`: steps, batches, precision, evaluation.
     #[serde(default)]
     pub training: TrainingConfig,
-    /// `[checkpoint]`: what is kept.
+    /// `[checkpoint]`: when checkpoints are saved and which are kept.
     #[serde(default)]
     pub checkpoint: CheckpointConfig,
-    /// `[log]`: what is written down on the way.
+    /// `[log]`: training metrics.
     #[serde(default)]
     pub log: LogConfig,
 }
@@ -81,31 +80,31 @@ pub struct TrainingConfig {
     /// learn at the same rate when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub layer_lr_decay: Option<f64>,
-    /// Parameters that stay as they are, as names in which `*` stands for anything.
+    /// Parameters that are not updated, as names in which `*` matches anything.
     pub frozen: Vec<String>,
-    /// Compute what is inside a block again for its backward pass, rather than keep it: the same
-    /// numbers with less memory, for the time of one more forward pass.
+    /// Recompute the activations inside a block for its backward pass instead of keeping them: the same numbers
+    /// with less memory, for the time of one more forward pass. On CPUs and NVIDIA GPUs.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub activation_checkpointing: bool,
-    /// What a GPU computes in.
+    /// Number format of computation on a GPU.
     #[serde(skip_serializing_if = "Precision::is_f32")]
     pub precision: Precision,
-    /// On an NVIDIA GPU: record the pass of a step over batches of one shape once, as a CUDA graph, rather
-    /// than ask for each of its kernels again. It helps where a model is small, and is without effect where a
-    /// step has several micro-batches.
+    /// Capture forward and backward over batches of one shape as a CUDA graph and replay it, instead of launching
+    /// each kernel every step. It helps where the model is small. Elsewhere than on an NVIDIA GPU, and with
+    /// several micro-batches, passes stay eager, and the run says so.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub cuda_graphs: bool,
-    /// Evaluate on the validation split after every so many updates, and at the end.
+    /// Evaluate on the validation split every this many updates, and at the end.
     pub evaluate_every: u64,
-    /// Parameters that may go without a gradient, as names in which `*` stands for anything. The
-    /// key bias under softmax shifts all scores of a row alike: it has none but rounding.
+    /// Parameters that may have no gradient, as names in which `*` matches anything. By default the key bias: under
+    /// softmax it adds the same to all scores of a row, and its gradient is rounding error.
     pub gradient_audit_exceptions: Vec<String>,
-    /// What becomes of a step whose loss or gradient is not finite, or whose loss has leapt.
+    /// What happens to a step whose loss or gradient is not finite, or whose loss spikes.
     pub bad_step: BadStep,
-    /// `[training.loss_spike]`; only what is not finite is bad when absent.
+    /// `[training.loss_spike]`; when absent, only a loss or gradient that is not finite makes a step bad.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loss_spike: Option<LossSpike>,
-    /// `[training.early_stopping]`; the run goes on to its last step when absent.
+    /// `[training.early_stopping]`; when absent, the run continues to its last step.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub early_stopping: Option<early_stopping::Config>,
 }
@@ -133,19 +132,19 @@ impl Default for TrainingConfig {
 }
 
 names! {
-    /// What a GPU of NVIDIA's computes in. A CPU computes in f32, which is what it is fast at.
+    /// Number format of computation on an NVIDIA GPU. A CPU computes in f32.
     pub enum Precision {
-        /// As precise as f32 is.
+        /// Everything in f32.
         "f32" => F32,
-        /// Products read f32 rounded to 10 bits of mantissa; all else is f32.
+        /// Matrix products read f32 rounded to 10 bits of mantissa; everything else is f32.
         "tf32" => Tf32,
-        /// Activations, gradients and copies of the parameters are bf16; parameters, moments and sums f32.
+        /// Activations, gradients and copies of the parameters in bf16; parameters, moments and sums in f32.
         "bf16" => Bf16,
     }
 }
 
 impl Precision {
-    /// What a model computes in on `device`.
+    /// The dtype of activations on `device`.
     pub fn computes_in(self, device: &Device) -> DType {
         if self == Self::Bf16 && device.is_cuda() { DType::BF16 } else { DType::F32 }
     }
@@ -157,13 +156,13 @@ impl Precision {
 }
 
 impl TrainingConfig {
-    /// Whether the pass of a step is to be recorded. Several passes of one step would overwrite each other's
-    /// gradients.
-    pub(crate) fn records_passes(&self) -> bool {
+    /// Whether the forward and backward pass may become a CUDA graph. With several micro-batches, a replay would
+    /// overwrite the gradients of the one before.
+    pub(crate) fn uses_cuda_graph(&self) -> bool {
         self.cuda_graphs && self.micro_batches == 1
     }
 
-    /// What becomes of what is inside the blocks.
+    /// Whether the activations inside blocks are kept or recomputed.
     pub fn activations(&self) -> Activations {
         if self.activation_checkpointing { Activations::Recomputed } else { Activations::Kept }
     }
@@ -173,11 +172,11 @@ impl TrainingConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CheckpointConfig {
-    /// Save after every so many updates, and at the end.
+    /// Save every this many updates, and at the end.
     pub every: u64,
-    /// How many of the last checkpoints stay on disk, besides the best.
+    /// How many of the newest checkpoints are kept, besides the best.
     pub keep_last: usize,
-    /// Which checkpoint is evaluated at the end, and what commands use unless told otherwise.
+    /// Which checkpoint is evaluated at the end, and the default of other commands.
     pub select: Select,
 }
 
@@ -188,11 +187,11 @@ impl Default for CheckpointConfig {
 }
 
 names! {
-    /// Which checkpoint is meant when none is named.
+    /// Which checkpoint is used when none is named.
     pub enum Select {
-        /// The one that was written last.
+        /// The newest.
         "latest" => Latest,
-        /// The one with the best evaluation; noisy where the validation split is small.
+        /// The one with the best evaluation; the choice is noisy if the validation split is small.
         "best" => Best,
     }
 }
@@ -201,10 +200,10 @@ names! {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LogConfig {
-    /// Write a line of training metrics after every so many updates.
+    /// Write a line of training metrics every this many updates.
     pub every: u64,
-    /// Write the same numbers, and at evaluations pictures of what the model reads, for TensorBoard:
-    /// `tensorboard --logdir runs`.
+    /// Also write TensorBoard files: the same numbers, and attention maps at evaluations
+    /// (`tensorboard --logdir runs`).
     pub tensorboard: bool,
 }
 
@@ -215,7 +214,7 @@ impl Default for LogConfig {
 }
 
 impl RunConfig {
-    /// Makes paths absolute, so that they mean the same wherever a run is resumed.
+    /// Makes paths absolute, so that a run can be resumed from another directory.
     pub fn absolute_paths(&mut self) -> Result<()> {
         if let Some(path) = &mut self.init_from {
             *path = absolute(&path).map_err(Error::io("find", path))?;
@@ -223,7 +222,7 @@ impl RunConfig {
         self.task.absolute_paths()
     }
 
-    /// Checks what does not depend on the data.
+    /// Checks all settings that do not depend on data.
     pub fn validate(&self) -> Result<()> {
         let TrainingConfig { steps, batch_size, micro_batches, evaluate_every, .. } = self.training;
         let positive = [
@@ -268,7 +267,7 @@ pub(crate) mod tests {
     use crate::task::seq2seq;
     use crate::task::weather::{self, SourceConfig};
 
-    /// A small run, changed by what follows `--set`.
+    /// A small run with `--set` overrides.
     pub(crate) fn config(overrides: &[&str]) -> RunConfig {
         let overrides: Vec<String> = overrides.iter().map(ToString::to_string).collect();
         let text = "task = 'weather'\nmodel.d_model = 8\noptimizer = 'adamw'";

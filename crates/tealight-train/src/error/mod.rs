@@ -1,4 +1,4 @@
-//! What can go wrong while training: each message names the file, key or tensor, and the rule.
+//! Errors. Each message names the file, key or tensor, and the rule.
 
 mod bad_step;
 
@@ -12,17 +12,17 @@ use crate::settings::ConfigError;
 
 pub use bad_step::{BadStepReport, Fault};
 
-/// A result whose error is [`Error`], unless said otherwise.
+/// A result whose error is [`Error`] by default.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Training, or reading and writing what it produced, failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A value, or a combination of values, that no run can have.
+    /// A setting, or a combination of settings, is invalid.
     #[error("{0}")]
     Config(ConfigFault),
-    /// A file of settings cannot be read, or what it says is no setting: the whole message, over several
-    /// lines.
+    /// A configuration file cannot be read or has an invalid setting. The message has several lines and shows the
+    /// place.
     #[error(transparent)]
     Source(#[from] ConfigError),
     /// A tensor operation failed: a shape is wrong, or memory ran out.
@@ -41,7 +41,7 @@ pub enum Error {
         /// What is wrong with it.
         rule: String,
     },
-    /// A text that a model cannot be asked about.
+    /// A text cannot be used as model input.
     #[error("`{}`: {rule}", shortened(.text))]
     Text {
         /// The text.
@@ -49,7 +49,7 @@ pub enum Error {
         /// What is wrong with it.
         rule: String,
     },
-    /// A path leads to no model.
+    /// A path contains no model.
     #[error(
         "`{}` is no model: neither a run or a checkpoint of Tealight, nor a folder with `tealight.json` \
          or `config.json`",
@@ -59,7 +59,7 @@ pub enum Error {
         /// The path.
         path: PathBuf,
     },
-    /// A model was trained for something else.
+    /// A model was trained for another task.
     #[error("`{}` is {found}, and this needs {wanted}", .path.display())]
     OtherPurpose {
         /// Where the model is.
@@ -69,13 +69,13 @@ pub enum Error {
         /// What it is, with its article.
         found: String,
     },
-    /// A model of text came without a tokenizer.
+    /// A language model has no tokenizer.
     #[error("`{}` has no tokenizer: neither `tokenizer.json` nor a vocabulary", .path.display())]
     NoTokenizer {
         /// Where the model is.
         path: PathBuf,
     },
-    /// Parameters that training would never move, or would ruin.
+    /// Parameters have no gradient, a gradient of zeros, or one that is not finite.
     #[error(
         "the gradient audit failed, nothing was trained: {}; a parameter that may go without is \
          listed in `training.gradient_audit_exceptions`",
@@ -85,18 +85,18 @@ pub enum Error {
         /// What is wrong with which parameter.
         faults: Vec<String>,
     },
-    /// The loss or a gradient is no longer a number, or the loss has leapt.
+    /// A step was bad, and `training.bad_step` ends the run.
     #[error(
         "{0}; the update was not made. Try a lower `optimizer.lr`, or see what `training.bad_step` can \
          do about it"
     )]
     BadStep(BadStepReport),
-    /// Something that should never fail did.
+    /// The program panicked in a step: a bug.
     #[error("step {step}: the program failed, which is a bug: {message}; the update was not made")]
     Panicked {
-        /// The update that would have been made, counted from 1.
+        /// The number of the update, counted from 1.
         step: u64,
-        /// What was said.
+        /// The message of the panic.
         message: String,
     },
     /// A file or directory could not be reached.
@@ -106,10 +106,10 @@ pub enum Error {
         action: &'static str,
         /// On which file or directory.
         path: PathBuf,
-        /// What the system answered.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// A file, or a line of it, is not the JSON it should be.
+    /// A file, or a line of it, is not the expected JSON.
     #[error("`{}` is not the JSON that it should be", .path.display())]
     Json {
         /// The file, with `:line` where there are many.
@@ -117,7 +117,7 @@ pub enum Error {
         /// What is wrong, and where.
         source: serde_json::Error,
     },
-    /// A file of tensors has no valid header, or one that does not match what follows it.
+    /// A safetensors file has an invalid header, or one that does not match its data.
     #[error("`{}` is not a safetensors file", .path.display())]
     Safetensors {
         /// The file.
@@ -133,10 +133,10 @@ pub enum Error {
         /// What is wrong with it.
         rule: String,
     },
-    /// A text has no tokens, or tokens no text.
+    /// The tokenizer failed to encode or decode.
     #[error("the tokenizer fails: {0}")]
     Tokenize(String),
-    /// A file is shorter, or longer, than it was when it was written.
+    /// A file is shorter or longer than when it was written.
     #[error("`{}` has {actual} bytes and should have {expected}: it was cut off or changed", .path.display())]
     Size {
         /// The file.
@@ -146,15 +146,15 @@ pub enum Error {
         /// Bytes now.
         actual: u64,
     },
-    /// A file does not hold what was written into it.
+    /// The content of a file is not what was written.
     #[error("`{}` is damaged: {what}", .path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// How that is known.
+        /// The evidence.
         what: String,
     },
-    /// No checkpoint of a run is as it was written.
+    /// Every checkpoint of a run is damaged.
     #[error(
         "no checkpoint in `{}` is whole: {}; a new run begins without `--resume`",
         .path.display(),
@@ -166,17 +166,17 @@ pub enum Error {
         /// What is wrong with each.
         damages: Vec<String>,
     },
-    /// A directory belongs to another process.
+    /// Another process is writing to the directory.
     #[error(
         "`{}` is in use by {}; two processes cannot write one run", .path.display(), holder(*.pid)
     )]
     Locked {
         /// The directory.
         path: PathBuf,
-        /// The process, where it is known.
+        /// Its process id, if known.
         pid: Option<u32>,
     },
-    /// A file says what cannot be used here.
+    /// The content of a file cannot be used.
     #[error("`{}`: {rule}", .path.display())]
     Unusable {
         /// The file.
@@ -194,10 +194,10 @@ pub enum Error {
         /// The newest version that can be read.
         supported: u64,
     },
-    /// What was to be seen in TensorBoard could not be drawn.
+    /// A picture for TensorBoard could not be drawn.
     #[error("a picture for TensorBoard cannot be drawn")]
     Picture {
-        /// What stood in the way.
+        /// The reason.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// A path is neither a run's directory nor inside one.
@@ -205,7 +205,7 @@ pub enum Error {
     NotARun {
         /// The path.
         path: PathBuf,
-        /// The file that every run has and this one lacks.
+        /// The missing file, which every run has.
         missing: &'static str,
     },
     /// A directory is not a checkpoint.
@@ -226,17 +226,17 @@ pub enum Error {
         /// The names of the steps that are there.
         present: Vec<String>,
     },
-    /// A tensor is needed and absent.
+    /// A required tensor is missing.
     #[error("the {origin} has no tensor `{name}` of shape {}", axes(.expected))]
     MissingTensor {
         /// Where it was looked for, such as `model`.
         origin: &'static str,
         /// The tensor.
         name: String,
-        /// The shape it should have.
+        /// The expected shape.
         expected: Shape,
     },
-    /// A tensor is there that nothing asks for.
+    /// A tensor has an unknown name.
     #[error("the {origin} has a tensor `{name}` of shape {} that is not known here", axes(.actual))]
     UnexpectedTensor {
         /// Where it is, such as `model`.
@@ -246,7 +246,7 @@ pub enum Error {
         /// Its shape.
         actual: Shape,
     },
-    /// A tensor has another shape than it should.
+    /// A tensor has the wrong shape.
     #[error(
         "tensor `{name}` of the {origin} has shape {} and should have {}",
         axes(.actual),
@@ -257,15 +257,15 @@ pub enum Error {
         origin: &'static str,
         /// The tensor.
         name: String,
-        /// The shape it should have.
+        /// The expected shape.
         expected: Shape,
-        /// The shape it has.
+        /// The actual shape.
         actual: Shape,
     },
 }
 
 impl Error {
-    /// A broken rule: `keys` are the dotted TOML paths, most guilty first.
+    /// An invalid setting: `keys` are dotted TOML paths, the most likely culprit first.
     pub fn config<const N: usize>(keys: [&str; N], message: impl Into<String>) -> Self {
         BuildError::config(keys, message).into()
     }
@@ -274,8 +274,8 @@ impl Error {
         Self::Damaged { path: path.to_owned(), what: what.into() }
     }
 
-    /// Whether a checkpoint's file is missing, cut off or changed, so that an earlier checkpoint may
-    /// serve; not what another version has written, nor what cannot be read at the moment.
+    /// Whether a file of a checkpoint is missing, truncated or changed, so that an earlier checkpoint should be
+    /// tried. A newer format version or a read error is not damage.
     pub fn is_damage(&self) -> bool {
         matches!(
             self,
@@ -287,7 +287,7 @@ impl Error {
         )
     }
 
-    /// Turns the system's answer into an error that says what was tried on which path.
+    /// Adds the action and the path to an error of the operating system.
     pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Io { action, path: path.to_owned(), source }
     }
@@ -302,13 +302,13 @@ impl From<BuildError> for Error {
     }
 }
 
-/// A shape as the documentation writes it: `(3, 5)`.
+/// `(3, 5)`
 fn axes(shape: &Shape) -> String {
     let axes: Vec<String> = shape.dims().iter().map(ToString::to_string).collect();
     format!("({})", axes.join(", "))
 }
 
-/// A text as messages quote it: its beginning, on one line.
+/// The beginning of a text, on one line.
 fn shortened(text: &str) -> String {
     const MAX_SHOWN: usize = 60;
     let shown: String = text.chars().take(MAX_SHOWN).collect();

@@ -1,4 +1,4 @@
-//! Adafactor: Adam with a second moment of rank one, and no first (Shazeer & Stern 2018,
+//! Adafactor: Adam with a second moment of rank one and no first moment (Shazeer & Stern 2018,
 //! <https://arxiv.org/abs/1804.04235>).
 //!
 //! ```text
@@ -9,19 +9,19 @@
 //! ```
 //!
 //! The paper's ρ = min(10⁻², 1/√t) is our lr, which the schedule gives: 0.01 and `inverse_sqrt` with
-//! a warm-up of 10,000 updates come to the same from there on. A weight decay, which the paper does
-//! not have, is multiplied by α.
+//! a warm-up of 10,000 updates give the same rate from there on. The paper has no weight decay; ours is
+//! multiplied by α.
 
-use candle_core::{Tensor, Var};
+use candle_core::Var;
 use serde::{Deserialize, Serialize};
 use tealight_ops::adafactor::{self, Hyper, SecondMoment};
 
-use super::{OptimizerKind, Parameter, Rule};
+use super::{Group, OptimizerKind, Parameter, Rule, RuleGroup, Update};
 use crate::error::Result;
 
 /// `[optimizer] kind = "adafactor"`
 ///
-/// The defaults are the paper's (algorithm 6), in which nothing decays.
+/// The defaults are the paper's (algorithm 6), without weight decay.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
@@ -29,15 +29,15 @@ pub struct Config {
     pub lr: f64,
     /// Multiply the learning rate by the size of the parameter (§8).
     pub relative_step: bool,
-    /// c, negative: of the mean squared gradient, 1 − tᶜ is kept at update t (§7.2).
+    /// c, negative: the second moment decays by 1 − tᶜ at update t (§7.2).
     pub decay: f64,
     /// ε₁: keeps the second moment positive.
     pub epsilon1: f64,
-    /// ε₂: the least size of a parameter that a step is relative to.
+    /// ε₂: lower bound of RMS(X) in α.
     pub epsilon2: f64,
     /// d: updates whose RMS exceeds this are scaled down to it (§6).
     pub clip: f64,
-    /// Multiplied by the learning rate, and for matrices only.
+    /// λ, multiplied by α; matrices only.
     pub weight_decay: f64,
 }
 
@@ -70,38 +70,33 @@ impl OptimizerKind for Config {
         self.lr
     }
 
-    fn rule(&self, parameter: &Parameter) -> Result<Box<dyn Rule>> {
-        let Self { lr, relative_step, decay, epsilon1, epsilon2, clip, weight_decay } = *self;
-        let weight_decay = parameter.decay(weight_decay);
-        Ok(Box::new(Adafactor {
-            hyper: Hyper { lr, decay, epsilon1, epsilon2, clip, relative_step, weight_decay },
-            second_moment: SecondMoment::zeros(&parameter.variable)?,
-            parameter: parameter.variable.clone(),
-        }))
+    fn groups(&self, parameters: Vec<Parameter>) -> Result<Vec<Box<dyn Group>>> {
+        Ok(vec![RuleGroup::boxed(self.clone(), parameters)?])
     }
 }
 
-/// A parameter and its second moment.
-#[derive(Debug)]
-struct Adafactor {
-    hyper: Hyper,
-    parameter: Var,
-    second_moment: SecondMoment,
-}
+impl Rule for Config {
+    type State = SecondMoment;
 
-impl Rule for Adafactor {
-    fn update(&self, gradient: &Tensor, step: u64, lr: f64) -> Result<()> {
-        let hyper = Hyper { lr, ..self.hyper };
-        Ok(adafactor::step(&self.parameter, gradient, &self.second_moment, step, &hyper)?)
+    fn state(&self, parameter: &Parameter) -> Result<SecondMoment> {
+        Ok(SecondMoment::zeros(&parameter.variable)?)
     }
 
-    fn memory(&self) -> Vec<(&'static str, &Var)> {
-        match &self.second_moment {
+    fn tensors(second_moment: &SecondMoment) -> Vec<(&'static str, &Var)> {
+        match second_moment {
             SecondMoment::Factored { rows, columns } => {
                 vec![("row_moment", rows), ("column_moment", columns)]
             }
             SecondMoment::Full(all) => vec![("second_moment", all)],
         }
+    }
+
+    fn update(&self, update: &Update<'_, SecondMoment>) -> Result<()> {
+        let Update { parameter, gradient, state, step } = *update;
+        let Self { relative_step, decay, epsilon1, epsilon2, clip, .. } = *self;
+        let (lr, weight_decay) = (step.lr, parameter.decay(self.weight_decay));
+        let hyper = Hyper { lr, decay, epsilon1, epsilon2, clip, relative_step, weight_decay };
+        Ok(adafactor::step(&parameter.variable, gradient, state, step.number, &hyper)?)
     }
 }
 

@@ -1,13 +1,13 @@
-//! Exponential moving average of the weights, for evaluating with averaged ones
+//! Exponential moving average of the weights, used in evaluation
 //! (Polyak & Juditsky 1992; with the bias correction of Adam, Kingma & Ba 2015, §3).
 //!
 //! ```text
-//! θ̄_t = (1 − β)/(1 − βᵗ) · Σ_k β^(t−k) θ_k      the mean of θ_1 … θ_t, recent ones weighing more
+//! θ̄_t = (1 − β)/(1 − βᵗ) · Σ_k β^(t−k) θ_k      the mean of θ_1 … θ_t, weighted towards the last
 //!     = θ̄_(t−1) + (1 − β)/(1 − βᵗ) · (θ_t − θ̄_(t−1))
 //! ```
 //!
-//! `θ_t` are the weights after update t. The initial weights have no share in the mean, which is why
-//! it needs no warm-up, and t is an argument, which is why there is no counter to be saved.
+//! `θ_t` are the weights after update t. The initial weights are not part of the mean, so it needs no warm-up. t is
+//! an argument, so there is no counter to save.
 //!
 //! Cost: one copy of the weights, and one pass over them per update.
 
@@ -43,7 +43,7 @@ impl Ema {
         Ok(Self { decay, slots: slots.collect::<Result<_>>()? })
     }
 
-    /// Takes in the weights after update number `step`, counted from 1.
+    /// Adds the weights after update number `step`, counted from 1.
     pub fn update(&mut self, step: u64) -> Result<()> {
         let share = (1. - self.decay) / (1. - self.decay.powf(step.max(1) as f64));
         for Slot { parameter, average, .. } in &self.slots {
@@ -54,8 +54,8 @@ impl Ema {
         Ok(())
     }
 
-    /// Runs `body` with the averages in place of the weights, and puts the weights back after it,
-    /// whether it succeeds or fails.
+    /// Runs `body` with the averages in place of the weights, and restores the weights afterwards, also if `body`
+    /// fails.
     pub fn with_averages<T, E: From<Error>>(
         &mut self,
         body: impl FnOnce() -> Result<T, E>,

@@ -1,15 +1,14 @@
-//! Which parameters learn, and how fast: freezing, and a learning rate that falls with the distance
-//! from the output (Howard & Ruder 2018, "ULMFiT", §3.2, <https://arxiv.org/abs/1801.06146>; Clark et
+//! Freezing, and a learning rate per layer that decreases with the distance from the output (Howard & Ruder 2018, "ULMFiT", §3.2, <https://arxiv.org/abs/1801.06146>; Clark et
 //! al. 2020, "ELECTRA", §3.1, <https://arxiv.org/abs/2003.10555>).
 //!
 //! ```text
-//! lr(θ) = lr · decayᵈ        d = 0                 the head, and whatever else is no layer's
+//! lr(θ) = lr · decayᵈ        d = 0                 the head, and all that belongs to no layer
 //!                            d = n − i             layer i of n, counted from 0
 //!                            d = n + 1             embeddings, positions, `cls`
 //! ```
 //!
-//! ULMFiT's factor is 1/2.6 from layer to layer, ELECTRA's 0.8. An encoder and a decoder are each
-//! counted from their own last layer. An output that is tied to the embedding is an embedding.
+//! ULMFiT's factor is 1/2.6 per layer, ELECTRA's 0.8. An encoder and a decoder are each counted from their own
+//! last layer. An output layer that is tied to the embedding counts as embedding.
 
 use std::collections::BTreeMap;
 
@@ -20,13 +19,13 @@ use crate::error::{Error, Result};
 
 const FROZEN: &str = "training.frozen";
 
-/// As many names are suggested for a pattern that fits none.
+/// Names suggested for a pattern that matches none.
 const SUGGESTIONS: usize = 3;
 
-/// What the optimizer updates of `params`, each with its share of the learning rate.
+/// The parameters that the optimizer updates, each with its factor of the learning rate.
 ///
 /// # Errors
-/// If a pattern of `training.frozen` fits nothing, or all of them fit everything.
+/// If a pattern of `training.frozen` matches no parameter, or no parameter is left to train.
 pub fn parameters(
     params: &ParamStore,
     frozen: &[String],
@@ -60,10 +59,10 @@ pub(crate) fn validate(layer_lr_decay: f64) -> Result<()> {
     Err(Error::config([key], message))
 }
 
-/// The number of layers of each stack, by what stands before `layer.` in a name.
+/// The number of layers of each stack, by the prefix of `layer.` in names.
 struct Depths<'a>(BTreeMap<&'a str, i32>);
 
-/// Where a parameter stands: its stack, and its layer there.
+/// The stack and the layer of a parameter.
 fn place(name: &str) -> Option<(&str, i32)> {
     let start = if name.starts_with("layer.") { 0 } else { name.find(".layer.")? + 1 };
     let (stack, rest) = name.split_at(start);
@@ -81,7 +80,7 @@ impl<'a> Depths<'a> {
         Self(depths)
     }
 
-    /// From the output.
+    /// The distance d from the output.
     fn distance(&self, name: &str) -> i32 {
         if let Some((stack, layer)) = place(name) {
             return self.0.get(stack).map_or(0, |depth| depth - layer);
@@ -95,13 +94,13 @@ impl<'a> Depths<'a> {
         if !["embedding", "position", "cls"].contains(&first) {
             return 0;
         }
-        // What encoder and decoder share is as far as the deeper of them.
+        // Parameters shared by encoder and decoder use the deeper of the two.
         let deepest = self.0.values().max().copied().unwrap_or(0);
         self.0.get(stack).copied().unwrap_or(deepest) + 1
     }
 }
 
-/// Refuses a pattern that fits none of `names`, with those that come nearest.
+/// Refuses a pattern that matches none of `names`; the error suggests the nearest.
 fn fits_something(pattern: &str, names: &[String]) -> Result<()> {
     if names.iter().any(|name| pattern::matches(pattern, name)) {
         return Ok(());
@@ -116,7 +115,7 @@ fn fits_something(pattern: &str, names: &[String]) -> Result<()> {
     Err(Error::config([FROZEN], message))
 }
 
-/// How far a name is from a pattern, part by part; a part that is `*` is near everything.
+/// The edit distance of a name and a pattern, summed over their parts; `*` is at distance 0.
 fn distance(pattern: &str, name: &str) -> usize {
     let mut parts = name.split('.');
     let of_part = |typed: &str| match (typed, parts.next()) {

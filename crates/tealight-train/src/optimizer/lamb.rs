@@ -1,4 +1,4 @@
-//! LAMB: Adam whose updates are as long as the parameter, for large batches (You et al. 2020,
+//! LAMB: Adam whose update is scaled to the norm of the parameter, for large batches (You et al. 2020,
 //! <https://arxiv.org/abs/1904.00962>).
 //!
 //! ```text
@@ -8,34 +8,34 @@
 //! ```
 //!
 //! A layer of the paper is one of our parameters. For biases and gains, which do not decay, the factor
-//! ‖θ‖ / ‖u‖ is 1 as in the authors' code: a bias that begins at 0 would hardly leave it. For another
-//! parameter it is 1 while it, or u, is 0.
+//! ‖θ‖ / ‖u‖ is 1, as in the authors' code: a bias that starts at 0 would hardly change otherwise. For other
+//! parameters the factor is 1 if ‖θ‖ or ‖u‖ is 0.
 
-use candle_core::{Tensor, Var};
+use candle_core::Var;
 use serde::{Deserialize, Serialize};
 use tealight_ops::lamb::{self, Hyper};
 
-use super::{OptimizerKind, Parameter, Rule};
+use super::{Group, OptimizerKind, Parameter, Rule, RuleGroup, Update};
 use crate::error::Result;
 
 /// `[optimizer] kind = "lamb"`
 ///
-/// The defaults are the paper's for BERT (§4, appendix H), but for the learning rate, which it has
-/// grow with the square root of the batch: 5·10⁻³ is for 1,024 examples.
+/// The defaults are the paper's for BERT (§4, appendix H), except for the learning rate, which the
+/// paper scales with the square root of the batch: 5·10⁻³ is for 1,024 examples.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// The peak of the learning rate; the schedule scales it.
     pub lr: f64,
-    /// β₁: how much of the mean gradient is kept.
+    /// β₁: decay of the first moment.
     pub beta1: f64,
-    /// β₂: how much of the mean squared gradient is kept.
+    /// β₂: decay of the second moment.
     pub beta2: f64,
-    /// ε: keeps the division finite.
+    /// ε: added to the denominator.
     pub epsilon: f64,
-    /// λ: a part of the update, for matrices only.
+    /// λ: weight decay, part of u; matrices only.
     pub weight_decay: f64,
-    /// Divide by 1 − βᵗ, as algorithm 2 does. The authors' code for BERT leaves it to the warm-up.
+    /// Divide by 1 − βᵗ, as algorithm 2 does. The authors' code for BERT does not; the warm-up compensates.
     pub bias_correction: bool,
 }
 
@@ -65,37 +65,47 @@ impl OptimizerKind for Config {
         self.lr
     }
 
-    fn rule(&self, parameter: &Parameter) -> Result<Box<dyn Rule>> {
-        let Self { lr, beta1, beta2, epsilon, weight_decay, bias_correction } = *self;
-        let weight_decay = parameter.decay(weight_decay);
-        let trust_ratio = parameter.decays();
-        Ok(Box::new(Lamb {
-            hyper: Hyper { lr, beta1, beta2, epsilon, weight_decay, bias_correction, trust_ratio },
-            first_moment: super::zeros_like(&parameter.variable)?,
-            second_moment: super::zeros_like(&parameter.variable)?,
-            parameter: parameter.variable.clone(),
-        }))
+    fn groups(&self, parameters: Vec<Parameter>) -> Result<Vec<Box<dyn Group>>> {
+        Ok(vec![RuleGroup::boxed(self.clone(), parameters)?])
     }
 }
 
-/// A parameter and its moments.
+/// The moments of a parameter.
 #[derive(Debug)]
-struct Lamb {
-    hyper: Hyper,
-    parameter: Var,
+pub struct State {
+    /// m.
     first_moment: Var,
+    /// v.
     second_moment: Var,
 }
 
-impl Rule for Lamb {
-    fn update(&self, gradient: &Tensor, step: u64, lr: f64) -> Result<()> {
-        let Self { hyper, parameter, first_moment, second_moment } = self;
-        let hyper = Hyper { lr, ..*hyper };
-        Ok(lamb::step(parameter, gradient, first_moment, second_moment, step, &hyper)?)
+impl Rule for Config {
+    type State = State;
+
+    fn state(&self, parameter: &Parameter) -> Result<State> {
+        let zeros = || super::zeros_like(&parameter.variable);
+        Ok(State { first_moment: zeros()?, second_moment: zeros()? })
     }
 
-    fn memory(&self) -> Vec<(&'static str, &Var)> {
-        vec![("first_moment", &self.first_moment), ("second_moment", &self.second_moment)]
+    fn tensors(state: &State) -> Vec<(&'static str, &Var)> {
+        vec![("first_moment", &state.first_moment), ("second_moment", &state.second_moment)]
+    }
+
+    fn update(&self, update: &Update<'_, State>) -> Result<()> {
+        let Update { parameter, gradient, state, step } = *update;
+        let Self { beta1, beta2, epsilon, bias_correction, .. } = *self;
+        let hyper = Hyper {
+            lr: step.lr,
+            beta1,
+            beta2,
+            epsilon,
+            weight_decay: parameter.decay(self.weight_decay),
+            bias_correction,
+            trust_ratio: parameter.decays(),
+        };
+        let State { first_moment, second_moment } = state;
+        let variable = &parameter.variable;
+        Ok(lamb::step(variable, gradient, first_moment, second_moment, step.number, &hyper)?)
     }
 }
 
@@ -107,7 +117,7 @@ mod tests {
 
     const TOLERANCE: f64 = 1e-13;
 
-    /// Algorithm 2 for one parameter, a number after another.
+    /// Algorithm 2 for one parameter, elementwise.
     struct Layer {
         theta: Vec<f64>,
         m: Vec<f64>,

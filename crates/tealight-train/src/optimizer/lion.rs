@@ -6,14 +6,14 @@
 //! m ← β₂ m + (1 − β₂) g
 //! ```
 //!
-//! Every element moves by lr, so that lr wants to be 3 to 10 times smaller than `AdamW`'s, and λ as many
-//! times larger (§5). λ is 0 for the parameters that do not decay.
+//! Every element changes by lr, so lr should be 3 to 10 times smaller than `AdamW`'s, and λ larger by the same
+//! factor (§5). λ is 0 for the parameters that do not decay.
 
-use candle_core::{Tensor, Var};
+use candle_core::Var;
 use serde::{Deserialize, Serialize};
 use tealight_ops::lion::{self, Hyper};
 
-use super::{OptimizerKind, Parameter, Rule};
+use super::{Group, OptimizerKind, Parameter, Rule, RuleGroup, Update};
 use crate::error::Result;
 
 /// `[optimizer] kind = "lion"`
@@ -25,11 +25,11 @@ use crate::error::Result;
 pub struct Config {
     /// The peak of the learning rate; the schedule scales it.
     pub lr: f64,
-    /// β₁: how much the momentum counts in the sign, against the gradient.
+    /// β₁: weight of the momentum in the sign.
     pub beta1: f64,
-    /// β₂: how much of the momentum is kept.
+    /// β₂: decay of the momentum.
     pub beta2: f64,
-    /// λ: multiplied by the learning rate, and for matrices only.
+    /// λ: weight decay, multiplied by the learning rate; matrices only.
     pub weight_decay: f64,
 }
 
@@ -51,35 +51,29 @@ impl OptimizerKind for Config {
         self.lr
     }
 
-    fn rule(&self, parameter: &Parameter) -> Result<Box<dyn Rule>> {
-        Ok(Box::new(Lion {
-            config: self.clone(),
-            momentum: super::zeros_like(&parameter.variable)?,
-            weight_decay: parameter.decay(self.weight_decay),
-            parameter: parameter.variable.clone(),
-        }))
+    fn groups(&self, parameters: Vec<Parameter>) -> Result<Vec<Box<dyn Group>>> {
+        Ok(vec![RuleGroup::boxed(self.clone(), parameters)?])
     }
 }
 
-/// A parameter and its momentum.
-#[derive(Debug)]
-struct Lion {
-    config: Config,
-    parameter: Var,
-    momentum: Var,
-    weight_decay: f64,
-}
+impl Rule for Config {
+    /// m.
+    type State = Var;
 
-impl Rule for Lion {
-    fn update(&self, gradient: &Tensor, _step: u64, lr: f64) -> Result<()> {
-        let Self { config, parameter, momentum, weight_decay } = self;
-        let Config { beta1, beta2, .. } = *config;
-        let hyper = Hyper { lr, beta1, beta2, weight_decay: *weight_decay };
-        Ok(lion::step(parameter, gradient, momentum, &hyper)?)
+    fn state(&self, parameter: &Parameter) -> Result<Var> {
+        super::zeros_like(&parameter.variable)
     }
 
-    fn memory(&self) -> Vec<(&'static str, &Var)> {
-        vec![("momentum", &self.momentum)]
+    fn tensors(momentum: &Var) -> Vec<(&'static str, &Var)> {
+        vec![("momentum", momentum)]
+    }
+
+    fn update(&self, update: &Update<'_, Var>) -> Result<()> {
+        let Update { parameter, gradient, state, step } = *update;
+        let Self { beta1, beta2, .. } = *self;
+        let weight_decay = parameter.decay(self.weight_decay);
+        let hyper = Hyper { lr: step.lr, beta1, beta2, weight_decay };
+        Ok(lion::step(&parameter.variable, gradient, state, &hyper)?)
     }
 }
 

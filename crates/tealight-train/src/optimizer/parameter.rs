@@ -1,20 +1,20 @@
-//! What an optimizer changes: a variable with its name and its share of the learning rate.
+//! A parameter as the optimizer sees it: name, variable, factor of the learning rate.
 
 use candle_core::Var;
 
 /// One parameter.
 #[derive(Clone, Debug)]
 pub struct Parameter {
-    /// As in the gradients.
+    /// The name, as in the gradients.
     pub name: String,
-    /// Where its values are.
+    /// The values.
     pub variable: Var,
-    /// What the learning rate is multiplied by.
+    /// Factor of the learning rate.
     pub lr_scale: f64,
 }
 
 impl Parameter {
-    /// A parameter that learns at the full rate.
+    /// A parameter with the full learning rate.
     pub fn new(name: String, variable: Var) -> Self {
         Self { name, variable, lr_scale: 1. }
     }
@@ -40,7 +40,7 @@ pub struct DecayGroups {
     pub undecayed: DecayGroup,
 }
 
-/// One side of the split.
+/// The parameters that decay, or those that do not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DecayGroup {
     /// The parameters, in order of creation.

@@ -1,8 +1,8 @@
-//! Learning-rate schedules: pure functions of the step, so resuming needs nothing but the step.
+//! Learning-rate schedules: pure functions of the step, so a checkpoint saves only the step.
 //!
 //! ```text
-//! η(s) = η_max · (s + 1)/W    for s < W     linear warm-up: the first update already learns
-//!      = η_max · f(s)         for s ≥ W     what the kinds below differ in
+//! η(s) = η_max · (s + 1)/W    for s < W     linear warm-up, not starting at 0
+//!      = η_max · f(s)         for s ≥ W     depends on the kind
 //! ```
 //!
 //! s = `step` counts updates from 0, W = `warmup_steps`, S = `total_steps`, r = `final_lr_ratio`.
@@ -108,7 +108,7 @@ pub struct Wsd {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct InverseSqrt {
-    /// Updates until the peak is reached, at least 1: they set the pace of the decay, too. If not
+    /// Updates until the peak is reached, at least 1: the decay depends on them, too. If not
     /// given, 4,000, or a tenth of a run shorter than 40,000.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub warmup_steps: Option<u64>,
@@ -211,7 +211,7 @@ impl Default for Wsd {
     }
 }
 
-/// How much of the way from `start` to `end` lies behind `step`: 0 to 1.
+/// The progress of `step` from `start` to `end`: 0 to 1.
 fn progress(step: u64, start: u64, end: u64) -> f64 {
     if step >= end { 1. } else { (step - start) as f64 / (end - start) as f64 }
 }

@@ -102,7 +102,7 @@ impl MaskedLm {
             diary,
             model: run.model.clone(),
             batch_size: run.training.batch_size,
-            fills: run.training.records_passes() && device.is_cuda(),
+            fills: run.training.uses_cuda_graph() && device.is_cuda(),
             device: device.clone(),
         };
         task.check_masking()?;

@@ -1,5 +1,4 @@
-//! What can be known of a run before it is worth a night: gradients, masks, and whether it learns at
-//! all.
+//! Checks before a long run: gradients, masks, and whether the model can overfit one batch.
 
 use std::collections::BTreeMap;
 
@@ -17,17 +16,17 @@ use crate::task::{Inputs, Loss, Split, Task, TaskConfig};
 use crate::training::fit::fit;
 use crate::training::session::Session;
 
-/// A loss that falls by less than this part of it has not fallen.
+/// The least relative decrease that counts as learning.
 const LEAST_FALL: f64 = 0.1;
 
-/// What a check has found.
+/// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What was checked.
+    /// The name of the check.
     pub check: &'static str,
-    /// Whether it is as it should be.
+    /// Whether it passed.
     pub is_fine: bool,
-    /// In words.
+    /// The explanation.
     pub text: String,
 }
 
@@ -37,9 +36,9 @@ impl Finding {
     }
 }
 
-/// Whether every parameter has a gradient.
+/// Checks that every parameter has a gradient.
 pub fn gradients<T: Task>(session: &Session<T>) -> Result<Finding> {
-    let batch = session.first_micro_batch()?;
+    let batch = session.first_pass()?;
     let n = batch.gradients.iter().count();
     let exceptions = &session.config.training.gradient_audit_exceptions;
     Ok(match audit(&batch.gradients, exceptions) {
@@ -48,7 +47,7 @@ pub fn gradients<T: Task>(session: &Session<T>) -> Result<Finding> {
     })
 }
 
-/// Whether a position depends on the future, where it should not, or on padding.
+/// Checks that no position depends on padding, nor, in a causal stack, on later positions.
 pub fn masks(config: &RunConfig, seq_len: usize) -> Result<Finding> {
     let sides = match &config.task {
         TaskConfig::Seq2Seq(_) => vec![Reads::Everything, Reads::Past],
@@ -65,8 +64,8 @@ pub fn masks(config: &RunConfig, seq_len: usize) -> Result<Finding> {
     })
 }
 
-/// Whether the model learns one batch by heart, at the optimizer's rate, without dropout; from the
-/// parameters of `begins_with`, if the run does so.
+/// Checks that the loss of one batch falls within `steps` updates at a constant learning rate, without dropout,
+/// starting from `begins_with` if given.
 pub fn one_batch<T: Task>(
     config: &RunConfig,
     task: &T,
@@ -104,7 +103,7 @@ pub fn one_batch<T: Task>(
     Ok(Finding::new("learning", has_fallen, text))
 }
 
-/// A task whose batches are all the first one.
+/// A task that returns its first batch for every index.
 #[derive(Debug)]
 pub struct OneBatch<'a, T>(pub &'a T);
 

@@ -1,64 +1,64 @@
-//! What a run trains, built and checked before anything is written.
+//! The state of a training run: task, model, optimizer, progress.
 
 use std::sync::Arc;
 
 use candle_core::{DType, Device};
-use tealight_model::{Activations, Mode, ParamStore};
+use tealight_model::ParamStore;
 
+use crate::config::RunConfig;
 use crate::config::limits;
-use crate::config::{Precision, RunConfig};
 use crate::error::{Error, Result};
 use crate::monitor::bad_step;
 use crate::monitor::early_stopping::{self, EarlyStopping};
-use crate::monitor::gradient_audit::audit;
 use crate::optimizer::Optimizer;
 use crate::optimizer::ema::Ema;
 use crate::optimizer::fine_tuning;
 use crate::pretrained::{Initialised, Pretrained};
 use crate::run::{Checkpoint, State};
 use crate::storage::tensors::{self, NamedTensors};
-use crate::task::{Split, Task};
-use crate::training::forward_backward::MicroBatch;
+use crate::task::Task;
 
-/// The task, its model twice over one set of parameters, and what moves with it.
+/// Task, training model, evaluation model on the same weights, optimizer, progress.
 #[derive(Debug)]
 pub struct Session<T: Task> {
     /// The run's settings.
     pub config: RunConfig,
-    /// What is learned from what.
+    /// The task, with its data.
     pub task: Arc<T>,
-    /// The parameters that both models share.
+    /// The parameters, shared by both models.
     pub params: ParamStore,
-    /// Built from the trainable parameters: its forward pass records a graph.
+    /// The training model: its forward pass records the autograd graph.
     pub model: T::Model,
-    /// Built from the frozen parameters, for evaluation.
+    /// The evaluation model, on the same parameters without gradients.
     pub twin: T::Model,
-    /// How a gradient becomes an update.
+    /// The optimizer, with its state.
     pub optimizer: Optimizer,
-    /// The moving average of the weights, if the run keeps one.
+    /// The moving average of the weights (`training.ema_decay`).
     pub ema: Option<Ema>,
-    /// How far the run has come.
+    /// Steps made, best evaluation, bad steps.
     pub progress: Progress,
 }
 
-/// How far a run has come: with parameters and optimizer state, all that a checkpoint holds.
+/// The part of a checkpoint that is neither parameters nor optimizer state.
 #[derive(Debug)]
 pub struct Progress {
     /// Updates done.
     pub step: u64,
-    /// The best evaluation, and how long ago it was.
+    /// The best evaluation, and the number of evaluations since.
     pub early_stopping: EarlyStopping,
-    /// Steps that were passed over or gone back from.
+    /// Skipped steps and roll-backs.
     pub guard: bad_step::State,
 }
 
 impl<T: Task> Session<T> {
-    /// Builds everything at step 0, or says which setting is in the way.
+    /// Builds a session at step 0. Nothing is written.
+    ///
+    /// # Errors
+    /// If a setting is invalid, or the parameters exceed memory; the error names the keys.
     pub fn new(config: &RunConfig, task: T, device: &Device) -> Result<Self> {
         config.validate()?;
         limits::check_parameters(&config.model, |model| task.estimate(model).parameters)?;
         let precision = config.training.precision;
-        tealight_ops::allow_tf32(precision == Precision::Tf32);
         let params = ParamStore::new(config.seed, DType::F32, device)
             .computing_in(precision.computes_in(device))
             .freezing(&config.training.frozen);
@@ -78,41 +78,7 @@ impl<T: Task> Session<T> {
         Ok(Self { config, task, params, model, twin, optimizer, ema, progress })
     }
 
-    /// Checks what would end a run only after it has begun: that every parameter has a gradient, and
-    /// that early stopping watches something that is measured.
-    pub fn check(&self) -> Result<()> {
-        let MicroBatch { gradients, .. } = self.first_micro_batch()?;
-        audit(&gradients, &self.config.training.gradient_audit_exceptions)?;
-        self.check_metric()
-    }
-
-    /// Checks that the system would promise the memory for a batch.
-    pub fn check_memory(&self) -> Result<()> {
-        let Self { config, task, .. } = self;
-        if self.params.device().is_cpu() {
-            limits::check_memory(config, &task.estimate(&config.model), task.seq_len())?;
-        }
-        Ok(())
-    }
-
-    /// Checks that early stopping watches something that is measured.
-    pub fn check_metric(&self) -> Result<()> {
-        let Self { config, task, twin, .. } = self;
-        let Some(stopping) = &config.training.early_stopping else { return Ok(()) };
-        let loss = task.loss(twin, &task.batch(Split::Validation, 0)?, Mode::Eval)?;
-        let mut metrics = loss.measures().read()?;
-        if metrics.mean(&stopping.metric).is_some() {
-            return Ok(());
-        }
-        metrics.merge(&task.measure(twin)?);
-        let metrics = metrics.means();
-        if metrics.contains_key(&stopping.metric) {
-            return Ok(());
-        }
-        Err(early_stopping::unknown_metric(&stopping.metric, &metrics))
-    }
-
-    /// Begins with the parameters of a trained model, wherever they have the same names.
+    /// Copies the parameters of a trained model that have the same names (`init_from`).
     pub fn begin_with(&mut self, model: &Pretrained) -> Result<Initialised> {
         let initialised = model.initialise(&self.params)?;
         self.params.refresh()?;
@@ -122,7 +88,7 @@ impl<T: Task> Session<T> {
         Ok(initialised)
     }
 
-    /// Goes on from a checkpoint, as if the run had never stopped.
+    /// Restores a checkpoint: the run continues bit for bit as if it had not stopped.
     pub fn restore(&mut self, checkpoint: &Checkpoint) -> Result<()> {
         let (seed, other) = (self.config.seed, checkpoint.state.seed);
         if seed != other {
@@ -133,7 +99,7 @@ impl<T: Task> Session<T> {
         self.load_weights(&checkpoint.model)?;
         self.optimizer.load_state(&checkpoint.optimizer)?;
         if let Some(ema) = &mut self.ema {
-            // A checkpoint without averages is an error that names the first one missing.
+            // Without averages in the checkpoint, the error names the first one that is missing.
             ema.load_state(checkpoint.ema.as_ref().unwrap_or(&NamedTensors::new()))?;
         }
         let State { step, early_stopping, guard, .. } = checkpoint.state.clone();
@@ -142,7 +108,7 @@ impl<T: Task> Session<T> {
         Ok(())
     }
 
-    /// Everything that the run needs to go on.
+    /// The state to save: parameters, optimizer state, averages, progress.
     pub fn checkpoint(&self) -> Checkpoint {
         Checkpoint {
             model: self.params.tensors(),
@@ -157,42 +123,12 @@ impl<T: Task> Session<T> {
         }
     }
 
-    /// Bytes of memory that training takes, about: parameters, gradients and moments, and what the
-    /// backward pass needs of a batch.
-    pub fn memory_needed(&self) -> f64 {
-        limits::memory(&self.config, &self.task.estimate(&self.config.model), self.of_scalar())
+    /// Training examples of one step.
+    pub fn examples_per_step(&self) -> u64 {
+        self.task.batch_size() as u64 * self.config.training.micro_batches
     }
 
-    /// The largest batch, about, whose training needs no more than `bytes` of memory.
-    pub fn largest_batch(&self, bytes: f64, activations: Activations) -> usize {
-        let mut config = self.config.clone();
-        config.training.activation_checkpointing = activations == Activations::Recomputed;
-        let estimate = self.task.estimate(&config.model);
-        let mut of_batch = |batch_size| {
-            config.training.batch_size = batch_size;
-            limits::memory(&config, &estimate, self.of_scalar())
-        };
-        let (of_none, of_one) = (of_batch(0), of_batch(1));
-        ((bytes - of_none) / (of_one - of_none)).max(0.) as usize
-    }
-
-    /// Bytes of a number that a model computes with.
-    fn of_scalar(&self) -> f64 {
-        let dtype = self.config.training.precision.computes_in(self.params.device());
-        dtype.size_in_bytes() as f64
-    }
-
-    /// Bytes of parameters and moments, which are there already.
-    pub fn bytes_held(&self) -> u64 {
-        bytes(&self.params.tensors()) + bytes(&self.optimizer.state())
-    }
-
-    /// Bytes of a checkpoint's tensors.
-    pub fn checkpoint_bytes(&self) -> u64 {
-        self.bytes_held() + self.ema.as_ref().map_or(0, |ema| bytes(&ema.state()))
-    }
-
-    /// Overwrites the parameters, which both models see.
+    /// Overwrites the parameters of both models.
     pub fn load_weights(&self, weights: &NamedTensors) -> Result<()> {
         let variables: Vec<_> = self.params.iter().collect();
         let targets = variables.iter().map(|(name, variable)| (name.as_str(), variable));
@@ -201,11 +137,7 @@ impl<T: Task> Session<T> {
     }
 }
 
-fn bytes(tensors: &NamedTensors) -> u64 {
-    tensors.values().map(|x| (x.elem_count() * x.dtype().size_in_bytes()) as u64).sum()
-}
-
-/// Without `[training.early_stopping]` the best evaluation is still remembered.
+/// Early stopping as configured; without `[training.early_stopping]` it never stops, and tracks the best evaluation.
 fn watch(config: &RunConfig, state: early_stopping::State) -> Result<EarlyStopping> {
     let forever = || early_stopping::Config { patience: u64::MAX, ..Default::default() };
     EarlyStopping::new(&config.training.early_stopping.clone().unwrap_or_else(forever), state)

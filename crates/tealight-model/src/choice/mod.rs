@@ -1,0 +1,382 @@
+//! A choice is a table with `kind = "…"`: which attention, which task, which optimizer.
+//!
+//! ```text
+//! [model.attention]
+//! kind = "nystrom"       picks the variant; a plain `attention = "nystrom"` means this line alone
+//! n_landmarks = 32       every other key belongs to the variant's own `Config`
+//! ```
+//!
+//! [`choice!`](crate::choice!) writes the enum; reading and writing it are generic functions
+//! beside it. Serde's internally tagged enums hold the whole table back until they have seen the
+//! tag, which loses line numbers and unknown keys. Here `kind` must be the first key that the
+//! deserializer yields (`ConfigSource` of `tealight-train` sees to it, and we write it first), and
+//! the rest of the table streams into the variant's `Config`.
+
+use serde::de::MapAccess;
+use serde::de::value::MapAccessDeserializer;
+use serde::ser::Serializer;
+use serde::{Deserialize, Serialize};
+
+pub mod names;
+mod read;
+mod write;
+
+#[doc(hidden)]
+pub use self::read::deserialize;
+#[doc(hidden)]
+pub use self::write::{KindFirst, serialize};
+#[doc(hidden)]
+pub use serde;
+
+/// One value of a choice's `kind`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kind {
+    /// What a person writes after `kind =`.
+    pub name: &'static str,
+    /// The first paragraph of the variant's documentation, on one line.
+    pub summary: &'static str,
+}
+
+/// A setting that is a table with `kind = "…"`. Implemented by [`choice!`](crate::choice!) only.
+pub trait Choice: Sized {
+    /// Every kind, in the order of the variants.
+    const KINDS: &'static [Kind];
+
+    /// The names of [`Self::KINDS`], as serde's errors take them.
+    #[doc(hidden)]
+    const NAMES: &'static [&'static str];
+
+    /// The name of this value's kind.
+    fn kind(&self) -> &'static str;
+
+    /// The kind with all its settings at their defaults; `None` if there is no such kind.
+    fn default_of(kind: &str) -> Option<Self>;
+
+    /// Reads the settings of `kind`, which is one of [`Self::KINDS`].
+    #[doc(hidden)]
+    fn read<'de, A: MapAccess<'de>>(
+        kind: &'static str,
+        settings: MapAccessDeserializer<A>,
+    ) -> Result<Self, A::Error>;
+
+    /// Writes the settings behind the `kind` that `serializer` writes.
+    #[doc(hidden)]
+    fn write<S: Serializer>(&self, serializer: KindFirst<S>) -> Result<S::Ok, S::Error>;
+}
+
+/// Writes an enum of kinds and implements [`Choice`], `Serialize` and
+/// `Deserialize` for it.
+///
+/// A variant holds the kind's `Config` (which is `Clone`, `Debug`, `Default`, `PartialEq`,
+/// `Serialize` and `Deserialize` with `deny_unknown_fields`), or nothing. Its documentation is the
+/// [`Kind::summary`](crate::choice::Kind::summary).
+///
+/// `enum Name: Trait { … }`, where every `Config` implements `Trait`, also gives `Name::settings`,
+/// which is the `&dyn Trait` of the chosen kind.
+///
+/// ```
+/// use serde::{Deserialize, Serialize};
+///
+/// #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+/// #[serde(default, deny_unknown_fields)]
+/// struct Dropout {
+///     probability: f64,
+/// }
+///
+/// tealight_model::choice! {
+///     /// `[model.regularizer]`: what keeps the model from learning by heart.
+///     enum Regularizer {
+///         /// Activations are zeroed at random.
+///         "dropout" => Dropout(Dropout),
+///         /// Nothing does.
+///         "none" => None,
+///     }
+/// }
+///
+/// assert_eq!(Regularizer::default_of("dropout"), Some(Regularizer::Dropout(Dropout::default())));
+/// assert_eq!(Regularizer::None.kind(), "none");
+/// assert_eq!(Regularizer::KINDS[1].summary, "Nothing does.");
+/// ```
+#[macro_export]
+macro_rules! choice {
+    (
+        $(#[$meta:meta])*
+        $vis:vis enum $name:ident : $settings:ident {
+            $($(#[doc = $doc:literal])* $kind:literal => $variant:ident ($config:ty)),+ $(,)?
+        }
+    ) => {
+        $crate::choice! {
+            $(#[$meta])*
+            $vis enum $name {
+                $($(#[doc = $doc])* $kind => $variant ($config)),+
+            }
+        }
+
+        impl $name {
+            /// The settings of this value's kind, as what all kinds have in common.
+            $vis fn settings(&self) -> &dyn $settings {
+                match self {
+                    $(Self::$variant(config) => config),+
+                }
+            }
+        }
+    };
+
+    (
+        $(#[$meta:meta])*
+        $vis:vis enum $name:ident {
+            $($(#[doc = $doc:literal])* $kind:literal => $variant:ident $(($config:ty))?),+ $(,)?
+        }
+    ) => {
+        $(#[$meta])*
+        #[derive(Clone, Debug, PartialEq)]
+        $vis enum $name {
+            $($(#[doc = $doc])* $variant $(($config))?),+
+        }
+
+        impl $name {
+            /// Every kind, in the order of the variants.
+            $vis const KINDS: &'static [$crate::choice::Kind] = &[$($crate::choice::Kind {
+                name: $kind,
+                summary: $crate::choice::summary(concat!($($doc),*), &[$($doc),*]),
+            }),+];
+
+            /// The name of this value's kind, as written after `kind =`.
+            $vis const fn kind(&self) -> &'static str {
+                match self {
+                    $(Self::$variant { .. } => $kind),+
+                }
+            }
+
+            /// The kind with all its settings at their defaults; `None` if there is no such kind.
+            $vis fn default_of(kind: &str) -> Option<Self> {
+                match kind {
+                    $($kind => Some(Self::$variant $((<$config>::default()))?),)+
+                    _ => None,
+                }
+            }
+        }
+
+        impl $crate::choice::Choice for $name {
+            const KINDS: &'static [$crate::choice::Kind] = Self::KINDS;
+
+            const NAMES: &'static [&'static str] = &[$($kind),+];
+
+            fn kind(&self) -> &'static str {
+                self.kind()
+            }
+
+            fn default_of(kind: &str) -> Option<Self> {
+                Self::default_of(kind)
+            }
+
+            fn read<'de, A: $crate::choice::serde::de::MapAccess<'de>>(
+                kind: &'static str,
+                settings: $crate::choice::serde::de::value::MapAccessDeserializer<A>,
+            ) -> ::std::result::Result<Self, A::Error> {
+                match kind {
+                    $($kind => $crate::choice!(@read settings, $variant $(($config))?),)+
+                    _ => unreachable!("invariant: `{kind}` is one of KINDS"),
+                }
+            }
+
+            fn write<S: $crate::choice::serde::Serializer>(
+                &self,
+                serializer: $crate::choice::KindFirst<S>,
+            ) -> ::std::result::Result<S::Ok, S::Error> {
+                match self {
+                    $(Self::$variant $(($crate::choice!(@settings config, $config)))? => {
+                        $crate::choice::serde::Serialize::serialize(
+                            $crate::choice!(@settings $(config, $config)?),
+                            serializer,
+                        )
+                    })+
+                }
+            }
+        }
+
+        impl $crate::choice::serde::Serialize for $name {
+            fn serialize<S>(&self, serializer: S) -> ::std::result::Result<S::Ok, S::Error>
+            where
+                S: $crate::choice::serde::Serializer,
+            {
+                $crate::choice::serialize(self, serializer)
+            }
+        }
+
+        impl<'de> $crate::choice::serde::Deserialize<'de> for $name {
+            fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
+            where
+                D: $crate::choice::serde::Deserializer<'de>,
+            {
+                $crate::choice::deserialize(deserializer)
+            }
+        }
+    };
+
+    (@read $settings:ident, $variant:ident) => {
+        <$crate::choice::NoSettings as $crate::choice::serde::Deserialize>::deserialize($settings)
+            .map(|_| Self::$variant)
+    };
+    (@read $settings:ident, $variant:ident ($config:ty)) => {
+        <$config as $crate::choice::serde::Deserialize>::deserialize($settings).map(Self::$variant)
+    };
+
+    // The name that a variant's settings are bound to, both as a pattern and as an expression.
+    (@settings $settings:ident, $config:ty) => { $settings };
+    (@settings) => { &$crate::choice::NoSettings {} };
+}
+
+pub use choice;
+
+/// The first paragraph of a documentation whose `lines` are joined in `doc`.
+#[doc(hidden)]
+pub const fn summary(doc: &'static str, lines: &[&str]) -> &'static str {
+    let (mut line, mut length) = (0, 0);
+    while line < lines.len() && !lines[line].is_empty() {
+        length += lines[line].len();
+        line += 1;
+    }
+    doc.split_at(length).0.trim_ascii()
+}
+
+/// The settings of a kind that has none: an empty table, so that every key is unknown.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NoSettings {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+    #[serde(default, deny_unknown_fields)]
+    struct Nystrom {
+        n_landmarks: usize,
+        pinv: Option<Pinv>,
+    }
+
+    #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+    #[serde(default, deny_unknown_fields)]
+    struct Pinv {
+        n_iterations: usize,
+    }
+
+    choice! {
+        /// `[attention]`: how a position reads from the others.
+        enum Attention {
+            /// Softmax over landmarks
+            /// (Xiong et al. 2021).
+            ///
+            /// Not part of the summary.
+            "nystrom" => Nystrom(Nystrom),
+            /// Reads from nobody.
+            "none" => None,
+            "undocumented" => Undocumented,
+        }
+    }
+
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Model {
+        attention: Attention,
+        d_model: usize,
+    }
+
+    fn model(attention: Attention) -> Model {
+        Model { attention, d_model: 33 }
+    }
+
+    fn read(attention: &str) -> Model {
+        toml::from_str(&format!("d_model = 33\n{attention}")).unwrap()
+    }
+
+    /// The message and the text that it points at.
+    fn error(text: &str) -> (String, String) {
+        let error = toml::from_str::<Model>(text).unwrap_err();
+        (error.message().to_string(), text[error.span().unwrap()].to_string())
+    }
+
+    /// The generic way in, as `tealight inspect --list` takes it.
+    fn kinds<C: Choice>() -> Vec<(&'static str, &'static str)> {
+        C::KINDS.iter().map(|kind| (kind.name, kind.summary)).collect()
+    }
+
+    #[test]
+    fn kinds_carry_the_first_paragraph_of_their_documentation() {
+        let expected = [
+            ("nystrom", "Softmax over landmarks (Xiong et al. 2021)."),
+            ("none", "Reads from nobody."),
+            ("undocumented", ""),
+        ];
+        assert_eq!(kinds::<Attention>(), expected);
+    }
+
+    #[test]
+    fn every_kind_has_a_default_that_survives_toml() {
+        for kind in Attention::KINDS {
+            let written = model(Attention::default_of(kind.name).unwrap());
+            assert_eq!(written.attention.kind(), kind.name);
+            let text = toml::to_string(&written).unwrap();
+            assert_eq!(toml::from_str::<Model>(&text).unwrap(), written, "{text}");
+        }
+        assert_eq!(Attention::default_of("softmax"), None);
+    }
+
+    #[test]
+    fn kind_is_written_first_and_tables_last() {
+        let pinv = Some(Pinv { n_iterations: 5 });
+        let text = toml::to_string(&model(Attention::Nystrom(Nystrom { n_landmarks: 7, pinv })));
+        let expected = "d_model = 33\n\n[attention]\nkind = \"nystrom\"\nn_landmarks = 7\n\n\
+                        [attention.pinv]\nn_iterations = 5\n";
+        assert_eq!(text.unwrap(), expected);
+    }
+
+    #[test]
+    fn table_short_form_and_nested_settings_are_read() {
+        let nystrom = |n_landmarks, pinv| model(Attention::Nystrom(Nystrom { n_landmarks, pinv }));
+        assert_eq!(read("attention = 'none'"), model(Attention::None));
+        assert_eq!(read("attention = 'nystrom'"), nystrom(0, None));
+        assert_eq!(read("[attention]\nkind = 'nystrom'\nn_landmarks = 7"), nystrom(7, None));
+        let pinv = Some(Pinv { n_iterations: 5 });
+        let nested = "attention = { kind = 'nystrom', pinv.n_iterations = 5 }";
+        assert_eq!(read(nested), nystrom(0, pinv));
+    }
+
+    #[test]
+    fn an_unknown_kind_points_at_its_value() {
+        let rule = "unknown variant `nystrm`, expected one of `nystrom`, `none`, `undocumented`";
+        for text in ["attention = 'nystrm'", "attention.kind = 'nystrm'"] {
+            assert_eq!(error(text), (rule.into(), "'nystrm'".into()));
+        }
+    }
+
+    #[test]
+    fn a_missing_kind_lists_the_kinds() {
+        let (message, text) = error("[attention]\nn_landmarks = 7");
+        let rule = "unknown variant ``, expected one of `nystrom`, `none`, `undocumented`";
+        assert_eq!((message.as_str(), text.as_str()), (rule, "[attention]"));
+        assert_eq!(error("attention = {}").1, "{}");
+    }
+
+    #[test]
+    fn unknown_keys_and_wrong_types_keep_their_place() {
+        let (message, text) = error("[attention]\nkind = 'nystrom'\nn_landmark = 7");
+        assert_eq!(message, "unknown field `n_landmark`, expected `n_landmarks` or `pinv`");
+        assert_eq!(text, "n_landmark");
+        let (message, text) = error("[attention]\nkind = 'nystrom'\npinv = { n_iterations = 'x' }");
+        assert_eq!(message, "invalid type: string \"x\", expected usize");
+        assert_eq!(text, "'x'");
+        let (message, text) = error("[attention]\nkind = 'none'\nn_landmarks = 7");
+        assert_eq!(message, "unknown field `n_landmarks`, there are no fields");
+        assert_eq!(text, "n_landmarks");
+    }
+
+    #[test]
+    fn what_is_neither_table_nor_name_is_refused() {
+        let rule = "invalid type: integer `5`, expected a table with `kind` or the name of a kind";
+        assert_eq!(error("attention = 5"), (rule.into(), "5".into()));
+        assert_eq!(error("attention.kind = 5").0, "invalid type: integer `5`, expected a string");
+    }
+}

@@ -1,0 +1,42 @@
+//! Dropout (Srivastava et al. 2014, <https://jmlr.org/papers/v15/srivastava14a.html>), addressed instead of drawn.
+//!
+//! A mask is a function of (the micro-batch's stream, the layer's name, the element's index), so it
+//! does not depend on the order in which layers run, and a resumed run drops the same elements.
+
+use candle_core::{Result, Tensor};
+use candle_nn::VarBuilder;
+use tealight_ops::dropout::{Draw, dropout};
+
+use crate::mode::Mode;
+
+/// Zeroes each element with probability `rate` while training and scales the rest by 1 / (1 − rate).
+#[derive(Clone, Debug)]
+pub struct Dropout {
+    rate: f64,
+    name: String,
+}
+
+impl Dropout {
+    /// A layer named after its place in the model, which is where `vb` stands.
+    pub fn new(rate: f64, vb: &VarBuilder<'_>) -> Self {
+        Self { rate, name: vb.prefix() }
+    }
+
+    /// What [`forward`](Self::forward) would drop, for operations that drop as they go.
+    pub fn draw(&self, mode: Mode) -> Option<Draw> {
+        match mode {
+            Mode::Train { stream, .. } if self.rate > 0. => {
+                Some(Draw { rate: self.rate, stream: stream.fork_name(&self.name) })
+            }
+            Mode::Train { .. } | Mode::Eval => None,
+        }
+    }
+
+    /// Any shape → the same shape.
+    pub fn forward(&self, x: &Tensor, mode: Mode) -> Result<Tensor> {
+        match self.draw(mode) {
+            Some(Draw { rate, stream }) => dropout(x, rate, stream),
+            None => Ok(x.clone()),
+        }
+    }
+}

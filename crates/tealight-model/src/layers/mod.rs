@@ -1,0 +1,6 @@
+//! Layers that act on each position by itself.
+
+pub mod dropout;
+pub mod feed_forward;
+pub mod linear;
+pub mod norm;

@@ -1,0 +1,140 @@
+//! Normalisation of each position's vector.
+//!
+//! ```text
+//! LayerNorm(x) = (x − mean x) / √(var x + ε) · w + b        Ba et al. 2016, eq. (3)
+//! RMSNorm(x)   = x / √(mean x² + ε) · w                     Zhang & Sennrich 2019, eq. (4)
+//! ```
+//!
+//! LayerNorm: <https://arxiv.org/abs/1607.06450>. RMSNorm: <https://arxiv.org/abs/1910.07467>.
+//!
+//! Candle's own layers drop the gradient on contiguous input; these are `tealight_ops::norm`.
+
+use std::fmt;
+
+use candle_core::{Result, Tensor};
+use candle_nn::{VarBuilder, init};
+use serde::{Deserialize, Serialize};
+
+use crate::choice::choice;
+use crate::error::{BuildError, BuildResult};
+
+choice! {
+    /// `[model.norm]`: what keeps the residual stream in range.
+    pub enum NormConfig {
+        /// Zero mean, unit variance, then scale and shift (Ba et al. 2016).
+        "layer_norm" => LayerNorm(LayerNormConfig),
+        /// Unit root mean square, then scale (Zhang & Sennrich 2019).
+        "rms_norm" => RmsNorm(RmsNormConfig),
+        /// No normalisation.
+        "none" => None,
+    }
+}
+
+impl Default for NormConfig {
+    fn default() -> Self {
+        Self::LayerNorm(LayerNormConfig::default())
+    }
+}
+
+/// `[model.norm] kind = "layer_norm"`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LayerNormConfig {
+    /// ε under the root.
+    pub epsilon: f64,
+    /// Add a learnt shift.
+    pub bias: bool,
+}
+
+impl Default for LayerNormConfig {
+    fn default() -> Self {
+        Self { epsilon: 1e-5, bias: true }
+    }
+}
+
+/// `[model.norm] kind = "rms_norm"`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RmsNormConfig {
+    /// ε under the root.
+    pub epsilon: f64,
+}
+
+impl Default for RmsNormConfig {
+    fn default() -> Self {
+        Self { epsilon: 1e-6 }
+    }
+}
+
+/// A built normalisation.
+pub trait Norm: fmt::Debug + Send + Sync {
+    /// `(.., d_model)` → `(.., d_model)`
+    fn forward(&self, x: &Tensor) -> Result<Tensor>;
+}
+
+impl NormConfig {
+    /// Builds the normalisation of vectors of width `d_model`.
+    pub fn build(&self, d_model: usize, vb: &VarBuilder<'_>) -> BuildResult<Box<dyn Norm>> {
+        let weight = || vb.get_with_hints(d_model, "weight", init::ONE);
+        Ok(match *self {
+            Self::None => Box::new(Identity),
+            Self::LayerNorm(LayerNormConfig { epsilon, bias }) => {
+                check_epsilon(epsilon)?;
+                let shift = || vb.get_with_hints(d_model, "bias", init::ZERO);
+                let bias = bias.then(shift).transpose()?;
+                Box::new(LayerNorm { weight: weight()?, bias, epsilon })
+            }
+            Self::RmsNorm(RmsNormConfig { epsilon }) => {
+                check_epsilon(epsilon)?;
+                Box::new(RmsNorm { weight: weight()?, epsilon })
+            }
+        })
+    }
+}
+
+fn check_epsilon(epsilon: f64) -> BuildResult<()> {
+    // A smaller one is zero in f32, and the norm of a constant row then 0 / 0.
+    let least = f64::from(f32::MIN_POSITIVE);
+    if epsilon.is_finite() && epsilon >= least {
+        return Ok(());
+    }
+    let message = format!(
+        "`model.norm.epsilon` = {epsilon} must be positive: finite, and at least {least:e}, the \
+         smallest number of f32"
+    );
+    Err(BuildError::config(["model.norm.epsilon"], message))
+}
+
+#[derive(Debug)]
+struct LayerNorm {
+    weight: Tensor,
+    bias: Option<Tensor>,
+    epsilon: f64,
+}
+
+impl Norm for LayerNorm {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        tealight_ops::norm::layer_norm(x, &self.weight, self.bias.as_ref(), self.epsilon)
+    }
+}
+
+#[derive(Debug)]
+struct RmsNorm {
+    weight: Tensor,
+    epsilon: f64,
+}
+
+impl Norm for RmsNorm {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        tealight_ops::norm::rms_norm(x, &self.weight, self.epsilon)
+    }
+}
+
+#[derive(Debug)]
+struct Identity;
+
+impl Norm for Identity {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        Ok(x.clone())
+    }
+}

@@ -1,0 +1,260 @@
+//! What a model costs: estimates for choosing a size, before anything runs.
+//!
+//! ```text
+//! forward FLOPs                2·Σ (scalars of a matrix)·(positions it is applied to) + attention
+//! training FLOPs               3·forward: the backward pass makes two products of each
+//! training memory              16 bytes per parameter (weight, gradient, two moments)
+//!                              + 4 bytes per number that the backward pass needs
+//! ```
+//!
+//! With activation checkpointing those numbers are what stands between the blocks, and the inside of
+//! one block at a time.
+
+use crate::attention::{AttentionCost, Reads};
+use crate::config::ModelConfig;
+use crate::layers::feed_forward::FeedForwardConfig;
+use crate::mode::Activations;
+use crate::params::ParamStore;
+use crate::params::init::Initializer;
+use crate::position::PositionConfig;
+use crate::transformer::spec::StackSpec;
+
+/// The estimate for one sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cost {
+    /// Scalars in all parameters.
+    pub n_parameters: usize,
+    /// Positions of the sequence, a `[CLS]` included; of source and target together.
+    pub positions: usize,
+    /// Operations of the forward pass over the sequence (a multiply-add counts as two).
+    pub forward_flops: u64,
+    /// Numbers of f32 kept for the backward pass of the sequence.
+    pub activations: usize,
+    /// The same where blocks are computed again.
+    pub recomputed: usize,
+}
+
+/// The positions of one sequence, by what is done there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Positions {
+    /// Read from the data.
+    pub inputs: usize,
+    /// Held in the residual stream, a `[CLS]` included.
+    pub held: usize,
+    /// Given to the output layer.
+    pub read: usize,
+}
+
+impl Positions {
+    /// Where the matrix `name` of a model of this `config` is applied.
+    pub(crate) fn of(&self, name: &str, config: &ModelConfig) -> usize {
+        match name.split_once('.') {
+            Some(("embedding", "token.weight")) if config.tied_output => self.read,
+            Some(("embedding", "features.weight")) => self.inputs,
+            // Tables are looked up, not multiplied.
+            Some(("embedding" | "position", _)) => 0,
+            Some(("lm_head" | "output" | "classifier", _)) => self.read,
+            _ => self.held,
+        }
+    }
+}
+
+impl Cost {
+    /// Estimates from the shapes of the parameters in `store`, each of which is applied to as many
+    /// positions as `applied` says, what the `attention` layers cost together, and the numbers that
+    /// `estimate` counts.
+    pub fn new(
+        store: &ParamStore,
+        positions: usize,
+        applied: impl Fn(&str) -> usize,
+        attention: &AttentionCost,
+        estimate: &Estimate,
+    ) -> Self {
+        let products: usize = store
+            .iter()
+            .filter(|(name, variable)| variable.rank() == 2 && !is_of_an_attention(name))
+            .map(|(name, variable)| variable.elem_count() * applied(&name))
+            .sum();
+        Self {
+            n_parameters: store.n_parameters(),
+            positions,
+            forward_flops: 2 * products as u64 + attention.flops as u64,
+            activations: estimate.activations as usize,
+            recomputed: estimate.recomputed as usize,
+        }
+    }
+
+    /// Forward operations per position of the sequence.
+    pub fn forward_flops_per_position(&self) -> u64 {
+        self.forward_flops / self.positions.max(1) as u64
+    }
+
+    /// Operations of one training step per position.
+    pub fn training_flops_per_position(&self) -> u64 {
+        3 * self.forward_flops_per_position()
+    }
+
+    /// Bytes that training needs for a batch of `batch` sequences.
+    pub fn training_bytes(&self, batch: usize, activations: Activations) -> usize {
+        let numbers = match activations {
+            Activations::Kept => self.activations,
+            Activations::Recomputed => self.recomputed,
+        };
+        let activations = batch.saturating_mul(numbers).saturating_mul(4);
+        self.n_parameters.saturating_mul(16).saturating_add(activations)
+    }
+}
+
+fn is_of_an_attention(name: &str) -> bool {
+    name.split('.').any(|part| part == "attention" || part == "cross_attention")
+}
+
+/// What the attention layers of one stack cost together, on a sequence of `seq_len` positions that
+/// reads a memory of `memory_len`.
+pub fn attention_cost(
+    config: &ModelConfig,
+    stack: &StackSpec<'_>,
+    seq_len: usize,
+    memory_len: usize,
+) -> AttentionCost {
+    let init = Initializer::FAN_IN;
+    // No layer is for less than one position, whatever is asked of an estimate.
+    let lens = [stack.max_seq_len.max(1); 2];
+    let own = config.attention_spec(&init, stack.attention.key, stack.reads, lens);
+    let mut cost = stack.attention.config.cost(&own, seq_len, seq_len);
+    if let Some((place, max_memory_len)) = stack.cross_attention {
+        let lens = [stack.max_seq_len, max_memory_len].map(|len| len.max(1));
+        let spec = config.attention_spec(&init, place.key, Reads::Memory, lens);
+        cost = cost + place.config.cost(&spec, seq_len, memory_len);
+    }
+    let n_layers = stack.n_layers as f64;
+    AttentionCost {
+        parameters: n_layers * cost.parameters,
+        flops: n_layers * cost.flops,
+        activations: n_layers * cost.activations,
+    }
+}
+
+/// What a model needs memory for, from its description alone, before anything is allocated. In
+/// floating point, so that no size overflows.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Estimate {
+    /// Scalars in the parameters: attention, the matrices of the feed-forward networks, and the table
+    /// of positions. What data decide is left out, and so are other vectors (biases and norms).
+    pub parameters: f64,
+    /// Numbers of f32 kept for the backward pass of one example.
+    pub activations: f64,
+    /// The same where blocks are computed again.
+    pub recomputed: f64,
+}
+
+impl Estimate {
+    /// A model of one stack on its own, for sequences of `positions`.
+    pub fn alone(config: &ModelConfig, positions: usize) -> Self {
+        let max_seq_len = config.max_seq_len.unwrap_or(positions);
+        Self::of_stack(config, &StackSpec::alone(config, max_seq_len), positions, 0)
+    }
+
+    /// What stands outside of blocks.
+    pub fn outside(parameters: f64, activations: f64) -> Self {
+        Self { parameters, activations, recomputed: activations }
+    }
+
+    /// One stack with its positions, on a sequence of `seq_len` that reads a memory of `memory_len`.
+    ///
+    /// Activations per block: two norms (three with cross-attention), the attentions, two sums
+    /// (three), and the inner activations: before φ, or those of a gate and what it gates.
+    pub fn of_stack(
+        config: &ModelConfig,
+        stack: &StackSpec<'_>,
+        seq_len: usize,
+        memory_len: usize,
+    ) -> Self {
+        let (d_model, n_layers) = (config.d_model as f64, stack.n_layers as f64);
+        let d_ff = d_ff(config);
+        let attention = attention_cost(config, stack, seq_len, memory_len);
+        let (n_maps, n_inner) = match config.feed_forward {
+            FeedForwardConfig::Mlp(_) => (2., 1.), // up, down
+            FeedForwardConfig::Glu(_) => (3., 3.), // gate, up, down
+            FeedForwardConfig::None => (0., 0.),
+        };
+        let n_sums = if stack.cross_attention.is_some() { 6. } else { 4. };
+        let (seq_len, ends) = (seq_len as f64, 2. * d_model);
+        let blocks =
+            attention.activations + seq_len * n_layers * (n_sums * d_model + n_inner * d_ff);
+        let between = seq_len * n_layers * d_model;
+        Self {
+            parameters: attention.parameters
+                + n_layers * d_model * n_maps * d_ff
+                + position_table(config, stack.max_seq_len),
+            activations: seq_len * ends + blocks,
+            recomputed: seq_len * ends + between + blocks / n_layers.max(1.),
+        }
+    }
+}
+
+impl std::ops::Add for Estimate {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            parameters: self.parameters + other.parameters,
+            activations: self.activations + other.activations,
+            recomputed: self.recomputed + other.recomputed,
+        }
+    }
+}
+
+fn position_table(config: &ModelConfig, max_seq_len: usize) -> f64 {
+    let (d_model, n_heads) = (config.d_model as f64, config.n_heads as f64);
+    match &config.position {
+        PositionConfig::Learned(learned) => learned.n_rows(max_seq_len) as f64 * d_model,
+        PositionConfig::Relative(relative) => relative.n_buckets as f64 * n_heads,
+        PositionConfig::Scalar(_) => d_model,
+        PositionConfig::None
+        | PositionConfig::Sinusoidal(_)
+        | PositionConfig::Rotary(_)
+        | PositionConfig::Alibi => 0.,
+    }
+}
+
+fn d_ff(config: &ModelConfig) -> f64 {
+    config.feed_forward.d_ff(config.d_model).unwrap_or(0) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attention::AttentionConfig;
+
+    #[test]
+    fn what_cannot_be_built_has_an_estimate_nevertheless() {
+        for kind in AttentionConfig::KINDS {
+            let attention = AttentionConfig::default_of(kind.name).expect("a kind");
+            for (n_heads, d_model) in [(0, 33), (3, 0), (64, 33), (3, 1 << 20)] {
+                let config = ModelConfig {
+                    d_model,
+                    n_heads,
+                    attention: attention.clone(),
+                    ..ModelConfig::default()
+                };
+                for positions in [0, 1, 1 << 20] {
+                    let Estimate { parameters, activations, recomputed } =
+                        Estimate::alone(&config, positions);
+                    let sizes = [parameters, activations, recomputed];
+                    let label = format!("{}, {n_heads}, {d_model}, {positions}", kind.name);
+                    assert!(sizes.iter().all(|size| size.is_finite() && *size >= 0.), "{label}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn memory_that_no_number_counts_does_not_overflow() {
+        let activations = usize::MAX;
+        let cost =
+            Cost { n_parameters: 7, positions: 5, forward_flops: 3, activations, recomputed: 2 };
+        assert_eq!(cost.training_bytes(2, Activations::Kept), usize::MAX);
+        assert_eq!(cost.training_bytes(2, Activations::Recomputed), 7 * 16 + 2 * 2 * 4);
+    }
+}

@@ -1,0 +1,178 @@
+//! How parameters begin: the one table.
+//!
+//! | parameter | `fan_in` (default) | `normal` |
+//! |---|---|---|
+//! | linear weight `(out, in)` | U(±1/√in) | N(0, std) |
+//! | … of a projection back into the residual stream | U(±1/√in) | N(0, std / √(2·n_layers)) when `scale_residual` |
+//! | linear bias | 0 | 0 |
+//! | token embedding | N(0, `embedding_std`) | N(0, std) |
+//! | … under `model.embedding.scale`, or `model.tied_output` without `model.scale_output` | N(0, `embedding_std` / √d_model) | N(0, std) |
+//! | token type and `[CLS]` embedding | N(0, `embedding_std`) | N(0, std) |
+//! | learned position | N(0, `model.position.std`) | the same |
+//! | direction of the scalar position | N(0, 1/√d_model) | the same |
+//! | norm weight, bias | 1, 0 | 1, 0 |
+//! | relative bias (T5) | N(0, 1/√d_model) | the same |
+//! | RWKV mixing, decay, bonus | U(0, 1), U(−5, 3), U(ln 0.3 ± ½) | the same |
+//!
+//! `fan_in` is the uniform that `PyTorch`'s `nn.Linear` draws its weights from; `normal` with
+//! std = 0.02 is BERT's, and GPT-2's with `scale_residual`. Scaled embeddings are multiplied by
+//! √d_model and tied ones are the output's weights: divided by it, the first have the size of the
+//! positions that are added to them, and the initial logits of the second do not grow with d_model.
+//! The second argument of N is the standard deviation. Every value is a function of the seed
+//! and the parameter's name alone: adding a layer does not change how the others begin.
+
+use candle_nn::Init;
+use serde::{Deserialize, Serialize};
+
+use crate::choice::choice;
+use crate::error::{BuildError, BuildResult};
+
+choice! {
+    /// `[model.init]`: how parameters begin.
+    pub enum InitConfig {
+        /// Weights uniform in ±1/√fan_in, as PyTorch's linear layer.
+        "fan_in" => FanIn(FanIn),
+        /// Weights normal with one standard deviation everywhere, as BERT and GPT-2.
+        "normal" => Normal(Normal),
+    }
+}
+
+impl Default for InitConfig {
+    fn default() -> Self {
+        Self::FanIn(FanIn::default())
+    }
+}
+
+/// `[model.init] kind = "fan_in"`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct FanIn {
+    /// Standard deviation of the embeddings.
+    pub embedding_std: f64,
+}
+
+impl Default for FanIn {
+    fn default() -> Self {
+        Self { embedding_std: 1. }
+    }
+}
+
+/// `[model.init] kind = "normal"`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Normal {
+    /// Standard deviation of all weights and embeddings.
+    pub std: f64,
+    /// Divide the standard deviation of projections into the residual stream by √(2·n_layers)
+    /// (Radford et al. 2019, §2.3).
+    pub scale_residual: bool,
+}
+
+impl Default for Normal {
+    fn default() -> Self {
+        Self { std: 0.02, scale_residual: false }
+    }
+}
+
+/// The table, resolved for one model.
+#[derive(Clone, Debug)]
+pub struct Initializer {
+    config: InitConfig,
+    n_layers: usize,
+}
+
+impl Initializer {
+    /// The table at its defaults, for a single layer.
+    pub const FAN_IN: Self =
+        Self { config: InitConfig::FanIn(FanIn { embedding_std: 1. }), n_layers: 1 };
+
+    /// Resolves the table for a model of `n_layers` blocks, or names the setting that is out of range.
+    pub fn build(config: &InitConfig, n_layers: usize) -> BuildResult<Self> {
+        let (key, std) = match config {
+            InitConfig::FanIn(FanIn { embedding_std }) => {
+                ("model.init.embedding_std", *embedding_std)
+            }
+            InitConfig::Normal(Normal { std, .. }) => ("model.init.std", *std),
+        };
+        if !(std.is_finite() && std > 0.) {
+            return Err(BuildError::config([key], format!("`{key}` = {std} must be positive")));
+        }
+        Ok(Self { config: config.clone(), n_layers })
+    }
+
+    /// A linear map's weight with `fan_in` inputs.
+    pub fn weight(&self, fan_in: usize) -> Init {
+        match self.config {
+            InitConfig::FanIn(_) => {
+                let bound = 1. / (fan_in as f64).sqrt();
+                Init::Uniform { lo: -bound, up: bound }
+            }
+            InitConfig::Normal(Normal { std, .. }) => normal(std),
+        }
+    }
+
+    /// The weight of a linear map whose output is added to the residual stream.
+    pub fn residual_weight(&self, fan_in: usize) -> Init {
+        match self.config {
+            InitConfig::Normal(Normal { std, scale_residual: true }) => {
+                normal(std / (2. * self.n_layers as f64).sqrt())
+            }
+            _ => self.weight(fan_in),
+        }
+    }
+
+    /// A table of vectors looked up by id, or a vector that stands for a token.
+    pub fn embedding(&self) -> Init {
+        match self.config {
+            InitConfig::FanIn(FanIn { embedding_std }) => normal(embedding_std),
+            InitConfig::Normal(Normal { std, .. }) => normal(std),
+        }
+    }
+
+    /// A table of tokens that is multiplied by √d_model when it is read, or that serves as the output's
+    /// weights.
+    pub fn scaled_embedding(&self, d_model: usize) -> Init {
+        match self.config {
+            InitConfig::FanIn(FanIn { embedding_std }) => {
+                normal(embedding_std / (d_model as f64).sqrt())
+            }
+            InitConfig::Normal(_) => self.embedding(),
+        }
+    }
+
+    /// Learned positions, whose `std` is a setting of their own.
+    pub(crate) fn learned_position(std: f64) -> Init {
+        normal(std)
+    }
+
+    /// The shares of the present in RWKV's token shift.
+    pub(crate) fn rwkv_mix() -> Init {
+        Init::Uniform { lo: 0., up: 1. }
+    }
+
+    /// The logarithm of RWKV's decay w.
+    pub(crate) fn rwkv_decay() -> Init {
+        Init::Uniform { lo: -5., up: 3. }
+    }
+
+    /// RWKV's bonus u for the present.
+    pub(crate) fn rwkv_bonus() -> Init {
+        let middle = 0.3_f64.ln();
+        Init::Uniform { lo: middle - 0.5, up: middle + 0.5 }
+    }
+
+    /// The direction of the scalar position.
+    pub(crate) fn scalar_position(d_model: usize) -> Init {
+        normal(1. / (d_model as f64).sqrt())
+    }
+
+    /// The biases of T5's relative positions.
+    pub(crate) fn relative_bias(d_model: usize) -> Init {
+        normal(1. / (d_model as f64).sqrt())
+    }
+}
+
+/// N(0, std²).
+fn normal(std: f64) -> Init {
+    Init::Randn { mean: 0., stdev: std }
+}

@@ -1,0 +1,333 @@
+//! The parameters of a model: named, in the order they were made, the same for the same seed.
+//!
+//! The model is built twice from one store. Built from [`ParamStore::trainable`], its forward pass
+//! records what the gradient needs; built from [`ParamStore::frozen`], it computes with the same
+//! storage and records nothing. An optimizer step is seen by both at once.
+//!
+//! Both may compute in half precision ([`ParamStore::computing_in`]): then they are built from copies, which
+//! [`ParamStore::refresh`] makes again after each change of the parameters.
+
+pub mod init;
+pub mod pattern;
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use candle_core::{DType, Device, Result, Shape, Tensor, Var, bail};
+use candle_nn::var_builder::SimpleBackend;
+use candle_nn::{Init, VarBuilder};
+use tealight_ops::half_precision;
+use tealight_ops::rng::{Purpose, Stream};
+
+/// Named variables, created on first use from streams that depend on the seed and the name only.
+#[derive(Debug)]
+pub struct ParamStore {
+    stream: Stream,
+    dtype: DType,
+    /// What models compute in.
+    compute: DType,
+    device: Device,
+    /// What [`Self::freezing`] was told.
+    still: Vec<String>,
+    variables: Mutex<Variables>,
+}
+
+#[derive(Debug, Default)]
+struct Variables {
+    in_order: Vec<Parameter>,
+    index: BTreeMap<String, usize>,
+}
+
+#[derive(Clone, Debug)]
+struct Parameter {
+    name: String,
+    variable: Var,
+    /// Rounded to what models compute in, if that is another dtype.
+    copy: Option<Var>,
+}
+
+impl Parameter {
+    /// What models are built from.
+    fn computed_with(&self) -> &Var {
+        self.copy.as_ref().unwrap_or(&self.variable)
+    }
+}
+
+impl ParamStore {
+    /// An empty store. `dtype` is F32 for training and F64 for checking gradients.
+    pub fn new(seed: u64, dtype: DType, device: &Device) -> Self {
+        Self {
+            stream: Stream::new(seed, Purpose::Initialisation),
+            dtype,
+            compute: dtype,
+            device: device.clone(),
+            still: Vec::new(),
+            variables: Mutex::default(),
+        }
+    }
+
+    /// A store whose models compute in `dtype`, with parameters that stay as precise as they are.
+    #[must_use]
+    pub fn computing_in(self, dtype: DType) -> Self {
+        Self { compute: dtype, ..self }
+    }
+
+    /// A store some of whose parameters stay as they are: no graph reaches those whose names fit one
+    /// of `patterns`, and [`Self::trained`] leaves them out.
+    #[must_use]
+    pub fn freezing(mut self, patterns: &[String]) -> Self {
+        self.still = patterns.to_vec();
+        self
+    }
+
+    /// A builder that creates parameters and hands out variables: forward passes record a graph.
+    pub fn trainable(&self) -> VarBuilder<'_> {
+        VarBuilder::from_backend(Box::new(Trainable(self)), self.compute, self.device.clone())
+    }
+
+    /// A builder over the same storage that records no graph. It creates nothing: the trainable
+    /// model comes first.
+    pub fn frozen(&self) -> VarBuilder<'_> {
+        VarBuilder::from_backend(Box::new(Frozen(self)), self.compute, self.device.clone())
+    }
+
+    /// Name and variable of each parameter, in order of creation.
+    pub fn iter(&self) -> impl Iterator<Item = (String, Var)> {
+        let parameters = self.lock().in_order.clone();
+        parameters.into_iter().map(|Parameter { name, variable, .. }| (name, variable))
+    }
+
+    /// As [`Self::iter`], but for those that stay as they are.
+    pub fn trained(&self) -> impl Iterator<Item = (String, Var)> {
+        self.iter().filter(|(name, _)| !self.is_still(name))
+    }
+
+    /// What gradients are taken with respect to: name and tensor of each of [`Self::trained`], as models
+    /// compute with it.
+    pub fn leaves(&self) -> Vec<(String, Tensor)> {
+        let leaf = |p: &Parameter| (p.name.clone(), p.computed_with().as_tensor().clone());
+        let is_trained = |p: &&Parameter| !self.is_still(&p.name);
+        self.lock().in_order.iter().filter(is_trained).map(leaf).collect()
+    }
+
+    /// Makes models see parameters that have changed, where they compute with copies of them.
+    pub fn refresh(&self) -> Result<()> {
+        let variables = self.lock();
+        let pair = |p: &'_ Parameter| Some((p.variable.clone(), p.copy.clone()?));
+        let pairs: Vec<_> = variables.in_order.iter().filter_map(pair).collect();
+        let pairs: Vec<_> = pairs.iter().map(|(from, to)| (from, to)).collect();
+        half_precision::round_all(&pairs)
+    }
+
+    fn is_still(&self, name: &str) -> bool {
+        pattern::matches_any(&self.still, name)
+    }
+
+    /// The number of scalars in all parameters.
+    pub fn n_parameters(&self) -> usize {
+        self.lock().in_order.iter().map(|p| p.variable.elem_count()).sum()
+    }
+
+    /// Where the parameters live.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Values by name, sharing storage with the variables.
+    pub fn tensors(&self) -> BTreeMap<String, Tensor> {
+        self.iter().map(|(name, variable)| (name, variable.as_detached_tensor())).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Variables> {
+        self.variables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn get_or_create(&self, shape: &Shape, name: &str, init: Init) -> Result<Tensor> {
+        let mut variables = self.lock();
+        let known = variables.index.get(name).copied();
+        let at = if let Some(at) = known {
+            at
+        } else {
+            let parameter = self.create(shape, name, init)?;
+            let at = variables.in_order.len();
+            variables.index.insert(name.to_owned(), at);
+            variables.in_order.push(parameter);
+            at
+        };
+        let variable = variables.in_order[at].computed_with();
+        same_shape(name, shape, variable.shape())?;
+        Ok(if self.is_still(name) {
+            variable.as_detached_tensor()
+        } else {
+            variable.as_tensor().clone()
+        })
+    }
+
+    fn create(&self, shape: &Shape, name: &str, init: Init) -> Result<Parameter> {
+        let variable = Var::from_tensor(&self.draw(shape, name, init)?)?;
+        let copied = self.compute != self.dtype;
+        let copy =
+            copied.then(|| Var::from_tensor(&variable.to_dtype(self.compute)?)).transpose()?;
+        Ok(Parameter { name: name.to_owned(), variable, copy })
+    }
+
+    fn draw(&self, shape: &Shape, name: &str, init: Init) -> Result<Tensor> {
+        let stream = self.stream.fork_name(name);
+        let indices = 0..shape.elem_count() as u64;
+        let values: Vec<f64> = match init {
+            Init::Const(value) => indices.map(|_| value).collect(),
+            Init::Randn { mean, stdev } => {
+                indices.map(|i| mean + stdev * stream.normal(i)).collect()
+            }
+            Init::Uniform { lo, up } => {
+                indices.map(|i| lo + (up - lo) * stream.uniform(i)).collect()
+            }
+            Init::Kaiming { .. } => bail!("parameter `{name}`: `init.rs` has no such entry"),
+        };
+        // Rounded before it travels, so that every device starts from the same bits.
+        Tensor::from_vec(values, shape, &Device::Cpu)?.to_dtype(self.dtype)?.to_device(&self.device)
+    }
+}
+
+/// A builder over tensors that are there already, which records no graph: for models that are used and
+/// not trained. They are handed out in `dtype` on `device`.
+pub fn frozen<'a>(
+    tensors: &'a BTreeMap<String, Tensor>,
+    dtype: DType,
+    device: &Device,
+) -> VarBuilder<'a> {
+    VarBuilder::from_backend(Box::new(Loaded(tensors)), dtype, device.clone())
+}
+
+fn same_shape(name: &str, asked: &Shape, stored: &Shape) -> Result<()> {
+    if asked != stored {
+        bail!("parameter `{name}` is asked for as {asked:?} and stored as {stored:?}");
+    }
+    Ok(())
+}
+
+struct Loaded<'a>(&'a BTreeMap<String, Tensor>);
+
+impl SimpleBackend for Loaded<'_> {
+    fn get(&self, shape: Shape, name: &str, _: Init, dtype: DType, dev: &Device) -> Result<Tensor> {
+        let value = self.get_unchecked(name, dtype, dev)?;
+        same_shape(name, &shape, value.shape())?;
+        Ok(value)
+    }
+
+    fn get_unchecked(&self, name: &str, dtype: DType, device: &Device) -> Result<Tensor> {
+        match self.0.get(name) {
+            Some(tensor) => tensor.detach().to_device(device)?.to_dtype(dtype),
+            None => bail!("there is no parameter `{name}`"),
+        }
+    }
+
+    fn contains_tensor(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+}
+
+struct Trainable<'a>(&'a ParamStore);
+struct Frozen<'a>(&'a ParamStore);
+
+impl SimpleBackend for Trainable<'_> {
+    fn get(&self, shape: Shape, name: &str, init: Init, _: DType, _: &Device) -> Result<Tensor> {
+        self.0.get_or_create(&shape, name, init)
+    }
+
+    fn get_unchecked(&self, name: &str, _: DType, _: &Device) -> Result<Tensor> {
+        bail!("parameter `{name}` is asked for without a shape")
+    }
+
+    fn contains_tensor(&self, name: &str) -> bool {
+        self.0.lock().index.contains_key(name)
+    }
+}
+
+impl SimpleBackend for Frozen<'_> {
+    fn get(&self, shape: Shape, name: &str, _: Init, dtype: DType, dev: &Device) -> Result<Tensor> {
+        let value = self.get_unchecked(name, dtype, dev)?;
+        same_shape(name, &shape, value.shape())?;
+        Ok(value)
+    }
+
+    fn get_unchecked(&self, name: &str, _: DType, _: &Device) -> Result<Tensor> {
+        let variables = self.0.lock();
+        match variables.index.get(name) {
+            Some(&at) => Ok(variables.in_order[at].computed_with().as_detached_tensor()),
+            None => bail!("no parameter `{name}`: build the trainable model first"),
+        }
+    }
+
+    fn contains_tensor(&self, name: &str) -> bool {
+        self.0.lock().index.contains_key(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn weight(store: &ParamStore, name: &str) -> Result<Vec<f32>> {
+        let init = Init::Randn { mean: 0., stdev: 1. };
+        store.trainable().get_with_hints((2, 3), name, init)?.flatten_all()?.to_vec1()
+    }
+
+    #[test]
+    fn values_depend_on_the_seed_and_the_name_not_on_the_order() -> Result<()> {
+        let first = ParamStore::new(1, DType::F32, &Device::Cpu);
+        let (a, b) = (weight(&first, "a")?, weight(&first, "b")?);
+        let second = ParamStore::new(1, DType::F32, &Device::Cpu);
+        assert_eq!((weight(&second, "b")?, weight(&second, "a")?), (b, a.clone()));
+        assert_ne!(weight(&ParamStore::new(2, DType::F32, &Device::Cpu), "a")?, a);
+        Ok(())
+    }
+
+    #[test]
+    fn what_is_frozen_records_no_graph_and_is_not_trained() -> Result<()> {
+        let store = ParamStore::new(1, DType::F32, &Device::Cpu).freezing(&["layer.*".to_owned()]);
+        let values = weight(&store, "layer.0")?;
+        assert_eq!(values, weight(&ParamStore::new(1, DType::F32, &Device::Cpu), "layer.0")?);
+        let init = Init::Const(1.);
+        assert!(!store.trainable().get_with_hints((2, 3), "layer.0", init)?.track_op());
+        assert!(store.trainable().get_with_hints(3, "output", init)?.track_op());
+        let names = |all: Vec<(String, Var)>| all.into_iter().map(|(name, _)| name);
+        assert!(names(store.iter().collect()).eq(["layer.0", "output"]));
+        assert!(names(store.trained().collect()).eq(["output"]));
+        Ok(())
+    }
+
+    #[test]
+    fn models_in_half_precision_compute_with_copies_of_the_parameters() -> Result<()> {
+        let store = ParamStore::new(1, DType::F32, &Device::Cpu).computing_in(DType::BF16);
+        let trained = store.trainable().get_with_hints((2, 3), "a", Init::Const(1.))?;
+        let frozen = store.frozen().get((2, 3), "a")?;
+        assert_eq!((trained.dtype(), frozen.dtype()), (DType::BF16, DType::BF16));
+        let (name, leaf) = store.leaves().remove(0);
+        assert_eq!((name.as_str(), leaf.id()), ("a", trained.id()));
+        let (_, variable) = store.iter().next().expect("one parameter");
+        assert_eq!(variable.dtype(), DType::F32);
+        // Less than bf16 can tell from 1.
+        variable.set(&Tensor::full(1.001_f32, (2, 3), &Device::Cpu)?)?;
+        store.refresh()?;
+        let sum = |x: &Tensor| x.to_dtype(DType::F32)?.sum_all()?.to_scalar::<f32>();
+        assert_eq!((sum(&frozen)?, sum(&trained)?), (6., 6.));
+        variable.set(&Tensor::full(1.5_f32, (2, 3), &Device::Cpu)?)?;
+        store.refresh()?;
+        assert_eq!((sum(&frozen)?, sum(&trained)?), (9., 9.));
+        assert_eq!(store.tensors()["a"].dtype(), DType::F32);
+        Ok(())
+    }
+
+    #[test]
+    fn the_frozen_twin_sees_updates_and_records_nothing() -> Result<()> {
+        let store = ParamStore::new(1, DType::F32, &Device::Cpu);
+        weight(&store, "a")?;
+        let frozen = store.frozen().get((2, 3), "a")?;
+        let (_, variable) = store.iter().next().expect("one parameter");
+        variable.set(&variable.ones_like()?)?;
+        assert_eq!(frozen.sum_all()?.to_scalar::<f32>()?, 6.);
+        assert!(!frozen.track_op() && variable.track_op());
+        Ok(())
+    }
+}

@@ -1,0 +1,284 @@
+//! One transformer block: self-attention, optionally cross-attention over a memory, and a feed-forward
+//! network. Each sub-layer has its own norm and residual sum.
+//!
+//! ```text
+//! pre    x ← x + Dropout(f(Norm(x)))          Xiong et al. 2020
+//! post   x ← Norm(x + Dropout(f(x)))          Vaswani et al. 2017
+//! ```
+//!
+//! where f is the sub-layer.
+//! Pre: <https://arxiv.org/abs/2002.04745>. Post: <https://arxiv.org/abs/1706.03762>.
+
+use candle_core::{Result, Tensor, bail};
+use candle_nn::VarBuilder;
+use tealight_ops::residual::residual;
+
+use super::spec::StackSpec;
+use crate::attention::decoding::{self, DecodingState};
+use crate::attention::{Attention, AttentionInput, Memory, Reads, RowSum};
+use crate::config::ModelConfig;
+pub use crate::config::NormPlacement;
+use crate::error::BuildResult;
+use crate::layers::dropout::Dropout;
+use crate::layers::feed_forward::{FeedForward, FeedForwardSpec};
+use crate::layers::norm::Norm;
+use crate::mask::Mask;
+use crate::mode::Mode;
+use crate::params::init::Initializer;
+use crate::position::AttentionNeeds;
+
+/// The inputs of a block beside the residual stream.
+#[derive(Clone, Copy, Debug)]
+pub struct BlockInput<'a> {
+    /// Padding and additive masks on the sequence itself.
+    pub mask: &'a Mask,
+    /// The encoder's output, for a block with cross-attention.
+    pub memory: Option<Memory<'a>>,
+    /// Training or evaluation.
+    pub mode: Mode,
+}
+
+/// Self-attention, cross-attention and feed-forward network around one residual stream.
+#[derive(Debug)]
+pub struct Block {
+    attention: SubLayer<dyn Attention>,
+    cross_attention: Option<SubLayer<dyn Attention>>,
+    feed_forward: Option<SubLayer<dyn FeedForward>>,
+}
+
+impl Block {
+    /// Builds a block. `needs` is what the position scheme does inside self-attention; cross-attention has no
+    /// position scheme, as positions of two sequences are not on one axis.
+    pub fn build(
+        config: &ModelConfig,
+        spec: &StackSpec<'_>,
+        needs: &AttentionNeeds,
+        vb: &VarBuilder<'_>,
+    ) -> BuildResult<Self> {
+        let init = Initializer::build(&config.init, spec.n_layers)?;
+        let residual = |name: &str| Residual::build(config, &vb.pp(name));
+
+        let lens = [spec.max_seq_len; 2];
+        let mut own = config.attention_spec(&init, spec.attention.key, spec.reads, lens);
+        own.position = needs.clone();
+        own.packed = spec.packed;
+        let attention = SubLayer {
+            layer: spec.attention.config.build(&own, &vb.pp("attention"))?,
+            residual: residual("attention_residual")?,
+        };
+
+        let cross_attention = spec.cross_attention.map(|(place, max_memory_len)| {
+            let lens = [spec.max_seq_len, max_memory_len];
+            let cross = config.attention_spec(&init, place.key, Reads::Memory, lens);
+            BuildResult::Ok(SubLayer {
+                layer: place.config.build(&cross, &vb.pp("cross_attention"))?,
+                residual: residual("cross_attention_residual")?,
+            })
+        });
+
+        let feed_forward_spec = FeedForwardSpec {
+            d_model: config.d_model,
+            dropout: config.dropout,
+            bias: config.linear_bias(),
+            init: &init,
+        };
+        let cross_attention = cross_attention.transpose()?;
+        let feed_forward = config.feed_forward.build(&feed_forward_spec, &vb.pp("feed_forward"))?;
+        let feed_forward = feed_forward.map(|layer| {
+            BuildResult::Ok(SubLayer { layer, residual: residual("feed_forward_residual")? })
+        });
+        Ok(Self { attention, cross_attention, feed_forward: feed_forward.transpose()? })
+    }
+
+    /// `x (batch, seq_len, d_model)` → the same shape.
+    ///
+    /// # Errors
+    /// If the block has cross-attention and there is no memory, or the reverse.
+    pub fn forward(&self, x: &Tensor, input: &BlockInput<'_>) -> Result<Tensor> {
+        let x = self.self_attention(x, input)?;
+        let x = self.cross_attention(&x, input)?;
+        self.feed_forward(&x, input.mode)
+    }
+
+    /// The attention weights of the block, and its output, for its input `x`.
+    pub fn maps(&self, x: &Tensor, input: &BlockInput<'_>) -> Result<(BlockMaps, Tensor)> {
+        let BlockInput { mask, mode, .. } = *input;
+        let SubLayer { layer, residual } = &self.attention;
+        let inner = &residual.layer_input(x)?;
+        let attention = AttentionMaps::of(
+            layer.as_ref(),
+            &AttentionInput { x: inner, memory: None, mask, mode },
+        )?;
+        let x = self.self_attention(x, input)?;
+        let cross_attention = self.with_memory(input.memory)?.map(|(cross, memory)| {
+            let inner = &cross.residual.layer_input(&x)?;
+            AttentionMaps::of(cross.layer.as_ref(), &cross_input(inner, memory, mode))
+        });
+        let cross_attention = cross_attention.transpose()?;
+        let x = self.cross_attention(&x, input)?;
+        Ok((BlockMaps { attention, cross_attention }, self.feed_forward(&x, mode)?))
+    }
+
+    /// The decoding state before the first position.
+    pub fn decoding<'a>(&'a self, memory: Option<Memory<'a>>) -> Result<BlockDecoding<'a>> {
+        let attention = decoding::initial_state(self.attention.layer.as_ref(), None)?;
+        let cross_attention = self
+            .with_memory(memory)?
+            .map(|(cross, memory)| decoding::initial_state(cross.layer.as_ref(), Some(memory)));
+        Ok(BlockDecoding { block: self, attention, cross_attention: cross_attention.transpose()? })
+    }
+
+    fn self_attention(&self, x: &Tensor, input: &BlockInput<'_>) -> Result<Tensor> {
+        let BlockInput { mask, mode, .. } = *input;
+        let SubLayer { layer, residual } = &self.attention;
+        residual.around(x, mode, |x| layer.forward(&AttentionInput { x, memory: None, mask, mode }))
+    }
+
+    fn cross_attention(&self, x: &Tensor, input: &BlockInput<'_>) -> Result<Tensor> {
+        let mode = input.mode;
+        match self.with_memory(input.memory)? {
+            Some((SubLayer { layer, residual }, memory)) => {
+                residual.around(x, mode, |x| layer.forward(&cross_input(x, memory, mode)))
+            }
+            None => Ok(x.clone()),
+        }
+    }
+
+    fn feed_forward(&self, x: &Tensor, mode: Mode) -> Result<Tensor> {
+        match &self.feed_forward {
+            Some(SubLayer { layer, residual }) => {
+                residual.around(x, mode, |x| layer.forward(x, mode))
+            }
+            None => Ok(x.clone()),
+        }
+    }
+
+    /// The cross-attention with the memory that it reads; an error if only one of them exists.
+    fn with_memory<'a>(
+        &'a self,
+        memory: Option<Memory<'a>>,
+    ) -> Result<Option<(&'a SubLayer<dyn Attention>, Memory<'a>)>> {
+        match (&self.cross_attention, memory) {
+            (Some(cross), Some(memory)) => Ok(Some((cross, memory))),
+            (None, None) => Ok(None),
+            (Some(_), None) => bail!("a block with cross-attention was given no memory"),
+            (None, Some(_)) => bail!("a block without cross-attention was given a memory"),
+        }
+    }
+}
+
+fn cross_input<'a>(x: &'a Tensor, memory: Memory<'a>, mode: Mode) -> AttentionInput<'a> {
+    AttentionInput { x, memory: Some(memory.states), mask: memory.mask, mode }
+}
+
+/// The attention weights of one block.
+#[derive(Debug)]
+pub struct BlockMaps {
+    /// Of self-attention.
+    pub attention: AttentionMaps,
+    /// Of cross-attention, if there is one.
+    pub cross_attention: Option<AttentionMaps>,
+}
+
+/// The attention weights of one layer.
+#[derive(Debug)]
+pub struct AttentionMaps {
+    /// `(batch, n_maps, q_len, kv_len)`
+    pub weights: Tensor,
+    /// What a row of the weights sums to.
+    pub row_sum: RowSum,
+    /// Further matrices, by name: `(batch or 1, n_maps, rows, columns)`.
+    pub factors: Vec<(&'static str, Tensor)>,
+}
+
+impl AttentionMaps {
+    fn of(attention: &dyn Attention, input: &AttentionInput<'_>) -> Result<Self> {
+        Ok(Self {
+            weights: attention.weights(input)?,
+            row_sum: attention.row_sum(),
+            factors: attention.factors(input)?,
+        })
+    }
+}
+
+/// The decoding state of a block.
+#[derive(Debug)]
+pub struct BlockDecoding<'a> {
+    block: &'a Block,
+    attention: Box<dyn DecodingState + 'a>,
+    cross_attention: Option<Box<dyn DecodingState + 'a>>,
+}
+
+impl BlockDecoding<'_> {
+    /// Decodes the next positions: `x (batch, n_new, d_model)` → the same shape; see [`DecodingState`].
+    pub fn step(&mut self, x: &Tensor, score_bias: Option<&Tensor>) -> Result<Tensor> {
+        let Self { block, attention, cross_attention } = self;
+        let mode = Mode::Eval;
+        let residual = &block.attention.residual;
+        let mut x = residual.around(x, mode, |x| attention.step(x, score_bias))?;
+        if let (Some(cross), Some(state)) = (&block.cross_attention, cross_attention) {
+            x = cross.residual.around(&x, mode, |x| state.step(x, None))?;
+        }
+        block.feed_forward(&x, mode)
+    }
+
+    /// Reorders the batch: row i continues from row `rows[i]`.
+    pub fn select(&mut self, rows: &Tensor) -> Result<()> {
+        self.attention.select(rows)?;
+        self.cross_attention.as_mut().map_or(Ok(()), |state| state.select(rows))
+    }
+}
+
+/// A layer with its norm, dropout and residual sum.
+#[derive(Debug)]
+struct SubLayer<L: ?Sized> {
+    residual: Residual,
+    layer: Box<L>,
+}
+
+/// The norm, dropout and residual sum around a layer.
+#[derive(Debug)]
+struct Residual {
+    norm: Box<dyn Norm>,
+    placement: NormPlacement,
+    keeps_input: bool,
+    dropout: Dropout,
+}
+
+impl Residual {
+    fn build(config: &ModelConfig, vb: &VarBuilder<'_>) -> BuildResult<Self> {
+        Ok(Self {
+            norm: config.norm.build(config.d_model, &vb.pp("norm"))?,
+            placement: config.norm_placement,
+            keeps_input: config.residual,
+            dropout: Dropout::new(config.dropout, vb),
+        })
+    }
+
+    /// The input of the layer: Norm(x) under pre-norm, x under post-norm.
+    fn layer_input(&self, x: &Tensor) -> Result<Tensor> {
+        match self.placement {
+            NormPlacement::Pre => self.norm.forward(x),
+            NormPlacement::Post => Ok(x.clone()),
+        }
+    }
+
+    /// The output of the sub-layer; `layer` is f of the module's formula.
+    fn around(
+        &self,
+        x: &Tensor,
+        mode: Mode,
+        layer: impl FnOnce(&Tensor) -> Result<Tensor>,
+    ) -> Result<Tensor> {
+        let change = layer(&self.layer_input(x)?)?;
+        let sum = if self.keeps_input {
+            residual(x, &change, self.dropout.draw(mode))?
+        } else {
+            self.dropout.forward(&change, mode)?
+        };
+        match self.placement {
+            NormPlacement::Pre => Ok(sum),
+            NormPlacement::Post => self.norm.forward(&sum),
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! From ids or numbers to the residual stream, and from the residual stream back to logits.
+//!
+//! ```text
+//! tokens    x_t = E[id_t]·√d_model if scaled (+ token type) (+ position)   Vaswani et al. 2017, §3.4
+//! features  x_t = W f_t (+ b) (+ position)
+//! tied      logits_t = x_t Eᵀ (+ b)                                        Press & Wolf 2017
+//! T5        logits_t = x_t Eᵀ / √d_model                                   under `model.scale_output`
+//! ```
+//!
+//! Scaled: <https://arxiv.org/abs/1706.03762>. Tied: <https://arxiv.org/abs/1608.05859>.
+//!
+//! Where one id is padding, nothing is learned of its row from its being read, as in PyTorch's
+//! `nn.Embedding(padding_idx = …)`; from its being written, under a tied output, there is.
+
+use candle_core::{Result, Tensor};
+use candle_nn::VarBuilder;
+use tealight_ops::broadcast::broadcast_add;
+use tealight_ops::embedding::{embedding, embedding_with_padding};
+use tealight_ops::linear::{Map, linear};
+use tealight_ops::linear_cross_entropy::{Scored, linear_cross_entropy};
+
+pub use crate::config::EmbeddingConfig as Config;
+use crate::config::ModelConfig;
+use crate::error::BuildResult;
+use crate::layers::dropout::Dropout;
+use crate::layers::linear::Linear;
+use crate::layers::norm::Norm;
+use crate::mode::Mode;
+use crate::position::{EmbeddingPosition, PaddedTokens, Places};
+
+/// What the model reads; its sizes come from the data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InputSpec {
+    /// Ids below `vocab_size`, with types below `n_token_types` (`0` = no types).
+    Tokens {
+        /// Number of different ids.
+        vocab_size: usize,
+        /// Number of different token types, or `0`.
+        n_token_types: usize,
+        /// The id that is padding, if any is.
+        pad_id: Option<u32>,
+    },
+    /// Vectors of `n_features` numbers.
+    Features {
+        /// Width of the vectors.
+        n_features: usize,
+    },
+}
+
+/// A batch of inputs.
+#[derive(Clone, Copy, Debug)]
+pub enum Input<'a> {
+    /// Token ids.
+    Tokens {
+        /// `(batch, seq_len)` of any integer dtype.
+        input_ids: &'a Tensor,
+        /// `(batch, seq_len)` of any integer dtype, only where the model has token types; `None` =
+        /// all 0.
+        token_type_ids: Option<&'a Tensor>,
+    },
+    /// `(batch, seq_len, n_features)`
+    Features(&'a Tensor),
+}
+
+impl<'a> Input<'a> {
+    /// Token ids `(batch, seq_len)` without types.
+    pub fn tokens(input_ids: &'a Tensor) -> Self {
+        Self::Tokens { input_ids, token_type_ids: None }
+    }
+}
+
+/// Everything before the first block.
+#[derive(Debug)]
+pub struct Embedding {
+    source: Source,
+    norm: Option<Box<dyn Norm>>,
+    dropout: Dropout,
+}
+
+#[derive(Debug)]
+enum Source {
+    Tokens(Tokens),
+    Features(Linear),
+}
+
+#[derive(Debug)]
+struct Tokens {
+    /// `(vocab_size, d_model)`
+    token: Tensor,
+    /// `(n_token_types, d_model)`
+    token_type: Option<Tensor>,
+    pad_id: Option<u32>,
+    scale: Option<f64>,
+    /// 1/√d_model, of what a tied output reads.
+    output_scale: Option<f64>,
+}
+
+impl Tokens {
+    /// `(batch, seq_len)` ids and types → `(batch, seq_len, d_model)`
+    fn embed(&self, input_ids: &Tensor, token_type_ids: Option<&Tensor>) -> Result<Tensor> {
+        let Self { token, token_type, pad_id, scale, .. } = self;
+        let x = match *pad_id {
+            Some(pad_id) => embedding_with_padding(token, input_ids, pad_id)?,
+            None => embedding(token, input_ids)?,
+        };
+        let x = if let Some(scale) = *scale { (x * scale)? } else { x };
+        match (token_type, token_type_ids) {
+            (None, None) => Ok(x),
+            (Some(table), Some(ids)) => x + embedding(table, ids)?,
+            (Some(table), None) => broadcast_add(&x, &table.get(0)?),
+            (None, Some(_)) => {
+                candle_core::bail!("token_type_ids are given to a model without token types")
+            }
+        }
+    }
+}
+
+impl Embedding {
+    /// Builds the tables or the linear map that `spec` asks for.
+    pub fn build(config: &ModelConfig, spec: InputSpec, vb: &VarBuilder<'_>) -> BuildResult<Self> {
+        Self::build_on(config, spec, vb, vb)
+    }
+
+    /// The same with tables, or a linear map, that stand at `shared`, where another embedding may
+    /// have them, too. The norm and the dropout are its own.
+    pub fn build_on(
+        config: &ModelConfig,
+        spec: InputSpec,
+        shared: &VarBuilder<'_>,
+        vb: &VarBuilder<'_>,
+    ) -> BuildResult<Self> {
+        let d_model = config.d_model;
+        let init = config.initializer()?;
+        let source = match spec {
+            InputSpec::Tokens { vocab_size, n_token_types, pad_id } => {
+                let table = |rows, name, values| {
+                    shared.pp(name).get_with_hints((rows, d_model), "weight", values)
+                };
+                // Multiplied by √d_model as inputs, or used as the output's weights.
+                let is_multiplied =
+                    config.embedding.scale || (config.tied_output && !config.scale_output);
+                let token =
+                    if is_multiplied { init.scaled_embedding(d_model) } else { init.embedding() };
+                let types = || table(n_token_types, "token_type", init.embedding());
+                let typed = n_token_types > 0;
+                Source::Tokens(Tokens {
+                    token: table(vocab_size, "token", token)?,
+                    token_type: typed.then(types).transpose()?,
+                    pad_id,
+                    scale: config.embedding.scale.then(|| (d_model as f64).sqrt()),
+                    output_scale: config.scale_output.then(|| 1. / (d_model as f64).sqrt()),
+                })
+            }
+            InputSpec::Features { n_features } => {
+                let weight = init.weight(n_features);
+                let (shape, bias) = ([n_features, d_model], config.linear_bias());
+                Source::Features(Linear::build(shape, bias, weight, &shared.pp("features"))?)
+            }
+        };
+        let norm = config.embedding.norm.then(|| config.norm.build(d_model, &vb.pp("norm")));
+        let dropout = Dropout::new(config.dropout, vb);
+        Ok(Self { source, norm: norm.transpose()?, dropout })
+    }
+
+    /// `(batch, seq_len)` ids or `(batch, seq_len, n_features)` → `(batch, seq_len, d_model)`,
+    /// before positions.
+    pub fn embed(&self, input: &Input<'_>) -> Result<Tensor> {
+        match (&self.source, input) {
+            (Source::Tokens(tokens), Input::Tokens { input_ids, token_type_ids }) => {
+                tokens.embed(input_ids, *token_type_ids)
+            }
+            (Source::Features(linear), Input::Features(features)) => {
+                linear.forward(&features.to_dtype(linear.dtype())?)
+            }
+            (Source::Tokens(_), Input::Features(_)) => {
+                candle_core::bail!("this model reads token ids, not features")
+            }
+            (Source::Features(_), Input::Tokens { .. }) => {
+                candle_core::bail!("this model reads features, not token ids")
+            }
+        }
+    }
+
+    /// The tokens of `input`, where one of them is padding.
+    pub fn padded<'a>(&self, input: &Input<'a>) -> Option<PaddedTokens<'a>> {
+        match (&self.source, input) {
+            (
+                Source::Tokens(Tokens { pad_id: Some(pad_id), .. }),
+                Input::Tokens { input_ids, .. },
+            ) => Some(PaddedTokens { input_ids, pad_id: *pad_id }),
+            _ => None,
+        }
+    }
+
+    /// Whether the inputs are tokens of which one is padding.
+    pub fn has_padding(&self) -> bool {
+        matches!(&self.source, Source::Tokens(Tokens { pad_id: Some(_), .. }))
+    }
+
+    /// Adds positions, normalises and drops: `(batch, seq_len, d_model)` → the same shape.
+    pub fn finish(
+        &self,
+        x: &Tensor,
+        position: Option<&dyn EmbeddingPosition>,
+        places: &Places<'_>,
+        mode: Mode,
+    ) -> Result<Tensor> {
+        let mut x = x.clone();
+        if let Some(position) = position {
+            x = broadcast_add(&x, &position.vectors(places)?)?;
+        }
+        if let Some(norm) = &self.norm {
+            x = norm.forward(&x)?;
+        }
+        self.dropout.forward(&x, mode)
+    }
+
+    /// The tied output: `x (batch, .., d_model)` → logits `(batch, .., vocab_size)`.
+    pub fn logits(&self, x: &Tensor) -> Result<Tensor> {
+        self.logits_with(x, None)
+    }
+
+    /// The same with a bias `(vocab_size)`.
+    pub fn logits_with(&self, x: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
+        let (x, weight) = self.tied(x)?;
+        linear(&x, weight, bias)
+    }
+
+    /// What `labels (n)` cost where [`Self::logits_with`] gives the logits of `x (n, d_model)`.
+    pub fn scored(
+        &self,
+        x: &Tensor,
+        bias: Option<&Tensor>,
+        labels: &Tensor,
+        label_smoothing: f64,
+    ) -> Result<Scored> {
+        let (x, weight) = self.tied(x)?;
+        linear_cross_entropy(&x, Map { weight, bias }, labels, label_smoothing)
+    }
+
+    /// What the tied output multiplies.
+    fn tied(&self, x: &Tensor) -> Result<(Tensor, &Tensor)> {
+        match &self.source {
+            Source::Tokens(Tokens { token, output_scale, .. }) => {
+                let x = output_scale.map_or_else(|| Ok(x.clone()), |scale| x * scale)?;
+                Ok((x, token))
+            }
+            Source::Features(_) => candle_core::bail!("features have no tied output"),
+        }
+    }
+}

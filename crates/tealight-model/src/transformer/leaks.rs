@@ -1,0 +1,146 @@
+//! Whether a model reads what it must not: the future where it is causal, and padding anywhere.
+//!
+//! A backbone is built as the configuration says, with weights of its own, and asked twice about one
+//! sequence whose forbidden positions differ. What it makes of the others must be the same.
+
+use std::fmt;
+
+use candle_core::{DType, Device, Result, Tensor};
+
+use super::Transformer;
+use super::block::BlockInput;
+use super::embedding::{Input, InputSpec};
+use super::spec::StackSpec;
+use crate::attention::Reads;
+use crate::config::ModelConfig;
+use crate::error::BuildResult;
+use crate::mask::Mask;
+use crate::mode::Mode;
+use crate::params::ParamStore;
+
+/// Ids that the probe is made of.
+const VOCAB_SIZE: u32 = 11;
+/// Rounding, of numbers whose size is about one.
+const ERROR: f64 = 1e-4;
+
+/// A position that depends on what it must not see.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Leak {
+    /// What it sees.
+    pub of: Forbidden,
+    /// Which position, counted from 0.
+    pub position: usize,
+    /// By how much what is made of it differs.
+    pub difference: f64,
+}
+
+/// What a position must not see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Forbidden {
+    /// Later positions of a causal model.
+    Future,
+    /// Positions that are masked as padding.
+    Padding,
+}
+
+impl fmt::Display for Leak {
+    /// `position 3 depends on the future, by 0.21`
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let of = match self.of {
+            Forbidden::Future => "the future",
+            Forbidden::Padding => "padding",
+        };
+        write!(f, "position {} depends on {of}, by {:.2e}", self.position, self.difference)
+    }
+}
+
+/// The first leak of a backbone of `config` for sequences of `seq_len`, if there is one.
+pub fn first_leak(config: &ModelConfig, reads: Reads, seq_len: usize) -> BuildResult<Option<Leak>> {
+    let store = ParamStore::new(0, DType::F32, &Device::Cpu);
+    let input =
+        InputSpec::Tokens { vocab_size: VOCAB_SIZE as usize, n_token_types: 0, pad_id: None };
+    let spec = StackSpec { reads, ..StackSpec::alone(config, seq_len) };
+    let model = Transformer::build(config, input, &spec, &store.trainable())?;
+    let probe = Probe { model, seq_len };
+    for of in [Forbidden::Future, Forbidden::Padding] {
+        if of == Forbidden::Padding || reads == Reads::Past {
+            let leak = probe.leak(of, &probe.mask(of)?)?;
+            if leak.is_some() {
+                return Ok(leak);
+            }
+        }
+    }
+    Ok(None)
+}
+
+struct Probe {
+    model: Transformer,
+    seq_len: usize,
+}
+
+impl Probe {
+    /// The positions that may be seen: the first half.
+    fn n_seen(&self) -> usize {
+        self.seq_len.div_ceil(2)
+    }
+
+    /// What keeps the first half from seeing the last, beside being causal.
+    fn mask(&self, of: Forbidden) -> Result<Mask> {
+        if of == Forbidden::Future {
+            return Ok(Mask::none());
+        }
+        let flags = (0..self.seq_len).map(|at| u8::from(at >= self.n_seen())).collect::<Vec<_>>();
+        let flags = Tensor::from_vec(flags, (1, self.seq_len), &Device::Cpu)?;
+        Mask::none().with_key_padding_mask(&flags)
+    }
+
+    fn leak(&self, of: Forbidden, mask: &Mask) -> Result<Option<Leak>> {
+        let seen = self.n_seen();
+        let [one, other] = [1, 5].map(|shift| self.outputs(seen, shift, mask));
+        for (position, (one, other)) in one?.into_iter().zip(other?).enumerate() {
+            let differences = one.iter().zip(&other).map(|(a, b)| f64::from((a - b).abs()));
+            // What is no number is no agreement.
+            let difference = differences.max_by(f64::total_cmp).unwrap_or(0.);
+            if difference.is_nan() || difference > ERROR {
+                return Ok(Some(Leak { of, position, difference }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// What the model makes of the positions that are seen; the ids behind them are shifted.
+    fn outputs(&self, seen: usize, shift: u32, mask: &Mask) -> Result<Vec<Vec<f32>>> {
+        let id = |at: usize| (at as u32 * 7 + if at < seen { 0 } else { shift }) % VOCAB_SIZE;
+        let ids: Vec<u32> = (0..self.seq_len).map(id).collect();
+        let ids = Tensor::from_vec(ids, (1, self.seq_len), &Device::Cpu)?;
+        let context = BlockInput { mask, memory: None, mode: Mode::Eval };
+        let y = self.model.forward(&Input::tokens(&ids), &context)?;
+        y.squeeze(0)?.narrow(0, 0, seen)?.to_vec2()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_causal_model_does_not_leak_and_one_that_is_not_would() -> BuildResult<()> {
+        let config = ModelConfig { d_model: 32, n_heads: 2, ..ModelConfig::default() };
+        for seq_len in [1, 2, 9] {
+            assert_eq!(first_leak(&config, Reads::Past, seq_len)?, None);
+            assert_eq!(first_leak(&config, Reads::Everything, seq_len)?, None);
+        }
+        let store = ParamStore::new(0, DType::F32, &Device::Cpu);
+        let input = InputSpec::Tokens { vocab_size: 11, n_token_types: 0, pad_id: None };
+        let spec = StackSpec::alone(&config, 9);
+        let model = Transformer::build(&config, input, &spec, &store.trainable())?;
+        let probe = Probe { model, seq_len: 9 };
+        let leak = probe.leak(Forbidden::Future, &Mask::none())?.expect("it reads everything");
+        assert_eq!((leak.of, leak.position), (Forbidden::Future, 0));
+        assert!(leak.to_string().starts_with("position 0 depends on the future, by "), "{leak}");
+        let leak = probe.leak(Forbidden::Padding, &Mask::none())?;
+        let leak = leak.expect("without its mask, padding is read");
+        assert_eq!((leak.of, leak.position), (Forbidden::Padding, 0));
+        Ok(())
+    }
+}

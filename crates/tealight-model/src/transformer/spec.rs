@@ -1,0 +1,40 @@
+//! What a model decides for a stack of blocks.
+
+use crate::attention::{AttentionConfig, Reads};
+use crate::config::ModelConfig;
+
+/// An attention's settings, and the TOML table that holds them.
+#[derive(Clone, Copy, Debug)]
+pub struct Place<'a> {
+    /// The attention's settings.
+    pub config: &'a AttentionConfig,
+    /// Their table, such as `model.attention`, for error messages.
+    pub key: &'a str,
+}
+
+/// What a model decides for its blocks.
+#[derive(Clone, Copy, Debug)]
+pub struct StackSpec<'a> {
+    /// Self-attention.
+    pub attention: Place<'a>,
+    /// Which keys self-attention reads: all, or those of the past.
+    pub reads: Reads,
+    /// Cross-attention and the longest memory, in a decoder that reads an encoder.
+    pub cross_attention: Option<(Place<'a>, usize)>,
+    /// The longest sequence.
+    pub max_seq_len: usize,
+    /// Whether a sequence holds several documents, kept apart by
+    /// [`Mask::with_segments`](crate::mask::Mask::with_segments).
+    pub packed: bool,
+    /// Number of blocks.
+    pub n_layers: usize,
+}
+
+impl<'a> StackSpec<'a> {
+    /// A stack without an encoder: `[model.attention]`, causal under `model.causal`.
+    pub fn alone(config: &'a ModelConfig, max_seq_len: usize) -> Self {
+        let attention = Place { config: &config.attention, key: "model.attention" };
+        let (reads, n_layers) = (config.reads(), config.n_layers);
+        Self { attention, reads, cross_attention: None, max_seq_len, packed: false, n_layers }
+    }
+}
