@@ -1,7 +1,6 @@
 //! Properties of every generator, and the published limits of each.
 
 use super::*;
-use crate::task::weather::SourceConfig;
 use tealight_ops::rng::{Purpose, Stream};
 
 /// The published limits for window 10: kind, accuracy and NLL of the optimal forecast, accuracy of the

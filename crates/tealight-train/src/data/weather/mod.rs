@@ -31,6 +31,7 @@ mod file;
 pub mod generator;
 mod score;
 mod sequence;
+mod source;
 
 #[cfg(test)]
 mod laws;
@@ -43,6 +44,7 @@ pub use examples::Examples;
 pub use file::read;
 pub use generator::Generator;
 pub use score::Score;
+pub use source::{FileConfig, SourceConfig};
 
 /// Rain, cloud, sun.
 pub const N_CLASSES: usize = 3;
