@@ -24,23 +24,12 @@ type Names = &'static [&'static str];
 
 #[derive(Debug)]
 enum Rule {
-    UnknownKey {
-        key: String,
-        keys: Names,
-    },
+    UnknownKey(String, Names),
     /// An unknown variant of a `choice!`; the kind is empty where the table has no `kind`.
-    UnknownKind {
-        kind: String,
-        kinds: Names,
-    },
+    UnknownKind(String, Names),
     /// An unknown variant of a derived enum.
-    UnknownValue {
-        value: String,
-        values: Names,
-    },
-    MissingKey {
-        key: &'static str,
-    },
+    UnknownValue(String, Names),
+    MissingKey(&'static str),
     Expected(String),
     Other(String),
 }
@@ -51,7 +40,7 @@ impl Fault {
     }
 
     pub(super) fn unknown_value(value: &str, values: Names) -> Self {
-        Self::new(Rule::UnknownValue { value: value.to_string(), values })
+        Self::new(Rule::UnknownValue(value.to_string(), values))
     }
 
     /// Sets the place of the fault, unless a deeper value has set it.
@@ -76,16 +65,16 @@ impl Fault {
             None => "the configuration".to_string(),
         };
         let report = match rule {
-            Rule::UnknownKey { key, keys } => unknown_key(&key, keys, &path, node),
-            Rule::UnknownKind { kind, kinds } => match node.and_then(Node::as_table) {
+            Rule::UnknownKey(key, keys) => unknown_key(&key, keys, &path, node),
+            Rule::UnknownKind(kind, kinds) => match node.and_then(Node::as_table) {
                 Some(_) => missing_key(&path, "kind").list("kinds", kinds),
                 None => unknown_kind(&kind, kinds, &path),
             },
-            Rule::UnknownValue { value: typed, values } => {
+            Rule::UnknownValue(typed, values) => {
                 let report = Report::new(format!("{}: unknown value", value()));
                 suggest::among(report, &typed, values).list("values", values)
             }
-            Rule::MissingKey { key } => missing_key(&path, key),
+            Rule::MissingKey(key) => missing_key(&path, key),
             Rule::Expected(what) => Report::new(format!("{}: expected {what}", value())),
             Rule::Other(message) if path.is_empty() => Report::new(message),
             Rule::Other(message) => Report::new(format!("{}: {message}", value())),
@@ -179,15 +168,15 @@ impl Error for Fault {
 
     /// Comes from a `choice!`: `deserialize_enum` refuses the unknown variants of all other enums.
     fn unknown_variant(kind: &str, kinds: Names) -> Self {
-        Self::new(Rule::UnknownKind { kind: kind.to_string(), kinds })
+        Self::new(Rule::UnknownKind(kind.to_string(), kinds))
     }
 
     fn unknown_field(key: &str, keys: Names) -> Self {
-        Self::new(Rule::UnknownKey { key: key.to_string(), keys })
+        Self::new(Rule::UnknownKey(key.to_string(), keys))
     }
 
     fn missing_field(key: &'static str) -> Self {
-        Self::new(Rule::MissingKey { key })
+        Self::new(Rule::MissingKey(key))
     }
 }
 

@@ -4,10 +4,9 @@
 //! "{day} was {weather} at {place}."  →  "Monday was rainy at the old bridge."
 //! ```
 //!
-//! The word for a gap is drawn from a list by its rank, P(rank) ∝ 1 / (rank + 3) (Zipf's law with
-//! Mandelbrot's offset), so that some predictions are better than others. The gaps in
-//! [`constant`](Phrases::constant) have one word for a whole diary: a writer has one cat and lives in one
-//! town.
+//! The word for a gap is drawn from a list by its rank, P(rank) ∝ 1 / (rank + 3) (Zipf's law with Mandelbrot's
+//! offset), so that some predictions are better than others. The gaps in [`constant`](Phrases::constant) have
+//! one word for a whole diary: a writer has one cat and lives in one town.
 
 use std::ops::Range;
 

@@ -21,6 +21,7 @@ use tealight_ops::rng::{Purpose, Stream};
 use super::sequences::Rows;
 use super::tokenizer::Tokenizer;
 use crate::error::{Error, Result};
+use crate::limits::share;
 
 /// The seed of the masks of validation.
 const EVALUATION_SEED: u64 = 0;
@@ -61,15 +62,11 @@ impl Config {
     /// Checks the settings, without the data.
     pub fn validate(&self) -> Result<()> {
         let Self { mlm_probability, mask, random, .. } = *self;
-        if !(mlm_probability > 0. && mlm_probability < 1.) {
-            let key = "task.masking.mlm_probability";
-            let message = format!("`{key}` = {mlm_probability} must be between 0 and 1");
-            return Err(Error::config([key], message));
-        }
+        share("task.masking.mlm_probability", mlm_probability)?;
         let keys = ["task.masking.mask", "task.masking.random"];
-        for (key, share) in keys.into_iter().zip([mask, random]) {
-            if !(0. ..=1.).contains(&share) {
-                let message = format!("`{key}` = {share} must be from 0 to 1");
+        for (key, value) in keys.into_iter().zip([mask, random]) {
+            if !(0. ..=1.).contains(&value) {
+                let message = format!("`{key}` = {value} must be from 0 to 1");
                 return Err(Error::config([key], message));
             }
         }

@@ -6,10 +6,9 @@
 //! new text = decode(t_{a+1} … t_n) without its prefix decode(t_{a+1} … t_b)
 //! ```
 //!
-//! A token cannot be decoded alone: the first token of a text loses its space, and a character may span
-//! several tokens. Therefore new tokens are decoded together with the last emitted ones, which end with a
-//! complete character, as in text-generation-inference
-//! (<https://github.com/huggingface/text-generation-inference>).
+//! A token cannot be decoded alone: the first token of a text loses its space, and a character may span several
+//! tokens. Therefore new tokens are decoded together with the last emitted ones, which end with a complete
+//! character, as in text-generation-inference (<https://github.com/huggingface/text-generation-inference>).
 //!
 //! Cost: each token decodes O(1) tokens; decoding the whole text again would be O(n).
 

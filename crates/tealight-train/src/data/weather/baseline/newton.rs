@@ -6,9 +6,8 @@
 //! θ    ← θ − 2⁻ʰ (∇²J)⁻¹ ∇J            the smallest h ≥ 0 that lowers J enough
 //! ```
 //!
-//! x(w) has one 1 for each day and one for the bias, so a window costs O(window²). A step costs
-//! O((9·window)³) for the linear system; ten steps are usual. Memory: O(window²) for each of [`GROUP`]
-//! blocks.
+//! x(w) has one 1 for each day and one for the bias, so a window costs O(window²). A step costs O((9·window)³)
+//! for the linear system; ten steps are usual. Memory: O(window²) for each of [`GROUP`] blocks.
 
 use crate::data::weather::evaluation::Evaluation;
 use crate::data::weather::{Distribution, N_CLASSES};

@@ -7,6 +7,7 @@ use tealight_model::names;
 
 use super::paths::absolute;
 use crate::error::{Error, Result};
+use crate::limits::share;
 
 /// The share of the documents that is held out by default.
 const VALIDATION: f64 = 0.1;
@@ -102,8 +103,8 @@ impl Config {
                 format!("`{key}` is empty: it is the name of a field"),
             ));
         }
-        share("task.corpus.validation", *validation)?;
-        share("task.corpus.validation_tail", *validation_tail)?;
+        validation.map_or(Ok(()), |value| share("task.corpus.validation", value))?;
+        validation_tail.map_or(Ok(()), |value| share("task.corpus.validation_tail", value))?;
         self.validate_holdout()?;
         if validation_tail.is_some() && self.documents != Unit::File {
             let keys = ["task.corpus.validation_tail", "task.corpus.documents"];
@@ -126,16 +127,6 @@ impl Config {
             return Err(Error::config([second, first], message));
         }
         Ok(())
-    }
-}
-
-fn share(key: &str, value: Option<f64>) -> Result<()> {
-    match value {
-        Some(value) if !(value > 0. && value < 1.) => {
-            let message = format!("`{key}` = {value} must be between 0 and 1");
-            Err(Error::config([key], message))
-        }
-        _ => Ok(()),
     }
 }
 
