@@ -1,4 +1,4 @@
-//! Bounds of single settings.
+//! Checks of single settings against bounds.
 
 use crate::error::{Error, Result};
 
@@ -16,4 +16,12 @@ pub(crate) fn at_most(key: &str, value: u64, limit: u64) -> Result<()> {
         return Ok(());
     }
     Err(Error::config([key], format!("`{key}` = {value} must be at most {limit}")))
+}
+
+/// Refuses a `value` of `key` outside the open interval from 0 to 1.
+pub(crate) fn share(key: &str, value: f64) -> Result<()> {
+    if value > 0. && value < 1. {
+        return Ok(());
+    }
+    Err(Error::config([key], format!("`{key}` = {value} must be between 0 and 1")))
 }

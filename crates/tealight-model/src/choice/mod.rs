@@ -42,6 +42,10 @@ pub trait Choice: Sized {
     /// Every kind, in the order of the variants.
     const KINDS: &'static [Kind];
 
+    /// The names of [`Self::KINDS`], as serde's errors take them.
+    #[doc(hidden)]
+    const NAMES: &'static [&'static str];
+
     /// The name of this value's kind.
     fn kind(&self) -> &'static str;
 
@@ -154,6 +158,8 @@ macro_rules! choice {
 
         impl $crate::choice::Choice for $name {
             const KINDS: &'static [$crate::choice::Kind] = Self::KINDS;
+
+            const NAMES: &'static [&'static str] = &[$($kind),+];
 
             fn kind(&self) -> &'static str {
                 self.kind()
@@ -339,7 +345,7 @@ mod tests {
 
     #[test]
     fn an_unknown_kind_points_at_its_value() {
-        let rule = "unknown kind `nystrm`, expected one of `nystrom`, `none`, `undocumented`";
+        let rule = "unknown variant `nystrm`, expected one of `nystrom`, `none`, `undocumented`";
         for text in ["attention = 'nystrm'", "attention.kind = 'nystrm'"] {
             assert_eq!(error(text), (rule.into(), "'nystrm'".into()));
         }
@@ -348,8 +354,7 @@ mod tests {
     #[test]
     fn a_missing_kind_lists_the_kinds() {
         let (message, text) = error("[attention]\nn_landmarks = 7");
-        let rule = "missing key `kind`, expected one of `nystrom`, `none`, `undocumented` \
-                    before other keys";
+        let rule = "unknown variant ``, expected one of `nystrom`, `none`, `undocumented`";
         assert_eq!((message.as_str(), text.as_str()), (rule, "[attention]"));
         assert_eq!(error("attention = {}").1, "{}");
     }

@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use serde::de::value::{MapAccessDeserializer, MapDeserializer};
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, Visitor};
 
-use super::{Choice, Kind};
+use super::Choice;
 
 /// Deserializes a choice from a map whose first key is `kind`, or from the name of a kind.
 pub fn deserialize<'de, C: Choice, D: Deserializer<'de>>(deserializer: D) -> Result<C, D::Error> {
@@ -25,25 +25,22 @@ impl<'de, C: Choice> Visitor<'de> for ChoiceVisitor<C> {
     /// The short form: the same as a table with `kind` only.
     fn visit_str<E: serde::de::Error>(self, name: &str) -> Result<C, E> {
         let no_settings = MapDeserializer::new(std::iter::empty::<(&str, &str)>());
-        C::read(find_kind(name, C::KINDS)?, MapAccessDeserializer::new(no_settings))
+        C::read(find_kind(name, C::NAMES)?, MapAccessDeserializer::new(no_settings))
     }
 
+    /// A missing `kind` is an unknown variant without a name: of serde's errors, only an unknown variant
+    /// carries the list of the valid ones.
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<C, A::Error> {
-        match map.next_key::<String>()? {
-            Some(key) if key == "kind" => {}
-            _ => {
-                let expected = OneOf(C::KINDS);
-                let message = format!("missing key `kind`, expected {expected} before other keys");
-                return Err(A::Error::custom(message));
-            }
+        if map.next_key::<String>()?.as_deref() != Some("kind") {
+            return Err(A::Error::unknown_variant("", C::NAMES));
         }
-        let kind = map.next_value_seed(KindSeed(C::KINDS))?;
+        let kind = map.next_value_seed(KindSeed(C::NAMES))?;
         C::read(kind, MapAccessDeserializer::new(map))
     }
 }
 
-/// Deserializes the name of a kind. It is a seed so that errors carry the position of the value.
-struct KindSeed(&'static [Kind]);
+/// Reads the name of a kind; as a seed, so that an error carries the line of the value.
+struct KindSeed(&'static [&'static str]);
 
 impl<'de> DeserializeSeed<'de> for KindSeed {
     type Value = &'static str;
@@ -65,21 +62,10 @@ impl Visitor<'_> for KindSeed {
     }
 }
 
-fn find_kind<E: serde::de::Error>(name: &str, kinds: &'static [Kind]) -> Result<&'static str, E> {
-    let known = kinds.iter().find(|kind| kind.name == name);
-    known
-        .map(|kind| kind.name)
-        .ok_or_else(|| E::custom(format_args!("unknown kind `{name}`, expected {}", OneOf(kinds))))
-}
-
-/// Formats as "one of `softmax`, `none`", for messages of the form "…, expected one of …".
-struct OneOf(&'static [Kind]);
-
-impl fmt::Display for OneOf {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, kind) in self.0.iter().enumerate() {
-            write!(f, "{}`{}`", if index == 0 { "one of " } else { ", " }, kind.name)?;
-        }
-        Ok(())
-    }
+fn find_kind<E>(name: &str, kinds: &'static [&'static str]) -> Result<&'static str, E>
+where
+    E: serde::de::Error,
+{
+    let known = kinds.iter().copied().find(|kind| *kind == name);
+    known.ok_or_else(|| E::unknown_variant(name, kinds))
 }

@@ -1,14 +1,14 @@
-//! FNV-1a (Fowler, Noll & Vo 1991): a hash that is the same on every machine and in every version.
+//! FNV-1a (Fowler, Noll & Vo 1991): a hash that is the same on every machine and in every version of Tealight.
 
-/// The hash of the bytes.
+/// The 64-bit hash of `bytes`.
 pub fn fnv_1a(bytes: impl IntoIterator<Item = u8>) -> u64 {
     bytes.into_iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     })
 }
 
-/// The hash of 128 bits, of bytes that come piece by piece. Two files that differ by chance share it
-/// with probability 2⁻¹²⁸; it keeps nobody from making two that do.
+/// The 128-bit hash, computed incrementally. Two random files collide with probability 2⁻¹²⁸; the hash is not
+/// cryptographic, so collisions can be constructed.
 #[derive(Clone, Copy, Debug)]
 pub struct Fnv128(u128);
 
@@ -19,17 +19,17 @@ impl Default for Fnv128 {
 }
 
 impl Fnv128 {
-    /// The prime, 2⁸⁸ + 13B₁₆.
+    /// The FNV prime, 2⁸⁸ + 13B₁₆.
     const PRIME: u128 = 0x0100_0000_0000_0000_0000_013b;
 
-    /// The hash of what came before, and of `bytes`.
+    /// Adds `bytes`.
     pub fn write(&mut self, bytes: &[u8]) {
         for &byte in bytes {
             self.0 = (self.0 ^ u128::from(byte)).wrapping_mul(Self::PRIME);
         }
     }
 
-    /// The hash so far.
+    /// The hash of all bytes so far.
     pub fn finish(self) -> u128 {
         self.0
     }

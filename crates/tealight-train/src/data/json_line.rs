@@ -1,11 +1,10 @@
-//! A line of JSON by itself.
+//! Parsing a line of JSON.
 
 use serde_json::{Map, Value};
 
-/// The object on a line, or what is wrong with it: with the column, because whoever has read the line
-/// knows its number.
+/// The JSON object on a line, or the error with its column; the caller adds the number of the line.
 pub(crate) fn object(line: &str) -> Result<Map<String, Value>, String> {
-    // Behind a line break, what is missing would be missing on the next line.
+    // With the line break, serde_json would report an incomplete object on the next line.
     let value = serde_json::from_str(line.trim_end());
     match value.map_err(|error| format!("this is not JSON: {}", without_line(&error)))? {
         Value::Object(object) => Ok(object),
@@ -13,7 +12,7 @@ pub(crate) fn object(line: &str) -> Result<Map<String, Value>, String> {
     }
 }
 
-/// The line of the error is always the first.
+/// Removes the number of the line, which is always 1.
 fn without_line(error: &serde_json::Error) -> String {
     let message = error.to_string();
     let place = format!(" at line {} column {}", error.line(), error.column());

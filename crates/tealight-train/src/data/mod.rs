@@ -1,4 +1,4 @@
-//! Data: files, splits, orders, texts as tokens, and weather.
+//! Data: splits, random orders, files with their hashes, tokenised text, and weather.
 
 mod file;
 pub mod fingerprint;
@@ -11,7 +11,7 @@ pub mod text;
 pub mod weather;
 
 pub use file::DataFile;
-pub(crate) use file::unchanged;
+pub(crate) use file::check_unchanged;
 pub use order::ShuffledOrder;
 pub(crate) use padding::padded;
 pub use permutation::Permutation;

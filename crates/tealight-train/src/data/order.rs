@@ -1,13 +1,13 @@
-//! The order of the training examples, as a function of the seed and an index.
+//! The shuffled order of training examples, a function of the seed and the index.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tealight_ops::rng::{Purpose, Stream};
 
-/// An endless sequence of example numbers: a new random order of `0..n` for each epoch.
+/// An endless sequence of example indices: a new random permutation of `0..n` for each epoch.
 ///
-/// Asking for a place is all there is to resuming. The order of the current epoch is kept to save
-/// time; it can always be made again.
+/// It has no state to save: a resumed run continues at its place. The permutation of the current epoch is
+/// cached.
 #[derive(Debug)]
 pub struct ShuffledOrder {
     stream: Stream,
@@ -31,7 +31,7 @@ impl ShuffledOrder {
         Self { stream: Stream::new(seed, Purpose::Shuffle), n, current: Mutex::default() }
     }
 
-    /// The examples at places `start..start + len`; a batch may straddle two epochs.
+    /// The examples at places `start..start + len`, which may span two epochs.
     pub fn examples(&self, start: u64, len: usize) -> Vec<usize> {
         let n = self.n as u64;
         (start..start + len as u64)

@@ -1,4 +1,4 @@
-//! Sequences of several lengths in one tensor.
+//! Sequences of different lengths in one tensor.
 
 use candle_core::{Device, Tensor};
 use tealight_model::Mask;
@@ -6,7 +6,7 @@ use tealight_ops::device::tensor_of;
 
 use crate::error::Result;
 
-/// Ids `(batch, longest)`, shorter rows filled up with `pad`, and the mask of what was filled up.
+/// Ids `(batch, longest)`, shorter rows padded with `pad`, and the mask of the padding.
 pub(crate) fn padded(rows: &[Vec<u32>], pad: u32, device: &Device) -> Result<(Tensor, Mask)> {
     let longest = rows.iter().map(Vec::len).max().unwrap_or(0);
     let shape = (rows.len(), longest);

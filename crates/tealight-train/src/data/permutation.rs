@@ -1,16 +1,16 @@
-//! A random order of `0..n` of which any place can be asked for, without a table.
+//! A random permutation of `0..n` with random access and without a table.
 
 use tealight_ops::rng::Stream;
 
-/// A permutation as a Feistel network over the smallest domain 2²ʰ ≥ n (Luby & Rackoff 1988), walked
-/// along until it comes back below n (Black & Rogaway 2002, "Ciphers with arbitrary finite domains",
-/// method 2):
+/// A Feistel network over the smallest domain 2²ʰ ≥ n (Luby & Rackoff 1988), applied until the result is
+/// below n (cycle walking; Black & Rogaway 2002, "Ciphers with arbitrary finite domains", method 2):
 ///
 /// ```text
 /// (L, R) ← (R, L ⊕ F_round(R))          x ← network(x) until x < n; fewer than 4 times on average
 /// ```
 ///
-/// Cost: O(1) time and memory; [`Stream::permutation`] is a table, and quicker to ask again.
+/// Cost: O(1) time and memory for each place. [`Stream::permutation`] is a table of all places, which is
+/// faster to read repeatedly.
 #[derive(Clone, Copy, Debug)]
 pub struct Permutation {
     rounds: [Stream; ROUNDS],
@@ -18,11 +18,11 @@ pub struct Permutation {
     n: u64,
 }
 
-/// Four look random to whoever may ask for both directions; in small domains it takes more.
+/// Four rounds give a strong pseudo-random permutation of a large domain; small domains need more.
 const ROUNDS: usize = 8;
 
 impl Permutation {
-    /// The order of `0..n` for a stream.
+    /// The permutation of `0..n` for a stream.
     ///
     /// # Panics
     /// If `n` is zero.
@@ -33,10 +33,10 @@ impl Permutation {
         Self { rounds, half: bits.div_ceil(2).max(1), n }
     }
 
-    /// What stands at a place in `0..n`.
+    /// The number at `place`.
     ///
     /// # Panics
-    /// If there is no such place.
+    /// If `place` is not below n.
     pub fn at(&self, place: u64) -> u64 {
         assert!(place < self.n, "invariant: a place of the permutation");
         let mut x = self.network(place);

@@ -1,10 +1,10 @@
-//! The two parts of a data set.
+//! The splits of a data set.
 
-/// Which examples.
+/// A split of a data set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Split {
-    /// Those the parameters are fitted to.
+    /// The examples that the parameters are fitted to.
     Train,
-    /// Those that decide which checkpoint is best.
+    /// The held-out examples, which select the best checkpoint.
     Validation,
 }

@@ -1,4 +1,4 @@
-//! Texts that a causal language model goes on with.
+//! Continuing texts with a causal language model.
 
 use std::ops::ControlFlow;
 
@@ -10,81 +10,81 @@ use tealight_model::models::causal_lm::{CausalLm, Writer};
 use crate::data::text::tokenizer::{TextStream, Tokenizer};
 use crate::error::{Error, Result};
 
-/// A model with its tokenizer.
+/// Continues texts with a model and its tokenizer.
 #[derive(Clone, Copy, Debug)]
 pub struct Continuer<'a> {
-    /// Built from frozen parameters.
+    /// The model, built from frozen parameters.
     pub model: &'a CausalLm,
-    /// What the model reads and writes.
+    /// The model's tokenizer.
     pub tokenizer: &'a Tokenizer,
-    /// Where the model is.
+    /// The device of the model.
     pub device: &'a Device,
 }
 
-/// How a text is continued.
+/// Settings of a continuation.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// How tokens are chosen.
     pub strategy: Strategy,
-    /// The most tokens that are written.
+    /// The maximal number of new tokens.
     pub max_tokens: usize,
-    /// Texts that end it, and are not part of it.
+    /// Stop texts: the continuation ends before the first of them.
     pub stop: Vec<String>,
-    /// How many continuations; of beams so many of the best.
+    /// The number of continuations; with beam search the best `n` beams.
     pub n: usize,
 }
 
-/// What was written.
+/// A continuation of a prompt.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Continuation {
     /// The text, without the prompt.
     pub text: String,
-    /// How many tokens it has.
+    /// The number of new tokens.
     pub n_tokens: usize,
-    /// The logarithm of its probability.
+    /// The log-probability of the new tokens.
     pub log_probability: f64,
-    /// Why it ends.
+    /// The reason for its end.
     pub ended_by: EndedBy,
 }
 
-/// Why a text ends.
+/// The reason for the end of a continuation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EndedBy {
-    /// The model said so.
+    /// The model wrote the end token.
     End,
-    /// A text that was to stop it.
+    /// A stop text occurred.
     Stop,
-    /// It has as many tokens as were asked for.
+    /// It has the maximal number of tokens.
     Length,
 }
 
 impl Continuer<'_> {
-    /// Continues `prompt`. `heard` is told each piece of text of each continuation as soon as it is
-    /// certain; of beams, when they are complete.
+    /// Continues `prompt`. `on_text` receives (index of the continuation, piece of text) as soon as the
+    /// piece is final; with beam search, when the beams are complete.
     pub fn continue_text(
         &self,
         prompt: &str,
         settings: &Settings,
-        heard: &mut dyn FnMut(usize, &str),
+        on_text: &mut dyn FnMut(usize, &str),
     ) -> Result<Vec<Continuation>> {
         let Settings { strategy, max_tokens, stop, n } = settings;
         let prompt = self.prompt(prompt)?;
         let end = self.tokenizer.special().end;
         let ends = Ends { stop: &Vec::from_iter(end), max_len: *max_tokens };
-        let never = self.never();
-        let mut writer = Writer::new(self.model, &never, self.device)?;
+        let suppressed = self.suppressed_tokens();
+        let mut writer = Writer::new(self.model, &suppressed, self.device)?;
         let new = || Draft::new(TextStream::after(self.tokenizer, &prompt), stop);
         let mut drafts: Vec<Draft> = (0..*n).map(|_| new()).collect();
         let mut failure = None;
         let mut written = |row: usize, id: u32| {
-            let flow = drafts[row].push(id, &mut |text| heard(row, text));
+            let flow = drafts[row].push(id, &mut |text| on_text(row, text));
             flow.unwrap_or_else(|error| {
                 failure = Some(error);
                 ControlFlow::Break(())
             })
         };
-        // One prompt has several beams, and one continuation otherwise.
+        // Beam search makes all continuations of one prompt; other strategies repeat the prompt.
         let is_search = matches!(strategy, Strategy::Beams { .. });
         let prompts = vec![prompt.clone(); if is_search { 1 } else { *n }];
         let sequences = stream(&mut writer, &prompts, &ends, strategy, &mut written)?;
@@ -93,11 +93,11 @@ impl Continuer<'_> {
         }
         let continuations = drafts.into_iter().zip(sequences.into_iter().flatten()).enumerate();
         continuations
-            .map(|(row, (draft, sequence))| draft.finish(&sequence, &mut |text| heard(row, text)))
+            .map(|(row, (draft, sequence))| draft.finish(&sequence, &mut |text| on_text(row, text)))
             .collect()
     }
 
-    /// What the model reads first: the prompt, or where there is none the end of the text before.
+    /// The ids of the prompt; for an empty prompt the end token, as after another text, or the begin token.
     fn prompt(&self, text: &str) -> Result<Vec<u32>> {
         let ids = self.tokenizer.encode_plain(text)?;
         if !ids.is_empty() {
@@ -106,62 +106,68 @@ impl Continuer<'_> {
         let special = self.tokenizer.special();
         special.end.or(special.begin).map(|id| vec![id]).ok_or_else(|| Error::Text {
             text: text.to_owned(),
-            rule: "there is nothing to begin with, and the tokenizer has no token for that".into(),
+            rule: "the prompt is empty, and the tokenizer has neither an end nor a begin token"
+                .into(),
         })
     }
 
-    /// What is never written: special tokens but for the end, and rows that stand for no token.
-    fn never(&self) -> Vec<u32> {
+    /// Ids that are never written: special tokens except the end, and rows of the output layer without a token.
+    fn suppressed_tokens(&self) -> Vec<u32> {
         let n_tokens = self.tokenizer.vocab_size() as u32;
         let end = self.tokenizer.special().end;
-        let is_written = |id: u32| Some(id) == end || !self.tokenizer.is_special(id);
-        let of_none = n_tokens..self.model.vocab_size() as u32;
-        (0..n_tokens).filter(|&id| !is_written(id)).chain(of_none).collect()
+        let is_suppressed = |id: &u32| Some(*id) != end && self.tokenizer.is_special(*id);
+        let unused = n_tokens..self.model.vocab_size() as u32;
+        (0..n_tokens).filter(is_suppressed).chain(unused).collect()
     }
 }
 
-/// A text that is being written.
+/// A continuation in progress.
 #[derive(Debug)]
 struct Draft<'a> {
     stream: TextStream<'a>,
     stop: &'a [String],
     n_pushed: usize,
-    /// What `heard` was told.
+    /// The text that was passed to `on_text`.
     text: String,
-    /// What is certain, and may be the beginning of a text that stops it.
-    held: String,
+    /// Final text that is not passed on yet, because a stop text may begin in it.
+    pending: String,
     was_stopped: bool,
 }
 
 impl<'a> Draft<'a> {
     fn new(stream: TextStream<'a>, stop: &'a [String]) -> Self {
-        let (text, held) = (String::new(), String::new());
-        Self { stream, stop, n_pushed: 0, text, held, was_stopped: false }
+        let (text, pending) = (String::new(), String::new());
+        Self { stream, stop, n_pushed: 0, text, pending, was_stopped: false }
     }
 
-    fn push(&mut self, id: u32, heard: &mut dyn FnMut(&str)) -> Result<ControlFlow<()>> {
+    /// Adds a token; breaks at a stop text.
+    fn push(&mut self, id: u32, on_text: &mut dyn FnMut(&str)) -> Result<ControlFlow<()>> {
         self.n_pushed += 1;
-        self.held += &self.stream.push(id)?;
+        self.pending += &self.stream.push(id)?;
         let stops = self.stop.iter().filter(|stop| !stop.is_empty());
-        if let Some(end) = stops.filter_map(|stop| self.held.find(stop.as_str())).min() {
-            self.tell(end, heard);
+        if let Some(end) = stops.filter_map(|stop| self.pending.find(stop.as_str())).min() {
+            self.emit(end, on_text);
             self.was_stopped = true;
             return Ok(ControlFlow::Break(()));
         }
-        self.tell(self.held.len() - self.held_back(), heard);
+        self.emit(self.pending.len() - self.possible_stop_len(), on_text);
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Told of the tokens of `sequence` that it has not heard of, and of what was held back.
-    fn finish(mut self, sequence: &Sequence, heard: &mut dyn FnMut(&str)) -> Result<Continuation> {
+    /// Adds the tokens of `sequence` that were not pushed yet, and emits the pending text.
+    fn finish(
+        mut self,
+        sequence: &Sequence,
+        on_text: &mut dyn FnMut(&str),
+    ) -> Result<Continuation> {
         for &id in sequence.ids.iter().skip(self.n_pushed) {
-            if self.push(id, heard)?.is_break() {
+            if self.push(id, on_text)?.is_break() {
                 break;
             }
         }
         if !self.was_stopped {
-            self.held += &self.stream.rest()?;
-            self.tell(self.held.len(), heard);
+            self.pending += &self.stream.rest()?;
+            self.emit(self.pending.len(), on_text);
         }
         let ended_by = match (self.was_stopped, sequence.has_ended) {
             (true, _) => EndedBy::Stop,
@@ -172,20 +178,20 @@ impl<'a> Draft<'a> {
         Ok(Continuation { text: self.text, n_tokens, log_probability, ended_by })
     }
 
-    /// Tells the first `len` bytes of what is held.
-    fn tell(&mut self, len: usize, heard: &mut dyn FnMut(&str)) {
-        let told: String = self.held.drain(..len).collect();
-        if !told.is_empty() {
-            heard(&told);
-            self.text += &told;
+    /// Passes the first `len` bytes of the pending text to `on_text`.
+    fn emit(&mut self, len: usize, on_text: &mut dyn FnMut(&str)) {
+        let text: String = self.pending.drain(..len).collect();
+        if !text.is_empty() {
+            on_text(&text);
+            self.text += &text;
         }
     }
 
-    /// How many bytes at the end of what is held may be the beginning of a text that stops it.
-    fn held_back(&self) -> usize {
+    /// The length in bytes of the longest end of the pending text with which a stop text may begin.
+    fn possible_stop_len(&self) -> usize {
         let beginning = |stop: &String| {
             let ends = stop.char_indices().map(|(at, _)| at).skip(1);
-            ends.filter(|&at| self.held.ends_with(&stop[..at])).max().unwrap_or(0)
+            ends.filter(|&at| self.pending.ends_with(&stop[..at])).max().unwrap_or(0)
         };
         self.stop.iter().map(beginning).max().unwrap_or(0)
     }
@@ -202,7 +208,7 @@ mod tests {
     use super::*;
     use crate::data::text::tokenizer::TokenizerConfig;
 
-    /// What a small model of bytes makes of a prompt, and what was heard of each continuation.
+    /// The continuations of a prompt by a small model of bytes, and the text streamed for each.
     fn continued(settings: &Settings) -> (Vec<Continuation>, Vec<String>) {
         let (device, texts) = (Device::Cpu, std::iter::empty());
         let tokenizer = Tokenizer::train(&TokenizerConfig::Byte, texts).unwrap();
@@ -218,10 +224,11 @@ mod tests {
         let store = ParamStore::new(17, DType::F32, &device);
         let model = CausalLm::build(&config, &spec, &store.trainable()).unwrap();
         let continuer = Continuer { model: &model, tokenizer: &tokenizer, device: &device };
-        let mut heard = vec![String::new(); settings.n];
-        let continuations =
-            continuer.continue_text("雨", settings, &mut |row, text| heard[row] += text).unwrap();
-        (continuations, heard)
+        let mut streamed = vec![String::new(); settings.n];
+        let continuations = continuer
+            .continue_text("雨", settings, &mut |row, text| streamed[row] += text)
+            .unwrap();
+        (continuations, streamed)
     }
 
     fn settings(strategy: Strategy, n: usize) -> Settings {
@@ -229,15 +236,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_heard_is_what_is_written_whatever_the_strategy() {
+    fn the_streamed_text_is_the_continuation_for_every_strategy() {
         let stream = Stream::new(5, Purpose::Sampling);
         let sample = Strategy::Sample { stream, sampling: Sampling::default() };
         let beams = Strategy::Beams { n_beams: 5, length_penalty: 0.6 };
         for strategy in [Strategy::Greedy, sample, beams] {
-            let (continuations, heard) = continued(&settings(strategy, 3));
+            let (continuations, streamed) = continued(&settings(strategy, 3));
             assert_eq!(continuations.len(), 3);
-            for (one, heard) in continuations.iter().zip(heard) {
-                assert_eq!(one.text, heard);
+            for (one, streamed) in continuations.iter().zip(streamed) {
+                assert_eq!(one.text, streamed);
                 assert!(!one.text.is_empty(), "{strategy:?}");
             }
         }

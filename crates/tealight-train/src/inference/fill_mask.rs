@@ -1,11 +1,11 @@
-//! Fill-mask: which tokens a masked language model expects in the gaps of a text.
+//! Fill-mask: the tokens that a masked language model expects in place of the mask tokens of a text.
 //!
 //! ```text
 //! score(token) = softmax(logits at the mask)[token]
 //! ```
 //!
-//! As the `fill-mask` pipeline of `transformers` has it: the scores of the best tokens, or of those asked
-//! for; of several masks in one text each is scored with the others left open.
+//! The same results as the `fill-mask` pipeline of `transformers`: the scores of the best tokens, or of given
+//! targets. Each of several masks in a text is scored with the others in place.
 
 use std::ops::Range;
 
@@ -18,38 +18,37 @@ use tealight_model::{Mask, Mode, ModelConfig};
 use crate::data::text::tokenizer::{MASK_NAMES, Specials, Tokenizer};
 use crate::error::{Error, Result};
 
-/// Positions in one forward pass, at most, unless one text alone has more.
+/// The maximal number of positions in one forward pass, unless one text alone has more.
 const MAX_POSITIONS: usize = 4096;
 
-/// A model with its tokenizer.
+/// Fills masks with a model and its tokenizer.
 #[derive(Clone, Copy, Debug)]
 pub struct FillMask<'a> {
     model: &'a MaskedLm,
     tokenizer: &'a Tokenizer,
     device: &'a Device,
-    lens: Lens,
+    length: InputLength,
 }
 
-/// How long a text may be, special tokens included.
+/// The number of tokens that the model accepts, special tokens included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Lens {
+enum InputLength {
     /// Any length up to this.
     UpTo(usize),
-    /// Shorter texts are padded to this: the model was made for one length, and others mean something
-    /// else to it.
+    /// Exactly this, with padding: an attention that is built for one length changes its meaning at others.
     PaddedTo(usize),
 }
 
-/// Which tokens are proposed.
+/// The candidates that are returned for a mask.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proposals {
-    /// How many for each mask.
+    /// The number of candidates for each mask.
     pub top_k: usize,
-    /// Only these tokens; all when absent.
+    /// The ids to score; all ids when absent.
     pub targets: Option<Vec<u32>>,
 }
 
-/// A token in the place of a mask. Serialised as `transformers` does.
+/// A token in place of a mask, serialised as in `transformers`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Candidate {
     /// Its probability.
@@ -62,19 +61,19 @@ pub struct Candidate {
     pub sequence: String,
 }
 
-/// A target as it was asked for, and the token that is scored for it.
+/// A requested target, and the token that is scored for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// As it was asked for.
+    /// The target as it was typed.
     pub text: String,
     /// The token's id.
     pub id: u32,
-    /// The token, where it is not the whole target, but its first piece.
+    /// The token, if it is only the first piece of the target.
     pub first_piece: Option<String>,
 }
 
 impl<'a> FillMask<'a> {
-    /// `model` is built from frozen parameters on `device`, as `config` describes it.
+    /// For a `model` that is built from frozen parameters on `device` with the settings `config`.
     pub fn new(
         model: &'a MaskedLm,
         config: &ModelConfig,
@@ -83,14 +82,14 @@ impl<'a> FillMask<'a> {
     ) -> Self {
         let longest = model.transformer().max_seq_len();
         let only = config.attention.only_len();
-        let lens = only.map_or(Lens::UpTo(longest), Lens::PaddedTo);
-        Self { model, tokenizer, device, lens }
+        let length = only.map_or(InputLength::UpTo(longest), InputLength::PaddedTo);
+        Self { model, tokenizer, device, length }
     }
 
-    /// The same, with all texts padded to `len` tokens.
+    /// Pads all texts to `len` tokens.
     #[must_use]
     pub fn padded_to(self, len: usize) -> Self {
-        Self { lens: Lens::PaddedTo(len), ..self }
+        Self { length: InputLength::PaddedTo(len), ..self }
     }
 
     /// The candidates for each mask of each text, best first.
@@ -99,34 +98,34 @@ impl<'a> FillMask<'a> {
         texts: &[String],
         proposals: &Proposals,
     ) -> Result<Vec<Vec<Vec<Candidate>>>> {
-        self.map(texts, |gap| self.candidates(gap, proposals))
+        self.map(texts, |mask| self.candidates(mask, proposals))
     }
 
-    /// What `of_gap` makes of each mask of each text.
+    /// Calls `of_mask` for each mask of each text and collects the results by text.
     pub fn map<T>(
         &self,
         texts: &[String],
-        of_gap: impl Fn(&Gap<'_>) -> Result<T>,
+        of_mask: impl Fn(&MaskScores<'_>) -> Result<T>,
     ) -> Result<Vec<Vec<T>>> {
-        let read = texts.iter().map(|text| self.encode(text)).collect::<Result<Vec<_>>>()?;
-        // Texts of one length go together: there is no padding, which some kinds of attention would
-        // see. Those that are padded are read one by one: a model that was made for one length may
-        // see its neighbours, too.
-        let most = match self.lens {
-            Lens::UpTo(_) => MAX_POSITIONS,
-            Lens::PaddedTo(_) => 1,
+        let encoded = texts.iter().map(|text| self.encode(text)).collect::<Result<Vec<_>>>()?;
+        // A batch holds texts of one length, because padding changes the result of some kinds of attention.
+        // Padded texts are evaluated one by one, because such a model may mix the texts of a batch.
+        let max_positions = match self.length {
+            InputLength::UpTo(_) => MAX_POSITIONS,
+            InputLength::PaddedTo(_) => 1,
         };
-        let mut order: Vec<usize> = (0..read.len()).collect();
-        order.sort_by_key(|&index| read[index].ids.len());
+        let mut order: Vec<usize> = (0..encoded.len()).collect();
+        order.sort_by_key(|&index| encoded[index].ids.len());
         let mut of_texts: Vec<Vec<T>> = texts.iter().map(|_| Vec::new()).collect();
-        for batch in batches(&order, most, |index| read[index].ids.len()) {
-            let rows: Vec<&Encoded> = order[batch.clone()].iter().map(|&i| &read[i]).collect();
+        for batch in batches(&order, max_positions, |index| encoded[index].ids.len()) {
+            let rows: Vec<&Encoded> = order[batch.clone()].iter().map(|&i| &encoded[i]).collect();
             let mut scores = self.scores(&rows)?.into_iter();
             for &index in &order[batch] {
-                let row = &read[index];
-                let gaps = row.masks.iter().zip(scores.by_ref());
-                let gaps = gaps.map(|(&at, scores)| of_gap(&Gap { text: index, row, at, scores }));
-                of_texts[index] = gaps.collect::<Result<_>>()?;
+                let row = &encoded[index];
+                let masks = row.masks.iter().zip(scores.by_ref());
+                let results = masks
+                    .map(|(&at, scores)| of_mask(&MaskScores { text: index, row, at, scores }));
+                of_texts[index] = results.collect::<Result<_>>()?;
             }
         }
         Ok(of_texts)
@@ -144,21 +143,23 @@ impl<'a> FillMask<'a> {
         let masks: Vec<usize> =
             (0..encoded.ids.len()).filter(|&at| encoded.ids[at] == mask).collect();
         if masks.is_empty() {
-            return Err(refuse(format!("there is no mask in it; write `{written}` for the gap")));
+            return Err(refuse(format!(
+                "it has no mask; write `{written}` where a token is to be filled in"
+            )));
         }
-        let (Lens::UpTo(longest) | Lens::PaddedTo(longest)) = self.lens;
+        let (InputLength::UpTo(longest) | InputLength::PaddedTo(longest)) = self.length;
         let len = encoded.ids.len();
         if len > longest {
             return Err(refuse(format!(
-                "it has {len} tokens with the special ones, and the model reads at most {longest}"
+                "it has {len} tokens with the special ones, and the model accepts at most {longest}"
             )));
         }
         let mut encoded = Encoded { ids: encoded.ids, masks, len };
-        if let Lens::PaddedTo(longest) = self.lens {
+        if let InputLength::PaddedTo(longest) = self.length {
             let Some(pad) = self.tokenizer.special().pad else {
                 return Err(refuse(format!(
-                    "it has {len} tokens, the model was made for exactly {longest}, and its tokenizer \
-                     has no padding"
+                    "it has {len} tokens, the model accepts exactly {longest}, and its tokenizer has no \
+                     padding token"
                 )));
             };
             encoded.ids.resize(longest, pad);
@@ -179,12 +180,12 @@ impl<'a> FillMask<'a> {
         });
         let positions = Tensor::from_iter(positions, self.device)?;
         let logits = self.model.logits(&hidden, Some(&positions))?; // (n_masks, vocab_size)
-        // On the CPU before f64, which Metal does not have.
+        // To the CPU first: Metal has no f64.
         let logits = logits.to_device(&Device::Cpu)?.to_dtype(DType::F64)?;
         Ok(tealight_ops::softmax::softmax(&logits)?.to_vec2()?)
     }
 
-    /// What was filled up.
+    /// The mask of the padding.
     fn padding(&self, rows: &[&Encoded], shape: (usize, usize)) -> Result<Mask> {
         if rows.iter().all(|row| row.len == shape.1) {
             return Ok(Mask::none());
@@ -194,35 +195,35 @@ impl<'a> FillMask<'a> {
         Ok(Mask::none().with_key_padding_mask(&flags)?)
     }
 
-    fn candidates(&self, gap: &Gap<'_>, proposals: &Proposals) -> Result<Vec<Candidate>> {
-        let stranger =
-            proposals.targets.iter().flatten().find(|&&id| id as usize >= gap.scores.len());
-        if let Some(&id) = stranger {
+    fn candidates(&self, mask: &MaskScores<'_>, proposals: &Proposals) -> Result<Vec<Candidate>> {
+        let unknown =
+            proposals.targets.iter().flatten().find(|&&id| id as usize >= mask.scores.len());
+        if let Some(&id) = unknown {
             let text = self.tokenizer.token(id).unwrap_or_default();
-            let rule = "the tokenizer has this token, and the model has not".to_owned();
+            let rule = "the tokenizer has this token, but the model does not".to_owned();
             return Err(Error::Text { text, rule });
         }
-        let score = |id: u32| gap.scores[id as usize];
+        let score = |id: u32| mask.scores[id as usize];
         let ids: Vec<u32> = match &proposals.targets {
             Some(targets) => targets.clone(),
-            None => (0..gap.scores.len() as u32).collect(),
+            None => (0..mask.scores.len() as u32).collect(),
         };
         let candidate = |token| {
             Ok(Candidate {
                 score: score(token),
                 token,
                 token_str: self.tokenizer.decode(&[token], Specials::Keep)?,
-                sequence: self.sequence(gap, token)?,
+                sequence: self.sequence(mask, token)?,
             })
         };
         best(&ids, proposals.top_k, score).into_iter().map(candidate).collect()
     }
 
-    /// The text with `token` at `at`. Other masks stay, and with them the special tokens.
-    fn sequence(&self, gap: &Gap<'_>, token: u32) -> Result<String> {
-        let row = gap.row;
+    /// The text with `token` in place of the mask. With other masks in the text, special tokens are kept.
+    fn sequence(&self, mask: &MaskScores<'_>, token: u32) -> Result<String> {
+        let row = mask.row;
         let mut ids = row.ids[..row.len].to_vec();
-        ids[gap.at] = token;
+        ids[mask.at] = token;
         let pad = self.tokenizer.special().pad;
         ids.retain(|&id| Some(id) != pad);
         let specials = if row.masks.len() == 1 { Specials::Skip } else { Specials::Keep };
@@ -230,10 +231,10 @@ impl<'a> FillMask<'a> {
     }
 }
 
-/// A mask of a text, and what the model expects in its place.
+/// A mask of a text with the probabilities of the tokens in its place.
 #[derive(Debug)]
-pub struct Gap<'a> {
-    /// Which text.
+pub struct MaskScores<'a> {
+    /// The index of the text.
     pub text: usize,
     /// `(vocab_size)`: the probability of each token.
     pub scores: Vec<f64>,
@@ -241,18 +242,18 @@ pub struct Gap<'a> {
     at: usize,
 }
 
-/// A text as the model reads it.
+/// A tokenised text.
 #[derive(Debug)]
 struct Encoded {
     ids: Vec<u32>,
-    /// Where the masks are.
+    /// The positions of the masks.
     masks: Vec<usize>,
-    /// Without padding.
+    /// The number of tokens without padding.
     len: usize,
 }
 
-/// The `k` of the largest scores, in descending order; of equal ones the first comes first. Only those are
-/// sorted, for a vocabulary is large.
+/// The `k` ids with the largest scores, in descending order; equal scores keep the order of `ids`. Sorts
+/// only the selected ones, because vocabularies are large.
 fn best(ids: &[u32], k: usize, score: impl Fn(u32) -> f64) -> Vec<u32> {
     let mut places: Vec<usize> = (0..ids.len()).collect();
     let order = |&a: &usize, &b: &usize| score(ids[b]).total_cmp(&score(ids[a])).then(a.cmp(&b));
@@ -264,14 +265,20 @@ fn best(ids: &[u32], k: usize, score: impl Fn(u32) -> f64) -> Vec<u32> {
     places.into_iter().map(|place| ids[place]).collect()
 }
 
-/// Stretches of `order` whose texts have one length, with no more than `most` positions unless one text
-/// alone has more.
-fn batches(order: &[usize], most: usize, len: impl Fn(usize) -> usize) -> Vec<Range<usize>> {
+/// Ranges of `order` whose texts have one length, with at most `max_positions` positions unless one text alone
+/// has more.
+fn batches(
+    order: &[usize],
+    max_positions: usize,
+    len: impl Fn(usize) -> usize,
+) -> Vec<Range<usize>> {
     let mut batches: Vec<Range<usize>> = Vec::new();
     for at in 0..order.len() {
         let this = len(order[at]);
         match batches.last_mut() {
-            Some(last) if len(order[last.start]) == this && (last.len() + 1) * this <= most => {
+            Some(last)
+                if len(order[last.start]) == this && (last.len() + 1) * this <= max_positions =>
+            {
                 last.end = at + 1;
             }
             _ => batches.push(at..at + 1),
@@ -280,7 +287,7 @@ fn batches(order: &[usize], most: usize, len: impl Fn(usize) -> usize) -> Vec<Ra
     batches
 }
 
-/// The tokens to score for words: the word itself or, where it is not one token, its first piece.
+/// The tokens to score for words: the word itself or, if it is not one token, its first piece.
 pub fn targets(tokenizer: &Tokenizer, words: &[String]) -> Result<Vec<Target>> {
     let target = |word: &String| {
         if let Some(id) = tokenizer.id(word) {
@@ -293,7 +300,7 @@ pub fn targets(tokenizer: &Tokenizer, words: &[String]) -> Result<Vec<Target>> {
                 Ok(Target { text: word.clone(), id, first_piece })
             }
             _ => {
-                let rule = "no token of the model begins this target".to_owned();
+                let rule = "no token is a beginning of this target".to_owned();
                 Err(Error::Text { text: word.clone(), rule })
             }
         }

@@ -1,4 +1,4 @@
-//! Inference with language models: masked tokens and continuations.
+//! Inference with language models: filling masks and continuing texts.
 
 pub mod continuation;
 pub mod fill_mask;

@@ -133,7 +133,7 @@ impl Checkpoints {
         }
         files::rename(&aside, &path)?;
         self.point(LATEST, step)?;
-        files::remove_if_there(&replaced)?;
+        files::remove_if_exists(&replaced)?;
         Ok(path)
     }
 
@@ -303,8 +303,8 @@ impl Checkpoints {
     }
 
     fn remove_leftovers(&self) -> Result<()> {
-        for name in self.names()?.iter().filter(|name| files::is_aside(name)) {
-            files::remove_if_there(&self.directory.join(name))?;
+        for name in self.names()?.iter().filter(|name| files::is_temporary(name)) {
+            files::remove_if_exists(&self.directory.join(name))?;
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use candle_core::{Device, DeviceLocation};
 use serde::{Deserialize, Serialize};
 
-use crate::data::{DataFile, unchanged};
+use crate::data::{DataFile, check_unchanged};
 use crate::error::Result;
 use crate::storage::clock;
 
@@ -75,10 +75,10 @@ impl Manifest {
         match (&self.data[..], &self.data_fingerprint, now) {
             ([], Some(fingerprint), [only]) => {
                 let then = DataFile { fingerprint: fingerprint.clone(), ..only.clone() };
-                unchanged(&[then], now)
+                check_unchanged(&[then], now)
             }
             ([], ..) => Ok(()),
-            (then, ..) => unchanged(then, now),
+            (then, ..) => check_unchanged(then, now),
         }
     }
 }

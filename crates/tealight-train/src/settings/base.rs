@@ -1,11 +1,11 @@
-//! Settings that another model brings along: `init_from = "FOLDER"`.
+//! Defaults from another model: `init_from = "FOLDER"`.
 //!
-//! What the file leaves out is taken from the model in the folder, so that a fine-tuning run says
-//! only what is new. A table of another `kind` than the folder's keeps its own settings.
+//! Settings that the file leaves out are taken from the model in the folder, so that the file of a
+//! fine-tuning run lists only the changes. A table whose `kind` differs from the folder's takes none.
 
-use super::tree::{Entry, Node, Table, Value};
+use super::tree::{Node, Table, Value};
 
-/// Fills in what `table` does not say.
+/// Adds the entries of `base` that `table` lacks.
 pub(super) fn fill_in(table: &mut Table, base: Table) {
     for entry in base.entries {
         match table.position(&entry.key) {
@@ -15,25 +15,21 @@ pub(super) fn fill_in(table: &mut Table, base: Table) {
     }
 }
 
-/// Only tables can be filled in, and those of a kind only by the same kind.
+/// Adds the entries of a table to a table, unless their kinds differ.
 fn fill_in_value(node: &mut Node, base: Node) {
     let Value::Table(base) = base.value else { return };
     match &mut node.value {
         Value::Table(own) if may_fill_in(own, &base) => fill_in(own, base),
-        // The short form of a kind: `attention = "softmax"`.
-        Value::String(kind) if base.kind().is_none_or(|of| of == kind) => {
-            let kind = Node { span: node.span.clone(), value: Value::String(kind.clone()) };
-            let key_span = node.span.clone();
-            let mut own =
-                Table { entries: vec![Entry { key: "kind".to_owned(), key_span, node: kind }] };
-            fill_in(&mut own, base);
-            node.value = Value::Table(own);
+        Value::String(kind) if base.kind().is_none_or(|base| base == kind) => {
+            if let Some(own) = node.expand_kind() {
+                fill_in(own, base);
+            }
         }
         _ => {}
     }
 }
 
-/// Settings of a kind go only with that kind.
+/// Whether the kinds agree; a table without a `kind` agrees with every other.
 fn may_fill_in(own: &Table, base: &Table) -> bool {
     own.kind().is_none() || base.kind().is_none() || own.kind() == base.kind()
 }
@@ -42,7 +38,7 @@ fn may_fill_in(own: &Table, base: &Table) -> bool {
 mod tests {
     use std::path::Path;
 
-    use crate::config::{ConfigSource, to_resolved_toml};
+    use crate::settings::source::{ConfigSource, to_resolved_toml};
 
     const BASE: &str = "\
 [model]

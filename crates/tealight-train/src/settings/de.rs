@@ -1,8 +1,8 @@
-//! Deserializes the tree, and keeps what serde would melt into one line of text.
+//! A serde deserializer for the tree.
 //!
-//! `toml`'s own deserializer reports a message and a span. This one reports the rule that was
-//! broken, the names that were valid and the path of the key, so that nobody parses messages.
-//! A table yields its `kind` first: `tealight_model::choice` streams the rest into that kind.
+//! `toml`'s own deserializer reports a message and a span. This one reports the broken rule, the valid
+//! names and the path of the key, so that no message has to be parsed. A table yields its `kind` first:
+//! `tealight_model::choice` reads the other keys into the settings of that kind.
 
 use std::iter::Enumerate;
 use std::slice;
@@ -16,9 +16,15 @@ use serde::de::{
 use super::fault::Fault;
 use super::tree::{Entry, Node, Table, Value, quoted};
 
-/// Reads a whole document.
+/// Deserialises a whole document.
 pub(super) fn from_table<T: DeserializeOwned>(table: &Table) -> Result<T, Fault> {
     T::deserialize(MapAccessDeserializer::new(Entries::new(table)))
+}
+
+/// Deserialises the value at a dotted `path`.
+pub(super) fn from_node<T: DeserializeOwned>(node: &Node, path: &str) -> Result<T, Fault> {
+    let inside = |fault: Fault, key| fault.inside(quoted(key));
+    T::deserialize(node).map_err(|fault| path.rsplit('.').fold(fault.at(&node.span), inside))
 }
 
 impl<'de> Deserializer<'de> for &'de Node {
@@ -48,7 +54,7 @@ impl<'de> Deserializer<'de> for &'de Node {
         visitor.visit_newtype_struct(self)
     }
 
-    /// Serde's tuples leave what is behind their last element unread.
+    /// Serde's tuples ignore further elements: refuse an array of another length.
     fn deserialize_tuple<V: Visitor<'de>>(self, len: usize, visitor: V) -> Result<V::Value, Fault> {
         match &self.value {
             Value::Array(items) if items.len() != len => Err(Fault::invalid_length(
@@ -62,14 +68,14 @@ impl<'de> Deserializer<'de> for &'de Node {
     fn deserialize_enum<V: Visitor<'de>>(
         self,
         _name: &'static str,
-        _variants: &'static [&'static str],
+        variants: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Fault> {
         match &self.value {
-            Value::String(variant) => visitor.visit_enum(variant.as_str().into_deserializer()),
-            Value::Table(table) if table.entries.len() == 1 => {
-                visitor.visit_enum(MapAccessDeserializer::new(Entries::new(table)))
+            Value::String(variant) if !variants.contains(&variant.as_str()) => {
+                Err(Fault::unknown_value(variant, variants))
             }
+            Value::String(variant) => visitor.visit_enum(variant.as_str().into_deserializer()),
             _ => Err(Fault::invalid_type(Unexpected::Other(self.type_name()), &"a string")),
         }
     }

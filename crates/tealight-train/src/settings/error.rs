@@ -1,4 +1,4 @@
-//! What is wrong with a configuration, shown where it was written.
+//! The error about a configuration, shown at the line that causes it.
 
 use std::fmt;
 use std::io;
@@ -8,10 +8,9 @@ use std::sync::Arc;
 use super::render;
 use super::report::{Report, Source};
 
-/// Something is wrong with a configuration.
+/// An error in a configuration.
 ///
-/// `Display` is the whole message as a compiler would show it, over several lines and beginning
-/// with "error: ".
+/// `Display` writes it as a compiler does: several lines, the first of which begins with "error: ".
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{}", render::plain(.report, .sources))]
 pub struct ConfigError {
@@ -20,12 +19,12 @@ pub struct ConfigError {
 }
 
 impl ConfigError {
-    /// The rule that was broken, on one line: "unknown key `d_modle` in `[model]`".
+    /// The broken rule, on one line: "unknown key `d_modle` in `[model]`".
     pub fn message(&self) -> &str {
         &self.report.message
     }
 
-    /// The same as `Display`, with the colors of a terminal.
+    /// `Display` with terminal colors.
     pub fn in_color(&self) -> String {
         render::styled(&self.report, &self.sources)
     }
@@ -34,7 +33,7 @@ impl ConfigError {
         Self { report: Box::new(report), sources: Arc::clone(sources) }
     }
 
-    /// A file that cannot be read has no text to show.
+    /// `path` cannot be read.
     pub(super) fn unreadable(path: &Path, reason: &io::Error) -> Self {
         let report = Report::new(format!("cannot read `{}`: {reason}", path.display()));
         Self::new(report, &Arc::default())

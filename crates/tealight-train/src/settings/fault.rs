@@ -1,4 +1,4 @@
-//! What is wrong with a value, where it is, and how we say so.
+//! The error of deserialising the settings: the broken rule, its place, and its message.
 
 use std::fmt;
 
@@ -8,48 +8,56 @@ use super::report::{Report, Span};
 use super::suggest;
 use super::tree::{Node, Table, Value, quoted};
 
-/// A longer key is cut in a message.
+/// Longer keys are truncated in messages.
 const MAX_SHOWN: usize = 60;
 
-/// A broken rule, on its way up from the value that broke it.
+/// A broken rule. The deserialisers of the enclosing values add its place and its path.
 #[derive(Debug)]
 pub(super) struct Fault {
     rule: Rule,
-    at: Option<Span>,
+    span: Option<Span>,
     /// From the innermost key outwards.
     path: Vec<String>,
 }
 
+type Names = &'static [&'static str];
+
 #[derive(Debug)]
 enum Rule {
-    UnknownKey { key: String, keys: Vec<String> },
-    UnknownKind { kind: String, kinds: Vec<String> },
-    UnknownValue { value: String, values: Vec<String> },
-    MissingKey { key: String },
-    MissingKind { kinds: Vec<String> },
+    UnknownKey(String, Names),
+    /// An unknown variant of a `choice!`; the kind is empty where the table has no `kind`.
+    UnknownKind(String, Names),
+    /// An unknown variant of a derived enum.
+    UnknownValue(String, Names),
+    MissingKey(&'static str),
     Expected(String),
     Other(String),
 }
 
 impl Fault {
     fn new(rule: Rule) -> Self {
-        Self { rule, at: None, path: Vec::new() }
+        Self { rule, span: None, path: Vec::new() }
     }
 
-    /// Places the fault, unless something deeper has placed it already.
+    pub(super) fn unknown_value(value: &str, values: Names) -> Self {
+        Self::new(Rule::UnknownValue(value.to_string(), values))
+    }
+
+    /// Sets the place of the fault, unless a deeper value has set it.
     pub(super) fn at(mut self, span: &Span) -> Self {
-        self.at.get_or_insert_with(|| span.clone());
+        self.span.get_or_insert_with(|| span.clone());
         self
     }
 
+    /// Prepends `key`, quoted as in TOML, to the path.
     pub(super) fn inside(mut self, key: String) -> Self {
         self.path.push(key);
         self
     }
 
-    /// `root` and `value_text` tell what stands at the place of the fault.
+    /// The message and its place. `value_text` describes the node of `root` at the fault's path.
     pub(super) fn report(self, root: &Table, value_text: impl Fn(&Node) -> String) -> Report {
-        let Self { rule, at, path } = self;
+        let Self { rule, span, path } = self;
         let path: Vec<String> = path.into_iter().rev().collect();
         let node = find(root, &path);
         let value = || match node {
@@ -57,23 +65,25 @@ impl Fault {
             None => "the configuration".to_string(),
         };
         let report = match rule {
-            Rule::UnknownKey { key, keys } => unknown_key(&key, &keys, &path, node),
-            Rule::UnknownKind { kind, kinds } => unknown_kind(&kind, &kinds, &path),
-            Rule::UnknownValue { value: typed, values } => {
-                suggest::among(Report::new(format!("{}: unknown value", value())), &typed, &values)
-                    .list("values", &values)
+            Rule::UnknownKey(key, keys) => unknown_key(&key, keys, &path, node),
+            Rule::UnknownKind(kind, kinds) => match node.and_then(Node::as_table) {
+                Some(_) => missing_key(&path, "kind").list("kinds", kinds),
+                None => unknown_kind(&kind, kinds, &path),
+            },
+            Rule::UnknownValue(typed, values) => {
+                let report = Report::new(format!("{}: unknown value", value()));
+                suggest::among(report, &typed, values).list("values", values)
             }
-            Rule::MissingKey { key } => missing_key(&path, &key),
-            Rule::MissingKind { kinds } => missing_key(&path, "kind").list("kinds", &kinds),
+            Rule::MissingKey(key) => missing_key(&path, key),
             Rule::Expected(what) => Report::new(format!("{}: expected {what}", value())),
             Rule::Other(message) if path.is_empty() => Report::new(message),
             Rule::Other(message) => Report::new(format!("{}: {message}", value())),
         };
-        report.mark_all(at.as_ref())
+        report.mark_all(span.as_ref())
     }
 }
 
-fn unknown_key(key: &str, keys: &[String], path: &[String], node: Option<&Node>) -> Report {
+fn unknown_key(key: &str, keys: Names, path: &[String], node: Option<&Node>) -> Report {
     let kind = node.and_then(Node::as_table).and_then(Table::kind);
     let place = match (path, kind) {
         ([], _) => "at the top level".to_string(),
@@ -90,7 +100,7 @@ fn unknown_key(key: &str, keys: &[String], path: &[String], node: Option<&Node>)
     }
 }
 
-/// A key that would fill the screen is cut.
+/// Truncates a key that would fill the screen.
 fn shortened(key: String) -> String {
     match key.char_indices().nth(MAX_SHOWN) {
         Some((end, _)) => format!("{}…", &key[..end]),
@@ -98,7 +108,7 @@ fn shortened(key: String) -> String {
     }
 }
 
-fn unknown_kind(kind: &str, kinds: &[String], path: &[String]) -> Report {
+fn unknown_kind(kind: &str, kinds: Names, path: &[String]) -> Report {
     let table = path.strip_suffix(&["kind".to_string()]).unwrap_or(path);
     let message = format!("unknown kind `{}` for `{}`", kind.escape_debug(), dotted(table));
     suggest::among(Report::new(message), kind, kinds).list("kinds", kinds)
@@ -139,19 +149,8 @@ fn find<'a>(root: &'a Table, path: &[String]) -> Option<&'a Node> {
 }
 
 impl Error for Fault {
-    /// The choice's messages come as text: its `Deserialize` serves any deserializer.
     fn custom<T: fmt::Display>(message: T) -> Self {
-        let message = message.to_string();
-        let Some((rule, names)) = message.rsplit_once(", expected one of ") else {
-            return Self::new(Rule::Other(message));
-        };
-        let kinds = names.split('`').skip(1).step_by(2).map(str::to_string).collect();
-        let kind = rule.strip_prefix("unknown kind `").and_then(|rule| rule.strip_suffix('`'));
-        match (rule, kind) {
-            (_, Some(kind)) => Self::new(Rule::UnknownKind { kind: kind.to_string(), kinds }),
-            ("missing key `kind`", _) => Self::new(Rule::MissingKind { kinds }),
-            _ => Self::new(Rule::Other(message)),
-        }
+        Self::new(Rule::Other(message.to_string()))
     }
 
     fn invalid_type(_: Unexpected<'_>, expected: &dyn Expected) -> Self {
@@ -167,16 +166,17 @@ impl Error for Fault {
         Self::new(Rule::Expected(in_words(&expected.to_string())))
     }
 
-    fn unknown_variant(value: &str, values: &'static [&'static str]) -> Self {
-        Self::new(Rule::UnknownValue { value: value.to_string(), values: owned(values) })
+    /// Comes from a `choice!`: `deserialize_enum` refuses the unknown variants of all other enums.
+    fn unknown_variant(kind: &str, kinds: Names) -> Self {
+        Self::new(Rule::UnknownKind(kind.to_string(), kinds))
     }
 
-    fn unknown_field(key: &str, keys: &'static [&'static str]) -> Self {
-        Self::new(Rule::UnknownKey { key: key.to_string(), keys: owned(keys) })
+    fn unknown_field(key: &str, keys: Names) -> Self {
+        Self::new(Rule::UnknownKey(key.to_string(), keys))
     }
 
     fn missing_field(key: &'static str) -> Self {
-        Self::new(Rule::MissingKey { key: key.to_string() })
+        Self::new(Rule::MissingKey(key))
     }
 }
 
@@ -188,11 +188,7 @@ impl fmt::Display for Fault {
 
 impl std::error::Error for Fault {}
 
-fn owned(names: &[&str]) -> Vec<String> {
-    names.iter().map(ToString::to_string).collect()
-}
-
-/// Serde's name for what a Rust type reads, in the words of TOML.
+/// The TOML term for the type that serde expected.
 fn in_words(expected: &str) -> String {
     let words = match expected {
         "u8" | "u16" | "u32" | "u64" | "u128" | "usize" | "i8" | "i16" | "i32" | "i64" | "i128"
@@ -209,7 +205,7 @@ fn in_words(expected: &str) -> String {
     words.to_string()
 }
 
-/// The values of an integer type.
+/// The range of an integer type; `None` for other types.
 fn range(integer: &str) -> Option<String> {
     let (least, greatest) = match integer {
         "u8" => (0, i64::from(u8::MAX)),

@@ -1,4 +1,4 @@
-//! Reads settings from TOML: `--set` overrides, defaults from another model, and errors that show the line.
+//! Settings from TOML: `--set` overrides, defaults from another model, and errors that show the line.
 //!
 //! ```text
 //! text ─► toml ─► --set overrides ─► tree ─► any struct (unknown keys refused)

@@ -1,4 +1,4 @@
-//! `--set key.path=value`: one setting from the command line, laid over the file.
+//! `--set key.path=value`: a setting on the command line that overrides the file.
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -6,17 +6,17 @@ use toml::de::{DeTable, DeValue};
 use super::report::{FILE, Report, Span};
 use super::tree::{Entry, Node, Reader, Table, Value, quoted};
 
-/// What precedes the setting in its source, so that a message shows what was typed.
+/// Precedes the argument in its source text, so that messages show it as typed.
 pub(super) const PREFIX: &str = "--set ";
 
-/// A key of the file that another `--set …kind=…` made meaningless.
+/// A key of the file that is dropped because `--set …kind=…` selects another kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DroppedKey {
     /// The dotted path, as in `model.attention.n_landmarks`.
     pub key: String,
-    /// The kind that the file chose, to which the key belongs.
+    /// The kind in the file, to which the key belongs.
     pub old_kind: String,
-    /// The kind that the command line chose.
+    /// The kind on the command line.
     pub new_kind: String,
 }
 
@@ -30,13 +30,13 @@ impl std::fmt::Display for DroppedKey {
 /// A parsed `--set` argument.
 #[derive(Debug)]
 pub(super) struct Override {
-    /// The keys of the path, at least one.
+    /// The keys of the path, at least one, with their places.
     path: Vec<(String, Span)>,
     value: Node,
 }
 
 impl Override {
-    /// Parses the source `text`, which is [`PREFIX`] and what was typed behind it.
+    /// Parses the source `text`: [`PREFIX`] and the argument.
     pub(super) fn parse(source: usize, text: &str) -> Result<Self, Report> {
         let typed = &text[PREFIX.len()..];
         let whole = Span { source, range: PREFIX.len()..text.len() };
@@ -55,7 +55,7 @@ impl Override {
         self.path.iter().map(|(key, _)| key).eq(other.path.iter().map(|(key, _)| key))
     }
 
-    /// Sets the value in `root`, and returns the keys of the file that this drops.
+    /// Sets the value in `root`. Returns the keys of the file that a change of `kind` drops.
     pub(super) fn apply(self, root: &mut Table) -> Result<Vec<DroppedKey>, Report> {
         let Self { mut path, value } = self;
         let (mut key, mut key_span) = path.pop().expect("invariant: a path has a key");
@@ -65,7 +65,7 @@ impl Override {
             names.push(quoted(parent));
             table = descend(table, parent, span, &names)?;
         }
-        // A name over a table is the short form of its kind: `--set model.attention=softmax`.
+        // A string in place of a table is the short form of its kind: `--set model.attention=softmax`.
         if names_a_kind(table, &key, &value) {
             names.push(quoted(&key));
             table = descend(table, &key, &key_span, &names)?;
@@ -94,7 +94,7 @@ fn find_equals(text: &str) -> Option<usize> {
     })
 }
 
-/// Reads a dotted key as the parser does: as the key of a document of one line.
+/// Parses a dotted key as the key of a one-line TOML document.
 fn parse_path(reader: Reader, key: &str) -> Option<Vec<(String, Span)>> {
     if key.contains(['\n', '\r']) {
         return None;
@@ -112,7 +112,7 @@ fn parse_path(reader: Reader, key: &str) -> Option<Vec<(String, Span)>> {
     }
 }
 
-/// Reads a TOML value, or a bare word as a string.
+/// Parses a TOML value, or takes a bare word as a string.
 fn parse_value(reader: Reader, text: &str) -> Result<Node, Report> {
     let span = reader.span(0..text.len());
     match DeValue::parse(text) {
@@ -121,17 +121,17 @@ fn parse_value(reader: Reader, text: &str) -> Result<Node, Report> {
         Err(_) if text.is_empty() => Err(Report::new("expected a value after `=`").mark(&span)),
         Err(error) => Err(Report::new(format!("not a TOML value: {}", error.message()))
             .mark(&span)
-            .help("text that is not one word stands in quotes: `name='\"two words\"'`")),
+            .help("text of several words needs quotes: `name='\"two words\"'`")),
     }
 }
 
-/// A name or a path, with nothing in it that means something in TOML.
+/// Whether `text` is a name or a path without characters that have a meaning in TOML.
 fn is_word(text: &str) -> bool {
-    let odd = |c: char| c.is_whitespace() || c.is_control() || "\"'[]{}=#,\\".contains(c);
-    !text.is_empty() && !text.contains(odd)
+    let is_syntax = |c: char| c.is_whitespace() || c.is_control() || "\"'[]{}=#,\\".contains(c);
+    !text.is_empty() && !text.contains(is_syntax)
 }
 
-/// The table at `key`, made if it is missing, or from the name of a kind.
+/// The table at `key`: created if it is missing, expanded if it is the short form of a kind.
 fn descend<'a>(
     table: &'a mut Table,
     key: &str,
@@ -143,19 +143,12 @@ fn descend<'a>(
         table.entries.push(Entry { key: key.to_string(), key_span: span.clone(), node });
         table.entries.len() - 1
     });
-    let Node { span: node_span, value } = &mut table.entries[index].node;
-    if let Value::String(_) = value {
-        let kind = Node { span: node_span.clone(), value: value.clone() };
-        let key_span = node_span.clone();
-        let entry = Entry { key: "kind".to_string(), key_span, node: kind };
-        *value = Value::Table(Table { entries: vec![entry] });
-    }
-    match value {
-        Value::Table(table) => Ok(table),
-        _ => Err(Report::new(format!("`{}` is not a table", names.join(".")))
-            .mark(span)
-            .label(node_span, "its value")),
-    }
+    let node = &mut table.entries[index].node;
+    let node_span = node.span.clone();
+    node.expand_kind().ok_or_else(|| {
+        let report = Report::new(format!("`{}` is not a table", names.join(".")));
+        report.mark(span).label(&node_span, "its value")
+    })
 }
 
 fn names_a_kind(table: &Table, key: &str, value: &Node) -> bool {
@@ -178,7 +171,7 @@ fn swap_kind(table: &mut Table, key: &str, value: &Node, names: &[String]) -> Ve
     keys.into_iter().map(dropped).collect()
 }
 
-/// Keeps what the command line has set, and the tables around it.
+/// Removes the entries that come from the file. Entries of the command line stay, with their enclosing tables.
 fn drop_file_keys(table: &mut Table, names: &[String], dropped: &mut Vec<String>) {
     table.entries.retain_mut(|entry| {
         let names = [names, &[quoted(&entry.key)]].concat();
@@ -204,7 +197,7 @@ fn set(table: &mut Table, key: String, key_span: Span, node: Node) {
 mod tests {
     use std::path::Path;
 
-    use crate::config::{ConfigSource, to_resolved_toml};
+    use crate::settings::source::{ConfigSource, to_resolved_toml};
 
     const FILE_TEXT: &str = "\
 seed = 17
@@ -222,7 +215,7 @@ pinv = { n_iterations = 5, tolerance = 0.1 }
         source.map_err(|error| error.to_string())
     }
 
-    /// What `overrides` make of `text`, as TOML.
+    /// `text` with `overrides` applied, as TOML.
     fn merged(text: &str, overrides: &[&str]) -> String {
         let value: toml::Table = source(text, overrides).unwrap().deserialize().unwrap();
         to_resolved_toml(&value).unwrap()
@@ -334,8 +327,6 @@ error: expected `--set key.path=value`
             assert!(message.contains("expected"), "{key}: {message}");
         }
         assert!(message("a=").contains("expected a value after `=`"));
-        assert!(
-            message("a=two words").contains("help: text that is not one word stands in quotes")
-        );
+        assert!(message("a=two words").contains("help: text of several words needs quotes"));
     }
 }

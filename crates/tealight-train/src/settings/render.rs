@@ -1,4 +1,4 @@
-//! Draws a report as a compiler would: the line, a caret below it, and what to do.
+//! Renders a report as a compiler does: the line, carets below it, help and notes.
 
 use std::ops::Range;
 
@@ -19,11 +19,11 @@ fn group<'a>(report: &'a Report, sources: &'a [Source]) -> Group<'a> {
     let marked = marked_sources(&report.marks);
     for (rank, index) in marked.iter().enumerate() {
         let snippet = snippet(*index, report, &sources[*index]);
-        // The renderer names every source but the first.
+        // The renderer prints a path above every source but the first.
         let unnamed = rank > 0 && sources[*index].path.is_none();
         group = group.element(if unnamed { snippet.path("the command line") } else { snippet });
     }
-    // Without a place, at least the name of the file.
+    // A report without marks shows the path of the file.
     let file = sources.get(FILE).and_then(|file| file.path.as_deref());
     if let (true, Some(path)) = (marked.is_empty(), file) {
         group = group.element(Origin::path(path));
@@ -34,7 +34,7 @@ fn group<'a>(report: &'a Report, sources: &'a [Source]) -> Group<'a> {
     }))
 }
 
-/// The sources that have marks, the first mark's first.
+/// The indices of the sources that have marks, in the order of the marks.
 fn marked_sources(marks: &[Mark]) -> Vec<usize> {
     let mut sources = Vec::new();
     for Mark { span, .. } in marks {
@@ -62,7 +62,8 @@ fn snippet<'a>(
     }))
 }
 
-/// The part of `range` on its first line. The parser may end it inside a character or past the end.
+/// The part of `range` on its first line, on character boundaries: the parser's spans may end inside a
+/// character or past the end of the text.
 fn visible(text: &str, range: &Range<usize>) -> Range<usize> {
     let boundary =
         |index: usize| (0..=index.min(text.len())).rev().find(|i| text.is_char_boundary(*i));

@@ -1,29 +1,29 @@
-//! An error message with the places that it refers to.
+//! An error message with the places in the sources that it refers to.
 
 use std::ops::Range;
 
 /// The index of the file among the sources; `--set` arguments follow.
 pub(super) const FILE: usize = 0;
 
-/// Names are listed in a note if there are no more than this.
+/// Longer lists of valid names are left out.
 const MAX_LISTED: usize = 25;
 
-/// A stretch of bytes in one of the sources.
+/// A range of bytes in one of the sources.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Span {
     pub(super) source: usize,
     pub(super) range: Range<usize>,
 }
 
-/// A text that settings come from.
+/// A text with settings: the file, or a `--set` argument.
 #[derive(Clone, Debug)]
 pub(super) struct Source {
-    /// The path of a file; none for a `--set` argument, whose text says it.
+    /// The path of a file; `None` for a `--set` argument.
     pub(super) path: Option<String>,
     pub(super) text: String,
 }
 
-/// A message and the places that it speaks of. The first is where to look.
+/// A message and the places that it refers to, the main one first.
 #[derive(Clone, Debug)]
 pub(super) struct Report {
     pub(super) message: String,
@@ -72,12 +72,12 @@ impl Report {
         self
     }
 
-    /// Says what the valid names are, unless there are none or too many to read.
-    pub(super) fn list(self, what: &str, names: &[String]) -> Self {
+    /// Adds a note with the valid names, unless there are none or more than [`MAX_LISTED`].
+    pub(super) fn list(self, what: &str, names: &[impl AsRef<str>]) -> Self {
         if names.is_empty() || names.len() > MAX_LISTED {
             return self;
         }
-        let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+        let names: Vec<String> = names.iter().map(|name| format!("`{}`", name.as_ref())).collect();
         self.note(format!("the {what} are {}", names.join(", ")))
     }
 }

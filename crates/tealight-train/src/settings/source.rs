@@ -1,12 +1,12 @@
-//! A run's settings as they were written: one file, and `--set` arguments laid over it.
+//! The settings of a run: one TOML file, overridden by `--set` arguments.
 //!
 //! ```text
-//! text ─► toml ─► --set overrides ─► tree ─► any struct        unknown keys are refused
-//!                                     └────► value_error       later: "5 does not divide 256"
+//! text ─► toml ─► --set overrides ─► tree ─► any struct        refuses unknown keys
+//!                                     └────► value_error       checked later: "5 does not divide 256"
 //! ```
 //!
-//! The tree remembers where each key and value was written. Whatever is found wrong, while
-//! reading or when the model is built, is shown at that place.
+//! The tree keeps the place of each key and value: every error, from parsing to building the model, is shown
+//! there.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,15 +17,16 @@ use serde::de::DeserializeOwned;
 use toml::de::DeTable;
 
 use super::error::ConfigError;
+use super::fault::Fault;
 use super::overrides::{DroppedKey, Override, PREFIX};
 use super::report::{FILE, Report, Source, Span};
 use super::tree::{Node, Reader, Table};
 use super::{base, de};
 
-/// A longer value is not repeated in a message.
+/// Longer values are not repeated in messages.
 const MAX_SHOWN: usize = 40;
 
-/// The text of a configuration and the command line's changes to it.
+/// A configuration file with the `--set` arguments applied to it.
 #[derive(Clone, Debug)]
 pub struct ConfigSource {
     path: PathBuf,
@@ -36,7 +37,7 @@ pub struct ConfigSource {
 }
 
 impl ConfigSource {
-    /// Reads the file at `path`. An override is what follows `--set`: `model.d_model=256`.
+    /// Reads the file at `path`. `overrides` are the arguments of `--set`: `model.d_model=256`.
     pub fn read(path: &Path, overrides: &[String]) -> Result<Self, ConfigError> {
         let bytes = fs::read(path).map_err(|error| ConfigError::unreadable(path, &error))?;
         let text = str::from_utf8(&bytes)
@@ -44,7 +45,7 @@ impl ConfigSource {
         Self::parse(path, text, overrides)
     }
 
-    /// The same for a text that is in memory; `path` only names it.
+    /// [`Self::read`] for a text in memory; `path` is its name in messages.
     pub fn parse(path: &Path, text: &str, overrides: &[String]) -> Result<Self, ConfigError> {
         let file = Source { path: Some(path.display().to_string()), text: text.to_string() };
         let typed = |text: &String| Source { path: None, text: format!("{PREFIX}{text}") };
@@ -55,8 +56,7 @@ impl ConfigSource {
         Ok(Self { path: path.to_path_buf(), sources, table, dropped })
     }
 
-    /// The same settings, with what they leave out taken from the TOML in `base`, which `origin` names
-    /// in messages.
+    /// These settings with missing keys taken from the TOML in `base`; `origin` is its name in messages.
     pub fn filled_in(self, origin: &str, base: &str) -> Result<Self, ConfigError> {
         let Self { path, sources, mut table, dropped } = self;
         let reader = Reader { source: sources.len(), offset: 0 };
@@ -69,10 +69,21 @@ impl ConfigSource {
         Ok(Self { path, sources, table, dropped })
     }
 
-    /// Reads the settings into a struct. Its types decide which keys and values are valid.
+    /// Deserialises all settings. The types of `T` decide which keys and values are valid.
     pub fn deserialize<T: DeserializeOwned>(&self) -> Result<T, ConfigError> {
-        de::from_table(&self.table)
-            .map_err(|fault| self.error(fault.report(&self.table, |node| self.shown(node))))
+        de::from_table(&self.table).map_err(|fault| self.fault(fault))
+    }
+
+    /// Deserialises the setting at a dotted `key` alone, as in `init_from`; `None` if it is not written.
+    pub fn value<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>, ConfigError> {
+        let value = self.table.find(key).map(|node| de::from_node(node, key));
+        value.transpose().map_err(|fault| self.fault(fault))
+    }
+
+    /// The kind of the choice at a dotted `key`, `kind = "…"` or its short form; `None` if it is not written.
+    pub fn kind(&self, key: &str) -> Option<&str> {
+        let node = self.table.find(key)?;
+        node.as_table().map_or_else(|| node.as_str(), Table::kind)
     }
 
     /// The file that this was read from.
@@ -80,19 +91,19 @@ impl ConfigSource {
         &self.path
     }
 
-    /// The text of the file, as it was given.
+    /// The text of the file, without overrides.
     pub fn text(&self) -> &str {
         &self.sources[FILE].text
     }
 
-    /// The keys of the file that a change of `kind` on the command line has dropped.
+    /// The keys of the file that were dropped because the command line changes a `kind`.
     pub fn dropped_keys(&self) -> &[DroppedKey] {
         &self.dropped
     }
 
-    /// An error about the value of `key`, as in `model.n_heads`, shown where it was written.
+    /// An error about the value of `key`, as in `model.n_heads`, shown at that value.
     ///
-    /// A key that was left at its default is shown at the table that it belongs to.
+    /// For a key that is not written, the enclosing table is shown.
     pub fn value_error(&self, key: &str, message: &str) -> ConfigError {
         self.conflict_error(&[key], message)
     }
@@ -107,6 +118,10 @@ impl ConfigSource {
             Some((key, node)) => report.label(&node.span, format!("`{key}` has its default value")),
             None => report,
         })
+    }
+
+    fn fault(&self, fault: Fault) -> ConfigError {
+        self.error(fault.report(&self.table, |node| self.shown(node)))
     }
 
     fn error(&self, report: Report) -> ConfigError {
@@ -126,7 +141,7 @@ impl ConfigSource {
     }
 }
 
-/// The tree of the file with the other sources laid over it, and what they drop.
+/// The tree of the file with the overrides applied, and the keys that they drop.
 fn merge(sources: &[Source]) -> Result<(Table, Vec<DroppedKey>), Report> {
     let file = Reader { source: FILE, offset: 0 };
     let text = &sources[FILE].text;
@@ -139,7 +154,7 @@ fn merge(sources: &[Source]) -> Result<(Table, Vec<DroppedKey>), Report> {
     Ok((table, dropped))
 }
 
-/// Of several overrides of one key, the last.
+/// The overrides in order; of several for one key, the last.
 fn last_overrides(sources: &[Source]) -> Result<Vec<Override>, Report> {
     let mut overrides: Vec<Override> = Vec::new();
     for (index, source) in sources.iter().enumerate().skip(FILE + 1) {
@@ -150,24 +165,23 @@ fn last_overrides(sources: &[Source]) -> Result<Vec<Override>, Report> {
     Ok(overrides)
 }
 
-/// The parser's message; where it takes an unquoted word for half a boolean, ours.
+/// The parser's message, or our own for a missing or unquoted value: the parser reads a word as a boolean or a
+/// number, by its first letter.
 fn syntax_error(reader: Reader, text: &str, error: &toml::de::Error) -> Report {
     let span = error.span().unwrap_or_default();
-    let at = text.get(span.clone()).unwrap_or_default();
-    let rule = error.message();
-    let unquoted =
-        rule.starts_with("string values must be quoted") || rule.starts_with("invalid boolean");
-    let report = match (unquoted, at) {
-        (true, "") => Report::new("invalid TOML: expected a value"),
-        (true, _) => Report::new("invalid TOML: expected a value; a string stands in quotes"),
-        (false, _) => Report::new(format!("invalid TOML: {rule}")),
+    let (before, after) = text.split_at_checked(span.start).unwrap_or_default();
+    let is_value = before.trim_end().ends_with('=');
+    let rule = match after.lines().next().unwrap_or_default().trim_start().chars().next() {
+        None | Some('#') if is_value => "expected a value",
+        Some(first) if is_value && first.is_alphabetic() => "expected a value; strings need quotes",
+        _ => error.message(),
     };
-    report.mark(&reader.span(span))
+    Report::new(format!("invalid TOML: {rule}")).mark(&reader.span(span))
 }
 
 /// The settings with every default written out, for a run's `resolved.toml`.
 ///
-/// Tables follow the plain values, `kind` comes first, and reading it back gives `config` again.
+/// Tables follow the plain values and `kind` comes first. Deserialising the text gives `config` again.
 pub fn to_resolved_toml<T: Serialize>(config: &T) -> Result<String, ConfigError> {
     toml::to_string(config).map_err(ConfigError::unwritable)
 }

@@ -1,8 +1,9 @@
-//! The valid name nearest to what somebody typed.
+//! Suggests the valid name that is most similar to an unknown one.
 
 use super::report::Report;
 
-/// What other projects call it (the glossary of `CONTRIBUTING.md`), for names too far apart to compare.
+/// Names in other projects (the glossary of `CONTRIBUTING.md`) with ours, where the two are too different for
+/// the edit distance.
 const SYNONYMS: &[(&str, &str)] = &[
     ("hidden_size", "d_model"),
     ("n_embd", "d_model"),
@@ -20,23 +21,25 @@ const SYNONYMS: &[(&str, &str)] = &[
     ("grad_clip", "max_grad_norm"),
 ];
 
-/// Adds "did you mean …?" to a report about `typed`, if one of the `names` is near.
-pub(super) fn among(report: Report, typed: &str, names: &[String]) -> Report {
+/// Adds "did you mean …?" to a report about `typed` if one of the `names` is similar.
+pub(super) fn among(report: Report, typed: &str, names: &[impl AsRef<str>]) -> Report {
     match nearest(typed, names) {
         Some(name) => report.help(format!("did you mean `{name}`?")),
         None => report,
     }
 }
 
-/// The nearest of `names`: another spelling, another project's name, or at most a third mistyped.
-fn nearest<'a>(typed: &str, names: &'a [String]) -> Option<&'a str> {
+/// The most similar of `names`: the same words, another project's name, or an edit distance of at most a third
+/// of the length.
+fn nearest<'a>(typed: &str, names: &'a [impl AsRef<str>]) -> Option<&'a str> {
+    let names = || names.iter().map(AsRef::as_ref);
     let synonym = SYNONYMS.iter().find(|(theirs, _)| *theirs == typed).map(|(_, ours)| *ours);
-    let same = |name: &&String| words(name) == words(typed) || synonym == Some(name.as_str());
-    if let Some(name) = names.iter().find(same) {
+    let same = |name: &&str| words(name) == words(typed) || synonym == Some(name);
+    if let Some(name) = names().find(same) {
         return Some(name);
     }
-    let distance = |name: &String| strsim::osa_distance(name, typed);
-    let name = names.iter().min_by_key(|name| distance(name))?;
+    let distance = |name: &str| strsim::osa_distance(name, typed);
+    let name = names().min_by_key(|name| distance(name))?;
     let length = name.chars().count().max(typed.chars().count());
     (distance(name) <= length.max(3) / 3).then_some(name)
 }
@@ -55,7 +58,7 @@ mod tests {
     use super::*;
 
     fn suggestion(typed: &str) -> Option<String> {
-        let names = ["d_model", "n_layers", "n_heads", "lr", "warmup_steps"].map(str::to_string);
+        let names = ["d_model", "n_layers", "n_heads", "lr", "warmup_steps"];
         nearest(typed, &names).map(str::to_string)
     }
 
@@ -80,6 +83,6 @@ mod tests {
         for typed in ["", "temperature", "é", "intermediate_size", "🕯🕯🕯"] {
             assert_eq!(suggestion(typed), None, "{typed}");
         }
-        assert_eq!(nearest("d_model", &[]), None);
+        assert_eq!(nearest("d_model", &[""; 0]), None);
     }
 }

@@ -1,4 +1,4 @@
-//! The tree of a configuration: every key and value with the place where it was written.
+//! The parsed configuration: every key and value with its place in the sources.
 
 use std::ops::Range;
 
@@ -24,7 +24,7 @@ pub(super) enum Value {
     Table(Table),
 }
 
-/// In the order of the source. Tables are short: searching them takes no index.
+/// Entries in the order of the source. Tables are short enough for linear search.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Table {
     pub(super) entries: Vec<Entry>,
@@ -37,7 +37,7 @@ pub(super) struct Entry {
     pub(super) node: Node,
 }
 
-/// Turns what `toml` parsed into nodes of one source whose text starts `offset` bytes into it.
+/// Converts parsed TOML into nodes. The parsed text starts at byte `offset` of the source `source`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reader {
     pub(super) source: usize,
@@ -61,7 +61,7 @@ impl Reader {
             DeValue::Integer(value) => integer(&value).ok_or_else(too_large)?,
             DeValue::Float(value) => Value::Float(float(value.as_str()).ok_or_else(too_large)?),
             DeValue::Boolean(value) => Value::Boolean(value),
-            // No setting is a date; a name may look like one.
+            // No setting is a date, but a name may look like one.
             DeValue::Datetime(value) => Value::String(value.to_string()),
             DeValue::Array(items) => Value::Array(
                 items.into_iter().map(|item| self.node(item)).collect::<Result<_, _>>()?,
@@ -98,10 +98,7 @@ impl Table {
 
     /// The value of `kind`, if it is a string.
     pub(super) fn kind(&self) -> Option<&str> {
-        match &self.get("kind")?.node.value {
-            Value::String(kind) => Some(kind),
-            _ => None,
-        }
+        self.get("kind")?.node.as_str()
     }
 
     /// The node at a dotted `path`.
@@ -112,7 +109,7 @@ impl Table {
         }
     }
 
-    /// The deepest node on the way to a dotted `path`.
+    /// The deepest existing node along a dotted `path`.
     pub(super) fn nearest(&self, path: &str) -> Option<&Node> {
         let mut paths = std::iter::successors(Some(path), |path| Some(path.rsplit_once('.')?.0));
         paths.find_map(|path| self.find(path))
@@ -127,7 +124,28 @@ impl Node {
         }
     }
 
-    /// What the value is, in words.
+    pub(super) fn as_str(&self) -> Option<&str> {
+        match &self.value {
+            Value::String(value) => Some(value),
+            _ => None,
+        }
+    }
+
+    /// The table of this value. The short form of a choice, `attention = "softmax"`, becomes a table with that
+    /// `kind`.
+    pub(super) fn expand_kind(&mut self) -> Option<&mut Table> {
+        if let Value::String(_) = self.value {
+            let kind = self.clone();
+            let entry = Entry { key: "kind".to_string(), key_span: kind.span.clone(), node: kind };
+            self.value = Value::Table(Table { entries: vec![entry] });
+        }
+        match &mut self.value {
+            Value::Table(table) => Some(table),
+            _ => None,
+        }
+    }
+
+    /// The type of the value, with its article.
     pub(super) fn type_name(&self) -> &'static str {
         match self.value {
             Value::String(_) => "a string",
@@ -140,7 +158,7 @@ impl Node {
     }
 }
 
-/// A key as it is written in TOML: quoted where it must be.
+/// A key as TOML writes it: quoted unless it is a bare key.
 pub(super) fn quoted(key: &str) -> String {
     let bare = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if !key.is_empty() && key.chars().all(bare) { key.to_string() } else { format!("{key:?}") }

@@ -1,4 +1,4 @@
-//! `SHA256SUMS`: what the files of a directory hash to, as `sha256sum -c SHA256SUMS` checks it.
+//! `SHA256SUMS`: the SHA-256 digests of the files of a directory, in the format of `sha256sum -c SHA256SUMS`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,12 +12,12 @@ use crate::error::{Error, Result};
 /// The name of the file.
 pub(crate) const SUMS: &str = "SHA256SUMS";
 
-/// Digests in hexadecimal digits, by the name of the file.
+/// Hexadecimal digests by file name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sums(BTreeMap<String, String>);
 
 impl Sums {
-    /// What a directory's file says.
+    /// Reads the digests of a directory.
     pub(crate) fn load(directory: &Path) -> Result<Self> {
         let path = directory.join(SUMS);
         let bytes = files::read(&path)?;
@@ -41,7 +41,7 @@ impl Sums {
         })
     }
 
-    /// Whether the file `name` at `path` still has the bytes that it was written with.
+    /// Checks that `bytes`, the content of the file `name` at `path`, have the listed digest.
     pub(crate) fn check(&self, name: &str, path: &Path, bytes: &[u8]) -> Result<()> {
         match self.0.get(name) {
             Some(expected) if *expected == digest(bytes) => Ok(()),

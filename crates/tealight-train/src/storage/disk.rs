@@ -1,19 +1,19 @@
-//! The calls that write, rename and remove files: all that `files.rs`, and so checkpoints, go through.
+//! The system calls that write, rename and remove files. `files.rs` uses no others for this.
 //!
-//! Each is a point at which a process can die or a disk be full. Tests let that happen at every one
+//! Each is a point at which the process can die or the disk be full. Tests inject such a fault at every one
 //! of them ([`fault`]).
 
 use std::fs::{self, File};
 use std::io::{Result, Write as _};
 use std::path::Path;
 
-/// A new file, or an old one without its content.
+/// Creates a file, or truncates an existing one.
 pub(super) fn create(path: &Path) -> Result<File> {
     fault::point("create", path)?;
     File::create(path)
 }
 
-/// All of `bytes`, at the end of what has been written.
+/// Appends all of `bytes`.
 pub(super) fn write_all(file: &mut File, bytes: &[u8], path: &Path) -> Result<()> {
     if let Err(error) = fault::point("write", path) {
         file.write_all(&bytes[..bytes.len() / 2])?;
@@ -23,14 +23,14 @@ pub(super) fn write_all(file: &mut File, bytes: &[u8], path: &Path) -> Result<()
     file.write_all(bytes)
 }
 
-/// Waits until the disk has the file, or knows what is in the directory.
+/// Flushes a file, or the entries of a directory, to the disk.
 pub(super) fn sync(file: &File, path: &Path) -> Result<()> {
     fault::point("sync", path)?;
     fault::synced(path);
     file.sync_all()
 }
 
-/// A new directory, and those above it.
+/// Creates a directory and its missing parents.
 pub(super) fn create_directories(path: &Path) -> Result<()> {
     fault::point("create", path)?;
     fs::create_dir_all(path)
@@ -47,7 +47,7 @@ pub(super) fn remove_file(path: &Path) -> Result<()> {
     fs::remove_file(path)
 }
 
-/// A directory with all that is in it: file by file.
+/// Removes a directory and its content, file by file.
 pub(super) fn remove_directory(path: &Path) -> Result<()> {
     for entry in fs::read_dir(path)? {
         let entry = entry?;
@@ -63,7 +63,7 @@ mod fault {
     use std::io::Result;
     use std::path::Path;
 
-    #[expect(clippy::unnecessary_wraps, reason = "in tests it fails")]
+    #[expect(clippy::unnecessary_wraps, reason = "the version for tests fails")]
     pub(super) fn point(_: &str, _: &Path) -> Result<()> {
         Ok(())
     }
@@ -80,21 +80,21 @@ pub(crate) mod fault {
     use std::io::{Error, ErrorKind, Result};
     use std::path::{Path, PathBuf};
 
-    /// What goes wrong at a call.
+    /// The injected fault.
     #[derive(Clone, Copy, Debug, PartialEq)]
     pub(crate) enum Fault {
-        /// The process dies: this call does nothing or half of it, and none comes after it.
+        /// The process dies: this call does nothing or half of its work, and every later call fails.
         Death,
-        /// The call fails, as on a full disk; those after it succeed.
+        /// The call fails, as on a full disk; later calls succeed.
         Failure(ErrorKind),
     }
 
     struct Plan {
         fault: Fault,
         calls_left: usize,
-        /// The directory that a rename has changed and no sync has made durable yet.
+        /// The directory with a rename that has not been synced yet.
         unsynced: Option<PathBuf>,
-        /// Files that were written and not synced.
+        /// Files with content that has not been synced yet.
         unsynced_files: BTreeSet<PathBuf>,
     }
 
@@ -102,7 +102,7 @@ pub(crate) mod fault {
         static PLAN: RefCell<Option<Plan>> = const { RefCell::new(None) };
     }
 
-    /// `f`, in which call number `n` (from 0) meets `fault`; and whether `f` came so far.
+    /// Runs `f` with `fault` at its system call number `n`, from 0; also returns whether `f` made that call.
     pub(crate) fn at<R>(n: usize, fault: Fault, f: impl FnOnce() -> R) -> (R, bool) {
         PLAN.set(Some(Plan {
             fault,
@@ -119,7 +119,7 @@ pub(crate) mod fault {
     pub(super) fn point(call: &str, path: &Path) -> Result<()> {
         PLAN.with_borrow_mut(|plan| {
             let Some(plan) = plan else { return Ok(()) };
-            // Else a power cut could undo the rename and keep what came after it.
+            // Without the sync, a power cut could undo the rename and keep the later calls.
             let directory = plan.unsynced.take();
             assert!(
                 directory.is_none() || call == "sync" && directory.as_deref() == Some(path),
@@ -148,12 +148,13 @@ pub(crate) mod fault {
         with_plan(|plan| _ = plan.unsynced_files.remove(path));
     }
 
-    /// What gets its name must be on the disk, or a power cut may leave the name without the content.
+    /// Checks that the renamed files are synced: otherwise a power cut could leave the name without the
+    /// content.
     pub(super) fn renamed(from: &Path, to: &Path) {
         with_plan(|plan| {
-            let loose = plan.unsynced_files.iter().find(|path| path.starts_with(from));
-            assert!(loose.is_none(), "{loose:?} is renamed before it is synced");
-            // Elsewhere than on Unix a directory cannot be synced.
+            let unsynced = plan.unsynced_files.iter().find(|path| path.starts_with(from));
+            assert!(unsynced.is_none(), "{unsynced:?} is renamed before it is synced");
+            // Only Unix can sync a directory.
             plan.unsynced = if cfg!(unix) { to.parent().map(Path::to_owned) } else { None };
         });
     }

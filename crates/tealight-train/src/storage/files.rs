@@ -1,4 +1,4 @@
-//! Files that survive a crash: written aside, synced to the disk, renamed into place.
+//! Crash-safe files: written under a temporary name, synced to the disk, then renamed.
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -10,31 +10,31 @@ use serde::{Deserialize, Serialize};
 use super::disk;
 use crate::error::{Error, Result};
 
-/// The whole file.
+/// Reads a whole file.
 pub fn read(path: &Path) -> Result<Vec<u8>> {
     fs::read(path).map_err(Error::io("read", path))
 }
 
-/// The whole file, as text.
+/// Reads a whole file as UTF-8 text.
 pub fn read_text(path: &Path) -> Result<String> {
     fs::read_to_string(path).map_err(Error::io("read", path))
 }
 
-/// Writes a file and waits for the disk; what a crash leaves may be half a file.
+/// Writes and syncs a file. Not atomic: a crash may leave half a file.
 pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     let mut file = disk::create(path).map_err(Error::io("create", path))?;
     disk::write_all(&mut file, bytes, path).map_err(Error::io("write", path))?;
     disk::sync(&file, path).map_err(Error::io("write", path))
 }
 
-/// Writes a file or replaces it: a crash leaves the old one or the new one.
+/// Writes or replaces a file atomically: a crash leaves the old file or the new one.
 pub fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
-    let aside = aside(path);
-    write(&aside, bytes)?;
-    rename(&aside, path)
+    let temporary = temporary_path(path);
+    write(&temporary, bytes)?;
+    rename(&temporary, path)
 }
 
-/// Makes a directory, and those above it, unless it exists.
+/// Creates a directory and its missing parents, and syncs their entries.
 pub(crate) fn create_directory(path: &Path) -> Result<()> {
     if path.is_dir() {
         return Ok(());
@@ -44,7 +44,8 @@ pub(crate) fn create_directory(path: &Path) -> Result<()> {
     parents.into_iter().try_for_each(sync_directory)
 }
 
-/// Where the names of those directories will stand that `path` lacks, the highest first.
+/// The parents of the missing directories along `path`, the outermost first: creating those adds an entry
+/// to each.
 fn parents_of_missing(path: &Path) -> Vec<&Path> {
     let mut missing: Vec<&Path> = path
         .ancestors()
@@ -54,10 +55,10 @@ fn parents_of_missing(path: &Path) -> Vec<&Path> {
     missing.into_iter().map(|new| new.parent().unwrap_or(Path::new(""))).collect()
 }
 
-/// Writes a directory of files, by name: aside, synced, and renamed when it is whole.
+/// Writes a directory of files (name, content) atomically: under a temporary name, synced, then renamed.
 ///
 /// # Errors
-/// If there is something at `path` already, other than an empty directory.
+/// If `path` exists and is not an empty directory.
 pub fn write_directory(path: &Path, files: &[(String, Vec<u8>)]) -> Result<()> {
     let is_taken = match fs::read_dir(path) {
         Ok(mut entries) => entries.next().is_some(),
@@ -66,33 +67,33 @@ pub fn write_directory(path: &Path, files: &[(String, Vec<u8>)]) -> Result<()> {
     if is_taken || path.file_name().is_none() {
         return Err(Error::io("create", path)(ErrorKind::AlreadyExists.into()));
     }
-    let aside = aside(path);
-    remove_if_there(&aside)?;
-    create_directory(&aside)?;
+    let temporary = temporary_path(path);
+    remove_if_exists(&temporary)?;
+    create_directory(&temporary)?;
     for (name, bytes) in files {
-        write(&aside.join(name), bytes)?;
+        write(&temporary.join(name), bytes)?;
     }
-    sync_directory(&aside)?;
-    rename(&aside, path)
+    sync_directory(&temporary)?;
+    rename(&temporary, path)
 }
 
-/// Renames and waits until the disk knows.
+/// Renames a file or directory and syncs its parent directory.
 pub(crate) fn rename(from: &Path, to: &Path) -> Result<()> {
     disk::rename(from, to).map_err(Error::io("write", to))?;
     sync_directory(to.parent().unwrap_or(Path::new("")))
 }
 
-/// Removes a directory at once: what a crash leaves of it is not under its name any more.
+/// Removes a directory atomically: it is renamed first, so that a crash leaves nothing under its name.
 pub(crate) fn remove_directory(path: &Path) -> Result<()> {
-    let aside = aside(path);
-    remove_if_there(&aside)?;
-    rename(path, &aside)?;
-    remove_if_there(&aside)
+    let temporary = temporary_path(path);
+    remove_if_exists(&temporary)?;
+    rename(path, &temporary)?;
+    remove_if_exists(&temporary)
 }
 
-/// Removes a file or directory that may not exist.
-pub(crate) fn remove_if_there(path: &Path) -> Result<()> {
-    // Not what a link leads to.
+/// Removes a file or directory if it exists.
+pub(crate) fn remove_if_exists(path: &Path) -> Result<()> {
+    // A link is removed, not its target.
     let is_directory = fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir());
     let removed = if is_directory { disk::remove_directory(path) } else { disk::remove_file(path) };
     match removed {
@@ -101,18 +102,22 @@ pub(crate) fn remove_if_there(path: &Path) -> Result<()> {
     }
 }
 
-/// `a/.name.tmp` for `a/name`: where it is prepared, and where it is moved to be removed.
-pub(crate) fn aside(path: &Path) -> PathBuf {
+/// `a/.name.tmp` for `a/name`: the name under which a file is written before it is complete, and under which a
+/// directory is removed.
+pub(crate) fn temporary_path(path: &Path) -> PathBuf {
     let name = path.file_name().expect("invariant: what we write has a name");
     path.with_file_name(format!(".{}.tmp", name.to_string_lossy()))
 }
 
-/// Whether a name is one of [`aside`]: a leftover, once its writer is gone.
-pub(crate) fn is_aside(name: &str) -> bool {
+/// Whether a file name has the form of [`temporary_path`].
+pub(crate) fn is_temporary(name: &str) -> bool {
     name.strip_prefix('.').and_then(|name| name.strip_suffix(".tmp")).is_some()
 }
 
-/// Reads JSON that states its `format_version`, up to the version `supported`.
+/// Reads JSON with a `format_version` from 1 to `supported`.
+///
+/// # Errors
+/// If the file cannot be read, is not JSON of type `T`, or has another version.
 pub fn read_json<T: DeserializeOwned>(path: &Path, supported: u64) -> Result<T> {
     let text = read(path)?;
     let json_error = |source| Error::Json { path: path.to_owned(), source };
@@ -123,7 +128,7 @@ pub fn read_json<T: DeserializeOwned>(path: &Path, supported: u64) -> Result<T> 
     serde_json::from_slice(&text).map_err(json_error)
 }
 
-/// JSON for people: indented, with a line break at its end.
+/// `value` as indented JSON that ends with a line break; `path` is the file's name in errors.
 pub fn to_json(path: &Path, value: &impl Serialize) -> Result<Vec<u8>> {
     let json_error = |source| Error::Json { path: path.to_owned(), source };
     let mut bytes = serde_json::to_vec_pretty(value).map_err(json_error)?;
@@ -131,13 +136,13 @@ pub fn to_json(path: &Path, value: &impl Serialize) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// What is read before anything else: the other keys depend on it.
+/// The key that is read first: it decides the format of the others.
 #[derive(Deserialize)]
 struct Versioned {
     format_version: u64,
 }
 
-/// Waits until the disk knows what is in a directory.
+/// Flushes the entries of a directory to the disk.
 pub(crate) fn sync_directory(path: &Path) -> Result<()> {
     let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
     // Only Unix lets a directory be opened like a file.
@@ -181,7 +186,7 @@ mod tests {
     fn a_directory_with_its_files_is_removed_even_beside_a_leftover() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("step-000005");
-        for path in [&path, &aside(&path)] {
+        for path in [&path, &temporary_path(&path)] {
             fs::create_dir(path).unwrap();
             fs::write(path.join("state.json"), "{}").unwrap();
         }

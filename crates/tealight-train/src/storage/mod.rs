@@ -1,4 +1,4 @@
-//! Files that survive a crash: written whole or not at all, with digests; tensors by name; the clock.
+//! Crash-safe files with digests, tensors by name, and the clock.
 
 pub(crate) mod clock;
 pub(crate) mod digests;

@@ -1,4 +1,4 @@
-//! Tensors by name, in a file (safetensors) and into variables.
+//! Named tensors: safetensors files, and assignment to variables.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,18 +13,18 @@ use crate::error::{Error, Result};
 /// Tensors by name, in the order of their names.
 pub type NamedTensors = BTreeMap<String, Tensor>;
 
-/// The bytes of a safetensors file: the same for the same tensors.
+/// The bytes of a safetensors file, a function of names and tensors alone.
 pub fn to_bytes(path: &Path, tensors: &NamedTensors) -> Result<Vec<u8>> {
     serialize(path, tensors, &[])
 }
 
-/// The same with the metadata that `transformers` asks for.
+/// [`to_bytes`] with the metadata that `transformers` requires.
 pub fn to_bytes_for_torch(path: &Path, tensors: &NamedTensors) -> Result<Vec<u8>> {
     serialize(path, tensors, &[("format", "pt")])
 }
 
 fn serialize(path: &Path, tensors: &NamedTensors, metadata: &[(&str, &str)]) -> Result<Vec<u8>> {
-    // From the CPU, because the conversion that follows must not fail.
+    // Copied to the CPU here, because the serialiser's own conversion panics on an error.
     let on_cpu = tensors.iter().map(|(name, tensor)| Ok((name, tensor.to_device(&Device::Cpu)?)));
     let on_cpu = on_cpu.collect::<Result<Vec<_>>>()?;
     let metadata = metadata.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
@@ -33,24 +33,26 @@ fn serialize(path: &Path, tensors: &NamedTensors, metadata: &[(&str, &str)]) -> 
         .map_err(|source| Error::Safetensors { path: path.to_owned(), source })
 }
 
-/// All tensors of a safetensors file, in the types in which they were saved.
+/// Reads all tensors of a safetensors file, in the types in which they were saved.
 pub fn load(path: &Path, device: &Device) -> Result<NamedTensors> {
     from_bytes(path, &files::read(path)?, device)
 }
 
-/// The same of the `bytes` of the file `path`.
+/// [`load`] from the `bytes` of the file `path`.
 pub(crate) fn from_bytes(path: &Path, bytes: &[u8], device: &Device) -> Result<NamedTensors> {
     views(path, bytes)?;
     Ok(candle_core::safetensors::load_buffer(bytes, device)?.into_iter().collect())
 }
 
-/// Where the tensors of the safetensors file `path` stand in its `bytes`.
+/// Views of the tensors in the `bytes` of the safetensors file `path`.
 pub(crate) fn views<'a>(path: &Path, bytes: &'a [u8]) -> Result<SafeTensors<'a>> {
     SafeTensors::deserialize(bytes).map_err(|error| invalid(path, bytes, error))
 }
 
-/// Copies `tensors` into `targets`. Names and shapes must be exactly the same, else an error names
-/// the first that is not, and nothing has been written. `origin` says whose tensors they are.
+/// Copies `tensors` into `targets`. `origin` names their owner in errors.
+///
+/// # Errors
+/// If names or shapes differ; then no target has been changed.
 pub fn assign<'a>(
     origin: &'static str,
     targets: impl IntoIterator<Item = (&'a str, &'a Var)>,
@@ -66,7 +68,7 @@ pub fn assign<'a>(
     Ok(())
 }
 
-/// Checks that `tensors` has the `expected` names and shapes, and no other.
+/// Checks that `tensors` has exactly the `expected` names and shapes.
 pub fn check_shapes<'a>(
     origin: &'static str,
     expected: impl IntoIterator<Item = (&'a str, &'a Shape)>,
@@ -90,10 +92,10 @@ pub fn check_shapes<'a>(
     }
 }
 
-/// Says of a file that ends too early how long it should be.
+/// The error about an invalid file; for a truncated one it states the expected size.
 fn invalid(path: &Path, bytes: &[u8], source: SafeTensorError) -> Error {
     let path = path.to_owned();
-    match stated_size(bytes) {
+    match expected_size(bytes) {
         Some(expected) if expected != bytes.len() as u64 => {
             Error::Size { path, expected, actual: bytes.len() as u64 }
         }
@@ -101,8 +103,8 @@ fn invalid(path: &Path, bytes: &[u8], source: SafeTensorError) -> Error {
     }
 }
 
-/// The size of the file according to its header: 8 bytes, the header, the end of the last tensor.
-fn stated_size(bytes: &[u8]) -> Option<u64> {
+/// The size of the file according to its header: 8 + header size + end of the last tensor.
+fn expected_size(bytes: &[u8]) -> Option<u64> {
     #[derive(Deserialize)]
     struct Entry {
         #[serde(default)]
@@ -136,7 +138,7 @@ pub(crate) mod tests {
         ])
     }
 
-    /// Every value to the last bit: `Debug` shows the shape only.
+    /// The bits of every value: `Debug` shows only the shape.
     pub(crate) fn all_bits(tensors: &NamedTensors) -> BTreeMap<String, Vec<u64>> {
         tensors.iter().map(|(name, tensor)| (name.clone(), bits(tensor))).collect()
     }

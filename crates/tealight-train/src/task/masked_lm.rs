@@ -175,7 +175,7 @@ impl MaskedLm {
 
     fn rows(&self, sequences: &[Sequence]) -> Rows {
         let pad = self.tokenizer().special().pad.unwrap_or(0);
-        Rows::of_len(sequences, pad, self.model.attention.only_len().unwrap_or(0))
+        Rows::with_min_len(sequences, pad, self.model.attention.only_len().unwrap_or(0))
     }
 
     fn held_out(&self, index: u64) -> (Rows, Masked) {

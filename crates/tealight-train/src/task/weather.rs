@@ -20,7 +20,8 @@ use tealight_model::{Mask, Mode, ModelConfig, ParamStore};
 use tealight_ops::cross_entropy::{cross_entropy, hits};
 use tealight_ops::device::tensor_of;
 
-pub use config::{Config, FileConfig, Fixed, Fresh, InputKind, Regime, SourceConfig};
+pub use crate::data::weather::{FileConfig, SourceConfig};
+pub use config::{Config, Fixed, Fresh, InputKind, Regime};
 pub use report::Report;
 pub use rollout::{Decoding, Rollout, Sequence, rollout};
 

@@ -120,7 +120,7 @@ fn a_text_that_cannot_be_filled_is_told_why() {
         let proposals = Proposals { top_k: 1, targets: None };
         fill_mask.fill(&[text], &proposals).unwrap_err().to_string()
     };
-    assert!(message("no gap".into()).starts_with("`no gap`: there is no mask in it"));
+    assert!(message("no gap".into()).starts_with("`no gap`: it has no mask"));
     let long = message("[MASK] ".repeat(100));
-    assert!(long.contains("tokens with the special ones, and the model reads at most"), "{long}");
+    assert!(long.contains("tokens with the special ones, and the model accepts at most"), "{long}");
 }

@@ -5,10 +5,9 @@
 //!                                     (on the disk)   f(seed, split, index)
 //! ```
 //!
-//! A [corpus](corpus::Corpus) is read once, document by document, and its tokens are kept in a file
-//! that the system maps into memory ([`store`]). Everything behind it is a function of seed, split
-//! and index: which documents are held out ([`Holdout`]), what makes a sequence ([`sequences`]) and
-//! which of its tokens are to be guessed ([`masking`]).
+//! A [corpus](corpus::Corpus) is tokenised once; its tokens are cached in a memory-mapped file ([`store`]). The
+//! later steps are functions of seed, split and index: the documents that are held out ([`Holdout`]), the
+//! division into sequences ([`sequences`]) and the tokens that a masked language model predicts ([`masking`]).
 
 pub mod corpus;
 pub mod diary;

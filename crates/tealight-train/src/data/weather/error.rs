@@ -1,22 +1,22 @@
-//! What can be wrong with a setting or a file.
+//! Errors about settings and files of the weather.
 
 use std::io;
 use std::path::PathBuf;
 
-use super::sky::ParseError;
+use super::day::ParseError;
 use crate::error;
 
-/// A setting or a file that cannot be used.
+/// A setting or a file is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A value breaks the rule of its key.
     #[error("`{key}` = {value}: {rule}")]
     Setting {
-        /// The key, with the row where there is one.
+        /// The key, with the row for a table.
         key: String,
-        /// The value as given.
+        /// The value.
         value: String,
-        /// What would be accepted.
+        /// The broken rule.
         rule: &'static str,
     },
     /// The file cannot be read.
@@ -24,15 +24,15 @@ pub enum Error {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         source: io::Error,
     },
-    /// A character that is no weather.
+    /// A character does not denote weather.
     #[error("`{}`, {fault}", path.display())]
     Parse {
         /// The file.
         path: PathBuf,
-        /// Where and which. Not a `source`: the message says it already.
+        /// The place and the character. Not a `source`: the message includes it.
         fault: ParseError,
     },
     /// A line with too few days.
@@ -45,20 +45,20 @@ pub enum Error {
         path: PathBuf,
         /// The line, counted from 1.
         line: usize,
-        /// The days on it.
+        /// The number of days on it.
         n_days: usize,
-        /// The days it needs.
+        /// The required number of days.
         min_days: usize,
     },
-    /// A file without a single sequence.
+    /// A file has no sequence.
     #[error(
-        "`{}` holds no sequence: a line of at least {min_days} days (the window and the next day) is needed",
+        "`{}` has no sequence: a line of at least {min_days} days (the window and the next day) is needed",
         path.display()
     )]
     Empty {
         /// The file.
         path: PathBuf,
-        /// The days a line needs.
+        /// The required number of days of a line.
         min_days: usize,
     },
 }

@@ -1,9 +1,13 @@
-//! What a model's forecasts are worth: over all windows, or over a large sample of them.
+//! Evaluation of forecasts over all windows, or over a large sample of them.
 
-use super::{Distribution, Error, Examples, Generator, N_CLASSES, sequence};
+use super::error::Error;
+use super::examples::Examples;
+use super::generator::Generator;
+use super::score::{Score, argmax, cross_entropy, normalised, rows};
+use super::{Distribution, N_CLASSES, sequence};
 use tealight_ops::rng::Stream;
 
-/// The longest window of which all 3^window values are evaluated (177,147 of them).
+/// The longest window for which all 3^window windows are evaluated (177,147).
 pub const MAX_EXACT_WINDOW: usize = 11;
 
 /// How the windows of an [`Evaluation`] were chosen.
@@ -13,12 +17,12 @@ pub enum Method {
     Exact,
     /// `n` windows drawn at random.
     Sampled {
-        /// How many.
+        /// The number of windows.
         n: usize,
     },
 }
 
-/// Windows, how much each counts, and how the next day is distributed after each.
+/// Windows with their weights and the distributions of the next day.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Evaluation {
     /// Days per window.
@@ -27,27 +31,14 @@ pub struct Evaluation {
     pub windows: Vec<u8>,
     /// `(n)`: sums to 1.
     pub weights: Vec<f64>,
-    /// `(n, 3)`: the reference, which is the truth unless the windows come from a file.
+    /// `(n, 3)`: the reference distribution of the next day: the true one unless the windows come from a file.
     pub next: Vec<Distribution>,
-    /// Where the windows come from.
+    /// How the windows were chosen.
     pub method: Method,
 }
 
-/// Accuracy and NLL (nats), with the standard errors that a sample leaves; 0 if exact.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Score {
-    /// The probability that the likeliest forecast comes true.
-    pub accuracy: f64,
-    /// Cross-entropy with the reference; infinite if a possible day is given no probability.
-    pub nll: f64,
-    /// Of the accuracy.
-    pub accuracy_standard_error: f64,
-    /// Of the NLL.
-    pub nll_standard_error: f64,
-}
-
 impl Evaluation {
-    /// Exact up to [`MAX_EXACT_WINDOW`] days, else over `n` windows drawn from `stream`.
+    /// Exact for windows of up to [`MAX_EXACT_WINDOW`] days, else over `n` windows drawn from `stream`.
     pub fn new(
         generator: &dyn Generator,
         window: usize,
@@ -64,7 +55,11 @@ impl Evaluation {
     pub fn exact(generator: &dyn Generator, window: usize) -> Result<Self, Error> {
         generator.check_window(window)?;
         if window > MAX_EXACT_WINDOW {
-            return Err(Error::setting("window", window, "all windows are counted up to 11 days"));
+            return Err(Error::setting(
+                "window",
+                window,
+                "an exact evaluation takes at most 11 days",
+            ));
         }
         let joint = generator.joint(window + 1);
         let (mut windows, mut weights, mut next) = (Vec::new(), Vec::new(), Vec::new());
@@ -97,7 +92,7 @@ impl Evaluation {
         let next = if generator.memory() <= window {
             windows.chunks_exact(window).map(|days| generator.next(days)).collect()
         } else {
-            // The rule looks further back than the window: average over what lies there.
+            // The rule depends on earlier days than the window has: average over those.
             let joint = generator.joint(window + 1);
             let after = |days| normalised(&joint[N_CLASSES * sequence::index(days)..]);
             windows.chunks_exact(window).map(after).collect()
@@ -106,9 +101,8 @@ impl Evaluation {
         Ok(Self { window, windows, weights, next, method: Method::Sampled { n } })
     }
 
-    /// The examples themselves as the reference: what happened is taken as certain.
-    ///
-    /// For files whose rule is unknown, and for fitting.
+    /// The empirical distribution of the examples as the reference, for fitting and for files whose rule is
+    /// unknown.
     pub fn empirical(examples: &Examples) -> Self {
         let n = examples.len();
         let one_hot =
@@ -122,22 +116,22 @@ impl Evaluation {
         }
     }
 
-    /// How many windows.
+    /// The number of windows.
     pub fn len(&self) -> usize {
         self.weights.len()
     }
 
-    /// Whether there are none.
+    /// Whether there is no window.
     pub fn is_empty(&self) -> bool {
         self.weights.is_empty()
     }
 
-    /// The windows one by one, oldest day first.
+    /// The windows, oldest day first.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> {
         self.windows.chunks_exact(self.window)
     }
 
-    /// How the next day is distributed when nothing is known of the window.
+    /// The marginal distribution of the next day.
     pub fn marginal(&self) -> Distribution {
         let mut marginal = [0.; N_CLASSES];
         for (weight, next) in self.weights.iter().zip(&self.next) {
@@ -146,14 +140,14 @@ impl Evaluation {
         marginal
     }
 
-    /// The best score any model of this window can have: the reference forecasts itself.
+    /// The best possible score for this window: that of the reference itself.
     pub fn bayes(&self) -> Score {
         self.score(&self.next)
     }
 
     /// The score of one forecast per window, `(n, 3)`.
     ///
-    /// Of equal largest probabilities the lowest id is the forecast.
+    /// The forecast is the day of the largest probability, of equal ones the lowest id.
     ///
     /// # Panics
     /// If there is not one prediction per window.
@@ -184,42 +178,6 @@ impl Evaluation {
     }
 }
 
-/// The score of forecasting by the truth, from the joint probabilities `(n, 3)` of what is known and
-/// the next day.
-pub(super) fn bayes(joint: &[f64]) -> Score {
-    rows(joint).fold(Score::default(), |score, row| {
-        let next = normalised(&row);
-        // An impossible row has no next day: each term of its cross-entropy is skipped.
-        let nll = row.iter().zip(next).filter(|(p, _)| **p > 0.).map(|(p, q)| -p * q.ln());
-        Score {
-            accuracy: score.accuracy + row[argmax(&row)],
-            nll: score.nll + nll.sum::<f64>(),
-            ..score
-        }
-    })
-}
-
-/// `(n, 3)` → its rows.
-fn rows(joint: &[f64]) -> impl Iterator<Item = Distribution> {
-    joint.as_chunks().0.iter().copied()
-}
-
-/// The first three of `weights`, made to sum to 1.
-fn normalised(weights: &[f64]) -> Distribution {
-    let sum: f64 = weights[..N_CLASSES].iter().sum();
-    std::array::from_fn(|id| weights[id] / sum)
-}
-
-/// The place of the largest value; of equals, the first.
-fn argmax(values: &Distribution) -> usize {
-    (1..N_CLASSES).fold(0, |best, id| if values[id] > values[best] { id } else { best })
-}
-
-/// − Σ p ln q, with 0 · ln 0 = 0.
-fn cross_entropy(p: &Distribution, q: &Distribution) -> f64 {
-    p.iter().zip(q).filter(|(p, _)| **p > 0.).map(|(p, q)| -p * q.ln()).sum()
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::generator::{markov, n_days};
@@ -239,7 +197,7 @@ mod tests {
             next: vec![[0.5, 0.5, 0.], [0.1, 0.2, 0.7]],
             method: Method::Exact,
         };
-        // A tie goes to the lowest id; what cannot happen costs nothing.
+        // A tie goes to the lowest id; an impossible day adds no cross-entropy.
         let score = evaluation.score(&[[0.5, 0.5, 0.], [0.2, 0.4, 0.4]]);
         assert_eq!(score.accuracy, 0.25 * 0.5 + 0.75 * 0.2);
         let nll = 0.25 * 2_f64.ln() - 0.75 * (0.1 * 0.2_f64.ln() + 0.9 * 0.4_f64.ln());
@@ -282,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn long_windows_are_sampled_and_short_ones_counted() {
+    fn long_windows_are_sampled_and_short_ones_are_exact() {
         let stream = Stream::new(1, Purpose::Data);
         let method = |window| Evaluation::new(&markov(), window, 13, stream).unwrap().method;
         assert_eq!(method(7), Method::Exact);

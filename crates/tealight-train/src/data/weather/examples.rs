@@ -1,6 +1,6 @@
-//! Examples to learn from: a window of days and the day after it.
+//! Training examples: a window of days and the day after it.
 
-use super::Generator;
+use super::generator::Generator;
 use tealight_ops::rng::Stream;
 
 /// `(n, window + 1)` days: each row is a window, oldest day first, and the day to forecast.
@@ -23,27 +23,27 @@ impl Examples {
         Self { window, days: runs.flatten().copied().collect() }
     }
 
-    /// Some of the examples, in the order asked for.
+    /// The examples at `indices`, in this order.
     ///
     /// # Panics
-    /// If there is no such example.
+    /// If an index is out of range.
     #[must_use]
     pub fn select(&self, indices: impl IntoIterator<Item = usize>) -> Self {
         let row = |i: usize| &self.days[i * (self.window + 1)..][..=self.window];
         Self { window: self.window, days: indices.into_iter().flat_map(row).copied().collect() }
     }
 
-    /// The days before the one to forecast.
+    /// The number of days in a window.
     pub fn window(&self) -> usize {
         self.window
     }
 
-    /// How many there are.
+    /// The number of examples.
     pub fn len(&self) -> usize {
         self.days.len() / (self.window + 1)
     }
 
-    /// Whether there are none.
+    /// Whether there is no example.
     pub fn is_empty(&self) -> bool {
         self.days.is_empty()
     }

@@ -1,12 +1,13 @@
-//! Sequences from a text file: one per line, blank lines and `#` comments skipped.
+//! Sequences from a text file: one on each line; blank lines and `#` comments are skipped.
 
-use super::{Error, sky::parse_line};
+use super::{day::parse_line, error::Error};
 use std::{fs, path::Path};
 
-/// The sequences of a file, each of `min_days` or more.
+/// Reads the sequences of a file. A `#` begins a comment.
 ///
-/// A line shorter than that, a character that is no weather, and a file without sequences are errors
-/// that name the place. What follows a `#` is a comment.
+/// # Errors
+/// With its place: a sequence of fewer than `min_days`, a character that does not denote weather, a file
+/// without sequences.
 pub fn read(path: &Path, min_days: usize) -> Result<Vec<Vec<u8>>, Error> {
     let text =
         fs::read_to_string(path).map_err(|source| Error::Read { path: path.into(), source })?;
@@ -69,7 +70,7 @@ mod tests {
         assert!(error.starts_with("`days.txt`, line 3, column 3: `?` is neither"), "{error}");
         for empty in ["", "\n# nothing\n"] {
             let error = read_text(empty).unwrap_err();
-            assert!(error.starts_with("`days.txt` holds no sequence"), "{error}");
+            assert!(error.starts_with("`days.txt` has no sequence"), "{error}");
         }
         let missing = read(Path::new("/no/such/days.txt"), 3).unwrap_err();
         assert_eq!(missing.to_string(), "`/no/such/days.txt` cannot be read");

@@ -1,11 +1,10 @@
-//! What holds for every generator, and the published limits of each.
+//! Properties of every generator, and the published limits of each.
 
 use super::*;
-use crate::task::weather::SourceConfig;
 use tealight_ops::rng::{Purpose, Stream};
 
-/// Kind, then accuracy and NLL of Bayes, accuracy of the majority, accuracy and NLL of the linear ceiling:
-/// the table of limits, window 10.
+/// The published limits for window 10: kind, accuracy and NLL of the optimal forecast, accuracy of the
+/// majority, accuracy and NLL of the linear ceiling.
 const LIMITS: [(&str, [f64; 5]); 5] = [
     ("markov", [0.5056, 0.9982, 0.3889, 0.5056, 0.9982]),
     ("one_four_eight", [0.5525, 0.9403, 0.3759, 0.4193, 1.0597]),
@@ -15,7 +14,7 @@ const LIMITS: [(&str, [f64; 5]); 5] = [
 ];
 /// Half of the last printed digit.
 const PRINTED: f64 = 0.5e-4 + 1e-6;
-/// What sums over 3¹² terms lose to rounding.
+/// The rounding error of sums over 3¹² terms.
 const ROUNDING: f64 = 1e-11;
 
 fn build(kind: &str) -> Box<dyn Generator> {
@@ -27,7 +26,7 @@ fn kinds() -> impl Iterator<Item = &'static str> {
     SourceConfig::KINDS.iter().map(|kind| kind.name).filter(|kind| *kind != "file")
 }
 
-/// Every kind but the slow one, whose limits take seconds without optimisation.
+/// Every kind except the slow one, whose limits take seconds without optimisation.
 fn quick_kinds() -> impl Iterator<Item = &'static str> {
     kinds().filter(|kind| *kind != "fifteen_days")
 }
@@ -45,7 +44,7 @@ fn the_limits_are_those_published() {
         for (found, expected) in found.into_iter().zip(expected) {
             assert!((found - expected).abs() < PRINTED, "{kind}: {found} is not {expected}");
         }
-        // No forecast beats the truth.
+        // No forecast is better than the true distribution.
         assert!(bayes.nll <= linear.nll && linear.nll <= always.nll);
     }
 }

@@ -2,12 +2,12 @@
 
 use super::{Distribution, N_CLASSES};
 
-/// How many sequences of `n_days` there are.
+/// The number of sequences of `n_days`.
 pub(super) fn count(n_days: usize) -> usize {
     N_CLASSES.pow(n_days as u32)
 }
 
-/// The place of `days` among the sequences of its length, in lexical order.
+/// The index of `days` among the sequences of its length, in lexical order.
 pub(super) fn index(days: &[u8]) -> usize {
     days.iter().fold(0, |index, &day| N_CLASSES * index + usize::from(day))
 }
@@ -20,7 +20,7 @@ pub(super) fn write_days(mut index: usize, days: &mut [u8]) {
     }
 }
 
-/// Probabilities of all sequences of `from` days → of `to` days, by the rule `next(history)`.
+/// Probabilities of all sequences of `from` days → of all sequences of `to` days, by the rule `next(history)`.
 pub(super) fn extend(
     mut joint: Vec<f64>,
     from: usize,
@@ -40,7 +40,7 @@ pub(super) fn extend(
     joint
 }
 
-/// Probabilities of all sequences → of their first `n_days`.
+/// Probabilities of all sequences → of their first `n_days` days.
 pub(super) fn first_days(joint: &[f64], n_days: usize) -> Vec<f64> {
     joint.chunks(joint.len() / count(n_days)).map(|tail| tail.iter().sum()).collect()
 }

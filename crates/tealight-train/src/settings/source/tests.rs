@@ -1,4 +1,4 @@
-//! Whole messages, as a person reads them.
+//! Whole messages.
 
 use serde::Deserialize;
 
@@ -90,6 +90,28 @@ fn defaults_choices_and_overrides_make_a_struct() {
     let run = run(VALID, &overrides).unwrap();
     assert_eq!(run.model.attention, Attention::Nystrom(Nystrom { n_landmarks: 7, ratio: 0.0 }));
     assert_eq!((run.seed, run.name.as_deref()), (17, Some("a")));
+}
+
+#[test]
+fn one_setting_is_read_without_the_others() {
+    let source = source("seed = 'x'\nname = 'a'\n[model.layers]\nratio = true\n", &[]).unwrap();
+    assert_eq!(source.value::<String>("name").unwrap().as_deref(), Some("a"));
+    assert_eq!(source.value::<f64>("model.layers.width").unwrap(), None);
+    let expected = "\
+error: `model.layers.ratio` = true: expected a number
+ --> run.toml:4:9
+  |
+4 | ratio = true
+  |         ^^^^";
+    let error = source.value::<f64>("model.layers.ratio").unwrap_err();
+    assert_eq!(error.to_string(), expected);
+}
+
+#[test]
+fn the_kind_of_a_choice_is_read_in_both_forms() {
+    let source = source("a = 'x'\nb = { kind = 'y' }\nc = {}\nd = 3", &[]).unwrap();
+    let kinds = ["a", "b", "c", "d", "e"].map(|key| source.kind(key));
+    assert_eq!(kinds, [Some("x"), Some("y"), None, None, None]);
 }
 
 #[test]
@@ -237,14 +259,15 @@ error: `model.d_model` = big: expected an integer
 #[test]
 fn syntax_errors() {
     let expected = "\
-error: invalid TOML: expected a value; a string stands in quotes
+error: invalid TOML: expected a value; strings need quotes
  --> run.toml:2:8
   |
 2 | name = weather
   |        ^^^^^^^";
     assert_eq!(error("seed = 17\nname = weather\n", &[]), expected);
     for (text, rule) in [
-        ("name = false_start", "invalid TOML: expected a value; a string stands in quotes\n"),
+        ("name = false_start", "invalid TOML: expected a value; strings need quotes\n"),
+        ("name = nystrom", "invalid TOML: expected a value; strings need quotes\n"),
         ("seed =", "invalid TOML: expected a value\n"),
         ("a = 1\na = 2", "invalid TOML: duplicate key\n"),
         ("[model", "invalid TOML: unclosed table, expected `]`\n"),

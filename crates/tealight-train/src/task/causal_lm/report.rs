@@ -47,7 +47,7 @@ impl Report {
         let n_tokens: u64 = counts.values().sum();
         let share = |count: u64| count as f64 / n_tokens as f64;
         let loss = metrics.mean("loss").unwrap_or(f64::NAN);
-        let n_bytes = task.texts.validation().n_guessed_bytes();
+        let n_bytes = task.texts.validation().n_predicted_bytes();
         Ok(Self {
             loss,
             perplexity: loss.exp(),

@@ -1,13 +1,11 @@
 //! `[task]` for the weather.
 
-use std::path::PathBuf;
-
 use serde::{Deserialize, Serialize};
 use tealight_model::models::forecaster::ReadOut;
 use tealight_model::{choice, names};
 
-use crate::data::weather::Generator;
-use crate::data::weather::generator::{dotmod, markov, n_days, one_four_eight};
+use crate::data::weather::generator::markov;
+use crate::data::weather::{FileConfig, SourceConfig};
 use crate::error::{Error, Result};
 use crate::limits::at_most;
 
@@ -54,35 +52,6 @@ names! {
         /// Three numbers, one of them 1, through a linear map.
         "one_hot" => OneHot,
     }
-}
-
-choice! {
-    /// `[task.source]`: where the weather comes from.
-    pub enum SourceConfig {
-        /// Tomorrow depends on today alone.
-        "markov" => Markov(markov::Config),
-        /// Day 11 depends on days 1, 4 and 8, through a table.
-        "one_four_eight" => OneFourEight(one_four_eight::Config),
-        /// What was rare in the last 10 days is likely.
-        "ten_days" => TenDays(n_days::TenDays),
-        /// What was rare in the last 15 days is likely.
-        "fifteen_days" => FifteenDays(n_days::FifteenDays),
-        /// What was rare in the last n days is likely.
-        "n_days" => NDays(n_days::Config),
-        /// A weighted count of rainy days, modulo 3.
-        "dotmod" => Dotmod(dotmod::Config),
-        /// Lines of weather from a file: 🌧️☁️☀️.
-        "file" => File(FileConfig),
-    }
-}
-
-/// `[task.source] kind = "file"`
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct FileConfig {
-    /// A sequence on each line, oldest day first; `#` begins a comment. A relative path starts where
-    /// the command is run; a run keeps the absolute one.
-    pub path: PathBuf,
 }
 
 choice! {
@@ -163,21 +132,5 @@ impl Config {
             ));
         }
         Ok(())
-    }
-}
-
-impl SourceConfig {
-    /// The rule; `None` if the weather comes from a file.
-    pub fn build(&self) -> Result<Option<Box<dyn Generator>>> {
-        let generator: Box<dyn Generator> = match self {
-            Self::Markov(config) => Box::new(config.build()?),
-            Self::OneFourEight(config) => Box::new(config.build()?),
-            Self::TenDays(preset) => Box::new(preset.build()),
-            Self::FifteenDays(preset) => Box::new(preset.build()),
-            Self::NDays(config) => Box::new(config.build()?),
-            Self::Dotmod(config) => Box::new(config.build()?),
-            Self::File(_) => return Ok(None),
-        };
-        Ok(Some(generator))
     }
 }

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use tealight_ops::rng::{Purpose, Stream};
 
-use super::config::{Config, FileConfig, Fixed, Fresh, Regime, SourceConfig};
+use super::config::{Config, Fixed, Fresh, Regime};
 use crate::data::fingerprint::fnv_1a;
-use crate::data::weather::{self, Examples, Generator};
+use crate::data::weather::{self, Examples, FileConfig, Generator, SourceConfig};
 use crate::data::{DataFile, ShuffledOrder};
 use crate::error::{Error, Result};
 use crate::limits::at_most;

@@ -1,7 +1,7 @@
-//! `[task.corpus]`: where documents come from.
+//! `[task.corpus]`: the source of the documents.
 
-mod drawn;
 pub mod files;
+mod generated;
 
 use std::fmt;
 use std::path::Path;
@@ -10,14 +10,14 @@ use std::sync::Arc;
 use tealight_model::choice;
 
 use super::diary::{self, Diary};
-use crate::data::DataFile;
-use crate::data::Split;
+use crate::data::file::DataFile;
+use crate::data::split::Split;
 use crate::error::{Error, Result};
 
 choice! {
-    /// `[task.corpus]`: where the text comes from.
+    /// `[task.corpus]`: the source of the text.
     pub enum CorpusConfig {
-        /// Diaries that are drawn, about weather whose best possible guess is known.
+        /// Generated diaries about weather, with a known best possible accuracy.
         "diary" => Diary(diary::Config),
         /// Files of text or JSON lines, also compressed: one by one, by pattern, or by folder.
         "files" => Files(files::Config),
@@ -31,8 +31,8 @@ impl Default for CorpusConfig {
 }
 
 impl CorpusConfig {
-    /// The corpus, or what is wrong with its settings; no document is read yet. Only what is drawn
-    /// depends on the seed.
+    /// Checks the settings and opens the corpus; no document is read yet. Only generated documents depend
+    /// on the seed.
     pub fn open(&self, seed: u64) -> Result<Box<dyn Corpus>> {
         match self {
             Self::Diary(config) => Ok(Box::new(Diary::new(config, seed)?)),
@@ -40,8 +40,7 @@ impl CorpusConfig {
         }
     }
 
-    /// The share of the documents that is held out by chance: nothing where the corpus says itself
-    /// which documents those are.
+    /// The share of the documents that is held out at random: 0 if the corpus assigns the splits itself.
     pub fn validation_share(&self) -> f64 {
         match self {
             Self::Diary(_) => 0.,
@@ -49,7 +48,7 @@ impl CorpusConfig {
         }
     }
 
-    /// Makes paths absolute, so that they mean the same wherever a run is resumed.
+    /// Makes the paths absolute, so that a run can be resumed from another directory.
     pub fn absolute_paths(&mut self) -> Result<()> {
         match self {
             Self::Diary(_) => Ok(()),
@@ -58,76 +57,76 @@ impl CorpusConfig {
     }
 }
 
-/// Documents in an order that is always the same.
+/// Documents in a fixed order.
 pub trait Corpus: fmt::Debug + Send + Sync {
-    /// The documents from the first to the last; after an error there is no more.
+    /// The documents in order. The iterator ends after an error.
     fn documents(&self) -> Result<Box<dyn Documents + '_>>;
 
-    /// A number that another text, or a text that is cut into documents in another way, does not
-    /// have. Files are read for it, and `progress` is told how far.
+    /// A hash of the text and of its division into documents. Files are read completely; `progress` is called
+    /// meanwhile.
     fn fingerprint(&self, progress: &mut dyn FnMut(Progress)) -> Result<u128>;
 
-    /// The files that the documents come from, as [`Self::fingerprint`] has read them; nothing if they
-    /// are drawn.
+    /// The files of the documents with the hashes that [`Self::fingerprint`] has computed; none for generated
+    /// documents.
     fn files(&self) -> Vec<DataFile> {
         Vec::new()
     }
 
-    /// Whether the documents come from no file: they are few, and made as fast as they are read.
-    fn is_drawn(&self) -> bool {
+    /// Whether the documents are generated: few, and as fast to generate as to read.
+    fn is_generated(&self) -> bool {
         false
     }
 }
 
-/// Documents one after another, and how far this has come.
+/// An iterator over documents with its progress.
 pub trait Documents: Iterator<Item = Result<Document>> + Send {
-    /// What has been read so far.
+    /// The progress so far.
     fn progress(&self) -> Progress;
 }
 
-/// How much has been done of a whole: bytes of files, or documents that are drawn.
+/// Progress in bytes of files, or in generated documents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// This much is done.
+    /// The processed amount.
     pub done: u64,
-    /// Of so much.
+    /// The whole amount.
     pub total: u64,
 }
 
-/// A document, or a part of one that is too long to be handled at once.
+/// A document, or a part of a long one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Document {
-    /// The text; of all parts, one after another, exactly the document's.
+    /// The text. The concatenated parts are exactly the document.
     pub text: String,
-    /// Where the document begins.
+    /// The place where the document begins.
     pub origin: Origin,
-    /// Which part of it this is.
+    /// Whether a new document begins.
     pub part: Part,
-    /// The side that the corpus puts it on; `None` leaves that to chance.
+    /// The split that the corpus assigns; `None` for a random one.
     pub split: Option<Split>,
 }
 
-/// Which part of a document.
+/// The position of a part in its document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// The first, in most cases the only one: a new document begins.
+    /// The first part, for most documents the only one.
     First,
-    /// It continues the part before.
+    /// It continues the previous part.
     Further,
 }
 
 /// A place in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
-    /// The file, or what documents that are drawn are called.
+    /// The file, or a name for generated documents.
     pub path: Arc<Path>,
-    /// The line, counted from 1; the number of a document that is drawn.
+    /// The line, or the number of a generated document, counted from 1.
     pub line: u64,
 }
 
 impl Origin {
     /// An error at this place.
-    pub fn wrong(&self, rule: impl Into<String>) -> Error {
+    pub fn error(&self, rule: impl Into<String>) -> Error {
         let Self { path, line } = self;
         Error::Line { path: path.to_path_buf(), line: *line as usize, rule: rule.into() }
     }

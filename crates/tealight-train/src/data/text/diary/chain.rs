@@ -1,4 +1,4 @@
-//! The weather of the diaries, and the best that can be known of a day from its neighbours.
+//! The weather of the diaries, and the exact distribution of a day given its neighbours.
 //!
 //! ```text
 //! P(x_t | all other days) = P(x_t | x_{t−1}, x_{t+1}) ∝ T[x_{t−1}, x_t] · T[x_t, x_{t+1}]
@@ -9,9 +9,9 @@
 //! cross-entropy = − Σ P(neighbours) Σ_x P(x | neighbours) ln P(x | neighbours)
 //! ```
 //!
-//! A diary begins with the stationary distribution π = πT, so that every day is distributed alike. The
-//! chain is a wheel: cloud turns to rain, rain to sun, and sun to cloud, seldom the other way round.
-//! So a day says more if one knows whether it came before or after.
+//! A diary begins with the stationary distribution π = πT, so that all days have the same distribution. The
+//! chain is cyclic: cloud turns to rain, rain to sun, and sun to cloud, rarely in the other direction.
+//! Therefore the order of the neighbours matters.
 
 use crate::data::weather::generator::Generator;
 use crate::data::weather::generator::markov::{self, Markov};
@@ -19,17 +19,17 @@ use crate::data::weather::{Distribution, N_CLASSES};
 use serde::Serialize;
 use tealight_ops::rng::Stream;
 
-/// The day after rain, after cloud, after sun.
+/// The distributions of the day after rain, after cloud and after sun.
 const TRANSITION: [Distribution; N_CLASSES] =
     [[0.72, 0.04, 0.24], [0.28, 0.68, 0.04], [0.04, 0.26, 0.70]];
 
-/// Enough steps for the second eigenvalue, whose absolute value is 0.58, to vanish in f64.
+/// The second eigenvalue has the absolute value 0.58; its power of this vanishes in f64.
 const STEPS_TO_STATIONARY: usize = 100;
 
-/// What no model can do better on average.
+/// The best possible expected result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Limit {
-    /// The probability that the likeliest weather is right.
+    /// The probability that the most likely weather is right.
     pub accuracy: f64,
     /// The entropy of the day given all others, in nats.
     pub cross_entropy: f64,
@@ -42,7 +42,7 @@ pub(super) struct Chain {
     stationary: Distribution,
 }
 
-/// The weather next to a day, where there is a day.
+/// The weather of the days before and after a day; `None` at the ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Neighbours {
     pub(super) before: Option<u8>,
@@ -50,7 +50,7 @@ pub(super) struct Neighbours {
 }
 
 impl Neighbours {
-    /// Those of day `day` in a sequence of days.
+    /// The neighbours of day `day` in a sequence of days.
     pub(super) fn of(days: &[u8], day: usize) -> Self {
         let before = day.checked_sub(1).map(|before| days[before]);
         Self { before, after: days.get(day + 1).copied() }
@@ -58,7 +58,7 @@ impl Neighbours {
 }
 
 impl Chain {
-    /// The chain that the diaries are written by.
+    /// The chain of the diaries.
     pub(super) fn new() -> Self {
         let step = |now: Distribution| {
             std::array::from_fn(|to| {
@@ -76,14 +76,14 @@ impl Chain {
         self.rule.sample(stream, n_days)
     }
 
-    /// How a day is distributed, given its neighbours.
+    /// The distribution of a day given its neighbours.
     pub(super) fn posterior(&self, neighbours: Neighbours) -> Distribution {
         let joint = self.joint(neighbours);
         let total: f64 = joint.iter().sum();
         joint.map(|p| p / total)
     }
 
-    /// What the best answer reaches for a day with neighbours on these sides.
+    /// The best possible result for a day with neighbours on these sides.
     pub(super) fn limit(&self, has_before: bool, has_after: bool) -> Limit {
         let days = |exists: bool| if exists { vec![Some(0), Some(1), Some(2)] } else { vec![None] };
         let mut limit = Limit::default();
@@ -159,7 +159,7 @@ mod tests {
         assert_eq!(rounded(chain.limit(true, false)), 0.7009);
     }
 
-    /// Sun, cloud, rain is the way of the wheel; between rain and sun there is rarely a cloud.
+    /// The cycle is sun, cloud, rain; between rain and sun there is rarely a cloud.
     #[test]
     fn the_order_of_the_neighbours_matters() {
         let chain = Chain::new();

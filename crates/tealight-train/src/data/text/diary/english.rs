@@ -1,4 +1,4 @@
-//! How a diary is written in English.
+//! The phrases of English diaries.
 
 use super::phrases::Phrases;
 
@@ -48,6 +48,6 @@ pub(super) const PHRASES: Phrases = Phrases {
         ("activity", &["reading", "chess", "painting", "knitting", "cycling", "baking", "origami"]),
         ("mood", &["happy", "sleepy", "hopeful", "lazy", "brave", "calm", "hungry"]),
     ],
-    kept: &["friend", "pet", "town"],
+    constant: &["friend", "pet", "town"],
     space: " ",
 };

@@ -1,4 +1,4 @@
-//! How a diary is written in Japanese: as in notebooks, the weather is a noun of one character.
+//! The phrases of Japanese diaries. As usual in diaries, the weather is a noun of one character.
 
 use super::phrases::Phrases;
 
@@ -38,6 +38,6 @@ pub(super) const PHRASES: Phrases = Phrases {
         ("activity", &["読書", "将棋", "料理", "散歩", "編み物", "釣り", "折り紙"]),
         ("mood", &["上々", "穏やか", "最高", "元気", "まあまあ", "静か"]),
     ],
-    kept: &["friend", "pet", "town"],
+    constant: &["friend", "pet", "town"],
     space: "",
 };

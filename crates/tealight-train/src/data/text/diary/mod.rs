@@ -1,23 +1,22 @@
-//! Diaries that nobody has written, about weather whose best possible guess is known exactly.
+//! Generated diaries about weather, for which the best possible prediction is known exactly.
 //!
-//! A document is a few days of a diary, in English or in Japanese. Each day has exactly one word for its
-//! weather, and the weather follows a Markov chain (`chain.rs`); all else, people, places, meals, is
-//! drawn without regard to it:
+//! A document is a diary of a few days, in English or in Japanese. Each day has exactly one word for its
+//! weather, which follows a Markov chain (`chain.rs`); people, places and meals are independent of it:
 //!
 //! ```text
 //! Monday was sunny in Kyoto. A cloudy Tuesday. Made noodles for Mia. Wednesday: rainy; Miso slept. …
 //! 月曜は晴だった。小樽の火曜は曇。水曜は雨、そばを食べた。…
 //! ```
 //!
-//! So with one weather word masked and everything else in sight, the word depends on the two days next to
-//! it alone, and how often the best guess is right is a sum over a few numbers ([`Diary::limits`]). Each
-//! weather has one word, `rainy`, `cloudy`, `sunny`, `雨`, `曇`, `晴`, which nothing else in a diary
-//! uses; words that are so frequent become single tokens wherever tokens end with words.
+//! Given all other words, a masked weather word depends only on the weather of the two adjacent days, so
+//! the accuracy of the best possible prediction is a small sum ([`Diary::limits`]). Each weather has one
+//! word, `rainy`, `cloudy`, `sunny`, `雨`, `曇`, `晴`, which occurs nowhere else in a diary; tokenizers that
+//! split at words make it a single token.
 //!
-//! The sentences are short and their kinds few, for a small model has to find within two minutes what a
-//! weather word has to do with the two next to it, some seven tokens away on either side.
+//! The sentences are short and of few kinds, so that a small model learns within two minutes how a weather
+//! word depends on the two adjacent ones, about seven tokens away.
 //!
-//! A document is a function of (seed, index). [`probes`] come from documents of another stream.
+//! A document is a function of (seed, index). [`probes`] come from a separate random stream.
 
 mod chain;
 mod english;
@@ -38,19 +37,19 @@ use crate::data::fingerprint::fnv_1a;
 use crate::data::weather::Weather;
 use crate::error::{Error, Result};
 use chain::Chain;
-use phrases::{Phrases, Written};
+use phrases::{DiaryText, Phrases};
 
 /// `kind = "diary"`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// What the diaries are written in.
+    /// The languages of the diaries.
     pub language: Languages,
-    /// How many there are to learn from.
+    /// The number of training documents.
     pub n_documents: usize,
-    /// How many there are for validation, besides.
+    /// The number of additional documents for validation.
     pub n_validation: usize,
-    /// Days in each: 2 to 14. Five make about 40 tokens.
+    /// The number of days in each: 2 to 14. Five days have about 40 tokens.
     pub n_days: usize,
 }
 
@@ -61,24 +60,24 @@ impl Default for Config {
 }
 
 names! {
-    /// What diaries are written in.
+    /// The languages of diaries.
     pub enum Languages {
-        /// English alone.
+        /// English.
         "english" => English,
-        /// Japanese alone.
+        /// Japanese.
         "japanese" => Japanese,
-        /// English and Japanese by turns.
+        /// English and Japanese alternately.
         "both" => Both,
     }
 }
 
-/// What one diary is written in.
+/// The language of a diary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Language {
-    /// Words with spaces between them.
+    /// English: words separated by spaces.
     English,
-    /// Without spaces.
+    /// Japanese: no spaces.
     Japanese,
 }
 
@@ -93,7 +92,7 @@ impl std::fmt::Display for Language {
 }
 
 impl Language {
-    /// Both of them.
+    /// All languages.
     pub const ALL: [Self; 2] = [Self::English, Self::Japanese];
 
     /// The word for each weather, by id: rain, cloud, sun.
@@ -110,7 +109,7 @@ impl Language {
 }
 
 impl Languages {
-    /// The languages that are written in.
+    /// The languages, in turn.
     pub fn all(self) -> &'static [Language] {
         match self {
             Self::English => &[Language::English],
@@ -120,14 +119,14 @@ impl Languages {
     }
 }
 
-/// Which documents.
+/// A set of documents with its own random stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Volume {
-    /// Those that are learnt from.
+pub enum Subset {
+    /// The training documents.
     Train,
-    /// Those that are held out.
+    /// The validation documents.
     Validation,
-    /// Those that probes are cut from.
+    /// The documents of probes.
     Probes,
 }
 
@@ -142,21 +141,21 @@ pub struct Diary {
 /// A diary of a few days.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Document {
-    /// One line.
+    /// The text, on one line.
     pub text: String,
-    /// What it is written in.
+    /// Its language.
     pub language: Language,
     /// The weather of each day.
     pub weather: Vec<Weather>,
-    /// Where in `text` the word for each day's weather stands, in bytes.
+    /// The bytes of each day's weather word in `text`.
     words: Vec<Range<usize>>,
 }
 
 impl Document {
-    /// The text with `mask` in place of the weather of one day, counted from 0.
+    /// The text with `mask` in place of the weather word of a day, counted from 0.
     ///
     /// # Panics
-    /// If there is no such day.
+    /// If `day` is out of range.
     pub fn masked(&self, day: usize, mask: &str) -> String {
         let Range { start, end } = self.words[day].clone();
         [&self.text[..start], mask, &self.text[end..]].concat()
@@ -164,7 +163,7 @@ impl Document {
 }
 
 impl Config {
-    /// The limits of the sizes.
+    /// Checks the bounds of the sizes.
     pub fn validate(&self) -> Result<()> {
         let between = |key: &str, value: usize, least: usize, most: usize| {
             if (least..=most).contains(&value) {
@@ -180,7 +179,7 @@ impl Config {
 }
 
 impl Diary {
-    /// The corpus of `seed`.
+    /// Checks the settings and makes the corpus of `seed`.
     pub fn new(config: &Config, seed: u64) -> Result<Self> {
         config.validate()?;
         Ok(Self { config: config.clone(), seed, chain: Chain::new() })
@@ -191,19 +190,19 @@ impl Diary {
         &self.config
     }
 
-    /// Document `index` of the training volume.
+    /// Training document `index`.
     pub fn document(&self, index: u64) -> Document {
-        self.document_of(Volume::Train, index)
+        self.document_of(Subset::Train, index)
     }
 
-    /// Document `index` of a volume: a function of the seed.
-    pub fn document_of(&self, volume: Volume, index: u64) -> Document {
+    /// Document `index` of a subset, a function of the seed.
+    pub fn document_of(&self, subset: Subset, index: u64) -> Document {
         let languages = self.config.language.all();
         let language = languages[(index % languages.len() as u64) as usize];
-        self.write(language, self.stream(volume).fork(index))
+        self.write(language, self.stream(subset).fork(index))
     }
 
-    /// What the documents hash to: settings, seed, and samples of what the phrases make of them.
+    /// A hash of settings, seed and sample documents, which depend on the phrases.
     pub fn fingerprint(&self) -> u64 {
         const N_SAMPLES: u64 = 200;
         let settings = format!("{:?} {}", self.config, self.seed);
@@ -212,18 +211,18 @@ impl Diary {
         fnv_1a(settings.into_bytes().into_iter().chain(samples.into_bytes()))
     }
 
-    fn stream(&self, volume: Volume) -> Stream {
+    fn stream(&self, subset: Subset) -> Stream {
         let stream = Stream::new(self.seed, Purpose::Data).fork_name("diary");
-        stream.fork_name(match volume {
-            Volume::Train => "train",
-            Volume::Validation => "validation",
-            Volume::Probes => "probes",
+        stream.fork_name(match subset {
+            Subset::Train => "train",
+            Subset::Validation => "validation",
+            Subset::Probes => "probes",
         })
     }
 
     fn write(&self, language: Language, stream: Stream) -> Document {
         let days = self.chain.sample(stream.fork_name("weather"), self.config.n_days);
-        let Written { text, words } = language.phrases().write(&days, stream.fork_name("words"));
+        let DiaryText { text, words } = language.phrases().write(&days, stream.fork_name("words"));
         let weather = days.iter().filter_map(|&day| Weather::from_id(day)).collect();
         Document { text, language, weather, words }
     }

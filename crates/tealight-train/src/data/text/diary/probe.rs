@@ -1,59 +1,59 @@
-//! Questions with known odds: diaries with the weather of one day masked.
+//! Probes: diaries with one weather word masked, whose exact distribution is known.
 
 use serde::Serialize;
 
 use super::chain::{Chain, Limit, Neighbours};
-use super::{Config, Diary, Document, Language, Languages, Volume};
+use super::{Config, Diary, Document, Language, Languages, Subset};
 use crate::data::weather::{Distribution, Weather};
 use crate::error::Result;
 
-/// What stands for the masked word in the text of a [`Probe`].
+/// The mask in the text of a [`Probe`].
 pub const MASK: &str = "[MASK]";
 
-/// A diary with the weather of one day masked.
+/// A diary with one weather word masked.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Probe {
     /// The diary, with [`MASK`] in place of the word.
     pub text: String,
-    /// What it is written in.
+    /// The language of the diary.
     pub language: Language,
-    /// The weather of the day.
+    /// The weather of the masked day.
     pub weather: Weather,
-    /// The word that was masked.
+    /// The masked word.
     pub answer: &'static str,
-    /// Where in the diary the day is.
+    /// The place of the day in the diary.
     pub place: Place,
-    /// How rain, cloud and sun are distributed, given all that is in sight.
+    /// The distribution of rain, cloud and sun given the other days.
     pub optimal: Distribution,
 }
 
-/// Where in a diary a day is.
+/// The place of a day in a diary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Place {
-    /// Nothing before it.
+    /// The first day.
     First,
-    /// Between two days.
+    /// A day between two others.
     Inside,
-    /// Nothing after it.
+    /// The last day.
     Last,
 }
 
-/// What no model can do better: on average over the diaries, one weather word masked at a time.
+/// The best possible expected results, with one weather word masked at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Limits {
     /// For the first day.
     pub first: Limit,
-    /// For any day between two others.
+    /// For a day between two others.
     pub inside: Limit,
     /// For the last day.
     pub last: Limit,
-    /// For all days of a diary, each as often as the others.
+    /// The mean over all days of a diary.
     pub mean: Limit,
 }
 
 impl Diary {
-    /// What no model can do better with diaries of this length.
+    /// The best possible results for diaries of this length.
     pub fn limits(&self) -> Limits {
         let limit = |before, after| self.chain.limit(before, after);
         let [first, inside, last] = [limit(false, true), limit(true, true), limit(true, false)];
@@ -67,9 +67,9 @@ impl Diary {
         Limits { first, inside, last, mean }
     }
 
-    /// Probe `index` in a language: each in a diary of its own, the days of the diaries by turns.
+    /// Probe `index` in a language: each masks one day of its own diary, the days in turn.
     pub fn probe(&self, language: Language, index: u64) -> Probe {
-        let stream = self.stream(Volume::Probes).fork(language as u64).fork(index);
+        let stream = self.stream(Subset::Probes).fork(language as u64).fork(index);
         let document = self.write(language, stream);
         let day = (index % self.config.n_days as u64) as usize;
         Probe::new(&self.chain, &document, day)
@@ -96,7 +96,7 @@ impl Probe {
     }
 }
 
-/// `n` probes in a language, from diaries of five days that no corpus holds.
+/// `n` probes in a language, from diaries of five days that are in no corpus.
 pub fn probes(seed: u64, language: Language, n: u64) -> Result<Vec<Probe>> {
     let diary = Diary::new(&Config { language: Languages::Both, ..Config::default() }, seed)?;
     Ok((0..n).map(|index| diary.probe(language, index)).collect())

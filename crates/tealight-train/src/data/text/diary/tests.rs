@@ -36,8 +36,8 @@ fn a_document_is_a_function_of_seed_and_index() {
     assert_ne!(diary.document(3).text, diary.document(5).text);
     let other = Diary::new(diary.config(), 18).unwrap();
     assert_ne!(diary.document(3).text, other.document(3).text);
-    let volumes = [Volume::Train, Volume::Validation, Volume::Probes];
-    let texts = volumes.map(|volume| diary.document_of(volume, 3).text);
+    let subsets = [Subset::Train, Subset::Validation, Subset::Probes];
+    let texts = subsets.map(|subset| diary.document_of(subset, 3).text);
     assert!(texts[0] != texts[1] && texts[1] != texts[2] && texts[0] != texts[2]);
 }
 
@@ -69,11 +69,11 @@ fn every_gap_has_a_list_and_every_list_a_gap() {
             names.dedup();
         }
         assert_eq!(used, known);
-        assert!(phrases.kept.iter().all(|name| known.contains(name)));
+        assert!(phrases.constant.iter().all(|name| known.contains(name)));
     }
 }
 
-/// Or the answer would be known without the neighbours, or the tokens would not be one to one.
+/// Otherwise a weather word would not identify a day's weather.
 #[test]
 fn nothing_but_the_weather_uses_its_words() {
     for language in Language::ALL {
@@ -103,7 +103,7 @@ fn every_day_has_one_word_for_its_weather_and_can_be_masked() {
     }
 }
 
-/// A word that tells of the weather would make the limits wrong.
+/// Otherwise the limits would be wrong.
 #[test]
 fn what_else_is_written_does_not_depend_on_the_weather() {
     let diary = diary(Languages::Both);
@@ -111,7 +111,7 @@ fn what_else_is_written_does_not_depend_on_the_weather() {
         let phrases = language.phrases();
         let stream = Stream::new(1, Purpose::Data);
         let text = |weather: u8| {
-            let Written { text, .. } = phrases.write(&[weather; 5], stream);
+            let DiaryText { text, .. } = phrases.write(&[weather; 5], stream);
             text.replace(phrases.weather[usize::from(weather)], "")
         };
         assert!(text(0) == text(1) && text(1) == text(2));

@@ -1,4 +1,4 @@
-//! Which tokens of a sequence are chosen.
+//! The choice of the tokens to predict.
 
 use std::ops::Range;
 
@@ -6,16 +6,16 @@ use tealight_ops::rng::Stream;
 
 use super::{Config, Unit, Vocabulary};
 
-/// The most tokens of a word. Text without spaces has no end of a word, and would be masked as a whole.
+/// The maximal number of tokens of a word: text without spaces has no word ends and would be masked as a whole.
 const MAX_WORD: usize = 16;
-/// The length of a span in words: P(ℓ) ∝ p (1 − p)^(ℓ−1) for ℓ ≤ 10, p = 0.2 (Joshi et al. 2019,
+/// (p, maximal length) of a span in words: P(ℓ) ∝ p (1 − p)^(ℓ−1) for ℓ ≤ 10, p = 0.2 (Joshi et al. 2019,
 /// <https://arxiv.org/abs/1907.10529>, §3.1; the mean is 3.8).
 const SPAN: (f64, usize) = (0.2, 10);
-/// How often a place for a span is looked for, per word.
+/// The number of attempts to place a span, per word of the sequence.
 const ATTEMPTS: u64 = 8;
 
-/// Ranges of tokens that are masked together; at least one where there is any token to mask.
-pub(super) fn groups(
+/// The chosen ranges of tokens, each masked as a unit; at least one if there is any token to mask.
+pub(super) fn ranges(
     vocabulary: &Vocabulary,
     config: &Config,
     stream: Stream,
@@ -38,7 +38,7 @@ pub(super) fn groups(
     vec![words[at as usize].clone()]
 }
 
-/// Words as ranges of tokens. A special token belongs to none and ends the one before.
+/// Words as ranges of tokens. A special token belongs to no word and ends the word before it.
 fn words(vocabulary: &Vocabulary, ids: &[u32], max_len: usize) -> Vec<Range<usize>> {
     let mut words: Vec<Range<usize>> = Vec::new();
     for (at, &id) in ids.iter().enumerate() {
@@ -59,12 +59,12 @@ fn words(vocabulary: &Vocabulary, ids: &[u32], max_len: usize) -> Vec<Range<usiz
     words
 }
 
-/// Spans of words that do not share any, until `share` of the tokens is reached: of a random length, at
-/// a random place, and no further than the next special token. A word that would go beyond the share is the
-/// last, and chance decides whether it is in, so that the share is right on average:
+/// Disjoint spans of words of random lengths at random places, up to the next special token, until `share`
+/// of the tokens is reached. The word that would exceed the share is the last; it is included at random, so
+/// that the expected share is exact:
 ///
 /// ```text
-/// P(it is in) = tokens that are left of the share / tokens of the word
+/// P(included) = tokens left of the share / tokens of the word
 /// ```
 fn spans(words: &[Range<usize>], share: f64, stream: Stream) -> Vec<Range<usize>> {
     let n_tokens: usize = words.iter().map(Range::len).sum();
@@ -83,9 +83,9 @@ fn spans(words: &[Range<usize>], share: f64, stream: Stream) -> Vec<Range<usize>
         }
         let fits = |word: &&Range<usize>| {
             let n = word.len() as f64;
-            let is_in = n <= left || rounding.uniform(0) * n < left;
+            let is_included = n <= left || rounding.uniform(0) * n < left;
             left -= n;
-            is_in
+            is_included
         };
         let n_words = words[first..end].iter().take_while(fits).count();
         is_taken[first..first + n_words].fill(true);

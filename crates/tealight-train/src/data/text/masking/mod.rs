@@ -1,17 +1,16 @@
-//! Which tokens a masked language model has to guess (Devlin et al. 2018,
-//! <https://arxiv.org/abs/1810.04805>, §3.1).
+//! Masking for masked language models (Devlin et al. 2018, <https://arxiv.org/abs/1810.04805>, §3.1).
 //!
 //! ```text
-//! each token is chosen with probability mlm_probability = 0.15; of those that are chosen
+//! each token is chosen for prediction with probability mlm_probability = 0.15; of the chosen tokens
 //!   0.8            become the mask token                    `mask`
 //!   0.1            become a random token                    `random`
-//!   the rest       stay as they are                         and have to be guessed all the same
+//!   the rest       stay unchanged
 //! ```
 //!
-//! Masks are drawn anew whenever a sequence is read, as a function of the seed and the place of the
-//! sequence (dynamic masking; Liu et al. 2019, <https://arxiv.org/abs/1907.11692>, §4.1). Validation has
-//! masks of its own, token by token and with the settings above, whatever training uses: figures of
-//! different runs mean the same. Special tokens are never chosen, and never put in place of others.
+//! Each access to a sequence draws new masks, a function of the seed and the place of the sequence (dynamic
+//! masking; Liu et al. 2019, <https://arxiv.org/abs/1907.11692>, §4.1). Validation always masks single
+//! tokens with the settings above and a fixed seed, so that results of different runs are comparable.
+//! Special tokens are neither chosen nor drawn.
 
 mod choose;
 
@@ -22,6 +21,7 @@ use tealight_ops::rng::{Purpose, Stream};
 use super::sequences::Rows;
 use super::tokenizer::Tokenizer;
 use crate::error::{Error, Result};
+use crate::limits::share;
 
 /// The seed of the masks of validation.
 const EVALUATION_SEED: u64 = 0;
@@ -30,13 +30,13 @@ const EVALUATION_SEED: u64 = 0;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// The share of the tokens that have to be guessed.
+    /// The share of the tokens that are chosen for prediction.
     pub mlm_probability: f64,
-    /// Of those, the share in whose place the mask token stands.
+    /// The share of the chosen tokens that become the mask token.
     pub mask: f64,
-    /// Of those, the share in whose place a random token stands.
+    /// The share of the chosen tokens that become a random token.
     pub random: f64,
-    /// What is chosen at a time.
+    /// The unit that is chosen.
     pub unit: Unit,
 }
 
@@ -47,30 +47,26 @@ impl Default for Config {
 }
 
 names! {
-    /// What is masked at a time.
+    /// The unit that is masked.
     pub enum Unit {
-        /// Each token by itself.
+        /// Single tokens.
         "token" => Token,
-        /// All tokens of a word.
+        /// Whole words.
         "word" => Word,
-        /// One to ten words in a row, 3.8 on average (SpanBERT; Joshi et al. 2019).
+        /// Spans of one to ten words, 3.8 on average (SpanBERT; Joshi et al. 2019).
         "span" => Span,
     }
 }
 
 impl Config {
-    /// Checks what does not depend on the data.
+    /// Checks the settings, without the data.
     pub fn validate(&self) -> Result<()> {
         let Self { mlm_probability, mask, random, .. } = *self;
-        if !(mlm_probability > 0. && mlm_probability < 1.) {
-            let key = "task.masking.mlm_probability";
-            let message = format!("`{key}` = {mlm_probability} must be between 0 and 1");
-            return Err(Error::config([key], message));
-        }
+        share("task.masking.mlm_probability", mlm_probability)?;
         let keys = ["task.masking.mask", "task.masking.random"];
-        for (key, share) in keys.into_iter().zip([mask, random]) {
-            if !(0. ..=1.).contains(&share) {
-                let message = format!("`{key}` = {share} must be from 0 to 1");
+        for (key, value) in keys.into_iter().zip([mask, random]) {
+            if !(0. ..=1.).contains(&value) {
+                let message = format!("`{key}` = {value} must be from 0 to 1");
                 return Err(Error::config([key], message));
             }
         }
@@ -85,14 +81,14 @@ impl Config {
     }
 }
 
-/// A batch of which some tokens have to be guessed.
+/// A batch with masked tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Masked {
-    /// `(batch · seq_len)`: what the model reads.
+    /// `(batch · seq_len)`: the masked ids, which the model reads.
     pub ids: Vec<u32>,
-    /// `(n)`: the places in `ids` of what it has to guess, in order.
+    /// `(n)`: the indices in `ids` of the tokens to predict, in order.
     pub positions: Vec<u32>,
-    /// `(n)`: what stood there.
+    /// `(n)`: the original ids at `positions`.
     pub labels: Vec<u32>,
 }
 
@@ -106,23 +102,23 @@ pub struct Masking {
 }
 
 impl Masking {
-    /// The masks of a seed, for sequences of this tokenizer.
+    /// Masks sequences of `tokenizer` with random numbers of `seed`.
     ///
     /// # Errors
-    /// If the settings are out of range, or there is no mask token, or no other.
+    /// If the settings are out of range, or the tokenizer has no mask token or only special tokens.
     pub fn new(config: &Config, tokenizer: &Tokenizer, seed: u64) -> Result<Self> {
         config.validate()?;
         let vocabulary = Vocabulary::of(tokenizer)?;
         Ok(Self { train: config.clone(), evaluation: Config::default(), seed, vocabulary })
     }
 
-    /// Masks sequences for training; the first of them stands at place `first` of all that are read.
+    /// Masks sequences for training; `first` is the place of the first one in the endless sequence of epochs.
     pub fn train(&self, rows: &Rows, first: u64) -> Masked {
         self.masked(&self.train, self.seed, rows, first)
     }
 
-    /// Masks sequences of the validation split, the first of which has the number `first`. The same
-    /// in every run.
+    /// Masks sequences of the validation split; `first` is the number of the first one. The masks are the
+    /// same in every run.
     pub fn evaluation(&self, rows: &Rows, first: u64) -> Masked {
         self.masked(&self.evaluation, EVALUATION_SEED, rows, first)
     }
@@ -142,15 +138,15 @@ impl Masking {
     }
 }
 
-/// What masking has to know of tokens.
+/// The properties of tokens that masking depends on.
 #[derive(Debug)]
 struct Vocabulary {
     mask: u32,
-    /// All ids that are not special.
+    /// The ids that are not special.
     ordinary: Vec<u32>,
-    /// By id.
+    /// By id: whether the token is special.
     is_special: Vec<bool>,
-    /// By id: whether a word begins with it.
+    /// By id: whether the token begins a word.
     starts_word: Vec<bool>,
 }
 
@@ -165,23 +161,23 @@ impl Vocabulary {
         let is_special: Vec<bool> = ids.clone().map(|id| tokenizer.is_special(id)).collect();
         let ordinary: Vec<u32> = ids.filter(|&id| !is_special[id as usize]).collect();
         if ordinary.is_empty() {
-            let message = "the tokenizer has no token but special ones";
+            let message = "the tokenizer has only special tokens";
             return Err(Error::config(["task.tokenizer"], message));
         }
         Ok(Self { mask, ordinary, is_special, starts_word: tokenizer.word_starts() })
     }
 
-    /// Masks one sequence; places and former ids of what has to be guessed, in order.
+    /// Masks one sequence. Returns the positions and original ids of the tokens to predict, in order.
     fn mask(&self, config: &Config, stream: Stream, ids: &mut [u32]) -> Vec<(usize, u32)> {
-        let [choice, fate, random] = [0, 1, 2].map(|purpose| stream.fork(purpose));
-        let groups = choose::groups(self, config, choice, ids);
+        let [choice, replacement, random] = [0, 1, 2].map(|purpose| stream.fork(purpose));
+        let ranges = choose::ranges(self, config, choice, ids);
         let mut chosen: Vec<(usize, u32)> = Vec::new();
-        for group in groups {
-            let first = group.start as u64;
-            for at in group {
-                // A span is replaced as a whole (Joshi et al. 2019, §3.1), else each token for itself.
-                let of = if config.unit == Unit::Span { first } else { at as u64 };
-                let draw = fate.uniform(of);
+        for range in ranges {
+            let first = range.start as u64;
+            for at in range {
+                // All tokens of a span share one draw (Joshi et al. 2019, §3.1).
+                let index = if config.unit == Unit::Span { first } else { at as u64 };
+                let draw = replacement.uniform(index);
                 chosen.push((at, ids[at]));
                 if draw < config.mask {
                     ids[at] = self.mask;

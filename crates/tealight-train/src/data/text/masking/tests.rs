@@ -37,7 +37,7 @@ fn about_the_share_is_chosen_whatever_the_unit() {
             let n = |first| masking.train(&rows, first).labels.len() as f64;
             let ordinary = rows.ids.iter().filter(|&&id| id >= 5).count() as f64;
             let mean = (0..60).map(|batch| n(41 * batch)).sum::<f64>() / 60. / ordinary;
-            // The last word of a span, and the one that is chosen where chance chose none, add a little.
+            // Slightly above the share: at least one word of each sequence is chosen.
             assert!((mean / share - 1.).abs() < 0.07, "{unit:?}, {share} of {len}: {mean}");
         }
     }
@@ -59,8 +59,8 @@ fn what_is_chosen_is_masked_replaced_or_left_in_the_shares_that_are_set() {
             }
             let n: f64 = counts.iter().sum();
             let shares = counts.map(|count| count / n);
-            // A random token is the right one in one of 1004 cases; spans are replaced together, and
-            // make for fewer independent draws.
+            // A random token equals the original in one of 1004 cases. A span is one draw, so spans have fewer
+            // independent draws.
             let tolerance = if unit == Unit::Span { 0.02 } else { 0.01 };
             for (share, expected) in shares.into_iter().zip([mask, random, 1. - mask - random]) {
                 assert!((share - expected).abs() < tolerance, "{unit:?}: {shares:?}");
@@ -96,7 +96,7 @@ fn words_are_chosen_as_a_whole() {
             let positions = masking.train(&rows, 5 * batch).positions;
             let is_chosen = |at: usize| positions.binary_search(&(at as u32)).is_ok();
             for at in 1..rows.ids.len() {
-                // A word goes on with an id that begins none.
+                // An id that does not begin a word continues the word before it.
                 if rows.ids[at] >= 5 && rows.ids[at] % 3 != 0 {
                     assert_eq!(is_chosen(at), is_chosen(at - 1), "{unit:?} at {at}");
                 }
@@ -114,7 +114,7 @@ fn spans_have_the_lengths_of_the_paper_where_there_is_room() {
     let (mut n, mut lengths) = (0., [0.; 11]);
     for index in 0..40 {
         let stream = Stream::new(index, Purpose::Data);
-        for span in choose::groups(&vocabulary, &config, stream, &ids) {
+        for span in choose::ranges(&vocabulary, &config, stream, &ids) {
             n += 1.;
             lengths[span.len()] += 1.;
         }

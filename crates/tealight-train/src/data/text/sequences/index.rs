@@ -1,101 +1,97 @@
-//! Finds the document that something is in, among many, with little memory.
+//! Finds the document that contains a piece or token, with little memory.
 
 use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use crate::data::Split;
-use crate::data::text::Holdout;
+use crate::data::split::Split;
+use crate::data::text::holdout::Holdout;
 use crate::data::text::store::TokenStore;
 
 /// The documents of a split.
 #[derive(Clone, Debug)]
-pub(super) struct Side {
+pub(super) struct SplitDocuments {
     pub(super) store: Arc<TokenStore>,
     pub(super) holdout: Holdout,
     pub(super) split: Split,
 }
 
-impl Side {
-    /// Tokens of a document; 0 if it is on the other side.
+impl SplitDocuments {
+    /// The number of tokens of a document; 0 if it belongs to the other split.
     pub(super) fn n_tokens(&self, document: u64) -> u64 {
-        let side = self.holdout.side(document, self.store.split_of(document));
-        if side == self.split { self.store.n_tokens_of(document) } else { 0 }
+        let split = self.holdout.split(document, self.store.split_of(document));
+        if split == self.split { self.store.n_tokens_of(document) } else { 0 }
     }
 
-    /// Tokens of all documents, and bytes of the text that became them. O(documents) time.
-    pub(super) fn extent(&self) -> (u64, u64) {
-        let extent = |document: u64| match self.n_tokens(document) {
+    /// The numbers of tokens and of bytes of text of all documents. O(documents) time.
+    pub(super) fn size(&self) -> (u64, u64) {
+        let size = |document: u64| match self.n_tokens(document) {
             0 => (0, 0),
             n_tokens => (n_tokens, self.store.n_bytes_of(document)),
         };
         let documents = (0..self.store.n_documents()).into_par_iter();
-        documents.map(extent).reduce(|| (0, 0), |a, b| (a.0 + b.0, a.1 + b.1))
+        documents.map(size).reduce(|| (0, 0), |a, b| (a.0 + b.0, a.1 + b.1))
     }
 }
 
-/// What is counted in a document.
+/// The unit that an index counts.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Unit {
-    /// Pieces of at most so many tokens.
+pub(super) enum Counted {
+    /// Pieces of at most this many tokens.
     Pieces(u64),
-    /// Tokens, and one behind them for a mark.
-    TokensAndMark,
+    /// Tokens, and a separator after each document.
+    TokensAndSeparator,
 }
 
-impl Unit {
-    /// How many there are in a document of `n_tokens`.
+impl Counted {
+    /// The number of units in a document of `n_tokens`.
     pub(super) fn count(self, n_tokens: u64) -> u64 {
         match self {
             Self::Pieces(room) => n_tokens.div_ceil(room),
-            Self::TokensAndMark if n_tokens == 0 => 0,
-            Self::TokensAndMark => n_tokens + 1,
+            Self::TokensAndSeparator if n_tokens == 0 => 0,
+            Self::TokensAndSeparator => n_tokens + 1,
         }
     }
 }
 
-/// How many documents stand between two numbers that are kept.
-const EVERY: u64 = 64;
+/// The number of documents between two stored counts.
+const BLOCK: u64 = 64;
 
-/// Units of all documents, numbered through.
+/// The units of all documents, numbered consecutively.
 #[derive(Debug)]
 pub(super) struct Index {
-    pub(super) side: Side,
-    unit: Unit,
-    /// Units before documents 0, 64, 128, …
+    pub(super) documents: SplitDocuments,
+    unit: Counted,
+    /// The number of units before documents 0, 64, 128, …
     before: Vec<u64>,
     total: u64,
 }
 
 impl Index {
-    /// Counts on all threads; O(documents) time, and 8 bytes for every 64 of them.
-    pub(super) fn new(side: Side, unit: Unit) -> Self {
-        let n = side.store.n_documents();
+    /// Counts on all threads. O(documents) time; 8 bytes for every 64 documents.
+    pub(super) fn new(documents: SplitDocuments, unit: Counted) -> Self {
+        let n = documents.store.n_documents();
         let count = |block: u64| -> u64 {
-            let documents = block * EVERY..n.min((block + 1) * EVERY);
-            documents.map(|document| unit.count(side.n_tokens(document))).sum()
+            let of_block = block * BLOCK..n.min((block + 1) * BLOCK);
+            of_block.map(|document| unit.count(documents.n_tokens(document))).sum()
         };
-        let counts: Vec<u64> = (0..n.div_ceil(EVERY)).into_par_iter().map(count).collect();
+        let mut before: Vec<u64> = (0..n.div_ceil(BLOCK)).into_par_iter().map(count).collect();
         let mut total = 0;
-        let before = counts
-            .into_iter()
-            .map(|count| {
-                total += count;
-                total - count
-            })
-            .collect();
-        Self { side, unit, before, total }
+        for before in &mut before {
+            total += std::mem::replace(before, total);
+        }
+        Self { documents, unit, before, total }
     }
 
     pub(super) fn total(&self) -> u64 {
         self.total
     }
 
-    /// The document of unit `place`, and which of its own units that is.
+    /// The document of unit `place`, and the number of the unit in that document.
     pub(super) fn find(&self, place: u64) -> (u64, u64) {
         assert!(place < self.total, "invariant: the number of a unit");
         let block = self.before.partition_point(|&before| before <= place) - 1;
-        let (mut document, mut left) = (block as u64 * EVERY, place - self.before[block]);
+        let (mut document, mut left) = (block as u64 * BLOCK, place - self.before[block]);
         loop {
             let count = self.count(document);
             if left < count {
@@ -106,8 +102,8 @@ impl Index {
         }
     }
 
-    /// Units of a document.
+    /// The number of units of a document.
     pub(super) fn count(&self, document: u64) -> u64 {
-        self.unit.count(self.side.n_tokens(document))
+        self.unit.count(self.documents.n_tokens(document))
     }
 }

@@ -2,13 +2,12 @@
 //!
 //! ```text
 //! padded   [CLS] a a a [SEP]                     a piece of one document
-//! packed   [CLS] a a [SEP] [CLS] b b b [SEP]     pieces of several, numbered by `segments`
-//! stream   a a a a a [SEP] b b b …               documents in a row, cut where they happen to be
+//! packed   [CLS] a a [SEP] [CLS] b b b [SEP]     pieces of several documents, numbered by `segments`
+//! stream   a a a a a [SEP] b b b …               concatenated documents, cut every `seq_len` tokens
 //! ```
 //!
-//! Which tokens a sequence has does not change from epoch to epoch; the order of the sequences does.
-//! Both are computed when they are asked for, from the lengths of the documents: what is kept in
-//! memory is a number for every 64 documents.
+//! The sequences are the same in every epoch, but in another order. Both are computed on access from the
+//! lengths of the documents; only one number for every 64 documents is stored.
 
 mod index;
 mod packed;
@@ -22,89 +21,90 @@ use std::sync::Arc;
 use tealight_model::names;
 use tealight_ops::rng::{Purpose, Stream};
 
-use self::index::Side;
-use self::pieces::{CutInto, Pieces};
-use super::Holdout;
+use self::index::SplitDocuments;
+use self::pieces::{EdgeTokens, PieceSizes, Pieces};
+use super::holdout::Holdout;
 use super::store::TokenStore;
 use super::tokenizer::SpecialTokens;
-use crate::data::Permutation;
-use crate::data::Split;
+use crate::data::permutation::Permutation;
+use crate::data::split::Split;
 use crate::error::{Error, Result};
 use crate::limits::positive;
 
 pub use self::rows::Rows;
 
 names! {
-    /// `task.sequences`: what makes a sequence.
+    /// `task.sequences`: how documents form sequences.
     pub enum Layout {
-        /// One piece of a document, filled up to the longest of the batch.
+        /// One piece of a document, padded to the longest of the batch.
         "padded" => Padded,
-        /// As many pieces of documents as have room; none reads from another.
+        /// As many pieces of documents as fit; attention stays within a piece.
         "packed" => Packed,
-        /// Whatever stands in a row, document after document, with a mark in between.
+        /// Windows of the concatenated documents, with an end token between two of them.
         "stream" => Stream,
     }
 }
 
-/// What a model learns to tell.
+/// The tokens that a model predicts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Predicts {
-    /// Tokens of the sequence that it does not see: a sequence has `seq_len` tokens.
+    /// Masked tokens of the sequence, which has `seq_len` tokens.
     Masked,
-    /// The token after each: a sequence has one more, the last of which is never read.
+    /// The token after each: a sequence has one more token, whose last is a label only.
     Next,
 }
 
-/// Tokens that a model reads together.
+/// A sequence of tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sequence {
-    /// `(len)`: at most as many tokens as [`Spec::seq_len`], and one more where [`Predicts::Next`].
+    /// `(len)`: at most [`Spec::seq_len`] tokens, and one more with [`Predicts::Next`].
     pub ids: Vec<u32>,
-    /// `(len)`: which piece each token belongs to, from 0; `None` where sequences have but one.
+    /// `(len)`: the number of each token's piece, from 0; `None` for layouts with one piece in a sequence.
     pub segments: Option<Vec<u32>>,
 }
 
-/// What all sequences have in common.
+/// The settings of sequences.
 #[derive(Clone, Copy, Debug)]
 pub struct Spec {
-    /// What makes a sequence.
+    /// How documents form sequences.
     pub layout: Layout,
-    /// The most tokens that a model reads.
+    /// The maximal number of tokens that a model reads.
     pub seq_len: usize,
-    /// What it learns to tell.
+    /// The tokens that it predicts.
     pub predicts: Predicts,
 }
 
 /// All sequences of a split.
 #[derive(Debug)]
 pub struct Sequences {
-    cut: Box<dyn Cut>,
-    side: Side,
+    source: Box<dyn SequenceSource>,
+    documents: SplitDocuments,
     order: Stream,
 }
 
-/// Where sequences begin and end.
-trait Cut: fmt::Debug + Send + Sync {
-    /// How many there are.
+/// The sequences of a layout.
+trait SequenceSource: fmt::Debug + Send + Sync {
+    /// The number of sequences.
     fn n(&self) -> u64;
 
-    /// Number `number` of them, in the order of the corpus.
+    /// Sequence `number`, in the order of the corpus.
     fn at(&self, number: u64) -> Sequence;
 
-    /// Tokens of the text that no other stands before, whatever the sequence.
-    fn n_first(&self) -> u64;
+    /// The number of text tokens of all sequences without a token before them.
+    fn n_without_context(&self) -> u64;
 
-    /// One that begins anywhere, as draw `index` of the stream has it; `None` where sequences cannot.
+    /// A sequence that begins at a random token, draw `index` of the stream; `None` if the layout has no
+    /// such sequences.
     fn anywhere(&self, _stream: Stream, _index: u64) -> Option<Sequence> {
         None
     }
 }
 
 impl Sequences {
-    /// The sequences of a split, in an order that follows from the seed.
+    /// The sequences of a split; `seed` decides their order.
     ///
     /// # Errors
-    /// If no document is in the split, or a sequence has no room.
+    /// If the split has no text, or `seq_len` has no room for text.
     pub fn new(
         store: &Arc<TokenStore>,
         holdout: Holdout,
@@ -113,73 +113,74 @@ impl Sequences {
         special: &SpecialTokens,
         seed: u64,
     ) -> Result<Self> {
-        let side = Side { store: store.clone(), holdout, split };
+        let documents = SplitDocuments { store: store.clone(), holdout, split };
         let Spec { layout, seq_len, predicts } = spec;
         positive("task.seq_len", seq_len)?;
         let order = Stream::new(seed, Purpose::Shuffle);
-        let ends = pieces::Ends::of(special);
+        let edges = EdgeTokens::of(special);
         let length = seq_len + usize::from(predicts == Predicts::Next);
-        let cut: Box<dyn Cut> = match layout {
-            Layout::Padded => Box::new(Pieces::new(side.clone(), ends, length, CutInto::Even)?),
+        let source: Box<dyn SequenceSource> = match layout {
+            Layout::Padded => {
+                Box::new(Pieces::new(documents.clone(), edges, length, PieceSizes::Even)?)
+            }
             Layout::Packed => {
-                let pieces = Pieces::new(side.clone(), ends, length, CutInto::Full)?;
+                let pieces = Pieces::new(documents.clone(), edges, length, PieceSizes::Full)?;
                 Box::new(packed::Packed::new(pieces, length, order.fork_name("packing")))
             }
             Layout::Stream => {
-                Box::new(stream::Windows::new(side.clone(), special.end, seq_len, length)?)
+                Box::new(stream::Windows::new(documents.clone(), special.end, seq_len, length)?)
             }
         };
-        if cut.n() == 0 {
-            return Err(nothing_in(split, store.n_documents()));
+        if source.n() == 0 {
+            return Err(empty_split(split, store.n_documents()));
         }
-        Ok(Self { cut, side, order })
+        Ok(Self { source, documents, order })
     }
 
-    /// Sequences in an epoch.
+    /// The number of sequences in an epoch.
     pub fn n(&self) -> u64 {
-        self.cut.n()
+        self.source.n()
     }
 
-    /// Sequence `number` in `0..n`, in the order of the corpus.
+    /// Sequence `number`, in the order of the corpus.
     ///
     /// # Panics
-    /// If there are fewer.
+    /// If `number` is not below [`Self::n`].
     pub fn at(&self, number: u64) -> Sequence {
         assert!(number < self.n(), "invariant: the number of a sequence");
-        self.cut.at(number)
+        self.source.at(number)
     }
 
-    /// Bytes of the text whose tokens are guessed from those before them. Where nothing stands before a
-    /// token, it is given and not guessed; it has as many bytes as the mean token.
-    pub fn n_guessed_bytes(&self) -> f64 {
-        let (n_tokens, n_bytes) = self.side.extent();
-        n_bytes as f64 * (1. - self.cut.n_first() as f64 / n_tokens as f64)
+    /// The number of bytes of text whose tokens are predicted from the tokens before them. Tokens without a
+    /// token before them are not predicted; they count with the mean number of bytes of a token.
+    pub fn n_predicted_bytes(&self) -> f64 {
+        let (n_tokens, n_bytes) = self.documents.size();
+        n_bytes as f64 * (1. - self.source.n_without_context() as f64 / n_tokens as f64)
     }
 
-    /// The sequence at a place of an endless row of epochs, each with all sequences in an order of its
-    /// own.
+    /// The sequence at `place` of the endless sequence of epochs, each a new permutation of all sequences.
     pub fn shuffled(&self, place: u64) -> Sequence {
         let n = self.n();
-        self.cut.at(Permutation::new(self.order.fork(place / n), n).at(place % n))
+        self.source.at(Permutation::new(self.order.fork(place / n), n).at(place % n))
     }
 
-    /// Draw `index` of sequences that begin anywhere; in layouts other than `stream`, where they begin
-    /// with a piece, [`Self::shuffled`].
+    /// A sequence that begins at a random token, draw `index`. Layouts other than `stream` have no such
+    /// sequences and use [`Self::shuffled`].
     pub fn anywhere(&self, index: u64) -> Sequence {
         let stream = self.order.fork_name("anywhere");
-        self.cut.anywhere(stream, index).unwrap_or_else(|| self.shuffled(index))
+        self.source.anywhere(stream, index).unwrap_or_else(|| self.shuffled(index))
     }
 }
 
-fn nothing_in(split: Split, n_documents: u64) -> Error {
+fn empty_split(split: Split, n_documents: u64) -> Error {
     let message = match split {
         Split::Train => format!(
-            "nothing is left of `task.corpus` to train on: it has {n_documents} documents, and all with \
-             any text are held out"
+            "nothing is left of `task.corpus` to train on: it has {n_documents} documents, and all that have \
+             text are held out"
         ),
         Split::Validation => format!(
-            "nothing of `task.corpus` is held out: it has {n_documents} documents; hold out more of them, \
-             cut them smaller, or hold out a part of a file (`task.corpus.validation_tail`)"
+            "nothing of `task.corpus` is held out: it has {n_documents} documents; hold out a larger share, \
+             use smaller documents, or hold out the end of a file (`task.corpus.validation_tail`)"
         ),
     };
     Error::config(["task.corpus"], message)

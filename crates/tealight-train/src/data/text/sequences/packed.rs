@@ -1,28 +1,28 @@
-//! Several pieces in one sequence, so that little of it is padding.
+//! Packing: several pieces in one sequence, with little padding.
 
 use rayon::prelude::*;
 use tealight_ops::rng::Stream;
 
 use super::pieces::{Piece, Pieces};
-use super::{Cut, Sequence};
+use super::{Sequence, SequenceSource};
 
-/// Pieces that are packed together: enough to fill sequences well, few enough to be packed again
-/// whenever one of these sequences is asked for.
+/// Pieces that are packed together: enough to fill sequences well, few enough to repeat the packing for
+/// each access to one of its sequences.
 const BLOCK: u64 = 512;
 
-/// Packs neighbouring pieces, a block at a time: each piece, in random order, goes into the first
-/// sequence that has room for it (first fit; Johnson et al. 1974 show that it never takes more than 1.7
-/// times the fewest sequences, and a little; the usual waste is a few percent).
+/// Packs the pieces of each block by first fit: each piece, in random order, goes into the first sequence
+/// with room for it. First fit takes at most about 1.7 times the minimal number of sequences (Johnson et
+/// al. 1974); the usual padding is a few percent.
 ///
-/// Cost: every block is packed once, on all threads, and again for each of its sequences that is asked
-/// for. That is at most 512²/2 looks at sequences that may have room; 8 bytes are kept of a block.
+/// Cost: every block is packed once to count its sequences, on all threads, and again for each access to
+/// one of them: at most 512²/2 comparisons. Memory: 8 bytes for each block.
 #[derive(Debug)]
 pub(super) struct Packed {
     pieces: Pieces,
-    /// The most tokens of a sequence.
+    /// The maximal number of tokens of a sequence.
     length: usize,
     stream: Stream,
-    /// Sequences up to and with each block.
+    /// The cumulative number of sequences, including each block.
     upto: Vec<u64>,
 }
 
@@ -31,15 +31,12 @@ impl Packed {
         let mut packed = Self { pieces, length, stream, upto: Vec::new() };
         let n_blocks = packed.pieces.total().div_ceil(BLOCK);
         let count = |block: u64| packed.pack(block).len() as u64;
-        let counts: Vec<u64> = (0..n_blocks).into_par_iter().map(count).collect();
+        packed.upto = (0..n_blocks).into_par_iter().map(count).collect();
         let mut total = 0;
-        packed.upto = counts
-            .into_iter()
-            .map(|count| {
-                total += count;
-                total
-            })
-            .collect();
+        for upto in &mut packed.upto {
+            total += *upto;
+            *upto = total;
+        }
         packed
     }
 
@@ -63,13 +60,13 @@ impl Packed {
     }
 }
 
-impl Cut for Packed {
+impl SequenceSource for Packed {
     fn n(&self) -> u64 {
         self.upto.last().copied().unwrap_or(0)
     }
 
-    fn n_first(&self) -> u64 {
-        self.pieces.n_first()
+    fn n_without_context(&self) -> u64 {
+        self.pieces.n_without_context()
     }
 
     fn at(&self, number: u64) -> Sequence {

@@ -1,20 +1,20 @@
-//! Pieces of documents: what `padded` reads one by one, and `packed` together.
+//! The division of documents into pieces, for the layouts `padded` and `packed`.
 
 use std::ops::Range;
 
-use super::index::{Index, Side, Unit};
-use super::{Cut, Sequence};
+use super::index::{Counted, Index, SplitDocuments};
+use super::{Sequence, SequenceSource};
 use crate::data::text::tokenizer::SpecialTokens;
 use crate::error::{Error, Result};
 
-/// What stands before and after each piece, where the tokenizer has such tokens.
+/// The special tokens around each piece, if the tokenizer has them.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ends {
+pub(super) struct EdgeTokens {
     begin: Option<u32>,
     end: Option<u32>,
 }
 
-impl Ends {
+impl EdgeTokens {
     pub(super) fn of(special: &SpecialTokens) -> Self {
         Self { begin: special.begin, end: special.end }
     }
@@ -24,13 +24,13 @@ impl Ends {
     }
 }
 
-/// Where a document is cut that has no room in one piece. It takes n = ⌈len / room⌉ of them either way.
+/// The sizes of the n = ⌈len / room⌉ pieces of a long document.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum CutInto {
-    /// Pieces of about one length, ⌊k·len/n⌋ … ⌊(k+1)·len/n⌋ − 1: none has little to read.
+pub(super) enum PieceSizes {
+    /// Nearly equal, ⌊k·len/n⌋ … ⌊(k+1)·len/n⌋ − 1: no piece is short.
     Even,
-    /// Pieces of `room` tokens and a rest. The rests fill sequences; two pieces of a little more than half
-    /// a sequence would leave the other half of two empty.
+    /// `room` tokens each, and a rest. Packing fills sequences with the rests; equal pieces of little more
+    /// than half a sequence could not be packed together.
     Full,
 }
 
@@ -38,12 +38,12 @@ pub(super) enum CutInto {
 #[derive(Debug)]
 pub(super) struct Pieces {
     index: Index,
-    ends: Ends,
+    edges: EdgeTokens,
     room: u64,
-    cut_into: CutInto,
+    sizes: PieceSizes,
 }
 
-/// Tokens of a document.
+/// A range of tokens of a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Piece {
     pub(super) document: u64,
@@ -51,41 +51,46 @@ pub(super) struct Piece {
 }
 
 impl Pieces {
-    /// Pieces of at most `length` tokens, with those at their ends.
-    pub(super) fn new(side: Side, ends: Ends, length: usize, cut_into: CutInto) -> Result<Self> {
-        let Some(room) = length.checked_sub(ends.n()).filter(|&room| room > 0) else {
+    /// Pieces of at most `length` tokens, including the special ones.
+    pub(super) fn new(
+        documents: SplitDocuments,
+        edges: EdgeTokens,
+        length: usize,
+        sizes: PieceSizes,
+    ) -> Result<Self> {
+        let Some(room) = length.checked_sub(edges.n()).filter(|&room| room > 0) else {
             let key = "task.seq_len";
-            let (n, needed) = (ends.n(), ends.n() + 1);
+            let (n, needed) = (edges.n(), edges.n() + 1);
             let message = format!(
-                "`{key}` leaves no room for text: a sequence of {length} tokens begins and ends with {n} \
-                 of the tokenizer's own, and must have at least {needed}"
+                "`{key}` leaves no room for text: a sequence of {length} tokens includes {n} special tokens \
+                 and must have at least {needed}"
             );
             return Err(Error::config([key], message));
         };
         let room = room as u64;
-        Ok(Self { index: Index::new(side, Unit::Pieces(room)), ends, room, cut_into })
+        Ok(Self { index: Index::new(documents, Counted::Pieces(room)), edges, room, sizes })
     }
 
     pub(super) fn total(&self) -> u64 {
         self.index.total()
     }
 
-    /// Tokens of the text that no other stands before: one in each piece, unless it has a begin token.
-    pub(super) fn n_first(&self) -> u64 {
-        if self.ends.begin.is_some() { 0 } else { self.total() }
+    /// The number of text tokens without a token before them: one in each piece, unless it has a begin token.
+    pub(super) fn n_without_context(&self) -> u64 {
+        if self.edges.begin.is_some() { 0 } else { self.total() }
     }
 
-    /// Pieces one after another.
+    /// The pieces with the given numbers.
     pub(super) fn range(&self, numbers: Range<u64>) -> Vec<Piece> {
         let mut pieces = Vec::with_capacity((numbers.end - numbers.start) as usize);
         let (mut document, mut k) = self.index.find(numbers.start);
         while (pieces.len() as u64) < numbers.end - numbers.start {
             let n = self.index.count(document);
             if k < n {
-                let len = self.index.side.n_tokens(document);
-                let tokens = match self.cut_into {
-                    CutInto::Even => k * len / n..(k + 1) * len / n,
-                    CutInto::Full => k * self.room..len.min((k + 1) * self.room),
+                let len = self.index.documents.n_tokens(document);
+                let tokens = match self.sizes {
+                    PieceSizes::Even => k * len / n..(k + 1) * len / n,
+                    PieceSizes::Full => k * self.room..len.min((k + 1) * self.room),
                 };
                 pieces.push(Piece { document, tokens });
                 k += 1;
@@ -96,26 +101,26 @@ impl Pieces {
         pieces
     }
 
-    /// Tokens that a piece takes in a sequence.
+    /// The number of tokens of a piece in a sequence.
     pub(super) fn length(&self, piece: &Piece) -> usize {
-        (piece.tokens.end - piece.tokens.start) as usize + self.ends.n()
+        (piece.tokens.end - piece.tokens.start) as usize + self.edges.n()
     }
 
-    /// Appends a piece, with the tokens at its ends.
+    /// Appends a piece with its special tokens.
     pub(super) fn read(&self, piece: Piece, into: &mut Vec<u32>) {
-        into.extend(self.ends.begin);
-        self.index.side.store.read(piece.document, piece.tokens, into);
-        into.extend(self.ends.end);
+        into.extend(self.edges.begin);
+        self.index.documents.store.read(piece.document, piece.tokens, into);
+        into.extend(self.edges.end);
     }
 }
 
-impl Cut for Pieces {
+impl SequenceSource for Pieces {
     fn n(&self) -> u64 {
         self.total()
     }
 
-    fn n_first(&self) -> u64 {
-        self.n_first()
+    fn n_without_context(&self) -> u64 {
+        self.n_without_context()
     }
 
     fn at(&self, number: u64) -> Sequence {

@@ -1,37 +1,37 @@
-//! Sequences side by side.
+//! Batches of sequences.
 
 use super::Sequence;
 
-/// Sequences of one batch, filled up to the longest.
+/// The sequences of a batch, padded to the longest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rows {
     /// `(batch · seq_len)`, row by row.
     pub ids: Vec<u32>,
-    /// `(batch · seq_len)`: which piece of its sequence each token belongs to. Padding is a piece of its
-    /// own. `None` if no sequence has more than one.
+    /// `(batch · seq_len)`: the number of each token's piece in its sequence; padding is another piece.
+    /// `None` for sequences of one piece.
     pub segments: Option<Vec<u32>>,
-    /// `(batch)`: tokens of each sequence, without padding.
+    /// `(batch)`: the number of tokens of each sequence, without padding.
     pub lens: Vec<usize>,
-    /// Tokens of the longest.
+    /// The number of columns.
     pub seq_len: usize,
 }
 
 impl Rows {
-    /// Puts `pad` behind the shorter ones.
+    /// Pads the shorter sequences with `pad`.
     pub fn new(sequences: &[Sequence], pad: u32) -> Self {
-        Self::of_len(sequences, pad, 0)
+        Self::with_min_len(sequences, pad, 0)
     }
 
-    /// The same, and `pad` behind all that are shorter than `len`.
-    pub fn of_len(sequences: &[Sequence], pad: u32, len: usize) -> Self {
+    /// Pads all sequences with `pad` to the longest, and at least to `min_len`.
+    pub fn with_min_len(sequences: &[Sequence], pad: u32, min_len: usize) -> Self {
         let lens: Vec<usize> = sequences.iter().map(|sequence| sequence.ids.len()).collect();
-        let seq_len = lens.iter().copied().max().unwrap_or(0).max(len);
+        let seq_len = lens.iter().copied().max().unwrap_or(0).max(min_len);
         let ids =
-            sequences.iter().flat_map(|sequence| filled(&sequence.ids, seq_len, pad)).collect();
+            sequences.iter().flat_map(|sequence| padded(&sequence.ids, seq_len, pad)).collect();
         let segments = |sequence: &Sequence| {
             let segments = sequence.segments.as_deref()?;
             let padding = segments.last().map_or(0, |last| last + 1);
-            Some(filled(segments, seq_len, padding).collect::<Vec<_>>())
+            Some(padded(segments, seq_len, padding).collect::<Vec<_>>())
         };
         let segments: Option<Vec<_>> = sequences.iter().map(segments).collect();
         let segments = segments.map(|rows| rows.concat());
@@ -44,12 +44,12 @@ impl Rows {
         self.lens.iter().flat_map(row).collect()
     }
 
-    /// Tokens without padding.
+    /// The number of tokens without padding.
     pub fn n_tokens(&self) -> usize {
         self.lens.iter().sum()
     }
 }
 
-fn filled(row: &[u32], len: usize, filler: u32) -> impl Iterator<Item = u32> + '_ {
-    row.iter().copied().chain(std::iter::repeat_n(filler, len - row.len()))
+fn padded(row: &[u32], len: usize, pad: u32) -> impl Iterator<Item = u32> + '_ {
+    row.iter().copied().chain(std::iter::repeat_n(pad, len - row.len()))
 }

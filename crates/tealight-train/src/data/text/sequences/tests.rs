@@ -41,7 +41,7 @@ impl Corpus {
         self.tokenizer.is_special(id)
     }
 
-    /// Tokens of the text, without those of the tokenizer's own.
+    /// The ids without special tokens.
     fn text(&self, sequence: &Sequence) -> Vec<u32> {
         sequence.ids.iter().copied().filter(|&id| !self.is_special(id)).collect()
     }
@@ -51,7 +51,7 @@ fn spec(layout: Layout, seq_len: usize) -> Spec {
     Spec { layout, seq_len, predicts: Predicts::Masked }
 }
 
-/// Lengths of documents, with empty, short and long ones, more of them than an index keeps apart.
+/// Random lengths of documents, including empty ones.
 fn lens(seed: u64, n: usize, longest: u64) -> Vec<usize> {
     let stream = Stream::new(seed, Purpose::Data);
     (0..n as u64).map(|at| stream.below(at, longest + 1) as usize).collect()
@@ -155,7 +155,7 @@ fn documents_of_a_stream_are_joined_by_the_end_token_and_nothing_else() {
         assert!(ids.len() == 14 && whole.windows(14).any(|window| window == ids));
     }
     let firsts: BTreeSet<u32> = (0..2000).map(|index| sequences.anywhere(index).ids[0]).collect();
-    // Every place but the last 13; the marks are one token.
+    // Every place except the last 13; the 4 separators are one token.
     assert_eq!(firsts.len(), whole.len() - 13 - 3 + 1);
 }
 
@@ -186,7 +186,7 @@ fn bytes_are_those_of_the_tokens_that_have_others_before_them() {
         let holdout = Holdout::new(17, 0.);
         Sequences::new(&corpus.store, holdout, Split::Train, spec, special, 17)
             .unwrap()
-            .n_guessed_bytes()
+            .n_predicted_bytes()
     };
     let special = corpus.tokenizer.special();
     let unmarked = SpecialTokens::default();
@@ -206,9 +206,9 @@ fn bytes_are_those_of_the_tokens_that_have_others_before_them() {
 #[test]
 fn bytes_are_those_of_one_side() {
     let corpus = corpus(&lens(9, 200, 20));
-    let side =
-        |split| corpus.sequences(split, spec(Layout::Padded, 13), 17).unwrap().n_guessed_bytes();
-    let (train, validation) = (side(Split::Train), side(Split::Validation));
+    let n_bytes =
+        |split| corpus.sequences(split, spec(Layout::Padded, 13), 17).unwrap().n_predicted_bytes();
+    let (train, validation) = (n_bytes(Split::Train), n_bytes(Split::Validation));
     assert_eq!(train + validation, 3. * corpus.documents.concat().len() as f64);
     assert!(0.5 * train > validation && validation > 0.);
 }

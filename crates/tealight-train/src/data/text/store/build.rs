@@ -10,12 +10,12 @@ use crate::data::text::tokenizer::Tokenizer;
 use crate::error::{Error, Result};
 use crate::storage::files;
 
-/// Bytes of text that are tokenised at once, on all threads.
+/// Bytes of text in a batch, which all threads tokenise together.
 const BATCH: usize = 1 << 22;
-/// The most parts of documents in them.
+/// The maximal number of parts of documents in a batch.
 const MAX_PARTS: usize = 1 << 14;
 
-/// Writes the tokens into a file that bears its name once it is complete.
+/// Writes the tokens to a file. It has its name only when it is complete.
 pub(super) fn file(
     path: &Path,
     corpus: &dyn Corpus,
@@ -23,8 +23,8 @@ pub(super) fn file(
     key: u128,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<()> {
-    let aside = aside(path, std::process::id());
-    let side = SideFile(aside.with_extension("entries"));
+    let temporary = temporary_path(path, std::process::id());
+    let entries = TemporaryFile(temporary.with_extension("entries"));
     let read_write = |path: &Path| {
         let mut options = OpenOptions::new();
         let options = options.read(true).write(true).create(true).truncate(true);
@@ -32,48 +32,48 @@ pub(super) fn file(
     };
     let mut write = |body: File, entries: File| -> Result<()> {
         let writer = Writer::new(body, entries, tokenizer.vocab_size(), key);
-        let writer = writer.map_err(Error::io("write", &aside))?;
-        let file = tokenise(corpus, tokenizer, writer, &aside, progress)?;
-        file.sync_all().map_err(Error::io("write", &aside))
+        let writer = writer.map_err(Error::io("write", &temporary))?;
+        let file = tokenise(corpus, tokenizer, writer, &temporary, progress)?;
+        file.sync_all().map_err(Error::io("write", &temporary))
     };
-    match write(read_write(&aside)?, read_write(&side.0)?) {
-        Ok(()) => files::rename(&aside, path),
+    match write(read_write(&temporary)?, read_write(&entries.0)?) {
+        Ok(()) => files::rename(&temporary, path),
         Err(error) => {
-            // What is wrong has been found; that a leftover stays as well is not worth telling.
-            let _ = files::remove_if_there(&aside);
+            // Report the original error, not a failure to remove the file.
+            let _ = files::remove_if_exists(&temporary);
             Err(error)
         }
     }
 }
 
-/// Where a process writes a file: where files cannot be locked, another one may be writing the same.
-fn aside(path: &Path, process: u32) -> PathBuf {
-    files::aside(&path.with_extension(format!("{process}.tokens")))
+/// The temporary path of a process: on a file system without locks, another process may write the same file.
+fn temporary_path(path: &Path, process: u32) -> PathBuf {
+    files::temporary_path(&path.with_extension(format!("{process}.tokens")))
 }
 
-/// Removes what processes that were killed have left of a file. Nobody else may be writing it.
+/// Removes the temporary files of killed processes. The caller must hold the lock of `path`.
 pub(super) fn remove_leftovers(path: &Path) -> Result<()> {
     let folder = path.parent().unwrap_or(Path::new(""));
-    let beginning = format!(".{}.", path.file_stem().unwrap_or_default().display());
+    let prefix = format!(".{}.", path.file_stem().unwrap_or_default().display());
     for entry in fs::read_dir(folder).map_err(Error::io("list", folder))? {
         let entry = entry.map_err(Error::io("list", folder))?;
-        if entry.file_name().to_string_lossy().starts_with(&beginning) {
-            files::remove_if_there(&entry.path())?;
+        if entry.file_name().to_string_lossy().starts_with(&prefix) {
+            files::remove_if_exists(&entry.path())?;
         }
     }
     Ok(())
 }
 
-/// A file that nobody needs once its writer is gone.
-struct SideFile(PathBuf);
+/// A file that is removed on drop.
+struct TemporaryFile(PathBuf);
 
-impl Drop for SideFile {
+impl Drop for TemporaryFile {
     fn drop(&mut self) {
-        let _ = files::remove_if_there(&self.0);
+        let _ = files::remove_if_exists(&self.0);
     }
 }
 
-/// The same bytes in memory.
+/// The bytes of [`file`], in memory.
 pub(super) fn memory(
     corpus: &dyn Corpus,
     tokenizer: &Tokenizer,
@@ -99,7 +99,7 @@ fn tokenise<W: Read + Write + Seek>(
         return Err(Error::config(["task.corpus"], "the corpus has no document"));
     }
     while !batch.is_empty() {
-        // The next batch is read, and decompressed, while this one is tokenised.
+        // Read and decompress the next batch while this one is tokenised.
         let (ids, next) = rayon::join(|| encode(tokenizer, &batch), || read(&mut *documents));
         for (ids, document) in ids?.iter().zip(&batch) {
             writer.push(ids, document).map_err(Error::io("write", path))?;
@@ -123,11 +123,11 @@ fn read(documents: &mut dyn Documents) -> Result<Vec<Document>> {
 fn encode(tokenizer: &Tokenizer, batch: &[Document]) -> Result<Vec<Vec<u32>>> {
     let texts: Vec<&str> = batch.iter().map(|document| document.text.as_str()).collect();
     tokenizer.encode_all_plain(&texts).map_err(|error| {
-        // Which of them it was is found by trying, which only an error has to pay for.
-        let wrong = batch.iter().find_map(|Document { text, origin, .. }| {
-            tokenizer.encode_plain(text).err().map(|error| origin.wrong(error.to_string()))
+        // Encode the texts one by one to find the one that fails.
+        let failing = batch.iter().find_map(|Document { text, origin, .. }| {
+            tokenizer.encode_plain(text).err().map(|error| origin.error(error.to_string()))
         });
-        wrong.unwrap_or(error)
+        failing.unwrap_or(error)
     })
 }
 
@@ -139,8 +139,8 @@ mod tests {
     fn processes_write_beside_each_other_and_what_they_leave_is_removed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("0a.tokens");
-        let (one, other) = (aside(&path, 7), aside(&path, 11));
-        let of_another_key = aside(&folder.path().join("0b.tokens"), 7);
+        let (one, other) = (temporary_path(&path, 7), temporary_path(&path, 11));
+        let of_another_key = temporary_path(&folder.path().join("0b.tokens"), 7);
         assert_ne!(one, other);
         let all = [&path, &one, &one.with_extension("entries"), &other, &of_another_key];
         for path in all {

@@ -1,17 +1,17 @@
-//! Where tokens are kept.
+//! The folder of the cache.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 
-/// The folder of the cache: as configured, or else as the environment has it. It is no part of a
-/// run's description: what is in it follows from the inputs.
+/// The folder of the cache: as configured, else from the environment. It is not part of a run's
+/// description, because its content is a function of the inputs.
 pub fn folder(configured: Option<&Path>) -> Result<PathBuf> {
-    chosen(configured, |name| std::env::var_os(name))
+    select(configured, |name| std::env::var_os(name))
 }
 
-fn chosen(
+fn select(
     configured: Option<&Path>,
     variable: impl Fn(&str) -> Option<OsString>,
 ) -> Result<PathBuf> {
@@ -24,8 +24,8 @@ fn chosen(
         .ok_or_else(|| {
             let key = "task.cache";
             let message = format!(
-                "there is no place for the tokens of the corpus: neither `{key}` nor \
-                 $TEALIGHT_CACHE nor $HOME is set"
+                "the tokens of the corpus need a folder: neither `{key}` nor $TEALIGHT_CACHE nor \
+                 $HOME is set"
             );
             Error::config([key], message)
         })
@@ -41,7 +41,7 @@ mod tests {
         let folder = |configured: Option<&str>, set: &[(&str, &str)]| {
             let value =
                 |name: &str| set.iter().find(|(other, _)| *other == name).map(|(_, v)| v.into());
-            chosen(configured.map(Path::new), value).map_err(|error| error.to_string())
+            select(configured.map(Path::new), value).map_err(|error| error.to_string())
         };
         assert_eq!(folder(Some("/c"), &all).unwrap(), Path::new("/c"));
         assert_eq!(folder(None, &all).unwrap(), Path::new("/t"));

@@ -1,11 +1,11 @@
-//! What is where in a file of tokens; all numbers are little-endian.
+//! The layout of a file of tokens; all numbers are little-endian.
 //!
 //! ```text
 //!  0  TEALTOKN          8   version u32, bytes per token u32
 //! 16  documents u64    24   tokens u64
-//! 32  key u128         48   CRC-32 of all behind the header, CRC-32 of the header so far, 8 zeros
+//! 32  key u128         48   CRC-32 of everything after the header, CRC-32 of bytes 0 to 51, 8 zeros
 //! 64  tokens           …    zeros up to a multiple of 8
-//!  …  for each document u64: the end of its tokens; bits 62 and 63: held in, held out by the corpus
+//!  …  for each document u64: the end of its tokens; bits 62, 63: assigned to training, validation
 //!                       u64: the bytes of its text
 //! ```
 
@@ -14,9 +14,9 @@ use std::ops::Range;
 
 use crc::{CRC_32_ISO_HDLC, Crc, Table};
 
-use crate::data::Split;
+use crate::data::split::Split;
 
-/// Another layout, or another way to cut documents into parts, is another version.
+/// Incremented with every change of the layout, or of the division of documents into parts.
 pub(super) const VERSION: u32 = 2;
 pub(super) const HEADER: usize = 64;
 const ENTRY: usize = 16;
@@ -74,7 +74,7 @@ impl Header {
         bytes
     }
 
-    /// `None` if this is no header, or one of another version.
+    /// `None` for an invalid header or another version.
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let bytes = bytes.get(..HEADER)?;
         let u32_at = |at: usize| bytes[at..at + 4].try_into().map(u32::from_le_bytes).ok();
@@ -97,20 +97,20 @@ impl Header {
         })
     }
 
-    /// Where tokens stand in the file.
+    /// The bytes of a range of tokens in the file.
     pub(super) fn tokens(&self, range: Range<u64>) -> Range<usize> {
         let at = |token: u64| HEADER + (token * self.width.bytes()) as usize;
         at(range.start)..at(range.end)
     }
 
-    /// Where a document's entry stands in the file.
+    /// The bytes of a document's entry in the file.
     pub(super) fn entry(&self, document: u64) -> Range<usize> {
         let first = self.tokens(0..self.n_tokens).end.next_multiple_of(8);
         let start = first + ENTRY * document as usize;
         start..start + ENTRY
     }
 
-    /// Bytes of the whole file; `None` for counts that no file has.
+    /// The size of the file in bytes; `None` on overflow.
     fn file_size(&self) -> Option<u64> {
         let tokens = self.n_tokens.checked_mul(self.width.bytes())?;
         let entries = self.n_documents.checked_mul(ENTRY as u64)?;
@@ -118,26 +118,26 @@ impl Header {
     }
 }
 
-/// What is known of a document.
+/// The entry of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
-    /// Where its tokens end.
+    /// The end of its tokens.
     pub(super) end: u64,
     /// Bytes of its text.
     pub(super) n_bytes: u64,
-    /// The side that the corpus puts it on.
+    /// The split that the corpus assigns.
     pub(super) split: Option<Split>,
 }
 
 impl Entry {
     pub(super) fn encode(self) -> [u8; ENTRY] {
-        let side = match self.split {
+        let flag = match self.split {
             None => 0,
             Some(Split::Train) => TRAIN,
             Some(Split::Validation) => VALIDATION,
         };
         let mut bytes = [0; ENTRY];
-        bytes[..8].copy_from_slice(&(self.end | side).to_le_bytes());
+        bytes[..8].copy_from_slice(&(self.end | flag).to_le_bytes());
         bytes[8..].copy_from_slice(&self.n_bytes.to_le_bytes());
         bytes
     }
@@ -154,7 +154,7 @@ impl Entry {
     }
 }
 
-/// Reads a whole file; its header, if it is what was written under this key.
+/// Reads and verifies a whole file. Returns its header, or `None` if it is damaged or has another key.
 pub(super) fn verify(file: &mut (impl Read + io::Seek), key: u128) -> io::Result<Option<Header>> {
     let size = file.seek(io::SeekFrom::End(0))?;
     file.rewind()?;
@@ -164,7 +164,7 @@ pub(super) fn verify(file: &mut (impl Read + io::Seek), key: u128) -> io::Result
     if header.key != key || header.file_size() != Some(size) {
         return Ok(None);
     }
-    // Read, not mapped: the pages of a map would count as memory of this process.
+    // Read, not mapped: mapped pages would count as memory of this process.
     let mut digest = CRC.digest();
     let mut buffer = vec![0; 1 << 20];
     loop {

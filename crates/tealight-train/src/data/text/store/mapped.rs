@@ -1,8 +1,5 @@
 //! A file as a slice of bytes.
-#![expect(
-    unsafe_code,
-    reason = "a file in memory is only as constant as those who can write to it"
-)]
+#![expect(unsafe_code, reason = "mapping a file requires that no process changes it")]
 
 use std::fs::File;
 use std::io;
@@ -13,7 +10,7 @@ use memmap2::Mmap;
 /// The bytes of a store.
 #[derive(Debug)]
 pub(super) enum Bytes {
-    /// Of a file, which the system reads as it is needed.
+    /// A memory-mapped file.
     Mapped(Mmap),
     /// In memory.
     Owned(Vec<u8>),
@@ -21,9 +18,9 @@ pub(super) enum Bytes {
 
 impl Bytes {
     pub(super) fn map(file: &File) -> io::Result<Self> {
-        // SAFETY: the bytes of a map must not change. A store is written under another name and
-        // renamed when it is complete, nothing of ours opens it to write, and replacing or removing
-        // it leaves the mapped file as it is.
+        // SAFETY: the bytes of a map must not change. A store is written under a temporary name and renamed
+        // when it is complete; afterwards Tealight never opens it for writing, and replacing or removing it
+        // leaves the mapped file unchanged.
         unsafe { Mmap::map(file) }.map(Self::Mapped)
     }
 }

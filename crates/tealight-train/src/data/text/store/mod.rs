@@ -1,18 +1,17 @@
-//! The tokens of a corpus, made once, kept in a file and mapped into memory.
+//! The cached tokens of a corpus, in a memory-mapped file.
 //!
 //! ```text
-//! <cache>/<key>.tokens      key = hash(what the tokenizer is, what the inputs contain, settings, format)
+//! <cache>/<key>.tokens      key = hash(tokenizer, content of the inputs, settings, format)
 //! ```
 //!
-//! The key is the content, so a file that changes is tokenised anew, and one that is only moved is
-//! not. The cache is `task.cache`, or else `$TEALIGHT_CACHE`, `$XDG_CACHE_HOME/tealight` or
-//! `~/.cache/tealight`; it saves time and never changes a result, and may be deleted at any time.
-//! Documents that are drawn from a generator are few, and stay in memory.
+//! The key depends on the content, not on paths: a changed file is tokenised again, a moved one is not. The
+//! cache is `task.cache`, or else `$TEALIGHT_CACHE`, `$XDG_CACHE_HOME/tealight` or `~/.cache/tealight`. It
+//! never changes a result and may be deleted at any time. Generated documents are few and stay in memory.
 //!
-//! Cost: the inputs are read for their hash whenever a store is opened, and the file of tokens for its
-//! checksum; where there is no such file, the inputs are read again and tokenised, in batches of a few
-//! MiB on all threads. The memory of files does not depend on their size. A file of tokens has 2 bytes
-//! per token (4 for vocabularies above 65,536) and 16 per document.
+//! Cost: opening a store reads the inputs for their hash and the file of tokens for its checksum. Without
+//! such a file, the inputs are read again and tokenised in batches of a few MiB on all threads; memory does
+//! not depend on their size. A file of tokens takes 2 bytes per token (4 for vocabularies above 65,536) and
+//! 16 per document.
 
 mod build;
 mod folder;
@@ -28,19 +27,19 @@ use self::format::{Entry, Header, Width};
 use self::mapped::Bytes;
 use super::corpus::{Corpus, Progress};
 use super::tokenizer::Tokenizer;
-use crate::data::Split;
 use crate::data::fingerprint::Fnv128;
+use crate::data::split::Split;
 use crate::error::{Error, Result};
 use crate::storage::files;
 
 pub use self::folder::folder;
 
-/// What is being done to a corpus.
+/// A stage of opening a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// Its files are read to find out whether their tokens are known.
+    /// The files of the corpus are hashed, to find their cached tokens.
     Reading,
-    /// They are not, and are being made.
+    /// The corpus is tokenised.
     Tokenising,
 }
 
@@ -52,8 +51,8 @@ pub struct TokenStore {
 }
 
 impl TokenStore {
-    /// The tokens of a corpus, from the folder of the cache or made now; `progress` is told how far.
-    /// The folder is only asked for if the corpus is not drawn.
+    /// The tokens of a corpus, read from the cache or computed. `cache` returns the folder; it is not
+    /// called for a generated corpus.
     pub fn of(
         corpus: &dyn Corpus,
         tokenizer: &Tokenizer,
@@ -63,7 +62,7 @@ impl TokenStore {
         let fingerprint = corpus.fingerprint(&mut |done| progress(Stage::Reading, done))?;
         let key = key(fingerprint, tokenizer)?;
         let progress = &mut |done| progress(Stage::Tokenising, done);
-        if corpus.is_drawn() {
+        if corpus.is_generated() {
             return Self::in_memory(corpus, tokenizer, key, progress);
         }
         let folder = cache()?;
@@ -74,13 +73,13 @@ impl TokenStore {
         }
         let lock = folder.join(format!("{key:032x}.lock"));
         let lock = File::create(&lock).map_err(Error::io("create", &lock))?;
-        // Whoever comes second waits here and finds the work done. Where files cannot be locked, it is
-        // done twice.
-        let is_alone = lock.lock().is_ok();
+        // A second process waits here for the first one's result. On a file system without locks, both do
+        // the work.
+        let is_locked = lock.lock().is_ok();
         if let Some(store) = Self::open(&path, key)? {
             return Ok(store);
         }
-        if is_alone {
+        if is_locked {
             build::remove_leftovers(&path)?;
         }
         build::file(&path, corpus, tokenizer, key, progress)?;
@@ -99,7 +98,7 @@ impl TokenStore {
         Ok(Self { header, bytes: Bytes::Owned(bytes) })
     }
 
-    /// `None` if there is no such file, or it is not what was written.
+    /// `None` if the file is missing or damaged.
     fn open(path: &Path, key: u128) -> Result<Option<Self>> {
         let mut file = match File::open(path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
@@ -112,36 +111,36 @@ impl TokenStore {
         Ok(Some(Self { header, bytes }))
     }
 
-    /// Documents, numbered as the corpus gives them; some may have no token.
+    /// The number of documents, in the order of the corpus; some may have no token.
     pub fn n_documents(&self) -> u64 {
         self.header.n_documents
     }
 
-    /// Tokens of all documents.
+    /// The number of tokens of all documents.
     pub fn n_tokens(&self) -> u64 {
         self.header.n_tokens
     }
 
-    /// Tokens of a document.
+    /// The number of tokens of a document.
     pub fn n_tokens_of(&self, document: u64) -> u64 {
         let Range { start, end } = self.tokens_of(document);
         end - start
     }
 
-    /// The side that the corpus puts a document on.
+    /// The split that the corpus assigns to a document.
     pub fn split_of(&self, document: u64) -> Option<Split> {
         self.entry(document).split
     }
 
-    /// Bytes of the text that became a document's tokens.
+    /// The number of bytes of a document's text.
     pub fn n_bytes_of(&self, document: u64) -> u64 {
         self.entry(document).n_bytes
     }
 
-    /// Appends the tokens at places `range` of a document.
+    /// Appends the tokens `range` of a document.
     ///
     /// # Panics
-    /// If the document has no such places.
+    /// If `range` exceeds the document.
     pub fn read(&self, document: u64, range: Range<u64>, into: &mut Vec<u32>) {
         let all = self.tokens_of(document);
         assert!(range.end <= all.end - all.start, "invariant: a range within the document");
@@ -155,7 +154,7 @@ impl TokenStore {
         }
     }
 
-    /// Where a document's tokens are among all.
+    /// The range of a document's tokens among all.
     fn tokens_of(&self, document: u64) -> Range<u64> {
         let start = document.checked_sub(1).map_or(0, |before| self.entry(before).end);
         start..self.entry(document).end

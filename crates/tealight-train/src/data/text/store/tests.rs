@@ -8,25 +8,24 @@ use crate::data::text::corpus::files::{self as corpus_files, Files, Unit};
 use crate::data::text::corpus::{Document, Documents, Origin, Part};
 use crate::data::text::tokenizer::{CharConfig, TokenizerConfig};
 
-/// A character is a token, of those of `text`.
+/// A tokenizer of the characters of `text`.
 pub(in crate::data::text) fn tokenizer(text: &str) -> Tokenizer {
     let config = TokenizerConfig::Char(CharConfig::default());
     Tokenizer::train(&config, std::iter::once(Ok(text.to_owned()))).unwrap()
 }
 
-/// Documents of a list, with the sides they are put on; counts how often they are asked for.
+/// A corpus of listed documents with their splits, which counts how often it is read.
 #[derive(Debug, Default)]
 pub(in crate::data::text) struct Listed {
     pub(in crate::data::text) documents: Vec<(String, Option<Split>)>,
-    /// Whether there is no file behind it.
-    pub(in crate::data::text) is_drawn: bool,
+    pub(in crate::data::text) is_generated: bool,
     pub(in crate::data::text) n_readings: AtomicU64,
 }
 
 impl Listed {
     pub(in crate::data::text) fn new<T: ToString>(texts: &[T]) -> Self {
         let documents = texts.iter().map(|text| (text.to_string(), None)).collect();
-        Self { documents, is_drawn: true, ..Self::default() }
+        Self { documents, is_generated: true, ..Self::default() }
     }
 }
 
@@ -62,13 +61,13 @@ impl Corpus for Listed {
         Ok(hash.finish())
     }
 
-    fn is_drawn(&self) -> bool {
-        self.is_drawn
+    fn is_generated(&self) -> bool {
+        self.is_generated
     }
 }
 
 pub(in crate::data::text) fn in_memory(corpus: &dyn Corpus, tokenizer: &Tokenizer) -> TokenStore {
-    let nowhere = || panic!("what is drawn is not written");
+    let nowhere = || panic!("generated documents are not cached");
     TokenStore::of(corpus, tokenizer, nowhere, &mut |_, _| ()).unwrap()
 }
 
@@ -112,7 +111,7 @@ fn tokens_are_those_of_the_documents() {
 #[test]
 fn a_corpus_is_tokenised_once_and_again_when_anything_changes() {
     let cache = tempfile::tempdir().unwrap();
-    let mut corpus = Listed { is_drawn: false, ..Listed::new(&["one", "two"]) };
+    let mut corpus = Listed { is_generated: false, ..Listed::new(&["one", "two"]) };
     let first = tokenizer("onetw");
     let mut keys = Vec::new();
     let mut expect = |corpus: &Listed, tokenizer: &Tokenizer, n_readings| {
@@ -134,7 +133,7 @@ fn a_corpus_is_tokenised_once_and_again_when_anything_changes() {
 #[test]
 fn what_is_damaged_is_noticed_and_made_again() {
     let cache = tempfile::tempdir().unwrap();
-    let corpus = Listed { is_drawn: false, ..Listed::new(&["one", "two"]) };
+    let corpus = Listed { is_generated: false, ..Listed::new(&["one", "two"]) };
     let tokenizer = tokenizer("onetw");
     cached(&corpus, &tokenizer, &cache).unwrap();
     let path = &files_of(&cache, ".tokens")[0];
@@ -148,7 +147,7 @@ fn what_is_damaged_is_noticed_and_made_again() {
         bytes
     }));
     for bytes in damaged {
-        // The last bytes of the header say nothing.
+        // The last bytes of the header are unused.
         if bytes.len() == whole.len() && bytes[56..64] != whole[56..64] {
             continue;
         }
@@ -165,7 +164,7 @@ fn what_is_damaged_is_noticed_and_made_again() {
 fn many_at_once_tokenise_once() {
     let cache = tempfile::tempdir().unwrap();
     let texts: Vec<String> = (0..500).map(|n| format!("document {n}")).collect();
-    let corpus = Listed { is_drawn: false, ..Listed::new(&texts) };
+    let corpus = Listed { is_generated: false, ..Listed::new(&texts) };
     let tokenizer = tokenizer("document 0123456789");
     std::thread::scope(|scope| {
         for _ in 0..5 {
@@ -196,7 +195,7 @@ fn an_error_in_the_text_leaves_nothing_behind() {
 }
 
 fn in_memory_error(corpus: &dyn Corpus) -> String {
-    let nowhere = || panic!("what is drawn is not written");
+    let nowhere = || panic!("generated documents are not cached");
     let store = TokenStore::of(corpus, &tokenizer("x"), nowhere, &mut |_, _| ());
     store.unwrap_err().to_string()
 }
@@ -216,17 +215,17 @@ fn long_files_are_tokenised_as_if_at_once() {
     };
     let corpus = Files::open(&config).unwrap();
     let tokenizer = tokenizer("word 0123456789\n");
-    let mut told = Vec::new();
+    let mut reports = Vec::new();
     let folder = || Ok(cache.path().join("inner"));
     let store = TokenStore::of(&corpus, &tokenizer, folder, &mut |stage, progress| {
-        told.push((stage, progress));
+        reports.push((stage, progress));
     });
     let store = store.unwrap();
     assert_eq!(store.n_documents(), 1);
     assert!(document(&store, 0) == tokenizer.encode_plain(&text).unwrap());
     let whole = Progress { done: text.len() as u64, total: text.len() as u64 };
-    assert_eq!(told.last(), Some(&(Stage::Tokenising, whole)));
-    assert!(told.contains(&(Stage::Reading, whole)));
+    assert_eq!(reports.last(), Some(&(Stage::Tokenising, whole)));
+    assert!(reports.contains(&(Stage::Reading, whole)));
 }
 
 #[test]

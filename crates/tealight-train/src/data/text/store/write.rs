@@ -1,4 +1,4 @@
-//! Writes a file of tokens from its beginning to its end, with what is known last at its head.
+//! Writes a file of tokens. The header is written last, when its values are known.
 
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 
@@ -7,20 +7,20 @@ use crc::{Digest, Table};
 use super::format::{CRC, Entry, HEADER, Header, Width};
 use crate::data::text::corpus::{Document, Part};
 
-/// Takes documents one after another.
+/// Writes documents one by one.
 pub(super) struct Writer<W: Write> {
     body: BufWriter<W>,
-    /// The entries of the documents, which come behind the tokens: nobody knows yet where that is.
+    /// The entries of the documents. They follow the tokens in the file, so they are buffered here.
     entries: BufWriter<W>,
     digest: Digest<'static, u32, Table<16>>,
     header: Header,
-    /// The document that is not finished yet; its end is not known.
+    /// The unfinished document; its `end` is not set yet.
     open: Option<Entry>,
     buffer: Vec<u8>,
 }
 
 impl<W: Read + Write + Seek> Writer<W> {
-    /// Writes to `body`; `entries` is for what has to wait.
+    /// Writes to `body`; `entries` buffers the entries.
     pub(super) fn new(body: W, entries: W, vocab_size: usize, key: u128) -> io::Result<Self> {
         let width = Width::for_vocab(vocab_size);
         let header = Header { width, n_documents: 0, n_tokens: 0, key, body_crc: 0 };
@@ -30,7 +30,7 @@ impl<W: Read + Write + Seek> Writer<W> {
         Ok(Self { body, entries, digest: CRC.digest(), header, open: None, buffer: Vec::new() })
     }
 
-    /// The tokens of a document, or of a part of one.
+    /// Writes the tokens of a document or of a part of one.
     pub(super) fn push(&mut self, ids: &[u32], document: &Document) -> io::Result<()> {
         let Document { text, part, split, .. } = document;
         if *part == Part::First {
@@ -55,7 +55,7 @@ impl<W: Read + Write + Seek> Writer<W> {
         self.entries.write_all(&entry.encode())
     }
 
-    /// Completes the file and gives it back.
+    /// Completes the file and returns it.
     pub(super) fn finish(mut self) -> io::Result<W> {
         self.end_document()?;
         let end = self.header.tokens(0..self.header.n_tokens).end;

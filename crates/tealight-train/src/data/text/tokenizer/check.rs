@@ -1,5 +1,5 @@
-//! A `tokenizer.json` that nobody vouches for, before the `tokenizers` crate sees it: what would make it panic,
-//! allocate without bound, or tokenize in a way that differs from run to run.
+//! Checks of an untrusted `tokenizer.json` before the `tokenizers` crate reads it: refuses what would make
+//! the crate panic, allocate without bound, or tokenise differently from run to run.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +7,14 @@ use serde_json::{Map, Value};
 
 use super::config::MAX_VOCAB;
 
-/// How much longer a text may become by replacing.
+/// The maximal factor by which normalizers may lengthen a text.
 const MAX_GROWTH: f64 = 4096.;
 
-/// The tokens that a file adds to its model's, with the ids that it states.
-pub(super) struct Added(Vec<(u64, String)>);
+/// The added tokens of a file with their stated ids.
+pub(super) struct AddedTokens(Vec<(u64, String)>);
 
-/// Refuses a file with its reason.
-pub(super) fn check(bytes: &[u8]) -> Result<Added, String> {
+/// Checks a file. Returns its added tokens, or the reason to refuse it.
+pub(super) fn check(bytes: &[u8]) -> Result<AddedTokens, String> {
     let file: Value =
         serde_json::from_slice(bytes).map_err(|error| format!("it is not JSON: {error}"))?;
     let model = file.get("model").and_then(Value::as_object).ok_or("it has no `model`")?;
@@ -24,23 +24,23 @@ pub(super) fn check(bytes: &[u8]) -> Result<Added, String> {
         .get("dropout")
         .is_some_and(|dropout| dropout.as_f64() != Some(0.) && !dropout.is_null())
     {
-        return Err("its `model.dropout` makes tokens a matter of chance; set it to null".into());
+        return Err("its `model.dropout` makes the tokens random; set it to null".into());
     }
-    check_parts(&file)?;
-    added(&file)
+    check_growth(&file)?;
+    added_tokens(&file)
 }
 
-/// The tokens of the model: a table token → id, or a list of pairs of token and score.
+/// The tokens of the model with their ids, from a table token → id or a list of (token, score).
 fn vocabulary(model: &Map<String, Value>) -> Result<BTreeMap<&str, u64>, String> {
     let vocab = match model.get("vocab") {
         Some(Value::Object(table)) => table,
-        Some(Value::Array(list)) => return scored(list),
+        Some(Value::Array(list)) => return scored_vocabulary(list),
         _ => return Err("its `model.vocab` is neither a table nor a list".into()),
     };
     let mut tokens = BTreeMap::new();
     let mut ids = BTreeMap::new();
     for (token, id) in vocab {
-        let id = id.as_u64().filter(|id| *id < MAX_VOCAB).ok_or_else(|| strange_id(token))?;
+        let id = id.as_u64().filter(|id| *id < MAX_VOCAB).ok_or_else(|| invalid_id(token))?;
         if let Some(other) = ids.insert(id, token) {
             return Err(format!("its tokens {other:?} and {token:?} have the same id, {id}"));
         }
@@ -49,11 +49,11 @@ fn vocabulary(model: &Map<String, Value>) -> Result<BTreeMap<&str, u64>, String>
     Ok(tokens)
 }
 
-fn strange_id(token: &str) -> String {
+fn invalid_id(token: &str) -> String {
     format!("the id of its token {token:?} is not one of 0 to {}", MAX_VOCAB - 1)
 }
 
-fn scored(list: &[Value]) -> Result<BTreeMap<&str, u64>, String> {
+fn scored_vocabulary(list: &[Value]) -> Result<BTreeMap<&str, u64>, String> {
     if list.len() as u64 > MAX_VOCAB {
         return Err(format!("it has {} tokens, and the limit is {MAX_VOCAB}", list.len()));
     }
@@ -63,7 +63,7 @@ fn scored(list: &[Value]) -> Result<BTreeMap<&str, u64>, String> {
     tokens.ok_or_else(|| "its `model.vocab` is not a list of tokens and scores".into())
 }
 
-/// What two tokens merge into must be a token itself.
+/// Checks that every merge results in a token of the vocabulary.
 fn check_merges(model: &Map<String, Value>, vocab: &BTreeMap<&str, u64>) -> Result<(), String> {
     let Some(merges) = model.get("merges").and_then(Value::as_array) else { return Ok(()) };
     let prefix = model.get("continuing_subword_prefix").and_then(Value::as_str).unwrap_or("");
@@ -87,8 +87,8 @@ fn check_merges(model: &Map<String, Value>, vocab: &BTreeMap<&str, u64>) -> Resu
     Ok(())
 }
 
-/// Normalizers and pre-tokenizers that take forever or more memory than there is.
-fn check_parts(file: &Value) -> Result<(), String> {
+/// Refuses normalizers, pre-tokenizers and decoders that lengthen a text by more than [`MAX_GROWTH`].
+fn check_growth(file: &Value) -> Result<(), String> {
     for key in ["normalizer", "pre_tokenizer", "decoder"] {
         let growth = file.get(key).map_or(Ok(1.), growth)?;
         if growth > MAX_GROWTH {
@@ -98,7 +98,7 @@ fn check_parts(file: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// How much longer a part, and the parts in it, can make a text: at most this many times.
+/// An upper bound of the factor by which a component with its nested components lengthens a text.
 fn growth(part: &Value) -> Result<f64, String> {
     match part {
         Value::Array(parts) => {
@@ -111,14 +111,14 @@ fn growth(part: &Value) -> Result<f64, String> {
             let inner = table.values().filter(|value| value.is_array() || value.is_object());
             let inner =
                 inner.map(growth).try_fold(1., |product, one| Ok::<_, String>(product * one?))?;
-            Ok(inner * replacing(table))
+            Ok(inner * replacement_growth(table))
         }
         _ => Ok(1.),
     }
 }
 
-/// `Replace` puts `content` in the place of what may be no more than a byte, or nothing at all.
-fn replacing(table: &Map<String, Value>) -> f64 {
+/// The factor of `Replace`: the pattern may be one byte or empty.
+fn replacement_growth(table: &Map<String, Value>) -> f64 {
     let Some(content) = table.get("content").and_then(Value::as_str) else { return 1. };
     let pattern = table.get("pattern").and_then(|pattern| pattern.get("String"));
     match pattern.and_then(Value::as_str).map_or(0, str::len) {
@@ -127,8 +127,8 @@ fn replacing(table: &Map<String, Value>) -> f64 {
     }
 }
 
-/// SentencePiece's table of characters, in Base64, begins with its size in bytes (little-endian), which is
-/// allocated before it is read.
+/// Checks SentencePiece's Base64 table of characters: the crate allocates the size at its beginning (bytes,
+/// little-endian) before it reads the table.
 fn check_charsmap(map: &str) -> Result<(), String> {
     let digit = |c: u8| match c {
         b'A'..=b'Z' => Some(u64::from(c - b'A')),
@@ -150,17 +150,20 @@ fn check_charsmap(map: &str) -> Result<(), String> {
     }
 }
 
-fn added(file: &Value) -> Result<Added, String> {
+fn added_tokens(file: &Value) -> Result<AddedTokens, String> {
     let tokens = file.get("added_tokens").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     let token = |token: &Value| {
         Some((token.get("id")?.as_u64()?, token.get("content")?.as_str()?.to_owned()))
     };
     let tokens: Option<Vec<_>> = tokens.iter().map(token).collect();
-    tokens.map(Added).ok_or_else(|| "one of its `added_tokens` lacks `id` or `content`".into())
+    tokens
+        .map(AddedTokens)
+        .ok_or_else(|| "one of its `added_tokens` lacks `id` or `content`".into())
 }
 
-impl Added {
-    /// The crate numbers added tokens as it likes: those that the model does not know come after the model's.
+impl AddedTokens {
+    /// Checks that the added tokens have their stated ids: the crate assigns new ids to tokens that the
+    /// model lacks.
     pub(super) fn check_ids(&self, tokenizer: &tokenizers::Tokenizer) -> Result<(), String> {
         let other = self.0.iter().find_map(|(id, token)| {
             let actual = tokenizer.token_to_id(token).map(u64::from);
@@ -210,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_tokenizer_should_be_is_refused_with_its_reason() {
+    fn invalid_files_are_refused_with_their_reason() {
         assert_eq!(refusal("/version", json!("1.0")), None);
         let replace = |content: &str| json!({ "type": "Replace", "pattern": { "String": "a" }, "content": content });
         let twice = json!([replace(&"a".repeat(99)), replace(&"a".repeat(99))]);
@@ -226,7 +229,7 @@ mod tests {
             ("/model/vocab/b", json!(-1), "the id of its token \"b\""),
             ("/model/merges/0", json!(["b", "a"]), "does not make a token of the vocabulary"),
             ("/model/merges/0", json!("a b c"), "does not make a token of the vocabulary"),
-            ("/model/dropout", json!(0.1), "a matter of chance"),
+            ("/model/dropout", json!(0.1), "makes the tokens random"),
             (
                 "/added_tokens/0/id",
                 json!(7),
@@ -249,10 +252,10 @@ mod tests {
             refusal("/normalizer/normalizers/0", precompiled).unwrap_or_default()
         };
         assert!(map("").contains("`precompiled_charsmap` is cut off"));
-        // 4 GB, of which nothing follows.
+        // States 4 GB, and nothing follows.
         assert!(map("/////w==").contains("`precompiled_charsmap` is cut off"));
-        // An empty table, which the library looks things up in.
-        assert!(map("AAAAAA==").contains("it makes the tokenizers library fail"));
+        // An empty table, on which the library panics.
+        assert!(map("AAAAAA==").contains("it makes the tokenizers library panic"));
     }
 
     #[test]

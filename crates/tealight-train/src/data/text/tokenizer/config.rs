@@ -1,32 +1,32 @@
-//! `[task.tokenizer]`
+//! `[task.tokenizer]`: the settings of a tokenizer.
 
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use tealight_model::choice;
 
-use super::train::SPECIAL_TOKENS;
+use super::special::SPECIAL_TOKENS;
 use crate::error::{Error, Result};
 use crate::limits::at_most;
 
-/// The most tokens of a vocabulary, here and in files.
+/// The maximal size of a vocabulary.
 pub(super) const MAX_VOCAB: u64 = 1 << 24;
 const VOCAB_SIZE: &str = "task.tokenizer.vocab_size";
 
 choice! {
-    /// `[task.tokenizer]`: what a token is.
+    /// `[task.tokenizer]`: the kind of tokenizer.
     pub enum TokenizerConfig {
         /// Words and their pieces, as in BERT (Schuster & Nakajima 2012).
         "wordpiece" => WordPiece(WordPieceConfig),
         /// Frequent strings of bytes, as in GPT-2 (Sennrich et al. 2016).
         "bpe" => Bpe(BpeConfig),
-        /// The likeliest pieces, for text with and without spaces, as in T5 (Kudo 2018).
+        /// Pieces of a unigram language model, for text with and without spaces, as in T5 (Kudo 2018).
         "unigram" => Unigram(UnigramConfig),
         /// Characters (Unicode scalar values).
         "char" => Char(CharConfig),
         /// The 256 bytes.
         "byte" => Byte,
-        /// From a tokenizer.json, or a folder with one or with a vocabulary.
+        /// Read from a tokenizer.json, or from a folder with one or with a vocabulary.
         "file" => File(FileConfig),
     }
 }
@@ -41,13 +41,13 @@ impl Default for TokenizerConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct WordPieceConfig {
-    /// The most tokens; fewer if the text has no more.
+    /// The maximal number of tokens.
     pub vocab_size: usize,
-    /// How often two pieces must meet to become one.
+    /// The minimal count of a pair of pieces to be merged.
     pub min_frequency: u64,
-    /// Capitals become small letters.
+    /// Converts the text to lower case.
     pub lowercase: bool,
-    /// `é` becomes `e`, but also `が` becomes `か`.
+    /// Strips accents: `é` becomes `e`, but also `が` becomes `か`.
     pub strip_accents: bool,
 }
 
@@ -61,13 +61,13 @@ impl Default for WordPieceConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct BpeConfig {
-    /// The most tokens, the 256 bytes and 5 special ones among them; fewer if the text has no more.
+    /// The maximal number of tokens, including the 256 bytes and 5 special tokens.
     pub vocab_size: usize,
-    /// How often two pieces must meet to become one.
+    /// The minimal count of a pair of pieces to be merged.
     pub min_frequency: u64,
-    /// Capitals become small letters.
+    /// Converts the text to lower case.
     pub lowercase: bool,
-    /// `é` becomes `e`, but also `が` becomes `か`.
+    /// Strips accents: `é` becomes `e`, but also `が` becomes `か`.
     pub strip_accents: bool,
 }
 
@@ -81,11 +81,11 @@ impl Default for BpeConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct UnigramConfig {
-    /// The most tokens; fewer if the text has no more.
+    /// The maximal number of tokens.
     pub vocab_size: usize,
-    /// Capitals become small letters.
+    /// Converts the text to lower case.
     pub lowercase: bool,
-    /// `é` becomes `e`, but also `が` becomes `か`.
+    /// Strips accents: `é` becomes `e`, but also `が` becomes `か`.
     pub strip_accents: bool,
 }
 
@@ -99,13 +99,13 @@ impl Default for UnigramConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CharConfig {
-    /// The most tokens: rarer characters are unknown.
+    /// The maximal number of tokens; the rarest characters are unknown.
     pub vocab_size: usize,
-    /// How often a character must occur to be known.
+    /// The minimal count of a character to get a token.
     pub min_frequency: u64,
-    /// Capitals become small letters.
+    /// Converts the text to lower case.
     pub lowercase: bool,
-    /// `é` becomes `e`, but also `が` becomes `か`.
+    /// Strips accents: `é` becomes `e`, but also `が` becomes `か`.
     pub strip_accents: bool,
 }
 
@@ -119,29 +119,29 @@ impl Default for CharConfig {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct FileConfig {
-    /// A `tokenizer.json`, or a folder: a run, or one that `transformers` saved. A relative path starts where
-    /// the command is run; a run keeps the absolute one.
+    /// A `tokenizer.json`, or a folder: a run, or one saved by `transformers`. A relative path starts in
+    /// the current directory; a run stores the absolute one.
     pub path: PathBuf,
 }
 
 impl TokenizerConfig {
-    /// Makes the path of a file absolute, so that it means the same wherever the run is resumed.
+    /// Makes the path absolute, so that a run can be resumed from another directory.
     pub fn absolute_paths(&mut self) -> Result<()> {
         let Self::File(FileConfig { path }) = self else { return Ok(()) };
-        // What is missing stays missing: an error says so when the tokenizer is read.
+        // An empty path stays empty: reading the tokenizer reports it.
         if !path.as_os_str().is_empty() {
             *path = std::path::absolute(&*path).map_err(Error::io("find", path))?;
         }
         Ok(())
     }
 
-    /// Checks what does not depend on the text.
+    /// Checks the settings, without a text.
     pub fn validate(&self) -> Result<()> {
-        let fewest = self.fewest_tokens() as u64;
         let Some(vocab_size) = self.vocab_size() else { return self.validate_path() };
         at_most(VOCAB_SIZE, vocab_size as u64, MAX_VOCAB)?;
-        if (vocab_size as u64) < fewest {
-            let message = format!("`{VOCAB_SIZE}` = {vocab_size} must be at least {fewest}");
+        let min = self.min_vocab_size();
+        if vocab_size < min {
+            let message = format!("`{VOCAB_SIZE}` = {vocab_size} must be at least {min}");
             return Err(Error::config([VOCAB_SIZE], message));
         }
         Ok(())
@@ -160,9 +160,8 @@ impl TokenizerConfig {
         }
     }
 
-    /// The special tokens, and room for what the model must know beside them: a character that may be two
-    /// tokens, or all bytes.
-    fn fewest_tokens(&self) -> usize {
+    /// The special tokens, and all bytes or one character, which may take two tokens.
+    fn min_vocab_size(&self) -> usize {
         SPECIAL_TOKENS.len() + if matches!(self, Self::Bpe(_)) { 256 } else { 2 }
     }
 

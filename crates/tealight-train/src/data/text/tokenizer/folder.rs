@@ -1,38 +1,38 @@
-//! What `transformers` saves beside a model: `tokenizer.json`, or the files of the years before it.
+//! Tokenizers in folders of `transformers`: `tokenizer.json`, or the older formats.
 
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use super::special::{Names, Role, content};
+use super::special::{Role, SpecialNames, token_text};
 use super::{Tokenizer, read};
 use crate::error::{Error, Result};
 
-/// The file of a tokenizer, in a run as in a folder of Hugging Face.
+/// The file of a tokenizer, in a run and in a folder of Hugging Face.
 pub const FILE: &str = "tokenizer.json";
 
-/// What says what special tokens are for, beside [`FILE`].
+/// The file with the roles of the special tokens, beside [`FILE`].
 pub(super) const ROLES: &str = "special_tokens_map.json";
 
-/// The files of which one is enough for a tokenizer.
-const ANY: [&str; 4] = [FILE, "vocab.txt", "vocab.json", "spiece.model"];
+/// A folder with any of these files has a tokenizer.
+const TOKENIZER_FILES: [&str; 4] = [FILE, "vocab.txt", "vocab.json", "spiece.model"];
 
-/// A folder's settings, with what says what its special tokens are for.
+/// A folder with the settings of its tokenizer.
 struct Folder<'a> {
     path: &'a Path,
-    /// `tokenizer_config.json`, or nothing.
+    /// `tokenizer_config.json`, or null.
     settings: Value,
-    names: Names,
+    names: SpecialNames,
 }
 
 impl Tokenizer {
-    /// Reads the tokenizer of a folder, as `transformers` saves it or as a run has kept it:
+    /// Reads the tokenizer of a folder, as saved by `transformers` or by a run:
     /// - `tokenizer.json`, else
     /// - `vocab.txt` (WordPiece as in BERT), else
     /// - `vocab.json` and `merges.txt` (byte-level BPE as in GPT-2 or RoBERTa).
     ///
-    /// `tokenizer_config.json` and `special_tokens_map.json` say what the special tokens are for; without
-    /// them, their usual names do.
+    /// `tokenizer_config.json` and `special_tokens_map.json` state the roles of the special tokens; without
+    /// them, the usual names decide.
     pub fn from_folder(folder: &Path) -> Result<Self> {
         let folder = Folder::open(folder)?;
         let has = |name: &str| folder.path.join(name).is_file();
@@ -44,15 +44,13 @@ impl Tokenizer {
         } else if has("vocab.json") && has("merges.txt") {
             folder.build("vocab.json", byte_level)
         } else {
-            Err(folder.lacks_everything())
+            Err(folder.no_tokenizer())
         }
     }
-}
 
-impl Tokenizer {
-    /// The tokenizer of a folder of a model, if it has one.
+    /// Reads the tokenizer of a folder of a model, if it has one.
     pub fn in_folder(folder: &Path) -> Result<Option<Self>> {
-        let has_one = ANY.iter().any(|name| folder.join(name).is_file());
+        let has_one = TOKENIZER_FILES.iter().any(|name| folder.join(name).is_file());
         has_one.then(|| Self::from_folder(folder)).transpose()
     }
 }
@@ -60,24 +58,24 @@ impl Tokenizer {
 impl<'a> Folder<'a> {
     fn open(path: &'a Path) -> Result<Self> {
         let settings = optional(&path.join("tokenizer_config.json"))?;
-        let mut names = Names::default();
+        let mut names = SpecialNames::default();
         names.add(&settings);
         names.add(&optional(&path.join(ROLES))?);
         Ok(Self { path, settings, names })
     }
 
-    /// Builds the `tokenizer.json` that the folder lacks, and reads that.
+    /// Builds a `tokenizer.json` from the older format of `file`, and reads it.
     fn build(&self, file: &str, build: impl Fn(&Self) -> Result<Value>) -> Result<Tokenizer> {
         let json = build(self)?.to_string();
         Tokenizer::with_roles(json.as_bytes(), &self.path.join(file), &self.names)
     }
 
-    fn lacks_everything(&self) -> Error {
+    fn no_tokenizer(&self) -> Error {
         let sentencepiece = ["spiece.model", "sentencepiece.bpe.model", "tokenizer.model"];
         let sentencepiece = sentencepiece.iter().find(|name| self.path.join(name).is_file());
         let rule = match sentencepiece {
             Some(name) => format!(
-                "`{name}` is SentencePiece's own format, which is not read; load the folder once with \
+                "`{name}` is in SentencePiece's own format, which is not supported; load the folder once with \
                  `AutoTokenizer.from_pretrained(…, use_fast=True)` and save it with `save_pretrained`, which \
                  writes a `tokenizer.json`"
             ),
@@ -91,8 +89,8 @@ impl<'a> Folder<'a> {
         self.settings.get(key)?.as_bool()
     }
 
-    /// Whether this is a tokenizer of RoBERTa's kind and not of GPT-2's: by the class of the tokenizer, by
-    /// that of the model, or by the tokens.
+    /// Whether this is a tokenizer like RoBERTa's rather than GPT-2's, by the class of the tokenizer, by
+    /// that of the model, or by its tokens.
     fn is_roberta(&self, vocab: &Map<String, Value>) -> Result<bool> {
         let config = optional(&self.path.join("config.json"))?;
         let class = self.settings.get("tokenizer_class").and_then(Value::as_str);
@@ -106,8 +104,8 @@ impl<'a> Folder<'a> {
         })
     }
 
-    /// `added_tokens` of a `tokenizer.json`: the special tokens of `vocab`, and those that
-    /// `tokenizer_config.json` or `added_tokens.json` add to it. `adjust` sees each before it is written.
+    /// `added_tokens` of a `tokenizer.json`: the special tokens of `vocab`, and those in
+    /// `tokenizer_config.json` or `added_tokens.json`. `adjust` may change the entries of the former.
     fn added_tokens(
         &self,
         vocab: &Map<String, Value>,
@@ -126,7 +124,7 @@ impl<'a> Folder<'a> {
         }
         let decoder = self.settings.get("added_tokens_decoder").and_then(Value::as_object);
         for (id, token) in decoder.into_iter().flatten() {
-            let (Some(name), Ok(id)) = (content(token), id.parse::<u64>()) else { continue };
+            let (Some(name), Ok(id)) = (token_text(token), id.parse::<u64>()) else { continue };
             let mut entry = added_token(name, &json!(id));
             for key in ["single_word", "lstrip", "rstrip", "normalized", "special"] {
                 if let Some(flag) = token.get(key).filter(|flag| flag.is_boolean()) {
@@ -140,7 +138,7 @@ impl<'a> Folder<'a> {
         Ok(Value::Array(tokens))
     }
 
-    /// The id of the token of a role, for the template.
+    /// The token of a role with its id, required by the template.
     fn named(&self, role: Role, vocab: &Map<String, Value>) -> Result<(String, Value)> {
         let found = self.find(role, vocab).map(|(name, id)| (name.clone(), id.clone()));
         found.ok_or_else(|| {
@@ -150,7 +148,7 @@ impl<'a> Folder<'a> {
         })
     }
 
-    /// The token of a role: the one that is named, else the first with a usual name.
+    /// The token of a role: the stated one, else the first with a usual name.
     fn find<'v>(
         &self,
         role: Role,
@@ -168,7 +166,7 @@ fn added_token(name: &str, id: &Value) -> Value {
     })
 }
 
-/// `BertTokenizerFast`.
+/// The `tokenizer.json` of `BertTokenizerFast`.
 fn wordpiece(folder: &Folder<'_>) -> Result<Value> {
     let path = folder.path.join("vocab.txt");
     let text = read_text(&path)?;
@@ -197,7 +195,7 @@ fn wordpiece(folder: &Folder<'_>) -> Result<Value> {
     }))
 }
 
-/// `GPT2TokenizerFast` or `RobertaTokenizerFast`.
+/// The `tokenizer.json` of `GPT2TokenizerFast` or `RobertaTokenizerFast`.
 fn byte_level(folder: &Folder<'_>) -> Result<Value> {
     let Value::Object(vocab) = json_of(&folder.path.join("vocab.json"))? else {
         let rule = "it is not a table of tokens".to_owned();
@@ -216,7 +214,7 @@ fn byte_level(folder: &Folder<'_>) -> Result<Value> {
             "type": "ByteLevel", "add_prefix_space": true, "trim_offsets": false, "use_regex": true,
         })
     };
-    // RoBERTa's mask takes the space before it, as the words do that it stands for.
+    // RoBERTa's mask includes the space before it, like the words that it replaces.
     let adjust =
         |role: Role, token: &mut Value| token["lstrip"] = json!(is_roberta && role == Role::Mask);
     let byte_level = |add_prefix_space: bool| {
@@ -251,7 +249,7 @@ fn merges(path: &Path) -> Result<Vec<[String; 2]>> {
     lines.filter(|(_, line)| !line.trim().is_empty()).map(pair).collect()
 }
 
-/// A file of JSON, or nothing where there is no file.
+/// The content of a JSON file, or null if there is no such file.
 fn optional(path: &Path) -> Result<Value> {
     if path.is_file() { json_of(path) } else { Ok(Value::Null) }
 }

@@ -1,12 +1,12 @@
-//! Tokenizers: text ↔ ids. Read from what `transformers` saves, or trained here and saved so that it reads them.
+//! Tokenizers: text ↔ ids. Read from the files of `transformers`, or trained here and saved in the same format.
 //!
 //! ```text
 //! text ─ normalize ─► ─ split into words ─► ─ model: words into tokens ─► ids ─ template ─► [CLS] ids [SEP]
 //! ```
 //!
-//! The work is done by the `tokenizers` crate, the one that `transformers` calls. Here is what it lacks: the
-//! roles of the special tokens ([`SpecialTokens`]), folders without a `tokenizer.json` ([`Tokenizer::from_folder`]),
-//! training that gives the same bytes each time ([`Tokenizer::train`]), and files that nobody vouches for.
+//! Built on the `tokenizers` crate, which `transformers` uses. This module adds the roles of the special tokens
+//! ([`SpecialTokens`]), folders without a `tokenizer.json` ([`Tokenizer::from_folder`]), deterministic training
+//! ([`Tokenizer::train`]), and checks of untrusted files.
 
 mod check;
 mod config;
@@ -31,14 +31,15 @@ pub use self::config::{
     BpeConfig, CharConfig, FileConfig, TokenizerConfig, UnigramConfig, WordPieceConfig,
 };
 pub use self::folder::FILE;
+use self::special::SpecialNames;
 pub use self::special::{MASK_NAMES, SpecialTokens};
 pub use self::stream::TextStream;
 
-/// The largest file of a tokenizer that is read, in bytes. The largest in use have 33 MB.
+/// The maximal size of a file, in bytes. The largest common ones have 33 MB.
 const MAX_FILE: u64 = 1 << 27;
-/// Texts that a thread encodes before it looks for others.
+/// The minimal number of texts that a thread encodes at a time.
 const TEXTS_PER_TASK: usize = 16;
-/// What a token begins with that begins a word: a space, as byte-level models and SentencePiece write it.
+/// How byte-level models and SentencePiece write the space at the beginning of a word.
 const SPACES: [char; 5] = ['Ġ', 'Ċ', 'ĉ', 'č', '▁'];
 
 /// Text ↔ ids. Cheap to clone; shared between threads.
@@ -46,25 +47,25 @@ const SPACES: [char; 5] = ['Ġ', 'Ċ', 'ĉ', 'č', '▁'];
 pub struct Tokenizer {
     inner: Arc<tokenizers::Tokenizer>,
     special: SpecialTokens,
-    /// By id: whether the token is a special one.
+    /// By id: whether the token is special.
     is_special: Arc<[bool]>,
 }
 
-/// What a text, or a pair of texts, has become.
+/// A tokenised text or pair of texts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Encoded {
-    /// `(seq_len)`: the ids, with the special tokens that the template adds.
+    /// `(seq_len)`: the ids, with the special tokens of the template unless they were left out.
     pub ids: Vec<u32>,
     /// `(seq_len)`: 0 for the first text, 1 for the second.
     pub type_ids: Vec<u32>,
-    /// `(seq_len)`: the tokens as the vocabulary writes them.
+    /// `(seq_len)`: the tokens, as written in the vocabulary.
     pub tokens: Vec<String>,
 }
 
-/// What becomes of special tokens when ids become text.
+/// The treatment of special tokens in decoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Specials {
-    /// They are written like any other.
+    /// They are written like other tokens.
     Keep,
     /// They are left out.
     Skip,
@@ -81,26 +82,26 @@ impl Tokenizer {
         Self::from_json(&read(path)?, path)
     }
 
-    /// The same from its content; `origin` is what errors name.
+    /// [`Self::from_file`] from the content of the file; `origin` is its name in errors.
     pub fn from_json(bytes: &[u8], origin: &Path) -> Result<Self> {
-        Self::with_roles(bytes, origin, &special::Names::default())
+        Self::with_roles(bytes, origin, &SpecialNames::default())
     }
 
-    /// The same with special tokens whose roles are known.
-    fn with_roles(bytes: &[u8], origin: &Path, names: &special::Names) -> Result<Self> {
+    /// [`Self::from_json`] with the names of the special tokens.
+    fn with_roles(bytes: &[u8], origin: &Path, names: &SpecialNames) -> Result<Self> {
         let refused = |rule| Error::Tokenizer { path: origin.to_owned(), rule };
         let added = check::check(bytes).map_err(refused)?;
         let load = || tokenizers::Tokenizer::from_bytes(bytes).map_err(|error| error.to_string());
-        let mut inner = guarded(load).map_err(refused)?;
+        let mut inner = catch_panic(load).map_err(refused)?;
         inner.with_padding(None);
         inner.with_truncation(None).map_err(|error| refused(error.to_string()))?;
         added.check_ids(&inner).map_err(refused)?;
         let tokenizer = Self::new(inner, names);
-        tokenizer.probe().map_err(|error| refused(error.to_string()))?;
+        tokenizer.check_template().map_err(|error| refused(error.to_string()))?;
         Ok(tokenizer)
     }
 
-    fn new(inner: tokenizers::Tokenizer, names: &special::Names) -> Self {
+    fn new(inner: tokenizers::Tokenizer, names: &SpecialNames) -> Self {
         let special = SpecialTokens::find(&inner, names);
         let largest = inner.get_vocab(true).into_values().max();
         let mut is_special = vec![false; largest.map_or(0, |id| id as usize + 1)];
@@ -112,12 +113,11 @@ impl Tokenizer {
         Self { inner: Arc::new(inner), special, is_special: is_special.into() }
     }
 
-    /// A template may add ids that no token has, and a normalizer may fail: better now than in a run.
-    fn probe(&self) -> Result<()> {
+    /// Encodes and decodes short texts, to find a template with ids that no token has, or a failing normalizer.
+    fn check_template(&self) -> Result<()> {
         let (one, pair) = (self.encode("")?, self.encode_pair("a", "b c\n")?);
-        let strangers =
-            one.ids.iter().chain(&pair.ids).find(|&&id| id as usize >= self.vocab_size());
-        match strangers {
+        let unknown = one.ids.iter().chain(&pair.ids).find(|&&id| id as usize >= self.vocab_size());
+        match unknown {
             Some(id) => {
                 Err(Error::Tokenize(format!("its template adds the id {id}, which no token has")))
             }
@@ -130,7 +130,7 @@ impl Tokenizer {
         serde_json::to_vec_pretty(&*self.inner).map_err(|error| Error::Tokenize(error.to_string()))
     }
 
-    /// What [`Self::in_folder`] reads back: a `tokenizer.json`, and what its special tokens are for.
+    /// The files that [`Self::in_folder`] reads: `tokenizer.json`, and the roles of its special tokens.
     pub fn files(&self) -> Result<Vec<(&'static str, Vec<u8>)>> {
         let roles = serde_json::to_vec_pretty(&self.roles())
             .map_err(|error| Error::Tokenize(error.to_string()))?;
@@ -153,52 +153,52 @@ impl Tokenizer {
         self.to_json().map(fnv_1a)
     }
 
-    /// The largest id + 1, so that ids index a table of this size.
+    /// The largest id + 1: the size of a table indexed by ids.
     pub fn vocab_size(&self) -> usize {
         self.is_special.len()
     }
 
-    /// The special tokens by what they are for.
+    /// The special tokens by their roles.
     pub fn special(&self) -> &SpecialTokens {
         &self.special
     }
 
-    /// Whether the token stands for something other than text.
+    /// Whether the token is special.
     pub fn is_special(&self, id: u32) -> bool {
         self.is_special.get(id as usize).copied().unwrap_or(false)
     }
 
-    /// The token of an id, as the vocabulary writes it.
+    /// The token of an id, as written in the vocabulary.
     pub fn token(&self, id: u32) -> Option<String> {
         self.inner.id_to_token(id)
     }
 
-    /// The id of a token, as the vocabulary writes it.
+    /// The id of a token, as written in the vocabulary.
     pub fn id(&self, token: &str) -> Option<u32> {
         self.inner.token_to_id(token)
     }
 
-    /// The ids of a text, with the special tokens that the template adds.
+    /// The ids of a text with the special tokens of the template.
     pub fn encode(&self, text: &str) -> Result<Encoded> {
         self.encoding(text, true).map(|encoding| self.encoded(&encoding))
     }
 
-    /// The ids of two texts in one sequence, as the template joins them.
+    /// The ids of two texts, joined by the template.
     pub fn encode_pair(&self, first: &str, second: &str) -> Result<Encoded> {
         self.encoding((first, second), true).map(|encoding| self.encoded(&encoding))
     }
 
-    /// The ids and tokens of a text alone.
+    /// The ids and tokens of a text without the template.
     pub fn encode_alone(&self, text: &str) -> Result<Encoded> {
         self.encoding(text, false).map(|encoding| self.encoded(&encoding))
     }
 
-    /// The ids of a text alone.
+    /// The ids of a text without the template.
     pub fn encode_plain(&self, text: &str) -> Result<Vec<u32>> {
         self.encoding(text, false).map(|encoding| encoding.get_ids().to_vec())
     }
 
-    /// [`Self::encode_plain`] of each text, on all threads; in order.
+    /// [`Self::encode_plain`] of each text, in order; runs on all threads.
     pub fn encode_all_plain(&self, texts: &[&str]) -> Result<Vec<Vec<u32>>> {
         let texts = texts.par_iter().with_min_len(TEXTS_PER_TASK);
         texts.map(|text| self.encode_plain(text)).collect()
@@ -211,7 +211,7 @@ impl Tokenizer {
     ) -> Result<tokenizers::Encoding> {
         let input = input.into();
         let encode = || self.inner.encode_fast(input, add_special_tokens);
-        guarded(|| encode().map_err(|error| error.to_string())).map_err(Error::Tokenize)
+        catch_panic(|| encode().map_err(|error| error.to_string())).map_err(Error::Tokenize)
     }
 
     fn encoded(&self, encoding: &tokenizers::Encoding) -> Encoded {
@@ -224,11 +224,11 @@ impl Tokenizer {
     pub fn decode(&self, ids: &[u32], specials: Specials) -> Result<String> {
         let skip = specials == Specials::Skip;
         let decode = || self.inner.decode(ids, skip).map_err(|error| error.to_string());
-        guarded(decode).map_err(Error::Tokenize)
+        catch_panic(decode).map_err(Error::Tokenize)
     }
 
-    /// By id: whether the token begins a word. Special tokens do; so does, in a vocabulary without words
-    /// (characters, bytes), the space before one.
+    /// By id: whether the token begins a word. True for special tokens and, in a vocabulary of characters
+    /// or bytes, for the space before a word.
     pub fn word_starts(&self) -> Vec<bool> {
         let starts = |token: &str| match self.inner.get_model() {
             ModelWrapper::WordPiece(model) => !token.starts_with(&model.continuing_subword_prefix),
@@ -243,14 +243,14 @@ impl Tokenizer {
     }
 }
 
-/// The crate panics on some files (a `Precompiled` normalizer whose table is broken, for one): the file is to
-/// blame, and an error says so.
-fn guarded<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
-    let broken = |_| Err("it makes the tokenizers library fail".to_owned());
+/// Turns a panic of the `tokenizers` crate into an error: it panics on some invalid files, such as a
+/// `Precompiled` normalizer with a broken table.
+fn catch_panic<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    let broken = |_| Err("it makes the tokenizers library panic".to_owned());
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(broken)
 }
 
-/// The content of a file of a tokenizer.
+/// Reads a file of at most [`MAX_FILE`] bytes.
 fn read(path: &Path) -> Result<Vec<u8>> {
     let size = fs::metadata(path).map_err(Error::io("read", path))?.len();
     if size > MAX_FILE {

@@ -1,29 +1,36 @@
-//! What special tokens are for.
+//! Special tokens and their roles.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 use tokenizers::{ModelWrapper, Tokenizer};
 
-/// What a mask is called, whatever the tokenizer calls it.
+/// Names of the mask that texts may use with every tokenizer.
 pub const MASK_NAMES: [&str; 2] = ["[MASK]", "<mask>"];
 
-/// The ids of the special tokens by what they are for; `None` where the tokenizer has none.
+/// The special tokens of every tokenizer that is trained here; the index is the id.
+pub(super) const SPECIAL_TOKENS: [&str; 5] = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"];
+pub(super) const UNKNOWN: usize = 1;
+pub(super) const BEGIN: u32 = 2;
+pub(super) const END: u32 = 3;
+pub(super) const MASK: usize = 4;
+
+/// The ids of the special tokens by their roles; `None` where the tokenizer has none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SpecialTokens {
-    /// Fills short sequences: `[PAD]`, `<pad>`.
+    /// Pads short sequences: `[PAD]`, `<pad>`.
     pub pad: Option<u32>,
-    /// Stands for what the vocabulary lacks: `[UNK]`, `<unk>`.
+    /// Replaces text that the vocabulary lacks: `[UNK]`, `<unk>`.
     pub unknown: Option<u32>,
     /// Before a text: `[CLS]`, `<s>`.
     pub begin: Option<u32>,
     /// After a text: `[SEP]`, `</s>`, `<|endoftext|>`.
     pub end: Option<u32>,
-    /// In the place of a token that is to be guessed: `[MASK]`, `<mask>`.
+    /// Replaces a token that is to be predicted: `[MASK]`, `<mask>`.
     pub mask: Option<u32>,
 }
 
-/// What special tokens are for.
+/// The role of a special token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Role {
     Pad,
@@ -37,7 +44,7 @@ impl Role {
     pub(super) const ALL: [Self; 5] =
         [Self::Pad, Self::Unknown, Self::Begin, Self::End, Self::Mask];
 
-    /// The keys of `special_tokens_map.json` and `tokenizer_config.json`, the first that is there counts.
+    /// The keys in `special_tokens_map.json` and `tokenizer_config.json`; the first existing one counts.
     fn keys(self) -> &'static [&'static str] {
         match self {
             Self::Pad => &["pad_token"],
@@ -48,7 +55,7 @@ impl Role {
         }
     }
 
-    /// What such a token is called where nobody says.
+    /// The usual names, for tokenizers whose files do not state the name.
     pub(super) fn usual_names(self) -> &'static [&'static str] {
         match self {
             Self::Pad => &["[PAD]", "<pad>"],
@@ -60,15 +67,15 @@ impl Role {
     }
 }
 
-/// The names of special tokens, as the files beside a tokenizer give them.
+/// The names of special tokens by role, from the files beside a tokenizer.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Names(BTreeMap<Role, String>);
+pub(super) struct SpecialNames(BTreeMap<Role, String>);
 
-impl Names {
-    /// Takes what `settings` says and no earlier file has said.
+impl SpecialNames {
+    /// Adds the names in `settings` of the roles that have none yet.
     pub(super) fn add(&mut self, settings: &Value) {
         for role in Role::ALL {
-            let name = role.keys().iter().find_map(|key| content(settings.get(key)?));
+            let name = role.keys().iter().find_map(|key| token_text(settings.get(key)?));
             if let Some(name) = name {
                 self.0.entry(role).or_insert_with(|| name.to_owned());
             }
@@ -80,14 +87,14 @@ impl Names {
     }
 }
 
-/// A token is written as a string, or as a table with its `content`.
-pub(super) fn content(token: &Value) -> Option<&str> {
+/// The text of a token, which is written as a string or as a table with `content`.
+pub(super) fn token_text(token: &Value) -> Option<&str> {
     token.as_str().or_else(|| token.get("content")?.as_str())
 }
 
 impl SpecialTokens {
-    /// The tokens with the `names`; where these say nothing, those with the usual names.
-    pub(super) fn find(tokenizer: &Tokenizer, names: &Names) -> Self {
+    /// The tokens with the given `names`; for roles without one, those with the usual names.
+    pub(super) fn find(tokenizer: &Tokenizer, names: &SpecialNames) -> Self {
         let id = |name: &str| tokenizer.token_to_id(name);
         let find = |role: Role| match names.get(role) {
             Some(name) => id(name),
@@ -115,14 +122,14 @@ impl SpecialTokens {
         ]
     }
 
-    /// The ids that there are.
+    /// The existing ids.
     pub(super) fn ids(&self) -> impl Iterator<Item = u32> {
         let Self { pad, unknown, begin, end, mask } = *self;
         [pad, unknown, begin, end, mask].into_iter().flatten()
     }
 }
 
-/// What the model itself writes for what it does not know.
+/// The unknown token of the tokenizer's model.
 fn unknown(tokenizer: &Tokenizer) -> Option<u32> {
     let name = match tokenizer.get_model() {
         ModelWrapper::WordPiece(model) => Some(&model.unk_token),

@@ -1,68 +1,68 @@
-//! The text of tokens that come one after another.
+//! Incremental decoding: the text of tokens that arrive one by one.
 //!
 //! ```text
 //! tokens     t₁ … t_a  |  t_{a+1} … t_b  |  t_{b+1} … t_n
-//!            forgotten    given              new
-//! new text = decode(t_{a+1} … t_n) behind decode(t_{a+1} … t_b)
+//!            dropped      emitted            new
+//! new text = decode(t_{a+1} … t_n) without its prefix decode(t_{a+1} … t_b)
 //! ```
 //!
-//! A token has no text of its own: the first of a text loses its space, and a character may be several
-//! tokens long. So it is decoded behind those that were given last, which end with a whole character, as
-//! text-generation-inference does (<https://github.com/huggingface/text-generation-inference>).
+//! A token cannot be decoded alone: the first token of a text loses its space, and a character may span several
+//! tokens. Therefore new tokens are decoded together with the last emitted ones, which end with a complete
+//! character, as in text-generation-inference (<https://github.com/huggingface/text-generation-inference>).
 //!
-//! Cost: O(1) tokens are decoded for each, where decoding the whole text again would be O(n).
+//! Cost: each token decodes O(1) tokens; decoding the whole text again would be O(n).
 
 use super::{Specials, Tokenizer};
 use crate::error::Result;
 
-/// What stands for bytes that are no whole character yet.
+/// The decoder's replacement for the bytes of an incomplete character.
 const INCOMPLETE: char = '\u{FFFD}';
 
-/// A text that grows by a token at a time. Special tokens are left out.
+/// Decodes a growing text. Special tokens are left out.
 #[derive(Clone, Debug)]
 pub struct TextStream<'a> {
     tokenizer: &'a Tokenizer,
-    /// Those that were given last, and the new ones.
+    /// The last emitted tokens, then the new ones.
     ids: Vec<u32>,
-    /// How many of them were given.
-    n_given: usize,
-    /// Bytes of the new ones' text that are given already, because only the last character is not whole.
-    given: usize,
+    /// The number of emitted tokens in `ids`.
+    n_emitted: usize,
+    /// Bytes of the new text that are emitted already: all but an incomplete character at its end.
+    emitted: usize,
 }
 
 impl<'a> TextStream<'a> {
-    /// The text behind `prompt`.
+    /// Decodes the text after `prompt`.
     pub fn after(tokenizer: &'a Tokenizer, prompt: &[u32]) -> Self {
-        Self { tokenizer, ids: prompt.to_vec(), n_given: prompt.len(), given: 0 }
+        Self { tokenizer, ids: prompt.to_vec(), n_emitted: prompt.len(), emitted: 0 }
     }
 
-    /// Takes the next token, and gives what has become certain of the text.
+    /// Adds a token. Returns the text that has become final.
     pub fn push(&mut self, id: u32) -> Result<String> {
         self.ids.push(id);
         let text = self.new_text()?;
         let certain = text.trim_end_matches(INCOMPLETE).len();
-        let fresh = text.get(self.given..certain).unwrap_or_default().to_owned();
-        self.given = self.given.max(certain);
-        // Tokens without a text are no place to begin at: the next would be the first of a text.
+        let new = text.get(self.emitted..certain).unwrap_or_default().to_owned();
+        self.emitted = self.emitted.max(certain);
+        // Tokens without a text are not dropped: the next one would be decoded as the first of a text.
         if certain == text.len() && !text.is_empty() {
-            self.ids.drain(..self.n_given);
-            (self.n_given, self.given) = (self.ids.len(), 0);
+            self.ids.drain(..self.n_emitted);
+            (self.n_emitted, self.emitted) = (self.ids.len(), 0);
         }
-        Ok(fresh)
+        Ok(new)
     }
 
-    /// At the end, what no token has made whole.
+    /// The rest at the end: an incomplete character.
     pub fn rest(&self) -> Result<String> {
-        Ok(self.new_text()?.get(self.given..).unwrap_or_default().to_owned())
+        Ok(self.new_text()?.get(self.emitted..).unwrap_or_default().to_owned())
     }
 
     fn new_text(&self) -> Result<String> {
-        let (given, new) = self.ids.split_at(self.n_given);
-        let before = self.tokenizer.decode(given, Specials::Skip)?;
+        let (emitted, new) = self.ids.split_at(self.n_emitted);
+        let before = self.tokenizer.decode(emitted, Specials::Skip)?;
         let all = self.tokenizer.decode(&self.ids, Specials::Skip)?;
         match all.strip_prefix(&before) {
             Some(text) => Ok(text.to_owned()),
-            // A byte too many can break all characters that are written as bytes.
+            // An invalid byte can change how the decoder writes the bytes before it.
             None => self.tokenizer.decode(new, Specials::Skip),
         }
     }
@@ -85,7 +85,7 @@ mod tests {
         kinds.map(|kind| Tokenizer::train(&config(kind), texts()).unwrap()).collect()
     }
 
-    /// As Llama and Gemma have it: words begin with `▁`, and what is no token is written as its bytes.
+    /// As in Llama and Gemma: words begin with `▁`, and text without a token is written as bytes.
     fn with_byte_fallback() -> Tokenizer {
         let bytes = (0..=255).map(|byte| format!("<0x{byte:02X}>"));
         let tokens = ["<unk>", "▁", "t", "h", "e", "th", "the"].map(str::to_owned);
@@ -113,7 +113,7 @@ mod tests {
         Tokenizer::from_json(json.to_string().as_bytes(), "tokenizer.json".as_ref()).unwrap()
     }
 
-    /// What comes out token by token, and what the whole has behind the prompt.
+    /// The streamed text, and the decoded whole after the prompt.
     fn streamed(tokenizer: &Tokenizer, ids: &[u32], n_prompt: usize) -> (String, String) {
         let (prompt, new) = ids.split_at(n_prompt);
         let mut stream = TextStream::after(tokenizer, prompt);
@@ -136,7 +136,7 @@ mod tests {
         }
     }
 
-    /// A special token has no text, and what follows it is not the first of a text.
+    /// A special token has no text, and the token after it is not the first of a text.
     #[test]
     fn what_is_left_out_takes_no_space_with_it() {
         let [wordpiece, ..] = &trained()[..] else { panic!("WordPiece is the first") };

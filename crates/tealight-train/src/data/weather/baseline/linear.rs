@@ -1,4 +1,4 @@
-//! Multinomial logistic regression on the window, each day one-hot: the model that beat the published
+//! Multinomial logistic regression on the one-hot days of the window: it was better than the published
 //! attention on every task.
 //!
 //! ```text
@@ -6,39 +6,38 @@
 //! J(W, b)  = − Σ_w P(w) Σ_d P(d | w) ln q(d | w) + (λ/2) (‖W‖² + ‖b‖²)
 //! ```
 //!
-//! P is what n examples say, with λ = 1/n (a standard normal prior on each parameter, which keeps
-//! separable examples finite), or the truth itself, with λ = 10⁻⁹: no linear model has a lower NLL than
-//! this *ceiling*. The accuracy of the ceiling is that of the model of lowest NLL, and other linear
-//! models may pass it.
+//! P is the empirical distribution of n examples with λ = 1/n (a standard normal prior on each parameter,
+//! which keeps the solution for separable examples finite), or the true distribution with λ = 10⁻⁹: the
+//! *ceiling*, the linear model of lowest NLL. Other linear models may have a higher accuracy.
 //!
-//! One-hot days sum to 1, so the parameters are redundant; λ picks the smallest of the equal solutions.
+//! One-hot days sum to 1, so the parameters are redundant; λ selects the solution of smallest norm.
 
-use super::newton::Newton;
-use crate::data::weather::{Distribution, Evaluation, Examples, N_CLASSES};
+use super::newton::{BLOCK, Newton, logits, softmax};
+use crate::data::weather::Distribution;
+use crate::data::weather::evaluation::Evaluation;
+use crate::data::weather::examples::Examples;
 use rayon::prelude::*;
 
 /// A fitted linear model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Linear {
     window: usize,
-    /// `(3·window + 1, 3)`: a row per day and its weather, the bias last; a column per class.
+    /// `(3·window + 1, 3)`: a row for each day and weather, the bias last; a column for each class.
     weights: Vec<Distribution>,
     gradient_norm: f64,
     n_steps: usize,
 }
 
-/// λ of the ceiling: far below the 10⁻⁴ to which results are compared.
+/// λ of the ceiling: its effect is far below the 10⁻⁴ to which results are compared.
 const CEILING_RIDGE: f64 = 1e-9;
-/// Windows of a piece of work. Fixed, so that sums do not depend on the number of threads.
-pub(super) const BLOCK: usize = 2048;
 
 impl Linear {
-    /// The model fitted to examples, λ = 1/n.
+    /// Fits the model to examples, λ = 1/n.
     pub fn fit(examples: &Examples) -> Self {
         Self::minimise(&Evaluation::empirical(examples), 1. / examples.len().max(1) as f64)
     }
 
-    /// The model fitted to the reference of an evaluation, with its weights.
+    /// Fits the model to the weighted reference of an evaluation, λ = 10⁻⁹.
     pub fn ceiling(evaluation: &Evaluation) -> Self {
         Self::minimise(evaluation, CEILING_RIDGE)
     }
@@ -52,54 +51,33 @@ impl Linear {
     /// The forecast after each window, `(n, 3)`.
     ///
     /// # Panics
-    /// If the windows are not as long as those of the fit.
+    /// If the windows have another length than those of the fit.
     pub fn predict(&self, evaluation: &Evaluation) -> Vec<Distribution> {
         assert_eq!(evaluation.window, self.window, "invariant: a window as long as in the fit");
         let windows = evaluation.windows.par_chunks_exact(self.window);
         windows.with_min_len(BLOCK).map(|days| softmax(&logits(&self.weights, days))).collect()
     }
 
-    /// `(3·window + 1, 3)`: row 3·day + weather, and the bias last; a column per class.
+    /// `(3·window + 1, 3)`: row 3·day + weather, the bias last; a column for each class.
     pub fn weights(&self) -> &[Distribution] {
         &self.weights
     }
 
-    /// ‖∇J‖ where the fit stopped: below 10⁻⁸ if it converged.
+    /// ‖∇J‖ at the end of the fit: below 10⁻⁸ if it converged.
     pub fn gradient_norm(&self) -> f64 {
         self.gradient_norm
     }
 
-    /// Steps of Newton's method.
+    /// The number of steps of Newton's method.
     pub fn n_steps(&self) -> usize {
         self.n_steps
     }
 }
 
-/// The rows of the weights that a window selects: one per day, and the bias.
-pub(super) fn features(days: &[u8]) -> impl Iterator<Item = usize> + Clone {
-    let selected = days.iter().enumerate().map(|(i, &day)| N_CLASSES * i + usize::from(day));
-    selected.chain([N_CLASSES * days.len()])
-}
-
-/// b + Σᵢ W[i, wᵢ]
-pub(super) fn logits(weights: &[Distribution], days: &[u8]) -> Distribution {
-    features(days).fold([0.; N_CLASSES], |sum, feature| {
-        std::array::from_fn(|class| sum[class] + weights[feature][class])
-    })
-}
-
-/// exp(z) / Σ exp(z)
-pub(super) fn softmax(logits: &Distribution) -> Distribution {
-    let max = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let exp = logits.map(|z| (z - max).exp());
-    let sum: f64 = exp.iter().sum();
-    exp.map(|e| e / sum)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::weather::{Generator, generator::markov};
+    use crate::data::weather::generator::{Generator, markov};
     use tealight_ops::rng::{Purpose, Stream};
 
     fn markov() -> impl Generator {

@@ -1,16 +1,18 @@
-//! A table memorised from examples.
+//! A table of the examples, with smoothing.
 //!
 //! ```text
 //! P(d | w) = (n(w, d) + α m(d)) / (n(w) + α)        m(d) = (n(d) + 1) / (n + 3)            α = 1
 //! ```
 //!
-//! n counts the examples with window w, next day d, or both. The margin m stands for what a window never
-//! seen before says, and keeps every probability above zero.
+//! n counts the examples with window w, next day d, or both. The margin m is the forecast for windows that the
+//! examples lack, and keeps every probability above zero.
 
-use crate::data::weather::{Distribution, Evaluation, Examples, N_CLASSES};
+use crate::data::weather::evaluation::Evaluation;
+use crate::data::weather::examples::Examples;
+use crate::data::weather::{Distribution, N_CLASSES};
 use std::collections::BTreeMap;
 
-/// What followed each window in the examples.
+/// The distribution of the day after each window of the examples.
 #[derive(Clone, Debug)]
 pub struct Lookup {
     table: BTreeMap<Vec<u8>, Distribution>,
@@ -21,7 +23,7 @@ pub struct Lookup {
 const ALPHA: f64 = 1.;
 
 impl Lookup {
-    /// The table of these examples.
+    /// Builds the table of the examples.
     pub fn memorise(examples: &Examples) -> Self {
         let mut table = BTreeMap::<Vec<u8>, Distribution>::new();
         let mut margin = [1.; N_CLASSES];
@@ -44,7 +46,7 @@ impl Lookup {
         evaluation.iter().map(forecast).copied().collect()
     }
 
-    /// How many different windows were seen.
+    /// The number of different windows.
     pub fn n_windows(&self) -> usize {
         self.table.len()
     }

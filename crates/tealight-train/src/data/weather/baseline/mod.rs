@@ -1,4 +1,4 @@
-//! What a model should be compared with: the same answer always, a memorised table, a linear model.
+//! Baselines: the marginal distribution, a table of the examples, a linear model.
 
 mod linear;
 mod lookup;
@@ -7,11 +7,10 @@ mod newton;
 pub use linear::Linear;
 pub use lookup::Lookup;
 
-use super::{Distribution, Evaluation};
+use super::Distribution;
+use super::evaluation::Evaluation;
 
-/// The same forecast after every window: how often each kind of weather follows at all.
-///
-/// `(n, 3)`, one row per window of the evaluation.
+/// The marginal distribution as the forecast after every window, `(n, 3)`.
 pub fn majority(evaluation: &Evaluation) -> Vec<Distribution> {
     vec![evaluation.marginal(); evaluation.len()]
 }

@@ -6,11 +6,11 @@
 //! θ    ← θ − 2⁻ʰ (∇²J)⁻¹ ∇J            the smallest h ≥ 0 that lowers J enough
 //! ```
 //!
-//! x(w) has one 1 per day and one for the bias, so a window costs O(window²); the solution costs
-//! O((9·window)³) a step, and ten steps are usual. Memory: O(window²) for each of [`GROUP`] blocks.
+//! x(w) has one 1 for each day and one for the bias, so a window costs O(window²). A step costs O((9·window)³)
+//! for the linear system; ten steps are usual. Memory: O(window²) for each of [`GROUP`] blocks.
 
-use super::linear::{BLOCK, features, logits, softmax};
-use crate::data::weather::{Distribution, Evaluation, N_CLASSES};
+use crate::data::weather::evaluation::Evaluation;
+use crate::data::weather::{Distribution, N_CLASSES};
 use rayon::prelude::*;
 use std::ops::Range;
 
@@ -26,16 +26,18 @@ pub(super) struct Newton<'a> {
 struct Derivatives {
     /// `(n_features, 3)`
     gradient: Vec<Distribution>,
-    /// `(n_features, n_features, 6)`, of which columns ≥ rows are filled: a value per pair of classes.
+    /// `(n_features, n_features, 6)`, filled for columns ≥ rows: a value for each pair of classes.
     hessian: Vec<[f64; N_PAIRS]>,
 }
 
+/// Windows in a unit of parallel work. Fixed, so that sums do not depend on the number of threads.
+pub(super) const BLOCK: usize = 2048;
 /// Pairs of classes, the smaller first.
 const PAIRS: [[usize; 2]; N_PAIRS] = [[0, 0], [0, 1], [0, 2], [1, 1], [1, 2], [2, 2]];
 const N_PAIRS: usize = 6;
 /// Blocks of windows whose derivatives are in memory at the same time.
 const GROUP: usize = 16;
-/// ‖∇J‖ at which θ is the minimum.
+/// The iteration ends when ‖∇J‖ is below this.
 const TOLERANCE: f64 = 1e-10;
 const MAX_STEPS: usize = 200;
 const MAX_HALVINGS: i32 = 30;
@@ -63,7 +65,7 @@ impl<'a> Newton<'a> {
                 let scale = 0.5_f64.powi(halvings);
                 let moved = minus(&theta, &direction, scale);
                 let reached = self.objective(&moved);
-                // Near the minimum J cannot resolve the gain any more, and full steps are right.
+                // Near the minimum the decrease is below the rounding of J: accept full steps.
                 let rounding = 1e-14 * objective.abs();
                 (reached <= objective - 1e-4 * scale * slope + rounding).then_some((moved, reached))
             });
@@ -102,7 +104,7 @@ impl<'a> Newton<'a> {
                 });
                 sum
             });
-            // One by one and in order, so that the sum does not depend on the groups either.
+            // Added in order, so that the sum does not depend on the groups.
             for block in blocks {
                 add_assign(sum.gradient.as_flattened_mut(), block.gradient.as_flattened());
                 add_assign(sum.hessian.as_flattened_mut(), block.hessian.as_flattened());
@@ -164,7 +166,7 @@ impl Derivatives {
         }
     }
 
-    /// Adds one window, forecast as `q`.
+    /// Adds a window with the forecast `q`.
     fn add(&mut self, days: &[u8], weight: f64, next: &Distribution, q: &Distribution) {
         let n_features = self.gradient.len();
         let curvature = PAIRS.map(|[a, b]| weight * q[a] * (f64::from(u8::from(a == b)) - q[b]));
@@ -179,6 +181,27 @@ impl Derivatives {
             }
         }
     }
+}
+
+/// The rows of θ that a window selects: one for each day, and the bias.
+fn features(days: &[u8]) -> impl Iterator<Item = usize> + Clone {
+    let selected = days.iter().enumerate().map(|(i, &day)| N_CLASSES * i + usize::from(day));
+    selected.chain([N_CLASSES * days.len()])
+}
+
+/// b + Σᵢ W[i, wᵢ]
+pub(super) fn logits(weights: &[Distribution], days: &[u8]) -> Distribution {
+    features(days).fold([0.; N_CLASSES], |sum, feature| {
+        std::array::from_fn(|class| sum[class] + weights[feature][class])
+    })
+}
+
+/// exp(z) / Σ exp(z)
+pub(super) fn softmax(logits: &Distribution) -> Distribution {
+    let max = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let exp = logits.map(|z| (z - max).exp());
+    let sum: f64 = exp.iter().sum();
+    exp.map(|e| e / sum)
 }
 
 /// a ← a + b
@@ -201,7 +224,7 @@ fn solve(mut a: Vec<Vec<f64>>, mut b: Vec<f64>) -> Vec<f64> {
         for (j, other) in done.iter().enumerate() {
             row[j] = (row[j] - dot(&row[..j], &other[..j])) / other[j];
         }
-        // λ bounds the pivots from below, but for rounding.
+        // λ bounds the pivots from below, except for rounding.
         row[i] = (row[i] - dot(&row[..i], &row[..i])).max(f64::EPSILON * row[i]).sqrt();
         b[i] = (b[i] - dot(&row[..i], &b[..i])) / row[i];
     }
@@ -216,7 +239,8 @@ fn solve(mut a: Vec<Vec<f64>>, mut b: Vec<f64>) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::weather::{Examples, generator::markov};
+    use crate::data::weather::examples::Examples;
+    use crate::data::weather::generator::markov;
     use tealight_ops::rng::{Purpose, Stream};
 
     /// Two groups, the second of one block and a part of another.
@@ -244,7 +268,7 @@ mod tests {
             let grouped = pool(n_threads).install(|| newton.derivatives(&theta));
             assert!(grouped.hessian == whole.hessian, "{n_threads} threads");
         }
-        // The bias is on in every window: its curvature is the mean of q(1 − q).
+        // Every window has the bias: its curvature is the mean of q(1 − q).
         assert!(whole.hessian[7 * 7 - 1][0] > 0.);
     }
 

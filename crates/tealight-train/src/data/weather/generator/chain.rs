@@ -1,11 +1,11 @@
-//! The stationary distribution of a chain whose state is its last few symbols.
+//! The stationary distribution of a Markov chain whose state is its last n symbols.
 //!
 //! ```text
 //! π′(s₁ … sₙ) = Σ_{s₀} π(s₀ … sₙ₋₁) P(sₙ | s₀ … sₙ₋₁)        until Σ |π′ − π| < 10⁻¹³
 //! ```
 //!
-//! Cost: 3·3ⁿ multiplications and one pass over memory a step; the three sources of a state lie 3ⁿ⁻¹
-//! apart, so that all reads and writes are sequential.
+//! Cost: 3·3ⁿ multiplications and one pass over memory for each step. The three predecessors of a state lie
+//! 3ⁿ⁻¹ apart, so that all reads and writes are sequential.
 
 use crate::data::weather::{Distribution, N_CLASSES, sequence};
 use tealight_ops::threads::map;
@@ -14,41 +14,41 @@ use tealight_ops::threads::map;
 #[derive(Clone, Debug)]
 pub(super) struct Chain {
     pub(super) n_symbols: usize,
-    /// `(3^n_symbols)`: which row of `table` each state draws the next symbol from.
+    /// `(3^n_symbols)`: the row of `table` for each state.
     pub(super) rows: Vec<u8>,
-    /// How the next symbol is distributed: few rows serve many states.
+    /// Distributions of the next symbol, shared by many states.
     pub(super) table: Vec<Distribution>,
 }
 
-/// π changes by less than this, in total, over one step.
+/// The iteration ends when Σ |π′ − π| is below this.
 const TOLERANCE: f64 = 1e-13;
-/// Steps after which a chain that still moves is used as it is.
+/// The iteration ends after this many steps in any case.
 const MAX_STEPS: usize = 20_000;
-/// States of a piece of work. Fixed, so that sums do not depend on the number of threads.
+/// States in a unit of parallel work. Fixed, so that sums do not depend on the number of threads.
 const BLOCK: usize = 3 * 2048;
-/// Steps between two looks at the change, which costs another pass.
+/// Steps between two computations of the change, each of which costs another pass.
 const STEPS_PER_CHECK: usize = 8;
 
 impl Chain {
-    /// How the symbol after state `index` is distributed.
+    /// The distribution of the symbol after state `index`.
     pub(super) fn next(&self, index: usize) -> &Distribution {
         &self.table[usize::from(self.rows[index])]
     }
 
-    /// The distribution over states that a step does not change, `(3^n_symbols)`.
+    /// The stationary distribution over states, `(3^n_symbols)`.
     pub(super) fn stationary(&self) -> Vec<f64> {
         let n_states = self.rows.len();
         let mut pi = vec![1. / n_states as f64; n_states];
         let mut next = vec![0.; n_states];
         for step in 1..=MAX_STEPS {
             self.step(&pi, &mut next);
-            let settled = step % STEPS_PER_CHECK == 0 && change(&pi, &next) < TOLERANCE;
+            let converged = step % STEPS_PER_CHECK == 0 && change(&pi, &next) < TOLERANCE;
             std::mem::swap(&mut pi, &mut next);
-            if settled {
+            if converged {
                 break;
             }
         }
-        // A step loses no probability but to rounding, which a few hundred steps add up.
+        // Normalise: rounding errors accumulate over the steps.
         let sums = map(pi.chunks(BLOCK).collect(), &|block: &[f64]| block.iter().sum::<f64>());
         let total: f64 = sums.iter().sum();
         for p in &mut pi {

@@ -1,4 +1,4 @@
-//! A weighted count of rain, modulo 3, names the next day: a forecast needs six days by position.
+//! A weighted count of rain, modulo 3, gives the next day: a forecast needs six days by their position.
 //!
 //! ```text
 //! k = Σ_{i=1}^{10} yᵢ(2 − yᵢ) βᵢ mod 3        y = 1, 2, 3 for rain, cloud, sun; day 1 the oldest
@@ -9,7 +9,9 @@
 //! k = (r₂ + r₆ + r₈) + 2 (r₃ + r₅ + r₉) mod 3, where rᵢ says that day i rained.
 
 use super::{Generator, chain::Chain};
-use crate::data::weather::{Distribution, Error, N_CLASSES, Score, evaluation, sequence};
+use crate::data::weather::error::Error;
+use crate::data::weather::score::{self, Score};
+use crate::data::weather::{Distribution, N_CLASSES, sequence};
 use serde::{Deserialize, Serialize};
 use tealight_ops::rng::Stream;
 
@@ -19,16 +21,16 @@ use tealight_ops::rng::Stream;
 pub struct Config {
     /// β, the oldest day first. Published: `[0, 1, 2, 3, 2, 1, 0, 1, 2, 3]`.
     pub coefficients: [u32; MEMORY],
-    /// That the rule is followed. Published: 0.96.
+    /// The probability of day k. Published: 0.96.
     pub probability: f64,
 }
 
-/// The chain, and where to start in it.
+/// The chain with its stationary distribution.
 #[derive(Clone, Debug)]
 pub struct Dotmod {
     chain: Chain,
     stationary: Vec<f64>,
-    /// Running sums of `stationary`: a window is drawn by binary search.
+    /// Cumulative sums of `stationary`, from which a window is drawn by binary search.
     cumulative: Vec<f64>,
 }
 
@@ -42,16 +44,16 @@ impl Default for Config {
 }
 
 impl Config {
-    /// The probability must leave the chain a way to forget its start.
+    /// Checks the probability: close to 1, the chain would not converge to its stationary distribution.
     pub fn validate(&self) -> Result<(), Error> {
         if (0.0..=0.99).contains(&self.probability) {
             return Ok(());
         }
-        let rule = "from 0 to 0.99: a chain without surprises never forgets its first days";
+        let rule = "from 0 to 0.99: with larger values the chain does not forget its first days";
         Err(Error::setting("probability", self.probability, rule))
     }
 
-    /// The chain and its stationary distribution.
+    /// Builds the chain and computes its stationary distribution.
     ///
     /// Cost: power iteration over 3¹⁰ states, about a tenth of a second.
     pub fn build(&self) -> Result<Dotmod, Error> {
@@ -106,7 +108,7 @@ impl Generator for Dotmod {
     }
 
     fn bayes(&self, window: usize) -> Score {
-        evaluation::bayes(&self.joint(window.min(MEMORY) + 1))
+        score::bayes(&self.joint(window.min(MEMORY) + 1))
     }
 }
 

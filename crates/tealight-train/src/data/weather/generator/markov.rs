@@ -1,4 +1,4 @@
-//! Tomorrow depends on today alone.
+//! A first-order Markov chain.
 //!
 //! ```text
 //! P(x₁) = initial        P(xₜ₊₁ | x₁ … xₜ) = transition[xₜ]
@@ -7,7 +7,9 @@
 //! The first day is drawn from `initial`, not from the stationary distribution of `transition`.
 
 use super::{Generator, check_distribution, sample_from_day_one};
-use crate::data::weather::{Distribution, Error, Score, evaluation, sequence};
+use crate::data::weather::error::Error;
+use crate::data::weather::score::{self, Score};
+use crate::data::weather::{Distribution, sequence};
 use serde::{Deserialize, Serialize};
 use tealight_ops::rng::Stream;
 
@@ -15,9 +17,9 @@ use tealight_ops::rng::Stream;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// The first day: rain, cloud, sun. Published: `[0.3, 0.4, 0.3]`.
+    /// The distribution of the first day: rain, cloud, sun. Published: `[0.3, 0.4, 0.3]`.
     pub initial: Distribution,
-    /// The day after rain, after cloud, after sun.
+    /// The distributions of the day after rain, after cloud and after sun.
     /// Published: `[[0.6, 0.3, 0.1], [0.3, 0.4, 0.3], [0.2, 0.3, 0.5]]`.
     pub transition: [Distribution; 3],
 }
@@ -39,14 +41,14 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Every row must be a distribution.
+    /// Checks that every row is a distribution.
     pub fn validate(&self) -> Result<(), Error> {
         check_distribution("initial", &self.initial)?;
         let mut rows = self.transition.iter().enumerate();
         rows.try_for_each(|(i, row)| check_distribution(format!("transition[{i}]"), row))
     }
 
-    /// The chain.
+    /// Builds the chain.
     pub fn build(&self) -> Result<Markov, Error> {
         self.validate()?;
         Ok(Markov { initial: self.initial, transition: self.transition })
@@ -71,11 +73,11 @@ impl Generator for Markov {
     }
 
     fn bayes(&self, window: usize) -> Score {
-        // The last day of the window says all there is: P(today) by running the chain up to it.
+        // Only the last day of the window matters: P(today) after window − 1 steps of the chain.
         let today = (1..window).fold(self.initial, |today, _| {
             std::array::from_fn(|d| (0..3).map(|from| today[from] * self.transition[from][d]).sum())
         });
-        evaluation::bayes(&sequence::extend(today.to_vec(), 1, 2, |days| self.next(days)))
+        score::bayes(&sequence::extend(today.to_vec(), 1, 2, |days| self.next(days)))
     }
 }
 
@@ -96,7 +98,7 @@ mod tests {
     #[test]
     fn the_limit_is_the_same_from_the_last_day_as_from_all_windows() {
         let markov = Config::default().build().unwrap();
-        let (short, all) = (markov.bayes(7), evaluation::bayes(&markov.joint(8)));
+        let (short, all) = (markov.bayes(7), score::bayes(&markov.joint(8)));
         assert!((short.accuracy - all.accuracy).abs() < 1e-14);
         assert!((short.nll - all.nll).abs() < 1e-14);
     }

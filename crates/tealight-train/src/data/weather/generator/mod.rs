@@ -1,14 +1,14 @@
-//! The rules that weather is drawn by, one file each.
+//! The rules that generate weather, one file each.
 //!
-//! | kind | looks back | the rule in a line |
+//! | kind | depends on | rule |
 //! |---|---|---|
-//! | [`markov`] | 1 day | P(next) depends on today |
-//! | [`one_four_eight`] | 10 days | day 11 follows a table of days 1, 4 and 8 |
-//! | [`n_days`] | n days | what was frequent becomes rare |
-//! | [`dotmod`] | 10 days | a weighted count of rain, modulo 3, names the next day |
+//! | [`markov`] | 1 day | a Markov chain |
+//! | [`one_four_eight`] | 10 days | a table gives day 11 after days 1, 4 and 8 |
+//! | [`n_days`] | n days | the more frequent a weather was, the less likely it is |
+//! | [`dotmod`] | 10 days | a weighted count of rain, modulo 3, gives the next day |
 //!
 //! To add a rule: a file with a `Config` and an `impl Generator`, and its lines in
-//! [`SourceConfig`](crate::task::weather::SourceConfig).
+//! [`SourceConfig`](super::SourceConfig).
 
 mod chain;
 pub mod dotmod;
@@ -16,16 +16,18 @@ pub mod markov;
 pub mod n_days;
 pub mod one_four_eight;
 
-use super::{Distribution, Error, Score};
+use super::Distribution;
+use super::error::Error;
+use super::score::Score;
 use std::fmt;
 use tealight_ops::rng::Stream;
 
-/// A rule that weather is drawn by, whose probabilities can be computed.
+/// A rule that generates weather with computable probabilities.
 pub trait Generator: fmt::Debug + Send + Sync {
-    /// The number of days that decide how the next day is distributed.
+    /// The number of previous days on which the distribution of the next day depends.
     fn memory(&self) -> usize;
 
-    /// Whether a window of this many days can be drawn and forecast.
+    /// Checks that a window of this many days can be drawn and forecast.
     fn check_window(&self, window: usize) -> Result<(), Error> {
         if window == 0 {
             return Err(Error::setting("window", window, "a window holds at least one day"));
@@ -33,25 +35,23 @@ pub trait Generator: fmt::Debug + Send + Sync {
         Ok(())
     }
 
-    /// How the day after `history`, oldest day first, is distributed.
+    /// The distribution of the day after `history`, oldest day first.
     ///
-    /// The history holds [`memory`](Self::memory) days or more, or else all days since the first
-    /// where the rule has a first day.
+    /// The history has at least [`memory`](Self::memory) days, or else all days since the first, for a rule
+    /// with a first day.
     fn next(&self, history: &[u8]) -> Distribution;
 
-    /// `n_days` days, a function of `stream`: draws of two streams are independent of each other.
-    ///
-    /// For a model with a loss at every position this is the window and the day after it.
+    /// `n_days` days, a function of `stream`. Draws of different streams are independent.
     fn sample(&self, stream: Stream, n_days: usize) -> Vec<u8>;
 
     /// The probability of every sequence of `n_days` days, `(3^n_days)`, the oldest day varying least.
     fn joint(&self, n_days: usize) -> Vec<f64>;
 
-    /// The exact score of the best forecast from a window of this many days.
+    /// The exact score of the optimal forecast from a window of this many days.
     fn bayes(&self, window: usize) -> Score;
 }
 
-/// Three probabilities must be a distribution, up to the rounding of numbers typed as decimals.
+/// Checks that three probabilities are a distribution, up to the rounding of decimals.
 fn check_distribution(key: impl Into<String>, value: &Distribution) -> Result<(), Error> {
     let sum: f64 = value.iter().sum();
     if value.iter().all(|p| *p >= 0.) && (sum - 1.).abs() < 1e-9 {
@@ -61,7 +61,7 @@ fn check_distribution(key: impl Into<String>, value: &Distribution) -> Result<()
     Err(Error::setting(key, value, rule))
 }
 
-/// Draws day after day by `next`, from the first day on.
+/// Draws the days one by one from `next`, beginning with the first day.
 fn sample_from_day_one(generator: &dyn Generator, stream: Stream, n_days: usize) -> Vec<u8> {
     let mut days = Vec::with_capacity(n_days);
     for day in 0..n_days as u64 {

@@ -1,20 +1,22 @@
-//! What was frequent in the last n days becomes rare: a forecast needs a count, no positions.
+//! The more often a weather occurred in the last n days, the less likely it is: a forecast needs counts only.
 //!
 //! ```text
 //! P(xₜ = w) = (n − |{i ≤ n : xₜ₋ᵢ = w}|) / 2n
 //!           = (1/n) Σ_{i ≤ n} ½ [xₜ₋ᵢ ≠ w]                                                    (1)
 //! ```
 //!
-//! By (1) a day takes one of the last n days as its parent and differs from it by a step of 1 or 2,
-//! modulo 3. So the lines of descent of a window can be followed into the past until they meet, where
-//! the weather is uniform by symmetry: an exact draw from the stationary chain, without burn-in
-//! (coupling from the past, Propp & Wilson 1996).
+//! By (1), a day has one of the last n days as its parent and differs from it by a step of 1 or 2, modulo
+//! 3. The ancestors of a window are drawn backwards until they coincide in one day, whose weather is
+//! uniform by symmetry: an exact draw from the stationary chain without burn-in (coupling from the past,
+//! Propp & Wilson 1996).
 //!
-//! Probabilities come from power iteration. The rule does not change when the kinds of weather are
-//! rotated, so the n − 1 steps between n days are a chain of their own: 3ⁿ⁻¹ states instead of 3ⁿ.
+//! Probabilities come from power iteration. The rule is invariant under rotation of the kinds of weather,
+//! so the n − 1 steps between n days form a Markov chain: 3ⁿ⁻¹ states instead of 3ⁿ.
 
 use super::{Generator, chain::Chain};
-use crate::data::weather::{Distribution, Error, N_CLASSES, Score, evaluation, sequence};
+use crate::data::weather::error::Error;
+use crate::data::weather::score::{self, Score};
+use crate::data::weather::{Distribution, N_CLASSES, sequence};
 use serde::{Deserialize, Serialize};
 use tealight_ops::rng::Stream;
 
@@ -22,7 +24,7 @@ use tealight_ops::rng::Stream;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// How many days are counted. Published: 10, and 15.
+    /// The number of counted days. Published: 10, and 15.
     pub n: usize,
 }
 
@@ -36,13 +38,13 @@ pub struct TenDays {}
 #[serde(default, deny_unknown_fields)]
 pub struct FifteenDays {}
 
-/// The chain that avoids what it has seen often.
+/// The chain of the rule for n days.
 #[derive(Clone, Debug)]
 pub struct NDays {
     n: usize,
 }
 
-/// 3¹⁴ states of 8 bytes, twice: 77 MB while the limits are computed.
+/// 2 · 3¹⁴ states of 8 bytes: 77 MB while probabilities are computed.
 const MAX_N: usize = 15;
 
 impl Default for Config {
@@ -52,7 +54,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// n from 1 to 15.
+    /// Checks that n is from 1 to 15.
     pub fn validate(&self) -> Result<(), Error> {
         if (1..=MAX_N).contains(&self.n) {
             return Ok(());
@@ -61,7 +63,7 @@ impl Config {
         Err(Error::setting("n", self.n, rule))
     }
 
-    /// The chain.
+    /// Builds the chain.
     pub fn build(&self) -> Result<NDays, Error> {
         self.validate()?;
         Ok(NDays { n: self.n })
@@ -100,8 +102,8 @@ impl Generator for NDays {
         if n_days == 0 {
             return Vec::new();
         }
-        // Days are counted backwards, from the last one. Day k needs its parent if it is asked for
-        // or is a parent itself; the days further back than k that are needed number `n_open`.
+        // Days are numbered backwards from the last one. A day is needed if it belongs to the result or is a
+        // parent of a needed day. `n_open` counts the needed days that are not processed yet.
         let mut needed = vec![true; n_days];
         let mut parents = Vec::with_capacity(n_days);
         let mut n_open = n_days;
@@ -149,22 +151,22 @@ impl Generator for NDays {
 
     fn bayes(&self, window: usize) -> Score {
         if window < self.n {
-            // The next step is the next day: today is known, and all kinds of weather are alike.
-            return evaluation::bayes(&self.joint_steps(window));
+            // Today is known, so the next step decides the next day; all kinds of weather are equivalent.
+            return score::bayes(&self.joint_steps(window));
         }
-        // The counts say all there is, and every state with the same counts has the same row.
+        // Only the counts matter, and states with the same counts share a row.
         let chain = self.steps();
         let mut known = vec![0.; chain.table.len()];
         for (p, &row) in chain.stationary().iter().zip(&chain.rows) {
             known[usize::from(row)] += p;
         }
         let joint = known.iter().zip(&chain.table).flat_map(|(p, next)| next.map(|q| p * q));
-        evaluation::bayes(&joint.collect::<Vec<_>>())
+        score::bayes(&joint.collect::<Vec<_>>())
     }
 }
 
 impl NDays {
-    /// P(w) from how often each w occurred in the last n days.
+    /// P(w) from the number of occurrences of each w in the last n days.
     fn after(&self, counts: [usize; N_CLASSES]) -> Distribution {
         counts.map(|count| (self.n - count) as f64 / (2 * self.n) as f64)
     }
@@ -178,19 +180,20 @@ impl NDays {
 
     /// The chain of the n − 1 steps between n days, xₜ₊₁ − xₜ mod 3.
     ///
-    /// A state's row is its count of days like the last one, and of days one step ahead of it.
+    /// The row of a state is given by its number of days equal to the last one and of days one step ahead
+    /// of it.
     fn steps(&self) -> Chain {
         let base = self.n + 1;
         let mut counts = vec![[1, 0, 0]];
         for _ in 1..self.n {
-            // Seen from the day reached by step d, weather w was weather w + d.
+            // Relative to the day reached by step d, weather w is weather w + d.
             let seen = |c: &[u8; 3], d: usize| [c[d] + 1, c[(1 + d) % 3], c[(2 + d) % 3]];
             counts = counts.iter().flat_map(|c| (0..3).map(move |d| seen(c, d))).collect();
         }
         let rows = counts.iter().map(|&[same, ahead, _]| same * base as u8 + ahead).collect();
         let table = (0..base * base).map(|row| {
             let (same, ahead) = (row / base, row % base);
-            // Rows whose counts exceed n belong to no state.
+            // Rows whose counts exceed n are unused.
             self.after([same, ahead, self.n.saturating_sub(same + ahead)].map(|c| c.min(self.n)))
         });
         Chain { n_symbols: self.n - 1, rows, table: table.collect() }
@@ -248,7 +251,7 @@ mod tests {
         for n in [1, 2, 5] {
             for window in [3, 5, 6] {
                 let rule = n_days(n);
-                let (short, all) = (rule.bayes(window), evaluation::bayes(&rule.joint(window + 1)));
+                let (short, all) = (rule.bayes(window), score::bayes(&rule.joint(window + 1)));
                 assert!((short.accuracy - all.accuracy).abs() < 1e-12, "n {n}, window {window}");
                 assert!((short.nll - all.nll).abs() < 1e-12, "n {n}, window {window}");
             }
@@ -256,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_descent_give_the_stationary_chain() {
+    fn coupling_from_the_past_draws_from_the_stationary_chain() {
         for n in [1, 2, 4] {
             let rule = n_days(n);
             let joint = rule.joint(6);

@@ -1,16 +1,18 @@
-//! Day 11 follows a table of days 1, 4 and 8: attention must find three days by their position.
+//! A table gives day 11 after days 1, 4 and 8: attention must find three days by their position.
 //!
 //! ```text
-//! P(xₜ)  = initial              on three fresh days     (days 1, 5, 9 as coded; 1, 4, 8 as in the text)
+//! P(xₜ)  = initial              on three fresh days     (days 1, 5, 9 in the code; 1, 4, 8 in the text)
 //! P(xₜ)  = transition[xₜ₋₁]     on the other days up to 10
 //! P(x₁₁) = table[x₁, x₄, x₈]
 //! ```
 //!
-//! As coded, two of the days that the table reads follow from the days before them. Later days than 11
-//! have no rule; they follow `transition`.
+//! In the published code, two of the days that the table reads depend on the days before them. Days after
+//! day 11 have no rule and follow `transition`.
 
 use super::{Generator, markov, sample_from_day_one};
-use crate::data::weather::{Distribution, Error, Score, evaluation, sequence};
+use crate::data::weather::error::Error;
+use crate::data::weather::score::{self, Score};
+use crate::data::weather::{Distribution, sequence};
 use serde::{Deserialize, Serialize};
 use tealight_model::names;
 use tealight_ops::rng::{Purpose, Stream};
@@ -19,11 +21,11 @@ use tealight_ops::rng::{Purpose, Stream};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// A fresh day: rain, cloud, sun. Published: `[0.3, 0.4, 0.3]`.
+    /// The distribution of a fresh day: rain, cloud, sun. Published: `[0.3, 0.4, 0.3]`.
     pub initial: Distribution,
-    /// The day after rain, after cloud, after sun. Published: as for `markov`.
+    /// The distributions of the day after rain, after cloud and after sun. Published: as for `markov`.
     pub transition: [Distribution; 3],
-    /// Which days are fresh. Published: `"coded"`.
+    /// The fresh days. Published: `"coded"`.
     pub positions: Positions,
     /// Day 11 in tenths, `[rain, cloud, sun]`, after RRR, RRC, RRS, RCR, … SSS on days 1, 4 and 8.
     pub table: Vec<[u8; 3]>,
@@ -33,11 +35,11 @@ pub struct Config {
 }
 
 names! {
-    /// The days that do not follow from the day before.
+    /// The days that do not depend on the day before.
     pub enum Positions {
-        /// Days 1, 5 and 9, as the published code has it.
+        /// Days 1, 5 and 9, as in the published code.
         "coded" => Coded,
-        /// Days 1, 4 and 8, as the published text has it.
+        /// Days 1, 4 and 8, as in the published text.
         "text" => Text,
     }
 }
@@ -58,7 +60,7 @@ const READ: [usize; 3] = [0, 3, 7];
 /// 3 kinds of weather on 3 days.
 const N_KEYS: usize = 27;
 /// The published table. Row SCS is printed as 2 6 1, which sums to 9; the published limits (majority .3759,
-/// Bayes .5525 and .9403) are those of 2 6 2, where sun gets what is left.
+/// Bayes .5525 and .9403) are those of 2 6 2.
 #[rustfmt::skip]
 const TABLE: [[u8; 3]; N_KEYS] = [
     [6, 3, 1], [4, 3, 3], [4, 2, 4], [4, 5, 1], [3, 2, 5], [3, 5, 2], [5, 1, 4], [6, 2, 2], [4, 1, 5],
@@ -75,7 +77,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Every row must be a distribution; a seed replaces the published table and no other.
+    /// Checks that every row is a distribution, and that a seed replaces no other table than the published one.
     pub fn validate(&self) -> Result<(), Error> {
         let Self { initial, transition, .. } = self.clone();
         markov::Config { initial, transition }.validate()?;
@@ -98,7 +100,7 @@ impl Config {
         Ok(())
     }
 
-    /// The rule.
+    /// Builds the generator.
     pub fn build(&self) -> Result<OneFourEight, Error> {
         self.validate()?;
         let row = |i: usize| match self.table_seed {
@@ -118,7 +120,7 @@ impl Config {
 }
 
 impl OneFourEight {
-    /// Day 11 after each of RRR, RRC, RRS, RCR, … SSS on days 1, 4 and 8.
+    /// The distributions of day 11 after RRR, RRC, RRS, RCR, … SSS on days 1, 4 and 8.
     pub fn table(&self) -> &[Distribution] {
         &self.table
     }
@@ -156,7 +158,7 @@ impl Generator for OneFourEight {
     }
 
     fn bayes(&self, window: usize) -> Score {
-        evaluation::bayes(&self.joint(window + 1))
+        score::bayes(&self.joint(window + 1))
     }
 }
 

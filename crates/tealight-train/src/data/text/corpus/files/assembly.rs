@@ -1,4 +1,4 @@
-//! Lines become documents, and long documents parts.
+//! Assembles lines into documents, and divides long documents into parts.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -8,23 +8,23 @@ use serde_json::Value;
 
 use super::config::Unit;
 use super::lines::Line;
-use crate::data::Split;
 use crate::data::json_line;
+use crate::data::split::Split;
 use crate::data::text::corpus::{Document, Origin, Part};
 use crate::error::Result;
 
-/// The most bytes of a part: enough to tokenise well, little enough to do so on all threads.
+/// The maximal bytes of a part: large enough to tokenise efficiently, small enough for all threads to share
+/// a file.
 pub(super) const MAX_PART: usize = 1 << 16;
-/// The longest line of `.jsonl`, which has to be read as a whole.
+/// The maximal bytes of a line of `.jsonl`, which is parsed as a whole.
 const MAX_JSON_LINE: usize = 1 << 26;
 
-/// Collects the text of a document, and hands out its parts as soon as they are full.
+/// Collects the text of a document and emits its parts as soon as they are full.
 ///
-/// A part ends before a space between two words, where every tokenizer that knows spaces begins a
-/// new token anyway, so that the parts have the tokens of the whole. Where there is no such space
-/// (Japanese), it ends before a line break, and in the last resort between two characters, and the
-/// tokenizer does not see what is on the other side.
-pub(super) struct Assembly {
+/// A part ends before a space between two words: tokenizers begin a new token there, so that the parts have the
+/// same tokens as the whole. Without such a space (Japanese), it ends before a line break, else between two
+/// characters, where the tokens may differ from those of the whole.
+pub(super) struct DocumentAssembler {
     path: Arc<Path>,
     split: Option<Split>,
     text: String,
@@ -33,24 +33,24 @@ pub(super) struct Assembly {
     ready: VecDeque<Document>,
 }
 
-impl Assembly {
+impl DocumentAssembler {
     pub(super) fn new(path: Arc<Path>, split: Option<Split>) -> Self {
         let ready = VecDeque::new();
         Self { path, split, text: String::new(), line: 1, part: Part::First, ready }
     }
 
-    /// The next part that is complete.
+    /// The next complete part.
     pub(super) fn pop(&mut self) -> Option<Document> {
         self.ready.pop_front()
     }
 
-    /// The side of the documents that follow.
-    pub(super) fn turn_to(&mut self, split: Split) {
+    /// Ends the document and assigns the following ones to `split`.
+    pub(super) fn start_split(&mut self, split: Split) {
         self.finish();
         self.split = Some(split);
     }
 
-    /// More text of the document, which stands on `line`.
+    /// Appends text from `line` to the document.
     pub(super) fn push(&mut self, text: &str, line: u64) {
         if self.is_at_start() {
             self.line = line;
@@ -73,7 +73,7 @@ impl Assembly {
         self.text.is_empty() && self.part == Part::First
     }
 
-    /// The document ends here; one without anything but white space is none.
+    /// Ends the document. A document of white space alone is dropped.
     pub(super) fn finish(&mut self) {
         let text = std::mem::take(&mut self.text);
         let is_blank = text.trim().is_empty();
@@ -90,7 +90,7 @@ impl Assembly {
         self.part = Part::Further;
     }
 
-    /// A line of a file of text.
+    /// Adds a line of a text file.
     pub(super) fn text_line(&mut self, line: &Line, unit: Unit) {
         let is_whole = line.text.ends_with('\n');
         match unit {
@@ -112,12 +112,12 @@ impl Assembly {
         }
     }
 
-    /// A line of JSON is collected in `json` until it is whole, and gives the document in its `field`.
+    /// Adds a line or fragment of `.jsonl`; `json` buffers the line until it is complete.
     pub(super) fn json_line(&mut self, line: &Line, field: &str, json: &mut String) -> Result<()> {
         let origin = Origin { path: self.path.clone(), line: line.number };
         if json.len() + line.text.len() > MAX_JSON_LINE {
             return Err(
-                origin.wrong(format!("the line is longer than {} MiB", MAX_JSON_LINE >> 20))
+                origin.error(format!("the line is longer than {} MiB", MAX_JSON_LINE >> 20))
             );
         }
         json.push_str(&line.text);
@@ -127,21 +127,21 @@ impl Assembly {
         Ok(())
     }
 
-    /// The document in the `field` of an object, which `json` is empty afterwards.
+    /// Adds the document in `field` of the object in `json`, and clears `json`.
     pub(super) fn json_object(&mut self, line: u64, field: &str, json: &mut String) -> Result<()> {
         let whole = std::mem::take(json);
         if whole.trim().is_empty() {
             return Ok(());
         }
         let origin = Origin { path: self.path.clone(), line };
-        let text = json_text(&whole, field).map_err(|rule| origin.wrong(rule))?;
+        let text = json_text(&whole, field).map_err(|rule| origin.error(rule))?;
         self.push(&text, line);
         self.finish();
         Ok(())
     }
 }
 
-/// The text in a field of a JSON object, or what is wrong with it.
+/// The text in a field of a JSON object, or the error.
 fn json_text(json: &str, field: &str) -> Result<String, String> {
     let mut object = json_line::object(json)?;
     match object.remove(field) {
@@ -154,16 +154,14 @@ fn json_text(json: &str, field: &str) -> Result<String, String> {
     }
 }
 
-/// Where a part of a text that is longer than one ends: in its second half, or where it must.
+/// The end of the first part of a text longer than [`MAX_PART`], preferably in the second half of the part.
 fn end_of_part(text: &str) -> usize {
     let bytes = text.as_bytes();
-    let stands_between = |at: usize, before: bool| {
-        (before || !bytes[at - 1].is_ascii_whitespace()) && !bytes[at + 1].is_ascii_whitespace()
-    };
+    let is_space = |at: usize| bytes[at].is_ascii_whitespace();
     let places = || (MAX_PART / 2..MAX_PART).rev();
-    let space = places().find(|&at| bytes[at] == b' ' && stands_between(at, false));
-    let place = || places().find(|&at| bytes[at] == b'\n' && stands_between(at, true));
-    space.or_else(place).unwrap_or_else(|| {
+    let space = places().find(|&at| bytes[at] == b' ' && !is_space(at - 1) && !is_space(at + 1));
+    let line_break = || places().find(|&at| bytes[at] == b'\n' && !is_space(at + 1));
+    space.or_else(line_break).unwrap_or_else(|| {
         (0..=MAX_PART).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(MAX_PART)
     })
 }
@@ -173,7 +171,7 @@ mod tests {
     use super::*;
 
     fn documents(unit: Unit, lines: &[&str]) -> Vec<(String, u64)> {
-        let mut assembly = Assembly::new(Path::new("a.txt").into(), None);
+        let mut assembly = DocumentAssembler::new(Path::new("a.txt").into(), None);
         for (number, text) in (1..).zip(lines) {
             let text = (*text).to_owned();
             assembly.text_line(&Line { text, number, begins: true }, unit);
@@ -203,7 +201,7 @@ mod tests {
         let words: String = (0..30_000)
             .flat_map(|n| ["word".to_owned(), n.to_string(), " \n".to_owned()])
             .collect();
-        let mut assembly = Assembly::new(Path::new("a.txt").into(), None);
+        let mut assembly = DocumentAssembler::new(Path::new("a.txt").into(), None);
         for text in [&words[..100_000], &words[100_000..100_001], &words[100_001..]] {
             assembly.push(text, 3);
         }

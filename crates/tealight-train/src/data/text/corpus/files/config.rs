@@ -1,4 +1,4 @@
-//! `[task.corpus] kind = "files"`: its settings.
+//! The settings of `[task.corpus] kind = "files"`.
 
 use std::path::PathBuf;
 
@@ -7,8 +7,9 @@ use tealight_model::names;
 
 use super::paths::absolute;
 use crate::error::{Error, Result};
+use crate::limits::share;
 
-/// The share of the documents that is held out where the settings say nothing.
+/// The share of the documents that is held out by default.
 const VALIDATION: f64 = 0.1;
 
 /// `[task.corpus] kind = "files"`
@@ -16,23 +17,22 @@ const VALIDATION: f64 = 0.1;
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// Files, patterns (`books/*.txt`, `**` for folders at any depth) and folders with all they
-    /// contain: `.txt` or `.jsonl`, as they are or compressed (`.gz`, `.zst`). Relative paths start
-    /// where the command is run; a run keeps the absolute ones.
+    /// contain: `.txt` or `.jsonl`, plain or compressed (`.gz`, `.zst`). Relative paths start in the
+    /// current directory; a run stores the absolute ones.
     pub paths: Vec<PathBuf>,
-    /// What a document is in a `.txt` file. In `.jsonl`, it is a field of each line.
+    /// What a document is in a `.txt` file. In `.jsonl`, each line is a document.
     pub documents: Unit,
-    /// The field of each line of `.jsonl` that holds the text; `text` unless said otherwise.
+    /// The field of each line of `.jsonl` with the text; `text` by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub field: Option<String>,
-    /// The share of the documents that is held out for validation, by chance: 0.1 unless one of the
-    /// two settings below is there.
+    /// The share of the documents that is held out for validation, at random: 0.1 unless one of the two
+    /// settings below is set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub validation: Option<f64>,
-    /// Files that are held out: like `paths`, from which they are left out.
+    /// Files that are held out, in the form of `paths`; `paths` may include them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub validation_paths: Vec<PathBuf>,
-    /// The share of each file that is held out, counted in characters from its end. It takes
-    /// `documents = "file"`.
+    /// The share of the characters at the end of each file that is held out. Requires `documents = "file"`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub validation_tail: Option<f64>,
 }
@@ -63,12 +63,12 @@ impl Default for Config {
 }
 
 impl Config {
-    /// The field that holds the text.
+    /// The field with the text.
     pub(super) fn field(&self) -> &str {
         self.field.as_deref().unwrap_or("text")
     }
 
-    /// The share of the documents that is held out by chance.
+    /// The share of the documents that is held out at random.
     pub(in crate::data::text::corpus) fn validation_share(&self) -> f64 {
         let otherwise = !self.validation_paths.is_empty() || self.validation_tail.is_some();
         self.validation.unwrap_or(if otherwise { 0. } else { VALIDATION })
@@ -76,18 +76,18 @@ impl Config {
 
     pub(in crate::data::text::corpus) fn absolute_paths(&mut self) -> Result<()> {
         let paths = self.paths.iter_mut().chain(&mut self.validation_paths);
-        // What is missing stays missing: an error says so when the files are opened.
+        // An empty path stays empty: opening the files reports it.
         for path in paths.filter(|path| !path.as_os_str().is_empty()) {
             *path = absolute(path)?;
         }
         Ok(())
     }
 
-    /// Checks what does not depend on the files.
+    /// Checks the settings, without the files.
     pub(super) fn validate(&self) -> Result<()> {
         let Self { paths, validation, validation_paths, validation_tail, .. } = self;
         if paths.is_empty() {
-            let message = "`task.corpus.paths` is missing: the files with the text";
+            let message = "`task.corpus.paths` is missing: it lists the files with the text";
             return Err(Error::config(["task.corpus.paths"], message));
         }
         for (key, paths) in [("paths", paths), ("validation_paths", validation_paths)] {
@@ -98,21 +98,23 @@ impl Config {
         }
         if self.field.as_deref() == Some("") {
             let key = "task.corpus.field";
-            return Err(Error::config([key], format!("`{key}` is empty: it names a field")));
+            return Err(Error::config(
+                [key],
+                format!("`{key}` is empty: it is the name of a field"),
+            ));
         }
-        share("task.corpus.validation", *validation)?;
-        share("task.corpus.validation_tail", *validation_tail)?;
-        self.one_way_of_holding_out()?;
+        validation.map_or(Ok(()), |value| share("task.corpus.validation", value))?;
+        validation_tail.map_or(Ok(()), |value| share("task.corpus.validation_tail", value))?;
+        self.validate_holdout()?;
         if validation_tail.is_some() && self.documents != Unit::File {
             let keys = ["task.corpus.validation_tail", "task.corpus.documents"];
-            let message = "`task.corpus.validation_tail` cuts whole files, and needs \
-                           `task.corpus.documents` = \"file\"";
+            let message = "`task.corpus.validation_tail` needs `task.corpus.documents` = \"file\"";
             return Err(Error::config(keys, message));
         }
         Ok(())
     }
 
-    fn one_way_of_holding_out(&self) -> Result<()> {
+    fn validate_holdout(&self) -> Result<()> {
         let ways = [
             ("task.corpus.validation", self.validation.is_some()),
             ("task.corpus.validation_paths", !self.validation_paths.is_empty()),
@@ -120,20 +122,11 @@ impl Config {
         ];
         let mut chosen = ways.iter().filter(|(_, is_there)| *is_there).map(|(key, _)| *key);
         if let (Some(first), Some(second)) = (chosen.next(), chosen.next()) {
-            let message = format!("`{second}` and `{first}` both say what is held out: keep one");
+            let message =
+                format!("`{second}` and `{first}` both select what is held out: keep one");
             return Err(Error::config([second, first], message));
         }
         Ok(())
-    }
-}
-
-fn share(key: &str, value: Option<f64>) -> Result<()> {
-    match value {
-        Some(value) if !(value > 0. && value < 1.) => {
-            let message = format!("`{key}` = {value} must be between 0 and 1");
-            Err(Error::config([key], message))
-        }
-        _ => Ok(()),
     }
 }
 
@@ -154,7 +147,9 @@ mod tests {
     fn settings_out_of_range_are_named() {
         assert!(message(|config| config.paths.clear()).contains("`task.corpus.paths` is missing"));
         assert!(message(|config| config.paths.push("".into())).contains("holds an empty path"));
-        assert!(message(|config| config.field = Some(String::new())).contains("names a field"));
+        assert!(
+            message(|config| config.field = Some(String::new())).contains("the name of a field")
+        );
         for share in [0., 1., -0.1, f64::NAN] {
             let message = message(|config| config.validation = Some(share));
             assert!(message.starts_with("`task.corpus.validation` = "), "{message}");
@@ -169,7 +164,7 @@ mod tests {
             config.validation = Some(0.1);
             config.validation_paths.push("b.txt".into());
         });
-        let start = "`task.corpus.validation_paths` and `task.corpus.validation` both say";
+        let start = "`task.corpus.validation_paths` and `task.corpus.validation` both select";
         assert!(message.starts_with(start), "{message}");
     }
 

@@ -1,8 +1,8 @@
-//! What the ending of a file says about what is in it.
+//! The format of a file, by its name.
 
 use std::path::Path;
 
-/// What is in a file, and how it is compressed.
+/// Format and compression of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FileKind {
     pub(super) format: Format,
@@ -27,7 +27,7 @@ pub(super) enum Compression {
 }
 
 impl FileKind {
-    /// `None` for other endings than those that a corpus can read.
+    /// `None` for a file that a corpus cannot read.
     pub(super) fn of(path: &Path) -> Option<Self> {
         let name = path.file_name()?.to_string_lossy().to_lowercase();
         let (name, compression) = match name.rsplit_once('.') {

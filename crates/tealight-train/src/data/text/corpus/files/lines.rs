@@ -1,26 +1,26 @@
-//! Lines of a file that are valid UTF-8, and never more of one than fits into memory.
+//! The lines of a file as UTF-8; long lines in fragments of bounded size.
 
 use std::io::BufRead;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::Input;
-use super::reader::{self, Tally};
+use super::kind::Compression;
+use super::reader::{self, ReadProgress};
 use crate::data::text::corpus::Origin;
 use crate::error::{Error, Result};
 
-/// The most bytes of a line that are handled at once.
+/// The maximal bytes of a fragment of a line.
 const MAX_FRAGMENT: usize = 1 << 20;
 
-/// A line, or a fragment of a very long one.
+/// A line, or a fragment of a long one.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Line {
-    /// The text with its line break, which is `\n` even where the file has `\r\n`. A fragment that is
-    /// not the line's last, and the last line of a file, may have none.
+    /// The text with its line break, `\n` also for `\r\n`. Only the last fragment of a line has one; the
+    /// last line of a file may have none.
     pub(super) text: String,
     /// Counted from 1.
     pub(super) number: u64,
-    /// Whether it is the beginning of its line.
+    /// Whether it begins its line.
     pub(super) begins: bool,
 }
 
@@ -28,22 +28,22 @@ pub(super) struct Line {
 pub(super) struct Lines {
     path: Arc<Path>,
     reader: Box<dyn BufRead + Send>,
-    tally: Arc<Tally>,
-    /// Bytes that belong to the next fragment: half a character, half a line break.
+    progress: Arc<ReadProgress>,
+    /// Bytes for the next fragment: an incomplete character or line break.
     rest: Vec<u8>,
     number: u64,
     begins: bool,
 }
 
 impl Lines {
-    pub(super) fn open(input: &Input) -> Result<Self> {
-        let (reader, tally) = reader::open(&input.path, input.kind.compression)?;
-        let path = input.path.clone();
-        Ok(Self { path, reader, tally, rest: Vec::new(), number: 1, begins: true })
+    pub(super) fn open(path: &Arc<Path>, compression: Compression) -> Result<Self> {
+        let (reader, progress) = reader::open(path, compression)?;
+        let path = path.clone();
+        Ok(Self { path, reader, progress, rest: Vec::new(), number: 1, begins: true })
     }
 
-    pub(super) fn tally(&self) -> &Tally {
-        &self.tally
+    pub(super) fn progress(&self) -> &ReadProgress {
+        &self.progress
     }
 
     /// The next line or fragment; `None` at the end of the file.
@@ -56,20 +56,20 @@ impl Lines {
         if !is_whole {
             self.rest = bytes.split_off(bytes.len() - unfinished(&bytes));
         }
-        let text = String::from_utf8(bytes).map_err(|_| self.wrong("this is not UTF-8"))?;
-        let line = Line { text: self.plain(text), number: self.number, begins: self.begins };
+        let text = String::from_utf8(bytes).map_err(|_| self.error("this is not UTF-8"))?;
+        let line = Line { text: self.normalised(text), number: self.number, begins: self.begins };
         self.begins = is_whole;
         self.number += u64::from(is_whole);
         Ok(Some(line))
     }
 
-    /// Reads up to the end of a line, of the file or of what is handled at once; false for the last.
+    /// Reads to the end of the line, the file or the fragment; false for the end of a fragment.
     fn read(&mut self, bytes: &mut Vec<u8>) -> Result<bool> {
         while bytes.len() < MAX_FRAGMENT {
             let buffer = match self.reader.fill_buf() {
                 Ok(buffer) => buffer,
                 Err(error) => {
-                    return Err(self.wrong(format!("the file ends or breaks here: {error}")));
+                    return Err(self.error(format!("the file cannot be read further: {error}")));
                 }
             };
             let found = buffer.iter().position(|&byte| byte == b'\n');
@@ -84,8 +84,8 @@ impl Lines {
         Ok(false)
     }
 
-    /// Without the mark that some editors put at the beginning of a file, and with one kind of line break.
-    fn plain(&self, mut text: String) -> String {
+    /// Removes a byte order mark at the beginning of the file, and replaces `\r\n` by `\n`.
+    fn normalised(&self, mut text: String) -> String {
         if self.number == 1 && self.begins && text.starts_with('\u{FEFF}') {
             text.remove(0);
         }
@@ -96,12 +96,12 @@ impl Lines {
         text
     }
 
-    fn wrong(&self, rule: impl Into<String>) -> Error {
-        Origin { path: self.path.clone(), line: self.number }.wrong(rule)
+    fn error(&self, rule: impl Into<String>) -> Error {
+        Origin { path: self.path.clone(), line: self.number }.error(rule)
     }
 }
 
-/// How many bytes at the end may be the beginning of a character or of a line break.
+/// The number of bytes at the end that may begin an incomplete character or line break.
 fn unfinished(bytes: &[u8]) -> usize {
     if bytes.ends_with(b"\r") {
         return 1;
@@ -115,14 +115,11 @@ fn unfinished(bytes: &[u8]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::text::corpus::files::kind::FileKind;
 
     fn lines(bytes: &[u8]) -> Result<Vec<Line>, String> {
-        let file = tempfile::Builder::new().suffix(".txt").tempfile().unwrap();
+        let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), bytes).unwrap();
-        let kind = FileKind::of(file.path()).unwrap();
-        let input = Input::new(file.path().to_owned(), kind, None);
-        let mut lines = Lines::open(&input).unwrap();
+        let mut lines = Lines::open(&file.path().into(), Compression::None).unwrap();
         let all = std::iter::from_fn(|| lines.next().transpose()).collect::<Result<_>>();
         all.map_err(|error| error.to_string())
     }

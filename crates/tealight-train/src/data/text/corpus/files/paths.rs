@@ -1,4 +1,4 @@
-//! From paths, patterns and folders to the files that they mean, in an order that is always the same.
+//! Expands paths, patterns and folders to files in a fixed order.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,8 +9,8 @@ use glob::Pattern;
 use super::kind::FileKind;
 use crate::error::{Error, Result};
 
-/// The files that `paths` mean, but for those that were `seen` before, by whatever name: in the order of
-/// `paths`, and by name within one of them. `key` is where they are written in the TOML.
+/// The files of `paths` that are not in `seen` (canonical paths), in the order of `paths`, sorted within a
+/// folder or pattern. `key` is the setting with the paths, for errors.
 pub(super) fn expand(
     key: &str,
     paths: &[PathBuf],
@@ -20,7 +20,7 @@ pub(super) fn expand(
     for path in paths {
         for file in expand_one(key, path)? {
             let Some(kind) = FileKind::of(&file) else {
-                return Err(unknown_ending(key, &file));
+                return Err(unknown_extension(key, &file));
             };
             if seen.insert(file.canonicalize().map_err(Error::io("find", &file))?) {
                 files.push((file, kind));
@@ -40,7 +40,7 @@ fn expand_one(key: &str, path: &Path) -> Result<Vec<PathBuf>> {
     if is_pattern(path) {
         return pattern(key, path);
     }
-    // The system says what is the matter: not there, or not to be looked at.
+    // The system's reason: missing, or no permission.
     let reason = fs::metadata(path).err().map_or(String::new(), |error| format!(": {error}"));
     let message = format!("`{}` cannot be read{reason}", path.display());
     Err(Error::config([key], message))
@@ -68,7 +68,7 @@ fn pattern(key: &str, path: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// All files below a folder that this corpus can read; what else is there is not looked at.
+/// All files below a folder that a corpus can read; others are ignored.
 fn folder(key: &str, path: &Path) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     let mut folders = vec![path.to_owned()];
@@ -81,34 +81,33 @@ fn folder(key: &str, path: &Path) -> Result<Vec<PathBuf>> {
                 continue;
             }
             if kind.is_dir() {
-                folders.push(path); // Links to folders are not followed: they can go in circles.
+                folders.push(path); // Links to folders are not followed: they may form cycles.
             } else if path.is_file() && FileKind::of(&path).is_some() {
                 files.push(path);
             }
         }
     }
     if files.is_empty() {
-        let message = format!("`{}` holds no file of {ENDINGS}", path.display());
+        let message = format!("`{}` has no file with the extension {EXTENSIONS}", path.display());
         return Err(Error::config([key], message));
     }
     files.sort_unstable();
     Ok(files)
 }
 
-const ENDINGS: &str = ".txt or .jsonl, also with .gz or .zst";
+const EXTENSIONS: &str = ".txt or .jsonl, also with .gz or .zst";
 
-fn unknown_ending(key: &str, path: &Path) -> Error {
-    let message = format!("`{}` has an unknown ending: it should be {ENDINGS}", path.display());
+fn unknown_extension(key: &str, path: &Path) -> Error {
+    let message = format!("`{}` has an unknown extension: expected {EXTENSIONS}", path.display());
     Error::config([key], message)
 }
 
-/// Whether a path has characters that mean others.
+/// Whether a path has wildcards.
 pub(super) fn is_pattern(path: &Path) -> bool {
     path.to_string_lossy().contains(['*', '?', '['])
 }
 
-/// A path or pattern that starts at the root. Where the current directory has characters that mean
-/// others, they mean themselves.
+/// The absolute path or pattern. Wildcards in the name of the current directory are escaped.
 pub(super) fn absolute(path: &Path) -> Result<PathBuf> {
     let absolute = std::path::absolute(path).map_err(Error::io("find", path))?;
     if !path.is_relative() || !is_pattern(path) || path.exists() {
@@ -165,9 +164,9 @@ mod tests {
         assert!(message("z.txt").starts_with("`z.txt` cannot be read: No such file"));
         assert_eq!(message("z*.txt"), "no file matches `z*.txt`");
         assert!(message("a[.txt").contains("is not a pattern"));
-        assert!(message("c.md").starts_with("`c.md` has an unknown ending: it should be .txt or"));
-        assert!(message("*").contains("`c.md` has an unknown ending"));
+        assert!(message("c.md").starts_with("`c.md` has an unknown extension: expected .txt or"));
+        assert!(message("*").contains("`c.md` has an unknown extension"));
         fs::create_dir(directory.path().join("empty")).unwrap();
-        assert!(message("empty").starts_with("`empty` holds no file of .txt"));
+        assert!(message("empty").starts_with("`empty` has no file with the extension .txt"));
     }
 }

@@ -1,4 +1,4 @@
-//! The bytes of a file, decompressed as they are needed, and how many have been read.
+//! A decompressing reader that counts and hashes the bytes on the disk.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -16,14 +16,14 @@ use crate::error::{Error, Result};
 
 const BUFFER: usize = 1 << 18;
 
-/// What has been read of a file, as it is on the disk.
+/// Number and hash of the compressed bytes that have been read.
 #[derive(Debug, Default)]
-pub(super) struct Tally {
+pub(super) struct ReadProgress {
     bytes: AtomicU64,
     hash: Mutex<Fnv128>,
 }
 
-impl Tally {
+impl ReadProgress {
     pub(super) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
@@ -33,37 +33,37 @@ impl Tally {
     }
 }
 
-/// Opens a file to be read from its beginning.
+/// Opens a file. The progress advances as the reader is read.
 pub(super) fn open(
     path: &Path,
     compression: Compression,
-) -> Result<(Box<dyn BufRead + Send>, Arc<Tally>)> {
+) -> Result<(Box<dyn BufRead + Send>, Arc<ReadProgress>)> {
     let file = File::open(path).map_err(Error::io("open", path))?;
-    let tally = Arc::new(Tally::default());
-    let file = BufReader::with_capacity(BUFFER, Tallied { file, tally: tally.clone() });
+    let progress = Arc::new(ReadProgress::default());
+    let file = BufReader::with_capacity(BUFFER, CountingFile { file, progress: progress.clone() });
     let reader: Box<dyn BufRead + Send> = match compression {
         Compression::None => Box::new(file),
         Compression::Gzip => Box::new(BufReader::with_capacity(BUFFER, MultiGzDecoder::new(file))),
         Compression::Zstandard => Box::new(BufReader::with_capacity(BUFFER, Zstandard::new(file))),
     };
-    Ok((reader, tally))
+    Ok((reader, progress))
 }
 
-struct Tallied {
+struct CountingFile {
     file: File,
-    tally: Arc<Tally>,
+    progress: Arc<ReadProgress>,
 }
 
-impl Read for Tallied {
+impl Read for CountingFile {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let n = self.file.read(buffer)?;
-        self.tally.bytes.fetch_add(n as u64, Ordering::Relaxed);
-        self.tally.hash.lock().unwrap_or_else(PoisonError::into_inner).write(&buffer[..n]);
+        self.progress.bytes.fetch_add(n as u64, Ordering::Relaxed);
+        self.progress.hash.lock().unwrap_or_else(PoisonError::into_inner).write(&buffer[..n]);
         Ok(n)
     }
 }
 
-/// Zstandard frames, one after another (RFC 8878, §3.1), with the checksums that they may have.
+/// Decodes consecutive Zstandard frames (RFC 8878, §3.1) and verifies their optional checksums.
 struct Zstandard<R> {
     source: R,
     decoder: FrameDecoder,
@@ -75,7 +75,7 @@ impl<R: BufRead> Zstandard<R> {
         Self { source, decoder: FrameDecoder::new(), in_frame: false }
     }
 
-    /// Moves to the next frame with content; false at the end of the file.
+    /// Starts the next frame that is not skippable; false at the end of the file.
     fn next_frame(&mut self) -> io::Result<bool> {
         while !self.source.fill_buf()?.is_empty() {
             match self.decoder.init(&mut self.source) {
@@ -95,10 +95,10 @@ impl<R: BufRead> Zstandard<R> {
         Ok(false)
     }
 
-    /// Compares the checksum of a frame that has been read with the one it states.
+    /// Verifies the checksum at the end of a frame.
     fn check(&self) -> io::Result<()> {
         match (self.decoder.get_checksum_from_data(), self.decoder.get_calculated_checksum()) {
-            (Some(stated), Some(actual)) if stated != actual => {
+            (Some(expected), Some(actual)) if expected != actual => {
                 Err(io::Error::other("the checksum of a frame is wrong"))
             }
             _ => Ok(()),
@@ -138,23 +138,23 @@ pub(super) mod tests {
 
     use super::*;
 
-    pub(in super::super) fn gzip(bytes: &[u8]) -> Vec<u8> {
+    pub(crate) fn gzip(bytes: &[u8]) -> Vec<u8> {
         let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         encoder.write_all(bytes).unwrap();
         encoder.finish().unwrap()
     }
 
-    pub(in super::super) fn zstandard(bytes: &[u8]) -> Vec<u8> {
+    pub(crate) fn zstandard(bytes: &[u8]) -> Vec<u8> {
         compress_to_vec(bytes, CompressionLevel::Fastest)
     }
 
-    fn read(bytes: &[u8], compression: Compression) -> io::Result<(Vec<u8>, Arc<Tally>)> {
+    fn read(bytes: &[u8], compression: Compression) -> io::Result<(Vec<u8>, Arc<ReadProgress>)> {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), bytes).unwrap();
-        let (mut reader, tally) = open(file.path(), compression).unwrap();
+        let (mut reader, progress) = open(file.path(), compression).unwrap();
         let mut content = Vec::new();
         reader.read_to_end(&mut content)?;
-        Ok((content, tally))
+        Ok((content, progress))
     }
 
     fn text() -> Vec<u8> {
@@ -175,12 +175,12 @@ pub(super) mod tests {
                 Compression::Zstandard,
             ),
         ] {
-            let (content, tally) = read(&bytes, compression).unwrap();
+            let (content, progress) = read(&bytes, compression).unwrap();
             assert!(content == text, "{compression:?}");
-            assert_eq!(tally.bytes(), bytes.len() as u64);
+            assert_eq!(progress.bytes(), bytes.len() as u64);
             let mut hash = Fnv128::default();
             hash.write(&bytes);
-            assert_eq!(tally.hash(), hash.finish());
+            assert_eq!(progress.hash(), hash.finish());
         }
     }
 
@@ -196,7 +196,7 @@ pub(super) mod tests {
             for at in (0..whole.len()).step_by(whole.len() / 40) {
                 let mut changed = whole.clone();
                 changed[at] ^= 0x15;
-                // Some bytes say nothing, such as the time in a header; none may end in another text.
+                // Some bytes have no effect, such as the time in a header; none may change the text.
                 if let Ok((content, _)) = read(&changed, compression) {
                     assert!(content == text, "byte {at} of {compression:?}");
                 }

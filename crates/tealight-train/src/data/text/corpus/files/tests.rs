@@ -23,7 +23,7 @@ fn texts(config: &Config) -> Vec<String> {
     documents(config).unwrap().into_iter().map(|document| document.text).collect()
 }
 
-/// The message of whatever is wrong, without the folder.
+/// The error message without the folder.
 fn message(files: &[(&str, &[u8])], change: impl FnOnce(&mut Config)) -> String {
     let directory = folder(files);
     let mut config = config(&directory, Unit::Line);
@@ -77,10 +77,10 @@ fn files_of_their_own_are_held_out_and_not_trained_on() {
     let directory = folder(&[("a.txt", b"one"), ("b.txt", b"two"), ("c.txt", b"three")]);
     let validation_paths = vec![directory.path().join("b.txt")];
     let mut config = Config { validation_paths, ..config(&directory, Unit::Line) };
-    let sides: Vec<_> =
+    let actual: Vec<_> =
         documents(&config).unwrap().into_iter().map(|d| (d.text, d.split.unwrap())).collect();
     let expected = [("one", Split::Train), ("three", Split::Train), ("two", Split::Validation)];
-    assert_eq!(sides, expected.map(|(text, split)| (text.to_owned(), split)));
+    assert_eq!(actual, expected.map(|(text, split)| (text.to_owned(), split)));
     config.paths.clone_from(&config.validation_paths);
     let message = Files::open(&config).unwrap_err().to_string();
     assert!(message.contains("leaves nothing of `task.corpus.paths`"), "{message}");
@@ -111,12 +111,12 @@ fn the_tail_of_a_file_is_held_out_by_characters() {
         let directory = folder(&[("a.txt", text.as_bytes())]);
         let mut config = config(&directory, Unit::File);
         config.validation_tail = Some(0.2);
-        let sides: Vec<_> =
+        let parts: Vec<_> =
             documents(&config).unwrap().into_iter().map(|d| (d.split.unwrap(), d.text)).collect();
-        assert_eq!(sides[0], (Split::Train, head.to_owned()));
+        assert_eq!(parts[0], (Split::Train, head.to_owned()));
         let tail = text.replace('\r', "").strip_prefix(head).unwrap().to_owned();
         let tail = (!tail.trim().is_empty()).then_some((Split::Validation, tail));
-        assert_eq!(sides.get(1), tail.as_ref());
+        assert_eq!(parts.get(1), tail.as_ref());
     }
 }
 
@@ -145,7 +145,7 @@ fn what_is_wrong_is_named_with_file_and_line() {
     assert_eq!(json(b"\n"), "`a.jsonl` is empty: it holds no document");
     let good = b"{\"text\": \"good\"}\n";
     let with = |bad: &[u8]| json(&[good, bad].concat());
-    // The line was told twice, and the second time as that behind the break: `at line 2 column 0`.
+    // The line was reported twice, the second time wrongly as `at line 2 column 0`.
     let rule = "`a.jsonl`, line 2: this is not JSON: EOF while parsing an object at column 1";
     assert_eq!(with(b"{\n"), rule);
     assert_eq!(
@@ -165,7 +165,7 @@ fn a_compressed_file_that_is_cut_off_is_named() {
     {
         let message = message(&[(name, &whole[..whole.len() / 2])], |_| ());
         assert!(message.starts_with(&format!("`{name}`, line ")), "{message}");
-        assert!(message.contains("the file ends or breaks here"), "{message}");
+        assert!(message.contains("the file cannot be read further"), "{message}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! How often each word occurs: all that the trainers look at.
+//! Counts of words and characters, from which the trainers work.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -11,12 +11,12 @@ use tokenizers::{
 use super::failure;
 use crate::error::Result;
 
-/// Words, as the pre-tokenizer leaves them, with their counts; in order.
+/// Counts of the words that the pre-tokenizer finds, in order.
 pub(super) type Words = BTreeMap<String, u64>;
-/// Characters with their counts; in order.
+/// Counts of characters, in order.
 pub(super) type Characters = BTreeMap<char, u64>;
 
-/// Bytes of text that are split at a time, on all threads.
+/// Bytes of text in a chunk that all threads count together.
 const CHUNK: usize = 1 << 22;
 
 /// Counts the words of texts.
@@ -24,35 +24,25 @@ pub(super) fn count_words(
     tokenizer: &Tokenizer,
     texts: impl Iterator<Item = Result<String>>,
 ) -> Result<Words> {
-    count(texts, |text, words| {
-        let split = split(tokenizer, text)?;
-        for (word, _, _) in split.get_splits(OffsetReferential::Normalized, OffsetType::None) {
-            match words.get_mut(word) {
-                Some(count) => *count += 1,
-                None => drop(words.insert(word.to_owned(), 1)),
-            }
-        }
-        Ok(())
+    count(tokenizer, texts, |word, words: &mut Words| match words.get_mut(word) {
+        Some(count) => *count += 1,
+        None => drop(words.insert(word.to_owned(), 1)),
     })
 }
 
-/// Counts the characters of texts, as the normalizer leaves them.
+/// Counts the characters of normalised texts.
 pub(super) fn count_characters(
     tokenizer: &Tokenizer,
     texts: impl Iterator<Item = Result<String>>,
 ) -> Result<Characters> {
-    count(texts, |text, characters| {
-        let split = split(tokenizer, text)?;
-        for (word, _, _) in split.get_splits(OffsetReferential::Normalized, OffsetType::None) {
-            for character in word.chars() {
-                *characters.entry(character).or_insert(0) += 1;
-            }
+    count(tokenizer, texts, |word, characters: &mut Characters| {
+        for character in word.chars() {
+            *characters.entry(character).or_insert(0) += 1;
         }
-        Ok(())
     })
 }
 
-/// Normalized and split into words.
+/// Normalises a text and splits it into words.
 fn split(tokenizer: &Tokenizer, text: &str) -> Result<PreTokenizedString> {
     let mut split = PreTokenizedString::from(text);
     if let Some(normalizer) = tokenizer.get_normalizer() {
@@ -64,16 +54,21 @@ fn split(tokenizer: &Tokenizer, text: &str) -> Result<PreTokenizedString> {
     Ok(split)
 }
 
-/// Counts with `add`, a chunk of texts at a time; sums of counts are the same in any order.
+/// Counts each word with `add`, on all threads. Sums of integers do not depend on the order.
 fn count<T: Ord + Send>(
+    tokenizer: &Tokenizer,
     texts: impl Iterator<Item = Result<String>>,
-    add: impl Fn(&str, &mut BTreeMap<T, u64>) -> Result<()> + Sync,
+    add: impl Fn(&str, &mut BTreeMap<T, u64>) + Sync,
 ) -> Result<BTreeMap<T, u64>> {
     let count_chunk = |chunk: &[String]| {
         let new = || Ok(BTreeMap::new());
         let one = |counts: Result<BTreeMap<T, u64>>, text: &String| {
             let mut counts = counts?;
-            add(text, &mut counts).map(|()| counts)
+            let split = split(tokenizer, text)?;
+            for (word, _, _) in split.get_splits(OffsetReferential::Normalized, OffsetType::None) {
+                add(word, &mut counts);
+            }
+            Ok(counts)
         };
         chunk.par_iter().fold(new, one).reduce(new, |a, b| Ok(merge(a?, b?)))
     };
@@ -90,7 +85,7 @@ fn count<T: Ord + Send>(
     Ok(merge(counts, count_chunk(&chunk)?))
 }
 
-/// The sum of two counts; the smaller goes into the larger.
+/// The sum of two counts; the smaller map is added to the larger.
 fn merge<T: Ord>(a: BTreeMap<T, u64>, b: BTreeMap<T, u64>) -> BTreeMap<T, u64> {
     let (mut large, small) = if a.len() < b.len() { (b, a) } else { (a, b) };
     for (item, count) in small {

@@ -1,11 +1,12 @@
-//! Training: a vocabulary from text. The same text and settings give the same bytes, whatever the threads.
+//! Training a vocabulary from text. The same text and settings give the same bytes for any number of threads.
 //!
-//! The trainers of the `tokenizers` crate go through hash maps whose order differs from run to run, and add up
-//! in the order in which threads finish. So words are counted here, in order; the trainers get what they
-//! would number in the order of a map as a sorted list; and they run on one thread (`models.rs`).
+//! The trainers of the `tokenizers` crate iterate over hash maps, whose order differs from run to run, and
+//! add floats in the order in which threads finish. Therefore words are counted here, in order; the
+//! trainers receive a sorted list of what they would number in the order of a map; and they run on one
+//! thread (`models.rs`).
 //!
-//! Every tokenizer that is trained here has the same five special tokens, in the same places, and the
-//! template `[CLS] text [SEP]`: masked models, causal ones and classifiers can all use it.
+//! Every trained tokenizer has the same five special tokens with the same ids, and the template `[CLS] text
+//! [SEP]`, so that masked models, causal models and classifiers can use it.
 
 mod count;
 mod models;
@@ -21,24 +22,16 @@ use tokenizers::{
 };
 
 use self::count::{count_characters, count_words};
+use super::Tokenizer;
 use super::config::{CharConfig, TokenizerConfig};
-use super::{Tokenizer, special};
+use super::special::{BEGIN, END, MASK, SPECIAL_TOKENS, SpecialNames};
 use crate::error::{Error, Result};
 
-/// The special tokens of every tokenizer that is trained here; the index is the id.
-pub(super) const SPECIAL_TOKENS: [&str; 5] = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"];
-const UNKNOWN: usize = 1;
-const BEGIN: u32 = 2;
-const END: u32 = 3;
-const MASK: usize = 4;
-
-/// Text that is looked at, in bytes: what comes after it changes little, and the counts of the trainers
-/// have 32 bits.
+/// The maximal bytes of text that are used: more text changes little, and the trainers count in 32 bits.
 const MAX_TEXT: usize = 1 << 28;
 
 impl Tokenizer {
-    /// Trains a tokenizer on texts, or reads the one that `config` names. Of many texts the first 256 MiB
-    /// are looked at.
+    /// Trains a tokenizer on the first 256 MiB of `texts`, or reads the tokenizer that `config` names.
     pub fn train(
         config: &TokenizerConfig,
         texts: impl IntoIterator<Item = Result<String>>,
@@ -48,20 +41,20 @@ impl Tokenizer {
             TokenizerConfig::File(file) => return Self::open(&file.path),
             TokenizerConfig::WordPiece(config) => {
                 let mut inner = wordpiece(config.lowercase, config.strip_accents)?;
-                let words = some(count_words(&inner, up_to_limit(texts))?)?;
+                let words = non_empty(count_words(&inner, up_to_limit(texts))?)?;
                 let model = models::wordpiece(words, config.vocab_size, config.min_frequency)?;
                 inner.with_model(model);
                 inner
             }
             TokenizerConfig::Bpe(config) => {
                 let mut inner = byte_level(config.lowercase, config.strip_accents, true)?;
-                let words = some(count_words(&inner, up_to_limit(texts))?)?;
+                let words = non_empty(count_words(&inner, up_to_limit(texts))?)?;
                 inner.with_model(models::bpe(&words, config.vocab_size, config.min_frequency)?);
                 inner
             }
             TokenizerConfig::Unigram(config) => {
                 let mut inner = metaspace(config.lowercase, config.strip_accents)?;
-                let words = some(count_words(&inner, up_to_limit(texts))?)?;
+                let words = non_empty(count_words(&inner, up_to_limit(texts))?)?;
                 inner.with_model(models::unigram(&words, config.vocab_size)?);
                 inner
             }
@@ -75,14 +68,14 @@ impl Tokenizer {
         let has_spaces_in_words =
             matches!(config, TokenizerConfig::Bpe(_) | TokenizerConfig::Unigram(_));
         add_special_tokens(&mut inner, has_spaces_in_words)?;
-        // Through the file that it will be: what is trained is what will be read.
+        // Through its file format, so that a trained tokenizer equals the one that is read back.
         let bytes = serde_json::to_vec(&inner).map_err(failure)?;
-        Self::with_roles(&bytes, "the trained tokenizer".as_ref(), &special::Names::default())
+        Self::with_roles(&bytes, "the trained tokenizer".as_ref(), &SpecialNames::default())
     }
 }
 
-/// BERT's: split at spaces and punctuation, and around each Chinese character. Accents stay unless asked for:
-/// BERT's own habit of dropping them with capitals turns `が` into `か`.
+/// BERT's: split at spaces and punctuation, and around each Chinese character. Unlike in BERT, lower case
+/// does not imply stripped accents, which would turn `が` into `か`.
 fn wordpiece(lowercase: bool, strip_accents: bool) -> Result<tokenizers::Tokenizer> {
     let mut inner = tokenizers::Tokenizer::new(tokenizers::models::wordpiece::WordPiece::default());
     let normalizer = BertNormalizer::new(true, true, Some(strip_accents), lowercase);
@@ -92,7 +85,7 @@ fn wordpiece(lowercase: bool, strip_accents: bool) -> Result<tokenizers::Tokeniz
     Ok(inner)
 }
 
-/// GPT-2's: bytes, in words that its regular expression finds, or all together.
+/// GPT-2's: bytes, split into words by its regular expression if `words`.
 fn byte_level(lowercase: bool, strip_accents: bool, words: bool) -> Result<tokenizers::Tokenizer> {
     let mut inner = tokenizers::Tokenizer::new(BPE::default());
     inner.with_normalizer(normalizer(lowercase, strip_accents)).map_err(failure)?;
@@ -101,11 +94,12 @@ fn byte_level(lowercase: bool, strip_accents: bool, words: bool) -> Result<token
     Ok(inner)
 }
 
-/// SentencePiece's: spaces become part of the words after them, and text without spaces is one long word.
+/// SentencePiece's: a space belongs to the word after it, and text without spaces is one word.
 fn metaspace(lowercase: bool, strip_accents: bool) -> Result<tokenizers::Tokenizer> {
     let mut inner = tokenizers::Tokenizer::new(BPE::default());
     inner.with_normalizer(normalizer(lowercase, strip_accents)).map_err(failure)?;
-    // Before the first word only: what follows a mask in a text without spaces is the same as elsewhere.
+    // The space is prepended to the first word of a text only, not to the text after a mask: in a text without
+    // spaces, that text must have the same tokens as elsewhere.
     let metaspace = Metaspace::new('▁', PrependScheme::First, true);
     inner.with_pre_tokenizer(Some(PreTokenizerWrapper::Metaspace(metaspace.clone())));
     inner.with_decoder(Some(DecoderWrapper::Metaspace(metaspace)));
@@ -120,12 +114,12 @@ fn characters(
     let mut inner = tokenizers::Tokenizer::new(BPE::default());
     inner.with_normalizer(normalizer(config.lowercase, config.strip_accents)).map_err(failure)?;
     inner.with_decoder(Some(decoders::fuse::Fuse::default()));
-    let counts = some(count_characters(&inner, texts)?)?;
+    let counts = non_empty(count_characters(&inner, texts)?)?;
     inner.with_model(models::characters(&counts, config.vocab_size, config.min_frequency)?);
     Ok(inner)
 }
 
-/// Small letters, and letters without their accents, which are characters of their own in form D.
+/// Lower case and stripped accents. Normal form D separates accents from their letters.
 fn normalizer(lowercase: bool, strip_accents: bool) -> Option<NormalizerWrapper> {
     let mut steps: Vec<NormalizerWrapper> = Vec::new();
     if strip_accents {
@@ -137,8 +131,8 @@ fn normalizer(lowercase: bool, strip_accents: bool) -> Option<NormalizerWrapper>
     (!steps.is_empty()).then(|| normalizers::NormalizerWrapper::Sequence(Sequence::new(steps)))
 }
 
-/// The special tokens and the template. Where a word's token begins with the space before it, so does what
-/// stands in a word's place: the mask takes that space.
+/// Adds the special tokens and the template. `mask_takes_space` is for models whose word tokens include the
+/// space before the word: the mask in place of a word then includes it, too.
 fn add_special_tokens(inner: &mut tokenizers::Tokenizer, mask_takes_space: bool) -> Result<()> {
     let token = |(index, name): (usize, &&str)| {
         AddedToken::from(*name, true).lstrip(mask_takes_space && index == MASK)
@@ -174,8 +168,8 @@ fn up_to_limit(
     })
 }
 
-/// Refuses texts without a single word.
-fn some<T>(words: T) -> Result<T>
+/// Refuses empty counts.
+fn non_empty<T>(words: T) -> Result<T>
 where
     for<'a> &'a T: IntoIterator,
 {

@@ -1,4 +1,4 @@
-//! The trainers of the `tokenizers` crate, made to give the same model each time.
+//! The trainers of the `tokenizers` crate, made deterministic.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,25 +11,26 @@ use tokenizers::models::wordpiece::WordPiece;
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 
 use super::count::{Characters, Words};
-use super::{SPECIAL_TOKENS, UNKNOWN, failure};
-use crate::data::text::tokenizer::guarded;
+use super::failure;
+use crate::data::text::tokenizer::catch_panic;
+use crate::data::text::tokenizer::special::{SPECIAL_TOKENS, UNKNOWN};
 use crate::error::Result;
 
-/// What a piece in the middle of a word begins with.
+/// The prefix of pieces within a word.
 const PREFIX: &str = "##";
-/// The most characters of a word that has pieces: the model takes a longer one for unknown.
+/// Longer words, in characters, are unknown to the model.
 const MAX_WORD: usize = 100;
-/// The most characters that the unigram trainer gets in one piece: the sum over all segmentations of a text
-/// without end is no number.
+/// The maximal characters of a text for the unigram trainer: the sum over all segmentations of a longer
+/// text could overflow.
 const MAX_SENTENCE: usize = 512;
-/// By how much the unigram trainer raises the score from one to the next of the characters that it had lost.
+/// The unigram trainer re-adds characters that it had pruned, with scores that differ by this.
 const SCORE_STEP: f64 = 0.0001;
 
-/// Pieces that meet often become one (Sennrich et al. 2016, <https://arxiv.org/abs/1508.07909>); a piece that
-/// does not begin a word is written with `##` before it.
+/// Merges frequent pairs of pieces (Sennrich et al. 2016, <https://arxiv.org/abs/1508.07909>). A piece
+/// within a word has the prefix `##`.
 pub(super) fn wordpiece(words: Words, vocab_size: usize, min_frequency: u64) -> Result<WordPiece> {
     let words = words.into_iter().filter(|(word, _)| word.chars().count() <= MAX_WORD).collect();
-    // A letter that occurs within words is two tokens: `a` and `##a`.
+    // A letter that occurs within words takes two tokens: `a` and `##a`.
     let within = letters_within(&words);
     let size = |letter: char| if within.contains(&letter) { 2 } else { 1 };
     let known = frequent(&letters(&words), 1, room(vocab_size), size);
@@ -42,8 +43,8 @@ pub(super) fn wordpiece(words: Words, vocab_size: usize, min_frequency: u64) -> 
         .show_progress(false)
         .vocab_size(vocab_size)
         .min_frequency(min_frequency)
-        // The trainer numbers special tokens as they come, and `##a`, `##b` in the order of a hash map,
-        // unless they are there already.
+        // The trainer numbers special tokens in their order, but `##a`, `##b` in the order of a hash map
+        // unless they exist already.
         .special_tokens(special_tokens().chain(alphabet.map(plain)).collect())
         .continuing_subword_prefix(PREFIX.to_owned())
         .build();
@@ -52,7 +53,7 @@ pub(super) fn wordpiece(words: Words, vocab_size: usize, min_frequency: u64) -> 
     Ok(model)
 }
 
-/// Strings of bytes that meet often become one (Radford et al. 2019).
+/// Merges frequent pairs of byte strings (Radford et al. 2019).
 pub(super) fn bpe(words: &Words, vocab_size: usize, min_frequency: u64) -> Result<BPE> {
     let trainer = BpeTrainer::builder()
         .show_progress(false)
@@ -64,8 +65,8 @@ pub(super) fn bpe(words: &Words, vocab_size: usize, min_frequency: u64) -> Resul
     train(&trainer, words)
 }
 
-/// Among pairs that occur equally often the trainer takes the one with the smallest ids. All ids are given
-/// in order, so the order of its map of words does not matter.
+/// Of equally frequent pairs the trainer merges the one with the smallest ids. The ids are assigned in
+/// order, so the order of its map of words has no effect.
 fn train(trainer: &BpeTrainer, words: &Words) -> Result<BPE> {
     let words = words.iter().map(|(word, &count)| (word.as_str().into(), count)).collect();
     let mut model = BPE::default();
@@ -73,10 +74,10 @@ fn train(trainer: &BpeTrainer, words: &Words) -> Result<BPE> {
     Ok(model)
 }
 
-/// The pieces under which the text is likeliest, each independent of the others (Kudo 2018,
+/// A unigram language model of pieces that maximises the likelihood of the text (Kudo 2018,
 /// <https://arxiv.org/abs/1804.10959>).
 pub(super) fn unigram(words: &Words, vocab_size: usize) -> Result<Unigram> {
-    // The trainer needs a place beside the characters, or it forgets the limit.
+    // The trainer ignores the limit unless there is room for one piece besides the characters.
     let known = frequent(&letters(words), 1, room(vocab_size) - 1, |_| 1);
     let trainer = UnigramTrainer::builder()
         .show_progress(false)
@@ -87,10 +88,10 @@ pub(super) fn unigram(words: &Words, vocab_size: usize) -> Result<Unigram> {
         .map_err(failure)?;
     let sentences = sentences(words, &known);
     let mut model = Unigram::default();
-    // It adds up what threads have found in the order in which they come: so there is one.
+    // One thread: the trainer adds floats in the order in which threads finish.
     let one_thread = ThreadPoolBuilder::new().num_threads(1).build().map_err(failure)?;
     let train = || trainer.do_train(sentences, &mut model).map_err(|error| error.to_string());
-    one_thread.install(|| guarded(train)).map_err(failure)?;
+    one_thread.install(|| catch_panic(train)).map_err(failure)?;
     let pieces = model.iter().skip(SPECIAL_TOKENS.len()).cloned();
     let pieces =
         in_order(pieces.filter(|(piece, _)| !SPECIAL_TOKENS.contains(&piece.as_str())).collect());
@@ -98,8 +99,8 @@ pub(super) fn unigram(words: &Words, vocab_size: usize) -> Result<Unigram> {
     Unigram::from(special.chain(pieces).collect(), Some(UNKNOWN), false).map_err(failure)
 }
 
-/// Words cut where a character is unknown, where they are too long, and at `<UNK>`, which is what the trainer
-/// calls its own piece without a score; in order.
+/// Words, split at unknown characters, at the maximal length, and at `<UNK>`, the name of the trainer's own
+/// piece without a score; in order.
 fn sentences(words: &Words, known: &BTreeSet<char>) -> Vec<(String, u32)> {
     let mut sentences = BTreeMap::new();
     for (word, count) in words {
@@ -114,28 +115,28 @@ fn sentences(words: &Words, known: &BTreeSet<char>) -> Vec<(String, u32)> {
     sentences.into_iter().collect()
 }
 
-/// Pieces by score, the best first. Two things are the hash maps' choice in what the trainer gives: which of
-/// equal pieces comes first, and which of the characters that it had lost gets which of their scores: the
-/// lowest of all, the lowest + 0.0001, and so on.
+/// Sorts pieces by descending score. In the trainer's result, the order of hash maps decides two things:
+/// the order of pieces with equal scores, and the assignment of scores (the lowest, the lowest + 0.0001, …)
+/// to the characters that it had pruned and added again. Both are made alphabetical.
 fn in_order(mut pieces: Vec<(String, f64)>) -> Vec<(String, f64)> {
     let lowest = pieces.iter().map(|(_, score)| *score).fold(f64::INFINITY, f64::min);
     let raise = |raised: &f64| Some(raised + SCORE_STEP);
     let raised = std::iter::successors(Some(0.), raise).take(pieces.len());
-    let given: BTreeSet<u64> = raised.map(|raised| (lowest + raised).to_bits()).collect();
-    let is_lost = |(piece, score): &(String, f64)| {
-        piece.chars().count() == 1 && given.contains(&score.to_bits())
+    let assigned: BTreeSet<u64> = raised.map(|raised| (lowest + raised).to_bits()).collect();
+    let is_pruned = |(piece, score): &(String, f64)| {
+        piece.chars().count() == 1 && assigned.contains(&score.to_bits())
     };
-    let (mut lost, kept): (Vec<_>, Vec<_>) = pieces.drain(..).partition(is_lost);
-    let mut scores: Vec<f64> = lost.iter().map(|(_, score)| *score).collect();
+    let (mut pruned, kept): (Vec<_>, Vec<_>) = pieces.drain(..).partition(is_pruned);
+    let mut scores: Vec<f64> = pruned.iter().map(|(_, score)| *score).collect();
     scores.sort_by(f64::total_cmp);
-    lost.sort_by(|a, b| a.0.cmp(&b.0));
-    let lost = lost.into_iter().zip(scores).map(|((piece, _), score)| (piece, score));
-    pieces.extend(kept.into_iter().chain(lost));
+    pruned.sort_by(|a, b| a.0.cmp(&b.0));
+    let pruned = pruned.into_iter().zip(scores).map(|((piece, _), score)| (piece, score));
+    pieces.extend(kept.into_iter().chain(pruned));
     pieces.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
     pieces
 }
 
-/// A token for each character that occurs often enough.
+/// A token for each sufficiently frequent character.
 pub(super) fn characters(
     counts: &Characters,
     vocab_size: usize,
@@ -151,7 +152,7 @@ pub(super) fn bytes() -> Result<BPE> {
     without_merges(bytes.into_iter().map(String::from))
 }
 
-/// BPE whose tokens stay what they are: it knows single characters.
+/// BPE without merges, whose tokens are single characters.
 fn without_merges(tokens: impl Iterator<Item = String>) -> Result<BPE> {
     let special = SPECIAL_TOKENS.iter().map(|name| (*name).to_owned());
     let vocab: Vocab = special.chain(tokens).zip(0..).collect();
@@ -159,7 +160,7 @@ fn without_merges(tokens: impl Iterator<Item = String>) -> Result<BPE> {
     BPE::builder().vocab_and_merges(vocab, Vec::new()).unk_token(unknown).build().map_err(failure)
 }
 
-/// How often each character occurs in the words.
+/// The counts of the characters of the words.
 fn letters(words: &Words) -> Characters {
     let mut letters = Characters::new();
     for (word, count) in words {
@@ -170,13 +171,13 @@ fn letters(words: &Words) -> Characters {
     letters
 }
 
-/// The letters that occur behind the first one of a word.
+/// The letters that occur after the first one of a word.
 fn letters_within(words: &Words) -> BTreeSet<char> {
     words.keys().flat_map(|word| word.chars().skip(1)).collect()
 }
 
-/// The most frequent characters, of those that occur at least `min_frequency` times, as many as there is `room`
-/// for if each takes its `size`.
+/// The most frequent characters with at least `min_frequency` occurrences, as many as fit into `room`
+/// tokens if each takes `size` tokens.
 fn frequent(
     counts: &Characters,
     min_frequency: u64,
@@ -192,7 +193,7 @@ fn frequent(
     counts.into_iter().map(|(character, _)| *character).scan(room, fits).collect()
 }
 
-/// What a vocabulary holds beside the special tokens.
+/// The number of tokens of a vocabulary besides the special ones.
 fn room(vocab_size: usize) -> usize {
     vocab_size.saturating_sub(SPECIAL_TOKENS.len())
 }

@@ -1,5 +1,5 @@
-//! What holds for every kind that is trained: the same bytes each time, five special tokens, a template, and
-//! text that comes back.
+//! Properties of every trained kind: the same bytes each time, five special tokens, a template, and
+//! decoding that restores the text.
 
 use std::path::Path;
 

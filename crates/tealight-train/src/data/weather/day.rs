@@ -14,7 +14,7 @@ pub enum Weather {
     Sun = 2,
 }
 
-/// A character that is no weather.
+/// A character that does not denote weather.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "line {line}, column {column}: `{}` is neither rain (🌧️ or R), cloud (☁️ or C) nor sun (☀️ or S)",
@@ -29,7 +29,7 @@ pub struct ParseError {
     pub character: char,
 }
 
-/// U+FE0F asks for the coloured form of the character before it. Text editors add and drop it.
+/// U+FE0F selects the emoji presentation of the character before it. Text editors add and drop it.
 const VARIATION_SELECTOR: char = '\u{FE0F}';
 
 impl Weather {
@@ -41,7 +41,7 @@ impl Weather {
         self as u8
     }
 
-    /// The weather of an id, if it is one.
+    /// The weather with an id.
     pub fn from_id(id: u8) -> Option<Self> {
         Self::ALL.get(usize::from(id)).copied()
     }
@@ -71,7 +71,7 @@ impl fmt::Display for Weather {
     }
 }
 
-/// Text → ids. White space, commas and variation selectors are ignored.
+/// Text → ids. Ignores white space, commas and variation selectors.
 pub fn parse(text: &str) -> Result<Vec<u8>, ParseError> {
     let mut days = Vec::new();
     for (line, text) in text.lines().enumerate() {
@@ -80,7 +80,7 @@ pub fn parse(text: &str) -> Result<Vec<u8>, ParseError> {
     Ok(days)
 }
 
-/// Ids → emoji, side by side.
+/// Ids → emoji.
 ///
 /// # Panics
 /// If an id is not 0, 1 or 2.
@@ -89,7 +89,7 @@ pub fn format(days: &[u8]) -> String {
     days.iter().map(emoji).collect()
 }
 
-/// One line of text → ids; `line` is its number in messages.
+/// One line of text → ids; `line` is its number for errors.
 pub(super) fn parse_line(text: &str, line: usize) -> Result<Vec<u8>, ParseError> {
     let visible = text.chars().filter(|&character| character != VARIATION_SELECTOR);
     let days = visible.enumerate().filter(|(_, c)| !c.is_whitespace() && *c != ',');

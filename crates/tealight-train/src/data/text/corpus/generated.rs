@@ -1,61 +1,62 @@
-//! Diaries as a corpus: those to learn from, and then those that are held out.
+//! Generated diaries as a corpus: the training documents, then the validation documents.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use super::{Corpus, Document, Documents, Origin, Part, Progress};
-use crate::data::Split;
-use crate::data::text::diary::{Diary, Volume};
+use crate::data::split::Split;
+use crate::data::text::diary::{Diary, Subset};
 use crate::error::Result;
 
 impl Corpus for Diary {
     fn documents(&self) -> Result<Box<dyn Documents + '_>> {
-        Ok(Box::new(Drawn { diary: self, path: Path::new("diary").into(), next: 0 }))
+        Ok(Box::new(DiaryDocuments { diary: self, path: Path::new("diary").into(), next: 0 }))
     }
 
     fn fingerprint(&self, _progress: &mut dyn FnMut(Progress)) -> Result<u128> {
         Ok(u128::from(Diary::fingerprint(self)))
     }
 
-    fn is_drawn(&self) -> bool {
+    fn is_generated(&self) -> bool {
         true
     }
 }
 
-struct Drawn<'a> {
+/// The documents of a diary corpus.
+struct DiaryDocuments<'a> {
     diary: &'a Diary,
     path: Arc<Path>,
     next: u64,
 }
 
-impl Drawn<'_> {
-    /// Documents to learn from, and those that are held out.
-    fn n(&self) -> (u64, u64) {
+impl DiaryDocuments<'_> {
+    /// The numbers of training and validation documents.
+    fn counts(&self) -> (u64, u64) {
         let config = self.diary.config();
         (config.n_documents as u64, config.n_validation as u64)
     }
 }
 
-impl Iterator for Drawn<'_> {
+impl Iterator for DiaryDocuments<'_> {
     type Item = Result<Document>;
 
     fn next(&mut self) -> Option<Result<Document>> {
-        let (n_train, n_validation) = self.n();
-        let (volume, split, index) = match self.next.checked_sub(n_train) {
-            None => (Volume::Train, Split::Train, self.next),
-            Some(index) if index < n_validation => (Volume::Validation, Split::Validation, index),
+        let (n_train, n_validation) = self.counts();
+        let (subset, split, index) = match self.next.checked_sub(n_train) {
+            None => (Subset::Train, Split::Train, self.next),
+            Some(index) if index < n_validation => (Subset::Validation, Split::Validation, index),
             Some(_) => return None,
         };
         self.next += 1;
-        let text = self.diary.document_of(volume, index).text;
+        let text = self.diary.document_of(subset, index).text;
         let origin = Origin { path: self.path.clone(), line: self.next };
         Some(Ok(Document { text, origin, part: Part::First, split: Some(split) }))
     }
 }
 
-impl Documents for Drawn<'_> {
+impl Documents for DiaryDocuments<'_> {
     fn progress(&self) -> Progress {
-        let (n_train, n_validation) = self.n();
+        let (n_train, n_validation) = self.counts();
         Progress { done: self.next, total: n_train + n_validation }
     }
 }
@@ -71,9 +72,9 @@ mod tests {
         let diary = Diary::new(&config, 17).unwrap();
         let documents = Corpus::documents(&diary).unwrap().collect::<Result<Vec<_>>>().unwrap();
         let expected = (0..5).map(|index| (diary.document(index).text, Split::Train));
-        let held_out = |index| diary.document_of(Volume::Validation, index).text;
+        let held_out = |index| diary.document_of(Subset::Validation, index).text;
         let expected = expected.chain((0..3).map(|index| (held_out(index), Split::Validation)));
-        let sides = documents.into_iter().map(|document| (document.text, document.split.unwrap()));
-        assert!(sides.eq(expected));
+        let actual = documents.into_iter().map(|document| (document.text, document.split.unwrap()));
+        assert!(actual.eq(expected));
     }
 }
