@@ -64,6 +64,7 @@ impl Card<'_> {
 fn pipeline_tag(purpose: &Purpose) -> Option<&'static str> {
     match purpose {
         Purpose::MaskedLm(_) => Some("fill-mask"),
+        Purpose::Encoder(_) => Some("feature-extraction"),
         Purpose::CausalLm(_) => Some("text-generation"),
         Purpose::Seq2Seq { .. } => Some("text2text-generation"),
         Purpose::Classifier(_) => Some("text-classification"),
@@ -77,7 +78,9 @@ fn usage(purpose: &Purpose) -> &'static str {
         Purpose::CausalLm(_) => "tealight generate FOLDER \"…\"",
         Purpose::Seq2Seq { .. } => "tealight translate FOLDER \"…\"",
         Purpose::Classifier(_) => "tealight classify FOLDER \"…\"",
-        Purpose::Other(_) => "tealight train CONFIG    # with init_from = \"FOLDER\"",
+        Purpose::Encoder(_) | Purpose::Other(_) => {
+            "tealight train CONFIG    # with init_from = \"FOLDER\""
+        }
     }
 }
 

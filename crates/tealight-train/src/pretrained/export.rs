@@ -38,7 +38,10 @@ impl Pretrained {
     /// Whether `transformers` has a class for this model; why not, if it has none.
     pub fn hugging_face(&self) -> std::result::Result<Expressed, String> {
         if let Some(Class { family, sizes, .. }) = &self.class {
-            return hf::express_as(*family, &self.model, sizes).map_err(|error| error.to_string());
+            let expressed = hf::express_as(*family, &self.model, sizes);
+            let expressed = expressed.map_err(|error| error.to_string())?;
+            let is_encoder = matches!(self.purpose, Purpose::Encoder(_));
+            return Ok(if is_encoder { expressed.without_head() } else { expressed });
         }
         let special = self.tokenizer.as_ref().map(Tokenizer::special).cloned().unwrap_or_default();
         let ended =
@@ -50,7 +53,7 @@ impl Pretrained {
                 let sizes = Sizes { pad_id: special.pad, ..Sizes::from(*spec) };
                 (Head::Seq2Seq, ended(sizes, begin_id.or(special.pad)))
             }
-            other @ (Purpose::Classifier(_) | Purpose::Other(_)) => {
+            other @ (Purpose::Encoder(_) | Purpose::Classifier(_) | Purpose::Other(_)) => {
                 return Err(format!("its task is \"{}\"", other.stated().task));
             }
         };

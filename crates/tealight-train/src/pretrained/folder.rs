@@ -40,6 +40,9 @@ const MAX_TEXT: u64 = 1 << 26;
 pub struct HfFolder {
     /// What it is.
     pub description: Description,
+    /// Whether it has the head that its family is trained with. An encoder may come without: `BertModel`,
+    /// as sentence-transformers saves it, or with the head of a classifier.
+    pub has_head: bool,
     /// Its parameters, all that the model has, by their names here, in f32.
     pub weights: NamedTensors,
     /// What a person should know: what was not read, what is not kept.
@@ -56,13 +59,15 @@ impl HfFolder {
         let description = hf::describe(&text(&config)?).map_err(of_file(&config))?;
         let loaded = load(path)?;
         let weights = description.rename(loaded.tensors).map_err(of_file(&loaded.origin))?;
-        let built = weights.asked_for_by(|vb| build(&description, vb));
+        let is_masked_lm = description.family.head() == Head::MaskedLm;
+        let has_head = !is_masked_lm || weights.has_masked_lm_head();
+        let built = weights.asked_for_by(|vb| build(&description, has_head, vb));
         let weights = built.map_err(|error| match error {
             BuildError::Config(fault) => unusable(&config, &fault),
             BuildError::Candle(error) => unusable(&loaded.origin, &error),
         })?;
         let notes = [&description.notes[..], weights.notes()].concat();
-        Ok(Self { description, weights: weights.into_tensors(), notes })
+        Ok(Self { description, has_head, weights: weights.into_tensors(), notes })
     }
 }
 
@@ -88,10 +93,13 @@ pub fn files(
     Ok(written)
 }
 
-/// A model of these sizes, for what is wrong with it and what it asks for.
-fn build(description: &Description, vb: &VarBuilder<'_>) -> Result<(), BuildError> {
+/// Builds the model and drops it: an error for what is wrong with it, and a request for each parameter.
+fn build(description: &Description, has_head: bool, vb: &VarBuilder<'_>) -> Result<(), BuildError> {
     let Description { config, sizes, family, .. } = description;
     match family.head() {
+        Head::MaskedLm if !has_head => {
+            MaskedLm::build_encoder(config, &sizes.masked_lm(), vb).map(|_| ())
+        }
         Head::MaskedLm => MaskedLm::build(config, &sizes.masked_lm(), vb).map(|_| ()),
         Head::CausalLm => CausalLm::build(config, &sizes.causal_lm(), vb).map(|_| ()),
         Head::Seq2Seq => Seq2Seq::build(config, &sizes.seq2seq(), vb).map(|_| ()),

@@ -28,6 +28,7 @@ use tealight_model::models::classifier::Classifier;
 use tealight_model::models::masked_lm::MaskedLm;
 use tealight_model::models::seq2seq::Seq2Seq;
 use tealight_model::params::frozen;
+use tealight_model::transformer::Transformer;
 use tealight_model::{BuildError, BuildResult, ModelConfig, ParamStore};
 
 use crate::config::{ConfigSource, RunConfig};
@@ -147,9 +148,10 @@ impl Pretrained {
     }
 
     fn from_hugging_face(path: &Path) -> Result<Self> {
-        let HfFolder { description, weights, notes } = HfFolder::open(path)?;
+        let HfFolder { description, has_head, weights, notes } = HfFolder::open(path)?;
         let Description { family, config: model, sizes, .. } = description;
         let purpose = match family.head() {
+            Head::MaskedLm if !has_head => Purpose::Encoder(sizes.masked_lm()),
             Head::MaskedLm => Purpose::MaskedLm(sizes.masked_lm()),
             Head::CausalLm => Purpose::CausalLm(sizes.causal_lm()),
             Head::Seq2Seq => Purpose::Seq2Seq { spec: sizes.seq2seq(), begin_id: sizes.bos_id },
@@ -169,11 +171,31 @@ impl Pretrained {
 
     /// The masked language model, frozen.
     pub fn masked_lm(&self, device: &Device) -> Result<MaskedLm> {
-        match &self.purpose {
-            Purpose::MaskedLm(spec) => {
+        match (&self.purpose, &self.class) {
+            (Purpose::MaskedLm(spec), _) => {
                 self.built(device, |vb| MaskedLm::build(&self.model, spec, vb))
             }
-            other => Err(self.is_not("a masked language model", other)),
+            (Purpose::Encoder(_), Some(class)) => {
+                let missing = class.family.masked_lm_head(&self.model);
+                let missing = missing.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>();
+                let rule = format!(
+                    "it is an encoder without a language-model head, which gives the probabilities of \
+                     masked tokens: there is no tensor {}",
+                    missing.join(", ")
+                );
+                Err(Error::Unusable { path: self.origin.clone(), rule })
+            }
+            (other, _) => Err(self.is_not("a masked language model", other)),
+        }
+    }
+
+    /// The encoder of a masked language model, frozen; the model may have no head.
+    fn encoder(&self, device: &Device) -> Result<Transformer> {
+        match &self.purpose {
+            Purpose::MaskedLm(spec) | Purpose::Encoder(spec) => {
+                self.built(device, |vb| MaskedLm::build_encoder(&self.model, spec, vb))
+            }
+            other => Err(self.is_not("a language model or a classifier of texts", other)),
         }
     }
 

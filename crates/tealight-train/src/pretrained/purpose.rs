@@ -17,6 +17,8 @@ use crate::data::text::tokenizer::Tokenizer;
 pub enum Purpose {
     /// To fill masks.
     MaskedLm(MaskedLmSpec),
+    /// To fill masks, without the language-model head that does it: the encoder can begin a new run.
+    Encoder(MaskedLmSpec),
     /// To continue texts.
     CausalLm(CausalLmSpec),
     /// To write one text for another, through a tokenizer.
@@ -72,10 +74,10 @@ impl Purpose {
         let n_token_types = size("n_token_types").unwrap_or(0);
         let pad_id = stated.id("pad_id").or_else(|| tokenizer?.special().pad);
         Some(match stated.task.as_str() {
-            "masked_lm" => {
-                let seq_len = size("seq_len")?;
-                let packed = false;
-                Self::MaskedLm(MaskedLmSpec { vocab_size, n_token_types, pad_id, seq_len, packed })
+            task @ ("masked_lm" | "encoder") => {
+                let (seq_len, packed) = (size("seq_len")?, false);
+                let spec = MaskedLmSpec { vocab_size, n_token_types, pad_id, seq_len, packed };
+                if task == "encoder" { Self::Encoder(spec) } else { Self::MaskedLm(spec) }
             }
             "causal_lm" => {
                 let seq_len = size("seq_len")?;
@@ -103,14 +105,16 @@ impl Purpose {
     pub(super) fn stated(&self) -> Stated {
         let id = |id: Option<u32>| id.map(|id| id as usize);
         match *self {
-            Self::MaskedLm(MaskedLmSpec { vocab_size, n_token_types, pad_id, seq_len, .. }) => {
+            Self::MaskedLm(spec) | Self::Encoder(spec) => {
+                let MaskedLmSpec { vocab_size, n_token_types, pad_id, seq_len, .. } = spec;
                 let sizes = [
                     ("vocab_size", Some(vocab_size)),
                     ("n_token_types", Some(n_token_types)),
                     ("pad_id", id(pad_id)),
                     ("seq_len", Some(seq_len)),
                 ];
-                Stated::new("masked_lm", &sizes)
+                let has_head = matches!(self, Self::MaskedLm(_));
+                Stated::new(if has_head { "masked_lm" } else { "encoder" }, &sizes)
             }
             Self::CausalLm(CausalLmSpec { vocab_size, seq_len, .. }) => {
                 let sizes = [("vocab_size", Some(vocab_size)), ("seq_len", Some(seq_len))];
@@ -144,7 +148,7 @@ impl Purpose {
     /// The longest sequence of a model with one stack.
     pub(super) fn seq_len(&self) -> Option<usize> {
         match self {
-            Self::MaskedLm(spec) => Some(spec.seq_len),
+            Self::MaskedLm(spec) | Self::Encoder(spec) => Some(spec.seq_len),
             Self::CausalLm(spec) => Some(spec.seq_len),
             Self::Classifier(spec) => Some(spec.seq_len),
             Self::Seq2Seq { .. } | Self::Other(_) => None,
@@ -156,6 +160,7 @@ impl std::fmt::Display for Purpose {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::MaskedLm(_) => f.write_str("a masked language model"),
+            Self::Encoder(_) => f.write_str("an encoder without a language-model head"),
             Self::CausalLm(_) => f.write_str("a causal language model"),
             Self::Seq2Seq { .. } => f.write_str("an encoder-decoder"),
             Self::Classifier(_) => f.write_str("a classifier of texts"),

@@ -1,8 +1,9 @@
 //! What a model reads in a text.
 
 use candle_core::{Device, Tensor};
-use tealight_model::Mask;
+use tealight_model::block::BlockInput;
 use tealight_model::embedding::Input;
+use tealight_model::{Mask, Mode};
 
 use super::{Pretrained, Purpose};
 use crate::error::{Error, Result};
@@ -26,9 +27,12 @@ impl Pretrained {
             return Err(Error::Text { text: text.to_owned(), rule });
         }
         let input = Tensor::from_slice(&ids, (1, n), device)?;
-        let layers = match &self.purpose {
-            Purpose::CausalLm(_) => self.causal_lm(device)?.maps(&input, &Mask::none())?,
-            _ => self.masked_lm(device)?.maps(&Input::tokens(&input), &Mask::none())?,
+        let mask = &Mask::none();
+        let layers = if let Purpose::CausalLm(_) = &self.purpose {
+            self.causal_lm(device)?.maps(&input, mask)?
+        } else {
+            let context = BlockInput { mask, memory: None, mode: Mode::Eval };
+            self.encoder(device)?.maps_of(&Input::tokens(&input), &context)?
         };
         Ok(text_readings(tokenizer, &ids, layers))
     }

@@ -54,7 +54,9 @@ impl Pretrained {
 
     fn task_settings(&self, task: Option<&str>) -> Result<TaskSettings> {
         let (vocab_size, n_token_types) = match &self.purpose {
-            Purpose::MaskedLm(spec) => (spec.vocab_size, Some(spec.n_token_types)),
+            Purpose::MaskedLm(spec) | Purpose::Encoder(spec) => {
+                (spec.vocab_size, Some(spec.n_token_types))
+            }
             Purpose::CausalLm(spec) => (spec.vocab_size, Some(0)),
             Purpose::Classifier(spec) => (spec.vocab_size, Some(spec.n_token_types)),
             Purpose::Seq2Seq { .. } | Purpose::Other(_) => {
