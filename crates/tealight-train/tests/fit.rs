@@ -264,9 +264,9 @@ impl Observer for Notebook<'_> {
     fn observe(&mut self, event: &Event<'_>) -> tealight_train::Result<()> {
         let mut notes = self.0.borrow_mut();
         match event {
-            Event::Skipped { trouble } => notes.skipped.push(trouble.step),
-            Event::RolledBack { trouble, to, lr_factor, .. } => {
-                notes.went_back.push((trouble.step, *to, *lr_factor));
+            Event::Skipped { bad_step } => notes.skipped.push(bad_step.step),
+            Event::RolledBack { bad_step, to, lr_factor, .. } => {
+                notes.went_back.push((bad_step.step, *to, *lr_factor));
             }
             _ => {}
         }
@@ -280,8 +280,8 @@ struct Recordings<'a>(&'a RefCell<Vec<&'static str>>);
 impl Observer for Recordings<'_> {
     fn observe(&mut self, event: &Event<'_>) -> tealight_train::Result<()> {
         match event {
-            Event::Recorded => self.0.borrow_mut().push("recorded"),
-            Event::NotRecorded { .. } => self.0.borrow_mut().push("refused"),
+            Event::GraphCaptured => self.0.borrow_mut().push("recorded"),
+            Event::GraphNotCaptured { .. } => self.0.borrow_mut().push("refused"),
             _ => {}
         }
         Ok(())
@@ -373,7 +373,7 @@ fn a_run_can_go_back_and_learn_more_slowly() -> Result {
     assert_eq!(went_back.len(), 1, "{went_back:?}");
     assert_eq!((went_back[0].1, went_back[0].2), (0, 1e-31));
     assert_eq!(session.progress.step, 12);
-    let guard = checkpoints.load(Selection::Latest, device())?.state.guard;
+    let guard = checkpoints.load(Selection::Latest, device())?.state.bad_step;
     assert_eq!((guard.n_roll_backs, guard.lr_factor), (1, 1e-31));
     // Without a place to go back to, and when it has gone back often enough, it ends.
     let error = fit(&mut troubled(&config, Trouble::Nothing)?, 12, None, &mut []).unwrap_err();

@@ -18,7 +18,7 @@ use common::Result;
 use serde_json::{Map, Value};
 use tealight_ops::testing::device;
 use tealight_ops::threads;
-use tealight_train::observer::jsonl::{JsonLines, TIMES, cut_after};
+use tealight_train::observer::jsonl::{JsonLines, THROUGHPUT_KEYS, cut_after};
 use tealight_train::observer::{Event, Observer};
 use tealight_train::run::{Checkpoints, Selection};
 use tealight_train::task::weather::Weather;
@@ -49,7 +49,7 @@ impl Outcome {
         let mut metrics = Vec::new();
         for line in fs::read_to_string(directory.join("metrics.jsonl"))?.lines() {
             let mut line: Map<String, Value> = serde_json::from_str(line)?;
-            line.retain(|key, _| !TIMES.contains(&key.as_str()));
+            line.retain(|key, _| !THROUGHPUT_KEYS.contains(&key.as_str()));
             metrics.push(line);
         }
         Ok(Self { files, metrics, best: checkpoints.best()?, step })

@@ -177,12 +177,12 @@ fn describe(event: &Event<'_>) -> Option<String> {
         Event::Evaluated { step, split, metrics } => {
             Some(format!("step {step}  {split}  {}", listed(metrics)))
         }
-        Event::NotRecorded { why } => Some(format!(
-            "`training.cuda_graphs`: the pass of a step is made kernel by kernel, because it cannot be recorded: {why}"
+        Event::GraphNotCaptured { reason } => Some(format!(
+            "`training.cuda_graphs`: the pass of a step is made kernel by kernel, because it cannot be recorded: {reason}"
         )),
-        Event::Skipped { trouble } => Some(format!("{trouble}: passed over")),
-        Event::RolledBack { trouble, to, lr_factor, .. } => Some(format!(
-            "{trouble}: back to step {to}, and on at {lr_factor} times the learning rate"
+        Event::Skipped { bad_step } => Some(format!("{bad_step}: passed over")),
+        Event::RolledBack { bad_step, to, lr_factor, .. } => Some(format!(
+            "{bad_step}: back to step {to}, and on at {lr_factor} times the learning rate"
         )),
         Event::EarlyStopped { step, metric, best } => {
             let best = best.map_or(String::new(), |best| {

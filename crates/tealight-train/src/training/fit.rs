@@ -22,7 +22,7 @@ use crate::monitor::bad_step::{self, BadStep};
 use crate::monitor::early_stopping::{Verdict, unknown_metric};
 use crate::monitor::gradient_audit::audit;
 use crate::observer::{Event, Observer, StepReport, notify};
-use crate::run::{Checkpoints, Selection};
+use crate::run::checkpoints::{Checkpoints, Selection};
 use crate::task::Task;
 use crate::task::evaluate::evaluate;
 use crate::task::metrics::Measures;
@@ -122,7 +122,7 @@ fn train<T: Task>(
             Prepared::Update(update) => Some(session.update(update, &mut clock)?),
             Prepared::Skip(trouble) => {
                 session.progress.step += 1;
-                notify(observers, &Event::Skipped { trouble: &trouble })?;
+                notify(observers, &Event::Skipped { bad_step: &trouble })?;
                 None
             }
             Prepared::RollBack(trouble) => {
@@ -227,7 +227,7 @@ impl<T: Task> Session<T> {
             bad_step::Verdict::Stop(fault) => Err(Error::BadStep(trouble(fault))),
             bad_step::Verdict::Skip(fault) => Ok(Prepared::Skip(trouble(fault))),
             bad_step::Verdict::RollBack(fault) => Ok(Prepared::RollBack(trouble(fault))),
-            bad_step::Verdict::Take => {
+            bad_step::Verdict::Apply => {
                 let rate = schedule.lr(step, training.steps, optimizer.peak_lr());
                 let lr = rate * self.progress.guard.lr_factor;
                 let report = Report { loss, lr, grad_norm, measures };
@@ -307,7 +307,7 @@ impl<T: Task> Session<T> {
         let Progress { step, guard, .. } = &mut self.progress;
         *guard = before.rolled_back(&self.config.training.bad_step, std::mem::take(guard));
         let (number, lr_factor) = (guard.n_roll_backs, guard.lr_factor);
-        notify(observers, &Event::RolledBack { trouble, to: *step, number, lr_factor })
+        notify(observers, &Event::RolledBack { bad_step: trouble, to: *step, number, lr_factor })
     }
 
     /// The mean gradient over all micro-batches of a step, and what was measured on the way.
@@ -402,7 +402,7 @@ impl<T: Task> Session<T> {
         let event = Event::Evaluated { step: *step, split: "validation", metrics: &metrics };
         notify(observers, &event)?;
         if shows_attention {
-            notify(observers, &Event::Attended { step: *step, readings: &readings })?;
+            notify(observers, &Event::AttentionMaps { step: *step, maps: &readings })?;
         }
         let watched = early_stopping.metric();
         let Some(&value) = metrics.get(watched) else {

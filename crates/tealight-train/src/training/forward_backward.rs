@@ -55,8 +55,10 @@ impl Passes {
     /// Says what has become of recording, once.
     pub(crate) fn tell(&mut self, observers: &mut [Box<dyn Observer + '_>]) -> Result<()> {
         match self.news.take() {
-            Some(News::Recorded) => notify(observers, &Event::Recorded),
-            Some(News::Refused(why)) => notify(observers, &Event::NotRecorded { why: &why }),
+            Some(News::Recorded) => notify(observers, &Event::GraphCaptured),
+            Some(News::Refused(reason)) => {
+                notify(observers, &Event::GraphNotCaptured { reason: &reason })
+            }
             None => Ok(()),
         }
     }

@@ -8,14 +8,14 @@ use tealight_model::{Activations, Mode, ParamStore};
 use crate::config::limits;
 use crate::config::{Precision, RunConfig};
 use crate::error::{Error, Result};
-use crate::monitor::bad_step;
-use crate::monitor::early_stopping::{self, EarlyStopping};
+use crate::monitor::bad_step::BadStepState;
+use crate::monitor::early_stopping::{self, EarlyStopping, EarlyStoppingState};
 use crate::monitor::gradient_audit::audit;
 use crate::optimizer::Optimizer;
 use crate::optimizer::ema::Ema;
 use crate::optimizer::fine_tuning;
-use crate::pretrained::{Initialised, Pretrained};
-use crate::run::{Checkpoint, State};
+use crate::pretrained::{InitReport, Pretrained};
+use crate::run::checkpoint::{Checkpoint, CheckpointState};
 use crate::storage::tensors::{self, NamedTensors};
 use crate::task::{Split, Task};
 use crate::training::forward_backward::MicroBatch;
@@ -49,7 +49,7 @@ pub struct Progress {
     /// The best evaluation, and how long ago it was.
     pub early_stopping: EarlyStopping,
     /// Steps that were passed over or gone back from.
-    pub guard: bad_step::State,
+    pub guard: BadStepState,
 }
 
 impl<T: Task> Session<T> {
@@ -71,8 +71,8 @@ impl<T: Task> Session<T> {
         )?;
         let optimizer = config.optimizer.build(parameters)?;
         let ema = config.training.ema_decay.map(|decay| Ema::new(decay, params.iter().collect()));
-        let early_stopping = watch(config, early_stopping::State::default())?;
-        let progress = Progress { step: 0, early_stopping, guard: bad_step::State::default() };
+        let early_stopping = watch(config, EarlyStoppingState::default())?;
+        let progress = Progress { step: 0, early_stopping, guard: BadStepState::default() };
         let config = config.clone();
         let (task, ema) = (Arc::new(task), ema.transpose()?);
         Ok(Self { config, task, params, model, twin, optimizer, ema, progress })
@@ -113,7 +113,7 @@ impl<T: Task> Session<T> {
     }
 
     /// Begins with the parameters of a trained model, wherever they have the same names.
-    pub fn begin_with(&mut self, model: &Pretrained) -> Result<Initialised> {
+    pub fn begin_with(&mut self, model: &Pretrained) -> Result<InitReport> {
         let initialised = model.initialise(&self.params)?;
         self.params.refresh()?;
         if let Some(decay) = self.config.training.ema_decay {
@@ -136,7 +136,8 @@ impl<T: Task> Session<T> {
             // A checkpoint without averages is an error that names the first one missing.
             ema.load_state(checkpoint.ema.as_ref().unwrap_or(&NamedTensors::new()))?;
         }
-        let State { step, early_stopping, guard, .. } = checkpoint.state.clone();
+        let CheckpointState { step, early_stopping, bad_step: guard, .. } =
+            checkpoint.state.clone();
         self.progress =
             Progress { step, early_stopping: watch(&self.config, early_stopping)?, guard };
         Ok(())
@@ -148,11 +149,11 @@ impl<T: Task> Session<T> {
             model: self.params.tensors(),
             optimizer: self.optimizer.state(),
             ema: self.ema.as_ref().map(Ema::state),
-            state: State {
+            state: CheckpointState {
                 step: self.progress.step,
                 seed: self.config.seed,
                 early_stopping: self.progress.early_stopping.state().clone(),
-                guard: self.progress.guard.clone(),
+                bad_step: self.progress.guard.clone(),
             },
         }
     }
@@ -206,7 +207,7 @@ fn bytes(tensors: &NamedTensors) -> u64 {
 }
 
 /// Without `[training.early_stopping]` the best evaluation is still remembered.
-fn watch(config: &RunConfig, state: early_stopping::State) -> Result<EarlyStopping> {
+fn watch(config: &RunConfig, state: EarlyStoppingState) -> Result<EarlyStopping> {
     let forever = || early_stopping::Config { patience: u64::MAX, ..Default::default() };
     EarlyStopping::new(&config.training.early_stopping.clone().unwrap_or_else(forever), state)
 }
