@@ -1,13 +1,41 @@
-//! What a run that begins with a model takes from it: its `[model]`, its tokenizer, its sizes.
+//! `init_from`: what a run takes from a trained model, its settings and its parameters.
+
+use std::collections::BTreeMap;
+use std::fmt;
 
 use serde::Serialize;
-use tealight_model::ModelConfig;
+use tealight_model::{ModelConfig, ParamStore};
 
-use super::{Pretrained, Purpose};
+use super::Pretrained;
+use super::purpose::Purpose;
 use crate::config::{ConfigSource, to_resolved_toml};
 use crate::error::{Error, Result};
 
-/// The tasks that read text through a tokenizer.
+/// Which parameters of a run were initialised from a trained model.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct InitReport {
+    /// Number of parameters that were copied from the model.
+    pub n_loaded: usize,
+    /// Parameters that the model does not have; they keep their random initial values.
+    pub fresh: Vec<String>,
+    /// Parameters of the model that the run does not have.
+    pub unused: Vec<String>,
+}
+
+impl fmt::Display for InitReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} tensors", self.n_loaded)?;
+        let lists = [("randomly initialised", &self.fresh), ("not used", &self.unused)];
+        for (what, names) in lists {
+            if !names.is_empty() {
+                write!(f, "; {what}: {}", names.join(", "))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The tasks with a tokenizer.
 const TEXT_TASKS: [&str; 3] = ["masked_lm", "causal_lm", "classify"];
 
 #[derive(Serialize)]
@@ -32,8 +60,8 @@ struct TokenizerSettings {
 }
 
 impl Pretrained {
-    /// `source` with what it leaves out taken from this model: `[model]` and, for a task that reads
-    /// text, the tokenizer and the sizes that go with it.
+    /// Fills in what `source` leaves out from this model: `[model]` and, for a task with a tokenizer, the
+    /// tokenizer and the sizes of its vocabulary.
     pub fn fill_in(&self, source: ConfigSource) -> Result<ConfigSource> {
         let table: toml::Table = source.deserialize()?;
         let kind = match table.get("task") {
@@ -43,13 +71,42 @@ impl Pretrained {
         };
         let reads_text = kind.is_some_and(|kind| TEXT_TASKS.contains(&kind));
         let task = if reads_text { Some(self.task_settings(kind)?) } else { None };
-        // A model that fills masks may go on as another: what stands before its output layer goes then.
+        // Only a masked language model has `[model.lm_head]`.
         let mut model = self.model.clone();
         if kind != Some("masked_lm") {
             model.lm_head = None;
         }
         let base = to_resolved_toml(&Settings { model: &model, task })?;
         Ok(source.filled_in(&format!("the model in {}", self.origin.display()), &base)?)
+    }
+
+    /// Copies into `params` every parameter of the same name.
+    ///
+    /// # Errors
+    /// If a parameter of the same name has another shape, or if no name is the same.
+    pub fn initialise(&self, params: &ParamStore) -> Result<InitReport> {
+        let variables: BTreeMap<_, _> = params.iter().collect();
+        let fresh = variables.keys().filter(|&name| !self.weights.contains_key(name)).cloned();
+        let mut report = InitReport { fresh: fresh.collect(), ..InitReport::default() };
+        for (name, tensor) in &self.weights {
+            let Some(variable) = variables.get(name) else {
+                report.unused.push(name.clone());
+                continue;
+            };
+            if variable.shape() != tensor.shape() {
+                let (expected, actual) = (variable.shape().clone(), tensor.shape().clone());
+                let (origin, name) = ("model in `init_from`", name.clone());
+                return Err(Error::MisshapenTensor { origin, name, expected, actual });
+            }
+            variable.set(&tensor.to_device(variable.device())?.to_dtype(variable.dtype())?)?;
+            report.n_loaded += 1;
+        }
+        if report.n_loaded == 0 {
+            let origin = self.origin.display();
+            let message = format!("`init_from`: this model has no parameter of `{origin}`");
+            return Err(Error::config(["init_from"], message));
+        }
+        Ok(report)
     }
 
     fn task_settings(&self, task: Option<&str>) -> Result<TaskSettings> {
@@ -61,7 +118,7 @@ impl Pretrained {
             Purpose::Classifier(spec) => (spec.vocab_size, Some(spec.n_token_types)),
             Purpose::Seq2Seq { .. } | Purpose::Other(_) => {
                 let message = format!(
-                    "`init_from`: `{}` is {}, and its vocabulary is not one of text",
+                    "`init_from`: `{}` is {}, and this task needs a language model or a classifier of texts",
                     self.origin.display(),
                     self.purpose
                 );

@@ -10,7 +10,7 @@ use tealight_model::hf::{self, Head};
 use tealight_ops::testing::device;
 use tealight_train::config::{ConfigSource, RunConfig};
 use tealight_train::pretrained::Pretrained;
-use tealight_train::pretrained::export::{About, Format};
+use tealight_train::pretrained::export::{Format, Provenance};
 use tealight_train::storage::tensors::to_bytes;
 use tealight_train::task::classify::Classify;
 use tealight_train::task::{Reading, TaskConfig};
@@ -89,7 +89,8 @@ fn for_each_encoder(check: impl Fn(&str, &Pretrained, &Pretrained)) {
 fn attention_maps_need_no_head() {
     for_each_encoder(|label, whole, encoder| {
         // Some folders are made for one length, which the text does not have.
-        let maps = |model: &Pretrained| model.readings(TEXT, device()).map_err(|e| e.to_string());
+        let maps =
+            |model: &Pretrained| model.attention_maps(TEXT, device()).map_err(|e| e.to_string());
         let (expected, actual) = match (maps(whole), maps(encoder)) {
             (Ok(expected), Ok(actual)) => (expected, actual),
             (expected, actual) => {
@@ -162,7 +163,7 @@ fn filling_masks_names_the_missing_head() {
         let error = encoder.masked_lm(device()).unwrap_err().to_string();
         assert!(error.contains("without a language-model head"), "{label}: {error}");
         let folder = whole.origin.as_path();
-        let family = whole.class.as_ref().unwrap().family;
+        let family = whole.hf.as_ref().unwrap().family;
         let prefix = format!("{}.", family.model_type());
         let head = tensors(folder).into_keys().filter(|name| !name.starts_with(&prefix));
         let (mut listed, mut n) = (error.matches('`').count() / 2 - 1, 0);
@@ -199,7 +200,7 @@ fn an_encoder_is_exported_as_one_and_read_back() {
         let formats = [Format::HuggingFace(Box::new(expressed)), Format::Tealight { reason: None }];
         for format in formats {
             let directory = tempfile::tempdir().unwrap();
-            encoder.export(directory.path(), &format, &About::default()).unwrap();
+            encoder.export(directory.path(), &format, &Provenance::default()).unwrap();
             let back = Pretrained::open(directory.path(), None).unwrap();
             assert_eq!((&back.purpose, &back.model), (&encoder.purpose, &encoder.model));
             assert!(back.weights.keys().eq(encoder.weights.keys()), "{label}");

@@ -362,5 +362,5 @@ fn an_index_leads_nowhere_else_and_names_what_is_there() {
     }
     fs::copy(path.join("a.safetensors"), path.join("b.safetensors")).unwrap();
     let twice = json!({ "weight_map": { "b": "b.safetensors", name: "a.safetensors" } });
-    assert!(open(twice).unwrap_err().contains("is in another file, too"));
+    assert!(open(twice).unwrap_err().contains("is also in another file"));
 }

@@ -26,7 +26,7 @@ pub(crate) fn run(args: &Attend) -> Result<()> {
     match Found::open(&args.model)? {
         Found::Run(run) => of_run(args, &run),
         Found::Folder(model, device) => {
-            let readings = model.readings(&args.sequence, &device)?;
+            let readings = model.attention_maps(&args.sequence, &device)?;
             show(args, json!({ "text": args.sequence }), &readings, None, model.model.n_heads)
         }
     }
@@ -37,7 +37,7 @@ fn of_run(args: &Attend, run: &Run) -> Result<()> {
         TaskConfig::Weather(_) => of_days(run, &args.sequence)?,
         TaskConfig::MaskedLm(_) | TaskConfig::CausalLm(_) => {
             let model = Pretrained::open(&args.model.path, args.model.used.checkpoint)?;
-            let readings = model.readings(&args.sequence, &run.device)?;
+            let readings = model.attention_maps(&args.sequence, &run.device)?;
             (json!({ "text": args.sequence }), readings)
         }
         TaskConfig::Seq2Seq(config) => {

@@ -51,7 +51,7 @@ pub(crate) fn print(text: &str) -> Result<()> {
 
 /// Says what a person should know of a model from elsewhere: what was not read, what is not kept.
 fn note(model: &Pretrained) {
-    for note in model.class.iter().flat_map(|class| &class.notes) {
+    for note in model.hf.iter().flat_map(|hf| &hf.notes) {
         log(&format!("{}: {note}", model.origin.display()));
     }
 }
