@@ -8,8 +8,8 @@ use tealight_model::{ModelConfig, ParamStore};
 
 use super::Pretrained;
 use super::purpose::Purpose;
-use crate::config::{ConfigSource, to_resolved_toml};
 use crate::error::{Error, Result};
+use crate::settings::{ConfigSource, to_resolved_toml};
 
 /// Which parameters of a run were initialised from a trained model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -30,12 +30,13 @@ use tealight_model::params::frozen;
 use tealight_model::transformer::Transformer;
 use tealight_model::{BuildError, BuildResult, ModelConfig};
 
-use crate::config::{ConfigSource, RunConfig};
+use crate::config::RunConfig;
 use crate::data::text::tokenizer::Tokenizer;
 use crate::error::{Error, Result};
 use crate::run::RunDirectory;
 use crate::run::checkpoint::load_weights;
 use crate::run::checkpoints::Selection;
+use crate::settings::ConfigSource;
 use crate::storage::tensors::NamedTensors;
 use crate::task::TaskConfig;
 use crate::task::classify::{self, Classify, Labels};
