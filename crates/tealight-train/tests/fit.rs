@@ -1,5 +1,5 @@
-//! What the loop refuses to do: train what cannot move, take a step into nowhere, or record a graph
-//! where there is nothing to learn.
+//! `fit` on tasks with faults: parameters without gradients, losses that are not finite or spike, batches
+//! that cannot be read; and no autograd graph outside training.
 
 mod common;
 #[path = "common/tiny.rs"]
@@ -29,28 +29,28 @@ use tealight_train::{Error, Measures, RunConfig, Session, StopCondition, fit};
 use tiny::tiny;
 use weather::weather;
 
-/// What is wrong with a task.
+/// The fault of a task.
 #[derive(Clone, Copy, Debug)]
 enum Trouble {
     Nothing,
     /// A parameter that the loss does not depend on.
     UnusedParameter,
-    /// From this training batch on, the loss and its gradient are multiplied.
+    /// From this training batch on, the loss and its gradient are multiplied by a factor.
     Factor {
         from: u64,
         factor: f64,
     },
-    /// In these training batches there is nothing to guess.
+    /// These training batches have no labels.
     Empty {
         from: u64,
         to: u64,
     },
-    /// The loss of these training batches is no number.
+    /// The loss of these training batches is NaN.
     Nan {
         from: u64,
         to: u64,
     },
-    /// From this training batch on, there is none: a file has gone, say.
+    /// From this training batch on, reading fails, as if a file had been deleted.
     Unreadable {
         from: u64,
     },
@@ -58,14 +58,14 @@ enum Trouble {
     Panic {
         from: u64,
     },
-    /// From this training batch on, the loss grows, and its gradient does not.
+    /// From this training batch on, a constant is added to the loss, which leaves the gradient unchanged.
     Term {
         from: u64,
         term: f64,
     },
 }
 
-/// The weather, with something wrong, and a note of which losses had a graph.
+/// The weather task with a fault; records which losses had an autograd graph.
 #[derive(Debug)]
 struct Troubled {
     weather: Weather,
@@ -164,7 +164,7 @@ fn troubled(config: &RunConfig, trouble: Trouble) -> Result<Session<Troubled>> {
     Ok(Session::new(config, task, device())?)
 }
 
-/// Every value that an update changes.
+/// All values that an update changes.
 fn state<T: Task>(session: &Session<T>) -> Result<BTreeMap<String, Vec<f64>>> {
     let checkpoint = session.checkpoint();
     let parts = [("model", Some(checkpoint.model)), ("optimizer", Some(checkpoint.optimizer))];
@@ -186,7 +186,7 @@ fn a_parameter_that_cannot_move_ends_the_run_before_its_first_update() -> Result
     assert!(matches!(error, Error::GradientAudit { .. }));
     assert!(error.to_string().contains("`unused.weight` has no gradient"), "{error}");
     assert_eq!((session.progress.step, state(&session)?), (0, before));
-    // Listed as an exception, it stays as it is, and the others move.
+    // Listed as an exception, the parameter stays constant and the others train.
     let excused = "training.gradient_audit_exceptions=['*.key.bias', 'unused.*']";
     let mut session = troubled(&tiny(&[excused])?, Trouble::UnusedParameter)?;
     fit(&mut session, 12, None, &mut [])?;
@@ -196,8 +196,8 @@ fn a_parameter_that_cannot_move_ends_the_run_before_its_first_update() -> Result
 
 #[test]
 fn scores_that_cannot_matter_are_found_and_the_bias_of_the_keys_may_be_excused() -> Result {
-    // Over one day the softmax is 1 whatever the score. Under dropout the two parts of its gradient
-    // would be rounded differently, and cancel only nearly.
+    // Over one day the softmax is 1 whatever the score, so the gradient of the scores is zero. With dropout
+    // its two terms would round differently and not cancel exactly.
     let audited = |overrides: &[&str]| {
         let mut session = troubled(&tiny(overrides)?, Trouble::Nothing)?;
         let error = fit(&mut session, 12, None, &mut []).unwrap_err();
@@ -216,7 +216,7 @@ fn scores_that_cannot_matter_are_found_and_the_bias_of_the_keys_may_be_excused()
 
 #[test]
 fn a_loss_or_gradient_that_is_not_finite_leaves_everything_as_it_was() -> Result {
-    // Two micro-batches make a step: batch 5 is the second half of the third step.
+    // A step has two micro-batches: batch 5 is the second half of step 3.
     let from = 5;
     let troubles = [
         Trouble::Factor { from, factor: f64::NAN },
@@ -252,7 +252,7 @@ fn a_first_loss_that_is_not_finite_is_called_so() -> Result {
     Ok(())
 }
 
-/// Notes the steps that were passed over, and those that the run went back to.
+/// Skipped steps and roll-backs.
 #[derive(Default)]
 struct Notes {
     skipped: Vec<u64>,
@@ -265,9 +265,9 @@ impl Observer for Notebook<'_> {
     fn observe(&mut self, event: &Event<'_>) -> tealight_train::Result<()> {
         let mut notes = self.0.borrow_mut();
         match event {
-            Event::Skipped { trouble } => notes.skipped.push(trouble.step),
-            Event::RolledBack { trouble, to, lr_factor, .. } => {
-                notes.went_back.push((trouble.step, *to, *lr_factor));
+            Event::Skipped { bad_step } => notes.skipped.push(bad_step.step),
+            Event::RolledBack { bad_step, to, lr_factor, .. } => {
+                notes.went_back.push((bad_step.step, *to, *lr_factor));
             }
             _ => {}
         }
@@ -275,14 +275,14 @@ impl Observer for Notebook<'_> {
     }
 }
 
-/// What it is told of the recording of passes.
-struct Recordings<'a>(&'a RefCell<Vec<&'static str>>);
+/// Records events about CUDA graphs.
+struct GraphEvents<'a>(&'a RefCell<Vec<&'static str>>);
 
-impl Observer for Recordings<'_> {
+impl Observer for GraphEvents<'_> {
     fn observe(&mut self, event: &Event<'_>) -> tealight_train::Result<()> {
         match event {
-            Event::Recorded => self.0.borrow_mut().push("recorded"),
-            Event::NotRecorded { .. } => self.0.borrow_mut().push("refused"),
+            Event::GraphCaptured => self.0.borrow_mut().push("recorded"),
+            Event::GraphNotCaptured { .. } => self.0.borrow_mut().push("refused"),
             _ => {}
         }
         Ok(())
@@ -292,7 +292,7 @@ impl Observer for Recordings<'_> {
 /// Elsewhere than on a GPU observers get the reason, and passes stay eager.
 #[test]
 fn recorded_passes_change_no_bit() -> Result {
-    // Sparsemax is made of Candle's operations, some of which bring strides to the GPU.
+    // Sparsemax uses operations of Candle, some of which copy strides to the GPU.
     for attention in ["softmax", "sparsemax"] {
         let attention = format!("model.attention.kind={attention}");
         let settings = |graphs| ["training.micro_batches=1", attention.as_str(), graphs];
@@ -302,7 +302,7 @@ fn recorded_passes_change_no_bit() -> Result {
 
         let (config, told) = (tiny(&settings(recorded))?, RefCell::default());
         let mut whole = troubled(&config, Trouble::Nothing)?;
-        fit(&mut whole, 12, None, &mut [Box::new(Recordings(&told))])?;
+        fit(&mut whole, 12, None, &mut [Box::new(GraphEvents(&told))])?;
         let expected_news = [if device().is_cuda() { "recorded" } else { "refused" }];
         assert_eq!(told.into_inner(), expected_news, "{attention}");
         assert!(state(&whole)? == state(&expected)?, "{attention}");
@@ -322,7 +322,7 @@ fn a_graph_of_several_micro_batches_is_refused_by_name() -> Result {
     let config = tiny(&["training.micro_batches=2", "training.cuda_graphs=true"])?;
     let told = RefCell::default();
     let mut session = troubled(&config, Trouble::Nothing)?;
-    fit(&mut session, 3, None, &mut [Box::new(Recordings(&told))])?;
+    fit(&mut session, 3, None, &mut [Box::new(GraphEvents(&told))])?;
     assert_eq!(told.into_inner(), ["refused"]);
     Ok(())
 }
@@ -348,7 +348,7 @@ fn a_bad_step_can_be_skipped_and_changes_nothing() -> Result {
     fit(&mut whole, 12, None, &mut [])?;
     assert_eq!(whole.progress.step, 12);
     assert!(state(&whole)? != before);
-    // Resumed among the bad ones, the run remembers how many there were.
+    // A run resumed between bad steps keeps their number.
     let (_directory, checkpoints) = folder()?;
     fit(&mut troubled(&config, trouble)?, 3, Some(&checkpoints), &mut [])?;
     let mut resumed = troubled(&config, trouble)?;
@@ -372,7 +372,7 @@ fn too_many_bad_steps_in_a_row_end_the_run_with_a_checkpoint() -> Result {
 
 #[test]
 fn a_run_can_go_back_and_learn_more_slowly() -> Result {
-    // The first update throws the weights out of reach.
+    // The first update makes the weights far too large.
     let settings = ["optimizer={kind='sgd',lr=1e30}", "training.max_grad_norm=1e6"];
     let roll_back = "training.bad_step={kind='roll_back',max_times=1,lr_factor=1e-31}";
     let config = tiny(&[&settings[..], &[roll_back]].concat())?;
@@ -384,9 +384,9 @@ fn a_run_can_go_back_and_learn_more_slowly() -> Result {
     assert_eq!(went_back.len(), 1, "{went_back:?}");
     assert_eq!((went_back[0].1, went_back[0].2), (0, 1e-31));
     assert_eq!(session.progress.step, 12);
-    let guard = checkpoints.load(Selection::Latest, device())?.state.guard;
+    let guard = checkpoints.load(Selection::Latest, device())?.state.bad_step;
     assert_eq!((guard.n_roll_backs, guard.lr_factor), (1, 1e-31));
-    // Without a place to go back to, and when it has gone back often enough, it ends.
+    // The run ends if there is no checkpoint to go back to, or after `max_times` roll-backs.
     let error = fit(&mut troubled(&config, Trouble::Nothing)?, 12, None, &mut []).unwrap_err();
     assert!(matches!(error, Error::BadStep(_)), "{error}");
     let (_directory, checkpoints) = folder()?;
@@ -423,7 +423,7 @@ fn the_first_tensor_that_is_not_finite_is_named() -> Result {
     };
     let name = "layer.0.feed_forward.up.weight";
     assert_eq!(origin(&mut spoil(name, f64::NAN)?)?, format!("the parameter `{name}`"));
-    // Finite weights, and what is computed from them is not.
+    // The weights are finite, but the loss computed from them is not.
     let overflown = origin(&mut spoil(name, 3e38)?)?;
     assert!(overflown.starts_with("the result of `mlp`, operation "), "{overflown}");
     let gradient = origin(&mut troubled(&tiny(&[])?, Trouble::Nan { from: 4, to: 99 })?)?;
@@ -471,7 +471,7 @@ fn a_run_that_is_asked_to_stop_does_so_after_the_step_with_a_checkpoint() -> Res
 
 #[test]
 fn a_batch_with_nothing_to_guess_weighs_nothing() -> Result {
-    // Two micro-batches make a step: half of the first, and all of the second.
+    // A step has two micro-batches: half of the first step, and all of the second.
     let mut session = troubled(&tiny(&[])?, Trouble::Empty { from: 1, to: 4 })?;
     session.check()?;
     fit(&mut session, 1, None, &mut [])?;
@@ -505,7 +505,7 @@ fn evaluation_records_no_graph_and_training_does() -> Result {
     fit(&mut session, 12, None, &mut [])?;
     let graphs = session.task.graphs.lock().unwrap();
     let of = |split| graphs.iter().filter(move |(other, _)| *other == split);
-    // 12 steps of two micro-batches, and an evaluation after 4, 8 and 12.
+    // 12 steps of two micro-batches, and evaluations after steps 4, 8 and 12.
     assert_eq!((of(Split::Train).count(), of(Split::Validation).count()), (24, 3));
     assert!(of(Split::Train).all(|(_, has_graph)| *has_graph));
     assert!(!of(Split::Validation).any(|(_, has_graph)| *has_graph));

@@ -1,4 +1,4 @@
-//! Every configuration that is shipped moves every parameter that it has.
+//! Every configuration in `configs/` gives every parameter a gradient.
 
 #[path = "common/any_task.rs"]
 mod any_task;

@@ -1,10 +1,10 @@
-//! How fast text becomes batches, and with how much memory. Too long for every day:
+//! Speed and memory of turning a large text into batches. Run by hand, because it takes long:
 //!
 //! ```sh
 //! cargo nextest run --workspace --run-ignored only --no-capture -E 'binary(large_corpus)'
 //! ```
 //!
-//! `TEALIGHT_LARGE_MB` sets the size of the text, 1000 if nothing else is said.
+//! `TEALIGHT_LARGE_MB` sets the size of the text, 1000 by default.
 #![expect(clippy::print_stderr, reason = "the figures are what it is for")]
 
 use std::fs::{self, File};
@@ -25,7 +25,7 @@ use tealight_train::text::tokenizer::{Tokenizer, TokenizerConfig, WordPieceConfi
 
 const BATCH: u64 = 32;
 const SEQ_LEN: usize = 128;
-/// Memory that may not be exceeded, whatever the size of the text, in MiB.
+/// The memory limit in MiB, independent of the size of the text.
 const MAX_ANONYMOUS: u64 = 400;
 
 #[test]
@@ -100,7 +100,7 @@ fn read_batches(store: &Arc<TokenStore>, tokenizer: &Tokenizer, layout: Layout) 
     Ok(())
 }
 
-/// Lines of words; which words, and how many, follows from a seed. Frequent words are short.
+/// Random lines of words, as a function of a seed. Frequent words are short.
 fn write_text(path: &Path, bytes: usize) -> io::Result<()> {
     let stream = Stream::new(17, Purpose::Data);
     let letters = b"etaoinshrdlucmfwypvbgkqjxz";
@@ -116,7 +116,7 @@ fn write_text(path: &Path, bytes: usize) -> io::Result<()> {
     let mut file = BufWriter::new(File::create(path)?);
     let (mut written, mut index, n) = (0, 0, words.len() as f64);
     while written < bytes {
-        // Ranks r with P(r) ∝ 1 / r, as words have them (Zipf).
+        // Ranks r with P(r) ∝ 1 / r, as in natural text (Zipf).
         let word = &words[(n.powf(draws.uniform(index)) as usize).min(words.len()) - 1];
         let ends_line = draws.uniform(index + 1) < 0.02;
         file.write_all(word)?;
@@ -127,7 +127,7 @@ fn write_text(path: &Path, bytes: usize) -> io::Result<()> {
     file.flush()
 }
 
-/// MiB of memory that no file stands behind, where the system says so.
+/// Anonymous memory of the process in MiB, on systems that report it.
 fn anonymous() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     kibibytes(&status, "RssAnon:") / 1024

@@ -1,7 +1,7 @@
-//! Every configuration that is shipped can learn one batch by heart.
+//! Every configuration in `configs/` can memorise one batch.
 //!
-//! The weather is random, so two examples may have the same window and not the same next day. What
-//! is left of the loss then is the entropy of the labels given the windows, and no model goes below.
+//! The weather is random, so two examples may have the same window and different next days. The lowest
+//! possible loss is then the entropy of the labels given the windows.
 
 #[path = "common/any_task.rs"]
 mod any_task;
@@ -29,10 +29,10 @@ use weather::weather;
 
 const BATCH: usize = 16;
 const STEPS: u64 = 150;
-/// Nats above what is possible: an untrained model is a nat above.
+/// Allowed distance from the lowest possible loss, in nats; an untrained model is a nat above.
 const EXCESS: f64 = 0.05;
 
-/// The same model and optimizer; one batch, and nothing that keeps from learning it.
+/// The same model and optimizer on one batch, without regularisation.
 fn shrunk(config: &RunConfig) -> RunConfig {
     let mut config = config.clone();
     config.model.dropout = 0.;
@@ -46,7 +46,7 @@ fn shrunk(config: &RunConfig) -> RunConfig {
     match &mut config.task {
         TaskConfig::Weather(weather) => {
             weather.label_smoothing = 0.;
-            // As many examples to train on as a batch holds: the least loss is known of these.
+            // One batch is the whole training set, so that the lowest possible loss is known.
             weather.regime = Regime::Examples(Fixed { n: Some(BATCH + 1), n_validation: 1 });
         }
         TaskConfig::Seq2Seq(seq2seq) => {
@@ -55,7 +55,7 @@ fn shrunk(config: &RunConfig) -> RunConfig {
         }
         TaskConfig::MaskedLm(_) | TaskConfig::CausalLm(_) => {
             config.training.batch_size = 4;
-            // The rates of the large models of long runs.
+            // The learning rates of the file are for large models and long runs.
             if let OptimizerConfig::AdamW(adamw) = &mut config.optimizer {
                 adamw.lr = 5e-3;
             }
@@ -65,14 +65,14 @@ fn shrunk(config: &RunConfig) -> RunConfig {
     }
     shrink_language(&mut config);
     if let TaskConfig::CausalLm(task) = &mut config.task {
-        // How a text begins cannot be known, and how it goes on is learnt by heart: a few short ones.
+        // The beginning of a text cannot be predicted, the rest is memorised: use a few short texts.
         task.seq_len = 7;
         config.model.d_model *= 2;
     }
     config
 }
 
-/// Thousands of tokens would take their time, and the batch would be learnt all the same.
+/// Shorter sequences are faster and memorised just as well.
 fn short(listops: &mut listops::Config) {
     *listops = listops::Config {
         n_validation: 1,
@@ -84,7 +84,7 @@ fn short(listops: &mut listops::Config) {
     };
 }
 
-/// The mean loss per item of the batch that was learnt.
+/// The mean loss per item of the memorised batch.
 struct Learn;
 
 impl ForAnyTask for Learn {
@@ -99,17 +99,16 @@ impl ForAnyTask for Learn {
     }
 }
 
-/// What no model can go below: where the data are random, not zero.
+/// The lowest possible loss, which is above zero if the data are random.
 fn least_loss(config: &RunConfig) -> Result<f64> {
     match &config.task {
         TaskConfig::Weather(_) => Ok(least_loss_of_weather(&weather(config)?)),
-        // A target follows from its source, a value from its expression, a class from its text; and a
-        // text is learnt by heart.
+        // Targets, values and classes are functions of the inputs, and texts are memorised.
         _ => Ok(0.),
     }
 }
 
-/// The mean loss of a model that knows how often each day follows each window of the batch.
+/// The mean loss of the empirical distribution of the next day given each window of the batch.
 fn least_loss_of_weather(task: &Weather) -> f64 {
     let mut counts: BTreeMap<&[u8], BTreeMap<u8, f64>> = BTreeMap::new();
     let examples = task.training_examples().expect("invariant: the regime is `examples`");

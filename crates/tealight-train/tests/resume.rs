@@ -1,5 +1,5 @@
-//! A run is a function of its configuration: however often it is stopped, repeated or spread over
-//! threads, the same bits come out.
+//! A run is a function of its configuration: stopping and resuming it, repeating it, or another number of
+//! threads changes no bit of its results.
 
 #[path = "common/any_task.rs"]
 mod any_task;
@@ -18,7 +18,7 @@ use common::Result;
 use serde_json::{Map, Value};
 use tealight_ops::testing::device;
 use tealight_ops::threads;
-use tealight_train::observer::jsonl::{JsonLines, TIMES, cut_after};
+use tealight_train::observer::jsonl::{JsonLines, THROUGHPUT_KEYS, cut_after};
 use tealight_train::observer::{Event, Observer};
 use tealight_train::run::{Checkpoints, Selection};
 use tealight_train::task::weather::Weather;
@@ -27,10 +27,10 @@ use tealight_train::training::session::Progress;
 use tealight_train::{Error, RunConfig, Session, fit};
 use tiny::tiny;
 
-/// What a run leaves behind, times aside.
+/// The files of a run, without measured times.
 #[derive(Debug, PartialEq)]
 struct Outcome {
-    /// The bytes of the latest checkpoint: parameters, optimizer, averages, `state.json`.
+    /// The bytes of the latest checkpoint: parameters, optimizer, moving average, `state.json`.
     files: BTreeMap<String, Vec<u8>>,
     metrics: Vec<Map<String, Value>>,
     best: Option<u64>,
@@ -49,13 +49,13 @@ impl Outcome {
         let mut metrics = Vec::new();
         for line in fs::read_to_string(directory.join("metrics.jsonl"))?.lines() {
             let mut line: Map<String, Value> = serde_json::from_str(line)?;
-            line.retain(|key, _| !TIMES.contains(&key.as_str()));
+            line.retain(|key, _| !THROUGHPUT_KEYS.contains(&key.as_str()));
             metrics.push(line);
         }
         Ok(Self { files, metrics, best: checkpoints.best()?, step })
     }
 
-    /// The same, or the name of the first thing that is not.
+    /// Panics with the name of the first file that differs.
     fn assert_same(&self, other: &Self, label: &str) {
         assert_eq!(self.metrics, other.metrics, "{label}: metrics.jsonl");
         assert_eq!((self.step, self.best), (other.step, other.best), "{label}: step, best");
@@ -73,7 +73,7 @@ impl Outcome {
     }
 }
 
-/// Ends the run as a power cut would: without a last checkpoint.
+/// Ends the run like a power cut, without a last checkpoint.
 struct PowerCut {
     step: u64,
 }
@@ -87,13 +87,13 @@ impl Observer for PowerCut {
     }
 }
 
-/// What a process had in its memory when it ended.
+/// The state in memory at the end of a process.
 struct Ended {
     progress: Progress,
     parameters: BTreeMap<String, Tensor>,
 }
 
-/// Goes on in `directory` as a new process would, from the latest checkpoint up to `last_step`.
+/// Resumes in `directory` like a new process, from the latest checkpoint up to `last_step`.
 struct GoOn<'a> {
     directory: &'a Path,
     last_step: u64,
@@ -130,7 +130,7 @@ fn go_on(
     with_task(config, &GoOn { directory, last_step, power_cut })
 }
 
-/// A run that is stopped after each of `stops` and taken up again.
+/// Runs to each step of `stops` in turn, resuming in between.
 fn run(config: &RunConfig, stops: &[u64]) -> Result<Outcome> {
     let directory = tempfile::tempdir()?;
     let mut step = 0;
@@ -189,7 +189,7 @@ fn what_is_frozen_stays_as_it_was_and_the_rest_is_resumed() -> Result {
     Ok(())
 }
 
-/// Pairs that are drawn, with lengths of their own in every batch.
+/// Generated pairs, whose lengths differ from batch to batch.
 const SEQ2SEQ: [&str; 5] = [
     "task.kind=seq2seq",
     "task.source={kind='reverse',n_symbols=5,length=7}",
@@ -220,7 +220,7 @@ fn a_run_that_crashed_goes_on_from_its_last_checkpoint() -> Result {
     Ok(())
 }
 
-/// The process died when a checkpoint was saved and `best` did not point at it yet.
+/// The process died after a checkpoint was saved and before `best` pointed to it.
 #[test]
 fn a_best_that_a_crash_left_behind_is_right_again_after_resuming() -> Result {
     let config = tiny(&["checkpoint.keep_last=1"])?;
@@ -239,7 +239,7 @@ fn a_best_that_a_crash_left_behind_is_right_again_after_resuming() -> Result {
     Ok(())
 }
 
-/// The process died when a checkpoint was saved and one too old was not removed yet.
+/// The process died after a checkpoint was saved and before an old one was removed.
 #[test]
 fn a_checkpoint_that_a_crash_left_behind_is_removed_after_resuming() -> Result {
     let config = tiny(&["checkpoint.keep_last=1", "training.evaluate_every=12"])?;
@@ -271,7 +271,7 @@ fn a_checkpoint_of_another_seed_is_refused_with_both() -> Result {
     Ok(())
 }
 
-/// Notes which checkpoints exist when they are announced, and when they are reported.
+/// Records whether a checkpoint exists when it is announced and when it is reported as saved.
 struct Order<'a> {
     checkpoints: &'a Checkpoints,
     seen: &'a std::cell::RefCell<Vec<(u64, bool)>>,
@@ -303,7 +303,7 @@ fn a_checkpoint_is_announced_before_it_is_there() -> Result {
 
 #[test]
 fn a_run_that_goes_back_does_so_however_it_was_interrupted() -> Result {
-    // The first update throws the weights out of reach; at the lower rate all is well.
+    // The first update makes the weights far too large; with the lower learning rate training succeeds.
     let settings = ["optimizer={kind='sgd',lr=1e30}", "training.max_grad_norm=1e6"];
     let roll_back = "training.bad_step={kind='roll_back',max_times=2,lr_factor=1e-31}";
     let config = tiny(&[&settings[..], &[roll_back, "checkpoint.keep_last=1"]].concat())?;
@@ -324,7 +324,7 @@ fn a_run_that_goes_back_does_so_however_it_was_interrupted() -> Result {
 
 #[test]
 fn early_stopping_remembers_across_a_stop() -> Result {
-    // No loss falls by ten, so patience runs out; the best is the best all the same.
+    // No loss falls by ten, so the run stops early; `best` is marked regardless of `min_delta`.
     let impatient = ["training.evaluate_every=2", "training.early_stopping.patience=3"];
     let config = tiny(&[&impatient[..], &["training.early_stopping.min_delta=10.0"]].concat())?;
     let whole = run(&config, &[12])?;
@@ -347,7 +347,7 @@ fn a_run_is_a_function_of_its_seed() -> Result {
     Ok(())
 }
 
-/// Rounding of f32, over a few updates.
+/// Rounding error of f32 over a few updates.
 const ERROR: f64 = 1e-5;
 
 fn values(tensor: &Tensor) -> Result<Vec<f64>> {
@@ -363,7 +363,7 @@ fn assert_close(a: &[f64], b: &[f64], label: &str) {
 
 #[test]
 fn two_micro_batches_are_one_batch_of_twice_the_size() -> Result {
-    // Not AdamW: it divides by a gradient's size, and where that is rounding, so is the update.
+    // Not AdamW: it divides by the size of a gradient, which amplifies rounding errors of tiny gradients.
     let common = ["optimizer.kind=sgd", "model.dropout=0.0", "optimizer.lr=0.1"];
     let trained = |batches: [&str; 2]| {
         let config = tiny(&[&common[..], &batches[..]].concat())?;
@@ -383,7 +383,7 @@ fn two_micro_batches_are_one_batch_of_twice_the_size() -> Result {
     Ok(())
 }
 
-/// Long enough for the fused loops and the matrix products to be spread over threads.
+/// Batches large enough that fused loops and matrix products use several threads.
 fn wide() -> Result<RunConfig> {
     let batches = ["training.batch_size=512", "task.regime.n=1000", "training.steps=2"];
     tiny(&[&batches[..], &["schedule.warmup_steps=1"]].concat())
@@ -406,18 +406,18 @@ fn the_number_of_threads_in_the_pool_changes_nothing() -> Result {
     Ok(())
 }
 
-/// Where a child process leaves what it has trained.
+/// The variable with the path where a child process writes its trained parameters.
 const OUTPUT: &str = "TEALIGHT_TEST_OUTPUT";
 
 #[test]
-#[ignore = "the child of the test below, which tells it where to write"]
+#[ignore = "started as a child process by the test below"]
 fn child() -> Result {
     let outcome = run(&wide()?, &[2])?;
     fs::write(env::var(OUTPUT)?, &outcome.files["model.safetensors"])?;
     Ok(())
 }
 
-/// Candle cuts its matrix products by the number of threads that the environment asks for.
+/// Candle splits its matrix products by the number of threads in the environment.
 #[test]
 fn the_number_of_threads_of_the_process_changes_nothing() -> Result {
     let directory = tempfile::tempdir()?;

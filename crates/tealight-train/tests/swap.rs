@@ -1,5 +1,5 @@
-//! One line swaps the attention of any configuration that is shipped: then it trains, or it is refused
-//! with a message that names the line.
+//! Changing one line swaps the attention of any configuration in `configs/`: it then trains, or it is
+//! refused with a message that names the line.
 
 #[path = "common/any_task.rs"]
 mod any_task;
@@ -18,7 +18,7 @@ use tealight_train::{Error, RunConfig, Session, fit};
 
 const STEPS: u64 = 2;
 
-/// Checks all that a run checks, and trains a little.
+/// Runs all checks of a run, and trains for a few steps.
 struct Train;
 
 impl ForAnyTask for Train {
@@ -33,7 +33,7 @@ impl ForAnyTask for Train {
     }
 }
 
-/// The places in which this configuration has an attention.
+/// The tables of this configuration that choose an attention.
 fn places(config: &RunConfig) -> &'static [&'static str] {
     match config.task {
         TaskConfig::Seq2Seq(_) => {
@@ -43,7 +43,7 @@ fn places(config: &RunConfig) -> &'static [&'static str] {
     }
 }
 
-/// The same, as small as it can be: what is asked is whether it trains, not how well.
+/// The same model and data, as small as possible: the test needs to know only whether it trains.
 fn shrunk(mut config: RunConfig) -> RunConfig {
     config.training.steps = STEPS;
     config.training.batch_size = 4;

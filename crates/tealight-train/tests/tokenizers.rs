@@ -1,5 +1,5 @@
-//! Tokenizers that `transformers` saved: the same ids, type ids, tokens and texts as it has recorded, from every
-//! form in which they are saved; and files that are broken in every way.
+//! Tokenizers saved by `transformers`, in every file format: ids, type ids, tokens and decoded texts equal
+//! the recorded ones. Damaged files give errors and never a panic.
 
 use std::error::Error;
 use std::fs;
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 
-/// The folders that have a tokenizer, and what is expected of it.
+/// The folders with a tokenizer, and the recorded results.
 fn recorded() -> Result<Vec<(PathBuf, Vec<Value>)>> {
     let folder = match std::env::var_os("TEALIGHT_GOLDEN_DIR") {
         Some(folder) => PathBuf::from(folder).join("models"),
@@ -30,7 +30,7 @@ fn recorded() -> Result<Vec<(PathBuf, Vec<Value>)>> {
     Ok(recorded)
 }
 
-/// Whether the tokenizer does with each text what `transformers` did.
+/// Compares the results for each text with those of `transformers`.
 fn assert_as_recorded(tokenizer: &Tokenizer, cases: &[Value], name: &str) -> Result {
     for case in cases {
         let encoded = match &case["text"] {
@@ -121,7 +121,7 @@ fn the_roles_of_special_tokens_are_those_of_the_folder() -> Result {
     Ok(())
 }
 
-/// A folder with the files of `from` but for `tokenizer.json`.
+/// A folder with the files of `from` except `tokenizer.json`.
 fn without_tokenizer_json(from: &Path) -> Result<TempDir> {
     let folder = tempfile::tempdir()?;
     for name in ["config.json", "tokenizer_config.json", "special_tokens_map.json"] {
@@ -160,7 +160,7 @@ fn a_vocabulary_alone_gives_the_same_ids() -> Result {
         let tokenizer = Tokenizer::from_folder(folder.path())?;
         assert_as_recorded(&tokenizer, &cases, &format!("the vocabulary of {}", from.display()))?;
         kinds.push(model["type"].clone());
-        // And without a word on what the special tokens are for.
+        // Without the files that name the special tokens.
         fs::remove_file(folder.path().join("special_tokens_map.json"))?;
         fs::remove_file(folder.path().join("tokenizer_config.json"))?;
         let tokenizer = Tokenizer::from_folder(folder.path())?;
@@ -195,7 +195,7 @@ fn words_begin_where_the_vocabulary_says() -> Result {
     Ok(())
 }
 
-/// Reads a file that may be anything, and uses what comes of it.
+/// Reads an arbitrary file as a tokenizer and, if that succeeds, uses it.
 fn try_out(json: &[u8]) {
     if let Ok(tokenizer) = Tokenizer::from_json(json, Path::new("broken.json")) {
         let _ = tokenizer.encode("The harbour [MASK] 天気は雨です。 <mask>\tnaïve");
@@ -206,7 +206,7 @@ fn try_out(json: &[u8]) {
     }
 }
 
-/// A generator of its own: small, and the same everywhere (xorshift, Marsaglia 2003).
+/// A small random number generator with the same numbers on every platform (xorshift, Marsaglia 2003).
 fn random(state: &mut u64) -> usize {
     *state ^= *state << 13;
     *state ^= *state >> 7;
@@ -246,7 +246,7 @@ fn files_with_changed_bytes_never_panic() -> Result {
     Ok(())
 }
 
-/// Every value of a file in turn becomes something else.
+/// Replaces every value of a file, one at a time.
 #[test]
 fn files_with_changed_values_never_panic() -> Result {
     let strangers = [
@@ -279,7 +279,7 @@ fn files_with_changed_values_never_panic() -> Result {
     Ok(())
 }
 
-/// The JSON pointers of a value; of long lists and tables, the first few.
+/// The JSON pointers into a value; only the first few into long lists and tables.
 fn paths_of(value: &Value, path: String, paths: &mut Vec<String>) {
     match value {
         Value::Array(values) => {

@@ -102,6 +102,17 @@ pub struct Sizes {
     pub eos_id: Option<u32>,
 }
 
+/// The parameters of a masked language model's head. A tied model has no `output.weight`: it uses the
+/// token embedding.
+const MASKED_LM_HEAD: [&str; 6] = [
+    "lm_head.dense.weight",
+    "lm_head.dense.bias",
+    "lm_head.norm.weight",
+    "lm_head.norm.bias",
+    "output.weight",
+    "output.bias",
+];
+
 /// A `config.json`, converted.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Description {
@@ -176,6 +187,16 @@ impl Family {
     pub fn model_type(self) -> &'static str {
         let at = Self::ALL.iter().position(|&family| family == self);
         at.map_or("", |at| Self::KINDS[at].name)
+    }
+
+    /// The tensors of a masked language model's head, by their names in a file.
+    pub fn masked_lm_head(self, config: &ModelConfig) -> Vec<String> {
+        let pairs = (self.class().pairs)(config);
+        let names = MASKED_LM_HEAD.iter().filter_map(|name| {
+            let is_embedding = config.tied_output && *name == "output.weight";
+            if is_embedding { None } else { table::theirs(&pairs, name) }
+        });
+        names.map(|(name, _part)| name).collect()
     }
 }
 
@@ -289,6 +310,16 @@ pub fn express_as(family: Family, config: &ModelConfig, sizes: &Sizes) -> HfResu
         aliases: (class.aliases)(config),
         zeros: (class.zeros)(config, sizes),
     })
+}
+
+impl Expressed {
+    /// The encoder alone, without its language-model head: `BertModel` for `BertForMaskedLM`.
+    #[must_use]
+    pub fn without_head(mut self) -> Self {
+        let architecture = self.family.architecture().replace("ForMaskedLM", "Model");
+        self.config.insert("architectures".to_owned(), vec![architecture].into());
+        self
+    }
 }
 
 /// `attention_mask (batch, len)`, 1 = real, of any integer dtype → `key_padding_mask (batch, len)`,

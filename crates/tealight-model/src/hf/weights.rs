@@ -8,7 +8,7 @@ use candle_nn::var_builder::SimpleBackend;
 use candle_nn::{Init, VarBuilder};
 
 use super::table::{self, Alias, Pair, Role, Zeros};
-use super::{Class, Description, Expressed, HfError, HfResult};
+use super::{Class, Description, Expressed, HfError, HfResult, MASKED_LM_HEAD};
 
 /// The number of tensor names that a note lists.
 const MAX_LISTED: usize = 8;
@@ -113,6 +113,11 @@ impl Weights {
     /// The parameters by name.
     pub fn tensors(&self) -> &BTreeMap<String, Tensor> {
         &self.tensors
+    }
+
+    /// Whether the file holds any part of a masked language model's head.
+    pub fn has_masked_lm_head(&self) -> bool {
+        MASKED_LM_HEAD.iter().any(|&name| self.tensors.contains_key(name))
     }
 
     /// The parameters by name, owned.

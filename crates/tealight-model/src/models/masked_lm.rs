@@ -55,6 +55,16 @@ impl MaskedLm {
         spec: &MaskedLmSpec,
         vb: &VarBuilder<'_>,
     ) -> BuildResult<Self> {
+        let transformer = Self::build_encoder(config, spec, vb)?;
+        Ok(Self { transformer, head: LmHead::build(config, spec.vocab_size, vb)? })
+    }
+
+    /// Builds the backbone alone, for uses that need no logits.
+    pub fn build_encoder(
+        config: &ModelConfig,
+        spec: &MaskedLmSpec,
+        vb: &VarBuilder<'_>,
+    ) -> BuildResult<Transformer> {
         config.validate()?;
         config.refuse_second_stack()?;
         if config.causal {
@@ -66,8 +76,7 @@ impl MaskedLm {
         let max_seq_len = config.resolve_max_seq_len(seq_len)?;
         let input = InputSpec::Tokens { vocab_size, n_token_types, pad_id };
         let stack = StackSpec { packed, ..StackSpec::alone(config, max_seq_len) };
-        let transformer = Transformer::build(config, input, &stack, vb)?;
-        Ok(Self { transformer, head: LmHead::build(config, vocab_size, vb)? })
+        Transformer::build(config, input, &stack, vb)
     }
 
     /// `(batch, seq_len)` ids → `(batch, seq_len, d_model)`

@@ -1,22 +1,22 @@
-//! Steps that would ruin a model: a loss or a gradient that is not finite, or a loss that leaps.
+//! Bad steps: the loss or the gradient norm is not finite, or the loss spikes.
 //!
-//! Such an update is never made. What follows is the run's choice (`training.bad_step`): it ends, it
-//! passes over the batch, or it goes back to its last checkpoint and learns more slowly from there on.
-//! All of it follows from the losses, and what must be remembered is part of the checkpoint: a run that
-//! is resumed meets the same fate.
+//! The update of a bad step is never applied. Depending on `training.bad_step` the run stops, skips the
+//! batch, or rolls back to its last checkpoint and continues with a lower learning rate. The decision
+//! depends only on the losses and gradient norms, and its state is part of the checkpoint: a resumed run
+//! decides as an uninterrupted one.
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Fault, Result};
 
 tealight_model::choice! {
-    /// `training.bad_step`: what becomes of a step whose update would ruin the model.
+    /// `training.bad_step`: what to do about a bad step.
     pub enum BadStep {
-        /// The run ends, with a checkpoint of what was before.
+        /// Save a checkpoint of the state before the step, and stop.
         "stop" => Stop,
-        /// The batch is passed over.
+        /// Skip the batch.
         "skip" => Skip(Skip),
-        /// The run goes back to its last checkpoint, and on from there at a lower learning rate.
+        /// Return to the last checkpoint and continue with a lower learning rate.
         "roll_back" => RollBack(RollBack),
     }
 }
@@ -32,7 +32,7 @@ impl Default for BadStep {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Skip {
-    /// The run ends where more steps than these are bad in a row.
+    /// Most bad steps in a row; one more stops the run.
     pub max_in_a_row: u64,
 }
 
@@ -42,18 +42,18 @@ impl Default for Skip {
     }
 }
 
-/// `kind = "roll_back"`: back to the last checkpoint that `checkpoint.every` or a best evaluation asked
-/// for, and not to one that a signal has left.
+/// `kind = "roll_back"`: back to the last checkpoint that was saved because of `checkpoint.every` or of a
+/// best evaluation. Checkpoints saved on a signal do not count.
 ///
-/// It helps against a rate that is too high for a stretch of the run. Where the data are to blame, or the
-/// weights of that checkpoint are spoilt already, the same fault comes again and the run ends after
-/// `max_times`; against bad data there is `skip`.
+/// This helps if the learning rate is too high for a part of the run. If the data are the cause, or if the
+/// weights of the checkpoint are already bad, the fault happens again and the run stops after `max_times`.
+/// Use `skip` against bad data.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RollBack {
-    /// The run ends where it would go back more often than this.
+    /// Most roll-backs of a run; one more stops it.
     pub max_times: u64,
-    /// Multiplies the learning rate each time, above 0 and at most 1.
+    /// Factor on the learning rate at each roll-back, above 0 and at most 1.
     pub lr_factor: f64,
 }
 
@@ -64,34 +64,31 @@ impl Default for RollBack {
 }
 
 impl BadStep {
-    /// Checks what does not depend on the data.
+    /// Checks that the settings are in range.
     pub fn validate(&self) -> Result<()> {
-        match self {
-            Self::RollBack(RollBack { lr_factor, .. })
-                if !(*lr_factor > 0. && *lr_factor <= 1.) =>
-            {
-                let key = "training.bad_step.lr_factor";
-                let message = format!("`{key}` = {lr_factor} must be above 0 and at most 1");
-                Err(Error::config([key], message))
-            }
-            _ => Ok(()),
+        let Self::RollBack(RollBack { lr_factor, .. }) = self else { return Ok(()) };
+        if *lr_factor > 0. && *lr_factor <= 1. {
+            return Ok(());
         }
+        let key = "training.bad_step.lr_factor";
+        let message = format!("`{key}` = {lr_factor} must be above 0 and at most 1");
+        Err(Error::config([key], message))
     }
 }
 
-/// `[training.loss_spike]`: a loss that counts as a fault although it is finite.
+/// `[training.loss_spike]`: when a finite loss makes a step bad.
 ///
 /// ```text
-/// loss > mean + deviations · σ      over the last `window` steps that were taken, once there are so many
+/// loss > mean + deviations · σ      over the losses of the last `window` updates, once there are that many
 /// ```
 ///
-/// By default six standard deviations over a hundred steps.
+/// The default is six standard deviations over a hundred updates.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LossSpike {
-    /// How many standard deviations above the mean.
+    /// Bound above the mean, in standard deviations.
     pub deviations: f64,
-    /// How many steps are looked back on, from 2 to 10,000.
+    /// Number of updates that mean and σ are taken over, from 2 to 10,000.
     pub window: usize,
 }
 
@@ -102,7 +99,7 @@ impl Default for LossSpike {
 }
 
 impl LossSpike {
-    /// Checks what does not depend on the data.
+    /// Checks that the settings are in range.
     pub fn validate(&self) -> Result<()> {
         const WINDOWS: std::ops::RangeInclusive<usize> = 2..=10_000;
         let Self { deviations, window } = self;
@@ -119,25 +116,25 @@ impl LossSpike {
     }
 }
 
-/// What is remembered from step to step; part of a checkpoint.
+/// The state of the detection and of its counters; part of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct State {
-    /// The last losses, where spikes are looked for.
+pub struct BadStepState {
+    /// The losses of the last updates; empty if `training.loss_spike` is not set.
     pub losses: Vec<f64>,
-    /// Steps in a row, up to this one, that were passed over.
+    /// Number of consecutive skipped steps up to now.
     pub n_skipped_in_a_row: u64,
-    /// Steps that were passed over in all.
+    /// Number of all skipped steps.
     pub n_skipped: u64,
-    /// How often the run has gone back.
+    /// Number of roll-backs.
     pub n_roll_backs: u64,
-    /// The step of the checkpoint to go back to, in runs that do so.
+    /// The step of the checkpoint to roll back to, if the run rolls back.
     pub roll_back_to: Option<u64>,
-    /// What the learning rate of the schedule is multiplied with.
+    /// Factor on the learning rate of the schedule.
     pub lr_factor: f64,
 }
 
-impl Default for State {
+impl Default for BadStepState {
     fn default() -> Self {
         Self {
             losses: Vec::new(),
@@ -150,21 +147,21 @@ impl Default for State {
     }
 }
 
-/// What is to be done about a step.
+/// What to do about a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Verdict {
-    Take,
+    Apply,
     Stop(Fault),
     Skip(Fault),
     RollBack(Fault),
 }
 
-impl State {
-    /// Judges a step by its loss, which is absent where there was nothing to guess, and its gradient
-    /// norm; and remembers what later steps are judged by.
+impl BadStepState {
+    /// Decides whether the update of a step is applied, from its loss and its gradient norm, and updates the
+    /// state. The loss is `None` if no position of the batch has a label.
     pub(crate) fn judge(
         &mut self,
-        bad_step: &BadStep,
+        policy: &BadStep,
         spike: Option<&LossSpike>,
         loss: Option<f64>,
         gradient_norm: f64,
@@ -177,9 +174,9 @@ impl State {
                 let too_many = self.losses.len().saturating_sub(spike.window);
                 self.losses.drain(..too_many);
             }
-            return Verdict::Take;
+            return Verdict::Apply;
         };
-        match bad_step {
+        match policy {
             BadStep::Skip(Skip { max_in_a_row }) if self.n_skipped_in_a_row < *max_in_a_row => {
                 self.n_skipped_in_a_row += 1;
                 self.n_skipped += 1;
@@ -206,15 +203,15 @@ impl State {
         let mean = self.losses.iter().sum::<f64>() / n;
         let variance = self.losses.iter().map(|loss| (loss - mean).powi(2)).sum::<f64>() / n;
         let deviation = variance.sqrt();
-        let has_leapt = deviation > 0. && loss > mean + deviations * deviation;
-        has_leapt.then_some(Fault::Spike { loss, mean, deviation })
+        let is_spike = deviation > 0. && loss > mean + deviations * deviation;
+        is_spike.then_some(Fault::Spike { loss, mean, deviation })
     }
 
-    /// What is remembered after going back to a checkpoint with the state `then`.
-    pub(crate) fn rolled_back(&self, bad_step: &BadStep, then: Self) -> Self {
-        let BadStep::RollBack(RollBack { lr_factor, .. }) = bad_step else { return then };
+    /// The state after rolling back to a checkpoint that holds `restored`.
+    pub(crate) fn rolled_back(&self, policy: &BadStep, restored: Self) -> Self {
+        let BadStep::RollBack(RollBack { lr_factor, .. }) = policy else { return restored };
         let lr_factor = self.lr_factor * lr_factor;
-        Self { n_roll_backs: self.n_roll_backs + 1, lr_factor, ..then }
+        Self { n_roll_backs: self.n_roll_backs + 1, lr_factor, ..restored }
     }
 }
 
@@ -226,20 +223,20 @@ mod tests {
 
     #[test]
     fn what_is_not_finite_is_named() {
-        let mut state = State::default();
+        let mut state = BadStepState::default();
         let mut judge = |loss, norm| state.judge(&BadStep::Stop, None, loss, norm);
-        assert_eq!(judge(Some(1e30), 1e30), Verdict::Take);
-        assert_eq!(judge(None, 0.), Verdict::Take);
-        let Verdict::Stop(fault) = judge(NAN, f64::NAN) else { panic!("taken") };
+        assert_eq!(judge(Some(1e30), 1e30), Verdict::Apply);
+        assert_eq!(judge(None, 0.), Verdict::Apply);
+        let Verdict::Stop(fault) = judge(NAN, f64::NAN) else { panic!("applied") };
         assert_eq!(fault.to_string(), "the loss is NaN");
-        let Verdict::Stop(fault) = judge(Some(1.), f64::INFINITY) else { panic!("taken") };
+        let Verdict::Stop(fault) = judge(Some(1.), f64::INFINITY) else { panic!("applied") };
         assert_eq!(fault.to_string(), "the gradient norm is inf");
     }
 
     #[test]
     fn so_many_bad_steps_in_a_row_are_skipped_and_no_more() {
         let skip = BadStep::Skip(Skip { max_in_a_row: 2 });
-        let mut state = State::default();
+        let mut state = BadStepState::default();
         let mut verdicts = Vec::new();
         for loss in [NAN, NAN, Some(1.), NAN, NAN, NAN] {
             verdicts.push(state.judge(&skip, None, loss, 1.));
@@ -253,10 +250,10 @@ mod tests {
     #[test]
     fn going_back_slows_the_run_down_and_ends() {
         let roll_back = BadStep::RollBack(RollBack { max_times: 2, lr_factor: 0.5 });
-        let mut state = State::default();
+        let mut state = BadStepState::default();
         for factor in [0.5, 0.25] {
             assert!(matches!(state.judge(&roll_back, None, NAN, 1.), Verdict::RollBack(_)));
-            state = state.rolled_back(&roll_back, State::default());
+            state = state.rolled_back(&roll_back, BadStepState::default());
             assert_eq!(state.lr_factor, factor);
         }
         assert!(matches!(state.judge(&roll_back, None, NAN, 1.), Verdict::Stop(_)));
@@ -265,25 +262,25 @@ mod tests {
     #[test]
     fn a_leap_counts_once_the_window_is_full() {
         let spike = LossSpike { deviations: 3., window: 4 };
-        let mut state = State::default();
+        let mut state = BadStepState::default();
         let mut judge = |loss| state.judge(&BadStep::Stop, Some(&spike), Some(loss), 1.);
         // Mean 2 and deviation 1 over the window.
         for loss in [99., 1., 3., 1., 3.] {
-            assert_eq!(judge(loss), Verdict::Take, "{loss}");
+            assert_eq!(judge(loss), Verdict::Apply, "{loss}");
         }
-        let Verdict::Stop(fault) = judge(5.5) else { panic!("taken") };
+        let Verdict::Stop(fault) = judge(5.5) else { panic!("applied") };
         let message = "the loss is 5.5000, 3.5 standard deviations above the mean 2.0000";
         assert_eq!(fault.to_string(), message);
-        assert_eq!(judge(5.), Verdict::Take);
-        assert_eq!(judge(-100.), Verdict::Take);
+        assert_eq!(judge(5.), Verdict::Apply);
+        assert_eq!(judge(-100.), Verdict::Apply);
         assert_eq!(state.losses, [1., 3., 5., -100.]);
     }
 
     #[test]
     fn losses_that_are_all_alike_allow_any() {
         let spike = LossSpike { deviations: 1., window: 2 };
-        let mut state = State { losses: vec![1., 1.], ..State::default() };
-        assert_eq!(state.judge(&BadStep::Stop, Some(&spike), Some(9.), 1.), Verdict::Take);
+        let mut state = BadStepState { losses: vec![1., 1.], ..BadStepState::default() };
+        assert_eq!(state.judge(&BadStep::Stop, Some(&spike), Some(9.), 1.), Verdict::Apply);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Early stopping: a run ends once evaluations have stopped improving (Prechelt 1998).
+//! Early stopping: a run ends when its evaluations no longer improve (Prechelt 1998).
 
 use std::collections::BTreeMap;
 
@@ -9,20 +9,20 @@ use crate::error::{Error, Result};
 
 /// `[training.early_stopping]`
 ///
-/// By default the evaluation loss must fall at least once in ten evaluations, by any amount. What
-/// falls by less than `min_delta` is no improvement, and may be the best checkpoint all the same.
+/// By default the evaluation loss must fall at least once in ten evaluations, by any amount. A change of at
+/// most `min_delta` does not count as an improvement, but the checkpoint may still be the best one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// The metric of an evaluation that is watched.
+    /// The metric that must improve.
     pub metric: String,
-    /// Whether the metric should fall (`min`) or rise (`max`). Where absent, `loss` and `nll` should
-    /// fall, and `accuracy`, `token_accuracy` and `exact_match` should rise.
+    /// Whether lower (`min`) or higher (`max`) values are better. If absent, lower values of `loss` and `nll`
+    /// and higher values of `accuracy`, `token_accuracy` and `exact_match` are better.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub direction: Option<Direction>,
-    /// Evaluations in a row without improvement after which the run stops, at least 1.
+    /// The run stops after this many evaluations in a row without improvement, at least 1.
     pub patience: u64,
-    /// What a value must gain over the last improvement to count as one.
+    /// An improvement must exceed the previous one by more than this.
     pub min_delta: f64,
 }
 
@@ -33,7 +33,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Checks what does not depend on the data.
+    /// Checks that the settings are in range and that the direction is known.
     pub fn validate(&self) -> Result<()> {
         let Self { patience, min_delta, .. } = *self;
         if patience == 0 {
@@ -48,7 +48,7 @@ impl Config {
         self.direction().map(|_| ())
     }
 
-    /// The direction that is given, or that of a metric whose meaning is known.
+    /// The configured direction or, if absent, the one of a known metric.
     fn direction(&self) -> Result<Direction> {
         match (self.direction, self.metric.as_str()) {
             (Some(direction), _) => Ok(direction),
@@ -68,17 +68,17 @@ impl Config {
 }
 
 names! {
-    /// Which of two values of a metric is the better one.
+    /// Which values of a metric are better.
     pub enum Direction {
-        /// The lower one: a loss.
+        /// Lower ones, as of a loss.
         "min" => Min,
-        /// The higher one: an accuracy.
+        /// Higher ones, as of an accuracy.
         "max" => Max,
     }
 }
 
 impl Direction {
-    /// By how much `value` is better than `other`; negative if it is worse.
+    /// The difference by which `value` is better than `other`; negative if it is worse.
     pub fn gain(self, value: f64, other: f64) -> f64 {
         match self {
             Self::Min => other - value,
@@ -86,69 +86,69 @@ impl Direction {
         }
     }
 
-    /// Whether `value` beats `other` by more than `margin`. What is not finite beats nothing.
+    /// Whether `value` is better than `other` by more than `margin`. A value that is not finite never is.
     fn beats(self, value: f64, other: Option<f64>, margin: f64) -> bool {
         value.is_finite() && other.is_none_or(|other| self.gain(value, other) > margin)
     }
 }
 
-/// The best evaluation up to now.
+/// The best evaluation so far.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Best {
-    /// The step after which it was evaluated.
+    /// Number of updates before it.
     pub step: u64,
     /// The value of the metric.
     pub value: f64,
 }
 
-/// What early stopping remembers from one evaluation to the next; part of a checkpoint.
+/// The state of early stopping; part of a checkpoint.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct State {
-    /// The best evaluation, by however little.
+pub struct EarlyStoppingState {
+    /// The best evaluation, without regard to `min_delta`.
     pub best: Option<Best>,
-    /// The value of the last improvement by more than `min_delta`: what patience compares with.
-    /// Absent in older checkpoints, where it was that of `best`.
+    /// The value of the last improvement by more than `min_delta`, which the next one is compared with.
+    /// Absent in older checkpoints, which compared with `best`.
     #[serde(default)]
     pub reference: Option<f64>,
-    /// Evaluations since then.
+    /// Number of evaluations since that improvement.
     pub n_without_improvement: u64,
 }
 
-/// What follows from an evaluation.
+/// The result of an evaluation for early stopping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// The value is the best yet, by however little: its checkpoint is to be kept.
+    /// The value is the best so far, without regard to `min_delta`; its checkpoint becomes `best`.
     pub is_best: bool,
-    /// Evaluations in a row that may still pass without improvement; at 0 the run stops.
+    /// How many more evaluations may bring no improvement; at 0 the run stops.
     pub n_left: u64,
 }
 
 impl Verdict {
-    /// Whether patience is exhausted.
+    /// Whether the run stops.
     pub fn stops(self) -> bool {
         self.n_left == 0
     }
 }
 
-/// Watches one metric of the evaluations.
+/// Early stopping by one metric of the evaluations.
 #[derive(Clone, Debug)]
 pub struct EarlyStopping {
     config: Config,
     direction: Direction,
-    state: State,
+    state: EarlyStoppingState,
 }
 
 impl EarlyStopping {
-    /// Starts watching, from `State::default()` or from where a checkpoint left off.
-    pub fn new(config: &Config, mut state: State) -> Result<Self> {
+    /// Starts from `EarlyStoppingState::default()`, or from the state of a checkpoint.
+    pub fn new(config: &Config, mut state: EarlyStoppingState) -> Result<Self> {
         config.validate()?;
         state.reference = state.reference.or(state.best.map(|best| best.value));
         Ok(Self { config: config.clone(), direction: config.direction()?, state })
     }
 
-    /// Takes note of the metric's `value` after `step` updates.
+    /// Records the metric's `value` after `step` updates.
     pub fn observe(&mut self, step: u64, value: f64) -> Verdict {
         let Self { config, direction, state } = self;
         let is_best = direction.beats(value, state.best.map(|best| best.value), 0.);
@@ -164,23 +164,23 @@ impl EarlyStopping {
         Verdict { is_best, n_left: config.patience.saturating_sub(state.n_without_improvement) }
     }
 
-    /// Whether patience is exhausted: a run that was stopped stays so when it is resumed.
+    /// Whether the run has stopped. A run that stopped early does not continue when it is resumed.
     pub fn has_stopped(&self) -> bool {
         self.state.n_without_improvement >= self.config.patience
     }
 
-    /// The metric that is watched.
+    /// The name of the metric.
     pub fn metric(&self) -> &str {
         &self.config.metric
     }
 
-    /// What a checkpoint must keep.
-    pub fn state(&self) -> &State {
+    /// The state for a checkpoint.
+    pub fn state(&self) -> &EarlyStoppingState {
         &self.state
     }
 }
 
-/// The fault of a `metric` that is not among those of an evaluation.
+/// The error of a `metric` that evaluations do not have; `known` are those that they have.
 pub(crate) fn unknown_metric(metric: &str, known: &BTreeMap<String, f64>) -> Error {
     let known: Vec<_> = known.keys().map(|name| format!("`{name}`")).collect();
     let key = "training.early_stopping.metric";
@@ -195,7 +195,7 @@ mod tests {
     fn watch(direction: Direction, patience: u64, min_delta: f64) -> EarlyStopping {
         let config =
             Config { direction: Some(direction), patience, min_delta, ..Config::default() };
-        EarlyStopping::new(&config, State::default()).unwrap()
+        EarlyStopping::new(&config, EarlyStoppingState::default()).unwrap()
     }
 
     #[test]
@@ -226,7 +226,7 @@ mod tests {
         // More than 0.25 over the first, not over the best.
         assert_eq!(observe(4, 0.8125), (true, 5));
         assert_eq!(observe(5, 0.875), (true, 4));
-        let State { best, reference, .. } = *stopping.state();
+        let EarlyStoppingState { best, reference, .. } = *stopping.state();
         assert_eq!((best, reference), (Some(Best { step: 5, value: 0.875 }), Some(0.8125)));
     }
 
@@ -234,7 +234,8 @@ mod tests {
     fn an_accuracy_should_rise_and_a_loss_fall_unless_the_direction_is_given() {
         let config = |text: &str| toml::from_str::<Config>(text).unwrap();
         let bests = |text: &str| {
-            let mut stopping = EarlyStopping::new(&config(text), State::default()).unwrap();
+            let mut stopping =
+                EarlyStopping::new(&config(text), EarlyStoppingState::default()).unwrap();
             [0.5, 0.75, 0.25].map(|value| stopping.observe(1, value).is_best)
         };
         assert_eq!(bests("metric = 'accuracy'"), [true, true, false]);
@@ -272,7 +273,7 @@ mod tests {
         first.observe(1, 0.1 + 0.2);
         first.observe(2, 0.5);
         let text = serde_json::to_string(first.state()).unwrap();
-        let state: State = serde_json::from_str(&text).unwrap();
+        let state: EarlyStoppingState = serde_json::from_str(&text).unwrap();
         assert_eq!(&state, first.state());
         let config = Config { patience: 2, ..Config::default() };
         let mut second = EarlyStopping::new(&config, state).unwrap();
@@ -281,8 +282,9 @@ mod tests {
 
     #[test]
     fn values_out_of_range_are_refused_by_key() {
-        let message =
-            |config: Config| EarlyStopping::new(&config, State::default()).unwrap_err().to_string();
+        let message = |config: Config| {
+            EarlyStopping::new(&config, EarlyStoppingState::default()).unwrap_err().to_string()
+        };
         let rule = "`training.early_stopping.patience` = 0 must be at least 1";
         assert_eq!(message(Config { patience: 0, ..Config::default() }), rule);
         assert!(message(Config { min_delta: f64::NAN, ..Config::default() }).contains("NaN"));

@@ -1,8 +1,9 @@
-//! The gradient audit: after the first backward pass, every parameter has a gradient.
+//! The gradient audit: after the first backward pass every parameter must have a gradient.
 //!
-//! Where an operation without a backward pass slips into a model, the loss still falls and the
-//! parameters below it never move. So a gradient that is missing, zero throughout or not finite ends
-//! the run before its first update, unless `training.gradient_audit_exceptions` allows it.
+//! If a model contains an operation without a backward pass, the loss still falls, but the parameters below
+//! that operation never change. So a gradient that is missing, all zero or not finite stops the run before
+//! its first update. `training.gradient_audit_exceptions` lists parameters whose gradient may be missing or
+//! zero.
 
 use tealight_model::pattern;
 use tealight_ops::Gradients;
@@ -10,15 +11,18 @@ use tealight_ops::gradients::{Fault, FaultKind};
 
 use crate::error::{Error, Result};
 
-/// Fails with the names of the parameters that have no usable gradient. In an exception, `*` stands
-/// for any text; nothing excuses a gradient that is not finite.
+/// Checks the gradients of all parameters. In an exception, `*` matches any text. A gradient that is not
+/// finite is an error despite an exception.
+///
+/// # Errors
+/// [`Error::GradientAudit`] with the names of the parameters without a usable gradient.
 pub fn audit(gradients: &Gradients, exceptions: &[String]) -> Result<()> {
     let faults = gradients.audit()?;
-    let excused = |fault: &Fault| {
+    let is_exception = |fault: &Fault| {
         fault.kind != FaultKind::NotFinite && pattern::matches_any(exceptions, &fault.name)
     };
     let faults: Vec<String> =
-        faults.iter().filter(|fault| !excused(fault)).map(ToString::to_string).collect();
+        faults.iter().filter(|fault| !is_exception(fault)).map(ToString::to_string).collect();
     if faults.is_empty() { Ok(()) } else { Err(Error::GradientAudit { faults }) }
 }
 

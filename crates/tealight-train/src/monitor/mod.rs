@@ -1,4 +1,4 @@
-//! Checks of a run while it trains: gradients, bad steps, early stopping.
+//! Checks during training: the gradient audit, bad steps, early stopping.
 
 pub mod bad_step;
 pub mod early_stopping;

@@ -1,4 +1,4 @@
-//! `metrics.jsonl`: one line per report, to be read by anything.
+//! `metrics.jsonl`: one line of JSON per report.
 //!
 //! ```text
 //! {"step":100,"split":"train","loss":0.5,"lr":0.001,"grad_norm":0.7,"examples_per_second":5120.0,
@@ -6,14 +6,15 @@
 //! {"step":100,"split":"validation","accuracy":0.5,"loss":0.75,"nll":0.75}
 //! ```
 //!
-//! After the split come the task's metrics, here those of the weather; `tokens_per_second` follows
-//! `examples_per_second` where a task counts tokens. A line is not broken as the first one is here.
+//! The metrics of the task come last, here those of the weather. `tokens_per_second` follows
+//! `examples_per_second` if the task counts tokens. The first line is broken only in this comment.
 //!
-//! A number that is not finite is `null`, because JSON has no other word for it.
+//! A number that is not finite is written as `null`, because JSON cannot express it.
 //!
-//! A step that was passed over has the split `skipped`, with its loss. Where a run went back, the lines of
-//! the steps that it forgot are gone, and one of the split `rolled_back`, at the step that it went back to,
-//! says from which step, for which time, and by what the learning rate is multiplied since.
+//! A skipped step has a line with the split `skipped` and its loss. A roll-back removes the lines of the
+//! steps that it undoes and adds one with the split `rolled_back`: `step` is the step of the checkpoint,
+//! `from` the bad step, `number` counts the roll-backs, and `lr_factor` is the new factor on the learning
+//! rate.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -24,17 +25,16 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::{Event, Observer, StepReport};
-use crate::error::{BadStepReport, Fault};
-use crate::error::{Error, Result};
+use crate::error::{BadStepReport, Error, Fault, Result};
 use crate::storage::files;
 
-/// The keys that differ between two runs of the same configuration: they measure time.
-pub const TIMES: [&str; 2] = ["examples_per_second", "tokens_per_second"];
+/// The keys that measure time. Only these differ between two runs of the same configuration.
+pub const THROUGHPUT_KEYS: [&str; 2] = ["examples_per_second", "tokens_per_second"];
 
-/// The splits of lines that are no measurements: steps that were passed over or gone back from.
-pub const NOTES: [&str; 2] = ["skipped", "rolled_back"];
+/// The splits of lines that report bad steps and not metrics.
+pub const BAD_STEP_SPLITS: [&str; 2] = ["skipped", "rolled_back"];
 
-/// Appends the reports of a run to a file.
+/// Appends the reports of a run to `metrics.jsonl`.
 #[derive(Debug)]
 pub struct JsonLines {
     file: File,
@@ -42,7 +42,7 @@ pub struct JsonLines {
 }
 
 impl JsonLines {
-    /// Opens `path` for appending, and creates it if need be.
+    /// Opens `path` for appending; creates it if it does not exist.
     pub fn append(path: &Path) -> Result<Self> {
         let file = OpenOptions::new().create(true).append(true).open(path);
         let file = file.map_err(Error::io("open", path))?;
@@ -50,7 +50,7 @@ impl JsonLines {
         Ok(Self { file, path: path.to_owned() })
     }
 
-    /// One `write` per line, so that a crash can only cut off the last one.
+    /// Writes a line with a single `write`, so that a crash can truncate only the last line.
     fn write(&mut self, line: &Map<String, Value>) -> Result<()> {
         let json_error = |source| Error::Json { path: self.path.clone(), source };
         let mut bytes = serde_json::to_vec(line).map_err(json_error)?;
@@ -67,26 +67,29 @@ impl Observer for JsonLines {
                 let values = metrics.iter().map(|(name, value)| (name.as_str(), *value));
                 self.write(&line(*step, split, values))
             }
-            Event::Skipped { trouble } => {
-                self.write(&line(trouble.step, "skipped", [loss(trouble)]))
+            Event::Skipped { bad_step } => {
+                self.write(&line(bad_step.step, "skipped", [bad_value(bad_step)]))
             }
-            Event::RolledBack { trouble, to, number, lr_factor } => {
+            Event::RolledBack { bad_step, to, number, lr_factor } => {
                 cut_after(&self.path, *to, *number - 1)?;
-                // The file may be another now.
+                // `cut_after` may have replaced the file.
                 *self = Self::append(&self.path)?;
-                let numbers = [("from", trouble.step as f64), ("number", *number as f64)];
-                let values =
-                    [&[loss(trouble)], &numbers[..], &[("lr_factor", *lr_factor)]].concat();
+                let values = [
+                    bad_value(bad_step),
+                    ("from", bad_step.step as f64),
+                    ("number", *number as f64),
+                    ("lr_factor", *lr_factor),
+                ];
                 self.write(&line(*to, "rolled_back", values))
             }
-            // A checkpoint promises that everything before it is known.
+            // The reports before a checkpoint must be on the disk when the checkpoint is.
             Event::CheckpointSaving { .. } | Event::Finished { .. } => {
                 self.file.sync_data().map_err(Error::io("write", &self.path))
             }
             Event::RunStarted { .. }
-            | Event::Recorded
-            | Event::NotRecorded { .. }
-            | Event::Attended { .. }
+            | Event::GraphCaptured
+            | Event::GraphNotCaptured { .. }
+            | Event::AttentionMaps { .. }
             | Event::CheckpointSaved { .. }
             | Event::EarlyStopped { .. } => Ok(()),
         }
@@ -110,20 +113,20 @@ fn training_line(report: &StepReport<'_>) -> Map<String, Value> {
     line(report.step, "train", values.iter().map(|(name, value)| (name.as_str(), *value)))
 }
 
-/// The loss of a bad step; that of a bad gradient is not known here.
-fn loss(trouble: &BadStepReport) -> (&'static str, f64) {
-    match trouble.fault {
-        Fault::Spike { loss, .. } => ("loss", loss),
-        Fault::NotFinite { what, value } => {
-            (if what == "loss" { "loss" } else { "grad_norm" }, value)
+/// The loss or gradient norm that made a step bad.
+fn bad_value(bad_step: &BadStepReport) -> (&'static str, f64) {
+    match bad_step.fault {
+        Fault::Spike { loss: value, .. } | Fault::NotFinite { what: "loss", value } => {
+            ("loss", value)
         }
+        Fault::NotFinite { value, .. } => ("grad_norm", value),
     }
 }
 
-/// The numbers of a report by name, each once.
+/// The values of a report by name, in the order of the file, each name once.
 pub(super) fn training_values(report: &StepReport<'_>) -> Vec<(String, f64)> {
     let StepReport { loss, lr, grad_norm, examples_per_second, tokens_per_second, .. } = *report;
-    let times = TIMES.into_iter().zip([Some(examples_per_second), tokens_per_second]);
+    let times = THROUGHPUT_KEYS.into_iter().zip([Some(examples_per_second), tokens_per_second]);
     let times = times.filter_map(|(name, rate)| Some((name, rate?)));
     let always = [("loss", loss), ("lr", lr), ("grad_norm", grad_norm)].into_iter().chain(times);
     let mut values: Vec<(String, f64)> =
@@ -136,33 +139,35 @@ pub(super) fn training_values(report: &StepReport<'_>) -> Vec<(String, f64)> {
     values
 }
 
-/// A line as it was written.
+/// A line of the file.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Entry {
-    /// After how many updates.
+    /// Number of updates done.
     pub step: u64,
-    /// `train`, or what was evaluated on.
+    /// `train`, the split that was evaluated, or one of [`BAD_STEP_SPLITS`].
     pub split: String,
-    /// Everything else that is a number or, where it was not finite, `null`.
+    /// All other values by name; `None` for a value that was not finite.
     #[serde(flatten)]
     pub values: BTreeMap<String, Option<f64>>,
 }
 
-/// All lines, in order; what a crash left of a last one does not count.
+/// Reads all lines. A last line that a crash truncated is ignored.
 pub fn read(path: &Path) -> Result<Vec<Entry>> {
     let bytes = files::read(path)?;
     Ok(lines(path, &bytes)?.into_iter().map(|(_, entry)| entry).collect())
 }
 
-/// Cuts off the lines after `step`, which a run that resumes there will write again, those of going back
-/// more often than `n_roll_backs`, and what a crash left of a last line. A resumed run's file is then the file of a run that never stopped.
+/// Removes the lines of updates after `step`, of roll-backs after the first `n_roll_backs`, and a truncated
+/// last line. A run that resumes at `step` writes the lines again, so its file ends up like that of an
+/// uninterrupted run.
 pub fn cut_after(path: &Path, step: u64, n_roll_backs: u64) -> Result<()> {
     if !path.exists() {
         return Ok(());
     }
     let bytes = files::read(path)?;
     let mut kept = Vec::with_capacity(bytes.len());
-    let stays = |line: &Line| line.step <= step && line.number.unwrap_or(0.) <= n_roll_backs as f64;
+    let stays =
+        |line: &Position| line.step <= step && line.number.unwrap_or(0.) <= n_roll_backs as f64;
     for (line, _) in lines(path, &bytes)?.iter().filter(|(_, line)| stays(line)) {
         kept.extend_from_slice(line);
         kept.push(b'\n');
@@ -170,7 +175,8 @@ pub fn cut_after(path: &Path, step: u64, n_roll_backs: u64) -> Result<()> {
     if kept == bytes { Ok(()) } else { files::replace(path, &kept) }
 }
 
-/// Each line with what it says. Only the last may be damaged, by a crash, and is then left out.
+/// The lines of a file and their parsed content. A crash may have truncated the last line, which is then
+/// left out; any other line that cannot be parsed is an error.
 fn lines<'a, T: Deserialize<'a>>(path: &Path, bytes: &'a [u8]) -> Result<Vec<(&'a [u8], T)>> {
     let mut read = Vec::new();
     let mut lines = bytes.split(|&byte| byte == b'\n').zip(1..).peekable();
@@ -188,11 +194,11 @@ fn lines<'a, T: Deserialize<'a>>(path: &Path, bytes: &'a [u8]) -> Result<Vec<(&'
     Ok(read)
 }
 
-/// What every line has.
+/// The part of a line that decides whether it stays when a run resumes.
 #[derive(Deserialize)]
-struct Line {
+struct Position {
     step: u64,
-    /// Of going back.
+    /// The number of the roll-back, in lines of the split `rolled_back`.
     #[serde(default)]
     number: Option<f64>,
 }
@@ -285,15 +291,15 @@ mod tests {
         std::fs::write(&path, "{\"step\":5}\n{\"step\":7}\n").unwrap();
         let mut lines = JsonLines::append(&path).unwrap();
         let fault = Fault::NotFinite { what: "loss", value: f64::NAN };
-        let trouble = BadStepReport { step: 9, fault, batches: 8..9, origin: None };
-        lines.observe(&Event::Skipped { trouble: &trouble }).unwrap();
+        let bad_step = BadStepReport { step: 9, fault, batches: 8..9, origin: None };
+        lines.observe(&Event::Skipped { bad_step: &bad_step }).unwrap();
         let went_back =
-            |number| Event::RolledBack { trouble: &trouble, to: 5, number, lr_factor: 0.5 };
+            |number| Event::RolledBack { bad_step: &bad_step, to: 5, number, lr_factor: 0.5 };
         lines.observe(&went_back(1)).unwrap();
         lines.observe(&went_back(2)).unwrap();
         let fault = Fault::Spike { loss: 8., mean: 2., deviation: 1. };
         lines
-            .observe(&Event::Skipped { trouble: &BadStepReport { fault, ..trouble.clone() } })
+            .observe(&Event::Skipped { bad_step: &BadStepReport { fault, ..bad_step.clone() } })
             .unwrap();
         let expected = "{\"step\":5}\n\
             {\"step\":5,\"split\":\"rolled_back\",\"loss\":null,\"from\":9.0,\"number\":1.0,\"lr_factor\":0.5}\n\

@@ -1,129 +1,128 @@
-//! Observers are told what happens in a run; they cannot steer it.
+//! Observers: they receive the events of a run and cannot change its course.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::error::BadStepReport;
-use crate::error::{Error, Result};
+use crate::error::{BadStepReport, Error, Result};
 use crate::monitor::early_stopping::Best;
 use crate::task::Reading;
 
 pub mod jsonl;
 pub mod tensorboard;
 
-/// Draws, counts or writes what it is told.
+/// Receives the events of a run, for example to write or to display them.
 pub trait Observer {
-    /// Takes note of `event`. An error ends the run: a disk that is full must not stay unnoticed.
+    /// Handles `event`. An error ends the run, so that a full disk does not go unnoticed.
     fn observe(&mut self, event: &Event<'_>) -> Result<()>;
 }
 
-/// Tells every observer, in order; the first error is returned.
+/// Passes `event` to every observer, in order, until one returns an error.
 pub fn notify(observers: &mut [Box<dyn Observer + '_>], event: &Event<'_>) -> Result<()> {
     observers.iter_mut().try_for_each(|observer| observer.observe(event))
 }
 
-/// What happens in a run. A `step` is the number of updates that are done.
+/// An event of a run. `step` is the number of updates done.
 #[derive(Clone, Copy, Debug)]
 pub enum Event<'a> {
-    /// The first update is about to be made, or the first after resuming.
+    /// Training starts or resumes.
     RunStarted {
-        /// The run's directory; `None` if the run keeps nothing.
+        /// The run's directory; `None` if the run writes no files.
         directory: Option<&'a Path>,
-        /// Updates done before: 0, or the step of the checkpoint.
+        /// 0, or the step of the checkpoint.
         step: u64,
-        /// Updates when the run is complete.
+        /// Number of updates of the whole run.
         total_steps: u64,
-        /// Scalars in all parameters.
+        /// Number of scalars in all parameters.
         n_parameters: usize,
     },
-    /// An update has been made that is to be logged.
+    /// An update was applied whose metrics are logged.
     Step(StepReport<'a>),
-    /// The model has been evaluated.
+    /// The model was evaluated.
     Evaluated {
-        /// After how many updates.
+        /// Number of updates done.
         step: u64,
-        /// On which data, such as `validation`.
+        /// The evaluated data, such as `validation`.
         split: &'a str,
-        /// The results by name, `loss` among them.
+        /// The metrics by name, including `loss`.
         metrics: &'a BTreeMap<String, f64>,
     },
-    /// What the evaluated model read in the first validation example; told where `[log]` asks for it.
-    Attended {
-        /// After how many updates.
+    /// The attention maps of the evaluated model for the first validation example, if `[log]` enables them.
+    AttentionMaps {
+        /// Number of updates done.
         step: u64,
-        /// Attention by attention.
-        readings: &'a [Reading],
+        /// One element per attention layer.
+        maps: &'a [Reading],
     },
-    /// A checkpoint is about to be written: what was told before it must be on disk first.
+    /// A checkpoint is about to be written. Observers must first sync what they have written to the disk.
     CheckpointSaving {
-        /// After how many updates.
+        /// Number of updates done.
         step: u64,
     },
     /// A checkpoint is complete on disk.
     CheckpointSaved {
-        /// After how many updates.
+        /// Number of updates done.
         step: u64,
         /// Its directory.
         path: &'a Path,
     },
-    /// The pass of a step has been recorded: from now on it is asked for as a whole (`training.cuda_graphs`).
-    Recorded,
-    /// Passes are made one by one, although they were to be recorded (`training.cuda_graphs`).
-    NotRecorded {
-        /// What stands in the way.
-        why: &'a Error,
+    /// The forward and backward pass was captured as a CUDA graph; later steps replay it
+    /// (`training.cuda_graphs`).
+    GraphCaptured,
+    /// `training.cuda_graphs` is on, but the pass could not be captured; it runs eagerly.
+    GraphNotCaptured {
+        /// The reason.
+        reason: &'a Error,
     },
-    /// A step was passed over: the model is as it was.
+    /// The update of a bad step was skipped; the model is unchanged.
     Skipped {
-        /// What was wrong with it.
-        trouble: &'a BadStepReport,
+        /// The bad step.
+        bad_step: &'a BadStepReport,
     },
-    /// The run has gone back to a checkpoint: what was told of later steps has not happened.
+    /// The run went back to a checkpoint. Earlier events of later steps no longer hold.
     RolledBack {
-        /// What was wrong.
-        trouble: &'a BadStepReport,
-        /// The checkpoint's step.
+        /// The bad step.
+        bad_step: &'a BadStepReport,
+        /// The step of the checkpoint.
         to: u64,
-        /// How often the run has gone back, this time included.
+        /// Number of roll-backs, including this one.
         number: u64,
-        /// What the learning rate is multiplied with from now on.
+        /// The new factor on the learning rate.
         lr_factor: f64,
     },
-    /// The run ends before its last step because evaluations have stopped improving.
+    /// The run ends before its last step because its evaluations no longer improve.
     EarlyStopped {
-        /// After how many updates.
+        /// Number of updates done.
         step: u64,
-        /// The metric that was watched.
+        /// The metric of early stopping.
         metric: &'a str,
-        /// The best evaluation, if any was finite.
+        /// The best evaluation, if any value was finite.
         best: Option<Best>,
     },
-    /// The run is over.
+    /// The run has ended.
     Finished {
-        /// Updates done.
+        /// Number of updates done.
         step: u64,
-        /// Wall-clock time since [`Event::RunStarted`].
+        /// Wall-clock seconds since [`Event::RunStarted`].
         seconds: f64,
     },
 }
 
-/// What is known after an update: the loss and metrics of this update alone, and rates since the
-/// report before it.
+/// The report of an update: its loss and metrics, and the throughput since the previous report.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepReport<'a> {
-    /// Updates done.
+    /// Number of updates done.
     pub step: u64,
-    /// The training loss of this update: the mean over its micro-batches.
+    /// The training loss of this update, the mean over its micro-batches.
     pub loss: f64,
     /// The learning rate of this update.
     pub lr: f64,
-    /// The norm of all gradients together, before clipping.
+    /// The norm of the gradient of all parameters, before clipping.
     pub grad_norm: f64,
     /// Training examples per second.
     pub examples_per_second: f64,
-    /// Tokens per second, for tasks that count tokens.
+    /// Training tokens per second, for tasks that count tokens.
     pub tokens_per_second: Option<f64>,
-    /// The metrics of this update by name, `loss` and the task's own.
+    /// The metrics of this update by name: `loss` and those of the task.
     pub metrics: &'a BTreeMap<String, f64>,
 }
 

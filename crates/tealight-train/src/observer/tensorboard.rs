@@ -1,9 +1,9 @@
-//! TensorBoard: the numbers of `metrics.jsonl`, and pictures, in an event file.
+//! TensorBoard event files with the values of `metrics.jsonl`, and images of attention maps.
 //!
 //! `tensorboard --logdir runs` finds the files by their name, `events.out.tfevents.<seconds>…`, and shows
-//! all files of a directory as one run. Numbers are tagged `train/loss`, `validation/accuracy` and so on,
-//! pictures as whoever draws them says. Every process writes a file of its own; where it resumes, the
-//! file begins with the order to forget what an earlier one says of later steps.
+//! all files of a directory as one run. Scalars have the tags `train/loss`, `validation/accuracy` and so on.
+//! Every process writes its own file. The file of a resumed run begins with an event that makes TensorBoard
+//! drop the later steps of earlier files.
 
 mod message;
 mod record;
@@ -19,28 +19,28 @@ use crate::storage::clock::since_1970;
 use crate::storage::files;
 use crate::task::Reading;
 
-/// A picture that somebody has drawn.
+/// An image for TensorBoard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
-    /// What TensorBoard calls it.
+    /// The tag that TensorBoard shows it under.
     pub tag: String,
-    /// In pixels.
+    /// Width in pixels.
     pub width: u32,
-    /// In pixels.
+    /// Height in pixels.
     pub height: u32,
-    /// The file.
+    /// The image in PNG format.
     pub png: Vec<u8>,
 }
 
-/// How attention becomes pictures. This crate draws nothing.
-pub type Draw =
+/// Draws attention maps as images. The caller supplies it, because this crate draws nothing.
+pub type DrawMaps =
     Box<dyn Fn(&[Reading]) -> Result<Vec<Image>, Box<dyn std::error::Error + Send + Sync>>>;
 
 /// Writes an event file.
 pub struct TensorBoard {
     file: File,
     path: PathBuf,
-    draw: Draw,
+    draw: DrawMaps,
 }
 
 impl std::fmt::Debug for TensorBoard {
@@ -50,8 +50,8 @@ impl std::fmt::Debug for TensorBoard {
 }
 
 impl TensorBoard {
-    /// Begins an event file in `directory`, for a run that goes on after `step` updates.
-    pub fn create(directory: &Path, step: u64, draw: Draw) -> Result<Self> {
+    /// Creates an event file in `directory`, for a run that starts or resumes at `step`.
+    pub fn create(directory: &Path, step: u64, draw: DrawMaps) -> Result<Self> {
         let (file, path) = new_file(directory, since_1970().as_secs())?;
         let mut events = Self { file, path, draw };
         events.write(0, message::VERSION)?;
@@ -62,7 +62,7 @@ impl TensorBoard {
         Ok(events)
     }
 
-    fn scalars<'a>(
+    fn write_scalars<'a>(
         &mut self,
         step: u64,
         split: &str,
@@ -74,9 +74,9 @@ impl TensorBoard {
         self.write(step, &message::summary(&values))
     }
 
-    /// One `write` per record, so that a crash can only cut off the last one.
-    fn write(&mut self, step: u64, what: &[u8]) -> Result<()> {
-        let event = message::event(since_1970().as_secs_f64(), step, what);
+    /// Writes a record with a single `write`, so that a crash can truncate only the last record.
+    fn write(&mut self, step: u64, fields: &[u8]) -> Result<()> {
+        let event = message::event(since_1970().as_secs_f64(), step, fields);
         self.file.write_all(&record::framed(&event)).map_err(Error::io("write", &self.path))
     }
 }
@@ -87,14 +87,14 @@ impl Observer for TensorBoard {
             Event::Step(report) => {
                 let values = training_values(report);
                 let values = values.iter().map(|(name, value)| (name.as_str(), *value));
-                self.scalars(report.step, "train", values)
+                self.write_scalars(report.step, "train", values)
             }
             Event::Evaluated { step, split, metrics } => {
                 let values = metrics.iter().map(|(name, value)| (name.as_str(), *value));
-                self.scalars(*step, split, values)
+                self.write_scalars(*step, split, values)
             }
-            Event::Attended { step, readings } => {
-                let images = (self.draw)(readings).map_err(|source| Error::Picture { source })?;
+            Event::AttentionMaps { step, maps } => {
+                let images = (self.draw)(maps).map_err(|source| Error::Picture { source })?;
                 let values: Vec<Vec<u8>> = images.iter().map(message::image).collect();
                 self.write(*step, &message::summary(&values))
             }
@@ -103,8 +103,8 @@ impl Observer for TensorBoard {
             }
             Event::RolledBack { to, .. } => self.write(to + 1, &message::session_start()),
             Event::RunStarted { .. }
-            | Event::Recorded
-            | Event::NotRecorded { .. }
+            | Event::GraphCaptured
+            | Event::GraphNotCaptured { .. }
             | Event::Skipped { .. }
             | Event::CheckpointSaved { .. }
             | Event::EarlyStopped { .. } => Ok(()),
@@ -112,8 +112,8 @@ impl Observer for TensorBoard {
     }
 }
 
-/// A file that was not there. TensorBoard reads the files of a run in the order of their names, so the
-/// name begins with the time and goes on with a number for those of one second.
+/// Creates a file with a new name. TensorBoard reads the files of a run in the order of their names, so the
+/// name contains the time, and a number for files of the same second.
 fn new_file(directory: &Path, seconds: u64) -> Result<(File, PathBuf)> {
     for number in 0..=u32::MAX {
         let path =
@@ -147,7 +147,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let png = vec![3, 1, 4, 1, 5];
         let image = Image { tag: "attention/layer 1".into(), width: 5, height: 7, png };
-        let draw: Draw = Box::new(move |_| Ok(vec![image.clone()]));
+        let draw: DrawMaps = Box::new(move |_| Ok(vec![image.clone()]));
         let mut board = TensorBoard::create(directory.path(), 0, draw).unwrap();
         let metrics = BTreeMap::from([("accuracy".into(), 0.5), ("loss".into(), 0.75)]);
         let step = Event::Step(StepReport {
@@ -163,7 +163,7 @@ mod tests {
         board
             .observe(&Event::Evaluated { step: 7, split: "validation", metrics: &metrics })
             .unwrap();
-        board.observe(&Event::Attended { step: 7, readings: &[] }).unwrap();
+        board.observe(&Event::AttentionMaps { step: 7, maps: &[] }).unwrap();
         let events = events(&board.path);
         assert_eq!(events.len(), 4);
         assert!(contains(&events[0], b"brain.Event:2"));

@@ -1,29 +1,29 @@
-//! The model card: the `README.md` of an exported folder, with the metadata that Hugging Face reads.
+//! The model card: the `README.md` of an exported folder, with metadata for Hugging Face.
 //!
-//! The block between the lines of three dashes is YAML: `pipeline_tag` says what the model is for,
-//! `library_name` what loads it (<https://huggingface.co/docs/hub/model-cards>).
+//! The metadata are YAML between two lines of three dashes: `pipeline_tag` is the task of the model,
+//! `library_name` the library that loads it (<https://huggingface.co/docs/hub/model-cards>).
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::Purpose;
+use super::purpose::Purpose;
 
-/// What a card tells.
+/// The content of a card.
 #[derive(Debug)]
 pub struct Card<'a> {
-    /// The name of the run.
+    /// The name of the model.
     pub name: &'a str,
-    /// What the model is for.
+    /// The task of the model.
     pub purpose: &'a Purpose,
     /// `transformers` or `tealight`.
     pub library: &'static str,
-    /// Why `transformers` cannot load it, where it cannot.
+    /// Why `transformers` cannot load the model, if it cannot.
     pub reason: Option<&'a str>,
-    /// Scalars in all parameters.
+    /// Number of scalars in all parameters.
     pub n_parameters: u64,
-    /// The results of the run, by name.
+    /// The metrics of the run, by name.
     pub metrics: &'a BTreeMap<String, f64>,
-    /// The run's settings, defaults written out, in TOML.
+    /// The resolved configuration of the run, in TOML; `None` for a model that Tealight did not train.
     pub config: Option<&'a str>,
 }
 
@@ -36,7 +36,6 @@ impl Card<'_> {
             let _ = writeln!(text, "pipeline_tag: {tag}");
         }
         let _ = write!(text, "tags:\n- tealight\n---\n\n# {name}\n\n");
-        // What comes from elsewhere was only written by Tealight.
         let verb = if self.config.is_some() { "trained" } else { "written" };
         let _ = writeln!(
             text,
@@ -60,10 +59,11 @@ impl Card<'_> {
     }
 }
 
-/// The names of <https://huggingface.co/tasks>.
+/// The name of the task in <https://huggingface.co/tasks>.
 fn pipeline_tag(purpose: &Purpose) -> Option<&'static str> {
     match purpose {
         Purpose::MaskedLm(_) => Some("fill-mask"),
+        Purpose::Encoder(_) => Some("feature-extraction"),
         Purpose::CausalLm(_) => Some("text-generation"),
         Purpose::Seq2Seq { .. } => Some("text2text-generation"),
         Purpose::Classifier(_) => Some("text-classification"),
@@ -71,13 +71,16 @@ fn pipeline_tag(purpose: &Purpose) -> Option<&'static str> {
     }
 }
 
+/// A command that uses the exported model.
 fn usage(purpose: &Purpose) -> &'static str {
     match purpose {
         Purpose::MaskedLm(_) => "tealight fill-mask FOLDER \"… [MASK] …\"",
         Purpose::CausalLm(_) => "tealight generate FOLDER \"…\"",
         Purpose::Seq2Seq { .. } => "tealight translate FOLDER \"…\"",
         Purpose::Classifier(_) => "tealight classify FOLDER \"…\"",
-        Purpose::Other(_) => "tealight train CONFIG    # with init_from = \"FOLDER\"",
+        Purpose::Encoder(_) | Purpose::Other(_) => {
+            "tealight train CONFIG    # with init_from = \"FOLDER\""
+        }
     }
 }
 
@@ -92,8 +95,8 @@ fn capitalised(text: &str) -> String {
 mod tests {
     use tealight_model::models::classifier::{ClassifierSpec, ReadOut};
 
-    use super::super::Stated;
     use super::*;
+    use crate::pretrained::purpose::PurposeRecord;
 
     fn card(purpose: &Purpose, metrics: &BTreeMap<String, f64>) -> String {
         let card = Card {
@@ -131,7 +134,7 @@ mod tests {
 
     #[test]
     fn what_no_command_takes_can_begin_a_run() {
-        let weather = Stated { task: "weather".to_owned(), ..Stated::default() };
+        let weather = PurposeRecord { task: "weather".to_owned(), ..PurposeRecord::default() };
         let text = card(&Purpose::Other(weather), &BTreeMap::new());
         assert!(text.contains("A model of the task \"weather\" of 12 parameters"));
         assert!(text.contains("init_from = \"FOLDER\"") && !text.contains("pipeline_tag"));

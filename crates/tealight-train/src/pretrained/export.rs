@@ -1,4 +1,4 @@
-//! `tealight export`: a model as a folder that others can use.
+//! `tealight export`: writes a model as a folder for `transformers` or for Tealight.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -6,59 +6,68 @@ use std::path::Path;
 use tealight_model::hf::{self, Expressed, Head, Sizes};
 
 use super::card::Card;
-use super::{Class, Pretrained, Purpose, folder, tealight_folder};
+use super::purpose::Purpose;
+use super::{HfOrigin, Pretrained, folder, tealight_folder};
 use crate::data::text::tokenizer::Tokenizer;
 use crate::error::Result;
 use crate::storage::files;
 
-/// What is known of the model beside itself.
+/// Where a model comes from, for its model card.
 #[derive(Clone, Debug, Default)]
-pub struct About {
-    /// Its name.
+pub struct Provenance {
+    /// The name of the model.
     pub name: String,
-    /// Its results.
+    /// The metrics of its run, by name.
     pub metrics: BTreeMap<String, f64>,
-    /// The settings of its run in TOML.
+    /// The resolved configuration of its run, in TOML; `None` for a model that Tealight did not train.
     pub config: Option<String>,
 }
 
-/// Which folder is written.
+/// The format of the folder.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Format {
-    /// One that `transformers` loads, as this model of its.
+    /// `transformers` loads the folder as this model.
     HuggingFace(Box<Expressed>),
-    /// One that Tealight alone loads.
+    /// Only Tealight loads the folder.
     Tealight {
-        /// Why `transformers` cannot, where it cannot.
+        /// Why `transformers` cannot express the model, if it cannot.
         reason: Option<String>,
     },
 }
 
 impl Pretrained {
-    /// Whether `transformers` has a class for this model; why not, if it has none.
+    /// This model as one of `transformers`.
+    ///
+    /// # Errors
+    /// If `transformers` has no class for it; the text gives the reason.
     pub fn hugging_face(&self) -> std::result::Result<Expressed, String> {
-        if let Some(Class { family, sizes, .. }) = &self.class {
-            return hf::express_as(*family, &self.model, sizes).map_err(|error| error.to_string());
+        if let Some(HfOrigin { family, sizes, .. }) = &self.hf {
+            let expressed = hf::express_as(*family, &self.model, sizes);
+            let expressed = expressed.map_err(|error| error.to_string())?;
+            let is_encoder = matches!(self.purpose, Purpose::Encoder(_));
+            return Ok(if is_encoder { expressed.without_head() } else { expressed });
         }
         let special = self.tokenizer.as_ref().map(Tokenizer::special).cloned().unwrap_or_default();
-        let ended =
-            |sizes: Sizes, bos_id: Option<u32>| Sizes { bos_id, eos_id: special.end, ..sizes };
-        let (head, sizes) = match &self.purpose {
-            Purpose::MaskedLm(spec) => (Head::MaskedLm, ended(Sizes::from(*spec), special.begin)),
-            Purpose::CausalLm(spec) => (Head::CausalLm, ended(Sizes::from(*spec), special.begin)),
+        let (head, sizes, bos_id) = match &self.purpose {
+            Purpose::MaskedLm(spec) => (Head::MaskedLm, Sizes::from(*spec), special.begin),
+            Purpose::CausalLm(spec) => (Head::CausalLm, Sizes::from(*spec), special.begin),
             Purpose::Seq2Seq { spec, begin_id } => {
                 let sizes = Sizes { pad_id: special.pad, ..Sizes::from(*spec) };
-                (Head::Seq2Seq, ended(sizes, begin_id.or(special.pad)))
+                (Head::Seq2Seq, sizes, begin_id.or(special.pad))
             }
-            other @ (Purpose::Classifier(_) | Purpose::Other(_)) => {
-                return Err(format!("its task is \"{}\"", other.stated().task));
+            other @ (Purpose::Encoder(_) | Purpose::Classifier(_) | Purpose::Other(_)) => {
+                return Err(format!("its task is \"{}\"", other.record().task));
             }
         };
+        let sizes = Sizes { bos_id, eos_id: special.end, ..sizes };
         hf::express(head, &self.model, &sizes).map_err(|error| error.to_string())
     }
 
-    /// Writes the folder `to`, which must not exist or be empty: nobody's files are overwritten.
-    pub fn export(&self, to: &Path, format: &Format, about: &About) -> Result<()> {
+    /// Writes the folder `to`.
+    ///
+    /// # Errors
+    /// If `to` exists and is not empty, among others: no file is overwritten.
+    pub fn export(&self, to: &Path, format: &Format, provenance: &Provenance) -> Result<()> {
         let (library, reason, mut files) = match format {
             Format::HuggingFace(expressed) => {
                 let files = folder::files(expressed, &self.weights, self.tokenizer.as_ref())?;
@@ -70,13 +79,13 @@ impl Pretrained {
         };
         let n_parameters = self.weights.values().map(|tensor| tensor.elem_count() as u64).sum();
         let card = Card {
-            name: &about.name,
+            name: &provenance.name,
             purpose: &self.purpose,
             library,
             reason,
             n_parameters,
-            metrics: &about.metrics,
-            config: about.config.as_deref(),
+            metrics: &provenance.metrics,
+            config: provenance.config.as_deref(),
         };
         files.push(("README.md".to_owned(), card.markdown().into_bytes()));
         files::write_directory(to, &files)

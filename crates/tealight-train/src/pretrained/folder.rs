@@ -1,13 +1,13 @@
 //! A folder of `transformers`: `config.json`, and `model.safetensors` or its shards with
-//! `model.safetensors.index.json`. What they say is [`tealight_model::hf`]'s to know.
+//! `model.safetensors.index.json`. [`tealight_model::hf`] interprets their content.
 //!
-//! A file is refused by its name, and nothing of it is believed before it is checked: a text is not
-//! longer than it may be, a tensor stands where its header says, and a model of the sizes in
-//! `config.json` is built from the tensors that are there, before anything else is allocated.
+//! Every file is checked before its content is used, and errors name the file: the size of texts is limited,
+//! the offsets of tensors must fit the file, and the sizes in `config.json` must fit the tensors before
+//! anything of those sizes is allocated.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 
 use candle_core::safetensors::Load as _;
 use candle_core::{DType, Device};
@@ -25,24 +25,27 @@ use crate::error::{Error, Result};
 use crate::storage::files;
 use crate::storage::tensors::{self, NamedTensors};
 
-/// What the model is.
+/// The file with the description of the model.
 pub const CONFIG: &str = "config.json";
-/// Its tensors.
+/// The file with the tensors.
 pub const MODEL: &str = "model.safetensors";
-/// Or which of several files has which of them.
+/// The file that maps tensors to shards.
 const INDEX: &str = "model.safetensors.index.json";
 
-/// Bytes that a text of JSON may have: far more than any has.
-const MAX_TEXT: u64 = 1 << 26;
+/// The largest JSON file that is read, in bytes; real ones are far smaller.
+const MAX_JSON_SIZE: u64 = 1 << 26;
 
 /// A model of `transformers`.
 #[derive(Debug)]
 pub struct HfFolder {
-    /// What it is.
+    /// The content of its `config.json`.
     pub description: Description,
-    /// Its parameters, all that the model has, by their names here, in f32.
+    /// `false` if the files hold only the encoder of a masked language model, as `BertModel` saved by
+    /// sentence-transformers does.
+    pub has_head: bool,
+    /// All parameters of the model, under Tealight's names, in f32.
     pub weights: NamedTensors,
-    /// What a person should know: what was not read, what is not kept.
+    /// Notes for the user: keys and tensors that are ignored.
     pub notes: Vec<String>,
 }
 
@@ -50,34 +53,36 @@ impl HfFolder {
     /// Reads the folder at `path`.
     ///
     /// # Errors
-    /// If a file is missing or damaged, or no model here computes what it describes; the file is named.
+    /// If a file is missing or damaged, or Tealight has no such model. The error names the file.
     pub fn open(path: &Path) -> Result<Self> {
         let config = path.join(CONFIG);
-        let description = hf::describe(&text(&config)?).map_err(of_file(&config))?;
-        let loaded = load(path)?;
-        let weights = description.rename(loaded.tensors).map_err(of_file(&loaded.origin))?;
-        let built = weights.asked_for_by(|vb| build(&description, vb));
+        let description = hf::describe(&read_json_text(&config)?).map_err(in_file(&config))?;
+        let files = TensorFiles::read(path)?;
+        let weights = description.rename(files.tensors).map_err(in_file(&files.origin))?;
+        let is_masked_lm = description.family.head() == Head::MaskedLm;
+        let has_head = !is_masked_lm || weights.has_masked_lm_head();
+        let built = weights.asked_for_by(|vb| build(&description, has_head, vb));
         let weights = built.map_err(|error| match error {
             BuildError::Config(fault) => unusable(&config, &fault),
-            BuildError::Candle(error) => unusable(&loaded.origin, &error),
+            BuildError::Candle(error) => unusable(&files.origin, &error),
         })?;
         let notes = [&description.notes[..], weights.notes()].concat();
-        Ok(Self { description, weights: weights.into_tensors(), notes })
+        Ok(Self { description, has_head, weights: weights.into_tensors(), notes })
     }
 }
 
-/// The files of a model that `transformers` can express, by name: its configuration, its `parameters`
-/// and, where there is one, its tokenizer.
+/// The files of a folder for `transformers`, with their names: the configuration, the `parameters` and the
+/// tokenizer, if there is one.
 ///
 /// # Errors
-/// If a parameter has no name there.
+/// If a parameter has no counterpart in `transformers`.
 pub fn files(
     expressed: &Expressed,
     parameters: &NamedTensors,
     tokenizer: Option<&Tokenizer>,
 ) -> Result<Vec<(String, Vec<u8>)>> {
     let model = Path::new(MODEL);
-    let named = expressed.rename(parameters).map_err(of_file(model))?;
+    let named = expressed.rename(parameters).map_err(in_file(model))?;
     let mut written = vec![
         (CONFIG.to_owned(), files::to_json(Path::new(CONFIG), &expressed.config)?),
         (MODEL.to_owned(), tensors::to_bytes_for_torch(model, &named)?),
@@ -88,52 +93,56 @@ pub fn files(
     Ok(written)
 }
 
-/// A model of these sizes, for what is wrong with it and what it asks for.
-fn build(description: &Description, vb: &VarBuilder<'_>) -> Result<(), BuildError> {
+/// Builds the model once, to check its settings and to request each of its parameters.
+fn build(description: &Description, has_head: bool, vb: &VarBuilder<'_>) -> Result<(), BuildError> {
     let Description { config, sizes, family, .. } = description;
     match family.head() {
+        Head::MaskedLm if !has_head => {
+            MaskedLm::build_encoder(config, &sizes.masked_lm(), vb).map(|_| ())
+        }
         Head::MaskedLm => MaskedLm::build(config, &sizes.masked_lm(), vb).map(|_| ()),
         Head::CausalLm => CausalLm::build(config, &sizes.causal_lm(), vb).map(|_| ()),
         Head::Seq2Seq => Seq2Seq::build(config, &sizes.seq2seq(), vb).map(|_| ()),
     }
 }
 
-/// The tensors of a folder under the names in the file, with the file that says where they are.
-struct Loaded {
-    origin: std::path::PathBuf,
+/// The tensors of a folder, under their names in the files.
+struct TensorFiles {
+    /// `model.safetensors` or the index of its shards, for error messages.
+    origin: PathBuf,
+    /// Floating-point tensors, in f32.
     tensors: NamedTensors,
-    /// Those that nothing is computed with.
+    /// Names of other tensors, which are not parameters.
     skipped: BTreeSet<String>,
 }
 
-fn load(path: &Path) -> Result<Loaded> {
-    let (single, index) = (path.join(MODEL), path.join(INDEX));
-    let (tensors, skipped) = (BTreeMap::new(), BTreeSet::new());
-    let mut loaded = Loaded { origin: single.clone(), tensors, skipped };
-    if single.is_file() || !index.is_file() {
-        loaded.add(&single)?;
-        return Ok(loaded);
-    }
-    loaded.origin.clone_from(&index);
-    let shards = Index::read(&index)?;
-    for file in shards.weight_map.values().collect::<BTreeSet<_>>() {
-        loaded.add(&path.join(file))?;
-    }
-    let absent = shards.weight_map.iter().find(|(name, _)| !loaded.has(name));
-    match absent {
-        None => Ok(loaded),
-        Some((name, file)) => {
-            Err(unusable(&path.join(file), &format!("it has no tensor `{name}`")))
+impl TensorFiles {
+    fn read(folder: &Path) -> Result<Self> {
+        let (single, index) = (folder.join(MODEL), folder.join(INDEX));
+        let is_single = single.is_file() || !index.is_file();
+        let origin = if is_single { single.clone() } else { index.clone() };
+        let mut files = Self { origin, tensors: BTreeMap::new(), skipped: BTreeSet::new() };
+        if is_single {
+            files.add(&single)?;
+            return Ok(files);
+        }
+        let shards = ShardIndex::read(&index)?.weight_map;
+        for file in shards.values().collect::<BTreeSet<_>>() {
+            files.add(&folder.join(file))?;
+        }
+        match shards.iter().find(|(name, _)| !files.has(name)) {
+            None => Ok(files),
+            Some((name, file)) => {
+                Err(unusable(&folder.join(file), &format!("it has no tensor `{name}`")))
+            }
         }
     }
-}
 
-impl Loaded {
     fn has(&self, name: &str) -> bool {
         self.tensors.contains_key(name) || self.skipped.contains(name)
     }
 
-    /// Adds the tensors of one file: floats in f32, and no others, for nothing is computed with them.
+    /// Adds the tensors of one file.
     fn add(&mut self, path: &Path) -> Result<()> {
         let bytes = files::read(path)?;
         let views = tensors::views(path, &bytes)?;
@@ -145,7 +154,7 @@ impl Loaded {
             }
             let tensor = view.load(&Device::Cpu)?.to_dtype(DType::F32)?;
             if self.tensors.insert(name.clone(), tensor).is_some() {
-                return Err(unusable(path, &format!("tensor `{name}` is in another file, too")));
+                return Err(unusable(path, &format!("tensor `{name}` is also in another file")));
             }
         }
         Ok(())
@@ -154,15 +163,15 @@ impl Loaded {
 
 /// `model.safetensors.index.json`
 #[derive(Deserialize)]
-struct Index {
-    /// The file of each tensor.
+struct ShardIndex {
+    /// The file of each tensor, by the tensor's name.
     weight_map: BTreeMap<String, String>,
 }
 
-impl Index {
+impl ShardIndex {
     fn read(path: &Path) -> Result<Self> {
         let json_error = |source| Error::Json { path: path.to_owned(), source };
-        let index: Self = serde_json::from_str(&text(path)?).map_err(json_error)?;
+        let index: Self = serde_json::from_str(&read_json_text(path)?).map_err(json_error)?;
         match index.weight_map.values().find(|file| !is_beside(file)) {
             None => Ok(index),
             Some(file) => Err(unusable(path, &format!("`{file}` is not a file beside it"))),
@@ -170,19 +179,17 @@ impl Index {
     }
 }
 
-/// Whether a name is that of a file in the same folder, and leads nowhere else.
+/// Whether a path is only a file name, and so cannot leave the folder.
 fn is_beside(file: &str) -> bool {
     let mut components = Path::new(file).components();
     matches!((components.next(), components.next()), (Some(Component::Normal(_)), None))
 }
 
-fn text(path: &Path) -> Result<String> {
+fn read_json_text(path: &Path) -> Result<String> {
     let size = fs::metadata(path).map_err(Error::io("read", path))?.len();
-    if size > MAX_TEXT {
-        return Err(unusable(
-            path,
-            &format!("it has {size} bytes, too many for what it should be"),
-        ));
+    if size > MAX_JSON_SIZE {
+        let rule = format!("it has {size} bytes, and at most {MAX_JSON_SIZE} are read");
+        return Err(unusable(path, &rule));
     }
     files::read_text(path)
 }
@@ -191,26 +198,26 @@ fn unusable(path: &Path, rule: &impl ToString) -> Error {
     Error::Unusable { path: path.to_owned(), rule: rule.to_string() }
 }
 
-fn of_file(path: &Path) -> impl FnOnce(HfError) -> Error {
+fn in_file(path: &Path) -> impl FnOnce(HfError) -> Error {
     move |error| unusable(path, &error)
 }
 
-/// `tokenizer.json`, and what special tokens are for.
+/// `tokenizer.json`, and two files that name the special tokens.
 fn tokenizer_files(expressed: &Expressed, tokenizer: &Tokenizer) -> Result<Vec<(String, Vec<u8>)>> {
-    let map = tokenizer.roles();
+    let special_tokens = tokenizer.roles();
     let settings = json!({
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": expressed.seq_len,
         "clean_up_tokenization_spaces": false,
     });
     let mut settings = settings.as_object().cloned().unwrap_or_default();
-    settings.extend(map.clone());
+    settings.extend(special_tokens.clone());
     let json = |name: &str, map: &Map<String, Value>| -> Result<_> {
         Ok((name.to_owned(), files::to_json(Path::new(name), map)?))
     };
     Ok(vec![
         (tokenizer::FILE.to_owned(), tokenizer.to_json()?),
         json("tokenizer_config.json", &settings)?,
-        json("special_tokens_map.json", &map)?,
+        json("special_tokens_map.json", &special_tokens)?,
     ])
 }

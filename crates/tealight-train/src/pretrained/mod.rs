@@ -1,23 +1,22 @@
-//! Models that are there already, wherever they come from: a run of Tealight, one of its checkpoints, a
-//! folder that `tealight export` wrote, or a model repository of Hugging Face.
+//! Trained models from disk: a run of Tealight, one of its checkpoints, a folder that `tealight export`
+//! wrote, or a model repository of Hugging Face.
 //!
 //! ```text
 //! runs/<name>  checkpoints/step-000500  folder with tealight.json  folder with config.json
 //!        └──────────────┴──────────┬──────────────┴─────────────────────────┘
-//!                              Pretrained ──► a frozen model, to be used
-//!                                         ──► parameters that a new run begins with
+//!                              Pretrained ──► a frozen model for inference
+//!                                         ──► initial parameters of a new run (`init_from`)
 //! ```
 
+mod attention_maps;
 pub mod card;
 pub mod export;
 pub mod folder;
+mod init_from;
 mod purpose;
-mod readings;
-mod settings;
 mod tealight_folder;
 pub mod translation;
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use candle_core::{DType, Device};
@@ -28,66 +27,60 @@ use tealight_model::models::classifier::Classifier;
 use tealight_model::models::masked_lm::MaskedLm;
 use tealight_model::models::seq2seq::Seq2Seq;
 use tealight_model::params::frozen;
-use tealight_model::{BuildError, BuildResult, ModelConfig, ParamStore};
+use tealight_model::transformer::Transformer;
+use tealight_model::{BuildError, BuildResult, ModelConfig};
 
-use crate::config::{ConfigSource, RunConfig};
+use crate::config::RunConfig;
 use crate::data::text::tokenizer::Tokenizer;
 use crate::error::{Error, Result};
-use crate::run::{RunDirectory, Selection, load_weights};
+use crate::run::RunDirectory;
+use crate::run::checkpoint::load_weights;
+use crate::run::checkpoints::Selection;
+use crate::settings::ConfigSource;
 use crate::storage::tensors::NamedTensors;
 use crate::task::TaskConfig;
 use crate::task::classify::{self, Classify, Labels};
 use folder::HfFolder;
-pub use purpose::{Purpose, Stated};
+pub use init_from::InitReport;
+pub use purpose::{Purpose, PurposeRecord};
 
-/// A trained model with what its use takes.
+/// A trained model with everything that inference needs.
 #[derive(Debug)]
 pub struct Pretrained {
-    /// Where it was found.
+    /// The path that was opened.
     pub origin: PathBuf,
-    /// Where its tokenizer is: of a checkpoint, the run.
+    /// The folder of the tokenizer; for a checkpoint, that of its run.
     folder: PathBuf,
-    /// The file that says what it is, for messages.
-    description: PathBuf,
-    /// The transformer, its longest sequence written out.
+    /// The file that describes the model, for error messages.
+    config_file: PathBuf,
+    /// The transformer, with `max_seq_len` set.
     pub model: ModelConfig,
-    /// What it was trained for.
+    /// The task that the model was trained for.
     pub purpose: Purpose,
-    /// What it reads and writes, where that is text.
+    /// The tokenizer, for models of text.
     pub tokenizer: Option<Tokenizer>,
     /// The classes of a classifier, in the order of its outputs.
     labels: Option<Labels>,
-    /// Its parameters, by their names in the model.
+    /// The parameters by name.
     pub weights: NamedTensors,
-    /// What it is in `transformers`, if it comes from there.
-    pub class: Option<Class>,
+    /// Present if the model was read from a folder of `transformers`.
+    pub hf: Option<HfOrigin>,
 }
 
-/// What a model is in `transformers`.
+/// What Tealight's description of a model does not contain, but that of `transformers` does.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Class {
+pub struct HfOrigin {
     /// The family.
     pub family: Family,
-    /// What its `config.json` says beside the model.
+    /// Sizes and special tokens in its `config.json`.
     pub sizes: Sizes,
-    /// What a person should know: what was not read, what is not kept.
+    /// Notes for the user: keys and tensors that are ignored.
     pub notes: Vec<String>,
 }
 
-/// What became of the parameters of a run that began with those of another.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Initialised {
-    /// How many tensors were taken over.
-    pub n_loaded: usize,
-    /// The run's parameters that the other does not have: they begin at random.
-    pub fresh: Vec<String>,
-    /// The other's that the run has no place for.
-    pub unused: Vec<String>,
-}
-
 impl Pretrained {
-    /// Opens whatever is at `path`. `selection` says which checkpoint of a run; the choice of its
-    /// configuration when absent.
+    /// Opens the model at `path`. For a run, `selection` chooses the checkpoint; without it, the path or the
+    /// run's configuration does.
     pub fn open(path: &Path, selection: Option<Selection>) -> Result<Self> {
         if !path.exists() {
             let missing = std::io::ErrorKind::NotFound.into();
@@ -95,7 +88,7 @@ impl Pretrained {
         }
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         let folder = if path.is_file() { parent.unwrap_or(Path::new(".")) } else { path };
-        if tealight_folder::is_one(folder) {
+        if tealight_folder::is_tealight_folder(folder) {
             return tealight_folder::read(folder);
         }
         if folder.join(folder::CONFIG).is_file() {
@@ -122,34 +115,35 @@ impl Pretrained {
         let weights = load_weights(&directory.checkpoints().find(selection)?, &Device::Cpu)?;
         let tokenizer = Tokenizer::in_folder(directory.path())?;
         let mut model = config.model;
-        let mut stated = Stated {
+        let mut record = PurposeRecord {
             task: config.task.kind().to_owned(),
             sizes: manifest.sizes,
-            ..Stated::default()
+            read_out: None,
         };
         if let TaskConfig::Classify(classify) = &config.task {
-            stated.read_out = Some(classify.read_out);
-            stated.sizes.insert("n_token_types".to_owned(), classify.n_token_types as u64);
+            record.read_out = Some(classify.read_out);
+            record.sizes.insert("n_token_types".to_owned(), classify.n_token_types as u64);
         }
-        let purpose = Purpose::read(stated, tokenizer.as_ref());
+        let purpose = Purpose::from_record(record, tokenizer.as_ref());
         model.max_seq_len = model.max_seq_len.or(purpose.seq_len());
         Ok(Self {
             origin: path.to_owned(),
             folder: directory.path().to_owned(),
-            description: directory.resolved_path(),
+            config_file: directory.resolved_path(),
             labels: labels(&purpose, directory.path())?,
             model,
             purpose,
             tokenizer,
             weights,
-            class: None,
+            hf: None,
         })
     }
 
     fn from_hugging_face(path: &Path) -> Result<Self> {
-        let HfFolder { description, weights, notes } = HfFolder::open(path)?;
+        let HfFolder { description, has_head, weights, notes } = HfFolder::open(path)?;
         let Description { family, config: model, sizes, .. } = description;
         let purpose = match family.head() {
+            Head::MaskedLm if !has_head => Purpose::Encoder(sizes.masked_lm()),
             Head::MaskedLm => Purpose::MaskedLm(sizes.masked_lm()),
             Head::CausalLm => Purpose::CausalLm(sizes.causal_lm()),
             Head::Seq2Seq => Purpose::Seq2Seq { spec: sizes.seq2seq(), begin_id: sizes.bos_id },
@@ -157,50 +151,62 @@ impl Pretrained {
         Ok(Self {
             origin: path.to_owned(),
             folder: path.to_owned(),
-            description: path.join(folder::CONFIG),
+            config_file: path.join(folder::CONFIG),
             model,
             purpose,
             tokenizer: Tokenizer::in_folder(path)?,
             labels: None,
             weights,
-            class: Some(Class { family, sizes, notes }),
+            hf: Some(HfOrigin { family, sizes, notes }),
         })
     }
 
-    /// The masked language model, frozen.
+    /// Builds the masked language model, frozen.
     pub fn masked_lm(&self, device: &Device) -> Result<MaskedLm> {
-        match &self.purpose {
-            Purpose::MaskedLm(spec) => {
-                self.built(device, |vb| MaskedLm::build(&self.model, spec, vb))
+        match (&self.purpose, &self.hf) {
+            (Purpose::MaskedLm(spec), _) => {
+                self.build_frozen(device, |vb| MaskedLm::build(&self.model, spec, vb))
             }
-            other => Err(self.is_not("a masked language model", other)),
+            (Purpose::Encoder(_), Some(HfOrigin { family, .. })) => {
+                let missing = family.masked_lm_head(&self.model).join("`, `");
+                let rule = format!(
+                    "it is an encoder without a language-model head, which computes the probabilities of \
+                     masked tokens: there is no tensor `{missing}`"
+                );
+                Err(Error::Unusable { path: self.origin.clone(), rule })
+            }
+            _ => Err(self.wrong_purpose("a masked language model")),
         }
     }
 
-    /// The causal language model, frozen.
+    /// Builds the encoder of a masked language model, frozen.
+    fn encoder(&self, device: &Device) -> Result<Transformer> {
+        let (Purpose::MaskedLm(spec) | Purpose::Encoder(spec)) = &self.purpose else {
+            return Err(self.wrong_purpose("a language model or a classifier of texts"));
+        };
+        self.build_frozen(device, |vb| MaskedLm::build_encoder(&self.model, spec, vb))
+    }
+
+    /// Builds the causal language model, frozen.
     pub fn causal_lm(&self, device: &Device) -> Result<CausalLm> {
-        match &self.purpose {
-            Purpose::CausalLm(spec) => {
-                self.built(device, |vb| CausalLm::build(&self.model, spec, vb))
-            }
-            other => Err(self.is_not("a causal language model", other)),
-        }
+        let Purpose::CausalLm(spec) = &self.purpose else {
+            return Err(self.wrong_purpose("a causal language model"));
+        };
+        self.build_frozen(device, |vb| CausalLm::build(&self.model, spec, vb))
     }
 
-    /// The encoder-decoder, frozen.
+    /// Builds the encoder-decoder, frozen.
     pub fn seq2seq(&self, device: &Device) -> Result<Seq2Seq> {
-        match &self.purpose {
-            Purpose::Seq2Seq { spec, .. } => {
-                self.built(device, |vb| Seq2Seq::build(&self.model, spec, vb))
-            }
-            other => Err(self.is_not("an encoder-decoder", other)),
-        }
+        let Purpose::Seq2Seq { spec, .. } = &self.purpose else {
+            return Err(self.wrong_purpose("an encoder-decoder"));
+        };
+        self.build_frozen(device, |vb| Seq2Seq::build(&self.model, spec, vb))
     }
 
-    /// The classifier, frozen, and the task that knows how it is asked.
+    /// Builds the classifier, frozen, and the task that encodes texts for it.
     pub fn classifier(&self, device: &Device) -> Result<(Classify, Classifier)> {
         let Purpose::Classifier(spec) = &self.purpose else {
-            return Err(self.is_not("a classifier of texts", &self.purpose));
+            return Err(self.wrong_purpose("a classifier of texts"));
         };
         let config = classify::Config {
             seq_len: spec.seq_len,
@@ -210,19 +216,19 @@ impl Pretrained {
             ..classify::Config::default()
         };
         let task = Classify::without_data(&config, &self.folder, device)?;
-        let model = self.built(device, |vb| Classifier::build(&self.model, spec, vb))?;
+        let model = self.build_frozen(device, |vb| Classifier::build(&self.model, spec, vb))?;
         Ok((task, model))
     }
 
-    /// What `build` makes of the parameters; an error names the file that is to blame.
-    fn built<M>(
+    /// Builds a model from the parameters. An error names the file with the cause.
+    fn build_frozen<M>(
         &self,
         device: &Device,
         build: impl FnOnce(&VarBuilder<'_>) -> BuildResult<M>,
     ) -> Result<M> {
         build(&frozen(&self.weights, DType::F32, device)).map_err(|error| match error {
             BuildError::Config(fault) => {
-                Error::Unusable { path: self.description.clone(), rule: fault.to_string() }
+                Error::Unusable { path: self.config_file.clone(), rule: fault.to_string() }
             }
             BuildError::Candle(error) => {
                 Error::Unusable { path: self.origin.clone(), rule: error.to_string() }
@@ -230,70 +236,40 @@ impl Pretrained {
         })
     }
 
-    /// The tokenizer, or an error that says that there is none.
+    /// The tokenizer.
+    ///
+    /// # Errors
+    /// If there is none.
     pub fn tokenizer(&self) -> Result<&Tokenizer> {
         self.tokenizer.as_ref().ok_or_else(|| Error::NoTokenizer { path: self.origin.clone() })
     }
 
-    /// Writes into `params` every tensor that both have under one name.
-    ///
-    /// # Errors
-    /// If a tensor that both have differs in shape, or they have none in common.
-    pub fn initialise(&self, params: &ParamStore) -> Result<Initialised> {
-        let variables: BTreeMap<_, _> = params.iter().collect();
-        let has_place = |name: &String| variables.contains_key(name);
-        let unused = self.weights.keys().filter(|&name| !has_place(name));
-        let fresh = variables.keys().filter(|name| !self.weights.contains_key(*name));
-        let shared: Vec<_> = self.weights.iter().filter(|&(name, _)| has_place(name)).collect();
-        let initialised = Initialised {
-            n_loaded: shared.len(),
-            fresh: fresh.cloned().collect(),
-            unused: unused.cloned().collect(),
-        };
-        if shared.is_empty() {
-            let message = format!(
-                "`init_from`: no tensor of `{}` has a place in this model",
-                self.origin.display()
-            );
-            return Err(Error::config(["init_from"], message));
-        }
-        for (name, tensor) in shared {
-            let variable = &variables[name];
-            if variable.shape() != tensor.shape() {
-                let (expected, actual) = (variable.shape().clone(), tensor.shape().clone());
-                let (origin, name) = ("model in `init_from`", name.clone());
-                return Err(Error::MisshapenTensor { origin, name, expected, actual });
-            }
-            variable.set(&tensor.to_device(variable.device())?.to_dtype(variable.dtype())?)?;
-        }
-        Ok(initialised)
-    }
-
-    fn is_not(&self, wanted: &'static str, purpose: &Purpose) -> Error {
-        Error::OtherPurpose { path: self.origin.clone(), wanted, found: purpose.to_string() }
+    fn wrong_purpose(&self, wanted: &'static str) -> Error {
+        let (path, found) = (self.origin.clone(), self.purpose.to_string());
+        Error::OtherPurpose { path, wanted, found }
     }
 }
 
-impl std::fmt::Display for Initialised {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} tensors", self.n_loaded)?;
-        for (what, names) in [("drawn anew", &self.fresh), ("not used", &self.unused)] {
-            if !names.is_empty() {
-                write!(f, "; {what}: {}", names.join(", "))?;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// The labels in `folder`, as many as a classifier has outputs; `None` for other models.
+/// Reads the labels of a classifier from `folder`; `None` for other models.
+///
+/// # Errors
+/// If the number of labels differs from the number of outputs.
 fn labels(purpose: &Purpose, folder: &Path) -> Result<Option<Labels>> {
     let Purpose::Classifier(spec) = purpose else { return Ok(None) };
     let labels = Labels::read(folder)?;
     let (n, n_classes) = (labels.names().len(), spec.n_classes);
     if n != n_classes {
-        let rule = format!("its labels are {n}, and its model tells {n_classes} classes apart");
+        let rule = format!("it has {n} labels, and its model has {n_classes} classes");
         return Err(Error::Unusable { path: folder.to_owned(), rule });
     }
     Ok(Some(labels))
+}
+
+/// Checks that a model can read a text of `n` tokens.
+fn check_n_tokens(text: &str, n: usize, longest: usize) -> Result<()> {
+    if (1..=longest).contains(&n) {
+        return Ok(());
+    }
+    let rule = format!("it has {n} tokens, and the model reads 1 to {longest}");
+    Err(Error::Text { text: text.to_owned(), rule })
 }

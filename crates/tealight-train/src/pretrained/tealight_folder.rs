@@ -1,5 +1,4 @@
-//! A folder of a model that Tealight alone can express: what `tealight export` writes where there is no
-//! such class in `transformers`.
+//! Tealight's own format of an exported model, for models without a class in `transformers`.
 //!
 //! ```text
 //! tealight.json        the version of the format, the task, its sizes, the resolved [model]
@@ -17,7 +16,8 @@ use serde::{Deserialize, Serialize};
 use tealight_model::ModelConfig;
 use tealight_model::models::classifier::ReadOut;
 
-use super::{Pretrained, Purpose, Stated, labels};
+use super::purpose::{Purpose, PurposeRecord};
+use super::{Pretrained, labels};
 use crate::config::limits;
 use crate::data::text::tokenizer::Tokenizer;
 use crate::error::{Error, Result};
@@ -38,14 +38,14 @@ struct Description {
     tealight_version: String,
     task: String,
     sizes: BTreeMap<String, u64>,
-    /// Of a classifier.
+    /// The read-out of a classifier.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     read_out: Option<ReadOut>,
     model: ModelConfig,
 }
 
-/// Whether `folder` is such a folder.
-pub(super) fn is_one(folder: &Path) -> bool {
+/// Whether `folder` is in this format.
+pub(super) fn is_tealight_folder(folder: &Path) -> bool {
     folder.join(FILE).is_file()
 }
 
@@ -54,44 +54,45 @@ pub(super) fn read(folder: &Path) -> Result<Pretrained> {
     let path = folder.join(FILE);
     let Description { task, sizes, read_out, model, .. } = files::read_json(&path, FORMAT_VERSION)?;
     let tokenizer = Tokenizer::in_folder(folder)?;
-    let purpose = Purpose::read(Stated { task, sizes, read_out }, tokenizer.as_ref());
-    check(&model, &purpose).map_err(|error| of_file(error, &path))?;
+    let record = PurposeRecord { task, sizes, read_out };
+    let purpose = Purpose::from_record(record, tokenizer.as_ref());
+    check(&model, &purpose).map_err(|error| in_file(error, &path))?;
     Ok(Pretrained {
         origin: folder.to_owned(),
         folder: folder.to_owned(),
-        description: path,
+        config_file: path,
         labels: labels(&purpose, folder)?,
         purpose,
         model,
         tokenizer,
         weights: tensors::load(&folder.join(MODEL), &Device::Cpu)?,
-        class: None,
+        hf: None,
     })
 }
 
-/// Holds the model to the limits of a configuration, and the sizes that it is built with to the same.
+/// Checks the model and its sizes against the limits of a configuration.
 fn check(model: &ModelConfig, purpose: &Purpose) -> Result<()> {
     limits::check_model(model)?;
     model.validate()?;
     if let Purpose::Other(_) = purpose {
-        // Nothing is built with its sizes, which may count the examples of a corpus.
+        // These sizes build nothing and may be large, such as the number of examples in a corpus.
         return Ok(());
     }
-    let sizes = purpose.stated().sizes;
+    let sizes = purpose.record().sizes;
     sizes.iter().try_for_each(|(name, &size)| limits::check_size(&format!("sizes.{name}"), size))
 }
 
-/// The same rule with the file whose key breaks it.
-fn of_file(error: Error, path: &Path) -> Error {
+/// Names the file instead of the configuration in an error.
+fn in_file(error: Error, path: &Path) -> Error {
     match error {
         Error::Config(fault) => Error::Unusable { path: path.to_owned(), rule: fault.to_string() },
         error => error,
     }
 }
 
-/// The files of the folder, by name, without the card.
+/// The files of the folder with their names, except the model card.
 pub(super) fn files(model: &Pretrained) -> Result<Vec<(String, Vec<u8>)>> {
-    let Stated { task, sizes, read_out } = model.purpose.stated();
+    let PurposeRecord { task, sizes, read_out } = model.purpose.record();
     let description = Description {
         format_version: FORMAT_VERSION,
         tealight_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -104,9 +105,9 @@ pub(super) fn files(model: &Pretrained) -> Result<Vec<(String, Vec<u8>)>> {
         (FILE.to_owned(), files::to_json(Path::new(FILE), &description)?),
         (MODEL.to_owned(), tensors::to_bytes(Path::new(MODEL), &model.weights)?),
     ];
-    let of_tokenizer = model.tokenizer.as_ref().map(Tokenizer::files).transpose()?;
-    let of_labels = model.labels.as_ref().map(Labels::file).transpose()?;
-    let kept = of_tokenizer.into_iter().flatten().chain(of_labels);
-    files.extend(kept.map(|(name, content)| (name.to_owned(), content)));
+    let tokenizer = model.tokenizer.as_ref().map(Tokenizer::files).transpose()?;
+    let labels = model.labels.as_ref().map(Labels::file).transpose()?;
+    let others = tokenizer.into_iter().flatten().chain(labels);
+    files.extend(others.map(|(name, content)| (name.to_owned(), content)));
     Ok(files)
 }

@@ -1,10 +1,10 @@
-//! What an encoder-decoder with a tokenizer writes for texts, such as T5.
+//! Texts generated from texts by an encoder-decoder with a tokenizer, such as T5.
 //!
 //! ```text
 //! encoder  x₁ … x_n </s>           decoder  <pad> y₁ … y_m → y₁ … y_m </s>
 //! ```
 //!
-//! As T5 has it, the decoder begins with padding.
+//! As in T5, the first token of the decoder is padding.
 
 use candle_core::{Device, Tensor};
 use tealight_model::attention::Memory;
@@ -14,23 +14,27 @@ use tealight_model::{Mask, Mode};
 
 use crate::data::text::tokenizer::{Specials, Tokenizer};
 use crate::error::{Error, Result};
-use crate::pretrained::{Pretrained, Purpose};
+use crate::pretrained::purpose::Purpose;
+use crate::pretrained::{Pretrained, check_n_tokens};
 use crate::task::seq2seq::{Translation, check};
 
-/// A model with its tokenizer.
+/// An encoder-decoder with its tokenizer.
 #[derive(Debug)]
 pub struct Translator<'a> {
     model: Seq2Seq,
     tokenizer: &'a Tokenizer,
     device: &'a Device,
-    /// What the decoder begins with.
+    /// The first token of the decoder.
     begin: u32,
     source_len: usize,
     target_len: usize,
 }
 
 impl<'a> Translator<'a> {
-    /// The encoder-decoder that `pretrained` is, on `device`.
+    /// Builds the encoder-decoder of `pretrained` on `device`.
+    ///
+    /// # Errors
+    /// If the model is none, or has no tokenizer.
     pub fn new(pretrained: &'a Pretrained, device: &'a Device) -> Result<Self> {
         let model = pretrained.seq2seq(device)?;
         let tokenizer = pretrained.tokenizer()?;
@@ -44,7 +48,7 @@ impl<'a> Translator<'a> {
         Ok(Self { model, tokenizer, device, begin, source_len, target_len })
     }
 
-    /// For each text, one or as many as there are beams, best first; of up to `max_len` tokens.
+    /// Generates texts of up to `max_len` tokens for each text: one, or one per beam, best first.
     pub fn translate(
         &self,
         texts: &[String],
@@ -63,11 +67,8 @@ impl<'a> Translator<'a> {
         max_len: usize,
     ) -> Result<Vec<Translation>> {
         let ids = self.tokenizer.encode(text)?.ids;
-        let (n, longest) = (ids.len(), self.source_len);
-        if n == 0 || n > longest {
-            let rule = format!("it has {n} tokens, and the model reads 1 to {longest}");
-            return Err(Error::Text { text: text.to_owned(), rule });
-        }
+        let n = ids.len();
+        check_n_tokens(text, n, self.source_len)?;
         let source = Tensor::from_vec(ids, (1, n), self.device)?;
         let mask = &Mask::none();
         let states = &self.model.encode(Tokens { ids: &source, mask }, Mode::Eval)?;
@@ -76,10 +77,10 @@ impl<'a> Translator<'a> {
         let stop = Vec::from_iter(self.tokenizer.special().end);
         let ends = Ends { stop: &stop, max_len };
         let written = generate(&mut writer, &[vec![self.begin]], &ends, strategy)?;
-        written.into_iter().flatten().map(|sequence| self.read(sequence)).collect()
+        written.into_iter().flatten().map(|sequence| self.decode(sequence)).collect()
     }
 
-    fn read(&self, sequence: Sequence) -> Result<Translation> {
+    fn decode(&self, sequence: Sequence) -> Result<Translation> {
         let Sequence { ids, log_probability, score, has_ended } = sequence;
         let text = self.tokenizer.decode(&ids, Specials::Skip)?;
         Ok(Translation { text, log_probability, score, has_ended })

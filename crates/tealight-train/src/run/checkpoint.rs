@@ -1,15 +1,15 @@
-//! A checkpoint: everything that a run needs to go on as if it had never stopped.
+//! A checkpoint: everything that is needed to resume a run bit for bit.
 //!
 //! ```text
 //! step-000500/model.safetensors       the parameters
-//!             optimizer.safetensors   what the optimizer remembers
-//!             ema.safetensors         averages of the parameters, where the run keeps them
-//!             state.json              the step, the best evaluation, the sizes of the files above
+//!             optimizer.safetensors   the state of the optimizer
+//!             ema.safetensors         the moving average of the parameters, if the run has one
+//!             state.json              step, seed, best evaluation, bad steps; the sizes of the files above
 //!             SHA256SUMS              digests of all of them
 //! ```
 //!
-//! Equal checkpoints are equal byte for byte. What is read is held to its size and its digest, so that
-//! damage is an error and never a wrong number.
+//! Equal checkpoints are equal byte for byte. Reading a file compares its size and its digest, so a damaged
+//! file is an error and never gives wrong values.
 //!
 //! | format version | |
 //! |---|---|
@@ -25,7 +25,8 @@ use candle_core::Device;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::monitor::{bad_step, early_stopping};
+use crate::monitor::bad_step::BadStepState;
+use crate::monitor::early_stopping::EarlyStoppingState;
 use crate::storage::digests::{SUMS, Sums};
 use crate::storage::files;
 use crate::storage::tensors::{self, NamedTensors};
@@ -36,63 +37,64 @@ pub const FORMAT_VERSION: u64 = 2;
 /// The first version with digests.
 const WITH_SUMS: u64 = 2;
 
-/// The parameters, in a checkpoint or alone.
+/// The file of the parameters, in a checkpoint and in exported folders.
 pub const MODEL: &str = "model.safetensors";
 const OPTIMIZER: &str = "optimizer.safetensors";
 const EMA: &str = "ema.safetensors";
 const STATE: &str = "state.json";
 
-/// Everything that a run needs to go on.
+/// The content of a checkpoint.
 #[derive(Clone, Debug)]
 pub struct Checkpoint {
     /// The parameters by name.
     pub model: NamedTensors,
-    /// What the optimizer remembers.
+    /// The state of the optimizer.
     pub optimizer: NamedTensors,
-    /// Averages of the parameters, if the run keeps them.
+    /// The moving average of the parameters, if the run has one.
     pub ema: Option<NamedTensors>,
-    /// What is not a tensor.
-    pub state: State,
+    /// Everything that is not a tensor.
+    pub state: CheckpointState,
 }
 
-/// The part of a checkpoint that is not a tensor.
+/// The part of a checkpoint that is not tensors.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct State {
-    /// Updates done.
+pub struct CheckpointState {
+    /// Number of updates done.
     pub step: u64,
     /// The run's seed.
     pub seed: u64,
-    /// The best evaluation, and how long ago it was.
-    pub early_stopping: early_stopping::State,
-    /// Steps that were passed over or gone back from.
-    #[serde(default)]
-    pub guard: bad_step::State,
+    /// The best evaluation, and the evaluations without improvement since.
+    pub early_stopping: EarlyStoppingState,
+    /// Skipped steps and roll-backs.
+    #[serde(default, rename = "guard")]
+    pub bad_step: BadStepState,
 }
 
-/// `state.json` as it is on the disk.
+/// The content of `state.json`.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Document {
+struct StateFile {
     format_version: u64,
+    /// The size of each file of tensors, in bytes.
     files: BTreeMap<String, u64>,
-    state: State,
+    state: CheckpointState,
 }
 
 impl Checkpoint {
-    /// Reads a checkpoint's directory.
+    /// Reads a checkpoint from its directory.
     pub fn load(directory: &Path, device: &Device) -> Result<Self> {
-        let files = Files::open(directory)?;
+        let files = CheckpointFiles::open(directory)?;
         let load = |name: &'static str| files.tensors(name, device);
         Ok(Self {
             model: load(MODEL)?,
             optimizer: load(OPTIMIZER)?,
             ema: files.has(EMA).then(|| load(EMA)).transpose()?,
-            state: files.document.state.clone(),
+            state: files.state_file.state.clone(),
         })
     }
 
-    /// Writes the files into an empty directory, and waits for the disk.
+    /// Writes the files into an empty directory and syncs them to the disk.
     pub(super) fn write(&self, directory: &Path) -> Result<()> {
         let (mut sizes, mut sums) = (BTreeMap::new(), Sums::default());
         let mut write = |name: &str, bytes: &[u8]| {
@@ -107,65 +109,66 @@ impl Checkpoint {
             write(name, &bytes)?;
         }
         let state = self.state.clone();
-        let document = Document { format_version: FORMAT_VERSION, files: sizes, state };
-        write(STATE, &files::to_json(&directory.join(STATE), &document)?)?;
+        let state = StateFile { format_version: FORMAT_VERSION, files: sizes, state };
+        write(STATE, &files::to_json(&directory.join(STATE), &state)?)?;
         files::write(&directory.join(SUMS), sums.text().as_bytes())
     }
 }
 
-/// Reads the weights that a checkpoint is used with, and nothing else: the averages of the
-/// parameters, where it has them, else the parameters.
+/// Reads only the weights for inference: the moving average of the parameters if the checkpoint has one,
+/// otherwise the parameters.
 pub fn load_weights(directory: &Path, device: &Device) -> Result<NamedTensors> {
-    let files = Files::open(directory)?;
+    let files = CheckpointFiles::open(directory)?;
     files.tensors(if files.has(EMA) { EMA } else { MODEL }, device)
 }
 
-/// Reads every file to its end and says of the first damaged one what is wrong with it.
+/// Reads all files of a checkpoint; the error describes the first damaged one.
 pub fn verify(directory: &Path) -> Result<()> {
-    let files = Files::open(directory)?;
-    for name in files.document.files.keys() {
+    let files = CheckpointFiles::open(directory)?;
+    for name in files.state_file.files.keys() {
         tensors::views(&directory.join(name), &files.read(name)?)?;
     }
     Ok(())
 }
 
-/// Bytes of all files of a checkpoint.
+/// The size of all files of a checkpoint, in bytes.
 pub fn size(directory: &Path) -> Result<u64> {
-    let read = Error::io("read", directory);
     let sizes = fs::read_dir(directory).and_then(|entries| {
         entries.map(|entry| Ok(entry?.metadata()?.len())).sum::<std::io::Result<u64>>()
     });
-    sizes.map_err(read)
+    sizes.map_err(Error::io("read", directory))
 }
 
-/// What of a checkpoint is not a tensor.
-pub(super) fn load_state(directory: &Path) -> Result<State> {
-    Ok(Files::open(directory)?.document.state)
+/// Reads the part of a checkpoint that is not tensors.
+pub(super) fn load_state(directory: &Path) -> Result<CheckpointState> {
+    Ok(CheckpointFiles::open(directory)?.state_file.state)
 }
 
-/// A checkpoint's files, each held to what was written.
-struct Files<'a> {
+/// The files of a checkpoint. Reading one checks its size and its digest.
+struct CheckpointFiles<'a> {
     directory: &'a Path,
-    document: Document,
+    state_file: StateFile,
+    /// Digests; absent in format version 1.
     sums: Option<Sums>,
 }
 
-impl<'a> Files<'a> {
+impl<'a> CheckpointFiles<'a> {
     fn open(directory: &'a Path) -> Result<Self> {
         let path = require(directory, STATE)?;
-        // Before what the file says is believed, its version included.
+        // The digest is checked before anything in the file is used, even its version.
         let sums = directory.join(SUMS).exists().then(|| Sums::load(directory)).transpose()?;
         if let Some(sums) = &sums {
             sums.check(STATE, &path, &files::read(&path)?)?;
         }
-        let document: Document = files::read_json(&path, FORMAT_VERSION)?;
-        if sums.is_none() && document.format_version >= WITH_SUMS {
+        let state_file: StateFile = files::read_json(&path, FORMAT_VERSION)?;
+        if sums.is_none() && state_file.format_version >= WITH_SUMS {
             require(directory, SUMS)?;
         }
-        for (name, &expected) in &document.files {
+        for (name, &expected) in &state_file.files {
             if ![MODEL, OPTIMIZER, EMA].contains(&name.as_str()) {
                 let name = name.escape_debug();
-                return Err(Error::damaged(&path, format!("`{name}` is no file of a checkpoint")));
+                let rule = format!("`{name}` is not a file of a checkpoint");
+                return Err(Error::damaged(&path, rule));
             }
             let path = require(directory, name)?;
             let actual = fs::metadata(&path).map_err(Error::io("read", &path))?.len();
@@ -173,11 +176,11 @@ impl<'a> Files<'a> {
                 return Err(Error::Size { path, expected, actual });
             }
         }
-        Ok(Self { directory, document, sums })
+        Ok(Self { directory, state_file, sums })
     }
 
     fn has(&self, name: &str) -> bool {
-        self.document.files.contains_key(name)
+        self.state_file.files.contains_key(name)
     }
 
     fn read(&self, name: &str) -> Result<Vec<u8>> {
@@ -229,18 +232,15 @@ pub(super) mod tests {
                 ("step".into(), step_count),
             ]),
             ema: Some(BTreeMap::from([("a.weight".into(), tensor(0.7))])),
-            state: State {
+            state: CheckpointState {
                 step,
                 seed: u64::MAX,
-                early_stopping: early_stopping::State {
+                early_stopping: EarlyStoppingState {
                     best: Some(best),
                     reference: Some(0.3),
                     n_without_improvement: 4,
                 },
-                guard: bad_step::State {
-                    losses: vec![0.1 + 0.2, 3.],
-                    ..bad_step::State::default()
-                },
+                bad_step: BadStepState { losses: vec![0.1 + 0.2, 3.], ..BadStepState::default() },
             },
         }
     }
@@ -322,7 +322,7 @@ pub(super) mod tests {
         verify(directory.path()).unwrap();
     }
 
-    /// `state.json` in place of what was written, as one that was written.
+    /// Replaces `state.json` and its digest.
     pub(in crate::run) fn rewrite_state(directory: &Path, text: &str) {
         let mut sums = Sums::load(directory).unwrap();
         sums.add(STATE, text.as_bytes());
@@ -349,7 +349,7 @@ pub(super) mod tests {
         let text = fs::read_to_string(directory.path().join(STATE)).unwrap();
         for name in ["../../secret", "/etc/passwd", "state.json"] {
             rewrite_state(directory.path(), &text.replace(MODEL, name));
-            let rule = format!("state.json` is damaged: `{name}` is no file of a checkpoint");
+            let rule = format!("state.json` is damaged: `{name}` is not a file of a checkpoint");
             assert!(message(directory.path()).ends_with(&rule), "{}", message(directory.path()));
         }
     }
@@ -365,7 +365,7 @@ pub(super) mod tests {
         assert_eq!(weights(&plain), all_bits(&plain.model));
     }
 
-    /// Written by format version 1 and never to be changed: later versions must read it.
+    /// A file of format version 1. It must not be changed, because later versions must read it.
     #[test]
     fn version_1_can_be_read() {
         let directory = written(&example(11));
@@ -373,12 +373,11 @@ pub(super) mod tests {
         let text = r#"{"format_version":1,"files":{},"state":{"step":11,"seed":17,
             "early_stopping":{"best":{"step":3,"value":0.5},"n_without_improvement":1}}}"#;
         fs::write(directory.path().join(STATE), text).unwrap();
-        let state = Files::open(directory.path()).unwrap().document.state;
+        let state = CheckpointFiles::open(directory.path()).unwrap().state_file.state;
         let best = Some(Best { step: 3, value: 0.5 });
-        let early_stopping =
-            early_stopping::State { best, reference: None, n_without_improvement: 1 };
-        let guard = bad_step::State::default();
-        assert_eq!(state, State { step: 11, seed: 17, early_stopping, guard });
+        let early_stopping = EarlyStoppingState { best, reference: None, n_without_improvement: 1 };
+        let bad_step = BadStepState::default();
+        assert_eq!(state, CheckpointState { step: 11, seed: 17, early_stopping, bad_step });
     }
 
     #[cfg(unix)]

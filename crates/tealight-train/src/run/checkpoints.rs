@@ -1,37 +1,39 @@
-//! The checkpoints of a run: `step-000500/` and so on, and which of them are the latest and best.
+//! The checkpoints of a run: `step-000500/` and so on, and the pointers `latest` and `best`.
 //!
-//! A checkpoint is written under another name and renamed, so what has its name is complete. A
-//! crash leaves at most a hidden `.….tmp`, which is not read and is removed by the next write. What a
-//! disk has damaged since is noticed when it is read, put aside as `damaged-step-000500`, and passed
-//! over.
+//! A checkpoint is written under a temporary name and then renamed, so a directory `step-…` is always
+//! complete. A crash leaves at most a hidden `.….tmp`, which is never read and which the next write removes.
+//! Damage that happens on the disk later is detected on reading: the checkpoint is renamed to
+//! `damaged-step-000500`, and the one before it is used.
 
 use std::fmt;
 use std::fs;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use candle_core::Device;
 
 use super::checkpoint::{self, Checkpoint};
-use super::{CHECKPOINTS, RunDirectory};
+use super::{RunDirectory, entry_names};
 use crate::config::Select;
 use crate::error::{Error, Result};
 use crate::storage::files;
 
+/// The directory of checkpoints in that of a run.
+pub(super) const DIRECTORY: &str = "checkpoints";
 const LATEST: &str = "latest";
 const BEST: &str = "best";
+/// The suffix of a checkpoint that is being replaced.
 const REPLACED: &str = ".old.tmp";
 
-/// Which checkpoint of a run is meant.
+/// Selects a checkpoint of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Selection {
-    /// The one that was written last.
+    /// The one written last.
     #[default]
     Latest,
     /// The one with the best evaluation.
     Best,
-    /// The one after so many updates.
+    /// The one after this number of updates.
     Step(u64),
 }
 
@@ -45,8 +47,8 @@ impl From<Select> for Selection {
 }
 
 impl Selection {
-    /// The checkpoint that a path into a run names: a step's directory, a file in it, `latest` or
-    /// `best`.
+    /// The checkpoint that a path inside a run names: the directory of a step, a file in it, `latest` or
+    /// `best`. `None` for any other path.
     pub fn named(path: &Path, directory: &RunDirectory) -> Option<Self> {
         if path == directory.path() {
             return None;
@@ -84,27 +86,27 @@ impl fmt::Display for Selection {
     }
 }
 
-/// What a run goes on from.
+/// The checkpoint that a run resumes from.
 #[derive(Clone, Debug)]
-pub struct Newest {
-    /// The newest checkpoint that is whole; `None` if there is no checkpoint at all.
+pub struct NewestCheckpoint {
+    /// The newest undamaged checkpoint; `None` if there is no checkpoint at all.
     pub checkpoint: Option<Checkpoint>,
-    /// Those that are newer and damaged.
-    pub passed_over: Vec<PassedOver>,
+    /// Newer checkpoints, all damaged.
+    pub damaged: Vec<DamagedCheckpoint>,
 }
 
-/// A damaged checkpoint.
+/// A damaged checkpoint that was renamed.
 #[derive(Clone, Debug)]
-pub struct PassedOver {
-    /// After how many updates it was saved.
+pub struct DamagedCheckpoint {
+    /// Number of updates at which it was saved.
     pub step: u64,
-    /// What is wrong with it.
+    /// The error of reading it.
     pub damage: String,
-    /// Where it is now.
-    pub kept: PathBuf,
+    /// Its new path.
+    pub moved_to: PathBuf,
 }
 
-/// The directory `checkpoints` of a run; it need not exist yet.
+/// The directory `checkpoints` of a run, which may not exist yet.
 #[derive(Clone, Debug)]
 pub struct Checkpoints {
     directory: PathBuf,
@@ -116,33 +118,33 @@ impl Checkpoints {
         Self { directory }
     }
 
-    /// Writes a checkpoint, makes it the latest, and returns its directory. One of the same step
-    /// is replaced.
+    /// Writes a checkpoint, marks it `latest`, and returns its directory. An existing checkpoint of the same
+    /// step is replaced.
     pub fn save(&self, checkpoint: &Checkpoint) -> Result<PathBuf> {
         files::create_directory(&self.directory)?;
         self.recover()?;
         self.remove_leftovers()?;
         let step = checkpoint.state.step;
         let (path, replaced) = (self.path(step), self.replaced(step));
-        let aside = self.directory.join(format!(".{}.new.tmp", step_name(step)));
-        files::create_directory(&aside)?;
-        checkpoint.write(&aside)?;
-        files::sync_directory(&aside)?;
+        let temporary = self.directory.join(format!(".{}.new.tmp", step_name(step)));
+        files::create_directory(&temporary)?;
+        checkpoint.write(&temporary)?;
+        files::sync_directory(&temporary)?;
         if path.exists() {
             files::rename(&path, &replaced)?;
         }
-        files::rename(&aside, &path)?;
-        self.point(LATEST, step)?;
+        files::rename(&temporary, &path)?;
+        self.set_pointer(LATEST, step)?;
         files::remove_if_exists(&replaced)?;
         Ok(path)
     }
 
-    /// Reads the latest checkpoint, or the newest before it that is whole. What is damaged is moved
-    /// aside, but only once something whole has been found.
+    /// Reads the latest checkpoint or, if it is damaged, the newest undamaged one before it. The damaged ones
+    /// are renamed, but only after an undamaged one has been read.
     ///
     /// # Errors
-    /// If there are checkpoints and none of them is whole.
-    pub fn load_newest(&self, device: &Device) -> Result<Newest> {
+    /// If there are checkpoints and all are damaged.
+    pub fn load_newest(&self, device: &Device) -> Result<NewestCheckpoint> {
         self.recover()?;
         let latest = self.latest()?;
         let steps = self.steps()?.into_iter().rev().filter(|step| Some(*step) <= latest);
@@ -150,92 +152,93 @@ impl Checkpoints {
         for step in steps {
             match Checkpoint::load(&self.path(step), device) {
                 Ok(checkpoint) => {
-                    let passed_over = self.put_aside(damaged)?;
-                    return Ok(Newest { checkpoint: Some(checkpoint), passed_over });
+                    let damaged = self.rename_damaged(damaged)?;
+                    return Ok(NewestCheckpoint { checkpoint: Some(checkpoint), damaged });
                 }
-                Err(error) if error.is_damage() => damaged.push((step, causes(&error))),
+                Err(error) if error.is_damage() => damaged.push((step, with_causes(&error))),
                 Err(error) => return Err(error),
             }
         }
         if damaged.is_empty() {
-            return Ok(Newest { checkpoint: None, passed_over: Vec::new() });
+            return Ok(NewestCheckpoint { checkpoint: None, damaged: Vec::new() });
         }
         let damages = damaged.into_iter().map(|(_, damage)| damage).collect();
         Err(Error::NoWholeCheckpoint { path: self.directory.clone(), damages })
     }
 
-    /// What is damaged keeps its content under another name, and the run may write the step again.
-    fn put_aside(&self, damaged: Vec<(u64, String)>) -> Result<Vec<PassedOver>> {
-        let put_aside = |(step, damage)| {
+    /// Renames damaged checkpoints, so that their files stay and the run can write the steps again.
+    fn rename_damaged(&self, damaged: Vec<(u64, String)>) -> Result<Vec<DamagedCheckpoint>> {
+        let rename = |(step, damage)| {
             let name = format!("damaged-{}", step_name(step));
             let numbered = (2..).map(|n| format!("{name}-{n}"));
             let mut paths =
                 std::iter::once(name.clone()).chain(numbered).map(|name| self.directory.join(name));
-            let kept = paths.find(|path| !path.exists());
-            let kept = kept.expect("invariant: there are more numbers than directories");
-            files::rename(&self.path(step), &kept)?;
-            Ok(PassedOver { step, damage, kept })
+            let moved_to = paths.find(|path| !path.exists());
+            let moved_to = moved_to.expect("invariant: there are more numbers than directories");
+            files::rename(&self.path(step), &moved_to)?;
+            Ok(DamagedCheckpoint { step, damage, moved_to })
         };
-        damaged.into_iter().map(put_aside).collect()
+        damaged.into_iter().map(rename).collect()
     }
 
-    /// Puts back what made way for a checkpoint that was never completed, because the process died.
+    /// Renames a checkpoint back whose replacement was never completed because the process died.
     fn recover(&self) -> Result<()> {
-        for name in self.names()? {
-            let Some(step) = name.strip_prefix('.').and_then(|name| name.strip_suffix(REPLACED))
-            else {
-                continue;
-            };
-            let Some(step) = parse_step(step).filter(|step| !self.path(*step).exists()) else {
-                continue;
-            };
-            files::rename(&self.replaced(step), &self.path(step))?;
+        for name in entry_names(&self.directory)? {
+            let step = name.strip_prefix('.').and_then(|name| name.strip_suffix(REPLACED));
+            if let Some(step) = step.and_then(parse_step)
+                && !self.path(step).exists()
+            {
+                files::rename(&self.replaced(step), &self.path(step))?;
+            }
         }
         Ok(())
     }
 
-    /// Where a checkpoint goes while another of its step takes its place.
+    /// The temporary path of a checkpoint while a new one of the same step replaces it.
     fn replaced(&self, step: u64) -> PathBuf {
         self.directory.join(format!(".{}{REPLACED}", step_name(step)))
     }
 
-    /// Makes the checkpoint of `step`, which has been saved, the best.
+    /// Marks the checkpoint of `step` as `best`.
+    ///
+    /// # Errors
+    /// If there is no checkpoint of `step`.
     pub fn mark_best(&self, step: u64) -> Result<()> {
         if !self.contains(step) {
             return Err(self.no_checkpoint(Selection::Step(step)));
         }
-        if self.pointer(BEST)? == Some(step) { Ok(()) } else { self.point(BEST, step) }
+        if self.pointer(BEST)? == Some(step) { Ok(()) } else { self.set_pointer(BEST, step) }
     }
 
-    /// Whether `step` has a checkpoint, be it damaged: only a complete one is ever given its name.
+    /// Whether there is a checkpoint of `step`. It is complete, but may be damaged.
     pub fn contains(&self, step: u64) -> bool {
         self.path(step).is_dir()
     }
 
-    /// Reads every file of a checkpoint and says what is wrong with the first that is damaged.
+    /// Reads all files of a checkpoint; the error describes the first damaged one.
     pub fn verify(&self, step: u64) -> Result<()> {
         checkpoint::verify(&self.find(Selection::Step(step))?)
     }
 
-    /// Bytes of a checkpoint.
+    /// The size of a checkpoint, in bytes.
     pub fn size(&self, step: u64) -> Result<u64> {
         checkpoint::size(&self.find(Selection::Step(step))?)
     }
 
-    /// The directories of damaged checkpoints that were put aside, by name.
+    /// The directories of damaged checkpoints that [`Self::load_newest`] renamed, sorted by name.
     pub fn damaged(&self) -> Result<Vec<PathBuf>> {
-        let mut names = self.names()?;
+        let mut names = entry_names(&self.directory)?;
         names.retain(|name| name.starts_with("damaged-step-"));
         names.sort_unstable();
         Ok(names.into_iter().map(|name| self.directory.join(name)).collect())
     }
 
-    /// Removes all but the latest `keep_last` checkpoints (at least one), the best, and the one that
-    /// the run would roll back to; returns the steps that are gone. Checkpoints after the latest, which a run that went back to an earlier
-    /// one has not reached again, stay.
+    /// Removes all checkpoints except the latest `keep_last` (at least one), the best, and the one that the
+    /// run would roll back to. Returns the removed steps. A run that went back to an earlier checkpoint may
+    /// have some after `latest`; they stay.
     pub fn prune(&self, keep_last: usize) -> Result<Vec<u64>> {
         let Some(latest) = self.latest()? else { return Ok(Vec::new()) };
-        let roll_back_to = checkpoint::load_state(&self.path(latest))?.guard.roll_back_to;
+        let roll_back_to = checkpoint::load_state(&self.path(latest))?.bad_step.roll_back_to;
         let kept = [self.pointer(BEST)?, roll_back_to];
         let mut removed: Vec<u64> =
             self.steps()?.into_iter().filter(|&step| step <= latest).collect();
@@ -249,15 +252,15 @@ impl Checkpoints {
 
     /// The steps that have a checkpoint, in ascending order.
     pub fn steps(&self) -> Result<Vec<u64>> {
-        let names = self.names()?;
+        let names = entry_names(&self.directory)?;
         let steps = names.iter().filter_map(|name| parse_step(name));
         let mut steps: Vec<u64> = steps.filter(|step| self.contains(*step)).collect();
         steps.sort_unstable();
         Ok(steps)
     }
 
-    /// The step of the latest checkpoint. Where `latest` names none, as after a crash, it is the
-    /// highest step.
+    /// The step of the latest checkpoint: the one that `latest` names or, if that does not exist, as after a
+    /// crash, the highest.
     pub fn latest(&self) -> Result<Option<u64>> {
         let steps = self.steps()?;
         let named = self.pointer(LATEST)?.filter(|step| steps.contains(step));
@@ -269,28 +272,28 @@ impl Checkpoints {
         Ok(self.pointer(BEST)?.filter(|step| self.contains(*step)))
     }
 
-    /// The directory of the checkpoint that is meant.
+    /// The directory of the selected checkpoint.
     pub fn find(&self, selection: Selection) -> Result<PathBuf> {
         let step = match selection {
             Selection::Latest => self.latest()?,
             Selection::Best => self.best()?,
-            Selection::Step(step) => Some(step).filter(|step| self.path(*step).is_dir()),
+            Selection::Step(step) => Some(step).filter(|step| self.contains(*step)),
         };
         step.map(|step| self.path(step)).ok_or_else(|| self.no_checkpoint(selection))
     }
 
-    /// Reads the checkpoint that is meant.
+    /// Reads the selected checkpoint.
     pub fn load(&self, selection: Selection, device: &Device) -> Result<Checkpoint> {
         Checkpoint::load(&self.find(selection)?, device)
     }
 
-    /// Where the checkpoint of `step` is, or would be.
+    /// The directory of the checkpoint of `step`, which may not exist.
     pub fn path(&self, step: u64) -> PathBuf {
         self.directory.join(step_name(step))
     }
 
-    /// `latest` and `best` are files with a step's name: links do not work everywhere.
-    fn point(&self, name: &str, step: u64) -> Result<()> {
+    /// Writes `latest` or `best`: files with the name of a step, because not every file system has links.
+    fn set_pointer(&self, name: &str, step: u64) -> Result<()> {
         files::replace(&self.directory.join(name), format!("{}\n", step_name(step)).as_bytes())
     }
 
@@ -303,20 +306,10 @@ impl Checkpoints {
     }
 
     fn remove_leftovers(&self) -> Result<()> {
-        for name in self.names()?.iter().filter(|name| files::is_temporary(name)) {
+        for name in entry_names(&self.directory)?.iter().filter(|name| files::is_temporary(name)) {
             files::remove_if_exists(&self.directory.join(name))?;
         }
         Ok(())
-    }
-
-    /// What is in the directory; nothing if it does not exist.
-    fn names(&self) -> Result<Vec<String>> {
-        let entries = match fs::read_dir(&self.directory) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            entries => entries.map_err(Error::io("read", &self.directory))?,
-        };
-        let names = entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
-        names.collect::<std::io::Result<_>>().map_err(Error::io("read", &self.directory))
     }
 
     fn no_checkpoint(&self, selection: Selection) -> Error {
@@ -325,8 +318,8 @@ impl Checkpoints {
     }
 }
 
-/// An error and what caused it, on one line.
-fn causes(error: &dyn std::error::Error) -> String {
+/// An error and its causes, on one line.
+fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -336,17 +329,17 @@ fn causes(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// The step of the checkpoint that `path` is, or is a file of.
+/// The step of the checkpoint at `path`, or of the one that contains the file at `path`.
 pub fn step_of(path: &Path) -> Option<u64> {
     let absolute = fs::canonicalize(path).ok()?;
     absolute.ancestors().take(2).find_map(|part| {
-        // A run may be called `step-000500`, too.
-        let is_checkpoint = part.parent()?.file_name()? == CHECKPOINTS;
+        // A run may have the name `step-000500`, so the parent is checked, too.
+        let is_checkpoint = part.parent()?.file_name()? == DIRECTORY;
         parse_step(part.file_name()?.to_str()?).filter(|_| is_checkpoint)
     })
 }
 
-/// `step-000500`: sorted by name is sorted by step, for runs of less than a million.
+/// `step-000500`. Names sort like steps, up to a million steps.
 fn step_name(step: u64) -> String {
     format!("step-{step:06}")
 }

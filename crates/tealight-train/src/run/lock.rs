@@ -1,9 +1,8 @@
-//! One writer: who trains a run holds the lock of its directory.
+//! The lock of a run's directory: only one process at a time writes into it.
 //!
-//! The lock is the system's, on the file `.lock`, and goes with the process however that ends. What
-//! the file says, the holder's pid, is for messages; after a crash it says it still and means nothing.
-//! Where a file system has no locks, the pid is all there is: a living process of that number counts
-//! as the holder.
+//! The operating system locks the file `.lock` and releases it when the process ends, also after a crash.
+//! The file contains the process id of the holder, which error messages quote. On a file system without
+//! locks the directory counts as locked if a process with that id is running.
 
 use std::fs::{File, TryLockError};
 use std::io::{Read as _, Seek as _, Write as _};
@@ -14,7 +13,7 @@ use crate::error::{Error, Result};
 
 const LOCK: &str = ".lock";
 
-/// The right to write into a directory, until it is dropped.
+/// An exclusive lock on a directory, released on drop.
 #[derive(Debug)]
 pub struct Lock {
     file: File,
@@ -24,8 +23,8 @@ impl Lock {
     /// Locks a directory.
     ///
     /// # Errors
-    /// [`Error::Locked`] if another process has done so.
-    pub fn of(directory: &Path) -> Result<Self> {
+    /// [`Error::Locked`] if another process holds the lock.
+    pub fn acquire(directory: &Path) -> Result<Self> {
         let path = directory.join(LOCK);
         let file = File::options().create(true).read(true).write(true).truncate(false).open(&path);
         let mut file = file.map_err(Error::io("create", &path))?;
@@ -34,17 +33,17 @@ impl Lock {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(locked(pid_in(&mut file))),
             Err(TryLockError::Error(_)) => {
-                if let Some(pid) = pid_in(&mut file).filter(|pid| is_alive(*pid)) {
+                if let Some(pid) = pid_in(&mut file).filter(|pid| is_other_process(*pid)) {
                     return Err(locked(Some(pid)));
                 }
             }
         }
         let mut lock = Self { file };
-        lock.say(&format!("{}\n", process::id())).map_err(Error::io("write", &path))?;
+        lock.set_text(&format!("{}\n", process::id())).map_err(Error::io("write", &path))?;
         Ok(lock)
     }
 
-    fn say(&mut self, text: &str) -> std::io::Result<()> {
+    fn set_text(&mut self, text: &str) -> std::io::Result<()> {
         self.file.set_len(0)?;
         self.file.rewind()?;
         self.file.write_all(text.as_bytes())
@@ -53,8 +52,8 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // For tidiness: the lock itself goes with the file.
-        let _ = self.say("");
+        // Closing the file releases the lock. Clearing the process id is only tidy, so errors do not matter.
+        let _ = self.set_text("");
     }
 }
 
@@ -64,12 +63,12 @@ fn pid_in(file: &mut File) -> Option<u32> {
     text.trim().parse().ok()
 }
 
-/// Whether there is another process of this number; unknown, and then no, where there is no `/proc`.
-fn is_alive(pid: u32) -> bool {
+/// Whether another process has this id. Always `false` on systems without `/proc`.
+fn is_other_process(pid: u32) -> bool {
     pid != process::id() && Path::new("/proc").join(pid.to_string()).exists()
 }
 
-// Elsewhere the holder of a lock alone can read the file.
+// On Windows only the holder of a lock can read the file.
 #[cfg(all(test, unix))]
 mod tests {
     use super::*;
@@ -77,12 +76,12 @@ mod tests {
     #[test]
     fn the_second_is_refused_with_the_pid_of_the_first_until_that_is_done() {
         let directory = tempfile::tempdir().unwrap();
-        let first = Lock::of(directory.path()).unwrap();
-        let message = Lock::of(directory.path()).unwrap_err().to_string();
+        let first = Lock::acquire(directory.path()).unwrap();
+        let message = Lock::acquire(directory.path()).unwrap_err().to_string();
         let expected = format!("is in use by process {}; two", process::id());
         assert!(message.contains(&expected), "{message}");
         drop(first);
-        Lock::of(directory.path()).unwrap();
+        Lock::acquire(directory.path()).unwrap();
     }
 
     #[test]
@@ -90,7 +89,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         for left in ["1\n", "4294967295\n", "", "no number"] {
             std::fs::write(directory.path().join(LOCK), left).unwrap();
-            let lock = Lock::of(directory.path()).unwrap();
+            let lock = Lock::acquire(directory.path()).unwrap();
             let text = std::fs::read_to_string(directory.path().join(LOCK)).unwrap();
             assert_eq!(text, format!("{}\n", process::id()));
             drop(lock);
@@ -100,7 +99,7 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn another_process_that_lives_is_told_from_this_one_and_from_none() {
-        assert!(is_alive(std::os::unix::process::parent_id()));
-        assert!(!is_alive(process::id()) && !is_alive(u32::MAX));
+        assert!(is_other_process(std::os::unix::process::parent_id()));
+        assert!(!is_other_process(process::id()) && !is_other_process(u32::MAX));
     }
 }

@@ -1,4 +1,4 @@
-//! `manifest.json`: what made a run, apart from its configuration.
+//! `manifest.json`: versions, device, time and data of a run.
 
 use std::collections::BTreeMap;
 
@@ -15,11 +15,11 @@ pub const FORMAT_VERSION: u64 = 1;
 /// The release of Candle that this crate is built with; a test compares it with `Cargo.lock`.
 const CANDLE_VERSION: &str = "0.11.1";
 
-/// What made a run, apart from its configuration.
+/// Everything beside the configuration that a run depends on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
-    /// The version of this file's format.
+    /// The version of the file format.
     pub format_version: u64,
     /// The release of Tealight.
     pub tealight_version: String,
@@ -29,18 +29,18 @@ pub struct Manifest {
     pub commit: Option<String>,
     /// `cpu`, `cuda:0` or `metal:0`.
     pub device: String,
-    /// Threads of the CPU's pool.
+    /// Threads of the CPU thread pool.
     pub threads: usize,
     /// When the run started, in UTC: `2026-11-21T01:40:00Z`.
     pub started: String,
-    /// Sizes that the data decided, such as `vocab_size`.
+    /// Sizes that depend on the data, such as `vocab_size`.
     pub sizes: BTreeMap<String, u64>,
-    /// Scalars in all parameters.
+    /// Number of scalars in all parameters.
     pub n_parameters: u64,
-    /// The files that the data come from; nothing if they are drawn.
+    /// The files that the data were read from; empty if they are generated.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub data: Vec<DataFile>,
-    /// What data from one file hash to, in manifests from before [`Self::data`].
+    /// The hash of the only data file, in manifests older than [`Self::data`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_fingerprint: Option<String>,
 }
@@ -55,7 +55,7 @@ impl Manifest {
             commit: option_env!("TEALIGHT_COMMIT").map(str::to_owned),
             device: device_name(device),
             threads: tealight_ops::threads::count(),
-            started: now(),
+            started: rfc_3339(clock::since_1970().as_secs()),
             sizes,
             n_parameters,
             data: Vec::new(),
@@ -63,14 +63,14 @@ impl Manifest {
         }
     }
 
-    /// The same, with the files that the run learns from.
+    /// Adds the files that the training data were read from.
     #[must_use]
     pub fn with_data(self, data: Vec<DataFile>) -> Self {
         Self { data, ..self }
     }
 
-    /// Checks that the files, as they were read `now`, still hold what the run began with. A manifest that
-    /// says nothing of its data takes them as they are.
+    /// Checks that the data files, as read `now`, are the ones that the run started with. A manifest without
+    /// data files accepts any.
     pub fn check_data(&self, now: &[DataFile]) -> Result<()> {
         match (&self.data[..], &self.data_fingerprint, now) {
             ([], Some(fingerprint), [only]) => {
@@ -92,10 +92,6 @@ pub fn device_name(device: &Device) -> String {
     }
 }
 
-fn now() -> String {
-    rfc_3339(clock::since_1970().as_secs())
-}
-
 /// `2026-11-21T01:40:00Z` for the seconds since 1970.
 fn rfc_3339(seconds: u64) -> String {
     let (days, seconds) = (seconds / 86_400, seconds % 86_400);
@@ -105,8 +101,8 @@ fn rfc_3339(seconds: u64) -> String {
 }
 
 /// Year, month and day of a day since 1970: `civil_from_days` of
-/// <https://howardhinnant.github.io/date_algorithms.html>. Years start in March there, so that a
-/// leap day is a year's last.
+/// <https://howardhinnant.github.io/date_algorithms.html>. Its years start in March, so that a leap day is
+/// the last day of a year.
 fn civil(days_since_1970: u64) -> (u64, u64, u64) {
     let days = days_since_1970 + 719_468; // since 0000-03-01
     let (era, day_of_era) = (days / 146_097, days % 146_097);
@@ -179,7 +175,7 @@ mod tests {
 
     #[test]
     fn now_is_a_time_of_this_century() {
-        let now = now();
+        let now = rfc_3339(clock::since_1970().as_secs());
         assert!(now.starts_with("20") && now.ends_with('Z') && now.len() == 20, "{now}");
     }
 }

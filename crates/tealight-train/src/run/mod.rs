@@ -1,8 +1,9 @@
-//! A run's directory: everything that a run produced, and enough to reproduce or resume it.
+//! The directory of a run: everything that the run writes, and everything that is needed to resume it.
 //!
 //! ```text
-//! runs/<name>/config.toml      as given            resolved.toml   defaults written out
-//!             manifest.json    versions, device, start time, sizes from data
+//! runs/<name>/config.toml      the configuration as the user wrote it
+//!             resolved.toml    the configuration with overrides and defaults written out
+//!             manifest.json    versions, device, start time, sizes of the data
 //!             metrics.jsonl    one line per report
 //!             checkpoints/     step-000500/, latest, best
 //! ```
@@ -20,8 +21,8 @@ pub mod checkpoints;
 pub mod lock;
 pub mod manifest;
 
-pub use self::checkpoint::{Checkpoint, State, load_weights};
-pub use self::checkpoints::{Checkpoints, Newest, PassedOver, Selection, step_of};
+pub use self::checkpoint::{Checkpoint, CheckpointState, load_weights};
+pub use self::checkpoints::{Checkpoints, DamagedCheckpoint, NewestCheckpoint, Selection, step_of};
 pub use self::lock::Lock;
 pub use self::manifest::Manifest;
 
@@ -29,9 +30,8 @@ const CONFIG: &str = "config.toml";
 const RESOLVED: &str = "resolved.toml";
 const MANIFEST: &str = "manifest.json";
 const METRICS: &str = "metrics.jsonl";
-const CHECKPOINTS: &str = "checkpoints";
 
-/// Bytes of a name; file systems take 255, and a number may follow.
+/// The longest name of a run, in bytes. File systems allow 255, and a number may be appended.
 const MAX_NAME: usize = 200;
 
 /// The directory of one run.
@@ -41,15 +41,16 @@ pub struct RunDirectory {
 }
 
 impl RunDirectory {
-    /// Makes a new directory: `root/name`, or `root/name-2`, `root/name-3` and so on after the highest
-    /// number of that name, so that a number never means an earlier run. Ask for it when everything else is built, so that what fails before the
-    /// first step leaves no directory.
+    /// Creates a new directory: `root/name`, or `root/name-2`, `root/name-3` and so on. The number is one
+    /// above the highest of that name, so a deleted run's number is not used again while later runs exist.
+    /// Call this after everything else is built: a run that fails before its first step then leaves no
+    /// directory.
     pub fn create(root: &Path, name: &str) -> Result<Self> {
         validate(name)?;
         files::create_directory(root)?;
-        let highest = numbers(root, name)?.pop().unwrap_or(0);
+        let highest = run_numbers(root, name)?.pop().unwrap_or(0);
         for number in highest + 1.. {
-            let path = numbered(root, name, number);
+            let path = numbered_path(root, name, number);
             match fs::create_dir(&path) {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(Error::io("create", &path)(error)),
@@ -59,27 +60,28 @@ impl RunDirectory {
         unreachable!("invariant: there are more numbers than directories")
     }
 
-    /// Opens the run at `path`, or the run that `path` is inside of, such as one of its checkpoints.
+    /// Opens the run at `path`, or the run that contains `path`, such as one of its checkpoints.
     pub fn open(path: &Path) -> Result<Self> {
-        let Some(missing) = missing(path) else { return Ok(Self { path: path.to_owned() }) };
-        // Absolute, so that the run is found above `step-000500`, too.
+        let Some(missing) = missing_file(path) else { return Ok(Self { path: path.to_owned() }) };
+        // An absolute path has the run among its ancestors even if `path` is `step-000500`.
         let absolute = fs::canonicalize(path).map_err(Error::io("open", path))?;
         // A run's files are at most `checkpoints/step-000500/model.safetensors` deep.
         let mut above = absolute.ancestors().skip(1).take(3);
-        match above.find(|directory| self::missing(directory).is_none()) {
+        match above.find(|directory| missing_file(directory).is_none()) {
             Some(directory) => Ok(Self { path: directory.to_owned() }),
             None => Err(Error::NotARun { path: path.to_owned(), missing }),
         }
     }
 
-    /// The last run that was made with `create(root, name)` and is still there, if there is any.
+    /// The newest run that was created with `create(root, name)` and still exists.
     pub fn last(root: &Path, name: &str) -> Result<Option<Self>> {
         validate(name)?;
-        let paths = numbers(root, name)?.into_iter().map(|number| numbered(root, name, number));
-        Ok(paths.rev().find(|path| missing(path).is_none()).map(|path| Self { path }))
+        let numbers = run_numbers(root, name)?.into_iter().rev();
+        let mut paths = numbers.map(|number| numbered_path(root, name, number));
+        Ok(paths.find(|path| missing_file(path).is_none()).map(|path| Self { path }))
     }
 
-    /// Where the run is.
+    /// The path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -89,48 +91,48 @@ impl RunDirectory {
         self.path.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
-    /// Writes what a run starts from: its configuration as given and resolved, and its manifest.
+    /// Writes the configuration as the user wrote it and as resolved, and the manifest.
     pub fn write_start(&self, config: &str, resolved: &str, manifest: &Manifest) -> Result<()> {
         files::replace(&self.path.join(CONFIG), config.as_bytes())?;
         files::replace(&self.path.join(RESOLVED), resolved.as_bytes())?;
-        // Last, because it makes the directory a run.
+        // The manifest is written last: a directory without it does not count as a run.
         let path = self.path.join(MANIFEST);
         files::replace(&path, &files::to_json(&path, manifest)?)?;
         files::sync_directory(self.path.parent().unwrap_or(Path::new("")))
     }
 
-    /// Keeps a file of the task's in the run.
+    /// Writes a file of the task into the directory.
     pub fn keep(&self, name: &str, bytes: &[u8]) -> Result<()> {
         files::replace(&self.path.join(name), bytes)
     }
 
-    /// The configuration as given.
+    /// The configuration as the user wrote it.
     pub fn config(&self) -> Result<String> {
         files::read_text(&self.path.join(CONFIG))
     }
 
-    /// Where the configuration is with defaults and overrides written out.
+    /// The path of the configuration with overrides and defaults written out.
     pub fn resolved_path(&self) -> PathBuf {
         self.path.join(RESOLVED)
     }
 
-    /// What made the run.
+    /// The manifest.
     pub fn manifest(&self) -> Result<Manifest> {
         files::read_json(&self.path.join(MANIFEST), manifest::FORMAT_VERSION)
     }
 
-    /// Where the reports are written.
+    /// The path of `metrics.jsonl`.
     pub fn metrics_path(&self) -> PathBuf {
         self.path.join(METRICS)
     }
 
-    /// Forgets the reports after `step`, and of going back more often than `n_roll_backs`: the run resumes
-    /// there and will make them again.
+    /// Removes the reports of updates after `step` and of roll-backs after the first `n_roll_backs`. A run
+    /// that resumes at `step` writes them again.
     pub fn cut_metrics_after(&self, step: u64, n_roll_backs: u64) -> Result<()> {
         jsonl::cut_after(&self.metrics_path(), step, n_roll_backs)
     }
 
-    /// Keeps other settings than the run began with, where they may change.
+    /// Replaces the resolved configuration. The caller checks that the changed settings may change.
     pub fn keep_resolved(&self, resolved: &str) -> Result<()> {
         let path = self.resolved_path();
         if files::read_text(&path)? == resolved {
@@ -139,58 +141,61 @@ impl RunDirectory {
         files::replace(&path, resolved.as_bytes())
     }
 
-    /// Keeps other processes from writing into the run, as long as the lock lives.
+    /// Locks the directory against other processes until the lock is dropped.
     ///
     /// # Errors
-    /// If another process has locked it.
+    /// If another process holds the lock.
     pub fn lock(&self) -> Result<Lock> {
-        Lock::of(&self.path)
+        Lock::acquire(&self.path)
     }
 
     /// The run's checkpoints.
     pub fn checkpoints(&self) -> Checkpoints {
-        Checkpoints::new(self.path.join(CHECKPOINTS))
+        Checkpoints::new(self.path.join(checkpoints::DIRECTORY))
     }
 }
 
-/// `root/name` for 1, `root/name-2`, `root/name-3` and so on.
-fn numbered(root: &Path, name: &str, number: u64) -> PathBuf {
+/// `root/name` for number 1, then `root/name-2`, `root/name-3` and so on.
+fn numbered_path(root: &Path, name: &str, number: u64) -> PathBuf {
     if number == 1 { root.join(name) } else { root.join(format!("{name}-{number}")) }
 }
 
-/// The numbers of a name that `root` holds, in ascending order; none if there is no `root`.
-fn numbers(root: &Path, name: &str) -> Result<Vec<u64>> {
-    let entries = match fs::read_dir(root) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries.map_err(Error::io("read", root))?,
-    };
-    let mut numbers = Vec::new();
-    for entry in entries {
-        let entry = entry.map_err(Error::io("read", root))?.file_name();
-        numbers.extend(entry.to_str().and_then(|entry| number_of(entry, name)));
-    }
+/// The numbers of the runs of this name in `root`, in ascending order.
+fn run_numbers(root: &Path, name: &str) -> Result<Vec<u64>> {
+    let entries = entry_names(root)?;
+    let mut numbers: Vec<_> = entries.iter().filter_map(|entry| run_number(entry, name)).collect();
     numbers.sort_unstable();
     Ok(numbers)
 }
 
-/// The number of a directory's name as [`numbered`] writes it.
-fn number_of(entry: &str, name: &str) -> Option<u64> {
+/// The names of the entries of a directory; none if it does not exist.
+fn entry_names(directory: &Path) -> Result<Vec<String>> {
+    let entries = match fs::read_dir(directory) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(Error::io("read", directory))?,
+    };
+    let names = entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
+    names.collect::<std::io::Result<_>>().map_err(Error::io("read", directory))
+}
+
+/// The number in a directory's name that [`numbered_path`] wrote.
+fn run_number(entry: &str, name: &str) -> Option<u64> {
     let rest = entry.strip_prefix(name)?;
     if rest.is_empty() {
         return Some(1);
     }
     let digits = rest.strip_prefix('-')?;
-    // 32 bits, so that there is always a next number; longer digits are not ours.
+    // 32 bits, so that the next number always fits 64 bits. Longer numbers were not written here.
     let number: u32 = digits.parse().ok()?;
     (number >= 2 && number.to_string() == digits).then_some(number.into())
 }
 
-/// The first of the files that every run has and `directory` lacks.
-fn missing(directory: &Path) -> Option<&'static str> {
+/// The first file that every run has and `directory` lacks.
+fn missing_file(directory: &Path) -> Option<&'static str> {
     [MANIFEST, RESOLVED].into_iter().find(|name| !directory.join(name).is_file())
 }
 
-/// A name is one part of a path, and not hidden.
+/// Checks that a name is a single path component and not hidden.
 fn validate(name: &str) -> Result<()> {
     let mut parts = Path::new(name).components();
     let is_one_part = matches!(parts.next(), Some(Component::Normal(part)) if part == name);
@@ -200,7 +205,7 @@ fn validate(name: &str) -> Result<()> {
     }
     let message = format!(
         "the name of a run, `{}`, must be that of a visible directory: no `/`, no dot in front, at \
-         most {MAX_NAME} bytes; `--name` gives another",
+         most {MAX_NAME} bytes; `--name` sets another name",
         name.escape_debug()
     );
     Err(Error::config([], message))
@@ -249,7 +254,7 @@ mod tests {
             let last = RunDirectory::last(root.path(), "tiny").unwrap().unwrap();
             assert_eq!(last.name(), "tiny-3");
         }
-        // None of these is a number of ours.
+        // None of these is a number that `create` writes.
         for other in ["tiny-07", "tiny-1", "tiny-x", "tiny-99999999999999999999", "tiny2"] {
             fs::create_dir(root.path().join(other)).unwrap();
         }

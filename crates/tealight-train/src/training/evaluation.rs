@@ -41,7 +41,7 @@ pub(crate) fn evaluate_step<T: Task>(
     let Progress { step, early_stopping, .. } = &mut session.progress;
     notify(observers, &Event::Evaluated { step: *step, split: "validation", metrics: &metrics })?;
     if shows_attention {
-        notify(observers, &Event::Attended { step: *step, readings: &readings })?;
+        notify(observers, &Event::AttentionMaps { step: *step, maps: &readings })?;
     }
     let metric = early_stopping.metric();
     let Some(&value) = metrics.get(metric) else { return Err(unknown_metric(metric, &metrics)) };

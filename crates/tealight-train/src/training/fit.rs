@@ -117,11 +117,11 @@ fn train<T: Task>(
                     log(step, &metrics, &mut throughput, &mut outputs)?;
                 }
             }
-            StepOutcome::Skipped(trouble) => {
-                outputs.notify(&Event::Skipped { trouble: &trouble })?;
+            StepOutcome::Skipped(bad_step) => {
+                outputs.notify(&Event::Skipped { bad_step: &bad_step })?;
             }
-            StepOutcome::RollBack(trouble) => {
-                outputs.roll_back(session, &trouble)?;
+            StepOutcome::RollBack(bad_step) => {
+                outputs.roll_back(session, &bad_step)?;
                 throughput = Throughput::start();
                 continue;
             }

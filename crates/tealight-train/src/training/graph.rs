@@ -108,8 +108,8 @@ impl GraphedPass {
         observers: &mut [Box<dyn Observer + '_>],
     ) -> Result<()> {
         match self.capture.take() {
-            Some(Ok(())) => notify(observers, &Event::Recorded),
-            Some(Err(why)) => notify(observers, &Event::NotRecorded { why: &why }),
+            Some(Ok(())) => notify(observers, &Event::GraphCaptured),
+            Some(Err(reason)) => notify(observers, &Event::GraphNotCaptured { reason: &reason }),
             None => Ok(()),
         }
     }

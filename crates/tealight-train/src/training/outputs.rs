@@ -60,11 +60,11 @@ impl Outputs<'_, '_> {
     pub(crate) fn roll_back<T: Task>(
         &mut self,
         session: &mut Session<T>,
-        trouble: &BadStepReport,
+        bad_step: &BadStepReport,
     ) -> Result<()> {
         let before = session.progress.guard.clone();
         let Some((checkpoints, to)) = self.checkpoints.zip(before.roll_back_to) else {
-            return Err(Error::BadStep(trouble.clone()));
+            return Err(Error::BadStep(bad_step.clone()));
         };
         let checkpoint =
             checkpoints.load(Selection::Step(to), session.params.device()).inspect_err(|_| {
@@ -76,6 +76,6 @@ impl Outputs<'_, '_> {
         *guard = before.rolled_back(&session.config.training.bad_step, std::mem::take(guard));
         let (number, lr_factor) = (guard.n_roll_backs, guard.lr_factor);
         let to = *step;
-        self.notify(&Event::RolledBack { trouble, to, number, lr_factor })
+        self.notify(&Event::RolledBack { bad_step, to, number, lr_factor })
     }
 }

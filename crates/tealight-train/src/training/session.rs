@@ -8,13 +8,13 @@ use tealight_model::ParamStore;
 use crate::config::RunConfig;
 use crate::config::limits;
 use crate::error::{Error, Result};
-use crate::monitor::bad_step;
-use crate::monitor::early_stopping::{self, EarlyStopping};
+use crate::monitor::bad_step::BadStepState;
+use crate::monitor::early_stopping::{self, EarlyStopping, EarlyStoppingState};
 use crate::optimizer::Optimizer;
 use crate::optimizer::ema::Ema;
 use crate::optimizer::fine_tuning;
-use crate::pretrained::{Initialised, Pretrained};
-use crate::run::{Checkpoint, State};
+use crate::pretrained::{InitReport, Pretrained};
+use crate::run::checkpoint::{Checkpoint, CheckpointState};
 use crate::storage::tensors::{self, NamedTensors};
 use crate::task::Task;
 
@@ -47,7 +47,7 @@ pub struct Progress {
     /// The best evaluation, and the number of evaluations since.
     pub early_stopping: EarlyStopping,
     /// Skipped steps and roll-backs.
-    pub guard: bad_step::State,
+    pub guard: BadStepState,
 }
 
 impl<T: Task> Session<T> {
@@ -71,15 +71,15 @@ impl<T: Task> Session<T> {
         )?;
         let optimizer = config.optimizer.build(parameters)?;
         let ema = config.training.ema_decay.map(|decay| Ema::new(decay, params.iter().collect()));
-        let early_stopping = watch(config, early_stopping::State::default())?;
-        let progress = Progress { step: 0, early_stopping, guard: bad_step::State::default() };
+        let early_stopping = watch(config, EarlyStoppingState::default())?;
+        let progress = Progress { step: 0, early_stopping, guard: BadStepState::default() };
         let config = config.clone();
         let (task, ema) = (Arc::new(task), ema.transpose()?);
         Ok(Self { config, task, params, model, twin, optimizer, ema, progress })
     }
 
     /// Copies the parameters of a trained model that have the same names (`init_from`).
-    pub fn begin_with(&mut self, model: &Pretrained) -> Result<Initialised> {
+    pub fn begin_with(&mut self, model: &Pretrained) -> Result<InitReport> {
         let initialised = model.initialise(&self.params)?;
         self.params.refresh()?;
         if let Some(decay) = self.config.training.ema_decay {
@@ -102,7 +102,7 @@ impl<T: Task> Session<T> {
             // Without averages in the checkpoint, the error names the first one that is missing.
             ema.load_state(checkpoint.ema.as_ref().unwrap_or(&NamedTensors::new()))?;
         }
-        let State { step, early_stopping, guard, .. } = checkpoint.state.clone();
+        let CheckpointState { step, early_stopping, bad_step: guard, .. } = checkpoint.state.clone();
         self.progress =
             Progress { step, early_stopping: watch(&self.config, early_stopping)?, guard };
         Ok(())
@@ -114,11 +114,11 @@ impl<T: Task> Session<T> {
             model: self.params.tensors(),
             optimizer: self.optimizer.state(),
             ema: self.ema.as_ref().map(Ema::state),
-            state: State {
+            state: CheckpointState {
                 step: self.progress.step,
                 seed: self.config.seed,
                 early_stopping: self.progress.early_stopping.state().clone(),
-                guard: self.progress.guard.clone(),
+                bad_step: self.progress.guard.clone(),
             },
         }
     }
@@ -138,7 +138,7 @@ impl<T: Task> Session<T> {
 }
 
 /// Early stopping as configured; without `[training.early_stopping]` it never stops, and tracks the best evaluation.
-fn watch(config: &RunConfig, state: early_stopping::State) -> Result<EarlyStopping> {
+fn watch(config: &RunConfig, state: EarlyStoppingState) -> Result<EarlyStopping> {
     let forever = || early_stopping::Config { patience: u64::MAX, ..Default::default() };
     EarlyStopping::new(&config.training.early_stopping.clone().unwrap_or_else(forever), state)
 }

@@ -76,7 +76,7 @@ pub(crate) fn train_step<T: Task>(
 
     let spike = training.loss_spike.as_ref();
     match session.progress.guard.judge(&training.bad_step, spike, loss, grad_norm) {
-        Verdict::Take => {}
+        Verdict::Apply => {}
         Verdict::Stop(fault) => {
             return Err(Error::BadStep(diagnose(session, fault, &gradients)).into());
         }

@@ -1,4 +1,4 @@
-//! What holds for every task is asked of the task that a configuration describes.
+//! Checks that are generic over tasks, applied to the task of a configuration.
 
 use tealight_ops::testing::device;
 use tealight_train::RunConfig;
@@ -12,16 +12,16 @@ use tealight_train::task::{Preparing, Task, TaskConfig};
 
 use crate::common::Result;
 
-/// What is asked.
+/// A check that is generic over tasks.
 pub(crate) trait ForAnyTask {
-    /// What comes of it.
+    /// The result.
     type Answer;
 
-    /// Asks the task.
+    /// Runs the check on a task.
     fn ask<T: Task>(&self, config: &RunConfig, task: T) -> Result<Self::Answer>;
 }
 
-/// Asks the task of `config`, with its data.
+/// Runs the check on the task of `config`, with its data.
 pub(crate) fn with_task<Q: ForAnyTask>(config: &RunConfig, question: &Q) -> Result<Q::Answer> {
     let RunConfig { seed, training, .. } = config;
     let device = device();

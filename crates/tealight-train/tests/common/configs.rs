@@ -1,4 +1,4 @@
-//! The configurations that the repository ships: each must train as it stands.
+//! The configurations in `configs/`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,12 +12,12 @@ use tealight_train::text::diary;
 
 use crate::common::Result;
 
-/// Every `configs/**/*.toml` with its path, in the order of the paths.
+/// Every `configs/**/*.toml` with its path, sorted by path.
 pub(crate) fn shipped() -> Result<Vec<(String, RunConfig)>> {
     shipped_with(&[])
 }
 
-/// The same, with settings changed as by `--set`.
+/// The same with overrides, as of `--set`.
 pub(crate) fn shipped_with(overrides: &[String]) -> Result<Vec<(String, RunConfig)>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut paths = Vec::new();
@@ -43,14 +43,14 @@ fn collect(directory: &Path, paths: &mut Vec<PathBuf>) -> Result {
     Ok(())
 }
 
-/// What has to be fetched is not there in a test: diaries stand in for it.
+/// Replaces a corpus of files, which tests do not download, by generated diaries.
 fn stand_in(corpus: &mut CorpusConfig) {
     if let CorpusConfig::Files(_) = corpus {
         *corpus = CorpusConfig::default();
     }
 }
 
-/// The same model and text, as small as they can be.
+/// Makes the model and the corpus of a language task as small as possible.
 pub(crate) fn shrink_language(config: &mut RunConfig) {
     let few = diary::Config { n_documents: 64, n_validation: 8, n_days: 2, ..Default::default() };
     let (corpus, seq_len) = match &mut config.task {
@@ -65,7 +65,7 @@ pub(crate) fn shrink_language(config: &mut RunConfig) {
     config.model.dropout = 0.;
 }
 
-/// Data are found from the root of the repository, where the commands are run.
+/// Reads a configuration. Its paths of data are relative to the root of the repository.
 fn read(path: &Path, root: &Path, overrides: &[String]) -> Result<RunConfig> {
     let mut config: RunConfig = ConfigSource::read(path, overrides)?.deserialize()?;
     let path = match &mut config.task {

@@ -1,4 +1,4 @@
-//! What the suites share.
+//! Shared by the test suites.
 
-/// A result of whatever went wrong.
+/// A result with any error.
 pub(crate) type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;

@@ -1,4 +1,4 @@
-//! A run that takes a moment and uses what a run can use.
+//! A very short run that uses most features of a run.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use tealight_train::config::ConfigSource;
 
 use crate::common::Result;
 
-/// Dropout, two micro-batches, clipping, averages and early stopping; `examples` straddle epochs.
+/// Dropout, two micro-batches, clipping, moving average and early stopping; steps straddle epochs.
 const TINY: &str = r#"
 seed = 17
 [task]
@@ -42,7 +42,7 @@ every = 5
 every = 1
 "#;
 
-/// The tiny run with some of its settings changed, as by `--set`.
+/// The tiny run with overrides, as of `--set`.
 pub(crate) fn tiny(overrides: &[&str]) -> Result<RunConfig> {
     let overrides: Vec<String> = overrides.iter().map(|&change| change.to_owned()).collect();
     Ok(ConfigSource::parse(Path::new("tiny.toml"), TINY, &overrides)?.deserialize()?)

@@ -1,4 +1,4 @@
-//! The weather of a configuration.
+//! The weather task of a configuration.
 
 use tealight_ops::testing::device;
 use tealight_train::RunConfig;
@@ -7,7 +7,7 @@ use tealight_train::task::weather::Weather;
 
 use crate::common::Result;
 
-/// The task of a run, with its data.
+/// Builds the weather task of a configuration, with its data.
 pub(crate) fn weather(config: &RunConfig) -> Result<Weather> {
     let TaskConfig::Weather(weather) = &config.task else { return Err("another task".into()) };
     Ok(Weather::new(weather, config.seed, config.training.batch_size, device())?)

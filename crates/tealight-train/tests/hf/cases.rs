@@ -1,4 +1,4 @@
-//! Logits, hidden states, losses and gradients.
+//! Logits, hidden states, losses and gradients agree with those of `transformers`.
 
 use candle_core::{DType, IndexOp, Tensor};
 use tealight_model::hf::Head;
@@ -33,13 +33,13 @@ fn logits_and_hidden_states_are_those_of_transformers() {
     faults.none();
 }
 
-/// As a GPU trains with `precision = "bf16"`.
+/// In the precision of training with `precision = "bf16"` on a GPU.
 #[test]
 fn logits_in_bf16_are_near_those_of_transformers() {
     let mut faults = Faults::default();
     for (record, _) in models() {
         let model = Model::computing_in(DType::BF16, &record);
-        // The pseudo-inverse of Nyström's attention magnifies what rounding changes.
+        // The pseudo-inverse of Nyström attention amplifies rounding errors.
         let is_inverse = record.name.starts_with("nystrom");
         let tolerance = if is_inverse { 2.5 * HALF_PRECISION } else { HALF_PRECISION };
         for case in record.cases() {
@@ -53,8 +53,8 @@ fn logits_in_bf16_are_near_those_of_transformers() {
     faults.none();
 }
 
-/// The largest difference. A position of padding that may read nothing but padding, as on the left of a
-/// text whose positions read the past alone, is something else in every version, and does not count.
+/// The largest difference. In a causal model, padding on the left attends only to padding; its values
+/// differ between versions of `transformers` and are not compared.
 fn off(model: &Model, case: &Case<'_>, ours: &Tensor, theirs: &Tensor) -> f64 {
     let is_causal = model.description.family.head() == Head::CausalLm;
     let Some(real) = case.input("attention_mask").filter(|_| is_causal) else {

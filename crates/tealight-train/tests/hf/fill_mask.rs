@@ -1,4 +1,4 @@
-//! The `fill-mask` pipeline of `transformers`, text by text.
+//! Filled masks agree with the `fill-mask` pipeline of `transformers`, text by text.
 
 use serde_json::Value;
 use tealight_ops::testing::device;
@@ -7,10 +7,10 @@ use tealight_train::pretrained::Pretrained;
 
 use crate::record::{Record, records};
 
-/// Scores, and what two neighbours must be apart for their order to be certain.
+/// Tolerance of scores; closer candidates may be in another order.
 const SCORE: f64 = 1e-5;
 
-/// The candidates for each mask, as the pipeline gives them: a list for one, a list of lists for more.
+/// The recorded candidates for each mask: a list for one mask, a list of lists for several.
 fn recorded(output: &Value) -> Vec<Vec<Value>> {
     let all = output.as_array().unwrap();
     if all.iter().all(Value::is_array) {
@@ -35,7 +35,7 @@ fn check(label: &str, expected: &[Value], actual: &[Candidate]) {
     }
 }
 
-/// The texts of one setting of the pipeline, all of them at once.
+/// Checks all texts of one setting of the pipeline, as one batch.
 fn check_setting(record: &Record, label: &str, setting: &Value) {
     let pretrained = Pretrained::open(&record.folder, None).unwrap();
     let model = pretrained.masked_lm(device()).unwrap();
@@ -45,7 +45,7 @@ fn check_setting(record: &Record, label: &str, setting: &Value) {
         fill_mask = fill_mask.padded_to(len as usize);
     }
     let sentence = |result: &Value| result["sentence"].as_str().unwrap().to_owned();
-    // The pipeline was told to cut off what is too long, which is refused here.
+    // The pipeline truncates long texts, Tealight refuses them.
     let longest = setting["tokenizer_kwargs"]["max_length"].as_u64().unwrap_or(u64::MAX);
     let is_whole =
         |one: &&Value| tokenizer.encode(&sentence(one)).unwrap().ids.len() as u64 <= longest;
@@ -65,7 +65,7 @@ fn check_setting(record: &Record, label: &str, setting: &Value) {
     }
 }
 
-/// The texts that the folder's own tokenizer was asked about.
+/// The recorded texts of a folder, if it has a tokenizer.
 fn asked(record: &Record) -> Option<&serde_json::Map<String, Value>> {
     let has_tokenizer = record.folder.join("tokenizer.json").is_file();
     record.expected["fill_mask"].as_object().filter(|_| has_tokenizer)

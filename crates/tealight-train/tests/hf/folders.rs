@@ -1,4 +1,4 @@
-//! There and back, and folders with something wrong.
+//! Folders read, written and read again; and folders with errors.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,7 +14,7 @@ use tealight_train::storage::tensors::to_bytes;
 use crate::model::models;
 use crate::record::{Record, difference, records};
 
-/// Writes what `express` gave of a folder.
+/// Exports a folder for `transformers`.
 fn export(opened: &HfFolder, to: &Path) -> Expressed {
     let Description { family, config, sizes, .. } = &opened.description;
     let expressed = hf::express(family.head(), config, sizes).unwrap();
@@ -44,7 +44,7 @@ fn a_folder_that_is_read_written_and_read_is_the_same() {
     }
 }
 
-/// Of the files of today: other names, types and tensors are not written.
+/// Only folders of current versions: legacy names, types and tensors are not written.
 #[test]
 fn what_is_written_is_what_transformers_writes() {
     for (record, model) in models().into_iter().filter(|(record, _)| is_of_today(record)) {
@@ -59,7 +59,7 @@ fn what_is_written_is_what_transformers_writes() {
         let config = fs::read_to_string(record.folder.join("config.json")).unwrap();
         let config: Value = serde_json::from_str(&config).unwrap();
         for (key, value) in model.expressed().config {
-            // Where both are the same, softmax is computed, whatever they are.
+            // If both are equal, the class computes softmax attention, so their value does not matter.
             let is_softmax = config.get("num_landmarks") == config.get("segment_means_seq_len");
             let is_of_landmarks = ["num_landmarks", "segment_means_seq_len"].contains(&&*key);
             if !(is_softmax && is_of_landmarks) {
@@ -90,7 +90,7 @@ fn exported_for_transformers() {
     }
 }
 
-/// A folder of BERT to be changed.
+/// A folder of BERT to modify.
 struct Changed {
     directory: tempfile::TempDir,
     config: Value,
@@ -132,7 +132,7 @@ impl Changed {
         HfFolder::open(self.directory.path()).map_err(|error| error.to_string())
     }
 
-    /// The message, which names the `file`.
+    /// The error message, which must name `file`.
     fn refused(&self, file: &str) -> String {
         let error = self.open().map(|_| ()).expect_err("an error");
         assert!(error.contains(&format!("{file}`")), "{error}");
@@ -194,7 +194,7 @@ fn sizes_that_are_not_those_of_the_tensors_are_refused_and_nothing_is_allocated(
         ("type_vocab_size", "token_type_embeddings"),
         ("hidden_size", "word_embeddings"),
     ] {
-        // A multiple, which the number of heads divides, too.
+        // A multiple of the size, so that the number of heads still divides it.
         let huge = json!(config[key].as_u64().unwrap() << 30);
         let error = Changed::with(key, huge).refused("model.safetensors");
         assert!(error.contains(name), "{key}: {error}");
@@ -221,7 +221,7 @@ fn a_tensor_that_is_missing_or_there_twice_is_named() {
     assert_eq!(notes, ["1 tensor is unknown and ignored: `adapter.weight`"]);
 }
 
-/// They were kept once, and stood in every export, because the table of names knows them.
+/// Once such tensors were kept and exported, because the table of names contains them.
 #[test]
 fn a_tensor_that_no_layer_asks_for_is_named_and_not_kept() {
     let mut changed = Changed::new();
@@ -269,7 +269,7 @@ fn an_untied_head_has_a_matrix_of_its_own_and_the_decoder_s_bias() {
     let opened = changed.open().unwrap();
     assert_eq!(difference(&opened.weights["output.bias"], &bias), 0.);
 
-    // Both names are written: version 4 reads one, version 5 computes with the other.
+    // Both names are written: version 4 of transformers reads one, version 5 the other.
     let directory = tempfile::tempdir().unwrap();
     export(&opened, directory.path());
     let path = directory.path().join("model.safetensors");
@@ -362,5 +362,5 @@ fn an_index_leads_nowhere_else_and_names_what_is_there() {
     }
     fs::copy(path.join("a.safetensors"), path.join("b.safetensors")).unwrap();
     let twice = json!({ "weight_map": { "b": "b.safetensors", name: "a.safetensors" } });
-    assert!(open(twice).unwrap_err().contains("is in another file, too"));
+    assert!(open(twice).unwrap_err().contains("is also in another file"));
 }

@@ -1,4 +1,4 @@
-//! What is written after a prompt.
+//! Greedy continuations agree with those of `transformers`.
 
 use serde_json::Value;
 use tealight_model::generation::{Ends, Strategy, generate};

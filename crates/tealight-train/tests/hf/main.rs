@@ -1,9 +1,10 @@
-//! Models of `transformers`, as it computes them: every folder of `tests/golden/models`, or of
-//! `$TEALIGHT_GOLDEN_DIR/models` where that is set. Names, shapes and settings are read from the folders.
+//! Models agree with recorded results of `transformers`: every folder of `tests/golden/models`, or of
+//! `$TEALIGHT_GOLDEN_DIR/models` if that is set. Names, shapes and settings are read from the folders.
 
 #![expect(clippy::unwrap_used, reason = "what is recorded is there, or the test fails")]
 
 mod cases;
+mod encoders;
 mod fill_mask;
 mod folders;
 mod greedy;

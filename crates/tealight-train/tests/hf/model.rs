@@ -1,4 +1,4 @@
-//! A model of a folder that can be trained, whatever its head is.
+//! A trainable model read from a folder, with any head.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use tealight_train::storage::tensors::assign;
 
 use crate::record::{Case, Record, records};
 
-/// Labels that carry no loss.
+/// The label of positions without a loss.
 const IGNORED: i64 = -100;
 
 pub(crate) struct Model {
@@ -34,19 +34,19 @@ enum Built {
     Seq2Seq(Seq2Seq),
 }
 
-/// What a model computes of a case.
+/// The results of a model for a case.
 pub(crate) struct Outcome {
-    /// By the prefix of their names in the record.
+    /// By the prefix of the recorded names.
     pub(crate) hidden_states: Vec<(&'static str, Vec<Tensor>)>,
     pub(crate) logits: Tensor,
     pub(crate) loss: Tensor,
 }
 
-/// Folders of models that are refused, which none is. Whoever adds one says so here.
+/// Folders that Tealight refuses. There are none at present.
 const REFUSED: [&str; 0] = [];
 
-/// Every folder with its model. One that is refused and not named in [`REFUSED`] is a failure, and so is
-/// one that is named there and read.
+/// Every folder with its model, except those in [`REFUSED`]. Panics if another folder is refused, or if
+/// one of those is read.
 pub(crate) fn models() -> Vec<(Record, Model)> {
     let is_read = |record: &Record| {
         let config = std::fs::read_to_string(record.folder.join("config.json")).unwrap();
@@ -120,7 +120,7 @@ impl Model {
         Outcome { hidden_states, logits, loss }
     }
 
-    /// What a decoder reads that shall write `labels`: the beginning, and each label but the last.
+    /// The inputs of a decoder with these `labels`: the first token, then each label but the last.
     fn shifted(&self, labels: &Tensor) -> Tensor {
         let id = |id: Option<u32>| i64::from(id.unwrap());
         let (begin, pad) = (id(self.description.sizes.bos_id), id(self.description.sizes.pad_id));
@@ -133,7 +133,7 @@ impl Model {
         Tensor::new(rows.collect::<Vec<_>>(), device()).unwrap()
     }
 
-    /// The model, if it writes what comes next.
+    /// The model, if it is a causal language model.
     pub(crate) fn causal_lm(&self) -> Option<&CausalLm> {
         match &self.head {
             Built::CausalLm(model) => Some(model),
@@ -141,7 +141,7 @@ impl Model {
         }
     }
 
-    /// The gradients by our names.
+    /// The gradients, by Tealight's names.
     pub(crate) fn backward(&self, loss: &Tensor) -> Gradients {
         let parameters: Vec<_> = self.store.iter().collect();
         let named = parameters.iter().map(|(name, variable)| (name.as_str(), variable.as_tensor()));
@@ -153,7 +153,7 @@ impl Model {
         hf::express_as(*family, config, sizes).unwrap()
     }
 
-    /// Gradients or parameters by the names that they have there.
+    /// Renames gradients or parameters to their names in `transformers`.
     pub(crate) fn theirs(&self, ours: &BTreeMap<String, Tensor>) -> BTreeMap<String, Tensor> {
         self.expressed().rename(ours).unwrap()
     }
@@ -187,7 +187,7 @@ pub(crate) fn named(gradients: &Gradients) -> BTreeMap<String, Tensor> {
     gradients.iter().map(gradient).collect()
 }
 
-/// The mean over the labels that count.
+/// The mean cross-entropy over the labels that are not ignored.
 fn mean_loss(logits: &Tensor, labels: &Tensor) -> Tensor {
     let labels = labels.flatten_all().unwrap();
     let count = labels.to_vec1::<i64>().unwrap().iter().filter(|&&label| label != IGNORED).count();

@@ -1,4 +1,4 @@
-//! What is recorded beside a model, and how near to it a result must be.
+//! Recorded results beside a model, and tolerances.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -7,26 +7,26 @@ use candle_core::{DType, Tensor};
 use serde_json::Value;
 use tealight_ops::testing::device;
 
-/// Logits and hidden states; in f32, transformers is within 1.2·10⁻⁵ of itself in f64.
+/// Of logits and hidden states. In f32, transformers differs from itself in f64 by up to 1.2·10⁻⁵.
 pub(crate) const LOGITS: f64 = 5e-5;
-/// Of logits in bf16, in parts of the largest if that is above 1.
+/// Of logits in bf16, relative to the largest if that is above 1.
 pub(crate) const HALF_PRECISION: f64 = 2e-2;
-/// A loss.
+/// Of a loss.
 pub(crate) const LOSS: f64 = 1e-5;
-/// A gradient, of its largest number, …
+/// Of a gradient, relative to its largest element, …
 pub(crate) const GRADIENT: f64 = 1e-4;
-/// … and of the norm of all gradients.
+/// … plus this, relative to the norm of all gradients.
 pub(crate) const GRADIENT_OF_TOTAL: f64 = 1e-6;
-/// A loss after some updates.
+/// Of a loss after some updates.
 pub(crate) const TRAINED_LOSS: f64 = 2e-5;
-/// A norm of all gradients after some updates, or of a parameter, of itself.
+/// Relative, of the norm of all gradients or of a parameter after some updates.
 pub(crate) const NORM: f64 = 1e-4;
 
-/// A folder with what transformers computes of it.
+/// A folder with recorded results of `transformers`.
 pub(crate) struct Record {
     pub(crate) name: String,
     pub(crate) folder: PathBuf,
-    /// `expected.json`, of the folder itself or of the one that it refers to.
+    /// `expected.json` of the folder or of the one that it refers to.
     pub(crate) expected: Value,
     /// `expected.safetensors`
     tensors: BTreeMap<String, Tensor>,
@@ -45,7 +45,7 @@ fn json(path: &Path) -> Value {
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// All folders, in the order of their names.
+/// All folders, sorted by name.
 pub(crate) fn records() -> Vec<Record> {
     let entries = std::fs::read_dir(golden()).unwrap();
     let mut folders: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
@@ -76,7 +76,7 @@ impl Record {
         self.get(name).unwrap_or_else(|| panic!("{}: no `{name}` is recorded", self.name))
     }
 
-    /// The cases with what is recorded of them.
+    /// The recorded cases.
     pub(crate) fn cases(&self) -> Vec<Case<'_>> {
         let cases = self.expected["cases"].as_object().unwrap();
         cases.iter().map(|(name, expected)| Case { record: self, name, expected }).collect()
@@ -112,13 +112,13 @@ impl<'a> Case<'a> {
         self.expected[key].as_f64().unwrap()
     }
 
-    /// An input, if it was given.
+    /// An input, if the case has it.
     pub(crate) fn input(&self, name: &str) -> Option<&'a Tensor> {
         let given = self.expected["inputs"].as_array().unwrap();
         given.iter().any(|input| input == name).then(|| self.tensor(name))
     }
 
-    /// The hidden states called `prefix`/0, `prefix`/1, …
+    /// The hidden states `prefix`/0, `prefix`/1, …
     pub(crate) fn hidden_states(&self, prefix: &str) -> Vec<&'a Tensor> {
         (0..).map_while(|i| self.get(&format!("{prefix}/{i}"))).collect()
     }
@@ -141,7 +141,7 @@ pub(crate) fn difference(a: &Tensor, b: &Tensor) -> f64 {
     values(a).iter().zip(values(b)).map(|(a, b)| (a - b).abs()).fold(0., f64::max)
 }
 
-/// What is further off than it may be, all of it, so that a failure shows where it begins.
+/// Collects all differences above their tolerance, so that a failure shows where they begin.
 #[derive(Default)]
 pub(crate) struct Faults(Vec<String>);
 

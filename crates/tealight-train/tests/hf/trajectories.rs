@@ -1,4 +1,4 @@
-//! Some updates of AdamW.
+//! Training with AdamW agrees with `transformers` over some updates.
 
 use serde_json::Value;
 use tealight_train::optimizer::{OptimizerConfig, Parameter, adamw};
@@ -6,15 +6,15 @@ use tealight_train::optimizer::{OptimizerConfig, Parameter, adamw};
 use crate::model::{Model, models};
 use crate::record::{Faults, NORM, Record, TRAINED_LOSS, difference, norm};
 
-/// The largest distance of a parameter from the recorded one, in learning rates: where a gradient is
-/// about its own rounding error, Adam makes a step of either sign of it.
+/// The largest difference of a parameter, in learning rates: if a gradient is as small as its rounding
+/// error, the sign of Adam's step is arbitrary.
 const STEPS: f64 = 0.2;
 
-/// How a trajectory was made.
+/// The settings of a trajectory.
 struct Recipe {
     config: adamw::Config,
     max_norm: Option<f64>,
-    /// Vectors decay, too.
+    /// Weight decay applies to vectors, too.
     decay_all: bool,
 }
 
@@ -84,7 +84,7 @@ fn check(record: &Record, mode: &str, recipe: &Recipe, faults: &mut Faults) {
     check_parameters(&model, record, mode, recipe, faults);
 }
 
-/// The optimizer decays matrices; decay is a factor before the update.
+/// The optimizer decays only matrices. Decay is a factor applied before the update.
 fn decay_vectors(model: &Model, recipe: &Recipe) {
     let kept = 1. - recipe.config.lr * recipe.config.weight_decay;
     for (_, variable) in model.store.iter().filter(|(_, variable)| variable.rank() < 2) {
@@ -102,7 +102,7 @@ fn check_parameters(
     let theirs = model.theirs(&model.store.tensors());
     let norms = record.expected["trajectory"][mode]["final_param_norms"].as_object().unwrap();
     for (name, expected) in norms {
-        // Its gradient is zero but for rounding, and Adam makes whole steps of it.
+        // The gradient of a key bias is zero except for rounding, which Adam scales up to full steps.
         if is_key_bias(name) {
             continue;
         }
@@ -115,7 +115,7 @@ fn check_parameters(
     }
 }
 
-/// In GPT-2 the key's is the middle third of one with the query's and the value's.
+/// In GPT-2 the bias of the keys is the middle third of one tensor with those of queries and values.
 fn is_key_bias(name: &str) -> bool {
     ["key.bias", "k_lin.bias", "c_attn.bias"].iter().any(|end| name.ends_with(end))
 }

@@ -1,4 +1,4 @@
-//! Input from strangers: everything that fuzzing began with, and everything it has found.
+//! Hostile inputs: the whole corpus of the fuzz targets, including everything that fuzzing found.
 
 mod targets;
 
@@ -15,7 +15,7 @@ fn nothing_that_was_found_is_fatal() -> std::io::Result<()> {
         for entry in fs::read_dir(corpora.join(name))? {
             let bytes = fs::read(entry?.path())?;
             target(&bytes);
-            // What is cut off or changed must not be fatal, either.
+            // Truncated and modified inputs must not panic, either.
             for i in (0..bytes.len()).step_by(bytes.len() / 20 + 1) {
                 target(&bytes[..i]);
                 let mut changed = bytes.clone();

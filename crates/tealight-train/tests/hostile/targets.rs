@@ -1,8 +1,8 @@
-//! What strangers may hand to Tealight, as functions of bytes that must come back, whatever the bytes:
-//! with an error or without, but never with a panic, and never with more memory than the bytes deserve.
+//! Functions that read untrusted input from bytes. For any bytes they must return, with or without an error:
+//! they must not panic, and not allocate much more memory than the size of the input.
 //!
-//! `fuzz/` looks for bytes on which they do not; the ones that it has found stay in `fuzz/corpus` and are
-//! an ordinary test.
+//! `fuzz/` searches for bytes that break this. Those that it found are in `fuzz/corpus` and run as an
+//! ordinary test.
 
 use std::fs;
 use std::path::Path;
@@ -24,7 +24,7 @@ use tealight_train::weather;
 /// A function of bytes.
 pub(crate) type Target = fn(&[u8]);
 
-/// All of them, by the names of the fuzz targets.
+/// All functions, by the names of the fuzz targets.
 pub(crate) const TARGETS: [(&str, Target); 9] = [
     ("config", config),
     ("checkpoint", checkpoint),
@@ -37,9 +37,9 @@ pub(crate) const TARGETS: [(&str, Target); 9] = [
     ("labels", labels),
 ];
 
-/// What stands between the files of an input that is several.
+/// Separates the files in an input that consists of several.
 const BETWEEN: &[u8] = b"\n=====\n";
-/// More documents than these are not read.
+/// The most documents that are read.
 const MAX_DOCUMENTS: usize = 1000;
 
 /// A TOML file of settings.
@@ -67,7 +67,7 @@ pub(crate) fn checkpoint(bytes: &[u8]) {
     });
 }
 
-/// A run without its tensors.
+/// The directory of a run, without tensors.
 pub(crate) fn run(bytes: &[u8]) {
     let names = [
         "manifest.json",
@@ -86,7 +86,7 @@ pub(crate) fn run(bytes: &[u8]) {
     });
 }
 
-/// A model folder of Hugging Face, or one that Tealight has exported.
+/// A model folder of Hugging Face, or one exported by Tealight.
 pub(crate) fn folder(bytes: &[u8]) {
     let names = [
         "config.json",
@@ -104,7 +104,7 @@ pub(crate) fn folder(bytes: &[u8]) {
     });
 }
 
-/// A `tokenizer.json`, and what it makes of texts.
+/// A `tokenizer.json`, which then encodes and decodes texts.
 pub(crate) fn tokenizer(bytes: &[u8]) {
     let Ok(tokenizer) = Tokenizer::from_json(bytes, Path::new("tokenizer.json")) else { return };
     for text in ["", "Monday was rainy.", "晴れのち曇り 🌧️", "\u{0}\u{7f}\n\t", "[MASK] </s>"]
@@ -117,7 +117,7 @@ pub(crate) fn tokenizer(bytes: &[u8]) {
     let _ = tokenizer.word_starts();
 }
 
-/// A file of text, JSON lines, or either compressed; the first byte says which.
+/// A file of text or JSON lines, possibly compressed; the first byte selects the format.
 pub(crate) fn corpus(bytes: &[u8]) {
     const ENDINGS: [&str; 6] = ["txt", "jsonl", "txt.gz", "jsonl.gz", "txt.zst", "jsonl.zst"];
     let Some((kind, content)) = bytes.split_first() else { return };
@@ -144,7 +144,7 @@ pub(crate) fn days(bytes: &[u8]) {
     });
 }
 
-/// A file of pairs; the first byte says what a token is.
+/// A file of pairs; the first byte selects the kind of tokens.
 pub(crate) fn pairs(bytes: &[u8]) {
     let Some((kind, content)) = bytes.split_first() else { return };
     let level = if kind % 2 == 0 { seq2seq::Level::Characters } else { seq2seq::Level::Words };
@@ -157,7 +157,7 @@ pub(crate) fn pairs(bytes: &[u8]) {
     });
 }
 
-/// A file of texts with labels; the first byte says in which format.
+/// A file of texts with labels; the first byte selects the format.
 pub(crate) fn labels(bytes: &[u8]) {
     let Some((kind, content)) = bytes.split_first() else { return };
     let name = if kind % 2 == 0 { "texts.csv" } else { "texts.jsonl" };
@@ -172,7 +172,7 @@ pub(crate) fn labels(bytes: &[u8]) {
     });
 }
 
-/// A folder in which the parts of the input are files, as far as there are parts.
+/// Writes the parts of the input to the named files of a folder; there may be fewer parts than names.
 fn in_folder(bytes: &[u8], names: &[&str], look: impl FnOnce(&Path)) {
     let Ok(folder) = tempfile::tempdir() else { return };
     let mut rest = Some(bytes);
@@ -180,7 +180,7 @@ fn in_folder(bytes: &[u8], names: &[&str], look: impl FnOnce(&Path)) {
         let Some(bytes) = rest else { break };
         let end = bytes.windows(BETWEEN.len()).position(|window| window == BETWEEN);
         let content = &bytes[..end.unwrap_or(bytes.len())];
-        // An empty part is no file.
+        // An empty part writes no file.
         if !content.is_empty() && fs::write(folder.path().join(name), content).is_err() {
             return;
         }

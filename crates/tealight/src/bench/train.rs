@@ -135,7 +135,7 @@ struct Clock<'a> {
 
 impl Observer for Clock<'_> {
     fn observe(&mut self, event: &Event<'_>) -> tealight_train::Result<()> {
-        if let Event::Recorded = event {
+        if let Event::GraphCaptured = event {
             self.is_recorded = true;
         } else if let Event::Step(report) = event {
             let (began, before) = self.last;

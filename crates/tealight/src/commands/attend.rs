@@ -24,7 +24,7 @@ pub(crate) fn run(args: &Attend) -> Result<()> {
     match RunOrFolder::open(&args.model)? {
         RunOrFolder::Run(run) => of_run(args, &run),
         RunOrFolder::Folder(model, device) => {
-            let readings = model.readings(&args.sequence, &device)?;
+            let readings = model.attention_maps(&args.sequence, &device)?;
             show(args, json!({ "text": args.sequence }), &readings, None, model.model.n_heads)
         }
     }
@@ -35,7 +35,7 @@ fn of_run(args: &Attend, run: &Run) -> Result<()> {
         TaskConfig::Weather(_) => of_days(run, &args.sequence)?,
         TaskConfig::MaskedLm(_) | TaskConfig::CausalLm(_) => {
             let model = Pretrained::open(&args.model.path, args.model.weights.checkpoint)?;
-            let readings = model.readings(&args.sequence, &run.device)?;
+            let readings = model.attention_maps(&args.sequence, &run.device)?;
             (json!({ "text": args.sequence }), readings)
         }
         TaskConfig::Seq2Seq(config) => {

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use candle_core::{DType, Device, Tensor};
 use tealight_train::pretrained::Pretrained;
-use tealight_train::pretrained::export::About;
+use tealight_train::pretrained::export::Provenance;
 use tealight_train::run::{Checkpoints, RunDirectory, Selection, load_weights};
 use tealight_train::storage::tensors::NamedTensors;
 
@@ -102,8 +102,10 @@ fn average(args: &AverageCheckpoints) -> Result<()> {
     model.weights = mean(&checkpoints, &steps)?;
     let format = export::format(args.format, model.hugging_face())?;
     let names: Vec<String> = steps.iter().map(|step| Selection::Step(*step).to_string()).collect();
-    let about =
-        About { name: format!("{}, mean of {}", run.name(), names.join(", ")), ..About::default() };
+    let about = Provenance {
+        name: format!("{}, mean of {}", run.name(), names.join(", ")),
+        ..Provenance::default()
+    };
     model.export(&args.to, &format, &about)?;
     print(&format!("{}\n", args.to.display()))
 }

@@ -3,7 +3,7 @@
 use anyhow::{Result, bail};
 use tealight_model::hf::Expressed;
 use tealight_train::pretrained::Pretrained;
-use tealight_train::pretrained::export::{About, Format};
+use tealight_train::pretrained::export::{Format, Provenance};
 use tealight_train::run::{RunDirectory, Selection};
 use tealight_train::storage::files::read_text;
 
@@ -44,17 +44,17 @@ pub(super) fn format(
 }
 
 /// Name, metrics and configuration of a run for the model card; of another folder, its name only.
-fn about(args: &Export) -> Result<About> {
+fn about(args: &Export) -> Result<Provenance> {
     let path = args.model.as_path();
     let Ok(directory) = RunDirectory::open(path) else {
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
         let name = name.unwrap_or_else(|| "model".to_owned());
-        return Ok(About { name, ..About::default() });
+        return Ok(Provenance { name, ..Provenance::default() });
     };
     // The summary holds the metrics of the checkpoint that the configuration selects.
     let is_the_selected = args.checkpoint.is_none() && Selection::named(path, &directory).is_none();
     let summary = if is_the_selected { Summary::read(directory.path())? } else { None };
-    Ok(About {
+    Ok(Provenance {
         name: directory.name(),
         metrics: summary.map(|summary| summary.metrics).unwrap_or_default(),
         config: Some(read_text(&directory.resolved_path())?),

@@ -100,7 +100,7 @@ fn by_run(runs: &[Run]) -> Vec<Chart> {
 fn splits_and_metrics(runs: &[Run]) -> BTreeSet<(&str, &str)> {
     let entries = runs.iter().flat_map(|run| &run.entries);
     entries
-        .filter(|entry| !jsonl::NOTES.contains(&entry.split.as_str()))
+        .filter(|entry| !jsonl::BAD_STEP_SPLITS.contains(&entry.split.as_str()))
         .flat_map(|entry| entry.values.keys().map(|name| (entry.split.as_str(), name.as_str())))
         .collect()
 }

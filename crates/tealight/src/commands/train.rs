@@ -12,7 +12,9 @@ use tealight_train::observer::tensorboard::TensorBoard;
 use tealight_train::observer::{Event, Observer, notify};
 use tealight_train::pretrained::Pretrained;
 use tealight_train::run::manifest::device_name;
-use tealight_train::run::{Lock, Manifest, Newest, PassedOver, RunDirectory, load_weights};
+use tealight_train::run::{
+    DamagedCheckpoint, Lock, Manifest, NewestCheckpoint, RunDirectory, load_weights,
+};
 use tealight_train::storage::files::{replace, to_json};
 use tealight_train::task::{Reading, Reported, Task};
 use tealight_train::training::session::Progress;
@@ -321,9 +323,9 @@ fn resume<T: Reported>(
 ) -> Result<()> {
     check_same_data(&*session.task, directory)?;
     let checkpoints = directory.checkpoints();
-    let Newest { checkpoint, passed_over } = checkpoints.load_newest(device)?;
-    for PassedOver { step, damage, kept } in passed_over {
-        let kept = kept.display();
+    let NewestCheckpoint { checkpoint, damaged } = checkpoints.load_newest(device)?;
+    for DamagedCheckpoint { step, damage, moved_to } in damaged {
+        let kept = moved_to.display();
         log(&format!("skipped the damaged checkpoint of step {step}, kept as `{kept}`: {damage}"));
     }
     if let Some(checkpoint) = checkpoint {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Error, Result, bail};
 use serde_json::{Map, Value};
 use tealight_ops::rng::{Purpose, Stream};
-use tealight_train::observer::jsonl::TIMES;
+use tealight_train::observer::jsonl::THROUGHPUT_KEYS;
 use tealight_train::run::RunDirectory;
 
 use crate::args::train::VerifyResume;
@@ -148,7 +148,7 @@ fn outputs(run: &RunDirectory) -> Result<BTreeMap<PathBuf, Vec<u8>>> {
     let mut lines = Vec::new();
     for line in text.lines() {
         let mut line: Map<String, Value> = serde_json::from_str(line)?;
-        line.retain(|key, _| !TIMES.contains(&key.as_str()));
+        line.retain(|key, _| !THROUGHPUT_KEYS.contains(&key.as_str()));
         lines.extend(serde_json::to_vec(&line)?);
         lines.push(b'\n');
     }

@@ -164,7 +164,7 @@ pub(crate) fn weights_mismatch(checkpoint: &Path, directory: &RunDirectory) -> S
 
 /// Logs the notes on a Hugging Face model: what was not loaded, and what an export would lose.
 pub(crate) fn log_notes(model: &Pretrained) {
-    for note in model.class.iter().flat_map(|class| &class.notes) {
+    for note in model.hf.iter().flat_map(|hf| &hf.notes) {
         log(&format!("{}: {note}", model.origin.display()));
     }
 }

@@ -179,12 +179,12 @@ fn describe(event: &Event<'_>) -> Option<String> {
         Event::Evaluated { step, split, metrics } => {
             Some(format!("step {step}  {split}  {}", metrics_line(metrics)))
         }
-        Event::NotRecorded { why } => Some(format!(
-            "`training.cuda_graphs` has no effect: the step cannot be captured as a CUDA graph: {why}"
+        Event::GraphNotCaptured { reason } => Some(format!(
+            "`training.cuda_graphs` has no effect: the step cannot be captured as a CUDA graph: {reason}"
         )),
-        Event::Skipped { trouble } => Some(format!("{trouble}: step skipped")),
-        Event::RolledBack { trouble, to, lr_factor, .. } => Some(format!(
-            "{trouble}: rolled back to step {to}, learning rate scaled by {lr_factor}"
+        Event::Skipped { bad_step } => Some(format!("{bad_step}: step skipped")),
+        Event::RolledBack { bad_step, to, lr_factor, .. } => Some(format!(
+            "{bad_step}: rolled back to step {to}, learning rate scaled by {lr_factor}"
         )),
         Event::EarlyStopped { step, metric, best } => {
             let best = best.map_or(String::new(), |best| {

@@ -1,5 +1,6 @@
-//! The few messages of TensorFlow's `event.proto` and `summary.proto` that are written here, in the
-//! encoding of Protocol Buffers (<https://protobuf.dev/programming-guides/encoding/>).
+//! The messages of TensorFlow's `event.proto` and `summary.proto` that an event file needs, encoded as
+//! Protocol Buffers (<https://protobuf.dev/programming-guides/encoding/>). The numbers are those of the
+//! fields.
 //!
 //! ```text
 //! Event    1 wall_time double   2 step int64   3 file_version string   5 Summary   7 SessionLog
@@ -13,32 +14,32 @@ use super::Image;
 /// `Event.file_version`
 pub(super) const VERSION: &[u8] = b"\x1a\x0dbrain.Event:2";
 
-/// RGBA, in the numbering of `Image.colorspace`.
+/// The value of `Image.colorspace` for RGBA.
 const RGBA: u64 = 4;
-/// `SessionLog.SessionStatus`: events of this step or later are written anew.
+/// `SessionLog.SessionStatus`: TensorBoard drops earlier events of this step or later ones.
 const START: u64 = 1;
 
-/// An event of which `what` is the rest.
-pub(super) fn event(wall_time: f64, step: u64, what: &[u8]) -> Vec<u8> {
+/// `Event` with the encoded `fields` after time and step.
+pub(super) fn event(wall_time: f64, step: u64, fields: &[u8]) -> Vec<u8> {
     let mut event = key(1, Wire::Fixed64);
     event.extend(wall_time.to_le_bytes());
     event.extend(number(2, step));
-    event.extend_from_slice(what);
+    event.extend_from_slice(fields);
     event
 }
 
-/// `Event.session_log`, which begins anew.
+/// `Event.session_log` with the status START.
 pub(super) fn session_start() -> Vec<u8> {
     bytes(7, &number(1, START))
 }
 
-/// `Event.summary` with its values.
+/// `Event.summary` with encoded `values`.
 pub(super) fn summary(values: &[Vec<u8>]) -> Vec<u8> {
     let values: Vec<u8> = values.iter().flat_map(|value| bytes(1, value)).collect();
     bytes(5, &values)
 }
 
-/// A value that is a number.
+/// `Summary.Value` with a scalar.
 pub(super) fn scalar(tag: &str, value: f64) -> Vec<u8> {
     let mut scalar = bytes(1, tag.as_bytes());
     scalar.extend(key(2, Wire::Fixed32));
@@ -46,7 +47,7 @@ pub(super) fn scalar(tag: &str, value: f64) -> Vec<u8> {
     scalar
 }
 
-/// A value that is a picture.
+/// `Summary.Value` with an image.
 pub(super) fn image(image: &Image) -> Vec<u8> {
     let Image { tag, width, height, png } = image;
     let mut fields = number(1, u64::from(*height));
@@ -58,7 +59,7 @@ pub(super) fn image(image: &Image) -> Vec<u8> {
     value
 }
 
-/// What follows a field's key.
+/// The wire type of a field: how its value is encoded.
 #[derive(Clone, Copy)]
 enum Wire {
     Varint = 0,
@@ -77,7 +78,7 @@ fn number(field: u64, value: u64) -> Vec<u8> {
     number
 }
 
-/// A string, bytes, or a message in a message.
+/// A field with a string, bytes or a nested message.
 fn bytes(field: u64, content: &[u8]) -> Vec<u8> {
     let mut bytes = key(field, Wire::Bytes);
     bytes.extend(varint(content.len() as u64));
@@ -85,7 +86,7 @@ fn bytes(field: u64, content: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Seven bits in each byte, the lowest first; the eighth says that more follow.
+/// Seven bits per byte, the lowest first. The eighth bit is set if more bytes follow.
 fn varint(mut value: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     while value >= 0x80 {

@@ -1,4 +1,4 @@
-//! TFRecord: how messages follow each other in a file
+//! The TFRecord format: a sequence of messages in a file
 //! (<https://www.tensorflow.org/tutorials/load_data/tfrecord>).
 //!
 //! ```text
@@ -8,10 +8,10 @@
 
 use crc::{CRC_32_ISCSI, Crc, Table};
 
-/// The checksum of Castagnoli, CRC-32C.
+/// CRC-32C (Castagnoli).
 const CASTAGNOLI: Crc<u32, Table<16>> = Crc::<u32, Table<16>>::new(&CRC_32_ISCSI);
 
-/// A message as a record.
+/// Encodes a message as a record.
 pub(super) fn framed(message: &[u8]) -> Vec<u8> {
     let length = (message.len() as u64).to_le_bytes();
     let mut record = Vec::with_capacity(message.len() + 16);
@@ -30,7 +30,7 @@ fn masked(bytes: &[u8]) -> u32 {
 pub(super) mod tests {
     use super::*;
 
-    /// The messages of a file, checksums checked.
+    /// Decodes the messages of a file and checks their checksums.
     pub(in super::super) fn read(mut bytes: &[u8]) -> Vec<Vec<u8>> {
         let mut messages = Vec::new();
         while !bytes.is_empty() {

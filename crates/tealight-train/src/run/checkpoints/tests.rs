@@ -95,7 +95,7 @@ fn a_checkpoint_of_the_same_step_is_replaced() {
     checkpoints.save(&again).unwrap();
     let loaded = checkpoints.load(Selection::Step(5), &Device::Cpu).unwrap();
     assert_eq!((loaded.state.seed, loaded.ema.is_none()), (19, true));
-    assert_eq!(checkpoints.names().unwrap().len(), 2);
+    assert_eq!(entry_names(&checkpoints.directory).unwrap().len(), 2);
 }
 
 /// The process died while it wrote step 9, after step 7 had been removed by hand.
@@ -130,7 +130,7 @@ fn pointers_that_were_cut_off_or_dangle_do_not_mislead() {
     assert!(checkpoints.find(Selection::Best).is_err());
 }
 
-/// A run in miniature: it saves 3, 5 and 7, marks 5 as the best, keeps two.
+/// Saves steps 3, 5 and 7, marks 5 as the best, and keeps two.
 fn run(checkpoints: &Checkpoints) -> Result<u64> {
     let mut saved = 0;
     for step in [3, 5, 7] {
@@ -145,8 +145,8 @@ fn run(checkpoints: &Checkpoints) -> Result<u64> {
 }
 
 fn newest(checkpoints: &Checkpoints) -> Option<u64> {
-    let Newest { checkpoint, passed_over } = checkpoints.load_newest(&Device::Cpu).unwrap();
-    assert!(passed_over.is_empty(), "{passed_over:?}");
+    let NewestCheckpoint { checkpoint, damaged } = checkpoints.load_newest(&Device::Cpu).unwrap();
+    assert!(damaged.is_empty(), "{damaged:?}");
     checkpoint.map(|checkpoint| checkpoint.state.step)
 }
 
@@ -158,11 +158,14 @@ fn a_process_may_die_at_any_call_and_the_last_checkpoint_is_there() {
         let (result, met) = at(n, Fault::Death, || run(&checkpoints));
         assert_eq!(result.is_err(), met);
         let before = newest(&checkpoints);
-        // What comes after the crash is what would have come without it.
+        // Repeating the run after the crash gives the same files as without it.
         assert_eq!(run(&checkpoints).unwrap(), 7);
         assert_eq!(checkpoints.steps().unwrap(), [5, 7]);
         assert_eq!(checkpoints.best().unwrap(), Some(5));
-        let leftover = checkpoints.names().unwrap().into_iter().find(|name| name.starts_with('.'));
+        let leftover = entry_names(&checkpoints.directory)
+            .unwrap()
+            .into_iter()
+            .find(|name| name.starts_with('.'));
         assert_eq!(leftover, None);
         reached.push(before);
         if !met {
@@ -216,19 +219,19 @@ fn what_is_damaged_is_passed_over_and_kept() {
     let mut bytes = fs::read(&model).unwrap();
     *bytes.last_mut().unwrap() ^= 4;
     fs::write(&model, &bytes).unwrap();
-    let Newest { checkpoint, passed_over } = checkpoints.load_newest(&Device::Cpu).unwrap();
+    let NewestCheckpoint { checkpoint, damaged } = checkpoints.load_newest(&Device::Cpu).unwrap();
     assert_eq!(checkpoint.unwrap().state.step, 3);
-    let [last, first] = &passed_over[..] else { panic!("{passed_over:?}") };
+    let [last, first] = &damaged[..] else { panic!("{damaged:?}") };
     assert!(last.damage.ends_with("there is no `optimizer.safetensors`"), "{}", last.damage);
     assert!(first.damage.contains("model.safetensors` is damaged"), "{}", first.damage);
-    assert_eq!(fs::read(first.kept.join("model.safetensors")).unwrap(), bytes);
-    assert_eq!(checkpoints.damaged().unwrap(), [first.kept.clone(), last.kept.clone()]);
+    assert_eq!(fs::read(first.moved_to.join("model.safetensors")).unwrap(), bytes);
+    assert_eq!(checkpoints.damaged().unwrap(), [first.moved_to.clone(), last.moved_to.clone()]);
     assert_eq!((checkpoints.steps().unwrap(), newest(&checkpoints)), (vec![2, 3], Some(3)));
     // The step is reached again, and damaged again.
     checkpoints.save(&example(5)).unwrap();
     fs::write(checkpoints.path(5).join("SHA256SUMS"), "").unwrap();
-    let passed_over = checkpoints.load_newest(&Device::Cpu).unwrap().passed_over;
-    assert!(passed_over[0].kept.ends_with("damaged-step-000005-2"), "{passed_over:?}");
+    let damaged = checkpoints.load_newest(&Device::Cpu).unwrap().damaged;
+    assert!(damaged[0].moved_to.ends_with("damaged-step-000005-2"), "{damaged:?}");
 }
 
 #[test]
@@ -241,8 +244,9 @@ fn a_checkpoint_without_one_of_its_files_is_damaged_whichever_it_is() {
         let (_directory, checkpoints) = saved(&[3, 5]);
         fs::remove_file(checkpoints.path(5).join(&name)).unwrap();
         assert!(checkpoints.verify(5).unwrap_err().is_damage(), "{name:?}");
-        let Newest { checkpoint, passed_over } = checkpoints.load_newest(&Device::Cpu).unwrap();
-        assert_eq!((checkpoint.unwrap().state.step, passed_over.len()), (3, 1), "{name:?}");
+        let NewestCheckpoint { checkpoint, damaged } =
+            checkpoints.load_newest(&Device::Cpu).unwrap();
+        assert_eq!((checkpoint.unwrap().state.step, damaged.len()), (3, 1), "{name:?}");
     }
 }
 

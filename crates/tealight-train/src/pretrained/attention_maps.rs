@@ -1,0 +1,37 @@
+//! The attention maps of a model for a text.
+
+use candle_core::{Device, Tensor};
+use tealight_model::block::BlockInput;
+use tealight_model::embedding::Input;
+use tealight_model::{Mask, Mode};
+
+use super::purpose::Purpose;
+use super::{Pretrained, check_n_tokens};
+use crate::error::Result;
+use crate::task::{Reading, text_readings};
+
+impl Pretrained {
+    /// The attention maps of each layer of a language model or a classifier for a text.
+    pub fn attention_maps(&self, text: &str, device: &Device) -> Result<Vec<Reading>> {
+        if let Purpose::Classifier(_) = &self.purpose {
+            let (task, model) = self.classifier(device)?;
+            return task.readings_of(&model, text);
+        }
+        let tokenizer = self.tokenizer()?;
+        let ids = match &self.purpose {
+            Purpose::CausalLm(_) => tokenizer.encode_plain(text)?,
+            _ => tokenizer.encode(text)?.ids,
+        };
+        let n = ids.len();
+        check_n_tokens(text, n, self.model.max_seq_len.unwrap_or(usize::MAX))?;
+        let input = Tensor::from_slice(&ids, (1, n), device)?;
+        let mask = &Mask::none();
+        let layers = if let Purpose::CausalLm(_) = &self.purpose {
+            self.causal_lm(device)?.maps(&input, mask)?
+        } else {
+            let context = BlockInput { mask, memory: None, mode: Mode::Eval };
+            self.encoder(device)?.maps_of(&Input::tokens(&input), &context)?
+        };
+        Ok(text_readings(tokenizer, &ids, layers))
+    }
+}

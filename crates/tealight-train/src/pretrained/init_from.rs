@@ -1,0 +1,136 @@
+//! `init_from`: what a run takes from a trained model, its settings and its parameters.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Serialize;
+use tealight_model::{ModelConfig, ParamStore};
+
+use super::Pretrained;
+use super::purpose::Purpose;
+use crate::error::{Error, Result};
+use crate::settings::{ConfigSource, to_resolved_toml};
+
+/// Which parameters of a run were initialised from a trained model.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct InitReport {
+    /// Number of parameters that were copied from the model.
+    pub n_loaded: usize,
+    /// Parameters that the model does not have; they keep their random initial values.
+    pub fresh: Vec<String>,
+    /// Parameters of the model that the run does not have.
+    pub unused: Vec<String>,
+}
+
+impl fmt::Display for InitReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} tensors", self.n_loaded)?;
+        let lists = [("randomly initialised", &self.fresh), ("not used", &self.unused)];
+        for (what, names) in lists {
+            if !names.is_empty() {
+                write!(f, "; {what}: {}", names.join(", "))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The tasks with a tokenizer.
+const TEXT_TASKS: [&str; 3] = ["masked_lm", "causal_lm", "classify"];
+
+#[derive(Serialize)]
+struct Settings<'a> {
+    model: &'a ModelConfig,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    task: Option<TaskSettings>,
+}
+
+#[derive(Serialize)]
+struct TaskSettings {
+    vocab_size: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    n_token_types: Option<usize>,
+    tokenizer: TokenizerSettings,
+}
+
+#[derive(Serialize)]
+struct TokenizerSettings {
+    kind: &'static str,
+    path: String,
+}
+
+impl Pretrained {
+    /// Fills in what `source` leaves out from this model: `[model]` and, for a task with a tokenizer, the
+    /// tokenizer and the sizes of its vocabulary.
+    pub fn fill_in(&self, source: ConfigSource) -> Result<ConfigSource> {
+        let table: toml::Table = source.deserialize()?;
+        let kind = match table.get("task") {
+            Some(toml::Value::Table(task)) => task.get("kind").and_then(toml::Value::as_str),
+            Some(toml::Value::String(kind)) => Some(kind.as_str()),
+            _ => None,
+        };
+        let reads_text = kind.is_some_and(|kind| TEXT_TASKS.contains(&kind));
+        let task = if reads_text { Some(self.task_settings(kind)?) } else { None };
+        // Only a masked language model has `[model.lm_head]`.
+        let mut model = self.model.clone();
+        if kind != Some("masked_lm") {
+            model.lm_head = None;
+        }
+        let base = to_resolved_toml(&Settings { model: &model, task })?;
+        Ok(source.filled_in(&format!("the model in {}", self.origin.display()), &base)?)
+    }
+
+    /// Copies into `params` every parameter of the same name.
+    ///
+    /// # Errors
+    /// If a parameter of the same name has another shape, or if no name is the same.
+    pub fn initialise(&self, params: &ParamStore) -> Result<InitReport> {
+        let variables: BTreeMap<_, _> = params.iter().collect();
+        let fresh = variables.keys().filter(|&name| !self.weights.contains_key(name)).cloned();
+        let mut report = InitReport { fresh: fresh.collect(), ..InitReport::default() };
+        for (name, tensor) in &self.weights {
+            let Some(variable) = variables.get(name) else {
+                report.unused.push(name.clone());
+                continue;
+            };
+            if variable.shape() != tensor.shape() {
+                let (expected, actual) = (variable.shape().clone(), tensor.shape().clone());
+                let (origin, name) = ("model in `init_from`", name.clone());
+                return Err(Error::MisshapenTensor { origin, name, expected, actual });
+            }
+            variable.set(&tensor.to_device(variable.device())?.to_dtype(variable.dtype())?)?;
+            report.n_loaded += 1;
+        }
+        if report.n_loaded == 0 {
+            let origin = self.origin.display();
+            let message = format!("`init_from`: this model has no parameter of `{origin}`");
+            return Err(Error::config(["init_from"], message));
+        }
+        Ok(report)
+    }
+
+    fn task_settings(&self, task: Option<&str>) -> Result<TaskSettings> {
+        let (vocab_size, n_token_types) = match &self.purpose {
+            Purpose::MaskedLm(spec) | Purpose::Encoder(spec) => {
+                (spec.vocab_size, Some(spec.n_token_types))
+            }
+            Purpose::CausalLm(spec) => (spec.vocab_size, Some(0)),
+            Purpose::Classifier(spec) => (spec.vocab_size, Some(spec.n_token_types)),
+            Purpose::Seq2Seq { .. } | Purpose::Other(_) => {
+                let message = format!(
+                    "`init_from`: `{}` is {}, and this task needs a language model or a classifier of texts",
+                    self.origin.display(),
+                    self.purpose
+                );
+                return Err(Error::config(["init_from"], message));
+            }
+        };
+        self.tokenizer()?;
+        let path = std::path::absolute(&self.folder).map_err(Error::io("find", &self.folder))?;
+        Ok(TaskSettings {
+            vocab_size,
+            n_token_types: n_token_types.filter(|_| task != Some("causal_lm")),
+            tokenizer: TokenizerSettings { kind: "file", path: path.display().to_string() },
+        })
+    }
+}

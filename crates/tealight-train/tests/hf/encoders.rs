@@ -1,0 +1,203 @@
+//! Folders of an encoder without a language-model head, as sentence-transformers saves `BertModel`.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use candle_core::{Device, Tensor};
+use serde_json::{Value, json};
+use tealight_model::hf::{self, Head};
+use tealight_ops::testing::device;
+use tealight_train::config::{ConfigSource, RunConfig};
+use tealight_train::pretrained::Pretrained;
+use tealight_train::pretrained::export::{Format, Provenance};
+use tealight_train::storage::tensors::to_bytes;
+use tealight_train::task::classify::Classify;
+use tealight_train::task::{Reading, TaskConfig};
+use tealight_train::{Result, Session};
+
+use crate::record::{Record, difference, records};
+
+const TEXT: &str = "the rain is here";
+
+/// How a file names the encoder's tensors.
+#[derive(Clone, Copy, Debug)]
+enum Names {
+    /// `bert.encoder.…`, as a model with a head does.
+    Prefixed,
+    /// `encoder.…`, as `BertModel` does.
+    Bare,
+}
+
+/// The folders of masked language models that have a tokenizer, with the prefix of their encoder.
+fn masked_lms() -> Vec<(Record, &'static str)> {
+    let masked_lm = |record: Record| {
+        let config = fs::read_to_string(record.folder.join("config.json")).unwrap();
+        let family = hf::describe(&config).unwrap().family;
+        let has_tokenizer = record.folder.join("tokenizer.json").exists();
+        let is_one = family.head() == Head::MaskedLm && has_tokenizer;
+        is_one.then_some((record, family.model_type()))
+    };
+    let folders: Vec<_> = records().into_iter().filter_map(masked_lm).collect();
+    let families = ["bert", "distilbert", "nystromformer", "roberta"];
+    assert!(families.iter().all(|family| folders.iter().any(|(_, prefix)| prefix == family)));
+    folders
+}
+
+fn tensors(folder: &Path) -> BTreeMap<String, Tensor> {
+    let path = folder.join("model.safetensors");
+    candle_core::safetensors::load(path, &Device::Cpu).unwrap().into_iter().collect()
+}
+
+/// Writes a copy of the folder without its language-model head.
+fn write_encoder(record: &Record, prefix: &str, names: Names, to: &Path) {
+    let mut encoder = BTreeMap::new();
+    for (name, tensor) in tensors(&record.folder) {
+        let Some(bare) = name.strip_prefix(&format!("{prefix}.")) else { continue };
+        let name = match names {
+            Names::Prefixed => name.clone(),
+            Names::Bare => bare.to_owned(),
+        };
+        encoder.insert(name, tensor);
+    }
+    let model = to.join("model.safetensors");
+    fs::write(&model, to_bytes(&model, &encoder).unwrap()).unwrap();
+    let config = fs::read_to_string(record.folder.join("config.json")).unwrap();
+    let mut config: Value = serde_json::from_str(&config).unwrap();
+    let with_head = config["architectures"][0].as_str().unwrap();
+    config["architectures"] = json!([with_head.replace("ForMaskedLM", "Model")]);
+    fs::write(to.join("config.json"), config.to_string()).unwrap();
+    for name in ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"] {
+        fs::copy(record.folder.join(name), to.join(name)).unwrap();
+    }
+}
+
+/// Each folder with its model, and both ways of writing its encoder alone.
+fn for_each_encoder(check: impl Fn(&str, &Pretrained, &Pretrained)) {
+    for (record, prefix) in masked_lms() {
+        let whole = Pretrained::open(&record.folder, None).unwrap();
+        for names in [Names::Prefixed, Names::Bare] {
+            let directory = tempfile::tempdir().unwrap();
+            write_encoder(&record, prefix, names, directory.path());
+            let encoder = Pretrained::open(directory.path(), None).unwrap();
+            check(&format!("{}, {names:?}", record.name), &whole, &encoder);
+        }
+    }
+}
+
+#[test]
+fn attention_maps_need_no_head() {
+    for_each_encoder(|label, whole, encoder| {
+        // Some Nyströmformer folders accept only one length, which the text does not have.
+        let maps =
+            |model: &Pretrained| model.attention_maps(TEXT, device()).map_err(|e| e.to_string());
+        let (expected, actual) = match (maps(whole), maps(encoder)) {
+            (Ok(expected), Ok(actual)) => (expected, actual),
+            (expected, actual) => {
+                assert_eq!(expected.err(), actual.err(), "{label}");
+                return;
+            }
+        };
+        assert_eq!(expected.len(), actual.len(), "{label}");
+        for (expected, actual) in expected.iter().zip(&actual) {
+            let Reading { name, queries, keys, maps } = expected;
+            assert_eq!((name, queries, keys), (&actual.name, &actual.queries, &actual.keys));
+            assert_eq!(difference(&maps.weights, &actual.maps.weights), 0., "{label}, {name}");
+        }
+    });
+}
+
+/// The session of a classifier whose configuration names nothing but its data and `model`.
+fn classifier(model: &Pretrained, folder: &Path) -> Result<Session<Classify>> {
+    let data = folder.join("texts.jsonl");
+    let lines =
+        "{\"text\": \"the rain\", \"label\": \"a\"}\n{\"text\": \"the sun\", \"label\": \"b\"}\n";
+    fs::write(&data, lines.repeat(5)).unwrap();
+    let text = format!(
+        "[task]\nkind = \"classify\"\nseq_len = 8\n[task.data]\npath = '{}'\nvalidation = 0.2\n\
+         [training]\nsteps = 1\nbatch_size = 2\n[optimizer]\nkind = \"adamw\"\n",
+        data.display()
+    );
+    let source = ConfigSource::parse(Path::new("classify.toml"), &text, &[])?;
+    let config: RunConfig = model.fill_in(source)?.deserialize()?;
+    let TaskConfig::Classify(task) = &config.task else { panic!("{:?}", config.task) };
+    let task = Classify::new(task, &config, device(), None)?;
+    let mut session = Session::new(&config, task, device())?;
+    let report = session.begin_with(model)?;
+    assert!(report.unused.iter().all(|name| !name.starts_with("layer.")), "{report}");
+    Ok(session)
+}
+
+#[test]
+fn a_classifier_begins_with_an_encoder_without_a_head() {
+    for_each_encoder(|label, whole, encoder| {
+        let directory = tempfile::tempdir().unwrap();
+        let started = |model: &Pretrained| {
+            classifier(model, directory.path()).map_err(|error| error.to_string())
+        };
+        let (expected, actual) = match (started(whole), started(encoder)) {
+            (Ok(expected), Ok(actual)) => (expected, actual),
+            (expected, actual) => {
+                assert_eq!(expected.err(), actual.err(), "{label}");
+                return;
+            }
+        };
+        let (expected, actual) = (expected.params.tensors(), actual.params.tensors());
+        assert!(expected.keys().eq(actual.keys()), "{label}");
+        let mut n_loaded = 0;
+        for (name, tensor) in &actual {
+            if let Some(weight) = encoder.weights.get(name) {
+                assert_eq!(difference(weight, tensor), 0., "{label}, {name}");
+                n_loaded += 1;
+            }
+            assert_eq!(difference(&expected[name], tensor), 0., "{label}, {name}");
+        }
+        assert_eq!(n_loaded, encoder.weights.len(), "{label}");
+    });
+}
+
+#[test]
+fn filling_masks_names_the_missing_head() {
+    for_each_encoder(|label, whole, encoder| {
+        whole.masked_lm(device()).unwrap();
+        let error = encoder.masked_lm(device()).unwrap_err().to_string();
+        assert!(error.contains("without a language-model head"), "{label}: {error}");
+        let (_, missing) = error.split_once("there is no tensor ").unwrap();
+        let missing: Vec<_> = missing.split(", ").map(|name| name.trim_matches('`')).collect();
+        let tensors = tensors(&whole.origin);
+        assert!(missing.iter().all(|&name| tensors.contains_key(name)), "{label}: {error}");
+        // Weight and bias of a linear map and of a norm, and the bias of the output.
+        assert!(missing.len() >= 5, "{label}: {error}");
+    });
+}
+
+#[test]
+fn half_a_head_is_a_damaged_folder() {
+    let (record, prefix) = masked_lms().remove(0);
+    let directory = tempfile::tempdir().unwrap();
+    write_encoder(&record, prefix, Names::Prefixed, directory.path());
+    let mut damaged = tensors(&record.folder);
+    damaged.remove("cls.predictions.bias").unwrap();
+    let model = directory.path().join("model.safetensors");
+    fs::write(&model, to_bytes(&model, &damaged).unwrap()).unwrap();
+    let error = Pretrained::open(directory.path(), None).unwrap_err().to_string();
+    assert!(error.contains("no tensor `cls.predictions.bias`"), "{error}");
+}
+
+#[test]
+fn an_encoder_is_exported_as_one_and_read_back() {
+    for_each_encoder(|label, whole, encoder| {
+        let expressed = encoder.hugging_face().unwrap();
+        let architecture = whole.hugging_face().unwrap().config["architectures"][0].clone();
+        let expected = architecture.as_str().unwrap().replace("ForMaskedLM", "Model");
+        assert_eq!(expressed.config["architectures"], json!([expected]), "{label}");
+        let formats = [Format::HuggingFace(Box::new(expressed)), Format::Tealight { reason: None }];
+        for format in formats {
+            let directory = tempfile::tempdir().unwrap();
+            encoder.export(directory.path(), &format, &Provenance::default()).unwrap();
+            let back = Pretrained::open(directory.path(), None).unwrap();
+            assert_eq!((&back.purpose, &back.model), (&encoder.purpose, &encoder.model));
+            assert!(back.weights.keys().eq(encoder.weights.keys()), "{label}");
+        }
+    });
+}
