@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What CI runs, in this order. Every commit passes it.
+# Runs all checks of CI, in this order. Every commit must pass.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -8,7 +8,7 @@ step() {
     "$@"
 }
 
-# Tools that do not come with Rust. What is not installed is not checked, and the last line says so.
+# Tools that do not come with Rust. A missing tool is skipped, and the last line lists it.
 skipped=()
 optional() {
     local tool=$1
@@ -26,12 +26,12 @@ step cargo clippy --workspace --all-targets -- -D warnings
 step scripts/test.sh
 RUSTDOCFLAGS="-D warnings" step cargo doc --workspace --no-deps --document-private-items
 if command -v g++ >/dev/null; then
-    step scripts/emulate_kernels.sh target/kernels.so # do the kernels for CUDA compile?
+    step scripts/emulate_kernels.sh target/kernels.so # the CUDA kernels compile with g++
 else
     skipped+=("g++")
 fi
 if command -v nvcc >/dev/null; then
-    step scripts/compile_kernels.sh # for a GPU, too
+    step scripts/compile_kernels.sh # and with nvcc
 fi
 optional cargo-deny cargo deny check
 optional cargo-machete cargo machete

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Compiles the kernels for a GPU, for every type of numbers, with nvcc, and keeps nothing: do they compile?
+# Checks that the CUDA kernels compile with nvcc in every number format. Writes no output.
 #
-#     scripts/compile_kernels.sh [ARCHITECTURE]     sm_90 unless said otherwise
+#     scripts/compile_kernels.sh [ARCHITECTURE]     default: sm_90
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../crates/tealight-ops/kernels"
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# How much of each crate the tests run, in lines: `scripts/coverage.sh`, or with a filter of cargo-nextest
-# behind it. Takes cargo-llvm-cov, and LLVM_COV and LLVM_PROFDATA where rustup has no llvm-tools.
+# Prints the line coverage of each crate: `scripts/coverage.sh [NEXTEST_FILTER]`. Requires cargo-llvm-cov, and
+# LLVM_COV and LLVM_PROFDATA if rustup has no llvm-tools.
 #
-# The loops of tealight-ops count every turn, which takes the longest tests from seconds to minutes: those
-# are ended, and what they alone would have run counts as not run.
+# Instrumentation slows the loops of tealight-ops, and the longest tests from seconds to minutes. Tests are
+# ended after 60 s; lines that only they reach count as not covered.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-export CARGO_LLVM_PROFDATA_FLAGS="-failure-mode=all" # tests that kill processes leave torn profiles behind
+export CARGO_LLVM_PROFDATA_FLAGS="-failure-mode=all" # tests that kill processes leave incomplete profiles
 
 settings=$(mktemp --suffix .toml)
 report=$(mktemp)

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Makes a CUDA without a GPU (kernels/driver.cpp): libraries that a build with `--features cuda` takes for the driver's.
-# It runs on them as on a GPU, but slowly, and is held to more than a GPU holds it to. CUDA's headers have to be there
-# (CUDA_HOME), and Candle's sources in the registry.
+# Builds an emulated CUDA driver (kernels/driver.cpp): libraries that replace those of CUDA for a build with
+# `--features cuda`. The build runs on them without a GPU, slowly and with stricter checks. Requires CUDA's headers
+# (CUDA_HOME) and Candle's sources in cargo's registry.
 #
 #     scripts/emulate_cuda.sh target/emulated-cuda
-#     LD_LIBRARY_PATH=target/emulated-cuda tealight train configs/weather/markov_deep.toml --device cuda
+#     LD_LIBRARY_PATH=target/emulated-cuda tealight train configs/weather/markov.toml --device cuda
 set -euo pipefail
 output=$(realpath -m "${1:-target/emulated-cuda}")
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -22,7 +22,7 @@ flags=(-std=c++17 -O2 -fPIC -w -fno-strict-aliasing -U_FORTIFY_SOURCE "-I$header
 as_candle=(-DNUMBER_BITS=0 -include candle.hpp -x c++)
 n_jobs=$(nproc) jobs=()
 for file in affine binary cast fill indexing reduce ternary unary; do
-    # Kernels are found by their names: each is registered behind the file that defines it.
+    # Kernels are looked up by name: append a registration of each to the file that defines it.
     "${CXX:-g++}" "${flags[@]}" "${as_candle[@]}" -DSHOW_KERNELS -E "$candle/$file.cu" |
         grep -oP 'a_kernel\s+void\s+\K\w+(?=\s*\()' | sort -u |
         sed 's/.*/static emulator::Registered registered_&("&", 0, \&&);/' > "$objects/$file.names"
@@ -37,7 +37,7 @@ for file in affine binary cast fill indexing reduce ternary unary; do
 done
 for job in "${jobs[@]}"; do wait "$job"; done
 "${CXX:-g++}" "${flags[@]}" -DNUMBER_BITS=0 -c "$kernels/driver.cpp" -o "$objects/driver.o"
-# Candle's files have the same functions in common.
+# Candle's files define some functions more than once.
 scripts/emulate_kernels.sh "$output/libcuda.so.1" "$objects"/*.o -Wl,-z,muldefs
 for name in libcublas.so.13 libcublasLt.so.13 libcurand.so.10 libnvrtc.so.13; do
     ln -sf libcuda.so.1 "$output/$name"

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Compiles the kernels for the CPU (kernels/emulator.hpp), as the library that tests load in the place of a GPU:
+# Compiles the CUDA kernels for the CPU (kernels/emulator.hpp), as a library that tests load instead of a GPU's:
 #
 #     scripts/emulate_kernels.sh target/kernels.so
 #     TEALIGHT_EMULATED_KERNELS=target/kernels.so cargo nextest run -p tealight-ops
 set -euo pipefail
 output=$(realpath -m "${1:-target/kernels.so}")
-others=("${@:2}") # what belongs into the library, too: objects, and flags for the linker
+others=("${@:2}") # further object files and linker flags
 cd "$(dirname "${BASH_SOURCE[0]}")/../crates/tealight-ops/kernels"
 
 objects=$(mktemp -d)

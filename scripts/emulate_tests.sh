@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The suites that kernels for a GPU have to pass, on the emulator: takes its time, for threads of a GPU take turns here.
+# Runs the test suites of the CUDA kernels on the emulator. Slow: the emulator runs the threads of a GPU one by one.
 #
 #     scripts/emulate_tests.sh
 set -euo pipefail

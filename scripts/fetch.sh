@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# What the fetch_*.sh scripts have in common; they source it. It needs curl, and sha256sum or shasum.
+# Functions of the fetch_*.sh scripts, which source this file. Requires curl, and sha256sum or shasum.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -11,7 +11,7 @@ sha256() {
     fi
 }
 
-# check FILE SHA256: fails unless the file is the one that is meant.
+# check FILE SHA256: fails unless the file has this digest.
 check() {
     local file=$1 expected=$2 actual
     actual=$(sha256 "$file")
@@ -21,8 +21,8 @@ check() {
     fi
 }
 
-# fetch FILE SHA256 URL...: from the first of the places that has it. A file that is there is only checked,
-# and one that is not as it should be does not get its name.
+# fetch FILE SHA256 URL...: downloads from the first URL that succeeds. An existing file is only checked; a download with
+# another digest is removed.
 fetch() {
     local file=$1 expected=$2 url
     shift 2
@@ -45,7 +45,7 @@ fetch() {
     return 1
 }
 
-# from_zip ARCHIVE MEMBER: writes the member to the standard output.
+# from_zip ARCHIVE MEMBER: writes the member to standard output.
 from_zip() {
     if command -v unzip >/dev/null; then
         unzip -p "$1" "$2"

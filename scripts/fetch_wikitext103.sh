@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# data/wikitext103/{train,valid,test}.txt: 540 MB of Wikipedia with all its words (the raw version; Merity et
+# data/wikitext103/{train,valid,test}.txt: 540 MB of Wikipedia, with all words (the raw version; Merity et
 # al. 2016, https://arxiv.org/abs/1609.07843; CC BY-SA 3.0). The archive of 192 MB is removed afterwards.
 # shellcheck source=scripts/fetch.sh
 source "$(dirname "${BASH_SOURCE[0]}")/fetch.sh"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# data/wikitext2/{train,valid,test}.txt: 13 MB of Wikipedia, split into words, rare ones as <unk> (Merity et
+# data/wikitext2/{train,valid,test}.txt: 13 MB of Wikipedia, split into words, with rare words as <unk> (Merity et
 # al. 2016, https://arxiv.org/abs/1609.07843; CC BY-SA 3.0).
 # shellcheck source=scripts/fetch.sh
 source "$(dirname "${BASH_SOURCE[0]}")/fetch.sh"

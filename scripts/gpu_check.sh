@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# All checks that need a GPU, for a machine that has one and neither Rust nor a network: pack here, run there.
+# All checks that need a GPU, for a GPU machine without Rust and without a network: pack here, run there.
 #
-#     scripts/gpu_check.sh pack [FOLDER] [TEXT]   builds for CUDA (or, with FEATURES= in the environment, for the CPU)
+#     scripts/gpu_check.sh pack [FOLDER] [TEXT]   builds for CUDA (for the CPU if FEATURES= is set and empty)
 #     scripts/gpu_check.sh run [FOLDER] [OUTPUT]  on the machine with the GPU: ten minutes, OUTPUT.json and OUTPUT.md
-#     scripts/gpu_check.sh dry-run [TEXT]         both here, on the CPU, with tiny sizes
+#     scripts/gpu_check.sh dry-run [TEXT]         both on this machine, on the CPU, with tiny sizes
 #
-# TEXT holds tinyshakespeare.txt and books/*.txt. FOLDER is target/gpu unless said otherwise.
+# TEXT holds tinyshakespeare.txt and books/*.txt (default: data). The default FOLDER is target/gpu.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-# The suites that hold kernels to definitions, models to their records, and training to itself.
+# Suites that compare kernels with reference implementations, models with records, and resumed with uninterrupted runs.
 suites=(
     tealight-ops:agreement tealight-ops:aft tealight-ops:attention tealight-ops:kernels tealight-ops:nystrom
     tealight-ops:scans tealight-ops:sparse_softmax
@@ -33,7 +33,7 @@ pack() {
     done
     cp -r configs "$folder/configs"
     cp -r "$text/tinyshakespeare.txt" "$text/books" "$folder/text/"
-    pwd >"$folder/built_in" # where suites look for their records
+    pwd >"$folder/built_in" # the suites read their records from this path
     git rev-parse HEAD >"$folder/commit"
     XZ_OPT="-6 -T0" tar -C "$folder" -cJf "$folder.tar.xz" .
     du -h "$folder.tar.xz"
@@ -50,7 +50,7 @@ run() {
     if [[ ! -e $built_in ]]; then
         mkdir -p "$(dirname "$built_in")" && ln -s "$PWD" "$built_in"
     fi
-    # The libraries of CUDA that PyTorch brings: for the loader, and for stand-ins that look for them themselves.
+    # CUDA libraries installed with PyTorch, for the dynamic loader and for stub libraries that load them at first call.
     local libraries
     libraries=$(python3 -c \
         'import nvidia; print(":".join(f"{p}/{d}" for p in nvidia.__path__ for d in ("cu13/lib", "nccl/lib")))' \

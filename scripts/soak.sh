@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Whether memory grows: what the process holds after 1,000 and after 10,000 steps must differ by less than 2 %.
-# The figures are in docs/RELIABILITY.md.
+# Checks that memory does not grow: resident memory after 1,000 and after 10,000 steps must differ by less than 2 %.
+# docs/RELIABILITY.md has the results.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Kills runs at random moments, 200 times over ten configurations, and compares each with a run that was left
-# alone. Takes some minutes; the figures are in docs/RELIABILITY.md.
+# Kills runs at random moments, 200 times over ten configurations, and compares each with an uninterrupted run.
+# Takes some minutes; docs/RELIABILITY.md has the results.
 #
 #     scripts/torture.sh [KILLS_PER_CONFIGURATION] [SEED]
 set -euo pipefail
@@ -16,7 +16,7 @@ verify() {
     target/release/tealight verify-resume "$config" --kills "$kills" --seed "$seed" "$@"
 }
 
-# What the ten differ in: task, attention, optimizer, schedule; dropout, accumulation, averages, early stopping.
+# The ten differ in task, attention, optimizer, schedule, dropout, accumulation, weight averaging and early stopping.
 ema=(--set training.ema_decay=0.9 --set model.dropout=0.1)
 micro=(--set training.micro_batches=3 --set training.evaluate_every=7)
 early=(--set training.early_stopping.patience=50 --set training.evaluate_every=5)

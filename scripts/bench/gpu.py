@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
-"""All that can be said of Tealight on a GPU, in one go: the suites, the losses, the speed beside PyTorch's.
+"""Checks Tealight on a GPU: test suites, losses compared with the CPU's, speed compared with PyTorch's.
 
     scripts/bench/gpu.py --pack FOLDER --output OUT [--minutes 9] [--device cuda] [--dry-run]
 
-FOLDER is what `scripts/gpu_check.sh pack` has made: a binary, the suites, text. Needs no Rust and no network; PyTorch, if
-it is there, is the yardstick. Writes OUT.json after every part, and OUT.md at the end. With --dry-run on a CPU the parts
-are the same and tiny.
+`scripts/gpu_check.sh pack` makes FOLDER: a binary, the suites, text. Needs no Rust and no network. Without PyTorch, its columns
+are empty. Writes OUT.json after every part, and OUT.md at the end. With --dry-run all parts run on a CPU, with tiny sizes.
 """
 
 import argparse
@@ -22,7 +21,7 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-# Name, attention, steps and warm-up of each; the batch where the configuration has another.
+# Name, configuration, attention, steps, warm-up steps, overrides.
 SHAPES = [
     ("bertsmall", "bertsmall", "softmax", 40, 10, []),
     ("gpt384x64", "gpt384", "softmax", 60, 15, ["training.batch_size=64", "training.precision=bf16"]),
@@ -32,20 +31,20 @@ GRAPHS = "training.cuda_graphs=true"
 OURS, OTHERS = ["tealight", "tealight, CUDA graphs"], ["PyTorch eager", "PyTorch compile"]
 ENGINES = OURS + OTHERS
 SHORT = "schedule={kind='constant'}"
-# Of each kind of these, some steps on the device and on the CPU; but those that cannot do without `model.causal`.
+# Every kind of these takes some steps on the device and on the CPU. Those in CAUSAL require `model.causal`.
 KINDS = [("model.attention", "kind"), ("model.attention", "score"), ("model.position", "kind"), ("model.norm", "kind"),
          ("model.feed_forward", "kind"), ("optimizer", "kind")]
 CAUSAL = ["rwkv", "retention"]
-# So far may a loss be from the CPU's, in parts of it.
+# Maximum relative difference of a loss from the CPU's.
 MOST_OFF = {"f32": 1e-4, "bf16": 3e-2}
 TINY = [SHORT, "model.d_model=32", "model.n_heads=2", "model.n_layers=1", "training.batch_size=2", "task.seq_len=64"]
 
 
 class Failed(Exception):
-    """A program did not do what it was asked for."""
+    """A program failed or returned an invalid result."""
 
 
-# Whatever one part meets, the others are to be done.
+# Errors of one part that must not stop the others.
 UNEXPECTED = (Failed, OSError, ValueError, LookupError, TypeError)
 
 
@@ -104,10 +103,10 @@ class Check:
         return found
 
     def suites(self):
-        """Each suite's numbers of tests, and the names of those that failed."""
+        """The number of passed and failed tests of each suite, and the names of those that failed."""
         found = {}
         for binary in sorted((self.pack / "suites").iterdir()):
-            # While a pass is recorded, nobody else may give the device anything.
+            # While a CUDA graph is captured, no other thread may use the device.
             threads = 1 if binary.name.endswith("-fit") else self.args.test_threads
             try:
                 done = self.output([binary, "--test-threads", threads], 90, wanted=())
@@ -157,7 +156,7 @@ class Check:
         found = self.found["speed"] = {}
         for shape in SHAPES:
             found[shape[0]] = rows = {engine: [] for engine in self.engines}
-            # In turns, the second time without those that failed.
+            # The engines alternate; the second round skips those that failed.
             for _ in range(1 if self.args.dry_run else 2):
                 for engine in list(rows):
                     try:
@@ -169,7 +168,7 @@ class Check:
         return found
 
     def train(self, config, name, overrides, limit, device=None):
-        """The last line of evaluation, the best one, and how long it took."""
+        """The validation losses of a run, its number of steps, and its duration in seconds."""
         limit, runs = min(limit, self.left()), Path(tempfile.mkdtemp())
         command = [self.tealight, "train", config, "--runs", runs, "--name", name, "--quiet",
                    "--device", device or self.args.device, "--time-limit", f"{max(1, int(limit) - 15)}s"]
@@ -184,7 +183,7 @@ class Check:
                 "evaluations": [{"step": line["step"], "loss": line["loss"]} for line in evaluations]}
 
     def agreement(self):
-        """A masked language model after some steps, here and on the CPU."""
+        """The validation loss of a masked language model after some steps, on the device and on the CPU."""
         steps = 4 if self.args.dry_run else 1000
         config = self.pack / "configs" / "masked_lm" / "diary.toml"
         changes = [f"training.steps={steps}", f"training.evaluate_every={steps}", "optimizer={kind='adamw',lr=2e-3}"]
@@ -200,7 +199,7 @@ class Check:
         return found
 
     def losses(self, device, overrides):
-        """Of the first steps of a tiny model."""
+        """The losses of the first steps of a tiny model."""
         with tempfile.TemporaryDirectory() as runs:
             config = self.pack / "configs" / "weather" / "one_four_eight.toml"
             command = [self.tealight, "train", config, "--runs", runs, "--name", "run", "--device", device,
@@ -216,7 +215,7 @@ class Check:
         return losses
 
     def kind(self, table, key, kind):
-        """The largest difference of a loss, in parts of the CPU's."""
+        """The largest relative difference of a loss from the CPU's, for each precision."""
         overrides = [f"{table}={{{key}='{kind}'}}" if key == "kind" else f"{table}={{kind='softmax',{key}='{kind}'}}"]
         if kind in CAUSAL:
             overrides.append("model.causal=true")
@@ -232,7 +231,7 @@ class Check:
         return off
 
     def kinds(self):
-        """Every kind of everything that a model or an update is made of. With recorded passes, bit by bit."""
+        """Compares every kind with the CPU, and bit by bit with the same steps replayed as a CUDA graph."""
         listed, kinds = self.output([self.tealight, "inspect", "--list"], 60).stdout, []
         for table, key in KINDS:
             section = re.search(rf"^\[{re.escape(table)}\] {key}\n((?: +\S.*\n)+)", listed, re.M)
@@ -267,7 +266,7 @@ def markdown(found):
     lines += [f"GPU: {machine.get('gpu', '?')}. PyTorch: {machine.get('torch', '?')}.", ""]
     if "speed" in found:
         lines += ["| training step in bf16, ms | Tealight | with CUDA graphs | PyTorch eager | PyTorch compile "
-                  "| the better / the better | tokens/s | MFU |", "|---|---:|---:|---:|---:|---:|---:|---:|"]
+                  "| speed-up, best of each | tokens/s | MFU |", "|---|---:|---:|---:|---:|---:|---:|---:|"]
         for name, rows in found["speed"].items():
             medians = {engine: statistics.median(row["ms"] for row in rows[engine]) for engine in rows if rows[engine]}
             cells = [f"{medians[engine]:.2f}" if engine in medians else "–" for engine in ENGINES]
@@ -294,7 +293,7 @@ def markdown(found):
     if found.get("kinds"):
         worst = {precision: max(found["kinds"].items(), key=lambda one: one[1][precision]) for precision in ["f32", "bf16"]}
         worst = ", ".join(f"{kind[precision]:.1e} in {precision} ({name})" for precision, (name, kind) in worst.items())
-        lines += [f"Losses of {len(found['kinds'])} kinds beside the CPU's: off by {worst} at most.", ""]
+        lines += [f"Losses of {len(found['kinds'])} kinds differ from the CPU's by at most {worst}.", ""]
     if "shakespeare" in found:
         one = found["shakespeare"]
         lines += [f"Shakespeare at nanoGPT's setting for a GPU: best validation loss {one['best']:.4f} (nanoGPT: 1.4697), "
@@ -319,7 +318,7 @@ def main():
         args.device = "cpu"
     check, only = Check(args), args.only.split(",")
     check.part("machine", check.machine)
-    # What is most wanted first: time may run out.
+    # The most important part first: time may run out.
     for name in ["speed", "agreement", "kinds", "suites", "shakespeare"]:
         if name in only:
             check.part(name, getattr(check, name))

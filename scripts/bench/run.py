@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Tealight beside PyTorch on this machine, in turns: A B C A B C .. Writes a JSON file and a Markdown table.
+"""Measures Tealight and PyTorch alternately on this machine: A B C A B C .. Writes a JSON file and a Markdown table.
 
     scripts/bench/run.py --python VENV/bin/python --text DIR [--rounds 3] [--only train,product,fill-mask,startup]
 
-`VENV` has torch and transformers; `DIR` holds tinyshakespeare.txt and books/*.txt. Nothing else should run. Each
-figure is the median of the rounds' medians, with the lowest and the highest of them.
+`VENV` is a virtual environment with torch and transformers; `DIR` holds tinyshakespeare.txt and books/*.txt. The machine should be
+idle. Each figure is the median of the rounds' medians, with the lowest and the highest of them.
 """
 
 import argparse
@@ -28,7 +28,7 @@ SENTENCE = "paris is the [MASK] of france ."
 
 
 class Failed(Exception):
-    """A program did not do what it was asked for."""
+    """A program failed."""
 
 
 def output(command):
@@ -68,7 +68,7 @@ class Bench:
         return {"ms": found["median_ms"], "peak": found["peak_memory_bytes"], "tokens": found["tokens_per_step"]}
 
     def in_turns(self, what, engines, measure):
-        """What each engine measured in each round; `None` of one that failed."""
+        """The measurements of each engine in each round; `None` for an engine that failed."""
         found = {engine: [] for engine in engines}
         for number in range(self.args.rounds):
             for engine in list(found):
@@ -87,7 +87,7 @@ class Bench:
     def all_training(self):
         found = {}
         for shape, attention in RUNS:
-            # Compiling takes longer than all else: for the shapes that are held to it.
+            # Compiling takes longest, so only the softmax shapes are compiled.
             engines = ENGINES if attention == "softmax" else ENGINES[:2]
             name = f"{shape}, {attention}"
             found[name] = self.in_turns(name, engines, lambda engine: self.train(engine, shape, attention))
@@ -120,7 +120,7 @@ class Bench:
         return self.in_turns("fill-mask, BERT-base", ENGINES[:2], measure)
 
     def startup(self):
-        """Milliseconds from start to end of a process, the median of many."""
+        """Median milliseconds from start to end of a process."""
 
         def wall(command, repeats):
             times = []
@@ -143,7 +143,7 @@ class Bench:
 
 
 def spread(values, shown):
-    """Median, and lowest and highest."""
+    """Median (lowest–highest)."""
     low, middle, high = min(values), statistics.median(values), max(values)
     return f"{shown(middle)} ({shown(low)}–{shown(high)})"
 
@@ -153,7 +153,7 @@ def milliseconds(value):
 
 
 def ratio(tealight, other):
-    """Paired by round."""
+    """Median over the rounds of the other engine's time divided by Tealight's."""
     ratios = [theirs["ms"] / ours["ms"] for ours, theirs in zip(tealight, other)]
     return statistics.median(ratios)
 
@@ -167,7 +167,7 @@ def markdown(results):
     ]
     if "train" in results:
         lines += [
-            "| training step, ms | Tealight | PyTorch eager | PyTorch compile | Tealight / the better | memory, MiB | of PyTorch's |",
+            "| training step, ms | Tealight | PyTorch eager | PyTorch compile | speed-up over the faster | memory, MiB | of PyTorch's |",
             "|---|---:|---:|---:|---:|---:|---:|",
         ]
         for name, found in results["train"].items():
@@ -191,7 +191,7 @@ def markdown(results):
         found = results["fill-mask"]
         ours, theirs = found["tealight"], found["PyTorch eager"]
         lines += [
-            "| fill-mask, BERT-base, one sentence, ms | Tealight | transformers | Tealight / transformers |",
+            "| fill-mask, BERT-base, one sentence, ms | Tealight | transformers | speed-up |",
             "|---|---:|---:|---:|",
             f"| after loading | {spread([one['ms'] for one in ours], milliseconds)} "
             f"| {spread([one['ms'] for one in theirs], milliseconds)} | **{ratio(ours, theirs):.2f}** |",
@@ -231,9 +231,9 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--only", default="train,product,fill-mask,startup")
-    parser.add_argument("--model", help="a BERT-mini that answers, for the time from start to answer")
+    parser.add_argument("--model", help="a masked language model, for the time from process start to answer")
     parser.add_argument("--sentence", default="The weather is [MASK] today.")
-    parser.add_argument("--output", default="bench", help="where the .json and .md go")
+    parser.add_argument("--output", default="bench", help="path of the results, without .json and .md")
     args = parser.parse_args()
     bench, only = Bench(args), args.only.split(",")
     results = {"machine": machine(args.python), "threads": args.threads, "rounds": args.rounds,

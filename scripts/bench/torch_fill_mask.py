@@ -1,4 +1,4 @@
-"""BERT-base of random weights: a folder that `transformers` saved, and how long it takes to fill a mask.
+"""Saves a BERT-base with random weights as `transformers` does, and measures its fill-mask pipeline.
 
     torch_fill_mask.py make FOLDER
     torch_fill_mask.py run FOLDER TEXT

@@ -1,4 +1,4 @@
-"""How fast PyTorch multiplies matrices: y (M, N) = x (M, K) W (N, K)^T, as `tealight bench product`."""
+"""Measures PyTorch's matrix products y (M, N) = x (M, K) W (N, K)^T, like `tealight bench product`."""
 
 import argparse
 import json

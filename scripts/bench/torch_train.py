@@ -1,8 +1,8 @@
-"""The shapes of `scripts/bench/configs` in PyTorch: what a training step takes. Prints one JSON object.
+"""Measures training steps in PyTorch, with the shapes of `scripts/bench/configs`. Prints one JSON object.
 
-Pre-norm blocks, learned positions, biases, dropout 0, AdamW (fused), f32 or, with --dtype bf16, autocast as nanoGPT
-has it. The batch is drawn once: no time is spent on data. Of masked language models only the hidden positions go
-through the output layer. On a GPU nothing waits for the loss: the time is that of all steps, divided.
+Pre-norm blocks, learned positions, biases, dropout 0, AdamW (fused), f32 or, with --dtype bf16, autocast as in nanoGPT. One
+batch is reused, so the time excludes data. For masked language models, only the masked positions pass through the output layer.
+On a GPU no step synchronises on the loss: the time is that of all steps divided by their number.
 """
 
 import argparse
@@ -42,7 +42,7 @@ class Softmax(nn.Module):
 
 
 class Nystrom(Softmax):
-    """Xiong et al. 2021, with landmarks as means of segments and the iterative pseudo-inverse."""
+    """Xiong et al. 2021, with segment means as landmarks and the iterative pseudo-inverse."""
 
     ITERATIONS = 6
 
@@ -69,7 +69,7 @@ class Nystrom(Softmax):
 
 
 class AftSimple(nn.Module):
-    """Zhai et al. 2021, equation 4, over everything or over the past."""
+    """Zhai et al. 2021, equation 4, bidirectional or causal."""
 
     def __init__(self, shape):
         super().__init__()
@@ -170,7 +170,7 @@ def main():
         return loss if device.type == "cuda" else loss.item()
 
     def all_steps():
-        """Milliseconds of each step; of their mean, where a device goes on by itself."""
+        """The milliseconds of each step; on a GPU, which runs asynchronously, only their mean."""
         times = []
         whole = time.perf_counter()
         for _ in range(args.steps):

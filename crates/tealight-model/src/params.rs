@@ -13,8 +13,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use candle_core::{DType, Device, Result, Shape, Tensor, Var, bail};
 use candle_nn::var_builder::SimpleBackend;
 use candle_nn::{Init, VarBuilder};
+use tealight_ops::half_precision;
 use tealight_ops::rng::{Purpose, Stream};
-use tealight_ops::rounding;
 
 use crate::pattern;
 
@@ -115,7 +115,7 @@ impl ParamStore {
         let pair = |p: &'_ Parameter| Some((p.variable.clone(), p.copy.clone()?));
         let pairs: Vec<_> = variables.in_order.iter().filter_map(pair).collect();
         let pairs: Vec<_> = pairs.iter().map(|(from, to)| (from, to)).collect();
-        rounding::round_all(&pairs)
+        half_precision::round_all(&pairs)
     }
 
     fn is_still(&self, name: &str) -> bool {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
-use tealight_ops::checkpoint::checkpoint;
+use tealight_ops::recompute::checkpoint;
 
 use crate::attention::{AttentionConfig, Memory};
 use crate::block::{Block, BlockDecoding, BlockInput, BlockMaps, NormPlacement};

@@ -9,10 +9,10 @@ use std::time::Instant;
 use candle_core::{Device, Result, Tensor, Var};
 use tealight_ops::aft::{Alignment, Reach, aft_conv, aft_full, aft_local, aft_simple};
 use tealight_ops::rng::{Purpose, Stream};
-use tealight_ops::{backward, memory};
+use tealight_ops::{allocator, backward};
 
 #[global_allocator]
-static ALLOCATOR: memory::Allocator = memory::Allocator;
+static ALLOCATOR: allocator::Allocator = allocator::Allocator;
 
 const LENGTHS: [usize; 4] = [1024, 2048, 4096, 8192];
 const D_MODEL: usize = 768;
@@ -47,7 +47,7 @@ fn times(op: Op, [key, value, w]: [&Tensor; 3]) -> Result<[f64; 2]> {
 }
 
 fn main() -> Result<()> {
-    memory::keep_freed_memory();
+    allocator::keep_freed_memory();
     for len in LENGTHS {
         let (key, value) = (normal(0, &[1, len, D_MODEL])?, normal(1, &[1, len, D_MODEL])?);
         let heads = normal(2, &[1, len, N_HEADS])?;

@@ -11,10 +11,10 @@ use candle_core::{Device, Result, Tensor, Var};
 use tealight_ops::attention::{Options, attention};
 use tealight_ops::rng::{Purpose, Stream};
 use tealight_ops::softmax::softmax;
-use tealight_ops::{backward, memory};
+use tealight_ops::{allocator, backward};
 
 #[global_allocator]
-static ALLOCATOR: memory::Allocator = memory::Allocator;
+static ALLOCATOR: allocator::Allocator = allocator::Allocator;
 
 /// batch, n_heads, seq_len, head_dim
 const SIZES: [[usize; 4]; 3] = [[100, 4, 10, 8], [12, 4, 64, 32], [16, 6, 256, 64]];
@@ -76,7 +76,7 @@ fn compare(names: &[&str], ops: &[Op], shape: &[usize], n_runs: usize) -> Result
 }
 
 fn main() -> Result<()> {
-    memory::keep_freed_memory();
+    allocator::keep_freed_memory();
     for shape in SIZES {
         let len = shape[2];
         let ahead = |i, j| if j > i { f32::NEG_INFINITY } else { 0. };

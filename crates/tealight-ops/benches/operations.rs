@@ -11,10 +11,10 @@ use candle_core::{Device, Result, Tensor, Var};
 use tealight_ops::adamw::{self, Hyper};
 use tealight_ops::dropout::Draw;
 use tealight_ops::rng::{Purpose, Stream};
-use tealight_ops::{activation, backward, memory, norm, residual, softmax, threads};
+use tealight_ops::{activation, allocator, backward, norm, residual, softmax, threads};
 
 #[global_allocator]
-static ALLOCATOR: memory::Allocator = memory::Allocator;
+static ALLOCATOR: allocator::Allocator = allocator::Allocator;
 
 /// Rows and width.
 const SHAPES: [[usize; 2]; 4] = [[1_000, 32], [768, 128], [4_096, 256], [4_096, 1_024]];
@@ -54,7 +54,7 @@ fn times(op: Op, x: &Var) -> Result<[f64; 2]> {
 }
 
 fn main() -> Result<()> {
-    memory::keep_freed_memory();
+    allocator::keep_freed_memory();
     for n_threads in [1, threads::count()] {
         threads::with(n_threads, || table(n_threads))?;
     }

@@ -46,65 +46,22 @@
     reason = "only what is inlined is compiled for the instruction set found at run time"
 )]
 
-pub mod activation;
-pub mod adafactor;
-pub mod adamw;
-pub mod aft;
-pub mod attention;
-pub mod broadcast;
-pub mod checkpoint;
-pub mod cross_entropy;
-pub mod definitions;
-pub mod depthwise_convolution;
-pub mod device;
-pub mod dropout;
-pub mod embedding;
-pub mod entmax;
-pub mod gate;
-pub mod gradients;
-pub mod lamb;
-pub mod linear;
-pub mod linear_attention;
-pub mod linear_cross_entropy;
-pub mod lion;
-pub mod matmul;
-pub mod mean;
-pub mod memory;
-pub mod mlp;
-pub mod muon;
-pub mod norm;
-pub mod nystrom;
-pub mod profile;
-pub mod recording;
-pub mod residual;
-pub mod retention;
+mod autograd;
+mod backend;
+mod ops;
+mod optimizers;
 pub mod rng;
-pub mod rotary;
-pub mod rounding;
-pub mod sgd;
-pub mod softmax;
 #[doc(hidden)]
 pub mod testing;
-pub mod threads;
-pub mod transpose;
-pub mod truncated_softmax;
-pub mod watch;
-pub mod wkv;
 
-mod buffer;
-mod element;
-mod gpu;
-mod graph;
-mod lanes;
-mod matrix;
-mod outer;
-mod padding;
-mod parallel;
-mod path;
-mod product;
-mod scratch;
-mod simd;
-
-pub use gpu::product::allow_tf32;
-pub use gradients::{Gradients, backward, backward_scaled, backward_weighted};
-pub use graph::reshape;
+pub use autograd::gradients::{Gradients, backward, backward_scaled, backward_weighted};
+pub use autograd::graph::reshape;
+pub use autograd::{gradients, nan_trace, recompute};
+pub use backend::cuda::factor::with_tf32;
+pub use backend::{allocator, cuda_graph, device, profile, reference_ops, threads};
+pub use ops::{
+    activation, aft, attention, broadcast, cross_entropy, depthwise_convolution, dropout,
+    embedding, entmax, gate, linear, linear_attention, linear_cross_entropy, matmul, mean, mlp,
+    norm, nystrom, residual, retention, rotary, softmax, swap_axes, truncated_softmax, wkv,
+};
+pub use optimizers::{adafactor, adamw, half_precision, lamb, lion, muon, sgd};

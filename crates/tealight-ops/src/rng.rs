@@ -64,7 +64,6 @@ impl Stream {
     }
 
     /// Which fork of `parent` this is; `None` if it is none.
-    #[cfg(feature = "cuda")]
     pub(crate) fn number_in(self, parent: Self) -> Option<u64> {
         (parent.fork(self.number) == self).then_some(self.number)
     }

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use candle_core::Device;
 
-use crate::device::open_cuda;
+use crate::backend::device::open_cuda;
 
 /// Where tests compute: on the CPU, or on what `TEALIGHT_TEST_DEVICE` names, `cuda` or `cuda:N`.
 ///

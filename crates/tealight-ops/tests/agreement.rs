@@ -16,7 +16,7 @@ use tealight_ops::truncated_softmax::{self, Truncation, truncated_softmax};
 use tealight_ops::{
     activation, adafactor, adamw, aft, broadcast, cross_entropy, depthwise_convolution, dropout,
     embedding, entmax, gate, lamb, linear, linear_cross_entropy, lion, matmul, mean, mlp, norm,
-    nystrom, residual, rotary, sgd, softmax, transpose,
+    nystrom, residual, rotary, sgd, softmax, swap_axes,
 };
 
 /// Rows and width: single, prime, wider than a block, and large enough for several threads.
@@ -490,8 +490,8 @@ fn exchanged_axes_agree() -> Result<()> {
         for shape in [[1, 1, 1, 1], [2, 3, 5, 7], [3, 61, 4, 53], [2, 1, 7, 3]] {
             assert_agree(
                 "swap_axes",
-                &|x| transpose::swap_axes(&x[0]),
-                &|x| transpose::reference::swap_axes(&x[0]),
+                &|x| swap_axes::swap_axes(&x[0]),
+                &|x| swap_axes::reference::swap_axes(&x[0]),
                 &[normal(0, &shape, dtype)?],
                 tolerance,
             )?;

@@ -14,7 +14,7 @@ use tealight_ops::truncated_softmax::{Truncation, truncated_softmax};
 use tealight_ops::wkv::wkv;
 use tealight_ops::{
     activation, aft, broadcast, cross_entropy, depthwise_convolution, dropout, embedding, entmax,
-    gate, linear, matmul, mean, mlp, norm, nystrom, rotary, softmax, transpose,
+    gate, linear, matmul, mean, mlp, norm, nystrom, rotary, softmax, swap_axes,
 };
 
 const STEP: f64 = 1e-5;
@@ -65,7 +65,7 @@ fn sums_and_means_have_their_gradients() -> Result<()> {
     let inputs = [random(0, &[2, 3, 5])?, random(1, &[2, 1, 5])?];
     let silu = activation::Function::Silu;
     check("gated", &|x| gate::gated(silu, &x[0], &x[1]), &inputs)?;
-    check("swap_axes", &|x| transpose::swap_axes(&x[0]), &[random(0, &[2, 3, 2, 3])?])
+    check("swap_axes", &|x| swap_axes::swap_axes(&x[0]), &[random(0, &[2, 3, 2, 3])?])
 }
 
 #[test]

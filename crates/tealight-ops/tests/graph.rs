@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use candle_core::{DType, Result, Tensor, Var};
 use tealight_ops::activation::silu;
-use tealight_ops::checkpoint::checkpoint;
 use tealight_ops::linear::{Map, linear, linears};
 use tealight_ops::norm::rms_norm;
 use tealight_ops::profile::{self, Part, Pass};
+use tealight_ops::recompute::checkpoint;
 use tealight_ops::residual::residual;
 use tealight_ops::testing::device;
 use tealight_ops::{backward, reshape};

@@ -9,9 +9,10 @@ use tealight_ops::attention::{Options, attention};
 use tealight_ops::cross_entropy::cross_entropy;
 use tealight_ops::dropout::Draw;
 use tealight_ops::embedding::embedding;
+use tealight_ops::reference_ops::with_reference_ops;
 use tealight_ops::rng::{Purpose, Stream};
 use tealight_ops::testing::device;
-use tealight_ops::{adamw, definitions, muon, rounding};
+use tealight_ops::{adamw, half_precision, muon};
 
 /// Nothing waits for the device to look at labels and ids, so what is out of range gives NaN: by this it is
 /// seen, too, that kernels are what computes here.
@@ -23,7 +24,7 @@ fn what_is_out_of_range_is_not_a_number() -> Result<()> {
     let rows = embedding(&table, &wrong)?.to_vec2::<f32>()?;
     assert_eq!(rows[0], [3., 4.]);
     assert!(rows[1].iter().all(|x| x.is_nan()));
-    definitions::only(|| assert!(cross_entropy(&table, &wrong, 0.).is_err()));
+    with_reference_ops(|| assert!(cross_entropy(&table, &wrong, 0.).is_err()));
     Ok(())
 }
 
@@ -83,7 +84,7 @@ fn attention_in_bf16_is_near_the_definition() -> Result<()> {
                 run(&x)?.to_dtype(DType::F32)
             };
             let (actual, gradients) = differentiate(&half, &operands)?;
-            let (expected, definitions) = definitions::only(|| differentiate(&run, &operands))?;
+            let (expected, definitions) = with_reference_ops(|| differentiate(&run, &operands))?;
             let name = format!("{q_len} × {kv_len}, {head_dim}, option {i}");
             assert_near(&name, &actual, &expected)?;
             for (which, (a, e)) in gradients.iter().zip(&definitions).enumerate() {
@@ -104,12 +105,12 @@ fn the_loss_of_half_precision_is_not_rounded() -> Result<()> {
     let loss = |logits: &Tensor| cross_entropy(logits, &labels, 0.1);
     let (actual, wide) = (loss(&logits)?, logits.to_dtype(DType::F32)?);
     assert_eq!(actual.dtype(), DType::F32);
-    let expected = definitions::only(|| loss(&wide))?;
+    let expected = with_reference_ops(|| loss(&wide))?;
     assert_near("loss", &actual, &expected)?;
     assert!((values(&actual)?[0] - values(&expected)?[0]).abs() < 1e-4);
     let gradients = tealight_ops::backward(&actual, [("logits", logits.as_tensor())])?;
     let wide = Var::from_tensor(&wide)?;
-    let expected = definitions::only(|| {
+    let expected = with_reference_ops(|| {
         tealight_ops::backward(&loss(&wide)?, [("logits", wide.as_tensor())])
     })?;
     let of = |gradients: &tealight_ops::Gradients| gradients.get("logits").unwrap().clone();
@@ -165,7 +166,7 @@ fn an_optimizer_s_list_is_its_parameters_one_by_one() -> Result<()> {
     let copies: Vec<_> =
         lens.iter().map(|&n| Var::zeros(n, DType::BF16, device())).collect::<Result<_>>()?;
     let parameters = fused.iter().map(|[theta, ..]| theta);
-    rounding::round_all(&parameters.clone().zip(&copies).collect::<Vec<_>>())?;
+    half_precision::round_all(&parameters.clone().zip(&copies).collect::<Vec<_>>())?;
     for (theta, copy) in parameters.zip(&copies) {
         assert_eq!(values(copy)?, values(&theta.to_dtype(DType::BF16)?)?);
     }
@@ -190,7 +191,7 @@ fn muon_of_all_matrices_is_that_of_each() -> Result<()> {
     let (fused, alone) = (state()?, state()?);
     for _ in 0..2 {
         muon::step_all(&muon_slots(&fused, &gradients))?;
-        definitions::only(|| muon::step_all(&muon_slots(&alone, &gradients)))?;
+        with_reference_ops(|| muon::step_all(&muon_slots(&alone, &gradients)))?;
     }
     for (fused, alone) in fused.iter().flatten().zip(alone.iter().flatten()) {
         for (a, e) in values(fused)?.into_iter().zip(values(alone)?) {

@@ -16,9 +16,10 @@ use candle_nn::VarBuilder;
 use common::Result;
 use tealight_model::models::forecaster::Forecaster;
 use tealight_model::{Mode, ModelConfig, ParamStore};
+use tealight_ops::reference_ops::with_reference_ops;
 use tealight_ops::rng::{Purpose, Stream};
 use tealight_ops::testing::device;
-use tealight_ops::{definitions, threads};
+use tealight_ops::threads;
 use tealight_train::Fault;
 use tealight_train::observer::{Event, Observer};
 use tealight_train::run::{Checkpoints, Selection};
@@ -288,7 +289,7 @@ impl Observer for Recordings<'_> {
     }
 }
 
-/// Elsewhere than on a GPU the setting is without effect.
+/// Elsewhere than on a GPU observers get the reason, and passes stay eager.
 #[test]
 fn recorded_passes_change_no_bit() -> Result {
     // Sparsemax is made of Candle's operations, some of which bring strides to the GPU.
@@ -302,7 +303,7 @@ fn recorded_passes_change_no_bit() -> Result {
         let (config, told) = (tiny(&settings(recorded))?, RefCell::default());
         let mut whole = troubled(&config, Trouble::Nothing)?;
         fit(&mut whole, 12, None, &mut [Box::new(Recordings(&told))])?;
-        let expected_news: &[_] = if device().is_cuda() { &["recorded"] } else { &[] };
+        let expected_news = [if device().is_cuda() { "recorded" } else { "refused" }];
         assert_eq!(told.into_inner(), expected_news, "{attention}");
         assert!(state(&whole)? == state(&expected)?, "{attention}");
 
@@ -313,6 +314,16 @@ fn recorded_passes_change_no_bit() -> Result {
         fit(&mut resumed, 12, None, &mut [])?;
         assert!(state(&resumed)? == state(&expected)?, "{attention}");
     }
+    Ok(())
+}
+
+#[test]
+fn a_graph_of_several_micro_batches_is_refused_by_name() -> Result {
+    let config = tiny(&["training.micro_batches=2", "training.cuda_graphs=true"])?;
+    let told = RefCell::default();
+    let mut session = troubled(&config, Trouble::Nothing)?;
+    fit(&mut session, 3, None, &mut [Box::new(Recordings(&told))])?;
+    assert_eq!(told.into_inner(), ["refused"]);
     Ok(())
 }
 
@@ -586,7 +597,7 @@ fn a_hundred_steps_of_fused_loops_are_those_of_the_definitions() -> Result {
             "checkpoint.every=101",
         ])?;
         let fused = losses(&config)?;
-        let plain = definitions::only(|| losses(&config))?;
+        let plain = with_reference_ops(|| losses(&config))?;
         assert_eq!(fused.len(), 100);
         assert!(fused != plain, "{attention}: the definitions were not asked");
         for (step, (fused, plain)) in fused.iter().zip(&plain).enumerate() {

@@ -21,12 +21,12 @@ use clap::Parser;
 use args::{Arguments, Command};
 
 #[global_allocator]
-static ALLOCATOR: tealight_ops::memory::Allocator = tealight_ops::memory::Allocator;
+static ALLOCATOR: tealight_ops::allocator::Allocator = tealight_ops::allocator::Allocator;
 
 fn main() -> ExitCode {
     let Arguments { command } = Arguments::parse();
     if command.keeps_freed_memory() {
-        tealight_ops::memory::keep_freed_memory();
+        tealight_ops::allocator::keep_freed_memory();
     }
     let result = match command {
         Command::Train(args) => return failure::ended(commands::train::run(&args)),

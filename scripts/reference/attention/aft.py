@@ -9,7 +9,7 @@ from .masks import tril, tt, u8
 
 
 class Aft:
-    """Sizes, masks and draws of the AFT cases; q, k, v are (B, T, d), of AFT-conv (B, T, h, dh)."""
+    """Sizes, masks and random inputs of the AFT cases. Shapes of q, k, v: (B, T, d); of AFT-conv: (B, T, h, dh)."""
 
     def __init__(self, w, seed):
         drawn = lambda low, high: int(w.rng.integers(low, high))
@@ -35,7 +35,7 @@ class Aft:
 
 
 def full_local_simple(w, aft):
-    """Equations 2 to 4, and a wrong reading of equation 3 to tell it apart."""
+    """Equations 2 to 4, and a wrong reading of equation 3 that the test must distinguish."""
     T, s, local, masks = aft.T, aft.s, aft.local, aft.masks
     for mn, keep in masks.items():
         note = {"causal_pad": "batch 1 row 0 has no valid key: out 0"}.get(mn, "")
@@ -101,7 +101,7 @@ def conv_Wt(aft, wt, left=False):
 
 
 def conv_eq5(aft, q, k, v, wn):
-    """The paper's equation 5 literally (plain, non-causal), as a check."""
+    """Equation 5 of the paper, literally (no mask, non-causal); checks `np_aft` with `conv_W`."""
     T, ks = aft.T, aft.ks
     e = np.exp(k)[..., None]
     r = ks // 2
@@ -215,7 +215,7 @@ def ex(w, aft, name, op, q, k, v, wn, keep, note):
 
 
 def extremes(w, aft):
-    """Keys that overflow, underflow, or cancel."""
+    """Keys whose exponentials overflow, underflow or cancel in a naive implementation."""
     B, T, d, h, dh, ks, masks = aft.B, aft.T, aft.d, aft.h, aft.dh, aft.ks, aft.masks
     for op in ("aft_full", "aft_local", "aft_simple", "aft_conv"):
         shp = (B, T, h) if op == "aft_conv" else (B, T, d)
@@ -291,7 +291,7 @@ def extremes(w, aft):
 
 
 def edges(w, aft):
-    """A single position; and another sequence."""
+    """A single position, and cross-attention."""
     B, T, d, padding = aft.B, aft.T, aft.d, aft.padding
     q1, k1, v1, w1 = (
         w.normal(B, 1, d),
@@ -307,7 +307,7 @@ def edges(w, aft):
         np_aft(q1, k1, v1, w1, np.ones((B, 1, 1), bool)),
         note="out = sigmoid(q) v",
     )
-    # cross AFT-full Tq != Tk
+    # cross-attention of AFT-full with Tq != Tk
     q, k, v, wx = w.normal(B, 4, d), w.normal(B, T, d), w.normal(B, T, d), w.normal(4, T)
     kx = np.broadcast_to(padding[:, None], (B, 4, T)).copy()
     w.case(

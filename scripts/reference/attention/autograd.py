@@ -7,7 +7,7 @@ from .formulas import np_segments
 
 
 def big(x):
-    """A number that is as good as minus infinity, and has a difference with itself."""
+    """A finite stand-in for minus infinity: big(x) - big(x) is 0, not NaN."""
     return torch.finfo(x.dtype).min / 4
 
 

@@ -1,4 +1,4 @@
-"""Cases of scores of every query with every key, and of distributions over the keys."""
+"""Cases of attention scores and of the distributions over the keys that replace softmax."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from .masks import tril, tt, u8
 
 
 class Sizes:
-    """Batch, heads, queries, keys and the width of a head; and draws of these shapes."""
+    """Sizes (batch, heads, queries, keys, head width), and random q, k, v of these sizes."""
 
     def __init__(self, w, seed):
         drawn = lambda low, high: int(w.rng.integers(low, high))
@@ -61,7 +61,7 @@ def full(bk, H_, Tq_):
 
 
 def scores(w, sizes):
-    """Every score, across sequences, causal, and with padding."""
+    """Every score: cross-attention, causal, and with padding."""
     B, H, Tq, D, Tk, qkv = sizes.B, sizes.H, sizes.Tq, sizes.D, sizes.Tk, sizes.qkv
     for kind in (
         "scaled_dot",
@@ -94,7 +94,7 @@ def scores(w, sizes):
 
 
 def edges(w, sizes):
-    """Queries that may read nothing, caches, a single position, scores in the thousands."""
+    """Fully masked queries, decoding with a cache, a single position, scores in the thousands."""
     B, H, Tq, Tk, qkv = sizes.B, sizes.H, sizes.Tq, sizes.Tk, sizes.qkv
     q, k, v = qkv(Tq, Tq)
     pad = np.ones((B, Tq), bool)
@@ -186,7 +186,7 @@ def edges(w, sizes):
 
 
 def distributions(w, sizes):
-    """What may take the place of the softmax."""
+    """Sparsemax and the sparse softmaxes."""
     B, H, Tq, Tk, qkv = sizes.B, sizes.H, sizes.Tq, sizes.Tk, sizes.qkv
     for nm, nrow, trow, meta in (
         ("sparsemax", np_sparsemax_row, t_sparsemax, {}),

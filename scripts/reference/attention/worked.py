@@ -1,4 +1,4 @@
-"""Worked examples, and tables of sinusoids."""
+"""Examples worked by hand, and tables of sinusoidal positions."""
 
 import numpy as np
 
@@ -43,7 +43,7 @@ def formula(L, d):
 
 
 def code(L, d):
-    """Another function, from the code beside that formula."""
+    """The code published with that formula, which computes a different function."""
     x = np.arange(L)
     return np.stack(
         [

@@ -14,7 +14,7 @@ use std::fmt;
 use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
 use tealight_ops::matmul::matmul;
-use tealight_ops::transpose::swap_axes;
+use tealight_ops::swap_axes::swap_axes;
 use tealight_ops::truncated_softmax::{Truncation, truncated_softmax};
 
 use super::cache::{self, Reader};

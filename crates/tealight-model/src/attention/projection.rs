@@ -20,7 +20,7 @@ use candle_core::{Result, Tensor};
 use candle_nn::{VarBuilder, init};
 use tealight_ops::norm::rms_norm;
 use tealight_ops::reshape;
-use tealight_ops::transpose::swap_axes;
+use tealight_ops::swap_axes::swap_axes;
 
 use super::{AttentionCost, AttentionInput, AttentionSpec, Reads};
 use crate::{Bias, BuildResult, Linear};

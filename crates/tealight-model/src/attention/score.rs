@@ -21,7 +21,7 @@ use candle_core::{D, Result, Tensor, bail};
 use candle_nn::{VarBuilder, init};
 use tealight_ops::activation::sigmoid;
 use tealight_ops::matmul::matmul_transposed;
-use tealight_ops::transpose::swap_axes;
+use tealight_ops::swap_axes::swap_axes;
 
 use super::{AttentionCost, AttentionSpec};
 use crate::position::AttentionNeeds;

@@ -12,11 +12,11 @@
 //! a warm-up of 10,000 updates come to the same from there on. A weight decay, which the paper does
 //! not have, is multiplied by α.
 
-use candle_core::{Tensor, Var};
+use candle_core::Var;
 use serde::{Deserialize, Serialize};
 use tealight_ops::adafactor::{self, Hyper, SecondMoment};
 
-use super::{OptimizerKind, Parameter, Rule};
+use super::{Group, OptimizerKind, Parameter, Rule, RuleGroup, Update};
 use crate::error::Result;
 
 /// `[optimizer] kind = "adafactor"`
@@ -70,38 +70,33 @@ impl OptimizerKind for Config {
         self.lr
     }
 
-    fn rule(&self, parameter: &Parameter) -> Result<Box<dyn Rule>> {
-        let Self { lr, relative_step, decay, epsilon1, epsilon2, clip, weight_decay } = *self;
-        let weight_decay = parameter.decay(weight_decay);
-        Ok(Box::new(Adafactor {
-            hyper: Hyper { lr, decay, epsilon1, epsilon2, clip, relative_step, weight_decay },
-            second_moment: SecondMoment::zeros(&parameter.variable)?,
-            parameter: parameter.variable.clone(),
-        }))
+    fn groups(&self, parameters: Vec<Parameter>) -> Result<Vec<Box<dyn Group>>> {
+        Ok(vec![RuleGroup::boxed(self.clone(), parameters)?])
     }
 }
 
-/// A parameter and its second moment.
-#[derive(Debug)]
-struct Adafactor {
-    hyper: Hyper,
-    parameter: Var,
-    second_moment: SecondMoment,
-}
+impl Rule for Config {
+    type State = SecondMoment;
 
-impl Rule for Adafactor {
-    fn update(&self, gradient: &Tensor, step: u64, lr: f64) -> Result<()> {
-        let hyper = Hyper { lr, ..self.hyper };
-        Ok(adafactor::step(&self.parameter, gradient, &self.second_moment, step, &hyper)?)
+    fn state(&self, parameter: &Parameter) -> Result<SecondMoment> {
+        Ok(SecondMoment::zeros(&parameter.variable)?)
     }
 
-    fn memory(&self) -> Vec<(&'static str, &Var)> {
-        match &self.second_moment {
+    fn tensors(second_moment: &SecondMoment) -> Vec<(&'static str, &Var)> {
+        match second_moment {
             SecondMoment::Factored { rows, columns } => {
                 vec![("row_moment", rows), ("column_moment", columns)]
             }
             SecondMoment::Full(all) => vec![("second_moment", all)],
         }
+    }
+
+    fn update(&self, update: &Update<'_, SecondMoment>) -> Result<()> {
+        let Update { parameter, gradient, state, step } = *update;
+        let Self { relative_step, decay, epsilon1, epsilon2, clip, .. } = *self;
+        let (lr, weight_decay) = (step.lr, parameter.decay(self.weight_decay));
+        let hyper = Hyper { lr, decay, epsilon1, epsilon2, clip, relative_step, weight_decay };
+        Ok(adafactor::step(&parameter.variable, gradient, state, step.number, &hyper)?)
     }
 }
 

@@ -8,11 +8,11 @@
 //!
 //! λ is 0 for the parameters that do not decay. t counts updates, the same for every parameter.
 
-use candle_core::{Tensor, Var};
+use candle_core::Var;
 use serde::{Deserialize, Serialize};
 use tealight_ops::adamw::{self, Hyper, Slot};
 
-use super::{AtOnce, OptimizerKind, Parameter, Rule};
+use super::{Group, OptimizerKind, Parameter, Rule, RuleGroup, Update};
 use crate::error::Result;
 
 /// `[optimizer] kind = "adamw"`
@@ -60,58 +60,54 @@ impl OptimizerKind for Config {
         self.lr
     }
 
-    fn rule(&self, parameter: &Parameter) -> Result<Box<dyn Rule>> {
-        Ok(Box::new(AdamW::new(self, parameter)?))
+    fn groups(&self, parameters: Vec<Parameter>) -> Result<Vec<Box<dyn Group>>> {
+        Ok(vec![RuleGroup::boxed(self.clone(), parameters)?])
     }
 }
 
-/// A parameter and its moments.
+/// The moments of a parameter.
 #[derive(Debug)]
-pub(super) struct AdamW {
-    config: Config,
-    parameter: Var,
+pub struct State {
+    /// m.
     first_moment: Var,
+    /// v.
     second_moment: Var,
-    weight_decay: f64,
 }
 
-impl AdamW {
-    pub(super) fn new(config: &Config, parameter: &Parameter) -> Result<Self> {
-        Ok(Self {
-            config: config.clone(),
-            first_moment: super::zeros_like(&parameter.variable)?,
-            second_moment: super::zeros_like(&parameter.variable)?,
-            weight_decay: parameter.decay(config.weight_decay),
-            parameter: parameter.variable.clone(),
-        })
-    }
-}
-
-impl AdamW {
-    fn slot<'a>(&'a self, gradient: &'a Tensor, lr: f64) -> Slot<'a> {
-        let Self { config, parameter, first_moment, second_moment, weight_decay } = self;
-        let Config { beta1, beta2, epsilon, .. } = *config;
-        let weight_decay = *weight_decay;
-        let hyper = Hyper { lr, beta1, beta2, epsilon, weight_decay, gradient_scale: 1. };
-        Slot { parameter, gradient, first_moment, second_moment, hyper }
+impl Config {
+    fn slot<'a>(&self, update: &'a Update<'_, State>) -> Slot<'a> {
+        let Update { parameter, gradient, state, step } = update;
+        let Self { beta1, beta2, epsilon, .. } = *self;
+        let (lr, gradient_scale) = (step.lr, step.gradient_scale);
+        let weight_decay = parameter.decay(self.weight_decay);
+        let hyper = Hyper { lr, beta1, beta2, epsilon, weight_decay, gradient_scale };
+        let State { first_moment, second_moment } = state;
+        Slot { parameter: &parameter.variable, gradient, first_moment, second_moment, hyper }
     }
 }
 
-impl Rule for AdamW {
-    fn update(&self, gradient: &Tensor, step: u64, lr: f64) -> Result<()> {
-        Ok(adamw::step_all(&[self.slot(gradient, lr)], step)?)
+impl Rule for Config {
+    type State = State;
+
+    const SCALES_GRADIENTS: bool = true;
+
+    fn state(&self, parameter: &Parameter) -> Result<State> {
+        let zeros = || super::zeros_like(&parameter.variable);
+        Ok(State { first_moment: zeros()?, second_moment: zeros()? })
     }
 
-    fn at_once<'a>(&'a self, gradient: &'a Tensor, lr: f64) -> Option<AtOnce<'a>> {
-        Some(AtOnce::AdamW(self.slot(gradient, lr)))
+    fn tensors(state: &State) -> Vec<(&'static str, &Var)> {
+        vec![("first_moment", &state.first_moment), ("second_moment", &state.second_moment)]
     }
 
-    fn is_one_of_many(&self) -> bool {
-        true
+    fn update(&self, update: &Update<'_, State>) -> Result<()> {
+        self.update_all(std::slice::from_ref(update))
     }
 
-    fn memory(&self) -> Vec<(&'static str, &Var)> {
-        vec![("first_moment", &self.first_moment), ("second_moment", &self.second_moment)]
+    fn update_all(&self, updates: &[Update<'_, State>]) -> Result<()> {
+        let Some(Update { step, .. }) = updates.first() else { return Ok(()) };
+        let slots: Vec<_> = updates.iter().map(|update| self.slot(update)).collect();
+        Ok(adamw::step_all(&slots, step.number)?)
     }
 }
 

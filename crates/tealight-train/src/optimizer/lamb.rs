@@ -11,11 +11,11 @@
 //! ‖θ‖ / ‖u‖ is 1 as in the authors' code: a bias that begins at 0 would hardly leave it. For another
 //! parameter it is 1 while it, or u, is 0.
 
-use candle_core::{Tensor, Var};
+use candle_core::Var;
 use serde::{Deserialize, Serialize};
 use tealight_ops::lamb::{self, Hyper};
 
-use super::{OptimizerKind, Parameter, Rule};
+use super::{Group, OptimizerKind, Parameter, Rule, RuleGroup, Update};
 use crate::error::Result;
 
 /// `[optimizer] kind = "lamb"`
@@ -65,37 +65,47 @@ impl OptimizerKind for Config {
         self.lr
     }
 
-    fn rule(&self, parameter: &Parameter) -> Result<Box<dyn Rule>> {
-        let Self { lr, beta1, beta2, epsilon, weight_decay, bias_correction } = *self;
-        let weight_decay = parameter.decay(weight_decay);
-        let trust_ratio = parameter.decays();
-        Ok(Box::new(Lamb {
-            hyper: Hyper { lr, beta1, beta2, epsilon, weight_decay, bias_correction, trust_ratio },
-            first_moment: super::zeros_like(&parameter.variable)?,
-            second_moment: super::zeros_like(&parameter.variable)?,
-            parameter: parameter.variable.clone(),
-        }))
+    fn groups(&self, parameters: Vec<Parameter>) -> Result<Vec<Box<dyn Group>>> {
+        Ok(vec![RuleGroup::boxed(self.clone(), parameters)?])
     }
 }
 
-/// A parameter and its moments.
+/// The moments of a parameter.
 #[derive(Debug)]
-struct Lamb {
-    hyper: Hyper,
-    parameter: Var,
+pub struct State {
+    /// m.
     first_moment: Var,
+    /// v.
     second_moment: Var,
 }
 
-impl Rule for Lamb {
-    fn update(&self, gradient: &Tensor, step: u64, lr: f64) -> Result<()> {
-        let Self { hyper, parameter, first_moment, second_moment } = self;
-        let hyper = Hyper { lr, ..*hyper };
-        Ok(lamb::step(parameter, gradient, first_moment, second_moment, step, &hyper)?)
+impl Rule for Config {
+    type State = State;
+
+    fn state(&self, parameter: &Parameter) -> Result<State> {
+        let zeros = || super::zeros_like(&parameter.variable);
+        Ok(State { first_moment: zeros()?, second_moment: zeros()? })
     }
 
-    fn memory(&self) -> Vec<(&'static str, &Var)> {
-        vec![("first_moment", &self.first_moment), ("second_moment", &self.second_moment)]
+    fn tensors(state: &State) -> Vec<(&'static str, &Var)> {
+        vec![("first_moment", &state.first_moment), ("second_moment", &state.second_moment)]
+    }
+
+    fn update(&self, update: &Update<'_, State>) -> Result<()> {
+        let Update { parameter, gradient, state, step } = *update;
+        let Self { beta1, beta2, epsilon, bias_correction, .. } = *self;
+        let hyper = Hyper {
+            lr: step.lr,
+            beta1,
+            beta2,
+            epsilon,
+            weight_decay: parameter.decay(self.weight_decay),
+            bias_correction,
+            trust_ratio: parameter.decays(),
+        };
+        let State { first_moment, second_moment } = state;
+        let variable = &parameter.variable;
+        Ok(lamb::step(variable, gradient, first_moment, second_moment, step.number, &hyper)?)
     }
 }
 

@@ -9,11 +9,11 @@
 //! Every element moves by lr, so that lr wants to be 3 to 10 times smaller than `AdamW`'s, and λ as many
 //! times larger (§5). λ is 0 for the parameters that do not decay.
 
-use candle_core::{Tensor, Var};
+use candle_core::Var;
 use serde::{Deserialize, Serialize};
 use tealight_ops::lion::{self, Hyper};
 
-use super::{OptimizerKind, Parameter, Rule};
+use super::{Group, OptimizerKind, Parameter, Rule, RuleGroup, Update};
 use crate::error::Result;
 
 /// `[optimizer] kind = "lion"`
@@ -51,35 +51,29 @@ impl OptimizerKind for Config {
         self.lr
     }
 
-    fn rule(&self, parameter: &Parameter) -> Result<Box<dyn Rule>> {
-        Ok(Box::new(Lion {
-            config: self.clone(),
-            momentum: super::zeros_like(&parameter.variable)?,
-            weight_decay: parameter.decay(self.weight_decay),
-            parameter: parameter.variable.clone(),
-        }))
+    fn groups(&self, parameters: Vec<Parameter>) -> Result<Vec<Box<dyn Group>>> {
+        Ok(vec![RuleGroup::boxed(self.clone(), parameters)?])
     }
 }
 
-/// A parameter and its momentum.
-#[derive(Debug)]
-struct Lion {
-    config: Config,
-    parameter: Var,
-    momentum: Var,
-    weight_decay: f64,
-}
+impl Rule for Config {
+    /// m.
+    type State = Var;
 
-impl Rule for Lion {
-    fn update(&self, gradient: &Tensor, _step: u64, lr: f64) -> Result<()> {
-        let Self { config, parameter, momentum, weight_decay } = self;
-        let Config { beta1, beta2, .. } = *config;
-        let hyper = Hyper { lr, beta1, beta2, weight_decay: *weight_decay };
-        Ok(lion::step(parameter, gradient, momentum, &hyper)?)
+    fn state(&self, parameter: &Parameter) -> Result<Var> {
+        super::zeros_like(&parameter.variable)
     }
 
-    fn memory(&self) -> Vec<(&'static str, &Var)> {
-        vec![("momentum", &self.momentum)]
+    fn tensors(momentum: &Var) -> Vec<(&'static str, &Var)> {
+        vec![("momentum", momentum)]
+    }
+
+    fn update(&self, update: &Update<'_, Var>) -> Result<()> {
+        let Update { parameter, gradient, state, step } = *update;
+        let Self { beta1, beta2, .. } = *self;
+        let weight_decay = parameter.decay(self.weight_decay);
+        let hyper = Hyper { lr: step.lr, beta1, beta2, weight_decay };
+        Ok(lion::step(&parameter.variable, gradient, state, &hyper)?)
     }
 }
 

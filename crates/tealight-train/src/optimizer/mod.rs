@@ -1,14 +1,18 @@
-//! Optimizers: how gradients change the parameters.
+//! Optimizers: update rules, and the parameters that they update.
 //!
-//! The arithmetic is in `tealight-ops`. A kind says how one parameter is updated and what has to be
-//! remembered of it ([`Rule`]); [`Optimizer`] does so for all of them, and says what a checkpoint must
-//! keep: the memories and the number of updates, by name.
+//! ```text
+//! Optimizer = groups of parameters, each with a Rule and one State per parameter
+//! ```
+//!
+//! The arithmetic is in `tealight_ops`. A [`Rule`] says which state a parameter needs and how it is
+//! updated, all parameters of a group in one call where there is a fused kernel. [`Optimizer`] finds the
+//! gradients by name and turns states and the number of updates into the tensors of a checkpoint.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use candle_core::{DType, Device, Shape, Tensor, Var};
-use tealight_ops::{Gradients, adamw as adamw_ops, muon as muon_ops};
+use tealight_ops::Gradients;
 
 use crate::error::{Error, Result};
 use crate::storage::tensors::{self, NamedTensors};
@@ -21,10 +25,12 @@ pub mod lamb;
 pub mod lion;
 pub mod muon;
 pub mod parameter;
+mod rule;
 pub mod schedule;
 pub mod sgd;
 
 pub use parameter::{DecayGroup, DecayGroups, Parameter};
+pub use rule::{Group, Rule, RuleGroup, Step, Update};
 
 tealight_model::choice! {
     /// `[optimizer]`: how gradients change the parameters.
@@ -52,56 +58,13 @@ pub trait OptimizerKind: fmt::Debug {
     /// The peak of the learning rate: what the schedule scales.
     fn peak_lr(&self) -> f64;
 
-    /// How `parameter` is updated, with nothing remembered yet.
-    fn rule(&self, parameter: &Parameter) -> Result<Box<dyn Rule>>;
+    /// The rules for `parameters`, with zero state. Each parameter is in one group.
+    fn groups(&self, parameters: Vec<Parameter>) -> Result<Vec<Box<dyn Group>>>;
 
-    /// Checks the settings against what there is to update.
+    /// Checks the settings against the parameters that the model has.
     fn check(&self, _parameters: &[Parameter]) -> Result<()> {
         Ok(())
     }
-}
-
-/// How one parameter is updated, and what is remembered of it.
-pub trait Rule: fmt::Debug + Send {
-    /// Update number `step`, counted from 1.
-    fn update(&self, gradient: &Tensor, step: u64, lr: f64) -> Result<()>;
-
-    /// The same as one of many that are done at once, where that is faster.
-    fn at_once<'a>(&'a self, _gradient: &'a Tensor, _lr: f64) -> Option<AtOnce<'a>> {
-        None
-    }
-
-    /// Whether there is an [`at_once`](Self::at_once).
-    fn is_one_of_many(&self) -> bool {
-        false
-    }
-
-    /// What is remembered, by what follows the parameter's name in the state.
-    fn memory(&self) -> Vec<(&'static str, &Var)>;
-}
-
-/// An update as one of many.
-#[derive(Debug)]
-pub enum AtOnce<'a> {
-    /// Of [`adamw_ops::step_all`].
-    AdamW(adamw_ops::Slot<'a>),
-    /// Of [`muon_ops::step_all`].
-    Muon(muon_ops::Slot<'a>),
-}
-
-/// Changes the parameters that it was built with.
-#[derive(Debug)]
-pub struct Optimizer {
-    /// Updates done.
-    step: u64,
-    slots: Vec<Slot>,
-    groups: DecayGroups,
-}
-
-#[derive(Debug)]
-struct Slot {
-    parameter: Parameter,
-    rule: Box<dyn Rule>,
 }
 
 impl OptimizerConfig {
@@ -109,12 +72,9 @@ impl OptimizerConfig {
     pub fn build(&self, parameters: Vec<Parameter>) -> Result<Optimizer> {
         self.validate()?;
         self.settings().check(&parameters)?;
-        let groups = DecayGroups::of(&parameters);
-        let slots = parameters.into_iter().map(|parameter| {
-            let rule = self.settings().rule(&parameter)?;
-            Ok(Slot { parameter, rule })
-        });
-        Ok(Optimizer { step: 0, slots: slots.collect::<Result<_>>()?, groups })
+        let decay_groups = DecayGroups::of(&parameters);
+        let groups = self.settings().groups(parameters.clone())?;
+        Ok(Optimizer { step: 0, parameters, groups, decay_groups })
     }
 
     /// Checks the settings.
@@ -134,52 +94,55 @@ impl Default for OptimizerConfig {
     }
 }
 
-/// The number of updates, in the state under this name.
+/// Updates the parameters that it was built with.
+#[derive(Debug)]
+pub struct Optimizer {
+    /// Updates done.
+    step: u64,
+    /// In order of creation.
+    parameters: Vec<Parameter>,
+    groups: Vec<Box<dyn Group>>,
+    decay_groups: DecayGroups,
+}
+
+/// The name of the number of updates in the state.
 const STEP: &str = "step";
 
 impl Optimizer {
-    /// One update. A parameter whose gradient is absent stays as it is, as in PyTorch.
+    /// One update. A parameter without a gradient does not change, as in PyTorch.
     pub fn step(&mut self, gradients: &Gradients, lr: f64) -> Result<()> {
         self.step_scaled(gradients, 1., lr)
     }
 
-    /// One update by `scale` times the gradients.
+    /// One update with the gradients multiplied by `scale`.
+    ///
+    /// # Errors
+    /// If `gradients` lack a parameter's name; then nothing has changed.
     pub fn step_scaled(&mut self, gradients: &Gradients, scale: f64, lr: f64) -> Result<()> {
-        if scale != 1. && !self.slots.iter().all(|slot| slot.rule.is_one_of_many()) {
+        if scale != 1. && !self.groups.iter().all(|group| group.scales_gradients()) {
             let mut scaled = gradients.clone();
             scaled.scale(scale)?;
             return self.step_scaled(&scaled, 1., lr);
         }
-        let gradients = ByName::of(gradients);
-        let step = self.step + 1;
-        let (mut adamw, mut muon) = (Vec::new(), Vec::new());
-        for Slot { parameter, rule } in &self.slots {
-            let Some(gradient) = gradients.get(parameter)? else { continue };
-            let lr = lr * parameter.lr_scale;
-            match rule.at_once(gradient, lr) {
-                Some(AtOnce::AdamW(mut slot)) => {
-                    slot.hyper.gradient_scale = scale;
-                    adamw.push(slot);
-                }
-                Some(AtOnce::Muon(mut slot)) => {
-                    slot.hyper.gradient_scale = scale;
-                    muon.push(slot);
-                }
-                None => rule.update(gradient, step, lr)?,
+        let by_name: BTreeMap<_, _> = gradients.iter().collect();
+        for Parameter { name, variable, .. } in &self.parameters {
+            if !by_name.contains_key(name.as_str()) {
+                let (origin, expected) = ("set of gradients", variable.shape().clone());
+                return Err(Error::MissingTensor { origin, name: name.clone(), expected });
             }
         }
-        muon_ops::step_all(&muon)?;
-        adamw_ops::step_all(&adamw, step)?;
-        self.step = step;
+        let step = Step { number: self.step + 1, lr, gradient_scale: scale };
+        self.groups.iter().try_for_each(|group| group.update(&by_name, step))?;
+        self.step = step.number;
         Ok(())
     }
 
-    /// What a checkpoint must keep: views, not copies, so save them before the next update.
+    /// The tensors of a checkpoint: views of the state, so save them before the next update.
     #[expect(clippy::missing_panics_doc, reason = "a number needs hardly any memory")]
     pub fn state(&self) -> NamedTensors {
         let step = Tensor::new(self.step.cast_signed(), &Device::Cpu);
         let step = step.expect("invariant: there is room for a number on the CPU");
-        let views = self.memory().into_iter();
+        let views = self.named_state().into_iter();
         let views = views.map(|(name, variable)| (name, variable.as_detached_tensor()));
         views.chain([(STEP.to_owned(), step)]).collect()
     }
@@ -197,56 +160,32 @@ impl Optimizer {
         };
         let state = state.iter().filter(|(name, _)| *name != STEP);
         let state = state.map(|(name, tensor)| (name.clone(), tensor.clone())).collect();
-        let memory = self.memory();
-        let targets = memory.iter().map(|(name, variable)| (name.as_str(), *variable));
+        let named = self.named_state();
+        let targets = named.iter().map(|(name, variable)| (name.as_str(), *variable));
         tensors::assign(origin, targets, &state)?;
         self.step = step.cast_unsigned();
         Ok(())
     }
 
-    /// What is updated, in order of creation.
+    /// The parameters, in order of creation.
     pub fn parameters(&self) -> impl Iterator<Item = &Parameter> {
-        self.slots.iter().map(|slot| &slot.parameter)
+        self.parameters.iter()
     }
 
     /// Which parameters decay.
-    pub fn groups(&self) -> &DecayGroups {
-        &self.groups
+    pub fn decay_groups(&self) -> &DecayGroups {
+        &self.decay_groups
     }
 
-    /// What is remembered of each parameter, by its name in the state.
-    fn memory(&self) -> Vec<(String, &Var)> {
-        let mut all = Vec::new();
-        for Slot { parameter, rule } in &self.slots {
-            let named = |(what, variable)| (format!("{}.{what}", parameter.name), variable);
-            all.extend(rule.memory().into_iter().map(named));
-        }
-        all
+    /// The state of all parameters: `layer.0.norm.weight.first_moment`.
+    fn named_state(&self) -> Vec<(String, &Var)> {
+        self.groups.iter().flat_map(|group| group.named_state()).collect()
     }
 }
 
-/// A variable of the parameter's shape, for what is remembered of it.
+/// Zeros of the parameter's shape, dtype and device.
 fn zeros_like(parameter: &Var) -> Result<Var> {
     Ok(Var::zeros(parameter.shape(), parameter.dtype(), parameter.device())?)
-}
-
-/// Finds a parameter's gradient without walking the list for each.
-struct ByName<'a>(BTreeMap<&'a str, Option<&'a Tensor>>);
-
-impl<'a> ByName<'a> {
-    fn of(gradients: &'a Gradients) -> Self {
-        Self(gradients.iter().collect())
-    }
-
-    /// The gradient, which may be absent; but not the parameter, or nothing would be trained.
-    fn get(&self, parameter: &Parameter) -> Result<Option<&'a Tensor>> {
-        let Parameter { name, variable, .. } = parameter;
-        self.0.get(name.as_str()).copied().ok_or_else(|| Error::MissingTensor {
-            origin: "set of gradients",
-            name: name.clone(),
-            expected: variable.shape().clone(),
-        })
-    }
 }
 
 /// Checks a setting of `[optimizer]`, or of a table in it: `check("adamw.lr", …)`.
@@ -262,7 +201,7 @@ fn check_positive(key: &str, value: f64) -> Result<()> {
     check(key, value, value.is_finite() && value > 0., "must be finite and above 0")
 }
 
-/// β and μ: how much of the past is kept.
+/// Checks β or μ, the weight of the past in an average.
 fn check_kept(key: &str, value: f64) -> Result<()> {
     check(key, value, (0. ..1.).contains(&value), "must be at least 0 and below 1")
 }
@@ -369,7 +308,7 @@ mod tests {
     fn matrices_decay_and_vectors_do_not() {
         for config in every_kind() {
             let optimizer = config.build(variables()).unwrap();
-            let DecayGroups { decayed, undecayed } = optimizer.groups();
+            let DecayGroups { decayed, undecayed } = optimizer.decay_groups();
             assert_eq!(
                 (decayed.names.as_slice(), decayed.n_parameters),
                 (&["layer.0.weight".into()][..], 6)

@@ -17,13 +17,12 @@
 //! biases and gains are `AdamW`'s, with settings of its own (`[optimizer.adamw]`) and a learning rate
 //! that the schedule scales alike.
 
-use candle_core::{Tensor, Var};
+use candle_core::Var;
 use serde::{Deserialize, Serialize};
 use tealight_model::{names, pattern};
 use tealight_ops::muon::{self, Hyper, Slot};
 
-use super::adamw::{self, AdamW};
-use super::{AtOnce, OptimizerKind, Parameter, Rule};
+use super::{Group, OptimizerKind, Parameter, Rule, RuleGroup, Step, Update, adamw};
 use crate::error::{Error, Result};
 
 /// Beyond this, nothing changes but the time that it takes.
@@ -125,85 +124,87 @@ impl OptimizerKind for Config {
         Err(Error::config([key], message))
     }
 
-    fn rule(&self, parameter: &Parameter) -> Result<Box<dyn Rule>> {
-        let Some([rows, columns]) = self.matrix(parameter) else {
-            let (adamw, share) = (AdamW::new(&self.adamw, parameter)?, self.adamw.lr / self.lr);
-            return Ok(Box::new(Rest { adamw, share }));
+    fn groups(&self, parameters: Vec<Parameter>) -> Result<Vec<Box<dyn Group>>> {
+        let is_matrix = |parameter: &Parameter| self.matrix(parameter).is_some();
+        let (matrices, rest): (Vec<_>, Vec<_>) = parameters.into_iter().partition(is_matrix);
+        let adamw = Rest { adamw: self.adamw.clone(), lr_ratio: self.adamw.lr / self.lr };
+        Ok(vec![RuleGroup::boxed(self.clone(), matrices)?, RuleGroup::boxed(adamw, rest)?])
+    }
+}
+
+impl Config {
+    fn slot<'a>(&self, update: &'a Update<'_, Var>) -> Slot<'a> {
+        let Update { parameter, gradient, state, step } = update;
+        let [rows, columns] =
+            self.matrix(parameter).expect("invariant: `groups` puts only matrices into this group");
+        let hyper = Hyper {
+            lr: step.lr,
+            momentum: self.momentum,
+            nesterov: self.nesterov,
+            n_iterations: self.n_iterations,
+            scale: self.scale.of(rows, columns),
+            weight_decay: self.weight_decay,
+            gradient_scale: step.gradient_scale,
         };
-        let Self { lr, momentum, nesterov, n_iterations, weight_decay, .. } = *self;
-        let scale = self.scale.of(rows, columns);
-        Ok(Box::new(Muon {
-            hyper: Hyper {
-                lr,
-                momentum,
-                nesterov,
-                n_iterations,
-                scale,
-                weight_decay,
-                gradient_scale: 1.,
-            },
-            momentum: super::zeros_like(&parameter.variable)?,
-            parameter: parameter.variable.clone(),
-        }))
+        Slot { parameter: &parameter.variable, gradient, momentum: state, hyper }
     }
 }
 
-/// A matrix and its momentum.
-#[derive(Debug)]
-struct Muon {
-    hyper: Hyper,
-    parameter: Var,
-    momentum: Var,
-}
+impl Rule for Config {
+    /// M.
+    type State = Var;
 
-impl Muon {
-    fn slot<'a>(&'a self, gradient: &'a Tensor, lr: f64) -> Slot<'a> {
-        let Self { hyper, parameter, momentum } = self;
-        Slot { parameter, gradient, momentum, hyper: Hyper { lr, ..*hyper } }
+    const SCALES_GRADIENTS: bool = true;
+
+    fn state(&self, parameter: &Parameter) -> Result<Var> {
+        super::zeros_like(&parameter.variable)
+    }
+
+    fn tensors(momentum: &Var) -> Vec<(&'static str, &Var)> {
+        vec![("momentum", momentum)]
+    }
+
+    fn update(&self, update: &Update<'_, Var>) -> Result<()> {
+        self.update_all(std::slice::from_ref(update))
+    }
+
+    fn update_all(&self, updates: &[Update<'_, Var>]) -> Result<()> {
+        let slots: Vec<_> = updates.iter().map(|update| self.slot(update)).collect();
+        Ok(muon::step_all(&slots)?)
     }
 }
 
-impl Rule for Muon {
-    fn update(&self, gradient: &Tensor, _step: u64, lr: f64) -> Result<()> {
-        Ok(muon::step_all(&[self.slot(gradient, lr)])?)
-    }
-
-    fn at_once<'a>(&'a self, gradient: &'a Tensor, lr: f64) -> Option<AtOnce<'a>> {
-        Some(AtOnce::Muon(self.slot(gradient, lr)))
-    }
-
-    fn is_one_of_many(&self) -> bool {
-        true
-    }
-
-    fn memory(&self) -> Vec<(&'static str, &Var)> {
-        vec![("momentum", &self.momentum)]
-    }
-}
-
-/// A parameter that is `AdamW`'s.
+/// `AdamW` for the other parameters.
 #[derive(Debug)]
 struct Rest {
-    adamw: AdamW,
-    /// Its learning rate over that of the matrices.
-    share: f64,
+    adamw: adamw::Config,
+    /// Its learning rate divided by that of the matrices.
+    lr_ratio: f64,
 }
 
 impl Rule for Rest {
-    fn update(&self, gradient: &Tensor, step: u64, lr: f64) -> Result<()> {
-        self.adamw.update(gradient, step, lr * self.share)
+    type State = adamw::State;
+
+    const SCALES_GRADIENTS: bool = true;
+
+    fn state(&self, parameter: &Parameter) -> Result<adamw::State> {
+        self.adamw.state(parameter)
     }
 
-    fn at_once<'a>(&'a self, gradient: &'a Tensor, lr: f64) -> Option<AtOnce<'a>> {
-        self.adamw.at_once(gradient, lr * self.share)
+    fn tensors(state: &adamw::State) -> Vec<(&'static str, &Var)> {
+        adamw::Config::tensors(state)
     }
 
-    fn is_one_of_many(&self) -> bool {
-        true
+    fn update(&self, update: &Update<'_, adamw::State>) -> Result<()> {
+        self.update_all(std::slice::from_ref(update))
     }
 
-    fn memory(&self) -> Vec<(&'static str, &Var)> {
-        self.adamw.memory()
+    fn update_all(&self, updates: &[Update<'_, adamw::State>]) -> Result<()> {
+        let updates = updates.iter().map(|&Update { parameter, gradient, state, step }| {
+            let step = Step { lr: step.lr * self.lr_ratio, ..step };
+            Update { parameter, gradient, state, step }
+        });
+        self.adamw.update_all(&updates.collect::<Vec<_>>())
     }
 }
 

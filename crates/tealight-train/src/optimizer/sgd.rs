@@ -8,11 +8,11 @@
 //!
 //! As PyTorch's, but for the weight decay, which is decoupled as in `AdamW`.
 
-use candle_core::{Tensor, Var};
+use candle_core::Var;
 use serde::{Deserialize, Serialize};
 use tealight_ops::sgd::{self, Hyper};
 
-use super::{OptimizerKind, Parameter, Rule};
+use super::{Group, OptimizerKind, Parameter, Rule, RuleGroup, Update};
 use crate::error::{Error, Result};
 
 /// `[optimizer] kind = "sgd"`
@@ -53,35 +53,29 @@ impl OptimizerKind for Config {
         self.lr
     }
 
-    fn rule(&self, parameter: &Parameter) -> Result<Box<dyn Rule>> {
-        Ok(Box::new(Sgd {
-            config: self.clone(),
-            momentum_buffer: super::zeros_like(&parameter.variable)?,
-            weight_decay: parameter.decay(self.weight_decay),
-            parameter: parameter.variable.clone(),
-        }))
+    fn groups(&self, parameters: Vec<Parameter>) -> Result<Vec<Box<dyn Group>>> {
+        Ok(vec![RuleGroup::boxed(self.clone(), parameters)?])
     }
 }
 
-/// A parameter and its momentum.
-#[derive(Debug)]
-struct Sgd {
-    config: Config,
-    parameter: Var,
-    momentum_buffer: Var,
-    weight_decay: f64,
-}
+impl Rule for Config {
+    /// b.
+    type State = Var;
 
-impl Rule for Sgd {
-    fn update(&self, gradient: &Tensor, step: u64, lr: f64) -> Result<()> {
-        let Self { config, parameter, momentum_buffer, weight_decay } = self;
-        let Config { momentum, nesterov, .. } = *config;
-        let hyper = Hyper { lr, momentum, nesterov, weight_decay: *weight_decay };
-        Ok(sgd::step(parameter, gradient, momentum_buffer, step, &hyper)?)
+    fn state(&self, parameter: &Parameter) -> Result<Var> {
+        super::zeros_like(&parameter.variable)
     }
 
-    fn memory(&self) -> Vec<(&'static str, &Var)> {
-        vec![("momentum_buffer", &self.momentum_buffer)]
+    fn tensors(momentum_buffer: &Var) -> Vec<(&'static str, &Var)> {
+        vec![("momentum_buffer", momentum_buffer)]
+    }
+
+    fn update(&self, update: &Update<'_, Var>) -> Result<()> {
+        let Update { parameter, gradient, state, step } = *update;
+        let Self { momentum, nesterov, .. } = *self;
+        let weight_decay = parameter.decay(self.weight_decay);
+        let hyper = Hyper { lr: step.lr, momentum, nesterov, weight_decay };
+        Ok(sgd::step(&parameter.variable, gradient, state, step.number, &hyper)?)
     }
 }
 

@@ -39,7 +39,7 @@ impl Finding {
 
 /// Whether every parameter has a gradient.
 pub fn gradients<T: Task>(session: &Session<T>) -> Result<Finding> {
-    let batch = session.first_micro_batch()?;
+    let batch = session.first_pass()?;
     let n = batch.gradients.iter().count();
     let exceptions = &session.config.training.gradient_audit_exceptions;
     Ok(match audit(&batch.gradients, exceptions) {

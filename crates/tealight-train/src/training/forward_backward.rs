@@ -1,175 +1,154 @@
-//! The pass forward and backward of each step: made kernel by kernel, or recorded and made again.
+//! Forward and backward over the batches of a step.
 //!
-//! On a GPU a pass over small tensors is over before its kernels have all been asked for. Where batches have
-//! one shape (`training.cuda_graphs`), a pass is recorded once as a CUDA graph ([`Recording`]) and then asked
-//! for as a whole. A batch gets the same bits from both. What a recorded pass cannot be (one that waits for the GPU, or
-//! brings something to it) is made as before, and the run is told why.
+//! [`ForwardBackward::run`] applies a pass (forward, then backward) to each micro-batch of a step and sums what
+//! comes out. It hides three things from [`train_step`](super::train_step): how many micro-batches a step has,
+//! whether a pass is eager or a replayed CUDA graph, and panics.
 
-use candle_core::{Device, Tensor};
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use tealight_model::Mode;
-use tealight_ops::device::{has_one_queue, tensor_of};
-use tealight_ops::recording::{Recording, rehearse};
-use tealight_ops::rng::Stream;
-use tealight_ops::{Gradients, backward, backward_scaled, backward_weighted};
+use tealight_ops::device::has_one_queue;
+use tealight_ops::profile::{self, timed};
+use tealight_ops::rng::{Purpose, Stream};
+use tealight_ops::with_tf32;
 
-use crate::error::Error;
-use crate::error::Result;
-use crate::observer::{Event, Observer, notify};
-use crate::task::metrics::Measures;
-use crate::task::{Inputs, Shapes, Task};
-use crate::training::prefetch::Feed;
-use crate::training::session::Session;
+use super::graph::GraphedPass;
+use super::pass::{Pass, PassContext};
+use super::prefetch::Prefetch;
+use super::session::Session;
+use crate::config::{Precision, TrainingConfig};
+use crate::error::{Error, Result};
+use crate::observer::Observer;
+use crate::task::{Loss, Task};
 
-/// So many passes over batches of one shape are made before one is recorded: kernels are compiled, and tables
-/// made, on the way.
-const WARM: usize = 2;
-
-/// How passes are made.
-#[derive(Default)]
-pub(crate) struct Passes {
-    records: bool,
-    /// The shapes of the last batch, and how many in a row have had them.
-    last: Option<(Shapes, usize)>,
-    recording: Option<Recording<MicroBatch>>,
-    news: Option<News>,
-}
-
-/// What has become of recording, to be told once.
-enum News {
-    Recorded,
-    Refused(Error),
-}
-
-impl Passes {
-    /// Each for itself.
-    pub(crate) fn apart() -> Self {
-        Self::default()
-    }
-
-    /// Those of a run: recorded, as soon as there is something to record, where it asks for that.
-    pub(crate) fn of<T: Task>(session: &Session<T>) -> Self {
-        let is_asked = session.config.training.records_passes();
-        Self { records: is_asked && has_one_queue(session.params.device()), ..Self::default() }
-    }
-
-    /// Says what has become of recording, once.
-    pub(crate) fn tell(&mut self, observers: &mut [Box<dyn Observer + '_>]) -> Result<()> {
-        match self.news.take() {
-            Some(News::Recorded) => notify(observers, &Event::Recorded),
-            Some(News::Refused(why)) => notify(observers, &Event::NotRecorded { why: &why }),
-            None => Ok(()),
-        }
-    }
-
-    /// The pass over a batch.
-    pub(crate) fn make<T: Task>(
-        &mut self,
-        session: &Session<T>,
-        feed: &Feed<'_, '_, T>,
-        batch: &T::Batch,
-        stream: Stream,
-    ) -> Result<MicroBatch> {
-        let inputs = session.task.inputs(batch);
-        if !self.records || inputs.count == 0 {
-            return session.pass(batch, stream, None);
-        }
-        let device = session.params.device();
-        if let Some(recording) = &mut self.recording {
-            let weight = weight(&inputs, device)?;
-            let tensors = with(&inputs, &weight);
-            if !recording.fits(&tensors) {
-                return session.pass(batch, stream, None);
-            }
-            let pass = recording.again(&tensors, stream)?.clone();
-            let count = inputs.count as f64;
-            let measures = pass.measures.recounted(pass.count, count);
-            let n_tokens = session.task.n_tokens(batch);
-            return Ok(MicroBatch { measures, count, n_tokens, ..pass });
-        }
-        if !self.is_warm(&inputs) {
-            return rehearse(device, || session.pass(batch, stream, None));
-        }
-        match feed.at_rest(|| record(session, batch, stream)) {
-            Ok(recording) => {
-                let pass = recording.result().clone();
-                (self.recording, self.news) = (Some(recording), Some(News::Recorded));
-                Ok(pass)
-            }
-            Err(error) => {
-                (self.records, self.news) = (false, Some(News::Refused(error)));
-                session.pass(batch, stream, None)
-            }
-        }
-    }
-
-    /// Whether enough batches of one shape have come, this one not counted.
-    fn is_warm(&mut self, inputs: &Inputs<'_>) -> bool {
-        let shapes = inputs.shapes();
-        let n_alike = match self.last.take() {
-            Some((last, n)) if last == shapes => n,
-            _ => 0,
-        };
-        self.last = Some((shapes, n_alike + 1));
-        n_alike >= WARM
-    }
-}
-
-fn record<T: Task>(
+/// The loss of a batch, with its autograd graph.
+pub(crate) fn forward<T: Task>(
     session: &Session<T>,
     batch: &T::Batch,
-    stream: Stream,
-) -> Result<Recording<MicroBatch>> {
-    let inputs = session.task.inputs(batch);
-    let weight = weight(&inputs, session.params.device())?;
-    let tensors = with(&inputs, &weight).into_iter().cloned().collect();
-    Recording::new(tensors, stream, || session.pass(batch, stream, Some(&weight)))
+    context: PassContext<'_>,
+) -> Result<Loss> {
+    let activations = session.config.training.activations();
+    let mode = Mode::Train { stream: context.stream, activations };
+    session.task.loss(&session.model, batch, mode)
 }
 
-/// What the loss of a batch is multiplied by, where a recorded pass can find it.
-fn weight(inputs: &Inputs<'_>, device: &Device) -> Result<Tensor> {
-    let weight = (1. / inputs.count as f64) as f32;
-    Ok(tensor_of(vec![weight], (), device)?)
+/// The gradients of a batch: of the mean loss where the batch is the whole step, of the summed loss where the
+/// step has several micro-batches.
+pub(crate) fn backward<T: Task>(
+    session: &Session<T>,
+    batch: &T::Batch,
+    loss: Loss,
+    context: PassContext<'_>,
+) -> Result<Pass> {
+    let leaves = session.params.leaves();
+    let parameters = leaves.iter().map(|(name, leaf)| (name.as_str(), leaf));
+    let is_whole_step = session.config.training.micro_batches == 1 && loss.count > 0.;
+    let gradients = match context.loss_weight {
+        Some(weight) => tealight_ops::backward_weighted(&loss.sum, weight, parameters)?,
+        None if is_whole_step => {
+            tealight_ops::backward_scaled(&loss.sum, 1. / loss.count, parameters)?
+        }
+        None => tealight_ops::backward(&loss.sum, parameters)?,
+    };
+    let (count, n_tokens) = (loss.count, session.task.n_tokens(batch));
+    Ok(Pass { gradients, measures: loss.measures(), count, n_tokens })
 }
 
-/// All tensors that a recorded pass reads anew.
-fn with<'a>(inputs: &Inputs<'a>, weight: &'a Tensor) -> Vec<&'a Tensor> {
-    inputs.tensors.iter().copied().chain([weight]).collect()
+/// Runs the forward and backward passes of steps.
+pub(crate) struct ForwardBackward<'scope, 'env, T: Task> {
+    batches: Prefetch<'scope, 'env, T>,
+    /// `None`: every pass is eager.
+    graph: Option<GraphedPass>,
 }
 
-impl<T: Task> Session<T> {
-    /// Forward and backward over `batch`, with random numbers of `stream`. A `weight` is one over the number of
-    /// items, on the device.
-    fn pass(
-        &self,
-        batch: &T::Batch,
-        stream: Stream,
-        weight: Option<&Tensor>,
-    ) -> Result<MicroBatch> {
-        let training = &self.config.training;
-        let mode = Mode::Train { stream, activations: training.activations() };
-        let loss = self.task.loss(&self.model, batch, mode)?;
-        let leaves = self.params.leaves();
-        let named = leaves.iter().map(|(name, leaf)| (name.as_str(), leaf));
-        let is_whole = training.micro_batches == 1 && loss.count > 0.;
-        let gradients = match weight {
-            Some(weight) => backward_weighted(&loss.sum, weight, named)?,
-            None if is_whole => backward_scaled(&loss.sum, 1. / loss.count, named)?,
-            None => backward(&loss.sum, named)?,
+impl<'scope, 'env, T: Task> ForwardBackward<'scope, 'env, T> {
+    /// Eager, or a CUDA graph if `training.cuda_graphs` asks for one; where there can be none, observers get the
+    /// reason.
+    pub(crate) fn new(session: &Session<T>, batches: Prefetch<'scope, 'env, T>) -> Self {
+        let TrainingConfig { cuda_graphs, micro_batches, .. } = session.config.training;
+        let graph = || match (micro_batches, has_one_queue(session.params.device())) {
+            (_, false) => GraphedPass::refused("the run does not compute on an NVIDIA GPU"),
+            (1, true) => GraphedPass::default(),
+            (_, true) => GraphedPass::refused(
+                "`training.micro_batches` is above 1, and a replay overwrites the gradients of the one before",
+            ),
         };
-        let (count, n_tokens) = (loss.count, self.task.n_tokens(batch));
-        Ok(MicroBatch { gradients, measures: loss.measures(), count, n_tokens })
+        Self { batches, graph: cuda_graphs.then(graph) }
+    }
+
+    /// Eager passes over batches that are not prefetched.
+    pub(crate) fn eager(task: &'env T) -> Self {
+        Self { batches: Prefetch::off(task), graph: None }
+    }
+
+    /// Applies `pass` to each micro-batch of the session's next step.
+    ///
+    /// The gradients are those of the mean loss over all micro-batches; of a step without any label they are
+    /// absent or zero.
+    ///
+    /// # Errors
+    /// Those of the data and of `pass`; a panic in either is [`Error::Panicked`]. The session is unchanged.
+    pub(crate) fn run(
+        &mut self,
+        session: &Session<T>,
+        pass: impl Fn(&T::Batch, PassContext<'_>) -> Result<Pass>,
+    ) -> Result<Pass> {
+        let step = session.progress.step;
+        let tf32 = session.config.training.precision == Precision::Tf32;
+        let run = AssertUnwindSafe(|| {
+            with_tf32(tf32, || self.mean_over_micro_batches(session, step, &pass))
+        });
+        catch_unwind(run).unwrap_or_else(|panic| {
+            Err(Error::Panicked { step: step + 1, message: message_of(&*panic) })
+        })
+    }
+
+    fn mean_over_micro_batches(
+        &mut self,
+        session: &Session<T>,
+        step: u64,
+        pass: &impl Fn(&T::Batch, PassContext<'_>) -> Result<Pass>,
+    ) -> Result<Pass> {
+        let n_micro = session.config.training.micro_batches;
+        let mut sum = self.micro_batch(session, step, 0, pass)?;
+        for micro in 1..n_micro {
+            sum.add(self.micro_batch(session, step, micro, pass)?)?;
+        }
+        if sum.count > 0. && n_micro > 1 {
+            sum.gradients.scale(1. / sum.count)?;
+        }
+        Ok(sum)
+    }
+
+    /// Applies `pass` to one micro-batch. Its dropout is a function of (seed, step, micro-batch).
+    pub(crate) fn micro_batch(
+        &mut self,
+        session: &Session<T>,
+        step: u64,
+        micro: u64,
+        pass: &impl Fn(&T::Batch, PassContext<'_>) -> Result<Pass>,
+    ) -> Result<Pass> {
+        let stream = Stream::new(session.config.seed, Purpose::Dropout).fork(step).fork(micro);
+        let number = step * session.config.training.micro_batches + micro;
+        let batch = timed("batch", profile::Pass::Neither, || self.batches.take(number))?;
+        match &mut self.graph {
+            Some(graph) => graph.run(session, &self.batches, &batch, stream, pass),
+            None => pass(&batch, PassContext { stream, loss_weight: None }),
+        }
+    }
+
+    /// Reports once whether the CUDA graph was captured.
+    pub(crate) fn report_capture(
+        &mut self,
+        observers: &mut [Box<dyn Observer + '_>],
+    ) -> Result<()> {
+        self.graph.as_mut().map_or(Ok(()), |graph| graph.report_capture(observers))
     }
 }
 
-/// What came of one forward and backward pass, or of all those of a step.
-#[derive(Clone, Debug)]
-pub(crate) struct MicroBatch {
-    /// Of the sum of the losses; of their mean, if this is all of a step.
-    pub(crate) gradients: Gradients,
-    /// The loss, and what else was measured on the way.
-    pub(crate) measures: Measures,
-    /// How many items carry a loss.
-    pub(crate) count: f64,
-    /// How many tokens were read, where the task counts them.
-    pub(crate) n_tokens: Option<u64>,
+/// The message of a panic.
+fn message_of(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(ToString::to_string);
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default()
 }

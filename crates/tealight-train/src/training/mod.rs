@@ -1,17 +1,25 @@
 //! The training loop and what it works on.
 //!
 //! ```text
-//! Session          task, model, optimizer, progress            session.rs
-//! train_step       batch → forward → backward → norm → judgement → clip → update
-//! fit              steps, logging, evaluation, checkpoints     fit.rs
+//! Session       task, model, optimizer, progress                                session.rs
+//! train_step    batch → forward → backward → norm → judgement → clip → update   train_step.rs
+//! fit           steps, logging, evaluation, checkpoints                         fit.rs
 //! ```
 
+mod bad_step_diagnosis;
+mod checks;
 pub mod doctor;
+mod evaluation;
 mod fit;
 mod forward_backward;
+mod graph;
+mod memory;
+mod outputs;
+mod pass;
 mod prefetch;
 pub mod session;
 mod throughput;
+mod train_step;
 
 pub use fit::{StopCondition, fit};
 pub use session::Session;

@@ -1,7 +1,7 @@
-//! The batches that steps take, one after the other.
+//! Training batches, prefetched on a GPU.
 //!
-//! A GPU computes while a thread beside the one that asks for the steps reads the next batch, masks it and
-//! copies it there. On a CPU both would want the same cores, and a batch is made when it is taken.
+//! While the GPU computes a step, a thread reads the next batch, masks it and copies it there. On a CPU both
+//! would compete for the same cores, so a batch is built when it is taken.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -9,90 +9,97 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Scope};
 
+use crate::data::Split;
 use crate::error::Result;
-use crate::task::{Split, Task};
+use crate::task::Task;
 
 /// Batches of the training split.
 #[derive(Debug)]
-pub(crate) struct Feed<'scope, 'env, T: Task> {
+pub(crate) struct Prefetch<'scope, 'env, T: Task> {
     task: &'env T,
-    /// Where a thread may make batches ahead.
+    /// Where loader threads run; `None` without prefetching.
     scope: Option<&'scope Scope<'scope, 'env>>,
-    ahead: Option<Ahead<T::Batch>>,
-    /// Held while a batch is in the making.
-    making: Arc<Mutex<()>>,
+    loader: Option<Loader<T::Batch>>,
+    /// Locked while the loader builds or drops a batch.
+    building: Arc<Mutex<()>>,
 }
 
-/// A batch, or the error or the panic that there is in its place, for the thread that asks for it.
-type Made<B> = Result<Result<B>, Box<dyn Any + Send>>;
+/// A batch, or the error or panic that building it ended in, sent to the thread that takes it.
+type Built<B> = Result<Result<B>, Box<dyn Any + Send>>;
 
+/// A thread that builds consecutive batches.
 #[derive(Debug)]
-struct Ahead<B> {
+struct Loader<B> {
     next: u64,
-    batches: Receiver<Made<B>>,
+    batches: Receiver<Built<B>>,
 }
 
-/// How many batches wait; one more is in the making.
-const WAITING: usize = 1;
+/// Batches that wait to be taken; the loader builds one more.
+const QUEUE_LEN: usize = 1;
 
-impl<'scope, 'env, T: Task> Feed<'scope, 'env, T> {
-    /// Makes each batch when it is taken.
-    pub(crate) fn at_once(task: &'env T) -> Self {
-        Self { task, scope: None, ahead: None, making: Arc::default() }
+impl<'scope, 'env, T: Task> Prefetch<'scope, 'env, T> {
+    /// Builds each batch when it is taken.
+    pub(crate) fn off(task: &'env T) -> Self {
+        Self { task, scope: None, loader: None, building: Arc::default() }
     }
 
-    /// Makes the next batches in a thread of `scope`.
-    pub(crate) fn ahead(task: &'env T, scope: &'scope Scope<'scope, 'env>) -> Self {
-        Self { task, scope: Some(scope), ahead: None, making: Arc::default() }
+    /// Builds the next batches in a thread of `scope`.
+    pub(crate) fn on(task: &'env T, scope: &'scope Scope<'scope, 'env>) -> Self {
+        Self { task, scope: Some(scope), loader: None, building: Arc::default() }
     }
 
-    /// Does something while no batch is in the making.
-    pub(crate) fn at_rest<R>(&self, f: impl FnOnce() -> R) -> R {
-        let _nothing_is_made = lock(&self.making);
+    /// Runs `f` while the loader builds no batch.
+    pub(crate) fn paused<R>(&self, f: impl FnOnce() -> R) -> R {
+        let _building = lock(&self.building);
         f()
     }
 
-    /// Batch `number`, with the error or the panic that it ended in. Those that follow each other are fast.
+    /// Batch `number`, or the error or panic that building it ended in. Only consecutive numbers are
+    /// prefetched; any other starts a new loader.
     pub(crate) fn take(&mut self, number: u64) -> Result<T::Batch> {
         let Some(scope) = self.scope else { return self.task.batch(Split::Train, number) };
-        let batches = match self.ahead.take().filter(|ahead| ahead.next == number) {
-            Some(ahead) => ahead.batches,
-            None => begin(self.task, number, scope, self.making.clone())?,
+        let batches = match self.loader.take().filter(|loader| loader.next == number) {
+            Some(loader) => loader.batches,
+            None => start_loader(self.task, number, scope, self.building.clone())?,
         };
-        let made =
-            batches.recv().expect("invariant: the thread ends with an error that it has sent");
-        let batch = made.unwrap_or_else(|panic| resume_unwind(panic))?;
-        self.ahead = Some(Ahead { next: number + 1, batches });
+        let built = batches.recv().expect("invariant: a loader that stops has sent an error");
+        let batch = built.unwrap_or_else(|panic| resume_unwind(panic))?;
+        self.loader = Some(Loader { next: number + 1, batches });
         Ok(batch)
     }
 }
 
-/// A thread that makes batches from number `first` on.
-fn begin<'scope, 'env, T: Task>(
+/// Starts a thread that builds batches from number `first` on.
+fn start_loader<'scope, 'env, T: Task>(
     task: &'env T,
     first: u64,
     scope: &'scope Scope<'scope, 'env>,
-    making: Arc<Mutex<()>>,
-) -> Result<Receiver<Made<T::Batch>>> {
-    let (sender, batches) = sync_channel(WAITING);
+    building: Arc<Mutex<()>>,
+) -> Result<Receiver<Built<T::Batch>>> {
+    let (sender, batches) = sync_channel(QUEUE_LEN);
     let thread = thread::Builder::new().name("batches".to_owned());
-    let begun = thread.spawn_scoped(scope, move || serve(task, first, &making, &sender));
-    begun.map_err(candle_core::Error::wrap)?;
+    let started = thread.spawn_scoped(scope, move || load(task, first, &building, &sender));
+    started.map_err(candle_core::Error::wrap)?;
     Ok(batches)
 }
 
-/// Makes one batch after the other, until one fails or nobody takes them any more.
-fn serve<T: Task>(task: &T, first: u64, making: &Mutex<()>, batches: &SyncSender<Made<T::Batch>>) {
+/// Builds one batch after another, until one fails or the receiver is dropped.
+fn load<T: Task>(
+    task: &T,
+    first: u64,
+    building: &Mutex<()>,
+    batches: &SyncSender<Built<T::Batch>>,
+) {
     for number in first.. {
-        let made = catch_unwind(AssertUnwindSafe(|| {
-            let _making = lock(making);
+        let built = catch_unwind(AssertUnwindSafe(|| {
+            let _building = lock(building);
             task.batch(Split::Train, number)
         }));
-        let is_last = !matches!(made, Ok(Ok(_)));
-        if let Err(nobody) = batches.send(made) {
-            // Giving a batch up puts something into the GPU's queue, too.
-            let _making = lock(making);
-            drop(nobody);
+        let is_last = !matches!(built, Ok(Ok(_)));
+        if let Err(unsent) = batches.send(built) {
+            // Freeing a batch queues work on the GPU, too.
+            let _building = lock(building);
+            drop(unsent);
             return;
         }
         if is_last {
@@ -101,9 +108,9 @@ fn serve<T: Task>(task: &T, first: u64, making: &Mutex<()>, batches: &SyncSender
     }
 }
 
-/// A batch that ended in a panic has left nothing half done.
-fn lock(making: &Mutex<()>) -> MutexGuard<'_, ()> {
-    making.lock().unwrap_or_else(PoisonError::into_inner)
+/// The lock guards no data, so a panic while it is held leaves nothing inconsistent.
+fn lock(building: &Mutex<()>) -> MutexGuard<'_, ()> {
+    building.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -170,9 +177,9 @@ mod tests {
     fn batches_come_in_order_and_from_wherever_they_are_asked_for() {
         let task = Numbers::default();
         thread::scope(|scope| {
-            for mut feed in [Feed::at_once(&task), Feed::ahead(&task, scope)] {
+            for mut batches in [Prefetch::off(&task), Prefetch::on(&task, scope)] {
                 for number in [0, 1, 2, 3, 20, 21, 1, 2, 2] {
-                    assert_eq!(feed.take(number).unwrap(), number);
+                    assert_eq!(batches.take(number).unwrap(), number);
                 }
             }
         });
@@ -182,27 +189,27 @@ mod tests {
     fn no_more_is_made_than_is_soon_taken() {
         let task = Numbers::default();
         thread::scope(|scope| {
-            let mut feed = Feed::ahead(&task, scope);
+            let mut batches = Prefetch::on(&task, scope);
             for number in 100..110 {
-                feed.take(number).unwrap();
+                batches.take(number).unwrap();
             }
         });
         let n_made = task.n_made.load(Ordering::Relaxed);
-        assert!((10..=10 + WAITING as u64 + 1).contains(&n_made), "{n_made}");
+        assert!((10..=10 + QUEUE_LEN as u64 + 1).contains(&n_made), "{n_made}");
     }
 
     #[test]
     fn an_error_comes_with_the_batch_that_it_is_of_and_others_can_still_be_taken() {
         let task = Numbers::default();
         thread::scope(|scope| {
-            let mut feed = Feed::ahead(&task, scope);
-            assert_eq!(feed.take(5).unwrap(), 5);
-            assert_eq!(feed.take(6).unwrap(), 6);
-            assert!(feed.take(7).unwrap_err().to_string().contains("the shard has gone"));
-            assert_eq!(feed.take(8).unwrap(), 8);
-            let panic = catch_unwind(AssertUnwindSafe(|| feed.take(9))).unwrap_err();
+            let mut batches = Prefetch::on(&task, scope);
+            assert_eq!(batches.take(5).unwrap(), 5);
+            assert_eq!(batches.take(6).unwrap(), 6);
+            assert!(batches.take(7).unwrap_err().to_string().contains("the shard has gone"));
+            assert_eq!(batches.take(8).unwrap(), 8);
+            let panic = catch_unwind(AssertUnwindSafe(|| batches.take(9))).unwrap_err();
             assert_eq!(panic.downcast_ref(), Some(&"the thread has lost its way"));
-            assert_eq!(feed.take(8).unwrap(), 8);
+            assert_eq!(batches.take(8).unwrap(), 8);
         });
     }
 }

@@ -3,22 +3,20 @@
 use std::sync::Arc;
 
 use candle_core::{DType, Device};
-use tealight_model::{Activations, Mode, ParamStore};
+use tealight_model::ParamStore;
 
+use crate::config::RunConfig;
 use crate::config::limits;
-use crate::config::{Precision, RunConfig};
 use crate::error::{Error, Result};
 use crate::monitor::bad_step;
 use crate::monitor::early_stopping::{self, EarlyStopping};
-use crate::monitor::gradient_audit::audit;
 use crate::optimizer::Optimizer;
 use crate::optimizer::ema::Ema;
 use crate::optimizer::fine_tuning;
 use crate::pretrained::{Initialised, Pretrained};
 use crate::run::{Checkpoint, State};
 use crate::storage::tensors::{self, NamedTensors};
-use crate::task::{Split, Task};
-use crate::training::forward_backward::MicroBatch;
+use crate::task::Task;
 
 /// The task, its model twice over one set of parameters, and what moves with it.
 #[derive(Debug)]
@@ -58,7 +56,6 @@ impl<T: Task> Session<T> {
         config.validate()?;
         limits::check_parameters(&config.model, |model| task.estimate(model).parameters)?;
         let precision = config.training.precision;
-        tealight_ops::allow_tf32(precision == Precision::Tf32);
         let params = ParamStore::new(config.seed, DType::F32, device)
             .computing_in(precision.computes_in(device))
             .freezing(&config.training.frozen);
@@ -76,40 +73,6 @@ impl<T: Task> Session<T> {
         let config = config.clone();
         let (task, ema) = (Arc::new(task), ema.transpose()?);
         Ok(Self { config, task, params, model, twin, optimizer, ema, progress })
-    }
-
-    /// Checks what would end a run only after it has begun: that every parameter has a gradient, and
-    /// that early stopping watches something that is measured.
-    pub fn check(&self) -> Result<()> {
-        let MicroBatch { gradients, .. } = self.first_micro_batch()?;
-        audit(&gradients, &self.config.training.gradient_audit_exceptions)?;
-        self.check_metric()
-    }
-
-    /// Checks that the system would promise the memory for a batch.
-    pub fn check_memory(&self) -> Result<()> {
-        let Self { config, task, .. } = self;
-        if self.params.device().is_cpu() {
-            limits::check_memory(config, &task.estimate(&config.model), task.seq_len())?;
-        }
-        Ok(())
-    }
-
-    /// Checks that early stopping watches something that is measured.
-    pub fn check_metric(&self) -> Result<()> {
-        let Self { config, task, twin, .. } = self;
-        let Some(stopping) = &config.training.early_stopping else { return Ok(()) };
-        let loss = task.loss(twin, &task.batch(Split::Validation, 0)?, Mode::Eval)?;
-        let mut metrics = loss.measures().read()?;
-        if metrics.mean(&stopping.metric).is_some() {
-            return Ok(());
-        }
-        metrics.merge(&task.measure(twin)?);
-        let metrics = metrics.means();
-        if metrics.contains_key(&stopping.metric) {
-            return Ok(());
-        }
-        Err(early_stopping::unknown_metric(&stopping.metric, &metrics))
     }
 
     /// Begins with the parameters of a trained model, wherever they have the same names.
@@ -157,39 +120,9 @@ impl<T: Task> Session<T> {
         }
     }
 
-    /// Bytes of memory that training takes, about: parameters, gradients and moments, and what the
-    /// backward pass needs of a batch.
-    pub fn memory_needed(&self) -> f64 {
-        limits::memory(&self.config, &self.task.estimate(&self.config.model), self.of_scalar())
-    }
-
-    /// The largest batch, about, whose training needs no more than `bytes` of memory.
-    pub fn largest_batch(&self, bytes: f64, activations: Activations) -> usize {
-        let mut config = self.config.clone();
-        config.training.activation_checkpointing = activations == Activations::Recomputed;
-        let estimate = self.task.estimate(&config.model);
-        let mut of_batch = |batch_size| {
-            config.training.batch_size = batch_size;
-            limits::memory(&config, &estimate, self.of_scalar())
-        };
-        let (of_none, of_one) = (of_batch(0), of_batch(1));
-        ((bytes - of_none) / (of_one - of_none)).max(0.) as usize
-    }
-
-    /// Bytes of a number that a model computes with.
-    fn of_scalar(&self) -> f64 {
-        let dtype = self.config.training.precision.computes_in(self.params.device());
-        dtype.size_in_bytes() as f64
-    }
-
-    /// Bytes of parameters and moments, which are there already.
-    pub fn bytes_held(&self) -> u64 {
-        bytes(&self.params.tensors()) + bytes(&self.optimizer.state())
-    }
-
-    /// Bytes of a checkpoint's tensors.
-    pub fn checkpoint_bytes(&self) -> u64 {
-        self.bytes_held() + self.ema.as_ref().map_or(0, |ema| bytes(&ema.state()))
+    /// Training examples of one step.
+    pub fn examples_per_step(&self) -> u64 {
+        self.task.batch_size() as u64 * self.config.training.micro_batches
     }
 
     /// Overwrites the parameters, which both models see.
@@ -199,10 +132,6 @@ impl<T: Task> Session<T> {
         tensors::assign("model", targets, weights)?;
         Ok(self.params.refresh()?)
     }
-}
-
-fn bytes(tensors: &NamedTensors) -> u64 {
-    tensors.values().map(|x| (x.elem_count() * x.dtype().size_in_bytes()) as u64).sum()
 }
 
 /// Without `[training.early_stopping]` the best evaluation is still remembered.

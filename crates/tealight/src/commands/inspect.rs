@@ -81,7 +81,7 @@ fn configuration(
 /// The parameters, and what training them costs.
 fn parts<T: Presented>(session: &Session<T>) -> String {
     let Session { config, task, params, model, optimizer, .. } = session;
-    let groups = optimizer.groups();
+    let groups = optimizer.decay_groups();
     let scales: BTreeMap<_, _> =
         optimizer.parameters().map(|p| (p.name.as_str(), p.lr_scale)).collect();
     let mut table = Table::new(["parameter", "shape", "count", "decays", "lr"]);

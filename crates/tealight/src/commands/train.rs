@@ -359,7 +359,7 @@ fn resume<T: Reported>(
 
 fn describe<T: Task>(session: &Session<T>, device: &Device) -> String {
     let Session { config, params, optimizer, .. } = session;
-    let groups = optimizer.groups();
+    let groups = optimizer.decay_groups();
     let n_trained = groups.decayed.n_parameters + groups.undecayed.n_parameters;
     let frozen = match params.n_parameters() - n_trained {
         0 => String::new(),

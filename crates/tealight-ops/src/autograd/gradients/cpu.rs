@@ -1,0 +1,32 @@
+//! The fused loops: a pass over each gradient.
+
+use crate::backend::buffer::unwritten;
+use crate::backend::element::Element;
+use crate::backend::parallel::{block_len, run, sum};
+
+/// Σ g², in f64.
+pub(super) fn sum_of_squares<T: Element>(gradient: &[T]) -> f64 {
+    let partial = run(
+        gradient.len(),
+        gradient.chunks(block_len(1)),
+        #[inline(always)]
+        |block: &[T]| sum(block, |g| g.widen() * g.widen()),
+    );
+    partial.into_iter().sum()
+}
+
+pub(super) fn scaled<T: Element>(gradient: &[T], factor: T) -> Vec<T> {
+    let mut output = unwritten(gradient.len());
+    let len = block_len(1);
+    run(
+        gradient.len(),
+        output.chunks_mut(len).zip(gradient.chunks(len)),
+        #[inline(always)]
+        |(output, gradient)| {
+            for (output, &g) in output.iter_mut().zip(gradient) {
+                *output = g * factor;
+            }
+        },
+    );
+    output
+}

@@ -1,0 +1,349 @@
+//! The one door through which gradients come.
+//!
+//! ```text
+//! clip:  g ← g · max_norm / (‖g‖ + 10⁻⁶)   if that factor is below 1
+//! ```
+//!
+//! Clipping by the norm is Pascanu et al. 2013's, <https://arxiv.org/abs/1211.5063>.
+//!
+//! Everything above this crate (optimizers, clipping, accumulation, the audit) sees [`Gradients`],
+//! by parameter name and in the order in which the parameters were given, and nothing else.
+
+mod cpu;
+mod cuda;
+
+use std::fmt;
+
+use candle_core::{DType, Device, Result, Tensor, bail};
+
+use crate::autograd::graph::walk;
+use crate::backend::buffer::{View, tensor};
+use crate::backend::choice::Backend;
+use crate::backend::cuda::sums;
+
+/// The gradient of `loss` (a single number) with respect to each named parameter.
+///
+/// A parameter that the loss does not depend on is kept, without a gradient: [`Gradients::audit`]
+/// reports it.
+///
+/// # Errors
+/// If `loss` holds more than one number, an operation has no backward, or the graph has been walked
+/// before: what it needs is freed on the way.
+pub fn backward<'a>(
+    loss: &Tensor,
+    parameters: impl IntoIterator<Item = (&'a str, &'a Tensor)>,
+) -> Result<Gradients> {
+    backward_scaled(loss, 1., parameters)
+}
+
+/// As [`backward`], of `factor` times `loss`: a mean has the gradients of its sum, without a pass over
+/// all of them to divide by the number of its terms.
+///
+/// # Errors
+/// As [`backward`].
+pub fn backward_scaled<'a>(
+    loss: &Tensor,
+    factor: f64,
+    parameters: impl IntoIterator<Item = (&'a str, &'a Tensor)>,
+) -> Result<Gradients> {
+    backward_weighted(loss, &(loss.ones_like()? * factor)?, parameters)
+}
+
+/// The same where the factor is on the device of the loss, of its shape and dtype.
+///
+/// # Errors
+/// As [`backward`]; and if the factor is unlike the loss.
+pub fn backward_weighted<'a>(
+    loss: &Tensor,
+    factor: &Tensor,
+    parameters: impl IntoIterator<Item = (&'a str, &'a Tensor)>,
+) -> Result<Gradients> {
+    if loss.elem_count() != 1 {
+        bail!("the gradient of a loss of shape {:?}: expected a single number", loss.shape())
+    }
+    if (loss.shape(), loss.dtype()) != (factor.shape(), factor.dtype()) {
+        let shapes = (loss.shape(), factor.shape());
+        bail!("the gradient of a loss and a factor of shapes {shapes:?}: expected the same")
+    }
+    let gradients = walk::gradients(loss, factor)?;
+    let entries = parameters
+        .into_iter()
+        .map(|(name, parameter)| (name.to_owned(), gradients.get(&parameter.id()).cloned()))
+        .collect();
+    Ok(Gradients { entries })
+}
+
+/// A gradient, or its absence, for every parameter, in the order of the parameters.
+#[derive(Clone, Debug)]
+pub struct Gradients {
+    entries: Vec<(String, Option<Tensor>)>,
+}
+
+impl Gradients {
+    /// Every parameter's name and gradient; `None` where autograd gave nothing.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, Option<&Tensor>)> {
+        self.entries.iter().map(|(name, gradient)| (name.as_str(), gradient.as_ref()))
+    }
+
+    /// The gradient of one parameter; `None` if there is no such parameter or no gradient.
+    pub fn get(&self, name: &str) -> Option<&Tensor> {
+        self.iter().find(|(other, _)| *other == name)?.1
+    }
+
+    /// Adds the gradients of another micro-batch; an absent gradient counts as zero.
+    ///
+    /// # Errors
+    /// If `other` is about other parameters.
+    pub fn accumulate(&mut self, other: Self) -> Result<()> {
+        if !self.iter().map(|(name, _)| name).eq(other.iter().map(|(name, _)| name)) {
+            bail!("accumulating the gradients of different parameters")
+        }
+        for ((_, sum), (_, term)) in self.entries.iter_mut().zip(other.entries) {
+            *sum = match (sum.take(), term) {
+                (Some(sum), Some(term)) => Some((at_least_f32(&sum)? + at_least_f32(&term)?)?),
+                (sum, term) => sum.or(term),
+            };
+        }
+        Ok(())
+    }
+
+    /// Multiplies every gradient by `factor`.
+    pub fn scale(&mut self, factor: f64) -> Result<()> {
+        let mut all: Vec<_> = self.entries.iter_mut().filter_map(|(_, g)| g.as_mut()).collect();
+        // On a device, few kernels for all of them.
+        for like in all.chunk_by_mut(|a, b| a.dtype() == b.dtype()) {
+            let contiguous = contiguous(like.iter().map(|gradient| &**gradient))?;
+            let operands: Vec<_> = contiguous.iter().collect();
+            if Backend::of(&operands) == Backend::Cuda {
+                for (gradient, scaled) in like.iter_mut().zip(cuda::scaled(&operands, factor)?) {
+                    **gradient = scaled;
+                }
+            } else {
+                for (gradient, contiguous) in like.iter_mut().zip(&contiguous) {
+                    **gradient = scaled(contiguous, factor)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The Euclidean norm of all gradients together, accumulated in f64. Waits for the device.
+    pub fn norm(&self) -> Result<f64> {
+        let all: Vec<_> = self.iter().filter_map(|(_, gradient)| gradient).collect();
+        let mut sum = 0.;
+        for like in all.chunk_by(|a, b| a.dtype() == b.dtype()) {
+            let contiguous = contiguous(like.iter().copied())?;
+            let operands: Vec<_> = contiguous.iter().collect();
+            sum += if Backend::of(&operands) == Backend::Cuda {
+                sums::of_squares(&operands)?.to_scalar::<f64>()?
+            } else {
+                operands.into_iter().map(sum_of_squares).sum::<Result<f64>>()?
+            };
+        }
+        Ok(sum.sqrt())
+    }
+
+    /// Scales all gradients so that their norm is at most `max_norm`; gives the norm before.
+    ///
+    /// As `torch.nn.utils.clip_grad_norm_`, but for a norm that is not finite: then the gradients
+    /// are left as they are, because scaling would turn all of them to NaN or to zero. The caller
+    /// sees the norm and decides.
+    pub fn clip(&mut self, max_norm: f64) -> Result<f64> {
+        let norm = self.norm()?;
+        let factor = clip_factor(norm, max_norm);
+        if factor < 1. {
+            self.scale(factor)?;
+        }
+        Ok(norm)
+    }
+
+    /// What is wrong with the gradients, in the order of the parameters; empty if nothing is.
+    pub fn audit(&self) -> Result<Vec<Fault>> {
+        let mut faults = Vec::new();
+        for (name, gradient) in self.iter() {
+            if let Some(kind) = fault(gradient)? {
+                faults.push(Fault { name: name.to_owned(), kind });
+            }
+        }
+        Ok(faults)
+    }
+}
+
+/// What gradients of this norm are multiplied by to be clipped, at most 1: where it is applied by what reads
+/// them, clipping takes no pass of its own.
+pub fn clip_factor(norm: f64, max_norm: f64) -> f64 {
+    let factor = max_norm / (norm + 1e-6);
+    if norm.is_finite() { factor.min(1.) } else { 1. }
+}
+
+/// Many small ones may be added: half precision would lose the last of them.
+fn at_least_f32(gradient: &Tensor) -> Result<Tensor> {
+    match gradient.dtype() {
+        DType::F16 | DType::BF16 => gradient.to_dtype(DType::F32),
+        _ => Ok(gradient.clone()),
+    }
+}
+
+fn contiguous<'a>(gradients: impl Iterator<Item = &'a Tensor>) -> Result<Vec<Tensor>> {
+    gradients.map(Tensor::contiguous).collect()
+}
+
+/// Of a contiguous gradient.
+fn scaled(gradient: &Tensor, factor: f64) -> Result<Tensor> {
+    match Backend::of(&[gradient]) {
+        Backend::F32 => tensor(cpu::scaled(&View::of(gradient)?, factor as f32), gradient.shape()),
+        Backend::F64 => tensor(cpu::scaled(&View::of(gradient)?, factor), gradient.shape()),
+        Backend::Cuda | Backend::Reference => gradient * factor,
+    }
+}
+
+fn sum_of_squares(gradient: &Tensor) -> Result<f64> {
+    match Backend::of(&[gradient]) {
+        Backend::F32 => Ok(cpu::sum_of_squares::<f32>(&View::of(gradient)?)),
+        Backend::F64 => Ok(cpu::sum_of_squares::<f64>(&View::of(gradient)?)),
+        // On the device in f32, the widest type that all of them add.
+        Backend::Cuda | Backend::Reference => {
+            gradient.to_dtype(DType::F32)?.sqr()?.sum_all()?.to_scalar::<f32>().map(f64::from)
+        }
+    }
+}
+
+fn fault(gradient: Option<&Tensor>) -> Result<Option<FaultKind>> {
+    let Some(gradient) = gradient else { return Ok(Some(FaultKind::Missing)) };
+    let values = gradient.to_device(&Device::Cpu)?.to_dtype(DType::F64)?.flatten_all()?;
+    let values = values.to_vec1::<f64>()?;
+    Ok(if !values.iter().all(|g| g.is_finite()) {
+        Some(FaultKind::NotFinite)
+    } else if values.iter().all(|&g| g == 0.) {
+        Some(FaultKind::Zero)
+    } else {
+        None
+    })
+}
+
+/// A parameter that would not be trained, or not be trained well.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// The parameter.
+    pub name: String,
+    /// What is wrong with its gradient.
+    pub kind: FaultKind,
+}
+
+/// What is wrong with a gradient.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultKind {
+    /// Autograd gave nothing: the loss does not depend on the parameter, or the graph is cut.
+    Missing,
+    /// Every element is zero.
+    Zero,
+    /// Some element is infinite or not a number.
+    NotFinite,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = match self.kind {
+            FaultKind::Missing => "has no gradient",
+            FaultKind::Zero => "has a gradient of zero everywhere",
+            FaultKind::NotFinite => "has a gradient that is not finite",
+        };
+        write!(f, "`{}` {what}", self.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use candle_core::Var;
+
+    use super::*;
+
+    const ERROR: f64 = 1e-6;
+
+    fn var(values: &[f32]) -> Result<Var> {
+        Var::new(values, &Device::Cpu)
+    }
+
+    /// loss = 3 Σ a + 4 b, so the gradient is 3 for each a, and 4.
+    fn three_and_four(a: &Var, b: &Var) -> Result<Gradients> {
+        let loss = ((a.sum_all()? * 3.)? + (b.sum_all()? * 4.)?)?;
+        backward(&loss, [("b", b.as_tensor()), ("a", a.as_tensor())])
+    }
+
+    fn values(gradients: &Gradients, name: &str) -> Result<Vec<f32>> {
+        gradients.get(name).expect("a gradient").to_vec1()
+    }
+
+    #[test]
+    fn gradients_come_in_the_order_of_the_parameters() -> Result<()> {
+        let gradients = three_and_four(&var(&[1., 2.])?, &var(&[5.])?)?;
+        assert_eq!(gradients.iter().map(|(name, _)| name).collect::<Vec<_>>(), ["b", "a"]);
+        assert_eq!(values(&gradients, "a")?, [3., 3.]);
+        assert_eq!(values(&gradients, "b")?, [4.]);
+        assert!(gradients.get("c").is_none());
+        Ok(())
+    }
+
+    #[test]
+    fn clipping_scales_to_the_norm_and_gives_the_one_before() -> Result<()> {
+        let mut gradients = three_and_four(&var(&[1.])?, &var(&[5.])?)?;
+        assert_eq!(gradients.clip(10.)?, 5.);
+        assert_eq!(values(&gradients, "a")?, [3.]);
+        assert_eq!(gradients.clip(1.)?, 5.);
+        assert!((gradients.norm()? - 1.).abs() < ERROR);
+        Ok(())
+    }
+
+    #[test]
+    fn clipping_leaves_gradients_alone_when_the_norm_is_infinite() -> Result<()> {
+        let (a, b) = (var(&[1., 2.])?, var(&[5.])?);
+        let loss = ((&a.sum_all()? * f64::INFINITY)? + b.sum_all()?)?;
+        let mut gradients = backward(&loss, [("a", a.as_tensor()), ("b", b.as_tensor())])?;
+        assert!(!gradients.clip(1.)?.is_finite());
+        assert_eq!(values(&gradients, "b")?, [1.]);
+        Ok(())
+    }
+
+    #[test]
+    fn accumulation_adds_and_takes_absence_as_zero() -> Result<()> {
+        let (a, b) = (var(&[1., 2.])?, var(&[5.])?);
+        let parameters = || [("b", b.as_tensor()), ("a", a.as_tensor())];
+        let mut gradients = backward(&a.sum_all()?, parameters())?;
+        gradients.accumulate(three_and_four(&a, &b)?)?;
+        assert_eq!(values(&gradients, "a")?, [4., 4.]);
+        assert_eq!(values(&gradients, "b")?, [4.]);
+        let other = backward(&a.sum_all()?, [("a", a.as_tensor())])?;
+        assert!(gradients.accumulate(other).is_err());
+        Ok(())
+    }
+
+    #[test]
+    fn the_audit_names_every_fault() -> Result<()> {
+        let (fine, missing, zero, infinite) = (var(&[1.])?, var(&[1.])?, var(&[1.])?, var(&[0.])?);
+        let loss = (((fine.sum_all()? + (zero.as_tensor() * &zero.zeros_like()?)?.sum_all()?)?)
+            + infinite.log()?.sum_all()?)?;
+        let named =
+            [("fine", &fine), ("missing", &missing), ("zero", &zero), ("infinite", &infinite)];
+        let gradients = backward(&loss, named.map(|(name, var)| (name, var.as_tensor())))?;
+        let faults = gradients.audit()?;
+        let kinds: Vec<_> = faults.iter().map(|fault| (fault.name.as_str(), fault.kind)).collect();
+        assert_eq!(
+            kinds,
+            [
+                ("missing", FaultKind::Missing),
+                ("zero", FaultKind::Zero),
+                ("infinite", FaultKind::NotFinite),
+            ]
+        );
+        assert_eq!(faults[0].to_string(), "`missing` has no gradient");
+        Ok(())
+    }
+
+    #[test]
+    fn a_loss_is_a_single_number() -> Result<()> {
+        let a = var(&[1., 2.])?;
+        let error = backward(&a, [("a", a.as_tensor())]).expect_err("two numbers").to_string();
+        assert!(error.contains("[2]"), "{error}");
+        Ok(())
+    }
+}

@@ -1,0 +1,72 @@
+//! Activation checkpointing (Chen et al. 2016, <https://arxiv.org/abs/1604.06174>): the activations inside a
+//! part of a model are computed again for its backward instead of being kept.
+//!
+//! ```text
+//! forward    y = f()            keeps f and y
+//! backward   f() again, then backward through it
+//! ```
+//!
+//! Exact: the same operations on the same elements. A model of n checkpointed parts keeps the activations between
+//! them and those inside one part, for the time of one more forward pass.
+
+use candle_core::{Result, Shape, Storage, Tensor, bail};
+
+use crate::autograd::graph::record_again;
+
+/// `f()`. When its gradient arrives, `f` runs a second time and must give the same result. The tensors that `f`
+/// reads may need gradients.
+///
+/// # Errors
+/// Those of `f`; on a device that is neither a CPU nor a CUDA device, if a gradient is needed.
+pub fn checkpoint<F>(f: F) -> Result<Tensor>
+where
+    F: Fn() -> Result<Tensor> + Send + Sync + 'static,
+{
+    let y = f()?;
+    if !y.track_op() {
+        return Ok(y);
+    }
+    if !(y.device().is_cpu() || y.device().is_cuda()) {
+        bail!(
+            "`training.activation_checkpointing` works on CPUs and NVIDIA GPUs only; leave it out"
+        )
+    }
+    record_again(f, copied(&y)?)
+}
+
+/// The elements of `y`, contiguous.
+fn copied(y: &Tensor) -> Result<(Storage, Shape)> {
+    let y = y.detach().force_contiguous()?;
+    let (storage, layout) = y.storage_and_layout();
+    Ok((storage.try_clone(layout)?, y.shape().clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use candle_core::Var;
+
+    use super::*;
+    use crate::autograd::gradients::backward;
+    use crate::testing::device;
+
+    /// On every device that tests run on (`TEALIGHT_TEST_DEVICE`).
+    #[test]
+    fn activations_are_computed_again_for_the_backward() -> Result<()> {
+        let x = Var::new(&[2_f32, -3., 5.], device())?;
+        let n_runs = Arc::new(AtomicUsize::new(0));
+        let (input, runs) = (x.as_tensor().clone(), n_runs.clone());
+        let y = checkpoint(move || {
+            runs.fetch_add(1, Ordering::Relaxed);
+            input.sqr()?.sqr()
+        })?;
+        assert_eq!(n_runs.load(Ordering::Relaxed), 1);
+        let gradients = backward(&y.sum_all()?, [("x", x.as_tensor())])?;
+        assert_eq!(n_runs.load(Ordering::Relaxed), 2);
+        let gradient = gradients.get("x").map(Tensor::to_vec1::<f32>).transpose()?;
+        assert_eq!(gradient, Some(vec![32., -108., 500.]));
+        Ok(())
+    }
+}

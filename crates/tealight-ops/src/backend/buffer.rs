@@ -1,0 +1,120 @@
+//! From tensors to slices and back.
+
+use std::cell::Cell;
+use std::marker::PhantomData;
+use std::ops::{Deref, Range};
+
+use candle_core::{
+    CpuStorage, Device, InplaceOp1, Layout, Result, Shape, Storage, StorageRef, Tensor, bail,
+};
+
+use crate::backend::element::Element;
+
+/// A buffer that the caller fills. Where assertions are on it holds NaN, so that a forgotten
+/// element shows; elsewhere it is whatever the allocator gives: clearing the results of a step costs
+/// a twentieth of it.
+#[expect(unsafe_code, clippy::uninit_vec, reason = "all of it is written before it is read")]
+pub(crate) fn unwritten<T: Element>(len: usize) -> Vec<T> {
+    if cfg!(debug_assertions) {
+        return vec![T::NAN; len];
+    }
+    let mut buffer = Vec::with_capacity(len);
+    // SAFETY: there is room for `len` numbers, and every loop writes all of its result before
+    // anything reads it: the tests run on NaN in their place, which agrees with no definition.
+    unsafe {
+        buffer.set_len(len);
+    }
+    buffer
+}
+
+/// The elements of a contiguous operand.
+pub(crate) fn slice<'a, T: Element>(storage: &'a CpuStorage, layout: &Layout) -> Result<&'a [T]> {
+    Ok(&T::cpu_storage_as_slice(storage)?[range(layout)?])
+}
+
+/// What a custom operation returns.
+pub(crate) fn stored<T: Element>(output: Vec<T>, shape: impl Into<Shape>) -> (CpuStorage, Shape) {
+    (T::to_cpu_storage_owned(output), shape.into())
+}
+
+/// What the backward of a custom operation returns.
+pub(crate) fn tensor<T: Element>(output: Vec<T>, shape: impl Into<Shape>) -> Result<Tensor> {
+    Tensor::from_vec(output, shape.into(), &Device::Cpu)
+}
+
+fn range(layout: &Layout) -> Result<Range<usize>> {
+    match layout.contiguous_offsets() {
+        Some((start, end)) => Ok(start..end),
+        None => bail!("a fused operation was given a strided {:?}", layout.shape()),
+    }
+}
+
+/// The elements of a tensor on the CPU, locked for reading.
+pub(crate) struct View<'a, T> {
+    storage: StorageRef<'a>,
+    range: Range<usize>,
+    element: PhantomData<T>,
+}
+
+impl<'a, T: Element> View<'a, T> {
+    /// All elements of a contiguous tensor.
+    pub(crate) fn of(tensor: &'a Tensor) -> Result<Self> {
+        let range = range(tensor.layout())?;
+        Ok(Self { range, ..Self::from_start(tensor)? })
+    }
+
+    /// The elements from the tensor's first to the end of its storage, to be read with strides.
+    pub(crate) fn from_start(tensor: &'a Tensor) -> Result<Self> {
+        let (storage, layout) = tensor.storage_and_layout();
+        let Storage::Cpu(elements) = &*storage else { bail!("expected a tensor on the CPU") };
+        let range = layout.start_offset()..T::cpu_storage_as_slice(elements)?.len();
+        Ok(Self { storage, range, element: PhantomData })
+    }
+}
+
+impl<T: Element> Deref for View<'_, T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        let Storage::Cpu(storage) = &*self.storage else {
+            unreachable!("invariant: the device is checked on construction")
+        };
+        let all = T::cpu_storage_as_slice(storage);
+        &all.expect("invariant: the dtype is checked on construction")[self.range.clone()]
+    }
+}
+
+/// Runs `f` on the elements of a contiguous tensor, in place. Calls nest, for several tensors at
+/// once.
+pub(crate) fn with_slice_mut<T: Element>(
+    tensor: &Tensor,
+    f: impl FnOnce(&mut [T]) -> Result<()>,
+) -> Result<()> {
+    tensor.inplace_op1(&InPlace { f: Cell::new(Some(f)), element: PhantomData })
+}
+
+/// Candle gives mutable storage to an `InplaceOp1` and to nothing else.
+struct InPlace<F, T> {
+    f: Cell<Option<F>>,
+    element: PhantomData<T>,
+}
+
+impl<T: Element, F: FnOnce(&mut [T]) -> Result<()>> InplaceOp1 for InPlace<F, T> {
+    fn name(&self) -> &'static str {
+        "in-place"
+    }
+
+    fn cpu_fwd(&self, storage: &mut CpuStorage, layout: &Layout) -> Result<()> {
+        let range = range(layout)?;
+        // Refuses another dtype while the storage is still in place.
+        T::cpu_storage_as_slice(storage)?;
+
+        // Candle has no mutable `cpu_storage_as_slice`: the storage is taken out, and put back.
+        let empty = T::to_cpu_storage_owned(Vec::new());
+        let mut elements = T::cpu_storage_data(std::mem::replace(storage, empty))?;
+        let f = self.f.take().expect("invariant: Candle runs an operation once");
+        let result = f(&mut elements[range]);
+        *storage = T::to_cpu_storage_owned(elements);
+        result
+    }
+}

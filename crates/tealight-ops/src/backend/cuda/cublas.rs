@@ -1,0 +1,88 @@
+//! Matrix products of cuBLAS.
+
+#![expect(unsafe_code, reason = "cuBLAS takes addresses")]
+
+use std::ffi::c_void;
+
+use candle_core::cuda_backend::cudarc::cublas::{result, sys};
+use candle_core::{CudaDevice, DType, Error, Result, Tensor, bail};
+
+use super::buffer::Buffer;
+use super::factor::{Factor, Sizes, is_tf32_allowed};
+use super::{address, int, long};
+
+/// Of the factors and the result, and of the sums.
+fn types(dtype: DType) -> Result<(sys::cudaDataType_t, sys::cublasComputeType_t)> {
+    use sys::cublasComputeType_t as Sums;
+    use sys::cudaDataType_t as Number;
+
+    Ok(match dtype {
+        DType::F32 if is_tf32_allowed() => (Number::CUDA_R_32F, Sums::CUBLAS_COMPUTE_32F_FAST_TF32),
+        DType::F32 => (Number::CUDA_R_32F, Sums::CUBLAS_COMPUTE_32F),
+        DType::F64 => (Number::CUDA_R_64F, Sums::CUBLAS_COMPUTE_64F),
+        DType::BF16 => (Number::CUDA_R_16BF, Sums::CUBLAS_COMPUTE_32F),
+        dtype => bail!("there are no products of {dtype:?}"),
+    })
+}
+
+/// C = A B. cuBLAS has its matrices in columns, and finds Cᵀ = Bᵀ Aᵀ in rows.
+pub(super) fn product(
+    device: &CudaDevice,
+    a: Factor<'_>,
+    b: Factor<'_>,
+    c: &mut Buffer,
+    Sizes { batch, m, n, k }: Sizes,
+) -> Result<()> {
+    let (number, sums) = types(a.x.dtype())?;
+    let is_wide = a.x.dtype() == DType::F64;
+    let ([one_f32, zero_f32], [one_f64, zero_f64]) = ([1_f32, 0.], [1_f64, 0.]);
+    let [one, zero]: [*const c_void; 2] = if is_wide {
+        [(&raw const one_f64).cast(), (&raw const zero_f64).cast()]
+    } else {
+        [(&raw const one_f32).cast(), (&raw const zero_f32).cast()]
+    };
+    let turned = |factor: Factor<'_>| {
+        use sys::cublasOperation_t::{CUBLAS_OP_N, CUBLAS_OP_T};
+
+        if factor.is_transposed { CUBLAS_OP_T } else { CUBLAS_OP_N }
+    };
+    let [m_, n_, k_, batch_] = [m, n, k, batch].map(int);
+    let (of_a, _lock_a) = first(a.x)?;
+    let (of_b, _lock_b) = first(b.x)?;
+    // SAFETY: the three are on the device, and as large as the sizes say.
+    let status = unsafe {
+        result::gemm_strided_batched_ex(
+            *device.cublas_handle().handle(),
+            turned(b),
+            turned(a),
+            n_,
+            m_,
+            k_,
+            one,
+            of_b as *const c_void,
+            number,
+            if b.is_transposed { k_ } else { n_ },
+            long(k * n),
+            of_a as *const c_void,
+            number,
+            if a.is_transposed { m_ } else { k_ },
+            long(m * k),
+            zero,
+            c.address()? as *mut c_void,
+            number,
+            n_,
+            long(m * n),
+            batch_,
+            sums,
+            sys::cublasGemmAlgo_t::CUBLAS_GEMM_DEFAULT_TENSOR_OP,
+        )
+    };
+    status.map_err(|error| Error::Msg(format!("a product of {a:?} and {b:?}: {error}")))
+}
+
+/// Where the elements of a tensor begin, and what keeps them there.
+fn first(x: &Tensor) -> Result<(u64, candle_core::StorageRef<'_>)> {
+    let (storage, layout) = x.storage_and_layout();
+    let start = layout.start_offset() as u64 * address::size_of(x.dtype());
+    Ok((address::of(&storage)? + start, storage))
+}

@@ -1,0 +1,61 @@
+//! Matrix products: cuBLAS's on a device, a plain kernel on the emulator.
+
+use candle_core::{Device, Result, bail};
+
+use super::buffer::Buffer;
+use super::factor::{Factor, Sizes};
+use super::launch::{Launch, Plain};
+use super::long;
+
+/// C = A B of each matrix of the batch: `(batch, m, n)`
+pub(crate) fn product(a: Factor<'_>, b: Factor<'_>, sizes: Sizes) -> Result<Buffer> {
+    let Sizes { batch, m, n, .. } = sizes;
+    let mut c = Buffer::unwritten(batch * m * n, a.x.dtype(), a.x.device())?;
+    match a.x.device() {
+        #[cfg(feature = "cuda")]
+        Device::Cuda(device) => super::cublas::product(device, a, b, &mut c, sizes)?,
+        Device::Cpu => plain(a, b, &mut c, sizes)?,
+        device => bail!("there are no products for {device:?}"),
+    }
+    Ok(c)
+}
+
+/// `Matrices` in `product.cu`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Strides {
+    batch: i64,
+    row: i64,
+    column: i64,
+}
+
+#[expect(unsafe_code, reason = "see `Plain`")]
+// SAFETY: the kernel's struct has these fields.
+unsafe impl Plain for Strides {}
+
+impl Strides {
+    /// Of matrices that are read as `(rows, columns)`.
+    fn of(factor: Factor<'_>, rows: usize, columns: usize) -> Self {
+        let batch = long(rows * columns);
+        if factor.is_transposed {
+            Self { batch, row: 1, column: long(rows) }
+        } else {
+            Self { batch, row: long(columns), column: 1 }
+        }
+    }
+}
+
+fn plain(a: Factor<'_>, b: Factor<'_>, c: &mut Buffer, sizes: Sizes) -> Result<()> {
+    let Sizes { batch, m, n, k } = sizes;
+    Launch::new("product", "product", a.x)?
+        .grid([(m * n).div_ceil(256), batch, 1], 256)
+        .read(a.x)?
+        .read(b.x)?
+        .write(c)?
+        .size(m)
+        .size(n)
+        .size(k)
+        .plain(Strides::of(a, m, k))
+        .plain(Strides::of(b, k, n))
+        .run()
+}

@@ -1,0 +1,24 @@
+//! A launch, run by the driver or by the emulator.
+
+#[cfg(any(feature = "cuda", feature = "emulator"))]
+use candle_core::Device;
+use candle_core::{Result, bail};
+
+#[cfg(feature = "cuda")]
+use super::driver;
+#[cfg(feature = "emulator")]
+use super::emulator;
+use super::launch::Launch;
+
+impl Launch<'_> {
+    /// Puts the kernel in the device's queue; the emulator runs it at once.
+    pub(crate) fn run(self) -> Result<()> {
+        match &self.device {
+            #[cfg(feature = "cuda")]
+            Device::Cuda(device) => driver::launch(device, &self),
+            #[cfg(feature = "emulator")]
+            Device::Cpu => emulator::launch(&self),
+            device => bail!("{}: there are no kernels for {device:?}", self.kernel),
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! The product on one thread: the loops around the micro-kernel.
+
+#![expect(unsafe_code, reason = "the micro-kernel relies on the bounds that are checked here")]
+
+use std::ops::Range;
+
+use super::kernel::Kernel;
+use super::pack::STRIPS;
+use super::strip::{Panels, Strided, Strip};
+use super::{Base, Method, Product, Target};
+use crate::backend::parallel::add_scaled;
+use crate::backend::scratch::Scratch;
+use crate::backend::simd::vector::Lanes;
+use crate::backend::simd::vectorised;
+
+/// Bytes of a row of A in a block: the 14 rows of a strip are half of a first-level cache.
+const KC: usize = 2048;
+/// Columns of a block of B, which is then 1 MiB of the second-level cache.
+const NC: usize = 512;
+/// The columns of the widest tile.
+const WIDEST: usize = 32;
+
+/// Some columns and a part of the depth of a product.
+struct Block<'a, T: 'static> {
+    product: &'a Product<'a, T>,
+    kernel: &'a Kernel<T>,
+    columns: Range<usize>,
+    depth: Range<usize>,
+    /// The rows of a strip.
+    strip: usize,
+}
+
+/// The strips of A side by side, where they are or packed.
+struct Strips<T> {
+    first: Strided<T>,
+    stride: usize,
+}
+
+impl<T: Lanes> Product<'_, T> {
+    /// C = base + scale · (A B + ..)
+    pub(super) fn run(&self, kernel: &Kernel<T>, target: &mut Target<'_, T>) {
+        let n_others = self.others.len();
+        let (row, column) = self.origin;
+        let (rows, columns) = (row..row + target.c.rows(), column..column + target.c.columns());
+        let finish = |is_last: bool| self.finish.filter(|_| is_last);
+        Self { finish: finish(n_others == 0), ..*self }.run_one(kernel, target);
+        for (i, &(a, b)) in self.others.iter().enumerate() {
+            let next = Self {
+                base: Base::Itself,
+                scale: self.scale,
+                finish: finish(i + 1 == n_others),
+                ..Self::of(a, b)
+            };
+            next.block(rows.clone(), columns.clone()).run_one(kernel, target);
+        }
+    }
+
+    fn run_one(&self, kernel: &Kernel<T>, target: &mut Target<'_, T>) {
+        match self.method {
+            Method::Dots => {
+                (kernel.dots)(self, &mut target.c);
+                self.finish_rows(target, 0..target.c.rows(), 0..target.c.columns());
+            }
+            Method::Rows => self.add_rows(target.c.row(0)),
+            Method::Strips => self.run_blocks(kernel, target),
+        }
+    }
+
+    /// c = base + the sum of the rows of B, each read from its beginning to its end.
+    fn add_rows(&self, c: &mut [T]) {
+        if matches!(self.base, Base::Zero) {
+            c.fill(T::ZERO);
+        }
+        vectorised(
+            c,
+            #[inline(always)]
+            |c| {
+                for p in 0..self.b.rows() {
+                    add_scaled(c, self.b.row(p), T::ONE);
+                }
+            },
+        );
+    }
+
+    fn run_blocks(&self, kernel: &Kernel<T>, target: &mut Target<'_, T>) {
+        let depth = self.a.columns();
+        let nothing = (depth == 0).then_some(0..0);
+        let depths = parts(depth, KC / size_of::<T>(), 1).chain(nothing);
+        let strip = even(target.c.rows(), kernel.strips.len());
+        let mut scratch = Scratch::new();
+        for columns in parts(target.c.columns(), NC, kernel.width) {
+            for depth in depths.clone() {
+                let columns = columns.clone();
+                Block { product: self, kernel, columns, depth, strip }.run(target, &mut scratch);
+            }
+        }
+    }
+
+    /// Hands over what is complete.
+    fn finish_rows(&self, target: &mut Target<'_, T>, rows: Range<usize>, columns: Range<usize>) {
+        if let Some(finish) = self.finish {
+            let (row, column) = self.origin;
+            for i in rows {
+                let beside =
+                    target.beside.as_mut().map(|beside| &mut beside.row(i)[columns.clone()]);
+                let c = &mut target.c.row(i)[columns.clone()];
+                finish((row + i, column + columns.start), c, beside.unwrap_or_default());
+            }
+        }
+    }
+}
+
+impl<T: Lanes> Block<'_, T> {
+    fn run(&self, target: &mut Target<'_, T>, scratch: &mut Scratch) {
+        let Self { kernel, columns, depth, strip, .. } = self;
+        let panels_len = columns.len().next_multiple_of(kernel.width) * depth.len();
+        let strips_len = STRIPS * kernel.padded_rows * depth.len();
+        let [panels, strips] = scratch.areas([panels_len, strips_len]);
+        let b = self.panels(panels, target.c.rows());
+        for rows in parts(target.c.rows(), STRIPS * strip, *strip) {
+            let mut a = self.strips(rows.clone(), strips);
+            for i in rows.clone().step_by(*strip) {
+                self.multiply(a.first, b, target, i..rows.end.min(i + strip));
+                a.first.first = a.first.first.wrapping_add(a.stride);
+            }
+        }
+    }
+
+    /// B, packed unless there are so few rows of A that it is read hardly more often.
+    fn panels(&self, packed: &mut [T], n_rows: usize) -> Panels<T> {
+        let width = self.kernel.width;
+        let b = self.product.b.block(self.depth.clone(), self.columns.clone());
+        if b.column_stride() == 1 && n_rows <= 2 * self.strip {
+            return Panels {
+                first: b.data().as_ptr(),
+                panel_stride: width,
+                row_stride: b.row_stride(),
+            };
+        }
+        if !self.depth.is_empty() {
+            (self.kernel.pack_panels)(b, packed);
+        }
+        Panels { first: packed.as_ptr(), panel_stride: self.depth.len() * width, row_stride: width }
+    }
+
+    /// These rows of A, packed if their columns are so far apart that the caches do not hold them
+    /// from tile to tile.
+    fn strips(&self, rows: Range<usize>, packed: &mut [T]) -> Strips<T> {
+        /// Elements from the first to the last of as many columns as there are tiles.
+        const FAR: usize = 512;
+        let a = self.product.a.block(rows, self.depth.clone());
+        let n_tiles = self.columns.len().div_ceil(self.kernel.width);
+        if a.row_stride() == 1 && a.column_stride() * n_tiles > FAR {
+            (self.kernel.pack_strips)(a, self.strip, packed);
+            let padded = self.kernel.padded_rows;
+            let first = packed.as_ptr();
+            let first = Strided { first, row_stride: 1, column_stride: STRIPS * padded };
+            Strips { first, stride: padded }
+        } else {
+            let (row_stride, column_stride) = (a.row_stride(), a.column_stride());
+            let first = Strided { first: a.data().as_ptr(), row_stride, column_stride };
+            Strips { first, stride: self.strip * row_stride }
+        }
+    }
+
+    /// One strip: these rows of C.
+    fn multiply(
+        &self,
+        a: Strided<T>,
+        b: Panels<T>,
+        target: &mut Target<'_, T>,
+        rows: Range<usize>,
+    ) {
+        let Self { product, kernel, columns, depth, .. } = self;
+        let zeros = [T::ZERO; WIDEST];
+        let written = target.c.pointer(rows.start, columns.start);
+        let (base, row_stride, column_stride) = match product.base {
+            Base::Zero if depth.start == 0 => (zeros.as_ptr(), 0, 0),
+            Base::Row(row) if depth.start == 0 => (row[columns.clone()].as_ptr(), 0, 1),
+            _ => (written.cast_const(), target.c.row_stride(), 1),
+        };
+        let strip = Strip {
+            depth: depth.len(),
+            columns: columns.len(),
+            a,
+            b,
+            base: Strided { first: base, row_stride, column_stride },
+            c: (written, target.c.row_stride()),
+            scale: product.scale,
+        };
+        // SAFETY: A, B, the base and C have these rows and columns: they are blocks, slices or
+        // packed areas of that size.
+        unsafe { kernel.strips[rows.len() - 1](&strip) };
+        if depth.end == product.a.columns() {
+            product.finish_rows(target, rows, columns.clone());
+        }
+    }
+}
+
+/// 0..n in about equal parts of at most `size`, all but the last multiples of `unit`.
+pub(super) fn parts(
+    n: usize,
+    size: usize,
+    unit: usize,
+) -> impl Iterator<Item = Range<usize>> + Clone {
+    let part = even(n, size).next_multiple_of(unit);
+    (0..n).step_by(part).map(move |start| start..n.min(start + part))
+}
+
+/// The size of about equal parts of n, at most `size`.
+fn even(n: usize, size: usize) -> usize {
+    n.div_ceil(n.div_ceil(size.max(1)).max(1)).max(1)
+}

@@ -1,0 +1,73 @@
+//! The kernels of an instruction set in a table, so that what calls them is compiled once.
+
+use pulp::{Scalar128b, Simd};
+
+use super::Product;
+use super::dots::Dots;
+use super::pack::{PackPanels, PackStrips};
+use super::strip::{self, Strip};
+use crate::backend::matrix::{Matrix, MatrixMut};
+use crate::backend::simd::vector::Lanes;
+use crate::backend::simd::{Detected, Level};
+
+/// What the loops need to know of an instruction set.
+pub(super) struct Kernel<T: 'static> {
+    /// The columns of a tile: two vectors.
+    pub(super) width: usize,
+    /// The rows of a packed strip, with padding.
+    pub(super) padded_rows: usize,
+    /// For strips of 1, 2, .. rows, up to those of a tile.
+    pub(super) strips: &'static [unsafe fn(&Strip<T>)],
+    /// See [`Dots`].
+    pub(super) dots: fn(&Product<'_, T>, &mut MatrixMut<'_, T>),
+    /// See [`PackPanels`].
+    pub(super) pack_panels: fn(Matrix<'_, T>, &mut [T]),
+    /// See [`PackStrips`].
+    pub(super) pack_strips: fn(Matrix<'_, T>, usize, &mut [T]),
+}
+
+/// The kernels with so many rows, compiled for one instruction set.
+macro_rules! kernel {
+    ($simd:ty, $padded:literal: $($rows:literal)*) => {
+        Kernel {
+            width: 2 * size_of::<T::Vector<$simd>>() / size_of::<T>(),
+            padded_rows: $padded,
+            strips: &[$(strip::run::<$simd, T, $rows>),*],
+            dots: dots::<$simd, T>,
+            pack_panels: pack_panels::<$simd, T>,
+            pack_strips: pack_strips::<$simd, T, $padded>,
+        }
+    };
+}
+
+impl<T: Lanes> Kernel<T> {
+    /// Tiles so large that the sums, two vectors of B and one of A fill the registers: 16 of them,
+    /// or 32 with AVX-512 and NEON.
+    pub(super) fn new(level: Level) -> Self {
+        match level {
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => kernel!(pulp::x86::V4, 16: 1 2 3 4 5 6 7 8 9 10 11 12 13 14),
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => kernel!(pulp::x86::V3, 8: 1 2 3 4 5 6),
+            #[cfg(target_arch = "aarch64")]
+            Level::Neon => kernel!(pulp::aarch64::Neon, 12: 1 2 3 4 5 6 7 8 9 10 11 12),
+            _ => kernel!(Scalar128b, 8: 1 2 3 4 5 6),
+        }
+    }
+}
+
+fn dots<S: Detected, T: Lanes>(product: &Product<'_, T>, c: &mut MatrixMut<'_, T>) {
+    Simd::vectorize(S::detected(), Dots { product, c });
+}
+
+fn pack_panels<S: Detected, T: Lanes>(b: Matrix<'_, T>, panels: &mut [T]) {
+    Simd::vectorize(S::detected(), PackPanels { b, panels });
+}
+
+fn pack_strips<S: Detected, T: Lanes, const PADDED: usize>(
+    a: Matrix<'_, T>,
+    n_rows: usize,
+    strips: &mut [T],
+) {
+    Simd::vectorize(S::detected(), PackStrips::<T, PADDED> { a, n_rows, strips });
+}

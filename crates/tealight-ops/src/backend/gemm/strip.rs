@@ -1,0 +1,181 @@
+//! The micro-kernel: a strip of a few rows of C, tile after tile.
+//!
+//! ```text
+//! C (ROWS, columns) = base + scale · A (ROWS, depth) B (depth, columns)
+//! ```
+//!
+//! The sums of a tile, as many rows by two vectors as the registers hold, are built of outer
+//! products: for every p, each element of A's column p is broadcast and multiplied by B's row p.
+//! The strip of A stays in the first-level cache from tile to tile; B streams past it from the
+//! second.
+
+#![expect(unsafe_code, reason = "bounds are checked once per block, not per multiply-add")]
+
+use pulp::{Simd, WithSimd};
+
+use crate::backend::simd::Detected;
+use crate::backend::simd::vector::{Lanes, lanes};
+
+/// The operands of a strip.
+pub(super) struct Strip<T> {
+    pub(super) depth: usize,
+    pub(super) columns: usize,
+    pub(super) a: Strided<T>,
+    pub(super) b: Panels<T>,
+    /// What the product is added to.
+    pub(super) base: Strided<T>,
+    /// Where the first element of C is, and how far its rows are apart.
+    pub(super) c: (*mut T, usize),
+    pub(super) scale: T,
+}
+
+/// Element (i, j) is at `first + i · row_stride + j · column_stride`.
+#[derive(Clone, Copy)]
+pub(super) struct Strided<T> {
+    pub(super) first: *const T,
+    pub(super) row_stride: usize,
+    pub(super) column_stride: usize,
+}
+
+/// Columns in panels as wide as a tile: element (p, j) is at
+/// `first + ⌊j / width⌋ · panel_stride + p · row_stride + j mod width`.
+#[derive(Clone, Copy)]
+pub(super) struct Panels<T> {
+    pub(super) first: *const T,
+    pub(super) panel_stride: usize,
+    pub(super) row_stride: usize,
+}
+
+/// Multiplies a strip of `ROWS` rows.
+///
+/// # Safety
+/// A, B and the base can be read, and C written, in all rows and columns. The base's columns may
+/// also have stride 0, if there is a tile's width of them.
+pub(super) unsafe fn run<S: Detected, T: Lanes, const ROWS: usize>(strip: &Strip<T>) {
+    Simd::vectorize(S::detected(), Rows::<T, ROWS>(strip));
+}
+
+/// A strip with the number of its rows; only [`run`] makes one.
+struct Rows<'a, T, const ROWS: usize>(&'a Strip<T>);
+
+impl<T: Lanes, const ROWS: usize> WithSimd for Rows<'_, T, ROWS> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let columns = self.0.columns;
+        let width = 2 * lanes::<T, S>();
+        let whole = columns / width * width;
+        for j in (0..whole).step_by(width) {
+            self.tile::<S, 2>(simd, j, None);
+        }
+        for j in (whole..columns).step_by(lanes::<T, S>()) {
+            self.tile::<S, 1>(simd, j, Some(T::first(simd, columns - j)));
+        }
+    }
+}
+
+impl<T: Lanes, const ROWS: usize> Rows<'_, T, ROWS> {
+    /// The tile of so many vectors from column j on; of its last columns only those of the mask.
+    #[inline(always)]
+    fn tile<S: Simd, const VECTORS: usize>(&self, simd: S, j: usize, mask: Option<T::Mask<S>>) {
+        let Strip { base, c: (c, c_row_stride), scale, .. } = self.0;
+        let sums = self.sums::<S, VECTORS>(simd, j, mask);
+        let scale = T::splat(simd, *scale);
+        let mut base_row = base.first.wrapping_add(j * base.column_stride);
+        let mut c_row = c.wrapping_add(j);
+        for sums in sums {
+            for (v, sum) in sums.into_iter().enumerate() {
+                let offset = v * lanes::<T, S>();
+                // SAFETY: the caller of `run` promises that the base can be read in these columns.
+                let base = unsafe { load(simd, mask, base_row.wrapping_add(offset)) };
+                let sum = T::multiply_add(simd, sum, scale, base);
+                // SAFETY: the caller of `run` promises that C can be written in these columns.
+                unsafe { store(simd, mask, c_row.wrapping_add(offset), sum) };
+            }
+            base_row = base_row.wrapping_add(base.row_stride);
+            c_row = c_row.wrapping_add(*c_row_stride);
+        }
+    }
+
+    /// A B of a tile.
+    #[inline(always)]
+    fn sums<S: Simd, const VECTORS: usize>(
+        &self,
+        simd: S,
+        j: usize,
+        mask: Option<T::Mask<S>>,
+    ) -> [[T::Vector<S>; VECTORS]; ROWS] {
+        /// Rows of B ahead of their use, about the latency of the second-level cache.
+        const AHEAD: usize = 8;
+        let Strip { depth, a, b, .. } = self.0;
+        let width = 2 * lanes::<T, S>();
+        let mut sums = [[T::splat(simd, T::ZERO); VECTORS]; ROWS];
+        let mut a_column = a.first;
+        let mut b_row = b.first.wrapping_add(j / width * b.panel_stride + j % width);
+        for _ in 0..*depth {
+            let mut row = [T::splat(simd, T::ZERO); VECTORS];
+            for (v, row) in row.iter_mut().enumerate() {
+                let vector = b_row.wrapping_add(v * lanes::<T, S>());
+                // SAFETY: the caller of `run` promises that B can be read in these columns.
+                *row = unsafe { load(simd, mask, vector) };
+                prefetch(vector.wrapping_add(AHEAD * b.row_stride));
+            }
+            for (i, sums) in sums.iter_mut().enumerate() {
+                // SAFETY: the caller of `run` promises that A can be read in these rows.
+                let x = T::splat(simd, unsafe { *a_column.wrapping_add(i * a.row_stride) });
+                for (sum, &y) in sums.iter_mut().zip(&row) {
+                    *sum = T::multiply_add(simd, x, y, *sum);
+                }
+            }
+            a_column = a_column.wrapping_add(a.column_stride);
+            b_row = b_row.wrapping_add(b.row_stride);
+        }
+        sums
+    }
+}
+
+/// A vector, or the lanes of the mask.
+///
+/// # Safety
+/// These can be read.
+#[inline(always)]
+unsafe fn load<S: Simd, T: Lanes>(
+    simd: S,
+    mask: Option<T::Mask<S>>,
+    from: *const T,
+) -> T::Vector<S> {
+    match mask {
+        // SAFETY: as the caller promises.
+        None => unsafe { from.cast::<T::Vector<S>>().read_unaligned() },
+        // SAFETY: as the caller promises.
+        Some(mask) => unsafe { T::load(simd, mask, from) },
+    }
+}
+
+/// A vector, or the lanes of the mask.
+///
+/// # Safety
+/// These can be written.
+#[inline(always)]
+unsafe fn store<S: Simd, T: Lanes>(simd: S, mask: Option<T::Mask<S>>, to: *mut T, x: T::Vector<S>) {
+    match mask {
+        // SAFETY: as the caller promises.
+        None => unsafe { to.cast::<T::Vector<S>>().write_unaligned(x) },
+        // SAFETY: as the caller promises.
+        Some(mask) => unsafe { T::store(simd, mask, to, x) },
+    }
+}
+
+/// Asks for a cache line, which need not exist.
+#[inline(always)]
+pub(super) fn prefetch<T>(address: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: every x86-64 processor has the instruction, and it accepts any address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
+}

@@ -1,0 +1,177 @@
+//! How a fused loop runs: in blocks of fixed size, on several threads, with the widest SIMD.
+//!
+//! The blocks depend on the shape alone. A sum over blocks, added in their order, is therefore the
+//! same to the last bit whatever the number of threads; and so is a sum over lanes, whose number is
+//! fixed too.
+
+use crate::backend::element::Element;
+use crate::backend::simd::vectorised;
+use crate::backend::threads::map;
+
+/// The elements of a block: 32 KiB in f32, which stays in the second-level cache.
+const BLOCK: usize = 8_192;
+
+/// Below this many elements, handing a part to another thread costs more than it saves.
+const PARALLEL_FROM: usize = 16_384;
+
+/// Partial sums of a reduction: one AVX-512 register of f32.
+pub(crate) const LANES: usize = 16;
+
+/// The elements of a block of whole rows of `width`.
+pub(crate) fn block_len(width: usize) -> usize {
+    (BLOCK / width).max(1) * width
+}
+
+/// `work` on every block, with SIMD; the results in the order of the blocks.
+///
+/// `work` and all it calls must be `#[inline(always)]`: only what is inlined here is compiled for
+/// the instruction set found at run time. For the same reason it loops with `for`: `fold` and
+/// `for_each` are functions of the standard library, compiled for the baseline wherever they are
+/// not inlined.
+#[inline(always)]
+#[expect(clippy::redundant_closure, reason = "a reference would not be inlined, see `vectorised`")]
+pub(crate) fn run<B: Send, R: Send>(
+    n_elements: usize,
+    blocks: impl Iterator<Item = B>,
+    work: impl Fn(B) -> R + Send + Sync,
+) -> Vec<R> {
+    let work = |block| {
+        vectorised(
+            block,
+            #[inline(always)]
+            |block| work(block),
+        )
+    };
+    if n_elements < PARALLEL_FROM {
+        return blocks.map(work).collect();
+    }
+    map(blocks.collect(), &work)
+}
+
+/// Σ f(x)
+#[inline(always)]
+pub(crate) fn sum<T: Element, A: Element>(x: &[T], f: impl Fn(T) -> A) -> A {
+    let mut lanes = [A::ZERO; LANES];
+    let mut chunks = x.chunks_exact(LANES);
+    for chunk in &mut chunks {
+        for (lane, &x) in lanes.iter_mut().zip(chunk) {
+            *lane += f(x);
+        }
+    }
+    for (lane, &x) in lanes.iter_mut().zip(chunks.remainder()) {
+        *lane += f(x);
+    }
+    fold(lanes, |a, b| a + b)
+}
+
+/// Σ f(x, y)
+#[inline(always)]
+pub(crate) fn sum_of_pairs<T: Element>(x: &[T], y: &[T], f: impl Fn(T, T) -> T) -> T {
+    let mut lanes = [T::ZERO; LANES];
+    let (mut xs, mut ys) = (x.chunks_exact(LANES), y.chunks_exact(LANES));
+    for (x, y) in (&mut xs).zip(&mut ys) {
+        for (lane, (&x, &y)) in lanes.iter_mut().zip(x.iter().zip(y)) {
+            *lane += f(x, y);
+        }
+    }
+    for (lane, (&x, &y)) in lanes.iter_mut().zip(xs.remainder().iter().zip(ys.remainder())) {
+        *lane += f(x, y);
+    }
+    fold(lanes, |a, b| a + b)
+}
+
+/// max x, or −∞ of nothing. NaN is passed over: it survives in the sum that follows every maximum.
+#[inline(always)]
+pub(crate) fn max<T: Element>(x: &[T]) -> T {
+    let larger = |a, b| if b > a { b } else { a };
+    let mut lanes = [T::NEG_INFINITY; LANES];
+    let mut chunks = x.chunks_exact(LANES);
+    for chunk in &mut chunks {
+        for (lane, &x) in lanes.iter_mut().zip(chunk) {
+            *lane = larger(*lane, x);
+        }
+    }
+    for (lane, &x) in lanes.iter_mut().zip(chunks.remainder()) {
+        *lane = larger(*lane, x);
+    }
+    fold(lanes, larger)
+}
+
+/// `max`, or 0 if that is −∞, which nothing can be subtracted from.
+#[inline(always)]
+pub(crate) fn finite<T: Element>(max: T) -> T {
+    if max == T::NEG_INFINITY { T::ZERO } else { max }
+}
+
+/// y ← y + a x
+#[inline(always)]
+pub(crate) fn add_scaled<T: Element>(y: &mut [T], x: &[T], a: T) {
+    for (y, &x) in y.iter_mut().zip(x) {
+        *y += a * x;
+    }
+}
+
+/// Whether no element is NaN.
+#[inline(always)]
+pub(crate) fn all_numbers<T: Element>(x: &[T]) -> bool {
+    let mut all = true;
+    for &x in x {
+        all &= x >= T::NEG_INFINITY;
+    }
+    all
+}
+
+/// One number of all lanes, by halves.
+#[inline(always)]
+pub(crate) fn fold<T: Element>(mut lanes: [T; LANES], join: impl Fn(T, T) -> T) -> T {
+    let mut half = LANES / 2;
+    while half > 0 {
+        for i in 0..half {
+            lanes[i] = join(lanes[i], lanes[i + half]);
+        }
+        half /= 2;
+    }
+    lanes[0]
+}
+
+/// The sum of vectors of length `width`, in their order.
+pub(crate) fn sum_in_order<T: Element>(vectors: &[Vec<T>], width: usize) -> Vec<T> {
+    let mut total = vec![T::ZERO; width];
+    for vector in vectors {
+        for (total, &x) in total.iter_mut().zip(vector) {
+            *total += x;
+        }
+    }
+    total
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LENGTHS: [usize; 6] = [0, 1, 15, 16, 17, 101];
+
+    #[test]
+    fn reductions_see_every_element_once() {
+        for n in LENGTHS {
+            let x: Vec<f64> = (0..n).map(|i| i as f64).collect();
+            let n = n as f64;
+            assert_eq!(sum(&x, |x| x), n * (n - 1.) / 2.);
+            assert_eq!(sum_of_pairs(&x, &x, |x, y| x - y + 1.), n);
+            assert_eq!(max(&x), if n == 0. { f64::NEG_INFINITY } else { n - 1. });
+        }
+    }
+
+    #[test]
+    fn results_are_in_the_order_of_the_blocks() {
+        let results = run(PARALLEL_FROM, 0..1_009, |i| 3 * i);
+        assert_eq!(results, (0..1_009).map(|i| 3 * i).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_block_holds_whole_rows() {
+        for width in [1, 7, BLOCK - 1, BLOCK, BLOCK + 1] {
+            assert!(block_len(width) >= width && block_len(width).is_multiple_of(width));
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! Vectors of the widest instruction set found at run time, for the loops that must keep their
+//! sums in registers: those of attention and of the matrix product.
+//!
+//! Elsewhere a plain loop is turned into SIMD code by the compiler. A small matrix product is not:
+//! its speed is the number of sums in registers and the use of fused multiply-add, which this
+//! names. Where the processor has no such instruction, the two roundings of a product and a sum
+//! take its place; results differ in the last bits between instruction sets, as those of any matrix
+//! product do.
+
+#![expect(unsafe_code, reason = "only what a mask selects lies within a matrix")]
+
+use std::mem::size_of;
+
+use pulp::bytemuck::{Pod, cast_slice, cast_slice_mut};
+use pulp::{Simd, WithSimd};
+
+use super::{arch, is_fused};
+use crate::backend::element::Element;
+use crate::backend::threads::map;
+
+/// An element that comes in vectors. All methods are lane by lane.
+pub(crate) trait Lanes: Element + Pod {
+    type Vector<S: Simd>: Pod;
+    /// Some of the lanes of a vector.
+    type Mask<S: Simd>: Copy;
+
+    fn splat<S: Simd>(simd: S, x: Self) -> Self::Vector<S>;
+    fn plus<S: Simd>(simd: S, a: Self::Vector<S>, b: Self::Vector<S>) -> Self::Vector<S>;
+    fn minus<S: Simd>(simd: S, a: Self::Vector<S>, b: Self::Vector<S>) -> Self::Vector<S>;
+    fn times<S: Simd>(simd: S, a: Self::Vector<S>, b: Self::Vector<S>) -> Self::Vector<S>;
+    /// a · b + c
+    fn multiply_add<S: Simd>(
+        simd: S,
+        a: Self::Vector<S>,
+        b: Self::Vector<S>,
+        c: Self::Vector<S>,
+    ) -> Self::Vector<S>;
+    /// The larger; of a NaN and a number, either.
+    fn larger<S: Simd>(simd: S, a: Self::Vector<S>, b: Self::Vector<S>) -> Self::Vector<S>;
+    /// eˣ for x ≤ 88, as [`Element::exp`].
+    fn exponential<S: Simd>(simd: S, x: Self::Vector<S>) -> Self::Vector<S>;
+
+    /// The sum of the lanes.
+    fn sum<S: Simd>(simd: S, x: Self::Vector<S>) -> Self;
+
+    /// The first n lanes.
+    fn first<S: Simd>(simd: S, n: usize) -> Self::Mask<S>;
+
+    /// The lanes of the mask from memory, 0 in the others.
+    ///
+    /// # Safety
+    /// What the mask selects can be read.
+    unsafe fn load<S: Simd>(simd: S, mask: Self::Mask<S>, from: *const Self) -> Self::Vector<S>;
+
+    /// The lanes of the mask to memory, the others nowhere.
+    ///
+    /// # Safety
+    /// What the mask selects can be written.
+    unsafe fn store<S: Simd>(simd: S, mask: Self::Mask<S>, to: *mut Self, x: Self::Vector<S>);
+}
+
+/// The elements of a vector.
+#[inline(always)]
+pub(crate) fn lanes<T: Lanes, S: Simd>() -> usize {
+    size_of::<T::Vector<S>>() / size_of::<T>()
+}
+
+/// Elements as vectors; their number is a multiple of that of the lanes.
+#[inline(always)]
+pub(crate) fn vectors<T: Lanes, S: Simd>(x: &[T]) -> &[T::Vector<S>] {
+    cast_slice(x)
+}
+
+/// Elements as vectors; their number is a multiple of that of the lanes.
+#[inline(always)]
+pub(crate) fn vectors_mut<T: Lanes, S: Simd>(x: &mut [T]) -> &mut [T::Vector<S>] {
+    cast_slice_mut(x)
+}
+
+/// Work on a block that is written for vectors of any width.
+pub(crate) trait Kernel<B>: Sync {
+    /// Must be `#[inline(always)]`, with all it calls.
+    fn run<S: Simd>(&self, simd: S, block: B);
+}
+
+/// `kernel` on every block, on several threads if there is `work` (in multiply-adds) for them.
+///
+/// As with `parallel::run`, blocks that depend on the shape alone make results that do not depend
+/// on the threads.
+pub(crate) fn run<B: Send>(work: usize, blocks: Vec<B>, kernel: &impl Kernel<B>) {
+    /// Below this, handing a part to another thread costs more than it saves.
+    const PARALLEL_FROM: usize = 1 << 17;
+    let call = |block| arch().dispatch(Call { kernel, block });
+    if work < PARALLEL_FROM {
+        blocks.into_iter().for_each(call);
+    } else {
+        map(blocks, &call);
+    }
+}
+
+struct Call<'a, K, B> {
+    kernel: &'a K,
+    block: B,
+}
+
+impl<B, K: Kernel<B>> WithSimd for Call<'_, K, B> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        self.kernel.run(simd, self.block);
+    }
+}
+
+impl Lanes for f32 {
+    type Vector<S: Simd> = S::f32s;
+    type Mask<S: Simd> = S::m32s;
+
+    #[inline(always)]
+    fn splat<S: Simd>(simd: S, x: Self) -> S::f32s {
+        simd.splat_f32s(x)
+    }
+
+    #[inline(always)]
+    fn plus<S: Simd>(simd: S, a: S::f32s, b: S::f32s) -> S::f32s {
+        simd.add_f32s(a, b)
+    }
+
+    #[inline(always)]
+    fn minus<S: Simd>(simd: S, a: S::f32s, b: S::f32s) -> S::f32s {
+        simd.sub_f32s(a, b)
+    }
+
+    #[inline(always)]
+    fn times<S: Simd>(simd: S, a: S::f32s, b: S::f32s) -> S::f32s {
+        simd.mul_f32s(a, b)
+    }
+
+    #[inline(always)]
+    fn multiply_add<S: Simd>(simd: S, a: S::f32s, b: S::f32s, c: S::f32s) -> S::f32s {
+        if is_fused::<S>() {
+            simd.mul_add_e_f32s(a, b, c)
+        } else {
+            simd.add_f32s(simd.mul_f32s(a, b), c)
+        }
+    }
+
+    #[inline(always)]
+    fn larger<S: Simd>(simd: S, a: S::f32s, b: S::f32s) -> S::f32s {
+        simd.max_f32s(a, b)
+    }
+
+    /// The algorithm and the numbers of [`Element::exp`], in vectors and with fused multiply-add.
+    #[inline(always)]
+    fn exponential<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
+        let splat = |x: f32| simd.splat_f32s(x);
+        let rounder = splat(12_582_912.);
+        let rounded = Self::multiply_add(simd, x, splat(std::f32::consts::LOG2_E), rounder);
+        let n = simd.sub_f32s(rounded, rounder);
+        let r = Self::multiply_add(simd, n, splat(-0.693_359_4), x);
+        let r = Self::multiply_add(simd, n, splat(2.121_944_4e-4), r);
+        let mut p = splat(1.987_569_1e-4);
+        for coefficient in [1.398_2e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 5e-1] {
+            p = Self::multiply_add(simd, p, r, splat(coefficient));
+        }
+        let exp_r = simd.add_f32s(Self::multiply_add(simd, p, simd.mul_f32s(r, r), r), splat(1.));
+        let exponent = simd.add_u32s(simd.transmute_u32s_f32s(rounded), simd.splat_u32s(127));
+        let two_to_n = simd.wrapping_dyn_shl_u32s(exponent, simd.splat_u32s(23));
+        let product = simd.mul_f32s(exp_r, simd.transmute_f32s_u32s(two_to_n));
+        simd.select_f32s(simd.less_than_f32s(x, splat(-87.33)), splat(0.), product)
+    }
+
+    #[inline(always)]
+    fn sum<S: Simd>(simd: S, x: S::f32s) -> Self {
+        simd.reduce_sum_f32s(x)
+    }
+
+    #[inline(always)]
+    fn first<S: Simd>(simd: S, n: usize) -> S::m32s {
+        simd.mask_between_m32s(0, n as u32).mask()
+    }
+
+    #[inline(always)]
+    unsafe fn load<S: Simd>(simd: S, mask: S::m32s, from: *const Self) -> S::f32s {
+        // SAFETY: as the caller promises.
+        unsafe { simd.mask_load_ptr_f32s(mask.into(), from) }
+    }
+
+    #[inline(always)]
+    unsafe fn store<S: Simd>(simd: S, mask: S::m32s, to: *mut Self, x: S::f32s) {
+        // SAFETY: as the caller promises.
+        unsafe { simd.mask_store_ptr_f32s(mask.into(), to, x) }
+    }
+}
+
+impl Lanes for f64 {
+    type Vector<S: Simd> = S::f64s;
+    type Mask<S: Simd> = S::m64s;
+
+    #[inline(always)]
+    fn splat<S: Simd>(simd: S, x: Self) -> S::f64s {
+        simd.splat_f64s(x)
+    }
+
+    #[inline(always)]
+    fn plus<S: Simd>(simd: S, a: S::f64s, b: S::f64s) -> S::f64s {
+        simd.add_f64s(a, b)
+    }
+
+    #[inline(always)]
+    fn minus<S: Simd>(simd: S, a: S::f64s, b: S::f64s) -> S::f64s {
+        simd.sub_f64s(a, b)
+    }
+
+    #[inline(always)]
+    fn times<S: Simd>(simd: S, a: S::f64s, b: S::f64s) -> S::f64s {
+        simd.mul_f64s(a, b)
+    }
+
+    #[inline(always)]
+    fn multiply_add<S: Simd>(simd: S, a: S::f64s, b: S::f64s, c: S::f64s) -> S::f64s {
+        if is_fused::<S>() {
+            simd.mul_add_e_f64s(a, b, c)
+        } else {
+            simd.add_f64s(simd.mul_f64s(a, b), c)
+        }
+    }
+
+    #[inline(always)]
+    fn larger<S: Simd>(simd: S, a: S::f64s, b: S::f64s) -> S::f64s {
+        simd.max_f64s(a, b)
+    }
+
+    #[inline(always)]
+    fn exponential<S: Simd>(_: S, mut x: S::f64s) -> S::f64s {
+        for x in cast_slice_mut::<S::f64s, f64>(std::slice::from_mut(&mut x)) {
+            *x = x.exp();
+        }
+        x
+    }
+
+    #[inline(always)]
+    fn sum<S: Simd>(simd: S, x: S::f64s) -> Self {
+        simd.reduce_sum_f64s(x)
+    }
+
+    #[inline(always)]
+    fn first<S: Simd>(simd: S, n: usize) -> S::m64s {
+        simd.mask_between_m64s(0, n as u64).mask()
+    }
+
+    #[inline(always)]
+    unsafe fn load<S: Simd>(simd: S, mask: S::m64s, from: *const Self) -> S::f64s {
+        // SAFETY: as the caller promises.
+        unsafe { simd.mask_load_ptr_f64s(mask.into(), from) }
+    }
+
+    #[inline(always)]
+    unsafe fn store<S: Simd>(simd: S, mask: S::m64s, to: *mut Self, x: S::f64s) {
+        // SAFETY: as the caller promises.
+        unsafe { simd.mask_store_ptr_f64s(mask.into(), to, x) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// eˣ of a block, in place.
+    struct Exp;
+
+    impl Kernel<&mut [f32]> for Exp {
+        #[inline(always)]
+        fn run<S: Simd>(&self, simd: S, block: &mut [f32]) {
+            for x in vectors_mut::<f32, S>(block) {
+                *x = f32::exponential(simd, *x);
+            }
+        }
+    }
+
+    fn exp(x: &[f32]) -> Vec<f32> {
+        let mut y = x.to_vec();
+        y.resize(x.len().next_multiple_of(16), 0.);
+        run(0, vec![&mut y[..]], &Exp);
+        y.truncate(x.len());
+        y
+    }
+
+    #[test]
+    fn exp_is_accurate_and_has_limits() {
+        let x: Vec<f32> = (0..=1_000_003).map(|i| -87.3 + i as f32 * 87.3 / 1e6).collect();
+        for (&x, y) in x.iter().zip(exp(&x)) {
+            let error = (f64::from(y) / f64::from(x).exp() - 1.).abs();
+            assert!(error < 2e-7, "exp({x}) is off by {error:e}");
+        }
+        assert_eq!(exp(&[0., -88., -1e4, f32::MIN, f32::NEG_INFINITY]), [1., 0., 0., 0., 0.]);
+        assert!(exp(&[f32::NAN])[0].is_nan());
+    }
+}

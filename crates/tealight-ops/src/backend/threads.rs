@@ -1,0 +1,461 @@
+//! The threads that a loop is shared out to.
+//!
+//! A step of a small model is some hundred loops of a few microseconds, one right after the other:
+//! less than it takes to wake a thread that sleeps. So the threads of a team that have run out of
+//! work stay awake for a moment, and sleep when no loop has come by then. Whoever shares out a loop
+//! takes part in it, and waits for no thread that has not begun.
+//!
+//! ```text
+//! indices of a loop   0 1 2 3 | 4 5 6 7 | 8 9 ..      a part for each thread
+//! each thread         its own part first, then what is left of the others'
+//! ```
+//!
+//! In the next loop over the same rows, a thread finds in its own cache what it has written.
+
+#![expect(
+    unsafe_code,
+    reason = "threads that outlive a loop are lent what the loop borrows, and give it back in time"
+)]
+
+use std::any::Any;
+use std::cell::{RefCell, UnsafeCell};
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+
+/// How many threads share the loops that the caller starts.
+///
+/// As many as the processor has, or as `RAYON_NUM_THREADS` says, which rayon obeys, too; another
+/// number within [`with`].
+pub fn count() -> usize {
+    Current::get(|team| team.map_or(1, Team::len))
+}
+
+/// Runs `f`, whose loops a team of `n_threads` shares: the caller and n − 1 others.
+pub fn with<R>(n_threads: usize, f: impl FnOnce() -> R) -> R {
+    let team = Current::Team(Rc::new(Team::new(n_threads)));
+    let _before = Restored(CURRENT.replace(team));
+    f()
+}
+
+/// `work` on every block, on the threads of the caller's team; the results in the order of the blocks.
+///
+/// What it calls is of one type for all loops: were the sharing out compiled for every loop, it would
+/// be half of what there is to compile in this crate.
+///
+/// # Panics
+/// If `work` does.
+pub fn map<B: Send, R: Send>(blocks: Vec<B>, work: &(dyn Fn(B) -> R + Sync)) -> Vec<R> {
+    let places: Vec<_> = blocks.into_iter().map(|block| Mutex::new((Some(block), None))).collect();
+    for_each(places.len(), &|i| {
+        let mut place = places[i].lock().expect("invariant: a place has one visitor");
+        place.1 = place.0.take().map(work);
+    });
+    let results = places.into_iter().map(|place| {
+        let (_, result) = place.into_inner().expect("invariant: a panic ends the loop");
+        result.expect("invariant: every place has been visited")
+    });
+    results.collect()
+}
+
+/// `work(0)` to `work(n − 1)`, each once and in any order, on the threads of the caller's team; all
+/// by the caller where the team is busy.
+fn for_each(n: usize, work: &(dyn Fn(usize) + Sync)) {
+    Current::get(|team| match team {
+        Some(team) if n > 1 && team.len() > 1 && team.try_acquire() => {
+            let _released = Released(&team.busy);
+            team.run(n, work);
+        }
+        _ => (0..n).for_each(work),
+    });
+}
+
+/// The team of a thread.
+enum Current {
+    /// That of the whole program.
+    Global,
+    /// None: it belongs to a team.
+    Alone,
+    Team(Rc<Team>),
+}
+
+thread_local! {
+    static CURRENT: RefCell<Current> = const { RefCell::new(Current::Global) };
+}
+
+static GLOBAL: LazyLock<Team> = LazyLock::new(|| {
+    let given = std::env::var("RAYON_NUM_THREADS").ok().and_then(|n| n.parse().ok());
+    let found = || thread::available_parallelism().map_or(1, usize::from);
+    Team::new(given.filter(|&n| n > 0).unwrap_or_else(found))
+});
+
+impl Current {
+    fn get<R>(f: impl FnOnce(Option<&Team>) -> R) -> R {
+        let given = CURRENT.with_borrow(|current| match current {
+            Self::Global => None,
+            Self::Alone => Some(None),
+            Self::Team(team) => Some(Some(team.clone())),
+        });
+        match given {
+            None => f(Some(&GLOBAL)),
+            Some(team) => f(team.as_deref()),
+        }
+    }
+}
+
+/// Puts back the team that was there before.
+struct Restored(Current);
+
+impl Drop for Restored {
+    fn drop(&mut self) {
+        let before = std::mem::replace(&mut self.0, Current::Alone);
+        CURRENT.set(before);
+    }
+}
+
+struct Released<'a>(&'a AtomicBool);
+
+impl Drop for Released<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+/// The threads besides the one that shares out the loops.
+struct Team {
+    shared: Arc<Shared>,
+    others: Vec<JoinHandle<()>>,
+    /// Whether a loop is being shared out: one at a time.
+    busy: AtomicBool,
+}
+
+impl Team {
+    fn new(n_threads: usize) -> Self {
+        /// More than any machine has, and fewer than a state can count.
+        const MOST: usize = 4096;
+        let n_threads = n_threads.clamp(1, MOST);
+        let shared = Arc::new(Shared::new(n_threads));
+        let start = |place| {
+            let shared = shared.clone();
+            let name = format!("tealight-{place}");
+            thread::Builder::new().name(name).spawn(move || shared.serve(place))
+        };
+        // A thread that cannot be started does not take part.
+        let others = (1..n_threads).map_while(|place| start(place).ok()).collect();
+        Self { shared, others, busy: AtomicBool::new(false) }
+    }
+
+    fn len(&self) -> usize {
+        self.others.len() + 1
+    }
+
+    fn try_acquire(&self) -> bool {
+        !self.busy.swap(true, Ordering::Acquire)
+    }
+
+    /// Shares out a loop. Only one at a time.
+    fn run(&self, n: usize, work: &(dyn Fn(usize) + Sync)) {
+        // SAFETY: only the lifetime changes. `Opened` waits, when it is dropped, for every thread
+        // that has taken part, and lets no other begin: `work` is not called after that.
+        let work = unsafe {
+            std::mem::transmute::<&(dyn Fn(usize) + Sync), &'static (dyn Fn(usize) + Sync)>(work)
+        };
+        self.shared.panic().take();
+        let opened = self.shared.open(Loop { n, work });
+        for (asleep, thread) in self.shared.asleep.iter().skip(1).zip(&self.others).take(n - 1) {
+            if asleep.0.swap(false, Ordering::SeqCst) {
+                thread.thread().unpark();
+            }
+        }
+        self.shared.take_part(0, Loop { n, work });
+        drop(opened);
+        if let Some(panic) = self.shared.panic().take() {
+            resume_unwind(panic);
+        }
+    }
+}
+
+impl Drop for Team {
+    fn drop(&mut self) {
+        self.shared.state.store(State::OVER, Ordering::SeqCst);
+        for thread in self.others.drain(..) {
+            thread.thread().unpark();
+            // A thread of the team catches what it calls.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl fmt::Debug for Team {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Team").field("len", &self.len()).finish_non_exhaustive()
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Loop {
+    n: usize,
+    work: &'static (dyn Fn(usize) + Sync),
+}
+
+/// On cache lines of its own: processors fetch them in pairs.
+#[repr(align(128))]
+struct Apart<T>(T);
+
+/// What the threads of a team see of each other.
+struct Shared {
+    state: AtomicU64,
+    /// What is shared out while the state is open.
+    current: UnsafeCell<Option<Loop>>,
+    /// Of each thread's part of the indices, the next.
+    next: Box<[Apart<AtomicUsize>]>,
+    /// Whether a thread must be woken.
+    asleep: Box<[Apart<AtomicBool>]>,
+    /// What a thread has panicked with.
+    panic: Mutex<Option<Box<dyn Any + Send>>>,
+}
+
+// SAFETY: `current` is written by the one thread that shares out loops, while the state is closed
+// and nobody is inside; others read it only while they are inside.
+unsafe impl Sync for Shared {}
+
+/// A number: which loop it is, whether threads may begin with it, and how many are inside.
+struct State;
+
+impl State {
+    const INSIDE: u64 = 0xffff;
+    const OPEN: u64 = 1 << 16;
+    const LOOP: u64 = 1 << 17;
+    /// The team is being dropped.
+    const OVER: u64 = u64::MAX;
+
+    fn number(state: u64) -> u64 {
+        state / Self::LOOP
+    }
+}
+
+/// A loop that threads may begin with, until this is dropped.
+struct Opened<'a>(&'a Shared);
+
+impl Drop for Opened<'_> {
+    fn drop(&mut self) {
+        /// Looks before the processor is offered to others.
+        const PATIENCE: u32 = 1 << 12;
+        let state = &self.0.state;
+        state.fetch_and(!State::OPEN, Ordering::AcqRel);
+        let mut looks = 0_u32;
+        while state.load(Ordering::Acquire) & State::INSIDE != 0 {
+            looks = looks.saturating_add(1);
+            if looks < PATIENCE { std::hint::spin_loop() } else { thread::yield_now() }
+        }
+    }
+}
+
+impl Shared {
+    fn new(n_threads: usize) -> Self {
+        Self {
+            state: AtomicU64::new(0),
+            current: UnsafeCell::new(None),
+            next: (0..n_threads).map(|_| Apart(AtomicUsize::new(0))).collect(),
+            asleep: (0..n_threads).map(|_| Apart(AtomicBool::new(false))).collect(),
+            panic: Mutex::new(None),
+        }
+    }
+
+    fn panic(&self) -> std::sync::MutexGuard<'_, Option<Box<dyn Any + Send>>> {
+        self.panic.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where the part of thread `place` begins.
+    fn part(&self, place: usize, n: usize) -> usize {
+        n * place / self.next.len()
+    }
+
+    fn open(&self, next: Loop) -> Opened<'_> {
+        for (place, first) in self.next.iter().enumerate() {
+            first.0.store(self.part(place, next.n), Ordering::Relaxed);
+        }
+        // SAFETY: the state is closed, and nobody is inside.
+        unsafe { *self.current.get() = Some(next) };
+        let number = State::number(self.state.load(Ordering::Relaxed));
+        self.state.store(((number + 1) * State::LOOP) | State::OPEN, Ordering::SeqCst);
+        Opened(self)
+    }
+
+    /// The life of the thread at `place`.
+    fn serve(&self, place: usize) {
+        CURRENT.set(Current::Alone);
+        let mut seen = 0;
+        while let Some(state) = self.wait(place, seen) {
+            let entered =
+                self.state.compare_exchange(state, state + 1, Ordering::AcqRel, Ordering::Relaxed);
+            if entered.is_err() {
+                // Another thread has entered or left, or the loop is over: look again.
+                continue;
+            }
+            seen = State::number(state);
+            // SAFETY: written before the state was opened; not written again while this is inside.
+            if let Some(current) = unsafe { *self.current.get() } {
+                let result = catch_unwind(AssertUnwindSafe(|| self.take_part(place, current)));
+                if let Err(panic) = result {
+                    self.panic().get_or_insert(panic);
+                }
+            }
+            self.state.fetch_sub(1, Ordering::Release);
+        }
+    }
+
+    /// The state in which a loop is open that is not number `seen`; `None` when all is over.
+    fn wait(&self, place: usize, seen: u64) -> Option<u64> {
+        /// Looks without a pause for others, about a tenth of a millisecond.
+        const SPINS: u32 = 2_000;
+        /// Looks in between of which other processes may run, about a millisecond.
+        const YIELDS: u32 = 1_000;
+        let mut looks = 0;
+        loop {
+            let state = self.state.load(Ordering::SeqCst);
+            if state == State::OVER {
+                return None;
+            }
+            if state & State::OPEN != 0 && State::number(state) != seen {
+                return Some(state);
+            }
+            looks += 1;
+            if looks < SPINS {
+                std::hint::spin_loop();
+            } else if looks < SPINS + YIELDS {
+                thread::yield_now();
+            } else if looks == SPINS + YIELDS {
+                // Looks once more after this, so that no loop is missed.
+                self.asleep[place].0.store(true, Ordering::SeqCst);
+            } else {
+                thread::park();
+                self.asleep[place].0.store(false, Ordering::SeqCst);
+                looks = 0;
+            }
+        }
+    }
+
+    /// Works off the part of thread `place`, and then what is left of the others'.
+    fn take_part(&self, place: usize, Loop { n, work }: Loop) {
+        let n_parts = self.next.len();
+        for part in (place..n_parts).chain(0..place) {
+            let end = self.part(part + 1, n);
+            loop {
+                let i = self.next[part].0.fetch_add(1, Ordering::Relaxed);
+                if i >= end {
+                    break;
+                }
+                work(i);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn visits(n: usize) -> Vec<usize> {
+        let visits: Vec<AtomicUsize> = (0..n).map(|_| AtomicUsize::new(0)).collect();
+        for_each(n, &|i| {
+            visits[i].fetch_add(1, Ordering::Relaxed);
+        });
+        visits.into_iter().map(AtomicUsize::into_inner).collect()
+    }
+
+    #[test]
+    fn every_index_is_visited_once_and_all_is_done_when_the_loop_ends() {
+        for n_threads in [1, 2, 3, 8] {
+            with(n_threads, || {
+                assert_eq!(count(), n_threads);
+                for n in [0, 1, 2, 3, 7, 100, 1_000] {
+                    assert_eq!(visits(n), vec![1; n]);
+                }
+            });
+        }
+    }
+
+    #[test]
+    fn many_short_loops_follow_each_other() {
+        with(3, || {
+            let sum = AtomicUsize::new(0);
+            for _ in 0..2_000 {
+                for_each(5, &|i| {
+                    sum.fetch_add(i, Ordering::Relaxed);
+                });
+            }
+            assert_eq!(sum.into_inner(), 20_000);
+        });
+    }
+
+    #[test]
+    fn threads_that_have_fallen_asleep_are_woken() {
+        with(2, || {
+            for _ in 0..3 {
+                thread::sleep(Duration::from_millis(30));
+                let others = AtomicUsize::new(0);
+                let caller = thread::current().id();
+                // Long enough that the other thread takes part, however slowly it wakes.
+                for_each(2, &|_| {
+                    let began = std::time::Instant::now();
+                    if thread::current().id() != caller {
+                        others.fetch_add(1, Ordering::Relaxed);
+                    }
+                    while others.load(Ordering::Relaxed) == 0
+                        && began.elapsed() < Duration::from_secs(20)
+                    {
+                        thread::yield_now();
+                    }
+                });
+                assert!(others.into_inner() > 0);
+            }
+        });
+    }
+
+    #[test]
+    fn a_loop_within_a_loop_is_done_by_whoever_meets_it() {
+        with(3, || {
+            let sum = AtomicUsize::new(0);
+            for_each(10, &|i| {
+                for_each(10, &|j| {
+                    sum.fetch_add(10 * i + j, Ordering::Relaxed);
+                });
+            });
+            assert_eq!(sum.into_inner(), 99 * 50);
+        });
+    }
+
+    #[test]
+    fn loops_of_several_callers_do_not_mix() {
+        let caller = || (0..200).all(|_| visits(64) == vec![1; 64]);
+        let callers: Vec<_> = (0..4).map(|_| thread::spawn(caller)).collect();
+        assert!(callers.into_iter().all(|caller| caller.join().unwrap()));
+    }
+
+    #[test]
+    fn a_panic_reaches_the_caller_and_the_team_goes_on() {
+        with(3, || {
+            for bad in [0, 50, 99] {
+                let run = || for_each(100, &|i| assert_ne!(i, bad, "not this one"));
+                let panic = catch_unwind(AssertUnwindSafe(run)).unwrap_err();
+                let message = panic.downcast_ref::<String>().unwrap();
+                assert!(message.contains("not this one"), "{message}");
+                assert_eq!(visits(100), vec![1; 100]);
+            }
+        });
+    }
+
+    #[test]
+    fn the_team_before_comes_back() {
+        let before = count();
+        with(5, || with(2, || assert_eq!(count(), 2)));
+        assert_eq!(count(), before);
+        with(4, || for_each(8, &|_| assert!([1, 4].contains(&count()))));
+    }
+}

@@ -1,0 +1,244 @@
+//! The fused loops, and each activation as a value and a derivative.
+
+use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
+
+use super::{CUBIC, Function};
+use crate::backend::buffer::unwritten;
+use crate::backend::element::Element;
+use crate::backend::parallel::{block_len, run};
+use crate::backend::simd::fused_if_possible;
+
+/// A function of one number, and its derivative, perhaps with fused multiply-add.
+pub(crate) trait Elementwise: Send + Sync + 'static {
+    const NAME: &'static str;
+    const FUNCTION: Function;
+    fn value<T: Element, const FUSED: bool>(x: T) -> T;
+    fn derivative<T: Element, const FUSED: bool>(x: T) -> T;
+}
+
+pub(crate) struct Relu;
+pub(crate) struct Sigmoid;
+pub(crate) struct Silu;
+pub(crate) struct Gelu;
+pub(crate) struct GeluTanh;
+
+impl Elementwise for Relu {
+    const NAME: &'static str = "relu";
+    const FUNCTION: Function = Function::Relu;
+
+    #[inline(always)]
+    fn value<T: Element, const FUSED: bool>(x: T) -> T {
+        // Asked this way round, NaN stays NaN.
+        if x <= T::ZERO { T::ZERO } else { x }
+    }
+
+    #[inline(always)]
+    fn derivative<T: Element, const FUSED: bool>(x: T) -> T {
+        if x <= T::ZERO { T::ZERO } else { T::ONE }
+    }
+}
+
+impl Elementwise for Sigmoid {
+    const NAME: &'static str = "sigmoid";
+    const FUNCTION: Function = Function::Sigmoid;
+
+    #[inline(always)]
+    fn value<T: Element, const FUSED: bool>(x: T) -> T {
+        sigmoids::<T, FUSED>(x).0
+    }
+
+    #[inline(always)]
+    fn derivative<T: Element, const FUSED: bool>(x: T) -> T {
+        let (sigma, complement) = sigmoids::<T, FUSED>(x);
+        sigma * complement
+    }
+}
+
+impl Elementwise for Silu {
+    const NAME: &'static str = "silu";
+    const FUNCTION: Function = Function::Silu;
+
+    #[inline(always)]
+    fn value<T: Element, const FUSED: bool>(x: T) -> T {
+        x * sigmoids::<T, FUSED>(x).0
+    }
+
+    #[inline(always)]
+    fn derivative<T: Element, const FUSED: bool>(x: T) -> T {
+        let (sigma, complement) = sigmoids::<T, FUSED>(x);
+        sigma * (T::ONE + x * complement)
+    }
+}
+
+impl Elementwise for Gelu {
+    const NAME: &'static str = "gelu";
+    const FUNCTION: Function = Function::Gelu;
+
+    #[inline(always)]
+    fn value<T: Element, const FUSED: bool>(x: T) -> T {
+        x * x.normal::<FUSED>().0
+    }
+
+    #[inline(always)]
+    fn derivative<T: Element, const FUSED: bool>(x: T) -> T {
+        let (cdf, density) = x.normal::<FUSED>();
+        cdf + x * density
+    }
+}
+
+impl Elementwise for GeluTanh {
+    const NAME: &'static str = "gelu-tanh";
+    const FUNCTION: Function = Function::GeluTanh;
+
+    #[inline(always)]
+    fn value<T: Element, const FUSED: bool>(x: T) -> T {
+        x * sigmoids::<T, FUSED>(two_u(x)).0
+    }
+
+    #[inline(always)]
+    fn derivative<T: Element, const FUSED: bool>(x: T) -> T {
+        let (sigma, complement) = sigmoids::<T, FUSED>(two_u(x));
+        let slope = T::from_f64(TWO_ROOT) * (T::ONE + T::from_f64(3. * CUBIC) * x * x);
+        sigma * (T::ONE + x * complement * slope)
+    }
+}
+
+/// 2 √(2/π)
+const TWO_ROOT: f64 = 2. * FRAC_2_SQRT_PI * FRAC_1_SQRT_2;
+
+/// 2u = 2 √(2/π) (x + 0.044715 x³)
+#[inline(always)]
+fn two_u<T: Element>(x: T) -> T {
+    T::from_f64(TWO_ROOT) * (x + T::from_f64(CUBIC) * x * x * x)
+}
+
+/// σ(x) and 1 − σ(x), both to full relative accuracy: neither overflows nor cancels.
+#[inline(always)]
+fn sigmoids<T: Element, const FUSED: bool>(x: T) -> (T, T) {
+    let decayed = (if x < T::ZERO { x } else { -x }).exp_with::<FUSED>(); // e^−|x|
+    let upper = T::ONE / (T::ONE + decayed);
+    let lower = decayed * upper;
+    if x < T::ZERO { (lower, upper) } else { (upper, lower) }
+}
+
+/// Each x becomes f(x).
+pub(crate) fn activate<T: Element, A: Elementwise>(x: &mut [T]) {
+    fused_if_possible(
+        x,
+        #[inline(always)]
+        |x| each_value::<T, A, true>(x),
+        #[inline(always)]
+        |x| each_value::<T, A, false>(x),
+    );
+}
+
+#[inline(always)]
+fn each_value<T: Element, A: Elementwise, const FUSED: bool>(x: &mut [T]) {
+    for x in x {
+        *x = A::value::<T, FUSED>(*x);
+    }
+}
+
+/// Each g becomes g f'(x), and each x becomes f(x).
+pub(crate) fn activate_backward<T: Element, A: Elementwise>(g: &mut [T], x: &mut [T]) {
+    fused_if_possible(
+        (g, x),
+        #[inline(always)]
+        |(g, x)| each_pair::<T, A, true>(g, x),
+        #[inline(always)]
+        |(g, x)| each_pair::<T, A, false>(g, x),
+    );
+}
+
+#[inline(always)]
+fn each_pair<T: Element, A: Elementwise, const FUSED: bool>(g: &mut [T], x: &mut [T]) {
+    for (g, x) in g.iter_mut().zip(x) {
+        (*g, *x) = (*g * A::derivative::<T, FUSED>(*x), A::value::<T, FUSED>(*x));
+    }
+}
+
+pub(super) fn forward<T: Element, A: Elementwise>(x: &[T]) -> Vec<T> {
+    let mut y = unwritten(x.len());
+    let len = block_len(1);
+    run(x.len(), y.chunks_mut(len).zip(x.chunks(len)), |(y, x)| {
+        y.copy_from_slice(x);
+        activate::<T, A>(y);
+    });
+    y
+}
+
+pub(super) fn backward<T: Element, A: Elementwise>(x: &[T], gradient: &[T]) -> Vec<T> {
+    let mut dx = unwritten(x.len());
+    let len = block_len(1);
+    run(
+        x.len(),
+        dx.chunks_mut(len).zip(x.chunks(len).zip(gradient.chunks(len))),
+        |(dx, (x, g))| {
+            dx.copy_from_slice(g);
+            activate_backward::<T, A>(dx, &mut x.to_vec());
+        },
+    );
+    dx
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ERROR: f64 = 2e-7; // of values in f32, relative to max(1, |x|)
+    const DERIVATIVE_ERROR: f64 = 5e-7;
+
+    fn check<A: Elementwise>() {
+        check_loops::<A, false>();
+        check_loops::<A, true>();
+    }
+
+    fn check_loops<A: Elementwise, const FUSED: bool>() {
+        let value = |x| A::value::<f64, false>(f64::from(x));
+        let derivative = |x| A::derivative::<f64, false>(f64::from(x));
+        for i in -200_003..=200_003_i32 {
+            let x = i as f32 / 10_007.;
+            let allowed = ERROR * f64::from(x.abs().max(1.));
+            let value = f64::from(A::value::<f32, FUSED>(x)) - value(x);
+            let derivative = f64::from(A::derivative::<f32, FUSED>(x)) - derivative(x);
+            assert!(value.abs() < allowed, "{}({x}) is off by {value:e}", A::NAME);
+            assert!(
+                derivative.abs() < DERIVATIVE_ERROR,
+                "{}'({x}) is off by {derivative:e}",
+                A::NAME
+            );
+        }
+    }
+
+    #[test]
+    fn f32_is_as_accurate_as_documented() {
+        check::<Relu>();
+        check::<Sigmoid>();
+        check::<Silu>();
+        check::<Gelu>();
+        check::<GeluTanh>();
+    }
+
+    #[test]
+    fn large_arguments_are_kept_or_dropped() {
+        fn both<A: Elementwise>(x: f32) -> (f32, f32) {
+            let (mut g, mut y) = ([1.], [x]);
+            activate_backward::<f32, A>(&mut g, &mut y);
+            (y[0], g[0])
+        }
+        fn limits<A: Elementwise>() {
+            for x in [100_f32, 1e4] {
+                assert_eq!(both::<A>(x), (x, 1.), "{}({x})", A::NAME);
+                assert_eq!(both::<A>(-x), (0., 0.), "{}(-{x})", A::NAME);
+            }
+            assert!(both::<A>(f32::NAN).0.is_nan(), "{}", A::NAME);
+        }
+        limits::<Relu>();
+        limits::<Silu>();
+        limits::<Gelu>();
+        limits::<GeluTanh>();
+        for (x, value) in [(1e4_f32, 1.), (-1e4, 0.)] {
+            assert_eq!(both::<Sigmoid>(x), (value, 0.), "sigmoid({x})");
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! The fused loops: some maps of one example at a time, along the whole sequence.
+
+mod backward;
+mod forward;
+
+use std::ops::Range;
+
+use super::{Band, Inputs, Normaliser, TapLayout};
+use crate::backend::buffer::unwritten;
+use crate::backend::element::Element;
+use crate::backend::parallel::run;
+
+/// Channels of a block: enough for SIMD, and few partial sums of the taps' gradient.
+const CHANNELS: usize = 128;
+
+pub(super) fn forward<T: Element>(inputs: Inputs<'_, T>, band: &Band) -> (Vec<T>, Normaliser<T>) {
+    let blocks = run(
+        band.work(),
+        blocks(inputs, band),
+        #[inline(always)]
+        |block| (block.maps.clone(), block.example, block.forward()),
+    );
+    let n = inputs.key.len();
+    let mut normaliser = Normaliser { max: unwritten(n), sum: unwritten(n) };
+    let mut output = unwritten(inputs.value.len());
+    for (maps, example, of_block) in blocks {
+        band.put(&mut output, &of_block.output, example, &maps, band.sizes.width);
+        band.put(&mut normaliser.max, &of_block.max, example, &maps, 1);
+        band.put(&mut normaliser.sum, &of_block.sum, example, &maps, 1);
+    }
+    (output, normaliser)
+}
+
+/// Of each input.
+pub(super) struct Gradients<T> {
+    pub(super) key: Vec<T>,
+    pub(super) value: Vec<T>,
+    pub(super) taps: Vec<T>,
+}
+
+pub(super) fn backward<T: Element>(
+    inputs: Inputs<'_, T>,
+    band: &Band,
+    normaliser: &Normaliser<T>,
+    output: &[T],
+    gradient: &[T],
+) -> Gradients<T> {
+    let blocks = run(
+        band.work(),
+        blocks(inputs, band),
+        #[inline(always)]
+        |block| {
+            let queries = block.queries(normaliser, output, gradient);
+            (block.maps.clone(), block.example, block.backward(&queries))
+        },
+    );
+    let mut total = Gradients {
+        key: unwritten(inputs.key.len()),
+        value: unwritten(inputs.value.len()),
+        taps: vec![T::ZERO; inputs.taps.len()],
+    };
+    for (maps, example, of_block) in blocks {
+        band.put(&mut total.key, &of_block.key, example, &maps, 1);
+        band.put(&mut total.value, &of_block.value, example, &maps, band.sizes.width);
+        band.add_taps(&mut total.taps, &of_block.taps, &maps);
+    }
+    total
+}
+
+impl Band {
+    /// A measure of the work, for the choice between one thread and several.
+    fn work(&self) -> usize {
+        let sizes = &self.sizes;
+        sizes.batch * sizes.len * sizes.n_maps * sizes.width * self.n_taps
+    }
+
+    /// Rows of a block to their places in `all (batch, len, n_maps · width)`.
+    fn put<T: Element>(
+        &self,
+        all: &mut [T],
+        rows: &[T],
+        example: usize,
+        maps: &Range<usize>,
+        width: usize,
+    ) {
+        let (len, row) = (self.sizes.len, self.sizes.n_maps * width);
+        let example = &mut all[example * len * row..(example + 1) * len * row];
+        let rows = rows.chunks_exact(maps.len() * width);
+        for (all, rows) in example.chunks_exact_mut(row).zip(rows) {
+            all[maps.start * width..maps.end * width].copy_from_slice(rows);
+        }
+    }
+
+    /// Adds what a block found for the taps.
+    fn add_taps<T: Element>(&self, all: &mut [T], taps: &[T], maps: &Range<usize>) {
+        let (row, columns) = match self.layout {
+            TapLayout::OfPositions => (self.n_taps, 0..self.n_taps),
+            TapLayout::OfMaps => (self.sizes.n_maps, maps.clone()),
+        };
+        for (all, taps) in all.chunks_exact_mut(row).zip(taps.chunks_exact(columns.len())) {
+            for (all, &x) in all[columns.clone()].iter_mut().zip(taps) {
+                *all += x;
+            }
+        }
+    }
+}
+
+/// Some maps of one example.
+struct Block<'a, T> {
+    inputs: Inputs<'a, T>,
+    band: &'a Band,
+    example: usize,
+    maps: Range<usize>,
+}
+
+fn blocks<'a, T: Element>(
+    inputs: Inputs<'a, T>,
+    band: &'a Band,
+) -> impl Iterator<Item = Block<'a, T>> {
+    let n_maps = band.sizes.n_maps;
+    let of_block = (CHANNELS / band.sizes.width).max(1);
+    (0..band.sizes.batch).flat_map(move |example| {
+        (0..n_maps).step_by(of_block).map(move |start| {
+            let maps = start..(start + of_block).min(n_maps);
+            Block { inputs, band, example, maps }
+        })
+    })
+}
+
+impl<T: Element> Block<'_, T> {
+    /// The block's part of row `t` of `x (batch, len, n_maps · width)`.
+    #[inline(always)]
+    fn row<'x>(&self, x: &'x [T], t: usize, width: usize) -> &'x [T] {
+        let start = (self.example * self.band.sizes.len + t) * self.band.sizes.n_maps;
+        &x[(start + self.maps.start) * width..(start + self.maps.end) * width]
+    }
+
+    #[inline(always)]
+    fn key(&self, t: usize) -> &[T] {
+        self.row(self.inputs.key, t, 1)
+    }
+
+    #[inline(always)]
+    fn value(&self, t: usize) -> &[T] {
+        self.row(self.inputs.value, t, self.band.sizes.width)
+    }
+
+    #[inline(always)]
+    fn is_padding(&self, t: usize) -> bool {
+        self.inputs.padding.is_some_and(|p| p[self.example * self.band.sizes.len + t] != 0)
+    }
+
+    /// K_t' + w of every map.
+    #[inline(always)]
+    fn scores(&self, scores: &mut [T], t: usize, other: usize) {
+        let (tap, key) = (other + self.band.origin - t, self.key(other));
+        match self.band.layout {
+            TapLayout::OfPositions => {
+                let w = self.inputs.taps[t * self.band.n_taps + tap];
+                for (score, &key) in scores.iter_mut().zip(key) {
+                    *score = key + w;
+                }
+            }
+            TapLayout::OfMaps => {
+                let w = &self.inputs.taps[tap * self.band.sizes.n_maps..][self.maps.clone()];
+                for ((score, &key), &w) in scores.iter_mut().zip(key).zip(w) {
+                    *score = key + w;
+                }
+            }
+        }
+    }
+}
+
+/// x / divisor, one a map; 0 where the divisor is.
+#[inline(always)]
+fn divide<T: Element>(x: &mut [T], divisor: &[T], width: usize) {
+    if width == 1 {
+        for (x, &divisor) in x.iter_mut().zip(divisor) {
+            *x = if divisor == T::ZERO { T::ZERO } else { *x / divisor };
+        }
+        return;
+    }
+    for (x, &divisor) in x.chunks_exact_mut(width).zip(divisor) {
+        let factor = if divisor == T::ZERO { T::ZERO } else { T::ONE / divisor };
+        for x in x {
+            *x *= factor;
+        }
+    }
+}

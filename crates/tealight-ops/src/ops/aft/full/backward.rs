@@ -1,0 +1,262 @@
+//! Gradients, tile after tile.
+
+use super::tile::{Factors, Tile, tiles};
+use super::{Inputs, Matrix, Normaliser};
+use crate::backend::buffer::unwritten;
+use crate::backend::element::Element;
+use crate::backend::parallel::run;
+
+/// The largest ln of exp(a + r) / D for which the factors hold all that counts.
+const HIGHEST: f64 = 40.;
+
+pub(super) struct Gradients<T> {
+    pub(super) key: Vec<T>,
+    pub(super) value: Vec<T>,
+    pub(super) w: Vec<T>,
+}
+
+pub(super) fn backward<T: Element>(
+    inputs: &Inputs<'_, T>,
+    normaliser: &Normaliser<T>,
+    output: &[T],
+    gradient: &[T],
+) -> candle_core::Result<Gradients<T>> {
+    let mut gradients = Gradients {
+        key: vec![T::ZERO; inputs.key.len()],
+        value: vec![T::ZERO; inputs.value.len()],
+        w: vec![T::ZERO; inputs.w.len()],
+    };
+    let rows = Rows { normaliser: &normaliser.0, output, gradient };
+    for tile in tiles(inputs) {
+        let factors = Factors::new(inputs, &tile);
+        let (scaled, direct) = scaled_gradients(inputs, &tile, &factors, rows);
+        let scaled = Matrix::new(scaled, tile.rows.len());
+        let of_keys = factors.of_rows.transposed_product(&scaled)?;
+        add_to_keys(inputs, &tile, &factors, &of_keys, &mut gradients)?;
+        let of_pairs = scaled.product_with_transposed(&factors.of_keys)?;
+        add_to_w(inputs, &tile, &factors, &of_pairs, &mut gradients.w)?;
+        if direct.contains(&true) {
+            add_to_w_directly(inputs, &tile, rows, &direct, &mut gradients.w);
+            add_to_keys_directly(inputs, &tile, rows, &direct, &mut gradients);
+        }
+    }
+    Ok(gradients)
+}
+
+/// What the forward pass left, and g.
+#[derive(Clone, Copy)]
+struct Rows<'a, T> {
+    normaliser: &'a [T],
+    output: &'a [T],
+    gradient: &'a [T],
+}
+
+impl<T: Element> Rows<'_, T> {
+    /// max, sum, Y and g of one row and channel.
+    #[inline(always)]
+    fn at(&self, d_model: usize, row: usize, channel: usize) -> (T, T, T, T) {
+        let (at, max) = (row * d_model + channel, row * 2 * d_model + channel);
+        let sum = self.normaliser[max + d_model];
+        (self.normaliser[max], sum, self.output[at], self.gradient[at])
+    }
+}
+
+/// G and H: `(rows, 2, batch, d_model)`; and where they are left out, since the factors do not hold all that counts:
+/// `(rows, batch, d_model)`.
+fn scaled_gradients<T: Element>(
+    inputs: &Inputs<'_, T>,
+    tile: &Tile,
+    factors: &Factors<T>,
+    rows: Rows<'_, T>,
+) -> (Vec<T>, Vec<bool>) {
+    let (batch, q_len, d_model) = (inputs.sizes.batch, inputs.sizes.q_len, inputs.sizes.d_model);
+    let width = batch * d_model;
+    let mut scaled = unwritten(tile.rows.len() * 2 * width);
+    let mut direct = vec![false; tile.rows.len() * width];
+    let highest = T::from_f64(HIGHEST);
+    let channels = &factors.of_channels;
+    run(
+        scaled.len(),
+        scaled.chunks_exact_mut(2 * width).zip(direct.chunks_exact_mut(width)).enumerate(),
+        #[inline(always)]
+        |(i, (scaled, direct))| {
+            let (t, row_max) = (tile.rows.start + i, factors.row_max[i]);
+            let (g, h) = scaled.split_at_mut(width);
+            for example in 0..batch {
+                let here = example * d_model..(example + 1) * d_model;
+                let (g, h) = (&mut g[here.clone()], &mut h[here.clone()]);
+                if !channels.has_keys(tile, example, t) {
+                    g.fill(T::ZERO);
+                    h.fill(T::ZERO);
+                    continue;
+                }
+                let row = example * q_len + t;
+                let (max, sum) =
+                    rows.normaliser[row * 2 * d_model..][..2 * d_model].split_at(d_model);
+                let output = &rows.output[row * d_model..][..d_model];
+                let gradient = &rows.gradient[row * d_model..][..d_model];
+                let of_rows = max.iter().zip(sum).zip(output).zip(gradient);
+                let references = channels.reference[here.clone()].iter();
+                let of_channels = references.zip(&channels.limit[here.clone()]);
+                let made = g.iter_mut().zip(h).zip(&mut direct[here]);
+                for ((((g, h), direct), (((&max, &sum), &y), &gradient)), (&reference, &limit)) in
+                    made.zip(of_rows).zip(of_channels)
+                {
+                    let exponent = reference + row_max - max;
+                    *direct = !(exponent <= highest && t < limit);
+                    let factor = if *direct { T::ZERO } else { exponent.exp() / sum };
+                    *g = gradient * factor;
+                    *h = -*g * y;
+                }
+            }
+        },
+    );
+    (scaled, direct)
+}
+
+/// dV += E ⊙ PᵀG and dK += E ⊙ (V ⊙ PᵀG + PᵀH), of `products (keys, 2, batch, d_model)`.
+fn add_to_keys<T: Element>(
+    inputs: &Inputs<'_, T>,
+    tile: &Tile,
+    factors: &Factors<T>,
+    products: &[T],
+    gradients: &mut Gradients<T>,
+) -> candle_core::Result<()> {
+    let (batch, d_model) = (inputs.sizes.batch, inputs.sizes.d_model);
+    let width = batch * d_model;
+    let of_keys = factors.of_keys.elements::<T>()?;
+    run(
+        products.len(),
+        rows_of_keys(inputs, tile, gradients),
+        #[inline(always)]
+        |KeyRow { example, j, key: dkey, value: dvalue }| {
+            let here = example * d_model..(example + 1) * d_model;
+            let (g, h) = products[j * 2 * width..(j + 1) * 2 * width].split_at(width);
+            let alone = &of_keys[(2 * j + 1) * width..(2 * j + 2) * width];
+            let start = inputs.key_start(example, tile.keys.start + j);
+            let value = &inputs.value[start..][..d_model];
+            let products = g[here.clone()].iter().zip(&h[here.clone()]).zip(&alone[here]);
+            for (((dkey, dvalue), ((&g, &h), &e)), &value) in
+                dkey.iter_mut().zip(dvalue).zip(products).zip(value)
+            {
+                *dvalue += e * g;
+                *dkey += e * (value * g + h);
+            }
+        },
+    );
+    Ok(())
+}
+
+/// A key's gradients.
+struct KeyRow<'a, T> {
+    example: usize,
+    /// Its place in the tile.
+    j: usize,
+    key: &'a mut [T],
+    value: &'a mut [T],
+}
+
+fn rows_of_keys<'a, T: Element>(
+    inputs: &Inputs<'_, T>,
+    tile: &'a Tile,
+    gradients: &'a mut Gradients<T>,
+) -> impl Iterator<Item = KeyRow<'a, T>> {
+    let (kv_len, d_model) = (inputs.sizes.kv_len, inputs.sizes.d_model);
+    let len = kv_len * d_model;
+    let here = tile.keys.start * d_model..tile.keys.end * d_model;
+    let examples = gradients.key.chunks_exact_mut(len).zip(gradients.value.chunks_exact_mut(len));
+    examples.enumerate().flat_map(move |(example, (key, value))| {
+        let rows = key[here.clone()].chunks_exact_mut(d_model);
+        let rows = rows.zip(value[here.clone()].chunks_exact_mut(d_model));
+        rows.enumerate().map(move |(j, (key, value))| KeyRow { example, j, key, value })
+    })
+}
+
+/// dw = P ⊙ `products (rows, keys)`. No two tiles share a pair.
+fn add_to_w<T: Element>(
+    inputs: &Inputs<'_, T>,
+    tile: &Tile,
+    factors: &Factors<T>,
+    products: &[T],
+    dw: &mut [T],
+) -> candle_core::Result<()> {
+    let (kv_len, n_keys) = (inputs.sizes.kv_len, tile.keys.len());
+    let of_rows = factors.of_rows.elements::<T>()?;
+    let rows = dw[tile.rows.start * kv_len..].chunks_exact_mut(kv_len);
+    run(
+        products.len(),
+        rows.zip(products.chunks_exact(n_keys).zip(of_rows.chunks_exact(n_keys))),
+        #[inline(always)]
+        |(dw, (products, p))| {
+            for ((dw, &product), &p) in dw[tile.keys.clone()].iter_mut().zip(products).zip(p) {
+                *dw = p * product;
+            }
+        },
+    );
+    Ok(())
+}
+
+/// The rows and channels that the products leave out: dw of each row.
+fn add_to_w_directly<T: Element>(
+    inputs: &Inputs<'_, T>,
+    tile: &Tile,
+    rows: Rows<'_, T>,
+    direct: &[bool],
+    dw: &mut [T],
+) {
+    let (batch, q_len, d_model) = (inputs.sizes.batch, inputs.sizes.q_len, inputs.sizes.d_model);
+    let kv_len = inputs.sizes.kv_len;
+    let of_rows = dw[tile.rows.start * kv_len..].chunks_exact_mut(kv_len);
+    run(
+        direct.len() * tile.keys.len(),
+        of_rows.zip(direct.chunks_exact(batch * d_model)).enumerate(),
+        #[inline(always)]
+        |(i, (dw, direct))| {
+            let t = tile.rows.start + i;
+            let w = &inputs.w[t * kv_len..(t + 1) * kv_len];
+            for (at, _) in direct.iter().enumerate().filter(|(_, direct)| **direct) {
+                let (example, channel) = (at / d_model, at % d_model);
+                let (max, sum, y, g) = rows.at(d_model, example * q_len + t, channel);
+                for other in tile.keys.clone() {
+                    if inputs.reads(example, t, other) {
+                        let at = inputs.key_start(example, other) + channel;
+                        let weight = (inputs.key[at] + w[other] - max).exp() / sum;
+                        dw[other] += weight * g * (inputs.value[at] - y);
+                    }
+                }
+            }
+        },
+    );
+}
+
+/// The rows and channels that the products leave out: dK and dV of each key.
+fn add_to_keys_directly<T: Element>(
+    inputs: &Inputs<'_, T>,
+    tile: &Tile,
+    rows: Rows<'_, T>,
+    direct: &[bool],
+    gradients: &mut Gradients<T>,
+) {
+    let (batch, q_len, d_model) = (inputs.sizes.batch, inputs.sizes.q_len, inputs.sizes.d_model);
+    run(
+        direct.len() * tile.keys.len(),
+        rows_of_keys(inputs, tile, gradients),
+        #[inline(always)]
+        |KeyRow { example, j, key: dkey, value: dvalue }| {
+            let other = tile.keys.start + j;
+            let start = inputs.key_start(example, other);
+            for t in tile.rows.clone().filter(|&t| inputs.reads(example, t, other)) {
+                let i = t - tile.rows.start;
+                let direct = &direct[(i * batch + example) * d_model..][..d_model];
+                let w = inputs.w[t * inputs.sizes.kv_len + other];
+                for (channel, _) in direct.iter().enumerate().filter(|(_, direct)| **direct) {
+                    let (max, sum, y, g) = rows.at(d_model, example * q_len + t, channel);
+                    let (key, value) = (inputs.key[start + channel], inputs.value[start + channel]);
+                    let weight = (key + w - max).exp() / sum;
+                    dvalue[channel] += weight * g;
+                    dkey[channel] += weight * g * (value - y);
+                }
+            }
+        },
+    );
+}

@@ -1,0 +1,189 @@
+//! AFT-full as products of matrices, a tile of keys at a time.
+//!
+//! ```text
+//! exp(K_t' + w_t,t') = exp(w_t,t' − a_t) · exp(K_t' − r) · exp(a_t + r)        a_t, r of the tile
+//! (numerator, denominator) = P [E ⊙ V, E],     P_t,t' = exp(w_t,t' − a_t),     E_t' = exp(K_t' − r)
+//! ```
+//!
+//! P is shared by the batch and all channels. The tiles' results are merged with a maximum for each row and channel, as
+//! in the online softmax (Milakov and Gimelshein 2018, <https://arxiv.org/abs/1805.02867>).
+//!
+//! Where the largest w and the largest K of a tile belong to different keys and are far apart, the product of their
+//! factors underflows. That shows in the denominator: what a factor of 0 drops is below e⁻⁸⁷ in f32, so a denominator
+//! above 10⁻¹⁸ is complete. Any other row and channel of the tile is added directly, with a maximum of its own.
+//!
+//! Under [`Reach::Past`] no bit of a row may depend on later keys. A tile that a row sees whole has r = max K_t'; in the
+//! tile on the diagonal r is the first key, later keys count at most e²⁰, and a row that has seen a key larger than that
+//! is added directly.
+//!
+//! ```text
+//! G_t = g_t exp(a_t + r) / D_t,  H_t = −G_t ⊙ Y_t         D_t the whole denominator
+//! dV = E ⊙ PᵀG       dK = E ⊙ (V ⊙ PᵀG + PᵀH)       dw = P ⊙ [G, H] [E ⊙ V, E]ᵀ
+//! ```
+
+mod backward;
+mod forward;
+mod tile;
+
+use std::marker::PhantomData;
+use std::sync::OnceLock;
+
+use candle_core::backend::BackendStorage;
+use candle_core::{CpuStorage, CustomOp3, Layout, Result, Shape, Tensor};
+
+use super::Reach;
+use crate::backend::buffer::{View, slice, stored, tensor};
+use crate::backend::element::Element;
+
+#[derive(Clone, Copy, Debug)]
+struct Sizes {
+    batch: usize,
+    q_len: usize,
+    kv_len: usize,
+    d_model: usize,
+}
+
+/// The inputs as slices.
+#[derive(Clone, Copy)]
+struct Inputs<'a, T> {
+    key: &'a [T],
+    value: &'a [T],
+    w: &'a [T],
+    padding: Option<&'a [u8]>,
+    reach: Reach,
+    sizes: Sizes,
+}
+
+impl<T: Element> Inputs<'_, T> {
+    /// Whether position `t` reads key `other` of `example`.
+    #[inline(always)]
+    fn reads(&self, example: usize, t: usize, other: usize) -> bool {
+        (self.reach == Reach::Everything || other <= t) && !self.is_padding(example, other)
+    }
+
+    #[inline(always)]
+    fn is_padding(&self, example: usize, other: usize) -> bool {
+        self.padding.is_some_and(|padding| padding[example * self.sizes.kv_len + other] != 0)
+    }
+
+    /// Where the channels of a key begin.
+    #[inline(always)]
+    fn key_start(&self, example: usize, other: usize) -> usize {
+        (example * self.sizes.kv_len + other) * self.sizes.d_model
+    }
+}
+
+/// What each row was divided by: max, then the sum of exp(K + w − max): `(batch, q_len, 2, d_model)`. The sum is 0 of a
+/// row without keys.
+struct Normaliser<T>(Vec<T>);
+
+/// `key (batch, kv_len, d_model)`, `value` likewise, `w (q_len, kv_len)` → `(batch, q_len, d_model)`
+pub(super) struct Full<T> {
+    padding: Option<Vec<u8>>,
+    reach: Reach,
+    /// Kept by the forward pass for the backward pass.
+    normaliser: OnceLock<Normaliser<T>>,
+    element: PhantomData<T>,
+}
+
+impl<T: Element> Full<T> {
+    pub(super) fn new(padding: Option<Vec<u8>>, reach: Reach) -> Self {
+        Self { padding, reach, normaliser: OnceLock::new(), element: PhantomData }
+    }
+
+    fn inputs<'a>(
+        &'a self,
+        key: &'a [T],
+        value: &'a [T],
+        w: &'a [T],
+        (batch, kv_len, d_model): (usize, usize, usize),
+    ) -> Inputs<'a, T> {
+        let sizes = Sizes { batch, q_len: w.len() / kv_len, kv_len, d_model };
+        Inputs { key, value, w, padding: self.padding.as_deref(), reach: self.reach, sizes }
+    }
+}
+
+impl<T: Element> CustomOp3 for Full<T> {
+    fn name(&self) -> &'static str {
+        "aft-full"
+    }
+
+    fn cpu_fwd(
+        &self,
+        key: &CpuStorage,
+        key_layout: &Layout,
+        value: &CpuStorage,
+        value_layout: &Layout,
+        w: &CpuStorage,
+        w_layout: &Layout,
+    ) -> Result<(CpuStorage, Shape)> {
+        let (key, value) = (slice(key, key_layout)?, slice(value, value_layout)?);
+        let inputs = self.inputs(key, value, slice(w, w_layout)?, key_layout.shape().dims3()?);
+        let Sizes { batch, q_len, d_model, .. } = inputs.sizes;
+        let (output, normaliser) = forward::forward::<T>(&inputs)?;
+        self.normaliser.get_or_init(|| normaliser);
+        Ok(stored(output, (batch, q_len, d_model)))
+    }
+
+    fn bwd(
+        &self,
+        key: &Tensor,
+        value: &Tensor,
+        w: &Tensor,
+        output: &Tensor,
+        gradient: &Tensor,
+    ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
+        let gradient = gradient.contiguous()?;
+        let views = (View::<T>::of(key)?, View::<T>::of(value)?, View::<T>::of(w)?);
+        let inputs = self.inputs(&views.0, &views.1, &views.2, key.dims3()?);
+        let normaliser = self.normaliser.get().expect("invariant: forward comes before backward");
+        let (output, gradient) = (View::of(output)?, View::of(&gradient)?);
+        let d = backward::backward(&inputs, normaliser, &output, &gradient)?;
+        Ok((
+            Some(tensor(d.key, key.shape())?),
+            Some(tensor(d.value, value.shape())?),
+            Some(tensor(d.w, w.shape())?),
+        ))
+    }
+}
+
+/// A matrix in row-major order.
+struct Matrix {
+    storage: CpuStorage,
+    layout: Layout,
+}
+
+impl Matrix {
+    fn new<T: Element>(elements: Vec<T>, rows: usize) -> Self {
+        let columns = elements.len() / rows;
+        let (storage, shape) = stored(elements, (rows, columns));
+        Self { storage, layout: Layout::contiguous(shape) }
+    }
+
+    fn product<T: Element>(&self, other: &Self) -> Result<Vec<T>> {
+        product((self, &self.layout), (other, &other.layout))
+    }
+
+    /// selfᵀ · other
+    fn transposed_product<T: Element>(&self, other: &Self) -> Result<Vec<T>> {
+        product((self, &self.layout.transpose(0, 1)?), (other, &other.layout))
+    }
+
+    /// self · otherᵀ
+    fn product_with_transposed<T: Element>(&self, other: &Self) -> Result<Vec<T>> {
+        product((self, &self.layout), (other, &other.layout.transpose(0, 1)?))
+    }
+
+    fn elements<T: Element>(&self) -> Result<&[T]> {
+        T::cpu_storage_as_slice(&self.storage)
+    }
+}
+
+fn product<T: Element>(
+    (a, a_layout): (&Matrix, &Layout),
+    (b, b_layout): (&Matrix, &Layout),
+) -> Result<Vec<T>> {
+    let ((rows, depth), (_, columns)) = (a_layout.shape().dims2()?, b_layout.shape().dims2()?);
+    let sizes = (1, rows, columns, depth);
+    T::cpu_storage_data(a.storage.matmul(&b.storage, sizes, a_layout, b_layout)?)
+}

@@ -1,0 +1,251 @@
+//! The weighted means of "An Attention Free Transformer" (Zhai et al. 2021,
+//! <https://arxiv.org/abs/2105.14103>).
+//!
+//! ```text
+//! Y_t = Σ_t' exp(K_t' + w_t,t') ⊙ V_t' / Σ_t' exp(K_t' + w_t,t')            eq. (2), without σ(Q_t) ⊙
+//!
+//! AFT-full     w learnt for every pair of positions
+//! AFT-local    w_t,t' = 0 where |t − t'| ≥ s
+//! AFT-simple   w = 0
+//! AFT-conv     w depends on t' − t alone, one filter a head; 0 outside it    eq. (5)
+//! ```
+//!
+//! The gate σ(Q_t) is left to the caller. Each channel is a softmax of its own over the positions, so each row and
+//! channel needs a maximum of its own: with one maximum a channel, an early row of a causal model that sees only small
+//! keys would be 0/0. Equation (5) adds exp(w) − 1 inside the window to a sum over everything, which cancels where the
+//! window holds the dominant key; here what lies outside the window and what lies inside are added instead.
+//!
+//! Cost: AFT-full is two products of a (q_len × kv_len) matrix, shared by batch and channels, and keeps O(q_len · kv_len)
+//! for w alone; the others take O(len · window · d_model) time and O(len · d_model) memory, and the backward of AFT-local
+//! O(len · window) more for each example and 128 channels, which all add to the gradient of w.
+
+mod band;
+mod cuda;
+mod full;
+pub mod reference;
+
+use candle_core::{DType, Result, Tensor, bail};
+
+use crate::autograd::graph::apply3;
+use crate::backend::choice::Backend;
+use crate::backend::element::Element;
+use crate::ops::padding_mask;
+use crate::ops::softmax::softmax;
+use band::{Band, Sizes};
+use full::Full;
+
+/// Which keys a position reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// All.
+    Everything,
+    /// Those up to its own: position t sees t' ≤ t.
+    Past,
+}
+
+/// Which key the taps of a filter of `kernel_size` look at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Alignment {
+    /// Tap j looks at t' = t + j − ⌊kernel_size / 2⌋.
+    Centred,
+    /// Tap j looks at t' = t + j − (kernel_size − 1): the last tap at the position itself.
+    Left,
+}
+
+impl Alignment {
+    /// The tap that looks at the position itself.
+    fn origin(self, kernel_size: usize) -> usize {
+        match self {
+            Self::Centred => kernel_size / 2,
+            Self::Left => kernel_size - 1,
+        }
+    }
+}
+
+/// `key (batch, kv_len, d_model)`, `value` likewise, `w (q_len, kv_len)` → `(batch, q_len, d_model)`
+///
+/// `key_padding_mask (batch, kv_len)`, u8: `1` is ignored. A row that reads no key gives zeros and has no gradient.
+///
+/// # Errors
+/// If shapes do not match, or `reach` is the past of another sequence.
+pub fn aft_full(
+    key: &Tensor,
+    value: &Tensor,
+    w: &Tensor,
+    key_padding_mask: Option<&Tensor>,
+    reach: Reach,
+) -> Result<Tensor> {
+    let (batch, kv_len, _) = key.dims3()?;
+    let (q_len, w_len) = w.dims2()?;
+    if key.dims() != value.dims() || w_len != kv_len {
+        bail!("aft: key {:?}, value {:?}, w {:?}", key.shape(), value.shape(), w.shape())
+    }
+    if reach == Reach::Past && q_len != kv_len {
+        bail!("aft: {q_len} positions cannot read the past of {kv_len} others")
+    }
+    let padding = padding(key_padding_mask, batch, kv_len)?;
+    match Backend::of(&[key, value, w]) {
+        Backend::F32 => run_full::<f32>(key, value, w, padding, reach),
+        Backend::F64 => run_full::<f64>(key, value, w, padding, reach),
+        Backend::Cuda => {
+            cuda::aft([key, value], Some(w), cuda::Taps::Pairs, q_len, key_padding_mask, reach)
+        }
+        Backend::Reference => widened([key, value, w], |[key, value, w]| {
+            reference::aft_full(key, value, w, key_padding_mask, reach)
+        }),
+    }
+}
+
+/// `key (batch, len, d_model)`, `value` likewise, `w (len, 2 window − 1)` → `(batch, len, d_model)`
+///
+/// `w[t, window − 1 + t' − t]` belongs to the pair (t, t'), of which |t − t'| < window. Further keys are read too, with
+/// w = 0. Entries of `w` that look outside the sequence, or at the future of a causal one, have no influence.
+///
+/// # Errors
+/// If shapes do not match.
+pub fn aft_local(
+    key: &Tensor,
+    value: &Tensor,
+    w: &Tensor,
+    key_padding_mask: Option<&Tensor>,
+    reach: Reach,
+) -> Result<Tensor> {
+    let (batch, len, d_model) = key.dims3()?;
+    let (w_len, n_taps) = w.dims2()?;
+    if key.dims() != value.dims() || w_len != len || n_taps % 2 == 0 {
+        bail!("aft-local: key {:?}, value {:?}, w {:?}", key.shape(), value.shape(), w.shape())
+    }
+    let sizes = Sizes { batch, len, n_maps: d_model, width: 1 };
+    let band = Band::new(sizes, n_taps, n_taps / 2, reach).with_taps_of_positions();
+    let padding = padding(key_padding_mask, batch, len)?;
+    match Backend::of(&[key, value, w]) {
+        Backend::F32 => run_band::<f32>(key, value, w, padding, band),
+        Backend::F64 => run_band::<f64>(key, value, w, padding, band),
+        Backend::Cuda => {
+            cuda::aft([key, value], Some(w), cuda::Taps::OfPositions, len, key_padding_mask, reach)
+        }
+        Backend::Reference => widened([key, value, w], |[key, value, w]| {
+            reference::aft_local(key, value, w, key_padding_mask, reach)
+        }),
+    }
+}
+
+/// `key (batch, len, n_heads)`, `value (batch, len, n_heads, head_dim)`, `w (n_heads, kernel_size)` →
+/// `(batch, len, n_heads, head_dim)`
+///
+/// A head's channels share key and filter. Keys outside the filter are read too, with w = 0; taps outside the sequence,
+/// or in the future of a causal one, drop out.
+///
+/// # Errors
+/// If shapes do not match.
+pub fn aft_conv(
+    key: &Tensor,
+    value: &Tensor,
+    w: &Tensor,
+    alignment: Alignment,
+    key_padding_mask: Option<&Tensor>,
+    reach: Reach,
+) -> Result<Tensor> {
+    let (batch, len, n_heads, head_dim) = value.dims4()?;
+    let (w_heads, n_taps) = w.dims2()?;
+    if key.dims() != [batch, len, n_heads] || w_heads != n_heads || n_taps == 0 {
+        bail!("aft-conv: key {:?}, value {:?}, w {:?}", key.shape(), value.shape(), w.shape())
+    }
+    let sizes = Sizes { batch, len, n_maps: n_heads, width: head_dim };
+    let band = Band::new(sizes, n_taps, alignment.origin(n_taps), reach);
+    let padding = padding(key_padding_mask, batch, len)?;
+    match Backend::of(&[key, value, w]) {
+        Backend::F32 => run_band::<f32>(key, value, &w.t()?, padding, band),
+        Backend::F64 => run_band::<f64>(key, value, &w.t()?, padding, band),
+        Backend::Cuda => {
+            let taps = cuda::Taps::OfMaps(alignment);
+            cuda::aft([key, value], Some(w), taps, len, key_padding_mask, reach)
+        }
+        Backend::Reference => widened([key, value, w], |[key, value, w]| {
+            reference::aft_conv(key, value, w, alignment, key_padding_mask, reach)
+        }),
+    }
+}
+
+/// `key (batch, kv_len, d_model)`, `value` likewise → of the past `(batch, kv_len, d_model)`, of everything
+/// `(batch, 1, d_model)`: all positions read the same, whatever their number.
+///
+/// # Errors
+/// If shapes do not match.
+pub fn aft_simple(
+    key: &Tensor,
+    value: &Tensor,
+    key_padding_mask: Option<&Tensor>,
+    reach: Reach,
+) -> Result<Tensor> {
+    let (batch, len, d_model) = key.dims3()?;
+    if key.dims() != value.dims() {
+        bail!("aft-simple: key {:?}, value {:?}", key.shape(), value.shape())
+    }
+    let sizes = Sizes { batch, len, n_maps: d_model, width: 1 };
+    let no_taps = || Tensor::zeros((1, d_model), key.dtype(), key.device());
+    let scan = Band::new(sizes, 1, 0, Reach::Past);
+    let padding = padding(key_padding_mask, batch, len)?;
+    match (Backend::of(&[key, value]), reach) {
+        (Backend::Cuda, _) => {
+            let q_len = if reach == Reach::Past { len } else { 1 };
+            cuda::aft([key, value], None, cuda::Taps::None, q_len, key_padding_mask, reach)
+        }
+        (Backend::Reference, _) => widened([key, value, value], |[key, value, _]| {
+            reference::aft_simple(key, value, key_padding_mask, reach)
+        }),
+        (Backend::F32, Reach::Past) => run_band::<f32>(key, value, &no_taps()?, padding, scan),
+        (Backend::F64, Reach::Past) => run_band::<f64>(key, value, &no_taps()?, padding, scan),
+        (_, Reach::Everything) => mean_of_everything(key, value, key_padding_mask),
+    }
+}
+
+/// Σ exp(K) ⊙ V / Σ exp(K), per channel: `(batch, 1, d_model)`
+fn mean_of_everything(key: &Tensor, value: &Tensor, padding: Option<&Tensor>) -> Result<Tensor> {
+    let scores = match padding {
+        Some(padding) => {
+            key.broadcast_add(&reference::additive(padding, key.dtype())?.unsqueeze(2)?)?
+        }
+        None => key.clone(),
+    };
+    let weights = softmax(&scores.transpose(1, 2)?)?; // (batch, d_model, kv_len)
+    (weights * value.transpose(1, 2)?)?.sum_keepdim(2)?.transpose(1, 2)
+}
+
+fn run_full<T: Element>(
+    key: &Tensor,
+    value: &Tensor,
+    w: &Tensor,
+    padding: Option<Vec<u8>>,
+    reach: Reach,
+) -> Result<Tensor> {
+    let op = Full::<T>::new(padding, reach);
+    apply3(&key.contiguous()?, &value.contiguous()?, &w.contiguous()?, op)
+}
+
+fn run_band<T: Element>(
+    key: &Tensor,
+    value: &Tensor,
+    taps: &Tensor,
+    padding: Option<Vec<u8>>,
+    band: Band,
+) -> Result<Tensor> {
+    let op = band::Op::<T>::new(padding, band);
+    apply3(&key.contiguous()?, &value.contiguous()?, &taps.contiguous()?, op)
+}
+
+fn padding(mask: Option<&Tensor>, batch: usize, kv_len: usize) -> Result<Option<Vec<u8>>> {
+    padding_mask::check(mask, batch, kv_len)?;
+    mask.map(|_| padding_mask::flags(mask)).transpose()
+}
+
+/// `f` with half precision computed in f32 and rounded once, at the end.
+fn widened(x: [&Tensor; 3], f: impl FnOnce([&Tensor; 3]) -> Result<Tensor>) -> Result<Tensor> {
+    match x[0].dtype() {
+        DType::F16 | DType::BF16 => {
+            let [a, b, c] = x.map(|x| x.to_dtype(DType::F32));
+            f([&a?, &b?, &c?])?.to_dtype(x[0].dtype())
+        }
+        _ => f(x),
+    }
+}

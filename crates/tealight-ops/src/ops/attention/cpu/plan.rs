@@ -1,0 +1,117 @@
+//! How the backward is shared out.
+//!
+//! A unit is one head of keys and values in one example, with all queries that read it, or with a
+//! chunk of them where there would be too few units to share out. It sums the gradients of its keys
+//! and values by itself; those of several chunks are added in their order.
+
+use super::tile::n_queries;
+use super::{Tile, heads};
+use crate::backend::matrix::MatrixMut;
+use crate::ops::attention::Layout;
+use crate::ops::attention::problem::Problem;
+
+/// Enough units for any number of threads, and few enough to add up their sums.
+const UNITS: usize = 32;
+
+/// Whether to sum the gradient of the bias.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(in crate::ops::attention) enum Bias {
+    Constant,
+    Learnt,
+}
+
+/// How the work is cut, by the shape alone.
+pub(super) struct Plan {
+    /// The chunks of the queries that read one head of keys.
+    pub(super) n_chunks: usize,
+    /// The tiles of all chunks but the last, which may have fewer.
+    tiles_per_chunk: usize,
+    bias: Bias,
+}
+
+/// A head of keys in an example, some queries that read it, and where their gradients go.
+pub(super) struct Unit<'a, 'b, T> {
+    pub(super) tiles: &'a mut [Tile<'b, T>],
+    pub(super) key: MatrixMut<'b, T>,
+    pub(super) value: MatrixMut<'b, T>,
+}
+
+/// Units for one thread. Where the bias has a gradient they differ in the example alone.
+pub(super) struct Block<'a, 'b, T> {
+    pub(super) units: Vec<Unit<'a, 'b, T>>,
+    pub(super) bias: Option<&'b mut [T]>,
+}
+
+impl Plan {
+    pub(super) fn of(problem: &Problem, bias: Bias) -> Self {
+        let n_tiles = problem.group() * problem.q_len.div_ceil(n_queries(problem.q_len));
+        let apart = match bias {
+            Bias::Constant => problem.batch * problem.n_kv_heads,
+            Bias::Learnt => problem.n_kv_heads,
+        };
+        let tiles_per_chunk = n_tiles.div_ceil((UNITS / apart).clamp(1, n_tiles));
+        Self { n_chunks: n_tiles.div_ceil(tiles_per_chunk), tiles_per_chunk, bias }
+    }
+
+    /// Where the gradients of a head's keys or values go, for every unit: with several chunks, each
+    /// has a matrix of its own.
+    pub(super) fn places<'a, T>(
+        &self,
+        problem: &Problem,
+        data: &'a mut [T],
+        width: usize,
+    ) -> Vec<MatrixMut<'a, T>> {
+        let layout = if self.n_chunks == 1 { problem.layout } else { Layout::HeadsFirst };
+        heads(layout, data, [problem.n_kv_heads, problem.kv_len, width]).collect()
+    }
+
+    pub(super) fn blocks<'a, 'b, T>(
+        &self,
+        problem: &Problem,
+        tiles: &'a mut [Tile<'b, T>],
+        keys: Vec<MatrixMut<'b, T>>,
+        values: Vec<MatrixMut<'b, T>>,
+        bias: Option<&'b mut [T]>,
+    ) -> Vec<Block<'a, 'b, T>> {
+        let per_kv_head = tiles.len() / (problem.batch * problem.n_kv_heads);
+        let chunks = tiles
+            .chunks_mut(per_kv_head)
+            .flat_map(|of_kv_head| of_kv_head.chunks_mut(self.tiles_per_chunk));
+        let places = keys.into_iter().zip(values);
+        let units = chunks.zip(places).map(|(tiles, (key, value))| Unit { tiles, key, value });
+        match self.bias {
+            Bias::Constant => {
+                let n_units = problem.batch * problem.n_kv_heads * self.n_chunks;
+                let per_block = problem.units_per_block(n_units);
+                let mut blocks = Vec::with_capacity(n_units.div_ceil(per_block));
+                let mut units = units.peekable();
+                while units.peek().is_some() {
+                    let units = units.by_ref().take(per_block).collect();
+                    blocks.push(Block { units, bias: None });
+                }
+                blocks
+            }
+            Bias::Learnt => self.blocks_by_bias(problem, units, bias.unwrap_or_default()),
+        }
+    }
+
+    fn blocks_by_bias<'a, 'b, T: 'b>(
+        &self,
+        problem: &Problem,
+        units: impl Iterator<Item = Unit<'a, 'b, T>>,
+        mut bias: &'b mut [T],
+    ) -> Vec<Block<'a, 'b, T>> {
+        let n_blocks = problem.n_kv_heads * self.n_chunks;
+        let mut blocks: Vec<_> = Vec::with_capacity(n_blocks);
+        for (i, unit) in units.enumerate() {
+            if i < n_blocks {
+                let n_rows: usize = unit.tiles.iter().map(|tile| tile.at.rows.len()).sum();
+                let (rows, rest) = bias.split_at_mut(n_rows * problem.kv_len);
+                bias = rest;
+                blocks.push(Block { units: Vec::new(), bias: Some(rows) });
+            }
+            blocks[i % n_blocks].units.push(unit);
+        }
+        blocks
+    }
+}

@@ -1,0 +1,207 @@
+//! A matrix product of small matrices, whose sums stay in registers.
+//!
+//! ```text
+//! c[row] += Σ_k a(row, k) · b[k]           b[k] and c[row] are rows of vectors
+//! ```
+//!
+//! Each sum runs over k in order: how rows and columns are grouped does not show in the result.
+
+#![expect(clippy::needless_range_loop, reason = "indices below constants are what is unrolled")]
+
+use pulp::{NullaryFnOnce, Simd};
+
+use crate::backend::simd::vector::Lanes;
+
+/// What the sums begin with.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Start {
+    /// With nothing: `c` is overwritten.
+    Zero,
+    /// With what `c` holds.
+    Sum,
+}
+
+/// The left factor, of which single elements are multiplied with vectors of the right one.
+pub(super) trait Left<T: Lanes>: Copy {
+    /// `sums[r][v] += Σ_k a(row + r, k) · b[k][column + v]`, with rows of `width` vectors in `b`.
+    fn accumulate<S: Simd, const R: usize, const N: usize>(
+        self,
+        simd: S,
+        sums: [[T::Vector<S>; N]; R],
+        row: usize,
+        right: Right<'_, T::Vector<S>>,
+        column: usize,
+    ) -> [[T::Vector<S>; N]; R];
+}
+
+/// The right factor: rows of `width` vectors.
+#[derive(Clone, Copy)]
+pub(super) struct Right<'a, V> {
+    pub(super) rows: &'a [V],
+    pub(super) width: usize,
+}
+
+/// a(row, k) = data[row · stride + k], for k below `depth`.
+#[derive(Clone, Copy)]
+pub(super) struct RowMajor<'a, T> {
+    pub(super) data: &'a [T],
+    pub(super) stride: usize,
+    pub(super) depth: usize,
+}
+
+/// a(row, k) = data[k · stride + row], for k below `depth`.
+#[derive(Clone, Copy)]
+pub(super) struct ColumnMajor<'a, T> {
+    pub(super) data: &'a [T],
+    pub(super) stride: usize,
+    pub(super) depth: usize,
+}
+
+impl<T: Lanes> Left<T> for RowMajor<'_, T> {
+    #[inline(always)]
+    fn accumulate<S: Simd, const R: usize, const N: usize>(
+        self,
+        simd: S,
+        mut sums: [[T::Vector<S>; N]; R],
+        row: usize,
+        right: Right<'_, T::Vector<S>>,
+        column: usize,
+    ) -> [[T::Vector<S>; N]; R] {
+        let mut rows = [&self.data[row * self.stride..][..self.depth]; R];
+        for (r, slice) in rows.iter_mut().enumerate() {
+            *slice = &self.data[(row + r) * self.stride..][..self.depth];
+        }
+        for k in 0..self.depth {
+            let b = &right.rows[k * right.width + column..][..N];
+            for r in 0..R {
+                let a = T::splat(simd, rows[r][k]);
+                for v in 0..N {
+                    sums[r][v] = T::multiply_add(simd, a, b[v], sums[r][v]);
+                }
+            }
+        }
+        sums
+    }
+}
+
+impl<T: Lanes> Left<T> for ColumnMajor<'_, T> {
+    #[inline(always)]
+    fn accumulate<S: Simd, const R: usize, const N: usize>(
+        self,
+        simd: S,
+        mut sums: [[T::Vector<S>; N]; R],
+        row: usize,
+        right: Right<'_, T::Vector<S>>,
+        column: usize,
+    ) -> [[T::Vector<S>; N]; R] {
+        for k in 0..self.depth {
+            let b = &right.rows[k * right.width + column..][..N];
+            let a = &self.data[k * self.stride + row..][..R];
+            for r in 0..R {
+                let a = T::splat(simd, a[r]);
+                for v in 0..N {
+                    sums[r][v] = T::multiply_add(simd, a, b[v], sums[r][v]);
+                }
+            }
+        }
+        sums
+    }
+}
+
+/// The first `n_rows` rows of the product, into `c` with rows of `right.width` vectors.
+///
+/// A function of its own for each instruction set: inlined at every use, it would take minutes to
+/// compile.
+#[inline(always)]
+pub(super) fn product<S: Simd, T: Lanes, A: Left<T>>(
+    simd: S,
+    start: Start,
+    c: &mut [T::Vector<S>],
+    left: A,
+    right: Right<'_, T::Vector<S>>,
+    n_rows: usize,
+) {
+    simd.vectorize(Product::<S, T, A> { simd, start, c, left, right, n_rows });
+}
+
+struct Product<'a, S: Simd, T: Lanes, A> {
+    simd: S,
+    start: Start,
+    c: &'a mut [T::Vector<S>],
+    left: A,
+    right: Right<'a, T::Vector<S>>,
+    n_rows: usize,
+}
+
+impl<S: Simd, T: Lanes, A: Left<T>> NullaryFnOnce for Product<'_, S, T, A> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call(self) {
+        let Self { simd, start, c, left, right, n_rows } = self;
+        let mut column = 0;
+        while column + 2 <= right.width {
+            columns::<S, T, A, 2>(simd, start, c, left, right, n_rows, column);
+            column += 2;
+        }
+        if column < right.width {
+            columns::<S, T, A, 1>(simd, start, c, left, right, n_rows, column);
+        }
+    }
+}
+
+/// `N` vectors of every row.
+#[inline(always)]
+fn columns<S: Simd, T: Lanes, A: Left<T>, const N: usize>(
+    simd: S,
+    start: Start,
+    c: &mut [T::Vector<S>],
+    left: A,
+    right: Right<'_, T::Vector<S>>,
+    n_rows: usize,
+    column: usize,
+) {
+    let mut row = 0;
+    // Sixteen sums and the factors need more than sixteen registers.
+    if S::REGISTER_COUNT >= 32 {
+        while row + 8 <= n_rows {
+            block::<S, T, A, 8, N>(simd, start, c, left, right, row, column);
+            row += 8;
+        }
+    }
+    while row + 4 <= n_rows {
+        block::<S, T, A, 4, N>(simd, start, c, left, right, row, column);
+        row += 4;
+    }
+    if row + 2 <= n_rows {
+        block::<S, T, A, 2, N>(simd, start, c, left, right, row, column);
+        row += 2;
+    }
+    if row < n_rows {
+        block::<S, T, A, 1, N>(simd, start, c, left, right, row, column);
+    }
+}
+
+/// `N` vectors of `R` rows.
+#[inline(always)]
+fn block<S: Simd, T: Lanes, A: Left<T>, const R: usize, const N: usize>(
+    simd: S,
+    start: Start,
+    c: &mut [T::Vector<S>],
+    left: A,
+    right: Right<'_, T::Vector<S>>,
+    row: usize,
+    column: usize,
+) {
+    let mut sums = [[T::splat(simd, T::ZERO); N]; R];
+    if start == Start::Sum {
+        for r in 0..R {
+            let c = &c[(row + r) * right.width + column..][..N];
+            sums[r].copy_from_slice(c);
+        }
+    }
+    let sums = left.accumulate(simd, sums, row, right, column);
+    for r in 0..R {
+        c[(row + r) * right.width + column..][..N].copy_from_slice(&sums[r]);
+    }
+}

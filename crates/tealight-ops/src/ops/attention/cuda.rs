@@ -1,0 +1,336 @@
+//! The kernels, in tiles of queries and keys: see `attention.cu` and, on tensor cores, `attention_bf16.cu`.
+
+use candle_core::{DType, Result, Tensor};
+
+use super::problem::Problem;
+use super::{NAME, Options, with_rows};
+use crate::autograd::graph::{Operation, record};
+use crate::backend::cuda::{
+    Buffer, Key, Launch, Plain, has_tensor_cores, int, long, shared_bytes, wide,
+};
+use crate::ops::dropout::threshold;
+
+/// Rows of a tile of either side.
+const TILE: usize = 64;
+/// The widest heads that the kernels have registers for.
+const MAX_WIDTH: usize = 128;
+
+macro_rules! names {
+    ($width:literal) => {
+        [
+            concat!("attention_bf16_", $width),
+            concat!("attention_forward_", $width),
+            concat!("attention_backward_query_", $width),
+            concat!("attention_backward_key_", $width),
+        ]
+    };
+}
+/// The kernels of a problem.
+#[derive(Clone, Copy)]
+struct Kernels {
+    file: &'static str,
+    forward: &'static str,
+    backward_query: &'static str,
+    backward_key: &'static str,
+    threads: usize,
+    /// Of shared memory.
+    forward_bytes: usize,
+    backward_bytes: usize,
+}
+
+impl Kernels {
+    /// For operands like `x`.
+    fn of(problem: &Problem, x: &Tensor) -> Self {
+        let on_cores = x.dtype() == DType::BF16 && has_tensor_cores(x.device());
+        if on_cores { Self::on_tensor_cores(problem) } else { Self::plain(problem, x.dtype()) }
+    }
+
+    fn plain(problem: &Problem, dtype: DType) -> Self {
+        let Problem { head_dim, value_dim, .. } = *problem;
+        let bytes = TILE * wide(dtype).size_in_bytes();
+        Self {
+            file: "attention",
+            forward: "attention_forward",
+            backward_query: "attention_backward_query",
+            backward_key: "attention_backward_key",
+            threads: 256,
+            forward_bytes: bytes * (head_dim + head_dim.max(value_dim) + TILE + 3),
+            backward_bytes: bytes * (2 * head_dim + 2 * value_dim + TILE + 5),
+        }
+    }
+
+    fn on_tensor_cores(problem: &Problem) -> Self {
+        let widest = problem.head_dim.max(problem.value_dim);
+        // Channels, and rows of the other side in the backward.
+        let (width, others, [file, forward, backward_query, backward_key]) = match widest {
+            ..=32 => (32, 64, names!("32")),
+            33..=64 => (64, 64, names!("64")),
+            _ => (128, 32, names!("128")),
+        };
+        let bytes = (width + 8) * DType::BF16.size_in_bytes();
+        Self {
+            file,
+            forward,
+            backward_query,
+            backward_key,
+            threads: 128,
+            forward_bytes: bytes * 3 * TILE,
+            backward_bytes: bytes * 2 * (TILE + others) + 3 * others * size_of::<f32>(),
+        }
+    }
+}
+
+/// Whether there is a kernel for this: not for heads that are wide, or too wide for the device, and not for a
+/// bias that is learnt.
+pub(super) fn takes(problem: &Problem, query: &Tensor, options: &Options<'_>) -> bool {
+    problem.head_dim.max(problem.value_dim) <= MAX_WIDTH
+        && options.bias.is_none_or(|bias| !bias.track_op())
+        && Kernels::of(problem, query).backward_bytes <= shared_bytes(query.device())
+}
+
+/// `Problem` in `attention.cu`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Settings {
+    n_heads: i32,
+    n_kv_heads: i32,
+    q_len: i32,
+    kv_len: i32,
+    head_dim: i32,
+    value_dim: i32,
+    causal: i32,
+    window: i64,
+    scale: f64,
+    key: Key,
+    threshold: u32,
+    dropout_scale: f64,
+    bias_head: i64,
+}
+
+/// `Strides` in `attention.cu`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Strides {
+    example: i64,
+    head: i64,
+    row: i64,
+}
+
+#[expect(unsafe_code, reason = "see `Plain`")]
+// SAFETY: the kernels' struct has these fields, in this order.
+unsafe impl Plain for Settings {}
+#[expect(unsafe_code, reason = "see `Plain`")]
+// SAFETY: as above.
+unsafe impl Plain for Strides {}
+
+impl Settings {
+    fn of(problem: &Problem, bias: Option<&Tensor>) -> Result<Self> {
+        let Problem { n_heads, n_kv_heads, q_len, kv_len, head_dim, value_dim, .. } = *problem;
+        let draw = problem.dropout;
+        let is_by_head = bias.is_some_and(|bias| bias.rank() == 3);
+        Ok(Self {
+            n_heads: int(n_heads),
+            n_kv_heads: int(n_kv_heads),
+            q_len: int(q_len),
+            kv_len: int(kv_len),
+            head_dim: int(head_dim),
+            value_dim: int(value_dim),
+            causal: problem.band.causal().into(),
+            window: problem.band.window().map_or(0, long),
+            scale: problem.scale,
+            key: draw.map_or(Ok(Key::NONE), |draw| Key::of(draw.stream))?,
+            threshold: draw.map_or(0, |draw| threshold(draw.rate)),
+            dropout_scale: draw.map_or(1., |draw| 1. / (1. - draw.rate)),
+            bias_head: if is_by_head { long(q_len * kv_len) } else { 0 },
+        })
+    }
+}
+
+impl Problem {
+    /// Of a tensor of queries, keys, values or results.
+    fn strides(&self, x: &Tensor) -> Strides {
+        let stride = |i: usize| long(x.stride()[i]);
+        let [example, head, row, _] = self.layout.ordered([stride(0), stride(1), stride(2), 1]);
+        Strides { example, head, row }
+    }
+}
+
+pub(super) fn attention(
+    problem: Problem,
+    query: &Tensor,
+    key: &Tensor,
+    value: &Tensor,
+    options: &Options<'_>,
+) -> Result<Tensor> {
+    let [query, key, value] = [with_rows(query)?, with_rows(key)?, with_rows(value)?];
+    let contiguous = |x: Option<&Tensor>| x.map(Tensor::contiguous).transpose();
+    let bias =
+        options.bias.map(|bias| bias.to_dtype(wide(query.dtype()))?.contiguous()).transpose()?;
+    let masks = Masks {
+        bias,
+        padding: contiguous(options.key_padding_mask)?,
+        segments: contiguous(options.segments)?,
+    };
+    let n_rows = problem.batch * problem.n_heads * problem.q_len;
+    let of_rows = || Buffer::unwritten(n_rows, wide(query.dtype()), query.device());
+    let n_elements = n_rows * problem.value_dim;
+    let mut output = Buffer::unwritten(n_elements, query.dtype(), query.device())?;
+    let (mut maxima, mut sums) = (of_rows()?, of_rows()?);
+    let kernels = Kernels::of(&problem, &query);
+    Launch::new(kernels.file, kernels.forward, &query)?
+        .grid([problem.q_len.div_ceil(TILE), problem.n_heads, problem.batch], kernels.threads)
+        .shared(kernels.forward_bytes)
+        .read(&query)?
+        .read(&key)?
+        .read(&value)?
+        .read_if(masks.bias.as_ref())?
+        .read_if(masks.padding.as_ref())?
+        .read_if(masks.segments.as_ref())?
+        .write(&mut output)?
+        .write(&mut maxima)?
+        .write(&mut sums)?
+        .plain(Settings::of(&problem, masks.bias.as_ref())?)
+        .plain(problem.strides(&query))
+        .plain(problem.strides(&key))
+        .plain(problem.strides(&value))
+        .plain(contiguous_strides(&problem, problem.n_heads, problem.q_len, problem.value_dim))
+        .run()?;
+    let output = output.value(&problem.output_shape()[..]);
+    record(Attention { problem, masks, maxima, sums }, &[&query, &key, &value], output)
+}
+
+/// Of a result with this many heads and rows.
+fn contiguous_strides(problem: &Problem, heads: usize, len: usize, width: usize) -> Strides {
+    let (head, row) = match problem.layout {
+        super::Layout::HeadsFirst => (len * width, width),
+        super::Layout::HeadsLast => (width, heads * width),
+    };
+    Strides { example: long(heads * len * width), head: long(head), row: long(row) }
+}
+
+struct Masks {
+    bias: Option<Tensor>,
+    padding: Option<Tensor>,
+    segments: Option<Tensor>,
+}
+
+struct Attention {
+    problem: Problem,
+    masks: Masks,
+    maxima: Buffer,
+    sums: Buffer,
+}
+
+impl Operation for Attention {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn backward(
+        self: Box<Self>,
+        inputs: &[Tensor],
+        output: &Tensor,
+        gradient: &Tensor,
+    ) -> Result<Vec<Option<Tensor>>> {
+        let gradient = with_rows(gradient)?;
+        let delta = self.delta(output, &gradient)?;
+        let pass = Backward { attention: &self, inputs, gradient: &gradient, delta: &delta };
+        let dquery = pass.of_query()?;
+        let (dkey, dvalue) = pass.of_key_and_value()?;
+        Ok(vec![
+            Some(dquery.tensor(inputs[0].shape())?),
+            Some(dkey.tensor(inputs[1].shape())?),
+            Some(dvalue.tensor(inputs[2].shape())?),
+        ])
+    }
+}
+
+impl Attention {
+    /// rowsum(dO ⊙ O)
+    fn delta(&self, output: &Tensor, gradient: &Tensor) -> Result<Buffer> {
+        let problem = &self.problem;
+        let n_rows = problem.batch * problem.n_heads * problem.q_len;
+        let mut delta = Buffer::unwritten(n_rows, wide(output.dtype()), output.device())?;
+        Launch::new("attention", "attention_delta", output)?
+            .over(n_rows * 32)
+            .read(output)?
+            .read(gradient)?
+            .write(&mut delta)?
+            .plain(Settings::of(problem, None)?)
+            .size(n_rows)
+            .plain(problem.strides(output))
+            .plain(problem.strides(gradient))
+            .run()?;
+        Ok(delta)
+    }
+}
+
+/// What both kernels of a backward pass read.
+struct Backward<'a> {
+    attention: &'a Attention,
+    inputs: &'a [Tensor],
+    gradient: &'a Tensor,
+    delta: &'a Buffer,
+}
+
+impl<'a> Backward<'a> {
+    fn of_query(&self) -> Result<Buffer> {
+        let Problem { n_heads, q_len, head_dim, .. } = self.attention.problem;
+        let mut dquery = Buffer::like(&self.inputs[0])?;
+        self.launch(
+            Kernels::of(&self.attention.problem, &self.inputs[0]).backward_query,
+            [q_len, n_heads],
+        )?
+        .write(&mut dquery)?
+        .plain(self.settings()?)
+        .all_plain(self.strides())
+        .plain(contiguous_strides(&self.attention.problem, n_heads, q_len, head_dim))
+        .run()?;
+        Ok(dquery)
+    }
+
+    fn of_key_and_value(&self) -> Result<(Buffer, Buffer)> {
+        let problem = &self.attention.problem;
+        let Problem { n_kv_heads, kv_len, head_dim, value_dim, .. } = *problem;
+        let (mut dkey, mut dvalue) =
+            (Buffer::like(&self.inputs[1])?, Buffer::like(&self.inputs[2])?);
+        self.launch(Kernels::of(problem, &self.inputs[0]).backward_key, [kv_len, n_kv_heads])?
+            .write(&mut dkey)?
+            .write(&mut dvalue)?
+            .plain(self.settings()?)
+            .all_plain(self.strides())
+            .plain(contiguous_strides(problem, n_kv_heads, kv_len, head_dim))
+            .plain(contiguous_strides(problem, n_kv_heads, kv_len, value_dim))
+            .run()?;
+        Ok((dkey, dvalue))
+    }
+
+    fn settings(&self) -> Result<Settings> {
+        Settings::of(&self.attention.problem, self.attention.masks.bias.as_ref())
+    }
+
+    fn strides(&self) -> [Strides; 4] {
+        let [query, key, value] = [0, 1, 2].map(|i| &self.inputs[i]);
+        [query, key, value, self.gradient].map(|x| self.attention.problem.strides(x))
+    }
+
+    /// A kernel that has a block for each tile of `len` rows of each of `heads`, with what it reads.
+    fn launch(&self, kernel: &'static str, [len, heads]: [usize; 2]) -> Result<Launch<'a>> {
+        let Attention { problem, masks, maxima, sums } = self.attention;
+        let query = &self.inputs[0];
+        let kernels = Kernels::of(problem, query);
+        Launch::new(kernels.file, kernel, query)?
+            .grid([len.div_ceil(TILE), heads, problem.batch], kernels.threads)
+            .shared(kernels.backward_bytes)
+            .read(query)?
+            .read(&self.inputs[1])?
+            .read(&self.inputs[2])?
+            .read_if(masks.bias.as_ref())?
+            .read_if(masks.padding.as_ref())?
+            .read_if(masks.segments.as_ref())?
+            .read(self.gradient)?
+            .read_buffer(maxima)?
+            .read_buffer(sums)?
+            .read_buffer(self.delta)
+    }
+}

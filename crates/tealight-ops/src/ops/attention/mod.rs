@@ -1,0 +1,310 @@
+//! Softmax attention without its matrix of weights (Rabe and Staats 2021,
+//! <https://arxiv.org/abs/2112.05682>; Dao 2023, "FlashAttention-2",
+//! <https://arxiv.org/abs/2307.08691>).
+//!
+//! ```text
+//! S = scale · Q Kᵀ + bias,   P = softmax(S),   O = P V           Vaswani et al. 2017, eq. (1)
+//!
+//! tile after tile of keys, with m and ℓ the maximum and the sum so far (Dao 2023, §2.3.1, §3.1):
+//! m' = max(m, max S),   ℓ' = e^(m − m') ℓ + Σ e^(S − m'),   O' = e^(m − m') O + e^(S − m') V
+//! at the end:   O ← O / ℓ
+//!
+//! backward (Dao 2023, algorithm 2):   P = e^(S − m) / ℓ,   delta = rowsum(dO ⊙ O)
+//! dV = Pᵀ dO,   dS = P ⊙ (dO Vᵀ − delta),   dQ = scale · dS K,   dK = scale · dSᵀ Q,   dbias = Σ dS
+//! ```
+//!
+//! The papers keep m + ln ℓ of every row for the backward; we keep m and ℓ, since among scores of
+//! thousands the sum of the two rounds ℓ away.
+//!
+//! Exact: only the order of the sums differs. Cost: O(q_len·kv_len) time forward, 2.5 times that
+//! backward; memory O(q_len + kv_len) beyond the operands and their gradients, in both. Where there
+//! are too few heads to share out, the backward sums the gradients of keys and values in several
+//! parts, up to 32. Under a window w of keys, time falls to O(q_len·w).
+//!
+//! Several heads of queries may share a head of keys and values: all of them (Shazeer 2019,
+//! multi-query, <https://arxiv.org/abs/1911.02150>) or groups of them (Ainslie et al. 2023,
+//! grouped-query, <https://arxiv.org/abs/2305.13245>).
+//!
+//! Documents that were packed into one sequence are told apart by segments (Krell et al. 2021,
+//! <https://arxiv.org/abs/2107.02027>, §3.2.2): S = −∞ between positions of different ones. Tiles
+//! that hold no pair of the same document are left out.
+//!
+//! With dropout, P is what `tealight_ops::dropout` makes of it, to the element. The mask is drawn
+//! again in the backward, by address, and never stored.
+
+mod cpu;
+mod cuda;
+mod problem;
+pub mod reference;
+
+use candle_core::{DType, Result, Tensor, bail};
+
+use crate::autograd::graph::{Operation, record};
+use crate::backend::buffer::{View, stored, tensor};
+use crate::backend::choice::Backend;
+use crate::backend::profile::{Pass, timed};
+use crate::backend::simd::vector::Lanes;
+use crate::ops::dropout::Draw;
+use crate::ops::softmax::softmax;
+use cpu::{Bias, Given, Operands, Row, ScoreBias, Strided};
+use problem::Problem;
+
+/// What a query may read, and how its scores become weights.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options<'a> {
+    /// The factor of the products; `None` is 1/√head_dim (Vaswani et al. 2017, §3.2.1).
+    pub scale: Option<f64>,
+    /// Query i reads keys up to i + kv_len − q_len: the last query stands at the last key.
+    pub causal: bool,
+    /// Query i reads keys nearer than this, |i + kv_len − q_len − j| < window. Others cost nothing.
+    pub window: Option<usize>,
+    /// Drops weights.
+    pub dropout: Option<Draw>,
+    /// `(batch, kv_len)` of u8: `1` = padding, ignored.
+    pub key_padding_mask: Option<&'a Tensor>,
+    /// `(batch, len)` of u32, for queries and keys of one sequence: a query reads the keys of its own
+    /// segment alone. Where the ids rise along the sequence, other segments cost nothing.
+    pub segments: Option<&'a Tensor>,
+    /// Added to the scores: `(q_len, kv_len)` or `(n_heads, q_len, kv_len)`, where `-inf` drops. It
+    /// may be learnt.
+    pub bias: Option<&'a Tensor>,
+    /// The order of the axes of query, key, value and output.
+    pub layout: Layout,
+}
+
+/// Where the heads stand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Layout {
+    /// `(batch, n_heads, len, head_dim)`
+    #[default]
+    HeadsFirst,
+    /// `(batch, len, n_heads, head_dim)`: as linear maps give them, with no transposition, of which
+    /// Candle's is slow in both directions.
+    HeadsLast,
+}
+
+/// `query (batch, n_heads, q_len, head_dim)`, `key (batch, n_kv_heads, kv_len, head_dim)`,
+/// `value (batch, n_kv_heads, kv_len, value_dim)` → `(batch, n_heads, q_len, value_dim)`, or the same
+/// with the heads in another place, see [`Layout`]. `n_kv_heads` divides `n_heads`.
+///
+/// Operands need not be contiguous: heads that were split off by a transposition are read where they
+/// lie. A query that may read nothing gets zeros, and has a gradient of zero.
+///
+/// ```
+/// use candle_core::{Device, Result, Tensor};
+/// use tealight_ops::attention::{Options, attention, weights};
+///
+/// # fn main() -> Result<()> {
+/// // One query against three keys, which are their own values: Q Kᵀ = (30, 16, −16), halved by
+/// // √head_dim = 2.
+/// let query = Tensor::new(&[[[[1_f64, -2., 3., -4.]]]], &Device::Cpu)?; // (1, 1, 1, 4)
+/// let key = [[1_f64, -2., 3., -4.], [-8., 7., 6., -5.], [10., 9., 12., 11.]];
+/// let key = Tensor::new(&[[key]], &Device::Cpu)?; // (1, 1, 3, 4)
+/// # let close = |actual: Tensor, expected: &[f64]| -> Result<bool> {
+/// #     let actual = actual.flatten_all()?.to_vec1::<f64>()?;
+/// #     Ok(actual.iter().zip(expected).all(|(a, e)| (a - e).abs() < 6e-7))
+/// # };
+/// let p = weights(&query, &key, &Options::default())?;
+/// assert!(close(p, &[0.999_089, 0.000_911, 0.])?);
+/// let output = attention(&query, &key, &key, &Options::default())?;
+/// assert!(close(output, &[0.991_801, -1.991_801, 3.002_733, -4.000_911])?);
+///
+/// // Four words that read each other.
+/// let words = [[1_f64, 0.5, 0., 0.], [0.5, 1., 0., 0.5], [0., 0., 1., 0.5], [0., 0.5, 0.5, 1.]];
+/// let words = Tensor::new(&[[words]], &Device::Cpu)?; // (1, 1, 4, 4)
+/// let p = weights(&words, &words, &Options::default())?;
+/// assert!(close(p.narrow(2, 0, 1)?, &[0.330_656, 0.291_803, 0.176_988, 0.200_553])?);
+/// assert!(close(p.narrow(2, 1, 1)?, &[0.251_806, 0.323_325, 0.173_063, 0.251_806])?);
+/// let output = attention(&words, &words, &words, &Options::default())?;
+/// assert!(close(output.narrow(2, 0, 1)?, &[0.476_558, 0.557_408, 0.277_264, 0.434_948])?);
+/// assert!(close(output.narrow(2, 1, 1)?, &[0.413_468, 0.575_131, 0.298_966, 0.5])?);
+/// assert!(close(output.narrow(2, 2, 1)?, &[0.277_264, 0.434_948, 0.476_558, 0.557_408])?);
+/// assert!(close(output.narrow(2, 3, 1)?, &[0.298_966, 0.5, 0.413_468, 0.575_131])?);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// If shapes do not match, the window is 0, or the dropout rate is not in [0, 1).
+pub fn attention(
+    query: &Tensor,
+    key: &Tensor,
+    value: &Tensor,
+    options: &Options<'_>,
+) -> Result<Tensor> {
+    let problem = Problem::new(query, key, value, options)?;
+    match Backend::of(&[query, key, value]) {
+        Backend::F32 => fused::<f32>(problem, query, key, value, options),
+        Backend::F64 => fused::<f64>(problem, query, key, value, options),
+        Backend::Cuda if cuda::takes(&problem, query, options) => {
+            cuda::attention(problem, query, key, value, options)
+        }
+        Backend::Cuda | Backend::Reference => plain(&problem, query, key, value, options),
+    }
+}
+
+/// The matrix of weights, without dropout: `query (batch, n_heads, q_len, head_dim)`,
+/// `key (batch, n_kv_heads, kv_len, head_dim)` → `(batch, n_heads, q_len, kv_len)`
+///
+/// Zero where reading is forbidden. For pictures: it costs what [`attention`] saves.
+///
+/// # Errors
+/// As [`attention`].
+pub fn weights(query: &Tensor, key: &Tensor, options: &Options<'_>) -> Result<Tensor> {
+    let problem = Problem::new(query, key, key, options)?;
+    if query.elem_count() == 0 || key.elem_count() == 0 {
+        let shape = (problem.batch, problem.n_heads, problem.q_len, problem.kv_len);
+        return Tensor::zeros(shape, query.dtype(), query.device());
+    }
+    let wide = widest(query.dtype());
+    let (query_wide, key) = (query.to_dtype(wide)?, key.to_dtype(wide)?);
+    softmax(&reference::scores(&problem, &query_wide, &key, options)?)?.to_dtype(query.dtype())
+}
+
+/// The dtype to compute in.
+fn widest(dtype: DType) -> DType {
+    if dtype == DType::F64 { DType::F64 } else { DType::F32 }
+}
+
+/// The definition, in f32 where the operands are of half precision.
+fn plain(
+    problem: &Problem,
+    query: &Tensor,
+    key: &Tensor,
+    value: &Tensor,
+    options: &Options<'_>,
+) -> Result<Tensor> {
+    if [query, key, value].iter().any(|operand| operand.elem_count() == 0) {
+        return Tensor::zeros(&problem.output_shape()[..], query.dtype(), query.device());
+    }
+    let wide = |x: &Tensor| x.to_dtype(widest(query.dtype()));
+    reference::attention(&wide(query)?, &wide(key)?, &wide(value)?, options)?
+        .to_dtype(query.dtype())
+}
+
+fn fused<T: Lanes>(
+    problem: Problem,
+    query: &Tensor,
+    key: &Tensor,
+    value: &Tensor,
+    options: &Options<'_>,
+) -> Result<Tensor> {
+    let padding = options.key_padding_mask.map(|mask| mask.flatten_all()?.to_vec1());
+    let segments = options.segments.map(|segments| segments.flatten_all()?.to_vec1());
+    let bias = options.bias.map(|bias| bias.to_dtype(T::DTYPE)?.contiguous());
+    let masks = Masks { padding: padding.transpose()?, segments: segments.transpose()? };
+    let mut inputs = vec![with_rows(query)?, with_rows(key)?, with_rows(value)?];
+    inputs.extend(bias.transpose()?);
+    let (output, rows) = timed(NAME, Pass::Forward, || {
+        with_operands(&problem, &masks, &inputs, |operands| cpu::forward::<T>(&problem, operands))
+    })?;
+    let output = stored(output, &problem.output_shape()[..]);
+    let inputs: Vec<_> = inputs.iter().collect();
+    record(Attention { problem, masks, rows }, &inputs, output)
+}
+
+/// `x` itself, if its rows are contiguous.
+fn with_rows(x: &Tensor) -> Result<Tensor> {
+    if x.stride().last() == Some(&1) { Ok(x.clone()) } else { x.contiguous() }
+}
+
+const NAME: &str = "attention";
+
+/// Of query, key, value and perhaps a bias.
+struct Attention<T> {
+    problem: Problem,
+    masks: Masks,
+    /// What the forward leaves for the backward.
+    rows: Vec<Row<T>>,
+}
+
+struct Masks {
+    padding: Option<Vec<u8>>,
+    segments: Option<Vec<u32>>,
+}
+
+/// Runs `f` on the elements of `inputs`: query, key, value and perhaps a bias.
+fn with_operands<T: Lanes, R>(
+    problem: &Problem,
+    masks: &Masks,
+    inputs: &[Tensor],
+    f: impl FnOnce(&Operands<'_, T>) -> R,
+) -> Result<R> {
+    let [query, key, value] = [0, 1, 2].map(|i| Operand::of(&inputs[i], problem.layout));
+    let (query, key, value) = (query?, key?, value?);
+    let bias = inputs.get(3).map(View::of).transpose()?;
+    let shared = inputs.get(3).is_some_and(|bias| bias.rank() == 2);
+    let head_stride = if shared { 0 } else { problem.q_len * problem.kv_len };
+    let bias = bias.as_ref().map(|data| ScoreBias { data, head_stride, kv_len: problem.kv_len });
+    Ok(f(&Operands {
+        query: query.rows(),
+        key: key.rows(),
+        value: value.rows(),
+        bias,
+        padding: masks.padding.as_deref(),
+        segments: masks.segments.as_deref(),
+    }))
+}
+
+/// A tensor of four axes, locked for reading.
+struct Operand<'a, T> {
+    view: View<'a, T>,
+    strides: [usize; 3],
+    len: usize,
+    width: usize,
+}
+
+impl<'a, T: Lanes> Operand<'a, T> {
+    /// Of a tensor made by [`with_rows`].
+    fn of(tensor: &'a Tensor, layout: Layout) -> Result<Self> {
+        let [.., len, width] = layout.heads_first(tensor)?;
+        let &[batch, a, b, 1] = tensor.stride() else {
+            bail!("attention was given rows that are not contiguous")
+        };
+        let [batch, heads, rows, _] = layout.ordered([batch, a, b, 1]);
+        Ok(Self { view: View::from_start(tensor)?, strides: [batch, heads, rows], len, width })
+    }
+
+    fn rows(&self) -> Strided<'_, T> {
+        let Self { view, strides, len, width } = self;
+        Strided { data: view, strides: *strides, len: *len, width: *width }
+    }
+}
+
+impl<T: Lanes> Operation for Attention<T> {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn backward(
+        self: Box<Self>,
+        inputs: &[Tensor],
+        output: &Tensor,
+        gradient: &Tensor,
+    ) -> Result<Vec<Option<Tensor>>> {
+        let Self { problem, masks, rows } = &*self;
+        let gradient = with_rows(gradient)?;
+        let bias = inputs.get(3);
+        let learnt = if bias.is_some_and(Tensor::track_op) { Bias::Learnt } else { Bias::Constant };
+        let output = Operand::of(output, problem.layout)?;
+        let gradient = Operand::of(&gradient, problem.layout)?;
+        let given = Given { rows, output: output.rows(), gradient: gradient.rows() };
+        let all = with_operands(problem, masks, inputs, |operands| {
+            cpu::backward::<T>(problem, operands, &given, learnt)
+        })?;
+        let mut gradients = Vec::with_capacity(inputs.len());
+        for (gradient, input) in [all.query, all.key, all.value].into_iter().zip(inputs) {
+            gradients.push(Some(tensor(gradient, input.shape())?));
+        }
+        if let Some(bias) = bias {
+            let of_heads = (problem.n_heads, problem.q_len, problem.kv_len);
+            let dbias = all.bias.map(|dbias| tensor(dbias, of_heads)).transpose()?;
+            let shared = bias.rank() == 2;
+            gradients.push(match dbias {
+                Some(dbias) if shared => Some(dbias.sum(0)?),
+                dbias => dbias,
+            });
+        }
+        Ok(gradients)
+    }
+}

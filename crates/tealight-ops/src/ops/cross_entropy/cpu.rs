@@ -1,0 +1,207 @@
+//! The fused loops. Losses of rows are added in f64, in the order of the rows.
+
+use crate::backend::buffer::unwritten;
+use crate::backend::element::Element;
+use crate::backend::parallel::{block_len, finite, max, run, sum, sum_of_pairs};
+use crate::ops::softmax::exponentials;
+
+pub(super) fn loss<T: Element>(
+    logits: &[T],
+    classes: &[Option<usize>],
+    n_classes: usize,
+    label_smoothing: f64,
+) -> f64 {
+    sum_of_rows(
+        logits,
+        classes,
+        n_classes,
+        #[inline(always)]
+        |row, class| row_loss(row, class, label_smoothing),
+    )
+}
+
+pub(super) fn hits<T: Element>(logits: &[T], classes: &[Option<usize>], n_classes: usize) -> usize {
+    let hits = sum_of_rows(
+        logits,
+        classes,
+        n_classes,
+        #[inline(always)]
+        |row: &[T], class| f64::from(u8::from(is_first_largest(row, class, max(row)))),
+    );
+    hits as usize
+}
+
+#[inline(always)]
+fn is_first_largest<T: Element>(row: &[T], class: usize, most: T) -> bool {
+    row[class] == most && !row[..class].contains(&most)
+}
+
+/// Σ f(row, class) over the rows that have a class.
+#[inline(always)]
+fn sum_of_rows<T: Element>(
+    logits: &[T],
+    classes: &[Option<usize>],
+    n_classes: usize,
+    f: impl Fn(&[T], usize) -> f64 + Sync + Send,
+) -> f64 {
+    let len = block_len(n_classes);
+    let partial = run(
+        logits.len(),
+        logits.chunks(len).zip(classes.chunks(len / n_classes)),
+        #[inline(always)]
+        |(logits, classes)| {
+            let mut total = 0.;
+            for (row, &class) in logits.chunks_exact(n_classes).zip(classes) {
+                if let Some(class) = class {
+                    total += f(row, class);
+                }
+            }
+            total
+        },
+    );
+    partial.into_iter().sum()
+}
+
+#[inline(always)]
+fn row_loss<T: Element>(row: &[T], class: usize, label_smoothing: f64) -> f64 {
+    let (shift, log_sum) = log_sum(row);
+    let of_label = log_sum - (row[class] - shift).widen();
+    if label_smoothing == 0. {
+        // Apart, because 0 · ∞ is not a number, and to save a pass.
+        return of_label;
+    }
+    let mean = log_sum - sum(row, |x| x - shift).widen() / row.len() as f64;
+    (1. - label_smoothing) * of_label + label_smoothing * mean
+}
+
+/// The loss of a row of logits, and whether its class is its first largest one. The row becomes its
+/// own gradient if that is asked for.
+#[inline(always)]
+pub(crate) fn through_row<T: Element>(
+    row: &mut [T],
+    class: usize,
+    label_smoothing: f64,
+    is_differentiated: bool,
+) -> (f64, bool) {
+    let most = max(row);
+    let is_hit = is_first_largest(row, class, most);
+    if !is_differentiated {
+        return (row_loss(row, class, label_smoothing), is_hit);
+    }
+    let (n_classes, shift) = (row.len() as f64, finite(most));
+    let label = (row[class] - shift).widen();
+    let mean = if label_smoothing == 0. {
+        0.
+    } else {
+        label_smoothing * sum(row, |x| x - shift).widen() / n_classes
+    };
+    for x in row.iter_mut() {
+        *x = (*x - shift).exp();
+    }
+    let total = sum(row, |x| x);
+    let total = if total == T::ZERO { T::ONE } else { total };
+    let (scale, everywhere) = (T::ONE / total, T::from_f64(label_smoothing / n_classes));
+    for x in row.iter_mut() {
+        *x = *x * scale - everywhere;
+    }
+    row[class] -= T::from_f64(1. - label_smoothing);
+    let of_label = if label_smoothing == 1. { 0. } else { (1. - label_smoothing) * label };
+    (total.widen().ln() - of_label - mean, is_hit)
+}
+
+/// The shift and ln Σ exp(x − shift): 0 and 0 for a row that is −∞ throughout.
+#[inline(always)]
+fn log_sum<T: Element>(row: &[T]) -> (T, f64) {
+    let max = max(row);
+    if max == T::NEG_INFINITY && row.iter().all(|&x| x == T::NEG_INFINITY) {
+        return (T::ZERO, 0.);
+    }
+    (max, sum(row, |x| (x - max).exp()).widen().ln())
+}
+
+pub(super) fn gradient<T: Element>(
+    logits: &[T],
+    classes: &[Option<usize>],
+    n_classes: usize,
+    label_smoothing: f64,
+    factor: T,
+) -> Vec<T> {
+    let mut dlogits = unwritten(logits.len());
+    let len = block_len(n_classes);
+    let everywhere = factor * T::from_f64(label_smoothing / n_classes as f64);
+    let at_label = factor * T::from_f64(1. - label_smoothing);
+    run(
+        logits.len(),
+        dlogits.chunks_mut(len).zip(logits.chunks(len)).zip(classes.chunks(len / n_classes)),
+        #[inline(always)]
+        |((dlogits, logits), classes)| {
+            let rows = dlogits.chunks_exact_mut(n_classes).zip(logits.chunks_exact(n_classes));
+            for ((d, row), &class) in rows.zip(classes) {
+                let Some(class) = class else {
+                    d.fill(T::ZERO);
+                    continue;
+                };
+                let (_, sum) = exponentials(d, row);
+                let scale = factor / sum;
+                for d in d.iter_mut() {
+                    *d = *d * scale - everywhere;
+                }
+                d[class] -= at_label;
+            }
+        },
+    );
+    dlogits
+}
+
+pub(super) fn soft_loss<T: Element>(logits: &[T], targets: &[T], n_classes: usize) -> f64 {
+    let len = block_len(n_classes);
+    let partial = run(
+        logits.len(),
+        logits.chunks(len).zip(targets.chunks(len)),
+        #[inline(always)]
+        |(logits, targets)| {
+            let rows = logits.chunks_exact(n_classes).zip(targets.chunks_exact(n_classes));
+            let mut total = 0.;
+            for (row, targets) in rows {
+                total += soft_row_loss(row, targets);
+            }
+            total
+        },
+    );
+    partial.into_iter().sum()
+}
+
+/// Σ q (log Σ exp − x): the row and its targets are read together, and 0 · ∞ counts as 0.
+#[inline(always)]
+fn soft_row_loss<T: Element>(row: &[T], targets: &[T]) -> f64 {
+    let (shift, log_sum) = log_sum(row);
+    let log_sum = T::from_f64(log_sum);
+    let weighted = |x, q| if q == T::ZERO { T::ZERO } else { q * (log_sum - (x - shift)) };
+    sum_of_pairs(row, targets, weighted).widen()
+}
+
+pub(super) fn soft_gradient<T: Element>(
+    logits: &[T],
+    targets: &[T],
+    n_classes: usize,
+    factor: T,
+) -> Vec<T> {
+    let mut dlogits = unwritten(logits.len());
+    let len = block_len(n_classes);
+    run(
+        logits.len(),
+        dlogits.chunks_mut(len).zip(logits.chunks(len).zip(targets.chunks(len))),
+        #[inline(always)]
+        |(dlogits, (logits, targets))| {
+            let rows = logits.chunks_exact(n_classes).zip(targets.chunks_exact(n_classes));
+            for (d, (row, targets)) in dlogits.chunks_exact_mut(n_classes).zip(rows) {
+                let (_, total) = exponentials(d, row);
+                let scale = factor * sum(targets, |q| q) / total;
+                for (d, &q) in d.iter_mut().zip(targets) {
+                    *d = *d * scale - factor * q;
+                }
+            }
+        },
+    );
+    dlogits
+}

@@ -1,0 +1,183 @@
+//! Cross-entropy of a softmax, summed over rows; label smoothing as in Szegedy et al. 2015,
+//! <https://arxiv.org/abs/1512.00567>.
+//!
+//! ```text
+//! loss = −Σ_rows Σ_c q_c log p_c,   p = softmax(logits)                dlogits = g (p Σ_c q_c − q)
+//!
+//! q_c = (1 − ε) [c = label] + ε / classes      label smoothing (Szegedy et al. 2015, §7)
+//! q   = targets                                soft labels
+//! ```
+//!
+//! As in `torch`, the uniform mass ε goes to all classes, the true one included. The result is the
+//! sum and not the mean: whoever averages divides by the number of labels once, so that
+//! micro-batches and masks of uneven size weigh correctly. One pass over the logits, and no `(n,
+//! classes)` memory besides the gradient.
+
+pub(crate) mod cpu;
+mod cuda;
+pub mod reference;
+
+use std::marker::PhantomData;
+
+use candle_core::{CpuStorage, CustomOp1, DType, Device, Layout, Result, Shape, Tensor, bail};
+
+use crate::autograd::graph::apply1;
+use crate::backend::buffer::{View, slice, stored, tensor};
+use crate::backend::choice::Backend;
+use crate::backend::element::Element;
+
+/// The label of a row that carries no loss and no gradient (the value of `torch`).
+pub const IGNORE_INDEX: i64 = -100;
+
+/// `logits (n, classes)`, `labels (n)` → scalar: the sum over the rows whose label is not [`IGNORE_INDEX`].
+///
+/// Labels are of any integer dtype: u8, u32, i16, i32 or i64; those without a sign have no
+/// [`IGNORE_INDEX`]. Half-precision logits give a loss in f32. The gradient is for the logits.
+///
+/// # Errors
+/// If the shapes do not match, a label is not a class, or `label_smoothing` is not in [0, 1].
+pub fn cross_entropy(logits: &Tensor, labels: &Tensor, label_smoothing: f64) -> Result<Tensor> {
+    let (n, n_classes) = logits.dims2()?;
+    if labels.dims() != [n] {
+        bail!("cross-entropy of logits {:?} with labels {:?}", logits.shape(), labels.shape())
+    }
+    if !(0. ..=1.).contains(&label_smoothing) {
+        bail!("label smoothing {label_smoothing} is not in [0, 1]")
+    }
+    check_dtype(labels)?;
+    let targets =
+        || Result::Ok(Targets::Labels { classes: classes(labels, n_classes)?, label_smoothing });
+    match Backend::of(&[logits]) {
+        Backend::F32 => apply1(&logits.contiguous()?, CrossEntropy::<f32>::new(targets()?)),
+        Backend::F64 => apply1(&logits.contiguous()?, CrossEntropy::<f64>::new(targets()?)),
+        Backend::Cuda => {
+            cuda::cross_entropy(logits, cuda::Targets::labels(labels, label_smoothing)?)
+        }
+        Backend::Reference => {
+            targets()?;
+            reference::cross_entropy(&at_least_f32(logits)?, labels, label_smoothing)
+        }
+    }
+}
+
+/// `logits (n, classes)`, `targets (n, classes)` → scalar, the sum over the rows.
+///
+/// `targets` are probabilities, and constants: their gradient is not computed. A target of zero
+/// counts for nothing, whatever the logit.
+///
+/// # Errors
+/// If the shapes do not match.
+pub fn cross_entropy_soft(logits: &Tensor, targets: &Tensor) -> Result<Tensor> {
+    if logits.dims2()? != targets.dims2()? {
+        bail!("cross-entropy of logits {:?} with targets {:?}", logits.shape(), targets.shape())
+    }
+    let soft = || Ok::<_, candle_core::Error>(Targets::Soft(targets.detach().contiguous()?));
+    match Backend::of(&[logits, targets]) {
+        Backend::F32 => apply1(&logits.contiguous()?, CrossEntropy::<f32>::new(soft()?)),
+        Backend::F64 => apply1(&logits.contiguous()?, CrossEntropy::<f64>::new(soft()?)),
+        Backend::Cuda => {
+            let targets = cuda::Targets::Soft(at_least_f32(&targets.detach())?.contiguous()?);
+            cuda::cross_entropy(logits, targets)
+        }
+        Backend::Reference => reference::cross_entropy_soft(&at_least_f32(logits)?, targets),
+    }
+}
+
+/// `logits (n, classes)`, `labels (n)` → in how many rows the label has the largest logit; of several
+/// largest ones the first counts, and [`IGNORE_INDEX`] is never it. A u32, which nothing waits for.
+///
+/// # Errors
+/// As [`cross_entropy`].
+pub fn hits(logits: &Tensor, labels: &Tensor) -> Result<Tensor> {
+    let (n, n_classes) = logits.dims2()?;
+    if labels.dims() != [n] {
+        bail!("hits of logits {:?} with labels {:?}", logits.shape(), labels.shape())
+    }
+    check_dtype(labels)?;
+    let logits = logits.detach().contiguous()?;
+    let classes = || classes(labels, n_classes);
+    let counted = |n: usize| Tensor::new(n as u32, &Device::Cpu);
+    match Backend::of(&[&logits]) {
+        Backend::F32 => counted(cpu::hits::<f32>(&View::of(&logits)?, &classes()?, n_classes)),
+        Backend::F64 => counted(cpu::hits::<f64>(&View::of(&logits)?, &classes()?, n_classes)),
+        Backend::Cuda => cuda::hits(&logits, labels),
+        Backend::Reference => {
+            classes()?;
+            reference::hits(&logits, labels)
+        }
+    }
+}
+
+fn at_least_f32(logits: &Tensor) -> Result<Tensor> {
+    if logits.dtype() == DType::F64 { Ok(logits.clone()) } else { logits.to_dtype(DType::F32) }
+}
+
+/// Each row's class; `None` where it is to be ignored.
+pub(crate) fn classes(labels: &Tensor, n_classes: usize) -> Result<Vec<Option<usize>>> {
+    let class = |label: i64| match usize::try_from(label) {
+        _ if label == IGNORE_INDEX => Ok(None),
+        Ok(class) if class < n_classes => Ok(Some(class)),
+        _ => bail!("label {label} is out of range for {n_classes} classes"),
+    };
+    check_dtype(labels)?;
+    labels.to_dtype(DType::I64)?.to_vec1()?.into_iter().map(class).collect()
+}
+
+fn check_dtype(labels: &Tensor) -> Result<()> {
+    if !labels.dtype().is_int() {
+        bail!("labels are of dtype {:?}, not integers", labels.dtype())
+    }
+    Ok(())
+}
+
+/// q, the distribution that p is compared with.
+enum Targets {
+    /// One class a row, smoothed.
+    Labels { classes: Vec<Option<usize>>, label_smoothing: f64 },
+    /// Any distribution: `(n, classes)`.
+    Soft(Tensor),
+}
+
+struct CrossEntropy<T> {
+    targets: Targets,
+    element: PhantomData<T>,
+}
+
+impl<T> CrossEntropy<T> {
+    fn new(targets: Targets) -> Self {
+        Self { targets, element: PhantomData }
+    }
+}
+
+impl<T: Element> CustomOp1 for CrossEntropy<T> {
+    fn name(&self) -> &'static str {
+        "cross-entropy"
+    }
+
+    fn cpu_fwd(&self, logits: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
+        let (_, n_classes) = layout.shape().dims2()?;
+        let logits = slice::<T>(logits, layout)?;
+        let loss = match &self.targets {
+            Targets::Labels { classes, label_smoothing } => {
+                cpu::loss(logits, classes, n_classes, *label_smoothing)
+            }
+            Targets::Soft(targets) => cpu::soft_loss(logits, &View::of(targets)?, n_classes),
+        };
+        Ok(stored(vec![T::from_f64(loss)], ()))
+    }
+
+    fn bwd(&self, logits: &Tensor, _: &Tensor, gradient: &Tensor) -> Result<Option<Tensor>> {
+        let (_, n_classes) = logits.dims2()?;
+        let factor = T::from_f64(gradient.to_dtype(DType::F64)?.to_scalar()?);
+        let view = View::of(logits)?;
+        let dlogits = match &self.targets {
+            Targets::Labels { classes, label_smoothing } => {
+                cpu::gradient(&view, classes, n_classes, *label_smoothing, factor)
+            }
+            Targets::Soft(targets) => {
+                cpu::soft_gradient(&view, &View::of(targets)?, n_classes, factor)
+            }
+        };
+        tensor(dlogits, logits.shape()).map(Some)
+    }
+}

@@ -1,0 +1,49 @@
+//! The definition, in plain tensor operations.
+
+use candle_core::{D, DType, Result, Tensor};
+
+use super::IGNORE_INDEX;
+use crate::ops::softmax::reference::log_softmax;
+
+/// `logits (n, classes)`, `labels (n)` → scalar
+pub fn cross_entropy(logits: &Tensor, labels: &Tensor, label_smoothing: f64) -> Result<Tensor> {
+    let (_, n_classes) = logits.dims2()?;
+    if logits.elem_count() == 0 {
+        return logits.sum_all(); // Candle gathers nothing from nothing; the sum is 0.
+    }
+    let labels = labels.to_dtype(DType::I64)?;
+    let ignored = labels.eq(IGNORE_INDEX)?; // (n)
+    let classes = ignored.where_cond(&labels.zeros_like()?, &labels)?.to_dtype(DType::U32)?;
+
+    let log_p = log_softmax(logits)?; // (n, classes)
+    let of_label = log_p.gather(&classes.unsqueeze(1)?, D::Minus1)?.squeeze(1)?; // (n)
+    let log_likelihood = if label_smoothing == 0. {
+        // Apart, because 0 · log 0 is not a number.
+        of_label
+    } else {
+        ((of_label * (1. - label_smoothing))?
+            + (log_p.sum(1)? * (label_smoothing / n_classes as f64))?)?
+    };
+    ignored.where_cond(&log_likelihood.zeros_like()?, &log_likelihood)?.sum_all()?.neg()
+}
+
+/// `logits (n, classes)`, `labels (n)` → in how many rows the label has the largest logit
+pub fn hits(logits: &Tensor, labels: &Tensor) -> Result<Tensor> {
+    if logits.elem_count() == 0 {
+        return Tensor::new(0_u32, logits.device()); // Candle finds no largest of nothing.
+    }
+    let hits = logits.argmax(1)?.to_dtype(DType::I64)?.eq(&labels.to_dtype(DType::I64)?)?;
+    hits.to_dtype(DType::U32)?.sum_all()
+}
+
+/// `logits (n, classes)`, `targets (n, classes)` → scalar
+pub fn cross_entropy_soft(logits: &Tensor, targets: &Tensor) -> Result<Tensor> {
+    if logits.elem_count() == 0 {
+        return logits.sum_all(); // Candle drops the graph from a product of nothing.
+    }
+    let targets = targets.detach().to_dtype(logits.dtype())?;
+    let log_p = log_softmax(logits)?;
+    // A class of probability zero adds nothing, whatever its logit: 0 · log 0 = 0.
+    let log_p = targets.eq(0.)?.where_cond(&log_p.zeros_like()?, &log_p)?;
+    (targets * log_p)?.sum_all()?.neg()
+}

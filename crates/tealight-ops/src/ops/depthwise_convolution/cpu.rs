@@ -1,0 +1,93 @@
+//! The fused loops: one head of one sequence at a time. At one distance all positions are read as a
+//! single run of numbers, so that the loops are long however narrow the head.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use super::Convolution;
+use crate::backend::buffer::unwritten;
+use crate::backend::element::Element;
+use crate::backend::parallel::{add_scaled, run, sum_in_order, sum_of_pairs};
+
+pub(super) fn forward<T: Element>(conv: &Convolution<T>, x: &[T], weight: &[T]) -> Vec<T> {
+    let (plane, kernel) = (conv.len * conv.head_dim, weight.len() / conv.n_heads);
+    let mut y = unwritten(x.len());
+    run(
+        x.len(),
+        y.chunks_mut(plane).zip(x.chunks(plane)).enumerate(),
+        #[inline(always)]
+        |(i, (y, x))| {
+            let x = conv.without_padding(i, x);
+            let weight = &weight[i % conv.n_heads * kernel..][..kernel];
+            y.fill(T::ZERO);
+            for (j, &weight) in weight.iter().enumerate() {
+                let (to, from) = conv.shift(plane, kernel, j);
+                add_scaled(&mut y[to], &x[from], weight);
+            }
+        },
+    );
+    y
+}
+
+/// The gradients of x and weight.
+pub(super) fn backward<T: Element>(
+    conv: &Convolution<T>,
+    x: &[T],
+    weight: &[T],
+    gradient: &[T],
+) -> (Vec<T>, Vec<T>) {
+    let (plane, kernel) = (conv.len * conv.head_dim, weight.len() / conv.n_heads);
+    let mut dx = unwritten(x.len());
+    let dweight: Vec<Vec<T>> = run(
+        x.len(),
+        dx.chunks_mut(plane).zip(x.chunks(plane).zip(gradient.chunks(plane))).enumerate(),
+        #[inline(always)]
+        |(i, (dx, (x, g)))| {
+            let x = conv.without_padding(i, x);
+            let weight = &weight[i % conv.n_heads * kernel..][..kernel];
+            let mut dweight = unwritten(kernel);
+            dx.fill(T::ZERO);
+            for (j, &weight) in weight.iter().enumerate() {
+                let (to, from) = conv.shift(plane, kernel, j);
+                dweight[j] = sum_of_pairs(&g[to.clone()], &x[from.clone()], |g, x| g * x);
+                add_scaled(&mut dx[from], &g[to], weight);
+            }
+            conv.clear_padding(i, dx);
+            dweight
+        },
+    );
+    let by_example: Vec<Vec<T>> = dweight.chunks(conv.n_heads).map(<[_]>::concat).collect();
+    (dx, sum_in_order(&by_example, weight.len()))
+}
+
+impl<T: Element> Convolution<T> {
+    /// Which numbers are written, and which are read for them, at place `j` of the kernel.
+    #[inline(always)]
+    fn shift(&self, plane: usize, kernel: usize, j: usize) -> (Range<usize>, Range<usize>) {
+        let (ahead, behind) = (j.saturating_sub(kernel / 2), (kernel / 2).saturating_sub(j));
+        let (ahead, behind) = (ahead * self.head_dim, behind * self.head_dim);
+        let n = plane.saturating_sub(ahead + behind);
+        if n == 0 { (0..0, 0..0) } else { (behind..behind + n, ahead..ahead + n) }
+    }
+
+    #[inline(always)]
+    fn without_padding<'a>(&self, i: usize, x: &'a [T]) -> Cow<'a, [T]> {
+        if self.is_padding.is_none() {
+            return Cow::Borrowed(x);
+        }
+        let mut x = x.to_vec();
+        self.clear_padding(i, &mut x);
+        Cow::Owned(x)
+    }
+
+    #[inline(always)]
+    fn clear_padding(&self, i: usize, x: &mut [T]) {
+        if let Some(rows) = &self.is_padding {
+            for (x, &is_padding) in x.chunks_exact_mut(self.head_dim).zip(&rows[i / self.n_heads]) {
+                if is_padding {
+                    x.fill(T::ZERO);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! The kernels: a thread for each element; the gradient of the weight in parts of some positions.
+
+use candle_core::{Result, Tensor};
+
+use super::NAME;
+use crate::autograd::graph::{Operation, record};
+use crate::backend::cuda::{Buffer, Launch, Plain, int, long, sums, wide};
+
+/// `Convolution` in `convolution.cu`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Sizes {
+    len: i64,
+    width: i64,
+    n_heads: i32,
+    kernel: i32,
+}
+
+#[expect(unsafe_code, reason = "see `Plain`")]
+// SAFETY: the kernels' struct has these fields, in this order.
+unsafe impl Plain for Sizes {}
+
+pub(super) fn convolution(x: &Tensor, weight: &Tensor, mask: Option<&Tensor>) -> Result<Tensor> {
+    let (x, weight) = (x.contiguous()?, weight.contiguous()?);
+    let padding = mask.map(Tensor::contiguous).transpose()?;
+    let (_, n_heads, len, width) = x.dims4()?;
+    let kernel = weight.dim(2)?;
+    let sizes =
+        Sizes { len: long(len), width: long(width), n_heads: int(n_heads), kernel: int(kernel) };
+    let convolution = Convolution { padding, sizes };
+    let y = convolution.of(&x, &weight, false)?;
+    record(convolution, &[&x, &weight], y.value(x.shape()))
+}
+
+struct Convolution {
+    padding: Option<Tensor>,
+    sizes: Sizes,
+}
+
+impl Convolution {
+    /// Of `x`, or turned around of a gradient.
+    fn of(&self, x: &Tensor, weight: &Tensor, is_turned: bool) -> Result<Buffer> {
+        let mut y = Buffer::like(x)?;
+        Launch::new("convolution", "convolve", x)?
+            .over(x.elem_count())
+            .read(x)?
+            .read(weight)?
+            .read_if(self.padding.as_ref())?
+            .write(&mut y)?
+            .size(x.elem_count())
+            .plain(self.sizes)
+            .int(is_turned.into())
+            .run()?;
+        Ok(y)
+    }
+}
+
+impl Operation for Convolution {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn reads_output(&self) -> bool {
+        false
+    }
+
+    fn backward(
+        self: Box<Self>,
+        inputs: &[Tensor],
+        _: &Tensor,
+        gradient: &Tensor,
+    ) -> Result<Vec<Option<Tensor>>> {
+        let (x, weight) = (&inputs[0], &inputs[1]);
+        let gradient = gradient.contiguous()?;
+        let dx = self.of(&gradient, weight, true)?;
+        let (batch, n_heads, len, _) = x.dims4()?;
+        let kernel = weight.dim(2)?;
+        let (n_parts, per_part) = sums::parts(batch * len);
+        let n_weights = weight.elem_count();
+        let mut parts = Buffer::unwritten(n_parts * n_weights, wide(x.dtype()), x.device())?;
+        Launch::new("convolution", "convolution_backward_weight", x)?
+            .grid([kernel, n_heads, n_parts], 128)
+            .read(x)?
+            .read(&gradient)?
+            .read_if(self.padding.as_ref())?
+            .write(&mut parts)?
+            .size(batch * len)
+            .size(per_part)
+            .plain(self.sizes)
+            .run()?;
+        let dweight = sums::add_parts(x, &parts, 0, n_parts, n_weights)?;
+        Ok(vec![Some(dx.tensor(x.shape())?), Some(dweight.tensor(weight.shape())?)])
+    }
+}

@@ -1,0 +1,35 @@
+//! The kernel, which is its own backward: a thread for each block of random words.
+
+use candle_core::{Result, Tensor};
+
+use super::{Draw, threshold};
+use crate::autograd::graph::record_linear;
+use crate::backend::cuda::{Buffer, Key, Launch};
+
+pub(super) fn dropout(x: &Tensor, draw: Draw) -> Result<Tensor> {
+    let x = x.contiguous()?;
+    let y = of(None, &x, draw)?.value(x.shape());
+    record_linear("dropout", &[&x], y, move |gradient| Ok(vec![Some(again(gradient, draw)?)]))
+}
+
+/// The gradient of what was dropped.
+pub(crate) fn again(gradient: &Tensor, draw: Draw) -> Result<Tensor> {
+    of(None, &gradient.contiguous()?, draw)?.tensor(gradient.shape())
+}
+
+/// base + Dropout(x), of contiguous tensors of one shape.
+pub(crate) fn of(base: Option<&Tensor>, x: &Tensor, draw: Draw) -> Result<Buffer> {
+    let n = x.elem_count();
+    let mut y = Buffer::like(x)?;
+    Launch::new("elementwise", "dropout", x)?
+        .over(n.div_ceil(4))
+        .read_if(base)?
+        .read(x)?
+        .write(&mut y)?
+        .size(n)
+        .plain(Key::of(draw.stream)?)
+        .word(threshold(draw.rate))
+        .number(1. / (1. - draw.rate))
+        .run()?;
+    Ok(y)
+}

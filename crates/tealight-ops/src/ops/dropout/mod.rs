@@ -1,0 +1,115 @@
+//! Dropout (Srivastava et al. 2014, <https://jmlr.org/papers/v15/srivastava14a.html>).
+//!
+//! ```text
+//! y_i = x_i / (1 − rate)  if u_i ≥ rate,  else 0          dx_i = g_i / (1 − rate) or 0, alike
+//! ```
+//!
+//! "Inverted": the scale is applied in training, where the paper scales the weights at test time,
+//! so that evaluation is the identity. `u_i` is word i mod 4 of block ⌊i/4⌋ of the stream, as a
+//! fraction of 2³²: the mask is a function of the stream alone, whatever the device, the dtype or
+//! the number of threads. Nothing is kept for the backward, which draws the same mask again.
+
+mod cpu;
+pub(crate) mod cuda;
+pub mod reference;
+
+use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor, bail};
+
+use crate::autograd::graph::apply1;
+use crate::backend::buffer::{View, slice, stored, tensor};
+use crate::backend::choice::{Backend, widened};
+use crate::backend::element::Element;
+use crate::rng::Stream;
+
+/// Which elements are dropped.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Draw {
+    /// The probability, in [0, 1).
+    pub rate: f64,
+    /// The random numbers.
+    pub stream: Stream,
+}
+
+impl Draw {
+    pub(crate) fn check(self) -> Result<()> {
+        if !(0. ..1.).contains(&self.rate) {
+            bail!("dropout rate {} is not in [0, 1)", self.rate)
+        }
+        Ok(())
+    }
+}
+
+/// Drops elements of `x`, of any shape, with probability `rate`. A rate of 0 is the identity.
+///
+/// Two calls with one stream drop the same elements: fork it for every layer and step.
+///
+/// # Errors
+/// If `rate` is not in [0, 1).
+pub fn dropout(x: &Tensor, rate: f64, stream: Stream) -> Result<Tensor> {
+    let draw = Draw { rate, stream };
+    draw.check()?;
+    if rate == 0. {
+        return Ok(x.clone());
+    }
+    match Backend::of(&[x]) {
+        Backend::F32 => apply1(&x.contiguous()?, Dropout::<f32>::new(draw)),
+        Backend::F64 => apply1(&x.contiguous()?, Dropout::<f64>::new(draw)),
+        Backend::Cuda => cuda::dropout(x, draw),
+        Backend::Reference => widened(x, |x| reference::dropout(x, rate, stream)),
+    }
+}
+
+/// x under its factor. Of what is dropped nothing is left, even where it is not a number.
+#[inline(always)]
+pub(crate) fn kept<T: Element>(x: T, factor: T) -> T {
+    if factor == T::ZERO { T::ZERO } else { x * factor }
+}
+
+/// The least word that keeps its element: the first integer not below rate · 2³².
+pub(crate) fn threshold(rate: f64) -> u32 {
+    (rate * 2_f64.powi(32)).ceil() as u32
+}
+
+pub(crate) struct Dropout<T> {
+    stream: Stream,
+    threshold: u32,
+    scale: T,
+}
+
+impl<T: Element> Dropout<T> {
+    pub(crate) fn new(Draw { rate, stream }: Draw) -> Self {
+        Self { stream, threshold: threshold(rate), scale: T::from_f64(1. / (1. - rate)) }
+    }
+
+    /// The factors of `len` elements from number `first` on, in their order: 0 or the scale. `f` is
+    /// given some of them, with the place of the first among them.
+    #[inline(always)]
+    pub(crate) fn factors(&self, first: u64, len: usize, f: impl FnMut(usize, &[T])) {
+        cpu::factors(self, first, len, f);
+    }
+
+    /// Dropout(x), which with a gradient for x is its backward.
+    pub(crate) fn of(&self, x: &[T]) -> Vec<T> {
+        cpu::masked(self, x, None)
+    }
+
+    /// base + Dropout(x)
+    pub(crate) fn onto(&self, base: &[T], x: &[T]) -> Vec<T> {
+        cpu::masked(self, x, Some(base))
+    }
+}
+
+impl<T: Element> CustomOp1 for Dropout<T> {
+    fn name(&self) -> &'static str {
+        "dropout"
+    }
+
+    fn cpu_fwd(&self, x: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
+        Ok(stored(self.of(slice(x, layout)?), layout.shape()))
+    }
+
+    fn bwd(&self, _: &Tensor, y: &Tensor, gradient: &Tensor) -> Result<Option<Tensor>> {
+        let gradient = gradient.contiguous()?;
+        tensor(self.of(&View::of(&gradient)?), y.shape()).map(Some)
+    }
+}

@@ -1,0 +1,123 @@
+//! Embedding: rows of a table, by id.
+//!
+//! ```text
+//! y_p = table[id_p]        dtable[v] = Σ g_p over the positions p with id_p = v, in their order
+//! ```
+//!
+//! The row of padding may be left out of the gradient, as `nn.Embedding` of PyTorch does with its
+//! `padding_idx`: [`embedding_with_padding`].
+//!
+//! Cost of the backward: a gradient of the size of the whole table, however few ids there are.
+
+mod cpu;
+mod cuda;
+pub mod reference;
+
+use std::marker::PhantomData;
+
+use candle_core::{CpuStorage, CustomOp1, DType, Layout, Result, Shape, Tensor, bail};
+
+use crate::autograd::graph::apply1;
+use crate::backend::buffer::{View, slice, stored, tensor};
+use crate::backend::choice::Backend;
+use crate::backend::element::Element;
+
+/// `table (vocab_size, d_model)`, `ids (..)` → `(.., d_model)`
+///
+/// Ids are of any integer dtype: u8, u32, i16, i32 or i64.
+///
+/// # Errors
+/// If an id is not a row of the table.
+pub fn embedding(table: &Tensor, ids: &Tensor) -> Result<Tensor> {
+    look_up(table, ids, None)
+}
+
+/// The same, but of the row `padding`, which is read like any other, nothing is learned.
+///
+/// # Errors
+/// If an id is not a row of the table.
+pub fn embedding_with_padding(table: &Tensor, ids: &Tensor, padding: u32) -> Result<Tensor> {
+    look_up(table, ids, Some(padding))
+}
+
+fn look_up(table: &Tensor, ids: &Tensor, padding: Option<u32>) -> Result<Tensor> {
+    let (vocab_size, d_model) = table.dims2()?;
+    let shape = Shape::from([ids.dims(), &[d_model]].concat());
+    let rows = || rows(ids, vocab_size);
+    match Backend::of(&[table]) {
+        Backend::F32 => {
+            apply1(&table.contiguous()?, Embedding::<f32>::new(rows()?, padding, shape))
+        }
+        Backend::F64 => {
+            apply1(&table.contiguous()?, Embedding::<f64>::new(rows()?, padding, shape))
+        }
+        Backend::Cuda if shape.elem_count() > 0 => {
+            check_dtype(ids)?;
+            cuda::look_up(table, ids, padding)
+        }
+        Backend::Cuda | Backend::Reference => {
+            rows()?;
+            let ids = selectable(ids)?;
+            match padding {
+                Some(padding) => reference::embedding_with_padding(table, &ids, padding),
+                None => reference::embedding(table, &ids),
+            }
+        }
+    }
+}
+
+/// Candle selects by u8, u32 and i64 alone.
+fn selectable(ids: &Tensor) -> Result<Tensor> {
+    match ids.dtype() {
+        DType::U8 | DType::U32 | DType::I64 => Ok(ids.clone()),
+        _ => ids.to_dtype(DType::I64),
+    }
+}
+
+fn rows(ids: &Tensor, vocab_size: usize) -> Result<Vec<usize>> {
+    let row = |id: i64| match usize::try_from(id) {
+        Ok(row) if row < vocab_size => Ok(row),
+        _ => bail!("id {id} is out of range for a vocabulary of {vocab_size}"),
+    };
+    check_dtype(ids)?;
+    ids.to_dtype(DType::I64)?.flatten_all()?.to_vec1()?.into_iter().map(row).collect()
+}
+
+fn check_dtype(ids: &Tensor) -> Result<()> {
+    if !ids.dtype().is_int() {
+        bail!("ids are of dtype {:?}, not integers", ids.dtype())
+    }
+    Ok(())
+}
+
+struct Embedding<T> {
+    rows: Vec<usize>,
+    padding: Option<usize>,
+    shape: Shape,
+    element: PhantomData<T>,
+}
+
+impl<T> Embedding<T> {
+    fn new(rows: Vec<usize>, padding: Option<u32>, shape: Shape) -> Self {
+        Self { rows, padding: padding.map(|row| row as usize), shape, element: PhantomData }
+    }
+}
+
+impl<T: Element> CustomOp1 for Embedding<T> {
+    fn name(&self) -> &'static str {
+        "embedding"
+    }
+
+    fn cpu_fwd(&self, table: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
+        let (_, d_model) = layout.shape().dims2()?;
+        Ok(stored(cpu::gather::<T>(slice(table, layout)?, &self.rows, d_model), &self.shape))
+    }
+
+    fn bwd(&self, table: &Tensor, _: &Tensor, gradient: &Tensor) -> Result<Option<Tensor>> {
+        let (vocab_size, d_model) = table.dims2()?;
+        let gradient = gradient.contiguous()?;
+        let gradient = View::<T>::of(&gradient)?;
+        let dtable = cpu::scatter_add(&gradient, &self.rows, self.padding, [vocab_size, d_model]);
+        tensor(dtable, table.shape()).map(Some)
+    }
+}

@@ -1,0 +1,120 @@
+//! The products.
+
+use candle_core::{D, Result, Tensor};
+
+use super::Map;
+use crate::backend::buffer::{View, unwritten};
+use crate::backend::gemm::{Factors, Product, store_all};
+use crate::backend::matrix::{Matrix, MatrixMut};
+use crate::backend::simd::vector::Lanes;
+
+/// The elements of a map.
+pub(crate) struct Weights<'a, T> {
+    weight: View<'a, T>,
+    bias: Option<View<'a, T>>,
+    pub(crate) n_outputs: usize,
+    pub(crate) n_inputs: usize,
+}
+
+impl<'a, T: Lanes> Weights<'a, T> {
+    pub(crate) fn of(Map { weight, bias }: Map<'a>) -> Result<Self> {
+        let (n_outputs, n_inputs) = weight.dims2()?;
+        let bias = bias.map(View::of).transpose()?;
+        Ok(Self { weight: View::of(weight)?, bias, n_outputs, n_inputs })
+    }
+
+    /// W `(out, in)`
+    pub(crate) fn matrix(&self) -> Matrix<'_, T> {
+        Matrix::new(&self.weight, (self.n_outputs, self.n_inputs))
+    }
+
+    /// x Wᵀ + b
+    pub(crate) fn product<'b>(&'b self, x: Matrix<'b, T>) -> Product<'b, T> {
+        let product = Product::of(x, self.matrix().transposed());
+        match &self.bias {
+            Some(bias) => product.plus_row(bias),
+            None => product,
+        }
+    }
+
+    /// gᵀ x and, where there is a bias, Σ g; with the shapes of both.
+    pub(crate) fn gradients<'b>(
+        &self,
+        g: Matrix<'b, T>,
+        x: Matrix<'b, T>,
+    ) -> impl Iterator<Item = Gradient<'b, T>> + use<'a, 'b, T> {
+        let of_weight = (Product::of(g.transposed(), x), (self.n_outputs, self.n_inputs));
+        let of_bias = (Product::sum_of_rows(g), (1, self.n_outputs));
+        [Some(of_weight), self.bias.is_some().then_some(of_bias)].into_iter().flatten()
+    }
+}
+
+/// How a gradient is computed, and its shape.
+pub(crate) type Gradient<'a, T> = (Product<'a, T>, (usize, usize));
+
+/// Those of `gradients` that are needed, computed together.
+pub(crate) fn computed<'a, T: Lanes>(
+    gradients: impl Iterator<Item = (Option<Gradient<'a, T>>, bool)>,
+) -> Vec<Option<Vec<T>>> {
+    let gradients: Vec<_> =
+        gradients.map(|(gradient, is_needed)| gradient.filter(|_| is_needed)).collect();
+    let mut results: Vec<_> = gradients
+        .iter()
+        .map(|gradient| gradient.as_ref().map(|(_, (m, n))| unwritten(m * n)))
+        .collect();
+    let products = gradients.into_iter().zip(&mut results).filter_map(|(gradient, result)| {
+        let (product, shape) = gradient?;
+        Some((product, MatrixMut::new(result.as_mut()?, shape).into()))
+    });
+    store_all(products.collect());
+    results
+}
+
+/// `(rows, in)` of `x (.., in)`.
+fn rows<'a, T: Lanes>(x: &'a View<'_, T>, width: usize) -> Matrix<'a, T> {
+    Matrix::new(x, (x.len() / width, width))
+}
+
+/// What each of `maps` makes of `x (.., in)`.
+pub(super) fn forward<T: Lanes>(x: &Tensor, maps: &[Map<'_>]) -> Result<Vec<Vec<T>>> {
+    let width = x.dim(D::Minus1)?;
+    let x = View::of(x)?;
+    let x = rows(&x, width);
+    let maps = maps.iter().map(|&map| Weights::of(map)).collect::<Result<Vec<_>>>()?;
+    let mut results: Vec<_> = maps.iter().map(|map| unwritten(x.rows() * map.n_outputs)).collect();
+    let products = maps.iter().zip(&mut results).map(|(map, y)| {
+        let y = MatrixMut::new(y, (x.rows(), map.n_outputs));
+        (map.product(x), y.into())
+    });
+    store_all(products.collect());
+    Ok(results)
+}
+
+/// The gradient of x and of each weight and bias, in this order, where it is needed. Of a map whose
+/// result nothing was made of, there are no `gradients` to begin with, and none at the end.
+pub(super) fn backward<T: Lanes>(
+    x: &Tensor,
+    maps: &[Map<'_>],
+    gradients: &[Option<Tensor>],
+    is_needed: impl Iterator<Item = bool>,
+) -> Result<Vec<Option<Vec<T>>>> {
+    let width = x.dim(D::Minus1)?;
+    let x = View::of(x)?;
+    let x = rows(&x, width);
+    let maps = maps.iter().map(|&map| Weights::of(map)).collect::<Result<Vec<_>>>()?;
+    let views = gradients.iter().map(|gradient| gradient.as_ref().map(View::of).transpose());
+    let views = views.collect::<Result<Vec<Option<View<'_, T>>>>>()?;
+    let g = |i: usize| views[i].as_ref().map(|view| rows(view, maps[i].n_outputs));
+
+    let factors: Vec<Factors<'_, T>> =
+        (0..maps.len()).filter_map(|i| Some((g(i)?, maps[i].matrix()))).collect();
+    let of_x = (!factors.is_empty()).then(|| (Product::sum(&factors), (x.rows(), width)));
+    let mut all = vec![of_x];
+    for (i, map) in maps.iter().enumerate() {
+        match g(i) {
+            Some(g) => all.extend(map.gradients(g, x).map(Some)),
+            None => all.extend((0..=usize::from(map.bias.is_some())).map(|_| None)),
+        }
+    }
+    Ok(computed(all.into_iter().zip(is_needed)))
+}

@@ -1,0 +1,142 @@
+//! The kernels: a block for each head of each example, which scans it.
+
+use candle_core::{Result, Tensor};
+
+use super::Reads;
+use super::cpu::Sizes;
+use crate::autograd::graph::{Operation, record};
+use crate::backend::cuda::{Buffer, Launch, Plain, int, shared_bytes, wide};
+
+const THREADS: usize = 256;
+
+/// `Sizes` in `linear_attention.cu`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Problem {
+    n_heads: i32,
+    q_len: i32,
+    kv_len: i32,
+    n_features: i32,
+    width: i32,
+    past: i32,
+}
+
+#[expect(unsafe_code, reason = "see `Plain`")]
+// SAFETY: the kernels' struct has these fields, in this order.
+unsafe impl Plain for Problem {}
+
+impl Problem {
+    fn of(sizes: &Sizes) -> Self {
+        let [n_heads, q_len, kv_len] = [sizes.n_heads, sizes.q_len, sizes.kv_len].map(int);
+        let [n_features, width] = [sizes.n_features, sizes.width].map(int);
+        let past = (sizes.reads == Reads::Past).into();
+        Self { n_heads, q_len, kv_len, n_features, width, past }
+    }
+}
+
+/// Bytes of the state of a head, where operands are like `x`.
+fn bytes(sizes: &Sizes, x: &Tensor) -> usize {
+    let Sizes { n_features, width, .. } = *sizes;
+    (4 * n_features + n_features * width + width + THREADS) * wide(x.dtype()).size_in_bytes()
+}
+
+/// Whether the state of a head has room.
+pub(super) fn takes(sizes: &Sizes, x: &Tensor) -> bool {
+    bytes(sizes, x) <= shared_bytes(x.device())
+}
+
+pub(super) fn linear_attention(
+    sizes: Sizes,
+    operands: [&Tensor; 3],
+    key_padding_mask: Option<&Tensor>,
+) -> Result<Tensor> {
+    let [query, key, value] = operands.map(Tensor::contiguous);
+    let (query, key, value) = (query?, key?, value?);
+    let padding = key_padding_mask.map(Tensor::contiguous).transpose()?;
+    let n_blocks = sizes.batch * sizes.n_heads;
+    let n = n_blocks * sizes.q_len * sizes.width;
+    let mut output = Buffer::unwritten(n, value.dtype(), value.device())?;
+    Launch::new("linear_attention", "linear_attention_forward", &query)?
+        .grid([n_blocks, 1, 1], THREADS)
+        .shared(bytes(&sizes, &query))
+        .read(&query)?
+        .read(&key)?
+        .read(&value)?
+        .read_if(padding.as_ref())?
+        .write(&mut output)?
+        .plain(Problem::of(&sizes))
+        .run()?;
+    let output = output.value((sizes.batch, sizes.n_heads, sizes.q_len, sizes.width));
+    record(LinearAttention { sizes, padding }, &[&query, &key, &value], output)
+}
+
+struct LinearAttention {
+    sizes: Sizes,
+    padding: Option<Tensor>,
+}
+
+impl Operation for LinearAttention {
+    fn name(&self) -> &'static str {
+        "linear-attention"
+    }
+
+    fn reads_output(&self) -> bool {
+        false
+    }
+
+    fn backward(
+        self: Box<Self>,
+        inputs: &[Tensor],
+        _: &Tensor,
+        gradient: &Tensor,
+    ) -> Result<Vec<Option<Tensor>>> {
+        let gradient = gradient.contiguous()?;
+        let query = &inputs[0];
+        let n_queries = self.sizes.batch * self.sizes.n_heads * self.sizes.q_len;
+        let of_queries = || Buffer::unwritten(n_queries, wide(query.dtype()), query.device());
+        let (mut shifts, mut scales, mut means) = (of_queries()?, of_queries()?, of_queries()?);
+        let mut gradients = Vec::with_capacity(inputs.len());
+        for input in inputs {
+            gradients.push(Buffer::like(input)?);
+        }
+        let [dquery, dkey, dvalue] = &mut gradients[..] else {
+            unreachable!("invariant: there are three operands")
+        };
+        self.launch("linear_attention_backward_query", inputs, &gradient)?
+            .write(dquery)?
+            .write(&mut shifts)?
+            .write(&mut scales)?
+            .write(&mut means)?
+            .plain(Problem::of(&self.sizes))
+            .run()?;
+        self.launch("linear_attention_backward_key", inputs, &gradient)?
+            .read_buffer(&shifts)?
+            .read_buffer(&scales)?
+            .read_buffer(&means)?
+            .write(dkey)?
+            .write(dvalue)?
+            .plain(Problem::of(&self.sizes))
+            .run()?;
+        let with_shapes = gradients.into_iter().zip(inputs);
+        with_shapes.map(|(gradient, input)| gradient.tensor(input.shape()).map(Some)).collect()
+    }
+}
+
+impl LinearAttention {
+    /// A kernel with all that both passes read.
+    fn launch<'a>(
+        &'a self,
+        kernel: &'static str,
+        inputs: &'a [Tensor],
+        gradient: &'a Tensor,
+    ) -> Result<Launch<'a>> {
+        Launch::new("linear_attention", kernel, &inputs[0])?
+            .grid([self.sizes.batch * self.sizes.n_heads, 1, 1], THREADS)
+            .shared(bytes(&self.sizes, &inputs[0]))
+            .read(&inputs[0])?
+            .read(&inputs[1])?
+            .read(&inputs[2])?
+            .read_if(self.padding.as_ref())?
+            .read(gradient)
+    }
+}

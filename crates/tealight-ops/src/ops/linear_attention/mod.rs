@@ -1,0 +1,161 @@
+//! Linear attention (Katharopoulos et al. 2020, <https://arxiv.org/abs/2006.16236>), safe for
+//! features of any size.
+//!
+//! ```text
+//! outᵢ = φ(qᵢ)ᵀ Sᵢ / φ(qᵢ)ᵀ zᵢ                                       eq. (5); causal: eq. (9, 12)
+//! Sᵢ = Σⱼ φ(kⱼ) vⱼᵀ,   zᵢ = Σⱼ φ(kⱼ)         over all j, or over j ≤ i        eq. (10, 11)
+//! ```
+//!
+//! The operands are *logarithms* of features, ln φ. Features that are exponentials (Performer's,
+//! elu(x) + 1 below zero) overflow and underflow; their logarithms do neither. Each feature r keeps
+//! its largest logarithm so far, mᵢᵣ, and the state is held relative to it:
+//!
+//! ```text
+//! S̃ᵢᵣ = e^(mᵢ₋₁ᵣ − mᵢᵣ) S̃ᵢ₋₁ᵣ + e^(ln φ(kᵢ)ᵣ − mᵢᵣ) vᵢ          z̃ likewise, with 1 for vᵢ
+//! aᵢᵣ = e^(ln φ(qᵢ)ᵣ + mᵢᵣ − cᵢ),   cᵢ = maxᵣ (ln φ(qᵢ)ᵣ + mᵢᵣ),   outᵢ = aᵢᵀ S̃ᵢ / aᵢᵀ z̃ᵢ
+//! ```
+//!
+//! No exponent is positive and, since z̃ᵢᵣ ≥ 1 and one of aᵢ is 1, the denominator is at least 1. The
+//! maximum runs with the scan: what comes later does not touch the result, not even by rounding.
+//! The backward scans once forward for the queries and once in reverse for keys and values. There
+//! the state is Σ_{i≥j} φ(qᵢ) gᵢᵀ / (φ(qᵢ)ᵀ zᵢ), held relative to a running maximum too.
+//!
+//! Cost: O(len·n_features·width) time; beyond operands and results O(n_features·width + len) memory
+//! per head, forward and backward. The definition, which other devices run, is as cheap where a
+//! query reads everything; over the past it takes O(len²·n_features) of both.
+
+mod cpu;
+mod cuda;
+pub mod reference;
+
+use std::marker::PhantomData;
+
+use candle_core::{CpuStorage, CustomOp3, Layout, Result, Shape, Tensor, bail};
+
+use crate::autograd::graph::apply3;
+use crate::backend::buffer::{View, slice, stored, tensor};
+use crate::backend::choice::{Backend, widened};
+use crate::backend::element::Element;
+use crate::ops::padding_mask;
+use cpu::Sizes;
+
+pub(crate) use cpu::lowest;
+
+/// Which keys a query reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reads {
+    /// All of them.
+    Everything,
+    /// Query i reads the keys j ≤ i.
+    Past,
+}
+
+/// `log_query (batch, n_heads, q_len, n_features)`, `log_key (batch, n_heads, kv_len, n_features)`
+/// and `value (batch, n_heads, kv_len, width)` → `(batch, n_heads, q_len, width)`: averages of the
+/// values.
+///
+/// `key_padding_mask (batch, kv_len)` of dtype u8 holds 1 where a key is not to be read. A query
+/// that may read nothing gets zeros and has no gradient. A feature may be zero, its logarithm −∞.
+///
+/// # Errors
+/// If the shapes do not match; under [`Reads::Past`], if there are not as many queries as keys.
+pub fn linear_attention(
+    log_query: &Tensor,
+    log_key: &Tensor,
+    value: &Tensor,
+    reads: Reads,
+    key_padding_mask: Option<&Tensor>,
+) -> Result<Tensor> {
+    let sizes = Sizes::of(log_query, log_key, value, reads)?;
+    padding_mask::check(key_padding_mask, sizes.batch, sizes.kv_len)?;
+    let operands = [log_query, log_key, value];
+    if operands.iter().any(|operand| operand.elem_count() == 0) {
+        let shape = (sizes.batch, sizes.n_heads, sizes.q_len, sizes.width);
+        return Tensor::zeros(shape, value.dtype(), value.device());
+    }
+    match Backend::of(&operands) {
+        Backend::F32 => LinearAttention::<f32>::build(sizes, key_padding_mask)?.apply(operands),
+        Backend::F64 => LinearAttention::<f64>::build(sizes, key_padding_mask)?.apply(operands),
+        Backend::Cuda if cuda::takes(&sizes, value) => {
+            cuda::linear_attention(sizes, operands, key_padding_mask)
+        }
+        Backend::Cuda | Backend::Reference => widened(value, |value| {
+            let [log_query, log_key] = [log_query, log_key].map(|x| x.to_dtype(value.dtype()));
+            reference::linear_attention(&log_query?, &log_key?, value, reads, key_padding_mask)
+        }),
+    }
+}
+
+impl Sizes {
+    fn of(query: &Tensor, key: &Tensor, value: &Tensor, reads: Reads) -> Result<Self> {
+        let (batch, n_heads, q_len, n_features) = query.dims4()?;
+        let (_, _, kv_len, width) = value.dims4()?;
+        let matches = key.dims() == [batch, n_heads, kv_len, n_features]
+            && value.dims()[..2] == [batch, n_heads]
+            && (reads == Reads::Everything || q_len == kv_len);
+        if !matches {
+            let (query, key, value) = (query.shape(), key.shape(), value.shape());
+            bail!("linear attention ({reads:?}) of query {query:?}, key {key:?}, value {value:?}")
+        }
+        Ok(Self { batch, n_heads, q_len, kv_len, n_features, width, reads })
+    }
+}
+
+struct LinearAttention<T> {
+    sizes: Sizes,
+    padding: Vec<u8>,
+    element: PhantomData<T>,
+}
+
+impl<T: Element> LinearAttention<T> {
+    fn build(sizes: Sizes, key_padding_mask: Option<&Tensor>) -> Result<Self> {
+        let padding = padding_mask::flags(key_padding_mask)?;
+        Ok(Self { sizes, padding, element: PhantomData })
+    }
+
+    fn apply(self, [query, key, value]: [&Tensor; 3]) -> Result<Tensor> {
+        apply3(&query.contiguous()?, &key.contiguous()?, &value.contiguous()?, self)
+    }
+}
+
+impl<T: Element> CustomOp3 for LinearAttention<T> {
+    fn name(&self) -> &'static str {
+        "linear-attention"
+    }
+
+    fn cpu_fwd(
+        &self,
+        query: &CpuStorage,
+        query_layout: &Layout,
+        key: &CpuStorage,
+        key_layout: &Layout,
+        value: &CpuStorage,
+        value_layout: &Layout,
+    ) -> Result<(CpuStorage, Shape)> {
+        let (query, key) = (slice::<T>(query, query_layout)?, slice(key, key_layout)?);
+        let value = slice(value, value_layout)?;
+        let output = cpu::forward(&self.sizes, query, key, value, &self.padding);
+        let Sizes { batch, n_heads, q_len, width, .. } = self.sizes;
+        Ok(stored(output, (batch, n_heads, q_len, width)))
+    }
+
+    fn bwd(
+        &self,
+        query: &Tensor,
+        key: &Tensor,
+        value: &Tensor,
+        output: &Tensor,
+        gradient: &Tensor,
+    ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
+        let gradient = gradient.contiguous()?;
+        let operands = [&View::<T>::of(query)?[..], &View::of(key)?, &View::of(value)?];
+        let (output, gradient) = (View::of(output)?, View::of(&gradient)?);
+        let [dquery, dkey, dvalue] =
+            cpu::backward(&self.sizes, operands, &self.padding, &output, &gradient);
+        Ok((
+            Some(tensor(dquery, query.shape())?),
+            Some(tensor(dkey, key.shape())?),
+            Some(tensor(dvalue, value.shape())?),
+        ))
+    }
+}

@@ -1,0 +1,147 @@
+//! The products, chunk by chunk, and the rows of logits in between.
+
+use candle_core::{Result, Tensor};
+
+use crate::backend::buffer::{View, unwritten};
+use crate::backend::gemm::{Product, store_all};
+use crate::backend::matrix::{Matrix, MatrixMut};
+use crate::backend::parallel::{block_len, run as run_blocks};
+use crate::backend::simd::vector::Lanes;
+use crate::ops::cross_entropy::cpu::through_row;
+use crate::ops::linear::Map;
+use crate::ops::linear::cpu::Weights;
+
+/// What the logits are compared with.
+pub(super) struct Targets {
+    /// Each row's class; `None` where it is to be ignored.
+    pub(super) classes: Vec<Option<usize>>,
+    pub(super) n_classes: usize,
+    pub(super) label_smoothing: f64,
+}
+
+/// What is known once the logits have gone.
+pub(super) struct Outcome<T> {
+    pub(super) loss: f64,
+    pub(super) hits: usize,
+    /// Of x, W and perhaps b, where they are needed.
+    pub(super) gradients: Vec<Option<Vec<T>>>,
+}
+
+/// The rows of a chunk: about as many as make so many logits, and no fewer than pay for reading and
+/// writing the gradient of W once more.
+fn rows_per_chunk(n_classes: usize) -> usize {
+    const LOGITS: usize = 1 << 21;
+    const FEWEST: usize = 256;
+    (LOGITS / n_classes).max(FEWEST)
+}
+
+/// `is_needed`: the gradients of x, W and perhaps b.
+pub(super) fn run<T: Lanes>(
+    x: &Tensor,
+    map: Map<'_>,
+    targets: &Targets,
+    is_needed: &[bool],
+) -> Result<Outcome<T>> {
+    let (n_rows, width) = x.dims2()?;
+    let x = View::of(x)?;
+    let x = Matrix::new(&x, (n_rows, width));
+    let weights = Weights::of(map)?;
+    let n_classes = targets.n_classes;
+    let sizes = [n_rows * width, n_classes * width, n_classes];
+    let mut gradients: Vec<Option<Vec<T>>> = is_needed
+        .iter()
+        .zip(sizes)
+        .map(|(&is_needed, size)| is_needed.then(|| unwritten(size)))
+        .collect();
+    let is_differentiated = is_needed.contains(&true);
+
+    let n_chunks = n_rows.div_ceil(rows_per_chunk(n_classes));
+    let per_chunk = n_rows.div_ceil(n_chunks);
+    let mut buffer = unwritten(per_chunk * n_classes);
+    let (mut loss, mut hits) = (0., 0);
+    for first in (0..n_rows).step_by(per_chunk) {
+        let rows = first..(first + per_chunk).min(n_rows);
+        let shape = (rows.len(), n_classes);
+        let logits = &mut buffer[..rows.len() * n_classes];
+        let x = x.block(rows.clone(), 0..width);
+        store_all(vec![(weights.product(x), MatrixMut::new(logits, shape).into())]);
+        let (of_rows, hits_of_rows) =
+            through_rows(logits, &targets.classes[rows.clone()], targets, is_differentiated);
+        (loss, hits) = (loss + of_rows, hits + hits_of_rows);
+        let d = Matrix::new(logits, shape);
+        add_gradients(&mut gradients, first, x, &weights, d);
+    }
+    Ok(Outcome { loss, hits, gradients })
+}
+
+/// Those of a chunk, which begins at row `first`, with the gradient `d` of its logits.
+fn add_gradients<T: Lanes>(
+    gradients: &mut [Option<Vec<T>>],
+    first: usize,
+    x: Matrix<'_, T>,
+    weights: &Weights<'_, T>,
+    d: Matrix<'_, T>,
+) {
+    let mut products = Vec::with_capacity(3);
+    let (of_x, of_map) = gradients.split_at_mut(1);
+    if let Some(dx) = &mut of_x[0] {
+        let shape = (x.rows(), x.columns());
+        let dx = &mut dx[first * shape.1..][..shape.0 * shape.1];
+        products.push((Product::of(d, weights.matrix()), MatrixMut::new(dx, shape).into()));
+    }
+    for (gradient, (product, shape)) in of_map.iter_mut().zip(weights.gradients(d, x)) {
+        if let Some(gradient) = gradient {
+            let product = if first == 0 { product } else { product.accumulated() };
+            products.push((product, MatrixMut::new(gradient, shape).into()));
+        }
+    }
+    store_all(products);
+}
+
+/// The loss and the hits of rows of logits, which become their own gradient if that is asked for.
+fn through_rows<T: Lanes>(
+    logits: &mut [T],
+    classes: &[Option<usize>],
+    targets: &Targets,
+    is_differentiated: bool,
+) -> (f64, usize) {
+    let &Targets { n_classes, label_smoothing, .. } = targets;
+    let len = block_len(n_classes);
+    let partial = run_blocks(
+        logits.len(),
+        logits.chunks_mut(len).zip(classes.chunks(len / n_classes)),
+        #[inline(always)]
+        |(logits, classes): (&mut [T], &[Option<usize>])| {
+            let (mut loss, mut hits) = (0., 0);
+            for (row, &class) in logits.chunks_exact_mut(n_classes).zip(classes) {
+                let Some(class) = class else {
+                    row.fill(T::ZERO);
+                    continue;
+                };
+                let (of_row, is_hit) = through_row(row, class, label_smoothing, is_differentiated);
+                loss += of_row;
+                hits += usize::from(is_hit);
+            }
+            (loss, hits)
+        },
+    );
+    partial.into_iter().fold((0., 0), |sum, of_block| (sum.0 + of_block.0, sum.1 + of_block.1))
+}
+
+/// x ← factor · x
+pub(super) fn scale<T: Lanes>(x: &mut [T], factor: T) {
+    if factor == T::ONE {
+        return;
+    }
+    let len = block_len(1);
+    run_blocks(
+        x.len(),
+        x.chunks_mut(len),
+        #[inline(always)]
+        |x: &mut [T]| {
+            for x in x {
+                *x *= factor;
+            }
+        },
+    );
+}

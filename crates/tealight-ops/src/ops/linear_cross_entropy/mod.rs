@@ -1,0 +1,126 @@
+//! The cross-entropy of logits that a linear map gives, some rows at a time: a vocabulary of
+//! thousands makes them the largest tensor of a language model, and here they are never whole.
+//!
+//! ```text
+//! logits = x Wᵀ + b,   loss = Σ_rows cross-entropy(logits, label)          as `cross_entropy` has it
+//!
+//! d = dloss / dlogits,   dx = d W,   dW = dᵀ x,   db = Σ d                          Σ over the rows
+//! ```
+//!
+//! The gradients are made at once, while the logits are there, and wait for that of the loss: they take
+//! the place of logits in memory, which are more wherever there are more rows than features. Cost: as
+//! that of [`linear`](mod@crate::ops::linear), forward and backward, and one pass over the logits.
+
+mod cpu;
+pub mod reference;
+
+use candle_core::{DType, Device, Result, Tensor, bail};
+
+use crate::autograd::graph::{Operation, record};
+use crate::backend::buffer::{stored, tensor};
+use crate::backend::choice::Backend;
+use crate::backend::profile::{Pass, timed};
+use crate::backend::simd::vector::Lanes;
+use crate::ops::cross_entropy::{classes, cross_entropy, hits};
+use crate::ops::linear::{Map, linear};
+use cpu::Targets;
+
+/// What labels cost under a model.
+#[derive(Clone, Debug)]
+pub struct Scored {
+    /// The sum over the rows that have a label.
+    pub loss: Tensor,
+    /// In how many rows the label has the largest logit, as [`hits`] counts them.
+    pub hits: Tensor,
+}
+
+/// `x (n, in)`, a map to as many outputs as there are classes, `labels (n)` → the sum over the rows
+/// whose label is not [`IGNORE_INDEX`](crate::ops::cross_entropy::IGNORE_INDEX).
+///
+/// The same as [`linear()`], [`cross_entropy()`] and [`hits`], one after the other.
+///
+/// # Errors
+/// As theirs.
+pub fn linear_cross_entropy(
+    x: &Tensor,
+    map: Map<'_>,
+    labels: &Tensor,
+    label_smoothing: f64,
+) -> Result<Scored> {
+    let Map { weight, bias } = map;
+    let ((n, width), (n_classes, n_inputs)) = (x.dims2()?, weight.dims2()?);
+    let fits = bias.is_none_or(|bias| bias.dims() == [n_classes]);
+    if width != n_inputs || labels.dims() != [n] || !fits {
+        let (x, labels) = (x.shape(), labels.shape());
+        bail!("linear cross-entropy of x {x:?}, {map:?}, labels {labels:?}")
+    }
+    if !(0. ..=1.).contains(&label_smoothing) {
+        bail!("label smoothing {label_smoothing} is not in [0, 1]")
+    }
+    let operands: Vec<_> = [Some(x), Some(weight), bias].into_iter().flatten().collect();
+    let targets =
+        || Result::Ok(Targets { classes: classes(labels, n_classes)?, n_classes, label_smoothing });
+    match Backend::of(&operands) {
+        Backend::F32 => fused::<f32>(&operands, &targets()?),
+        Backend::F64 => fused::<f64>(&operands, &targets()?),
+        Backend::Cuda => composed(x, map, labels, label_smoothing),
+        Backend::Reference => reference::linear_cross_entropy(x, map, labels, label_smoothing),
+    }
+}
+
+/// Of other operations.
+fn composed(x: &Tensor, map: Map<'_>, labels: &Tensor, label_smoothing: f64) -> Result<Scored> {
+    let logits = linear(x, map.weight, map.bias)?;
+    let hits = hits(&logits, labels)?;
+    Ok(Scored { loss: cross_entropy(&logits, labels, label_smoothing)?, hits })
+}
+
+/// `operands`: x, W and perhaps b.
+fn fused<T: Lanes>(operands: &[&Tensor], targets: &Targets) -> Result<Scored> {
+    let inputs = operands.iter().map(|x| x.contiguous()).collect::<Result<Vec<_>>>()?;
+    let is_needed: Vec<_> = inputs.iter().map(Tensor::track_op).collect();
+    let map = Map { weight: &inputs[1], bias: inputs.get(2) };
+    let cpu::Outcome { loss, hits, gradients } =
+        timed(NAME, Pass::Forward, || cpu::run::<T>(&inputs[0], map, targets, &is_needed))?;
+    let operation = LinearCrossEntropy { gradients };
+    let loss = stored(vec![T::from_f64(loss)], ());
+    let hits = Tensor::new(hits as u32, &Device::Cpu)?;
+    Ok(Scored { loss: record(operation, &inputs.iter().collect::<Vec<_>>(), loss)?, hits })
+}
+
+const NAME: &str = "linear cross-entropy";
+
+struct LinearCrossEntropy<T> {
+    /// Of x, W and perhaps b, for a gradient of one.
+    gradients: Vec<Option<Vec<T>>>,
+}
+
+impl<T: Lanes> Operation for LinearCrossEntropy<T> {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn reads_input(&self, _: usize) -> bool {
+        false
+    }
+
+    fn reads_output(&self) -> bool {
+        false
+    }
+
+    fn backward(
+        self: Box<Self>,
+        inputs: &[Tensor],
+        _: &Tensor,
+        gradient: &Tensor,
+    ) -> Result<Vec<Option<Tensor>>> {
+        let factor = T::from_f64(gradient.to_dtype(DType::F64)?.to_scalar()?);
+        let gradients = self.gradients.into_iter().zip(inputs);
+        let scaled = gradients.map(|(gradient, input)| {
+            let Some(mut gradient) = gradient else { return Ok(None) };
+            cpu::scale(&mut gradient, factor);
+            tensor(gradient, input.shape()).map(Some)
+        });
+        scaled.collect()
+    }
+}

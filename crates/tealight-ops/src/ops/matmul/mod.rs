@@ -1,0 +1,174 @@
+//! Products of matrices that are both results of others, as scores and weighted means are.
+//!
+//! ```text
+//! C = A B         dA = G Bᵀ,   dB = Aᵀ G
+//! C = A Bᵀ        dA = G B,    dB = Gᵀ A
+//! ```
+//!
+//! As those of [`linear`](crate::ops::linear), products of half precision are Candle's, and stay in it.
+//!
+//! Cost: a product forward and two backward for each matrix of the batch, which threads share.
+
+mod cuda;
+pub mod reference;
+
+use std::marker::PhantomData;
+
+use candle_core::{D, Result, Shape, Tensor, bail};
+
+use crate::autograd::graph::{Operation, record};
+use crate::backend::buffer::{View, stored, tensor, unwritten};
+use crate::backend::choice::Backend;
+use crate::backend::gemm::{Product, store_all};
+use crate::backend::matrix::{Matrix, MatrixMut};
+use crate::backend::profile::{Pass, timed};
+use crate::backend::simd::vector::Lanes;
+
+/// `a (.., m, k)`, `b (.., k, n)` → `(.., m, n)`
+///
+/// # Errors
+/// If the shapes do not match.
+pub fn matmul(a: &Tensor, b: &Tensor) -> Result<Tensor> {
+    apply(a, b, Right::AsItIs)
+}
+
+/// `a (.., m, k)`, `b (.., n, k)` → A Bᵀ `(.., m, n)`
+///
+/// # Errors
+/// If the shapes do not match.
+pub fn matmul_transposed(a: &Tensor, b: &Tensor) -> Result<Tensor> {
+    apply(a, b, Right::Transposed)
+}
+
+/// How the right factor is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Right {
+    AsItIs,
+    Transposed,
+}
+
+fn apply(a: &Tensor, b: &Tensor, right: Right) -> Result<Tensor> {
+    let sizes = Sizes::of(a, b, right)?;
+    match Backend::of(&[a, b]) {
+        Backend::F32 => fused::<f32>(a, b, sizes),
+        Backend::F64 => fused::<f64>(a, b, sizes),
+        Backend::Cuda => cuda::matmul(a, b, sizes),
+        Backend::Reference => match right {
+            Right::AsItIs => reference::matmul(a, b),
+            Right::Transposed => reference::matmul_transposed(a, b),
+        },
+    }
+}
+
+/// Of one matrix of the batch: C `(m, n)`, of depth k.
+#[derive(Clone, Copy, Debug)]
+struct Sizes {
+    m: usize,
+    n: usize,
+    k: usize,
+    right: Right,
+}
+
+impl Sizes {
+    fn of(a: &Tensor, b: &Tensor, right: Right) -> Result<Self> {
+        let shapes = || format!("the product of {:?} and {:?}, {right:?}", a.shape(), b.shape());
+        if a.rank() != b.rank() || a.rank() < 2 || a.dtype() != b.dtype() {
+            bail!("{}", shapes())
+        }
+        let (m, k) = (a.dim(D::Minus2)?, a.dim(D::Minus1)?);
+        let (rows, columns) = (b.dim(D::Minus2)?, b.dim(D::Minus1)?);
+        let (depth, n) = match right {
+            Right::AsItIs => (rows, columns),
+            Right::Transposed => (columns, rows),
+        };
+        let batches = [a, b].map(|x| x.dims()[..x.rank() - 2].to_vec());
+        if depth != k || batches[0] != batches[1] {
+            bail!("{}", shapes())
+        }
+        Ok(Self { m, n, k, right })
+    }
+
+    fn a<'a, T: Lanes>(&self, a: &'a [T]) -> impl Iterator<Item = Matrix<'a, T>> {
+        let shape = (self.m, self.k);
+        a.chunks_exact(self.m * self.k).map(move |a| Matrix::new(a, shape))
+    }
+
+    /// As it is read: `(k, n)`.
+    fn b<'a, T: Lanes>(&self, b: &'a [T]) -> impl Iterator<Item = Matrix<'a, T>> {
+        let Self { n, k, right, .. } = *self;
+        b.chunks_exact(n * k).map(move |b| match right {
+            Right::AsItIs => Matrix::new(b, (k, n)),
+            Right::Transposed => Matrix::new(b, (n, k)).transposed(),
+        })
+    }
+
+    fn c<'a, T: Lanes>(&self, c: &'a [T]) -> impl Iterator<Item = Matrix<'a, T>> {
+        let shape = (self.m, self.n);
+        c.chunks_exact(self.m * self.n).map(move |c| Matrix::new(c, shape))
+    }
+}
+
+fn fused<T: Lanes>(a: &Tensor, b: &Tensor, sizes: Sizes) -> Result<Tensor> {
+    let (a, b) = (a.contiguous()?, b.contiguous()?);
+    let Sizes { m, n, .. } = sizes;
+    let c = timed(NAME, Pass::Forward, || {
+        let (a, b) = (View::<T>::of(&a)?, View::<T>::of(&b)?);
+        Result::Ok(products(sizes.a(&a).zip(sizes.b(&b)), (m, n)))
+    })?;
+    let mut shape = a.dims()[..a.rank() - 2].to_vec();
+    shape.extend([m, n]);
+    record(Matmul::<T> { sizes, element: PhantomData }, &[&a, &b], stored(c, Shape::from(shape)))
+}
+
+/// The products of pairs of matrices, one after the other.
+fn products<'a, T: Lanes>(
+    pairs: impl Iterator<Item = (Matrix<'a, T>, Matrix<'a, T>)>,
+    (m, n): (usize, usize),
+) -> Vec<T> {
+    let products: Vec<_> = pairs.map(|(a, b)| Product::of(a, b)).collect();
+    let mut c = unwritten(products.len() * m * n);
+    let places = c.chunks_exact_mut(m * n).map(|c| MatrixMut::new(c, (m, n)).into());
+    store_all(products.into_iter().zip(places).collect());
+    c
+}
+
+const NAME: &str = "matmul";
+
+struct Matmul<T> {
+    sizes: Sizes,
+    element: PhantomData<T>,
+}
+
+impl<T: Lanes> Operation for Matmul<T> {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn backward(
+        self: Box<Self>,
+        inputs: &[Tensor],
+        _: &Tensor,
+        gradient: &Tensor,
+    ) -> Result<Vec<Option<Tensor>>> {
+        let Self { sizes, .. } = *self;
+        let Sizes { m, n, k, right } = sizes;
+        let (a, b) = (&inputs[0], &inputs[1]);
+        let gradient = gradient.contiguous()?;
+        let g = View::<T>::of(&gradient)?;
+        let da = || {
+            let view = View::of(b)?;
+            let pairs = sizes.c(&g).zip(sizes.b(&view).map(Matrix::transposed));
+            tensor(products(pairs, (m, k)), a.shape())
+        };
+        let db = || {
+            let view = View::of(a)?;
+            let pairs = sizes.a(&view).zip(sizes.c(&g));
+            let db = match right {
+                Right::AsItIs => products(pairs.map(|(a, g)| (a.transposed(), g)), (k, n)),
+                Right::Transposed => products(pairs.map(|(a, g)| (g.transposed(), a)), (n, k)),
+            };
+            tensor(db, b.shape())
+        };
+        Ok(vec![a.track_op().then(da).transpose()?, b.track_op().then(db).transpose()?])
+    }
+}

@@ -1,0 +1,36 @@
+//! The operations. Each has a folder:
+//!
+//! ```text
+//! mod.rs         formula, public functions, gradient
+//! reference.rs   definition in plain differentiable tensor operations
+//! cpu.rs         fused loops for f32 and f64
+//! cuda.rs        kernel launches
+//! ```
+
+pub mod activation;
+pub mod aft;
+pub mod attention;
+pub mod broadcast;
+pub mod cross_entropy;
+pub mod depthwise_convolution;
+pub mod dropout;
+pub mod embedding;
+pub mod entmax;
+pub mod gate;
+pub mod linear;
+pub mod linear_attention;
+pub mod linear_cross_entropy;
+pub mod matmul;
+pub mod mean;
+pub mod mlp;
+pub mod norm;
+pub mod nystrom;
+pub(crate) mod outer_product;
+pub(crate) mod padding_mask;
+pub mod residual;
+pub mod retention;
+pub mod rotary;
+pub mod softmax;
+pub mod swap_axes;
+pub mod truncated_softmax;
+pub mod wkv;

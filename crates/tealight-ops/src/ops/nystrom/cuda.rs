@@ -1,0 +1,66 @@
+//! The kernels of segment means: a thread for each element of the result, and of the gradient.
+
+use candle_core::{Result, Tensor};
+
+use super::Segments;
+use crate::autograd::graph::record_linear;
+use crate::backend::cuda::{Buffer, Launch, Plain, int, long};
+use crate::backend::device::tensor_of;
+
+/// `Segments` in `nystrom.cu`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Sizes {
+    len: i64,
+    n_landmarks: i64,
+    width: i64,
+    n_heads: i32,
+    n_rows: i32,
+    rule: i32,
+}
+
+#[expect(unsafe_code, reason = "see `Plain`")]
+// SAFETY: the kernels' struct has these fields, in this order.
+unsafe impl Plain for Sizes {}
+
+pub(super) fn segment_means(x: &Tensor, segments: &Segments) -> Result<Tensor> {
+    let x = x.contiguous()?;
+    let (batch, n_heads, len, width) = x.dims4()?;
+    let (n_landmarks, n_rows) = (segments.n_landmarks(), segments.n_rows());
+    let on_device = |table: Vec<u32>| {
+        let len = table.len();
+        tensor_of(table, len, x.device())
+    };
+    let table = segments.table().map(on_device).transpose()?;
+    let sizes = Sizes {
+        len: long(len),
+        n_landmarks: long(n_landmarks),
+        width: long(width),
+        n_heads: int(n_heads),
+        n_rows: int(n_rows),
+        rule: segments.rule() as i32,
+    };
+    let n = batch * n_heads * n_landmarks * width;
+    let mut y = Buffer::unwritten(n, x.dtype(), x.device())?;
+    run("segment_means_forward", &x, &mut y, n, table.as_ref(), sizes)?;
+    let shape = (batch, n_heads, n_landmarks, width);
+    record_linear("segment means", &[&x], y.value(shape), move |gradient| {
+        let gradient = gradient.contiguous()?;
+        let n = batch * n_heads * len * width;
+        let mut dx = Buffer::unwritten(n, gradient.dtype(), gradient.device())?;
+        run("segment_means_backward", &gradient, &mut dx, n, table.as_ref(), sizes)?;
+        Ok(vec![Some(dx.tensor((batch, n_heads, len, width))?)])
+    })
+}
+
+fn run(
+    kernel: &'static str,
+    x: &Tensor,
+    y: &mut Buffer,
+    n: usize,
+    table: Option<&Tensor>,
+    sizes: Sizes,
+) -> Result<()> {
+    let launch = Launch::new("nystrom", kernel, x)?.over(n);
+    launch.read(x)?.write(y)?.size(n).read_if(table)?.plain(sizes).run()
+}

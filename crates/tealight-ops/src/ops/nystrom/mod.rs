@@ -1,0 +1,314 @@
+//! Nyström attention (Xiong et al. 2021, <https://arxiv.org/abs/2102.03902>): the matrix of weights,
+//! rebuilt from what the positions have to do with a few landmarks.
+//!
+//! ```text
+//! softmax(Q Kᵀ / √head_dim) ≈ kernel_1 kernel_2⁺ kernel_3                              eq. (13)
+//!     kernel_1 = softmax(Q K̃ᵀ / √head_dim)    (len, n_landmarks)
+//!     kernel_2 = softmax(Q̃ K̃ᵀ / √head_dim)    (n_landmarks, n_landmarks)
+//!     kernel_3 = softmax(Q̃ Kᵀ / √head_dim)    (n_landmarks, len)
+//! ```
+//!
+//! Q̃ and K̃, the landmarks, are means over segments of the sequence ([`segment_means()`]), and the
+//! inverse is six steps of an iteration ([`pseudo_inverse()`]) that has then not converged: it is part
+//! of the definition, and fewer or more steps make another attention. The rebuilt weights may be
+//! negative, and their rows sum to one only about.
+//!
+//! **Short sequences are exact.** Where a sequence has no more than `n_landmarks` positions to read,
+//! each of them is its own landmark, K̃ = K, and kernel_1 alone is the softmax attention of
+//! Vaswani et al.: that is what is computed then, for each row of the batch by itself.
+//!
+//! **Padding.** By default ([`Padding::Excluded`]) segments are laid over the real positions of each
+//! row, and nothing of the padding reaches a real position: a row gives the same with padding and
+//! without it, wherever that stands. A row with nothing to read gives zeros. The authors' code and
+//! `transformers` do otherwise; both readings are here, to compute what they compute.
+//!
+//! Every query landmark knows of every position, so this attention cannot be causal.
+//!
+//! Cost: O(len·n_landmarks·head_dim + n_landmarks³·n_iterations) time, O(len·n_landmarks) memory per
+//! head.
+
+mod cuda;
+mod normalisation;
+mod pseudo_inverse;
+pub mod reference;
+mod segment_means;
+mod segments;
+
+use candle_core::{D, DType, Device, Result, Tensor, bail};
+
+pub use normalisation::Normalisation;
+pub use pseudo_inverse::pseudo_inverse;
+pub use segment_means::segment_means;
+pub use segments::{SegmentRule, Segments};
+
+use crate::backend::choice::widened;
+use crate::ops::matmul::{matmul, matmul_transposed};
+use crate::ops::padding_mask;
+use crate::ops::softmax::softmax;
+
+/// What is approximated, and how. The default is the paper's, for every row of the batch by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The landmarks of a sequence. The paper has 64, at lengths of 512 to 8192.
+    pub n_landmarks: usize,
+    /// The steps towards the inverse of kernel_2. The paper has 6.
+    pub n_iterations: usize,
+    /// What the iteration starts from.
+    pub normalisation: Normalisation,
+    /// What padding is allowed to do.
+    pub padding: Padding,
+    /// How a length that `n_landmarks` does not divide is cut.
+    pub segment_rule: SegmentRule,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            n_landmarks: 64,
+            n_iterations: 6,
+            normalisation: Normalisation::default(),
+            padding: Padding::default(),
+            segment_rule: SegmentRule::default(),
+        }
+    }
+}
+
+impl Settings {
+    /// What `transformers` computes for Nyströmformer: an example depends on those beside it, and
+    /// real positions depend on padding.
+    #[must_use]
+    pub fn transformers(self) -> Self {
+        let normalisation = Normalisation::WholeTensor;
+        Self { normalisation, padding: Padding::KeysOfKernel3, ..self }
+    }
+}
+
+/// What padding is allowed to do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Padding {
+    /// Nothing: it belongs to no segment and is read by nobody.
+    #[default]
+    Excluded,
+    /// As in `transformers`: landmarks are means over padding, too; it is masked in kernel_3 alone.
+    KeysOfKernel3,
+    /// As in the authors' code: queries and keys there are zeros, landmarks are means over them,
+    /// too, and kernel_3 is masked.
+    Zeroed,
+}
+
+/// The matrices that the weights are rebuilt from.
+#[derive(Clone, Debug)]
+pub struct Factors {
+    /// `(batch, n_heads, len, n_landmarks)`: what positions read from landmarks.
+    pub kernel_1: Tensor,
+    /// `(batch, n_heads, n_landmarks, n_landmarks)`: what landmarks read from landmarks.
+    pub kernel_2: Tensor,
+    /// `(batch, n_heads, n_landmarks, n_landmarks)`: the iteration's inverse of kernel_2.
+    pub inverse: Tensor,
+    /// `(batch, n_heads, n_landmarks, len)`: what landmarks read from positions.
+    pub kernel_3: Tensor,
+}
+
+impl Factors {
+    /// `value (batch, n_heads, len, head_dim)` → `(batch, n_heads, len, head_dim)`, with eq. (13)
+    /// whatever the length.
+    ///
+    /// # Errors
+    /// If the shapes do not match.
+    pub fn read(&self, value: &Tensor) -> Result<Tensor> {
+        matmul(&self.kernel_1, &matmul(&self.inverse, &matmul(&self.kernel_3, value)?)?)
+    }
+}
+
+/// `query`, `key`, `value (batch, n_heads, len, head_dim)`, `key_padding_mask (batch, len)` of
+/// u8 with 1 = padding → `(batch, n_heads, len, head_dim)`
+///
+/// # Errors
+/// If the shapes do not match, or there is no position or no landmark.
+pub fn attention(
+    query: &Tensor,
+    key: &Tensor,
+    value: &Tensor,
+    settings: &Settings,
+    key_padding_mask: Option<&Tensor>,
+) -> Result<Tensor> {
+    let (batch, n_heads, len, _) = value.dims4()?;
+    // Candle multiplies batches of equal size, whatever their shape.
+    if query.dims() != [batch, n_heads, len, query.dim(D::Minus1)?] {
+        bail!("Nyström attention of queries {:?} to values {:?}", query.shape(), value.shape())
+    }
+    widened(query, |query| {
+        let (key, value) = (key.to_dtype(query.dtype())?, value.to_dtype(query.dtype())?);
+        let value = value.contiguous()?;
+        let plan = Plan::new(query, &key, settings, key_padding_mask)?;
+        plan.read(|| segment_means(&value, &plan.segments), |kernel_3| matmul(kernel_3, &value))
+    })
+}
+
+/// `query`, `key (batch, n_heads, len, head_dim)`, `key_padding_mask (batch, len)` →
+/// `(batch, n_heads, len, len)`: the weights that [`attention`] uses and never forms.
+///
+/// # Errors
+/// As [`attention`].
+pub fn weights(
+    query: &Tensor,
+    key: &Tensor,
+    settings: &Settings,
+    key_padding_mask: Option<&Tensor>,
+) -> Result<Tensor> {
+    widened(query, |query| {
+        let key = key.to_dtype(query.dtype())?;
+        let plan = Plan::new(query, &key, settings, key_padding_mask)?;
+        let (batch, n_heads, len, _) = query.dims4()?;
+        let membership = plan.segments.matrix(query.dtype(), query.device())?; // (rows, 1, m, len)
+        let membership = membership.broadcast_as((batch, n_heads, membership.dim(2)?, len))?;
+        plan.read(|| membership.contiguous(), |kernel_3| Ok(kernel_3.clone()))
+    })
+}
+
+/// `query`, `key (batch, n_heads, len, head_dim)`, `key_padding_mask (batch, len)` → the matrices of
+/// eq. (13), of `n_landmarks` landmarks or `len`, if that is less.
+///
+/// # Errors
+/// As [`attention`].
+pub fn factors(
+    query: &Tensor,
+    key: &Tensor,
+    settings: &Settings,
+    key_padding_mask: Option<&Tensor>,
+) -> Result<Factors> {
+    let dtype = if query.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
+    let (query, key) = (query.to_dtype(dtype)?, key.to_dtype(dtype)?);
+    let plan = Plan::new(&query, &key, settings, key_padding_mask)?;
+    plan.factors()
+}
+
+/// Queries and keys, their landmarks, and who may be read.
+struct Plan {
+    settings: Settings,
+    segments: Segments,
+    query: Tensor,
+    query_landmarks: Tensor,
+    key: Tensor,
+    key_landmarks: Tensor,
+    /// `(batch or 1, 1, 1, n_landmarks)`: −∞ at a landmark of nothing.
+    landmark_mask: Option<Tensor>,
+    /// `(batch, 1, 1, len)`: −∞ at padding.
+    key_mask: Option<Tensor>,
+}
+
+impl Plan {
+    fn new(
+        query: &Tensor,
+        key: &Tensor,
+        settings: &Settings,
+        key_padding_mask: Option<&Tensor>,
+    ) -> Result<Self> {
+        let (batch, _, len, head_dim) = query.dims4()?;
+        if query.dims() != key.dims() || query.elem_count() == 0 || settings.n_landmarks == 0 {
+            let (shapes, n) = ((query.shape(), key.shape()), settings.n_landmarks);
+            bail!("Nyström attention of queries and keys {shapes:?} with {n} landmarks")
+        }
+        padding_mask::check(key_padding_mask, batch, len)?;
+        let is_short = len <= settings.n_landmarks;
+        let excluded = settings.padding == Padding::Excluded || is_short;
+        let segments = Segments::new(
+            settings.segment_rule,
+            settings.n_landmarks,
+            len,
+            key_padding_mask.filter(|_| excluded),
+        )?;
+        let zeroed = key_padding_mask.filter(|_| settings.padding == Padding::Zeroed);
+        let query = zeroed_at(&(query / (head_dim as f64).sqrt())?, zeroed)?.contiguous()?;
+        let key = zeroed_at(key, zeroed)?.contiguous()?;
+        Ok(Self {
+            settings: *settings,
+            query_landmarks: segment_means(&query, &segments)?,
+            key_landmarks: segment_means(&key, &segments)?,
+            landmark_mask: segments.mask(key.dtype(), key.device())?,
+            key_mask: key_padding_mask.map(|mask| additive(mask, key.dtype())).transpose()?,
+            segments,
+            query,
+            key,
+        })
+    }
+
+    /// kernel_1 times what stands behind it: of a row that is exact, `of_segments`; of another, the
+    /// inverse times `of_kernel_3`.
+    fn read(
+        &self,
+        of_segments: impl Fn() -> Result<Tensor>,
+        of_kernel_3: impl Fn(&Tensor) -> Result<Tensor>,
+    ) -> Result<Tensor> {
+        let is_exact = self.segments.is_exact();
+        if is_exact.iter().all(|&exact| exact) {
+            return matmul(&self.kernel_1()?, &of_segments()?);
+        }
+        let factors = self.factors()?;
+        let mut read = matmul(&factors.inverse, &of_kernel_3(&factors.kernel_3)?)?; // (.., n_landmarks, _)
+        if is_exact.contains(&true) {
+            let flags: Vec<u8> = is_exact.iter().map(|&exact| exact.into()).collect();
+            let is_exact = Tensor::from_vec(flags, (is_exact.len(), 1, 1, 1), read.device())?;
+            let is_exact = is_exact.broadcast_as(read.shape())?;
+            read = is_exact.where_cond(&of_segments()?, &read)?;
+        }
+        matmul(&factors.kernel_1, &read)
+    }
+
+    fn factors(&self) -> Result<Factors> {
+        let Settings { n_iterations, normalisation, .. } = self.settings;
+        let kernel_2 = self.kernel_2()?;
+        let inverse = pseudo_inverse(&kernel_2, n_iterations, normalisation)?;
+        Ok(Factors { kernel_1: self.kernel_1()?, kernel_2, inverse, kernel_3: self.kernel_3()? })
+    }
+
+    fn kernel_1(&self) -> Result<Tensor> {
+        let scores = matmul_transposed(&self.query, &self.key_landmarks)?;
+        softmax(&masked(scores, self.landmark_mask.as_ref())?)
+    }
+
+    fn kernel_2(&self) -> Result<Tensor> {
+        let scores = matmul_transposed(&self.query_landmarks, &self.key_landmarks)?;
+        let scores = masked(scores, self.landmark_mask.as_ref())?;
+        softmax(&masked(scores, self.landmark_rows()?.as_ref())?)
+    }
+
+    fn kernel_3(&self) -> Result<Tensor> {
+        let scores = matmul_transposed(&self.query_landmarks, &self.key)?;
+        let scores = masked(scores, self.key_mask.as_ref())?;
+        softmax(&masked(scores, self.landmark_rows()?.as_ref())?)
+    }
+
+    /// `(batch or 1, 1, n_landmarks, 1)`: the mask of the landmarks that read.
+    fn landmark_rows(&self) -> Result<Option<Tensor>> {
+        self.landmark_mask.as_ref().map(|mask| mask.transpose(2, 3)).transpose()
+    }
+}
+
+fn masked(scores: Tensor, mask: Option<&Tensor>) -> Result<Tensor> {
+    match mask {
+        Some(mask) => scores.broadcast_add(mask),
+        None => Ok(scores),
+    }
+}
+
+/// `key_padding_mask (batch, len)` → `(batch, 1, 1, len)`: −∞ at padding.
+fn additive(key_padding_mask: &Tensor, dtype: DType) -> Result<Tensor> {
+    let zeros = key_padding_mask.zeros_like()?.to_dtype(dtype)?;
+    let nothing = (&zeros + f64::NEG_INFINITY)?;
+    key_padding_mask.where_cond(&nothing, &zeros)?.unsqueeze(1)?.unsqueeze(1)
+}
+
+/// `x (batch, n_heads, len, head_dim)` with zeros at padding.
+fn zeroed_at(x: &Tensor, key_padding_mask: Option<&Tensor>) -> Result<Tensor> {
+    let Some(mask) = key_padding_mask else { return Ok(x.clone()) };
+    let is_padding = mask.unsqueeze(1)?.unsqueeze(D::Minus1)?.broadcast_as(x.shape())?;
+    is_padding.where_cond(&x.zeros_like()?, x)
+}
+
+/// Flags to a tensor of 0 and −∞.
+fn minus_infinity_where(flags: &[bool], dtype: DType, device: &Device) -> Result<Tensor> {
+    let value = |&flag: &bool| if flag { f64::NEG_INFINITY } else { 0. };
+    let values: Vec<f64> = flags.iter().map(value).collect();
+    Tensor::new(values, &Device::Cpu)?.to_dtype(dtype)?.to_device(device)
+}

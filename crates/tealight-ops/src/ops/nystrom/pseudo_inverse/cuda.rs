@@ -1,0 +1,122 @@
+//! The kernels around the products: one for each line of the iteration, and some at its beginning.
+
+use candle_core::{D, Result, Tensor};
+
+use crate::backend::cuda::factor::{Factor, Sizes};
+use crate::backend::cuda::product::product;
+use crate::backend::cuda::{Buffer, Launch};
+use crate::ops::nystrom::normalisation::{Normalisation, Start};
+
+const THREADS: usize = 256;
+
+/// scale (multiple · I − x) for `x (.., m, m)`
+pub(super) fn multiple_minus(multiple: f64, x: &Tensor, scale: f64) -> Result<Tensor> {
+    let (m, x) = (x.dim(D::Minus1)?, x.contiguous()?);
+    let mut y = Buffer::like(&x)?;
+    Launch::new("nystrom", "multiple_minus", &x)?
+        .over(x.elem_count())
+        .read(&x)?
+        .write(&mut y)?
+        .size(x.elem_count())
+        .size(m)
+        .number(multiple)
+        .number(scale)
+        .run()?;
+    y.tensor(x.shape())
+}
+
+/// Aᵀ B of `a (.., k, m)` and `b (.., k, n)`
+pub(super) fn transposed_matmul(a: &Tensor, b: &Tensor) -> Result<Tensor> {
+    let (a, b) = (a.contiguous()?, b.contiguous()?);
+    let (k, m, n) = (a.dim(D::Minus2)?, a.dim(D::Minus1)?, b.dim(D::Minus1)?);
+    let sizes = Sizes { batch: a.elem_count() / (k * m), m, n, k };
+    let mut shape = b.dims().to_vec();
+    let place = shape.len() - 2;
+    shape[place] = m;
+    product(Factor::of(&a).transposed(), Factor::of(&b), sizes)?.tensor(shape)
+}
+
+impl Normalisation {
+    /// How many matrices have one scale, of `n` in all.
+    fn group(self, n: usize) -> usize {
+        match self {
+            Self::EachMatrix => 1,
+            Self::WholeTensor => n,
+        }
+    }
+}
+
+/// Of `a (.., m, m)`, contiguous: Aᵀ / s, s and the shares of the columns in its gradient.
+pub(super) fn start(normalisation: Normalisation, a: &Tensor) -> Result<Start> {
+    let (a, m) = (a.contiguous()?, a.dim(D::Minus1)?);
+    let n_planes = a.elem_count() / (m * m);
+    let group = normalisation.group(n_planes);
+    let of = |len| Buffer::unwritten(len, a.dtype(), a.device());
+    let (mut columns, mut scale, mut shares) =
+        (of(n_planes * m)?, of(n_planes)?, of(n_planes * m)?);
+    Launch::new("nystrom", "column_sums", &a)?
+        .over(n_planes * m)
+        .read(&a)?
+        .write(&mut columns)?
+        .size(n_planes * m)
+        .size(m)
+        .run()?;
+    Launch::new("nystrom", "largest_columns", &a)?
+        .grid([n_planes / group, 1, 1], THREADS)
+        .read_buffer(&columns)?
+        .write(&mut scale)?
+        .write(&mut shares)?
+        .size(group)
+        .size(m)
+        .run()?;
+    let mut z = Buffer::like(&a)?;
+    Launch::new("nystrom", "transposed_over", &a)?
+        .over(a.elem_count())
+        .read(&a)?
+        .read_buffer(&scale)?
+        .write(&mut z)?
+        .size(a.elem_count())
+        .size(m)
+        .run()?;
+    let with = |[rows, columns]: [usize; 2]| {
+        let mut shape = a.dims()[..a.rank() - 2].to_vec();
+        shape.extend([rows, columns]);
+        shape
+    };
+    Ok(Start {
+        normalisation,
+        z: z.tensor(a.shape())?,
+        scale: scale.tensor(with([1, 1]))?,
+        shares: shares.tensor(with([1, m]))?,
+    })
+}
+
+/// See [`Start::gradient`].
+pub(super) fn gradient(start: &Start, dz: &Tensor, da: &Tensor) -> Result<Tensor> {
+    let (dz, da, m) = (dz.contiguous()?, da.contiguous()?, dz.dim(D::Minus1)?);
+    let n_planes = dz.elem_count() / (m * m);
+    let group = start.normalisation.group(n_planes);
+    let mut dscale = Buffer::unwritten(n_planes, dz.dtype(), dz.device())?;
+    Launch::new("nystrom", "gradients_of_scales", &dz)?
+        .grid([n_planes / group, 1, 1], THREADS)
+        .read(&dz)?
+        .read(&start.z)?
+        .read(&start.scale)?
+        .write(&mut dscale)?
+        .size(group)
+        .size(m)
+        .run()?;
+    let mut whole = Buffer::like(&da)?;
+    Launch::new("nystrom", "gradient_of_start", &dz)?
+        .over(dz.elem_count())
+        .read(&da)?
+        .read(&dz)?
+        .read(&start.scale)?
+        .read(&start.shares)?
+        .read_buffer(&dscale)?
+        .write(&mut whole)?
+        .size(dz.elem_count())
+        .size(m)
+        .run()?;
+    whole.tensor(da.shape())
+}

@@ -1,0 +1,106 @@
+//! The residual sum of a sub-layer (He et al. 2015, <https://arxiv.org/abs/1512.03385>), with the
+//! dropout of what is added (Vaswani et al. 2017, §5.4, <https://arxiv.org/abs/1706.03762>).
+//!
+//! ```text
+//! y = x + Dropout(change)              dx = g,   dchange = Dropout(g), with the same mask
+//! ```
+//!
+//! One pass forward; backward one more where there is dropout, and none where there is not.
+
+mod cuda;
+pub mod reference;
+
+use candle_core::{Result, Tensor, bail};
+
+use crate::autograd::graph::{Operation, record};
+use crate::backend::buffer::{View, stored, tensor, unwritten};
+use crate::backend::choice::{Backend, widened};
+use crate::backend::element::Element;
+use crate::backend::parallel::{block_len, run};
+use crate::backend::profile::{Pass, timed};
+use crate::ops::dropout::{Draw, Dropout};
+
+/// `x` and `change` of one shape → the same shape.
+///
+/// # Errors
+/// If shapes or dtypes differ, or the rate is not in [0, 1).
+pub fn residual(x: &Tensor, change: &Tensor, draw: Option<Draw>) -> Result<Tensor> {
+    if (x.shape(), x.dtype()) != (change.shape(), change.dtype()) {
+        let of = |x: &Tensor| (x.shape().clone(), x.dtype());
+        bail!("the residual sum of {:?} and {:?}", of(x), of(change))
+    }
+    draw.map_or(Ok(()), Draw::check)?;
+    match Backend::of(&[x, change]) {
+        Backend::F32 => fused::<f32>(x, change, draw),
+        Backend::F64 => fused::<f64>(x, change, draw),
+        Backend::Cuda => cuda::residual(x, change, draw),
+        Backend::Reference => {
+            widened(x, |x| reference::residual(x, &change.to_dtype(x.dtype())?, draw))
+        }
+    }
+}
+
+fn fused<T: Element>(x: &Tensor, change: &Tensor, draw: Option<Draw>) -> Result<Tensor> {
+    let (x, change) = (x.contiguous()?, change.contiguous()?);
+    let dropout = draw.map(Dropout::<T>::new);
+    let sum = timed(NAME, Pass::Forward, || {
+        let (x, change) = (View::of(&x)?, View::of(&change)?);
+        Result::Ok(match &dropout {
+            Some(dropout) => dropout.onto(&x, &change),
+            None => sum(&x, &change),
+        })
+    })?;
+    record(Residual { dropout }, &[&x, &change], stored(sum, x.shape()))
+}
+
+fn sum<T: Element>(x: &[T], change: &[T]) -> Vec<T> {
+    let mut sum = unwritten(x.len());
+    let len = block_len(1);
+    run(
+        x.len(),
+        sum.chunks_mut(len).zip(x.chunks(len).zip(change.chunks(len))),
+        #[inline(always)]
+        |(sum, (x, change)): (&mut [T], (&[T], &[T]))| {
+            for (sum, (&x, &change)) in sum.iter_mut().zip(x.iter().zip(change)) {
+                *sum = x + change;
+            }
+        },
+    );
+    sum
+}
+
+const NAME: &str = "residual";
+
+struct Residual<T> {
+    dropout: Option<Dropout<T>>,
+}
+
+impl<T: Element> Operation for Residual<T> {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn reads_input(&self, _: usize) -> bool {
+        false
+    }
+
+    fn reads_output(&self) -> bool {
+        false
+    }
+
+    fn backward(
+        self: Box<Self>,
+        _: &[Tensor],
+        _: &Tensor,
+        gradient: &Tensor,
+    ) -> Result<Vec<Option<Tensor>>> {
+        let dchange = match self.dropout {
+            Some(dropout) => {
+                let gradient = gradient.contiguous()?;
+                tensor(dropout.of(&View::of(&gradient)?), gradient.shape())?
+            }
+            None => gradient.clone(),
+        };
+        Ok(vec![Some(gradient.clone()), Some(dchange)])
+    }
+}

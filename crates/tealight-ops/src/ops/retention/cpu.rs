@@ -1,0 +1,182 @@
+//! The fused scans: one head of one example at a time, its state in the first-level cache.
+
+use super::Retention;
+use crate::backend::buffer::unwritten;
+use crate::backend::element::Element;
+use crate::backend::parallel::run;
+use crate::ops::outer_product::{fade_and_add, fade_and_add_transposed, read};
+use crate::ops::padding_mask;
+
+pub(super) struct Sizes {
+    pub(super) batch: usize,
+    pub(super) n_heads: usize,
+    pub(super) len: usize,
+    pub(super) n_features: usize,
+    pub(super) width: usize,
+}
+
+pub(super) fn forward<T: Element>(op: &Retention<T>, operands: [&[T]; 3]) -> Vec<T> {
+    let [_, _, value] = operands;
+    let mut output = unwritten(value.len());
+    run(
+        value.len() * op.sizes.n_features,
+        output.chunks_mut(op.sizes.len * op.sizes.width).zip(heads(op, operands)),
+        #[inline(always)]
+        |(output, head)| {
+            let mut state = State::straight(&op.sizes, head.decay);
+            let outputs = output.chunks_exact_mut(op.sizes.width);
+            for (i, (output, row)) in outputs.zip(head.rows(&op.sizes)).enumerate() {
+                state.step(row.key, row.value, head.is_padding(i));
+                read(output, T::ONE, row.query, &state.sum);
+            }
+        },
+    );
+    output
+}
+
+/// The gradients of query, key and value.
+pub(super) fn backward<T: Element>(
+    op: &Retention<T>,
+    operands: [&[T]; 3],
+    gradient: &[T],
+) -> [Vec<T>; 3] {
+    let mut gradients = operands.map(|operand| unwritten::<T>(operand.len()));
+    let [dquery, dkey, dvalue] = &mut gradients;
+    let (features, values) = (op.sizes.len * op.sizes.n_features, op.sizes.len * op.sizes.width);
+    let results = dkey.chunks_mut(features).zip(dvalue.chunks_mut(values));
+    let results = dquery.chunks_mut(features).zip(results);
+    run(
+        gradient.len() * op.sizes.n_features,
+        results.zip(heads(op, operands).zip(gradient.chunks(values))),
+        #[inline(always)]
+        |((dquery, (dkey, dvalue)), (head, gradient))| {
+            head.query_gradient(&op.sizes, dquery, gradient);
+            head.key_gradient(&op.sizes, (dkey, dvalue), gradient);
+        },
+    );
+    gradients
+}
+
+/// One head of one example.
+struct Head<'a, T> {
+    query: &'a [T],
+    key: &'a [T],
+    value: &'a [T],
+    padding: &'a [u8],
+    decay: T,
+}
+
+/// One position of it.
+struct Row<'a, T> {
+    query: &'a [T],
+    key: &'a [T],
+    value: &'a [T],
+}
+
+fn heads<'a, T: Element>(
+    op: &'a Retention<T>,
+    [query, key, value]: [&'a [T]; 3],
+) -> impl Iterator<Item = Head<'a, T>> {
+    let Sizes { n_heads, len, n_features, width, .. } = op.sizes;
+    let keys = key.chunks(len * n_features).zip(value.chunks(len * width));
+    query.chunks(len * n_features).zip(keys).enumerate().map(
+        move |(index, (query, (key, value)))| {
+            let padding = padding_mask::row(&op.padding, index / n_heads, len);
+            Head { query, key, value, padding, decay: op.decay[index % n_heads] }
+        },
+    )
+}
+
+impl<'a, T: Element> Head<'a, T> {
+    #[inline(always)]
+    fn rows(
+        &self,
+        sizes: &Sizes,
+    ) -> impl ExactSizeIterator<Item = Row<'a, T>> + DoubleEndedIterator + use<'a, T> {
+        let features = sizes.n_features;
+        let keys = self.key.chunks_exact(features).zip(self.value.chunks_exact(sizes.width));
+        let rows = self.query.chunks_exact(features).zip(keys);
+        rows.map(
+            #[inline(always)]
+            |(query, (key, value))| Row { query, key, value },
+        )
+    }
+
+    #[inline(always)]
+    fn is_padding(&self, j: usize) -> bool {
+        padding_mask::is_padding(self.padding, j)
+    }
+
+    #[inline(always)]
+    fn query_gradient(&self, sizes: &Sizes, dquery: &mut [T], gradient: &[T]) {
+        let mut state = State::transposed(sizes, self.decay);
+        let gradients = gradient.chunks_exact(sizes.width);
+        let gradients = dquery.chunks_exact_mut(sizes.n_features).zip(gradients);
+        for (i, (row, (dquery, gradient))) in self.rows(sizes).zip(gradients).enumerate() {
+            state.step(row.key, row.value, self.is_padding(i));
+            read(dquery, T::ONE, gradient, &state.transposed);
+        }
+    }
+
+    #[inline(always)]
+    fn key_gradient(&self, sizes: &Sizes, (dkey, dvalue): (&mut [T], &mut [T]), gradient: &[T]) {
+        let mut state = State::both(sizes, self.decay);
+        let gradients =
+            dkey.chunks_exact_mut(sizes.n_features).zip(dvalue.chunks_exact_mut(sizes.width));
+        let gradients = gradients.zip(gradient.chunks_exact(sizes.width));
+        for (j, (row, ((dkey, dvalue), gradient))) in
+            self.rows(sizes).zip(gradients).enumerate().rev()
+        {
+            state.step(row.query, gradient, false);
+            if self.is_padding(j) {
+                dkey.fill(T::ZERO);
+                dvalue.fill(T::ZERO);
+            } else {
+                read(dkey, T::ONE, row.value, &state.transposed);
+                read(dvalue, T::ONE, row.key, &state.sum);
+            }
+        }
+    }
+}
+
+/// The fading sum of outer products.
+struct State<T> {
+    /// `(n_features, width)`, or empty.
+    sum: Vec<T>,
+    /// `(width, n_features)`, or empty.
+    transposed: Vec<T>,
+    fade: Vec<T>,
+}
+
+impl<T: Element> State<T> {
+    /// To read vectors from.
+    #[inline(always)]
+    fn straight(sizes: &Sizes, decay: T) -> Self {
+        Self { transposed: Vec::new(), ..Self::both(sizes, decay) }
+    }
+
+    /// To read features from.
+    #[inline(always)]
+    fn transposed(sizes: &Sizes, decay: T) -> Self {
+        Self { sum: Vec::new(), ..Self::both(sizes, decay) }
+    }
+
+    #[inline(always)]
+    fn both(sizes: &Sizes, decay: T) -> Self {
+        let zeros = || vec![T::ZERO; sizes.n_features * sizes.width];
+        Self { sum: zeros(), transposed: zeros(), fade: vec![decay; sizes.n_features] }
+    }
+
+    /// One position on.
+    #[inline(always)]
+    fn step(&mut self, feature: &[T], vector: &[T], is_padding: bool) {
+        if is_padding {
+            for sum in self.sum.iter_mut().chain(&mut self.transposed) {
+                *sum *= self.fade[0];
+            }
+        } else {
+            fade_and_add(&mut self.sum, &self.fade, feature, vector);
+            fade_and_add_transposed(&mut self.transposed, &self.fade, feature, vector);
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Retention: linear attention whose memory fades (Sun et al. 2023,
+//! <https://arxiv.org/abs/2307.08621>).
+//!
+//! ```text
+//! Sᵢ = γ Sᵢ₋₁ + kᵢ vᵢᵀ,   outᵢ = qᵢᵀ Sᵢ                                  eq. (6), recurrent
+//! Retention(X) = (Q Kᵀ ⊙ D) V,   Dᵢⱼ = γ^(i−j) for j ≤ i, else 0         eq. (5), parallel
+//!
+//! Rⱼ = γ Rⱼ₊₁ + qⱼ gⱼᵀ,   dqᵢ = Sᵢ gᵢ,   dkⱼ = Rⱼ vⱼ,   dvⱼ = Rⱼᵀ kⱼ
+//! ```
+//!
+//! Each head has its γ in (0, 1]; with γ = 1 this is causal linear attention without the
+//! denominator. A padded key adds nothing; time passes nevertheless, and the state fades.
+//!
+//! Cost: O(len·head_dim²) time, O(head_dim²) memory per head beyond operands and results, forward and
+//! backward: two scans. The definition, which other devices run, is the parallel form, O(len²).
+
+mod cpu;
+pub mod reference;
+
+use std::marker::PhantomData;
+
+use candle_core::{CpuStorage, CustomOp3, Layout, Result, Shape, Tensor, bail};
+
+use crate::autograd::graph::apply3;
+use crate::backend::buffer::{View, slice, stored, tensor};
+use crate::backend::choice::{Backend, widened};
+use crate::backend::element::Element;
+use crate::ops::padding_mask;
+use cpu::Sizes;
+
+/// `query` and `key (batch, n_heads, len, n_features)`, `value (batch, n_heads, len, width)`,
+/// `decay (n_heads)` → `(batch, n_heads, len, width)`: fading sums of the values.
+///
+/// `key_padding_mask (batch, len)` of dtype u8 holds 1 where a key is not to be read. `decay` holds
+/// each head's γ, a constant.
+///
+/// # Errors
+/// If the shapes do not match, or a decay is not in (0, 1].
+pub fn retention(
+    query: &Tensor,
+    key: &Tensor,
+    value: &Tensor,
+    decay: &[f64],
+    key_padding_mask: Option<&Tensor>,
+) -> Result<Tensor> {
+    let sizes = Sizes::of(query, key, value)?;
+    if decay.len() != sizes.n_heads || decay.iter().any(|&decay| !(decay > 0. && decay <= 1.)) {
+        bail!("retention of {} heads with the decays {decay:?}", sizes.n_heads)
+    }
+    padding_mask::check(key_padding_mask, sizes.batch, sizes.len)?;
+    let operands = [query, key, value];
+    match Backend::of(&operands) {
+        Backend::F32 => Retention::<f32>::build(sizes, decay, key_padding_mask)?.apply(operands),
+        Backend::F64 => Retention::<f64>::build(sizes, decay, key_padding_mask)?.apply(operands),
+        Backend::Cuda | Backend::Reference => widened(value, |value| {
+            let [query, key] = [query, key].map(|x| x.to_dtype(value.dtype()));
+            reference::retention(&query?, &key?, value, decay, key_padding_mask)
+        }),
+    }
+}
+
+impl Sizes {
+    fn of(query: &Tensor, key: &Tensor, value: &Tensor) -> Result<Self> {
+        let (batch, n_heads, len, n_features) = query.dims4()?;
+        let (_, _, _, width) = value.dims4()?;
+        if key.dims() != query.dims() || value.dims() != [batch, n_heads, len, width] {
+            let (query, key, value) = (query.shape(), key.shape(), value.shape());
+            bail!("retention of query {query:?}, key {key:?}, value {value:?}")
+        }
+        Ok(Self { batch, n_heads, len, n_features, width })
+    }
+}
+
+struct Retention<T> {
+    sizes: Sizes,
+    decay: Vec<T>,
+    padding: Vec<u8>,
+    element: PhantomData<T>,
+}
+
+impl<T: Element> Retention<T> {
+    fn build(sizes: Sizes, decay: &[f64], key_padding_mask: Option<&Tensor>) -> Result<Self> {
+        let padding = padding_mask::flags(key_padding_mask)?;
+        let decay = decay.iter().map(|&decay| T::from_f64(decay)).collect();
+        Ok(Self { sizes, decay, padding, element: PhantomData })
+    }
+
+    fn apply(self, [query, key, value]: [&Tensor; 3]) -> Result<Tensor> {
+        apply3(&query.contiguous()?, &key.contiguous()?, &value.contiguous()?, self)
+    }
+}
+
+impl<T: Element> CustomOp3 for Retention<T> {
+    fn name(&self) -> &'static str {
+        "retention"
+    }
+
+    fn cpu_fwd(
+        &self,
+        query: &CpuStorage,
+        query_layout: &Layout,
+        key: &CpuStorage,
+        key_layout: &Layout,
+        value: &CpuStorage,
+        value_layout: &Layout,
+    ) -> Result<(CpuStorage, Shape)> {
+        let (query, key) = (slice(query, query_layout)?, slice(key, key_layout)?);
+        let output = cpu::forward(self, [query, key, slice(value, value_layout)?]);
+        Ok(stored(output, value_layout.shape()))
+    }
+
+    fn bwd(
+        &self,
+        query: &Tensor,
+        key: &Tensor,
+        value: &Tensor,
+        _: &Tensor,
+        gradient: &Tensor,
+    ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
+        let gradient = gradient.contiguous()?;
+        let operands = [&View::of(query)?[..], &View::of(key)?, &View::of(value)?];
+        let [dquery, dkey, dvalue] = cpu::backward(self, operands, &View::of(&gradient)?);
+        Ok((
+            Some(tensor(dquery, query.shape())?),
+            Some(tensor(dkey, key.shape())?),
+            Some(tensor(dvalue, value.shape())?),
+        ))
+    }
+}

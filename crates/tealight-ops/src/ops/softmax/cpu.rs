@@ -1,0 +1,104 @@
+//! The fused loops: a row at a time, while it is in the first-level cache.
+
+use crate::backend::buffer::unwritten;
+use crate::backend::element::Element;
+use crate::backend::parallel::{block_len, finite, max, run, sum, sum_of_pairs};
+
+pub(super) fn softmax<T: Element>(x: &[T], width: usize) -> Vec<T> {
+    by_rows(
+        x,
+        x,
+        width,
+        #[inline(always)]
+        |y, x, _| {
+            let (_, sum) = exponentials(y, x);
+            let scale = T::ONE / sum;
+            for y in y {
+                *y *= scale;
+            }
+        },
+    )
+}
+
+pub(crate) fn softmax_backward<T: Element>(y: &[T], gradient: &[T], width: usize) -> Vec<T> {
+    by_rows(
+        y,
+        gradient,
+        width,
+        #[inline(always)]
+        |dx, y, g| {
+            let mean = sum_of_pairs(y, g, |y, g| y * g);
+            for (dx, (&y, &g)) in dx.iter_mut().zip(y.iter().zip(g)) {
+                *dx = y * (g - mean);
+            }
+        },
+    )
+}
+
+pub(super) fn log_softmax<T: Element>(x: &[T], width: usize) -> Vec<T> {
+    by_rows(
+        x,
+        x,
+        width,
+        #[inline(always)]
+        |y, x, _| {
+            let (shift, sum) = exponentials(y, x);
+            let log_sum = sum.ln();
+            for (y, &x) in y.iter_mut().zip(x) {
+                *y = x - shift - log_sum;
+            }
+        },
+    )
+}
+
+pub(super) fn log_softmax_backward<T: Element>(y: &[T], gradient: &[T], width: usize) -> Vec<T> {
+    by_rows(
+        y,
+        gradient,
+        width,
+        #[inline(always)]
+        |dx, y, g| {
+            let total = sum(g, |g| g);
+            for (dx, (&y, &g)) in dx.iter_mut().zip(y.iter().zip(g)) {
+                *dx = g - y.exp() * total;
+            }
+        },
+    )
+}
+
+/// Writes exp(x − shift) to `y`; gives the shift, which is max x, and the sum.
+///
+/// Of a row that is −∞ throughout it writes zeros, and gives the shift 0 and the sum 1.
+#[inline(always)]
+pub(crate) fn exponentials<T: Element>(y: &mut [T], x: &[T]) -> (T, T) {
+    let shift = finite(max(x));
+    for (y, &x) in y.iter_mut().zip(x) {
+        *y = (x - shift).exp();
+    }
+    let total = sum(y, |y| y);
+    (shift, if total == T::ZERO { T::ONE } else { total })
+}
+
+/// A new buffer, made by `work` from row after row of `a` and `b`.
+#[inline(always)]
+pub(crate) fn by_rows<T: Element>(
+    a: &[T],
+    b: &[T],
+    width: usize,
+    work: impl Fn(&mut [T], &[T], &[T]) + Send + Sync,
+) -> Vec<T> {
+    let mut output = unwritten(a.len());
+    let len = block_len(width);
+    run(
+        a.len(),
+        output.chunks_mut(len).zip(a.chunks(len).zip(b.chunks(len))),
+        #[inline(always)]
+        |(output, (a, b))| {
+            let rows = a.chunks_exact(width).zip(b.chunks_exact(width));
+            for (output, (a, b)) in output.chunks_exact_mut(width).zip(rows) {
+                work(output, a, b);
+            }
+        },
+    );
+    output
+}

@@ -1,0 +1,25 @@
+//! The kernel, which is its own backward.
+
+use candle_core::{Result, Tensor};
+
+use super::NAME;
+use crate::autograd::graph::record_linear;
+use crate::backend::cuda::{Buffer, Launch};
+
+pub(super) fn swap_axes(x: &Tensor) -> Result<Tensor> {
+    let x = x.contiguous()?;
+    let (batch, n, m, width) = x.dims4()?;
+    let y = swapped(&x)?.value((batch, m, n, width));
+    record_linear(NAME, &[&x], y, move |gradient| {
+        let dx = swapped(&gradient.contiguous()?)?.tensor((batch, n, m, width))?;
+        Ok(vec![Some(dx)])
+    })
+}
+
+/// `(batch, n, m, width)`, contiguous → `(batch, m, n, width)`
+fn swapped(x: &Tensor) -> Result<Buffer> {
+    let (_, n, m, width) = x.dims4()?;
+    let mut y = Buffer::like(x)?;
+    Launch::map("swap_axes", x, &mut y, x.elem_count())?.size(n).size(m).size(width).run()?;
+    Ok(y)
+}

@@ -1,0 +1,316 @@
+//! The fused scans: one example at a time, all channels of a position at once.
+
+use super::Wkv;
+use crate::backend::buffer::unwritten;
+use crate::backend::element::Element;
+use crate::backend::parallel::{run, sum_in_order};
+use crate::ops::linear_attention::lowest;
+use crate::ops::padding_mask;
+
+pub(super) fn forward<T: Element>(op: &Wkv<T>, key: &[T], value: &[T], rates: &[T]) -> Vec<T> {
+    let d_model = rates.len() / 2;
+    let mut output = unwritten(key.len());
+    run(
+        key.len(),
+        output.chunks_mut(op.len * d_model).zip(examples(op, [key, value, rates])),
+        #[inline(always)]
+        |(output, example)| {
+            let mut state = State::new(d_model);
+            for (i, output) in output.chunks_exact_mut(d_model).enumerate() {
+                example.read(&state, i, output);
+                example.step(&mut state, i);
+            }
+        },
+    );
+    output
+}
+
+/// The gradients of key, value and rates.
+pub(super) fn backward<T: Element>(
+    op: &Wkv<T>,
+    operands: [&[T]; 3],
+    output: &[T],
+    gradient: &[T],
+) -> [Vec<T>; 3] {
+    let [key, value, rates] = operands;
+    let len = op.len * rates.len() / 2;
+    let (mut dkey, mut dvalue) = (unwritten(key.len()), unwritten(value.len()));
+    let outputs = output.chunks(len).zip(gradient.chunks(len));
+    let partial = run(
+        key.len(),
+        dkey.chunks_mut(len).zip(dvalue.chunks_mut(len)).zip(examples(op, operands).zip(outputs)),
+        #[inline(always)]
+        |((dkey, dvalue), (example, (output, gradient)))| {
+            let (readings, drates) = example.rate_gradient(output, gradient);
+            example.key_gradient((dkey, dvalue), &readings, output, gradient);
+            drates
+        },
+    );
+    let drates = sum_in_order(&partial, rates.len());
+    [dkey, dvalue, drates]
+}
+
+/// One example, and the rates of the channels.
+struct Example<'a, T> {
+    key: &'a [T],
+    value: &'a [T],
+    padding: &'a [u8],
+    decay: &'a [T],
+    bonus: &'a [T],
+}
+
+fn examples<'a, T: Element>(
+    op: &'a Wkv<T>,
+    [key, value, rates]: [&'a [T]; 3],
+) -> impl Iterator<Item = Example<'a, T>> {
+    let (decay, bonus) = rates.split_at(rates.len() / 2);
+    let len = op.len * decay.len();
+    key.chunks(len).zip(value.chunks(len)).enumerate().map(move |(index, (key, value))| {
+        let padding = padding_mask::row(&op.padding, index, op.len);
+        Example { key, value, padding, decay, bonus }
+    })
+}
+
+/// α and β of each channel, relative to e^max.
+struct State<T> {
+    max: Vec<T>,
+    values: Vec<T>,
+    weights: Vec<T>,
+}
+
+impl<T: Element> State<T> {
+    #[inline(always)]
+    fn new(d_model: usize) -> Self {
+        let zeros = || vec![T::ZERO; d_model];
+        Self { max: vec![lowest(); d_model], values: zeros(), weights: zeros() }
+    }
+
+    #[inline(always)]
+    fn channels(&self) -> impl Iterator<Item = (&T, (&T, &T))> {
+        self.max.iter().zip(self.values.iter().zip(&self.weights))
+    }
+}
+
+/// How the positions read: the largest exponent, and the denominator's reciprocal relative to it.
+struct Readings<T> {
+    shift: Vec<T>,
+    scale: Vec<T>,
+}
+
+/// The factors of a state relative to e^a and of a term e^b, both relative to the larger.
+#[inline(always)]
+fn balance<T: Element>(a: T, b: T) -> (T, T, T) {
+    let larger = if b > a { b } else { a };
+    (larger, (a - larger).exp(), (b - larger).exp())
+}
+
+/// eˣ of what is positive by rounding alone.
+#[inline(always)]
+fn at_most_one<T: Element>(x: T) -> T {
+    (if x > T::ZERO { T::ZERO } else { x }).exp()
+}
+
+impl<'a, T: Element> Example<'a, T> {
+    /// The keys and values of a position.
+    #[inline(always)]
+    fn row(&self, i: usize) -> impl Iterator<Item = (&'a T, &'a T)> + use<'a, T> {
+        let channels = i * self.decay.len()..(i + 1) * self.decay.len();
+        self.key[channels.clone()].iter().zip(&self.value[channels])
+    }
+
+    #[inline(always)]
+    fn is_padding(&self, j: usize) -> bool {
+        padding_mask::is_padding(self.padding, j)
+    }
+
+    /// Positions before this one read nothing.
+    #[inline(always)]
+    fn first_reader(&self) -> usize {
+        let mut first = 0;
+        while self.is_padding(first) {
+            first += 1;
+        }
+        first
+    }
+
+    #[inline(always)]
+    fn read(&self, state: &State<T>, i: usize, output: &mut [T]) {
+        if self.is_padding(i) {
+            for (y, (_, (&values, &weights))) in output.iter_mut().zip(state.channels()) {
+                *y = if weights == T::ZERO { T::ZERO } else { values / weights };
+            }
+            return;
+        }
+        let operands = self.row(i).zip(self.bonus).zip(state.channels());
+        for (y, (((&k, &v), &u), (&max, (&values, &weights)))) in output.iter_mut().zip(operands) {
+            let (_, past, now) = balance(max, u + k);
+            *y = (past * values + now * v) / (past * weights + now);
+        }
+    }
+
+    /// One position on: α ← e^(−w) α + e^k v, β ← e^(−w) β + e^k.
+    #[inline(always)]
+    fn step(&self, state: &mut State<T>, i: usize) {
+        if self.is_padding(i) {
+            for (max, &w) in state.max.iter_mut().zip(self.decay) {
+                *max -= w;
+            }
+            return;
+        }
+        let channels = state.max.iter_mut().zip(state.values.iter_mut().zip(&mut state.weights));
+        for ((max, (values, weights)), ((&k, &v), &w)) in channels.zip(self.row(i).zip(self.decay))
+        {
+            let (larger, past, now) = balance(*max - w, k);
+            *values = past * *values + now * v;
+            *weights = past * *weights + now;
+            *max = larger;
+        }
+    }
+
+    /// How each position reads, and the gradients of w and u, in this order.
+    ///
+    /// The derivatives of α and β by −w, Σ_{j<i} (i−1−j) e^(…), are states as they are: each
+    /// position adds α (or β) before it decays.
+    #[inline(always)]
+    fn rate_gradient(&self, output: &[T], gradient: &[T]) -> (Readings<T>, Vec<T>) {
+        let d_model = self.decay.len();
+        let mut readings =
+            Readings { shift: unwritten(output.len()), scale: unwritten(output.len()) };
+        let mut drates = vec![T::ZERO; 2 * d_model];
+        let mut state = State::new(d_model);
+        let mut slope = State::new(d_model);
+        for i in 0..output.len() / d_model {
+            let at = i * d_model..(i + 1) * d_model;
+            let reading = (&mut readings.shift[at.clone()], &mut readings.scale[at.clone()]);
+            let outputs = (&output[at.clone()], &gradient[at]);
+            self.read_gradient(i, (&state, &slope), reading, outputs, &mut drates);
+            self.step_slope(&state, &mut slope, i);
+            self.step(&mut state, i);
+        }
+        (readings, drates)
+    }
+
+    #[inline(always)]
+    fn read_gradient(
+        &self,
+        i: usize,
+        (state, slope): (&State<T>, &State<T>),
+        (shift, scale): (&mut [T], &mut [T]),
+        (output, gradient): (&[T], &[T]),
+        drates: &mut [T],
+    ) {
+        let is_padding = self.is_padding(i);
+        let (dw, du) = drates.split_at_mut(self.decay.len());
+        let operands = self.row(i).zip(self.bonus).zip(output.iter().zip(gradient));
+        let states = state.channels().zip(slope.channels());
+        let results = shift.iter_mut().zip(scale).zip(dw.iter_mut().zip(du));
+        for ((((&k, &v), &u), (&y, &g)), (((&max, (_, &weights)), (_, slopes)), results)) in
+            operands.zip(states.zip(results))
+        {
+            let ((shift, scale), (dw, du)) = results;
+            let (&slope_values, &slope_weights) = slopes;
+            let own = if is_padding { lowest() } else { u + k };
+            let (larger, past, now) = balance(max, own);
+            // A padded position leaves itself out, and so does one that reads nothing.
+            let now = if is_padding { T::ZERO } else { now };
+            let total = past * weights + now;
+            *shift = larger;
+            *scale = if total == T::ZERO { T::ZERO } else { T::ONE / total };
+            let g = g * *scale;
+            *dw -= past * g * (slope_values - y * slope_weights);
+            if !is_padding {
+                *du += now * g * (v - y);
+            }
+        }
+    }
+
+    /// Before `step`, and relative to the maximum that it will set.
+    #[inline(always)]
+    fn step_slope(&self, state: &State<T>, slope: &mut State<T>, i: usize) {
+        let is_padding = self.is_padding(i);
+        let slopes = slope.values.iter_mut().zip(&mut slope.weights);
+        let operands = self.row(i).zip(self.decay).zip(state.channels());
+        for ((slope_values, slope_weights), (((&k, _), &w), (&max, (&values, &weights)))) in
+            slopes.zip(operands)
+        {
+            let (_, past, _) = balance(max - w, if is_padding { lowest() } else { k });
+            *slope_values = past * (*slope_values + values);
+            *slope_weights = past * (*slope_weights + weights);
+        }
+    }
+
+    /// In reverse: the state holds Σ_{i>j} e^(−(i−1−j)w − shiftᵢ) scaleᵢ gᵢ, with wkvᵢ and without.
+    #[inline(always)]
+    fn key_gradient(
+        &self,
+        (dkey, dvalue): (&mut [T], &mut [T]),
+        readings: &Readings<T>,
+        output: &[T],
+        gradient: &[T],
+    ) {
+        let d_model = self.decay.len();
+        let mut state = State::new(d_model);
+        let first = self.first_reader();
+        for j in (0..output.len() / d_model).rev() {
+            let at = j * d_model..(j + 1) * d_model;
+            let (dkey, dvalue) = (&mut dkey[at.clone()], &mut dvalue[at.clone()]);
+            if j < first {
+                dkey.fill(T::ZERO);
+                dvalue.fill(T::ZERO);
+                continue;
+            }
+            let reading = (&readings.shift[at.clone()], &readings.scale[at.clone()]);
+            let outputs = (&output[at.clone()], &gradient[at]);
+            if self.is_padding(j) {
+                dkey.fill(T::ZERO);
+                dvalue.fill(T::ZERO);
+            } else {
+                self.row_gradient(j, &state, (dkey, dvalue), reading, outputs);
+            }
+            self.step_back(&mut state, reading, outputs);
+        }
+    }
+
+    #[inline(always)]
+    fn row_gradient(
+        &self,
+        j: usize,
+        state: &State<T>,
+        (dkey, dvalue): (&mut [T], &mut [T]),
+        (shift, scale): (&[T], &[T]),
+        (output, gradient): (&[T], &[T]),
+    ) {
+        let operands = self.row(j).zip(self.bonus).zip(output.iter().zip(gradient));
+        let readings = state.channels().zip(shift.iter().zip(scale));
+        let results = dkey.iter_mut().zip(dvalue);
+        for ((dk, dv), ((((&k, &v), &u), (&y, &g)), ((&max, sums), (&shift, &scale)))) in
+            results.zip(operands.zip(readings))
+        {
+            let (&with_gradient, &with_output) = sums;
+            let later = at_most_one(k + max);
+            let now = at_most_one(u + k - shift) * scale * g;
+            *dv = later * with_gradient + now;
+            *dk = later * (v * with_gradient - with_output) + now * (v - y);
+        }
+    }
+
+    #[inline(always)]
+    fn step_back(
+        &self,
+        state: &mut State<T>,
+        (shift, scale): (&[T], &[T]),
+        (output, gradient): (&[T], &[T]),
+    ) {
+        let channels = state.max.iter_mut().zip(state.values.iter_mut().zip(&mut state.weights));
+        let operands = shift.iter().zip(scale).zip(output.iter().zip(gradient)).zip(self.decay);
+        for ((max, (with_gradient, with_output)), (((&shift, &scale), (&y, &g)), &w)) in
+            channels.zip(operands)
+        {
+            let (larger, later, now) = balance(*max - w, -shift);
+            let now = now * scale * g;
+            *with_gradient = later * *with_gradient + now;
+            *with_output = later * *with_output + now * y;
+            *max = larger;
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! The kernels: a thread for each channel of each example, which scans its positions.
+
+use candle_core::{Result, Tensor};
+
+use crate::autograd::graph::{Operation, record};
+use crate::backend::cuda::sums::add_parts;
+use crate::backend::cuda::{Buffer, Launch, wide};
+
+pub(super) fn wkv(operands: [&Tensor; 4], key_padding_mask: Option<&Tensor>) -> Result<Tensor> {
+    let [key, value, decay, bonus] = operands.map(Tensor::contiguous);
+    let (key, value, decay, bonus) = (key?, value?, decay?, bonus?);
+    let padding = key_padding_mask.map(Tensor::contiguous).transpose()?;
+    let (batch, len, d_model) = key.dims3()?;
+    let mut output = Buffer::like(&key)?;
+    Launch::new("scans", "wkv_forward", &key)?
+        .over(batch * d_model)
+        .read(&key)?
+        .read(&value)?
+        .read(&decay)?
+        .read(&bonus)?
+        .read_if(padding.as_ref())?
+        .write(&mut output)?
+        .size(batch * d_model)
+        .size(len)
+        .size(d_model)
+        .run()?;
+    let output = output.value(key.shape());
+    record(Wkv { padding }, &[&key, &value, &decay, &bonus], output)
+}
+
+struct Wkv {
+    padding: Option<Tensor>,
+}
+
+impl Operation for Wkv {
+    fn name(&self) -> &'static str {
+        "wkv"
+    }
+
+    fn reads_output(&self) -> bool {
+        false
+    }
+
+    fn backward(
+        self: Box<Self>,
+        inputs: &[Tensor],
+        _: &Tensor,
+        gradient: &Tensor,
+    ) -> Result<Vec<Option<Tensor>>> {
+        let [key, value, decay, bonus] = [0, 1, 2, 3].map(|i| &inputs[i]);
+        let gradient = gradient.contiguous()?;
+        let (batch, len, d_model) = key.dims3()?;
+        let wides = |n| Buffer::unwritten(n, wide(key.dtype()), key.device());
+        let n = key.elem_count();
+        let (mut shifts, mut scales, mut outputs) = (wides(n)?, wides(n)?, wides(n)?);
+        let mut drates = wides(batch * 2 * d_model)?;
+        let (mut dkey, mut dvalue) = (Buffer::like(key)?, Buffer::like(key)?);
+        Launch::new("scans", "wkv_backward", key)?
+            .over(batch * d_model)
+            .read(key)?
+            .read(value)?
+            .read(decay)?
+            .read(bonus)?
+            .read_if(self.padding.as_ref())?
+            .read(&gradient)?
+            .write(&mut shifts)?
+            .write(&mut scales)?
+            .write(&mut outputs)?
+            .write(&mut dkey)?
+            .write(&mut dvalue)?
+            .write(&mut drates)?
+            .size(batch * d_model)
+            .size(len)
+            .size(d_model)
+            .run()?;
+        let drates = add_parts(key, &drates, 0, batch, 2 * d_model)?.tensor((2, d_model))?;
+        Ok(vec![
+            Some(dkey.tensor(key.shape())?),
+            Some(dvalue.tensor(key.shape())?),
+            Some(drates.get(0)?),
+            Some(drates.get(1)?),
+        ])
+    }
+}

@@ -1,0 +1,44 @@
+//! The definition, in plain tensor operations.
+
+use candle_core::{Device, Result, Tensor};
+
+use crate::ops::linear_attention::{Reads, reference::forbid};
+use crate::ops::softmax;
+
+/// `key` and `value (batch, len, d_model)`, `decay` and `bonus (d_model)` → `(batch, len, d_model)`
+pub fn wkv(
+    key: &Tensor,
+    value: &Tensor,
+    decay: &Tensor,
+    bonus: &Tensor,
+    key_padding_mask: Option<&Tensor>,
+) -> Result<Tensor> {
+    let weights = weights(key, decay, bonus, key_padding_mask)?; // (batch, d_model, len, len)
+    let value = value.transpose(1, 2)?.unsqueeze(3)?; // (batch, d_model, len, 1)
+    weights.matmul(&value.contiguous()?)?.squeeze(3)?.transpose(1, 2)?.contiguous()
+}
+
+/// With what weight each position reads the others, in each channel: `key (batch, len, d_model)`,
+/// `decay` and `bonus (d_model)` → `(batch, d_model, len, len)`
+pub fn weights(
+    key: &Tensor,
+    decay: &Tensor,
+    bonus: &Tensor,
+    key_padding_mask: Option<&Tensor>,
+) -> Result<Tensor> {
+    let (_batch, len, d_model) = key.dims3()?;
+    let parameter = |x: &Tensor| x.reshape((d_model, 1, 1));
+    let distances = distances(len, key.device())?.to_dtype(key.dtype())?;
+    let identity = Tensor::eye(len, key.dtype(), key.device())?;
+    let past = parameter(decay)?.broadcast_mul(&distances)?.neg()?;
+    let past = (past + parameter(bonus)?.broadcast_mul(&identity)?)?; // (d_model, len, len)
+    let key = key.transpose(1, 2)?.unsqueeze(2)?; // (batch, d_model, 1, len)
+    let scores = key.broadcast_add(&past)?; // (batch, d_model, len, len)
+    softmax::reference::softmax(&forbid(&scores, Reads::Past, key_padding_mask)?)
+}
+
+/// i − 1 − j where j < i, else 0: `(len, len)`
+fn distances(len: usize, device: &Device) -> Result<Tensor> {
+    let distances = (0..len).flat_map(|i| (0..len).map(move |j| i.saturating_sub(1 + j) as f64));
+    Tensor::from_vec(distances.collect(), (len, len), device)
+}

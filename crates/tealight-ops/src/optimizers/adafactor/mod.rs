@@ -1,0 +1,235 @@
+//! Adafactor: Adam with a second moment of rank one (Shazeer and Stern 2018,
+//! <https://arxiv.org/abs/1804.04235>).
+//!
+//! ```text
+//! R ← β R + (1 − β) (G² + ε₁) 1,   C ← β C + (1 − β) 1ᵀ (G² + ε₁)          algorithm 4
+//! V = R C / 1ᵀR          or, of a vector,  V ← β V + (1 − β) (G² + ε₁)     algorithm 5
+//! U = G / √V,            Û = U / max(1, RMS(U) / d)                        §6
+//! X ← X − α Û,           α = max(ε₂, RMS(X)) ρ                             §8
+//! β = 1 − tᶜ, where the paper's c is −0.8                                  §7.2
+//! ```
+//!
+//! A tensor of more than two axes is as many matrices of its last two, with one RMS.
+//!
+//! Cost: rows + columns numbers are kept of a matrix, and rows × columns for U while it is updated;
+//! four passes.
+
+mod cpu;
+pub mod reference;
+
+use candle_core::{Result, Shape, Tensor, Var, bail};
+
+use crate::backend::buffer::{View, with_slice_mut};
+use crate::backend::choice::Backend;
+use crate::backend::element::Element;
+
+/// Hyper-parameters of one update, under the paper's names.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Hyper {
+    /// ρ: the relative step size, schedule included; or α itself, see `relative_step`.
+    pub lr: f64,
+    /// c: β = 1 − tᶜ, negative.
+    pub decay: f64,
+    /// ε₁: keeps V positive.
+    pub epsilon1: f64,
+    /// ε₂: the least size of a parameter that a step is relative to.
+    pub epsilon2: f64,
+    /// d: the largest RMS of an update.
+    pub clip: f64,
+    /// α = max(ε₂, RMS(X)) `lr`; without, α = `lr`.
+    pub relative_step: bool,
+    /// Multiplied by α. The paper has none.
+    pub weight_decay: f64,
+}
+
+impl Hyper {
+    fn beta(&self, step: u64) -> f64 {
+        1. - (step as f64).powf(self.decay)
+    }
+
+    /// α, for a parameter of this RMS.
+    fn step_size(&self, rms: f64) -> f64 {
+        if self.relative_step { self.lr * rms.max(self.epsilon2) } else { self.lr }
+    }
+
+    /// What an update of this RMS is divided by.
+    fn clipping(&self, rms: f64) -> f64 {
+        (rms / self.clip).max(1.)
+    }
+}
+
+/// The mean squared gradient.
+#[derive(Clone, Debug)]
+pub enum SecondMoment {
+    /// Of matrices `(.., rows, columns)`.
+    Factored {
+        /// R: `(.., rows)`
+        rows: Var,
+        /// C: `(.., columns)`
+        columns: Var,
+    },
+    /// V, of a vector or a number: the parameter's shape.
+    Full(Var),
+}
+
+impl SecondMoment {
+    /// That of `parameter`, before its first update.
+    ///
+    /// # Errors
+    /// If there is no memory.
+    pub fn zeros(parameter: &Var) -> Result<Self> {
+        let zeros =
+            |dims: Vec<usize>| Var::zeros(Shape::from(dims), parameter.dtype(), parameter.device());
+        match parameter.dims() {
+            [matrices @ .., rows, columns] => Ok(Self::Factored {
+                rows: zeros([matrices, &[*rows]].concat())?,
+                columns: zeros([matrices, &[*columns]].concat())?,
+            }),
+            vector => Ok(Self::Full(zeros(vector.to_vec())?)),
+        }
+    }
+
+    fn parts(&self) -> Vec<&Var> {
+        match self {
+            Self::Factored { rows, columns } => vec![rows, columns],
+            Self::Full(all) => vec![all],
+        }
+    }
+
+    fn fits(&self, parameter: &Var) -> bool {
+        match (self, parameter.dims()) {
+            (Self::Factored { rows, columns }, [matrices @ .., n_rows, n_columns]) => {
+                rows.dims() == [matrices, &[*n_rows]].concat()
+                    && columns.dims() == [matrices, &[*n_columns]].concat()
+            }
+            (Self::Full(all), dims) => dims.len() < 2 && all.dims() == dims,
+            (Self::Factored { .. }, _) => false,
+        }
+    }
+}
+
+/// Update number `step`, counted from 1, of one parameter and its second moment, in place.
+///
+/// # Errors
+/// If a shape does not fit, or `step` is 0.
+pub fn step(
+    parameter: &Var,
+    gradient: &Tensor,
+    second_moment: &SecondMoment,
+    step: u64,
+    hyper: &Hyper,
+) -> Result<()> {
+    if step == 0 {
+        bail!("adafactor step 0: steps count from 1")
+    }
+    if gradient.dims() != parameter.dims() || !second_moment.fits(parameter) {
+        let gradient = gradient.shape();
+        bail!(
+            "adafactor of a parameter {:?} with {gradient:?}, {second_moment:?}",
+            parameter.shape()
+        )
+    }
+    let mut operands = vec![parameter.as_tensor()];
+    operands.extend(second_moment.parts().into_iter().map(Var::as_tensor));
+    if !operands.iter().all(|tensor| tensor.is_contiguous()) {
+        return reference::step(parameter, gradient, second_moment, step, hyper);
+    }
+    operands.push(gradient);
+    match Backend::of(&operands) {
+        Backend::F32 => fused::<f32>(parameter, gradient, second_moment, step, hyper),
+        Backend::F64 => fused::<f64>(parameter, gradient, second_moment, step, hyper),
+        Backend::Cuda | Backend::Reference => {
+            reference::step(parameter, gradient, second_moment, step, hyper)
+        }
+    }
+}
+
+fn fused<T: Element>(
+    parameter: &Var,
+    gradient: &Tensor,
+    second_moment: &SecondMoment,
+    step: u64,
+    hyper: &Hyper,
+) -> Result<()> {
+    let gradient = gradient.contiguous()?;
+    let gradient = View::of(&gradient)?;
+    let with_update = |update: &[T], norm| {
+        with_slice_mut(parameter, |parameter| {
+            cpu::step(parameter, update, norm, hyper);
+            Ok(())
+        })
+    };
+    let beta = hyper.beta(step);
+    match second_moment {
+        SecondMoment::Full(all) => with_slice_mut(all, |moment| {
+            let (update, norm) = cpu::update(&gradient, moment, beta, hyper.epsilon1);
+            with_update(&update, norm)
+        }),
+        SecondMoment::Factored { rows, columns } => with_slice_mut(rows, |rows| {
+            with_slice_mut(columns, |columns| {
+                let n_columns = parameter.dims().last().copied().unwrap_or(1);
+                let n_rows = parameter.elem_count() / columns.len();
+                let moments = cpu::Factors { rows, columns, sizes: [n_rows, n_columns] };
+                let (update, norm) = moments.update(&gradient, beta, hyper.epsilon1);
+                with_update(&update, norm)
+            })
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use candle_core::{DType, Device};
+
+    use super::*;
+
+    const HYPER: Hyper = Hyper {
+        lr: 0.1,
+        decay: -0.8,
+        epsilon1: 1e-30,
+        epsilon2: 1e-3,
+        clip: 1.,
+        relative_step: true,
+        weight_decay: 0.,
+    };
+
+    /// A gradient of rank one has a second moment of rank one: U is its sign, of RMS 1.
+    #[test]
+    fn the_first_step_against_a_gradient_of_rank_one_is_its_sign() -> Result<()> {
+        let parameter = Var::new(&[[3_f64, -3., 3.], [3., 3., 3.]], &Device::Cpu)?;
+        let gradient = Tensor::new(&[[2_f64, -4., 6.], [1e-5, -2e-5, 3e-5]], &Device::Cpu)?;
+        step(&parameter, &gradient, &SecondMoment::zeros(&parameter)?, 1, &HYPER)?;
+        let expected = [[2.7, -2.7, 2.7], [2.7, 3.3, 2.7]];
+        for (actual, expected) in parameter.to_vec2::<f64>()?.concat().iter().zip(expected.concat())
+        {
+            assert!((actual - expected).abs() < 1e-12, "{actual} is not {expected}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_gradient_of_zero_moves_nothing() -> Result<()> {
+        for dims in [&[2, 3][..], &[3]] {
+            let parameter = Var::ones(dims, DType::F32, &Device::Cpu)?;
+            let moment = SecondMoment::zeros(&parameter)?;
+            step(&parameter, &parameter.zeros_like()?, &moment, 1, &HYPER)?;
+            assert!(parameter.flatten_all()?.to_vec1::<f32>()?.iter().all(|&x| x == 1.));
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn shapes_and_step_zero_are_refused() -> Result<()> {
+        let var = |dims: &[usize]| Var::zeros(dims, DType::F32, &Device::Cpu);
+        let (parameter, other) = (var(&[2, 3])?, var(&[3, 2])?);
+        let moment = SecondMoment::zeros(&parameter)?;
+        assert!(step(&parameter, &parameter, &moment, 0, &HYPER).is_err());
+        assert!(step(&parameter, &other, &moment, 1, &HYPER).is_err());
+        for other in [SecondMoment::zeros(&other)?, SecondMoment::Full(var(&[2, 3])?)] {
+            assert!(step(&parameter, &parameter, &other, 1, &HYPER).is_err());
+        }
+        let vector = var(&[3])?;
+        assert!(step(&vector, &vector, &moment, 1, &HYPER).is_err());
+        Ok(())
+    }
+}

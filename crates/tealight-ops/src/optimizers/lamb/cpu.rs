@@ -1,0 +1,88 @@
+//! The fused loops: moments, update and norms in one pass, the parameter in another.
+
+use super::Hyper;
+use crate::backend::buffer::unwritten;
+use crate::backend::element::Element;
+use crate::backend::parallel::{block_len, run, sum};
+
+/// What the formula multiplies by.
+struct Factors<T> {
+    beta1: T,
+    one_minus_beta1: T,
+    beta2: T,
+    one_minus_beta2: T,
+    first_correction: T,
+    second_correction: T,
+    epsilon: T,
+    weight_decay: T,
+}
+
+impl<T: Element> Factors<T> {
+    fn at(step: u64, hyper: &Hyper) -> Self {
+        let Hyper { beta1, beta2, epsilon, weight_decay, .. } = *hyper;
+        let [first_correction, second_correction] = hyper.corrections(step).map(T::from_f64);
+        Self {
+            beta1: T::from_f64(beta1),
+            one_minus_beta1: T::from_f64(1. - beta1),
+            beta2: T::from_f64(beta2),
+            one_minus_beta2: T::from_f64(1. - beta2),
+            first_correction,
+            second_correction,
+            epsilon: T::from_f64(epsilon),
+            weight_decay: T::from_f64(weight_decay),
+        }
+    }
+}
+
+pub(super) fn step<T: Element>(
+    parameter: &mut [T],
+    gradient: &[T],
+    moments: [&mut [T]; 2],
+    step: u64,
+    hyper: &Hyper,
+) {
+    let mut update = unwritten(parameter.len());
+    let norms = updates(&mut update, parameter, gradient, moments, &Factors::at(step, hyper));
+    let step_size = T::from_f64(hyper.step_size(norms));
+    let len = block_len(1);
+    run(
+        parameter.len(),
+        parameter.chunks_mut(len).zip(update.chunks(len)),
+        #[inline(always)]
+        |(parameter, update)| {
+            for (theta, &u) in parameter.iter_mut().zip(update) {
+                *theta -= step_size * u;
+            }
+        },
+    );
+}
+
+/// Leaves the moments and u; gives ‖θ‖² and ‖u‖².
+fn updates<T: Element>(
+    update: &mut [T],
+    parameter: &[T],
+    gradient: &[T],
+    [first_moment, second_moment]: [&mut [T]; 2],
+    factors: &Factors<T>,
+) -> [f64; 2] {
+    let len = block_len(1);
+    let moments = first_moment.chunks_mut(len).zip(second_moment.chunks_mut(len));
+    let norms = run(
+        parameter.len(),
+        update.chunks_mut(len).zip(parameter.chunks(len)).zip(gradient.chunks(len)).zip(moments),
+        #[inline(always)]
+        |(((update, parameter), gradient), (first_moment, second_moment))| {
+            let state = first_moment.iter_mut().zip(second_moment);
+            let inputs = parameter.iter().zip(gradient);
+            for ((u, (&theta, &g)), (m, v)) in update.iter_mut().zip(inputs).zip(state) {
+                *m = factors.beta1 * *m + factors.one_minus_beta1 * g;
+                *v = factors.beta2 * *v + factors.one_minus_beta2 * g * g;
+                let denominator = v.sqrt() * factors.second_correction + factors.epsilon;
+                let adam = *m * factors.first_correction / denominator;
+                *u = adam + factors.weight_decay * theta;
+            }
+            [sum(parameter, |x| x.widen() * x.widen()), sum(update, |x| x.widen() * x.widen())]
+        },
+    );
+    norms.into_iter().fold([0.; 2], |[a, b], [x, y]| [a + x, b + y])
+}

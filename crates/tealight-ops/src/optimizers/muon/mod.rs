@@ -1,0 +1,229 @@
+//! Muon: a momentum, made orthogonal (Jordan et al. 2024, <https://kellerjordan.github.io/posts/muon/>).
+//!
+//! ```text
+//! M ← μ M + G,   N = M, or G + μ M under Nesterov's variant
+//! O = NewtonSchulz(N) ≈ U Vᵀ, where N = U S Vᵀ
+//! θ ← θ − lr (scale · O + λ θ)
+//!
+//! NewtonSchulz:   X ← N / ‖N‖, then n times   A = X Xᵀ,   X ← a X + (b A + c A²) X
+//! (a, b, c) = (3.4445, −4.7750, 2.0315)
+//! ```
+//!
+//! The polynomial drives singular values towards 1 fast rather than exactly: after five steps they lie
+//! between about 0.7 and 1.2, but for those that were tiny.
+//!
+//! Cost: for each of the n steps, three products of matrices; of `(rows, columns)` with the
+//! shorter side s and the longer one l, 4 s²l + 2 s³ operations. There is no fused loop: the products
+//! are all of it. A GPU is given the products of all matrices of one shape at once.
+
+mod cuda;
+
+use candle_core::{DType, Result, Tensor, Var, bail};
+
+use crate::backend::reference_ops;
+use crate::ops::matmul::{matmul, matmul_transposed};
+use crate::ops::swap_axes::swap_axes;
+
+/// a, b and c.
+const COEFFICIENTS: [f64; 3] = [3.4445, -4.7750, 2.0315];
+
+/// Keeps the first division finite.
+const EPSILON: f64 = 1e-7;
+
+/// Hyper-parameters of one update.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Hyper {
+    /// The step size, schedule included.
+    pub lr: f64,
+    /// μ: how much of the momentum is kept.
+    pub momentum: f64,
+    /// Nesterov's variant: the gradient counts as if the momentum's step had been taken already.
+    pub nesterov: bool,
+    /// n: steps of Newton and Schulz.
+    pub n_iterations: usize,
+    /// What the orthogonal matrix is multiplied by.
+    pub scale: f64,
+    /// λ: multiplied by `lr`.
+    pub weight_decay: f64,
+    /// What a gradient is multiplied by as it is read.
+    pub gradient_scale: f64,
+}
+
+/// A matrix, its gradient, and its momentum, which starts as zeros: all of one shape.
+#[derive(Clone, Copy, Debug)]
+pub struct Slot<'a> {
+    /// θ.
+    pub parameter: &'a Var,
+    /// G, which may be in half precision where the rest is not.
+    pub gradient: &'a Tensor,
+    /// M.
+    pub momentum: &'a Var,
+    /// How it is updated.
+    pub hyper: Hyper,
+}
+
+impl Slot<'_> {
+    fn check(&self) -> Result<()> {
+        let parameter = self.parameter;
+        for operand in [self.gradient, self.momentum] {
+            if operand.dims() != parameter.dims() || parameter.rank() != 2 {
+                bail!("muon of a parameter {:?} with {:?}", parameter.shape(), operand.shape())
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the two can be updated together.
+    fn is_like(&self, other: &Self) -> bool {
+        let of = |slot: &Self| {
+            let Hyper { momentum, nesterov, n_iterations, gradient_scale, .. } = slot.hyper;
+            let dtypes = (slot.parameter.dtype(), slot.gradient.dtype());
+            (dtypes, momentum, nesterov, n_iterations, gradient_scale)
+        };
+        self.parameter.dims() == other.parameter.dims() && of(self) == of(other)
+    }
+}
+
+/// One update of all `slots`, in place.
+///
+/// # Errors
+/// If a shape differs, or a parameter is no matrix.
+pub fn step_all(slots: &[Slot<'_>]) -> Result<()> {
+    slots.iter().try_for_each(Slot::check)?;
+    let mut left = slots.to_vec();
+    while let Some(first) = left.first().copied() {
+        let (like, others) = left.into_iter().partition::<Vec<_>, _>(|slot| slot.is_like(&first));
+        if !reference_ops::are_forced() && like.iter().all(cuda::takes) {
+            cuda::step(&like)?;
+        } else {
+            like.iter().try_for_each(step)?;
+        }
+        left = others;
+    }
+    Ok(())
+}
+
+fn step(slot: &Slot<'_>) -> Result<()> {
+    let Slot { parameter, gradient, momentum, hyper } = slot;
+    let Hyper { lr, momentum: mu, nesterov, n_iterations, scale, weight_decay, gradient_scale } =
+        *hyper;
+    let gradient = (wide(gradient)? * gradient_scale)?;
+    let buffer = ((wide(momentum)? * mu)? + &gradient)?;
+    let direction = if nesterov { (gradient + (&buffer * mu)?)? } else { buffer.clone() };
+    let update = orthogonalized(&direction.unsqueeze(0)?, n_iterations)?.squeeze(0)?;
+    let theta = ((wide(parameter)? * (1. - lr * weight_decay))? - (update * (lr * scale))?)?;
+    momentum.set(&buffer.to_dtype(momentum.dtype())?)?;
+    parameter.set(&theta.to_dtype(parameter.dtype())?)
+}
+
+/// The nearest matrices whose singular values are 1, roughly: `(n, rows, columns)` → the same.
+///
+/// # Errors
+/// If `x` is no batch of matrices of f32 or f64.
+pub fn orthogonalized(x: &Tensor, n_iterations: usize) -> Result<Tensor> {
+    let (_n, rows, columns) = x.dims3()?;
+    let [a, b, c] = COEFFICIENTS;
+    // A is as small as it can be.
+    let x = if rows > columns { transposed(x)? } else { x.contiguous()? };
+    let squares = x.to_dtype(DType::F64)?.sqr()?.flatten_from(1)?.sum_keepdim(1)?; // (n, 1)
+    let norm = (squares.sqrt()? + EPSILON)?.to_dtype(x.dtype())?.unsqueeze(1)?;
+    let mut x = x.broadcast_div(&norm)?;
+    for _ in 0..n_iterations {
+        let gram = matmul_transposed(&x, &x)?; // A
+        let polynomial = ((&gram * b)? + (matmul(&gram, &gram)? * c)?)?;
+        x = ((&x * a)? + matmul(&polynomial, &x)?)?;
+    }
+    if rows > columns { transposed(&x) } else { Ok(x) }
+}
+
+/// `(n, rows, columns)` → `(n, columns, rows)`, contiguous
+fn transposed(x: &Tensor) -> Result<Tensor> {
+    swap_axes(&x.contiguous()?.unsqueeze(3)?)?.squeeze(3)
+}
+
+fn wide(x: &Tensor) -> Result<Tensor> {
+    if x.dtype() == DType::F64 { Ok(x.detach()) } else { x.detach().to_dtype(DType::F32) }
+}
+
+#[cfg(test)]
+mod tests {
+    use candle_core::Device;
+
+    use super::*;
+    use crate::rng::{Purpose, Stream};
+
+    fn normal(rows: usize, columns: usize) -> Result<Tensor> {
+        let stream = Stream::new(17, Purpose::Task);
+        let values = (0..(rows * columns) as u64).map(|i| stream.normal(i)).collect::<Vec<_>>();
+        Tensor::from_vec(values, (rows, columns), &Device::Cpu)
+    }
+
+    /// The diagonal of O Oᵀ holds means of the squared singular values.
+    #[test]
+    fn singular_values_come_near_one() -> Result<()> {
+        for (rows, columns) in [(7, 23), (23, 7)] {
+            let x = normal(rows, columns)?;
+            for scale in [1e-3, 1., 1e6] {
+                let o = orthogonalized(&(&x * scale)?.unsqueeze(0)?, 5)?.squeeze(0)?;
+                assert_eq!(o.dims(), [rows, columns]);
+                let gram = if rows < columns { o.matmul(&o.t()?)? } else { o.t()?.matmul(&o)? };
+                for (i, row) in gram.to_vec2::<f64>()?.iter().enumerate() {
+                    assert!((0.4..1.5).contains(&row[i]), "{}", row[i]);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// With one row there is one singular value, and the polynomial is one of a number.
+    #[test]
+    fn of_a_row_the_length_follows_the_polynomial() -> Result<()> {
+        let row = Tensor::new(&[[[3_f64, 0., -4.]]], &Device::Cpu)?;
+        let mut length = 5. / (5. + EPSILON);
+        for n_iterations in 0..7 {
+            let o = orthogonalized(&row, n_iterations)?.to_vec3::<f64>()?;
+            for (actual, direction) in o[0][0].iter().zip([0.6, 0., -0.8]) {
+                assert!((actual - direction * length).abs() < 1e-12, "{actual}, {length}");
+            }
+            length = 3.4445 * length - 4.775 * length.powi(3) + 2.0315 * length.powi(5);
+        }
+        Ok(())
+    }
+
+    /// Of several matrices each is made orthogonal by itself.
+    #[test]
+    fn matrices_do_not_know_of_each_other() -> Result<()> {
+        let (a, b) = (normal(4, 6)?, (normal(4, 6)? * -3.)?);
+        let both = orthogonalized(&Tensor::stack(&[&a, &b], 0)?, 5)?;
+        for (i, x) in [a, b].into_iter().enumerate() {
+            let alone = orthogonalized(&x.unsqueeze(0)?, 5)?.squeeze(0)?;
+            assert_eq!(alone.to_vec2::<f64>()?, both.get(i)?.to_vec2::<f64>()?);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_gradient_of_zero_moves_nothing_and_a_vector_is_refused() -> Result<()> {
+        let hyper = Hyper {
+            lr: 0.1,
+            momentum: 0.95,
+            nesterov: true,
+            n_iterations: 5,
+            scale: 1.,
+            weight_decay: 0.,
+            gradient_scale: 1.,
+        };
+        let parameter = Var::from_tensor(&normal(3, 5)?)?;
+        let before = parameter.copy()?;
+        let zeros = Var::from_tensor(&parameter.zeros_like()?)?;
+        let step = |parameter: &Var, momentum: &Var| {
+            let gradient = &parameter.zeros_like()?;
+            step_all(&[Slot { parameter, gradient, momentum, hyper }])
+        };
+        step(&parameter, &zeros)?;
+        assert_eq!(parameter.to_vec2::<f64>()?, before.to_vec2::<f64>()?);
+        let vector = Var::zeros(3, DType::F64, &Device::Cpu)?;
+        assert!(step(&vector, &vector).is_err());
+        Ok(())
+    }
+}

@@ -1,0 +1,68 @@
+//! Checks before the first step of faults that would otherwise end a run after it has begun.
+
+use tealight_model::Mode;
+
+use super::forward_backward::{ForwardBackward, backward, forward};
+use super::pass::Pass;
+use super::session::Session;
+use crate::config::limits;
+use crate::data::Split;
+use crate::error::{Error, Result};
+use crate::monitor::early_stopping;
+use crate::monitor::gradient_audit::audit;
+use crate::task::Task;
+
+/// Batches at the beginning of a run in which no item may carry a loss.
+const MAX_EMPTY_BATCHES: u64 = 100;
+
+impl<T: Task> Session<T> {
+    /// Checks that every parameter has a gradient, and that early stopping watches a metric that exists.
+    pub fn check(&self) -> Result<()> {
+        let Pass { gradients, .. } = self.first_pass()?;
+        audit(&gradients, &self.config.training.gradient_audit_exceptions)?;
+        self.check_metric()
+    }
+
+    /// Forward and backward over the first batch in which an item carries a loss.
+    pub(crate) fn first_pass(&self) -> Result<Pass> {
+        let mut eager = ForwardBackward::eager(&*self.task);
+        for step in 0..MAX_EMPTY_BATCHES {
+            let pass = eager.micro_batch(self, step, 0, &|batch, context| {
+                let loss = forward(self, batch, context)?;
+                backward(self, batch, loss, context)
+            })?;
+            if pass.count > 0. {
+                return Ok(pass);
+            }
+        }
+        let message =
+            format!("there is nothing to guess in the first {MAX_EMPTY_BATCHES} batches of `task`");
+        Err(Error::config(["task"], message))
+    }
+
+    /// Checks that the system would promise the memory for a batch.
+    pub fn check_memory(&self) -> Result<()> {
+        let Self { config, task, .. } = self;
+        if self.params.device().is_cpu() {
+            limits::check_memory(config, &task.estimate(&config.model), task.seq_len())?;
+        }
+        Ok(())
+    }
+
+    /// Checks that early stopping watches something that is measured.
+    pub fn check_metric(&self) -> Result<()> {
+        let Self { config, task, twin, .. } = self;
+        let Some(stopping) = &config.training.early_stopping else { return Ok(()) };
+        let loss = task.loss(twin, &task.batch(Split::Validation, 0)?, Mode::Eval)?;
+        let mut metrics = loss.measures().read()?;
+        if metrics.mean(&stopping.metric).is_some() {
+            return Ok(());
+        }
+        metrics.merge(&task.measure(twin)?);
+        let metrics = metrics.means();
+        if metrics.contains_key(&stopping.metric) {
+            return Ok(());
+        }
+        Err(early_stopping::unknown_metric(&stopping.metric, &metrics))
+    }
+}

@@ -1,0 +1,54 @@
+//! Evaluation during training.
+
+use tealight_ops::with_tf32;
+
+use crate::config::Precision;
+use crate::error::Result;
+use crate::monitor::early_stopping::{Verdict, unknown_metric};
+use crate::observer::{Event, Observer, notify};
+use crate::task::Task;
+use crate::task::evaluate::evaluate;
+
+use super::session::{Progress, Session};
+
+/// Evaluates the model on the validation split, with averaged weights if the run keeps an average, reports the
+/// metrics, and judges them for early stopping.
+pub(crate) fn evaluate_step<T: Task>(
+    session: &mut Session<T>,
+    observers: &mut [Box<dyn Observer + '_>],
+) -> Result<Verdict> {
+    let Session { config, task, twin, ema, params, .. } = session;
+    let shows_attention = config.log.tensorboard;
+    let tf32 = config.training.precision == Precision::Tf32;
+    let run = || -> Result<_> {
+        with_tf32(tf32, || {
+            let readings = if shows_attention { task.readings(twin)? } else { Vec::new() };
+            Ok((evaluate(&**task, twin)?, readings))
+        })
+    };
+    let (metrics, readings) = match ema {
+        Some(ema) => {
+            let evaluated = ema.with_averages(|| {
+                params.refresh()?;
+                run()
+            });
+            params.refresh()?;
+            evaluated?
+        }
+        None => run()?,
+    };
+    let metrics = metrics.means();
+    let Progress { step, early_stopping, .. } = &mut session.progress;
+    notify(observers, &Event::Evaluated { step: *step, split: "validation", metrics: &metrics })?;
+    if shows_attention {
+        notify(observers, &Event::Attended { step: *step, readings: &readings })?;
+    }
+    let metric = early_stopping.metric();
+    let Some(&value) = metrics.get(metric) else { return Err(unknown_metric(metric, &metrics)) };
+    let verdict = early_stopping.observe(*step, value);
+    if verdict.stops() {
+        let (metric, best) = (early_stopping.metric(), early_stopping.state().best);
+        notify(observers, &Event::EarlyStopped { step: *step, metric, best })?;
+    }
+    Ok(verdict)
+}

@@ -1,0 +1,142 @@
+//! Passes as a CUDA graph (`training.cuda_graphs`).
+//!
+//! On a GPU, the kernels of a small model finish faster than the host can launch them. Where batches have one
+//! shape, the pass is captured once as a CUDA graph ([`CudaGraph`]) and then replayed with one launch per step. A
+//! replay computes the same bits as an eager pass. A pass that waits for the GPU or copies from the host cannot
+//! be captured; it stays eager, and observers get the reason.
+
+use candle_core::{Device, Tensor};
+use tealight_ops::cuda_graph::{CudaGraph, warm_up};
+use tealight_ops::device::tensor_of;
+use tealight_ops::rng::Stream;
+
+use super::pass::{Pass, PassContext};
+use super::prefetch::Prefetch;
+use super::session::Session;
+use crate::error::{Error, Result};
+use crate::observer::{Event, Observer, notify};
+use crate::task::{Inputs, Shapes, Task};
+
+/// Warm-up passes over batches of one shape before the capture: they compile kernels and build tables.
+const WARM_UP_PASSES: usize = 2;
+
+/// A pass that is captured after its warm-up and replayed from then on.
+#[derive(Default)]
+pub(crate) struct GraphedPass {
+    state: State,
+    /// The result of the capture, until it is reported.
+    capture: Option<Result<()>>,
+}
+
+enum State {
+    /// The shapes of the last batch, and how many batches in a row have had them.
+    WarmUp(Option<(Shapes, usize)>),
+    Captured(CudaGraph<Pass>),
+    /// The capture failed.
+    Eager,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self::WarmUp(None)
+    }
+}
+
+impl GraphedPass {
+    /// Eager passes: `rule` says why this run cannot capture them.
+    pub(crate) fn refused(rule: &str) -> Self {
+        let keys = ["training.cuda_graphs", "training.micro_batches"];
+        Self { state: State::Eager, capture: Some(Err(Error::config(keys, rule))) }
+    }
+
+    /// The pass over `batch`: eager during the warm-up and for batches of another shape, a replay otherwise.
+    pub(crate) fn run<T: Task>(
+        &mut self,
+        session: &Session<T>,
+        batches: &Prefetch<'_, '_, T>,
+        batch: &T::Batch,
+        stream: Stream,
+        pass: &impl Fn(&T::Batch, PassContext<'_>) -> Result<Pass>,
+    ) -> Result<Pass> {
+        let (inputs, device) = (session.task.inputs(batch), session.params.device());
+        let eager = || pass(batch, PassContext { stream, loss_weight: None });
+        if inputs.count == 0 {
+            return eager();
+        }
+        match &mut self.state {
+            State::Eager => eager(),
+            State::Captured(graph) => {
+                let weight = loss_weight(&inputs, device)?;
+                let tensors = with_weight(&inputs, &weight);
+                if !graph.fits(&tensors) {
+                    return eager();
+                }
+                let replayed = graph.replay(&tensors, stream)?.clone();
+                let count = inputs.count as f64;
+                let measures = replayed.measures.recounted(replayed.count, count);
+                let n_tokens = session.task.n_tokens(batch);
+                Ok(Pass { measures, count, n_tokens, ..replayed })
+            }
+            State::WarmUp(last) => {
+                let shapes = inputs.shapes();
+                let n_alike = match last.take() {
+                    Some((last, n)) if last == shapes => n,
+                    _ => 0,
+                };
+                *last = Some((shapes, n_alike + 1));
+                if n_alike < WARM_UP_PASSES {
+                    return warm_up(device, eager);
+                }
+                match batches.paused(|| capture(&inputs, device, batch, stream, pass)) {
+                    Ok(graph) => {
+                        let first = graph.result().clone();
+                        (self.state, self.capture) = (State::Captured(graph), Some(Ok(())));
+                        Ok(first)
+                    }
+                    Err(error) => {
+                        (self.state, self.capture) = (State::Eager, Some(Err(error)));
+                        eager()
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reports once whether the capture succeeded.
+    pub(crate) fn report_capture(
+        &mut self,
+        observers: &mut [Box<dyn Observer + '_>],
+    ) -> Result<()> {
+        match self.capture.take() {
+            Some(Ok(())) => notify(observers, &Event::Recorded),
+            Some(Err(why)) => notify(observers, &Event::NotRecorded { why: &why }),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Captures the pass over `batch`, and runs it for the first time.
+fn capture<B>(
+    inputs: &Inputs<'_>,
+    device: &Device,
+    batch: &B,
+    stream: Stream,
+    pass: &impl Fn(&B, PassContext<'_>) -> Result<Pass>,
+) -> Result<CudaGraph<Pass>> {
+    let weight = loss_weight(inputs, device)?;
+    let tensors = with_weight(inputs, &weight).into_iter().cloned().collect();
+    CudaGraph::capture(tensors, stream, || {
+        pass(batch, PassContext { stream, loss_weight: Some(&weight) })
+    })
+}
+
+/// 1 / number of items, on the device, where a replay reads it.
+fn loss_weight(inputs: &Inputs<'_>, device: &Device) -> Result<Tensor> {
+    let weight = (1. / inputs.count as f64) as f32;
+    Ok(tensor_of(vec![weight], (), device)?)
+}
+
+/// The tensors that a replay overwrites.
+fn with_weight<'a>(inputs: &Inputs<'a>, weight: &'a Tensor) -> Vec<&'a Tensor> {
+    inputs.tensors.iter().copied().chain([weight]).collect()
+}

@@ -1,0 +1,42 @@
+//! One forward and backward pass: its inputs and results.
+
+use candle_core::Tensor;
+use tealight_ops::Gradients;
+use tealight_ops::rng::Stream;
+
+use crate::error::Result;
+use crate::task::metrics::Measures;
+
+/// What a pass needs besides the batch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PassContext<'a> {
+    /// Random numbers of dropout.
+    pub(crate) stream: Stream,
+    /// Factor of the summed loss, a scalar on the device, where a captured graph reads it; `None` in an eager
+    /// pass, which knows the factor on the host.
+    pub(crate) loss_weight: Option<&'a Tensor>,
+}
+
+/// The result of one pass, or the sum over the micro-batches of a step.
+#[derive(Clone, Debug)]
+pub(crate) struct Pass {
+    /// Gradients of the summed loss; of the mean loss if this is a whole step.
+    pub(crate) gradients: Gradients,
+    /// The loss and the task's own measures. They may still be on the device.
+    pub(crate) measures: Measures,
+    /// Items that carry a loss.
+    pub(crate) count: f64,
+    /// Tokens read; `None` if the task does not count them.
+    pub(crate) n_tokens: Option<u64>,
+}
+
+impl Pass {
+    /// Adds the pass over another micro-batch.
+    pub(crate) fn add(&mut self, other: Self) -> Result<()> {
+        self.gradients.accumulate(other.gradients)?;
+        self.measures.merge(other.measures);
+        self.count += other.count;
+        self.n_tokens = self.n_tokens.zip(other.n_tokens).map(|(a, b)| a + b);
+        Ok(())
+    }
+}

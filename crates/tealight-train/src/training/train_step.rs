@@ -1,0 +1,119 @@
+//! One step of training.
+//!
+//! ```text
+//! batch → forward → backward → norm → judgement → clip → update
+//! ```
+
+use tealight_ops::Gradients;
+use tealight_ops::gradients::clip_factor;
+use tealight_ops::profile::{Pass as Direction, timed};
+
+use super::bad_step_diagnosis::diagnose;
+use super::forward_backward::{ForwardBackward, backward, forward};
+use super::pass::Pass;
+use super::session::Session;
+use crate::error::{BadStepReport, Error, Result};
+use crate::monitor::bad_step::Verdict;
+use crate::monitor::gradient_audit::audit;
+use crate::task::Task;
+use crate::task::metrics::Measures;
+
+/// What became of a step.
+pub(crate) enum StepOutcome {
+    /// The parameters were updated.
+    Updated(StepMetrics),
+    /// The step counts, and its update was not made (`training.bad_step`, kind `skip`).
+    Skipped(BadStepReport),
+    /// Nothing was changed; the run should go back to a checkpoint (kind `roll_back`).
+    RollBack(BadStepReport),
+}
+
+/// The numbers of a step that updated the parameters.
+pub(crate) struct StepMetrics {
+    /// The mean training loss; `None` if no item of the step carried a loss.
+    pub(crate) loss: Option<f64>,
+    pub(crate) lr: f64,
+    /// Before clipping.
+    pub(crate) grad_norm: f64,
+    /// Measures that may still be on the device.
+    pub(crate) measures: Measures,
+    pub(crate) n_tokens: Option<u64>,
+}
+
+/// Why a step failed.
+pub(crate) enum StepError {
+    /// The session is as it was before the step, and can be saved.
+    BeforeUpdate(Error),
+    /// Some parameters have been updated and some have not: the session must not be saved.
+    DuringUpdate(Error),
+}
+
+impl<E: Into<Error>> From<E> for StepError {
+    fn from(error: E) -> Self {
+        Self::BeforeUpdate(error.into())
+    }
+}
+
+/// Makes the next step of `session`.
+pub(crate) fn train_step<T: Task>(
+    session: &mut Session<T>,
+    forward_backward: &mut ForwardBackward<'_, '_, T>,
+) -> Result<StepOutcome, StepError> {
+    // Each batch of the step goes forward and backward; gradients and losses are averaged.
+    let Pass { gradients, measures, n_tokens, .. } =
+        forward_backward.run(session, |batch, context| {
+            let loss = forward(session, batch, context)?;
+            backward(session, batch, loss, context)
+        })?;
+
+    // A device computes the norm last. Reading it first waits for everything once.
+    let grad_norm = timed("norm of gradients", Direction::Neither, || gradients.norm())?;
+    let loss = measures.read_mean("loss")?;
+    let training = &session.config.training;
+    if session.progress.step == 0 && loss.is_some_and(f64::is_finite) {
+        audit(&gradients, &training.gradient_audit_exceptions)?;
+    }
+
+    let spike = training.loss_spike.as_ref();
+    match session.progress.guard.judge(&training.bad_step, spike, loss, grad_norm) {
+        Verdict::Take => {}
+        Verdict::Stop(fault) => {
+            return Err(Error::BadStep(diagnose(session, fault, &gradients)).into());
+        }
+        Verdict::Skip(fault) => {
+            let report = diagnose(session, fault, &gradients);
+            session.progress.step += 1;
+            return Ok(StepOutcome::Skipped(report));
+        }
+        Verdict::RollBack(fault) => {
+            return Ok(StepOutcome::RollBack(diagnose(session, fault, &gradients)));
+        }
+    }
+
+    let clip = training.max_grad_norm.map_or(1., |max_norm| clip_factor(grad_norm, max_norm));
+    let lr = learning_rate(session);
+    timed("update", Direction::Neither, || update(session, &gradients, clip, lr))
+        .map_err(StepError::DuringUpdate)?;
+    Ok(StepOutcome::Updated(StepMetrics { loss, lr, grad_norm, measures, n_tokens }))
+}
+
+/// The learning rate of the next step: the schedule's, times the factor of all roll-backs.
+fn learning_rate<T: Task>(session: &Session<T>) -> f64 {
+    let (config, progress) = (&session.config, &session.progress);
+    let (steps, peak) = (config.training.steps, config.optimizer.peak_lr());
+    config.schedule.lr(progress.step, steps, peak) * progress.guard.lr_factor
+}
+
+/// Updates the parameters by `clip` times the gradients, their half-precision copies, and the moving average.
+fn update<T: Task>(
+    session: &mut Session<T>,
+    gradients: &Gradients,
+    clip: f64,
+    lr: f64,
+) -> Result<()> {
+    let Session { optimizer, params, ema, progress, .. } = session;
+    optimizer.step_scaled(gradients, clip, lr)?;
+    params.refresh()?;
+    progress.step += 1;
+    ema.as_mut().map_or(Ok(()), |ema| ema.update(progress.step - progress.guard.n_skipped))
+}
