@@ -1,18 +1,14 @@
 //! `tealight`: train, compare and use small transformers from the command line.
 
+mod ablate;
 mod args;
-mod child;
+mod bench;
 mod commands;
-mod console;
-mod device;
-mod failure;
-mod interrupt;
-mod list;
-mod memory;
 mod pictures;
-mod room;
-mod summary;
-mod table;
+mod reports;
+mod runs;
+mod system;
+mod terminal;
 
 use std::process::ExitCode;
 
@@ -29,12 +25,12 @@ fn main() -> ExitCode {
         tealight_ops::allocator::keep_freed_memory();
     }
     let result = match command {
-        Command::Train(args) => return failure::ended(commands::train::run(&args)),
+        Command::Train(args) => return terminal::failure::ended(commands::train::run(&args)),
         Command::Doctor(args) => commands::doctor::run(&args),
         Command::Checkpoint(args) => commands::checkpoint::run(&args),
         Command::VerifyResume(args) => commands::verify_resume::run(&args),
-        Command::Ablate(args) => commands::ablate::run(&args),
-        Command::Bench(args) => commands::bench::run(&args),
+        Command::Ablate(args) => ablate::run(&args),
+        Command::Bench(args) => bench::run(&args),
         Command::Evaluate(args) => commands::evaluate::run(&args),
         Command::Forecast(args) => commands::forecast::run(&args),
         Command::Plot(args) => commands::plot::run(&args),
@@ -49,5 +45,5 @@ fn main() -> ExitCode {
         Command::Inspect(args) => commands::inspect::run(&args),
         Command::Completions(args) => commands::completions::run(&args),
     };
-    failure::ended(result.map(|()| ExitCode::SUCCESS))
+    terminal::failure::ended(result.map(|()| ExitCode::SUCCESS))
 }

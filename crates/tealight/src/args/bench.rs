@@ -7,7 +7,7 @@ use std::str::FromStr;
 use clap::{Args, Subcommand};
 
 use super::{Model, count, duration, positive};
-use crate::device::DeviceName;
+use crate::system::device::DeviceName;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Bench {

@@ -4,8 +4,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::{ExportFormat, positive};
-use crate::device::DeviceName;
+use super::language::ExportFormat;
+use super::positive;
+use crate::system::device::DeviceName;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Checkpoint {

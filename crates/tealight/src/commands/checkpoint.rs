@@ -9,11 +9,13 @@ use tealight_train::pretrained::export::About;
 use tealight_train::run::{Checkpoints, RunDirectory, Selection, load_weights};
 use tealight_train::storage::tensors::NamedTensors;
 
-use super::{export, print};
-use crate::args::{AverageCheckpoints, Checkpoint, PruneCheckpoints};
-use crate::failure::causes;
-use crate::room::size;
-use crate::table::Table;
+use super::export;
+use crate::args::checkpoint::{AverageCheckpoints, Checkpoint, PruneCheckpoints};
+use crate::runs::config::resolved;
+use crate::terminal::failure::causes;
+use crate::terminal::numbers::size;
+use crate::terminal::output::print;
+use crate::terminal::table::Table;
 
 pub(crate) fn run(args: &Checkpoint) -> Result<()> {
     match args {
@@ -57,7 +59,7 @@ fn verify(run: &RunDirectory) -> Result<()> {
         };
         print(&format!("{}  {found}\n", Selection::Step(step)))?;
     }
-    super::load::resolved(run, &[])?;
+    resolved(run, &[])?;
     if run.metrics_path().exists() {
         tealight_train::observer::jsonl::read(&run.metrics_path())?;
     }

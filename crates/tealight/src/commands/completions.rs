@@ -3,8 +3,8 @@
 use anyhow::Result;
 use clap::CommandFactory;
 
-use super::print;
 use crate::args::{Arguments, Completions};
+use crate::terminal::output::print;
 
 pub(crate) fn run(args: &Completions) -> Result<()> {
     let mut script = Vec::new();

@@ -4,10 +4,10 @@ use std::thread;
 
 use anyhow::Result;
 
-use super::print;
-use crate::room::size;
-use crate::table::Table;
-use crate::{device, memory};
+use crate::system::{device, memory};
+use crate::terminal::numbers::size;
+use crate::terminal::output::print;
+use crate::terminal::table::Table;
 
 pub(crate) fn run() -> Result<()> {
     let mut table = Table::new(["device", "is", "memory", "free"]);

@@ -9,14 +9,15 @@ use tealight_train::config::{ConfigSource, RunConfig};
 use tealight_train::pretrained::Pretrained;
 use tealight_train::training::doctor::{self, Finding};
 
-use super::load::{ForAnyTask, Given, with_task};
-use super::presented::Presented;
-use super::print;
-use crate::args::Doctor;
-use crate::failure::at_its_place;
-use crate::memory;
-use crate::room::{self, size};
-use crate::table::thousands;
+use crate::args::checkpoint::Doctor;
+use crate::reports::presented::Presented;
+use crate::runs::config::Given;
+use crate::runs::load::{ForAnyTask, with_task};
+use crate::runs::preflight;
+use crate::system::memory;
+use crate::terminal::failure::at_its_place;
+use crate::terminal::numbers::{size, thousands};
+use crate::terminal::output::print;
 
 pub(crate) fn run(args: &Doctor) -> Result<()> {
     let device = args.device.open()?;
@@ -81,7 +82,7 @@ fn model<T: Presented>(session: &Session<T>) -> Finding {
 }
 
 fn room<T: Presented>(session: &Session<T>) -> Result<Finding> {
-    let shortage = room::shortage(session, Path::new("."), None)?;
+    let shortage = preflight::shortage(session, Path::new("."), None)?;
     let is_fine = shortage.is_none();
     let enough = || {
         let available = memory::available();

@@ -3,10 +3,10 @@
 use anyhow::Result;
 use tealight_train::pretrained::Pretrained;
 
-use super::load::{ForAnyTask, Run, same_data, with_task};
-use super::presented::Presented;
-use super::print;
 use crate::args::Evaluate;
+use crate::reports::presented::Presented;
+use crate::runs::load::{ForAnyTask, Run, same_data, with_task};
+use crate::terminal::output::print;
 
 pub(crate) fn run(args: &Evaluate) -> Result<()> {
     let run = Run::open(&args.trained.path, &args.trained.used)?;

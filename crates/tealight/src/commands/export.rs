@@ -7,11 +7,10 @@ use tealight_train::pretrained::export::{About, Format};
 use tealight_train::run::{RunDirectory, Selection};
 use tealight_train::storage::files::read_text;
 
-use super::{note, print};
-use crate::args;
-use crate::args::ExportFormat;
-use crate::console::log;
-use crate::summary::Summary;
+use crate::args::language::{self as args, ExportFormat};
+use crate::runs::load::note;
+use crate::runs::summary::Summary;
+use crate::terminal::output::{log, print};
 
 pub(crate) fn run(args: &args::Export) -> Result<()> {
     let pretrained = Pretrained::open(&args.model, args.checkpoint)?;

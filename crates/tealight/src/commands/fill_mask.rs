@@ -7,16 +7,17 @@ use serde_json::{Value, json};
 use tealight_train::inference::fill_mask::{Candidate, FillMask, Proposals, targets};
 use tealight_train::text::tokenizer::Tokenizer;
 
-use super::{load, print, texts};
-use crate::args;
-use crate::console::log;
+use crate::args::language as args;
+use crate::runs::load;
+use crate::terminal::input;
+use crate::terminal::output::{log, print};
 
 pub(crate) fn run(args: &args::FillMask) -> Result<()> {
     let device = &args.model.used.device.open()?;
     let pretrained = load::model(&args.model)?;
     let model = &pretrained.masked_lm(device)?;
     let tokenizer = pretrained.tokenizer()?;
-    let texts = texts::given_or_in(&args.texts, args.file.as_deref())?;
+    let texts = input::given_or_in(&args.texts, args.file.as_deref())?;
     let proposals = proposals(args, tokenizer)?;
     let fill_mask = FillMask::new(model, &pretrained.model, tokenizer, device);
     let filled = fill_mask.fill(&texts, &proposals)?;

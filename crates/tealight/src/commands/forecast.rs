@@ -8,10 +8,10 @@ use tealight_train::task::TaskConfig;
 use tealight_train::task::weather::{self, Decoding, Rollout, rollout};
 use tealight_train::weather::{Weather, format, parse};
 
-use super::load::Run;
-use super::print;
 use crate::args::Forecast;
-use crate::failure::at_its_place;
+use crate::runs::load::Run;
+use crate::terminal::failure::at_its_place;
+use crate::terminal::output::print;
 
 pub(crate) fn run(args: &Forecast) -> Result<()> {
     let start = parse(&args.start).context("`--start` is not weather")?;

@@ -8,8 +8,9 @@ use tealight_model::generation::{Sampling, Strategy};
 use tealight_ops::rng::{Purpose, Stream};
 use tealight_train::inference::continuation::{Continuation, Continuer, Settings};
 
-use super::{load, print};
-use crate::args::Generate;
+use crate::args::language::Generate;
+use crate::runs::load;
+use crate::terminal::output::print;
 
 pub(crate) fn run(args: &Generate) -> Result<()> {
     let settings = Settings {

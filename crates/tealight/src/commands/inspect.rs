@@ -32,13 +32,14 @@ use tealight_train::text::sequences::Layout;
 use tealight_train::text::tokenizer::TokenizerConfig;
 use tealight_train::weather::generator::one_four_eight::Positions;
 
-use super::load::{ForAnyTask, Given, resolved, with_task};
-use super::presented::Presented;
-use super::print;
 use crate::args::Inspect;
-use crate::console::log;
-use crate::failure::at_its_place;
-use crate::table::{Table, thousands};
+use crate::reports::presented::Presented;
+use crate::runs::config::{Given, resolved};
+use crate::runs::load::{ForAnyTask, with_task};
+use crate::terminal::failure::at_its_place;
+use crate::terminal::numbers::thousands;
+use crate::terminal::output::{log, print};
+use crate::terminal::table::Table;
 
 pub(crate) fn run(args: &Inspect) -> Result<()> {
     match &args.target {

@@ -1,18 +1,19 @@
 //! `tealight plot RUN…`: how runs went, as pictures.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use serde_json::Value;
 use tealight_train::observer::jsonl::{self, Entry};
 use tealight_train::run::RunDirectory;
 
-use super::print_paths;
 use crate::args::Plot;
-use crate::pictures::{
-    Across, Dot, DotChart, DotRow, LineChart, Picture, Series, Spread, file_name,
-};
+use crate::pictures::dots::{Dot, DotChart, DotRow};
+use crate::pictures::files::save;
+use crate::pictures::lines::{Across, LineChart, Series, Spread};
+use crate::pictures::metrics::{mean, said, series};
+use crate::pictures::shapes::Picture;
+use crate::terminal::output::print_paths;
 
 /// A run's name, its reports, and its final table where it has one.
 struct Run {
@@ -50,17 +51,6 @@ pub(crate) fn run(args: &Plot) -> Result<()> {
         (name, LineChart { title, across: Across::Steps, spread, series }.draw())
     });
     print_paths(&save(&output, pictures.chain(results(&runs)))?)
-}
-
-/// Writes pictures by their names.
-fn save(output: &Path, pictures: impl Iterator<Item = (String, Picture)>) -> Result<Vec<PathBuf>> {
-    std::fs::create_dir_all(output)
-        .with_context(|| format!("cannot create `{}`", output.display()))?;
-    let mut paths = Vec::new();
-    for (name, picture) in pictures {
-        paths.extend(picture.save(output, &file_name(&name))?);
-    }
-    Ok(paths)
 }
 
 fn read(directory: &RunDirectory) -> Result<Run> {
@@ -133,45 +123,6 @@ impl Run {
     }
 }
 
-/// A number of a split over the steps; what is not finite is a gap.
-pub(super) fn series(entries: &[Entry], split: &str, number: &str, name: String) -> Series {
-    let entries = entries.iter().filter(|entry| entry.split == split);
-    let points = entries.filter_map(|entry| {
-        Some((entry.step as f64, entry.values.get(number)?.unwrap_or(f64::NAN)))
-    });
-    Series { name, points: points.collect(), deviations: Vec::new() }
-}
-
-/// The mean and the standard deviation (of a sample, n − 1) at each step that all of `lines` have.
-pub(super) fn mean(lines: &[Series]) -> Series {
-    let mut values: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
-    for (step, value) in lines.iter().flat_map(|series| &series.points) {
-        values.entry(*step as u64).or_default().push(*value);
-    }
-    let name = lines.first().map_or_else(String::new, |series| series.name.clone());
-    let mut mean = Series { name, ..Series::default() };
-    for (step, values) in values.into_iter().filter(|(_, values)| values.len() == lines.len()) {
-        let n = values.len() as f64;
-        let center = values.iter().sum::<f64>() / n;
-        let squares: f64 = values.iter().map(|value| (value - center).powi(2)).sum();
-        mean.points.push((step as f64, center));
-        mean.deviations.push((squares / (n - 1.).max(1.)).sqrt());
-    }
-    mean
-}
-
-/// What a number of `metrics.jsonl` is called above a picture.
-pub(super) fn said(number: &str) -> &str {
-    match number {
-        "lr" => "learning rate",
-        "grad_norm" => "gradient norm",
-        "examples_per_second" => "examples per second",
-        "tokens_per_second" => "tokens per second",
-        "nll" => "NLL",
-        other => other,
-    }
-}
-
 /// The final accuracies and NLLs with their standard errors, beside what can be reached.
 fn results(runs: &[Run]) -> Vec<(String, Picture)> {
     let chart = |number: &str| {
@@ -192,21 +143,4 @@ fn results(runs: &[Run]) -> Vec<(String, Picture)> {
             .then(|| (format!("result_{number}"), DotChart { title, series, rows }.draw()))
     };
     ["accuracy", "nll"].into_iter().filter_map(chart).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_mean_takes_the_steps_that_all_runs_have() {
-        let line = |points: &[(f64, f64)]| Series {
-            name: "train".into(),
-            points: points.to_vec(),
-            deviations: Vec::new(),
-        };
-        let mean = mean(&[line(&[(2., 1.), (4., 5.), (6., 9.)]), line(&[(2., 4.), (4., 5.)])]);
-        assert_eq!(mean.points, [(2., 2.5), (4., 5.)]);
-        assert_eq!(mean.deviations, [4.5_f64.sqrt(), 0.]);
-    }
 }

@@ -8,9 +8,10 @@ use tealight_train::text::corpus::Corpus;
 use tealight_train::text::corpus::files::{self, Files, Unit};
 use tealight_train::text::tokenizer::{Encoded, Specials, Tokenizer, TokenizerConfig};
 
-use super::{print, texts};
-use crate::args;
-use crate::table::thousands;
+use crate::args::tokenizer as args;
+use crate::terminal::input;
+use crate::terminal::numbers::thousands;
+use crate::terminal::output::print;
 
 pub(crate) fn run(args: &args::Tokenizer) -> Result<()> {
     match args {
@@ -83,7 +84,7 @@ fn by_option(error: Error) -> anyhow::Error {
 
 fn encode(args: &args::Encode) -> Result<()> {
     let tokenizer = Tokenizer::open(&args.tokenizer)?;
-    let texts = texts::given(&args.texts)?;
+    let texts = input::given(&args.texts)?;
     let encode = |text: &String| {
         if args.plain { tokenizer.encode_alone(text) } else { tokenizer.encode(text) }
     };

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use candle_core::Device;
-use tealight_train::config::{ConfigSource, Difference, Precision, RunConfig, to_resolved_toml};
+use tealight_train::config::{ConfigSource, Precision, RunConfig, to_resolved_toml};
 use tealight_train::observer::jsonl::JsonLines;
 use tealight_train::observer::tensorboard::TensorBoard;
 use tealight_train::observer::{Event, Observer, notify};
@@ -18,16 +18,18 @@ use tealight_train::task::{Reading, Reported, Task};
 use tealight_train::training::session::Progress;
 use tealight_train::{Session, StopCondition, fit};
 
-use super::load::{ForAnyTask, Given, misfit, resolved, same_data, with_task};
-use super::presented::Presented;
-use super::{attend, print};
 use crate::args::Train;
-use crate::console::{log, progress};
-use crate::failure::at_its_place;
-use crate::interrupt::{Interrupt, Interrupts};
-use crate::room::{self, Shortage};
-use crate::summary::Summary;
-use crate::table::thousands;
+use crate::pictures::attention;
+use crate::reports::presented::Presented;
+use crate::runs::config::{Given, listed, resolved};
+use crate::runs::load::{ForAnyTask, misfit, same_data, with_task};
+use crate::runs::preflight::{self, Shortage};
+use crate::runs::summary::Summary;
+use crate::system::interrupt::{Interrupt, Interrupts};
+use crate::terminal::failure::at_its_place;
+use crate::terminal::numbers::thousands;
+use crate::terminal::output::{log, print};
+use crate::terminal::progress::progress;
 
 pub(crate) fn run(args: &Train) -> Result<ExitCode> {
     let started = Instant::now();
@@ -77,7 +79,7 @@ impl ForAnyTask for Training<'_> {
         if !args.force {
             self.check_room(&session)?;
         }
-        let checked = session.check().map_err(|error| room::explained(error, &session));
+        let checked = session.check().map_err(|error| preflight::explained(error, &session));
         checked.map_err(|error| at_its_place(error, source))?;
         if args.dry_run {
             self.say("dry run: everything is built, nothing is trained");
@@ -148,7 +150,7 @@ impl Training<'_> {
             vec![Box::new(JsonLines::append(&directory.metrics_path())?)];
         if self.config.log.tensorboard {
             let n_heads = self.config.model.n_heads;
-            let draw = Box::new(move |readings: &[Reading]| attend::images(readings, n_heads));
+            let draw = Box::new(move |readings: &[Reading]| attention::images(readings, n_heads));
             observers.push(Box::new(TensorBoard::create(directory.path(), step, draw)?));
         }
         if !self.args.quiet {
@@ -183,7 +185,7 @@ impl Training<'_> {
         session.check_memory().map_err(|error| at_its_place(error, self.source))?;
         let saved = self.earlier.as_ref().map(RunDirectory::checkpoints);
         let directory = self.earlier.as_ref().map_or(self.args.runs.as_path(), RunDirectory::path);
-        match room::shortage(session, directory, saved.as_ref())? {
+        match preflight::shortage(session, directory, saved.as_ref())? {
             None => Ok(()),
             Some(Shortage { key, message }) => {
                 let message = format!("{message}, and `--force` tries all the same");
@@ -214,7 +216,7 @@ impl Training<'_> {
         notify(observers, &event)?;
         let until = StopCondition::from(stop_after.unwrap_or(total_steps)).or_when(&is_asked);
         let result = fit(session, until, Some(&directory.checkpoints()), observers)
-            .map_err(|error| room::explained(error, session));
+            .map_err(|error| preflight::explained(error, session));
         let Progress { step, early_stopping, .. } = &session.progress;
         let seconds = started.elapsed().as_secs_f64();
         let told = notify(observers, &Event::Finished { step: *step, seconds });
@@ -291,19 +293,6 @@ fn refuse_others(directory: &RunDirectory, origin: &str, config: &RunConfig) -> 
         directory.path().display(),
         listed(&differences)
     );
-}
-
-/// More differences than these are counted, not listed.
-const MAX_DIFFERENCES: usize = 10;
-
-/// A line for each setting that differs.
-pub(super) fn listed(differences: &[Difference]) -> String {
-    let mut lines: Vec<String> = differences.iter().map(|one| format!("  {one}")).collect();
-    if lines.len() > MAX_DIFFERENCES {
-        lines.truncate(MAX_DIFFERENCES);
-        lines.push(format!("  and {} more", differences.len() - MAX_DIFFERENCES));
-    }
-    lines.join("\n")
 }
 
 /// `--name`, or the name of the file without its ending.

@@ -8,13 +8,14 @@ use tealight_train::pretrained::translation::Translator;
 use tealight_train::task::TaskConfig;
 use tealight_train::task::seq2seq::{self, Seq2Seq, Translation, Vocabulary};
 
-use super::load::{Found, Run};
-use super::{print, texts};
 use crate::args::Translate;
-use crate::failure::at_its_place;
+use crate::runs::load::{Found, Run};
+use crate::terminal::failure::at_its_place;
+use crate::terminal::input;
+use crate::terminal::output::print;
 
 pub(crate) fn run(args: &Translate) -> Result<()> {
-    let texts = texts::given(&args.texts)?;
+    let texts = input::given(&args.texts)?;
     let strategy = strategy(args);
     let translations = match Found::open(&args.model)? {
         Found::Run(run) => {

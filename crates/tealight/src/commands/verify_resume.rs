@@ -13,12 +13,11 @@ use tealight_ops::rng::{Purpose, Stream};
 use tealight_train::observer::jsonl::TIMES;
 use tealight_train::run::RunDirectory;
 
-use super::load::Given;
-use super::print;
-use crate::args::VerifyResume;
-use crate::child::{complaint, this_program};
-use crate::console::log;
-use crate::failure::at_its_place;
+use crate::args::checkpoint::VerifyResume;
+use crate::runs::config::Given;
+use crate::system::subprocess::{complaint, this_program};
+use crate::terminal::failure::at_its_place;
+use crate::terminal::output::{log, print};
 
 /// How often a process is asked whether it has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(1);

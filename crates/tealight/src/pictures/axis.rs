@@ -1,5 +1,7 @@
 //! An axis: numbers → places, and the round numbers that are written beside it.
 
+use crate::terminal::numbers::thousands;
+
 /// How numbers lie on an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Spacing {
@@ -159,7 +161,7 @@ fn scientific(value: f64) -> String {
 /// `12,000`
 fn grouped(value: f64) -> String {
     let sign = if value < 0. { "−" } else { "" };
-    format!("{sign}{}", crate::table::thousands(value.abs().round() as u64))
+    format!("{sign}{}", thousands(value.abs().round() as u64))
 }
 
 #[cfg(test)]

@@ -2,8 +2,9 @@
 
 use super::axis::{Axis, Spacing};
 use super::colour::{BLACK, GREY, PALE};
+use super::font;
+use super::shapes::{Anchor, LABEL, Picture, Shape, TITLE};
 use super::style::{self, Sample, Style};
-use super::{Anchor, LABEL, Picture, Shape, TITLE, font};
 
 /// Names from top to bottom, numbers from left to right.
 #[derive(Debug)]

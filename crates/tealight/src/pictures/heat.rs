@@ -2,7 +2,8 @@
 
 use super::axis::Axis;
 use super::colour::{BLACK, Colour, PALE, diverging, sequential};
-use super::{Anchor, LABEL, Picture, Point, TITLE, font};
+use super::font;
+use super::shapes::{Anchor, LABEL, Picture, Point, TITLE};
 
 /// Matrices on one colour scale.
 #[derive(Debug)]
@@ -197,6 +198,7 @@ impl HeatMaps {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pictures::png;
 
     #[test]
     fn the_sign_of_the_numbers_decides_the_scale() {
@@ -217,7 +219,7 @@ mod tests {
             };
             let (title, caption) = ("t".into(), "c".into());
             let maps = HeatMaps { title, caption, scale: Scale::FromZero(1.), panels: vec![panel] };
-            assert!(!maps.draw().png(1.).unwrap().is_empty(), "{rows} {columns}");
+            assert!(!png::write(&maps.draw(), 1.).unwrap().is_empty(), "{rows} {columns}");
         }
     }
 }

@@ -2,8 +2,9 @@
 
 use super::axis::{Axis, Spacing};
 use super::colour::{GREY, PALE};
+use super::font;
+use super::shapes::{Anchor, LABEL, Picture, Point, Shape, TITLE};
 use super::style::{self, Sample, Style};
-use super::{Anchor, LABEL, Picture, Point, Shape, TITLE, font};
 
 /// How the numbers of a chart are spaced upwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -199,6 +200,7 @@ fn thinned(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pictures::png;
 
     #[test]
     fn a_long_line_keeps_its_peaks() {
@@ -235,6 +237,6 @@ mod tests {
             spread: Spread::Even,
             series: vec![Series::default(), Series::default()],
         };
-        assert!(!chart.draw().png(1.).unwrap().is_empty());
+        assert!(!png::write(&chart.draw(), 1.).unwrap().is_empty());
     }
 }

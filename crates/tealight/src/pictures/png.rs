@@ -7,7 +7,8 @@ use tiny_skia::{
 };
 
 use super::colour::{BLACK, Colour};
-use super::{Anchor, Direction, Picture, Point, Shape, Text, font};
+use super::font;
+use super::shapes::{Anchor, Direction, Picture, Point, Shape, Text};
 
 /// Pixels of a picture at `scale`.
 pub(super) fn size(picture: &Picture, scale: f32) -> (u32, u32) {

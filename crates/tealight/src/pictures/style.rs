@@ -1,7 +1,8 @@
 //! How the series of a chart differ: by colour, by dash and by marker.
 
 use super::colour::{Colour, SERIES};
-use super::{Anchor, LABEL, Picture, Point, Shape, font};
+use super::font;
+use super::shapes::{Anchor, LABEL, Picture, Point, Shape};
 
 /// How one series looks.
 #[derive(Clone, Copy, Debug)]

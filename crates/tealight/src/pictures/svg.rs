@@ -3,7 +3,7 @@
 use std::fmt::{self, Write as _};
 
 use super::colour::{BLACK, Colour};
-use super::{Anchor, Direction, Picture, Point, Shape, Text};
+use super::shapes::{Anchor, Direction, Picture, Point, Shape, Text};
 
 /// Fonts of about the widths that texts were placed by; anything that they lack comes from elsewhere.
 const FONTS: &str = "DejaVu Sans, Verdana, sans-serif";

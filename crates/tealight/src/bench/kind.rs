@@ -1,0 +1,113 @@
+//! `--kinds softmax,nystrom:n_landmarks=64`: kinds of attention with their settings.
+
+use std::fmt;
+use std::path::Path;
+
+use anyhow::{Result, bail};
+use serde::Deserialize;
+use tealight_model::attention::AttentionConfig;
+use tealight_train::config::ConfigSource;
+
+use crate::args::list::split;
+
+/// A kind of attention as it was typed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Kind {
+    name: String,
+    /// `key=value`, as behind `--set`.
+    settings: Vec<String>,
+}
+
+/// The part of a configuration that is read.
+#[derive(Deserialize)]
+struct Run {
+    model: Model,
+}
+
+#[derive(Deserialize)]
+struct Model {
+    attention: AttentionConfig,
+}
+
+/// Reads `--kinds`, all kinds without it. An unknown kind or key is an error.
+pub(super) fn kinds(typed: Option<&str>) -> Result<Vec<Kind>> {
+    let Some(typed) = typed else {
+        let all = AttentionConfig::KINDS.iter();
+        return Ok(all
+            .map(|kind| Kind { name: kind.name.to_owned(), settings: Vec::new() })
+            .collect());
+    };
+    let mut kinds: Vec<Kind> = Vec::new();
+    for part in split(typed, ',') {
+        let starts_a_kind = split(split(part, '=')[0], ':').len() > 1 || !part.contains('=');
+        match kinds.last_mut() {
+            Some(kind) if !starts_a_kind => kind.settings.push(part.to_owned()),
+            _ => kinds.push(Kind::parse(part)?),
+        }
+    }
+    for kind in &kinds {
+        kind.config()?;
+    }
+    Ok(kinds)
+}
+
+impl Kind {
+    /// Reads one kind: `nystrom:n_landmarks=64`.
+    pub(super) fn parse(typed: &str) -> Result<Self> {
+        let (name, settings) = typed.split_once(':').unwrap_or((typed, ""));
+        let name = name.trim();
+        if name.is_empty() || name.contains('=') {
+            bail!("`{typed}` names no kind of attention; expected `softmax` or `kind:key=value`");
+        }
+        let settings = split(settings, ',').into_iter().filter(|setting| !setting.is_empty());
+        Ok(Self { name: name.to_owned(), settings: settings.map(str::to_owned).collect() })
+    }
+
+    /// The settings, read as they are read from a file.
+    pub(super) fn config(&self) -> Result<AttentionConfig> {
+        let settings = self.settings.iter().map(|setting| format!("model.attention.{setting}"));
+        let kind = [format!("model.attention.kind={}", self.name)];
+        let overrides: Vec<String> = kind.into_iter().chain(settings).collect();
+        let run: Run = ConfigSource::parse(Path::new("--kinds"), "", &overrides)?.deserialize()?;
+        Ok(run.model.attention)
+    }
+}
+
+impl fmt::Display for Kind {
+    /// As it may be typed again.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)?;
+        if self.settings.is_empty() { Ok(()) } else { write!(f, ":{}", self.settings.join(",")) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(typed: &str) -> Vec<String> {
+        kinds(Some(typed)).unwrap().iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn settings_belong_to_the_kind_before_them() {
+        assert_eq!(shown("softmax"), ["softmax"]);
+        let typed = "nystrom:n_landmarks=32, softmax,top_k:k=3";
+        assert_eq!(shown(typed), ["nystrom:n_landmarks=32", "softmax", "top_k:k=3"]);
+        let kinds = ["a:b=1,c=2", "d", "e:f=\"x:y\""].map(|typed| Kind::parse(typed).unwrap());
+        assert_eq!(kinds[0].settings, ["b=1", "c=2"]);
+        assert_eq!(kinds[2].to_string(), "e:f=\"x:y\"");
+        assert_eq!(super::kinds(None).unwrap().len(), AttentionConfig::KINDS.len());
+    }
+
+    #[test]
+    fn what_there_is_not_is_refused() {
+        let message = |typed| kinds(Some(typed)).unwrap_err().to_string();
+        assert!(message("sofmax").contains("did you mean `softmax`?"), "{}", message("sofmax"));
+        assert!(message("nystrom:n_landmark=3").contains("did you mean `n_landmarks`?"));
+        assert!(message("top_k:k=many").contains("expected an integer"));
+        for typed in ["", ",softmax", "k=3", ":k=3", "softmax,,softmax"] {
+            assert!(message(typed).contains("names no kind of attention"), "{typed}");
+        }
+    }
+}

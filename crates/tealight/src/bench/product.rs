@@ -1,0 +1,63 @@
+//! `tealight bench product`: how fast matrices are multiplied.
+
+use std::time::Instant;
+
+use anyhow::Result;
+use candle_core::{DType, Device, Tensor};
+use serde_json::json;
+use tealight_ops::linear::linear;
+use tealight_ops::threads;
+
+use super::times::Times;
+use crate::args::bench::{BenchProduct, ProductShape};
+use crate::terminal::output::print;
+use crate::terminal::table::Table;
+
+/// Fewer repeats have no median worth the name.
+const MIN_REPEATS: usize = 5;
+
+pub(super) fn run(args: &BenchProduct) -> Result<()> {
+    let device = args.device.open()?;
+    let measure = |shape: &ProductShape| Ok((*shape, measure(*shape, args.seconds, &device)?));
+    let measured: Vec<_> = args.shapes.iter().map(measure).collect::<Result<_>>()?;
+    if args.json {
+        let products = measured.iter().map(|(shape, times)| {
+            json!({
+                "shape": shape.to_string(),
+                "milliseconds": times,
+                "gflops": rate(*shape, times.median),
+                "best_gflops": rate(*shape, times.fastest),
+            })
+        });
+        let products: Vec<_> = products.collect();
+        let json = json!({ "threads": threads::count(), "products": products });
+        return print(&format!("{}\n", serde_json::to_string_pretty(&json)?));
+    }
+    let mut table = Table::new(["M x N x K", "ms", "GFLOP/s", "best"]);
+    for (shape, times) in measured {
+        let rate = |milliseconds| format!("{:.1}", rate(shape, milliseconds));
+        let ms = format!("{:.3}", times.median);
+        table.row([shape.to_string(), ms, rate(times.median), rate(times.fastest)]);
+    }
+    print(&table.to_string())
+}
+
+fn measure(ProductShape { m, n, k }: ProductShape, seconds: f64, device: &Device) -> Result<Times> {
+    let x = Tensor::ones((m, k), DType::F32, device)?;
+    let weight = Tensor::ones((n, k), DType::F32, device)?;
+    linear(&x, &weight, None)?;
+    let (started, mut times) = (Instant::now(), Vec::new());
+    while times.len() < MIN_REPEATS || started.elapsed().as_secs_f64() < seconds {
+        device.synchronize()?;
+        let since = Instant::now();
+        linear(&x, &weight, None)?;
+        device.synchronize()?;
+        times.push(since.elapsed());
+    }
+    Ok(Times::of(times.into_iter()))
+}
+
+/// 10⁹ operations per second; a multiply-add counts as two.
+fn rate(ProductShape { m, n, k }: ProductShape, milliseconds: f64) -> f64 {
+    2. * (m * n * k) as f64 / milliseconds / 1e6
+}

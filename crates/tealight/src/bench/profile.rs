@@ -1,0 +1,86 @@
+//! Where the time of a step goes, operation by operation.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::Serialize;
+use tealight_ops::profile::{Part, Pass, Time};
+
+use crate::terminal::table::Table;
+
+/// An operation's share of a step.
+#[derive(Debug, Serialize)]
+pub(super) struct Share {
+    operation: &'static str,
+    /// `None` of what is no operation of the model's.
+    pass: Option<&'static str>,
+    calls: f64,
+    milliseconds: f64,
+}
+
+/// The shares of a mean step, the largest first, and what is left of it.
+pub(super) fn shares(
+    profile: &BTreeMap<Part, Time>,
+    n_steps: usize,
+    elapsed: Duration,
+) -> Vec<Share> {
+    let per_step = |time: Duration| time.as_secs_f64() * 1e3 / n_steps as f64;
+    let share = |(part, time): (&Part, &Time)| Share {
+        operation: part.name,
+        pass: match part.pass {
+            Pass::Forward => Some("forward"),
+            Pass::Backward => Some("backward"),
+            Pass::Neither => None,
+        },
+        calls: time.count as f64 / n_steps as f64,
+        milliseconds: per_step(time.total),
+    };
+    let mut shares: Vec<Share> = profile.iter().map(share).collect();
+    shares.sort_by(|a, b| b.milliseconds.total_cmp(&a.milliseconds));
+    let timed = profile.values().map(|time| time.total).sum();
+    shares.push(Share {
+        operation: "all else",
+        pass: None,
+        calls: 1.,
+        milliseconds: per_step(elapsed.saturating_sub(timed)),
+    });
+    shares
+}
+
+/// A row for each operation and pass.
+pub(super) fn table(shares: &[Share]) -> Table {
+    let total: f64 = shares.iter().map(|share| share.milliseconds).sum();
+    let mut table = Table::new(["operation", "calls", "ms", "share"]);
+    for Share { operation, pass, calls, milliseconds } in shares {
+        let name = pass.map_or(operation.to_string(), |pass| format!("{operation}, {pass}"));
+        let share = 100. * milliseconds / total;
+        let cells = [format!("{calls:.0}"), format!("{milliseconds:.3}"), format!("{share:.1} %")];
+        table.push([name].into_iter().chain(cells).collect());
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_of_a_mean_step_and_nothing_is_lost() {
+        let time = |count, ms| Time { count, total: Duration::from_millis(ms) };
+        let profile = BTreeMap::from([
+            (Part { name: "linear", pass: Pass::Forward }, time(8, 20)),
+            (Part { name: "linear", pass: Pass::Backward }, time(8, 40)),
+        ]);
+        let shares = shares(&profile, 2, Duration::from_millis(100));
+        let rows = shares.iter().map(|s| (s.operation, s.pass, s.calls, s.milliseconds));
+        let expected = [
+            ("linear", Some("backward"), 4., 20.),
+            ("linear", Some("forward"), 4., 10.),
+            ("all else", None, 1., 20.),
+        ];
+        assert!(rows.eq(expected));
+        let table = table(&shares).to_string();
+        assert!(table.contains("linear, backward       4   20.000   40.0 %"), "{table}");
+        assert!(table.contains("all else               1   20.000   40.0 %"), "{table}");
+    }
+}

@@ -1,0 +1,263 @@
+//! The measurements as tables: a row for each kind, a column for each length.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::{Cell, Measurement, Pass};
+use crate::args::bench::{BenchAttention, Layer};
+use crate::pictures::lines::{Across, LineChart, Series, Spread};
+use crate::pictures::shapes::Picture;
+use crate::system::subprocess::first_line;
+use crate::terminal::table::Table;
+
+/// Stands where there is no number.
+const NOTHING: &str = "–";
+
+/// A number of a measurement, and how it is shown.
+struct Figure {
+    name: &'static str,
+    value: fn(&Measurement) -> Option<f64>,
+    shown: fn(f64) -> String,
+}
+
+impl Figure {
+    fn is_time(&self) -> bool {
+        self.name.starts_with("time")
+    }
+}
+
+const FIGURES: [Figure; 2] = [
+    Figure {
+        name: "time (ms)",
+        value: |measured| Some(measured.seconds * 1e3),
+        shown: |milliseconds| {
+            let digits = if milliseconds < 10. { 2 } else { 1 };
+            format!("{milliseconds:.digits$}")
+        },
+    },
+    Figure {
+        name: "memory (MiB)",
+        value: |measured| Some(measured.peak_memory_bytes? as f64 / f64::from(1 << 20)),
+        shown: |mebibytes| {
+            let digits = usize::from(mebibytes < 100.);
+            format!("{mebibytes:.digits$}")
+        },
+    },
+];
+
+/// What is said of a measurement when it has been made.
+pub(super) fn line(cell: &Cell) -> String {
+    let place = format!("{} at {}, {}", cell.kind, cell.length, cell.pass.name());
+    match &cell.measured {
+        Err(reason) => format!("{place}: {}", first_line(reason)),
+        Ok(measured) => {
+            let [time, memory] = FIGURES.map(|figure| {
+                (figure.value)(measured).map_or(NOTHING.to_owned(), |value| (figure.shown)(value))
+            });
+            format!("{place}: {time} ms, {memory} MiB")
+        }
+    }
+}
+
+/// A table for each pass and figure, and what could not be measured.
+pub(super) fn markdown(args: &BenchAttention, threads: usize, cells: &[Cell]) -> String {
+    let mut text = vec![setting(args, threads)];
+    for pass in Pass::ALL {
+        let of_pass = || cells.iter().filter(move |cell| cell.pass == pass);
+        for figure in &FIGURES {
+            let is_measured = |cell: &Cell| {
+                cell.measured.as_ref().is_ok_and(|measured| (figure.value)(measured).is_some())
+            };
+            if of_pass().any(is_measured) {
+                let cells = of_pass().collect::<Vec<_>>();
+                let table = table(args, &cells, figure);
+                text.push(format!("{}, {}:\n\n{table}", capitalized(pass.name()), figure.name));
+                if figure.is_time() {
+                    text.extend(crossings(&args.lengths, &cells));
+                }
+            }
+        }
+    }
+    let reasons = reasons(cells);
+    if !reasons.is_empty() {
+        text.push(format!("Not measured:\n\n{}", reasons.concat()));
+    }
+    text.join("\n")
+}
+
+fn setting(args: &BenchAttention, threads: usize) -> String {
+    let Layer { d_model, n_heads, causal, device, .. } = &args.layer;
+    let causal = if *causal { ", causal" } else { "" };
+    let threads = if threads == 1 { "1 thread".to_owned() } else { format!("{threads} threads") };
+    format!(
+        "One layer of d_model {d_model} with {n_heads} heads{causal}, one sequence, f32 on {device} ({threads}). \
+         Time: median.\nMemory: the most that a process held that computed once, less what it held \
+         before the layer was built.\n"
+    )
+}
+
+/// `forward` → `Forward`
+fn capitalized(text: &str) -> String {
+    let (first, rest) = text.split_at(text.chars().next().map_or(0, char::len_utf8));
+    format!("{}{rest}", first.to_uppercase())
+}
+
+fn table(args: &BenchAttention, cells: &[&Cell], figure: &Figure) -> String {
+    let lengths = args.lengths.iter().map(ToString::to_string);
+    let heading = ["kind".to_owned()].into_iter().chain(lengths).chain(["doubling".to_owned()]);
+    let mut table = Table::with_heading(heading.collect());
+    // `cells` hold the lengths of one kind after the other.
+    for row in cells.chunks(args.lengths.len()) {
+        let values: Vec<Option<f64>> =
+            row.iter().map(|cell| (figure.value)(cell.measured.as_ref().ok()?)).collect();
+        let shown = |value: &Option<f64>| value.map_or(NOTHING.to_owned(), figure.shown);
+        let doubling = last_doubling(&args.lengths, &values);
+        let doubling = doubling.map_or(NOTHING.to_owned(), |factor| format!("× {factor:.2}"));
+        let cells = values.iter().map(shown).chain([doubling]);
+        table.push([row[0].kind.clone()].into_iter().chain(cells).collect());
+    }
+    table.markdown()
+}
+
+/// From which length on each kind is faster than softmax, where that was measured.
+fn crossings(lengths: &[usize], cells: &[&Cell]) -> Option<String> {
+    let rows: Vec<(&str, Vec<Option<f64>>)> = cells
+        .chunks(lengths.len())
+        .map(|row| {
+            let seconds = |cell: &&Cell| Some(cell.measured.as_ref().ok()?.seconds);
+            (row[0].kind.as_str(), row.iter().map(seconds).collect())
+        })
+        .collect();
+    let (_, softmax) = rows.iter().find(|(kind, _)| *kind == "softmax")?;
+    let others = rows.iter().filter(|(kind, _)| *kind != "softmax");
+    let from = others.map(|(kind, row)| format!("{kind} {}", crossing(lengths, softmax, row)));
+    let from: Vec<String> = from.collect();
+    (!from.is_empty()).then(|| format!("Faster than softmax from length: {}.\n", from.join(", ")))
+}
+
+/// Where `other` falls below `softmax`, between two lengths as if both grew by powers of the length.
+fn crossing(lengths: &[usize], softmax: &[Option<f64>], other: &[Option<f64>]) -> String {
+    let known = lengths.iter().zip(softmax.iter().zip(other));
+    let known = known.filter_map(|(&length, (a, b))| Some((length as f64, ((*b)? / (*a)?).ln())));
+    let mut known: Vec<(f64, f64)> = known.collect();
+    known.sort_by(|a, b| a.0.total_cmp(&b.0));
+    match known.iter().position(|&(_, excess)| excess < 0.) {
+        None => known.last().map_or(NOTHING.to_owned(), |(length, _)| format!("> {length}")),
+        Some(0) => format!("≤ {}", known[0].0),
+        Some(i) => {
+            let ((before, above), (after, below)) = (known[i - 1], known[i]);
+            let length = before * (after / before).powf(above / (above - below));
+            format!("{length:.0}")
+        }
+    }
+}
+
+/// A picture for each pass: time over length, a line for each kind.
+pub(super) fn pictures(args: &BenchAttention, cells: &[Cell]) -> Vec<(String, Picture)> {
+    let chart = |pass: Pass| {
+        let of_pass: Vec<&Cell> = cells.iter().filter(|cell| cell.pass == pass).collect();
+        let series = of_pass.chunks(args.lengths.len()).map(|row| Series {
+            name: row[0].kind.clone(),
+            points: row
+                .iter()
+                .filter_map(|cell| {
+                    Some((cell.length as f64, cell.measured.as_ref().ok()?.seconds * 1e3))
+                })
+                .collect(),
+            ..Series::default()
+        });
+        let title = format!("{}, ms", capitalized(pass.name()));
+        let series = series.collect::<Vec<_>>();
+        let chart =
+            LineChart { title, across: Across::Lengths, spread: Spread::PowersOfTen, series };
+        (!of_pass.is_empty()).then(|| (pass.file_name().to_owned(), chart.draw()))
+    };
+    Pass::ALL.into_iter().filter_map(chart).collect()
+}
+
+/// By what a value has grown where the length has doubled for the last time.
+fn last_doubling(lengths: &[usize], values: &[Option<f64>]) -> Option<f64> {
+    let known: BTreeMap<usize, f64> = lengths
+        .iter()
+        .zip(values)
+        .filter_map(|(&length, value)| Some((length, (*value)?)))
+        .collect();
+    let doubled = known.iter().rev().filter(|(length, _)| length.is_multiple_of(2));
+    let mut factors = doubled.filter_map(|(length, value)| Some(value / known.get(&(length / 2))?));
+    factors.next()
+}
+
+/// A line for each kind and reason, with the lengths.
+fn reasons(cells: &[Cell]) -> Vec<String> {
+    let mut reasons: Vec<(&str, &str, &'static str, Vec<String>)> = Vec::new();
+    for Cell { kind, length, pass, measured } in cells {
+        let Err(reason) = measured else { continue };
+        let (kind, reason, pass) = (kind.as_str(), first_line(reason), pass.name());
+        match reasons.iter_mut().find(|other| (other.0, other.1, other.2) == (kind, reason, pass)) {
+            Some((.., lengths)) => lengths.push(length.to_string()),
+            None => reasons.push((kind, reason, pass, vec![length.to_string()])),
+        }
+    }
+    let line = |(kind, reason, pass, lengths): &(&str, &str, &str, Vec<String>)| {
+        format!("- {kind}, {pass}, at {}: {reason}\n", lengths.join(", "))
+    };
+    reasons.iter().map(line).collect()
+}
+
+/// Everything that was found.
+pub(super) fn json(args: &BenchAttention, threads: usize, cells: &[Cell]) -> Value {
+    let Layer { d_model, n_heads, causal, device, .. } = &args.layer;
+    let measurements = cells.iter().map(|Cell { kind, length, pass, measured }| {
+        json!({
+            "kind": kind,
+            "length": length,
+            "pass": pass.name(),
+            "measured": measured.as_ref().ok(),
+            "reason": measured.as_ref().err(),
+        })
+    });
+    json!({
+        "d_model": d_model,
+        "n_heads": n_heads,
+        "causal": causal,
+        "batch": 1,
+        "dtype": "f32",
+        "device": device.to_string(),
+        "threads": threads,
+        "measurements": measurements.collect::<Vec<_>>(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_crossing_lies_between_the_lengths_around_it() {
+        let known = |values: &[f64]| values.iter().map(|&v| (v > 0.).then_some(v)).collect();
+        let of = |softmax: &[f64], other: &[f64]| {
+            let (softmax, other): (Vec<_>, Vec<_>) = (known(softmax), known(other));
+            crossing(&[512, 1024, 2048], &softmax, &other)
+        };
+        // T² meets 768 · T between.
+        assert_eq!(of(&[1., 4., 16.], &[1.5, 3., 6.]), "768");
+        assert_eq!(of(&[1., 4., 16.], &[0.5, 1., 2.]), "≤ 512");
+        assert_eq!(of(&[1., 4., 16.], &[20., 20., 20.]), "> 2048");
+        assert_eq!(of(&[1., 0., 16.], &[16., 1., 1.]), "1024");
+        assert_eq!(of(&[0., 0., 0.], &[1., 1., 1.]), "–");
+    }
+
+    #[test]
+    fn growth_is_that_of_the_longest_length_whose_half_is_known() {
+        let factor = |lengths: &[usize], values: &[f64]| {
+            let known = values.iter().map(|&value| (value > 0.).then_some(value));
+            last_doubling(lengths, &known.collect::<Vec<_>>())
+        };
+        assert_eq!(factor(&[2, 4, 8], &[1., 3., 12.]), Some(4.));
+        assert_eq!(factor(&[8, 2, 4], &[12., 1., 3.]), Some(4.));
+        assert_eq!(factor(&[2, 4, 8], &[1., 3., 0.]), Some(3.));
+        assert_eq!(factor(&[2, 4, 8], &[1., 0., 9.]), None);
+        assert_eq!(factor(&[2, 5, 7], &[1., 2., 3.]), None);
+    }
+}

@@ -1,0 +1,288 @@
+//! `tealight bench train`: what the steps of a training run cost.
+
+use std::cell::RefCell;
+use std::fmt::Write as _;
+use std::time::Instant;
+
+use anyhow::{Result, bail};
+use candle_core::{Device, Tensor};
+use serde::Serialize;
+use tealight_ops::allocator::n_allocations;
+use tealight_ops::linear::linear;
+use tealight_ops::profile::{start, stop};
+use tealight_ops::threads;
+use tealight_train::config::{ConfigSource, Precision, RunConfig};
+use tealight_train::observer::{Event, Observer};
+use tealight_train::{Session, fit};
+
+use super::profile::{self, Share};
+use super::times::Times;
+use crate::args::bench::BenchTrain;
+use crate::reports::presented::Presented;
+use crate::runs::config::Given;
+use crate::runs::load::{ForAnyTask, with_task};
+use crate::system::memory;
+use crate::terminal::failure::at_its_place;
+use crate::terminal::numbers::thousands;
+use crate::terminal::output::print;
+
+pub(super) fn run(args: &BenchTrain) -> Result<()> {
+    let device = args.device.open()?;
+    let Given { source, mut config, begins_with } = Given::read(&args.config, &args.overrides)?;
+    if begins_with.is_some() {
+        bail!("`init_from` makes no step faster or slower; bench the same without it");
+    }
+    let n_steps = args.steps * if args.profile { 2 } else { 1 };
+    // One more, for the last of a run evaluates.
+    let all = (args.warmup + n_steps) as u64 + 1;
+    config.training.steps = config.training.steps.max(all);
+    config.training.evaluate_every = config.training.steps;
+    config.training.early_stopping = None;
+    config.log.every = 1;
+    let bench = TrainingBench { args, device: &device, source: &source, config: &config };
+    with_task(&config, &source, &device, None, bench)
+}
+
+struct TrainingBench<'a> {
+    args: &'a BenchTrain,
+    device: &'a Device,
+    source: &'a ConfigSource,
+    config: &'a RunConfig,
+}
+
+impl ForAnyTask for TrainingBench<'_> {
+    fn run<T: Presented>(self, task: T) -> Result<()> {
+        let Self { args, device, source, config } = self;
+        let at_its_place = |error| at_its_place(error, source);
+        let mut session = Session::new(config, task, device).map_err(at_its_place)?;
+        session.check_memory().map_err(at_its_place)?;
+        session.check().map_err(at_its_place)?;
+        steps(&mut session, args.warmup).map_err(at_its_place)?;
+        memory::reset_peak();
+        let marks = steps(&mut session, args.steps).map_err(at_its_place)?;
+        let peak_memory_bytes = memory::peak();
+        let profile = args.profile.then(|| profiled(&mut session, args.steps));
+        let cost = session.task.cost(&session.model, &config.model, &session.params);
+        let n_examples = session.task.batch_size() as u64 * config.training.micro_batches;
+        let report = Report {
+            config: args.config.display().to_string(),
+            attention: config.model.attention.kind(),
+            device: args.device.to_string(),
+            threads: threads::count(),
+            n_parameters: cost.n_parameters,
+            n_steps: args.steps,
+            n_warmup_steps: args.warmup,
+            step: Times::of(marks.iter().map(|mark| mark.ended - mark.began)),
+            examples_per_step: n_examples,
+            tokens_per_step: marks.iter().map(|mark| mark.tokens_per_example).sum::<f64>()
+                / marks.len() as f64
+                * n_examples as f64,
+            flops_per_step: 3 * cost.forward_flops * n_examples,
+            precision: config.training.precision,
+            product_flops_per_second: product_rate(device, config.training.precision)?,
+            peak_memory_bytes,
+            n_recorded_steps: marks.iter().filter(|mark| mark.is_recorded).count(),
+            allocations_per_step: (allocations_of(&marks) as f64 / args.steps as f64).round(),
+            loss: marks.last().map(|mark| mark.loss),
+            profile: profile.transpose().map_err(at_its_place)?,
+        };
+        print(&if args.json {
+            format!("{}\n", serde_json::to_string_pretty(&report.with_rates())?)
+        } else {
+            report.text()
+        })
+    }
+}
+
+/// When a step was done, and what was known then.
+#[derive(Clone, Copy, Debug)]
+struct Mark {
+    began: Instant,
+    ended: Instant,
+    allocations: u64,
+    /// Whether its pass was recorded, or one before it.
+    is_recorded: bool,
+    loss: f64,
+    tokens_per_example: f64,
+}
+
+/// Takes so many steps, and marks each.
+fn steps<T: Presented>(session: &mut Session<T>, n: usize) -> tealight_train::Result<Vec<Mark>> {
+    let marks = RefCell::new(Vec::with_capacity(n));
+    let clock = Clock {
+        marks: &marks,
+        last: (Instant::now(), n_allocations()),
+        is_recorded: false,
+        seq_len: session.task.seq_len(),
+    };
+    let last = session.progress.step + n as u64;
+    fit(session, last, None, &mut [Box::new(clock)])?;
+    Ok(marks.into_inner())
+}
+
+/// Marks the steps that it is told of.
+struct Clock<'a> {
+    marks: &'a RefCell<Vec<Mark>>,
+    last: (Instant, u64),
+    is_recorded: bool,
+    seq_len: usize,
+}
+
+impl Observer for Clock<'_> {
+    fn observe(&mut self, event: &Event<'_>) -> tealight_train::Result<()> {
+        if let Event::Recorded = event {
+            self.is_recorded = true;
+        } else if let Event::Step(report) = event {
+            let (began, before) = self.last;
+            self.last = (Instant::now(), n_allocations());
+            let tokens = report.tokens_per_second.map(|rate| rate / report.examples_per_second);
+            self.marks.borrow_mut().push(Mark {
+                began,
+                ended: self.last.0,
+                allocations: self.last.1 - before,
+                is_recorded: self.is_recorded,
+                loss: report.loss,
+                tokens_per_example: tokens.unwrap_or(self.seq_len as f64),
+            });
+        }
+        Ok(())
+    }
+}
+
+fn allocations_of(marks: &[Mark]) -> u64 {
+    marks.iter().map(|mark| mark.allocations).sum()
+}
+
+fn profiled<T: Presented>(
+    session: &mut Session<T>,
+    n: usize,
+) -> tealight_train::Result<Vec<Share>> {
+    let started = Instant::now();
+    start();
+    let marks = steps(session, n);
+    let (times, elapsed) = (stop(), started.elapsed());
+    marks.map(|_| profile::shares(&times, n, elapsed))
+}
+
+/// Operations per second of one large product, the best of a few.
+fn product_rate(device: &Device, precision: Precision) -> Result<f64> {
+    const REPEATS: usize = 5;
+    let n = if device.is_cpu() { 2048 } else { 8192 };
+    let matrix = || {
+        // Not all ones: a GPU is faster where no bit changes.
+        let numbers = Tensor::arange(0_f32, n as f32, device)?;
+        let numbers = numbers.reshape((n, 1))?.broadcast_mul(&numbers)?.sin()?;
+        numbers.to_dtype(precision.computes_in(device))
+    };
+    let (x, weight) = (matrix()?, matrix()?);
+    let mut fastest = f64::INFINITY;
+    for _ in 0..REPEATS {
+        device.synchronize()?;
+        let started = Instant::now();
+        linear(&x, &weight, None)?;
+        device.synchronize()?;
+        fastest = fastest.min(started.elapsed().as_secs_f64());
+    }
+    Ok(2. * (n as f64).powi(3) / fastest)
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    config: String,
+    attention: &'static str,
+    device: String,
+    precision: Precision,
+    threads: usize,
+    n_parameters: usize,
+    n_steps: usize,
+    n_warmup_steps: usize,
+    /// In milliseconds.
+    step: Times,
+    examples_per_step: u64,
+    tokens_per_step: f64,
+    /// Forward and backward, as `tealight inspect` counts them.
+    flops_per_step: u64,
+    /// Of one large matrix product.
+    product_flops_per_second: f64,
+    /// `null` where the system does not say.
+    peak_memory_bytes: Option<u64>,
+    allocations_per_step: f64,
+    /// Those since the pass of a step was recorded as a CUDA graph.
+    n_recorded_steps: usize,
+    /// Of the last step; `null` if nothing was to be guessed in any.
+    loss: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    profile: Option<Vec<Share>>,
+}
+
+/// A report, with what follows from it.
+#[derive(Debug, Serialize)]
+struct WithRates<'a> {
+    #[serde(flatten)]
+    report: &'a Report,
+    steps_per_second: f64,
+    tokens_per_second: f64,
+    model_flops_utilisation: f64,
+}
+
+impl Report {
+    fn steps_per_second(&self) -> f64 {
+        1e3 / self.step.median
+    }
+
+    fn tokens_per_second(&self) -> f64 {
+        self.tokens_per_step * self.steps_per_second()
+    }
+
+    fn utilisation(&self) -> f64 {
+        self.flops_per_step as f64 * self.steps_per_second() / self.product_flops_per_second
+    }
+
+    fn with_rates(&self) -> WithRates<'_> {
+        WithRates {
+            report: self,
+            steps_per_second: self.steps_per_second(),
+            tokens_per_second: self.tokens_per_second(),
+            model_flops_utilisation: self.utilisation(),
+        }
+    }
+
+    fn text(&self) -> String {
+        let Times { median, fastest, slowest } = self.step;
+        let threads = match self.threads {
+            1 => "1 thread".to_owned(),
+            n => format!("{n} threads"),
+        };
+        let memory = self.peak_memory_bytes.map_or("unknown".to_owned(), |bytes| {
+            format!("{:.0} MiB", bytes as f64 / f64::from(1 << 20))
+        });
+        let whole = |number: f64| thousands(number.round() as u64);
+        let mut lines = String::new();
+        let mut row = |name: &str, value: String| {
+            let _ = writeln!(lines, "{name:<22}{value}");
+        };
+        row("step, median", format!("{median:.3} ms"));
+        row("fastest, slowest", format!("{fastest:.3}, {slowest:.3} ms"));
+        row("tokens per second", whole(self.tokens_per_second()));
+        row("examples per second", whole(self.examples_per_step as f64 * self.steps_per_second()));
+        row("operations per step", format!("{:.3} GFLOP", self.flops_per_step as f64 / 1e9));
+        let rate = self.product_flops_per_second / 1e9;
+        row("MFU", format!("{:.1} % of {rate:.1} GFLOP/s", 100. * self.utilisation()));
+        row("peak memory", memory);
+        row("allocations per step", whole(self.allocations_per_step));
+        if self.n_recorded_steps > 0 {
+            row("recorded steps", self.n_recorded_steps.to_string());
+        }
+        let profile = self.profile.as_deref().map(|shares| format!("\n{}", profile::table(shares)));
+        format!(
+            "{}: {} of {} parameters, {} steps after {}, on {} ({threads})\n\n{lines}{}",
+            self.config,
+            self.attention,
+            thousands(self.n_parameters as u64),
+            thousands(self.n_steps as u64),
+            self.n_warmup_steps,
+            self.device,
+            profile.unwrap_or_default()
+        )
+    }
+}

@@ -1,0 +1,79 @@
+//! A picture as a list of shapes.
+
+use super::colour::Colour;
+
+/// From the left and from the top, in pixels of the SVG.
+pub(super) type Point = (f32, f32);
+
+/// What is drawn, in order, on white.
+#[derive(Debug)]
+pub(crate) struct Picture {
+    pub(super) width: f32,
+    pub(super) height: f32,
+    pub(super) shapes: Vec<Shape>,
+}
+
+#[derive(Debug)]
+pub(super) enum Shape {
+    /// A rectangle without a border, aligned with the pixels.
+    Rectangle { corner: Point, size: Point, fill: Colour },
+    /// A filled polygon.
+    Area { points: Vec<Point>, fill: Colour, opacity: f32 },
+    /// A line through points; dashes are lengths of line and gap in turn.
+    Line { points: Vec<Point>, stroke: Colour, width: f32, dashes: &'static [f32] },
+    /// One line of text.
+    Text(Text),
+}
+
+/// One line of text; `at` is on its base line.
+#[derive(Debug)]
+pub(super) struct Text {
+    pub(super) at: Point,
+    pub(super) content: String,
+    pub(super) size: f32,
+    pub(super) anchor: Anchor,
+    pub(super) direction: Direction,
+}
+
+/// Which part of a text stands at its point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Anchor {
+    Start,
+    Middle,
+    End,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Direction {
+    Across,
+    Upwards,
+}
+
+/// Sizes of text.
+pub(super) const TITLE: f32 = 17.;
+pub(super) const LABEL: f32 = 13.;
+
+impl Picture {
+    pub(super) fn new(width: f32, height: f32) -> Self {
+        Self { width, height, shapes: Vec::new() }
+    }
+
+    pub(super) fn rectangle(&mut self, corner: Point, size: Point, fill: Colour) {
+        self.shapes.push(Shape::Rectangle { corner, size, fill });
+    }
+
+    pub(super) fn line(&mut self, points: Vec<Point>, stroke: Colour, width: f32) {
+        self.shapes.push(Shape::Line { points, stroke, width, dashes: &[] });
+    }
+
+    pub(super) fn text(&mut self, at: Point, text: impl Into<String>, size: f32, anchor: Anchor) {
+        let (content, direction) = (text.into(), Direction::Across);
+        self.shapes.push(Shape::Text(Text { at, content, size, anchor, direction }));
+    }
+
+    /// Text from `at` upwards.
+    pub(super) fn text_upwards(&mut self, at: Point, text: impl Into<String>, size: f32) {
+        let (content, direction, anchor) = (text.into(), Direction::Upwards, Anchor::Start);
+        self.shapes.push(Shape::Text(Text { at, content, size, anchor, direction }));
+    }
+}

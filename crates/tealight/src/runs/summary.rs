@@ -1,0 +1,142 @@
+//! `summary.json`: what a finished run comes to, for `ablate` and other programs to read.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tealight_train::Session;
+use tealight_train::run::RunDirectory;
+use tealight_train::storage::files::{read_json, read_text, replace, to_json};
+use tealight_train::task::Task;
+
+use crate::system::memory;
+
+/// The version of `summary.json` that is written, and the newest that is read.
+const FORMAT_VERSION: u64 = 1;
+const FILE: &str = "summary.json";
+
+/// A finished run in numbers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Summary {
+    /// The version of this file's format.
+    format_version: u64,
+    /// The model in the evaluation that is printed at the end; what is not finite is left out.
+    pub(crate) metrics: BTreeMap<String, f64>,
+    /// Scalars in all parameters.
+    pub(crate) n_parameters: u64,
+    /// Updates that were made.
+    pub(crate) steps: u64,
+    /// What the updates took, evaluations and checkpoints not counted, over all parts of a run that
+    /// was interrupted.
+    pub(crate) seconds: f64,
+    /// Updates per second.
+    pub(crate) steps_per_second: f64,
+    /// Training examples per second.
+    pub(crate) examples_per_second: f64,
+    /// Tokens per second, for tasks that count tokens.
+    pub(crate) tokens_per_second: Option<f64>,
+    /// The most memory that the process held which ended the run; `null` where the system does not say.
+    pub(crate) peak_memory_bytes: Option<u64>,
+}
+
+impl Summary {
+    /// The summary of the run at `directory`, if it is finished.
+    pub(crate) fn read(directory: &Path) -> Result<Option<Self>> {
+        let path = directory.join(FILE);
+        if !path.exists() {
+            return Ok(None);
+        }
+        Ok(Some(read_json(&path, FORMAT_VERSION)?))
+    }
+
+    /// Sums up a run that has reached its end. One that had been there before (`first_step` is its
+    /// last) keeps the figures of its training.
+    pub(crate) fn write<T: Task>(
+        session: &Session<T>,
+        directory: &RunDirectory,
+        metrics: BTreeMap<String, f64>,
+        first_step: u64,
+    ) -> Result<()> {
+        let metrics = metrics.into_iter().filter(|(_, value)| value.is_finite()).collect();
+        let before = Self::read(directory.path())?;
+        let summary = match before.filter(|_| first_step == session.progress.step) {
+            Some(before) => Self { metrics, ..before },
+            None => Self::new(session, directory, metrics)?,
+        };
+        let path = directory.path().join(FILE);
+        Ok(replace(&path, &to_json(&path, &summary)?)?)
+    }
+
+    fn new<T: Task>(
+        session: &Session<T>,
+        directory: &RunDirectory,
+        metrics: BTreeMap<String, f64>,
+    ) -> Result<Self> {
+        let Session { config, task, params, progress, .. } = session;
+        let examples_per_step = task.batch_size() as f64 * config.training.micro_batches as f64;
+        let speed = Speed::of(&read_text(&directory.metrics_path())?, examples_per_step);
+        let per_second = |count: f64| if speed.seconds > 0. { count / speed.seconds } else { 0. };
+        Ok(Self {
+            format_version: FORMAT_VERSION,
+            metrics,
+            n_parameters: params.n_parameters() as u64,
+            steps: progress.step,
+            seconds: speed.seconds,
+            steps_per_second: per_second(speed.step as f64),
+            examples_per_second: per_second(speed.step as f64 * examples_per_step),
+            tokens_per_second: speed.tokens.map(per_second),
+            peak_memory_bytes: memory::peak(),
+        })
+    }
+}
+
+/// What the lines of `metrics.jsonl` say together about the time of training.
+#[derive(Debug, Default, PartialEq)]
+struct Speed {
+    step: u64,
+    seconds: f64,
+    tokens: Option<f64>,
+}
+
+impl Speed {
+    /// A line's rate is taken for all the steps since the line before.
+    fn of(metrics: &str, examples_per_step: f64) -> Self {
+        let mut speed = Self::default();
+        for line in metrics.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
+            let (Some(step), Some(rate)) =
+                (line["step"].as_u64(), line["examples_per_second"].as_f64())
+            else {
+                continue;
+            };
+            let examples = step.saturating_sub(speed.step) as f64 * examples_per_step;
+            let seconds = examples / rate.max(f64::MIN_POSITIVE);
+            speed.step = step;
+            speed.seconds += seconds;
+            if let Some(tokens_per_second) = line["tokens_per_second"].as_f64() {
+                speed.tokens = Some(speed.tokens.unwrap_or(0.) + tokens_per_second * seconds);
+            }
+        }
+        speed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_of_training_is_the_sum_over_the_lines() {
+        let lines = "\
+            {\"step\":2,\"split\":\"train\",\"examples_per_second\":10.0,\"tokens_per_second\":70.0}\n\
+            {\"step\":2,\"split\":\"validation\",\"loss\":0.5}\n\
+            {\"step\":6,\"split\":\"train\",\"examples_per_second\":5.0,\"tokens_per_second\":35.0}\n\
+            {\"step\":7,\"spl";
+        // 2 steps of 5 examples at 10 a second, and 4 at 5 a second.
+        let expected = Speed { step: 6, seconds: 1. + 4., tokens: Some(70. + 140.) };
+        assert_eq!(Speed::of(lines, 5.), expected);
+        assert_eq!(Speed::of("", 5.), Speed::default());
+    }
+}

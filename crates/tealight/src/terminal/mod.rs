@@ -1,0 +1,8 @@
+//! Standard input, output and error: tables, progress, error messages.
+
+pub(crate) mod failure;
+pub(crate) mod input;
+pub(crate) mod numbers;
+pub(crate) mod output;
+pub(crate) mod progress;
+pub(crate) mod table;
