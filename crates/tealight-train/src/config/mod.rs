@@ -26,6 +26,7 @@ use crate::monitor::early_stopping;
 use crate::optimizer::schedule::ScheduleConfig;
 use crate::optimizer::{OptimizerConfig, ema, fine_tuning};
 use crate::task::TaskConfig;
+use crate::task::context::TaskContext;
 
 /// The whole file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -221,6 +222,14 @@ impl RunConfig {
             *path = absolute(&path).map_err(Error::io("find", path))?;
         }
         self.task.absolute_paths()
+    }
+
+    /// What building the task takes from this run. The caller adds the directory of a run that exists already,
+    /// and progress.
+    pub fn task_context<'a>(&'a self, device: &'a Device) -> TaskContext<'a> {
+        let Self { seed, model, training, .. } = self;
+        let fixed_shapes = training.records_passes() && device.is_cuda();
+        TaskContext { fixed_shapes, ..TaskContext::new(*seed, training.batch_size, model, device) }
     }
 
     /// Checks what does not depend on the data.

@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::error::BadStepReport;
 use crate::error::{Error, Result};
 use crate::monitor::early_stopping::Best;
-use crate::task::Reading;
+use crate::task::attention_map::AttentionMap;
 
 pub mod jsonl;
 pub mod tensorboard;
@@ -52,7 +52,7 @@ pub enum Event<'a> {
         /// After how many updates.
         step: u64,
         /// Attention by attention.
-        readings: &'a [Reading],
+        maps: &'a [AttentionMap],
     },
     /// A checkpoint is about to be written: what was told before it must be on disk first.
     CheckpointSaving {

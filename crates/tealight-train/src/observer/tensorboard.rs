@@ -17,7 +17,7 @@ use super::{Event, Observer};
 use crate::error::{Error, Result};
 use crate::storage::clock::since_1970;
 use crate::storage::files;
-use crate::task::Reading;
+use crate::task::attention_map::AttentionMap;
 
 /// A picture that somebody has drawn.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub struct Image {
 
 /// How attention becomes pictures. This crate draws nothing.
 pub type Draw =
-    Box<dyn Fn(&[Reading]) -> Result<Vec<Image>, Box<dyn std::error::Error + Send + Sync>>>;
+    Box<dyn Fn(&[AttentionMap]) -> Result<Vec<Image>, Box<dyn std::error::Error + Send + Sync>>>;
 
 /// Writes an event file.
 pub struct TensorBoard {
@@ -93,8 +93,8 @@ impl Observer for TensorBoard {
                 let values = metrics.iter().map(|(name, value)| (name.as_str(), *value));
                 self.scalars(*step, split, values)
             }
-            Event::Attended { step, readings } => {
-                let images = (self.draw)(readings).map_err(|source| Error::Picture { source })?;
+            Event::Attended { step, maps } => {
+                let images = (self.draw)(maps).map_err(|source| Error::Picture { source })?;
                 let values: Vec<Vec<u8>> = images.iter().map(message::image).collect();
                 self.write(*step, &message::summary(&values))
             }
@@ -163,7 +163,7 @@ mod tests {
         board
             .observe(&Event::Evaluated { step: 7, split: "validation", metrics: &metrics })
             .unwrap();
-        board.observe(&Event::Attended { step: 7, readings: &[] }).unwrap();
+        board.observe(&Event::Attended { step: 7, maps: &[] }).unwrap();
         let events = events(&board.path);
         assert_eq!(events.len(), 4);
         assert!(contains(&events[0], b"brain.Event:2"));

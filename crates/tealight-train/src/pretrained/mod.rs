@@ -8,11 +8,11 @@
 //!                                         ──► parameters that a new run begins with
 //! ```
 
+mod attention_maps;
 pub mod card;
 pub mod export;
 pub mod folder;
 mod purpose;
-mod readings;
 mod settings;
 mod tealight_folder;
 pub mod translation;
@@ -35,7 +35,6 @@ use crate::data::text::tokenizer::Tokenizer;
 use crate::error::{Error, Result};
 use crate::run::{RunDirectory, Selection, load_weights};
 use crate::storage::tensors::NamedTensors;
-use crate::task::TaskConfig;
 use crate::task::classify::{self, Classify, Labels};
 use folder::HfFolder;
 pub use purpose::{Purpose, Stated};
@@ -127,7 +126,7 @@ impl Pretrained {
             sizes: manifest.sizes,
             ..Stated::default()
         };
-        if let TaskConfig::Classify(classify) = &config.task {
+        if let Some(classify) = config.task.settings().classifier() {
             stated.read_out = Some(classify.read_out);
             stated.sizes.insert("n_token_types".to_owned(), classify.n_token_types as u64);
         }

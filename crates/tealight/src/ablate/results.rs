@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use anyhow::Result;
 use serde_json::{Map, Value, json};
 use tealight_train::run::RunDirectory;
+use tealight_train::task::table::{Table, thousands};
 
 use super::plan::{Plan, Run};
 use super::vary::{Axis, Variant, unquoted};
@@ -12,8 +13,6 @@ use super::work::Outcome;
 use crate::args::ablate::Ablate;
 use crate::runs::summary::Summary;
 use crate::system::subprocess::first_line;
-use crate::terminal::numbers::thousands;
-use crate::terminal::table::Table;
 
 /// A plan with what has become of its runs so far.
 #[derive(Debug)]

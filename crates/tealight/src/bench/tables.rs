@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
+use tealight_train::task::table::Table;
 
 use super::{Cell, Measurement, Pass};
 use crate::args::bench::{BenchAttention, Layer};
 use crate::pictures::lines::{Across, LineChart, Series, Spread};
 use crate::pictures::shapes::Picture;
 use crate::system::subprocess::first_line;
-use crate::terminal::table::Table;
 
 /// Stands where there is no number.
 const NOTHING: &str = "–";

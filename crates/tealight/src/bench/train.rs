@@ -13,17 +13,17 @@ use tealight_ops::profile::{start, stop};
 use tealight_ops::threads;
 use tealight_train::config::{ConfigSource, Precision, RunConfig};
 use tealight_train::observer::{Event, Observer};
+use tealight_train::task::table::thousands;
+use tealight_train::task::{RegisteredTask, Task, TaskVisitor};
 use tealight_train::{Session, fit};
 
 use super::profile::{self, Share};
 use super::times::Times;
 use crate::args::bench::BenchTrain;
-use crate::reports::presented::Presented;
 use crate::runs::config::Given;
-use crate::runs::load::{ForAnyTask, with_task};
+use crate::runs::load::with_task;
 use crate::system::memory;
 use crate::terminal::failure::at_its_place;
-use crate::terminal::numbers::thousands;
 use crate::terminal::output::print;
 
 pub(super) fn run(args: &BenchTrain) -> Result<()> {
@@ -50,8 +50,10 @@ struct TrainingBench<'a> {
     config: &'a RunConfig,
 }
 
-impl ForAnyTask for TrainingBench<'_> {
-    fn run<T: Presented>(self, task: T) -> Result<()> {
+impl TaskVisitor for TrainingBench<'_> {
+    type Output = Result<()>;
+
+    fn visit<T: RegisteredTask>(self, task: T) -> Result<()> {
         let Self { args, device, source, config } = self;
         let at_its_place = |error| at_its_place(error, source);
         let mut session = Session::new(config, task, device).map_err(at_its_place)?;
@@ -107,7 +109,7 @@ struct Mark {
 }
 
 /// Takes so many steps, and marks each.
-fn steps<T: Presented>(session: &mut Session<T>, n: usize) -> tealight_train::Result<Vec<Mark>> {
+fn steps<T: Task>(session: &mut Session<T>, n: usize) -> tealight_train::Result<Vec<Mark>> {
     let marks = RefCell::new(Vec::with_capacity(n));
     let clock = Clock {
         marks: &marks,
@@ -153,10 +155,7 @@ fn allocations_of(marks: &[Mark]) -> u64 {
     marks.iter().map(|mark| mark.allocations).sum()
 }
 
-fn profiled<T: Presented>(
-    session: &mut Session<T>,
-    n: usize,
-) -> tealight_train::Result<Vec<Share>> {
+fn profiled<T: Task>(session: &mut Session<T>, n: usize) -> tealight_train::Result<Vec<Share>> {
     let started = Instant::now();
     start();
     let marks = steps(session, n);

@@ -5,22 +5,20 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use serde_json::json;
-use tealight_train::task::TaskConfig;
-use tealight_train::task::classify::{self, Classified, Classify};
+use tealight_train::task::classify::Classified;
 
 use crate::args;
-use crate::runs::load::{Found, Run};
-use crate::terminal::failure::at_its_place;
+use crate::runs::load::Found;
 use crate::terminal::input;
 use crate::terminal::output::print;
 
 pub(crate) fn run(args: &args::Classify) -> Result<()> {
     let (task, model) = match Found::open(&args.model)? {
         Found::Run(run) => {
-            let TaskConfig::Classify(config) = &run.config.task else {
+            let Some(settings) = run.config.task.settings().classifier() else {
                 return Err(run.is_not_for("classify", "classify"));
             };
-            let session = run.load(task(&run, config)?)?;
+            let session = run.load(run.task(settings)?)?;
             (session.task, session.twin)
         }
         Found::Folder(pretrained, device) => {
@@ -36,12 +34,6 @@ pub(crate) fn run(args: &args::Classify) -> Result<()> {
     } else {
         as_text(labels, &classified)
     })
-}
-
-/// The task of a run, with the tokenizer and the labels that the run has kept and without texts.
-pub(super) fn task(run: &Run, config: &classify::Config) -> Result<Classify> {
-    Classify::without_data(config, run.directory.path(), &run.device)
-        .map_err(|error| at_its_place(error, &run.source))
 }
 
 /// A line for each text: the likeliest label, and all labels with their probabilities.

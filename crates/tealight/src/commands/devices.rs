@@ -3,11 +3,11 @@
 use std::thread;
 
 use anyhow::Result;
+use tealight_train::task::table::Table;
 
 use crate::system::{device, memory};
 use crate::terminal::numbers::size;
 use crate::terminal::output::print;
-use crate::terminal::table::Table;
 
 pub(crate) fn run() -> Result<()> {
     let mut table = Table::new(["device", "is", "memory", "free"]);

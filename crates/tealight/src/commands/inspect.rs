@@ -23,8 +23,9 @@ use tealight_train::monitor::early_stopping::Direction;
 use tealight_train::optimizer::schedule::ScheduleConfig;
 use tealight_train::optimizer::{OptimizerConfig, muon};
 use tealight_train::run::RunDirectory;
+use tealight_train::task::table::{Table, thousands};
 use tealight_train::task::weather::{InputKind, Regime, SourceConfig};
-use tealight_train::task::{TaskConfig, seq2seq};
+use tealight_train::task::{RegisteredTask, TaskConfig, TaskVisitor, seq2seq};
 use tealight_train::text::corpus::{CorpusConfig, files};
 use tealight_train::text::diary::Languages;
 use tealight_train::text::masking;
@@ -33,13 +34,10 @@ use tealight_train::text::tokenizer::TokenizerConfig;
 use tealight_train::weather::generator::one_four_eight::Positions;
 
 use crate::args::Inspect;
-use crate::reports::presented::Presented;
 use crate::runs::config::{Given, resolved};
-use crate::runs::load::{ForAnyTask, with_task};
+use crate::runs::load::with_task;
 use crate::terminal::failure::at_its_place;
-use crate::terminal::numbers::thousands;
 use crate::terminal::output::{log, print};
-use crate::terminal::table::Table;
 
 pub(crate) fn run(args: &Inspect) -> Result<()> {
     match &args.target {
@@ -58,8 +56,10 @@ struct Inspection<'a> {
     source: &'a ConfigSource,
 }
 
-impl ForAnyTask for Inspection<'_> {
-    fn run<T: Presented>(self, task: T) -> Result<()> {
+impl TaskVisitor for Inspection<'_> {
+    type Output = Result<()>;
+
+    fn visit<T: RegisteredTask>(self, task: T) -> Result<()> {
         let session = Session::new(self.config, task, &Device::Cpu)
             .map_err(|error| at_its_place(error, self.source))?;
         print(&parts(&session))
@@ -80,7 +80,7 @@ fn configuration(
 }
 
 /// The parameters, and what training them costs.
-fn parts<T: Presented>(session: &Session<T>) -> String {
+fn parts<T: RegisteredTask>(session: &Session<T>) -> String {
     let Session { config, task, params, model, optimizer, .. } = session;
     let groups = optimizer.decay_groups();
     let scales: BTreeMap<_, _> =

@@ -14,20 +14,19 @@ use tealight_train::pretrained::Pretrained;
 use tealight_train::run::manifest::device_name;
 use tealight_train::run::{Lock, Manifest, Newest, PassedOver, RunDirectory, load_weights};
 use tealight_train::storage::files::{replace, to_json};
-use tealight_train::task::{Reading, Reported, Task};
+use tealight_train::task::table::thousands;
+use tealight_train::task::{AttentionMap, RegisteredTask, Task, TaskReport, TaskVisitor};
 use tealight_train::training::session::Progress;
 use tealight_train::{Session, StopCondition, fit};
 
 use crate::args::Train;
 use crate::pictures::attention;
-use crate::reports::presented::Presented;
 use crate::runs::config::{Given, listed, resolved};
-use crate::runs::load::{ForAnyTask, misfit, same_data, with_task};
+use crate::runs::load::{misfit, same_data, with_task};
 use crate::runs::preflight::{self, Shortage};
 use crate::runs::summary::Summary;
 use crate::system::interrupt::{Interrupt, Interrupts};
 use crate::terminal::failure::at_its_place;
-use crate::terminal::numbers::thousands;
 use crate::terminal::output::{log, print};
 use crate::terminal::progress::progress;
 
@@ -71,8 +70,10 @@ struct Training<'a> {
     exit_code: &'a mut ExitCode,
 }
 
-impl ForAnyTask for Training<'_> {
-    fn run<T: Presented>(self, task: T) -> Result<()> {
+impl TaskVisitor for Training<'_> {
+    type Output = Result<()>;
+
+    fn visit<T: RegisteredTask>(self, task: T) -> Result<()> {
         let Self { args, device, source, .. } = self;
         let mut session = self.session(task).map_err(|error| at_its_place(error, source))?;
         self.say(&describe(&session, device));
@@ -150,7 +151,7 @@ impl Training<'_> {
             vec![Box::new(JsonLines::append(&directory.metrics_path())?)];
         if self.config.log.tensorboard {
             let n_heads = self.config.model.n_heads;
-            let draw = Box::new(move |readings: &[Reading]| attention::images(readings, n_heads));
+            let draw = Box::new(move |maps: &[AttentionMap]| attention::images(maps, n_heads));
             observers.push(Box::new(TensorBoard::create(directory.path(), step, draw)?));
         }
         if !self.args.quiet {
@@ -231,7 +232,7 @@ impl Training<'_> {
     }
 
     /// The trained model's report: in the run's directory, and as a table on stdout.
-    fn conclude<T: Presented>(
+    fn conclude<T: RegisteredTask>(
         &self,
         session: &Session<T>,
         directory: &RunDirectory,
@@ -245,10 +246,11 @@ impl Training<'_> {
         let path = directory.path();
         let file = path.join("report.json");
         replace(&file, &to_json(&file, &report)?)?;
-        Summary::write(session, directory, T::metrics(&report), first_step)?;
-        print(&T::table(&report))?;
+        Summary::write(session, directory, report.metrics(), first_step)?;
+        print(&report.to_string())?;
         let evaluate = format!("tealight evaluate {}", path.display());
-        self.say(&format!("\n{evaluate}    the same again\n{}", T::next_command(path)));
+        let next = self.config.task.settings().next_command(path);
+        self.say(&format!("\n{evaluate}    the same again\n{next}"));
         Ok(())
     }
 }
@@ -302,7 +304,7 @@ fn run_name(args: &Train) -> String {
 }
 
 /// Makes the directory of a new run.
-fn start<T: Reported>(
+fn start<T: RegisteredTask>(
     args: &Train,
     source: &ConfigSource,
     session: &Session<T>,
@@ -310,11 +312,11 @@ fn start<T: Reported>(
 ) -> Result<(RunDirectory, Lock)> {
     let resolved = to_resolved_toml(&session.config)?;
     let n_parameters = session.params.n_parameters() as u64;
-    let manifest =
-        Manifest::new(device, session.task.sizes(), n_parameters).with_data(session.task.data());
+    let manifest = Manifest::new(device, session.task.sizes(), n_parameters)
+        .with_data(session.task.data_files());
     let directory = RunDirectory::create(&args.runs, &run_name(args))?;
     let lock = directory.lock()?;
-    for (name, bytes) in session.task.files()? {
+    for (name, bytes) in session.task.kept_files()? {
         directory.keep(name, &bytes)?;
     }
     directory.write_start(source.text(), &resolved, &manifest)?;
@@ -322,7 +324,7 @@ fn start<T: Reported>(
 }
 
 /// Goes on from the latest checkpoint; a run that was stopped before its first starts again.
-fn resume<T: Reported>(
+fn resume<T: RegisteredTask>(
     session: &mut Session<T>,
     directory: &RunDirectory,
     device: &Device,

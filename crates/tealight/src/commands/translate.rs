@@ -5,12 +5,10 @@ use serde_json::json;
 use tealight_model::generation::{Sampling, Strategy};
 use tealight_ops::rng::{Purpose, Stream};
 use tealight_train::pretrained::translation::Translator;
-use tealight_train::task::TaskConfig;
-use tealight_train::task::seq2seq::{self, Seq2Seq, Translation, Vocabulary};
+use tealight_train::task::seq2seq::Translation;
 
 use crate::args::Translate;
-use crate::runs::load::{Found, Run};
-use crate::terminal::failure::at_its_place;
+use crate::runs::load::Found;
 use crate::terminal::input;
 use crate::terminal::output::print;
 
@@ -19,10 +17,10 @@ pub(crate) fn run(args: &Translate) -> Result<()> {
     let strategy = strategy(args);
     let translations = match Found::open(&args.model)? {
         Found::Run(run) => {
-            let TaskConfig::Seq2Seq(config) = &run.config.task else {
+            let Some(settings) = run.config.task.settings().translator() else {
                 return Err(run.is_not_for("translate", "seq2seq"));
             };
-            let session = run.load(task(&run, config)?)?;
+            let session = run.load(run.task(settings)?)?;
             session.task.translate(&session.twin, &texts, &strategy, args.max_len)?
         }
         // T5, which has a tokenizer in the place of a vocabulary.
@@ -32,13 +30,6 @@ pub(crate) fn run(args: &Translate) -> Result<()> {
         }
     };
     print(&if args.json { as_json(&texts, &translations) } else { as_text(&translations) })
-}
-
-/// The task of a run, with the vocabulary that the run has kept and without data.
-pub(super) fn task(run: &Run, config: &seq2seq::Config) -> Result<Seq2Seq> {
-    let vocabulary = Vocabulary::read(run.directory.path())?;
-    Seq2Seq::without_data(config, vocabulary, &run.device)
-        .map_err(|error| at_its_place(error, &run.source))
 }
 
 fn strategy(args: &Translate) -> Strategy {

@@ -1,6 +1,6 @@
 //! An axis: numbers → places, and the round numbers that are written beside it.
 
-use crate::terminal::numbers::thousands;
+use tealight_train::task::table::thousands;
 
 /// How numbers lie on an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

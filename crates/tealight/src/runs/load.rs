@@ -1,5 +1,6 @@
-//! A run from its directory, and the one place that looks at the kind of task.
+//! Tasks with their data, and trained runs.
 
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
@@ -9,69 +10,32 @@ use tealight_train::config::{ConfigSource, RunConfig};
 use tealight_train::pretrained::Pretrained;
 use tealight_train::run::{RunDirectory, Selection, load_weights};
 use tealight_train::storage::tensors::NamedTensors;
-use tealight_train::task::causal_lm::CausalLm;
-use tealight_train::task::classify::Classify;
-use tealight_train::task::listops::ListOps;
-use tealight_train::task::masked_lm::MaskedLm;
-use tealight_train::task::seq2seq::Seq2Seq;
-use tealight_train::task::weather::Weather;
-use tealight_train::task::{Preparing, Reported, Task, TaskConfig};
+use tealight_train::task::{RegisteredTask, Task, TaskContext, TaskKind, TaskVisitor};
 
 use super::config::resolved;
 use crate::args::{Model, Used};
-use crate::reports::presented::Presented;
 use crate::terminal::failure::at_its_place;
 use crate::terminal::output::log;
 use crate::terminal::progress::Preparation;
 
-/// What a command does, whatever the task.
-pub(crate) trait ForAnyTask {
-    /// Goes on with the task that the configuration describes, its data drawn or read.
-    fn run<T: Presented>(self, task: T) -> Result<()>;
-}
-
-/// Draws or reads the data of the task that `config` describes, and goes on with `command`. What a run has
-/// `kept` of its data is taken from there.
+/// Builds the task of `config` with its data, and passes it to `command`. The files of the run `kept` are used, such
+/// as its tokenizer.
 pub(crate) fn with_task(
     config: &RunConfig,
     source: &ConfigSource,
     device: &Device,
     kept: Option<&RunDirectory>,
-    command: impl ForAnyTask,
+    command: impl TaskVisitor<Output = Result<()>>,
 ) -> Result<()> {
     let at_its_place = |error| at_its_place(error, source);
     config.validate().map_err(at_its_place)?;
-    let RunConfig { seed, training, .. } = config;
-    let mut bar = Preparation::default();
-    let mut progress = |stage, done| bar.draw(stage, done);
-    let kept = kept.map(RunDirectory::path);
-    let preparing = Preparing { kept, progress: Some(&mut progress) };
-    match &config.task {
-        TaskConfig::MaskedLm(masked_lm) => {
-            let task = MaskedLm::new(masked_lm, config, device, preparing);
-            command.run(task.map_err(at_its_place)?)
-        }
-        TaskConfig::CausalLm(causal_lm) => {
-            let task = CausalLm::new(causal_lm, config, device, preparing);
-            command.run(task.map_err(at_its_place)?)
-        }
-        TaskConfig::Weather(weather) => {
-            let task = Weather::new(weather, *seed, training.batch_size, device);
-            command.run(task.map_err(at_its_place)?)
-        }
-        TaskConfig::Seq2Seq(seq2seq) => {
-            let task = Seq2Seq::new(seq2seq, *seed, training.batch_size, device);
-            command.run(task.map_err(at_its_place)?)
-        }
-        TaskConfig::ListOps(listops) => {
-            let task = ListOps::new(listops, *seed, training.batch_size, device);
-            command.run(task.map_err(at_its_place)?)
-        }
-        TaskConfig::Classify(classify) => {
-            let task = Classify::new(classify, config, device, kept);
-            command.run(task.map_err(at_its_place)?)
-        }
-    }
+    let bar = RefCell::new(Preparation::default());
+    let context = TaskContext {
+        kept: kept.map(RunDirectory::path),
+        progress: &|stage, done| bar.borrow_mut().draw(stage, done),
+        ..config.task_context(device)
+    };
+    config.task.build(&context, command).map_err(at_its_place)?
 }
 
 /// A run that was trained, and the one of its checkpoints that is meant.
@@ -94,6 +58,21 @@ impl Run {
             used.checkpoint.or(named).unwrap_or_else(|| config.checkpoint.select.into());
         let checkpoint = directory.checkpoints().find(selection)?;
         Ok(Self { directory, source, config, device, checkpoint })
+    }
+
+    /// The task of the run, whose settings these are, to use its model.
+    pub(crate) fn task<K: TaskKind>(&self, settings: &K) -> Result<K::Task> {
+        let context = self.config.task_context(&self.device);
+        let task = settings.reopen(self.directory.path(), &context);
+        task.map_err(|error| at_its_place(error, &self.source))
+    }
+
+    /// The same for a task of any kind, passed to `command`.
+    pub(crate) fn with_task<T>(&self, command: impl TaskVisitor<Output = Result<T>>) -> Result<T> {
+        let Self { directory, source, config, device, .. } = self;
+        let context = config.task_context(device);
+        let result = config.task.reopen(directory.path(), &context, command);
+        result.map_err(|error| at_its_place(error, source))?
     }
 
     /// The model of the run, with the weights of the checkpoint.
@@ -152,8 +131,8 @@ pub(crate) fn model(args: &Model) -> Result<Pretrained> {
 }
 
 /// A run from a file goes on, and is evaluated, with the data that it was started with.
-pub(crate) fn same_data<T: Reported>(task: &T, directory: &RunDirectory) -> Result<()> {
-    Ok(directory.manifest()?.check_data(&task.data())?)
+pub(crate) fn same_data<T: RegisteredTask>(task: &T, directory: &RunDirectory) -> Result<()> {
+    Ok(directory.manifest()?.check_data(&task.data_files())?)
 }
 
 /// What to say of tensors that a model does not have.

@@ -1,7 +1,7 @@
 //! What holds for every generator, and the published limits of each.
 
+use super::source::SourceConfig;
 use super::*;
-use crate::task::weather::SourceConfig;
 use tealight_ops::rng::{Purpose, Stream};
 
 /// Kind, then accuracy and NLL of Bayes, accuracy of the majority, accuracy and NLL of the linear ceiling:

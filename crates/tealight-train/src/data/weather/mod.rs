@@ -30,6 +30,7 @@ mod file;
 pub mod generator;
 mod sequence;
 mod sky;
+pub mod source;
 
 #[cfg(test)]
 mod laws;

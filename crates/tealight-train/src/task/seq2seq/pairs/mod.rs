@@ -1,4 +1,4 @@
-//! Where pairs come from: rules that draw them, and files.
+//! Pairs of sequences: rules that draw them, and files.
 
 pub(super) mod dates;
 pub(super) mod file;
@@ -8,12 +8,18 @@ use std::fmt;
 
 use tealight_ops::rng::Stream;
 
-/// What is read, and what is to be written.
+use crate::error::Result;
+use crate::limits::{at_most, positive};
+
+/// The longest sequence of a side: the time of attention grows with its square.
+const MAX_LEN: u64 = 4096;
+
+/// A source and its target.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Pair {
-    /// What is read.
+    /// The input.
     pub source: String,
-    /// What is to be written.
+    /// The expected output.
     pub target: String,
 }
 
@@ -22,9 +28,15 @@ pub(super) trait PairSource: fmt::Debug + Send + Sync {
     /// A random pair: a function of the stream.
     fn draw(&self, stream: Stream) -> Pair;
 
-    /// What must not be seen in training if it is to be asked for in validation.
+    /// The part of a pair by which it is assigned to a split: pairs of one essence are in one split.
     fn essence<'a>(&self, pair: &'a Pair) -> &'a str;
 
     /// Every character that can occur, in ascending order.
     fn alphabet(&self) -> Vec<char>;
+}
+
+/// Checks a length that a model is built for.
+fn check_length(key: &str, value: usize) -> Result<()> {
+    positive(key, value)?;
+    at_most(key, value as u64, MAX_LEN)
 }

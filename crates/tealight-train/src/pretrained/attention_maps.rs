@@ -6,14 +6,14 @@ use tealight_model::embedding::Input;
 
 use super::{Pretrained, Purpose};
 use crate::error::{Error, Result};
-use crate::task::{Reading, text_readings};
+use crate::task::attention_map::AttentionMap;
 
 impl Pretrained {
     /// What each layer of a language model, or of a classifier, reads in a text.
-    pub fn readings(&self, text: &str, device: &Device) -> Result<Vec<Reading>> {
+    pub fn attention_maps(&self, text: &str, device: &Device) -> Result<Vec<AttentionMap>> {
         if let Purpose::Classifier(_) = &self.purpose {
             let (task, model) = self.classifier(device)?;
-            return task.readings_of(&model, text);
+            return task.attention_maps_of(&model, text);
         }
         let tokenizer = self.tokenizer()?;
         let ids = match &self.purpose {
@@ -30,6 +30,6 @@ impl Pretrained {
             Purpose::CausalLm(_) => self.causal_lm(device)?.maps(&input, &Mask::none())?,
             _ => self.masked_lm(device)?.maps(&Input::tokens(&input), &Mask::none())?,
         };
-        Ok(text_readings(tokenizer, &ids, layers))
+        Ok(AttentionMap::of_tokens(tokenizer, &ids, layers))
     }
 }
