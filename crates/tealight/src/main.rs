@@ -5,7 +5,6 @@ mod args;
 mod bench;
 mod commands;
 mod pictures;
-mod reports;
 mod runs;
 mod system;
 mod terminal;

@@ -26,6 +26,7 @@ use crate::monitor::early_stopping;
 use crate::optimizer::schedule::ScheduleConfig;
 use crate::optimizer::{OptimizerConfig, ema, fine_tuning};
 use crate::task::TaskConfig;
+use crate::task::context::TaskContext;
 
 /// The whole file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -220,6 +221,14 @@ impl RunConfig {
             *path = absolute(&path).map_err(Error::io("find", path))?;
         }
         self.task.absolute_paths()
+    }
+
+    /// The part of the configuration that a task is built from. The caller adds the directory of an existing run,
+    /// and the progress callback.
+    pub fn task_context<'a>(&'a self, device: &'a Device) -> TaskContext<'a> {
+        let Self { seed, model, training, .. } = self;
+        let fixed_shapes = training.uses_cuda_graph() && device.is_cuda();
+        TaskContext { fixed_shapes, ..TaskContext::new(*seed, training.batch_size, model, device) }
     }
 
     /// Checks all settings that do not depend on data.

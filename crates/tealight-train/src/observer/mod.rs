@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::error::{BadStepReport, Error, Result};
 use crate::monitor::early_stopping::Best;
-use crate::task::Reading;
+use crate::task::attention_map::AttentionMap;
 
 pub mod jsonl;
 pub mod tensorboard;
@@ -51,7 +51,7 @@ pub enum Event<'a> {
         /// Number of updates done.
         step: u64,
         /// One element per attention layer.
-        maps: &'a [Reading],
+        maps: &'a [AttentionMap],
     },
     /// A checkpoint is about to be written. Observers must first sync what they have written to the disk.
     CheckpointSaving {

@@ -17,7 +17,7 @@ use super::{Event, Observer};
 use crate::error::{Error, Result};
 use crate::storage::clock::since_1970;
 use crate::storage::files;
-use crate::task::Reading;
+use crate::task::attention_map::AttentionMap;
 
 /// An image for TensorBoard.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub struct Image {
 
 /// Draws attention maps as images. The caller supplies it, because this crate draws nothing.
 pub type DrawMaps =
-    Box<dyn Fn(&[Reading]) -> Result<Vec<Image>, Box<dyn std::error::Error + Send + Sync>>>;
+    Box<dyn Fn(&[AttentionMap]) -> Result<Vec<Image>, Box<dyn std::error::Error + Send + Sync>>>;
 
 /// Writes an event file.
 pub struct TensorBoard {

@@ -8,14 +8,14 @@ use tealight_model::{Mask, Mode};
 use super::purpose::Purpose;
 use super::{Pretrained, check_n_tokens};
 use crate::error::Result;
-use crate::task::{Reading, text_readings};
+use crate::task::attention_map::AttentionMap;
 
 impl Pretrained {
     /// The attention maps of each layer of a language model or a classifier for a text.
-    pub fn attention_maps(&self, text: &str, device: &Device) -> Result<Vec<Reading>> {
+    pub fn attention_maps(&self, text: &str, device: &Device) -> Result<Vec<AttentionMap>> {
         if let Purpose::Classifier(_) = &self.purpose {
             let (task, model) = self.classifier(device)?;
-            return task.readings_of(&model, text);
+            return task.attention_maps_of(&model, text);
         }
         let tokenizer = self.tokenizer()?;
         let ids = match &self.purpose {
@@ -32,6 +32,6 @@ impl Pretrained {
             let context = BlockInput { mask, memory: None, mode: Mode::Eval };
             self.encoder(device)?.maps_of(&Input::tokens(&input), &context)?
         };
-        Ok(text_readings(tokenizer, &ids, layers))
+        Ok(AttentionMap::of_tokens(tokenizer, &ids, layers))
     }
 }

@@ -1,13 +1,16 @@
 //! The loss and metrics of a model on the validation split, without a graph.
 
+use std::ops::Range;
+
 use tealight_model::Mode;
 
-use super::metrics::{Measures, Metrics};
-use super::{Split, Task};
+use crate::data::Split;
 use crate::error::Result;
+use crate::task::Task;
+use crate::task::metrics::{Measures, Metrics};
 
-/// Averages over all batches of the validation split, and what the task measures besides; `model` is
-/// built from frozen parameters.
+/// Averages over all batches of the validation split, and the task's further metrics; `model` is built from
+/// frozen parameters.
 pub fn evaluate<T: Task>(task: &T, model: &T::Model) -> Result<Metrics> {
     let mut metrics = losses(task, model)?;
     metrics.merge(&task.measure(model)?);
@@ -22,4 +25,10 @@ pub(crate) fn losses<T: Task>(task: &T, model: &T::Model) -> Result<Metrics> {
         measures.merge(loss.measures());
     }
     measures.read()
+}
+
+/// The places of batch `index` among `n` examples, in batches of `batch_size`.
+pub(super) fn batch_range(index: u64, batch_size: usize, n: usize) -> Range<usize> {
+    let start = index as usize * batch_size;
+    start..n.min(start + batch_size)
 }

@@ -1,14 +1,14 @@
-//! What tasks share in which each sequence has one class.
+//! What tasks share in which each sequence of tokens has one class.
 
 use candle_core::{DType, Device, Tensor};
 use tealight_model::Mask;
 use tealight_ops::cross_entropy::{cross_entropy, hits};
 use tealight_ops::device::tensor_of;
 
-use super::{Inputs, Loss};
 use crate::data::padded;
 use crate::error::Result;
 use crate::task::metrics::Measures;
+use crate::task::{Inputs, Loss};
 
 /// A batch on the device.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Sequences with their classes; the shorter are filled up with `pad`.
+    /// Sequences with their classes; shorter ones are padded with `pad`.
     pub(super) fn new(
         rows: &[Vec<u32>],
         classes: Vec<u32>,
@@ -52,9 +52,9 @@ impl Batch {
     }
 }
 
-/// `(batch)` rows of `n_classes` probabilities.
+/// `logits (batch, n_classes)` → `(batch)` rows of `n_classes` probabilities, in f64.
 pub(super) fn probabilities(logits: &Tensor) -> Result<Vec<Vec<f64>>> {
-    // On the CPU before f64, which Metal does not have.
+    // Moved to the CPU first: Metal has no f64.
     let logits = logits.to_device(&Device::Cpu)?.to_dtype(DType::F64)?;
     Ok(tealight_ops::softmax::softmax(&logits)?.to_vec2::<f64>()?)
 }

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use candle_core::Tensor;
+use candle_core::{DType, Device, Tensor};
 
 use crate::error::Result;
 
-/// What was measured, and may not have been computed yet: a device goes on while nobody reads it.
+/// Sums that may still be computed on a device: reading them waits for it.
 #[derive(Clone, Debug, Default)]
 pub struct Measures(Vec<Measure>);
 
@@ -24,12 +24,12 @@ impl Measures {
         self.0.push(Measure { name, sum: sum.detach(), count });
     }
 
-    /// Adds all of `other`'s.
+    /// Adds the averages of `other`.
     pub fn merge(&mut self, other: Self) {
         self.0.extend(other.0);
     }
 
-    /// The same sums over another number of items, where it was `before`.
+    /// Replaces the counts that were `before` by `now`.
     pub(crate) fn recounted(mut self, before: f64, now: f64) -> Self {
         for measure in self.0.iter_mut().filter(|measure| measure.count == before) {
             measure.count = now;
@@ -37,19 +37,19 @@ impl Measures {
         self
     }
 
-    /// Waits for the numbers.
+    /// Waits for all sums.
     pub fn read(&self) -> Result<Metrics> {
-        self.read_those(|_| true)
+        self.read_where(|_| true)
     }
 
-    /// Waits for the average `name`, and for no other; `None` if nothing was added to it.
+    /// Waits for the average `name` alone; `None` if nothing was added to it.
     pub fn read_mean(&self, name: &str) -> Result<Option<f64>> {
-        Ok(self.read_those(|other| other == name)?.mean(name))
+        Ok(self.read_where(|other| other == name)?.mean(name))
     }
 
-    fn read_those(&self, are_meant: impl Fn(&str) -> bool) -> Result<Metrics> {
+    fn read_where(&self, is_read: impl Fn(&str) -> bool) -> Result<Metrics> {
         let mut metrics = Metrics::default();
-        for Measure { name, sum, count } in self.0.iter().filter(|one| are_meant(one.name)) {
+        for Measure { name, sum, count } in self.0.iter().filter(|one| is_read(one.name)) {
             metrics.add(name, scalar(sum)?, *count);
         }
         Ok(metrics)
@@ -76,7 +76,7 @@ impl Metrics {
         mean.count += count;
     }
 
-    /// Adds all of `other`'s sums and counts.
+    /// Adds the sums and counts of `other`.
     pub fn merge(&mut self, other: &Self) {
         for (name, mean) in &other.means {
             self.add(name, mean.sum, mean.count);
@@ -94,13 +94,17 @@ impl Metrics {
     }
 }
 
-/// A scalar tensor's value.
-// On the CPU before f64, which Metal does not have.
-pub(crate) fn scalar(tensor: &candle_core::Tensor) -> Result<f64> {
-    Ok(tensor
-        .to_device(&candle_core::Device::Cpu)?
-        .to_dtype(candle_core::DType::F64)?
-        .to_scalar()?)
+/// The value of a scalar tensor.
+pub(crate) fn scalar(tensor: &Tensor) -> Result<f64> {
+    // Moved to the CPU first: Metal has no f64.
+    Ok(tensor.to_device(&Device::Cpu)?.to_dtype(DType::F64)?.to_scalar()?)
+}
+
+/// Values under their names, as manifests and summaries have them.
+pub(super) fn by_name<V>(
+    values: impl IntoIterator<Item = (&'static str, V)>,
+) -> BTreeMap<String, V> {
+    values.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 #[cfg(test)]

@@ -1,86 +1,199 @@
-//! What is learned from what; not how.
+//! Tasks: what a model is trained on, how it is measured, and what the commands need of both.
+//!
+//! A task is a folder here and one line in the list of [`TaskConfig`]. Its settings implement [`TaskSettings`]
+//! and [`TaskKind`], the task itself [`Task`] and [`RegisteredTask`], its report [`TaskReport`]. Code for any
+//! task is a [`TaskVisitor`]: nothing outside this file matches on the kind.
 
+pub(crate) mod attention_map;
 pub mod causal_lm;
 pub mod classify;
+pub(crate) mod context;
 pub mod evaluate;
 mod labelled;
 pub mod listops;
 pub mod masked_lm;
 pub(crate) mod metrics;
 pub mod seq2seq;
+mod settings;
+pub mod table;
 mod text;
 pub mod weather;
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
 
 use candle_core::{DType, Device, Shape, Tensor};
 use candle_nn::VarBuilder;
 use serde::Serialize;
-use tealight_model::block::AttentionMaps;
 use tealight_model::cost::{Cost, Estimate};
-use tealight_model::{Mode, ModelConfig, ParamStore, choice};
+use tealight_model::{Mode, ModelConfig, ParamStore, Reads, choice};
 
 use crate::data::DataFile;
 pub use crate::data::Split;
 use crate::error::Result;
 use crate::task::metrics::{Measures, Metrics};
 
+pub use attention_map::{AttentionMap, SequenceMaps};
+pub use context::TaskContext;
 pub use labelled::Batch as LabelledBatch;
-pub use text::Preparing;
-pub(crate) use text::readings as text_readings;
 
-choice! {
-    /// `[task]`: what is learned from what.
-    pub enum TaskConfig {
-        /// Forecast tomorrow from the last days of rain, cloud and sun.
-        "weather" => Weather(weather::Config),
-        /// Read one sequence and write another: reversed, sorted, dates, pairs from a file.
-        "seq2seq" => Seq2Seq(seq2seq::Config),
-        /// Read nested operations on digits, and tell their value.
-        "listops" => ListOps(listops::Config),
-        /// Guess tokens that are hidden from a text.
-        "masked_lm" => MaskedLm(masked_lm::Config),
-        /// Guess each token of a text from those before it.
-        "causal_lm" => CausalLm(causal_lm::Config),
-        /// Tell the class of a text: texts and labels from a file.
-        "classify" => Classify(classify::Config),
+/// Defines [`TaskConfig`] from its list, with the methods that need the type of the settings.
+macro_rules! tasks {
+    ($($(#[doc = $doc:literal])* $kind:literal => $variant:ident ($settings:ty)),+ $(,)?) => {
+        choice! {
+            /// `[task]`: what is learned from what.
+            pub enum TaskConfig: TaskSettings {
+                $($(#[doc = $doc])* $kind => $variant ($settings)),+
+            }
+        }
+
+        impl TaskConfig {
+            /// Makes paths absolute, so that they mean the same wherever a run is resumed.
+            pub(crate) fn absolute_paths(&mut self) -> Result<()> {
+                match self {
+                    $(Self::$variant(settings) => settings.absolute_paths()),+
+                }
+            }
+
+            /// Builds the task with its data and passes it to `visitor`.
+            pub fn build<V: TaskVisitor>(
+                &self,
+                context: &TaskContext<'_>,
+                visitor: V,
+            ) -> Result<V::Output> {
+                match self {
+                    $(Self::$variant(settings) => Ok(visitor.visit(settings.build(context)?))),+
+                }
+            }
+
+            /// Builds the task from the files in `run`, as [`TaskKind::reopen`] does, and passes it to
+            /// `visitor`.
+            pub fn reopen<V: TaskVisitor>(
+                &self,
+                run: &Path,
+                context: &TaskContext<'_>,
+                visitor: V,
+            ) -> Result<V::Output> {
+                match self {
+                    $(Self::$variant(settings) => Ok(visitor.visit(settings.reopen(run, context)?))),+
+                }
+            }
+        }
+    };
+}
+
+tasks! {
+    /// Forecast tomorrow from the last days of rain, cloud and sun.
+    "weather" => Weather(weather::Config),
+    /// Read one sequence and write another: reversed, sorted, dates, pairs from a file.
+    "seq2seq" => Seq2Seq(seq2seq::Config),
+    /// Read nested operations on digits, and tell their value.
+    "listops" => ListOps(listops::Config),
+    /// Guess tokens that are hidden from a text.
+    "masked_lm" => MaskedLm(masked_lm::Config),
+    /// Guess each token of a text from those before it.
+    "causal_lm" => CausalLm(causal_lm::Config),
+    /// Tell the class of a text: texts and labels from a file.
+    "classify" => Classify(classify::Config),
+}
+
+/// The settings of a task: what can be asked before any data are read.
+pub trait TaskSettings: fmt::Debug {
+    /// Checks what does not depend on the data.
+    fn validate(&self) -> Result<()>;
+
+    /// Makes paths absolute, so that they mean the same wherever a run is resumed.
+    fn absolute_paths(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Which positions each stack of `model` reads, for `tealight doctor` to check its masks.
+    fn reads(&self, model: &ModelConfig) -> Vec<Reads> {
+        vec![model.reads()]
+    }
+
+    /// A command to try with the trained run in this directory.
+    fn next_command(&self, run: &Path) -> String {
+        format!("tealight evaluate {} --json", run.display())
+    }
+
+    /// How `tealight attend` computes the attention maps of a sequence.
+    fn attends(&self) -> Attends {
+        Attends::Never("it does not say how a sequence is read")
+    }
+
+    /// The settings of a task that `tealight forecast` can use.
+    fn forecaster(&self) -> Option<&weather::Config> {
+        None
+    }
+
+    /// The settings of a task that `tealight translate` can use.
+    fn translator(&self) -> Option<&seq2seq::Config> {
+        None
+    }
+
+    /// The settings of a task that `tealight classify` can use.
+    fn classifier(&self) -> Option<&classify::Config> {
+        None
     }
 }
 
-impl TaskConfig {
-    /// Makes paths absolute, so that they mean the same wherever a run is resumed.
-    pub(crate) fn absolute_paths(&mut self) -> Result<()> {
-        match self {
-            Self::Weather(weather) => weather.absolute_paths(),
-            Self::Seq2Seq(seq2seq) => seq2seq.absolute_paths(),
-            Self::ListOps(_) => Ok(()),
-            Self::MaskedLm(masked_lm) => masked_lm.absolute_paths(),
-            Self::CausalLm(causal_lm) => causal_lm.absolute_paths(),
-            Self::Classify(classify) => classify.absolute_paths(),
-        }
+/// How the attention maps of a sequence that a user types are computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attends {
+    /// [`RegisteredTask::attend`] does so.
+    Task,
+    /// The model and its tokenizer suffice: [`Pretrained`](crate::pretrained::Pretrained) does so.
+    Pretrained,
+    /// Not at all, for this reason.
+    Never(&'static str),
+}
+
+/// Settings that build a task.
+pub trait TaskKind: TaskSettings {
+    /// The task.
+    type Task: RegisteredTask;
+
+    /// Validates the settings, and draws or reads the data.
+    fn build(&self, context: &TaskContext<'_>) -> Result<Self::Task>;
+
+    /// Builds the task to use a trained model: with the files in the directory `run`, and without its data
+    /// where these files suffice.
+    fn reopen(&self, _run: &Path, context: &TaskContext<'_>) -> Result<Self::Task> {
+        self.build(context)
     }
+}
+
+/// A function of a task of any kind.
+pub trait TaskVisitor {
+    /// What it returns.
+    type Output;
+
+    /// Calls the function.
+    fn visit<T: RegisteredTask>(self, task: T) -> Self::Output;
 }
 
 /// The loss of one batch.
 #[derive(Debug)]
 pub struct Loss {
-    /// Sum over the items that carry a loss: a scalar with a graph behind it in training.
+    /// Sum over the items that carry a loss: a scalar, with a graph in training.
     pub sum: Tensor,
-    /// How many items carry a loss. Mean = Σ sum / Σ count, so accumulation is exact. A batch of none weighs
-    /// nothing.
+    /// Number of items that carry a loss. The mean is Σ sum / Σ count, so accumulation is exact. A batch of
+    /// count 0 has no weight.
     pub count: f64,
-    /// What else was measured on the way.
+    /// Further averages from the same forward pass.
     pub others: Measures,
 }
 
 impl Loss {
-    /// That of a batch in which nothing is to be guessed.
+    /// The loss of a batch without labels.
     pub(crate) fn nothing(device: &Device) -> Result<Self> {
         let sum = Tensor::zeros((), DType::F32, device)?;
         Ok(Self { sum, count: 0., others: Measures::default() })
     }
 
-    /// The loss, and what else was measured.
+    /// All averages, the mean loss as `loss`.
     pub(crate) fn measures(self) -> Measures {
         let mut measures = self.others;
         measures.add("loss", &self.sum, self.count);
@@ -88,34 +201,21 @@ impl Loss {
     }
 }
 
-/// What one attention read, with names for the positions.
-#[derive(Debug)]
-pub struct Reading {
-    /// Which attention, such as `layer 1`.
-    pub name: String,
-    /// The positions that read: the rows of the maps.
-    pub queries: Vec<String>,
-    /// The positions that are read: the columns.
-    pub keys: Vec<String>,
-    /// The weights of the first sequence of the batch.
-    pub maps: AttentionMaps,
-}
-
-/// What a pass reads of a batch.
+/// The tensors of a batch.
 #[derive(Debug)]
 pub struct Inputs<'a> {
     /// In an order that is the same for all batches.
     pub tensors: Vec<&'a Tensor>,
-    /// How many items carry a loss.
+    /// Number of items that carry a loss.
     pub count: usize,
 }
 
-/// What like batches have in common.
+/// Shapes and types of a batch's tensors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shapes(Vec<(Shape, DType)>);
 
 impl Inputs<'_> {
-    /// What batches that are passed over alike have in common with this one.
+    /// The shapes, by which batches are recognised that one captured graph can process.
     pub fn shapes(&self) -> Shapes {
         let of = |x: &&Tensor| (x.shape().clone(), x.dtype());
         Shapes(self.tensors.iter().map(of).collect())
@@ -124,18 +224,18 @@ impl Inputs<'_> {
 
 /// A task that `fit` can train a model on.
 pub trait Task: Sync {
-    /// What is trained.
+    /// The model that is trained.
     type Model;
-    /// What one forward pass takes.
+    /// The input of one forward pass.
     type Batch: Send;
 
-    /// Builds the model for this task's data: once trainable, once frozen.
+    /// Builds the model for this task's data: from `vb` trainable or frozen.
     fn build(&self, config: &ModelConfig, vb: &VarBuilder<'_>) -> Result<Self::Model>;
 
-    /// Batch `index` of a split: a pure function, so that resuming is an index.
+    /// Batch `index` of a split: a pure function, so that resuming needs only the index.
     fn batch(&self, split: Split, index: u64) -> Result<Self::Batch>;
 
-    /// How many batches of the validation split an evaluation takes.
+    /// Number of batches of the validation split in an evaluation.
     fn n_evaluation_batches(&self) -> u64;
 
     /// Sizes that the data decides, for the manifest.
@@ -144,7 +244,7 @@ pub trait Task: Sync {
     /// The longest sequence of inputs.
     fn seq_len(&self) -> usize;
 
-    /// What the model of this `config` needs memory for: one stack on its own unless said otherwise.
+    /// The memory that the model of this `config` needs; by default that of a single stack.
     fn estimate(&self, config: &ModelConfig) -> Estimate {
         Estimate::alone(config, self.seq_len())
     }
@@ -152,53 +252,62 @@ pub trait Task: Sync {
     /// Examples in each training batch.
     fn batch_size(&self) -> usize;
 
-    /// Tokens that the model reads in a batch, padding left out; `None` where examples say more.
+    /// Tokens in a batch without padding; `None` where throughput is counted in examples.
     fn n_tokens(&self, _batch: &Self::Batch) -> Option<u64> {
         None
     }
 
-    /// The tensors of a batch, and how many items carry a loss: all that a pass over it depends on. Batches
-    /// of like [`Inputs::shapes`] are passed over alike, and measured over as many items as carry a loss, or
-    /// over a number that follows from the shapes.
+    /// The tensors of a batch, and the number of items that carry a loss. The forward pass depends on nothing
+    /// else; for batches of equal [`Inputs::shapes`] it runs the same operations. Its averages are over
+    /// [`Inputs::count`] items or over a number that follows from the shapes.
     fn inputs<'a>(&self, batch: &'a Self::Batch) -> Inputs<'a>;
 
-    /// What the model makes of a batch.
+    /// The loss of `model` on a batch.
     fn loss(&self, model: &Self::Model, batch: &Self::Batch, mode: Mode) -> Result<Loss>;
 
-    /// What the model reads in the first example of the validation split, attention by attention;
-    /// nothing where a task has no names for positions.
-    fn readings(&self, _model: &Self::Model) -> Result<Vec<Reading>> {
+    /// The attention maps of the first example of the validation split; none where a task has no names for
+    /// positions.
+    fn attention_maps(&self, _model: &Self::Model) -> Result<Vec<AttentionMap>> {
         Ok(Vec::new())
     }
 
-    /// What only an evaluation measures, because it takes more than a forward pass; nothing unless
-    /// said otherwise. `model` is built from frozen parameters.
+    /// Metrics of an evaluation that need more than a forward pass; by default none. `model` is built from
+    /// frozen parameters.
     fn measure(&self, _model: &Self::Model) -> Result<Metrics> {
         Ok(Metrics::default())
     }
 }
 
-/// A task whose results can be told: what the commands need, and the loop does not.
-pub trait Reported: Task {
-    /// How good a trained model is, beside whatever it should be compared with.
-    type Report: Serialize;
+/// A task in the list of [`TaskConfig`]: what runs and commands need beside training.
+pub trait RegisteredTask: Task {
+    /// How good a trained model is, beside its baselines.
+    type Report: TaskReport;
 
-    /// Measures `model`, which is built from frozen parameters.
+    /// Evaluates `model`, which is built from frozen parameters.
     fn report(&self, model: &Self::Model) -> Result<Self::Report>;
 
-    /// The numbers of a report by which runs are compared.
-    fn metrics(report: &Self::Report) -> BTreeMap<String, f64>;
-
-    /// What training `model` costs, with the parameters in `store`.
+    /// The cost of training `model`, with the parameters in `store`.
     fn cost(&self, model: &Self::Model, config: &ModelConfig, store: &ParamStore) -> Cost;
 
-    /// Files that a run keeps, by name: what a trained model needs of the data to be used without them.
-    fn files(&self) -> Result<Vec<(&'static str, Vec<u8>)>> {
+    /// Files that a run keeps, by name, such as the tokenizer: with them a trained model is used without its
+    /// data.
+    fn kept_files(&self) -> Result<Vec<(&'static str, Vec<u8>)>> {
         Ok(Vec::new())
     }
 
-    /// The files that the data come from, as they were when they were read; nothing if they are drawn.
-    fn data(&self) -> Vec<DataFile> {
+    /// The files that the data come from, with the hashes of what was read; none if the data are drawn.
+    fn data_files(&self) -> Vec<DataFile> {
         Vec::new()
     }
+
+    /// The attention maps of a sequence that a user types, for [`Attends::Task`].
+    fn attend(&self, _model: &Self::Model, _sequence: &str) -> Result<SequenceMaps> {
+        Ok(SequenceMaps::default())
+    }
+}
+
+/// The evaluation of a trained model: serialised with `--json`, and displayed as a table with a footnote.
+pub trait TaskReport: Serialize + fmt::Display {
+    /// The numbers by which runs are compared.
+    fn metrics(&self) -> BTreeMap<String, f64>;
 }

@@ -12,7 +12,7 @@ use crate::monitor::gradient_audit::audit;
 use crate::optimizer::schedule::{Constant, ScheduleConfig};
 use crate::pretrained::Pretrained;
 use crate::task::metrics::scalar;
-use crate::task::{Inputs, Loss, Split, Task, TaskConfig};
+use crate::task::{Inputs, Loss, Split, Task};
 use crate::training::fit::fit;
 use crate::training::session::Session;
 
@@ -49,10 +49,7 @@ pub fn gradients<T: Task>(session: &Session<T>) -> Result<Finding> {
 
 /// Checks that no position depends on padding, nor, in a causal stack, on later positions.
 pub fn masks(config: &RunConfig, seq_len: usize) -> Result<Finding> {
-    let sides = match &config.task {
-        TaskConfig::Seq2Seq(_) => vec![Reads::Everything, Reads::Past],
-        _ => vec![config.model.reads()],
-    };
+    let sides = config.task.settings().reads(&config.model);
     let leaks = sides.iter().map(|reads| first_leak(&config.model, *reads, seq_len));
     let leak = leaks.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().next();
     let what = if sides.contains(&Reads::Past) { "the future or padding" } else { "padding" };

@@ -22,11 +22,11 @@ pub(crate) fn evaluate_step<T: Task>(
     let tf32 = config.training.precision == Precision::Tf32;
     let run = || -> Result<_> {
         with_tf32(tf32, || {
-            let readings = if shows_attention { task.readings(twin)? } else { Vec::new() };
-            Ok((evaluate(&**task, twin)?, readings))
+            let maps = if shows_attention { task.attention_maps(twin)? } else { Vec::new() };
+            Ok((evaluate(&**task, twin)?, maps))
         })
     };
-    let (metrics, readings) = match ema {
+    let (metrics, maps) = match ema {
         Some(ema) => {
             let evaluated = ema.with_averages(|| {
                 params.refresh()?;
@@ -41,7 +41,7 @@ pub(crate) fn evaluate_step<T: Task>(
     let Progress { step, early_stopping, .. } = &mut session.progress;
     notify(observers, &Event::Evaluated { step: *step, split: "validation", metrics: &metrics })?;
     if shows_attention {
-        notify(observers, &Event::AttentionMaps { step: *step, maps: &readings })?;
+        notify(observers, &Event::AttentionMaps { step: *step, maps: &maps })?;
     }
     let metric = early_stopping.metric();
     let Some(&value) = metrics.get(metric) else { return Err(unknown_metric(metric, &metrics)) };

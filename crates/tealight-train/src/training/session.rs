@@ -102,7 +102,8 @@ impl<T: Task> Session<T> {
             // Without averages in the checkpoint, the error names the first one that is missing.
             ema.load_state(checkpoint.ema.as_ref().unwrap_or(&NamedTensors::new()))?;
         }
-        let CheckpointState { step, early_stopping, bad_step: guard, .. } = checkpoint.state.clone();
+        let CheckpointState { step, early_stopping, bad_step: guard, .. } =
+            checkpoint.state.clone();
         self.progress =
             Progress { step, early_stopping: watch(&self.config, early_stopping)?, guard };
         Ok(())

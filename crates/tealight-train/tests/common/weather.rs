@@ -2,13 +2,13 @@
 
 use tealight_ops::testing::device;
 use tealight_train::RunConfig;
-use tealight_train::task::TaskConfig;
+use tealight_train::task::TaskKind;
 use tealight_train::task::weather::Weather;
 
 use crate::common::Result;
 
 /// Builds the weather task of a configuration, with its data.
 pub(crate) fn weather(config: &RunConfig) -> Result<Weather> {
-    let TaskConfig::Weather(weather) = &config.task else { return Err("another task".into()) };
-    Ok(Weather::new(weather, config.seed, config.training.batch_size, device())?)
+    let weather = config.task.settings().forecaster().ok_or("another task")?;
+    Ok(weather.build(&config.task_context(device()))?)
 }

@@ -13,7 +13,7 @@ use tealight_train::pretrained::Pretrained;
 use tealight_train::pretrained::export::{Format, Provenance};
 use tealight_train::storage::tensors::to_bytes;
 use tealight_train::task::classify::Classify;
-use tealight_train::task::{Reading, TaskConfig};
+use tealight_train::task::{AttentionMap, TaskConfig, TaskKind};
 use tealight_train::{Result, Session};
 
 use crate::record::{Record, difference, records};
@@ -100,7 +100,7 @@ fn attention_maps_need_no_head() {
         };
         assert_eq!(expected.len(), actual.len(), "{label}");
         for (expected, actual) in expected.iter().zip(&actual) {
-            let Reading { name, queries, keys, maps } = expected;
+            let AttentionMap { name, queries, keys, maps } = expected;
             assert_eq!((name, queries, keys), (&actual.name, &actual.queries, &actual.keys));
             assert_eq!(difference(&maps.weights, &actual.maps.weights), 0., "{label}, {name}");
         }
@@ -121,7 +121,7 @@ fn classifier(model: &Pretrained, folder: &Path) -> Result<Session<Classify>> {
     let source = ConfigSource::parse(Path::new("classify.toml"), &text, &[])?;
     let config: RunConfig = model.fill_in(source)?.deserialize()?;
     let TaskConfig::Classify(task) = &config.task else { panic!("{:?}", config.task) };
-    let task = Classify::new(task, &config, device(), None)?;
+    let task = task.build(&config.task_context(device()))?;
     let mut session = Session::new(&config, task, device())?;
     let report = session.begin_with(model)?;
     assert!(report.unused.iter().all(|name| !name.starts_with("layer.")), "{report}");

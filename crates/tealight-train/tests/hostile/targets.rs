@@ -8,15 +8,14 @@ use std::fs;
 use std::path::Path;
 
 use candle_core::Device;
+use tealight_model::ModelConfig;
 use tealight_train::RunConfig;
 use tealight_train::config::ConfigSource;
 use tealight_train::observer::jsonl;
 use tealight_train::pretrained::Pretrained;
 use tealight_train::run::checkpoint::{Checkpoint, load_weights, verify};
 use tealight_train::run::{Checkpoints, RunDirectory};
-use tealight_train::task::TaskConfig;
-use tealight_train::task::classify::Classify;
-use tealight_train::task::seq2seq::{self, Seq2Seq};
+use tealight_train::task::{TaskConfig, TaskContext, TaskKind, seq2seq};
 use tealight_train::text::corpus::{Corpus, files};
 use tealight_train::text::tokenizer::{Specials, Tokenizer};
 use tealight_train::weather;
@@ -153,7 +152,7 @@ pub(crate) fn pairs(bytes: &[u8]) {
         let file = seq2seq::FileConfig { path, level, ..seq2seq::FileConfig::default() };
         let source = seq2seq::SourceConfig::File(file);
         let config = seq2seq::Config { source, n_validation: 1, ..seq2seq::Config::default() };
-        let _ = Seq2Seq::new(&config, 0, 2, &Device::Cpu);
+        let _ = config.build(&TaskContext::new(0, 2, &ModelConfig::default(), &Device::Cpu));
     });
 }
 
@@ -167,8 +166,8 @@ pub(crate) fn labels(bytes: &[u8]) {
     in_folder(content, &[name], |folder| {
         let TaskConfig::Classify(task) = &mut config.task else { return };
         task.data.path = folder.join(name);
-        let TaskConfig::Classify(task) = &config.task else { return };
-        let _ = Classify::new(task, &config, &Device::Cpu, None);
+        let Some(task) = config.task.settings().classifier() else { return };
+        let _ = task.build(&config.task_context(&Device::Cpu));
     });
 }
 

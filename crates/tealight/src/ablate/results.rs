@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use anyhow::Result;
 use serde_json::{Map, Value, json};
 use tealight_train::run::RunDirectory;
+use tealight_train::task::table::{Table, thousands};
 
 use super::plan::{Plan, Run};
 use super::variants::{Axis, Variant, unquoted};
@@ -13,8 +14,7 @@ use crate::args::ablate::Ablate;
 use crate::pictures::metrics::MeanDeviation;
 use crate::runs::summary::Summary;
 use crate::system::subprocess::first_line;
-use crate::terminal::numbers::{MEBIBYTE, thousands};
-use crate::terminal::table::Table;
+use crate::terminal::numbers::MEBIBYTE;
 
 /// The outcomes of the runs of a plan.
 #[derive(Debug)]

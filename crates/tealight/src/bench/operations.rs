@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use tealight_ops::profile::{Part, Pass, Time};
-
-use crate::terminal::table::Table;
+use tealight_train::task::table::Table;
 
 /// The time of an operation in a mean step.
 #[derive(Debug, Serialize)]

@@ -7,11 +7,11 @@ use candle_core::{DType, Device, Tensor};
 use serde_json::json;
 use tealight_ops::linear::linear;
 use tealight_ops::threads;
+use tealight_train::task::table::Table;
 
 use super::times::{Times, milliseconds};
 use crate::args::bench::{BenchProduct, ProductShape};
 use crate::terminal::output::{print, print_indented_json};
-use crate::terminal::table::Table;
 
 /// The minimum number of repeats for a median.
 const MIN_REPEATS: usize = 5;

@@ -13,17 +13,18 @@ use tealight_ops::profile::{start, stop};
 use tealight_ops::threads;
 use tealight_train::config::{ConfigSource, Precision, RunConfig};
 use tealight_train::observer::{Event, Observer};
+use tealight_train::task::table::thousands;
+use tealight_train::task::{RegisteredTask, Task, TaskVisitor};
 use tealight_train::{Session, fit};
 
 use super::operations::{self, Share};
 use super::times::{Times, milliseconds};
 use crate::args::bench::BenchTrain;
-use crate::reports::presented::Presented;
 use crate::runs::config::LoadedConfig;
-use crate::runs::load::{ForAnyTask, with_task};
+use crate::runs::load::with_task;
 use crate::system::memory;
 use crate::terminal::failure::at_its_place;
-use crate::terminal::numbers::{MEBIBYTE, counted, thousands};
+use crate::terminal::numbers::{MEBIBYTE, counted};
 use crate::terminal::output::{print, print_indented_json};
 
 pub(super) fn run(args: &BenchTrain) -> Result<()> {
@@ -51,8 +52,10 @@ struct TrainingBench<'a> {
     config: &'a RunConfig,
 }
 
-impl ForAnyTask for TrainingBench<'_> {
-    fn run<T: Presented>(self, task: T) -> Result<()> {
+impl TaskVisitor for TrainingBench<'_> {
+    type Output = Result<()>;
+
+    fn visit<T: RegisteredTask>(self, task: T) -> Result<()> {
         let Self { args, device, source, config } = self;
         let at_its_place = |error| at_its_place(error, source);
         let mut session = Session::new(config, task, device).map_err(at_its_place)?;
@@ -111,7 +114,7 @@ struct Mark {
 }
 
 /// Takes `n` steps and measures each.
-fn steps<T: Presented>(session: &mut Session<T>, n: usize) -> tealight_train::Result<Vec<Mark>> {
+fn steps<T: Task>(session: &mut Session<T>, n: usize) -> tealight_train::Result<Vec<Mark>> {
     let marks = RefCell::new(Vec::with_capacity(n));
     let clock = Clock {
         marks: &marks,
@@ -155,10 +158,7 @@ impl Observer for Clock<'_> {
 }
 
 /// Takes `n` steps and measures each operation.
-fn profiled<T: Presented>(
-    session: &mut Session<T>,
-    n: usize,
-) -> tealight_train::Result<Vec<Share>> {
+fn profiled<T: Task>(session: &mut Session<T>, n: usize) -> tealight_train::Result<Vec<Share>> {
     let started = Instant::now();
     start();
     let marks = steps(session, n);

@@ -3,17 +3,13 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
+use candle_core::Device;
 use serde_json::{Map, Value, json};
 use tealight_model::attention::RowSum;
-use tealight_model::models::forecaster::ReadOut;
-use tealight_train::Session;
 use tealight_train::pretrained::Pretrained;
-use tealight_train::task::weather::Weather;
-use tealight_train::task::{Reading, TaskConfig};
-use tealight_train::weather::{format, parse};
+use tealight_train::task::{Attends, AttentionMap, RegisteredTask, SequenceMaps, TaskVisitor};
 
-use super::{classify, forecast, translate};
 use crate::args::inspect::Attend;
 use crate::pictures::attention::{matrices, mean, pictures};
 use crate::pictures::files::save;
@@ -24,88 +20,76 @@ pub(crate) fn run(args: &Attend) -> Result<()> {
     match RunOrFolder::open(&args.model)? {
         RunOrFolder::Run(run) => of_run(args, &run),
         RunOrFolder::Folder(model, device) => {
-            let readings = model.attention_maps(&args.sequence, &device)?;
-            show(args, json!({ "text": args.sequence }), &readings, None, model.model.n_heads)
+            let maps = of_text(&model, &args.sequence, &device)?;
+            show(args, maps, None, model.model.n_heads)
         }
     }
 }
 
 fn of_run(args: &Attend, run: &Run) -> Result<()> {
-    let (sequence, readings) = match &run.config.task {
-        TaskConfig::Weather(_) => of_days(run, &args.sequence)?,
-        TaskConfig::MaskedLm(_) | TaskConfig::CausalLm(_) => {
+    let path = run.directory.path();
+    let maps = match run.config.task.settings().attends() {
+        Attends::Task => run.with_task(Attention { run, sequence: &args.sequence })?,
+        Attends::Pretrained => {
             let model = Pretrained::open(&args.model.path, args.model.weights.checkpoint)?;
-            let readings = model.attention_maps(&args.sequence, &run.device)?;
-            (json!({ "text": args.sequence }), readings)
+            of_text(&model, &args.sequence, &run.device)?
         }
-        TaskConfig::Seq2Seq(config) => {
-            let session = run.load(translate::task(run, config)?)?;
-            let readings = session.task.readings_of(&session.twin, &args.sequence)?;
-            (json!({ "source": args.sequence }), readings)
-        }
-        TaskConfig::Classify(config) => {
-            let session = run.load(classify::task(run, config)?)?;
-            let readings = session.task.readings_of(&session.twin, &args.sequence)?;
-            (json!({ "text": args.sequence }), readings)
-        }
-        TaskConfig::ListOps(_) => {
+        Attends::Never(reason) => {
             bail!(
-                "`tealight attend` does not support the task \"listops\" of `{}`: its sequences are too long",
-                run.directory.path().display()
+                "`tealight attend` does not support the task \"{}\" of `{}`: {reason}",
+                run.config.task.kind(),
+                path.display()
             )
         }
     };
-    let output = run.directory.path().join("attention");
-    show(args, sequence, &readings, Some(output), run.config.model.n_heads)
+    show(args, maps, Some(path.join("attention")), run.config.model.n_heads)
+}
+
+/// The attention maps of a sequence by the task of a run.
+struct Attention<'a> {
+    run: &'a Run,
+    sequence: &'a str,
+}
+
+impl TaskVisitor for Attention<'_> {
+    type Output = Result<SequenceMaps>;
+
+    fn visit<T: RegisteredTask>(self, task: T) -> Result<SequenceMaps> {
+        let session = self.run.load(task)?;
+        Ok(session.task.attend(&session.twin, self.sequence)?)
+    }
+}
+
+/// The attention maps of a text by a model with a tokenizer.
+fn of_text(model: &Pretrained, text: &str, device: &Device) -> Result<SequenceMaps> {
+    let maps = model.attention_maps(text, device)?;
+    Ok(SequenceMaps { sequence: json!({ "text": text }), maps })
 }
 
 /// Prints the maps, or draws them into `--output` or else `output`.
 fn show(
     args: &Attend,
-    sequence: Value,
-    readings: &[Reading],
+    SequenceMaps { sequence, maps }: SequenceMaps,
     output: Option<PathBuf>,
     n_heads: usize,
 ) -> Result<()> {
     if args.json {
-        return print_json(&as_json(sequence, readings)?);
+        return print_json(&as_json(sequence, &maps)?);
     }
     if args.text {
-        return print(&as_text(readings)?);
+        return print(&as_text(&maps)?);
     }
     let Some(output) = args.output.clone().or(output) else {
         bail!("`--output DIR` is required for a model folder");
     };
-    let pictures = pictures(readings, args.maps, n_heads)?;
+    let pictures = pictures(&maps, args.maps, n_heads)?;
     print_paths(&save(&output, pictures)?)
 }
 
-/// Attention maps of a weather model, and its input as JSON.
-fn of_days(run: &Run, sequence: &str) -> Result<(Value, Vec<Reading>)> {
-    let days = parse(sequence).context("cannot parse the sequence as weather")?;
-    let session = run.load(forecast::task(run, "attend")?)?;
-    let days = window(&session, &days)?;
-    let readings = session.task.readings_of(&session.twin, days)?;
-    Ok((json!({ "days": days, "emoji": format(days) }), readings))
-}
-
-/// The last `window` days. Only a model that forecasts at every position accepts fewer.
-fn window<'a>(session: &Session<Weather>, days: &'a [u8]) -> Result<&'a [u8]> {
-    let config = session.task.config();
-    let (n, window) = (days.len(), config.window);
-    if n == 0 {
-        bail!("the sequence is empty; expected days: 🌧️ ☁️ ☀️ or the letters R C S, oldest first");
-    }
-    if n < window && config.read_out != ReadOut::EveryPosition {
-        bail!("the sequence has {n} days, and the model requires {window}");
-    }
-    Ok(&days[n.saturating_sub(window)..])
-}
-
 /// The mean map of each layer in percent.
-fn as_text(readings: &[Reading]) -> Result<String> {
+fn as_text(maps: &[AttentionMap]) -> Result<String> {
     let mut text = String::new();
-    for Reading { name, queries, keys, maps } in readings {
+    for AttentionMap { name, queries, keys, maps } in maps {
         let mean = mean(&matrices(&maps.weights)?);
         writeln!(text, "{name}, mean of {} maps, in percent", maps.weights.dim(1)?)?;
         let heading = keys.iter().map(|key| cell(key)).collect::<String>();
@@ -126,9 +110,9 @@ fn cell(name: &str) -> String {
 }
 
 /// Adds the maps of all layers to the JSON object `sequence`.
-fn as_json(mut sequence: Value, readings: &[Reading]) -> Result<Value> {
+fn as_json(mut sequence: Value, maps: &[AttentionMap]) -> Result<Value> {
     let mut layers = Vec::new();
-    for Reading { name, queries, keys, maps } in readings {
+    for AttentionMap { name, queries, keys, maps } in maps {
         let mut factors = Map::new();
         for (factor, tensor) in &maps.factors {
             factors.insert((*factor).to_owned(), json!(matrices(tensor)?));

@@ -8,6 +8,7 @@ use tealight_train::pretrained::Pretrained;
 use tealight_train::pretrained::export::Provenance;
 use tealight_train::run::{Checkpoints, RunDirectory, Selection, load_weights};
 use tealight_train::storage::tensors::NamedTensors;
+use tealight_train::task::table::Table;
 
 use super::export;
 use crate::args::checkpoint::{AverageCheckpoints, Checkpoint, PruneCheckpoints};
@@ -15,7 +16,6 @@ use crate::runs::config::resolved_config;
 use crate::terminal::failure::causes;
 use crate::terminal::numbers::format_bytes;
 use crate::terminal::output::print;
-use crate::terminal::table::Table;
 
 pub(crate) fn run(args: &Checkpoint) -> Result<()> {
     match args {

@@ -5,22 +5,20 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use serde_json::{Value, json};
-use tealight_train::task::TaskConfig;
-use tealight_train::task::classify::{self, Classified, Classify};
+use tealight_train::task::classify::Classified;
 
 use crate::args::predict as args;
-use crate::runs::load::{Run, RunOrFolder};
-use crate::terminal::failure::at_its_place;
+use crate::runs::load::RunOrFolder;
 use crate::terminal::input;
 use crate::terminal::output::{print, print_json};
 
 pub(crate) fn run(args: &args::Classify) -> Result<()> {
     let (task, model) = match RunOrFolder::open(&args.model)? {
         RunOrFolder::Run(run) => {
-            let TaskConfig::Classify(config) = &run.config.task else {
+            let Some(settings) = run.config.task.settings().classifier() else {
                 return Err(run.is_not_for("classify", "classify"));
             };
-            let session = run.load(task(&run, config)?)?;
+            let session = run.load(run.task(settings)?)?;
             (session.task, session.twin)
         }
         RunOrFolder::Folder(pretrained, device) => {
@@ -35,12 +33,6 @@ pub(crate) fn run(args: &args::Classify) -> Result<()> {
         return print_json(&as_json(&texts, labels, &classified));
     }
     print(&as_text(labels, &classified))
-}
-
-/// The task of a run with the run's tokenizer and labels, without its training data.
-pub(super) fn task(run: &Run, config: &classify::Config) -> Result<Classify> {
-    Classify::without_data(config, run.directory.path(), &run.device)
-        .map_err(|error| at_its_place(error, &run.source))
 }
 
 /// One line per text: the predicted label, then all labels with their probabilities.

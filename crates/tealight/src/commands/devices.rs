@@ -3,12 +3,12 @@
 use std::thread;
 
 use anyhow::Result;
+use tealight_train::task::table::Table;
 
 use crate::system::device::{self, Gpu};
 use crate::system::memory;
 use crate::terminal::numbers::{counted, format_bytes};
 use crate::terminal::output::print;
-use crate::terminal::table::Table;
 
 pub(crate) fn run() -> Result<()> {
     let mut table = Table::new(["device", "description", "memory", "free"]);

@@ -7,16 +7,17 @@ use candle_core::Device;
 use tealight_train::Session;
 use tealight_train::config::{ConfigSource, RunConfig};
 use tealight_train::pretrained::Pretrained;
+use tealight_train::task::table::thousands;
+use tealight_train::task::{RegisteredTask, Task, TaskVisitor};
 use tealight_train::training::doctor::{self, Finding};
 
 use crate::args::train::Doctor;
-use crate::reports::presented::Presented;
 use crate::runs::config::LoadedConfig;
-use crate::runs::load::{ForAnyTask, with_task};
+use crate::runs::load::with_task;
 use crate::runs::preflight;
 use crate::system::memory;
 use crate::terminal::failure::at_its_place;
-use crate::terminal::numbers::{format_bytes, thousands};
+use crate::terminal::numbers::format_bytes;
 use crate::terminal::output::print;
 
 pub(crate) fn run(args: &Doctor) -> Result<()> {
@@ -37,8 +38,10 @@ struct Examination<'a> {
     init_model: Option<&'a Pretrained>,
 }
 
-impl ForAnyTask for Examination<'_> {
-    fn run<T: Presented>(self, task: T) -> Result<()> {
+impl TaskVisitor for Examination<'_> {
+    type Output = Result<()>;
+
+    fn visit<T: RegisteredTask>(self, task: T) -> Result<()> {
         let Self { args, source, config, device, init_model } = self;
         let at_its_place = |error| at_its_place(error, source);
         let mut session = Session::new(config, task, device).map_err(at_its_place)?;
@@ -76,14 +79,14 @@ fn report(Finding { check, is_fine, text }: &Finding) -> Result<()> {
     print(&format!("{sign} {check:<9}  {text}\n"))
 }
 
-fn model<T: Presented>(session: &Session<T>) -> Finding {
+fn model<T: Task>(session: &Session<T>) -> Finding {
     let n = thousands(session.params.n_parameters() as u64);
     let text = format!("{n} parameters, sequences of {}", session.task.seq_len());
     Finding { check: "model", is_fine: true, text }
 }
 
 /// Memory and disk space.
-fn resources<T: Presented>(session: &Session<T>) -> Result<Finding> {
+fn resources<T: Task>(session: &Session<T>) -> Result<Finding> {
     let shortage = preflight::shortage(session, Path::new("."), None)?;
     let is_fine = shortage.is_none();
     let enough = || {

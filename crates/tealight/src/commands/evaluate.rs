@@ -2,10 +2,10 @@
 
 use anyhow::Result;
 use tealight_train::pretrained::Pretrained;
+use tealight_train::task::{RegisteredTask, TaskVisitor};
 
 use crate::args::train::Evaluate;
-use crate::reports::presented::Presented;
-use crate::runs::load::{ForAnyTask, Run, check_same_data, with_task};
+use crate::runs::load::{Run, check_same_data, with_task};
 use crate::terminal::output::{print, print_indented_json};
 
 pub(crate) fn run(args: &Evaluate) -> Result<()> {
@@ -22,8 +22,10 @@ struct Evaluation<'a> {
     json: bool,
 }
 
-impl ForAnyTask for Evaluation<'_> {
-    fn run<T: Presented>(self, task: T) -> Result<()> {
+impl TaskVisitor for Evaluation<'_> {
+    type Output = Result<()>;
+
+    fn visit<T: RegisteredTask>(self, task: T) -> Result<()> {
         let session = match &self.weights {
             Some(model) => self.run.with_weights(task, &model.weights, &model.origin)?,
             None => self.run.load(task)?,
@@ -33,6 +35,6 @@ impl ForAnyTask for Evaluation<'_> {
         if self.json {
             return print_indented_json(&report);
         }
-        print(&T::table(&report))
+        print(&report.to_string())
     }
 }

@@ -4,13 +4,11 @@ use std::fmt::Write;
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
-use tealight_train::task::TaskConfig;
-use tealight_train::task::weather::{self, Decoding, Rollout, rollout};
+use tealight_train::task::weather::{Decoding, Rollout, rollout};
 use tealight_train::weather::{Weather, format, parse};
 
 use crate::args::predict::Forecast;
 use crate::runs::load::Run;
-use crate::terminal::failure::at_its_place;
 use crate::terminal::output::{print, print_json};
 
 pub(crate) fn run(args: &Forecast) -> Result<()> {
@@ -19,7 +17,10 @@ pub(crate) fn run(args: &Forecast) -> Result<()> {
         bail!("`--start` is empty; expected days: 🌧️ ☁️ ☀️ or the letters R C S, oldest first");
     }
     let run = Run::open(&args.run.path, &args.run.weights)?;
-    let session = run.load(task(&run, "forecast")?)?;
+    let Some(settings) = run.config.task.settings().forecaster() else {
+        return Err(run.is_not_for("forecast", "weather"));
+    };
+    let session = run.load(run.task(settings)?)?;
     let decoding = match args.beams {
         Some(beams) => Decoding::Beams(beams),
         None => {
@@ -31,16 +32,6 @@ pub(crate) fn run(args: &Forecast) -> Result<()> {
         return print_json(&as_json(&rollout));
     }
     print(&as_text(&start, &rollout))
-}
-
-/// The task of a weather run; an error naming `command` for another task.
-pub(super) fn task(run: &Run, command: &str) -> Result<weather::Weather> {
-    let TaskConfig::Weather(config) = &run.config.task else {
-        return Err(run.is_not_for(command, "weather"));
-    };
-    let batch_size = run.config.training.batch_size;
-    weather::Weather::new(config, run.config.seed, batch_size, &run.device)
-        .map_err(|error| at_its_place(error, &run.source))
 }
 
 fn as_text(start: &[u8], rollout: &Rollout) -> String {

@@ -23,8 +23,9 @@ use tealight_train::monitor::early_stopping::Direction;
 use tealight_train::optimizer::schedule::ScheduleConfig;
 use tealight_train::optimizer::{OptimizerConfig, muon};
 use tealight_train::run::RunDirectory;
+use tealight_train::task::table::{Table, thousands};
 use tealight_train::task::weather::{InputKind, Regime, SourceConfig};
-use tealight_train::task::{TaskConfig, seq2seq};
+use tealight_train::task::{RegisteredTask, TaskConfig, TaskVisitor, seq2seq};
 use tealight_train::text::corpus::{CorpusConfig, files};
 use tealight_train::text::diary::Languages;
 use tealight_train::text::masking;
@@ -33,13 +34,11 @@ use tealight_train::text::tokenizer::TokenizerConfig;
 use tealight_train::weather::generator::one_four_eight::Positions;
 
 use crate::args::inspect::Inspect;
-use crate::reports::presented::Presented;
 use crate::runs::config::{LoadedConfig, resolved_config};
-use crate::runs::load::{ForAnyTask, with_task};
+use crate::runs::load::with_task;
 use crate::terminal::failure::at_its_place;
-use crate::terminal::numbers::{MEBIBYTE, thousands};
+use crate::terminal::numbers::MEBIBYTE;
 use crate::terminal::output::{log, print};
-use crate::terminal::table::Table;
 
 pub(crate) fn run(args: &Inspect) -> Result<()> {
     match &args.target {
@@ -58,8 +57,10 @@ struct Inspection<'a> {
     source: &'a ConfigSource,
 }
 
-impl ForAnyTask for Inspection<'_> {
-    fn run<T: Presented>(self, task: T) -> Result<()> {
+impl TaskVisitor for Inspection<'_> {
+    type Output = Result<()>;
+
+    fn visit<T: RegisteredTask>(self, task: T) -> Result<()> {
         let session = Session::new(self.config, task, &Device::Cpu)
             .map_err(|error| at_its_place(error, self.source))?;
         print(&parameters(&session))
@@ -81,7 +82,7 @@ fn configuration(
 }
 
 /// All parameters, and the cost of training them.
-fn parameters<T: Presented>(session: &Session<T>) -> String {
+fn parameters<T: RegisteredTask>(session: &Session<T>) -> String {
     let Session { config, task, params, model, optimizer, .. } = session;
     let groups = optimizer.decay_groups();
     let scales: BTreeMap<_, _> =

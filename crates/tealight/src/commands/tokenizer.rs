@@ -4,13 +4,13 @@ use anyhow::{Context, Result, anyhow, bail};
 use serde_json::{Value, json};
 use tealight_model::names::Named;
 use tealight_train::Error;
+use tealight_train::task::table::thousands;
 use tealight_train::text::corpus::Corpus;
 use tealight_train::text::corpus::files::{self, Files, Unit};
 use tealight_train::text::tokenizer::{Encoded, Specials, Tokenizer, TokenizerConfig};
 
 use crate::args::tokenizer as args;
 use crate::terminal::input;
-use crate::terminal::numbers::thousands;
 use crate::terminal::output::{print, print_json};
 
 pub(crate) fn run(args: &args::Tokenizer) -> Result<()> {

@@ -16,20 +16,19 @@ use tealight_train::run::{
     DamagedCheckpoint, Lock, Manifest, NewestCheckpoint, RunDirectory, load_weights,
 };
 use tealight_train::storage::files::{replace, to_json};
-use tealight_train::task::{Reading, Reported, Task};
+use tealight_train::task::table::thousands;
+use tealight_train::task::{AttentionMap, RegisteredTask, Task, TaskReport, TaskVisitor};
 use tealight_train::training::session::Progress;
 use tealight_train::{Session, StopCondition, fit};
 
 use crate::args::train::Train;
 use crate::pictures::attention;
-use crate::reports::presented::Presented;
 use crate::runs::config::{LoadedConfig, list_differences, resolved_config};
-use crate::runs::load::{ForAnyTask, check_same_data, weights_mismatch, with_task};
+use crate::runs::load::{check_same_data, weights_mismatch, with_task};
 use crate::runs::preflight::{self, Shortage};
 use crate::runs::summary::Summary;
 use crate::system::signals::{Signal, SignalHandlers};
 use crate::terminal::failure::at_its_place;
-use crate::terminal::numbers::thousands;
 use crate::terminal::output::{log, print};
 use crate::terminal::progress::progress_observer;
 
@@ -62,8 +61,10 @@ struct Training<'a> {
     init_model: Option<Rc<Pretrained>>,
 }
 
-impl ForAnyTask<ExitCode> for Training<'_> {
-    fn run<T: Presented>(self, task: T) -> Result<ExitCode> {
+impl TaskVisitor for Training<'_> {
+    type Output = Result<ExitCode>;
+
+    fn visit<T: RegisteredTask>(self, task: T) -> Result<ExitCode> {
         let Self { args, device, source, .. } = self;
         let mut session = self.session(task).map_err(|error| at_its_place(error, source))?;
         self.log(&describe(&session, device));
@@ -141,7 +142,7 @@ impl Training<'_> {
             vec![Box::new(JsonLines::append(&directory.metrics_path())?)];
         if self.config.log.tensorboard {
             let n_heads = self.config.model.n_heads;
-            let draw = Box::new(move |readings: &[Reading]| attention::images(readings, n_heads));
+            let draw = Box::new(move |maps: &[AttentionMap]| attention::images(maps, n_heads));
             observers.push(Box::new(TensorBoard::create(directory.path(), step, draw)?));
         }
         if !self.args.quiet {
@@ -224,7 +225,7 @@ impl Training<'_> {
     }
 
     /// Evaluates the selected checkpoint: writes `report.json` and `summary.json`, prints the table.
-    fn evaluate<T: Presented>(
+    fn evaluate<T: RegisteredTask>(
         &self,
         session: &Session<T>,
         directory: &RunDirectory,
@@ -238,10 +239,11 @@ impl Training<'_> {
         let path = directory.path();
         let file = path.join("report.json");
         replace(&file, &to_json(&file, &report)?)?;
-        Summary::write(session, directory, T::metrics(&report), first_step)?;
-        print(&T::table(&report))?;
+        Summary::write(session, directory, report.metrics(), first_step)?;
+        print(&report.to_string())?;
         let evaluate = format!("tealight evaluate {}", path.display());
-        self.log(&format!("\n{evaluate}    prints this table again\n{}", T::next_command(path)));
+        let next = self.config.task.settings().next_command(path);
+        self.log(&format!("\n{evaluate}    prints this table again\n{next}"));
         Ok(())
     }
 }
@@ -296,7 +298,7 @@ fn run_name(args: &Train) -> String {
 }
 
 /// Creates and locks the directory of a new run.
-fn start<T: Reported>(
+fn start<T: RegisteredTask>(
     args: &Train,
     source: &ConfigSource,
     session: &Session<T>,
@@ -304,11 +306,11 @@ fn start<T: Reported>(
 ) -> Result<(RunDirectory, Lock)> {
     let resolved = to_resolved_toml(&session.config)?;
     let n_parameters = session.params.n_parameters() as u64;
-    let manifest =
-        Manifest::new(device, session.task.sizes(), n_parameters).with_data(session.task.data());
+    let manifest = Manifest::new(device, session.task.sizes(), n_parameters)
+        .with_data(session.task.data_files());
     let directory = RunDirectory::create(&args.runs, &run_name(args))?;
     let lock = directory.lock()?;
-    for (name, bytes) in session.task.files()? {
+    for (name, bytes) in session.task.kept_files()? {
         directory.keep(name, &bytes)?;
     }
     directory.write_start(source.text(), &resolved, &manifest)?;
@@ -316,7 +318,7 @@ fn start<T: Reported>(
 }
 
 /// Restores the latest intact checkpoint; a run without one starts at step 0.
-fn resume<T: Reported>(
+fn resume<T: RegisteredTask>(
     session: &mut Session<T>,
     directory: &RunDirectory,
     device: &Device,

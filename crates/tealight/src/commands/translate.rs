@@ -5,12 +5,10 @@ use serde_json::{Value, json};
 use tealight_model::generation::{Sampling, Strategy};
 use tealight_ops::rng::{Purpose, Stream};
 use tealight_train::pretrained::translation::Translator;
-use tealight_train::task::TaskConfig;
-use tealight_train::task::seq2seq::{self, Seq2Seq, Translation, Vocabulary};
+use tealight_train::task::seq2seq::Translation;
 
 use crate::args::predict::Translate;
-use crate::runs::load::{Run, RunOrFolder};
-use crate::terminal::failure::at_its_place;
+use crate::runs::load::RunOrFolder;
 use crate::terminal::input;
 use crate::terminal::output::{print, print_json};
 
@@ -19,10 +17,10 @@ pub(crate) fn run(args: &Translate) -> Result<()> {
     let strategy = strategy(args);
     let translations = match RunOrFolder::open(&args.model)? {
         RunOrFolder::Run(run) => {
-            let TaskConfig::Seq2Seq(config) = &run.config.task else {
+            let Some(settings) = run.config.task.settings().translator() else {
                 return Err(run.is_not_for("translate", "seq2seq"));
             };
-            let session = run.load(task(&run, config)?)?;
+            let session = run.load(run.task(settings)?)?;
             session.task.translate(&session.twin, &texts, &strategy, args.max_len)?
         }
         // T5 has a tokenizer instead of a vocabulary.
@@ -35,13 +33,6 @@ pub(crate) fn run(args: &Translate) -> Result<()> {
         return print_json(&as_json(&texts, &translations));
     }
     print(&as_text(&translations))
-}
-
-/// The task of a run with the run's vocabulary, without its data.
-pub(super) fn task(run: &Run, config: &seq2seq::Config) -> Result<Seq2Seq> {
-    let vocabulary = Vocabulary::read(run.directory.path())?;
-    Seq2Seq::without_data(config, vocabulary, &run.device)
-        .map_err(|error| at_its_place(error, &run.source))
 }
 
 fn strategy(args: &Translate) -> Strategy {

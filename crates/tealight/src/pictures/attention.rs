@@ -7,7 +7,7 @@ use anyhow::Result;
 use candle_core::{DType, Tensor};
 use tealight_model::attention::RowSum;
 use tealight_train::observer::tensorboard::Image;
-use tealight_train::task::Reading;
+use tealight_train::task::AttentionMap;
 
 use super::heat::{HeatMaps, Panel, Scale};
 use super::png;
@@ -36,17 +36,17 @@ impl FromStr for MapSelection {
 
 /// One picture per attention layer and per factor of its weights, with file names.
 pub(crate) fn pictures(
-    readings: &[Reading],
+    attention_maps: &[AttentionMap],
     maps: Option<MapSelection>,
     n_heads: usize,
 ) -> Result<Vec<(String, Picture)>> {
     let mut pictures = Vec::new();
-    for reading in readings {
-        pictures.push((reading.name.clone(), weights(reading, maps, n_heads)?.draw()));
-        for (name, factor) in &reading.maps.factors {
-            let title = format!("{} of {}", name.replace('_', " "), reading.name);
-            let picture = factor_maps(reading, title, factor, maps, n_heads)?.draw();
-            pictures.push((format!("{} {name}", reading.name), picture));
+    for map in attention_maps {
+        pictures.push((map.name.clone(), weights(map, maps, n_heads)?.draw()));
+        for (name, factor) in &map.maps.factors {
+            let title = format!("{} of {}", name.replace('_', " "), map.name);
+            let picture = factor_maps(map, title, factor, maps, n_heads)?.draw();
+            pictures.push((format!("{} {name}", map.name), picture));
         }
     }
     Ok(pictures)
@@ -54,7 +54,7 @@ pub(crate) fn pictures(
 
 /// The attention maps as PNG images for TensorBoard.
 pub(crate) fn images(
-    readings: &[Reading],
+    attention_maps: &[AttentionMap],
     n_heads: usize,
 ) -> Result<Vec<Image>, Box<dyn Error + Send + Sync>> {
     let image = |(name, picture): (String, Picture)| {
@@ -62,11 +62,11 @@ pub(crate) fn images(
         let png = png::write(&picture, 1.)?;
         Ok(Image { tag: format!("attention/{name}"), width, height, png })
     };
-    Ok(pictures(readings, None, n_heads)?.into_iter().map(image).collect::<Result<_>>()?)
+    Ok(pictures(attention_maps, None, n_heads)?.into_iter().map(image).collect::<Result<_>>()?)
 }
 
-fn weights(reading: &Reading, maps: Option<MapSelection>, n_heads: usize) -> Result<HeatMaps> {
-    let Reading { name, queries, keys, maps: of } = reading;
+fn weights(map: &AttentionMap, maps: Option<MapSelection>, n_heads: usize) -> Result<HeatMaps> {
+    let AttentionMap { name, queries, keys, maps: of } = map;
     let matrices = matrices(&of.weights)?;
     let panels = panels(&matrices, maps, n_heads, queries, keys);
     let caption = match of.row_sum {
@@ -80,7 +80,7 @@ fn weights(reading: &Reading, maps: Option<MapSelection>, n_heads: usize) -> Res
 }
 
 fn factor_maps(
-    reading: &Reading,
+    map: &AttentionMap,
     title: String,
     factor: &Tensor,
     maps: Option<MapSelection>,
@@ -93,7 +93,7 @@ fn factor_maps(
     let labels = |n: usize, names: &[String]| {
         if n == names.len() { names.to_vec() } else { (1..=n).map(|i| i.to_string()).collect() }
     };
-    let (rows, columns) = (labels(rows, &reading.queries), labels(columns, &reading.keys));
+    let (rows, columns) = (labels(rows, &map.queries), labels(columns, &map.keys));
     let panels = panels(&matrices, maps, n_heads, &rows, &columns);
     let scale = Scale::of(panels.iter().flat_map(|panel| &panel.values).flatten().copied());
     let caption = "a factor of the attention weights; axes over positions have labels".to_owned();

@@ -1,6 +1,6 @@
 //! An axis: maps values to positions and has ticks at round values.
 
-use crate::terminal::numbers::thousands;
+use tealight_train::task::table::thousands;
 
 /// The scale of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,5 +1,6 @@
-//! Loads runs, models and tasks. [`with_task`] is the only function that matches on the kind of task.
+//! Loads runs, models and tasks.
 
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
@@ -9,69 +10,32 @@ use tealight_train::config::{ConfigSource, RunConfig};
 use tealight_train::pretrained::Pretrained;
 use tealight_train::run::{RunDirectory, Selection, load_weights};
 use tealight_train::storage::tensors::NamedTensors;
-use tealight_train::task::causal_lm::CausalLm;
-use tealight_train::task::classify::Classify;
-use tealight_train::task::listops::ListOps;
-use tealight_train::task::masked_lm::MaskedLm;
-use tealight_train::task::seq2seq::Seq2Seq;
-use tealight_train::task::weather::Weather;
-use tealight_train::task::{Preparing, Reported, Task, TaskConfig};
+use tealight_train::task::{RegisteredTask, Task, TaskContext, TaskKind, TaskVisitor};
 
 use super::config::resolved_config;
 use crate::args::shared::{Model, Weights};
-use crate::reports::presented::Presented;
 use crate::terminal::failure::at_its_place;
 use crate::terminal::output::log;
 use crate::terminal::progress::Preparation;
 
-/// A command that is generic over the task; `R` is its result.
-pub(crate) trait ForAnyTask<R = ()> {
-    /// Runs the command for a task whose data are loaded.
-    fn run<T: Presented>(self, task: T) -> Result<R>;
-}
-
-/// Builds the task of `config`, loads its data, and runs `command`. Files that a run has `kept`, such as
+/// Builds the task of `config`, loads its data, and passes it to `command`. Files that a run has `kept`, such as
 /// the tokenizer, are read from its directory.
 pub(crate) fn with_task<R>(
     config: &RunConfig,
     source: &ConfigSource,
     device: &Device,
     kept: Option<&RunDirectory>,
-    command: impl ForAnyTask<R>,
+    command: impl TaskVisitor<Output = Result<R>>,
 ) -> Result<R> {
     let at_its_place = |error| at_its_place(error, source);
     config.validate().map_err(at_its_place)?;
-    let RunConfig { seed, training, .. } = config;
-    let mut bar = Preparation::default();
-    let mut progress = |stage, done| bar.draw(stage, done);
-    let kept = kept.map(RunDirectory::path);
-    let preparing = Preparing { kept, progress: Some(&mut progress) };
-    match &config.task {
-        TaskConfig::MaskedLm(masked_lm) => {
-            let task = MaskedLm::new(masked_lm, config, device, preparing);
-            command.run(task.map_err(at_its_place)?)
-        }
-        TaskConfig::CausalLm(causal_lm) => {
-            let task = CausalLm::new(causal_lm, config, device, preparing);
-            command.run(task.map_err(at_its_place)?)
-        }
-        TaskConfig::Weather(weather) => {
-            let task = Weather::new(weather, *seed, training.batch_size, device);
-            command.run(task.map_err(at_its_place)?)
-        }
-        TaskConfig::Seq2Seq(seq2seq) => {
-            let task = Seq2Seq::new(seq2seq, *seed, training.batch_size, device);
-            command.run(task.map_err(at_its_place)?)
-        }
-        TaskConfig::ListOps(listops) => {
-            let task = ListOps::new(listops, *seed, training.batch_size, device);
-            command.run(task.map_err(at_its_place)?)
-        }
-        TaskConfig::Classify(classify) => {
-            let task = Classify::new(classify, config, device, kept);
-            command.run(task.map_err(at_its_place)?)
-        }
-    }
+    let bar = RefCell::new(Preparation::default());
+    let context = TaskContext {
+        kept: kept.map(RunDirectory::path),
+        progress: &|stage, done| bar.borrow_mut().draw(stage, done),
+        ..config.task_context(device)
+    };
+    config.task.build(&context, command).map_err(at_its_place)?
 }
 
 /// A trained run and the path of the selected checkpoint.
@@ -94,6 +58,21 @@ impl Run {
             weights.checkpoint.or(named).unwrap_or_else(|| config.checkpoint.select.into());
         let checkpoint = directory.checkpoints().find(selection)?;
         Ok(Self { directory, source, config, device, checkpoint })
+    }
+
+    /// The task of the run with these settings, without its training data.
+    pub(crate) fn task<K: TaskKind>(&self, settings: &K) -> Result<K::Task> {
+        let context = self.config.task_context(&self.device);
+        let task = settings.reopen(self.directory.path(), &context);
+        task.map_err(|error| at_its_place(error, &self.source))
+    }
+
+    /// Passes the task of the run, without its training data, to `command`.
+    pub(crate) fn with_task<T>(&self, command: impl TaskVisitor<Output = Result<T>>) -> Result<T> {
+        let Self { directory, source, config, device, .. } = self;
+        let context = config.task_context(device);
+        let result = config.task.reopen(directory.path(), &context, command);
+        result.map_err(|error| at_its_place(error, source))?
     }
 
     /// A session with the weights of the checkpoint.
@@ -152,8 +131,8 @@ pub(crate) fn open_pretrained(args: &Model) -> Result<Pretrained> {
 }
 
 /// Fails if the files of the task's data have changed since the run was started.
-pub(crate) fn check_same_data<T: Reported>(task: &T, directory: &RunDirectory) -> Result<()> {
-    Ok(directory.manifest()?.check_data(&task.data())?)
+pub(crate) fn check_same_data<T: RegisteredTask>(task: &T, directory: &RunDirectory) -> Result<()> {
+    Ok(directory.manifest()?.check_data(&task.data_files())?)
 }
 
 /// The error message for a checkpoint whose tensors do not match the model.

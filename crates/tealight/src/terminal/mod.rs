@@ -5,4 +5,3 @@ pub(crate) mod input;
 pub(crate) mod numbers;
 pub(crate) mod output;
 pub(crate) mod progress;
-pub(crate) mod table;

@@ -3,19 +3,6 @@
 /// Bytes in a mebibyte.
 pub(crate) const MEBIBYTE: f64 = 1_048_576.;
 
-/// `26,179`
-pub(crate) fn thousands(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
 /// `1.5 GiB`
 pub(crate) fn format_bytes(bytes: f64) -> String {
     const UNITS: [&str; 5] = ["bytes", "KiB", "MiB", "GiB", "TiB"];
@@ -34,14 +21,6 @@ pub(crate) fn counted(n: usize, noun: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn digits_are_grouped_in_threes() {
-        assert_eq!(
-            [0, 999, 1000, 26_179, 1_000_000].map(thousands),
-            ["0", "999", "1,000", "26,179", "1,000,000"]
-        );
-    }
 
     #[test]
     fn bytes_have_units_of_1024() {

@@ -7,10 +7,10 @@ use std::time::Instant;
 use indicatif::{ProgressBar, ProgressStyle};
 use tealight_train::Result;
 use tealight_train::observer::{Event, Observer, StepReport};
+use tealight_train::task::table::thousands;
 use tealight_train::text::corpus::Progress;
 use tealight_train::text::store::Stage;
 
-use super::numbers::thousands;
 use super::output::log;
 
 /// An observer that reports the progress of training.

@@ -1,5 +1,6 @@
 //! Properties of every generator, and the published limits of each.
 
+use super::source::SourceConfig;
 use super::*;
 use tealight_ops::rng::{Purpose, Stream};
 

@@ -31,7 +31,7 @@ mod file;
 pub mod generator;
 mod score;
 mod sequence;
-mod source;
+pub mod source;
 
 #[cfg(test)]
 mod laws;

@@ -1,7 +1,8 @@
-//! What a causal language model comes to, on all of the held-out text.
+//! How well a causal language model predicts all of the held-out text.
 
 use std::collections::BTreeMap;
 use std::f64::consts::LN_2;
+use std::fmt;
 
 use serde::Serialize;
 use tealight_model::Mode;
@@ -13,37 +14,37 @@ use super::CausalLm;
 use crate::data::text::tokenizer::Specials;
 use crate::error::Result;
 use crate::inference::continuation::Settings;
-use crate::task::Task;
-use crate::task::metrics::{Measures, Metrics};
+use crate::task::metrics::{Measures, Metrics, by_name};
+use crate::task::table::{Table, thousands};
+use crate::task::{Task, TaskReport};
 
 /// Tokens of the sample.
 const SAMPLE_TOKENS: usize = 200;
 
-/// How well the next token of held-out text is guessed.
+/// How well the next token of held-out text is predicted.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
     /// Mean cross-entropy of a token, in nats, over all of the held-out text.
     pub loss: f64,
     /// exp(loss).
     pub perplexity: f64,
-    /// The cross-entropy of the text for each of its bytes in UTF-8, in bits, that of the marks between
-    /// documents included: comparable whatever the tokenizer.
+    /// The cross-entropy in bits for each byte of the text in UTF-8, marks between documents included:
+    /// comparable between tokenizers.
     pub bits_per_byte: f64,
-    /// The share of tokens whose likeliest guess is right.
+    /// The share of tokens that are predicted as the likeliest.
     pub accuracy: f64,
-    /// Tokens that were guessed.
+    /// Tokens that were predicted.
     pub n_tokens: u64,
-    /// The entropy of the tokens by how common they are, in nats: what a guess that reads nothing comes
-    /// to.
+    /// The entropy of the distribution of the tokens, in nats: the loss of a prediction that reads nothing.
     pub unigram_loss: f64,
-    /// What the model writes from nothing, or from the first token of the held-out text where the tokenizer
-    /// has none to begin with.
+    /// A sample of the model: from nothing, or from the first tokens of the held-out text where the tokenizer
+    /// has no token to begin with.
     pub sample: String,
 }
 
 impl Report {
     pub(super) fn new(task: &CausalLm, model: &causal_lm::CausalLm) -> Result<Self> {
-        let Guesses { metrics, counts } = guesses(task, model)?;
+        let Evaluated { metrics, counts } = evaluated(task, model)?;
         let n_tokens: u64 = counts.values().sum();
         let share = |count: u64| count as f64 / n_tokens as f64;
         let loss = metrics.mean("loss").unwrap_or(f64::NAN);
@@ -60,29 +61,58 @@ impl Report {
     }
 }
 
-/// What came of all the held-out text.
-struct Guesses {
+impl TaskReport for Report {
+    fn metrics(&self) -> BTreeMap<String, f64> {
+        by_name([
+            ("loss", self.loss),
+            ("perplexity", self.perplexity),
+            ("bits_per_byte", self.bits_per_byte),
+            ("accuracy", self.accuracy),
+        ])
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { loss, perplexity, bits_per_byte, accuracy, unigram_loss, .. } = *self;
+        let heading = ["", "cross-entropy", "perplexity", "bits per byte", "accuracy"];
+        let mut table = Table::new(heading);
+        let [loss, bits, accuracy] =
+            [loss, bits_per_byte, accuracy].map(|number| format!("{number:.4}"));
+        table.row(["transformer".to_owned(), loss, format!("{perplexity:.2}"), bits, accuracy]);
+        let [loss, perplexity] =
+            [format!("{unigram_loss:.4}"), format!("{:.2}", unigram_loss.exp())];
+        let none = || "–".to_owned();
+        table.row(["tokens by frequency".to_owned(), loss, perplexity, none(), none()]);
+        let n = thousands(self.n_tokens);
+        let sample = self.sample.trim_end();
+        writeln!(f, "{table}over all {n} tokens of held-out text\n\n{sample}")
+    }
+}
+
+/// The evaluation of all the held-out text.
+struct Evaluated {
     metrics: Metrics,
-    /// How often each token was to be guessed.
+    /// How often each token is a label.
     counts: BTreeMap<u32, u64>,
 }
 
-fn guesses(task: &CausalLm, model: &causal_lm::CausalLm) -> Result<Guesses> {
+fn evaluated(task: &CausalLm, model: &causal_lm::CausalLm) -> Result<Evaluated> {
     let (mut measures, mut counts) = (Measures::default(), BTreeMap::new());
     let (all, n) = (task.texts.validation(), task.texts.evaluation_batch());
     for first in (0..all.n()).step_by(n as usize) {
         let sequences: Vec<_> = (first..all.n().min(first + n)).map(|at| all.at(at)).collect();
-        let loss = task.loss(model, &task.cut(&sequences)?, Mode::Eval)?;
+        let loss = task.loss(model, &task.batch_of(&sequences)?, Mode::Eval)?;
         measures.merge(loss.measures());
         let labels = sequences.iter().flat_map(super::successors);
         for id in labels.filter_map(|id| u32::try_from(id).ok()) {
             *counts.entry(id).or_insert(0) += 1;
         }
     }
-    Ok(Guesses { metrics: measures.read()?, counts })
+    Ok(Evaluated { metrics: measures.read()?, counts })
 }
 
-/// The same in every run of the same model.
+/// A text from the model, with a fixed seed.
 fn sample(task: &CausalLm, model: &causal_lm::CausalLm) -> Result<String> {
     let Some(beginning) = beginning(task)? else { return Ok(String::new()) };
     let sampling = Sampling { temperature: 0.8, ..Sampling::default() };
@@ -98,8 +128,8 @@ fn sample(task: &CausalLm, model: &causal_lm::CausalLm) -> Result<String> {
     Ok(beginning + &written)
 }
 
-/// Nothing; or where the tokenizer has no token to begin with, the first of the held-out text, as many as
-/// make whole characters.
+/// An empty prompt; if the tokenizer has no token to begin with, the shortest beginning of the held-out text
+/// that is whole characters.
 fn beginning(task: &CausalLm) -> Result<Option<String>> {
     let tokenizer = task.tokenizer();
     if tokenizer.special().begin.or(tokenizer.special().end).is_some() {

@@ -2,12 +2,13 @@ use std::f64::consts::LN_2;
 use std::fs;
 use std::path::Path;
 
-use candle_core::DType;
+use candle_core::{DType, Device};
 use serde_json::json;
 use tealight_model::ParamStore;
 use tempfile::TempDir;
 
 use super::*;
+use crate::config::RunConfig;
 use crate::settings::ConfigSource;
 use crate::task::text::tests::assert_kept_apart;
 
@@ -27,7 +28,7 @@ n_heads = 2
 causal = true
 ";
 
-/// The report of a model that has learnt nothing, on the lines of `held_out`.
+/// The report of an untrained model on the lines of `held_out`.
 fn report(folder: &TempDir, held_out: &str, overrides: &[String]) -> (CausalLm, Report) {
     let path = |name: &str| folder.path().join(name);
     fs::write(path("train.txt"), "The Sun, the rain; a CLOUDY day.\nRain again\n").unwrap();
@@ -41,7 +42,7 @@ fn report(folder: &TempDir, held_out: &str, overrides: &[String]) -> (CausalLm, 
     let source = ConfigSource::parse(Path::new("a.toml"), CONFIG, &overrides).unwrap();
     let run: RunConfig = source.deserialize().unwrap();
     let crate::task::TaskConfig::CausalLm(config) = &run.task else { panic!("another task") };
-    let task = CausalLm::new(config, &run, &Device::Cpu, Preparing::default()).unwrap();
+    let task = config.build(&run.task_context(&Device::Cpu)).unwrap();
     let store = ParamStore::new(run.seed, DType::F32, &Device::Cpu);
     task.build(&run.model, &store.trainable()).unwrap();
     let model = task.build(&run.model, &store.frozen()).unwrap();
@@ -54,8 +55,7 @@ fn assert_bytes(report: &Report, n_bytes: f64) {
     assert!((report.bits_per_byte * n_bytes / bits - 1.).abs() < 1e-9, "{report:?}, {n_bytes}");
 }
 
-/// What was counted were the bytes of the text that the tokens are decoded into: without capitals' accents,
-/// with `[UNK]` for nothing, with other spaces.
+/// The bytes of the decoded tokens were counted, which lack accents, capitals and spaces of the text.
 #[test]
 fn bits_are_counted_for_each_byte_of_the_text_and_not_of_what_is_left_of_it() {
     let held_out = "ÀÉÎ rain,  cloudy; 晴れ day of the sun again\nthe rain\n";
@@ -103,9 +103,9 @@ fn a_tokenizer_without_marks_is_reported_on_like_any_other() {
     assert!(report.loss.is_finite() && report.unigram_loss > 0.);
 }
 
-/// What was drawn of a packed sequence was what a model reads that takes it for one text.
+/// The maps of a packed sequence were those of a model that reads it as one text.
 #[test]
-fn readings_of_packed_texts_keep_them_apart() {
+fn attention_maps_of_packed_texts_keep_them_apart() {
     let folder = tempfile::tempdir().unwrap();
     let settings = ["task.sequences='packed'".into(), "task.tokenizer='byte'".into()];
     let (task, _) = report(&folder, "a\nb\n", &settings);
@@ -114,5 +114,5 @@ fn readings_of_packed_texts_keep_them_apart() {
     let store = ParamStore::new(17, DType::F32, &Device::Cpu);
     let model = task.build(&model_config.model, &store.trainable()).unwrap();
     let segments = without_last(&task.texts.held_out(0)).segments.unwrap();
-    assert_kept_apart(&task.readings(&model).unwrap(), &segments);
+    assert_kept_apart(&task.attention_maps(&model).unwrap(), &segments);
 }

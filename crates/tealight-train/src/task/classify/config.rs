@@ -1,6 +1,6 @@
-//! `[task]` for classes of texts.
+//! The settings of `[task] kind = "classify"`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use tealight_model::models::classifier::ReadOut;
@@ -8,29 +8,31 @@ use tealight_model::models::classifier::ReadOut;
 use crate::data::text::tokenizer::TokenizerConfig;
 use crate::error::{Error, Result};
 use crate::limits::at_most;
+use crate::task::settings::absolute_path;
+use crate::task::{Attends, TaskSettings};
 
-/// The longest sequence: the time that attention takes grows with its square.
+/// The longest sequence: the time of attention grows with its square.
 const MAX_SEQ_LEN: u64 = 1 << 16;
 
 /// `[task] kind = "classify"`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// The most tokens of a text, special ones included; what is longer is cut off.
+    /// The most tokens of a text, special ones included; longer texts are truncated.
     pub seq_len: usize,
-    /// Where the class is read.
+    /// Which positions the class is predicted from.
     pub read_out: ReadOut,
-    /// Token types of the model that is fine-tuned: 2 for BERT, 0 where there are none. All tokens of
-    /// a text are of type 0.
+    /// Token types that the model has embeddings for, 2 in BERT. All tokens are of type 0.
     pub n_token_types: usize,
-    /// Rows of the token embedding, where the model that is fine-tuned has more than the tokenizer.
+    /// Rows of the token embedding; as many as the tokenizer has tokens when absent. A pretrained model may
+    /// have more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vocab_size: Option<usize>,
     /// Probability mass that the loss spreads over all classes (Szegedy et al. 2016).
     pub label_smoothing: f64,
     /// `[task.data]`: the texts.
     pub data: DataConfig,
-    /// `[task.tokenizer]`: what a token is. One that is trained here is trained on the training texts.
+    /// `[task.tokenizer]`; it is trained on the training texts unless it comes from a file.
     pub tokenizer: TokenizerConfig,
 }
 
@@ -52,16 +54,16 @@ impl Default for Config {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DataConfig {
-    /// A `.jsonl` file with an object on each line, or a `.csv` file with a heading. A relative path
-    /// starts where the command is run; a run keeps the absolute one.
+    /// A `.jsonl` file with an object on each line, or a `.csv` file with a heading. A relative path is
+    /// relative to the working directory; a run keeps the absolute one.
     pub path: PathBuf,
-    /// The field, or column, of the text.
+    /// The field or column of the text.
     pub text: String,
-    /// The field, or column, of the label: a word, a number, true or false.
+    /// The field or column of the label: a word, a number, true or false.
     pub label: String,
     /// The share of the texts that is held out for validation.
     pub validation: f64,
-    /// A file of texts for validation in the place of a share.
+    /// A file of texts for validation, instead of a share.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub validation_path: Option<PathBuf>,
 }
@@ -78,21 +80,8 @@ impl Default for DataConfig {
     }
 }
 
-impl Config {
-    /// Makes the paths of files absolute, so that they mean the same wherever the run is resumed.
-    pub(in crate::task) fn absolute_paths(&mut self) -> Result<()> {
-        let DataConfig { path, validation_path, .. } = &mut self.data;
-        for path in [Some(path), validation_path.as_mut()].into_iter().flatten() {
-            // What is missing stays missing: an error says so when the data are read.
-            if !path.as_os_str().is_empty() {
-                *path = std::path::absolute(&*path).map_err(Error::io("find", path))?;
-            }
-        }
-        self.tokenizer.absolute_paths()
-    }
-
-    /// Checks what does not depend on the texts.
-    pub fn validate(&self) -> Result<()> {
+impl TaskSettings for Config {
+    fn validate(&self) -> Result<()> {
         let Self { seq_len, n_token_types, label_smoothing, .. } = *self;
         at_most("task.seq_len", seq_len as u64, MAX_SEQ_LEN)?;
         at_most("task.n_token_types", n_token_types as u64, MAX_SEQ_LEN)?;
@@ -115,5 +104,24 @@ impl Config {
             return Err(Error::config([key], message));
         }
         self.tokenizer.validate()
+    }
+
+    fn absolute_paths(&mut self) -> Result<()> {
+        let DataConfig { path, validation_path, .. } = &mut self.data;
+        absolute_path(path)?;
+        validation_path.as_mut().map_or(Ok(()), absolute_path)?;
+        self.tokenizer.absolute_paths()
+    }
+
+    fn next_command(&self, run: &Path) -> String {
+        format!("tealight classify {} \"…\"", run.display())
+    }
+
+    fn attends(&self) -> Attends {
+        Attends::Task
+    }
+
+    fn classifier(&self) -> Option<&Config> {
+        Some(self)
     }
 }

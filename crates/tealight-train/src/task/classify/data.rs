@@ -1,4 +1,4 @@
-//! From files to tokens with classes, on two sides.
+//! The texts of both splits as tokens with classes.
 
 use std::path::Path;
 
@@ -18,30 +18,30 @@ const PATH: &str = "task.data.path";
 const VALIDATION: &str = "task.data.validation";
 const VALIDATION_PATH: &str = "task.data.validation_path";
 
-/// A text as the model reads it, and its class.
+/// The tokens of a text, and its class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Item {
     pub(super) ids: Vec<u32>,
     pub(super) class: u32,
 }
 
-/// The items of both sides, and what is made of the texts on the way.
+/// The items of both splits, their labels and the tokenizer.
 #[derive(Debug)]
 pub(super) struct Data {
     pub(super) train: Vec<Item>,
-    /// The long before the short, so that a batch holds little padding.
+    /// Longest first, so that a batch holds little padding.
     pub(super) validation: Vec<Item>,
     pub(super) labels: Labels,
     pub(super) encoder: Encoder,
-    /// What they were read from.
+    /// The files of the texts and of the tokenizer.
     pub(super) files: Vec<DataFile>,
 }
 
 impl Data {
-    /// Reads the files, and trains the tokenizer unless a run has `kept` it.
+    /// Reads the files, and the tokenizer in `kept` or trains it.
     pub(super) fn new(config: &Config, seed: u64, kept: Option<&Path>) -> Result<Self> {
         let DataConfig { path, validation_path, .. } = &config.data;
-        let Sides { train, validation, mut files } = sides(&config.data, seed)?;
+        let Splits { train, validation, mut files } = splits(&config.data, seed)?;
         let labels = Labels::of(train.iter().map(|one| one.label.as_str()));
         if let [only] = labels.names() {
             let message = format!(
@@ -64,21 +64,21 @@ impl Data {
         Ok(Self { train, validation: held_out, labels, encoder, files })
     }
 
-    /// No texts, only what a run has kept.
+    /// No texts, for a model that is only used.
     pub(super) fn nothing(labels: Labels, encoder: Encoder) -> Self {
         let (train, validation) = (Vec::new(), Vec::new());
         Self { train, validation, labels, encoder, files: Vec::new() }
     }
 }
 
-/// What is on both sides, and what it was read from.
-struct Sides {
+/// The examples of both splits, and their files.
+struct Splits {
     train: Vec<Example>,
     validation: Vec<Example>,
     files: Vec<DataFile>,
 }
 
-fn sides(config: &DataConfig, seed: u64) -> Result<Sides> {
+fn splits(config: &DataConfig, seed: u64) -> Result<Splits> {
     let DataConfig { path, validation_path, .. } = config;
     let file = |key, path, examples: &[Example]| DataFile::new(key, path, fingerprint(examples));
     let examples = read(PATH, path, config)?;
@@ -92,13 +92,13 @@ fn sides(config: &DataConfig, seed: u64) -> Result<Sides> {
         }
         None => split(examples, config.validation, seed)?,
     };
-    Ok(Sides { train, validation, files })
+    Ok(Splits { train, validation, files })
 }
 
-/// Whatever they are called: what is trained on says nothing when it is held out, too.
+/// Refuses one file for both splits, also under two paths.
 fn must_differ(path: &Path, other: &Path) -> Result<()> {
-    let what_it_is = |path: &Path| path.canonicalize().map_err(Error::io("find", path));
-    if other.exists() && what_it_is(path)? == what_it_is(other)? {
+    let canonical = |path: &Path| path.canonicalize().map_err(Error::io("find", path));
+    if other.exists() && canonical(path)? == canonical(other)? {
         let message = format!("`{VALIDATION_PATH}` is the file of `{PATH}`: it must be another");
         return Err(Error::config([VALIDATION_PATH, PATH], message));
     }
@@ -112,7 +112,7 @@ fn fingerprint(examples: &[Example]) -> u64 {
     fnv_1a(bytes)
 }
 
-/// A text falls to one side by what it says, so that no text is on both, however often it occurs.
+/// Splits by a hash of the text, so that a text is in one split only, however often it occurs.
 fn split(examples: Vec<Example>, share: f64, seed: u64) -> Result<(Vec<Example>, Vec<Example>)> {
     let stream = Stream::new(seed, Purpose::Data).fork_name("classify");
     let n = examples.len();
@@ -142,17 +142,17 @@ fn item(example: &Example, path: &Path, labels: &Labels, encoder: &Encoder) -> R
     Ok(Item { ids, class })
 }
 
-/// A tokenizer with a limit.
+/// A tokenizer that truncates texts.
 #[derive(Debug)]
 pub(super) struct Encoder {
     pub(super) tokenizer: Tokenizer,
     seq_len: usize,
-    /// Special tokens that the template puts at the end, which stay when a text is cut off.
+    /// Special tokens at the end of the template, which truncation keeps.
     n_closing: usize,
 }
 
 impl Encoder {
-    /// `seq_len` must leave room for a text.
+    /// Refuses a `seq_len` without room for a text beside the special tokens.
     pub(super) fn new(tokenizer: Tokenizer, seq_len: usize) -> Result<Self> {
         let (ids, plain) = (tokenizer.encode("a")?.ids, tokenizer.encode_plain("a")?);
         // A template may leave the text out.
@@ -160,7 +160,7 @@ impl Encoder {
             let message = "the template of the tokenizer leaves the text out".to_owned();
             return Err(Error::config(["task.tokenizer.path"], message));
         };
-        // The text is where its own tokens are: it may itself be a special one, the unknown.
+        // Found by its own tokens, not as the ordinary ones: "a" may be the unknown token, a special one.
         let n_opening = ids.windows(plain.len().max(1)).position(|window| window == plain);
         let n_closing = n_special - n_opening.unwrap_or(1).min(n_special);
         if seq_len <= n_special {
@@ -173,7 +173,7 @@ impl Encoder {
         Ok(Self { tokenizer, seq_len, n_closing })
     }
 
-    /// The ids of a text, `seq_len` at most: what is too long loses its end.
+    /// The ids of a text, truncated to `seq_len`.
     pub(super) fn encode(&self, text: &str) -> Result<Vec<u32>> {
         let mut ids = self.tokenizer.encode(text)?.ids;
         if ids.len() > self.seq_len {

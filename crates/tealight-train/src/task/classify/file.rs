@@ -1,4 +1,4 @@
-//! Labelled texts from files: an object on each line of a `.jsonl`, or the rows of a `.csv`.
+//! Texts with labels from a file: the lines of a `.jsonl`, or the rows of a `.csv`.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -9,18 +9,18 @@ use super::config::DataConfig;
 use crate::data::json_line;
 use crate::error::{Error, Result};
 
-/// A text and what it is.
+/// A text and its label.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Example {
     /// As the file has it.
     pub text: String,
-    /// As the file has it; numbers and truth values as JSON writes them.
+    /// As the file has it; numbers and booleans as JSON writes them.
     pub label: String,
     /// The line of the file, counted from 1.
     pub(super) line: usize,
 }
 
-/// The examples of a file, which the setting `key` names, in its order.
+/// The examples of the file in the setting `key`, in its order.
 pub(super) fn read(key: &str, path: &Path, config: &DataConfig) -> Result<Vec<Example>> {
     let bytes = std::fs::read(path).map_err(|source| {
         Error::config([key], format!("`{}` cannot be read: {source}", path.display()))
@@ -68,7 +68,7 @@ fn of_jsonl(bytes: &[u8], config: &DataConfig) -> Result<Vec<Example>, Wrong> {
         }
         let fields = json_line::object(text).map_err(wrong)?;
         let field = |name: &str| {
-            // Sorted: whether a table keeps its order is a feature that others may turn on.
+            // Sorted: another crate may enable the feature of serde_json that keeps the order of fields.
             let known = || fields.keys().collect::<BTreeSet<_>>();
             fields.get(name).ok_or_else(|| wrong(missing("field", name, known())))
         };
@@ -121,8 +121,8 @@ fn missing(what: &str, name: &str, known: impl IntoIterator<Item = impl AsRef<st
     format!("there is no {what} `{name}` among {}", known.join(", "))
 }
 
-/// Where the rows are. The reader's own count takes blank lines, and half a line break, for the beginning
-/// of the row behind them.
+/// Counts lines up to a row. The csv reader's own count is too low after blank lines and `\r\n`: it takes them
+/// for the beginning of the next row.
 struct Lines<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -130,7 +130,7 @@ struct Lines<'a> {
 }
 
 impl Lines<'_> {
-    /// The line of a row, counted from 1; rows are asked for in their order.
+    /// The line of a row, counted from 1. Rows must come in order.
     fn of(&mut self, position: Option<&csv::Position>) -> usize {
         let start = position.map_or(0, |position| position.byte() as usize);
         while let Some(&byte) = self.bytes.get(self.at)
@@ -143,7 +143,7 @@ impl Lines<'_> {
     }
 }
 
-/// What the reader of rows says, and where.
+/// The message of an error of the csv reader, with its line.
 fn of_row(error: &csv::Error, lines: &mut Lines<'_>) -> Wrong {
     let line = lines.of(error.position());
     let rule = match error.kind() {

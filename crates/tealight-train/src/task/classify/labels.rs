@@ -1,4 +1,4 @@
-//! The classes: which there are, and their order, which is that of the model's outputs.
+//! The classes, in the order of the model's outputs.
 
 use std::path::Path;
 
@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use crate::error::Result;
 use crate::storage::files::{read_json, to_json};
 
-/// The file of a run that keeps them.
-pub(super) const FILE: &str = "labels.json";
+/// The file that a run keeps them in.
+const FILE: &str = "labels.json";
 const FORMAT_VERSION: u64 = 1;
 
 /// The labels in ascending order; a class is an index into them.
@@ -23,7 +23,7 @@ struct Stored {
 }
 
 impl Labels {
-    /// All labels that occur.
+    /// The different labels.
     pub(super) fn of<'a>(labels: impl IntoIterator<Item = &'a str>) -> Self {
         let mut labels: Vec<String> = labels.into_iter().map(str::to_owned).collect();
         labels.sort();
@@ -31,21 +31,16 @@ impl Labels {
         Self(labels)
     }
 
-    /// The labels that a run keeps.
+    /// The labels in the directory of a run.
     pub fn read(run: &Path) -> Result<Self> {
         let Stored { labels, .. } = read_json(&run.join(FILE), FORMAT_VERSION)?;
         Ok(Self(labels))
     }
 
-    /// What a run keeps of them.
-    pub(super) fn to_json(&self) -> Result<Vec<u8>> {
-        let stored = Stored { format_version: FORMAT_VERSION, labels: self.0.clone() };
-        to_json(Path::new(FILE), &stored)
-    }
-
-    /// The file that a run, or an exported folder, keeps them in.
+    /// Name and content of the file that a run, or an exported folder, keeps them in.
     pub(crate) fn file(&self) -> Result<(&'static str, Vec<u8>)> {
-        Ok((FILE, self.to_json()?))
+        let stored = Stored { format_version: FORMAT_VERSION, labels: self.0.clone() };
+        Ok((FILE, to_json(Path::new(FILE), &stored)?))
     }
 
     /// The labels in their order.
@@ -53,7 +48,7 @@ impl Labels {
         &self.0
     }
 
-    /// The class of a label, if it is known.
+    /// The class of a label; `None` for a new label.
     pub(super) fn class(&self, label: &str) -> Option<u32> {
         self.0.binary_search_by(|known| known.as_str().cmp(label)).ok().map(|class| class as u32)
     }
@@ -69,7 +64,8 @@ mod tests {
         assert_eq!(labels.names(), ["a", "b", "ü"]);
         assert_eq!(["b", "c"].map(|label| labels.class(label)), [Some(1), None]);
         let run = tempfile::tempdir().unwrap();
-        std::fs::write(run.path().join(FILE), labels.to_json().unwrap()).unwrap();
+        let (name, content) = labels.file().unwrap();
+        std::fs::write(run.path().join(name), content).unwrap();
         assert_eq!(Labels::read(run.path()).unwrap(), labels);
     }
 }

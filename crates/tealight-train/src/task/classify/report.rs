@@ -1,42 +1,49 @@
-//! How good a classifier is, on the texts that were held out.
+//! How well a classifier finds the classes of held-out texts.
+
+use std::collections::BTreeMap;
+use std::fmt;
 
 use serde::Serialize;
-use tealight_model::Mode;
 use tealight_model::models::classifier::Classifier;
 
-use super::{Classify, logits};
+use super::Classify;
 use crate::error::Result;
-use crate::task::labelled::probabilities;
+use crate::task::TaskReport;
+use crate::task::metrics::by_name;
+use crate::task::table::{Table, thousands};
 
-/// Scores on the texts that were held out, by the names that `--json` gives them.
+/// Labels up to which the confusion matrix is shown: it has a column for each.
+const MAX_COLUMNS: usize = 12;
+
+/// Scores on the held-out texts, by the names in `--json`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
-    /// Share of the texts whose class is found.
+    /// Share of the texts whose class is predicted.
     pub accuracy: f64,
-    /// The mean of the F1 of all labels, however rare.
+    /// The unweighted mean of the F1 of all labels.
     pub macro_f1: f64,
     /// Cross-entropy, in nats.
     pub nll: f64,
-    /// Accuracy of the label that is the most frequent in training.
+    /// Accuracy of the most frequent label in training.
     pub majority_accuracy: f64,
     /// Standard error of `accuracy`.
     pub accuracy_standard_error: f64,
     /// Texts evaluated.
     pub n_texts: usize,
-    /// How well each label is found.
+    /// Scores of each label.
     pub labels: Vec<LabelScore>,
-    /// `(n_classes, n_classes)`: how many texts of the row's label were given the column's.
+    /// `(n_classes, n_classes)`: texts of the row's label for which the column's was predicted.
     pub confusion: Vec<Vec<u64>>,
 }
 
-/// How well a label is found.
+/// How well a label is predicted.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LabelScore {
     /// The label.
     pub label: String,
-    /// Share of those given the label that have it; 0 if none was given it.
+    /// Share of the texts with this prediction that have the label; 0 without such texts.
     pub precision: f64,
-    /// Share of those that have the label that were given it; 0 if none has it.
+    /// Share of the texts with this label for which it is predicted; 0 without such texts.
     pub recall: f64,
     /// The harmonic mean of both; 0 if both are 0.
     pub f1: f64,
@@ -52,7 +59,7 @@ impl Report {
         let mut confusion = vec![vec![0; names.len()]; names.len()];
         let mut nll = 0.;
         for chunk in items.chunks(task.evaluation_batch()) {
-            let rows = probabilities(&logits(model, &task.cut(chunk)?, Mode::Eval)?)?;
+            let rows = task.probabilities(model, chunk)?;
             for (row, item) in rows.iter().zip(chunk) {
                 confusion[item.class as usize][likeliest(row)] += 1;
                 nll -= row[item.class as usize].ln();
@@ -74,6 +81,54 @@ impl Report {
             confusion,
         })
     }
+}
+
+impl TaskReport for Report {
+    fn metrics(&self) -> BTreeMap<String, f64> {
+        by_name([("accuracy", self.accuracy), ("macro_f1", self.macro_f1), ("nll", self.nll)])
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut scores = Table::new(["", "accuracy", "macro F1", "NLL"]);
+        let of = |score: f64| format!("{score:.4}");
+        let none = String::new;
+        scores.row(["majority".to_owned(), of(self.majority_accuracy), none(), none()]);
+        let Self { accuracy, macro_f1, nll, .. } = *self;
+        scores.row(["transformer".to_owned(), of(accuracy), of(macro_f1), of(nll)]);
+        let (n, error) = (thousands(self.n_texts as u64), self.accuracy_standard_error);
+        writeln!(f, "{scores}over {n} texts held out; standard error of the accuracy {error:.4}")?;
+        write!(f, "\n{}", by_label(&self.labels))?;
+        if self.labels.len() <= MAX_COLUMNS { write!(f, "\n{}", self.confusion()) } else { Ok(()) }
+    }
+}
+
+impl Report {
+    /// A row for each label, a column for each prediction.
+    fn confusion(&self) -> Table {
+        let labels: Vec<String> = self.labels.iter().map(|score| shown(&score.label)).collect();
+        let heading = std::iter::once("label ╲ said".to_owned()).chain(labels.clone()).collect();
+        let mut table = Table::with_heading(heading);
+        for (label, row) in labels.into_iter().zip(&self.confusion) {
+            table.push(std::iter::once(label).chain(row.iter().map(|&n| thousands(n))).collect());
+        }
+        table
+    }
+}
+
+fn by_label(labels: &[LabelScore]) -> Table {
+    let mut table = Table::new(["label", "texts", "precision", "recall", "F1"]);
+    for LabelScore { label, precision, recall, f1, n_texts } in labels {
+        let [precision, recall, f1] = [precision, recall, f1].map(|score| format!("{score:.4}"));
+        table.row([shown(label), thousands(*n_texts), precision, recall, f1]);
+    }
+    table
+}
+
+/// A label in a cell.
+fn shown(label: &str) -> String {
+    label.escape_debug().to_string()
 }
 
 /// The class of the greatest probability; the first of equals.

@@ -1,12 +1,13 @@
-//! `[task]` for ListOps.
+//! The settings of `[task] kind = "listops"`.
 
 use serde::{Deserialize, Serialize};
 use tealight_model::models::forecaster::ReadOut;
 
 use crate::error::{Error, Result};
 use crate::limits::at_most;
+use crate::task::{Attends, TaskSettings};
 
-/// The longest expression: the time that attention takes grows with its square.
+/// The longest expression: the time of attention grows with its square.
 const MAX_LENGTH: u64 = 1 << 16;
 /// The most expressions of a part.
 const MAX_EXPRESSIONS: u64 = 10_000_000;
@@ -19,19 +20,19 @@ const MAX_TREE: u64 = 1000;
 pub struct Config {
     /// Expressions to train on.
     pub n_train: usize,
-    /// Expressions that decide which checkpoint is best.
+    /// Expressions of the validation split.
     pub n_validation: usize,
     /// Expressions for the report.
     pub n_test: usize,
-    /// Levels of a tree, that of the digits included.
+    /// Levels of a tree, digits included.
     pub max_depth: usize,
     /// Arguments of an operation: 2 to this many.
     pub max_args: usize,
-    /// An expression has more tokens than this.
+    /// Every expression has more tokens than this.
     pub min_length: usize,
-    /// An expression has fewer tokens than this.
+    /// Every expression has fewer tokens than this.
     pub max_length: usize,
-    /// Where the value is read: `mean`, `cls` or `last`.
+    /// Which positions the value is predicted from: `mean`, `cls` or `last`.
     pub read_out: ReadOut,
 }
 
@@ -50,9 +51,8 @@ impl Default for Config {
     }
 }
 
-impl Config {
-    /// The limits of the sizes.
-    pub fn validate(&self) -> Result<()> {
+impl TaskSettings for Config {
+    fn validate(&self) -> Result<()> {
         self.check_sizes()?;
         if self.read_out == ReadOut::EveryPosition {
             let message = "`task.read_out` = \"every_position\": an expression has one value; the \
@@ -71,6 +71,12 @@ impl Config {
         Ok(())
     }
 
+    fn attends(&self) -> Attends {
+        Attends::Never("its sequences are too long")
+    }
+}
+
+impl Config {
     fn check_sizes(&self) -> Result<()> {
         let size = |key: &str, value: usize, least: usize, most: u64| {
             if value < least {

@@ -5,24 +5,23 @@
 //! ```
 //!
 //! The operators are those of ListOps (Nangia & Bowman 2018, <https://arxiv.org/abs/1804.06028>) that the
-//! Long Range Arena kept (Tay et al. 2021, <https://arxiv.org/abs/2011.04006>): the least, the greatest,
-//! the median, and the sum modulo 10. The median of an even number of digits is the mean of the two in the
-//! middle, rounded down.
+//! Long Range Arena uses (Tay et al. 2021, <https://arxiv.org/abs/2011.04006>): minimum, maximum, median, and
+//! sum modulo 10. The median of an even number of digits is the mean of the two in the middle, rounded down.
 
 use serde::Serialize;
 
-/// Tokens, padding included: its id is 0, those of the digits are 1 to 10, then come the operators, each
-/// with its bracket, and the closing bracket.
+/// Token ids: 0 is padding, 1 to 10 are the digits, 11 to 14 the operators with their brackets, 15 is the
+/// closing bracket.
 pub const VOCAB_SIZE: usize = 16;
-/// What fills up shorter sequences.
+/// Padding.
 pub const PAD: u8 = 0;
-/// The values of an expression.
+/// Possible values of an expression.
 pub const N_CLASSES: usize = 10;
 
 const FIRST_OPERATOR: u8 = 11;
 const CLOSE: u8 = 15;
 
-/// What is done with the arguments.
+/// An operation on digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Operator {
@@ -60,15 +59,15 @@ impl Operator {
 pub struct Expression {
     /// Ids below [`VOCAB_SIZE`], never [`PAD`].
     pub tokens: Vec<u8>,
-    /// What it comes to: 0 to 9.
+    /// Its value, 0 to 9.
     pub value: u8,
-    /// Operations inside each other, the outermost included.
+    /// Depth of the nested operations, the outermost included.
     pub depth: usize,
     /// The outermost operation.
     pub root: Operator,
 }
 
-/// Writes the tokens of an expression, and works out its value on the way.
+/// Writes the tokens of an expression and computes its value.
 #[derive(Debug, Default)]
 pub(super) struct Writer {
     tokens: Vec<u8>,
@@ -104,7 +103,7 @@ impl Writer {
         self.tokens.len()
     }
 
-    /// How many operations are open.
+    /// Number of open operations.
     pub(super) fn n_open(&self) -> usize {
         self.open.len()
     }
@@ -130,7 +129,7 @@ impl Expression {
     }
 }
 
-/// What a token is written as.
+/// The text of a token.
 fn name(token: u8) -> String {
     match token {
         PAD => "[PAD]".to_owned(),

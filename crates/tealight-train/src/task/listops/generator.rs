@@ -4,12 +4,12 @@
 //! ```text
 //! node(depth) = an operation   with probability 1/4, where depth < max_depth;
 //!                              2 to max_args arguments, each a node(depth + 1)
-//!               a digit        otherwise, all alike
+//!               a digit        otherwise, uniformly
 //! ```
 //!
-//! The root has depth 1, and is drawn again until the expression has more than `min_length` and fewer than
-//! `max_length` tokens. An operation is two tokens, beside its arguments: the operator with its bracket,
-//! and the closing bracket.
+//! The root has depth 1. Expressions are drawn again until one has more than `min_length` and fewer than
+//! `max_length` tokens. An operation has two tokens beside its arguments: the operator with its bracket, and
+//! the closing bracket.
 
 use tealight_ops::rng::{Purpose, Stream};
 
@@ -17,24 +17,25 @@ use super::config::Config;
 use super::expression::{Expression, Operator, Writer};
 use crate::data::fingerprint::fnv_1a;
 use crate::error::{Error, Result};
+use crate::task::TaskSettings;
 
-/// The probability of an operation. A node has 6 arguments on average, so that each level of a tree is
-/// 6/4 as wide as the one above.
+/// The probability of an operation. An operation has 6 arguments on average, so each level of a tree is 6/4 as
+/// wide as the one above.
 const OPERATION: f64 = 0.25;
 
-/// Tokens that are spent on finding out whether expressions of the lengths that are asked for exist.
+/// Tokens drawn at most to find out whether the lengths in the settings occur.
 const PATIENCE: usize = 20_000_000;
-/// Expressions of each part that must be found by then.
+/// Expressions of each part that must occur among them.
 const ENOUGH: usize = 3;
 
-/// Which expressions: no expression is in two parts.
+/// A part of the expressions; the parts are disjoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// Those that are trained on.
+    /// For training.
     Train,
-    /// Those that decide which checkpoint is best.
+    /// For choosing the best checkpoint.
     Validation,
-    /// Those that are looked at in the end.
+    /// For the report.
     Test,
 }
 
@@ -53,7 +54,7 @@ pub struct Generator {
 }
 
 impl Generator {
-    /// The expressions of `seed`; refuses lengths that are never drawn, or hardly ever.
+    /// Draws with `seed`; refuses lengths that occur too rarely.
     pub fn new(config: &Config, seed: u64) -> Result<Self> {
         config.validate()?;
         let Config { max_depth, max_args, min_length, max_length, .. } = *config;
@@ -63,7 +64,7 @@ impl Generator {
         Ok(generator)
     }
 
-    /// Whether drawing again and again comes to an end.
+    /// Refuses settings with which [`expression`](Self::expression) would hardly ever return.
     fn check(&self) -> Result<()> {
         let mut n_found = [0; Part::ALL.len()];
         let (mut attempts, mut n_tokens) = (0.., 0);
@@ -91,7 +92,7 @@ impl Generator {
         Error::config(keys, message)
     }
 
-    /// Expression `index` of a part: a function of the seed.
+    /// Expression `index` of a part: a pure function of the seed.
     pub fn expression(&self, part: Part, index: u64) -> Expression {
         let stream = self.stream.fork(part as u64).fork(index);
         let mut attempt = 0;
@@ -103,7 +104,7 @@ impl Generator {
         }
     }
 
-    /// One attempt.
+    /// Draws once.
     fn draw(&self, stream: Stream) -> Drawn {
         let mut draws = Draws::new(stream);
         let mut writer = Writer::default();
@@ -112,7 +113,7 @@ impl Generator {
         Drawn { expression: writer.finish().filter(|_| fits), n_tokens }
     }
 
-    /// Writes a node, inside the operations that are open; false once there are too many tokens.
+    /// Writes a node inside the open operations; returns false once there are too many tokens.
     fn node(&self, writer: &mut Writer, draws: &mut Draws) -> bool {
         let depth = writer.n_open() + 1;
         if depth == self.max_depth || draws.uniform() >= OPERATION {
@@ -129,7 +130,7 @@ impl Generator {
     }
 }
 
-/// A hash says in which part an expression is: three quarters are for training.
+/// The part of an expression, by its hash: three quarters are for training.
 fn part_of(expression: &Expression) -> Part {
     let hash = fnv_1a(expression.tokens.iter().copied());
     match Stream::new(0, Purpose::Data).fork(hash).below(0, 8) {
@@ -139,15 +140,15 @@ fn part_of(expression: &Expression) -> Part {
     }
 }
 
-/// What came of an attempt.
+/// The result of drawing once.
 struct Drawn {
-    /// Nothing if it was too short or too long.
+    /// `None` if it was too short or too long.
     expression: Option<Expression>,
     n_tokens: usize,
 }
 
-/// The draws of one attempt, in order: shares and numbers from streams of their own, since draws of a
-/// stream that are of different sorts share their bits.
+/// Random numbers in order. Uniform and integer draws have a stream each: at one index of one stream they would
+/// share their bits.
 struct Draws {
     shares: Stream,
     numbers: Stream,
@@ -247,9 +248,9 @@ mod tests {
         }
     }
 
-    /// The published rule, run on its own with other random numbers, gave in 60,000 expressions a mean length
-    /// of 1,034, shares of .169 for 0 and 9, and .361 for the likeliest value under each root. Samples of a
-    /// few thousand scatter: 1,055, .17 and .367 have been told of such.
+    /// The published generator, run with other random numbers, gave in 60,000 expressions a mean length of
+    /// 1,034, shares of .169 for 0 and 9, and .361 for the likeliest value under each root. Samples of a few
+    /// thousand scatter: 1,055, .17 and .367 have been reported.
     #[test]
     fn the_expressions_are_like_those_of_the_long_range_arena() {
         const N: u64 = 12_000;

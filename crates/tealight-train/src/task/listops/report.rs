@@ -1,6 +1,7 @@
-//! How good a model of expressions is, beside what can be had without reading them.
+//! How well a model finds the values of expressions, beside baselines that hardly read them.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use serde::Serialize;
 use tealight_model::Mode;
@@ -10,25 +11,28 @@ use super::expression::{Expression, N_CLASSES, Operator};
 use super::generator::Part;
 use super::{Config, ListOps, logits};
 use crate::error::Result;
+use crate::task::TaskReport;
 use crate::task::labelled::probabilities;
+use crate::task::metrics::by_name;
+use crate::task::table::{Table, thousands};
 
-/// Training expressions that the baselines are counted in.
+/// Training expressions from which the baselines are computed.
 const N_COUNTED: usize = 10_000;
-/// Ranges of lengths that the accuracy is told for.
+/// Ranges of lengths in the report.
 const N_RANGES: usize = 5;
 
-/// Scores on the test part, by the names that `--json` gives them.
+/// Scores on the test part, by the names in `--json`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
-    /// Share of the values that are found.
+    /// Share of the expressions whose value is predicted.
     pub accuracy: f64,
     /// Cross-entropy, in nats.
     pub nll: f64,
     /// Standard error of `accuracy`.
     pub accuracy_standard_error: f64,
-    /// Accuracy of the class that is the most frequent in training.
+    /// Accuracy of the most frequent value in training.
     pub majority_accuracy: f64,
-    /// Accuracy of the class that is the most frequent in training under the same outermost operation.
+    /// Accuracy of the most frequent value in training under the same outermost operation.
     pub root_operator_accuracy: f64,
     /// Expressions evaluated.
     pub n_test: usize,
@@ -38,7 +42,7 @@ pub struct Report {
     pub by_length: Vec<Bin>,
 }
 
-/// The accuracy on a part of the expressions.
+/// The accuracy on the expressions of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Bin {
     /// The least depth or length.
@@ -47,19 +51,19 @@ pub struct Bin {
     pub to: usize,
     /// Expressions.
     pub n: usize,
-    /// Share of them whose value is found.
+    /// Share of them whose value is predicted.
     pub accuracy: f64,
 }
 
 impl Report {
     /// Evaluates `model`.
     pub fn new(task: &ListOps, model: &Forecaster) -> Result<Self> {
-        let Config { n_train, n_test, min_length, max_length, .. } = *task.config();
+        let Config { n_train, n_test, min_length, max_length, .. } = task.config;
         let expressions = task.expressions(Part::Test, n_test);
         let answers = task.answers(model, &expressions)?;
         let share = |right: usize| right as f64 / n_test as f64;
         let accuracy = share(answers.iter().filter(|answer| answer.is_right).count());
-        let habits = Habits::of(&task.expressions(Part::Train, n_train.min(N_COUNTED)));
+        let frequent = Frequent::of(&task.expressions(Part::Train, n_train.min(N_COUNTED)));
         let right = |guess: &dyn Fn(&Expression) -> u8| {
             share(expressions.iter().filter(|one| guess(one) == one.value).count())
         };
@@ -72,8 +76,8 @@ impl Report {
             accuracy,
             nll: answers.iter().map(|answer| answer.nll).sum::<f64>() / n_test as f64,
             accuracy_standard_error: (accuracy * (1. - accuracy) / n_test as f64).sqrt(),
-            majority_accuracy: right(&|_| habits.majority),
-            root_operator_accuracy: right(&|one| habits.by_root[one.root as usize]),
+            majority_accuracy: right(&|_| frequent.majority),
+            root_operator_accuracy: right(&|one| frequent.by_root[one.root as usize]),
             n_test,
             by_depth: bins(|one| one.depth, &depths),
             by_length: bins(|one| one.tokens.len(), &ranges(min_length + 1, max_length - 1)),
@@ -81,7 +85,41 @@ impl Report {
     }
 }
 
-/// What a model made of an expression.
+impl TaskReport for Report {
+    fn metrics(&self) -> BTreeMap<String, f64> {
+        by_name([("accuracy", self.accuracy), ("nll", self.nll)])
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut scores = Table::new(["", "accuracy", "NLL"]);
+        let mut row = |name: &str, accuracy: f64, nll: String| {
+            scores.row([name.to_owned(), format!("{accuracy:.4}"), nll]);
+        };
+        row("majority", self.majority_accuracy, String::new());
+        row("outermost operation", self.root_operator_accuracy, String::new());
+        row("transformer", self.accuracy, format!("{:.4}", self.nll));
+        let (n, error) = (thousands(self.n_test as u64), self.accuracy_standard_error);
+        writeln!(
+            f,
+            "{scores}over {n} test expressions; standard error of the transformer {error:.4}"
+        )?;
+        write!(f, "\n{}\n{}", table("depth", &self.by_depth), table("tokens", &self.by_length))
+    }
+}
+
+/// A row for each depth, or range of lengths.
+fn table(heading: &str, bins: &[Bin]) -> Table {
+    let mut table = Table::new([heading, "expressions", "accuracy"]);
+    for Bin { from, to, n, accuracy } in bins {
+        let range = if from == to { from.to_string() } else { format!("{from}–{to}") };
+        table.row([range, thousands(*n as u64), format!("{accuracy:.4}")]);
+    }
+    table
+}
+
+/// The prediction for an expression.
 struct Answer {
     is_right: bool,
     nll: f64,
@@ -91,7 +129,7 @@ impl ListOps {
     fn answers(&self, model: &Forecaster, expressions: &[Expression]) -> Result<Vec<Answer>> {
         let mut answers = Vec::with_capacity(expressions.len());
         for chunk in expressions.chunks(self.evaluation_batch()) {
-            let rows = probabilities(&logits(model, &self.cut(chunk)?, Mode::Eval)?)?; // (batch, 10)
+            let rows = probabilities(&logits(model, &self.batch_of(chunk)?, Mode::Eval)?)?; // (batch, 10)
             answers.extend(rows.iter().zip(chunk).map(|(row, one)| {
                 let p = row[usize::from(one.value)];
                 Answer { is_right: row.iter().all(|&other| other <= p), nll: -p.ln() }
@@ -101,13 +139,13 @@ impl ListOps {
     }
 }
 
-/// What is frequent in training.
-struct Habits {
+/// The most frequent values in training: of all expressions, and by outermost operation.
+struct Frequent {
     majority: u8,
     by_root: [u8; Operator::ALL.len()],
 }
 
-impl Habits {
+impl Frequent {
     fn of(expressions: &[Expression]) -> Self {
         let mut counts = [[0_usize; N_CLASSES]; Operator::ALL.len()];
         for one in expressions {
@@ -119,7 +157,7 @@ impl Habits {
     }
 }
 
-/// The value that is counted most often; the lowest of those.
+/// The most frequent value; the lowest of equals.
 fn most(counts: &[usize; N_CLASSES]) -> u8 {
     (0..N_CLASSES as u8).rev().max_by_key(|&value| counts[usize::from(value)]).unwrap_or(0)
 }
@@ -132,7 +170,7 @@ fn ranges(least: usize, greatest: usize) -> Vec<(usize, usize)> {
     ranges.filter(|(from, past)| from < past).map(|(from, past)| (from, past - 1)).collect()
 }
 
-/// The accuracy for each range that there is an expression in.
+/// The accuracy for each range with an expression.
 fn bins<'a>(
     answers: impl Iterator<Item = (usize, &'a Answer)>,
     ranges: &[(usize, usize)],

@@ -1,6 +1,7 @@
-//! What a masked language model comes to, beside what can be had without reading.
+//! How well a masked language model predicts held-out tokens, beside a baseline that reads nothing.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use serde::Serialize;
 use tealight_model::models::masked_lm;
@@ -11,41 +12,43 @@ use crate::data::text::tokenizer::Tokenizer;
 use crate::data::weather::{Distribution, N_CLASSES};
 use crate::error::Result;
 use crate::inference::fill_mask::Proposals;
+use crate::task::TaskReport;
 use crate::task::evaluate::losses;
+use crate::task::table::{Table, thousands};
 
 /// Probes of each language of a diary.
 const N_PROBES: u64 = 2000;
 
-/// How well masked tokens of held-out text are guessed.
+/// How well masked tokens of held-out text are predicted.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
-    /// The share of masked tokens whose likeliest guess is right.
+    /// The share of masked tokens that are predicted as the likeliest.
     pub accuracy: f64,
     /// Mean cross-entropy, in nats.
     pub loss: f64,
     /// exp(loss).
     pub perplexity: f64,
-    /// Masked tokens that were guessed.
+    /// Masked tokens that were predicted.
     pub n_masked: usize,
-    /// Always guessing the commonest token of the masked ones.
+    /// Always predicting the most frequent of the masked tokens.
     pub commonest: Baseline,
-    /// The weather in held-out diaries, language by language; nothing for other corpora.
+    /// The weather in held-out diaries, by language; empty for other corpora.
     pub weather: Vec<Weather>,
 }
 
-/// A guess that reads nothing.
+/// A prediction that reads nothing.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Baseline {
     /// The token.
     pub token: String,
     /// How often it is right.
     pub accuracy: f64,
-    /// The entropy of the tokens by how common they are, in nats.
+    /// The entropy of the distribution of the masked tokens, in nats.
     pub loss: f64,
 }
 
-/// The masked word of a day's weather, everything else visible: what is to be expected, given all that is
-/// in sight, so that the word that happened to be there adds no noise.
+/// Predictions of the word of a day's weather, which alone is masked. Accuracy and loss are expectations over
+/// the known distribution of the word, given the rest of the text: the word that was drawn adds no noise.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Weather {
     /// The language.
@@ -54,20 +57,20 @@ pub struct Weather {
     pub accuracy: f64,
     /// Cross-entropy of the word, in nats: −Σ Σ_word P(word | the rest) ln q(word) / n.
     pub loss: f64,
-    /// How often the best possible guess is right, and its entropy.
+    /// Accuracy and cross-entropy of the best possible prediction.
     pub limit: Limit,
-    /// How many days were asked for.
+    /// Days that were predicted.
     pub n: usize,
     /// The first of them.
     pub example: Example,
 }
 
-/// One text with what was guessed.
+/// A text with its predictions.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Example {
-    /// With the mask in it.
+    /// The text with the mask.
     pub text: String,
-    /// The word that was there.
+    /// The masked word.
     pub answer: String,
     /// The three likeliest tokens.
     pub guesses: Vec<(String, f64)>,
@@ -91,8 +94,10 @@ impl Report {
                 .collect::<Result<_>>()?,
         })
     }
+}
 
-    pub(super) fn metrics(&self) -> BTreeMap<String, f64> {
+impl TaskReport for Report {
+    fn metrics(&self) -> BTreeMap<String, f64> {
         let general =
             [("accuracy", self.accuracy), ("loss", self.loss), ("perplexity", self.perplexity)];
         let general = general.map(|(name, value)| (name.to_owned(), value));
@@ -103,7 +108,42 @@ impl Report {
     }
 }
 
-/// The guess that reads nothing, from the held-out labels themselves: it cannot be better.
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { accuracy, loss, perplexity, n_masked, ref commonest, ref weather } = *self;
+        let Baseline { token, accuracy: share, loss: entropy } = commonest;
+        let mut table = Table::new(["", "accuracy", "cross-entropy", "perplexity"]);
+        let row = |name: String, accuracy: f64, loss: f64, perplexity: f64| {
+            [name, format!("{accuracy:.4}"), format!("{loss:.4}"), format!("{perplexity:.2}")]
+        };
+        table.row(row("transformer".to_owned(), accuracy, loss, perplexity));
+        table.row(row(format!("always `{token}`"), *share, *entropy, entropy.exp()));
+        let n = thousands(n_masked as u64);
+        writeln!(f, "{table}over {n} masked tokens of held-out text")?;
+        if weather.is_empty() { Ok(()) } else { write_weather(f, weather) }
+    }
+}
+
+/// The masked weather of a day beside the best possible prediction, and an example of each language.
+fn write_weather(f: &mut fmt::Formatter<'_>, weather: &[Weather]) -> fmt::Result {
+    let heading = ["the weather of a day", "accuracy", "best possible", "cross-entropy", "least"];
+    let mut table = Table::new(heading);
+    for Weather { language, accuracy, loss, limit, .. } in weather {
+        let numbers = [*accuracy, limit.accuracy, *loss, limit.cross_entropy];
+        let [accuracy, best, loss, least] = numbers.map(|number| format!("{number:.4}"));
+        table.row([language.to_string(), accuracy, best, loss, least]);
+    }
+    let n: usize = weather.iter().map(|of| of.n).sum();
+    writeln!(f, "\n{table}over {} days of held-out diaries", thousands(n as u64))?;
+    for Weather { example: Example { text, answer, guesses }, .. } in weather {
+        let guesses = guesses.iter().map(|(token, score)| format!("{token} {score:.2}"));
+        let guesses = guesses.collect::<Vec<_>>().join(", ");
+        writeln!(f, "\n{text}\n→ {guesses}   (it was {answer})")?;
+    }
+    Ok(())
+}
+
+/// The most frequent of the evaluation's own labels, which no other constant prediction beats, and their number.
 fn commonest(task: &MaskedLm) -> (Baseline, usize) {
     let mut counts: BTreeMap<u32, usize> = BTreeMap::new();
     for id in task.validation_labels() {
@@ -130,7 +170,7 @@ impl Weather {
         let diary = task.diary().expect("invariant: only a diary has weather");
         let (mut probes, mut words) = (Vec::new(), Vec::new());
         for probe in (0..N_PROBES).map(|index| diary.probe(language, index)) {
-            if let Some(ids) = words_in(&probe, task.tokenizer(), task.config().seq_len)? {
+            if let Some(ids) = words_in(&probe, task.tokenizer(), task.config.seq_len)? {
                 probes.push(probe);
                 words.push(ids);
             }
@@ -167,8 +207,8 @@ impl Example {
     }
 }
 
-/// The token of each word in the place of the mask. Nothing if one of them takes more than a token there, as
-/// may be with tokens that reach over the ends of words, or if the model reads no sequence of this length.
+/// The token of each word in the place of the mask. `None` if a word there is not one token, as with tokens
+/// that cross the ends of words, or if the text is longer than `longest` tokens.
 fn words_in(
     probe: &Probe,
     tokenizer: &Tokenizer,
@@ -192,7 +232,7 @@ fn words_in(
     Ok(Some(words))
 }
 
-/// How often the likeliest token is the word, and the cross-entropy, where `odds` are those of `words`.
+/// Expected accuracy and cross-entropy of the prediction `scores`, where `words` have the probabilities `odds`.
 fn expected(odds: Distribution, words: [u32; N_CLASSES], scores: &[f64]) -> (f64, f64) {
     let guess = likeliest(scores);
     let (mut accuracy, mut loss) = (0., 0.);
@@ -204,7 +244,7 @@ fn expected(odds: Distribution, words: [u32; N_CLASSES], scores: &[f64]) -> (f64
     (accuracy, loss)
 }
 
-/// The first of the largest.
+/// The index of the largest score; the first of equals.
 fn likeliest(scores: &[f64]) -> u32 {
     let better = |best: usize, id: usize| if scores[id] > scores[best] { id } else { best };
     (1..scores.len()).fold(0, better) as u32
@@ -218,21 +258,21 @@ mod tests {
     const WORDS: [u32; N_CLASSES] = [3, 1, 0];
 
     #[test]
-    fn who_knows_the_odds_is_as_good_as_can_be() {
+    fn the_true_odds_reach_the_best_accuracy_and_loss() {
         let (accuracy, loss) = expected(ODDS, WORDS, &[0.1, 0.7, 0., 0.2]);
         let entropy: f64 = ODDS.iter().map(|p| -p * p.ln()).sum();
         assert!((accuracy - 0.7).abs() < 1e-12 && (loss - entropy).abs() < 1e-12);
     }
 
     #[test]
-    fn a_guess_is_right_as_often_as_its_word_comes() {
+    fn a_prediction_is_right_as_often_as_its_word_occurs() {
         let (accuracy, loss) = expected(ODDS, WORDS, &[0.25, 0.25, 0., 0.5]);
         let expected_loss = -(0.2 * 0.5_f64.ln() + 0.8 * 0.25_f64.ln());
         assert!((accuracy - 0.2).abs() < 1e-12 && (loss - expected_loss).abs() < 1e-12);
     }
 
     #[test]
-    fn another_word_than_weather_is_never_right() {
+    fn a_word_other_than_weather_is_never_right() {
         let (accuracy, loss) = expected(ODDS, WORDS, &[0., 0.4, 0.5, 0.1]);
         assert!(accuracy == 0. && loss.is_finite());
     }

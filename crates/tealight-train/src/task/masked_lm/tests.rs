@@ -1,11 +1,12 @@
 use std::fs;
 use std::path::Path;
 
-use candle_core::DType;
+use candle_core::{DType, Device};
 use serde_json::json;
 use tempfile::TempDir;
 
 use super::*;
+use crate::config::RunConfig;
 use crate::settings::ConfigSource;
 use crate::task::TaskConfig;
 use crate::task::metrics::scalar;
@@ -27,7 +28,7 @@ n_layers = 1
 n_heads = 2
 ";
 
-/// A tokenizer that knows `sun` and nothing else.
+/// A tokenizer whose only word is `sun`.
 fn sun(folder: &TempDir) -> String {
     let special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"];
     let added: Vec<_> = (0..)
@@ -75,11 +76,11 @@ fn task_with(train: &str, held_out: &str, settings: &[String]) -> Result<(Masked
     let source = ConfigSource::parse(Path::new("a.toml"), CONFIG, &overrides).unwrap();
     let run: RunConfig = source.deserialize().unwrap();
     let TaskConfig::MaskedLm(config) = &run.task else { panic!("another task") };
-    Ok((MaskedLm::new(config, &run, &Device::Cpu, Preparing::default())?, run))
+    Ok((config.build(&run.task_context(&Device::Cpu))?, run))
 }
 
 #[test]
-fn text_of_which_nothing_can_be_masked_is_refused_before_anything_is_trained() {
+fn text_without_a_token_to_mask_is_refused_before_training() {
     for (train, held_out, side) in
         [("rain\n", "sun\n", "to train on"), ("sun\n", "rain\n", "that is held out")]
     {
@@ -90,7 +91,7 @@ fn text_of_which_nothing_can_be_masked_is_refused_before_anything_is_trained() {
     }
 }
 
-/// The mean of no loss was no number, and the run ended with advice on the learning rate.
+/// The mean over no label was NaN, and the run ended with advice on the learning rate.
 #[test]
 fn a_batch_of_unknown_words_is_a_batch_of_no_weight() {
     let (task, run) = task("rain rain\nsun rain\nsnow\n", "rain\nsun\n").unwrap();
@@ -108,13 +109,13 @@ fn a_batch_of_unknown_words_is_a_batch_of_no_weight() {
     assert_eq!((report.n_masked, report.loss.is_finite()), (1, true));
 }
 
-/// What was drawn of a packed sequence was what a model reads that takes it for one text.
+/// The maps of a packed sequence were those of a model that reads it as one text.
 #[test]
-fn readings_of_packed_texts_keep_them_apart() {
+fn attention_maps_of_packed_texts_keep_them_apart() {
     let settings = ["task.sequences='packed'".to_owned()];
     let (task, run) = task_with("sun sun\n", "sun\nsun sun\n", &settings).unwrap();
     let store = ParamStore::new(run.seed, DType::F32, &Device::Cpu);
     let model = task.build(&run.model, &store.trainable()).unwrap();
     let segments = task.texts.held_out(0).segments.unwrap();
-    assert_kept_apart(&task.readings(&model).unwrap(), &segments);
+    assert_kept_apart(&task.attention_maps(&model).unwrap(), &segments);
 }

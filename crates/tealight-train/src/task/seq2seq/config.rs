@@ -1,17 +1,18 @@
-//! `[task]` for pairs of sequences.
+//! The settings of `[task] kind = "seq2seq"`.
 
-use std::path::PathBuf;
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use tealight_model::{choice, names};
+use tealight_model::{ModelConfig, Reads, choice};
 
+use super::pairs::file::FileConfig;
 use super::pairs::{PairSource, dates, symbols};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::limits::{at_most, positive};
+use crate::task::settings::{absolute_path, check_label_smoothing};
+use crate::task::{Attends, TaskSettings};
 
-/// The longest sequence of a side: the time that attention takes grows with its square.
-const MAX_LEN: u64 = 4096;
-/// The most pairs that are held out.
+/// The most held-out pairs.
 const MAX_VALIDATION: u64 = 1 << 20;
 
 /// `[task] kind = "seq2seq"`
@@ -20,10 +21,10 @@ const MAX_VALIDATION: u64 = 1 << 20;
 pub struct Config {
     /// Probability mass that the loss spreads over all tokens (Szegedy et al. 2016).
     pub label_smoothing: f64,
-    /// Pairs that are held out for validation; of a file, sources, with all their targets.
+    /// Pairs that are held out for validation; of a file, sources with all their targets.
     pub n_validation: usize,
-    /// Of these, how many are written from their sources at each evaluation, for `exact_match`; 0 saves
-    /// the time. At the end all of them are.
+    /// How many of them are decoded at each evaluation, for `exact_match`; 0 saves the time. The report at
+    /// the end decodes all.
     pub n_decoded: usize,
     /// `[task.source]`: where the pairs come from.
     pub source: SourceConfig,
@@ -60,68 +61,44 @@ impl Default for SourceConfig {
     }
 }
 
-/// `[task.source] kind = "file"`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct FileConfig {
-    /// A pair on each line, in UTF-8; blank lines are skipped. A relative path starts where the command
-    /// is run; a run keeps the absolute one.
-    pub path: PathBuf,
-    /// What a token is.
-    pub level: Level,
-    /// The most tokens of a source or of a target. The model is built for so many, and a longer line
-    /// is refused.
-    pub max_len: usize,
-}
-
-impl Default for FileConfig {
-    fn default() -> Self {
-        Self { path: PathBuf::new(), level: Level::Characters, max_len: 100 }
-    }
-}
-
-names! {
-    /// What a token is.
-    pub enum Level {
-        /// A character (a Unicode scalar value).
-        "characters" => Characters,
-        /// What stands between spaces.
-        "words" => Words,
-    }
-}
-
-impl Config {
-    /// Makes the path of a file absolute, so that it means the same wherever the run is resumed.
-    pub(crate) fn absolute_paths(&mut self) -> Result<()> {
-        let SourceConfig::File(FileConfig { path, .. }) = &mut self.source else { return Ok(()) };
-        // What is missing stays missing: an error says so when the data are read.
-        if !path.as_os_str().is_empty() {
-            *path = std::path::absolute(&*path).map_err(Error::io("find", path))?;
-        }
-        Ok(())
-    }
-
-    /// Checks what does not depend on the data.
-    pub(super) fn validate(&self) -> Result<()> {
-        let Self { label_smoothing, n_validation, .. } = *self;
-        positive("task.n_validation", n_validation)?;
-        at_most("task.n_validation", n_validation as u64, MAX_VALIDATION)?;
-        if !(0. ..1.).contains(&label_smoothing) {
-            let key = "task.label_smoothing";
-            let message = format!("`{key}` = {label_smoothing} must be at least 0 and less than 1");
-            return Err(Error::config([key], message));
-        }
+impl TaskSettings for Config {
+    fn validate(&self) -> Result<()> {
+        positive("task.n_validation", self.n_validation)?;
+        at_most("task.n_validation", self.n_validation as u64, MAX_VALIDATION)?;
+        check_label_smoothing(self.label_smoothing)?;
         match &self.source {
             SourceConfig::Reverse(reverse) => reverse.validate(),
             SourceConfig::Sort(sort) => sort.validate(),
             SourceConfig::Dates => Ok(()),
-            SourceConfig::File(file) => length("task.source.max_len", file.max_len),
+            SourceConfig::File(file) => file.validate(),
         }
+    }
+
+    fn absolute_paths(&mut self) -> Result<()> {
+        let SourceConfig::File(FileConfig { path, .. }) = &mut self.source else { return Ok(()) };
+        absolute_path(path)
+    }
+
+    /// Of the encoder and of the decoder.
+    fn reads(&self, _model: &ModelConfig) -> Vec<Reads> {
+        vec![Reads::Everything, Reads::Past]
+    }
+
+    fn next_command(&self, run: &Path) -> String {
+        format!("tealight translate {} \"…\"", run.display())
+    }
+
+    fn attends(&self) -> Attends {
+        Attends::Task
+    }
+
+    fn translator(&self) -> Option<&Config> {
+        Some(self)
     }
 }
 
 impl SourceConfig {
-    /// What draws the pairs; `None` if they come from a file.
+    /// The rule that draws the pairs; `None` if they come from a file.
     pub(super) fn build(&self) -> Option<Box<dyn PairSource>> {
         match self {
             Self::Reverse(reverse) => Some(Box::new(reverse.build())),
@@ -140,10 +117,4 @@ impl SourceConfig {
             Self::File(FileConfig { max_len, .. }) => (*max_len, *max_len),
         }
     }
-}
-
-/// A length that a model can be built for.
-pub(super) fn length(key: &str, value: usize) -> Result<()> {
-    positive(key, value)?;
-    at_most(key, value as u64, MAX_LEN)
 }

@@ -1,19 +1,20 @@
-//! What there is to learn from, and what is held out.
+//! The pairs of both splits.
 //!
-//! A pair that is drawn belongs to one of the two splits by what it is about (a date, whatever form
-//! it is written in; the source elsewhere), so that nothing is asked for that was trained on. A file's
-//! sources are shuffled with the seed, and the first of them are held out.
+//! A drawn pair is assigned to a split by a hash of its essence (the date, in whatever form; otherwise the
+//! source): validation asks for nothing that training has shown. The sources of a file are shuffled with the
+//! seed, and the first of them are held out.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use tealight_ops::rng::{Purpose, Stream};
 
-use super::config::{Config, FileConfig, SourceConfig};
-use super::pairs::{Pair, PairSource, file};
+use super::config::{Config, SourceConfig};
+use super::level::Level;
+use super::pairs::file::{self, FileConfig};
+use super::pairs::{Pair, PairSource};
 use super::vocabulary::Vocabulary;
-use crate::data::Split;
 use crate::data::fingerprint::fnv_1a;
-use crate::data::{DataFile, ShuffledOrder};
+use crate::data::{DataFile, ShuffledOrder, Split};
 use crate::error::{Error, Result};
 
 /// The pairs of a run.
@@ -25,37 +26,37 @@ pub(super) struct Data {
     pub(super) file: Option<DataFile>,
 }
 
-/// What the parameters are fitted to.
+/// The training split.
 #[derive(Debug)]
 pub(super) enum Training {
     /// New pairs in every batch.
     Drawn { source: Box<dyn PairSource>, stream: Stream },
-    /// Those of a file.
+    /// The pairs of a file.
     Fixed { pairs: Vec<Pair>, order: ShuffledOrder },
-    /// Nothing: the model is only used.
+    /// No pairs: the model is only used.
     Nothing,
 }
 
-/// What the streams are for.
+/// Forks of the random stream for both splits.
 const TRAIN: u64 = 0;
 const VALIDATION: u64 = 1;
 
-/// One in so many pairs is held out.
+/// One pair in so many is held out.
 const HELD_OUT: u64 = 16;
-/// Draws for one pair of a split. Where there are many pairs, all fail with (15/16)²⁰⁰⁰ < 10⁻⁵⁵.
+/// The most draws for one pair of a split. Among many pairs, all fail with probability (15/16)²⁰⁰⁰ < 10⁻⁵⁵.
 const MAX_DRAWS: u64 = 2000;
 
 impl Data {
-    /// Draws or reads what `config` describes, and the vocabulary that it needs.
+    /// Draws or reads the pairs of `config`, with their vocabulary.
     pub(super) fn new(config: &Config, seed: u64) -> Result<(Self, Vocabulary)> {
         match (&config.source, config.source.build()) {
             (SourceConfig::File(file), _) => read(config, file, seed),
             (_, Some(source)) => drawn(config, source, seed),
-            (_, None) => unreachable!("invariant: what comes from no file is drawn"),
+            (_, None) => unreachable!("invariant: pairs without a file are drawn"),
         }
     }
 
-    /// No pairs: for a model that is only used.
+    /// No pairs, for a model that is only used.
     pub(super) fn nothing() -> Self {
         Self { train: Training::Nothing, validation: Vec::new(), file: None }
     }
@@ -81,7 +82,7 @@ impl Training {
     }
 }
 
-/// A pair of the split.
+/// Draws a pair of a split.
 fn draw(source: &dyn PairSource, split: Split, stream: Stream) -> Result<Pair> {
     let of_split = |pair: &Pair| is_held_out(source.essence(pair)) == (split == Split::Validation);
     let mut draws = (0..MAX_DRAWS).map(|attempt| source.draw(stream.fork(attempt)));
@@ -91,8 +92,8 @@ fn draw(source: &dyn PairSource, split: Split, stream: Stream) -> Result<Pair> {
     })
 }
 
-/// A function of the text alone. What ends differently must fall to either side, so a plain FNV-1a,
-/// which leaves its last bytes in its lowest bits, would not do.
+/// A pure function of the text. A plain FNV-1a would not do: the last bytes of the text determine its lowest
+/// bits, so texts with different endings would not be spread evenly.
 fn is_held_out(essence: &str) -> bool {
     Stream::new(0, Purpose::Data).fork_name(essence).below(0, HELD_OUT) == 0
 }
@@ -121,7 +122,7 @@ fn drawn(config: &Config, source: Box<dyn PairSource>, seed: u64) -> Result<(Dat
         return Err(too_few(&format!("{held_out} are held out, and `task.n_validation` = {n}")));
     }
     let alphabet: String = source.alphabet().into_iter().collect();
-    let vocabulary = Vocabulary::of(super::Level::Characters, [alphabet.as_str()]);
+    let vocabulary = Vocabulary::of(Level::Characters, [alphabet.as_str()]);
     let train = Training::Drawn { source, stream: stream.fork(TRAIN) };
     Ok((Data { train, validation: in_order, file: None }, vocabulary))
 }
@@ -193,7 +194,7 @@ mod tests {
 
     /// Whole months of dates used to be held out, and no source of three letters.
     #[test]
-    fn what_is_held_out_does_not_hang_on_how_a_text_begins() {
+    fn the_split_does_not_depend_on_how_a_text_begins() {
         for beginning in ["", "2021-03-", "abcdefghij"] {
             let texts = (0..1000).map(|ending| format!("{beginning}{ending:03}"));
             let n = texts.filter(|text| is_held_out(text)).count();

@@ -1,4 +1,7 @@
-//! How good a model of pairs is, on those that were held out.
+//! How well a model writes the targets of held-out pairs.
+
+use std::collections::BTreeMap;
+use std::fmt;
 
 use serde::Serialize;
 use tealight_model::generation::Strategy;
@@ -6,18 +9,21 @@ use tealight_model::models::seq2seq;
 
 use super::Seq2Seq;
 use crate::error::Result;
+use crate::task::TaskReport;
 use crate::task::evaluate::losses;
+use crate::task::metrics::by_name;
+use crate::task::table::{Table, thousands};
 
-/// Pairs that are shown with what the model writes.
+/// Pairs that the report shows with the output of the model.
 const N_SHOWN: usize = 5;
 
-/// Scores on the pairs that were held out, by the names that `--json` gives them.
+/// Scores on the held-out pairs, by the names in `--json`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
-    /// Share of the sources for which exactly the target is written, taking the likeliest token each
-    /// time.
+    /// Share of the sources for which greedy decoding writes exactly the target.
     pub exact_match: f64,
-    /// Share of the target's tokens, the end included, that are the likeliest after those before them.
+    /// Share of the target's tokens, the end included, that are the likeliest after the target's tokens before
+    /// them.
     pub token_accuracy: f64,
     /// Cross-entropy per token, in nats.
     pub loss: f64,
@@ -25,18 +31,18 @@ pub struct Report {
     pub n_pairs: usize,
     /// Standard error of `exact_match`.
     pub exact_match_standard_error: f64,
-    /// Some of the pairs with what was written: mistakes first.
+    /// Some of the pairs with the outputs, mistakes first.
     pub examples: Vec<Example>,
 }
 
-/// A pair, and what the model writes.
+/// A pair with the output of the model.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Example {
-    /// What is read.
+    /// The input.
     pub source: String,
-    /// What should be written.
+    /// The expected output.
     pub target: String,
-    /// What is written.
+    /// The output.
     pub output: String,
 }
 
@@ -65,5 +71,38 @@ impl Report {
             exact_match_standard_error: (exact_match * (1. - exact_match) / n).sqrt(),
             examples: wrong.into_iter().chain(right).take(N_SHOWN).collect(),
         })
+    }
+}
+
+impl TaskReport for Report {
+    fn metrics(&self) -> BTreeMap<String, f64> {
+        let Self { exact_match, token_accuracy, loss, .. } = *self;
+        by_name([("exact_match", exact_match), ("token_accuracy", token_accuracy), ("loss", loss)])
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut scores = Table::new(["", "exact match", "token accuracy", "loss"]);
+        let Self { exact_match, token_accuracy, loss, .. } = *self;
+        let cells = [exact_match, token_accuracy, loss].map(|score| format!("{score:.4}"));
+        let [exact_match, token_accuracy, loss] = cells;
+        scores.row(["transformer".to_owned(), exact_match, token_accuracy, loss]);
+        let (n, error) = (thousands(self.n_pairs as u64), self.exact_match_standard_error);
+        writeln!(
+            f,
+            "{scores}over {n} pairs held out; standard error of the exact match {error:.4}\n"
+        )?;
+        let width = self.examples.iter().map(|one| one.source.chars().count()).max().unwrap_or(0);
+        for Example { source, target, output } in &self.examples {
+            write!(f, "{source:<width$} → {output}")?;
+            let is_right = target == output;
+            writeln!(
+                f,
+                "{}",
+                if is_right { String::new() } else { format!("   (should be {target})") }
+            )?;
+        }
+        Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! Writing targets for sources.
+//! Decoding targets for sources.
 
 use tealight_model::Mode;
 use tealight_model::attention::Memory;
@@ -6,32 +6,32 @@ use tealight_model::block::BlockMaps;
 use tealight_model::generation::{Ends, Sequence, Strategy, generate};
 use tealight_model::models::seq2seq::{self, Seq2SeqMaps, Tokens, Writer};
 
+use super::Seq2Seq;
 use super::vocabulary::{BEGIN, END, PAD};
-use super::{Seq2Seq, padded};
+use crate::data::padded;
 use crate::error::{Error, Result};
-use crate::task::Reading;
+use crate::task::attention_map::AttentionMap;
 
-/// Sequences that are written at once, beams counted.
+/// Sequences that are decoded together, beams counted.
 const N_AT_ONCE: usize = 128;
 /// The most beams of a source.
 const MAX_BEAMS: usize = 1000;
 
-/// A target that a model has written.
+/// The output of a model for a source.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Translation {
-    /// What was written.
+    /// The output.
     pub text: String,
     /// ln P(text | source).
     pub log_probability: f64,
-    /// What beams are compared by.
+    /// The score that beams are sorted by.
     pub score: f64,
-    /// Whether the model has come to an end, and not to the greatest length.
+    /// Whether the model wrote the end mark, rather than reach the greatest length.
     pub has_ended: bool,
 }
 
 impl Seq2Seq {
-    /// Writes targets of up to `max_len` tokens: for each source, one, or as many as there are beams,
-    /// best first.
+    /// Outputs of up to `max_len` tokens: for each source one, or one for each beam, best first.
     pub fn translate<S: AsRef<str>>(
         &self,
         model: &seq2seq::Seq2Seq,
@@ -59,10 +59,14 @@ impl Seq2Seq {
         Ok(translations)
     }
 
-    /// What the layers of `model` read of a source, and of what they write for it: of the encoder, of
-    /// the decoder, and of the encoder by the decoder.
-    pub fn readings_of(&self, model: &seq2seq::Seq2Seq, source: &str) -> Result<Vec<Reading>> {
-        // No more than the decoder can read: what does not end is cut off there.
+    /// The attention maps of a source and its output: of the encoder, of the decoder, and of the decoder over
+    /// the encoder.
+    pub(super) fn attention_maps_of(
+        &self,
+        model: &seq2seq::Seq2Seq,
+        source: &str,
+    ) -> Result<Vec<AttentionMap>> {
+        // As many tokens as the decoder can read: a longer output is truncated.
         let (_, max_len) = self.config.source.max_lens();
         let read = self.encode(source)?;
         let written = self.write(model, std::slice::from_ref(&read), &Strategy::Greedy, max_len)?;
@@ -74,26 +78,20 @@ impl Seq2Seq {
         let source = Tokens { ids: &source, mask: &source_mask };
         let Seq2SeqMaps { encoder, decoder } =
             model.maps(source, Tokens { ids: &target, mask: &target_mask })?;
-        let reading = |name: String, queries: &[String], keys: &[String], maps| Reading {
+        let map = |name: String, keys: &[String], maps| AttentionMap {
             name,
-            queries: queries.to_vec(),
+            queries: targets.clone(),
             keys: keys.to_vec(),
             maps,
         };
-        let mut readings = Vec::new();
-        for (layer, BlockMaps { attention, .. }) in encoder.into_iter().enumerate() {
-            let name = format!("encoder layer {}", layer + 1);
-            readings.push(reading(name, &sources, &sources, attention));
-        }
+        let mut maps = AttentionMap::of_layers("encoder layer", &sources, encoder);
         for (layer, BlockMaps { attention, cross_attention }) in decoder.into_iter().enumerate() {
             let name = format!("decoder layer {}", layer + 1);
-            readings.push(reading(name.clone(), &targets, &targets, attention));
+            maps.push(map(name.clone(), &targets, attention));
             let across = cross_attention.into_iter();
-            readings.extend(
-                across.map(|maps| reading(format!("{name} across"), &targets, &sources, maps)),
-            );
+            maps.extend(across.map(|maps| map(format!("{name} across"), &sources, maps)));
         }
-        Ok(readings)
+        Ok(maps)
     }
 
     fn write(
@@ -117,7 +115,7 @@ impl Seq2Seq {
         Translation { text, log_probability, score, has_ended }
     }
 
-    /// The ids of a source with the mark of its end, or why the model cannot read it.
+    /// The ids of a source with the end mark, or an error if the model cannot read it.
     fn encode(&self, source: &str) -> Result<Vec<u32>> {
         let mut ids = self.vocabulary.encode(source.trim())?;
         let (n, unit) = (ids.len(), self.vocabulary.level().unit());
@@ -137,7 +135,7 @@ impl Seq2Seq {
         Ok(ids)
     }
 
-    /// The most tokens that are written; the end counts where it fits, and always does unless told.
+    /// The most tokens of an output, end mark included: `max_len`, or one more than the longest target.
     fn check(&self, strategy: &Strategy, max_len: Option<usize>) -> Result<usize> {
         let (_, longest) = self.config.source.max_lens();
         check(strategy, max_len, longest)?;
@@ -145,7 +143,7 @@ impl Seq2Seq {
     }
 }
 
-/// Whether a model that writes up to `longest` tokens can search like this.
+/// Checks settings for decoding with a model that writes up to `longest` tokens.
 pub(crate) fn check(strategy: &Strategy, max_len: Option<usize>, longest: usize) -> Result<()> {
     let fault = match (*strategy, max_len) {
         (_, Some(0)) => "`--max-len` = 0 must be positive".to_owned(),

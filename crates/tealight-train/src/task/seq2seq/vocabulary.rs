@@ -1,58 +1,29 @@
-//! From text to ids and back.
+//! The vocabulary: text → ids → text.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::config::Level;
+use super::level::Level;
 use crate::error::{Error, Result};
 use crate::storage::files::{read_json, to_json};
 
-/// Padding, which is never read and never written.
+/// Padding, which attention masks and the decoder never writes.
 pub(super) const PAD: u32 = 0;
-/// Stands before the first token of a target.
+/// Mark before the first token of a target.
 pub(super) const BEGIN: u32 = 1;
-/// Stands behind the last token.
+/// Mark after the last token.
 pub(super) const END: u32 = 2;
-/// How many ids have a meaning of their own.
+/// Number of these special ids.
 const N_SPECIAL: usize = 3;
 
 /// The name of its file in a run's directory.
 pub(super) const FILE: &str = "vocabulary.json";
-/// The version of the file that is written, and the newest that is read.
+/// The version of the written file, and the newest that is read.
 const FORMAT_VERSION: u64 = 1;
 
-impl Level {
-    /// The tokens of a text, in order.
-    pub(super) fn tokens(self, text: &str) -> Box<dyn Iterator<Item = &str> + '_> {
-        match self {
-            Self::Characters => {
-                let ends = text.char_indices().map(|(at, c)| &text[at..at + c.len_utf8()]);
-                Box::new(ends)
-            }
-            Self::Words => Box::new(text.split_whitespace()),
-        }
-    }
-
-    /// A text as its tokens make it, so that two of the same tokens are the same text.
-    pub(super) fn normal(self, text: &str) -> String {
-        match self {
-            Self::Characters => text.to_owned(),
-            Self::Words => text.split_whitespace().collect::<Vec<_>>().join(" "),
-        }
-    }
-
-    /// What tokens are called when they are counted.
-    pub(super) fn unit(self) -> &'static str {
-        match self {
-            Self::Characters => "characters",
-            Self::Words => "words",
-        }
-    }
-}
-
-/// The tokens that a model knows, on both sides. Ids 0, 1 and 2 are padding, beginning and end.
+/// The tokens of sources and targets. Ids 0, 1 and 2 are padding, beginning and end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Vocabulary {
     level: Level,
@@ -71,7 +42,7 @@ struct Stored {
 }
 
 impl Vocabulary {
-    /// All tokens of `texts`, in ascending order.
+    /// The different tokens of `texts`, in ascending order.
     pub(super) fn of<'a>(level: Level, texts: impl IntoIterator<Item = &'a str>) -> Self {
         let tokens: BTreeSet<&str> =
             texts.into_iter().flat_map(|text| level.tokens(text)).collect();
@@ -83,30 +54,30 @@ impl Vocabulary {
         Self { level, tokens, ids }
     }
 
-    /// The vocabulary that a run keeps.
+    /// The vocabulary in the directory of a run.
     pub fn read(run: &Path) -> Result<Self> {
         let Stored { level, tokens, .. } = read_json(&run.join(FILE), FORMAT_VERSION)?;
         Ok(Self::new(level, tokens))
     }
 
-    /// What a run keeps of it.
+    /// The content of [`FILE`].
     pub(super) fn to_json(&self) -> Result<Vec<u8>> {
         let Self { level, tokens, .. } = self.clone();
         let stored = Stored { format_version: FORMAT_VERSION, level, tokens };
         to_json(Path::new(FILE), &stored)
     }
 
-    /// How many ids there are.
+    /// Number of ids.
     pub(super) fn size(&self) -> usize {
         N_SPECIAL + self.tokens.len()
     }
 
-    /// What a token is.
+    /// The kind of its tokens.
     pub(super) fn level(&self) -> Level {
         self.level
     }
 
-    /// The ids of a text's tokens, or the first token that is not known.
+    /// The ids of a text's tokens; an error names the first token that is not in the vocabulary.
     pub(super) fn encode(&self, text: &str) -> Result<Vec<u32>> {
         let id = |token: &str| {
             let known = self.ids.get(token).copied();
@@ -119,7 +90,7 @@ impl Vocabulary {
         self.level.tokens(text).map(id).collect()
     }
 
-    /// A name for each id, as a picture of the sequence shows it.
+    /// A name for each id, for attention maps.
     pub(super) fn names(&self, ids: &[u32]) -> Vec<String> {
         let name = |&id: &u32| match id {
             PAD => "<pad>".to_owned(),
@@ -130,7 +101,7 @@ impl Vocabulary {
         ids.iter().map(name).collect()
     }
 
-    /// The text of ids; those without a token are left out.
+    /// The text of ids; ids without a token are skipped.
     pub(super) fn decode(&self, ids: &[u32]) -> String {
         let token = |&id: &u32| {
             let at = (id as usize).checked_sub(N_SPECIAL)?;

@@ -1,33 +1,37 @@
-//! `[task]` for the weather.
+//! The settings of `[task] kind = "weather"`.
+
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use tealight_model::models::forecaster::ReadOut;
 use tealight_model::{choice, names};
 
 use crate::data::weather::generator::markov;
-use crate::data::weather::{FileConfig, SourceConfig};
+use crate::data::weather::source::{FileConfig, SourceConfig};
 use crate::error::{Error, Result};
-use crate::limits::at_most;
+use crate::limits::{at_most, positive};
+use crate::task::settings::{absolute_path, check_label_smoothing};
+use crate::task::{Attends, TaskSettings};
 
-/// The longest window, a year: the time that attention and the linear baseline take grows with its
-/// square and its cube.
+/// The longest window, a year: the times of attention and of the linear baseline grow with its square and its
+/// cube.
 const MAX_WINDOW: u64 = 366;
 
 /// `[task] kind = "weather"`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Days that the model sees, oldest first.
+    /// Days that the model reads, oldest first.
     pub window: usize,
-    /// How a day is given to the model.
+    /// How a day is encoded for the model.
     pub input: InputKind,
-    /// Where the forecast is read.
+    /// Which positions the forecast is read from.
     pub read_out: ReadOut,
     /// Probability mass that the loss spreads over all kinds of weather (Szegedy et al. 2016).
     pub label_smoothing: f64,
     /// `[task.source]`: where the weather comes from.
     pub source: SourceConfig,
-    /// `[task.regime]`: how much of it there is to learn from.
+    /// `[task.regime]`: how many examples there are.
     pub regime: Regime,
 }
 
@@ -45,7 +49,7 @@ impl Default for Config {
 }
 
 names! {
-    /// How a day is given to the model.
+    /// How a day is encoded for the model.
     pub enum InputKind {
         /// An id that is looked up in a table.
         "tokens" => Tokens,
@@ -74,7 +78,7 @@ impl Default for Regime {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Fresh {
-    /// Samples drawn for validation, the same throughout the run.
+    /// Samples drawn for validation, once for the whole run.
     pub n_validation: usize,
 }
 
@@ -88,10 +92,10 @@ impl Default for Fresh {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Fixed {
-    /// Examples in all; of a file, all there are when absent.
+    /// Examples of both splits; when absent, 5,000, or all of a file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub n: Option<usize>,
-    /// Of these, the last so many are held out for validation.
+    /// How many of them, the last ones, are held out for validation.
     pub n_validation: usize,
 }
 
@@ -101,29 +105,11 @@ impl Default for Fixed {
     }
 }
 
-impl Config {
-    /// Makes the path of a file absolute, so that it means the same wherever the run is resumed.
-    pub fn absolute_paths(&mut self) -> Result<()> {
-        let SourceConfig::File(FileConfig { path }) = &mut self.source else { return Ok(()) };
-        // What is missing stays missing: an error says so when the data are read.
-        if !path.as_os_str().is_empty() {
-            *path = std::path::absolute(&*path).map_err(Error::io("find", path))?;
-        }
-        Ok(())
-    }
-
-    /// Checks what does not depend on the data.
-    pub(super) fn validate(&self) -> Result<()> {
-        let Self { window, label_smoothing, .. } = *self;
-        if window == 0 {
-            return Err(Error::config(["task.window"], "`task.window` = 0 must be positive"));
-        }
-        at_most("task.window", window as u64, MAX_WINDOW)?;
-        if !(0. ..1.).contains(&label_smoothing) {
-            let key = "task.label_smoothing";
-            let message = format!("`{key}` = {label_smoothing} must be at least 0 and less than 1");
-            return Err(Error::config([key], message));
-        }
+impl TaskSettings for Config {
+    fn validate(&self) -> Result<()> {
+        positive("task.window", self.window)?;
+        at_most("task.window", self.window as u64, MAX_WINDOW)?;
+        check_label_smoothing(self.label_smoothing)?;
         if let (SourceConfig::File(_), Regime::Fresh(_)) = (&self.source, &self.regime) {
             return Err(Error::config(
                 ["task.regime.kind", "task.source.kind"],
@@ -132,5 +118,22 @@ impl Config {
             ));
         }
         Ok(())
+    }
+
+    fn absolute_paths(&mut self) -> Result<()> {
+        let SourceConfig::File(FileConfig { path }) = &mut self.source else { return Ok(()) };
+        absolute_path(path)
+    }
+
+    fn next_command(&self, run: &Path) -> String {
+        format!("tealight forecast {} --start \"☀️🌧️☁️\" --days 14", run.display())
+    }
+
+    fn attends(&self) -> Attends {
+        Attends::Task
+    }
+
+    fn forecaster(&self) -> Option<&Config> {
+        Some(self)
     }
 }

@@ -1,4 +1,4 @@
-//! What there is to learn from, and what is held out.
+//! The examples of both splits: drawn, or from a file.
 
 use std::path::Path;
 
@@ -6,12 +6,13 @@ use tealight_ops::rng::{Purpose, Stream};
 
 use super::config::{Config, Fixed, Fresh, Regime};
 use crate::data::fingerprint::fnv_1a;
-use crate::data::weather::{self, Examples, FileConfig, Generator, SourceConfig};
+use crate::data::weather::source::{FileConfig, SourceConfig};
+use crate::data::weather::{self, Examples, Generator};
 use crate::data::{DataFile, ShuffledOrder};
 use crate::error::{Error, Result};
-use crate::limits::at_most;
+use crate::limits::{at_most, positive};
 
-/// Examples drawn when the file does not say how many: as many as were published.
+/// Examples drawn where the settings give no number: as many as were published.
 pub(super) const N_EXAMPLES: usize = 5000;
 
 /// The most days in all examples together: 1 GiB.
@@ -22,15 +23,13 @@ const MAX_DAYS: u64 = 1 << 30;
 pub(super) struct Data {
     /// The rule that draws it; `None` if it comes from a file.
     pub(super) generator: Option<Box<dyn Generator>>,
-    /// What the parameters are fitted to.
     pub(super) train: TrainingData,
-    /// What is held out.
     pub(super) validation: Examples,
     /// The file that it comes from; `None` if a rule draws it.
     pub(super) file: Option<DataFile>,
 }
 
-/// What the parameters are fitted to.
+/// The training split: new samples in every batch, or a fixed set.
 #[derive(Debug)]
 pub(super) enum TrainingData {
     Fresh(Stream),
@@ -38,7 +37,7 @@ pub(super) enum TrainingData {
 }
 
 impl Data {
-    /// Draws or reads what `config` describes.
+    /// Draws or reads the weather of `config`.
     pub(super) fn new(config: &Config, seed: u64) -> Result<Self> {
         let generator = config.source.build()?;
         let ((train, validation), file) = if let Some(generator) = &generator {
@@ -52,7 +51,7 @@ impl Data {
     }
 }
 
-/// What the streams of a generator are for.
+/// Forks of the random stream for both splits.
 const TRAIN: u64 = 0;
 const VALIDATION: u64 = 1;
 
@@ -67,7 +66,7 @@ fn drawn(
     let sample = |n, stream| Examples::sample(generator, config.window, n, stream);
     match &config.regime {
         Regime::Fresh(Fresh { n_validation }) => {
-            at_least_one("task.regime.n_validation", *n_validation)?;
+            positive("task.regime.n_validation", *n_validation)?;
             at_most("task.regime.n_validation", *n_validation as u64, max_examples)?;
             let validation = sample(*n_validation, stream.fork(VALIDATION));
             Ok((TrainingData::Fresh(stream.fork(TRAIN)), validation))
@@ -83,7 +82,7 @@ fn drawn(
 
 fn read(config: &Config) -> Result<(&Path, Vec<Vec<u8>>)> {
     let SourceConfig::File(FileConfig { path }) = &config.source else {
-        unreachable!("invariant: what no rule draws comes from a file");
+        unreachable!("invariant: weather without a rule comes from a file");
     };
     if path.as_os_str().is_empty() {
         let message = "`task.source.path` is missing: the file with the weather";
@@ -92,8 +91,7 @@ fn read(config: &Config) -> Result<(&Path, Vec<Vec<u8>>)> {
     Ok((path, weather::read(path, config.window + 1)?))
 }
 
-/// A hash of the days, with a mark behind each sequence: comments and blank
-/// lines may change.
+/// A hash of the days and of the ends of sequences, but not of comments and blank lines.
 fn fingerprint(sequences: &[Vec<u8>]) -> u64 {
     const END: u8 = u8::MAX;
     let bytes = sequences.iter().flat_map(|days| days.iter().copied().chain([END]));
@@ -102,7 +100,7 @@ fn fingerprint(sequences: &[Vec<u8>]) -> u64 {
 
 fn cut(config: &Config, sequences: &[Vec<u8>], seed: u64) -> Result<(TrainingData, Examples)> {
     let Regime::Examples(fixed) = &config.regime else {
-        unreachable!("invariant: `validate` lets only fixed examples of a file pass");
+        unreachable!("invariant: `validate` refuses fresh samples of a file");
     };
     let all = Examples::cut(sequences, config.window);
     let n = fixed.n.unwrap_or(all.len());
@@ -115,7 +113,7 @@ fn cut(config: &Config, sequences: &[Vec<u8>], seed: u64) -> Result<(TrainingDat
 
 fn split(all: &Examples, fixed: &Fixed, seed: u64) -> Result<(TrainingData, Examples)> {
     let (n, n_validation) = (all.len(), fixed.n_validation);
-    at_least_one("task.regime.n_validation", n_validation)?;
+    positive("task.regime.n_validation", n_validation)?;
     if n_validation >= n {
         let message = format!(
             "`task.regime.n_validation` = {n_validation} leaves nothing to train on: \
@@ -127,13 +125,6 @@ fn split(all: &Examples, fixed: &Fixed, seed: u64) -> Result<(TrainingData, Exam
     let order = ShuffledOrder::new(seed, n_train);
     let examples = all.select(0..n_train);
     Ok((TrainingData::Fixed { examples, order }, all.select(n_train..n)))
-}
-
-fn at_least_one(key: &str, value: usize) -> Result<()> {
-    if value == 0 {
-        return Err(Error::config([key], format!("`{key}` = 0 must be positive")));
-    }
-    Ok(())
 }
 
 #[cfg(test)]

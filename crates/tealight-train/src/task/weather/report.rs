@@ -1,4 +1,7 @@
-//! A model beside everything it should be compared with, and the limit of what can be known.
+//! The scores of a model beside its baselines and the Bayes limit.
+
+use std::collections::BTreeMap;
+use std::fmt;
 
 use serde::Serialize;
 use tealight_model::models::forecaster::Forecaster;
@@ -10,19 +13,22 @@ use crate::data::weather::{
     Evaluation, Examples, Generator, Linear, Lookup, Method, Score, majority,
 };
 use crate::error::Result;
+use crate::task::TaskReport;
+use crate::task::metrics::by_name;
+use crate::task::table::{Table, thousands};
 
 /// Windows drawn where there are too many to evaluate them all.
 const N_SAMPLED: usize = 20_000;
 
-/// Seed of these windows and of the lookup table's examples: the same for every run.
+/// Seed of these windows and of the lookup table's examples, for every run.
 const EVALUATION_SEED: u64 = 0;
 
-/// Scores on the same windows, by the names that `--json` gives them.
+/// Scores on the same windows, by the names in `--json`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
-    /// Share of the time that the likeliest forecast comes true.
+    /// Share of the days that are forecast as the likeliest.
     pub accuracy: f64,
-    /// Cross-entropy with the truth, in nats.
+    /// Cross-entropy with the true distribution, in nats.
     pub nll: f64,
     /// The best accuracy that any model of this window can have; `None` if the rule is unknown.
     pub bayes_accuracy: Option<f64>,
@@ -32,11 +38,11 @@ pub struct Report {
     pub linear_accuracy: f64,
     /// Its NLL.
     pub linear_nll: f64,
-    /// A table of the windows seen in training, or in 5,000 examples where every batch is new.
+    /// A table of the windows in the training examples, or in 5,000 examples where every batch is new.
     pub lookup_accuracy: f64,
     /// Its NLL.
     pub lookup_nll: f64,
-    /// Always the same forecast.
+    /// A constant forecast.
     pub majority_accuracy: f64,
     /// Its NLL.
     pub majority_nll: f64,
@@ -50,7 +56,7 @@ pub struct Report {
     pub nll_standard_error: f64,
     /// Examples that the linear model was fitted to; `None` = the exact distribution.
     pub linear_examples: Option<usize>,
-    /// Examples that the lookup table has seen.
+    /// Examples in the lookup table.
     pub lookup_examples: usize,
 }
 
@@ -86,7 +92,53 @@ impl Report {
     }
 }
 
-/// What a model of the task is measured by.
+impl TaskReport for Report {
+    fn metrics(&self) -> BTreeMap<String, f64> {
+        by_name([("accuracy", self.accuracy), ("nll", self.nll)])
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut table = Table::new(["", "accuracy", "NLL"]);
+        let mut row = |name: &str, accuracy: f64, nll: f64| {
+            table.row([name.to_owned(), format!("{accuracy:.4}"), format!("{nll:.4}")]);
+        };
+        let linear = match self.linear_examples {
+            Some(n) => format!("linear ({} examples)", thousands(n as u64)),
+            None => "linear (its ceiling)".to_owned(),
+        };
+        let lookup = format!("lookup table ({} examples)", thousands(self.lookup_examples as u64));
+        row("majority", self.majority_accuracy, self.majority_nll);
+        row(&linear, self.linear_accuracy, self.linear_nll);
+        row(&lookup, self.lookup_accuracy, self.lookup_nll);
+        row("transformer", self.accuracy, self.nll);
+        if let (Some(accuracy), Some(nll)) = (self.bayes_accuracy, self.bayes_nll) {
+            row("Bayes limit", accuracy, nll);
+        }
+        writeln!(f, "{table}{}", self.footnote())
+    }
+}
+
+impl Report {
+    fn footnote(&self) -> String {
+        let n = thousands(self.n_windows as u64);
+        if self.exact {
+            return format!(
+                "exact: all {n} possible windows, each weighed by its true probability"
+            );
+        }
+        // Weather from a file has no third split: early stopping and `select` have used these windows, too.
+        let windows =
+            if self.bayes_nll.is_none() { "windows held out for validation" } else { "windows" };
+        format!(
+            "over {n} {windows}; standard error of the transformer {:.4} and {:.4}",
+            self.accuracy_standard_error, self.nll_standard_error
+        )
+    }
+}
+
+/// The windows of the report, its limit and its baselines.
 struct Reference {
     evaluation: Evaluation,
     limit: Option<Score>,
@@ -98,7 +150,7 @@ struct Reference {
 
 impl Reference {
     fn new(task: &Weather) -> Result<Self> {
-        let window = task.config().window;
+        let window = task.config.window;
         let stream = Stream::new(EVALUATION_SEED, Purpose::Data);
         let (evaluation, limit) = match task.generator() {
             Some(generator) => {
@@ -110,7 +162,7 @@ impl Reference {
         let examples = match (task.training_examples(), task.generator()) {
             (Some(examples), _) => examples.clone(),
             (None, Some(generator)) => drawn(generator, window, stream.fork(1)),
-            (None, None) => unreachable!("invariant: what comes from a file is a fixed set"),
+            (None, None) => unreachable!("invariant: examples from a file are a fixed set"),
         };
         let learns_from_examples = task.training_examples().is_some();
         let linear = if learns_from_examples {

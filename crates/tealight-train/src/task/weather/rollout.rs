@@ -1,9 +1,9 @@
-//! Forecasting several days: sampling, or searching for the likeliest sequences.
+//! Forecasting several days: by sampling, or by beam search.
 //!
-//! Where fewer days are given than the model sees, the days before them are unknown. The forecast is
-//! then the mean over many pasts that the model has drawn itself, each weighed by how likely it finds
-//! the given days after it (importance sampling from the model's own long-run weather). Where several
-//! days are given, few pasts fit them, and the probabilities carry a sampling error of up to .1.
+//! If fewer days are given than the model reads, the days before them are unknown. The forecast is then the
+//! mean over many pasts that the model itself has generated, each weighed by the probability of the given
+//! days after it (importance sampling from the model's stationary weather). If several days are given, few
+//! pasts fit them, and the probabilities have a sampling error of up to .1.
 
 use tealight_model::models::forecaster::{Forecaster, ReadOut};
 use tealight_ops::rng::{Purpose, Stream};
@@ -12,11 +12,11 @@ use super::Weather;
 use crate::data::weather::{Distribution, N_CLASSES};
 use crate::error::{Error, Result};
 
-/// Pasts where days are unknown: more would be more exact and slower.
+/// Pasts where days are unknown; more are more exact and slower.
 const N_PASTS: u64 = 1024;
 
-/// Windows that a random past goes on for before the given days. `dotmod` forgets slowly: after 20 days
-/// its forecasts are still off by .1, after 60 by .01.
+/// Windows of days that are generated after a random past, before the given days. `dotmod` forgets slowly:
+/// after 20 days its forecasts are still off by .1, after 60 by .01.
 const BURN_IN: u64 = 6;
 
 /// The most days of a forecast: each is a forward pass.
@@ -36,22 +36,22 @@ pub enum Decoding {
         /// Only so many of the likeliest kinds of weather are considered.
         top_k: Option<usize>,
     },
-    /// The likeliest sequences are searched for with so many beams.
+    /// Beam search for the likeliest sequences, with so many beams.
     Beams(usize),
 }
 
-/// What may come.
+/// A forecast.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rollout {
-    /// How the first day after those given is distributed.
+    /// The distribution of the first day after those given.
     pub next: Distribution,
     /// The forecast days: one sequence, or as many as there are beams, likeliest first.
     pub sequences: Vec<Sequence>,
-    /// Days before those given that the model would have seen.
+    /// Days that the model reads before those given.
     pub n_unknown: usize,
 }
 
-/// Days that may come, in order.
+/// Forecast days, in order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sequence {
     /// The days.
@@ -114,7 +114,7 @@ fn sample(
     Ok(world.into_sequence())
 }
 
-/// The distribution to draw from: the `top_k` likeliest, raised to 1/temperature.
+/// Weights to draw from: the `top_k` largest probabilities, raised to 1/temperature.
 fn sharpen(forecast: &Distribution, temperature: f64, top_k: Option<usize>) -> Distribution {
     let mut by_rank = [0, 1, 2];
     by_rank.sort_by(|&a, &b| forecast[b].total_cmp(&forecast[a]));
@@ -122,7 +122,7 @@ fn sharpen(forecast: &Distribution, temperature: f64, top_k: Option<usize>) -> D
     let largest = forecast[by_rank[0]];
     let mut weights = [0.; N_CLASSES];
     for &day in &by_rank[..n_kept] {
-        // Relative to the largest, so that a low temperature does not underflow.
+        // Divided by the largest: a low temperature must not underflow.
         let exponent = if temperature == 0. { 1. } else { 1. / temperature };
         weights[day] = (forecast[day] / largest).powf(exponent);
     }
@@ -148,7 +148,7 @@ fn search(first: World<'_>, n_days: usize, n_beams: usize) -> Result<Vec<Sequenc
     Ok(beams.into_iter().map(World::into_sequence).collect())
 }
 
-/// What is known of the weather: the days so far, after each of the pasts that may lie before them.
+/// The state of a forecast: the days so far, after each possible past.
 #[derive(Clone)]
 struct World<'a> {
     task: &'a Weather,
@@ -171,7 +171,7 @@ impl Default for Past {
     }
 }
 
-/// A whole window each, so that no forecast is read from a shorter one than the model has learnt.
+/// Random pasts of a whole window: the model is trained on no shorter one.
 fn random_pasts(window: usize) -> Vec<Past> {
     let stream = Stream::new(0, Purpose::Sampling);
     let past = |number| {
@@ -182,7 +182,7 @@ fn random_pasts(window: usize) -> Vec<Past> {
     (0..N_PASTS).map(past).collect()
 }
 
-/// How the next day is distributed: after each past, and over all of them.
+/// The distribution of the next day: after each past, and their weighed mean.
 struct Next {
     by_past: Vec<Distribution>,
     mean: Distribution,
@@ -190,10 +190,10 @@ struct Next {
 
 impl<'a> World<'a> {
     fn new(task: &'a Weather, model: &'a Forecaster, start: &[u8]) -> Result<Self> {
-        // A model that forecasts at every position has learnt to do with fewer days.
-        let needed = match task.config().read_out {
+        // A model that forecasts at every position is trained on shorter windows, too.
+        let needed = match task.config.read_out {
             ReadOut::EveryPosition => 1,
-            ReadOut::Mean | ReadOut::Cls | ReadOut::Last => task.config().window,
+            ReadOut::Mean | ReadOut::Cls | ReadOut::Last => task.config.window,
         };
         let n_unknown = needed.saturating_sub(start.len());
         let pasts = if n_unknown == 0 { vec![Past::default()] } else { random_pasts(needed) };
@@ -204,7 +204,7 @@ impl<'a> World<'a> {
         }
         for &day in start {
             if n_unknown == 0 {
-                // There is one past, and its weight does not matter.
+                // The weight of a single past has no effect.
                 world.pasts.iter_mut().for_each(|past| past.days.push(day));
             } else {
                 let next = world.next()?;
@@ -216,7 +216,7 @@ impl<'a> World<'a> {
         Ok(world)
     }
 
-    /// Lets each past go on by itself for `n_days`, until it is what the model holds for usual.
+    /// Generates `n_days` after each past, towards the model's stationary distribution.
     fn settle(&mut self, n_days: u64) -> Result<()> {
         let stream = Stream::new(1, Purpose::Sampling);
         for index in 0..n_days {
@@ -229,7 +229,7 @@ impl<'a> World<'a> {
     }
 
     fn next(&self) -> Result<Next> {
-        let seen = self.pasts[0].days.len().min(self.task.config().window);
+        let seen = self.pasts[0].days.len().min(self.task.config.window);
         let windows: Vec<u8> = self
             .pasts
             .iter()
@@ -252,8 +252,8 @@ impl<'a> World<'a> {
             past.days.push(day as u8);
             past.weight *= forecast[day];
         }
-        // Rescaled, so that many days do not underflow. Where the model held the day for impossible
-        // after every past, the pasts are alike.
+        // Rescaled: many days must not underflow. Pasts weigh the same if the day has probability 0 after
+        // each of them.
         let largest = self.pasts.iter().map(|past| past.weight).fold(0., f64::max);
         let rescaled = |weight: f64| if largest > 0. { weight / largest } else { 1. };
         self.pasts.iter_mut().for_each(|past| past.weight = rescaled(past.weight));
@@ -269,7 +269,8 @@ impl<'a> World<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::task::Task;
+    use crate::task::context::TaskContext;
+    use crate::task::{Task, TaskKind};
 
     #[test]
     fn temperature_and_top_k_reshape_the_distribution() {
@@ -284,8 +285,8 @@ mod tests {
     fn task_and_model() -> (Weather, Forecaster) {
         let config = super::super::Config { window: 5, ..Default::default() };
         let device = candle_core::Device::Cpu;
-        let task = Weather::new(&config, 17, 7, &device).unwrap();
         let model = tealight_model::ModelConfig { d_model: 8, n_heads: 2, ..Default::default() };
+        let task = config.build(&TaskContext::new(17, 7, &model, &device)).unwrap();
         let params = tealight_model::ParamStore::new(17, candle_core::DType::F32, &device);
         let model = task.build(&model, &params.trainable()).unwrap();
         (task, model)

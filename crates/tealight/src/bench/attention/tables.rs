@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
+use tealight_train::task::table::Table;
 
 use super::measurement::{Cell, Measurement, Pass};
 use crate::args::bench::{BenchAttention, Layer};
@@ -11,7 +12,6 @@ use crate::pictures::lines::{LineChart, Series, XAxis};
 use crate::pictures::shapes::Picture;
 use crate::system::subprocess::first_line;
 use crate::terminal::numbers::{MEBIBYTE, counted};
-use crate::terminal::table::Table;
 
 /// The cell of a missing value.
 const MISSING: &str = "–";

@@ -8,7 +8,7 @@
 //! | [`dotmod`] | 10 days | a weighted count of rain, modulo 3, gives the next day |
 //!
 //! To add a rule: a file with a `Config` and an `impl Generator`, and its lines in
-//! [`SourceConfig`](super::SourceConfig).
+//! [`SourceConfig`](super::source::SourceConfig).
 
 mod chain;
 pub mod dotmod;

@@ -23,7 +23,7 @@ const MONTHS: [&str; 12] = [
 const FIRST_YEAR: u64 = 1900;
 const N_YEARS: u64 = 200;
 
-/// `the 23rd of September 2021` and `2021-09-23`.
+/// The lengths of `the 23rd of September 2021` and `2021-09-23`.
 pub(in crate::task::seq2seq) const MAX_LENS: (usize, usize) = (26, 10);
 
 /// Draws days from 1900 to 2099, each in one of the [`FORMS`].
@@ -38,7 +38,7 @@ struct Date {
     day: u64,
 }
 
-/// Ways to write a day. Dots stand behind the day, strokes behind the month.
+/// Ways to write a day; with dots it is day.month.year, with slashes month/day/year.
 const FORMS: [fn(Date) -> String; 6] = [
     |date| format!("{} {}, {}", date.month_name(), date.ordinal(), date.year),
     |date| format!("{} {}, {}", &date.month_name()[..3], date.day, date.year),
@@ -94,7 +94,7 @@ impl PairSource for Dates {
         Pair { source: form(date), target: date.iso() }
     }
 
-    /// The day: one that is held out is not trained on in any form.
+    /// The day, in whatever form it is written.
     fn essence<'a>(&self, pair: &'a Pair) -> &'a str {
         &pair.target
     }

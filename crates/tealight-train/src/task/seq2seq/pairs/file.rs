@@ -1,10 +1,37 @@
 //! Pairs from a text file: a source, a tab and a target on each line.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use super::Pair;
+use serde::{Deserialize, Serialize};
+
+use super::{Pair, check_length};
 use crate::error::{Error, Result};
-use crate::task::seq2seq::config::{FileConfig, Level};
+use crate::task::seq2seq::level::Level;
+
+/// `[task.source] kind = "file"`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct FileConfig {
+    /// A pair on each line, in UTF-8; blank lines are skipped. A relative path is relative to the working
+    /// directory; a run keeps the absolute one.
+    pub path: PathBuf,
+    /// What a token is.
+    pub level: Level,
+    /// The most tokens of a source or of a target; longer ones are refused. The model is built for so many.
+    pub max_len: usize,
+}
+
+impl Default for FileConfig {
+    fn default() -> Self {
+        Self { path: PathBuf::new(), level: Level::Characters, max_len: 100 }
+    }
+}
+
+impl FileConfig {
+    pub(in crate::task::seq2seq) fn validate(&self) -> Result<()> {
+        check_length("task.source.max_len", self.max_len)
+    }
+}
 
 /// The pairs of a file, in its order; blank lines are skipped.
 pub(in crate::task::seq2seq) fn read(config: &FileConfig) -> Result<Vec<Pair>> {

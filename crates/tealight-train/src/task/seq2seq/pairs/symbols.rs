@@ -1,22 +1,21 @@
-//! Random symbols, reversed or sorted: what a model must do is move them, and know where from.
+//! Random symbols, reversed or sorted: a model must learn to move them.
 
 use serde::{Deserialize, Serialize};
 use tealight_ops::rng::Stream;
 
-use super::{Pair, PairSource};
+use super::{Pair, PairSource, check_length};
 use crate::error::{Error, Result};
-use crate::task::seq2seq::config::length;
 
-/// The symbols of `reverse`, in the order in which they are used.
+/// The symbols of `reverse`: the first `n_symbols` are used.
 const LETTERS: &str = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
-/// The symbols of `sort`, in their order.
+/// The symbols of `sort` in ascending order: the first `n_symbols` are used.
 const ORDERED: &str = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
 /// `[task.source] kind = "reverse"`: the target is the source from its end to its beginning.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Reverse {
-    /// How many different symbols there are, at most 62: `a` to `z`, `A` to `Z`, `0` to `9`.
+    /// Number of different symbols, at most 62: `a` to `z`, `A` to `Z`, `0` to `9`.
     pub n_symbols: usize,
     /// The shortest sequence.
     pub min_length: usize,
@@ -34,7 +33,7 @@ impl Default for Reverse {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Sort {
-    /// How many different symbols there are, at most 62: `0` to `9`, `A` to `Z`, `a` to `z`.
+    /// Number of different symbols, at most 62: `0` to `9`, `A` to `Z`, `a` to `z`.
     pub n_symbols: usize,
     /// The shortest sequence.
     pub min_length: usize,
@@ -83,8 +82,8 @@ fn validate(n_symbols: usize, min_length: usize, longest: usize) -> Result<()> {
         let message = format!("`{key}` = {n_symbols} must be from 1 to {}", LETTERS.len());
         return Err(Error::config([key], message));
     }
-    length("task.source.length", longest)?;
-    length("task.source.min_length", min_length)?;
+    check_length("task.source.length", longest)?;
+    check_length("task.source.min_length", min_length)?;
     if min_length > longest {
         let keys = ["task.source.min_length", "task.source.length"];
         let message = format!("`{}` = {min_length} is above `{}` = {longest}", keys[0], keys[1]);

@@ -1,7 +1,6 @@
-//! Forecasting the weather: a window of days → how the next day is distributed.
+//! Forecasting the weather: a window of days → the distribution of the next day.
 //!
-//! The rules that draw the weather, their exact limits and the baselines are in [`crate::data::weather`];
-//! here they become a [`Task`].
+//! The rules that draw the weather, their exact limits and the baselines are in [`crate::data::weather`].
 
 mod config;
 mod data;
@@ -12,7 +11,7 @@ use std::collections::BTreeMap;
 
 use candle_core::{D, DType, Device, Tensor};
 use candle_nn::VarBuilder;
-use tealight_model::block::BlockMaps;
+use serde_json::json;
 use tealight_model::cost::Cost;
 use tealight_model::embedding::{Input, InputSpec};
 use tealight_model::models::forecaster::{Forecaster, ForecasterSpec, ReadOut};
@@ -20,25 +19,29 @@ use tealight_model::{Mask, Mode, ModelConfig, ParamStore};
 use tealight_ops::cross_entropy::{cross_entropy, hits};
 use tealight_ops::device::tensor_of;
 
-pub use crate::data::weather::{FileConfig, SourceConfig};
+pub use crate::data::weather::source::{FileConfig, SourceConfig};
 pub use config::{Config, Fixed, Fresh, InputKind, Regime};
 pub use report::Report;
 pub use rollout::{Decoding, Rollout, Sequence, rollout};
 
-use super::{Inputs, Loss, Reading, Reported, Split, Task};
-use crate::data::DataFile;
-use crate::data::weather::{Distribution, Examples, Generator, N_CLASSES, format};
-use crate::error::Result;
-use crate::task::metrics::Measures;
+use crate::data::weather::{Distribution, Examples, Generator, N_CLASSES, format, parse};
+use crate::data::{DataFile, Split};
+use crate::error::{Error, Result};
+use crate::task::attention_map::{AttentionMap, SequenceMaps};
+use crate::task::context::TaskContext;
+use crate::task::evaluate::batch_range;
+use crate::task::labelled::probabilities;
+use crate::task::metrics::{Measures, by_name};
+use crate::task::{Inputs, Loss, RegisteredTask, Task, TaskKind, TaskSettings};
 use data::{Data, TrainingData};
 
-/// Windows in one forward pass of an evaluation: 1024, or fewer where they are longer than 64 days,
-/// because attention needs memory for the square of their length.
+/// Windows in one forward pass of an evaluation: 1024, or fewer if they are longer than 64 days, because the
+/// memory of attention grows with the square of their length.
 fn evaluation_batch(window: usize) -> usize {
     (1024 * 64 * 64 / (window * window)).clamp(1, 1024)
 }
 
-/// The task: data, sizes, and how a batch is cut.
+/// The task: windows of days and the days after them.
 #[derive(Debug)]
 pub struct Weather {
     config: Config,
@@ -54,18 +57,18 @@ pub struct Batch {
     labels: Tensor,
 }
 
-impl Weather {
-    /// Draws or reads the data that `config` describes.
-    pub fn new(config: &Config, seed: u64, batch_size: usize, device: &Device) -> Result<Self> {
-        config.validate()?;
-        Ok(Self {
-            config: config.clone(),
-            data: Data::new(config, seed)?,
-            batch_size,
-            device: device.clone(),
-        })
-    }
+impl TaskKind for Config {
+    type Task = Weather;
 
+    fn build(&self, context: &TaskContext<'_>) -> Result<Weather> {
+        self.validate()?;
+        let TaskContext { seed, batch_size, device, .. } = *context;
+        let data = Data::new(self, seed)?;
+        Ok(Weather { config: self.clone(), data, batch_size, device: device.clone() })
+    }
+}
+
+impl Weather {
     /// The rule that draws the weather; `None` if it comes from a file.
     pub fn generator(&self) -> Option<&dyn Generator> {
         self.data.generator.as_deref()
@@ -76,12 +79,12 @@ impl Weather {
         &self.config
     }
 
-    /// The examples that are not trained on.
+    /// The held-out examples.
     pub fn validation(&self) -> &Examples {
         &self.data.validation
     }
 
-    /// The examples that are trained on; `None` if every batch is new.
+    /// The training examples; `None` if every batch is new.
     pub fn training_examples(&self) -> Option<&Examples> {
         match &self.data.train {
             TrainingData::Fresh(_) => None,
@@ -89,8 +92,7 @@ impl Weather {
         }
     }
 
-    /// How the day after each window is distributed, by `model`: `windows` holds rows of
-    /// `window` days.
+    /// The distribution of the day after each window by `model`. `windows (n, window)` holds days row by row.
     pub fn forecast(
         &self,
         model: &Forecaster,
@@ -102,34 +104,41 @@ impl Weather {
             let ids = rows.iter().map(|&day| u32::from(day)).collect();
             let inputs = self.inputs(ids, (rows.len() / window, window))?;
             let logits = self.last(&self.logits(model, &inputs, Mode::Eval)?)?; // (batch, 3)
-            // On the CPU before f64, which Metal does not have.
-            let logits = logits.to_device(&Device::Cpu)?.to_dtype(DType::F64)?;
-            let probabilities = tealight_ops::softmax::softmax(&logits)?;
-            for row in probabilities.to_vec2::<f64>()? {
-                forecasts.push([row[0], row[1], row[2]]);
-            }
+            forecasts.extend(probabilities(&logits)?.iter().map(|row| [row[0], row[1], row[2]]));
         }
         Ok(forecasts)
     }
 
-    /// What the layers of `model` read in a window of days.
-    pub fn readings_of(&self, model: &Forecaster, days: &[u8]) -> Result<Vec<Reading>> {
+    /// The attention maps of a window of days.
+    fn attention_maps_of(&self, model: &Forecaster, days: &[u8]) -> Result<Vec<AttentionMap>> {
         let ids = days.iter().map(|&day| u32::from(day)).collect();
         let inputs = self.inputs(ids, (1, days.len()))?;
         let layers = model.maps(&self.input(&inputs), &Mask::none())?;
         let days = days.iter().map(|&day| format(&[day]));
         let cls = (self.config.read_out == ReadOut::Cls).then(|| "[CLS]".to_owned());
         let positions: Vec<String> = cls.into_iter().chain(days).collect();
-        let reading = |(layer, maps): (usize, BlockMaps)| Reading {
-            name: format!("layer {}", layer + 1),
-            queries: positions.clone(),
-            keys: positions.clone(),
-            maps: maps.attention,
-        };
-        Ok(layers.into_iter().enumerate().map(reading).collect())
+        Ok(AttentionMap::of_layers("layer", &positions, layers))
     }
 
-    /// What a model of this task is built for.
+    /// The last days that the model reads, of those that a user typed.
+    fn window<'a>(&self, days: &'a [u8]) -> Result<&'a [u8]> {
+        let Config { window, read_out, .. } = self.config;
+        let n = days.len();
+        if n == 0 {
+            let message = "the sequence holds no day: 🌧️ ☁️ ☀️ or the letters R C S, oldest first";
+            return Err(Error::config([], message));
+        }
+        // A model that forecasts at every position is trained on shorter windows, too.
+        if n < window && read_out != ReadOut::EveryPosition {
+            let message = format!(
+                "the sequence has {n} days, and the model reads {window}: it has learnt no other"
+            );
+            return Err(Error::config([], message));
+        }
+        Ok(&days[n.saturating_sub(window)..])
+    }
+
+    /// The sizes that the model is built with.
     pub fn model_spec(&self) -> ForecasterSpec {
         ForecasterSpec {
             input: match self.config.input {
@@ -148,10 +157,8 @@ impl Weather {
         let start = index * self.batch_size as u64;
         match (split, &self.data.train) {
             (Split::Validation, _) => {
-                let n = evaluation_batch(self.config.window);
-                let start = index as usize * n;
-                let end = self.data.validation.len().min(start + n);
-                self.data.validation.select(start..end)
+                let (n, validation) = (evaluation_batch(self.config.window), &self.data.validation);
+                validation.select(batch_range(index, n, validation.len()))
             }
             (Split::Train, TrainingData::Fixed { examples, order }) => {
                 examples.select(order.examples(start, self.batch_size))
@@ -227,15 +234,13 @@ impl Task for Weather {
     }
 
     fn sizes(&self) -> BTreeMap<String, u64> {
-        let mut sizes = BTreeMap::from([
-            ("n_classes".to_owned(), N_CLASSES as u64),
-            ("seq_len".to_owned(), self.config.window as u64),
-            ("n_validation".to_owned(), self.data.validation.len() as u64),
-        ]);
-        if let Some(examples) = self.training_examples() {
-            sizes.insert("n_train".to_owned(), examples.len() as u64);
-        }
-        sizes
+        let n_train = self.training_examples().map(|examples| ("n_train", examples.len() as u64));
+        let sizes = [
+            ("n_classes", N_CLASSES as u64),
+            ("seq_len", self.config.window as u64),
+            ("n_validation", self.data.validation.len() as u64),
+        ];
+        by_name(sizes.into_iter().chain(n_train))
     }
 
     fn seq_len(&self) -> usize {
@@ -260,29 +265,32 @@ impl Task for Weather {
         Ok(Loss { sum, count, others })
     }
 
-    fn readings(&self, model: &Forecaster) -> Result<Vec<Reading>> {
-        self.readings_of(model, &self.data.validation.days()[..self.config.window])
+    fn attention_maps(&self, model: &Forecaster) -> Result<Vec<AttentionMap>> {
+        self.attention_maps_of(model, &self.data.validation.days()[..self.config.window])
     }
 }
 
-impl Reported for Weather {
+impl RegisteredTask for Weather {
     type Report = Report;
 
     fn report(&self, model: &Forecaster) -> Result<Report> {
         Report::new(self, model)
     }
 
-    fn metrics(report: &Report) -> BTreeMap<String, f64> {
-        let Report { accuracy, nll, .. } = *report;
-        BTreeMap::from([("accuracy".to_owned(), accuracy), ("nll".to_owned(), nll)])
-    }
-
     fn cost(&self, model: &Forecaster, config: &ModelConfig, store: &ParamStore) -> Cost {
         model.cost(config, store, self.config.window)
     }
 
-    fn data(&self) -> Vec<DataFile> {
+    fn data_files(&self) -> Vec<DataFile> {
         self.data.file.iter().cloned().collect()
+    }
+
+    fn attend(&self, model: &Forecaster, sequence: &str) -> Result<SequenceMaps> {
+        let days = parse(sequence)
+            .map_err(|error| Error::config([], format!("the sequence is not weather: {error}")))?;
+        let days = self.window(&days)?;
+        let sequence = json!({ "days": days, "emoji": format(days) });
+        Ok(SequenceMaps { sequence, maps: self.attention_maps_of(model, days)? })
     }
 }
 

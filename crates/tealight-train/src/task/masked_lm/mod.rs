@@ -1,5 +1,5 @@
 //! Masked language models (Devlin et al. 2019, <https://arxiv.org/abs/1810.04805>): some tokens of a text
-//! are hidden, and guessed from all the others.
+//! are hidden, and predicted from all the others.
 //!
 //! ```text
 //! loss = − Σ over hidden t  log P(x_t | the text with the hidden tokens masked)
@@ -12,7 +12,7 @@ mod report;
 
 use std::collections::BTreeMap;
 
-use candle_core::{Device, Tensor};
+use candle_core::Tensor;
 use candle_nn::VarBuilder;
 use tealight_model::cost::{Cost, Estimate};
 use tealight_model::embedding::Input;
@@ -25,32 +25,31 @@ use tealight_ops::linear_cross_entropy::Scored;
 pub use config::Config;
 pub use report::{Baseline, Example, Report, Weather};
 
-use super::text::{Preparing, Settings, Texts, mask, readings};
-use super::{Inputs, Loss, Reading, Reported, Split, Task};
-use crate::config::RunConfig;
-use crate::data::DataFile;
 use crate::data::text::corpus::CorpusConfig;
 use crate::data::text::diary::Diary;
 use crate::data::text::masking::{Masked, Masking};
-use crate::data::text::sequences::{Layout, Predicts, Rows, Sequence, Spec};
+use crate::data::text::sequences::{Layout, Rows, Sequence};
 use crate::data::text::tokenizer::Tokenizer;
+use crate::data::{DataFile, Split};
 use crate::error::{Error, Result};
 use crate::inference::fill_mask::FillMask;
+use crate::task::attention_map::AttentionMap;
+use crate::task::context::TaskContext;
 use crate::task::metrics::Measures;
+use crate::task::text::Texts;
+use crate::task::{Inputs, Loss, RegisteredTask, Task, TaskKind, TaskSettings};
 
-/// The task: text as sequences of tokens, and what is hidden of them.
+/// The task: text as sequences of tokens, some of which are hidden.
 #[derive(Debug)]
 pub struct MaskedLm {
     config: Config,
     texts: Texts,
     masking: Masking,
     diary: Option<Diary>,
-    /// The model, which fill-mask needs to know.
+    /// The model: fill-mask pads to the one length that some kinds of attention need.
     model: ModelConfig,
-    batch_size: usize,
-    /// Batches are filled up with positions of which nothing is to be guessed, so that most are of one shape.
-    fills: bool,
-    device: Device,
+    /// Training batches are padded with ignored labels, so that most have one shape.
+    fixed_shapes: bool,
 }
 
 /// A batch on the device.
@@ -59,58 +58,37 @@ pub struct Batch {
     /// `(batch, seq_len)`
     ids: Tensor,
     mask: Mask,
-    /// `(n)`: the places of what is hidden, in `batch · seq_len`.
+    /// `(n)`: the positions of the hidden tokens in `batch · seq_len`.
     positions: Tensor,
-    /// `(n)`: what is hidden there; [`IGNORE_INDEX`] where that is nothing.
+    /// `(n)`: the hidden tokens; [`IGNORE_INDEX`] is padding.
     labels: Tensor,
-    /// How much is hidden.
+    /// Hidden tokens.
     n_masked: usize,
     n_tokens: u64,
 }
 
-impl MaskedLm {
-    /// Reads the text that `config`, the task of `run`, describes.
-    pub fn new(
-        config: &Config,
-        run: &RunConfig,
-        device: &Device,
-        preparing: Preparing<'_>,
-    ) -> Result<Self> {
-        config.validate()?;
-        let settings = Settings {
-            corpus: &config.corpus,
-            tokenizer: &config.tokenizer,
-            cache: config.cache.as_deref(),
-            spec: Spec {
-                layout: config.sequences,
-                seq_len: config.seq_len,
-                predicts: Predicts::Masked,
-            },
-            n_validation: config.n_validation,
-            seed: run.seed,
-        };
-        let texts = Texts::new(&settings, preparing)?;
-        texts.check_vocab_size(config.vocab_size)?;
-        let diary = match &config.corpus {
-            CorpusConfig::Diary(diary) => Some(Diary::new(diary, run.seed)?),
+impl TaskKind for Config {
+    type Task = MaskedLm;
+
+    fn build(&self, context: &TaskContext<'_>) -> Result<MaskedLm> {
+        self.validate()?;
+        let TaskContext { seed, model, fixed_shapes, .. } = *context;
+        let texts = Texts::new(&self.texts(), context)?;
+        let diary = match &self.corpus {
+            CorpusConfig::Diary(diary) => Some(Diary::new(diary, seed)?),
             CorpusConfig::Files(_) => None,
         };
-        let task = Self {
-            config: config.clone(),
-            masking: Masking::new(&config.masking, &texts.tokenizer, run.seed)?,
-            texts,
-            diary,
-            model: run.model.clone(),
-            batch_size: run.training.batch_size,
-            fills: run.training.uses_cuda_graph() && device.is_cuda(),
-            device: device.clone(),
-        };
+        let masking = Masking::new(&self.masking, &texts.tokenizer, seed)?;
+        let (config, model) = (self.clone(), model.clone());
+        let task = MaskedLm { config, texts, masking, diary, model, fixed_shapes };
         task.check_masking()?;
         Ok(task)
     }
+}
 
-    /// Checks that there is anything to hide: text of which the tokenizer knows nothing is unknown tokens,
-    /// which are special.
+impl MaskedLm {
+    /// Checks that both splits have tokens that can be masked. Special tokens cannot, and a tokenizer without
+    /// the words of the text makes nothing but unknown ones, which are special.
     fn check_masking(&self) -> Result<()> {
         let is_ordinary = |id: &u32| !self.tokenizer().is_special(*id);
         let has_ordinary = |sequence: Sequence| sequence.ids.iter().any(is_ordinary);
@@ -129,25 +107,20 @@ impl MaskedLm {
         Err(Error::config(["task.tokenizer", "task.corpus"], message))
     }
 
-    /// The settings.
-    pub fn config(&self) -> &Config {
-        &self.config
-    }
-
     /// The tokenizer.
     pub fn tokenizer(&self) -> &Tokenizer {
         &self.texts.tokenizer
     }
 
-    /// The diaries that are learnt, if they are.
+    /// The corpus, if it consists of drawn diaries.
     pub fn diary(&self) -> Option<&Diary> {
         self.diary.as_ref()
     }
 
-    /// What a model of this task is built for.
+    /// The sizes that the model is built with.
     pub fn model_spec(&self) -> MaskedLmSpec {
         MaskedLmSpec {
-            vocab_size: self.config.vocab_size.unwrap_or(self.tokenizer().vocab_size()),
+            vocab_size: self.texts.vocab_size,
             n_token_types: self.config.n_token_types,
             pad_id: self.tokenizer().special().pad,
             seq_len: self.config.seq_len,
@@ -155,27 +128,19 @@ impl MaskedLm {
         }
     }
 
-    /// `model`, ready to fill masks.
+    /// `model` with its tokenizer, to fill masks.
     pub fn fill_mask<'a>(&'a self, model: &'a masked_lm::MaskedLm) -> FillMask<'a> {
-        FillMask::new(model, &self.model, self.tokenizer(), &self.device)
+        FillMask::new(model, &self.model, self.tokenizer(), &self.texts.device)
     }
 
-    fn readings_in(&self, model: &masked_lm::MaskedLm, sequence: Sequence) -> Result<Vec<Reading>> {
-        let rows = self.rows(&[sequence]);
-        let shape = (1, rows.seq_len);
-        let input = Tensor::from_vec(rows.ids.clone(), shape, &self.device)?;
-        let layers = model.maps(&Input::tokens(&input), &mask(&rows, &self.device)?)?;
-        Ok(readings(self.tokenizer(), &rows.ids, layers))
-    }
-
-    /// The held-out labels, batch by batch.
+    /// The labels of an evaluation.
     fn validation_labels(&self) -> impl Iterator<Item = u32> {
         (0..self.n_evaluation_batches()).flat_map(|index| self.held_out(index).1.labels)
     }
 
     fn rows(&self, sequences: &[Sequence]) -> Rows {
-        let pad = self.tokenizer().special().pad.unwrap_or(0);
-        Rows::with_min_len(sequences, pad, self.model.attention.only_len().unwrap_or(0))
+        let len = self.model.attention.only_len().unwrap_or(0);
+        Rows::with_min_len(sequences, self.texts.pad(), len)
     }
 
     fn held_out(&self, index: u64) -> (Rows, Masked) {
@@ -185,17 +150,17 @@ impl MaskedLm {
         (rows, masked)
     }
 
-    /// To how many positions a batch is filled up: four standard deviations above what is expected of this many
-    /// tokens, which hardly any batch exceeds.
-    fn filled(&self, n_tokens: usize, n_masked: usize) -> usize {
+    /// The padded number of labels: four standard deviations above the mean for this many tokens, which few
+    /// batches exceed.
+    fn padded_labels(&self, n_tokens: usize, n_masked: usize) -> usize {
         let expected = self.config.masking.mlm_probability * n_tokens as f64;
         let enough = (expected + 4. * expected.sqrt()).ceil() as usize;
         n_masked.max(enough).next_multiple_of(16)
     }
 
-    fn trained_on(&self, index: u64) -> (Rows, Masked) {
-        let first = index * self.batch_size as u64;
-        let places = first..first + self.batch_size as u64;
+    fn training(&self, index: u64) -> (Rows, Masked) {
+        let places = self.texts.places(index);
+        let first = places.start;
         let sequences = places.map(|place| self.texts.train().shuffled(place));
         let rows = self.rows(&sequences.collect::<Vec<_>>());
         let masked = self.masking.train(&rows, first);
@@ -213,24 +178,25 @@ impl Task for MaskedLm {
 
     fn batch(&self, split: Split, index: u64) -> Result<Batch> {
         let (rows, masked) = match split {
-            Split::Train => self.trained_on(index),
+            Split::Train => self.training(index),
             Split::Validation => self.held_out(index),
         };
         let Masked { ids, mut positions, labels } = masked;
         let (shape, n_masked) = ((rows.lens.len(), rows.seq_len), positions.len());
         let mut labels: Vec<i64> = labels.into_iter().map(i64::from).collect();
-        let n = if self.fills && split == Split::Train {
-            self.filled(ids.len(), n_masked)
+        let n = if self.fixed_shapes && split == Split::Train {
+            self.padded_labels(ids.len(), n_masked)
         } else {
             n_masked
         };
         positions.resize(n, 0);
         labels.resize(n, IGNORE_INDEX);
+        let device = &self.texts.device;
         Ok(Batch {
-            ids: tensor_of(ids, shape, &self.device)?,
-            mask: mask(&rows, &self.device)?,
-            positions: tensor_of(positions, n, &self.device)?,
-            labels: tensor_of(labels, n, &self.device)?,
+            ids: tensor_of(ids, shape, device)?,
+            mask: self.texts.mask(&rows)?,
+            positions: tensor_of(positions, n, device)?,
+            labels: tensor_of(labels, n, device)?,
             n_masked,
             n_tokens: rows.n_tokens() as u64,
         })
@@ -241,14 +207,9 @@ impl Task for MaskedLm {
     }
 
     fn sizes(&self) -> BTreeMap<String, u64> {
-        let MaskedLmSpec { vocab_size, n_token_types, seq_len, .. } = self.model_spec();
-        let sizes = [
-            ("vocab_size", vocab_size as u64),
-            ("n_token_types", n_token_types as u64),
-            ("seq_len", seq_len as u64),
-        ];
-        let sizes = sizes.into_iter().chain(self.texts.sizes());
-        sizes.map(|(name, size)| (name.to_owned(), size)).collect()
+        let mut sizes = self.texts.sizes();
+        sizes.insert("n_token_types".to_owned(), self.config.n_token_types as u64);
+        sizes
     }
 
     fn seq_len(&self) -> usize {
@@ -260,7 +221,7 @@ impl Task for MaskedLm {
     }
 
     fn batch_size(&self) -> usize {
-        self.batch_size
+        self.texts.batch_size
     }
 
     fn n_tokens(&self, batch: &Batch) -> Option<u64> {
@@ -276,7 +237,7 @@ impl Task for MaskedLm {
     fn loss(&self, model: &masked_lm::MaskedLm, batch: &Batch, mode: Mode) -> Result<Loss> {
         let Batch { ids, mask, positions, labels, n_masked, .. } = batch;
         if *n_masked == 0 {
-            return Loss::nothing(&self.device);
+            return Loss::nothing(&self.texts.device);
         }
         let hidden = model.hidden(&Input::tokens(ids), mask, mode)?; // (batch, seq_len, d_model)
         let Scored { loss: sum, hits } = model.scored(&hidden, positions, labels)?;
@@ -286,32 +247,32 @@ impl Task for MaskedLm {
         Ok(Loss { sum, count, others })
     }
 
-    fn readings(&self, model: &masked_lm::MaskedLm) -> Result<Vec<Reading>> {
-        self.readings_in(model, self.texts.held_out(0))
+    fn attention_maps(&self, model: &masked_lm::MaskedLm) -> Result<Vec<AttentionMap>> {
+        let rows = self.rows(&[self.texts.held_out(0)]);
+        let shape = (1, rows.seq_len);
+        let input = Tensor::from_vec(rows.ids.clone(), shape, &self.texts.device)?;
+        let layers = model.maps(&Input::tokens(&input), &self.texts.mask(&rows)?)?;
+        Ok(AttentionMap::of_tokens(self.tokenizer(), &rows.ids, layers))
     }
 }
 
-impl Reported for MaskedLm {
+impl RegisteredTask for MaskedLm {
     type Report = Report;
 
     fn report(&self, model: &masked_lm::MaskedLm) -> Result<Report> {
         Report::new(self, model)
     }
 
-    fn metrics(report: &Report) -> BTreeMap<String, f64> {
-        report.metrics()
-    }
-
     fn cost(&self, _: &masked_lm::MaskedLm, config: &ModelConfig, store: &ParamStore) -> Cost {
         masked_lm::MaskedLm::cost(config, &self.model_spec(), store)
     }
 
-    fn files(&self) -> Result<Vec<(&'static str, Vec<u8>)>> {
-        self.texts.files()
+    fn kept_files(&self) -> Result<Vec<(&'static str, Vec<u8>)>> {
+        self.tokenizer().files()
     }
 
-    fn data(&self) -> Vec<DataFile> {
-        self.texts.data().to_vec()
+    fn data_files(&self) -> Vec<DataFile> {
+        self.texts.data_files()
     }
 }
 

@@ -1,24 +1,27 @@
-//! Sequences to sequences: a source is read, and a target is written, token by token.
+//! Sequences to sequences: the model reads a source and writes a target, token by token.
 //!
 //! ```text
-//! the encoder reads       x₁ … x_n <end>
-//! the decoder reads       <begin> y₁ … y_m                      (teacher forcing)
-//! and should write        y₁ … y_m <end>
+//! encoder input       x₁ … x_n <end>
+//! decoder input       <begin> y₁ … y_m                      (teacher forcing)
+//! labels              y₁ … y_m <end>
 //! ```
 //!
-//! Shorter sequences of a batch are padded; padding is not read and carries no loss.
+//! Shorter sequences of a batch are padded; padding is masked and carries no loss.
 
 mod config;
 mod data;
+mod level;
 mod pairs;
 mod report;
 mod translation;
 mod vocabulary;
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use candle_core::{Device, Tensor};
 use candle_nn::VarBuilder;
+use serde_json::json;
 use tealight_model::cost::{Cost, Estimate};
 use tealight_model::generation::Strategy;
 use tealight_model::models::seq2seq::{self, Seq2SeqSpec, Tokens};
@@ -27,22 +30,27 @@ use tealight_ops::cross_entropy::IGNORE_INDEX;
 use tealight_ops::device::tensor_of;
 use tealight_ops::linear_cross_entropy::Scored;
 
-pub use config::{Config, FileConfig, Level, SourceConfig};
+pub use config::{Config, SourceConfig};
+pub use level::Level;
 pub use pairs::Pair;
+pub use pairs::file::FileConfig;
 pub use pairs::symbols::{Reverse, Sort};
 pub use report::{Example, Report};
 pub use translation::Translation;
 pub(crate) use translation::check;
 pub use vocabulary::Vocabulary;
 
-use super::{Inputs, Loss, Reading, Reported, Split, Task};
-use crate::data::{DataFile, padded};
+use crate::data::{DataFile, Split, padded};
 use crate::error::Result;
-use crate::task::metrics::{Measures, Metrics};
+use crate::task::attention_map::{AttentionMap, SequenceMaps};
+use crate::task::context::TaskContext;
+use crate::task::evaluate::batch_range;
+use crate::task::metrics::{Measures, Metrics, by_name};
+use crate::task::{Inputs, Loss, RegisteredTask, Task, TaskKind, TaskSettings};
 use data::{Data, Training};
 use vocabulary::{BEGIN, END, PAD};
 
-/// The task: data, vocabulary, and how a batch is made.
+/// The task: pairs of sequences and their vocabulary.
 #[derive(Debug)]
 pub struct Seq2Seq {
     config: Config,
@@ -59,51 +67,51 @@ pub struct Batch {
     source_mask: Mask,
     target: Tensor,
     target_mask: Mask,
-    /// `(batch · target_len)`, with [`IGNORE_INDEX`] at padding.
+    /// `(batch · target_len)`; [`IGNORE_INDEX`] is padding.
     labels: Tensor,
-    /// Labels that are not padding.
+    /// Labels without padding.
     n_labels: usize,
 }
 
+impl TaskKind for Config {
+    type Task = Seq2Seq;
+
+    fn build(&self, context: &TaskContext<'_>) -> Result<Seq2Seq> {
+        self.validate()?;
+        let TaskContext { seed, batch_size, device, .. } = *context;
+        let (data, vocabulary) = Data::new(self, seed)?;
+        let (config, device) = (self.clone(), device.clone());
+        Ok(Seq2Seq { config, data, vocabulary, batch_size, device })
+    }
+
+    fn reopen(&self, run: &Path, context: &TaskContext<'_>) -> Result<Seq2Seq> {
+        let vocabulary = Vocabulary::read(run)?;
+        self.validate()?;
+        let (config, data, device) = (self.clone(), Data::nothing(), context.device.clone());
+        Ok(Seq2Seq { config, data, vocabulary, batch_size: 1, device })
+    }
+}
+
 impl Seq2Seq {
-    /// Draws or reads the data that `config` describes.
-    pub fn new(config: &Config, seed: u64, batch_size: usize, device: &Device) -> Result<Self> {
-        config.validate()?;
-        let (data, vocabulary) = Data::new(config, seed)?;
-        Ok(Self { config: config.clone(), data, vocabulary, batch_size, device: device.clone() })
-    }
-
-    /// The task without data, for using a model with the vocabulary that its run has kept.
-    pub fn without_data(config: &Config, vocabulary: Vocabulary, device: &Device) -> Result<Self> {
-        config.validate()?;
-        let (data, device) = (Data::nothing(), device.clone());
-        Ok(Self { config: config.clone(), data, vocabulary, batch_size: 1, device })
-    }
-
-    /// The settings.
-    pub fn config(&self) -> &Config {
-        &self.config
-    }
-
-    /// The pairs that are not trained on.
+    /// The held-out pairs.
     pub fn validation(&self) -> &[Pair] {
         &self.data.validation
     }
 
-    /// What a model of this task is built for.
+    /// The sizes that the model is built with.
     pub fn model_spec(&self) -> Seq2SeqSpec {
         let (source_len, target_len) = self.config.source.max_lens();
-        // And the end of the source, and the beginning of the target.
+        // With the end of the source, and the beginning of the target.
         let (source_len, target_len) = (source_len + 1, target_len + 1);
         Seq2SeqSpec { vocab_size: self.vocabulary.size(), source_len, target_len }
     }
 
-    /// Pairs in one forward pass of an evaluation: 256, or fewer where they are longer than 64 tokens.
+    /// Pairs in one forward pass of an evaluation: 256, or fewer if they are longer than 64 tokens.
     fn evaluation_batch(&self) -> usize {
         (256 * 64 * 64 / self.seq_len().pow(2)).clamp(1, 256)
     }
 
-    fn cut(&self, pairs: &[Pair]) -> Result<Batch> {
+    fn batch_of(&self, pairs: &[Pair]) -> Result<Batch> {
         let ids = |text: &str| self.vocabulary.encode(text);
         let (mut sources, mut inputs, mut labels) = (Vec::new(), Vec::new(), Vec::new());
         for Pair { source, target } in pairs {
@@ -137,12 +145,11 @@ impl Task for Seq2Seq {
 
     fn batch(&self, split: Split, index: u64) -> Result<Batch> {
         match split {
-            Split::Train => self.cut(&self.data.train.pairs(index, self.batch_size)?),
+            Split::Train => self.batch_of(&self.data.train.pairs(index, self.batch_size)?),
             Split::Validation => {
-                let n = self.evaluation_batch();
-                let start = index as usize * n;
-                let end = self.data.validation.len().min(start + n);
-                self.cut(&self.data.validation[start..end])
+                let validation = &self.data.validation;
+                let range = batch_range(index, self.evaluation_batch(), validation.len());
+                self.batch_of(&validation[range])
             }
         }
     }
@@ -153,16 +160,17 @@ impl Task for Seq2Seq {
 
     fn sizes(&self) -> BTreeMap<String, u64> {
         let Seq2SeqSpec { vocab_size, source_len, target_len } = self.model_spec();
-        let mut sizes = BTreeMap::from([
-            ("vocab_size".to_owned(), vocab_size as u64),
-            ("source_len".to_owned(), source_len as u64),
-            ("target_len".to_owned(), target_len as u64),
-            ("n_validation".to_owned(), self.data.validation.len() as u64),
-        ]);
-        if let Training::Fixed { pairs, .. } = &self.data.train {
-            sizes.insert("n_train".to_owned(), pairs.len() as u64);
-        }
-        sizes
+        let n_train = match &self.data.train {
+            Training::Fixed { pairs, .. } => Some(("n_train", pairs.len() as u64)),
+            Training::Drawn { .. } | Training::Nothing => None,
+        };
+        let sizes = [
+            ("vocab_size", vocab_size as u64),
+            ("source_len", source_len as u64),
+            ("target_len", target_len as u64),
+            ("n_validation", self.data.validation.len() as u64),
+        ];
+        by_name(sizes.into_iter().chain(n_train))
     }
 
     fn seq_len(&self) -> usize {
@@ -200,14 +208,14 @@ impl Task for Seq2Seq {
         Ok(Loss { sum, count, others })
     }
 
-    fn readings(&self, model: &seq2seq::Seq2Seq) -> Result<Vec<Reading>> {
+    fn attention_maps(&self, model: &seq2seq::Seq2Seq) -> Result<Vec<AttentionMap>> {
         match self.data.validation.first() {
-            Some(pair) => self.readings_of(model, &pair.source),
+            Some(pair) => self.attention_maps_of(model, &pair.source),
             None => Ok(Vec::new()),
         }
     }
 
-    /// `exact_match`, of the first `n_decoded` sources.
+    /// `exact_match` of the first `n_decoded` sources.
     fn measure(&self, model: &seq2seq::Seq2Seq) -> Result<Metrics> {
         let n = self.config.n_decoded.min(self.data.validation.len());
         let pairs = &self.data.validation[..n];
@@ -223,29 +231,27 @@ impl Task for Seq2Seq {
     }
 }
 
-impl Reported for Seq2Seq {
+impl RegisteredTask for Seq2Seq {
     type Report = Report;
 
     fn report(&self, model: &seq2seq::Seq2Seq) -> Result<Report> {
         Report::new(self, model)
     }
 
-    fn metrics(report: &Report) -> BTreeMap<String, f64> {
-        let Report { exact_match, token_accuracy, loss, .. } = *report;
-        let metrics =
-            [("exact_match", exact_match), ("token_accuracy", token_accuracy), ("loss", loss)];
-        BTreeMap::from(metrics.map(|(name, value)| (name.to_owned(), value)))
-    }
-
     fn cost(&self, _: &seq2seq::Seq2Seq, config: &ModelConfig, store: &ParamStore) -> Cost {
         seq2seq::Seq2Seq::cost(config, &self.model_spec(), store)
     }
 
-    fn files(&self) -> Result<Vec<(&'static str, Vec<u8>)>> {
+    fn kept_files(&self) -> Result<Vec<(&'static str, Vec<u8>)>> {
         Ok(vec![(vocabulary::FILE, self.vocabulary.to_json()?)])
     }
 
-    fn data(&self) -> Vec<DataFile> {
+    fn data_files(&self) -> Vec<DataFile> {
         self.data.file.iter().cloned().collect()
+    }
+
+    fn attend(&self, model: &seq2seq::Seq2Seq, source: &str) -> Result<SequenceMaps> {
+        let maps = self.attention_maps_of(model, source)?;
+        Ok(SequenceMaps { sequence: json!({ "source": source }), maps })
     }
 }

@@ -1,11 +1,11 @@
-//! Classes of texts: what a review thinks, what a sentence is about.
+//! Classes of texts, such as the topic of a sentence.
 //!
 //! ```text
 //! [CLS] a sunny walk to the harbour [SEP]  →  "travel"
 //! ```
 //!
-//! The texts and their labels come from a file. A run keeps the tokenizer and the labels, so that its model
-//! is used without the texts.
+//! The texts and their labels come from a file. A run keeps the tokenizer and the labels: its model is used
+//! without the texts.
 
 mod config;
 mod data;
@@ -18,6 +18,7 @@ use std::path::Path;
 
 use candle_core::{Device, Tensor};
 use candle_nn::VarBuilder;
+use serde_json::json;
 use tealight_model::cost::{Cost, Estimate};
 use tealight_model::embedding::Input;
 use tealight_model::models::classifier::{Classifier, ClassifierSpec};
@@ -28,29 +29,35 @@ pub use file::Example;
 pub use labels::Labels;
 pub use report::{LabelScore, Report};
 
-use super::labelled::{Batch, probabilities};
-use super::text::{check_vocab_size, readings};
-use super::{Inputs, Loss, Reading, Reported, Split, Task};
-use crate::config::RunConfig;
 use crate::data::text::tokenizer::Tokenizer;
-use crate::data::{DataFile, ShuffledOrder};
+use crate::data::{DataFile, ShuffledOrder, Split};
 use crate::error::{Error, Result};
+use crate::task::attention_map::{AttentionMap, SequenceMaps};
+use crate::task::context::TaskContext;
+use crate::task::evaluate::batch_range;
+use crate::task::labelled::{Batch, probabilities};
+use crate::task::metrics::by_name;
+use crate::task::text::embedding_rows;
+use crate::task::{Inputs, Loss, RegisteredTask, Task, TaskKind, TaskSettings};
 use data::{Data, Encoder, Item};
 
 /// Tokens in one forward pass of an evaluation.
 const EVALUATION_TOKENS: usize = 1 << 14;
 
-/// The task: texts as tokens, and how a batch is made.
+/// The task: texts as tokens with classes.
 #[derive(Debug)]
 pub struct Classify {
     config: Config,
     data: Data,
+    /// The order of the training texts; `None` without data.
     order: Option<ShuffledOrder>,
+    /// Rows of the token embedding.
+    vocab_size: usize,
     batch_size: usize,
     device: Device,
 }
 
-/// What a model makes of a text.
+/// The prediction for a text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Classified {
     /// The likeliest label.
@@ -59,40 +66,33 @@ pub struct Classified {
     pub probabilities: Vec<f64>,
 }
 
-impl Classify {
-    /// Reads the texts that `config`, the task of `run`, names; the directory of a run that was `kept` has
-    /// their tokenizer already.
-    pub fn new(
-        config: &Config,
-        run: &RunConfig,
-        device: &Device,
-        kept: Option<&Path>,
-    ) -> Result<Self> {
-        config.validate()?;
-        let data = Data::new(config, run.seed, kept)?;
-        check_vocab_size(&data.encoder.tokenizer, config.vocab_size)?;
-        let order = Some(ShuffledOrder::new(run.seed, data.train.len()));
-        let (batch_size, device) = (run.training.batch_size, device.clone());
-        Ok(Self { config: config.clone(), data, order, batch_size, device })
+impl TaskKind for Config {
+    type Task = Classify;
+
+    fn build(&self, context: &TaskContext<'_>) -> Result<Classify> {
+        self.validate()?;
+        let TaskContext { seed, batch_size, device, kept, .. } = *context;
+        let data = Data::new(self, seed, kept)?;
+        let vocab_size = embedding_rows(&data.encoder.tokenizer, self.vocab_size)?;
+        let order = Some(ShuffledOrder::new(seed, data.train.len()));
+        let (config, device) = (self.clone(), device.clone());
+        Ok(Classify { config, data, order, vocab_size, batch_size, device })
     }
 
-    /// The task without texts, for using a model with what its `run` has kept.
-    pub fn without_data(config: &Config, run: &Path, device: &Device) -> Result<Self> {
+    fn reopen(&self, run: &Path, context: &TaskContext<'_>) -> Result<Classify> {
+        Classify::without_data(self, run, context.device)
+    }
+}
+
+impl Classify {
+    /// The task without texts, with the tokenizer and the labels in the directory `run`.
+    pub(crate) fn without_data(config: &Config, run: &Path, device: &Device) -> Result<Self> {
         let tokenizer = Tokenizer::from_folder(run)?;
+        let vocab_size = config.vocab_size.unwrap_or(tokenizer.vocab_size());
         let encoder = Encoder::new(tokenizer, config.seq_len)?;
         let data = Data::nothing(Labels::read(run)?, encoder);
-        Ok(Self {
-            config: config.clone(),
-            data,
-            order: None,
-            batch_size: 1,
-            device: device.clone(),
-        })
-    }
-
-    /// The settings.
-    pub fn config(&self) -> &Config {
-        &self.config
+        let (config, device) = (config.clone(), device.clone());
+        Ok(Self { config, data, order: None, vocab_size, batch_size: 1, device })
     }
 
     /// The labels in the order of the model's outputs.
@@ -105,26 +105,25 @@ impl Classify {
         &self.data.encoder.tokenizer
     }
 
-    /// What a model of this task is built for.
+    /// The sizes that the model is built with.
     pub fn model_spec(&self) -> ClassifierSpec {
-        let Config { seq_len, read_out, n_token_types, vocab_size, .. } = self.config;
-        let tokenizer = self.tokenizer();
+        let Config { seq_len, read_out, n_token_types, .. } = self.config;
         ClassifierSpec {
-            vocab_size: vocab_size.unwrap_or(tokenizer.vocab_size()),
+            vocab_size: self.vocab_size,
             n_token_types,
-            pad_id: tokenizer.special().pad,
+            pad_id: self.tokenizer().special().pad,
             seq_len,
             n_classes: self.labels().names().len(),
             read_out,
         }
     }
 
-    /// What `model` makes of texts, in their order.
+    /// The predictions of `model` for texts, in their order.
     pub fn classify(&self, model: &Classifier, texts: &[String]) -> Result<Vec<Classified>> {
         let mut classified = Vec::with_capacity(texts.len());
         for texts in texts.chunks(self.evaluation_batch()) {
             let items = texts.iter().map(|text| self.item(text)).collect::<Result<Vec<_>>>()?;
-            for probabilities in probabilities(&logits(model, &self.cut(&items)?, Mode::Eval)?)? {
+            for probabilities in self.probabilities(model, &items)? {
                 let label = self.labels().names()[report::likeliest(&probabilities)].clone();
                 classified.push(Classified { label, probabilities });
             }
@@ -132,12 +131,16 @@ impl Classify {
         Ok(classified)
     }
 
-    /// What the layers of `model` read in a text.
-    pub fn readings_of(&self, model: &Classifier, text: &str) -> Result<Vec<Reading>> {
-        self.readings_of_ids(model, &self.item(text)?.ids)
+    /// The attention maps of a text.
+    pub(crate) fn attention_maps_of(
+        &self,
+        model: &Classifier,
+        text: &str,
+    ) -> Result<Vec<AttentionMap>> {
+        self.attention_maps_of_item(model, &self.item(text)?)
     }
 
-    /// A text whose class is not known.
+    /// A text without a class.
     fn item(&self, text: &str) -> Result<Item> {
         if text.trim().is_empty() {
             return Err(Error::config([], "a text is empty: there is nothing to classify"));
@@ -145,13 +148,18 @@ impl Classify {
         Ok(Item { ids: self.data.encoder.encode(text)?, class: 0 })
     }
 
-    fn readings_of_ids(&self, model: &Classifier, ids: &[u32]) -> Result<Vec<Reading>> {
-        let batch = self.cut(&[Item { ids: ids.to_vec(), class: 0 }])?;
+    fn attention_maps_of_item(&self, model: &Classifier, item: &Item) -> Result<Vec<AttentionMap>> {
+        let batch = self.batch_of(std::slice::from_ref(item))?;
         let layers = model.maps(&Input::tokens(&batch.ids), &batch.mask)?;
-        Ok(readings(self.tokenizer(), ids, layers))
+        Ok(AttentionMap::of_tokens(self.tokenizer(), &item.ids, layers))
     }
 
-    /// The class that is the most frequent in training; the first of equals.
+    /// The probabilities of the classes for each item.
+    fn probabilities(&self, model: &Classifier, items: &[Item]) -> Result<Vec<Vec<f64>>> {
+        probabilities(&logits(model, &self.batch_of(items)?, Mode::Eval)?)
+    }
+
+    /// The most frequent class in training; the first of equals.
     fn majority(&self) -> u32 {
         let mut counts = vec![0_u32; self.labels().names().len()];
         for item in &self.data.train {
@@ -161,7 +169,7 @@ impl Classify {
         classes.max_by_key(|&class| counts[class]).unwrap_or(0) as u32
     }
 
-    fn cut(&self, items: &[Item]) -> Result<Batch> {
+    fn batch_of(&self, items: &[Item]) -> Result<Batch> {
         let rows: Vec<Vec<u32>> = items.iter().map(|item| item.ids.clone()).collect();
         let classes = items.iter().map(|item| item.class).collect();
         let pad = self.tokenizer().special().pad.unwrap_or(0);
@@ -192,13 +200,12 @@ impl Task for Classify {
             (Split::Train, Some(order)) => {
                 let places = order.examples(index * self.batch_size as u64, self.batch_size);
                 let items: Vec<Item> = places.into_iter().map(|at| train[at].clone()).collect();
-                self.cut(&items)
+                self.batch_of(&items)
             }
-            (Split::Train, None) => self.cut(&[]),
+            (Split::Train, None) => self.batch_of(&[]),
             (Split::Validation, _) => {
-                let n = self.evaluation_batch();
-                let start = index as usize * n;
-                self.cut(&validation[start..validation.len().min(start + n)])
+                let range = batch_range(index, self.evaluation_batch(), validation.len());
+                self.batch_of(&validation[range])
             }
         }
     }
@@ -209,14 +216,13 @@ impl Task for Classify {
 
     fn sizes(&self) -> BTreeMap<String, u64> {
         let ClassifierSpec { vocab_size, seq_len, n_classes, .. } = self.model_spec();
-        let sizes = [
-            ("vocab_size", vocab_size),
-            ("seq_len", seq_len),
-            ("n_classes", n_classes),
-            ("n_train", self.data.train.len()),
-            ("n_validation", self.data.validation.len()),
-        ];
-        sizes.into_iter().map(|(name, size)| (name.to_owned(), size as u64)).collect()
+        by_name([
+            ("vocab_size", vocab_size as u64),
+            ("seq_len", seq_len as u64),
+            ("n_classes", n_classes as u64),
+            ("n_train", self.data.train.len() as u64),
+            ("n_validation", self.data.validation.len() as u64),
+        ])
     }
 
     fn seq_len(&self) -> usize {
@@ -244,38 +250,37 @@ impl Task for Classify {
         batch.loss(&logits(model, batch, mode)?, smoothing)
     }
 
-    fn readings(&self, model: &Classifier) -> Result<Vec<Reading>> {
+    fn attention_maps(&self, model: &Classifier) -> Result<Vec<AttentionMap>> {
         match self.data.validation.first() {
-            Some(item) => self.readings_of_ids(model, &item.ids),
+            Some(item) => self.attention_maps_of_item(model, item),
             None => Ok(Vec::new()),
         }
     }
 }
 
-impl Reported for Classify {
+impl RegisteredTask for Classify {
     type Report = Report;
 
     fn report(&self, model: &Classifier) -> Result<Report> {
         Report::new(self, model)
     }
 
-    fn metrics(report: &Report) -> BTreeMap<String, f64> {
-        let Report { accuracy, macro_f1, nll, .. } = *report;
-        let metrics = [("accuracy", accuracy), ("macro_f1", macro_f1), ("nll", nll)];
-        BTreeMap::from(metrics.map(|(name, value)| (name.to_owned(), value)))
-    }
-
     fn cost(&self, _: &Classifier, config: &ModelConfig, store: &ParamStore) -> Cost {
         Classifier::cost(config, &self.model_spec(), store)
     }
 
-    fn files(&self) -> Result<Vec<(&'static str, Vec<u8>)>> {
+    fn kept_files(&self) -> Result<Vec<(&'static str, Vec<u8>)>> {
         let mut files = self.tokenizer().files()?;
-        files.push((labels::FILE, self.labels().to_json()?));
+        files.push(self.labels().file()?);
         Ok(files)
     }
 
-    fn data(&self) -> Vec<DataFile> {
+    fn data_files(&self) -> Vec<DataFile> {
         self.data.files.clone()
+    }
+
+    fn attend(&self, model: &Classifier, text: &str) -> Result<SequenceMaps> {
+        let maps = self.attention_maps_of(model, text)?;
+        Ok(SequenceMaps { sequence: json!({ "text": text }), maps })
     }
 }

@@ -1,35 +1,40 @@
-//! Text tables, plain and in Markdown.
+//! Tables as plain text and as Markdown, with columns as wide as their widest cell.
 
 use std::fmt;
 
 /// A heading and rows of cells; the first column is aligned left, the others right.
 #[derive(Debug)]
-pub(crate) struct Table {
+pub struct Table {
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    pub(crate) fn new<const N: usize>(heading: [&str; N]) -> Self {
+    /// An empty table under `heading`.
+    pub fn new<const N: usize>(heading: [&str; N]) -> Self {
         Self::with_heading(heading.map(str::to_owned).to_vec())
     }
 
     /// A table with one column per cell of `heading`.
-    pub(crate) fn with_heading(heading: Vec<String>) -> Self {
+    pub fn with_heading(heading: Vec<String>) -> Self {
         Self { rows: vec![heading] }
     }
 
-    pub(crate) fn row<const N: usize>(&mut self, cells: [String; N]) {
+    /// Adds a row.
+    pub fn row<const N: usize>(&mut self, cells: [String; N]) {
         self.push(Vec::from(cells));
     }
 
-    /// Appends a row. Panics unless it has one cell per column.
-    pub(crate) fn push(&mut self, cells: Vec<String>) {
+    /// Adds a row.
+    ///
+    /// # Panics
+    /// If there is not a cell for each column.
+    pub fn push(&mut self, cells: Vec<String>) {
         assert_eq!(cells.len(), self.rows[0].len(), "invariant: a row has a cell for each column");
         self.rows.push(cells);
     }
 
-    /// The table in Markdown, padded so that columns line up in plain text.
-    pub(crate) fn markdown(&self) -> String {
+    /// The table in Markdown, with aligned columns.
+    pub fn markdown(&self) -> String {
         let escaped = |cell: &String| cell.replace('|', "\\|");
         let rows = self.rows.iter().map(|row| row.iter().map(escaped).collect()).collect();
         let table = Self { rows };
@@ -70,9 +75,30 @@ impl fmt::Display for Table {
     }
 }
 
+/// 26179 → `26,179`.
+pub fn thousands(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn digits_come_in_threes() {
+        assert_eq!(
+            [0, 999, 1000, 26_179, 1_000_000].map(thousands),
+            ["0", "999", "1,000", "26,179", "1,000,000"]
+        );
+    }
 
     #[test]
     fn columns_are_aligned() {

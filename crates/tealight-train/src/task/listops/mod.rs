@@ -1,5 +1,5 @@
-//! ListOps: nested operations on digits are read, and their value is one of ten classes (Nangia & Bowman
-//! 2018, <https://arxiv.org/abs/1804.06028>), at the lengths of the Long Range Arena (Tay et al. 2021,
+//! ListOps: the value of nested operations on digits, one of ten classes (Nangia & Bowman 2018,
+//! <https://arxiv.org/abs/1804.06028>), at the lengths of the Long Range Arena (Tay et al. 2021,
 //! <https://arxiv.org/abs/2011.04006>).
 //!
 //! ```text
@@ -7,8 +7,8 @@
 //! ```
 //!
 //! The tokens are those of the Long Range Arena: an operator with its bracket, a digit, a closing bracket.
-//! It numbers them as they fall out of a set of Python, and so not the same way twice; here they are
-//! numbered in the order of [`expression`]. Expressions are drawn as they are needed and never stored.
+//! Its ids follow the iteration order of a Python set, which varies; here they follow [`expression`].
+//! Expressions are drawn when a batch needs them, and not stored.
 
 mod config;
 pub mod expression;
@@ -29,16 +29,19 @@ pub use config::Config;
 pub use generator::{Generator, Part};
 pub use report::{Bin, Report};
 
-use super::labelled::Batch;
-use super::{Inputs, Loss, Reported, Split, Task};
-use crate::data::ShuffledOrder;
+use crate::data::{ShuffledOrder, Split};
 use crate::error::Result;
+use crate::task::context::TaskContext;
+use crate::task::evaluate::batch_range;
+use crate::task::labelled::Batch;
+use crate::task::metrics::by_name;
+use crate::task::{Inputs, Loss, RegisteredTask, Task, TaskKind};
 use expression::{Expression, N_CLASSES, PAD, VOCAB_SIZE};
 
 /// Tokens in one forward pass of an evaluation.
 const EVALUATION_TOKENS: usize = 1 << 16;
 
-/// The task: expressions, and how a batch is made.
+/// The task: expressions and their values.
 #[derive(Debug)]
 pub struct ListOps {
     config: Config,
@@ -49,32 +52,26 @@ pub struct ListOps {
     device: Device,
 }
 
+impl TaskKind for Config {
+    type Task = ListOps;
+
+    fn build(&self, context: &TaskContext<'_>) -> Result<ListOps> {
+        let TaskContext { seed, batch_size, device, .. } = *context;
+        let generator = Generator::new(self, seed)?;
+        let validation = draw(&generator, Part::Validation, self.n_validation);
+        let order = ShuffledOrder::new(seed, self.n_train);
+        let (config, device) = (self.clone(), device.clone());
+        Ok(ListOps { config, generator, order, validation, batch_size, device })
+    }
+}
+
 impl ListOps {
-    /// Draws the expressions of the validation split.
-    pub fn new(config: &Config, seed: u64, batch_size: usize, device: &Device) -> Result<Self> {
-        let generator = Generator::new(config, seed)?;
-        let validation = draw(&generator, Part::Validation, config.n_validation);
-        Ok(Self {
-            config: config.clone(),
-            generator,
-            order: ShuffledOrder::new(seed, config.n_train),
-            validation,
-            batch_size,
-            device: device.clone(),
-        })
-    }
-
-    /// The settings.
-    pub fn config(&self) -> &Config {
-        &self.config
-    }
-
     /// The first `n` expressions of a part.
     pub fn expressions(&self, part: Part, n: usize) -> Vec<Expression> {
         draw(&self.generator, part, n)
     }
 
-    /// What a model of this task is built for.
+    /// The sizes that the model is built with.
     pub fn model_spec(&self) -> ForecasterSpec {
         ForecasterSpec {
             input: InputSpec::Tokens { vocab_size: VOCAB_SIZE, n_token_types: 0, pad_id: None },
@@ -84,7 +81,7 @@ impl ListOps {
         }
     }
 
-    fn cut(&self, expressions: &[Expression]) -> Result<Batch> {
+    fn batch_of(&self, expressions: &[Expression]) -> Result<Batch> {
         let ids = |one: &Expression| one.tokens.iter().map(|&token| u32::from(token)).collect();
         let rows: Vec<Vec<u32>> = expressions.iter().map(ids).collect();
         let values = expressions.iter().map(|one| u32::from(one.value)).collect();
@@ -121,13 +118,11 @@ impl Task for ListOps {
                 let drawn: Vec<_> = drawn
                     .map(|place| self.generator.expression(Part::Train, place as u64))
                     .collect();
-                self.cut(&drawn)
+                self.batch_of(&drawn)
             }
             Split::Validation => {
-                let n = self.evaluation_batch();
-                let start = index as usize * n;
-                let end = self.validation.len().min(start + n);
-                self.cut(&self.validation[start..end])
+                let range = batch_range(index, self.evaluation_batch(), self.validation.len());
+                self.batch_of(&self.validation[range])
             }
         }
     }
@@ -138,15 +133,14 @@ impl Task for ListOps {
 
     fn sizes(&self) -> BTreeMap<String, u64> {
         let Config { n_train, n_validation, n_test, .. } = self.config;
-        let sizes = [
-            ("vocab_size", VOCAB_SIZE),
-            ("n_classes", N_CLASSES),
-            ("seq_len", self.seq_len()),
-            ("n_train", n_train),
-            ("n_validation", n_validation),
-            ("n_test", n_test),
-        ];
-        sizes.into_iter().map(|(name, size)| (name.to_owned(), size as u64)).collect()
+        by_name([
+            ("vocab_size", VOCAB_SIZE as u64),
+            ("n_classes", N_CLASSES as u64),
+            ("seq_len", self.seq_len() as u64),
+            ("n_train", n_train as u64),
+            ("n_validation", n_validation as u64),
+            ("n_test", n_test as u64),
+        ])
     }
 
     fn seq_len(&self) -> usize {
@@ -174,16 +168,11 @@ impl Task for ListOps {
     }
 }
 
-impl Reported for ListOps {
+impl RegisteredTask for ListOps {
     type Report = Report;
 
     fn report(&self, model: &Forecaster) -> Result<Report> {
         Report::new(self, model)
-    }
-
-    fn metrics(report: &Report) -> BTreeMap<String, f64> {
-        let Report { accuracy, nll, .. } = *report;
-        BTreeMap::from([("accuracy".to_owned(), accuracy), ("nll".to_owned(), nll)])
     }
 
     fn cost(&self, model: &Forecaster, config: &ModelConfig, store: &ParamStore) -> Cost {

@@ -1,0 +1,52 @@
+//! Attention weights with names for the positions.
+
+use serde_json::Value;
+use tealight_model::block::{AttentionMaps, BlockMaps};
+
+use crate::data::text::tokenizer::Tokenizer;
+
+/// The weights of one attention for the first sequence of a batch.
+#[derive(Debug)]
+pub struct AttentionMap {
+    /// Which attention, such as `layer 1`.
+    pub name: String,
+    /// Names of the querying positions: the rows of the maps.
+    pub queries: Vec<String>,
+    /// Names of the positions that are read: the columns.
+    pub keys: Vec<String>,
+    /// The weights.
+    pub maps: AttentionMaps,
+}
+
+/// The attention maps of one sequence.
+#[derive(Debug, Default)]
+pub struct SequenceMaps {
+    /// The sequence, as `tealight attend --json` writes it: an object.
+    pub sequence: Value,
+    /// A map for each attention.
+    pub maps: Vec<AttentionMap>,
+}
+
+impl AttentionMap {
+    /// The self-attention of each layer, as `<name> 1`, `<name> 2`, …
+    pub(super) fn of_layers(name: &str, positions: &[String], layers: Vec<BlockMaps>) -> Vec<Self> {
+        let map = |(layer, maps): (usize, BlockMaps)| Self {
+            name: format!("{name} {}", layer + 1),
+            queries: positions.to_vec(),
+            keys: positions.to_vec(),
+            maps: maps.attention,
+        };
+        layers.into_iter().enumerate().map(map).collect()
+    }
+
+    /// The self-attention of each layer over tokens.
+    pub(crate) fn of_tokens(
+        tokenizer: &Tokenizer,
+        ids: &[u32],
+        layers: Vec<BlockMaps>,
+    ) -> Vec<Self> {
+        let name = |&id: &u32| tokenizer.token(id).unwrap_or_else(|| id.to_string());
+        let positions: Vec<String> = ids.iter().map(name).collect();
+        Self::of_layers("layer", &positions, layers)
+    }
+}

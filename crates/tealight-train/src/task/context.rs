@@ -1,0 +1,46 @@
+//! What building a task takes from a run.
+
+use std::fmt;
+use std::path::Path;
+
+use candle_core::Device;
+use tealight_model::ModelConfig;
+
+use crate::data::text::corpus::Progress;
+use crate::data::text::store::Stage;
+
+/// What building a task takes from a run.
+#[derive(Clone, Copy)]
+pub struct TaskContext<'a> {
+    /// Seed of all random draws.
+    pub seed: u64,
+    /// Examples in each training batch.
+    pub batch_size: usize,
+    /// The model that is trained.
+    pub model: &'a ModelConfig,
+    /// Where batches are created.
+    pub device: &'a Device,
+    /// Pad training batches to few shapes, so that captured CUDA graphs can be replayed.
+    pub fixed_shapes: bool,
+    /// The directory of a run whose files are used, such as its tokenizer.
+    pub kept: Option<&'a Path>,
+    /// Is called while a corpus is read and tokenised.
+    pub progress: &'a dyn Fn(Stage, Progress),
+}
+
+impl<'a> TaskContext<'a> {
+    /// A context of a new run, without progress.
+    pub fn new(seed: u64, batch_size: usize, model: &'a ModelConfig, device: &'a Device) -> Self {
+        let (fixed_shapes, kept) = (false, None);
+        Self { seed, batch_size, model, device, fixed_shapes, kept, progress: &|_, _| {} }
+    }
+}
+
+impl fmt::Debug for TaskContext<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { seed, batch_size, kept, .. } = self;
+        let mut context = f.debug_struct("TaskContext");
+        context.field("seed", seed).field("batch_size", batch_size).field("kept", kept);
+        context.finish_non_exhaustive()
+    }
+}

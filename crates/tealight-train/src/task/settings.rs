@@ -1,0 +1,23 @@
+//! Checks and paths that the settings of several tasks share.
+
+use std::path::{PathBuf, absolute};
+
+use crate::error::{Error, Result};
+
+/// Makes a path absolute. An empty path stays empty: reading the data reports it.
+pub(super) fn absolute_path(path: &mut PathBuf) -> Result<()> {
+    if !path.as_os_str().is_empty() {
+        *path = absolute(&*path).map_err(Error::io("find", path))?;
+    }
+    Ok(())
+}
+
+/// Checks the probability mass that a loss spreads over all classes.
+pub(super) fn check_label_smoothing(label_smoothing: f64) -> Result<()> {
+    let key = "task.label_smoothing";
+    if (0. ..1.).contains(&label_smoothing) {
+        return Ok(());
+    }
+    let message = format!("`{key}` = {label_smoothing} must be at least 0 and less than 1");
+    Err(Error::config([key], message))
+}
