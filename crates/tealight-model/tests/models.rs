@@ -507,14 +507,14 @@ fn the_frozen_twin_equals_the_trainable_model_bit_for_bit() -> Result<()> {
                     ModelConfig { norm_placement, tied_output, dropout: 0.3, ..config.clone() };
                 let store = store();
                 let model = built(&store, &config, ReadOut::Cls)?;
-                let twin = Forecaster::build(&config, &spec(ReadOut::Cls), &store.frozen())
+                let eval_model = Forecaster::build(&config, &spec(ReadOut::Cls), &store.frozen())
                     .map_err(candle_core::Error::wrap)?;
                 let ids = ids(0)?;
                 let stream = Stream::new(3, Purpose::Dropout);
                 for mode in [Mode::Eval, Mode::train(stream)] {
                     let forward =
                         |model: &Forecaster| model.forward(&Input::tokens(&ids), &padding()?, mode);
-                    let (trainable, frozen) = (forward(&model)?, forward(&twin)?);
+                    let (trainable, frozen) = (forward(&model)?, forward(&eval_model)?);
                     assert!(trainable.track_op() && !frozen.track_op());
                     assert_eq!(values(&trainable)?, values(&frozen)?, "{config:?}");
                 }

@@ -353,7 +353,7 @@ fn a_bad_step_can_be_skipped_and_changes_nothing() -> Result {
     fit(&mut troubled(&config, trouble)?, 3, Some(&checkpoints), &mut [])?;
     let mut resumed = troubled(&config, trouble)?;
     resumed.restore(&checkpoints.load(Selection::Latest, device())?)?;
-    assert_eq!(resumed.progress.guard.n_skipped_in_a_row, 1);
+    assert_eq!(resumed.progress.bad_step.n_skipped_in_a_row, 1);
     fit(&mut resumed, 12, None, &mut [])?;
     assert!(state(&resumed)? == state(&whole)?);
     Ok(())
@@ -384,8 +384,8 @@ fn a_run_can_go_back_and_learn_more_slowly() -> Result {
     assert_eq!(went_back.len(), 1, "{went_back:?}");
     assert_eq!((went_back[0].1, went_back[0].2), (0, 1e-31));
     assert_eq!(session.progress.step, 12);
-    let guard = checkpoints.load(Selection::Latest, device())?.state.bad_step;
-    assert_eq!((guard.n_roll_backs, guard.lr_factor), (1, 1e-31));
+    let bad_step = checkpoints.load(Selection::Latest, device())?.state.bad_step;
+    assert_eq!((bad_step.n_roll_backs, bad_step.lr_factor), (1, 1e-31));
     // The run ends if there is no checkpoint to go back to, or after `max_times` roll-backs.
     let error = fit(&mut troubled(&config, Trouble::Nothing)?, 12, None, &mut []).unwrap_err();
     assert!(matches!(error, Error::BadStep(_)), "{error}");

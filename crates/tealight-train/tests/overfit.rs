@@ -94,7 +94,7 @@ impl ForAnyTask for Learn {
         let mut session = Session::new(config, OneBatch(&task), device())?;
         let batch = session.task.batch(Split::Train, 0)?;
         fit(&mut session, STEPS, None, &mut [])?;
-        let Loss { sum, count, .. } = session.task.loss(&session.twin, &batch, Mode::Eval)?;
+        let Loss { sum, count, .. } = session.task.loss(&session.eval_model, &batch, Mode::Eval)?;
         Ok(f64::from(sum.to_scalar::<f32>()?) / count)
     }
 }

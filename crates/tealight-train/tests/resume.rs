@@ -110,7 +110,7 @@ impl ForAnyTask for GoOn<'_> {
         if checkpoints.latest()?.is_some() {
             session.restore(&checkpoints.load(Selection::Latest, device())?)?;
         }
-        cut_after(&metrics, session.progress.step, session.progress.guard.n_roll_backs)?;
+        cut_after(&metrics, session.progress.step, session.progress.bad_step.n_roll_backs)?;
         let mut observers: Vec<Box<dyn Observer>> = vec![Box::new(JsonLines::append(&metrics)?)];
         observers.extend(power_cut.map(|step| Box::new(PowerCut { step }) as Box<dyn Observer>));
         match fit(&mut session, last_step, Some(&checkpoints), &mut observers) {

@@ -51,14 +51,14 @@ impl<T: Task> Session<T> {
 
     /// Checks that the task measures the metric of early stopping.
     pub fn check_metric(&self) -> Result<()> {
-        let Self { config, task, twin, .. } = self;
+        let Self { config, task, eval_model, .. } = self;
         let Some(stopping) = &config.training.early_stopping else { return Ok(()) };
-        let loss = task.loss(twin, &task.batch(Split::Validation, 0)?, Mode::Eval)?;
+        let loss = task.loss(eval_model, &task.batch(Split::Validation, 0)?, Mode::Eval)?;
         let mut metrics = loss.measures().read()?;
         if metrics.mean(&stopping.metric).is_some() {
             return Ok(());
         }
-        metrics.merge(&task.measure(twin)?);
+        metrics.merge(&task.measure(eval_model)?);
         let metrics = metrics.means();
         if metrics.contains_key(&stopping.metric) {
             return Ok(());

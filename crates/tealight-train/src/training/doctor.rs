@@ -84,7 +84,7 @@ pub fn one_batch<T: Task>(
     }
     let batch = session.task.batch(Split::Train, 0)?;
     let loss = |session: &Session<OneBatch<'_, T>>| -> Result<f64> {
-        let Loss { sum, count, .. } = session.task.loss(&session.twin, &batch, Mode::Eval)?;
+        let Loss { sum, count, .. } = session.task.loss(&session.eval_model, &batch, Mode::Eval)?;
         Ok(scalar(&sum)? / count)
     };
     let before = loss(&session)?;

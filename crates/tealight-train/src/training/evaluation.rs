@@ -17,13 +17,13 @@ pub(crate) fn evaluate_step<T: Task>(
     session: &mut Session<T>,
     observers: &mut [Box<dyn Observer + '_>],
 ) -> Result<Verdict> {
-    let Session { config, task, twin, ema, params, .. } = session;
+    let Session { config, task, eval_model, ema, params, .. } = session;
     let shows_attention = config.log.tensorboard;
     let tf32 = config.training.precision == Precision::Tf32;
     let run = || -> Result<_> {
         with_tf32(tf32, || {
-            let maps = if shows_attention { task.attention_maps(twin)? } else { Vec::new() };
-            Ok((evaluate(&**task, twin)?, maps))
+            let maps = if shows_attention { task.attention_maps(eval_model)? } else { Vec::new() };
+            Ok((evaluate(&**task, eval_model)?, maps))
         })
     };
     let (metrics, maps) = match ema {

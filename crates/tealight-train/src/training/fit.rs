@@ -88,8 +88,8 @@ fn train<T: Task>(
     let last_step = until.step.min(total);
 
     outputs.finish_save(session)?;
-    if rolls_back && session.progress.guard.roll_back_to.is_none() {
-        session.progress.guard.roll_back_to = Some(session.progress.step);
+    if rolls_back && session.progress.bad_step.roll_back_to.is_none() {
+        session.progress.bad_step.roll_back_to = Some(session.progress.step);
         outputs.save(session)?;
     }
     let mut throughput = Throughput::start();
@@ -135,7 +135,7 @@ fn train<T: Task>(
         let is_decisive = verdict.is_some_and(|verdict| verdict.is_best || verdict.stops());
         let save_is_due = is_decisive || is_due(save_every);
         if rolls_back && save_is_due {
-            session.progress.guard.roll_back_to = Some(step);
+            session.progress.bad_step.roll_back_to = Some(step);
         }
         let saves = save_is_due || step == last_step;
         if saves {

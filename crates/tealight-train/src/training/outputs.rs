@@ -62,7 +62,7 @@ impl Outputs<'_, '_> {
         session: &mut Session<T>,
         bad_step: &BadStepReport,
     ) -> Result<()> {
-        let before = session.progress.guard.clone();
+        let before = session.progress.bad_step.clone();
         let Some((checkpoints, to)) = self.checkpoints.zip(before.roll_back_to) else {
             return Err(Error::BadStep(bad_step.clone()));
         };
@@ -72,10 +72,9 @@ impl Outputs<'_, '_> {
                 let _ = self.save_unless_saved(session);
             })?;
         session.restore(&checkpoint)?;
-        let Progress { step, guard, .. } = &mut session.progress;
-        *guard = before.rolled_back(&session.config.training.bad_step, std::mem::take(guard));
-        let (number, lr_factor) = (guard.n_roll_backs, guard.lr_factor);
-        let to = *step;
+        let Progress { step: to, bad_step: state, .. } = &mut session.progress;
+        *state = before.rolled_back(&session.config.training.bad_step, std::mem::take(state));
+        let (to, number, lr_factor) = (*to, state.n_roll_backs, state.lr_factor);
         self.notify(&Event::RolledBack { bad_step, to, number, lr_factor })
     }
 }

@@ -30,7 +30,7 @@ pub struct Session<T: Task> {
     /// The training model: its forward pass records the autograd graph.
     pub model: T::Model,
     /// The evaluation model, on the same parameters without gradients.
-    pub twin: T::Model,
+    pub eval_model: T::Model,
     /// The optimizer, with its state.
     pub optimizer: Optimizer,
     /// The moving average of the weights (`training.ema_decay`).
@@ -47,7 +47,7 @@ pub struct Progress {
     /// The best evaluation, and the number of evaluations since.
     pub early_stopping: EarlyStopping,
     /// Skipped steps and roll-backs.
-    pub guard: BadStepState,
+    pub bad_step: BadStepState,
 }
 
 impl<T: Task> Session<T> {
@@ -63,7 +63,7 @@ impl<T: Task> Session<T> {
             .computing_in(precision.computes_in(device))
             .freezing(&config.training.frozen);
         let model = task.build(&config.model, &params.trainable())?;
-        let twin = task.build(&config.model, &params.frozen())?;
+        let eval_model = task.build(&config.model, &params.frozen())?;
         let parameters = fine_tuning::parameters(
             &params,
             &config.training.frozen,
@@ -72,10 +72,10 @@ impl<T: Task> Session<T> {
         let optimizer = config.optimizer.build(parameters)?;
         let ema = config.training.ema_decay.map(|decay| Ema::new(decay, params.iter().collect()));
         let early_stopping = watch(config, EarlyStoppingState::default())?;
-        let progress = Progress { step: 0, early_stopping, guard: BadStepState::default() };
+        let progress = Progress { step: 0, early_stopping, bad_step: BadStepState::default() };
         let config = config.clone();
         let (task, ema) = (Arc::new(task), ema.transpose()?);
-        Ok(Self { config, task, params, model, twin, optimizer, ema, progress })
+        Ok(Self { config, task, params, model, eval_model, optimizer, ema, progress })
     }
 
     /// Copies the parameters of a trained model that have the same names (`init_from`).
@@ -102,10 +102,9 @@ impl<T: Task> Session<T> {
             // Without averages in the checkpoint, the error names the first one that is missing.
             ema.load_state(checkpoint.ema.as_ref().unwrap_or(&NamedTensors::new()))?;
         }
-        let CheckpointState { step, early_stopping, bad_step: guard, .. } =
-            checkpoint.state.clone();
+        let CheckpointState { step, early_stopping, bad_step, .. } = checkpoint.state.clone();
         self.progress =
-            Progress { step, early_stopping: watch(&self.config, early_stopping)?, guard };
+            Progress { step, early_stopping: watch(&self.config, early_stopping)?, bad_step };
         Ok(())
     }
 
@@ -119,7 +118,7 @@ impl<T: Task> Session<T> {
                 step: self.progress.step,
                 seed: self.config.seed,
                 early_stopping: self.progress.early_stopping.state().clone(),
-                bad_step: self.progress.guard.clone(),
+                bad_step: self.progress.bad_step.clone(),
             },
         }
     }

@@ -75,7 +75,7 @@ pub(crate) fn train_step<T: Task>(
     }
 
     let spike = training.loss_spike.as_ref();
-    match session.progress.guard.judge(&training.bad_step, spike, loss, grad_norm) {
+    match session.progress.bad_step.judge(&training.bad_step, spike, loss, grad_norm) {
         Verdict::Apply => {}
         Verdict::Stop(fault) => {
             return Err(Error::BadStep(diagnose(session, fault, &gradients)).into());
@@ -101,7 +101,7 @@ pub(crate) fn train_step<T: Task>(
 fn learning_rate<T: Task>(session: &Session<T>) -> f64 {
     let (config, progress) = (&session.config, &session.progress);
     let (steps, peak) = (config.training.steps, config.optimizer.peak_lr());
-    config.schedule.lr(progress.step, steps, peak) * progress.guard.lr_factor
+    config.schedule.lr(progress.step, steps, peak) * progress.bad_step.lr_factor
 }
 
 /// Updates the parameters by `clip` times the gradients, their half-precision copies, and the moving average.
@@ -115,5 +115,5 @@ fn update<T: Task>(
     optimizer.step_scaled(gradients, clip, lr)?;
     params.refresh()?;
     progress.step += 1;
-    ema.as_mut().map_or(Ok(()), |ema| ema.update(progress.step - progress.guard.n_skipped))
+    ema.as_mut().map_or(Ok(()), |ema| ema.update(progress.step - progress.bad_step.n_skipped))
 }

@@ -56,7 +56,7 @@ impl TaskVisitor for Attention<'_> {
 
     fn visit<T: RegisteredTask>(self, task: T) -> Result<SequenceMaps> {
         let session = self.run.load(task)?;
-        Ok(session.task.attend(&session.twin, self.sequence)?)
+        Ok(session.task.attend(&session.eval_model, self.sequence)?)
     }
 }
 

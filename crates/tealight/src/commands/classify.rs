@@ -19,7 +19,7 @@ pub(crate) fn run(args: &args::Classify) -> Result<()> {
                 return Err(run.is_not_for("classify", "classify"));
             };
             let session = run.load(run.task(settings)?)?;
-            (session.task, session.twin)
+            (session.task, session.eval_model)
         }
         RunOrFolder::Folder(pretrained, device) => {
             let (task, model) = pretrained.classifier(&device)?;

@@ -31,7 +31,7 @@ impl TaskVisitor for Evaluation<'_> {
             None => self.run.load(task)?,
         };
         check_same_data(&*session.task, &self.run.directory)?;
-        let report = session.task.report(&session.twin)?;
+        let report = session.task.report(&session.eval_model)?;
         if self.json {
             return print_indented_json(&report);
         }

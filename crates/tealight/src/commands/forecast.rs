@@ -27,7 +27,7 @@ pub(crate) fn run(args: &Forecast) -> Result<()> {
             Decoding::Sample { seed: args.seed, temperature: args.temperature, top_k: args.top_k }
         }
     };
-    let rollout = rollout(&session.task, &session.twin, &start, args.days, &decoding)?;
+    let rollout = rollout(&session.task, &session.eval_model, &start, args.days, &decoding)?;
     if args.json {
         return print_json(&as_json(&rollout));
     }

@@ -235,7 +235,7 @@ impl Training<'_> {
         let checkpoint = directory.checkpoints().find(selection)?;
         session.load_weights(&load_weights(&checkpoint, self.device)?)?;
         self.log("evaluating\n");
-        let report = session.task.report(&session.twin)?;
+        let report = session.task.report(&session.eval_model)?;
         let path = directory.path();
         let file = path.join("report.json");
         replace(&file, &to_json(&file, &report)?)?;
@@ -336,8 +336,8 @@ fn resume<T: RegisteredTask>(
     }
     // Settings that may change on resuming.
     directory.keep_resolved(&to_resolved_toml(&session.config)?)?;
-    let Progress { step, guard, .. } = &session.progress;
-    Ok(directory.cut_metrics_after(*step, guard.n_roll_backs)?)
+    let Progress { step, bad_step, .. } = &session.progress;
+    Ok(directory.cut_metrics_after(*step, bad_step.n_roll_backs)?)
 }
 
 /// The model, the number of steps and the device on one line.

@@ -21,7 +21,7 @@ pub(crate) fn run(args: &Translate) -> Result<()> {
                 return Err(run.is_not_for("translate", "seq2seq"));
             };
             let session = run.load(run.task(settings)?)?;
-            session.task.translate(&session.twin, &texts, &strategy, args.max_len)?
+            session.task.translate(&session.eval_model, &texts, &strategy, args.max_len)?
         }
         // T5 has a tokenizer instead of a vocabulary.
         RunOrFolder::Folder(pretrained, device) => {
