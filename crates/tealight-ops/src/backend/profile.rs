@@ -49,7 +49,7 @@ pub fn start() {
     RUNNING.store(true, Ordering::Relaxed);
 }
 
-/// Ends the profile: what ran since [`start`], by name.
+/// StopRules the profile: what ran since [`start`], by name.
 pub fn stop() -> BTreeMap<Part, Time> {
     RUNNING.store(false, Ordering::Relaxed);
     std::mem::take(&mut TIMES.lock().unwrap_or_else(PoisonError::into_inner))
