@@ -10,7 +10,7 @@ use candle_core::{Result, bail};
 
 use super::launch::Launch;
 
-/// `tealight_emulate` in `kernels/emulator.cpp`.
+/// `tealight_emulate` in `scripts/cuda_emulator/emulator.cpp`.
 type Emulate = unsafe extern "C" fn(
     name: *const c_char,
     bits: c_uint,
