@@ -9,6 +9,20 @@ use super::unsigned;
 use super::{address, bits};
 
 /// A kernel that is about to run. Arguments are given in the order of the kernel's parameters.
+///
+/// A kernel finds its operands by address. `'a` is the borrow of all of them: until [`run`](Self::run), the
+/// compiler refuses to drop, move or change a buffer whose address was taken. After `run` they may be
+/// dropped, because a device frees memory in the order of its stream, so after the kernel.
+///
+/// ```text
+/// let mut y = Buffer::like(&x)?;
+/// let launch = Launch::new(&KERNELS, "softmax_forward", &x)?.write(&mut y)?;
+/// let y = y.tensor(x.shape())?; // error[E0505]: cannot move out of `y` because it is borrowed
+/// launch.run()?;
+/// ```
+///
+/// The compiler does not compare the arguments with the kernel's parameters. The emulator does so in the tests:
+/// it compares their number and the size of each.
 #[cfg_attr(
     not(any(feature = "cuda", feature = "emulator")),
     expect(dead_code, reason = "read by the driver and the emulator only")
@@ -68,7 +82,7 @@ impl<'a> Launch<'a> {
         source: &'static Source,
         kernel: &'static str,
         operands: [&'a Tensor; N],
-        y: &mut Buffer,
+        y: &'a mut Buffer,
         n: usize,
     ) -> Result<Self> {
         const { assert!(N > 0, "the first operand gives dtype and device") };
@@ -138,33 +152,33 @@ impl<'a> Launch<'a> {
     }
 
     /// A pointer to a buffer that an earlier kernel has written.
-    pub(crate) fn read_buffer(self, buffer: &Buffer) -> Result<Self> {
+    pub(crate) fn read_buffer(self, buffer: &'a Buffer) -> Result<Self> {
         self.read_buffer_from(buffer, 0)
     }
 
     /// The same for each of several buffers.
-    pub(crate) fn read_buffers<const N: usize>(self, buffers: [&Buffer; N]) -> Result<Self> {
+    pub(crate) fn read_buffers<const N: usize>(self, buffers: [&'a Buffer; N]) -> Result<Self> {
         buffers.into_iter().try_fold(self, Self::read_buffer)
     }
 
     /// A pointer to element `first` of a buffer.
-    pub(crate) fn read_buffer_from(mut self, buffer: &Buffer, first: usize) -> Result<Self> {
+    pub(crate) fn read_buffer_from(mut self, buffer: &'a Buffer, first: usize) -> Result<Self> {
         self.arguments.push(vec![buffer.address_of(first)?]);
         Ok(self)
     }
 
     /// A pointer to a buffer that the kernel writes.
-    pub(crate) fn write(self, buffer: &mut Buffer) -> Result<Self> {
+    pub(crate) fn write(self, buffer: &'a mut Buffer) -> Result<Self> {
         self.write_from(buffer, 0)
     }
 
     /// The same for each of several buffers.
-    pub(crate) fn writes<const N: usize>(self, buffers: [&mut Buffer; N]) -> Result<Self> {
+    pub(crate) fn writes<const N: usize>(self, buffers: [&'a mut Buffer; N]) -> Result<Self> {
         buffers.into_iter().try_fold(self, Self::write)
     }
 
     /// A pointer to element `first` of a buffer that the kernel writes.
-    pub(crate) fn write_from(mut self, buffer: &mut Buffer, first: usize) -> Result<Self> {
+    pub(crate) fn write_from(mut self, buffer: &'a mut Buffer, first: usize) -> Result<Self> {
         self.arguments.push(vec![buffer.address_of(first)?]);
         Ok(self)
     }
