@@ -1,21 +1,25 @@
-// The kernels for a CPU, as a library with one function. Each file is compiled once for each number type:
-//
-//     scripts/emulate_kernels.sh OUTPUT.so
+// The one function of the library of emulated kernels, which scripts/emulate_kernels.sh compiles.
 
 #include "emulator.hpp"
 
-// Runs kernel `name` for numbers of `bits`. Returns nothing if all is well, or what is wrong.
+// Runs kernel `name`, compiled for numbers of `bits`. Argument i takes words[i] words of 64 bits. Returns null, or why
+// the launch is refused.
 extern "C" const char* tealight_emulate(const char* name, unsigned bits, const unsigned* grid, unsigned block,
-                                        unsigned shared_bytes, void** arguments) {
+                                        unsigned shared_bytes, unsigned n_arguments, const unsigned* words,
+                                        void** arguments) {
     static std::mutex one_at_a_time;
     std::lock_guard<std::mutex> lock(one_at_a_time);
     using namespace emulator;
     auto found = kernels().find(std::string(name) + "_" + std::to_string(bits));
     if (found == kernels().end()) return "there is no such kernel";
-    // Candle's blocks, of number type 0, may be smaller than a warp.
-    if (block == 0 || block > 1024 || (bits != 0 && block % 32 != 0)) return "a block is of 32 to 1024 threads, in whole warps";
-    if (grid[0] == 0 || grid[1] == 0 || grid[2] == 0 || grid[1] > 65535 || grid[2] > 65535) return "such a grid there is not";
-    if (shared_bytes > 227 * 1024) return "there are 227 KiB of shared memory at most";
+    const std::vector<size_t>& sizes = found->second.sizes;
+    if (n_arguments != sizes.size()) return "the kernel has another number of parameters";
+    for (unsigned i = 0; i < n_arguments; i++)
+        if (words[i] != (sizes[i] + 7) / 8) return "an argument has another size than the kernel's parameter";
+    // Blocks of Candle's kernels (bits = 0) may be smaller than a warp.
+    if (block == 0 || block > 1024 || (bits != 0 && block % 32 != 0)) return "a block must have 32 to 1024 threads, in whole warps";
+    if (grid[0] == 0 || grid[1] == 0 || grid[2] == 0 || grid[1] > 65535 || grid[2] > 65535) return "CUDA refuses this grid";
+    if (shared_bytes > 227 * 1024) return "a block has at most 227 KiB of shared memory";
     machine.name = name;
     machine.grid = {grid[0], grid[1], grid[2]};
     machine.block = {block, 1, 1};

@@ -17,6 +17,8 @@ type Emulate = unsafe extern "C" fn(
     grid: *const c_uint,
     block: c_uint,
     shared_bytes: c_uint,
+    n_arguments: c_uint,
+    words: *const c_uint,
     arguments: *mut *mut c_void,
 ) -> *const c_char;
 
@@ -44,7 +46,9 @@ pub(super) fn launch(launch: &Launch<'_>) -> Result<()> {
     let name = CString::new(launch.kernel).map_err(candle_core::Error::wrap)?;
     let arguments = launch.arguments.iter().map(|words| words.as_ptr().cast_mut().cast::<c_void>());
     let mut arguments: Vec<_> = arguments.collect();
-    // SAFETY: the arguments are those of the kernel, and their memory lives until it returns.
+    let words: Vec<_> = launch.arguments.iter().map(|words| words.len() as c_uint).collect();
+    // SAFETY: the emulator compares number and sizes of the arguments with the kernel's parameters. The launch
+    // borrows all operands until the kernel has returned.
     let error = unsafe {
         emulate(
             name.as_ptr(),
@@ -52,6 +56,8 @@ pub(super) fn launch(launch: &Launch<'_>) -> Result<()> {
             grid.as_ptr(),
             block,
             shared_bytes,
+            words.len() as c_uint,
+            words.as_ptr(),
             arguments.as_mut_ptr(),
         )
     };
