@@ -3,11 +3,10 @@
 #
 #     scripts/compile_kernels.sh [ARCHITECTURE]     default: sm_90
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/../crates/tealight-ops/kernels"
+cd "$(dirname "${BASH_SOURCE[0]}")/../crates/tealight-ops/src"
 
-for kernels in *.cu; do
+while read -r kernels; do
     for bits in 16 32 64; do
-        nvcc -std=c++17 "-arch=${1:-sm_90}" -ptx "-DNUMBER_BITS=$bits" -include prelude.cuh --Werror all-warnings \
-            "$kernels" -o /dev/null
+        nvcc -std=c++17 "-arch=${1:-sm_90}" -ptx "-DNUMBER_BITS=$bits" -I. --Werror all-warnings "$kernels" -o /dev/null
     done
-done
+done < <(find . -name '*.cu' | sort)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds an emulated CUDA driver (kernels/driver.cpp): libraries that replace those of CUDA for a build with
+# Builds an emulated CUDA driver (scripts/cuda_emulator/driver.cpp): libraries that replace those of CUDA for a build with
 # `--features cuda`. The build runs on them without a GPU, slowly and with stricter checks. Requires CUDA's headers
 # (CUDA_HOME) and Candle's sources in cargo's registry.
 #
@@ -17,8 +17,8 @@ print(next(pathlib.Path(p["manifest_path"]).parent / "src" for p in packages if 
 mkdir -p "$output"
 objects=$(mktemp -d)
 trap 'rm -rf "$objects"' EXIT
-kernels=$PWD/crates/tealight-ops/kernels
-flags=(-std=c++17 -O2 -fPIC -w -fno-strict-aliasing -U_FORTIFY_SOURCE "-I$headers" "-I$headers/cccl" "-I$candle" "-I$kernels")
+emulator=scripts/cuda_emulator
+flags=(-std=c++17 -O2 -fPIC -w -fno-strict-aliasing -U_FORTIFY_SOURCE "-I$headers" "-I$headers/cccl" "-I$candle" "-I$emulator")
 as_candle=(-DNUMBER_BITS=0 -include candle.hpp -x c++)
 n_jobs=$(nproc) jobs=()
 for file in affine binary cast fill indexing reduce ternary unary; do
@@ -36,7 +36,7 @@ for file in affine binary cast fill indexing reduce ternary unary; do
     fi
 done
 for job in "${jobs[@]}"; do wait "$job"; done
-"${CXX:-g++}" "${flags[@]}" -DNUMBER_BITS=0 -c "$kernels/driver.cpp" -o "$objects/driver.o"
+"${CXX:-g++}" "${flags[@]}" -DNUMBER_BITS=0 -c "$emulator/driver.cpp" -o "$objects/driver.o"
 # Candle's files define some functions more than once.
 scripts/emulate_kernels.sh "$output/libcuda.so.1" "$objects"/*.o -Wl,-z,muldefs
 for name in libcublas.so.13 libcublasLt.so.13 libcurand.so.10 libnvrtc.so.13; do

@@ -3,9 +3,11 @@
 use candle_core::{Result, Tensor};
 
 use crate::backend::buffer::{View, with_slice_mut};
-use crate::backend::cuda::{Buffer, Launch};
+use crate::backend::cuda::{Buffer, Launch, Source};
 use crate::backend::element::Element;
 use crate::backend::parallel::{add_scaled, block_len, run};
+
+const KERNELS: Source = Source::new("sum", &[include_str!("sum.cu")]);
 
 /// sum ← sum + term, contiguous tensors of one shape on the CPU.
 pub(super) fn add_in_place<T: Element>(sum: &Tensor, term: &Tensor) -> Result<()> {
@@ -25,12 +27,6 @@ pub(super) fn add_in_place<T: Element>(sum: &Tensor, term: &Tensor) -> Result<()
 /// a + b of contiguous tensors of one shape on a GPU, in new memory from the pool.
 pub(crate) fn added(a: &Tensor, b: &Tensor) -> Result<Buffer> {
     let mut sum = Buffer::like(a)?;
-    Launch::new("elementwise", "add", a)?
-        .over(a.elem_count())
-        .read(a)?
-        .read(b)?
-        .write(&mut sum)?
-        .size(a.elem_count())
-        .run()?;
+    Launch::elementwise(&KERNELS, "add", [a, b], &mut sum, a.elem_count())?.run()?;
     Ok(sum)
 }

@@ -4,9 +4,12 @@
 
 use candle_core::{Result, Var};
 
-use crate::backend::cuda::lists::{Item, MOST};
-use crate::backend::cuda::{self, Launch, wide};
+use crate::backend::cuda::lists::{self, Item, MOST};
+use crate::backend::cuda::{self, Launch, Source, wide};
 use crate::backend::reference_ops;
+
+const KERNELS: Source =
+    Source::new("half_precision", &[lists::HEADER, include_str!("half_precision.cu")]);
 
 /// A parameter, and its copy in another dtype.
 pub type Pair<'a> = (&'a Var, &'a Var);
@@ -40,8 +43,7 @@ fn round_list(pairs: &[Pair<'_>]) -> Result<()> {
     let slots = pairs
         .iter()
         .map(|(from, to)| (from.elem_count(), [from, to].map(|x| Item::Tensor(x.as_tensor()))));
-    let slots: Vec<_> = slots.collect();
-    Launch::lists("round_lists", pairs[0].1, &slots)?.run()
+    Launch::lists(&KERNELS, "round_lists", pairs[0].1, slots.collect())?.run()
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Where the elements of a storage are, for a kernel.
+//! The addresses of elements, for kernels.
 
 #[cfg(feature = "cuda")]
 use candle_core::cuda_backend::CudaStorageSlice;
@@ -6,7 +6,7 @@ use candle_core::cuda_backend::CudaStorageSlice;
 use candle_core::cuda_backend::cudarc::driver::DevicePtr;
 use candle_core::{CpuStorage, DType, Result, Storage, bail};
 
-/// The first byte of all that is stored.
+/// The address of the first element of a storage, whatever part of it a tensor views.
 pub(super) fn of(storage: &Storage) -> Result<u64> {
     match storage {
         Storage::Cpu(storage) => of_cpu(storage),
@@ -18,12 +18,12 @@ pub(super) fn of(storage: &Storage) -> Result<u64> {
 
 fn of_cpu(storage: &CpuStorage) -> Result<u64> {
     let address = match storage {
-        CpuStorage::U8(x) => x.as_ptr().addr(),
-        CpuStorage::U32(x) => x.as_ptr().addr(),
-        CpuStorage::I64(x) => x.as_ptr().addr(),
-        CpuStorage::BF16(x) => x.as_ptr().addr(),
-        CpuStorage::F32(x) => x.as_ptr().addr(),
-        CpuStorage::F64(x) => x.as_ptr().addr(),
+        CpuStorage::U8(x) => x.as_ptr().expose_provenance(),
+        CpuStorage::U32(x) => x.as_ptr().expose_provenance(),
+        CpuStorage::I64(x) => x.as_ptr().expose_provenance(),
+        CpuStorage::BF16(x) => x.as_ptr().expose_provenance(),
+        CpuStorage::F32(x) => x.as_ptr().expose_provenance(),
+        CpuStorage::F64(x) => x.as_ptr().expose_provenance(),
         _ => bail!("kernels do not read this dtype"),
     };
     Ok(address as u64)
@@ -32,7 +32,7 @@ fn of_cpu(storage: &CpuStorage) -> Result<u64> {
 #[cfg(feature = "cuda")]
 fn of_cuda(storage: &candle_core::CudaStorage) -> Result<u64> {
     let stream = storage.device.cuda_stream();
-    // There is one queue, and what is given to it runs in order: no event has to be waited for.
+    // All work runs in order on one stream, so no event has to be waited for (see `device::open_cuda`).
     let address = match &storage.slice {
         CudaStorageSlice::U8(x) => x.device_ptr(&stream).0,
         CudaStorageSlice::U32(x) => x.device_ptr(&stream).0,
@@ -45,7 +45,7 @@ fn of_cuda(storage: &candle_core::CudaStorage) -> Result<u64> {
     Ok(address)
 }
 
-/// Bytes of an element.
+/// Bytes per element.
 pub(super) fn size_of(dtype: DType) -> u64 {
     dtype.size_in_bytes() as u64
 }

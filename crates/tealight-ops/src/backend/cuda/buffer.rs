@@ -1,5 +1,7 @@
 //! Memory that kernels write.
 
+use std::marker::PhantomData;
+
 use candle_core::backend::BackendDevice;
 use candle_core::cpu_backend::CpuDevice;
 use candle_core::op::BackpropOp;
@@ -7,28 +9,39 @@ use candle_core::{CpuStorage, DType, Device, Result, Shape, Storage, Tensor, bai
 
 use super::address;
 
-/// Numbers on a device, of which no tensor knows yet.
+/// Elements of one dtype on a device, before they become a tensor.
 #[derive(Debug)]
 pub(crate) struct Buffer {
     storage: Storage,
     len: usize,
 }
 
+/// Consecutive elements of a buffer, borrowed for a kernel that writes them.
+#[derive(Debug)]
+pub(crate) struct Part<'a> {
+    pub(super) address: u64,
+    _buffer: PhantomData<&'a mut Buffer>,
+}
+
 impl Buffer {
-    /// For a kernel that writes all of it.
+    /// Uninitialised on a GPU, for a kernel that writes every element. On the CPU, f32 and f64 are NaN and u32
+    /// are `u32::MAX`, so that tests find elements that no kernel has written.
     pub(crate) fn unwritten(len: usize, dtype: DType, device: &Device) -> Result<Self> {
         let shape = Shape::from(len);
         let storage = match device {
             Device::Cpu => Storage::Cpu(conspicuous(len, dtype)?),
-            #[expect(unsafe_code, reason = "candle's word for memory that is not cleared")]
-            // SAFETY: numbers of any bits are numbers, and the kernel that asks for them writes all of them.
+            #[expect(
+                unsafe_code,
+                reason = "Candle allocates uninitialised memory by an unsafe function"
+            )]
+            // SAFETY: all bit patterns are valid numbers, and the kernel writes every element before any is read.
             Device::Cuda(device) => Storage::Cuda(unsafe { device.alloc_uninit(&shape, dtype) }?),
             Device::Metal(_) => bail!("there are no kernels for Metal"),
         };
         Ok(Self { storage, len })
     }
 
-    /// Of the shape and dtype of `x`.
+    /// With the number of elements, the dtype and the device of `x`, as [`unwritten`](Self::unwritten).
     pub(crate) fn like(x: &Tensor) -> Result<Self> {
         Self::unwritten(x.elem_count(), x.dtype(), x.device())
     }
@@ -43,16 +56,40 @@ impl Buffer {
         Ok(Self { storage, len })
     }
 
-    pub(super) fn address(&self) -> Result<u64> {
-        address::of(&self.storage)
+    #[cfg(feature = "cuda")]
+    pub(super) fn n_bytes(&self) -> usize {
+        self.len * self.storage.dtype().size_in_bytes()
     }
 
-    /// As the result of an operation.
+    /// The address of the first element.
+    #[cfg(feature = "cuda")]
+    pub(super) fn address(&self) -> Result<u64> {
+        self.address_of(0)
+    }
+
+    /// The address of element `i`.
+    ///
+    /// # Errors
+    /// If there are fewer than `i` elements.
+    pub(super) fn address_of(&self, i: usize) -> Result<u64> {
+        if i > self.len {
+            bail!("element {i} of a buffer of {}", self.len)
+        }
+        Ok(address::of(&self.storage)? + i as u64 * address::size_of(self.storage.dtype()))
+    }
+
+    /// Disjoint parts of `len` elements each; a shorter remainder is left out.
+    pub(crate) fn chunks_mut(&mut self, len: usize) -> Result<Vec<Part<'_>>> {
+        let starts = (0..self.len / len).map(|i| self.address_of(i * len));
+        starts.map(|address| Ok(Part { address: address?, _buffer: PhantomData })).collect()
+    }
+
+    /// The result of an operation.
     pub(crate) fn value(self, shape: impl Into<Shape>) -> (Storage, Shape) {
         (self.storage, shape.into())
     }
 
-    /// As a tensor without a history.
+    /// A tensor without a history.
     ///
     /// # Errors
     /// If the shape has another number of elements.
@@ -65,7 +102,6 @@ impl Buffer {
     }
 }
 
-/// NaN, so that an element that no kernel has written shows.
 fn conspicuous(len: usize, dtype: DType) -> Result<CpuStorage> {
     Ok(match dtype {
         DType::F32 => CpuStorage::F32(vec![f32::NAN; len]),
@@ -73,4 +109,20 @@ fn conspicuous(len: usize, dtype: DType) -> Result<CpuStorage> {
         DType::U32 => CpuStorage::U32(vec![u32::MAX; len]),
         _ => CpuDevice.zeros_impl(&Shape::from(len), dtype)?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_those_of_elements() -> Result<()> {
+        let mut buffer = Buffer::unwritten(7, DType::F64, &Device::Cpu)?;
+        let first = buffer.address_of(0)?;
+        assert_eq!(buffer.address_of(7)?, first + 56);
+        assert!(buffer.address_of(8).is_err());
+        let parts: Vec<_> = buffer.chunks_mut(3)?.iter().map(|part| part.address).collect();
+        assert_eq!(parts, [first, first + 24]);
+        Ok(())
+    }
 }

@@ -1,6 +1,9 @@
-//! The CUDA graph that this thread is capturing: where its random numbers come from, and what it refuses.
+//! State of the CUDA graph that this thread is capturing: its random streams, and refusals.
+//!
+//! A replay uses other random numbers than the capture. Kernels in a graph therefore read the key of their
+//! stream from a table in device memory, which each replay overwrites.
 
-#![cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "without CUDA nothing is captured"))]
+#![cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "graphs are captured on CUDA only"))]
 
 use std::cell::RefCell;
 
@@ -8,56 +11,62 @@ use candle_core::{Result, bail};
 
 use crate::rng::Stream;
 
-/// So many draws may be recorded.
+/// The number of keys in the table.
 pub(super) const MOST_KEYS: usize = 4096;
 const KEY_BYTES: usize = 8;
 
 thread_local! {
-    /// The draws of the pass that this thread is recording.
+    /// `Some` while this thread captures.
     static DRAWS: RefCell<Option<Draws>> = const { RefCell::new(None) };
 }
 
 struct Draws {
-    /// All are forks of it.
+    /// The parent of all streams that are drawn from.
     stream: Stream,
-    /// Where the key of the first is.
+    /// The address of the table.
     table: u64,
-    /// Which forks, each where its key is in the table.
+    /// The numbers of the forks, in the order of their keys in the table.
     forks: Vec<u64>,
 }
 
-/// From here on this thread captures: draws of `stream` find their keys in `table`.
+/// This thread starts capturing: kernels find the keys of forks of `stream` in the table at this address.
 pub(super) fn begin(stream: Stream, table: u64) {
     DRAWS.set(Some(Draws { stream, table, forks: Vec::new() }));
 }
 
-/// This thread captures no longer: the forks that were drawn from.
+/// This thread stops capturing. Returns the forks whose keys the graph reads, in the order of the table.
 pub(super) fn end() -> Vec<u64> {
     DRAWS.take().map(|draws| draws.forks).unwrap_or_default()
 }
 
-/// Where a kernel that is being recorded finds the key of `stream`; 0 where none is.
+/// The address of the key of `stream` during a capture, else 0.
+///
+/// # Errors
+/// If `stream` is not a fork of the capture's stream, or the table is full.
 pub(super) fn address_of_key(stream: Stream) -> Result<u64> {
     DRAWS.with_borrow_mut(|draws| {
         let Some(Draws { stream: parent, table, forks }) = draws else { return Ok(0) };
         let Some(fork) = stream.number_in(*parent) else {
-            bail!("random numbers that are not those of the recorded pass")
+            bail!("a captured pass draws from a random stream of its own")
         };
         let place = forks.iter().position(|&other| other == fork).unwrap_or_else(|| {
             forks.push(fork);
             forks.len() - 1
         });
         if place >= MOST_KEYS {
-            bail!("more than {MOST_KEYS} draws of random numbers")
+            bail!("a captured pass draws from more than {MOST_KEYS} random streams")
         }
         Ok(*table + (place * KEY_BYTES) as u64)
     })
 }
 
-/// Refuses what would be done once, and not again with the rest.
+/// Refuses an operation that a graph cannot repeat.
+///
+/// # Errors
+/// During a capture.
 pub(super) fn refuse(what: &str) -> Result<()> {
     if DRAWS.with_borrow(Option::is_some) {
-        bail!("{what} cannot be recorded")
+        bail!("{what} cannot be captured in a CUDA graph")
     }
     Ok(())
 }

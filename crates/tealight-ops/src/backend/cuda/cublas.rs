@@ -11,7 +11,7 @@ use super::buffer::Buffer;
 use super::factor::{Factor, Sizes, is_tf32_allowed};
 use super::{address, int, long};
 
-/// Of the factors and the result, and of the sums.
+/// The type of the factors and the result, and the type of the sums.
 fn types(dtype: DType) -> Result<(sys::cudaDataType_t, sys::cublasComputeType_t)> {
     use sys::cublasComputeType_t as Sums;
     use sys::cudaDataType_t as Number;
@@ -25,7 +25,7 @@ fn types(dtype: DType) -> Result<(sys::cudaDataType_t, sys::cublasComputeType_t)
     })
 }
 
-/// C = A B. cuBLAS has its matrices in columns, and finds Cᵀ = Bᵀ Aᵀ in rows.
+/// C = A B. Matrices here are row-major. cuBLAS reads them column-major, as transposed, and computes Cᵀ = Bᵀ Aᵀ.
 pub(super) fn product(
     device: &CudaDevice,
     a: Factor<'_>,
@@ -41,20 +41,22 @@ pub(super) fn product(
     } else {
         [(&raw const one_f32).cast(), (&raw const zero_f32).cast()]
     };
-    let turned = |factor: Factor<'_>| {
+    let transposition = |factor: Factor<'_>| {
         use sys::cublasOperation_t::{CUBLAS_OP_N, CUBLAS_OP_T};
 
         if factor.is_transposed { CUBLAS_OP_T } else { CUBLAS_OP_N }
     };
-    let [m_, n_, k_, batch_] = [m, n, k, batch].map(int);
+    let [m_, n_, k_, batch_] = [int(m)?, int(n)?, int(k)?, int(batch)?];
+    let [mn, mk, kn] = [long(m * n)?, long(m * k)?, long(k * n)?];
     let (of_a, _lock_a) = first(a.x)?;
     let (of_b, _lock_b) = first(b.x)?;
-    // SAFETY: the three are on the device, and as large as the sizes say.
+    // SAFETY: the three addresses are on the device and their memory is as large as the sizes say. The locks keep
+    // the factors in place until the call returns; memory freed later is freed in the order of the stream.
     let status = unsafe {
         result::gemm_strided_batched_ex(
             *device.cublas_handle().handle(),
-            turned(b),
-            turned(a),
+            transposition(b),
+            transposition(a),
             n_,
             m_,
             k_,
@@ -62,16 +64,16 @@ pub(super) fn product(
             of_b as *const c_void,
             number,
             if b.is_transposed { k_ } else { n_ },
-            long(k * n),
+            kn,
             of_a as *const c_void,
             number,
             if a.is_transposed { m_ } else { k_ },
-            long(m * k),
+            mk,
             zero,
             c.address()? as *mut c_void,
             number,
             n_,
-            long(m * n),
+            mn,
             batch_,
             sums,
             sys::cublasGemmAlgo_t::CUBLAS_GEMM_DEFAULT_TENSOR_OP,
@@ -80,7 +82,7 @@ pub(super) fn product(
     status.map_err(|error| Error::Msg(format!("a product of {a:?} and {b:?}: {error}")))
 }
 
-/// Where the elements of a tensor begin, and what keeps them there.
+/// The address of the first element of a tensor, and the lock on its storage.
 fn first(x: &Tensor) -> Result<(u64, candle_core::StorageRef<'_>)> {
     let (storage, layout) = x.storage_and_layout();
     let start = layout.start_offset() as u64 * address::size_of(x.dtype());

@@ -1,4 +1,4 @@
-//! The factors of a matrix product, and the precision that they are read in.
+//! The factors of a matrix product, and whether they may be rounded to TF32.
 
 use std::cell::Cell;
 
@@ -12,16 +12,18 @@ pub(crate) struct Factor<'a> {
 }
 
 impl<'a> Factor<'a> {
+    /// The matrices as they are stored.
     pub(crate) fn of(x: &'a Tensor) -> Self {
         Self { x, is_transposed: false }
     }
 
+    /// The transposed matrices.
     pub(crate) fn transposed(self) -> Self {
         Self { is_transposed: !self.is_transposed, ..self }
     }
 }
 
-/// Of one matrix of the batch: C `(m, n)`, of depth k.
+/// Of a product C `(batch, m, n)` = A `(batch, m, k)` B `(batch, k, n)`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sizes {
     pub(crate) batch: usize,

@@ -1,12 +1,12 @@
-//! What a GPU was given to do, kept as a graph that it is given again in one call.
+//! CUDA graphs: the launches of a pass, captured once and replayed by one call.
 //!
-//! A kernel finds in a graph the addresses and the numbers that it was recorded with. What differs from one
-//! time to the next, and is no tensor, is the random numbers: the keys of their streams lie in a table, which
-//! is overwritten beforehand.
+//! A replay repeats each kernel with the addresses and numbers of the capture. Besides the input tensors, only the
+//! random numbers differ between replays: kernels read the keys of their streams from a table in device memory,
+//! which is overwritten before each replay.
 
 #![expect(
     unsafe_code,
-    reason = "cudarc's copies take slices of its own, and graphs have nodes of any kind"
+    reason = "copies between addresses and the nodes of graphs have no safe interface in cudarc"
 )]
 
 use std::fmt;
@@ -28,14 +28,14 @@ use super::capture::{self, MOST_KEYS};
 use super::{address, staging};
 use crate::rng::Stream;
 
-/// Does something so that what Candle brings to the GPU for it, such as strides, stays there.
+/// Runs `f` and keeps on the GPU the small tables, such as strides, that Candle copies there for it.
 pub(crate) fn warm_up<R>(device: &Device, f: impl FnOnce() -> R) -> R {
     let device = device.as_cuda_device().ok();
     let _stays = device.map(CudaDevice::enable_cuda_graph_htod_cache);
     f()
 }
 
-/// A graph, and the keys that it reads.
+/// A graph, and the table of keys that it reads.
 pub(crate) struct Graph {
     executable: CudaGraph,
     device: CudaDevice,
@@ -50,7 +50,7 @@ impl fmt::Debug for Graph {
 }
 
 impl Graph {
-    /// Records what `pass` gives `device` to do, and has it done.
+    /// Captures the launches of `pass` on `device`, and replays them once.
     pub(crate) fn capture<R, E: From<Error>>(
         device: &Device,
         stream: Stream,
@@ -59,8 +59,8 @@ impl Graph {
         let keys = Buffer::unwritten(MOST_KEYS * 2, DType::U32, device)?;
         let device = device.as_cuda_device()?;
         give_back(&device.cuda_stream())?;
-        // What Candle brings to the GPU has been there since the warm-up, and it refuses the rest.
-        let _at_hand = device.enable_cuda_graph_htod_cache();
+        // Candle finds its tables on the GPU since the warm-up, and refuses to copy others.
+        let _cache = device.enable_cuda_graph_htod_cache();
         let capture = Capture::begin(device, stream, keys.address()?)?;
         let result = pass()?;
         let captured = capture.end().and_then(|(executable, forks)| {
@@ -71,7 +71,7 @@ impl Graph {
         match captured {
             Ok(graph) => Ok((graph, result)),
             Err(error) => {
-                // Its memory was never there, and cannot be given back.
+                // Capture failed, so these allocations never happened: an error on freeing them is expected.
                 drop(result);
                 let _ = device.cuda_stream().context().check_err();
                 Err(error.into())
@@ -79,7 +79,7 @@ impl Graph {
         }
     }
 
-    /// Has all of it done, with random numbers of `stream`.
+    /// Launches the graph with the random numbers of `stream`.
     pub(crate) fn replay(&mut self, stream: Stream) -> Result<()> {
         let keys = self.forks.iter().flat_map(|&fork| stream.fork(fork).key());
         let bytes: Vec<u8> = keys.flat_map(u32::to_ne_bytes).collect();
@@ -91,33 +91,33 @@ impl Graph {
     }
 }
 
-/// Gives the driver what earlier passes have left in the pool: a graph has memory of its own.
+/// Releases the pool's unused memory to the driver: a graph has memory of its own.
 fn give_back(stream: &CudaStream) -> Result<()> {
     stream.synchronize().w()?;
-    // SAFETY: the pool is the device's own, and what is in use stays.
+    // SAFETY: the pool belongs to the device; trimming keeps memory in use.
     unsafe {
         if let Ok(pool) = driver::device::get_default_mem_pool(stream.context().cu_device()) {
-            // What stays is not lost: it is only not there for others.
+            // A failure only means that the memory stays in the pool.
             let _ = driver::mem_pool::trim_to(pool, 0);
         }
     }
     Ok(())
 }
 
-/// Copies the elements of `from` over those of `to`, which has the same shape and dtype: both contiguous.
+/// Copies the elements of `from` into `to`: contiguous tensors of one shape and dtype on one GPU.
 pub(crate) fn overwrite(to: &Tensor, from: &Tensor) -> Result<()> {
-    let place = |x: &Tensor| -> Result<u64> {
+    let address = |x: &Tensor| -> Result<u64> {
         let (storage, layout) = x.storage_and_layout();
         Ok(address::of(&storage)? + layout.start_offset() as u64 * address::size_of(x.dtype()))
     };
     let n = from.elem_count() * from.dtype().size_in_bytes();
     let stream = to.device().as_cuda_device()?.cuda_stream();
-    // SAFETY: both have so many bytes, and stay where they are until it is the copy's turn: there is one queue.
-    unsafe { memcpy_dtod_async(place(to)?, place(from)?, n, stream.cu_stream()) }.w()?;
+    // SAFETY: both have `n` bytes. Memory freed later is freed in the order of the stream, after the copy.
+    unsafe { memcpy_dtod_async(address(to)?, address(from)?, n, stream.cu_stream()) }.w()?;
     Ok(())
 }
 
-/// While this lives, what this thread puts into the queue is recorded, and not done.
+/// While this lives, work that this thread submits to the stream is captured instead of executed.
 struct Capture {
     stream: Arc<CudaStream>,
     has_ended: bool,
@@ -131,16 +131,16 @@ impl Capture {
         Ok(Self { stream, has_ended: false })
     }
 
-    /// The graph, and the forks whose keys it reads.
+    /// Ends the capture: the graph, and the forks whose keys it reads.
     fn end(mut self) -> Result<(CudaGraph, Vec<u64>)> {
         self.has_ended = true;
         let forks = capture::end();
-        // An error that is waiting to be told would keep the capture from being ended.
-        let waiting = self.stream.context().check_err();
-        // What a pass leaves behind, gradients and a loss, is given up when the next one begins.
+        // cudarc reports a pending error before it ends the capture: take it first.
+        let pending = self.stream.context().check_err();
+        // The results of a replay, gradients and a loss, are freed when the next replay begins.
         let graph = self.stream.end_capture(Flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH);
-        waiting.w()?;
-        let Some(graph) = graph.w()? else { bail!("nothing has been recorded") };
+        pending.w()?;
+        let Some(graph) = graph.w()? else { bail!("the captured pass launches nothing") };
         check(&graph)?;
         Ok((graph, forks))
     }
@@ -152,36 +152,35 @@ impl Drop for Capture {
             return;
         }
         capture::end();
-        // Why the pass has failed is known already; what is left of it is forgotten. An error that is waiting to
-        // be told would keep the capture from being ended.
+        // The caller reports why the pass failed; further errors are discarded. cudarc reports a pending error before
+        // it ends the capture: take it first.
         let _ = self.stream.context().check_err();
         let _ = self.stream.end_capture(Flags(0));
         let _ = self.stream.context().check_err();
     }
 }
 
-/// A copy between the GPU and this process's memory would be made again from or to a place that may have been
-/// given up.
+/// Refuses a graph with a copy between the GPU and host memory, which may be freed before a replay.
 fn check(graph: &CudaGraph) -> Result<()> {
     for node in nodes(graph)? {
         let mut kind = Kind::CU_GRAPH_NODE_TYPE_EMPTY;
-        // SAFETY: the node is one of the graph's, which lives.
+        // SAFETY: the node belongs to the graph, which is alive.
         unsafe { sys::cuGraphNodeGetType(node, &raw mut kind) }.result().w()?;
         if kind != Kind::CU_GRAPH_NODE_TYPE_MEMCPY {
             continue;
         }
         if sides(node)?.contains(&(Memory::CU_MEMORYTYPE_HOST as u32)) {
-            bail!("a copy between the GPU and the processor cannot be recorded")
+            bail!("a copy between the GPU and host memory cannot be captured in a CUDA graph")
         }
     }
     Ok(())
 }
 
-/// From which side to which a copy goes, as the numbers of [`Memory`].
+/// Source and destination of a copy, as the numbers of [`Memory`].
 fn sides(node: sys::CUgraphNode) -> Result<[u32; 2]> {
     let mut copy = MaybeUninit::<sys::CUDA_MEMCPY3D>::zeroed();
     let at = copy.as_mut_ptr();
-    // SAFETY: the node is a copy, whose description is written there; both sides are numbers of 32 bits in it.
+    // SAFETY: the node is a copy, and the driver writes its description to `at`; both types are numbers of 32 bits.
     unsafe {
         sys::cuGraphMemcpyNodeGetParams(node, at).result().w()?;
         let [from, to] = [&raw const (*at).srcMemoryType, &raw const (*at).dstMemoryType];
@@ -191,7 +190,7 @@ fn sides(node: sys::CUgraphNode) -> Result<[u32; 2]> {
 
 fn nodes(graph: &CudaGraph) -> Result<Vec<sys::CUgraphNode>> {
     let mut n = 0;
-    // SAFETY: without a place for nodes it is their number that is asked for; then there is room for so many.
+    // SAFETY: without an array, the driver writes the number of nodes; then the array has room for all of them.
     unsafe {
         sys::cuGraphGetNodes(graph.cu_graph(), std::ptr::null_mut(), &raw mut n).result().w()?;
         let mut nodes = vec![std::ptr::null_mut(); n];

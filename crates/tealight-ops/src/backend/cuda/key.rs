@@ -1,4 +1,4 @@
-//! The key of a stream, as kernels take it.
+//! The key of a random stream, as kernels take it.
 
 use candle_core::Result;
 
@@ -11,18 +11,20 @@ use crate::rng::Stream;
 #[repr(C)]
 pub(crate) struct Key {
     words: [u32; 2],
-    /// Where the words are instead, in a pass that is recorded.
+    /// During the capture of a CUDA graph, the address of the words; else 0.
     at: u64,
 }
 
-#[expect(unsafe_code, reason = "see `Plain`")]
-// SAFETY: the kernels' struct has these fields, in this order.
+#[expect(unsafe_code, reason = "`Plain` is an unsafe trait")]
+// SAFETY: `Key` in `prelude.cuh` has these fields, in this order.
 unsafe impl Plain for Key {}
 
 impl Key {
-    /// Of nothing that is drawn.
+    /// For a kernel that draws nothing.
     pub(crate) const NONE: Self = Self { words: [0; 2], at: 0 };
 
+    /// # Errors
+    /// If a CUDA graph is being captured that cannot replay draws from `stream`.
     pub(crate) fn of(stream: Stream) -> Result<Self> {
         Ok(Self { words: stream.key(), at: capture::address_of_key(stream)? })
     }

@@ -1,90 +1,139 @@
-//! A kernel with its arguments.
+//! A kernel with its grid and its arguments.
 
-use candle_core::{DType, Device, Result, StorageRef, Tensor, bail};
+use candle_core::{Device, Result, StorageRef, Tensor, bail};
 
 use super::buffer::Buffer;
+use super::source::Source;
+#[cfg(any(feature = "cuda", feature = "emulator"))]
+use super::unsigned;
 use super::{address, bits};
 
 /// A kernel that is about to run. Arguments are given in the order of the kernel's parameters.
+///
+/// A kernel finds its operands by address. `'a` is the borrow of all of them: until [`run`](Self::run), the
+/// compiler refuses to drop, move or change a buffer whose address was taken. After `run` they may be
+/// dropped, because a device frees memory in the order of its stream, so after the kernel.
+///
+/// ```text
+/// let mut y = Buffer::like(&x)?;
+/// let launch = Launch::new(&KERNELS, "softmax_forward", &x)?.write(&mut y)?;
+/// let y = y.tensor(x.shape())?; // error[E0505]: cannot move out of `y` because it is borrowed
+/// launch.run()?;
+/// ```
+///
+/// The compiler does not compare the arguments with the kernel's parameters. The emulator does so in the tests:
+/// it compares their number and the size of each.
 #[cfg_attr(
     not(any(feature = "cuda", feature = "emulator")),
-    expect(dead_code, reason = "without kernels nothing reads what one is given")
+    expect(dead_code, reason = "read by the driver and the emulator only")
 )]
 pub(crate) struct Launch<'a> {
-    /// The file that the kernel is in, without its ending.
-    pub(super) file: &'static str,
+    pub(super) source: &'static Source,
     pub(super) kernel: &'static str,
-    /// Of the number type.
+    /// `NUMBER_BITS`: which number type the kernel is compiled for.
     pub(super) bits: u32,
-    pub(super) grid: [u32; 3],
-    pub(super) block: u32,
-    pub(super) shared_bytes: u32,
-    /// Each as its bytes, in words that are aligned for any of them.
+    grid: [usize; 3],
+    block: usize,
+    shared_bytes: usize,
+    /// The bytes of each argument, in words, which are aligned for all types.
     pub(super) arguments: Vec<Vec<u64>>,
     pub(super) device: Device,
-    /// What is read stays as it is until the kernel has been launched.
+    /// Read locks: no other thread replaces the storage of a tensor before the launch.
     locks: Vec<StorageRef<'a>>,
 }
 
-/// A struct that a kernel takes by value: of plain numbers, without padding between them that would matter.
+/// Grid, threads per block, and bytes of dynamic shared memory, as CUDA takes them.
+#[cfg(any(feature = "cuda", feature = "emulator"))]
+pub(super) struct Dims {
+    pub(super) grid: [u32; 3],
+    pub(super) block: u32,
+    pub(super) shared_bytes: u32,
+}
+
+/// A struct that a kernel takes by value.
 ///
 /// # Safety
-/// It is `repr(C)`, and the kernel's struct has the same fields.
+/// It is `repr(C)`, consists of numbers, and the kernel's struct has the same fields in the same order.
 #[expect(unsafe_code, reason = "layouts cannot be compared across languages")]
 pub(crate) unsafe trait Plain: Copy {}
 
 const THREADS: usize = 256;
 
 impl<'a> Launch<'a> {
-    /// A kernel for numbers like those of `x`, on its device.
-    pub(crate) fn new(file: &'static str, kernel: &'static str, x: &Tensor) -> Result<Self> {
+    /// A kernel compiled for the dtype of `x`, on its device.
+    pub(crate) fn new(source: &'static Source, kernel: &'static str, x: &Tensor) -> Result<Self> {
         let Some(bits) = bits(x.dtype()) else { bail!("there is no kernel for {:?}", x.dtype()) };
-        let (device, grid) = (x.device().clone(), [1; 3]);
-        let (arguments, locks) = (Vec::new(), Vec::new());
-        Ok(Self { file, kernel, bits, grid, block: 32, shared_bytes: 0, arguments, device, locks })
+        Ok(Self {
+            source,
+            kernel,
+            bits,
+            grid: [1; 3],
+            block: 32,
+            shared_bytes: 0,
+            arguments: Vec::new(),
+            device: x.device().clone(),
+            locks: Vec::new(),
+        })
     }
 
-    /// A kernel of `elementwise.cu` that makes `y` of `x` and begins with both and `n`: a thread for each of
-    /// `n` elements.
-    pub(crate) fn map(
+    /// A kernel with the parameters `(operands.., y, n, ..)` and one thread for each of `n` elements, compiled for
+    /// the dtype of the first operand. Its further parameters are left to the caller.
+    pub(crate) fn elementwise<const N: usize>(
+        source: &'static Source,
         kernel: &'static str,
-        x: &'a Tensor,
-        y: &mut Buffer,
+        operands: [&'a Tensor; N],
+        y: &'a mut Buffer,
         n: usize,
     ) -> Result<Self> {
-        Ok(Self::new("elementwise", kernel, x)?.over(n).read(x)?.write(y)?.size(n))
+        const { assert!(N > 0, "the first operand gives dtype and device") };
+        Ok(Self::new(source, kernel, operands[0])?.over(n).reads(operands)?.write(y)?.size(n))
     }
 
-    /// A thread for each of `n` elements.
+    /// One thread for each of `n` elements.
     pub(crate) fn over(self, n: usize) -> Self {
         self.grid([n.div_ceil(THREADS), 1, 1], THREADS)
     }
 
-    /// A block for each of `n` rows.
+    /// One block for each of `n` rows, of at most 512 threads.
     pub(crate) fn rows(self, n: usize, width: usize) -> Self {
         let threads = width.clamp(1, 512).next_power_of_two().max(32);
         self.grid([n, 1, 1], threads)
     }
 
+    /// A grid of so many blocks in each direction, of `block` threads each.
     pub(crate) fn grid(mut self, grid: [usize; 3], block: usize) -> Self {
-        self.grid = grid.map(|n| u32::try_from(n).unwrap_or(u32::MAX));
-        self.block = block as u32;
+        (self.grid, self.block) = (grid, block);
         self
     }
 
+    /// Bytes of dynamic shared memory for each block.
     pub(crate) fn shared(mut self, bytes: usize) -> Self {
-        self.shared_bytes = bytes as u32;
+        self.shared_bytes = bytes;
         self
     }
 
-    /// A tensor, from its first element on.
+    /// # Errors
+    /// If a size does not fit in 32 bits.
+    #[cfg(any(feature = "cuda", feature = "emulator"))]
+    pub(super) fn dims(&self) -> Result<Dims> {
+        let [x, y, z] = self.grid.map(unsigned);
+        let (block, shared_bytes) = (unsigned(self.block)?, unsigned(self.shared_bytes)?);
+        Ok(Dims { grid: [x?, y?, z?], block, shared_bytes })
+    }
+
+    /// A pointer to the first element of a tensor.
     pub(crate) fn read(mut self, x: &'a Tensor) -> Result<Self> {
         let address = self.address(x)?;
         self.arguments.push(vec![address]);
         Ok(self)
     }
 
-    /// Where the first element of `x` is, and stays until the kernel has been launched.
+    /// The same for each of several tensors.
+    pub(crate) fn reads<const N: usize>(self, tensors: [&'a Tensor; N]) -> Result<Self> {
+        tensors.into_iter().try_fold(self, Self::read)
+    }
+
+    /// The address of the first element of `x`, which is locked until the launch.
     pub(super) fn address(&mut self, x: &'a Tensor) -> Result<u64> {
         let (storage, layout) = x.storage_and_layout();
         let start = layout.start_offset() as u64 * address::size_of(x.dtype());
@@ -93,7 +142,7 @@ impl<'a> Launch<'a> {
         Ok(address)
     }
 
-    /// A tensor, or a null pointer.
+    /// A pointer to the first element of a tensor, or null.
     pub(crate) fn read_if(mut self, x: Option<&'a Tensor>) -> Result<Self> {
         if let Some(x) = x {
             return self.read(x);
@@ -102,36 +151,47 @@ impl<'a> Launch<'a> {
         Ok(self)
     }
 
-    /// What another kernel has written.
-    pub(crate) fn read_buffer(mut self, buffer: &Buffer) -> Result<Self> {
-        self.arguments.push(vec![buffer.address()?]);
+    /// A pointer to a buffer that an earlier kernel has written.
+    pub(crate) fn read_buffer(self, buffer: &'a Buffer) -> Result<Self> {
+        self.read_buffer_from(buffer, 0)
+    }
+
+    /// The same for each of several buffers.
+    pub(crate) fn read_buffers<const N: usize>(self, buffers: [&'a Buffer; N]) -> Result<Self> {
+        buffers.into_iter().try_fold(self, Self::read_buffer)
+    }
+
+    /// A pointer to element `first` of a buffer.
+    pub(crate) fn read_buffer_from(mut self, buffer: &'a Buffer, first: usize) -> Result<Self> {
+        self.arguments.push(vec![buffer.address_of(first)?]);
         Ok(self)
     }
 
-    /// The same, but for its first `skip` elements of `dtype`.
-    pub(crate) fn read_buffer_from(
-        mut self,
-        buffer: &Buffer,
-        skip: usize,
-        dtype: DType,
-    ) -> Result<Self> {
-        self.arguments.push(vec![buffer.address()? + skip as u64 * address::size_of(dtype)]);
+    /// A pointer to a buffer that the kernel writes.
+    pub(crate) fn write(self, buffer: &'a mut Buffer) -> Result<Self> {
+        self.write_from(buffer, 0)
+    }
+
+    /// The same for each of several buffers.
+    pub(crate) fn writes<const N: usize>(self, buffers: [&'a mut Buffer; N]) -> Result<Self> {
+        buffers.into_iter().try_fold(self, Self::write)
+    }
+
+    /// A pointer to element `first` of a buffer that the kernel writes.
+    pub(crate) fn write_from(mut self, buffer: &'a mut Buffer, first: usize) -> Result<Self> {
+        self.arguments.push(vec![buffer.address_of(first)?]);
         Ok(self)
     }
 
-    pub(crate) fn write(self, buffer: &mut Buffer) -> Result<Self> {
-        self.read_buffer(buffer)
-    }
-
-    /// All but the first `skip` elements of `dtype`.
-    pub(crate) fn write_from(self, buffer: &mut Buffer, skip: usize, dtype: DType) -> Result<Self> {
-        self.read_buffer_from(buffer, skip, dtype)
-    }
-
-    /// An `i64`.
+    /// An `i64`. Sizes of memory are below 2⁶³.
     pub(crate) fn size(mut self, n: usize) -> Self {
         self.arguments.push(vec![n as u64]);
         self
+    }
+
+    /// Several `i64`, in this order.
+    pub(crate) fn sizes<const N: usize>(self, sizes: [usize; N]) -> Self {
+        sizes.into_iter().fold(self, Self::size)
     }
 
     /// An `i64` that may be negative.
@@ -162,7 +222,7 @@ impl<'a> Launch<'a> {
     pub(crate) fn plain<S: Plain>(mut self, s: S) -> Self {
         let mut words = vec![0_u64; size_of::<S>().div_ceil(8)];
         #[expect(unsafe_code, reason = "a kernel's argument is bytes")]
-        // SAFETY: the words have room for `s`, and are aligned for whatever has the alignment of a word or less.
+        // SAFETY: the words are at least as many bytes as `S`, and at least as aligned, as asserted.
         unsafe {
             const { assert!(align_of::<S>() <= 8) };
             words.as_mut_ptr().cast::<S>().write(s);
@@ -171,7 +231,7 @@ impl<'a> Launch<'a> {
         self
     }
 
-    /// Several structs by value, one after the other.
+    /// Several structs by value, in this order.
     pub(crate) fn all_plain<S: Plain>(self, all: impl IntoIterator<Item = S>) -> Self {
         all.into_iter().fold(self, Self::plain)
     }

@@ -1,18 +1,22 @@
-//! One kernel for the tensors of a whole model: see `optimizers.cu`.
+//! Many tensors in one launch, as optimizers update them: see `lists.cuh`.
 
-use candle_core::{DType, Result, Tensor};
+use candle_core::{Result, Tensor};
 
-use super::address;
-use super::buffer::Buffer;
+use super::buffer::{Buffer, Part};
 use super::launch::{Launch, Plain};
+use super::source::Source;
+use super::{takes, wide};
 
-/// Tensors in a list that a kernel takes.
+/// Included by the kernels that take lists.
+pub(crate) const HEADER: &str = include_str!("lists.cuh");
+
+/// The most slots of a launch.
 pub(crate) const MOST: usize = 48;
-/// Lists that a kernel takes.
+/// The most lists of a kernel.
 const LISTS: usize = 4;
 const THREADS: usize = 256;
 
-/// `Lists` in `optimizers.cu`: all in 64 bits.
+/// `Lists` in `lists.cuh`.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Lists {
@@ -20,11 +24,11 @@ struct Lists {
     len: [u64; MOST],
 }
 
-#[expect(unsafe_code, reason = "see `Plain`")]
-// SAFETY: the kernels' struct has these fields, in this order.
+#[expect(unsafe_code, reason = "`Plain` is an unsafe trait")]
+// SAFETY: the kernels' struct has these fields, in this order, of 64 bits each.
 unsafe impl Plain for Lists {}
 
-/// `Rates` in `optimizers.cu`: of each slot.
+/// `Rates` in `lists.cuh`: of each slot.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Rates {
@@ -32,7 +36,7 @@ pub(crate) struct Rates {
     pub(crate) weight_decay: [f64; MOST],
 }
 
-#[expect(unsafe_code, reason = "see `Plain`")]
+#[expect(unsafe_code, reason = "`Plain` is an unsafe trait")]
 // SAFETY: the kernels' struct has these fields, in this order.
 unsafe impl Plain for Rates {}
 
@@ -42,41 +46,58 @@ impl Default for Rates {
     }
 }
 
-/// What one list has in a slot.
-#[derive(Clone, Copy, Debug)]
+/// The entry of one list in a slot.
+#[derive(Debug)]
 pub(crate) enum Item<'a> {
+    /// Read, or updated in place: a parameter and its state.
     Tensor(&'a Tensor),
-    Buffer(&'a Buffer),
-    /// From this element on, of this dtype.
-    Part(&'a Buffer, usize, DType),
+    /// Written.
+    Buffer(&'a mut Buffer),
+    /// Written.
+    Part(Part<'a>),
 }
 
-/// How many blocks each tensor has, of those that are as long as these.
+/// The number of elements of a slot's tensors, and its entry in each list.
+pub(crate) type Slot<'a, const N: usize> = (usize, [Item<'a>; N]);
+
+/// The number of blocks for each slot, if the tensors have these lengths.
 pub(crate) fn n_blocks(lens: impl IntoIterator<Item = usize>) -> usize {
     let longest = lens.into_iter().max().unwrap_or(0);
     longest.div_ceil(4 * THREADS).clamp(1, 256)
 }
 
+/// Whether a kernel can update `state`, contiguous tensors of one dtype and of the gradient's shape, from a gradient
+/// that may have half their precision.
+pub(crate) fn can_update(state: &[&Tensor], gradient: &Tensor) -> bool {
+    takes(state)
+        && takes(&[gradient])
+        && state.iter().all(|x| {
+            x.is_contiguous()
+                && x.dims() == gradient.dims()
+                && x.dtype() == wide(gradient.dtype())
+                && x.device().same_device(gradient.device())
+        })
+}
+
 impl<'a> Launch<'a> {
-    /// A kernel over up to [`MOST`] slots, each with its tensors of as many lists as the kernel has, all of
-    /// one length. It is compiled for numbers like those of `x`.
+    /// A kernel over up to [`MOST`] slots of up to four lists, compiled for the dtype of `x`.
     pub(crate) fn lists<const N: usize>(
+        source: &'static Source,
         kernel: &'static str,
         x: &Tensor,
-        slots: &[(usize, [Item<'a>; N])],
+        slots: Vec<Slot<'a, N>>,
     ) -> Result<Self> {
-        let mut launch = Launch::new("optimizers", kernel, x)?
-            .grid([n_blocks(slots.iter().map(|slot| slot.0)), slots.len(), 1], THREADS);
+        let grid = [n_blocks(slots.iter().map(|slot| slot.0)), slots.len(), 1];
+        let mut launch = Launch::new(source, kernel, x)?.grid(grid, THREADS);
         let mut lists = Lists { at: [[0; MOST]; LISTS], len: [0; MOST] };
-        for (slot, (len, items)) in slots.iter().enumerate() {
-            lists.len[slot] = *len as u64;
-            for (list, item) in items.iter().enumerate() {
+        // By value: otherwise the caller could replace a buffer through its slot before the launch.
+        for (slot, (len, items)) in slots.into_iter().enumerate() {
+            lists.len[slot] = len as u64;
+            for (list, item) in items.into_iter().enumerate() {
                 lists.at[list][slot] = match item {
                     Item::Tensor(x) => launch.address(x)?,
-                    Item::Buffer(buffer) => buffer.address()?,
-                    Item::Part(buffer, skip, dtype) => {
-                        buffer.address()? + *skip as u64 * address::size_of(*dtype)
-                    }
+                    Item::Buffer(buffer) => buffer.address_of(0)?,
+                    Item::Part(part) => part.address,
                 };
             }
         }

@@ -1,15 +1,15 @@
 //! Operations as kernels on a CUDA device.
 //!
-//! The kernels are CUDA C in `kernels/`, compiled by NVRTC when they are first asked for: no compiler of
-//! NVIDIA's is needed to build this crate. What launches them is compiled into every build, so that it is
-//! checked where there is no CUDA; without the feature `cuda` no operand is taken.
+//! Kernels are CUDA C, in a `kernel.cu` beside the `cuda.rs` that launches them. NVRTC compiles them at first use, so
+//! that building this crate needs no CUDA compiler. The launches are compiled, and checked, in every build; without the
+//! feature `cuda`, [`takes`] refuses all operands.
 //!
-//! Where there is no GPU, the feature `emulator` runs the same launches on tensors of the CPU, with the
-//! kernels compiled by `scripts/emulate_kernels.sh`: the tests that hold loops to definitions hold kernels
-//! to them, too.
+//! The feature `emulator` runs the same launches on tensors of the CPU, with the kernels compiled by
+//! `scripts/emulate_kernels.sh`: the tests that compare loops with reference implementations then compare kernels
+//! with them, without a GPU.
 //!
-//! Kernels take f32, f64 and bf16. They compute in f32 (of f64 in f64), and round once, at the end. A sum
-//! has one order, so that a result is the same in every run.
+//! Kernels take f32, f64 and bf16. They compute in f32, or f64 for f64, and round once, at the end. Every sum has a
+//! fixed order, so a result is bit-identical in every run.
 
 mod address;
 mod buffer;
@@ -28,17 +28,19 @@ mod launch;
 pub(crate) mod lists;
 pub(crate) mod product;
 mod run;
+mod source;
 #[cfg(feature = "cuda")]
 pub(crate) mod staging;
 pub(crate) mod sums;
 
-use candle_core::{DType, Device, Tensor};
+use candle_core::{DType, Device, Result, Tensor, bail};
 
 pub(crate) use buffer::Buffer;
 pub(crate) use key::Key;
 pub(crate) use launch::{Launch, Plain};
+pub(crate) use source::Source;
 
-/// Whether all of `operands` can be computed with by kernels: on one device, of one dtype.
+/// Whether kernels can compute with `operands`: not empty, of one dtype, on one device that runs kernels.
 pub(crate) fn takes(operands: &[&Tensor]) -> bool {
     let Some(first) = operands.first() else { return false };
     let fits = |x: &Tensor| {
@@ -51,12 +53,12 @@ fn has_kernels(device: &Device) -> bool {
     match device {
         Device::Cuda(_) => cfg!(feature = "cuda"),
         #[cfg(feature = "emulator")]
-        Device::Cpu => emulator::is_there(),
+        Device::Cpu => emulator::is_loaded(),
         _ => false,
     }
 }
 
-/// Whether warps multiply matrices of bf16.
+/// Whether the device multiplies matrices of bf16 by warps (Ampere and later; the emulator, too).
 pub(crate) fn has_tensor_cores(device: &Device) -> bool {
     match device {
         #[cfg(feature = "cuda")]
@@ -65,7 +67,7 @@ pub(crate) fn has_tensor_cores(device: &Device) -> bool {
     }
 }
 
-/// Bytes of shared memory that a block of a kernel may ask for.
+/// Bytes of dynamic shared memory that a block can have.
 pub(crate) fn shared_bytes(device: &Device) -> usize {
     match device {
         #[cfg(feature = "cuda")]
@@ -74,7 +76,7 @@ pub(crate) fn shared_bytes(device: &Device) -> usize {
     }
 }
 
-/// What `NUMBER_BITS` is for a dtype.
+/// `NUMBER_BITS` of `prelude.cuh` for a dtype.
 fn bits(dtype: DType) -> Option<u32> {
     match dtype {
         DType::F32 => Some(32),
@@ -84,17 +86,55 @@ fn bits(dtype: DType) -> Option<u32> {
     }
 }
 
-/// What kernels compute in: the dtype of `Wide`.
+/// The dtype of `Wide`, in which kernels for `dtype` compute.
 pub(crate) fn wide(dtype: DType) -> DType {
     if dtype == DType::F64 { DType::F64 } else { DType::F32 }
 }
 
 /// A size as a kernel's `int`.
-pub(crate) fn int(n: usize) -> i32 {
-    (n as u32).cast_signed()
+///
+/// # Errors
+/// From 2³¹.
+pub(crate) fn int(n: usize) -> Result<i32> {
+    fitting(n, "32 bits with a sign")
 }
 
 /// A size as a kernel's `i64`.
-pub(crate) fn long(n: usize) -> i64 {
-    (n as u64).cast_signed()
+///
+/// # Errors
+/// From 2⁶³.
+pub(crate) fn long(n: usize) -> Result<i64> {
+    fitting(n, "64 bits with a sign")
+}
+
+/// A size of a grid.
+///
+/// # Errors
+/// From 2³².
+#[cfg(any(test, feature = "cuda", feature = "emulator"))]
+fn unsigned(n: usize) -> Result<u32> {
+    fitting(n, "32 bits")
+}
+
+fn fitting<T: TryFrom<usize>>(n: usize, bits: &str) -> Result<T> {
+    match n.try_into() {
+        Ok(n) => Ok(n),
+        Err(_) => bail!("kernels cannot take a size of {n}: it does not fit in {bits}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_size_that_does_not_fit_is_refused_and_not_wrapped() {
+        assert_eq!(int((1 << 31) - 1).unwrap(), i32::MAX);
+        let message = int(1 << 31).unwrap_err().to_string();
+        assert!(message.contains("a size of 2147483648"), "{message}");
+        assert_eq!(long(1 << 31).unwrap(), 1 << 31);
+        assert!(long(1 << 63).is_err());
+        assert_eq!(unsigned(u32::MAX as usize).unwrap(), u32::MAX);
+        assert!(unsigned(1 << 32).is_err());
+    }
 }

@@ -1,4 +1,4 @@
-//! Without CUDA nothing is recorded.
+//! In place of `graph.rs` in a build without CUDA: there are no graphs to capture.
 
 use std::result;
 
@@ -19,7 +19,7 @@ impl Graph {
         _: Stream,
         _: impl FnOnce() -> result::Result<R, E>,
     ) -> result::Result<(Self, R), E> {
-        let error = format!("a pass on {:?} is not recorded", device.location());
+        let error = format!("CUDA graphs are not captured on {:?}", device.location());
         Err(Error::Msg(error).into())
     }
 
@@ -29,5 +29,5 @@ impl Graph {
 }
 
 pub(crate) fn overwrite(_: &Tensor, _: &Tensor) -> Result<()> {
-    bail!("a recorded pass without CUDA")
+    bail!("there are no CUDA graphs in this build")
 }

@@ -1,4 +1,4 @@
-//! Matrix products: cuBLAS's on a device, a plain kernel on the emulator.
+//! Matrix products: by cuBLAS on a GPU, by a plain kernel on the emulator.
 
 use candle_core::{Device, Result, bail};
 
@@ -6,8 +6,11 @@ use super::buffer::Buffer;
 use super::factor::{Factor, Sizes};
 use super::launch::{Launch, Plain};
 use super::long;
+use super::source::Source;
 
-/// C = A B of each matrix of the batch: `(batch, m, n)`
+const KERNELS: Source = Source::new("product", &[include_str!("product.cu")]);
+
+/// C = A B for each matrix of the batch: `(batch, m, n)`
 pub(crate) fn product(a: Factor<'_>, b: Factor<'_>, sizes: Sizes) -> Result<Buffer> {
     let Sizes { batch, m, n, .. } = sizes;
     let mut c = Buffer::unwritten(batch * m * n, a.x.dtype(), a.x.device())?;
@@ -29,33 +32,30 @@ struct Strides {
     column: i64,
 }
 
-#[expect(unsafe_code, reason = "see `Plain`")]
-// SAFETY: the kernel's struct has these fields.
+#[expect(unsafe_code, reason = "`Plain` is an unsafe trait")]
+// SAFETY: `Matrices` in `product.cu` has these fields, in this order.
 unsafe impl Plain for Strides {}
 
 impl Strides {
-    /// Of matrices that are read as `(rows, columns)`.
-    fn of(factor: Factor<'_>, rows: usize, columns: usize) -> Self {
-        let batch = long(rows * columns);
-        if factor.is_transposed {
-            Self { batch, row: 1, column: long(rows) }
+    /// Of a factor that is read as `(rows, columns)`.
+    fn of(factor: Factor<'_>, rows: usize, columns: usize) -> Result<Self> {
+        let batch = long(rows * columns)?;
+        Ok(if factor.is_transposed {
+            Self { batch, row: 1, column: long(rows)? }
         } else {
-            Self { batch, row: long(columns), column: 1 }
-        }
+            Self { batch, row: long(columns)?, column: 1 }
+        })
     }
 }
 
 fn plain(a: Factor<'_>, b: Factor<'_>, c: &mut Buffer, sizes: Sizes) -> Result<()> {
     let Sizes { batch, m, n, k } = sizes;
-    Launch::new("product", "product", a.x)?
+    Launch::new(&KERNELS, "product", a.x)?
         .grid([(m * n).div_ceil(256), batch, 1], 256)
-        .read(a.x)?
-        .read(b.x)?
+        .reads([a.x, b.x])?
         .write(c)?
-        .size(m)
-        .size(n)
-        .size(k)
-        .plain(Strides::of(a, m, k))
-        .plain(Strides::of(b, k, n))
+        .sizes([m, n, k])
+        .plain(Strides::of(a, m, k)?)
+        .plain(Strides::of(b, k, n)?)
         .run()
 }

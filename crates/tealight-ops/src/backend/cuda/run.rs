@@ -11,7 +11,10 @@ use super::emulator;
 use super::launch::Launch;
 
 impl Launch<'_> {
-    /// Puts the kernel in the device's queue; the emulator runs it at once.
+    /// Submits the kernel to the device's stream. The emulator has executed it on return.
+    ///
+    /// # Errors
+    /// If a size of the grid does not fit in 32 bits, or the driver or the emulator refuses the launch.
     pub(crate) fn run(self) -> Result<()> {
         match &self.device {
             #[cfg(feature = "cuda")]

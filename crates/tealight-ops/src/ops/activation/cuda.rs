@@ -1,13 +1,16 @@
-//! The kernels: a thread for each element.
+//! Kernels with one thread per element.
 
 use candle_core::{Result, Tensor};
 
 use super::Function;
 use crate::autograd::graph::{Operation, record};
-use crate::backend::cuda::{Buffer, Launch};
+use crate::backend::cuda::{Buffer, Launch, Source};
+
+const KERNELS: Source =
+    Source::new("activation", &[include_str!("functions.cuh"), include_str!("kernel.cu")]);
 
 impl Function {
-    /// In `elementwise.cu`.
+    /// Its number in `functions.cuh`.
     pub(crate) fn number(self) -> i32 {
         match self {
             Self::Relu => 0,
@@ -23,7 +26,8 @@ pub(super) fn activation(x: &Tensor, function: Function, name: &'static str) -> 
     let x = x.contiguous()?;
     let n = x.elem_count();
     let mut y = Buffer::like(&x)?;
-    Launch::map("activation_forward", &x, &mut y, n)?.int(function.number()).run()?;
+    let launch = Launch::elementwise(&KERNELS, "activation_forward", [&x], &mut y, n)?;
+    launch.int(function.number()).run()?;
     record(Activation { function, name }, &[&x], y.value(x.shape()))
 }
 
@@ -50,12 +54,7 @@ impl Operation for Activation {
         let (x, gradient) = (&inputs[0], gradient.contiguous()?);
         let n = x.elem_count();
         let mut dx = Buffer::like(x)?;
-        Launch::new("elementwise", "activation_backward", x)?
-            .over(n)
-            .read(x)?
-            .read(&gradient)?
-            .write(&mut dx)?
-            .size(n)
+        Launch::elementwise(&KERNELS, "activation_backward", [x, &gradient], &mut dx, n)?
             .int(self.function.number())
             .run()?;
         Ok(vec![Some(dx.tensor(x.shape())?)])

@@ -1,4 +1,4 @@
-//! The kernels: a thread for each channel of each position, which goes over the others.
+//! Kernels with one thread per channel of each position, which loops over the other positions.
 //!
 //! Cost: O(len² · d_model) time, O(len · d_model) memory; O(len · d_model) of both for AFT-simple.
 
@@ -6,9 +6,12 @@ use candle_core::{Result, Tensor};
 
 use super::{Alignment, Reach};
 use crate::autograd::graph::{Operation, record};
-use crate::backend::cuda::{Buffer, Launch, Plain, int, wide};
+use crate::backend::cuda::{Buffer, Launch, Plain, Source, int, wide};
 
-/// `Aft` in `scans.cu`.
+const KERNELS: Source =
+    Source::new("aft", &[include_str!("../online_softmax.cuh"), include_str!("kernel.cu")]);
+
+/// `Aft` in `kernel.cu`.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Problem {
@@ -22,11 +25,11 @@ struct Problem {
     past: i32,
 }
 
-#[expect(unsafe_code, reason = "see `Plain`")]
+#[expect(unsafe_code, reason = "`Plain` is an unsafe trait")]
 // SAFETY: the kernels' struct has these fields, in this order.
 unsafe impl Plain for Problem {}
 
-/// Whose weights there are.
+/// What the weights w are indexed by.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Taps {
     None,
@@ -58,13 +61,13 @@ pub(super) fn aft(
         Taps::OfMaps(alignment) => (3, alignment.origin(n_taps)),
     };
     let problem = Problem {
-        q_len: int(q_len),
-        kv_len: int(kv_len),
-        n_maps: int(n_maps),
-        width: int(width),
+        q_len: int(q_len)?,
+        kv_len: int(kv_len)?,
+        n_maps: int(n_maps)?,
+        width: int(width)?,
         taps,
-        n_taps: int(n_taps),
-        origin: int(origin),
+        n_taps: int(n_taps)?,
+        origin: int(origin)?,
         past: (reach == Reach::Past).into(),
     };
     let n = batch * q_len * n_maps * width;
@@ -73,28 +76,20 @@ pub(super) fn aft(
     let (mut maxima, mut sums) = (row()?, row()?);
     let is_scan = taps == 0 && reach == Reach::Past;
     if is_scan {
-        Launch::new("scans", "aft_scan_forward", &key)?
+        Launch::new(&KERNELS, "aft_scan_forward", &key)?
             .over(batch * n_maps)
-            .read(&key)?
-            .read(&value)?
+            .reads([&key, &value])?
             .read_if(padding.as_ref())?
-            .write(&mut output)?
-            .write(&mut maxima)?
-            .write(&mut sums)?
-            .size(batch * n_maps)
-            .size(kv_len)
-            .size(n_maps)
+            .writes([&mut output, &mut maxima, &mut sums])?
+            .sizes([batch * n_maps, kv_len, n_maps])
             .run()?;
     } else {
-        Launch::new("scans", "aft_forward", &key)?
+        Launch::new(&KERNELS, "aft_forward", &key)?
             .over(n)
-            .read(&key)?
-            .read(&value)?
+            .reads([&key, &value])?
             .read_if(w.as_ref())?
             .read_if(padding.as_ref())?
-            .write(&mut output)?
-            .write(&mut maxima)?
-            .write(&mut sums)?
+            .writes([&mut output, &mut maxima, &mut sums])?
             .size(n)
             .plain(problem)
             .run()?;
@@ -138,7 +133,7 @@ impl Operation for Aft {
     }
 }
 
-/// What the kernels of a backward pass read.
+/// The operands of a backward pass.
 struct Pass<'a> {
     aft: &'a Aft,
     inputs: &'a [Tensor],
@@ -151,20 +146,15 @@ impl<'a> Pass<'a> {
         let (key, value) = (&self.inputs[0], &self.inputs[1]);
         let (batch, len, d_model) = key.dims3()?;
         let (mut dkey, mut dvalue) = (Buffer::like(key)?, Buffer::like(value)?);
-        Launch::new("scans", "aft_scan_backward", key)?
+        Launch::new(&KERNELS, "aft_scan_backward", key)?
             .over(batch * d_model)
-            .read(key)?
-            .read(value)?
+            .reads([key, value])?
             .read_if(self.aft.padding.as_ref())?
             .read(self.output)?
-            .read_buffer(&self.aft.maxima)?
-            .read_buffer(&self.aft.sums)?
+            .read_buffers([&self.aft.maxima, &self.aft.sums])?
             .read(self.gradient)?
-            .write(&mut dkey)?
-            .write(&mut dvalue)?
-            .size(batch * d_model)
-            .size(len)
-            .size(d_model)
+            .writes([&mut dkey, &mut dvalue])?
+            .sizes([batch * d_model, len, d_model])
             .run()?;
         Ok(vec![Some(dkey.tensor(key.shape())?), Some(dvalue.tensor(value.shape())?)])
     }
@@ -176,12 +166,11 @@ impl<'a> Pass<'a> {
         let (mut dkey, mut dvalue) = (Buffer::like(key)?, Buffer::like(value)?);
         self.launch("aft_backward")?
             .over(n)
-            .write(&mut parts)?
-            .write(&mut dvalue)?
+            .writes([&mut parts, &mut dvalue])?
             .size(n)
             .plain(self.aft.problem)
             .run()?;
-        Launch::new("scans", "add_channels", key)?
+        Launch::new(&KERNELS, "add_channels", key)?
             .over(key.elem_count())
             .read_buffer(&parts)?
             .write(&mut dkey)?
@@ -196,23 +185,21 @@ impl<'a> Pass<'a> {
         self.launch("aft_backward_weights")?
             .grid([w.elem_count(), 1, 1], 128)
             .write(&mut dw)?
-            .int(int(self.inputs[0].dim(0)?))
+            .int(int(self.inputs[0].dim(0)?)?)
             .plain(self.aft.problem)
             .run()?;
         dw.tensor(w.shape())
     }
 
-    /// A kernel with all that both read.
+    /// A kernel with the operands that both kernels read.
     fn launch(&self, kernel: &'static str) -> Result<Launch<'a>> {
         let key = &self.inputs[0];
-        Launch::new("scans", kernel, key)?
-            .read(key)?
-            .read(&self.inputs[1])?
+        Launch::new(&KERNELS, kernel, key)?
+            .reads([key, &self.inputs[1]])?
             .read_if(self.inputs.get(2))?
             .read_if(self.aft.padding.as_ref())?
             .read(self.output)?
-            .read_buffer(&self.aft.maxima)?
-            .read_buffer(&self.aft.sums)?
+            .read_buffers([&self.aft.maxima, &self.aft.sums])?
             .read(self.gradient)
     }
 }

@@ -1,4 +1,4 @@
-//! The kernels, in tiles of queries and keys: see `attention.cu` and, on tensor cores, `attention_bf16.cu`.
+//! Kernels over tiles of queries and keys: `kernel.cu` and, for bf16 on tensor cores, `tensor_cores.cu`.
 
 use candle_core::{DType, Result, Tensor};
 
@@ -6,40 +6,52 @@ use super::problem::Problem;
 use super::{NAME, Options, with_rows};
 use crate::autograd::graph::{Operation, record};
 use crate::backend::cuda::{
-    Buffer, Key, Launch, Plain, has_tensor_cores, int, long, shared_bytes, wide,
+    Buffer, Key, Launch, Plain, Source, has_tensor_cores, int, long, shared_bytes, wide,
 };
 use crate::ops::dropout::threshold;
 
 /// Rows of a tile of either side.
 const TILE: usize = 64;
-/// The widest heads that the kernels have registers for.
+/// The widest heads: the kernels hold results of this width in registers.
 const MAX_WIDTH: usize = 128;
 
-macro_rules! names {
-    ($width:literal) => {
-        [
+const TILES: &str = include_str!("tiles.cuh");
+const KERNELS: Source = Source::new("attention", &[TILES, include_str!("kernel.cu")]);
+
+/// The source of the kernels on tensor cores for heads of up to `$width` channels, and their names. A source for each
+/// width: a model uses one, and each takes long to compile.
+macro_rules! on_tensor_cores {
+    ($width:literal) => {{
+        const KERNELS: Source = Source::new(
             concat!("attention_bf16_", $width),
+            &[concat!("#define WIDTH ", $width), TILES, include_str!("tensor_cores.cu")],
+        );
+        let names = [
             concat!("attention_forward_", $width),
             concat!("attention_backward_query_", $width),
             concat!("attention_backward_key_", $width),
-        ]
-    };
+        ];
+        (&KERNELS, names)
+    }};
 }
-/// The kernels of a problem.
+
+/// The kernels for a problem.
 #[derive(Clone, Copy)]
 struct Kernels {
-    file: &'static str,
+    source: &'static Source,
     forward: &'static str,
     backward_query: &'static str,
     backward_key: &'static str,
+    /// Threads per block.
     threads: usize,
-    /// Of shared memory.
+    /// Bytes of dynamic shared memory of the forward kernel.
     forward_bytes: usize,
+    /// The same of each backward kernel.
     backward_bytes: usize,
 }
 
 impl Kernels {
-    /// For operands like `x`.
+    /// For operands of the dtype of `x`, on its device.
     fn of(problem: &Problem, x: &Tensor) -> Self {
         let on_cores = x.dtype() == DType::BF16 && has_tensor_cores(x.device());
         if on_cores { Self::on_tensor_cores(problem) } else { Self::plain(problem, x.dtype()) }
@@ -49,7 +61,7 @@ impl Kernels {
         let Problem { head_dim, value_dim, .. } = *problem;
         let bytes = TILE * wide(dtype).size_in_bytes();
         Self {
-            file: "attention",
+            source: &KERNELS,
             forward: "attention_forward",
             backward_query: "attention_backward_query",
             backward_key: "attention_backward_key",
@@ -61,15 +73,15 @@ impl Kernels {
 
     fn on_tensor_cores(problem: &Problem) -> Self {
         let widest = problem.head_dim.max(problem.value_dim);
-        // Channels, and rows of the other side in the backward.
-        let (width, others, [file, forward, backward_query, backward_key]) = match widest {
-            ..=32 => (32, 64, names!("32")),
-            33..=64 => (64, 64, names!("64")),
-            _ => (128, 32, names!("128")),
+        // Channels, and rows of the other side that the backward loads at a time.
+        let (width, others, (source, [forward, backward_query, backward_key])) = match widest {
+            ..=32 => (32, 64, on_tensor_cores!("32")),
+            33..=64 => (64, 64, on_tensor_cores!("64")),
+            _ => (128, 32, on_tensor_cores!("128")),
         };
         let bytes = (width + 8) * DType::BF16.size_in_bytes();
         Self {
-            file,
+            source,
             forward,
             backward_query,
             backward_key,
@@ -80,15 +92,15 @@ impl Kernels {
     }
 }
 
-/// Whether there is a kernel for this: not for heads that are wide, or too wide for the device, and not for a
-/// bias that is learnt.
+/// Whether the kernels take a problem: heads fit in registers and in the device's shared memory, and the bias needs
+/// no gradient.
 pub(super) fn takes(problem: &Problem, query: &Tensor, options: &Options<'_>) -> bool {
     problem.head_dim.max(problem.value_dim) <= MAX_WIDTH
         && options.bias.is_none_or(|bias| !bias.track_op())
         && Kernels::of(problem, query).backward_bytes <= shared_bytes(query.device())
 }
 
-/// `Problem` in `attention.cu`.
+/// `Problem` in `tiles.cuh`.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Settings {
@@ -107,7 +119,7 @@ struct Settings {
     bias_head: i64,
 }
 
-/// `Strides` in `attention.cu`.
+/// `Strides` in `tiles.cuh`.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Strides {
@@ -116,11 +128,11 @@ struct Strides {
     row: i64,
 }
 
-#[expect(unsafe_code, reason = "see `Plain`")]
+#[expect(unsafe_code, reason = "`Plain` is an unsafe trait")]
 // SAFETY: the kernels' struct has these fields, in this order.
 unsafe impl Plain for Settings {}
-#[expect(unsafe_code, reason = "see `Plain`")]
-// SAFETY: as above.
+#[expect(unsafe_code, reason = "`Plain` is an unsafe trait")]
+// SAFETY: the kernels' struct has these fields, in this order.
 unsafe impl Plain for Strides {}
 
 impl Settings {
@@ -129,29 +141,30 @@ impl Settings {
         let draw = problem.dropout;
         let is_by_head = bias.is_some_and(|bias| bias.rank() == 3);
         Ok(Self {
-            n_heads: int(n_heads),
-            n_kv_heads: int(n_kv_heads),
-            q_len: int(q_len),
-            kv_len: int(kv_len),
-            head_dim: int(head_dim),
-            value_dim: int(value_dim),
+            n_heads: int(n_heads)?,
+            n_kv_heads: int(n_kv_heads)?,
+            q_len: int(q_len)?,
+            kv_len: int(kv_len)?,
+            head_dim: int(head_dim)?,
+            value_dim: int(value_dim)?,
             causal: problem.band.causal().into(),
-            window: problem.band.window().map_or(0, long),
+            window: problem.band.window().map_or(Ok(0), long)?,
             scale: problem.scale,
             key: draw.map_or(Ok(Key::NONE), |draw| Key::of(draw.stream))?,
             threshold: draw.map_or(0, |draw| threshold(draw.rate)),
             dropout_scale: draw.map_or(1., |draw| 1. / (1. - draw.rate)),
-            bias_head: if is_by_head { long(q_len * kv_len) } else { 0 },
+            bias_head: if is_by_head { long(q_len * kv_len)? } else { 0 },
         })
     }
 }
 
 impl Problem {
-    /// Of a tensor of queries, keys, values or results.
-    fn strides(&self, x: &Tensor) -> Strides {
-        let stride = |i: usize| long(x.stride()[i]);
-        let [example, head, row, _] = self.layout.ordered([stride(0), stride(1), stride(2), 1]);
-        Strides { example, head, row }
+    /// The strides of queries, keys, values or outputs.
+    fn strides(&self, x: &Tensor) -> Result<Strides> {
+        let strides = x.stride();
+        let ordered = self.layout.ordered([strides[0], strides[1], strides[2], 1]);
+        let [example, head, row, _] = ordered.map(long);
+        Ok(Strides { example: example?, head: head?, row: row? })
     }
 }
 
@@ -177,35 +190,36 @@ pub(super) fn attention(
     let mut output = Buffer::unwritten(n_elements, query.dtype(), query.device())?;
     let (mut maxima, mut sums) = (of_rows()?, of_rows()?);
     let kernels = Kernels::of(&problem, &query);
-    Launch::new(kernels.file, kernels.forward, &query)?
+    Launch::new(kernels.source, kernels.forward, &query)?
         .grid([problem.q_len.div_ceil(TILE), problem.n_heads, problem.batch], kernels.threads)
         .shared(kernels.forward_bytes)
-        .read(&query)?
-        .read(&key)?
-        .read(&value)?
+        .reads([&query, &key, &value])?
         .read_if(masks.bias.as_ref())?
         .read_if(masks.padding.as_ref())?
         .read_if(masks.segments.as_ref())?
-        .write(&mut output)?
-        .write(&mut maxima)?
-        .write(&mut sums)?
+        .writes([&mut output, &mut maxima, &mut sums])?
         .plain(Settings::of(&problem, masks.bias.as_ref())?)
-        .plain(problem.strides(&query))
-        .plain(problem.strides(&key))
-        .plain(problem.strides(&value))
-        .plain(contiguous_strides(&problem, problem.n_heads, problem.q_len, problem.value_dim))
+        .plain(problem.strides(&query)?)
+        .plain(problem.strides(&key)?)
+        .plain(problem.strides(&value)?)
+        .plain(contiguous_strides(&problem, problem.n_heads, problem.q_len, problem.value_dim)?)
         .run()?;
     let output = output.value(&problem.output_shape()[..]);
     record(Attention { problem, masks, maxima, sums }, &[&query, &key, &value], output)
 }
 
-/// Of a result with this many heads and rows.
-fn contiguous_strides(problem: &Problem, heads: usize, len: usize, width: usize) -> Strides {
+/// The strides of a contiguous result with this many heads and rows.
+fn contiguous_strides(
+    problem: &Problem,
+    heads: usize,
+    len: usize,
+    width: usize,
+) -> Result<Strides> {
     let (head, row) = match problem.layout {
         super::Layout::HeadsFirst => (len * width, width),
         super::Layout::HeadsLast => (width, heads * width),
     };
-    Strides { example: long(heads * len * width), head: long(head), row: long(row) }
+    Ok(Strides { example: long(heads * len * width)?, head: long(head)?, row: long(row)? })
 }
 
 struct Masks {
@@ -251,21 +265,20 @@ impl Attention {
         let problem = &self.problem;
         let n_rows = problem.batch * problem.n_heads * problem.q_len;
         let mut delta = Buffer::unwritten(n_rows, wide(output.dtype()), output.device())?;
-        Launch::new("attention", "attention_delta", output)?
+        Launch::new(&KERNELS, "attention_delta", output)?
             .over(n_rows * 32)
-            .read(output)?
-            .read(gradient)?
+            .reads([output, gradient])?
             .write(&mut delta)?
             .plain(Settings::of(problem, None)?)
             .size(n_rows)
-            .plain(problem.strides(output))
-            .plain(problem.strides(gradient))
+            .plain(problem.strides(output)?)
+            .plain(problem.strides(gradient)?)
             .run()?;
         Ok(delta)
     }
 }
 
-/// What both kernels of a backward pass read.
+/// The operands of a backward pass.
 struct Backward<'a> {
     attention: &'a Attention,
     inputs: &'a [Tensor],
@@ -283,8 +296,8 @@ impl<'a> Backward<'a> {
         )?
         .write(&mut dquery)?
         .plain(self.settings()?)
-        .all_plain(self.strides())
-        .plain(contiguous_strides(&self.attention.problem, n_heads, q_len, head_dim))
+        .all_plain(self.strides()?)
+        .plain(contiguous_strides(&self.attention.problem, n_heads, q_len, head_dim)?)
         .run()?;
         Ok(dquery)
     }
@@ -295,12 +308,11 @@ impl<'a> Backward<'a> {
         let (mut dkey, mut dvalue) =
             (Buffer::like(&self.inputs[1])?, Buffer::like(&self.inputs[2])?);
         self.launch(Kernels::of(problem, &self.inputs[0]).backward_key, [kv_len, n_kv_heads])?
-            .write(&mut dkey)?
-            .write(&mut dvalue)?
+            .writes([&mut dkey, &mut dvalue])?
             .plain(self.settings()?)
-            .all_plain(self.strides())
-            .plain(contiguous_strides(problem, n_kv_heads, kv_len, head_dim))
-            .plain(contiguous_strides(problem, n_kv_heads, kv_len, value_dim))
+            .all_plain(self.strides()?)
+            .plain(contiguous_strides(problem, n_kv_heads, kv_len, head_dim)?)
+            .plain(contiguous_strides(problem, n_kv_heads, kv_len, value_dim)?)
             .run()?;
         Ok((dkey, dvalue))
     }
@@ -309,28 +321,25 @@ impl<'a> Backward<'a> {
         Settings::of(&self.attention.problem, self.attention.masks.bias.as_ref())
     }
 
-    fn strides(&self) -> [Strides; 4] {
-        let [query, key, value] = [0, 1, 2].map(|i| &self.inputs[i]);
-        [query, key, value, self.gradient].map(|x| self.attention.problem.strides(x))
+    fn strides(&self) -> Result<Vec<Strides>> {
+        let operands = self.inputs.iter().take(3).chain([self.gradient]);
+        operands.map(|x| self.attention.problem.strides(x)).collect()
     }
 
-    /// A kernel that has a block for each tile of `len` rows of each of `heads`, with what it reads.
+    /// A kernel with one block for each tile of `len` rows of each of `heads`, and the operands that both kernels
+    /// read.
     fn launch(&self, kernel: &'static str, [len, heads]: [usize; 2]) -> Result<Launch<'a>> {
         let Attention { problem, masks, maxima, sums } = self.attention;
         let query = &self.inputs[0];
         let kernels = Kernels::of(problem, query);
-        Launch::new(kernels.file, kernel, query)?
+        Launch::new(kernels.source, kernel, query)?
             .grid([len.div_ceil(TILE), heads, problem.batch], kernels.threads)
             .shared(kernels.backward_bytes)
-            .read(query)?
-            .read(&self.inputs[1])?
-            .read(&self.inputs[2])?
+            .reads([query, &self.inputs[1], &self.inputs[2]])?
             .read_if(masks.bias.as_ref())?
             .read_if(masks.padding.as_ref())?
             .read_if(masks.segments.as_ref())?
             .read(self.gradient)?
-            .read_buffer(maxima)?
-            .read_buffer(sums)?
-            .read_buffer(self.delta)
+            .read_buffers([maxima, sums, self.delta])
     }
 }

@@ -1,10 +1,12 @@
-//! The kernels: a thread for each element; the gradient of v in parts of some examples.
+//! A kernel with one thread per element; the gradient of v is a sum over rows.
 
 use candle_core::{Result, Tensor};
 
 use super::NAME;
 use crate::autograd::graph::record_linear;
-use crate::backend::cuda::{Buffer, Launch, sums};
+use crate::backend::cuda::{Buffer, Launch, Source, sums};
+
+const KERNELS: Source = Source::new("broadcast", &[include_str!("kernel.cu")]);
 
 pub(super) fn broadcast_add(x: &Tensor, v: &Tensor) -> Result<Tensor> {
     let (x, v) = (x.contiguous()?, v.contiguous()?);
@@ -16,15 +18,10 @@ pub(super) fn broadcast_add(x: &Tensor, v: &Tensor) -> Result<Tensor> {
     })
 }
 
-/// x + v, v again and again, of contiguous tensors.
+/// x + v, where v is broadcast over the leading axes. Both are contiguous.
 pub(crate) fn sum(x: &Tensor, v: &Tensor) -> Result<Buffer> {
     let mut y = Buffer::like(x)?;
-    Launch::new("elementwise", "add_vector", x)?
-        .over(x.elem_count())
-        .read(x)?
-        .read(v)?
-        .write(&mut y)?
-        .size(x.elem_count())
+    Launch::elementwise(&KERNELS, "add_vector", [x, v], &mut y, x.elem_count())?
         .size(v.elem_count())
         .run()?;
     Ok(y)

@@ -1,14 +1,16 @@
-//! The kernels: a block for each row, and the sum of their losses.
+//! Kernels with one block per row; the loss is the sum over the rows.
 
 use candle_core::{DType, Result, Tensor};
 
 use super::IGNORE_INDEX;
 use crate::autograd::graph::{Operation, record};
-use crate::backend::cuda::{Buffer, Launch, sums, wide};
+use crate::backend::cuda::{Buffer, Launch, Source, sums, wide};
 
-/// q, the distribution that p is compared with.
+const KERNELS: Source = Source::new("cross_entropy", &[include_str!("kernel.cu")]);
+
+/// q, the target distribution of each row.
 pub(super) enum Targets {
-    /// i64. One that is no class gives NaN: to look for it would be to wait for the device.
+    /// i64. A label that is no class gives NaN: checking it on the host would synchronise with the device.
     Labels { labels: Tensor, label_smoothing: f64 },
     /// `(n, classes)`
     Soft(Tensor),
@@ -34,7 +36,7 @@ pub(super) fn cross_entropy(logits: &Tensor, targets: Targets) -> Result<Tensor>
     let (n, n_classes) = logits.dims2()?;
     let mut losses = Buffer::unwritten(n, wide(logits.dtype()), logits.device())?;
     let (labels, soft, label_smoothing) = targets.split();
-    Launch::new("rows", "cross_entropy_forward", &logits)?
+    Launch::new(&KERNELS, "cross_entropy_forward", &logits)?
         .rows(n, n_classes)
         .read(&logits)?
         .read_if(labels)?
@@ -48,15 +50,14 @@ pub(super) fn cross_entropy(logits: &Tensor, targets: Targets) -> Result<Tensor>
     record(CrossEntropy(targets), &[&logits], loss.value(()))
 }
 
-/// In how many rows the label has the largest logit.
+/// The number of rows whose label has the largest logit.
 pub(super) fn hits(logits: &Tensor, labels: &Tensor) -> Result<Tensor> {
     let (n, n_classes) = logits.dims2()?;
     let labels = labels.to_dtype(DType::I64)?.contiguous()?;
     let mut count = Buffer::zeros(1, DType::U32, logits.device())?;
-    Launch::new("rows", "hits", logits)?
+    Launch::new(&KERNELS, "hits", logits)?
         .rows(n, n_classes)
-        .read(logits)?
-        .read(&labels)?
+        .reads([logits, &labels])?
         .write(&mut count)?
         .size(n_classes)
         .run()?;
@@ -84,7 +85,7 @@ impl Operation for CrossEntropy {
         let (n, n_classes) = logits.dims2()?;
         let (labels, soft, label_smoothing) = self.0.split();
         let mut dlogits = Buffer::like(logits)?;
-        Launch::new("rows", "cross_entropy_backward", logits)?
+        Launch::new(&KERNELS, "cross_entropy_backward", logits)?
             .rows(n, n_classes)
             .read(logits)?
             .read_if(labels)?

@@ -1,12 +1,14 @@
-//! The kernels: a thread for each element; the gradient of the weight in parts of some positions.
+//! A kernel with one thread per element; the gradient of the weight is a sum over positions.
 
 use candle_core::{Result, Tensor};
 
 use super::NAME;
 use crate::autograd::graph::{Operation, record};
-use crate::backend::cuda::{Buffer, Launch, Plain, int, long, sums, wide};
+use crate::backend::cuda::{Buffer, Launch, Plain, Source, int, long, sums, wide};
 
-/// `Convolution` in `convolution.cu`.
+const KERNELS: Source = Source::new("depthwise_convolution", &[include_str!("kernel.cu")]);
+
+/// `Convolution` in `kernel.cu`.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Sizes {
@@ -16,7 +18,7 @@ struct Sizes {
     kernel: i32,
 }
 
-#[expect(unsafe_code, reason = "see `Plain`")]
+#[expect(unsafe_code, reason = "`Plain` is an unsafe trait")]
 // SAFETY: the kernels' struct has these fields, in this order.
 unsafe impl Plain for Sizes {}
 
@@ -25,8 +27,12 @@ pub(super) fn convolution(x: &Tensor, weight: &Tensor, mask: Option<&Tensor>) ->
     let padding = mask.map(Tensor::contiguous).transpose()?;
     let (_, n_heads, len, width) = x.dims4()?;
     let kernel = weight.dim(2)?;
-    let sizes =
-        Sizes { len: long(len), width: long(width), n_heads: int(n_heads), kernel: int(kernel) };
+    let sizes = Sizes {
+        len: long(len)?,
+        width: long(width)?,
+        n_heads: int(n_heads)?,
+        kernel: int(kernel)?,
+    };
     let convolution = Convolution { padding, sizes };
     let y = convolution.of(&x, &weight, false)?;
     record(convolution, &[&x, &weight], y.value(x.shape()))
@@ -38,13 +44,12 @@ struct Convolution {
 }
 
 impl Convolution {
-    /// Of `x`, or turned around of a gradient.
+    /// The convolution of `x`; with the kernel reversed, the gradient of `x` from that of the result.
     fn of(&self, x: &Tensor, weight: &Tensor, is_turned: bool) -> Result<Buffer> {
         let mut y = Buffer::like(x)?;
-        Launch::new("convolution", "convolve", x)?
+        Launch::new(&KERNELS, "convolve", x)?
             .over(x.elem_count())
-            .read(x)?
-            .read(weight)?
+            .reads([x, weight])?
             .read_if(self.padding.as_ref())?
             .write(&mut y)?
             .size(x.elem_count())
@@ -78,14 +83,12 @@ impl Operation for Convolution {
         let (n_parts, per_part) = sums::parts(batch * len);
         let n_weights = weight.elem_count();
         let mut parts = Buffer::unwritten(n_parts * n_weights, wide(x.dtype()), x.device())?;
-        Launch::new("convolution", "convolution_backward_weight", x)?
+        Launch::new(&KERNELS, "convolution_backward_weight", x)?
             .grid([kernel, n_heads, n_parts], 128)
-            .read(x)?
-            .read(&gradient)?
+            .reads([x, &gradient])?
             .read_if(self.padding.as_ref())?
             .write(&mut parts)?
-            .size(batch * len)
-            .size(per_part)
+            .sizes([batch * len, per_part])
             .plain(self.sizes)
             .run()?;
         let dweight = sums::add_parts(x, &parts, 0, n_parts, n_weights)?;

@@ -1,10 +1,12 @@
-//! The kernel, which is its own backward: a thread for each block of random words.
+//! A kernel with one thread per block of random words. The backward applies it to the gradient.
 
 use candle_core::{Result, Tensor};
 
 use super::{Draw, threshold};
 use crate::autograd::graph::record_linear;
-use crate::backend::cuda::{Buffer, Key, Launch};
+use crate::backend::cuda::{Buffer, Key, Launch, Source};
+
+const KERNELS: Source = Source::new("dropout", &[include_str!("kernel.cu")]);
 
 pub(super) fn dropout(x: &Tensor, draw: Draw) -> Result<Tensor> {
     let x = x.contiguous()?;
@@ -12,7 +14,7 @@ pub(super) fn dropout(x: &Tensor, draw: Draw) -> Result<Tensor> {
     record_linear("dropout", &[&x], y, move |gradient| Ok(vec![Some(again(gradient, draw)?)]))
 }
 
-/// The gradient of what was dropped.
+/// The gradient of x, from the same draws.
 pub(crate) fn again(gradient: &Tensor, draw: Draw) -> Result<Tensor> {
     of(None, &gradient.contiguous()?, draw)?.tensor(gradient.shape())
 }
@@ -21,7 +23,7 @@ pub(crate) fn again(gradient: &Tensor, draw: Draw) -> Result<Tensor> {
 pub(crate) fn of(base: Option<&Tensor>, x: &Tensor, draw: Draw) -> Result<Buffer> {
     let n = x.elem_count();
     let mut y = Buffer::like(x)?;
-    Launch::new("elementwise", "dropout", x)?
+    Launch::new(&KERNELS, "dropout", x)?
         .over(n.div_ceil(4))
         .read_if(base)?
         .read(x)?

@@ -1,27 +1,23 @@
-//! The kernels. The gradient is a sort by counting, and a block for each row of the table: no two threads
-//! add to the same number.
+//! Kernels for the rows by id, and for the gradient of the table: a counting sort of the positions, then one block for
+//! each row of the table, so that no two threads add to the same element.
 
 use candle_core::{DType, Result, Shape, Tensor};
 
 use crate::autograd::graph::{Operation, record};
-use crate::backend::cuda::{Buffer, Launch};
+use crate::backend::cuda::{Buffer, Launch, Source};
 
-/// `ids` of any integer dtype. One that is no row of the table gives NaN: to look for it would be to wait
-/// for the device.
+const KERNELS: Source = Source::new("embedding", &[include_str!("kernel.cu")]);
+
+/// `ids` are of any integer dtype. An id outside the table gives NaN: checking it on the host would synchronise with
+/// the device.
 pub(super) fn look_up(table: &Tensor, ids: &Tensor, padding: Option<u32>) -> Result<Tensor> {
     let (vocab_size, width) = table.dims2()?;
     let shape = Shape::from([ids.dims(), &[width]].concat());
     let (table, ids) = (table.contiguous()?, ids.to_dtype(DType::I64)?.contiguous()?);
     let total = shape.elem_count();
     let mut y = Buffer::unwritten(total, table.dtype(), table.device())?;
-    Launch::new("embedding", "gather", &table)?
-        .over(total)
-        .read(&table)?
-        .read(&ids)?
-        .write(&mut y)?
-        .size(total)
-        .size(width)
-        .size(vocab_size)
+    Launch::elementwise(&KERNELS, "gather", [&table, &ids], &mut y, total)?
+        .sizes([width, vocab_size])
         .run()?;
     record(Embedding { ids, padding }, &[&table], y.value(shape))
 }
@@ -57,44 +53,37 @@ impl Operation for Embedding {
         let mut counts = Buffer::zeros(vocab_size, DType::U32, device)?;
         let (mut begins, mut next) = (words(vocab_size + 1)?, words(vocab_size)?);
         let (mut positions, mut sorted) = (words(n)?, words(n)?);
-        let launch = |kernel| Launch::new("embedding", kernel, &gradient);
+        let launch = |kernel| Launch::new(&KERNELS, kernel, &gradient);
         launch("count_ids")?
             .over(n)
             .read(&ids)?
             .write(&mut counts)?
-            .size(n)
-            .size(vocab_size)
+            .sizes([n, vocab_size])
             .run()?;
         launch("begin_ids")?
             .grid([1; 3], 1024)
             .read_buffer(&counts)?
-            .write(&mut begins)?
-            .write(&mut next)?
+            .writes([&mut begins, &mut next])?
             .size(vocab_size)
             .run()?;
         launch("place_ids")?
             .over(n)
             .read(&ids)?
-            .write(&mut next)?
-            .write(&mut positions)?
-            .size(n)
-            .size(vocab_size)
+            .writes([&mut next, &mut positions])?
+            .sizes([n, vocab_size])
             .run()?;
         launch("sort_ids")?
             .over(n)
             .read(&ids)?
-            .read_buffer(&begins)?
-            .read_buffer(&positions)?
+            .read_buffers([&begins, &positions])?
             .write(&mut sorted)?
-            .size(n)
-            .size(vocab_size)
+            .sizes([n, vocab_size])
             .run()?;
         let mut dtable = Buffer::unwritten(vocab_size * width, gradient.dtype(), device)?;
         launch("scatter_add")?
             .rows(vocab_size, width)
             .read(&gradient)?
-            .read_buffer(&begins)?
-            .read_buffer(&sorted)?
+            .read_buffers([&begins, &sorted])?
             .write(&mut dtable)?
             .size(width)
             .long(padding.map_or(-1, i64::from))

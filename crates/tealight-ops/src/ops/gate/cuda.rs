@@ -1,25 +1,22 @@
-//! The kernels: a thread for each element.
+//! Kernels with one thread per element.
 
 use candle_core::{Result, Tensor};
 
 use super::{NAME, widths};
 use crate::autograd::graph::{Operation, record};
-use crate::backend::cuda::{Buffer, Launch};
+use crate::backend::cuda::{Buffer, Launch, Source};
 use crate::ops::activation::Function;
+
+const KERNELS: Source =
+    Source::new("gate", &[include_str!("../activation/functions.cuh"), include_str!("kernel.cu")]);
 
 pub(super) fn gated(function: Function, x: &Tensor, v: &Tensor) -> Result<Tensor> {
     let (x, v) = (x.contiguous()?, v.contiguous()?);
     let (repeat, period) = widths(&x, &v)?;
     let n = x.elem_count();
     let mut y = Buffer::like(&x)?;
-    Launch::new("elementwise", "gate_forward", &x)?
-        .over(n)
-        .read(&x)?
-        .read(&v)?
-        .write(&mut y)?
-        .size(n)
-        .size(repeat)
-        .size(period)
+    Launch::elementwise(&KERNELS, "gate_forward", [&x, &v], &mut y, n)?
+        .sizes([repeat, period])
         .int(function.number())
         .run()?;
     record(Gated(function), &[&x, &v], y.value(x.shape()))
@@ -46,25 +43,13 @@ impl Operation for Gated {
         let gradient = gradient.contiguous()?;
         let (repeat, period) = widths(x, v)?;
         let (mut dx, mut dv) = (Buffer::like(x)?, Buffer::like(v)?);
-        Launch::new("elementwise", "gate_backward_x", x)?
-            .over(x.elem_count())
-            .read(x)?
-            .read(v)?
-            .read(&gradient)?
-            .write(&mut dx)?
-            .size(x.elem_count())
-            .size(repeat)
-            .size(period)
+        let (n, n_v) = (x.elem_count(), v.elem_count());
+        Launch::elementwise(&KERNELS, "gate_backward_x", [x, v, &gradient], &mut dx, n)?
+            .sizes([repeat, period])
             .int(function)
             .run()?;
-        Launch::new("elementwise", "gate_backward_v", x)?
-            .over(v.elem_count())
-            .read(x)?
-            .read(&gradient)?
-            .write(&mut dv)?
-            .size(v.elem_count())
-            .size(repeat)
-            .size(period)
+        Launch::elementwise(&KERNELS, "gate_backward_v", [x, &gradient], &mut dv, n_v)?
+            .sizes([repeat, period])
             .int(function)
             .run()?;
         Ok(vec![Some(dx.tensor(x.shape())?), Some(dv.tensor(v.shape())?)])

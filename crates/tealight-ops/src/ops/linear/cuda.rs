@@ -1,4 +1,4 @@
-//! The products, and sums over the rows for the bias.
+//! Matrix products, and sums over the rows for the bias.
 
 use candle_core::{Result, Tensor};
 

@@ -1,15 +1,16 @@
-//! The kernels: a block for each head of each example, which scans it.
+//! Kernels with one block per head of each example, which scans the positions.
 
 use candle_core::{Result, Tensor};
 
 use super::Reads;
 use super::cpu::Sizes;
 use crate::autograd::graph::{Operation, record};
-use crate::backend::cuda::{Buffer, Launch, Plain, int, shared_bytes, wide};
+use crate::backend::cuda::{Buffer, Launch, Plain, Source, int, shared_bytes, wide};
 
+const KERNELS: Source = Source::new("linear_attention", &[include_str!("kernel.cu")]);
 const THREADS: usize = 256;
 
-/// `Sizes` in `linear_attention.cu`.
+/// `Sizes` in `kernel.cu`.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Problem {
@@ -21,26 +22,30 @@ struct Problem {
     past: i32,
 }
 
-#[expect(unsafe_code, reason = "see `Plain`")]
+#[expect(unsafe_code, reason = "`Plain` is an unsafe trait")]
 // SAFETY: the kernels' struct has these fields, in this order.
 unsafe impl Plain for Problem {}
 
 impl Problem {
-    fn of(sizes: &Sizes) -> Self {
-        let [n_heads, q_len, kv_len] = [sizes.n_heads, sizes.q_len, sizes.kv_len].map(int);
-        let [n_features, width] = [sizes.n_features, sizes.width].map(int);
-        let past = (sizes.reads == Reads::Past).into();
-        Self { n_heads, q_len, kv_len, n_features, width, past }
+    fn of(sizes: &Sizes) -> Result<Self> {
+        Ok(Self {
+            n_heads: int(sizes.n_heads)?,
+            q_len: int(sizes.q_len)?,
+            kv_len: int(sizes.kv_len)?,
+            n_features: int(sizes.n_features)?,
+            width: int(sizes.width)?,
+            past: (sizes.reads == Reads::Past).into(),
+        })
     }
 }
 
-/// Bytes of the state of a head, where operands are like `x`.
+/// Bytes of shared memory for the state of a head and scratch, for operands of the dtype of `x`.
 fn bytes(sizes: &Sizes, x: &Tensor) -> usize {
     let Sizes { n_features, width, .. } = *sizes;
     (4 * n_features + n_features * width + width + THREADS) * wide(x.dtype()).size_in_bytes()
 }
 
-/// Whether the state of a head has room.
+/// Whether the state of a head fits in shared memory.
 pub(super) fn takes(sizes: &Sizes, x: &Tensor) -> bool {
     bytes(sizes, x) <= shared_bytes(x.device())
 }
@@ -56,15 +61,13 @@ pub(super) fn linear_attention(
     let n_blocks = sizes.batch * sizes.n_heads;
     let n = n_blocks * sizes.q_len * sizes.width;
     let mut output = Buffer::unwritten(n, value.dtype(), value.device())?;
-    Launch::new("linear_attention", "linear_attention_forward", &query)?
+    Launch::new(&KERNELS, "linear_attention_forward", &query)?
         .grid([n_blocks, 1, 1], THREADS)
         .shared(bytes(&sizes, &query))
-        .read(&query)?
-        .read(&key)?
-        .read(&value)?
+        .reads([&query, &key, &value])?
         .read_if(padding.as_ref())?
         .write(&mut output)?
-        .plain(Problem::of(&sizes))
+        .plain(Problem::of(&sizes)?)
         .run()?;
     let output = output.value((sizes.batch, sizes.n_heads, sizes.q_len, sizes.width));
     record(LinearAttention { sizes, padding }, &[&query, &key, &value], output)
@@ -103,19 +106,13 @@ impl Operation for LinearAttention {
             unreachable!("invariant: there are three operands")
         };
         self.launch("linear_attention_backward_query", inputs, &gradient)?
-            .write(dquery)?
-            .write(&mut shifts)?
-            .write(&mut scales)?
-            .write(&mut means)?
-            .plain(Problem::of(&self.sizes))
+            .writes([dquery, &mut shifts, &mut scales, &mut means])?
+            .plain(Problem::of(&self.sizes)?)
             .run()?;
         self.launch("linear_attention_backward_key", inputs, &gradient)?
-            .read_buffer(&shifts)?
-            .read_buffer(&scales)?
-            .read_buffer(&means)?
-            .write(dkey)?
-            .write(dvalue)?
-            .plain(Problem::of(&self.sizes))
+            .read_buffers([&shifts, &scales, &means])?
+            .writes([dkey, dvalue])?
+            .plain(Problem::of(&self.sizes)?)
             .run()?;
         let with_shapes = gradients.into_iter().zip(inputs);
         with_shapes.map(|(gradient, input)| gradient.tensor(input.shape()).map(Some)).collect()
@@ -123,19 +120,17 @@ impl Operation for LinearAttention {
 }
 
 impl LinearAttention {
-    /// A kernel with all that both passes read.
+    /// A kernel with the operands that both kernels of the backward read.
     fn launch<'a>(
         &'a self,
         kernel: &'static str,
         inputs: &'a [Tensor],
         gradient: &'a Tensor,
     ) -> Result<Launch<'a>> {
-        Launch::new("linear_attention", kernel, &inputs[0])?
+        Launch::new(&KERNELS, kernel, &inputs[0])?
             .grid([self.sizes.batch * self.sizes.n_heads, 1, 1], THREADS)
             .shared(bytes(&self.sizes, &inputs[0]))
-            .read(&inputs[0])?
-            .read(&inputs[1])?
-            .read(&inputs[2])?
+            .reads([&inputs[0], &inputs[1], &inputs[2]])?
             .read_if(self.padding.as_ref())?
             .read(gradient)
     }

@@ -1,4 +1,4 @@
-//! The products.
+//! Matrix products, forward and backward.
 
 use candle_core::{Result, Tensor};
 

@@ -1,11 +1,13 @@
-//! The kernels: a block for each row; the gradients of weight and bias in parts of some rows.
+//! Kernels with one block per row; the gradients of weight and bias are sums over rows.
 
 use candle_core::{D, Result, Tensor};
 
 use super::NAME;
 use super::cpu::Centre;
 use crate::autograd::graph::{Operation, record};
-use crate::backend::cuda::{Buffer, Launch, sums, wide};
+use crate::backend::cuda::{Buffer, Launch, Source, sums, wide};
+
+const KERNELS: Source = Source::new("norm", &[include_str!("kernel.cu")]);
 
 pub(super) fn normalise(
     x: &Tensor,
@@ -21,14 +23,11 @@ pub(super) fn normalise(
     let of_rows = || Buffer::unwritten(n_rows, wide(x.dtype()), x.device());
     let (mut y, mut means, mut scales) = (Buffer::like(&x)?, of_rows()?, of_rows()?);
     let is_centred = matches!(centre, Centre::Mean);
-    Launch::new("rows", "norm_forward", &x)?
+    Launch::new(&KERNELS, "norm_forward", &x)?
         .rows(n_rows, width)
-        .read(&x)?
-        .read(&weight)?
+        .reads([&x, &weight])?
         .read_if(bias.as_ref())?
-        .write(&mut y)?
-        .write(&mut means)?
-        .write(&mut scales)?
+        .writes([&mut y, &mut means, &mut scales])?
         .size(width)
         .number(eps)
         .int(is_centred.into())
@@ -63,29 +62,22 @@ impl Operation for Norm {
         let width = x.dim(D::Minus1)?;
         let n_rows = x.elem_count() / width;
         let mut dx = Buffer::like(x)?;
-        Launch::new("rows", "norm_backward_x", x)?
+        Launch::new(&KERNELS, "norm_backward_x", x)?
             .rows(n_rows, width)
-            .read(x)?
-            .read(weight)?
-            .read(&gradient)?
-            .read_buffer(&self.means)?
-            .read_buffer(&self.scales)?
+            .reads([x, weight, &gradient])?
+            .read_buffers([&self.means, &self.scales])?
             .write(&mut dx)?
             .size(width)
             .int(self.is_centred.into())
             .run()?;
         let (n_parts, per_part) = sums::parts(n_rows);
         let mut parts = Buffer::unwritten(2 * n_parts * width, wide(x.dtype()), x.device())?;
-        Launch::new("rows", "norm_backward_parameters", x)?
+        Launch::new(&KERNELS, "norm_backward_parameters", x)?
             .grid([width.div_ceil(128), n_parts, 1], 128)
-            .read(x)?
-            .read(&gradient)?
-            .read_buffer(&self.means)?
-            .read_buffer(&self.scales)?
+            .reads([x, &gradient])?
+            .read_buffers([&self.means, &self.scales])?
             .write(&mut parts)?
-            .size(n_rows)
-            .size(width)
-            .size(per_part)
+            .sizes([n_rows, width, per_part])
             .run()?;
         let dweight = sums::add_parts(x, &parts, 0, n_parts, width)?;
         let mut gradients = vec![Some(dx.tensor(x.shape())?), Some(dweight.tensor(width)?)];

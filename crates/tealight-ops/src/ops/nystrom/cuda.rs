@@ -1,13 +1,15 @@
-//! The kernels of segment means: a thread for each element of the result, and of the gradient.
+//! The kernels of segment means, with one thread per element of the result.
 
 use candle_core::{Result, Tensor};
 
 use super::Segments;
 use crate::autograd::graph::record_linear;
-use crate::backend::cuda::{Buffer, Launch, Plain, int, long};
+use crate::backend::cuda::{Buffer, Launch, Plain, Source, int, long};
 use crate::backend::device::tensor_of;
 
-/// `Segments` in `nystrom.cu`.
+const KERNELS: Source = Source::new("nystrom", &[include_str!("kernel.cu")]);
+
+/// `Segments` in `kernel.cu`.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Sizes {
@@ -19,7 +21,7 @@ struct Sizes {
     rule: i32,
 }
 
-#[expect(unsafe_code, reason = "see `Plain`")]
+#[expect(unsafe_code, reason = "`Plain` is an unsafe trait")]
 // SAFETY: the kernels' struct has these fields, in this order.
 unsafe impl Plain for Sizes {}
 
@@ -33,11 +35,11 @@ pub(super) fn segment_means(x: &Tensor, segments: &Segments) -> Result<Tensor> {
     };
     let table = segments.table().map(on_device).transpose()?;
     let sizes = Sizes {
-        len: long(len),
-        n_landmarks: long(n_landmarks),
-        width: long(width),
-        n_heads: int(n_heads),
-        n_rows: int(n_rows),
+        len: long(len)?,
+        n_landmarks: long(n_landmarks)?,
+        width: long(width)?,
+        n_heads: int(n_heads)?,
+        n_rows: int(n_rows)?,
         rule: segments.rule() as i32,
     };
     let n = batch * n_heads * n_landmarks * width;
@@ -61,6 +63,5 @@ fn run(
     table: Option<&Tensor>,
     sizes: Sizes,
 ) -> Result<()> {
-    let launch = Launch::new("nystrom", kernel, x)?.over(n);
-    launch.read(x)?.write(y)?.size(n).read_if(table)?.plain(sizes).run()
+    Launch::elementwise(&KERNELS, kernel, [x], y, n)?.read_if(table)?.plain(sizes).run()
 }

@@ -124,8 +124,8 @@ impl Segments {
         self.rows.len()
     }
 
-    /// All rows for the kernels of `nystrom.cu`, which say what is where. `None` where nothing is padding: what
-    /// follows from the rule alone they find themselves.
+    /// The table of all rows that the kernels read, as `kernel.cu` describes it. `None` without padding: then the
+    /// segments follow from the rule alone.
     pub(super) fn table(&self) -> Option<Vec<u32>> {
         if !self.has_padding {
             return None;

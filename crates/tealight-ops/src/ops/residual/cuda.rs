@@ -1,4 +1,4 @@
-//! The kernels: a thread for each element, or for each block of random words.
+//! The kernels of dropout and of sums.
 
 use candle_core::{Result, Tensor};
 

@@ -1,10 +1,12 @@
-//! The kernel: a thread for each pair of channels.
+//! A kernel with one thread per pair of channels.
 
 use candle_core::{Result, Tensor};
 
 use super::{Layout, Rows};
 use crate::autograd::graph::record_linear;
-use crate::backend::cuda::{Buffer, Launch};
+use crate::backend::cuda::{Buffer, Launch, Source};
+
+const KERNELS: Source = Source::new("rotary", &[include_str!("kernel.cu")]);
 
 pub(super) fn rotate(
     x: &Tensor,
@@ -36,16 +38,8 @@ impl Rotation {
         let (Rows { len, repeated, .. }, half) = (self.rows, self.cos.dim(1)?);
         let n_pairs = x.elem_count() / 2;
         let mut y = Buffer::like(x)?;
-        Launch::new("elementwise", "rotate", x)?
-            .over(n_pairs)
-            .read(x)?
-            .read(&self.cos)?
-            .read(&self.sin)?
-            .write(&mut y)?
-            .size(n_pairs)
-            .size(len)
-            .size(repeated)
-            .size(half)
+        Launch::elementwise(&KERNELS, "rotate", [x, &self.cos, &self.sin], &mut y, n_pairs)?
+            .sizes([len, repeated, half])
             .int((self.layout == Layout::Interleaved).into())
             .int(direction)
             .run()?;

@@ -1,11 +1,13 @@
-//! The kernels: a block for each row.
+//! Kernels with one block per row.
 
 use candle_core::{D, Result, Tensor};
 
 use crate::autograd::graph::{Operation, record};
-use crate::backend::cuda::{Buffer, Launch};
+use crate::backend::cuda::{Buffer, Launch, Source};
 
-/// What is computed of a row.
+const KERNELS: Source = Source::new("softmax", &[include_str!("kernel.cu")]);
+
+/// The result for a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Of {
     Weights,
@@ -16,7 +18,7 @@ pub(super) fn softmax(x: &Tensor, of: Of) -> Result<Tensor> {
     let x = x.contiguous()?;
     let width = x.dim(D::Minus1)?;
     let mut y = Buffer::like(&x)?;
-    Launch::new("rows", "softmax_forward", &x)?
+    Launch::new(&KERNELS, "softmax_forward", &x)?
         .rows(x.elem_count() / width, width)
         .read(&x)?
         .write(&mut y)?
@@ -49,10 +51,9 @@ impl Operation for Softmax {
         let gradient = gradient.contiguous()?;
         let width = y.dim(D::Minus1)?;
         let mut dx = Buffer::like(y)?;
-        Launch::new("rows", "softmax_backward", y)?
+        Launch::new(&KERNELS, "softmax_backward", y)?
             .rows(y.elem_count() / width, width)
-            .read(y)?
-            .read(&gradient)?
+            .reads([y, &gradient])?
             .write(&mut dx)?
             .size(width)
             .int(self.0 as i32)

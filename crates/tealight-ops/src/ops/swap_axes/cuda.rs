@@ -1,10 +1,12 @@
-//! The kernel, which is its own backward.
+//! A kernel with one thread per element. The backward swaps the axes back.
 
 use candle_core::{Result, Tensor};
 
 use super::NAME;
 use crate::autograd::graph::record_linear;
-use crate::backend::cuda::{Buffer, Launch};
+use crate::backend::cuda::{Buffer, Launch, Source};
+
+const KERNELS: Source = Source::new("swap_axes", &[include_str!("kernel.cu")]);
 
 pub(super) fn swap_axes(x: &Tensor) -> Result<Tensor> {
     let x = x.contiguous()?;
@@ -20,6 +22,8 @@ pub(super) fn swap_axes(x: &Tensor) -> Result<Tensor> {
 fn swapped(x: &Tensor) -> Result<Buffer> {
     let (_, n, m, width) = x.dims4()?;
     let mut y = Buffer::like(x)?;
-    Launch::map("swap_axes", x, &mut y, x.elem_count())?.size(n).size(m).size(width).run()?;
+    Launch::elementwise(&KERNELS, "swap_axes", [x], &mut y, x.elem_count())?
+        .sizes([n, m, width])
+        .run()?;
     Ok(y)
 }

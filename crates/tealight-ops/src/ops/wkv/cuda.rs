@@ -1,10 +1,13 @@
-//! The kernels: a thread for each channel of each example, which scans its positions.
+//! Kernels with one thread per channel of each example, which scans the positions.
 
 use candle_core::{Result, Tensor};
 
 use crate::autograd::graph::{Operation, record};
 use crate::backend::cuda::sums::add_parts;
-use crate::backend::cuda::{Buffer, Launch, wide};
+use crate::backend::cuda::{Buffer, Launch, Source, wide};
+
+const KERNELS: Source =
+    Source::new("wkv", &[include_str!("../online_softmax.cuh"), include_str!("kernel.cu")]);
 
 pub(super) fn wkv(operands: [&Tensor; 4], key_padding_mask: Option<&Tensor>) -> Result<Tensor> {
     let [key, value, decay, bonus] = operands.map(Tensor::contiguous);
@@ -12,17 +15,12 @@ pub(super) fn wkv(operands: [&Tensor; 4], key_padding_mask: Option<&Tensor>) -> 
     let padding = key_padding_mask.map(Tensor::contiguous).transpose()?;
     let (batch, len, d_model) = key.dims3()?;
     let mut output = Buffer::like(&key)?;
-    Launch::new("scans", "wkv_forward", &key)?
+    Launch::new(&KERNELS, "wkv_forward", &key)?
         .over(batch * d_model)
-        .read(&key)?
-        .read(&value)?
-        .read(&decay)?
-        .read(&bonus)?
+        .reads([&key, &value, &decay, &bonus])?
         .read_if(padding.as_ref())?
         .write(&mut output)?
-        .size(batch * d_model)
-        .size(len)
-        .size(d_model)
+        .sizes([batch * d_model, len, d_model])
         .run()?;
     let output = output.value(key.shape());
     record(Wkv { padding }, &[&key, &value, &decay, &bonus], output)
@@ -55,23 +53,14 @@ impl Operation for Wkv {
         let (mut shifts, mut scales, mut outputs) = (wides(n)?, wides(n)?, wides(n)?);
         let mut drates = wides(batch * 2 * d_model)?;
         let (mut dkey, mut dvalue) = (Buffer::like(key)?, Buffer::like(key)?);
-        Launch::new("scans", "wkv_backward", key)?
+        Launch::new(&KERNELS, "wkv_backward", key)?
             .over(batch * d_model)
-            .read(key)?
-            .read(value)?
-            .read(decay)?
-            .read(bonus)?
+            .reads([key, value, decay, bonus])?
             .read_if(self.padding.as_ref())?
             .read(&gradient)?
-            .write(&mut shifts)?
-            .write(&mut scales)?
-            .write(&mut outputs)?
-            .write(&mut dkey)?
-            .write(&mut dvalue)?
-            .write(&mut drates)?
-            .size(batch * d_model)
-            .size(len)
-            .size(d_model)
+            .writes([&mut shifts, &mut scales, &mut outputs])?
+            .writes([&mut dkey, &mut dvalue, &mut drates])?
+            .sizes([batch * d_model, len, d_model])
             .run()?;
         let drates = add_parts(key, &drates, 0, batch, 2 * d_model)?.tensor((2, d_model))?;
         Ok(vec![

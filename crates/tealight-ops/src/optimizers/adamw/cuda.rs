@@ -1,36 +1,33 @@
-//! The kernel: some blocks for each parameter of a list.
+//! One kernel for lists of parameters.
 
 use candle_core::{Result, Var};
 
 use super::{Hyper, Slot};
-use crate::backend::cuda::lists::{Item, MOST, Rates};
-use crate::backend::cuda::{self, Launch, wide};
+use crate::backend::cuda::lists::{self, Item, MOST, Rates};
+use crate::backend::cuda::{Launch, Source};
 
-/// Whether the kernel takes this: a gradient may be in half the precision of what it changes.
+const KERNELS: Source = Source::new("adamw", &[lists::HEADER, include_str!("kernel.cu")]);
+
+/// Whether the kernel can update a slot.
 pub(super) fn takes(slot: &Slot<'_>) -> bool {
-    let state = slot.state().map(Var::as_tensor);
-    cuda::takes(&state)
-        && cuda::takes(&[slot.gradient])
-        && wide(slot.gradient.dtype()) == slot.parameter.dtype()
-        && slot.gradient.device().same_device(slot.parameter.device())
-        && state.iter().all(|x| x.is_contiguous())
+    lists::can_update(&slot.state().map(Var::as_tensor), slot.gradient)
 }
 
-/// Slots of one dtype of gradients, with the same β and ε.
+/// Updates slots whose gradients have one dtype and whose β, ε and gradient scale are the same.
 pub(super) fn step(slots: &[Slot<'_>], step: u64) -> Result<()> {
     for chunk in slots.chunks(MOST) {
         let gradients = chunk.iter().map(|slot| slot.gradient.contiguous());
         let gradients = gradients.collect::<Result<Vec<_>>>()?;
         let mut rates = Rates::default();
-        let mut lists = Vec::with_capacity(chunk.len());
+        let mut items = Vec::with_capacity(chunk.len());
         for (i, (slot, gradient)) in chunk.iter().zip(&gradients).enumerate() {
             (rates.lr[i], rates.weight_decay[i]) = (slot.hyper.lr, slot.hyper.weight_decay);
             let [theta, m, v] = slot.state().map(|x| Item::Tensor(x.as_tensor()));
-            lists.push((gradient.elem_count(), [theta, Item::Tensor(gradient), m, v]));
+            items.push((gradient.elem_count(), [theta, Item::Tensor(gradient), m, v]));
         }
         let Hyper { beta1, beta2, epsilon, gradient_scale, .. } = chunk[0].hyper;
         let correction = |beta: f64| 1. - beta.powf(step as f64);
-        Launch::lists("adamw", &gradients[0], &lists)?
+        Launch::lists(&KERNELS, "adamw", &gradients[0], items)?
             .plain(rates)
             .number(gradient_scale)
             .number(beta1)

@@ -1,22 +1,19 @@
-//! The kernels: some blocks for each matrix of a list, and what lies between them once for all matrices.
+//! Kernels for lists of matrices before and after the orthogonalisation, which is one batch of matrix products.
 
 use candle_core::{Result, Tensor, Var};
 
 use super::{Hyper, Slot, orthogonalized};
-use crate::backend::cuda::lists::{Item, MOST, Rates};
-use crate::backend::cuda::{self, Buffer, Launch, wide};
+use crate::backend::cuda::lists::{self, Item, MOST, Rates};
+use crate::backend::cuda::{Buffer, Launch, Source};
 
-/// Whether the kernels take this: a gradient may be in half the precision of what it changes.
+const KERNELS: Source = Source::new("muon", &[lists::HEADER, include_str!("kernel.cu")]);
+
+/// Whether the kernels can update a slot.
 pub(super) fn takes(slot: &Slot<'_>) -> bool {
-    let state = [slot.parameter, slot.momentum].map(Var::as_tensor);
-    cuda::takes(&state)
-        && cuda::takes(&[slot.gradient])
-        && state.iter().all(|x| x.is_contiguous())
-        && wide(slot.gradient.dtype()) == slot.parameter.dtype()
-        && slot.gradient.device().same_device(slot.parameter.device())
+    lists::can_update(&[slot.parameter, slot.momentum].map(Var::as_tensor), slot.gradient)
 }
 
-/// Of slots that are updated alike, of one shape.
+/// Updates slots of one shape with the same hyper-parameters, except learning rate, scale and weight decay.
 pub(super) fn step(slots: &[Slot<'_>]) -> Result<()> {
     for slots in slots.chunks(MOST) {
         let Hyper { n_iterations, .. } = slots[0].hyper;
@@ -25,20 +22,21 @@ pub(super) fn step(slots: &[Slot<'_>]) -> Result<()> {
     Ok(())
 }
 
-/// The momenta's next values in their places, and the directions that follow: `(slots, rows, columns)`
+/// Updates the momenta in place. Returns the directions N: `(slots, rows, columns)`.
 fn directions(slots: &[Slot<'_>]) -> Result<Tensor> {
     let Slot { parameter, hyper, .. } = slots[0];
     let (rows, columns) = parameter.dims2()?;
     let gradients =
         slots.iter().map(|slot| slot.gradient.contiguous()).collect::<Result<Vec<_>>>()?;
     let (len, dtype) = (rows * columns, parameter.dtype());
-    let directions = Buffer::unwritten(slots.len() * len, dtype, parameter.device())?;
-    let mut lists = Vec::with_capacity(slots.len());
-    for (i, (slot, gradient)) in slots.iter().zip(&gradients).enumerate() {
+    let mut directions = Buffer::unwritten(slots.len() * len, dtype, parameter.device())?;
+    let mut items = Vec::with_capacity(slots.len());
+    let parts = directions.chunks_mut(len)?;
+    for ((slot, gradient), part) in slots.iter().zip(&gradients).zip(parts) {
         let [gradient, momentum] = [gradient, slot.momentum.as_tensor()].map(Item::Tensor);
-        lists.push((len, [gradient, momentum, Item::Part(&directions, i * len, dtype)]));
+        items.push((len, [gradient, momentum, Item::Part(part)]));
     }
-    Launch::lists("muon_directions", &gradients[0], &lists)?
+    Launch::lists(&KERNELS, "muon_directions", &gradients[0], items)?
         .number(hyper.gradient_scale)
         .number(hyper.momentum)
         .int(hyper.nesterov.into())
@@ -46,15 +44,15 @@ fn directions(slots: &[Slot<'_>]) -> Result<Tensor> {
     directions.tensor((slots.len(), rows, columns))
 }
 
-/// Updates of the parameters, `(slots, rows, columns)`.
+/// Updates the parameters by O, `updates (slots, rows, columns)`.
 fn apply(slots: &[Slot<'_>], updates: &Tensor) -> Result<()> {
     let parameter = slots[0].parameter.as_tensor();
     let updates = (0..slots.len()).map(|i| updates.get(i)).collect::<Result<Vec<_>>>()?;
-    let (mut rates, mut lists) = (Rates::default(), Vec::with_capacity(slots.len()));
+    let (mut rates, mut items) = (Rates::default(), Vec::with_capacity(slots.len()));
     for (i, (slot, update)) in slots.iter().zip(&updates).enumerate() {
         let Hyper { lr, scale, weight_decay, .. } = slot.hyper;
         (rates.lr[i], rates.weight_decay[i]) = (lr * scale, lr * weight_decay);
-        lists.push((update.elem_count(), [slot.parameter.as_tensor(), update].map(Item::Tensor)));
+        items.push((update.elem_count(), [slot.parameter.as_tensor(), update].map(Item::Tensor)));
     }
-    Launch::lists("muon", parameter, &lists)?.plain(rates).run()
+    Launch::lists(&KERNELS, "muon", parameter, items)?.plain(rates).run()
 }

@@ -1,23 +1,20 @@
-//! The kernels around the products: one for each line of the iteration, and some at its beginning.
+//! The kernels of the iteration besides its matrix products: one for each step, and those of its start.
 
 use candle_core::{D, Result, Tensor};
 
 use crate::backend::cuda::factor::{Factor, Sizes};
 use crate::backend::cuda::product::product;
-use crate::backend::cuda::{Buffer, Launch};
+use crate::backend::cuda::{Buffer, Launch, Source};
 use crate::ops::nystrom::normalisation::{Normalisation, Start};
 
+const KERNELS: Source = Source::new("pseudo_inverse", &[include_str!("kernel.cu")]);
 const THREADS: usize = 256;
 
 /// scale (multiple · I − x) for `x (.., m, m)`
 pub(super) fn multiple_minus(multiple: f64, x: &Tensor, scale: f64) -> Result<Tensor> {
     let (m, x) = (x.dim(D::Minus1)?, x.contiguous()?);
     let mut y = Buffer::like(&x)?;
-    Launch::new("nystrom", "multiple_minus", &x)?
-        .over(x.elem_count())
-        .read(&x)?
-        .write(&mut y)?
-        .size(x.elem_count())
+    Launch::elementwise(&KERNELS, "multiple_minus", [&x], &mut y, x.elem_count())?
         .size(m)
         .number(multiple)
         .number(scale)
@@ -37,7 +34,7 @@ pub(super) fn transposed_matmul(a: &Tensor, b: &Tensor) -> Result<Tensor> {
 }
 
 impl Normalisation {
-    /// How many matrices have one scale, of `n` in all.
+    /// The number of matrices that share a scale, of `n` in all.
     fn group(self, n: usize) -> usize {
         match self {
             Self::EachMatrix => 1,
@@ -46,7 +43,7 @@ impl Normalisation {
     }
 }
 
-/// Of `a (.., m, m)`, contiguous: Aᵀ / s, s and the shares of the columns in its gradient.
+/// For `a (.., m, m)`: Z₀ = Aᵀ / s, the scale s, and the share of each column in its gradient.
 pub(super) fn start(normalisation: Normalisation, a: &Tensor) -> Result<Start> {
     let (a, m) = (a.contiguous()?, a.dim(D::Minus1)?);
     let n_planes = a.elem_count() / (m * m);
@@ -54,29 +51,22 @@ pub(super) fn start(normalisation: Normalisation, a: &Tensor) -> Result<Start> {
     let of = |len| Buffer::unwritten(len, a.dtype(), a.device());
     let (mut columns, mut scale, mut shares) =
         (of(n_planes * m)?, of(n_planes)?, of(n_planes * m)?);
-    Launch::new("nystrom", "column_sums", &a)?
-        .over(n_planes * m)
-        .read(&a)?
-        .write(&mut columns)?
-        .size(n_planes * m)
+    Launch::elementwise(&KERNELS, "column_sums", [&a], &mut columns, n_planes * m)?
         .size(m)
         .run()?;
-    Launch::new("nystrom", "largest_columns", &a)?
+    Launch::new(&KERNELS, "largest_columns", &a)?
         .grid([n_planes / group, 1, 1], THREADS)
         .read_buffer(&columns)?
-        .write(&mut scale)?
-        .write(&mut shares)?
-        .size(group)
-        .size(m)
+        .writes([&mut scale, &mut shares])?
+        .sizes([group, m])
         .run()?;
     let mut z = Buffer::like(&a)?;
-    Launch::new("nystrom", "transposed_over", &a)?
+    Launch::new(&KERNELS, "transposed_over", &a)?
         .over(a.elem_count())
         .read(&a)?
         .read_buffer(&scale)?
         .write(&mut z)?
-        .size(a.elem_count())
-        .size(m)
+        .sizes([a.elem_count(), m])
         .run()?;
     let with = |[rows, columns]: [usize; 2]| {
         let mut shape = a.dims()[..a.rank() - 2].to_vec();
@@ -97,26 +87,19 @@ pub(super) fn gradient(start: &Start, dz: &Tensor, da: &Tensor) -> Result<Tensor
     let n_planes = dz.elem_count() / (m * m);
     let group = start.normalisation.group(n_planes);
     let mut dscale = Buffer::unwritten(n_planes, dz.dtype(), dz.device())?;
-    Launch::new("nystrom", "gradients_of_scales", &dz)?
+    Launch::new(&KERNELS, "gradients_of_scales", &dz)?
         .grid([n_planes / group, 1, 1], THREADS)
-        .read(&dz)?
-        .read(&start.z)?
-        .read(&start.scale)?
+        .reads([&dz, &start.z, &start.scale])?
         .write(&mut dscale)?
-        .size(group)
-        .size(m)
+        .sizes([group, m])
         .run()?;
     let mut whole = Buffer::like(&da)?;
-    Launch::new("nystrom", "gradient_of_start", &dz)?
+    Launch::new(&KERNELS, "gradient_of_start", &dz)?
         .over(dz.elem_count())
-        .read(&da)?
-        .read(&dz)?
-        .read(&start.scale)?
-        .read(&start.shares)?
+        .reads([&da, &dz, &start.scale, &start.shares])?
         .read_buffer(&dscale)?
         .write(&mut whole)?
-        .size(dz.elem_count())
-        .size(m)
+        .sizes([dz.elem_count(), m])
         .run()?;
     whole.tensor(da.shape())
 }

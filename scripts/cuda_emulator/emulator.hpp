@@ -1,12 +1,12 @@
-// Enough of CUDA for the kernels to run on a CPU: block after block, and its threads as fibers that take turns.
+// The part of CUDA that the kernels use, for a CPU: blocks run one after the other, the threads of a block as fibers.
 //
-// It is stricter than a GPU: a barrier that not every thread of a block reaches, or a shuffle that not every lane of a
-// warp takes part in, ends the process and says so. The order of the threads is another in every round, so that what
-// depends on it shows.
+// The emulator is stricter than a GPU. It aborts with a message if not every thread of a block reaches a barrier, or
+// not every lane of a warp takes part in a shuffle. The order of the threads changes from round to round, so that
+// a result that depends on it differs between launches.
 
 #pragma once
 #define EMULATED
-// Whether no kernel of a file has a barrier: then its threads run one after the other.
+// Whether no kernel of a file has a barrier. Then threads run one after the other, without fibers.
 #ifndef IS_STRAIGHT
 #define IS_STRAIGHT false
 #endif
@@ -33,7 +33,7 @@ struct Barrier {
     unsigned n_arrived = 0, generation = 0;
 };
 
-// A thread of a block. Its stack is used again for the threads of the next block.
+// A thread of a block. The threads of the next block reuse its stack.
 struct Fiber {
     static constexpr size_t STACK = 256 * 1024;
     std::unique_ptr<char[]> stack{new char[STACK]};
@@ -54,7 +54,7 @@ struct Machine {
     unsigned n_threads = 0, order = 1;
     bool has_moved = false, is_straight = false;
     Barrier of_block, of_warps[32];
-    uint64_t lanes[2][32][32]; // in turns: no lane is further than one shuffle ahead of another
+    uint64_t lanes[2][32][32]; // alternating: a lane may be one shuffle ahead of another, but not two
     uint32_t operands[32][32][6];
     std::vector<unsigned char> dynamic;
 };
@@ -66,12 +66,13 @@ inline void fail(const char* what) {
     abort();
 }
 
-inline void pass_on() {
+// Returns to the scheduler until the fiber is resumed.
+inline void yield() {
     if (!_setjmp(machine.current->at)) _longjmp(machine.scheduler, 1);
 }
 
 inline void wait_at(Barrier& barrier, unsigned n) {
-    if (machine.is_straight) fail("a barrier, in a file that is to have none");
+    if (machine.is_straight) fail("a barrier in a file that was compiled with IS_STRAIGHT");
     unsigned generation = barrier.generation;
     if (++barrier.n_arrived == n) {
         barrier.n_arrived = 0;
@@ -79,7 +80,7 @@ inline void wait_at(Barrier& barrier, unsigned n) {
         machine.has_moved = true;
         return;
     }
-    while (barrier.generation == generation) pass_on();
+    while (barrier.generation == generation) yield();
 }
 
 inline void wait_for_warp() {
@@ -87,12 +88,13 @@ inline void wait_for_warp() {
     wait_at(machine.of_warps[warp], left < 32 ? left : 32);
 }
 
-inline void live() {
+// The body of a fiber: runs the kernel for one thread after the other.
+inline void fiber_main() {
     for (;;) {
         machine.kernel();
         machine.current->is_done = true;
         machine.has_moved = true;
-        pass_on();
+        yield();
     }
 }
 
@@ -105,7 +107,7 @@ inline void resume(Fiber& fiber) {
     fiber.first.uc_stack.ss_sp = fiber.stack.get();
     fiber.first.uc_stack.ss_size = Fiber::STACK;
     fiber.first.uc_link = nullptr;
-    makecontext(&fiber.first, live, 0);
+    makecontext(&fiber.first, fiber_main, 0);
     setcontext(&fiber.first);
 }
 
@@ -120,7 +122,7 @@ inline void run_straight() {
 inline void run_block() {
     machine.of_block = {};
     for (auto& barrier : machine.of_warps) barrier = {};
-    std::fill(machine.dynamic.begin(), machine.dynamic.end(), 0xff); // NaN
+    std::fill(machine.dynamic.begin(), machine.dynamic.end(), 0xff); // NaN: uninitialised shared memory shows
     unsigned n = machine.n_threads, left = n;
     for (unsigned i = 0; i < n; i++) {
         machine.fibers[i]->is_done = false;
@@ -139,14 +141,14 @@ inline void run_block() {
             resume(fiber);
             left -= fiber.is_done;
         }
-        if (!machine.has_moved) fail("some threads wait for others that do not come");
+        if (!machine.has_moved) fail("some threads wait at a barrier that others never reach");
     }
 }
 
 struct Kernel {
     std::function<void(void**)> run;
-    std::vector<size_t> sizes; // of its arguments
-    bool is_straight;          // without barriers
+    std::vector<size_t> sizes; // bytes of each parameter
+    bool is_straight;          // has no barriers
 };
 
 inline std::map<std::string, Kernel>& kernels() {
@@ -170,6 +172,7 @@ void call(void (*kernel)(A...), void** arguments, std::index_sequence<I...>) {
     kernel(read<A>(arguments[I])...);
 }
 
+// Registers a kernel as NAME_BITS when the library is loaded.
 struct Registered {
     template <class... A>
     Registered(const char* name, unsigned bits, void (*kernel)(A...), bool is_straight = IS_STRAIGHT) {
@@ -206,7 +209,7 @@ template <class T> static inline T __shfl_xor_sync(unsigned, T x, int mask) {
     return other;
 }
 
-// mma.sync.m16n8k16 of bf16: lane l holds rows l / 4 and l / 4 + 8 of a and c, and column l / 4 of b.
+// mma.sync.m16n8k16 of bf16, c += a b: lane l holds rows l / 4 and l / 4 + 8 of a and c, and column l / 4 of b.
 static inline void multiply(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
     unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     auto& operands = emulator::machine.operands[warp];
@@ -224,7 +227,7 @@ static inline void multiply(float (&c)[4], const unsigned (&a)[4], unsigned b0, 
     emulator::wait_for_warp();
 }
 
-// ldmatrix.x4: word j is of matrix j, whose rows lanes 8 j to 8 j + 7 point to.
+// ldmatrix.x4: word j comes from matrix j, whose rows are at the addresses that lanes 8j to 8j + 7 pass.
 template <class T> static inline void load_matrices_as(unsigned (&words)[4], const T* row, bool transposed) {
     static_assert(sizeof(T) == 2);
     unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;

@@ -1,19 +1,27 @@
-// Linear attention as a scan: a block for each head of each example, its state in shared memory. Operands are logarithms
-// of features; the state of a feature is relative to its largest logarithm so far (see linear_attention/mod.rs).
+// Linear attention as a scan (Katharopoulos et al. 2020, eq. (5), (9) to (12)). queries (heads, q_len, n_features),
+// keys (heads, kv_len, n_features), values (heads, kv_len, width), outputs (heads, q_len, width) with heads = batch ·
+// n_heads; padding (batch, kv_len) may be null. Queries and keys are the logarithms of features. The state S, z of a
+// feature is stored relative to its largest logarithm so far; linear_attention/mod.rs states the formulas.
+//
+// Grid of all kernels: one block of THREADS threads per head of each example, with its state in dynamic shared memory.
+// If `past`, the block adds key i before it computes query i; otherwise it adds all keys first.
+
+#include "backend/cuda/prelude.cuh"
 
 #define THREADS 256
 
 struct Sizes { int n_heads, q_len, kv_len, n_features, width, past; };
 
-// Sums weighted by features, and what the last call has worked out of each feature.
+// The state, and scratch for one step.
 struct State {
-    Wide *max, *total, *feature, *fade; // (n_features)
-    Wide* sum;                          // (n_features, width)
-    Wide* vector;                       // (width)
-    Wide* parts;                        // (THREADS)
+    Wide *max, *total;     // (n_features): the largest logarithm, z
+    Wide *feature, *fade;  // (n_features): scratch
+    Wide* sum;             // S: (n_features, width)
+    Wide* vector;          // (width): scratch
+    Wide* parts;           // (THREADS): scratch of contract
 };
 
-DEVICE Wide lowest() { return Wide(-1e30); } // finite: differences of two are numbers
+DEVICE Wide lowest() { return Wide(-1e30); } // finite: the difference of two such values is a number
 
 DEVICE State empty(const Sizes& z, Wide* shared) {
     State s;
@@ -33,7 +41,7 @@ DEVICE State empty(const Sizes& z, Wide* shared) {
     return s;
 }
 
-// Adds e^(log − shift) ⊗ vector to the sum and e^(log − shift) · number to the total; the vector times `scale`.
+// S += e^(logs − shift) ⊗ (scale · vector) and z += e^(logs − shift) · number, rescaled to the new maxima.
 DEVICE void add(const Sizes& z, const State& s, const Number* logs, Wide shift, const Number* vector, Wide scale,
                 Wide number) {
     __syncthreads();
@@ -53,7 +61,7 @@ DEVICE void add(const Sizes& z, const State& s, const Number* logs, Wide shift, 
     __syncthreads();
 }
 
-// feature ← e^(log + max − shift), whose exponent is positive by rounding alone.
+// feature = e^(logs + max − shift). The exponent exceeds 0 only by rounding.
 DEVICE void weigh_at(const Sizes& z, const State& s, const Number* logs, Wide shift) {
     for (int r = threadIdx.x; r < z.n_features; r += THREADS) {
         Wide exponent = wide(logs[r]) + s.max[r] - shift;
@@ -62,7 +70,7 @@ DEVICE void weigh_at(const Sizes& z, const State& s, const Number* logs, Wide sh
     __syncthreads();
 }
 
-// The same relative to the largest; gives that, and 1 / featureᵀ total, or 0.
+// Sets shift = the maximum of logs + max, feature as weigh_at, and scale = 1 / featureᵀ z, or 0 if that is 0.
 DEVICE void weigh(const Sizes& z, const State& s, const Number* logs, Wide& shift, Wide& scale) {
     Wide largest = -infinity(), total = 0;
     for (int r = threadIdx.x; r < z.n_features; r += THREADS) largest = fmax(largest, wide(logs[r]) + s.max[r]);
@@ -74,8 +82,8 @@ DEVICE void weigh(const Sizes& z, const State& s, const Number* logs, Wide& shif
     scale = total == Wide(0) ? Wide(0) : Wide(1) / total;
 }
 
-// Σ over `n` of x[k] matrix[i · step + k · stride] for each i below n_results: into parts, as far as a thread goes; then
-// `write(i, sum)`.
+// Calls write(i, Σ_{k<n} x[k] S[i · step + k · stride]) for each i < n_results. If there are fewer results than
+// threads, several threads share a result, and their partial sums are added in order.
 template <class F>
 DEVICE void contract(const State& s, int n_results, int n, const Wide* x, int step, int stride, F write) {
     for (int first = 0; first < n_results; first += THREADS) {
@@ -94,18 +102,21 @@ DEVICE void contract(const State& s, int n_results, int n, const Wide* x, int st
     __syncthreads();
 }
 
+// Index of the first query, key and padding element of a block's head.
 struct Head { i64 queries, keys, padding; };
 
 DEVICE Head head_of(const Sizes& z) {
     return Head{i64(blockIdx.x) * z.q_len, i64(blockIdx.x) * z.kv_len, i64(blockIdx.x) / z.n_heads * z.kv_len};
 }
 
+// Adds key and value j to the state, unless padded.
 DEVICE void add_key(const Sizes& z, const State& s, const Head& h, const Number* keys, const Number* values,
                     const u8* padding, int j) {
     if (padding && padding[h.padding + j]) return;
     add(z, s, keys + (h.keys + j) * z.n_features, 0, values + (h.keys + j) * z.width, 1, 1);
 }
 
+// outᵢ = φ(qᵢ)ᵀ Sᵢ / φ(qᵢ)ᵀ zᵢ.
 KERNEL(linear_attention_forward, const Number* queries, const Number* keys, const Number* values, const u8* padding,
        Number* outputs, Sizes z) {
     DYNAMIC_SHARED(Wide, shared);
@@ -118,11 +129,13 @@ KERNEL(linear_attention_forward, const Number* queries, const Number* keys, cons
         Wide shift, scale;
         weigh(z, s, queries + (h.queries + i) * z.n_features, shift, scale);
         Number* output = outputs + (h.queries + i) * z.width;
-        contract(s, z.width, z.n_features, s.feature, 1, z.width, [&](int c, Wide sum) { output[c] = narrow(scale * sum); });
+        contract(s, z.width, z.n_features, s.feature, 1, z.width,
+                 [&](int c, Wide sum) { output[c] = narrow(scale * sum); });
     }
 }
 
-// dφ(q), and how each query has read: its shift, 1 / aᵀz, and gᵀ out, (heads, q_len) each.
+// dqueries, the gradient of the logarithms. Kept for the backward of keys, (heads, q_len) each: shifts, scales =
+// 1 / featureᵀ z, and means = gᵀ out.
 KERNEL(linear_attention_backward_query, const Number* queries, const Number* keys, const Number* values,
        const u8* padding, const Number* g, Number* dqueries, Wide* shifts, Wide* scales, Wide* means, Sizes z) {
     DYNAMIC_SHARED(Wide, shared);
@@ -150,14 +163,16 @@ KERNEL(linear_attention_backward_query, const Number* queries, const Number* key
     }
 }
 
+// Adds query i to the state of the reverse scan: Σ φ(qᵢ) gᵢᵀ / (φ(qᵢ)ᵀ zᵢ), and the same with gᵀ out instead of g.
 DEVICE void add_query(const Sizes& z, const State& s, const Head& h, const Number* queries, const Number* g,
                       const Wide* shifts, const Wide* scales, const Wide* means, int i) {
     i64 at = h.queries + i;
     Wide scale = scales[at];
-    if (scale != Wide(0)) add(z, s, queries + at * z.n_features, shifts[at], g + at * z.width, scale, means[at] * scale);
+    if (scale != Wide(0))
+        add(z, s, queries + at * z.n_features, shifts[at], g + at * z.width, scale, means[at] * scale);
 }
 
-// dφ(k) and dv, from the last key to the first.
+// dkeys, the gradient of the logarithms, and dvalues, from the last key to the first.
 KERNEL(linear_attention_backward_key, const Number* queries, const Number* keys, const Number* values,
        const u8* padding, const Number* g, const Wide* shifts, const Wide* scales, const Wide* means, Number* dkeys,
        Number* dvalues, Sizes z) {

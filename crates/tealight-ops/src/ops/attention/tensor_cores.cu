@@ -1,19 +1,19 @@
-// Attention in bf16 on tensor cores: what attention.cu computes, with its products by whole warps (mma.sync.m16n8k16;
-// PTX ISA, "Warp-level matrix instructions"). Scores, weights and sums are f32; what is multiplied is rounded to bf16.
+// Softmax attention in bf16 on tensor cores: the formulas, operands and grids of kernel.cu, in blocks of 128 threads.
+// Products are mma.sync.m16n8k16 (PTX ISA, "Warp-level matrix instructions"): their factors are rounded to bf16;
+// scores, weights and sums are f32.
 //
-// A block is four warps, each with 16 rows of a tile of TILE; the other side comes N times 8 rows at a time. Of 16 × 8
-// sums lane l holds, in rows l / 4 and l / 4 + 8, those of columns 2 (l % 4) and the next: `sums[j]` is of columns 8 j
-// to 8 j + 8. Such sums are, rounded, the left operand of a further product as they lie. Heads are filled up with zeros
-// to D channels.
+// A block is four warps; each holds 16 of the TILE rows and loops over the other side, 8N rows at a time. Of a 16 × 8
+// matrix of sums, lane l holds rows l / 4 and l / 4 + 8, columns 2 (l % 4) and 2 (l % 4) + 1; sums[j] is columns
+// 8j..8j + 8. In this layout, sums rounded to bf16 are the left factor of the next product without moving between
+// lanes. Heads are padded with zeros to D channels.
 
-#ifndef __CUDACC_RTC__ // NVRTC is given both in one piece
-#include "attention.cuh"
-#endif
+#include "backend/cuda/prelude.cuh"
+#include "ops/attention/tiles.cuh"
 
 #if NUMBER_BITS == 16
 
 #define ROWS 16
-#define PAD 8 // of a row in shared memory: eight rows lie in different banks
+#define PAD 8 // added to each row in shared memory, so that eight rows lie in different banks
 
 struct alignas(16) Eight { u32 words[4]; };
 
@@ -21,7 +21,7 @@ struct alignas(16) Eight { u32 words[4]; };
 DEVICE u32 pair(float low, float high) { return narrow(low).bits | u32(narrow(high).bits) << 16; }
 DEVICE float rough_exp(float x) { return exp(x); }
 #else
-// To bf16, `low` in the lower half.
+// Rounds two floats to bf16; `low` becomes the lower half.
 DEVICE u32 pair(float low, float high) {
     u32 both;
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
@@ -30,7 +30,7 @@ DEVICE u32 pair(float low, float high) {
 
 DEVICE float rough_exp(float x) { return __expf(x); }
 
-// c += a b: (16, 16) and (16, 8)
+// c += a b, for a (16, 16), b (16, 8) and c (16, 8).
 DEVICE void multiply(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
@@ -43,7 +43,7 @@ DEVICE u32 shared_address(const Number* row) {
     return address;
 }
 
-// Four matrices of 8 × 8: lane l says where row l % 8 of matrix l / 8 is.
+// Loads four matrices of 8 × 8: lane l passes the address of row l % 8 of matrix l / 8.
 DEVICE void load_matrices(u32 (&words)[4], const Number* row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
@@ -51,7 +51,7 @@ DEVICE void load_matrices(u32 (&words)[4], const Number* row) {
                  : "memory");
 }
 
-// The same, each transposed.
+// The same, with each matrix transposed.
 DEVICE void load_matrices_transposed(u32 (&words)[4], const Number* row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
@@ -60,7 +60,7 @@ DEVICE void load_matrices_transposed(u32 (&words)[4], const Number* row) {
 }
 #endif
 
-// sums += A Bᵀ: A is the 16 rows of `left` from `row` on, B the first 8 N rows of `right`.
+// sums += A Bᵀ: A is rows row..row + 16 of `left`, B the first 8N rows of `right`.
 template <int D, int N>
 DEVICE void multiply_rows(float (&sums)[N][4], const Number* left, int row, const Number* right) {
     int lane = threadIdx.x % 32;
@@ -76,7 +76,7 @@ DEVICE void multiply_rows(float (&sums)[N][4], const Number* left, int row, cons
     }
 }
 
-// sums += A B: A is (16, 8 N), as sums lie, and B the first 8 N rows of `right`.
+// sums += A B: A is (16, 8N) in the layout of sums, B the first 8N rows of `right`.
 template <int D, int N>
 DEVICE void multiply_sums(float (&sums)[D / 8][4], const float (&left)[N][4], const Number* right) {
     int lane = threadIdx.x % 32;
@@ -92,7 +92,8 @@ DEVICE void multiply_sums(float (&sums)[D / 8][4], const float (&left)[N][4], co
     }
 }
 
-// Rows `first` to `first + n_rows` in shared memory, (n_rows, D + PAD); zeros behind the last row and channel.
+// Loads rows first..first + n_rows into shared memory, (n_rows, D + PAD). Rows beyond `len` and channels beyond `width`
+// are 0. Aligned rows are loaded in pieces of 16 bytes.
 template <int D>
 DEVICE void load_tile(const Number* from, const Strides& s, int example, int head, int first, int len, int width,
                       int n_rows, Number* rows) {
@@ -114,7 +115,7 @@ DEVICE void load_tile(const Number* from, const Strides& s, int example, int hea
     }
 }
 
-// The 16 rows of a warp, times `factor`, from `row` on; those behind `len` and channels behind `width` are no one's.
+// Stores factor · sums as rows row..row + 16. Rows beyond `len` and channels beyond `width` are left out.
 template <int D>
 DEVICE void store_rows(Number* to, const Strides& s, int example, int head, int row, int len, int width, float factor,
                        const float (&sums)[D / 8][4]) {
@@ -132,14 +133,14 @@ DEVICE void store_rows(Number* to, const Strides& s, int example, int head, int 
     }
 }
 
-// Whether each of the queries may read each of the keys, for all that places say.
+// Whether the band lets every one of these queries read every one of these keys.
 DEVICE bool is_open(const Problem& p, int first_row, int n_rows, int first_key, int n_keys) {
     if (first_row + n_rows > p.q_len || first_key + n_keys > p.kv_len) return false;
     return may_read(p, first_row, first_key + n_keys - 1) && may_read(p, first_row + n_rows - 1, first_key);
 }
 
-// Products as scores: scaled, with the bias, −∞ where nothing may be read. Rows are queries from `row` on and columns
-// keys from `column` on; if TURNED, the other way round.
+// Turns products Q Kᵀ into scores: scaled, plus the bias, −∞ where a query does not read a key. Rows are queries from
+// `row` on and columns keys from `column` on; if TURNED, rows are keys and columns queries.
 template <int N, bool TURNED>
 DEVICE void score(const Problem& p, const u8* padding, const u32* segments, const float* bias, int example, int head,
                   int row, int column, float (&scores)[N][4]) {
@@ -163,7 +164,8 @@ DEVICE void score(const Problem& p, const u8* padding, const u32* segments, cons
     }
 }
 
-DEVICE float lanes_sum(float x) { // over the four lanes of a row
+// Over the four lanes that hold a row.
+DEVICE float lanes_sum(float x) {
     x += __shfl_xor_sync(0xffffffffu, x, 1);
     return x + __shfl_xor_sync(0xffffffffu, x, 2);
 }
@@ -178,7 +180,7 @@ template <int N> DEVICE void clear(float (&sums)[N][4]) {
         UNROLL for (int i = 0; i < 4; i++) sums[j][i] = 0;
 }
 
-// Block (tile of queries, head, example).
+// O = softmax(scale · Q Kᵀ + bias) V, and m and ℓ of each row. Block (tile of queries, head, example).
 template <int D>
 DEVICE void forward(const Number* query, const Number* key, const Number* value, const float* bias, const u8* padding,
                     const u32* segments, Number* output, float* maxima, float* sums, const Problem& p,
@@ -235,7 +237,7 @@ DEVICE void forward(const Number* query, const Number* key, const Number* value,
             maxima[place] = max[half];
             sums[place] = sum[half];
         }
-        // A query that may read nothing gets zeros.
+        // A query that reads no key gets 0.
         float inverse = max[half] == -infinity() ? 0.f : 1 / sum[half];
         UNROLL for (int j = 0; j < D / 8; j++) {
             result[j][2 * half] *= inverse;
@@ -245,7 +247,7 @@ DEVICE void forward(const Number* query, const Number* key, const Number* value,
     store_rows<D>(output, of_output, example, head, first_row + of_warp, p.q_len, p.value_dim, 1, result);
 }
 
-// Block (tile of queries, head, example): dQ.
+// dQ = scale · dS K. Block (tile of queries, head, example).
 template <int D, int N>
 DEVICE void backward_query(const Number* query, const Number* key, const Number* value, const float* bias,
                            const u8* padding, const u32* segments, const Number* g, const float* maxima,
@@ -299,8 +301,8 @@ DEVICE void backward_query(const Number* query, const Number* key, const Number*
     store_rows<D>(dquery, of_dquery, example, head, first_row + of_warp, p.q_len, p.head_dim, p.scale, result);
 }
 
-// Block (tile of keys, head of keys, example): dK and dV, over all heads of queries that share them. Scores are
-// turned: a row of them is a key.
+// dK = scale · dSᵀ Q and dV = Pᵀ dO, summed over the heads of queries that share a head of keys. Block (tile of keys,
+// head of keys, example). The rows of the scores are keys, their columns queries.
 template <int D, int N>
 DEVICE void backward_key(const Number* query, const Number* key, const Number* value, const float* bias,
                          const u8* padding, const u32* segments, const Number* g, const float* maxima, const float* sums,
@@ -314,7 +316,7 @@ DEVICE void backward_key(const Number* query, const Number* key, const Number* v
     Number* values = keys + TILE * (D + PAD);
     Number* queries = values + TILE * (D + PAD);
     Number* gradients = queries + 8 * N * (D + PAD);
-    float* of_queries = reinterpret_cast<float*>(gradients + 8 * N * (D + PAD)); // max, 1 / sum and delta
+    float* of_queries = reinterpret_cast<float*>(gradients + 8 * N * (D + PAD)); // m, 1 / ℓ and delta of each query
     load_tile<D>(key, of_key, example, kv_head, first_key, p.kv_len, p.head_dim, TILE, keys);
     load_tile<D>(value, of_value, example, kv_head, first_key, p.kv_len, p.value_dim, TILE, values);
     float of_keys[D / 8][4], of_values[D / 8][4];
@@ -361,7 +363,8 @@ DEVICE void backward_key(const Number* query, const Number* key, const Number* v
     store_rows<D>(dvalue, of_dvalue, example, kv_head, row, p.kv_len, p.value_dim, 1, of_values);
 }
 
-// Of heads of up to D channels.
+// The kernels for heads of up to D channels. NVRTC compiles one width at a time (WIDTH): a model uses one, and each
+// takes long to compile.
 #define KERNELS(D, N)                                                                                                  \
     KERNEL(attention_forward_##D, const Number* query, const Number* key, const Number* value, const float* bias,     \
            const u8* padding, const u32* segments, Number* output, float* maxima, float* sums, Problem p,              \
@@ -391,7 +394,7 @@ KERNELS(32, 8)
 KERNELS(64, 8)
 #endif
 #if !defined WIDTH || WIDTH == 128
-KERNELS(128, 4) // twice as wide sums leave fewer registers
+KERNELS(128, 4) // sums of 128 channels leave registers for only half as many rows
 #endif
 
 #endif

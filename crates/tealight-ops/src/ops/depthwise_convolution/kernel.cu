@@ -1,4 +1,7 @@
-// Depthwise convolution along the sequence: x (batch, n_heads, len, width), weight (n_heads, kernel).
+// Depthwise convolution along the sequence: x (batch, n_heads, len, width), weight (n_heads, kernel), r = kernel / 2.
+// padding (batch, len), 1 at padded positions, may be null.
+
+#include "backend/cuda/prelude.cuh"
 
 struct Convolution {
     i64 len, width;
@@ -7,7 +10,8 @@ struct Convolution {
 
 DEVICE bool is_padded(const u8* padding, i64 position) { return padding && padding[position]; }
 
-// y_t = Σ_j w_j x_{t+j−r}, of x that is zero at padding. Turned around it is the gradient of x, which is zero there.
+// y_t = Σⱼ wⱼ x_{t+j−r}, where padded x count as 0. If `is_turned`, the gradient of x:
+// y_t = Σⱼ wⱼ x_{t−j+r}, 0 at padding. Grid: one thread per element of y.
 KERNEL(convolve, const Number* x, const Number* weight, const u8* padding, Number* y, i64 n, Convolution c,
        int is_turned) {
     i64 i = element();
@@ -25,7 +29,8 @@ KERNEL(convolve, const Number* x, const Number* weight, const u8* padding, Numbe
     y[i] = narrow(sum);
 }
 
-// Σ_t g_t · x_{t+j−r} over some of the positions of all sequences: parts (n_parts, n_heads, kernel). A block for each.
+// dwⱼ = Σ_t g_t · x_{t+j−r} over per_part of the n_positions = batch · len: parts (n_parts, n_heads, kernel).
+// Grid: (kernel, n_heads, n_parts), one block per element of the parts.
 KERNEL(convolution_backward_weight, const Number* x, const Number* gradient, const u8* padding, Wide* parts,
        i64 n_positions, i64 per_part, Convolution c) {
     i64 j = blockIdx.x, head = blockIdx.y, part = blockIdx.z, ahead = j - c.kernel / 2;

@@ -1,21 +1,25 @@
-// Softmax attention in tiles (Dao 2023, algorithms 1 and 2), with what `attention::Options` can ask for.
+// Softmax attention in tiles (Dao 2023, algorithms 1 and 2), with all of `attention::Options`. attention/mod.rs states
+// the formulas. tensor_cores.cu computes the same in bf16 on tensor cores.
 //
-// A block holds TILE rows of one side in shared memory and goes over the other side, TILE rows at a time. Its 256
-// threads stand in a square of 16 × 16; a thread computes 4 × 4 scores, in rows 4 a + i and columns b + 16 j of a tile.
-// The backward is two kernels, one by queries and one by keys: the scores are computed once more than need be, and
-// every sum has one order.
+// A block keeps TILE rows of queries (or of keys, for dK and dV) in shared memory and loops over the other side, TILE
+// rows at a time. Its 256 threads form a square of 16 × 16: thread (a, b) computes 4 × 4 scores, in rows 4a + i and
+// columns b + 16j of a tile. The backward is two kernels, one for dQ and one for dK and dV. The scores are computed
+// twice, but no two blocks add to the same element, so every sum has a fixed order.
+//
+// query (batch, n_heads, q_len, head_dim), key (batch, n_kv_heads, kv_len, head_dim), value (batch, n_kv_heads,
+// kv_len, value_dim), output (batch, n_heads, q_len, value_dim) are read through strides. bias is (n_heads or 1,
+// q_len, kv_len).
 
-#ifndef __CUDACC_RTC__ // NVRTC is given both in one piece
-#include "attention.cuh"
-#endif
+#include "backend/cuda/prelude.cuh"
+#include "ops/attention/tiles.cuh"
 
 #define SIDE 16
 #define PER_THREAD 4
 #define MAX_WIDTH 128
 #define OF_WIDTH (MAX_WIDTH / SIDE)
 
-// The scores of a tile: 4 × 4 of each thread; −∞ where nothing may be read. `queries` and `keys` are in shared
-// memory, (TILE, head_dim + 1).
+// The scores of a tile, 4 × 4 per thread: scale · Q Kᵀ + bias, −∞ where a query does not read a key. queries and keys
+// (TILE, head_dim + 1) are in shared memory.
 DEVICE void score(const Problem& p, const Wide* queries, const Wide* keys, const u8* padding, const u32* segments,
                   const Wide* bias, int example, int head, int first_row, int first_key,
                   Wide (&scores)[PER_THREAD][PER_THREAD]) {
@@ -40,7 +44,7 @@ DEVICE void score(const Problem& p, const Wide* queries, const Wide* keys, const
     }
 }
 
-// Rows `first` to `first + TILE` as `Wide`s in shared memory, (TILE, width + 1); zeros behind the last.
+// Loads rows first..first + TILE into shared memory as Wide, (TILE, width + 1). Rows beyond `len` are 0.
 DEVICE void load_rows(const Number* from, const Strides& s, int example, int head, int first, int len, int width,
                       Wide* rows) {
     from += example * s.example + head * s.head;
@@ -51,7 +55,8 @@ DEVICE void load_rows(const Number* from, const Strides& s, int example, int hea
     }
 }
 
-DEVICE Wide row_sum(Wide x) { // over the 16 threads of a row of the square
+// Over the 16 threads of a row of the square.
+DEVICE Wide row_sum(Wide x) {
     for (int distance = SIDE / 2; distance > 0; distance /= 2) x += __shfl_xor_sync(0xffffffffu, x, distance);
     return x;
 }
@@ -61,7 +66,8 @@ DEVICE Wide row_max(Wide x) {
     return x;
 }
 
-// Block (tile of queries, head, example). `maxima` and `sums (batch, n_heads, q_len)` are for the backward.
+// O = softmax(scale · Q Kᵀ + bias) V. A query that reads no key gets 0. maxima and sums (batch, n_heads, q_len) are
+// kept for the backward: m and ℓ of each row. Grid: (tiles of queries, n_heads, batch), one block of 256 threads each.
 KERNEL(attention_forward, const Number* query, const Number* key, const Number* value, const Wide* bias,
        const u8* padding, const u32* segments, Number* output, Wide* maxima, Wide* sums, Problem p, Strides of_query,
        Strides of_key, Strides of_value, Strides of_output) {
@@ -129,13 +135,12 @@ KERNEL(attention_forward, const Number* query, const Number* key, const Number* 
         Number* to_row = output + example * of_output.example + head * of_output.head + row * of_output.row;
         for (int c = 0; c < OF_WIDTH; c++) {
             int column = b + SIDE * c;
-            // A query that may read nothing gets zeros.
             if (column < p.value_dim) to_row[column] = narrow(max[i] == -infinity() ? Wide(0) : result[i][c] / sum[i]);
         }
     }
 }
 
-// delta = rowsum(dO ⊙ O): a warp for each row of (batch, n_heads, q_len).
+// delta (batch, n_heads, q_len) = rowsum(dO ⊙ O). Grid: one warp per row.
 KERNEL(attention_delta, const Number* output, const Number* g, Wide* delta, Problem p, i64 n_rows, Strides of_output,
        Strides of_g) {
     i64 place = element() / 32;
@@ -149,8 +154,8 @@ KERNEL(attention_delta, const Number* output, const Number* g, Wide* delta, Prob
     if (threadIdx.x % 32 == 0) delta[place] = sum;
 }
 
-// P and dS of a tile, from its scores: P with its dropout replaces the scores, dS goes to `d`.
-// `gradients` (TILE, value_dim + 1) and `values` (TILE, value_dim + 1) are in shared memory.
+// P and dS of a tile from its scores: writes P, with dropout, over the scores and dS = P ⊙ (dO Vᵀ − delta) to d.
+// gradients and values (TILE, value_dim + 1) are in shared memory.
 DEVICE void weights_and_gradients(const Problem& p, const Wide* gradients, const Wide* values, const Wide* maxima,
                                   const Wide* sums, const Wide* delta, int example, int head, int first_row,
                                   int first_key, Wide (&scores)[PER_THREAD][PER_THREAD],
@@ -179,7 +184,7 @@ DEVICE void weights_and_gradients(const Problem& p, const Wide* gradients, const
     }
 }
 
-// Block (tile of queries, head, example): dQ.
+// dQ = scale · dS K. Grid: (tiles of queries, n_heads, batch), one block of 256 threads each.
 KERNEL(attention_backward_query, const Number* query, const Number* key, const Number* value, const Wide* bias,
        const u8* padding, const u32* segments, const Number* g, const Wide* maxima, const Wide* sums, const Wide* delta,
        Number* dquery, Problem p, Strides of_query, Strides of_key, Strides of_value, Strides of_g, Strides of_dquery) {
@@ -227,7 +232,8 @@ KERNEL(attention_backward_query, const Number* query, const Number* key, const N
     }
 }
 
-// Block (tile of keys, head of keys, example): dK and dV, over all heads of queries that share them.
+// dK = scale · dSᵀ Q and dV = Pᵀ dO, summed over the heads of queries that share a head of keys.
+// Grid: (tiles of keys, n_kv_heads, batch), one block of 256 threads each.
 KERNEL(attention_backward_key, const Number* query, const Number* key, const Number* value, const Wide* bias,
        const u8* padding, const u32* segments, const Number* g, const Wide* maxima, const Wide* sums, const Wide* delta,
        Number* dkey, Number* dvalue, Problem p, Strides of_query, Strides of_key, Strides of_value, Strides of_g,
@@ -238,7 +244,7 @@ KERNEL(attention_backward_key, const Number* query, const Number* key, const Num
     Wide* gradients = queries + TILE * (p.head_dim + 1);
     Wide* keys = gradients + TILE * (p.value_dim + 1);
     Wide* values = keys + TILE * (p.head_dim + 1);
-    Wide* tile = values + TILE * (p.value_dim + 1); // P, then dS: (TILE, TILE + 1), by queries
+    Wide* tile = values + TILE * (p.value_dim + 1); // P, then dS: (TILE of queries, TILE + 1)
     int a = threadIdx.x / SIDE, b = threadIdx.x % SIDE;
     load_rows(key, of_key, example, kv_head, first_key, p.kv_len, p.head_dim, keys);
     load_rows(value, of_value, example, kv_head, first_key, p.kv_len, p.value_dim, values);

@@ -1,8 +1,12 @@
-// Products where there is no cuBLAS: on the emulator. One thread for each element of C.
+// Matrix products for the emulator. On a GPU, cuBLAS computes them (cublas.rs).
 
-// c[i, j] = Σ_l a[i, l] b[l, j] for each matrix of a batch; strides of batch, rows and columns.
+#include "backend/cuda/prelude.cuh"
+
+// Element strides of a batch of matrices.
 struct Matrices { i64 batch, row, column; };
 
+// c[i, j] = Σ_l a[i, l] b[l, j] for each matrix of a batch. c (batch, m, n) is contiguous.
+// Grid: (⌈m n / 256⌉, batch), one thread per element of c.
 KERNEL(product, const Number* a, const Number* b, Number* c, i64 m, i64 n, i64 k, Matrices of_a, Matrices of_b) {
     i64 at = element();
     if (at >= m * n) return;

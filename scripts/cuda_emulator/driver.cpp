@@ -1,14 +1,13 @@
-// A CUDA driver without a GPU: libcuda, cuBLAS, cuRAND and NVRTC, as far as Tealight and Candle call them, on the
-// emulator. A build with `--features cuda` runs on it as it would on a GPU, but for its speed:
+// An emulated CUDA driver: the functions of libcuda, cuBLAS, cuRAND and NVRTC that Tealight and Candle call, on the
+// emulator. A build with `--features cuda` runs on it without a GPU, slowly. scripts/emulate_cuda.sh FOLDER builds it.
 //
-//     scripts/emulate_cuda.sh FOLDER
+// It is stricter than a GPU:
+// - Work stays in its queue until a result is requested, so that host memory that is freed too early is found.
+// - Memory is NaN when it is allocated and when it is freed. Fences around it detect writes beside an allocation.
+// - It refuses calls that CUDA refuses: a copy to the host during a capture, more shared memory than a kernel may have.
 //
-// It is stricter than a GPU. What is put into a queue waits there until somebody asks for a result, so that memory of
-// the host that is gone by then shows; memory is NaN before it is written and after it is freed; what is written
-// beside an allocation is found; and a call that CUDA would refuse (a copy to the host while a graph is captured, more
-// shared memory than a kernel was allowed) is refused. At the end it says what was called and how often, if
-// TEALIGHT_EMULATED_CUDA_CALLS is set. With TEALIGHT_EMULATED_CUDA_IDLE it computes nothing, and whatever is read is
-// some number: what is left is the time that the host needs to ask for a step.
+// TEALIGHT_EMULATED_CUDA_CALLS prints each call and its count at exit. TEALIGHT_EMULATED_CUDA_IDLE computes nothing and
+// returns arbitrary numbers: the run then takes the time that the host needs to submit the work.
 
 #include "emulator.hpp"
 
@@ -20,7 +19,8 @@
 #include <thread>
 #include <utility>
 
-extern "C" const char* tealight_emulate(const char*, unsigned, const unsigned*, unsigned, unsigned, void**);
+extern "C" const char* tealight_emulate(const char*, unsigned, const unsigned*, unsigned, unsigned, unsigned,
+                                        const unsigned*, void**);
 
 namespace {
 
@@ -43,7 +43,7 @@ std::recursive_mutex one_at_a_time;
     abort();
 }
 
-// What was called how often; printed at the end.
+// The count of each call, printed at exit.
 struct Calls {
     std::map<std::string, uint64_t> counts;
     ~Calls() {
@@ -54,7 +54,7 @@ struct Calls {
 
 void count(const std::string& what, uint64_t n = 1) { calls.counts[what] += n; }
 
-// --- Memory: between two fences, which nobody may write to.
+// --- Memory: each allocation lies between two fences, which no write may change.
 
 constexpr size_t FENCE = 256;
 constexpr unsigned char OF_FENCE = 0xa5, UNKNOWN = 0xff;
@@ -96,7 +96,7 @@ struct Memory {
         free(reinterpret_cast<void*>(address - FENCE));
     }
 
-    // Whether all of it belongs to one allocation.
+    // Whether these bytes lie within one allocation.
     bool has(uint64_t address, size_t n) const {
         auto next = sizes.upper_bound(address);
         if (next == sizes.begin()) return false;
@@ -107,9 +107,9 @@ struct Memory {
 
 std::map<uint64_t, size_t> pinned;
 
-// --- Queues, and graphs of what was put into one.
+// --- Queues (streams), and graphs of the work that was submitted to one.
 
-// What a node of a graph does, by CUDA's numbers.
+// The kinds of nodes, by CUDA's numbers.
 enum Kind { KERNEL_NODE = 0, COPY_NODE = 1, FILL_NODE = 2, ALLOCATION_NODE = 10, FREE_NODE = 11 };
 enum Side { HOST = 1, DEVICE_SIDE = 2 };
 
@@ -122,14 +122,14 @@ struct Node {
 struct Graph {
     std::vector<Node> nodes;
     std::vector<uint64_t> memory;
-    std::multimap<size_t, uint64_t> free; // what it has given back, by size: it may have it again
+    std::multimap<size_t, uint64_t> free; // freed memory by size, for later allocations of the graph
 };
 
 struct Queue {
     std::vector<Work> waiting;
     uint64_t n_given = 0, n_done = 0;
     Graph* captured = nullptr;
-    bool is_spoilt = false; // what was captured is of no use
+    bool is_invalid = false; // the capture contains a call that graphs cannot repeat
 
     void run(uint64_t up_to) {
         std::vector<Work> now;
@@ -154,7 +154,7 @@ struct Queue {
     }
 };
 
-// What graphs will have allocated when they are launched.
+// Addresses that graphs allocate when they are launched for the first time.
 std::set<uint64_t> to_come;
 
 std::set<Queue*> made;
@@ -173,13 +173,13 @@ struct Event {
     uint64_t at = 0;
 };
 
-// --- Modules. The first line of what this NVRTC makes says which number type it is for.
+// --- Modules. The first line of this NVRTC's PTX states the number type.
 
 const char* const FIRST_LINE = "// NUMBER_BITS=";
 
 struct Module {
     std::string ptx;
-    unsigned bits = 0; // of Candle's
+    unsigned bits = 0; // 0: Candle's kernels
 };
 
 struct Function {
@@ -252,13 +252,13 @@ int cuMemAllocAsync(uint64_t* address, size_t n, void* stream) {
 
 int cuMemFreeAsync(uint64_t address, void* stream) {
     ALONE;
-    if (!memory.sizes.count(address)) stop("what is freed was not allocated");
+    if (!memory.sizes.count(address)) stop("memory is freed that is not allocated");
     Queue& queue = queue_of(stream);
     if (!queue.captured && to_come.count(address)) return INVALID_VALUE;
     if (is_idle && !queue.captured) return memory.give_back(address), SUCCESS;
     if (!queue.captured) return queue.give([=] { memory.give_back(address); }), SUCCESS;
     auto& own = queue.captured->memory;
-    if (std::find(own.begin(), own.end(), address) == own.end()) stop("a graph frees what it did not allocate");
+    if (std::find(own.begin(), own.end(), address) == own.end()) stop("a graph frees memory that it did not allocate");
     queue.give([=] { memory.check(address), memory.forget(address); }, FREE_NODE);
     queue.captured->free.emplace(memory.sizes.at(address), address);
     return SUCCESS;
@@ -274,14 +274,14 @@ int cuMemHostAlloc(void** memory, size_t n, unsigned) {
 
 int cuMemFreeHost(void* memory) {
     ALONE;
-    // It stays with the process, so that a copy which is still to come shows.
+    // The memory stays allocated, so that a copy that runs later reads the fill value.
     memset(memory, UNKNOWN, pinned.at(reinterpret_cast<uint64_t>(memory)));
     return SUCCESS;
 }
 
 int cuMemcpyHtoDAsync_v2(uint64_t to, const void* from, size_t n, void* stream) {
     ALONE;
-    if (!memory.has(to, n)) stop("a copy to the device goes beyond what was allocated");
+    if (!memory.has(to, n)) stop("a copy to the device writes outside of an allocation");
     Queue& queue = queue_of(stream);
     if (pinned.count(reinterpret_cast<uint64_t>(from))) {
         count("copies to the device, pinned");
@@ -296,14 +296,14 @@ int cuMemcpyHtoDAsync_v2(uint64_t to, const void* from, size_t n, void* stream) 
 
 int cuMemcpyDtoHAsync_v2(void* to, uint64_t from, size_t n, void* stream) {
     ALONE;
-    if (!memory.has(from, n)) stop("a copy from the device goes beyond what was allocated");
+    if (!memory.has(from, n)) stop("a copy from the device reads outside of an allocation");
     Queue& queue = queue_of(stream);
     if (pinned.count(reinterpret_cast<uint64_t>(to))) {
         count("copies to the host, pinned");
         queue.give([=] { memcpy(to, reinterpret_cast<void*>(from), n); }, COPY_NODE, DEVICE_SIDE, HOST);
         return SUCCESS;
     }
-    if (queue.captured) return queue.is_spoilt = true, CAPTURE_UNSUPPORTED;
+    if (queue.captured) return queue.is_invalid = true, CAPTURE_UNSUPPORTED;
     count("copies to the host that wait");
     queue.finish();
     is_idle ? memset(to, 0x3f, n) : memcpy(to, reinterpret_cast<void*>(from), n);
@@ -313,7 +313,7 @@ int cuMemcpyDtoHAsync_v2(void* to, uint64_t from, size_t n, void* stream) {
 int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t n, void* stream) {
     ALONE;
     count("copies on the device");
-    if (!memory.has(to, n) || !memory.has(from, n)) stop("a copy on the device goes beyond what was allocated");
+    if (!memory.has(to, n) || !memory.has(from, n)) stop("a copy on the device is outside of an allocation");
     queue_of(stream).give([=] { memmove(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), n); }, COPY_NODE);
     return SUCCESS;
 }
@@ -321,7 +321,7 @@ int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t n, void* stream) {
 int cuMemsetD8Async(uint64_t to, unsigned char value, size_t n, void* stream) {
     ALONE;
     count("fills");
-    if (!memory.has(to, n)) stop("a fill goes beyond what was allocated");
+    if (!memory.has(to, n)) stop("a fill writes outside of an allocation");
     queue_of(stream).give([=] { memset(reinterpret_cast<void*>(to), value, n); }, FILL_NODE);
     return SUCCESS;
 }
@@ -344,7 +344,7 @@ int cuCtxSynchronize() {
 int cuStreamSynchronize(void* stream) {
     ALONE;
     Queue& queue = queue_of(stream);
-    if (queue.captured) return queue.is_spoilt = true, CAPTURE_UNSUPPORTED;
+    if (queue.captured) return queue.is_invalid = true, CAPTURE_UNSUPPORTED;
     if (!queue.waiting.empty()) count("waits for a queue");
     queue.finish();
     return SUCCESS;
@@ -352,7 +352,7 @@ int cuStreamSynchronize(void* stream) {
 
 int cuStreamDestroy_v2(void* stream) {
     ALONE;
-    // Events may still be of it: it stays with the process.
+    // Events may still refer to the queue: it is not freed.
     queue_of(stream).finish();
     return SUCCESS;
 }
@@ -409,7 +409,7 @@ int cuStreamEndCapture(void* stream, void** graph) {
     ALONE;
     Queue& queue = queue_of(stream);
     *graph = std::exchange(queue.captured, nullptr);
-    return std::exchange(queue.is_spoilt, false) ? CAPTURE_INVALIDATED : SUCCESS;
+    return std::exchange(queue.is_invalid, false) ? CAPTURE_INVALIDATED : SUCCESS;
 }
 
 int cuGraphInstantiateWithFlags(void** executable, void* graph, unsigned long long) {
@@ -436,7 +436,7 @@ int cuGraphGetNodes(void* graph, void** nodes, size_t* n) {
 
 int cuGraphNodeGetType(void* node, int* kind) { return *kind = static_cast<Node*>(node)->kind, SUCCESS; }
 
-// CUDA_MEMCPY3D, up to where it is copied.
+// The first fields of CUDA_MEMCPY3D: source and destination.
 struct Copy {
     struct End {
         size_t x, y, z, level;
@@ -458,7 +458,7 @@ int cuGraphMemcpyNodeGetParams(void* node, Copy* copy) {
 
 int cuGraphDestroy(void* graph) {
     ALONE;
-    // What is still to be run of it holds its own closures; its memory stays with the process.
+    // Queued work holds its own closures. The memory that the graph allocated is not freed.
     delete static_cast<Graph*>(graph);
     return SUCCESS;
 }
@@ -511,10 +511,15 @@ int cuLaunchKernel(void* handle, unsigned gx, unsigned gy, unsigned gz, unsigned
     }
     queue_of(stream).give([=, bits = function.bits]() mutable {
         std::vector<void*> own;
-        for (auto& argument : words) own.push_back(argument.data());
+        std::vector<unsigned> n_words;
+        for (auto& argument : words) {
+            own.push_back(argument.data());
+            n_words.push_back(argument.size());
+        }
         unsigned grid[3] = {gx, gy, gz};
         auto begin = std::chrono::steady_clock::now();
-        const char* error = tealight_emulate(name.c_str(), bits, grid, bx, shared_bytes, own.data());
+        const char* error = tealight_emulate(name.c_str(), bits, grid, bx, shared_bytes, own.size(),
+                                             n_words.data(), own.data());
         auto took = std::chrono::steady_clock::now() - begin;
         count("microseconds: " + full, std::chrono::duration_cast<std::chrono::microseconds>(took).count());
         if (error) stop(full + ": " + error);
@@ -562,7 +567,7 @@ void multiply(Matrix a, Matrix b, Matrix c, int64_t m, int64_t n, int64_t k, int
     size_t of_b = ((n_batches - 1) * b.stride + (b.is_transposed ? k : n) * b.leading - b.leading + (b.is_transposed ? n : k)) * sizeof(T);
     size_t of_c = ((n_batches - 1) * c.stride + n * c.leading - c.leading + m) * sizeof(T);
     if (!memory.has(a.address, of_a) || !memory.has(b.address, of_b) || !memory.has(c.address, of_c))
-        stop("a product goes beyond what was allocated");
+        stop("a product is outside of an allocation");
     std::vector<Sum> row(k), column(k);
     for (int64_t batch = 0; batch < n_batches; batch++)
         for (int64_t j = 0; j < n; j++) {
@@ -631,14 +636,14 @@ int cublasDgemmStridedBatched(void* handle, int turn_a, int turn_b, int m, int n
                                       beta, c, 1, ldc, stride_c, n_batches, 70, 0);
 }
 
-// --- cuRAND: Candle opens one. Tealight has its own streams of random numbers, which are the same on every device.
+// --- cuRAND: Candle creates a generator. Tealight does not use it: its random streams are equal on all devices.
 
 int curandCreateGenerator(void** generator, int) { return *generator = &memory, SUCCESS; }
 int curandSetPseudoRandomGeneratorSeed(void*, unsigned long long) { return SUCCESS; }
 int curandSetStream(void*, void*) { return SUCCESS; }
 int curandDestroyGenerator(void*) { return SUCCESS; }
 
-// --- NVRTC. With TEALIGHT_REAL_NVRTC=libnvrtc.so.13 what it makes is real, and has to have every kernel.
+// --- NVRTC. With TEALIGHT_REAL_NVRTC=libnvrtc.so.13 it calls that library, whose PTX must contain every kernel.
 
 struct Program {
     std::string source, ptx, log;
@@ -648,7 +653,7 @@ struct Program {
 
 namespace {
 
-// What the real one says.
+// Calls a function of the real NVRTC.
 template <class... A> int call(const char* name, A... arguments) {
     static void* library = dlopen(getenv("TEALIGHT_REAL_NVRTC"), RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
     if (!library) stop(std::string("no NVRTC: ") + dlerror());
@@ -661,7 +666,7 @@ extern "C" {
 
 int nvrtcVersion(int* major, int* minor) {
     if (getenv("TEALIGHT_REAL_NVRTC")) return call("nvrtcVersion", major, minor);
-    return *major = *minor = -1, SUCCESS; // so that nobody else takes what is kept of this one
+    return *major = *minor = -1, SUCCESS; // no other NVRTC may use the PTX that this one leaves in the cache
 }
 const char* nvrtcGetErrorString(int) { return "an error of the emulated NVRTC"; }
 

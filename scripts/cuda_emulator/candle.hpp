@@ -1,4 +1,5 @@
-// What Candle's kernels need to compile for the CPU. CUDA's headers give the number types, the emulator the rest.
+// Included before Candle's kernels to compile them for the CPU: number types from CUDA's headers, the rest from the
+// emulator.
 
 #pragma once
 #include <algorithm>
@@ -45,7 +46,7 @@ OF_HALVES(hlog, logf)
 OF_HALVES(hsin, sinf)
 OF_HALVES(hsqrt, sqrtf)
 
-// Threads take turns: nothing comes between reading and writing.
+// Fibers switch only at barriers, so a read and a write in a row are atomic.
 template <class T> static inline T atomicCAS(T* place, T expected, T x) {
     T before = *place;
     if (before == expected) *place = x;

@@ -1,8 +1,12 @@
-// What all kernels begin with: the number type, sums over a block, random numbers.
+// Included first by every kernel file: number types, sums over warps and blocks, random numbers.
 //
-// NUMBER_BITS says which type a file is compiled for: 32 (float), 64 (double) or 16 (bfloat16). Numbers are
-// read and written as `Number` and computed with as `Wide`. Nothing is included, so that NVRTC needs no
-// headers; the emulator (emulator.hpp) gives the same names to a compiler for the CPU.
+// NUMBER_BITS selects the element type `Number`: 32 (float), 64 (double) or 16 (bfloat16). Kernels load and store
+// `Number` and compute in `Wide`: double for 64 bits, float otherwise. No header of CUDA is included, so NVRTC needs
+// no include path. To compile for a CPU, the emulator's header (scripts/cuda_emulator/emulator.hpp) is included before
+// this file; it defines EMULATED and its own versions of the macros below.
+//
+// "One thread per element" in the comments of kernels is a one-dimensional grid of blocks of 256 threads
+// (`Launch::over`), "one block per row" a grid of as many blocks as rows (`Launch::rows`).
 
 #ifndef EMULATED
 #define UNROLL _Pragma("unroll")
@@ -32,7 +36,7 @@ DEVICE Number narrow(Wide x) { return x; }
 struct Number { unsigned short bits; };
 typedef float Wide;
 DEVICE Wide wide(Number x) { return __uint_as_float(u32(x.bits) << 16); }
-// To the nearest, halves to even; NaN stays NaN.
+// Rounds to the nearest bfloat16, ties to even. NaN stays NaN.
 DEVICE Number narrow(Wide x) {
     u32 bits = __float_as_uint(x);
     bool is_nan = (bits & 0x7fffffffu) > 0x7f800000u;
@@ -44,9 +48,10 @@ DEVICE Number narrow(Wide x) {
 DEVICE Wide infinity() { return Wide(__uint_as_float(0x7f800000u)); }
 DEVICE Wide not_a_number() { return Wide(__uint_as_float(0x7fc00000u)); }
 
-// Which element a thread of a one-dimensional grid is for.
+// The index of this thread in a one-dimensional grid: the element that it computes.
 DEVICE i64 element() { return i64(blockIdx.x) * blockDim.x + threadIdx.x; }
 
+// The sum of x over the 32 threads of a warp, returned to each of them.
 DEVICE Wide warp_sum(Wide x) {
     for (int distance = 16; distance > 0; distance /= 2) x += __shfl_xor_sync(0xffffffffu, x, distance);
     return x;
@@ -57,11 +62,11 @@ DEVICE Wide warp_max(Wide x) {
     return x;
 }
 
-// The sum of x over the threads of a block of whole warps, the same for all of them.
+// The sum of x over the threads of a block, returned to each of them. The block consists of whole warps.
 DEVICE Wide block_sum(Wide x) {
     SHARED Wide of_warps[32];
     x = warp_sum(x);
-    __syncthreads(); // whoever still reads the last sum
+    __syncthreads(); // a previous call may still be reading of_warps
     if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = x;
     __syncthreads();
     return warp_sum(threadIdx.x % 32 < blockDim.x / 32 ? of_warps[threadIdx.x % 32] : Wide(0));
@@ -78,13 +83,14 @@ DEVICE Wide block_max(Wide x) {
 
 struct Words { u32 at[4]; };
 
-// The key of a stream, or where it is: a pass that is done again has another one each time.
+// The key of a random stream: two words or, if `at` is not null, a pointer to them. A CUDA graph uses the pointer,
+// because each replay has another key.
 struct Key {
     u32 word0, word1;
     const u32* at;
 };
 
-// Block `index` of the stream with this key: Philox4x32-10, as in rng.rs.
+// Block `index` of the stream with this key: Philox4x32-10 (Salmon et al. 2011), as in rng.rs.
 DEVICE Words random_words(u64 index, const Key& key) {
     u32 key0 = key.at ? key.at[0] : key.word0, key1 = key.at ? key.at[1] : key.word1;
     u32 c0 = u32(index), c1 = u32(index >> 32), c2 = 0, c3 = 0;
@@ -100,12 +106,12 @@ DEVICE Words random_words(u64 index, const Key& key) {
     return Words{{c0, c1, c2, c3}};
 }
 
-// What element `index` is multiplied by: 0 with a probability that `threshold` is 2³² times of.
+// The factor of dropout for element `index`: 0 with probability threshold / 2³², else `scale`.
 DEVICE Wide dropout_factor(u64 index, const Key& key, u32 threshold, Wide scale) {
     Words words = random_words(index / 4, key);
     u32 word = index % 4 == 0 ? words.at[0] : index % 4 == 1 ? words.at[1] : index % 4 == 2 ? words.at[2] : words.at[3];
     return word >= threshold ? scale : Wide(0);
 }
 
-// Of what is dropped nothing is left, even where it is not a number.
+// x · factor. A factor of 0 gives 0 even if x is NaN or infinite.
 DEVICE Wide kept(Wide x, Wide factor) { return factor == Wide(0) ? Wide(0) : x * factor; }
