@@ -80,10 +80,18 @@ pub(crate) fn widened_all<const N: usize>(
     f: impl FnOnce([&Tensor; N]) -> Result<Tensor>,
 ) -> Result<Tensor> {
     let dtype = operands[0].dtype();
-    let wide = match dtype {
+    let operands = operands.iter().map(|x| x.to_dtype(wide(dtype))).collect::<Result<Vec<_>>>()?;
+    f(std::array::from_fn(|i| &operands[i]))?.to_dtype(dtype)
+}
+
+/// `x` in f32 if it is of half precision.
+pub(crate) fn at_least_f32(x: &Tensor) -> Result<Tensor> {
+    x.to_dtype(wide(x.dtype()))
+}
+
+fn wide(dtype: DType) -> DType {
+    match dtype {
         DType::F16 | DType::BF16 => DType::F32,
         _ => dtype,
-    };
-    let operands = operands.iter().map(|x| x.to_dtype(wide)).collect::<Result<Vec<_>>>()?;
-    f(std::array::from_fn(|i| &operands[i]))?.to_dtype(dtype)
+    }
 }

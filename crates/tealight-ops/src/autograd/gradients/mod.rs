@@ -18,7 +18,7 @@ use candle_core::{DType, Device, Result, Tensor, WithDType, bail};
 
 use crate::autograd::graph::walk;
 use crate::backend::buffer::{View, tensor};
-use crate::backend::choice::{Backend, dispatch};
+use crate::backend::choice::{Backend, at_least_f32, dispatch};
 use crate::backend::cuda::sums;
 
 /// The gradient of `loss` (a single number) with respect to each named parameter.
@@ -99,6 +99,7 @@ impl Gradients {
             bail!("accumulating the gradients of different parameters")
         }
         for ((_, sum), (_, term)) in self.entries.iter_mut().zip(other.entries) {
+            // Half precision would lose small terms of a long sum.
             *sum = match (sum.take(), term) {
                 (Some(sum), Some(term)) => Some((at_least_f32(&sum)? + at_least_f32(&term)?)?),
                 (sum, term) => sum.or(term),
@@ -174,14 +175,6 @@ impl Gradients {
 pub fn clip_factor(norm: f64, max_norm: f64) -> f64 {
     let factor = max_norm / (norm + 1e-6);
     if norm.is_finite() { factor.min(1.) } else { 1. }
-}
-
-/// Many small ones may be added: half precision would lose the last of them.
-fn at_least_f32(gradient: &Tensor) -> Result<Tensor> {
-    match gradient.dtype() {
-        DType::F16 | DType::BF16 => gradient.to_dtype(DType::F32),
-        _ => Ok(gradient.clone()),
-    }
 }
 
 fn contiguous<'a>(gradients: impl Iterator<Item = &'a Tensor>) -> Result<Vec<Tensor>> {

@@ -37,11 +37,11 @@ mod cuda;
 mod problem;
 pub mod reference;
 
-use candle_core::{DType, Result, Tensor, bail};
+use candle_core::{Result, Tensor, bail};
 
 use crate::autograd::graph::{Saved, record_saving};
 use crate::backend::buffer::{View, gradients, stored, tensor};
-use crate::backend::choice::dispatch;
+use crate::backend::choice::{dispatch, widened_all};
 use crate::backend::profile::{Pass, timed};
 use crate::backend::simd::vector::Lanes;
 use crate::ops::dropout::Draw;
@@ -157,17 +157,10 @@ pub fn weights(query: &Tensor, key: &Tensor, options: &Options<'_>) -> Result<Te
         let shape = (problem.batch, problem.n_heads, problem.q_len, problem.kv_len);
         return Tensor::zeros(shape, query.dtype(), query.device());
     }
-    let wide = widest(query.dtype());
-    let (query_wide, key) = (query.to_dtype(wide)?, key.to_dtype(wide)?);
-    softmax(&reference::scores(&problem, &query_wide, &key, options)?)?.to_dtype(query.dtype())
+    widened_all([query, key], |[query, key]| softmax(&reference::scores(query, key, options)?))
 }
 
-/// The dtype to compute in.
-fn widest(dtype: DType) -> DType {
-    if dtype == DType::F64 { DType::F64 } else { DType::F32 }
-}
-
-/// The definition, in f32 where the operands are of half precision.
+/// The definition, which has no result without elements.
 fn plain(
     problem: &Problem,
     query: &Tensor,
@@ -178,9 +171,9 @@ fn plain(
     if [query, key, value].iter().any(|operand| operand.elem_count() == 0) {
         return Tensor::zeros(&problem.output_shape()[..], query.dtype(), query.device());
     }
-    let wide = |x: &Tensor| x.to_dtype(widest(query.dtype()));
-    reference::attention(&wide(query)?, &wide(key)?, &wide(value)?, options)?
-        .to_dtype(query.dtype())
+    widened_all([query, key, value], |[query, key, value]| {
+        reference::attention(query, key, value, options)
+    })
 }
 
 fn on_cpu<T: Lanes>(

@@ -21,7 +21,7 @@ use candle_core::{DType, Device, Result, Tensor, bail};
 
 use crate::autograd::graph::{Saved, record_saving};
 use crate::backend::buffer::{View, stored, tensor};
-use crate::backend::choice::dispatch;
+use crate::backend::choice::{at_least_f32, dispatch};
 use crate::backend::element::Element;
 use crate::backend::profile::{Pass, timed};
 
@@ -104,10 +104,6 @@ pub fn hits(logits: &Tensor, labels: &Tensor) -> Result<Tensor> {
             reference::hits(logits, labels)
         }
     })
-}
-
-fn at_least_f32(logits: &Tensor) -> Result<Tensor> {
-    if logits.dtype() == DType::F64 { Ok(logits.clone()) } else { logits.to_dtype(DType::F32) }
 }
 
 /// Each row's class; `None` where it is to be ignored.

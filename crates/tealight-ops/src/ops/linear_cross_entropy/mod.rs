@@ -65,7 +65,10 @@ pub fn linear_cross_entropy(
     dispatch!(match operands {
         Cpu(T) => on_cpu::<T>(&operands, &targets()?),
         Cuda => composed(x, map, labels, label_smoothing),
-        Reference => reference::linear_cross_entropy(x, map, labels, label_smoothing),
+        Reference => {
+            targets()?;
+            reference::linear_cross_entropy(x, map, labels, label_smoothing)
+        }
     })
 }
 

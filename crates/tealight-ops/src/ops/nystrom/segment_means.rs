@@ -33,7 +33,11 @@ pub fn segment_means(x: &Tensor, segments: &Segments) -> Result<Tensor> {
             (means.forward(x), move |_, _, g| [means.backward(g)])
         }),
         Cuda => cuda::segment_means(x, segments),
-        Reference => widened(x, |x| reference::segment_means(x, segments)),
+        Reference => {
+            let (rule, mask) = (segments.rule(), segments.key_padding_mask()?);
+            let n_landmarks = segments.n_landmarks();
+            widened(x, |x| reference::segment_means(x, rule, n_landmarks, mask.as_ref()))
+        }
     })
 }
 
