@@ -27,19 +27,23 @@ pub(crate) fn unwritten<T: Element>(len: usize) -> Vec<T> {
     buffer
 }
 
-/// The elements of a contiguous operand.
-pub(crate) fn slice<'a, T: Element>(storage: &'a CpuStorage, layout: &Layout) -> Result<&'a [T]> {
-    Ok(&T::cpu_storage_as_slice(storage)?[range(layout)?])
-}
-
-/// What a custom operation returns.
+/// The result of a loop, as a value of the graph.
 pub(crate) fn stored<T: Element>(output: Vec<T>, shape: impl Into<Shape>) -> (CpuStorage, Shape) {
     (T::to_cpu_storage_owned(output), shape.into())
 }
 
-/// What the backward of a custom operation returns.
+/// The result of a loop as a tensor, as a backward returns it.
 pub(crate) fn tensor<T: Element>(output: Vec<T>, shape: impl Into<Shape>) -> Result<Tensor> {
     Tensor::from_vec(output, shape.into(), &Device::Cpu)
+}
+
+/// The gradients of `inputs`, each in the shape of its input.
+pub(crate) fn gradients<T: Element>(
+    gradients: impl IntoIterator<Item = Option<Vec<T>>>,
+    inputs: &[Tensor],
+) -> Result<Vec<Option<Tensor>>> {
+    let gradients = gradients.into_iter().zip(inputs);
+    gradients.map(|(g, input)| g.map(|g| tensor(g, input.shape())).transpose()).collect()
 }
 
 fn range(layout: &Layout) -> Result<Range<usize>> {

@@ -14,11 +14,11 @@ mod cuda;
 
 use std::fmt;
 
-use candle_core::{DType, Device, Result, Tensor, bail};
+use candle_core::{DType, Device, Result, Tensor, WithDType, bail};
 
 use crate::autograd::graph::walk;
 use crate::backend::buffer::{View, tensor};
-use crate::backend::choice::Backend;
+use crate::backend::choice::{Backend, at_least_f32, dispatch};
 use crate::backend::cuda::sums;
 
 /// The gradient of `loss` (a single number) with respect to each named parameter.
@@ -99,6 +99,7 @@ impl Gradients {
             bail!("accumulating the gradients of different parameters")
         }
         for ((_, sum), (_, term)) in self.entries.iter_mut().zip(other.entries) {
+            // Half precision would lose small terms of a long sum.
             *sum = match (sum.take(), term) {
                 (Some(sum), Some(term)) => Some((at_least_f32(&sum)? + at_least_f32(&term)?)?),
                 (sum, term) => sum.or(term),
@@ -176,36 +177,29 @@ pub fn clip_factor(norm: f64, max_norm: f64) -> f64 {
     if norm.is_finite() { factor.min(1.) } else { 1. }
 }
 
-/// Many small ones may be added: half precision would lose the last of them.
-fn at_least_f32(gradient: &Tensor) -> Result<Tensor> {
-    match gradient.dtype() {
-        DType::F16 | DType::BF16 => gradient.to_dtype(DType::F32),
-        _ => Ok(gradient.clone()),
-    }
-}
-
 fn contiguous<'a>(gradients: impl Iterator<Item = &'a Tensor>) -> Result<Vec<Tensor>> {
     gradients.map(Tensor::contiguous).collect()
 }
 
 /// Of a contiguous gradient.
 fn scaled(gradient: &Tensor, factor: f64) -> Result<Tensor> {
-    match Backend::of(&[gradient]) {
-        Backend::F32 => tensor(cpu::scaled(&View::of(gradient)?, factor as f32), gradient.shape()),
-        Backend::F64 => tensor(cpu::scaled(&View::of(gradient)?, factor), gradient.shape()),
-        Backend::Cuda | Backend::Reference => gradient * factor,
-    }
+    dispatch!(match [gradient] {
+        Cpu(T) => {
+            let scaled = cpu::scaled(&View::of(gradient)?, T::from_f64(factor));
+            tensor(scaled, gradient.shape())
+        }
+        Cuda | Reference => gradient * factor,
+    })
 }
 
 fn sum_of_squares(gradient: &Tensor) -> Result<f64> {
-    match Backend::of(&[gradient]) {
-        Backend::F32 => Ok(cpu::sum_of_squares::<f32>(&View::of(gradient)?)),
-        Backend::F64 => Ok(cpu::sum_of_squares::<f64>(&View::of(gradient)?)),
+    dispatch!(match [gradient] {
+        Cpu(T) => Ok(cpu::sum_of_squares::<T>(&View::of(gradient)?)),
         // On the device in f32, the widest type that all of them add.
-        Backend::Cuda | Backend::Reference => {
+        Cuda | Reference => {
             gradient.to_dtype(DType::F32)?.sqr()?.sum_all()?.to_scalar::<f32>().map(f64::from)
         }
-    }
+    })
 }
 
 fn fault(gradient: Option<&Tensor>) -> Result<Option<FaultKind>> {

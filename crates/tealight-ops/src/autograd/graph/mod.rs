@@ -21,7 +21,7 @@
     reason = "Candle's ids have no order; what is kept by them is looked up, never walked over"
 )]
 
-mod apply;
+mod fused;
 mod several;
 pub(crate) mod walk;
 
@@ -36,8 +36,8 @@ use candle_core::{
     Storage, Tensor, TensorId, Var, bail,
 };
 
-pub(crate) use self::apply::{apply1, apply2, apply3};
-pub(crate) use self::several::{Several, record_all};
+pub(crate) use self::fused::fused;
+pub(crate) use self::several::record_all;
 use crate::autograd::nan_trace;
 
 /// What becomes of the gradient of a result.
@@ -105,42 +105,79 @@ pub(crate) fn record(
     carried(&Node::new(name, reads_output, recorded, &value), value)
 }
 
-/// The same where `f`, of the gradient alone, gives those of `inputs`: no element of theirs or of the
-/// result is kept.
+/// The tensors that an operation saves for its backward.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Saved {
+    Inputs,
+    Output,
+    InputsAndOutput,
+    Nothing,
+}
+
+impl Saved {
+    fn inputs(self) -> bool {
+        matches!(self, Self::Inputs | Self::InputsAndOutput)
+    }
+
+    fn output(self) -> bool {
+        matches!(self, Self::Output | Self::InputsAndOutput)
+    }
+}
+
+/// As [`record`], with the backward as a function of the inputs, the output and its gradient. Tensors that
+/// are not `saved` have a shape and a dtype there, but no elements and no history.
+pub(crate) fn record_saving(
+    name: &'static str,
+    inputs: &[&Tensor],
+    value: impl Into<Value>,
+    saved: Saved,
+    backward: impl FnOnce(&[Tensor], &Tensor, &Tensor) -> Result<Vec<Option<Tensor>>>
+    + Send
+    + Sync
+    + 'static,
+) -> Result<Tensor> {
+    record(Saving { name, saved, backward }, inputs, value)
+}
+
+/// As [`record_saving`] of a linear operation, whose backward needs nothing but the gradient.
 pub(crate) fn record_linear(
     name: &'static str,
     inputs: &[&Tensor],
     value: impl Into<Value>,
-    f: impl FnOnce(&Tensor) -> Result<Vec<Option<Tensor>>> + Send + Sync + 'static,
+    backward: impl FnOnce(&Tensor) -> Result<Vec<Option<Tensor>>> + Send + Sync + 'static,
 ) -> Result<Tensor> {
-    record(Linear { name, f }, inputs, value)
+    record_saving(name, inputs, value, Saved::Nothing, |_, _, gradient| backward(gradient))
 }
 
-struct Linear<F> {
+struct Saving<F> {
     name: &'static str,
-    f: F,
+    saved: Saved,
+    backward: F,
 }
 
-impl<F: FnOnce(&Tensor) -> Result<Vec<Option<Tensor>>> + Send + Sync> Operation for Linear<F> {
+impl<F> Operation for Saving<F>
+where
+    F: FnOnce(&[Tensor], &Tensor, &Tensor) -> Result<Vec<Option<Tensor>>> + Send + Sync,
+{
     fn name(&self) -> &'static str {
         self.name
     }
 
     fn reads_input(&self, _: usize) -> bool {
-        false
+        self.saved.inputs()
     }
 
     fn reads_output(&self) -> bool {
-        false
+        self.saved.output()
     }
 
     fn backward(
         self: Box<Self>,
-        _: &[Tensor],
-        _: &Tensor,
+        inputs: &[Tensor],
+        output: &Tensor,
         gradient: &Tensor,
     ) -> Result<Vec<Option<Tensor>>> {
-        (self.f)(gradient)
+        (self.backward)(inputs, output, gradient)
     }
 }
 

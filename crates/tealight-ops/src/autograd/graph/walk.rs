@@ -15,7 +15,7 @@ use candle_core::{
 use super::{Node, Recorded, Way};
 use crate::autograd::sum::{add_in_place, added};
 use crate::backend::buffer::stored;
-use crate::backend::choice::Backend;
+use crate::backend::choice::dispatch;
 use crate::backend::profile::{self, Pass, timed};
 
 /// A gradient on its way.
@@ -40,16 +40,17 @@ impl Flow {
         if !(sum.fresh && in_order) {
             return Ok(Self::fresh(&(sum.tensor + term.tensor)?));
         }
-        match Backend::of(&[&sum.tensor, &term.tensor]) {
-            Backend::F32 => add_in_place::<f32>(&sum.tensor, &term.tensor)?,
-            Backend::F64 => add_in_place::<f64>(&sum.tensor, &term.tensor)?,
-            Backend::Cuda => {
-                let shape = sum.tensor.shape();
-                return Ok(Self::fresh(&added(&sum.tensor, &term.tensor)?.tensor(shape)?));
+        dispatch!(match [&sum.tensor, &term.tensor] {
+            Cpu(T) => {
+                add_in_place::<T>(&sum.tensor, &term.tensor)?;
+                Ok(sum)
             }
-            Backend::Reference => return Ok(Self::fresh(&(sum.tensor + term.tensor)?)),
-        }
-        Ok(sum)
+            Cuda => {
+                let shape = sum.tensor.shape();
+                Ok(Self::fresh(&added(&sum.tensor, &term.tensor)?.tensor(shape)?))
+            }
+            Reference => Ok(Self::fresh(&(sum.tensor + term.tensor)?)),
+        })
     }
 }
 

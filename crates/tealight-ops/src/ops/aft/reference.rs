@@ -98,7 +98,11 @@ pub fn dense_of_local(w: &Tensor) -> Result<Tensor> {
 /// If `w` is not of rank two.
 pub fn dense_of_conv(w: &Tensor, len: usize, alignment: Alignment) -> Result<Tensor> {
     let (n_heads, n_taps) = w.dims2()?;
-    let (tap, inside) = taps(len, n_taps, alignment.origin(n_taps), w)?;
+    let origin = match alignment {
+        Alignment::Centred => n_taps / 2,
+        Alignment::Left => n_taps - 1,
+    };
+    let (tap, inside) = taps(len, n_taps, origin, w)?;
     let w = w.index_select(&tap.flatten_all()?, 1)?.reshape((n_heads, len, len))?;
     w.broadcast_mul(&inside)
 }

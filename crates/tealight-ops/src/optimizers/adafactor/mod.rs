@@ -20,7 +20,7 @@ pub mod reference;
 use candle_core::{Result, Shape, Tensor, Var, bail};
 
 use crate::backend::buffer::{View, with_slice_mut};
-use crate::backend::choice::Backend;
+use crate::backend::choice::dispatch;
 use crate::backend::element::Element;
 
 /// Hyper-parameters of one update, under the paper's names.
@@ -135,16 +135,13 @@ pub fn step(
         return reference::step(parameter, gradient, second_moment, step, hyper);
     }
     operands.push(gradient);
-    match Backend::of(&operands) {
-        Backend::F32 => fused::<f32>(parameter, gradient, second_moment, step, hyper),
-        Backend::F64 => fused::<f64>(parameter, gradient, second_moment, step, hyper),
-        Backend::Cuda | Backend::Reference => {
-            reference::step(parameter, gradient, second_moment, step, hyper)
-        }
-    }
+    dispatch!(match operands {
+        Cpu(T) => on_cpu::<T>(parameter, gradient, second_moment, step, hyper),
+        Cuda | Reference => reference::step(parameter, gradient, second_moment, step, hyper),
+    })
 }
 
-fn fused<T: Element>(
+fn on_cpu<T: Element>(
     parameter: &Var,
     gradient: &Tensor,
     second_moment: &SecondMoment,

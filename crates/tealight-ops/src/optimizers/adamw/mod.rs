@@ -19,7 +19,7 @@ pub mod reference;
 use candle_core::{Result, Tensor, Var, bail};
 
 use crate::backend::buffer::{View, with_slice_mut};
-use crate::backend::choice::Backend;
+use crate::backend::choice::dispatch;
 use crate::backend::element::Element;
 use crate::backend::reference_ops;
 
@@ -115,18 +115,18 @@ fn step_one(slot: &Slot<'_>, step: u64) -> Result<()> {
     let Slot { parameter, gradient, first_moment, second_moment, hyper } = slot;
     let state = slot.state().map(Var::as_tensor);
     let [theta, m, v] = state;
-    match Backend::of(&[theta, gradient, m, v]) {
-        Backend::F32 if state.iter().all(|x| x.is_contiguous()) => {
-            fused::<f32>(state, gradient, step, hyper)
-        }
-        Backend::F64 if state.iter().all(|x| x.is_contiguous()) => {
-            fused::<f64>(state, gradient, step, hyper)
-        }
-        _ => reference::step(parameter, gradient, first_moment, second_moment, step, hyper),
+    let reference =
+        || reference::step(parameter, gradient, first_moment, second_moment, step, hyper);
+    if !state.iter().all(|tensor| tensor.is_contiguous()) {
+        return reference();
     }
+    dispatch!(match [theta, gradient, m, v] {
+        Cpu(T) => on_cpu::<T>(state, gradient, step, hyper),
+        Cuda | Reference => reference(),
+    })
 }
 
-fn fused<T: Element>(
+fn on_cpu<T: Element>(
     [parameter, first_moment, second_moment]: [&Tensor; 3],
     gradient: &Tensor,
     step: u64,

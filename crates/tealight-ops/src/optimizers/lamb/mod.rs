@@ -18,7 +18,7 @@ pub mod reference;
 use candle_core::{Result, Tensor, Var, bail};
 
 use crate::backend::buffer::{View, with_slice_mut};
-use crate::backend::choice::Backend;
+use crate::backend::choice::dispatch;
 use crate::backend::element::Element;
 
 /// Hyper-parameters of one update, under the paper's names.
@@ -83,19 +83,18 @@ pub fn step(
     }
     let state = [parameter, first_moment, second_moment].map(Var::as_tensor);
     let [theta, m, v] = state;
+    let reference =
+        || reference::step(parameter, gradient, first_moment, second_moment, step, hyper);
     if !state.iter().all(|tensor| tensor.is_contiguous()) {
-        return reference::step(parameter, gradient, first_moment, second_moment, step, hyper);
+        return reference();
     }
-    match Backend::of(&[theta, gradient, m, v]) {
-        Backend::F32 => fused::<f32>(state, gradient, step, hyper),
-        Backend::F64 => fused::<f64>(state, gradient, step, hyper),
-        Backend::Cuda | Backend::Reference => {
-            reference::step(parameter, gradient, first_moment, second_moment, step, hyper)
-        }
-    }
+    dispatch!(match [theta, gradient, m, v] {
+        Cpu(T) => on_cpu::<T>(state, gradient, step, hyper),
+        Cuda | Reference => reference(),
+    })
 }
 
-fn fused<T: Element>(
+fn on_cpu<T: Element>(
     [parameter, first_moment, second_moment]: [&Tensor; 3],
     gradient: &Tensor,
     step: u64,

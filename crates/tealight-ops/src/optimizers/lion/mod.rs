@@ -14,7 +14,7 @@ pub mod reference;
 use candle_core::{Result, Tensor, Var, bail};
 
 use crate::backend::buffer::{View, with_slice_mut};
-use crate::backend::choice::Backend;
+use crate::backend::choice::dispatch;
 use crate::backend::element::Element;
 
 /// Hyper-parameters of one update, under the paper's names.
@@ -47,14 +47,13 @@ pub fn step(parameter: &Var, gradient: &Tensor, momentum: &Var, hyper: &Hyper) -
     if !state.iter().all(|tensor| tensor.is_contiguous()) {
         return reference::step(parameter, gradient, momentum, hyper);
     }
-    match Backend::of(&[theta, gradient, m]) {
-        Backend::F32 => fused::<f32>(state, gradient, hyper),
-        Backend::F64 => fused::<f64>(state, gradient, hyper),
-        Backend::Cuda | Backend::Reference => reference::step(parameter, gradient, momentum, hyper),
-    }
+    dispatch!(match [theta, gradient, m] {
+        Cpu(T) => on_cpu::<T>(state, gradient, hyper),
+        Cuda | Reference => reference::step(parameter, gradient, momentum, hyper),
+    })
 }
 
-fn fused<T: Element>(
+fn on_cpu<T: Element>(
     [parameter, momentum]: [&Tensor; 2],
     gradient: &Tensor,
     hyper: &Hyper,

@@ -16,7 +16,7 @@ pub mod reference;
 use candle_core::{Result, Tensor, Var, bail};
 
 use crate::backend::buffer::{View, with_slice_mut};
-use crate::backend::choice::Backend;
+use crate::backend::choice::dispatch;
 use crate::backend::element::Element;
 
 /// Hyper-parameters of one update, under the names of `torch.optim.SGD`.
@@ -58,16 +58,13 @@ pub fn step(
     if !state.iter().all(|tensor| tensor.is_contiguous()) {
         return reference::step(parameter, gradient, momentum_buffer, step, hyper);
     }
-    match Backend::of(&[theta, gradient, buffer]) {
-        Backend::F32 => fused::<f32>(state, gradient, step, hyper),
-        Backend::F64 => fused::<f64>(state, gradient, step, hyper),
-        Backend::Cuda | Backend::Reference => {
-            reference::step(parameter, gradient, momentum_buffer, step, hyper)
-        }
-    }
+    dispatch!(match [theta, gradient, buffer] {
+        Cpu(T) => on_cpu::<T>(state, gradient, step, hyper),
+        Cuda | Reference => reference::step(parameter, gradient, momentum_buffer, step, hyper),
+    })
 }
 
-fn fused<T: Element>(
+fn on_cpu<T: Element>(
     [parameter, momentum_buffer]: [&Tensor; 2],
     gradient: &Tensor,
     step: u64,
