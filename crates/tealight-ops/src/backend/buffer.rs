@@ -57,6 +57,11 @@ pub(crate) fn tensor<T: Element>(output: Vec<T>, shape: impl Into<Shape>) -> Res
     Tensor::from_vec(output, shape.into(), &Device::Cpu)
 }
 
+/// `tensors`, copied where they are not contiguous.
+pub(crate) fn contiguous(tensors: &[&Tensor]) -> Result<Vec<Tensor>> {
+    tensors.iter().map(|x| x.contiguous()).collect()
+}
+
 /// The gradients of `inputs`, each in the shape of its input.
 pub(crate) fn gradients<T: Element>(
     gradients: impl IntoIterator<Item = Option<Vec<T>>>,
