@@ -10,9 +10,10 @@ use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
 use std::ops::Neg;
 
 use candle_core::WithDType;
+use pulp::bytemuck::Pod;
 
 /// A number type that the fused loops are written for.
-pub(crate) trait Element: WithDType + Neg<Output = Self> {
+pub(crate) trait Element: WithDType + Neg<Output = Self> + Pod {
     const ZERO: Self;
     const ONE: Self;
     const NAN: Self;

@@ -3,7 +3,7 @@
 use candle_core::{Result, Shape, Tensor};
 
 use super::{Saved, record_saving};
-use crate::backend::buffer::{View, gradients, stored};
+use crate::backend::buffer::{View, contiguous, gradients, stored};
 use crate::backend::element::Element;
 use crate::backend::profile::{Pass, timed};
 
@@ -25,7 +25,7 @@ pub(crate) fn fused<T: Element, B, const N: usize>(
 where
     B: FnOnce([&[T]; N], &[T], &[T]) -> [Vec<T>; N] + Send + Sync + 'static,
 {
-    let inputs = inputs.iter().map(|x| x.contiguous()).collect::<Result<Vec<_>>>()?;
+    let inputs = contiguous(&inputs)?;
     let (output, backward) = timed(name, Pass::Forward, || {
         let views = views(&inputs, true)?;
         Result::Ok(operation(slices(&views)))

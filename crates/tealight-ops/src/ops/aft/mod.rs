@@ -202,7 +202,7 @@ pub fn aft_simple(
 fn mean_of_everything(key: &Tensor, value: &Tensor, padding: Option<&Tensor>) -> Result<Tensor> {
     let scores = match padding {
         Some(padding) => {
-            key.broadcast_add(&reference::additive(padding, key.dtype())?.unsqueeze(2)?)?
+            key.broadcast_add(&padding_mask::additive(padding, key.dtype())?.unsqueeze(2)?)?
         }
         None => key.clone(),
     };

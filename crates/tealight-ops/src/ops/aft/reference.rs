@@ -3,6 +3,7 @@
 use candle_core::{DType, Device, Result, Tensor};
 
 use super::{Alignment, Reach};
+use crate::ops::padding_mask::additive;
 use crate::ops::softmax::reference::softmax;
 
 /// `key (batch, kv_len, d_model)`, `value` likewise, `w (q_len, kv_len)` → `(batch, q_len, d_model)`
@@ -118,12 +119,6 @@ fn taps(len: usize, n_taps: usize, origin: usize, w: &Tensor) -> Result<(Tensor,
 fn offsets(q_len: usize, kv_len: usize, device: &Device) -> Result<Tensor> {
     let positions = |len| Tensor::arange(0., len as f64, device);
     positions(kv_len)?.unsqueeze(0)?.broadcast_sub(&positions(q_len)?.unsqueeze(1)?)
-}
-
-/// −∞ where `ignored` is 1, else 0.
-pub(super) fn additive(ignored: &Tensor, dtype: DType) -> Result<Tensor> {
-    let zeros = Tensor::zeros(ignored.shape(), dtype, ignored.device())?;
-    ignored.where_cond(&(zeros.ones_like()? * f64::NEG_INFINITY)?, &zeros)
 }
 
 /// Σ_t' weights · value: `(batch, n_maps, q_len, kv_len)`, `(batch, kv_len, n_maps, width)` →

@@ -26,22 +26,18 @@
 mod cpu;
 pub mod reference;
 
-use candle_core::{D, Result, Tensor};
+use candle_core::{Result, Tensor};
 
-use crate::autograd::graph::{Saved, fused};
 use crate::backend::choice::{dispatch, widened};
+use crate::ops::softmax::over_rows;
 
 /// `x (.., width)` → `(.., width)`: the point of the simplex that is nearest to each row.
 ///
 /// # Errors
 /// If `x` is a scalar.
 pub fn sparsemax(x: &Tensor) -> Result<Tensor> {
-    let width = x.dim(D::Minus1)?;
     dispatch!(match [x] {
-        Cpu(T) => fused("sparsemax", [x], x.shape(), Saved::Output, |[x]| {
-            let y = cpu::sparsemax::<T>(x, width);
-            (y, move |_, y, g| [cpu::sparsemax_backward(y, g, width)])
-        }),
+        Cpu(T) => over_rows("sparsemax", x, cpu::sparsemax::<T>, cpu::sparsemax_backward),
         Cuda | Reference => widened(x, reference::sparsemax),
     })
 }
@@ -51,12 +47,8 @@ pub fn sparsemax(x: &Tensor) -> Result<Tensor> {
 /// # Errors
 /// If `x` is a scalar.
 pub fn entmax15(x: &Tensor) -> Result<Tensor> {
-    let width = x.dim(D::Minus1)?;
     dispatch!(match [x] {
-        Cpu(T) => fused("entmax15", [x], x.shape(), Saved::Output, |[x]| {
-            let y = cpu::entmax15::<T>(x, width);
-            (y, move |_, y, g| [cpu::entmax15_backward(y, g, width)])
-        }),
+        Cpu(T) => over_rows("entmax15", x, cpu::entmax15::<T>, cpu::entmax15_backward),
         Cuda | Reference => widened(x, reference::entmax15),
     })
 }

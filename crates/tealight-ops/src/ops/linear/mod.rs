@@ -20,7 +20,7 @@ pub mod reference;
 use candle_core::{D, Result, Shape, Tensor, bail};
 
 use crate::autograd::graph::{Saved, record_all, record_saving};
-use crate::backend::buffer::{self, stored};
+use crate::backend::buffer::{self, contiguous, stored};
 use crate::backend::choice::dispatch;
 use crate::backend::profile::{Pass, timed};
 use crate::backend::simd::vector::Lanes;
@@ -111,10 +111,6 @@ fn all_on_cpu<T: Lanes>(x: &Tensor, maps: &[Map<'_>]) -> Result<Vec<Tensor>> {
 }
 
 const NAME: &str = "linear";
-
-fn contiguous(operands: &[&Tensor]) -> Result<Vec<Tensor>> {
-    operands.iter().map(|x| x.contiguous()).collect()
-}
 
 /// The inputs in the graph as x and maps, of which some `have_bias`.
 pub(crate) fn split<'a>(inputs: &'a [Tensor], have_bias: &[bool]) -> (&'a Tensor, Vec<Map<'a>>) {

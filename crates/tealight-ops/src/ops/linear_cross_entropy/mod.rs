@@ -17,7 +17,7 @@ pub mod reference;
 use candle_core::{DType, Device, Result, Tensor, bail};
 
 use crate::autograd::graph::{Saved, record_saving};
-use crate::backend::buffer::{self, stored};
+use crate::backend::buffer::{self, contiguous, stored};
 use crate::backend::choice::dispatch;
 use crate::backend::profile::{Pass, timed};
 use crate::backend::simd::vector::Lanes;
@@ -81,7 +81,7 @@ fn composed(x: &Tensor, map: Map<'_>, labels: &Tensor, label_smoothing: f64) -> 
 
 /// `operands`: x, W and perhaps b. Computes the gradients that are needed at once, for a gradient of one.
 fn on_cpu<T: Lanes>(operands: &[&Tensor], targets: &Targets) -> Result<Scored> {
-    let inputs = operands.iter().map(|x| x.contiguous()).collect::<Result<Vec<_>>>()?;
+    let inputs = contiguous(operands)?;
     let is_needed: Vec<_> = inputs.iter().map(Tensor::track_op).collect();
     let map = Map { weight: &inputs[1], bias: inputs.get(2) };
     let cpu::Outcome { loss, hits, gradients } =

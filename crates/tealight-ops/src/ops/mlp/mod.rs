@@ -18,7 +18,7 @@ pub mod reference;
 use candle_core::{D, Result, Tensor, bail};
 
 use crate::autograd::graph::{Saved, record_saving};
-use crate::backend::buffer::{gradients, stored};
+use crate::backend::buffer::{contiguous, gradients, stored};
 use crate::backend::choice::dispatch;
 use crate::backend::profile::{Pass, timed};
 use crate::backend::simd::vector::Lanes;
@@ -77,7 +77,7 @@ fn composed(x: &Tensor, settings: &Mlp<'_>) -> Result<Tensor> {
 fn on_cpu<T: Lanes, A: Elementwise>(operands: &[&Tensor], settings: &Mlp<'_>) -> Result<Tensor> {
     let Mlp { up, dropout, down, .. } = *settings;
     let have_bias = [up.bias.is_some(), down.bias.is_some()];
-    let inputs = operands.iter().map(|x| x.contiguous()).collect::<Result<Vec<_>>>()?;
+    let inputs = contiguous(operands)?;
     let layer = Layer::<T, A>::new(dropout.filter(|draw| draw.rate > 0.).map(Dropout::new));
     let is_training = inputs.iter().any(Tensor::track_op);
     let (y, u) = timed(NAME, Pass::Forward, || {

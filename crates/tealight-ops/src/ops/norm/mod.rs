@@ -21,7 +21,7 @@ pub mod reference;
 use candle_core::{D, Result, Tensor, bail};
 
 use crate::autograd::graph::{Saved, record_saving};
-use crate::backend::buffer::{View, gradients, stored};
+use crate::backend::buffer::{View, contiguous, gradients, stored};
 use crate::backend::choice::{dispatch, widened};
 use crate::backend::element::Element;
 use crate::backend::profile::{Pass, timed};
@@ -72,7 +72,7 @@ fn normalise(
 /// `operands`: x, weight and perhaps bias.
 fn on_cpu<T: Element>(operands: &[&Tensor], centre: Centre, eps: f64) -> Result<Tensor> {
     let settings = Settings { centre, eps: T::from_f64(eps) };
-    let inputs = operands.iter().map(|x| x.contiguous()).collect::<Result<Vec<_>>>()?;
+    let inputs = contiguous(operands)?;
     let (x, weight, bias) = (&inputs[0], &inputs[1], inputs.get(2));
     let (y, rows) = timed(NAME, Pass::Forward, || {
         let bias = bias.map(View::of).transpose()?;

@@ -20,10 +20,11 @@ pub mod reference;
 
 use candle_core::{D, Result, Tensor};
 
-pub(crate) use cpu::{by_rows, exponentials, softmax_backward};
+pub(crate) use cpu::{by_rows, exponentials, softmax_backward, softmax_row};
 
 use crate::autograd::graph::{Saved, fused};
 use crate::backend::choice::{dispatch, widened};
+use crate::backend::element::Element;
 
 /// `x (.., width)` → `(.., width)`: from 0 to 1, and of sum 1 over the last dimension. Zeros
 /// occur: exp underflows, in f32 where a score is about 100 below the largest.
@@ -33,12 +34,8 @@ use crate::backend::choice::{dispatch, widened};
 /// # Errors
 /// If `x` is a scalar.
 pub fn softmax(x: &Tensor) -> Result<Tensor> {
-    let width = x.dim(D::Minus1)?;
     dispatch!(match [x] {
-        Cpu(T) => fused("softmax", [x], x.shape(), Saved::Output, |[x]| {
-            let y = cpu::softmax::<T>(x, width);
-            (y, move |_, y, g| [cpu::softmax_backward(y, g, width)])
-        }),
+        Cpu(T) => over_rows("softmax", x, cpu::softmax::<T>, cpu::softmax_backward),
         Cuda => cuda::softmax(x, cuda::Of::Weights),
         Reference => widened(x, reference::softmax),
     })
@@ -51,13 +48,22 @@ pub fn softmax(x: &Tensor) -> Result<Tensor> {
 /// # Errors
 /// If `x` is a scalar.
 pub fn log_softmax(x: &Tensor) -> Result<Tensor> {
-    let width = x.dim(D::Minus1)?;
     dispatch!(match [x] {
-        Cpu(T) => fused("log-softmax", [x], x.shape(), Saved::Output, |[x]| {
-            let y = cpu::log_softmax::<T>(x, width);
-            (y, move |_, y, g| [cpu::log_softmax_backward(y, g, width)])
-        }),
+        Cpu(T) => over_rows("log-softmax", x, cpu::log_softmax::<T>, cpu::log_softmax_backward),
         Cuda => cuda::softmax(x, cuda::Of::Logarithms),
         Reference => widened(x, reference::log_softmax),
+    })
+}
+
+/// y = `forward`(x, width), a function of each row whose gradient is `backward`(y, g, width).
+pub(crate) fn over_rows<T: Element>(
+    name: &'static str,
+    x: &Tensor,
+    forward: fn(&[T], usize) -> Vec<T>,
+    backward: fn(&[T], &[T], usize) -> Vec<T>,
+) -> Result<Tensor> {
+    let width = x.dim(D::Minus1)?;
+    fused(name, [x], x.shape(), Saved::Output, |[x]| {
+        (forward(x, width), move |_, y, g| [backward(y, g, width)])
     })
 }

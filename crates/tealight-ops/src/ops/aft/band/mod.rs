@@ -23,7 +23,7 @@ use candle_core::{Result, Tensor};
 
 use super::{Reach, with_elements};
 use crate::autograd::graph::{Saved, record_saving};
-use crate::backend::buffer::{View, gradients, stored};
+use crate::backend::buffer::{View, contiguous, gradients, stored};
 use crate::backend::element::Element;
 use crate::backend::profile::{Pass, timed};
 
@@ -102,7 +102,7 @@ pub(super) fn aft<T: Element>(
     padding: Option<Vec<u8>>,
     band: Band,
 ) -> Result<Tensor> {
-    let inputs = inputs.iter().map(|x| x.contiguous()).collect::<Result<Vec<_>>>()?;
+    let inputs = contiguous(&inputs)?;
     let (output, normaliser) = timed(NAME, Pass::Forward, || {
         with_elements::<T, _>(&inputs, |[key, value, taps]| {
             cpu::forward(Inputs { key, value, taps, padding: padding.as_deref() }, &band)

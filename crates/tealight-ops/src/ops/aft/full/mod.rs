@@ -30,7 +30,7 @@ use candle_core::{CpuStorage, Layout, Result, Tensor};
 
 use super::{Reach, with_elements};
 use crate::autograd::graph::{Saved, record_saving};
-use crate::backend::buffer::{View, gradients, stored};
+use crate::backend::buffer::{View, contiguous, gradients, stored};
 use crate::backend::element::Element;
 use crate::backend::profile::{Pass, timed};
 
@@ -84,7 +84,7 @@ pub(super) fn aft<T: Element>(
     padding: Option<Vec<u8>>,
     reach: Reach,
 ) -> Result<Tensor> {
-    let inputs = inputs.iter().map(|x| x.contiguous()).collect::<Result<Vec<_>>>()?;
+    let inputs = contiguous(&inputs)?;
     let (batch, kv_len, d_model) = inputs[0].dims3()?;
     let sizes = Sizes { batch, q_len: inputs[2].dim(0)?, kv_len, d_model };
     let (output, normaliser) = timed(NAME, Pass::Forward, || {
