@@ -1,4 +1,4 @@
-//! From tensors to slices and back.
+//! Conversions between tensors and slices.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -113,8 +113,7 @@ impl<T: Element> Deref for View<'_, T> {
     }
 }
 
-/// Runs `f` on the elements of a contiguous tensor, in place. Calls nest, for several tensors at
-/// once.
+/// Runs `f` on the elements of a contiguous tensor, in place. Calls can be nested, for several tensors.
 pub(crate) fn with_slice_mut<T: Element>(
     tensor: &Tensor,
     f: impl FnOnce(&mut [T]) -> Result<()>,
@@ -122,7 +121,7 @@ pub(crate) fn with_slice_mut<T: Element>(
     tensor.inplace_op1(&InPlace { f: Cell::new(Some(f)), element: PhantomData })
 }
 
-/// Candle gives mutable storage to an `InplaceOp1` and to nothing else.
+/// Candle gives mutable access to storage only to an `InplaceOp1`.
 struct InPlace<F, T> {
     f: Cell<Option<F>>,
     element: PhantomData<T>,
@@ -135,10 +134,10 @@ impl<T: Element, F: FnOnce(&mut [T]) -> Result<()>> InplaceOp1 for InPlace<F, T>
 
     fn cpu_fwd(&self, storage: &mut CpuStorage, layout: &Layout) -> Result<()> {
         let range = range(layout)?;
-        // Refuses another dtype while the storage is still in place.
+        // Fails for another dtype, before the storage is moved out.
         T::cpu_storage_as_slice(storage)?;
 
-        // Candle has no mutable `cpu_storage_as_slice`: the storage is taken out, and put back.
+        // Candle has no mutable `cpu_storage_as_slice`: the storage is moved out and back.
         let empty = T::to_cpu_storage_owned(Vec::new());
         let mut elements = T::cpu_storage_data(std::mem::replace(storage, empty))?;
         let f = self.f.take().expect("invariant: Candle runs an operation once");

@@ -1,16 +1,16 @@
-//! The threads that a loop is shared out to.
+//! A thread pool for loops of a few microseconds.
 //!
-//! A step of a small model is some hundred loops of a few microseconds, one right after the other:
-//! less than it takes to wake a thread that sleeps. So the threads of a team that have run out of
-//! work stay awake for a moment, and sleep when no loop has come by then. Whoever shares out a loop
-//! takes part in it, and waits for no thread that has not begun.
+//! A step of a small model consists of some hundred such loops in quick succession. Waking a sleeping thread takes
+//! longer than one of them. The threads of a team therefore spin for a moment after a loop, and sleep only if no
+//! other loop has started by then. The calling thread takes part in its loop, and waits only for threads that have
+//! entered it.
 //!
 //! ```text
 //! indices of a loop   0 1 2 3 | 4 5 6 7 | 8 9 ..      a part for each thread
-//! each thread         its own part first, then what is left of the others'
+//! each thread         its own part first, then indices that are left in other parts
 //! ```
 //!
-//! In the next loop over the same rows, a thread finds in its own cache what it has written.
+//! The parts are the same in every loop over the same rows, so that a thread finds its rows in its own cache.
 
 mod handover;
 
@@ -23,25 +23,24 @@ use std::thread::{self, JoinHandle};
 
 use handover::Shared;
 
-/// How many threads share the loops that the caller starts.
+/// The number of threads that share the loops of the calling thread.
 ///
-/// As many as the processor has, or as `RAYON_NUM_THREADS` says, which rayon obeys, too; another
-/// number within [`with`].
+/// Inside [`with`], its argument; elsewhere `RAYON_NUM_THREADS` (which rayon reads, too), or the number of threads
+/// of the processor.
 pub fn count() -> usize {
     Current::get(|team| team.map_or(1, Team::len))
 }
 
-/// Runs `f`, whose loops a team of `n_threads` shares: the caller and n − 1 others.
+/// Runs `f`. Its loops are shared by a new team of `n_threads`: the calling thread and n − 1 others.
 pub fn with<R>(n_threads: usize, f: impl FnOnce() -> R) -> R {
     let team = Current::Team(Rc::new(Team::new(n_threads)));
     let _before = Restored(CURRENT.replace(team));
     f()
 }
 
-/// `work` on every block, on the threads of the caller's team; the results in the order of the blocks.
+/// Runs `work` on every block, on the threads of the caller's team; the results are in the order of the blocks.
 ///
-/// What it calls is of one type for all loops: were the sharing out compiled for every loop, it would
-/// be half of what there is to compile in this crate.
+/// The scheduling behind it is not generic: compiled once per loop, it would be half of this crate's code.
 ///
 /// # Panics
 /// If `work` does.
@@ -58,8 +57,8 @@ pub fn map<B: Send, R: Send>(blocks: Vec<B>, work: &(dyn Fn(B) -> R + Sync)) -> 
     results.collect()
 }
 
-/// `work(0)` to `work(n − 1)`, each once and in any order, on the threads of the caller's team; all
-/// by the caller where the team is busy.
+/// Runs `work(0)` to `work(n − 1)`, each once and in any order, on the threads of the caller's team. If the team is
+/// busy, the caller runs all of them.
 fn for_each(n: usize, work: &(dyn Fn(usize) + Sync)) {
     Current::get(|team| match team {
         Some(team) if n > 1 && team.len() > 1 && team.try_acquire() => {
@@ -72,9 +71,9 @@ fn for_each(n: usize, work: &(dyn Fn(usize) + Sync)) {
 
 /// The team of a thread.
 enum Current {
-    /// That of the whole program.
+    /// The team of the process.
     Global,
-    /// None: it belongs to a team.
+    /// None, as the thread is a member of a team.
     Alone,
     Team(Rc<Team>),
 }
@@ -103,7 +102,7 @@ impl Current {
     }
 }
 
-/// Puts back the team that was there before.
+/// Restores the former team when it is dropped.
 struct Restored(Current);
 
 impl Drop for Restored {
@@ -121,17 +120,17 @@ impl Drop for Released<'_> {
     }
 }
 
-/// The threads besides the one that shares out the loops.
+/// The threads besides the caller.
 struct Team {
     shared: Arc<Shared>,
     others: Vec<JoinHandle<()>>,
-    /// Whether a loop is being shared out: one at a time.
+    /// Whether a loop is running: one at a time.
     busy: AtomicBool,
 }
 
 impl Team {
     fn new(n_threads: usize) -> Self {
-        /// More than any machine has, and fewer than a state can count.
+        /// More threads than any machine has, and fewer than a state can count.
         const MOST: usize = 4096;
         let n_threads = n_threads.clamp(1, MOST);
         let shared = Arc::new(Shared::new(n_threads));
@@ -143,7 +142,7 @@ impl Team {
                 shared.serve(place);
             })
         };
-        // A thread that cannot be started does not take part.
+        // If a thread cannot be started, the team is smaller.
         let others = (1..n_threads).map_while(|place| start(place).ok()).collect();
         Self { shared, others, busy: AtomicBool::new(false) }
     }
@@ -169,7 +168,7 @@ impl Drop for Team {
         self.shared.finish();
         for thread in self.others.drain(..) {
             thread.thread().unpark();
-            // A thread of the team catches what it calls.
+            // Cannot fail: `serve` catches panics of the loops.
             let _ = thread.join();
         }
     }

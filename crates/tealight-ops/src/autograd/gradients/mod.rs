@@ -26,7 +26,7 @@ use std::fmt;
 use candle_core::{DType, Device, Result, Tensor, WithDType, bail};
 
 use crate::autograd::graph::walk;
-use crate::backend::buffer::{View, tensor};
+use crate::backend::buffer::{View, contiguous, tensor};
 use crate::backend::choice::{Backend, at_least_f32, dispatch};
 use crate::backend::cuda::sums;
 
@@ -121,7 +121,8 @@ impl Gradients {
         let mut all: Vec<_> = self.entries.iter_mut().filter_map(|(_, g)| g.as_mut()).collect();
         // On a GPU, one kernel for many gradients of one dtype.
         for like in all.chunk_by_mut(|a, b| a.dtype() == b.dtype()) {
-            let contiguous = contiguous(like.iter().map(|gradient| &**gradient))?;
+            let contiguous =
+                contiguous(&like.iter().map(|gradient| &**gradient).collect::<Vec<_>>())?;
             let operands: Vec<_> = contiguous.iter().collect();
             if Backend::of(&operands) == Backend::Cuda {
                 for (gradient, scaled) in like.iter_mut().zip(cuda::scaled(&operands, factor)?) {
@@ -141,7 +142,7 @@ impl Gradients {
         let all: Vec<_> = self.iter().filter_map(|(_, gradient)| gradient).collect();
         let mut sum = 0.;
         for like in all.chunk_by(|a, b| a.dtype() == b.dtype()) {
-            let contiguous = contiguous(like.iter().copied())?;
+            let contiguous = contiguous(like)?;
             let operands: Vec<_> = contiguous.iter().collect();
             sum += if Backend::of(&operands) == Backend::Cuda {
                 sums::of_squares(&operands)?.to_scalar::<f64>()?
@@ -182,10 +183,6 @@ impl Gradients {
 pub fn clip_factor(norm: f64, max_norm: f64) -> f64 {
     let factor = max_norm / (norm + 1e-6);
     if norm.is_finite() { factor.min(1.) } else { 1. }
-}
-
-fn contiguous<'a>(gradients: impl Iterator<Item = &'a Tensor>) -> Result<Vec<Tensor>> {
-    gradients.map(Tensor::contiguous).collect()
 }
 
 /// `factor` times a contiguous gradient.

@@ -1,4 +1,4 @@
-//! How a loop gets from the thread that shares it out to the threads of its team, and back.
+//! The protocol by which a loop is handed to the threads of a team and completed.
 //!
 //! ```text
 //! caller           publish ── wake ── claim indices ── close ── wait until no thread is inside
@@ -10,7 +10,7 @@
 
 #![expect(
     unsafe_code,
-    reason = "threads that outlive a loop are lent what the loop borrows, and give it back in time"
+    reason = "long-lived threads borrow the body of a loop, and release it before the loop returns"
 )]
 
 use std::any::Any;
@@ -21,7 +21,7 @@ use sync::{
     AtomicBool, AtomicU64, AtomicUsize, Ordering, UnsafeCell, fence, park, spin_loop, yield_now,
 };
 
-/// What a model checker replaces.
+/// The primitives that the model checker replaces.
 #[cfg(not(all(test, loom)))]
 mod sync {
     pub(super) use std::hint::spin_loop;
@@ -60,7 +60,7 @@ struct Loop {
     work: &'static (dyn Fn(usize) + Sync),
 }
 
-/// On cache lines of its own: processors fetch them in pairs.
+/// Aligned to a pair of cache lines, which processors fetch together, so that threads do not share lines.
 #[repr(align(128))]
 struct Apart<T>(T);
 
