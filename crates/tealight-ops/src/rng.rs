@@ -220,7 +220,7 @@ mod tests {
     #[test]
     fn many_blocks_are_the_single_ones() {
         let stream = Stream::new(17, Purpose::Data);
-        let first = u64::from(u32::MAX) - 3; // The counter carries into its second word.
+        let first = u64::from(u32::MAX) - 3; // The counter overflows into its second word.
         let words = stream.blocks::<7>(first);
         for lane in 0..7 {
             assert_eq!(words.map(|word| word[lane]), stream.block(first + lane as u64));

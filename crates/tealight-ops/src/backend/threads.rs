@@ -228,7 +228,7 @@ mod tests {
                 thread::sleep(Duration::from_millis(30));
                 let others = AtomicUsize::new(0);
                 let caller = thread::current().id();
-                // Long enough that the other thread takes part, however slowly it wakes.
+                // The loop lasts until the other thread has woken and takes part.
                 for_each(2, &|_| {
                     let began = std::time::Instant::now();
                     if thread::current().id() != caller {

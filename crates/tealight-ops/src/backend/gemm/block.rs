@@ -89,7 +89,7 @@ impl<T: Lanes> Product<'_, T> {
         let depth = self.a.columns();
         let nothing = (depth == 0).then_some(0..0);
         let depths = parts(depth, KC / size_of::<T>(), 1).chain(nothing);
-        let strip = even(target.c.rows(), kernel.strips.len());
+        let strip = part_size(target.c.rows(), kernel.strips.len());
         let mut scratch = Scratch::new();
         for columns in parts(target.c.columns(), NC, kernel.width) {
             for depth in depths.clone() {
@@ -205,11 +205,11 @@ pub(super) fn parts(
     size: usize,
     unit: usize,
 ) -> impl Iterator<Item = Range<usize>> + Clone {
-    let part = even(n, size).next_multiple_of(unit);
+    let part = part_size(n, size).next_multiple_of(unit);
     (0..n).step_by(part).map(move |start| start..n.min(start + part))
 }
 
 /// The size of a part if n is split into the fewest, about equal, parts of at most `size`.
-fn even(n: usize, size: usize) -> usize {
+fn part_size(n: usize, size: usize) -> usize {
     n.div_ceil(n.div_ceil(size.max(1)).max(1)).max(1)
 }

@@ -126,8 +126,7 @@ mod tests {
 
     use super::*;
 
-    /// The first update moves each element by lr against the sign of its gradient: m̂ = g and √v̂ =
-    /// |g|.
+    /// The first update moves each element by lr against the sign of its gradient, as m̂ = g and √v̂ = |g|.
     #[test]
     fn the_first_step_has_the_size_of_the_learning_rate() -> Result<()> {
         let hyper = Hyper {

@@ -74,7 +74,7 @@ mod tests {
             let hyper = Hyper { lr: 1., momentum: 0.5, nesterov, weight_decay: 0. };
             let parameter = Var::new(&[0_f64], &Device::Cpu)?;
             let gradient = Tensor::new(&[1_f64], &Device::Cpu)?;
-            // Not read at the first step, not even to be multiplied by zero.
+            // The first step must not read it, as 0 · NaN is NaN.
             let buffer = Var::new(&[f64::NAN], &Device::Cpu)?;
             super::step(&parameter, &gradient, &buffer, 1, &hyper)?;
             super::step(&parameter, &gradient, &buffer, 2, &hyper)?;
