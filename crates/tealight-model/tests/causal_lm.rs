@@ -2,8 +2,10 @@
 
 use candle_core::{DType, Result, Tensor};
 use tealight_model::attention::AttentionConfig;
-use tealight_model::generation::{Ends, Predictor, Sampling, Sequence, Strategy, generate, rows};
-use tealight_model::models::causal_lm::{CausalLm, CausalLmSpec, Writer};
+use tealight_model::generation::{
+    Predictor, Sampling, Sequence, StopRules, Strategy, generate, rows,
+};
+use tealight_model::models::causal_lm::{CachedPredictor, CausalLm, CausalLmSpec};
 use tealight_model::position::PositionConfig;
 use tealight_model::{BuildError, Mask, Mode, ModelConfig, ParamStore};
 use tealight_ops::rng::{Purpose, Stream};
@@ -184,7 +186,7 @@ fn writing_beyond_the_longest_sequence_reads_its_last_half_again() -> Result<()>
         Strategy::Sample { stream, sampling },
         Strategy::Beams { n_beams: 3, length_penalty: 0.6 },
     ];
-    let ends = Ends { stop: &[1, 2], max_len: 3 * SEQ_LEN };
+    let ends = StopRules { stop: &[1, 2], max_len: 3 * SEQ_LEN };
     let relative = PositionConfig::default_of("relative").unwrap_or_default();
     for position in [PositionConfig::default(), relative] {
         let store = store();
@@ -193,8 +195,8 @@ fn writing_beyond_the_longest_sequence_reads_its_last_half_again() -> Result<()>
             // Shorter than the longest sequence, equally long, and longer.
             for prompt_len in [1, 3, SEQ_LEN, 2 * SEQ_LEN] {
                 let prompts = ids(5, prompt_len)?.to_vec2()?;
-                let mut writer = Writer::new(&model, &[0], device())?;
-                let written = generate(&mut writer, &prompts, &ends, &strategy)?;
+                let mut predictor = CachedPredictor::new(&model, &[0], device())?;
+                let written = generate(&mut predictor, &prompts, &ends, &strategy)?;
                 let mut again = Again { model: &model, texts: Vec::new(), n_seen: 0 };
                 let expected = generate(&mut again, &prompts, &ends, &strategy)?;
                 let n_beams =

@@ -9,8 +9,10 @@ use common::{normal, values};
 use differences::checked_gradients;
 use tealight_model::attention::support::Support;
 use tealight_model::attention::{AttentionConfig, Memory};
-use tealight_model::generation::{Ends, Predictor, Sampling, Sequence, Strategy, generate, rows};
-use tealight_model::models::seq2seq::{Seq2Seq, Seq2SeqSpec, Tokens, Writer};
+use tealight_model::generation::{
+    Predictor, Sampling, Sequence, StopRules, Strategy, generate, rows,
+};
+use tealight_model::models::seq2seq::{CachedPredictor, Seq2Seq, Seq2SeqSpec, Tokens};
 use tealight_model::position::PositionConfig;
 use tealight_model::{Activations, BuildError, Mask, Mode, ModelConfig, ParamStore};
 use tealight_ops::backward;
@@ -28,7 +30,7 @@ const SPEC: Seq2SeqSpec =
     Seq2SeqSpec { vocab_size: VOCAB, source_len: SOURCE_LEN, target_len: TARGET_LEN };
 const NEVER: [u32; 2] = [0, BEGIN];
 const BEGIN: u32 = 1;
-const ENDS: Ends<'_> = Ends { stop: &[2], max_len: TARGET_LEN };
+const ENDS: StopRules<'_> = StopRules { stop: &[2], max_len: TARGET_LEN };
 /// Rounding error of sums of a few products in f32.
 const ERROR: f64 = 1e-5;
 
@@ -272,8 +274,8 @@ fn writing_with_kept_states_is_writing_with_everything_read_again() -> Result<()
         for strategy in strategies() {
             let states = model.encode(Tokens { ids: &source, mask: &mask }, Mode::Eval)?;
             let memory = Memory { states: &states, mask: &mask };
-            let mut writer = Writer::new(&model, memory, &NEVER)?;
-            let written = generate(&mut writer, &prompts, &ENDS, &strategy)?;
+            let mut predictor = CachedPredictor::new(&model, memory, &NEVER)?;
+            let written = generate(&mut predictor, &prompts, &ENDS, &strategy)?;
             let padding = mask.key_padding_mask().ok_or_else(|| candle_core::Error::msg("none"))?;
             let (source, padding) = (source.clone(), padding.clone());
             let mut again = Again { model: &model, source, padding, written: Vec::new() };

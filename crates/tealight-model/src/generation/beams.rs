@@ -3,7 +3,7 @@
 use candle_core::Result;
 
 use super::filters::log_probabilities;
-use super::{Draft, Ends, Predictor, Sequence};
+use super::{Draft, Predictor, Sequence, StopRules};
 
 /// The beam of one prompt: unfinished and finished sequences.
 #[derive(Clone, Debug)]
@@ -16,7 +16,7 @@ struct Beam {
 pub(super) fn search(
     predictor: &mut dyn Predictor,
     prompts: &[Vec<u32>],
-    ends: &Ends<'_>,
+    ends: &StopRules<'_>,
     n_beams: usize,
     length_penalty: f64,
 ) -> Result<Vec<Vec<Sequence>>> {
@@ -33,7 +33,7 @@ pub(super) fn search(
             let candidates = candidates(&beam.live, &next[row..row + n_live], width);
             beam.live.clear();
             for (parent, draft) in candidates {
-                if draft.is_over(ends) {
+                if draft.is_finished(ends) {
                     beam.over.push(draft.finish(ends, length_penalty));
                 } else {
                     parents.push((row + parent) as u32);

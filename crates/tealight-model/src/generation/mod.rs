@@ -34,7 +34,7 @@ pub trait Predictor {
 
 /// When a sequence ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ends<'a> {
+pub struct StopRules<'a> {
     /// The tokens that end a sequence; they are not part of it.
     pub stop: &'a [u32],
     /// The maximal number of generated tokens, including the end token.
@@ -80,7 +80,7 @@ pub struct Sequence {
 pub fn generate(
     predictor: &mut dyn Predictor,
     prompts: &[Vec<u32>],
-    ends: &Ends<'_>,
+    ends: &StopRules<'_>,
     strategy: &Strategy,
 ) -> Result<Vec<Vec<Sequence>>> {
     stream(predictor, prompts, ends, strategy, &mut |_, _| ControlFlow::Continue(()))
@@ -91,7 +91,7 @@ pub fn generate(
 pub fn stream(
     predictor: &mut dyn Predictor,
     prompts: &[Vec<u32>],
-    ends: &Ends<'_>,
+    ends: &StopRules<'_>,
     strategy: &Strategy,
     written: &mut dyn FnMut(usize, u32) -> ControlFlow<()>,
 ) -> Result<Vec<Vec<Sequence>>> {
@@ -159,7 +159,7 @@ impl Draft {
         Self { ids, log_probability: self.log_probability + log_probability }
     }
 
-    fn finish(mut self, ends: &Ends<'_>, length_penalty: f64) -> Sequence {
+    fn finish(mut self, ends: &StopRules<'_>, length_penalty: f64) -> Sequence {
         let score = self.log_probability / penalty(self.ids.len(), length_penalty);
         let has_ended = self.has_stopped(ends);
         if has_ended {
@@ -168,11 +168,11 @@ impl Draft {
         Sequence { ids: self.ids, log_probability: self.log_probability, score, has_ended }
     }
 
-    fn has_stopped(&self, ends: &Ends<'_>) -> bool {
+    fn has_stopped(&self, ends: &StopRules<'_>) -> bool {
         self.ids.last().is_some_and(|last| ends.stop.contains(last))
     }
 
-    fn is_over(&self, ends: &Ends<'_>) -> bool {
+    fn is_finished(&self, ends: &StopRules<'_>) -> bool {
         self.has_stopped(ends) || self.ids.len() >= ends.max_len
     }
 }
@@ -187,7 +187,7 @@ fn penalty(len: usize, alpha: f64) -> f64 {
 fn choose(
     predictor: &mut dyn Predictor,
     prompts: &[Vec<u32>],
-    ends: &Ends<'_>,
+    ends: &StopRules<'_>,
     pick: impl Fn(usize, usize, &[f64], &[u32]) -> usize,
     written: &mut dyn FnMut(usize, u32) -> ControlFlow<()>,
 ) -> Result<Vec<Vec<Sequence>>> {
@@ -196,7 +196,7 @@ fn choose(
     for index in 0..ends.max_len {
         let next = predictor.next(&unread)?;
         for (number, (row, logits)) in rows.iter_mut().zip(&next).enumerate() {
-            if !row.is_over(ends) {
+            if !row.is_finished(ends) {
                 let id = pick(number, index, logits, &row.read);
                 row.write(id, logits);
                 if !row.draft.has_stopped(ends) {
@@ -205,7 +205,7 @@ fn choose(
             }
             unread[number] = row.read.last().copied().into_iter().collect();
         }
-        if rows.iter().all(|row| row.is_over(ends)) {
+        if rows.iter().all(|row| row.is_finished(ends)) {
             break;
         }
     }
@@ -230,11 +230,11 @@ impl Row {
         self.read.push(id as u32);
     }
 
-    fn is_over(&self, ends: &Ends<'_>) -> bool {
-        self.is_told_to_end || self.draft.is_over(ends)
+    fn is_finished(&self, ends: &StopRules<'_>) -> bool {
+        self.is_told_to_end || self.draft.is_finished(ends)
     }
 
-    fn finish(self, ends: &Ends<'_>) -> Sequence {
+    fn finish(self, ends: &StopRules<'_>) -> Sequence {
         let sequence = self.draft.finish(ends, 0.);
         Sequence { has_ended: sequence.has_ended || self.is_told_to_end, ..sequence }
     }

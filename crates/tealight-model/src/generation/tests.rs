@@ -5,7 +5,7 @@ use tealight_ops::rng::Purpose;
 use super::*;
 
 const BEGIN: u32 = 0;
-const ENDS: Ends<'_> = Ends { stop: &[1], max_len: 4 };
+const ENDS: StopRules<'_> = StopRules { stop: &[1], max_len: 4 };
 const VOCAB: u64 = 5;
 
 /// Logits that are an arbitrary function of the tokens read so far; token 0 is never generated.
@@ -36,7 +36,7 @@ impl Table {
             let next = log_probabilities(&self.after(&read));
             for (id, log) in next.into_iter().enumerate().skip(1) {
                 let longer = draft.extended(id as u32, log);
-                if longer.is_over(&ENDS) {
+                if longer.is_finished(&ENDS) {
                     over.push(longer.finish(&ENDS, length_penalty));
                 } else {
                     open.push(longer);
@@ -160,7 +160,7 @@ fn a_prompt_is_read_like_what_was_written() {
     let whole = written(7, 1, Strategy::Greedy).remove(0).remove(0);
     let first = whole.ids[0];
     let prompts = [vec![BEGIN, first]];
-    let ends = Ends { max_len: ENDS.max_len - 1, ..ENDS };
+    let ends = StopRules { max_len: ENDS.max_len - 1, ..ENDS };
     let rest =
         generate(&mut Table::new(7, 1), &prompts, &ends, &Strategy::Greedy).unwrap().remove(0);
     assert_eq!(rest[0].ids, whole.ids[1..]);

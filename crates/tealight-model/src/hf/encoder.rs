@@ -360,7 +360,7 @@ pub(super) fn aliases(
     [token, weight]: [&'static str; 2],
     biases: Option<[&'static str; 2]>,
 ) -> Vec<Alias> {
-    let role = if config.tied_output { Role::Tied } else { Role::Counts };
+    let role = if config.tied_output { Role::Tied } else { Role::Preferred };
     let biases = biases.map(|[of, copy]| Alias { name: copy, of, role });
     let weight = Alias { name: weight, of: token, role };
     config.tied_output.then_some(weight).into_iter().chain(biases).collect()

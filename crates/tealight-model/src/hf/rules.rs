@@ -15,13 +15,13 @@ impl Rules {
         Self { class, faults: Vec::new(), notes: Vec::new() }
     }
 
-    /// Records a fault of `keys` unless `holds`; `it_has` completes "…, but the class requires".
-    pub(super) fn check(&mut self, holds: bool, keys: &[&str], value: &str, it_has: &str) {
+    /// Records a fault of `keys` unless `holds`; `required` completes "…, but the class requires".
+    pub(super) fn check(&mut self, holds: bool, keys: &[&str], value: &str, required: &str) {
         if holds {
             return;
         }
         let key = keys.first().copied().unwrap_or_default();
-        let message = format!("`{key}` is {value}, but {} requires {it_has}", self.class);
+        let message = format!("`{key}` is {value}, but {} requires {required}", self.class);
         let keys = keys.iter().map(|&key| key.to_owned()).collect();
         self.faults.push(ConfigFault { keys, message });
     }

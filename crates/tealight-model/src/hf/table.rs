@@ -46,7 +46,7 @@ pub(super) enum Role {
     /// Both are one tensor, and the copy may be missing. If they differ, versions disagree on which is used.
     Tied,
     /// The copy is used if it exists, but some versions use the original: both are written.
-    Counts,
+    Preferred,
 }
 
 impl Pair {

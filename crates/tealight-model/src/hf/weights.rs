@@ -45,7 +45,7 @@ impl Description {
         for (name, tensor) in theirs {
             match table::ours(&pairs, &name, &tensor)? {
                 Some(parameters) => ours.extend(parameters),
-                None if class.does_without(&name) => {}
+                None if class.ignores(&name) => {}
                 None => unknown.push(name),
             }
         }
@@ -77,7 +77,7 @@ impl Class {
         if is_bare { format!("{}.{name}", self.base) } else { name }
     }
 
-    fn does_without(&self, name: &str) -> bool {
+    fn ignores(&self, name: &str) -> bool {
         let name = format!(".{name}.");
         self.unused.iter().any(|part| name.contains(&format!(".{part}.")))
     }
@@ -142,7 +142,7 @@ impl Weights {
 
     /// Keeps only the parameters that the model built by `build` uses. The others, such as layers beyond
     /// its depth, are dropped, and listed in the notes by their names in the file.
-    pub fn asked_for_by<E>(
+    pub fn restricted_to<E>(
         mut self,
         build: impl FnOnce(&VarBuilder<'_>) -> std::result::Result<(), E>,
     ) -> std::result::Result<Self, E> {
@@ -220,7 +220,7 @@ impl Expressed {
         for &Zeros { name, shape } in &self.zeros {
             theirs.insert(name.to_owned(), Tensor::zeros(&shape, DType::F32, &Device::Cpu)?);
         }
-        for alias in self.aliases.iter().filter(|alias| alias.role == Role::Counts) {
+        for alias in self.aliases.iter().filter(|alias| alias.role == Role::Preferred) {
             if let Some(original) = theirs.get(alias.of) {
                 theirs.insert(alias.name.to_owned(), original.clone());
             }

@@ -149,7 +149,7 @@ impl CausalLm {
 /// tokens as a new sequence. Every token is then predicted from at least `max_seq_len / 2` others, and
 /// only one in `max_seq_len / 2` steps reads more than one token.
 #[derive(Debug)]
-pub struct Writer<'a> {
+pub struct CachedPredictor<'a> {
     model: &'a CausalLm,
     decoding: Decoding<'a>,
     /// The tokens that each row has read; all rows are equally long.
@@ -158,7 +158,7 @@ pub struct Writer<'a> {
     device: Device,
 }
 
-impl<'a> Writer<'a> {
+impl<'a> CachedPredictor<'a> {
     /// Starts before the first token. Tokens in `never`, such as padding, are not generated.
     pub fn new(model: &'a CausalLm, never: &'a [u32], device: &Device) -> Result<Self> {
         let (decoding, device) = (model.decoding()?, device.clone());
@@ -166,7 +166,7 @@ impl<'a> Writer<'a> {
     }
 
     /// The tokens to read next: `new`, or the last `max_seq_len / 2` tokens if decoding starts again.
-    fn unread(&mut self, new: &[Vec<u32>]) -> Result<Tensor> {
+    fn tokens_to_read(&mut self, new: &[Vec<u32>]) -> Result<Tensor> {
         self.read.resize(new.len(), Vec::new());
         for (read, new) in self.read.iter_mut().zip(new) {
             read.extend(new);
@@ -183,9 +183,9 @@ impl<'a> Writer<'a> {
     }
 }
 
-impl Predictor for Writer<'_> {
+impl Predictor for CachedPredictor<'_> {
     fn next(&mut self, rows: &[Vec<u32>]) -> Result<Vec<Vec<f64>>> {
-        let ids = self.unread(rows)?; // (batch, n_new)
+        let ids = self.tokens_to_read(rows)?; // (batch, n_new)
         let hidden = self.decoding.step(&Input::tokens(&ids))?; // (batch, n_new, d_model)
         generation::rows(&self.model.logits(&hidden.i((.., hidden.dim(1)? - 1))?)?, self.never)
     }

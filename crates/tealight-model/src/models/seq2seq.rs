@@ -273,14 +273,14 @@ fn about_causality(error: BuildError, why: &str) -> BuildError {
 
 /// A [`Predictor`] for [`generate`](crate::generation::generate): the decoder with its decoding state.
 #[derive(Debug)]
-pub struct Writer<'a> {
+pub struct CachedPredictor<'a> {
     model: &'a Seq2Seq,
     decoding: Decoding<'a>,
     never: &'a [u32],
     device: Device,
 }
 
-impl<'a> Writer<'a> {
+impl<'a> CachedPredictor<'a> {
     /// Starts before the first token. Tokens in `never`, such as padding and the start token, are not
     /// generated.
     pub fn new(model: &'a Seq2Seq, memory: Memory<'a>, never: &'a [u32]) -> Result<Self> {
@@ -289,7 +289,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-impl Predictor for Writer<'_> {
+impl Predictor for CachedPredictor<'_> {
     fn next(&mut self, rows: &[Vec<u32>]) -> Result<Vec<Vec<f64>>> {
         let ids = Tensor::new(rows.to_vec(), &self.device)?; // (batch, n_new)
         let hidden = self.decoding.step(&Input::tokens(&ids))?;

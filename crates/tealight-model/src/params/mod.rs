@@ -48,7 +48,7 @@ struct Parameter {
 
 impl Parameter {
     /// The variable that models are built from.
-    fn computed_with(&self) -> &Var {
+    fn compute_copy(&self) -> &Var {
         self.copy.as_ref().unwrap_or(&self.variable)
     }
 }
@@ -99,13 +99,13 @@ impl ParamStore {
 
     /// As [`Self::iter`], without frozen parameters.
     pub fn trained(&self) -> impl Iterator<Item = (String, Var)> {
-        self.iter().filter(|(name, _)| !self.is_still(name))
+        self.iter().filter(|(name, _)| !self.is_frozen(name))
     }
 
     /// The leaves of the graph: name and tensor of each of [`Self::trained`], in the compute dtype.
     pub fn leaves(&self) -> Vec<(String, Tensor)> {
-        let leaf = |p: &Parameter| (p.name.clone(), p.computed_with().as_tensor().clone());
-        let is_trained = |p: &&Parameter| !self.is_still(&p.name);
+        let leaf = |p: &Parameter| (p.name.clone(), p.compute_copy().as_tensor().clone());
+        let is_trained = |p: &&Parameter| !self.is_frozen(&p.name);
         self.lock().in_order.iter().filter(is_trained).map(leaf).collect()
     }
 
@@ -118,7 +118,7 @@ impl ParamStore {
         half_precision::round_all(&pairs)
     }
 
-    fn is_still(&self, name: &str) -> bool {
+    fn is_frozen(&self, name: &str) -> bool {
         pattern::matches_any(&self.still, name)
     }
 
@@ -153,9 +153,9 @@ impl ParamStore {
             variables.in_order.push(parameter);
             at
         };
-        let variable = variables.in_order[at].computed_with();
+        let variable = variables.in_order[at].compute_copy();
         same_shape(name, shape, variable.shape())?;
-        Ok(if self.is_still(name) {
+        Ok(if self.is_frozen(name) {
             variable.as_detached_tensor()
         } else {
             variable.as_tensor().clone()
@@ -257,7 +257,7 @@ impl SimpleBackend for Frozen<'_> {
     fn get_unchecked(&self, name: &str, _: DType, _: &Device) -> Result<Tensor> {
         let variables = self.0.lock();
         match variables.index.get(name) {
-            Some(&at) => Ok(variables.in_order[at].computed_with().as_detached_tensor()),
+            Some(&at) => Ok(variables.in_order[at].compute_copy().as_detached_tensor()),
             None => bail!("no parameter `{name}`: build the trainable model first"),
         }
     }

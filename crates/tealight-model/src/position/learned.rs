@@ -15,7 +15,7 @@ use candle_nn::VarBuilder;
 use serde::{Deserialize, Serialize};
 use tealight_ops::embedding::embedding_with_padding;
 
-use super::{EmbeddingPosition, PaddedTokens, Places, PositionSpec, positive};
+use super::{EmbeddingPosition, PaddedTokens, PositionSpec, TokenPositions, positive};
 use crate::error::{BuildError, BuildResult};
 use crate::params::init::Initializer;
 
@@ -87,8 +87,8 @@ pub struct Learned {
 }
 
 impl EmbeddingPosition for Learned {
-    fn vectors(&self, places: &Places<'_>) -> Result<Tensor> {
-        let Places { positions, padded } = places;
+    fn vectors(&self, places: &TokenPositions<'_>) -> Result<Tensor> {
+        let TokenPositions { positions, padded } = places;
         match (self.row_of_padding, padded) {
             (None, _) => self.weight.narrow(0, self.offset + positions.start, positions.len()),
             (Some(row), Some(tokens)) => {

@@ -65,11 +65,11 @@ pub struct PositionSpec {
 }
 
 /// The most positions whose constants are precomputed; those of later positions are computed on demand.
-const MOST_KEPT: usize = 8192;
+const MAX_TABLE_LEN: usize = 8192;
 
 /// The positions of the inputs of one call.
 #[derive(Clone, Debug)]
-pub struct Places<'a> {
+pub struct TokenPositions<'a> {
     /// The range of positions, the same in every sequence of the batch.
     pub positions: Range<usize>,
     /// The token ids, if the model has a padding id.
@@ -89,7 +89,7 @@ pub struct PaddedTokens<'a> {
 pub trait EmbeddingPosition: fmt::Debug + Send + Sync {
     /// The vectors to add: `(positions, d_model)`, the same for every sequence, or `(batch, positions,
     /// d_model)`.
-    fn vectors(&self, places: &Places<'_>) -> Result<Tensor>;
+    fn vectors(&self, places: &TokenPositions<'_>) -> Result<Tensor>;
 }
 
 /// An encoding that adds a number to each attention score.

@@ -14,7 +14,7 @@ use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
 use serde::{Deserialize, Serialize};
 
-use super::{EmbeddingPosition, MOST_KEPT, Places, PositionSpec, positive};
+use super::{EmbeddingPosition, MAX_TABLE_LEN, PositionSpec, TokenPositions, positive};
 use crate::error::BuildResult;
 use crate::params::init::Initializer;
 
@@ -37,7 +37,7 @@ impl Config {
         positive("model.position.length", self.length)?;
         let values = Initializer::scalar_position(spec.d_model);
         let weight = vb.get_with_hints((1, spec.d_model), "weight", values)?;
-        let fractions = fractions(0..spec.max_seq_len.min(MOST_KEPT), self.length, &weight)?;
+        let fractions = fractions(0..spec.max_seq_len.min(MAX_TABLE_LEN), self.length, &weight)?;
         Ok(Scalar { weight, length: self.length, fractions })
     }
 }
@@ -59,7 +59,7 @@ fn fractions(positions: Range<usize>, length: f64, weight: &Tensor) -> Result<Te
 }
 
 impl EmbeddingPosition for Scalar {
-    fn vectors(&self, places: &Places<'_>) -> Result<Tensor> {
+    fn vectors(&self, places: &TokenPositions<'_>) -> Result<Tensor> {
         let Range { start, end } = places.positions;
         if end <= self.fractions.dim(0)? {
             return self.fractions.narrow(0, start, end - start)?.matmul(&self.weight);

@@ -16,7 +16,7 @@ use candle_core::{Device, Result, Tensor};
 use candle_nn::VarBuilder;
 use serde::{Deserialize, Serialize};
 
-use super::{EmbeddingPosition, MOST_KEPT, Places, PositionSpec, positive};
+use super::{EmbeddingPosition, MAX_TABLE_LEN, PositionSpec, TokenPositions, positive};
 use crate::choice::names::names;
 use crate::error::{BuildError, BuildResult};
 
@@ -63,7 +63,7 @@ impl Config {
             ));
         }
         let table = self
-            .table(0..spec.max_seq_len.min(MOST_KEPT), d_model, vb.device())?
+            .table(0..spec.max_seq_len.min(MAX_TABLE_LEN), d_model, vb.device())?
             .to_dtype(vb.dtype())?;
         Ok(Sinusoidal { config: self.clone(), table })
     }
@@ -93,7 +93,7 @@ pub struct Sinusoidal {
 }
 
 impl EmbeddingPosition for Sinusoidal {
-    fn vectors(&self, places: &Places<'_>) -> Result<Tensor> {
+    fn vectors(&self, places: &TokenPositions<'_>) -> Result<Tensor> {
         let Range { start, end } = places.positions;
         let (n_rows, d_model) = self.table.dims2()?;
         if end <= n_rows {

@@ -26,7 +26,7 @@ use crate::layers::dropout::Dropout;
 use crate::layers::linear::Linear;
 use crate::layers::norm::Norm;
 use crate::mode::Mode;
-use crate::position::{EmbeddingPosition, PaddedTokens, Places};
+use crate::position::{EmbeddingPosition, PaddedTokens, TokenPositions};
 
 /// The kind of input and its sizes, which the data determine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -201,7 +201,7 @@ impl Embedding {
         &self,
         x: &Tensor,
         position: Option<&dyn EmbeddingPosition>,
-        places: &Places<'_>,
+        places: &TokenPositions<'_>,
         mode: Mode,
     ) -> Result<Tensor> {
         let mut x = x.clone();

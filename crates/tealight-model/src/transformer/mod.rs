@@ -13,7 +13,7 @@ use crate::attention::{Memory, Reads};
 use crate::config::ModelConfig;
 use crate::error::{BuildError, BuildResult};
 use crate::mode::Mode;
-use crate::position::{Places, Position, PositionSpec, ScoreBias};
+use crate::position::{Position, PositionSpec, ScoreBias, TokenPositions};
 use block::{BlockInput, BlockMaps};
 use embedding::{Embedding, Input, InputSpec};
 use spec::StackSpec;
@@ -121,11 +121,11 @@ impl Transformer {
     /// The residual stream before the first block; `start` is the position of the first input.
     fn read(&self, input: &Input<'_>, start: usize, mode: Mode) -> Result<Tensor> {
         let x = self.embedding.embed(input)?;
-        let places = Places { padded: self.embedding.padded(input), ..places(&x, start)? };
+        let places = TokenPositions { padded: self.embedding.padded(input), ..places(&x, start)? };
         self.start(&x, &places, mode)
     }
 
-    fn start(&self, x: &Tensor, places: &Places<'_>, mode: Mode) -> Result<Tensor> {
+    fn start(&self, x: &Tensor, places: &TokenPositions<'_>, mode: Mode) -> Result<Tensor> {
         if places.positions.is_empty() {
             bail!("a sequence of 0 positions: at least one is needed");
         }
@@ -145,9 +145,9 @@ impl Transformer {
 }
 
 /// The positions of embeddings `x (batch, seq_len, d_model)`, the first of which is at `start`.
-fn places(x: &Tensor, start: usize) -> Result<Places<'static>> {
+fn places(x: &Tensor, start: usize) -> Result<TokenPositions<'static>> {
     let (_batch, seq_len, _d_model) = x.dims3()?;
-    Ok(Places { positions: start..start + seq_len, padded: None })
+    Ok(TokenPositions { positions: start..start + seq_len, padded: None })
 }
 
 /// The state of incremental decoding: cached keys and values, or recurrent states, of each layer.

@@ -3,7 +3,7 @@
 use candle_core::{DType, Error, Result, Tensor};
 use tealight_model::ParamStore;
 use tealight_model::position::sinusoidal::{Config, Layout};
-use tealight_model::position::{Places, PositionConfig, PositionSpec};
+use tealight_model::position::{PositionConfig, PositionSpec, TokenPositions};
 use tealight_ops::testing::device;
 
 use crate::record::Case;
@@ -50,7 +50,10 @@ fn check_standard(case: &Case<'_>, name: &str, base: f64, layout: Layout) -> Res
     let position = config.build(&spec, &store.trainable());
     if d_model.is_multiple_of(2) {
         let position = position.map_err(Error::wrap)?.embedding.expect("vectors to add");
-        return case.compare(name, &position.vectors(&Places { positions: 0..len, padded: None })?);
+        return case.compare(
+            name,
+            &position.vectors(&TokenPositions { positions: 0..len, padded: None })?,
+        );
     }
     // The layer requires an even d_model; the recorded table of an odd one has one more sine.
     if position.is_ok() {

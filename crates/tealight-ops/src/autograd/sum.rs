@@ -7,7 +7,7 @@ use crate::backend::cuda::{Buffer, Launch};
 use crate::backend::element::Element;
 use crate::backend::parallel::{add_scaled, block_len, run};
 
-/// sum ← sum + term, in place, for contiguous tensors of one shape on the CPU.
+/// sum ← sum + term, contiguous tensors of one shape on the CPU.
 pub(super) fn add_in_place<T: Element>(sum: &Tensor, term: &Tensor) -> Result<()> {
     let term = View::<T>::of(term)?;
     let len = block_len(1);

@@ -8,7 +8,7 @@ use crate::backend::cuda::lists::{Item, MOST};
 use crate::backend::cuda::{self, Launch, wide};
 use crate::backend::reference_ops;
 
-/// A parameter and its copy in another dtype.
+/// A parameter, and its copy in another dtype.
 pub type Pair<'a> = (&'a Var, &'a Var);
 
 /// Rounds each parameter into its copy. On a GPU, one kernel copies many parameters.

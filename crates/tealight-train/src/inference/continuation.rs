@@ -4,8 +4,8 @@ use std::ops::ControlFlow;
 
 use candle_core::Device;
 use serde::Serialize;
-use tealight_model::generation::{Ends, Sequence, Strategy, stream};
-use tealight_model::models::causal_lm::{CausalLm, Writer};
+use tealight_model::generation::{Sequence, StopRules, Strategy, stream};
+use tealight_model::models::causal_lm::{CachedPredictor, CausalLm};
 
 use crate::data::text::tokenizer::{TextStream, Tokenizer};
 use crate::error::{Error, Result};
@@ -71,9 +71,9 @@ impl Continuer<'_> {
         let Settings { strategy, max_tokens, stop, n } = settings;
         let prompt = self.prompt(prompt)?;
         let end = self.tokenizer.special().end;
-        let ends = Ends { stop: &Vec::from_iter(end), max_len: *max_tokens };
+        let ends = StopRules { stop: &Vec::from_iter(end), max_len: *max_tokens };
         let suppressed = self.suppressed_tokens();
-        let mut writer = Writer::new(self.model, &suppressed, self.device)?;
+        let mut predictor = CachedPredictor::new(self.model, &suppressed, self.device)?;
         let new = || Draft::new(TextStream::after(self.tokenizer, &prompt), stop);
         let mut drafts: Vec<Draft> = (0..*n).map(|_| new()).collect();
         let mut failure = None;
@@ -87,7 +87,7 @@ impl Continuer<'_> {
         // Beam search makes all continuations of one prompt; other strategies repeat the prompt.
         let is_search = matches!(strategy, Strategy::Beams { .. });
         let prompts = vec![prompt.clone(); if is_search { 1 } else { *n }];
-        let sequences = stream(&mut writer, &prompts, &ends, strategy, &mut written)?;
+        let sequences = stream(&mut predictor, &prompts, &ends, strategy, &mut written)?;
         if let Some(error) = failure {
             return Err(error);
         }

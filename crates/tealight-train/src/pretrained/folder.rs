@@ -61,7 +61,7 @@ impl HfFolder {
         let weights = description.rename(files.tensors).map_err(in_file(&files.origin))?;
         let is_masked_lm = description.family.head() == Head::MaskedLm;
         let has_head = !is_masked_lm || weights.has_masked_lm_head();
-        let built = weights.asked_for_by(|vb| build(&description, has_head, vb));
+        let built = weights.restricted_to(|vb| build(&description, has_head, vb));
         let weights = built.map_err(|error| match error {
             BuildError::Config(fault) => unusable(&config, &fault),
             BuildError::Candle(error) => unusable(&files.origin, &error),

@@ -8,8 +8,8 @@
 
 use candle_core::{Device, Tensor};
 use tealight_model::attention::Memory;
-use tealight_model::generation::{Ends, Sequence, Strategy, generate};
-use tealight_model::models::seq2seq::{Seq2Seq, Seq2SeqSpec, Tokens, Writer};
+use tealight_model::generation::{Sequence, StopRules, Strategy, generate};
+use tealight_model::models::seq2seq::{CachedPredictor, Seq2Seq, Seq2SeqSpec, Tokens};
 use tealight_model::{Mask, Mode};
 
 use crate::data::text::tokenizer::{Specials, Tokenizer};
@@ -73,10 +73,10 @@ impl<'a> Translator<'a> {
         let mask = &Mask::none();
         let states = &self.model.encode(Tokens { ids: &source, mask }, Mode::Eval)?;
         let never = [self.begin];
-        let mut writer = Writer::new(&self.model, Memory { states, mask }, &never)?;
+        let mut predictor = CachedPredictor::new(&self.model, Memory { states, mask }, &never)?;
         let stop = Vec::from_iter(self.tokenizer.special().end);
-        let ends = Ends { stop: &stop, max_len };
-        let written = generate(&mut writer, &[vec![self.begin]], &ends, strategy)?;
+        let ends = StopRules { stop: &stop, max_len };
+        let written = generate(&mut predictor, &[vec![self.begin]], &ends, strategy)?;
         written.into_iter().flatten().map(|sequence| self.decode(sequence)).collect()
     }
 

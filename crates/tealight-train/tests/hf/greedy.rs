@@ -1,8 +1,8 @@
 //! Greedy continuations agree with those of `transformers`.
 
 use serde_json::Value;
-use tealight_model::generation::{Ends, Strategy, generate};
-use tealight_model::models::causal_lm::Writer;
+use tealight_model::generation::{StopRules, Strategy, generate};
+use tealight_model::models::causal_lm::CachedPredictor;
 use tealight_ops::testing::device;
 
 use crate::model::models;
@@ -17,10 +17,10 @@ fn the_likeliest_text_is_that_of_transformers() {
         let Some(model) = model.causal_lm() else { continue };
         for text in record.expected["greedy"].as_array().unwrap() {
             let (prompt, whole) = (ids(&text["prompt_ids"]), ids(&text["output_ids"]));
-            let ends = Ends { stop: &[], max_len: whole.len() - prompt.len() };
-            let mut writer = Writer::new(model, &[], device()).unwrap();
+            let ends = StopRules { stop: &[], max_len: whole.len() - prompt.len() };
+            let mut predictor = CachedPredictor::new(model, &[], device()).unwrap();
             let prompts = std::slice::from_ref(&prompt);
-            let written = generate(&mut writer, prompts, &ends, &Strategy::Greedy).unwrap();
+            let written = generate(&mut predictor, prompts, &ends, &Strategy::Greedy).unwrap();
             let written = [&prompt[..], &written[0][0].ids].concat();
             assert_eq!(written, whole, "{}, {}", record.name, text["prompt"]);
             n_written += 1;

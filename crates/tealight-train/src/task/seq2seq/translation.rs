@@ -3,8 +3,8 @@
 use tealight_model::Mode;
 use tealight_model::attention::Memory;
 use tealight_model::block::BlockMaps;
-use tealight_model::generation::{Ends, Sequence, Strategy, generate};
-use tealight_model::models::seq2seq::{self, Seq2SeqMaps, Tokens, Writer};
+use tealight_model::generation::{Sequence, StopRules, Strategy, generate};
+use tealight_model::models::seq2seq::{self, CachedPredictor, Seq2SeqMaps, Tokens};
 
 use super::Seq2Seq;
 use super::vocabulary::{BEGIN, END, PAD};
@@ -104,9 +104,10 @@ impl Seq2Seq {
         let (ids, mask) = padded(sources, PAD, &self.device)?;
         let states = model.encode(Tokens { ids: &ids, mask: &mask }, Mode::Eval)?;
         let memory = Memory { states: &states, mask: &mask };
-        let mut writer = Writer::new(model, memory, &[PAD, BEGIN])?;
-        let (prompts, ends) = (vec![vec![BEGIN]; sources.len()], Ends { stop: &[END], max_len });
-        Ok(generate(&mut writer, &prompts, &ends, strategy)?)
+        let mut predictor = CachedPredictor::new(model, memory, &[PAD, BEGIN])?;
+        let (prompts, ends) =
+            (vec![vec![BEGIN]; sources.len()], StopRules { stop: &[END], max_len });
+        Ok(generate(&mut predictor, &prompts, &ends, strategy)?)
     }
 
     fn read(&self, sequence: Sequence) -> Translation {
