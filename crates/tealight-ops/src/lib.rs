@@ -1,27 +1,23 @@
-//! Differentiable tensor operations for training with Candle, every one with a proven gradient.
+//! Differentiable tensor operations for training with Candle, each with a tested gradient.
 //!
-//! **The contract.** Each operation has a definition, `reference.rs`, in plain differentiable
-//! tensor operations. On every device and in every dtype the public function has the same value and
-//! the same gradient as that definition, up to rounding: `tests/agreement.rs` holds it to that, with
-//! `tests/attention.rs` and `tests/scans.rs`, and `tests/finite_differences.rs` holds the gradients to
-//! calculus. On the CPU, f32 and f64 run as fused loops, forward and backward; on CUDA, many operations
-//! run as kernels, in f32, f64 and bf16. The definition itself runs everywhere else: in half precision
-//! (in f32, rounded once), where the operands' dtypes differ, and where there is nothing to compute.
+//! **The contract.** Each operation has a reference implementation, `reference.rs`, in plain differentiable tensor
+//! operations. On every device and in every dtype the public function has the same value and the same gradient,
+//! up to rounding. `tests/agreement.rs`, `tests/attention.rs` and `tests/scans.rs` check this, and
+//! `tests/finite_differences.rs` checks gradients numerically. On the CPU, f32 and f64 run as fused loops, forward
+//! and backward. On CUDA, many operations run as kernels, in f32, f64 and bf16. The reference implementation runs
+//! everywhere else: for half precision without a kernel (computed in f32, rounded once), for operands of mixed
+//! dtypes, and for tensors without elements.
 //!
-//! **What is not one loop.** Products of large matrices: those of [`linear`], [`mlp`],
-//! [`linear_cross_entropy`], [`matmul`](mod@matmul) and [`nystrom::pseudo_inverse()`] are this crate's
-//! own, those of [`aft::aft_full`] and [`muon`] are Candle's. Those of linear maps and of
-//! [`matmul`](mod@matmul) stay in half precision: that is what half precision is for. [`nystrom::attention`] and the mean of everything of [`aft::aft_simple`] are put
-//! together from other operations of this crate.
+//! **Matrix products.** [`linear`], [`mlp`], [`linear_cross_entropy`], [`matmul`](mod@matmul),
+//! [`nystrom::pseudo_inverse()`] and [`muon`] use the products of this crate, [`aft::aft_full`] uses Candle's.
+//! [`linear`] and [`matmul`](mod@matmul) multiply in half precision if their operands are in it.
 //!
-//! A result is bit-identical whatever the number of threads. Between processors the last bits of
-//! matrix products differ, and with them those of [`attention`](mod@attention).
+//! **Reproducibility.** Results are bit-identical whatever the number of threads. Between instruction sets, matrix
+//! products and [`attention`](mod@attention) differ in the last bits.
 //!
-//! [`backward`] walks back over a graph of its own, and over Candle's in between; it frees what it has
-//! walked over, so that a graph is walked once.
-//!
-//! Why not Candle's own: its fused operations have no backward. They compile, run, and stop the
-//! gradient silently.
+//! **Gradients.** [`backward`] walks a graph of its own and calls Candle's backward for Candle's operations in
+//! between. It frees saved tensors as it goes, so a graph can be walked once. Candle's own fused operations have no
+//! backward: they stop the gradient without an error.
 //!
 //! ```
 //! use candle_core::{DType, Device, Result, Var};
@@ -43,7 +39,7 @@
 
 #![expect(
     clippy::inline_always,
-    reason = "only what is inlined is compiled for the instruction set found at run time"
+    reason = "only inlined code is compiled for the instruction set found at run time"
 )]
 
 mod autograd;

@@ -1,9 +1,9 @@
-//! Random numbers as a function of (seed, purpose, index): nothing to save, nothing to restore.
+//! Random numbers as a pure function of (seed, purpose, index). No generator has state, so checkpoints save none.
 //!
-//! A [`Stream`] is a key, not a generator. Asking it twice for draw 7 gives the same number, and a
-//! [`fork`](Stream::fork) is an independent stream, so "the dropout of step 12, layer 3, element 5"
-//! has an address. The bits come from Philox4x32-10 (Salmon et al. 2011, "Parallel random numbers:
-//! as easy as 1, 2, 3"), which is as cheap on a GPU as on a CPU:
+//! A [`Stream`] is a key: draw 7 is the same number each time, and [`fork`](Stream::fork) derives an independent
+//! stream, so that "the dropout of step 12, layer 3, element 5" has an address. The bits are those of
+//! Philox4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3"), which is as cheap on a GPU
+//! as on a CPU:
 //!
 //! ```text
 //! one round:  (L₀, R₀, L₁, R₁) ← (hi(M₁·L₁) ⊕ R₀ ⊕ k₀, lo(M₁·L₁), hi(M₀·L₀) ⊕ R₁ ⊕ k₁, lo(M₀·L₀))
@@ -13,7 +13,7 @@
 use std::array::from_fn;
 use std::f64::consts::TAU;
 
-/// What a stream is for. Two purposes never share a draw, whatever the seed.
+/// The use of a stream. Streams of two purposes are independent, whatever their seeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Purpose {
@@ -42,28 +42,29 @@ pub enum Purpose {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stream {
     key: [u32; 2],
-    /// The key of the stream that this one was forked from, and its number there.
+    /// The key of the stream that this one was forked from.
     parent: [u32; 2],
+    /// The index of this fork of the parent.
     number: u64,
 }
 
-/// The third counter word tells draws from forks, so that a child never repeats its parent.
+/// The third word of the counter distinguishes draws from forks, so that a fork's key is never a draw.
 const DRAW: u32 = 0;
 const FORK: u32 = 0x10_0000;
 
 impl Stream {
-    /// The stream of `seed` for one purpose.
+    /// The stream of a seed and a purpose.
     pub fn new(seed: u64, purpose: Purpose) -> Self {
         let root = Self { key: split(seed), parent: [0; 2], number: 0 };
         root.child(0, FORK + purpose as u32)
     }
 
-    /// For kernels, which draw from the same stream.
+    /// The Philox key, for kernels that draw from this stream.
     pub(crate) fn key(self) -> [u32; 2] {
         self.key
     }
 
-    /// Which fork of `parent` this is; `None` if it is none.
+    /// The index of this stream among the forks of `parent`; `None` if it is not one of them.
     pub(crate) fn number_in(self, parent: Self) -> Option<u64> {
         (parent.fork(self.number) == self).then_some(self.number)
     }
@@ -84,14 +85,14 @@ impl Stream {
         self.fork(hash)
     }
 
-    /// Block `index`: four independent words. All other draws are read from these.
+    /// Block `index`: four independent words, from which all draws are made.
     #[inline(always)]
     pub fn block(self, index: u64) -> [u32; 4] {
         let [low, high] = split(index);
         philox1([low, high, DRAW, 0], self.key)
     }
 
-    /// Blocks `first` to `first + N − 1`, word by word: many draws at the price of a few.
+    /// Blocks `first` to `first + N − 1`, as arrays of their first, second, .. words. Vectorised.
     #[inline(always)]
     pub(crate) fn blocks<const N: usize>(self, first: u64) -> [[u32; N]; 4] {
         let half = |half: usize| from_fn(|lane| split(first + lane as u64)[half]);
@@ -138,7 +139,7 @@ impl Stream {
             }
             left -= weight;
         }
-        // Rounding can leave a sliver past the end: it belongs to the last possible outcome.
+        // Rounding of the sum can leave a remainder after the last weight: the last possible outcome.
         weights.iter().rposition(|&w| w > 0.).expect("invariant: some outcome is possible")
     }
 
@@ -162,13 +163,13 @@ fn split(x: u64) -> [u32; 2] {
     [x as u32, (x >> 32) as u32]
 }
 
-/// 53 of the 64 bits, as a number in [0, 1).
+/// The upper 53 of the 64 bits as a number in [0, 1).
 fn unit(high: u32, low: u32) -> f64 {
     let bits = (u64::from(high) << 32 | u64::from(low)) >> 11;
     bits as f64 / (1_u64 << 53) as f64
 }
 
-/// Philox4x32-10 of `N` counters at once, word by word: each round is a loop that vectorises.
+/// Philox4x32-10 of `N` counters, given as arrays of words, so that each round is a loop that vectorises.
 #[inline(always)]
 fn philox<const N: usize>(mut counter: [[u32; N]; 4], mut key: [u32; 2]) -> [[u32; N]; 4] {
     const M: [u64; 2] = [0xD251_1F53, 0xCD9E_8D57];
@@ -219,7 +220,7 @@ mod tests {
     #[test]
     fn many_blocks_are_the_single_ones() {
         let stream = Stream::new(17, Purpose::Data);
-        let first = u64::from(u32::MAX) - 3; // The counter carries into its second word.
+        let first = u64::from(u32::MAX) - 3; // The counter overflows into its second word.
         let words = stream.blocks::<7>(first);
         for lane in 0..7 {
             assert_eq!(words.map(|word| word[lane]), stream.block(first + lane as u64));
@@ -255,7 +256,7 @@ mod tests {
         assert!((mean(&|i| stream.uniform(i).powi(2)) - 1. / 3.).abs() < 0.005);
         assert!(mean(&|i| stream.normal(i)).abs() < 0.01);
         assert!((mean(&|i| stream.normal(i).powi(2)) - 1.).abs() < 0.02);
-        // The two draws of one block do not know of each other.
+        // The two draws of one block are uncorrelated.
         assert!(mean(&|i| stream.normal(2 * i) * stream.normal(2 * i + 1)).abs() < 0.01);
         assert!((mean(&|i| stream.below(i, 7) as f64) - 3.).abs() < 0.03);
     }

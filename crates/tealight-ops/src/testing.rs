@@ -1,4 +1,4 @@
-//! What the suites of all crates share.
+//! The device that the tests of all crates run on.
 
 use std::sync::LazyLock;
 
@@ -6,10 +6,10 @@ use candle_core::Device;
 
 use crate::backend::device::open_cuda;
 
-/// Where tests compute: on the CPU, or on what `TEALIGHT_TEST_DEVICE` names, `cuda` or `cuda:N`.
+/// The CPU, or the GPU that `TEALIGHT_TEST_DEVICE` names: `cuda` or `cuda:N`.
 ///
 /// # Panics
-/// If there is no such device.
+/// If the variable is malformed or there is no such GPU.
 pub fn device() -> &'static Device {
     static DEVICE: LazyLock<Device> = LazyLock::new(|| {
         let name = std::env::var("TEALIGHT_TEST_DEVICE").unwrap_or_default();

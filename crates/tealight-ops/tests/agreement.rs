@@ -362,7 +362,8 @@ fn segment_means_agree() -> Result<()> {
                 for mask in [None, Some(&padding(batch, len)?)] {
                     let segments = nystrom::Segments::new(rule, 4, len, mask)?;
                     let op: Op = &|x| nystrom::segment_means(&x[0], &segments);
-                    let definition: Op = &|x| nystrom::reference::segment_means(&x[0], &segments);
+                    let definition: Op =
+                        &|x| nystrom::reference::segment_means(&x[0], rule, 4, mask);
                     let x = [normal(0, &shape, dtype)?];
                     assert_agree("segment_means", op, definition, &x, tolerance)?;
                 }

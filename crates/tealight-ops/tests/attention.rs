@@ -397,3 +397,66 @@ fn what_does_not_fit_is_refused() -> Result<()> {
     refused(of_query(Some(&floats)), "F32, expected u32");
     Ok(())
 }
+
+/// By the fused loop and by the definition.
+fn assert_by_hand(case: &str, operands: [&Tensor; 3], options: &Options<'_>, expected: &[f64]) {
+    let [query, key, value] = operands;
+    for (name, op) in [("fused", attention as Op), ("definition", reference::attention as Op)] {
+        let output = op(query, key, value, options).and_then(|output| values(&output)).unwrap();
+        assert_eq!(output.len(), expected.len(), "{case}, {name}");
+        for (actual, expected) in output.iter().zip(expected) {
+            let is_close = (actual - expected).abs() < 1e-12;
+            assert!(is_close, "{case}, {name}: {actual} is not {expected}");
+        }
+    }
+}
+
+/// Keys of zeros weigh all that is read alike, and values of 1, 2, 4, 8, 16 tell what that is.
+#[test]
+fn windows_worked_by_hand() -> Result<()> {
+    let query = Tensor::zeros((1, 1, 3, 1), DType::F64, device())?;
+    let key = Tensor::zeros((1, 1, 5, 1), DType::F64, device())?;
+    let value = Tensor::new(&[1_f64, 2., 4., 8., 16.], device())?.reshape((1, 1, 5, 1))?;
+    let operands = [&query, &key, &value];
+    // Query i stands at key i + 2.
+    let past = [7. / 3., 15. / 4., 31. / 5.];
+    let near = [(2. + 4. + 8.) / 3., (4. + 8. + 16.) / 3., (8. + 16.) / 2.];
+    let both = [(2. + 4.) / 2., (4. + 8.) / 2., (8. + 16.) / 2.];
+    for (causal, window, expected) in
+        [(true, None, past), (false, Some(2), near), (true, Some(2), both)]
+    {
+        let options = Options { causal, window, ..Options::default() };
+        assert_by_hand("window", operands, &options, &expected);
+    }
+    Ok(())
+}
+
+/// Scores of ln 3 and 0 give weights of 3/4 and 1/4; twice as large, 9/10 and 1/10.
+#[test]
+fn scales_worked_by_hand() -> Result<()> {
+    let ln_3 = 3_f64.ln();
+    let query = Tensor::new(&[[[[2_f64, 0., 0., 0.]]]], device())?;
+    let key = Tensor::new(&[[[[ln_3, 5., 7., 1.], [0., 3., 1., 4.]]]], device())?;
+    let value = Tensor::new(&[[[[4_f64], [8.]]]], device())?;
+    for (scale, expected) in [(None, 5.), (Some(0.5), 5.), (Some(1.), 4.4)] {
+        let options = Options { scale, ..Options::default() };
+        assert_by_hand("scale", [&query, &key, &value], &options, &[expected]);
+    }
+    Ok(())
+}
+
+/// Query heads 0 and 1 read the first head of keys and values, 2 and 3 the second.
+#[test]
+fn groups_worked_by_hand() -> Result<()> {
+    let ln_3 = 3_f64.ln();
+    let query = Tensor::ones((1, 4, 1, 1), DType::F64, device())?;
+    let key = Tensor::new(&[[[[ln_3], [0.]], [[0.], [ln_3]]]], device())?;
+    let value = Tensor::new(&[[[[4_f64], [8.]], [[40.], [80.]]]], device())?;
+    let operands = [&query, &key, &value];
+    assert_by_hand("group", operands, &Options::default(), &[5., 5., 70., 70.]);
+    let last = |x: &Tensor| x.transpose(1, 2);
+    let options = Options { layout: Layout::HeadsLast, ..Options::default() };
+    let operands = [&last(&query)?, &last(&key)?, &last(&value)?];
+    assert_by_hand("group, heads last", operands, &options, &[5., 5., 70., 70.]);
+    Ok(())
+}

@@ -7,7 +7,7 @@ use common::{differentiate, normal, values};
 use tealight_ops::depthwise_convolution::depthwise_convolution;
 use tealight_ops::nystrom::{
     Normalisation, Padding, SegmentRule, Segments, Settings, attention, factors, pseudo_inverse,
-    segment_means, weights,
+    reference, segment_means, weights,
 };
 use tealight_ops::softmax::softmax;
 use tealight_ops::testing::device;
@@ -255,4 +255,43 @@ fn half_precision_is_computed_in_f32() -> Result<()> {
     let expected = attention(&wide(&query)?, &wide(&key)?, &wide(&value)?, &of(4), None)?;
     assert_eq!(y.dtype(), DType::BF16);
     assert_close(&y, &expected.to_dtype(DType::BF16)?, TOLERANCE)
+}
+
+/// The fused loop and the definition, of positions that hold their own numbers.
+fn assert_means(
+    rule: SegmentRule,
+    n_landmarks: usize,
+    mask: Option<&Tensor>,
+    len: usize,
+    expected: &[f64],
+) -> Result<()> {
+    let x = Tensor::arange(0., len as f64, device())?.reshape((1, 1, len, 1))?;
+    let expected = Tensor::new(expected, device())?.reshape((1, 1, n_landmarks, 1))?;
+    let segments = Segments::new(rule, n_landmarks, len, mask)?;
+    assert_close(&segment_means(&x, &segments)?, &expected, TOLERANCE)?;
+    assert_close(&reference::segment_means(&x, rule, n_landmarks, mask)?, &expected, TOLERANCE)
+}
+
+#[test]
+fn means_of_segments_worked_by_hand() -> Result<()> {
+    assert_means(SegmentRule::ArraySplit, 4, None, 13, &[1.5, 5., 8., 11.])?;
+    assert_means(SegmentRule::Adaptive, 4, None, 13, &[1.5, 4.5, 7.5, 10.5])?;
+    assert_means(SegmentRule::CeilLastShort, 4, None, 13, &[1.5, 5.5, 9.5, 12.])?;
+    let padding = Tensor::new(&[[1_u8, 0, 0, 1, 0, 1, 1, 0, 0]], device())?;
+    assert_means(SegmentRule::ArraySplit, 2, Some(&padding), 9, &[7. / 3., 7.5])?;
+    let padding = Tensor::new(&[[1_u8, 0, 1, 0, 1]], device())?;
+    assert_means(SegmentRule::ArraySplit, 3, Some(&padding), 5, &[1., 3., 0.])
+}
+
+/// The columns of the first matrix have the sums 3/4 and 5/4, those of the second 1 and 1.
+#[test]
+fn the_start_of_the_inverse_worked_by_hand() -> Result<()> {
+    let a = Tensor::new(&[[[0.5, 0.5], [0.25, 0.75]], [[1., 0.], [0., 1.]]], device())?;
+    for (start, second) in [(Normalisation::EachMatrix, 1.), (Normalisation::WholeTensor, 0.8)] {
+        let expected = [[[0.4, 0.2], [0.4, 0.6]], [[second, 0.], [0., second]]];
+        let expected = Tensor::new(&expected, device())?;
+        assert_close(&pseudo_inverse(&a, 0, start)?, &expected, TOLERANCE)?;
+        assert_close(&reference::pseudo_inverse(&a, 0, start)?, &expected, TOLERANCE)?;
+    }
+    Ok(())
 }

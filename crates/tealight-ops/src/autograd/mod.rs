@@ -1,4 +1,4 @@
-//! Gradients: the graph of operations, the walk back over it, and what is built on both.
+//! Automatic differentiation: the graph of operations, `backward`, activation checkpointing, the NaN trace.
 
 pub mod gradients;
 pub(crate) mod graph;

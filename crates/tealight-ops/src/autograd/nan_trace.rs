@@ -1,6 +1,6 @@
-//! Where a number that is not finite comes from: the first operation that gave one.
+//! Finds the first operation whose result is NaN or infinite.
 //!
-//! While nobody watches, an operation pays one look at a flag.
+//! Cost: outside of [`first_not_finite`], one check of a thread-local flag per operation.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -9,11 +9,11 @@ use candle_core::backend::BackendStorage;
 use candle_core::{CpuStorage, Storage};
 
 thread_local! {
-    static WATCH: RefCell<Option<Watch>> = const { RefCell::new(None) };
+    static TRACE: RefCell<Option<Trace>> = const { RefCell::new(None) };
 }
 
 #[derive(Default)]
-struct Watch {
+struct Trace {
     n_results: usize,
     found: Option<Origin>,
 }
@@ -21,9 +21,9 @@ struct Watch {
 /// The first operation whose result holds a NaN or an infinity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
-    /// The operation.
+    /// The operation's name.
     pub name: &'static str,
-    /// Which one, counted from 1 over all results that were computed.
+    /// Its number among all operations that ran, counted from 1.
     pub number: usize,
 }
 
@@ -34,34 +34,36 @@ impl fmt::Display for Origin {
     }
 }
 
-/// What `f` gives, and the first of this crate's operations on this thread that gave what is not finite.
+/// Runs `f`. Returns its result, and the first of this crate's operations on this thread whose result was not
+/// finite, if any.
 pub fn first_not_finite<R>(f: impl FnOnce() -> R) -> (R, Option<Origin>) {
-    WATCH.set(Some(Watch::default()));
+    TRACE.set(Some(Trace::default()));
     let result = f();
-    (result, WATCH.take().and_then(|watch| watch.found))
+    (result, TRACE.take().and_then(|trace| trace.found))
 }
 
-/// Looks at the result of an operation, if somebody watches.
-pub(crate) fn look(name: &'static str, value: &Storage) {
-    WATCH.with_borrow_mut(|watch| {
-        let Some(watch) = watch else { return };
-        watch.n_results += 1;
-        if watch.found.is_none() && !of_device(value) {
-            watch.found = Some(Origin { name, number: watch.n_results });
+/// Checks the result of an operation, inside [`first_not_finite`] only.
+pub(crate) fn check(name: &'static str, value: &Storage) {
+    TRACE.with_borrow_mut(|trace| {
+        let Some(trace) = trace else { return };
+        trace.n_results += 1;
+        if trace.found.is_none() && !is_finite(value) {
+            trace.found = Some(Origin { name, number: trace.n_results });
         }
     });
 }
 
-/// Of a GPU's results a copy is looked at; one that cannot be copied is not.
-fn of_device(value: &Storage) -> bool {
+/// Whether all elements are finite. A result on a GPU is copied to the CPU first; a failure to copy counts as
+/// not finite.
+fn is_finite(value: &Storage) -> bool {
     match value {
-        Storage::Cpu(value) => is_finite(value),
-        Storage::Cuda(value) => value.to_cpu_storage().is_ok_and(|value| is_finite(&value)),
+        Storage::Cpu(value) => all_finite(value),
+        Storage::Cuda(value) => value.to_cpu_storage().is_ok_and(|value| all_finite(&value)),
         Storage::Metal(_) => true,
     }
 }
 
-fn is_finite(value: &CpuStorage) -> bool {
+fn all_finite(value: &CpuStorage) -> bool {
     match value {
         CpuStorage::F32(x) => x.iter().all(|x| x.is_finite()),
         CpuStorage::F64(x) => x.iter().all(|x| x.is_finite()),

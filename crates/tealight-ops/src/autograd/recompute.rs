@@ -1,23 +1,25 @@
 //! Activation checkpointing (Chen et al. 2016, <https://arxiv.org/abs/1604.06174>): the activations inside a
-//! part of a model are computed again for its backward instead of being kept.
+//! part of a model are not saved for the backward but computed again.
 //!
 //! ```text
-//! forward    y = f()            keeps f and y
-//! backward   f() again, then backward through it
+//! forward    y = f()                                  saves f and y
+//! backward   y = f() again, then its backward
 //! ```
 //!
-//! Exact: the same operations on the same elements. A model of n checkpointed parts keeps the activations between
-//! them and those inside one part, for the time of one more forward pass.
+//! Gradients are exact, as the same operations run on the same elements.
+//!
+//! Cost: one more forward pass. A model of n checkpointed parts saves the activations between them, and
+//! during the backward those inside one part.
 
 use candle_core::{Result, Shape, Storage, Tensor, bail};
 
-use crate::autograd::graph::record_again;
+use crate::autograd::graph::record_recomputed;
 
-/// `f()`. When its gradient arrives, `f` runs a second time and must give the same result. The tensors that `f`
-/// reads may need gradients.
+/// `f()`, without saving its activations. The backward calls `f` again, which must return the same result.
+/// Gradients flow to the tensors that `f` captures.
 ///
 /// # Errors
-/// Those of `f`; on a device that is neither a CPU nor a CUDA device, if a gradient is needed.
+/// Those of `f`; or if a gradient is needed on a device that is neither a CPU nor a CUDA device.
 pub fn checkpoint<F>(f: F) -> Result<Tensor>
 where
     F: Fn() -> Result<Tensor> + Send + Sync + 'static,
@@ -31,10 +33,10 @@ where
             "`training.activation_checkpointing` works on CPUs and NVIDIA GPUs only; leave it out"
         )
     }
-    record_again(f, copied(&y)?)
+    record_recomputed(f, copied(&y)?)
 }
 
-/// The elements of `y`, contiguous.
+/// A contiguous copy of the elements of `y`.
 fn copied(y: &Tensor) -> Result<(Storage, Shape)> {
     let y = y.detach().force_contiguous()?;
     let (storage, layout) = y.storage_and_layout();

@@ -1,13 +1,13 @@
-//! Memory that is freed stays with the process, to be used again, in large pages.
+//! An allocator that keeps freed memory in the process and backs the heap with huge pages (Linux with glibc;
+//! elsewhere it is the system's).
 //!
-//! A training step frees and asks for the same buffers over and over. glibc hands buffers above
-//! 128 KiB back to the system each time, and the next step pays for fresh pages: a quarter of the
-//! time of a small model. And a buffer of many megabytes in pages of 4 KiB is read through thousands
-//! of entries of the page table, which the processor does not keep: a fifth of the time of a larger
-//! one. Linux gives pages of 2 MiB to those who ask (`madvise(2)`). Other systems are left as they are.
+//! A training step allocates and frees the same buffers over and over. By default glibc returns buffers above
+//! 128 KiB to the system each time, and page faults in the next step take a quarter of the time of a small
+//! model. And buffers of many megabytes in pages of 4 KiB miss the TLB, which takes a fifth of the time of a
+//! larger model. Huge pages of 2 MiB are requested with `madvise(2)`.
 //!
-//! A program that trains has [`Allocator`] for its `#[global_allocator]`, and calls
-//! [`keep_freed_memory`] once, at its start.
+//! A program that trains sets [`Allocator`] as its `#[global_allocator]` and calls [`keep_freed_memory`] once, at
+//! its start.
 
 #![expect(
     unsafe_code,
@@ -19,57 +19,57 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 static COUNT: AtomicU64 = AtomicU64::new(0);
 
-/// The allocations so far, on all threads; 0 where [`Allocator`] is not in use.
+/// The number of allocations so far, on all threads; 0 unless [`Allocator`] is the global allocator.
 pub fn n_allocations() -> u64 {
     COUNT.load(Ordering::Relaxed)
 }
 
-/// Tells the allocator to keep what is freed. For a program that trains, once, at its start.
+/// Makes the allocator keep freed memory. To be called once, at the start of a program that trains.
 pub fn keep_freed_memory() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     glibc::keep_freed_memory();
 }
 
-/// The system's allocator. It counts, and asks for large pages once [`keep_freed_memory`] has been
-/// called.
+/// The system's allocator with a count of allocations. Once [`keep_freed_memory`] has been called, it requests
+/// huge pages.
 #[derive(Debug)]
 pub struct Allocator;
 
 impl Allocator {
-    fn count(len: usize) {
+    fn count_and_advise(len: usize) {
         COUNT.fetch_add(1, Ordering::Relaxed);
         #[cfg(all(target_os = "linux", target_env = "gnu"))]
-        glibc::ask_for_large_pages(len);
+        glibc::request_huge_pages(len);
         #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
         let _ = len;
     }
 }
 
-// SAFETY: every block is the system's allocator's, as it was asked for.
+// SAFETY: every call is forwarded to the system's allocator with its arguments unchanged.
 unsafe impl GlobalAlloc for Allocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller upholds the contract of `GlobalAlloc`, which is that of `System`.
         let block = unsafe { System.alloc(layout) };
-        Self::count(layout.size());
+        Self::count_and_advise(layout.size());
         block
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller upholds the contract of `GlobalAlloc`, which is that of `System`.
         let block = unsafe { System.alloc_zeroed(layout) };
-        Self::count(layout.size());
+        Self::count_and_advise(layout.size());
         block
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller upholds the contract of `GlobalAlloc`, which is that of `System`.
         let block = unsafe { System.realloc(block, layout, new_size) };
-        Self::count(new_size);
+        Self::count_and_advise(new_size);
         block
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller upholds the contract of `GlobalAlloc`, which is that of `System`.
         unsafe { System.dealloc(block, layout) }
     }
 }
@@ -78,50 +78,50 @@ unsafe impl GlobalAlloc for Allocator {
 mod glibc {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    /// Below this, a block does not make the heap grow often enough to look.
+    /// Smaller blocks rarely make the heap grow: its end is not checked after them.
     const LARGE: usize = 64 << 10;
-    /// Where no heap ends.
+    /// [`ADVISED_TO`] before [`keep_freed_memory`] is called.
     const OFF: usize = 0;
 
-    /// Up to where large pages have been asked for.
-    static ASKED_TO: AtomicUsize = AtomicUsize::new(OFF);
+    /// The address up to which huge pages have been requested.
+    static ADVISED_TO: AtomicUsize = AtomicUsize::new(OFF);
 
     pub(super) fn keep_freed_memory() {
         const NEVER: libc::c_int = libc::c_int::MAX;
-        // A large page does not reach from one growth into the next.
+        // The heap grows in steps of many huge pages: a huge page cannot span two steps.
         const GROW_BY: libc::c_int = 64 << 20;
         let settings = [
-            // One heap for all threads, and nothing mapped beside it.
+            // All threads share one heap, and no block has a mapping of its own.
             (libc::M_ARENA_MAX, 1),
             (libc::M_MMAP_MAX, 0),
             (libc::M_TRIM_THRESHOLD, NEVER),
             (libc::M_TOP_PAD, GROW_BY),
         ];
         for (name, value) in settings {
-            // SAFETY: `mallopt` takes two integers, may be called at any time, and reports a
-            // setting that it does not know by its result alone, which changes nothing.
+            // SAFETY: `mallopt` takes two integers and may be called at any time. An unknown setting
+            // changes nothing.
             unsafe {
                 libc::mallopt(name, value);
             }
         }
-        ASKED_TO.store(heap_end(), Ordering::Relaxed);
+        ADVISED_TO.store(heap_end(), Ordering::Relaxed);
     }
 
-    /// For the part by which the heap has grown with a block of `len` bytes.
-    pub(super) fn ask_for_large_pages(len: usize) {
-        let asked_to = if len < LARGE { OFF } else { ASKED_TO.load(Ordering::Relaxed) };
-        if asked_to == OFF {
+    /// Requests huge pages for what the heap has grown by, after an allocation of `len` bytes.
+    pub(super) fn request_huge_pages(len: usize) {
+        let advised_to = if len < LARGE { OFF } else { ADVISED_TO.load(Ordering::Relaxed) };
+        if advised_to == OFF {
             return;
         }
         let end = heap_end();
-        if end > asked_to {
-            let before = ASKED_TO.swap(end, Ordering::Relaxed);
+        if end > advised_to {
+            let before = ADVISED_TO.swap(end, Ordering::Relaxed);
             advise(before, end.saturating_sub(before));
         }
     }
 
     fn heap_end() -> usize {
-        // SAFETY: an increment of 0 moves nothing.
+        // SAFETY: an increment of 0 does not move the end of the heap.
         unsafe { libc::sbrk(0) as usize }
     }
 
@@ -129,8 +129,8 @@ mod glibc {
         const PAGE: usize = 4096;
         let first = start.next_multiple_of(PAGE);
         let len = (start + len).saturating_sub(first);
-        // SAFETY: the advice changes how memory is backed, not what it holds. Where there is no
-        // such memory or no such advice, it does nothing.
+        // SAFETY: this advice changes how memory is backed, not its contents. On addresses or kernels
+        // that do not support it, the call fails without an effect.
         unsafe {
             libc::madvise(first as *mut libc::c_void, len, libc::MADV_HUGEPAGE);
         }

@@ -1,4 +1,4 @@
-//! From tensors to slices and back.
+//! Conversions between tensors and slices.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -10,36 +10,65 @@ use candle_core::{
 
 use crate::backend::element::Element;
 
-/// A buffer that the caller fills. Where assertions are on it holds NaN, so that a forgotten
-/// element shows; elsewhere it is whatever the allocator gives: clearing the results of a step costs
-/// a twentieth of it.
-#[expect(unsafe_code, clippy::uninit_vec, reason = "all of it is written before it is read")]
+/// Numbers for a loop to overwrite. Their values are arbitrary, and NaN in builds with debug assertions, so that
+/// tests notice an element that no loop has written. (Zeros would cost a twentieth of a training step.)
 pub(crate) fn unwritten<T: Element>(len: usize) -> Vec<T> {
-    if cfg!(debug_assertions) {
-        return vec![T::NAN; len];
-    }
-    let mut buffer = Vec::with_capacity(len);
-    // SAFETY: there is room for `len` numbers, and every loop writes all of its result before
-    // anything reads it: the tests run on NaN in their place, which agrees with no definition.
+    if cfg!(debug_assertions) { vec![T::NAN; len] } else { arbitrary(len) }
+}
+
+/// Numbers of any value, in memory that is not cleared.
+#[cfg(all(
+    target_os = "linux",
+    target_env = "gnu",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+))]
+#[expect(unsafe_code, clippy::uninit_vec, reason = "the assembly counts as what initialises it")]
+fn arbitrary<T: Element>(len: usize) -> Vec<T> {
+    let mut numbers = Vec::<T>::with_capacity(len);
+    // SAFETY: the memory of an allocation that has not been written holds bytes, left over or zero, but the
+    // compiler may assume that it holds none. Assembly that receives an address may write there, so after this
+    // block it must assume that bytes have been written, which it does not know. They are the bytes that the
+    // memory holds: glibc has no pages in a live allocation that the kernel may still discard (`MADV_FREE`). As
+    // `T` is `Pod`, any bytes are a number. There is room for `len` of them.
     unsafe {
-        buffer.set_len(len);
+        std::arch::asm!("/* {} */", in(reg) numbers.as_mut_ptr(), options(nostack, preserves_flags));
+        numbers.set_len(len);
     }
-    buffer
+    numbers
 }
 
-/// The elements of a contiguous operand.
-pub(crate) fn slice<'a, T: Element>(storage: &'a CpuStorage, layout: &Layout) -> Result<&'a [T]> {
-    Ok(&T::cpu_storage_as_slice(storage)?[range(layout)?])
+/// The same where there is no such assembly, or where the allocator may discard pages: zeros.
+#[cfg(not(all(
+    target_os = "linux",
+    target_env = "gnu",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+)))]
+fn arbitrary<T: Element>(len: usize) -> Vec<T> {
+    vec![T::ZERO; len]
 }
 
-/// What a custom operation returns.
+/// The result of a loop, as a value of the graph.
 pub(crate) fn stored<T: Element>(output: Vec<T>, shape: impl Into<Shape>) -> (CpuStorage, Shape) {
     (T::to_cpu_storage_owned(output), shape.into())
 }
 
-/// What the backward of a custom operation returns.
+/// The result of a loop as a tensor, as a backward returns it.
 pub(crate) fn tensor<T: Element>(output: Vec<T>, shape: impl Into<Shape>) -> Result<Tensor> {
     Tensor::from_vec(output, shape.into(), &Device::Cpu)
+}
+
+/// `tensors`, copied where they are not contiguous.
+pub(crate) fn contiguous(tensors: &[&Tensor]) -> Result<Vec<Tensor>> {
+    tensors.iter().map(|x| x.contiguous()).collect()
+}
+
+/// The gradients of `inputs`, each in the shape of its input.
+pub(crate) fn gradients<T: Element>(
+    gradients: impl IntoIterator<Item = Option<Vec<T>>>,
+    inputs: &[Tensor],
+) -> Result<Vec<Option<Tensor>>> {
+    let gradients = gradients.into_iter().zip(inputs);
+    gradients.map(|(g, input)| g.map(|g| tensor(g, input.shape())).transpose()).collect()
 }
 
 fn range(layout: &Layout) -> Result<Range<usize>> {
@@ -84,8 +113,7 @@ impl<T: Element> Deref for View<'_, T> {
     }
 }
 
-/// Runs `f` on the elements of a contiguous tensor, in place. Calls nest, for several tensors at
-/// once.
+/// Runs `f` on the elements of a contiguous tensor, in place. Calls can be nested, for several tensors.
 pub(crate) fn with_slice_mut<T: Element>(
     tensor: &Tensor,
     f: impl FnOnce(&mut [T]) -> Result<()>,
@@ -93,7 +121,7 @@ pub(crate) fn with_slice_mut<T: Element>(
     tensor.inplace_op1(&InPlace { f: Cell::new(Some(f)), element: PhantomData })
 }
 
-/// Candle gives mutable storage to an `InplaceOp1` and to nothing else.
+/// Candle gives mutable access to storage only to an `InplaceOp1`.
 struct InPlace<F, T> {
     f: Cell<Option<F>>,
     element: PhantomData<T>,
@@ -106,10 +134,10 @@ impl<T: Element, F: FnOnce(&mut [T]) -> Result<()>> InplaceOp1 for InPlace<F, T>
 
     fn cpu_fwd(&self, storage: &mut CpuStorage, layout: &Layout) -> Result<()> {
         let range = range(layout)?;
-        // Refuses another dtype while the storage is still in place.
+        // Fails for another dtype, before the storage is moved out.
         T::cpu_storage_as_slice(storage)?;
 
-        // Candle has no mutable `cpu_storage_as_slice`: the storage is taken out, and put back.
+        // Candle has no mutable `cpu_storage_as_slice`: the storage is moved out and back.
         let empty = T::to_cpu_storage_owned(Vec::new());
         let mut elements = T::cpu_storage_data(std::mem::replace(storage, empty))?;
         let f = self.f.take().expect("invariant: Candle runs an operation once");

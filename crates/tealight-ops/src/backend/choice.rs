@@ -1,26 +1,26 @@
-//! Which code computes: a fused loop, or the definition.
+//! Which code computes an operation: fused CPU loops, kernels or the reference implementation.
 
 use candle_core::{DType, Result, Tensor};
 
 use crate::backend::cuda;
 use crate::backend::reference_ops;
 
-/// Chosen from the operands, so that equal calls take equal paths.
+/// A function of the operands alone, so that equal calls take equal paths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Backend {
-    /// The fused loop in f32.
+    /// Fused CPU loops in f32.
     F32,
-    /// The fused loop in f64.
+    /// Fused CPU loops in f64.
     F64,
     /// Kernels on the device.
     Cuda,
-    /// The definition: another device, another dtype, nothing to compute, or asked for.
+    /// Plain tensor operations: other devices, other or mixed dtypes, tensors without elements, and
+    /// everything inside [`with_reference_ops`](reference_ops::with_reference_ops).
     Reference,
 }
 
 impl Backend {
-    /// The backend that takes all of `operands`; inside [`with_reference_ops`](reference_ops::with_reference_ops),
-    /// the definition.
+    /// The backend that supports all of `operands`.
     pub(crate) fn of(operands: &[&Tensor]) -> Self {
         let all = |dtype| {
             operands.iter().all(|t| t.device().is_cpu() && t.dtype() == dtype && t.elem_count() > 0)
@@ -35,10 +35,63 @@ impl Backend {
     }
 }
 
+/// Runs the code for the backend of some operands. The CPU code is generic in the type of the elements:
+/// `T` is f32 or f64.
+///
+/// ```text
+/// dispatch!(match [x, weight] {
+///     Cpu(T) => fused::<T>(x, weight),
+///     Cuda => cuda::norm(x, weight),
+///     Reference => reference::norm(x, weight),
+/// })
+/// ```
+///
+/// The arms after the first are those of a `match` on [`Backend`]: they may have guards, and share code.
+macro_rules! dispatch {
+    (match $operands:tt { Cpu($T:ident) => $cpu:block $($others:tt)* }) => {
+        dispatch!(match $operands { Cpu($T) => ($cpu), $($others)* })
+    };
+    (match $operands:tt { Cpu($T:ident) => $cpu:expr, $($others:tt)* }) => {{
+        use $crate::backend::choice::Backend::{self, Cuda, Reference};
+        match Backend::of(&$operands) {
+            Backend::F32 => {
+                type $T = f32;
+                $cpu
+            }
+            Backend::F64 => {
+                type $T = f64;
+                $cpu
+            }
+            $($others)*
+        }
+    }};
+}
+pub(crate) use dispatch;
+
 /// `f(x)` with half precision computed in f32 and rounded once, at the end.
 pub(crate) fn widened(x: &Tensor, f: impl FnOnce(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
-    match x.dtype() {
-        DType::F16 | DType::BF16 => f(&x.to_dtype(DType::F32)?)?.to_dtype(x.dtype()),
-        _ => f(x),
+    widened_all([x], |[x]| f(x))
+}
+
+/// `f` of all operands in the dtype of the first. Half precision is computed in f32, and the result
+/// rounded once.
+pub(crate) fn widened_all<const N: usize>(
+    operands: [&Tensor; N],
+    f: impl FnOnce([&Tensor; N]) -> Result<Tensor>,
+) -> Result<Tensor> {
+    let dtype = operands[0].dtype();
+    let operands = operands.iter().map(|x| x.to_dtype(wide(dtype))).collect::<Result<Vec<_>>>()?;
+    f(std::array::from_fn(|i| &operands[i]))?.to_dtype(dtype)
+}
+
+/// `x` in f32 if it is of half precision.
+pub(crate) fn at_least_f32(x: &Tensor) -> Result<Tensor> {
+    x.to_dtype(wide(x.dtype()))
+}
+
+fn wide(dtype: DType) -> DType {
+    match dtype {
+        DType::F16 | DType::BF16 => DType::F32,
+        _ => dtype,
     }
 }

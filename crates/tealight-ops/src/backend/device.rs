@@ -1,19 +1,19 @@
-//! A GPU as training wants it, and what is brought there.
+//! Opening GPUs, and copying data to them.
 
 use candle_core::{Device, Result, Shape, Tensor, WithDType};
 
 #[cfg(feature = "cuda")]
 use crate::backend::cuda::staging;
 
-/// GPU number `ordinal`, to be opened once in a program.
+/// Opens GPU number `ordinal`, once per program.
 ///
-/// - It has one queue, which all threads put their work into: what one thread has asked for is done before what
-///   another asks for afterwards. `Device::new_cuda` has a queue for each thread, and nothing that orders them.
-/// - With one queue no tensor needs events that say when it was read and written, and none are made.
-/// - What is freed stays with the program: what a step gives back the next one takes, without asking the driver.
+/// - All threads share one stream, so that their work runs in the order of its launches. `Device::new_cuda` has a
+///   stream per thread and does not order them.
+/// - With one stream, tensors need no events that record reads and writes. None are created.
+/// - Freed memory stays in a pool of the process, so that a step reuses that of the step before.
 ///
 /// # Errors
-/// In a build without the feature `cuda`, and where the driver, the GPU or one of CUDA's libraries is missing.
+/// In a build without the feature `cuda`, or if the driver, the GPU or a CUDA library is missing.
 pub fn open_cuda(ordinal: usize) -> Result<Device> {
     #[cfg(feature = "cuda")]
     return crate::backend::cuda::driver::open(ordinal).map(Device::Cuda);
@@ -21,7 +21,7 @@ pub fn open_cuda(ordinal: usize) -> Result<Device> {
     Device::new_cuda(ordinal)
 }
 
-/// Whether `device` is a GPU that another thread may bring something to: one that [`open_cuda`] has opened.
+/// Whether `device` was opened by [`open_cuda`], so that other threads may copy data to it: all work is on one stream.
 pub fn has_one_queue(device: &Device) -> bool {
     match device {
         #[cfg(feature = "cuda")]
@@ -30,10 +30,10 @@ pub fn has_one_queue(device: &Device) -> bool {
     }
 }
 
-/// `values` as a tensor of `shape` on `device`. Where that is a GPU, nobody waits for the copy.
+/// A tensor of `values` in `shape` on `device`. Copies to a GPU are asynchronous.
 ///
 /// # Errors
-/// If the shape has another number of elements, or there is no memory left.
+/// If `shape` has another number of elements, or memory is exhausted.
 pub fn tensor_of<T: WithDType>(
     values: Vec<T>,
     shape: impl Into<Shape>,
@@ -49,8 +49,8 @@ pub fn tensor_of<T: WithDType>(
 
 #[cfg(feature = "cuda")]
 fn bytes<T: WithDType>(values: &[T]) -> &[u8] {
-    #[expect(unsafe_code, reason = "numbers are bytes")]
-    // SAFETY: these are numbers without padding between them, and any bytes are bytes.
+    #[expect(unsafe_code, reason = "numbers are read as bytes")]
+    // SAFETY: the elements are numbers without padding, whose bytes are all initialised.
     unsafe {
         std::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values))
     }

@@ -1,34 +1,35 @@
-//! The two number types of the fused loops, and functions on them that vectorise.
+//! The element types of the fused loops, f32 and f64, and functions on them that vectorise.
 //!
-//! In f32 the functions are branch-free polynomials, so that a loop over them becomes SIMD code.
-//! They use fused multiply-add only in loops that ask for it and have made sure of it: where the
-//! processor has none it would be a function call per element. Without it every instruction set
-//! gives the same bits. In f64, which serves finite differences rather than training, they are the
-//! platform's and libm's, accurate to the last digits.
+//! In f32 the functions are branch-free polynomials, so that the compiler turns loops over them into SIMD code.
+//! They use fused multiply-add only in loops that select it after checking for it, because without the
+//! instruction it is a function call per element. Without fused multiply-add, all instruction sets give the same
+//! bits. In f64, which serves finite differences rather than training, the functions are those of the platform
+//! and of libm, accurate to the last digits.
 
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
 use std::ops::Neg;
 
 use candle_core::WithDType;
+use pulp::bytemuck::Pod;
 
 /// A number type that the fused loops are written for.
-pub(crate) trait Element: WithDType + Neg<Output = Self> {
+pub(crate) trait Element: WithDType + Neg<Output = Self> + Pod {
     const ZERO: Self;
     const ONE: Self;
     const NAN: Self;
     const NEG_INFINITY: Self;
 
-    /// As the type itself would convert, but certain to be inlined.
+    /// The value in f64; unlike the conversions of other traits, always inlined.
     fn widen(self) -> f64;
     fn sqrt(self) -> Self;
     fn ln(self) -> Self;
-    /// As [`Element::exp`], perhaps with fused multiply-add.
+    /// As [`Element::exp`], with fused multiply-add if `FUSED`.
     fn exp_with<const FUSED: bool>(self) -> Self;
-    /// Φ(x) and φ(x), the normal distribution function and its density, perhaps with fused
-    /// multiply-add. In f32: absolute errors below 2.5·10⁻⁷.
+    /// Φ(x) and φ(x), the normal distribution function and its density, with fused multiply-add if `FUSED`.
+    /// In f32: absolute errors below 2.5·10⁻⁷.
     fn normal<const FUSED: bool>(self) -> (Self, Self);
 
-    /// In f32: relative error below 2·10⁻⁷, 0 below −87.3, ∞ above 88.3.
+    /// eˣ. In f32: relative error below 2·10⁻⁷, 0 below −87.3, ∞ above 88.3.
     #[inline(always)]
     fn exp(self) -> Self {
         self.exp_with::<false>()
@@ -103,12 +104,12 @@ impl Element for f64 {
 /// eˣ = 2ⁿ eʳ with n = round(x / ln 2): Cody and Waite's reduction, then Cephes' polynomial for eʳ.
 #[inline(always)]
 fn exp_f32<const FUSED: bool>(x: f32) -> f32 {
-    // Inside, n + 127 is the exponent of a normal number.
+    // Between these, n + 127 is the exponent of a normal number.
     const LOWEST: f32 = -87.33;
     const HIGHEST: f32 = 88.37;
-    // 1.5·2²³: adding it rounds to an integer, which is then found in the lowest bits.
+    // 1.5·2²³: adding it rounds to an integer, which the lowest bits of the sum then hold.
     const ROUNDER: f32 = 12_582_912.;
-    // ln 2 in two parts. The first has nine bits, so that n times it is exact.
+    // ln 2 as a sum. The first term has nine significant bits, so that its product with n is exact.
     const LN_2_HIGH: f32 = 0.693_359_4;
     const LN_2_LOW: f32 = -2.121_944_4e-4;
     // The coefficients of r⁷ down to r², as Cephes' expf has them.
@@ -121,7 +122,7 @@ fn exp_f32<const FUSED: bool>(x: f32) -> f32 {
     let r = multiply_add::<FUSED>(n, -LN_2_LOW, r);
     let exp_r = multiply_add::<FUSED>(horner::<FUSED, _>(&POLYNOMIAL, r), r * r, r) + 1.;
     let two_to_n = f32::from_bits(rounded.to_bits().wrapping_add(127) << 23);
-    // Comparisons that NaN fails, so that NaN stays NaN.
+    // Both comparisons are false for NaN, which therefore stays NaN.
     let inside = if x > HIGHEST { f32::INFINITY } else { exp_r * two_to_n };
     if x < LOWEST { 0. } else { inside }
 }
@@ -129,9 +130,9 @@ fn exp_f32<const FUSED: bool>(x: f32) -> f32 {
 /// ```text
 /// Φ(−a) = e^(−a²/2) t P(t),   t = 1 / (1 + 0.27 a),   a ≥ 0
 /// ```
-/// The form is that of Abramowitz and Stegun 7.1.26; P is our own Chebyshev fit of degree 8 on a ≤
-/// 14 (relative error 3·10⁻⁸). The tail comes first, so that Φ(x) keeps its relative accuracy as x
-/// → −∞.
+/// The form is that of Abramowitz and Stegun 7.1.26; P is our own Chebyshev fit of degree 8 for a ≤ 14
+/// (relative error 3·10⁻⁸). Φ(x) for x ≥ 0 is computed from the tail, not the reverse, so that Φ keeps its
+/// relative accuracy as x → −∞.
 #[inline(always)]
 fn normal_f32<const FUSED: bool>(x: f32) -> (f32, f32) {
     const P: [f32; 9] = [

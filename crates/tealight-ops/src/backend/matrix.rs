@@ -1,11 +1,11 @@
-//! Matrices as views of slices, read with any strides and written row by row.
+//! Matrices as views of slices: readable with any strides, writable with contiguous rows.
 
 #![expect(unsafe_code, reason = "blocks of one matrix interleave in memory and are still disjoint")]
 
 use std::marker::PhantomData;
 use std::ops::Range;
 
-/// A matrix to read: element (i, j) is `data[i · row_stride + j · column_stride]`.
+/// A matrix for reading: element (i, j) is `data[i · row_stride + j · column_stride]`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Matrix<'a, T> {
     data: &'a [T],
@@ -16,10 +16,10 @@ pub(crate) struct Matrix<'a, T> {
 }
 
 impl<'a, T> Matrix<'a, T> {
-    /// Row after row without gaps.
+    /// Contiguous rows, without gaps between them.
     ///
     /// # Panics
-    /// If the data are too short.
+    /// If `data` has too few elements.
     pub(crate) fn new(data: &'a [T], (rows, columns): (usize, usize)) -> Self {
         Self::strided(data, (rows, columns), (columns, 1))
     }
@@ -27,7 +27,7 @@ impl<'a, T> Matrix<'a, T> {
     /// With strides of (rows, columns).
     ///
     /// # Panics
-    /// If the data are too short.
+    /// If `data` has too few elements.
     pub(crate) fn strided(
         data: &'a [T],
         (rows, columns): (usize, usize),
@@ -66,14 +66,14 @@ impl<'a, T> Matrix<'a, T> {
         self.column_stride
     }
 
-    /// Row i, of contiguous elements.
+    /// Row i, whose elements are contiguous.
     #[inline(always)]
     pub(crate) fn row(&self, i: usize) -> &'a [T] {
         debug_assert!(self.column_stride == 1 && i < self.rows);
         &self.data[i * self.row_stride..][..self.columns]
     }
 
-    /// The elements from the first to the last, with whatever lies between.
+    /// The slice from the first element to the last, with the gaps between rows.
     pub(crate) fn data(&self) -> &'a [T] {
         self.data
     }
@@ -88,10 +88,10 @@ impl<'a, T> Matrix<'a, T> {
     }
 }
 
-/// A matrix to write: rows of contiguous elements at a fixed distance.
+/// A matrix for writing: rows of contiguous elements at a fixed distance.
 ///
-/// It owns the elements of its rows and none of those between them, so that a matrix can be cut
-/// into columns as well as into rows, and each part given to another thread.
+/// It borrows the elements of its rows and not the gaps between them. It can thus be split by columns as well
+/// as by rows, and each part sent to another thread.
 #[derive(Debug)]
 pub(crate) struct MatrixMut<'a, T> {
     first: *mut T,
@@ -101,22 +101,22 @@ pub(crate) struct MatrixMut<'a, T> {
     data: PhantomData<&'a mut [T]>,
 }
 
-// SAFETY: it is a `&mut [T]` with gaps, and like that one no other view has its elements.
+// SAFETY: like a `&mut [T]`, it has exclusive access to its elements.
 unsafe impl<T: Send> Send for MatrixMut<'_, T> {}
 
 impl<'a, T> MatrixMut<'a, T> {
-    /// Row after row without gaps.
+    /// Contiguous rows, without gaps between them.
     ///
     /// # Panics
-    /// If the data are too short.
+    /// If `data` has too few elements.
     pub(crate) fn new(data: &'a mut [T], (rows, columns): (usize, usize)) -> Self {
         Self::strided(data, (rows, columns), columns)
     }
 
-    /// With rows that start `row_stride` elements after each other.
+    /// Rows that start `row_stride` elements apart.
     ///
     /// # Panics
-    /// If the data are too short, or the rows overlap.
+    /// If `data` has too few elements, or the rows overlap.
     pub(crate) fn strided(
         data: &'a mut [T],
         (rows, columns): (usize, usize),
@@ -144,10 +144,10 @@ impl<'a, T> MatrixMut<'a, T> {
         MatrixMut { data: PhantomData, ..*self }
     }
 
-    /// Where element (i, j) is.
+    /// The address of element (i, j).
     pub(crate) fn pointer(&mut self, i: usize, j: usize) -> *mut T {
         assert!(i < self.rows && j < self.columns);
-        // SAFETY: the element is within the data, by the assertion and that of the constructor.
+        // SAFETY: the element is within `data`, by this assertion and that of the constructor.
         unsafe { self.first.add(i * self.row_stride + j) }
     }
 
@@ -155,14 +155,14 @@ impl<'a, T> MatrixMut<'a, T> {
     #[inline(always)]
     pub(crate) fn row(&mut self, i: usize) -> &mut [T] {
         assert!(i < self.rows);
-        // SAFETY: the row is within the data, and no other view has it while this one is borrowed.
+        // SAFETY: the row is within `data`, and no other view has its elements while this one is borrowed.
         unsafe { std::slice::from_raw_parts_mut(self.first.add(i * self.row_stride), self.columns) }
     }
 
     /// The first `at` rows, and the others.
     ///
     /// # Panics
-    /// If there are fewer.
+    /// If there are fewer than `at`.
     pub(crate) fn split_rows(self, at: usize) -> (Self, Self) {
         assert!(at <= self.rows);
         let first = self.first.wrapping_add(at * self.row_stride);
@@ -172,7 +172,7 @@ impl<'a, T> MatrixMut<'a, T> {
     /// The first `at` columns, and the others.
     ///
     /// # Panics
-    /// If there are fewer.
+    /// If there are fewer than `at`.
     pub(crate) fn split_columns(self, at: usize) -> (Self, Self) {
         assert!(at <= self.columns);
         let first = self.first.wrapping_add(at);
@@ -180,7 +180,7 @@ impl<'a, T> MatrixMut<'a, T> {
     }
 }
 
-/// From the first element to behind the last.
+/// The number of elements from the first of a matrix to the last.
 fn span((rows, columns): (usize, usize), (row_stride, column_stride): (usize, usize)) -> usize {
     if rows == 0 || columns == 0 {
         return 0;

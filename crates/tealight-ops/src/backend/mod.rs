@@ -1,5 +1,5 @@
-//! How a loop or a kernel runs: threads, SIMD, matrix products and memory on the CPU; kernels, copies and
-//! CUDA graphs on a GPU; and the choice between them.
+//! How operations run. On the CPU: threads, SIMD, matrix products, memory. On a GPU: kernels, copies, CUDA
+//! graphs. And the choice between the two.
 
 pub mod allocator;
 pub(crate) mod buffer;

@@ -1,33 +1,32 @@
-//! How a fused loop runs: in blocks of fixed size, on several threads, with the widest SIMD.
+//! Fused loops: in blocks of fixed size, on several threads, with the widest SIMD instructions.
 //!
-//! The blocks depend on the shape alone. A sum over blocks, added in their order, is therefore the
-//! same to the last bit whatever the number of threads; and so is a sum over lanes, whose number is
-//! fixed too.
+//! Blocks depend on the shape only. Sums over blocks, in their order, and over lanes, whose number is fixed, are
+//! therefore bit-identical whatever the number of threads.
 
 use crate::backend::element::Element;
 use crate::backend::simd::vectorised;
 use crate::backend::threads::map;
 
-/// The elements of a block: 32 KiB in f32, which stays in the second-level cache.
+/// Elements per block: 32 KiB in f32, which stay in the second-level cache.
 const BLOCK: usize = 8_192;
 
-/// Below this many elements, handing a part to another thread costs more than it saves.
+/// Loops over fewer elements run on one thread: waking another costs more than it saves.
 const PARALLEL_FROM: usize = 16_384;
 
-/// Partial sums of a reduction: one AVX-512 register of f32.
+/// Partial sums of a reduction, as many as an AVX-512 register has f32 elements.
 pub(crate) const LANES: usize = 16;
 
-/// The elements of a block of whole rows of `width`.
+/// Elements per block, a multiple of the row length `width`.
 pub(crate) fn block_len(width: usize) -> usize {
     (BLOCK / width).max(1) * width
 }
 
-/// `work` on every block, with SIMD; the results in the order of the blocks.
+/// Runs `work` on every block, compiled for the widest instruction set; the results are in the order of the
+/// blocks.
 ///
-/// `work` and all it calls must be `#[inline(always)]`: only what is inlined here is compiled for
-/// the instruction set found at run time. For the same reason it loops with `for`: `fold` and
-/// `for_each` are functions of the standard library, compiled for the baseline wherever they are
-/// not inlined.
+/// `work` and all functions that it calls must be `#[inline(always)]`: only code that is inlined here is compiled
+/// for the instruction set found at run time. For the same reason it loops with `for`: `fold` and `for_each` of
+/// the standard library may not be inlined, and are then compiled for the baseline.
 #[inline(always)]
 #[expect(clippy::redundant_closure, reason = "a reference would not be inlined, see `vectorised`")]
 pub(crate) fn run<B: Send, R: Send>(
@@ -80,7 +79,7 @@ pub(crate) fn sum_of_pairs<T: Element>(x: &[T], y: &[T], f: impl Fn(T, T) -> T) 
     fold(lanes, |a, b| a + b)
 }
 
-/// max x, or −∞ of nothing. NaN is passed over: it survives in the sum that follows every maximum.
+/// max x, or −∞ if x is empty. NaN is ignored: it reaches the result through the sum that follows each maximum.
 #[inline(always)]
 pub(crate) fn max<T: Element>(x: &[T]) -> T {
     let larger = |a, b| if b > a { b } else { a };
@@ -97,7 +96,7 @@ pub(crate) fn max<T: Element>(x: &[T]) -> T {
     fold(lanes, larger)
 }
 
-/// `max`, or 0 if that is −∞, which nothing can be subtracted from.
+/// `max`, or 0 if it is −∞, as −∞ − (−∞) would be NaN.
 #[inline(always)]
 pub(crate) fn finite<T: Element>(max: T) -> T {
     if max == T::NEG_INFINITY { T::ZERO } else { max }
@@ -121,7 +120,7 @@ pub(crate) fn all_numbers<T: Element>(x: &[T]) -> bool {
     all
 }
 
-/// One number of all lanes, by halves.
+/// Reduces the lanes to one number, pairing the halves until one is left.
 #[inline(always)]
 pub(crate) fn fold<T: Element>(mut lanes: [T; LANES], join: impl Fn(T, T) -> T) -> T {
     let mut half = LANES / 2;
@@ -134,7 +133,7 @@ pub(crate) fn fold<T: Element>(mut lanes: [T; LANES], join: impl Fn(T, T) -> T) 
     lanes[0]
 }
 
-/// The sum of vectors of length `width`, in their order.
+/// The sum of vectors of length `width`, added in their order.
 pub(crate) fn sum_in_order<T: Element>(vectors: &[Vec<T>], width: usize) -> Vec<T> {
     let mut total = vec![T::ZERO; width];
     for vector in vectors {

@@ -1,7 +1,6 @@
-//! Where the time goes: how often each operation ran, forward and backward, and for how long.
+//! A profile of operations: how often each ran, forward and backward, and for how long.
 //!
-//! One profile at a time, of all threads that call operations. While there is none, an operation
-//! pays one look at a flag.
+//! There is one profile at a time, for all threads. Cost while none is running: one check of a flag per operation.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,51 +10,51 @@ use std::time::{Duration, Instant};
 static RUNNING: AtomicBool = AtomicBool::new(false);
 static TIMES: Mutex<BTreeMap<Part, Time>> = Mutex::new(BTreeMap::new());
 
-/// What was timed.
+/// An operation and its pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Part {
-    /// The operation; [`CANDLE`] for stretches of Candle's own between ours.
+    /// The operation's name; [`CANDLE`] for Candle's own operations.
     pub name: &'static str,
-    /// Which way it ran.
+    /// Forward or backward.
     pub pass: Pass,
 }
 
-/// Which way an operation ran.
+/// The pass that an operation ran in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pass {
     /// From inputs to results.
     Forward,
     /// From the gradients of results to those of inputs.
     Backward,
-    /// Beside the model: data, updates.
+    /// Outside of the model: data, updates.
     Neither,
 }
 
-/// The name of the backward of Candle's operations. Their forward cannot be timed from here.
+/// The name of Candle's own operations. Only their backward is timed.
 pub const CANDLE: &str = "candle";
 
-/// How often, and how long in all.
+/// Number of calls and total time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Time {
     /// Calls.
     pub count: u64,
-    /// Wall time, of the calling thread.
+    /// Wall time of the calling threads.
     pub total: Duration,
 }
 
-/// Begins an empty profile.
+/// Starts an empty profile.
 pub fn start() {
     TIMES.lock().unwrap_or_else(PoisonError::into_inner).clear();
     RUNNING.store(true, Ordering::Relaxed);
 }
 
-/// StopRules the profile: what ran since [`start`], by name.
+/// Ends the profile and returns all that ran since [`start`].
 pub fn stop() -> BTreeMap<Part, Time> {
     RUNNING.store(false, Ordering::Relaxed);
     std::mem::take(&mut TIMES.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// `f`, timed if a profile is running. What is timed within something timed counts twice.
+/// Runs `f`, timed if a profile is running. The time of nested calls is part of both entries.
 pub fn timed<R>(name: &'static str, pass: Pass, f: impl FnOnce() -> R) -> R {
     if !RUNNING.load(Ordering::Relaxed) {
         return f();

@@ -1,27 +1,28 @@
-//! Every operation as its definition, for comparing a whole run with what its fused loops make of it.
+//! A switch that forces reference implementations, to compare a whole run with its fused loops and kernels.
 
 use std::cell::Cell;
 
 thread_local! {
-    static ONLY: Cell<bool> = const { Cell::new(false) };
+    static FORCED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `f`, in which every operation that the caller's thread asks for is computed by its definition,
-/// in plain tensor operations, and not by its fused loop.
+/// Runs `f` with reference implementations, in plain tensor operations, instead of fused loops and kernels, on
+/// this thread.
 pub fn with_reference_ops<R>(f: impl FnOnce() -> R) -> R {
-    let _before = Before(ONLY.replace(true));
+    let _restore = Restore(FORCED.replace(true));
     f()
 }
 
+/// Whether this thread is inside [`with_reference_ops`].
 pub(crate) fn are_forced() -> bool {
-    ONLY.get()
+    FORCED.get()
 }
 
-/// Puts back what was there before.
-struct Before(bool);
+/// Restores the setting when it is dropped.
+struct Restore(bool);
 
-impl Drop for Before {
+impl Drop for Restore {
     fn drop(&mut self) {
-        ONLY.set(self.0);
+        FORCED.set(self.0);
     }
 }

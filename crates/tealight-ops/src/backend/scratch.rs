@@ -1,9 +1,8 @@
-//! Memory for what a thread needs within a block, used again for the next block and the next loop.
+//! Scratch memory of a thread for the length of one block, reused by later blocks and loops.
 //!
-//! Blocks take some microseconds. Asking for memory takes a tenth of one, and longer where several
-//! threads ask at once.
+//! A block takes some microseconds, an allocation a tenth of one, and longer if several threads allocate at once.
 
-#![expect(unsafe_code, reason = "lines of bytes are read as numbers of any type")]
+#![expect(unsafe_code, reason = "cache lines are reinterpreted as numbers")]
 
 use std::cell::RefCell;
 
@@ -11,22 +10,22 @@ use pulp::bytemuck::{Pod, Zeroable, cast_slice_mut};
 
 use crate::backend::element::Element;
 
-/// A line of the cache, which what is used together begins at.
+/// A cache line. Areas start at multiples of it.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 struct Line([u64; 8]);
 
-// SAFETY: numbers without padding, of which any bits are one.
+// SAFETY: integers without padding, for which zeros are valid.
 unsafe impl Zeroable for Line {}
-// SAFETY: as above.
+// SAFETY: integers without padding, for which all bit patterns are valid.
 unsafe impl Pod for Line {}
 
 thread_local! {
-    /// What nobody uses now.
+    /// Memory that is not in use.
     static SPARE: RefCell<Vec<Vec<Line>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Memory of a thread's, lent until this is dropped.
+/// Memory of this thread, returned for reuse when it is dropped.
 pub(crate) struct Scratch(Vec<Line>);
 
 impl Scratch {
@@ -34,7 +33,7 @@ impl Scratch {
         Self(SPARE.with_borrow_mut(Vec::pop).unwrap_or_default())
     }
 
-    /// Areas of so many elements, which hold whatever was left there; where assertions are on, NaN.
+    /// Disjoint areas of these lengths. Their values are arbitrary, and NaN in builds with debug assertions.
     pub(crate) fn areas<T: Element + Pod, const N: usize>(
         &mut self,
         lens: [usize; N],
@@ -49,7 +48,7 @@ impl Scratch {
         let mut rest = &mut self.0[..];
         let mut places = n_lines.iter().zip(lens);
         std::array::from_fn(|_| {
-            let (&n_lines, len) = places.next().expect("invariant: as many as there are areas");
+            let (&n_lines, len) = places.next().expect("invariant: N lengths for N areas");
             let (area, behind) = std::mem::take(&mut rest).split_at_mut(n_lines);
             rest = behind;
             let area = &mut cast_slice_mut::<Line, T>(area)[..len];
@@ -64,7 +63,7 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         let lines = std::mem::take(&mut self.0);
-        // A thread that ends has nowhere to put it.
+        // At the end of a thread, its thread-local may have been destroyed: then the memory is freed.
         let _ = SPARE.try_with(|spare| spare.borrow_mut().push(lines));
     }
 }

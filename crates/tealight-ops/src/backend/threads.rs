@@ -1,50 +1,46 @@
-//! The threads that a loop is shared out to.
+//! A thread pool for loops of a few microseconds.
 //!
-//! A step of a small model is some hundred loops of a few microseconds, one right after the other:
-//! less than it takes to wake a thread that sleeps. So the threads of a team that have run out of
-//! work stay awake for a moment, and sleep when no loop has come by then. Whoever shares out a loop
-//! takes part in it, and waits for no thread that has not begun.
+//! A step of a small model consists of some hundred such loops in quick succession. Waking a sleeping thread takes
+//! longer than one of them. The threads of a team therefore spin for a moment after a loop, and sleep only if no
+//! other loop has started by then. The calling thread takes part in its loop, and waits only for threads that have
+//! entered it.
 //!
 //! ```text
 //! indices of a loop   0 1 2 3 | 4 5 6 7 | 8 9 ..      a part for each thread
-//! each thread         its own part first, then what is left of the others'
+//! each thread         its own part first, then indices that are left in other parts
 //! ```
 //!
-//! In the next loop over the same rows, a thread finds in its own cache what it has written.
+//! The parts are the same in every loop over the same rows, so that a thread finds its rows in its own cache.
 
-#![expect(
-    unsafe_code,
-    reason = "threads that outlive a loop are lent what the loop borrows, and give it back in time"
-)]
+mod handover;
 
-use std::any::Any;
-use std::cell::{RefCell, UnsafeCell};
+use std::cell::RefCell;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::thread::{self, JoinHandle};
 
-/// How many threads share the loops that the caller starts.
+use handover::Shared;
+
+/// The number of threads that share the loops of the calling thread.
 ///
-/// As many as the processor has, or as `RAYON_NUM_THREADS` says, which rayon obeys, too; another
-/// number within [`with`].
+/// Inside [`with`], its argument; elsewhere `RAYON_NUM_THREADS` (which rayon reads, too), or the number of threads
+/// of the processor.
 pub fn count() -> usize {
     Current::get(|team| team.map_or(1, Team::len))
 }
 
-/// Runs `f`, whose loops a team of `n_threads` shares: the caller and n − 1 others.
+/// Runs `f`. Its loops are shared by a new team of `n_threads`: the calling thread and n − 1 others.
 pub fn with<R>(n_threads: usize, f: impl FnOnce() -> R) -> R {
     let team = Current::Team(Rc::new(Team::new(n_threads)));
     let _before = Restored(CURRENT.replace(team));
     f()
 }
 
-/// `work` on every block, on the threads of the caller's team; the results in the order of the blocks.
+/// Runs `work` on every block, on the threads of the caller's team; the results are in the order of the blocks.
 ///
-/// What it calls is of one type for all loops: were the sharing out compiled for every loop, it would
-/// be half of what there is to compile in this crate.
+/// The scheduling behind it is not generic: compiled once per loop, it would be half of this crate's code.
 ///
 /// # Panics
 /// If `work` does.
@@ -61,13 +57,13 @@ pub fn map<B: Send, R: Send>(blocks: Vec<B>, work: &(dyn Fn(B) -> R + Sync)) -> 
     results.collect()
 }
 
-/// `work(0)` to `work(n − 1)`, each once and in any order, on the threads of the caller's team; all
-/// by the caller where the team is busy.
+/// Runs `work(0)` to `work(n − 1)`, each once and in any order, on the threads of the caller's team. If the team is
+/// busy, the caller runs all of them.
 fn for_each(n: usize, work: &(dyn Fn(usize) + Sync)) {
     Current::get(|team| match team {
         Some(team) if n > 1 && team.len() > 1 && team.try_acquire() => {
             let _released = Released(&team.busy);
-            team.run(n, work);
+            team.shared.run(n, work, |place| team.unpark(place));
         }
         _ => (0..n).for_each(work),
     });
@@ -75,9 +71,9 @@ fn for_each(n: usize, work: &(dyn Fn(usize) + Sync)) {
 
 /// The team of a thread.
 enum Current {
-    /// That of the whole program.
+    /// The team of the process.
     Global,
-    /// None: it belongs to a team.
+    /// None, as the thread is a member of a team.
     Alone,
     Team(Rc<Team>),
 }
@@ -106,7 +102,7 @@ impl Current {
     }
 }
 
-/// Puts back the team that was there before.
+/// Restores the former team when it is dropped.
 struct Restored(Current);
 
 impl Drop for Restored {
@@ -124,26 +120,29 @@ impl Drop for Released<'_> {
     }
 }
 
-/// The threads besides the one that shares out the loops.
+/// The threads besides the caller.
 struct Team {
     shared: Arc<Shared>,
     others: Vec<JoinHandle<()>>,
-    /// Whether a loop is being shared out: one at a time.
+    /// Whether a loop is running: one at a time.
     busy: AtomicBool,
 }
 
 impl Team {
     fn new(n_threads: usize) -> Self {
-        /// More than any machine has, and fewer than a state can count.
+        /// More threads than any machine has, and fewer than a state can count.
         const MOST: usize = 4096;
         let n_threads = n_threads.clamp(1, MOST);
         let shared = Arc::new(Shared::new(n_threads));
         let start = |place| {
             let shared = shared.clone();
             let name = format!("tealight-{place}");
-            thread::Builder::new().name(name).spawn(move || shared.serve(place))
+            thread::Builder::new().name(name).spawn(move || {
+                CURRENT.set(Current::Alone);
+                shared.serve(place);
+            })
         };
-        // A thread that cannot be started does not take part.
+        // If a thread cannot be started, the team is smaller.
         let others = (1..n_threads).map_while(|place| start(place).ok()).collect();
         Self { shared, others, busy: AtomicBool::new(false) }
     }
@@ -156,34 +155,20 @@ impl Team {
         !self.busy.swap(true, Ordering::Acquire)
     }
 
-    /// Shares out a loop. Only one at a time.
-    fn run(&self, n: usize, work: &(dyn Fn(usize) + Sync)) {
-        // SAFETY: only the lifetime changes. `Opened` waits, when it is dropped, for every thread
-        // that has taken part, and lets no other begin: `work` is not called after that.
-        let work = unsafe {
-            std::mem::transmute::<&(dyn Fn(usize) + Sync), &'static (dyn Fn(usize) + Sync)>(work)
-        };
-        self.shared.panic().take();
-        let opened = self.shared.open(Loop { n, work });
-        for (asleep, thread) in self.shared.asleep.iter().skip(1).zip(&self.others).take(n - 1) {
-            if asleep.0.swap(false, Ordering::SeqCst) {
-                thread.thread().unpark();
-            }
-        }
-        self.shared.take_part(0, Loop { n, work });
-        drop(opened);
-        if let Some(panic) = self.shared.panic().take() {
-            resume_unwind(panic);
+    /// Wakes the thread at `place`, from 1, if it has been started.
+    fn unpark(&self, place: usize) {
+        if let Some(thread) = self.others.get(place - 1) {
+            thread.thread().unpark();
         }
     }
 }
 
 impl Drop for Team {
     fn drop(&mut self) {
-        self.shared.state.store(State::OVER, Ordering::SeqCst);
+        self.shared.finish();
         for thread in self.others.drain(..) {
             thread.thread().unpark();
-            // A thread of the team catches what it calls.
+            // Cannot fail: `serve` catches panics of the loops.
             let _ = thread.join();
         }
     }
@@ -195,168 +180,10 @@ impl fmt::Debug for Team {
     }
 }
 
-#[derive(Clone, Copy)]
-struct Loop {
-    n: usize,
-    work: &'static (dyn Fn(usize) + Sync),
-}
-
-/// On cache lines of its own: processors fetch them in pairs.
-#[repr(align(128))]
-struct Apart<T>(T);
-
-/// What the threads of a team see of each other.
-struct Shared {
-    state: AtomicU64,
-    /// What is shared out while the state is open.
-    current: UnsafeCell<Option<Loop>>,
-    /// Of each thread's part of the indices, the next.
-    next: Box<[Apart<AtomicUsize>]>,
-    /// Whether a thread must be woken.
-    asleep: Box<[Apart<AtomicBool>]>,
-    /// What a thread has panicked with.
-    panic: Mutex<Option<Box<dyn Any + Send>>>,
-}
-
-// SAFETY: `current` is written by the one thread that shares out loops, while the state is closed
-// and nobody is inside; others read it only while they are inside.
-unsafe impl Sync for Shared {}
-
-/// A number: which loop it is, whether threads may begin with it, and how many are inside.
-struct State;
-
-impl State {
-    const INSIDE: u64 = 0xffff;
-    const OPEN: u64 = 1 << 16;
-    const LOOP: u64 = 1 << 17;
-    /// The team is being dropped.
-    const OVER: u64 = u64::MAX;
-
-    fn number(state: u64) -> u64 {
-        state / Self::LOOP
-    }
-}
-
-/// A loop that threads may begin with, until this is dropped.
-struct Opened<'a>(&'a Shared);
-
-impl Drop for Opened<'_> {
-    fn drop(&mut self) {
-        /// Looks before the processor is offered to others.
-        const PATIENCE: u32 = 1 << 12;
-        let state = &self.0.state;
-        state.fetch_and(!State::OPEN, Ordering::AcqRel);
-        let mut looks = 0_u32;
-        while state.load(Ordering::Acquire) & State::INSIDE != 0 {
-            looks = looks.saturating_add(1);
-            if looks < PATIENCE { std::hint::spin_loop() } else { thread::yield_now() }
-        }
-    }
-}
-
-impl Shared {
-    fn new(n_threads: usize) -> Self {
-        Self {
-            state: AtomicU64::new(0),
-            current: UnsafeCell::new(None),
-            next: (0..n_threads).map(|_| Apart(AtomicUsize::new(0))).collect(),
-            asleep: (0..n_threads).map(|_| Apart(AtomicBool::new(false))).collect(),
-            panic: Mutex::new(None),
-        }
-    }
-
-    fn panic(&self) -> std::sync::MutexGuard<'_, Option<Box<dyn Any + Send>>> {
-        self.panic.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Where the part of thread `place` begins.
-    fn part(&self, place: usize, n: usize) -> usize {
-        n * place / self.next.len()
-    }
-
-    fn open(&self, next: Loop) -> Opened<'_> {
-        for (place, first) in self.next.iter().enumerate() {
-            first.0.store(self.part(place, next.n), Ordering::Relaxed);
-        }
-        // SAFETY: the state is closed, and nobody is inside.
-        unsafe { *self.current.get() = Some(next) };
-        let number = State::number(self.state.load(Ordering::Relaxed));
-        self.state.store(((number + 1) * State::LOOP) | State::OPEN, Ordering::SeqCst);
-        Opened(self)
-    }
-
-    /// The life of the thread at `place`.
-    fn serve(&self, place: usize) {
-        CURRENT.set(Current::Alone);
-        let mut seen = 0;
-        while let Some(state) = self.wait(place, seen) {
-            let entered =
-                self.state.compare_exchange(state, state + 1, Ordering::AcqRel, Ordering::Relaxed);
-            if entered.is_err() {
-                // Another thread has entered or left, or the loop is over: look again.
-                continue;
-            }
-            seen = State::number(state);
-            // SAFETY: written before the state was opened; not written again while this is inside.
-            if let Some(current) = unsafe { *self.current.get() } {
-                let result = catch_unwind(AssertUnwindSafe(|| self.take_part(place, current)));
-                if let Err(panic) = result {
-                    self.panic().get_or_insert(panic);
-                }
-            }
-            self.state.fetch_sub(1, Ordering::Release);
-        }
-    }
-
-    /// The state in which a loop is open that is not number `seen`; `None` when all is over.
-    fn wait(&self, place: usize, seen: u64) -> Option<u64> {
-        /// Looks without a pause for others, about a tenth of a millisecond.
-        const SPINS: u32 = 2_000;
-        /// Looks in between of which other processes may run, about a millisecond.
-        const YIELDS: u32 = 1_000;
-        let mut looks = 0;
-        loop {
-            let state = self.state.load(Ordering::SeqCst);
-            if state == State::OVER {
-                return None;
-            }
-            if state & State::OPEN != 0 && State::number(state) != seen {
-                return Some(state);
-            }
-            looks += 1;
-            if looks < SPINS {
-                std::hint::spin_loop();
-            } else if looks < SPINS + YIELDS {
-                thread::yield_now();
-            } else if looks == SPINS + YIELDS {
-                // Looks once more after this, so that no loop is missed.
-                self.asleep[place].0.store(true, Ordering::SeqCst);
-            } else {
-                thread::park();
-                self.asleep[place].0.store(false, Ordering::SeqCst);
-                looks = 0;
-            }
-        }
-    }
-
-    /// Works off the part of thread `place`, and then what is left of the others'.
-    fn take_part(&self, place: usize, Loop { n, work }: Loop) {
-        let n_parts = self.next.len();
-        for part in (place..n_parts).chain(0..place) {
-            let end = self.part(part + 1, n);
-            loop {
-                let i = self.next[part].0.fetch_add(1, Ordering::Relaxed);
-                if i >= end {
-                    break;
-                }
-                work(i);
-            }
-        }
-    }
-}
-
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::atomic::AtomicUsize;
     use std::time::Duration;
 
     use super::*;
@@ -401,7 +228,7 @@ mod tests {
                 thread::sleep(Duration::from_millis(30));
                 let others = AtomicUsize::new(0);
                 let caller = thread::current().id();
-                // Long enough that the other thread takes part, however slowly it wakes.
+                // The loop lasts until the other thread has woken and takes part.
                 for_each(2, &|_| {
                     let began = std::time::Instant::now();
                     if thread::current().id() != caller {

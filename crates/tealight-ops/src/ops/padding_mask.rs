@@ -46,3 +46,9 @@ pub(crate) fn rows(key_padding_mask: &Tensor) -> Result<Vec<Vec<bool>>> {
     let rows: Vec<Vec<u8>> = key_padding_mask.to_vec2()?;
     Ok(rows.into_iter().map(|row| row.into_iter().map(|flag| flag != 0).collect()).collect())
 }
+
+/// −∞ where `flags` are 1, else 0: what is added to scores.
+pub(crate) fn additive(flags: &Tensor, dtype: DType) -> Result<Tensor> {
+    let zeros = Tensor::zeros(flags.shape(), dtype, flags.device())?;
+    flags.where_cond(&(&zeros + f64::NEG_INFINITY)?, &zeros)
+}

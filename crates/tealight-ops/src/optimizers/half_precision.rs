@@ -1,6 +1,6 @@
-//! Copies of parameters in half precision, for a forward and backward pass that computes in it (Micikevicius
-//! et al. 2018, <https://arxiv.org/abs/1710.03740>, §3.1): an update is too small to be added to them, so it is
-//! added to the parameters, and the copies are made again.
+//! Half-precision copies of parameters for mixed-precision training (Micikevicius et al. 2018,
+//! <https://arxiv.org/abs/1710.03740>, §3.1). Forward and backward read the copies. Updates, which half precision
+//! would round away, are applied to the parameters, and the copies are written again.
 
 use candle_core::{Result, Var};
 
@@ -14,13 +14,13 @@ const KERNELS: Source =
 /// A parameter, and its copy in another dtype.
 pub type Pair<'a> = (&'a Var, &'a Var);
 
-/// Writes each parameter into its copy, rounded: on a GPU as one kernel.
+/// Rounds each parameter into its copy. On a GPU, one kernel copies many parameters.
 ///
 /// # Errors
-/// If a copy has another shape.
+/// If a copy has another shape than its parameter.
 pub fn round_all(pairs: &[Pair<'_>]) -> Result<()> {
     for like in pairs.chunk_by(|a, b| a.1.dtype() == b.1.dtype()) {
-        if !reference_ops::are_forced() && like.iter().all(is_for_kernels) {
+        if !reference_ops::are_forced() && like.iter().all(kernel_supports) {
             like.chunks(MOST).try_for_each(round_list)?;
         } else {
             like.iter().try_for_each(|(from, to)| to.set(&from.to_dtype(to.dtype())?))?;
@@ -29,11 +29,11 @@ pub fn round_all(pairs: &[Pair<'_>]) -> Result<()> {
     Ok(())
 }
 
-fn is_for_kernels((from, to): &Pair<'_>) -> bool {
-    let of_one_shape = from.dims() == to.dims() && from.device().same_device(to.device());
+fn kernel_supports((from, to): &Pair<'_>) -> bool {
+    let is_same_shape = from.dims() == to.dims() && from.device().same_device(to.device());
     cuda::takes(&[from])
         && cuda::takes(&[to])
-        && of_one_shape
+        && is_same_shape
         && wide(to.dtype()) == from.dtype()
         && from.is_contiguous()
         && to.is_contiguous()

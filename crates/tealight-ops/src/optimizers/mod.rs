@@ -1,4 +1,4 @@
-//! Optimizer updates, in place, and the half-precision copies of parameters.
+//! Optimizers, which update parameters in place, and half-precision copies of parameters.
 
 pub mod adafactor;
 pub mod adamw;
@@ -7,3 +7,4 @@ pub mod lamb;
 pub mod lion;
 pub mod muon;
 pub mod sgd;
+mod update;

@@ -1,10 +1,10 @@
-//! The fused loops: a pass over each gradient.
+//! Fused loops: one pass over each gradient.
 
 use crate::backend::buffer::unwritten;
 use crate::backend::element::Element;
 use crate::backend::parallel::{block_len, run, sum};
 
-/// Σ g², in f64.
+/// Σ g², accumulated in f64.
 pub(super) fn sum_of_squares<T: Element>(gradient: &[T]) -> f64 {
     let partial = run(
         gradient.len(),
@@ -15,6 +15,7 @@ pub(super) fn sum_of_squares<T: Element>(gradient: &[T]) -> f64 {
     partial.into_iter().sum()
 }
 
+/// factor · g
 pub(super) fn scaled<T: Element>(gradient: &[T], factor: T) -> Vec<T> {
     let mut output = unwritten(gradient.len());
     let len = block_len(1);

@@ -1,34 +1,43 @@
-//! The one door through which gradients come.
+//! [`backward`] and its result, [`Gradients`]: one per parameter, by name, in the order of the parameters.
+//!
+//! All three functions run the same backward pass and differ in the factor that the loss is multiplied by:
 //!
 //! ```text
-//! clip:  g ← g · max_norm / (‖g‖ + 10⁻⁶)   if that factor is below 1
+//! backward(loss, ..)                   ∂loss / ∂θ
+//! backward_scaled(loss, factor, ..)    factor · ∂loss / ∂θ      factor is an f64, e.g. 1 / number of tokens
+//! backward_weighted(loss, factor, ..)  factor · ∂loss / ∂θ      factor is a tensor on the loss's device
 //! ```
 //!
-//! Clipping by the norm is Pascanu et al. 2013's, <https://arxiv.org/abs/1211.5063>.
+//! The factor is the gradient that the pass starts with. A mean is thus trained as its sum, scaled, without
+//! another pass over all gradients. A tensor as the factor can change between replays of a CUDA graph, and
+//! needs no synchronisation.
 //!
-//! Everything above this crate (optimizers, clipping, accumulation, the audit) sees [`Gradients`],
-//! by parameter name and in the order in which the parameters were given, and nothing else.
+//! Clipping by the global norm is that of Pascanu et al. 2013, <https://arxiv.org/abs/1211.5063>:
+//!
+//! ```text
+//! g ← g · min(1, max_norm / (‖g‖ + 10⁻⁶))
+//! ```
 
 mod cpu;
 mod cuda;
 
 use std::fmt;
 
-use candle_core::{DType, Device, Result, Tensor, bail};
+use candle_core::{DType, Device, Result, Tensor, WithDType, bail};
 
 use crate::autograd::graph::walk;
-use crate::backend::buffer::{View, tensor};
-use crate::backend::choice::Backend;
+use crate::backend::buffer::{View, contiguous, tensor};
+use crate::backend::choice::{Backend, at_least_f32, dispatch};
 use crate::backend::cuda::sums;
 
 /// The gradient of `loss` (a single number) with respect to each named parameter.
 ///
-/// A parameter that the loss does not depend on is kept, without a gradient: [`Gradients::audit`]
-/// reports it.
+/// A parameter that the loss does not depend on has an entry without a gradient, which [`Gradients::audit`]
+/// reports.
 ///
 /// # Errors
-/// If `loss` holds more than one number, an operation has no backward, or the graph has been walked
-/// before: what it needs is freed on the way.
+/// If `loss` has more than one element, if an operation has no backward, or if a backward has run over this
+/// graph before: it frees the saved tensors.
 pub fn backward<'a>(
     loss: &Tensor,
     parameters: impl IntoIterator<Item = (&'a str, &'a Tensor)>,
@@ -36,8 +45,7 @@ pub fn backward<'a>(
     backward_scaled(loss, 1., parameters)
 }
 
-/// As [`backward`], of `factor` times `loss`: a mean has the gradients of its sum, without a pass over
-/// all of them to divide by the number of its terms.
+/// [`backward`] of `factor · loss`.
 ///
 /// # Errors
 /// As [`backward`].
@@ -49,10 +57,10 @@ pub fn backward_scaled<'a>(
     backward_weighted(loss, &(loss.ones_like()? * factor)?, parameters)
 }
 
-/// The same where the factor is on the device of the loss, of its shape and dtype.
+/// [`backward`] of `factor · loss`, where `factor` is a tensor with the shape, dtype and device of `loss`.
 ///
 /// # Errors
-/// As [`backward`]; and if the factor is unlike the loss.
+/// As [`backward`]; and if `factor` has another shape or dtype than `loss`.
 pub fn backward_weighted<'a>(
     loss: &Tensor,
     factor: &Tensor,
@@ -73,32 +81,33 @@ pub fn backward_weighted<'a>(
     Ok(Gradients { entries })
 }
 
-/// A gradient, or its absence, for every parameter, in the order of the parameters.
+/// The gradient of every parameter, or `None`, in the order of the parameters.
 #[derive(Clone, Debug)]
 pub struct Gradients {
     entries: Vec<(String, Option<Tensor>)>,
 }
 
 impl Gradients {
-    /// Every parameter's name and gradient; `None` where autograd gave nothing.
+    /// Name and gradient of every parameter; `None` if the loss does not depend on it.
     pub fn iter(&self) -> impl Iterator<Item = (&str, Option<&Tensor>)> {
         self.entries.iter().map(|(name, gradient)| (name.as_str(), gradient.as_ref()))
     }
 
-    /// The gradient of one parameter; `None` if there is no such parameter or no gradient.
+    /// The gradient of one parameter; `None` if there is no such parameter, or no gradient for it.
     pub fn get(&self, name: &str) -> Option<&Tensor> {
         self.iter().find(|(other, _)| *other == name)?.1
     }
 
-    /// Adds the gradients of another micro-batch; an absent gradient counts as zero.
+    /// Adds the gradients of another micro-batch, at least in f32; a missing gradient counts as zero.
     ///
     /// # Errors
-    /// If `other` is about other parameters.
+    /// If `other` has other parameters.
     pub fn accumulate(&mut self, other: Self) -> Result<()> {
         if !self.iter().map(|(name, _)| name).eq(other.iter().map(|(name, _)| name)) {
             bail!("accumulating the gradients of different parameters")
         }
         for ((_, sum), (_, term)) in self.entries.iter_mut().zip(other.entries) {
+            // Half precision would lose small terms of a long sum.
             *sum = match (sum.take(), term) {
                 (Some(sum), Some(term)) => Some((at_least_f32(&sum)? + at_least_f32(&term)?)?),
                 (sum, term) => sum.or(term),
@@ -110,9 +119,10 @@ impl Gradients {
     /// Multiplies every gradient by `factor`.
     pub fn scale(&mut self, factor: f64) -> Result<()> {
         let mut all: Vec<_> = self.entries.iter_mut().filter_map(|(_, g)| g.as_mut()).collect();
-        // On a device, few kernels for all of them.
+        // On a GPU, one kernel for many gradients of one dtype.
         for like in all.chunk_by_mut(|a, b| a.dtype() == b.dtype()) {
-            let contiguous = contiguous(like.iter().map(|gradient| &**gradient))?;
+            let contiguous =
+                contiguous(&like.iter().map(|gradient| &**gradient).collect::<Vec<_>>())?;
             let operands: Vec<_> = contiguous.iter().collect();
             if Backend::of(&operands) == Backend::Cuda {
                 for (gradient, scaled) in like.iter_mut().zip(cuda::scaled(&operands, factor)?) {
@@ -127,12 +137,12 @@ impl Gradients {
         Ok(())
     }
 
-    /// The Euclidean norm of all gradients together, accumulated in f64. Waits for the device.
+    /// The Euclidean norm of all gradients together, accumulated in f64. Synchronises with the GPU.
     pub fn norm(&self) -> Result<f64> {
         let all: Vec<_> = self.iter().filter_map(|(_, gradient)| gradient).collect();
         let mut sum = 0.;
         for like in all.chunk_by(|a, b| a.dtype() == b.dtype()) {
-            let contiguous = contiguous(like.iter().copied())?;
+            let contiguous = contiguous(like)?;
             let operands: Vec<_> = contiguous.iter().collect();
             sum += if Backend::of(&operands) == Backend::Cuda {
                 sums::of_squares(&operands)?.to_scalar::<f64>()?
@@ -143,11 +153,10 @@ impl Gradients {
         Ok(sum.sqrt())
     }
 
-    /// Scales all gradients so that their norm is at most `max_norm`; gives the norm before.
+    /// Scales all gradients so that their norm is at most `max_norm`; returns the norm before.
     ///
-    /// As `torch.nn.utils.clip_grad_norm_`, but for a norm that is not finite: then the gradients
-    /// are left as they are, because scaling would turn all of them to NaN or to zero. The caller
-    /// sees the norm and decides.
+    /// As `torch.nn.utils.clip_grad_norm_`, except that gradients whose norm is not finite are left unchanged:
+    /// scaling would turn all of them to NaN or to zero.
     pub fn clip(&mut self, max_norm: f64) -> Result<f64> {
         let norm = self.norm()?;
         let factor = clip_factor(norm, max_norm);
@@ -157,7 +166,7 @@ impl Gradients {
         Ok(norm)
     }
 
-    /// What is wrong with the gradients, in the order of the parameters; empty if nothing is.
+    /// The parameters whose gradient is missing, all zeros or not finite, in the order of the parameters.
     pub fn audit(&self) -> Result<Vec<Fault>> {
         let mut faults = Vec::new();
         for (name, gradient) in self.iter() {
@@ -169,43 +178,32 @@ impl Gradients {
     }
 }
 
-/// What gradients of this norm are multiplied by to be clipped, at most 1: where it is applied by what reads
-/// them, clipping takes no pass of its own.
+/// The factor, at most 1, that clips gradients of this norm; 1 if the norm is not finite. An optimizer that
+/// multiplies by it while it reads the gradients saves a pass over them.
 pub fn clip_factor(norm: f64, max_norm: f64) -> f64 {
     let factor = max_norm / (norm + 1e-6);
     if norm.is_finite() { factor.min(1.) } else { 1. }
 }
 
-/// Many small ones may be added: half precision would lose the last of them.
-fn at_least_f32(gradient: &Tensor) -> Result<Tensor> {
-    match gradient.dtype() {
-        DType::F16 | DType::BF16 => gradient.to_dtype(DType::F32),
-        _ => Ok(gradient.clone()),
-    }
-}
-
-fn contiguous<'a>(gradients: impl Iterator<Item = &'a Tensor>) -> Result<Vec<Tensor>> {
-    gradients.map(Tensor::contiguous).collect()
-}
-
-/// Of a contiguous gradient.
+/// `factor` times a contiguous gradient.
 fn scaled(gradient: &Tensor, factor: f64) -> Result<Tensor> {
-    match Backend::of(&[gradient]) {
-        Backend::F32 => tensor(cpu::scaled(&View::of(gradient)?, factor as f32), gradient.shape()),
-        Backend::F64 => tensor(cpu::scaled(&View::of(gradient)?, factor), gradient.shape()),
-        Backend::Cuda | Backend::Reference => gradient * factor,
-    }
+    dispatch!(match [gradient] {
+        Cpu(T) => {
+            let scaled = cpu::scaled(&View::of(gradient)?, T::from_f64(factor));
+            tensor(scaled, gradient.shape())
+        }
+        Cuda | Reference => gradient * factor,
+    })
 }
 
 fn sum_of_squares(gradient: &Tensor) -> Result<f64> {
-    match Backend::of(&[gradient]) {
-        Backend::F32 => Ok(cpu::sum_of_squares::<f32>(&View::of(gradient)?)),
-        Backend::F64 => Ok(cpu::sum_of_squares::<f64>(&View::of(gradient)?)),
-        // On the device in f32, the widest type that all of them add.
-        Backend::Cuda | Backend::Reference => {
+    dispatch!(match [gradient] {
+        Cpu(T) => Ok(cpu::sum_of_squares::<T>(&View::of(gradient)?)),
+        // In f32: not all devices can add in f64.
+        Cuda | Reference => {
             gradient.to_dtype(DType::F32)?.sqr()?.sum_all()?.to_scalar::<f32>().map(f64::from)
         }
-    }
+    })
 }
 
 fn fault(gradient: Option<&Tensor>) -> Result<Option<FaultKind>> {
@@ -221,10 +219,10 @@ fn fault(gradient: Option<&Tensor>) -> Result<Option<FaultKind>> {
     })
 }
 
-/// A parameter that would not be trained, or not be trained well.
+/// A parameter with a faulty gradient.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// The parameter.
+    /// The parameter's name.
     pub name: String,
     /// What is wrong with its gradient.
     pub kind: FaultKind,
@@ -233,7 +231,7 @@ pub struct Fault {
 /// What is wrong with a gradient.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultKind {
-    /// Autograd gave nothing: the loss does not depend on the parameter, or the graph is cut.
+    /// There is none: the loss does not depend on the parameter, or a tensor in between is detached.
     Missing,
     /// Every element is zero.
     Zero,

@@ -1,27 +1,26 @@
-//! The graph that gradients flow back through: operations of this crate, joined by stretches of
-//! Candle's.
+//! The autograd graph: a node for each operation of this crate, joined by parts of Candle's own graph.
 //!
-//! Candle's own walk adds every gradient to a tensor of zeros and puts the sum into a new tensor,
-//! which for fused operations costs as much as they do; and it keeps all activations until the loss
-//! is dropped. Its nodes are private, so it cannot be replaced. It can be cut short:
+//! Candle's backward allocates zeros for every gradient and a new tensor for every sum, which costs as much as
+//! a fused operation does, and it keeps all activations until the loss is dropped. Its nodes are private, so
+//! they cannot be replaced, but its backward can be made to stop early:
 //!
 //! ```text
-//! Candle:   x ── reshape ── [carrier] ── add ── [carrier] ── loss      each stretch ends at a carrier
-//! here:     x, reshape(x) ── linear ── add(..) ── cross_entropy        a node knows its inputs
+//! Candle:   x ── reshape ── [leaf] ── add ── [leaf] ── loss          each part ends at a dummy leaf
+//! here:     x, reshape(x) ── linear ── add(..) ── cross_entropy      a node holds its inputs
 //! ```
 //!
-//! The result of an operation here is, for Candle, a custom operation on a variable that nobody
-//! else has: its *carrier*. Candle's walk ends there and hands the gradient over to the [`Node`]. The
-//! walk from node to node is [`walk`]'s: a gradient is moved on or added in place, and what a node has
-//! kept is freed as soon as its backward has run. Where an input comes from operations of Candle's,
-//! their backward is Candle's.
+//! For Candle, the result of an operation of this crate is a custom operation on a dummy leaf, a variable that
+//! is used for nothing else. Candle's backward ends there and passes the gradient to the [`Node`]. From there
+//! [`walk`] goes from node to node: it moves gradients or adds them in place, and frees the tensors that a node
+//! has saved as soon as its backward has run. Where an input is the result of Candle's operations, Candle's
+//! backward runs for them.
 
 #![expect(
     clippy::disallowed_types,
-    reason = "Candle's ids have no order; what is kept by them is looked up, never walked over"
+    reason = "Candle's ids have no order; these maps are only looked up, never iterated over"
 )]
 
-mod apply;
+mod fused;
 mod several;
 pub(crate) mod walk;
 
@@ -36,30 +35,30 @@ use candle_core::{
     Storage, Tensor, TensorId, Var, bail,
 };
 
-pub(crate) use self::apply::{apply1, apply2, apply3};
-pub(crate) use self::several::{Several, record_all};
+pub(crate) use self::fused::fused;
+pub(crate) use self::several::record_all;
 use crate::autograd::nan_trace;
 
-/// What becomes of the gradient of a result.
+/// The backward of an operation.
 pub(crate) trait Operation: Send + Sync {
-    /// For messages.
+    /// The operation's name, for error messages, the profile and the NaN trace.
     fn name(&self) -> &'static str;
 
-    /// Whether the backward reads the elements of input `i`. Where it does not, they need not be kept
-    /// until then: it is given a tensor of the same shape and dtype that holds no memory.
+    /// Whether the backward reads the elements of input `i`. If not, they are not saved, and the backward
+    /// receives a tensor of the same shape and dtype without elements.
     fn reads_input(&self, _i: usize) -> bool {
         true
     }
 
-    /// The same of the output, whose shape may be another, too.
+    /// Whether the backward reads the elements of the output. If not, its output may also have another shape.
     fn reads_output(&self) -> bool {
         true
     }
 
-    /// The gradient of each of `inputs`, in their order; `None` for one that needs none.
+    /// The gradient of each of `inputs`, in their order; `None` for an input that needs none.
     ///
-    /// Each is new, or one of the tensors given here: to one that is found in neither place else,
-    /// others are added in place, so it must not be kept.
+    /// Gradients are new tensors, or tensors (views) of the arguments. The walk adds to new ones in place, so an
+    /// operation must not keep them.
     fn backward(
         self: Box<Self>,
         inputs: &[Tensor],
@@ -68,7 +67,7 @@ pub(crate) trait Operation: Send + Sync {
     ) -> Result<Vec<Option<Tensor>>>;
 }
 
-/// What an operation has computed.
+/// The result of an operation, before it becomes a tensor.
 pub(crate) struct Value {
     pub(crate) storage: Storage,
     pub(crate) shape: Shape,
@@ -86,9 +85,9 @@ impl From<(Storage, Shape)> for Value {
     }
 }
 
-/// A tensor of `value`, whose gradient `operation` passes on to `inputs`.
+/// A tensor of `value` with a node in the graph: `operation` is the backward from it to `inputs`.
 ///
-/// Of inputs that need no gradients the operation is forgotten at once.
+/// If no input needs a gradient, the tensor has no node and `operation` is dropped.
 pub(crate) fn record(
     operation: impl Operation + 'static,
     inputs: &[&Tensor],
@@ -96,147 +95,189 @@ pub(crate) fn record(
 ) -> Result<Tensor> {
     let value = value.into();
     let (name, reads_output) = (operation.name(), operation.reads_output());
-    nan_trace::look(name, &value.storage);
+    nan_trace::check(name, &value.storage);
     if !inputs.iter().any(|input| input.track_op()) {
         let Value { storage, shape } = value;
         return Ok(Tensor::from_storage(storage, shape, BackpropOp::none(), false));
     }
     let recorded = Recorded::of(operation, inputs)?;
-    carried(&Node::new(name, reads_output, recorded, &value), value)
+    result_of(&Node::new(name, reads_output, recorded, &value), value)
 }
 
-/// The same where `f`, of the gradient alone, gives those of `inputs`: no element of theirs or of the
-/// result is kept.
+/// The tensors that an operation saves for its backward.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Saved {
+    Inputs,
+    Output,
+    InputsAndOutput,
+    Nothing,
+}
+
+impl Saved {
+    fn inputs(self) -> bool {
+        matches!(self, Self::Inputs | Self::InputsAndOutput)
+    }
+
+    fn output(self) -> bool {
+        matches!(self, Self::Output | Self::InputsAndOutput)
+    }
+}
+
+/// As [`record`], with the backward as a function of the inputs, the output and its gradient. Tensors that
+/// are not `saved` have a shape and a dtype there, but no elements and no history.
+pub(crate) fn record_saving(
+    name: &'static str,
+    inputs: &[&Tensor],
+    value: impl Into<Value>,
+    saved: Saved,
+    backward: impl FnOnce(&[Tensor], &Tensor, &Tensor) -> Result<Vec<Option<Tensor>>>
+    + Send
+    + Sync
+    + 'static,
+) -> Result<Tensor> {
+    record(Saving { name, saved, backward }, inputs, value)
+}
+
+/// As [`record_saving`] of a linear operation, whose backward needs nothing but the gradient.
 pub(crate) fn record_linear(
     name: &'static str,
     inputs: &[&Tensor],
     value: impl Into<Value>,
-    f: impl FnOnce(&Tensor) -> Result<Vec<Option<Tensor>>> + Send + Sync + 'static,
+    backward: impl FnOnce(&Tensor) -> Result<Vec<Option<Tensor>>> + Send + Sync + 'static,
 ) -> Result<Tensor> {
-    record(Linear { name, f }, inputs, value)
+    record_saving(name, inputs, value, Saved::Nothing, |_, _, gradient| backward(gradient))
 }
 
-struct Linear<F> {
+struct Saving<F> {
     name: &'static str,
-    f: F,
+    saved: Saved,
+    backward: F,
 }
 
-impl<F: FnOnce(&Tensor) -> Result<Vec<Option<Tensor>>> + Send + Sync> Operation for Linear<F> {
+impl<F> Operation for Saving<F>
+where
+    F: FnOnce(&[Tensor], &Tensor, &Tensor) -> Result<Vec<Option<Tensor>>> + Send + Sync,
+{
     fn name(&self) -> &'static str {
         self.name
     }
 
     fn reads_input(&self, _: usize) -> bool {
-        false
+        self.saved.inputs()
     }
 
     fn reads_output(&self) -> bool {
-        false
+        self.saved.output()
     }
 
     fn backward(
         self: Box<Self>,
-        _: &[Tensor],
-        _: &Tensor,
+        inputs: &[Tensor],
+        output: &Tensor,
         gradient: &Tensor,
     ) -> Result<Vec<Option<Tensor>>> {
-        (self.f)(gradient)
+        (self.backward)(inputs, output, gradient)
     }
 }
 
-/// A tensor of `value`, which is what `f` gives. When its gradient comes, `f` is called again, and the
-/// gradient goes back through what it gives then.
-pub(crate) fn record_again(
+/// A tensor of `value`, the result of `f`, that saves nothing. Its backward calls `f` again and continues from
+/// the result of that call.
+pub(crate) fn record_recomputed(
     f: impl Fn() -> Result<Tensor> + Send + Sync + 'static,
     value: impl Into<Value>,
 ) -> Result<Tensor> {
     let value = value.into();
-    let recorded =
-        Recorded { way: Way::Again(Box::new(f)), inputs: Vec::new(), _nodes: Vec::new() };
-    nan_trace::look("checkpoint", &value.storage);
-    carried(&Node::new("checkpoint", false, recorded, &value), value)
+    let recorded = Recorded {
+        backward: Backward::Recompute(Box::new(f)),
+        inputs: Vec::new(),
+        _nodes: Vec::new(),
+    };
+    nan_trace::check("checkpoint", &value.storage);
+    result_of(&Node::new("checkpoint", false, recorded, &value), value)
 }
 
-/// The result of `node`.
-fn carried(node: &Arc<Node>, value: Value) -> Result<Tensor> {
-    let carrier = carrier(&value.storage)?;
+/// The tensor of `value`, registered as the result of `node`.
+fn result_of(node: &Arc<Node>, value: Value) -> Result<Tensor> {
+    let leaf = dummy_leaf(&value.storage)?;
     let value = Mutex::new(Some(value));
-    let output = carrier.apply_op1(Carried { node: node.clone(), value })?;
-    node.answers_for(&output);
+    let output = leaf.apply_op1(Boundary { node: node.clone(), value })?;
+    node.register(&output);
     Ok(output)
 }
 
-/// `x` in another shape: a view, whose gradient is one, too.
+/// `x` in another shape: a view, whose gradient is reshaped as a view, too. (The backward of Candle's `reshape`
+/// copies.)
 ///
 /// # Errors
-/// If the number of elements is another.
+/// If `shape` has another number of elements than `x`.
 pub fn reshape(x: &Tensor, shape: impl ShapeWithOneHole) -> Result<Tensor> {
     let y = x.reshape(shape)?;
     if let Some(node) = Node::of(x).filter(|_| x.is_contiguous()) {
-        node.answers_for(&y);
+        node.register(&y);
     }
     Ok(y)
 }
 
-/// The variable that every result of a device hangs on in Candle's eyes.
-fn carrier(of: &Storage) -> Result<Var> {
+/// The dummy leaf on the device of `storage`, one for all results there: it ends Candle's own backward.
+fn dummy_leaf(storage: &Storage) -> Result<Var> {
     static ON_CPU: OnceLock<Var> = OnceLock::new();
-    match (of, ON_CPU.get()) {
-        (Storage::Cpu(_), Some(carrier)) => Ok(carrier.clone()),
+    match (storage, ON_CPU.get()) {
+        (Storage::Cpu(_), Some(leaf)) => Ok(leaf.clone()),
         (Storage::Cpu(_), None) => {
-            let carrier = Var::zeros((), DType::F32, &Device::Cpu)?;
-            Ok(ON_CPU.get_or_init(|| carrier).clone())
+            let leaf = Var::zeros((), DType::F32, &Device::Cpu)?;
+            Ok(ON_CPU.get_or_init(|| leaf).clone())
         }
-        (of, _) => carrier_on(&of.device()),
+        (storage, _) => dummy_leaf_on(&storage.device()),
     }
 }
 
-fn carrier_on(device: &Device) -> Result<Var> {
-    static CARRIERS: Mutex<Vec<(DeviceLocation, Var)>> = Mutex::new(Vec::new());
+fn dummy_leaf_on(device: &Device) -> Result<Var> {
+    static LEAVES: Mutex<Vec<(DeviceLocation, Var)>> = Mutex::new(Vec::new());
     let location = device.location();
-    let mut carriers = CARRIERS.lock().expect("invariant: nothing panics while it holds them");
-    if let Some((_, carrier)) = carriers.iter().find(|(of, _)| *of == location) {
-        return Ok(carrier.clone());
+    let mut leaves = LEAVES.lock().expect("invariant: no panic while the lock is held");
+    if let Some((_, leaf)) = leaves.iter().find(|(other, _)| *other == location) {
+        return Ok(leaf.clone());
     }
-    let carrier = Var::zeros((), DType::F32, device)?;
-    carriers.push((location, carrier.clone()));
-    Ok(carrier)
+    let leaf = Var::zeros((), DType::F32, device)?;
+    leaves.push((location, leaf.clone()));
+    Ok(leaf)
 }
 
+/// The number of the next node.
 static COUNT: AtomicU64 = AtomicU64::new(0);
 
-/// The living nodes, by the tensors that are their results.
+/// The nodes that have not been dropped, by the ids of the tensors that are their results.
 fn nodes() -> MutexGuard<'static, HashMap<TensorId, Weak<Node>>> {
     static NODES: LazyLock<Mutex<HashMap<TensorId, Weak<Node>>>> = LazyLock::new(Mutex::default);
-    NODES.lock().expect("invariant: nothing panics while it holds the nodes")
+    NODES.lock().expect("invariant: no panic while the lock is held")
 }
 
-/// An operation that has been done, and what its backward needs.
+/// An operation that has run, with the tensors that its backward needs.
 struct Node {
     name: &'static str,
-    /// Inputs have lower numbers than what is made of them.
+    /// In order of creation: an operation has a higher number than the operations that made its inputs.
     number: u64,
     shape: Shape,
     reads_output: bool,
-    /// Until the backward has run.
+    /// `None` once the backward has run.
     recorded: Mutex<Option<Recorded>>,
-    /// The result, and other shapes of it: Candle's views keep what they are of alive.
+    /// The result and its reshaped views. (Candle's views keep the tensor that they view alive.)
     results: Mutex<Vec<TensorId>>,
 }
 
+/// A backward and the tensors that it needs.
 struct Recorded {
-    way: Way,
+    backward: Backward,
     inputs: Vec<Tensor>,
-    /// What inputs without elements are results of.
+    /// Keeps alive the nodes whose results stand in `inputs` without their elements.
     _nodes: Vec<Arc<Node>>,
 }
 
-/// How a gradient goes on.
-enum Way {
-    /// As the operation says.
-    Through(Box<dyn Operation>),
-    /// Through what this gives.
-    Again(Box<dyn Fn() -> Result<Tensor> + Send + Sync>),
+enum Backward {
+    /// Runs the operation's backward.
+    Operation(Box<dyn Operation>),
+    /// Runs the forward again and continues from its result.
+    Recompute(Box<dyn Fn() -> Result<Tensor> + Send + Sync>),
 }
 
 impl Recorded {
@@ -245,19 +286,19 @@ impl Recorded {
         let keep = |(i, &input): (usize, &&Tensor)| match Node::of(input) {
             Some(node) if !operation.reads_input(i) && !node.reads_output => {
                 let without_elements = without_elements(input)?;
-                node.answers_for(&without_elements);
+                node.register(&without_elements);
                 nodes.push(node);
                 Ok(without_elements)
             }
             _ => Ok(input.clone()),
         };
         let inputs = inputs.iter().enumerate().map(keep).collect::<Result<_>>()?;
-        Ok(Self { way: Way::Through(Box::new(operation)), inputs, _nodes: nodes })
+        Ok(Self { backward: Backward::Operation(Box::new(operation)), inputs, _nodes: nodes })
     }
 }
 
-/// A tensor like `x` in shape and dtype: one number, seen everywhere. Where assertions are on it is
-/// NaN, so that it shows if an operation reads it after all.
+/// A tensor with the shape and dtype of `x` that broadcasts a single number. In builds with debug assertions
+/// it is NaN, so that tests notice an operation that reads it.
 fn without_elements(x: &Tensor) -> Result<Tensor> {
     let number = if cfg!(debug_assertions) { f64::NAN } else { 0. };
     Tensor::new(number, &Device::Cpu)?.to_dtype(x.dtype())?.broadcast_as(x.shape())
@@ -280,24 +321,21 @@ impl Node {
         })
     }
 
-    /// The node that `tensor` is the result of, if it is one's.
+    /// The node whose result `tensor` is, if any.
     fn of(tensor: &Tensor) -> Option<Arc<Self>> {
         nodes().get(&tensor.id())?.upgrade()
     }
 
-    /// Makes `tensor`, all of the result's elements in their order, known as this node's.
-    fn answers_for(self: &Arc<Self>, tensor: &Tensor) {
+    /// Registers `tensor`, the result in any shape, as a result of this node.
+    fn register(self: &Arc<Self>, tensor: &Tensor) {
         nodes().insert(tensor.id(), Arc::downgrade(self));
-        self.results
-            .lock()
-            .expect("invariant: nothing panics while it holds this")
-            .push(tensor.id());
+        self.results.lock().expect("invariant: no panic while the lock is held").push(tensor.id());
     }
 
-    /// Takes out what the backward needs, which is then freed with it.
+    /// Takes the backward and its tensors, which are freed when the backward has run.
     fn take(&self) -> Result<Recorded> {
         let mut recorded =
-            self.recorded.lock().expect("invariant: nothing panics while it holds this");
+            self.recorded.lock().expect("invariant: no panic while the lock is held");
         match recorded.take() {
             Some(recorded) => Ok(recorded),
             None => bail!("`{}`: its backward has run already, and freed what it needs", self.name),
@@ -316,22 +354,22 @@ impl Drop for Node {
     }
 }
 
-/// How a value gets into Candle, and how its gradient gets out.
-struct Carried {
+/// The custom operation that stands for a node in Candle's graph. Its forward passes a computed value into
+/// Candle, its backward passes the gradient out of it.
+struct Boundary {
     node: Arc<Node>,
-    /// Until Candle takes it.
+    /// `None` once Candle has taken it.
     value: Mutex<Option<Value>>,
 }
 
-impl Carried {
+impl Boundary {
     fn take(&self) -> Value {
-        let value =
-            self.value.lock().expect("invariant: nothing panics while it holds this").take();
+        let value = self.value.lock().expect("invariant: no panic while the lock is held").take();
         value.expect("invariant: Candle runs an operation once")
     }
 }
 
-impl CustomOp1 for Carried {
+impl CustomOp1 for Boundary {
     fn name(&self) -> &'static str {
         self.node.name
     }
@@ -339,19 +377,21 @@ impl CustomOp1 for Carried {
     fn cpu_fwd(&self, _: &CpuStorage, _: &Layout) -> Result<(CpuStorage, Shape)> {
         match self.take() {
             Value { storage: Storage::Cpu(storage), shape } => Ok((storage, shape)),
-            _ => bail!("`{}`: its carrier is on the CPU, and it is not", self.node.name),
+            _ => bail!("`{}`: its dummy leaf is on the CPU, its value is not", self.node.name),
         }
     }
 
     fn cuda_fwd(&self, _: &CudaStorage, _: &Layout) -> Result<(CudaStorage, Shape)> {
         match self.take() {
             Value { storage: Storage::Cuda(storage), shape } => Ok((storage, shape)),
-            _ => bail!("`{}`: its carrier is on a CUDA device, and it is not", self.node.name),
+            _ => {
+                bail!("`{}`: its dummy leaf is on a CUDA device, its value is not", self.node.name)
+            }
         }
     }
 
     fn bwd(&self, _: &Tensor, output: &Tensor, gradient: &Tensor) -> Result<Option<Tensor>> {
-        walk::arrive(&self.node, output, gradient)?;
+        walk::receive(&self.node, output, gradient)?;
         Ok(None)
     }
 }

@@ -1,100 +1,55 @@
 //! Operations with several results.
 //!
 //! ```text
-//! inputs ── [hub] ── result 0            each hands its gradient to the hub, whose turn comes when
-//!                 ── result 1            all of them have had theirs
+//! inputs ── [hub] ── result 0            each result stores its gradient; the hub, whose turn comes after
+//!                 ── result 1            all of them, passes them on to the inputs together
 //! ```
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use candle_core::{Result, Tensor};
 
-use super::{Operation, Value, record};
+use super::{Saved, Value, record_saving};
 use crate::backend::buffer::stored;
 
-/// What becomes of the gradients of several results.
-pub(crate) trait Several: Send + Sync {
-    /// For messages.
-    fn name(&self) -> &'static str;
-
-    /// The gradient of each of `inputs`, as of an [`Operation`], from those of the results: `None` of
-    /// one that no gradient has come to.
-    fn backward(
-        self: Box<Self>,
-        inputs: &[Tensor],
-        gradients: Vec<Option<Tensor>>,
-    ) -> Result<Vec<Option<Tensor>>>;
-}
-
-/// Tensors of `values`, whose gradients `several` passes on to `inputs` together.
+/// Tensors of `values`, which save `inputs`. `backward` returns the gradients of `inputs` from those of the
+/// results: `None` for a result that has received no gradient.
 pub(crate) fn record_all(
-    several: impl Several + 'static,
+    name: &'static str,
     inputs: &[&Tensor],
     values: Vec<impl Into<Value>>,
+    backward: impl FnOnce(&[Tensor], Vec<Option<Tensor>>) -> Result<Vec<Option<Tensor>>>
+    + Send
+    + Sync
+    + 'static,
 ) -> Result<Vec<Tensor>> {
     let gradients = Gradients::default();
     gradients.lock().resize(values.len(), None);
-    let hub = Hub { several: Box::new(several), gradients: gradients.clone() };
-    let hub = record(hub, inputs, stored(vec![0_f32], ()))?;
-    let of = |(place, value)| record(Part { place, gradients: gradients.clone() }, &[&hub], value);
-    values.into_iter().enumerate().map(of).collect()
+    let received = gradients.clone();
+    let number = stored(vec![0_f32], ());
+    let hub = record_saving(name, inputs, number, Saved::Inputs, move |inputs, _, _| {
+        backward(inputs, std::mem::take(&mut *received.lock()))
+    })?;
+    let result = |(place, value)| {
+        let gradients = gradients.clone();
+        let store = move |inputs: &[Tensor], _: &Tensor, gradient: &Tensor| {
+            let mut gradients = gradients.lock();
+            let is_first = gradients.iter().all(Option::is_none);
+            gradients[place] = Some(gradient.clone());
+            // The value of the hub's own gradient is not read: it only gives the hub its turn, once.
+            Ok(vec![is_first.then(|| inputs[0].clone())])
+        };
+        record_saving("one of several", &[&hub], value, Saved::Inputs, store)
+    };
+    values.into_iter().enumerate().map(result).collect()
 }
 
-/// Those that have come so far.
+/// The gradients that have arrived so far, by result.
 #[derive(Clone, Default)]
 struct Gradients(Arc<Mutex<Vec<Option<Tensor>>>>);
 
 impl Gradients {
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Option<Tensor>>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<Option<Tensor>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-struct Hub {
-    several: Box<dyn Several>,
-    gradients: Gradients,
-}
-
-impl Operation for Hub {
-    fn name(&self) -> &'static str {
-        self.several.name()
-    }
-
-    fn backward(
-        self: Box<Self>,
-        inputs: &[Tensor],
-        _: &Tensor,
-        _: &Tensor,
-    ) -> Result<Vec<Option<Tensor>>> {
-        let gradients = std::mem::take(&mut *self.gradients.lock());
-        self.several.backward(inputs, gradients)
-    }
-}
-
-struct Part {
-    place: usize,
-    gradients: Gradients,
-}
-
-impl Operation for Part {
-    fn name(&self) -> &'static str {
-        "one of several"
-    }
-
-    fn reads_output(&self) -> bool {
-        false
-    }
-
-    /// The hub's own gradient is a number that says that its turn will come: once is enough.
-    fn backward(
-        self: Box<Self>,
-        inputs: &[Tensor],
-        _: &Tensor,
-        gradient: &Tensor,
-    ) -> Result<Vec<Option<Tensor>>> {
-        let mut gradients = self.gradients.lock();
-        let is_first = gradients.iter().all(Option::is_none);
-        gradients[self.place] = Some(gradient.clone());
-        Ok(vec![is_first.then(|| inputs[0].clone())])
     }
 }

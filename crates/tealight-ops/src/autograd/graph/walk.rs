@@ -1,5 +1,5 @@
-//! The walk back from a loss: gradients from node to node, added up in place where nobody else holds
-//! them.
+//! The backward pass: gradients go from node to node, the last node first, and are added up in place where
+//! their memory is not shared.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -12,97 +12,98 @@ use candle_core::{
     TensorId, bail,
 };
 
-use super::{Node, Recorded, Way};
+use super::{Backward, Node, Recorded};
 use crate::autograd::sum::{add_in_place, added};
 use crate::backend::buffer::stored;
-use crate::backend::choice::Backend;
+use crate::backend::choice::dispatch;
 use crate::backend::profile::{self, Pass, timed};
 
-/// A gradient on its way.
-struct Flow {
+/// A gradient, and whether its memory may be overwritten.
+struct Gradient {
     tensor: Tensor,
-    /// Whether nobody else holds its elements, so that others may be added to them in place.
-    fresh: bool,
+    /// Whether no other tensor shares its memory, so that other gradients may be added in place.
+    is_unique: bool,
 }
 
-impl Flow {
-    fn fresh(tensor: &Tensor) -> Self {
-        Self { tensor: tensor.detach(), fresh: true }
+impl Gradient {
+    fn unique(tensor: &Tensor) -> Self {
+        Self { tensor: tensor.detach(), is_unique: true }
     }
 
     fn shared(tensor: &Tensor) -> Self {
-        Self { tensor: tensor.detach(), fresh: false }
+        Self { tensor: tensor.detach(), is_unique: false }
     }
 
     fn add(self, other: Self) -> Result<Self> {
-        let (sum, term) = if self.fresh { (self, other) } else { (other, self) };
-        let in_order = sum.tensor.is_contiguous() && term.tensor.is_contiguous();
-        if !(sum.fresh && in_order) {
-            return Ok(Self::fresh(&(sum.tensor + term.tensor)?));
+        let (sum, term) = if self.is_unique { (self, other) } else { (other, self) };
+        let are_contiguous = sum.tensor.is_contiguous() && term.tensor.is_contiguous();
+        if !(sum.is_unique && are_contiguous) {
+            return Ok(Self::unique(&(sum.tensor + term.tensor)?));
         }
-        match Backend::of(&[&sum.tensor, &term.tensor]) {
-            Backend::F32 => add_in_place::<f32>(&sum.tensor, &term.tensor)?,
-            Backend::F64 => add_in_place::<f64>(&sum.tensor, &term.tensor)?,
-            Backend::Cuda => {
-                let shape = sum.tensor.shape();
-                return Ok(Self::fresh(&added(&sum.tensor, &term.tensor)?.tensor(shape)?));
+        dispatch!(match [&sum.tensor, &term.tensor] {
+            Cpu(T) => {
+                add_in_place::<T>(&sum.tensor, &term.tensor)?;
+                Ok(sum)
             }
-            Backend::Reference => return Ok(Self::fresh(&(sum.tensor + term.tensor)?)),
-        }
-        Ok(sum)
+            Cuda => {
+                let shape = sum.tensor.shape();
+                Ok(Self::unique(&added(&sum.tensor, &term.tensor)?.tensor(shape)?))
+            }
+            Reference => Ok(Self::unique(&(sum.tensor + term.tensor)?)),
+        })
     }
 }
 
-/// The gradients of `factor` times `loss`, both single numbers, with respect to the variables that it
-/// depends on.
+/// The gradients of `factor` times `loss`, both single numbers, by the variables that the loss depends on.
 pub(crate) fn gradients(loss: &Tensor, factor: &Tensor) -> Result<HashMap<TensorId, Tensor>> {
     let mut walk = Walk::default();
-    walk.send(loss, Flow::shared(factor))?;
-    while let Some((_, arrival)) = walk.arrivals.pop_last() {
-        let Recorded { way, inputs, _nodes } = arrival.node.take()?;
-        let operation = match way {
-            Way::Through(operation) => operation,
-            // Its nodes are newer than all that are left, and are walked over next.
-            Way::Again(f) => {
-                walk.send(&f()?, arrival.gradient)?;
+    walk.propagate(loss, Gradient::shared(factor))?;
+    while let Some((_, pending)) = walk.pending.pop_last() {
+        let Recorded { backward, inputs, _nodes } = pending.node.take()?;
+        let operation = match backward {
+            Backward::Operation(operation) => operation,
+            // The nodes made here are newer than all pending ones, so their backwards run next.
+            Backward::Recompute(forward) => {
+                walk.propagate(&forward()?, pending.gradient)?;
                 continue;
             }
         };
         let gradients = timed(operation.name(), Pass::Backward, || {
-            operation.backward(&inputs, &arrival.output, &arrival.gradient.tensor)
+            operation.backward(&inputs, &pending.output, &pending.gradient.tensor)
         })?;
-        let flows = flows(gradients, &inputs, &arrival)?;
-        drop(arrival);
-        for (input, flow) in inputs.iter().zip(flows) {
-            flow.map_or(Ok(()), |flow| walk.send(input, flow))?;
+        let gradients = checked(gradients, &inputs, &pending)?;
+        drop(pending);
+        for (input, gradient) in inputs.iter().zip(gradients) {
+            gradient.map_or(Ok(()), |gradient| walk.propagate(input, gradient))?;
         }
     }
     Ok(walk.variables.into_iter().map(|(id, gradient)| (id, gradient.tensor)).collect())
 }
 
-/// `gradients`, each known to be fresh or not: one that an operation has made is, and one that it
-/// has passed on, or given to two inputs, is not.
-fn flows(
+/// The results of a backward, checked for shape and dtype. A gradient is unique unless it shares memory with an
+/// argument of the backward or with the gradient of another input.
+fn checked(
     gradients: Vec<Option<Tensor>>,
     inputs: &[Tensor],
-    arrival: &Arrival,
-) -> Result<Vec<Option<Flow>>> {
+    pending: &Pending,
+) -> Result<Vec<Option<Gradient>>> {
     for (gradient, input) in gradients.iter().zip(inputs) {
         let of = |x: &Tensor| (x.shape().clone(), x.dtype());
         if let Some(gradient) = gradient.as_ref().filter(|gradient| of(gradient) != of(input)) {
-            let name = arrival.node.name;
+            let name = pending.node.name;
             bail!("`{name}`: a gradient of {:?} for an input of {:?}", of(gradient), of(input))
         }
     }
-    let given = inputs.iter().chain([&arrival.output, &arrival.gradient.tensor]);
-    let all: Vec<_> = given.chain(gradients.iter().flatten()).map(address).collect();
-    let is_fresh =
+    let arguments = inputs.iter().chain([&pending.output, &pending.gradient.tensor]);
+    let all: Vec<_> = arguments.chain(gradients.iter().flatten()).map(address).collect();
+    let is_unique =
         |tensor: &Tensor| all.iter().filter(|&&other| other == address(tensor)).count() == 1;
-    let flow = |tensor: Tensor| Flow { fresh: is_fresh(&tensor), tensor: tensor.detach() };
-    Ok(gradients.into_iter().map(|gradient| gradient.map(flow)).collect())
+    let gradient =
+        |tensor: Tensor| Gradient { is_unique: is_unique(&tensor), tensor: tensor.detach() };
+    Ok(gradients.into_iter().map(|tensor| tensor.map(gradient)).collect())
 }
 
-/// Where the elements are: the same for all views of a tensor, and for no other that lives.
+/// The address of the storage: the same for all views of a tensor, and different for tensors that share none.
 fn address(tensor: &Tensor) -> *const Storage {
     let (storage, _) = tensor.storage_and_layout();
     &raw const *storage
@@ -110,48 +111,49 @@ fn address(tensor: &Tensor) -> *const Storage {
 
 #[derive(Default)]
 struct Walk {
-    /// By the nodes' numbers: the highest has all of its gradient, for none above it is left.
-    arrivals: BTreeMap<u64, Arrival>,
-    variables: HashMap<TensorId, Flow>,
+    /// By number of the node. The gradient of the highest number is complete, as all its consumers, which have
+    /// higher numbers, have run.
+    pending: BTreeMap<u64, Pending>,
+    variables: HashMap<TensorId, Gradient>,
 }
 
-/// A gradient that has come to the result of a node.
-struct Arrival {
+/// A node that has received a gradient, and whose backward has yet to run.
+struct Pending {
     node: Arc<Node>,
     output: Tensor,
-    gradient: Flow,
+    gradient: Gradient,
 }
 
 impl Walk {
-    /// Adds `gradient` to what `tensor` has.
-    fn send(&mut self, tensor: &Tensor, gradient: Flow) -> Result<()> {
+    /// Adds `gradient` to the gradient of `tensor`.
+    fn propagate(&mut self, tensor: &Tensor, gradient: Gradient) -> Result<()> {
         if let Some(node) = Node::of(tensor) {
             let output = tensor.detach();
             let output = if node.reads_output { output.reshape(&node.shape)? } else { output };
-            let gradient = Flow { tensor: gradient.tensor.reshape(&node.shape)?, ..gradient };
-            self.arrive(Arrival { node, output, gradient })
+            let gradient = Gradient { tensor: gradient.tensor.reshape(&node.shape)?, ..gradient };
+            self.add_to_node(Pending { node, output, gradient })
         } else if tensor.is_variable() {
-            self.keep(tensor.id(), gradient)
+            self.add_to_variable(tensor.id(), gradient)
         } else if tensor.track_op() {
-            self.through_candle(tensor, gradient.tensor)
+            self.propagate_by_candle(tensor, gradient.tensor)
         } else {
             Ok(())
         }
     }
 
-    fn arrive(&mut self, new: Arrival) -> Result<()> {
+    fn add_to_node(&mut self, new: Pending) -> Result<()> {
         let number = new.node.number;
-        let gradient = match self.arrivals.remove(&number) {
+        let gradient = match self.pending.remove(&number) {
             Some(old) => {
                 timed("sum of gradients", Pass::Backward, || old.gradient.add(new.gradient))?
             }
             None => new.gradient,
         };
-        self.arrivals.insert(number, Arrival { gradient, ..new });
+        self.pending.insert(number, Pending { gradient, ..new });
         Ok(())
     }
 
-    fn keep(&mut self, variable: TensorId, new: Flow) -> Result<()> {
+    fn add_to_variable(&mut self, variable: TensorId, new: Gradient) -> Result<()> {
         let gradient = match self.variables.remove(&variable) {
             Some(old) => timed("sum of gradients", Pass::Backward, || old.add(new))?,
             None => new,
@@ -160,55 +162,55 @@ impl Walk {
         Ok(())
     }
 
-    /// Back through operations of Candle's, to the variables and the nodes that they start from.
-    fn through_candle(&mut self, tensor: &Tensor, gradient: Tensor) -> Result<()> {
-        let (store, arrivals) =
+    /// Runs Candle's backward from `tensor` to the variables and nodes that its operations start from.
+    fn propagate_by_candle(&mut self, tensor: &Tensor, gradient: Tensor) -> Result<()> {
+        let (store, received) =
             timed(profile::CANDLE, Pass::Backward, || candle_backward(&seed(tensor, gradient)?))?;
         for &variable in store.get_ids() {
             if let Some(gradient) = store.get_id(variable) {
-                self.keep(variable, Flow::shared(gradient))?;
+                self.add_to_variable(variable, Gradient::shared(gradient))?;
             }
         }
-        arrivals.into_iter().try_for_each(|arrival| self.arrive(arrival))
+        received.into_iter().try_for_each(|pending| self.add_to_node(pending))
     }
 }
 
 thread_local! {
-    /// Where the nodes at the end of Candle's walk put their gradients, while one is under way.
-    static ARRIVALS: RefCell<Option<Vec<Arrival>>> = const { RefCell::new(None) };
+    /// The gradients that Candle's backward has passed to nodes; `None` unless [`candle_backward`] is running.
+    static RECEIVED: RefCell<Option<Vec<Pending>>> = const { RefCell::new(None) };
 }
 
-/// Candle's walk, which ends at variables and at nodes.
-fn candle_backward(seed: &Tensor) -> Result<(GradStore, Vec<Arrival>)> {
-    let _outer = Outer(ARRIVALS.replace(Some(Vec::new())));
-    #[expect(clippy::disallowed_methods, reason = "this is the door that others are sent to")]
+/// Candle's backward: the gradients of variables, and those that nodes have received.
+fn candle_backward(seed: &Tensor) -> Result<(GradStore, Vec<Pending>)> {
+    let _restore = Restore(RECEIVED.replace(Some(Vec::new())));
+    #[expect(clippy::disallowed_methods, reason = "`tealight_ops::backward` itself")]
     let store = seed.backward()?;
-    Ok((store, ARRIVALS.take().unwrap_or_default()))
+    Ok((store, RECEIVED.take().unwrap_or_default()))
 }
 
-/// The arrivals of a walk that this one is within, or none: put back however this one ends.
-struct Outer(Option<Vec<Arrival>>);
+/// Restores, when it is dropped, the list of an enclosing [`candle_backward`].
+struct Restore(Option<Vec<Pending>>);
 
-impl Drop for Outer {
+impl Drop for Restore {
     fn drop(&mut self) {
-        ARRIVALS.set(self.0.take());
+        RECEIVED.set(self.0.take());
     }
 }
 
-/// Called by Candle's walk when it comes to a node.
-pub(super) fn arrive(node: &Arc<Node>, output: &Tensor, gradient: &Tensor) -> Result<()> {
-    let gradient = Flow::shared(gradient);
-    let new = Arrival { node: node.clone(), output: output.clone(), gradient };
-    ARRIVALS.with_borrow_mut(|arrivals| match arrivals {
-        Some(arrivals) => {
-            arrivals.push(new);
+/// Adds a gradient to the list of the [`candle_backward`] that is running.
+pub(super) fn receive(node: &Arc<Node>, output: &Tensor, gradient: &Tensor) -> Result<()> {
+    let gradient = Gradient::shared(gradient);
+    let new = Pending { node: node.clone(), output: output.clone(), gradient };
+    RECEIVED.with_borrow_mut(|received| match received {
+        Some(received) => {
+            received.push(new);
             Ok(())
         }
         None => bail!("`{}`: gradients come from `tealight_ops::backward`", node.name),
     })
 }
 
-/// A number that `tensor` has the gradient `gradient` of: what Candle's walk can start from.
+/// A single number whose gradient by `tensor` is `gradient`, for Candle's backward to start from.
 fn seed(tensor: &Tensor, gradient: Tensor) -> Result<Tensor> {
     match tensor.device() {
         Device::Cpu | Device::Cuda(_) => tensor.apply_op1(Seed(gradient)),
@@ -216,7 +218,7 @@ fn seed(tensor: &Tensor, gradient: Tensor) -> Result<Tensor> {
     }
 }
 
-/// The same, without computing the number.
+/// Such a number as a custom operation: its value is 0, its backward returns the gradient.
 struct Seed(Tensor);
 
 impl CustomOp1 for Seed {

@@ -1,6 +1,9 @@
-//! The product on one thread: the loops around the micro-kernel.
+//! A product on one thread: the loops around the micro-kernel.
 
-#![expect(unsafe_code, reason = "the micro-kernel relies on the bounds that are checked here")]
+#![expect(
+    unsafe_code,
+    reason = "the micro-kernel reads and writes within bounds that are checked here"
+)]
 
 use std::ops::Range;
 
@@ -13,24 +16,24 @@ use crate::backend::scratch::Scratch;
 use crate::backend::simd::vector::Lanes;
 use crate::backend::simd::vectorised;
 
-/// Bytes of a row of A in a block: the 14 rows of a strip are half of a first-level cache.
+/// Bytes of a row of A in a block: the 14 rows of a strip take half of the first-level cache.
 const KC: usize = 2048;
-/// Columns of a block of B, which is then 1 MiB of the second-level cache.
+/// Columns of a block of B, which takes 1 MiB of the second-level cache.
 const NC: usize = 512;
-/// The columns of the widest tile.
+/// Columns of the widest tile.
 const WIDEST: usize = 32;
 
-/// Some columns and a part of the depth of a product.
+/// A range of the columns and of the depth of a product.
 struct Block<'a, T: 'static> {
     product: &'a Product<'a, T>,
     kernel: &'a Kernel<T>,
     columns: Range<usize>,
     depth: Range<usize>,
-    /// The rows of a strip.
+    /// The number of rows of a strip.
     strip: usize,
 }
 
-/// The strips of A side by side, where they are or packed.
+/// Strips of A, `stride` elements apart, in place or packed.
 struct Strips<T> {
     first: Strided<T>,
     stride: usize,
@@ -66,7 +69,7 @@ impl<T: Lanes> Product<'_, T> {
         }
     }
 
-    /// c = base + the sum of the rows of B, each read from its beginning to its end.
+    /// c = base + the sum of the rows of B.
     fn add_rows(&self, c: &mut [T]) {
         if matches!(self.base, Base::Zero) {
             c.fill(T::ZERO);
@@ -86,7 +89,7 @@ impl<T: Lanes> Product<'_, T> {
         let depth = self.a.columns();
         let nothing = (depth == 0).then_some(0..0);
         let depths = parts(depth, KC / size_of::<T>(), 1).chain(nothing);
-        let strip = even(target.c.rows(), kernel.strips.len());
+        let strip = part_size(target.c.rows(), kernel.strips.len());
         let mut scratch = Scratch::new();
         for columns in parts(target.c.columns(), NC, kernel.width) {
             for depth in depths.clone() {
@@ -96,7 +99,7 @@ impl<T: Lanes> Product<'_, T> {
         }
     }
 
-    /// Hands over what is complete.
+    /// Runs the epilogue on completed rows.
     fn finish_rows(&self, target: &mut Target<'_, T>, rows: Range<usize>, columns: Range<usize>) {
         if let Some(finish) = self.finish {
             let (row, column) = self.origin;
@@ -126,7 +129,7 @@ impl<T: Lanes> Block<'_, T> {
         }
     }
 
-    /// B, packed unless there are so few rows of A that it is read hardly more often.
+    /// B, packed unless it is read so few times, because A has few rows, that packing does not pay.
     fn panels(&self, packed: &mut [T], n_rows: usize) -> Panels<T> {
         let width = self.kernel.width;
         let b = self.product.b.block(self.depth.clone(), self.columns.clone());
@@ -143,10 +146,9 @@ impl<T: Lanes> Block<'_, T> {
         Panels { first: packed.as_ptr(), panel_stride: self.depth.len() * width, row_stride: width }
     }
 
-    /// These rows of A, packed if their columns are so far apart that the caches do not hold them
-    /// from tile to tile.
+    /// These rows of A, packed if their columns are so far apart that the cache would evict them between tiles.
     fn strips(&self, rows: Range<usize>, packed: &mut [T]) -> Strips<T> {
-        /// Elements from the first to the last of as many columns as there are tiles.
+        /// The distance in elements, times the number of tiles, from which packing pays.
         const FAR: usize = 512;
         let a = self.product.a.block(rows, self.depth.clone());
         let n_tiles = self.columns.len().div_ceil(self.kernel.width);
@@ -163,7 +165,7 @@ impl<T: Lanes> Block<'_, T> {
         }
     }
 
-    /// One strip: these rows of C.
+    /// One strip: `rows` of C.
     fn multiply(
         &self,
         a: Strided<T>,
@@ -188,8 +190,8 @@ impl<T: Lanes> Block<'_, T> {
             c: (written, target.c.row_stride()),
             scale: product.scale,
         };
-        // SAFETY: A, B, the base and C have these rows and columns: they are blocks, slices or
-        // packed areas of that size.
+        // SAFETY: A, B, the base and C have these rows and columns: they are blocks, slices or packed
+        // areas of exactly these sizes.
         unsafe { kernel.strips[rows.len() - 1](&strip) };
         if depth.end == product.a.columns() {
             product.finish_rows(target, rows, columns.clone());
@@ -197,17 +199,17 @@ impl<T: Lanes> Block<'_, T> {
     }
 }
 
-/// 0..n in about equal parts of at most `size`, all but the last multiples of `unit`.
+/// Splits 0..n into about equal parts of at most `size`, rounded up to multiples of `unit` except the last.
 pub(super) fn parts(
     n: usize,
     size: usize,
     unit: usize,
 ) -> impl Iterator<Item = Range<usize>> + Clone {
-    let part = even(n, size).next_multiple_of(unit);
+    let part = part_size(n, size).next_multiple_of(unit);
     (0..n).step_by(part).map(move |start| start..n.min(start + part))
 }
 
-/// The size of about equal parts of n, at most `size`.
-fn even(n: usize, size: usize) -> usize {
+/// The size of a part if n is split into the fewest, about equal, parts of at most `size`.
+fn part_size(n: usize, size: usize) -> usize {
     n.div_ceil(n.div_ceil(size.max(1)).max(1)).max(1)
 }

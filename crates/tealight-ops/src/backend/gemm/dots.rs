@@ -1,5 +1,5 @@
-//! A few rows times columns that are contiguous, as when a text is continued token by token with
-//! the weight (n, k) of a layer: dot products, which read B once and where it is.
+//! Products of a few rows with contiguous columns, as when a text is generated token by token (B is the transposed
+//! weight of a layer): dot products, which read B once and do not pack it.
 //!
 //! ```text
 //! c_ij = base_ij + scale · Σ_p a_ip b_pj
@@ -12,16 +12,16 @@ use super::{Base, Product};
 use crate::backend::matrix::{Matrix, MatrixMut};
 use crate::backend::simd::vector::{Lanes, lanes};
 
-/// Up to here, packing B takes longer than reading it from the first-level cache for every row.
+/// With more rows, packing B is faster than reading it from the first-level cache for every row.
 const MOST_ROWS: usize = 8;
 
-/// Whether [`Dots`] can multiply these, and does so faster.
+/// Whether [`Dots`] supports these operands and is the faster method.
 pub(super) fn suit<T>(a: &Matrix<'_, T>, b: &Matrix<'_, T>) -> bool {
     let contiguous = a.column_stride() == 1 && b.row_stride() == 1;
     contiguous && a.rows() <= MOST_ROWS && a.columns() > 0
 }
 
-/// A product and where it goes.
+/// A product and its target.
 pub(super) struct Dots<'a, 'b, 'c, T> {
     pub(super) product: &'a Product<'b, T>,
     pub(super) c: &'a mut MatrixMut<'c, T>,
@@ -32,7 +32,7 @@ impl<T: Lanes> WithSimd for Dots<'_, '_, '_, T> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(mut self, simd: S) {
-        /// Dot products at a time: so many columns share the loads of a row.
+        /// Columns at a time, which share the loads of a row.
         const TOGETHER: usize = 4;
         let columns = self.c.columns();
         let whole = columns / TOGETHER * TOGETHER;
@@ -46,7 +46,7 @@ impl<T: Lanes> WithSimd for Dots<'_, '_, '_, T> {
 }
 
 impl<T: Lanes> Dots<'_, '_, '_, T> {
-    /// Every row times columns j ..
+    /// Every row times `COLUMNS` columns from j on.
     #[inline(always)]
     fn columns<S: Simd, const COLUMNS: usize>(&mut self, simd: S, j: usize) {
         let Product { a, b, scale, base, .. } = self.product;
@@ -71,7 +71,7 @@ impl<T: Lanes> Dots<'_, '_, '_, T> {
     }
 }
 
-/// Σ_p x_p y_p of one row and several columns.
+/// Dot products of one row with several columns.
 #[inline(always)]
 fn dots<S: Simd, T: Lanes, const COLUMNS: usize>(
     simd: S,

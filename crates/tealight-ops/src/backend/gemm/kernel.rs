@@ -1,4 +1,4 @@
-//! The kernels of an instruction set in a table, so that what calls them is compiled once.
+//! The functions that are compiled per instruction set, in a table, so that their callers are compiled only once.
 
 use pulp::{Scalar128b, Simd};
 
@@ -10,13 +10,13 @@ use crate::backend::matrix::{Matrix, MatrixMut};
 use crate::backend::simd::vector::Lanes;
 use crate::backend::simd::{Detected, Level};
 
-/// What the loops need to know of an instruction set.
+/// The sizes and functions of an instruction set.
 pub(super) struct Kernel<T: 'static> {
-    /// The columns of a tile: two vectors.
+    /// Columns of a tile: two vectors.
     pub(super) width: usize,
-    /// The rows of a packed strip, with padding.
+    /// Rows of a packed strip, with padding.
     pub(super) padded_rows: usize,
-    /// For strips of 1, 2, .. rows, up to those of a tile.
+    /// The micro-kernels for strips of 1, 2, .. rows.
     pub(super) strips: &'static [unsafe fn(&Strip<T>)],
     /// See [`Dots`].
     pub(super) dots: fn(&Product<'_, T>, &mut MatrixMut<'_, T>),
@@ -26,7 +26,7 @@ pub(super) struct Kernel<T: 'static> {
     pub(super) pack_strips: fn(Matrix<'_, T>, usize, &mut [T]),
 }
 
-/// The kernels with so many rows, compiled for one instruction set.
+/// The table of an instruction set, with micro-kernels of these numbers of rows.
 macro_rules! kernel {
     ($simd:ty, $padded:literal: $($rows:literal)*) => {
         Kernel {
@@ -41,8 +41,8 @@ macro_rules! kernel {
 }
 
 impl<T: Lanes> Kernel<T> {
-    /// Tiles so large that the sums, two vectors of B and one of A fill the registers: 16 of them,
-    /// or 32 with AVX-512 and NEON.
+    /// The sums of the largest tile, two vectors of B and one of A fill the registers: 16, or 32 with AVX-512 and
+    /// NEON.
     pub(super) fn new(level: Level) -> Self {
         match level {
             #[cfg(target_arch = "x86_64")]

@@ -1,4 +1,4 @@
-//! The matrix product.
+//! Matrix products.
 //!
 //! ```text
 //! C (m, n) = base + scale · (A (m, k) B (k, n) + A' (m, k') B' (k', n) + ..)
@@ -18,11 +18,10 @@
 //!                     for every p of the depth   C (14, 32) += A (14, 1) B (1, 32): registers
 //! ```
 //!
-//! The sizes are those of AVX-512. Two things are unlike BLIS. The micro-kernel broadcasts the
-//! elements of A from wherever they are, so that A is packed only if its columns are contiguous
-//! and far apart; and the strip of A, rather than a panel of B, is what stays in the first-level
-//! cache. Both suit the products of a small transformer, of which A has thousands of rows and B
-//! few columns. Up to 8 rows times contiguous columns are `dots`.
+//! The sizes are those of AVX-512. There are two differences from BLIS. The micro-kernel broadcasts the elements
+//! of A with any strides, so that A is packed only if its columns are contiguous and far apart. And a strip of A,
+//! not a panel of B, stays in the first-level cache. Both suit small transformers, where A has thousands of rows
+//! and B few columns. Products of up to 8 rows with contiguous columns are computed by `dots` instead.
 
 mod block;
 mod dots;
@@ -43,7 +42,7 @@ use crate::backend::matrix::{Matrix, MatrixMut};
 use crate::backend::simd::Level;
 use crate::backend::simd::vector::Lanes;
 
-/// base + scale · (A B + ..), to be stored.
+/// base + scale · (A B + ..), for [`store_all`].
 ///
 /// ```text
 /// store_all(vec![(Product::of(x, weight.transposed()).plus_row(bias), y.into())])
@@ -52,20 +51,20 @@ use crate::backend::simd::vector::Lanes;
 pub(crate) struct Product<'a, T> {
     a: Matrix<'a, T>,
     b: Matrix<'a, T>,
-    /// Further factors, of the whole product.
+    /// A', B' and so on, of the whole product even if this is a block of it.
     others: &'a [Factors<'a, T>],
     scale: T,
     base: Base<'a, T>,
     finish: Option<&'a Finish<'a, T>>,
     method: Method,
-    /// Of the whole product, the element that is this one's first.
+    /// The (row, column) of the whole product at which this block begins.
     origin: (usize, usize),
 }
 
 /// A and B.
 pub(crate) type Factors<'a, T> = (Matrix<'a, T>, Matrix<'a, T>);
 
-/// What the product is added to. Unless it is C itself, C is never read.
+/// The addend of the product. C is read only if it is `Itself`.
 #[derive(Clone, Copy, Debug)]
 enum Base<'a, T> {
     Zero,
@@ -73,21 +72,21 @@ enum Base<'a, T> {
     Row(&'a [T]),
 }
 
-/// How the sums are formed: that of the whole product holds for its blocks too.
+/// The algorithm. It is chosen for the whole product, and its blocks use the same one.
 #[derive(Clone, Copy, Debug)]
 enum Method {
     Strips,
     Dots,
-    /// A stands for a row of ones, and is not read.
+    /// The sum of B's rows: A counts as a row of ones and is not read.
     Rows,
 }
 
-/// Is given part of a row of C, with the (row, column) where it begins, once it is complete and
-/// still in the cache; and the same part of what lies beside C, empty if nothing does. It must not
-/// multiply matrices.
+/// An epilogue: called with each completed part of a row of C while it is still in the cache. Arguments: the
+/// (row, column) where the part begins, the part, and the same part of [`Target::beside`]'s second matrix (empty if
+/// there is none). It must not multiply matrices.
 pub(crate) type Finish<'a, T> = dyn Fn((usize, usize), &mut [T], &mut [T]) + Sync + 'a;
 
-/// C, and perhaps another matrix of its shape beside it.
+/// C, and optionally a second matrix of the same shape for the epilogue.
 #[derive(Debug)]
 pub(crate) struct Target<'a, T> {
     c: MatrixMut<'a, T>,
@@ -101,11 +100,13 @@ impl<'a, T> From<MatrixMut<'a, T>> for Target<'a, T> {
 }
 
 impl<'a, T> Target<'a, T> {
+    /// C with a second matrix.
+    ///
     /// # Panics
     /// If the shapes differ.
     pub(crate) fn beside(c: MatrixMut<'a, T>, beside: MatrixMut<'a, T>) -> Self {
         let shape = |matrix: &MatrixMut<'_, T>| (matrix.rows(), matrix.columns());
-        assert_eq!(shape(&c), shape(&beside), "the shapes of C and of what lies beside it");
+        assert_eq!(shape(&c), shape(&beside), "the shapes of C and of the second matrix");
         Self { c, beside: Some(beside) }
     }
 
@@ -113,7 +114,7 @@ impl<'a, T> Target<'a, T> {
         Target { c: self.c.reborrow(), beside: self.beside.as_mut().map(MatrixMut::reborrow) }
     }
 
-    /// Cut into two, both alike.
+    /// Splits both matrices by `split`.
     fn split(
         self,
         split: impl Fn(MatrixMut<'a, T>) -> (MatrixMut<'a, T>, MatrixMut<'a, T>),
@@ -128,7 +129,7 @@ impl<'a, T: Lanes> Product<'a, T> {
     /// A B
     ///
     /// # Panics
-    /// If A has not as many columns as B has rows.
+    /// If the number of A's columns differs from the number of B's rows.
     pub(crate) fn of(a: Matrix<'a, T>, b: Matrix<'a, T>) -> Self {
         assert_eq!(a.columns(), b.rows(), "the columns of A and the rows of B");
         let method = if dots::suit(&a, &b) { Method::Dots } else { Method::Strips };
@@ -136,7 +137,7 @@ impl<'a, T: Lanes> Product<'a, T> {
         Self { a, b, others: &[], scale: T::ONE, base, finish: None, method, origin }
     }
 
-    /// The sum of the rows of B, on its own or accumulated, and nothing else.
+    /// The sum of the rows of B, to which only [`accumulated`](Self::accumulated) may be applied.
     ///
     /// # Panics
     /// If B has no elements.
@@ -145,10 +146,10 @@ impl<'a, T: Lanes> Product<'a, T> {
         Self { method: Method::Rows, ..Self::of(ones, b) }
     }
 
-    /// The sum of the products of all `factors`, of which there is one at least.
+    /// The sum of the products of all `factors`.
     ///
     /// # Panics
-    /// If there is none, or if their shapes do not match.
+    /// If there are none, or if their shapes do not match.
     pub(crate) fn sum(factors: &'a [Factors<'a, T>]) -> Self {
         let (&(a, b), others) = factors.split_first().expect("factors of a product");
         for (other, another) in others {
@@ -158,29 +159,29 @@ impl<'a, T: Lanes> Product<'a, T> {
         Self { others, ..Self::of(a, b) }
     }
 
-    /// Added to `row`, one element per column.
+    /// Adds `row` to each row of the product.
     ///
     /// # Panics
-    /// If it has another length.
+    /// If `row` has another length than the rows.
     #[must_use]
     pub(crate) fn plus_row(self, row: &'a [T]) -> Self {
         assert_eq!(row.len(), self.b.columns(), "the elements of the row and the columns of B");
         Self { base: Base::Row(row), ..self }
     }
 
-    /// Each part of a row is changed by `finish` at the end.
+    /// Runs the epilogue `finish` on every part of a row.
     #[must_use]
     pub(crate) fn then(self, finish: &'a Finish<'a, T>) -> Self {
         Self { finish: Some(finish), ..self }
     }
 
-    /// Times `scale`.
+    /// Multiplies the product by `scale`.
     #[cfg(test)]
     fn scaled(self, scale: T) -> Self {
         Self { scale, ..self }
     }
 
-    /// Added to what is there.
+    /// Adds the product to C.
     #[must_use]
     pub(crate) fn accumulated(self) -> Self {
         Self { base: Base::Itself, ..self }
@@ -191,7 +192,7 @@ impl<'a, T: Lanes> Product<'a, T> {
         assert_eq!(product, stored, "the shape of the product and of where it is stored");
     }
 
-    /// Part of the product.
+    /// A block of the product.
     fn block(&self, rows: Range<usize>, columns: Range<usize>) -> Self {
         let depth = 0..self.a.columns();
         Self {
@@ -207,10 +208,10 @@ impl<'a, T: Lanes> Product<'a, T> {
     }
 }
 
-/// Every C = its product, on several threads if there is work for them.
+/// Computes every product and stores it in its target, on several threads if there is enough work.
 ///
 /// # Panics
-/// If a C has another shape than its product.
+/// If a target has another shape than its product.
 pub(crate) fn store_all<T: Lanes>(products: Vec<(Product<'_, T>, Target<'_, T>)>) {
     for (product, target) in &products {
         product.check(&target.c);

@@ -1,4 +1,4 @@
-//! Blocks of A and B, copied into the order in which the micro-kernel reads them.
+//! Packing: copies of blocks of A and B in the order in which the micro-kernel reads them.
 
 use pulp::{Simd, WithSimd};
 
@@ -7,8 +7,7 @@ use super::transpose::Transpose;
 use crate::backend::matrix::Matrix;
 use crate::backend::simd::vector::{Lanes, lanes};
 
-/// B (depth, columns) → panels (⌈columns / width⌉, depth, width), as wide as a tile. The last one
-/// is filled up with zeros.
+/// B (depth, columns) → panels (⌈columns / width⌉, depth, width), as wide as a tile. The last is padded with zeros.
 pub(super) struct PackPanels<'a, T> {
     pub(super) b: Matrix<'a, T>,
     pub(super) panels: &'a mut [T],
@@ -39,17 +38,17 @@ impl<T: Lanes> WithSimd for PackPanels<'_, T> {
     }
 }
 
-/// A (rows, depth), whose columns are contiguous → (depth, `STRIPS`, `PADDED`), of which the first
-/// `n_rows` of `PADDED` elements count.
+/// A (rows, depth) with contiguous columns → (depth, `STRIPS`, `PADDED`). Of the `PADDED` elements, the first
+/// `n_rows` are used.
 ///
-/// All strips are written at once, in one stream, rather than each in its own place.
+/// The strips are interleaved, so that packing writes memory sequentially.
 pub(super) struct PackStrips<'a, T, const PADDED: usize> {
     pub(super) a: Matrix<'a, T>,
     pub(super) n_rows: usize,
     pub(super) strips: &'a mut [T],
 }
 
-/// The strips of a block. Being odd, it spreads the lines of a strip over all sets of a cache.
+/// Strips per block. An odd number, so that the cache lines of a strip fall into different sets of the cache.
 pub(super) const STRIPS: usize = 7;
 
 impl<T: Lanes, const PADDED: usize> WithSimd for PackStrips<'_, T, PADDED> {
@@ -57,7 +56,7 @@ impl<T: Lanes, const PADDED: usize> WithSimd for PackStrips<'_, T, PADDED> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
-        /// Columns of A ahead of their use.
+        /// The number of columns by which prefetching is ahead.
         const AHEAD: usize = 8;
         let (rows, stride) = (self.a.rows(), self.a.column_stride());
         for (p, to) in self.strips.chunks_exact_mut(STRIPS * PADDED).enumerate() {
@@ -76,7 +75,7 @@ impl<T: Lanes, const PADDED: usize> WithSimd for PackStrips<'_, T, PADDED> {
     }
 }
 
-/// Rows of `width` elements, `stride` apart → the same side by side.
+/// Rows of `width` elements, `stride` apart → contiguous rows.
 #[inline(always)]
 fn copy_rows<T: Lanes>(from: &[T], stride: usize, to: &mut [T], width: usize) {
     for (p, to) in to.chunks_exact_mut(width).enumerate() {
@@ -84,7 +83,7 @@ fn copy_rows<T: Lanes>(from: &[T], stride: usize, to: &mut [T], width: usize) {
     }
 }
 
-/// Element by element.
+/// (rows, columns) with any strides → rows `width` apart, element by element.
 #[inline(always)]
 fn gather<T: Lanes>(
     from: &[T],

@@ -1,7 +1,7 @@
-//! The product on several threads: one task for each block of C.
+//! Products on several threads: one task for each block of C.
 //!
-//! An element of C is the same sum, in the same order, in whatever block it is computed. So the
-//! blocks can suit the number of threads, and the result is still the same to the last bit.
+//! An element of C is summed in the same order whatever block it belongs to. The blocks may thus depend on the
+//! number of threads, and results are still bit-identical.
 
 use std::ops::Range;
 
@@ -14,28 +14,27 @@ use crate::backend::parallel::{add_scaled, block_len, run};
 use crate::backend::simd::vector::Lanes;
 use crate::backend::threads::{self, map};
 
-/// Below this many multiply-adds, some microseconds, handing a part to another thread may cost more
-/// than it saves.
+/// Fewer multiply-adds (some microseconds) run on one thread: waking another may cost more than it saves.
 const PARALLEL_FROM: usize = 1 << 17;
 /// The fewest multiply-adds of a task.
 const SMALL_TASK: usize = 1 << 16;
-/// Where there are many multiply-adds, both the tasks and what each of them does grow: the larger
-/// a block, the less often A and B are packed; the more blocks, the less one straggler matters.
+/// With more work, the number of tasks and the size of each grow as the square root of work / `LARGE_TASK`: in
+/// larger blocks A and B are packed less often, with more blocks a slow thread delays the others less.
 const LARGE_TASK: usize = 1 << 21;
-/// The fewest elements of a block of C, if each thread has one.
+/// The fewest elements of a block of C, if there are more blocks than threads.
 const SMALL_BLOCK: usize = 1 << 16;
-/// The most tasks for a thread.
+/// The most tasks per thread.
 const MOST_TASKS: usize = 4;
 
-/// A depth that is summed in halves, see [`Product::is_halved`].
+/// The least depth that is summed in halves, see [`Product::is_halved`].
 const DEEP: usize = 512;
-/// Up to so many products are summed in halves.
+/// The most products at once that are summed in halves.
 const FEW: usize = 12;
 
-/// A product and where it goes.
+/// A product and its target.
 pub(super) type Task<'a, T> = (Product<'a, T>, Target<'a, T>);
 
-/// Runs all, on several threads if there is work for them.
+/// Runs all tasks, on several threads if there is enough work.
 pub(super) fn run_all<T: Lanes>(kernel: &Kernel<T>, mut tasks: Vec<Task<'_, T>>) {
     let are_few = tasks.len() <= FEW;
     let mut seconds: Vec<_> = tasks
@@ -64,7 +63,7 @@ pub(super) fn run_all<T: Lanes>(kernel: &Kernel<T>, mut tasks: Vec<Task<'_, T>>)
     add_all(halved.filter_map(|((_, Target { c, .. }), second)| Some((c, &second.as_ref()?[..]))));
 }
 
-/// Runs all parts of so many products: which part of one, and the part.
+/// Runs `parts` of `n_products` products. Each part comes with the range of its product that it covers, within 0..1.
 fn share<T: Lanes>(kernel: &Kernel<T>, n_products: usize, parts: Vec<(Range<f64>, Task<'_, T>)>) {
     let work: usize = parts.iter().map(|(_, (product, _))| product.work()).sum();
     let n_threads = threads::count();
@@ -79,7 +78,8 @@ fn share<T: Lanes>(kernel: &Kernel<T>, n_products: usize, parts: Vec<(Range<f64>
     let n_tasks = (work / LARGE_TASK).isqrt().min(elements / SMALL_BLOCK);
     let n_tasks = (n_tasks / n_threads).clamp(1, MOST_TASKS) * n_threads;
     let n_each = n_tasks.div_ceil(n_products);
-    // A few products may be of any sizes, so that each is for all threads; of many, each is a task.
+    // If there are few products, each is split for all threads, as their sizes may differ. If there are many,
+    // each is a task of its own.
     let are_few = n_products < MOST_TASKS * n_threads;
     let n_each = if are_few { n_each.next_multiple_of(n_threads) } else { n_each };
     let mut tasks = Vec::with_capacity(n_each * n_products);
@@ -91,8 +91,8 @@ fn share<T: Lanes>(kernel: &Kernel<T>, n_products: usize, parts: Vec<(Range<f64>
         let places = (0..).map(|i| part.start + f64::from(i) * step);
         tasks.extend(places.zip(cut));
     }
-    // The upper blocks of all for the first thread, the lower ones for the last: as other loops are
-    // shared out, so that each finds its rows in its own cache.
+    // The first thread computes the upper blocks of all products, the last thread the lower ones. Other loops
+    // divide rows in the same way, so that a thread finds its rows in its own cache.
     tasks.sort_by(|(a, _), (b, _)| a.total_cmp(b));
     map(tasks, &|(_, (product, mut target))| product.run(kernel, &mut target));
 }
@@ -124,14 +124,14 @@ fn add_all<'a, T: Lanes>(sums: impl Iterator<Item = (MatrixMut<'a, T>, &'a [T])>
 }
 
 impl<'a, T: Lanes> Product<'a, T> {
-    /// Multiply-adds.
+    /// The number of multiply-adds.
     fn work(&self) -> usize {
         let others: usize = self.others.iter().map(|(a, _)| a.columns()).sum();
         self.a.rows() * (self.a.columns() + others) * self.b.columns()
     }
 
-    /// Whether the upper and the lower half of the depth are summed apart, and then added: of a sum
-    /// over rows, as the gradient of a weight is. Each thread then reads the rows that it has written.
+    /// Whether the upper and the lower half of the depth are summed separately and then added. This holds for
+    /// sums over many rows, as in the gradient of a weight, so that each thread reads rows that it has written.
     fn is_halved(&self) -> bool {
         let is_plain = self.others.is_empty() && self.finish.is_none();
         let over_rows = self.a.column_stride() != 1 && self.b.column_stride() == 1;
@@ -147,8 +147,8 @@ impl<'a, T: Lanes> Product<'a, T> {
         })
     }
 
-    /// About so many tasks. Their blocks of C are about square, as A is packed once per column of
-    /// blocks and B once per row; where A is not packed, they are higher.
+    /// Splits the product into about `n_tasks` tasks. Their blocks of C are about square, because A is packed once
+    /// per column of blocks and B once per row of blocks. If A is not packed, blocks are higher than wide.
     pub(super) fn cut(
         self,
         width: usize,

@@ -1,13 +1,12 @@
-//! The micro-kernel: a strip of a few rows of C, tile after tile.
+//! The micro-kernel: a strip of a few rows of C, tile by tile.
 //!
 //! ```text
 //! C (ROWS, columns) = base + scale · A (ROWS, depth) B (depth, columns)
 //! ```
 //!
-//! The sums of a tile, as many rows by two vectors as the registers hold, are built of outer
-//! products: for every p, each element of A's column p is broadcast and multiplied by B's row p.
-//! The strip of A stays in the first-level cache from tile to tile; B streams past it from the
-//! second.
+//! A tile is ROWS by two vectors, as many as the registers hold. Its sums are accumulated from outer products: for
+//! every p, each element of A's column p is broadcast and multiplied by B's row p. The strip of A stays in the
+//! first-level cache for all tiles; B is read from the second-level cache.
 
 #![expect(unsafe_code, reason = "bounds are checked once per block, not per multiply-add")]
 
@@ -22,9 +21,9 @@ pub(super) struct Strip<T> {
     pub(super) columns: usize,
     pub(super) a: Strided<T>,
     pub(super) b: Panels<T>,
-    /// What the product is added to.
+    /// The addend of the product.
     pub(super) base: Strided<T>,
-    /// Where the first element of C is, and how far its rows are apart.
+    /// The first element of C, and the stride of its rows.
     pub(super) c: (*mut T, usize),
     pub(super) scale: T,
 }
@@ -49,13 +48,13 @@ pub(super) struct Panels<T> {
 /// Multiplies a strip of `ROWS` rows.
 ///
 /// # Safety
-/// A, B and the base can be read, and C written, in all rows and columns. The base's columns may
-/// also have stride 0, if there is a tile's width of them.
+/// A, B and the base can be read, and C written, in all rows and columns. If the base's columns have stride 0, a
+/// tile's width of elements can be read from its first on.
 pub(super) unsafe fn run<S: Detected, T: Lanes, const ROWS: usize>(strip: &Strip<T>) {
     Simd::vectorize(S::detected(), Rows::<T, ROWS>(strip));
 }
 
-/// A strip with the number of its rows; only [`run`] makes one.
+/// A strip with its number of rows as a type. Constructed only by [`run`], whose contract it relies on.
 struct Rows<'a, T, const ROWS: usize>(&'a Strip<T>);
 
 impl<T: Lanes, const ROWS: usize> WithSimd for Rows<'_, T, ROWS> {
@@ -76,7 +75,7 @@ impl<T: Lanes, const ROWS: usize> WithSimd for Rows<'_, T, ROWS> {
 }
 
 impl<T: Lanes, const ROWS: usize> Rows<'_, T, ROWS> {
-    /// The tile of so many vectors from column j on; of its last columns only those of the mask.
+    /// The tile of `VECTORS` vectors from column j on, restricted to the lanes of the mask, if any.
     #[inline(always)]
     fn tile<S: Simd, const VECTORS: usize>(&self, simd: S, j: usize, mask: Option<T::Mask<S>>) {
         let Strip { base, c: (c, c_row_stride), scale, .. } = self.0;
@@ -87,10 +86,10 @@ impl<T: Lanes, const ROWS: usize> Rows<'_, T, ROWS> {
         for sums in sums {
             for (v, sum) in sums.into_iter().enumerate() {
                 let offset = v * lanes::<T, S>();
-                // SAFETY: the caller of `run` promises that the base can be read in these columns.
+                // SAFETY: the caller of `run` guarantees that the base can be read in these columns.
                 let base = unsafe { load(simd, mask, base_row.wrapping_add(offset)) };
                 let sum = T::multiply_add(simd, sum, scale, base);
-                // SAFETY: the caller of `run` promises that C can be written in these columns.
+                // SAFETY: the caller of `run` guarantees that C can be written in these columns.
                 unsafe { store(simd, mask, c_row.wrapping_add(offset), sum) };
             }
             base_row = base_row.wrapping_add(base.row_stride);
@@ -98,7 +97,7 @@ impl<T: Lanes, const ROWS: usize> Rows<'_, T, ROWS> {
         }
     }
 
-    /// A B of a tile.
+    /// A B, for a tile.
     #[inline(always)]
     fn sums<S: Simd, const VECTORS: usize>(
         &self,
@@ -106,7 +105,7 @@ impl<T: Lanes, const ROWS: usize> Rows<'_, T, ROWS> {
         j: usize,
         mask: Option<T::Mask<S>>,
     ) -> [[T::Vector<S>; VECTORS]; ROWS] {
-        /// Rows of B ahead of their use, about the latency of the second-level cache.
+        /// The number of rows by which prefetching of B is ahead: about the latency of the second-level cache.
         const AHEAD: usize = 8;
         let Strip { depth, a, b, .. } = self.0;
         let width = 2 * lanes::<T, S>();
@@ -117,12 +116,12 @@ impl<T: Lanes, const ROWS: usize> Rows<'_, T, ROWS> {
             let mut row = [T::splat(simd, T::ZERO); VECTORS];
             for (v, row) in row.iter_mut().enumerate() {
                 let vector = b_row.wrapping_add(v * lanes::<T, S>());
-                // SAFETY: the caller of `run` promises that B can be read in these columns.
+                // SAFETY: the caller of `run` guarantees that B can be read in these columns.
                 *row = unsafe { load(simd, mask, vector) };
                 prefetch(vector.wrapping_add(AHEAD * b.row_stride));
             }
             for (i, sums) in sums.iter_mut().enumerate() {
-                // SAFETY: the caller of `run` promises that A can be read in these rows.
+                // SAFETY: the caller of `run` guarantees that A can be read in these rows.
                 let x = T::splat(simd, unsafe { *a_column.wrapping_add(i * a.row_stride) });
                 for (sum, &y) in sums.iter_mut().zip(&row) {
                     *sum = T::multiply_add(simd, x, y, *sum);
@@ -135,10 +134,10 @@ impl<T: Lanes, const ROWS: usize> Rows<'_, T, ROWS> {
     }
 }
 
-/// A vector, or the lanes of the mask.
+/// Loads a vector, or the lanes of the mask.
 ///
 /// # Safety
-/// These can be read.
+/// These elements can be read.
 #[inline(always)]
 unsafe fn load<S: Simd, T: Lanes>(
     simd: S,
@@ -146,28 +145,28 @@ unsafe fn load<S: Simd, T: Lanes>(
     from: *const T,
 ) -> T::Vector<S> {
     match mask {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller guarantees that these elements can be read.
         None => unsafe { from.cast::<T::Vector<S>>().read_unaligned() },
-        // SAFETY: as the caller promises.
+        // SAFETY: as above.
         Some(mask) => unsafe { T::load(simd, mask, from) },
     }
 }
 
-/// A vector, or the lanes of the mask.
+/// Stores a vector, or the lanes of the mask.
 ///
 /// # Safety
-/// These can be written.
+/// These elements can be written.
 #[inline(always)]
 unsafe fn store<S: Simd, T: Lanes>(simd: S, mask: Option<T::Mask<S>>, to: *mut T, x: T::Vector<S>) {
     match mask {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller guarantees that these elements can be written.
         None => unsafe { to.cast::<T::Vector<S>>().write_unaligned(x) },
-        // SAFETY: as the caller promises.
+        // SAFETY: as above.
         Some(mask) => unsafe { T::store(simd, mask, to, x) },
     }
 }
 
-/// Asks for a cache line, which need not exist.
+/// Prefetches a cache line. The address may be invalid.
 #[inline(always)]
 pub(super) fn prefetch<T>(address: *const T) {
     #[cfg(target_arch = "x86_64")]

@@ -1,10 +1,10 @@
 use super::*;
 use crate::backend::threads;
 
-/// Sizes at and beside those of tiles and blocks, and none.
+/// Zero, and sizes at and near those of tiles and blocks.
 const SIZES: [usize; 12] = [0, 1, 2, 3, 7, 13, 17, 31, 33, 65, 131, 263];
 
-/// Deterministic numbers.
+/// Deterministic pseudo-random numbers.
 struct Draw(u64);
 
 impl Draw {
@@ -39,7 +39,7 @@ impl Float for f64 {
     const EPSILON: f64 = f64::EPSILON;
 }
 
-/// A matrix with gaps of NaN.
+/// A matrix whose gaps between rows or columns are NaN.
 struct Owned<T> {
     data: Vec<T>,
     shape: (usize, usize),
@@ -82,7 +82,7 @@ fn kernels<T: Lanes>() -> impl Iterator<Item = Kernel<T>> {
     Level::available().iter().map(|&level| Kernel::new(level))
 }
 
-/// One random product, in all ways.
+/// Compares one random product, with every base and kernel, to its definition in f64.
 fn compare<T: Float>(draw: &mut Draw, (m, n, k): (usize, usize, usize)) {
     let (a, b) = (Owned::<T>::draw(draw, (m, k)), Owned::<T>::draw(draw, (k, n)));
     let scale: T = draw.number();

@@ -1,4 +1,4 @@
-//! Contiguous columns into rows, square by square, through the registers.
+//! Transposition: contiguous columns into rows, in square blocks that fit the registers.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use pulp::Simd;
 
 use crate::backend::simd::vector::Lanes;
 
-/// Columns that are `stride` apart, to become rows that are `width` apart.
+/// Columns `stride` apart → rows `width` apart.
 pub(super) struct Transpose<'a, T> {
     pub(super) from: &'a [T],
     pub(super) stride: usize,
@@ -15,7 +15,7 @@ pub(super) struct Transpose<'a, T> {
 }
 
 impl<T: Lanes> Transpose<'_, T> {
-    /// So many columns of so many elements.
+    /// Transposes `columns` columns of `depth` elements.
     #[inline(always)]
     pub(super) fn run<S: Simd>(mut self, columns: usize, depth: usize) {
         let large = self.large_squares::<S>(columns, depth);
@@ -26,7 +26,7 @@ impl<T: Lanes> Transpose<'_, T> {
         self.squares::<1>(small.0..columns, 0..depth);
     }
 
-    /// Squares of N × N, whose loops the compiler turns into shuffles.
+    /// In blocks of N × N, whose loops the compiler turns into shuffles.
     #[inline(always)]
     fn squares<const N: usize>(&mut self, columns: Range<usize>, depth: Range<usize>) {
         for j in columns.step_by(N) {
@@ -45,9 +45,8 @@ impl<T: Lanes> Transpose<'_, T> {
         }
     }
 
-    /// Squares of 16 × 16, if the instructions are AVX-512 and the elements f32: the compiler does
-    /// not find these shuffles, and they are twice as fast. Returns the columns and the depth that
-    /// are done.
+    /// In blocks of 16 × 16, for f32 with AVX-512 only, by explicit shuffles, which are twice as fast as those of
+    /// the compiler. Returns the number of columns and the depth that have been transposed.
     #[inline(always)]
     fn large_squares<S: Simd>(&mut self, columns: usize, depth: usize) -> (usize, usize) {
         #[cfg(target_arch = "x86_64")]
@@ -62,8 +61,11 @@ impl<T: Lanes> Transpose<'_, T> {
                     let mut square = [cast([0_f32; 16]); 16];
                     for (x, column) in square.iter_mut().enumerate() {
                         let column_start = &from[(j + x) * self.stride + p..];
-                        *column =
-                            cast(*column_start.first_chunk::<16>().expect("invariant: whole"));
+                        *column = cast(
+                            *column_start
+                                .first_chunk::<16>()
+                                .expect("invariant: 16 elements of a whole block"),
+                        );
                     }
                     for (x, row) in avx512::transposed(simd, square).into_iter().enumerate() {
                         let row: [f32; 16] = cast(row);
@@ -84,7 +86,7 @@ mod avx512 {
 
     use pulp::x86::V4;
 
-    /// 16 × 16, in four steps: pairs of elements, of pairs, of fours and of eights.
+    /// Transposes 16 × 16 elements in four steps, which interleave single elements, pairs, fours and eights.
     #[inline(always)]
     pub(super) fn transposed(simd: V4, mut rows: [__m512; 16]) -> [__m512; 16] {
         let simd = simd.avx512f;

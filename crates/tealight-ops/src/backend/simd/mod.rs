@@ -1,4 +1,4 @@
-//! The instruction set that kernels run with, chosen at run time.
+//! SIMD instruction sets, detected at run time.
 
 pub(crate) mod vector;
 
@@ -10,12 +10,12 @@ use pulp::{Arch, Scalar, Scalar128b, Simd};
 /// A set of vector instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Level {
-    /// What every processor of the architecture has.
+    /// The baseline of the architecture.
     Portable,
     /// 128-bit vectors of ARM.
     #[cfg_attr(
         not(any(test, target_arch = "aarch64")),
-        expect(dead_code, reason = "found on ARM alone")
+        expect(dead_code, reason = "constructed on ARM only")
     )]
     Neon,
     /// 256-bit vectors and fused multiply-add of x86.
@@ -25,8 +25,8 @@ pub(crate) enum Level {
 }
 
 impl Level {
-    /// The best that the processor has, or a lower one that `TEALIGHT_SIMD` names (`avx2` or
-    /// `portable`), so that its kernels can be tested on a better processor. Read once.
+    /// The best level of the processor, or a lower one given by `TEALIGHT_SIMD` (`avx2` or `portable`), so that
+    /// tests cover it. The variable is read once.
     pub(crate) fn current() -> Self {
         static LEVEL: OnceLock<Level> = OnceLock::new();
         *LEVEL.get_or_init(|| match std::env::var("TEALIGHT_SIMD").as_deref() {
@@ -36,7 +36,7 @@ impl Level {
         })
     }
 
-    /// All that the processor has, the best last.
+    /// All levels of the processor, the best last.
     #[cfg(test)]
     pub(crate) fn available() -> &'static [Self] {
         match Self::best() {
@@ -60,7 +60,7 @@ impl Level {
     }
 }
 
-/// The instruction set of [`Level::current`], for loops that are compiled for all of them.
+/// The instruction set of [`Level::current`], to dispatch to code that is compiled for each set.
 pub(crate) fn arch() -> Arch {
     match Level::current() {
         Level::Portable => Arch::Scalar,
@@ -70,11 +70,11 @@ pub(crate) fn arch() -> Arch {
     }
 }
 
-/// `f` of `operand`, compiled for the instruction set found at run time.
+/// `f(operand)`, compiled for the instruction set found at run time.
 ///
-/// `f` is a closure, and not a reference to one; it and all it calls must be `#[inline(always)]`. It is
-/// an `Fn`, and not an `FnOnce`. Else it would be called through a function of the compiler's or of the
-/// standard library's, which need not be inlined, and so not compiled for that instruction set.
+/// `f` and all functions that it calls must be `#[inline(always)]`. It must be a closure, not a reference to one,
+/// and an `Fn`, not an `FnOnce`: otherwise it is called through a shim of the compiler or the standard library
+/// that may not be inlined, and is then not compiled for that instruction set.
 #[inline(always)]
 pub(crate) fn vectorised<A, R>(operand: A, f: impl Fn(A) -> R) -> R {
     arch().dispatch(
@@ -83,8 +83,8 @@ pub(crate) fn vectorised<A, R>(operand: A, f: impl Fn(A) -> R) -> R {
     )
 }
 
-/// `fused` of `operand` where a · b + c is one instruction, `separate` of it elsewhere. Both as
-/// [`vectorised`] has it.
+/// `fused(operand)` where the processor has fused multiply-add, else `separate(operand)`. Both are subject to the
+/// rules of [`vectorised`].
 #[inline(always)]
 #[expect(clippy::redundant_closure, reason = "a reference would not be inlined, see `vectorised`")]
 pub(crate) fn fused_if_possible<A, R>(
@@ -107,17 +107,19 @@ pub(crate) fn fused_if_possible<A, R>(
     }
 }
 
-/// Whether a · b + c is one instruction. Where it is not, pulp calls a function for every element.
+/// Whether the instruction set has fused multiply-add. Without it, pulp calls a function for every element.
 #[inline(always)]
 pub(crate) fn is_fused<S: Simd>() -> bool {
     let simd = TypeId::of::<S>();
     simd != TypeId::of::<Scalar>() && simd != TypeId::of::<Scalar128b>()
 }
 
-/// An instruction set as a type, for functions in tables: they are only called where it has been
-/// detected.
+/// An instruction set as a type, for functions in tables that are only called after it has been detected.
 pub(crate) trait Detected: Simd {
-    /// The instructions.
+    /// The token of the instruction set.
+    ///
+    /// # Panics
+    /// If the processor does not have it.
     fn detected() -> Self;
 }
 

@@ -1,13 +1,10 @@
-//! Vectors of the widest instruction set found at run time, for the loops that must keep their
-//! sums in registers: those of attention and of the matrix product.
+//! Explicit vectors of the widest instruction set found at run time, for attention and the matrix product.
 //!
-//! Elsewhere a plain loop is turned into SIMD code by the compiler. A small matrix product is not:
-//! its speed is the number of sums in registers and the use of fused multiply-add, which this
-//! names. Where the processor has no such instruction, the two roundings of a product and a sum
-//! take its place; results differ in the last bits between instruction sets, as those of any matrix
-//! product do.
+//! Elsewhere the compiler turns plain loops into SIMD code. The speed of a matrix product depends on keeping many
+//! sums in registers and on fused multiply-add, which are therefore explicit here. Without fused multiply-add a
+//! product and a sum are rounded separately, so results differ in the last bits between instruction sets.
 
-#![expect(unsafe_code, reason = "only what a mask selects lies within a matrix")]
+#![expect(unsafe_code, reason = "masked loads and stores take pointers past the end of a matrix")]
 
 use std::mem::size_of;
 
@@ -18,10 +15,10 @@ use super::{arch, is_fused};
 use crate::backend::element::Element;
 use crate::backend::threads::map;
 
-/// An element that comes in vectors. All methods are lane by lane.
+/// An element type with SIMD vectors. All methods but `sum` work lane by lane.
 pub(crate) trait Lanes: Element + Pod {
     type Vector<S: Simd>: Pod;
-    /// Some of the lanes of a vector.
+    /// A subset of the lanes of a vector.
     type Mask<S: Simd>: Copy;
 
     fn splat<S: Simd>(simd: S, x: Self) -> Self::Vector<S>;
@@ -35,7 +32,7 @@ pub(crate) trait Lanes: Element + Pod {
         b: Self::Vector<S>,
         c: Self::Vector<S>,
     ) -> Self::Vector<S>;
-    /// The larger; of a NaN and a number, either.
+    /// The maximum. Of a NaN and a number, either may be returned.
     fn larger<S: Simd>(simd: S, a: Self::Vector<S>, b: Self::Vector<S>) -> Self::Vector<S>;
     /// eˣ for x ≤ 88, as [`Element::exp`].
     fn exponential<S: Simd>(simd: S, x: Self::Vector<S>) -> Self::Vector<S>;
@@ -46,49 +43,48 @@ pub(crate) trait Lanes: Element + Pod {
     /// The first n lanes.
     fn first<S: Simd>(simd: S, n: usize) -> Self::Mask<S>;
 
-    /// The lanes of the mask from memory, 0 in the others.
+    /// Loads the lanes of the mask; the others are 0.
     ///
     /// # Safety
-    /// What the mask selects can be read.
+    /// The elements of the mask's lanes can be read.
     unsafe fn load<S: Simd>(simd: S, mask: Self::Mask<S>, from: *const Self) -> Self::Vector<S>;
 
-    /// The lanes of the mask to memory, the others nowhere.
+    /// Stores the lanes of the mask, and no others.
     ///
     /// # Safety
-    /// What the mask selects can be written.
+    /// The elements of the mask's lanes can be written.
     unsafe fn store<S: Simd>(simd: S, mask: Self::Mask<S>, to: *mut Self, x: Self::Vector<S>);
 }
 
-/// The elements of a vector.
+/// The number of elements in a vector.
 #[inline(always)]
 pub(crate) fn lanes<T: Lanes, S: Simd>() -> usize {
     size_of::<T::Vector<S>>() / size_of::<T>()
 }
 
-/// Elements as vectors; their number is a multiple of that of the lanes.
+/// Elements as vectors. Their number must be a multiple of [`lanes`].
 #[inline(always)]
 pub(crate) fn vectors<T: Lanes, S: Simd>(x: &[T]) -> &[T::Vector<S>] {
     cast_slice(x)
 }
 
-/// Elements as vectors; their number is a multiple of that of the lanes.
+/// Elements as vectors. Their number must be a multiple of [`lanes`].
 #[inline(always)]
 pub(crate) fn vectors_mut<T: Lanes, S: Simd>(x: &mut [T]) -> &mut [T::Vector<S>] {
     cast_slice_mut(x)
 }
 
-/// Work on a block that is written for vectors of any width.
+/// A kernel on a block, generic in the instruction set.
 pub(crate) trait Kernel<B>: Sync {
-    /// Must be `#[inline(always)]`, with all it calls.
+    /// Must be `#[inline(always)]`, as must all functions that it calls.
     fn run<S: Simd>(&self, simd: S, block: B);
 }
 
-/// `kernel` on every block, on several threads if there is `work` (in multiply-adds) for them.
+/// Runs `kernel` on every block, on several threads if there is enough `work` (in multiply-adds).
 ///
-/// As with `parallel::run`, blocks that depend on the shape alone make results that do not depend
-/// on the threads.
+/// As with `parallel::run`, results do not depend on the number of threads if blocks depend on the shape only.
 pub(crate) fn run<B: Send>(work: usize, blocks: Vec<B>, kernel: &impl Kernel<B>) {
-    /// Below this, handing a part to another thread costs more than it saves.
+    /// Less work runs on one thread: waking another costs more than it saves.
     const PARALLEL_FROM: usize = 1 << 17;
     let call = |block| arch().dispatch(Call { kernel, block });
     if work < PARALLEL_FROM {
@@ -150,7 +146,7 @@ impl Lanes for f32 {
         simd.max_f32s(a, b)
     }
 
-    /// The algorithm and the numbers of [`Element::exp`], in vectors and with fused multiply-add.
+    /// The algorithm and the constants of [`Element::exp`], with fused multiply-add where there is one.
     #[inline(always)]
     fn exponential<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
         let splat = |x: f32| simd.splat_f32s(x);
@@ -182,13 +178,13 @@ impl Lanes for f32 {
 
     #[inline(always)]
     unsafe fn load<S: Simd>(simd: S, mask: S::m32s, from: *const Self) -> S::f32s {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller guarantees that these elements can be read.
         unsafe { simd.mask_load_ptr_f32s(mask.into(), from) }
     }
 
     #[inline(always)]
     unsafe fn store<S: Simd>(simd: S, mask: S::m32s, to: *mut Self, x: S::f32s) {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller guarantees that these elements can be written.
         unsafe { simd.mask_store_ptr_f32s(mask.into(), to, x) }
     }
 }
@@ -251,13 +247,13 @@ impl Lanes for f64 {
 
     #[inline(always)]
     unsafe fn load<S: Simd>(simd: S, mask: S::m64s, from: *const Self) -> S::f64s {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller guarantees that these elements can be read.
         unsafe { simd.mask_load_ptr_f64s(mask.into(), from) }
     }
 
     #[inline(always)]
     unsafe fn store<S: Simd>(simd: S, mask: S::m64s, to: *mut Self, x: S::f64s) {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller guarantees that these elements can be written.
         unsafe { simd.mask_store_ptr_f64s(mask.into(), to, x) }
     }
 }

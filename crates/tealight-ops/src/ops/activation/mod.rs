@@ -22,14 +22,10 @@ mod cpu;
 mod cuda;
 pub mod reference;
 
-use std::marker::PhantomData;
+use candle_core::{Result, Tensor};
 
-use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor};
-
-use crate::autograd::graph::apply1;
-use crate::backend::buffer::{View, slice, stored, tensor};
-use crate::backend::choice::{Backend, widened};
-use crate::backend::element::Element;
+use crate::autograd::graph::{Saved, fused};
+use crate::backend::choice::{dispatch, widened};
 pub(crate) use cpu::{
     Elementwise, Gelu, GeluTanh, Relu, Sigmoid, Silu, activate, activate_backward,
 };
@@ -52,70 +48,74 @@ pub enum Function {
 impl Function {
     /// Any shape → the same shape.
     pub fn forward(self, x: &Tensor) -> Result<Tensor> {
-        match self {
-            Self::Relu => relu(x),
-            Self::Gelu => gelu(x),
-            Self::GeluTanh => gelu_tanh(x),
-            Self::Silu => silu(x),
-            Self::Sigmoid => sigmoid(x),
-        }
+        with_activation!(self, A => apply::<A>(x))
     }
 }
+
+/// Runs an expression that is generic in the [`Elementwise`] of a [`Function`].
+macro_rules! with_activation {
+    ($function:expr, $A:ident => $run:expr) => {{
+        use $crate::ops::activation::{Function, Gelu, GeluTanh, Relu, Sigmoid, Silu};
+        match $function {
+            Function::Relu => {
+                type $A = Relu;
+                $run
+            }
+            Function::Gelu => {
+                type $A = Gelu;
+                $run
+            }
+            Function::GeluTanh => {
+                type $A = GeluTanh;
+                $run
+            }
+            Function::Silu => {
+                type $A = Silu;
+                $run
+            }
+            Function::Sigmoid => {
+                type $A = Sigmoid;
+                $run
+            }
+        }
+    }};
+}
+pub(crate) use with_activation;
 
 /// The coefficient of x³ in the tanh approximation.
 const CUBIC: f64 = 0.044_715;
 
 /// max(x, 0), of any shape. The derivative at 0 is 0, as in `torch`.
 pub fn relu(x: &Tensor) -> Result<Tensor> {
-    apply::<Relu>(x, reference::relu)
+    apply::<Relu>(x)
 }
 
 /// σ(x) = 1 / (1 + e⁻ˣ), of any shape.
 pub fn sigmoid(x: &Tensor) -> Result<Tensor> {
-    apply::<Sigmoid>(x, reference::sigmoid)
+    apply::<Sigmoid>(x)
 }
 
 /// x σ(x), also known as swish, of any shape.
 pub fn silu(x: &Tensor) -> Result<Tensor> {
-    apply::<Silu>(x, reference::silu)
+    apply::<Silu>(x)
 }
 
 /// x Φ(x), of any shape: the exact form, with the error function.
 pub fn gelu(x: &Tensor) -> Result<Tensor> {
-    apply::<Gelu>(x, reference::gelu)
+    apply::<Gelu>(x)
 }
 
 /// The tanh approximation of [`gelu`], of any shape: the `gelu_new` of GPT-2.
 pub fn gelu_tanh(x: &Tensor) -> Result<Tensor> {
-    apply::<GeluTanh>(x, reference::gelu_tanh)
+    apply::<GeluTanh>(x)
 }
 
-fn apply<A: Elementwise>(
-    x: &Tensor,
-    definition: impl FnOnce(&Tensor) -> Result<Tensor>,
-) -> Result<Tensor> {
-    match Backend::of(&[x]) {
-        Backend::F32 => apply1(&x.contiguous()?, Activation::<f32, A>(PhantomData)),
-        Backend::F64 => apply1(&x.contiguous()?, Activation::<f64, A>(PhantomData)),
-        Backend::Cuda => cuda::activation(x, A::FUNCTION, A::NAME),
-        Backend::Reference => widened(x, definition),
-    }
-}
-
-struct Activation<T, A>(PhantomData<(T, A)>);
-
-impl<T: Element, A: Elementwise> CustomOp1 for Activation<T, A> {
-    fn name(&self) -> &'static str {
-        A::NAME
-    }
-
-    fn cpu_fwd(&self, x: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
-        Ok(stored(cpu::forward::<T, A>(slice(x, layout)?), layout.shape()))
-    }
-
-    fn bwd(&self, x: &Tensor, _: &Tensor, gradient: &Tensor) -> Result<Option<Tensor>> {
-        let gradient = gradient.contiguous()?;
-        let dx = cpu::backward::<T, A>(&View::of(x)?, &View::of(&gradient)?);
-        tensor(dx, x.shape()).map(Some)
-    }
+fn apply<A: Elementwise>(x: &Tensor) -> Result<Tensor> {
+    dispatch!(match [x] {
+        Cpu(T) => fused(A::NAME, [x], x.shape(), Saved::Inputs, |[x]| {
+            (cpu::forward::<T, A>(x), |[x], _, g| [cpu::backward::<T, A>(x, g)])
+        }),
+        Cuda => cuda::activation(x, A::FUNCTION, A::NAME),
+        Reference => widened(x, |x| reference::of(A::FUNCTION, x)),
+    })
 }

@@ -46,7 +46,7 @@ pub fn gelu(x: &Tensor) -> Result<Tensor> {
 
 /// x (1 + tanh(√(2/π) (x + 0.044715 x³))) / 2
 pub fn gelu_tanh(x: &Tensor) -> Result<Tensor> {
-    let cubic = (x + (x.powf(3.)? * super::CUBIC)?)?;
+    let cubic = (x + (x.powf(3.)? * 0.044_715)?)?;
     let tanh = (cubic * (FRAC_2_SQRT_PI * FRAC_1_SQRT_2))?.tanh()?;
     x * ((tanh + 1.)? * 0.5)?
 }

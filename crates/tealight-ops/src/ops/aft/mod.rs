@@ -24,15 +24,14 @@ mod cuda;
 mod full;
 pub mod reference;
 
-use candle_core::{DType, Result, Tensor, bail};
+use candle_core::{Result, Tensor, bail};
 
-use crate::autograd::graph::apply3;
-use crate::backend::choice::Backend;
+use crate::backend::buffer::View;
+use crate::backend::choice::{dispatch, widened_all};
 use crate::backend::element::Element;
 use crate::ops::padding_mask;
 use crate::ops::softmax::softmax;
 use band::{Band, Sizes};
-use full::Full;
 
 /// Which keys a position reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,16 +83,15 @@ pub fn aft_full(
         bail!("aft: {q_len} positions cannot read the past of {kv_len} others")
     }
     let padding = padding(key_padding_mask, batch, kv_len)?;
-    match Backend::of(&[key, value, w]) {
-        Backend::F32 => run_full::<f32>(key, value, w, padding, reach),
-        Backend::F64 => run_full::<f64>(key, value, w, padding, reach),
-        Backend::Cuda => {
+    dispatch!(match [key, value, w] {
+        Cpu(T) => full::aft::<T>([key, value, w], padding, reach),
+        Cuda => {
             cuda::aft([key, value], Some(w), cuda::Taps::Pairs, q_len, key_padding_mask, reach)
         }
-        Backend::Reference => widened([key, value, w], |[key, value, w]| {
+        Reference => widened_all([key, value, w], |[key, value, w]| {
             reference::aft_full(key, value, w, key_padding_mask, reach)
         }),
-    }
+    })
 }
 
 /// `key (batch, len, d_model)`, `value` likewise, `w (len, 2 window − 1)` → `(batch, len, d_model)`
@@ -118,16 +116,15 @@ pub fn aft_local(
     let sizes = Sizes { batch, len, n_maps: d_model, width: 1 };
     let band = Band::new(sizes, n_taps, n_taps / 2, reach).with_taps_of_positions();
     let padding = padding(key_padding_mask, batch, len)?;
-    match Backend::of(&[key, value, w]) {
-        Backend::F32 => run_band::<f32>(key, value, w, padding, band),
-        Backend::F64 => run_band::<f64>(key, value, w, padding, band),
-        Backend::Cuda => {
+    dispatch!(match [key, value, w] {
+        Cpu(T) => band::aft::<T>([key, value, w], padding, band),
+        Cuda => {
             cuda::aft([key, value], Some(w), cuda::Taps::OfPositions, len, key_padding_mask, reach)
         }
-        Backend::Reference => widened([key, value, w], |[key, value, w]| {
+        Reference => widened_all([key, value, w], |[key, value, w]| {
             reference::aft_local(key, value, w, key_padding_mask, reach)
         }),
-    }
+    })
 }
 
 /// `key (batch, len, n_heads)`, `value (batch, len, n_heads, head_dim)`, `w (n_heads, kernel_size)` →
@@ -154,17 +151,16 @@ pub fn aft_conv(
     let sizes = Sizes { batch, len, n_maps: n_heads, width: head_dim };
     let band = Band::new(sizes, n_taps, alignment.origin(n_taps), reach);
     let padding = padding(key_padding_mask, batch, len)?;
-    match Backend::of(&[key, value, w]) {
-        Backend::F32 => run_band::<f32>(key, value, &w.t()?, padding, band),
-        Backend::F64 => run_band::<f64>(key, value, &w.t()?, padding, band),
-        Backend::Cuda => {
+    dispatch!(match [key, value, w] {
+        Cpu(T) => band::aft::<T>([key, value, &w.t()?], padding, band),
+        Cuda => {
             let taps = cuda::Taps::OfMaps(alignment);
             cuda::aft([key, value], Some(w), taps, len, key_padding_mask, reach)
         }
-        Backend::Reference => widened([key, value, w], |[key, value, w]| {
+        Reference => widened_all([key, value, w], |[key, value, w]| {
             reference::aft_conv(key, value, w, alignment, key_padding_mask, reach)
         }),
-    }
+    })
 }
 
 /// `key (batch, kv_len, d_model)`, `value` likewise → of the past `(batch, kv_len, d_model)`, of everything
@@ -182,29 +178,31 @@ pub fn aft_simple(
     if key.dims() != value.dims() {
         bail!("aft-simple: key {:?}, value {:?}", key.shape(), value.shape())
     }
-    let sizes = Sizes { batch, len, n_maps: d_model, width: 1 };
-    let no_taps = || Tensor::zeros((1, d_model), key.dtype(), key.device());
-    let scan = Band::new(sizes, 1, 0, Reach::Past);
     let padding = padding(key_padding_mask, batch, len)?;
-    match (Backend::of(&[key, value]), reach) {
-        (Backend::Cuda, _) => {
+    dispatch!(match [key, value] {
+        Cpu(T) => match reach {
+            Reach::Past => {
+                let sizes = Sizes { batch, len, n_maps: d_model, width: 1 };
+                let no_taps = Tensor::zeros((1, d_model), key.dtype(), key.device())?;
+                band::aft::<T>([key, value, &no_taps], padding, Band::new(sizes, 1, 0, reach))
+            }
+            Reach::Everything => mean_of_everything(key, value, key_padding_mask),
+        },
+        Cuda => {
             let q_len = if reach == Reach::Past { len } else { 1 };
             cuda::aft([key, value], None, cuda::Taps::None, q_len, key_padding_mask, reach)
         }
-        (Backend::Reference, _) => widened([key, value, value], |[key, value, _]| {
+        Reference => widened_all([key, value], |[key, value]| {
             reference::aft_simple(key, value, key_padding_mask, reach)
         }),
-        (Backend::F32, Reach::Past) => run_band::<f32>(key, value, &no_taps()?, padding, scan),
-        (Backend::F64, Reach::Past) => run_band::<f64>(key, value, &no_taps()?, padding, scan),
-        (_, Reach::Everything) => mean_of_everything(key, value, key_padding_mask),
-    }
+    })
 }
 
 /// Σ exp(K) ⊙ V / Σ exp(K), per channel: `(batch, 1, d_model)`
 fn mean_of_everything(key: &Tensor, value: &Tensor, padding: Option<&Tensor>) -> Result<Tensor> {
     let scores = match padding {
         Some(padding) => {
-            key.broadcast_add(&reference::additive(padding, key.dtype())?.unsqueeze(2)?)?
+            key.broadcast_add(&padding_mask::additive(padding, key.dtype())?.unsqueeze(2)?)?
         }
         None => key.clone(),
     };
@@ -212,40 +210,13 @@ fn mean_of_everything(key: &Tensor, value: &Tensor, padding: Option<&Tensor>) ->
     (weights * value.transpose(1, 2)?)?.sum_keepdim(2)?.transpose(1, 2)
 }
 
-fn run_full<T: Element>(
-    key: &Tensor,
-    value: &Tensor,
-    w: &Tensor,
-    padding: Option<Vec<u8>>,
-    reach: Reach,
-) -> Result<Tensor> {
-    let op = Full::<T>::new(padding, reach);
-    apply3(&key.contiguous()?, &value.contiguous()?, &w.contiguous()?, op)
-}
-
-fn run_band<T: Element>(
-    key: &Tensor,
-    value: &Tensor,
-    taps: &Tensor,
-    padding: Option<Vec<u8>>,
-    band: Band,
-) -> Result<Tensor> {
-    let op = band::Op::<T>::new(padding, band);
-    apply3(&key.contiguous()?, &value.contiguous()?, &taps.contiguous()?, op)
-}
-
 fn padding(mask: Option<&Tensor>, batch: usize, kv_len: usize) -> Result<Option<Vec<u8>>> {
     padding_mask::check(mask, batch, kv_len)?;
     mask.map(|_| padding_mask::flags(mask)).transpose()
 }
 
-/// `f` with half precision computed in f32 and rounded once, at the end.
-fn widened(x: [&Tensor; 3], f: impl FnOnce([&Tensor; 3]) -> Result<Tensor>) -> Result<Tensor> {
-    match x[0].dtype() {
-        DType::F16 | DType::BF16 => {
-            let [a, b, c] = x.map(|x| x.to_dtype(DType::F32));
-            f([&a?, &b?, &c?])?.to_dtype(x[0].dtype())
-        }
-        _ => f(x),
-    }
+/// `f` of the elements of three contiguous tensors.
+fn with_elements<T: Element, R>(inputs: &[Tensor], f: impl FnOnce([&[T]; 3]) -> R) -> Result<R> {
+    let [a, b, c] = [0, 1, 2].map(|i| View::of(&inputs[i]));
+    Ok(f([&a?, &b?, &c?]))
 }

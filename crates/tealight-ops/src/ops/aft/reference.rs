@@ -3,6 +3,7 @@
 use candle_core::{DType, Device, Result, Tensor};
 
 use super::{Alignment, Reach};
+use crate::ops::padding_mask::additive;
 use crate::ops::softmax::reference::softmax;
 
 /// `key (batch, kv_len, d_model)`, `value` likewise, `w (q_len, kv_len)` → `(batch, q_len, d_model)`
@@ -98,7 +99,11 @@ pub fn dense_of_local(w: &Tensor) -> Result<Tensor> {
 /// If `w` is not of rank two.
 pub fn dense_of_conv(w: &Tensor, len: usize, alignment: Alignment) -> Result<Tensor> {
     let (n_heads, n_taps) = w.dims2()?;
-    let (tap, inside) = taps(len, n_taps, alignment.origin(n_taps), w)?;
+    let origin = match alignment {
+        Alignment::Centred => n_taps / 2,
+        Alignment::Left => n_taps - 1,
+    };
+    let (tap, inside) = taps(len, n_taps, origin, w)?;
     let w = w.index_select(&tap.flatten_all()?, 1)?.reshape((n_heads, len, len))?;
     w.broadcast_mul(&inside)
 }
@@ -114,12 +119,6 @@ fn taps(len: usize, n_taps: usize, origin: usize, w: &Tensor) -> Result<(Tensor,
 fn offsets(q_len: usize, kv_len: usize, device: &Device) -> Result<Tensor> {
     let positions = |len| Tensor::arange(0., len as f64, device);
     positions(kv_len)?.unsqueeze(0)?.broadcast_sub(&positions(q_len)?.unsqueeze(1)?)
-}
-
-/// −∞ where `ignored` is 1, else 0.
-pub(super) fn additive(ignored: &Tensor, dtype: DType) -> Result<Tensor> {
-    let zeros = Tensor::zeros(ignored.shape(), dtype, ignored.device())?;
-    ignored.where_cond(&(zeros.ones_like()? * f64::NEG_INFINITY)?, &zeros)
 }
 
 /// Σ_t' weights · value: `(batch, n_maps, q_len, kv_len)`, `(batch, kv_len, n_maps, width)` →

@@ -37,17 +37,19 @@ mod cuda;
 mod problem;
 pub mod reference;
 
-use candle_core::{DType, Result, Tensor, bail};
+use candle_core::{Result, Tensor, bail};
 
-use crate::autograd::graph::{Operation, record};
-use crate::backend::buffer::{View, stored, tensor};
-use crate::backend::choice::Backend;
+use crate::autograd::graph::{Saved, record_saving};
+use crate::backend::buffer::{View, gradients, stored, tensor};
+use crate::backend::choice::{dispatch, widened_all};
 use crate::backend::profile::{Pass, timed};
 use crate::backend::simd::vector::Lanes;
 use crate::ops::dropout::Draw;
 use crate::ops::softmax::softmax;
-use cpu::{Bias, Given, Operands, Row, ScoreBias, Strided};
+use cpu::{Bias, Given, Operands, ScoreBias, Strided};
 use problem::Problem;
+
+const NAME: &str = "attention";
 
 /// What a query may read, and how its scores become weights.
 #[derive(Clone, Copy, Debug, Default)]
@@ -133,14 +135,13 @@ pub fn attention(
     options: &Options<'_>,
 ) -> Result<Tensor> {
     let problem = Problem::new(query, key, value, options)?;
-    match Backend::of(&[query, key, value]) {
-        Backend::F32 => fused::<f32>(problem, query, key, value, options),
-        Backend::F64 => fused::<f64>(problem, query, key, value, options),
-        Backend::Cuda if cuda::takes(&problem, query, options) => {
+    dispatch!(match [query, key, value] {
+        Cpu(T) => on_cpu::<T>(problem, [query, key, value], options),
+        Cuda if cuda::takes(&problem, query, options) => {
             cuda::attention(problem, query, key, value, options)
         }
-        Backend::Cuda | Backend::Reference => plain(&problem, query, key, value, options),
-    }
+        Cuda | Reference => plain(&problem, query, key, value, options),
+    })
 }
 
 /// The matrix of weights, without dropout: `query (batch, n_heads, q_len, head_dim)`,
@@ -156,17 +157,10 @@ pub fn weights(query: &Tensor, key: &Tensor, options: &Options<'_>) -> Result<Te
         let shape = (problem.batch, problem.n_heads, problem.q_len, problem.kv_len);
         return Tensor::zeros(shape, query.dtype(), query.device());
     }
-    let wide = widest(query.dtype());
-    let (query_wide, key) = (query.to_dtype(wide)?, key.to_dtype(wide)?);
-    softmax(&reference::scores(&problem, &query_wide, &key, options)?)?.to_dtype(query.dtype())
+    widened_all([query, key], |[query, key]| softmax(&reference::scores(query, key, options)?))
 }
 
-/// The dtype to compute in.
-fn widest(dtype: DType) -> DType {
-    if dtype == DType::F64 { DType::F64 } else { DType::F32 }
-}
-
-/// The definition, in f32 where the operands are of half precision.
+/// The definition, which has no result without elements.
 fn plain(
     problem: &Problem,
     query: &Tensor,
@@ -177,45 +171,55 @@ fn plain(
     if [query, key, value].iter().any(|operand| operand.elem_count() == 0) {
         return Tensor::zeros(&problem.output_shape()[..], query.dtype(), query.device());
     }
-    let wide = |x: &Tensor| x.to_dtype(widest(query.dtype()));
-    reference::attention(&wide(query)?, &wide(key)?, &wide(value)?, options)?
-        .to_dtype(query.dtype())
+    widened_all([query, key, value], |[query, key, value]| {
+        reference::attention(query, key, value, options)
+    })
 }
 
-fn fused<T: Lanes>(
+fn on_cpu<T: Lanes>(
     problem: Problem,
-    query: &Tensor,
-    key: &Tensor,
-    value: &Tensor,
+    operands: [&Tensor; 3],
     options: &Options<'_>,
 ) -> Result<Tensor> {
     let padding = options.key_padding_mask.map(|mask| mask.flatten_all()?.to_vec1());
     let segments = options.segments.map(|segments| segments.flatten_all()?.to_vec1());
-    let bias = options.bias.map(|bias| bias.to_dtype(T::DTYPE)?.contiguous());
     let masks = Masks { padding: padding.transpose()?, segments: segments.transpose()? };
-    let mut inputs = vec![with_rows(query)?, with_rows(key)?, with_rows(value)?];
-    inputs.extend(bias.transpose()?);
+    let mut inputs = operands.into_iter().map(with_rows).collect::<Result<Vec<_>>>()?;
+    if let Some(bias) = options.bias {
+        inputs.push(bias.to_dtype(T::DTYPE)?.contiguous()?);
+    }
     let (output, rows) = timed(NAME, Pass::Forward, || {
         with_operands(&problem, &masks, &inputs, |operands| cpu::forward::<T>(&problem, operands))
     })?;
     let output = stored(output, &problem.output_shape()[..]);
     let inputs: Vec<_> = inputs.iter().collect();
-    record(Attention { problem, masks, rows }, &inputs, output)
+    let saved = Saved::InputsAndOutput;
+    record_saving(NAME, &inputs, output, saved, move |inputs, output, gradient| {
+        let gradient = with_rows(gradient)?;
+        let output = Operand::of(output, problem.layout)?;
+        let gradient = Operand::of(&gradient, problem.layout)?;
+        let given = Given { rows: &rows, output: output.rows(), gradient: gradient.rows() };
+        let learnt = inputs.get(3).is_some_and(Tensor::track_op);
+        let learnt = if learnt { Bias::Learnt } else { Bias::Constant };
+        let all = with_operands(&problem, &masks, inputs, |operands| {
+            cpu::backward::<T>(&problem, operands, &given, learnt)
+        })?;
+        let mut results = gradients([all.query, all.key, all.value].map(Some), inputs)?;
+        if let Some(bias) = inputs.get(3) {
+            let by_head = (problem.n_heads, problem.q_len, problem.kv_len);
+            let dbias = all.bias.map(|dbias| tensor(dbias, by_head)).transpose()?;
+            results.push(match dbias {
+                Some(dbias) if bias.rank() == 2 => Some(dbias.sum(0)?),
+                dbias => dbias,
+            });
+        }
+        Ok(results)
+    })
 }
 
 /// `x` itself, if its rows are contiguous.
 fn with_rows(x: &Tensor) -> Result<Tensor> {
     if x.stride().last() == Some(&1) { Ok(x.clone()) } else { x.contiguous() }
-}
-
-const NAME: &str = "attention";
-
-/// Of query, key, value and perhaps a bias.
-struct Attention<T> {
-    problem: Problem,
-    masks: Masks,
-    /// What the forward leaves for the backward.
-    rows: Vec<Row<T>>,
 }
 
 struct Masks {
@@ -268,43 +272,5 @@ impl<'a, T: Lanes> Operand<'a, T> {
     fn rows(&self) -> Strided<'_, T> {
         let Self { view, strides, len, width } = self;
         Strided { data: view, strides: *strides, len: *len, width: *width }
-    }
-}
-
-impl<T: Lanes> Operation for Attention<T> {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn backward(
-        self: Box<Self>,
-        inputs: &[Tensor],
-        output: &Tensor,
-        gradient: &Tensor,
-    ) -> Result<Vec<Option<Tensor>>> {
-        let Self { problem, masks, rows } = &*self;
-        let gradient = with_rows(gradient)?;
-        let bias = inputs.get(3);
-        let learnt = if bias.is_some_and(Tensor::track_op) { Bias::Learnt } else { Bias::Constant };
-        let output = Operand::of(output, problem.layout)?;
-        let gradient = Operand::of(&gradient, problem.layout)?;
-        let given = Given { rows, output: output.rows(), gradient: gradient.rows() };
-        let all = with_operands(problem, masks, inputs, |operands| {
-            cpu::backward::<T>(problem, operands, &given, learnt)
-        })?;
-        let mut gradients = Vec::with_capacity(inputs.len());
-        for (gradient, input) in [all.query, all.key, all.value].into_iter().zip(inputs) {
-            gradients.push(Some(tensor(gradient, input.shape())?));
-        }
-        if let Some(bias) = bias {
-            let of_heads = (problem.n_heads, problem.q_len, problem.kv_len);
-            let dbias = all.bias.map(|dbias| tensor(dbias, of_heads)).transpose()?;
-            let shared = bias.rank() == 2;
-            gradients.push(match dbias {
-                Some(dbias) if shared => Some(dbias.sum(0)?),
-                dbias => dbias,
-            });
-        }
-        Ok(gradients)
     }
 }

@@ -1,8 +1,8 @@
-//! The definition, in plain tensor operations: a row of scores for every query.
+//! The definition, in plain tensor operations: a row of scores for every query. It computes scale, groups
+//! and masks from the options by itself and shares nothing with the fused loop.
 
-use candle_core::{Device, Result, Tensor};
+use candle_core::{D, Device, Result, Tensor};
 
-use super::problem::Problem;
 use super::{Layout, Options};
 use crate::ops::dropout::reference::dropout;
 use crate::ops::softmax::reference::softmax;
@@ -14,13 +14,42 @@ pub fn attention(
     value: &Tensor,
     options: &Options<'_>,
 ) -> Result<Tensor> {
-    let problem = Problem::new(query, key, value, options)?;
-    let mut weights = softmax(&scores(&problem, query, key, options)?)?;
-    if let Some(options) = problem.dropout {
-        weights = dropout(&weights, options.rate, options.stream)?;
+    let mut weights = softmax(&scores(query, key, options)?)?;
+    if let Some(draw) = options.dropout.filter(|draw| draw.rate > 0.) {
+        weights = dropout(&weights, draw.rate, draw.stream)?;
     }
-    let value = repeated(&heads_first(value, options)?, problem.group())?;
+    let value = repeated(&heads_first(value, options)?, weights.dim(1)?)?;
     heads_first(&weights.matmul(&value)?, options)
+}
+
+/// `(batch, n_heads, q_len, kv_len)`, −∞ where reading is forbidden.
+pub(super) fn scores(query: &Tensor, key: &Tensor, options: &Options<'_>) -> Result<Tensor> {
+    let query = heads_first(query, options)?;
+    let (batch, n_heads, q_len, head_dim) = query.dims4()?;
+    let key = repeated(&heads_first(key, options)?, n_heads)?;
+    let kv_len = key.dim(2)?;
+    let scale = options.scale.unwrap_or(1. / (head_dim as f64).sqrt());
+    let mut scores = (query * scale)?.contiguous()?.matmul(&key.t()?)?;
+    if let Some(bias) = options.bias {
+        scores = scores.broadcast_add(&bias.to_dtype(scores.dtype())?)?;
+    }
+    let distances = distances(q_len, kv_len, scores.device())?;
+    if options.causal {
+        scores = without(&scores, &distances.lt(0_i64)?)?;
+    }
+    if let Some(window) = options.window.and_then(|window| i64::try_from(window).ok()) {
+        scores = without(&scores, &distances.ge(window)?)?;
+        scores = without(&scores, &distances.le(-window)?)?;
+    }
+    if let Some(padding) = options.key_padding_mask {
+        scores = without(&scores, &padding.reshape((batch, 1, 1, kv_len))?)?;
+    }
+    if let Some(segments) = options.segments {
+        let of_queries = segments.reshape((batch, 1, q_len, 1))?;
+        let of_keys = segments.reshape((batch, 1, 1, kv_len))?;
+        scores = without(&scores, &of_queries.broadcast_ne(&of_keys)?)?;
+    }
+    Ok(scores)
 }
 
 /// `(batch, len, heads, width)` as `(batch, heads, len, width)`, and back.
@@ -31,56 +60,25 @@ fn heads_first(x: &Tensor, options: &Options<'_>) -> Result<Tensor> {
     }
 }
 
-/// `(batch, n_heads, q_len, kv_len)`, `-inf` where reading is forbidden.
-pub(super) fn scores(
-    problem: &Problem,
-    query: &Tensor,
-    key: &Tensor,
-    options: &Options<'_>,
-) -> Result<Tensor> {
-    let key = repeated(&heads_first(key, options)?, problem.group())?;
-    let query = heads_first(query, options)?;
-    let mut scores = (&query * problem.scale)?.contiguous()?.matmul(&key.t()?)?;
-    if let Some(bias) = options.bias {
-        scores = scores.broadcast_add(&bias.to_dtype(scores.dtype())?)?;
-    }
-    if !problem.band.is_everything() {
-        scores = closed(&scores, &outside_band(problem, query.device())?)?;
-    }
-    if let Some(padding) = options.key_padding_mask {
-        scores = closed(&scores, &padding.reshape((problem.batch, 1, 1, problem.kv_len))?)?;
-    }
-    if let Some(segments) = options.segments {
-        let (batch, len) = segments.dims2()?;
-        let of_queries = segments.reshape((batch, 1, len, 1))?;
-        let of_keys = segments.reshape((batch, 1, 1, len))?;
-        scores = closed(&scores, &of_queries.broadcast_ne(&of_keys)?)?;
-    }
-    Ok(scores)
+/// `(batch, n_kv_heads, len, width)` → `(batch, n_heads, len, width)`: head h of the result is head
+/// ⌊h · n_kv_heads / n_heads⌋ of `x`.
+fn repeated(x: &Tensor, n_heads: usize) -> Result<Tensor> {
+    let (batch, n_kv_heads, len, width) = x.dims4()?;
+    let copies =
+        x.unsqueeze(2)?.broadcast_as((batch, n_kv_heads, n_heads / n_kv_heads, len, width))?;
+    copies.reshape((batch, n_heads, len, width))
 }
 
-/// `(batch, n_kv_heads, len, width)` → `(batch, n_kv_heads · group, len, width)`
-fn repeated(x: &Tensor, group: usize) -> Result<Tensor> {
-    if group == 1 {
-        return x.contiguous();
-    }
-    let (batch, n_heads, len, width) = x.dims4()?;
-    let shape = (batch, n_heads, group, len, width);
-    x.unsqueeze(2)?.broadcast_as(shape)?.reshape((batch, n_heads * group, len, width))
+/// How far key j lies before query i, i + kv_len − q_len − j: `(q_len, kv_len)` of i64.
+fn distances(q_len: usize, kv_len: usize, device: &Device) -> Result<Tensor> {
+    let queries = Tensor::arange(0, q_len as i64, device)?.unsqueeze(D::Minus1)?;
+    let keys = Tensor::arange(q_len as i64, (q_len + kv_len) as i64, device)?;
+    let ends = Tensor::full(kv_len as i64, (q_len, 1), device)?;
+    (queries + ends)?.broadcast_sub(&keys.unsqueeze(0)?)
 }
 
-/// `-inf` where the flag is not 0.
-fn closed(scores: &Tensor, flags: &Tensor) -> Result<Tensor> {
+/// −∞ where the flag is not 0.
+fn without(scores: &Tensor, flags: &Tensor) -> Result<Tensor> {
     let lowest = Tensor::full(f64::NEG_INFINITY, scores.shape(), scores.device())?;
     flags.broadcast_as(scores.shape())?.where_cond(&lowest.to_dtype(scores.dtype())?, scores)
-}
-
-/// `(q_len, kv_len)` of u8: 1 where causality or the window forbids reading.
-fn outside_band(problem: &Problem, device: &Device) -> Result<Tensor> {
-    let (q_len, kv_len) = (problem.q_len, problem.kv_len);
-    let mut flags = vec![1_u8; q_len * kv_len];
-    for (row, flags) in flags.chunks_exact_mut(kv_len.max(1)).enumerate() {
-        flags[problem.band.keys(row)].fill(0);
-    }
-    Tensor::from_vec(flags, (q_len, kv_len), device)
 }

@@ -7,16 +7,16 @@
 pub(crate) mod cuda;
 pub mod reference;
 
-use std::marker::PhantomData;
-
 use candle_core::{Result, Tensor, bail};
 
-use crate::autograd::graph::{Operation, record};
+use crate::autograd::graph::record_linear;
 use crate::backend::buffer::{View, stored, tensor, unwritten};
-use crate::backend::choice::{Backend, widened};
+use crate::backend::choice::{dispatch, widened_all};
 use crate::backend::element::Element;
 use crate::backend::parallel::{block_len, run};
 use crate::backend::profile::{Pass, timed};
+
+const NAME: &str = "broadcast add";
 
 /// `x (.., v's axes)`, `v` → the shape of `x`
 ///
@@ -27,18 +27,24 @@ pub fn broadcast_add(x: &Tensor, v: &Tensor) -> Result<Tensor> {
         let of = |x: &Tensor| (x.shape().clone(), x.dtype());
         bail!("adding {:?} to each of {:?}", of(v), of(x))
     }
-    match Backend::of(&[x, v]) {
-        Backend::F32 => fused::<f32>(x, v),
-        Backend::F64 => fused::<f64>(x, v),
-        Backend::Cuda => cuda::broadcast_add(x, v),
-        Backend::Reference => widened(x, |x| reference::broadcast_add(x, &v.to_dtype(x.dtype())?)),
-    }
+    dispatch!(match [x, v] {
+        Cpu(T) => on_cpu::<T>(x, v),
+        Cuda => cuda::broadcast_add(x, v),
+        Reference => widened_all([x, v], |[x, v]| reference::broadcast_add(x, v)),
+    })
 }
 
-fn fused<T: Element>(x: &Tensor, v: &Tensor) -> Result<Tensor> {
+fn on_cpu<T: Element>(x: &Tensor, v: &Tensor) -> Result<Tensor> {
     let (x, v) = (x.contiguous()?, v.contiguous()?);
     let y = timed(NAME, Pass::Forward, || Result::Ok(sums::<T>(&View::of(&x)?, &View::of(&v)?)))?;
-    record(BroadcastAdd::<T>(PhantomData), &[&x, &v], stored(y, x.shape()))
+    let (needs_gradient, shape) = (v.track_op(), v.shape().clone());
+    record_linear(NAME, &[&x, &v], stored(y, x.shape()), move |gradient| {
+        let dv = || {
+            let gradient = gradient.contiguous()?;
+            tensor(sum_of_examples::<T>(&View::of(&gradient)?, shape.elem_count()), &shape)
+        };
+        Ok(vec![Some(gradient.clone()), needs_gradient.then(dv).transpose()?])
+    })
 }
 
 fn sums<T: Element>(x: &[T], v: &[T]) -> Vec<T> {
@@ -78,28 +84,4 @@ fn sum_of_examples<T: Element>(gradient: &[T], width: usize) -> Vec<T> {
         },
     );
     sum
-}
-
-const NAME: &str = "broadcast add";
-
-struct BroadcastAdd<T>(PhantomData<T>);
-
-impl<T: Element> Operation for BroadcastAdd<T> {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn backward(
-        self: Box<Self>,
-        inputs: &[Tensor],
-        _: &Tensor,
-        gradient: &Tensor,
-    ) -> Result<Vec<Option<Tensor>>> {
-        let v = &inputs[1];
-        let dv = || {
-            let gradient = gradient.contiguous()?;
-            tensor(sum_of_examples::<T>(&View::of(&gradient)?, v.elem_count()), v.shape())
-        };
-        Ok(vec![Some(gradient.clone()), v.track_op().then(dv).transpose()?])
-    }
 }

@@ -17,14 +17,15 @@ pub(crate) mod cpu;
 mod cuda;
 pub mod reference;
 
-use std::marker::PhantomData;
+use candle_core::{DType, Device, Result, Tensor, bail};
 
-use candle_core::{CpuStorage, CustomOp1, DType, Device, Layout, Result, Shape, Tensor, bail};
-
-use crate::autograd::graph::apply1;
-use crate::backend::buffer::{View, slice, stored, tensor};
-use crate::backend::choice::Backend;
+use crate::autograd::graph::{Saved, record_saving};
+use crate::backend::buffer::{View, stored, tensor};
+use crate::backend::choice::{at_least_f32, dispatch};
 use crate::backend::element::Element;
+use crate::backend::profile::{Pass, timed};
+
+const NAME: &str = "cross-entropy";
 
 /// The label of a row that carries no loss and no gradient (the value of `torch`).
 pub const IGNORE_INDEX: i64 = -100;
@@ -47,17 +48,14 @@ pub fn cross_entropy(logits: &Tensor, labels: &Tensor, label_smoothing: f64) -> 
     check_dtype(labels)?;
     let targets =
         || Result::Ok(Targets::Labels { classes: classes(labels, n_classes)?, label_smoothing });
-    match Backend::of(&[logits]) {
-        Backend::F32 => apply1(&logits.contiguous()?, CrossEntropy::<f32>::new(targets()?)),
-        Backend::F64 => apply1(&logits.contiguous()?, CrossEntropy::<f64>::new(targets()?)),
-        Backend::Cuda => {
-            cuda::cross_entropy(logits, cuda::Targets::labels(labels, label_smoothing)?)
-        }
-        Backend::Reference => {
+    dispatch!(match [logits] {
+        Cpu(T) => on_cpu::<T>(logits, targets()?),
+        Cuda => cuda::cross_entropy(logits, cuda::Targets::labels(labels, label_smoothing)?),
+        Reference => {
             targets()?;
             reference::cross_entropy(&at_least_f32(logits)?, labels, label_smoothing)
         }
-    }
+    })
 }
 
 /// `logits (n, classes)`, `targets (n, classes)` → scalar, the sum over the rows.
@@ -71,16 +69,14 @@ pub fn cross_entropy_soft(logits: &Tensor, targets: &Tensor) -> Result<Tensor> {
     if logits.dims2()? != targets.dims2()? {
         bail!("cross-entropy of logits {:?} with targets {:?}", logits.shape(), targets.shape())
     }
-    let soft = || Ok::<_, candle_core::Error>(Targets::Soft(targets.detach().contiguous()?));
-    match Backend::of(&[logits, targets]) {
-        Backend::F32 => apply1(&logits.contiguous()?, CrossEntropy::<f32>::new(soft()?)),
-        Backend::F64 => apply1(&logits.contiguous()?, CrossEntropy::<f64>::new(soft()?)),
-        Backend::Cuda => {
+    dispatch!(match [logits, targets] {
+        Cpu(T) => on_cpu::<T>(logits, Targets::Soft(targets.detach().contiguous()?)),
+        Cuda => {
             let targets = cuda::Targets::Soft(at_least_f32(&targets.detach())?.contiguous()?);
             cuda::cross_entropy(logits, targets)
         }
-        Backend::Reference => reference::cross_entropy_soft(&at_least_f32(logits)?, targets),
-    }
+        Reference => reference::cross_entropy_soft(&at_least_f32(logits)?, targets),
+    })
 }
 
 /// `logits (n, classes)`, `labels (n)` → in how many rows the label has the largest logit; of several
@@ -96,20 +92,18 @@ pub fn hits(logits: &Tensor, labels: &Tensor) -> Result<Tensor> {
     check_dtype(labels)?;
     let logits = logits.detach().contiguous()?;
     let classes = || classes(labels, n_classes);
-    let counted = |n: usize| Tensor::new(n as u32, &Device::Cpu);
-    match Backend::of(&[&logits]) {
-        Backend::F32 => counted(cpu::hits::<f32>(&View::of(&logits)?, &classes()?, n_classes)),
-        Backend::F64 => counted(cpu::hits::<f64>(&View::of(&logits)?, &classes()?, n_classes)),
-        Backend::Cuda => cuda::hits(&logits, labels),
-        Backend::Reference => {
-            classes()?;
-            reference::hits(&logits, labels)
+    let logits = &logits;
+    dispatch!(match [logits] {
+        Cpu(T) => {
+            let hits = cpu::hits::<T>(&View::of(logits)?, &classes()?, n_classes);
+            Tensor::new(hits as u32, &Device::Cpu)
         }
-    }
-}
-
-fn at_least_f32(logits: &Tensor) -> Result<Tensor> {
-    if logits.dtype() == DType::F64 { Ok(logits.clone()) } else { logits.to_dtype(DType::F32) }
+        Cuda => cuda::hits(logits, labels),
+        Reference => {
+            classes()?;
+            reference::hits(logits, labels)
+        }
+    })
 }
 
 /// Each row's class; `None` where it is to be ignored.
@@ -138,46 +132,30 @@ enum Targets {
     Soft(Tensor),
 }
 
-struct CrossEntropy<T> {
-    targets: Targets,
-    element: PhantomData<T>,
-}
-
-impl<T> CrossEntropy<T> {
-    fn new(targets: Targets) -> Self {
-        Self { targets, element: PhantomData }
-    }
-}
-
-impl<T: Element> CustomOp1 for CrossEntropy<T> {
-    fn name(&self) -> &'static str {
-        "cross-entropy"
-    }
-
-    fn cpu_fwd(&self, logits: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
-        let (_, n_classes) = layout.shape().dims2()?;
-        let logits = slice::<T>(logits, layout)?;
-        let loss = match &self.targets {
+fn on_cpu<T: Element>(logits: &Tensor, targets: Targets) -> Result<Tensor> {
+    let (_, n_classes) = logits.dims2()?;
+    let logits = logits.contiguous()?;
+    let loss = timed(NAME, Pass::Forward, || {
+        let logits = View::<T>::of(&logits)?;
+        Result::Ok(match &targets {
             Targets::Labels { classes, label_smoothing } => {
-                cpu::loss(logits, classes, n_classes, *label_smoothing)
+                cpu::loss(&logits, classes, n_classes, *label_smoothing)
             }
-            Targets::Soft(targets) => cpu::soft_loss(logits, &View::of(targets)?, n_classes),
-        };
-        Ok(stored(vec![T::from_f64(loss)], ()))
-    }
-
-    fn bwd(&self, logits: &Tensor, _: &Tensor, gradient: &Tensor) -> Result<Option<Tensor>> {
-        let (_, n_classes) = logits.dims2()?;
+            Targets::Soft(targets) => cpu::soft_loss(&logits, &View::of(targets)?, n_classes),
+        })
+    })?;
+    let loss = stored(vec![T::from_f64(loss)], ());
+    record_saving(NAME, &[&logits], loss, Saved::Inputs, move |inputs, _, gradient| {
         let factor = T::from_f64(gradient.to_dtype(DType::F64)?.to_scalar()?);
-        let view = View::of(logits)?;
-        let dlogits = match &self.targets {
+        let logits = View::of(&inputs[0])?;
+        let dlogits = match &targets {
             Targets::Labels { classes, label_smoothing } => {
-                cpu::gradient(&view, classes, n_classes, *label_smoothing, factor)
+                cpu::gradient(&logits, classes, n_classes, *label_smoothing, factor)
             }
             Targets::Soft(targets) => {
-                cpu::soft_gradient(&view, &View::of(targets)?, n_classes, factor)
+                cpu::soft_gradient(&logits, &View::of(targets)?, n_classes, factor)
             }
         };
-        tensor(dlogits, logits.shape()).map(Some)
-    }
+        Ok(vec![Some(tensor(dlogits, inputs[0].shape())?)])
+    })
 }

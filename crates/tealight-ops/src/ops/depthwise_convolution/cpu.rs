@@ -4,63 +4,71 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use super::Convolution;
 use crate::backend::buffer::unwritten;
 use crate::backend::element::Element;
 use crate::backend::parallel::{add_scaled, run, sum_in_order, sum_of_pairs};
 
-pub(super) fn forward<T: Element>(conv: &Convolution<T>, x: &[T], weight: &[T]) -> Vec<T> {
-    let (plane, kernel) = (conv.len * conv.head_dim, weight.len() / conv.n_heads);
-    let mut y = unwritten(x.len());
-    run(
-        x.len(),
-        y.chunks_mut(plane).zip(x.chunks(plane)).enumerate(),
-        #[inline(always)]
-        |(i, (y, x))| {
-            let x = conv.without_padding(i, x);
-            let weight = &weight[i % conv.n_heads * kernel..][..kernel];
-            y.fill(T::ZERO);
-            for (j, &weight) in weight.iter().enumerate() {
-                let (to, from) = conv.shift(plane, kernel, j);
-                add_scaled(&mut y[to], &x[from], weight);
-            }
-        },
-    );
-    y
+/// What a convolution needs besides its operands.
+pub(super) struct Convolution {
+    pub(super) n_heads: usize,
+    pub(super) len: usize,
+    pub(super) head_dim: usize,
+    /// By row of the batch, then by position.
+    pub(super) is_padding: Option<Vec<Vec<bool>>>,
 }
 
-/// The gradients of x and weight.
-pub(super) fn backward<T: Element>(
-    conv: &Convolution<T>,
-    x: &[T],
-    weight: &[T],
-    gradient: &[T],
-) -> (Vec<T>, Vec<T>) {
-    let (plane, kernel) = (conv.len * conv.head_dim, weight.len() / conv.n_heads);
-    let mut dx = unwritten(x.len());
-    let dweight: Vec<Vec<T>> = run(
-        x.len(),
-        dx.chunks_mut(plane).zip(x.chunks(plane).zip(gradient.chunks(plane))).enumerate(),
-        #[inline(always)]
-        |(i, (dx, (x, g)))| {
-            let x = conv.without_padding(i, x);
-            let weight = &weight[i % conv.n_heads * kernel..][..kernel];
-            let mut dweight = unwritten(kernel);
-            dx.fill(T::ZERO);
-            for (j, &weight) in weight.iter().enumerate() {
-                let (to, from) = conv.shift(plane, kernel, j);
-                dweight[j] = sum_of_pairs(&g[to.clone()], &x[from.clone()], |g, x| g * x);
-                add_scaled(&mut dx[from], &g[to], weight);
-            }
-            conv.clear_padding(i, dx);
-            dweight
-        },
-    );
-    let by_example: Vec<Vec<T>> = dweight.chunks(conv.n_heads).map(<[_]>::concat).collect();
-    (dx, sum_in_order(&by_example, weight.len()))
-}
+impl Convolution {
+    pub(super) fn forward<T: Element>(&self, x: &[T], weight: &[T]) -> Vec<T> {
+        let (plane, kernel) = (self.len * self.head_dim, weight.len() / self.n_heads);
+        let mut y = unwritten(x.len());
+        run(
+            x.len(),
+            y.chunks_mut(plane).zip(x.chunks(plane)).enumerate(),
+            #[inline(always)]
+            |(i, (y, x))| {
+                let x = self.without_padding(i, x);
+                let weight = &weight[i % self.n_heads * kernel..][..kernel];
+                y.fill(T::ZERO);
+                for (j, &weight) in weight.iter().enumerate() {
+                    let (to, from) = self.shift(plane, kernel, j);
+                    add_scaled(&mut y[to], &x[from], weight);
+                }
+            },
+        );
+        y
+    }
 
-impl<T: Element> Convolution<T> {
+    /// The gradients of x and weight.
+    pub(super) fn backward<T: Element>(
+        &self,
+        x: &[T],
+        weight: &[T],
+        gradient: &[T],
+    ) -> [Vec<T>; 2] {
+        let (plane, kernel) = (self.len * self.head_dim, weight.len() / self.n_heads);
+        let mut dx = unwritten(x.len());
+        let dweight: Vec<Vec<T>> = run(
+            x.len(),
+            dx.chunks_mut(plane).zip(x.chunks(plane).zip(gradient.chunks(plane))).enumerate(),
+            #[inline(always)]
+            |(i, (dx, (x, g)))| {
+                let x = self.without_padding(i, x);
+                let weight = &weight[i % self.n_heads * kernel..][..kernel];
+                let mut dweight = unwritten(kernel);
+                dx.fill(T::ZERO);
+                for (j, &weight) in weight.iter().enumerate() {
+                    let (to, from) = self.shift(plane, kernel, j);
+                    dweight[j] = sum_of_pairs(&g[to.clone()], &x[from.clone()], |g, x| g * x);
+                    add_scaled(&mut dx[from], &g[to], weight);
+                }
+                self.clear_padding(i, dx);
+                dweight
+            },
+        );
+        let by_example: Vec<Vec<T>> = dweight.chunks(self.n_heads).map(<[_]>::concat).collect();
+        [dx, sum_in_order(&by_example, weight.len())]
+    }
+
     /// Which numbers are written, and which are read for them, at place `j` of the kernel.
     #[inline(always)]
     fn shift(&self, plane: usize, kernel: usize, j: usize) -> (Range<usize>, Range<usize>) {
@@ -71,7 +79,7 @@ impl<T: Element> Convolution<T> {
     }
 
     #[inline(always)]
-    fn without_padding<'a>(&self, i: usize, x: &'a [T]) -> Cow<'a, [T]> {
+    fn without_padding<'a, T: Element>(&self, i: usize, x: &'a [T]) -> Cow<'a, [T]> {
         if self.is_padding.is_none() {
             return Cow::Borrowed(x);
         }
@@ -81,7 +89,7 @@ impl<T: Element> Convolution<T> {
     }
 
     #[inline(always)]
-    fn clear_padding(&self, i: usize, x: &mut [T]) {
+    fn clear_padding<T: Element>(&self, i: usize, x: &mut [T]) {
         if let Some(rows) = &self.is_padding {
             for (x, &is_padding) in x.chunks_exact_mut(self.head_dim).zip(&rows[i / self.n_heads]) {
                 if is_padding {

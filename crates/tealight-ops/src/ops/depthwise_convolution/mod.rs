@@ -19,15 +19,12 @@ mod cpu;
 mod cuda;
 pub mod reference;
 
-use std::marker::PhantomData;
+use candle_core::{Result, Tensor, bail};
 
-use candle_core::{CpuStorage, CustomOp2, Layout, Result, Shape, Tensor, bail};
-
-use crate::autograd::graph::apply2;
-use crate::backend::buffer::{View, slice, stored, tensor};
-use crate::backend::choice::{Backend, widened};
-use crate::backend::element::Element;
+use crate::autograd::graph::{Saved, fused};
+use crate::backend::choice::{dispatch, widened};
 use crate::ops::padding_mask;
+use cpu::Convolution;
 
 const NAME: &str = "depthwise convolution";
 
@@ -43,68 +40,22 @@ pub fn depthwise_convolution(
     weight: &Tensor,
     key_padding_mask: Option<&Tensor>,
 ) -> Result<Tensor> {
-    let (batch, n_heads, len, _) = x.dims4()?;
+    let (batch, n_heads, len, head_dim) = x.dims4()?;
     let (weight_heads, one, kernel, width) = weight.dims4()?;
     if [weight_heads, one, width] != [n_heads, 1, 1] || kernel.is_multiple_of(2) {
         bail!("a depthwise convolution of {:?} with a weight of {:?}", x.shape(), weight.shape())
     }
     padding_mask::check(key_padding_mask, batch, len)?;
-    match Backend::of(&[x, weight]) {
-        Backend::F32 => fused::<f32>(x, weight, key_padding_mask),
-        Backend::F64 => fused::<f64>(x, weight, key_padding_mask),
-        Backend::Cuda => cuda::convolution(x, weight, key_padding_mask),
-        Backend::Reference => {
-            widened(x, |x| reference::depthwise_convolution(x, weight, key_padding_mask))
+    dispatch!(match [x, weight] {
+        Cpu(T) => {
+            let is_padding = key_padding_mask.map(padding_mask::rows).transpose()?;
+            let convolution = Convolution { n_heads, len, head_dim, is_padding };
+            fused(NAME, [x, weight], x.shape(), Saved::Inputs, |[x, weight]: [&[T]; 2]| {
+                let y = convolution.forward(x, weight);
+                (y, move |[x, weight], _, g| convolution.backward(x, weight, g))
+            })
         }
-    }
-}
-
-fn fused<T: Element>(x: &Tensor, weight: &Tensor, mask: Option<&Tensor>) -> Result<Tensor> {
-    let (_, n_heads, len, head_dim) = x.dims4()?;
-    let is_padding = mask.map(padding_mask::rows).transpose()?;
-    let (x, weight) = (x.contiguous()?, weight.contiguous()?);
-    apply2(
-        &x,
-        &weight,
-        Convolution::<T> { n_heads, len, head_dim, is_padding, element: PhantomData },
-    )
-}
-
-struct Convolution<T> {
-    n_heads: usize,
-    len: usize,
-    head_dim: usize,
-    /// By row of the batch, then by position.
-    is_padding: Option<Vec<Vec<bool>>>,
-    element: PhantomData<T>,
-}
-
-impl<T: Element> CustomOp2 for Convolution<T> {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn cpu_fwd(
-        &self,
-        x: &CpuStorage,
-        x_layout: &Layout,
-        weight: &CpuStorage,
-        weight_layout: &Layout,
-    ) -> Result<(CpuStorage, Shape)> {
-        let (x, weight) = (slice(x, x_layout)?, slice(weight, weight_layout)?);
-        Ok(stored(cpu::forward(self, x, weight), x_layout.shape()))
-    }
-
-    fn bwd(
-        &self,
-        x: &Tensor,
-        weight: &Tensor,
-        _: &Tensor,
-        gradient: &Tensor,
-    ) -> Result<(Option<Tensor>, Option<Tensor>)> {
-        let gradient = gradient.contiguous()?;
-        let (xs, weights, gradient) = (View::of(x)?, View::of(weight)?, View::of(&gradient)?);
-        let (dx, dweight) = cpu::backward(self, &xs, &weights, &gradient);
-        Ok((Some(tensor(dx, x.shape())?), Some(tensor(dweight, weight.shape())?)))
-    }
+        Cuda => cuda::convolution(x, weight, key_padding_mask),
+        Reference => widened(x, |x| reference::depthwise_convolution(x, weight, key_padding_mask)),
+    })
 }

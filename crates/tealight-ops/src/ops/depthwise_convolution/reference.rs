@@ -2,6 +2,8 @@
 
 use candle_core::{Result, Tensor};
 
+use crate::ops::padding_mask;
+
 /// `x (batch, n_heads, len, head_dim)`, `weight (n_heads, 1, kernel, 1)`,
 /// `key_padding_mask (batch, len)` → `(batch, n_heads, len, head_dim)`
 pub fn depthwise_convolution(
@@ -9,16 +11,10 @@ pub fn depthwise_convolution(
     weight: &Tensor,
     key_padding_mask: Option<&Tensor>,
 ) -> Result<Tensor> {
-    let (batch, _, len, _) = x.dims4()?;
+    let len = x.dim(2)?;
     let (n_heads, _, kernel, _) = weight.dims4()?;
     let weight = weight.to_dtype(x.dtype())?.reshape((1, n_heads, kernel, 1))?;
-    let x = match key_padding_mask {
-        Some(mask) => {
-            let is_padding = mask.reshape((batch, 1, len, 1))?.broadcast_as(x.shape())?;
-            is_padding.where_cond(&x.zeros_like()?, x)?
-        }
-        None => x.clone(),
-    };
+    let x = padding_mask::zeroed(x, key_padding_mask)?;
     let padded = x.pad_with_zeros(2, kernel / 2, kernel / 2)?; // (.., len + kernel − 1, head_dim)
     let mut y = x.zeros_like()?;
     for j in 0..kernel {

@@ -13,11 +13,10 @@ mod cpu;
 pub(crate) mod cuda;
 pub mod reference;
 
-use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor, bail};
+use candle_core::{Result, Tensor, bail};
 
-use crate::autograd::graph::apply1;
-use crate::backend::buffer::{View, slice, stored, tensor};
-use crate::backend::choice::{Backend, widened};
+use crate::autograd::graph::{Saved, fused};
+use crate::backend::choice::{dispatch, widened};
 use crate::backend::element::Element;
 use crate::rng::Stream;
 
@@ -51,12 +50,14 @@ pub fn dropout(x: &Tensor, rate: f64, stream: Stream) -> Result<Tensor> {
     if rate == 0. {
         return Ok(x.clone());
     }
-    match Backend::of(&[x]) {
-        Backend::F32 => apply1(&x.contiguous()?, Dropout::<f32>::new(draw)),
-        Backend::F64 => apply1(&x.contiguous()?, Dropout::<f64>::new(draw)),
-        Backend::Cuda => cuda::dropout(x, draw),
-        Backend::Reference => widened(x, |x| reference::dropout(x, rate, stream)),
-    }
+    dispatch!(match [x] {
+        Cpu(T) => fused("dropout", [x], x.shape(), Saved::Nothing, |[x]| {
+            let dropout = Dropout::<T>::new(draw);
+            (dropout.of(x), move |_, _, g| [dropout.of(g)])
+        }),
+        Cuda => cuda::dropout(x, draw),
+        Reference => widened(x, |x| reference::dropout(x, rate, stream)),
+    })
 }
 
 /// x under its factor. Of what is dropped nothing is left, even where it is not a number.
@@ -96,20 +97,5 @@ impl<T: Element> Dropout<T> {
     /// base + Dropout(x)
     pub(crate) fn onto(&self, base: &[T], x: &[T]) -> Vec<T> {
         cpu::masked(self, x, Some(base))
-    }
-}
-
-impl<T: Element> CustomOp1 for Dropout<T> {
-    fn name(&self) -> &'static str {
-        "dropout"
-    }
-
-    fn cpu_fwd(&self, x: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
-        Ok(stored(self.of(slice(x, layout)?), layout.shape()))
-    }
-
-    fn bwd(&self, _: &Tensor, y: &Tensor, gradient: &Tensor) -> Result<Option<Tensor>> {
-        let gradient = gradient.contiguous()?;
-        tensor(self.of(&View::of(&gradient)?), y.shape()).map(Some)
     }
 }

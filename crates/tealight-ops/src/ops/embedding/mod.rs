@@ -13,14 +13,10 @@ mod cpu;
 mod cuda;
 pub mod reference;
 
-use std::marker::PhantomData;
+use candle_core::{DType, Result, Shape, Tensor, bail};
 
-use candle_core::{CpuStorage, CustomOp1, DType, Layout, Result, Shape, Tensor, bail};
-
-use crate::autograd::graph::apply1;
-use crate::backend::buffer::{View, slice, stored, tensor};
-use crate::backend::choice::Backend;
-use crate::backend::element::Element;
+use crate::autograd::graph::{Saved, fused};
+use crate::backend::choice::dispatch;
 
 /// `table (vocab_size, d_model)`, `ids (..)` → `(.., d_model)`
 ///
@@ -44,18 +40,21 @@ fn look_up(table: &Tensor, ids: &Tensor, padding: Option<u32>) -> Result<Tensor>
     let (vocab_size, d_model) = table.dims2()?;
     let shape = Shape::from([ids.dims(), &[d_model]].concat());
     let rows = || rows(ids, vocab_size);
-    match Backend::of(&[table]) {
-        Backend::F32 => {
-            apply1(&table.contiguous()?, Embedding::<f32>::new(rows()?, padding, shape))
+    dispatch!(match [table] {
+        Cpu(T) => {
+            let rows = rows()?;
+            let padding = padding.map(|row| row as usize);
+            fused("embedding", [table], shape, Saved::Nothing, |[table]| {
+                let y = cpu::gather::<T>(table, &rows, d_model);
+                let sizes = [vocab_size, d_model];
+                (y, move |_, _, g| [cpu::scatter_add(g, &rows, padding, sizes)])
+            })
         }
-        Backend::F64 => {
-            apply1(&table.contiguous()?, Embedding::<f64>::new(rows()?, padding, shape))
-        }
-        Backend::Cuda if shape.elem_count() > 0 => {
+        Cuda if shape.elem_count() > 0 => {
             check_dtype(ids)?;
             cuda::look_up(table, ids, padding)
         }
-        Backend::Cuda | Backend::Reference => {
+        Cuda | Reference => {
             rows()?;
             let ids = selectable(ids)?;
             match padding {
@@ -63,7 +62,7 @@ fn look_up(table: &Tensor, ids: &Tensor, padding: Option<u32>) -> Result<Tensor>
                 None => reference::embedding(table, &ids),
             }
         }
-    }
+    })
 }
 
 /// Candle selects by u8, u32 and i64 alone.
@@ -88,36 +87,4 @@ fn check_dtype(ids: &Tensor) -> Result<()> {
         bail!("ids are of dtype {:?}, not integers", ids.dtype())
     }
     Ok(())
-}
-
-struct Embedding<T> {
-    rows: Vec<usize>,
-    padding: Option<usize>,
-    shape: Shape,
-    element: PhantomData<T>,
-}
-
-impl<T> Embedding<T> {
-    fn new(rows: Vec<usize>, padding: Option<u32>, shape: Shape) -> Self {
-        Self { rows, padding: padding.map(|row| row as usize), shape, element: PhantomData }
-    }
-}
-
-impl<T: Element> CustomOp1 for Embedding<T> {
-    fn name(&self) -> &'static str {
-        "embedding"
-    }
-
-    fn cpu_fwd(&self, table: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
-        let (_, d_model) = layout.shape().dims2()?;
-        Ok(stored(cpu::gather::<T>(slice(table, layout)?, &self.rows, d_model), &self.shape))
-    }
-
-    fn bwd(&self, table: &Tensor, _: &Tensor, gradient: &Tensor) -> Result<Option<Tensor>> {
-        let (vocab_size, d_model) = table.dims2()?;
-        let gradient = gradient.contiguous()?;
-        let gradient = View::<T>::of(&gradient)?;
-        let dtable = cpu::scatter_add(&gradient, &self.rows, self.padding, [vocab_size, d_model]);
-        tensor(dtable, table.shape()).map(Some)
-    }
 }

@@ -26,21 +26,20 @@
 mod cpu;
 pub mod reference;
 
-use std::marker::PhantomData;
+use candle_core::{Result, Tensor};
 
-use candle_core::{CpuStorage, CustomOp1, D, Layout, Result, Shape, Tensor};
-
-use crate::autograd::graph::apply1;
-use crate::backend::buffer::{View, slice, stored, tensor};
-use crate::backend::choice::{Backend, widened};
-use crate::backend::element::Element;
+use crate::backend::choice::{dispatch, widened};
+use crate::ops::softmax::over_rows;
 
 /// `x (.., width)` → `(.., width)`: the point of the simplex that is nearest to each row.
 ///
 /// # Errors
 /// If `x` is a scalar.
 pub fn sparsemax(x: &Tensor) -> Result<Tensor> {
-    entmax(x, Alpha::Two, reference::sparsemax)
+    dispatch!(match [x] {
+        Cpu(T) => over_rows("sparsemax", x, cpu::sparsemax::<T>, cpu::sparsemax_backward),
+        Cuda | Reference => widened(x, reference::sparsemax),
+    })
 }
 
 /// `x (.., width)` → `(.., width)`: entmax of α = 1.5, with fewer zeros than [`sparsemax`].
@@ -48,63 +47,8 @@ pub fn sparsemax(x: &Tensor) -> Result<Tensor> {
 /// # Errors
 /// If `x` is a scalar.
 pub fn entmax15(x: &Tensor) -> Result<Tensor> {
-    entmax(x, Alpha::OneAndAHalf, reference::entmax15)
-}
-
-/// The α for which τ has a closed form, once the support is known.
-#[derive(Clone, Copy, Debug)]
-enum Alpha {
-    /// Sparsemax.
-    Two,
-    /// 1.5-entmax.
-    OneAndAHalf,
-}
-
-fn entmax(x: &Tensor, alpha: Alpha, reference: fn(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
-    let width = x.dim(D::Minus1)?;
-    match Backend::of(&[x]) {
-        Backend::F32 => apply1(&x.contiguous()?, Entmax::<f32>::new(alpha, width)),
-        Backend::F64 => apply1(&x.contiguous()?, Entmax::<f64>::new(alpha, width)),
-        Backend::Cuda | Backend::Reference => widened(x, reference),
-    }
-}
-
-struct Entmax<T> {
-    alpha: Alpha,
-    width: usize,
-    element: PhantomData<T>,
-}
-
-impl<T> Entmax<T> {
-    fn new(alpha: Alpha, width: usize) -> Self {
-        Self { alpha, width, element: PhantomData }
-    }
-}
-
-impl<T: Element> CustomOp1 for Entmax<T> {
-    fn name(&self) -> &'static str {
-        match self.alpha {
-            Alpha::Two => "sparsemax",
-            Alpha::OneAndAHalf => "entmax15",
-        }
-    }
-
-    fn cpu_fwd(&self, x: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
-        let x = slice::<T>(x, layout)?;
-        let y = match self.alpha {
-            Alpha::Two => cpu::sparsemax(x, self.width),
-            Alpha::OneAndAHalf => cpu::entmax15(x, self.width),
-        };
-        Ok(stored(y, layout.shape()))
-    }
-
-    fn bwd(&self, _: &Tensor, y: &Tensor, gradient: &Tensor) -> Result<Option<Tensor>> {
-        let gradient = gradient.contiguous()?;
-        let (y_elements, gradient) = (View::<T>::of(y)?, View::of(&gradient)?);
-        let dx = match self.alpha {
-            Alpha::Two => cpu::sparsemax_backward(&y_elements, &gradient, self.width),
-            Alpha::OneAndAHalf => cpu::entmax15_backward(&y_elements, &gradient, self.width),
-        };
-        tensor(dx, y.shape()).map(Some)
-    }
+    dispatch!(match [x] {
+        Cpu(T) => over_rows("entmax15", x, cpu::entmax15::<T>, cpu::entmax15_backward),
+        Cuda | Reference => widened(x, reference::entmax15),
+    })
 }

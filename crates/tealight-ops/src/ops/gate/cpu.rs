@@ -39,7 +39,7 @@ pub(super) fn backward<T: Element, A: Elementwise>(
     v: &[T],
     gradient: &[T],
     (repeats, width): (usize, usize),
-) -> (Vec<T>, Vec<T>) {
+) -> [Vec<T>; 2] {
     let (mut dx, mut dv) = (unwritten(x.len()), unwritten(v.len()));
     let (len, of_v) = lens(repeats, width);
     let outputs = dx.chunks_mut(len).zip(dv.chunks_mut(of_v));
@@ -71,7 +71,7 @@ pub(super) fn backward<T: Element, A: Elementwise>(
             }
         },
     );
-    (dx, dv)
+    [dx, dv]
 }
 
 /// Of a block: the elements of x, and those of v that they meet.

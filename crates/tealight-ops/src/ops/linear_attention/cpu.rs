@@ -17,21 +17,12 @@ pub(super) struct Sizes {
     pub(super) reads: Reads,
 }
 
-pub(super) fn forward<T: Element>(
-    sizes: &Sizes,
-    query: &[T],
-    key: &[T],
-    value: &[T],
-    padding: &[u8],
-) -> Vec<T> {
+pub(super) fn forward<T: Element>(sizes: &Sizes, operands: [&[T]; 3], padding: &[u8]) -> Vec<T> {
+    let [_, _, value] = operands;
     let mut output = unwritten(sizes.batch * sizes.n_heads * sizes.q_len * sizes.width);
     run(
         value.len() * sizes.n_features,
-        output.chunks_mut(sizes.q_len * sizes.width).zip(heads(
-            sizes,
-            [query, key, value],
-            padding,
-        )),
+        output.chunks_mut(sizes.q_len * sizes.width).zip(heads(sizes, operands, padding)),
         #[inline(always)]
         |(output, head)| head.forward(sizes, output),
     );

@@ -28,14 +28,10 @@ mod cpu;
 mod cuda;
 pub mod reference;
 
-use std::marker::PhantomData;
+use candle_core::{Result, Tensor, bail};
 
-use candle_core::{CpuStorage, CustomOp3, Layout, Result, Shape, Tensor, bail};
-
-use crate::autograd::graph::apply3;
-use crate::backend::buffer::{View, slice, stored, tensor};
-use crate::backend::choice::{Backend, widened};
-use crate::backend::element::Element;
+use crate::autograd::graph::{Saved, fused};
+use crate::backend::choice::{dispatch, widened_all};
 use crate::ops::padding_mask;
 use cpu::Sizes;
 
@@ -68,22 +64,37 @@ pub fn linear_attention(
 ) -> Result<Tensor> {
     let sizes = Sizes::of(log_query, log_key, value, reads)?;
     padding_mask::check(key_padding_mask, sizes.batch, sizes.kv_len)?;
-    let operands = [log_query, log_key, value];
+    let Sizes { batch, n_heads, q_len, width, .. } = sizes;
+    let (operands, shape) = ([log_query, log_key, value], (batch, n_heads, q_len, width));
     if operands.iter().any(|operand| operand.elem_count() == 0) {
-        let shape = (sizes.batch, sizes.n_heads, sizes.q_len, sizes.width);
         return Tensor::zeros(shape, value.dtype(), value.device());
     }
-    match Backend::of(&operands) {
-        Backend::F32 => LinearAttention::<f32>::build(sizes, key_padding_mask)?.apply(operands),
-        Backend::F64 => LinearAttention::<f64>::build(sizes, key_padding_mask)?.apply(operands),
-        Backend::Cuda if cuda::takes(&sizes, value) => {
+    dispatch!(match operands {
+        Cpu(T) => {
+            let padding = padding_mask::flags(key_padding_mask)?;
+            fused(
+                "linear-attention",
+                operands,
+                shape,
+                Saved::InputsAndOutput,
+                |inputs: [&[T]; 3]| {
+                    let output = cpu::forward(&sizes, inputs, &padding);
+                    let backward = move |inputs: [&[T]; 3], output: &[T], gradient: &[T]| {
+                        cpu::backward(&sizes, inputs, &padding, output, gradient)
+                    };
+                    (output, backward)
+                },
+            )
+        }
+        Cuda if cuda::takes(&sizes, value) => {
             cuda::linear_attention(sizes, operands, key_padding_mask)
         }
-        Backend::Cuda | Backend::Reference => widened(value, |value| {
-            let [log_query, log_key] = [log_query, log_key].map(|x| x.to_dtype(value.dtype()));
-            reference::linear_attention(&log_query?, &log_key?, value, reads, key_padding_mask)
-        }),
-    }
+        Cuda | Reference => {
+            widened_all([value, log_query, log_key], |[value, log_query, log_key]| {
+                reference::linear_attention(log_query, log_key, value, reads, key_padding_mask)
+            })
+        }
+    })
 }
 
 impl Sizes {
@@ -98,64 +109,5 @@ impl Sizes {
             bail!("linear attention ({reads:?}) of query {query:?}, key {key:?}, value {value:?}")
         }
         Ok(Self { batch, n_heads, q_len, kv_len, n_features, width, reads })
-    }
-}
-
-struct LinearAttention<T> {
-    sizes: Sizes,
-    padding: Vec<u8>,
-    element: PhantomData<T>,
-}
-
-impl<T: Element> LinearAttention<T> {
-    fn build(sizes: Sizes, key_padding_mask: Option<&Tensor>) -> Result<Self> {
-        let padding = padding_mask::flags(key_padding_mask)?;
-        Ok(Self { sizes, padding, element: PhantomData })
-    }
-
-    fn apply(self, [query, key, value]: [&Tensor; 3]) -> Result<Tensor> {
-        apply3(&query.contiguous()?, &key.contiguous()?, &value.contiguous()?, self)
-    }
-}
-
-impl<T: Element> CustomOp3 for LinearAttention<T> {
-    fn name(&self) -> &'static str {
-        "linear-attention"
-    }
-
-    fn cpu_fwd(
-        &self,
-        query: &CpuStorage,
-        query_layout: &Layout,
-        key: &CpuStorage,
-        key_layout: &Layout,
-        value: &CpuStorage,
-        value_layout: &Layout,
-    ) -> Result<(CpuStorage, Shape)> {
-        let (query, key) = (slice::<T>(query, query_layout)?, slice(key, key_layout)?);
-        let value = slice(value, value_layout)?;
-        let output = cpu::forward(&self.sizes, query, key, value, &self.padding);
-        let Sizes { batch, n_heads, q_len, width, .. } = self.sizes;
-        Ok(stored(output, (batch, n_heads, q_len, width)))
-    }
-
-    fn bwd(
-        &self,
-        query: &Tensor,
-        key: &Tensor,
-        value: &Tensor,
-        output: &Tensor,
-        gradient: &Tensor,
-    ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
-        let gradient = gradient.contiguous()?;
-        let operands = [&View::<T>::of(query)?[..], &View::of(key)?, &View::of(value)?];
-        let (output, gradient) = (View::of(output)?, View::of(&gradient)?);
-        let [dquery, dkey, dvalue] =
-            cpu::backward(&self.sizes, operands, &self.padding, &output, &gradient);
-        Ok((
-            Some(tensor(dquery, query.shape())?),
-            Some(tensor(dkey, key.shape())?),
-            Some(tensor(dvalue, value.shape())?),
-        ))
     }
 }

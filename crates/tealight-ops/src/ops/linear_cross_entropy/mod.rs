@@ -16,14 +16,16 @@ pub mod reference;
 
 use candle_core::{DType, Device, Result, Tensor, bail};
 
-use crate::autograd::graph::{Operation, record};
-use crate::backend::buffer::{stored, tensor};
-use crate::backend::choice::Backend;
+use crate::autograd::graph::{Saved, record_saving};
+use crate::backend::buffer::{self, contiguous, stored};
+use crate::backend::choice::dispatch;
 use crate::backend::profile::{Pass, timed};
 use crate::backend::simd::vector::Lanes;
 use crate::ops::cross_entropy::{classes, cross_entropy, hits};
 use crate::ops::linear::{Map, linear};
 use cpu::Targets;
+
+const NAME: &str = "linear cross-entropy";
 
 /// What labels cost under a model.
 #[derive(Clone, Debug)]
@@ -60,12 +62,14 @@ pub fn linear_cross_entropy(
     let operands: Vec<_> = [Some(x), Some(weight), bias].into_iter().flatten().collect();
     let targets =
         || Result::Ok(Targets { classes: classes(labels, n_classes)?, n_classes, label_smoothing });
-    match Backend::of(&operands) {
-        Backend::F32 => fused::<f32>(&operands, &targets()?),
-        Backend::F64 => fused::<f64>(&operands, &targets()?),
-        Backend::Cuda => composed(x, map, labels, label_smoothing),
-        Backend::Reference => reference::linear_cross_entropy(x, map, labels, label_smoothing),
-    }
+    dispatch!(match operands {
+        Cpu(T) => on_cpu::<T>(&operands, &targets()?),
+        Cuda => composed(x, map, labels, label_smoothing),
+        Reference => {
+            targets()?;
+            reference::linear_cross_entropy(x, map, labels, label_smoothing)
+        }
+    })
 }
 
 /// Of other operations.
@@ -75,52 +79,23 @@ fn composed(x: &Tensor, map: Map<'_>, labels: &Tensor, label_smoothing: f64) -> 
     Ok(Scored { loss: cross_entropy(&logits, labels, label_smoothing)?, hits })
 }
 
-/// `operands`: x, W and perhaps b.
-fn fused<T: Lanes>(operands: &[&Tensor], targets: &Targets) -> Result<Scored> {
-    let inputs = operands.iter().map(|x| x.contiguous()).collect::<Result<Vec<_>>>()?;
+/// `operands`: x, W and perhaps b. Computes the gradients that are needed at once, for a gradient of one.
+fn on_cpu<T: Lanes>(operands: &[&Tensor], targets: &Targets) -> Result<Scored> {
+    let inputs = contiguous(operands)?;
     let is_needed: Vec<_> = inputs.iter().map(Tensor::track_op).collect();
     let map = Map { weight: &inputs[1], bias: inputs.get(2) };
     let cpu::Outcome { loss, hits, gradients } =
         timed(NAME, Pass::Forward, || cpu::run::<T>(&inputs[0], map, targets, &is_needed))?;
-    let operation = LinearCrossEntropy { gradients };
     let loss = stored(vec![T::from_f64(loss)], ());
-    let hits = Tensor::new(hits as u32, &Device::Cpu)?;
-    Ok(Scored { loss: record(operation, &inputs.iter().collect::<Vec<_>>(), loss)?, hits })
-}
-
-const NAME: &str = "linear cross-entropy";
-
-struct LinearCrossEntropy<T> {
-    /// Of x, W and perhaps b, for a gradient of one.
-    gradients: Vec<Option<Vec<T>>>,
-}
-
-impl<T: Lanes> Operation for LinearCrossEntropy<T> {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn reads_input(&self, _: usize) -> bool {
-        false
-    }
-
-    fn reads_output(&self) -> bool {
-        false
-    }
-
-    fn backward(
-        self: Box<Self>,
-        inputs: &[Tensor],
-        _: &Tensor,
-        gradient: &Tensor,
-    ) -> Result<Vec<Option<Tensor>>> {
+    let inputs: Vec<_> = inputs.iter().collect();
+    let loss = record_saving(NAME, &inputs, loss, Saved::Nothing, move |inputs, _, gradient| {
         let factor = T::from_f64(gradient.to_dtype(DType::F64)?.to_scalar()?);
-        let gradients = self.gradients.into_iter().zip(inputs);
-        let scaled = gradients.map(|(gradient, input)| {
-            let Some(mut gradient) = gradient else { return Ok(None) };
+        let scaled = gradients.into_iter().map(|gradient| {
+            let mut gradient = gradient?;
             cpu::scale(&mut gradient, factor);
-            tensor(gradient, input.shape()).map(Some)
+            Some(gradient)
         });
-        scaled.collect()
-    }
+        buffer::gradients(scaled, inputs)
+    })?;
+    Ok(Scored { loss, hits: Tensor::new(hits as u32, &Device::Cpu)? })
 }

@@ -12,17 +12,17 @@
 mod cuda;
 pub mod reference;
 
-use std::marker::PhantomData;
+use candle_core::{D, Result, Tensor, bail};
 
-use candle_core::{D, Result, Shape, Tensor, bail};
-
-use crate::autograd::graph::{Operation, record};
+use crate::autograd::graph::{Saved, record_saving};
 use crate::backend::buffer::{View, stored, tensor, unwritten};
-use crate::backend::choice::Backend;
+use crate::backend::choice::dispatch;
 use crate::backend::gemm::{Product, store_all};
 use crate::backend::matrix::{Matrix, MatrixMut};
 use crate::backend::profile::{Pass, timed};
 use crate::backend::simd::vector::Lanes;
+
+const NAME: &str = "matmul";
 
 /// `a (.., m, k)`, `b (.., k, n)` → `(.., m, n)`
 ///
@@ -49,15 +49,14 @@ enum Right {
 
 fn apply(a: &Tensor, b: &Tensor, right: Right) -> Result<Tensor> {
     let sizes = Sizes::of(a, b, right)?;
-    match Backend::of(&[a, b]) {
-        Backend::F32 => fused::<f32>(a, b, sizes),
-        Backend::F64 => fused::<f64>(a, b, sizes),
-        Backend::Cuda => cuda::matmul(a, b, sizes),
-        Backend::Reference => match right {
+    dispatch!(match [a, b] {
+        Cpu(T) => on_cpu::<T>(a, b, sizes),
+        Cuda => cuda::matmul(a, b, sizes),
+        Reference => match right {
             Right::AsItIs => reference::matmul(a, b),
             Right::Transposed => reference::matmul_transposed(a, b),
         },
-    }
+    })
 }
 
 /// Of one matrix of the batch: C `(m, n)`, of depth k.
@@ -108,50 +107,16 @@ impl Sizes {
     }
 }
 
-fn fused<T: Lanes>(a: &Tensor, b: &Tensor, sizes: Sizes) -> Result<Tensor> {
+fn on_cpu<T: Lanes>(a: &Tensor, b: &Tensor, sizes: Sizes) -> Result<Tensor> {
     let (a, b) = (a.contiguous()?, b.contiguous()?);
-    let Sizes { m, n, .. } = sizes;
+    let Sizes { m, n, k, right } = sizes;
     let c = timed(NAME, Pass::Forward, || {
         let (a, b) = (View::<T>::of(&a)?, View::<T>::of(&b)?);
         Result::Ok(products(sizes.a(&a).zip(sizes.b(&b)), (m, n)))
     })?;
     let mut shape = a.dims()[..a.rank() - 2].to_vec();
     shape.extend([m, n]);
-    record(Matmul::<T> { sizes, element: PhantomData }, &[&a, &b], stored(c, Shape::from(shape)))
-}
-
-/// The products of pairs of matrices, one after the other.
-fn products<'a, T: Lanes>(
-    pairs: impl Iterator<Item = (Matrix<'a, T>, Matrix<'a, T>)>,
-    (m, n): (usize, usize),
-) -> Vec<T> {
-    let products: Vec<_> = pairs.map(|(a, b)| Product::of(a, b)).collect();
-    let mut c = unwritten(products.len() * m * n);
-    let places = c.chunks_exact_mut(m * n).map(|c| MatrixMut::new(c, (m, n)).into());
-    store_all(products.into_iter().zip(places).collect());
-    c
-}
-
-const NAME: &str = "matmul";
-
-struct Matmul<T> {
-    sizes: Sizes,
-    element: PhantomData<T>,
-}
-
-impl<T: Lanes> Operation for Matmul<T> {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn backward(
-        self: Box<Self>,
-        inputs: &[Tensor],
-        _: &Tensor,
-        gradient: &Tensor,
-    ) -> Result<Vec<Option<Tensor>>> {
-        let Self { sizes, .. } = *self;
-        let Sizes { m, n, k, right } = sizes;
+    record_saving(NAME, &[&a, &b], stored(c, shape), Saved::Inputs, move |inputs, _, gradient| {
         let (a, b) = (&inputs[0], &inputs[1]);
         let gradient = gradient.contiguous()?;
         let g = View::<T>::of(&gradient)?;
@@ -170,5 +135,17 @@ impl<T: Lanes> Operation for Matmul<T> {
             tensor(db, b.shape())
         };
         Ok(vec![a.track_op().then(da).transpose()?, b.track_op().then(db).transpose()?])
-    }
+    })
+}
+
+/// The products of pairs of matrices, one after the other.
+fn products<'a, T: Lanes>(
+    pairs: impl Iterator<Item = (Matrix<'a, T>, Matrix<'a, T>)>,
+    (m, n): (usize, usize),
+) -> Vec<T> {
+    let products: Vec<_> = pairs.map(|(a, b)| Product::of(a, b)).collect();
+    let mut c = unwritten(products.len() * m * n);
+    let places = c.chunks_exact_mut(m * n).map(|c| MatrixMut::new(c, (m, n)).into());
+    store_all(products.into_iter().zip(places).collect());
+    c
 }

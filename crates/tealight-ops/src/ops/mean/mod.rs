@@ -7,36 +7,29 @@
 mod cuda;
 pub mod reference;
 
-use std::marker::PhantomData;
-
 use candle_core::{Result, Tensor};
 
-use crate::autograd::graph::{Operation, record};
-use crate::backend::buffer::{View, stored, tensor, unwritten};
-use crate::backend::choice::{Backend, widened};
+use crate::autograd::graph::{Saved, fused};
+use crate::backend::buffer::unwritten;
+use crate::backend::choice::{dispatch, widened};
 use crate::backend::element::Element;
 use crate::backend::parallel::{block_len, run};
-use crate::backend::profile::{Pass, timed};
+
+const NAME: &str = "mean";
 
 /// `x (batch, len, width)` → `(batch, width)`
 ///
 /// # Errors
 /// If `x` has other axes.
 pub fn mean(x: &Tensor) -> Result<Tensor> {
-    x.dims3()?;
-    match Backend::of(&[x]) {
-        Backend::F32 => fused::<f32>(x),
-        Backend::F64 => fused::<f64>(x),
-        Backend::Cuda => cuda::mean(x),
-        Backend::Reference => widened(x, reference::mean),
-    }
-}
-
-fn fused<T: Element>(x: &Tensor) -> Result<Tensor> {
-    let x = x.contiguous()?;
     let (batch, len, width) = x.dims3()?;
-    let y = timed(NAME, Pass::Forward, || Result::Ok(means::<T>(&View::of(&x)?, len, width)))?;
-    record(Mean::<T>(PhantomData), &[&x], stored(y, (batch, width)))
+    dispatch!(match [x] {
+        Cpu(T) => fused(NAME, [x], (batch, width), Saved::Nothing, |[x]| {
+            (means::<T>(x, len, width), move |_, _, g| [shares(g, len, width)])
+        }),
+        Cuda => cuda::mean(x),
+        Reference => widened(x, reference::mean),
+    })
 }
 
 fn means<T: Element>(x: &[T], len: usize, width: usize) -> Vec<T> {
@@ -83,27 +76,4 @@ fn shares<T: Element>(gradient: &[T], len: usize, width: usize) -> Vec<T> {
         },
     );
     dx
-}
-
-const NAME: &str = "mean";
-
-struct Mean<T>(PhantomData<T>);
-
-impl<T: Element> Operation for Mean<T> {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn backward(
-        self: Box<Self>,
-        inputs: &[Tensor],
-        _: &Tensor,
-        gradient: &Tensor,
-    ) -> Result<Vec<Option<Tensor>>> {
-        let x = &inputs[0];
-        let (_, len, width) = x.dims3()?;
-        let gradient = gradient.contiguous()?;
-        let dx = shares::<T>(&View::of(&gradient)?, len, width);
-        Ok(vec![Some(tensor(dx, x.shape())?)])
-    }
 }

@@ -24,8 +24,8 @@ pub(super) struct Operands<'a, T> {
 
 impl<'a, T: Lanes> Operands<'a, T> {
     /// `inputs`: x, W₁, perhaps b₁, W₂, perhaps b₂.
-    pub(super) fn of(inputs: &'a [Tensor], biased: [bool; 2]) -> Result<Self> {
-        let (x, maps) = split(inputs, biased.into_iter());
+    pub(super) fn of(inputs: &'a [Tensor], have_bias: [bool; 2]) -> Result<Self> {
+        let (x, maps) = split(inputs, &have_bias);
         let (up, down) = (Weights::of(maps[0])?, Weights::of(maps[1])?);
         Ok(Self { x: View::of(x)?, up, down, n_rows: x.elem_count() / x.dim(D::Minus1)? })
     }

@@ -17,12 +17,12 @@ pub mod reference;
 
 use candle_core::{D, Result, Tensor, bail};
 
-use crate::autograd::graph::{Operation, record};
-use crate::backend::buffer::{stored, tensor};
-use crate::backend::choice::Backend;
+use crate::autograd::graph::{Saved, record_saving};
+use crate::backend::buffer::{contiguous, gradients, stored};
+use crate::backend::choice::dispatch;
 use crate::backend::profile::{Pass, timed};
 use crate::backend::simd::vector::Lanes;
-use crate::ops::activation::{Elementwise, Function, Gelu, GeluTanh, Relu, Sigmoid, Silu};
+use crate::ops::activation::{Elementwise, Function, with_activation};
 use crate::ops::dropout::{Draw, Dropout};
 use crate::ops::linear::{Map, linear};
 use cpu::{Layer, Operands};
@@ -53,14 +53,13 @@ pub fn mlp(x: &Tensor, settings: &Mlp<'_>) -> Result<Tensor> {
         bail!("an mlp of x {:?}, up {up:?}, down {down:?}", x.shape())
     }
     dropout.map_or(Ok(()), Draw::check)?;
-    let operands =
-        [Some(x), Some(up.weight), up.bias, Some(down.weight), down.bias].into_iter().flatten();
-    match Backend::of(&operands.collect::<Vec<_>>()) {
-        Backend::F32 => of_function::<f32>(function, x, settings),
-        Backend::F64 => of_function::<f64>(function, x, settings),
-        Backend::Cuda => composed(x, settings),
-        Backend::Reference => reference::mlp(x, settings),
-    }
+    let operands = [Some(x), Some(up.weight), up.bias, Some(down.weight), down.bias];
+    let operands: Vec<_> = operands.into_iter().flatten().collect();
+    dispatch!(match operands {
+        Cpu(T) => with_activation!(function, A => on_cpu::<T, A>(&operands, settings)),
+        Cuda => composed(x, settings),
+        Reference => reference::mlp(x, settings),
+    })
 }
 
 /// Of other operations: on a device it is the products that take the time.
@@ -74,64 +73,31 @@ fn composed(x: &Tensor, settings: &Mlp<'_>) -> Result<Tensor> {
     linear(&h, down.weight, down.bias)
 }
 
-fn of_function<T: Lanes>(function: Function, x: &Tensor, settings: &Mlp<'_>) -> Result<Tensor> {
-    match function {
-        Function::Relu => fused::<T, Relu>(x, settings),
-        Function::Gelu => fused::<T, Gelu>(x, settings),
-        Function::GeluTanh => fused::<T, GeluTanh>(x, settings),
-        Function::Silu => fused::<T, Silu>(x, settings),
-        Function::Sigmoid => fused::<T, Sigmoid>(x, settings),
-    }
-}
-
-fn fused<T: Lanes, A: Elementwise>(x: &Tensor, settings: &Mlp<'_>) -> Result<Tensor> {
+/// `operands`: x, W₁, perhaps b₁, W₂, perhaps b₂.
+fn on_cpu<T: Lanes, A: Elementwise>(operands: &[&Tensor], settings: &Mlp<'_>) -> Result<Tensor> {
     let Mlp { up, dropout, down, .. } = *settings;
-    let biased = [up.bias.is_some(), down.bias.is_some()];
-    let inputs = [Some(x), Some(up.weight), up.bias, Some(down.weight), down.bias];
-    let inputs = inputs.into_iter().flatten().map(Tensor::contiguous);
-    let inputs = inputs.collect::<Result<Vec<_>>>()?;
+    let have_bias = [up.bias.is_some(), down.bias.is_some()];
+    let inputs = contiguous(operands)?;
     let layer = Layer::<T, A>::new(dropout.filter(|draw| draw.rate > 0.).map(Dropout::new));
-    let keep = inputs.iter().any(Tensor::track_op);
-    let (y, kept) = timed(NAME, Pass::Forward, || {
-        let operands = Operands::of(&inputs, biased)?;
-        Result::Ok(if keep { layer.forward(&operands) } else { (layer.value(&operands), vec![]) })
+    let is_training = inputs.iter().any(Tensor::track_op);
+    let (y, u) = timed(NAME, Pass::Forward, || {
+        let operands = Operands::of(&inputs, have_bias)?;
+        Result::Ok(if is_training {
+            layer.forward(&operands)
+        } else {
+            (layer.value(&operands), vec![])
+        })
     })?;
-    let mut shape = x.dims().to_vec();
+    let mut shape = inputs[0].dims().to_vec();
     shape.pop();
     shape.push(down.weight.dim(0)?);
-    let operation = Fused { layer, biased, kept };
-    record(operation, &inputs.iter().collect::<Vec<_>>(), stored(y, shape))
+    let inputs: Vec<_> = inputs.iter().collect();
+    record_saving(NAME, &inputs, stored(y, shape), Saved::Inputs, move |inputs, _, gradient| {
+        let gradient = gradient.contiguous()?;
+        let operands = Operands::of(inputs, have_bias)?;
+        let is_needed = inputs.iter().map(Tensor::track_op);
+        gradients(layer.backward(&operands, u, &gradient, is_needed)?, inputs)
+    })
 }
 
 const NAME: &str = "mlp";
-
-struct Fused<T, A> {
-    layer: Layer<T, A>,
-    biased: [bool; 2],
-    /// u
-    kept: Vec<T>,
-}
-
-impl<T: Lanes, A: Elementwise> Operation for Fused<T, A> {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn reads_output(&self) -> bool {
-        false
-    }
-
-    fn backward(
-        self: Box<Self>,
-        inputs: &[Tensor],
-        _: &Tensor,
-        gradient: &Tensor,
-    ) -> Result<Vec<Option<Tensor>>> {
-        let gradient = gradient.contiguous()?;
-        let operands = Operands::of(inputs, self.biased)?;
-        let is_needed = inputs.iter().map(Tensor::track_op);
-        let gradients = self.layer.backward(&operands, self.kept, &gradient, is_needed)?;
-        let gradients = gradients.into_iter().zip(inputs);
-        gradients.map(|(g, input)| g.map(|g| tensor(g, input.shape())).transpose()).collect()
-    }
-}

@@ -84,7 +84,7 @@ pub(super) fn backward<T: Element>(
     x: &[T],
     weight: &[T],
     gradient: &[T],
-) -> (Vec<T>, Vec<T>, Vec<T>) {
+) -> [Vec<T>; 3] {
     let width = weight.len();
     let mut dx = unwritten(x.len());
     let len = block_len(width);
@@ -105,7 +105,7 @@ pub(super) fn backward<T: Element>(
         },
     );
     let (dweight, dbias): (Vec<_>, Vec<_>) = partial.into_iter().unzip();
-    (dx, sum_in_order(&dweight, width), sum_in_order(&dbias, width))
+    [dx, sum_in_order(&dweight, width), sum_in_order(&dbias, width)]
 }
 
 /// dweight and dbias of some rows.

@@ -20,12 +20,14 @@ pub mod reference;
 
 use candle_core::{D, Result, Tensor, bail};
 
-use crate::autograd::graph::{Operation, record};
-use crate::backend::buffer::{View, stored, tensor};
-use crate::backend::choice::{Backend, widened};
+use crate::autograd::graph::{Saved, record_saving};
+use crate::backend::buffer::{View, contiguous, gradients, stored};
+use crate::backend::choice::{dispatch, widened};
 use crate::backend::element::Element;
 use crate::backend::profile::{Pass, timed};
-use cpu::{Centre, Row, Settings};
+use cpu::{Centre, Settings};
+
+const NAME: &str = "norm";
 
 /// `x (.., width)`, `weight (width)`, `bias (width)` → `(.., width)`
 ///
@@ -57,71 +59,31 @@ fn normalise(
         }
     }
     let operands = [Some(x), Some(weight), bias].into_iter().flatten().collect::<Vec<_>>();
-    match (Backend::of(&operands), centre) {
-        (Backend::F32, _) => fused::<f32>(x, weight, bias, centre, eps),
-        (Backend::F64, _) => fused::<f64>(x, weight, bias, centre, eps),
-        (Backend::Cuda, _) => cuda::normalise(x, weight, bias, centre, eps),
-        (Backend::Reference, Centre::Mean) => {
-            widened(x, |x| reference::layer_norm(x, weight, bias, eps))
-        }
-        (Backend::Reference, Centre::Zero) => widened(x, |x| reference::rms_norm(x, weight, eps)),
-    }
+    dispatch!(match operands {
+        Cpu(T) => on_cpu::<T>(&operands, centre, eps),
+        Cuda => cuda::normalise(x, weight, bias, centre, eps),
+        Reference => widened(x, |x| match centre {
+            Centre::Mean => reference::layer_norm(x, weight, bias, eps),
+            Centre::Zero => reference::rms_norm(x, weight, eps),
+        }),
+    })
 }
 
-fn fused<T: Element>(
-    x: &Tensor,
-    weight: &Tensor,
-    bias: Option<&Tensor>,
-    centre: Centre,
-    eps: f64,
-) -> Result<Tensor> {
+/// `operands`: x, weight and perhaps bias.
+fn on_cpu<T: Element>(operands: &[&Tensor], centre: Centre, eps: f64) -> Result<Tensor> {
     let settings = Settings { centre, eps: T::from_f64(eps) };
-    let (x, weight) = (x.contiguous()?, weight.contiguous()?);
-    let bias = bias.map(Tensor::contiguous).transpose()?;
+    let inputs = contiguous(operands)?;
+    let (x, weight, bias) = (&inputs[0], &inputs[1], inputs.get(2));
     let (y, rows) = timed(NAME, Pass::Forward, || {
-        let bias = bias.as_ref().map(View::of).transpose()?;
-        Result::Ok(cpu::forward(&settings, &View::of(&x)?, &View::of(&weight)?, bias.as_deref()))
+        let bias = bias.map(View::of).transpose()?;
+        Result::Ok(cpu::forward(&settings, &View::of(x)?, &View::of(weight)?, bias.as_deref()))
     })?;
-    let inputs: Vec<_> = [Some(&x), Some(&weight), bias.as_ref()].into_iter().flatten().collect();
-    record(Norm { centre, rows }, &inputs, stored(y, x.shape()))
-}
-
-const NAME: &str = "norm";
-
-struct Norm<T> {
-    centre: Centre,
-    rows: Vec<Row<T>>,
-}
-
-impl<T: Element> Operation for Norm<T> {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn reads_output(&self) -> bool {
-        false
-    }
-
-    fn backward(
-        self: Box<Self>,
-        inputs: &[Tensor],
-        _: &Tensor,
-        gradient: &Tensor,
-    ) -> Result<Vec<Option<Tensor>>> {
-        let (x, weight) = (&inputs[0], &inputs[1]);
+    let y = stored(y, x.shape());
+    let inputs: Vec<_> = inputs.iter().collect();
+    record_saving(NAME, &inputs, y, Saved::Inputs, move |inputs, _, gradient| {
+        let (x, weight) = (View::<T>::of(&inputs[0])?, View::of(&inputs[1])?);
         let gradient = gradient.contiguous()?;
-        let (dx, dweight, dbias) = cpu::backward::<T>(
-            self.centre,
-            &self.rows,
-            &View::of(x)?,
-            &View::of(weight)?,
-            &View::of(&gradient)?,
-        );
-        let mut gradients =
-            vec![Some(tensor(dx, x.shape())?), Some(tensor(dweight, weight.shape())?)];
-        if let Some(bias) = inputs.get(2) {
-            gradients.push(Some(tensor(dbias, bias.shape())?));
-        }
-        Ok(gradients)
-    }
+        let all = cpu::backward(centre, &rows, &x, &weight, &View::of(&gradient)?);
+        gradients(all.map(Some), inputs)
+    })
 }

@@ -219,14 +219,18 @@ impl Plan {
             key_padding_mask.filter(|_| excluded),
         )?;
         let zeroed = key_padding_mask.filter(|_| settings.padding == Padding::Zeroed);
-        let query = zeroed_at(&(query / (head_dim as f64).sqrt())?, zeroed)?.contiguous()?;
-        let key = zeroed_at(key, zeroed)?.contiguous()?;
+        let query = (query / (head_dim as f64).sqrt())?;
+        let query = padding_mask::zeroed(&query, zeroed)?.contiguous()?;
+        let key = padding_mask::zeroed(key, zeroed)?.contiguous()?;
+        let key_mask = |mask| {
+            padding_mask::additive(mask, key.dtype())?.unsqueeze(1)?.unsqueeze(1) // (batch, 1, 1, len)
+        };
         Ok(Self {
             settings: *settings,
             query_landmarks: segment_means(&query, &segments)?,
             key_landmarks: segment_means(&key, &segments)?,
             landmark_mask: segments.mask(key.dtype(), key.device())?,
-            key_mask: key_padding_mask.map(|mask| additive(mask, key.dtype())).transpose()?,
+            key_mask: key_padding_mask.map(key_mask).transpose()?,
             segments,
             query,
             key,
@@ -290,20 +294,6 @@ fn masked(scores: Tensor, mask: Option<&Tensor>) -> Result<Tensor> {
         Some(mask) => scores.broadcast_add(mask),
         None => Ok(scores),
     }
-}
-
-/// `key_padding_mask (batch, len)` → `(batch, 1, 1, len)`: −∞ at padding.
-fn additive(key_padding_mask: &Tensor, dtype: DType) -> Result<Tensor> {
-    let zeros = key_padding_mask.zeros_like()?.to_dtype(dtype)?;
-    let nothing = (&zeros + f64::NEG_INFINITY)?;
-    key_padding_mask.where_cond(&nothing, &zeros)?.unsqueeze(1)?.unsqueeze(1)
-}
-
-/// `x (batch, n_heads, len, head_dim)` with zeros at padding.
-fn zeroed_at(x: &Tensor, key_padding_mask: Option<&Tensor>) -> Result<Tensor> {
-    let Some(mask) = key_padding_mask else { return Ok(x.clone()) };
-    let is_padding = mask.unsqueeze(1)?.unsqueeze(D::Minus1)?.broadcast_as(x.shape())?;
-    is_padding.where_cond(&x.zeros_like()?, x)
 }
 
 /// Flags to a tensor of 0 and −∞.

@@ -25,7 +25,7 @@ pub(super) struct Start {
 }
 
 impl Normalisation {
-    /// Where the iteration begins for `a (.., m, m)`, in operations that Candle differentiates.
+    /// Where the iteration begins for `a (.., m, m)`, in tensor operations.
     pub(super) fn in_operations(self, a: &Tensor) -> Result<Start> {
         let columns = a.sum_keepdim(D::Minus2)?; // (.., 1, m)
         let shares = self.share_of_maximum(a)?;

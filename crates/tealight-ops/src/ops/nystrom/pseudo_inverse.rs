@@ -2,16 +2,15 @@
 
 mod cuda;
 
-use std::marker::PhantomData;
-
-use candle_core::{CpuStorage, CustomOp1, D, Device, Layout, Result, Shape, Tensor, bail};
+use candle_core::{D, Result, Tensor, bail};
 
 use super::normalisation::{Normalisation, Start, identity};
 use super::reference;
-use crate::autograd::graph::{Operation, Value, apply1, record};
-use crate::backend::buffer::{View, slice, stored, tensor};
-use crate::backend::choice::{Backend, widened};
+use crate::autograd::graph::{Saved, Value, record_saving};
+use crate::backend::buffer::{View, tensor};
+use crate::backend::choice::{Backend, dispatch, widened};
 use crate::backend::element::Element;
+use crate::backend::profile::{Pass, timed};
 use crate::ops::matmul::{matmul, matmul_transposed};
 
 const NAME: &str = "pseudo-inverse";
@@ -44,38 +43,26 @@ pub fn pseudo_inverse(
     if a.dim(D::Minus1)? != a.dim(D::Minus2)? {
         bail!("the inverse of {:?}: the matrices are not square", a.shape())
     }
+    let iteration = Iteration { n_iterations, normalisation };
     match Backend::of(&[a]) {
-        Backend::F32 => fused::<f32>(a, n_iterations, normalisation),
-        Backend::F64 => fused::<f64>(a, n_iterations, normalisation),
-        Backend::Cuda => widened(a, |a| of_products(a, Iteration { n_iterations, normalisation })),
+        Backend::F32 | Backend::F64 => timed(NAME, Pass::Forward, || of_products(a, iteration)),
+        Backend::Cuda => widened(a, |a| of_products(a, iteration)),
         Backend::Reference => {
             widened(a, |a| reference::pseudo_inverse(a, n_iterations, normalisation))
         }
     }
 }
 
-fn fused<T: Element>(
-    a: &Tensor,
-    n_iterations: usize,
-    normalisation: Normalisation,
-) -> Result<Tensor> {
-    let iteration = Iteration { n_iterations, normalisation };
-    apply1(&a.contiguous()?, PseudoInverse::<T> { iteration, element: PhantomData })
-}
-
-/// The same on a device, where there are kernels for the products.
+/// Made of the products of this crate, whose graph is replaced by one backward.
 fn of_products(a: &Tensor, iteration: Iteration) -> Result<Tensor> {
     let a = a.contiguous()?;
     let inverse = iteration.inverse(&a.detach())?;
     let (storage, _) = inverse.storage_and_layout();
     let value = Value { storage: storage.try_clone(inverse.layout())?, shape: a.shape().clone() };
     drop(storage);
-    record(iteration, &[&a], value)
-}
-
-struct PseudoInverse<T> {
-    iteration: Iteration,
-    element: PhantomData<T>,
+    record_saving(NAME, &[&a], value, Saved::Inputs, move |inputs, _, gradient| {
+        Ok(vec![Some(iteration.gradient(&inputs[0], gradient)?)])
+    })
 }
 
 #[derive(Clone, Copy)]
@@ -108,41 +95,6 @@ impl Iteration {
             (dz, da) = step.backward(&a, &dz, da)?;
         }
         start.gradient(&dz, &da)
-    }
-}
-
-impl Operation for Iteration {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn reads_output(&self) -> bool {
-        false
-    }
-
-    fn backward(
-        self: Box<Self>,
-        inputs: &[Tensor],
-        _: &Tensor,
-        gradient: &Tensor,
-    ) -> Result<Vec<Option<Tensor>>> {
-        Ok(vec![Some(self.gradient(&inputs[0], gradient)?)])
-    }
-}
-
-impl<T: Element> CustomOp1 for PseudoInverse<T> {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn cpu_fwd(&self, a: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
-        let a = Tensor::from_slice(slice::<T>(a, layout)?, layout.shape(), &Device::Cpu)?;
-        let z = self.iteration.inverse(&a)?;
-        Ok(stored(View::<T>::of(&z)?.to_vec(), layout.shape()))
-    }
-
-    fn bwd(&self, a: &Tensor, _: &Tensor, gradient: &Tensor) -> Result<Option<Tensor>> {
-        self.iteration.gradient(a, gradient).map(Some)
     }
 }
 
@@ -189,15 +141,14 @@ impl Step {
 
 /// scale (multiple · I − x) for `x (.., m, m)`
 fn multiple_minus(multiple: f64, x: &Tensor, scale: f64) -> Result<Tensor> {
-    match Backend::of(&[x]) {
-        Backend::F32 => fused_multiple_minus::<f32>(multiple, x, scale),
-        Backend::F64 => fused_multiple_minus::<f64>(multiple, x, scale),
-        Backend::Cuda => cuda::multiple_minus(multiple, x, scale),
-        Backend::Reference => (identity(x)? * multiple)?.broadcast_sub(x)? * scale,
-    }
+    dispatch!(match [x] {
+        Cpu(T) => multiple_minus_on_cpu::<T>(multiple, x, scale),
+        Cuda => cuda::multiple_minus(multiple, x, scale),
+        Reference => (identity(x)? * multiple)?.broadcast_sub(x)? * scale,
+    })
 }
 
-fn fused_multiple_minus<T: Element>(multiple: f64, x: &Tensor, scale: f64) -> Result<Tensor> {
+fn multiple_minus_on_cpu<T: Element>(multiple: f64, x: &Tensor, scale: f64) -> Result<Tensor> {
     let (m, x) = (x.dim(D::Minus1)?, x.contiguous()?);
     let (multiple, scale) = (T::from_f64(multiple), T::from_f64(scale));
     let at = |(i, &x): (usize, &T)| {

@@ -1,13 +1,11 @@
 //! Landmarks: the means of segments of a sequence.
 
-use std::marker::PhantomData;
-
-use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor, bail};
+use candle_core::{Result, Tensor, bail};
 
 use super::{Segments, cuda, reference};
-use crate::autograd::graph::apply1;
-use crate::backend::buffer::{View, slice, stored, tensor, unwritten};
-use crate::backend::choice::{Backend, widened};
+use crate::autograd::graph::{Saved, fused};
+use crate::backend::buffer::unwritten;
+use crate::backend::choice::{dispatch, widened};
 use crate::backend::element::Element;
 use crate::backend::parallel::{add_scaled, run};
 
@@ -25,37 +23,38 @@ pub fn segment_means(x: &Tensor, segments: &Segments) -> Result<Tensor> {
     if len != segments.len() || !segments.are_of(batch) {
         bail!("means of {:?} over segments of {} positions", x.shape(), segments.len())
     }
+    let shape = (batch, n_heads, segments.n_landmarks(), head_dim);
     if x.elem_count() == 0 {
-        let shape = (batch, n_heads, segments.n_landmarks(), head_dim);
         return Tensor::zeros(shape, x.dtype(), x.device());
     }
-    match Backend::of(&[x]) {
-        Backend::F32 => apply1(&x.contiguous()?, SegmentMeans::<f32>::over(x, segments)?),
-        Backend::F64 => apply1(&x.contiguous()?, SegmentMeans::<f64>::over(x, segments)?),
-        Backend::Cuda => cuda::segment_means(x, segments),
-        Backend::Reference => widened(x, |x| reference::segment_means(x, segments)),
-    }
+    dispatch!(match [x] {
+        Cpu(T) => fused("segment-means", [x], shape, Saved::Nothing, |[x]: [&[T]; 1]| {
+            let means = Means { segments: segments.clone(), n_heads, head_dim };
+            (means.forward(x), move |_, _, g| [means.backward(g)])
+        }),
+        Cuda => cuda::segment_means(x, segments),
+        Reference => {
+            let (rule, mask) = (segments.rule(), segments.key_padding_mask()?);
+            let n_landmarks = segments.n_landmarks();
+            widened(x, |x| reference::segment_means(x, rule, n_landmarks, mask.as_ref()))
+        }
+    })
 }
 
-struct SegmentMeans<T> {
+/// The fused loops, a head of an example at a time.
+struct Means {
     segments: Segments,
     n_heads: usize,
     head_dim: usize,
-    element: PhantomData<T>,
 }
 
-impl<T: Element> SegmentMeans<T> {
-    fn over(x: &Tensor, segments: &Segments) -> Result<Self> {
-        let (_, n_heads, _, head_dim) = x.dims4()?;
-        Ok(Self { segments: segments.clone(), n_heads, head_dim, element: PhantomData })
-    }
-
+impl Means {
     /// The numbers of one head of one sequence, and of its landmarks.
     fn plane_lens(&self) -> (usize, usize) {
         (self.segments.len() * self.head_dim, self.segments.n_landmarks() * self.head_dim)
     }
 
-    fn means(&self, x: &[T]) -> Vec<T> {
+    fn forward<T: Element>(&self, x: &[T]) -> Vec<T> {
         let (plane, landmarks) = self.plane_lens();
         let mut y = unwritten(x.len() / plane * landmarks);
         run(
@@ -80,7 +79,7 @@ impl<T: Element> SegmentMeans<T> {
         y
     }
 
-    fn gradient(&self, gradient: &[T]) -> Vec<T> {
+    fn backward<T: Element>(&self, gradient: &[T]) -> Vec<T> {
         let (plane, landmarks) = self.plane_lens();
         let mut dx = unwritten(gradient.len() / landmarks * plane);
         run(
@@ -100,23 +99,5 @@ impl<T: Element> SegmentMeans<T> {
             },
         );
         dx
-    }
-}
-
-impl<T: Element> CustomOp1 for SegmentMeans<T> {
-    fn name(&self) -> &'static str {
-        "segment-means"
-    }
-
-    fn cpu_fwd(&self, x: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
-        let (batch, n_heads, _, head_dim) = layout.shape().dims4()?;
-        let shape = (batch, n_heads, self.segments.n_landmarks(), head_dim);
-        Ok(stored(self.means(slice(x, layout)?), shape))
-    }
-
-    fn bwd(&self, x: &Tensor, _: &Tensor, gradient: &Tensor) -> Result<Option<Tensor>> {
-        let gradient = gradient.contiguous()?;
-        let dx = self.gradient(&View::<T>::of(&gradient)?);
-        tensor(dx, x.shape()).map(Some)
     }
 }

@@ -119,6 +119,20 @@ impl Segments {
         self.rule
     }
 
+    /// The mask that they were laid out under, on the CPU: `(batch, len)`.
+    pub(super) fn key_padding_mask(&self) -> Result<Option<Tensor>> {
+        if !self.has_padding {
+            return Ok(None);
+        }
+        let mut flags = vec![1_u8; self.rows.len() * self.len];
+        for (row, Row { positions, .. }) in self.rows.iter().enumerate() {
+            for position in positions {
+                flags[row * self.len + position] = 0;
+            }
+        }
+        Tensor::from_vec(flags, (self.rows.len(), self.len), &Device::Cpu).map(Some)
+    }
+
     /// One for all rows of a batch, or as many as it has.
     pub(super) fn n_rows(&self) -> usize {
         self.rows.len()

@@ -12,13 +12,15 @@ pub mod reference;
 
 use candle_core::{Result, Tensor, bail};
 
-use crate::autograd::graph::{Operation, record};
+use crate::autograd::graph::record_linear;
 use crate::backend::buffer::{View, stored, tensor, unwritten};
-use crate::backend::choice::{Backend, widened};
+use crate::backend::choice::{dispatch, widened_all};
 use crate::backend::element::Element;
 use crate::backend::parallel::{block_len, run};
 use crate::backend::profile::{Pass, timed};
 use crate::ops::dropout::{Draw, Dropout};
+
+const NAME: &str = "residual";
 
 /// `x` and `change` of one shape → the same shape.
 ///
@@ -30,17 +32,14 @@ pub fn residual(x: &Tensor, change: &Tensor, draw: Option<Draw>) -> Result<Tenso
         bail!("the residual sum of {:?} and {:?}", of(x), of(change))
     }
     draw.map_or(Ok(()), Draw::check)?;
-    match Backend::of(&[x, change]) {
-        Backend::F32 => fused::<f32>(x, change, draw),
-        Backend::F64 => fused::<f64>(x, change, draw),
-        Backend::Cuda => cuda::residual(x, change, draw),
-        Backend::Reference => {
-            widened(x, |x| reference::residual(x, &change.to_dtype(x.dtype())?, draw))
-        }
-    }
+    dispatch!(match [x, change] {
+        Cpu(T) => on_cpu::<T>(x, change, draw),
+        Cuda => cuda::residual(x, change, draw),
+        Reference => widened_all([x, change], |[x, change]| reference::residual(x, change, draw)),
+    })
 }
 
-fn fused<T: Element>(x: &Tensor, change: &Tensor, draw: Option<Draw>) -> Result<Tensor> {
+fn on_cpu<T: Element>(x: &Tensor, change: &Tensor, draw: Option<Draw>) -> Result<Tensor> {
     let (x, change) = (x.contiguous()?, change.contiguous()?);
     let dropout = draw.map(Dropout::<T>::new);
     let sum = timed(NAME, Pass::Forward, || {
@@ -50,7 +49,16 @@ fn fused<T: Element>(x: &Tensor, change: &Tensor, draw: Option<Draw>) -> Result<
             None => sum(&x, &change),
         })
     })?;
-    record(Residual { dropout }, &[&x, &change], stored(sum, x.shape()))
+    record_linear(NAME, &[&x, &change], stored(sum, x.shape()), move |gradient| {
+        let dchange = match dropout {
+            Some(dropout) => {
+                let gradient = gradient.contiguous()?;
+                tensor(dropout.of(&View::of(&gradient)?), gradient.shape())?
+            }
+            None => gradient.clone(),
+        };
+        Ok(vec![Some(gradient.clone()), Some(dchange)])
+    })
 }
 
 fn sum<T: Element>(x: &[T], change: &[T]) -> Vec<T> {
@@ -67,40 +75,4 @@ fn sum<T: Element>(x: &[T], change: &[T]) -> Vec<T> {
         },
     );
     sum
-}
-
-const NAME: &str = "residual";
-
-struct Residual<T> {
-    dropout: Option<Dropout<T>>,
-}
-
-impl<T: Element> Operation for Residual<T> {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn reads_input(&self, _: usize) -> bool {
-        false
-    }
-
-    fn reads_output(&self) -> bool {
-        false
-    }
-
-    fn backward(
-        self: Box<Self>,
-        _: &[Tensor],
-        _: &Tensor,
-        gradient: &Tensor,
-    ) -> Result<Vec<Option<Tensor>>> {
-        let dchange = match self.dropout {
-            Some(dropout) => {
-                let gradient = gradient.contiguous()?;
-                tensor(dropout.of(&View::of(&gradient)?), gradient.shape())?
-            }
-            None => gradient.clone(),
-        };
-        Ok(vec![Some(gradient.clone()), Some(dchange)])
-    }
 }

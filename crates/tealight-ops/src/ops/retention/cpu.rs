@@ -1,6 +1,5 @@
 //! The fused scans: one head of one example at a time, its state in the first-level cache.
 
-use super::Retention;
 use crate::backend::buffer::unwritten;
 use crate::backend::element::Element;
 use crate::backend::parallel::run;
@@ -15,46 +14,66 @@ pub(super) struct Sizes {
     pub(super) width: usize,
 }
 
-pub(super) fn forward<T: Element>(op: &Retention<T>, operands: [&[T]; 3]) -> Vec<T> {
-    let [_, _, value] = operands;
-    let mut output = unwritten(value.len());
-    run(
-        value.len() * op.sizes.n_features,
-        output.chunks_mut(op.sizes.len * op.sizes.width).zip(heads(op, operands)),
-        #[inline(always)]
-        |(output, head)| {
-            let mut state = State::straight(&op.sizes, head.decay);
-            let outputs = output.chunks_exact_mut(op.sizes.width);
-            for (i, (output, row)) in outputs.zip(head.rows(&op.sizes)).enumerate() {
-                state.step(row.key, row.value, head.is_padding(i));
-                read(output, T::ONE, row.query, &state.sum);
-            }
-        },
-    );
-    output
+/// What a scan needs besides its operands.
+pub(super) struct Scan<T> {
+    pub(super) sizes: Sizes,
+    /// γ of each head.
+    pub(super) decay: Vec<T>,
+    /// `(batch, len)`, 1 = padding; empty without a mask.
+    pub(super) padding: Vec<u8>,
 }
 
-/// The gradients of query, key and value.
-pub(super) fn backward<T: Element>(
-    op: &Retention<T>,
-    operands: [&[T]; 3],
-    gradient: &[T],
-) -> [Vec<T>; 3] {
-    let mut gradients = operands.map(|operand| unwritten::<T>(operand.len()));
-    let [dquery, dkey, dvalue] = &mut gradients;
-    let (features, values) = (op.sizes.len * op.sizes.n_features, op.sizes.len * op.sizes.width);
-    let results = dkey.chunks_mut(features).zip(dvalue.chunks_mut(values));
-    let results = dquery.chunks_mut(features).zip(results);
-    run(
-        gradient.len() * op.sizes.n_features,
-        results.zip(heads(op, operands).zip(gradient.chunks(values))),
-        #[inline(always)]
-        |((dquery, (dkey, dvalue)), (head, gradient))| {
-            head.query_gradient(&op.sizes, dquery, gradient);
-            head.key_gradient(&op.sizes, (dkey, dvalue), gradient);
-        },
-    );
-    gradients
+impl<T: Element> Scan<T> {
+    /// The output, of query, key and value.
+    pub(super) fn forward(&self, operands: [&[T]; 3]) -> Vec<T> {
+        let (sizes, [_, _, value]) = (&self.sizes, operands);
+        let mut output = unwritten(value.len());
+        run(
+            value.len() * sizes.n_features,
+            output.chunks_mut(sizes.len * sizes.width).zip(self.heads(operands)),
+            #[inline(always)]
+            |(output, head)| {
+                let mut state = State::straight(sizes, head.decay);
+                let outputs = output.chunks_exact_mut(sizes.width);
+                for (i, (output, row)) in outputs.zip(head.rows(sizes)).enumerate() {
+                    state.step(row.key, row.value, head.is_padding(i));
+                    read(output, T::ONE, row.query, &state.sum);
+                }
+            },
+        );
+        output
+    }
+
+    /// The gradients of query, key and value.
+    pub(super) fn backward(&self, operands: [&[T]; 3], gradient: &[T]) -> [Vec<T>; 3] {
+        let sizes = &self.sizes;
+        let mut gradients = operands.map(|operand| unwritten::<T>(operand.len()));
+        let [dquery, dkey, dvalue] = &mut gradients;
+        let (features, values) = (sizes.len * sizes.n_features, sizes.len * sizes.width);
+        let results = dkey.chunks_mut(features).zip(dvalue.chunks_mut(values));
+        let results = dquery.chunks_mut(features).zip(results);
+        run(
+            gradient.len() * sizes.n_features,
+            results.zip(self.heads(operands).zip(gradient.chunks(values))),
+            #[inline(always)]
+            |((dquery, (dkey, dvalue)), (head, gradient))| {
+                head.query_gradient(sizes, dquery, gradient);
+                head.key_gradient(sizes, (dkey, dvalue), gradient);
+            },
+        );
+        gradients
+    }
+
+    fn heads<'a>(&'a self, [query, key, value]: [&'a [T]; 3]) -> impl Iterator<Item = Head<'a, T>> {
+        let Sizes { n_heads, len, n_features, width, .. } = self.sizes;
+        let keys = key.chunks(len * n_features).zip(value.chunks(len * width));
+        query.chunks(len * n_features).zip(keys).enumerate().map(
+            move |(index, (query, (key, value)))| {
+                let padding = padding_mask::row(&self.padding, index / n_heads, len);
+                Head { query, key, value, padding, decay: self.decay[index % n_heads] }
+            },
+        )
+    }
 }
 
 /// One head of one example.
@@ -71,20 +90,6 @@ struct Row<'a, T> {
     query: &'a [T],
     key: &'a [T],
     value: &'a [T],
-}
-
-fn heads<'a, T: Element>(
-    op: &'a Retention<T>,
-    [query, key, value]: [&'a [T]; 3],
-) -> impl Iterator<Item = Head<'a, T>> {
-    let Sizes { n_heads, len, n_features, width, .. } = op.sizes;
-    let keys = key.chunks(len * n_features).zip(value.chunks(len * width));
-    query.chunks(len * n_features).zip(keys).enumerate().map(
-        move |(index, (query, (key, value)))| {
-            let padding = padding_mask::row(&op.padding, index / n_heads, len);
-            Head { query, key, value, padding, decay: op.decay[index % n_heads] }
-        },
-    )
 }
 
 impl<'a, T: Element> Head<'a, T> {

@@ -17,16 +17,12 @@
 mod cpu;
 pub mod reference;
 
-use std::marker::PhantomData;
+use candle_core::{Result, Tensor, WithDType, bail};
 
-use candle_core::{CpuStorage, CustomOp3, Layout, Result, Shape, Tensor, bail};
-
-use crate::autograd::graph::apply3;
-use crate::backend::buffer::{View, slice, stored, tensor};
-use crate::backend::choice::{Backend, widened};
-use crate::backend::element::Element;
+use crate::autograd::graph::{Saved, fused};
+use crate::backend::choice::{dispatch, widened_all};
 use crate::ops::padding_mask;
-use cpu::Sizes;
+use cpu::{Scan, Sizes};
 
 /// `query` and `key (batch, n_heads, len, n_features)`, `value (batch, n_heads, len, width)`,
 /// `decay (n_heads)` → `(batch, n_heads, len, width)`: fading sums of the values.
@@ -48,15 +44,19 @@ pub fn retention(
         bail!("retention of {} heads with the decays {decay:?}", sizes.n_heads)
     }
     padding_mask::check(key_padding_mask, sizes.batch, sizes.len)?;
-    let operands = [query, key, value];
-    match Backend::of(&operands) {
-        Backend::F32 => Retention::<f32>::build(sizes, decay, key_padding_mask)?.apply(operands),
-        Backend::F64 => Retention::<f64>::build(sizes, decay, key_padding_mask)?.apply(operands),
-        Backend::Cuda | Backend::Reference => widened(value, |value| {
-            let [query, key] = [query, key].map(|x| x.to_dtype(value.dtype()));
-            reference::retention(&query?, &key?, value, decay, key_padding_mask)
+    dispatch!(match [query, key, value] {
+        Cpu(T) => {
+            let padding = padding_mask::flags(key_padding_mask)?;
+            let decay = decay.iter().map(|&decay| T::from_f64(decay)).collect();
+            let scan = Scan::<T> { sizes, decay, padding };
+            fused("retention", [query, key, value], value.shape(), Saved::Inputs, |inputs| {
+                (scan.forward(inputs), move |inputs, _, g| scan.backward(inputs, g))
+            })
+        }
+        Cuda | Reference => widened_all([value, query, key], |[value, query, key]| {
+            reference::retention(query, key, value, decay, key_padding_mask)
         }),
-    }
+    })
 }
 
 impl Sizes {
@@ -68,62 +68,5 @@ impl Sizes {
             bail!("retention of query {query:?}, key {key:?}, value {value:?}")
         }
         Ok(Self { batch, n_heads, len, n_features, width })
-    }
-}
-
-struct Retention<T> {
-    sizes: Sizes,
-    decay: Vec<T>,
-    padding: Vec<u8>,
-    element: PhantomData<T>,
-}
-
-impl<T: Element> Retention<T> {
-    fn build(sizes: Sizes, decay: &[f64], key_padding_mask: Option<&Tensor>) -> Result<Self> {
-        let padding = padding_mask::flags(key_padding_mask)?;
-        let decay = decay.iter().map(|&decay| T::from_f64(decay)).collect();
-        Ok(Self { sizes, decay, padding, element: PhantomData })
-    }
-
-    fn apply(self, [query, key, value]: [&Tensor; 3]) -> Result<Tensor> {
-        apply3(&query.contiguous()?, &key.contiguous()?, &value.contiguous()?, self)
-    }
-}
-
-impl<T: Element> CustomOp3 for Retention<T> {
-    fn name(&self) -> &'static str {
-        "retention"
-    }
-
-    fn cpu_fwd(
-        &self,
-        query: &CpuStorage,
-        query_layout: &Layout,
-        key: &CpuStorage,
-        key_layout: &Layout,
-        value: &CpuStorage,
-        value_layout: &Layout,
-    ) -> Result<(CpuStorage, Shape)> {
-        let (query, key) = (slice(query, query_layout)?, slice(key, key_layout)?);
-        let output = cpu::forward(self, [query, key, slice(value, value_layout)?]);
-        Ok(stored(output, value_layout.shape()))
-    }
-
-    fn bwd(
-        &self,
-        query: &Tensor,
-        key: &Tensor,
-        value: &Tensor,
-        _: &Tensor,
-        gradient: &Tensor,
-    ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
-        let gradient = gradient.contiguous()?;
-        let operands = [&View::of(query)?[..], &View::of(key)?, &View::of(value)?];
-        let [dquery, dkey, dvalue] = cpu::backward(self, operands, &View::of(&gradient)?);
-        Ok((
-            Some(tensor(dquery, query.shape())?),
-            Some(tensor(dkey, key.shape())?),
-            Some(tensor(dvalue, value.shape())?),
-        ))
     }
 }

@@ -13,16 +13,18 @@ mod cpu;
 mod cuda;
 pub mod reference;
 
-use std::marker::PhantomData;
 use std::ops::Range;
 
-use candle_core::{CpuStorage, CustomOp1, D, DType, Device, Result, Shape, Tensor, bail};
+use candle_core::{D, DType, Device, Result, Tensor, bail};
 
-use crate::autograd::graph::apply1;
-use crate::backend::buffer::{View, slice, stored, tensor};
-use crate::backend::choice::{Backend, widened};
+use crate::autograd::graph::record_linear;
+use crate::backend::buffer::{View, stored, tensor};
+use crate::backend::choice::{Backend, dispatch, widened};
 use crate::backend::cuda as cuda_ops;
 use crate::backend::element::Element;
+use crate::backend::profile::{Pass, timed};
+
+const NAME: &str = "rotary";
 
 /// Which two channels form the pair that is rotated by angle i.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,65 +103,38 @@ fn turned(x: &Tensor, cos: &Tensor, sin: &Tensor, layout: Layout, rows: Rows) ->
     if !head_dim.is_multiple_of(2) || cos.dims() != expected || sin.dims() != expected {
         bail!("rotation of {:?} with tables {:?} and {:?}", x.shape(), cos.shape(), sin.shape())
     }
-    match Backend::of(&[x, cos, sin]) {
+    if Backend::of(&[x]) == Backend::Cuda {
         // Angles are not rounded to half precision, even if x is.
-        _ if Backend::of(&[x]) == Backend::Cuda => {
-            let wide = |table: &Tensor| table.to_dtype(cuda_ops::wide(x.dtype()));
-            cuda::rotate(x, &wide(cos)?, &wide(sin)?, layout, rows)
-        }
-        Backend::F32 => fused::<f32>(x, cos, sin, layout, rows),
-        Backend::F64 => fused::<f64>(x, cos, sin, layout, rows),
-        Backend::Cuda | Backend::Reference => {
-            widened(x, |x| (rows.definition)(x, cos, sin, layout))
-        }
+        let wide = |table: &Tensor| table.to_dtype(cuda_ops::wide(x.dtype()));
+        return cuda::rotate(x, &wide(cos)?, &wide(sin)?, layout, rows);
     }
+    dispatch!(match [x, cos, sin] {
+        Cpu(T) => on_cpu::<T>(x, cos, sin, layout, rows),
+        Cuda | Reference => widened(x, |x| (rows.definition)(x, cos, sin, layout)),
+    })
 }
 
-fn fused<T: Element>(
+fn on_cpu<T: Element>(
     x: &Tensor,
     cos: &Tensor,
     sin: &Tensor,
     layout: Layout,
     rows: Rows,
 ) -> Result<Tensor> {
-    let (cos, sin) = (cos.detach().contiguous()?, sin.detach().contiguous()?);
-    let repeated = rows.repeated;
-    apply1(&x.contiguous()?, Rotation::<T> { cos, sin, layout, repeated, element: PhantomData })
-}
-
-struct Rotation<T> {
-    cos: Tensor,
-    sin: Tensor,
-    layout: Layout,
-    /// So many rows of x, one after the other, have the angles of one position.
-    repeated: usize,
-    element: PhantomData<T>,
-}
-
-impl<T: Element> Rotation<T> {
-    /// `x` rotated by `direction` (1 or −1) times the angles.
-    fn apply(&self, x: &[T], direction: T) -> Result<Vec<T>> {
-        let (cos, sin) = (View::of(&self.cos)?, View::of(&self.sin)?);
-        let tables =
-            cpu::Tables { cos: &cos, sin: &sin, half: self.cos.dim(1)?, repeated: self.repeated };
-        Ok(match self.layout {
-            Layout::Interleaved => cpu::rotate_interleaved(x, direction, &tables),
-            Layout::Half => cpu::rotate_half(x, direction, &tables),
+    let (x, cos, sin) = (x.contiguous()?, cos.detach().contiguous()?, sin.detach().contiguous()?);
+    // `x` rotated by `direction` (1 or −1) times the angles.
+    let rotated = move |x: &Tensor, direction: T| {
+        let half = x.dim(D::Minus1)? / 2;
+        let (x, cos, sin) = (View::of(x)?, View::of(&cos)?, View::of(&sin)?);
+        let tables = cpu::Tables { cos: &cos, sin: &sin, half, repeated: rows.repeated };
+        Result::Ok(match layout {
+            Layout::Interleaved => cpu::rotate_interleaved(&x, direction, &tables),
+            Layout::Half => cpu::rotate_half(&x, direction, &tables),
         })
-    }
-}
-
-impl<T: Element> CustomOp1 for Rotation<T> {
-    fn name(&self) -> &'static str {
-        "rotary"
-    }
-
-    fn cpu_fwd(&self, x: &CpuStorage, layout: &candle_core::Layout) -> Result<(CpuStorage, Shape)> {
-        Ok(stored(self.apply(slice(x, layout)?, T::ONE)?, layout.shape()))
-    }
-
-    fn bwd(&self, _: &Tensor, y: &Tensor, gradient: &Tensor) -> Result<Option<Tensor>> {
-        let gradient = gradient.contiguous()?;
-        tensor(self.apply(&View::of(&gradient)?, -T::ONE)?, y.shape()).map(Some)
-    }
+    };
+    let y = timed(NAME, Pass::Forward, || rotated(&x, T::ONE))?;
+    record_linear(NAME, &[&x], stored(y, x.shape()), move |gradient| {
+        let dx = rotated(&gradient.contiguous()?, -T::ONE)?;
+        Ok(vec![Some(tensor(dx, gradient.shape())?)])
+    })
 }

@@ -10,13 +10,7 @@ pub(super) fn softmax<T: Element>(x: &[T], width: usize) -> Vec<T> {
         x,
         width,
         #[inline(always)]
-        |y, x, _| {
-            let (_, sum) = exponentials(y, x);
-            let scale = T::ONE / sum;
-            for y in y {
-                *y *= scale;
-            }
-        },
+        |y, x, _| softmax_row(y, x),
     )
 }
 
@@ -77,6 +71,16 @@ pub(crate) fn exponentials<T: Element>(y: &mut [T], x: &[T]) -> (T, T) {
     }
     let total = sum(y, |y| y);
     (shift, if total == T::ZERO { T::ONE } else { total })
+}
+
+/// Writes softmax(x) to `y`.
+#[inline(always)]
+pub(crate) fn softmax_row<T: Element>(y: &mut [T], x: &[T]) {
+    let (_, sum) = exponentials(y, x);
+    let scale = T::ONE / sum;
+    for y in y {
+        *y *= scale;
+    }
 }
 
 /// A new buffer, made by `work` from row after row of `a` and `b`.

@@ -18,15 +18,12 @@ mod cpu;
 mod cuda;
 pub mod reference;
 
-use std::marker::PhantomData;
+use candle_core::{D, Result, Tensor};
 
-use candle_core::{CpuStorage, CustomOp1, D, Layout, Result, Shape, Tensor};
+pub(crate) use cpu::{by_rows, exponentials, softmax_backward, softmax_row};
 
-pub(crate) use cpu::{by_rows, exponentials, softmax_backward};
-
-use crate::autograd::graph::apply1;
-use crate::backend::buffer::{View, slice, stored, tensor};
-use crate::backend::choice::{Backend, widened};
+use crate::autograd::graph::{Saved, fused};
+use crate::backend::choice::{dispatch, widened};
 use crate::backend::element::Element;
 
 /// `x (.., width)` → `(.., width)`: from 0 to 1, and of sum 1 over the last dimension. Zeros
@@ -37,12 +34,11 @@ use crate::backend::element::Element;
 /// # Errors
 /// If `x` is a scalar.
 pub fn softmax(x: &Tensor) -> Result<Tensor> {
-    match Backend::of(&[x]) {
-        Backend::F32 => apply1(&x.contiguous()?, Softmax::<f32>::over(x)?),
-        Backend::F64 => apply1(&x.contiguous()?, Softmax::<f64>::over(x)?),
-        Backend::Cuda => cuda::softmax(x, cuda::Of::Weights),
-        Backend::Reference => widened(x, reference::softmax),
-    }
+    dispatch!(match [x] {
+        Cpu(T) => over_rows("softmax", x, cpu::softmax::<T>, cpu::softmax_backward),
+        Cuda => cuda::softmax(x, cuda::Of::Weights),
+        Reference => widened(x, reference::softmax),
+    })
 }
 
 /// `x (.., width)` → `(.., width)`: the logarithm of [`softmax`], accurate where that underflows.
@@ -52,66 +48,22 @@ pub fn softmax(x: &Tensor) -> Result<Tensor> {
 /// # Errors
 /// If `x` is a scalar.
 pub fn log_softmax(x: &Tensor) -> Result<Tensor> {
-    match Backend::of(&[x]) {
-        Backend::F32 => apply1(&x.contiguous()?, LogSoftmax::<f32>::over(x)?),
-        Backend::F64 => apply1(&x.contiguous()?, LogSoftmax::<f64>::over(x)?),
-        Backend::Cuda => cuda::softmax(x, cuda::Of::Logarithms),
-        Backend::Reference => widened(x, reference::log_softmax),
-    }
+    dispatch!(match [x] {
+        Cpu(T) => over_rows("log-softmax", x, cpu::log_softmax::<T>, cpu::log_softmax_backward),
+        Cuda => cuda::softmax(x, cuda::Of::Logarithms),
+        Reference => widened(x, reference::log_softmax),
+    })
 }
 
-struct Softmax<T> {
-    width: usize,
-    element: PhantomData<T>,
-}
-
-impl<T> Softmax<T> {
-    fn over(x: &Tensor) -> Result<Self> {
-        Ok(Self { width: x.dim(D::Minus1)?, element: PhantomData })
-    }
-}
-
-impl<T: Element> CustomOp1 for Softmax<T> {
-    fn name(&self) -> &'static str {
-        "softmax"
-    }
-
-    fn cpu_fwd(&self, x: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
-        Ok(stored(cpu::softmax::<T>(slice(x, layout)?, self.width), layout.shape()))
-    }
-
-    fn bwd(&self, _: &Tensor, y: &Tensor, gradient: &Tensor) -> Result<Option<Tensor>> {
-        let gradient = gradient.contiguous()?;
-        let (y_elements, gradient) = (View::<T>::of(y)?, View::of(&gradient)?);
-        let dx = cpu::softmax_backward(&y_elements, &gradient, self.width);
-        tensor(dx, y.shape()).map(Some)
-    }
-}
-
-struct LogSoftmax<T> {
-    width: usize,
-    element: PhantomData<T>,
-}
-
-impl<T> LogSoftmax<T> {
-    fn over(x: &Tensor) -> Result<Self> {
-        Ok(Self { width: x.dim(D::Minus1)?, element: PhantomData })
-    }
-}
-
-impl<T: Element> CustomOp1 for LogSoftmax<T> {
-    fn name(&self) -> &'static str {
-        "log-softmax"
-    }
-
-    fn cpu_fwd(&self, x: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
-        Ok(stored(cpu::log_softmax::<T>(slice(x, layout)?, self.width), layout.shape()))
-    }
-
-    fn bwd(&self, _: &Tensor, y: &Tensor, gradient: &Tensor) -> Result<Option<Tensor>> {
-        let gradient = gradient.contiguous()?;
-        let (y_elements, gradient) = (View::<T>::of(y)?, View::of(&gradient)?);
-        let dx = cpu::log_softmax_backward(&y_elements, &gradient, self.width);
-        tensor(dx, y.shape()).map(Some)
-    }
+/// y = `forward`(x, width), a function of each row whose gradient is `backward`(y, g, width).
+pub(crate) fn over_rows<T: Element>(
+    name: &'static str,
+    x: &Tensor,
+    forward: fn(&[T], usize) -> Vec<T>,
+    backward: fn(&[T], &[T], usize) -> Vec<T>,
+) -> Result<Tensor> {
+    let width = x.dim(D::Minus1)?;
+    fused(name, [x], x.shape(), Saved::Output, |[x]| {
+        (forward(x, width), move |_, y, g| [backward(y, g, width)])
+    })
 }

@@ -9,36 +9,29 @@
 mod cuda;
 pub mod reference;
 
-use std::marker::PhantomData;
-
 use candle_core::{Result, Tensor};
 
-use crate::autograd::graph::{Operation, record};
-use crate::backend::buffer::{View, stored, tensor, unwritten};
-use crate::backend::choice::{Backend, widened};
+use crate::autograd::graph::{Saved, fused};
+use crate::backend::buffer::unwritten;
+use crate::backend::choice::{dispatch, widened};
 use crate::backend::element::Element;
 use crate::backend::parallel::{block_len, run};
-use crate::backend::profile::{Pass, timed};
+
+const NAME: &str = "swap axes";
 
 /// `x (batch, n, m, width)` → `(batch, m, n, width)`, contiguous
 ///
 /// # Errors
 /// If `x` has other axes.
 pub fn swap_axes(x: &Tensor) -> Result<Tensor> {
-    x.dims4()?;
-    match Backend::of(&[x]) {
-        Backend::F32 => fused::<f32>(x),
-        Backend::F64 => fused::<f64>(x),
-        Backend::Cuda => cuda::swap_axes(x),
-        Backend::Reference => widened(x, reference::swap_axes),
-    }
-}
-
-fn fused<T: Element>(x: &Tensor) -> Result<Tensor> {
-    let x = x.contiguous()?;
     let (batch, n, m, width) = x.dims4()?;
-    let y = timed(NAME, Pass::Forward, || Result::Ok(swapped::<T>(&View::of(&x)?, [n, m, width])))?;
-    record(SwapAxes::<T>(PhantomData), &[&x], stored(y, (batch, m, n, width)))
+    dispatch!(match [x] {
+        Cpu(T) => fused(NAME, [x], (batch, m, n, width), Saved::Nothing, |[x]| {
+            (swapped::<T>(x, [n, m, width]), move |_, _, g| [swapped(g, [m, n, width])])
+        }),
+        Cuda => cuda::swap_axes(x),
+        Reference => widened(x, reference::swap_axes),
+    })
 }
 
 /// `(batch, n, m, width)` → `(batch, m, n, width)`
@@ -61,26 +54,4 @@ pub(crate) fn swapped<T: Element>(x: &[T], [n, m, width]: [usize; 3]) -> Vec<T> 
         },
     );
     y
-}
-
-const NAME: &str = "swap axes";
-
-struct SwapAxes<T>(PhantomData<T>);
-
-impl<T: Element> Operation for SwapAxes<T> {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn backward(
-        self: Box<Self>,
-        inputs: &[Tensor],
-        _: &Tensor,
-        gradient: &Tensor,
-    ) -> Result<Vec<Option<Tensor>>> {
-        let (_, n, m, width) = inputs[0].dims4()?;
-        let gradient = gradient.contiguous()?;
-        let dx = swapped::<T>(&View::of(&gradient)?, [m, n, width]);
-        Ok(vec![Some(tensor(dx, inputs[0].shape())?)])
-    }
 }

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use crate::backend::element::Element;
 use crate::backend::parallel::{all_numbers, finite, max, sum, sum_of_pairs};
-use crate::ops::softmax::{by_rows, exponentials};
+use crate::ops::softmax::{by_rows, softmax_row};
 
 pub(super) fn top_k<T: Element>(x: &[T], width: usize, k: usize) -> Vec<T> {
     by_rows(
@@ -95,15 +95,6 @@ fn cut_row<T: Element>(y: &mut [T], x: &[T], threshold: T) {
     softmax_row(y, x);
     for y in y {
         *y = if *y <= threshold { T::ZERO } else { *y };
-    }
-}
-
-#[inline(always)]
-fn softmax_row<T: Element>(y: &mut [T], x: &[T]) {
-    let (_, sum) = exponentials(y, x);
-    let scale = T::ONE / sum;
-    for y in y {
-        *y *= scale;
     }
 }
 

@@ -22,15 +22,14 @@
 mod cpu;
 pub mod reference;
 
-use std::marker::PhantomData;
+use candle_core::{D, Result, Tensor, bail};
 
-use candle_core::{CpuStorage, CustomOp1, D, Layout, Result, Shape, Tensor, bail};
-
-use crate::autograd::graph::apply1;
-use crate::backend::buffer::{View, slice, stored, tensor};
-use crate::backend::choice::{Backend, widened};
+use crate::autograd::graph::{Saved, fused};
+use crate::backend::choice::{dispatch, widened};
 use crate::backend::element::Element;
 use crate::ops::softmax::softmax_backward;
+
+const NAME: &str = "truncated-softmax";
 
 /// What is kept of a row.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -64,53 +63,28 @@ impl Truncation {
 /// If `x` is a scalar, or the number that `truncation` holds is out of its range.
 pub fn truncated_softmax(x: &Tensor, truncation: Truncation) -> Result<Tensor> {
     truncation.check()?;
+    dispatch!(match [x] {
+        Cpu(T) => on_cpu::<T>(x, truncation),
+        Cuda | Reference => widened(x, |x| reference::truncated_softmax(x, truncation)),
+    })
+}
+
+fn on_cpu<T: Element>(x: &Tensor, truncation: Truncation) -> Result<Tensor> {
     let width = x.dim(D::Minus1)?;
-    match Backend::of(&[x]) {
-        Backend::F32 => apply1(&x.contiguous()?, Truncated::<f32>::new(truncation, width)),
-        Backend::F64 => apply1(&x.contiguous()?, Truncated::<f64>::new(truncation, width)),
-        Backend::Cuda | Backend::Reference => {
-            widened(x, |x| reference::truncated_softmax(x, truncation))
-        }
-    }
-}
-
-struct Truncated<T> {
-    truncation: Truncation,
-    width: usize,
-    element: PhantomData<T>,
-}
-
-impl<T> Truncated<T> {
-    fn new(truncation: Truncation, width: usize) -> Self {
-        Self { truncation, width, element: PhantomData }
-    }
-}
-
-impl<T: Element> CustomOp1 for Truncated<T> {
-    fn name(&self) -> &'static str {
-        "truncated-softmax"
-    }
-
-    fn cpu_fwd(&self, x: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
-        let x = slice::<T>(x, layout)?;
-        let y = match self.truncation {
-            Truncation::TopK(k) => cpu::top_k(x, self.width, k),
-            Truncation::Cut(t) => cpu::cut(x, self.width, T::from_f64(t)),
-            Truncation::CutRenormalized(t) => cpu::cut_renormalized(x, self.width, T::from_f64(t)),
-            Truncation::ScoreCut(t) => cpu::score_cut(x, self.width, T::from_f64(t)),
+    // The output no longer has the weights that were cut, so this gradient comes from the scores.
+    let is_cut = matches!(truncation, Truncation::Cut(_));
+    let saved = if is_cut { Saved::Inputs } else { Saved::Output };
+    fused(NAME, [x], x.shape(), saved, |[x]| {
+        let y = match truncation {
+            Truncation::TopK(k) => cpu::top_k(x, width, k),
+            Truncation::Cut(t) => cpu::cut(x, width, T::from_f64(t)),
+            Truncation::CutRenormalized(t) => cpu::cut_renormalized(x, width, T::from_f64(t)),
+            Truncation::ScoreCut(t) => cpu::score_cut(x, width, T::from_f64(t)),
         };
-        Ok(stored(y, layout.shape()))
-    }
-
-    fn bwd(&self, x: &Tensor, y: &Tensor, gradient: &Tensor) -> Result<Option<Tensor>> {
-        let gradient = gradient.contiguous()?;
-        let gradient = View::<T>::of(&gradient)?;
-        let dx = match self.truncation {
-            Truncation::Cut(t) => {
-                cpu::cut_backward(&View::of(x)?, &gradient, self.width, T::from_f64(t))
-            }
-            _ => softmax_backward(&View::of(y)?, &gradient, self.width),
+        let backward = move |[x]: [&[T]; 1], y: &[T], g: &[T]| match truncation {
+            Truncation::Cut(t) => [cpu::cut_backward(x, g, width, T::from_f64(t))],
+            _ => [softmax_backward(y, g, width)],
         };
-        tensor(dx, y.shape()).map(Some)
-    }
+        (y, backward)
+    })
 }

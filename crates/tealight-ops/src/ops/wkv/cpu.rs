@@ -1,53 +1,76 @@
 //! The fused scans: one example at a time, all channels of a position at once.
 
-use super::Wkv;
 use crate::backend::buffer::unwritten;
 use crate::backend::element::Element;
 use crate::backend::parallel::{run, sum_in_order};
 use crate::ops::linear_attention::lowest;
 use crate::ops::padding_mask;
 
-pub(super) fn forward<T: Element>(op: &Wkv<T>, key: &[T], value: &[T], rates: &[T]) -> Vec<T> {
-    let d_model = rates.len() / 2;
-    let mut output = unwritten(key.len());
-    run(
-        key.len(),
-        output.chunks_mut(op.len * d_model).zip(examples(op, [key, value, rates])),
-        #[inline(always)]
-        |(output, example)| {
-            let mut state = State::new(d_model);
-            for (i, output) in output.chunks_exact_mut(d_model).enumerate() {
-                example.read(&state, i, output);
-                example.step(&mut state, i);
-            }
-        },
-    );
-    output
+/// What a scan needs besides its operands.
+pub(super) struct Scan {
+    pub(super) len: usize,
+    /// `(batch, len)`, 1 = padding; empty without a mask.
+    pub(super) padding: Vec<u8>,
 }
 
-/// The gradients of key, value and rates.
-pub(super) fn backward<T: Element>(
-    op: &Wkv<T>,
-    operands: [&[T]; 3],
-    output: &[T],
-    gradient: &[T],
-) -> [Vec<T>; 3] {
-    let [key, value, rates] = operands;
-    let len = op.len * rates.len() / 2;
-    let (mut dkey, mut dvalue) = (unwritten(key.len()), unwritten(value.len()));
-    let outputs = output.chunks(len).zip(gradient.chunks(len));
-    let partial = run(
-        key.len(),
-        dkey.chunks_mut(len).zip(dvalue.chunks_mut(len)).zip(examples(op, operands).zip(outputs)),
-        #[inline(always)]
-        |((dkey, dvalue), (example, (output, gradient)))| {
-            let (readings, drates) = example.rate_gradient(output, gradient);
-            example.key_gradient((dkey, dvalue), &readings, output, gradient);
-            drates
-        },
-    );
-    let drates = sum_in_order(&partial, rates.len());
-    [dkey, dvalue, drates]
+impl Scan {
+    /// The output, of key, value, decay and bonus.
+    pub(super) fn forward<T: Element>(&self, operands: [&[T]; 4]) -> Vec<T> {
+        let [key, _, decay, _] = operands;
+        let d_model = decay.len();
+        let mut output = unwritten(key.len());
+        run(
+            key.len(),
+            output.chunks_mut(self.len * d_model).zip(self.examples(operands)),
+            #[inline(always)]
+            |(output, example)| {
+                let mut state = State::new(d_model);
+                for (i, output) in output.chunks_exact_mut(d_model).enumerate() {
+                    example.read(&state, i, output);
+                    example.step(&mut state, i);
+                }
+            },
+        );
+        output
+    }
+
+    /// The gradients of key, value, decay and bonus.
+    pub(super) fn backward<T: Element>(
+        &self,
+        operands: [&[T]; 4],
+        output: &[T],
+        gradient: &[T],
+    ) -> [Vec<T>; 4] {
+        let [key, value, decay, _] = operands;
+        let (len, d_model) = (self.len * decay.len(), decay.len());
+        let (mut dkey, mut dvalue) = (unwritten(key.len()), unwritten(value.len()));
+        let outputs = output.chunks(len).zip(gradient.chunks(len));
+        let results = dkey.chunks_mut(len).zip(dvalue.chunks_mut(len));
+        let partial = run(
+            key.len(),
+            results.zip(self.examples(operands).zip(outputs)),
+            #[inline(always)]
+            |((dkey, dvalue), (example, (output, gradient)))| {
+                let (readings, drates) = example.rate_gradient(output, gradient);
+                example.key_gradient((dkey, dvalue), &readings, output, gradient);
+                drates
+            },
+        );
+        let mut ddecay = sum_in_order(&partial, 2 * d_model);
+        let dbonus = ddecay.split_off(d_model);
+        [dkey, dvalue, ddecay, dbonus]
+    }
+
+    fn examples<'a, T: Element>(
+        &'a self,
+        [key, value, decay, bonus]: [&'a [T]; 4],
+    ) -> impl Iterator<Item = Example<'a, T>> {
+        let len = self.len * decay.len();
+        key.chunks(len).zip(value.chunks(len)).enumerate().map(move |(index, (key, value))| {
+            let padding = padding_mask::row(&self.padding, index, self.len);
+            Example { key, value, padding, decay, bonus }
+        })
+    }
 }
 
 /// One example, and the rates of the channels.
@@ -57,18 +80,6 @@ struct Example<'a, T> {
     padding: &'a [u8],
     decay: &'a [T],
     bonus: &'a [T],
-}
-
-fn examples<'a, T: Element>(
-    op: &'a Wkv<T>,
-    [key, value, rates]: [&'a [T]; 3],
-) -> impl Iterator<Item = Example<'a, T>> {
-    let (decay, bonus) = rates.split_at(rates.len() / 2);
-    let len = op.len * decay.len();
-    key.chunks(len).zip(value.chunks(len)).enumerate().map(move |(index, (key, value))| {
-        let padding = padding_mask::row(&op.padding, index, op.len);
-        Example { key, value, padding, decay, bonus }
-    })
 }
 
 /// α and β of each channel, relative to e^max.

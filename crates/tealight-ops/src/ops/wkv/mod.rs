@@ -30,15 +30,12 @@ mod cpu;
 mod cuda;
 pub mod reference;
 
-use std::marker::PhantomData;
+use candle_core::{Result, Tensor, bail};
 
-use candle_core::{CpuStorage, CustomOp3, Layout, Result, Shape, Tensor, bail};
-
-use crate::autograd::graph::apply3;
-use crate::backend::buffer::{View, slice, stored, tensor};
-use crate::backend::choice::{Backend, widened};
-use crate::backend::element::Element;
+use crate::autograd::graph::{Saved, fused};
+use crate::backend::choice::{dispatch, widened_all};
 use crate::ops::padding_mask;
+use cpu::Scan;
 
 /// `key` and `value (batch, len, d_model)`, `decay` and `bonus (d_model)` → `(batch, len, d_model)`
 ///
@@ -56,75 +53,22 @@ pub fn wkv(
     key_padding_mask: Option<&Tensor>,
 ) -> Result<Tensor> {
     let (batch, len, d_model) = key.dims3()?;
-    let parameters = [decay, bonus];
-    if value.dims() != key.dims() || parameters.iter().any(|x| x.dims() != [d_model]) {
+    if value.dims() != key.dims() || [decay, bonus].iter().any(|x| x.dims() != [d_model]) {
         let (decay, bonus) = (decay.shape(), bonus.shape());
         bail!("wkv of key {:?}, value {:?}, {decay:?}, {bonus:?}", key.shape(), value.shape())
     }
     padding_mask::check(key_padding_mask, batch, len)?;
-    let backend = Backend::of(&[key, value, decay, bonus]);
-    if backend == Backend::Cuda {
-        return cuda::wkv([key, value, decay, bonus], key_padding_mask);
-    }
-    if backend == Backend::Reference {
-        return widened(value, |value| {
-            let [key, decay, bonus] = [key, decay, bonus].map(|x| x.to_dtype(value.dtype()));
-            reference::wkv(&key?, value, &decay?, &bonus?, key_padding_mask)
-        });
-    }
-    let padding = padding_mask::flags(key_padding_mask)?;
-    // Candle's custom operations take three operands.
-    let rates = Tensor::stack(&parameters, 0)?;
-    let (key, value) = (key.contiguous()?, value.contiguous()?);
-    match backend {
-        Backend::F64 => {
-            apply3(&key, &value, &rates, Wkv::<f64> { len, padding, element: PhantomData })
+    let operands = [key, value, decay, bonus];
+    dispatch!(match operands {
+        Cpu(T) => {
+            let scan = Scan { len, padding: padding_mask::flags(key_padding_mask)? };
+            fused("wkv", operands, key.shape(), Saved::InputsAndOutput, |inputs: [&[T]; 4]| {
+                (scan.forward(inputs), move |inputs, y, g| scan.backward(inputs, y, g))
+            })
         }
-        _ => apply3(&key, &value, &rates, Wkv::<f32> { len, padding, element: PhantomData }),
-    }
-}
-
-struct Wkv<T> {
-    len: usize,
-    padding: Vec<u8>,
-    element: PhantomData<T>,
-}
-
-impl<T: Element> CustomOp3 for Wkv<T> {
-    fn name(&self) -> &'static str {
-        "wkv"
-    }
-
-    fn cpu_fwd(
-        &self,
-        key: &CpuStorage,
-        key_layout: &Layout,
-        value: &CpuStorage,
-        value_layout: &Layout,
-        rates: &CpuStorage,
-        rates_layout: &Layout,
-    ) -> Result<(CpuStorage, Shape)> {
-        let (key, value) = (slice::<T>(key, key_layout)?, slice(value, value_layout)?);
-        let output = cpu::forward(self, key, value, slice(rates, rates_layout)?);
-        Ok(stored(output, key_layout.shape()))
-    }
-
-    fn bwd(
-        &self,
-        key: &Tensor,
-        value: &Tensor,
-        rates: &Tensor,
-        output: &Tensor,
-        gradient: &Tensor,
-    ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
-        let gradient = gradient.contiguous()?;
-        let operands = [&View::of(key)?[..], &View::of(value)?, &View::of(rates)?];
-        let [dkey, dvalue, drates] =
-            cpu::backward(self, operands, &View::of(output)?, &View::of(&gradient)?);
-        Ok((
-            Some(tensor(dkey, key.shape())?),
-            Some(tensor(dvalue, value.shape())?),
-            Some(tensor(drates, rates.shape())?),
-        ))
-    }
+        Cuda => cuda::wkv(operands, key_padding_mask),
+        Reference => widened_all([value, key, decay, bonus], |[value, key, decay, bonus]| {
+            reference::wkv(key, value, decay, bonus, key_padding_mask)
+        }),
+    })
 }

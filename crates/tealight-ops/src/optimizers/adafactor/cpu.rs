@@ -1,20 +1,20 @@
-//! The fused loops: sums of squares, the update with its norm, and the parameter.
+//! The fused loops: passes for the second moment, for U and its norm, and for the parameter.
 
 use super::Hyper;
 use crate::backend::buffer::unwritten;
 use crate::backend::element::Element;
 use crate::backend::parallel::{block_len, run, sum, sum_in_order};
 
-/// R and C of matrices, one after another.
+/// R and C of consecutive matrices.
 pub(super) struct Factors<'a, T> {
     pub(super) rows: &'a mut [T],
     pub(super) columns: &'a mut [T],
-    /// Rows and columns of a matrix.
+    /// The numbers of rows and columns of a matrix.
     pub(super) sizes: [usize; 2],
 }
 
 impl<T: Element> Factors<'_, T> {
-    /// Leaves R and C; gives U and ‖U‖².
+    /// Updates R and C; returns U and ‖U‖².
     pub(super) fn update(self, gradient: &[T], beta: f64, epsilon: f64) -> (Vec<T>, f64) {
         let [n_rows, n_columns] = self.sizes;
         let mut update = unwritten(gradient.len());
@@ -31,10 +31,10 @@ impl<T: Element> Factors<'_, T> {
     }
 }
 
-/// R ← β R + (1 − β) (G² + ε) 1, and C alike.
+/// R ← β R + (1 − β) (G² + ε) 1, and C likewise.
 fn average<T: Element>(gradient: &[T], rows: &mut [T], columns: &mut [T], beta: f64, epsilon: f64) {
     let (n_rows, n_columns) = (rows.len(), columns.len());
-    let [beta, fresh, epsilon] = [beta, 1. - beta, epsilon].map(T::from_f64);
+    let [beta, one_minus_beta, epsilon] = [beta, 1. - beta, epsilon].map(T::from_f64);
     let len = block_len(n_columns);
     let partial = run(
         gradient.len(),
@@ -46,18 +46,18 @@ fn average<T: Element>(gradient: &[T], rows: &mut [T], columns: &mut [T], beta: 
                 for (column, &g) in columns.iter_mut().zip(gradient) {
                     *column += g * g + epsilon;
                 }
-                *row = beta * *row + fresh * sum(gradient, |g| g * g + epsilon);
+                *row = beta * *row + one_minus_beta * sum(gradient, |g| g * g + epsilon);
             }
             columns
         },
     );
     debug_assert!(gradient.len() == n_rows * n_columns, "invariant: shapes are checked before");
     for (column, new) in columns.iter_mut().zip(sum_in_order(&partial, n_columns)) {
-        *column = beta * *column + fresh * new;
+        *column = beta * *column + one_minus_beta * new;
     }
 }
 
-/// U = G / √(R C / 1ᵀR); gives ‖U‖².
+/// U = G / √(R C / 1ᵀR); returns ‖U‖².
 fn divide<T: Element>(update: &mut [T], gradient: &[T], rows: &[T], columns: &[T]) -> f64 {
     let n_columns = columns.len();
     let total = T::from_f64(sum(rows, T::widen));
@@ -81,14 +81,14 @@ fn divide<T: Element>(update: &mut [T], gradient: &[T], rows: &[T], columns: &[T
     norms.iter().sum()
 }
 
-/// Of a vector: leaves V; gives U and ‖U‖².
+/// For vectors: updates V; returns U and ‖U‖².
 pub(super) fn update<T: Element>(
     gradient: &[T],
     moment: &mut [T],
     beta: f64,
     epsilon: f64,
 ) -> (Vec<T>, f64) {
-    let [beta, fresh, epsilon] = [beta, 1. - beta, epsilon].map(T::from_f64);
+    let [beta, one_minus_beta, epsilon] = [beta, 1. - beta, epsilon].map(T::from_f64);
     let mut update = unwritten(gradient.len());
     let len = block_len(1);
     let norms = run(
@@ -97,7 +97,7 @@ pub(super) fn update<T: Element>(
         #[inline(always)]
         |((update, gradient), moment): ((&mut [T], _), _)| {
             for ((u, &g), v) in update.iter_mut().zip(gradient).zip(moment) {
-                *v = beta * *v + fresh * (g * g + epsilon);
+                *v = beta * *v + one_minus_beta * (g * g + epsilon);
                 *u = g / v.sqrt();
             }
             squares(update)
@@ -118,14 +118,14 @@ pub(super) fn step<T: Element>(parameter: &mut [T], update: &[T], norm: f64, hyp
     );
     let step_size = hyper.step_size((norms.iter().sum::<f64>() / n).sqrt());
     let keep = T::from_f64(1. - step_size * hyper.weight_decay);
-    let of_update = T::from_f64(step_size / hyper.clipping((norm / n).sqrt()));
+    let update_factor = T::from_f64(step_size / hyper.clipping((norm / n).sqrt()));
     run(
         parameter.len(),
         parameter.chunks_mut(len).zip(update.chunks(len)),
         #[inline(always)]
         |(parameter, update)| {
             for (theta, &u) in parameter.iter_mut().zip(update) {
-                *theta = *theta * keep - of_update * u;
+                *theta = *theta * keep - update_factor * u;
             }
         },
     );

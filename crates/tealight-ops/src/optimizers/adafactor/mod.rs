@@ -9,19 +9,18 @@
 //! β = 1 − tᶜ, where the paper's c is −0.8                                  §7.2
 //! ```
 //!
-//! A tensor of more than two axes is as many matrices of its last two, with one RMS.
+//! A tensor with more than two axes is a batch of matrices (its last two axes) with one common RMS.
 //!
-//! Cost: rows + columns numbers are kept of a matrix, and rows × columns for U while it is updated;
-//! four passes.
+//! Cost: rows + columns numbers of state per matrix, rows × columns for U during the update; four passes.
 
 mod cpu;
 pub mod reference;
 
 use candle_core::{Result, Shape, Tensor, Var, bail};
 
-use crate::backend::buffer::{View, with_slice_mut};
-use crate::backend::choice::Backend;
+use crate::backend::choice::dispatch;
 use crate::backend::element::Element;
+use crate::optimizers::update::{check_step, update_in_place};
 
 /// Hyper-parameters of one update, under the paper's names.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -32,11 +31,11 @@ pub struct Hyper {
     pub decay: f64,
     /// ε₁: keeps V positive.
     pub epsilon1: f64,
-    /// ε₂: the least size of a parameter that a step is relative to.
+    /// ε₂: the lower bound of RMS(X) in α.
     pub epsilon2: f64,
     /// d: the largest RMS of an update.
     pub clip: f64,
-    /// α = max(ε₂, RMS(X)) `lr`; without, α = `lr`.
+    /// Whether α = max(ε₂, RMS(X)) `lr`, or α = `lr`.
     pub relative_step: bool,
     /// Multiplied by α. The paper has none.
     pub weight_decay: f64,
@@ -52,13 +51,13 @@ impl Hyper {
         if self.relative_step { self.lr * rms.max(self.epsilon2) } else { self.lr }
     }
 
-    /// What an update of this RMS is divided by.
+    /// max(1, RMS(U) / d)
     fn clipping(&self, rms: f64) -> f64 {
         (rms / self.clip).max(1.)
     }
 }
 
-/// The mean squared gradient.
+/// The moving average of squared gradients.
 #[derive(Clone, Debug)]
 pub enum SecondMoment {
     /// Of matrices `(.., rows, columns)`.
@@ -73,10 +72,10 @@ pub enum SecondMoment {
 }
 
 impl SecondMoment {
-    /// That of `parameter`, before its first update.
+    /// The state of `parameter` before its first update.
     ///
     /// # Errors
-    /// If there is no memory.
+    /// If memory is exhausted.
     pub fn zeros(parameter: &Var) -> Result<Self> {
         let zeros =
             |dims: Vec<usize>| Var::zeros(Shape::from(dims), parameter.dtype(), parameter.device());
@@ -111,7 +110,7 @@ impl SecondMoment {
 /// Update number `step`, counted from 1, of one parameter and its second moment, in place.
 ///
 /// # Errors
-/// If a shape does not fit, or `step` is 0.
+/// If shapes differ, or `step` is 0.
 pub fn step(
     parameter: &Var,
     gradient: &Tensor,
@@ -119,9 +118,7 @@ pub fn step(
     step: u64,
     hyper: &Hyper,
 ) -> Result<()> {
-    if step == 0 {
-        bail!("adafactor step 0: steps count from 1")
-    }
+    check_step("adafactor", step)?;
     if gradient.dims() != parameter.dims() || !second_moment.fits(parameter) {
         let gradient = gradient.shape();
         bail!(
@@ -135,45 +132,38 @@ pub fn step(
         return reference::step(parameter, gradient, second_moment, step, hyper);
     }
     operands.push(gradient);
-    match Backend::of(&operands) {
-        Backend::F32 => fused::<f32>(parameter, gradient, second_moment, step, hyper),
-        Backend::F64 => fused::<f64>(parameter, gradient, second_moment, step, hyper),
-        Backend::Cuda | Backend::Reference => {
-            reference::step(parameter, gradient, second_moment, step, hyper)
-        }
-    }
+    dispatch!(match operands {
+        Cpu(T) => on_cpu::<T>(parameter, gradient, second_moment, step, hyper),
+        Cuda | Reference => reference::step(parameter, gradient, second_moment, step, hyper),
+    })
 }
 
-fn fused<T: Element>(
+fn on_cpu<T: Element>(
     parameter: &Var,
     gradient: &Tensor,
     second_moment: &SecondMoment,
     step: u64,
     hyper: &Hyper,
 ) -> Result<()> {
-    let gradient = gradient.contiguous()?;
-    let gradient = View::of(&gradient)?;
-    let with_update = |update: &[T], norm| {
-        with_slice_mut(parameter, |parameter| {
-            cpu::step(parameter, update, norm, hyper);
-            Ok(())
-        })
-    };
-    let beta = hyper.beta(step);
+    let (beta, epsilon) = (hyper.beta(step), hyper.epsilon1);
     match second_moment {
-        SecondMoment::Full(all) => with_slice_mut(all, |moment| {
-            let (update, norm) = cpu::update(&gradient, moment, beta, hyper.epsilon1);
-            with_update(&update, norm)
-        }),
-        SecondMoment::Factored { rows, columns } => with_slice_mut(rows, |rows| {
-            with_slice_mut(columns, |columns| {
-                let n_columns = parameter.dims().last().copied().unwrap_or(1);
-                let n_rows = parameter.elem_count() / columns.len();
-                let moments = cpu::Factors { rows, columns, sizes: [n_rows, n_columns] };
-                let (update, norm) = moments.update(&gradient, beta, hyper.epsilon1);
-                with_update(&update, norm)
+        SecondMoment::Full(all) => {
+            let state = [parameter, all].map(Var::as_tensor);
+            update_in_place::<T, 2>(state, gradient, |[parameter, moment], gradient| {
+                let (update, norm) = cpu::update(gradient, moment, beta, epsilon);
+                cpu::step(parameter, &update, norm, hyper);
             })
-        }),
+        }
+        SecondMoment::Factored { rows, columns } => {
+            let n_columns = parameter.dims().last().copied().unwrap_or(1);
+            let n_rows = parameter.elem_count() / columns.elem_count();
+            let state = [parameter, rows, columns].map(Var::as_tensor);
+            update_in_place::<T, 3>(state, gradient, |[parameter, rows, columns], gradient| {
+                let moments = cpu::Factors { rows, columns, sizes: [n_rows, n_columns] };
+                let (update, norm) = moments.update(gradient, beta, epsilon);
+                cpu::step(parameter, &update, norm, hyper);
+            })
+        }
     }
 }
 

@@ -1,8 +1,9 @@
-//! The definition, in plain tensor operations.
+//! Reference implementation in plain tensor operations.
 
 use candle_core::{D, DType, Result, Tensor, Var};
 
 use super::{Hyper, SecondMoment};
+use crate::optimizers::update::{store, wide};
 
 /// One update.
 pub fn step(
@@ -20,7 +21,7 @@ pub fn step(
         SecondMoment::Factored { rows, columns } => {
             let rows = averaged(rows, &squared.sum(D::Minus1)?, beta)?;
             let columns = averaged(columns, &squared.sum(D::Minus2)?, beta)?;
-            // R / 1ᵀR first: R C would be 0 in f32 where both are of the order of ε₁.
+            // R / 1ᵀR first: in f32, R C underflows to 0 if both are of the order of ε₁.
             let rows = rows.broadcast_div(&rows.sum_keepdim(D::Minus1)?)?;
             gradient
                 .broadcast_div(&rows.sqrt()?.unsqueeze(D::Minus1)?)?
@@ -30,21 +31,17 @@ pub fn step(
     let step_size = hyper.step_size(rms(&theta)?);
     let clipped = (&update * (step_size / hyper.clipping(rms(&update)?)))?;
     let theta = ((theta * (1. - step_size * hyper.weight_decay))? - clipped)?;
-    parameter.set(&theta.to_dtype(parameter.dtype())?)
+    store(parameter, &theta)
 }
 
-/// The moment's new value, which is also left in it.
+/// Updates the moment and returns its new value.
 fn averaged(moment: &Var, squared: &Tensor, beta: f64) -> Result<Tensor> {
     let new = ((wide(moment)? * beta)? + (squared * (1. - beta))?)?;
-    moment.set(&new.to_dtype(moment.dtype())?)?;
+    store(moment, &new)?;
     Ok(new)
 }
 
 fn rms(x: &Tensor) -> Result<f64> {
     let squares = x.to_dtype(DType::F64)?.sqr()?.sum_all()?.to_scalar::<f64>()?;
     Ok((squares / x.elem_count() as f64).sqrt())
-}
-
-fn wide(x: &Tensor) -> Result<Tensor> {
-    if x.dtype() == DType::F64 { Ok(x.detach()) } else { x.detach().to_dtype(DType::F32) }
 }

@@ -4,7 +4,7 @@ use super::Hyper;
 use crate::backend::element::Element;
 use crate::backend::parallel::{block_len, run};
 
-/// What the formula multiplies by, worked out in f64 once per update.
+/// The constants of an update, computed in f64.
 pub(super) struct Factors<T> {
     gradient_scale: T,
     keep: T,

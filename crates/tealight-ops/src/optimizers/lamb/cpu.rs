@@ -1,11 +1,11 @@
-//! The fused loops: moments, update and norms in one pass, the parameter in another.
+//! The fused loops: a pass for moments, update and norms, and a pass for the parameter.
 
 use super::Hyper;
 use crate::backend::buffer::unwritten;
 use crate::backend::element::Element;
 use crate::backend::parallel::{block_len, run, sum};
 
-/// What the formula multiplies by.
+/// The constants of an update, computed in f64.
 struct Factors<T> {
     beta1: T,
     one_minus_beta1: T,
@@ -57,7 +57,7 @@ pub(super) fn step<T: Element>(
     );
 }
 
-/// Leaves the moments and u; gives ‖θ‖² and ‖u‖².
+/// Writes the moments and u; returns ‖θ‖² and ‖u‖².
 fn updates<T: Element>(
     update: &mut [T],
     parameter: &[T],

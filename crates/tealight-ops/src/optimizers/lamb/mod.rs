@@ -1,4 +1,4 @@
-//! LAMB: Adam whose updates are as long as the parameter (You et al. 2020,
+//! LAMB: Adam with each update scaled to the norm of its parameter (You et al. 2020,
 //! <https://arxiv.org/abs/1904.00962>).
 //!
 //! ```text
@@ -15,33 +15,32 @@
 mod cpu;
 pub mod reference;
 
-use candle_core::{Result, Tensor, Var, bail};
+use candle_core::{Result, Tensor, Var};
 
-use crate::backend::buffer::{View, with_slice_mut};
-use crate::backend::choice::Backend;
-use crate::backend::element::Element;
+use crate::backend::choice::dispatch;
+use crate::optimizers::update::{check_shapes, check_step, update_in_place};
 
 /// Hyper-parameters of one update, under the paper's names.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Hyper {
     /// η: the step size, schedule included.
     pub lr: f64,
-    /// β₁: how much of the first moment is kept.
+    /// β₁: the decay of the first moment.
     pub beta1: f64,
-    /// β₂: how much of the second moment is kept.
+    /// β₂: the decay of the second moment.
     pub beta2: f64,
     /// ε: keeps the division finite.
     pub epsilon: f64,
     /// λ: multiplied by `lr` and the ratio.
     pub weight_decay: f64,
-    /// m̂ and v̂ as in algorithm 2; without, m and v in their places.
+    /// Whether to use m̂ and v̂ as in algorithm 2, or m and v instead.
     pub bias_correction: bool,
-    /// Multiply by ‖θ‖ / ‖u‖; without, it is Adam.
+    /// Whether to multiply by ‖θ‖ / ‖u‖. Off gives Adam.
     pub trust_ratio: bool,
 }
 
 impl Hyper {
-    /// 1 / (1 − β₁ᵗ) and 1 / √(1 − β₂ᵗ), or 1 and 1.
+    /// 1 / (1 − β₁ᵗ) and 1 / √(1 − β₂ᵗ); 1 and 1 without bias correction.
     fn corrections(&self, step: u64) -> [f64; 2] {
         if !self.bias_correction {
             return [1.; 2];
@@ -50,21 +49,21 @@ impl Hyper {
         [1. / remaining(self.beta1), 1. / remaining(self.beta2).sqrt()]
     }
 
-    /// lr · ‖θ‖ / ‖u‖
+    /// lr · ‖θ‖ / ‖u‖, from ‖θ‖² and ‖u‖²
     fn step_size(&self, squared_norms: [f64; 2]) -> f64 {
-        let [of_parameter, of_update] = squared_norms;
-        let usable = of_parameter > 0. && of_update > 0.;
-        let ratio = if self.trust_ratio && usable { (of_parameter / of_update).sqrt() } else { 1. };
+        let [theta, u] = squared_norms;
+        let are_positive = theta > 0. && u > 0.;
+        let ratio = if self.trust_ratio && are_positive { (theta / u).sqrt() } else { 1. };
         self.lr * ratio
     }
 }
 
 /// Update number `step`, counted from 1, of one parameter and its two moments, in place.
 ///
-/// All four tensors have the parameter's shape, and the moments start as zeros.
+/// All four tensors have one shape, and the moments start as zeros.
 ///
 /// # Errors
-/// If a shape differs, or `step` is 0.
+/// If shapes differ, or `step` is 0.
 pub fn step(
     parameter: &Var,
     gradient: &Tensor,
@@ -73,43 +72,20 @@ pub fn step(
     step: u64,
     hyper: &Hyper,
 ) -> Result<()> {
-    if step == 0 {
-        bail!("lamb step 0: steps count from 1")
-    }
-    for operand in [gradient, first_moment, second_moment] {
-        if operand.dims() != parameter.dims() {
-            bail!("lamb of a parameter {:?} with {:?}", parameter.shape(), operand.shape())
-        }
-    }
+    check_step("lamb", step)?;
+    check_shapes("lamb", parameter, &[gradient, first_moment, second_moment])?;
     let state = [parameter, first_moment, second_moment].map(Var::as_tensor);
     let [theta, m, v] = state;
+    let reference =
+        || reference::step(parameter, gradient, first_moment, second_moment, step, hyper);
     if !state.iter().all(|tensor| tensor.is_contiguous()) {
-        return reference::step(parameter, gradient, first_moment, second_moment, step, hyper);
+        return reference();
     }
-    match Backend::of(&[theta, gradient, m, v]) {
-        Backend::F32 => fused::<f32>(state, gradient, step, hyper),
-        Backend::F64 => fused::<f64>(state, gradient, step, hyper),
-        Backend::Cuda | Backend::Reference => {
-            reference::step(parameter, gradient, first_moment, second_moment, step, hyper)
-        }
-    }
-}
-
-fn fused<T: Element>(
-    [parameter, first_moment, second_moment]: [&Tensor; 3],
-    gradient: &Tensor,
-    step: u64,
-    hyper: &Hyper,
-) -> Result<()> {
-    let gradient = gradient.contiguous()?;
-    let gradient = View::of(&gradient)?;
-    with_slice_mut(parameter, |parameter| {
-        with_slice_mut(first_moment, |m| {
-            with_slice_mut(second_moment, |v| {
-                cpu::step::<T>(parameter, &gradient, [m, v], step, hyper);
-                Ok(())
-            })
-        })
+    dispatch!(match [theta, gradient, m, v] {
+        Cpu(T) => update_in_place(state, gradient, |[theta, m, v], gradient| {
+            cpu::step::<T>(theta, gradient, [m, v], step, hyper);
+        }),
+        Cuda | Reference => reference(),
     })
 }
 

@@ -1,10 +1,11 @@
-//! The definition, in plain tensor operations.
+//! Reference implementation in plain tensor operations.
 
 use candle_core::{DType, Result, Tensor, Var};
 
 use super::Hyper;
+use crate::optimizers::update::{store, wide};
 
-/// One update; every operand has the parameter's shape.
+/// One update. All operands have the shape of the parameter.
 pub fn step(
     parameter: &Var,
     gradient: &Tensor,
@@ -14,10 +15,6 @@ pub fn step(
     hyper: &Hyper,
 ) -> Result<()> {
     let Hyper { beta1, beta2, epsilon, weight_decay, .. } = *hyper;
-    let wide = |x: &Tensor| match x.dtype() {
-        DType::F64 => Ok(x.detach()),
-        _ => x.detach().to_dtype(DType::F32),
-    };
     let (theta, gradient) = (wide(parameter)?, wide(gradient)?);
     let m = ((wide(first_moment)? * beta1)? + (&gradient * (1. - beta1))?)?;
     let v = ((wide(second_moment)? * beta2)? + (gradient.sqr()? * (1. - beta2))?)?;
@@ -29,7 +26,7 @@ pub fn step(
     let step_size = hyper.step_size([squared(&theta)?, squared(&update)?]);
     let theta = (theta - (update * step_size)?)?;
 
-    parameter.set(&theta.to_dtype(parameter.dtype())?)?;
-    first_moment.set(&m.to_dtype(first_moment.dtype())?)?;
-    second_moment.set(&v.to_dtype(second_moment.dtype())?)
+    store(parameter, &theta)?;
+    store(first_moment, &m)?;
+    store(second_moment, &v)
 }

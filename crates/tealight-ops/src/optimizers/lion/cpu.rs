@@ -4,7 +4,7 @@ use super::Hyper;
 use crate::backend::element::Element;
 use crate::backend::parallel::{block_len, run};
 
-/// What the formula multiplies by.
+/// The constants of an update, computed in f64.
 pub(super) struct Factors<T> {
     keep: T,
     lr: T,
@@ -43,7 +43,7 @@ pub(super) fn step<T: Element>(
         |((parameter, gradient), momentum)| {
             for ((theta, &g), m) in parameter.iter_mut().zip(gradient).zip(momentum) {
                 let c = factors.beta1 * *m + factors.one_minus_beta1 * g;
-                // 0 of 0.
+                // sign(0) = 0
                 let up = if c > T::ZERO { factors.lr } else { T::ZERO };
                 let down = if c < T::ZERO { factors.lr } else { T::ZERO };
                 *theta = *theta * factors.keep - (up - down);

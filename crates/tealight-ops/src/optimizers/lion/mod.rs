@@ -1,4 +1,4 @@
-//! Lion: the sign of a momentum (Chen et al. 2023, <https://arxiv.org/abs/2302.06675>).
+//! Lion: steps along the sign of a momentum (Chen et al. 2023, <https://arxiv.org/abs/2302.06675>).
 //!
 //! ```text
 //! c = β₁ m + (1 − β₁) g                                                    algorithm 2
@@ -11,20 +11,19 @@
 mod cpu;
 pub mod reference;
 
-use candle_core::{Result, Tensor, Var, bail};
+use candle_core::{Result, Tensor, Var};
 
-use crate::backend::buffer::{View, with_slice_mut};
-use crate::backend::choice::Backend;
-use crate::backend::element::Element;
+use crate::backend::choice::dispatch;
+use crate::optimizers::update::{check_shapes, update_in_place};
 
 /// Hyper-parameters of one update, under the paper's names.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Hyper {
     /// η: the step size, schedule included.
     pub lr: f64,
-    /// β₁: how much the momentum counts in the sign.
+    /// β₁: the weight of the momentum in c.
     pub beta1: f64,
-    /// β₂: how much of the momentum is kept.
+    /// β₂: the decay of the momentum.
     pub beta2: f64,
     /// λ: multiplied by `lr`.
     pub weight_decay: f64,
@@ -32,41 +31,22 @@ pub struct Hyper {
 
 /// One update of a parameter and its momentum, in place.
 ///
-/// All three tensors have the parameter's shape, and the momentum starts as zeros.
+/// All three tensors have one shape, and the momentum starts as zeros.
 ///
 /// # Errors
-/// If a shape differs.
+/// If shapes differ.
 pub fn step(parameter: &Var, gradient: &Tensor, momentum: &Var, hyper: &Hyper) -> Result<()> {
-    for operand in [gradient, momentum] {
-        if operand.dims() != parameter.dims() {
-            bail!("lion of a parameter {:?} with {:?}", parameter.shape(), operand.shape())
-        }
-    }
+    check_shapes("lion", parameter, &[gradient, momentum])?;
     let state = [parameter, momentum].map(Var::as_tensor);
     let [theta, m] = state;
     if !state.iter().all(|tensor| tensor.is_contiguous()) {
         return reference::step(parameter, gradient, momentum, hyper);
     }
-    match Backend::of(&[theta, gradient, m]) {
-        Backend::F32 => fused::<f32>(state, gradient, hyper),
-        Backend::F64 => fused::<f64>(state, gradient, hyper),
-        Backend::Cuda | Backend::Reference => reference::step(parameter, gradient, momentum, hyper),
-    }
-}
-
-fn fused<T: Element>(
-    [parameter, momentum]: [&Tensor; 2],
-    gradient: &Tensor,
-    hyper: &Hyper,
-) -> Result<()> {
-    let factors = cpu::Factors::<T>::of(hyper);
-    let gradient = gradient.contiguous()?;
-    let gradient = View::of(&gradient)?;
-    with_slice_mut(parameter, |parameter| {
-        with_slice_mut(momentum, |m| {
-            cpu::step(parameter, &gradient, m, &factors);
-            Ok(())
-        })
+    dispatch!(match [theta, gradient, m] {
+        Cpu(T) => update_in_place(state, gradient, |[theta, m], gradient| {
+            cpu::step::<T>(theta, gradient, m, &cpu::Factors::of(hyper));
+        }),
+        Cuda | Reference => reference::step(parameter, gradient, momentum, hyper),
     })
 }
 

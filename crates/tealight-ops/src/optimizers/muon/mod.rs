@@ -1,4 +1,4 @@
-//! Muon: a momentum, made orthogonal (Jordan et al. 2024, <https://kellerjordan.github.io/posts/muon/>).
+//! Muon: steps along an orthogonalised momentum (Jordan et al. 2024, <https://kellerjordan.github.io/posts/muon/>).
 //!
 //! ```text
 //! M ← μ M + G,   N = M, or G + μ M under Nesterov's variant
@@ -9,12 +9,12 @@
 //! (a, b, c) = (3.4445, −4.7750, 2.0315)
 //! ```
 //!
-//! The polynomial drives singular values towards 1 fast rather than exactly: after five steps they lie
-//! between about 0.7 and 1.2, but for those that were tiny.
+//! The polynomial drives singular values towards 1 fast rather than exactly: after five steps they are between
+//! about 0.7 and 1.2, except those that were tiny.
 //!
-//! Cost: for each of the n steps, three products of matrices; of `(rows, columns)` with the
-//! shorter side s and the longer one l, 4 s²l + 2 s³ operations. There is no fused loop: the products
-//! are all of it. A GPU is given the products of all matrices of one shape at once.
+//! Cost: three matrix products in each of the n steps, which take 4 s²l + 2 s³ operations for a matrix with a
+//! shorter side s and a longer side l. There is no fused loop, as the products take nearly all of the time. On a
+//! GPU, the matrices of one shape are a batch.
 
 mod cuda;
 
@@ -23,11 +23,12 @@ use candle_core::{DType, Result, Tensor, Var, bail};
 use crate::backend::reference_ops;
 use crate::ops::matmul::{matmul, matmul_transposed};
 use crate::ops::swap_axes::swap_axes;
+use crate::optimizers::update::{check_shapes, store, wide};
 
 /// a, b and c.
 const COEFFICIENTS: [f64; 3] = [3.4445, -4.7750, 2.0315];
 
-/// Keeps the first division finite.
+/// Added to ‖N‖, to keep the division finite.
 const EPSILON: f64 = 1e-7;
 
 /// Hyper-parameters of one update.
@@ -35,46 +36,44 @@ const EPSILON: f64 = 1e-7;
 pub struct Hyper {
     /// The step size, schedule included.
     pub lr: f64,
-    /// μ: how much of the momentum is kept.
+    /// μ: the decay of the momentum.
     pub momentum: f64,
-    /// Nesterov's variant: the gradient counts as if the momentum's step had been taken already.
+    /// Whether to use Nesterov's variant, N = G + μ M.
     pub nesterov: bool,
-    /// n: steps of Newton and Schulz.
+    /// n: the number of Newton-Schulz steps.
     pub n_iterations: usize,
-    /// What the orthogonal matrix is multiplied by.
+    /// The factor of O.
     pub scale: f64,
     /// λ: multiplied by `lr`.
     pub weight_decay: f64,
-    /// What a gradient is multiplied by as it is read.
+    /// The factor of every gradient, applied while it is read.
     pub gradient_scale: f64,
 }
 
-/// A matrix, its gradient, and its momentum, which starts as zeros: all of one shape.
+/// A matrix, its gradient and its momentum, which starts as zeros. All have one shape.
 #[derive(Clone, Copy, Debug)]
 pub struct Slot<'a> {
     /// θ.
     pub parameter: &'a Var,
-    /// G, which may be in half precision where the rest is not.
+    /// G, which may have half the precision of the parameter.
     pub gradient: &'a Tensor,
     /// M.
     pub momentum: &'a Var,
-    /// How it is updated.
+    /// The hyper-parameters of this matrix.
     pub hyper: Hyper,
 }
 
 impl Slot<'_> {
     fn check(&self) -> Result<()> {
         let parameter = self.parameter;
-        for operand in [self.gradient, self.momentum] {
-            if operand.dims() != parameter.dims() || parameter.rank() != 2 {
-                bail!("muon of a parameter {:?} with {:?}", parameter.shape(), operand.shape())
-            }
+        if parameter.rank() != 2 {
+            bail!("muon of a parameter {:?}: expected a matrix", parameter.shape())
         }
-        Ok(())
+        check_shapes("muon", parameter, &[self.gradient, self.momentum])
     }
 
-    /// Whether the two can be updated together.
-    fn is_like(&self, other: &Self) -> bool {
+    /// Whether both can be in one batch.
+    fn can_batch_with(&self, other: &Self) -> bool {
         let of = |slot: &Self| {
             let Hyper { momentum, nesterov, n_iterations, gradient_scale, .. } = slot.hyper;
             let dtypes = (slot.parameter.dtype(), slot.gradient.dtype());
@@ -87,18 +86,19 @@ impl Slot<'_> {
 /// One update of all `slots`, in place.
 ///
 /// # Errors
-/// If a shape differs, or a parameter is no matrix.
+/// If shapes differ, or a parameter is not a matrix.
 pub fn step_all(slots: &[Slot<'_>]) -> Result<()> {
     slots.iter().try_for_each(Slot::check)?;
-    let mut left = slots.to_vec();
-    while let Some(first) = left.first().copied() {
-        let (like, others) = left.into_iter().partition::<Vec<_>, _>(|slot| slot.is_like(&first));
-        if !reference_ops::are_forced() && like.iter().all(cuda::takes) {
-            cuda::step(&like)?;
+    let mut remaining = slots.to_vec();
+    while let Some(first) = remaining.first().copied() {
+        let (batch, others) =
+            remaining.into_iter().partition::<Vec<_>, _>(|slot| slot.can_batch_with(&first));
+        if !reference_ops::are_forced() && batch.iter().all(cuda::takes) {
+            cuda::step(&batch)?;
         } else {
-            like.iter().try_for_each(step)?;
+            batch.iter().try_for_each(step)?;
         }
-        left = others;
+        remaining = others;
     }
     Ok(())
 }
@@ -112,18 +112,18 @@ fn step(slot: &Slot<'_>) -> Result<()> {
     let direction = if nesterov { (gradient + (&buffer * mu)?)? } else { buffer.clone() };
     let update = orthogonalized(&direction.unsqueeze(0)?, n_iterations)?.squeeze(0)?;
     let theta = ((wide(parameter)? * (1. - lr * weight_decay))? - (update * (lr * scale))?)?;
-    momentum.set(&buffer.to_dtype(momentum.dtype())?)?;
-    parameter.set(&theta.to_dtype(parameter.dtype())?)
+    store(momentum, &buffer)?;
+    store(parameter, &theta)
 }
 
-/// The nearest matrices whose singular values are 1, roughly: `(n, rows, columns)` → the same.
+/// Approximately the nearest matrices whose singular values are all 1: `(n, rows, columns)` → the same shape.
 ///
 /// # Errors
-/// If `x` is no batch of matrices of f32 or f64.
+/// If `x` is not a batch of matrices in f32 or f64.
 pub fn orthogonalized(x: &Tensor, n_iterations: usize) -> Result<Tensor> {
     let (_n, rows, columns) = x.dims3()?;
     let [a, b, c] = COEFFICIENTS;
-    // A is as small as it can be.
+    // With rows ≤ columns, A = X Xᵀ has the shorter side.
     let x = if rows > columns { transposed(x)? } else { x.contiguous()? };
     let squares = x.to_dtype(DType::F64)?.sqr()?.flatten_from(1)?.sum_keepdim(1)?; // (n, 1)
     let norm = (squares.sqrt()? + EPSILON)?.to_dtype(x.dtype())?.unsqueeze(1)?;
@@ -139,10 +139,6 @@ pub fn orthogonalized(x: &Tensor, n_iterations: usize) -> Result<Tensor> {
 /// `(n, rows, columns)` → `(n, columns, rows)`, contiguous
 fn transposed(x: &Tensor) -> Result<Tensor> {
     swap_axes(&x.contiguous()?.unsqueeze(3)?)?.squeeze(3)
-}
-
-fn wide(x: &Tensor) -> Result<Tensor> {
-    if x.dtype() == DType::F64 { Ok(x.detach()) } else { x.detach().to_dtype(DType::F32) }
 }
 
 #[cfg(test)]
@@ -175,7 +171,7 @@ mod tests {
         Ok(())
     }
 
-    /// With one row there is one singular value, and the polynomial is one of a number.
+    /// A matrix of one row has one singular value, which the polynomial is applied to.
     #[test]
     fn of_a_row_the_length_follows_the_polynomial() -> Result<()> {
         let row = Tensor::new(&[[[3_f64, 0., -4.]]], &Device::Cpu)?;
@@ -190,7 +186,7 @@ mod tests {
         Ok(())
     }
 
-    /// Of several matrices each is made orthogonal by itself.
+    /// The result of a matrix does not depend on the others of its batch.
     #[test]
     fn matrices_do_not_know_of_each_other() -> Result<()> {
         let (a, b) = (normal(4, 6)?, (normal(4, 6)? * -3.)?);

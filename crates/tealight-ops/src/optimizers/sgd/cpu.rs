@@ -4,25 +4,25 @@ use super::Hyper;
 use crate::backend::element::Element;
 use crate::backend::parallel::{block_len, run};
 
-/// What the formula multiplies by: d = `of_gradient` g + `of_buffer` b.
+/// The constants of an update, computed in f64: d = `gradient_weight` g + `buffer_weight` b.
 pub(super) struct Factors<T> {
     keep: T,
     lr: T,
     momentum: T,
-    of_gradient: T,
-    of_buffer: T,
+    gradient_weight: T,
+    buffer_weight: T,
 }
 
 impl<T: Element> Factors<T> {
     pub(super) fn of(hyper: &Hyper) -> Self {
         let Hyper { lr, momentum, nesterov, weight_decay } = *hyper;
-        let (of_gradient, of_buffer) = if nesterov { (1., momentum) } else { (0., 1.) };
+        let (gradient_weight, buffer_weight) = if nesterov { (1., momentum) } else { (0., 1.) };
         Self {
             keep: T::from_f64(1. - lr * weight_decay),
             lr: T::from_f64(lr),
             momentum: T::from_f64(momentum),
-            of_gradient: T::from_f64(of_gradient),
-            of_buffer: T::from_f64(of_buffer),
+            gradient_weight: T::from_f64(gradient_weight),
+            buffer_weight: T::from_f64(buffer_weight),
         }
     }
 }
@@ -42,7 +42,7 @@ pub(super) fn step<T: Element>(
         |((parameter, gradient), buffer)| {
             for ((theta, &g), b) in parameter.iter_mut().zip(gradient).zip(buffer) {
                 *b = factors.momentum * *b + g;
-                let direction = factors.of_gradient * g + factors.of_buffer * *b;
+                let direction = factors.gradient_weight * g + factors.buffer_weight * *b;
                 *theta = *theta * factors.keep - factors.lr * direction;
             }
         },

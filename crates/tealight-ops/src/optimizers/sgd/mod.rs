@@ -6,27 +6,25 @@
 //! θ ← θ − lr (d + λ θ),   d = b,  or g + μ b under Nesterov's variant
 //! ```
 //!
-//! As `torch.optim.SGD`, where the velocity is not multiplied by lr, but for the weight decay: here
-//! it is decoupled, as in [`adamw`](crate::optimizers::adamw), and does not enter the momentum. (`torch` adds
-//! λθ to g.)
+//! As in `torch.optim.SGD`, the momentum buffer is not multiplied by lr. Unlike there, weight decay is decoupled,
+//! as in [`adamw`](crate::optimizers::adamw), and does not enter the momentum. (`torch` adds λθ to g.)
 
 mod cpu;
 pub mod reference;
 
-use candle_core::{Result, Tensor, Var, bail};
+use candle_core::{Result, Tensor, Var};
 
-use crate::backend::buffer::{View, with_slice_mut};
-use crate::backend::choice::Backend;
-use crate::backend::element::Element;
+use crate::backend::choice::dispatch;
+use crate::optimizers::update::{check_shapes, check_step, update_in_place};
 
 /// Hyper-parameters of one update, under the names of `torch.optim.SGD`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Hyper {
     /// The step size, schedule included.
     pub lr: f64,
-    /// μ: how much of the momentum buffer is kept. 0 is plain gradient descent.
+    /// μ: the decay of the momentum buffer. 0 is plain gradient descent.
     pub momentum: f64,
-    /// Nesterov's variant: take the gradient's step as if the momentum's had been taken already.
+    /// Whether to use Nesterov's variant, d = g + μ b.
     pub nesterov: bool,
     /// λ: multiplied by `lr`.
     pub weight_decay: f64,
@@ -34,10 +32,10 @@ pub struct Hyper {
 
 /// Update number `step`, counted from 1, of one parameter and its momentum buffer, in place.
 ///
-/// All three tensors have the parameter's shape. What the buffer holds at step 1 is not read.
+/// All three tensors have one shape. Step 1 does not read the buffer.
 ///
 /// # Errors
-/// If a shape differs, or `step` is 0.
+/// If shapes differ, or `step` is 0.
 pub fn step(
     parameter: &Var,
     gradient: &Tensor,
@@ -45,45 +43,21 @@ pub fn step(
     step: u64,
     hyper: &Hyper,
 ) -> Result<()> {
-    if step == 0 {
-        bail!("sgd step 0: steps count from 1")
-    }
-    for operand in [gradient, momentum_buffer] {
-        if operand.dims() != parameter.dims() {
-            bail!("sgd of a parameter {:?} with {:?}", parameter.shape(), operand.shape())
-        }
-    }
+    check_step("sgd", step)?;
+    check_shapes("sgd", parameter, &[gradient, momentum_buffer])?;
     let state = [parameter, momentum_buffer].map(Var::as_tensor);
     let [theta, buffer] = state;
     if !state.iter().all(|tensor| tensor.is_contiguous()) {
         return reference::step(parameter, gradient, momentum_buffer, step, hyper);
     }
-    match Backend::of(&[theta, gradient, buffer]) {
-        Backend::F32 => fused::<f32>(state, gradient, step, hyper),
-        Backend::F64 => fused::<f64>(state, gradient, step, hyper),
-        Backend::Cuda | Backend::Reference => {
-            reference::step(parameter, gradient, momentum_buffer, step, hyper)
-        }
-    }
-}
-
-fn fused<T: Element>(
-    [parameter, momentum_buffer]: [&Tensor; 2],
-    gradient: &Tensor,
-    step: u64,
-    hyper: &Hyper,
-) -> Result<()> {
-    let factors = cpu::Factors::<T>::of(hyper);
-    let gradient = gradient.contiguous()?;
-    let gradient = View::of(&gradient)?;
-    with_slice_mut(parameter, |parameter| {
-        with_slice_mut(momentum_buffer, |buffer| {
+    dispatch!(match [theta, gradient, buffer] {
+        Cpu(T) => update_in_place(state, gradient, |[theta, buffer], gradient| {
             if step == 1 {
-                buffer.fill(T::ZERO);
+                buffer.fill(0.);
             }
-            cpu::step(parameter, &gradient, buffer, &factors);
-            Ok(())
-        })
+            cpu::step::<T>(theta, gradient, buffer, &cpu::Factors::of(hyper));
+        }),
+        Cuda | Reference => reference::step(parameter, gradient, momentum_buffer, step, hyper),
     })
 }
 
@@ -100,7 +74,7 @@ mod tests {
             let hyper = Hyper { lr: 1., momentum: 0.5, nesterov, weight_decay: 0. };
             let parameter = Var::new(&[0_f64], &Device::Cpu)?;
             let gradient = Tensor::new(&[1_f64], &Device::Cpu)?;
-            // Not read at the first step, not even to be multiplied by zero.
+            // The first step must not read it, as 0 · NaN is NaN.
             let buffer = Var::new(&[f64::NAN], &Device::Cpu)?;
             super::step(&parameter, &gradient, &buffer, 1, &hyper)?;
             super::step(&parameter, &gradient, &buffer, 2, &hyper)?;

@@ -1,10 +1,11 @@
-//! The definition, in plain tensor operations.
+//! Reference implementation in plain tensor operations.
 
-use candle_core::{DType, Result, Tensor, Var};
+use candle_core::{Result, Tensor, Var};
 
 use super::Hyper;
+use crate::optimizers::update::{store, wide};
 
-/// One update; every operand has the parameter's shape.
+/// One update. All operands have the shape of the parameter.
 pub fn step(
     parameter: &Var,
     gradient: &Tensor,
@@ -13,10 +14,6 @@ pub fn step(
     hyper: &Hyper,
 ) -> Result<()> {
     let Hyper { lr, momentum, nesterov, weight_decay } = *hyper;
-    let wide = |x: &Tensor| match x.dtype() {
-        DType::F64 => Ok(x.detach()),
-        _ => x.detach().to_dtype(DType::F32),
-    };
     let (theta, gradient) = (wide(parameter)?, wide(gradient)?);
     let buffer = match step {
         0 | 1 => gradient.clone(),
@@ -24,6 +21,6 @@ pub fn step(
     };
     let direction = if nesterov { (gradient + (&buffer * momentum)?)? } else { buffer.clone() };
     let theta = ((theta * (1. - lr * weight_decay))? - (direction * lr)?)?;
-    parameter.set(&theta.to_dtype(parameter.dtype())?)?;
-    momentum_buffer.set(&buffer.to_dtype(momentum_buffer.dtype())?)
+    store(parameter, &theta)?;
+    store(momentum_buffer, &buffer)
 }

@@ -17,15 +17,17 @@
 mod cpu;
 mod scan;
 
-use std::marker::PhantomData;
 use std::ops::Range;
-use std::sync::OnceLock;
 
-use candle_core::{CpuStorage, CustomOp3, Layout, Result, Shape, Tensor};
+use candle_core::{Result, Tensor};
 
-use super::Reach;
-use crate::backend::buffer::{View, slice, stored, tensor};
+use super::{Reach, with_elements};
+use crate::autograd::graph::{Saved, record_saving};
+use crate::backend::buffer::{View, contiguous, gradients, stored};
 use crate::backend::element::Element;
+use crate::backend::profile::{Pass, timed};
+
+const NAME: &str = "aft-band";
 
 /// Keys `(batch, len, n_maps)`; values `(batch, len, n_maps, width)`: the channels of a map share its weights.
 #[derive(Clone, Copy, Debug)]
@@ -95,65 +97,28 @@ struct Inputs<'a, T> {
 }
 
 /// `key (batch, len, n_maps)`, `value (batch, len, n_maps · width)`, `taps` → as `value`
-pub(super) struct Op<T> {
+pub(super) fn aft<T: Element>(
+    inputs: [&Tensor; 3],
     padding: Option<Vec<u8>>,
     band: Band,
-    /// Kept by the forward pass for the backward pass.
-    normaliser: OnceLock<Normaliser<T>>,
-    element: PhantomData<T>,
-}
-
-impl<T> Op<T> {
-    pub(super) fn new(padding: Option<Vec<u8>>, band: Band) -> Self {
-        Self { padding, band, normaliser: OnceLock::new(), element: PhantomData }
-    }
-}
-
-impl<T: Element> CustomOp3 for Op<T> {
-    fn name(&self) -> &'static str {
-        "aft-band"
-    }
-
-    fn cpu_fwd(
-        &self,
-        key: &CpuStorage,
-        key_layout: &Layout,
-        value: &CpuStorage,
-        value_layout: &Layout,
-        taps: &CpuStorage,
-        taps_layout: &Layout,
-    ) -> Result<(CpuStorage, Shape)> {
-        let inputs = Inputs {
-            key: slice(key, key_layout)?,
-            value: slice(value, value_layout)?,
-            taps: slice(taps, taps_layout)?,
-            padding: self.padding.as_deref(),
-        };
-        let (output, normaliser) = cpu::forward::<T>(inputs, &self.band);
-        self.normaliser.get_or_init(|| normaliser);
-        Ok(stored(output, value_layout.shape()))
-    }
-
-    fn bwd(
-        &self,
-        key: &Tensor,
-        value: &Tensor,
-        taps: &Tensor,
-        output: &Tensor,
-        gradient: &Tensor,
-    ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
+) -> Result<Tensor> {
+    let inputs = contiguous(&inputs)?;
+    let (output, normaliser) = timed(NAME, Pass::Forward, || {
+        with_elements::<T, _>(&inputs, |[key, value, taps]| {
+            cpu::forward(Inputs { key, value, taps, padding: padding.as_deref() }, &band)
+        })
+    })?;
+    let output = stored(output, inputs[1].shape());
+    let inputs: Vec<_> = inputs.iter().collect();
+    let saved = Saved::InputsAndOutput;
+    record_saving(NAME, &inputs, output, saved, move |inputs, output, gradient| {
         let gradient = gradient.contiguous()?;
-        let views = (View::<T>::of(key)?, View::<T>::of(value)?, View::<T>::of(taps)?);
-        let inputs = Inputs {
-            key: &views.0,
-            value: &views.1,
-            taps: &views.2,
-            padding: self.padding.as_deref(),
-        };
-        let normaliser = self.normaliser.get().expect("invariant: forward comes before backward");
         let (output, gradient) = (View::of(output)?, View::of(&gradient)?);
-        let d = cpu::backward(inputs, &self.band, normaliser, &output, &gradient);
-        let dtaps = if taps.track_op() { Some(tensor(d.taps, taps.shape())?) } else { None };
-        Ok((Some(tensor(d.key, key.shape())?), Some(tensor(d.value, value.shape())?), dtaps))
-    }
+        let d = with_elements::<T, _>(inputs, |[key, value, taps]| {
+            let inputs = Inputs { key, value, taps, padding: padding.as_deref() };
+            cpu::backward(inputs, &band, &normaliser, &output, &gradient)
+        })?;
+        let dtaps = inputs[2].track_op().then_some(d.taps);
+        gradients([Some(d.key), Some(d.value), dtaps], inputs)
+    })
 }

@@ -25,15 +25,16 @@ mod backward;
 mod forward;
 mod tile;
 
-use std::marker::PhantomData;
-use std::sync::OnceLock;
-
 use candle_core::backend::BackendStorage;
-use candle_core::{CpuStorage, CustomOp3, Layout, Result, Shape, Tensor};
+use candle_core::{CpuStorage, Layout, Result, Tensor};
 
-use super::Reach;
-use crate::backend::buffer::{View, slice, stored, tensor};
+use super::{Reach, with_elements};
+use crate::autograd::graph::{Saved, record_saving};
+use crate::backend::buffer::{View, contiguous, gradients, stored};
 use crate::backend::element::Element;
+use crate::backend::profile::{Pass, timed};
+
+const NAME: &str = "aft-full";
 
 #[derive(Clone, Copy, Debug)]
 struct Sizes {
@@ -78,73 +79,32 @@ impl<T: Element> Inputs<'_, T> {
 struct Normaliser<T>(Vec<T>);
 
 /// `key (batch, kv_len, d_model)`, `value` likewise, `w (q_len, kv_len)` → `(batch, q_len, d_model)`
-pub(super) struct Full<T> {
+pub(super) fn aft<T: Element>(
+    inputs: [&Tensor; 3],
     padding: Option<Vec<u8>>,
     reach: Reach,
-    /// Kept by the forward pass for the backward pass.
-    normaliser: OnceLock<Normaliser<T>>,
-    element: PhantomData<T>,
-}
-
-impl<T: Element> Full<T> {
-    pub(super) fn new(padding: Option<Vec<u8>>, reach: Reach) -> Self {
-        Self { padding, reach, normaliser: OnceLock::new(), element: PhantomData }
-    }
-
-    fn inputs<'a>(
-        &'a self,
-        key: &'a [T],
-        value: &'a [T],
-        w: &'a [T],
-        (batch, kv_len, d_model): (usize, usize, usize),
-    ) -> Inputs<'a, T> {
-        let sizes = Sizes { batch, q_len: w.len() / kv_len, kv_len, d_model };
-        Inputs { key, value, w, padding: self.padding.as_deref(), reach: self.reach, sizes }
-    }
-}
-
-impl<T: Element> CustomOp3 for Full<T> {
-    fn name(&self) -> &'static str {
-        "aft-full"
-    }
-
-    fn cpu_fwd(
-        &self,
-        key: &CpuStorage,
-        key_layout: &Layout,
-        value: &CpuStorage,
-        value_layout: &Layout,
-        w: &CpuStorage,
-        w_layout: &Layout,
-    ) -> Result<(CpuStorage, Shape)> {
-        let (key, value) = (slice(key, key_layout)?, slice(value, value_layout)?);
-        let inputs = self.inputs(key, value, slice(w, w_layout)?, key_layout.shape().dims3()?);
-        let Sizes { batch, q_len, d_model, .. } = inputs.sizes;
-        let (output, normaliser) = forward::forward::<T>(&inputs)?;
-        self.normaliser.get_or_init(|| normaliser);
-        Ok(stored(output, (batch, q_len, d_model)))
-    }
-
-    fn bwd(
-        &self,
-        key: &Tensor,
-        value: &Tensor,
-        w: &Tensor,
-        output: &Tensor,
-        gradient: &Tensor,
-    ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
+) -> Result<Tensor> {
+    let inputs = contiguous(&inputs)?;
+    let (batch, kv_len, d_model) = inputs[0].dims3()?;
+    let sizes = Sizes { batch, q_len: inputs[2].dim(0)?, kv_len, d_model };
+    let (output, normaliser) = timed(NAME, Pass::Forward, || {
+        with_elements::<T, _>(&inputs, |[key, value, w]| {
+            let padding = padding.as_deref();
+            forward::forward(&Inputs { key, value, w, padding, reach, sizes })
+        })?
+    })?;
+    let output = stored(output, (batch, sizes.q_len, d_model));
+    let inputs: Vec<_> = inputs.iter().collect();
+    let saved = Saved::InputsAndOutput;
+    record_saving(NAME, &inputs, output, saved, move |inputs, output, gradient| {
         let gradient = gradient.contiguous()?;
-        let views = (View::<T>::of(key)?, View::<T>::of(value)?, View::<T>::of(w)?);
-        let inputs = self.inputs(&views.0, &views.1, &views.2, key.dims3()?);
-        let normaliser = self.normaliser.get().expect("invariant: forward comes before backward");
         let (output, gradient) = (View::of(output)?, View::of(&gradient)?);
-        let d = backward::backward(&inputs, normaliser, &output, &gradient)?;
-        Ok((
-            Some(tensor(d.key, key.shape())?),
-            Some(tensor(d.value, value.shape())?),
-            Some(tensor(d.w, w.shape())?),
-        ))
-    }
+        let d = with_elements::<T, _>(inputs, |[key, value, w]| {
+            let inputs = Inputs { key, value, w, padding: padding.as_deref(), reach, sizes };
+            backward::backward(&inputs, &normaliser, &output, &gradient)
+        })??;
+        gradients([d.key, d.value, d.w].map(Some), inputs)
+    })
 }
 
 /// A matrix in row-major order.
