@@ -72,7 +72,7 @@ impl Outcome {
     }
 }
 
-/// StopRules the run like a power cut, without a last checkpoint.
+/// Ends the run like a power cut, without a last checkpoint.
 struct PowerCut {
     step: u64,
 }

@@ -44,7 +44,7 @@ impl DocumentAssembler {
         self.ready.pop_front()
     }
 
-    /// StopRules the document and assigns the following ones to `split`.
+    /// Ends the document and assigns the following ones to `split`.
     pub(super) fn start_split(&mut self, split: Split) {
         self.finish();
         self.split = Some(split);
@@ -73,7 +73,7 @@ impl DocumentAssembler {
         self.text.is_empty() && self.part == Part::First
     }
 
-    /// StopRules the document. A document of white space alone is dropped.
+    /// Ends the document. A document of white space alone is dropped.
     pub(super) fn finish(&mut self) {
         let text = std::mem::take(&mut self.text);
         let is_blank = text.trim().is_empty();
