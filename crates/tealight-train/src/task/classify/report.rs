@@ -108,7 +108,8 @@ impl Report {
     /// A row for each label, a column for each prediction.
     fn confusion(&self) -> Table {
         let labels: Vec<String> = self.labels.iter().map(|score| shown(&score.label)).collect();
-        let heading = std::iter::once("label ╲ said".to_owned()).chain(labels.clone()).collect();
+        let heading =
+            std::iter::once("label ╲ predicted".to_owned()).chain(labels.clone()).collect();
         let mut table = Table::with_heading(heading);
         for (label, row) in labels.into_iter().zip(&self.confusion) {
             table.push(std::iter::once(label).chain(row.iter().map(|&n| thousands(n))).collect());

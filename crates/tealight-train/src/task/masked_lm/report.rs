@@ -138,7 +138,7 @@ fn write_weather(f: &mut fmt::Formatter<'_>, weather: &[Weather]) -> fmt::Result
     for Weather { example: Example { text, answer, guesses }, .. } in weather {
         let guesses = guesses.iter().map(|(token, score)| format!("{token} {score:.2}"));
         let guesses = guesses.collect::<Vec<_>>().join(", ");
-        writeln!(f, "\n{text}\n→ {guesses}   (it was {answer})")?;
+        writeln!(f, "\n{text}\n→ {guesses}   (answer: {answer})")?;
     }
     Ok(())
 }

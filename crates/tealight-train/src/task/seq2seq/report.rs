@@ -100,7 +100,7 @@ impl fmt::Display for Report {
             writeln!(
                 f,
                 "{}",
-                if is_right { String::new() } else { format!("   (should be {target})") }
+                if is_right { String::new() } else { format!("   (expected {target})") }
             )?;
         }
         Ok(())

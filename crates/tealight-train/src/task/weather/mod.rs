@@ -125,14 +125,13 @@ impl Weather {
         let Config { window, read_out, .. } = self.config;
         let n = days.len();
         if n == 0 {
-            let message = "the sequence holds no day: 🌧️ ☁️ ☀️ or the letters R C S, oldest first";
+            let message =
+                "the sequence is empty; expected days: 🌧️ ☁️ ☀️ or the letters R C S, oldest first";
             return Err(Error::config([], message));
         }
         // A model that forecasts at every position is trained on shorter windows, too.
         if n < window && read_out != ReadOut::EveryPosition {
-            let message = format!(
-                "the sequence has {n} days, and the model reads {window}: it has learnt no other"
-            );
+            let message = format!("the sequence has {n} days, and the model requires {window}");
             return Err(Error::config([], message));
         }
         Ok(&days[n.saturating_sub(window)..])
@@ -286,8 +285,9 @@ impl RegisteredTask for Weather {
     }
 
     fn attend(&self, model: &Forecaster, sequence: &str) -> Result<SequenceMaps> {
-        let days = parse(sequence)
-            .map_err(|error| Error::config([], format!("the sequence is not weather: {error}")))?;
+        let days = parse(sequence).map_err(|error| {
+            Error::config([], format!("cannot parse the sequence as weather: {error}"))
+        })?;
         let days = self.window(&days)?;
         let sequence = json!({ "days": days, "emoji": format(days) });
         Ok(SequenceMaps { sequence, maps: self.attention_maps_of(model, days)? })
