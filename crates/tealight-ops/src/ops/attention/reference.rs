@@ -22,7 +22,7 @@ pub fn attention(
     heads_first(&weights.matmul(&value)?, options)
 }
 
-/// `(batch, n_heads, q_len, kv_len)`, −∞ where reading is forbidden.
+/// `(batch, n_heads, q_len, kv_len)`, −∞ for pairs that are masked.
 pub(super) fn scores(query: &Tensor, key: &Tensor, options: &Options<'_>) -> Result<Tensor> {
     let query = heads_first(query, options)?;
     let (batch, n_heads, q_len, head_dim) = query.dims4()?;
@@ -69,7 +69,7 @@ fn repeated(x: &Tensor, n_heads: usize) -> Result<Tensor> {
     copies.reshape((batch, n_heads, len, width))
 }
 
-/// How far key j lies before query i, i + kv_len − q_len − j: `(q_len, kv_len)` of i64.
+/// The distance from key j to query i, i + kv_len − q_len − j: `(q_len, kv_len)` of i64.
 fn distances(q_len: usize, kv_len: usize, device: &Device) -> Result<Tensor> {
     let queries = Tensor::arange(0, q_len as i64, device)?.unsqueeze(D::Minus1)?;
     let keys = Tensor::arange(q_len as i64, (q_len + kv_len) as i64, device)?;

@@ -1,4 +1,4 @@
-//! Which positions each landmark is the mean of.
+//! Segments: the positions whose mean is a landmark.
 
 use std::ops::Range;
 
@@ -7,22 +7,22 @@ use candle_core::{DType, Device, Result, Tensor, bail};
 use super::minus_infinity_where;
 use crate::ops::padding_mask;
 
-/// How `len` positions are cut into `n_landmarks` segments if they do not divide.
+/// How `len` positions are divided into `n_landmarks` segments if `len` is not a multiple.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(i32)]
 pub enum SegmentRule {
-    /// As `numpy.array_split` does: the first `len mod n_landmarks` segments are longer by one.
+    /// As `numpy.array_split`: the first `len mod n_landmarks` segments are longer by one.
     #[default]
     ArraySplit,
-    /// As `torch`'s adaptive pooling does: segments of about equal length that overlap by one.
+    /// As adaptive pooling of `torch`: segments of about equal length that overlap by one.
     Adaptive,
-    /// All segments are of ⌈len / n_landmarks⌉ positions, but for the last ones.
+    /// All segments have ⌈len / n_landmarks⌉ positions, except the last ones.
     CeilLastShort,
 }
 
 impl SegmentRule {
-    /// The positions of segment `i`. Where there are enough for one each, no segment is empty, but
-    /// for the last ones of `CeilLastShort`.
+    /// The positions of segment `i`. If `len` ≥ `n_landmarks`, none is empty, except the last ones of
+    /// `CeilLastShort`.
     fn range(self, i: usize, n_landmarks: usize, len: usize) -> Range<usize> {
         if len <= n_landmarks {
             return i.min(len)..(i + 1).min(len);
@@ -42,14 +42,13 @@ impl SegmentRule {
     }
 }
 
-/// Which positions each landmark is the mean of: the same for all rows of a batch, or, where there
-/// is padding, for each row its own.
+/// The positions of each landmark: the same for all rows of a batch or, with padding, separate for each row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Segments {
     rule: SegmentRule,
     n_landmarks: usize,
     len: usize,
-    /// Whether positions are left out anywhere.
+    /// Whether there is a padding mask.
     has_padding: bool,
     rows: Vec<Row>,
 }
@@ -59,7 +58,7 @@ pub struct Segments {
 pub(super) struct Row {
     /// The positions that are not padding.
     positions: Vec<usize>,
-    /// By landmark, a range of `positions`.
+    /// For each landmark, a range of `positions`.
     ranges: Vec<Range<usize>>,
 }
 
@@ -77,11 +76,11 @@ impl Row {
 }
 
 impl Segments {
-    /// `n_landmarks` segments, or `len`, if that is less, over the positions that
-    /// `key_padding_mask (batch, len)` leaves.
+    /// `n_landmarks` segments (or `len`, if that is less) of the positions that are not padding in
+    /// `key_padding_mask (batch, len)`.
     ///
     /// # Errors
-    /// If there are to be no landmarks, or the mask is of another length or not of u8.
+    /// If `n_landmarks` is 0, or the mask has another length or is not of u8.
     pub fn new(
         rule: SegmentRule,
         n_landmarks: usize,
@@ -105,12 +104,12 @@ impl Segments {
         Ok(Self { rule, n_landmarks, len, has_padding, rows })
     }
 
-    /// How many there are.
+    /// The number of segments.
     pub fn n_landmarks(&self) -> usize {
         self.n_landmarks
     }
 
-    /// How many positions they cut.
+    /// The length of the sequence.
     pub(super) fn len(&self) -> usize {
         self.len
     }
@@ -119,7 +118,7 @@ impl Segments {
         self.rule
     }
 
-    /// The mask that they were laid out under, on the CPU: `(batch, len)`.
+    /// The mask that they were built from, on the CPU: `(batch, len)`.
     pub(super) fn key_padding_mask(&self) -> Result<Option<Tensor>> {
         if !self.has_padding {
             return Ok(None);
@@ -133,13 +132,13 @@ impl Segments {
         Tensor::from_vec(flags, (self.rows.len(), self.len), &Device::Cpu).map(Some)
     }
 
-    /// One for all rows of a batch, or as many as it has.
+    /// 1 if all rows of the batch share the segments, else the size of the batch.
     pub(super) fn n_rows(&self) -> usize {
         self.rows.len()
     }
 
-    /// All rows for the kernels of `nystrom.cu`, which say what is where. `None` where nothing is padding: what
-    /// follows from the rule alone they find themselves.
+    /// The rows as a table for the kernels of `nystrom.cu`: per row the positions, the place of each position
+    /// among them, and the ranges. `None` without padding, where the kernels compute segments from the rule.
     pub(super) fn table(&self) -> Option<Vec<u32>> {
         if !self.has_padding {
             return None;
@@ -158,7 +157,7 @@ impl Segments {
         Some(table)
     }
 
-    /// Whether all rows of a batch of this size have segments.
+    /// Whether the segments fit a batch of this size.
     pub(super) fn are_of(&self, batch: usize) -> bool {
         self.rows.len() == 1 || self.rows.len() == batch
     }
@@ -169,13 +168,13 @@ impl Segments {
         &self.rows[if self.rows.len() == 1 { 0 } else { example }]
     }
 
-    /// By row: whether each position is its own landmark.
+    /// For each row, whether each position is its own landmark.
     pub(super) fn is_exact(&self) -> Vec<bool> {
         self.rows.iter().map(|row| row.positions.len() <= self.n_landmarks).collect()
     }
 
-    /// `(rows, 1, n_landmarks, len)`: one over the length of the segment at the positions of a
-    /// landmark, else 0. Of its product with x, the landmarks of x.
+    /// `(rows, 1, n_landmarks, len)`: 1 / the length of the segment at the positions of a landmark, else 0. Its
+    /// product with x gives the landmarks of x.
     pub(super) fn matrix(&self, dtype: DType, device: &Device) -> Result<Tensor> {
         let mut matrix = vec![0_f64; self.rows.len() * self.n_landmarks * self.len];
         let segments = self.rows.iter().flat_map(Row::segments);
@@ -188,7 +187,7 @@ impl Segments {
         Tensor::from_vec(matrix, shape, &Device::Cpu)?.to_dtype(dtype)?.to_device(device)
     }
 
-    /// `(rows, 1, 1, n_landmarks)`: −∞ at a landmark of nothing. `None`: there is no such landmark.
+    /// `(rows, 1, 1, n_landmarks)`: −∞ at a landmark without positions. `None` if there is none.
     pub(super) fn mask(&self, dtype: DType, device: &Device) -> Result<Option<Tensor>> {
         let segments = self.rows.iter().flat_map(Row::segments);
         let is_empty: Vec<bool> = segments.map(<[_]>::is_empty).collect();
