@@ -1,4 +1,4 @@
-//! From tensors to slices and back.
+//! The elements of CPU tensors as slices, and slices as tensors.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -22,14 +22,14 @@ pub(crate) fn unwritten<T: Element>(len: usize) -> Vec<T> {
     target_env = "gnu",
     any(target_arch = "x86_64", target_arch = "aarch64")
 ))]
-#[expect(unsafe_code, clippy::uninit_vec, reason = "the assembly counts as what initialises it")]
+#[expect(unsafe_code, reason = "the assembly initialises it")]
 fn arbitrary<T: Element>(len: usize) -> Vec<T> {
     let mut numbers = Vec::<T>::with_capacity(len);
-    // SAFETY: the memory of an allocation that has not been written holds bytes, left over or zero, but the
-    // compiler may assume that it holds none. Assembly that receives an address may write there, so after this
-    // block it must assume that bytes have been written, which it does not know. They are the bytes that the
-    // memory holds: glibc has no pages in a live allocation that the kernel may still discard (`MADV_FREE`). As
-    // `T` is `Pod`, any bytes are a number. There is room for `len` of them.
+    // SAFETY: the capacity is `len`, and `T` is `Pod`: any bytes are a number. Memory counts as uninitialised until
+    // it is written. Assembly that receives its address may write it, so the compiler must assume that this block
+    // has stored bytes there, unknown ones. The assembly stores none, and needs not: the memory holds bytes already,
+    // and they do not change by themselves, as glibc leaves no pages in an allocation that the kernel may still
+    // discard (`MADV_FREE`).
     unsafe {
         std::arch::asm!("/* {} */", in(reg) numbers.as_mut_ptr(), options(nostack, preserves_flags));
         numbers.set_len(len);

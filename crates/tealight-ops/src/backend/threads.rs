@@ -1,16 +1,15 @@
-//! The threads that a loop is shared out to.
+//! The threads that share loops.
 //!
-//! A step of a small model is some hundred loops of a few microseconds, one right after the other:
-//! less than it takes to wake a thread that sleeps. So the threads of a team that have run out of
-//! work stay awake for a moment, and sleep when no loop has come by then. Whoever shares out a loop
-//! takes part in it, and waits for no thread that has not begun.
+//! A step of a small model runs some hundred loops of a few microseconds each, less time than it takes to wake
+//! a sleeping thread. Threads without work therefore spin for about a millisecond before they sleep. The
+//! thread that starts a loop takes part in it, and waits only for threads that have begun.
 //!
 //! ```text
 //! indices of a loop   0 1 2 3 | 4 5 6 7 | 8 9 ..      a part for each thread
-//! each thread         its own part first, then what is left of the others'
+//! each thread         its own part first, then the rest of the others'
 //! ```
 //!
-//! In the next loop over the same rows, a thread finds in its own cache what it has written.
+//! In the next loop over the same rows, a thread finds the data that it wrote in its own cache.
 
 mod handover;
 
@@ -25,7 +24,7 @@ use handover::Shared;
 
 /// How many threads share the loops that the caller starts.
 ///
-/// As many as the processor has, or as `RAYON_NUM_THREADS` says, which rayon obeys, too; another
+/// The number of the processor's threads, or the value of `RAYON_NUM_THREADS`, which rayon reads, too; another
 /// number within [`with`].
 pub fn count() -> usize {
     Current::get(|team| team.map_or(1, Team::len))
@@ -40,8 +39,8 @@ pub fn with<R>(n_threads: usize, f: impl FnOnce() -> R) -> R {
 
 /// `work` on every block, on the threads of the caller's team; the results in the order of the blocks.
 ///
-/// What it calls is of one type for all loops: were the sharing out compiled for every loop, it would
-/// be half of what there is to compile in this crate.
+/// `work` is a trait object: compiled for every loop separately, this function would be half of the code of
+/// this crate.
 ///
 /// # Panics
 /// If `work` does.
@@ -58,8 +57,8 @@ pub fn map<B: Send, R: Send>(blocks: Vec<B>, work: &(dyn Fn(B) -> R + Sync)) -> 
     results.collect()
 }
 
-/// `work(0)` to `work(n − 1)`, each once and in any order, on the threads of the caller's team; all
-/// by the caller where the team is busy.
+/// Runs `work(0)` to `work(n − 1)`, each once and in any order, on the threads of the caller's team. If the team
+/// is busy, the caller runs all of them.
 fn for_each(n: usize, work: &(dyn Fn(usize) + Sync)) {
     Current::get(|team| match team {
         Some(team) if n > 1 && team.len() > 1 && team.try_acquire() => {
@@ -72,9 +71,9 @@ fn for_each(n: usize, work: &(dyn Fn(usize) + Sync)) {
 
 /// The team of a thread.
 enum Current {
-    /// That of the whole program.
+    /// The team of the whole program.
     Global,
-    /// None: it belongs to a team.
+    /// No team: the thread is a member of one.
     Alone,
     Team(Rc<Team>),
 }
@@ -103,7 +102,7 @@ impl Current {
     }
 }
 
-/// Puts back the team that was there before.
+/// Restores the previous team.
 struct Restored(Current);
 
 impl Drop for Restored {
@@ -121,17 +120,17 @@ impl Drop for Released<'_> {
     }
 }
 
-/// The threads besides the one that shares out the loops.
+/// The threads besides the one that starts the loops.
 struct Team {
     shared: Arc<Shared>,
     others: Vec<JoinHandle<()>>,
-    /// Whether a loop is being shared out: one at a time.
+    /// Whether a loop is running: one at a time.
     busy: AtomicBool,
 }
 
 impl Team {
     fn new(n_threads: usize) -> Self {
-        /// More than any machine has, and fewer than a state can count.
+        /// More threads than any machine has, and fewer than the state can count.
         const MOST: usize = 4096;
         let n_threads = n_threads.clamp(1, MOST);
         let shared = Arc::new(Shared::new(n_threads));
@@ -169,7 +168,7 @@ impl Drop for Team {
         self.shared.finish();
         for thread in self.others.drain(..) {
             thread.thread().unpark();
-            // A thread of the team catches what it calls.
+            // Threads of the team catch the panics of their work.
             let _ = thread.join();
         }
     }
