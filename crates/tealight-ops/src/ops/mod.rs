@@ -1,7 +1,7 @@
-//! The operations. Each has a folder:
+//! The operations, a folder for each:
 //!
 //! ```text
-//! mod.rs         formula, public functions, gradient
+//! mod.rs         formula, public functions: checks, dispatch, what is saved for the backward
 //! reference.rs   definition in plain differentiable tensor operations
 //! cpu.rs         fused loops for f32 and f64
 //! cuda.rs        kernel launches

@@ -1,37 +1,37 @@
-//! A state that is a sum of outer products: what linear attention keeps in place of keys and values.
+//! Sums of outer products of features and vectors: the recurrent state of linear attention.
 //!
-//! It is held as `(n_features, width)`, or transposed as `(width, n_features)`, row after row: what
-//! is summed over rows needs no sum within a register. Several rows are read at a time, so that what
-//! all of them add to is loaded and stored once. An empty state stays empty.
+//! A state is stored row by row as `(n_features, width)` or transposed as `(width, n_features)`, so that
+//! sums over rows need no sum within a register. Several rows are read at a time, so that a result is loaded
+//! and stored once for all of them. An empty state stays empty.
 
 use crate::backend::element::Element;
 
-/// Rows that are read at a time.
+/// Rows read at a time.
 const ROWS: usize = 4;
 
-/// state ← fade ⊙ state + feature ⊗ vector: `state (n_features, width)`, `fade` and `feature
+/// state ← decay ⊙ state + feature ⊗ vector: `state (n_features, width)`, `decay` and `feature
 /// (n_features)`, `vector (width)`
 #[inline(always)]
-pub(crate) fn fade_and_add<T: Element>(state: &mut [T], fade: &[T], feature: &[T], vector: &[T]) {
+pub(crate) fn decay_and_add<T: Element>(state: &mut [T], decay: &[T], feature: &[T], vector: &[T]) {
     let rows = state.chunks_exact_mut(vector.len());
-    for (row, (&fade, &feature)) in rows.zip(fade.iter().zip(feature)) {
+    for (row, (&decay, &feature)) in rows.zip(decay.iter().zip(feature)) {
         for (state, &x) in row.iter_mut().zip(vector) {
-            *state = *state * fade + feature * x;
+            *state = *state * decay + feature * x;
         }
     }
 }
 
 /// The same of the transposed `state (width, n_features)`.
 #[inline(always)]
-pub(crate) fn fade_and_add_transposed<T: Element>(
+pub(crate) fn decay_and_add_transposed<T: Element>(
     state: &mut [T],
-    fade: &[T],
+    decay: &[T],
     feature: &[T],
     vector: &[T],
 ) {
     for (row, &x) in state.chunks_exact_mut(feature.len()).zip(vector) {
-        for (state, (&fade, &feature)) in row.iter_mut().zip(fade.iter().zip(feature)) {
-            *state = *state * fade + feature * x;
+        for (state, (&decay, &feature)) in row.iter_mut().zip(decay.iter().zip(feature)) {
+            *state = *state * decay + feature * x;
         }
     }
 }
@@ -72,8 +72,8 @@ mod tests {
             let n = n_features as usize;
             let [mut state, mut transposed] = [vec![1.; n * 3], vec![1.; 3 * n]];
             let vector = [2., 0., -1.];
-            fade_and_add(&mut state, &vec![0.5; n], &features, &vector);
-            fade_and_add_transposed(&mut transposed, &vec![0.5; n], &features, &vector);
+            decay_and_add(&mut state, &vec![0.5; n], &features, &vector);
+            decay_and_add_transposed(&mut transposed, &vec![0.5; n], &features, &vector);
             let (sum, squares) =
                 features.iter().fold((0., 0.), |(sum, squares), x| (sum + x, squares + x * x));
 

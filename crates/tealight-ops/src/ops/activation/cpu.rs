@@ -1,4 +1,4 @@
-//! The fused loops, and each activation as a value and a derivative.
+//! The CPU loops, and the value and derivative of each activation.
 
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
 
@@ -28,7 +28,7 @@ impl Elementwise for Relu {
 
     #[inline(always)]
     fn value<T: Element, const FUSED: bool>(x: T) -> T {
-        // Asked this way round, NaN stays NaN.
+        // Comparisons with NaN are false, so NaN stays NaN.
         if x <= T::ZERO { T::ZERO } else { x }
     }
 
@@ -121,7 +121,7 @@ fn sigmoids<T: Element, const FUSED: bool>(x: T) -> (T, T) {
     if x < T::ZERO { (lower, upper) } else { (upper, lower) }
 }
 
-/// Each x becomes f(x).
+/// x ← f(x)
 pub(crate) fn activate<T: Element, A: Elementwise>(x: &mut [T]) {
     fused_if_possible(
         x,
@@ -139,7 +139,7 @@ fn each_value<T: Element, A: Elementwise, const FUSED: bool>(x: &mut [T]) {
     }
 }
 
-/// Each g becomes g f'(x), and each x becomes f(x).
+/// g ← g f'(x), then x ← f(x)
 pub(crate) fn activate_backward<T: Element, A: Elementwise>(g: &mut [T], x: &mut [T]) {
     fused_if_possible(
         (g, x),

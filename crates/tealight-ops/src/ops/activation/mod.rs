@@ -16,7 +16,7 @@
 //! <https://arxiv.org/abs/1606.08415>.
 //!
 //! In f32, values are within 2·10⁻⁷·max(1, |x|) of the exact ones and derivatives within 5·10⁻⁷; in
-//! f64, both are within 10⁻¹⁴ or so.
+//! f64, both are within about 10⁻¹⁴.
 
 mod cpu;
 mod cuda;
@@ -30,7 +30,7 @@ pub(crate) use cpu::{
     Elementwise, Gelu, GeluTanh, Relu, Sigmoid, Silu, activate, activate_backward,
 };
 
-/// An activation as a value.
+/// An activation function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Function {
     /// See [`relu`].

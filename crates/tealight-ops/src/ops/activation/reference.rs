@@ -19,14 +19,13 @@ pub fn of(function: Function, x: &Tensor) -> Result<Tensor> {
 
 /// max(x, 0)
 pub fn relu(x: &Tensor) -> Result<Tensor> {
-    // A choice rather than a maximum: Candle gives a tie half of the gradient.
+    // Candle's maximum would pass half of the gradient at x = 0.
     x.le(0.)?.where_cond(&x.zeros_like()?, x)
 }
 
 /// 1 / (1 + e⁻ˣ), which is eˣ / (1 + eˣ)
 pub fn sigmoid(x: &Tensor) -> Result<Tensor> {
-    // Of the two forms, the one whose exponential is at most 1: the gradient of an exponential that
-    // overflows is 0 · ∞, and not a number.
+    // Uses the form whose exponential is at most 1: the gradient of one that overflows would be 0 · ∞, NaN.
     let is_negative = x.lt(0.)?;
     let decayed = is_negative.where_cond(x, &x.neg()?)?.exp()?; // e^−|x|
     let upper = (&decayed + 1.)?.recip()?;

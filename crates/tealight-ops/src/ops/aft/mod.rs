@@ -7,17 +7,17 @@
 //! AFT-full     w learnt for every pair of positions
 //! AFT-local    w_t,t' = 0 where |t − t'| ≥ s
 //! AFT-simple   w = 0
-//! AFT-conv     w depends on t' − t alone, one filter a head; 0 outside it    eq. (5)
+//! AFT-conv     w depends on t' − t alone, one filter per head; 0 outside it  eq. (5)
 //! ```
 //!
-//! The gate σ(Q_t) is left to the caller. Each channel is a softmax of its own over the positions, so each row and
-//! channel needs a maximum of its own: with one maximum a channel, an early row of a causal model that sees only small
-//! keys would be 0/0. Equation (5) adds exp(w) − 1 inside the window to a sum over everything, which cancels where the
-//! window holds the dominant key; here what lies outside the window and what lies inside are added instead.
+//! The caller applies the gate σ(Q_t). Each channel is a separate softmax over the positions, and subtracts a maximum
+//! per row and channel: with one maximum per channel, an early row of a causal model that sees only small keys would
+//! be 0/0. Equation (5) adds exp(w) − 1 inside the window to a sum over everything, which cancels if the window holds
+//! the dominant key; here the sums outside and inside of the window are added instead.
 //!
-//! Cost: AFT-full is two products of a (q_len × kv_len) matrix, shared by batch and channels, and keeps O(q_len · kv_len)
-//! for w alone; the others take O(len · window · d_model) time and O(len · d_model) memory, and the backward of AFT-local
-//! O(len · window) more for each example and 128 channels, which all add to the gradient of w.
+//! Cost: AFT-full is two products with a (q_len × kv_len) matrix, which batch and channels share, and O(q_len · kv_len)
+//! memory for w alone. The others take O(len · window · d_model) time and O(len · d_model) memory; the backward of
+//! AFT-local O(len · window) more for each example and 128 channels, for the gradient of w.
 
 mod band;
 mod cuda;
@@ -36,23 +36,23 @@ use band::{Band, Sizes};
 /// Which keys a position reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// All.
+    /// All keys.
     Everything,
-    /// Those up to its own: position t sees t' ≤ t.
+    /// The past: position t reads t' ≤ t.
     Past,
 }
 
-/// Which key the taps of a filter of `kernel_size` look at.
+/// Which key tap j of a filter of `kernel_size` belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Alignment {
-    /// Tap j looks at t' = t + j − ⌊kernel_size / 2⌋.
+    /// t' = t + j − ⌊kernel_size / 2⌋
     Centred,
-    /// Tap j looks at t' = t + j − (kernel_size − 1): the last tap at the position itself.
+    /// t' = t + j − (kernel_size − 1): the last tap belongs to the position itself.
     Left,
 }
 
 impl Alignment {
-    /// The tap that looks at the position itself.
+    /// The tap of the position itself.
     fn origin(self, kernel_size: usize) -> usize {
         match self {
             Self::Centred => kernel_size / 2,
@@ -66,7 +66,7 @@ impl Alignment {
 /// `key_padding_mask (batch, kv_len)`, u8: `1` is ignored. A row that reads no key gives zeros and has no gradient.
 ///
 /// # Errors
-/// If shapes do not match, or `reach` is the past of another sequence.
+/// If shapes do not match, or `reach` is the past and `q_len` is not `kv_len`.
 pub fn aft_full(
     key: &Tensor,
     value: &Tensor,
@@ -96,8 +96,8 @@ pub fn aft_full(
 
 /// `key (batch, len, d_model)`, `value` likewise, `w (len, 2 window − 1)` → `(batch, len, d_model)`
 ///
-/// `w[t, window − 1 + t' − t]` belongs to the pair (t, t'), of which |t − t'| < window. Further keys are read too, with
-/// w = 0. Entries of `w` that look outside the sequence, or at the future of a causal one, have no influence.
+/// `w[t, window − 1 + t' − t]` belongs to the pair (t, t') with |t − t'| < window. Keys farther away are read with w = 0.
+/// Entries of `w` for keys outside the sequence, or in the future of a causal one, have no influence.
 ///
 /// # Errors
 /// If shapes do not match.
@@ -130,8 +130,8 @@ pub fn aft_local(
 /// `key (batch, len, n_heads)`, `value (batch, len, n_heads, head_dim)`, `w (n_heads, kernel_size)` →
 /// `(batch, len, n_heads, head_dim)`
 ///
-/// A head's channels share key and filter. Keys outside the filter are read too, with w = 0; taps outside the sequence,
-/// or in the future of a causal one, drop out.
+/// A head's channels share key and filter. Keys outside the filter are read with w = 0. Taps outside the sequence, or in
+/// the future of a causal one, have no influence.
 ///
 /// # Errors
 /// If shapes do not match.
@@ -163,8 +163,8 @@ pub fn aft_conv(
     })
 }
 
-/// `key (batch, kv_len, d_model)`, `value` likewise → of the past `(batch, kv_len, d_model)`, of everything
-/// `(batch, 1, d_model)`: all positions read the same, whatever their number.
+/// `key (batch, kv_len, d_model)`, `value` likewise → `(batch, kv_len, d_model)` under [`Reach::Past`],
+/// `(batch, 1, d_model)` under [`Reach::Everything`], where the result is the same for all positions.
 ///
 /// # Errors
 /// If shapes do not match.

@@ -44,8 +44,8 @@ pub fn aft_conv(
     mean(&weights, value)
 }
 
-/// `key (batch, kv_len, d_model)`, `value` likewise → of the past `(batch, kv_len, d_model)`, of everything
-/// `(batch, 1, d_model)`
+/// `key (batch, kv_len, d_model)`, `value` likewise → `(batch, kv_len, d_model)` under [`Reach::Past`],
+/// else `(batch, 1, d_model)`
 pub fn aft_simple(
     key: &Tensor,
     value: &Tensor,
@@ -59,7 +59,7 @@ pub fn aft_simple(
 }
 
 /// `key (batch, kv_len, n_maps)`, `w (1 or n_maps, q_len, kv_len)` → `(batch, n_maps, q_len, kv_len)`:
-/// exp(K_t' + w_t,t') / Σ_t' exp(K_t' + w_t,t'), a row of zeros where nothing is read.
+/// exp(K_t' + w_t,t') / Σ_t' exp(K_t' + w_t,t'), zeros for a row that reads nothing.
 ///
 /// # Errors
 /// If shapes do not match.

@@ -1,11 +1,11 @@
-//! Softmax attention without its matrix of weights (Rabe and Staats 2021,
+//! Softmax attention that never stores the matrix of weights (Rabe and Staats 2021,
 //! <https://arxiv.org/abs/2112.05682>; Dao 2023, "FlashAttention-2",
 //! <https://arxiv.org/abs/2307.08691>).
 //!
 //! ```text
 //! S = scale · Q Kᵀ + bias,   P = softmax(S),   O = P V           Vaswani et al. 2017, eq. (1)
 //!
-//! tile after tile of keys, with m and ℓ the maximum and the sum so far (Dao 2023, §2.3.1, §3.1):
+//! tile by tile of keys, with m and ℓ the running maximum and sum (Dao 2023, §2.3.1, §3.1):
 //! m' = max(m, max S),   ℓ' = e^(m − m') ℓ + Σ e^(S − m'),   O' = e^(m − m') O + e^(S − m') V
 //! at the end:   O ← O / ℓ
 //!
@@ -13,24 +13,24 @@
 //! dV = Pᵀ dO,   dS = P ⊙ (dO Vᵀ − delta),   dQ = scale · dS K,   dK = scale · dSᵀ Q,   dbias = Σ dS
 //! ```
 //!
-//! The papers keep m + ln ℓ of every row for the backward; we keep m and ℓ, since among scores of
-//! thousands the sum of the two rounds ℓ away.
+//! The papers save m + ln ℓ of every row for the backward; we save m and ℓ, because for scores of
+//! thousands that sum rounds ℓ away.
 //!
 //! Exact: only the order of the sums differs. Cost: O(q_len·kv_len) time forward, 2.5 times that
-//! backward; memory O(q_len + kv_len) beyond the operands and their gradients, in both. Where there
-//! are too few heads to share out, the backward sums the gradients of keys and values in several
-//! parts, up to 32. Under a window w of keys, time falls to O(q_len·w).
+//! backward; memory O(q_len + kv_len) beyond the operands and their gradients, in both. If there
+//! are fewer heads than needed to occupy the threads, the backward sums the gradients of keys and values in
+//! up to 32 parts. Under a window w of keys, time falls to O(q_len·w).
 //!
 //! Several heads of queries may share a head of keys and values: all of them (Shazeer 2019,
 //! multi-query, <https://arxiv.org/abs/1911.02150>) or groups of them (Ainslie et al. 2023,
 //! grouped-query, <https://arxiv.org/abs/2305.13245>).
 //!
-//! Documents that were packed into one sequence are told apart by segments (Krell et al. 2021,
-//! <https://arxiv.org/abs/2107.02027>, §3.2.2): S = −∞ between positions of different ones. Tiles
-//! that hold no pair of the same document are left out.
+//! Segments separate documents that were packed into one sequence (Krell et al. 2021,
+//! <https://arxiv.org/abs/2107.02027>, §3.2.2): S = −∞ between positions of different documents.
+//! Tiles without a pair of the same document are skipped.
 //!
-//! With dropout, P is what `tealight_ops::dropout` makes of it, to the element. The mask is drawn
-//! again in the backward, by address, and never stored.
+//! Dropout of P drops the same elements as `tealight_ops::dropout` would. The backward draws the mask again
+//! instead of storing it.
 
 mod cpu;
 mod cuda;
@@ -46,26 +46,26 @@ use crate::backend::profile::{Pass, timed};
 use crate::backend::simd::vector::Lanes;
 use crate::ops::dropout::Draw;
 use crate::ops::softmax::softmax;
-use cpu::{Bias, Given, Operands, ScoreBias, Strided};
+use cpu::{Bias, ForwardResults, Operands, ScoreBias, Strided};
 use problem::Problem;
 
 const NAME: &str = "attention";
 
-/// What a query may read, and how its scores become weights.
+/// Masks, bias, scale and dropout.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options<'a> {
     /// The factor of the products; `None` is 1/√head_dim (Vaswani et al. 2017, §3.2.1).
     pub scale: Option<f64>,
     /// Query i reads keys up to i + kv_len − q_len: the last query stands at the last key.
     pub causal: bool,
-    /// Query i reads keys nearer than this, |i + kv_len − q_len − j| < window. Others cost nothing.
+    /// Query i reads keys nearer than this, |i + kv_len − q_len − j| < window. Other keys cost no time.
     pub window: Option<usize>,
-    /// Drops weights.
+    /// Dropout of the weights.
     pub dropout: Option<Draw>,
     /// `(batch, kv_len)` of u8: `1` = padding, ignored.
     pub key_padding_mask: Option<&'a Tensor>,
-    /// `(batch, len)` of u32, for queries and keys of one sequence: a query reads the keys of its own
-    /// segment alone. Where the ids rise along the sequence, other segments cost nothing.
+    /// `(batch, len)` of u32, for queries and keys of one sequence: a query reads only the keys of
+    /// its own segment. If the ids rise along the sequence, other segments cost no time.
     pub segments: Option<&'a Tensor>,
     /// Added to the scores: `(q_len, kv_len)` or `(n_heads, q_len, kv_len)`, where `-inf` drops. It
     /// may be learnt.
@@ -74,23 +74,23 @@ pub struct Options<'a> {
     pub layout: Layout,
 }
 
-/// Where the heads stand.
+/// The order of the axes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Layout {
     /// `(batch, n_heads, len, head_dim)`
     #[default]
     HeadsFirst,
-    /// `(batch, len, n_heads, head_dim)`: as linear maps give them, with no transposition, of which
-    /// Candle's is slow in both directions.
+    /// `(batch, len, n_heads, head_dim)`: the order of the results of linear maps, without a
+    /// transposition, which is slow in Candle.
     HeadsLast,
 }
 
 /// `query (batch, n_heads, q_len, head_dim)`, `key (batch, n_kv_heads, kv_len, head_dim)`,
-/// `value (batch, n_kv_heads, kv_len, value_dim)` → `(batch, n_heads, q_len, value_dim)`, or the same
-/// with the heads in another place, see [`Layout`]. `n_kv_heads` divides `n_heads`.
+/// `value (batch, n_kv_heads, kv_len, value_dim)` → `(batch, n_heads, q_len, value_dim)`, or in another
+/// order of axes, see [`Layout`]. `n_kv_heads` divides `n_heads`.
 ///
-/// Operands need not be contiguous: heads that were split off by a transposition are read where they
-/// lie. A query that may read nothing gets zeros, and has a gradient of zero.
+/// Operands need not be contiguous: heads split off by a transposition are read without a copy. A query that
+/// may read no key gets zeros and has a gradient of zero.
 ///
 /// ```
 /// use candle_core::{Device, Result, Tensor};
@@ -147,7 +147,7 @@ pub fn attention(
 /// The matrix of weights, without dropout: `query (batch, n_heads, q_len, head_dim)`,
 /// `key (batch, n_kv_heads, kv_len, head_dim)` → `(batch, n_heads, q_len, kv_len)`
 ///
-/// Zero where reading is forbidden. For pictures: it costs what [`attention`] saves.
+/// Zero for pairs that are masked. For plots: it takes the memory that [`attention`] saves.
 ///
 /// # Errors
 /// As [`attention`].
@@ -160,7 +160,7 @@ pub fn weights(query: &Tensor, key: &Tensor, options: &Options<'_>) -> Result<Te
     widened_all([query, key], |[query, key]| softmax(&reference::scores(query, key, options)?))
 }
 
-/// The definition, which has no result without elements.
+/// The definition. Operands without elements give zeros.
 fn plain(
     problem: &Problem,
     query: &Tensor,
@@ -198,11 +198,12 @@ fn on_cpu<T: Lanes>(
         let gradient = with_rows(gradient)?;
         let output = Operand::of(output, problem.layout)?;
         let gradient = Operand::of(&gradient, problem.layout)?;
-        let given = Given { rows: &rows, output: output.rows(), gradient: gradient.rows() };
+        let results =
+            ForwardResults { rows: &rows, output: output.rows(), gradient: gradient.rows() };
         let learnt = inputs.get(3).is_some_and(Tensor::track_op);
         let learnt = if learnt { Bias::Learnt } else { Bias::Constant };
         let all = with_operands(&problem, &masks, inputs, |operands| {
-            cpu::backward::<T>(&problem, operands, &given, learnt)
+            cpu::backward::<T>(&problem, operands, &results, learnt)
         })?;
         let mut results = gradients([all.query, all.key, all.value].map(Some), inputs)?;
         if let Some(bias) = inputs.get(3) {
@@ -217,7 +218,7 @@ fn on_cpu<T: Lanes>(
     })
 }
 
-/// `x` itself, if its rows are contiguous.
+/// `x`, copied unless its rows are contiguous.
 fn with_rows(x: &Tensor) -> Result<Tensor> {
     if x.stride().last() == Some(&1) { Ok(x.clone()) } else { x.contiguous() }
 }

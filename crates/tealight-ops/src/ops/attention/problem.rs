@@ -1,4 +1,4 @@
-//! What an attention computes, as numbers: shapes, and which key a query may read.
+//! The shapes and settings of an attention, and the band of keys that a query may read.
 
 use std::ops::Range;
 
@@ -24,7 +24,7 @@ pub(super) struct Problem {
     pub(super) layout: Layout,
 }
 
-/// Which keys a query may read for its place alone.
+/// Which keys a query may read according to causality and window.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Band {
     q_len: usize,
@@ -79,12 +79,12 @@ impl Problem {
         })
     }
 
-    /// Of the output, in the order of the axes.
+    /// The shape of the output, in the order of the axes.
     pub(super) fn output_shape(&self) -> [usize; 4] {
         self.layout.ordered([self.batch, self.n_heads, self.q_len, self.value_dim])
     }
 
-    /// Heads of queries that share a head of keys.
+    /// The number of query heads per head of keys.
     pub(super) fn group(&self) -> usize {
         self.n_heads / self.n_kv_heads
     }
@@ -148,7 +148,7 @@ impl Band {
 
     /// The keys that query `row` may read.
     pub(super) fn keys(&self, row: usize) -> Range<usize> {
-        // The last query stands where the last key stands.
+        // The last query has the position of the last key.
         let (row, kv_len) = (row + self.kv_len, self.kv_len);
         let from = self.window.map_or(0, |w| (row + 1).saturating_sub(self.q_len + w));
         let ahead = self.window.map_or(kv_len, |w| (row + w).saturating_sub(self.q_len));
@@ -170,13 +170,13 @@ impl Band {
     /// The keys that any of the queries `rows` may read.
     pub(super) fn keys_of(&self, rows: &Range<usize>) -> Range<usize> {
         let (first, last) = (self.keys(rows.start), self.keys(rows.end - 1));
-        // Both ends rise with the query, but a query that reads nothing has none.
+        // Both ends rise with the query, except for queries that read nothing.
         let from = rows.clone().map(|row| self.keys(row)).find(|keys| !keys.is_empty());
         from.unwrap_or(first).start..last.end
     }
 
     /// Whether each of the queries `rows` may read each of `keys`.
-    pub(super) fn is_open(&self, rows: &Range<usize>, keys: &Range<usize>) -> bool {
+    pub(super) fn is_unmasked(&self, rows: &Range<usize>, keys: &Range<usize>) -> bool {
         let (first, last) = (self.keys(rows.start), self.keys(rows.end - 1));
         last.start <= keys.start && keys.end <= first.end
     }

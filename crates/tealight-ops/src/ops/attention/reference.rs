@@ -1,7 +1,7 @@
 //! The definition, in plain tensor operations: a row of scores for every query. It computes scale, groups
 //! and masks from the options by itself and shares nothing with the fused loop.
 
-use candle_core::{D, Device, Result, Tensor};
+use candle_core::{Device, Result, Tensor};
 
 use super::{Layout, Options};
 use crate::ops::dropout::reference::dropout;
@@ -22,7 +22,7 @@ pub fn attention(
     heads_first(&weights.matmul(&value)?, options)
 }
 
-/// `(batch, n_heads, q_len, kv_len)`, −∞ where reading is forbidden.
+/// `(batch, n_heads, q_len, kv_len)`, −∞ for pairs that are masked.
 pub(super) fn scores(query: &Tensor, key: &Tensor, options: &Options<'_>) -> Result<Tensor> {
     let query = heads_first(query, options)?;
     let (batch, n_heads, q_len, head_dim) = query.dims4()?;
@@ -35,9 +35,9 @@ pub(super) fn scores(query: &Tensor, key: &Tensor, options: &Options<'_>) -> Res
     }
     let distances = distances(q_len, kv_len, scores.device())?;
     if options.causal {
-        scores = without(&scores, &distances.lt(0_i64)?)?;
+        scores = without(&scores, &distances.lt(0.)?)?;
     }
-    if let Some(window) = options.window.and_then(|window| i64::try_from(window).ok()) {
+    if let Some(window) = options.window.map(|window| window as f64) {
         scores = without(&scores, &distances.ge(window)?)?;
         scores = without(&scores, &distances.le(-window)?)?;
     }
@@ -69,12 +69,12 @@ fn repeated(x: &Tensor, n_heads: usize) -> Result<Tensor> {
     copies.reshape((batch, n_heads, len, width))
 }
 
-/// How far key j lies before query i, i + kv_len − q_len − j: `(q_len, kv_len)` of i64.
+/// The distance from key j to query i, i + kv_len − q_len − j: `(q_len, kv_len)` of f64.
 fn distances(q_len: usize, kv_len: usize, device: &Device) -> Result<Tensor> {
-    let queries = Tensor::arange(0, q_len as i64, device)?.unsqueeze(D::Minus1)?;
-    let keys = Tensor::arange(q_len as i64, (q_len + kv_len) as i64, device)?;
-    let ends = Tensor::full(kv_len as i64, (q_len, 1), device)?;
-    (queries + ends)?.broadcast_sub(&keys.unsqueeze(0)?)
+    let positions = |len| Tensor::arange(0., len as f64, device);
+    let queries = (positions(q_len)? + kv_len as f64)?.unsqueeze(1)?;
+    let keys = (positions(kv_len)? + q_len as f64)?.unsqueeze(0)?;
+    queries.broadcast_sub(&keys)
 }
 
 /// −∞ where the flag is not 0.

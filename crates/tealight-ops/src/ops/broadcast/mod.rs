@@ -1,4 +1,4 @@
-//! The same numbers added to every example, as vectors of positions are.
+//! Adds one tensor to every example, as position embeddings are added.
 //!
 //! ```text
 //! y_b = x_b + v              dx = g,   dv = Σ_b g_b
@@ -65,9 +65,9 @@ fn sums<T: Element>(x: &[T], v: &[T]) -> Vec<T> {
     y
 }
 
-/// Threads share the elements of v; each is a sum in the order of the examples.
+/// Threads share the elements of v. Each element sums the examples in their order.
 fn sum_of_examples<T: Element>(gradient: &[T], width: usize) -> Vec<T> {
-    /// Elements of v at a time.
+    /// Elements of v per block.
     const PART: usize = 1024;
     let mut sum = unwritten(width);
     run(

@@ -1,4 +1,4 @@
-//! The fused loops. Losses of rows are added in f64, in the order of the rows.
+//! The CPU loops. The losses of the rows are summed in f64, in their order.
 
 use crate::backend::buffer::unwritten;
 use crate::backend::element::Element;
@@ -67,17 +67,17 @@ fn row_loss<T: Element>(row: &[T], class: usize, label_smoothing: f64) -> f64 {
     let (shift, log_sum) = log_sum(row);
     let of_label = log_sum - (row[class] - shift).widen();
     if label_smoothing == 0. {
-        // Apart, because 0 · ∞ is not a number, and to save a pass.
+        // Separate, because 0 · ∞ would be NaN, and to save a pass.
         return of_label;
     }
     let mean = log_sum - sum(row, |x| x - shift).widen() / row.len() as f64;
     (1. - label_smoothing) * of_label + label_smoothing * mean
 }
 
-/// The loss of a row of logits, and whether its class is its first largest one. The row becomes its
-/// own gradient if that is asked for.
+/// The loss of a row of logits, and whether its class has the first largest logit. If `is_differentiated`,
+/// the row is overwritten with its gradient.
 #[inline(always)]
-pub(crate) fn through_row<T: Element>(
+pub(crate) fn row_loss_and_gradient<T: Element>(
     row: &mut [T],
     class: usize,
     label_smoothing: f64,
@@ -109,7 +109,7 @@ pub(crate) fn through_row<T: Element>(
     (total.widen().ln() - of_label - mean, is_hit)
 }
 
-/// The shift and ln Σ exp(x − shift): 0 and 0 for a row that is −∞ throughout.
+/// max x and ln Σ exp(x − max x); 0 and 0 for a row of −∞ alone.
 #[inline(always)]
 fn log_sum<T: Element>(row: &[T]) -> (T, f64) {
     let max = max(row);
@@ -171,7 +171,7 @@ pub(super) fn soft_loss<T: Element>(logits: &[T], targets: &[T], n_classes: usiz
     partial.into_iter().sum()
 }
 
-/// Σ q (log Σ exp − x): the row and its targets are read together, and 0 · ∞ counts as 0.
+/// Σ q (log Σ exp − x) in one pass, with 0 · ∞ = 0.
 #[inline(always)]
 fn soft_row_loss<T: Element>(row: &[T], targets: &[T]) -> f64 {
     let (shift, log_sum) = log_sum(row);

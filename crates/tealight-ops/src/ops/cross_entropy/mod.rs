@@ -8,10 +8,9 @@
 //! q   = targets                                soft labels
 //! ```
 //!
-//! As in `torch`, the uniform mass ε goes to all classes, the true one included. The result is the
-//! sum and not the mean: whoever averages divides by the number of labels once, so that
-//! micro-batches and masks of uneven size weigh correctly. One pass over the logits, and no `(n,
-//! classes)` memory besides the gradient.
+//! As in `torch`, the uniform mass ε goes to all classes, the true one included. The result is the sum,
+//! not the mean: dividing once by the number of labels weighs micro-batches and masks of uneven size
+//! correctly. Cost: one pass over the logits; no `(n, classes)` memory besides the gradient.
 
 pub(crate) mod cpu;
 mod cuda;
@@ -60,8 +59,8 @@ pub fn cross_entropy(logits: &Tensor, labels: &Tensor, label_smoothing: f64) -> 
 
 /// `logits (n, classes)`, `targets (n, classes)` → scalar, the sum over the rows.
 ///
-/// `targets` are probabilities, and constants: their gradient is not computed. A target of zero
-/// counts for nothing, whatever the logit.
+/// `targets` are probabilities. They are constants: their gradient is not computed. A target of 0 adds 0,
+/// even if the logit is −∞.
 ///
 /// # Errors
 /// If the shapes do not match.
@@ -80,7 +79,7 @@ pub fn cross_entropy_soft(logits: &Tensor, targets: &Tensor) -> Result<Tensor> {
 }
 
 /// `logits (n, classes)`, `labels (n)` → in how many rows the label has the largest logit; of several
-/// largest ones the first counts, and [`IGNORE_INDEX`] is never it. A u32, which nothing waits for.
+/// largest ones the first counts, and [`IGNORE_INDEX`] is never counted. A u32 on the logits' device.
 ///
 /// # Errors
 /// As [`cross_entropy`].
@@ -106,7 +105,7 @@ pub fn hits(logits: &Tensor, labels: &Tensor) -> Result<Tensor> {
     })
 }
 
-/// Each row's class; `None` where it is to be ignored.
+/// Each row's class; `None` for a row that is ignored.
 pub(crate) fn classes(labels: &Tensor, n_classes: usize) -> Result<Vec<Option<usize>>> {
     let class = |label: i64| match usize::try_from(label) {
         _ if label == IGNORE_INDEX => Ok(None),
@@ -124,9 +123,9 @@ fn check_dtype(labels: &Tensor) -> Result<()> {
     Ok(())
 }
 
-/// q, the distribution that p is compared with.
+/// The target distribution q.
 enum Targets {
-    /// One class a row, smoothed.
+    /// One class per row, smoothed.
     Labels { classes: Vec<Option<usize>>, label_smoothing: f64 },
     /// Any distribution: `(n, classes)`.
     Soft(Tensor),

@@ -9,7 +9,7 @@ use crate::ops::softmax::reference::log_softmax;
 pub fn cross_entropy(logits: &Tensor, labels: &Tensor, label_smoothing: f64) -> Result<Tensor> {
     let (_, n_classes) = logits.dims2()?;
     if logits.elem_count() == 0 {
-        return logits.sum_all(); // Candle gathers nothing from nothing; the sum is 0.
+        return logits.sum_all(); // Candle's gather fails without elements; the sum is 0.
     }
     let labels = labels.to_dtype(DType::I64)?;
     let ignored = labels.eq(IGNORE_INDEX)?; // (n)
@@ -18,7 +18,7 @@ pub fn cross_entropy(logits: &Tensor, labels: &Tensor, label_smoothing: f64) -> 
     let log_p = log_softmax(logits)?; // (n, classes)
     let of_label = log_p.gather(&classes.unsqueeze(1)?, D::Minus1)?.squeeze(1)?; // (n)
     let log_likelihood = if label_smoothing == 0. {
-        // Apart, because 0 · log 0 is not a number.
+        // Separate, because 0 · log 0 would be NaN.
         of_label
     } else {
         ((of_label * (1. - label_smoothing))?
@@ -30,7 +30,7 @@ pub fn cross_entropy(logits: &Tensor, labels: &Tensor, label_smoothing: f64) -> 
 /// `logits (n, classes)`, `labels (n)` → in how many rows the label has the largest logit
 pub fn hits(logits: &Tensor, labels: &Tensor) -> Result<Tensor> {
     if logits.elem_count() == 0 {
-        return Tensor::new(0_u32, logits.device()); // Candle finds no largest of nothing.
+        return Tensor::new(0_u32, logits.device()); // Candle's argmax fails without elements.
     }
     let hits = logits.argmax(1)?.to_dtype(DType::I64)?.eq(&labels.to_dtype(DType::I64)?)?;
     hits.to_dtype(DType::U32)?.sum_all()
@@ -39,11 +39,11 @@ pub fn hits(logits: &Tensor, labels: &Tensor) -> Result<Tensor> {
 /// `logits (n, classes)`, `targets (n, classes)` → scalar
 pub fn cross_entropy_soft(logits: &Tensor, targets: &Tensor) -> Result<Tensor> {
     if logits.elem_count() == 0 {
-        return logits.sum_all(); // Candle drops the graph from a product of nothing.
+        return logits.sum_all(); // Candle's product without elements has no graph.
     }
     let targets = targets.detach().to_dtype(logits.dtype())?;
     let log_p = log_softmax(logits)?;
-    // A class of probability zero adds nothing, whatever its logit: 0 · log 0 = 0.
+    // A class of probability 0 adds 0, even if its logit is −∞.
     let log_p = targets.eq(0.)?.where_cond(&log_p.zeros_like()?, &log_p)?;
     (targets * log_p)?.sum_all()?.neg()
 }

@@ -1,5 +1,5 @@
-//! The fused loops: one head of one sequence at a time. At one distance all positions are read as a
-//! single run of numbers, so that the loops are long however narrow the head.
+//! The CPU loops: one head of one sequence at a time. For each place of the kernel one loop runs over all
+//! positions and features, so that loops are long even for a narrow head.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -8,7 +8,7 @@ use crate::backend::buffer::unwritten;
 use crate::backend::element::Element;
 use crate::backend::parallel::{add_scaled, run, sum_in_order, sum_of_pairs};
 
-/// What a convolution needs besides its operands.
+/// The settings of a convolution.
 pub(super) struct Convolution {
     pub(super) n_heads: usize,
     pub(super) len: usize,
@@ -69,7 +69,7 @@ impl Convolution {
         [dx, sum_in_order(&by_example, weight.len())]
     }
 
-    /// Which numbers are written, and which are read for them, at place `j` of the kernel.
+    /// The elements that place `j` of the kernel writes, and those that it reads.
     #[inline(always)]
     fn shift(&self, plane: usize, kernel: usize, j: usize) -> (Range<usize>, Range<usize>) {
         let (ahead, behind) = (j.saturating_sub(kernel / 2), (kernel / 2).saturating_sub(j));

@@ -1,6 +1,5 @@
-//! Depthwise convolution along the sequence: every head has a kernel of its own, shared by the
-//! head's features. Nyströmformer (Xiong et al. 2021, <https://arxiv.org/abs/2102.03902>, §3.3) adds
-//! it, over the values, to the context.
+//! Depthwise convolution along the sequence: each head has one kernel, which its features share. Nyströmformer (Xiong et al. 2021, <https://arxiv.org/abs/2102.03902>, §3.3) adds
+//! the convolution of the values to the context.
 //!
 //! ```text
 //! y_t  = Σⱼ wⱼ x_{t+j−r},    r = (kernel − 1) / 2, x = 0 outside of the sequence and at padding
@@ -9,11 +8,10 @@
 //! dwⱼ  = Σ_t g_t · x_{t+j−r}    over the positions and the batch
 //! ```
 //!
-//! As in every deep-learning library the kernel is not turned around: w₀ belongs to the earliest of
-//! the positions that are read.
+//! As in deep-learning libraries the kernel is not flipped: w₀ belongs to the earliest position read.
 //!
-//! Cost: O(len·kernel·head_dim) time per head; besides the results no memory but a copy of the head
-//! that a thread works on, if there is padding.
+//! Cost: O(len·kernel·head_dim) time per head; no memory besides the results, but with padding one copy of
+//! a head per thread.
 
 mod cpu;
 mod cuda;
@@ -31,10 +29,10 @@ const NAME: &str = "depthwise convolution";
 /// `x (batch, n_heads, len, head_dim)`, `weight (n_heads, 1, kernel, 1)`,
 /// `key_padding_mask (batch, len)` of u8 with 1 = padding → `(batch, n_heads, len, head_dim)`
 ///
-/// What stands at padding is read as zeros, and has a gradient of zero.
+/// Padding is read as zeros and has a gradient of zero.
 ///
 /// # Errors
-/// If the shapes do not match, or if the kernel is even: it would have no middle.
+/// If the shapes do not match, or if the size of the kernel is even.
 pub fn depthwise_convolution(
     x: &Tensor,
     weight: &Tensor,

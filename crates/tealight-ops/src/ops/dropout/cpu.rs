@@ -1,14 +1,14 @@
-//! The fused loop, which is its own backward.
+//! The CPU loop, forward and backward.
 
-use super::{Dropout, kept};
+use super::{Dropout, scaled_or_zero};
 use crate::backend::buffer::unwritten;
 use crate::backend::element::Element;
 use crate::backend::parallel::{add_scaled, block_len, run};
 
-/// Philox blocks drawn together: a loop over them becomes SIMD code.
+/// Philox blocks drawn at a time, so that the loop over them vectorises.
 const BLOCKS: usize = 16;
 
-/// `x` with the stream's mask and scale, added to `base` where there is one.
+/// Dropout(x), added to `base` if there is one.
 pub(super) fn masked<T: Element>(dropout: &Dropout<T>, x: &[T], base: Option<&[T]>) -> Vec<T> {
     let mut y = unwritten(x.len());
     let len = block_len(1);
@@ -24,7 +24,7 @@ pub(super) fn masked<T: Element>(dropout: &Dropout<T>, x: &[T], base: Option<&[T
                 #[inline(always)]
                 |at, factors| {
                     for ((y, &x), &factor) in y[at..].iter_mut().zip(&x[at..]).zip(factors) {
-                        *y = kept(x, factor);
+                        *y = scaled_or_zero(x, factor);
                     }
                 },
             );

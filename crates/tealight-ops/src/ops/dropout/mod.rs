@@ -53,20 +53,20 @@ pub fn dropout(x: &Tensor, rate: f64, stream: Stream) -> Result<Tensor> {
     dispatch!(match [x] {
         Cpu(T) => fused("dropout", [x], x.shape(), Saved::Nothing, |[x]| {
             let dropout = Dropout::<T>::new(draw);
-            (dropout.of(x), move |_, _, g| [dropout.of(g)])
+            (dropout.apply(x), move |_, _, g| [dropout.apply(g)])
         }),
         Cuda => cuda::dropout(x, draw),
         Reference => widened(x, |x| reference::dropout(x, rate, stream)),
     })
 }
 
-/// x under its factor. Of what is dropped nothing is left, even where it is not a number.
+/// x · factor, but 0 for a factor of 0 even if x is NaN or infinite.
 #[inline(always)]
-pub(crate) fn kept<T: Element>(x: T, factor: T) -> T {
+pub(crate) fn scaled_or_zero<T: Element>(x: T, factor: T) -> T {
     if factor == T::ZERO { T::ZERO } else { x * factor }
 }
 
-/// The least word that keeps its element: the first integer not below rate · 2³².
+/// The smallest random word whose element is kept: ⌈rate · 2³²⌉.
 pub(crate) fn threshold(rate: f64) -> u32 {
     (rate * 2_f64.powi(32)).ceil() as u32
 }
@@ -82,20 +82,20 @@ impl<T: Element> Dropout<T> {
         Self { stream, threshold: threshold(rate), scale: T::from_f64(1. / (1. - rate)) }
     }
 
-    /// The factors of `len` elements from number `first` on, in their order: 0 or the scale. `f` is
-    /// given some of them, with the place of the first among them.
+    /// Calls `f` with the factors (0 or the scale) of the `len` elements from number `first` on, in runs: the
+    /// offset of a run, and its factors.
     #[inline(always)]
     pub(crate) fn factors(&self, first: u64, len: usize, f: impl FnMut(usize, &[T])) {
         cpu::factors(self, first, len, f);
     }
 
-    /// Dropout(x), which with a gradient for x is its backward.
-    pub(crate) fn of(&self, x: &[T]) -> Vec<T> {
+    /// Dropout(x). Its backward is Dropout(g).
+    pub(crate) fn apply(&self, x: &[T]) -> Vec<T> {
         cpu::masked(self, x, None)
     }
 
     /// base + Dropout(x)
-    pub(crate) fn onto(&self, base: &[T], x: &[T]) -> Vec<T> {
+    pub(crate) fn apply_onto(&self, base: &[T], x: &[T]) -> Vec<T> {
         cpu::masked(self, x, Some(base))
     }
 }

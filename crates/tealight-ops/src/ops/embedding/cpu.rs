@@ -1,10 +1,10 @@
-//! The fused loops: copies forward, additions backward.
+//! The CPU loops: copies rows forward, adds rows backward.
 
 use crate::backend::buffer::unwritten;
 use crate::backend::element::Element;
 use crate::backend::parallel::{block_len, run};
 
-/// Each part of the table reads all ids, so few parts: enough for the threads of one processor.
+/// The parts of the table that threads share in the backward. Every part reads all ids, so there are few.
 const PARTS: usize = 16;
 
 pub(super) fn gather<T: Element>(table: &[T], rows: &[usize], d_model: usize) -> Vec<T> {
@@ -23,8 +23,8 @@ pub(super) fn gather<T: Element>(table: &[T], rows: &[usize], d_model: usize) ->
     y
 }
 
-/// Threads share the table, not the positions: every row of it is added to in the order of the
-/// positions. The row `padding` stays zero.
+/// Threads share the rows of the table, so each row sums its gradients in the order of the positions. The
+/// row `padding` stays zero.
 pub(super) fn scatter_add<T: Element>(
     gradient: &[T],
     rows: &[usize],

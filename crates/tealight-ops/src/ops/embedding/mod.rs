@@ -4,10 +4,10 @@
 //! y_p = table[id_p]        dtable[v] = Σ g_p over the positions p with id_p = v, in their order
 //! ```
 //!
-//! The row of padding may be left out of the gradient, as `nn.Embedding` of PyTorch does with its
-//! `padding_idx`: [`embedding_with_padding`].
+//! [`embedding_with_padding`] leaves the row of padding without a gradient, as `padding_idx` of PyTorch's
+//! `nn.Embedding`.
 //!
-//! Cost of the backward: a gradient of the size of the whole table, however few ids there are.
+//! Cost: the gradient has the size of the whole table, however few ids there are.
 
 mod cpu;
 mod cuda;
@@ -28,7 +28,7 @@ pub fn embedding(table: &Tensor, ids: &Tensor) -> Result<Tensor> {
     look_up(table, ids, None)
 }
 
-/// The same, but of the row `padding`, which is read like any other, nothing is learned.
+/// The same, but the row `padding` has a gradient of zero.
 ///
 /// # Errors
 /// If an id is not a row of the table.
@@ -65,7 +65,7 @@ fn look_up(table: &Tensor, ids: &Tensor, padding: Option<u32>) -> Result<Tensor>
     })
 }
 
-/// Candle selects by u8, u32 and i64 alone.
+/// In a dtype that Candle can select by: u8, u32 or i64.
 fn selectable(ids: &Tensor) -> Result<Tensor> {
     match ids.dtype() {
         DType::U8 | DType::U32 | DType::I64 => Ok(ids.clone()),

@@ -1,4 +1,4 @@
-//! The fused loops: a row at a time, which holds the candidates for its support before it holds the
+//! The CPU loops, row by row. A row of the output first holds the candidates for the support, then the
 //! result.
 
 use std::cmp::Ordering;
@@ -7,9 +7,8 @@ use crate::backend::element::Element;
 use crate::backend::parallel::{all_numbers, max, sum, sum_of_pairs};
 use crate::ops::softmax::by_rows;
 
-/// After so many passes the candidates that are left are sorted. Scores close to each other, as at the
-/// beginning of training, are settled by one or two; without a pass it takes 40 times a softmax to sort
-/// them.
+/// Passes before the remaining candidates are sorted. For scores close to each other, as at the start of
+/// training, one or two are enough; sorting at once would take 40 times as long as a softmax.
 const N_PASSES: usize = 6;
 
 pub(super) fn sparsemax<T: Element>(x: &[T], width: usize) -> Vec<T> {
@@ -38,7 +37,7 @@ pub(super) fn sparsemax_backward<T: Element>(y: &[T], gradient: &[T], width: usi
         gradient,
         width,
         #[inline(always)]
-        |p| if p > T::ZERO { T::ONE } else { p }, // NaN stays.
+        |p| if p > T::ZERO { T::ONE } else { p }, // NaN stays NaN.
     )
 }
 
@@ -70,7 +69,7 @@ fn backward<T: Element>(
     )
 }
 
-/// A row: z = `scale` · (x − max x), then y = `power`([z − τ]₊).
+/// One row: z = `scale` · (x − max x), y = `power`([z − τ]₊).
 #[inline(always)]
 fn entmax<T: Element>(
     y: &mut [T],
@@ -89,7 +88,7 @@ fn entmax<T: Element>(
     for (y, &x) in y.iter_mut().zip(x) {
         *y = (x - max) * scale;
     }
-    // No weight is above 1, therefore τ ≥ −1.
+    // Weights are at most 1, so τ ≥ −1.
     let n = keep_above(y, -1.);
     let threshold = threshold(&mut y[..n]);
     for (y, &x) in y.iter_mut().zip(x) {
@@ -98,7 +97,7 @@ fn entmax<T: Element>(
     }
 }
 
-/// Moves what is above `bound` to the front; gives how many that are.
+/// Moves the elements above `bound` to the front; returns their number.
 #[inline(always)]
 fn keep_above<T: Element>(z: &mut [T], bound: f64) -> usize {
     let mut n = 0;
@@ -121,8 +120,8 @@ fn sort_descending<T: Element>(z: &mut [T]) {
 
 /// τ of the candidates, which are above −1, the largest of them 0.
 ///
-/// For any set that contains the support, (Σ z − 1) / n ≤ τ, and what is not above it can go
-/// (Michelot 1986). A set that loses nothing is the support.
+/// For any set of n candidates that contains the support, (Σ z − 1) / n ≤ τ, so candidates not above it are
+/// removed (Michelot 1986). If none is removed, the set is the support.
 #[inline(always)]
 fn sparsemax_threshold<T: Element>(z: &mut [T]) -> T {
     let mut n = z.len();
@@ -137,8 +136,8 @@ fn sparsemax_threshold<T: Element>(z: &mut [T]) -> T {
     sparsemax_of_sorted(&z[..n])
 }
 
-/// τ = (Σ z − 1) / k of the k largest, where the next is not above it (Martins and Astudillo 2016,
-/// Algorithm 1: 1 + k z₍ₖ₎ > Σ z₍ⱼ₎ says the same of the last that is).
+/// τ = (Σ z − 1) / k over the k largest, with k such that the next is not above τ (Martins and Astudillo
+/// 2016, Algorithm 1, whose condition is 1 + k z₍ₖ₎ > Σ z₍ⱼ₎).
 #[inline(always)]
 fn sparsemax_of_sorted<T: Element>(sorted: &[T]) -> T {
     let (mut sum, mut threshold) = (0., f64::NEG_INFINITY);
@@ -155,8 +154,8 @@ fn sparsemax_of_sorted<T: Element>(sorted: &[T]) -> T {
 
 /// τ of the candidates, which are above −1, the largest of them 0.
 ///
-/// A candidate for τ is that of the whole set; if all of the set is above it, the set is the support.
-/// Else a Newton step towards ‖[z − τ]₊‖ = 1, a convex function of τ, gives a bound from below.
+/// Solves for τ on the whole set; if all of the set is above it, the set is the support. Otherwise a Newton
+/// step towards ‖[z − τ]₊‖ = 1, which is convex in τ, gives a lower bound of τ.
 #[inline(always)]
 fn entmax15_threshold<T: Element>(z: &mut [T]) -> T {
     let (mut n, mut bound) = (z.len(), -1.);
@@ -177,8 +176,9 @@ fn entmax15_threshold<T: Element>(z: &mut [T]) -> T {
     entmax15_of_sorted(&z[..n])
 }
 
-/// τ = M − √((1 − S) / ρ) of the ρ largest, where the next is not above it (Peters et al. 2019,
-/// Algorithm 2). M and S, mean and sum of squared deviations, are Welford's, which do not cancel.
+/// τ = M − √((1 − S) / ρ) over the ρ largest, with ρ such that the next is not above τ (Peters et al. 2019,
+/// Algorithm 2). M and S, the mean and the sum of squared deviations, are updated as by Welford, without
+/// cancellation.
 #[inline(always)]
 fn entmax15_of_sorted<T: Element>(sorted: &[T]) -> T {
     let (mut mean, mut deviations, mut threshold) = (0., 0_f64, f64::NEG_INFINITY);
@@ -201,7 +201,7 @@ mod tests {
     use super::*;
     use crate::rng::{Purpose, Stream};
 
-    /// At spreads from 0.01 to 10: what is settled at once, after some passes, and by the sort.
+    /// At spreads from 0.01 to 10, so that some rows end in the first pass, some later and some in the sort.
     #[test]
     fn passes_and_sort_find_the_same_threshold() {
         let stream = Stream::new(3, Purpose::Data);

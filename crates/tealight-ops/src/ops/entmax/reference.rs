@@ -1,17 +1,17 @@
 //! The definition, in plain tensor operations.
 //!
-//! The support is found by bisection (Peters et al. 2019, Algorithm 1), on numbers without a graph.
-//! On a given support τ has a closed form, and the gradient is that of the closed form.
+//! Bisection finds the support (Peters et al. 2019, Algorithm 1), without a graph. For a given support τ
+//! has a closed form, which is differentiated.
 
 use candle_core::{D, DType, Result, Tensor};
 
-/// Halves the interval of τ to less than the rounding of f64.
+/// Bisection steps: the interval of τ becomes smaller than the rounding of f64.
 const N_HALVINGS: usize = 60;
 
 /// `x (.., width)` → `(.., width)`
 pub fn sparsemax(x: &Tensor) -> Result<Tensor> {
     if x.elem_count() == 0 {
-        return Ok(x.clone()); // Candle has no maximum of nothing.
+        return Ok(x.clone()); // Candle's maximum fails without elements.
     }
     let z = shifted(x)?;
     let (outside, n) = complement(&z, Ok)?;
@@ -34,7 +34,7 @@ pub fn entmax15(x: &Tensor) -> Result<Tensor> {
     only(&outside, &z.broadcast_sub(&threshold)?)?.sqr()
 }
 
-/// x − max x, and of a row that is −∞ throughout, x.
+/// x − max x; x itself for a row of −∞ alone.
 fn shifted(x: &Tensor) -> Result<Tensor> {
     let max = x.detach().max_keepdim(D::Minus1)?; // (.., 1)
     let shift = max.eq(f64::NEG_INFINITY)?.where_cond(&max.zeros_like()?, &max)?;
@@ -43,7 +43,7 @@ fn shifted(x: &Tensor) -> Result<Tensor> {
 
 /// Where z ≤ τ, `(.., width)`, and the size of the support or 1, `(.., 1)`.
 ///
-/// `power` makes weights of [z − τ]₊. With a largest element of 0, τ is from −1 to 0.
+/// `power` maps [z − τ]₊ to weights. The largest element of z is 0, so τ is from −1 to 0.
 fn complement(z: &Tensor, power: fn(Tensor) -> Result<Tensor>) -> Result<(Tensor, Tensor)> {
     let z = z.detach();
     let mut high = z.narrow(D::Minus1, 0, 1)?.zeros_like()?; // (.., 1)
@@ -55,7 +55,7 @@ fn complement(z: &Tensor, power: fn(Tensor) -> Result<Tensor>) -> Result<(Tensor
         high = is_high.where_cond(&middle, &high)?;
         low = is_high.where_cond(&low, &middle)?;
     }
-    let outside = z.broadcast_le(&low)?; // false of NaN, which therefore shows in the result
+    let outside = z.broadcast_le(&low)?; // false for NaN, which therefore reaches the result
     let n_outside = outside.to_dtype(DType::F64)?.sum_keepdim(D::Minus1)?;
     let n = (z.dim(D::Minus1)? as f64 - n_outside)?.clamp(1., f64::INFINITY)?;
     Ok((outside, n.to_dtype(z.dtype())?))

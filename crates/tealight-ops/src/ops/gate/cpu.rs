@@ -1,11 +1,11 @@
-//! The fused loops: a pass over x and what it gates.
+//! The CPU loops: one pass over x and v.
 
 use crate::backend::buffer::unwritten;
 use crate::backend::element::Element;
 use crate::backend::parallel::{block_len, run};
 use crate::ops::activation::{Elementwise, activate, activate_backward};
 
-/// Of `repeats` times `width` elements of x, each `width` meets the same ones of v.
+/// Each `width` elements of v gate `repeats` consecutive runs of `width` elements of x.
 pub(super) fn forward<T: Element, A: Elementwise>(
     x: &[T],
     v: &[T],
@@ -74,7 +74,7 @@ pub(super) fn backward<T: Element, A: Elementwise>(
     [dx, dv]
 }
 
-/// Of a block: the elements of x, and those of v that they meet.
+/// The elements of a block of x, and those of v that gate them.
 fn lens(repeats: usize, width: usize) -> (usize, usize) {
     if repeats == 1 {
         return (block_len(1), block_len(1));

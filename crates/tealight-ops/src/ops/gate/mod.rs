@@ -5,7 +5,7 @@
 //! y = φ(x) ⊙ v              dx = g ⊙ v ⊙ φ'(x),   dv = g ⊙ φ(x)
 //! ```
 //!
-//! Or with one v for all positions of an example, whose gradient is the sum over them.
+//! If v has one position per example, it gates all positions, and its gradient is their sum.
 
 mod cpu;
 mod cuda;
@@ -44,8 +44,7 @@ fn on_cpu<T: Element, A: Elementwise>(x: &Tensor, v: &Tensor) -> Result<Tensor> 
     })
 }
 
-/// The elements of x that one element of v gates, and how many of v follow each other until the next
-/// of x begin with them again.
+/// How many positions of x one position of v gates, and the elements of v per example.
 fn widths(x: &Tensor, v: &Tensor) -> Result<(usize, usize)> {
     let (_, len, width) = x.dims3()?;
     let (_, of_v, _) = v.dims3()?;

@@ -1,4 +1,4 @@
-//! The products.
+//! The matrix products.
 
 use candle_core::{D, Result, Tensor};
 
@@ -8,7 +8,7 @@ use crate::backend::gemm::{Factors, Product, store_all};
 use crate::backend::matrix::{Matrix, MatrixMut};
 use crate::backend::simd::vector::Lanes;
 
-/// The elements of a map.
+/// The elements of the weight and the bias of a map.
 pub(crate) struct Weights<'a, T> {
     weight: View<'a, T>,
     bias: Option<View<'a, T>>,
@@ -37,7 +37,7 @@ impl<'a, T: Lanes> Weights<'a, T> {
         }
     }
 
-    /// gᵀ x and, where there is a bias, Σ g; with the shapes of both.
+    /// gᵀ x and, if there is a bias, Σ g, each with its shape.
     pub(crate) fn gradients<'b>(
         &self,
         g: Matrix<'b, T>,
@@ -52,7 +52,7 @@ impl<'a, T: Lanes> Weights<'a, T> {
 /// How a gradient is computed, and its shape.
 pub(crate) type Gradient<'a, T> = (Product<'a, T>, (usize, usize));
 
-/// Those of `gradients` that are needed, computed together.
+/// Computes those of `gradients` that are needed, in one list of products.
 pub(crate) fn computed<'a, T: Lanes>(
     gradients: impl Iterator<Item = (Option<Gradient<'a, T>>, bool)>,
 ) -> Vec<Option<Vec<T>>> {
@@ -75,7 +75,7 @@ fn rows<'a, T: Lanes>(x: &'a View<'_, T>, width: usize) -> Matrix<'a, T> {
     Matrix::new(x, (x.len() / width, width))
 }
 
-/// What each of `maps` makes of `x (.., in)`.
+/// x Wᵀ + b of each of `maps`, for `x (.., in)`.
 pub(super) fn forward<T: Lanes>(x: &Tensor, maps: &[Map<'_>]) -> Result<Vec<Vec<T>>> {
     let width = x.dim(D::Minus1)?;
     let x = View::of(x)?;
@@ -90,8 +90,8 @@ pub(super) fn forward<T: Lanes>(x: &Tensor, maps: &[Map<'_>]) -> Result<Vec<Vec<
     Ok(results)
 }
 
-/// The gradient of x and of each weight and bias, in this order, where it is needed. Of a map whose
-/// result nothing was made of, there are no `gradients` to begin with, and none at the end.
+/// The gradients of x and of each weight and bias, in this order, where they are needed. `gradients` are
+/// those of the results; a map whose result has none gives none to its weight and bias.
 pub(super) fn backward<T: Lanes>(
     x: &Tensor,
     maps: &[Map<'_>],

@@ -1,4 +1,4 @@
-//! The linear map, and several of one input.
+//! The linear map, and several linear maps of one input.
 //!
 //! ```text
 //! y = x Wᵀ + b                               yᵢ = x Wᵢᵀ + bᵢ
@@ -6,12 +6,12 @@
 //! dx = g W,   dW = gᵀ x,   db = Σ g          dx = g₁ W₁ + g₂ W₂ + ..          Σ over the rows
 //! ```
 //!
-//! Cost: three matrix products of 2·rows·in·out operations each, one forward and two backward. The
-//! bias is where the product begins its sums, and costs nothing.
+//! Cost: three matrix products of 2·rows·in·out operations each, one forward and two backward. The sums
+//! of the product start from the bias, which therefore costs nothing.
 //!
-//! In half precision the products are Candle's: they take and give the operands' dtype, for which
-//! there is special hardware; how wide they add up inside is the backend's choice. The result is
-//! rounded once after the product and once after the bias.
+//! In half precision the products are Candle's: inputs and results have the operands' dtype, the type of
+//! the accumulators depends on the device. The result is rounded after the product and again after the
+//! bias.
 
 pub(crate) mod cpu;
 mod cuda;
@@ -48,8 +48,8 @@ pub fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tens
     })
 }
 
-/// What each of `maps` makes of `x (.., in)`: `(.., out)`. The same as [`linear`] of each; but the
-/// work is shared out once, and the gradients of `x` are added where they arise.
+/// x Wᵀ + b of each of `maps`, for `x (.., in)`: `(.., out)`. The same as [`linear`] of each, but the
+/// threads share all products at once, and the gradients of `x` are summed by the product.
 ///
 /// # Errors
 /// If the widths do not match.
@@ -66,7 +66,7 @@ pub fn linears<const N: usize>(x: &Tensor, maps: [Map<'_>; N]) -> Result<[Tensor
     Ok(results)
 }
 
-/// x and, of each map, the weight and perhaps the bias: the inputs in the graph.
+/// The inputs in the graph: x, then the weight and, if there is one, the bias of each map.
 fn operands<'a>(x: &'a Tensor, maps: &[Map<'a>]) -> Result<Vec<&'a Tensor>> {
     let mut operands = vec![x];
     for Map { weight, bias } in maps {
@@ -112,7 +112,7 @@ fn all_on_cpu<T: Lanes>(x: &Tensor, maps: &[Map<'_>]) -> Result<Vec<Tensor>> {
 
 const NAME: &str = "linear";
 
-/// The inputs in the graph as x and maps, of which some `have_bias`.
+/// Splits the inputs in the graph into x and maps. `have_bias`: for each map, whether it has a bias.
 pub(crate) fn split<'a>(inputs: &'a [Tensor], have_bias: &[bool]) -> (&'a Tensor, Vec<Map<'a>>) {
     let mut rest = inputs[1..].iter();
     let mut next = || rest.next().expect("invariant: the inputs are those of the forward");

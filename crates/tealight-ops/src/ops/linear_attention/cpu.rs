@@ -1,10 +1,10 @@
-//! The fused scan: one head of one example at a time, its state in the first-level cache.
+//! The CPU scan: one head of one example at a time, with its state in the first-level cache.
 
 use super::Reads;
 use crate::backend::buffer::unwritten;
 use crate::backend::element::Element;
 use crate::backend::parallel::{finite, max, run, sum_of_pairs};
-use crate::ops::outer_product::{fade_and_add, fade_and_add_transposed, read};
+use crate::ops::outer_product::{decay_and_add, decay_and_add_transposed, read};
 use crate::ops::padding_mask;
 
 pub(super) struct Sizes {
@@ -50,8 +50,8 @@ pub(super) fn backward<T: Element>(
         results.zip(heads(sizes, [query, key, value], padding).zip(outputs)),
         #[inline(always)]
         |((dquery, (dkey, dvalue)), (head, (output, gradient)))| {
-            let read = head.query_gradient(sizes, dquery, output, gradient);
-            head.key_gradient(sizes, (dkey, dvalue), gradient, &read);
+            let normalisers = head.query_gradient(sizes, dquery, output, gradient);
+            head.key_gradient(sizes, (dkey, dvalue), gradient, &normalisers);
         },
     );
     [dquery, dkey, dvalue]
@@ -79,8 +79,8 @@ fn heads<'a, T: Element>(
     })
 }
 
-/// How a query read: the shift cᵢ, 1/aᵢᵀz̃ᵢ (0 where nothing was read), and gᵢ·outᵢ.
-struct Reading<T> {
+/// What the key gradients need of a query: the shift cᵢ, 1/aᵢᵀz̃ᵢ (0 for a query that reads nothing), and gᵢ·outᵢ.
+struct QueryNormaliser<T> {
     shift: T,
     scale: T,
     mean: T,
@@ -147,9 +147,9 @@ impl<T: Element> Head<'_, T> {
         dquery: &mut [T],
         output: &[T],
         gradient: &[T],
-    ) -> Vec<Reading<T>> {
+    ) -> Vec<QueryNormaliser<T>> {
         let mut state = State::transposed(sizes);
-        let mut readings = Vec::with_capacity(sizes.q_len);
+        let mut normalisers = Vec::with_capacity(sizes.q_len);
         self.scan(
             sizes,
             &mut state,
@@ -162,10 +162,10 @@ impl<T: Element> Head<'_, T> {
                 let dquery = &mut dquery[i * sizes.n_features..(i + 1) * sizes.n_features];
                 read(dquery, T::ONE, gradient, &state.transposed);
                 state.finish(dquery, mean, scale);
-                readings.push(Reading { shift, scale, mean });
+                normalisers.push(QueryNormaliser { shift, scale, mean });
             },
         );
-        readings
+        normalisers
     }
 
     /// ```text
@@ -178,18 +178,18 @@ impl<T: Element> Head<'_, T> {
         sizes: &Sizes,
         (dkey, dvalue): (&mut [T], &mut [T]),
         gradient: &[T],
-        readings: &[Reading<T>],
+        normalisers: &[QueryNormaliser<T>],
     ) {
         let mut state = State::both(sizes);
         let mut scaled = vec![T::ZERO; sizes.width];
         if sizes.reads == Reads::Everything {
-            for (i, reading) in readings.iter().enumerate() {
-                self.add_query(sizes, &mut state, (i, reading), gradient, &mut scaled);
+            for (i, normaliser) in normalisers.iter().enumerate() {
+                self.add_query(sizes, &mut state, (i, normaliser), gradient, &mut scaled);
             }
         }
         for j in (0..sizes.kv_len).rev() {
             if sizes.reads == Reads::Past {
-                self.add_query(sizes, &mut state, (j, &readings[j]), gradient, &mut scaled);
+                self.add_query(sizes, &mut state, (j, &normalisers[j]), gradient, &mut scaled);
             }
             let dkey = &mut dkey[j * sizes.n_features..(j + 1) * sizes.n_features];
             let dvalue = &mut dvalue[j * sizes.width..(j + 1) * sizes.width];
@@ -205,24 +205,24 @@ impl<T: Element> Head<'_, T> {
         }
     }
 
-    /// Adds what reached query i to the state of the reverse scan.
+    /// Adds the gradient of query i to the state of the reverse scan.
     #[inline(always)]
     fn add_query(
         &self,
         sizes: &Sizes,
         state: &mut State<T>,
-        (i, reading): (usize, &Reading<T>),
+        (i, normaliser): (usize, &QueryNormaliser<T>),
         gradient: &[T],
         scaled: &mut [T],
     ) {
-        if reading.scale == T::ZERO {
+        if normaliser.scale == T::ZERO {
             return;
         }
         for (scaled, &g) in scaled.iter_mut().zip(row(gradient, i, sizes.width)) {
-            *scaled = g * reading.scale;
+            *scaled = g * normaliser.scale;
         }
         let query = row(self.query, i, sizes.n_features);
-        state.add(query, reading.shift, scaled, reading.mean * reading.scale);
+        state.add(query, normaliser.shift, scaled, normaliser.mean * normaliser.scale);
     }
 }
 
@@ -231,7 +231,7 @@ fn row<T>(x: &[T], index: usize, width: usize) -> &[T] {
     &x[index * width..(index + 1) * width]
 }
 
-/// Sums weighted by features, each held relative to the feature's largest value so far.
+/// Sums weighted by features. Each feature's sums are relative to its largest value so far.
 struct State<T> {
     max: Vec<T>,
     total: Vec<T>,
@@ -239,19 +239,19 @@ struct State<T> {
     sum: Vec<T>,
     /// `(width, n_features)`, or empty.
     transposed: Vec<T>,
-    /// What the last call worked out per feature.
+    /// The features that the last call computed, relative to their maxima.
     feature: Vec<T>,
-    fade: Vec<T>,
+    decay: Vec<T>,
 }
 
 impl<T: Element> State<T> {
-    /// To read vectors from.
+    /// A state that gives vectors.
     #[inline(always)]
     fn straight(sizes: &Sizes) -> Self {
         Self { transposed: Vec::new(), ..Self::both(sizes) }
     }
 
-    /// To read features from.
+    /// A state that gives features.
     #[inline(always)]
     fn transposed(sizes: &Sizes) -> Self {
         Self { sum: Vec::new(), ..Self::both(sizes) }
@@ -266,28 +266,28 @@ impl<T: Element> State<T> {
             sum: zeros(sizes.n_features * sizes.width),
             transposed: zeros(sizes.n_features * sizes.width),
             feature: zeros(sizes.n_features),
-            fade: zeros(sizes.n_features),
+            decay: zeros(sizes.n_features),
         }
     }
 
     /// Adds e^(log − shift) ⊗ vector to the sum and e^(log − shift) · number to the total.
     #[inline(always)]
     fn add(&mut self, log: &[T], shift: T, vector: &[T], number: T) {
-        let scales = self.feature.iter_mut().zip(&mut self.fade);
+        let scales = self.feature.iter_mut().zip(&mut self.decay);
         let state = self.max.iter_mut().zip(&mut self.total);
-        for ((max, total), ((feature, fade), &log)) in state.zip(scales.zip(log)) {
+        for ((max, total), ((feature, decay), &log)) in state.zip(scales.zip(log)) {
             let log = log - shift;
             let larger = if log > *max { log } else { *max };
-            *fade = (*max - larger).exp();
+            *decay = (*max - larger).exp();
             *feature = (log - larger).exp();
-            *total = *total * *fade + *feature * number;
+            *total = *total * *decay + *feature * number;
             *max = larger;
         }
-        fade_and_add(&mut self.sum, &self.fade, &self.feature, vector);
-        fade_and_add_transposed(&mut self.transposed, &self.fade, &self.feature, vector);
+        decay_and_add(&mut self.sum, &self.decay, &self.feature, vector);
+        decay_and_add_transposed(&mut self.transposed, &self.decay, &self.feature, vector);
     }
 
-    /// Sets `feature` to e^(log + max − c); gives c, and 1 / featureᵀ total or 0.
+    /// Sets `feature` to e^(log + max − c). Returns c and 1 / featureᵀ total, or 0 for a total of 0.
     #[inline(always)]
     fn weigh(&mut self, log: &[T]) -> (T, T) {
         for (feature, (&log, &max)) in self.feature.iter_mut().zip(log.iter().zip(&self.max)) {
@@ -299,7 +299,7 @@ impl<T: Element> State<T> {
         (shift, if total == T::ZERO { T::ZERO } else { T::ONE / total })
     }
 
-    /// Sets `feature` to e^(log + max − shift), whose exponent is positive by rounding alone.
+    /// Sets `feature` to e^(log + max − shift). The exponent is at most 0 but for rounding, and is clamped to 0.
     #[inline(always)]
     fn weigh_at(&mut self, log: &[T], shift: T) {
         for (feature, (&log, &max)) in self.feature.iter_mut().zip(log.iter().zip(&self.max)) {
@@ -317,7 +317,7 @@ impl<T: Element> State<T> {
     }
 }
 
-/// Of a feature that was not met yet. Finite, because −∞ − (−∞) is not a number.
+/// The maximum before the first key. Finite, because −∞ − (−∞) is NaN.
 #[inline(always)]
 pub(crate) fn lowest<T: Element>() -> T {
     T::from_f64(-1e38)

@@ -1,5 +1,5 @@
-//! Linear attention (Katharopoulos et al. 2020, <https://arxiv.org/abs/2006.16236>), safe for
-//! features of any size.
+//! Linear attention (Katharopoulos et al. 2020, <https://arxiv.org/abs/2006.16236>), stable for features
+//! of any size.
 //!
 //! ```text
 //! outᵢ = φ(qᵢ)ᵀ Sᵢ / φ(qᵢ)ᵀ zᵢ                                       eq. (5); causal: eq. (9, 12)
@@ -7,8 +7,8 @@
 //! ```
 //!
 //! The operands are *logarithms* of features, ln φ. Features that are exponentials (Performer's,
-//! elu(x) + 1 below zero) overflow and underflow; their logarithms do neither. Each feature r keeps
-//! its largest logarithm so far, mᵢᵣ, and the state is held relative to it:
+//! elu(x) + 1 below zero) overflow and underflow; their logarithms do not. Each feature r has a running
+//! maximum of its logarithms, mᵢᵣ, and the state is relative to it:
 //!
 //! ```text
 //! S̃ᵢᵣ = e^(mᵢ₋₁ᵣ − mᵢᵣ) S̃ᵢ₋₁ᵣ + e^(ln φ(kᵢ)ᵣ − mᵢᵣ) vᵢ          z̃ likewise, with 1 for vᵢ
@@ -16,13 +16,13 @@
 //! ```
 //!
 //! No exponent is positive and, since z̃ᵢᵣ ≥ 1 and one of aᵢ is 1, the denominator is at least 1. The
-//! maximum runs with the scan: what comes later does not touch the result, not even by rounding.
+//! maximum is a running one, so later keys do not change a result, not even by rounding.
 //! The backward scans once forward for the queries and once in reverse for keys and values. There
 //! the state is Σ_{i≥j} φ(qᵢ) gᵢᵀ / (φ(qᵢ)ᵀ zᵢ), held relative to a running maximum too.
 //!
 //! Cost: O(len·n_features·width) time; beyond operands and results O(n_features·width + len) memory
-//! per head, forward and backward. The definition, which other devices run, is as cheap where a
-//! query reads everything; over the past it takes O(len²·n_features) of both.
+//! per head, forward and backward. The definition, which other devices run, costs the same if a
+//! query reads everything; under causality it takes O(len²·n_features) time and memory.
 
 mod cpu;
 mod cuda;
@@ -40,7 +40,7 @@ pub(crate) use cpu::lowest;
 /// Which keys a query reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reads {
-    /// All of them.
+    /// All keys.
     Everything,
     /// Query i reads the keys j ≤ i.
     Past,

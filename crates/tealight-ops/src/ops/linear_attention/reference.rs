@@ -24,7 +24,7 @@ pub fn linear_attention(
 
 /// φ(qᵢ)ᵀ S / φ(qᵢ)ᵀ z, where S and z are the same for all queries.
 ///
-/// Relative to the largest logarithm m of each feature, which cancels.
+/// Computed relative to the largest logarithm of each feature, which cancels.
 fn read_sums(
     log_query: &Tensor,
     log_key: &Tensor,
@@ -45,7 +45,7 @@ fn read_sums(
     query.matmul(&sum)?.broadcast_div(&total)
 }
 
-/// The maximum over the last dimension, a constant; 0 where there is nothing but −∞.
+/// The maximum over the last dimension, as a constant; 0 if all elements are −∞.
 fn finite_max(x: &Tensor) -> Result<Tensor> {
     let max = x.detach().max_keepdim(D::Minus1)?;
     max.eq(f64::NEG_INFINITY)?.where_cond(&max.zeros_like()?, &max)
@@ -64,15 +64,15 @@ pub fn weights(
     softmax::reference::softmax(&forbid(&scores, reads, key_padding_mask)?)
 }
 
-/// ln Σ exp(x) over the last dimension; −∞ where there is nothing but −∞.
+/// ln Σ exp(x) over the last dimension; −∞ if all elements are −∞.
 fn log_sum_exp(x: &Tensor) -> Result<Tensor> {
     let max = finite_max(x)?;
     let sum = x.broadcast_sub(&max)?.exp()?.sum(D::Minus1)?;
     (sum.log()? + max.squeeze(D::Minus1)?)?.contiguous()
 }
 
-/// −∞ in place of the scores `(batch, n_heads, q_len, kv_len)` that are padding or in the future. Of
-/// features, `(batch, n_heads, n_features, kv_len)`, those of padding.
+/// Scores `(batch, n_heads, q_len, kv_len)` with −∞ for keys that are padding or in the future; or features
+/// `(batch, n_heads, n_features, kv_len)` with −∞ for keys that are padding.
 pub(crate) fn forbid(
     scores: &Tensor,
     reads: Reads,

@@ -1,4 +1,4 @@
-//! The products, chunk by chunk, and the rows of logits in between.
+//! The products and the softmax of their rows, in chunks of rows.
 
 use candle_core::{Result, Tensor};
 
@@ -7,35 +7,35 @@ use crate::backend::gemm::{Product, store_all};
 use crate::backend::matrix::{Matrix, MatrixMut};
 use crate::backend::parallel::{block_len, run as run_blocks};
 use crate::backend::simd::vector::Lanes;
-use crate::ops::cross_entropy::cpu::through_row;
+use crate::ops::cross_entropy::cpu::row_loss_and_gradient;
 use crate::ops::linear::Map;
 use crate::ops::linear::cpu::Weights;
 
-/// What the logits are compared with.
+/// The labels and how they are smoothed.
 pub(super) struct Targets {
-    /// Each row's class; `None` where it is to be ignored.
+    /// Each row's class; `None` for a row that is ignored.
     pub(super) classes: Vec<Option<usize>>,
     pub(super) n_classes: usize,
     pub(super) label_smoothing: f64,
 }
 
-/// What is known once the logits have gone.
+/// The loss, and the gradients computed with it.
 pub(super) struct Outcome<T> {
     pub(super) loss: f64,
     pub(super) hits: usize,
-    /// Of x, W and perhaps b, where they are needed.
+    /// Of x, W and b (if there is one), where they are needed.
     pub(super) gradients: Vec<Option<Vec<T>>>,
 }
 
-/// The rows of a chunk: about as many as make so many logits, and no fewer than pay for reading and
-/// writing the gradient of W once more.
+/// The rows of a chunk: about 2²¹ logits, and at least 256 rows, because each chunk reads and writes the
+/// gradient of W once.
 fn rows_per_chunk(n_classes: usize) -> usize {
     const LOGITS: usize = 1 << 21;
     const FEWEST: usize = 256;
     (LOGITS / n_classes).max(FEWEST)
 }
 
-/// `is_needed`: the gradients of x, W and perhaps b.
+/// `is_needed`: whether to compute the gradients of x, W and b (if there is one).
 pub(super) fn run<T: Lanes>(
     x: &Tensor,
     map: Map<'_>,
@@ -65,8 +65,12 @@ pub(super) fn run<T: Lanes>(
         let logits = &mut buffer[..rows.len() * n_classes];
         let x = x.block(rows.clone(), 0..width);
         store_all(vec![(weights.product(x), MatrixMut::new(logits, shape).into())]);
-        let (of_rows, hits_of_rows) =
-            through_rows(logits, &targets.classes[rows.clone()], targets, is_differentiated);
+        let (of_rows, hits_of_rows) = losses_and_gradients(
+            logits,
+            &targets.classes[rows.clone()],
+            targets,
+            is_differentiated,
+        );
         (loss, hits) = (loss + of_rows, hits + hits_of_rows);
         let d = Matrix::new(logits, shape);
         add_gradients(&mut gradients, first, x, &weights, d);
@@ -74,7 +78,7 @@ pub(super) fn run<T: Lanes>(
     Ok(Outcome { loss, hits, gradients })
 }
 
-/// Those of a chunk, which begins at row `first`, with the gradient `d` of its logits.
+/// Adds the gradients of a chunk that begins at row `first`. `d` is the gradient of its logits.
 fn add_gradients<T: Lanes>(
     gradients: &mut [Option<Vec<T>>],
     first: usize,
@@ -98,8 +102,9 @@ fn add_gradients<T: Lanes>(
     store_all(products);
 }
 
-/// The loss and the hits of rows of logits, which become their own gradient if that is asked for.
-fn through_rows<T: Lanes>(
+/// The loss and the hits of rows of logits. If `is_differentiated`, the logits are overwritten with their
+/// gradient.
+fn losses_and_gradients<T: Lanes>(
     logits: &mut [T],
     classes: &[Option<usize>],
     targets: &Targets,
@@ -118,7 +123,8 @@ fn through_rows<T: Lanes>(
                     row.fill(T::ZERO);
                     continue;
                 };
-                let (of_row, is_hit) = through_row(row, class, label_smoothing, is_differentiated);
+                let (of_row, is_hit) =
+                    row_loss_and_gradient(row, class, label_smoothing, is_differentiated);
                 loss += of_row;
                 hits += usize::from(is_hit);
             }

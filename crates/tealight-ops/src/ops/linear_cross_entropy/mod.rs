@@ -1,15 +1,15 @@
-//! The cross-entropy of logits that a linear map gives, some rows at a time: a vocabulary of
-//! thousands makes them the largest tensor of a language model, and here they are never whole.
+//! The cross-entropy of the logits of a linear map, in chunks of rows. With a vocabulary of thousands the
+//! logits would be the largest tensor of a language model; here they are never held all at once.
 //!
 //! ```text
-//! logits = x Wᵀ + b,   loss = Σ_rows cross-entropy(logits, label)          as `cross_entropy` has it
+//! logits = x Wᵀ + b,   loss = Σ_rows cross-entropy(logits, label)          see `cross_entropy`
 //!
 //! d = dloss / dlogits,   dx = d W,   dW = dᵀ x,   db = Σ d                          Σ over the rows
 //! ```
 //!
-//! The gradients are made at once, while the logits are there, and wait for that of the loss: they take
-//! the place of logits in memory, which are more wherever there are more rows than features. Cost: as
-//! that of [`linear`](mod@crate::ops::linear), forward and backward, and one pass over the logits.
+//! The forward also computes the gradients, while a chunk's logits exist, and keeps them for the backward,
+//! which scales them. They take less memory than the logits would if there are more rows than features.
+//! Cost: that of [`linear`](mod@crate::ops::linear), forward and backward, and one pass over the logits.
 
 mod cpu;
 pub mod reference;
@@ -27,7 +27,7 @@ use cpu::Targets;
 
 const NAME: &str = "linear cross-entropy";
 
-/// What labels cost under a model.
+/// The cost of labels under a model.
 #[derive(Clone, Debug)]
 pub struct Scored {
     /// The sum over the rows that have a label.
@@ -36,13 +36,12 @@ pub struct Scored {
     pub hits: Tensor,
 }
 
-/// `x (n, in)`, a map to as many outputs as there are classes, `labels (n)` → the sum over the rows
-/// whose label is not [`IGNORE_INDEX`](crate::ops::cross_entropy::IGNORE_INDEX).
+/// `x (n, in)`, a map to one output per class, `labels (n)` → the sum over the rows whose label is not [`IGNORE_INDEX`](crate::ops::cross_entropy::IGNORE_INDEX).
 ///
 /// The same as [`linear()`], [`cross_entropy()`] and [`hits`], one after the other.
 ///
 /// # Errors
-/// As theirs.
+/// As for these.
 pub fn linear_cross_entropy(
     x: &Tensor,
     map: Map<'_>,
@@ -72,14 +71,15 @@ pub fn linear_cross_entropy(
     })
 }
 
-/// Of other operations.
+/// As separate operations.
 fn composed(x: &Tensor, map: Map<'_>, labels: &Tensor, label_smoothing: f64) -> Result<Scored> {
     let logits = linear(x, map.weight, map.bias)?;
     let hits = hits(&logits, labels)?;
     Ok(Scored { loss: cross_entropy(&logits, labels, label_smoothing)?, hits })
 }
 
-/// `operands`: x, W and perhaps b. Computes the gradients that are needed at once, for a gradient of one.
+/// `operands`: x, W and b (if there is one). Computes the gradients that are needed at once, for a loss
+/// whose gradient is 1.
 fn on_cpu<T: Lanes>(operands: &[&Tensor], targets: &Targets) -> Result<Scored> {
     let inputs = contiguous(operands)?;
     let is_needed: Vec<_> = inputs.iter().map(Tensor::track_op).collect();

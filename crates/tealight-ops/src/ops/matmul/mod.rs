@@ -1,13 +1,13 @@
-//! Products of matrices that are both results of others, as scores and weighted means are.
+//! Products of two computed matrices, as in attention: scores, and weighted means of values.
 //!
 //! ```text
 //! C = A B         dA = G Bᵀ,   dB = Aᵀ G
 //! C = A Bᵀ        dA = G B,    dB = Gᵀ A
 //! ```
 //!
-//! As those of [`linear`](crate::ops::linear), products of half precision are Candle's, and stay in it.
+//! In half precision the products are Candle's, and their results stay in it, as in [`linear`](crate::ops::linear).
 //!
-//! Cost: a product forward and two backward for each matrix of the batch, which threads share.
+//! Cost: for each matrix of the batch one product forward and two backward. Threads share all of them.
 
 mod cuda;
 pub mod reference;
@@ -59,7 +59,7 @@ fn apply(a: &Tensor, b: &Tensor, right: Right) -> Result<Tensor> {
     })
 }
 
-/// Of one matrix of the batch: C `(m, n)`, of depth k.
+/// The sizes of one product of the batch: C `(m, n)`, with sums over k terms.
 #[derive(Clone, Copy, Debug)]
 struct Sizes {
     m: usize,
@@ -92,7 +92,7 @@ impl Sizes {
         a.chunks_exact(self.m * self.k).map(move |a| Matrix::new(a, shape))
     }
 
-    /// As it is read: `(k, n)`.
+    /// Each right factor as `(k, n)`.
     fn b<'a, T: Lanes>(&self, b: &'a [T]) -> impl Iterator<Item = Matrix<'a, T>> {
         let Self { n, k, right, .. } = *self;
         b.chunks_exact(n * k).map(move |b| match right {
@@ -138,7 +138,7 @@ fn on_cpu<T: Lanes>(a: &Tensor, b: &Tensor, sizes: Sizes) -> Result<Tensor> {
     })
 }
 
-/// The products of pairs of matrices, one after the other.
+/// The products of pairs of matrices, stored one after the other.
 fn products<'a, T: Lanes>(
     pairs: impl Iterator<Item = (Matrix<'a, T>, Matrix<'a, T>)>,
     (m, n): (usize, usize),

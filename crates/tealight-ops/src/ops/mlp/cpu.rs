@@ -1,4 +1,4 @@
-//! The products, and what is done to their rows.
+//! The matrix products, with the activation applied to their rows.
 
 use std::marker::PhantomData;
 
@@ -10,11 +10,11 @@ use crate::backend::matrix::{Matrix, MatrixMut};
 use crate::backend::simd::vector::Lanes;
 use crate::backend::simd::vectorised;
 use crate::ops::activation::{Elementwise, activate, activate_backward};
-use crate::ops::dropout::{Dropout, kept};
+use crate::ops::dropout::{Dropout, scaled_or_zero};
 use crate::ops::linear::cpu::{Weights, computed};
 use crate::ops::linear::split;
 
-/// The elements of the inputs, and their sizes.
+/// The elements and sizes of the inputs.
 pub(super) struct Operands<'a, T> {
     x: View<'a, T>,
     up: Weights<'a, T>,
@@ -23,7 +23,7 @@ pub(super) struct Operands<'a, T> {
 }
 
 impl<'a, T: Lanes> Operands<'a, T> {
-    /// `inputs`: x, W₁, perhaps b₁, W₂, perhaps b₂.
+    /// `inputs`: x, W₁, b₁ if there is one, W₂, b₂ if there is one.
     pub(super) fn of(inputs: &'a [Tensor], have_bias: [bool; 2]) -> Result<Self> {
         let (x, maps) = split(inputs, &have_bias);
         let (up, down) = (Weights::of(maps[0])?, Weights::of(maps[1])?);
@@ -49,7 +49,7 @@ impl<'a, T: Lanes> Operands<'a, T> {
     }
 }
 
-/// An activation, and what it drops.
+/// The activation, and the dropout after it.
 pub(super) struct Layer<T, A> {
     dropout: Option<Dropout<T>>,
     activation: PhantomData<A>,
@@ -118,13 +118,13 @@ impl<T: Lanes, A: Elementwise> Layer<T, A> {
         Ok(computed(all.map(Some).zip(is_needed)))
     }
 
-    /// u becomes h: elements from number `first` on.
+    /// Overwrites u with h, for the elements from number `first` on.
     fn activate(&self, first: usize, u: &mut [T]) {
         activate::<T, A>(u);
         self.drop_some(first, [u]);
     }
 
-    /// Of each of `rows` the same elements, from number `first` on.
+    /// Drops the same elements of each of `rows`. Their first element has number `first`.
     fn drop_some<const N: usize>(&self, first: usize, rows: [&mut [T]; N]) {
         let (Some(dropout), Some(len)) = (&self.dropout, rows.first().map(|row| row.len())) else {
             return;
@@ -140,7 +140,7 @@ impl<T: Lanes, A: Elementwise> Layer<T, A> {
                     |at, factors| {
                         for row in &mut rows {
                             for (x, &factor) in row[at..].iter_mut().zip(factors) {
-                                *x = kept(*x, factor);
+                                *x = scaled_or_zero(*x, factor);
                             }
                         }
                     },

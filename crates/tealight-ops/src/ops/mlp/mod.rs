@@ -8,9 +8,8 @@
 //! dW₂ = gᵀ h,   db₂ = Σ g,   dW₁ = duᵀ x,   db₁ = Σ du            Σ over the rows
 //! ```
 //!
-//! Of what is inside, only u is kept for the backward; h is made again where du is made. φ and φ' are
-//! computed while a row of the product is still in the cache. Cost: six matrix products, as of two
-//! linear maps.
+//! The backward saves u and recomputes h together with du. φ and φ' are computed while a row of the
+//! product is in the cache. Cost: six matrix products, as for two linear maps.
 
 mod cpu;
 pub mod reference;
@@ -27,14 +26,14 @@ use crate::ops::dropout::{Draw, Dropout};
 use crate::ops::linear::{Map, linear};
 use cpu::{Layer, Operands};
 
-/// What stands between input and output.
+/// The layers of the network.
 #[derive(Clone, Copy, Debug)]
 pub struct Mlp<'a> {
     /// W₁ `(inner, in)` and b₁ `(inner)`.
     pub up: Map<'a>,
     /// φ.
     pub function: Function,
-    /// Drops elements of φ(u), as of a tensor `(.., inner)`.
+    /// Dropout of φ(u), as of a tensor `(.., inner)`.
     pub dropout: Option<Draw>,
     /// W₂ `(out, inner)` and b₂ `(out)`.
     pub down: Map<'a>,
@@ -62,7 +61,7 @@ pub fn mlp(x: &Tensor, settings: &Mlp<'_>) -> Result<Tensor> {
     })
 }
 
-/// Of other operations: on a device it is the products that take the time.
+/// As separate operations: on a GPU the products take most of the time anyway.
 fn composed(x: &Tensor, settings: &Mlp<'_>) -> Result<Tensor> {
     let Mlp { up, function, dropout, down } = *settings;
     let h = function.forward(&linear(x, up.weight, up.bias)?)?;
@@ -73,7 +72,7 @@ fn composed(x: &Tensor, settings: &Mlp<'_>) -> Result<Tensor> {
     linear(&h, down.weight, down.bias)
 }
 
-/// `operands`: x, W₁, perhaps b₁, W₂, perhaps b₂.
+/// `operands`: x, W₁, b₁ if there is one, W₂, b₂ if there is one.
 fn on_cpu<T: Lanes, A: Elementwise>(operands: &[&Tensor], settings: &Mlp<'_>) -> Result<Tensor> {
     let Mlp { up, dropout, down, .. } = *settings;
     let have_bias = [up.bias.is_some(), down.bias.is_some()];

@@ -1,10 +1,10 @@
-//! The fused loops: a row at a time, while it is in the first-level cache.
+//! The CPU loops, row by row, so that a row stays in the first-level cache.
 
 use crate::backend::buffer::unwritten;
 use crate::backend::element::Element;
 use crate::backend::parallel::{LANES, block_len, fold, run, sum, sum_in_order};
 
-/// What a row is centred on before it is scaled.
+/// What is subtracted from a row before it is scaled.
 #[derive(Clone, Copy)]
 pub(super) enum Centre {
     Mean,
@@ -23,7 +23,7 @@ pub(super) struct Row<T> {
     scale: T,
 }
 
-/// y, and what the backward needs to know of each row.
+/// y, and the statistics of each row, which the backward needs.
 pub(super) fn forward<T: Element>(
     settings: &Settings<T>,
     x: &[T],
@@ -119,7 +119,7 @@ impl<T: Element> Parameters<T> {
         Self { weight: vec![T::ZERO; width], bias: vec![T::ZERO; width] }
     }
 
-    /// Adds those of one row; gives Σ h and Σ h ⊙ x̂.
+    /// Adds those of one row; returns Σ h and Σ h ⊙ x̂.
     #[inline(always)]
     fn add(&mut self, x: &[T], weight: &[T], g: &[T], row: Row<T>) -> (T, T) {
         let mut sums = Sums { h: [T::ZERO; LANES], slope: [T::ZERO; LANES], row };
@@ -138,7 +138,7 @@ impl<T: Element> Parameters<T> {
     }
 }
 
-/// Σ h and Σ h ⊙ x̂ of a row, so far.
+/// Running sums of h and of h ⊙ x̂ over a row.
 struct Sums<T> {
     h: [T; LANES],
     slope: [T; LANES],
@@ -146,7 +146,7 @@ struct Sums<T> {
 }
 
 impl<T: Element> Sums<T> {
-    /// Up to as many elements as there are lanes.
+    /// Adds at most `LANES` elements.
     #[inline(always)]
     fn add(&mut self, (dweight, dbias): (&mut [T], &mut [T]), (x, weight, g): (&[T], &[T], &[T])) {
         let Row { mean, scale } = self.row;

@@ -11,8 +11,8 @@
 //! dweight = Σ g ⊙ x̂,   dbias = Σ g             over the rows
 //! ```
 //!
-//! The variance is taken in a second pass, after the mean: E(x²) − μ² cancels. μ and r of every row
-//! are kept for the backward. ε inside the root is as in `torch`; the papers leave it out.
+//! The variance is computed in a second pass after the mean, because E(x²) − μ² cancels. The backward
+//! saves x, μ and r. ε stands inside the root as in `torch`; the papers have none.
 
 mod cpu;
 mod cuda;

@@ -1,5 +1,5 @@
 //! Nyström attention (Xiong et al. 2021, <https://arxiv.org/abs/2102.03902>): the matrix of weights,
-//! rebuilt from what the positions have to do with a few landmarks.
+//! approximated through a few landmarks.
 //!
 //! ```text
 //! softmax(Q Kᵀ / √head_dim) ≈ kernel_1 kernel_2⁺ kernel_3                              eq. (13)
@@ -9,20 +9,20 @@
 //! ```
 //!
 //! Q̃ and K̃, the landmarks, are means over segments of the sequence ([`segment_means()`]), and the
-//! inverse is six steps of an iteration ([`pseudo_inverse()`]) that has then not converged: it is part
-//! of the definition, and fewer or more steps make another attention. The rebuilt weights may be
-//! negative, and their rows sum to one only about.
+//! inverse is six steps of an iteration ([`pseudo_inverse()`]). These do not converge, so the number of
+//! steps is part of the definition. The approximate weights may be negative, and their rows sum to 1 only
+//! approximately.
 //!
 //! **Short sequences are exact.** Where a sequence has no more than `n_landmarks` positions to read,
 //! each of them is its own landmark, K̃ = K, and kernel_1 alone is the softmax attention of
-//! Vaswani et al.: that is what is computed then, for each row of the batch by itself.
+//! Vaswani et al. This is decided for each row of the batch separately.
 //!
 //! **Padding.** By default ([`Padding::Excluded`]) segments are laid over the real positions of each
-//! row, and nothing of the padding reaches a real position: a row gives the same with padding and
-//! without it, wherever that stands. A row with nothing to read gives zeros. The authors' code and
-//! `transformers` do otherwise; both readings are here, to compute what they compute.
+//! row, and padding does not influence real positions, wherever it stands. A row without real positions
+//! gives zeros. The authors' code and `transformers` let padding influence landmarks; [`Padding`] has both
+//! variants, to reproduce their results.
 //!
-//! Every query landmark knows of every position, so this attention cannot be causal.
+//! Every query landmark depends on every position, so this attention cannot be causal.
 //!
 //! Cost: O(len·n_landmarks·head_dim + n_landmarks³·n_iterations) time, O(len·n_landmarks) memory per
 //! head.
@@ -46,16 +46,16 @@ use crate::ops::matmul::{matmul, matmul_transposed};
 use crate::ops::padding_mask;
 use crate::ops::softmax::softmax;
 
-/// What is approximated, and how. The default is the paper's, for every row of the batch by itself.
+/// The settings of the approximation. The default is the paper's, for each row of the batch separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// The landmarks of a sequence. The paper has 64, at lengths of 512 to 8192.
     pub n_landmarks: usize,
-    /// The steps towards the inverse of kernel_2. The paper has 6.
+    /// Steps of the iteration for the inverse of kernel_2. The paper has 6.
     pub n_iterations: usize,
-    /// What the iteration starts from.
+    /// What the start of the iteration is divided by.
     pub normalisation: Normalisation,
-    /// What padding is allowed to do.
+    /// The influence of padding.
     pub padding: Padding,
     /// How a length that `n_landmarks` does not divide is cut.
     pub segment_rule: SegmentRule,
@@ -74,7 +74,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// What `transformers` computes for Nyströmformer: an example depends on those beside it, and
+    /// The settings of `transformers` for Nyströmformer: an example depends on the others of the batch, and
     /// real positions depend on padding.
     #[must_use]
     pub fn transformers(self) -> Self {
@@ -83,10 +83,10 @@ impl Settings {
     }
 }
 
-/// What padding is allowed to do.
+/// The influence of padding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Padding {
-    /// Nothing: it belongs to no segment and is read by nobody.
+    /// None: it belongs to no segment and is masked everywhere.
     #[default]
     Excluded,
     /// As in `transformers`: landmarks are means over padding, too; it is masked in kernel_3 alone.
@@ -96,16 +96,16 @@ pub enum Padding {
     Zeroed,
 }
 
-/// The matrices that the weights are rebuilt from.
+/// The matrices whose product approximates the weights.
 #[derive(Clone, Debug)]
 pub struct Factors {
-    /// `(batch, n_heads, len, n_landmarks)`: what positions read from landmarks.
+    /// `(batch, n_heads, len, n_landmarks)`: the weights of landmarks for each position.
     pub kernel_1: Tensor,
-    /// `(batch, n_heads, n_landmarks, n_landmarks)`: what landmarks read from landmarks.
+    /// `(batch, n_heads, n_landmarks, n_landmarks)`: the weights of landmarks for each landmark.
     pub kernel_2: Tensor,
     /// `(batch, n_heads, n_landmarks, n_landmarks)`: the iteration's inverse of kernel_2.
     pub inverse: Tensor,
-    /// `(batch, n_heads, n_landmarks, len)`: what landmarks read from positions.
+    /// `(batch, n_heads, n_landmarks, len)`: the weights of positions for each landmark.
     pub kernel_3: Tensor,
 }
 
@@ -133,7 +133,7 @@ pub fn attention(
     key_padding_mask: Option<&Tensor>,
 ) -> Result<Tensor> {
     let (batch, n_heads, len, _) = value.dims4()?;
-    // Candle multiplies batches of equal size, whatever their shape.
+    // Candle multiplies batches of the same size even if their shapes differ.
     if query.dims() != [batch, n_heads, len, query.dim(D::Minus1)?] {
         bail!("Nyström attention of queries {:?} to values {:?}", query.shape(), value.shape())
     }
@@ -146,7 +146,7 @@ pub fn attention(
 }
 
 /// `query`, `key (batch, n_heads, len, head_dim)`, `key_padding_mask (batch, len)` →
-/// `(batch, n_heads, len, len)`: the weights that [`attention`] uses and never forms.
+/// `(batch, n_heads, len, len)`: the weights that [`attention`] applies without computing the whole matrix.
 ///
 /// # Errors
 /// As [`attention`].
@@ -183,7 +183,7 @@ pub fn factors(
     plan.factors()
 }
 
-/// Queries and keys, their landmarks, and who may be read.
+/// Scaled queries and keys, their landmarks, and the masks.
 struct Plan {
     settings: Settings,
     segments: Segments,
@@ -191,7 +191,7 @@ struct Plan {
     query_landmarks: Tensor,
     key: Tensor,
     key_landmarks: Tensor,
-    /// `(batch or 1, 1, 1, n_landmarks)`: −∞ at a landmark of nothing.
+    /// `(batch or 1, 1, 1, n_landmarks)`: −∞ at a landmark without positions.
     landmark_mask: Option<Tensor>,
     /// `(batch, 1, 1, len)`: −∞ at padding.
     key_mask: Option<Tensor>,
@@ -237,8 +237,8 @@ impl Plan {
         })
     }
 
-    /// kernel_1 times what stands behind it: of a row that is exact, `of_segments`; of another, the
-    /// inverse times `of_kernel_3`.
+    /// kernel_1 times `of_segments` for rows that are exact, kernel_1 times the inverse times `of_kernel_3` for
+    /// the others.
     fn read(
         &self,
         of_segments: impl Fn() -> Result<Tensor>,
@@ -283,7 +283,7 @@ impl Plan {
         softmax(&masked(scores, self.landmark_rows()?.as_ref())?)
     }
 
-    /// `(batch or 1, 1, n_landmarks, 1)`: the mask of the landmarks that read.
+    /// `(batch or 1, 1, n_landmarks, 1)`: the landmark mask for rows of scores.
     fn landmark_rows(&self) -> Result<Option<Tensor>> {
         self.landmark_mask.as_ref().map(|mask| mask.transpose(2, 3)).transpose()
     }
@@ -296,7 +296,7 @@ fn masked(scores: Tensor, mask: Option<&Tensor>) -> Result<Tensor> {
     }
 }
 
-/// Flags to a tensor of 0 and −∞.
+/// −∞ where a flag is true, else 0.
 fn minus_infinity_where(flags: &[bool], dtype: DType, device: &Device) -> Result<Tensor> {
     let value = |&flag: &bool| if flag { f64::NEG_INFINITY } else { 0. };
     let values: Vec<f64> = flags.iter().map(value).collect();

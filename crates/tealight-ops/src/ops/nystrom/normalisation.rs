@@ -1,4 +1,4 @@
-//! Where the iteration towards the inverse begins.
+//! The start of the iteration for the inverse.
 
 use candle_core::{D, Result, Tensor};
 
@@ -13,24 +13,24 @@ pub enum Normalisation {
     WholeTensor,
 }
 
-/// Z₀, and what its gradient needs.
+/// Z₀, and the values that its gradient needs.
 pub(super) struct Start {
     pub(super) normalisation: Normalisation,
     /// Aᵀ / s
     pub(super) z: Tensor,
     /// s, `(.., 1, 1)`
     pub(super) scale: Tensor,
-    /// 1 at the column of the largest sum; equal sums share it: `(.., 1, m)`
+    /// The derivative of s with respect to the columns' sums: 1 at the largest, shared by equal ones: `(.., 1, m)`
     pub(super) shares: Tensor,
 }
 
 impl Normalisation {
-    /// Where the iteration begins for `a (.., m, m)`, in tensor operations.
+    /// The start for `a (.., m, m)`, in tensor operations.
     pub(super) fn in_operations(self, a: &Tensor) -> Result<Start> {
         let columns = a.sum_keepdim(D::Minus2)?; // (.., 1, m)
         let shares = self.share_of_maximum(a)?;
         let scale = self.total(&columns.mul(&shares)?)?;
-        // Where nothing may be read, A is zeros: so is its inverse.
+        // If everything is masked, A is zeros, and its inverse should be, too.
         let is_zero = scale.eq(0.)?.to_dtype(a.dtype())?;
         let scale = (scale + is_zero)?;
         Ok(Start { normalisation: self, z: a.t()?.broadcast_div(&scale)?, scale, shares })

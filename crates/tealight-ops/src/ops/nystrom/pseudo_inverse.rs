@@ -15,21 +15,21 @@ use crate::ops::matmul::{matmul, matmul_transposed};
 
 const NAME: &str = "pseudo-inverse";
 
-/// `a (.., m, m)`, of rows that are not negative and sum to one → `(.., m, m)`, about its
-/// Moore–Penrose inverse (Xiong et al. 2021, eq. (11); Razavi et al. 2014).
+/// `a (.., m, m)`, whose rows are not negative and sum to 1 → `(.., m, m)`, approximately its Moore–Penrose
+/// inverse (Xiong et al. 2021, eq. (11); Razavi et al. 2014).
 ///
 /// ```text
 /// Z₀    = Aᵀ / (‖A‖₁ ‖A‖∞) = Aᵀ / s,     s = max over the columns of their sums, as ‖A‖∞ = 1
 /// Z_k+1 = ¼ Z_k (13 I − A Z_k (15 I − A Z_k (7 I − A Z_k)))
 /// ```
 ///
-/// On an eigenvalue x of A Z a step is x ← 1 − (1 − x)³ (4 − x) / 4, and Z₀ has them all in [0, 1]:
-/// none of them leaves it. Small ones grow by 13/4 in each step, and with them the rounding error of
-/// those that should be 0. After `n_iterations` steps it is about (13/4)ⁿ of the dtype's precision:
-/// in f32 10⁻⁴ after 6 steps, and the result is worthless after 14, however well A is conditioned.
+/// A step maps an eigenvalue x of A Z to 1 − (1 − x)³ (4 − x) / 4. All eigenvalues of A Z₀ are in [0, 1],
+/// and stay there. Small ones grow by 13/4 per step, and so does the rounding error of those that should be
+/// 0: after n steps it is about (13/4)ⁿ times the precision of the dtype. In f32 it is 10⁻⁴ after 6 steps,
+/// and larger than the result after 14, however well A is conditioned.
 ///
-/// The maximum is differentiated; equal sums share its gradient. The backward repeats the iteration
-/// rather than keep it: of m² numbers per matrix it keeps only A.
+/// The gradient passes through the maximum, and equal sums share it. The backward saves only A and repeats
+/// the iteration.
 ///
 /// Cost: O(m³·`n_iterations`) time per matrix.
 ///
@@ -53,7 +53,7 @@ pub fn pseudo_inverse(
     }
 }
 
-/// Made of the products of this crate, whose graph is replaced by one backward.
+/// Computes the inverse with the products of this crate, and records one operation for all of them.
 fn of_products(a: &Tensor, iteration: Iteration) -> Result<Tensor> {
     let a = a.contiguous()?;
     let inverse = iteration.inverse(&a.detach())?;
@@ -81,7 +81,7 @@ impl Iteration {
     }
 
     fn gradient(self, a: &Tensor, gradient: &Tensor) -> Result<Tensor> {
-        let a = a.detach(); // or Candle records a graph of the backward
+        let a = a.detach(); // so that no graph of the backward is recorded
         let start = self.normalisation.start(&a)?;
         let mut steps = Vec::with_capacity(self.n_iterations);
         let mut z = start.z.clone();
@@ -108,7 +108,7 @@ struct Step {
     inner: Tensor,
     /// 15 I − X inner
     middle: Tensor,
-    /// ¼ (13 I − X middle): where the quarter is taken, no bit depends on it
+    /// ¼ (13 I − X middle): multiplying by a power of two is exact
     outer: Tensor,
 }
 
@@ -125,7 +125,7 @@ impl Step {
         matmul(&self.z, &self.outer)
     }
 
-    /// From the gradients of the result, and of A so far, those of Z and of A.
+    /// The gradients of Z and of A, from the gradient of the result and the gradient of A so far.
     fn backward(&self, a: &Tensor, gradient: &Tensor, da: Tensor) -> Result<(Tensor, Tensor)> {
         let dz = matmul_transposed(gradient, &self.outer)?;
         let douter = (transposed_matmul(&self.z, gradient)? * 0.25)?;
@@ -167,12 +167,12 @@ fn transposed_matmul(a: &Tensor, b: &Tensor) -> Result<Tensor> {
 }
 
 impl Start {
-    /// From the gradient of Z₀, and that of A so far, that of A.
+    /// The gradient of A, from the gradient of Z₀ and the gradient of A so far.
     fn gradient(&self, dz: &Tensor, da: &Tensor) -> Result<Tensor> {
         if Backend::of(&[dz, da]) == Backend::Cuda {
             return cuda::gradient(self, dz, da);
         }
-        // Z₀ = Aᵀ / s:  ds = −Σ dZ₀ ⊙ Z₀ / s, to the columns whose sum s is.
+        // Z₀ = Aᵀ / s:  ds = −Σ dZ₀ ⊙ Z₀ / s, passed to the columns whose sum is s.
         let dscale = self.normalisation.total(&(dz * &self.z)?.neg()?)?.div(&self.scale)?;
         let dcolumns = self.shares.broadcast_mul(&dscale)?;
         let da = (da + dz.t()?.broadcast_div(&self.scale)?)?;
@@ -181,7 +181,7 @@ impl Start {
 }
 
 impl Normalisation {
-    /// Where the iteration begins for `a (.., m, m)`, which has no history.
+    /// The start for `a (.., m, m)`, which is detached.
     fn start(self, a: &Tensor) -> Result<Start> {
         if Backend::of(&[a]) == Backend::Cuda {
             return cuda::start(self, a);

@@ -1,4 +1,5 @@
-//! The definitions, in plain tensor operations. They share nothing with the code that they define.
+//! The definitions, in plain tensor operations. They compute segments and the start of the inverse by
+//! themselves and share nothing with the code that they define.
 
 use candle_core::{D, Device, Result, Tensor};
 

@@ -10,14 +10,14 @@ use crate::backend::element::Element;
 use crate::backend::parallel::{add_scaled, run};
 
 /// `x (batch, n_heads, len, head_dim)` → `(batch, n_heads, n_landmarks, head_dim)`: the means of the
-/// segments, zeros of an empty one.
+/// segments; zeros for an empty segment.
 ///
 /// ```text
 /// y_i = (1 / |segment i|) Σ x_t over its positions t
 /// ```
 ///
 /// # Errors
-/// If the segments are of another length, or of other rows.
+/// If the segments belong to another length or batch size.
 pub fn segment_means(x: &Tensor, segments: &Segments) -> Result<Tensor> {
     let (batch, n_heads, len, head_dim) = x.dims4()?;
     if len != segments.len() || !segments.are_of(batch) {
@@ -41,7 +41,7 @@ pub fn segment_means(x: &Tensor, segments: &Segments) -> Result<Tensor> {
     })
 }
 
-/// The fused loops, a head of an example at a time.
+/// The CPU loops: one head of one example at a time.
 struct Means {
     segments: Segments,
     n_heads: usize,
@@ -49,7 +49,7 @@ struct Means {
 }
 
 impl Means {
-    /// The numbers of one head of one sequence, and of its landmarks.
+    /// The number of elements of one head of one example, and of its landmarks.
     fn plane_lens(&self) -> (usize, usize) {
         (self.segments.len() * self.head_dim, self.segments.n_landmarks() * self.head_dim)
     }

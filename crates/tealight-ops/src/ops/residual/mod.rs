@@ -1,11 +1,11 @@
-//! The residual sum of a sub-layer (He et al. 2015, <https://arxiv.org/abs/1512.03385>), with the
-//! dropout of what is added (Vaswani et al. 2017, §5.4, <https://arxiv.org/abs/1706.03762>).
+//! The residual connection of a sub-layer (He et al. 2015, <https://arxiv.org/abs/1512.03385>), with
+//! dropout of the sub-layer's output (Vaswani et al. 2017, §5.4, <https://arxiv.org/abs/1706.03762>).
 //!
 //! ```text
 //! y = x + Dropout(change)              dx = g,   dchange = Dropout(g), with the same mask
 //! ```
 //!
-//! One pass forward; backward one more where there is dropout, and none where there is not.
+//! Cost: one pass forward; one backward with dropout, none without.
 
 mod cuda;
 pub mod reference;
@@ -45,7 +45,7 @@ fn on_cpu<T: Element>(x: &Tensor, change: &Tensor, draw: Option<Draw>) -> Result
     let sum = timed(NAME, Pass::Forward, || {
         let (x, change) = (View::of(&x)?, View::of(&change)?);
         Result::Ok(match &dropout {
-            Some(dropout) => dropout.onto(&x, &change),
+            Some(dropout) => dropout.apply_onto(&x, &change),
             None => sum(&x, &change),
         })
     })?;
@@ -53,7 +53,7 @@ fn on_cpu<T: Element>(x: &Tensor, change: &Tensor, draw: Option<Draw>) -> Result
         let dchange = match dropout {
             Some(dropout) => {
                 let gradient = gradient.contiguous()?;
-                tensor(dropout.of(&View::of(&gradient)?), gradient.shape())?
+                tensor(dropout.apply(&View::of(&gradient)?), gradient.shape())?
             }
             None => gradient.clone(),
         };

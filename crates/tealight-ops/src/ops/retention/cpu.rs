@@ -1,9 +1,9 @@
-//! The fused scans: one head of one example at a time, its state in the first-level cache.
+//! The CPU scans: one head of one example at a time, with its state in the first-level cache.
 
 use crate::backend::buffer::unwritten;
 use crate::backend::element::Element;
 use crate::backend::parallel::run;
-use crate::ops::outer_product::{fade_and_add, fade_and_add_transposed, read};
+use crate::ops::outer_product::{decay_and_add, decay_and_add_transposed, read};
 use crate::ops::padding_mask;
 
 pub(super) struct Sizes {
@@ -14,7 +14,7 @@ pub(super) struct Sizes {
     pub(super) width: usize,
 }
 
-/// What a scan needs besides its operands.
+/// The settings of a scan.
 pub(super) struct Scan<T> {
     pub(super) sizes: Sizes,
     /// γ of each head.
@@ -85,7 +85,7 @@ struct Head<'a, T> {
     decay: T,
 }
 
-/// One position of it.
+/// One position of a head.
 struct Row<'a, T> {
     query: &'a [T],
     key: &'a [T],
@@ -144,23 +144,23 @@ impl<'a, T: Element> Head<'a, T> {
     }
 }
 
-/// The fading sum of outer products.
+/// The decaying sum of outer products.
 struct State<T> {
     /// `(n_features, width)`, or empty.
     sum: Vec<T>,
     /// `(width, n_features)`, or empty.
     transposed: Vec<T>,
-    fade: Vec<T>,
+    decay: Vec<T>,
 }
 
 impl<T: Element> State<T> {
-    /// To read vectors from.
+    /// A state that gives vectors.
     #[inline(always)]
     fn straight(sizes: &Sizes, decay: T) -> Self {
         Self { transposed: Vec::new(), ..Self::both(sizes, decay) }
     }
 
-    /// To read features from.
+    /// A state that gives features.
     #[inline(always)]
     fn transposed(sizes: &Sizes, decay: T) -> Self {
         Self { sum: Vec::new(), ..Self::both(sizes, decay) }
@@ -169,19 +169,19 @@ impl<T: Element> State<T> {
     #[inline(always)]
     fn both(sizes: &Sizes, decay: T) -> Self {
         let zeros = || vec![T::ZERO; sizes.n_features * sizes.width];
-        Self { sum: zeros(), transposed: zeros(), fade: vec![decay; sizes.n_features] }
+        Self { sum: zeros(), transposed: zeros(), decay: vec![decay; sizes.n_features] }
     }
 
-    /// One position on.
+    /// Advances by one position.
     #[inline(always)]
     fn step(&mut self, feature: &[T], vector: &[T], is_padding: bool) {
         if is_padding {
             for sum in self.sum.iter_mut().chain(&mut self.transposed) {
-                *sum *= self.fade[0];
+                *sum *= self.decay[0];
             }
         } else {
-            fade_and_add(&mut self.sum, &self.fade, feature, vector);
-            fade_and_add_transposed(&mut self.transposed, &self.fade, feature, vector);
+            decay_and_add(&mut self.sum, &self.decay, feature, vector);
+            decay_and_add_transposed(&mut self.transposed, &self.decay, feature, vector);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Retention: linear attention whose memory fades (Sun et al. 2023,
+//! Retention: linear attention whose state decays (Sun et al. 2023,
 //! <https://arxiv.org/abs/2307.08621>).
 //!
 //! ```text
@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Each head has its γ in (0, 1]; with γ = 1 this is causal linear attention without the
-//! denominator. A padded key adds nothing; time passes nevertheless, and the state fades.
+//! denominator. A padded key adds nothing, but the state still decays at its position.
 //!
 //! Cost: O(len·head_dim²) time, O(head_dim²) memory per head beyond operands and results, forward and
 //! backward: two scans. The definition, which other devices run, is the parallel form, O(len²).
@@ -25,7 +25,7 @@ use crate::ops::padding_mask;
 use cpu::{Scan, Sizes};
 
 /// `query` and `key (batch, n_heads, len, n_features)`, `value (batch, n_heads, len, width)`,
-/// `decay (n_heads)` → `(batch, n_heads, len, width)`: fading sums of the values.
+/// `decay (n_heads)` → `(batch, n_heads, len, width)`: decaying sums of the values.
 ///
 /// `key_padding_mask (batch, len)` of dtype u8 holds 1 where a key is not to be read. `decay` holds
 /// each head's γ, a constant.

@@ -1,4 +1,4 @@
-//! The fused loops: a row of channels at a time.
+//! The CPU loops: one row of channels at a time.
 
 use crate::backend::buffer::unwritten;
 use crate::backend::element::Element;
@@ -44,18 +44,18 @@ pub(super) fn rotate_half<T: Element>(x: &[T], direction: T, tables: &Tables<'_,
     )
 }
 
-/// What every position is turned by.
+/// The angles of every position.
 pub(super) struct Tables<'a, T> {
     /// `(len, half)`
     pub(super) cos: &'a [T],
     pub(super) sin: &'a [T],
-    /// Angles of a row.
+    /// How many angles a row has.
     pub(super) half: usize,
-    /// So many rows of x have the angles of one position.
+    /// How many consecutive rows of x have the angles of one position.
     pub(super) repeated: usize,
 }
 
-/// A new buffer, made by `work` from each row of `x` and the row of the tables for its position.
+/// A new buffer: `work` writes each row from that row of `x` and the angles of its position.
 #[inline(always)]
 fn by_rows<T: Element>(
     x: &[T],

@@ -87,7 +87,7 @@ pub fn rotate_heads_last(x: &Tensor, cos: &Tensor, sin: &Tensor, layout: Layout)
     )
 }
 
-/// Row i of x is at position ⌊i / repeated⌋ mod len.
+/// The position of row i of x is ⌊i / repeated⌋ mod len.
 #[derive(Clone, Copy, Debug)]
 struct Rows {
     len: usize,

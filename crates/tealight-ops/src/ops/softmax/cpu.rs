@@ -1,4 +1,4 @@
-//! The fused loops: a row at a time, while it is in the first-level cache.
+//! The CPU loops, row by row, so that a row stays in the first-level cache.
 
 use crate::backend::buffer::unwritten;
 use crate::backend::element::Element;
@@ -60,9 +60,9 @@ pub(super) fn log_softmax_backward<T: Element>(y: &[T], gradient: &[T], width: u
     )
 }
 
-/// Writes exp(x − shift) to `y`; gives the shift, which is max x, and the sum.
+/// Writes exp(x − max x) to `y`. Returns max x and the sum of `y`.
 ///
-/// Of a row that is −∞ throughout it writes zeros, and gives the shift 0 and the sum 1.
+/// If all of `x` is −∞, it writes zeros and returns 0 and 1.
 #[inline(always)]
 pub(crate) fn exponentials<T: Element>(y: &mut [T], x: &[T]) -> (T, T) {
     let shift = finite(max(x));
@@ -83,7 +83,7 @@ pub(crate) fn softmax_row<T: Element>(y: &mut [T], x: &[T]) {
     }
 }
 
-/// A new buffer, made by `work` from row after row of `a` and `b`.
+/// A new buffer: `work` writes each of its rows from the same rows of `a` and `b`.
 #[inline(always)]
 pub(crate) fn by_rows<T: Element>(
     a: &[T],

@@ -1,4 +1,4 @@
-//! Softmax over the last dimension, safe for scores of any size.
+//! Softmax over the last dimension, stable for scores of any size.
 //!
 //! ```text
 //! softmax(x)ᵢ     = exp(xᵢ − max x) / Σⱼ exp(xⱼ − max x)
@@ -8,11 +8,10 @@
 //! dx = g − exp(y) Σⱼ gⱼ         of y = log_softmax(x)
 //! ```
 //!
-//! Subtracting the maximum (Goodfellow et al. 2016, §4.1) keeps every exponential at most 1, so
-//! rows with ±200 are as good as any. A row that is −∞ throughout, which is what a mask makes of a
-//! sequence of padding, has no maximum to subtract. Its softmax is *defined* as zeros, with a
-//! gradient of zero; its log-softmax stays −∞. (`torch` gives NaN, which one padded example then
-//! spreads over the batch.)
+//! Subtracting the maximum (Goodfellow et al. 2016, §4.1) keeps every exponential at most 1, so that
+//! scores of ±200 do not overflow. A row of −∞ alone, as a mask produces for a sequence of padding,
+//! has no finite maximum. Its softmax is *defined* as zeros with a gradient of zero, its log-softmax
+//! as −∞. (`torch` returns NaN, which one padded example then spreads over the batch.)
 
 mod cpu;
 mod cuda;
@@ -26,10 +25,10 @@ use crate::autograd::graph::{Saved, fused};
 use crate::backend::choice::{dispatch, widened};
 use crate::backend::element::Element;
 
-/// `x (.., width)` → `(.., width)`: from 0 to 1, and of sum 1 over the last dimension. Zeros
-/// occur: exp underflows, in f32 where a score is about 100 below the largest.
+/// `x (.., width)` → `(.., width)`: numbers from 0 to 1 that sum to 1 over the last dimension. A score
+/// about 100 below the largest underflows to 0 in f32.
 ///
-/// A row that is −∞ throughout gives zeros and has a gradient of zero.
+/// A row of −∞ alone gives zeros and has a gradient of zero.
 ///
 /// # Errors
 /// If `x` is a scalar.
@@ -43,7 +42,7 @@ pub fn softmax(x: &Tensor) -> Result<Tensor> {
 
 /// `x (.., width)` → `(.., width)`: the logarithm of [`softmax`], accurate where that underflows.
 ///
-/// A row that is −∞ throughout stays −∞.
+/// A row of −∞ alone stays −∞.
 ///
 /// # Errors
 /// If `x` is a scalar.
@@ -55,7 +54,7 @@ pub fn log_softmax(x: &Tensor) -> Result<Tensor> {
     })
 }
 
-/// y = `forward`(x, width), a function of each row whose gradient is `backward`(y, g, width).
+/// y = `forward`(x, width), a function of each row, with the gradient `backward`(y, g, width).
 pub(crate) fn over_rows<T: Element>(
     name: &'static str,
     x: &Tensor,

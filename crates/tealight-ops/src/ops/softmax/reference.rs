@@ -5,7 +5,7 @@ use candle_core::{D, Result, Tensor};
 /// `x (.., width)` → `(.., width)`
 pub fn softmax(x: &Tensor) -> Result<Tensor> {
     if x.elem_count() == 0 {
-        return Ok(x.clone()); // Candle has no maximum of nothing.
+        return Ok(x.clone()); // Candle's maximum fails without elements.
     }
     let (_, exponentials, sum) = shifted(x)?;
     exponentials.broadcast_div(&sum)
@@ -24,7 +24,7 @@ pub fn log_softmax(x: &Tensor) -> Result<Tensor> {
 fn shifted(x: &Tensor) -> Result<(Tensor, Tensor, Tensor)> {
     let max = x.detach().max_keepdim(D::Minus1)?; // (.., 1)
     let is_empty = max.eq(f64::NEG_INFINITY)?; // (.., 1)
-    // Where every score is −∞ there is no maximum to subtract, and the sum would be zero.
+    // −∞ − (−∞) would be NaN, and the sum of such a row 0.
     let shift = is_empty.where_cond(&max.zeros_like()?, &max)?;
     let shifted = x.broadcast_sub(&shift)?;
     let exponentials = shifted.exp()?;

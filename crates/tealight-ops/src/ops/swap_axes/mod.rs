@@ -1,10 +1,10 @@
-//! Two axes exchanged, as heads and positions are.
+//! Swaps two axes, as heads and positions in attention.
 //!
 //! ```text
-//! y_bmn = x_bnm              dx_bnm = g_bmn         of vectors
+//! y_bmn = x_bnm              dx_bnm = g_bmn         of rows of `width`
 //! ```
 //!
-//! Candle copies a strided tensor element by element, on one thread.
+//! Candle's copy of a strided tensor goes element by element, on one thread.
 
 mod cuda;
 pub mod reference;

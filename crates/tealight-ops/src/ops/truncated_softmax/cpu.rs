@@ -1,4 +1,4 @@
-//! The fused loops: a row at a time, while it is in the first-level cache.
+//! The CPU loops, row by row, so that a row stays in the first-level cache.
 
 use std::cmp::Ordering;
 
@@ -67,7 +67,7 @@ pub(super) fn score_cut<T: Element>(x: &[T], width: usize, threshold: T) -> Vec<
     )
 }
 
-/// From the scores, because the result no longer has the weights that were cut.
+/// Recomputes the weights from the scores: the result has zeros in place of the weights that were cut.
 pub(super) fn cut_backward<T: Element>(
     x: &[T],
     gradient: &[T],
@@ -98,7 +98,7 @@ fn cut_row<T: Element>(y: &mut [T], x: &[T], threshold: T) {
     }
 }
 
-/// Divides a row by its sum, if it has one.
+/// Divides a row by its sum, unless that is 0.
 #[inline(always)]
 fn normalize<T: Element>(y: &mut [T]) {
     let total = sum(y, |y| y);
@@ -108,7 +108,7 @@ fn normalize<T: Element>(y: &mut [T]) {
     }
 }
 
-/// The k-th largest element, and how many of its equals belong to the k largest.
+/// The k-th largest element, and how many elements equal to it are among the k largest.
 #[inline(always)]
 fn least_of_top_k<T: Element>(scratch: &mut [T], x: &[T], k: usize) -> (T, usize) {
     scratch.copy_from_slice(x);

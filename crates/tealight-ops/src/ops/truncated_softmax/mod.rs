@@ -1,4 +1,4 @@
-//! Softmax over the last dimension of which only the large part is kept.
+//! Softmax over the last dimension that keeps only the large scores or weights.
 //!
 //! ```text
 //! top_k             softmax over the k largest scores, zero elsewhere
@@ -7,17 +7,16 @@
 //! score_cut         softmax over the scores above the threshold, zero elsewhere
 //! ```
 //!
-//! Softmax over a part is softmax of x with −∞ elsewhere, so the gradient of three of them is that
-//! of a softmax, dx = y ⊙ (g − Σⱼ yⱼ gⱼ). Under `cut` what was cut still stands in the denominator:
-//! dx = p ⊙ (ĝ − Σⱼ pⱼ ĝⱼ), where ĝ is g with zeros where p was cut. Which elements are kept is a
-//! step function of the scores and has no derivative.
+//! Softmax over some elements is the softmax of x with −∞ elsewhere, so three of them have the gradient
+//! of a softmax, dx = y ⊙ (g − Σⱼ yⱼ gⱼ). Under `cut` the weights that were cut still count in the
+//! denominator: dx = p ⊙ (ĝ − Σⱼ pⱼ ĝⱼ), where ĝ is g with zeros where p was cut. The choice of the kept
+//! elements has no derivative.
 //!
-//! The k largest alone are those of the Explicit Sparse Transformer (Zhao et al. 2019,
-//! <https://arxiv.org/abs/1912.11637>). It keeps all that equal the k-th; here at most k are kept, of
-//! equals those that come first.
+//! `top_k` is the attention of the Explicit Sparse Transformer (Zhao et al. 2019,
+//! <https://arxiv.org/abs/1912.11637>), which keeps all scores equal to the k-th. Here at most k are kept,
+//! the first of equal ones.
 //!
-//! An element that is −∞ has no part in the row. A row of which nothing is left gives zeros and has
-//! a gradient of zero.
+//! An element of −∞ gets weight 0. A row without a kept element gives zeros and has a gradient of zero.
 
 mod cpu;
 pub mod reference;
@@ -31,10 +30,10 @@ use crate::ops::softmax::softmax_backward;
 
 const NAME: &str = "truncated-softmax";
 
-/// What is kept of a row.
+/// Which elements of a row are kept.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Truncation {
-    /// The so many largest scores; of equals the first. At least 1.
+    /// This many of the largest scores, the first of equal ones. At least 1.
     TopK(usize),
     /// Weights above the threshold, which is in [0, 1); a row then sums to at most 1.
     Cut(f64),
@@ -71,7 +70,7 @@ pub fn truncated_softmax(x: &Tensor, truncation: Truncation) -> Result<Tensor> {
 
 fn on_cpu<T: Element>(x: &Tensor, truncation: Truncation) -> Result<Tensor> {
     let width = x.dim(D::Minus1)?;
-    // The output no longer has the weights that were cut, so this gradient comes from the scores.
+    // The output has zeros in place of the weights that were cut, so this gradient needs the scores.
     let is_cut = matches!(truncation, Truncation::Cut(_));
     let saved = if is_cut { Saved::Inputs } else { Saved::Output };
     fused(NAME, [x], x.shape(), saved, |[x]| {

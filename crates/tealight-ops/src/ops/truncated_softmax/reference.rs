@@ -8,9 +8,9 @@ use crate::ops::softmax::reference::softmax;
 /// `x (.., width)` → `(.., width)`
 pub fn truncated_softmax(x: &Tensor, truncation: Truncation) -> Result<Tensor> {
     if x.elem_count() == 0 {
-        return Ok(x.clone()); // Candle has no maximum of nothing.
+        return Ok(x.clone()); // Candle's maximum fails without elements.
     }
-    // Comparisons that NaN fails, so that NaN is not cut.
+    // Comparisons with NaN are false, so NaN is not cut.
     match truncation {
         Truncation::TopK(k) => {
             softmax(&filled(x, &below_top_k(&x.detach(), k)?, f64::NEG_INFINITY)?)
@@ -33,7 +33,7 @@ fn cut(x: &Tensor, threshold: f64) -> Result<Tensor> {
 
 /// Where `x` is not among the k largest of its row: `(.., width)`.
 ///
-/// One after the other is taken, k times. A sort would not say which of two equals is the first.
+/// Takes the largest element k times. Candle's sort does not keep the order of equal elements.
 fn below_top_k(x: &Tensor, k: usize) -> Result<Tensor> {
     let width = x.dim(D::Minus1)?;
     let positions = Tensor::arange(0, width as u32, x.device())?.to_dtype(x.dtype())?;
@@ -47,7 +47,7 @@ fn below_top_k(x: &Tensor, k: usize) -> Result<Tensor> {
         is_below = is_first.where_cond(&is_below.zeros_like()?, &is_below)?;
         rest = filled(&rest, &is_first, f64::NEG_INFINITY)?;
     }
-    is_below.minimum(&x.eq(x)?) // NaN is below nothing.
+    is_below.minimum(&x.eq(x)?) // NaN is kept.
 }
 
 /// `x`, with `value` where `at`.

@@ -1,4 +1,4 @@
-//! The fused scans: one example at a time, all channels of a position at once.
+//! The CPU scans: one example at a time, all channels of a position at once.
 
 use crate::backend::buffer::unwritten;
 use crate::backend::element::Element;
@@ -6,7 +6,7 @@ use crate::backend::parallel::{run, sum_in_order};
 use crate::ops::linear_attention::lowest;
 use crate::ops::padding_mask;
 
-/// What a scan needs besides its operands.
+/// The settings of a scan.
 pub(super) struct Scan {
     pub(super) len: usize,
     /// `(batch, len)`, 1 = padding; empty without a mask.
@@ -51,8 +51,8 @@ impl Scan {
             results.zip(self.examples(operands).zip(outputs)),
             #[inline(always)]
             |((dkey, dvalue), (example, (output, gradient)))| {
-                let (readings, drates) = example.rate_gradient(output, gradient);
-                example.key_gradient((dkey, dvalue), &readings, output, gradient);
+                let (normalisers, drates) = example.rate_gradient(output, gradient);
+                example.key_gradient((dkey, dvalue), &normalisers, output, gradient);
                 drates
             },
         );
@@ -73,7 +73,7 @@ impl Scan {
     }
 }
 
-/// One example, and the rates of the channels.
+/// One example, with the decay and bonus of the channels.
 struct Example<'a, T> {
     key: &'a [T],
     value: &'a [T],
@@ -102,8 +102,8 @@ impl<T: Element> State<T> {
     }
 }
 
-/// How the positions read: the largest exponent, and the denominator's reciprocal relative to it.
-struct Readings<T> {
+/// Of each position and channel, the largest exponent, and the reciprocal of the denominator relative to it.
+struct Normalisers<T> {
     shift: Vec<T>,
     scale: Vec<T>,
 }
@@ -115,7 +115,7 @@ fn balance<T: Element>(a: T, b: T) -> (T, T, T) {
     (larger, (a - larger).exp(), (b - larger).exp())
 }
 
-/// eˣ of what is positive by rounding alone.
+/// eˣ of an exponent that is at most 0 but for rounding; it is clamped to 0.
 #[inline(always)]
 fn at_most_one<T: Element>(x: T) -> T {
     (if x > T::ZERO { T::ZERO } else { x }).exp()
@@ -134,7 +134,7 @@ impl<'a, T: Element> Example<'a, T> {
         padding_mask::is_padding(self.padding, j)
     }
 
-    /// Positions before this one read nothing.
+    /// The first position that reads anything.
     #[inline(always)]
     fn first_reader(&self) -> usize {
         let mut first = 0;
@@ -159,7 +159,7 @@ impl<'a, T: Element> Example<'a, T> {
         }
     }
 
-    /// One position on: α ← e^(−w) α + e^k v, β ← e^(−w) β + e^k.
+    /// Advances by one position: α ← e^(−w) α + e^k v, β ← e^(−w) β + e^k.
     #[inline(always)]
     fn step(&self, state: &mut State<T>, i: usize) {
         if self.is_padding(i) {
@@ -178,27 +178,28 @@ impl<'a, T: Element> Example<'a, T> {
         }
     }
 
-    /// How each position reads, and the gradients of w and u, in this order.
+    /// The normalisers of each position, and the gradients of w and u, in this order.
     ///
-    /// The derivatives of α and β by −w, Σ_{j<i} (i−1−j) e^(…), are states as they are: each
-    /// position adds α (or β) before it decays.
+    /// The derivatives of α and β with respect to −w, Σ_{j<i} (i−1−j) e^(…), are states like α and β: each
+    /// position adds α (or β) to them before they decay.
     #[inline(always)]
-    fn rate_gradient(&self, output: &[T], gradient: &[T]) -> (Readings<T>, Vec<T>) {
+    fn rate_gradient(&self, output: &[T], gradient: &[T]) -> (Normalisers<T>, Vec<T>) {
         let d_model = self.decay.len();
-        let mut readings =
-            Readings { shift: unwritten(output.len()), scale: unwritten(output.len()) };
+        let mut normalisers =
+            Normalisers { shift: unwritten(output.len()), scale: unwritten(output.len()) };
         let mut drates = vec![T::ZERO; 2 * d_model];
         let mut state = State::new(d_model);
         let mut slope = State::new(d_model);
         for i in 0..output.len() / d_model {
             let at = i * d_model..(i + 1) * d_model;
-            let reading = (&mut readings.shift[at.clone()], &mut readings.scale[at.clone()]);
+            let normaliser =
+                (&mut normalisers.shift[at.clone()], &mut normalisers.scale[at.clone()]);
             let outputs = (&output[at.clone()], &gradient[at]);
-            self.read_gradient(i, (&state, &slope), reading, outputs, &mut drates);
+            self.read_gradient(i, (&state, &slope), normaliser, outputs, &mut drates);
             self.step_slope(&state, &mut slope, i);
             self.step(&mut state, i);
         }
-        (readings, drates)
+        (normalisers, drates)
     }
 
     #[inline(always)]
@@ -222,7 +223,7 @@ impl<'a, T: Element> Example<'a, T> {
             let (&slope_values, &slope_weights) = slopes;
             let own = if is_padding { lowest() } else { u + k };
             let (larger, past, now) = balance(max, own);
-            // A padded position leaves itself out, and so does one that reads nothing.
+            // A padded position does not read itself.
             let now = if is_padding { T::ZERO } else { now };
             let total = past * weights + now;
             *shift = larger;
@@ -235,7 +236,7 @@ impl<'a, T: Element> Example<'a, T> {
         }
     }
 
-    /// Before `step`, and relative to the maximum that it will set.
+    /// To be called before `step`; relative to the maximum that `step` will set.
     #[inline(always)]
     fn step_slope(&self, state: &State<T>, slope: &mut State<T>, i: usize) {
         let is_padding = self.is_padding(i);
@@ -255,7 +256,7 @@ impl<'a, T: Element> Example<'a, T> {
     fn key_gradient(
         &self,
         (dkey, dvalue): (&mut [T], &mut [T]),
-        readings: &Readings<T>,
+        normalisers: &Normalisers<T>,
         output: &[T],
         gradient: &[T],
     ) {
@@ -270,15 +271,15 @@ impl<'a, T: Element> Example<'a, T> {
                 dvalue.fill(T::ZERO);
                 continue;
             }
-            let reading = (&readings.shift[at.clone()], &readings.scale[at.clone()]);
+            let normaliser = (&normalisers.shift[at.clone()], &normalisers.scale[at.clone()]);
             let outputs = (&output[at.clone()], &gradient[at]);
             if self.is_padding(j) {
                 dkey.fill(T::ZERO);
                 dvalue.fill(T::ZERO);
             } else {
-                self.row_gradient(j, &state, (dkey, dvalue), reading, outputs);
+                self.row_gradient(j, &state, (dkey, dvalue), normaliser, outputs);
             }
-            self.step_back(&mut state, reading, outputs);
+            self.step_back(&mut state, normaliser, outputs);
         }
     }
 
@@ -292,10 +293,10 @@ impl<'a, T: Element> Example<'a, T> {
         (output, gradient): (&[T], &[T]),
     ) {
         let operands = self.row(j).zip(self.bonus).zip(output.iter().zip(gradient));
-        let readings = state.channels().zip(shift.iter().zip(scale));
+        let normalisers = state.channels().zip(shift.iter().zip(scale));
         let results = dkey.iter_mut().zip(dvalue);
         for ((dk, dv), ((((&k, &v), &u), (&y, &g)), ((&max, sums), (&shift, &scale)))) in
-            results.zip(operands.zip(readings))
+            results.zip(operands.zip(normalisers))
         {
             let (&with_gradient, &with_output) = sums;
             let later = at_most_one(k + max);

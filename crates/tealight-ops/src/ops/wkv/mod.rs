@@ -8,9 +8,9 @@
 //! ```
 //!
 //! The sums over j < i are a state (α, β) that each position multiplies by e^(−w) and adds to (the
-//! appendix on the block as an RNN cell). It is held relative to the largest exponent so far, which
-//! decays as the state does: no exponential is above 1, whatever k, w and u. The paper has w ≥ 0;
-//! here any number is safe.
+//! appendix on the block as an RNN cell). It is relative to the largest exponent so far, which
+//! decays with the state, so that no exponential is above 1, whatever k, w and u. The paper has w ≥ 0;
+//! here w may be any number.
 //!
 //! The backward scans once forward, for the gradients of w and u, and once in reverse, where the
 //! state is Σ_{i>j} e^(−(i−1−j) w) gᵢ / denominatorᵢ, for those of k and v:
@@ -21,7 +21,7 @@
 //! du  = Σᵢ pᵢᵢ gᵢ (vᵢ − wkvᵢ),   dw  = −Σᵢ Σ_{j<i} (i−1−j) pᵢⱼ gᵢ (vⱼ − wkvᵢ)
 //! ```
 //!
-//! A padded key adds nothing; time passes nevertheless, and the state decays.
+//! A padded key adds nothing, but the state still decays at its position.
 //!
 //! Cost: O(len·d_model) time, O(len·d_model) memory, forward and backward. The definition, which
 //! other devices run, takes O(len²·d_model) of both.

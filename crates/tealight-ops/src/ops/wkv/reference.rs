@@ -18,7 +18,7 @@ pub fn wkv(
     weights.matmul(&value.contiguous()?)?.squeeze(3)?.transpose(1, 2)?.contiguous()
 }
 
-/// With what weight each position reads the others, in each channel: `key (batch, len, d_model)`,
+/// The weight with which each position reads each other, per channel: `key (batch, len, d_model)`,
 /// `decay` and `bonus (d_model)` → `(batch, d_model, len, len)`
 pub fn weights(
     key: &Tensor,

@@ -1,4 +1,4 @@
-//! A weighted mean of all keys, of which those in a window around the position have weights of their own.
+//! The AFT variants with weights w only for keys in a window around the position.
 //!
 //! ```text
 //! D_t = Σ_outside exp(K_t') + Σ_window exp(K_t' + w)      outside = before the window, and after it
@@ -7,12 +7,12 @@
 //! dV_t'  = Σ_t a_t,t' g_t          dK_t' = Σ_t a_t,t' (⟨g_t, V_t'⟩ − c_t)          dw likewise, per pair
 //! ```
 //!
-//! What lies before and after the window is a scan that carries its own maximum; the window is added directly. The
-//! backward pass scans the queries in the same way, with −max_t where the forward pass has K_t'.
+//! The sums before and after the window are scans with a running maximum; the window is added key by key. The backward
+//! pass scans the queries in the same way, with −max_t in place of K_t'.
 //!
 //! Cost: O(len · window · d_model) time, O(len · d_model) memory. In the backward pass every block (an example, some
-//! channels) has a gradient of the taps to itself until all are added: where every position has taps of its own, that is
-//! O(len · window) a block.
+//! channels) has its own gradient of the taps until all are added: O(len · window) per block if every position has its
+//! own taps.
 
 mod cpu;
 mod scan;
@@ -38,12 +38,12 @@ pub(super) struct Sizes {
     pub(super) width: usize,
 }
 
-/// Which keys have weights of their own, and where these are.
+/// The window of keys that have weights, and the layout of the weights.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Band {
     sizes: Sizes,
     n_taps: usize,
-    /// The tap that looks at the position itself.
+    /// The tap of the position itself.
     origin: usize,
     reach: Reach,
     layout: TapLayout,
@@ -62,7 +62,7 @@ impl Band {
         Self { sizes, n_taps, origin, reach, layout: TapLayout::OfMaps }
     }
 
-    /// Every position has taps of its own, and all maps share them.
+    /// Gives every position its own taps, shared by all maps.
     pub(super) fn with_taps_of_positions(self) -> Self {
         Self { layout: TapLayout::OfPositions, ..self }
     }
@@ -81,7 +81,7 @@ impl Band {
     }
 }
 
-/// What each row was divided by: exp(max) · sum, `(batch, len, n_maps)` each; zeros of a row without keys.
+/// The denominators exp(max) · sum, `(batch, len, n_maps)` each; zeros for a row without keys.
 struct Normaliser<T> {
     max: Vec<T>,
     sum: Vec<T>,

@@ -1,4 +1,4 @@
-//! Σ exp(scaleᵢ) xᵢ while the scales go up and down by hundreds.
+//! Running sums Σ exp(scaleᵢ) xᵢ that stay finite for scales of any size.
 
 use crate::backend::element::Element;
 
@@ -56,7 +56,7 @@ impl<T: Element> Scan<T> {
     }
 }
 
-/// sums += factor · x, the factors one a map.
+/// sums += factor · x, with one factor per map.
 #[inline(always)]
 pub(super) fn add_scaled<T: Element>(sums: &mut [T], factors: &[T], x: &[T], width: usize) {
     if width == 1 {

@@ -1,4 +1,4 @@
-//! Gradients, tile after tile.
+//! The gradients, tile by tile.
 
 use super::tile::{Factors, Tile, tiles};
 use super::{Inputs, Matrix, Normaliser};
@@ -6,7 +6,7 @@ use crate::backend::buffer::unwritten;
 use crate::backend::element::Element;
 use crate::backend::parallel::run;
 
-/// The largest ln of exp(a + r) / D for which the factors hold all that counts.
+/// Up to this ln of exp(a + r) / D the products of the factors are used; above it, rows are added directly.
 const HIGHEST: f64 = 40.;
 
 pub(super) struct Gradients<T> {
@@ -43,7 +43,7 @@ pub(super) fn backward<T: Element>(
     Ok(gradients)
 }
 
-/// What the forward pass left, and g.
+/// The results of the forward pass, and g.
 #[derive(Clone, Copy)]
 struct Rows<'a, T> {
     normaliser: &'a [T],
@@ -61,7 +61,7 @@ impl<T: Element> Rows<'_, T> {
     }
 }
 
-/// G and H: `(rows, 2, batch, d_model)`; and where they are left out, since the factors do not hold all that counts:
+/// G and H: `(rows, 2, batch, d_model)`; and whether they are 0 because the row and channel are added directly:
 /// `(rows, batch, d_model)`.
 fn scaled_gradients<T: Element>(
     inputs: &Inputs<'_, T>,
@@ -147,7 +147,7 @@ fn add_to_keys<T: Element>(
     Ok(())
 }
 
-/// A key's gradients.
+/// The gradients of a key and its value.
 struct KeyRow<'a, T> {
     example: usize,
     /// Its place in the tile.
@@ -196,7 +196,7 @@ fn add_to_w<T: Element>(
     Ok(())
 }
 
-/// The rows and channels that the products leave out: dw of each row.
+/// dw of the rows and channels that are added directly.
 fn add_to_w_directly<T: Element>(
     inputs: &Inputs<'_, T>,
     tile: &Tile,
@@ -229,7 +229,7 @@ fn add_to_w_directly<T: Element>(
     );
 }
 
-/// The rows and channels that the products leave out: dK and dV of each key.
+/// dK and dV of the rows and channels that are added directly.
 fn add_to_keys_directly<T: Element>(
     inputs: &Inputs<'_, T>,
     tile: &Tile,

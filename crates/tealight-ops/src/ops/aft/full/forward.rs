@@ -1,4 +1,4 @@
-//! Numerators and denominators, tile after tile.
+//! Numerators and denominators, tile by tile.
 
 use super::tile::{Factors, Tile, tiles};
 use super::{Inputs, Normaliser};
@@ -6,7 +6,7 @@ use crate::backend::buffer::unwritten;
 use crate::backend::element::Element;
 use crate::backend::parallel::run;
 
-/// A tile's denominator, relative to its factors' maxima, from which on nothing is missing.
+/// From this denominator on, relative to the maxima of a tile's factors, no term has underflowed.
 const COMPLETE: f64 = 1e-18;
 
 pub(super) fn forward<T: Element>(
@@ -83,7 +83,7 @@ fn merge<T: Element>(
     );
 }
 
-/// What a tile's product says of one row, per channel.
+/// One row of a tile's product, per channel.
 struct Addend<'a, T> {
     row_max: T,
     reference: &'a [T],
@@ -99,7 +99,7 @@ impl<T: Element> Addend<'_, T> {
     }
 }
 
-/// Adds the channels whose sum is complete; says whether there are others.
+/// Adds the channels whose sum is complete; returns whether there are others.
 #[inline(always)]
 fn merge_row<T: Element>(row: &mut [T], of_tile: &Addend<'_, T>, t: usize) -> bool {
     let d_model = of_tile.sums.len();

@@ -9,12 +9,12 @@
 //! in the online softmax (Milakov and Gimelshein 2018, <https://arxiv.org/abs/1805.02867>).
 //!
 //! Where the largest w and the largest K of a tile belong to different keys and are far apart, the product of their
-//! factors underflows. That shows in the denominator: what a factor of 0 drops is below e⁻⁸⁷ in f32, so a denominator
-//! above 10⁻¹⁸ is complete. Any other row and channel of the tile is added directly, with a maximum of its own.
+//! factors underflows. The terms that a factor of 0 loses are below e⁻⁸⁷ in f32, so a denominator above 10⁻¹⁸ is
+//! complete. Other rows and channels of the tile are added directly, each with its own maximum.
 //!
-//! Under [`Reach::Past`] no bit of a row may depend on later keys. A tile that a row sees whole has r = max K_t'; in the
-//! tile on the diagonal r is the first key, later keys count at most e²⁰, and a row that has seen a key larger than that
-//! is added directly.
+//! Under [`Reach::Past`] no bit of a row may depend on later keys. In a tile below the diagonal r = max K_t'. In a tile on
+//! the diagonal r is the first key, later factors are clamped to e²⁰, and rows from the first clamped key on are added
+//! directly.
 //!
 //! ```text
 //! G_t = g_t exp(a_t + r) / D_t,  H_t = −G_t ⊙ Y_t         D_t the whole denominator
@@ -74,7 +74,7 @@ impl<T: Element> Inputs<'_, T> {
     }
 }
 
-/// What each row was divided by: max, then the sum of exp(K + w − max): `(batch, q_len, 2, d_model)`. The sum is 0 of a
+/// The denominator of each row: max, then the sum of exp(K + w − max): `(batch, q_len, 2, d_model)`. The sum is 0 of a
 /// row without keys.
 struct Normaliser<T>(Vec<T>);
 

@@ -14,7 +14,7 @@ const KEYS: usize = 128;
 /// The largest exponent of a factor on the diagonal.
 const HIGHEST: f64 = 20.;
 
-/// Rows and keys, all of which a row reads but for the padding; or, on the diagonal, those up to its own.
+/// Rows and keys. A row reads all of the keys that are not padding; on the diagonal, those up to its own position.
 pub(super) struct Tile {
     pub(super) rows: Range<usize>,
     pub(super) keys: Range<usize>,
@@ -49,7 +49,7 @@ pub(super) struct Factors<T> {
     pub(super) of_channels: Channels<T>,
 }
 
-/// What a tile's keys have in common.
+/// Per channel, the reference that a tile's keys are relative to, and its limits.
 pub(super) struct Channels<T> {
     /// r: `(batch, d_model)`
     pub(super) reference: Vec<T>,

@@ -1,4 +1,4 @@
-//! Backward: the weights of a tile again, and what they hand back.
+//! The backward: recomputes the weights tile by tile, and the gradients from them.
 
 use std::ops::Range;
 
@@ -7,9 +7,9 @@ use pulp::Simd;
 use super::plan::{Bias, Block, Plan};
 use super::product::{ColumnMajor, Right, RowMajor, Start, product};
 use super::tile::{
-    KEYS, Queries, dots, dropout, is_closed, n_queries, pack, padded, scores, transpose,
+    KEYS, Queries, dots, dropout, is_masked, n_queries, pack, padded, scores, transpose,
 };
-use super::{Operands, Row, Strided, Tile, heads, tiles};
+use super::{Operands, RowStatistics, Strided, Tile, heads, tiles};
 use crate::backend::buffer::unwritten;
 use crate::backend::matrix::{Matrix, MatrixMut};
 use crate::backend::parallel::{self, add_scaled};
@@ -17,13 +17,13 @@ use crate::backend::scratch::Scratch;
 use crate::backend::simd::vector::{Kernel, Lanes, lanes, run, vectors, vectors_mut};
 use crate::ops::attention::problem::Problem;
 
-/// What the backward begins with, besides the operands.
-pub(in crate::ops::attention) struct Given<'a, T> {
-    /// What the forward left of every row.
-    pub(in crate::ops::attention) rows: &'a [Row<T>],
-    /// What the forward gave, `(batch, n_heads, q_len, value_dim)`.
+/// The results of the forward, and the gradient of the output.
+pub(in crate::ops::attention) struct ForwardResults<'a, T> {
+    /// The softmax statistics of every row.
+    pub(in crate::ops::attention) rows: &'a [RowStatistics<T>],
+    /// `(batch, n_heads, q_len, value_dim)`
     pub(in crate::ops::attention) output: Strided<'a, T>,
-    /// Its gradient.
+    /// The gradient of the output.
     pub(in crate::ops::attention) gradient: Strided<'a, T>,
 }
 
@@ -32,14 +32,14 @@ pub(in crate::ops::attention) struct Gradients<T> {
     pub(in crate::ops::attention) query: Vec<T>,
     pub(in crate::ops::attention) key: Vec<T>,
     pub(in crate::ops::attention) value: Vec<T>,
-    /// `(n_heads, q_len, kv_len)`, where it was asked for.
+    /// `(n_heads, q_len, kv_len)`, if it is needed.
     pub(in crate::ops::attention) bias: Option<Vec<T>>,
 }
 
 pub(in crate::ops::attention) fn backward<T: Lanes>(
     problem: &Problem,
     operands: &Operands<'_, T>,
-    given: &Given<'_, T>,
+    results: &ForwardResults<'_, T>,
     bias: Bias,
 ) -> Gradients<T> {
     let &Problem { batch, n_heads, n_kv_heads, q_len, kv_len, head_dim, value_dim, .. } = problem;
@@ -54,7 +54,7 @@ pub(in crate::ops::attention) fn backward<T: Lanes>(
     let values = plan.places(problem, &mut value, value_dim);
     let blocks = plan.blocks(problem, &mut tiles, keys, values, bias.as_deref_mut());
     let work = problem.multiply_adds() * 5 / 2;
-    run(work, blocks, &Backward { problem, operands, given });
+    run(work, blocks, &Backward { problem, operands, results });
     Gradients {
         query,
         key: sum_of_chunks(problem, key, head_dim, plan.n_chunks),
@@ -94,7 +94,7 @@ fn sum_of_chunks<T: Lanes>(problem: &Problem, x: Vec<T>, width: usize, n_chunks:
 struct Backward<'a, T> {
     problem: &'a Problem,
     operands: &'a Operands<'a, T>,
-    given: &'a Given<'a, T>,
+    results: &'a ForwardResults<'a, T>,
 }
 
 impl<T: Lanes> Kernel<Block<'_, '_, T>> for Backward<'_, T> {
@@ -102,10 +102,10 @@ impl<T: Lanes> Kernel<Block<'_, '_, T>> for Backward<'_, T> {
     fn run<S: Simd>(&self, simd: S, mut block: Block<'_, '_, T>) {
         let problem = self.problem;
         let mut memory = Scratch::new();
-        let mut areas = Areas::of(&mut memory, problem);
+        let mut buffers = Buffers::of(&mut memory, problem);
         for unit in &mut block.units {
-            areas.key_gradient.fill(T::ZERO);
-            areas.value_gradient.fill(T::ZERO);
+            buffers.key_gradient.fill(T::ZERO);
+            buffers.value_gradient.fill(T::ZERO);
             let mut bias = block.bias.as_deref_mut();
             for Tile { at, result } in &mut *unit.tiles {
                 let bias = bias.as_mut().map(|bias| {
@@ -114,11 +114,11 @@ impl<T: Lanes> Kernel<Block<'_, '_, T>> for Backward<'_, T> {
                     *bias = rest;
                     rows
                 });
-                self.tile(simd, at, &mut areas, bias);
-                unpack(result, areas.query_gradient, T::from_f64(problem.scale));
+                self.tile(simd, at, &mut buffers, bias);
+                unpack(result, buffers.query_gradient, T::from_f64(problem.scale));
             }
-            unpack(&mut unit.key, areas.key_gradient, T::ONE);
-            unpack(&mut unit.value, areas.value_gradient, T::ONE);
+            unpack(&mut unit.key, buffers.key_gradient, T::ONE);
+            unpack(&mut unit.value, buffers.value_gradient, T::ONE);
         }
     }
 }
@@ -134,7 +134,7 @@ fn unpack<T: Lanes>(to: &mut MatrixMut<'_, T>, from: &[T], scale: T) {
     }
 }
 
-struct Areas<'a, T> {
+struct Buffers<'a, T> {
     queries: &'a mut [T],        // (head_dim, n_queries), scaled
     query_rows: &'a mut [T],     // (n_queries, padded head_dim), scaled
     gradients: &'a mut [T],      // (value_dim, n_queries): of the output
@@ -152,7 +152,7 @@ struct Areas<'a, T> {
     value_gradient: &'a mut [T], // (kv_len, padded value_dim)
 }
 
-impl<'a, T: Lanes> Areas<'a, T> {
+impl<'a, T: Lanes> Buffers<'a, T> {
     fn of(memory: &'a mut Scratch, problem: &Problem) -> Self {
         let n_queries = n_queries(problem.q_len);
         let n_keys = KEYS.min(problem.kv_len);
@@ -215,72 +215,72 @@ impl<'a, T: Lanes> Areas<'a, T> {
 }
 
 impl<T: Lanes> Backward<'_, T> {
-    /// Leaves the gradient of the tile's queries, and adds to those of keys, values and bias.
+    /// Computes the gradient of the tile's queries, and adds to the gradients of keys, values and bias.
     #[inline(always)]
     fn tile<S: Simd>(
         &self,
         simd: S,
         at: &Queries,
-        areas: &mut Areas<'_, T>,
+        buffers: &mut Buffers<'_, T>,
         mut bias: Option<&mut [T]>,
     ) {
         let (problem, operands) = (self.problem, self.operands);
         let n_queries = n_queries(problem.q_len);
-        self.prepare(simd, at, areas);
+        self.prepare(simd, at, buffers);
         let kv_head = at.head / problem.group();
         let key = operands.key.matrix(at.batch, kv_head);
         let value = operands.value.matrix(at.batch, kv_head);
         let all = problem.band.keys_of(&at.rows);
         for first in all.clone().step_by(KEYS) {
             let keys = first..(first + KEYS).min(all.end);
-            if is_closed(problem, operands, at, &keys) {
+            if is_masked(problem, operands, at, &keys) {
                 continue;
             }
             let len = keys.len() * n_queries;
-            let weights = &mut areas.weights[..len];
-            scores(simd, problem, operands, at, &keys, areas.queries, weights);
-            let score_gradient = &mut areas.score_gradient[..len];
-            dots(simd, value, &keys, areas.gradients, score_gradient);
+            let weights = &mut buffers.weights[..len];
+            scores(simd, problem, operands, at, &keys, buffers.queries, weights);
+            let score_gradient = &mut buffers.score_gradient[..len];
+            dots(simd, value, &keys, buffers.gradients, score_gradient);
             let mask = problem.dropout.is_some().then(|| {
-                let mask = &mut areas.mask[..len];
+                let mask = &mut buffers.mask[..len];
                 dropout(problem, at, &keys, n_queries, mask);
                 &*mask
             });
-            through_softmax::<S, T>(
+            softmax_backward::<S, T>(
                 simd,
                 vectors_mut::<T, S>(weights),
                 vectors_mut::<T, S>(score_gradient),
                 mask.map(vectors::<T, S>),
-                &[&*areas.shift, &*areas.scale, &*areas.delta].map(vectors::<T, S>),
+                &[&*buffers.shift, &*buffers.scale, &*buffers.delta].map(vectors::<T, S>),
             );
             if let Some(bias) = &mut bias {
                 add_to_bias(bias, score_gradient, &keys, n_queries, problem.kv_len);
             }
-            Self::to_keys(simd, problem, at, &keys, areas);
-            Self::to_queries(simd, problem, at, &keys, key, areas);
+            Self::to_keys(simd, problem, at, &keys, buffers);
+            Self::to_queries(simd, problem, at, &keys, key, buffers);
         }
     }
 
-    /// Queries and gradients in both orders, and what is known of every row.
+    /// Packs queries and gradients in both orders, and the statistics of every row.
     #[inline(always)]
-    fn prepare<S: Simd>(&self, simd: S, at: &Queries, areas: &mut Areas<'_, T>) {
-        let (problem, given) = (self.problem, self.given);
+    fn prepare<S: Simd>(&self, simd: S, at: &Queries, buffers: &mut Buffers<'_, T>) {
+        let (problem, results) = (self.problem, self.results);
         let scale = T::from_f64(problem.scale);
         let query = self.operands.query.matrix(at.batch, at.head);
-        let output = given.output.matrix(at.batch, at.head);
-        let gradient = given.gradient.matrix(at.batch, at.head);
-        transpose(areas.queries, query, at, scale);
-        transpose(areas.gradients, gradient, at, T::ONE);
-        pack(areas.query_rows, query, at.rows.clone(), scale);
-        pack(areas.gradient_rows, gradient, at.rows.clone(), T::ONE);
-        areas.query_gradient.fill(T::ZERO);
+        let output = results.output.matrix(at.batch, at.head);
+        let gradient = results.gradient.matrix(at.batch, at.head);
+        transpose(buffers.queries, query, at, scale);
+        transpose(buffers.gradients, gradient, at, T::ONE);
+        pack(buffers.query_rows, query, at.rows.clone(), scale);
+        pack(buffers.gradient_rows, gradient, at.rows.clone(), T::ONE);
+        buffers.query_gradient.fill(T::ZERO);
 
         let first = (at.batch * problem.n_heads + at.head) * problem.q_len;
-        transpose(areas.outputs, output, at, T::ONE);
-        // In the order in which dO Vᵀ is summed: where one weight is 1, the two cancel exactly.
-        let delta = vectors_mut::<T, S>(areas.delta);
-        let outputs = vectors::<T, S>(areas.outputs);
-        let gradients = vectors::<T, S>(areas.gradients);
+        transpose(buffers.outputs, output, at, T::ONE);
+        // Summed in the same order as dO Vᵀ, so that the two cancel exactly where a weight is 1.
+        let delta = vectors_mut::<T, S>(buffers.delta);
+        let outputs = vectors::<T, S>(buffers.outputs);
+        let gradients = vectors::<T, S>(buffers.gradients);
         delta.fill(T::splat(simd, T::ZERO));
         let width = delta.len();
         for (o, g) in outputs.chunks_exact(width).zip(gradients.chunks_exact(width)) {
@@ -288,12 +288,12 @@ impl<T: Lanes> Backward<'_, T> {
                 delta[column] = T::multiply_add(simd, o[column], g[column], delta[column]);
             }
         }
-        // Of an idle lane every weight is 0.
-        areas.shift.fill(-T::NEG_INFINITY);
-        areas.scale.fill(T::ZERO);
+        // Idle lanes have weights of 0.
+        buffers.shift.fill(-T::NEG_INFINITY);
+        buffers.scale.fill(T::ZERO);
         for (lane, row) in at.rows.clone().enumerate() {
-            areas.shift[lane] = given.rows[first + row].shift;
-            areas.scale[lane] = given.rows[first + row].scale;
+            buffers.shift[lane] = results.rows[first + row].shift;
+            buffers.scale[lane] = results.rows[first + row].scale;
         }
     }
 
@@ -304,21 +304,21 @@ impl<T: Lanes> Backward<'_, T> {
         problem: &Problem,
         at: &Queries,
         keys: &Range<usize>,
-        areas: &mut Areas<'_, T>,
+        buffers: &mut Buffers<'_, T>,
     ) {
         let n_queries = n_queries(problem.q_len);
         let left = |data| RowMajor { data, stride: n_queries, depth: at.rows.len() };
         for (to, data, rows, width) in [
             (
-                &mut *areas.value_gradient,
-                &*areas.weights,
-                &*areas.gradient_rows,
+                &mut *buffers.value_gradient,
+                &*buffers.weights,
+                &*buffers.gradient_rows,
                 padded(problem.value_dim),
             ),
             (
-                &mut *areas.key_gradient,
-                &*areas.score_gradient,
-                &*areas.query_rows,
+                &mut *buffers.key_gradient,
+                &*buffers.score_gradient,
+                &*buffers.query_rows,
                 padded(problem.head_dim),
             ),
         ] {
@@ -337,20 +337,20 @@ impl<T: Lanes> Backward<'_, T> {
         at: &Queries,
         keys: &Range<usize>,
         key: Matrix<'_, T>,
-        areas: &mut Areas<'_, T>,
+        buffers: &mut Buffers<'_, T>,
     ) {
-        pack(areas.keys, key, keys.clone(), T::ONE);
+        pack(buffers.keys, key, keys.clone(), T::ONE);
         product::<S, T, _>(
             simd,
             Start::Sum,
-            vectors_mut::<T, S>(areas.query_gradient),
+            vectors_mut::<T, S>(buffers.query_gradient),
             ColumnMajor {
-                data: areas.score_gradient,
+                data: buffers.score_gradient,
                 stride: n_queries(problem.q_len),
                 depth: keys.len(),
             },
             Right {
-                rows: vectors::<T, S>(areas.keys),
+                rows: vectors::<T, S>(buffers.keys),
                 width: padded(problem.head_dim) / lanes::<T, S>(),
             },
             at.rows.len(),
@@ -358,13 +358,13 @@ impl<T: Lanes> Backward<'_, T> {
     }
 }
 
-/// Scores S and products dP become P ⊙ mask and dS.
+/// Overwrites the scores S with P ⊙ mask, and the products dP with dS.
 ///
 /// ```text
 /// P = scale · exp(S − shift),   dS = P ⊙ (dP ⊙ mask − delta)
 /// ```
 #[inline(always)]
-fn through_softmax<S: Simd, T: Lanes>(
+fn softmax_backward<S: Simd, T: Lanes>(
     simd: S,
     scores: &mut [T::Vector<S>],
     gradient: &mut [T::Vector<S>],

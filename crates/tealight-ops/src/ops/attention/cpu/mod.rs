@@ -1,4 +1,4 @@
-//! The fused loops, in tiles of queries and keys.
+//! The CPU loops, in tiles of queries and keys.
 
 mod backward;
 mod forward;
@@ -6,7 +6,7 @@ mod plan;
 mod product;
 mod tile;
 
-pub(super) use backward::{Given, backward};
+pub(super) use backward::{ForwardResults, backward};
 pub(super) use forward::forward;
 pub(super) use plan::Bias;
 
@@ -15,7 +15,7 @@ use super::problem::Problem;
 use crate::backend::matrix::{Matrix, MatrixMut};
 use tile::{Queries, n_queries};
 
-/// What an attention reads.
+/// The operands as slices.
 pub(super) struct Operands<'a, T> {
     pub(super) query: Strided<'a, T>,
     pub(super) key: Strided<'a, T>,
@@ -27,12 +27,12 @@ pub(super) struct Operands<'a, T> {
     pub(super) segments: Option<&'a [u32]>,
 }
 
-/// What the forward knows of a row of weights: they are scale · exp(score − shift).
+/// The softmax statistics of a row: its weights are scale · exp(score − shift).
 #[derive(Clone, Copy)]
-pub(super) struct Row<T> {
+pub(super) struct RowStatistics<T> {
     /// The largest score.
     shift: T,
-    /// One over the sum of exponentials; 0 where nothing may be read.
+    /// One over the sum of exponentials; 0 if the row reads nothing.
     scale: T,
 }
 
@@ -40,7 +40,7 @@ pub(super) struct Row<T> {
 #[derive(Clone, Copy)]
 pub(super) struct Strided<'a, T> {
     pub(super) data: &'a [T],
-    /// From example to example, head to head, row to row.
+    /// The distance between examples, heads and rows.
     pub(super) strides: [usize; 3],
     pub(super) len: usize,
     pub(super) width: usize,
@@ -60,7 +60,7 @@ impl<'a, T> Strided<'a, T> {
 #[derive(Clone, Copy)]
 pub(super) struct ScoreBias<'a, T> {
     pub(super) data: &'a [T],
-    /// From head to head: 0 if all share it.
+    /// The distance between heads: 0 if all share the bias.
     pub(super) head_stride: usize,
     pub(super) kv_len: usize,
 }
@@ -72,13 +72,13 @@ impl<'a, T> ScoreBias<'a, T> {
     }
 }
 
-/// The matrices `(len, width)` of all heads, example after example: where results go.
+/// The matrices `(len, width)` of all heads, example by example, to write results to.
 fn heads<T>(
     layout: Layout,
     data: &mut [T],
     [n_heads, len, width]: [usize; 3],
 ) -> impl Iterator<Item = MatrixMut<'_, T>> {
-    // Of heads that lie one after another, each is an example of one head.
+    // With the heads first, each head is treated as an example of one head.
     let across = if layout == Layout::HeadsFirst { 1 } else { n_heads };
     data.chunks_exact_mut(len * across * width).flat_map(move |example| {
         let mut rest = Some(MatrixMut::new(example, (len, across * width)));
@@ -90,7 +90,7 @@ fn heads<T>(
     })
 }
 
-/// The tiles of all queries, and for each the rows of a result that are its own.
+/// The tiles of all queries, each with its rows of a result.
 fn tiles<'a, T>(problem: &Problem, result: &'a mut [T], width: usize) -> Vec<Tile<'a, T>> {
     let Problem { n_heads, q_len, .. } = *problem;
     let n_queries = n_queries(q_len);
@@ -108,7 +108,7 @@ fn tiles<'a, T>(problem: &Problem, result: &'a mut [T], width: usize) -> Vec<Til
     tiles
 }
 
-/// Some queries of one head, and what is to be found for them.
+/// Some queries of one head, and their rows of a result.
 struct Tile<'a, T> {
     at: Queries,
     result: MatrixMut<'a, T>,
@@ -119,15 +119,15 @@ impl Problem {
         self.batch * self.n_heads * self.q_len.div_ceil(n_queries(self.q_len))
     }
 
-    /// Of the forward pass, were nothing skipped but what lies outside the window.
+    /// Multiply-adds of the forward if only keys outside of the window are skipped.
     fn multiply_adds(&self) -> usize {
         let widest = self.band.keys(self.q_len - 1).len().max(1);
         self.batch * self.n_heads * self.q_len * widest * (self.head_dim + self.value_dim)
     }
 
-    /// How many of `n_units` pieces of equal work make a block worth a thread's while.
+    /// How many of `n_units` equal units of work make a block large enough for a thread.
     fn units_per_block(&self, n_units: usize) -> usize {
-        /// Multiply-adds: some microseconds.
+        /// Multiply-adds of a block: some microseconds.
         const BLOCK: usize = 1 << 15;
         let per_unit = (self.multiply_adds() / n_units).max(1);
         (BLOCK / per_unit).clamp(1, n_units)

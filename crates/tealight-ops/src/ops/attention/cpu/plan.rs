@@ -1,8 +1,8 @@
-//! How the backward is shared out.
+//! How threads share the backward.
 //!
-//! A unit is one head of keys and values in one example, with all queries that read it, or with a
-//! chunk of them where there would be too few units to share out. It sums the gradients of its keys
-//! and values by itself; those of several chunks are added in their order.
+//! A unit of work is one head of keys and values in one example, with all queries that read it, or with a
+//! chunk of them if there would be too few units. Each unit sums its own gradients of keys and values; those of
+//! several chunks are added in their order.
 
 use super::tile::n_queries;
 use super::{Tile, heads};
@@ -10,33 +10,33 @@ use crate::backend::matrix::MatrixMut;
 use crate::ops::attention::Layout;
 use crate::ops::attention::problem::Problem;
 
-/// Enough units for any number of threads, and few enough to add up their sums.
+/// Units to aim at: enough for the threads of a machine, and few enough to add up their sums.
 const UNITS: usize = 32;
 
-/// Whether to sum the gradient of the bias.
+/// Whether the gradient of the bias is computed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in crate::ops::attention) enum Bias {
     Constant,
     Learnt,
 }
 
-/// How the work is cut, by the shape alone.
+/// How the work is divided: a function of the shape, not of the number of threads.
 pub(super) struct Plan {
     /// The chunks of the queries that read one head of keys.
     pub(super) n_chunks: usize,
-    /// The tiles of all chunks but the last, which may have fewer.
+    /// Tiles per chunk; the last chunk may have fewer.
     tiles_per_chunk: usize,
     bias: Bias,
 }
 
-/// A head of keys in an example, some queries that read it, and where their gradients go.
+/// A head of keys in an example, some queries that read it, and the memory for its gradients.
 pub(super) struct Unit<'a, 'b, T> {
     pub(super) tiles: &'a mut [Tile<'b, T>],
     pub(super) key: MatrixMut<'b, T>,
     pub(super) value: MatrixMut<'b, T>,
 }
 
-/// Units for one thread. Where the bias has a gradient they differ in the example alone.
+/// Units for one thread. If the gradient of the bias is computed, they differ only in the example.
 pub(super) struct Block<'a, 'b, T> {
     pub(super) units: Vec<Unit<'a, 'b, T>>,
     pub(super) bias: Option<&'b mut [T]>,
@@ -53,8 +53,8 @@ impl Plan {
         Self { n_chunks: n_tiles.div_ceil(tiles_per_chunk), tiles_per_chunk, bias }
     }
 
-    /// Where the gradients of a head's keys or values go, for every unit: with several chunks, each
-    /// has a matrix of its own.
+    /// The memory for the gradients of keys or values, for every unit. With several chunks, each has its own
+    /// matrix.
     pub(super) fn places<'a, T>(
         &self,
         problem: &Problem,

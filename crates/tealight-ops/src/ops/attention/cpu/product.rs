@@ -1,10 +1,10 @@
-//! A matrix product of small matrices, whose sums stay in registers.
+//! A product of small matrices whose sums stay in registers.
 //!
 //! ```text
 //! c[row] += Σ_k a(row, k) · b[k]           b[k] and c[row] are rows of vectors
 //! ```
 //!
-//! Each sum runs over k in order: how rows and columns are grouped does not show in the result.
+//! Each sum runs over k in order, so the result does not depend on how rows and columns are grouped.
 
 #![expect(clippy::needless_range_loop, reason = "indices below constants are what is unrolled")]
 
@@ -12,16 +12,16 @@ use pulp::{NullaryFnOnce, Simd};
 
 use crate::backend::simd::vector::Lanes;
 
-/// What the sums begin with.
+/// The initial value of the sums.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Start {
-    /// With nothing: `c` is overwritten.
+    /// Zero: `c` is overwritten.
     Zero,
-    /// With what `c` holds.
+    /// The value of `c`.
     Sum,
 }
 
-/// The left factor, of which single elements are multiplied with vectors of the right one.
+/// The left factor. Its single elements are multiplied with vectors of the right factor.
 pub(super) trait Left<T: Lanes>: Copy {
     /// `sums[r][v] += Σ_k a(row + r, k) · b[k][column + v]`, with rows of `width` vectors in `b`.
     fn accumulate<S: Simd, const R: usize, const N: usize>(
@@ -110,7 +110,7 @@ impl<T: Lanes> Left<T> for ColumnMajor<'_, T> {
 
 /// The first `n_rows` rows of the product, into `c` with rows of `right.width` vectors.
 ///
-/// A function of its own for each instruction set: inlined at every use, it would take minutes to
+/// Compiled as a separate function for each instruction set. Inlined at every use, it would take minutes to
 /// compile.
 #[inline(always)]
 pub(super) fn product<S: Simd, T: Lanes, A: Left<T>>(
@@ -162,7 +162,7 @@ fn columns<S: Simd, T: Lanes, A: Left<T>, const N: usize>(
     column: usize,
 ) {
     let mut row = 0;
-    // Sixteen sums and the factors need more than sixteen registers.
+    // Sixteen sums and the factors do not fit into sixteen registers.
     if S::REGISTER_COUNT >= 32 {
         while row + 8 <= n_rows {
             block::<S, T, A, 8, N>(simd, start, c, left, right, row, column);

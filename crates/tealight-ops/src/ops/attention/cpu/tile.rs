@@ -1,7 +1,7 @@
-//! A tile: some queries of one head against some keys. The queries are the lanes.
+//! A tile: the scores of some queries of one head for some keys. The queries are the lanes of vectors.
 //!
-//! With the scores of a tile as `(keys, queries)`, the maximum, the exponential and the sum over
-//! keys are operations on whole vectors, and keys and values are read as they lie.
+//! Scores are stored as `(keys, queries)`, so that the maximum, the exponential and the sum over keys are
+//! operations on whole vectors, and keys and values are read in their own order.
 
 use std::ops::Range;
 
@@ -14,21 +14,21 @@ use crate::backend::simd::vector::{Lanes, vectors, vectors_mut};
 use crate::ops::attention::problem::Problem;
 use crate::ops::dropout::Dropout;
 
-/// The keys of a tile.
+/// The largest number of keys of a tile.
 pub(super) const KEYS: usize = 64;
 
-/// The most queries of a tile.
+/// The largest number of queries of a tile.
 const QUERIES: usize = 64;
 
-/// Tiles are whole vectors of this many elements, the widest that there are.
+/// The elements of the widest vectors. Tiles consist of whole vectors.
 const WIDEST: usize = 16;
 
-/// The queries of a tile, with the idle lanes at the end.
+/// The lanes of a tile of queries, including idle lanes at the end.
 pub(super) fn n_queries(q_len: usize) -> usize {
     q_len.next_multiple_of(WIDEST).min(QUERIES)
 }
 
-/// `width` and the idle lanes after it.
+/// `width` rounded up to whole vectors.
 pub(super) fn padded(width: usize) -> usize {
     width.next_multiple_of(WIDEST)
 }
@@ -41,7 +41,7 @@ pub(super) struct Queries {
     pub(super) rows: Range<usize>,
 }
 
-/// `columns (width, n_queries)` of `rows (len, width)`, times `scale`. Idle lanes repeat the last.
+/// `columns (width, n_queries)` of `rows (len, width)`, times `scale`. Idle lanes repeat the last row.
 #[inline(always)]
 pub(super) fn transpose<T: Lanes>(columns: &mut [T], from: Matrix<'_, T>, at: &Queries, scale: T) {
     const ROWS: usize = 8;
@@ -62,7 +62,7 @@ pub(super) fn transpose<T: Lanes>(columns: &mut [T], from: Matrix<'_, T>, at: &Q
     }
 }
 
-/// Copies rows into rows that are `padded`, times `scale`. What is past the width stays.
+/// Copies rows into `padded` rows, times `scale`. Elements past the width are not changed.
 #[inline(always)]
 pub(super) fn pack<T: Lanes>(to: &mut [T], from: Matrix<'_, T>, rows: Range<usize>, scale: T) {
     let width = padded(from.columns());
@@ -73,7 +73,7 @@ pub(super) fn pack<T: Lanes>(to: &mut [T], from: Matrix<'_, T>, rows: Range<usiz
     }
 }
 
-/// `scores (keys, n_queries)`: k·q, the bias, and −∞ where reading is forbidden.
+/// `scores (keys, n_queries)`: k·q, the bias, and −∞ for pairs that are masked.
 #[inline(always)]
 pub(super) fn scores<S: Simd, T: Lanes>(
     simd: S,
@@ -95,7 +95,7 @@ pub(super) fn scores<S: Simd, T: Lanes>(
             }
         }
     }
-    if !problem.band.is_open(&at.rows, keys) {
+    if !problem.band.is_unmasked(&at.rows, keys) {
         for (scores, key) in scores.chunks_exact_mut(n_queries).zip(keys.clone()) {
             let open = problem.band.queries(key);
             let from = open.start.clamp(at.rows.start, at.rows.end) - at.rows.start;
@@ -113,7 +113,7 @@ pub(super) fn scores<S: Simd, T: Lanes>(
         }
     }
     if let Some((of_queries, of_keys)) = segments(problem, operands, at, keys)
-        && !is_one(of_queries, of_keys)
+        && !are_one_segment(of_queries, of_keys)
     {
         for (scores, key) in scores.chunks_exact_mut(n_queries).zip(of_keys) {
             for (score, query) in scores.iter_mut().zip(of_queries) {
@@ -137,13 +137,13 @@ fn segments<'a, T>(
     Some((&segments[at.rows.clone()], &segments[keys.clone()]))
 }
 
-/// Whether queries and keys are of one segment.
-fn is_one(of_queries: &[u32], of_keys: &[u32]) -> bool {
+/// Whether all queries and keys belong to one segment.
+fn are_one_segment(of_queries: &[u32], of_keys: &[u32]) -> bool {
     of_queries.iter().chain(of_keys).all(|segment| segment == &of_queries[0])
 }
 
-/// Whether segments of queries and keys lie so far apart that none is in both.
-fn are_apart(of_queries: &[u32], of_keys: &[u32]) -> bool {
+/// Whether the ranges of the segments of queries and keys do not overlap.
+fn do_not_overlap(of_queries: &[u32], of_keys: &[u32]) -> bool {
     let bounds =
         |segments: &[u32]| segments.iter().min().copied().zip(segments.iter().max().copied());
     match (bounds(of_queries), bounds(of_keys)) {
@@ -171,8 +171,8 @@ pub(super) fn dots<S: Simd, T: Lanes>(
     product::<S, T, _>(simd, Start::Zero, vectors_mut::<T, S>(to), rows_of_keys, right, keys.len());
 }
 
-/// Whether none of the keys may be read: they are padding, or of other segments.
-pub(super) fn is_closed<T>(
+/// Whether none of the keys may be read, because all are padding or of other segments.
+pub(super) fn is_masked<T>(
     problem: &Problem,
     operands: &Operands<'_, T>,
     at: &Queries,
@@ -182,7 +182,7 @@ pub(super) fn is_closed<T>(
     let all = |padding: &[u8]| padding[first..][keys.clone()].iter().all(|&padding| padding != 0);
     operands.padding.is_some_and(all)
         || segments(problem, operands, at, keys)
-            .is_some_and(|(of_queries, of_keys)| are_apart(of_queries, of_keys))
+            .is_some_and(|(of_queries, of_keys)| do_not_overlap(of_queries, of_keys))
 }
 
 /// `mask (keys, n_queries)`: 0 where dropout drops a weight, its scale where it keeps one.
@@ -198,7 +198,7 @@ pub(super) fn dropout<T: Lanes>(
 ) {
     let Some(dropout) = problem.dropout.map(Dropout::<T>::new) else { return };
     let first_row = (at.batch * problem.n_heads + at.head) * problem.q_len;
-    // Whole rows follow each other in the stream, and are drawn as one.
+    // Whole rows are consecutive in the stream and are drawn at once.
     let whole = keys.len() == problem.kv_len;
     let n_runs = if whole { 1 } else { at.rows.len() };
     let len = if whole { at.rows.len() * keys.len() } else { keys.len() };
