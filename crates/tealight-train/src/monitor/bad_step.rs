@@ -8,6 +8,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Fault, Result};
+use crate::settings::settings;
 
 tealight_model::choice! {
     /// `training.bad_step`: what to do about a bad step.
@@ -28,38 +29,24 @@ impl Default for BadStep {
     }
 }
 
-/// `kind = "skip"`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Skip {
-    /// Most bad steps in a row; one more stops the run.
-    pub max_in_a_row: u64,
-}
-
-impl Default for Skip {
-    fn default() -> Self {
-        Self { max_in_a_row: 10 }
+settings! {
+    /// `kind = "skip"`
+    pub struct Skip {
+        /// Most bad steps in a row; one more stops the run.
+        pub max_in_a_row: u64 = 10,
     }
-}
 
-/// `kind = "roll_back"`: back to the last checkpoint that was saved because of `checkpoint.every` or of a
-/// best evaluation. Checkpoints saved on a signal do not count.
-///
-/// This helps if the learning rate is too high for a part of the run. If the data are the cause, or if the
-/// weights of the checkpoint are already bad, the fault happens again and the run stops after `max_times`.
-/// Use `skip` against bad data.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct RollBack {
-    /// Most roll-backs of a run; one more stops it.
-    pub max_times: u64,
-    /// Factor on the learning rate at each roll-back, above 0 and at most 1.
-    pub lr_factor: f64,
-}
-
-impl Default for RollBack {
-    fn default() -> Self {
-        Self { max_times: 3, lr_factor: 0.5 }
+    /// `kind = "roll_back"`: back to the last checkpoint that was saved because of `checkpoint.every` or of a
+    /// best evaluation. Checkpoints saved on a signal do not count.
+    ///
+    /// This helps if the learning rate is too high for a part of the run. If the data are the cause, or if the
+    /// weights of the checkpoint are already bad, the fault happens again and the run stops after `max_times`.
+    /// Use `skip` against bad data.
+    pub struct RollBack {
+        /// Most roll-backs of a run; one more stops it.
+        pub max_times: u64 = 3,
+        /// Factor on the learning rate at each roll-back, above 0 and at most 1.
+        pub lr_factor: f64 = 0.5,
     }
 }
 
@@ -76,25 +63,19 @@ impl BadStep {
     }
 }
 
-/// `[training.loss_spike]`: when a finite loss makes a step bad.
-///
-/// ```text
-/// loss > mean + deviations · σ      over the losses of the last `window` updates, once there are that many
-/// ```
-///
-/// The default is six standard deviations over a hundred updates.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct LossSpike {
-    /// Bound above the mean, in standard deviations.
-    pub deviations: f64,
-    /// Number of updates that mean and σ are taken over, from 2 to 10,000.
-    pub window: usize,
-}
-
-impl Default for LossSpike {
-    fn default() -> Self {
-        Self { deviations: 6., window: 100 }
+settings! {
+    /// `[training.loss_spike]`: when a finite loss makes a step bad.
+    ///
+    /// ```text
+    /// loss > mean + deviations · σ      over the losses of the last `window` updates, once there are that many
+    /// ```
+    ///
+    /// The default is six standard deviations over a hundred updates.
+    pub struct LossSpike {
+        /// Bound above the mean, in standard deviations.
+        pub deviations: f64 = 6.,
+        /// Number of updates that mean and σ are taken over, from 2 to 10,000.
+        pub window: usize = 100,
     }
 }
 

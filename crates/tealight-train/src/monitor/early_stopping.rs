@@ -6,29 +6,24 @@ use serde::{Deserialize, Serialize};
 use tealight_model::names;
 
 use crate::error::{Error, Result};
+use crate::settings::settings;
 
-/// `[training.early_stopping]`
-///
-/// By default the evaluation loss must fall at least once in ten evaluations, by any amount. A change of at
-/// most `min_delta` does not count as an improvement, but the checkpoint may still be the best one.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Config {
-    /// The metric that must improve.
-    pub metric: String,
-    /// Whether lower (`min`) or higher (`max`) values are better. If absent, lower values of `loss` and `nll`
-    /// and higher values of `accuracy`, `token_accuracy` and `exact_match` are better.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub direction: Option<Direction>,
-    /// The run stops after this many evaluations in a row without improvement, at least 1.
-    pub patience: u64,
-    /// An improvement must exceed the previous one by more than this.
-    pub min_delta: f64,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self { metric: "loss".into(), direction: None, patience: 10, min_delta: 0. }
+settings! {
+    /// `[training.early_stopping]`
+    ///
+    /// By default the evaluation loss must fall at least once in ten evaluations, by any amount. A change of at
+    /// most `min_delta` does not count as an improvement, but the checkpoint may still be the best one.
+    pub struct Config {
+        /// The metric that must improve.
+        pub metric: String = "loss".into(),
+        /// Whether lower (`min`) or higher (`max`) values are better. If absent, lower values of `loss` and `nll`
+        /// and higher values of `accuracy`, `token_accuracy` and `exact_match` are better.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub direction: Option<Direction> = None,
+        /// The run stops after this many evaluations in a row without improvement, at least 1.
+        pub patience: u64 = 10,
+        /// An improvement must exceed the previous one by more than this.
+        pub min_delta: f64 = 0.,
     }
 }
 

@@ -2,28 +2,21 @@
 
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
-
 use super::{Pair, check_length};
 use crate::error::{Error, Result};
+use crate::settings::settings;
 use crate::task::seq2seq::level::Level;
 
-/// `[task.source] kind = "file"`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct FileConfig {
-    /// A pair on each line, in UTF-8; blank lines are skipped. A relative path is relative to the working
-    /// directory; a run keeps the absolute one.
-    pub path: PathBuf,
-    /// What a token is.
-    pub level: Level,
-    /// The most tokens of a source or of a target; longer ones are refused. The model is built for so many.
-    pub max_len: usize,
-}
-
-impl Default for FileConfig {
-    fn default() -> Self {
-        Self { path: PathBuf::new(), level: Level::Characters, max_len: 100 }
+settings! {
+    /// `[task.source] kind = "file"`
+    pub struct FileConfig {
+        /// A pair on each line, in UTF-8; blank lines are skipped. A relative path is relative to the working
+        /// directory; a run keeps the absolute one.
+        pub path: PathBuf = PathBuf::new(),
+        /// What a token is.
+        pub level: Level = Level::Characters,
+        /// The most tokens of a source or of a target; longer ones are refused. The model is built for so many.
+        pub max_len: usize = 100,
     }
 }
 
