@@ -21,6 +21,7 @@ pub use compare::Difference;
 pub use crate::settings::{ConfigError, ConfigSource, DroppedKey, to_resolved_toml};
 
 use crate::error::{Error, Result};
+use crate::limits::{check, positive};
 use crate::monitor::bad_step::{BadStep, LossSpike};
 use crate::monitor::early_stopping;
 use crate::optimizer::schedule::ScheduleConfig;
@@ -72,14 +73,11 @@ settings! {
         /// Forward and backward passes whose gradients are summed into one update.
         pub micro_batches: u64 = 1,
         /// Gradients whose global norm exceeds this are scaled down to it; no clipping when absent.
-        #[serde(skip_serializing_if = "Option::is_none")]
         pub max_grad_norm: Option<f64> = None,
         /// Evaluate and keep a moving average of the weights with this decay; none when absent.
-        #[serde(skip_serializing_if = "Option::is_none")]
         pub ema_decay: Option<f64> = None,
         /// Multiplies the learning rate from one layer to the one below it, above 0 and at most 1; all
         /// learn at the same rate when absent.
-        #[serde(skip_serializing_if = "Option::is_none")]
         pub layer_lr_decay: Option<f64> = None,
         /// Parameters that are not updated, as names in which `*` matches anything.
         pub frozen: Vec<String> = Vec::new(),
@@ -103,10 +101,8 @@ settings! {
         /// What happens to a step whose loss or gradient is not finite, or whose loss spikes.
         pub bad_step: BadStep = BadStep::default(),
         /// `[training.loss_spike]`; when absent, only a loss or gradient that is not finite makes a step bad.
-        #[serde(skip_serializing_if = "Option::is_none")]
         pub loss_spike: Option<LossSpike> = None,
         /// `[training.early_stopping]`; when absent, the run continues to its last step.
-        #[serde(skip_serializing_if = "Option::is_none")]
         pub early_stopping: Option<early_stopping::Config> = None,
     }
 }
@@ -201,7 +197,7 @@ impl RunConfig {
     /// Checks all settings that do not depend on data.
     pub fn validate(&self) -> Result<()> {
         let TrainingConfig { steps, batch_size, micro_batches, evaluate_every, .. } = self.training;
-        let positive = [
+        let counts = [
             ("training.steps", steps),
             ("training.batch_size", batch_size as u64),
             ("training.micro_batches", micro_batches),
@@ -210,18 +206,10 @@ impl RunConfig {
             ("checkpoint.keep_last", self.checkpoint.keep_last as u64),
             ("log.every", self.log.every),
         ];
-        for (key, value) in positive {
-            if value == 0 {
-                return Err(Error::config([key], format!("`{key}` = 0 must be positive")));
-            }
-        }
-        if let Some(norm) = self.training.max_grad_norm
-            && !(norm.is_finite() && norm > 0.)
-        {
-            let key = "training.max_grad_norm";
-            let message =
-                format!("`{key}` = {norm} must be positive; leave it out for no clipping");
-            return Err(Error::config([key], message));
+        counts.into_iter().try_for_each(|(key, count)| positive(key, count))?;
+        if let Some(norm) = self.training.max_grad_norm {
+            let rule = "must be positive; leave it out for no clipping";
+            check("training.max_grad_norm", norm, |norm| norm.is_finite() && norm > 0., rule)?;
         }
         self.training.ema_decay.map_or(Ok(()), ema::validate)?;
         self.training.layer_lr_decay.map_or(Ok(()), fine_tuning::validate)?;

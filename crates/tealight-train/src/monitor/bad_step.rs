@@ -7,7 +7,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, Fault, Result};
+use crate::error::{Fault, Result};
+use crate::limits::check;
 use crate::settings::settings;
 
 tealight_model::choice! {
@@ -54,12 +55,8 @@ impl BadStep {
     /// Checks that the settings are in range.
     pub fn validate(&self) -> Result<()> {
         let Self::RollBack(RollBack { lr_factor, .. }) = self else { return Ok(()) };
-        if *lr_factor > 0. && *lr_factor <= 1. {
-            return Ok(());
-        }
-        let key = "training.bad_step.lr_factor";
-        let message = format!("`{key}` = {lr_factor} must be above 0 and at most 1");
-        Err(Error::config([key], message))
+        let is_valid = |factor| factor > 0. && factor <= 1.;
+        check("training.bad_step.lr_factor", *lr_factor, is_valid, "must be above 0 and at most 1")
     }
 }
 
@@ -82,18 +79,11 @@ settings! {
 impl LossSpike {
     /// Checks that the settings are in range.
     pub fn validate(&self) -> Result<()> {
-        const WINDOWS: std::ops::RangeInclusive<usize> = 2..=10_000;
-        let Self { deviations, window } = self;
-        if !(deviations.is_finite() && *deviations > 0.) {
-            let key = "training.loss_spike.deviations";
-            return Err(Error::config([key], format!("`{key}` = {deviations} must be positive")));
-        }
-        if !WINDOWS.contains(window) {
-            let key = "training.loss_spike.window";
-            let message = format!("`{key}` = {window} must be from 2 to 10000");
-            return Err(Error::config([key], message));
-        }
-        Ok(())
+        let Self { deviations, window } = *self;
+        let is_positive = |number: f64| number.is_finite() && number > 0.;
+        check("training.loss_spike.deviations", deviations, is_positive, "must be positive")?;
+        let is_valid = |window| (2..=10_000).contains(&window);
+        check("training.loss_spike.window", window, is_valid, "must be from 2 to 10000")
     }
 }
 

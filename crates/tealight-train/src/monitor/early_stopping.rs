@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use tealight_model::names;
 
 use crate::error::{Error, Result};
+use crate::limits::check;
 use crate::settings::settings;
 
 settings! {
@@ -18,7 +19,6 @@ settings! {
         pub metric: String = "loss".into(),
         /// Whether lower (`min`) or higher (`max`) values are better. If absent, lower values of `loss` and `nll`
         /// and higher values of `accuracy`, `token_accuracy` and `exact_match` are better.
-        #[serde(skip_serializing_if = "Option::is_none")]
         pub direction: Option<Direction> = None,
         /// The run stops after this many evaluations in a row without improvement, at least 1.
         pub patience: u64 = 10,
@@ -31,15 +31,10 @@ impl Config {
     /// Checks that the settings are in range and that the direction is known.
     pub fn validate(&self) -> Result<()> {
         let Self { patience, min_delta, .. } = *self;
-        if patience == 0 {
-            let key = "training.early_stopping.patience";
-            return Err(Error::config([key], format!("`{key}` = 0 must be at least 1")));
-        }
-        if !(min_delta.is_finite() && min_delta >= 0.) {
-            let key = "training.early_stopping.min_delta";
-            let message = format!("`{key}` = {min_delta} must be finite and not negative");
-            return Err(Error::config([key], message));
-        }
+        check("training.early_stopping.patience", patience, |n| n > 0, "must be at least 1")?;
+        let (is_valid, rule) =
+            (|x: f64| x.is_finite() && x >= 0., "must be finite and not negative");
+        check("training.early_stopping.min_delta", min_delta, is_valid, rule)?;
         self.direction().map(|_| ())
     }
 

@@ -1,6 +1,7 @@
 //! Tables of the configuration with the default beside each key.
 
-/// Declares structs of settings. A key that is absent has its default; an unknown key is an error.
+/// Declares structs of settings. A key that is absent has its default; an unknown key is an error. TOML has no
+/// null, so a `None` is not written.
 ///
 /// ```text
 /// settings! {

@@ -21,10 +21,8 @@ settings! {
         pub n_validation: usize = 500,
         /// Rows of the token embedding; as many as the tokenizer has tokens when absent. A pretrained model may
         /// have more.
-        #[serde(skip_serializing_if = "Option::is_none")]
         pub vocab_size: Option<usize> = None,
         /// The cache of tokenised text; a folder of the user's when absent.
-        #[serde(skip_serializing_if = "Option::is_none")]
         pub cache: Option<PathBuf> = None,
         /// `[task.corpus]`
         pub corpus: CorpusConfig = CorpusConfig::default(),

@@ -6,7 +6,7 @@ use tealight_model::models::classifier::ReadOut;
 
 use crate::data::text::tokenizer::TokenizerConfig;
 use crate::error::{Error, Result};
-use crate::limits::at_most;
+use crate::limits::{at_most, check};
 use crate::settings::settings;
 use crate::task::settings::absolute_path;
 use crate::task::{Attends, TaskSettings};
@@ -25,7 +25,6 @@ settings! {
         pub n_token_types: usize = 0,
         /// Rows of the token embedding; as many as the tokenizer has tokens when absent. A pretrained model may
         /// have more.
-        #[serde(skip_serializing_if = "Option::is_none")]
         pub vocab_size: Option<usize> = None,
         /// Probability mass that the loss spreads over all classes (Szegedy et al. 2016).
         pub label_smoothing: f64 = 0.,
@@ -47,7 +46,6 @@ settings! {
         /// The share of the texts that is held out for validation.
         pub validation: f64 = 0.1,
         /// A file of texts for validation, instead of a share.
-        #[serde(skip_serializing_if = "Option::is_none")]
         pub validation_path: Option<PathBuf> = None,
     }
 }
@@ -57,12 +55,9 @@ impl TaskSettings for Config {
         let Self { seq_len, n_token_types, label_smoothing, .. } = *self;
         at_most("task.seq_len", seq_len as u64, MAX_SEQ_LEN)?;
         at_most("task.n_token_types", n_token_types as u64, MAX_SEQ_LEN)?;
-        if !(0. ..1.).contains(&label_smoothing) {
-            let message = format!(
-                "`task.label_smoothing` = {label_smoothing} must be at least 0 and below 1"
-            );
-            return Err(Error::config(["task.label_smoothing"], message));
-        }
+        let (is_valid, rule) =
+            (|share| (0. ..1.).contains(&share), "must be at least 0 and below 1");
+        check("task.label_smoothing", label_smoothing, is_valid, rule)?;
         let DataConfig { validation, ref path, .. } = self.data;
         if path.as_os_str().is_empty() {
             let key = "task.data.path";
@@ -70,11 +65,8 @@ impl TaskSettings for Config {
                 format!("`{key}` is missing: a .jsonl or .csv file with texts and labels");
             return Err(Error::config([key], message));
         }
-        if !(validation > 0. && validation < 1.) {
-            let key = "task.data.validation";
-            let message = format!("`{key}` = {validation} must be a share between 0 and 1");
-            return Err(Error::config([key], message));
-        }
+        let is_share = |share| share > 0. && share < 1.;
+        check("task.data.validation", validation, is_share, "must be a share between 0 and 1")?;
         self.tokenizer.validate()
     }
 

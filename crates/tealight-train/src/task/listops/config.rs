@@ -3,7 +3,7 @@
 use tealight_model::models::forecaster::ReadOut;
 
 use crate::error::{Error, Result};
-use crate::limits::at_most;
+use crate::limits::{at_most, check};
 use crate::settings::settings;
 use crate::task::{Attends, TaskSettings};
 
@@ -64,10 +64,7 @@ impl TaskSettings for Config {
 impl Config {
     fn check_sizes(&self) -> Result<()> {
         let size = |key: &str, value: usize, least: usize, most: u64| {
-            if value < least {
-                let message = format!("`{key}` = {value} must be at least {least}");
-                return Err(Error::config([key], message));
-            }
+            check(key, value, |value| value >= least, &format!("must be at least {least}"))?;
             at_most(key, value as u64, most)
         };
         size("task.n_train", self.n_train, 1, MAX_EXPRESSIONS)?;

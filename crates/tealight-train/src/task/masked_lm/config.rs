@@ -22,12 +22,10 @@ settings! {
         pub n_validation: usize = 1000,
         /// Rows of the token embedding; as many as the tokenizer has tokens when absent. A pretrained model may
         /// have more.
-        #[serde(skip_serializing_if = "Option::is_none")]
         pub vocab_size: Option<usize> = None,
         /// Token types that the model has embeddings for, 2 in BERT. All tokens are of type 0.
         pub n_token_types: usize = 0,
         /// The cache of tokenised text; a folder of the user's when absent.
-        #[serde(skip_serializing_if = "Option::is_none")]
         pub cache: Option<PathBuf> = None,
         /// `[task.corpus]`
         pub corpus: CorpusConfig = CorpusConfig::default(),

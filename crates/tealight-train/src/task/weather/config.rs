@@ -71,7 +71,6 @@ settings! {
     /// `[task.regime] kind = "examples"`
     pub struct Fixed {
         /// Examples of both splits; when absent, 5,000, or all of a file.
-        #[serde(skip_serializing_if = "Option::is_none")]
         pub n: Option<usize> = None,
         /// How many of them, the last ones, are held out for validation.
         pub n_validation: usize = 500,

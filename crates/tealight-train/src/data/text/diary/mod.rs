@@ -35,7 +35,8 @@ pub use probe::{Limits, MASK, Place, Probe, probes};
 
 use crate::data::fingerprint::fnv_1a;
 use crate::data::weather::Weather;
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::limits::check;
 use crate::settings::settings;
 use chain::Chain;
 use phrases::{DiaryText, Phrases};
@@ -161,11 +162,8 @@ impl Config {
     /// Checks the bounds of the sizes.
     pub fn validate(&self) -> Result<()> {
         let between = |key: &str, value: usize, least: usize, most: usize| {
-            if (least..=most).contains(&value) {
-                return Ok(());
-            }
-            let message = format!("`{key}` = {value} must be between {least} and {most}");
-            Err(Error::config([key], message))
+            let rule = format!("must be between {least} and {most}");
+            check(key, value, |value| (least..=most).contains(&value), &rule)
         };
         between("task.corpus.n_days", self.n_days, 2, 14)?;
         between("task.corpus.n_documents", self.n_documents, 1, 100_000_000)?;

@@ -20,7 +20,7 @@ use tealight_ops::rng::{Purpose, Stream};
 use super::sequences::Rows;
 use super::tokenizer::Tokenizer;
 use crate::error::{Error, Result};
-use crate::limits::share;
+use crate::limits::{check, share};
 use crate::settings::settings;
 
 /// The seed of the masks of validation.
@@ -59,10 +59,7 @@ impl Config {
         share("task.masking.mlm_probability", mlm_probability)?;
         let keys = ["task.masking.mask", "task.masking.random"];
         for (key, value) in keys.into_iter().zip([mask, random]) {
-            if !(0. ..=1.).contains(&value) {
-                let message = format!("`{key}` = {value} must be from 0 to 1");
-                return Err(Error::config([key], message));
-            }
+            check(key, value, |value| (0. ..=1.).contains(&value), "must be from 0 to 1")?;
         }
         if mask + random > 1. + 1e-9 {
             let message = format!(

@@ -7,7 +7,7 @@ use tealight_model::choice;
 
 use super::special::SPECIAL_TOKENS;
 use crate::error::{Error, Result};
-use crate::limits::at_most;
+use crate::limits::{at_most, check};
 use crate::settings::settings;
 
 /// The maximal size of a vocabulary.
@@ -111,11 +111,7 @@ impl TokenizerConfig {
         let Some(vocab_size) = self.vocab_size() else { return self.validate_path() };
         at_most(VOCAB_SIZE, vocab_size as u64, MAX_VOCAB)?;
         let min = self.min_vocab_size();
-        if vocab_size < min {
-            let message = format!("`{VOCAB_SIZE}` = {vocab_size} must be at least {min}");
-            return Err(Error::config([VOCAB_SIZE], message));
-        }
-        Ok(())
+        check(VOCAB_SIZE, vocab_size, |size| size >= min, &format!("must be at least {min}"))
     }
 
     fn validate_path(&self) -> Result<()> {

@@ -29,7 +29,6 @@ settings! {
         /// Day 11 in tenths, `[rain, cloud, sun]`, after RRR, RRC, RRS, RCR, … SSS on days 1, 4 and 8.
         pub table: Vec<[u8; 3]> = TABLE.to_vec(),
         /// Draws another table: each row uniform over the 36 ways to write 10 as i + j + k, all ≥ 1.
-        #[serde(skip_serializing_if = "Option::is_none")]
         pub table_seed: Option<u64> = None,
     }
 }

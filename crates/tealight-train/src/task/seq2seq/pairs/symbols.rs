@@ -4,6 +4,7 @@ use tealight_ops::rng::Stream;
 
 use super::{Pair, PairSource, check_length};
 use crate::error::{Error, Result};
+use crate::limits::check;
 use crate::settings::settings;
 
 /// The symbols of `reverse`: the first `n_symbols` are used.
@@ -63,11 +64,9 @@ impl Sort {
 }
 
 fn validate(n_symbols: usize, min_length: usize, longest: usize) -> Result<()> {
-    let key = "task.source.n_symbols";
-    if !(1..=LETTERS.len()).contains(&n_symbols) {
-        let message = format!("`{key}` = {n_symbols} must be from 1 to {}", LETTERS.len());
-        return Err(Error::config([key], message));
-    }
+    let is_valid = |n| (1..=LETTERS.len()).contains(&n);
+    let rule = format!("must be from 1 to {}", LETTERS.len());
+    check("task.source.n_symbols", n_symbols, is_valid, &rule)?;
     check_length("task.source.length", longest)?;
     check_length("task.source.min_length", min_length)?;
     if min_length > longest {

@@ -22,17 +22,14 @@ settings! {
         /// What a document is in a `.txt` file. In `.jsonl`, each line is a document.
         pub documents: Unit = Unit::Paragraph,
         /// The field of each line of `.jsonl` with the text; `text` by default.
-        #[serde(skip_serializing_if = "Option::is_none")]
         pub field: Option<String> = None,
         /// The share of the documents that is held out for validation, at random: 0.1 unless one of the two
         /// settings below is set.
-        #[serde(skip_serializing_if = "Option::is_none")]
         pub validation: Option<f64> = None,
         /// Files that are held out, in the form of `paths`; `paths` may include them.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub validation_paths: Vec<PathBuf> = Vec::new(),
         /// The share of the characters at the end of each file that is held out. Requires `documents = "file"`.
-        #[serde(skip_serializing_if = "Option::is_none")]
         pub validation_tail: Option<f64> = None,
     }
 }
