@@ -52,8 +52,7 @@ impl JsonLines {
 
     /// Writes a line with a single `write`, so that a crash can truncate only the last line.
     fn write(&mut self, line: &Map<String, Value>) -> Result<()> {
-        let json_error = |source| Error::Json { path: self.path.clone(), source };
-        let mut bytes = serde_json::to_vec(line).map_err(json_error)?;
+        let mut bytes = serde_json::to_vec(line).map_err(Error::json(&self.path))?;
         bytes.push(b'\n');
         self.file.write_all(&bytes).map_err(Error::io("write", &self.path))
     }
@@ -62,7 +61,11 @@ impl JsonLines {
 impl Observer for JsonLines {
     fn observe(&mut self, event: &Event<'_>) -> Result<()> {
         match event {
-            Event::Step(report) => self.write(&training_line(report)),
+            Event::Step(report) => {
+                let values = training_values(report);
+                let values = values.iter().map(|(name, value)| (name.as_str(), *value));
+                self.write(&line(report.step, "train", values))
+            }
             Event::Evaluated { step, split, metrics } => {
                 let values = metrics.iter().map(|(name, value)| (name.as_str(), *value));
                 self.write(&line(*step, split, values))
@@ -86,12 +89,7 @@ impl Observer for JsonLines {
             Event::CheckpointSaving { .. } | Event::Finished { .. } => {
                 self.file.sync_data().map_err(Error::io("write", &self.path))
             }
-            Event::RunStarted { .. }
-            | Event::GraphCaptured
-            | Event::GraphNotCaptured { .. }
-            | Event::AttentionMaps { .. }
-            | Event::CheckpointSaved { .. }
-            | Event::EarlyStopped { .. } => Ok(()),
+            _ => Ok(()),
         }
     }
 }
@@ -106,11 +104,6 @@ fn line<'a>(
     line.insert("split".into(), split.into());
     line.extend(values.into_iter().map(|(name, value)| (name.to_owned(), value.into())));
     line
-}
-
-fn training_line(report: &StepReport<'_>) -> Map<String, Value> {
-    let values = training_values(report);
-    line(report.step, "train", values.iter().map(|(name, value)| (name.as_str(), *value)))
 }
 
 /// The loss or gradient norm that made a step bad.
@@ -186,8 +179,8 @@ fn lines<'a, T: Deserialize<'a>>(path: &Path, bytes: &'a [u8]) -> Result<Vec<(&'
             Ok(parsed) => read.push((line, parsed)),
             Err(_) if is_last => break,
             Err(source) => {
-                let place = PathBuf::from(format!("{}:{number}", path.display()));
-                return Err(Error::Json { path: place, source });
+                let place = format!("{}:{number}", path.display());
+                return Err(Error::json(place.as_ref())(source));
             }
         }
     }

@@ -94,7 +94,7 @@ impl Observer for TensorBoard {
                 self.write_scalars(*step, split, values)
             }
             Event::AttentionMaps { step, maps } => {
-                let images = (self.draw)(maps).map_err(|source| Error::Picture { source })?;
+                let images = (self.draw)(maps).map_err(Error::Picture)?;
                 let values: Vec<Vec<u8>> = images.iter().map(message::image).collect();
                 self.write(*step, &message::summary(&values))
             }
@@ -102,12 +102,7 @@ impl Observer for TensorBoard {
                 self.file.sync_data().map_err(Error::io("write", &self.path))
             }
             Event::RolledBack { to, .. } => self.write(to + 1, &message::session_start()),
-            Event::RunStarted { .. }
-            | Event::GraphCaptured
-            | Event::GraphNotCaptured { .. }
-            | Event::Skipped { .. }
-            | Event::CheckpointSaved { .. }
-            | Event::EarlyStopped { .. } => Ok(()),
+            _ => Ok(()),
         }
     }
 }

@@ -170,8 +170,8 @@ struct ShardIndex {
 
 impl ShardIndex {
     fn read(path: &Path) -> Result<Self> {
-        let json_error = |source| Error::Json { path: path.to_owned(), source };
-        let index: Self = serde_json::from_str(&read_json_text(path)?).map_err(json_error)?;
+        let text = read_json_text(path)?;
+        let index: Self = serde_json::from_str(&text).map_err(Error::json(path))?;
         match index.weight_map.values().find(|file| !is_beside(file)) {
             None => Ok(index),
             Some(file) => Err(unusable(path, &format!("`{file}` is not a file beside it"))),

@@ -95,7 +95,7 @@ impl Pretrained {
         }
         match RunDirectory::open(path) {
             Ok(directory) => Self::from_run(path, &directory, selection),
-            Err(Error::NotARun { .. }) => Err(Error::NotAModel { path: path.to_owned() }),
+            Err(Error::NotARun { .. }) => Err(Error::NotAModel(path.to_owned())),
             Err(error) => Err(error),
         }
     }
@@ -240,7 +240,7 @@ impl Pretrained {
     /// # Errors
     /// If there is none.
     pub fn tokenizer(&self) -> Result<&Tokenizer> {
-        self.tokenizer.as_ref().ok_or_else(|| Error::NoTokenizer { path: self.origin.clone() })
+        self.tokenizer.as_ref().ok_or_else(|| Error::NoTokenizer(self.origin.clone()))
     }
 
     fn wrong_purpose(&self, wanted: &'static str) -> Error {

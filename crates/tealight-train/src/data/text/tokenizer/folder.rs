@@ -255,8 +255,7 @@ fn optional(path: &Path) -> Result<Value> {
 }
 
 fn json_of(path: &Path) -> Result<Value> {
-    let fault = |source| Error::Json { path: path.to_owned(), source };
-    serde_json::from_slice(&read(path)?).map_err(fault)
+    serde_json::from_slice(&read(path)?).map_err(Error::json(path))
 }
 
 fn read_text(path: &Path) -> Result<String> {
