@@ -280,6 +280,18 @@ impl Error {
         move |source| Self::Io { action, path: path.to_owned(), source }
     }
 
+    pub(crate) fn line(path: &Path, line: usize, rule: impl Into<String>) -> Self {
+        Self::Line { path: path.to_owned(), line, rule: rule.into() }
+    }
+
+    pub(crate) fn text(text: &str, rule: impl Into<String>) -> Self {
+        Self::Text { text: text.to_owned(), rule: rule.into() }
+    }
+
+    pub(crate) fn unusable(path: &Path, rule: &impl ToString) -> Self {
+        Self::Unusable { path: path.to_owned(), rule: rule.to_string() }
+    }
+
     /// Adds the path to an error about the JSON of a file.
     pub(crate) fn json(path: &Path) -> impl FnOnce(serde_json::Error) -> Self {
         move |source| Self::Json { path: path.to_owned(), source }

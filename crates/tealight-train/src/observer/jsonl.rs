@@ -61,11 +61,7 @@ impl JsonLines {
 impl Observer for JsonLines {
     fn observe(&mut self, event: &Event<'_>) -> Result<()> {
         match event {
-            Event::Step(report) => {
-                let values = training_values(report);
-                let values = values.iter().map(|(name, value)| (name.as_str(), *value));
-                self.write(&line(report.step, "train", values))
-            }
+            Event::Step(report) => self.write(&line(report.step, "train", training_values(report))),
             Event::Evaluated { step, split, metrics } => {
                 let values = metrics.iter().map(|(name, value)| (name.as_str(), *value));
                 self.write(&line(*step, split, values))
@@ -117,16 +113,15 @@ fn bad_value(bad_step: &BadStepReport) -> (&'static str, f64) {
 }
 
 /// The values of a report by name, in the order of the file, each name once.
-pub(super) fn training_values(report: &StepReport<'_>) -> Vec<(String, f64)> {
+pub(super) fn training_values<'a>(report: &StepReport<'a>) -> Vec<(&'a str, f64)> {
     let StepReport { loss, lr, grad_norm, examples_per_second, tokens_per_second, .. } = *report;
     let times = THROUGHPUT_KEYS.into_iter().zip([Some(examples_per_second), tokens_per_second]);
     let times = times.filter_map(|(name, rate)| Some((name, rate?)));
-    let always = [("loss", loss), ("lr", lr), ("grad_norm", grad_norm)].into_iter().chain(times);
-    let mut values: Vec<(String, f64)> =
-        always.map(|(name, value)| (name.to_owned(), value)).collect();
+    let always = [("loss", loss), ("lr", lr), ("grad_norm", grad_norm)];
+    let mut values: Vec<(&str, f64)> = always.into_iter().chain(times).collect();
     for (name, value) in report.metrics {
         if values.iter().all(|(known, _)| known != name) {
-            values.push((name.clone(), *value));
+            values.push((name, *value));
         }
     }
     values

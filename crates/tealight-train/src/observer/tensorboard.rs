@@ -66,9 +66,10 @@ impl TensorBoard {
         &mut self,
         step: u64,
         split: &str,
-        values: impl Iterator<Item = (&'a str, f64)>,
+        values: impl IntoIterator<Item = (&'a str, f64)>,
     ) -> Result<()> {
         let values: Vec<Vec<u8>> = values
+            .into_iter()
             .map(|(name, value)| message::scalar(&format!("{split}/{name}"), value))
             .collect();
         self.write(step, &message::summary(&values))
@@ -85,9 +86,7 @@ impl Observer for TensorBoard {
     fn observe(&mut self, event: &Event<'_>) -> Result<()> {
         match event {
             Event::Step(report) => {
-                let values = training_values(report);
-                let values = values.iter().map(|(name, value)| (name.as_str(), *value));
-                self.write_scalars(report.step, "train", values)
+                self.write_scalars(report.step, "train", training_values(report))
             }
             Event::Evaluated { step, split, metrics } => {
                 let values = metrics.iter().map(|(name, value)| (name.as_str(), *value));

@@ -85,7 +85,7 @@ fn check(model: &ModelConfig, purpose: &Purpose) -> Result<()> {
 /// Names the file instead of the configuration in an error.
 fn in_file(error: Error, path: &Path) -> Error {
     match error {
-        Error::Config(fault) => Error::Unusable { path: path.to_owned(), rule: fault.to_string() },
+        Error::Config(fault) => Error::unusable(path, &fault),
         error => error,
     }
 }

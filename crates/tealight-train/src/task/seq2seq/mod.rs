@@ -206,10 +206,8 @@ impl Task for Seq2Seq {
     }
 
     fn attention_maps(&self, model: &seq2seq::Seq2Seq) -> Result<Vec<AttentionMap>> {
-        match self.data.validation.first() {
-            Some(pair) => self.attention_maps_of(model, &pair.source),
-            None => Ok(Vec::new()),
-        }
+        let first = self.data.validation.first();
+        first.map_or(Ok(Vec::new()), |pair| self.attention_maps_of(model, &pair.source))
     }
 
     /// `exact_match` of the first `n_decoded` sources.

@@ -43,7 +43,7 @@ pub(in crate::task::seq2seq) fn read(config: &FileConfig) -> Result<Vec<Pair>> {
         if line.trim().is_empty() {
             continue;
         }
-        pairs.push(parse(line, *level, *max_len).map_err(|rule| wrong(path, at + 1, rule))?);
+        pairs.push(parse(line, *level, *max_len).map_err(|rule| Error::line(path, at + 1, rule))?);
     }
     Ok(pairs)
 }
@@ -52,12 +52,8 @@ fn text<'a>(path: &Path, bytes: &'a [u8]) -> Result<&'a str> {
     std::str::from_utf8(bytes).map_err(|error| {
         let before = &bytes[..error.valid_up_to()];
         let line = before.split(|&byte| byte == b'\n').count();
-        wrong(path, line, "this is not UTF-8".to_owned())
+        Error::line(path, line, "this is not UTF-8")
     })
-}
-
-fn wrong(path: &Path, line: usize, rule: String) -> Error {
-    Error::Line { path: path.to_owned(), line, rule }
 }
 
 fn parse(line: &str, level: Level, max_len: usize) -> Result<Pair, String> {
