@@ -1,6 +1,7 @@
-//! Checks of single settings against bounds.
+//! Checks of single settings.
 
 use std::fmt::Display;
+use std::path::Path;
 
 use crate::error::{Error, Result};
 
@@ -15,6 +16,14 @@ pub(crate) fn check<T: Copy + Display>(
         return Ok(());
     }
     Err(Error::config([key], format!("`{key}` = {value} {rule}")))
+}
+
+/// Refuses an empty `path` of `key`, which has to be `what`.
+pub(crate) fn given(key: &str, path: &Path, what: &str) -> Result<()> {
+    if path.as_os_str().is_empty() {
+        return Err(Error::config([key], format!("`{key}` is missing: {what}")));
+    }
+    Ok(())
 }
 
 /// Refuses `key` = 0.

@@ -16,7 +16,7 @@ use crate::data::text::store::{TokenStore, folder};
 use crate::data::text::tokenizer::{FILE, Tokenizer, TokenizerConfig};
 use crate::data::{DataFile, Split};
 use crate::error::{Error, Result};
-use crate::limits::positive;
+use crate::limits::{check, positive};
 use crate::task::context::TaskContext;
 use crate::task::metrics::by_name;
 
@@ -193,12 +193,8 @@ pub(super) fn validate_sizes(seq_len: usize, n_validation: usize) -> Result<()> 
 pub(super) fn embedding_rows(tokenizer: &Tokenizer, vocab_size: Option<usize>) -> Result<usize> {
     let n_tokens = tokenizer.vocab_size();
     let rows = vocab_size.unwrap_or(n_tokens);
-    if rows < n_tokens {
-        let key = "task.vocab_size";
-        let message =
-            format!("`{key}` = {rows} is less than the {n_tokens} tokens of the tokenizer");
-        return Err(Error::config([key], message));
-    }
+    let rule = format!("is less than the {n_tokens} tokens of the tokenizer");
+    check("task.vocab_size", rows, |rows| rows >= n_tokens, &rule)?;
     Ok(rows)
 }
 

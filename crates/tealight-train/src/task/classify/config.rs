@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use tealight_model::models::classifier::ReadOut;
 
 use crate::data::text::tokenizer::TokenizerConfig;
-use crate::error::{Error, Result};
-use crate::limits::{at_most, check};
+use crate::error::Result;
+use crate::limits::{at_most, check, given};
 use crate::settings::settings;
 use crate::task::settings::absolute_path;
 use crate::task::{Attends, TaskSettings};
@@ -59,12 +59,7 @@ impl TaskSettings for Config {
             (|share| (0. ..1.).contains(&share), "must be at least 0 and below 1");
         check("task.label_smoothing", label_smoothing, is_valid, rule)?;
         let DataConfig { validation, ref path, .. } = self.data;
-        if path.as_os_str().is_empty() {
-            let key = "task.data.path";
-            let message =
-                format!("`{key}` is missing: a .jsonl or .csv file with texts and labels");
-            return Err(Error::config([key], message));
-        }
+        given("task.data.path", path, "a .jsonl or .csv file with texts and labels")?;
         let is_share = |share| share > 0. && share < 1.;
         check("task.data.validation", validation, is_share, "must be a share between 0 and 1")?;
         self.tokenizer.validate()

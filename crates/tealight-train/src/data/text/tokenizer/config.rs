@@ -7,7 +7,7 @@ use tealight_model::choice;
 
 use super::special::SPECIAL_TOKENS;
 use crate::error::{Error, Result};
-use crate::limits::{at_most, check};
+use crate::limits::{at_most, check, given};
 use crate::settings::settings;
 
 /// The maximal size of a vocabulary.
@@ -115,16 +115,8 @@ impl TokenizerConfig {
     }
 
     fn validate_path(&self) -> Result<()> {
-        match self {
-            Self::File(file) if file.path.as_os_str().is_empty() => {
-                let key = "task.tokenizer.path";
-                Err(Error::config(
-                    [key],
-                    format!("`{key}` is missing: a tokenizer.json or a folder"),
-                ))
-            }
-            _ => Ok(()),
-        }
+        let Self::File(FileConfig { path }) = self else { return Ok(()) };
+        given("task.tokenizer.path", path, "a tokenizer.json or a folder")
     }
 
     /// The special tokens, and all bytes or one character, which may take two tokens.

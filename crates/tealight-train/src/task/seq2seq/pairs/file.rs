@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::{Pair, check_length};
 use crate::error::{Error, Result};
+use crate::limits::given;
 use crate::settings::settings;
 use crate::task::seq2seq::level::Level;
 
@@ -30,10 +31,7 @@ impl FileConfig {
 pub(in crate::task::seq2seq) fn read(config: &FileConfig) -> Result<Vec<Pair>> {
     let FileConfig { path, level, max_len } = config;
     let key = "task.source.path";
-    if path.as_os_str().is_empty() {
-        let message = format!("`{key}` is missing: the file with the pairs");
-        return Err(Error::config([key], message));
-    }
+    given(key, path, "the file with the pairs")?;
     let bytes = std::fs::read(path).map_err(|source| {
         Error::config([key], format!("`{}` cannot be read: {source}", path.display()))
     })?;

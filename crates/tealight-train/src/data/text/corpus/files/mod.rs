@@ -122,16 +122,11 @@ impl Files {
 }
 
 fn refuse_json_lines(files: &[(PathBuf, FileKind)]) -> Result<()> {
-    match files.iter().find(|(_, kind)| kind.format == Format::JsonLines) {
-        None => Ok(()),
-        Some((path, _)) => {
-            let key = "task.corpus.validation_tail";
-            let path = path.display();
-            let message =
-                format!("`{key}` does not apply to `{path}`, in which each line is a document");
-            Err(Error::config([key, PATHS], message))
-        }
-    }
+    let json_lines = files.iter().find(|(_, kind)| kind.format == Format::JsonLines);
+    let Some((path, _)) = json_lines else { return Ok(()) };
+    let (key, path) = ("task.corpus.validation_tail", path.display());
+    let message = format!("`{key}` does not apply to `{path}`, in which each line is a document");
+    Err(Error::config([key, PATHS], message))
 }
 
 impl Corpus for Files {
