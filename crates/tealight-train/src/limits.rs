@@ -1,27 +1,45 @@
-//! Checks of single settings against bounds.
+//! Checks of single settings.
+
+use std::fmt::Display;
+use std::path::Path;
 
 use crate::error::{Error, Result};
 
-/// Refuses `key` = 0.
-pub(crate) fn positive(key: &str, value: usize) -> Result<()> {
-    if value > 0 {
+/// Refuses a `value` of `key` that is not valid. The message is the key, the value and the `rule`.
+pub(crate) fn check<T: Copy + Display>(
+    key: &str,
+    value: T,
+    is_valid: impl FnOnce(T) -> bool,
+    rule: &str,
+) -> Result<()> {
+    if is_valid(value) {
         return Ok(());
     }
-    Err(Error::config([key], format!("`{key}` = 0 must be positive")))
+    Err(Error::config([key], format!("`{key}` = {value} {rule}")))
+}
+
+/// Refuses an empty `path` of `key`, which has to be `what`.
+pub(crate) fn given(key: &str, path: &Path, what: &str) -> Result<()> {
+    if path.as_os_str().is_empty() {
+        return Err(Error::config([key], format!("`{key}` is missing: {what}")));
+    }
+    Ok(())
+}
+
+/// Refuses `key` = 0.
+pub(crate) fn positive<T: Copy + Default + Display + PartialOrd>(
+    key: &str,
+    value: T,
+) -> Result<()> {
+    check(key, value, |value| value > T::default(), "must be positive")
 }
 
 /// Refuses a `value` of `key` above `limit`.
 pub(crate) fn at_most(key: &str, value: u64, limit: u64) -> Result<()> {
-    if value <= limit {
-        return Ok(());
-    }
-    Err(Error::config([key], format!("`{key}` = {value} must be at most {limit}")))
+    check(key, value, |value| value <= limit, &format!("must be at most {limit}"))
 }
 
 /// Refuses a `value` of `key` outside the open interval from 0 to 1.
 pub(crate) fn share(key: &str, value: f64) -> Result<()> {
-    if value > 0. && value < 1. {
-        return Ok(());
-    }
-    Err(Error::config([key], format!("`{key}` = {value} must be between 0 and 1")))
+    check(key, value, |value| value > 0. && value < 1., "must be between 0 and 1")
 }

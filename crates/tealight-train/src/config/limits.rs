@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::limits::at_most;
 
 /// The largest integer in `[model]`, and the largest batch.
-const MAX_SIZE: u64 = 1 << 20;
+pub(crate) const MAX_SIZE: u64 = 1 << 20;
 /// The largest number of blocks: each has many small tensors, whatever its width.
 const MAX_LAYERS: usize = 10_000;
 /// The most scalars in the parameters, or in the activations of a batch: 4 TiB of f32.
@@ -38,11 +38,6 @@ pub(crate) fn check_model(model: &ModelConfig) -> Result<()> {
     }
     let result = format!("about {n:.0e} parameters; the limit is {MAX_SCALARS:.0e}");
     Err(LargestSizes::of(model, parameters).error("make", &result))
-}
-
-/// Checks a size that was derived from data.
-pub(crate) fn check_size(key: &str, size: u64) -> Result<()> {
-    at_most(key, size, MAX_SIZE)
 }
 
 /// Refuses a batch of sequences of length `positions` for which the system has too little memory: parameters,

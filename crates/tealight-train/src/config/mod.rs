@@ -21,10 +21,12 @@ pub use compare::Difference;
 pub use crate::settings::{ConfigError, ConfigSource, DroppedKey, to_resolved_toml};
 
 use crate::error::{Error, Result};
+use crate::limits::{check, positive};
 use crate::monitor::bad_step::{BadStep, LossSpike};
 use crate::monitor::early_stopping;
 use crate::optimizer::schedule::ScheduleConfig;
 use crate::optimizer::{OptimizerConfig, ema, fine_tuning};
+use crate::settings::settings;
 use crate::task::TaskConfig;
 use crate::task::context::TaskContext;
 
@@ -61,74 +63,47 @@ pub struct RunConfig {
     pub log: LogConfig,
 }
 
-/// `[training]`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct TrainingConfig {
-    /// Number of updates.
-    pub steps: u64,
-    /// Examples in one forward and backward pass.
-    pub batch_size: usize,
-    /// Forward and backward passes whose gradients are summed into one update.
-    pub micro_batches: u64,
-    /// Gradients whose global norm exceeds this are scaled down to it; no clipping when absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_grad_norm: Option<f64>,
-    /// Evaluate and keep a moving average of the weights with this decay; none when absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ema_decay: Option<f64>,
-    /// Multiplies the learning rate from one layer to the one below it, above 0 and at most 1; all
-    /// learn at the same rate when absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub layer_lr_decay: Option<f64>,
-    /// Parameters that are not updated, as names in which `*` matches anything.
-    pub frozen: Vec<String>,
-    /// Recompute the activations inside a block for its backward pass instead of keeping them: the same numbers
-    /// with less memory, for the time of one more forward pass. On CPUs and NVIDIA GPUs.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub activation_checkpointing: bool,
-    /// Number format of computation on a GPU.
-    #[serde(skip_serializing_if = "Precision::is_f32")]
-    pub precision: Precision,
-    /// Capture forward and backward over batches of one shape as a CUDA graph and replay it, instead of launching
-    /// each kernel every step. It helps where the model is small. Elsewhere than on an NVIDIA GPU, and with
-    /// several micro-batches, passes stay eager, and the run says so.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub cuda_graphs: bool,
-    /// Evaluate on the validation split every this many updates, and at the end.
-    pub evaluate_every: u64,
-    /// Parameters that may have no gradient, as names in which `*` matches anything. By default the key bias: under
-    /// softmax it adds the same to all scores of a row, and its gradient is rounding error.
-    pub gradient_audit_exceptions: Vec<String>,
-    /// What happens to a step whose loss or gradient is not finite, or whose loss spikes.
-    pub bad_step: BadStep,
-    /// `[training.loss_spike]`; when absent, only a loss or gradient that is not finite makes a step bad.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub loss_spike: Option<LossSpike>,
-    /// `[training.early_stopping]`; when absent, the run continues to its last step.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub early_stopping: Option<early_stopping::Config>,
-}
-
-impl Default for TrainingConfig {
-    fn default() -> Self {
-        Self {
-            steps: 1000,
-            batch_size: 64,
-            micro_batches: 1,
-            max_grad_norm: None,
-            ema_decay: None,
-            layer_lr_decay: None,
-            frozen: Vec::new(),
-            activation_checkpointing: false,
-            precision: Precision::F32,
-            cuda_graphs: false,
-            evaluate_every: 100,
-            gradient_audit_exceptions: vec!["*.key.bias".to_owned()],
-            bad_step: BadStep::default(),
-            loss_spike: None,
-            early_stopping: None,
-        }
+settings! {
+    /// `[training]`
+    pub struct TrainingConfig {
+        /// Number of updates.
+        pub steps: u64 = 1000,
+        /// Examples in one forward and backward pass.
+        pub batch_size: usize = 64,
+        /// Forward and backward passes whose gradients are summed into one update.
+        pub micro_batches: u64 = 1,
+        /// Gradients whose global norm exceeds this are scaled down to it; no clipping when absent.
+        pub max_grad_norm: Option<f64> = None,
+        /// Evaluate and keep a moving average of the weights with this decay; none when absent.
+        pub ema_decay: Option<f64> = None,
+        /// Multiplies the learning rate from one layer to the one below it, above 0 and at most 1; all
+        /// learn at the same rate when absent.
+        pub layer_lr_decay: Option<f64> = None,
+        /// Parameters that are not updated, as names in which `*` matches anything.
+        pub frozen: Vec<String> = Vec::new(),
+        /// Recompute the activations inside a block for its backward pass instead of keeping them: the same numbers
+        /// with less memory, for the time of one more forward pass. On CPUs and NVIDIA GPUs.
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        pub activation_checkpointing: bool = false,
+        /// Number format of computation on a GPU.
+        #[serde(skip_serializing_if = "Precision::is_f32")]
+        pub precision: Precision = Precision::F32,
+        /// Capture forward and backward over batches of one shape as a CUDA graph and replay it, instead of launching
+        /// each kernel every step. It helps where the model is small. Elsewhere than on an NVIDIA GPU, and with
+        /// several micro-batches, passes stay eager, and the run says so.
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        pub cuda_graphs: bool = false,
+        /// Evaluate on the validation split every this many updates, and at the end.
+        pub evaluate_every: u64 = 100,
+        /// Parameters that may have no gradient, as names in which `*` matches anything. By default the key bias: under
+        /// softmax it adds the same to all scores of a row, and its gradient is rounding error.
+        pub gradient_audit_exceptions: Vec<String> = vec!["*.key.bias".to_owned()],
+        /// What happens to a step whose loss or gradient is not finite, or whose loss spikes.
+        pub bad_step: BadStep = BadStep::default(),
+        /// `[training.loss_spike]`; when absent, only a loss or gradient that is not finite makes a step bad.
+        pub loss_spike: Option<LossSpike> = None,
+        /// `[training.early_stopping]`; when absent, the run continues to its last step.
+        pub early_stopping: Option<early_stopping::Config> = None,
     }
 }
 
@@ -169,21 +144,15 @@ impl TrainingConfig {
     }
 }
 
-/// `[checkpoint]`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct CheckpointConfig {
-    /// Save every this many updates, and at the end.
-    pub every: u64,
-    /// How many of the newest checkpoints are kept, besides the best.
-    pub keep_last: usize,
-    /// Which checkpoint is evaluated at the end, and the default of other commands.
-    pub select: Select,
-}
-
-impl Default for CheckpointConfig {
-    fn default() -> Self {
-        Self { every: 500, keep_last: 2, select: Select::Latest }
+settings! {
+    /// `[checkpoint]`
+    pub struct CheckpointConfig {
+        /// Save every this many updates, and at the end.
+        pub every: u64 = 500,
+        /// How many of the newest checkpoints are kept, besides the best.
+        pub keep_last: usize = 2,
+        /// Which checkpoint is evaluated at the end, and the default of other commands.
+        pub select: Select = Select::Latest,
     }
 }
 
@@ -197,20 +166,14 @@ names! {
     }
 }
 
-/// `[log]`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct LogConfig {
-    /// Write a line of training metrics every this many updates.
-    pub every: u64,
-    /// Also write TensorBoard files: the same numbers, and attention maps at evaluations
-    /// (`tensorboard --logdir runs`).
-    pub tensorboard: bool,
-}
-
-impl Default for LogConfig {
-    fn default() -> Self {
-        Self { every: 10, tensorboard: false }
+settings! {
+    /// `[log]`
+    pub struct LogConfig {
+        /// Write a line of training metrics every this many updates.
+        pub every: u64 = 10,
+        /// Also write TensorBoard files: the same numbers, and attention maps at evaluations
+        /// (`tensorboard --logdir runs`).
+        pub tensorboard: bool = false,
     }
 }
 
@@ -234,7 +197,7 @@ impl RunConfig {
     /// Checks all settings that do not depend on data.
     pub fn validate(&self) -> Result<()> {
         let TrainingConfig { steps, batch_size, micro_batches, evaluate_every, .. } = self.training;
-        let positive = [
+        let counts = [
             ("training.steps", steps),
             ("training.batch_size", batch_size as u64),
             ("training.micro_batches", micro_batches),
@@ -243,18 +206,10 @@ impl RunConfig {
             ("checkpoint.keep_last", self.checkpoint.keep_last as u64),
             ("log.every", self.log.every),
         ];
-        for (key, value) in positive {
-            if value == 0 {
-                return Err(Error::config([key], format!("`{key}` = 0 must be positive")));
-            }
-        }
-        if let Some(norm) = self.training.max_grad_norm
-            && !(norm.is_finite() && norm > 0.)
-        {
-            let key = "training.max_grad_norm";
-            let message =
-                format!("`{key}` = {norm} must be positive; leave it out for no clipping");
-            return Err(Error::config([key], message));
+        counts.into_iter().try_for_each(|(key, count)| positive(key, count))?;
+        if let Some(norm) = self.training.max_grad_norm {
+            let rule = "must be positive; leave it out for no clipping";
+            check("training.max_grad_norm", norm, |norm| norm.is_finite() && norm > 0., rule)?;
         }
         self.training.ema_decay.map_or(Ok(()), ema::validate)?;
         self.training.layer_lr_decay.map_or(Ok(()), fine_tuning::validate)?;

@@ -53,12 +53,9 @@ pub enum Error {
     #[error(
         "`{}` is no model: neither a run or a checkpoint of Tealight, nor a folder with `tealight.json` \
          or `config.json`",
-        .path.display()
+        .0.display()
     )]
-    NotAModel {
-        /// The path.
-        path: PathBuf,
-    },
+    NotAModel(PathBuf),
     /// A model was trained for another task.
     #[error("`{}` is {found}, and this needs {wanted}", .path.display())]
     OtherPurpose {
@@ -69,22 +66,16 @@ pub enum Error {
         /// What it is, with its article.
         found: String,
     },
-    /// A language model has no tokenizer.
-    #[error("`{}` has no tokenizer: neither `tokenizer.json` nor a vocabulary", .path.display())]
-    NoTokenizer {
-        /// Where the model is.
-        path: PathBuf,
-    },
+    /// The language model at this path has no tokenizer.
+    #[error("`{}` has no tokenizer: neither `tokenizer.json` nor a vocabulary", .0.display())]
+    NoTokenizer(PathBuf),
     /// Parameters have no gradient, a gradient of zeros, or one that is not finite.
     #[error(
         "the gradient audit failed, nothing was trained: {}; a parameter that may go without is \
          listed in `training.gradient_audit_exceptions`",
-        .faults.join("; ")
+        .0.join("; ")
     )]
-    GradientAudit {
-        /// What is wrong with which parameter.
-        faults: Vec<String>,
-    },
+    GradientAudit(Vec<String>),
     /// A step was bad, and `training.bad_step` ends the run.
     #[error(
         "{0}; the update was not made. Try a lower `optimizer.lr`, or see what `training.bad_step` can \
@@ -196,10 +187,7 @@ pub enum Error {
     },
     /// A picture for TensorBoard could not be drawn.
     #[error("a picture for TensorBoard cannot be drawn")]
-    Picture {
-        /// The reason.
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
+    Picture(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// A path is neither a run's directory nor inside one.
     #[error("`{}` is not a run: there is no `{missing}`", .path.display())]
     NotARun {
@@ -290,6 +278,23 @@ impl Error {
     /// Adds the action and the path to an error of the operating system.
     pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Io { action, path: path.to_owned(), source }
+    }
+
+    pub(crate) fn line(path: &Path, line: usize, rule: impl Into<String>) -> Self {
+        Self::Line { path: path.to_owned(), line, rule: rule.into() }
+    }
+
+    pub(crate) fn text(text: &str, rule: impl Into<String>) -> Self {
+        Self::Text { text: text.to_owned(), rule: rule.into() }
+    }
+
+    pub(crate) fn unusable(path: &Path, rule: &impl ToString) -> Self {
+        Self::Unusable { path: path.to_owned(), rule: rule.to_string() }
+    }
+
+    /// Adds the path to an error about the JSON of a file.
+    pub(crate) fn json(path: &Path) -> impl FnOnce(serde_json::Error) -> Self {
+        move |source| Self::Json { path: path.to_owned(), source }
     }
 }
 

@@ -104,10 +104,10 @@ impl Continuer<'_> {
             return Ok(ids);
         }
         let special = self.tokenizer.special();
-        special.end.or(special.begin).map(|id| vec![id]).ok_or_else(|| Error::Text {
-            text: text.to_owned(),
-            rule: "the prompt is empty, and the tokenizer has neither an end nor a begin token"
-                .into(),
+        special.end.or(special.begin).map(|id| vec![id]).ok_or_else(|| {
+            let rule =
+                "the prompt is empty, and the tokenizer has neither an end nor a begin token";
+            Error::text(text, rule)
         })
     }
 

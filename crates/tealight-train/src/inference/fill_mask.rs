@@ -200,8 +200,7 @@ impl<'a> FillMask<'a> {
             proposals.targets.iter().flatten().find(|&&id| id as usize >= mask.scores.len());
         if let Some(&id) = unknown {
             let text = self.tokenizer.token(id).unwrap_or_default();
-            let rule = "the tokenizer has this token, but the model does not".to_owned();
-            return Err(Error::Text { text, rule });
+            return Err(Error::text(&text, "the tokenizer has this token, but the model does not"));
         }
         let score = |id: u32| mask.scores[id as usize];
         let ids: Vec<u32> = match &proposals.targets {
@@ -299,10 +298,7 @@ pub fn targets(tokenizer: &Tokenizer, words: &[String]) -> Result<Vec<Target>> {
                 let first_piece = tokenizer.token(id);
                 Ok(Target { text: word.clone(), id, first_piece })
             }
-            _ => {
-                let rule = "no token is a beginning of this target".to_owned();
-                Err(Error::Text { text: word.clone(), rule })
-            }
+            _ => Err(Error::text(word, "no token is a beginning of this target")),
         }
     };
     let mut targets: Vec<Target> = Vec::with_capacity(words.len());

@@ -7,7 +7,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, Fault, Result};
+use crate::error::{Fault, Result};
+use crate::limits::check;
+use crate::settings::settings;
 
 tealight_model::choice! {
     /// `training.bad_step`: what to do about a bad step.
@@ -28,38 +30,24 @@ impl Default for BadStep {
     }
 }
 
-/// `kind = "skip"`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Skip {
-    /// Most bad steps in a row; one more stops the run.
-    pub max_in_a_row: u64,
-}
-
-impl Default for Skip {
-    fn default() -> Self {
-        Self { max_in_a_row: 10 }
+settings! {
+    /// `kind = "skip"`
+    pub struct Skip {
+        /// Most bad steps in a row; one more stops the run.
+        pub max_in_a_row: u64 = 10,
     }
-}
 
-/// `kind = "roll_back"`: back to the last checkpoint that was saved because of `checkpoint.every` or of a
-/// best evaluation. Checkpoints saved on a signal do not count.
-///
-/// This helps if the learning rate is too high for a part of the run. If the data are the cause, or if the
-/// weights of the checkpoint are already bad, the fault happens again and the run stops after `max_times`.
-/// Use `skip` against bad data.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct RollBack {
-    /// Most roll-backs of a run; one more stops it.
-    pub max_times: u64,
-    /// Factor on the learning rate at each roll-back, above 0 and at most 1.
-    pub lr_factor: f64,
-}
-
-impl Default for RollBack {
-    fn default() -> Self {
-        Self { max_times: 3, lr_factor: 0.5 }
+    /// `kind = "roll_back"`: back to the last checkpoint that was saved because of `checkpoint.every` or of a
+    /// best evaluation. Checkpoints saved on a signal do not count.
+    ///
+    /// This helps if the learning rate is too high for a part of the run. If the data are the cause, or if the
+    /// weights of the checkpoint are already bad, the fault happens again and the run stops after `max_times`.
+    /// Use `skip` against bad data.
+    pub struct RollBack {
+        /// Most roll-backs of a run; one more stops it.
+        pub max_times: u64 = 3,
+        /// Factor on the learning rate at each roll-back, above 0 and at most 1.
+        pub lr_factor: f64 = 0.5,
     }
 }
 
@@ -67,52 +55,35 @@ impl BadStep {
     /// Checks that the settings are in range.
     pub fn validate(&self) -> Result<()> {
         let Self::RollBack(RollBack { lr_factor, .. }) = self else { return Ok(()) };
-        if *lr_factor > 0. && *lr_factor <= 1. {
-            return Ok(());
-        }
-        let key = "training.bad_step.lr_factor";
-        let message = format!("`{key}` = {lr_factor} must be above 0 and at most 1");
-        Err(Error::config([key], message))
+        let is_valid = |factor| factor > 0. && factor <= 1.;
+        check("training.bad_step.lr_factor", *lr_factor, is_valid, "must be above 0 and at most 1")
     }
 }
 
-/// `[training.loss_spike]`: when a finite loss makes a step bad.
-///
-/// ```text
-/// loss > mean + deviations · σ      over the losses of the last `window` updates, once there are that many
-/// ```
-///
-/// The default is six standard deviations over a hundred updates.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct LossSpike {
-    /// Bound above the mean, in standard deviations.
-    pub deviations: f64,
-    /// Number of updates that mean and σ are taken over, from 2 to 10,000.
-    pub window: usize,
-}
-
-impl Default for LossSpike {
-    fn default() -> Self {
-        Self { deviations: 6., window: 100 }
+settings! {
+    /// `[training.loss_spike]`: when a finite loss makes a step bad.
+    ///
+    /// ```text
+    /// loss > mean + deviations · σ      over the losses of the last `window` updates, once there are that many
+    /// ```
+    ///
+    /// The default is six standard deviations over a hundred updates.
+    pub struct LossSpike {
+        /// Bound above the mean, in standard deviations.
+        pub deviations: f64 = 6.,
+        /// Number of updates that mean and σ are taken over, from 2 to 10,000.
+        pub window: usize = 100,
     }
 }
 
 impl LossSpike {
     /// Checks that the settings are in range.
     pub fn validate(&self) -> Result<()> {
-        const WINDOWS: std::ops::RangeInclusive<usize> = 2..=10_000;
-        let Self { deviations, window } = self;
-        if !(deviations.is_finite() && *deviations > 0.) {
-            let key = "training.loss_spike.deviations";
-            return Err(Error::config([key], format!("`{key}` = {deviations} must be positive")));
-        }
-        if !WINDOWS.contains(window) {
-            let key = "training.loss_spike.window";
-            let message = format!("`{key}` = {window} must be from 2 to 10000");
-            return Err(Error::config([key], message));
-        }
-        Ok(())
+        let Self { deviations, window } = *self;
+        let is_positive = |number: f64| number.is_finite() && number > 0.;
+        check("training.loss_spike.deviations", deviations, is_positive, "must be positive")?;
+        let is_valid = |window| (2..=10_000).contains(&window);
+        check("training.loss_spike.window", window, is_valid, "must be from 2 to 10000")
     }
 }
 

@@ -6,29 +6,24 @@ use serde::{Deserialize, Serialize};
 use tealight_model::names;
 
 use crate::error::{Error, Result};
+use crate::limits::check;
+use crate::settings::settings;
 
-/// `[training.early_stopping]`
-///
-/// By default the evaluation loss must fall at least once in ten evaluations, by any amount. A change of at
-/// most `min_delta` does not count as an improvement, but the checkpoint may still be the best one.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Config {
-    /// The metric that must improve.
-    pub metric: String,
-    /// Whether lower (`min`) or higher (`max`) values are better. If absent, lower values of `loss` and `nll`
-    /// and higher values of `accuracy`, `token_accuracy` and `exact_match` are better.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub direction: Option<Direction>,
-    /// The run stops after this many evaluations in a row without improvement, at least 1.
-    pub patience: u64,
-    /// An improvement must exceed the previous one by more than this.
-    pub min_delta: f64,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self { metric: "loss".into(), direction: None, patience: 10, min_delta: 0. }
+settings! {
+    /// `[training.early_stopping]`
+    ///
+    /// By default the evaluation loss must fall at least once in ten evaluations, by any amount. A change of at
+    /// most `min_delta` does not count as an improvement, but the checkpoint may still be the best one.
+    pub struct Config {
+        /// The metric that must improve.
+        pub metric: String = "loss".into(),
+        /// Whether lower (`min`) or higher (`max`) values are better. If absent, lower values of `loss` and `nll`
+        /// and higher values of `accuracy`, `token_accuracy` and `exact_match` are better.
+        pub direction: Option<Direction> = None,
+        /// The run stops after this many evaluations in a row without improvement, at least 1.
+        pub patience: u64 = 10,
+        /// An improvement must exceed the previous one by more than this.
+        pub min_delta: f64 = 0.,
     }
 }
 
@@ -36,15 +31,10 @@ impl Config {
     /// Checks that the settings are in range and that the direction is known.
     pub fn validate(&self) -> Result<()> {
         let Self { patience, min_delta, .. } = *self;
-        if patience == 0 {
-            let key = "training.early_stopping.patience";
-            return Err(Error::config([key], format!("`{key}` = 0 must be at least 1")));
-        }
-        if !(min_delta.is_finite() && min_delta >= 0.) {
-            let key = "training.early_stopping.min_delta";
-            let message = format!("`{key}` = {min_delta} must be finite and not negative");
-            return Err(Error::config([key], message));
-        }
+        check("training.early_stopping.patience", patience, |n| n > 0, "must be at least 1")?;
+        let (is_valid, rule) =
+            (|x: f64| x.is_finite() && x >= 0., "must be finite and not negative");
+        check("training.early_stopping.min_delta", min_delta, is_valid, rule)?;
         self.direction().map(|_| ())
     }
 

@@ -23,7 +23,7 @@ pub fn audit(gradients: &Gradients, exceptions: &[String]) -> Result<()> {
     };
     let faults: Vec<String> =
         faults.iter().filter(|fault| !is_exception(fault)).map(ToString::to_string).collect();
-    if faults.is_empty() { Ok(()) } else { Err(Error::GradientAudit { faults }) }
+    if faults.is_empty() { Ok(()) } else { Err(Error::GradientAudit(faults)) }
 }
 
 #[cfg(test)]

@@ -52,8 +52,7 @@ impl JsonLines {
 
     /// Writes a line with a single `write`, so that a crash can truncate only the last line.
     fn write(&mut self, line: &Map<String, Value>) -> Result<()> {
-        let json_error = |source| Error::Json { path: self.path.clone(), source };
-        let mut bytes = serde_json::to_vec(line).map_err(json_error)?;
+        let mut bytes = serde_json::to_vec(line).map_err(Error::json(&self.path))?;
         bytes.push(b'\n');
         self.file.write_all(&bytes).map_err(Error::io("write", &self.path))
     }
@@ -62,7 +61,7 @@ impl JsonLines {
 impl Observer for JsonLines {
     fn observe(&mut self, event: &Event<'_>) -> Result<()> {
         match event {
-            Event::Step(report) => self.write(&training_line(report)),
+            Event::Step(report) => self.write(&line(report.step, "train", training_values(report))),
             Event::Evaluated { step, split, metrics } => {
                 let values = metrics.iter().map(|(name, value)| (name.as_str(), *value));
                 self.write(&line(*step, split, values))
@@ -86,12 +85,7 @@ impl Observer for JsonLines {
             Event::CheckpointSaving { .. } | Event::Finished { .. } => {
                 self.file.sync_data().map_err(Error::io("write", &self.path))
             }
-            Event::RunStarted { .. }
-            | Event::GraphCaptured
-            | Event::GraphNotCaptured { .. }
-            | Event::AttentionMaps { .. }
-            | Event::CheckpointSaved { .. }
-            | Event::EarlyStopped { .. } => Ok(()),
+            _ => Ok(()),
         }
     }
 }
@@ -108,11 +102,6 @@ fn line<'a>(
     line
 }
 
-fn training_line(report: &StepReport<'_>) -> Map<String, Value> {
-    let values = training_values(report);
-    line(report.step, "train", values.iter().map(|(name, value)| (name.as_str(), *value)))
-}
-
 /// The loss or gradient norm that made a step bad.
 fn bad_value(bad_step: &BadStepReport) -> (&'static str, f64) {
     match bad_step.fault {
@@ -124,16 +113,15 @@ fn bad_value(bad_step: &BadStepReport) -> (&'static str, f64) {
 }
 
 /// The values of a report by name, in the order of the file, each name once.
-pub(super) fn training_values(report: &StepReport<'_>) -> Vec<(String, f64)> {
+pub(super) fn training_values<'a>(report: &StepReport<'a>) -> Vec<(&'a str, f64)> {
     let StepReport { loss, lr, grad_norm, examples_per_second, tokens_per_second, .. } = *report;
     let times = THROUGHPUT_KEYS.into_iter().zip([Some(examples_per_second), tokens_per_second]);
     let times = times.filter_map(|(name, rate)| Some((name, rate?)));
-    let always = [("loss", loss), ("lr", lr), ("grad_norm", grad_norm)].into_iter().chain(times);
-    let mut values: Vec<(String, f64)> =
-        always.map(|(name, value)| (name.to_owned(), value)).collect();
+    let always = [("loss", loss), ("lr", lr), ("grad_norm", grad_norm)];
+    let mut values: Vec<(&str, f64)> = always.into_iter().chain(times).collect();
     for (name, value) in report.metrics {
         if values.iter().all(|(known, _)| known != name) {
-            values.push((name.clone(), *value));
+            values.push((name, *value));
         }
     }
     values
@@ -186,8 +174,8 @@ fn lines<'a, T: Deserialize<'a>>(path: &Path, bytes: &'a [u8]) -> Result<Vec<(&'
             Ok(parsed) => read.push((line, parsed)),
             Err(_) if is_last => break,
             Err(source) => {
-                let place = PathBuf::from(format!("{}:{number}", path.display()));
-                return Err(Error::Json { path: place, source });
+                let place = format!("{}:{number}", path.display());
+                return Err(Error::json(place.as_ref())(source));
             }
         }
     }

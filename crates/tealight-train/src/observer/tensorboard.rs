@@ -66,9 +66,10 @@ impl TensorBoard {
         &mut self,
         step: u64,
         split: &str,
-        values: impl Iterator<Item = (&'a str, f64)>,
+        values: impl IntoIterator<Item = (&'a str, f64)>,
     ) -> Result<()> {
         let values: Vec<Vec<u8>> = values
+            .into_iter()
             .map(|(name, value)| message::scalar(&format!("{split}/{name}"), value))
             .collect();
         self.write(step, &message::summary(&values))
@@ -85,16 +86,14 @@ impl Observer for TensorBoard {
     fn observe(&mut self, event: &Event<'_>) -> Result<()> {
         match event {
             Event::Step(report) => {
-                let values = training_values(report);
-                let values = values.iter().map(|(name, value)| (name.as_str(), *value));
-                self.write_scalars(report.step, "train", values)
+                self.write_scalars(report.step, "train", training_values(report))
             }
             Event::Evaluated { step, split, metrics } => {
                 let values = metrics.iter().map(|(name, value)| (name.as_str(), *value));
                 self.write_scalars(*step, split, values)
             }
             Event::AttentionMaps { step, maps } => {
-                let images = (self.draw)(maps).map_err(|source| Error::Picture { source })?;
+                let images = (self.draw)(maps).map_err(Error::Picture)?;
                 let values: Vec<Vec<u8>> = images.iter().map(message::image).collect();
                 self.write(*step, &message::summary(&values))
             }
@@ -102,12 +101,7 @@ impl Observer for TensorBoard {
                 self.file.sync_data().map_err(Error::io("write", &self.path))
             }
             Event::RolledBack { to, .. } => self.write(to + 1, &message::session_start()),
-            Event::RunStarted { .. }
-            | Event::GraphCaptured
-            | Event::GraphNotCaptured { .. }
-            | Event::Skipped { .. }
-            | Event::CheckpointSaved { .. }
-            | Event::EarlyStopped { .. } => Ok(()),
+            _ => Ok(()),
         }
     }
 }

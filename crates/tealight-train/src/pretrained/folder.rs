@@ -63,8 +63,8 @@ impl HfFolder {
         let has_head = !is_masked_lm || weights.has_masked_lm_head();
         let built = weights.restricted_to(|vb| build(&description, has_head, vb));
         let weights = built.map_err(|error| match error {
-            BuildError::Config(fault) => unusable(&config, &fault),
-            BuildError::Candle(error) => unusable(&files.origin, &error),
+            BuildError::Config(fault) => Error::unusable(&config, &fault),
+            BuildError::Candle(error) => Error::unusable(&files.origin, &error),
         })?;
         let notes = [&description.notes[..], weights.notes()].concat();
         Ok(Self { description, has_head, weights: weights.into_tensors(), notes })
@@ -133,7 +133,7 @@ impl TensorFiles {
         match shards.iter().find(|(name, _)| !files.has(name)) {
             None => Ok(files),
             Some((name, file)) => {
-                Err(unusable(&folder.join(file), &format!("it has no tensor `{name}`")))
+                Err(Error::unusable(&folder.join(file), &format!("it has no tensor `{name}`")))
             }
         }
     }
@@ -154,7 +154,10 @@ impl TensorFiles {
             }
             let tensor = view.load(&Device::Cpu)?.to_dtype(DType::F32)?;
             if self.tensors.insert(name.clone(), tensor).is_some() {
-                return Err(unusable(path, &format!("tensor `{name}` is also in another file")));
+                return Err(Error::unusable(
+                    path,
+                    &format!("tensor `{name}` is also in another file"),
+                ));
             }
         }
         Ok(())
@@ -170,11 +173,11 @@ struct ShardIndex {
 
 impl ShardIndex {
     fn read(path: &Path) -> Result<Self> {
-        let json_error = |source| Error::Json { path: path.to_owned(), source };
-        let index: Self = serde_json::from_str(&read_json_text(path)?).map_err(json_error)?;
+        let text = read_json_text(path)?;
+        let index: Self = serde_json::from_str(&text).map_err(Error::json(path))?;
         match index.weight_map.values().find(|file| !is_beside(file)) {
             None => Ok(index),
-            Some(file) => Err(unusable(path, &format!("`{file}` is not a file beside it"))),
+            Some(file) => Err(Error::unusable(path, &format!("`{file}` is not a file beside it"))),
         }
     }
 }
@@ -189,17 +192,13 @@ fn read_json_text(path: &Path) -> Result<String> {
     let size = fs::metadata(path).map_err(Error::io("read", path))?.len();
     if size > MAX_JSON_SIZE {
         let rule = format!("it has {size} bytes, and at most {MAX_JSON_SIZE} are read");
-        return Err(unusable(path, &rule));
+        return Err(Error::unusable(path, &rule));
     }
     files::read_text(path)
 }
 
-fn unusable(path: &Path, rule: &impl ToString) -> Error {
-    Error::Unusable { path: path.to_owned(), rule: rule.to_string() }
-}
-
 fn in_file(path: &Path) -> impl FnOnce(HfError) -> Error {
-    move |error| unusable(path, &error)
+    move |error| Error::unusable(path, &error)
 }
 
 /// `tokenizer.json`, and two files that name the special tokens.

@@ -95,7 +95,7 @@ impl Pretrained {
         }
         match RunDirectory::open(path) {
             Ok(directory) => Self::from_run(path, &directory, selection),
-            Err(Error::NotARun { .. }) => Err(Error::NotAModel { path: path.to_owned() }),
+            Err(Error::NotARun { .. }) => Err(Error::NotAModel(path.to_owned())),
             Err(error) => Err(error),
         }
     }
@@ -172,7 +172,7 @@ impl Pretrained {
                     "it is an encoder without a language-model head, which computes the probabilities of \
                      masked tokens: there is no tensor `{missing}`"
                 );
-                Err(Error::Unusable { path: self.origin.clone(), rule })
+                Err(Error::unusable(&self.origin, &rule))
             }
             _ => Err(self.wrong_purpose("a masked language model")),
         }
@@ -226,12 +226,8 @@ impl Pretrained {
         build: impl FnOnce(&VarBuilder<'_>) -> BuildResult<M>,
     ) -> Result<M> {
         build(&frozen(&self.weights, DType::F32, device)).map_err(|error| match error {
-            BuildError::Config(fault) => {
-                Error::Unusable { path: self.config_file.clone(), rule: fault.to_string() }
-            }
-            BuildError::Candle(error) => {
-                Error::Unusable { path: self.origin.clone(), rule: error.to_string() }
-            }
+            BuildError::Config(fault) => Error::unusable(&self.config_file, &fault),
+            BuildError::Candle(error) => Error::unusable(&self.origin, &error),
         })
     }
 
@@ -240,7 +236,7 @@ impl Pretrained {
     /// # Errors
     /// If there is none.
     pub fn tokenizer(&self) -> Result<&Tokenizer> {
-        self.tokenizer.as_ref().ok_or_else(|| Error::NoTokenizer { path: self.origin.clone() })
+        self.tokenizer.as_ref().ok_or_else(|| Error::NoTokenizer(self.origin.clone()))
     }
 
     fn wrong_purpose(&self, wanted: &'static str) -> Error {
@@ -259,7 +255,7 @@ fn labels(purpose: &Purpose, folder: &Path) -> Result<Option<Labels>> {
     let (n, n_classes) = (labels.names().len(), spec.n_classes);
     if n != n_classes {
         let rule = format!("it has {n} labels, and its model has {n_classes} classes");
-        return Err(Error::Unusable { path: folder.to_owned(), rule });
+        return Err(Error::unusable(folder, &rule));
     }
     Ok(Some(labels))
 }
@@ -269,6 +265,5 @@ fn check_n_tokens(text: &str, n: usize, longest: usize) -> Result<()> {
     if (1..=longest).contains(&n) {
         return Ok(());
     }
-    let rule = format!("it has {n} tokens, and the model reads 1 to {longest}");
-    Err(Error::Text { text: text.to_owned(), rule })
+    Err(Error::text(text, format!("it has {n} tokens, and the model reads 1 to {longest}")))
 }

@@ -21,6 +21,7 @@ use super::{Pretrained, labels};
 use crate::config::limits;
 use crate::data::text::tokenizer::Tokenizer;
 use crate::error::{Error, Result};
+use crate::limits::at_most;
 use crate::run::checkpoint::MODEL;
 use crate::storage::{files, tensors};
 use crate::task::classify::Labels;
@@ -79,13 +80,14 @@ fn check(model: &ModelConfig, purpose: &Purpose) -> Result<()> {
         return Ok(());
     }
     let sizes = purpose.record().sizes;
-    sizes.iter().try_for_each(|(name, &size)| limits::check_size(&format!("sizes.{name}"), size))
+    let check = |(name, &size)| at_most(&format!("sizes.{name}"), size, limits::MAX_SIZE);
+    sizes.iter().try_for_each(check)
 }
 
 /// Names the file instead of the configuration in an error.
 fn in_file(error: Error, path: &Path) -> Error {
     match error {
-        Error::Config(fault) => Error::Unusable { path: path.to_owned(), rule: fault.to_string() },
+        Error::Config(fault) => Error::unusable(path, &fault),
         error => error,
     }
 }

@@ -43,7 +43,7 @@ impl<'a> Translator<'a> {
         };
         let Seq2SeqSpec { source_len, target_len, .. } = spec;
         let Some(begin) = begin_id.or(tokenizer.special().pad) else {
-            return Err(Error::NoTokenizer { path: pretrained.origin.clone() });
+            return Err(Error::NoTokenizer(pretrained.origin.clone()));
         };
         Ok(Self { model, tokenizer, device, begin, source_len, target_len })
     }

@@ -1,6 +1,7 @@
 //! `manifest.json`: versions, device, time and data of a run.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, UNIX_EPOCH};
 
 use candle_core::{Device, DeviceLocation};
 use serde::{Deserialize, Serialize};
@@ -94,25 +95,7 @@ pub fn device_name(device: &Device) -> String {
 
 /// `2026-11-21T01:40:00Z` for the seconds since 1970.
 fn rfc_3339(seconds: u64) -> String {
-    let (days, seconds) = (seconds / 86_400, seconds % 86_400);
-    let (year, month, day) = civil(days);
-    let (hour, minute, second) = (seconds / 3_600, seconds / 60 % 60, seconds % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
-}
-
-/// Year, month and day of a day since 1970: `civil_from_days` of
-/// <https://howardhinnant.github.io/date_algorithms.html>. Its years start in March, so that a leap day is
-/// the last day of a year.
-fn civil(days_since_1970: u64) -> (u64, u64, u64) {
-    let days = days_since_1970 + 719_468; // since 0000-03-01
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let leap_days = day_of_era / 1_460 + day_of_era / 146_096 - day_of_era / 36_524;
-    let year_of_era = (day_of_era - leap_days) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    (era * 400 + year_of_era + u64::from(month <= 2), month, day)
+    humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(seconds)).to_string()
 }
 
 #[cfg(test)]

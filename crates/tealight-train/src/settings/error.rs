@@ -1,8 +1,5 @@
 //! The error about a configuration, shown at the line that causes it.
 
-use std::fmt;
-use std::io;
-use std::path::Path;
 use std::sync::Arc;
 
 use super::render;
@@ -33,21 +30,8 @@ impl ConfigError {
         Self { report: Box::new(report), sources: Arc::clone(sources) }
     }
 
-    /// `path` cannot be read.
-    pub(super) fn unreadable(path: &Path, reason: &io::Error) -> Self {
-        let report = Report::new(format!("cannot read `{}`: {reason}", path.display()));
-        Self::new(report, &Arc::default())
-    }
-
-    pub(super) fn not_utf8(path: &Path, bytes: &[u8], valid: usize) -> Self {
-        let line = bytes[..valid].split(|byte| *byte == b'\n').count();
-        let place = format!("byte {valid}, on line {line}");
-        let report = Report::new(format!("`{}` is not UTF-8 text: {place}", path.display()));
-        Self::new(report, &Arc::default())
-    }
-
-    pub(super) fn unwritable(reason: impl fmt::Display) -> Self {
-        let report = Report::new(format!("the configuration cannot be written as TOML: {reason}"));
-        Self::new(report, &Arc::default())
+    /// An error that belongs to no line.
+    pub(super) fn without_source(message: String) -> Self {
+        Self::new(Report::new(message), &Arc::default())
     }
 }

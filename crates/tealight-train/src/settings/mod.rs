@@ -6,6 +6,7 @@
 
 mod base;
 mod de;
+mod defaults;
 mod error;
 mod fault;
 mod overrides;
@@ -15,6 +16,7 @@ mod source;
 mod suggest;
 mod tree;
 
+pub(crate) use defaults::settings;
 pub use error::ConfigError;
 pub use overrides::DroppedKey;
 pub use source::{ConfigSource, to_resolved_toml};

@@ -39,9 +39,16 @@ pub struct ConfigSource {
 impl ConfigSource {
     /// Reads the file at `path`. `overrides` are the arguments of `--set`: `model.d_model=256`.
     pub fn read(path: &Path, overrides: &[String]) -> Result<Self, ConfigError> {
-        let bytes = fs::read(path).map_err(|error| ConfigError::unreadable(path, &error))?;
-        let text = str::from_utf8(&bytes)
-            .map_err(|error| ConfigError::not_utf8(path, &bytes, error.valid_up_to()))?;
+        let file = path.display();
+        let bytes = fs::read(path).map_err(|error| {
+            ConfigError::without_source(format!("cannot read `{file}`: {error}"))
+        })?;
+        let text = str::from_utf8(&bytes).map_err(|error| {
+            let valid = error.valid_up_to();
+            let line = bytes[..valid].split(|byte| *byte == b'\n').count();
+            let place = format!("byte {valid}, on line {line}");
+            ConfigError::without_source(format!("`{file}` is not UTF-8 text: {place}"))
+        })?;
         Self::parse(path, text, overrides)
     }
 
@@ -183,7 +190,10 @@ fn syntax_error(reader: Reader, text: &str, error: &toml::de::Error) -> Report {
 ///
 /// Tables follow the plain values and `kind` comes first. Deserialising the text gives `config` again.
 pub fn to_resolved_toml<T: Serialize>(config: &T) -> Result<String, ConfigError> {
-    toml::to_string(config).map_err(ConfigError::unwritable)
+    toml::to_string(config).map_err(|error| {
+        let message = format!("the configuration cannot be written as TOML: {error}");
+        ConfigError::without_source(message)
+    })
 }
 
 #[cfg(test)]

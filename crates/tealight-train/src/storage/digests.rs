@@ -52,10 +52,7 @@ impl Sums {
 }
 
 fn digest(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().fold(String::new(), |mut digits, byte| {
-        let _ = write!(digits, "{byte:02x}");
-        digits
-    })
+    format!("{:x}", Sha256::digest(bytes))
 }
 
 #[cfg(test)]

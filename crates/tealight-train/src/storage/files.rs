@@ -120,18 +120,17 @@ pub(crate) fn is_temporary(name: &str) -> bool {
 /// If the file cannot be read, is not JSON of type `T`, or has another version.
 pub fn read_json<T: DeserializeOwned>(path: &Path, supported: u64) -> Result<T> {
     let text = read(path)?;
-    let json_error = |source| Error::Json { path: path.to_owned(), source };
-    let Versioned { format_version: found } = serde_json::from_slice(&text).map_err(json_error)?;
+    let Versioned { format_version: found } =
+        serde_json::from_slice(&text).map_err(Error::json(path))?;
     if !(1..=supported).contains(&found) {
         return Err(Error::Version { path: path.to_owned(), found, supported });
     }
-    serde_json::from_slice(&text).map_err(json_error)
+    serde_json::from_slice(&text).map_err(Error::json(path))
 }
 
 /// `value` as indented JSON that ends with a line break; `path` is the file's name in errors.
 pub fn to_json(path: &Path, value: &impl Serialize) -> Result<Vec<u8>> {
-    let json_error = |source| Error::Json { path: path.to_owned(), source };
-    let mut bytes = serde_json::to_vec_pretty(value).map_err(json_error)?;
+    let mut bytes = serde_json::to_vec_pretty(value).map_err(Error::json(path))?;
     bytes.push(b'\n');
     Ok(bytes)
 }

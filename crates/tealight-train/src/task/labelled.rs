@@ -7,7 +7,6 @@ use tealight_ops::device::tensor_of;
 
 use crate::data::padded;
 use crate::error::Result;
-use crate::task::metrics::Measures;
 use crate::task::{Inputs, Loss};
 
 /// A batch on the device.
@@ -45,10 +44,8 @@ impl Batch {
     /// Cross-entropy and accuracy of `logits (batch, n_classes)`.
     pub(super) fn loss(&self, logits: &Tensor, label_smoothing: f64) -> Result<Loss> {
         let sum = cross_entropy(logits, &self.labels, label_smoothing)?;
-        let count = self.labels.elem_count() as f64;
-        let mut others = Measures::default();
-        others.add("accuracy", &hits(logits, &self.labels)?, count);
-        Ok(Loss { sum, count, others })
+        let hits = hits(logits, &self.labels)?;
+        Ok(Loss::with_hits(sum, self.labels.elem_count(), "accuracy", &hits))
     }
 }
 

@@ -187,6 +187,13 @@ pub struct Loss {
 }
 
 impl Loss {
+    /// The loss of `count` items, and how many of them the model got right, as the average `name`.
+    pub(crate) fn with_hits(sum: Tensor, count: usize, name: &'static str, hits: &Tensor) -> Self {
+        let (count, mut others) = (count as f64, Measures::default());
+        others.add(name, hits, count);
+        Self { sum, count, others }
+    }
+
     /// The loss of a batch without labels.
     pub(crate) fn nothing(device: &Device) -> Result<Self> {
         let sum = Tensor::zeros((), DType::F32, device)?;

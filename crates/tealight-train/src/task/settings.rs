@@ -3,6 +3,7 @@
 use std::path::{PathBuf, absolute};
 
 use crate::error::{Error, Result};
+use crate::limits::check;
 
 /// Makes a path absolute. An empty path stays empty: reading the data reports it.
 pub(super) fn absolute_path(path: &mut PathBuf) -> Result<()> {
@@ -14,10 +15,6 @@ pub(super) fn absolute_path(path: &mut PathBuf) -> Result<()> {
 
 /// Checks the probability mass that a loss spreads over all classes.
 pub(super) fn check_label_smoothing(label_smoothing: f64) -> Result<()> {
-    let key = "task.label_smoothing";
-    if (0. ..1.).contains(&label_smoothing) {
-        return Ok(());
-    }
-    let message = format!("`{key}` = {label_smoothing} must be at least 0 and less than 1");
-    Err(Error::config([key], message))
+    let is_valid = |share| (0. ..1.).contains(&share);
+    check("task.label_smoothing", label_smoothing, is_valid, "must be at least 0 and less than 1")
 }

@@ -16,7 +16,7 @@ use crate::data::text::store::{TokenStore, folder};
 use crate::data::text::tokenizer::{FILE, Tokenizer, TokenizerConfig};
 use crate::data::{DataFile, Split};
 use crate::error::{Error, Result};
-use crate::limits::positive;
+use crate::limits::{check, positive};
 use crate::task::context::TaskContext;
 use crate::task::metrics::by_name;
 
@@ -45,9 +45,11 @@ pub(super) struct Texts {
     pub(super) batch_size: usize,
     pub(super) device: Device,
     /// The files of the corpus and of the tokenizer.
-    data_files: Vec<DataFile>,
-    train: Sequences,
-    validation: Sequences,
+    pub(super) data_files: Vec<DataFile>,
+    /// The training sequences, in a new order in each epoch.
+    pub(super) train: Sequences,
+    /// All held-out sequences.
+    pub(super) validation: Sequences,
     /// Held-out sequences in an evaluation.
     n_validation: u64,
     n_tokens: u64,
@@ -85,20 +87,10 @@ impl Texts {
         })
     }
 
-    /// The training sequences, in a new order in each epoch.
-    pub(super) fn train(&self) -> &Sequences {
-        &self.train
-    }
-
     /// The places of training batch `index` in that order.
     pub(super) fn places(&self, index: u64) -> Range<u64> {
         let first = index * self.batch_size as u64;
         first..first + self.batch_size as u64
-    }
-
-    /// All held-out sequences.
-    pub(super) fn validation(&self) -> &Sequences {
-        &self.validation
     }
 
     /// Held-out sequence `index` of an evaluation, which takes them at even distances.
@@ -145,11 +137,6 @@ impl Texts {
             mask = mask.with_segments(&tensor_of(segments.clone(), shape, &self.device)?)?;
         }
         Ok(mask)
-    }
-
-    /// The files of the corpus and of the tokenizer.
-    pub(super) fn data_files(&self) -> Vec<DataFile> {
-        self.data_files.clone()
     }
 
     /// Sizes for the manifest.
@@ -206,12 +193,8 @@ pub(super) fn validate_sizes(seq_len: usize, n_validation: usize) -> Result<()> 
 pub(super) fn embedding_rows(tokenizer: &Tokenizer, vocab_size: Option<usize>) -> Result<usize> {
     let n_tokens = tokenizer.vocab_size();
     let rows = vocab_size.unwrap_or(n_tokens);
-    if rows < n_tokens {
-        let key = "task.vocab_size";
-        let message =
-            format!("`{key}` = {rows} is less than the {n_tokens} tokens of the tokenizer");
-        return Err(Error::config([key], message));
-    }
+    let rule = format!("is less than the {n_tokens} tokens of the tokenizer");
+    check("task.vocab_size", rows, |rows| rows >= n_tokens, &rule)?;
     Ok(rows)
 }
 

@@ -36,7 +36,7 @@ pub(crate) fn run(args: &Ablate) -> Result<()> {
     let lock = workers::lock(&plan.output)?;
     // Another command may have trained runs before the lock was free.
     plan.find_runs(args)?;
-    workers::write_config(&plan)?;
+    replace(&plan.output.join(workers::CONFIG), plan.text.as_bytes())?;
 
     let finished = |run: &Run| match &run.state {
         State::Finished(summary) => Some(Ok(summary.clone())),

@@ -16,7 +16,7 @@ use crate::runs::summary::Summary;
 use crate::system::subprocess::{self, THREADS, this_program};
 
 /// A copy of the configuration, so that later runs ignore edits of the original.
-const CONFIG: &str = "config.toml";
+pub(super) const CONFIG: &str = "config.toml";
 const LOCK: &str = ".lock";
 
 /// The summary of a finished run, or the error message of a failed one.
@@ -43,12 +43,6 @@ pub(super) fn lock(output: &Path) -> Result<File> {
         // Some file systems do not support locks.
         Ok(()) | Err(TryLockError::Error(_)) => Ok(file),
     }
-}
-
-/// Writes the copy of the configuration that the runs are started from.
-pub(super) fn write_config(plan: &Plan) -> Result<()> {
-    let path = plan.output.join(CONFIG);
-    Ok(tealight_train::storage::files::replace(&path, plan.text.as_bytes())?)
 }
 
 /// Trains the runs with the indices `pending`, `args.jobs` in parallel, and calls `on_event` when one

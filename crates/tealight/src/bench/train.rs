@@ -68,6 +68,14 @@ impl TaskVisitor for TrainingBench<'_> {
         let profile = args.profile.then(|| profiled(&mut session, args.steps));
         let cost = session.task.cost(&session.model, &config.model, &session.params);
         let n_examples = session.task.batch_size() as u64 * config.training.micro_batches;
+        let step =
+            Times::of(marks.iter().map(|mark| milliseconds(mark.ended - mark.began)).collect());
+        let steps_per_second = 1e3 / step.median;
+        let tokens_per_step = marks.iter().map(|mark| mark.tokens_per_example).sum::<f64>()
+            / marks.len() as f64
+            * n_examples as f64;
+        let flops_per_step = 3 * cost.forward_flops * n_examples;
+        let product_flops_per_second = product_rate(device, config.training.precision)?;
         let report = Report {
             config: args.config.path.display().to_string(),
             attention: config.model.attention.kind(),
@@ -76,16 +84,12 @@ impl TaskVisitor for TrainingBench<'_> {
             n_parameters: cost.n_parameters,
             n_steps: args.steps,
             n_warmup_steps: args.warmup,
-            step: Times::of(
-                marks.iter().map(|mark| milliseconds(mark.ended - mark.began)).collect(),
-            ),
+            step,
             examples_per_step: n_examples,
-            tokens_per_step: marks.iter().map(|mark| mark.tokens_per_example).sum::<f64>()
-                / marks.len() as f64
-                * n_examples as f64,
-            flops_per_step: 3 * cost.forward_flops * n_examples,
+            tokens_per_step,
+            flops_per_step,
             precision: config.training.precision,
-            product_flops_per_second: product_rate(device, config.training.precision)?,
+            product_flops_per_second,
             peak_memory_bytes,
             n_recorded_steps: marks.iter().filter(|mark| mark.is_recorded).count(),
             allocations_per_step: (marks.iter().map(|mark| mark.allocations).sum::<u64>() as f64
@@ -93,9 +97,13 @@ impl TaskVisitor for TrainingBench<'_> {
                 .round(),
             loss: marks.last().map(|mark| mark.loss),
             profile: profile.transpose().map_err(at_its_place)?,
+            steps_per_second,
+            tokens_per_second: tokens_per_step * steps_per_second,
+            model_flops_utilisation: flops_per_step as f64 * steps_per_second
+                / product_flops_per_second,
         };
         if args.options.json {
-            return print_indented_json(&report.with_rates());
+            return print_indented_json(&report);
         }
         print(&report.text())
     }
@@ -215,40 +223,12 @@ struct Report {
     loss: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     profile: Option<Vec<Share>>,
-}
-
-/// A report with the rates derived from it.
-#[derive(Debug, Serialize)]
-struct WithRates<'a> {
-    #[serde(flatten)]
-    report: &'a Report,
     steps_per_second: f64,
     tokens_per_second: f64,
     model_flops_utilisation: f64,
 }
 
 impl Report {
-    fn steps_per_second(&self) -> f64 {
-        1e3 / self.step.median
-    }
-
-    fn tokens_per_second(&self) -> f64 {
-        self.tokens_per_step * self.steps_per_second()
-    }
-
-    fn utilisation(&self) -> f64 {
-        self.flops_per_step as f64 * self.steps_per_second() / self.product_flops_per_second
-    }
-
-    fn with_rates(&self) -> WithRates<'_> {
-        WithRates {
-            report: self,
-            steps_per_second: self.steps_per_second(),
-            tokens_per_second: self.tokens_per_second(),
-            model_flops_utilisation: self.utilisation(),
-        }
-    }
-
     fn text(&self) -> String {
         let Times { median, fastest, slowest } = self.step;
         let memory = self
@@ -261,11 +241,11 @@ impl Report {
         };
         row("step, median", format!("{median:.3} ms"));
         row("fastest, slowest", format!("{fastest:.3}, {slowest:.3} ms"));
-        row("tokens per second", whole(self.tokens_per_second()));
-        row("examples per second", whole(self.examples_per_step as f64 * self.steps_per_second()));
+        row("tokens per second", whole(self.tokens_per_second));
+        row("examples per second", whole(self.examples_per_step as f64 * self.steps_per_second));
         row("FLOPs per step", format!("{:.3} GFLOP", self.flops_per_step as f64 / 1e9));
         let rate = self.product_flops_per_second / 1e9;
-        row("MFU", format!("{:.1} % of {rate:.1} GFLOP/s", 100. * self.utilisation()));
+        row("MFU", format!("{:.1} % of {rate:.1} GFLOP/s", 100. * self.model_flops_utilisation));
         row("peak memory", memory);
         row("allocations per step", whole(self.allocations_per_step));
         if self.n_recorded_steps > 0 {

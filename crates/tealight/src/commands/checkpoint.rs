@@ -1,7 +1,5 @@
 //! `tealight checkpoint`: lists, verifies, prunes and averages checkpoints.
 
-use std::path::Path;
-
 use anyhow::{Context, Result, bail};
 use candle_core::{DType, Device, Tensor};
 use tealight_train::pretrained::Pretrained;
@@ -40,7 +38,8 @@ fn list(run: &RunDirectory) -> Result<()> {
         table.row([name, bytes, roles.collect::<Vec<_>>().join(", ")]);
     }
     for path in checkpoints.damaged()? {
-        table.row([name(&path), "?".to_owned(), "damaged, set aside".to_owned()]);
+        let name = path.file_name().unwrap_or_default().display().to_string();
+        table.row([name, "?".to_owned(), "damaged, set aside".to_owned()]);
     }
     print(&table.to_string())
 }
@@ -136,8 +135,4 @@ fn mean(checkpoints: &Checkpoints, steps: &[u64]) -> Result<NamedTensors> {
         .zip(dtypes)
         .map(|((name, sum), dtype)| Ok((name, (sum / n)?.to_dtype(dtype)?)));
     mean.collect()
-}
-
-fn name(path: &Path) -> String {
-    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }

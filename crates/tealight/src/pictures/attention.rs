@@ -9,7 +9,7 @@ use tealight_model::attention::RowSum;
 use tealight_train::observer::tensorboard::Image;
 use tealight_train::task::AttentionMap;
 
-use super::heat::{HeatMaps, Panel, Scale};
+use super::heat::{HeatMaps, Panel};
 use super::png;
 use super::shapes::Picture;
 
@@ -74,9 +74,7 @@ fn weights(map: &AttentionMap, maps: Option<MapSelection>, n_heads: usize) -> Re
         RowSum::AtMostOne => "rows are queries, columns are keys; each row sums to at most 1",
         RowSum::Any => "rows are queries, columns are keys",
     };
-    let scale = Scale::of(panels.iter().flat_map(|panel| &panel.values).flatten().copied());
-    let title = format!("attention weights, {name}");
-    Ok(HeatMaps { title, caption: caption.to_owned(), scale, panels })
+    Ok(HeatMaps::new(format!("attention weights, {name}"), caption, panels))
 }
 
 fn factor_maps(
@@ -95,9 +93,8 @@ fn factor_maps(
     };
     let (rows, columns) = (labels(rows, &map.queries), labels(columns, &map.keys));
     let panels = panels(&matrices, maps, n_heads, &rows, &columns);
-    let scale = Scale::of(panels.iter().flat_map(|panel| &panel.values).flatten().copied());
-    let caption = "a factor of the attention weights; axes over positions have labels".to_owned();
-    Ok(HeatMaps { title, caption, scale, panels })
+    let caption = "a factor of the attention weights; axes over positions have labels";
+    Ok(HeatMaps::new(title, caption, panels))
 }
 
 /// The maps of the first sequence: `(batch, n_maps, rows, columns)` → `[map][row][column]`.

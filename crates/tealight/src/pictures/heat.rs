@@ -87,6 +87,12 @@ struct Layout {
 }
 
 impl HeatMaps {
+    /// Panels on one scale.
+    pub(crate) fn new(title: String, caption: &str, panels: Vec<Panel>) -> Self {
+        let values = panels.iter().flat_map(|panel| &panel.values).flatten();
+        Self { title, caption: caption.to_owned(), scale: Scale::of(values.copied()), panels }
+    }
+
     pub(crate) fn draw(&self) -> Picture {
         let layout = self.layout();
         let down = self.panels.len().div_ceil(layout.across).max(1);

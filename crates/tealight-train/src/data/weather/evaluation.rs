@@ -55,11 +55,8 @@ impl Evaluation {
     pub fn exact(generator: &dyn Generator, window: usize) -> Result<Self, Error> {
         generator.check_window(window)?;
         if window > MAX_EXACT_WINDOW {
-            return Err(Error::setting(
-                "window",
-                window,
-                "an exact evaluation takes at most 11 days",
-            ));
+            let rule = "an exact evaluation takes at most 11 days";
+            return Err(Error::setting("window", window, rule));
         }
         let joint = generator.joint(window + 1);
         let (mut windows, mut weights, mut next) = (Vec::new(), Vec::new(), Vec::new());

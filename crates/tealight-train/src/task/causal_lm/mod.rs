@@ -28,7 +28,6 @@ use crate::error::Result;
 use crate::inference::continuation::Continuer;
 use crate::task::attention_map::AttentionMap;
 use crate::task::context::TaskContext;
-use crate::task::metrics::Measures;
 use crate::task::text::Texts;
 use crate::task::{Inputs, Loss, RegisteredTask, Task, TaskKind, TaskSettings};
 
@@ -128,9 +127,7 @@ impl Task for CausalLm {
     fn batch(&self, split: Split, index: u64) -> Result<Batch> {
         let Self { texts, .. } = self;
         let sequences = match split {
-            Split::Train => {
-                texts.places(index).map(|place| texts.train().anywhere(place)).collect()
-            }
+            Split::Train => texts.places(index).map(|place| texts.train.anywhere(place)).collect(),
             Split::Validation => texts.held_out_batch(index).1,
         };
         self.batch_of(&sequences)
@@ -175,10 +172,7 @@ impl Task for CausalLm {
         }
         let hidden = model.hidden(ids, mask, mode)?; // (batch, seq_len, d_model)
         let Scored { loss: sum, hits } = model.scored(&hidden, labels, 0.)?;
-        let count = *n_labels as f64;
-        let mut others = Measures::default();
-        others.add("accuracy", &hits, count);
-        Ok(Loss { sum, count, others })
+        Ok(Loss::with_hits(sum, *n_labels, "accuracy", &hits))
     }
 
     fn attention_maps(&self, model: &causal_lm::CausalLm) -> Result<Vec<AttentionMap>> {
@@ -204,7 +198,7 @@ impl RegisteredTask for CausalLm {
     }
 
     fn data_files(&self) -> Vec<DataFile> {
-        self.texts.data_files()
+        self.texts.data_files.clone()
     }
 }
 

@@ -48,7 +48,7 @@ impl Report {
         let n_tokens: u64 = counts.values().sum();
         let share = |count: u64| count as f64 / n_tokens as f64;
         let loss = metrics.mean("loss").unwrap_or(f64::NAN);
-        let n_bytes = task.texts.validation().n_predicted_bytes();
+        let n_bytes = task.texts.validation.n_predicted_bytes();
         Ok(Self {
             loss,
             perplexity: loss.exp(),
@@ -99,7 +99,7 @@ struct Evaluated {
 
 fn evaluated(task: &CausalLm, model: &causal_lm::CausalLm) -> Result<Evaluated> {
     let (mut measures, mut counts) = (Measures::default(), BTreeMap::new());
-    let (all, n) = (task.texts.validation(), task.texts.evaluation_batch());
+    let (all, n) = (&task.texts.validation, task.texts.evaluation_batch());
     for first in (0..all.n()).step_by(n as usize) {
         let sequences: Vec<_> = (first..all.n().min(first + n)).map(|at| all.at(at)).collect();
         let loss = task.loss(model, &task.batch_of(&sequences)?, Mode::Eval)?;

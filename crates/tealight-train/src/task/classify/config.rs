@@ -2,81 +2,51 @@
 
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
 use tealight_model::models::classifier::ReadOut;
 
 use crate::data::text::tokenizer::TokenizerConfig;
-use crate::error::{Error, Result};
-use crate::limits::at_most;
+use crate::error::Result;
+use crate::limits::{at_most, check, given};
+use crate::settings::settings;
 use crate::task::settings::absolute_path;
 use crate::task::{Attends, TaskSettings};
 
 /// The longest sequence: the time of attention grows with its square.
 const MAX_SEQ_LEN: u64 = 1 << 16;
 
-/// `[task] kind = "classify"`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Config {
-    /// The most tokens of a text, special ones included; longer texts are truncated.
-    pub seq_len: usize,
-    /// Which positions the class is predicted from.
-    pub read_out: ReadOut,
-    /// Token types that the model has embeddings for, 2 in BERT. All tokens are of type 0.
-    pub n_token_types: usize,
-    /// Rows of the token embedding; as many as the tokenizer has tokens when absent. A pretrained model may
-    /// have more.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub vocab_size: Option<usize>,
-    /// Probability mass that the loss spreads over all classes (Szegedy et al. 2016).
-    pub label_smoothing: f64,
-    /// `[task.data]`: the texts.
-    pub data: DataConfig,
-    /// `[task.tokenizer]`; it is trained on the training texts unless it comes from a file.
-    pub tokenizer: TokenizerConfig,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            seq_len: 128,
-            read_out: ReadOut::Cls,
-            n_token_types: 0,
-            vocab_size: None,
-            label_smoothing: 0.,
-            data: DataConfig::default(),
-            tokenizer: TokenizerConfig::default(),
-        }
+settings! {
+    /// `[task] kind = "classify"`
+    pub struct Config {
+        /// The most tokens of a text, special ones included; longer texts are truncated.
+        pub seq_len: usize = 128,
+        /// Which positions the class is predicted from.
+        pub read_out: ReadOut = ReadOut::Cls,
+        /// Token types that the model has embeddings for, 2 in BERT. All tokens are of type 0.
+        pub n_token_types: usize = 0,
+        /// Rows of the token embedding; as many as the tokenizer has tokens when absent. A pretrained model may
+        /// have more.
+        pub vocab_size: Option<usize> = None,
+        /// Probability mass that the loss spreads over all classes (Szegedy et al. 2016).
+        pub label_smoothing: f64 = 0.,
+        /// `[task.data]`: the texts.
+        pub data: DataConfig = DataConfig::default(),
+        /// `[task.tokenizer]`; it is trained on the training texts unless it comes from a file.
+        pub tokenizer: TokenizerConfig = TokenizerConfig::default(),
     }
-}
 
-/// `[task.data]`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct DataConfig {
-    /// A `.jsonl` file with an object on each line, or a `.csv` file with a heading. A relative path is
-    /// relative to the working directory; a run keeps the absolute one.
-    pub path: PathBuf,
-    /// The field or column of the text.
-    pub text: String,
-    /// The field or column of the label: a word, a number, true or false.
-    pub label: String,
-    /// The share of the texts that is held out for validation.
-    pub validation: f64,
-    /// A file of texts for validation, instead of a share.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub validation_path: Option<PathBuf>,
-}
-
-impl Default for DataConfig {
-    fn default() -> Self {
-        Self {
-            path: PathBuf::new(),
-            text: "text".to_owned(),
-            label: "label".to_owned(),
-            validation: 0.1,
-            validation_path: None,
-        }
+    /// `[task.data]`
+    pub struct DataConfig {
+        /// A `.jsonl` file with an object on each line, or a `.csv` file with a heading. A relative path is
+        /// relative to the working directory; a run keeps the absolute one.
+        pub path: PathBuf = PathBuf::new(),
+        /// The field or column of the text.
+        pub text: String = "text".to_owned(),
+        /// The field or column of the label: a word, a number, true or false.
+        pub label: String = "label".to_owned(),
+        /// The share of the texts that is held out for validation.
+        pub validation: f64 = 0.1,
+        /// A file of texts for validation, instead of a share.
+        pub validation_path: Option<PathBuf> = None,
     }
 }
 
@@ -85,24 +55,13 @@ impl TaskSettings for Config {
         let Self { seq_len, n_token_types, label_smoothing, .. } = *self;
         at_most("task.seq_len", seq_len as u64, MAX_SEQ_LEN)?;
         at_most("task.n_token_types", n_token_types as u64, MAX_SEQ_LEN)?;
-        if !(0. ..1.).contains(&label_smoothing) {
-            let message = format!(
-                "`task.label_smoothing` = {label_smoothing} must be at least 0 and below 1"
-            );
-            return Err(Error::config(["task.label_smoothing"], message));
-        }
+        let (is_valid, rule) =
+            (|share| (0. ..1.).contains(&share), "must be at least 0 and below 1");
+        check("task.label_smoothing", label_smoothing, is_valid, rule)?;
         let DataConfig { validation, ref path, .. } = self.data;
-        if path.as_os_str().is_empty() {
-            let key = "task.data.path";
-            let message =
-                format!("`{key}` is missing: a .jsonl or .csv file with texts and labels");
-            return Err(Error::config([key], message));
-        }
-        if !(validation > 0. && validation < 1.) {
-            let key = "task.data.validation";
-            let message = format!("`{key}` = {validation} must be a share between 0 and 1");
-            return Err(Error::config([key], message));
-        }
+        given("task.data.path", path, "a .jsonl or .csv file with texts and labels")?;
+        let is_share = |share| share > 0. && share < 1.;
+        check("task.data.validation", validation, is_share, "must be a share between 0 and 1")?;
         self.tokenizer.validate()
     }
 

@@ -131,7 +131,7 @@ fn split(examples: Vec<Example>, share: f64, seed: u64) -> Result<(Vec<Example>,
 
 fn item(example: &Example, path: &Path, labels: &Labels, encoder: &Encoder) -> Result<Item> {
     let Example { text, label, line } = example;
-    let wrong = |rule: String| Error::Line { path: path.to_owned(), line: *line, rule };
+    let wrong = |rule: String| Error::line(path, *line, rule);
     let class = labels.class(label);
     let class =
         class.ok_or_else(|| wrong(format!("no text to train on has the label \"{label}\"")))?;

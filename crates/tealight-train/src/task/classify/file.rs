@@ -26,18 +26,13 @@ pub(super) fn read(key: &str, path: &Path, config: &DataConfig) -> Result<Vec<Ex
         Error::config([key], format!("`{}` cannot be read: {source}", path.display()))
     })?;
     let examples = match path.extension().and_then(|extension| extension.to_str()) {
-        Some("jsonl") => of_jsonl(&bytes, config),
-        Some("csv") => of_csv(&bytes, config),
+        Some("jsonl") => of_jsonl(path, &bytes, config)?,
+        Some("csv") => of_csv(path, &bytes, config)?,
         _ => {
             let message = format!("`{key}` = `{}` ends in neither .jsonl nor .csv", path.display());
             return Err(Error::config([key], message));
         }
     };
-    let examples = examples.map_err(|Wrong { line, rule }| Error::Line {
-        path: path.to_owned(),
-        line,
-        rule,
-    })?;
     if examples.is_empty() {
         let message = format!("`{}` holds no text", path.display());
         return Err(Error::config([key], message));
@@ -45,23 +40,11 @@ pub(super) fn read(key: &str, path: &Path, config: &DataConfig) -> Result<Vec<Ex
     Ok(examples)
 }
 
-/// What is wrong with a line.
-struct Wrong {
-    line: usize,
-    rule: String,
-}
-
-impl Wrong {
-    fn new(line: usize, rule: impl Into<String>) -> Self {
-        Self { line, rule: rule.into() }
-    }
-}
-
-fn of_jsonl(bytes: &[u8], config: &DataConfig) -> Result<Vec<Example>, Wrong> {
+fn of_jsonl(path: &Path, bytes: &[u8], config: &DataConfig) -> Result<Vec<Example>> {
     let mut examples = Vec::new();
     let bytes = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes);
     for (at, line) in bytes.split(|&byte| byte == b'\n').enumerate() {
-        let wrong = |rule: String| Wrong::new(at + 1, rule);
+        let wrong = |rule: String| Error::line(path, at + 1, rule);
         let text = std::str::from_utf8(line).map_err(|_| wrong("this is not UTF-8".to_owned()))?;
         if text.trim().is_empty() {
             continue;
@@ -80,36 +63,36 @@ fn of_jsonl(bytes: &[u8], config: &DataConfig) -> Result<Vec<Example>, Wrong> {
             label @ (Value::Number(_) | Value::Bool(_)) => label.to_string(),
             _ => return Err(wrong(format!("the field `{}` is not a label", config.label))),
         };
-        examples.push(example(text, &label, at + 1)?);
+        examples.push(example(text, &label, at + 1).map_err(wrong)?);
     }
     Ok(examples)
 }
 
-fn of_csv(bytes: &[u8], config: &DataConfig) -> Result<Vec<Example>, Wrong> {
+fn of_csv(path: &Path, bytes: &[u8], config: &DataConfig) -> Result<Vec<Example>> {
     let bytes = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes);
     let mut reader = csv::Reader::from_reader(bytes);
     let mut lines = Lines { bytes, at: 0, line: 1 };
-    let heading = reader.headers().map_err(|error| of_row(&error, &mut lines))?.clone();
+    let heading = reader.headers().map_err(|error| of_row(path, &error, &mut lines))?.clone();
     let column = |name: &str| {
         let names: Vec<&str> = heading.iter().map(str::trim).collect();
         let at = names.iter().position(|&known| known == name);
-        at.ok_or_else(|| Wrong::new(1, missing("column", name, names)))
+        at.ok_or_else(|| Error::line(path, 1, missing("column", name, names)))
     };
     let (text, label) = (column(&config.text)?, column(&config.label)?);
     let mut examples = Vec::new();
     for row in reader.records() {
-        let row = row.map_err(|error| of_row(&error, &mut lines))?;
+        let row = row.map_err(|error| of_row(path, &error, &mut lines))?;
         let line = lines.of(row.position());
         let [text, label] = [text, label].map(|at| row.get(at).unwrap_or_default());
-        examples.push(example(text, label, line)?);
+        examples.push(example(text, label, line).map_err(|rule| Error::line(path, line, rule))?);
     }
     Ok(examples)
 }
 
-fn example(text: &str, label: &str, line: usize) -> Result<Example, Wrong> {
+fn example(text: &str, label: &str, line: usize) -> Result<Example, String> {
     for (side, value) in [("text", text), ("label", label)] {
         if value.trim().is_empty() {
-            return Err(Wrong::new(line, format!("the {side} is empty")));
+            return Err(format!("the {side} is empty"));
         }
     }
     Ok(Example { text: text.to_owned(), label: label.trim().to_owned(), line })
@@ -143,8 +126,8 @@ impl Lines<'_> {
     }
 }
 
-/// The message of an error of the csv reader, with its line.
-fn of_row(error: &csv::Error, lines: &mut Lines<'_>) -> Wrong {
+/// An error of the csv reader, with its line.
+fn of_row(path: &Path, error: &csv::Error, lines: &mut Lines<'_>) -> Error {
     let line = lines.of(error.position());
     let rule = match error.kind() {
         csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
@@ -153,7 +136,7 @@ fn of_row(error: &csv::Error, lines: &mut Lines<'_>) -> Wrong {
         csv::ErrorKind::Utf8 { .. } => "this is not UTF-8".to_owned(),
         _ => error.to_string(),
     };
-    Wrong::new(line, rule)
+    Error::line(path, line, rule)
 }
 
 #[cfg(test)]

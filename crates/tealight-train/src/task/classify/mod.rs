@@ -251,10 +251,8 @@ impl Task for Classify {
     }
 
     fn attention_maps(&self, model: &Classifier) -> Result<Vec<AttentionMap>> {
-        match self.data.validation.first() {
-            Some(item) => self.attention_maps_of_item(model, item),
-            None => Ok(Vec::new()),
-        }
+        let first = self.data.validation.first();
+        first.map_or(Ok(Vec::new()), |item| self.attention_maps_of_item(model, item))
     }
 }
 

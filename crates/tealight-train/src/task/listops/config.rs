@@ -1,10 +1,10 @@
 //! The settings of `[task] kind = "listops"`.
 
-use serde::{Deserialize, Serialize};
 use tealight_model::models::forecaster::ReadOut;
 
 use crate::error::{Error, Result};
-use crate::limits::at_most;
+use crate::limits::{at_most, check};
+use crate::settings::settings;
 use crate::task::{Attends, TaskSettings};
 
 /// The longest expression: the time of attention grows with its square.
@@ -14,40 +14,25 @@ const MAX_EXPRESSIONS: u64 = 10_000_000;
 /// The most levels of a tree, and the most arguments of an operation.
 const MAX_TREE: u64 = 1000;
 
-/// `[task] kind = "listops"`. The defaults are the data of the Long Range Arena.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Config {
-    /// Expressions to train on.
-    pub n_train: usize,
-    /// Expressions of the validation split.
-    pub n_validation: usize,
-    /// Expressions for the report.
-    pub n_test: usize,
-    /// Levels of a tree, digits included.
-    pub max_depth: usize,
-    /// Arguments of an operation: 2 to this many.
-    pub max_args: usize,
-    /// Every expression has more tokens than this.
-    pub min_length: usize,
-    /// Every expression has fewer tokens than this.
-    pub max_length: usize,
-    /// Which positions the value is predicted from: `mean`, `cls` or `last`.
-    pub read_out: ReadOut,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            n_train: 96_000,
-            n_validation: 2000,
-            n_test: 2000,
-            max_depth: 10,
-            max_args: 10,
-            min_length: 500,
-            max_length: 2000,
-            read_out: ReadOut::Mean,
-        }
+settings! {
+    /// `[task] kind = "listops"`. The defaults are the data of the Long Range Arena.
+    pub struct Config {
+        /// Expressions to train on.
+        pub n_train: usize = 96_000,
+        /// Expressions of the validation split.
+        pub n_validation: usize = 2000,
+        /// Expressions for the report.
+        pub n_test: usize = 2000,
+        /// Levels of a tree, digits included.
+        pub max_depth: usize = 10,
+        /// Arguments of an operation: 2 to this many.
+        pub max_args: usize = 10,
+        /// Every expression has more tokens than this.
+        pub min_length: usize = 500,
+        /// Every expression has fewer tokens than this.
+        pub max_length: usize = 2000,
+        /// Which positions the value is predicted from: `mean`, `cls` or `last`.
+        pub read_out: ReadOut = ReadOut::Mean,
     }
 }
 
@@ -79,10 +64,7 @@ impl TaskSettings for Config {
 impl Config {
     fn check_sizes(&self) -> Result<()> {
         let size = |key: &str, value: usize, least: usize, most: u64| {
-            if value < least {
-                let message = format!("`{key}` = {value} must be at least {least}");
-                return Err(Error::config([key], message));
-            }
+            check(key, value, |value| value >= least, &format!("must be at least {least}"))?;
             at_most(key, value as u64, most)
         };
         size("task.n_train", self.n_train, 1, MAX_EXPRESSIONS)?;

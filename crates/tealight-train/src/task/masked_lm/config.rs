@@ -2,56 +2,37 @@
 
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
-
 use crate::data::text::corpus::CorpusConfig;
 use crate::data::text::masking;
 use crate::data::text::sequences::{Layout, Predicts, Spec};
 use crate::data::text::tokenizer::TokenizerConfig;
 use crate::error::Result;
+use crate::settings::settings;
 use crate::task::text::{TextSettings, absolute_paths, validate_sizes};
 use crate::task::{Attends, TaskSettings};
 
-/// `[task] kind = "masked_lm"`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Config {
-    /// The most tokens of a sequence, special ones included.
-    pub seq_len: usize,
-    /// How documents become sequences.
-    pub sequences: Layout,
-    /// The most held-out sequences in an evaluation.
-    pub n_validation: usize,
-    /// Rows of the token embedding; as many as the tokenizer has tokens when absent. A pretrained model may
-    /// have more.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub vocab_size: Option<usize>,
-    /// Token types that the model has embeddings for, 2 in BERT. All tokens are of type 0.
-    pub n_token_types: usize,
-    /// The cache of tokenised text; a folder of the user's when absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cache: Option<PathBuf>,
-    /// `[task.corpus]`
-    pub corpus: CorpusConfig,
-    /// `[task.tokenizer]`
-    pub tokenizer: TokenizerConfig,
-    /// `[task.masking]`
-    pub masking: masking::Config,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            seq_len: 128,
-            sequences: Layout::Padded,
-            n_validation: 1000,
-            vocab_size: None,
-            n_token_types: 0,
-            cache: None,
-            corpus: CorpusConfig::default(),
-            tokenizer: TokenizerConfig::default(),
-            masking: masking::Config::default(),
-        }
+settings! {
+    /// `[task] kind = "masked_lm"`
+    pub struct Config {
+        /// The most tokens of a sequence, special ones included.
+        pub seq_len: usize = 128,
+        /// How documents become sequences.
+        pub sequences: Layout = Layout::Padded,
+        /// The most held-out sequences in an evaluation.
+        pub n_validation: usize = 1000,
+        /// Rows of the token embedding; as many as the tokenizer has tokens when absent. A pretrained model may
+        /// have more.
+        pub vocab_size: Option<usize> = None,
+        /// Token types that the model has embeddings for, 2 in BERT. All tokens are of type 0.
+        pub n_token_types: usize = 0,
+        /// The cache of tokenised text; a folder of the user's when absent.
+        pub cache: Option<PathBuf> = None,
+        /// `[task.corpus]`
+        pub corpus: CorpusConfig = CorpusConfig::default(),
+        /// `[task.tokenizer]`
+        pub tokenizer: TokenizerConfig = TokenizerConfig::default(),
+        /// `[task.masking]`
+        pub masking: masking::Config = masking::Config::default(),
     }
 }
 

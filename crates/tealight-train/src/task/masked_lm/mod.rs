@@ -35,7 +35,6 @@ use crate::error::{Error, Result};
 use crate::inference::fill_mask::FillMask;
 use crate::task::attention_map::AttentionMap;
 use crate::task::context::TaskContext;
-use crate::task::metrics::Measures;
 use crate::task::text::Texts;
 use crate::task::{Inputs, Loss, RegisteredTask, Task, TaskKind, TaskSettings};
 
@@ -92,7 +91,7 @@ impl MaskedLm {
     fn check_masking(&self) -> Result<()> {
         let is_ordinary = |id: &u32| !self.tokenizer().is_special(*id);
         let has_ordinary = |sequence: Sequence| sequence.ids.iter().any(is_ordinary);
-        let train = self.texts.train();
+        let train = &self.texts.train;
         let side = if !(0..train.n()).map(|number| train.at(number)).any(has_ordinary) {
             "to train on"
         } else if !self.texts.all_held_out().any(has_ordinary) {
@@ -161,7 +160,7 @@ impl MaskedLm {
     fn training(&self, index: u64) -> (Rows, Masked) {
         let places = self.texts.places(index);
         let first = places.start;
-        let sequences = places.map(|place| self.texts.train().shuffled(place));
+        let sequences = places.map(|place| self.texts.train.shuffled(place));
         let rows = self.rows(&sequences.collect::<Vec<_>>());
         let masked = self.masking.train(&rows, first);
         (rows, masked)
@@ -241,10 +240,7 @@ impl Task for MaskedLm {
         }
         let hidden = model.hidden(&Input::tokens(ids), mask, mode)?; // (batch, seq_len, d_model)
         let Scored { loss: sum, hits } = model.scored(&hidden, positions, labels)?;
-        let count = *n_masked as f64;
-        let mut others = Measures::default();
-        others.add("accuracy", &hits, count);
-        Ok(Loss { sum, count, others })
+        Ok(Loss::with_hits(sum, *n_masked, "accuracy", &hits))
     }
 
     fn attention_maps(&self, model: &masked_lm::MaskedLm) -> Result<Vec<AttentionMap>> {
@@ -272,7 +268,7 @@ impl RegisteredTask for MaskedLm {
     }
 
     fn data_files(&self) -> Vec<DataFile> {
-        self.texts.data_files()
+        self.texts.data_files.clone()
     }
 }
 

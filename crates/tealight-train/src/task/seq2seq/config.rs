@@ -2,42 +2,31 @@
 
 use std::path::Path;
 
-use serde::{Deserialize, Serialize};
 use tealight_model::{ModelConfig, Reads, choice};
 
 use super::pairs::file::FileConfig;
 use super::pairs::{PairSource, dates, symbols};
 use crate::error::Result;
 use crate::limits::{at_most, positive};
+use crate::settings::settings;
 use crate::task::settings::{absolute_path, check_label_smoothing};
 use crate::task::{Attends, TaskSettings};
 
 /// The most held-out pairs.
 const MAX_VALIDATION: u64 = 1 << 20;
 
-/// `[task] kind = "seq2seq"`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Config {
-    /// Probability mass that the loss spreads over all tokens (Szegedy et al. 2016).
-    pub label_smoothing: f64,
-    /// Pairs that are held out for validation; of a file, sources with all their targets.
-    pub n_validation: usize,
-    /// How many of them are decoded at each evaluation, for `exact_match`; 0 saves the time. The report at
-    /// the end decodes all.
-    pub n_decoded: usize,
-    /// `[task.source]`: where the pairs come from.
-    pub source: SourceConfig,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            label_smoothing: 0.,
-            n_validation: 1000,
-            n_decoded: 200,
-            source: SourceConfig::default(),
-        }
+settings! {
+    /// `[task] kind = "seq2seq"`
+    pub struct Config {
+        /// Probability mass that the loss spreads over all tokens (Szegedy et al. 2016).
+        pub label_smoothing: f64 = 0.,
+        /// Pairs that are held out for validation; of a file, sources with all their targets.
+        pub n_validation: usize = 1000,
+        /// How many of them are decoded at each evaluation, for `exact_match`; 0 saves the time. The report at
+        /// the end decodes all.
+        pub n_decoded: usize = 200,
+        /// `[task.source]`: where the pairs come from.
+        pub source: SourceConfig = SourceConfig::default(),
     }
 }
 

@@ -45,7 +45,7 @@ use crate::error::Result;
 use crate::task::attention_map::{AttentionMap, SequenceMaps};
 use crate::task::context::TaskContext;
 use crate::task::evaluate::batch_range;
-use crate::task::metrics::{Measures, Metrics, by_name};
+use crate::task::metrics::{Metrics, by_name};
 use crate::task::{Inputs, Loss, RegisteredTask, Task, TaskKind, TaskSettings};
 use data::{Data, Training};
 use vocabulary::{BEGIN, END, PAD};
@@ -202,17 +202,12 @@ impl Task for Seq2Seq {
         let hidden = model.hidden(source, target, mode)?; // (batch, target_len, d_model)
         let smoothing = if mode == Mode::Eval { 0. } else { self.config.label_smoothing };
         let Scored { loss: sum, hits } = model.scored(&hidden, labels, smoothing)?;
-        let count = *n_labels as f64;
-        let mut others = Measures::default();
-        others.add("token_accuracy", &hits, count);
-        Ok(Loss { sum, count, others })
+        Ok(Loss::with_hits(sum, *n_labels, "token_accuracy", &hits))
     }
 
     fn attention_maps(&self, model: &seq2seq::Seq2Seq) -> Result<Vec<AttentionMap>> {
-        match self.data.validation.first() {
-            Some(pair) => self.attention_maps_of(model, &pair.source),
-            None => Ok(Vec::new()),
-        }
+        let first = self.data.validation.first();
+        first.map_or(Ok(Vec::new()), |pair| self.attention_maps_of(model, &pair.source))
     }
 
     /// `exact_match` of the first `n_decoded` sources.

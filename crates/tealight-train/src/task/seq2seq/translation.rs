@@ -39,7 +39,9 @@ impl Seq2Seq {
         strategy: &Strategy,
         max_len: Option<usize>,
     ) -> Result<Vec<Vec<Translation>>> {
-        let max_len = self.check(strategy, max_len)?;
+        let (_, longest) = self.config.source.max_lens();
+        check(strategy, max_len, longest)?;
+        let max_len = max_len.unwrap_or(longest + 1); // with the end mark
         let ids: Vec<Vec<u32>> =
             sources.iter().map(|source| self.encode(source.as_ref())).collect::<Result<_>>()?;
         let n_beams = if let Strategy::Beams { n_beams, .. } = strategy { *n_beams } else { 1 };
@@ -134,13 +136,6 @@ impl Seq2Seq {
         }
         ids.push(END);
         Ok(ids)
-    }
-
-    /// The most tokens of an output, end mark included: `max_len`, or one more than the longest target.
-    fn check(&self, strategy: &Strategy, max_len: Option<usize>) -> Result<usize> {
-        let (_, longest) = self.config.source.max_lens();
-        check(strategy, max_len, longest)?;
-        Ok(max_len.unwrap_or(longest + 1))
     }
 }
 

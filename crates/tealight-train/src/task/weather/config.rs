@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use serde::{Deserialize, Serialize};
 use tealight_model::models::forecaster::ReadOut;
 use tealight_model::{choice, names};
 
@@ -10,6 +9,7 @@ use crate::data::weather::generator::markov;
 use crate::data::weather::source::{FileConfig, SourceConfig};
 use crate::error::{Error, Result};
 use crate::limits::{at_most, positive};
+use crate::settings::settings;
 use crate::task::settings::{absolute_path, check_label_smoothing};
 use crate::task::{Attends, TaskSettings};
 
@@ -17,34 +17,21 @@ use crate::task::{Attends, TaskSettings};
 /// cube.
 const MAX_WINDOW: u64 = 366;
 
-/// `[task] kind = "weather"`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Config {
-    /// Days that the model reads, oldest first.
-    pub window: usize,
-    /// How a day is encoded for the model.
-    pub input: InputKind,
-    /// Which positions the forecast is read from.
-    pub read_out: ReadOut,
-    /// Probability mass that the loss spreads over all kinds of weather (Szegedy et al. 2016).
-    pub label_smoothing: f64,
-    /// `[task.source]`: where the weather comes from.
-    pub source: SourceConfig,
-    /// `[task.regime]`: how many examples there are.
-    pub regime: Regime,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            window: 10,
-            input: InputKind::Tokens,
-            read_out: ReadOut::Mean,
-            label_smoothing: 0.,
-            source: SourceConfig::Markov(markov::Config::default()),
-            regime: Regime::default(),
-        }
+settings! {
+    /// `[task] kind = "weather"`
+    pub struct Config {
+        /// Days that the model reads, oldest first.
+        pub window: usize = 10,
+        /// How a day is encoded for the model.
+        pub input: InputKind = InputKind::Tokens,
+        /// Which positions the forecast is read from.
+        pub read_out: ReadOut = ReadOut::Mean,
+        /// Probability mass that the loss spreads over all kinds of weather (Szegedy et al. 2016).
+        pub label_smoothing: f64 = 0.,
+        /// `[task.source]`: where the weather comes from.
+        pub source: SourceConfig = SourceConfig::Markov(markov::Config::default()),
+        /// `[task.regime]`: how many examples there are.
+        pub regime: Regime = Regime::default(),
     }
 }
 
@@ -74,34 +61,19 @@ impl Default for Regime {
     }
 }
 
-/// `[task.regime] kind = "fresh"`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Fresh {
-    /// Samples drawn for validation, once for the whole run.
-    pub n_validation: usize,
-}
-
-impl Default for Fresh {
-    fn default() -> Self {
-        Self { n_validation: 2000 }
+settings! {
+    /// `[task.regime] kind = "fresh"`
+    pub struct Fresh {
+        /// Samples drawn for validation, once for the whole run.
+        pub n_validation: usize = 2000,
     }
-}
 
-/// `[task.regime] kind = "examples"`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Fixed {
-    /// Examples of both splits; when absent, 5,000, or all of a file.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub n: Option<usize>,
-    /// How many of them, the last ones, are held out for validation.
-    pub n_validation: usize,
-}
-
-impl Default for Fixed {
-    fn default() -> Self {
-        Self { n: None, n_validation: 500 }
+    /// `[task.regime] kind = "examples"`
+    pub struct Fixed {
+        /// Examples of both splits; when absent, 5,000, or all of a file.
+        pub n: Option<usize> = None,
+        /// How many of them, the last ones, are held out for validation.
+        pub n_validation: usize = 500,
     }
 }
 

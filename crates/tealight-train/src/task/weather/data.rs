@@ -10,7 +10,7 @@ use crate::data::weather::source::{FileConfig, SourceConfig};
 use crate::data::weather::{self, Examples, Generator};
 use crate::data::{DataFile, ShuffledOrder};
 use crate::error::{Error, Result};
-use crate::limits::{at_most, positive};
+use crate::limits::{at_most, given, positive};
 
 /// Examples drawn where the settings give no number: as many as were published.
 pub(super) const N_EXAMPLES: usize = 5000;
@@ -84,10 +84,7 @@ fn read(config: &Config) -> Result<(&Path, Vec<Vec<u8>>)> {
     let SourceConfig::File(FileConfig { path }) = &config.source else {
         unreachable!("invariant: weather without a rule comes from a file");
     };
-    if path.as_os_str().is_empty() {
-        let message = "`task.source.path` is missing: the file with the weather";
-        return Err(Error::config(["task.source.path"], message));
-    }
+    given("task.source.path", path, "the file with the weather")?;
     Ok((path, weather::read(path, config.window + 1)?))
 }
 

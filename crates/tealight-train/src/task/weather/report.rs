@@ -9,9 +9,7 @@ use tealight_ops::rng::{Purpose, Stream};
 
 use super::Weather;
 use super::data::N_EXAMPLES;
-use crate::data::weather::{
-    Evaluation, Examples, Generator, Linear, Lookup, Method, Score, majority,
-};
+use crate::data::weather::{Evaluation, Examples, Linear, Lookup, Method, Score, majority};
 use crate::error::Result;
 use crate::task::TaskReport;
 use crate::task::metrics::by_name;
@@ -161,7 +159,9 @@ impl Reference {
         };
         let examples = match (task.training_examples(), task.generator()) {
             (Some(examples), _) => examples.clone(),
-            (None, Some(generator)) => drawn(generator, window, stream.fork(1)),
+            (None, Some(generator)) => {
+                Examples::sample(generator, window, N_EXAMPLES, stream.fork(1))
+            }
             (None, None) => unreachable!("invariant: examples from a file are a fixed set"),
         };
         let learns_from_examples = task.training_examples().is_some();
@@ -179,8 +179,4 @@ impl Reference {
             limit,
         })
     }
-}
-
-fn drawn(generator: &dyn Generator, window: usize, stream: Stream) -> Examples {
-    Examples::sample(generator, window, N_EXAMPLES, stream)
 }

@@ -23,12 +23,6 @@ struct Quantity {
     format: fn(f64) -> String,
 }
 
-impl Quantity {
-    fn is_time(&self) -> bool {
-        self.name.starts_with("time")
-    }
-}
-
 const QUANTITIES: [Quantity; 2] = [
     Quantity {
         name: "time (ms)",
@@ -76,7 +70,7 @@ pub(super) fn markdown(args: &BenchAttention, threads: usize, cells: &[Cell]) ->
                 let cells = of_pass().collect::<Vec<_>>();
                 let table = table(args, &cells, quantity);
                 text.push(format!("{}, {}:\n\n{table}", capitalized(pass.name()), quantity.name));
-                if quantity.is_time() {
+                if quantity.name.starts_with("time") {
                     text.extend(crossings(&args.lengths, &cells));
                 }
             }

@@ -128,6 +128,6 @@ impl Origin {
     /// An error at this place.
     pub fn error(&self, rule: impl Into<String>) -> Error {
         let Self { path, line } = self;
-        Error::Line { path: path.to_path_buf(), line: *line as usize, rule: rule.into() }
+        Error::line(path, *line as usize, rule)
     }
 }

@@ -26,7 +26,7 @@ mod probe;
 
 use std::ops::Range;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use tealight_model::names;
 use tealight_ops::rng::{Purpose, Stream};
 
@@ -35,27 +35,23 @@ pub use probe::{Limits, MASK, Place, Probe, probes};
 
 use crate::data::fingerprint::fnv_1a;
 use crate::data::weather::Weather;
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::limits::check;
+use crate::settings::settings;
 use chain::Chain;
 use phrases::{DiaryText, Phrases};
 
-/// `kind = "diary"`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Config {
-    /// The languages of the diaries.
-    pub language: Languages,
-    /// The number of training documents.
-    pub n_documents: usize,
-    /// The number of additional documents for validation.
-    pub n_validation: usize,
-    /// The number of days in each: 2 to 14. Five days have about 40 tokens.
-    pub n_days: usize,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self { language: Languages::Both, n_documents: 20_000, n_validation: 500, n_days: 5 }
+settings! {
+    /// `kind = "diary"`
+    pub struct Config {
+        /// The languages of the diaries.
+        pub language: Languages = Languages::Both,
+        /// The number of training documents.
+        pub n_documents: usize = 20_000,
+        /// The number of additional documents for validation.
+        pub n_validation: usize = 500,
+        /// The number of days in each: 2 to 14. Five days have about 40 tokens.
+        pub n_days: usize = 5,
     }
 }
 
@@ -166,11 +162,8 @@ impl Config {
     /// Checks the bounds of the sizes.
     pub fn validate(&self) -> Result<()> {
         let between = |key: &str, value: usize, least: usize, most: usize| {
-            if (least..=most).contains(&value) {
-                return Ok(());
-            }
-            let message = format!("`{key}` = {value} must be between {least} and {most}");
-            Err(Error::config([key], message))
+            let rule = format!("must be between {least} and {most}");
+            check(key, value, |value| (least..=most).contains(&value), &rule)
         };
         between("task.corpus.n_days", self.n_days, 2, 14)?;
         between("task.corpus.n_documents", self.n_documents, 1, 100_000_000)?;

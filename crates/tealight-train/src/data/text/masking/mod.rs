@@ -14,35 +14,29 @@
 
 mod choose;
 
-use serde::{Deserialize, Serialize};
 use tealight_model::names;
 use tealight_ops::rng::{Purpose, Stream};
 
 use super::sequences::Rows;
 use super::tokenizer::Tokenizer;
 use crate::error::{Error, Result};
-use crate::limits::share;
+use crate::limits::{check, share};
+use crate::settings::settings;
 
 /// The seed of the masks of validation.
 const EVALUATION_SEED: u64 = 0;
 
-/// `[task.masking]`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Config {
-    /// The share of the tokens that are chosen for prediction.
-    pub mlm_probability: f64,
-    /// The share of the chosen tokens that become the mask token.
-    pub mask: f64,
-    /// The share of the chosen tokens that become a random token.
-    pub random: f64,
-    /// The unit that is chosen.
-    pub unit: Unit,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self { mlm_probability: 0.15, mask: 0.8, random: 0.1, unit: Unit::Token }
+settings! {
+    /// `[task.masking]`
+    pub struct Config {
+        /// The share of the tokens that are chosen for prediction.
+        pub mlm_probability: f64 = 0.15,
+        /// The share of the chosen tokens that become the mask token.
+        pub mask: f64 = 0.8,
+        /// The share of the chosen tokens that become a random token.
+        pub random: f64 = 0.1,
+        /// The unit that is chosen.
+        pub unit: Unit = Unit::Token,
     }
 }
 
@@ -65,10 +59,7 @@ impl Config {
         share("task.masking.mlm_probability", mlm_probability)?;
         let keys = ["task.masking.mask", "task.masking.random"];
         for (key, value) in keys.into_iter().zip([mask, random]) {
-            if !(0. ..=1.).contains(&value) {
-                let message = format!("`{key}` = {value} must be from 0 to 1");
-                return Err(Error::config([key], message));
-            }
+            check(key, value, |value| (0. ..=1.).contains(&value), "must be from 0 to 1")?;
         }
         if mask + random > 1. + 1e-9 {
             let message = format!(

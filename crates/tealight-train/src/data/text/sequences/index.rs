@@ -64,7 +64,8 @@ pub(super) struct Index {
     unit: Counted,
     /// The number of units before documents 0, 64, 128, …
     before: Vec<u64>,
-    total: u64,
+    /// The number of units.
+    pub(super) total: u64,
 }
 
 impl Index {
@@ -81,10 +82,6 @@ impl Index {
             total += std::mem::replace(before, total);
         }
         Self { documents, unit, before, total }
-    }
-
-    pub(super) fn total(&self) -> u64 {
-        self.total
     }
 
     /// The document of unit `place`, and the number of the unit in that document.

@@ -29,7 +29,7 @@ pub(super) struct Packed {
 impl Packed {
     pub(super) fn new(pieces: Pieces, length: usize, stream: Stream) -> Self {
         let mut packed = Self { pieces, length, stream, upto: Vec::new() };
-        let n_blocks = packed.pieces.total().div_ceil(BLOCK);
+        let n_blocks = packed.pieces.n().div_ceil(BLOCK);
         let count = |block: u64| packed.pack(block).len() as u64;
         packed.upto = (0..n_blocks).into_par_iter().map(count).collect();
         let mut total = 0;
@@ -42,7 +42,7 @@ impl Packed {
 
     /// The sequences of a block.
     fn pack(&self, block: u64) -> Vec<Vec<Piece>> {
-        let numbers = block * BLOCK..self.pieces.total().min((block + 1) * BLOCK);
+        let numbers = block * BLOCK..self.pieces.n().min((block + 1) * BLOCK);
         let pieces = self.pieces.range(numbers);
         let order = self.stream.fork(block).permutation(pieces.len());
         let mut packed: Vec<(usize, Vec<Piece>)> = Vec::new();

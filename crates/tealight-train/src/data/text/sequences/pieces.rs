@@ -71,15 +71,6 @@ impl Pieces {
         Ok(Self { index: Index::new(documents, Counted::Pieces(room)), edges, room, sizes })
     }
 
-    pub(super) fn total(&self) -> u64 {
-        self.index.total()
-    }
-
-    /// The number of text tokens without a token before them: one in each piece, unless it has a begin token.
-    pub(super) fn n_without_context(&self) -> u64 {
-        if self.edges.begin.is_some() { 0 } else { self.total() }
-    }
-
     /// The pieces with the given numbers.
     pub(super) fn range(&self, numbers: Range<u64>) -> Vec<Piece> {
         let mut pieces = Vec::with_capacity((numbers.end - numbers.start) as usize);
@@ -116,11 +107,12 @@ impl Pieces {
 
 impl SequenceSource for Pieces {
     fn n(&self) -> u64 {
-        self.total()
+        self.index.total
     }
 
+    /// One in each piece, unless it has a begin token.
     fn n_without_context(&self) -> u64 {
-        self.n_without_context()
+        if self.edges.begin.is_some() { 0 } else { self.n() }
     }
 
     fn at(&self, number: u64) -> Sequence {

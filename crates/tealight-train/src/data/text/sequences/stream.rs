@@ -29,7 +29,7 @@ impl Windows {
     ) -> Result<Self> {
         let index = Index::new(documents, Counted::TokensAndSeparator);
         // The last document has no separator after it.
-        let total = index.total().saturating_sub(1);
+        let total = index.total.saturating_sub(1);
         let windows =
             Self { index, separator, seq_len: seq_len as u64, length: length as u64, total };
         if separator.is_none() && total > 0 && windows.has_more_than_one_document() {

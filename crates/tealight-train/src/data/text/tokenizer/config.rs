@@ -7,7 +7,8 @@ use tealight_model::choice;
 
 use super::special::SPECIAL_TOKENS;
 use crate::error::{Error, Result};
-use crate::limits::at_most;
+use crate::limits::{at_most, check, given};
+use crate::settings::settings;
 
 /// The maximal size of a vocabulary.
 pub(super) const MAX_VOCAB: u64 = 1 << 24;
@@ -37,81 +38,51 @@ impl Default for TokenizerConfig {
     }
 }
 
-/// `[task.tokenizer] kind = "wordpiece"`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct WordPieceConfig {
-    /// The maximal number of tokens.
-    pub vocab_size: usize,
-    /// The minimal count of a pair of pieces to be merged.
-    pub min_frequency: u64,
-    /// Converts the text to lower case.
-    pub lowercase: bool,
-    /// Strips accents: `é` becomes `e`, but also `が` becomes `か`.
-    pub strip_accents: bool,
-}
-
-impl Default for WordPieceConfig {
-    fn default() -> Self {
-        Self { vocab_size: 8000, min_frequency: 2, lowercase: false, strip_accents: false }
+settings! {
+    /// `[task.tokenizer] kind = "wordpiece"`
+    pub struct WordPieceConfig {
+        /// The maximal number of tokens.
+        pub vocab_size: usize = 8000,
+        /// The minimal count of a pair of pieces to be merged.
+        pub min_frequency: u64 = 2,
+        /// Converts the text to lower case.
+        pub lowercase: bool = false,
+        /// Strips accents: `é` becomes `e`, but also `が` becomes `か`.
+        pub strip_accents: bool = false,
     }
-}
 
-/// `[task.tokenizer] kind = "bpe"`: byte-level.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct BpeConfig {
-    /// The maximal number of tokens, including the 256 bytes and 5 special tokens.
-    pub vocab_size: usize,
-    /// The minimal count of a pair of pieces to be merged.
-    pub min_frequency: u64,
-    /// Converts the text to lower case.
-    pub lowercase: bool,
-    /// Strips accents: `é` becomes `e`, but also `が` becomes `か`.
-    pub strip_accents: bool,
-}
-
-impl Default for BpeConfig {
-    fn default() -> Self {
-        Self { vocab_size: 8000, min_frequency: 2, lowercase: false, strip_accents: false }
+    /// `[task.tokenizer] kind = "bpe"`: byte-level.
+    pub struct BpeConfig {
+        /// The maximal number of tokens, including the 256 bytes and 5 special tokens.
+        pub vocab_size: usize = 8000,
+        /// The minimal count of a pair of pieces to be merged.
+        pub min_frequency: u64 = 2,
+        /// Converts the text to lower case.
+        pub lowercase: bool = false,
+        /// Strips accents: `é` becomes `e`, but also `が` becomes `か`.
+        pub strip_accents: bool = false,
     }
-}
 
-/// `[task.tokenizer] kind = "unigram"`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct UnigramConfig {
-    /// The maximal number of tokens.
-    pub vocab_size: usize,
-    /// Converts the text to lower case.
-    pub lowercase: bool,
-    /// Strips accents: `é` becomes `e`, but also `が` becomes `か`.
-    pub strip_accents: bool,
-}
-
-impl Default for UnigramConfig {
-    fn default() -> Self {
-        Self { vocab_size: 8000, lowercase: false, strip_accents: false }
+    /// `[task.tokenizer] kind = "unigram"`
+    pub struct UnigramConfig {
+        /// The maximal number of tokens.
+        pub vocab_size: usize = 8000,
+        /// Converts the text to lower case.
+        pub lowercase: bool = false,
+        /// Strips accents: `é` becomes `e`, but also `が` becomes `か`.
+        pub strip_accents: bool = false,
     }
-}
 
-/// `[task.tokenizer] kind = "char"`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct CharConfig {
-    /// The maximal number of tokens; the rarest characters are unknown.
-    pub vocab_size: usize,
-    /// The minimal count of a character to get a token.
-    pub min_frequency: u64,
-    /// Converts the text to lower case.
-    pub lowercase: bool,
-    /// Strips accents: `é` becomes `e`, but also `が` becomes `か`.
-    pub strip_accents: bool,
-}
-
-impl Default for CharConfig {
-    fn default() -> Self {
-        Self { vocab_size: 8000, min_frequency: 1, lowercase: false, strip_accents: false }
+    /// `[task.tokenizer] kind = "char"`
+    pub struct CharConfig {
+        /// The maximal number of tokens; the rarest characters are unknown.
+        pub vocab_size: usize = 8000,
+        /// The minimal count of a character to get a token.
+        pub min_frequency: u64 = 1,
+        /// Converts the text to lower case.
+        pub lowercase: bool = false,
+        /// Strips accents: `é` becomes `e`, but also `が` becomes `か`.
+        pub strip_accents: bool = false,
     }
 }
 
@@ -140,24 +111,12 @@ impl TokenizerConfig {
         let Some(vocab_size) = self.vocab_size() else { return self.validate_path() };
         at_most(VOCAB_SIZE, vocab_size as u64, MAX_VOCAB)?;
         let min = self.min_vocab_size();
-        if vocab_size < min {
-            let message = format!("`{VOCAB_SIZE}` = {vocab_size} must be at least {min}");
-            return Err(Error::config([VOCAB_SIZE], message));
-        }
-        Ok(())
+        check(VOCAB_SIZE, vocab_size, |size| size >= min, &format!("must be at least {min}"))
     }
 
     fn validate_path(&self) -> Result<()> {
-        match self {
-            Self::File(file) if file.path.as_os_str().is_empty() => {
-                let key = "task.tokenizer.path";
-                Err(Error::config(
-                    [key],
-                    format!("`{key}` is missing: a tokenizer.json or a folder"),
-                ))
-            }
-            _ => Ok(()),
-        }
+        let Self::File(FileConfig { path }) = self else { return Ok(()) };
+        given("task.tokenizer.path", path, "a tokenizer.json or a folder")
     }
 
     /// The special tokens, and all bytes or one character, which may take two tokens.

@@ -238,11 +238,8 @@ fn merges(path: &Path) -> Result<Vec<[String; 2]>> {
     let text = read_text(path)?;
     let lines = text.lines().enumerate().filter(|(_, line)| !line.starts_with("#version"));
     let pair = |(index, line): (usize, &str)| {
-        let fault = || Error::Line {
-            path: path.to_owned(),
-            line: index + 1,
-            rule: "expected two tokens with a space between them".to_owned(),
-        };
+        let rule = "expected two tokens with a space between them";
+        let fault = || Error::line(path, index + 1, rule);
         let (first, second) = line.trim_end().split_once(' ').ok_or_else(fault)?;
         if second.contains(' ') { Err(fault()) } else { Ok([first.to_owned(), second.to_owned()]) }
     };
@@ -255,14 +252,13 @@ fn optional(path: &Path) -> Result<Value> {
 }
 
 fn json_of(path: &Path) -> Result<Value> {
-    let fault = |source| Error::Json { path: path.to_owned(), source };
-    serde_json::from_slice(&read(path)?).map_err(fault)
+    serde_json::from_slice(&read(path)?).map_err(Error::json(path))
 }
 
 fn read_text(path: &Path) -> Result<String> {
     String::from_utf8(read(path)?).map_err(|error| {
         let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
         let line = valid.split(|byte| *byte == b'\n').count();
-        Error::Line { path: path.to_owned(), line, rule: "it is not UTF-8".to_owned() }
+        Error::line(path, line, "it is not UTF-8")
     })
 }

@@ -12,17 +12,17 @@ use super::{Generator, chain::Chain};
 use crate::data::weather::error::Error;
 use crate::data::weather::score::{self, Score};
 use crate::data::weather::{Distribution, N_CLASSES, sequence};
-use serde::{Deserialize, Serialize};
+use crate::settings::settings;
 use tealight_ops::rng::Stream;
 
-/// `kind = "dotmod"`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Config {
-    /// β, the oldest day first. Published: `[0, 1, 2, 3, 2, 1, 0, 1, 2, 3]`.
-    pub coefficients: [u32; MEMORY],
-    /// The probability of day k. Published: 0.96.
-    pub probability: f64,
+settings! {
+    /// `kind = "dotmod"`
+    pub struct Config {
+        /// β, the oldest day first. Published: `[0, 1, 2, 3, 2, 1, 0, 1, 2, 3]`.
+        pub coefficients: [u32; MEMORY] = [0, 1, 2, 3, 2, 1, 0, 1, 2, 3],
+        /// The probability of day k. Published: 0.96.
+        pub probability: f64 = 0.96,
+    }
 }
 
 /// The chain with its stationary distribution.
@@ -36,12 +36,6 @@ pub struct Dotmod {
 
 /// The days that k depends on.
 const MEMORY: usize = 10;
-
-impl Default for Config {
-    fn default() -> Self {
-        Self { coefficients: [0, 1, 2, 3, 2, 1, 0, 1, 2, 3], probability: 0.96 }
-    }
-}
 
 impl Config {
     /// Checks the probability: close to 1, the chain would not converge to its stationary distribution.

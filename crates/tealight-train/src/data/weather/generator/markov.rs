@@ -10,18 +10,18 @@ use super::{Generator, check_distribution, sample_from_day_one};
 use crate::data::weather::error::Error;
 use crate::data::weather::score::{self, Score};
 use crate::data::weather::{Distribution, sequence};
-use serde::{Deserialize, Serialize};
+use crate::settings::settings;
 use tealight_ops::rng::Stream;
 
-/// `kind = "markov"`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Config {
-    /// The distribution of the first day: rain, cloud, sun. Published: `[0.3, 0.4, 0.3]`.
-    pub initial: Distribution,
-    /// The distributions of the day after rain, after cloud and after sun.
-    /// Published: `[[0.6, 0.3, 0.1], [0.3, 0.4, 0.3], [0.2, 0.3, 0.5]]`.
-    pub transition: [Distribution; 3],
+settings! {
+    /// `kind = "markov"`
+    pub struct Config {
+        /// The distribution of the first day: rain, cloud, sun. Published: `[0.3, 0.4, 0.3]`.
+        pub initial: Distribution = [0.3, 0.4, 0.3],
+        /// The distributions of the day after rain, after cloud and after sun.
+        /// Published: `[[0.6, 0.3, 0.1], [0.3, 0.4, 0.3], [0.2, 0.3, 0.5]]`.
+        pub transition: [Distribution; 3] = [[0.6, 0.3, 0.1], [0.3, 0.4, 0.3], [0.2, 0.3, 0.5]],
+    }
 }
 
 /// A first-order Markov chain.
@@ -29,15 +29,6 @@ pub struct Config {
 pub struct Markov {
     initial: Distribution,
     transition: [Distribution; 3],
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            initial: [0.3, 0.4, 0.3],
-            transition: [[0.6, 0.3, 0.1], [0.3, 0.4, 0.3], [0.2, 0.3, 0.5]],
-        }
-    }
 }
 
 impl Config {

@@ -13,25 +13,24 @@ use super::{Generator, markov, sample_from_day_one};
 use crate::data::weather::error::Error;
 use crate::data::weather::score::{self, Score};
 use crate::data::weather::{Distribution, sequence};
-use serde::{Deserialize, Serialize};
+use crate::settings::settings;
 use tealight_model::names;
 use tealight_ops::rng::{Purpose, Stream};
 
-/// `kind = "one_four_eight"`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Config {
-    /// The distribution of a fresh day: rain, cloud, sun. Published: `[0.3, 0.4, 0.3]`.
-    pub initial: Distribution,
-    /// The distributions of the day after rain, after cloud and after sun. Published: as for `markov`.
-    pub transition: [Distribution; 3],
-    /// The fresh days. Published: `"coded"`.
-    pub positions: Positions,
-    /// Day 11 in tenths, `[rain, cloud, sun]`, after RRR, RRC, RRS, RCR, … SSS on days 1, 4 and 8.
-    pub table: Vec<[u8; 3]>,
-    /// Draws another table: each row uniform over the 36 ways to write 10 as i + j + k, all ≥ 1.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub table_seed: Option<u64>,
+settings! {
+    /// `kind = "one_four_eight"`
+    pub struct Config {
+        /// The distribution of a fresh day: rain, cloud, sun. Published: `[0.3, 0.4, 0.3]`.
+        pub initial: Distribution = markov::Config::default().initial,
+        /// The distributions of the day after rain, after cloud and after sun. Published: as for `markov`.
+        pub transition: [Distribution; 3] = markov::Config::default().transition,
+        /// The fresh days. Published: `"coded"`.
+        pub positions: Positions = Positions::Coded,
+        /// Day 11 in tenths, `[rain, cloud, sun]`, after RRR, RRC, RRS, RCR, … SSS on days 1, 4 and 8.
+        pub table: Vec<[u8; 3]> = TABLE.to_vec(),
+        /// Draws another table: each row uniform over the 36 ways to write 10 as i + j + k, all ≥ 1.
+        pub table_seed: Option<u64> = None,
+    }
 }
 
 names! {
@@ -67,14 +66,6 @@ const TABLE: [[u8; 3]; N_KEYS] = [
     [3, 5, 2], [2, 6, 2], [7, 2, 1], [1, 8, 1], [4, 4, 2], [1, 3, 6], [5, 1, 4], [5, 4, 1], [5, 3, 2],
     [7, 2, 1], [2, 3, 5], [1, 5, 4], [6, 2, 2], [7, 1, 2], [2, 6, 2], [1, 4, 5], [1, 3, 6], [2, 3, 5],
 ];
-
-impl Default for Config {
-    fn default() -> Self {
-        let markov::Config { initial, transition } = markov::Config::default();
-        let positions = Positions::Coded;
-        Self { initial, transition, positions, table: TABLE.to_vec(), table_seed: None }
-    }
-}
 
 impl Config {
     /// Checks that every row is a distribution, and that a seed replaces no other table than the published one.

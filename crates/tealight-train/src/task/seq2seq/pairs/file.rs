@@ -2,28 +2,22 @@
 
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
-
 use super::{Pair, check_length};
 use crate::error::{Error, Result};
+use crate::limits::given;
+use crate::settings::settings;
 use crate::task::seq2seq::level::Level;
 
-/// `[task.source] kind = "file"`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct FileConfig {
-    /// A pair on each line, in UTF-8; blank lines are skipped. A relative path is relative to the working
-    /// directory; a run keeps the absolute one.
-    pub path: PathBuf,
-    /// What a token is.
-    pub level: Level,
-    /// The most tokens of a source or of a target; longer ones are refused. The model is built for so many.
-    pub max_len: usize,
-}
-
-impl Default for FileConfig {
-    fn default() -> Self {
-        Self { path: PathBuf::new(), level: Level::Characters, max_len: 100 }
+settings! {
+    /// `[task.source] kind = "file"`
+    pub struct FileConfig {
+        /// A pair on each line, in UTF-8; blank lines are skipped. A relative path is relative to the working
+        /// directory; a run keeps the absolute one.
+        pub path: PathBuf = PathBuf::new(),
+        /// What a token is.
+        pub level: Level = Level::Characters,
+        /// The most tokens of a source or of a target; longer ones are refused. The model is built for so many.
+        pub max_len: usize = 100,
     }
 }
 
@@ -37,10 +31,7 @@ impl FileConfig {
 pub(in crate::task::seq2seq) fn read(config: &FileConfig) -> Result<Vec<Pair>> {
     let FileConfig { path, level, max_len } = config;
     let key = "task.source.path";
-    if path.as_os_str().is_empty() {
-        let message = format!("`{key}` is missing: the file with the pairs");
-        return Err(Error::config([key], message));
-    }
+    given(key, path, "the file with the pairs")?;
     let bytes = std::fs::read(path).map_err(|source| {
         Error::config([key], format!("`{}` cannot be read: {source}", path.display()))
     })?;
@@ -50,7 +41,7 @@ pub(in crate::task::seq2seq) fn read(config: &FileConfig) -> Result<Vec<Pair>> {
         if line.trim().is_empty() {
             continue;
         }
-        pairs.push(parse(line, *level, *max_len).map_err(|rule| wrong(path, at + 1, rule))?);
+        pairs.push(parse(line, *level, *max_len).map_err(|rule| Error::line(path, at + 1, rule))?);
     }
     Ok(pairs)
 }
@@ -59,12 +50,8 @@ fn text<'a>(path: &Path, bytes: &'a [u8]) -> Result<&'a str> {
     std::str::from_utf8(bytes).map_err(|error| {
         let before = &bytes[..error.valid_up_to()];
         let line = before.split(|&byte| byte == b'\n').count();
-        wrong(path, line, "this is not UTF-8".to_owned())
+        Error::line(path, line, "this is not UTF-8")
     })
-}
-
-fn wrong(path: &Path, line: usize, rule: String) -> Error {
-    Error::Line { path: path.to_owned(), line, rule }
 }
 
 fn parse(line: &str, level: Level, max_len: usize) -> Result<Pair, String> {

@@ -1,49 +1,36 @@
 //! Random symbols, reversed or sorted: a model must learn to move them.
 
-use serde::{Deserialize, Serialize};
 use tealight_ops::rng::Stream;
 
 use super::{Pair, PairSource, check_length};
 use crate::error::{Error, Result};
+use crate::limits::check;
+use crate::settings::settings;
 
 /// The symbols of `reverse`: the first `n_symbols` are used.
 const LETTERS: &str = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
 /// The symbols of `sort` in ascending order: the first `n_symbols` are used.
 const ORDERED: &str = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
-/// `[task.source] kind = "reverse"`: the target is the source from its end to its beginning.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Reverse {
-    /// Number of different symbols, at most 62: `a` to `z`, `A` to `Z`, `0` to `9`.
-    pub n_symbols: usize,
-    /// The shortest sequence.
-    pub min_length: usize,
-    /// The longest sequence; all lengths are equally likely.
-    pub length: usize,
-}
-
-impl Default for Reverse {
-    fn default() -> Self {
-        Self { n_symbols: 26, min_length: 1, length: 20 }
+settings! {
+    /// `[task.source] kind = "reverse"`: the target is the source from its end to its beginning.
+    pub struct Reverse {
+        /// Number of different symbols, at most 62: `a` to `z`, `A` to `Z`, `0` to `9`.
+        pub n_symbols: usize = 26,
+        /// The shortest sequence.
+        pub min_length: usize = 1,
+        /// The longest sequence; all lengths are equally likely.
+        pub length: usize = 20,
     }
-}
 
-/// `[task.source] kind = "sort"`: the target is the source in ascending order.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Sort {
-    /// Number of different symbols, at most 62: `0` to `9`, `A` to `Z`, `a` to `z`.
-    pub n_symbols: usize,
-    /// The shortest sequence.
-    pub min_length: usize,
-    /// The longest sequence; all lengths are equally likely.
-    pub length: usize,
-}
-
-impl Default for Sort {
-    fn default() -> Self {
-        Self { n_symbols: 10, min_length: 1, length: 20 }
+    /// `[task.source] kind = "sort"`: the target is the source in ascending order.
+    pub struct Sort {
+        /// Number of different symbols, at most 62: `0` to `9`, `A` to `Z`, `a` to `z`.
+        pub n_symbols: usize = 10,
+        /// The shortest sequence.
+        pub min_length: usize = 1,
+        /// The longest sequence; all lengths are equally likely.
+        pub length: usize = 20,
     }
 }
 
@@ -77,11 +64,9 @@ impl Sort {
 }
 
 fn validate(n_symbols: usize, min_length: usize, longest: usize) -> Result<()> {
-    let key = "task.source.n_symbols";
-    if !(1..=LETTERS.len()).contains(&n_symbols) {
-        let message = format!("`{key}` = {n_symbols} must be from 1 to {}", LETTERS.len());
-        return Err(Error::config([key], message));
-    }
+    let is_valid = |n| (1..=LETTERS.len()).contains(&n);
+    let rule = format!("must be from 1 to {}", LETTERS.len());
+    check("task.source.n_symbols", n_symbols, is_valid, &rule)?;
     check_length("task.source.length", longest)?;
     check_length("task.source.min_length", min_length)?;
     if min_length > longest {

@@ -2,39 +2,36 @@
 
 use std::path::PathBuf;
 
-use serde::{Deserialize, Serialize};
 use tealight_model::names;
 
 use super::paths::absolute;
 use crate::error::{Error, Result};
 use crate::limits::share;
+use crate::settings::settings;
 
 /// The share of the documents that is held out by default.
 const VALIDATION: f64 = 0.1;
 
-/// `[task.corpus] kind = "files"`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Config {
-    /// Files, patterns (`books/*.txt`, `**` for folders at any depth) and folders with all they
-    /// contain: `.txt` or `.jsonl`, plain or compressed (`.gz`, `.zst`). Relative paths start in the
-    /// current directory; a run stores the absolute ones.
-    pub paths: Vec<PathBuf>,
-    /// What a document is in a `.txt` file. In `.jsonl`, each line is a document.
-    pub documents: Unit,
-    /// The field of each line of `.jsonl` with the text; `text` by default.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub field: Option<String>,
-    /// The share of the documents that is held out for validation, at random: 0.1 unless one of the two
-    /// settings below is set.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub validation: Option<f64>,
-    /// Files that are held out, in the form of `paths`; `paths` may include them.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub validation_paths: Vec<PathBuf>,
-    /// The share of the characters at the end of each file that is held out. Requires `documents = "file"`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub validation_tail: Option<f64>,
+settings! {
+    /// `[task.corpus] kind = "files"`
+    pub struct Config {
+        /// Files, patterns (`books/*.txt`, `**` for folders at any depth) and folders with all they
+        /// contain: `.txt` or `.jsonl`, plain or compressed (`.gz`, `.zst`). Relative paths start in the
+        /// current directory; a run stores the absolute ones.
+        pub paths: Vec<PathBuf> = Vec::new(),
+        /// What a document is in a `.txt` file. In `.jsonl`, each line is a document.
+        pub documents: Unit = Unit::Paragraph,
+        /// The field of each line of `.jsonl` with the text; `text` by default.
+        pub field: Option<String> = None,
+        /// The share of the documents that is held out for validation, at random: 0.1 unless one of the two
+        /// settings below is set.
+        pub validation: Option<f64> = None,
+        /// Files that are held out, in the form of `paths`; `paths` may include them.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        pub validation_paths: Vec<PathBuf> = Vec::new(),
+        /// The share of the characters at the end of each file that is held out. Requires `documents = "file"`.
+        pub validation_tail: Option<f64> = None,
+    }
 }
 
 names! {
@@ -46,19 +43,6 @@ names! {
         "paragraph" => Paragraph,
         /// A whole file, with its line breaks.
         "file" => File,
-    }
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            paths: Vec::new(),
-            documents: Unit::Paragraph,
-            field: None,
-            validation: None,
-            validation_paths: Vec::new(),
-            validation_tail: None,
-        }
     }
 }
 

@@ -28,7 +28,7 @@ pub(super) struct Line {
 pub(super) struct Lines {
     path: Arc<Path>,
     reader: Box<dyn BufRead + Send>,
-    progress: Arc<ReadProgress>,
+    pub(super) progress: Arc<ReadProgress>,
     /// Bytes for the next fragment: an incomplete character or line break.
     rest: Vec<u8>,
     number: u64,
@@ -40,10 +40,6 @@ impl Lines {
         let (reader, progress) = reader::open(path, compression)?;
         let path = path.clone();
         Ok(Self { path, reader, progress, rest: Vec::new(), number: 1, begins: true })
-    }
-
-    pub(super) fn progress(&self) -> &ReadProgress {
-        &self.progress
     }
 
     /// The next line or fragment; `None` at the end of the file.

@@ -81,10 +81,6 @@ impl InputFile {
         Ok(n)
     }
 
-    fn empty_error(&self) -> Error {
-        self.error("is empty: it holds no document")
-    }
-
     /// The setting with the file's path.
     fn key(&self) -> &'static str {
         if self.split == Some(Split::Validation) { VALIDATION_PATHS } else { PATHS }
@@ -126,16 +122,11 @@ impl Files {
 }
 
 fn refuse_json_lines(files: &[(PathBuf, FileKind)]) -> Result<()> {
-    match files.iter().find(|(_, kind)| kind.format == Format::JsonLines) {
-        None => Ok(()),
-        Some((path, _)) => {
-            let key = "task.corpus.validation_tail";
-            let path = path.display();
-            let message =
-                format!("`{key}` does not apply to `{path}`, in which each line is a document");
-            Err(Error::config([key, PATHS], message))
-        }
-    }
+    let json_lines = files.iter().find(|(_, kind)| kind.format == Format::JsonLines);
+    let Some((path, _)) = json_lines else { return Ok(()) };
+    let (key, path) = ("task.corpus.validation_tail", path.display());
+    let message = format!("`{key}` does not apply to `{path}`, in which each line is a document");
+    Err(Error::config([key, PATHS], message))
 }
 
 impl Corpus for Files {
@@ -226,7 +217,8 @@ impl<'a> OpenFile<'a> {
                 return Ok(Some(document));
             }
             if self.is_finished {
-                return if self.is_empty { Err(self.input.empty_error()) } else { Ok(None) };
+                let empty = || self.input.error("is empty: it holds no document");
+                return if self.is_empty { Err(empty()) } else { Ok(None) };
             }
             match self.lines.next()? {
                 Some(line) => self.line(line, config)?,
@@ -270,7 +262,7 @@ impl<'a> OpenFile<'a> {
         self.assembler.json_object(self.json_line, config.field(), &mut self.json)?;
         self.assembler.finish();
         self.is_finished = true;
-        let hash = self.lines.progress().hash();
+        let hash = self.lines.progress.hash();
         match self.input.hash.get() {
             Some(known) if *known != hash => {
                 Err(self.input.error("changed while it was being read"))
@@ -296,7 +288,7 @@ impl FileDocuments<'_> {
             if let Some(document) = file.next(&self.files.config)? {
                 return Ok(Some(document));
             }
-            self.done += file.lines.progress().bytes();
+            self.done += file.lines.progress.bytes();
             self.current = None;
         }
     }
@@ -317,7 +309,7 @@ impl Iterator for FileDocuments<'_> {
 
 impl Documents for FileDocuments<'_> {
     fn progress(&self) -> Progress {
-        let current = self.current.as_ref().map_or(0, |file| file.lines.progress().bytes());
+        let current = self.current.as_ref().map_or(0, |file| file.lines.progress.bytes());
         Progress { done: self.done + current, total: self.total }
     }
 }

@@ -20,7 +20,8 @@ pub(super) fn expand(
     for path in paths {
         for file in expand_one(key, path)? {
             let Some(kind) = FileKind::of(&file) else {
-                return Err(unknown_extension(key, &file));
+                let rule = format!("has an unknown extension: expected {EXTENSIONS}");
+                return Err(Error::config([key], format!("`{}` {rule}", file.display())));
             };
             if seen.insert(file.canonicalize().map_err(Error::io("find", &file))?) {
                 files.push((file, kind));
@@ -96,11 +97,6 @@ fn folder(key: &str, path: &Path) -> Result<Vec<PathBuf>> {
 }
 
 const EXTENSIONS: &str = ".txt or .jsonl, also with .gz or .zst";
-
-fn unknown_extension(key: &str, path: &Path) -> Error {
-    let message = format!("`{}` has an unknown extension: expected {EXTENSIONS}", path.display());
-    Error::config([key], message)
-}
 
 /// Whether a path has wildcards.
 pub(super) fn is_pattern(path: &Path) -> bool {
