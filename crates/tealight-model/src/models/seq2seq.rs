@@ -79,8 +79,8 @@ impl Seq2Seq {
         config.validate()?;
         config.refuse_lm_head()?;
         if config.causal {
-            let message = "`model.causal` = true, but in an encoder-decoder always the decoder is \
-                           causal and the encoder is not";
+            let message = "`model.causal` = true has no meaning here: an encoder-decoder is always causal in its decoder, \
+                           and never in its encoder";
             return Err(BuildError::config(["model.causal"], message));
         }
         for len in [spec.source_len, spec.target_len] {

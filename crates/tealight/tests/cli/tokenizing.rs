@@ -135,7 +135,7 @@ fn what_is_no_tokenizer_is_refused() -> Result {
         ("cut.json", &["`cut.json` cannot be used as a tokenizer: it is not JSON"]),
         ("en.txt", &["`en.txt` cannot be used as a tokenizer: it is not JSON"]),
         ("empty", &["`empty`", "there is no `tokenizer.json`, no `vocab.txt`"]),
-        ("t5", &["`spiece.model` is SentencePiece's own format", "save_pretrained"]),
+        ("t5", &["`spiece.model` is in SentencePiece's own format", "save_pretrained"]),
     ] {
         folder.refuse(&["tokenizer", "encode", tokenizer, "a"], parts)?;
         folder.refuse(&["tokenizer", "decode", tokenizer, "1"], parts)?;
