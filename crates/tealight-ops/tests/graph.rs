@@ -8,7 +8,7 @@ use candle_core::{DType, Result, Tensor, Var};
 use tealight_ops::activation::silu;
 use tealight_ops::linear::{Map, linear, linears};
 use tealight_ops::norm::rms_norm;
-use tealight_ops::profile::{self, Part, Pass};
+use tealight_ops::profile::{self, Part, Phase};
 use tealight_ops::recompute::checkpoint;
 use tealight_ops::residual::residual;
 use tealight_ops::testing::device;
@@ -191,9 +191,9 @@ fn a_profile_counts_what_ran_while_it_did() -> Result<()> {
     profile::start();
     gradient(&silu(&silu(&x)?)?.sum_all()?, &x)?;
     let times = profile::stop();
-    for pass in [Pass::Forward, Pass::Backward] {
+    for pass in [Phase::Forward, Phase::Backward] {
         // At least: the other tests of this file may run at the same time.
-        assert!(times.get(&Part { name: "silu", pass }).is_some_and(|time| time.count >= 2));
+        assert!(times.get(&Part { name: "silu", phase: pass }).is_some_and(|time| time.count >= 2));
     }
     Ok(())
 }

@@ -26,6 +26,6 @@ pub mod training;
 
 pub use config::RunConfig;
 pub use data::{text, weather};
-pub use error::{BadStepReport, Error, Fault, Result};
+pub use error::{BadStepReport, Error, Result, StepFault};
 pub use task::metrics::{Measures, Metrics};
 pub use training::{Session, StopCondition, fit};

@@ -20,7 +20,7 @@ use tealight_ops::reference_ops::with_reference_ops;
 use tealight_ops::rng::{Purpose, Stream};
 use tealight_ops::testing::device;
 use tealight_ops::threads;
-use tealight_train::Fault;
+use tealight_train::StepFault;
 use tealight_train::observer::{Event, Observer};
 use tealight_train::run::{Checkpoints, Selection};
 use tealight_train::task::weather::{Batch, Weather};
@@ -403,7 +403,7 @@ fn a_loss_that_leaps_is_a_bad_step_if_asked_for() -> Result {
     let config = tiny(&["training.loss_spike={window=4,deviations=8}"])?;
     let error = fit(&mut troubled(&config, leap)?, 12, None, &mut []).unwrap_err();
     let Error::BadStep(bad) = &error else { return Err(error.into()) };
-    assert!(matches!(bad.fault, Fault::Spike { .. }), "{error}");
+    assert!(matches!(bad.fault, StepFault::Spike { .. }), "{error}");
     assert_eq!((bad.step, &bad.origin), (7, &None));
     Ok(())
 }

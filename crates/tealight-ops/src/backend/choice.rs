@@ -9,9 +9,9 @@ use crate::backend::reference_ops;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Backend {
     /// Fused CPU loops in f32.
-    F32,
+    CpuF32,
     /// Fused CPU loops in f64.
-    F64,
+    CpuF64,
     /// Kernels on the device.
     Cuda,
     /// Plain tensor operations: other devices, other or mixed dtypes, tensors without elements, and
@@ -28,8 +28,8 @@ impl Backend {
         match (all(DType::F32), all(DType::F64)) {
             _ if reference_ops::are_forced() => Self::Reference,
             _ if cuda::takes(operands) => Self::Cuda,
-            (true, _) => Self::F32,
-            (_, true) => Self::F64,
+            (true, _) => Self::CpuF32,
+            (_, true) => Self::CpuF64,
             _ => Self::Reference,
         }
     }
@@ -54,11 +54,11 @@ macro_rules! dispatch {
     (match $operands:tt { Cpu($T:ident) => $cpu:expr, $($others:tt)* }) => {{
         use $crate::backend::choice::Backend::{self, Cuda, Reference};
         match Backend::of(&$operands) {
-            Backend::F32 => {
+            Backend::CpuF32 => {
                 type $T = f32;
                 $cpu
             }
-            Backend::F64 => {
+            Backend::CpuF64 => {
                 type $T = f64;
                 $cpu
             }

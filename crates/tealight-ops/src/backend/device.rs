@@ -22,7 +22,7 @@ pub fn open_cuda(ordinal: usize) -> Result<Device> {
 }
 
 /// Whether `device` was opened by [`open_cuda`], so that other threads may copy data to it: all work is on one stream.
-pub fn has_one_queue(device: &Device) -> bool {
+pub fn shares_one_stream(device: &Device) -> bool {
     match device {
         #[cfg(feature = "cuda")]
         Device::Cuda(device) => !device.is_event_tracking(),

@@ -16,18 +16,18 @@ pub struct Part {
     /// The operation's name; [`CANDLE`] for Candle's own operations.
     pub name: &'static str,
     /// Forward or backward.
-    pub pass: Pass,
+    pub phase: Phase,
 }
 
 /// The pass that an operation ran in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Pass {
+pub enum Phase {
     /// From inputs to results.
     Forward,
     /// From the gradients of results to those of inputs.
     Backward,
     /// Outside of the model: data, updates.
-    Neither,
+    Other,
 }
 
 /// The name of Candle's own operations. Only their backward is timed.
@@ -55,7 +55,7 @@ pub fn stop() -> BTreeMap<Part, Time> {
 }
 
 /// Runs `f`, timed if a profile is running. The time of nested calls is part of both entries.
-pub fn timed<R>(name: &'static str, pass: Pass, f: impl FnOnce() -> R) -> R {
+pub fn timed<R>(name: &'static str, phase: Phase, f: impl FnOnce() -> R) -> R {
     if !RUNNING.load(Ordering::Relaxed) {
         return f();
     }
@@ -63,7 +63,7 @@ pub fn timed<R>(name: &'static str, pass: Pass, f: impl FnOnce() -> R) -> R {
     let result = f();
     let elapsed = start.elapsed();
     let mut times = TIMES.lock().unwrap_or_else(PoisonError::into_inner);
-    let time = times.entry(Part { name, pass }).or_default();
+    let time = times.entry(Part { name, phase }).or_default();
     time.count += 1;
     time.total += elapsed;
     result

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 /// Why the update of a step was not made.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Fault {
+pub enum StepFault {
     /// The loss or the gradient norm is NaN or infinite.
     NotFinite {
         /// `loss` or `gradient norm`.
@@ -24,7 +24,7 @@ pub enum Fault {
     },
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for StepFault {
     /// `the loss is NaN`
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -44,7 +44,7 @@ pub struct BadStepReport {
     /// The number of the update, counted from 1.
     pub step: u64,
     /// Why.
-    pub fault: Fault,
+    pub fault: StepFault,
     /// The batches of the training split that the step read, counted from 0.
     pub batches: Range<u64>,
     /// The first tensor that is not finite, if one was found.

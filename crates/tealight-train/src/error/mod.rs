@@ -10,7 +10,7 @@ use tealight_model::{BuildError, ConfigFault};
 
 use crate::settings::ConfigError;
 
-pub use bad_step::{BadStepReport, Fault};
+pub use bad_step::{BadStepReport, StepFault};
 
 /// A result whose error is [`Error`] by default.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

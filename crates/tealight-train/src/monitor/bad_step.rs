@@ -7,7 +7,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Fault, Result};
+use crate::error::{Result, StepFault};
 use crate::limits::check;
 use crate::settings::settings;
 
@@ -122,9 +122,9 @@ impl Default for BadStepState {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Verdict {
     Apply,
-    Stop(Fault),
-    Skip(Fault),
-    RollBack(Fault),
+    Stop(StepFault),
+    Skip(StepFault),
+    RollBack(StepFault),
 }
 
 impl BadStepState {
@@ -160,10 +160,10 @@ impl BadStepState {
         }
     }
 
-    fn fault(&self, spike: Option<&LossSpike>, loss: f64, gradient_norm: f64) -> Option<Fault> {
+    fn fault(&self, spike: Option<&LossSpike>, loss: f64, gradient_norm: f64) -> Option<StepFault> {
         for (what, value) in [("loss", loss), ("gradient norm", gradient_norm)] {
             if !value.is_finite() {
-                return Some(Fault::NotFinite { what, value });
+                return Some(StepFault::NotFinite { what, value });
             }
         }
         let LossSpike { deviations, window } = spike?;
@@ -175,7 +175,7 @@ impl BadStepState {
         let variance = self.losses.iter().map(|loss| (loss - mean).powi(2)).sum::<f64>() / n;
         let deviation = variance.sqrt();
         let is_spike = deviation > 0. && loss > mean + deviations * deviation;
-        is_spike.then_some(Fault::Spike { loss, mean, deviation })
+        is_spike.then_some(StepFault::Spike { loss, mean, deviation })
     }
 
     /// The state after rolling back to a checkpoint that holds `restored`.

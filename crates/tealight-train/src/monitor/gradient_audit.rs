@@ -7,7 +7,7 @@
 
 use tealight_model::pattern;
 use tealight_ops::Gradients;
-use tealight_ops::gradients::{Fault, FaultKind};
+use tealight_ops::gradients::{FaultKind, GradientFault};
 
 use crate::error::{Error, Result};
 
@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 /// [`Error::GradientAudit`] with the names of the parameters without a usable gradient.
 pub fn audit(gradients: &Gradients, exceptions: &[String]) -> Result<()> {
     let faults = gradients.audit()?;
-    let is_exception = |fault: &Fault| {
+    let is_exception = |fault: &GradientFault| {
         fault.kind != FaultKind::NotFinite && pattern::matches_any(exceptions, &fault.name)
     };
     let faults: Vec<String> =

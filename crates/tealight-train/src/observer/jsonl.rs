@@ -25,7 +25,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::{Event, Observer, StepReport};
-use crate::error::{BadStepReport, Error, Fault, Result};
+use crate::error::{BadStepReport, Error, Result, StepFault};
 use crate::storage::files;
 
 /// The keys that measure time. Only these differ between two runs of the same configuration.
@@ -105,10 +105,10 @@ fn line<'a>(
 /// The loss or gradient norm that made a step bad.
 fn bad_value(bad_step: &BadStepReport) -> (&'static str, f64) {
     match bad_step.fault {
-        Fault::Spike { loss: value, .. } | Fault::NotFinite { what: "loss", value } => {
+        StepFault::Spike { loss: value, .. } | StepFault::NotFinite { what: "loss", value } => {
             ("loss", value)
         }
-        Fault::NotFinite { value, .. } => ("grad_norm", value),
+        StepFault::NotFinite { value, .. } => ("grad_norm", value),
     }
 }
 
@@ -278,14 +278,14 @@ mod tests {
         let path = directory.path().join("metrics.jsonl");
         std::fs::write(&path, "{\"step\":5}\n{\"step\":7}\n").unwrap();
         let mut lines = JsonLines::append(&path).unwrap();
-        let fault = Fault::NotFinite { what: "loss", value: f64::NAN };
+        let fault = StepFault::NotFinite { what: "loss", value: f64::NAN };
         let bad_step = BadStepReport { step: 9, fault, batches: 8..9, origin: None };
         lines.observe(&Event::Skipped { bad_step: &bad_step }).unwrap();
         let went_back =
             |number| Event::RolledBack { bad_step: &bad_step, to: 5, number, lr_factor: 0.5 };
         lines.observe(&went_back(1)).unwrap();
         lines.observe(&went_back(2)).unwrap();
-        let fault = Fault::Spike { loss: 8., mean: 2., deviation: 1. };
+        let fault = StepFault::Spike { loss: 8., mean: 2., deviation: 1. };
         lines
             .observe(&Event::Skipped { bad_step: &BadStepReport { fault, ..bad_step.clone() } })
             .unwrap();

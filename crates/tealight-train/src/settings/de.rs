@@ -13,24 +13,24 @@ use serde::de::{
     SeqAccess, Unexpected, Visitor,
 };
 
-use super::fault::Fault;
+use super::fault::SettingFault;
 use super::tree::{Entry, Node, Table, Value, quoted};
 
 /// Deserialises a whole document.
-pub(super) fn from_table<T: DeserializeOwned>(table: &Table) -> Result<T, Fault> {
+pub(super) fn from_table<T: DeserializeOwned>(table: &Table) -> Result<T, SettingFault> {
     T::deserialize(MapAccessDeserializer::new(Entries::new(table)))
 }
 
 /// Deserialises the value at a dotted `path`.
-pub(super) fn from_node<T: DeserializeOwned>(node: &Node, path: &str) -> Result<T, Fault> {
-    let inside = |fault: Fault, key| fault.inside(quoted(key));
+pub(super) fn from_node<T: DeserializeOwned>(node: &Node, path: &str) -> Result<T, SettingFault> {
+    let inside = |fault: SettingFault, key| fault.inside(quoted(key));
     T::deserialize(node).map_err(|fault| path.rsplit('.').fold(fault.at(&node.span), inside))
 }
 
 impl<'de> Deserializer<'de> for &'de Node {
-    type Error = Fault;
+    type Error = SettingFault;
 
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, SettingFault> {
         match &self.value {
             Value::String(value) => visitor.visit_borrowed_str(value),
             Value::Signed(value) => visitor.visit_i64(*value),
@@ -42,7 +42,7 @@ impl<'de> Deserializer<'de> for &'de Node {
         }
     }
 
-    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, SettingFault> {
         visitor.visit_some(self)
     }
 
@@ -50,14 +50,18 @@ impl<'de> Deserializer<'de> for &'de Node {
         self,
         _name: &'static str,
         visitor: V,
-    ) -> Result<V::Value, Fault> {
+    ) -> Result<V::Value, SettingFault> {
         visitor.visit_newtype_struct(self)
     }
 
     /// Serde's tuples ignore further elements: refuse an array of another length.
-    fn deserialize_tuple<V: Visitor<'de>>(self, len: usize, visitor: V) -> Result<V::Value, Fault> {
+    fn deserialize_tuple<V: Visitor<'de>>(
+        self,
+        len: usize,
+        visitor: V,
+    ) -> Result<V::Value, SettingFault> {
         match &self.value {
-            Value::Array(items) if items.len() != len => Err(Fault::invalid_length(
+            Value::Array(items) if items.len() != len => Err(SettingFault::invalid_length(
                 items.len(),
                 &format!("an array of {len} values").as_str(),
             )),
@@ -70,13 +74,13 @@ impl<'de> Deserializer<'de> for &'de Node {
         _name: &'static str,
         variants: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Fault> {
+    ) -> Result<V::Value, SettingFault> {
         match &self.value {
             Value::String(variant) if !variants.contains(&variant.as_str()) => {
-                Err(Fault::unknown_value(variant, variants))
+                Err(SettingFault::unknown_value(variant, variants))
             }
             Value::String(variant) => visitor.visit_enum(variant.as_str().into_deserializer()),
-            _ => Err(Fault::invalid_type(Unexpected::Other(self.type_name()), &"a string")),
+            _ => Err(SettingFault::invalid_type(Unexpected::Other(self.type_name()), &"a string")),
         }
     }
 
@@ -89,12 +93,12 @@ impl<'de> Deserializer<'de> for &'de Node {
 struct Items<'de>(Enumerate<slice::Iter<'de, Node>>);
 
 impl<'de> SeqAccess<'de> for Items<'de> {
-    type Error = Fault;
+    type Error = SettingFault;
 
     fn next_element_seed<T: DeserializeSeed<'de>>(
         &mut self,
         seed: T,
-    ) -> Result<Option<T::Value>, Fault> {
+    ) -> Result<Option<T::Value>, SettingFault> {
         let Some((index, node)) = self.0.next() else { return Ok(None) };
         let element = seed.deserialize(node);
         element.map(Some).map_err(|fault| fault.at(&node.span).inside(format!("[{index}]")))
@@ -119,20 +123,23 @@ impl<'de> Entries<'de> {
 }
 
 impl<'de> MapAccess<'de> for Entries<'de> {
-    type Error = Fault;
+    type Error = SettingFault;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(
         &mut self,
         seed: K,
-    ) -> Result<Option<K::Value>, Fault> {
+    ) -> Result<Option<K::Value>, SettingFault> {
         let next = || self.rest.find(|entry| entry.key != "kind");
         self.value = self.kind.take().or_else(next);
         let Some(entry) = self.value else { return Ok(None) };
         let key = StrDeserializer::new(&entry.key);
-        seed.deserialize(key).map(Some).map_err(|fault: Fault| fault.at(&entry.key_span))
+        seed.deserialize(key).map(Some).map_err(|fault: SettingFault| fault.at(&entry.key_span))
     }
 
-    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Fault> {
+    fn next_value_seed<V: DeserializeSeed<'de>>(
+        &mut self,
+        seed: V,
+    ) -> Result<V::Value, SettingFault> {
         let entry = self.value.take().expect("invariant: serde reads a value after its key");
         let value = seed.deserialize(&entry.node);
         value.map_err(|fault| fault.at(&entry.node.span).inside(quoted(&entry.key)))

@@ -13,7 +13,7 @@ const MAX_SHOWN: usize = 60;
 
 /// A broken rule. The deserialisers of the enclosing values add its place and its path.
 #[derive(Debug)]
-pub(super) struct Fault {
+pub(super) struct SettingFault {
     rule: Rule,
     span: Option<Span>,
     /// From the innermost key outwards.
@@ -34,7 +34,7 @@ enum Rule {
     Other(String),
 }
 
-impl Fault {
+impl SettingFault {
     fn new(rule: Rule) -> Self {
         Self { rule, span: None, path: Vec::new() }
     }
@@ -148,7 +148,7 @@ fn find<'a>(root: &'a Table, path: &[String]) -> Option<&'a Node> {
     Some(node)
 }
 
-impl Error for Fault {
+impl Error for SettingFault {
     fn custom<T: fmt::Display>(message: T) -> Self {
         Self::new(Rule::Other(message.to_string()))
     }
@@ -180,13 +180,13 @@ impl Error for Fault {
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for SettingFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}", self.rule)
     }
 }
 
-impl std::error::Error for Fault {}
+impl std::error::Error for SettingFault {}
 
 /// The TOML term for the type that serde expected.
 fn in_words(expected: &str) -> String {

@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 use toml::de::DeTable;
 
 use super::error::ConfigError;
-use super::fault::Fault;
+use super::fault::SettingFault;
 use super::overrides::{DroppedKey, Override, PREFIX};
 use super::report::{FILE, Report, Source, Span};
 use super::tree::{Node, Reader, Table};
@@ -127,7 +127,7 @@ impl ConfigSource {
         })
     }
 
-    fn fault(&self, fault: Fault) -> ConfigError {
+    fn fault(&self, fault: SettingFault) -> ConfigError {
         self.error(fault.report(&self.table, |node| self.shown(node)))
     }
 

@@ -7,22 +7,22 @@ use tealight_ops::nan_trace::first_not_finite;
 
 use super::forward_backward::{ForwardBackward, backward, forward};
 use super::session::Session;
-use crate::error::{BadStepReport, Fault, Result};
+use crate::error::{BadStepReport, Result, StepFault};
 use crate::task::Task;
 use crate::task::metrics::scalar;
 
 /// The report of a bad step: its batches, and the first tensor that is not finite.
 pub(crate) fn diagnose<T: Task>(
     session: &Session<T>,
-    fault: Fault,
+    fault: StepFault,
     gradients: &Gradients,
 ) -> BadStepReport {
     let step = session.progress.step;
     let n_micro = session.config.training.micro_batches;
     let origin = match fault {
         // The fault is reported even if the search for its origin fails.
-        Fault::NotFinite { .. } => origin(session, gradients).ok().flatten(),
-        Fault::Spike { .. } => None,
+        StepFault::NotFinite { .. } => origin(session, gradients).ok().flatten(),
+        StepFault::Spike { .. } => None,
     };
     let batches = step * n_micro..(step + 1) * n_micro;
     BadStepReport { step: step + 1, fault, batches, origin }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::thread;
 
-use tealight_ops::device::has_one_queue;
+use tealight_ops::device::shares_one_stream;
 
 use super::evaluation::evaluate_step;
 use super::forward_backward::ForwardBackward;
@@ -65,7 +65,7 @@ pub fn fit<'a, T: Task>(
 ) -> Result<()> {
     let task = Arc::clone(&session.task);
     thread::scope(|scope| {
-        let batches = if has_one_queue(session.params.device()) {
+        let batches = if shares_one_stream(session.params.device()) {
             Prefetch::on(&*task, scope)
         } else {
             Prefetch::off(&*task)

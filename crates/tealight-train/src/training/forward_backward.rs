@@ -8,7 +8,7 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use tealight_model::Mode;
-use tealight_ops::device::has_one_queue;
+use tealight_ops::device::shares_one_stream;
 use tealight_ops::profile::{self, timed};
 use tealight_ops::rng::{Purpose, Stream};
 use tealight_ops::with_tf32;
@@ -67,7 +67,7 @@ impl<'scope, 'env, T: Task> ForwardBackward<'scope, 'env, T> {
     /// reason.
     pub(crate) fn new(session: &Session<T>, batches: Prefetch<'scope, 'env, T>) -> Self {
         let TrainingConfig { cuda_graphs, micro_batches, .. } = session.config.training;
-        let graph = || match (micro_batches, has_one_queue(session.params.device())) {
+        let graph = || match (micro_batches, shares_one_stream(session.params.device())) {
             (_, false) => GraphedPass::refused("the run does not compute on an NVIDIA GPU"),
             (1, true) => GraphedPass::default(),
             (_, true) => GraphedPass::refused(
@@ -131,7 +131,7 @@ impl<'scope, 'env, T: Task> ForwardBackward<'scope, 'env, T> {
     ) -> Result<Pass> {
         let stream = Stream::new(session.config.seed, Purpose::Dropout).fork(step).fork(micro);
         let number = step * session.config.training.micro_batches + micro;
-        let batch = timed("batch", profile::Pass::Neither, || self.batches.take(number))?;
+        let batch = timed("batch", profile::Phase::Other, || self.batches.take(number))?;
         match &mut self.graph {
             Some(graph) => graph.run(session, &self.batches, &batch, stream, pass),
             None => pass(&batch, PassContext { stream, loss_weight: None }),

@@ -6,7 +6,7 @@
 
 use tealight_ops::Gradients;
 use tealight_ops::gradients::clip_factor;
-use tealight_ops::profile::{Pass as Direction, timed};
+use tealight_ops::profile::{Phase, timed};
 
 use super::bad_step_diagnosis::diagnose;
 use super::forward_backward::{ForwardBackward, backward, forward};
@@ -67,7 +67,7 @@ pub(crate) fn train_step<T: Task>(
         })?;
 
     // A device computes the norm last. Reading it first waits for everything once.
-    let grad_norm = timed("norm of gradients", Direction::Neither, || gradients.norm())?;
+    let grad_norm = timed("norm of gradients", Phase::Other, || gradients.norm())?;
     let loss = measures.read_mean("loss")?;
     let training = &session.config.training;
     if session.progress.step == 0 && loss.is_some_and(f64::is_finite) {
@@ -92,7 +92,7 @@ pub(crate) fn train_step<T: Task>(
 
     let clip = training.max_grad_norm.map_or(1., |max_norm| clip_factor(grad_norm, max_norm));
     let lr = learning_rate(session);
-    timed("update", Direction::Neither, || update(session, &gradients, clip, lr))
+    timed("update", Phase::Other, || update(session, &gradients, clip, lr))
         .map_err(StepError::DuringUpdate)?;
     Ok(StepOutcome::Updated(StepMetrics { loss, lr, grad_norm, measures, n_tokens }))
 }

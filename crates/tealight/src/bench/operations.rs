@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Serialize;
-use tealight_ops::profile::{Part, Pass, Time};
+use tealight_ops::profile::{Part, Phase, Time};
 use tealight_train::task::table::Table;
 
 /// The time of an operation in a mean step.
@@ -26,10 +26,10 @@ pub(super) fn shares(
     let per_step = |time: Duration| time.as_secs_f64() * 1e3 / n_steps as f64;
     let share = |(part, time): (&Part, &Time)| Share {
         operation: part.name,
-        pass: match part.pass {
-            Pass::Forward => Some("forward"),
-            Pass::Backward => Some("backward"),
-            Pass::Neither => None,
+        pass: match part.phase {
+            Phase::Forward => Some("forward"),
+            Phase::Backward => Some("backward"),
+            Phase::Other => None,
         },
         calls: time.count as f64 / n_steps as f64,
         milliseconds: per_step(time.total),
@@ -67,8 +67,8 @@ mod tests {
     fn shares_are_those_of_a_mean_step_and_sum_to_its_time() {
         let time = |count, ms| Time { count, total: Duration::from_millis(ms) };
         let profile = BTreeMap::from([
-            (Part { name: "linear", pass: Pass::Forward }, time(8, 20)),
-            (Part { name: "linear", pass: Pass::Backward }, time(8, 40)),
+            (Part { name: "linear", phase: Phase::Forward }, time(8, 20)),
+            (Part { name: "linear", phase: Phase::Backward }, time(8, 40)),
         ]);
         let shares = shares(&profile, 2, Duration::from_millis(100));
         let rows = shares.iter().map(|s| (s.operation, s.pass, s.calls, s.milliseconds));

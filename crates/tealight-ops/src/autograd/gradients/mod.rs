@@ -167,11 +167,11 @@ impl Gradients {
     }
 
     /// The parameters whose gradient is missing, all zeros or not finite, in the order of the parameters.
-    pub fn audit(&self) -> Result<Vec<Fault>> {
+    pub fn audit(&self) -> Result<Vec<GradientFault>> {
         let mut faults = Vec::new();
         for (name, gradient) in self.iter() {
             if let Some(kind) = fault(gradient)? {
-                faults.push(Fault { name: name.to_owned(), kind });
+                faults.push(GradientFault { name: name.to_owned(), kind });
             }
         }
         Ok(faults)
@@ -221,7 +221,7 @@ fn fault(gradient: Option<&Tensor>) -> Result<Option<FaultKind>> {
 
 /// A parameter with a faulty gradient.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
+pub struct GradientFault {
     /// The parameter's name.
     pub name: String,
     /// What is wrong with its gradient.
@@ -239,7 +239,7 @@ pub enum FaultKind {
     NotFinite,
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for GradientFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let what = match self.kind {
             FaultKind::Missing => "has no gradient",

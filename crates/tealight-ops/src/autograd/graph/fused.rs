@@ -5,7 +5,7 @@ use candle_core::{Result, Shape, Tensor};
 use super::{Saved, record_saving};
 use crate::backend::buffer::{View, contiguous, gradients, stored};
 use crate::backend::element::Element;
-use crate::backend::profile::{Pass, timed};
+use crate::backend::profile::{Phase, timed};
 
 /// `operation` on the elements of `inputs`, which are on the CPU: it returns the elements of the output and
 /// its own backward.
@@ -26,7 +26,7 @@ where
     B: FnOnce([&[T]; N], &[T], &[T]) -> [Vec<T>; N] + Send + Sync + 'static,
 {
     let inputs = contiguous(&inputs)?;
-    let (output, backward) = timed(name, Pass::Forward, || {
+    let (output, backward) = timed(name, Phase::Forward, || {
         let views = views(&inputs, true)?;
         Result::Ok(operation(slices(&views)))
     })?;

@@ -16,7 +16,7 @@ use super::{Backward, Node, Recorded};
 use crate::autograd::sum::{add_in_place, added};
 use crate::backend::buffer::stored;
 use crate::backend::choice::dispatch;
-use crate::backend::profile::{self, Pass, timed};
+use crate::backend::profile::{self, Phase, timed};
 
 /// A gradient, and whether its memory may be overwritten.
 struct Gradient {
@@ -68,7 +68,7 @@ pub(crate) fn gradients(loss: &Tensor, factor: &Tensor) -> Result<HashMap<Tensor
                 continue;
             }
         };
-        let gradients = timed(operation.name(), Pass::Backward, || {
+        let gradients = timed(operation.name(), Phase::Backward, || {
             operation.backward(&inputs, &pending.output, &pending.gradient.tensor)
         })?;
         let gradients = checked(gradients, &inputs, &pending)?;
@@ -145,7 +145,7 @@ impl Walk {
         let number = new.node.number;
         let gradient = match self.pending.remove(&number) {
             Some(old) => {
-                timed("sum of gradients", Pass::Backward, || old.gradient.add(new.gradient))?
+                timed("sum of gradients", Phase::Backward, || old.gradient.add(new.gradient))?
             }
             None => new.gradient,
         };
@@ -155,7 +155,7 @@ impl Walk {
 
     fn add_to_variable(&mut self, variable: TensorId, new: Gradient) -> Result<()> {
         let gradient = match self.variables.remove(&variable) {
-            Some(old) => timed("sum of gradients", Pass::Backward, || old.add(new))?,
+            Some(old) => timed("sum of gradients", Phase::Backward, || old.add(new))?,
             None => new,
         };
         self.variables.insert(variable, gradient);
@@ -165,7 +165,7 @@ impl Walk {
     /// Runs Candle's backward from `tensor` to the variables and nodes that its operations start from.
     fn propagate_by_candle(&mut self, tensor: &Tensor, gradient: Tensor) -> Result<()> {
         let (store, received) =
-            timed(profile::CANDLE, Pass::Backward, || candle_backward(&seed(tensor, gradient)?))?;
+            timed(profile::CANDLE, Phase::Backward, || candle_backward(&seed(tensor, gradient)?))?;
         for &variable in store.get_ids() {
             if let Some(gradient) = store.get_id(variable) {
                 self.add_to_variable(variable, Gradient::shared(gradient))?;

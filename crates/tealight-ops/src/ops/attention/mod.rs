@@ -42,7 +42,7 @@ use candle_core::{Result, Tensor, bail};
 use crate::autograd::graph::{Saved, record_saving};
 use crate::backend::buffer::{View, gradients, stored, tensor};
 use crate::backend::choice::{dispatch, widened_all};
-use crate::backend::profile::{Pass, timed};
+use crate::backend::profile::{Phase, timed};
 use crate::backend::simd::vector::Lanes;
 use crate::ops::dropout::Draw;
 use crate::ops::softmax::softmax;
@@ -188,7 +188,7 @@ fn on_cpu<T: Lanes>(
     if let Some(bias) = options.bias {
         inputs.push(bias.to_dtype(T::DTYPE)?.contiguous()?);
     }
-    let (output, rows) = timed(NAME, Pass::Forward, || {
+    let (output, rows) = timed(NAME, Phase::Forward, || {
         with_operands(&problem, &masks, &inputs, |operands| cpu::forward::<T>(&problem, operands))
     })?;
     let output = stored(output, &problem.output_shape()[..]);

@@ -14,7 +14,7 @@ use crate::backend::buffer::{View, stored, tensor, unwritten};
 use crate::backend::choice::{dispatch, widened_all};
 use crate::backend::element::Element;
 use crate::backend::parallel::{block_len, run};
-use crate::backend::profile::{Pass, timed};
+use crate::backend::profile::{Phase, timed};
 
 const NAME: &str = "broadcast add";
 
@@ -36,7 +36,7 @@ pub fn broadcast_add(x: &Tensor, v: &Tensor) -> Result<Tensor> {
 
 fn on_cpu<T: Element>(x: &Tensor, v: &Tensor) -> Result<Tensor> {
     let (x, v) = (x.contiguous()?, v.contiguous()?);
-    let y = timed(NAME, Pass::Forward, || Result::Ok(sums::<T>(&View::of(&x)?, &View::of(&v)?)))?;
+    let y = timed(NAME, Phase::Forward, || Result::Ok(sums::<T>(&View::of(&x)?, &View::of(&v)?)))?;
     let (needs_gradient, shape) = (v.track_op(), v.shape().clone());
     record_linear(NAME, &[&x, &v], stored(y, x.shape()), move |gradient| {
         let dv = || {

@@ -22,7 +22,7 @@ use crate::autograd::graph::{Saved, record_saving};
 use crate::backend::buffer::{View, stored, tensor};
 use crate::backend::choice::{at_least_f32, dispatch};
 use crate::backend::element::Element;
-use crate::backend::profile::{Pass, timed};
+use crate::backend::profile::{Phase, timed};
 
 const NAME: &str = "cross-entropy";
 
@@ -134,7 +134,7 @@ enum Targets {
 fn on_cpu<T: Element>(logits: &Tensor, targets: Targets) -> Result<Tensor> {
     let (_, n_classes) = logits.dims2()?;
     let logits = logits.contiguous()?;
-    let loss = timed(NAME, Pass::Forward, || {
+    let loss = timed(NAME, Phase::Forward, || {
         let logits = View::<T>::of(&logits)?;
         Result::Ok(match &targets {
             Targets::Labels { classes, label_smoothing } => {

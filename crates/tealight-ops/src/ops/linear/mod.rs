@@ -22,7 +22,7 @@ use candle_core::{D, Result, Shape, Tensor, bail};
 use crate::autograd::graph::{Saved, record_all, record_saving};
 use crate::backend::buffer::{self, contiguous, stored};
 use crate::backend::choice::dispatch;
-use crate::backend::profile::{Pass, timed};
+use crate::backend::profile::{Phase, timed};
 use crate::backend::simd::vector::Lanes;
 
 /// `weight (out, in)`, `bias (out)`: the map x Wᵀ + b.
@@ -84,7 +84,7 @@ fn on_cpu<T: Lanes>(x: &Tensor, map: Map<'_>) -> Result<Tensor> {
     let inputs = contiguous(&operands(x, &[map])?)?;
     let has_bias = [map.bias.is_some()];
     let (x, maps) = split(&inputs, &has_bias);
-    let mut y = timed(NAME, Pass::Forward, || cpu::forward::<T>(x, &maps))?;
+    let mut y = timed(NAME, Phase::Forward, || cpu::forward::<T>(x, &maps))?;
     let value = stored(y.remove(0), with_last(x.dims(), map.weight.dim(0)?));
     let inputs: Vec<_> = inputs.iter().collect();
     record_saving(NAME, &inputs, value, Saved::Inputs, move |inputs, _, gradient| {
@@ -96,7 +96,7 @@ fn all_on_cpu<T: Lanes>(x: &Tensor, maps: &[Map<'_>]) -> Result<Vec<Tensor>> {
     let inputs = contiguous(&operands(x, maps)?)?;
     let have_bias: Vec<_> = maps.iter().map(|map| map.bias.is_some()).collect();
     let (x, maps) = split(&inputs, &have_bias);
-    let results = timed(NAME, Pass::Forward, || cpu::forward::<T>(x, &maps))?;
+    let results = timed(NAME, Phase::Forward, || cpu::forward::<T>(x, &maps))?;
     let values = results.into_iter().zip(&maps).map(|(y, map)| {
         let shape = with_last(x.dims(), map.weight.dim(0)?);
         Ok(stored(y, shape))

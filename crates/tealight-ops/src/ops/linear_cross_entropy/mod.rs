@@ -19,7 +19,7 @@ use candle_core::{DType, Device, Result, Tensor, bail};
 use crate::autograd::graph::{Saved, record_saving};
 use crate::backend::buffer::{self, contiguous, stored};
 use crate::backend::choice::dispatch;
-use crate::backend::profile::{Pass, timed};
+use crate::backend::profile::{Phase, timed};
 use crate::backend::simd::vector::Lanes;
 use crate::ops::cross_entropy::{classes, cross_entropy, hits};
 use crate::ops::linear::{Map, linear};
@@ -85,7 +85,7 @@ fn on_cpu<T: Lanes>(operands: &[&Tensor], targets: &Targets) -> Result<Scored> {
     let is_needed: Vec<_> = inputs.iter().map(Tensor::track_op).collect();
     let map = Map { weight: &inputs[1], bias: inputs.get(2) };
     let cpu::Outcome { loss, hits, gradients } =
-        timed(NAME, Pass::Forward, || cpu::run::<T>(&inputs[0], map, targets, &is_needed))?;
+        timed(NAME, Phase::Forward, || cpu::run::<T>(&inputs[0], map, targets, &is_needed))?;
     let loss = stored(vec![T::from_f64(loss)], ());
     let inputs: Vec<_> = inputs.iter().collect();
     let loss = record_saving(NAME, &inputs, loss, Saved::Nothing, move |inputs, _, gradient| {

@@ -19,7 +19,7 @@ use crate::backend::buffer::{View, stored, tensor, unwritten};
 use crate::backend::choice::dispatch;
 use crate::backend::gemm::{Product, store_all};
 use crate::backend::matrix::{Matrix, MatrixMut};
-use crate::backend::profile::{Pass, timed};
+use crate::backend::profile::{Phase, timed};
 use crate::backend::simd::vector::Lanes;
 
 const NAME: &str = "matmul";
@@ -110,7 +110,7 @@ impl Sizes {
 fn on_cpu<T: Lanes>(a: &Tensor, b: &Tensor, sizes: Sizes) -> Result<Tensor> {
     let (a, b) = (a.contiguous()?, b.contiguous()?);
     let Sizes { m, n, k, right } = sizes;
-    let c = timed(NAME, Pass::Forward, || {
+    let c = timed(NAME, Phase::Forward, || {
         let (a, b) = (View::<T>::of(&a)?, View::<T>::of(&b)?);
         Result::Ok(products(sizes.a(&a).zip(sizes.b(&b)), (m, n)))
     })?;

@@ -19,7 +19,7 @@ use candle_core::{D, Result, Tensor, bail};
 use crate::autograd::graph::{Saved, record_saving};
 use crate::backend::buffer::{contiguous, gradients, stored};
 use crate::backend::choice::dispatch;
-use crate::backend::profile::{Pass, timed};
+use crate::backend::profile::{Phase, timed};
 use crate::backend::simd::vector::Lanes;
 use crate::ops::activation::{Elementwise, Function, with_activation};
 use crate::ops::dropout::{Draw, Dropout};
@@ -79,7 +79,7 @@ fn on_cpu<T: Lanes, A: Elementwise>(operands: &[&Tensor], settings: &Mlp<'_>) ->
     let inputs = contiguous(operands)?;
     let layer = Layer::<T, A>::new(dropout.filter(|draw| draw.rate > 0.).map(Dropout::new));
     let is_training = inputs.iter().any(Tensor::track_op);
-    let (y, u) = timed(NAME, Pass::Forward, || {
+    let (y, u) = timed(NAME, Phase::Forward, || {
         let operands = Operands::of(&inputs, have_bias)?;
         Result::Ok(if is_training {
             layer.forward(&operands)

@@ -24,7 +24,7 @@ use crate::autograd::graph::{Saved, record_saving};
 use crate::backend::buffer::{View, contiguous, gradients, stored};
 use crate::backend::choice::{dispatch, widened};
 use crate::backend::element::Element;
-use crate::backend::profile::{Pass, timed};
+use crate::backend::profile::{Phase, timed};
 use cpu::{Centre, Settings};
 
 const NAME: &str = "norm";
@@ -74,7 +74,7 @@ fn on_cpu<T: Element>(operands: &[&Tensor], centre: Centre, eps: f64) -> Result<
     let settings = Settings { centre, eps: T::from_f64(eps) };
     let inputs = contiguous(operands)?;
     let (x, weight, bias) = (&inputs[0], &inputs[1], inputs.get(2));
-    let (y, rows) = timed(NAME, Pass::Forward, || {
+    let (y, rows) = timed(NAME, Phase::Forward, || {
         let bias = bias.map(View::of).transpose()?;
         Result::Ok(cpu::forward(&settings, &View::of(x)?, &View::of(weight)?, bias.as_deref()))
     })?;

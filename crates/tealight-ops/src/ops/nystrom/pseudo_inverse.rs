@@ -10,7 +10,7 @@ use crate::autograd::graph::{Saved, Value, record_saving};
 use crate::backend::buffer::{View, tensor};
 use crate::backend::choice::{Backend, dispatch, widened};
 use crate::backend::element::Element;
-use crate::backend::profile::{Pass, timed};
+use crate::backend::profile::{Phase, timed};
 use crate::ops::matmul::{matmul, matmul_transposed};
 
 const NAME: &str = "pseudo-inverse";
@@ -45,7 +45,9 @@ pub fn pseudo_inverse(
     }
     let iteration = Iteration { n_iterations, normalisation };
     match Backend::of(&[a]) {
-        Backend::F32 | Backend::F64 => timed(NAME, Pass::Forward, || of_products(a, iteration)),
+        Backend::CpuF32 | Backend::CpuF64 => {
+            timed(NAME, Phase::Forward, || of_products(a, iteration))
+        }
         Backend::Cuda => widened(a, |a| of_products(a, iteration)),
         Backend::Reference => {
             widened(a, |a| reference::pseudo_inverse(a, n_iterations, normalisation))

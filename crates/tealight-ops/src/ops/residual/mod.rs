@@ -17,7 +17,7 @@ use crate::backend::buffer::{View, stored, tensor, unwritten};
 use crate::backend::choice::{dispatch, widened_all};
 use crate::backend::element::Element;
 use crate::backend::parallel::{block_len, run};
-use crate::backend::profile::{Pass, timed};
+use crate::backend::profile::{Phase, timed};
 use crate::ops::dropout::{Draw, Dropout};
 
 const NAME: &str = "residual";
@@ -42,7 +42,7 @@ pub fn residual(x: &Tensor, change: &Tensor, draw: Option<Draw>) -> Result<Tenso
 fn on_cpu<T: Element>(x: &Tensor, change: &Tensor, draw: Option<Draw>) -> Result<Tensor> {
     let (x, change) = (x.contiguous()?, change.contiguous()?);
     let dropout = draw.map(Dropout::<T>::new);
-    let sum = timed(NAME, Pass::Forward, || {
+    let sum = timed(NAME, Phase::Forward, || {
         let (x, change) = (View::of(&x)?, View::of(&change)?);
         Result::Ok(match &dropout {
             Some(dropout) => dropout.apply_onto(&x, &change),

@@ -22,7 +22,7 @@ use crate::backend::buffer::{View, stored, tensor};
 use crate::backend::choice::{Backend, dispatch, widened};
 use crate::backend::cuda as cuda_ops;
 use crate::backend::element::Element;
-use crate::backend::profile::{Pass, timed};
+use crate::backend::profile::{Phase, timed};
 
 const NAME: &str = "rotary";
 
@@ -132,7 +132,7 @@ fn on_cpu<T: Element>(
             Layout::Half => cpu::rotate_half(&x, direction, &tables),
         })
     };
-    let y = timed(NAME, Pass::Forward, || rotated(&x, T::ONE))?;
+    let y = timed(NAME, Phase::Forward, || rotated(&x, T::ONE))?;
     record_linear(NAME, &[&x], stored(y, x.shape()), move |gradient| {
         let dx = rotated(&gradient.contiguous()?, -T::ONE)?;
         Ok(vec![Some(tensor(dx, gradient.shape())?)])

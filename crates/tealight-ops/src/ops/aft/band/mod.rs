@@ -25,7 +25,7 @@ use super::{Reach, with_elements};
 use crate::autograd::graph::{Saved, record_saving};
 use crate::backend::buffer::{View, contiguous, gradients, stored};
 use crate::backend::element::Element;
-use crate::backend::profile::{Pass, timed};
+use crate::backend::profile::{Phase, timed};
 
 const NAME: &str = "aft-band";
 
@@ -103,7 +103,7 @@ pub(super) fn aft<T: Element>(
     band: Band,
 ) -> Result<Tensor> {
     let inputs = contiguous(&inputs)?;
-    let (output, normaliser) = timed(NAME, Pass::Forward, || {
+    let (output, normaliser) = timed(NAME, Phase::Forward, || {
         with_elements::<T, _>(&inputs, |[key, value, taps]| {
             cpu::forward(Inputs { key, value, taps, padding: padding.as_deref() }, &band)
         })

@@ -32,7 +32,7 @@ use super::{Reach, with_elements};
 use crate::autograd::graph::{Saved, record_saving};
 use crate::backend::buffer::{View, contiguous, gradients, stored};
 use crate::backend::element::Element;
-use crate::backend::profile::{Pass, timed};
+use crate::backend::profile::{Phase, timed};
 
 const NAME: &str = "aft-full";
 
@@ -87,7 +87,7 @@ pub(super) fn aft<T: Element>(
     let inputs = contiguous(&inputs)?;
     let (batch, kv_len, d_model) = inputs[0].dims3()?;
     let sizes = Sizes { batch, q_len: inputs[2].dim(0)?, kv_len, d_model };
-    let (output, normaliser) = timed(NAME, Pass::Forward, || {
+    let (output, normaliser) = timed(NAME, Phase::Forward, || {
         with_elements::<T, _>(&inputs, |[key, value, w]| {
             let padding = padding.as_deref();
             forward::forward(&Inputs { key, value, w, padding, reach, sizes })
