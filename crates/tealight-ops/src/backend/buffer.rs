@@ -1,4 +1,4 @@
-//! Conversions between tensors and slices.
+//! The elements of CPU tensors as slices, and slices as tensors.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -22,14 +22,14 @@ pub(crate) fn unwritten<T: Element>(len: usize) -> Vec<T> {
     target_env = "gnu",
     any(target_arch = "x86_64", target_arch = "aarch64")
 ))]
-#[expect(unsafe_code, clippy::uninit_vec, reason = "the assembly counts as what initialises it")]
+#[expect(unsafe_code, reason = "the assembly initialises it")]
 fn arbitrary<T: Element>(len: usize) -> Vec<T> {
     let mut numbers = Vec::<T>::with_capacity(len);
-    // SAFETY: the memory of an allocation that has not been written holds bytes, left over or zero, but the
-    // compiler may assume that it holds none. Assembly that receives an address may write there, so after this
-    // block it must assume that bytes have been written, which it does not know. They are the bytes that the
-    // memory holds: glibc has no pages in a live allocation that the kernel may still discard (`MADV_FREE`). As
-    // `T` is `Pod`, any bytes are a number. There is room for `len` of them.
+    // SAFETY: the capacity is `len`, and `T` is `Pod`: any bytes are a number. Memory counts as uninitialised until
+    // it is written. Assembly that receives its address may write it, so the compiler must assume that this block
+    // has stored bytes there, unknown ones. The assembly stores none, and needs not: the memory holds bytes already,
+    // and they do not change by themselves, as glibc leaves no pages in an allocation that the kernel may still
+    // discard (`MADV_FREE`).
     unsafe {
         std::arch::asm!("/* {} */", in(reg) numbers.as_mut_ptr(), options(nostack, preserves_flags));
         numbers.set_len(len);
@@ -113,7 +113,8 @@ impl<T: Element> Deref for View<'_, T> {
     }
 }
 
-/// Runs `f` on the elements of a contiguous tensor, in place. Calls can be nested, for several tensors.
+/// Runs `f` on the elements of a contiguous tensor, in place. Calls nest, for several tensors at
+/// once.
 pub(crate) fn with_slice_mut<T: Element>(
     tensor: &Tensor,
     f: impl FnOnce(&mut [T]) -> Result<()>,
@@ -121,7 +122,7 @@ pub(crate) fn with_slice_mut<T: Element>(
     tensor.inplace_op1(&InPlace { f: Cell::new(Some(f)), element: PhantomData })
 }
 
-/// Candle gives mutable access to storage only to an `InplaceOp1`.
+/// Candle gives mutable storage to an `InplaceOp1` and to nothing else.
 struct InPlace<F, T> {
     f: Cell<Option<F>>,
     element: PhantomData<T>,
@@ -134,10 +135,10 @@ impl<T: Element, F: FnOnce(&mut [T]) -> Result<()>> InplaceOp1 for InPlace<F, T>
 
     fn cpu_fwd(&self, storage: &mut CpuStorage, layout: &Layout) -> Result<()> {
         let range = range(layout)?;
-        // Fails for another dtype, before the storage is moved out.
+        // Refuses another dtype while the storage is still in place.
         T::cpu_storage_as_slice(storage)?;
 
-        // Candle has no mutable `cpu_storage_as_slice`: the storage is moved out and back.
+        // Candle has no mutable `cpu_storage_as_slice`: the storage is taken out, and put back.
         let empty = T::to_cpu_storage_owned(Vec::new());
         let mut elements = T::cpu_storage_data(std::mem::replace(storage, empty))?;
         let f = self.f.take().expect("invariant: Candle runs an operation once");

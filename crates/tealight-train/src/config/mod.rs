@@ -66,7 +66,7 @@ pub struct RunConfig {
 settings! {
     /// `[training]`
     pub struct TrainingConfig {
-        /// Number of updates.
+        /// Number of steps; each is one update, unless it is skipped.
         pub steps: u64 = 1000,
         /// Examples in one forward and backward pass.
         pub batch_size: usize = 64,

@@ -42,11 +42,11 @@ const TEXT_TASKS: [&str; 3] = ["masked_lm", "causal_lm", "classify"];
 struct Settings<'a> {
     model: &'a ModelConfig,
     #[serde(skip_serializing_if = "Option::is_none")]
-    task: Option<TaskSettings>,
+    task: Option<FilledTask>,
 }
 
 #[derive(Serialize)]
-struct TaskSettings {
+struct FilledTask {
     vocab_size: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     n_token_types: Option<usize>,
@@ -109,7 +109,7 @@ impl Pretrained {
         Ok(report)
     }
 
-    fn task_settings(&self, task: Option<&str>) -> Result<TaskSettings> {
+    fn task_settings(&self, task: Option<&str>) -> Result<FilledTask> {
         let (vocab_size, n_token_types) = match &self.purpose {
             Purpose::MaskedLm(spec) | Purpose::Encoder(spec) => {
                 (spec.vocab_size, Some(spec.n_token_types))
@@ -127,7 +127,7 @@ impl Pretrained {
         };
         self.tokenizer()?;
         let path = std::path::absolute(&self.folder).map_err(Error::io("find", &self.folder))?;
-        Ok(TaskSettings {
+        Ok(FilledTask {
             vocab_size,
             n_token_types: n_token_types.filter(|_| task != Some("causal_lm")),
             tokenizer: TokenizerSettings { kind: "file", path: path.display().to_string() },

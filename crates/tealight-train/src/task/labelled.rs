@@ -1,4 +1,4 @@
-//! What tasks share in which each sequence of tokens has one class.
+//! Shared by tasks that assign one class to a sequence of tokens (listops, classify).
 
 use candle_core::{DType, Device, Tensor};
 use tealight_model::Mask;

@@ -42,7 +42,7 @@ pub struct Session<T: Task> {
 /// The part of a checkpoint that is neither parameters nor optimizer state.
 #[derive(Debug)]
 pub struct Progress {
-    /// Updates done.
+    /// Steps made, skipped ones included.
     pub step: u64,
     /// The best evaluation, and the number of evaluations since.
     pub early_stopping: EarlyStopping,
