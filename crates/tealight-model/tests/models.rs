@@ -297,7 +297,7 @@ fn inputs_of_the_wrong_sort_are_refused() -> Result<()> {
     assert!(error.to_string().contains("a sequence of 0 positions"), "{error}");
     let vb = store.trainable();
     let (config, input) = (config(), spec(ReadOut::Mean).input);
-    let alone = StackSpec::alone(&config, SEQ_LEN);
+    let alone = StackSpec::single(&config, SEQ_LEN);
     let reading = StackSpec { cross_attention: Some((alone.attention, SEQ_LEN)), ..alone };
     let decoder = Transformer::build(&config, input, &reading, &vb.pp("d"))
         .map_err(candle_core::Error::wrap)?;
@@ -435,12 +435,13 @@ fn the_estimate_of_a_description_is_near_the_parameters_of_its_model() -> Result
             let store = store();
             built(&store, &config, ReadOut::Mean)?;
             let (estimate, actual) =
-                (Estimate::alone(&config, SEQ_LEN).parameters, store.n_parameters() as f64);
+                (Estimate::single_stack(&config, SEQ_LEN).parameters, store.n_parameters() as f64);
             assert!((0.9..=1.).contains(&(estimate / actual)), "{estimate} is not {actual}");
         }
     }
     let huge = ModelConfig { d_model: usize::MAX, n_layers: usize::MAX, ..config() };
-    let Estimate { parameters, activations, recomputed } = Estimate::alone(&huge, usize::MAX);
+    let Estimate { parameters, activations, recomputed } =
+        Estimate::single_stack(&huge, usize::MAX);
     assert!(parameters > 1e50 && activations > 1e50 && recomputed > 1e50);
     Ok(())
 }

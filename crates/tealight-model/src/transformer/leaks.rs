@@ -59,7 +59,7 @@ pub fn first_leak(config: &ModelConfig, reads: Reads, seq_len: usize) -> BuildRe
     let store = ParamStore::new(0, DType::F32, &Device::Cpu);
     let input =
         InputSpec::Tokens { vocab_size: VOCAB_SIZE as usize, n_token_types: 0, pad_id: None };
-    let spec = StackSpec { reads, ..StackSpec::alone(config, seq_len) };
+    let spec = StackSpec { reads, ..StackSpec::single(config, seq_len) };
     let model = Transformer::build(config, input, &spec, &store.trainable())?;
     let probe = Probe { model, seq_len };
     for of in [Forbidden::Future, Forbidden::Padding] {
@@ -132,7 +132,7 @@ mod tests {
         }
         let store = ParamStore::new(0, DType::F32, &Device::Cpu);
         let input = InputSpec::Tokens { vocab_size: 11, n_token_types: 0, pad_id: None };
-        let spec = StackSpec::alone(&config, 9);
+        let spec = StackSpec::single(&config, 9);
         let model = Transformer::build(&config, input, &spec, &store.trainable())?;
         let probe = Probe { model, seq_len: 9 };
         let leak = probe.leak(Forbidden::Future, &Mask::none())?.expect("it reads everything");

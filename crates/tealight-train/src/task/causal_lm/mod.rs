@@ -174,7 +174,7 @@ impl Task for CausalLm {
             return Loss::nothing(&self.texts.device);
         }
         let hidden = model.hidden(ids, mask, mode)?; // (batch, seq_len, d_model)
-        let Scored { loss: sum, hits } = model.scored(&hidden, labels, 0.)?;
+        let Scored { loss: sum, hits } = model.cross_entropy(&hidden, labels, 0.)?;
         let count = *n_labels as f64;
         let mut others = Measures::default();
         others.add("accuracy", &hits, count);

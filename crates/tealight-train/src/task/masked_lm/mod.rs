@@ -240,7 +240,7 @@ impl Task for MaskedLm {
             return Loss::nothing(&self.texts.device);
         }
         let hidden = model.hidden(&Input::tokens(ids), mask, mode)?; // (batch, seq_len, d_model)
-        let Scored { loss: sum, hits } = model.scored(&hidden, positions, labels)?;
+        let Scored { loss: sum, hits } = model.cross_entropy(&hidden, positions, labels)?;
         let count = *n_masked as f64;
         let mut others = Measures::default();
         others.add("accuracy", &hits, count);
