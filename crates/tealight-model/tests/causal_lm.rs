@@ -51,7 +51,7 @@ fn every_position_forecasts_from_its_past_alone() -> Result<()> {
         let of_start = model.forward(&start, &Mask::none(), Mode::Eval)?;
         let (all, start) = (values(&logits.narrow(1, 0, 4)?)?, values(&of_start)?);
         assert!(all.iter().zip(&start).all(|(a, b)| (a - b).abs() < 1e-12));
-        assert_eq!(model.maps(&ids, &Mask::none())?.len(), 2);
+        assert_eq!(model.attention_maps(&ids, &Mask::none())?.len(), 2);
         let names: Vec<String> = store.iter().map(|(name, _)| name).collect();
         assert_eq!(names.iter().any(|name| name == "output.weight"), !tied_output);
         assert!(!names.iter().any(|name| name == "output.bias"));

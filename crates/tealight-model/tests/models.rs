@@ -138,7 +138,7 @@ fn attention_weights_come_for_every_layer_and_sum_to_one() -> Result<()> {
     for (read_out, positions) in [(ReadOut::Mean, SEQ_LEN), (ReadOut::Cls, SEQ_LEN + 1)] {
         let store = store();
         let model = built(&store, &config(), read_out)?;
-        let layers = model.maps(&Input::tokens(&ids(0)?), &padding()?)?;
+        let layers = model.attention_maps(&Input::tokens(&ids(0)?), &padding()?)?;
         assert_eq!(layers.len(), config().n_layers);
         for layer in layers {
             assert!(layer.cross_attention.is_none());

@@ -301,8 +301,10 @@ fn maps_come_for_every_layer_of_both_sides() -> Result<()> {
     let target = ids(5, [TARGET_LEN; BATCH], TARGET_LEN, 0)?;
     let mask = padding(SOURCE_LENGTHS, SOURCE_LEN)?;
     let none = Mask::none();
-    let maps =
-        model.maps(Tokens { ids: &source, mask: &mask }, Tokens { ids: &target, mask: &none })?;
+    let maps = model.attention_maps(
+        Tokens { ids: &source, mask: &mask },
+        Tokens { ids: &target, mask: &none },
+    )?;
     assert_eq!((maps.encoder.len(), maps.decoder.len()), (2, 2));
     for layer in &maps.encoder {
         assert_eq!(layer.attention.weights.dims(), [BATCH, 3, SOURCE_LEN, SOURCE_LEN]);
@@ -415,8 +417,10 @@ fn each_side_has_its_own_number_of_layers() -> Result<()> {
     let source = ids(3, SOURCE_LENGTHS, SOURCE_LEN, 0)?;
     let target = ids(5, [TARGET_LEN; BATCH], TARGET_LEN, 0)?;
     let none = Mask::none();
-    let maps =
-        model.maps(Tokens { ids: &source, mask: &none }, Tokens { ids: &target, mask: &none })?;
+    let maps = model.attention_maps(
+        Tokens { ids: &source, mask: &none },
+        Tokens { ids: &target, mask: &none },
+    )?;
     assert_eq!((maps.encoder.len(), maps.decoder.len()), (1, 3));
     let ratio = Seq2Seq::estimate(&config, &SPEC).parameters / store.n_parameters() as f64;
     assert!((0.8..1.).contains(&ratio), "{ratio}");

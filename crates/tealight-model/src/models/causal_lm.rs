@@ -82,7 +82,7 @@ impl CausalLm {
 
     /// Token ids `(batch, seq_len)` → hidden states `(batch, seq_len, d_model)`.
     pub fn hidden(&self, ids: &Tensor, mask: &Mask, mode: Mode) -> Result<Tensor> {
-        self.transformer.forward(&Input::tokens(ids), &BlockInput { mask, memory: None, mode })
+        self.transformer.forward(&Input::tokens(ids), &BlockInput::new(mask, mode))
     }
 
     /// Hidden states `(.., d_model)` → logits `(.., vocab_size)`.
@@ -117,9 +117,9 @@ impl CausalLm {
     }
 
     /// The attention weights of each layer.
-    pub fn maps(&self, ids: &Tensor, mask: &Mask) -> Result<Vec<BlockMaps>> {
-        let context = BlockInput { mask, memory: None, mode: Mode::Eval };
-        self.transformer.maps_of(&Input::tokens(ids), &context)
+    pub fn attention_maps(&self, ids: &Tensor, mask: &Mask) -> Result<Vec<BlockMaps>> {
+        let context = BlockInput::new(mask, Mode::Eval);
+        self.transformer.attention_maps(&Input::tokens(ids), &context)
     }
 
     /// The memory that the model of this `config` needs.

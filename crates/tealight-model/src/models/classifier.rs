@@ -95,7 +95,7 @@ impl Classifier {
 
     /// `(batch, seq_len)` ids → logits `(batch, n_classes)`
     pub fn forward(&self, input: &Input<'_>, mask: &Mask, mode: Mode) -> Result<Tensor> {
-        let context = BlockInput { mask, memory: None, mode };
+        let context = BlockInput::new(mask, mode);
         let hidden = self.transformer.forward(input, &context)?; // (batch, seq_len, d_model)
         let read = match (self.read_out, mask.key_padding_mask()) {
             (ReadOut::Cls, _) => hidden.narrow(1, 0, 1)?.squeeze(1)?,
@@ -106,9 +106,8 @@ impl Classifier {
     }
 
     /// The attention weights of each layer.
-    pub fn maps(&self, input: &Input<'_>, mask: &Mask) -> Result<Vec<BlockMaps>> {
-        let mode = Mode::Eval;
-        self.transformer.maps_of(input, &BlockInput { mask, memory: None, mode })
+    pub fn attention_maps(&self, input: &Input<'_>, mask: &Mask) -> Result<Vec<BlockMaps>> {
+        self.transformer.attention_maps(input, &BlockInput::new(mask, Mode::Eval))
     }
 
     /// The memory that the model of this `config` needs.

@@ -133,8 +133,8 @@ pub fn attention_cost(
     let init = Initializer::FAN_IN;
     // Layers are built for at least one position; an estimate may be for none.
     let lens = [stack.max_seq_len.max(1); 2];
-    let own = config.attention_spec(&init, stack.attention.key, stack.reads, lens);
-    let mut cost = stack.attention.config.cost(&own, seq_len, seq_len);
+    let self_attention = config.attention_spec(&init, stack.attention.key, stack.reads, lens);
+    let mut cost = stack.attention.config.cost(&self_attention, seq_len, seq_len);
     if let Some((place, max_memory_len)) = stack.cross_attention {
         let lens = [stack.max_seq_len, max_memory_len].map(|len| len.max(1));
         let spec = config.attention_spec(&init, place.key, Reads::Memory, lens);

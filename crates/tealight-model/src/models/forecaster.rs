@@ -108,18 +108,18 @@ impl Forecaster {
     /// `(batch, seq_len, n_classes)` when every position forecasts.
     pub fn forward(&self, input: &Input<'_>, mask: &Mask, mode: Mode) -> Result<Tensor> {
         let x = self.embed(input)?;
-        let mask = self.widen(mask)?;
-        let context = BlockInput { mask: &mask, memory: None, mode };
-        let hidden = self.transformer.encode(&x, &context)?; // (batch, seq_len, d_model)
-        let read = self.read(&hidden, &mask)?;
+        let mask = self.mask_with_cls(mask)?;
+        let context = BlockInput::new(&mask, mode);
+        let hidden = self.transformer.forward_embeddings(&x, &context)?; // (batch, seq_len, d_model)
+        let read = self.read_out(&hidden, &mask)?;
         self.output.forward(&read, self.transformer.embedding())
     }
 
     /// The attention weights of each layer.
-    pub fn maps(&self, input: &Input<'_>, mask: &Mask) -> Result<Vec<BlockMaps>> {
-        let mask = self.widen(mask)?;
-        let context = BlockInput { mask: &mask, memory: None, mode: Mode::Eval };
-        self.transformer.maps(&self.embed(input)?, &context)
+    pub fn attention_maps(&self, input: &Input<'_>, mask: &Mask) -> Result<Vec<BlockMaps>> {
+        let mask = self.mask_with_cls(mask)?;
+        let context = BlockInput::new(&mask, Mode::Eval);
+        self.transformer.attention_maps_of_embeddings(&self.embed(input)?, &context)
     }
 
     /// The cost of training on sequences of `seq_len` inputs, with the parameters in `store`.
@@ -139,7 +139,7 @@ impl Forecaster {
     }
 
     /// The mask with a column added for `[CLS]`, which is never padding.
-    fn widen(&self, mask: &Mask) -> Result<Mask> {
+    fn mask_with_cls(&self, mask: &Mask) -> Result<Mask> {
         if self.cls.is_some() && mask.segments().is_some() {
             bail!("the read-out `cls` takes no segments")
         }
@@ -155,7 +155,7 @@ impl Forecaster {
     }
 
     /// `(batch, seq_len, d_model)` → `(batch, d_model)` or, for every position, unchanged.
-    fn read(&self, hidden: &Tensor, mask: &Mask) -> Result<Tensor> {
+    fn read_out(&self, hidden: &Tensor, mask: &Mask) -> Result<Tensor> {
         let (_batch, seq_len, _d_model) = hidden.dims3()?;
         match (self.read_out, mask.key_padding_mask()) {
             (ReadOut::EveryPosition, _) => Ok(hidden.clone()),

@@ -81,7 +81,7 @@ impl MaskedLm {
 
     /// `(batch, seq_len)` ids → `(batch, seq_len, d_model)`
     pub fn hidden(&self, input: &Input<'_>, mask: &Mask, mode: Mode) -> Result<Tensor> {
-        self.transformer.forward(input, &BlockInput { mask, memory: None, mode })
+        self.transformer.forward(input, &BlockInput::new(mask, mode))
     }
 
     /// Logits `(n, vocab_size)` at `positions (n)`, which are indices into the batch·seq_len positions of
@@ -106,9 +106,8 @@ impl MaskedLm {
     }
 
     /// The attention weights of each layer.
-    pub fn maps(&self, input: &Input<'_>, mask: &Mask) -> Result<Vec<BlockMaps>> {
-        let mode = Mode::Eval;
-        self.transformer.maps_of(input, &BlockInput { mask, memory: None, mode })
+    pub fn attention_maps(&self, input: &Input<'_>, mask: &Mask) -> Result<Vec<BlockMaps>> {
+        self.transformer.attention_maps(input, &BlockInput::new(mask, Mode::Eval))
     }
 
     /// The backbone.

@@ -107,7 +107,7 @@ impl Seq2Seq {
 
     /// The states of the encoder, `(batch, source_len, d_model)`.
     pub fn encode(&self, source: Tokens<'_>, mode: Mode) -> Result<Tensor> {
-        let context = BlockInput { mask: source.mask, memory: None, mode };
+        let context = BlockInput::new(source.mask, mode);
         self.encoder.forward(&Input::tokens(source.ids), &context)
     }
 
@@ -157,16 +157,18 @@ impl Seq2Seq {
     }
 
     /// The attention weights of each layer.
-    pub fn maps(&self, source: Tokens<'_>, target: Tokens<'_>) -> Result<Seq2SeqMaps> {
-        let mode = Mode::Eval;
-        let context = BlockInput { mask: source.mask, memory: None, mode };
+    pub fn attention_maps(&self, source: Tokens<'_>, target: Tokens<'_>) -> Result<Seq2SeqMaps> {
+        let context = BlockInput::new(source.mask, Mode::Eval);
         let x = self.encoder.embedding().embed(&Input::tokens(source.ids))?;
-        let encoder = self.encoder.maps(&x, &context)?;
-        let states = self.encoder.encode(&x, &context)?;
+        let encoder = self.encoder.attention_maps_of_embeddings(&x, &context)?;
+        let states = self.encoder.forward_embeddings(&x, &context)?;
         let memory = Some(Memory { states: &states, mask: source.mask });
-        let context = BlockInput { mask: target.mask, memory, mode };
+        let context = BlockInput { mask: target.mask, memory, mode: Mode::Eval };
         let y = self.decoder.embedding().embed(&Input::tokens(target.ids))?;
-        Ok(Seq2SeqMaps { encoder, decoder: self.decoder.maps(&y, &context)? })
+        Ok(Seq2SeqMaps {
+            encoder,
+            decoder: self.decoder.attention_maps_of_embeddings(&y, &context)?,
+        })
     }
 
     /// The memory that the model of this `config` needs.

@@ -160,7 +160,7 @@ fn positive(key: &str, value: f64) -> BuildResult<()> {
 }
 
 /// The dtype of constants: f32 for models that compute in half precision.
-fn wide(dtype: DType) -> DType {
+fn constant_dtype(dtype: DType) -> DType {
     match dtype {
         DType::F16 | DType::BF16 => DType::F32,
         other => other,

@@ -11,7 +11,7 @@ use candle_nn::VarBuilder;
 use serde::{Deserialize, Serialize};
 use tealight_ops::rotary;
 
-use super::wide;
+use super::constant_dtype;
 use super::{PositionSpec, positive};
 use crate::choice::names::names;
 use crate::error::{BuildError, BuildResult};
@@ -67,7 +67,7 @@ impl Config {
             0..spec.max_seq_len,
             head_dim,
             self.base,
-            wide(vb.dtype()),
+            constant_dtype(vb.dtype()),
             vb.device(),
         )?;
         Ok(Rotary { cos, sin, layout: self.layout.into() })

@@ -197,7 +197,7 @@ impl Embedding {
     }
 
     /// Adds positions, normalises and applies dropout: `(batch, seq_len, d_model)` → the same shape.
-    pub fn finish(
+    pub fn add_positions(
         &self,
         x: &Tensor,
         position: Option<&dyn EmbeddingPosition>,

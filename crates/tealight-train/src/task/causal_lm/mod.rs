@@ -184,7 +184,7 @@ impl Task for CausalLm {
     fn attention_maps(&self, model: &causal_lm::CausalLm) -> Result<Vec<AttentionMap>> {
         let Batch { ids, mask, .. } = self.batch_of(&[self.texts.held_out(0)])?;
         let tokens: Vec<u32> = ids.flatten_all()?.to_vec1()?;
-        Ok(AttentionMap::of_tokens(self.tokenizer(), &tokens, model.maps(&ids, &mask)?))
+        Ok(AttentionMap::of_tokens(self.tokenizer(), &tokens, model.attention_maps(&ids, &mask)?))
     }
 }
 

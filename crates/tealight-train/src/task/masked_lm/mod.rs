@@ -251,7 +251,7 @@ impl Task for MaskedLm {
         let rows = self.rows(&[self.texts.held_out(0)]);
         let shape = (1, rows.seq_len);
         let input = Tensor::from_vec(rows.ids.clone(), shape, &self.texts.device)?;
-        let layers = model.maps(&Input::tokens(&input), &self.texts.mask(&rows)?)?;
+        let layers = model.attention_maps(&Input::tokens(&input), &self.texts.mask(&rows)?)?;
         Ok(AttentionMap::of_tokens(self.tokenizer(), &rows.ids, layers))
     }
 }
