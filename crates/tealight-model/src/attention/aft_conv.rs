@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_has_the_level_and_the_deviation_that_it_was_given() -> Result<()> {
+    fn reparametrised_filters_have_the_given_mean_and_deviation() -> Result<()> {
         let w = Tensor::new(&[[1_f64, 2., 3.], [5., 5., -1.]], &Device::Cpu)?;
         let gamma = Tensor::new(&[2_f64, -1.], &Device::Cpu)?;
         let beta = Tensor::new(&[0.5_f64, 3.], &Device::Cpu)?;

@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_of_one_key_after_another_are_wkv() -> Result<()> {
+    fn running_sums_equal_wkv() -> Result<()> {
         let vector = |x: [f64; 3]| Tensor::new(&x, &Device::Cpu)?.reshape((1, 3, 1));
         let (key, value) = (vector([1., -300., 700.])?, vector([2., 3., 5.])?);
         let (decay, bonus) =

@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_neither_table_nor_name_is_refused() {
+    fn values_other_than_tables_and_names_are_refused() {
         let rule = "invalid type: integer `5`, expected a table with `kind` or the name of a kind";
         assert_eq!(error("attention = 5"), (rule.into(), "5".into()));
         assert_eq!(error("attention.kind = 5").0, "invalid type: integer `5`, expected a string");

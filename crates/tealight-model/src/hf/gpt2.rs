@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_compute_something_else_is_refused_by_its_key() {
+    fn settings_with_other_results_are_refused_by_key() {
         let changes = [
             ("add_cross_attention", json!(true)),
             ("scale_attn_by_inverse_layer_idx", json!(true)),
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn every_reason_against_it_is_given_by_the_keys_of_the_toml() -> HfResult<()> {
+    fn all_faults_are_listed_by_their_toml_keys() -> HfResult<()> {
         let described = describe(&config().to_string())?;
         let config = ModelConfig {
             bias: false,

@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_compute_something_else_is_refused_by_its_key() {
+    fn settings_with_other_results_are_refused_by_key() {
         let changes = [
             ("is_encoder_decoder", json!(false)),
             ("is_decoder", json!(true)),
@@ -290,7 +290,7 @@ mod tests {
 
     /// The values that version 4 writes, and those of version 5, where `tie_word_embeddings` is always true.
     #[test]
-    fn the_output_is_told_by_either_of_two_keys() -> HfResult<()> {
+    fn either_of_two_keys_unties_the_output() -> HfResult<()> {
         let [tied, scaled] = ["tie_word_embeddings", "scale_decoder_outputs"];
         for (changes, is_tied) in [
             (vec![], true),
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn networks_depths_and_widths_go_there_and_back() -> HfResult<()> {
+    fn t5_settings_survive_the_round_trip() -> HfResult<()> {
         for changes in [
             vec![("feed_forward_proj", json!("gated-gelu")), ("dense_act_fn", json!("gelu_new"))],
             vec![("feed_forward_proj", json!("gated-silu")), ("is_gated_act", json!(true))],
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn every_reason_against_it_is_given_by_the_keys_of_the_toml() -> HfResult<()> {
+    fn all_faults_are_listed_by_their_toml_keys() -> HfResult<()> {
         let described = describe(&text(&[]))?;
         let feed_forward = FeedForwardConfig::Glu(GluConfig {
             activation: Activation::Gelu,

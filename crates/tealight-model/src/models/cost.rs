@@ -242,7 +242,7 @@ mod tests {
     use crate::attention::AttentionConfig;
 
     #[test]
-    fn what_cannot_be_built_has_an_estimate_nevertheless() {
+    fn invalid_sizes_have_a_finite_estimate() {
         for kind in AttentionConfig::KINDS {
             let attention = AttentionConfig::default_of(kind.name).expect("a kind");
             for (n_heads, d_model) in [(0, 33), (3, 0), (64, 33), (3, 1 << 20)] {
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_no_number_counts_does_not_overflow() {
+    fn training_bytes_saturate() {
         let activations = usize::MAX;
         let cost =
             Cost { n_parameters: 7, positions: 5, forward_flops: 3, activations, recomputed: 2 };

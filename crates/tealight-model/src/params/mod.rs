@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_frozen_records_no_graph_and_is_not_trained() -> Result<()> {
+    fn frozen_parameters_record_no_graph_and_are_not_trained() -> Result<()> {
         let store = ParamStore::new(1, DType::F32, &Device::Cpu).freezing(&["layer.*".to_owned()]);
         let values = weight(&store, "layer.0")?;
         assert_eq!(values, weight(&ParamStore::new(1, DType::F32, &Device::Cpu), "layer.0")?);
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn the_frozen_twin_sees_updates_and_records_nothing() -> Result<()> {
+    fn frozen_model_sees_updates_and_records_no_graph() -> Result<()> {
         let store = ParamStore::new(1, DType::F32, &Device::Cpu);
         weight(&store, "a")?;
         let frozen = store.frozen().get((2, 3), "a")?;

@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_causal_model_does_not_leak_and_one_that_is_not_would() -> BuildResult<()> {
+    fn leak_probe_finds_leaks_only_without_masks() -> BuildResult<()> {
         let config = ModelConfig { d_model: 32, n_heads: 2, ..ModelConfig::default() };
         for seq_len in [1, 2, 9] {
             assert_eq!(first_leak(&config, Reads::Past, seq_len)?, None);
