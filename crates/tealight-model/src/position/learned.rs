@@ -15,8 +15,8 @@ use candle_nn::VarBuilder;
 use serde::{Deserialize, Serialize};
 use tealight_ops::embedding::embedding_with_padding;
 
-use super::{EmbeddingPosition, PaddedTokens, PositionSpec, TokenPositions, positive};
-use crate::error::{BuildError, BuildResult};
+use super::{EmbeddingPosition, PaddedTokens, PositionSpec, TokenPositions};
+use crate::error::{BuildError, BuildResult, positive};
 use crate::params::init::Initializer;
 
 /// `[model.position] kind = "learned"`

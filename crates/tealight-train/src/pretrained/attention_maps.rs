@@ -30,7 +30,7 @@ impl Pretrained {
             self.causal_lm(device)?.attention_maps(&input, mask)?
         } else {
             let context = BlockInput { mask, memory: None, mode: Mode::Eval };
-            self.encoder(device)?.maps_of(&Input::tokens(&input), &context)?
+            self.encoder(device)?.attention_maps(&Input::tokens(&input), &context)?
         };
         Ok(AttentionMap::of_tokens(tokenizer, &ids, layers))
     }
