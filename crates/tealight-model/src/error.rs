@@ -38,3 +38,11 @@ impl BuildError {
         Self::Config(ConfigFault { keys, message: message.into() })
     }
 }
+
+/// Refuses a setting that is not finite and positive.
+pub(crate) fn positive(key: &str, value: f64) -> BuildResult<()> {
+    if value.is_finite() && value > 0. {
+        return Ok(());
+    }
+    Err(BuildError::config([key], format!("`{key}` = {value} must be positive")))
+}

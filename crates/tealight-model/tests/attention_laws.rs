@@ -653,7 +653,7 @@ fn assert_close(label: &str, a: &Tensor, b: &Tensor) -> Result<()> {
 }
 
 #[test]
-fn positions_one_after_another_give_what_the_whole_sequence_gives() -> Result<()> {
+fn stepwise_decoding_equals_the_forward_pass() -> Result<()> {
     let layers = layers(DType::F64)?;
     for layer in layers.iter().filter(|layer| layer.reads != Reads::Everything) {
         let masks: &[Masking] = match layer.reads {
@@ -674,7 +674,7 @@ fn positions_one_after_another_give_what_the_whole_sequence_gives() -> Result<()
 }
 
 #[test]
-fn a_row_goes_on_from_what_another_row_has_read() -> Result<()> {
+fn select_continues_a_row_from_the_state_of_another() -> Result<()> {
     let rows = Tensor::new(&[1_u32, 1, 0], device())?;
     let layers = layers(DType::F64)?;
     for layer in layers.iter().filter(|layer| layer.reads != Reads::Everything) {

@@ -169,7 +169,7 @@ fn failed(error: candle_core::Error) -> TestCaseError {
 }
 
 #[test]
-fn any_shape_gives_the_same_shape_and_finite_numbers() {
+fn outputs_have_the_shape_of_inputs_and_are_finite() {
     holds(|case, layer| {
         let (x, memory) = case.inputs(0).map_err(failed)?;
         let y = case.forward(layer, &x, memory.as_ref()).map_err(failed)?;
@@ -205,7 +205,7 @@ fn no_padding_is_read_and_no_other_example() {
 }
 
 #[test]
-fn no_future_is_read_by_what_is_causal() {
+fn causal_models_do_not_read_later_positions() {
     holds(|case, layer| {
         if case.reads != Reads::Past {
             return Ok(());

@@ -51,7 +51,7 @@ fn every_position_forecasts_from_its_past_alone() -> Result<()> {
         let of_start = model.forward(&start, &Mask::none(), Mode::Eval)?;
         let (all, start) = (values(&logits.narrow(1, 0, 4)?)?, values(&of_start)?);
         assert!(all.iter().zip(&start).all(|(a, b)| (a - b).abs() < 1e-12));
-        assert_eq!(model.maps(&ids, &Mask::none())?.len(), 2);
+        assert_eq!(model.attention_maps(&ids, &Mask::none())?.len(), 2);
         let names: Vec<String> = store.iter().map(|(name, _)| name).collect();
         assert_eq!(names.iter().any(|name| name == "output.weight"), !tied_output);
         assert!(!names.iter().any(|name| name == "output.bias"));
@@ -87,7 +87,7 @@ fn what_cannot_be_built_is_refused_by_key() {
 }
 
 #[test]
-fn heads_may_be_as_wide_as_they_like_where_there_are_heads() -> Result<()> {
+fn kinds_with_heads_accept_any_head_dim() -> Result<()> {
     let base = ModelConfig { n_heads: 5, head_dim: Some(8), ..config() };
     for kind in ["none", "rotary", "relative", "alibi"] {
         let position = PositionConfig::default_of(kind).unwrap_or_default();
@@ -110,7 +110,7 @@ fn heads_may_be_as_wide_as_they_like_where_there_are_heads() -> Result<()> {
 }
 
 #[test]
-fn a_scaled_output_is_the_tied_one_of_smaller_states() -> Result<()> {
+fn scaled_output_equals_tied_output_of_scaled_states() -> Result<()> {
     let config = ModelConfig { tied_output: true, ..config() };
     let store = store();
     let plain = built(&store, &config)?;
@@ -172,7 +172,7 @@ impl Predictor for Again<'_> {
 }
 
 #[test]
-fn writing_beyond_the_longest_sequence_reads_its_last_half_again() -> Result<()> {
+fn generation_beyond_max_seq_len_restarts_from_its_last_half() -> Result<()> {
     let stream = Stream::new(3, Purpose::Sampling);
     let sampling = Sampling {
         temperature: 1.5,

@@ -81,7 +81,7 @@ fn padding_does_not_matter() -> Result<()> {
 }
 
 #[test]
-fn the_first_token_of_a_causal_model_is_no_read_out() {
+fn cls_read_out_is_refused_for_causal_models() {
     let config = ModelConfig { causal: true, ..config() };
     let built = |read_out| Classifier::build(&config, &spec(read_out), &store().trainable());
     let Err(BuildError::Config(fault)) = built(ReadOut::Cls) else { panic!("not refused") };

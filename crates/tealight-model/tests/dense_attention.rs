@@ -193,7 +193,7 @@ fn settings_out_of_range_are_refused_by_key() {
 }
 
 #[test]
-fn a_rotation_is_refused_where_it_does_not_become_a_distance() -> Result<()> {
+fn rotary_positions_are_refused_for_scores_that_are_not_dot_products() -> Result<()> {
     let spec = PositionSpec {
         d_model: D_MODEL,
         n_heads: N_HEADS,

@@ -240,7 +240,7 @@ struct Translator {
 /// A stack with cross-attention.
 fn reading(config: &ModelConfig) -> StackSpec<'_> {
     let place = Place { config: &config.attention, key: "model.cross_attention" };
-    StackSpec { cross_attention: Some((place, KV_LEN)), ..StackSpec::alone(config, SEQ_LEN) }
+    StackSpec { cross_attention: Some((place, KV_LEN)), ..StackSpec::single(config, SEQ_LEN) }
 }
 
 impl Translator {
@@ -254,7 +254,7 @@ impl Translator {
                 .map_err(candle_core::Error::wrap)
         };
         Ok(Self {
-            encoder: build("encoder", &config, &StackSpec::alone(&config, KV_LEN))?,
+            encoder: build("encoder", &config, &StackSpec::single(&config, KV_LEN))?,
             decoder: build("decoder", &decoder, &reading(&decoder))?,
         })
     }

@@ -146,7 +146,7 @@ fn a_model_without_token_types_is_a_bert_whose_only_type_is_zero() -> Result<()>
 }
 
 #[test]
-fn what_no_class_can_express_is_refused_by_every_key() {
+fn inexpressible_models_are_refused_with_all_keys() {
     let attention = |kind| AttentionConfig::default_of(kind).expect("a kind");
     let heads = softmax::Config { n_kv_heads: Some(1), qk_norm: true, ..Default::default() };
     let mlp = MlpConfig { activation: Activation::Relu, d_ff: None };
@@ -208,7 +208,7 @@ fn what_no_class_can_express_is_refused_by_every_key() {
 }
 
 #[test]
-fn a_nystrom_of_ours_is_one_of_transformers_only_where_it_computes_the_same() {
+fn nystrom_models_are_exported_only_if_transformers_computes_the_same() {
     let offset = learned::Config { offset: 2, ..learned::Config::default() };
     let of = |nystrom| ModelConfig {
         attention: AttentionConfig::Nystrom(nystrom),
@@ -235,7 +235,7 @@ fn a_nystrom_of_ours_is_one_of_transformers_only_where_it_computes_the_same() {
 }
 
 #[test]
-fn the_one_length_of_a_nystrom_is_a_multiple_and_the_only_one() -> Result<()> {
+fn fixed_nystrom_length_is_a_multiple_of_landmarks_and_enforced() -> Result<()> {
     let of = |n_landmarks, seq_len| ModelConfig {
         attention: AttentionConfig::Nystrom(nystrom::Config {
             n_landmarks,
@@ -293,7 +293,7 @@ fn an_attention_mask_says_the_opposite_of_a_key_padding_mask() -> Result<()> {
 }
 
 #[test]
-fn roberta_counts_from_its_padding() {
+fn roberta_positions_start_after_the_padding_id() {
     let described = |more: Value| {
         let mut keys = json!({ "model_type": "roberta" });
         keys.as_object_mut().expect("a map").extend(more.as_object().expect("a map").clone());

@@ -99,7 +99,7 @@ fn packed_documents_are_refused_by_what_cannot_keep_them_apart() {
 }
 
 #[test]
-fn the_logits_that_are_asked_for_are_those_of_all_positions() -> Result<()> {
+fn logits_at_positions_equal_those_of_all_positions() -> Result<()> {
     let store = store();
     for (tied_output, transform) in [(true, true), (true, false), (false, true), (false, false)] {
         let lm_head = Some(LmHeadConfig { transform, ..LmHeadConfig::default() });
@@ -135,7 +135,7 @@ fn every_parameter_of_a_masked_language_model_has_a_gradient() -> Result<()> {
 }
 
 #[test]
-fn of_padding_the_tied_output_learns_and_the_input_does_not() -> Result<()> {
+fn padding_embedding_is_trained_by_the_tied_output_only() -> Result<()> {
     for tied_output in [true, false] {
         let store = store();
         let model = build(&ModelConfig { tied_output, ..config() }, &store)?;
@@ -170,7 +170,7 @@ fn positions_that_skip_padding_do_not_depend_on_where_it_stands() -> Result<()> 
 }
 
 #[test]
-fn positions_behind_an_offset_are_those_rows() -> Result<()> {
+fn learned_positions_start_at_the_offset_row() -> Result<()> {
     let store = store();
     let offset = learned::Config { offset: 3, ..learned::Config::default() };
     let config = ModelConfig { position: PositionConfig::Learned(offset), ..config() };
@@ -183,7 +183,7 @@ fn positions_behind_an_offset_are_those_rows() -> Result<()> {
 }
 
 #[test]
-fn the_hidden_states_end_with_what_the_model_gives() -> Result<()> {
+fn last_hidden_state_equals_the_output() -> Result<()> {
     let (store, ids, mask) = (store(), input_ids()?, Mask::none());
     let model = build(&config(), &store)?;
     let context = tealight_model::block::BlockInput { mask: &mask, memory: None, mode: Mode::Eval };
@@ -213,7 +213,7 @@ fn what_a_masked_language_model_cannot_be_is_refused_by_name() {
 }
 
 #[test]
-fn the_head_costs_what_it_reads() -> Result<()> {
+fn cost_of_the_head_counts_only_masked_positions() -> Result<()> {
     let store = store();
     let config = ModelConfig { tied_output: true, ..config() };
     build(&config, &store)?;

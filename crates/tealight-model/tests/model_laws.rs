@@ -138,7 +138,7 @@ fn every_parameter_of_every_model_has_a_right_gradient() -> Result<()> {
 }
 
 #[test]
-fn padding_changes_nothing_and_neither_does_the_future() -> Result<()> {
+fn outputs_ignore_padding_and_later_positions() -> Result<()> {
     let (ids, mask) = ids_and_padding()?;
     for model in models(DType::F32)? {
         let y = model.forward(&ids, &mask)?;
@@ -161,7 +161,7 @@ fn padding_changes_nothing_and_neither_does_the_future() -> Result<()> {
 
 /// A model without positions treats its inputs as a set, unless its attention depends on the order.
 #[test]
-fn every_position_scheme_tells_the_order() -> Result<()> {
+fn every_position_scheme_distinguishes_orders() -> Result<()> {
     let (ids, _) = ids_and_padding()?;
     let mut rows = ids.to_vec2::<u32>()?;
     for row in &mut rows {

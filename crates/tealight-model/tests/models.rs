@@ -138,7 +138,7 @@ fn attention_weights_come_for_every_layer_and_sum_to_one() -> Result<()> {
     for (read_out, positions) in [(ReadOut::Mean, SEQ_LEN), (ReadOut::Cls, SEQ_LEN + 1)] {
         let store = store();
         let model = built(&store, &config(), read_out)?;
-        let layers = model.maps(&Input::tokens(&ids(0)?), &padding()?)?;
+        let layers = model.attention_maps(&Input::tokens(&ids(0)?), &padding()?)?;
         assert_eq!(layers.len(), config().n_layers);
         for layer in layers {
             assert!(layer.cross_attention.is_none());
@@ -217,7 +217,7 @@ fn a_part_out_of_range_is_refused_by_key() {
 }
 
 #[test]
-fn a_position_scheme_that_cannot_be_is_refused_by_key() {
+fn unsupported_position_schemes_are_refused_by_key() {
     let mean = |position| refused(&ModelConfig { position, ..config() }, ReadOut::Mean);
     let rotary = rotary::Config::default();
     let keys = ["model.position.kind", "model.head_dim", "model.n_heads", "model.d_model"];
@@ -267,7 +267,7 @@ fn two_buckets_a_side_are_enough() -> Result<()> {
 }
 
 #[test]
-fn an_output_that_does_not_fit_its_input_is_refused_by_key() {
+fn tied_outputs_that_do_not_match_the_input_are_refused_by_key() {
     let keys = ["task.read_out", "model.causal"];
     assert_eq!(refused(&config(), ReadOut::EveryPosition), keys);
     assert_eq!(refused(&ModelConfig { causal: true, ..config() }, ReadOut::Cls), keys);
@@ -297,7 +297,7 @@ fn inputs_of_the_wrong_sort_are_refused() -> Result<()> {
     assert!(error.to_string().contains("a sequence of 0 positions"), "{error}");
     let vb = store.trainable();
     let (config, input) = (config(), spec(ReadOut::Mean).input);
-    let alone = StackSpec::alone(&config, SEQ_LEN);
+    let alone = StackSpec::single(&config, SEQ_LEN);
     let reading = StackSpec { cross_attention: Some((alone.attention, SEQ_LEN)), ..alone };
     let decoder = Transformer::build(&config, input, &reading, &vb.pp("d"))
         .map_err(candle_core::Error::wrap)?;
@@ -404,7 +404,7 @@ fn scaled_embeddings_start_with_the_standard_deviation_of_the_table() -> Result<
 }
 
 #[test]
-fn the_output_layer_costs_what_is_read_and_a_tied_one_is_not_free() -> Result<()> {
+fn output_layer_cost_counts_read_positions_tied_or_not() -> Result<()> {
     let cost = |config: &ModelConfig, read_out| {
         let store = store();
         let model = built(&store, config, read_out)?;
@@ -435,12 +435,13 @@ fn the_estimate_of_a_description_is_near_the_parameters_of_its_model() -> Result
             let store = store();
             built(&store, &config, ReadOut::Mean)?;
             let (estimate, actual) =
-                (Estimate::alone(&config, SEQ_LEN).parameters, store.n_parameters() as f64);
+                (Estimate::single_stack(&config, SEQ_LEN).parameters, store.n_parameters() as f64);
             assert!((0.9..=1.).contains(&(estimate / actual)), "{estimate} is not {actual}");
         }
     }
     let huge = ModelConfig { d_model: usize::MAX, n_layers: usize::MAX, ..config() };
-    let Estimate { parameters, activations, recomputed } = Estimate::alone(&huge, usize::MAX);
+    let Estimate { parameters, activations, recomputed } =
+        Estimate::single_stack(&huge, usize::MAX);
     assert!(parameters > 1e50 && activations > 1e50 && recomputed > 1e50);
     Ok(())
 }
@@ -471,7 +472,7 @@ fn the_order_of_the_inputs_matters_exactly_where_there_are_positions() -> Result
 }
 
 #[test]
-fn only_schemes_of_distances_do_not_see_where_a_sequence_starts() -> Result<()> {
+fn only_relative_schemes_ignore_the_start_of_a_sequence() -> Result<()> {
     let (days, n_padding) = ([3_u32, 0, 4, 1], 3);
     let late: Vec<u32> = [&[2; 3][..], &days].concat();
     let late = Tensor::from_vec(late, (1, SEQ_LEN), device())?;
@@ -499,7 +500,7 @@ fn only_schemes_of_distances_do_not_see_where_a_sequence_starts() -> Result<()> 
 }
 
 #[test]
-fn the_frozen_twin_equals_the_trainable_model_bit_for_bit() -> Result<()> {
+fn frozen_model_equals_trainable_model_bit_for_bit() -> Result<()> {
     for config in every_position() {
         for norm_placement in [NormPlacement::Pre, NormPlacement::Post] {
             for tied_output in [false, true] {

@@ -135,7 +135,7 @@ fn an_example_does_not_depend_on_its_neighbours_unless_transformers_is_meant() -
 }
 
 #[test]
-fn of_a_kernel_longer_than_the_sequence_only_the_middle_is_learnt() -> Result<()> {
+fn kernels_longer_than_the_sequence_train_only_their_middle_taps() -> Result<()> {
     let long = Config { conv_kernel: Some(31), ..config() };
     let (store, layer) = layer(&long, DType::F64);
     let x = x(DType::F64)?;
@@ -173,7 +173,7 @@ fn large_scores_give_finite_outputs_and_gradients() -> Result<()> {
 }
 
 #[test]
-fn no_longer_than_the_landmarks_is_the_softmax_kind() -> Result<()> {
+fn nystrom_equals_softmax_up_to_n_landmarks_positions() -> Result<()> {
     let (_, exact) = layer(&softmax::Config::default(), DType::F64);
     let (_, nystrom) = layer(&Config { n_landmarks: LEN, ..Config::default() }, DType::F64);
     let (x, mask) = (x(DType::F64)?, padding()?);

@@ -37,7 +37,7 @@ fn positions_that_act_on_scores_are_refused_by_key() {
 }
 
 #[test]
-fn what_needs_a_past_is_refused_without_one() {
+fn recurrent_kinds_are_refused_unless_causal() {
     for kind in ["rwkv", "retention"] {
         let config = ModelConfig { causal: false, ..config(kind) };
         assert_eq!(refused(&config), ["model.attention.kind", "model.causal"]);
@@ -45,7 +45,7 @@ fn what_needs_a_past_is_refused_without_one() {
 }
 
 #[test]
-fn a_count_out_of_range_is_refused_by_key() {
+fn counts_out_of_range_are_refused_by_key() {
     for n_random_features in [0, 65_537] {
         let features = performer::Config { n_random_features, orthogonal: true };
         let attention = AttentionConfig::Performer(features);

@@ -120,7 +120,7 @@ fn padding_of_the_target_is_not_read() -> Result<()> {
 }
 
 #[test]
-fn a_position_of_the_target_reads_the_whole_source_and_no_later_target() -> Result<()> {
+fn target_positions_read_the_whole_source_and_earlier_targets() -> Result<()> {
     let store = store(DType::F32);
     let model = built(&store, &config())?;
     let source = ids(3, [SOURCE_LEN; BATCH], SOURCE_LEN, 0)?;
@@ -264,7 +264,7 @@ fn strategies() -> [Strategy; 5] {
 }
 
 #[test]
-fn writing_with_kept_states_is_writing_with_everything_read_again() -> Result<()> {
+fn cached_generation_equals_recomputed_generation() -> Result<()> {
     let prompts = vec![vec![BEGIN]; BATCH];
     for config in variants() {
         let store = store(DType::F64);
@@ -294,15 +294,17 @@ fn writing_with_kept_states_is_writing_with_everything_read_again() -> Result<()
 }
 
 #[test]
-fn maps_come_for_every_layer_of_both_sides() -> Result<()> {
+fn attention_maps_cover_all_layers_of_both_sides() -> Result<()> {
     let store = store(DType::F32);
     let model = built(&store, &config())?;
     let source = ids(3, SOURCE_LENGTHS, SOURCE_LEN, 0)?;
     let target = ids(5, [TARGET_LEN; BATCH], TARGET_LEN, 0)?;
     let mask = padding(SOURCE_LENGTHS, SOURCE_LEN)?;
     let none = Mask::none();
-    let maps =
-        model.maps(Tokens { ids: &source, mask: &mask }, Tokens { ids: &target, mask: &none })?;
+    let maps = model.attention_maps(
+        Tokens { ids: &source, mask: &mask },
+        Tokens { ids: &target, mask: &none },
+    )?;
     assert_eq!((maps.encoder.len(), maps.decoder.len()), (2, 2));
     for layer in &maps.encoder {
         assert_eq!(layer.attention.weights.dims(), [BATCH, 3, SOURCE_LEN, SOURCE_LEN]);
@@ -341,7 +343,7 @@ fn what_cannot_be_built_is_refused_by_key() {
 /// Every kind of attention in each of the three tables is either built or refused with an error that names
 /// the table, and no setting that is at its default.
 #[test]
-fn every_kind_stands_where_it_can_and_is_refused_by_its_table_elsewhere() -> Result<()> {
+fn unsupported_attention_kinds_are_refused_by_their_table() -> Result<()> {
     for support in Support::of_all()? {
         let kind = || AttentionConfig::default_of(support.kind);
         let encoder_attention = Some(AttentionConfig::default());
@@ -415,8 +417,10 @@ fn each_side_has_its_own_number_of_layers() -> Result<()> {
     let source = ids(3, SOURCE_LENGTHS, SOURCE_LEN, 0)?;
     let target = ids(5, [TARGET_LEN; BATCH], TARGET_LEN, 0)?;
     let none = Mask::none();
-    let maps =
-        model.maps(Tokens { ids: &source, mask: &none }, Tokens { ids: &target, mask: &none })?;
+    let maps = model.attention_maps(
+        Tokens { ids: &source, mask: &none },
+        Tokens { ids: &target, mask: &none },
+    )?;
     assert_eq!((maps.encoder.len(), maps.decoder.len()), (1, 3));
     let ratio = Seq2Seq::estimate(&config, &SPEC).parameters / store.n_parameters() as f64;
     assert!((0.8..1.).contains(&ratio), "{ratio}");

@@ -160,7 +160,7 @@ fn every_setting_has_right_gradients() -> Result<()> {
 }
 
 #[test]
-fn positions_one_after_another_give_what_the_whole_sequence_gives() -> Result<()> {
+fn stepwise_decoding_equals_the_forward_pass() -> Result<()> {
     let x = states(0, LEN)?;
     for config in all_configs() {
         for reads in [Reads::Past, Reads::Memory] {

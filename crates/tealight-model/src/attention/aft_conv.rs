@@ -16,11 +16,11 @@
 use candle_core::{D, Result, Tensor};
 use candle_nn::{Init, VarBuilder, init};
 use serde::{Deserialize, Serialize};
-use tealight_ops::aft;
+use tealight_ops::aft::{self, Reach};
 
 use super::aft_full::NEAR_ZERO;
-use super::gate::{self, Gate, Projected};
-use super::{Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec};
+use super::gate::{self, Aft, Gate, PairBiases, Projected};
+use super::{AttentionCost, AttentionKind, AttentionSpec, BoxAttention};
 use crate::choice::names::names;
 use crate::error::BuildResult;
 
@@ -60,11 +60,7 @@ impl Default for Config {
 }
 
 impl AttentionKind for Config {
-    fn build(
-        &self,
-        spec: &AttentionSpec<'_>,
-        vb: &VarBuilder<'_>,
-    ) -> BuildResult<Box<dyn Attention>> {
+    fn build(&self, spec: &AttentionSpec<'_>, vb: &VarBuilder<'_>) -> BuildResult<BoxAttention> {
         if self.kernel_size < 3 || self.kernel_size.is_multiple_of(2) {
             let rule = format!("= {} must be odd and at least 3", self.kernel_size);
             return Err(spec.invalid("kernel_size", &rule));
@@ -72,14 +68,15 @@ impl AttentionKind for Config {
         let why = "a filter around a position needs keys at the same positions";
         spec.refuse_memory("aft_conv", why)?;
         let filter = (spec.n_heads, self.kernel_size);
-        Ok(Box::new(AftConv {
-            gate: Gate::build("aft_conv", spec.n_heads, spec, vb)?,
+        let gate = Gate::build("aft_conv", spec.n_heads, spec, vb)?;
+        let biases = Filters {
             w: vb.get_with_hints(filter, "w", Init::Randn { mean: 0., stdev: 1. })?,
             gamma: vb.get_with_hints(spec.n_heads, "gamma", NEAR_ZERO)?,
             beta: vb.get_with_hints(spec.n_heads, "beta", init::ZERO)?,
             alignment: self.alignment.of_taps(),
             n_heads: spec.n_heads,
-        }))
+        };
+        Ok(Box::new(Aft { gate, biases }))
     }
 
     fn cost(&self, spec: &AttentionSpec<'_>, q_len: usize, kv_len: usize) -> AttentionCost {
@@ -108,10 +105,9 @@ pub fn reparametrised(w: &Tensor, gamma: &Tensor, beta: &Tensor) -> Result<Tenso
     scaled.broadcast_add(&beta.unsqueeze(1)?)
 }
 
-/// σ(Q) ⊙ the mean of V with weights exp(K + w), where each head has a filter w.
+/// w̃ and its scale and mean, one filter for each head.
 #[derive(Debug)]
-pub struct AftConv {
-    gate: Gate,
+struct Filters {
     /// w̃ `(n_heads, kernel_size)`
     w: Tensor,
     /// `(n_heads)`
@@ -122,39 +118,24 @@ pub struct AftConv {
     n_heads: usize,
 }
 
-impl AftConv {
-    /// `(n_heads, kernel_size)`
-    fn filters(&self) -> Result<Tensor> {
+impl Filters {
+    /// w `(n_heads, kernel_size)`
+    fn reparametrised(&self) -> Result<Tensor> {
         reparametrised(&self.w, &self.gamma, &self.beta)
-    }
-
-    /// `(n_heads, seq_len, seq_len)`
-    fn dense(&self, seq_len: usize) -> Result<Tensor> {
-        aft::reference::dense_of_conv(&self.filters()?, seq_len, self.alignment)
     }
 }
 
-impl Attention for AftConv {
-    fn forward(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
-        let Projected { query, key, value } = self.gate.project(input)?;
+impl PairBiases for Filters {
+    fn mean(&self, qkv: &Projected, padding: Option<&Tensor>, reach: Reach) -> Result<Tensor> {
+        let Projected { key, value, .. } = qkv;
         let (batch, seq_len, d_model) = value.dims3()?;
         let value = value.reshape((batch, seq_len, self.n_heads, d_model / self.n_heads))?;
-        let (padding, reach) = (input.mask.padding_only()?, self.gate.reach());
-        let context =
-            aft::aft_conv(&key, &value, &self.filters()?, self.alignment, padding, reach)?;
-        self.gate.finish(&query, &context.flatten_from(2)?, input.mode)
+        let w = self.reparametrised()?;
+        aft::aft_conv(key, &value, &w, self.alignment, padding, reach)?.flatten_from(2)
     }
 
-    fn weights(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
-        let key = self.gate.project(input)?.key;
-        let (_batch, seq_len, _n_heads) = key.dims3()?;
-        let padding = input.mask.padding_only()?;
-        aft::reference::weights(&key, &self.dense(seq_len)?, padding, self.gate.reach())
-    }
-
-    fn factors(&self, input: &AttentionInput<'_>) -> Result<Vec<(&'static str, Tensor)>> {
-        let (_batch, seq_len, _d_model) = input.x.dims3()?;
-        Ok(vec![("w", self.dense(seq_len)?.unsqueeze(0)?)])
+    fn dense(&self, seq_len: usize, _kv_len: usize) -> Result<Tensor> {
+        aft::reference::dense_of_conv(&self.reparametrised()?, seq_len, self.alignment)
     }
 }
 
@@ -229,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_has_the_level_and_the_deviation_that_it_was_given() -> Result<()> {
+    fn reparametrised_filters_have_the_given_mean_and_deviation() -> Result<()> {
         let w = Tensor::new(&[[1_f64, 2., 3.], [5., 5., -1.]], &Device::Cpu)?;
         let gamma = Tensor::new(&[2_f64, -1.], &Device::Cpu)?;
         let beta = Tensor::new(&[0.5_f64, 3.], &Device::Cpu)?;

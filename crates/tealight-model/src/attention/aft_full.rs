@@ -14,11 +14,11 @@
 use candle_core::{Result, Tensor};
 use candle_nn::{Init, VarBuilder};
 use serde::{Deserialize, Serialize};
-use tealight_ops::aft;
+use tealight_ops::aft::{Reach, aft_full};
 use tealight_ops::matmul::matmul_transposed;
 
-use super::gate::{self, Gate, Projected};
-use super::{Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec};
+use super::gate::{self, Aft, Gate, PairBiases, Projected};
+use super::{AttentionCost, AttentionKind, AttentionSpec, BoxAttention};
 use crate::error::BuildResult;
 
 /// The initial values of w, or of each of its factors.
@@ -41,23 +41,19 @@ impl Default for Config {
 }
 
 impl AttentionKind for Config {
-    fn build(
-        &self,
-        spec: &AttentionSpec<'_>,
-        vb: &VarBuilder<'_>,
-    ) -> BuildResult<Box<dyn Attention>> {
+    fn build(&self, spec: &AttentionSpec<'_>, vb: &VarBuilder<'_>) -> BuildResult<BoxAttention> {
         spec.positive("rank", self.rank)?;
         let gate = Gate::build("aft_full", spec.d_model, spec, vb)?;
         let (q_len, kv_len) = (spec.max_q_len, spec.max_kv_len);
         let biases = if self.factorised {
-            PairBiases::Factorised {
+            Biases::Factorised {
                 u: vb.get_with_hints((q_len, self.rank), "u", NEAR_ZERO)?,
                 v: vb.get_with_hints((kv_len, self.rank), "v", NEAR_ZERO)?,
             }
         } else {
-            PairBiases::Dense { w: vb.get_with_hints((q_len, kv_len), "w", NEAR_ZERO)? }
+            Biases::Dense { w: vb.get_with_hints((q_len, kv_len), "w", NEAR_ZERO)? }
         };
-        Ok(Box::new(AftFull { gate, biases }))
+        Ok(Box::new(Aft { gate, biases }))
     }
 
     fn cost(&self, spec: &AttentionSpec<'_>, q_len: usize, kv_len: usize) -> AttentionCost {
@@ -82,14 +78,14 @@ impl AttentionKind for Config {
 
 /// w for the longest sequences.
 #[derive(Debug)]
-enum PairBiases {
+enum Biases {
     Dense { w: Tensor },
     Factorised { u: Tensor, v: Tensor },
 }
 
-impl PairBiases {
+impl Biases {
     /// w for the actual lengths: `(q_len, kv_len)`
-    fn of(&self, q_len: usize, kv_len: usize) -> Result<Tensor> {
+    fn w(&self, q_len: usize, kv_len: usize) -> Result<Tensor> {
         match self {
             Self::Dense { w } => w.narrow(0, 0, q_len)?.narrow(1, 0, kv_len),
             Self::Factorised { u, v } => {
@@ -99,41 +95,15 @@ impl PairBiases {
     }
 }
 
-/// σ(Q) ⊙ the mean of V with weights exp(K + w).
-#[derive(Debug)]
-pub struct AftFull {
-    gate: Gate,
-    biases: PairBiases,
-}
-
-impl AftFull {
-    /// w for the lengths of `projected`: `(q_len, kv_len)`
-    fn w(&self, projected: &Projected) -> Result<Tensor> {
-        let (_batch, q_len, _d_model) = projected.query.dims3()?;
-        let (_batch, kv_len, _d_model) = projected.key.dims3()?;
-        self.biases.of(q_len, kv_len)
-    }
-}
-
-impl Attention for AftFull {
-    fn forward(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
-        let projected = self.gate.project(input)?;
-        let w = self.w(&projected)?;
-        let padding = input.mask.padding_only()?;
-        let Projected { query, key, value } = projected;
-        let context = aft::aft_full(&key, &value, &w, padding, self.gate.reach())?;
-        self.gate.finish(&query, &context, input.mode)
+impl PairBiases for Biases {
+    fn mean(&self, qkv: &Projected, padding: Option<&Tensor>, reach: Reach) -> Result<Tensor> {
+        let Projected { query, key, value } = qkv;
+        let (_batch, q_len, _d_model) = query.dims3()?;
+        let (_batch, kv_len, _d_model) = key.dims3()?;
+        aft_full(key, value, &self.w(q_len, kv_len)?, padding, reach)
     }
 
-    fn weights(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
-        let projected = self.gate.project(input)?;
-        let w = self.w(&projected)?.unsqueeze(0)?;
-        let padding = input.mask.padding_only()?;
-        aft::reference::weights(&projected.key, &w, padding, self.gate.reach())
-    }
-
-    fn factors(&self, input: &AttentionInput<'_>) -> Result<Vec<(&'static str, Tensor)>> {
-        let w = self.w(&self.gate.project(input)?)?; // (q_len, kv_len)
-        Ok(vec![("w", w.unsqueeze(0)?.unsqueeze(0)?)])
+    fn dense(&self, q_len: usize, kv_len: usize) -> Result<Tensor> {
+        self.w(q_len, kv_len)?.unsqueeze(0)
     }
 }

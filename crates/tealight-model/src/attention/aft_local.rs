@@ -14,11 +14,11 @@
 use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
 use serde::{Deserialize, Serialize};
-use tealight_ops::aft;
+use tealight_ops::aft::{self, Reach};
 
 use super::aft_full::NEAR_ZERO;
-use super::gate::{self, Gate, Projected};
-use super::{Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec};
+use super::gate::{self, Aft, Gate, PairBiases, Projected};
+use super::{AttentionCost, AttentionKind, AttentionSpec, BoxAttention};
 use crate::error::BuildResult;
 
 /// `[model.attention] kind = "aft_local"`
@@ -43,19 +43,14 @@ impl Config {
 }
 
 impl AttentionKind for Config {
-    fn build(
-        &self,
-        spec: &AttentionSpec<'_>,
-        vb: &VarBuilder<'_>,
-    ) -> BuildResult<Box<dyn Attention>> {
+    fn build(&self, spec: &AttentionSpec<'_>, vb: &VarBuilder<'_>) -> BuildResult<BoxAttention> {
         spec.positive("window", self.window)?;
         let why = "a window around a position needs keys at the same positions";
         spec.refuse_memory("aft_local", why)?;
         let shape = (spec.max_q_len, self.n_taps(spec));
-        Ok(Box::new(AftLocal {
-            gate: Gate::build("aft_local", spec.d_model, spec, vb)?,
-            w: vb.get_with_hints(shape, "w", NEAR_ZERO)?,
-        }))
+        let gate = Gate::build("aft_local", spec.d_model, spec, vb)?;
+        let biases = Band { w: vb.get_with_hints(shape, "w", NEAR_ZERO)? };
+        Ok(Box::new(Aft { gate, biases }))
     }
 
     fn cost(&self, spec: &AttentionSpec<'_>, q_len: usize, kv_len: usize) -> AttentionCost {
@@ -73,42 +68,21 @@ impl AttentionKind for Config {
     }
 }
 
-/// σ(Q) ⊙ the mean of V with weights exp(K + w), where w is a band.
+/// The band of w.
 #[derive(Debug)]
-pub struct AftLocal {
-    gate: Gate,
+struct Band {
     /// `(max_seq_len, 2 window − 1)`
     w: Tensor,
 }
 
-impl AftLocal {
-    /// `(seq_len, 2 window − 1)`
-    fn band(&self, projected: &Projected) -> Result<Tensor> {
-        let (_batch, seq_len, _d_model) = projected.key.dims3()?;
-        self.w.narrow(0, 0, seq_len)
-    }
-}
-
-impl Attention for AftLocal {
-    fn forward(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
-        let projected = self.gate.project(input)?;
-        let w = self.band(&projected)?;
-        let padding = input.mask.padding_only()?;
-        let Projected { query, key, value } = projected;
-        let context = aft::aft_local(&key, &value, &w, padding, self.gate.reach())?;
-        self.gate.finish(&query, &context, input.mode)
+impl PairBiases for Band {
+    fn mean(&self, qkv: &Projected, padding: Option<&Tensor>, reach: Reach) -> Result<Tensor> {
+        let Projected { key, value, .. } = qkv;
+        let (_batch, seq_len, _d_model) = key.dims3()?;
+        aft::aft_local(key, value, &self.w.narrow(0, 0, seq_len)?, padding, reach)
     }
 
-    fn weights(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
-        let projected = self.gate.project(input)?;
-        let w = aft::reference::dense_of_local(&self.band(&projected)?)?.unsqueeze(0)?;
-        let padding = input.mask.padding_only()?;
-        aft::reference::weights(&projected.key, &w, padding, self.gate.reach())
-    }
-
-    fn factors(&self, input: &AttentionInput<'_>) -> Result<Vec<(&'static str, Tensor)>> {
-        let band = self.band(&self.gate.project(input)?)?;
-        let w = aft::reference::dense_of_local(&band)?; // (seq_len, seq_len)
-        Ok(vec![("w", w.unsqueeze(0)?.unsqueeze(0)?)])
+    fn dense(&self, seq_len: usize, _kv_len: usize) -> Result<Tensor> {
+        aft::reference::dense_of_local(&self.w.narrow(0, 0, seq_len)?)?.unsqueeze(0)
     }
 }

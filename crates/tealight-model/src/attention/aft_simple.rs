@@ -14,12 +14,12 @@ use candle_nn::VarBuilder;
 use serde::{Deserialize, Serialize};
 use tealight_ops::aft;
 
-use super::decoding::refuse_score_bias;
+use super::decoding::{refuse_score_bias, select_rows};
 use super::gate::{self, Gate, Projected};
 use super::running_mean::RunningMean;
 use super::{
-    Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec, DecodingState, Memory,
-    Reads,
+    Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec, BoxAttention, BoxState,
+    DecodingState, Memory, Reads,
 };
 use crate::error::BuildResult;
 use crate::mode::Mode;
@@ -30,11 +30,7 @@ use crate::mode::Mode;
 pub struct Config {}
 
 impl AttentionKind for Config {
-    fn build(
-        &self,
-        spec: &AttentionSpec<'_>,
-        vb: &VarBuilder<'_>,
-    ) -> BuildResult<Box<dyn Attention>> {
+    fn build(&self, spec: &AttentionSpec<'_>, vb: &VarBuilder<'_>) -> BuildResult<BoxAttention> {
         Ok(Box::new(AftSimple { gate: Gate::build("aft_simple", spec.d_model, spec, vb)? }))
     }
 
@@ -62,7 +58,7 @@ impl Attention for AftSimple {
         let Projected { query, key, value } = self.gate.project(input)?;
         let padding = input.mask.padding_only()?;
         let context = aft::aft_simple(&key, &value, padding, self.gate.reach())?;
-        self.gate.finish(&query, &context, input.mode)
+        self.gate.output(&query, &context, input.mode)
     }
 
     fn weights(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
@@ -73,10 +69,7 @@ impl Attention for AftSimple {
         aft::reference::weights(&key, &w, input.mask.padding_only()?, self.gate.reach())
     }
 
-    fn decoding_state<'a>(
-        &'a self,
-        memory: Option<Memory<'a>>,
-    ) -> Result<Option<Box<dyn DecodingState + 'a>>> {
+    fn decoding_state<'a>(&'a self, memory: Option<Memory<'a>>) -> Result<Option<BoxState<'a>>> {
         Ok(match (self.gate.reads(), memory) {
             (Reads::Past, None) => Some(Box::new(SelfState { gate: &self.gate, past: None })),
             (Reads::Memory, Some(memory)) => {
@@ -113,7 +106,7 @@ impl DecodingState for SelfState<'_> {
             self.past = Some(read);
         }
         let context = Tensor::cat(&contexts, 1)?; // (batch, n_new, d_model)
-        self.gate.finish(&self.gate.queries(x)?, &context, Mode::Eval)
+        self.gate.output(&self.gate.queries(x)?, &context, Mode::Eval)
     }
 
     fn select(&mut self, rows: &Tensor) -> Result<()> {
@@ -133,11 +126,11 @@ struct CrossState<'a> {
 impl DecodingState for CrossState<'_> {
     fn step(&mut self, x: &Tensor, score_bias: Option<&Tensor>) -> Result<Tensor> {
         refuse_score_bias(score_bias)?;
-        self.gate.finish(&self.gate.queries(x)?, &self.context, Mode::Eval)
+        self.gate.output(&self.gate.queries(x)?, &self.context, Mode::Eval)
     }
 
     fn select(&mut self, rows: &Tensor) -> Result<()> {
-        self.context = self.context.contiguous()?.index_select(rows, 0)?;
+        self.context = select_rows(&self.context, rows)?;
         Ok(())
     }
 }

@@ -6,26 +6,34 @@
 
 use candle_core::{D, Result, Tensor};
 
+use super::decoding::select_rows;
 use super::projection::{Projection, rotated};
-use super::{DecodingState, Memory, Reads};
+use super::{BoxState, DecodingState, Memory, Reads};
 use crate::layers::linear::Linear;
 use crate::mask::Mask;
+use crate::mode::Mode;
 use crate::position::rotary::Rotary;
 
 /// A layer that can decode with cached keys and values.
 pub(super) trait KeyValueLayer: std::fmt::Debug + Send + Sync {
-    /// The maps around the attention.
-    fn maps(&self) -> Maps<'_>;
+    /// The linear maps around the attention.
+    fn maps(&self) -> LinearMaps<'_>;
 
-    /// The attention without its maps, in evaluation: `query (batch, q_len, n_heads, head_dim)`, keys and values
-    /// `(batch, kv_len, n_kv_heads, head_dim)`, rotated → `(batch, q_len, n_heads·head_dim)`. The last query of
-    /// a causal layer is at the position of the last key.
-    fn attend_eval(&self, query: &Tensor, kept: (&Tensor, &Tensor), mask: &Mask) -> Result<Tensor>;
+    /// The attention without its linear maps: `query (batch, q_len, n_heads, head_dim)`, key and value
+    /// `(batch, kv_len, n_kv_heads, head_dim)`, query and key rotated → all heads concatenated, `(batch, q_len,
+    /// n_heads·head_dim)`. The last query of a causal layer is at the position of the last key.
+    fn attend(
+        &self,
+        query: &Tensor,
+        key_value: (&Tensor, &Tensor),
+        mask: &Mask,
+        mode: Mode,
+    ) -> Result<Tensor>;
 }
 
-/// The maps around an attention, and which keys it reads.
+/// The linear maps around an attention, and which keys it reads.
 #[derive(Debug)]
-pub(super) struct Maps<'a> {
+pub(super) struct LinearMaps<'a> {
     /// Into queries, keys and values.
     pub(super) projection: &'a Projection,
     /// The rotation of queries and keys, where positions are rotary.
@@ -36,7 +44,7 @@ pub(super) struct Maps<'a> {
     pub(super) window: Option<usize>,
 }
 
-impl Maps<'_> {
+impl LinearMaps<'_> {
     /// Keys and values of `x (batch, len, d_model)`, whose first position is `start`.
     fn keys_and_values(&self, x: &Tensor, start: usize) -> Result<(Tensor, Tensor)> {
         let (key, value) = self.projection.keys_and_values_heads_last(x)?;
@@ -48,7 +56,7 @@ impl Maps<'_> {
 pub(super) fn decoding_state<'a>(
     layer: &'a dyn KeyValueLayer,
     memory: Option<Memory<'a>>,
-) -> Result<Option<Box<dyn DecodingState + 'a>>> {
+) -> Result<Option<BoxState<'a>>> {
     let maps = layer.maps();
     let (kept, memory_mask) = match (maps.projection.reads(), memory) {
         (Reads::Past, None) => (None, None),
@@ -64,7 +72,7 @@ pub(super) fn decoding_state<'a>(
 #[derive(Debug)]
 struct Cache<'a> {
     layer: &'a dyn KeyValueLayer,
-    maps: Maps<'a>,
+    maps: LinearMaps<'a>,
     /// Keys and values, `(batch, kv_len, n_kv_heads, head_dim)` each.
     kept: Option<(Tensor, Tensor)>,
     /// The mask on a memory. Where there is one, `kept` never grows.
@@ -83,7 +91,7 @@ impl DecodingState for Cache<'_> {
             (_, kept) => self.extended(kept, x)?,
         };
         let mask = self.mask(score_bias, key.dim(1)?, n_new)?;
-        let heads = self.layer.attend_eval(&query, (&key, &value), &mask)?;
+        let heads = self.layer.attend(&query, (&key, &value), &mask, Mode::Eval)?;
         self.n_read += n_new;
         self.kept =
             Some(if self.memory_mask.is_some() { (key, value) } else { self.trimmed(key, value)? });
@@ -91,9 +99,8 @@ impl DecodingState for Cache<'_> {
     }
 
     fn select(&mut self, rows: &Tensor) -> Result<()> {
-        let select = |x: &Tensor| x.contiguous()?.index_select(rows, 0);
         if let Some((key, value)) = &mut self.kept {
-            (*key, *value) = (select(key)?, select(value)?);
+            (*key, *value) = (select_rows(key, rows)?, select_rows(value, rows)?);
         }
         if let Some(mask) = &mut self.memory_mask {
             *mask = mask.select(rows)?;

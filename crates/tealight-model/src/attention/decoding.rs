@@ -8,6 +8,9 @@ use super::{Attention, AttentionInput, Memory};
 use crate::mask::Mask;
 use crate::mode::Mode;
 
+/// The decoding state of a layer of any kind, which it borrows.
+pub type BoxState<'a> = Box<dyn DecodingState + 'a>;
+
 /// The state of one layer between decoding steps. The outputs of all steps together equal those of
 /// [`Attention::forward`] on the whole sequence in evaluation.
 pub trait DecodingState: fmt::Debug {
@@ -25,11 +28,16 @@ pub trait DecodingState: fmt::Debug {
 pub fn initial_state<'a>(
     attention: &'a dyn Attention,
     memory: Option<Memory<'a>>,
-) -> Result<Box<dyn DecodingState + 'a>> {
+) -> Result<BoxState<'a>> {
     Ok(match attention.decoding_state(memory)? {
         Some(state) => state,
         None => Box::new(Uncached::new(attention, memory)),
     })
+}
+
+/// The rows `rows (new batch)` of `x (batch, ..)`, in their order.
+pub(super) fn select_rows(x: &Tensor, rows: &Tensor) -> Result<Tensor> {
+    x.contiguous()?.index_select(rows, 0)
 }
 
 /// Refuses a `score_bias` in a layer without scores.
@@ -79,10 +87,10 @@ impl DecodingState for Uncached<'_> {
 
     fn select(&mut self, rows: &Tensor) -> Result<()> {
         if let Some(past) = &mut self.past {
-            *past = past.contiguous()?.index_select(rows, 0)?;
+            *past = select_rows(past, rows)?;
         }
         if let Some((states, mask)) = &mut self.memory {
-            *states = states.contiguous()?.index_select(rows, 0)?;
+            *states = select_rows(states, rows)?;
             *mask = mask.select(rows)?;
         }
         Ok(())

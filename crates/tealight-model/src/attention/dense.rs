@@ -15,12 +15,12 @@ use candle_nn::VarBuilder;
 use tealight_ops::matmul::matmul;
 use tealight_ops::swap_axes::swap_axes;
 
-use super::cache::{self, KeyValueLayer, Maps};
+use super::cache::{self, KeyValueLayer, LinearMaps};
 use super::projection::{self, Heads, Projection, merge_heads, repeat_heads};
 use super::score::{Score, ScoreFunction};
 use super::{
-    Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec, DecodingState, Memory,
-    Reads, RowSum,
+    Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec, BoxAttention, BoxState,
+    Memory, Reads, RowSum,
 };
 use crate::error::BuildResult;
 use crate::layers::dropout::Dropout;
@@ -29,8 +29,16 @@ use crate::mask::{Mask, causal_mask};
 use crate::mode::Mode;
 use crate::position::rotary::Rotary;
 
-/// Turns a row of scores into weights.
-pub trait Distribution: fmt::Debug + Send + Sync {
+/// A kind that turns each row of scores into weights. The layer keeps its settings.
+pub(super) trait DenseKind: fmt::Debug + Clone + Send + Sync + 'static {
+    /// How similar a query is to a key.
+    fn score(&self) -> Score;
+
+    /// Refuses settings that are out of range.
+    fn validate(&self, _spec: &AttentionSpec<'_>) -> BuildResult<()> {
+        Ok(())
+    }
+
     /// Scores `(.., kv_len)`, −∞ where masked → weights of the same shape, zero there. A row that is −∞
     /// throughout gives zeros.
     fn weights(&self, scores: &Tensor) -> Result<Tensor>;
@@ -41,25 +49,10 @@ pub trait Distribution: fmt::Debug + Send + Sync {
     }
 }
 
-/// The settings of a kind that is built by this module; they serve as its distribution, too.
-pub(super) trait DenseKind: Distribution + Clone + 'static {
-    /// How similar a query is to a key.
-    fn score(&self) -> Score;
-
-    /// Refuses settings that are out of range.
-    fn validate(&self, _spec: &AttentionSpec<'_>) -> BuildResult<()> {
-        Ok(())
-    }
-}
-
 impl<K: DenseKind> AttentionKind for K {
-    fn build(
-        &self,
-        spec: &AttentionSpec<'_>,
-        vb: &VarBuilder<'_>,
-    ) -> BuildResult<Box<dyn Attention>> {
+    fn build(&self, spec: &AttentionSpec<'_>, vb: &VarBuilder<'_>) -> BuildResult<BoxAttention> {
         self.validate(spec)?;
-        build(spec, vb, Heads::default(), self.score(), self.clone())
+        build(spec, vb, Heads::default(), self)
     }
 
     fn cost(&self, spec: &AttentionSpec<'_>, q_len: usize, kv_len: usize) -> AttentionCost {
@@ -67,25 +60,24 @@ impl<K: DenseKind> AttentionKind for K {
     }
 }
 
-/// Builds a layer, or says by key why it cannot be built.
+/// Builds a layer of valid settings.
 pub(super) fn build(
     spec: &AttentionSpec<'_>,
     vb: &VarBuilder<'_>,
     heads: Heads,
-    score: Score,
-    distribution: impl Distribution + 'static,
-) -> BuildResult<Box<dyn Attention>> {
+    kind: &impl DenseKind,
+) -> BuildResult<BoxAttention> {
     Ok(Box::new(Dense {
         projection: Projection::with(spec, vb, heads)?,
         rotary: spec.rotary(),
-        score: score.build(spec, vb)?,
-        distribution: Box::new(distribution),
+        score: kind.score().build(spec, vb)?,
+        kind: kind.clone(),
         dropout: Dropout::new(spec.dropout, vb),
         output: projection::output(spec, vb)?,
     }))
 }
 
-/// The cost of a layer without its maps and its distribution.
+/// The cost of a layer without its linear maps and the step from scores to weights.
 pub(super) fn cost(
     spec: &AttentionSpec<'_>,
     score: Score,
@@ -102,16 +94,16 @@ pub(super) fn cost(
 }
 
 #[derive(Debug)]
-struct Dense {
+struct Dense<K> {
     projection: Projection,
     rotary: Option<Rotary>,
     score: Box<dyn ScoreFunction>,
-    distribution: Box<dyn Distribution>,
+    kind: K,
     dropout: Dropout,
     output: Linear,
 }
 
-impl Attention for Dense {
+impl<K: DenseKind> Attention for Dense<K> {
     fn forward(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
         let (query, key, value) = self.projection.project_rotated(input, self.rotary.as_ref())?;
         let heads = self.attend(&query, (&key, &value), input.mask, input.mode)?;
@@ -124,39 +116,21 @@ impl Attention for Dense {
     }
 
     fn row_sum(&self) -> RowSum {
-        self.distribution.row_sum()
+        self.kind.row_sum()
     }
 
-    fn decoding_state<'a>(
-        &'a self,
-        memory: Option<Memory<'a>>,
-    ) -> Result<Option<Box<dyn DecodingState + 'a>>> {
+    fn decoding_state<'a>(&'a self, memory: Option<Memory<'a>>) -> Result<Option<BoxState<'a>>> {
         cache::decoding_state(self, memory)
     }
 }
 
-impl Dense {
-    /// P V: `query (batch, q_len, n_heads, head_dim)`, `key` and `value (batch, kv_len, n_kv_heads,
-    /// head_dim)` → the heads concatenated, `(batch, q_len, n_heads·head_dim)`
-    fn attend(
-        &self,
-        query: &Tensor,
-        (key, value): (&Tensor, &Tensor),
-        mask: &Mask,
-        mode: Mode,
-    ) -> Result<Tensor> {
-        let weights = self.distribute(query, key, mask)?; // (batch, n_heads, q_len, kv_len)
-        let (_batch, n_heads, ..) = weights.dims4()?;
-        let weights = self.dropout.forward(&weights, mode)?;
-        merge_heads(&matmul(&weights, &repeat_heads(&swap_axes(value)?, n_heads)?)?)
-    }
-
+impl<K: DenseKind> Dense<K> {
     /// P, `(batch, n_heads, q_len, kv_len)`
     fn distribute(&self, query: &Tensor, key: &Tensor, mask: &Mask) -> Result<Tensor> {
         let query = swap_axes(query)?; // (batch, n_heads, q_len, head_dim)
         let key = repeat_heads(&swap_axes(key)?, query.dim(1)?)?;
         let scores = self.score.scores(&query, &key)?; // (batch, n_heads, q_len, kv_len)
-        self.distribution.weights(&self.with_causality(mask, &scores)?.apply(&scores)?)
+        self.kind.weights(&self.with_causality(mask, &scores)?.apply(&scores)?)
     }
 
     /// `mask`, with later keys masked in a causal layer.
@@ -169,13 +143,23 @@ impl Dense {
     }
 }
 
-impl KeyValueLayer for Dense {
-    fn maps(&self) -> Maps<'_> {
+impl<K: DenseKind> KeyValueLayer for Dense<K> {
+    fn maps(&self) -> LinearMaps<'_> {
         let Self { projection, output, .. } = self;
-        Maps { projection, rotary: self.rotary.as_ref(), output, window: None }
+        LinearMaps { projection, rotary: self.rotary.as_ref(), output, window: None }
     }
 
-    fn attend_eval(&self, query: &Tensor, kept: (&Tensor, &Tensor), mask: &Mask) -> Result<Tensor> {
-        self.attend(query, kept, mask, Mode::Eval)
+    /// P V
+    fn attend(
+        &self,
+        query: &Tensor,
+        (key, value): (&Tensor, &Tensor),
+        mask: &Mask,
+        mode: Mode,
+    ) -> Result<Tensor> {
+        let weights = self.distribute(query, key, mask)?; // (batch, n_heads, q_len, kv_len)
+        let (_batch, n_heads, ..) = weights.dims4()?;
+        let weights = self.dropout.forward(&weights, mode)?;
+        merge_heads(&matmul(&weights, &repeat_heads(&swap_axes(value)?, n_heads)?)?)
     }
 }

@@ -1,4 +1,4 @@
-//! The part shared by the kinds of AFT, the Attention Free Transformer (Zhai et al. 2021,
+//! The parts that the kinds of AFT share, the Attention Free Transformer (Zhai et al. 2021,
 //! <https://arxiv.org/abs/2105.14103>): queries gate a weighted mean of the values that does not depend on them.
 //!
 //! ```text
@@ -9,17 +9,60 @@
 //! context. The bias of the key map adds the same number to a channel's keys at all positions, so it has no effect;
 //! its gradient is zero up to rounding.
 
+use std::fmt;
+
 use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
 use tealight_ops::activation::Function;
-use tealight_ops::aft::Reach;
+use tealight_ops::aft::{self, Reach};
 use tealight_ops::gate::gated;
 
-use super::{AttentionCost, AttentionInput, AttentionSpec, Reads, projection};
+use super::{Attention, AttentionCost, AttentionInput, AttentionSpec, Reads, projection};
 use crate::error::BuildResult;
 use crate::layers::dropout::Dropout;
 use crate::layers::linear::{Bias, Linear};
 use crate::mode::Mode;
+
+/// The learnt biases w of a kind of AFT, for pairs of positions.
+pub(super) trait PairBiases: fmt::Debug + Send + Sync {
+    /// The mean of V with weights exp(K + w), `(batch, q_len, d_model)`; 1 in `padding (batch, kv_len)` has no
+    /// weight.
+    fn mean(&self, qkv: &Projected, padding: Option<&Tensor>, reach: Reach) -> Result<Tensor>;
+
+    /// w `(n_heads or 1, q_len, kv_len)`
+    fn dense(&self, q_len: usize, kv_len: usize) -> Result<Tensor>;
+}
+
+/// σ(Q) ⊙ the mean of V with weights exp(K + w).
+#[derive(Debug)]
+pub(super) struct Aft<B> {
+    pub(super) gate: Gate,
+    pub(super) biases: B,
+}
+
+impl<B: PairBiases> Attention for Aft<B> {
+    fn forward(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
+        let projected = self.gate.project(input)?;
+        let padding = input.mask.padding_only()?;
+        let context = self.biases.mean(&projected, padding, self.gate.reach())?;
+        self.gate.output(&projected.query, &context, input.mode)
+    }
+
+    fn weights(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
+        let Projected { query, key, .. } = self.gate.project(input)?;
+        let (_batch, q_len, _d_model) = query.dims3()?;
+        let (_batch, kv_len, _key_width) = key.dims3()?;
+        let padding = input.mask.padding_only()?;
+        let w = self.biases.dense(q_len, kv_len)?;
+        aft::reference::weights(&key, &w, padding, self.gate.reach())
+    }
+
+    fn factors(&self, input: &AttentionInput<'_>) -> Result<Vec<(&'static str, Tensor)>> {
+        let (_batch, q_len, _d_model) = input.x.dims3()?;
+        let (_batch, kv_len, _d_model) = input.source(self.gate.reads)?.dims3()?;
+        Ok(vec![("w", self.biases.dense(q_len, kv_len)?.unsqueeze(0)?)])
+    }
+}
 
 /// The linear maps around the mean, and the gate.
 #[derive(Debug)]
@@ -27,7 +70,7 @@ pub(super) struct Gate {
     query: Linear,
     key: Linear,
     value: Linear,
-    output: Linear,
+    out: Linear,
     dropout: Dropout,
     reads: Reads,
 }
@@ -60,7 +103,7 @@ impl Gate {
             query: linear("query", spec.d_model)?,
             key: linear("key", key_width)?,
             value: linear("value", spec.d_model)?,
-            output: projection::output(spec, vb)?,
+            out: projection::output(spec, vb)?,
             dropout: Dropout::new(spec.dropout, vb),
             reads: spec.reads,
         })
@@ -89,9 +132,9 @@ impl Gate {
     }
 
     /// (σ(Q) ⊙ context) W^O of `query (batch, q_len, d_model)` and `context (batch, q_len or 1, d_model)`.
-    pub(super) fn finish(&self, query: &Tensor, context: &Tensor, mode: Mode) -> Result<Tensor> {
+    pub(super) fn output(&self, query: &Tensor, context: &Tensor, mode: Mode) -> Result<Tensor> {
         let gated = gated(Function::Sigmoid, query, context)?;
-        self.output.forward(&self.dropout.forward(&gated, mode)?)
+        self.out.forward(&self.dropout.forward(&gated, mode)?)
     }
 
     pub(super) fn reads(&self) -> Reads {

@@ -28,8 +28,8 @@ use super::decoding::refuse_score_bias;
 use super::projection::{self, Projection, merge_heads};
 use super::running_mean::RunningMean;
 use super::{
-    Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec, DecodingState, Memory,
-    Reads,
+    Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec, BoxAttention, BoxState,
+    DecodingState, Memory, Reads,
 };
 use crate::error::BuildResult;
 use crate::layers::dropout::Dropout;
@@ -41,11 +41,7 @@ use crate::layers::linear::Linear;
 pub struct Config {}
 
 impl AttentionKind for Config {
-    fn build(
-        &self,
-        spec: &AttentionSpec<'_>,
-        vb: &VarBuilder<'_>,
-    ) -> BuildResult<Box<dyn Attention>> {
+    fn build(&self, spec: &AttentionSpec<'_>, vb: &VarBuilder<'_>) -> BuildResult<BoxAttention> {
         spec.refuse_rotary("linear", "its features would not stay positive")?;
         spec.refuse_score_bias("linear", "it forms no scores")?;
         spec.refuse_segments("linear", "all its queries read one sum over the keys")?;
@@ -170,10 +166,7 @@ impl<F: FeatureMap> Attention for LinearAttention<F> {
         linear_attention::reference::weights(&query, &key, self.reads(), padding)
     }
 
-    fn decoding_state<'a>(
-        &'a self,
-        memory: Option<Memory<'a>>,
-    ) -> Result<Option<Box<dyn DecodingState + 'a>>> {
+    fn decoding_state<'a>(&'a self, memory: Option<Memory<'a>>) -> Result<Option<BoxState<'a>>> {
         let sums = match memory {
             None => None,
             Some(Memory { states, mask }) => {

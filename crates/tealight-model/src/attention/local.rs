@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use super::projection::{self, Heads};
 use super::score::Score;
 use super::softmax::{self, Softmax};
-use super::{Attention, AttentionCost, AttentionKind, AttentionSpec, Reads};
+use super::{AttentionCost, AttentionKind, AttentionSpec, BoxAttention, Reads};
 use crate::error::BuildResult;
 
 /// `[model.attention] kind = "local"`
@@ -48,11 +48,7 @@ impl Config {
 }
 
 impl AttentionKind for Config {
-    fn build(
-        &self,
-        spec: &AttentionSpec<'_>,
-        vb: &VarBuilder<'_>,
-    ) -> BuildResult<Box<dyn Attention>> {
+    fn build(&self, spec: &AttentionSpec<'_>, vb: &VarBuilder<'_>) -> BuildResult<BoxAttention> {
         let why = "a position of one sequence has no neighbourhood in another";
         spec.refuse_memory("local", why)?;
         spec.positive("window", self.window)?;

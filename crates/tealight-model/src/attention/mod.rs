@@ -34,7 +34,7 @@ use std::fmt;
 use candle_core::{Result, Tensor, bail};
 use candle_nn::VarBuilder;
 
-pub use decoding::DecodingState;
+pub use decoding::{BoxState, DecodingState};
 pub(crate) use spec::BY_CAUSAL;
 pub use spec::{AttentionSpec, Reads};
 
@@ -94,7 +94,7 @@ impl AttentionConfig {
         &self,
         spec: &AttentionSpec<'_>,
         vb: &VarBuilder<'_>,
-    ) -> BuildResult<Box<dyn Attention>> {
+    ) -> BuildResult<BoxAttention> {
         self.settings().build(spec, vb)
     }
 
@@ -112,11 +112,7 @@ impl AttentionConfig {
 /// The settings of one kind of attention.
 pub trait AttentionKind: fmt::Debug {
     /// Builds one layer, or refuses settings by their keys.
-    fn build(
-        &self,
-        spec: &AttentionSpec<'_>,
-        vb: &VarBuilder<'_>,
-    ) -> BuildResult<Box<dyn Attention>>;
+    fn build(&self, spec: &AttentionSpec<'_>, vb: &VarBuilder<'_>) -> BuildResult<BoxAttention>;
 
     /// The cost of one layer on one sequence of `q_len` positions that reads `kv_len`.
     fn cost(&self, spec: &AttentionSpec<'_>, q_len: usize, kv_len: usize) -> AttentionCost;
@@ -150,6 +146,9 @@ impl std::ops::Add for AttentionCost {
     }
 }
 
+/// A built attention layer of any kind.
+pub type BoxAttention = Box<dyn Attention>;
+
 /// A built attention layer.
 pub trait Attention: fmt::Debug + Send + Sync {
     /// `x (batch, q_len, d_model)` → `(batch, q_len, d_model)`
@@ -171,10 +170,7 @@ pub trait Attention: fmt::Debug + Send + Sync {
 
     /// The state for decoding position by position, before the first one. `None`: the layer has no such
     /// state and is computed anew over the whole past at every step.
-    fn decoding_state<'a>(
-        &'a self,
-        _memory: Option<Memory<'a>>,
-    ) -> Result<Option<Box<dyn DecodingState + 'a>>> {
+    fn decoding_state<'a>(&'a self, _memory: Option<Memory<'a>>) -> Result<Option<BoxState<'a>>> {
         Ok(None)
     }
 }

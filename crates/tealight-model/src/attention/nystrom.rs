@@ -23,7 +23,9 @@ use tealight_ops::depthwise_convolution::depthwise_convolution;
 use tealight_ops::nystrom::{self, Settings};
 
 use super::projection::{self, Projection, merge_heads};
-use super::{Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec, RowSum};
+use super::{
+    Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec, BoxAttention, RowSum,
+};
 use crate::choice::names::names;
 use crate::error::BuildResult;
 use crate::layers::dropout::Dropout;
@@ -78,11 +80,7 @@ impl Default for Config {
 }
 
 impl AttentionKind for Config {
-    fn build(
-        &self,
-        spec: &AttentionSpec<'_>,
-        vb: &VarBuilder<'_>,
-    ) -> BuildResult<Box<dyn Attention>> {
+    fn build(&self, spec: &AttentionSpec<'_>, vb: &VarBuilder<'_>) -> BuildResult<BoxAttention> {
         self.validate(spec)?;
         let convolution = self.conv_kernel.map(|kernel| {
             let init = spec.init.weight(kernel);

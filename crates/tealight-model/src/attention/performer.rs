@@ -27,7 +27,7 @@ use tealight_ops::linear::linear;
 use tealight_ops::rng::{Purpose, Stream};
 
 use super::linear::{self, FeatureMap, LinearAttention};
-use super::{Attention, AttentionCost, AttentionKind, AttentionSpec};
+use super::{AttentionCost, AttentionKind, AttentionSpec, BoxAttention};
 use crate::error::BuildResult;
 
 /// A bound on memory and time that the cost estimate does not count: each feature holds head_dim numbers, and
@@ -52,11 +52,7 @@ impl Default for Config {
 }
 
 impl AttentionKind for Config {
-    fn build(
-        &self,
-        spec: &AttentionSpec<'_>,
-        vb: &VarBuilder<'_>,
-    ) -> BuildResult<Box<dyn Attention>> {
+    fn build(&self, spec: &AttentionSpec<'_>, vb: &VarBuilder<'_>) -> BuildResult<BoxAttention> {
         spec.positive("n_random_features", self.n_random_features)?;
         if self.n_random_features > MAX_FEATURES {
             let m = self.n_random_features;

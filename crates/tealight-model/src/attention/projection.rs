@@ -145,7 +145,7 @@ impl Projection {
     /// `(batch, len, d_model)` → two of `(batch, len, n_kv_heads, head_dim)`
     pub fn keys_and_values_heads_last(&self, x: &Tensor) -> Result<(Tensor, Tensor)> {
         let [key, value] = Linear::forward_all([&self.key, &self.value], x)?;
-        Ok((self.key_heads(&key)?, self.value_heads(&value)?))
+        self.key_value_heads(&key, &value)
     }
 
     fn project_heads_last(&self, input: &AttentionInput<'_>) -> Result<(Tensor, Tensor, Tensor)> {
@@ -156,7 +156,9 @@ impl Projection {
         }
         let maps = [&self.query, &self.key, &self.value];
         let [query, key, value] = Linear::forward_all(maps, source)?;
-        Ok((self.query_heads(&query)?, self.key_heads(&key)?, self.value_heads(&value)?))
+        let query = self.query_heads(&query)?;
+        let (key, value) = self.key_value_heads(&key, &value)?;
+        Ok((query, key, value))
     }
 
     fn query_heads(&self, query: &Tensor) -> Result<Tensor> {
@@ -164,13 +166,10 @@ impl Projection {
         normalised(split_heads(query, self.n_heads)?, gain)
     }
 
-    fn key_heads(&self, key: &Tensor) -> Result<Tensor> {
+    fn key_value_heads(&self, key: &Tensor, value: &Tensor) -> Result<(Tensor, Tensor)> {
         let gain = self.gains.as_ref().map(|[_query, key]| key);
-        normalised(split_heads(key, self.n_kv_heads)?, gain)
-    }
-
-    fn value_heads(&self, value: &Tensor) -> Result<Tensor> {
-        split_heads(value, self.n_kv_heads)
+        let key = normalised(split_heads(key, self.n_kv_heads)?, gain)?;
+        Ok((key, split_heads(value, self.n_kv_heads)?))
     }
 }
 

@@ -32,11 +32,11 @@ use tealight_ops::gate::gated;
 use tealight_ops::norm::layer_norm;
 use tealight_ops::retention::{self, retention};
 
-use super::decoding::refuse_score_bias;
+use super::decoding::{refuse_score_bias, select_rows};
 use super::projection::{self, Projection, merge_heads};
 use super::{
-    Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec, DecodingState, Memory,
-    RowSum,
+    Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec, BoxAttention, BoxState,
+    DecodingState, Memory, RowSum,
 };
 use crate::error::BuildResult;
 use crate::layers::dropout::Dropout;
@@ -54,11 +54,7 @@ const EPSILON: f64 = 1e-5;
 pub struct Config {}
 
 impl AttentionKind for Config {
-    fn build(
-        &self,
-        spec: &AttentionSpec<'_>,
-        vb: &VarBuilder<'_>,
-    ) -> BuildResult<Box<dyn Attention>> {
+    fn build(&self, spec: &AttentionSpec<'_>, vb: &VarBuilder<'_>) -> BuildResult<BoxAttention> {
         spec.require_causal("retention", "its state sums over earlier positions")?;
         spec.refuse_score_bias("retention", "it has no softmax")?;
         spec.refuse_segments("retention", "its state is carried from one document to the next")?;
@@ -124,10 +120,7 @@ impl Attention for Retention {
         RowSum::Any
     }
 
-    fn decoding_state<'a>(
-        &'a self,
-        _memory: Option<Memory<'a>>,
-    ) -> Result<Option<Box<dyn DecodingState + 'a>>> {
+    fn decoding_state<'a>(&'a self, _memory: Option<Memory<'a>>) -> Result<Option<BoxState<'a>>> {
         let gamma = Tensor::new(self.gamma.as_slice(), self.ones.device())?;
         let gamma = gamma.to_dtype(self.ones.dtype())?.reshape((1, self.gamma.len(), 1, 1))?;
         Ok(Some(Box::new(Decoding { layer: self, gamma, len: 0, state: None })))
@@ -187,8 +180,7 @@ impl DecodingState for Decoding<'_> {
     }
 
     fn select(&mut self, rows: &Tensor) -> Result<()> {
-        let select = |state: &Tensor| state.contiguous()?.index_select(rows, 0);
-        self.state = self.state.as_ref().map(select).transpose()?;
+        self.state = self.state.as_ref().map(|state| select_rows(state, rows)).transpose()?;
         Ok(())
     }
 }

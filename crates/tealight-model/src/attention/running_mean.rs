@@ -9,6 +9,8 @@
 
 use candle_core::{Result, Tensor};
 
+use super::decoding::select_rows;
+
 /// N, D and m; m and D have the same shape, or one that broadcasts to that of N.
 #[derive(Clone, Debug)]
 pub(super) struct RunningMean {
@@ -52,11 +54,10 @@ impl RunningMean {
 
     /// Row i continues from row `rows[i]`.
     pub(super) fn select(&self, rows: &Tensor) -> Result<Self> {
-        let select = |x: &Tensor| x.contiguous()?.index_select(rows, 0);
         Ok(Self {
-            max: select(&self.max)?,
-            numerator: select(&self.numerator)?,
-            denominator: select(&self.denominator)?,
+            max: select_rows(&self.max, rows)?,
+            numerator: select_rows(&self.numerator, rows)?,
+            denominator: select_rows(&self.denominator, rows)?,
         })
     }
 }

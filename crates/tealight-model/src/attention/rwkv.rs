@@ -32,12 +32,12 @@ use serde::{Deserialize, Serialize};
 use tealight_ops::activation::sigmoid;
 use tealight_ops::wkv::{self, wkv};
 
-use super::decoding::refuse_score_bias;
+use super::decoding::{refuse_score_bias, select_rows};
 use super::projection;
 use super::running_mean::RunningMean;
 use super::{
-    Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec, DecodingState, Memory,
-    Reads,
+    Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec, BoxAttention, BoxState,
+    DecodingState, Memory, Reads,
 };
 use crate::error::BuildResult;
 use crate::layers::dropout::Dropout;
@@ -50,11 +50,7 @@ use crate::params::init::Initializer;
 pub struct Config {}
 
 impl AttentionKind for Config {
-    fn build(
-        &self,
-        spec: &AttentionSpec<'_>,
-        vb: &VarBuilder<'_>,
-    ) -> BuildResult<Box<dyn Attention>> {
+    fn build(&self, spec: &AttentionSpec<'_>, vb: &VarBuilder<'_>) -> BuildResult<BoxAttention> {
         spec.require_causal("rwkv", "its state sums over earlier positions")?;
         spec.refuse_rotary("rwkv", "it has no queries")?;
         spec.refuse_score_bias("rwkv", "its weights come from a decay, not from scores")?;
@@ -145,10 +141,7 @@ impl Attention for Rwkv {
         wkv::reference::weights(&key, &self.log_w.exp()?, &self.bonus, padding)
     }
 
-    fn decoding_state<'a>(
-        &'a self,
-        _memory: Option<Memory<'a>>,
-    ) -> Result<Option<Box<dyn DecodingState + 'a>>> {
+    fn decoding_state<'a>(&'a self, _memory: Option<Memory<'a>>) -> Result<Option<BoxState<'a>>> {
         Ok(Some(Box::new(Decoding { layer: self, last_x: None, past: None })))
     }
 }
@@ -196,8 +189,7 @@ impl DecodingState for Decoding<'_> {
     }
 
     fn select(&mut self, rows: &Tensor) -> Result<()> {
-        let select = |x: &Tensor| x.contiguous()?.index_select(rows, 0);
-        self.last_x = self.last_x.as_ref().map(select).transpose()?;
+        self.last_x = self.last_x.as_ref().map(|x| select_rows(x, rows)).transpose()?;
         self.past = self.past.as_ref().map(|past| past.select(rows)).transpose()?;
         Ok(())
     }
@@ -238,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_of_one_key_after_another_are_wkv() -> Result<()> {
+    fn running_sums_equal_wkv() -> Result<()> {
         let vector = |x: [f64; 3]| Tensor::new(&x, &Device::Cpu)?.reshape((1, 3, 1));
         let (key, value) = (vector([1., -300., 700.])?, vector([2., 3., 5.])?);
         let (decay, bonus) =

@@ -23,7 +23,7 @@ use tealight_ops::matmul::matmul_transposed;
 use tealight_ops::swap_axes::swap_axes;
 
 use super::{AttentionCost, AttentionSpec};
-use crate::choice::names::names;
+use crate::choice::names::{Named as _, names};
 use crate::error::{BuildError, BuildResult};
 use crate::position::AttentionNeeds;
 
@@ -76,23 +76,44 @@ impl Score {
         spec: &AttentionSpec<'_>,
         vb: &VarBuilder<'_>,
     ) -> BuildResult<Box<dyn ScoreFunction>> {
-        let vb = vb.pp("score");
+        let (n_heads, head_dim) = (spec.n_heads, spec.head_dim());
+        let (vector, square) = ((n_heads, head_dim), (n_heads, head_dim, head_dim));
+        let (vb, weight) = (vb.pp("score"), spec.init.weight(head_dim));
+        if matches!(self, Self::General | Self::Additive | Self::Logistic) {
+            self.refuse_rotary(spec)?;
+        }
         Ok(match self {
-            Self::ScaledDot => Box::new(Dot { scale: 1. / (spec.head_dim() as f64).sqrt() }),
+            Self::ScaledDot => Box::new(Dot { scale: 1. / (head_dim as f64).sqrt() }),
             Self::Dot => Box::new(Dot { scale: 1. }),
             Self::General => {
-                refuse_rotary("general", spec)?;
-                Box::new(General::build(spec, &vb)?)
+                Box::new(General { weight: vb.get_with_hints(square, "weight", weight)? })
             }
-            Self::Additive => {
-                refuse_rotary("additive", spec)?;
-                Box::new(Additive::build(spec, &vb)?)
-            }
-            Self::Logistic => {
-                refuse_rotary("logistic", spec)?;
-                Box::new(Logistic::build(spec, &vb)?)
-            }
+            Self::Additive => Box::new(Additive(AdditiveParameters {
+                query: vb.get_with_hints(square, "query", weight)?,
+                key: vb.get_with_hints(square, "key", weight)?,
+                bias: vb.get_with_hints(vector, "bias", init::ZERO)?,
+                direction: vb.get_with_hints(vector, "direction", weight)?,
+            })),
+            Self::Logistic => Box::new(Logistic {
+                query: vb.get_with_hints(vector, "query", weight)?,
+                key: vb.get_with_hints(vector, "key", weight)?,
+                bias: vb.get_with_hints(n_heads, "bias", init::ZERO)?,
+            }),
         })
+    }
+
+    fn refuse_rotary(self, spec: &AttentionSpec<'_>) -> BuildResult<()> {
+        if !matches!(spec.position, AttentionNeeds::Rotary(_)) {
+            return Ok(());
+        }
+        let key = format!("{}.score", spec.key);
+        let message = format!(
+            "`{key}` = \"{}\" cannot take positions that rotate queries and keys \
+             (`model.position.kind`), because only in a product of the two alone does a rotation become \
+             a distance",
+            self.name()
+        );
+        Err(BuildError::config(["model.position.kind", key.as_str()], message))
     }
 
     /// Whether the score is the product of the key with a function of the query. Such scores are computed tile
@@ -145,19 +166,6 @@ impl Score {
             },
         }
     }
-}
-
-fn refuse_rotary(score: &str, spec: &AttentionSpec<'_>) -> BuildResult<()> {
-    if !matches!(spec.position, AttentionNeeds::Rotary(_)) {
-        return Ok(());
-    }
-    let key = format!("{}.score", spec.key);
-    let message = format!(
-        "`{key}` = \"{score}\" cannot take positions that rotate queries and keys \
-         (`model.position.kind`), because only in a product of the two alone does a rotation become \
-         a distance"
-    );
-    Err(BuildError::config(["model.position.kind", key.as_str()], message))
 }
 
 /// `scale` · qᵀk: `query (.., q_len, head_dim)`, `key (.., kv_len, head_dim)` → `(.., q_len, kv_len)`
@@ -236,14 +244,6 @@ struct General {
     weight: Tensor,
 }
 
-impl General {
-    fn build(spec: &AttentionSpec<'_>, vb: &VarBuilder<'_>) -> Result<Self> {
-        let (n_heads, head_dim) = (spec.n_heads, spec.head_dim());
-        let shape = (n_heads, head_dim, head_dim);
-        Ok(Self { weight: vb.get_with_hints(shape, "weight", spec.init.weight(head_dim))? })
-    }
-}
-
 impl ScoreFunction for General {
     fn scores(&self, query: &Tensor, key: &Tensor) -> Result<Tensor> {
         general(query, key, &self.weight)
@@ -257,20 +257,6 @@ impl ScoreFunction for General {
 
 #[derive(Debug)]
 struct Additive(AdditiveParameters);
-
-impl Additive {
-    fn build(spec: &AttentionSpec<'_>, vb: &VarBuilder<'_>) -> Result<Self> {
-        let (n_heads, head_dim) = (spec.n_heads, spec.head_dim());
-        let weight = spec.init.weight(head_dim);
-        let square = (n_heads, head_dim, head_dim);
-        Ok(Self(AdditiveParameters {
-            query: vb.get_with_hints(square, "query", weight)?,
-            key: vb.get_with_hints(square, "key", weight)?,
-            bias: vb.get_with_hints((n_heads, head_dim), "bias", init::ZERO)?,
-            direction: vb.get_with_hints((n_heads, head_dim), "direction", weight)?,
-        }))
-    }
-}
 
 impl ScoreFunction for Additive {
     fn scores(&self, query: &Tensor, key: &Tensor) -> Result<Tensor> {
@@ -286,18 +272,6 @@ struct Logistic {
     key: Tensor,
     /// `(n_heads)`
     bias: Tensor,
-}
-
-impl Logistic {
-    fn build(spec: &AttentionSpec<'_>, vb: &VarBuilder<'_>) -> Result<Self> {
-        let (n_heads, head_dim) = (spec.n_heads, spec.head_dim());
-        let weight = spec.init.weight(head_dim);
-        Ok(Self {
-            query: vb.get_with_hints((n_heads, head_dim), "query", weight)?,
-            key: vb.get_with_hints((n_heads, head_dim), "key", weight)?,
-            bias: vb.get_with_hints(n_heads, "bias", init::ZERO)?,
-        })
-    }
 }
 
 impl ScoreFunction for Logistic {

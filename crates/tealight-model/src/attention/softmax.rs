@@ -18,13 +18,13 @@ use candle_nn::VarBuilder;
 use serde::{Deserialize, Serialize};
 use tealight_ops::attention::{Layout, Options, attention, weights};
 
-use super::cache::{self, KeyValueLayer, Maps};
-use super::dense::{self, Distribution};
+use super::cache::{self, KeyValueLayer, LinearMaps};
+use super::dense::{self, DenseKind};
 use super::projection::{self, Heads, Projection, concat_heads};
 use super::score::{Score, ScoreFunction};
 use super::{
-    Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec, DecodingState, Memory,
-    Reads,
+    Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec, BoxAttention, BoxState,
+    Memory, Reads,
 };
 use crate::error::BuildResult;
 use crate::layers::dropout::Dropout;
@@ -52,15 +52,11 @@ impl Config {
 }
 
 impl AttentionKind for Config {
-    fn build(
-        &self,
-        spec: &AttentionSpec<'_>,
-        vb: &VarBuilder<'_>,
-    ) -> BuildResult<Box<dyn Attention>> {
+    fn build(&self, spec: &AttentionSpec<'_>, vb: &VarBuilder<'_>) -> BuildResult<BoxAttention> {
         if self.score.is_product() {
             Ok(Box::new(Softmax::build(spec, vb, self.heads(), self.score, None)?))
         } else {
-            dense::build(spec, vb, self.heads(), self.score, DenseSoftmax)
+            dense::build(spec, vb, self.heads(), &DenseSoftmax { score: self.score })
         }
     }
 
@@ -122,30 +118,12 @@ impl Attention for Softmax {
         weights(&query, &key, &self.options(scale, input.mask, Mode::Eval))
     }
 
-    fn decoding_state<'a>(
-        &'a self,
-        memory: Option<Memory<'a>>,
-    ) -> Result<Option<Box<dyn DecodingState + 'a>>> {
+    fn decoding_state<'a>(&'a self, memory: Option<Memory<'a>>) -> Result<Option<BoxState<'a>>> {
         cache::decoding_state(self, memory)
     }
 }
 
 impl Softmax {
-    /// headᵢ = softmax(Q Kᵀ / √head_dim + mask) V: `query (batch, q_len, n_heads, head_dim)`, `key` and `value
-    /// (batch, kv_len, n_kv_heads, head_dim)` → all heads concatenated, `(batch, q_len, n_heads·head_dim)`
-    fn attend(
-        &self,
-        query: &Tensor,
-        (key, value): (&Tensor, &Tensor),
-        mask: &Mask,
-        mode: Mode,
-    ) -> Result<Tensor> {
-        let (query, scale) = self.score.as_product(query)?;
-        // softmax(scale · Q Kᵀ + mask) V, tile by tile: (batch, q_len, n_heads, head_dim)
-        let heads = attention(&query, key, value, &self.options(scale, mask, mode))?;
-        concat_heads(&heads)
-    }
-
     fn options<'a>(&self, scale: f64, mask: &'a Mask, mode: Mode) -> Options<'a> {
         Options {
             scale: Some(scale),
@@ -161,13 +139,23 @@ impl Softmax {
 }
 
 impl KeyValueLayer for Softmax {
-    fn maps(&self) -> Maps<'_> {
+    fn maps(&self) -> LinearMaps<'_> {
         let Self { projection, output, window, .. } = self;
-        Maps { projection, rotary: self.rotary.as_ref(), output, window: *window }
+        LinearMaps { projection, rotary: self.rotary.as_ref(), output, window: *window }
     }
 
-    fn attend_eval(&self, query: &Tensor, kept: (&Tensor, &Tensor), mask: &Mask) -> Result<Tensor> {
-        self.attend(query, kept, mask, Mode::Eval)
+    /// headᵢ = softmax(Q Kᵀ / √head_dim + mask) V
+    fn attend(
+        &self,
+        query: &Tensor,
+        (key, value): (&Tensor, &Tensor),
+        mask: &Mask,
+        mode: Mode,
+    ) -> Result<Tensor> {
+        let (query, scale) = self.score.as_product(query)?;
+        // softmax(scale · Q Kᵀ + mask) V, tile by tile: (batch, q_len, n_heads, head_dim)
+        let heads = attention(&query, key, value, &self.options(scale, mask, mode))?;
+        concat_heads(&heads)
     }
 }
 
@@ -189,10 +177,16 @@ pub(super) fn cost(
 }
 
 /// Softmax over the rows of a matrix of scores, for scores that are not products.
-#[derive(Debug)]
-struct DenseSoftmax;
+#[derive(Clone, Debug)]
+struct DenseSoftmax {
+    score: Score,
+}
 
-impl Distribution for DenseSoftmax {
+impl DenseKind for DenseSoftmax {
+    fn score(&self) -> Score {
+        self.score
+    }
+
     fn weights(&self, scores: &Tensor) -> Result<Tensor> {
         tealight_ops::softmax::softmax(scores)
     }

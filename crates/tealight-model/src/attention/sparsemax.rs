@@ -17,7 +17,7 @@
 use candle_core::{Result, Tensor};
 use serde::{Deserialize, Serialize};
 
-use super::dense::{DenseKind, Distribution};
+use super::dense::DenseKind;
 use super::score::Score;
 
 /// `[model.attention] kind = "sparsemax"`
@@ -32,9 +32,7 @@ impl DenseKind for Config {
     fn score(&self) -> Score {
         self.score
     }
-}
 
-impl Distribution for Config {
     fn weights(&self, scores: &Tensor) -> Result<Tensor> {
         tealight_ops::entmax::sparsemax(scores)
     }

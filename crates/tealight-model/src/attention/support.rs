@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn softmax_can_do_everything_at_the_price_of_the_square() -> Result<()> {
+    fn softmax_supports_everything_in_quadratic_time() -> Result<()> {
         let support = Support::of("softmax")?.expect("a kind");
         let Support { bidirectional, causal, cross, rotary, score_bias, time, .. } = support;
         assert!(bidirectional && causal && cross && rotary && score_bias);

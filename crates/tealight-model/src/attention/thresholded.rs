@@ -17,7 +17,7 @@ use candle_core::{Result, Tensor};
 use serde::{Deserialize, Serialize};
 use tealight_ops::truncated_softmax::{Truncation, truncated_softmax};
 
-use super::dense::{DenseKind, Distribution};
+use super::dense::DenseKind;
 use super::score::Score;
 use super::{AttentionSpec, RowSum};
 use crate::choice::names::names;
@@ -71,9 +71,7 @@ impl DenseKind for Config {
         // `{:?}` writes the number as in the TOML, where `{}` may write 300 zeros.
         Err(spec.invalid("threshold", &format!("= {threshold:?} {rule}")))
     }
-}
 
-impl Distribution for Config {
     fn weights(&self, scores: &Tensor) -> Result<Tensor> {
         let truncation = match self.rule {
             Rule::CutRenormalized => Truncation::CutRenormalized(self.threshold),

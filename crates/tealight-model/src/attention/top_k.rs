@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use tealight_ops::truncated_softmax::{Truncation, truncated_softmax};
 
 use super::AttentionSpec;
-use super::dense::{DenseKind, Distribution};
+use super::dense::DenseKind;
 use super::score::Score;
 use crate::error::BuildResult;
 
@@ -43,9 +43,7 @@ impl DenseKind for Config {
     fn validate(&self, spec: &AttentionSpec<'_>) -> BuildResult<()> {
         spec.positive("k", self.k)
     }
-}
 
-impl Distribution for Config {
     fn weights(&self, scores: &Tensor) -> Result<Tensor> {
         truncated_softmax(scores, Truncation::TopK(self.k))
     }

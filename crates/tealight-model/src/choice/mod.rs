@@ -19,12 +19,9 @@ use serde::{Deserialize, Serialize};
 
 pub mod names;
 mod read;
-mod write;
 
 #[doc(hidden)]
 pub use self::read::deserialize;
-#[doc(hidden)]
-pub use self::write::{KindFirst, serialize};
 #[doc(hidden)]
 pub use serde;
 
@@ -58,10 +55,6 @@ pub trait Choice: Sized {
         kind: &'static str,
         settings: MapAccessDeserializer<A>,
     ) -> Result<Self, A::Error>;
-
-    /// Serializes the settings; `serializer` writes `kind` before them.
-    #[doc(hidden)]
-    fn write<S: Serializer>(&self, serializer: KindFirst<S>) -> Result<S::Ok, S::Error>;
 }
 
 /// Generates an enum of kinds and implements [`Choice`], `Serialize` and `Deserialize` for it.
@@ -178,20 +171,6 @@ macro_rules! choice {
                     _ => unreachable!("invariant: `{kind}` is one of KINDS"),
                 }
             }
-
-            fn write<S: $crate::choice::serde::Serializer>(
-                &self,
-                serializer: $crate::choice::KindFirst<S>,
-            ) -> ::std::result::Result<S::Ok, S::Error> {
-                match self {
-                    $(Self::$variant $(($crate::choice!(@settings config, $config)))? => {
-                        $crate::choice::serde::Serialize::serialize(
-                            $crate::choice!(@settings $(config, $config)?),
-                            serializer,
-                        )
-                    })+
-                }
-            }
         }
 
         impl $crate::choice::serde::Serialize for $name {
@@ -199,7 +178,12 @@ macro_rules! choice {
             where
                 S: $crate::choice::serde::Serializer,
             {
-                $crate::choice::serialize(self, serializer)
+                match self {
+                    $(Self::$variant $(($crate::choice!(@settings config, $config)))? => {
+                        let settings = $crate::choice!(@settings $(config, $config)?);
+                        $crate::choice::serialize($kind, settings, serializer)
+                    })+
+                }
             }
         }
 
@@ -227,6 +211,25 @@ macro_rules! choice {
 }
 
 pub use choice;
+
+/// A choice as a table.
+#[derive(Serialize)]
+struct Table<'a, T> {
+    kind: &'static str,
+    // Only deserialization buffers a flattened field.
+    #[serde(flatten)]
+    settings: &'a T,
+}
+
+/// Serializes a choice as a table: `kind`, then its settings.
+#[doc(hidden)]
+pub fn serialize<T: Serialize, S: Serializer>(
+    kind: &'static str,
+    settings: &T,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    Table { kind, settings }.serialize(serializer)
+}
 
 /// The first paragraph of a doc comment; `doc` is the concatenation of `lines`.
 #[doc(hidden)]
@@ -373,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_neither_table_nor_name_is_refused() {
+    fn values_other_than_tables_and_names_are_refused() {
         let rule = "invalid type: integer `5`, expected a table with `kind` or the name of a kind";
         assert_eq!(error("attention = 5"), (rule.into(), "5".into()));
         assert_eq!(error("attention.kind = 5").0, "invalid type: integer `5`, expected a string");

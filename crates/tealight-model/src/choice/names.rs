@@ -10,6 +10,9 @@ pub trait Named: Sized + Copy + 'static {
 
     /// Every word with its summary, in the order of [`Self::ALL`].
     const KINDS: &'static [Kind];
+
+    /// The word of this value.
+    fn name(self) -> &'static str;
 }
 
 /// Generates an enum whose values are words in the TOML, and a list of them with their documentation.
@@ -54,6 +57,12 @@ macro_rules! names {
                 name: $word,
                 summary: $crate::choice::summary(concat!($($doc),*), &[$($doc),*]),
             }),+];
+
+            fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $word),+
+                }
+            }
         }
     };
 }

@@ -210,7 +210,7 @@ mod tests {
 
     /// At T = ½, 1/2, 1/4, 1/8, 1/8 become 32 : 8 : 2 : 2; renormalised, the first two are 0.8 and 0.2.
     #[test]
-    fn filters_see_what_those_before_have_left() {
+    fn filters_apply_in_order() {
         let draw = |sampling: Sampling| sampling.weights(&scores(), &[]);
         let near = |weights: &[f64], expected: [f64; 4]| {
             assert!(
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_out_of_range_is_named() {
+    fn fault_names_the_field_out_of_range() {
         let base = Sampling::default();
         assert_eq!(base.fault(), None);
         let faults = [

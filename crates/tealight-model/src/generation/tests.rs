@@ -139,7 +139,7 @@ fn samples_follow_the_distribution_and_the_seed() {
 }
 
 #[test]
-fn a_sequence_that_is_too_long_is_cut_off_and_says_so() {
+fn overlong_generation_stops_and_reports_it() {
     let over = (0..20).flat_map(|seed| written(seed, 2, Strategy::Greedy)).flatten();
     let over: Vec<Sequence> = over.collect();
     assert!(over.iter().any(|sequence| sequence.has_ended));
@@ -156,7 +156,7 @@ fn the_length_penalty_is_that_of_the_paper() {
 }
 
 #[test]
-fn a_prompt_is_read_like_what_was_written() {
+fn prompts_are_decoded_like_generated_tokens() {
     let whole = written(7, 1, Strategy::Greedy).remove(0).remove(0);
     let first = whole.ids[0];
     let prompts = [vec![BEGIN, first]];
@@ -167,7 +167,7 @@ fn a_prompt_is_read_like_what_was_written() {
 }
 
 #[test]
-fn every_token_is_heard_of_and_may_be_the_last() {
+fn the_callback_gets_every_token_and_may_end_the_row() {
     let all = written(7, 3, Strategy::Greedy);
     let prompts = vec![vec![BEGIN]; 3];
     let (mut heard, mut table) = (vec![Vec::new(); 3], Table::new(7, 3));
@@ -197,7 +197,7 @@ fn prompts_that_cannot_be_continued_together_are_refused() {
 }
 
 #[test]
-fn logits_that_are_no_numbers_are_an_error() {
+fn non_finite_logits_are_an_error() {
     let logits = Tensor::new(&[[0., f64::NAN]], &Device::Cpu).unwrap();
     assert!(rows(&logits, &[]).is_err());
     let logits = Tensor::new(&[[0., 1.]], &Device::Cpu).unwrap();

@@ -62,9 +62,9 @@ fn write(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Map<String, 
     encoder::check_positions_from(0, config, rules);
     encoder::check_one_activation(config, &encoder, rules);
     let epsilon = format!("{:e}", encoder.epsilon);
-    rules.check(encoder.epsilon == EPSILON, &["model.norm.epsilon"], &epsilon, "1e-12");
+    rules.check(encoder.epsilon == EPSILON, "model.norm.epsilon", &epsilon, "1e-12");
     let types = sizes.n_token_types.to_string();
-    rules.check(sizes.n_token_types == 0, &["the number of token types"], &types, "no token types");
+    rules.check(sizes.n_token_types == 0, "the number of token types", &types, "no token types");
     let mut map = Map::new();
     let mut put = |key: &str, value: Value| map.insert(key.to_owned(), value);
     put("vocab_size", sizes.vocab_size.into());

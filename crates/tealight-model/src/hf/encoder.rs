@@ -36,20 +36,13 @@ impl Encoder {
         ModelConfig {
             d_model,
             n_layers,
-            n_encoder_layers: None,
             n_heads,
-            head_dim: None,
             max_seq_len: Some(self.max_seq_len),
-            causal: false,
             dropout: self.dropout,
             norm_placement: NormPlacement::Post,
-            residual: true,
-            bias: true,
             tied_output: self.tied_output,
-            scale_output: false,
             embedding: EmbeddingConfig { scale: false, norm: true },
             position: PositionConfig::Learned(learned::Config { std, ..Default::default() }),
-            attention: AttentionConfig::default(),
             lm_head: Some(LmHeadConfig { transform: true, activation, bias: true }),
             norm: NormConfig::LayerNorm(LayerNormConfig { epsilon, bias: true }),
             feed_forward: FeedForwardConfig::Mlp(MlpConfig { activation, d_ff: Some(self.d_ff) }),
@@ -60,33 +53,28 @@ impl Encoder {
 
     /// The settings of `config`, except for attention and positions, which the family handles.
     pub(super) fn of(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Self {
-        rules.check(!config.causal, &["model.causal"], "true", "bidirectional attention");
+        rules.check(!config.causal, "model.causal", "true", "bidirectional attention");
         let post = config.norm_placement == NormPlacement::Post;
-        rules.check(post, &["model.norm_placement"], "\"pre\"", "\"post\"");
-        rules.check(config.residual, &["model.residual"], "false", "residual connections");
-        rules.check(config.bias, &["model.bias"], "false", "biases in all linear maps");
+        rules.check(post, "model.norm_placement", "\"pre\"", "\"post\"");
+        rules.check(config.residual, "model.residual", "false", "residual connections");
+        rules.check(config.bias, "model.bias", "false", "biases in all linear maps");
         rules.check(
             !config.embedding.scale,
-            &["model.embedding.scale"],
+            "model.embedding.scale",
             "true",
             "unscaled embeddings",
         );
         rules.check(
             config.embedding.norm,
-            &["model.embedding.norm"],
+            "model.embedding.norm",
             "false",
             "normalised embeddings",
         );
         check_one_width(config, rules);
         check_unscaled_output(config, rules);
         let head = config.lm_head.clone().unwrap_or_default();
-        rules.check(
-            head.transform,
-            &["model.lm_head.transform"],
-            "false",
-            "a transform in the head",
-        );
-        rules.check(head.bias, &["model.lm_head.bias"], "false", "a bias on the logits");
+        rules.check(head.transform, "model.lm_head.transform", "false", "a transform in the head");
+        rules.check(head.bias, "model.lm_head.bias", "false", "a bias on the logits");
         let (activation, d_ff) = feed_forward(config, rules);
         Self {
             d_model: config.d_model,
@@ -106,12 +94,12 @@ impl Encoder {
 /// Requires pre-norm blocks, and embeddings without scale or norm.
 pub(super) fn check_pre_norm_blocks(config: &ModelConfig, rules: &mut Rules) {
     let pre = config.norm_placement == NormPlacement::Pre;
-    rules.check(pre, &["model.norm_placement"], "\"post\"", "\"pre\"");
-    rules.check(config.residual, &["model.residual"], "false", "residual connections");
-    rules.check(!config.embedding.scale, &["model.embedding.scale"], "true", "unscaled embeddings");
+    rules.check(pre, "model.norm_placement", "\"post\"", "\"pre\"");
+    rules.check(config.residual, "model.residual", "false", "residual connections");
+    rules.check(!config.embedding.scale, "model.embedding.scale", "true", "unscaled embeddings");
     rules.check(
         !config.embedding.norm,
-        &["model.embedding.norm"],
+        "model.embedding.norm",
         "true",
         "embeddings without a norm",
     );
@@ -119,7 +107,7 @@ pub(super) fn check_pre_norm_blocks(config: &ModelConfig, rules: &mut Rules) {
 
 /// Requires an output layer without a scale.
 pub(super) fn check_unscaled_output(config: &ModelConfig, rules: &mut Rules) {
-    rules.check(!config.scale_output, &["model.scale_output"], "true", "an unscaled output");
+    rules.check(!config.scale_output, "model.scale_output", "true", "an unscaled output");
 }
 
 /// The standard deviation of the initial weights, or the default of `normal` if there is none.
@@ -136,19 +124,17 @@ pub(super) fn feed_forward(config: &ModelConfig, rules: &mut Rules) -> (Activati
     if let FeedForwardConfig::Mlp(MlpConfig { activation, .. }) = config.feed_forward {
         return (activation, d_ff);
     }
-    let kind = format!("{:?}", config.feed_forward.kind());
-    rules.check(false, &["model.feed_forward.kind"], &kind, "\"mlp\"");
+    rules.wrong_kind("model.feed_forward.kind", config.feed_forward.kind(), "mlp");
     (Activation::Gelu, d_ff)
 }
 
 /// Requires layer norms; their ε.
 pub(super) fn epsilon(config: &ModelConfig, rules: &mut Rules) -> f64 {
     if let NormConfig::LayerNorm(LayerNormConfig { epsilon, bias }) = config.norm {
-        rules.check(bias, &["model.norm.bias"], "false", "a bias in every norm");
+        rules.check(bias, "model.norm.bias", "false", "a bias in every norm");
         return epsilon;
     }
-    let kind = format!("{:?}", config.norm.kind());
-    rules.check(false, &["model.norm.kind"], &kind, "\"layer_norm\"");
+    rules.wrong_kind("model.norm.kind", config.norm.kind(), "layer_norm");
     LayerNormConfig::default().epsilon
 }
 
@@ -157,8 +143,7 @@ pub(super) fn learned_position(config: &ModelConfig, rules: &mut Rules) -> learn
     if let PositionConfig::Learned(learned) = &config.position {
         return learned.clone();
     }
-    let kind = format!("{:?}", config.position.kind());
-    rules.check(false, &["model.position.kind"], &kind, "\"learned\"");
+    rules.wrong_kind("model.position.kind", config.position.kind(), "learned");
     learned::Config::default()
 }
 
@@ -168,24 +153,24 @@ pub(super) fn check_positions_from(offset: usize, config: &ModelConfig, rules: &
     let rows = learned.offset.to_string();
     let has = format!("positions from row {offset}");
     if matches!(config.position, PositionConfig::Learned(_)) {
-        rules.check(learned.offset == offset, &["model.position.offset"], &rows, &has);
+        rules.check(learned.offset == offset, "model.position.offset", &rows, &has);
     }
     let key = "model.position.skip_padding";
-    rules.check(!learned.skip_padding, &[key], "true", "positions that count padding");
+    rules.check(!learned.skip_padding, key, "true", "positions that count padding");
 }
 
 /// Requires softmax attention with scaled dot products.
 pub(super) fn check_softmax(config: &ModelConfig, rules: &mut Rules) {
     let score = softmax_score("model.attention", &config.attention, config, rules);
     let scaled = score.is_none_or(|score| score == Score::ScaledDot);
-    rules.check(scaled, &["model.attention.score"], "another score", "\"scaled_dot\"");
+    rules.check(scaled, "model.attention.score", "another score", "\"scaled_dot\"");
 }
 
 /// Requires heads whose total width is `d_model`.
 pub(super) fn check_one_width(config: &ModelConfig, rules: &mut Rules) {
     let head_dim = config.head_dim();
     let one = config.n_heads.checked_mul(head_dim) == Some(config.d_model);
-    rules.check(one, &["model.head_dim"], &head_dim.to_string(), "d_model / n_heads");
+    rules.check(one, "model.head_dim", &head_dim.to_string(), "d_model / n_heads");
 }
 
 /// Requires softmax attention in the TOML's `table`, without shared keys or normalised queries; its score.
@@ -197,22 +182,22 @@ pub(super) fn softmax_score(
 ) -> Option<Score> {
     let key = |name: &str| format!("{table}.{name}");
     let AttentionConfig::Softmax(softmax::Config { score, n_kv_heads, qk_norm }) = attention else {
-        let kind = format!("{:?}", attention.kind());
-        rules.check(false, &[&key("kind")], &kind, "\"softmax\"");
+        rules.wrong_kind(&key("kind"), attention.kind(), "softmax");
         return None;
     };
     let heads = n_kv_heads.is_none_or(|n| n == config.n_heads);
-    rules.check(heads, &[&key("n_kv_heads")], "set", "one head of keys per head of queries");
-    rules.check(!qk_norm, &[&key("qk_norm")], "true", "queries and keys without a norm");
+    rules.check(heads, &key("n_kv_heads"), "set", "one head of keys per head of queries");
+    rules.check(!qk_norm, &key("qk_norm"), "true", "queries and keys without a norm");
     Some(*score)
 }
 
 /// Requires the same activation in the head and in the feed-forward networks.
 pub(super) fn check_one_activation(config: &ModelConfig, encoder: &Encoder, rules: &mut Rules) {
     let head = config.lm_head.clone().unwrap_or_default();
-    let one = head.activation == encoder.activation;
-    let keys = ["model.lm_head.activation", "model.feed_forward.activation"];
-    rules.check(one, &keys, "not the feed-forward network's", "the same activation in both");
+    if head.activation != encoder.activation {
+        let keys = ["model.lm_head.activation", "model.feed_forward.activation"];
+        rules.fault(&keys, "not the feed-forward network's", "the same activation in both");
+    }
 }
 
 /// The values of keys that a `config.json` leaves out.

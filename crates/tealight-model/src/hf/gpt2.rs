@@ -83,16 +83,16 @@ fn read(keys: &mut Keys) -> HfResult<(ModelConfig, Sizes)> {
 }
 
 fn write(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Map<String, Value> {
-    rules.check(config.causal, &["model.causal"], "false", "causal attention");
+    rules.check(config.causal, "model.causal", "false", "causal attention");
     encoder::check_pre_norm_blocks(config, rules);
-    rules.check(config.bias, &["model.bias"], "false", "biases in all linear maps");
+    rules.check(config.bias, "model.bias", "false", "biases in all linear maps");
     encoder::check_positions_from(0, config, rules);
     encoder::check_unscaled_output(config, rules);
     encoder::check_one_width(config, rules);
     let score = encoder::softmax_score("model.attention", &config.attention, config, rules);
     let is_product = score.is_none_or(|score| score == SCALED || score == Score::Dot);
     let has = "\"scaled_dot\" or \"dot\"";
-    rules.check(is_product, &["model.attention.score"], "another score", has);
+    rules.check(is_product, "model.attention.score", "another score", has);
     let (activation, _) = encoder::feed_forward(config, rules);
     let d_ff = match &config.feed_forward {
         FeedForwardConfig::Mlp(mlp) => mlp.d_ff,
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_compute_something_else_is_refused_by_its_key() {
+    fn settings_with_other_results_are_refused_by_key() {
         let changes = [
             ("add_cross_attention", json!(true)),
             ("scale_attn_by_inverse_layer_idx", json!(true)),
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn every_reason_against_it_is_given_by_the_keys_of_the_toml() -> HfResult<()> {
+    fn all_faults_are_listed_by_their_toml_keys() -> HfResult<()> {
         let described = describe(&config().to_string())?;
         let config = ModelConfig {
             bias: false,

@@ -6,78 +6,22 @@ use super::{HfError, HfResult};
 use crate::layers::feed_forward::Activation;
 
 /// Keys without effect on the forward pass of a language model: metadata, settings of other heads, and of
-/// text generation.
-const IRRELEVANT: &[&str] = &[
-    "_attn_implementation",
-    "_attn_implementation_autoset",
-    "_attn_implementation_internal",
-    "_commit_hash",
-    "_name_or_path",
-    "_num_labels",
-    "architectures",
-    "attn_implementation",
-    "auto_map",
-    "begin_suppress_tokens",
-    "bad_words_ids",
-    "chunk_size_feed_forward",
-    "classifier_dropout",
-    "cls_token_id",
-    "decoder_start_token_id",
-    "directionality",
-    "diversity_penalty",
-    "do_sample",
-    "dtype",
-    "early_stopping",
-    "encoder_no_repeat_ngram_size",
-    "exponential_decay_length_penalty",
-    "finetuning_task",
-    "forced_bos_token_id",
-    "forced_eos_token_id",
-    "gradient_checkpointing",
-    "id2label",
-    "label2id",
-    "language",
-    "length_penalty",
-    "mask_token_id",
-    "max_length",
-    "min_length",
-    "name",
-    "no_repeat_ngram_size",
-    "num_beam_groups",
-    "num_beams",
-    "num_labels",
-    "num_return_sequences",
-    "output_attentions",
-    "output_hidden_states",
-    "output_past",
-    "output_scores",
-    "pooler_fc_size",
-    "pooler_num_attention_heads",
-    "pooler_num_fc_layers",
-    "pooler_size_per_head",
-    "pooler_type",
-    "prefix",
-    "problem_type",
-    "remove_invalid_values",
-    "repetition_penalty",
-    "return_dict",
-    "return_dict_in_generate",
-    "sep_token_id",
-    "suppress_tokens",
-    "task_specific_params",
-    "temperature",
-    "tf_legacy_loss",
-    "tokenizer_class",
-    "top_k",
-    "top_p",
-    "torch_dtype",
-    "torchscript",
-    "transformers_version",
-    "typical_p",
-    "unk_token_id",
-    "use_bfloat16",
-    "use_cache",
-];
+/// text generation; separated by white space.
+const IRRELEVANT: &str = "
+    _attn_implementation _attn_implementation_autoset _attn_implementation_internal _commit_hash
+    _name_or_path _num_labels architectures attn_implementation auto_map begin_suppress_tokens
+    bad_words_ids chunk_size_feed_forward classifier_dropout cls_token_id decoder_start_token_id
+    directionality diversity_penalty do_sample dtype early_stopping encoder_no_repeat_ngram_size
+    exponential_decay_length_penalty finetuning_task forced_bos_token_id forced_eos_token_id
+    gradient_checkpointing id2label label2id language length_penalty mask_token_id max_length
+    min_length name no_repeat_ngram_size num_beam_groups num_beams num_labels
+    num_return_sequences output_attentions output_hidden_states output_past output_scores
+    pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head
+    pooler_type prefix problem_type remove_invalid_values repetition_penalty return_dict
+    return_dict_in_generate sep_token_id suppress_tokens task_specific_params temperature
+    tf_legacy_loss tokenizer_class top_k top_p torch_dtype torchscript transformers_version
+    typical_p unk_token_id use_bfloat16 use_cache
+";
 
 /// The number of characters of a value that a message shows.
 const MAX_SHOWN: usize = 60;
@@ -216,7 +160,7 @@ impl Keys {
             }
             self.require(key, Value::Null, "pruned heads and adapters cannot be loaded")?;
         }
-        for key in IRRELEVANT {
+        for key in IRRELEVANT.split_whitespace() {
             self.ignore(key);
         }
         for (key, value) in &self.map {

@@ -185,8 +185,7 @@ impl Family {
 
     /// Its `model_type`.
     pub fn model_type(self) -> &'static str {
-        let at = Self::ALL.iter().position(|&family| family == self);
-        at.map_or("", |at| Self::KINDS[at].name)
+        self.name()
     }
 
     /// The tensors of a masked language model's head, by their names in a file.
@@ -247,8 +246,8 @@ impl From<MaskedLmSpec> for Sizes {
 pub fn describe(text: &str) -> HfResult<Description> {
     let mut keys = Keys::parse(text)?;
     let model_type = keys.word("model_type", "")?;
-    let at = Family::KINDS.iter().position(|kind| kind.name == model_type);
-    let Some(family) = at.map(|at| Family::ALL[at]) else {
+    let family = Family::ALL.iter().copied().find(|family| family.name() == model_type);
+    let Some(family) = family else {
         let known: Vec<_> = Family::KINDS.iter().map(|kind| kind.name).collect();
         let message = format!(
             "`model_type` = \"{model_type}\" is unknown, expected one of {}",

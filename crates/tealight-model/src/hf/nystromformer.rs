@@ -99,19 +99,18 @@ fn write(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Map<String, 
     encoder::check_one_activation(config, &encoder, rules);
     let mut map = encoder::write(&encoder, sizes);
     let AttentionConfig::Nystrom(nystrom) = &config.attention else {
-        let kind = format!("{:?}", config.attention.kind());
-        rules.check(false, &["model.attention.kind"], &kind, "\"nystrom\"");
+        rules.wrong_kind("model.attention.kind", config.attention.kind(), "nystrom");
         return map;
     };
     let nystrom::Config { n_landmarks, n_iterations, conv_kernel, compat, seq_len } = *nystrom;
     let hf = "\"hf\" or \"hf_exact\", whose results depend on padding and on the rest of the batch";
-    rules.check(compat != Compat::None, &["model.attention.compat"], "\"none\"", hf);
+    rules.check(compat != Compat::None, "model.attention.compat", "\"none\"", hf);
     let steps = n_iterations.to_string();
-    rules.check(n_iterations == N_ITERATIONS, &["model.attention.n_iterations"], &steps, "6");
+    rules.check(n_iterations == N_ITERATIONS, "model.attention.n_iterations", &steps, "6");
     let max_seq_len = encoder.max_seq_len;
     let one_length = seq_len.is_some() || n_landmarks >= max_seq_len;
     let has = "a fixed length, or as many landmarks as positions";
-    rules.check(one_length, &["model.attention.seq_len"], "absent", has);
+    rules.check(one_length, "model.attention.seq_len", "absent", has);
     let (n_landmarks, seq_len) =
         seq_len.map_or((max_seq_len, max_seq_len), |seq_len| (n_landmarks, seq_len));
     if conv_kernel.is_none() {

@@ -38,7 +38,7 @@ pub(super) const CLASS: Class = Class {
         let offset = check_positions(config, sizes, rules);
         let head = config.lm_head.clone().unwrap_or_default();
         let gelu = head.activation == Activation::Gelu;
-        rules.check(gelu, &["model.lm_head.activation"], "another activation", "\"gelu\"");
+        rules.check(gelu, "model.lm_head.activation", "another activation", "\"gelu\"");
         encoder.max_seq_len = encoder.max_seq_len.saturating_add(offset);
         encoder::write(&encoder, sizes)
     },
@@ -82,10 +82,10 @@ fn read(keys: &mut Keys) -> HfResult<(ModelConfig, Sizes)> {
 fn check_positions(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> usize {
     let learned = encoder::learned_position(config, rules);
     let key = "model.position.skip_padding";
-    rules.check(learned.skip_padding, &[key], "false", "positions that skip padding");
+    rules.check(learned.skip_padding, key, "false", "positions that skip padding");
     let from_padding = sizes.pad_id.is_some_and(|id| id as usize + 1 == learned.offset);
     let value = format!("{} with the padding id {:?}", learned.offset, sizes.pad_id);
     let has = "the padding id plus one";
-    rules.check(from_padding, &["model.position.offset"], &value, has);
+    rules.check(from_padding, "model.position.offset", &value, has);
     learned.offset
 }

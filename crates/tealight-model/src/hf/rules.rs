@@ -15,15 +15,23 @@ impl Rules {
         Self { class, faults: Vec::new(), notes: Vec::new() }
     }
 
-    /// Records a fault of `keys` unless `holds`; `required` completes "…, but the class requires".
-    pub(super) fn check(&mut self, holds: bool, keys: &[&str], value: &str, required: &str) {
-        if holds {
-            return;
+    /// Records a fault of `key` unless `holds`; `required` completes "…, but the class requires".
+    pub(super) fn check(&mut self, holds: bool, key: &str, value: &str, required: &str) {
+        if !holds {
+            self.fault(&[key], value, required);
         }
-        let key = keys.first().copied().unwrap_or_default();
-        let message = format!("`{key}` is {value}, but {} requires {required}", self.class);
+    }
+
+    /// As [`Self::check`], for a fault of several `keys`, of which the message names the first.
+    pub(super) fn fault(&mut self, keys: &[&str], value: &str, required: &str) {
+        let message = format!("`{}` is {value}, but {} requires {required}", keys[0], self.class);
         let keys = keys.iter().map(|&key| key.to_owned()).collect();
         self.faults.push(ConfigFault { keys, message });
+    }
+
+    /// Records the fault that a choice, `key`, is of the kind `kind` and not `required`.
+    pub(super) fn wrong_kind(&mut self, key: &str, kind: &str, required: &str) {
+        self.check(false, key, &format!("\"{kind}\""), &format!("\"{required}\""));
     }
 
     pub(super) fn note(&mut self, note: &str) {

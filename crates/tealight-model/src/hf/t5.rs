@@ -130,19 +130,14 @@ fn read_feed_forward(keys: &mut Keys) -> HfResult<FeedForwardConfig> {
 
 fn write(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Map<String, Value> {
     encoder::check_pre_norm_blocks(config, rules);
-    rules.check(!config.bias, &["model.bias"], "true", "linear maps without biases");
+    rules.check(!config.bias, "model.bias", "true", "linear maps without biases");
     let own = config.encoder_attention.is_none();
-    rules.check(
-        own,
-        &["model.encoder_attention"],
-        "set",
-        "the same attention in encoder and decoder",
-    );
+    rules.check(own, "model.encoder_attention", "set", "the same attention in encoder and decoder");
     check_dot("model.attention", Some(&config.attention), config, rules);
     check_dot("model.cross_attention", config.cross_attention.as_ref(), config, rules);
     let (output, scaled) = (config.tied_output, config.scale_output);
     let has = "states divided by √d_model if and only if the output is tied";
-    rules.check(output == scaled, &["model.scale_output"], &scaled.to_string(), has);
+    rules.check(output == scaled, "model.scale_output", &scaled.to_string(), has);
     let relative = relative_position(config, rules);
     let epsilon = rms_epsilon(config, rules);
     let feed_forward = feed_forward(config, rules);
@@ -184,15 +179,14 @@ fn check_dot(
     let score = encoder::softmax_score(table, attention.unwrap_or(&default), config, rules);
     let dot = score.is_none_or(|score| score == Score::Dot);
     let key = format!("{table}.score");
-    rules.check(dot, &[&key], "another score", "\"dot\", scores that are not divided by √head_dim");
+    rules.check(dot, &key, "another score", "\"dot\", scores that are not divided by √head_dim");
 }
 
 fn relative_position(config: &ModelConfig, rules: &mut Rules) -> relative::Config {
     if let PositionConfig::Relative(relative) = &config.position {
         return relative.clone();
     }
-    let kind = format!("{:?}", config.position.kind());
-    rules.check(false, &["model.position.kind"], &kind, "\"relative\"");
+    rules.wrong_kind("model.position.kind", config.position.kind(), "relative");
     relative::Config::default()
 }
 
@@ -200,8 +194,7 @@ fn rms_epsilon(config: &ModelConfig, rules: &mut Rules) -> f64 {
     if let NormConfig::RmsNorm(RmsNormConfig { epsilon }) = config.norm {
         return epsilon;
     }
-    let kind = format!("{:?}", config.norm.kind());
-    rules.check(false, &["model.norm.kind"], &kind, "\"rms_norm\"");
+    rules.wrong_kind("model.norm.kind", config.norm.kind(), "rms_norm");
     RmsNormConfig::default().epsilon
 }
 
@@ -214,14 +207,14 @@ fn feed_forward(config: &ModelConfig, rules: &mut Rules) -> String {
             // "gated-gelu" means the tanh approximation.
             let has = "\"gelu_tanh\" for GEGLU";
             let key = "model.feed_forward.activation";
-            rules.check(activation != Activation::Gelu, &[key], "\"gelu\"", has);
+            rules.check(activation != Activation::Gelu, key, "\"gelu\"", has);
             match activation {
                 Activation::GeluTanh => "gated-gelu".to_owned(),
                 other => format!("gated-{}", encoder::activation(other)),
             }
         }
         FeedForwardConfig::None => {
-            rules.check(false, &["model.feed_forward.kind"], "\"none\"", "\"mlp\" or \"glu\"");
+            rules.check(false, "model.feed_forward.kind", "\"none\"", "\"mlp\" or \"glu\"");
             String::new()
         }
     }
@@ -281,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_compute_something_else_is_refused_by_its_key() {
+    fn settings_with_other_results_are_refused_by_key() {
         let changes = [
             ("is_encoder_decoder", json!(false)),
             ("is_decoder", json!(true)),
@@ -297,7 +290,7 @@ mod tests {
 
     /// The values that version 4 writes, and those of version 5, where `tie_word_embeddings` is always true.
     #[test]
-    fn the_output_is_told_by_either_of_two_keys() -> HfResult<()> {
+    fn either_of_two_keys_unties_the_output() -> HfResult<()> {
         let [tied, scaled] = ["tie_word_embeddings", "scale_decoder_outputs"];
         for (changes, is_tied) in [
             (vec![], true),
@@ -317,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn networks_depths_and_widths_go_there_and_back() -> HfResult<()> {
+    fn t5_settings_survive_the_round_trip() -> HfResult<()> {
         for changes in [
             vec![("feed_forward_proj", json!("gated-gelu")), ("dense_act_fn", json!("gelu_new"))],
             vec![("feed_forward_proj", json!("gated-silu")), ("is_gated_act", json!(true))],
@@ -336,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn every_reason_against_it_is_given_by_the_keys_of_the_toml() -> HfResult<()> {
+    fn all_faults_are_listed_by_their_toml_keys() -> HfResult<()> {
         let described = describe(&text(&[]))?;
         let feed_forward = FeedForwardConfig::Glu(GluConfig {
             activation: Activation::Gelu,

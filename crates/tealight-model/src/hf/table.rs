@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn names_go_there_and_back() -> HfResult<()> {
+    fn names_survive_the_round_trip() -> HfResult<()> {
         let one = Tensor::new(&[1_f32], &Device::Cpu)?;
         for (here, there) in [("token.weight", "wte.weight"), ("output.bias", "cls.bias")] {
             assert_eq!(theirs(&pairs(), here), Some((there.to_owned(), 0)));
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_turned_and_put_together() -> Result<()> {
+    fn concatenated_tensors_are_transposed_and_split_both_ways() -> Result<()> {
         // (in 3, out 2·2)
         let whole = Tensor::arange(0_f32, 12., &Device::Cpu)?.reshape((3, 4))?;
         let parts = ours(&pairs(), "h.0.qk.weight", &whole).expect("parts").expect("a pair");

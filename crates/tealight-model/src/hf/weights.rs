@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 
 use candle_core::{DType, Device, Result, Shape, Tensor, bail};
-use candle_nn::var_builder::SimpleBackend;
-use candle_nn::{Init, VarBuilder};
+use candle_nn::VarBuilder;
 
 use super::table::{self, Alias, Pair, Role, Zeros};
 use super::{Class, Description, Expressed, HfError, HfResult, MASKED_LM_HEAD};
+use crate::params;
 
 /// The number of tensor names that a note lists.
 const MAX_LISTED: usize = 8;
@@ -49,13 +49,13 @@ impl Description {
                 None => unknown.push(name),
             }
         }
-        let notes = unread(&unknown, "unknown").into_iter().collect();
+        let notes = ignored_tensors(&unknown, "unknown").into_iter().collect();
         Ok(Weights { tensors: ours, pairs, notes })
     }
 }
 
 /// A note that the tensors with these `names` are ignored, because they are `what`.
-fn unread(names: &[String], what: &str) -> Option<String> {
+fn ignored_tensors(names: &[String], what: &str) -> Option<String> {
     let listed = names.iter().take(MAX_LISTED).map(|name| format!("`{name}`"));
     let listed = listed.collect::<Vec<_>>().join(", ");
     let n = names.len();
@@ -133,11 +133,7 @@ impl Weights {
     /// A builder of models that use these parameters and record no graph. A missing parameter or another
     /// shape is an error, before anything is allocated.
     pub fn builder(&self, dtype: DType, device: &Device) -> VarBuilder<'_> {
-        VarBuilder::from_backend(
-            Box::new(Stored { weights: self, asked: None }),
-            dtype,
-            device.clone(),
-        )
+        self.builder_with(|_| {}, dtype, device)
     }
 
     /// Keeps only the parameters that the model built by `build` uses. The others, such as layers beyond
@@ -146,18 +142,35 @@ impl Weights {
         mut self,
         build: impl FnOnce(&VarBuilder<'_>) -> std::result::Result<(), E>,
     ) -> std::result::Result<Self, E> {
-        let asked = Mutex::default();
-        let stored = Stored { weights: &self, asked: Some(&asked) };
-        build(&VarBuilder::from_backend(Box::new(stored), DType::F32, Device::Cpu))?;
-        let asked = asked.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let requested = Mutex::new(BTreeSet::new());
+        let record = |name: &str| {
+            requested.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned());
+        };
+        build(&self.builder_with(record, DType::F32, &Device::Cpu))?;
+        let requested = requested.into_inner().unwrap_or_else(PoisonError::into_inner);
         let tensors = std::mem::take(&mut self.tensors).into_iter();
         let (kept, others): (_, BTreeMap<_, _>) =
-            tensors.partition(|(name, _)| asked.contains(name));
+            tensors.partition(|(name, _)| requested.contains(name));
         self.tensors = kept;
         let others: BTreeSet<String> = others.keys().map(|name| self.name_in_file(name)).collect();
         let others: Vec<String> = others.into_iter().collect();
-        self.notes.extend(unread(&others, "not used by this model"));
+        self.notes.extend(ignored_tensors(&others, "not used by this model"));
         Ok(self)
+    }
+
+    /// As [`Self::builder`]; calls `record` with the name of each parameter that a model requests.
+    fn builder_with<'a>(
+        &'a self,
+        record: impl Fn(&str) + Send + Sync + 'a,
+        dtype: DType,
+        device: &Device,
+    ) -> VarBuilder<'a> {
+        let target = device.clone();
+        let get = move |name: &str, shape: &Shape, _| {
+            record(name);
+            self.get(name, shape)?.to_dtype(dtype)?.to_device(&target)
+        };
+        params::builder(get, |name| self.tensors.contains_key(name), dtype, device)
     }
 
     fn name_in_file(&self, name: &str) -> String {
@@ -180,30 +193,6 @@ impl Weights {
                 shape.dims()
             ),
         }
-    }
-}
-
-struct Stored<'a> {
-    weights: &'a Weights,
-    /// Collects the names of the parameters that a model requests.
-    asked: Option<&'a Mutex<BTreeSet<String>>>,
-}
-
-impl SimpleBackend for Stored<'_> {
-    fn get(&self, shape: Shape, name: &str, _: Init, dtype: DType, dev: &Device) -> Result<Tensor> {
-        if let Some(asked) = self.asked {
-            let mut asked = asked.lock().unwrap_or_else(PoisonError::into_inner);
-            asked.insert(name.to_owned());
-        }
-        self.weights.get(name, &shape)?.to_dtype(dtype)?.to_device(dev)
-    }
-
-    fn get_unchecked(&self, name: &str, _: DType, _: &Device) -> Result<Tensor> {
-        bail!("parameter `{name}` is requested without a shape")
-    }
-
-    fn contains_tensor(&self, name: &str) -> bool {
-        self.weights.tensors.contains_key(name)
     }
 }
 

@@ -48,7 +48,12 @@ impl Linear {
     }
 
     /// The cross-entropy of `labels (n)` under the logits that the map computes from `x (n, n_in)`.
-    pub fn scored(&self, x: &Tensor, labels: &Tensor, label_smoothing: f64) -> Result<Scored> {
+    pub fn cross_entropy(
+        &self,
+        x: &Tensor,
+        labels: &Tensor,
+        label_smoothing: f64,
+    ) -> Result<Scored> {
         linear_cross_entropy(x, self.map(), labels, label_smoothing)
     }
 

@@ -15,11 +15,12 @@ use candle_nn::VarBuilder;
 use tealight_ops::linear_cross_entropy::Scored;
 use tealight_ops::reshape;
 
-use super::cost::{Cost, Estimate, Positions, attention_cost};
+use super::cost::{Cost, Estimate, PositionCounts};
+use super::output::OutputLayer;
 use crate::config::ModelConfig;
 use crate::error::{BuildError, BuildResult};
 use crate::generation::{self, Predictor};
-use crate::layers::linear::{Bias, Linear};
+use crate::layers::linear::Bias;
 use crate::mask::Mask;
 use crate::mode::Mode;
 use crate::params::ParamStore;
@@ -44,7 +45,7 @@ pub struct CausalLmSpec {
 pub struct CausalLm {
     vocab_size: usize,
     transformer: Transformer,
-    output: Option<Linear>,
+    output: OutputLayer,
 }
 
 impl CausalLm {
@@ -68,14 +69,10 @@ impl CausalLm {
         config.refuse_lm_head()?;
         let max_seq_len = config.resolve_max_seq_len(seq_len)?;
         let input = InputSpec::Tokens { vocab_size, n_token_types: 0, pad_id: None };
-        let stack = StackSpec { packed, ..StackSpec::alone(config, max_seq_len) };
+        let stack = StackSpec { packed, ..StackSpec::single(config, max_seq_len) };
         let transformer = Transformer::build(config, input, &stack, vb)?;
-        let weight = config.initializer()?.weight(config.d_model);
-        let output = (!config.tied_output).then(|| {
-            let shape = [config.d_model, vocab_size];
-            Linear::build(shape, Bias::Without, weight, &vb.pp("output"))
-        });
-        Ok(Self { vocab_size, transformer, output: output.transpose()? })
+        let output = OutputLayer::build(config, vocab_size, Bias::Without, &vb.pp("output"))?;
+        Ok(Self { vocab_size, transformer, output })
     }
 
     /// Token ids `(batch, seq_len)` → logits `(batch, seq_len, vocab_size)` of the next tokens.
@@ -85,24 +82,23 @@ impl CausalLm {
 
     /// Token ids `(batch, seq_len)` → hidden states `(batch, seq_len, d_model)`.
     pub fn hidden(&self, ids: &Tensor, mask: &Mask, mode: Mode) -> Result<Tensor> {
-        self.transformer.forward(&Input::tokens(ids), &BlockInput { mask, memory: None, mode })
+        self.transformer.forward(&Input::tokens(ids), &BlockInput::new(mask, mode))
     }
 
     /// Hidden states `(.., d_model)` → logits `(.., vocab_size)`.
     pub fn logits(&self, hidden: &Tensor) -> Result<Tensor> {
-        match &self.output {
-            Some(output) => output.forward(hidden),
-            None => self.transformer.embedding().logits(hidden),
-        }
+        self.output.forward(hidden, self.transformer.embedding())
     }
 
     /// The cross-entropy of `labels (n)` under hidden states `(.., d_model)` of n positions.
-    pub fn scored(&self, hidden: &Tensor, labels: &Tensor, label_smoothing: f64) -> Result<Scored> {
+    pub fn cross_entropy(
+        &self,
+        hidden: &Tensor,
+        labels: &Tensor,
+        label_smoothing: f64,
+    ) -> Result<Scored> {
         let rows = reshape(hidden, ((), hidden.dim(D::Minus1)?))?;
-        match &self.output {
-            Some(output) => output.scored(&rows, labels, label_smoothing),
-            None => self.transformer.embedding().scored(&rows, None, labels, label_smoothing),
-        }
+        self.output.cross_entropy(&rows, self.transformer.embedding(), labels, label_smoothing)
     }
 
     /// Starts incremental decoding.
@@ -121,25 +117,24 @@ impl CausalLm {
     }
 
     /// The attention weights of each layer.
-    pub fn maps(&self, ids: &Tensor, mask: &Mask) -> Result<Vec<BlockMaps>> {
-        let context = BlockInput { mask, memory: None, mode: Mode::Eval };
-        self.transformer.maps_of(&Input::tokens(ids), &context)
+    pub fn attention_maps(&self, ids: &Tensor, mask: &Mask) -> Result<Vec<BlockMaps>> {
+        let context = BlockInput::new(mask, Mode::Eval);
+        self.transformer.attention_maps(&Input::tokens(ids), &context)
     }
 
     /// The memory that the model of this `config` needs.
     pub fn estimate(config: &ModelConfig, spec: &CausalLmSpec) -> Estimate {
         let CausalLmSpec { vocab_size, seq_len, .. } = *spec;
         let logits = vocab_size as f64 * seq_len as f64;
-        Estimate::alone(config, seq_len) + Estimate::outside(0., logits)
+        Estimate::single_stack(config, seq_len) + Estimate::outside_blocks(0., logits)
     }
 
     /// The cost of training on the longest sequences, with the parameters in `store`.
     pub fn cost(config: &ModelConfig, spec: &CausalLmSpec, store: &ParamStore) -> Cost {
         let len = spec.seq_len;
-        let positions = Positions { inputs: len, held: len, read: len };
-        let attention = attention_cost(config, &StackSpec::alone(config, len), len, 0);
-        let estimate = Self::estimate(config, spec);
-        Cost::new(store, len, |name| positions.of(name, config), &attention, &estimate)
+        let counts = PositionCounts { inputs: len, residual: len, output: len };
+        let stack = StackSpec::single(config, len);
+        Cost::single_stack(config, &stack, counts, &Self::estimate(config, spec), store)
     }
 }
 

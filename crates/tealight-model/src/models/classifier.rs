@@ -14,7 +14,7 @@
 use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
 
-use super::cost::{Cost, Estimate, Positions, attention_cost};
+use super::cost::{Cost, Estimate, PositionCounts};
 use super::forecaster::mean_where;
 use crate::choice::names::names;
 use crate::config::ModelConfig;
@@ -84,7 +84,7 @@ impl Classifier {
         config.refuse_second_stack()?;
         let max_seq_len = config.resolve_max_seq_len(seq_len)?;
         let input = InputSpec::Tokens { vocab_size, n_token_types, pad_id };
-        let stack = StackSpec::alone(config, max_seq_len);
+        let stack = StackSpec::single(config, max_seq_len);
         let transformer = Transformer::build(config, input, &stack, vb)?;
         let weight = config.initializer()?.weight(config.d_model);
         let shape = [config.d_model, n_classes];
@@ -95,7 +95,7 @@ impl Classifier {
 
     /// `(batch, seq_len)` ids → logits `(batch, n_classes)`
     pub fn forward(&self, input: &Input<'_>, mask: &Mask, mode: Mode) -> Result<Tensor> {
-        let context = BlockInput { mask, memory: None, mode };
+        let context = BlockInput::new(mask, mode);
         let hidden = self.transformer.forward(input, &context)?; // (batch, seq_len, d_model)
         let read = match (self.read_out, mask.key_padding_mask()) {
             (ReadOut::Cls, _) => hidden.narrow(1, 0, 1)?.squeeze(1)?,
@@ -106,25 +106,22 @@ impl Classifier {
     }
 
     /// The attention weights of each layer.
-    pub fn maps(&self, input: &Input<'_>, mask: &Mask) -> Result<Vec<BlockMaps>> {
-        let mode = Mode::Eval;
-        self.transformer.maps_of(input, &BlockInput { mask, memory: None, mode })
+    pub fn attention_maps(&self, input: &Input<'_>, mask: &Mask) -> Result<Vec<BlockMaps>> {
+        self.transformer.attention_maps(input, &BlockInput::new(mask, Mode::Eval))
     }
 
     /// The memory that the model of this `config` needs.
     pub fn estimate(config: &ModelConfig, spec: &ClassifierSpec) -> Estimate {
-        Estimate::alone(config, spec.seq_len)
+        Estimate::single_stack(config, spec.seq_len)
     }
 
     /// The cost of training on the longest sequences, with the parameters in `store`.
     pub fn cost(config: &ModelConfig, spec: &ClassifierSpec, store: &ParamStore) -> Cost {
         let seq_len = spec.seq_len;
-        let positions = Positions { inputs: seq_len, held: seq_len, read: 1 };
+        let counts = PositionCounts { inputs: seq_len, residual: seq_len, output: 1 };
         // Without a tied output, the token table is only looked up, not multiplied.
         let config = &ModelConfig { tied_output: false, ..config.clone() };
-        let max_seq_len = config.max_seq_len.unwrap_or(seq_len);
-        let attention = attention_cost(config, &StackSpec::alone(config, max_seq_len), seq_len, 0);
-        let estimate = Self::estimate(config, spec);
-        Cost::new(store, seq_len, |name| positions.of(name, config), &attention, &estimate)
+        let stack = StackSpec::single(config, config.max_seq_len.unwrap_or(seq_len));
+        Cost::single_stack(config, &stack, counts, &Self::estimate(config, spec), store)
     }
 }

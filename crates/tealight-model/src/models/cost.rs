@@ -36,34 +36,47 @@ pub struct Cost {
 
 /// Numbers of positions of one sequence at which the parts of a model are applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Positions {
+pub(super) struct PositionCounts {
     /// Inputs from the data.
-    pub inputs: usize,
+    pub(super) inputs: usize,
     /// Positions in the residual stream, including a `[CLS]`.
-    pub held: usize,
+    pub(super) residual: usize,
     /// Positions at which the output layer is applied.
-    pub read: usize,
+    pub(super) output: usize,
 }
 
-impl Positions {
+impl PositionCounts {
     /// The number of positions to which the matrix `name` of a model of this `config` is applied.
-    pub(crate) fn of(&self, name: &str, config: &ModelConfig) -> usize {
+    pub(super) fn of_matrix(&self, name: &str, config: &ModelConfig) -> usize {
         match name.split_once('.') {
-            Some(("embedding", "token.weight")) if config.tied_output => self.read,
+            Some(("embedding", "token.weight")) if config.tied_output => self.output,
             Some(("embedding", "features.weight")) => self.inputs,
             // Table lookups, not products.
             Some(("embedding" | "position", _)) => 0,
-            Some(("lm_head" | "output" | "classifier", _)) => self.read,
-            _ => self.held,
+            Some(("lm_head" | "output" | "classifier", _)) => self.output,
+            _ => self.residual,
         }
     }
 }
 
 impl Cost {
+    /// The cost of a model of a single `stack`; `estimate` counts its activations.
+    pub(super) fn single_stack(
+        config: &ModelConfig,
+        stack: &StackSpec<'_>,
+        counts: PositionCounts,
+        estimate: &Estimate,
+        store: &ParamStore,
+    ) -> Self {
+        let attention = attention_cost(config, stack, counts.residual, 0);
+        let applied = |name: &str| counts.of_matrix(name, config);
+        Self::new(store, counts.residual, applied, &attention, estimate)
+    }
+
     /// Estimates from the shapes of the parameters in `store`; `applied` returns the number of positions
     /// to which a matrix is applied, `attention` is the cost of all attention layers together, and
     /// `estimate` counts the activations.
-    pub fn new(
+    pub(super) fn new(
         store: &ParamStore,
         positions: usize,
         applied: impl Fn(&str) -> usize,
@@ -120,8 +133,8 @@ pub fn attention_cost(
     let init = Initializer::FAN_IN;
     // Layers are built for at least one position; an estimate may be for none.
     let lens = [stack.max_seq_len.max(1); 2];
-    let own = config.attention_spec(&init, stack.attention.key, stack.reads, lens);
-    let mut cost = stack.attention.config.cost(&own, seq_len, seq_len);
+    let self_attention = config.attention_spec(&init, stack.attention.key, stack.reads, lens);
+    let mut cost = stack.attention.config.cost(&self_attention, seq_len, seq_len);
     if let Some((place, max_memory_len)) = stack.cross_attention {
         let lens = [stack.max_seq_len, max_memory_len].map(|len| len.max(1));
         let spec = config.attention_spec(&init, place.key, Reads::Memory, lens);
@@ -150,13 +163,13 @@ pub struct Estimate {
 
 impl Estimate {
     /// A model of a single stack, for sequences of `positions`.
-    pub fn alone(config: &ModelConfig, positions: usize) -> Self {
+    pub fn single_stack(config: &ModelConfig, positions: usize) -> Self {
         let max_seq_len = config.max_seq_len.unwrap_or(positions);
-        Self::of_stack(config, &StackSpec::alone(config, max_seq_len), positions, 0)
+        Self::of_stack(config, &StackSpec::single(config, max_seq_len), positions, 0)
     }
 
     /// Layers outside the blocks, which activation checkpointing does not recompute.
-    pub fn outside(parameters: f64, activations: f64) -> Self {
+    pub fn outside_blocks(parameters: f64, activations: f64) -> Self {
         Self { parameters, activations, recomputed: activations }
     }
 
@@ -229,7 +242,7 @@ mod tests {
     use crate::attention::AttentionConfig;
 
     #[test]
-    fn what_cannot_be_built_has_an_estimate_nevertheless() {
+    fn invalid_sizes_have_a_finite_estimate() {
         for kind in AttentionConfig::KINDS {
             let attention = AttentionConfig::default_of(kind.name).expect("a kind");
             for (n_heads, d_model) in [(0, 33), (3, 0), (64, 33), (3, 1 << 20)] {
@@ -241,7 +254,7 @@ mod tests {
                 };
                 for positions in [0, 1, 1 << 20] {
                     let Estimate { parameters, activations, recomputed } =
-                        Estimate::alone(&config, positions);
+                        Estimate::single_stack(&config, positions);
                     let sizes = [parameters, activations, recomputed];
                     let label = format!("{}, {n_heads}, {d_model}, {positions}", kind.name);
                     assert!(sizes.iter().all(|size| size.is_finite() && *size >= 0.), "{label}");
@@ -251,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_no_number_counts_does_not_overflow() {
+    fn training_bytes_saturate() {
         let activations = usize::MAX;
         let cost =
             Cost { n_parameters: 7, positions: 5, forward_flops: 3, activations, recomputed: 2 };

@@ -4,11 +4,11 @@ use candle_core::{DType, Result, Tensor, bail};
 use candle_nn::VarBuilder;
 use tealight_ops::mean::mean;
 
-use super::cost::{Cost, Estimate, Positions, attention_cost};
+use super::cost::{Cost, Estimate, PositionCounts};
+use super::output::OutputLayer;
 use crate::choice::names::names;
 use crate::config::ModelConfig;
 use crate::error::{BuildError, BuildResult};
-use crate::layers::linear::Linear;
 use crate::mask::Mask;
 use crate::mode::Mode;
 use crate::params::ParamStore;
@@ -44,7 +44,7 @@ pub struct Forecaster {
     transformer: Transformer,
     read_out: ReadOut,
     cls: Option<Tensor>,
-    output: Option<Linear>,
+    output: OutputLayer,
 }
 
 /// Settings that data and task determine.
@@ -85,26 +85,22 @@ impl Forecaster {
         let max_seq_len = config.resolve_max_seq_len(read_out.positions(seq_len))?;
         config.refuse_second_stack()?;
         config.refuse_lm_head()?;
-        let stack = StackSpec::alone(config, max_seq_len);
+        let stack = StackSpec::single(config, max_seq_len);
         let transformer = Transformer::build(config, input, &stack, vb)?;
         let ModelConfig { d_model, .. } = *config;
         let init = config.initializer()?;
         let cls = (read_out == ReadOut::Cls)
             .then(|| vb.pp("cls").get_with_hints((1, 1, d_model), "weight", init.embedding()))
             .transpose()?;
-        let output = match (config.tied_output, input) {
-            (true, InputSpec::Tokens { vocab_size, .. }) if vocab_size == n_classes => None,
-            (true, _) => {
-                let message = "`model.tied_output` = true, but inputs and outputs are not the same \
-                               tokens";
-                return Err(BuildError::config(["model.tied_output"], message));
-            }
-            (false, _) => {
-                let shape = [d_model, n_classes];
-                let weight = init.weight(d_model);
-                Some(Linear::build(shape, config.linear_bias(), weight, &vb.pp("output"))?)
-            }
-        };
+        let is_vocabulary =
+            matches!(input, InputSpec::Tokens { vocab_size, .. } if vocab_size == n_classes);
+        if config.tied_output && !is_vocabulary {
+            let message =
+                "`model.tied_output` = true, but inputs and outputs are not the same tokens";
+            return Err(BuildError::config(["model.tied_output"], message));
+        }
+        let bias = config.linear_bias();
+        let output = OutputLayer::build(config, n_classes, bias, &vb.pp("output"))?;
         Ok(Self { transformer, read_out, cls, output })
     }
 
@@ -112,31 +108,27 @@ impl Forecaster {
     /// `(batch, seq_len, n_classes)` when every position forecasts.
     pub fn forward(&self, input: &Input<'_>, mask: &Mask, mode: Mode) -> Result<Tensor> {
         let x = self.embed(input)?;
-        let mask = self.widen(mask)?;
-        let context = BlockInput { mask: &mask, memory: None, mode };
-        let hidden = self.transformer.encode(&x, &context)?; // (batch, seq_len, d_model)
-        let read = self.read(&hidden, &mask)?;
-        match &self.output {
-            Some(output) => output.forward(&read),
-            None => self.transformer.embedding().logits(&read),
-        }
+        let mask = self.mask_with_cls(mask)?;
+        let context = BlockInput::new(&mask, mode);
+        let hidden = self.transformer.forward_embeddings(&x, &context)?; // (batch, seq_len, d_model)
+        let read = self.read_out(&hidden, &mask)?;
+        self.output.forward(&read, self.transformer.embedding())
     }
 
     /// The attention weights of each layer.
-    pub fn maps(&self, input: &Input<'_>, mask: &Mask) -> Result<Vec<BlockMaps>> {
-        let mask = self.widen(mask)?;
-        let context = BlockInput { mask: &mask, memory: None, mode: Mode::Eval };
-        self.transformer.maps(&self.embed(input)?, &context)
+    pub fn attention_maps(&self, input: &Input<'_>, mask: &Mask) -> Result<Vec<BlockMaps>> {
+        let mask = self.mask_with_cls(mask)?;
+        let context = BlockInput::new(&mask, Mode::Eval);
+        self.transformer.attention_maps_of_embeddings(&self.embed(input)?, &context)
     }
 
     /// The cost of training on sequences of `seq_len` inputs, with the parameters in `store`.
     pub fn cost(&self, config: &ModelConfig, store: &ParamStore, seq_len: usize) -> Cost {
-        let held = self.read_out.positions(seq_len);
-        let read = if self.read_out == ReadOut::EveryPosition { held } else { 1 };
-        let positions = Positions { inputs: seq_len, held, read };
-        let attention = attention_cost(config, &StackSpec::alone(config, held), held, 0);
-        let estimate = Estimate::alone(config, held);
-        Cost::new(store, held, |name| positions.of(name, config), &attention, &estimate)
+        let residual = self.read_out.positions(seq_len);
+        let output = if self.read_out == ReadOut::EveryPosition { residual } else { 1 };
+        let counts = PositionCounts { inputs: seq_len, residual, output };
+        let stack = StackSpec::single(config, residual);
+        Cost::single_stack(config, &stack, counts, &Estimate::single_stack(config, residual), store)
     }
 
     fn embed(&self, input: &Input<'_>) -> Result<Tensor> {
@@ -147,7 +139,7 @@ impl Forecaster {
     }
 
     /// The mask with a column added for `[CLS]`, which is never padding.
-    fn widen(&self, mask: &Mask) -> Result<Mask> {
+    fn mask_with_cls(&self, mask: &Mask) -> Result<Mask> {
         if self.cls.is_some() && mask.segments().is_some() {
             bail!("the read-out `cls` takes no segments")
         }
@@ -163,7 +155,7 @@ impl Forecaster {
     }
 
     /// `(batch, seq_len, d_model)` → `(batch, d_model)` or, for every position, unchanged.
-    fn read(&self, hidden: &Tensor, mask: &Mask) -> Result<Tensor> {
+    fn read_out(&self, hidden: &Tensor, mask: &Mask) -> Result<Tensor> {
         let (_batch, seq_len, _d_model) = hidden.dims3()?;
         match (self.read_out, mask.key_padding_mask()) {
             (ReadOut::EveryPosition, _) => Ok(hidden.clone()),

@@ -12,6 +12,7 @@ use candle_core::{Result, Tensor};
 use candle_nn::{VarBuilder, init};
 use tealight_ops::linear_cross_entropy::Scored;
 
+use super::output::OutputLayer;
 pub use crate::config::LmHeadConfig;
 use crate::config::ModelConfig;
 use crate::error::BuildResult;
@@ -25,13 +26,7 @@ use crate::transformer::embedding::Embedding;
 #[derive(Debug)]
 pub struct LmHead {
     transform: Option<Transform>,
-    output: Output,
-}
-
-#[derive(Debug)]
-enum Output {
-    Tied { bias: Option<Tensor> },
-    Own(Linear),
+    output: OutputLayer,
 }
 
 impl LmHead {
@@ -47,33 +42,28 @@ impl LmHead {
             .transform
             .then(|| Transform::build(config, head.activation, &init, &vb.pp("lm_head")));
         let vb = vb.pp("output");
-        let output = if config.tied_output {
-            let bias = || vb.get_with_hints(vocab_size, "bias", init::ZERO);
-            Output::Tied { bias: head.bias.then(bias).transpose()? }
+        let output = if config.tied_output && head.bias {
+            OutputLayer::Tied { bias: Some(vb.get_with_hints(vocab_size, "bias", init::ZERO)?) }
         } else {
             let bias = if head.bias { Bias::With } else { Bias::Without };
-            let weight = init.weight(config.d_model);
-            Output::Own(Linear::build([config.d_model, vocab_size], bias, weight, &vb)?)
+            OutputLayer::build(config, vocab_size, bias, &vb)?
         };
         Ok(Self { transform: transform.transpose()?, output })
     }
 
     /// `x (.., d_model)` → logits `(.., vocab_size)`; `embedding` holds the table of a tied output.
     pub fn forward(&self, x: &Tensor, embedding: &Embedding) -> Result<Tensor> {
-        let x = self.transformed(x)?;
-        match &self.output {
-            Output::Tied { bias } => embedding.logits_with(&x, bias.as_ref()),
-            Output::Own(output) => output.forward(&x),
-        }
+        self.output.forward(&self.transformed(x)?, embedding)
     }
 
     /// The cross-entropy of `labels (n)` under the logits of [`Self::forward`] for `x (n, d_model)`.
-    pub fn scored(&self, x: &Tensor, embedding: &Embedding, labels: &Tensor) -> Result<Scored> {
-        let x = self.transformed(x)?;
-        match &self.output {
-            Output::Tied { bias } => embedding.scored(&x, bias.as_ref(), labels, 0.),
-            Output::Own(output) => output.scored(&x, labels, 0.),
-        }
+    pub fn cross_entropy(
+        &self,
+        x: &Tensor,
+        embedding: &Embedding,
+        labels: &Tensor,
+    ) -> Result<Scored> {
+        self.output.cross_entropy(&self.transformed(x)?, embedding, labels, 0.)
     }
 
     fn transformed(&self, x: &Tensor) -> Result<Tensor> {

@@ -10,7 +10,7 @@ use candle_nn::VarBuilder;
 use tealight_ops::embedding::embedding;
 use tealight_ops::linear_cross_entropy::Scored;
 
-use super::cost::{Cost, Estimate, Positions, attention_cost};
+use super::cost::{Cost, Estimate, PositionCounts};
 use super::lm_head::LmHead;
 use crate::config::ModelConfig;
 use crate::error::{BuildError, BuildResult};
@@ -24,7 +24,7 @@ use crate::transformer::spec::StackSpec;
 
 /// The fraction of masked positions that cost estimates assume: BERT's (§3.1). A task that masks more
 /// tokens costs more.
-const SHARE_READ: f64 = 0.15;
+const MASKED_FRACTION: f64 = 0.15;
 
 /// Settings that data and task determine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,13 +75,13 @@ impl MaskedLm {
         let MaskedLmSpec { vocab_size, n_token_types, pad_id, seq_len, packed } = *spec;
         let max_seq_len = config.resolve_max_seq_len(seq_len)?;
         let input = InputSpec::Tokens { vocab_size, n_token_types, pad_id };
-        let stack = StackSpec { packed, ..StackSpec::alone(config, max_seq_len) };
+        let stack = StackSpec { packed, ..StackSpec::single(config, max_seq_len) };
         Transformer::build(config, input, &stack, vb)
     }
 
     /// `(batch, seq_len)` ids → `(batch, seq_len, d_model)`
     pub fn hidden(&self, input: &Input<'_>, mask: &Mask, mode: Mode) -> Result<Tensor> {
-        self.transformer.forward(input, &BlockInput { mask, memory: None, mode })
+        self.transformer.forward(input, &BlockInput::new(mask, mode))
     }
 
     /// Logits `(n, vocab_size)` at `positions (n)`, which are indices into the batch·seq_len positions of
@@ -95,15 +95,19 @@ impl MaskedLm {
     }
 
     /// The cross-entropy of `labels (n)` at `positions (n)`, which are as in [`Self::logits`].
-    pub fn scored(&self, hidden: &Tensor, positions: &Tensor, labels: &Tensor) -> Result<Scored> {
+    pub fn cross_entropy(
+        &self,
+        hidden: &Tensor,
+        positions: &Tensor,
+        labels: &Tensor,
+    ) -> Result<Scored> {
         let read = embedding(&hidden.flatten_to(1)?, positions)?;
-        self.head.scored(&read, self.transformer.embedding(), labels)
+        self.head.cross_entropy(&read, self.transformer.embedding(), labels)
     }
 
     /// The attention weights of each layer.
-    pub fn maps(&self, input: &Input<'_>, mask: &Mask) -> Result<Vec<BlockMaps>> {
-        let mode = Mode::Eval;
-        self.transformer.maps_of(input, &BlockInput { mask, memory: None, mode })
+    pub fn attention_maps(&self, input: &Input<'_>, mask: &Mask) -> Result<Vec<BlockMaps>> {
+        self.transformer.attention_maps(input, &BlockInput::new(mask, Mode::Eval))
     }
 
     /// The backbone.
@@ -118,22 +122,21 @@ impl MaskedLm {
         // The masked positions' states; the outputs of the dense map, φ and the norm; the logits.
         let transform = if head.transform { 3. * d_model } else { 0. };
         let parameters = if head.transform { d_model * d_model } else { 0. };
-        let activations = n_read(spec) as f64 * (d_model + transform + vocab_size);
-        Estimate::alone(config, spec.seq_len) + Estimate::outside(parameters, activations)
+        let activations = n_masked(spec) as f64 * (d_model + transform + vocab_size);
+        Estimate::single_stack(config, spec.seq_len)
+            + Estimate::outside_blocks(parameters, activations)
     }
 
     /// The cost of training on the longest sequences, with the parameters in `store`.
     pub fn cost(config: &ModelConfig, spec: &MaskedLmSpec, store: &ParamStore) -> Cost {
         let seq_len = spec.seq_len;
-        let positions = Positions { inputs: seq_len, held: seq_len, read: n_read(spec) };
-        let max_seq_len = config.max_seq_len.unwrap_or(seq_len);
-        let attention = attention_cost(config, &StackSpec::alone(config, max_seq_len), seq_len, 0);
-        let estimate = Self::estimate(config, spec);
-        Cost::new(store, seq_len, |name| positions.of(name, config), &attention, &estimate)
+        let counts = PositionCounts { inputs: seq_len, residual: seq_len, output: n_masked(spec) };
+        let stack = StackSpec::single(config, config.max_seq_len.unwrap_or(seq_len));
+        Cost::single_stack(config, &stack, counts, &Self::estimate(config, spec), store)
     }
 }
 
 /// The number of positions of a sequence to which the head is applied.
-fn n_read(spec: &MaskedLmSpec) -> usize {
-    (SHARE_READ * spec.seq_len as f64).ceil() as usize
+fn n_masked(spec: &MaskedLmSpec) -> usize {
+    (MASKED_FRACTION * spec.seq_len as f64).ceil() as usize
 }

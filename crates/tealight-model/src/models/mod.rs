@@ -6,4 +6,5 @@ pub mod cost;
 pub mod forecaster;
 pub mod lm_head;
 pub mod masked_lm;
+mod output;
 pub mod seq2seq;

@@ -18,12 +18,12 @@ use candle_nn::VarBuilder;
 use tealight_ops::linear_cross_entropy::Scored;
 use tealight_ops::reshape;
 
-use super::cost::{Cost, Estimate, Positions, attention_cost};
+use super::cost::{Cost, Estimate, PositionCounts, attention_cost};
+use super::output::OutputLayer;
 use crate::attention::{AttentionConfig, BY_CAUSAL, Memory, Reads};
 use crate::config::ModelConfig;
 use crate::error::{BuildError, BuildResult};
 use crate::generation::{self, Predictor};
-use crate::layers::linear::Linear;
 use crate::mask::Mask;
 use crate::mode::Mode;
 use crate::params::ParamStore;
@@ -48,7 +48,7 @@ pub struct Seq2SeqSpec {
 pub struct Seq2Seq {
     encoder: Transformer,
     decoder: Transformer,
-    output: Option<Linear>,
+    output: OutputLayer,
 }
 
 /// Token ids and their padding mask.
@@ -96,22 +96,18 @@ impl Seq2Seq {
         };
         let softmax = AttentionConfig::default();
         let Stacks { encoder, decoder } = Stacks::new(config, spec, &softmax);
-        let init = config.initializer()?;
-        let shape = [config.d_model, spec.vocab_size];
-        let output = (!config.tied_output).then(|| {
-            let weight = init.weight(config.d_model);
-            Linear::build(shape, config.linear_bias(), weight, &vb.pp("output"))
-        });
+        let bias = config.linear_bias();
+        let output = OutputLayer::build(config, spec.vocab_size, bias, &vb.pp("output"))?;
         Ok(Self {
             encoder: side("encoder", &encoder).map_err(not_causal)?,
             decoder: side("decoder", &decoder).map_err(always_causal)?,
-            output: output.transpose()?,
+            output,
         })
     }
 
     /// The states of the encoder, `(batch, source_len, d_model)`.
     pub fn encode(&self, source: Tokens<'_>, mode: Mode) -> Result<Tensor> {
-        let context = BlockInput { mask: source.mask, memory: None, mode };
+        let context = BlockInput::new(source.mask, mode);
         self.encoder.forward(&Input::tokens(source.ids), &context)
     }
 
@@ -136,19 +132,18 @@ impl Seq2Seq {
 
     /// Hidden states `(batch, len, d_model)` of the decoder → logits `(batch, len, vocab_size)`.
     pub fn logits(&self, hidden: &Tensor) -> Result<Tensor> {
-        match &self.output {
-            Some(output) => output.forward(hidden),
-            None => self.decoder.embedding().logits(hidden),
-        }
+        self.output.forward(hidden, self.decoder.embedding())
     }
 
     /// The cross-entropy of `labels (n)` under hidden states `(.., d_model)` of n positions.
-    pub fn scored(&self, hidden: &Tensor, labels: &Tensor, label_smoothing: f64) -> Result<Scored> {
+    pub fn cross_entropy(
+        &self,
+        hidden: &Tensor,
+        labels: &Tensor,
+        label_smoothing: f64,
+    ) -> Result<Scored> {
         let rows = reshape(hidden, ((), hidden.dim(D::Minus1)?))?;
-        match &self.output {
-            Some(output) => output.scored(&rows, labels, label_smoothing),
-            None => self.decoder.embedding().scored(&rows, None, labels, label_smoothing),
-        }
+        self.output.cross_entropy(&rows, self.decoder.embedding(), labels, label_smoothing)
     }
 
     /// The encoder, which reads the source.
@@ -162,16 +157,18 @@ impl Seq2Seq {
     }
 
     /// The attention weights of each layer.
-    pub fn maps(&self, source: Tokens<'_>, target: Tokens<'_>) -> Result<Seq2SeqMaps> {
-        let mode = Mode::Eval;
-        let context = BlockInput { mask: source.mask, memory: None, mode };
+    pub fn attention_maps(&self, source: Tokens<'_>, target: Tokens<'_>) -> Result<Seq2SeqMaps> {
+        let context = BlockInput::new(source.mask, Mode::Eval);
         let x = self.encoder.embedding().embed(&Input::tokens(source.ids))?;
-        let encoder = self.encoder.maps(&x, &context)?;
-        let states = self.encoder.encode(&x, &context)?;
+        let encoder = self.encoder.attention_maps_of_embeddings(&x, &context)?;
+        let states = self.encoder.forward_embeddings(&x, &context)?;
         let memory = Some(Memory { states: &states, mask: source.mask });
-        let context = BlockInput { mask: target.mask, memory, mode };
+        let context = BlockInput { mask: target.mask, memory, mode: Mode::Eval };
         let y = self.decoder.embedding().embed(&Input::tokens(target.ids))?;
-        Ok(Seq2SeqMaps { encoder, decoder: self.decoder.maps(&y, &context)? })
+        Ok(Seq2SeqMaps {
+            encoder,
+            decoder: self.decoder.attention_maps_of_embeddings(&y, &context)?,
+        })
     }
 
     /// The memory that the model of this `config` needs.
@@ -182,7 +179,7 @@ impl Seq2Seq {
         let logits = vocab_size as f64 * target_len as f64;
         Estimate::of_stack(config, &encoder, source_len, 0)
             + Estimate::of_stack(config, &decoder, target_len, source_len)
-            + Estimate::outside(0., logits)
+            + Estimate::outside_blocks(0., logits)
     }
 
     /// The cost of training on the longest pairs, with the parameters in `store`.
@@ -192,11 +189,11 @@ impl Seq2Seq {
         let Stacks { encoder, decoder } = Stacks::new(config, spec, &softmax);
         let attention = attention_cost(config, &encoder, source_len, 0)
             + attention_cost(config, &decoder, target_len, source_len);
-        let of = |len: usize| Positions { inputs: len, held: len, read: len };
+        let counts = |len| PositionCounts { inputs: len, residual: len, output: len };
         let applied = |name: &str| match name.split_once('.') {
-            Some(("encoder", rest)) => of(source_len).of(rest, config),
-            Some(("decoder", rest)) => of(target_len).of(rest, config),
-            _ => of(target_len).of(name, config),
+            Some(("encoder", rest)) => counts(source_len).of_matrix(rest, config),
+            Some(("decoder", rest)) => counts(target_len).of_matrix(rest, config),
+            _ => counts(target_len).of_matrix(name, config),
         };
         let estimate = Self::estimate(config, spec);
         Cost::new(store, source_len + target_len, applied, &attention, &estimate)

@@ -25,7 +25,7 @@ use candle_nn::Init;
 use serde::{Deserialize, Serialize};
 
 use crate::choice::choice;
-use crate::error::{BuildError, BuildResult};
+use crate::error::{BuildResult, positive};
 
 choice! {
     /// `[model.init]`: the distribution of initial parameters.
@@ -97,9 +97,7 @@ impl Initializer {
             }
             InitConfig::Normal(Normal { std, .. }) => ("model.init.std", *std),
         };
-        if !(std.is_finite() && std > 0.) {
-            return Err(BuildError::config([key], format!("`{key}` = {std} must be positive")));
-        }
+        positive(key, std)?;
         Ok(Self { config: config.clone(), n_layers })
     }
 
@@ -163,13 +161,8 @@ impl Initializer {
         Init::Uniform { lo: middle - 0.5, up: middle + 0.5 }
     }
 
-    /// The vector that the scalar position multiplies.
-    pub(crate) fn scalar_position(d_model: usize) -> Init {
-        normal(1. / (d_model as f64).sqrt())
-    }
-
-    /// The biases of T5's relative positions.
-    pub(crate) fn relative_bias(d_model: usize) -> Init {
+    /// The vector of the scalar position, and the biases of T5's relative positions.
+    pub(crate) fn scaled_position(d_model: usize) -> Init {
         normal(1. / (d_model as f64).sqrt())
     }
 }

@@ -27,8 +27,8 @@ pub struct ParamStore {
     /// The dtype that models compute in.
     compute: DType,
     device: Device,
-    /// Patterns of the names of frozen parameters.
-    still: Vec<String>,
+    /// Parameters whose names match one of these patterns are not trained.
+    frozen_patterns: Vec<String>,
     variables: Mutex<Variables>,
 }
 
@@ -61,7 +61,7 @@ impl ParamStore {
             dtype,
             compute: dtype,
             device: device.clone(),
-            still: Vec::new(),
+            frozen_patterns: Vec::new(),
             variables: Mutex::default(),
         }
     }
@@ -76,19 +76,21 @@ impl ParamStore {
     /// [`Self::trained`] omits them.
     #[must_use]
     pub fn freezing(mut self, patterns: &[String]) -> Self {
-        self.still = patterns.to_vec();
+        self.frozen_patterns = patterns.to_vec();
         self
     }
 
     /// A builder that creates parameters and returns variables: forward passes record a graph.
     pub fn trainable(&self) -> VarBuilder<'_> {
-        VarBuilder::from_backend(Box::new(Trainable(self)), self.compute, self.device.clone())
+        let get = |name: &str, shape: &Shape, init| self.get_or_create(shape, name, init);
+        builder(get, |name| self.contains(name), self.compute, &self.device)
     }
 
     /// A builder over the same storage whose models record no graph. It creates no parameters: build
     /// the trainable model first.
     pub fn frozen(&self) -> VarBuilder<'_> {
-        VarBuilder::from_backend(Box::new(Frozen(self)), self.compute, self.device.clone())
+        let get = |name: &str, shape: &Shape, _| self.detached(shape, name);
+        builder(get, |name| self.contains(name), self.compute, &self.device)
     }
 
     /// Name and variable of each parameter, in order of creation.
@@ -119,7 +121,7 @@ impl ParamStore {
     }
 
     fn is_frozen(&self, name: &str) -> bool {
-        pattern::matches_any(&self.still, name)
+        pattern::matches_any(&self.frozen_patterns, name)
     }
 
     /// The number of scalars in all parameters.
@@ -139,6 +141,20 @@ impl ParamStore {
 
     fn lock(&self) -> MutexGuard<'_, Variables> {
         self.variables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn contains(&self, name: &str) -> bool {
+        self.lock().index.contains_key(name)
+    }
+
+    fn detached(&self, shape: &Shape, name: &str) -> Result<Tensor> {
+        let variables = self.lock();
+        let Some(&at) = variables.index.get(name) else {
+            bail!("no parameter `{name}`: build the trainable model first")
+        };
+        let tensor = variables.in_order[at].compute_copy().as_detached_tensor();
+        same_shape(name, shape, tensor.shape())?;
+        Ok(tensor)
     }
 
     fn get_or_create(&self, shape: &Shape, name: &str, init: Init) -> Result<Tensor> {
@@ -197,45 +213,48 @@ pub fn frozen<'a>(
     dtype: DType,
     device: &Device,
 ) -> VarBuilder<'a> {
-    VarBuilder::from_backend(Box::new(Loaded(tensors)), dtype, device.clone())
+    let target = device.clone();
+    let get = move |name: &str, shape: &Shape, _| {
+        let Some(tensor) = tensors.get(name) else { bail!("there is no parameter `{name}`") };
+        same_shape(name, shape, tensor.shape())?;
+        tensor.detach().to_device(&target)?.to_dtype(dtype)
+    };
+    builder(get, |name| tensors.contains_key(name), dtype, device)
 }
 
-fn same_shape(name: &str, asked: &Shape, stored: &Shape) -> Result<()> {
-    if asked != stored {
+fn same_shape(name: &str, requested: &Shape, stored: &Shape) -> Result<()> {
+    if requested != stored {
         bail!(
-            "parameter `{name}` is requested with shape {asked:?}, but stored with shape {stored:?}"
+            "parameter `{name}` is requested with shape {requested:?}, but stored with shape {stored:?}"
         );
     }
     Ok(())
 }
 
-struct Loaded<'a>(&'a BTreeMap<String, Tensor>);
-
-impl SimpleBackend for Loaded<'_> {
-    fn get(&self, shape: Shape, name: &str, _: Init, dtype: DType, dev: &Device) -> Result<Tensor> {
-        let value = self.get_unchecked(name, dtype, dev)?;
-        same_shape(name, &shape, value.shape())?;
-        Ok(value)
-    }
-
-    fn get_unchecked(&self, name: &str, dtype: DType, device: &Device) -> Result<Tensor> {
-        match self.0.get(name) {
-            Some(tensor) => tensor.detach().to_device(device)?.to_dtype(dtype),
-            None => bail!("there is no parameter `{name}`"),
-        }
-    }
-
-    fn contains_tensor(&self, name: &str) -> bool {
-        self.0.contains_key(name)
-    }
+/// A builder whose parameters are the results of `get(name, shape, init)`. `dtype` is the one that layers
+/// compute in.
+pub(crate) fn builder<'a>(
+    get: impl Fn(&str, &Shape, Init) -> Result<Tensor> + Send + Sync + 'a,
+    contains: impl Fn(&str) -> bool + Send + Sync + 'a,
+    dtype: DType,
+    device: &Device,
+) -> VarBuilder<'a> {
+    VarBuilder::from_backend(Box::new(Functions { get, contains }), dtype, device.clone())
 }
 
-struct Trainable<'a>(&'a ParamStore);
-struct Frozen<'a>(&'a ParamStore);
+/// The two functions of [`builder`].
+struct Functions<G, C> {
+    get: G,
+    contains: C,
+}
 
-impl SimpleBackend for Trainable<'_> {
+impl<G, C> SimpleBackend for Functions<G, C>
+where
+    G: Fn(&str, &Shape, Init) -> Result<Tensor> + Send + Sync,
+    C: Fn(&str) -> bool + Send + Sync,
+{
     fn get(&self, shape: Shape, name: &str, init: Init, _: DType, _: &Device) -> Result<Tensor> {
-        self.0.get_or_create(&shape, name, init)
+        (self.get)(name, &shape, init)
     }
 
     fn get_unchecked(&self, name: &str, _: DType, _: &Device) -> Result<Tensor> {
@@ -243,27 +262,7 @@ impl SimpleBackend for Trainable<'_> {
     }
 
     fn contains_tensor(&self, name: &str) -> bool {
-        self.0.lock().index.contains_key(name)
-    }
-}
-
-impl SimpleBackend for Frozen<'_> {
-    fn get(&self, shape: Shape, name: &str, _: Init, dtype: DType, dev: &Device) -> Result<Tensor> {
-        let value = self.get_unchecked(name, dtype, dev)?;
-        same_shape(name, &shape, value.shape())?;
-        Ok(value)
-    }
-
-    fn get_unchecked(&self, name: &str, _: DType, _: &Device) -> Result<Tensor> {
-        let variables = self.0.lock();
-        match variables.index.get(name) {
-            Some(&at) => Ok(variables.in_order[at].compute_copy().as_detached_tensor()),
-            None => bail!("no parameter `{name}`: build the trainable model first"),
-        }
-    }
-
-    fn contains_tensor(&self, name: &str) -> bool {
-        self.0.lock().index.contains_key(name)
+        (self.contains)(name)
     }
 }
 
@@ -287,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_frozen_records_no_graph_and_is_not_trained() -> Result<()> {
+    fn frozen_parameters_record_no_graph_and_are_not_trained() -> Result<()> {
         let store = ParamStore::new(1, DType::F32, &Device::Cpu).freezing(&["layer.*".to_owned()]);
         let values = weight(&store, "layer.0")?;
         assert_eq!(values, weight(&ParamStore::new(1, DType::F32, &Device::Cpu), "layer.0")?);
@@ -323,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn the_frozen_twin_sees_updates_and_records_nothing() -> Result<()> {
+    fn frozen_model_sees_updates_and_records_no_graph() -> Result<()> {
         let store = ParamStore::new(1, DType::F32, &Device::Cpu);
         weight(&store, "a")?;
         let frozen = store.frozen().get((2, 3), "a")?;

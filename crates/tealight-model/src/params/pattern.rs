@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_star_stands_for_any_text() {
+    fn star_matches_any_text() {
         assert!(matches("*.key.bias", "layer.0.attention.key.bias"));
         assert!(matches("layer.*.key.*", "layer.0.attention.key.bias"));
         assert!(matches("*", ""));

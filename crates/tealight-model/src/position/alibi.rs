@@ -11,7 +11,7 @@
 use candle_core::{DType, Device, Result, Tensor};
 use candle_nn::VarBuilder;
 
-use super::{PositionSpec, ScoreBias, wide};
+use super::{PositionSpec, ScoreBias, constant_dtype};
 
 /// The slopes m_h, and the dtype and device of the bias.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub struct Alibi {
 
 impl Alibi {
     pub(super) fn build(spec: &PositionSpec, vb: &VarBuilder<'_>) -> Self {
-        let (dtype, device) = (wide(vb.dtype()), vb.device().clone());
+        let (dtype, device) = (constant_dtype(vb.dtype()), vb.device().clone());
         Self { slopes: slopes(spec.n_heads), dtype, device }
     }
 }

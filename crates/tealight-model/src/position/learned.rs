@@ -15,8 +15,8 @@ use candle_nn::VarBuilder;
 use serde::{Deserialize, Serialize};
 use tealight_ops::embedding::embedding_with_padding;
 
-use super::{EmbeddingPosition, PaddedTokens, PositionSpec, TokenPositions, positive};
-use crate::error::{BuildError, BuildResult};
+use super::{EmbeddingPosition, PaddedTokens, PositionSpec, TokenPositions};
+use crate::error::{BuildError, BuildResult, positive};
 use crate::params::init::Initializer;
 
 /// `[model.position] kind = "learned"`
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn padding_does_not_count_wherever_it_stands() -> Result<()> {
+    fn padding_is_not_counted_at_any_place() -> Result<()> {
         let input_ids = Tensor::new(&[[1_u32, 1, 7, 8], [7, 8, 9, 1], [7, 1, 8, 1]], &Device::Cpu)?;
         let rows = rows(&PaddedTokens { input_ids: &input_ids, pad_id: 1 }, 1)?;
         assert_eq!(rows.to_vec2::<u32>()?, [[1, 1, 2, 3], [2, 3, 4, 1], [2, 1, 3, 1]]);

@@ -18,7 +18,7 @@ use candle_core::{DType, Result, Tensor};
 use candle_nn::VarBuilder;
 
 use crate::choice::choice;
-use crate::error::{BuildError, BuildResult};
+use crate::error::BuildResult;
 use rotary::Rotary;
 
 choice! {
@@ -151,16 +151,8 @@ impl PositionConfig {
     }
 }
 
-/// Checks that a setting is finite and positive.
-fn positive(key: &str, value: f64) -> BuildResult<()> {
-    if value.is_finite() && value > 0. {
-        return Ok(());
-    }
-    Err(BuildError::config([key], format!("`{key}` = {value} must be positive")))
-}
-
 /// The dtype of constants: f32 for models that compute in half precision.
-fn wide(dtype: DType) -> DType {
+fn constant_dtype(dtype: DType) -> DType {
     match dtype {
         DType::F16 | DType::BF16 => DType::F32,
         other => other,

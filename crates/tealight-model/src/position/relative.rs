@@ -56,7 +56,7 @@ impl Config {
             );
             return Err(BuildError::config([key, "model.position.n_buckets"], message));
         }
-        let values = Initializer::relative_bias(spec.d_model);
+        let values = Initializer::scaled_position(spec.d_model);
         let weight = vb.get_with_hints((n_buckets, spec.n_heads), "weight", values)?;
         Ok(Relative { weight, causal: spec.causal, n_buckets, max_distance })
     }

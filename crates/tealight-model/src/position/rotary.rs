@@ -11,10 +11,9 @@ use candle_nn::VarBuilder;
 use serde::{Deserialize, Serialize};
 use tealight_ops::rotary;
 
-use super::wide;
-use super::{PositionSpec, positive};
+use super::{PositionSpec, constant_dtype};
 use crate::choice::names::names;
-use crate::error::{BuildError, BuildResult};
+use crate::error::{BuildError, BuildResult, positive};
 
 /// `[model.position] kind = "rotary"`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -67,7 +66,7 @@ impl Config {
             0..spec.max_seq_len,
             head_dim,
             self.base,
-            wide(vb.dtype()),
+            constant_dtype(vb.dtype()),
             vb.device(),
         )?;
         Ok(Rotary { cos, sin, layout: self.layout.into() })
@@ -87,14 +86,19 @@ impl Rotary {
     /// first position.
     pub fn forward(&self, x: &Tensor, start: usize) -> Result<Tensor> {
         let (_batch, _n_heads, seq_len, _head_dim) = x.dims4()?;
-        let (cos, sin) = (self.cos.narrow(0, start, seq_len)?, self.sin.narrow(0, start, seq_len)?);
+        let (cos, sin) = self.tables(start, seq_len)?;
         rotary::rotate(x, &cos, &sin, self.layout)
     }
 
     /// As [`forward`](Self::forward), for the layout `(batch, seq_len, n_heads, head_dim)`.
     pub fn forward_heads_last(&self, x: &Tensor, start: usize) -> Result<Tensor> {
         let (_batch, seq_len, _n_heads, _head_dim) = x.dims4()?;
-        let (cos, sin) = (self.cos.narrow(0, start, seq_len)?, self.sin.narrow(0, start, seq_len)?);
+        let (cos, sin) = self.tables(start, seq_len)?;
         rotary::rotate_heads_last(x, &cos, &sin, self.layout)
+    }
+
+    /// Cosines and sines of `seq_len` positions from `start` on.
+    fn tables(&self, start: usize, seq_len: usize) -> Result<(Tensor, Tensor)> {
+        Ok((self.cos.narrow(0, start, seq_len)?, self.sin.narrow(0, start, seq_len)?))
     }
 }

@@ -14,8 +14,8 @@ use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
 use serde::{Deserialize, Serialize};
 
-use super::{EmbeddingPosition, MAX_TABLE_LEN, PositionSpec, TokenPositions, positive};
-use crate::error::BuildResult;
+use super::{EmbeddingPosition, MAX_TABLE_LEN, PositionSpec, TokenPositions};
+use crate::error::{BuildResult, positive};
 use crate::params::init::Initializer;
 
 /// `[model.position] kind = "scalar"`
@@ -35,7 +35,7 @@ impl Default for Config {
 impl Config {
     pub(super) fn build(&self, spec: &PositionSpec, vb: &VarBuilder<'_>) -> BuildResult<Scalar> {
         positive("model.position.length", self.length)?;
-        let values = Initializer::scalar_position(spec.d_model);
+        let values = Initializer::scaled_position(spec.d_model);
         let weight = vb.get_with_hints((1, spec.d_model), "weight", values)?;
         let fractions = fractions(0..spec.max_seq_len.min(MAX_TABLE_LEN), self.length, &weight)?;
         Ok(Scalar { weight, length: self.length, fractions })

@@ -16,9 +16,9 @@ use candle_core::{Device, Result, Tensor};
 use candle_nn::VarBuilder;
 use serde::{Deserialize, Serialize};
 
-use super::{EmbeddingPosition, MAX_TABLE_LEN, PositionSpec, TokenPositions, positive};
+use super::{EmbeddingPosition, MAX_TABLE_LEN, PositionSpec, TokenPositions};
 use crate::choice::names::names;
-use crate::error::{BuildError, BuildResult};
+use crate::error::{BuildError, BuildResult, positive};
 
 /// `[model.position] kind = "sinusoidal"`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -46,6 +46,13 @@ pub struct Block {
     feed_forward: Option<SubLayer<dyn FeedForward>>,
 }
 
+impl<'a> BlockInput<'a> {
+    /// Without a memory.
+    pub fn new(mask: &'a Mask, mode: Mode) -> Self {
+        Self { mask, memory: None, mode }
+    }
+}
+
 impl Block {
     /// Builds a block. `needs` is what the position scheme does inside self-attention; cross-attention has no
     /// position scheme, as positions of two sequences are not on one axis.
@@ -59,11 +66,11 @@ impl Block {
         let residual = |name: &str| Residual::build(config, &vb.pp(name));
 
         let lens = [spec.max_seq_len; 2];
-        let mut own = config.attention_spec(&init, spec.attention.key, spec.reads, lens);
-        own.position = needs.clone();
-        own.packed = spec.packed;
+        let mut self_spec = config.attention_spec(&init, spec.attention.key, spec.reads, lens);
+        self_spec.position = needs.clone();
+        self_spec.packed = spec.packed;
         let attention = SubLayer {
-            layer: spec.attention.config.build(&own, &vb.pp("attention"))?,
+            layer: spec.attention.config.build(&self_spec, &vb.pp("attention"))?,
             residual: residual("attention_residual")?,
         };
 
@@ -101,18 +108,22 @@ impl Block {
     }
 
     /// The attention weights of the block, and its output, for its input `x`.
-    pub fn maps(&self, x: &Tensor, input: &BlockInput<'_>) -> Result<(BlockMaps, Tensor)> {
+    pub fn forward_with_maps(
+        &self,
+        x: &Tensor,
+        input: &BlockInput<'_>,
+    ) -> Result<(BlockMaps, Tensor)> {
         let BlockInput { mask, mode, .. } = *input;
         let SubLayer { layer, residual } = &self.attention;
         let inner = &residual.layer_input(x)?;
-        let attention = AttentionMaps::of(
+        let attention = AttentionMaps::compute(
             layer.as_ref(),
             &AttentionInput { x: inner, memory: None, mask, mode },
         )?;
         let x = self.self_attention(x, input)?;
         let cross_attention = self.with_memory(input.memory)?.map(|(cross, memory)| {
             let inner = &cross.residual.layer_input(&x)?;
-            AttentionMaps::of(cross.layer.as_ref(), &cross_input(inner, memory, mode))
+            AttentionMaps::compute(cross.layer.as_ref(), &cross_input(inner, memory, mode))
         });
         let cross_attention = cross_attention.transpose()?;
         let x = self.cross_attention(&x, input)?;
@@ -192,7 +203,7 @@ pub struct AttentionMaps {
 }
 
 impl AttentionMaps {
-    fn of(attention: &dyn Attention, input: &AttentionInput<'_>) -> Result<Self> {
+    fn compute(attention: &dyn Attention, input: &AttentionInput<'_>) -> Result<Self> {
         Ok(Self {
             weights: attention.weights(input)?,
             row_sum: attention.row_sum(),

@@ -197,7 +197,7 @@ impl Embedding {
     }
 
     /// Adds positions, normalises and applies dropout: `(batch, seq_len, d_model)` → the same shape.
-    pub fn finish(
+    pub fn add_positions(
         &self,
         x: &Tensor,
         position: Option<&dyn EmbeddingPosition>,
@@ -214,19 +214,14 @@ impl Embedding {
         self.dropout.forward(&x, mode)
     }
 
-    /// The tied output: `x (batch, .., d_model)` → logits `(batch, .., vocab_size)`.
-    pub fn logits(&self, x: &Tensor) -> Result<Tensor> {
-        self.logits_with(x, None)
-    }
-
-    /// As [`Self::logits`], plus a bias `(vocab_size)`.
-    pub fn logits_with(&self, x: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
+    /// The tied output: `x (batch, .., d_model)`, `bias (vocab_size)` → logits `(batch, .., vocab_size)`.
+    pub fn logits(&self, x: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
         let (x, weight) = self.tied(x)?;
         linear(&x, weight, bias)
     }
 
-    /// The cross-entropy of `labels (n)` under the logits of [`Self::logits_with`] for `x (n, d_model)`.
-    pub fn scored(
+    /// The cross-entropy of `labels (n)` under the logits of [`Self::logits`] for `x (n, d_model)`.
+    pub fn cross_entropy(
         &self,
         x: &Tensor,
         bias: Option<&Tensor>,

@@ -27,7 +27,7 @@ const ERROR: f64 = 1e-4;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Leak {
     /// The kind of masked position.
-    pub of: Forbidden,
+    pub source: Forbidden,
     /// The position of the output, counted from 0.
     pub position: usize,
     /// The largest difference of the output vectors at this position.
@@ -46,11 +46,11 @@ pub enum Forbidden {
 impl fmt::Display for Leak {
     /// `position 3 depends on the future, by 0.21`
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let of = match self.of {
+        let source = match self.source {
             Forbidden::Future => "the future",
             Forbidden::Padding => "padding",
         };
-        write!(f, "position {} depends on {of}, by {:.2e}", self.position, self.difference)
+        write!(f, "position {} depends on {source}, by {:.2e}", self.position, self.difference)
     }
 }
 
@@ -59,7 +59,7 @@ pub fn first_leak(config: &ModelConfig, reads: Reads, seq_len: usize) -> BuildRe
     let store = ParamStore::new(0, DType::F32, &Device::Cpu);
     let input =
         InputSpec::Tokens { vocab_size: VOCAB_SIZE as usize, n_token_types: 0, pad_id: None };
-    let spec = StackSpec { reads, ..StackSpec::alone(config, seq_len) };
+    let spec = StackSpec { reads, ..StackSpec::single(config, seq_len) };
     let model = Transformer::build(config, input, &spec, &store.trainable())?;
     let probe = Probe { model, seq_len };
     for of in [Forbidden::Future, Forbidden::Padding] {
@@ -102,7 +102,7 @@ impl Probe {
             // NaN counts as a leak.
             let difference = differences.max_by(f64::total_cmp).unwrap_or(0.);
             if difference.is_nan() || difference > ERROR {
-                return Ok(Some(Leak { of, position, difference }));
+                return Ok(Some(Leak { source: of, position, difference }));
             }
         }
         Ok(None)
@@ -113,7 +113,7 @@ impl Probe {
         let id = |at: usize| (at as u32 * 7 + if at < seen { 0 } else { shift }) % VOCAB_SIZE;
         let ids: Vec<u32> = (0..self.seq_len).map(id).collect();
         let ids = Tensor::from_vec(ids, (1, self.seq_len), &Device::Cpu)?;
-        let context = BlockInput { mask, memory: None, mode: Mode::Eval };
+        let context = BlockInput::new(mask, Mode::Eval);
         let y = self.model.forward(&Input::tokens(&ids), &context)?;
         y.squeeze(0)?.narrow(0, 0, seen)?.to_vec2()
     }
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_causal_model_does_not_leak_and_one_that_is_not_would() -> BuildResult<()> {
+    fn leak_probe_finds_leaks_only_without_masks() -> BuildResult<()> {
         let config = ModelConfig { d_model: 32, n_heads: 2, ..ModelConfig::default() };
         for seq_len in [1, 2, 9] {
             assert_eq!(first_leak(&config, Reads::Past, seq_len)?, None);
@@ -132,15 +132,15 @@ mod tests {
         }
         let store = ParamStore::new(0, DType::F32, &Device::Cpu);
         let input = InputSpec::Tokens { vocab_size: 11, n_token_types: 0, pad_id: None };
-        let spec = StackSpec::alone(&config, 9);
+        let spec = StackSpec::single(&config, 9);
         let model = Transformer::build(&config, input, &spec, &store.trainable())?;
         let probe = Probe { model, seq_len: 9 };
         let leak = probe.leak(Forbidden::Future, &Mask::none())?.expect("it reads everything");
-        assert_eq!((leak.of, leak.position), (Forbidden::Future, 0));
+        assert_eq!((leak.source, leak.position), (Forbidden::Future, 0));
         assert!(leak.to_string().starts_with("position 0 depends on the future, by "), "{leak}");
         let leak = probe.leak(Forbidden::Padding, &Mask::none())?;
         let leak = leak.expect("without its mask, padding is read");
-        assert_eq!((leak.of, leak.position), (Forbidden::Padding, 0));
+        assert_eq!((leak.source, leak.position), (Forbidden::Padding, 0));
         Ok(())
     }
 }

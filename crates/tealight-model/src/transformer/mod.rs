@@ -71,13 +71,13 @@ impl Transformer {
 
     /// `(batch, seq_len)` ids or `(batch, seq_len, n_features)` → `(batch, seq_len, d_model)`
     pub fn forward(&self, input: &Input<'_>, context: &BlockInput<'_>) -> Result<Tensor> {
-        self.stack.forward(&self.read(input, 0, context.mode)?, self.score_bias(), context)
+        self.stack.forward(&self.embed(input, 0, context.mode)?, self.score_bias(), context)
     }
 
     /// As [`Self::forward`], from embeddings without positions `(batch, seq_len, d_model)`, for models
     /// that change the embeddings. Positions then cannot depend on the tokens.
-    pub fn encode(&self, x: &Tensor, context: &BlockInput<'_>) -> Result<Tensor> {
-        let x = self.start(x, &places(x, 0)?, context.mode)?;
+    pub fn forward_embeddings(&self, x: &Tensor, context: &BlockInput<'_>) -> Result<Tensor> {
+        let x = self.add_positions(x, &positions(x, 0)?, context.mode)?;
         self.stack.forward(&x, self.score_bias(), context)
     }
 
@@ -88,18 +88,26 @@ impl Transformer {
         input: &Input<'_>,
         context: &BlockInput<'_>,
     ) -> Result<Vec<Tensor>> {
-        self.stack.hidden_states(&self.read(input, 0, context.mode)?, self.score_bias(), context)
+        self.stack.hidden_states(&self.embed(input, 0, context.mode)?, self.score_bias(), context)
     }
 
     /// The attention weights of each layer.
-    pub fn maps_of(&self, input: &Input<'_>, context: &BlockInput<'_>) -> Result<Vec<BlockMaps>> {
-        self.stack.maps(&self.read(input, 0, context.mode)?, self.score_bias(), context)
+    pub fn attention_maps(
+        &self,
+        input: &Input<'_>,
+        context: &BlockInput<'_>,
+    ) -> Result<Vec<BlockMaps>> {
+        self.stack.attention_maps(&self.embed(input, 0, context.mode)?, self.score_bias(), context)
     }
 
-    /// As [`Self::maps_of`], from embeddings without positions.
-    pub fn maps(&self, x: &Tensor, context: &BlockInput<'_>) -> Result<Vec<BlockMaps>> {
-        let x = self.start(x, &places(x, 0)?, context.mode)?;
-        self.stack.maps(&x, self.score_bias(), context)
+    /// As [`Self::attention_maps`], from embeddings without positions.
+    pub fn attention_maps_of_embeddings(
+        &self,
+        x: &Tensor,
+        context: &BlockInput<'_>,
+    ) -> Result<Vec<BlockMaps>> {
+        let x = self.add_positions(x, &positions(x, 0)?, context.mode)?;
+        self.stack.attention_maps(&x, self.score_bias(), context)
     }
 
     /// Starts incremental decoding of a sequence, in evaluation mode. Only for a causal model do the steps
@@ -119,13 +127,15 @@ impl Transformer {
     }
 
     /// The residual stream before the first block; `start` is the position of the first input.
-    fn read(&self, input: &Input<'_>, start: usize, mode: Mode) -> Result<Tensor> {
+    fn embed(&self, input: &Input<'_>, start: usize, mode: Mode) -> Result<Tensor> {
         let x = self.embedding.embed(input)?;
-        let places = TokenPositions { padded: self.embedding.padded(input), ..places(&x, start)? };
-        self.start(&x, &places, mode)
+        let places =
+            TokenPositions { padded: self.embedding.padded(input), ..positions(&x, start)? };
+        self.add_positions(&x, &places, mode)
     }
 
-    fn start(&self, x: &Tensor, places: &TokenPositions<'_>, mode: Mode) -> Result<Tensor> {
+    /// Checks the length of `x`, adds positions, normalises and applies dropout.
+    fn add_positions(&self, x: &Tensor, places: &TokenPositions<'_>, mode: Mode) -> Result<Tensor> {
         if places.positions.is_empty() {
             bail!("a sequence of 0 positions: at least one is needed");
         }
@@ -136,7 +146,7 @@ impl Transformer {
                 self.max_seq_len
             );
         }
-        self.embedding.finish(x, self.position.embedding.as_deref(), places, mode)
+        self.embedding.add_positions(x, self.position.embedding.as_deref(), places, mode)
     }
 
     fn score_bias(&self) -> Option<&dyn ScoreBias> {
@@ -145,7 +155,7 @@ impl Transformer {
 }
 
 /// The positions of embeddings `x (batch, seq_len, d_model)`, the first of which is at `start`.
-fn places(x: &Tensor, start: usize) -> Result<TokenPositions<'static>> {
+fn positions(x: &Tensor, start: usize) -> Result<TokenPositions<'static>> {
     let (_batch, seq_len, _d_model) = x.dims3()?;
     Ok(TokenPositions { positions: start..start + seq_len, padded: None })
 }
@@ -162,7 +172,7 @@ impl Decoding<'_> {
     /// Reads the next inputs: `(batch, n_new)` ids → hidden states `(batch, n_new, d_model)`.
     pub fn step(&mut self, input: &Input<'_>) -> Result<Tensor> {
         let Self { transformer, stack, len } = self;
-        let x = transformer.read(input, *len, Mode::Eval)?;
+        let x = transformer.embed(input, *len, Mode::Eval)?;
         let (_batch, n_new, _d_model) = x.dims3()?;
         *len += n_new;
         let score_bias = transformer.score_bias().map(|bias| bias.bias(n_new, *len)).transpose()?;

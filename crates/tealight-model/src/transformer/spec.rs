@@ -32,7 +32,7 @@ pub struct StackSpec<'a> {
 
 impl<'a> StackSpec<'a> {
     /// A stack without an encoder: `[model.attention]`, causal under `model.causal`.
-    pub fn alone(config: &'a ModelConfig, max_seq_len: usize) -> Self {
+    pub fn single(config: &'a ModelConfig, max_seq_len: usize) -> Self {
         let attention = Place { config: &config.attention, key: "model.attention" };
         let (reads, n_layers) = (config.reads(), config.n_layers);
         Self { attention, reads, cross_attention: None, max_seq_len, packed: false, n_layers }

@@ -47,16 +47,11 @@ impl Stack {
         bias: Option<&dyn ScoreBias>,
         input: &BlockInput<'_>,
     ) -> Result<Tensor> {
-        let mask = biased(input.mask, bias, x)?;
-        let input = BlockInput { mask: &mask, ..*input };
-        let mut x = x.clone();
-        for block in &self.blocks {
-            x = match input.mode.activations() {
-                Activations::Kept => block.forward(&x, &input)?,
-                Activations::Recomputed => recomputed(block, &x, &input)?,
-            };
-        }
-        self.finish(x)
+        let x = self.fold(x, bias, input, |block, x, input| match input.mode.activations() {
+            Activations::Kept => block.forward(x, input),
+            Activations::Recomputed => recomputed(block, x, input),
+        })?;
+        self.normalise(x)
     }
 
     /// `x`, then the output of each block: n_layers + 1 tensors `(batch, seq_len, d_model)`. The last has
@@ -67,34 +62,31 @@ impl Stack {
         bias: Option<&dyn ScoreBias>,
         input: &BlockInput<'_>,
     ) -> Result<Vec<Tensor>> {
-        let mask = biased(input.mask, bias, x)?;
-        let input = BlockInput { mask: &mask, ..*input };
         let mut states = vec![x.clone()];
-        let mut x = x.clone();
-        for (i, block) in self.blocks.iter().enumerate() {
-            x = block.forward(&x, &input)?;
-            let is_last = i + 1 == self.blocks.len();
-            states.push(if is_last { self.finish(x.clone())? } else { x.clone() });
+        self.fold(x, bias, input, |block, x, input| {
+            let output = block.forward(x, input)?;
+            states.push(output.clone());
+            Ok(output)
+        })?;
+        if let Some(last) = states.pop_if(|_| !self.blocks.is_empty()) {
+            states.push(self.normalise(last)?);
         }
         Ok(states)
     }
 
     /// The attention weights of each block.
-    pub fn maps(
+    pub fn attention_maps(
         &self,
         x: &Tensor,
         bias: Option<&dyn ScoreBias>,
         input: &BlockInput<'_>,
     ) -> Result<Vec<BlockMaps>> {
-        let mask = biased(input.mask, bias, x)?;
-        let input = BlockInput { mask: &mask, ..*input };
-        let mut x = x.clone();
         let mut maps = Vec::with_capacity(self.blocks.len());
-        for block in &self.blocks {
-            let (of_block, output) = block.maps(&x, &input)?;
+        self.fold(x, bias, input, |block, x, input| {
+            let (of_block, output) = block.forward_with_maps(x, input)?;
             maps.push(of_block);
-            x = output;
-        }
+            Ok(output)
+        })?;
         Ok(maps)
     }
 
@@ -105,7 +97,21 @@ impl Stack {
         Ok(StackDecoding { stack: self, blocks })
     }
 
-    fn finish(&self, x: Tensor) -> Result<Tensor> {
+    /// Passes `x` through all blocks, each by one call of `forward`; `bias` is part of the mask.
+    fn fold(
+        &self,
+        x: &Tensor,
+        bias: Option<&dyn ScoreBias>,
+        input: &BlockInput<'_>,
+        mut forward: impl FnMut(&Arc<Block>, &Tensor, &BlockInput<'_>) -> Result<Tensor>,
+    ) -> Result<Tensor> {
+        let mask = biased(input.mask, bias, x)?;
+        let input = BlockInput { mask: &mask, ..*input };
+        self.blocks.iter().try_fold(x.clone(), |x, block| forward(block, &x, &input))
+    }
+
+    /// The final norm, if there is one.
+    fn normalise(&self, x: Tensor) -> Result<Tensor> {
         match &self.final_norm {
             Some(norm) => norm.forward(&x),
             None => Ok(x),
@@ -128,7 +134,7 @@ impl StackDecoding<'_> {
         for block in &mut self.blocks {
             x = block.step(&x, score_bias)?;
         }
-        self.stack.finish(x)
+        self.stack.normalise(x)
     }
 
     /// Reorders the batch: row i continues from row `rows[i]`.

@@ -31,7 +31,7 @@ pub(crate) fn check_model(model: &ModelConfig) -> Result<()> {
         at_most(&key(&pointer), size, MAX_SIZE)?;
     }
     at_most("model.n_layers", model.n_layers as u64, MAX_LAYERS as u64)?;
-    let parameters = |model: &ModelConfig| Estimate::alone(model, 0).parameters;
+    let parameters = |model: &ModelConfig| Estimate::single_stack(model, 0).parameters;
     let n = parameters(model);
     if n <= MAX_SCALARS {
         return Ok(());
@@ -211,7 +211,7 @@ mod tests {
     #[test]
     fn batches_that_nothing_can_hold_are_refused() {
         let large = config(&["training.batch_size=1048576", "model.d_model=4096"]);
-        let of = |config: &RunConfig, positions| Estimate::alone(&config.model, positions);
+        let of = |config: &RunConfig, positions| Estimate::single_stack(&config.model, positions);
         let message = check_memory(&large, &of(&large, 1000), 1000).unwrap_err().to_string();
         assert!(
             message.starts_with("`training.batch_size` = 1048576 sequences of 1000"),

@@ -27,10 +27,10 @@ impl Pretrained {
         let input = Tensor::from_slice(&ids, (1, n), device)?;
         let mask = &Mask::none();
         let layers = if let Purpose::CausalLm(_) = &self.purpose {
-            self.causal_lm(device)?.maps(&input, mask)?
+            self.causal_lm(device)?.attention_maps(&input, mask)?
         } else {
             let context = BlockInput { mask, memory: None, mode: Mode::Eval };
-            self.encoder(device)?.maps_of(&Input::tokens(&input), &context)?
+            self.encoder(device)?.attention_maps(&Input::tokens(&input), &context)?
         };
         Ok(AttentionMap::of_tokens(tokenizer, &ids, layers))
     }

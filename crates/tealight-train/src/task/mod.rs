@@ -253,7 +253,7 @@ pub trait Task: Sync {
 
     /// The memory that the model of this `config` needs; by default that of a single stack.
     fn estimate(&self, config: &ModelConfig) -> Estimate {
-        Estimate::alone(config, self.seq_len())
+        Estimate::single_stack(config, self.seq_len())
     }
 
     /// Examples in each training batch.

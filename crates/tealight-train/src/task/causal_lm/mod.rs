@@ -171,14 +171,14 @@ impl Task for CausalLm {
             return Loss::nothing(&self.texts.device);
         }
         let hidden = model.hidden(ids, mask, mode)?; // (batch, seq_len, d_model)
-        let Scored { loss: sum, hits } = model.scored(&hidden, labels, 0.)?;
+        let Scored { loss: sum, hits } = model.cross_entropy(&hidden, labels, 0.)?;
         Ok(Loss::with_hits(sum, *n_labels, "accuracy", &hits))
     }
 
     fn attention_maps(&self, model: &causal_lm::CausalLm) -> Result<Vec<AttentionMap>> {
         let Batch { ids, mask, .. } = self.batch_of(&[self.texts.held_out(0)])?;
         let tokens: Vec<u32> = ids.flatten_all()?.to_vec1()?;
-        Ok(AttentionMap::of_tokens(self.tokenizer(), &tokens, model.maps(&ids, &mask)?))
+        Ok(AttentionMap::of_tokens(self.tokenizer(), &tokens, model.attention_maps(&ids, &mask)?))
     }
 }
 

@@ -150,7 +150,7 @@ impl Classify {
 
     fn attention_maps_of_item(&self, model: &Classifier, item: &Item) -> Result<Vec<AttentionMap>> {
         let batch = self.batch_of(std::slice::from_ref(item))?;
-        let layers = model.maps(&Input::tokens(&batch.ids), &batch.mask)?;
+        let layers = model.attention_maps(&Input::tokens(&batch.ids), &batch.mask)?;
         Ok(AttentionMap::of_tokens(self.tokenizer(), &item.ids, layers))
     }
 

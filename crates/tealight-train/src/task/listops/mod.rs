@@ -148,7 +148,7 @@ impl Task for ListOps {
     }
 
     fn estimate(&self, config: &ModelConfig) -> Estimate {
-        Estimate::alone(config, self.config.read_out.positions(self.seq_len()))
+        Estimate::single_stack(config, self.config.read_out.positions(self.seq_len()))
     }
 
     fn batch_size(&self) -> usize {

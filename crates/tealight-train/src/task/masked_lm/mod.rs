@@ -239,7 +239,7 @@ impl Task for MaskedLm {
             return Loss::nothing(&self.texts.device);
         }
         let hidden = model.hidden(&Input::tokens(ids), mask, mode)?; // (batch, seq_len, d_model)
-        let Scored { loss: sum, hits } = model.scored(&hidden, positions, labels)?;
+        let Scored { loss: sum, hits } = model.cross_entropy(&hidden, positions, labels)?;
         Ok(Loss::with_hits(sum, *n_masked, "accuracy", &hits))
     }
 
@@ -247,7 +247,7 @@ impl Task for MaskedLm {
         let rows = self.rows(&[self.texts.held_out(0)]);
         let shape = (1, rows.seq_len);
         let input = Tensor::from_vec(rows.ids.clone(), shape, &self.texts.device)?;
-        let layers = model.maps(&Input::tokens(&input), &self.texts.mask(&rows)?)?;
+        let layers = model.attention_maps(&Input::tokens(&input), &self.texts.mask(&rows)?)?;
         Ok(AttentionMap::of_tokens(self.tokenizer(), &rows.ids, layers))
     }
 }

@@ -201,7 +201,7 @@ impl Task for Seq2Seq {
         let target = Tokens { ids: target, mask: target_mask };
         let hidden = model.hidden(source, target, mode)?; // (batch, target_len, d_model)
         let smoothing = if mode == Mode::Eval { 0. } else { self.config.label_smoothing };
-        let Scored { loss: sum, hits } = model.scored(&hidden, labels, smoothing)?;
+        let Scored { loss: sum, hits } = model.cross_entropy(&hidden, labels, smoothing)?;
         Ok(Loss::with_hits(sum, *n_labels, "token_accuracy", &hits))
     }
 

@@ -79,7 +79,7 @@ impl Seq2Seq {
         let (target, target_mask) = padded(&[target], PAD, &self.device)?;
         let source = Tokens { ids: &source, mask: &source_mask };
         let Seq2SeqMaps { encoder, decoder } =
-            model.maps(source, Tokens { ids: &target, mask: &target_mask })?;
+            model.attention_maps(source, Tokens { ids: &target, mask: &target_mask })?;
         let map = |name: String, keys: &[String], maps| AttentionMap {
             name,
             queries: targets.clone(),

@@ -113,7 +113,7 @@ impl Weather {
     fn attention_maps_of(&self, model: &Forecaster, days: &[u8]) -> Result<Vec<AttentionMap>> {
         let ids = days.iter().map(|&day| u32::from(day)).collect();
         let inputs = self.inputs(ids, (1, days.len()))?;
-        let layers = model.maps(&self.input(&inputs), &Mask::none())?;
+        let layers = model.attention_maps(&self.input(&inputs), &Mask::none())?;
         let days = days.iter().map(|&day| format(&[day]));
         let cls = (self.config.read_out == ReadOut::Cls).then(|| "[CLS]".to_owned());
         let positions: Vec<String> = cls.into_iter().chain(days).collect();
