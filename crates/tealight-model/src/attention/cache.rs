@@ -75,7 +75,8 @@ struct Cache<'a> {
     maps: LinearMaps<'a>,
     /// Keys and values, `(batch, kv_len, n_kv_heads, head_dim)` each.
     kept: Option<(Tensor, Tensor)>,
-    /// The mask on a memory. Where there is one, `kept` never grows.
+    /// The mask on the memory in cross-attention, where `kept` is computed once from the memory. `None` in
+    /// self-attention, where each step appends its keys and values to `kept`.
     memory_mask: Option<Mask>,
     /// Positions of all steps so far.
     n_read: usize,

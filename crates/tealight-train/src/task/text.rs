@@ -151,8 +151,8 @@ impl Texts {
     }
 }
 
-/// The tokenizer in the directory `kept`, with which a run goes on whatever its settings name now; otherwise the
-/// one of the settings, trained on `texts` unless it is read from a file.
+/// The tokenizer saved in the run directory `kept`, which takes precedence over the settings. If there is none, the
+/// tokenizer of the settings, trained on `texts` unless it is read from a file.
 pub(super) fn kept_or_trained<T: IntoIterator<Item = Result<String>>>(
     kept: Option<&Path>,
     config: &TokenizerConfig,

@@ -1,8 +1,8 @@
 //! Forward and backward over the batches of a step.
 //!
-//! [`ForwardBackward::run`] applies a pass (forward, then backward) to each micro-batch of a step and sums what
-//! comes out. It hides three things from [`train_step`](super::train_step): how many micro-batches a step has,
-//! whether a pass is eager or a replayed CUDA graph, and panics.
+//! [`ForwardBackward::run`] applies a pass (forward, then backward) to each micro-batch of a step and sums the
+//! gradients and measures. Its caller, [`train_step`](super::train_step), depends neither on the number of
+//! micro-batches nor on whether a pass is eager or a replayed CUDA graph, and receives panics as errors.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -36,7 +36,8 @@ pub(crate) fn record_all(
             let mut gradients = gradients.lock();
             let is_first = gradients.iter().all(Option::is_none);
             gradients[place] = Some(gradient.clone());
-            // The value of the hub's own gradient is not read: it only gives the hub its turn, once.
+            // The hub's backward runs only if the hub receives a gradient, whose value it does not read. The first
+            // result whose backward runs therefore passes an arbitrary tensor to the hub, the others none.
             Ok(vec![is_first.then(|| inputs[0].clone())])
         };
         record_saving("one of several", &[&hub], value, Saved::Inputs, store)

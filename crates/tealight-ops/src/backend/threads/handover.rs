@@ -200,7 +200,7 @@ impl Shared {
         Opened(self)
     }
 
-    /// The state in which a loop is open that is not number `seen`; `None` at the end.
+    /// Waits until a loop other than number `seen` is open, and returns the state; `None` when the team is dropped.
     fn wait(&self, place: usize, seen: u64) -> Option<u64> {
         /// Reads of the state in a row, about a tenth of a millisecond.
         const SPINS: u32 = if cfg!(loom) { 1 } else { 2_000 };

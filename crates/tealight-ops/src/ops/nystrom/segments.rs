@@ -174,8 +174,8 @@ impl Segments {
         self.rows.iter().map(|row| row.positions.len() <= self.n_landmarks).collect()
     }
 
-    /// `(rows, 1, n_landmarks, len)`: one over the length of the segment at the positions of a
-    /// landmark, else 0. Of its product with x, the landmarks of x.
+    /// `(rows, 1, n_landmarks, len)`: in the row of a landmark, 1 / (length of its segment) at the positions of the
+    /// segment, else 0. The product of this matrix and x is the landmarks of x.
     pub(super) fn matrix(&self, dtype: DType, device: &Device) -> Result<Tensor> {
         let mut matrix = vec![0_f64; self.rows.len() * self.n_landmarks * self.len];
         let segments = self.rows.iter().flat_map(Row::segments);
@@ -188,7 +188,7 @@ impl Segments {
         Tensor::from_vec(matrix, shape, &Device::Cpu)?.to_dtype(dtype)?.to_device(device)
     }
 
-    /// `(rows, 1, 1, n_landmarks)`: −∞ at a landmark of nothing. `None`: there is no such landmark.
+    /// `(rows, 1, 1, n_landmarks)`: −∞ at landmarks whose segment is empty, else 0. `None` if no segment is empty.
     pub(super) fn mask(&self, dtype: DType, device: &Device) -> Result<Option<Tensor>> {
         let segments = self.rows.iter().flat_map(Row::segments);
         let is_empty: Vec<bool> = segments.map(<[_]>::is_empty).collect();

@@ -1,8 +1,8 @@
 //! The pairs of both splits.
 //!
-//! A drawn pair is assigned to a split by a hash of its essence (the date, in whatever form; otherwise the
-//! source): validation asks for nothing that training has shown. The sources of a file are shuffled with the
-//! seed, and the first of them are held out.
+//! A drawn pair is assigned to a split by a hash of the part that identifies it (`PairSource::essence`: the date,
+//! whatever its written form; otherwise the source). No date or source of the validation split therefore occurs in
+//! training. The sources of a file are shuffled with the seed, and the first of them are held out.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -192,7 +192,7 @@ mod tests {
         }
     }
 
-    /// Whole months of dates used to be held out, and no source of three letters.
+    /// Regression test: an earlier hash held out whole months of dates, and no source of three letters.
     #[test]
     fn the_split_does_not_depend_on_how_a_text_begins() {
         for beginning in ["", "2021-03-", "abcdefghij"] {

@@ -1,4 +1,4 @@
-//! Gradients of a block, from what each query was divided by.
+//! Gradients of a block, computed from the output and the denominators that the forward pass has saved.
 
 use super::super::scan::{Scan, add_scaled, products};
 use super::super::{Normaliser, TapLayout};
@@ -81,7 +81,7 @@ impl<T: Element> Block<'_, T> {
         gradients
     }
 
-    /// What position t gives to the keys of its window and to its taps.
+    /// Adds the gradients from query t to the keys and values in its window, and to the taps.
     #[inline(always)]
     fn backward_of_window(&self, queries: &Queries<T>, t: usize, gradients: &mut Gradients<T>) {
         let (n, width) = (self.maps.len(), self.band.sizes.width);
@@ -130,7 +130,7 @@ impl<T: Element> Block<'_, T> {
         );
     }
 
-    /// What the queries in `scan`, which have key t outside their windows, give to it.
+    /// Adds to the gradients of key and value t those from the queries in `scan`, whose windows do not contain t.
     #[inline(always)]
     fn backward_of_scan(&self, scan: &Scan<T>, t: usize, gradients: &mut Gradients<T>) {
         if self.is_padding(t) {

@@ -44,7 +44,8 @@ impl<T: Element> Row<'_, T> {
         }
     }
 
-    /// Adds what is below the maxima by now; `factors` is scratch memory.
+    /// Adds the sums of `state`, rescaled to the row's maxima, to the row. The maxima must already include
+    /// `state.scale`. `factors` is scratch memory.
     #[inline(always)]
     fn add(&mut self, factors: &mut [T], state: State<'_, T>, width: usize) {
         for ((factor, &scale), &max) in factors.iter_mut().zip(state.scale).zip(&*self.max) {
@@ -112,7 +113,7 @@ impl<T: Element> Block<'_, T> {
         rows
     }
 
-    /// The scan of the keys after each position's window; of the past none.
+    /// For each position, the sums over the keys after its window; `None` if positions read no later keys.
     #[inline(always)]
     fn after(&self) -> Option<After<T>> {
         if self.band.reach == Reach::Past {

@@ -171,7 +171,7 @@ impl<T: Element> Block<'_, T> {
     }
 }
 
-/// x / divisor, one a map; 0 where the divisor is.
+/// Divides the `width` elements of each map in `x` by the divisor of that map; the result is 0 if the divisor is 0.
 #[inline(always)]
 fn divide<T: Element>(x: &mut [T], divisor: &[T], width: usize) {
     if width == 1 {
