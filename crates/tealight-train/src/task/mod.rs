@@ -2,7 +2,7 @@
 //!
 //! A task is a folder here and one line in the list of [`TaskConfig`]. Its settings implement [`TaskSettings`]
 //! and [`TaskKind`], the task itself [`Task`] and [`RegisteredTask`], its report [`TaskReport`]. Code for any
-//! task is a [`TaskVisitor`]: nothing outside this file matches on the kind.
+//! task is a [`TaskVisitor`]: outside of `pretrained`, which names the tasks of texts, nothing else matches on the kind.
 
 pub(crate) mod attention_map;
 pub mod causal_lm;
