@@ -73,7 +73,7 @@ impl Drop for TemporaryFile {
     }
 }
 
-/// The bytes of [`file`], in memory.
+/// The bytes of [`file()`], in memory.
 pub(super) fn memory(
     corpus: &dyn Corpus,
     tokenizer: &Tokenizer,
