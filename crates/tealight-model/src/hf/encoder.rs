@@ -110,7 +110,7 @@ pub(super) fn check_unscaled_output(config: &ModelConfig, rules: &mut Rules) {
     rules.check(!config.scale_output, "model.scale_output", "true", "an unscaled output");
 }
 
-/// The standard deviation of the initial weights, or the default of `normal` if there is none.
+/// The standard deviation of the initial weights; that of the default `normal` for other kinds of `model.init`.
 pub(super) fn initial_std(config: &ModelConfig) -> f64 {
     match config.init {
         InitConfig::Normal(Normal { std, .. }) => std,

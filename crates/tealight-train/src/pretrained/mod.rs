@@ -234,7 +234,7 @@ impl Pretrained {
     /// The tokenizer.
     ///
     /// # Errors
-    /// If there is none.
+    /// If the model has no tokenizer.
     pub fn tokenizer(&self) -> Result<&Tokenizer> {
         self.tokenizer.as_ref().ok_or_else(|| Error::NoTokenizer(self.origin.clone()))
     }

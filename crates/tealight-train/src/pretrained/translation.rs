@@ -34,7 +34,7 @@ impl<'a> Translator<'a> {
     /// Builds the encoder-decoder of `pretrained` on `device`.
     ///
     /// # Errors
-    /// If the model is none, or has no tokenizer.
+    /// If the model is not an encoder-decoder, or has no tokenizer.
     pub fn new(pretrained: &'a Pretrained, device: &'a Device) -> Result<Self> {
         let model = pretrained.seq2seq(device)?;
         let tokenizer = pretrained.tokenizer()?;

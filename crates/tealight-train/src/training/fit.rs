@@ -81,14 +81,11 @@ fn train<T: Task>(
     until: StopCondition<'_>,
     mut outputs: Outputs<'_, '_>,
 ) -> Result<()> {
-    let (total, evaluate_every) =
-        (session.config.training.steps, session.config.training.evaluate_every);
-    let (save_every, log_every) = (session.config.checkpoint.every, session.config.log.every);
-    let rolls_back = matches!(session.config.training.bad_step, BadStep::RollBack(_));
+    let (total, log_every) = (session.config.training.steps, session.config.log.every);
     let last_step = until.step.min(total);
 
     outputs.finish_save(session)?;
-    if rolls_back && session.progress.bad_step.roll_back_to.is_none() {
+    if rolls_back(session) && session.progress.bad_step.roll_back_to.is_none() {
         session.progress.bad_step.roll_back_to = Some(session.progress.step);
         outputs.save(session)?;
     }
@@ -109,11 +106,10 @@ fn train<T: Task>(
         forward_backward.report_capture(outputs.observers)?;
 
         let step = session.progress.step;
-        let is_due = |every: u64| step.is_multiple_of(every) || step == total;
         match outcome {
             StepOutcome::Updated(metrics) => {
                 throughput.count(session.examples_per_step(), metrics.n_tokens);
-                if is_due(log_every) {
+                if is_due(step, log_every, total) {
                     log(step, &metrics, &mut throughput, &mut outputs)?;
                 }
             }
@@ -127,25 +123,41 @@ fn train<T: Task>(
             }
         }
 
-        let verdict = if is_due(evaluate_every) {
-            Some(evaluate_step(session, outputs.observers)?)
-        } else {
-            None
-        };
-        let is_decisive = verdict.is_some_and(|verdict| verdict.is_best || verdict.stops());
-        let save_is_due = is_decisive || is_due(save_every);
-        if rolls_back && save_is_due {
-            session.progress.bad_step.roll_back_to = Some(step);
-        }
-        let saves = save_is_due || step == last_step;
-        if saves {
-            outputs.save(session)?;
-        }
-        if saves || verdict.is_some() {
+        if evaluate_and_save(session, last_step, &mut outputs)? {
             throughput = Throughput::start();
         }
     }
     Ok(())
+}
+
+/// Whether something that happens every `every` steps, and at the end of the run, is due after `step`.
+fn is_due(step: u64, every: u64, total: u64) -> bool {
+    step.is_multiple_of(every) || step == total
+}
+
+fn rolls_back<T: Task>(session: &Session<T>) -> bool {
+    matches!(session.config.training.bad_step, BadStep::RollBack(_))
+}
+
+/// Evaluates and saves if the step that was just made requires it; whether it did either.
+fn evaluate_and_save<T: Task>(
+    session: &mut Session<T>,
+    last_step: u64,
+    outputs: &mut Outputs<'_, '_>,
+) -> Result<bool> {
+    let (step, total) = (session.progress.step, session.config.training.steps);
+    let evaluates = is_due(step, session.config.training.evaluate_every, total);
+    let verdict = evaluates.then(|| evaluate_step(session, outputs.observers)).transpose()?;
+    let is_decisive = verdict.is_some_and(|verdict| verdict.is_best || verdict.stops());
+    let save_is_due = is_decisive || is_due(step, session.config.checkpoint.every, total);
+    if save_is_due && rolls_back(session) {
+        session.progress.bad_step.roll_back_to = Some(step);
+    }
+    let saves = save_is_due || step == last_step;
+    if saves {
+        outputs.save(session)?;
+    }
+    Ok(saves || evaluates)
 }
 
 /// Reports the metrics of a step; nothing if no item of it carried a loss.

@@ -231,7 +231,7 @@ pub struct GradientFault {
 /// What is wrong with a gradient.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultKind {
-    /// There is none: the loss does not depend on the parameter, or a tensor in between is detached.
+    /// The gradient is missing: the loss does not depend on the parameter, or a tensor in between is detached.
     Missing,
     /// Every element is zero.
     Zero,

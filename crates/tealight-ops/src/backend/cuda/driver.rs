@@ -70,7 +70,7 @@ pub(super) fn launch(device: &CudaDevice, launch: &Launch<'_>) -> Result<()> {
     Ok(())
 }
 
-/// What has been loaded: modules by device, source and `NUMBER_BITS`; functions by these and the kernel.
+/// Loaded modules by device, source and `NUMBER_BITS`; functions by these and the kernel.
 #[derive(Default)]
 struct Loaded {
     modules: BTreeMap<(usize, &'static str, u32), Arc<CudaModule>>,

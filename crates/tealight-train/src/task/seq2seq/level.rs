@@ -7,7 +7,7 @@ names! {
     pub enum Level {
         /// A character (a Unicode scalar value).
         "characters" => Characters,
-        /// What stands between spaces.
+        /// Words, separated by spaces.
         "words" => Words,
     }
 }
