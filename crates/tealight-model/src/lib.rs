@@ -34,8 +34,8 @@
 //! assert!(gradients.iter().all(|(_, gradient)| gradient.is_some()));
 //!
 //! // The evaluation model shares the parameters and records no graph.
-//! let frozen = Forecaster::build(&config, &spec, &store.frozen())?;
-//! assert!(!frozen.forward(&Input::tokens(&days), &Mask::none(), Mode::Eval)?.track_op());
+//! let evaluated = Forecaster::build(&config, &spec, &store.without_gradients())?;
+//! assert!(!evaluated.forward(&Input::tokens(&days), &Mask::none(), Mode::Eval)?.track_op());
 //! # Ok(())
 //! # }
 //! ```

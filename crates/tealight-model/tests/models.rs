@@ -508,8 +508,9 @@ fn frozen_model_equals_trainable_model_bit_for_bit() -> Result<()> {
                     ModelConfig { norm_placement, tied_output, dropout: 0.3, ..config.clone() };
                 let store = store();
                 let model = built(&store, &config, ReadOut::Cls)?;
-                let eval_model = Forecaster::build(&config, &spec(ReadOut::Cls), &store.frozen())
-                    .map_err(candle_core::Error::wrap)?;
+                let eval_model =
+                    Forecaster::build(&config, &spec(ReadOut::Cls), &store.without_gradients())
+                        .map_err(candle_core::Error::wrap)?;
                 let ids = ids(0)?;
                 let stream = Stream::new(3, Purpose::Dropout);
                 for mode in [Mode::Eval, Mode::train(stream)] {

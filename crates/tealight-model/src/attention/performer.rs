@@ -214,7 +214,7 @@ mod tests {
             features.omega.flatten_all()?.to_vec1()
         };
         let first = omega(store.trainable().pp("0"))?;
-        assert_eq!(first, omega(store.frozen().pp("0"))?);
+        assert_eq!(first, omega(store.without_gradients().pp("0"))?);
         assert_ne!(first, omega(store.trainable().pp("1"))?);
         assert_eq!(store.n_parameters(), 0);
         Ok(())

@@ -1,8 +1,8 @@
 //! The named parameters of a model, in order of creation; a function of the seed.
 //!
 //! A model is built twice from one store: from [`ParamStore::trainable`] for training, where forward
-//! passes record a graph, and from [`ParamStore::frozen`] for evaluation, where they do not. Both
-//! share the storage of the parameters, so an optimizer step changes both.
+//! passes record a graph, and from [`ParamStore::without_gradients`] for evaluation, where they do not.
+//! Both share the storage of the parameters, so an optimizer step changes both.
 //!
 //! Both may compute in half precision ([`ParamStore::computing_in`]). Then they are built from rounded
 //! copies, which [`ParamStore::refresh`] updates after the parameters have changed.
@@ -75,7 +75,7 @@ impl ParamStore {
     /// Freezes the parameters whose names match one of `patterns`: they are not part of any graph, and
     /// [`Self::trained`] omits them.
     #[must_use]
-    pub fn freezing(mut self, patterns: &[String]) -> Self {
+    pub fn with_frozen(mut self, patterns: &[String]) -> Self {
         self.frozen_patterns = patterns.to_vec();
         self
     }
@@ -88,7 +88,7 @@ impl ParamStore {
 
     /// A builder over the same storage whose models record no graph. It creates no parameters: build
     /// the trainable model first.
-    pub fn frozen(&self) -> VarBuilder<'_> {
+    pub fn without_gradients(&self) -> VarBuilder<'_> {
         let get = |name: &str, shape: &Shape, _| self.detached(shape, name);
         builder(get, |name| self.contains(name), self.compute, &self.device)
     }
@@ -208,7 +208,7 @@ impl ParamStore {
 
 /// A builder over existing `tensors`, for inference: models record no graph. Tensors are converted to
 /// `dtype` and `device`.
-pub fn frozen<'a>(
+pub fn without_gradients<'a>(
     tensors: &'a BTreeMap<String, Tensor>,
     dtype: DType,
     device: &Device,
@@ -287,7 +287,8 @@ mod tests {
 
     #[test]
     fn frozen_parameters_record_no_graph_and_are_not_trained() -> Result<()> {
-        let store = ParamStore::new(1, DType::F32, &Device::Cpu).freezing(&["layer.*".to_owned()]);
+        let store =
+            ParamStore::new(1, DType::F32, &Device::Cpu).with_frozen(&["layer.*".to_owned()]);
         let values = weight(&store, "layer.0")?;
         assert_eq!(values, weight(&ParamStore::new(1, DType::F32, &Device::Cpu), "layer.0")?);
         let init = Init::Const(1.);
@@ -303,7 +304,7 @@ mod tests {
     fn models_in_half_precision_compute_with_copies_of_the_parameters() -> Result<()> {
         let store = ParamStore::new(1, DType::F32, &Device::Cpu).computing_in(DType::BF16);
         let trained = store.trainable().get_with_hints((2, 3), "a", Init::Const(1.))?;
-        let frozen = store.frozen().get((2, 3), "a")?;
+        let frozen = store.without_gradients().get((2, 3), "a")?;
         assert_eq!((trained.dtype(), frozen.dtype()), (DType::BF16, DType::BF16));
         let (name, leaf) = store.leaves().remove(0);
         assert_eq!((name.as_str(), leaf.id()), ("a", trained.id()));
@@ -325,7 +326,7 @@ mod tests {
     fn frozen_model_sees_updates_and_records_no_graph() -> Result<()> {
         let store = ParamStore::new(1, DType::F32, &Device::Cpu);
         weight(&store, "a")?;
-        let frozen = store.frozen().get((2, 3), "a")?;
+        let frozen = store.without_gradients().get((2, 3), "a")?;
         let (_, variable) = store.iter().next().expect("one parameter");
         variable.set(&variable.ones_like()?)?;
         assert_eq!(frozen.sum_all()?.to_scalar::<f32>()?, 6.);

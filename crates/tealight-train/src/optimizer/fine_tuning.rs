@@ -147,7 +147,7 @@ mod tests {
         names: &[&str],
         (frozen, decay): (Vec<String>, Option<f64>),
     ) -> Result<Vec<(String, f64)>> {
-        let store = ParamStore::new(17, DType::F32, &Device::Cpu).freezing(&frozen);
+        let store = ParamStore::new(17, DType::F32, &Device::Cpu).with_frozen(&frozen);
         for name in names {
             store.trainable().get_with_hints(1, name, candle_nn::init::ONE)?;
         }

@@ -26,7 +26,7 @@ use tealight_model::models::causal_lm::CausalLm;
 use tealight_model::models::classifier::Classifier;
 use tealight_model::models::masked_lm::MaskedLm;
 use tealight_model::models::seq2seq::Seq2Seq;
-use tealight_model::params::frozen;
+use tealight_model::params::without_gradients;
 use tealight_model::transformer::Transformer;
 use tealight_model::{BuildError, BuildResult, ModelConfig};
 
@@ -225,7 +225,7 @@ impl Pretrained {
         device: &Device,
         build: impl FnOnce(&VarBuilder<'_>) -> BuildResult<M>,
     ) -> Result<M> {
-        build(&frozen(&self.weights, DType::F32, device)).map_err(|error| match error {
+        build(&without_gradients(&self.weights, DType::F32, device)).map_err(|error| match error {
             BuildError::Config(fault) => Error::unusable(&self.config_file, &fault),
             BuildError::Candle(error) => Error::unusable(&self.origin, &error),
         })

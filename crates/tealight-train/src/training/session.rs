@@ -61,9 +61,9 @@ impl<T: Task> Session<T> {
         let precision = config.training.precision;
         let params = ParamStore::new(config.seed, DType::F32, device)
             .computing_in(precision.computes_in(device))
-            .freezing(&config.training.frozen);
+            .with_frozen(&config.training.frozen);
         let model = task.build(&config.model, &params.trainable())?;
-        let eval_model = task.build(&config.model, &params.frozen())?;
+        let eval_model = task.build(&config.model, &params.without_gradients())?;
         let parameters = fine_tuning::parameters(
             &params,
             &config.training.frozen,

@@ -45,7 +45,7 @@ fn report(folder: &TempDir, held_out: &str, overrides: &[String]) -> (CausalLm, 
     let task = config.build(&run.task_context(&Device::Cpu)).unwrap();
     let store = ParamStore::new(run.seed, DType::F32, &Device::Cpu);
     task.build(&run.model, &store.trainable()).unwrap();
-    let model = task.build(&run.model, &store.frozen()).unwrap();
+    let model = task.build(&run.model, &store.without_gradients()).unwrap();
     let report = task.report(&model).unwrap();
     (task, report)
 }

@@ -60,7 +60,11 @@ impl<'a> Bench<'a> {
         let spec = spec(args);
         let trainable = config.build(&spec, &store.trainable())?;
         // Frozen parameters record no graph, which determines the memory.
-        let layer = if args.backward { trainable } else { config.build(&spec, &store.frozen())? };
+        let layer = if args.backward {
+            trainable
+        } else {
+            config.build(&spec, &store.without_gradients())?
+        };
         let shape = (1, args.length, args.layer.d_model);
         let stream = Stream::new(0, Purpose::Data);
         let normal = (0..(shape.1 * shape.2) as u64).map(|index| stream.normal(index) as f32);
