@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 /// Continues texts with a model and its tokenizer.
 #[derive(Clone, Copy, Debug)]
 pub struct Continuer<'a> {
-    /// The model, built from frozen parameters.
+    /// The model, built without gradients.
     pub model: &'a CausalLm,
     /// The model's tokenizer.
     pub tokenizer: &'a Tokenizer,

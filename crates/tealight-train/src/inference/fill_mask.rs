@@ -73,7 +73,7 @@ pub struct Target {
 }
 
 impl<'a> FillMask<'a> {
-    /// For a `model` that is built from frozen parameters on `device` with the settings `config`.
+    /// For a `model` that is built without gradients on `device` with the settings `config`.
     pub fn new(
         model: &'a MaskedLm,
         config: &ModelConfig,

@@ -4,7 +4,7 @@
 //! ```text
 //! runs/<name>  checkpoints/step-000500  folder with tealight.json  folder with config.json
 //!        └──────────────┴──────────┬──────────────┴─────────────────────────┘
-//!                              Pretrained ──► a frozen model for inference
+//!                              Pretrained ──► a model without gradients, for inference
 //!                                         ──► initial parameters of a new run (`init_from`)
 //! ```
 
@@ -160,11 +160,11 @@ impl Pretrained {
         })
     }
 
-    /// Builds the masked language model, frozen.
+    /// Builds the masked language model, without gradients.
     pub fn masked_lm(&self, device: &Device) -> Result<MaskedLm> {
         match (&self.purpose, &self.hf) {
             (Purpose::MaskedLm(spec), _) => {
-                self.build_frozen(device, |vb| MaskedLm::build(&self.model, spec, vb))
+                self.build_model(device, |vb| MaskedLm::build(&self.model, spec, vb))
             }
             (Purpose::Encoder(_), Some(HfOrigin { family, .. })) => {
                 let missing = family.masked_lm_head(&self.model).join("`, `");
@@ -178,31 +178,31 @@ impl Pretrained {
         }
     }
 
-    /// Builds the encoder of a masked language model, frozen.
+    /// Builds the encoder of a masked language model, without gradients.
     fn encoder(&self, device: &Device) -> Result<Transformer> {
         let (Purpose::MaskedLm(spec) | Purpose::Encoder(spec)) = &self.purpose else {
             return Err(self.wrong_purpose("a language model or a classifier of texts"));
         };
-        self.build_frozen(device, |vb| MaskedLm::build_encoder(&self.model, spec, vb))
+        self.build_model(device, |vb| MaskedLm::build_encoder(&self.model, spec, vb))
     }
 
-    /// Builds the causal language model, frozen.
+    /// Builds the causal language model, without gradients.
     pub fn causal_lm(&self, device: &Device) -> Result<CausalLm> {
         let Purpose::CausalLm(spec) = &self.purpose else {
             return Err(self.wrong_purpose("a causal language model"));
         };
-        self.build_frozen(device, |vb| CausalLm::build(&self.model, spec, vb))
+        self.build_model(device, |vb| CausalLm::build(&self.model, spec, vb))
     }
 
-    /// Builds the encoder-decoder, frozen.
+    /// Builds the encoder-decoder, without gradients.
     pub fn seq2seq(&self, device: &Device) -> Result<Seq2Seq> {
         let Purpose::Seq2Seq { spec, .. } = &self.purpose else {
             return Err(self.wrong_purpose("an encoder-decoder"));
         };
-        self.build_frozen(device, |vb| Seq2Seq::build(&self.model, spec, vb))
+        self.build_model(device, |vb| Seq2Seq::build(&self.model, spec, vb))
     }
 
-    /// Builds the classifier, frozen, and the task that encodes texts for it.
+    /// Builds the classifier, without gradients, and the task that encodes texts for it.
     pub fn classifier(&self, device: &Device) -> Result<(Classify, Classifier)> {
         let Purpose::Classifier(spec) = &self.purpose else {
             return Err(self.wrong_purpose("a classifier of texts"));
@@ -215,12 +215,12 @@ impl Pretrained {
             ..classify::Config::default()
         };
         let task = Classify::without_data(&config, &self.folder, device)?;
-        let model = self.build_frozen(device, |vb| Classifier::build(&self.model, spec, vb))?;
+        let model = self.build_model(device, |vb| Classifier::build(&self.model, spec, vb))?;
         Ok((task, model))
     }
 
-    /// Builds a model from the parameters. An error names the file with the cause.
-    fn build_frozen<M>(
+    /// Builds a model from the parameters, without gradients. An error names the file with the cause.
+    fn build_model<M>(
         &self,
         device: &Device,
         build: impl FnOnce(&VarBuilder<'_>) -> BuildResult<M>,

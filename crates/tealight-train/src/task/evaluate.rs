@@ -9,8 +9,8 @@ use crate::error::Result;
 use crate::task::Task;
 use crate::task::metrics::{Measures, Metrics};
 
-/// Averages over all batches of the validation split, and the task's further metrics; `model` is built from
-/// frozen parameters.
+/// Averages over all batches of the validation split, and the task's further metrics; `model` is built
+/// without gradients.
 pub fn evaluate<T: Task>(task: &T, model: &T::Model) -> Result<Metrics> {
     let mut metrics = losses(task, model)?;
     metrics.merge(&task.measure(model)?);

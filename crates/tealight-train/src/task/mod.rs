@@ -236,7 +236,7 @@ pub trait Task: Sync {
     /// The input of one forward pass.
     type Batch: Send;
 
-    /// Builds the model for this task's data: from `vb` trainable or frozen.
+    /// Builds the model for this task's data: from `vb` with or without gradients.
     fn build(&self, config: &ModelConfig, vb: &VarBuilder<'_>) -> Result<Self::Model>;
 
     /// Batch `index` of a split: a pure function, so that resuming needs only the index.
@@ -278,8 +278,8 @@ pub trait Task: Sync {
         Ok(Vec::new())
     }
 
-    /// Metrics of an evaluation that need more than a forward pass; by default none. `model` is built from
-    /// frozen parameters.
+    /// Metrics of an evaluation that need more than a forward pass; by default none. `model` is built
+    /// without gradients.
     fn measure(&self, _model: &Self::Model) -> Result<Metrics> {
         Ok(Metrics::default())
     }
@@ -290,7 +290,7 @@ pub trait RegisteredTask: Task {
     /// How good a trained model is, beside its baselines.
     type Report: TaskReport;
 
-    /// Evaluates `model`, which is built from frozen parameters.
+    /// Evaluates `model`, which is built without gradients.
     fn report(&self, model: &Self::Model) -> Result<Self::Report>;
 
     /// The cost of training `model`, with the parameters in `store`.

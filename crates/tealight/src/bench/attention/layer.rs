@@ -59,7 +59,7 @@ impl<'a> Bench<'a> {
     ) -> Result<Self> {
         let spec = spec(args);
         let trainable = config.build(&spec, &store.trainable())?;
-        // Frozen parameters record no graph, which determines the memory.
+        // Without gradients no graph is recorded, which determines the memory.
         let layer = if args.backward {
             trainable
         } else {
