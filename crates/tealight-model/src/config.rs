@@ -1,9 +1,8 @@
 //! `[model]`: the description of a transformer, independent of its task.
 
-use serde::{Deserialize, Serialize};
-
 use crate::attention::{AttentionConfig, AttentionSpec, Reads};
 use crate::choice::names::names;
+use crate::choice::settings::settings;
 use crate::error::{BuildError, BuildResult};
 use crate::layers::feed_forward::{Activation, FeedForwardConfig};
 use crate::layers::linear::Bias;
@@ -11,90 +10,60 @@ use crate::layers::norm::NormConfig;
 use crate::params::init::{InitConfig, Initializer};
 use crate::position::{AttentionNeeds, PositionConfig};
 
-/// `[model]`, without the sizes that the data determine (`vocab_size`, `n_features`, `n_classes`).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own in the TOML")]
-pub struct ModelConfig {
-    /// Width of the residual stream.
-    pub d_model: usize,
-    /// Number of blocks.
-    pub n_layers: usize,
-    /// Number of encoder blocks of an encoder-decoder; `n_layers` when absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub n_encoder_layers: Option<usize>,
-    /// Number of attention heads; divides `d_model`, unless `head_dim` is set.
-    pub n_heads: usize,
-    /// Width of one head; d_model / n_heads when absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub head_dim: Option<usize>,
-    /// The longest sequence; when absent, the longest of the task.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_seq_len: Option<usize>,
-    /// Position i attends only to positions j ≤ i: a decoder.
-    pub causal: bool,
-    /// Dropout rate for embeddings, attention weights, inner activations and sub-layer outputs.
-    pub dropout: f64,
-    /// Whether a block normalises before or after each sub-layer.
-    pub norm_placement: NormPlacement,
-    /// Add each sub-layer's output to its input.
-    pub residual: bool,
-    /// Linear layers add a bias.
-    pub bias: bool,
-    /// The output layer uses the transposed token embedding.
-    pub tied_output: bool,
-    /// Divide the input of the tied output layer by √d_model, as T5 does.
-    pub scale_output: bool,
-    /// `[model.embedding]`
-    pub embedding: EmbeddingConfig,
-    /// `[model.position]`
-    pub position: PositionConfig,
-    /// `[model.attention]`
-    pub attention: AttentionConfig,
-    /// `[model.encoder_attention]`: the self-attention of the encoder of an encoder-decoder;
-    /// `[model.attention]` when absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub encoder_attention: Option<AttentionConfig>,
-    /// `[model.cross_attention]`: the decoder's attention to the encoder; softmax when absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cross_attention: Option<AttentionConfig>,
-    /// `[model.lm_head]`: the head of a masked language model; BERT's when absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub lm_head: Option<LmHeadConfig>,
-    /// `[model.norm]`
-    pub norm: NormConfig,
-    /// `[model.feed_forward]`
-    pub feed_forward: FeedForwardConfig,
-    /// `[model.init]`
-    pub init: InitConfig,
-}
-
-impl Default for ModelConfig {
-    fn default() -> Self {
-        Self {
-            d_model: 128,
-            n_layers: 2,
-            n_encoder_layers: None,
-            n_heads: 4,
-            head_dim: None,
-            max_seq_len: None,
-            causal: false,
-            dropout: 0.,
-            norm_placement: NormPlacement::Pre,
-            residual: true,
-            bias: true,
-            tied_output: false,
-            scale_output: false,
-            embedding: EmbeddingConfig::default(),
-            position: PositionConfig::default(),
-            attention: AttentionConfig::default(),
-            encoder_attention: None,
-            cross_attention: None,
-            lm_head: None,
-            norm: NormConfig::default(),
-            feed_forward: FeedForwardConfig::default(),
-            init: InitConfig::default(),
-        }
+settings! {
+    /// `[model]`, without the sizes that the data determine (`vocab_size`, `n_features`, `n_classes`).
+    pub struct ModelConfig {
+        /// Width of the residual stream.
+        pub d_model: usize = 128,
+        /// Number of blocks.
+        pub n_layers: usize = 2,
+        /// Number of encoder blocks of an encoder-decoder; `n_layers` when absent.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub n_encoder_layers: Option<usize> = None,
+        /// Number of attention heads; divides `d_model`, unless `head_dim` is set.
+        pub n_heads: usize = 4,
+        /// Width of one head; d_model / n_heads when absent.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub head_dim: Option<usize> = None,
+        /// The longest sequence; when absent, the longest of the task.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub max_seq_len: Option<usize> = None,
+        /// Position i attends only to positions j ≤ i: a decoder.
+        pub causal: bool = false,
+        /// Dropout rate for embeddings, attention weights, inner activations and sub-layer outputs.
+        pub dropout: f64 = 0.,
+        /// Whether a block normalises before or after each sub-layer.
+        pub norm_placement: NormPlacement = NormPlacement::Pre,
+        /// Add each sub-layer's output to its input.
+        pub residual: bool = true,
+        /// Linear layers add a bias.
+        pub bias: bool = true,
+        /// The output layer uses the transposed token embedding.
+        pub tied_output: bool = false,
+        /// Divide the input of the tied output layer by √d_model, as T5 does.
+        pub scale_output: bool = false,
+        /// `[model.embedding]`
+        pub embedding: EmbeddingConfig = EmbeddingConfig::default(),
+        /// `[model.position]`
+        pub position: PositionConfig = PositionConfig::default(),
+        /// `[model.attention]`
+        pub attention: AttentionConfig = AttentionConfig::default(),
+        /// `[model.encoder_attention]`: the self-attention of the encoder of an encoder-decoder;
+        /// `[model.attention]` when absent.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub encoder_attention: Option<AttentionConfig> = None,
+        /// `[model.cross_attention]`: the decoder's attention to the encoder; softmax when absent.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub cross_attention: Option<AttentionConfig> = None,
+        /// `[model.lm_head]`: the head of a masked language model; BERT's when absent.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub lm_head: Option<LmHeadConfig> = None,
+        /// `[model.norm]`
+        pub norm: NormConfig = NormConfig::default(),
+        /// `[model.feed_forward]`
+        pub feed_forward: FeedForwardConfig = FeedForwardConfig::default(),
+        /// `[model.init]`
+        pub init: InitConfig = InitConfig::default(),
     }
 }
 
@@ -108,31 +77,23 @@ names! {
     }
 }
 
-/// `[model.embedding]`
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct EmbeddingConfig {
-    /// Multiply token embeddings by √d_model (Vaswani et al. 2017, §3.4).
-    pub scale: bool,
-    /// Normalise the sum of token, type and position, as BERT does.
-    pub norm: bool,
-}
+settings! {
+    /// `[model.embedding]`
+    pub struct EmbeddingConfig {
+        /// Multiply token embeddings by √d_model (Vaswani et al. 2017, §3.4).
+        pub scale: bool = false,
+        /// Normalise the sum of token, type and position, as BERT does.
+        pub norm: bool = false,
+    }
 
-/// `[model.lm_head]`
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct LmHeadConfig {
-    /// A dense map, an activation and a norm before the output.
-    pub transform: bool,
-    /// φ of the transform.
-    pub activation: Activation,
-    /// Add a bias to the logits.
-    pub bias: bool,
-}
-
-impl Default for LmHeadConfig {
-    fn default() -> Self {
-        Self { transform: true, activation: Activation::Gelu, bias: true }
+    /// `[model.lm_head]`
+    pub struct LmHeadConfig {
+        /// A dense map, an activation and a norm before the output.
+        pub transform: bool = true,
+        /// φ of the transform.
+        pub activation: Activation = Activation::Gelu,
+        /// Add a bias to the logits.
+        pub bias: bool = true,
     }
 }
 

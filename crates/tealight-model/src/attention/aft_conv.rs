@@ -15,13 +15,13 @@
 
 use candle_core::{D, Result, Tensor};
 use candle_nn::{Init, VarBuilder, init};
-use serde::{Deserialize, Serialize};
 use tealight_ops::aft::{self, Reach};
 
 use super::aft_full::NEAR_ZERO;
 use super::gate::{self, Aft, Gate, PairBiases, Projected};
 use super::{AttentionCost, AttentionKind, AttentionSpec, BoxAttention};
 use crate::choice::names::names;
+use crate::choice::settings::settings;
 use crate::error::BuildResult;
 
 names! {
@@ -43,19 +43,13 @@ impl Alignment {
     }
 }
 
-/// `[model.attention] kind = "aft_conv"`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Config {
-    /// Taps of a filter: odd, at least 3.
-    pub kernel_size: usize,
-    /// Where the filter lies. The paper centres it; a causal layer uses all of its taps only under `left`.
-    pub alignment: Alignment,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self { kernel_size: 11, alignment: Alignment::Centred }
+settings! {
+    /// `[model.attention] kind = "aft_conv"`
+    pub struct Config {
+        /// Taps of a filter: odd, at least 3.
+        pub kernel_size: usize = 11,
+        /// Where the filter lies. The paper centres it; a causal layer uses all of its taps only under `left`.
+        pub alignment: Alignment = Alignment::Centred,
     }
 }
 

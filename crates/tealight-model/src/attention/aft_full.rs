@@ -13,30 +13,24 @@
 
 use candle_core::{Result, Tensor};
 use candle_nn::{Init, VarBuilder};
-use serde::{Deserialize, Serialize};
 use tealight_ops::aft::{Reach, aft_full};
 use tealight_ops::matmul::matmul_transposed;
 
 use super::gate::{self, Aft, Gate, PairBiases, Projected};
 use super::{AttentionCost, AttentionKind, AttentionSpec, BoxAttention};
+use crate::choice::settings::settings;
 use crate::error::BuildResult;
 
 /// The initial values of w, or of each of its factors.
 pub(super) const NEAR_ZERO: Init = Init::Randn { mean: 0., stdev: 0.01 };
 
-/// `[model.attention] kind = "aft_full"`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Config {
-    /// Learn w = u vᵀ; otherwise a full matrix w.
-    pub factorised: bool,
-    /// The number of columns of u and v; the paper's is 128. Without effect unless `factorised`.
-    pub rank: usize,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self { factorised: true, rank: 128 }
+settings! {
+    /// `[model.attention] kind = "aft_full"`
+    pub struct Config {
+        /// Learn w = u vᵀ; otherwise a full matrix w.
+        pub factorised: bool = true,
+        /// The number of columns of u and v; the paper's is 128. Without effect unless `factorised`.
+        pub rank: usize = 128,
     }
 }
 

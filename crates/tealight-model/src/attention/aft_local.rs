@@ -13,25 +13,19 @@
 
 use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
-use serde::{Deserialize, Serialize};
 use tealight_ops::aft::{self, Reach};
 
 use super::aft_full::NEAR_ZERO;
 use super::gate::{self, Aft, Gate, PairBiases, Projected};
 use super::{AttentionCost, AttentionKind, AttentionSpec, BoxAttention};
+use crate::choice::settings::settings;
 use crate::error::BuildResult;
 
-/// `[model.attention] kind = "aft_local"`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Config {
-    /// s in the paper: pairs of positions with |t − t'| < window have a learnt bias.
-    pub window: usize,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self { window: 32 }
+settings! {
+    /// `[model.attention] kind = "aft_local"`
+    pub struct Config {
+        /// s in the paper: pairs of positions with |t − t'| < window have a learnt bias.
+        pub window: usize = 32,
     }
 }
 

@@ -15,29 +15,23 @@
 //! Cost: O(T·window·d_model) time, O(T·d_model) memory; decoding keeps window − 1 keys and values.
 
 use candle_nn::VarBuilder;
-use serde::{Deserialize, Serialize};
 
 use super::projection::{self, Heads};
 use super::score::Score;
 use super::softmax::{self, Softmax};
 use super::{AttentionCost, AttentionKind, AttentionSpec, BoxAttention, Reads};
+use crate::choice::settings::settings;
 use crate::error::BuildResult;
 
-/// `[model.attention] kind = "local"`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Config {
-    /// Query i reads keys j with |i − j| < window.
-    pub window: usize,
-    /// Heads of keys and values, a divisor of `model.n_heads`; as many as of queries when absent.
-    pub n_kv_heads: Option<usize>,
-    /// Normalise queries and keys within each head.
-    pub qk_norm: bool,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self { window: 64, n_kv_heads: None, qk_norm: false }
+settings! {
+    /// `[model.attention] kind = "local"`
+    pub struct Config {
+        /// Query i reads keys j with |i − j| < window.
+        pub window: usize = 64,
+        /// Heads of keys and values, a divisor of `model.n_heads`; as many as of queries when absent.
+        pub n_kv_heads: Option<usize> = None,
+        /// Normalise queries and keys within each head.
+        pub qk_norm: bool = false,
     }
 }
 

@@ -18,7 +18,6 @@
 
 use candle_core::{D, Result, Tensor, bail};
 use candle_nn::VarBuilder;
-use serde::{Deserialize, Serialize};
 use tealight_ops::depthwise_convolution::depthwise_convolution;
 use tealight_ops::nystrom::{self, Settings};
 
@@ -27,6 +26,7 @@ use super::{
     Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec, BoxAttention, RowSum,
 };
 use crate::choice::names::names;
+use crate::choice::settings::settings;
 use crate::error::BuildResult;
 use crate::layers::dropout::Dropout;
 use crate::layers::linear::Linear;
@@ -38,24 +38,25 @@ const KIND: &str = "nystrom";
 /// [`pseudo_inverse`](nystrom::pseudo_inverse).
 const MAX_ITERATIONS: usize = 12;
 
-/// `[model.attention] kind = "nystrom"`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Config {
-    /// Number of landmarks. Sequences that are not longer get exact softmax attention.
-    pub n_landmarks: usize,
-    /// Iterations of the approximate inverse, from 1 to 12.
-    pub n_iterations: usize,
-    /// Width of the convolution over the values in positions, odd (33 and more in the paper's code). No
-    /// convolution when absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub conv_kernel: Option<usize>,
-    /// Which implementation of the paper to follow.
-    pub compat: Compat,
-    /// The length of all sequences, a multiple of `n_landmarks`; any length when absent. It is
-    /// `segment_means_seq_len` of `transformers`, which fails at another length or merges two rows into one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub seq_len: Option<usize>,
+settings! {
+    /// `[model.attention] kind = "nystrom"`
+    pub struct Config {
+        /// Number of landmarks. Sequences that are not longer get exact softmax attention.
+        pub n_landmarks: usize = Settings::default().n_landmarks,
+        /// Iterations of the approximate inverse, from 1 to 12.
+        pub n_iterations: usize = Settings::default().n_iterations,
+        /// Width of the convolution over the values in positions, odd (33 and more in the paper's code). No
+        /// convolution when absent.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub conv_kernel: Option<usize> = None,
+        /// Which implementation of the paper to follow.
+        pub compat: Compat = Compat::None,
+        /// The length of all sequences, a multiple of `n_landmarks`; any length when absent. It is
+        /// `segment_means_seq_len` of `transformers`, which fails at another length or merges two rows into
+        /// one.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub seq_len: Option<usize> = None,
+    }
 }
 
 names! {
@@ -69,13 +70,6 @@ names! {
         /// The same, but the first iterate depends on its own matrix alone: `inv_coeff_init_option` of
         /// `transformers`.
         "hf_exact" => HuggingFaceExact,
-    }
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        let Settings { n_landmarks, n_iterations, .. } = Settings::default();
-        Self { n_landmarks, n_iterations, conv_kernel: None, compat: Compat::None, seq_len: None }
     }
 }
 

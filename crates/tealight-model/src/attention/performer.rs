@@ -22,32 +22,26 @@
 
 use candle_core::{D, Device, Result, Tensor};
 use candle_nn::VarBuilder;
-use serde::{Deserialize, Serialize};
 use tealight_ops::linear::linear;
 use tealight_ops::rng::{Purpose, Stream};
 
 use super::linear::{self, FeatureMap, LinearAttention};
 use super::{AttentionCost, AttentionKind, AttentionSpec, BoxAttention};
+use crate::choice::settings::settings;
 use crate::error::BuildResult;
 
 /// A bound on memory and time that the cost estimate does not count: each feature holds head_dim numbers, and
 /// making it orthogonal takes head_dim² steps.
 const MAX_FEATURES: usize = 1 << 16;
 
-/// `[model.attention] kind = "performer"`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Config {
-    /// m, at most 65536: the more, the closer to softmax attention. Theorem 4 asks for about
-    /// head_dim·ln(head_dim), which is 64 for head_dim = 21.
-    pub n_random_features: usize,
-    /// Make them orthogonal within blocks of head_dim.
-    pub orthogonal: bool,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self { n_random_features: 64, orthogonal: true }
+settings! {
+    /// `[model.attention] kind = "performer"`
+    pub struct Config {
+        /// m, at most 65536: the more, the closer to softmax attention. Theorem 4 asks for about
+        /// head_dim·ln(head_dim), which is 64 for head_dim = 21.
+        pub n_random_features: usize = 64,
+        /// Make them orthogonal within blocks of head_dim.
+        pub orthogonal: bool = true,
     }
 }
 

@@ -43,13 +43,6 @@ names! {
     }
 }
 
-#[expect(clippy::derivable_impls, reason = "`names!` accepts no `#[default]`")]
-impl Default for Score {
-    fn default() -> Self {
-        Self::ScaledDot
-    }
-}
-
 /// A built score with its parameters.
 pub trait ScoreFunction: fmt::Debug + Send + Sync {
     /// `query (batch, n_heads, q_len, head_dim)`, `key (batch, n_heads, kv_len, head_dim)` →

@@ -15,7 +15,6 @@
 
 use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
-use serde::{Deserialize, Serialize};
 use tealight_ops::attention::{Layout, Options, attention, weights};
 
 use super::cache::{self, KeyValueLayer, LinearMaps};
@@ -26,6 +25,7 @@ use super::{
     Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec, BoxAttention, BoxState,
     Memory, Reads,
 };
+use crate::choice::settings::settings;
 use crate::error::BuildResult;
 use crate::layers::dropout::Dropout;
 use crate::layers::linear::Linear;
@@ -33,16 +33,16 @@ use crate::mask::Mask;
 use crate::mode::Mode;
 use crate::position::rotary::Rotary;
 
-/// `[model.attention] kind = "softmax"`
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Config {
-    /// How similar a query is to a key. The paper's is `scaled_dot` (§3.2.1), the default.
-    pub score: Score,
-    /// Heads of keys and values, a divisor of `model.n_heads`; as many as of queries when absent.
-    pub n_kv_heads: Option<usize>,
-    /// Normalise queries and keys within each head.
-    pub qk_norm: bool,
+settings! {
+    /// `[model.attention] kind = "softmax"`
+    pub struct Config {
+        /// How similar a query is to a key. The paper's is `scaled_dot` (§3.2.1).
+        pub score: Score = Score::ScaledDot,
+        /// Heads of keys and values, a divisor of `model.n_heads`; as many as of queries when absent.
+        pub n_kv_heads: Option<usize> = None,
+        /// Normalise queries and keys within each head.
+        pub qk_norm: bool = false,
+    }
 }
 
 impl Config {

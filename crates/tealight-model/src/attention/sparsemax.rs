@@ -15,17 +15,17 @@
 //! ([`tealight_ops::entmax`]).
 
 use candle_core::{Result, Tensor};
-use serde::{Deserialize, Serialize};
 
 use super::dense::DenseKind;
 use super::score::Score;
+use crate::choice::settings::settings;
 
-/// `[model.attention] kind = "sparsemax"`
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Config {
-    /// How similar a query is to a key.
-    pub score: Score,
+settings! {
+    /// `[model.attention] kind = "sparsemax"`
+    pub struct Config {
+        /// How similar a query is to a key.
+        pub score: Score = Score::ScaledDot,
+    }
 }
 
 impl DenseKind for Config {

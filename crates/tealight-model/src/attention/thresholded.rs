@@ -14,25 +14,25 @@
 //! Cost: that of softmax attention with a matrix of scores.
 
 use candle_core::{Result, Tensor};
-use serde::{Deserialize, Serialize};
 use tealight_ops::truncated_softmax::{Truncation, truncated_softmax};
 
 use super::dense::DenseKind;
 use super::score::Score;
 use super::{AttentionSpec, RowSum};
 use crate::choice::names::names;
+use crate::choice::settings::settings;
 use crate::error::BuildResult;
 
-/// `[model.attention] kind = "thresholded"`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Config {
-    /// Weights up to it, in [0, 1), become zero; under `score_cut` scores up to it, any finite number.
-    pub threshold: f64,
-    /// Whether weights or scores are compared, and whether the kept weights are renormalised.
-    pub rule: Rule,
-    /// How similar a query is to a key.
-    pub score: Score,
+settings! {
+    /// `[model.attention] kind = "thresholded"`
+    pub struct Config {
+        /// Weights up to it, in [0, 1), become zero; under `score_cut` scores up to it, any finite number.
+        pub threshold: f64 = 0.001,
+        /// Whether weights or scores are compared, and whether the kept weights are renormalised.
+        pub rule: Rule = Rule::CutRenormalized,
+        /// How similar a query is to a key.
+        pub score: Score = Score::ScaledDot,
+    }
 }
 
 names! {
@@ -45,12 +45,6 @@ names! {
         "cut" => Cut,
         /// Scores; softmax is over the kept ones.
         "score_cut" => ScoreCut,
-    }
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self { threshold: 0.001, rule: Rule::CutRenormalized, score: Score::ScaledDot }
     }
 }
 

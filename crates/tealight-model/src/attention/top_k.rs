@@ -11,27 +11,21 @@
 //! Cost: that of softmax attention with a matrix of scores. All scores are computed.
 
 use candle_core::{Result, Tensor};
-use serde::{Deserialize, Serialize};
 use tealight_ops::truncated_softmax::{Truncation, truncated_softmax};
 
 use super::AttentionSpec;
 use super::dense::DenseKind;
 use super::score::Score;
+use crate::choice::settings::settings;
 use crate::error::BuildResult;
 
-/// `[model.attention] kind = "top_k"`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Config {
-    /// How many keys a query reads (the paper's best for translation is 8).
-    pub k: usize,
-    /// How similar a query is to a key.
-    pub score: Score,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self { k: 8, score: Score::ScaledDot }
+settings! {
+    /// `[model.attention] kind = "top_k"`
+    pub struct Config {
+        /// How many keys a query reads (the paper's best for translation is 8).
+        pub k: usize = 8,
+        /// How similar a query is to a key.
+        pub score: Score = Score::ScaledDot,
     }
 }
 

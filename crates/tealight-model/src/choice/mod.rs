@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 pub mod names;
 mod read;
+pub mod settings;
 
 #[doc(hidden)]
 pub use self::read::deserialize;

@@ -13,13 +13,13 @@ use std::fmt;
 
 use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
-use serde::{Deserialize, Serialize};
 use tealight_ops::activation::Function;
 use tealight_ops::gate::gated;
 use tealight_ops::mlp::mlp;
 
 use crate::choice::choice;
 use crate::choice::names::names;
+use crate::choice::settings::settings;
 use crate::error::{BuildError, BuildResult};
 use crate::layers::dropout::Dropout;
 use crate::layers::linear::{Bias, Linear};
@@ -44,38 +44,24 @@ impl Default for FeedForwardConfig {
     }
 }
 
-/// `[model.feed_forward] kind = "mlp"`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct MlpConfig {
-    /// φ.
-    pub activation: Activation,
-    /// Inner width; 4·d_model when absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub d_ff: Option<usize>,
-}
-
-impl Default for MlpConfig {
-    fn default() -> Self {
-        Self { activation: Activation::Gelu, d_ff: None }
+settings! {
+    /// `[model.feed_forward] kind = "mlp"`
+    pub struct MlpConfig {
+        /// φ.
+        pub activation: Activation = Activation::Gelu,
+        /// Inner width; 4·d_model when absent.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub d_ff: Option<usize> = None,
     }
-}
 
-/// `[model.feed_forward] kind = "glu"`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct GluConfig {
-    /// φ, on the gate: `sigmoid` is GLU, `relu` ReGLU, `gelu` GEGLU, `silu` SwiGLU.
-    pub activation: Activation,
-    /// Inner width; when absent, ⅔·4·d_model rounded up to a multiple of 8, which gives the parameter
-    /// count of an MLP (Shazeer 2020, §3).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub d_ff: Option<usize>,
-}
-
-impl Default for GluConfig {
-    fn default() -> Self {
-        Self { activation: Activation::Silu, d_ff: None }
+    /// `[model.feed_forward] kind = "glu"`
+    pub struct GluConfig {
+        /// φ, on the gate: `sigmoid` is GLU, `relu` ReGLU, `gelu` GEGLU, `silu` SwiGLU.
+        pub activation: Activation = Activation::Silu,
+        /// Inner width; when absent, ⅔·4·d_model rounded up to a multiple of 8, which gives the parameter
+        /// count of an MLP (Shazeer 2020, §3).
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub d_ff: Option<usize> = None,
     }
 }
 

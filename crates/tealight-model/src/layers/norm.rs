@@ -13,9 +13,9 @@ use std::fmt;
 
 use candle_core::{Result, Tensor};
 use candle_nn::{VarBuilder, init};
-use serde::{Deserialize, Serialize};
 
 use crate::choice::choice;
+use crate::choice::settings::settings;
 use crate::error::{BuildError, BuildResult};
 
 choice! {
@@ -36,33 +36,19 @@ impl Default for NormConfig {
     }
 }
 
-/// `[model.norm] kind = "layer_norm"`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct LayerNormConfig {
-    /// ε under the root.
-    pub epsilon: f64,
-    /// Add a learnt shift.
-    pub bias: bool,
-}
-
-impl Default for LayerNormConfig {
-    fn default() -> Self {
-        Self { epsilon: 1e-5, bias: true }
+settings! {
+    /// `[model.norm] kind = "layer_norm"`
+    pub struct LayerNormConfig {
+        /// ε under the root.
+        pub epsilon: f64 = 1e-5,
+        /// Add a learnt shift.
+        pub bias: bool = true,
     }
-}
 
-/// `[model.norm] kind = "rms_norm"`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct RmsNormConfig {
-    /// ε under the root.
-    pub epsilon: f64,
-}
-
-impl Default for RmsNormConfig {
-    fn default() -> Self {
-        Self { epsilon: 1e-6 }
+    /// `[model.norm] kind = "rms_norm"`
+    pub struct RmsNormConfig {
+        /// ε under the root.
+        pub epsilon: f64 = 1e-6,
     }
 }
 

@@ -22,9 +22,9 @@
 //! on the seed and the parameter's name, so adding a layer does not change the other parameters.
 
 use candle_nn::Init;
-use serde::{Deserialize, Serialize};
 
 use crate::choice::choice;
+use crate::choice::settings::settings;
 use crate::error::{BuildResult, positive};
 
 choice! {
@@ -43,34 +43,20 @@ impl Default for InitConfig {
     }
 }
 
-/// `[model.init] kind = "fan_in"`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct FanIn {
-    /// Standard deviation of the embeddings.
-    pub embedding_std: f64,
-}
-
-impl Default for FanIn {
-    fn default() -> Self {
-        Self { embedding_std: 1. }
+settings! {
+    /// `[model.init] kind = "fan_in"`
+    pub struct FanIn {
+        /// Standard deviation of the embeddings.
+        pub embedding_std: f64 = 1.,
     }
-}
 
-/// `[model.init] kind = "normal"`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Normal {
-    /// Standard deviation of all weights and embeddings.
-    pub std: f64,
-    /// Divide the standard deviation of projections into the residual stream by √(2·n_layers)
-    /// (Radford et al. 2019, §2.3).
-    pub scale_residual: bool,
-}
-
-impl Default for Normal {
-    fn default() -> Self {
-        Self { std: 0.02, scale_residual: false }
+    /// `[model.init] kind = "normal"`
+    pub struct Normal {
+        /// Standard deviation of all weights and embeddings.
+        pub std: f64 = 0.02,
+        /// Divide the standard deviation of projections into the residual stream by √(2·n_layers)
+        /// (Radford et al. 2019, §2.3).
+        pub scale_residual: bool = false,
     }
 }
 

@@ -12,29 +12,23 @@
 
 use candle_core::{DType, Result, Tensor, bail};
 use candle_nn::VarBuilder;
-use serde::{Deserialize, Serialize};
 use tealight_ops::embedding::embedding_with_padding;
 
 use super::{EmbeddingPosition, PaddedTokens, PositionSpec, TokenPositions};
+use crate::choice::settings::settings;
 use crate::error::{BuildError, BuildResult, positive};
 use crate::params::init::Initializer;
 
-/// `[model.position] kind = "learned"`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Config {
-    /// Standard deviation of the initial vectors: 0.02 in BERT. Short tasks that depend on absolute
-    /// positions train faster with a larger value, such as 0.5.
-    pub std: f64,
-    /// The row of the first position; earlier rows exist but are unused. 2 in RoBERTa and Nyströmformer.
-    pub offset: usize,
-    /// Count only tokens that are not padding; padding gets the row before the first position's.
-    pub skip_padding: bool,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self { std: 0.02, offset: 0, skip_padding: false }
+settings! {
+    /// `[model.position] kind = "learned"`
+    pub struct Config {
+        /// Standard deviation of the initial vectors: 0.02 in BERT. Short tasks that depend on absolute
+        /// positions train faster with a larger value, such as 0.5.
+        pub std: f64 = 0.02,
+        /// The row of the first position; earlier rows exist but are unused. 2 in RoBERTa and Nyströmformer.
+        pub offset: usize = 0,
+        /// Count only tokens that are not padding; padding gets the row before the first position's.
+        pub skip_padding: bool = false,
     }
 }
 

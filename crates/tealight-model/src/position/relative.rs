@@ -11,25 +11,19 @@
 
 use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
-use serde::{Deserialize, Serialize};
 
 use super::{PositionSpec, ScoreBias};
+use crate::choice::settings::settings;
 use crate::error::{BuildError, BuildResult};
 use crate::params::init::Initializer;
 
-/// `[model.position] kind = "relative"`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Config {
-    /// Number of buckets: at least 2 in a causal model, even and at least 4 otherwise.
-    pub n_buckets: usize,
-    /// All distances from this one on share the last bucket.
-    pub max_distance: usize,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self { n_buckets: 32, max_distance: 128 }
+settings! {
+    /// `[model.position] kind = "relative"`
+    pub struct Config {
+        /// Number of buckets: at least 2 in a causal model, even and at least 4 otherwise.
+        pub n_buckets: usize = 32,
+        /// All distances from this one on share the last bucket.
+        pub max_distance: usize = 128,
     }
 }
 

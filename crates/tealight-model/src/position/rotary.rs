@@ -8,21 +8,21 @@
 
 use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
-use serde::{Deserialize, Serialize};
 use tealight_ops::rotary;
 
 use super::{PositionSpec, constant_dtype};
 use crate::choice::names::names;
+use crate::choice::settings::settings;
 use crate::error::{BuildError, BuildResult, positive};
 
-/// `[model.position] kind = "rotary"`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Config {
-    /// The longest wavelength is 2π·base.
-    pub base: f64,
-    /// Which features form a pair.
-    pub layout: Layout,
+settings! {
+    /// `[model.position] kind = "rotary"`
+    pub struct Config {
+        /// The longest wavelength is 2π·base.
+        pub base: f64 = 10_000.,
+        /// Which features form a pair.
+        pub layout: Layout = Layout::Interleaved,
+    }
 }
 
 names! {
@@ -41,12 +41,6 @@ impl From<Layout> for rotary::Layout {
             Layout::Interleaved => Self::Interleaved,
             Layout::Half => Self::Half,
         }
-    }
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self { base: 10_000., layout: Layout::Interleaved }
     }
 }
 

@@ -12,23 +12,17 @@ use std::ops::Range;
 
 use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
-use serde::{Deserialize, Serialize};
 
 use super::{EmbeddingPosition, MAX_TABLE_LEN, PositionSpec, TokenPositions};
+use crate::choice::settings::settings;
 use crate::error::{BuildResult, positive};
 use crate::params::init::Initializer;
 
-/// `[model.position] kind = "scalar"`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Config {
-    /// The divisor L of t/L.
-    pub length: f64,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self { length: 20. }
+settings! {
+    /// `[model.position] kind = "scalar"`
+    pub struct Config {
+        /// The divisor L of t/L.
+        pub length: f64 = 20.,
     }
 }
 

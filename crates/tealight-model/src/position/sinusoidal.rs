@@ -14,20 +14,20 @@ use std::ops::Range;
 
 use candle_core::{Device, Result, Tensor};
 use candle_nn::VarBuilder;
-use serde::{Deserialize, Serialize};
 
 use super::{EmbeddingPosition, MAX_TABLE_LEN, PositionSpec, TokenPositions};
 use crate::choice::names::names;
+use crate::choice::settings::settings;
 use crate::error::{BuildError, BuildResult, positive};
 
-/// `[model.position] kind = "sinusoidal"`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Config {
-    /// The wavelengths grow from 2π to nearly 2π·base.
-    pub base: f64,
-    /// The order of sines and cosines.
-    pub layout: Layout,
+settings! {
+    /// `[model.position] kind = "sinusoidal"`
+    pub struct Config {
+        /// The wavelengths grow from 2π to nearly 2π·base.
+        pub base: f64 = 10_000.,
+        /// The order of sines and cosines.
+        pub layout: Layout = Layout::Interleaved,
+    }
 }
 
 names! {
@@ -37,12 +37,6 @@ names! {
         "interleaved" => Interleaved,
         /// All sines, then all cosines.
         "half" => Half,
-    }
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self { base: 10_000., layout: Layout::Interleaved }
     }
 }
 

@@ -6,7 +6,6 @@
 
 mod base;
 mod de;
-mod defaults;
 mod error;
 mod fault;
 mod overrides;
@@ -16,7 +15,7 @@ mod source;
 mod suggest;
 mod tree;
 
-pub(crate) use defaults::settings;
 pub use error::ConfigError;
 pub use overrides::DroppedKey;
 pub use source::{ConfigSource, to_resolved_toml};
+pub(crate) use tealight_model::settings;

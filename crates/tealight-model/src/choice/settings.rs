@@ -1,17 +1,19 @@
-//! Tables of the configuration with the default beside each key.
+//! Tables of settings with the default beside each key.
 
-/// Declares structs of settings. A key that is absent has its default; an unknown key is an error. TOML has no
-/// null, so a `None` is not written.
+/// Generates structs of settings. An absent key has its default, an unknown key is an error.
 ///
-/// ```text
-/// settings! {
+/// ```
+/// tealight_model::settings! {
 ///     /// `[log]`
 ///     pub struct LogConfig {
 ///         /// Write a line of training metrics every this many updates.
 ///         pub every: u64 = 10,
 ///     }
 /// }
+///
+/// assert_eq!(LogConfig::default(), LogConfig { every: 10 });
 /// ```
+#[macro_export]
 macro_rules! settings {
     ($(
         $(#[$attribute:meta])*
@@ -20,7 +22,7 @@ macro_rules! settings {
         }
     )+) => {$(
         $(#[$attribute])*
-        #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+        #[derive(Clone, Debug, PartialEq, ::serde::Serialize, ::serde::Deserialize)]
         #[serde(default, deny_unknown_fields)]
         pub struct $name {
             $($(#[$of_key])* pub $key: $type,)+
@@ -34,4 +36,4 @@ macro_rules! settings {
     )+};
 }
 
-pub(crate) use settings;
+pub use settings;
