@@ -45,7 +45,7 @@ use crate::mode::Mode;
 
 choice! {
     /// `[model.attention]`: how a position reads from the others.
-    pub enum AttentionConfig: AttentionKind {
+    pub enum AttentionConfig: AttentionKind = "softmax" {
         /// Multi-head scaled dot-product attention, O(T²) (Vaswani et al. 2017).
         "softmax" => Softmax(softmax::Config),
         /// Scores projected onto the simplex, with exact zeros, O(T²) (Martins & Astudillo 2016).
@@ -76,12 +76,6 @@ choice! {
         "rwkv" => Rwkv(rwkv::Config),
         /// Linear attention that fades with the distance, in O(T) time (Sun et al. 2023).
         "retention" => Retention(retention::Config),
-    }
-}
-
-impl Default for AttentionConfig {
-    fn default() -> Self {
-        Self::Softmax(softmax::Config::default())
     }
 }
 

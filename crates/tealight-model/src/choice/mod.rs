@@ -6,16 +6,13 @@
 //! n_landmarks = 32       all other keys belong to the variant's `Config`
 //! ```
 //!
-//! [`choice!`](crate::choice!) generates the enum; generic functions serialize and deserialize it.
+//! [`choice!`](crate::choice!) generates the enum; serde serializes it, a generic function deserializes it.
 //! Serde's internally tagged enums buffer the whole table until they find the tag, which loses line
 //! numbers and unknown keys. Here `kind` must be the first key that the deserializer yields (the
 //! configuration reader of `tealight-train` ensures this, and serialization writes it first), and the
 //! rest of the table is deserialized directly into the variant's `Config`.
 
-use serde::de::MapAccess;
-use serde::de::value::MapAccessDeserializer;
-use serde::ser::Serializer;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer};
 
 pub mod names;
 mod read;
@@ -23,8 +20,6 @@ pub mod settings;
 
 #[doc(hidden)]
 pub use self::read::deserialize;
-#[doc(hidden)]
-pub use serde;
 
 /// One value of a choice's `kind`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,18 +39,9 @@ pub trait Choice: Sized {
     #[doc(hidden)]
     const NAMES: &'static [&'static str];
 
-    /// The name of this value's kind.
-    fn kind(&self) -> &'static str;
-
-    /// The kind with all its settings at their defaults; `None` if there is no such kind.
-    fn default_of(kind: &str) -> Option<Self>;
-
-    /// Reads the settings of `kind`, which is one of [`Self::KINDS`].
+    /// Reads the settings of `kind`; an unknown variant if it is none of [`Self::KINDS`].
     #[doc(hidden)]
-    fn read<'de, A: MapAccess<'de>>(
-        kind: &'static str,
-        settings: MapAccessDeserializer<A>,
-    ) -> Result<Self, A::Error>;
+    fn read<'de, D: Deserializer<'de>>(kind: &str, settings: D) -> Result<Self, D::Error>;
 }
 
 /// Generates an enum of kinds and implements [`Choice`], `Serialize` and `Deserialize` for it.
@@ -64,6 +50,7 @@ pub trait Choice: Sized {
 /// `Serialize` and `Deserialize` with `deny_unknown_fields`), or nothing. The first paragraph of its
 /// documentation becomes [`Kind::summary`](crate::choice::Kind::summary).
 ///
+/// `enum Name = "kind" { … }` also implements `Default`: that kind with all its settings at their defaults.
 /// `enum Name: Trait { … }`, where every `Config` implements `Trait`, also generates
 /// `Name::settings`, which returns the settings as `&dyn Trait`.
 ///
@@ -78,7 +65,7 @@ pub trait Choice: Sized {
 ///
 /// tealight_model::choice! {
 ///     /// `[model.regularizer]`: how overfitting is reduced.
-///     enum Regularizer {
+///     enum Regularizer = "none" {
 ///         /// Zeroes activations at random.
 ///         "dropout" => Dropout(Dropout),
 ///         /// No regularization.
@@ -87,20 +74,20 @@ pub trait Choice: Sized {
 /// }
 ///
 /// assert_eq!(Regularizer::default_of("dropout"), Some(Regularizer::Dropout(Dropout::default())));
-/// assert_eq!(Regularizer::None.kind(), "none");
+/// assert_eq!(Regularizer::default().kind(), "none");
 /// assert_eq!(Regularizer::KINDS[1].summary, "No regularization.");
 /// ```
 #[macro_export]
 macro_rules! choice {
     (
         $(#[$meta:meta])*
-        $vis:vis enum $name:ident : $settings:ident {
+        $vis:vis enum $name:ident : $settings:ident $(= $default:literal)? {
             $($(#[doc = $doc:literal])* $kind:literal => $variant:ident ($config:ty)),+ $(,)?
         }
     ) => {
         $crate::choice! {
             $(#[$meta])*
-            $vis enum $name {
+            $vis enum $name $(= $default)? {
                 $($(#[doc = $doc])* $kind => $variant ($config)),+
             }
         }
@@ -117,14 +104,15 @@ macro_rules! choice {
 
     (
         $(#[$meta:meta])*
-        $vis:vis enum $name:ident {
+        $vis:vis enum $name:ident $(= $default:literal)? {
             $($(#[doc = $doc:literal])* $kind:literal => $variant:ident $(($config:ty))?),+ $(,)?
         }
     ) => {
         $(#[$meta])*
-        #[derive(Clone, Debug, PartialEq)]
+        #[derive(Clone, Debug, PartialEq, ::serde::Serialize)]
+        #[serde(tag = "kind")]
         $vis enum $name {
-            $($(#[doc = $doc])* $variant $(($config))?),+
+            $($(#[doc = $doc])* #[serde(rename = $kind)] $variant $(($config))?),+
         }
 
         impl $name {
@@ -150,87 +138,47 @@ macro_rules! choice {
             }
         }
 
+        $(impl Default for $name {
+            fn default() -> Self {
+                Self::default_of($default).expect("invariant: the default is one of the kinds")
+            }
+        })?
+
         impl $crate::choice::Choice for $name {
             const KINDS: &'static [$crate::choice::Kind] = Self::KINDS;
 
             const NAMES: &'static [&'static str] = &[$($kind),+];
 
-            fn kind(&self) -> &'static str {
-                self.kind()
-            }
-
-            fn default_of(kind: &str) -> Option<Self> {
-                Self::default_of(kind)
-            }
-
-            fn read<'de, A: $crate::choice::serde::de::MapAccess<'de>>(
-                kind: &'static str,
-                settings: $crate::choice::serde::de::value::MapAccessDeserializer<A>,
-            ) -> ::std::result::Result<Self, A::Error> {
+            fn read<'de, D: ::serde::Deserializer<'de>>(
+                kind: &str,
+                settings: D,
+            ) -> ::std::result::Result<Self, D::Error> {
                 match kind {
                     $($kind => $crate::choice!(@read settings, $variant $(($config))?),)+
-                    _ => unreachable!("invariant: `{kind}` is one of KINDS"),
+                    _ => Err(::serde::de::Error::unknown_variant(kind, Self::NAMES)),
                 }
             }
         }
 
-        impl $crate::choice::serde::Serialize for $name {
-            fn serialize<S>(&self, serializer: S) -> ::std::result::Result<S::Ok, S::Error>
-            where
-                S: $crate::choice::serde::Serializer,
-            {
-                match self {
-                    $(Self::$variant $(($crate::choice!(@settings config, $config)))? => {
-                        let settings = $crate::choice!(@settings $(config, $config)?);
-                        $crate::choice::serialize($kind, settings, serializer)
-                    })+
-                }
-            }
-        }
-
-        impl<'de> $crate::choice::serde::Deserialize<'de> for $name {
-            fn deserialize<D>(deserializer: D) -> ::std::result::Result<Self, D::Error>
-            where
-                D: $crate::choice::serde::Deserializer<'de>,
-            {
+        impl<'de> ::serde::Deserialize<'de> for $name {
+            fn deserialize<D: ::serde::Deserializer<'de>>(
+                deserializer: D,
+            ) -> ::std::result::Result<Self, D::Error> {
                 $crate::choice::deserialize(deserializer)
             }
         }
     };
 
     (@read $settings:ident, $variant:ident) => {
-        <$crate::choice::NoSettings as $crate::choice::serde::Deserialize>::deserialize($settings)
+        <$crate::choice::NoSettings as ::serde::Deserialize>::deserialize($settings)
             .map(|_| Self::$variant)
     };
     (@read $settings:ident, $variant:ident ($config:ty)) => {
-        <$config as $crate::choice::serde::Deserialize>::deserialize($settings).map(Self::$variant)
+        <$config as ::serde::Deserialize>::deserialize($settings).map(Self::$variant)
     };
-
-    // The identifier of a variant's settings, used as a pattern and as an expression.
-    (@settings $settings:ident, $config:ty) => { $settings };
-    (@settings) => { &$crate::choice::NoSettings {} };
 }
 
 pub use choice;
-
-/// A choice as a table.
-#[derive(Serialize)]
-struct Table<'a, T> {
-    kind: &'static str,
-    // Only deserialization buffers a flattened field.
-    #[serde(flatten)]
-    settings: &'a T,
-}
-
-/// Serializes a choice as a table: `kind`, then its settings.
-#[doc(hidden)]
-pub fn serialize<T: Serialize, S: Serializer>(
-    kind: &'static str,
-    settings: &T,
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
-    Table { kind, settings }.serialize(serializer)
-}
 
 /// The first paragraph of a doc comment; `doc` is the concatenation of `lines`.
 #[doc(hidden)]
@@ -245,12 +193,14 @@ pub const fn summary(doc: &'static str, lines: &[&str]) -> &'static str {
 
 /// The settings of a kind without settings: an empty table, so that every key is rejected as unknown.
 #[doc(hidden)]
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NoSettings {}
 
 #[cfg(test)]
 mod tests {
+    use serde::Serialize;
+
     use super::*;
 
     #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -4,7 +4,7 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use serde::de::value::{MapAccessDeserializer, MapDeserializer};
-use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, Visitor};
 
 use super::Choice;
 
@@ -23,9 +23,9 @@ impl<'de, C: Choice> Visitor<'de> for ChoiceVisitor<C> {
     }
 
     /// The short form: the same as a table with `kind` only.
-    fn visit_str<E: serde::de::Error>(self, name: &str) -> Result<C, E> {
+    fn visit_str<E: Error>(self, name: &str) -> Result<C, E> {
         let no_settings = MapDeserializer::new(std::iter::empty::<(&str, &str)>());
-        C::read(find_kind(name, C::NAMES)?, MapAccessDeserializer::new(no_settings))
+        C::read(name, MapAccessDeserializer::new(no_settings))
     }
 
     /// A missing `kind` is an unknown variant without a name: of serde's errors, only an unknown variant
@@ -57,15 +57,8 @@ impl Visitor<'_> for KindSeed {
         f.write_str("a string")
     }
 
-    fn visit_str<E: serde::de::Error>(self, name: &str) -> Result<&'static str, E> {
-        find_kind(name, self.0)
+    fn visit_str<E: Error>(self, name: &str) -> Result<&'static str, E> {
+        let known = self.0.iter().copied().find(|kind| *kind == name);
+        known.ok_or_else(|| E::unknown_variant(name, self.0))
     }
-}
-
-fn find_kind<E>(name: &str, kinds: &'static [&'static str]) -> Result<&'static str, E>
-where
-    E: serde::de::Error,
-{
-    let known = kinds.iter().copied().find(|kind| *kind == name);
-    known.ok_or_else(|| E::unknown_variant(name, kinds))
 }

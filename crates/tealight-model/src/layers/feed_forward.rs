@@ -28,19 +28,13 @@ use crate::params::init::Initializer;
 
 choice! {
     /// `[model.feed_forward]`: the network applied to each position separately.
-    pub enum FeedForwardConfig {
+    pub enum FeedForwardConfig = "mlp" {
         /// Two linear maps with an activation between them (Vaswani et al. 2017).
         "mlp" => Mlp(MlpConfig),
         /// One map gates another: GLU, ReGLU, GEGLU, SwiGLU by activation (Shazeer 2020).
         "glu" => Glu(GluConfig),
         /// No feed-forward network.
         "none" => None,
-    }
-}
-
-impl Default for FeedForwardConfig {
-    fn default() -> Self {
-        Self::Mlp(MlpConfig::default())
     }
 }
 

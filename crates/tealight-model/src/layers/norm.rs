@@ -20,19 +20,13 @@ use crate::error::{BuildError, BuildResult};
 
 choice! {
     /// `[model.norm]`: the normalisation of the residual stream.
-    pub enum NormConfig {
+    pub enum NormConfig = "layer_norm" {
         /// Zero mean, unit variance, then scale and shift (Ba et al. 2016).
         "layer_norm" => LayerNorm(LayerNormConfig),
         /// Unit root mean square, then scale (Zhang & Sennrich 2019).
         "rms_norm" => RmsNorm(RmsNormConfig),
         /// No normalisation.
         "none" => None,
-    }
-}
-
-impl Default for NormConfig {
-    fn default() -> Self {
-        Self::LayerNorm(LayerNormConfig::default())
     }
 }
 

@@ -29,17 +29,11 @@ use crate::error::{BuildResult, positive};
 
 choice! {
     /// `[model.init]`: the distribution of initial parameters.
-    pub enum InitConfig {
+    pub enum InitConfig = "fan_in" {
         /// Weights uniform in ±1/√fan_in, as PyTorch's linear layer.
         "fan_in" => FanIn(FanIn),
         /// Weights normal with one standard deviation everywhere, as BERT and GPT-2.
         "normal" => Normal(Normal),
-    }
-}
-
-impl Default for InitConfig {
-    fn default() -> Self {
-        Self::FanIn(FanIn::default())
     }
 }
 

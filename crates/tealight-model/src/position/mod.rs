@@ -23,7 +23,7 @@ use rotary::Rotary;
 
 choice! {
     /// `[model.position]`: the position encoding.
-    pub enum PositionConfig {
+    pub enum PositionConfig = "learned" {
         /// No positions: the model treats its inputs as a set.
         "none" => None,
         /// One number t/length, mapped to d_model by a learnt vector.
@@ -38,12 +38,6 @@ choice! {
         "alibi" => Alibi,
         /// A learnt bias for each bucket of distances (Raffel et al. 2020).
         "relative" => Relative(relative::Config),
-    }
-}
-
-impl Default for PositionConfig {
-    fn default() -> Self {
-        Self::Learned(learned::Config::default())
     }
 }
 
