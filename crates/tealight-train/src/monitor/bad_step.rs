@@ -13,20 +13,13 @@ use crate::settings::settings;
 
 tealight_model::choice! {
     /// `training.bad_step`: what to do about a bad step.
-    pub enum BadStep {
+    pub enum BadStep = "stop" {
         /// Save a checkpoint of the state before the step, and stop.
         "stop" => Stop,
         /// Skip the batch.
         "skip" => Skip(Skip),
         /// Return to the last checkpoint and continue with a lower learning rate.
         "roll_back" => RollBack(RollBack),
-    }
-}
-
-#[expect(clippy::derivable_impls, reason = "`choice!` takes no attributes of variants")]
-impl Default for BadStep {
-    fn default() -> Self {
-        Self::Stop
     }
 }
 

@@ -34,7 +34,7 @@ pub use rule::{Group, Rule, RuleGroup, Step, Update};
 
 tealight_model::choice! {
     /// `[optimizer]`: the update rule.
-    pub enum OptimizerConfig: OptimizerKind {
+    pub enum OptimizerConfig: OptimizerKind = "adamw" {
         /// Adam with decoupled weight decay (Loshchilov & Hutter 2019).
         "adamw" => AdamW(adamw::Config),
         /// Stochastic gradient descent with momentum (Sutskever et al. 2013).
@@ -85,12 +85,6 @@ impl OptimizerConfig {
     /// The peak of the learning rate: what the schedule scales.
     pub fn peak_lr(&self) -> f64 {
         self.settings().peak_lr()
-    }
-}
-
-impl Default for OptimizerConfig {
-    fn default() -> Self {
-        Self::AdamW(adamw::Config::default())
     }
 }
 

@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 
 tealight_model::choice! {
     /// `[schedule]`: the learning rate over the course of a run.
-    pub enum ScheduleConfig {
+    pub enum ScheduleConfig = "cosine" {
         /// The peak throughout, after a warm-up.
         "constant" => Constant(Constant),
         /// A straight line from the peak to the final rate (Devlin et al. 2018).
@@ -190,12 +190,6 @@ impl Wsd {
             return Err(Error::config(["schedule.decay_steps", "schedule.warmup_steps"], message));
         }
         Ok(())
-    }
-}
-
-impl Default for ScheduleConfig {
-    fn default() -> Self {
-        Self::Cosine(Cosine::default())
     }
 }
 

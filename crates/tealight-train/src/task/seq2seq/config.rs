@@ -32,7 +32,7 @@ settings! {
 
 choice! {
     /// `[task.source]`: where the pairs come from.
-    pub enum SourceConfig {
+    pub enum SourceConfig = "reverse" {
         /// Random symbols, and the same in reverse.
         "reverse" => Reverse(symbols::Reverse),
         /// Random symbols, and the same in order.
@@ -41,12 +41,6 @@ choice! {
         "dates" => Dates,
         /// Pairs from a file: a source, a tab and a target on each line.
         "file" => File(FileConfig),
-    }
-}
-
-impl Default for SourceConfig {
-    fn default() -> Self {
-        Self::Reverse(symbols::Reverse::default())
     }
 }
 

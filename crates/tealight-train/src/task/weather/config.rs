@@ -47,17 +47,11 @@ names! {
 
 choice! {
     /// `[task.regime]`: how much weather there is to learn from.
-    pub enum Regime {
+    pub enum Regime = "fresh" {
         /// New samples in every batch.
         "fresh" => Fresh(Fresh),
         /// A fixed number of examples, some of them held out.
         "examples" => Examples(Fixed),
-    }
-}
-
-impl Default for Regime {
-    fn default() -> Self {
-        Self::Fresh(Fresh::default())
     }
 }
 

@@ -16,17 +16,11 @@ use crate::error::{Error, Result};
 
 choice! {
     /// `[task.corpus]`: the source of the text.
-    pub enum CorpusConfig {
+    pub enum CorpusConfig = "diary" {
         /// Generated diaries about weather, with a known best possible accuracy.
         "diary" => Diary(diary::Config),
         /// Files of text or JSON lines, also compressed: one by one, by pattern, or by folder.
         "files" => Files(files::Config),
-    }
-}
-
-impl Default for CorpusConfig {
-    fn default() -> Self {
-        Self::Diary(diary::Config::default())
     }
 }
 

@@ -16,7 +16,7 @@ const VOCAB_SIZE: &str = "task.tokenizer.vocab_size";
 
 choice! {
     /// `[task.tokenizer]`: the kind of tokenizer.
-    pub enum TokenizerConfig {
+    pub enum TokenizerConfig = "wordpiece" {
         /// Words and their pieces, as in BERT (Schuster & Nakajima 2012).
         "wordpiece" => WordPiece(WordPieceConfig),
         /// Frequent strings of bytes, as in GPT-2 (Sennrich et al. 2016).
@@ -29,12 +29,6 @@ choice! {
         "byte" => Byte,
         /// Read from a tokenizer.json, or from a folder with one or with a vocabulary.
         "file" => File(FileConfig),
-    }
-}
-
-impl Default for TokenizerConfig {
-    fn default() -> Self {
-        Self::WordPiece(WordPieceConfig::default())
     }
 }
 
