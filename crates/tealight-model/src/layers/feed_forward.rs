@@ -9,18 +9,16 @@
 //!
 //! Cost: O(seq_len·d_model·d_ff) time, O(seq_len·d_ff) memory.
 
-use std::fmt;
-
 use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
 use tealight_ops::activation::Function;
 use tealight_ops::gate::gated;
-use tealight_ops::mlp::mlp;
+use tealight_ops::mlp::{Mlp, mlp};
 
 use crate::choice::choice;
 use crate::choice::names::names;
 use crate::choice::settings::settings;
-use crate::error::{BuildError, BuildResult};
+use crate::error::{BuildResult, positive};
 use crate::layers::dropout::Dropout;
 use crate::layers::linear::{Bias, Linear};
 use crate::mode::Mode;
@@ -95,55 +93,67 @@ impl From<Activation> for Function {
 }
 
 /// A built feed-forward network.
-pub trait FeedForward: fmt::Debug + Send + Sync {
+#[derive(Debug)]
+pub(crate) struct FeedForward {
+    /// W of GLU; an MLP has none.
+    gate: Option<Linear>,
+    up: Linear,
+    activation: Activation,
+    dropout: Dropout,
+    down: Linear,
+}
+
+impl FeedForward {
     /// `(batch, seq_len, d_model)` → `(batch, seq_len, d_model)`
-    fn forward(&self, x: &Tensor, mode: Mode) -> Result<Tensor>;
+    pub(crate) fn forward(&self, x: &Tensor, mode: Mode) -> Result<Tensor> {
+        let Self { gate, up, activation, dropout, down } = self;
+        let function = Function::from(*activation);
+        let Some(gate) = gate else {
+            let dropout = dropout.draw(mode);
+            return mlp(x, &Mlp { up: up.map(), function, dropout, down: down.map() });
+        };
+        let [gate, up] = Linear::forward_all([gate, up], x)?; // (batch, seq_len, d_ff)
+        down.forward(&dropout.forward(&gated(function, &gate, &up)?, mode)?)
+    }
 }
 
 /// Settings of the network that the surrounding block determines.
-#[derive(Clone, Debug)]
-pub struct FeedForwardSpec<'a> {
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FeedForwardSpec<'a> {
     /// Width of the residual stream.
-    pub d_model: usize,
+    pub(crate) d_model: usize,
     /// Dropout after the activation.
-    pub dropout: f64,
+    pub(crate) dropout: f64,
     /// Whether the linear maps add a bias.
-    pub bias: Bias,
+    pub(crate) bias: Bias,
     /// The initial weights.
-    pub init: &'a Initializer,
+    pub(crate) init: &'a Initializer,
 }
 
 impl FeedForwardConfig {
     /// Builds the network; `None` for the kind `none`.
-    pub fn build(
+    pub(crate) fn build(
         &self,
         spec: &FeedForwardSpec<'_>,
         vb: &VarBuilder<'_>,
-    ) -> BuildResult<Option<Box<dyn FeedForward>>> {
-        let Some(d_ff) = self.d_ff(spec.d_model) else { return Ok(None) };
-        if d_ff == 0 {
-            let key = "model.feed_forward.d_ff";
-            return Err(BuildError::config([key], format!("`{key}` = 0 must be positive")));
-        }
-        let widen = |name| {
-            let shape = [spec.d_model, d_ff];
-            Linear::build(shape, spec.bias, spec.init.weight(spec.d_model), &vb.pp(name))
+    ) -> BuildResult<Option<FeedForward>> {
+        let FeedForwardSpec { d_model, bias, init, .. } = *spec;
+        let Some(d_ff) = self.d_ff(d_model) else { return Ok(None) };
+        positive("model.feed_forward.d_ff", d_ff as f64)?;
+        let widen = |name| Linear::build([d_model, d_ff], bias, init.weight(d_model), &vb.pp(name));
+        let (activation, gate) = match *self {
+            Self::None => return Ok(None),
+            Self::Mlp(MlpConfig { activation, .. }) => (activation, None),
+            Self::Glu(GluConfig { activation, .. }) => (activation, Some(widen("gate")?)),
         };
-        let narrow = || {
-            let shape = [d_ff, spec.d_model];
-            Linear::build(shape, spec.bias, spec.init.residual_weight(d_ff), &vb.pp("down"))
-        };
-        let dropout = Dropout::new(spec.dropout, vb);
-        Ok(match *self {
-            Self::None => None,
-            Self::Mlp(MlpConfig { activation, .. }) => {
-                Some(Box::new(Mlp { up: widen("up")?, activation, dropout, down: narrow()? }))
-            }
-            Self::Glu(GluConfig { activation, .. }) => {
-                let (gate, up) = (widen("gate")?, widen("up")?);
-                Some(Box::new(Glu { gate, up, activation, dropout, down: narrow()? }))
-            }
-        })
+        let (shape, weight) = ([d_ff, d_model], init.residual_weight(d_ff));
+        Ok(Some(FeedForward {
+            gate,
+            up: widen("up")?,
+            activation,
+            dropout: Dropout::new(spec.dropout, vb),
+            down: Linear::build(shape, bias, weight, &vb.pp("down"))?,
+        }))
     }
 
     /// The inner width; `None` for the kind `none`.
@@ -155,45 +165,6 @@ impl FeedForwardConfig {
             }
             Self::None => None,
         }
-    }
-}
-
-#[derive(Debug)]
-struct Mlp {
-    up: Linear,
-    activation: Activation,
-    dropout: Dropout,
-    down: Linear,
-}
-
-impl FeedForward for Mlp {
-    fn forward(&self, x: &Tensor, mode: Mode) -> Result<Tensor> {
-        mlp(
-            x,
-            &tealight_ops::mlp::Mlp {
-                up: self.up.map(),
-                function: self.activation.into(),
-                dropout: self.dropout.draw(mode),
-                down: self.down.map(),
-            },
-        )
-    }
-}
-
-#[derive(Debug)]
-struct Glu {
-    gate: Linear,
-    up: Linear,
-    activation: Activation,
-    dropout: Dropout,
-    down: Linear,
-}
-
-impl FeedForward for Glu {
-    fn forward(&self, x: &Tensor, mode: Mode) -> Result<Tensor> {
-        let [gate, up] = Linear::forward_all([&self.gate, &self.up], x)?; // (batch, seq_len, d_ff)
-        let inner = gated(self.activation.into(), &gate, &up)?;
-        self.down.forward(&self.dropout.forward(&inner, mode)?)
     }
 }
 

@@ -9,10 +9,9 @@
 //!
 //! Both use `tealight_ops::norm`, because Candle's own layers have no backward on contiguous input.
 
-use std::fmt;
-
 use candle_core::{Result, Tensor};
 use candle_nn::{VarBuilder, init};
+use tealight_ops::norm::{layer_norm, rms_norm};
 
 use crate::choice::choice;
 use crate::choice::settings::settings;
@@ -47,26 +46,39 @@ settings! {
 }
 
 /// A built normalisation.
-pub trait Norm: fmt::Debug + Send + Sync {
+#[derive(Debug)]
+pub(crate) enum Norm {
+    Layer { weight: Tensor, bias: Option<Tensor>, epsilon: f64 },
+    Rms { weight: Tensor, epsilon: f64 },
+    Identity,
+}
+
+impl Norm {
     /// `(.., d_model)` → `(.., d_model)`
-    fn forward(&self, x: &Tensor) -> Result<Tensor>;
+    pub(crate) fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        match self {
+            Self::Layer { weight, bias, epsilon } => layer_norm(x, weight, bias.as_ref(), *epsilon),
+            Self::Rms { weight, epsilon } => rms_norm(x, weight, *epsilon),
+            Self::Identity => Ok(x.clone()),
+        }
+    }
 }
 
 impl NormConfig {
     /// Builds the normalisation of vectors of width `d_model`.
-    pub fn build(&self, d_model: usize, vb: &VarBuilder<'_>) -> BuildResult<Box<dyn Norm>> {
+    pub(crate) fn build(&self, d_model: usize, vb: &VarBuilder<'_>) -> BuildResult<Norm> {
         let weight = || vb.get_with_hints(d_model, "weight", init::ONE);
         Ok(match *self {
-            Self::None => Box::new(Identity),
+            Self::None => Norm::Identity,
             Self::LayerNorm(LayerNormConfig { epsilon, bias }) => {
                 check_epsilon(epsilon)?;
                 let shift = || vb.get_with_hints(d_model, "bias", init::ZERO);
                 let bias = bias.then(shift).transpose()?;
-                Box::new(LayerNorm { weight: weight()?, bias, epsilon })
+                Norm::Layer { weight: weight()?, bias, epsilon }
             }
             Self::RmsNorm(RmsNormConfig { epsilon }) => {
                 check_epsilon(epsilon)?;
-                Box::new(RmsNorm { weight: weight()?, epsilon })
+                Norm::Rms { weight: weight()?, epsilon }
             }
         })
     }
@@ -83,38 +95,4 @@ fn check_epsilon(epsilon: f64) -> BuildResult<()> {
          smallest number of f32"
     );
     Err(BuildError::config(["model.norm.epsilon"], message))
-}
-
-#[derive(Debug)]
-struct LayerNorm {
-    weight: Tensor,
-    bias: Option<Tensor>,
-    epsilon: f64,
-}
-
-impl Norm for LayerNorm {
-    fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        tealight_ops::norm::layer_norm(x, &self.weight, self.bias.as_ref(), self.epsilon)
-    }
-}
-
-#[derive(Debug)]
-struct RmsNorm {
-    weight: Tensor,
-    epsilon: f64,
-}
-
-impl Norm for RmsNorm {
-    fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        tealight_ops::norm::rms_norm(x, &self.weight, self.epsilon)
-    }
-}
-
-#[derive(Debug)]
-struct Identity;
-
-impl Norm for Identity {
-    fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        Ok(x.clone())
-    }
 }

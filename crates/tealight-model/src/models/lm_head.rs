@@ -76,7 +76,7 @@ impl LmHead {
 struct Transform {
     dense: Linear,
     activation: Activation,
-    norm: Box<dyn Norm>,
+    norm: Norm,
 }
 
 impl Transform {

@@ -14,8 +14,8 @@ use candle_nn::VarBuilder;
 use tealight_ops::residual::residual;
 
 use super::spec::StackSpec;
-use crate::attention::decoding::{self, DecodingState};
-use crate::attention::{Attention, AttentionInput, Memory, Reads, RowSum};
+use crate::attention::decoding;
+use crate::attention::{Attention, AttentionInput, BoxAttention, BoxState, Memory, Reads, RowSum};
 use crate::config::ModelConfig;
 pub use crate::config::NormPlacement;
 use crate::error::BuildResult;
@@ -41,9 +41,9 @@ pub struct BlockInput<'a> {
 /// Self-attention, cross-attention and feed-forward network around one residual stream.
 #[derive(Debug)]
 pub struct Block {
-    attention: SubLayer<dyn Attention>,
-    cross_attention: Option<SubLayer<dyn Attention>>,
-    feed_forward: Option<SubLayer<dyn FeedForward>>,
+    attention: SubLayer<BoxAttention>,
+    cross_attention: Option<SubLayer<BoxAttention>>,
+    feed_forward: Option<SubLayer<FeedForward>>,
 }
 
 impl<'a> BlockInput<'a> {
@@ -168,7 +168,7 @@ impl Block {
     fn with_memory<'a>(
         &'a self,
         memory: Option<Memory<'a>>,
-    ) -> Result<Option<(&'a SubLayer<dyn Attention>, Memory<'a>)>> {
+    ) -> Result<Option<(&'a SubLayer<BoxAttention>, Memory<'a>)>> {
         match (&self.cross_attention, memory) {
             (Some(cross), Some(memory)) => Ok(Some((cross, memory))),
             (None, None) => Ok(None),
@@ -216,12 +216,13 @@ impl AttentionMaps {
 #[derive(Debug)]
 pub struct BlockDecoding<'a> {
     block: &'a Block,
-    attention: Box<dyn DecodingState + 'a>,
-    cross_attention: Option<Box<dyn DecodingState + 'a>>,
+    attention: BoxState<'a>,
+    cross_attention: Option<BoxState<'a>>,
 }
 
 impl BlockDecoding<'_> {
-    /// Decodes the next positions: `x (batch, n_new, d_model)` → the same shape; see [`DecodingState`].
+    /// Decodes the next positions: `x (batch, n_new, d_model)` → the same shape; see
+    /// [`DecodingState`](decoding::DecodingState).
     pub fn step(&mut self, x: &Tensor, score_bias: Option<&Tensor>) -> Result<Tensor> {
         let Self { block, attention, cross_attention } = self;
         let mode = Mode::Eval;
@@ -242,15 +243,15 @@ impl BlockDecoding<'_> {
 
 /// A layer with its norm, dropout and residual sum.
 #[derive(Debug)]
-struct SubLayer<L: ?Sized> {
+struct SubLayer<L> {
     residual: Residual,
-    layer: Box<L>,
+    layer: L,
 }
 
 /// The norm, dropout and residual sum around a layer.
 #[derive(Debug)]
 struct Residual {
-    norm: Box<dyn Norm>,
+    norm: Norm,
     placement: NormPlacement,
     keeps_input: bool,
     dropout: Dropout,

@@ -72,7 +72,7 @@ impl<'a> Input<'a> {
 #[derive(Debug)]
 pub struct Embedding {
     source: Source,
-    norm: Option<Box<dyn Norm>>,
+    norm: Option<Norm>,
     dropout: Dropout,
 }
 

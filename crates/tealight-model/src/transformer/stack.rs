@@ -20,7 +20,7 @@ use crate::position::{AttentionNeeds, ScoreBias};
 #[derive(Debug)]
 pub struct Stack {
     blocks: Vec<Arc<Block>>,
-    final_norm: Option<Box<dyn Norm>>,
+    final_norm: Option<Norm>,
 }
 
 impl Stack {
