@@ -63,25 +63,21 @@ impl Block {
         vb: &VarBuilder<'_>,
     ) -> BuildResult<Self> {
         let init = Initializer::build(&config.init, spec.n_layers)?;
-        let residual = |name: &str| Residual::build(config, &vb.pp(name));
 
         let lens = [spec.max_seq_len; 2];
         let mut self_spec = config.attention_spec(&init, spec.attention.key, spec.reads, lens);
         self_spec.position = needs.clone();
         self_spec.packed = spec.packed;
-        let attention = SubLayer {
-            layer: spec.attention.config.build(&self_spec, &vb.pp("attention"))?,
-            residual: residual("attention_residual")?,
-        };
+        let layer = spec.attention.config.build(&self_spec, &vb.pp("attention"))?;
+        let attention = SubLayer::build(layer, config, &vb.pp("attention_residual"))?;
 
         let cross_attention = spec.cross_attention.map(|(place, max_memory_len)| {
             let lens = [spec.max_seq_len, max_memory_len];
             let cross = config.attention_spec(&init, place.key, Reads::Memory, lens);
-            BuildResult::Ok(SubLayer {
-                layer: place.config.build(&cross, &vb.pp("cross_attention"))?,
-                residual: residual("cross_attention_residual")?,
-            })
+            let layer = place.config.build(&cross, &vb.pp("cross_attention"))?;
+            SubLayer::build(layer, config, &vb.pp("cross_attention_residual"))
         });
+        let cross_attention = cross_attention.transpose()?;
 
         let feed_forward_spec = FeedForwardSpec {
             d_model: config.d_model,
@@ -89,11 +85,9 @@ impl Block {
             bias: config.linear_bias(),
             init: &init,
         };
-        let cross_attention = cross_attention.transpose()?;
         let feed_forward = config.feed_forward.build(&feed_forward_spec, &vb.pp("feed_forward"))?;
-        let feed_forward = feed_forward.map(|layer| {
-            BuildResult::Ok(SubLayer { layer, residual: residual("feed_forward_residual")? })
-        });
+        let feed_forward = feed_forward
+            .map(|layer| SubLayer::build(layer, config, &vb.pp("feed_forward_residual")));
         Ok(Self { attention, cross_attention, feed_forward: feed_forward.transpose()? })
     }
 
@@ -113,16 +107,13 @@ impl Block {
         x: &Tensor,
         input: &BlockInput<'_>,
     ) -> Result<(BlockMaps, Tensor)> {
-        let BlockInput { mask, mode, .. } = *input;
-        let SubLayer { layer, residual } = &self.attention;
-        let inner = &residual.layer_input(x)?;
-        let attention = AttentionMaps::compute(
-            layer.as_ref(),
-            &AttentionInput { x: inner, memory: None, mask, mode },
-        )?;
+        let BlockInput { mask, memory, mode } = *input;
+        let inner = &self.attention.layer_input(x)?;
+        let own = AttentionInput { x: inner, memory: None, mask, mode };
+        let attention = AttentionMaps::compute(self.attention.layer.as_ref(), &own)?;
         let x = self.self_attention(x, input)?;
-        let cross_attention = self.with_memory(input.memory)?.map(|(cross, memory)| {
-            let inner = &cross.residual.layer_input(&x)?;
+        let cross_attention = self.with_memory(memory)?.map(|(cross, memory)| {
+            let inner = &cross.layer_input(&x)?;
             AttentionMaps::compute(cross.layer.as_ref(), &cross_input(inner, memory, mode))
         });
         let cross_attention = cross_attention.transpose()?;
@@ -141,15 +132,16 @@ impl Block {
 
     fn self_attention(&self, x: &Tensor, input: &BlockInput<'_>) -> Result<Tensor> {
         let BlockInput { mask, mode, .. } = *input;
-        let SubLayer { layer, residual } = &self.attention;
-        residual.around(x, mode, |x| layer.forward(&AttentionInput { x, memory: None, mask, mode }))
+        let SubLayer { layer, .. } = &self.attention;
+        self.attention
+            .around(x, mode, |x| layer.forward(&AttentionInput { x, memory: None, mask, mode }))
     }
 
     fn cross_attention(&self, x: &Tensor, input: &BlockInput<'_>) -> Result<Tensor> {
         let mode = input.mode;
         match self.with_memory(input.memory)? {
-            Some((SubLayer { layer, residual }, memory)) => {
-                residual.around(x, mode, |x| layer.forward(&cross_input(x, memory, mode)))
+            Some((cross, memory)) => {
+                cross.around(x, mode, |x| cross.layer.forward(&cross_input(x, memory, mode)))
             }
             None => Ok(x.clone()),
         }
@@ -157,9 +149,7 @@ impl Block {
 
     fn feed_forward(&self, x: &Tensor, mode: Mode) -> Result<Tensor> {
         match &self.feed_forward {
-            Some(SubLayer { layer, residual }) => {
-                residual.around(x, mode, |x| layer.forward(x, mode))
-            }
+            Some(network) => network.around(x, mode, |x| network.layer.forward(x, mode)),
             None => Ok(x.clone()),
         }
     }
@@ -226,10 +216,9 @@ impl BlockDecoding<'_> {
     pub fn step(&mut self, x: &Tensor, score_bias: Option<&Tensor>) -> Result<Tensor> {
         let Self { block, attention, cross_attention } = self;
         let mode = Mode::Eval;
-        let residual = &block.attention.residual;
-        let mut x = residual.around(x, mode, |x| attention.step(x, score_bias))?;
+        let mut x = block.attention.around(x, mode, |x| attention.step(x, score_bias))?;
         if let (Some(cross), Some(state)) = (&block.cross_attention, cross_attention) {
-            x = cross.residual.around(&x, mode, |x| state.step(x, None))?;
+            x = cross.around(&x, mode, |x| state.step(x, None))?;
         }
         block.feed_forward(&x, mode)
     }
@@ -244,22 +233,18 @@ impl BlockDecoding<'_> {
 /// A layer with its norm, dropout and residual sum.
 #[derive(Debug)]
 struct SubLayer<L> {
-    residual: Residual,
     layer: L,
-}
-
-/// The norm, dropout and residual sum around a layer.
-#[derive(Debug)]
-struct Residual {
     norm: Norm,
     placement: NormPlacement,
     keeps_input: bool,
     dropout: Dropout,
 }
 
-impl Residual {
-    fn build(config: &ModelConfig, vb: &VarBuilder<'_>) -> BuildResult<Self> {
+impl<L> SubLayer<L> {
+    /// `layer` with a norm and dropout at `vb`.
+    fn build(layer: L, config: &ModelConfig, vb: &VarBuilder<'_>) -> BuildResult<Self> {
         Ok(Self {
+            layer,
             norm: config.norm.build(config.d_model, &vb.pp("norm"))?,
             placement: config.norm_placement,
             keeps_input: config.residual,
@@ -275,14 +260,14 @@ impl Residual {
         }
     }
 
-    /// The output of the sub-layer; `layer` is f of the module's formula.
+    /// The output of the sub-layer; `f` is that of the module's formula.
     fn around(
         &self,
         x: &Tensor,
         mode: Mode,
-        layer: impl FnOnce(&Tensor) -> Result<Tensor>,
+        f: impl FnOnce(&Tensor) -> Result<Tensor>,
     ) -> Result<Tensor> {
-        let change = layer(&self.layer_input(x)?)?;
+        let change = f(&self.layer_input(x)?)?;
         let sum = if self.keeps_input {
             residual(x, &change, self.dropout.draw(mode))?
         } else {
