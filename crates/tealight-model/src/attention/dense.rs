@@ -97,7 +97,7 @@ pub(super) fn cost(
 struct Dense<K> {
     projection: Projection,
     rotary: Option<Rotary>,
-    score: Box<dyn ScoreFunction>,
+    score: ScoreFunction,
     kind: K,
     dropout: Dropout,
     output: Linear,

@@ -14,8 +14,6 @@
 //! Cost: O(q_len·kv_len·head_dim) time for each head. The first three are matrix products. For its gradient
 //! the additive score keeps O(q_len·kv_len·head_dim) numbers, the others O(q_len·kv_len).
 
-use std::fmt;
-
 use candle_core::{D, Result, Tensor, bail};
 use candle_nn::{VarBuilder, init};
 use tealight_ops::activation::sigmoid;
@@ -43,60 +41,43 @@ names! {
     }
 }
 
-/// A built score with its parameters.
-pub trait ScoreFunction: fmt::Debug + Send + Sync {
-    /// `query (batch, n_heads, q_len, head_dim)`, `key (batch, n_heads, kv_len, head_dim)` →
-    /// `(batch, n_heads, q_len, kv_len)`
-    fn scores(&self, query: &Tensor, key: &Tensor) -> Result<Tensor>;
-
-    /// Splits a score that [is a product](Score::is_product) into q' and a scale, where the score is
-    /// scale · q'ᵀk: `query (batch, q_len, n_heads, head_dim)` → q' of the same shape.
-    ///
-    /// # Errors
-    /// If the score is not a product.
-    fn as_product(&self, _query: &Tensor) -> Result<(Tensor, f64)> {
-        bail!("{self:?} is no product of a query and a key")
-    }
-}
-
 impl Score {
     /// Builds the score with its parameters under `score`.
     ///
     /// # Errors
     /// If rotary positions meet a score that is not a plain dot product, with the keys.
-    pub fn build(
+    pub(super) fn build(
         self,
         spec: &AttentionSpec<'_>,
         vb: &VarBuilder<'_>,
-    ) -> BuildResult<Box<dyn ScoreFunction>> {
+    ) -> BuildResult<ScoreFunction> {
         let (n_heads, head_dim) = (spec.n_heads, spec.head_dim());
         let (vector, square) = ((n_heads, head_dim), (n_heads, head_dim, head_dim));
         let (vb, weight) = (vb.pp("score"), spec.init.weight(head_dim));
-        if matches!(self, Self::General | Self::Additive | Self::Logistic) {
-            self.refuse_rotary(spec)?;
-        }
+        self.refuse_rotary(spec)?;
         Ok(match self {
-            Self::ScaledDot => Box::new(Dot { scale: 1. / (head_dim as f64).sqrt() }),
-            Self::Dot => Box::new(Dot { scale: 1. }),
+            Self::ScaledDot => ScoreFunction::Dot { scale: 1. / (head_dim as f64).sqrt() },
+            Self::Dot => ScoreFunction::Dot { scale: 1. },
             Self::General => {
-                Box::new(General { weight: vb.get_with_hints(square, "weight", weight)? })
+                ScoreFunction::General { weight: vb.get_with_hints(square, "weight", weight)? }
             }
-            Self::Additive => Box::new(Additive(AdditiveParameters {
+            Self::Additive => ScoreFunction::Additive(AdditiveParameters {
                 query: vb.get_with_hints(square, "query", weight)?,
                 key: vb.get_with_hints(square, "key", weight)?,
                 bias: vb.get_with_hints(vector, "bias", init::ZERO)?,
                 direction: vb.get_with_hints(vector, "direction", weight)?,
-            })),
-            Self::Logistic => Box::new(Logistic {
+            }),
+            Self::Logistic => ScoreFunction::Logistic {
                 query: vb.get_with_hints(vector, "query", weight)?,
                 key: vb.get_with_hints(vector, "key", weight)?,
                 bias: vb.get_with_hints(n_heads, "bias", init::ZERO)?,
-            }),
+            },
         })
     }
 
     fn refuse_rotary(self, spec: &AttentionSpec<'_>) -> BuildResult<()> {
-        if !matches!(spec.position, AttentionNeeds::Rotary(_)) {
+        let is_plain = matches!(self, Self::ScaledDot | Self::Dot);
+        if is_plain || !matches!(spec.position, AttentionNeeds::Rotary(_)) {
             return Ok(());
         }
         let key = format!("{}.score", spec.key);
@@ -216,59 +197,54 @@ pub fn logistic(
     sigmoid(&query.broadcast_add(&key)?)
 }
 
+/// A built score with its parameters.
 #[derive(Debug)]
-struct Dot {
-    scale: f64,
+pub(super) enum ScoreFunction {
+    Dot {
+        scale: f64,
+    },
+    General {
+        /// `(n_heads, head_dim, head_dim)`
+        weight: Tensor,
+    },
+    Additive(AdditiveParameters),
+    Logistic {
+        /// `(n_heads, head_dim)`
+        query: Tensor,
+        /// `(n_heads, head_dim)`
+        key: Tensor,
+        /// `(n_heads)`
+        bias: Tensor,
+    },
 }
 
-impl ScoreFunction for Dot {
-    fn scores(&self, query: &Tensor, key: &Tensor) -> Result<Tensor> {
-        dot(query, key, self.scale)
+impl ScoreFunction {
+    /// `query (batch, n_heads, q_len, head_dim)`, `key (batch, n_heads, kv_len, head_dim)` →
+    /// `(batch, n_heads, q_len, kv_len)`
+    pub(super) fn scores(&self, query: &Tensor, key: &Tensor) -> Result<Tensor> {
+        match self {
+            Self::Dot { scale } => dot(query, key, *scale),
+            Self::General { weight } => general(query, key, weight),
+            Self::Additive(parameters) => additive(query, key, parameters),
+            Self::Logistic { query: w_q, key: w_k, bias } => logistic(query, key, [w_q, w_k], bias),
+        }
     }
 
-    fn as_product(&self, query: &Tensor) -> Result<(Tensor, f64)> {
-        Ok((query.clone(), self.scale))
-    }
-}
-
-#[derive(Debug)]
-struct General {
-    /// `(n_heads, head_dim, head_dim)`
-    weight: Tensor,
-}
-
-impl ScoreFunction for General {
-    fn scores(&self, query: &Tensor, key: &Tensor) -> Result<Tensor> {
-        general(query, key, &self.weight)
-    }
-
-    fn as_product(&self, query: &Tensor) -> Result<(Tensor, f64)> {
-        let mapped = swap_axes(query)?.broadcast_matmul(&self.weight)?;
-        Ok((mapped.transpose(1, 2)?, 1.))
-    }
-}
-
-#[derive(Debug)]
-struct Additive(AdditiveParameters);
-
-impl ScoreFunction for Additive {
-    fn scores(&self, query: &Tensor, key: &Tensor) -> Result<Tensor> {
-        additive(query, key, &self.0)
-    }
-}
-
-#[derive(Debug)]
-struct Logistic {
-    /// `(n_heads, head_dim)`
-    query: Tensor,
-    /// `(n_heads, head_dim)`
-    key: Tensor,
-    /// `(n_heads)`
-    bias: Tensor,
-}
-
-impl ScoreFunction for Logistic {
-    fn scores(&self, query: &Tensor, key: &Tensor) -> Result<Tensor> {
-        logistic(query, key, [&self.query, &self.key], &self.bias)
+    /// Splits a score that [is a product](Score::is_product) into q' and a scale, where the score is
+    /// scale · q'ᵀk: `query (batch, q_len, n_heads, head_dim)` → q' of the same shape.
+    ///
+    /// # Errors
+    /// If the score is not a product.
+    pub(super) fn as_product(&self, query: &Tensor) -> Result<(Tensor, f64)> {
+        match self {
+            Self::Dot { scale } => Ok((query.clone(), *scale)),
+            Self::General { weight } => {
+                let mapped = swap_axes(query)?.broadcast_matmul(weight)?;
+                Ok((mapped.transpose(1, 2)?, 1.))
+            }
+            Self::Additive(_) | Self::Logistic { .. } => {
+                bail!("{self:?} is no product of a query and a key")
+            }
+        }
     }
 }

@@ -77,7 +77,7 @@ impl AttentionKind for Config {
 pub(super) struct Softmax {
     projection: Projection,
     rotary: Option<Rotary>,
-    score: Box<dyn ScoreFunction>,
+    score: ScoreFunction,
     window: Option<usize>,
     dropout: Dropout,
     output: Linear,
