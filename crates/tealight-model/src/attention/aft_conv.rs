@@ -18,7 +18,7 @@ use candle_nn::{Init, VarBuilder, init};
 use tealight_ops::aft::{self, Reach};
 
 use super::aft_full::NEAR_ZERO;
-use super::gate::{self, Aft, Gate, PairBiases, Projected};
+use super::gate::{self, Aft, Gate, PairBiases};
 use super::{AttentionCost, AttentionKind, AttentionSpec, BoxAttention};
 use crate::choice::names::names;
 use crate::choice::settings::settings;
@@ -120,8 +120,12 @@ impl Filters {
 }
 
 impl PairBiases for Filters {
-    fn mean(&self, qkv: &Projected, padding: Option<&Tensor>, reach: Reach) -> Result<Tensor> {
-        let Projected { key, value, .. } = qkv;
+    fn mean(
+        &self,
+        [_query, key, value]: &[Tensor; 3],
+        padding: Option<&Tensor>,
+        reach: Reach,
+    ) -> Result<Tensor> {
         let (batch, seq_len, d_model) = value.dims3()?;
         let value = value.reshape((batch, seq_len, self.n_heads, d_model / self.n_heads))?;
         let w = self.reparametrised()?;

@@ -16,7 +16,7 @@ use candle_nn::{Init, VarBuilder};
 use tealight_ops::aft::{Reach, aft_full};
 use tealight_ops::matmul::matmul_transposed;
 
-use super::gate::{self, Aft, Gate, PairBiases, Projected};
+use super::gate::{self, Aft, Gate, PairBiases};
 use super::{AttentionCost, AttentionKind, AttentionSpec, BoxAttention};
 use crate::choice::settings::settings;
 use crate::error::BuildResult;
@@ -90,8 +90,12 @@ impl Biases {
 }
 
 impl PairBiases for Biases {
-    fn mean(&self, qkv: &Projected, padding: Option<&Tensor>, reach: Reach) -> Result<Tensor> {
-        let Projected { query, key, value } = qkv;
+    fn mean(
+        &self,
+        [query, key, value]: &[Tensor; 3],
+        padding: Option<&Tensor>,
+        reach: Reach,
+    ) -> Result<Tensor> {
         let (_batch, q_len, _d_model) = query.dims3()?;
         let (_batch, kv_len, _d_model) = key.dims3()?;
         aft_full(key, value, &self.w(q_len, kv_len)?, padding, reach)

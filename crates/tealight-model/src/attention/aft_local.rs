@@ -16,7 +16,7 @@ use candle_nn::VarBuilder;
 use tealight_ops::aft::{self, Reach};
 
 use super::aft_full::NEAR_ZERO;
-use super::gate::{self, Aft, Gate, PairBiases, Projected};
+use super::gate::{self, Aft, Gate, PairBiases};
 use super::{AttentionCost, AttentionKind, AttentionSpec, BoxAttention};
 use crate::choice::settings::settings;
 use crate::error::BuildResult;
@@ -70,8 +70,12 @@ struct Band {
 }
 
 impl PairBiases for Band {
-    fn mean(&self, qkv: &Projected, padding: Option<&Tensor>, reach: Reach) -> Result<Tensor> {
-        let Projected { key, value, .. } = qkv;
+    fn mean(
+        &self,
+        [_query, key, value]: &[Tensor; 3],
+        padding: Option<&Tensor>,
+        reach: Reach,
+    ) -> Result<Tensor> {
         let (_batch, seq_len, _d_model) = key.dims3()?;
         aft::aft_local(key, value, &self.w.narrow(0, 0, seq_len)?, padding, reach)
     }

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use tealight_ops::aft;
 
 use super::decoding::{refuse_score_bias, select_rows};
-use super::gate::{self, Gate, Projected};
+use super::gate::{self, Gate};
 use super::running_mean::RunningMean;
 use super::{
     Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec, BoxAttention, BoxState,
@@ -55,14 +55,14 @@ pub struct AftSimple {
 
 impl Attention for AftSimple {
     fn forward(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
-        let Projected { query, key, value } = self.gate.project(input)?;
+        let [query, key, value] = self.gate.maps.project(input)?;
         let padding = input.mask.padding_only()?;
         let context = aft::aft_simple(&key, &value, padding, self.gate.reach())?;
         self.gate.output(&query, &context, input.mode)
     }
 
     fn weights(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
-        let Projected { query, key, .. } = self.gate.project(input)?;
+        let [query, key, _value] = self.gate.maps.project(input)?;
         let (_batch, q_len, _d_model) = query.dims3()?;
         let (_batch, kv_len, _d_model) = key.dims3()?;
         let w = Tensor::zeros((1, q_len, kv_len), key.dtype(), key.device())?;
@@ -70,10 +70,10 @@ impl Attention for AftSimple {
     }
 
     fn decoding_state<'a>(&'a self, memory: Option<Memory<'a>>) -> Result<Option<BoxState<'a>>> {
-        Ok(match (self.gate.reads(), memory) {
+        Ok(match (self.gate.maps.reads, memory) {
             (Reads::Past, None) => Some(Box::new(SelfState { gate: &self.gate, past: None })),
             (Reads::Memory, Some(memory)) => {
-                let (key, value) = self.gate.keys_and_values(memory.states)?;
+                let [key, value] = self.gate.maps.keys_and_values(memory.states)?;
                 let padding = memory.mask.padding_only()?;
                 let context = aft::aft_simple(&key, &value, padding, aft::Reach::Everything)?;
                 Some(Box::new(CrossState { gate: &self.gate, context }))
@@ -94,7 +94,7 @@ impl DecodingState for SelfState<'_> {
     fn step(&mut self, x: &Tensor, score_bias: Option<&Tensor>) -> Result<Tensor> {
         refuse_score_bias(score_bias)?;
         let (_batch, n_new, _d_model) = x.dims3()?;
-        let (keys, values) = self.gate.keys_and_values(x)?;
+        let [keys, values] = self.gate.maps.keys_and_values(x)?;
         let mut contexts = Vec::with_capacity(n_new);
         for t in 0..n_new {
             let new = RunningMean::of(&keys.narrow(1, t, 1)?, &values.narrow(1, t, 1)?)?;
@@ -106,7 +106,7 @@ impl DecodingState for SelfState<'_> {
             self.past = Some(read);
         }
         let context = Tensor::cat(&contexts, 1)?; // (batch, n_new, d_model)
-        self.gate.output(&self.gate.queries(x)?, &context, Mode::Eval)
+        self.gate.output(&self.gate.maps.queries(x)?, &context, Mode::Eval)
     }
 
     fn select(&mut self, rows: &Tensor) -> Result<()> {
@@ -126,7 +126,7 @@ struct CrossState<'a> {
 impl DecodingState for CrossState<'_> {
     fn step(&mut self, x: &Tensor, score_bias: Option<&Tensor>) -> Result<Tensor> {
         refuse_score_bias(score_bias)?;
-        self.gate.output(&self.gate.queries(x)?, &self.context, Mode::Eval)
+        self.gate.output(&self.gate.maps.queries(x)?, &self.context, Mode::Eval)
     }
 
     fn select(&mut self, rows: &Tensor) -> Result<()> {

@@ -7,12 +7,11 @@
 use candle_core::{D, Result, Tensor};
 
 use super::decoding::select_rows;
-use super::projection::{Projection, rotated};
+use super::projection::Projection;
 use super::{BoxState, DecodingState, Memory, Reads};
 use crate::layers::linear::Linear;
 use crate::mask::Mask;
 use crate::mode::Mode;
-use crate::position::rotary::Rotary;
 
 /// A layer that can decode with cached keys and values.
 pub(super) trait KeyValueLayer: std::fmt::Debug + Send + Sync {
@@ -36,20 +35,10 @@ pub(super) trait KeyValueLayer: std::fmt::Debug + Send + Sync {
 pub(super) struct LinearMaps<'a> {
     /// Into queries, keys and values.
     pub(super) projection: &'a Projection,
-    /// The rotation of queries and keys, where positions are rotary.
-    pub(super) rotary: Option<&'a Rotary>,
     /// Back into the residual stream.
     pub(super) output: &'a Linear,
     /// How many keys a position reads at most, its own included; `None`: all.
     pub(super) window: Option<usize>,
-}
-
-impl LinearMaps<'_> {
-    /// Keys and values of `x (batch, len, d_model)`, whose first position is `start`.
-    fn keys_and_values(&self, x: &Tensor, start: usize) -> Result<(Tensor, Tensor)> {
-        let (key, value) = self.projection.keys_and_values_heads_last(x)?;
-        Ok((rotated(key, self.rotary, start)?, value))
-    }
 }
 
 /// The state of `layer` before the first position; `None` for a layer that reads later positions, too.
@@ -62,7 +51,7 @@ pub(super) fn decoding_state<'a>(
         (Reads::Past, None) => (None, None),
         (Reads::Memory, Some(Memory { states, mask })) => {
             mask.refuse_segments()?;
-            (Some(maps.keys_and_values(states, 0)?), Some(mask.clone()))
+            (Some(maps.projection.keys_and_values(states, 0)?), Some(mask.clone()))
         }
         _ => return Ok(None),
     };
@@ -85,8 +74,7 @@ struct Cache<'a> {
 impl DecodingState for Cache<'_> {
     fn step(&mut self, x: &Tensor, score_bias: Option<&Tensor>) -> Result<Tensor> {
         let (_batch, n_new, _d_model) = x.dims3()?;
-        let query = self.maps.projection.queries_heads_last(x)?;
-        let query = rotated(query, self.maps.rotary, self.n_read)?;
+        let query = self.maps.projection.queries(x, self.n_read)?;
         let (key, value) = match (&self.memory_mask, self.kept.take()) {
             (Some(_), Some(kept)) => kept,
             (_, kept) => self.extended(kept, x)?,
@@ -113,7 +101,7 @@ impl DecodingState for Cache<'_> {
 impl Cache<'_> {
     /// `kept`, followed by the keys and values of `x`.
     fn extended(&self, kept: Option<(Tensor, Tensor)>, x: &Tensor) -> Result<(Tensor, Tensor)> {
-        let (key, value) = self.maps.keys_and_values(x, self.n_read)?;
+        let (key, value) = self.maps.projection.keys_and_values(x, self.n_read)?;
         Ok(match kept {
             Some((keys, values)) => {
                 (Tensor::cat(&[&keys, &key], 1)?, Tensor::cat(&[&values, &value], 1)?)

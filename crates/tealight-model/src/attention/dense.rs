@@ -27,7 +27,6 @@ use crate::layers::dropout::Dropout;
 use crate::layers::linear::Linear;
 use crate::mask::{Mask, causal_mask};
 use crate::mode::Mode;
-use crate::position::rotary::Rotary;
 
 /// A kind that turns each row of scores into weights. The layer keeps its settings.
 pub(super) trait DenseKind: fmt::Debug + Clone + Send + Sync + 'static {
@@ -68,8 +67,7 @@ pub(super) fn build(
     kind: &impl DenseKind,
 ) -> BuildResult<BoxAttention> {
     Ok(Box::new(Dense {
-        projection: Projection::with(spec, vb, heads)?,
-        rotary: spec.rotary(),
+        projection: Projection::build(spec, vb, heads)?,
         score: kind.score().build(spec, vb)?,
         kind: kind.clone(),
         dropout: Dropout::new(spec.dropout, vb),
@@ -96,7 +94,6 @@ pub(super) fn cost(
 #[derive(Debug)]
 struct Dense<K> {
     projection: Projection,
-    rotary: Option<Rotary>,
     score: ScoreFunction,
     kind: K,
     dropout: Dropout,
@@ -105,13 +102,13 @@ struct Dense<K> {
 
 impl<K: DenseKind> Attention for Dense<K> {
     fn forward(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
-        let (query, key, value) = self.projection.project_rotated(input, self.rotary.as_ref())?;
+        let [query, key, value] = self.projection.project_rotated(input)?;
         let heads = self.attend(&query, (&key, &value), input.mask, input.mode)?;
         self.output.forward(&heads) // (batch, q_len, d_model)
     }
 
     fn weights(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
-        let (query, key, _) = self.projection.project_rotated(input, self.rotary.as_ref())?;
+        let [query, key, _value] = self.projection.project_rotated(input)?;
         self.distribute(&query, &key, input.mask)
     }
 
@@ -145,8 +142,7 @@ impl<K: DenseKind> Dense<K> {
 
 impl<K: DenseKind> KeyValueLayer for Dense<K> {
     fn maps(&self) -> LinearMaps<'_> {
-        let Self { projection, output, .. } = self;
-        LinearMaps { projection, rotary: self.rotary.as_ref(), output, window: None }
+        LinearMaps { projection: &self.projection, output: &self.output, window: None }
     }
 
     /// P V

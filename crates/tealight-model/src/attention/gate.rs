@@ -17,7 +17,8 @@ use tealight_ops::activation::Function;
 use tealight_ops::aft::{self, Reach};
 use tealight_ops::gate::gated;
 
-use super::{Attention, AttentionCost, AttentionInput, AttentionSpec, Reads, projection};
+use super::projection::{self, Maps};
+use super::{Attention, AttentionCost, AttentionInput, AttentionSpec, Reads};
 use crate::error::BuildResult;
 use crate::layers::dropout::Dropout;
 use crate::layers::linear::{Bias, Linear};
@@ -26,8 +27,9 @@ use crate::mode::Mode;
 /// The learnt biases w of a kind of AFT, for pairs of positions.
 pub(super) trait PairBiases: fmt::Debug + Send + Sync {
     /// The mean of V with weights exp(K + w), `(batch, q_len, d_model)`; 1 in `padding (batch, kv_len)` has no
-    /// weight.
-    fn mean(&self, qkv: &Projected, padding: Option<&Tensor>, reach: Reach) -> Result<Tensor>;
+    /// weight. Q, K and V are `(batch, q_len, d_model)`, `(batch, kv_len, key_width)` and `(batch, kv_len,
+    /// d_model)`.
+    fn mean(&self, qkv: &[Tensor; 3], padding: Option<&Tensor>, reach: Reach) -> Result<Tensor>;
 
     /// w `(n_heads or 1, q_len, kv_len)`
     fn dense(&self, q_len: usize, kv_len: usize) -> Result<Tensor>;
@@ -42,14 +44,14 @@ pub(super) struct Aft<B> {
 
 impl<B: PairBiases> Attention for Aft<B> {
     fn forward(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
-        let projected = self.gate.project(input)?;
+        let qkv = self.gate.maps.project(input)?;
         let padding = input.mask.padding_only()?;
-        let context = self.biases.mean(&projected, padding, self.gate.reach())?;
-        self.gate.output(&projected.query, &context, input.mode)
+        let context = self.biases.mean(&qkv, padding, self.gate.reach())?;
+        self.gate.output(&qkv[0], &context, input.mode)
     }
 
     fn weights(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
-        let Projected { query, key, .. } = self.gate.project(input)?;
+        let [query, key, _value] = self.gate.maps.project(input)?;
         let (_batch, q_len, _d_model) = query.dims3()?;
         let (_batch, kv_len, _key_width) = key.dims3()?;
         let padding = input.mask.padding_only()?;
@@ -59,7 +61,7 @@ impl<B: PairBiases> Attention for Aft<B> {
 
     fn factors(&self, input: &AttentionInput<'_>) -> Result<Vec<(&'static str, Tensor)>> {
         let (_batch, q_len, _d_model) = input.x.dims3()?;
-        let (_batch, kv_len, _d_model) = input.source(self.gate.reads)?.dims3()?;
+        let (_batch, kv_len, _d_model) = input.source(self.gate.maps.reads)?.dims3()?;
         Ok(vec![("w", self.biases.dense(q_len, kv_len)?.unsqueeze(0)?)])
     }
 }
@@ -67,19 +69,9 @@ impl<B: PairBiases> Attention for Aft<B> {
 /// The linear maps around the mean, and the gate.
 #[derive(Debug)]
 pub(super) struct Gate {
-    query: Linear,
-    key: Linear,
-    value: Linear,
+    pub(super) maps: Maps,
     out: Linear,
     dropout: Dropout,
-    reads: Reads,
-}
-
-/// Q, K and V: `(batch, q_len, d_model)`, `(batch, kv_len, key_width)`, `(batch, kv_len, d_model)`.
-pub(super) struct Projected {
-    pub(super) query: Tensor,
-    pub(super) key: Tensor,
-    pub(super) value: Tensor,
 }
 
 impl Gate {
@@ -95,40 +87,11 @@ impl Gate {
         spec.refuse_score_bias(kind, why)?;
         spec.refuse_segments(kind, why)?;
         spec.refuse_head_dim(kind, "a value is as wide as the stream")?;
-        let linear = |name, width| {
-            let weight = spec.init.weight(spec.d_model);
-            Linear::build([spec.d_model, width], spec.bias, weight, &vb.pp(name))
-        };
         Ok(Self {
-            query: linear("query", spec.d_model)?,
-            key: linear("key", key_width)?,
-            value: linear("value", spec.d_model)?,
+            maps: Maps::build(spec, [spec.d_model, key_width, spec.d_model], vb)?,
             out: projection::output(spec, vb)?,
             dropout: Dropout::new(spec.dropout, vb),
-            reads: spec.reads,
         })
-    }
-
-    pub(super) fn project(&self, input: &AttentionInput<'_>) -> Result<Projected> {
-        let source = input.source(self.reads)?;
-        let [query, key, value] = if self.reads == Reads::Memory {
-            let (key, value) = self.keys_and_values(source)?;
-            [self.queries(input.x)?, key, value]
-        } else {
-            Linear::forward_all([&self.query, &self.key, &self.value], source)?
-        };
-        Ok(Projected { query, key, value })
-    }
-
-    /// Keys and values of `source (batch, kv_len, d_model)`.
-    pub(super) fn keys_and_values(&self, source: &Tensor) -> Result<(Tensor, Tensor)> {
-        let [key, value] = Linear::forward_all([&self.key, &self.value], source)?;
-        Ok((key, value))
-    }
-
-    /// Queries of `x (batch, q_len, d_model)`.
-    pub(super) fn queries(&self, x: &Tensor) -> Result<Tensor> {
-        self.query.forward(x)
     }
 
     /// (σ(Q) ⊙ context) W^O of `query (batch, q_len, d_model)` and `context (batch, q_len or 1, d_model)`.
@@ -137,12 +100,8 @@ impl Gate {
         self.out.forward(&self.dropout.forward(&gated, mode)?)
     }
 
-    pub(super) fn reads(&self) -> Reads {
-        self.reads
-    }
-
     pub(super) fn reach(&self) -> Reach {
-        match self.reads {
+        match self.maps.reads {
             Reads::Past => Reach::Past,
             Reads::Everything | Reads::Memory => Reach::Everything,
         }

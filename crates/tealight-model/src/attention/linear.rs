@@ -23,9 +23,10 @@ use candle_nn::VarBuilder;
 use serde::{Deserialize, Serialize};
 use tealight_ops::activation::relu;
 use tealight_ops::linear_attention::{self, linear_attention};
+use tealight_ops::swap_axes::swap_axes;
 
 use super::decoding::refuse_score_bias;
-use super::projection::{self, Projection, merge_heads};
+use super::projection::{self, Heads, Projection, merge_heads};
 use super::running_mean::RunningMean;
 use super::{
     Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec, BoxAttention, BoxState,
@@ -119,7 +120,7 @@ impl<F: FeatureMap> LinearAttention<F> {
         vb: &VarBuilder<'_>,
     ) -> BuildResult<Self> {
         Ok(Self {
-            projection: Projection::build(spec, vb)?,
+            projection: Projection::build(spec, vb, Heads::default())?,
             features,
             output: projection::output(spec, vb)?,
             reads: spec.reads,
@@ -136,25 +137,25 @@ impl<F: FeatureMap> LinearAttention<F> {
 
     /// ln φ(K) and V.
     fn log_key_value(&self, source: &Tensor) -> Result<(Tensor, Tensor)> {
-        let (key, value) = self.projection.keys_and_values(source)?;
-        Ok((self.features.log_key(&key)?, value))
+        let (key, value) = self.projection.keys_and_values(source, 0)?;
+        Ok((self.features.log_key(&swap_axes(&key)?)?, swap_axes(&value)?))
     }
 
     fn log_query(&self, x: &Tensor) -> Result<Tensor> {
-        self.features.log_query(&self.projection.queries(x)?)
+        self.features.log_query(&swap_axes(&self.projection.queries(x, 0)?)?)
     }
 
     /// ln φ(Q), ln φ(K) and V: `(batch, n_heads, len, n_features)`, twice, and `(batch, n_heads, len, head_dim)`.
-    fn project(&self, input: &AttentionInput<'_>) -> Result<(Tensor, Tensor, Tensor)> {
-        let (query, key, value) = self.projection.project(input)?;
-        Ok((self.features.log_query(&query)?, self.features.log_key(&key)?, value))
+    fn project(&self, input: &AttentionInput<'_>) -> Result<[Tensor; 3]> {
+        let [query, key, value] = self.projection.project(input)?;
+        Ok([self.features.log_query(&query)?, self.features.log_key(&key)?, value])
     }
 }
 
 impl<F: FeatureMap> Attention for LinearAttention<F> {
     fn forward(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
         let padding = input.mask.padding_only()?;
-        let (query, key, value) = self.project(input)?;
+        let [query, key, value] = self.project(input)?;
         let context = linear_attention(&query, &key, &value, self.reads(), padding)?;
         let context = self.dropout.forward(&merge_heads(&context)?, input.mode)?;
         self.output.forward(&context)
@@ -162,7 +163,7 @@ impl<F: FeatureMap> Attention for LinearAttention<F> {
 
     fn weights(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
         let padding = input.mask.padding_only()?;
-        let (query, key, _value) = self.project(input)?;
+        let [query, key, _value] = self.project(input)?;
         linear_attention::reference::weights(&query, &key, self.reads(), padding)
     }
 

@@ -17,7 +17,7 @@ pub mod linear;
 pub mod local;
 pub mod nystrom;
 pub mod performer;
-pub mod projection;
+mod projection;
 pub mod retention;
 mod running_mean;
 pub mod rwkv;

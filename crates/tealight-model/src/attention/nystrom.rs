@@ -21,7 +21,7 @@ use candle_nn::VarBuilder;
 use tealight_ops::depthwise_convolution::depthwise_convolution;
 use tealight_ops::nystrom::{self, Settings};
 
-use super::projection::{self, Projection, merge_heads};
+use super::projection::{self, Heads, Projection, merge_heads};
 use super::{
     Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec, BoxAttention, RowSum,
 };
@@ -30,7 +30,6 @@ use crate::choice::settings::settings;
 use crate::error::BuildResult;
 use crate::layers::dropout::Dropout;
 use crate::layers::linear::Linear;
-use crate::position::rotary::Rotary;
 
 const KIND: &str = "nystrom";
 
@@ -81,13 +80,12 @@ impl AttentionKind for Config {
             vb.pp("conv").get_with_hints((spec.n_heads, 1, kernel, 1), "weight", init)
         });
         Ok(Box::new(Nystrom {
-            projection: Projection::build(spec, vb)?,
+            projection: Projection::build(spec, vb, Heads::default())?,
             output: projection::output(spec, vb)?,
             convolution: convolution.transpose()?,
             settings: self.settings(),
             compat: self.compat,
             seq_len: self.seq_len,
-            rotary: spec.rotary(),
             dropout: Dropout::new(spec.dropout, vb),
         }))
     }
@@ -205,14 +203,13 @@ pub struct Nystrom {
     settings: Settings,
     compat: Compat,
     seq_len: Option<usize>,
-    rotary: Option<Rotary>,
     dropout: Dropout,
 }
 
 impl Attention for Nystrom {
     fn forward(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
         let padding = input.mask.padding_only()?;
-        let (query, key, value) = self.project(input)?; // (batch, n_heads, len, head_dim)
+        let [query, key, value] = self.project(input)?; // (batch, n_heads, len, head_dim)
         let mut context = nystrom::attention(&query, &key, &value, &self.settings, padding)?;
         if let Some(weight) = &self.convolution {
             let padding = padding.filter(|_| self.compat == Compat::None);
@@ -225,7 +222,7 @@ impl Attention for Nystrom {
 
     /// The product of the three matrices, without the convolution.
     fn weights(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
-        let (query, key, _value) = self.project(input)?;
+        let [query, key, _value] = self.project(input)?;
         nystrom::weights(&query, &key, &self.settings, input.mask.padding_only()?)
     }
 
@@ -236,7 +233,7 @@ impl Attention for Nystrom {
     /// The three matrices of the product, and the matrix whose inverse the second approximates; none for
     /// sequences that get exact softmax attention.
     fn factors(&self, input: &AttentionInput<'_>) -> Result<Vec<(&'static str, Tensor)>> {
-        let (query, key, _value) = self.project(input)?;
+        let [query, key, _value] = self.project(input)?;
         let (_batch, _n_heads, len, _head_dim) = query.dims4()?;
         if len <= self.settings.n_landmarks {
             return Ok(Vec::new());
@@ -252,15 +249,12 @@ impl Attention for Nystrom {
 }
 
 impl Nystrom {
-    fn project(&self, input: &AttentionInput<'_>) -> Result<(Tensor, Tensor, Tensor)> {
-        let (query, key, value) = self.projection.project(input)?;
+    fn project(&self, input: &AttentionInput<'_>) -> Result<[Tensor; 3]> {
+        let [query, key, value] = self.projection.project(input)?;
         let len = query.dim(D::Minus2)?;
         if let Some(seq_len) = self.seq_len.filter(|&seq_len| seq_len != len) {
             bail!("a sequence of {len} positions: this attention is for {seq_len} (`seq_len`)")
         }
-        match &self.rotary {
-            Some(rotary) => Ok((rotary.forward(&query, 0)?, rotary.forward(&key, 0)?, value)),
-            None => Ok((query, key, value)),
-        }
+        Ok([self.projection.rotated(query, 0)?, self.projection.rotated(key, 0)?, value])
     }
 }

@@ -28,26 +28,69 @@ use crate::position::rotary::Rotary;
 /// ε of the normalisation of queries and keys.
 const EPSILON: f64 = 1e-6;
 
-/// The maps W^Q, W^K and W^V into heads.
+/// The maps W^Q, W^K and W^V of the residual stream.
 #[derive(Debug)]
-pub struct Projection {
+pub(super) struct Maps {
     query: Linear,
     key: Linear,
     value: Linear,
+    pub(super) reads: Reads,
+}
+
+impl Maps {
+    /// Builds `query`, `key` and `value` with these numbers of outputs.
+    pub(super) fn build(
+        spec: &AttentionSpec<'_>,
+        [query, key, value]: [usize; 3],
+        vb: &VarBuilder<'_>,
+    ) -> Result<Self> {
+        Ok(Self {
+            query: spec.linear("query", query, vb)?,
+            key: spec.linear("key", key, vb)?,
+            value: spec.linear("value", value, vb)?,
+            reads: spec.reads,
+        })
+    }
+
+    /// Queries of `x`, and keys and values of the sequence that is read: `(batch, len, outputs)` each.
+    pub(super) fn project(&self, input: &AttentionInput<'_>) -> Result<[Tensor; 3]> {
+        let source = input.source(self.reads)?;
+        if self.reads == Reads::Memory {
+            let [key, value] = self.keys_and_values(source)?;
+            return Ok([self.queries(input.x)?, key, value]);
+        }
+        Linear::forward_all([&self.query, &self.key, &self.value], source)
+    }
+
+    /// Queries of `x (batch, q_len, d_model)`.
+    pub(super) fn queries(&self, x: &Tensor) -> Result<Tensor> {
+        self.query.forward(x)
+    }
+
+    /// Keys and values of `source (batch, kv_len, d_model)`.
+    pub(super) fn keys_and_values(&self, source: &Tensor) -> Result<[Tensor; 2]> {
+        Linear::forward_all([&self.key, &self.value], source)
+    }
+}
+
+/// The maps W^Q, W^K and W^V into heads, and the rotation of queries and keys.
+#[derive(Debug)]
+pub(super) struct Projection {
+    maps: Maps,
     /// The gains g_q and g_k, `(head_dim)`, if queries and keys are normalised.
     gains: Option<[Tensor; 2]>,
+    rotary: Option<Rotary>,
     n_heads: usize,
     n_kv_heads: usize,
-    reads: Reads,
 }
 
 /// Settings of the maps that several kinds share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Heads {
+pub(super) struct Heads {
     /// Heads of keys and values; `None`: as many as of queries.
-    pub n_kv_heads: Option<usize>,
+    pub(super) n_kv_heads: Option<usize>,
     /// Normalise queries and keys within each head.
-    pub qk_norm: bool,
+    pub(super) qk_norm: bool,
 }
 
 impl Heads {
@@ -75,90 +118,76 @@ impl Heads {
 }
 
 impl Projection {
-    /// Builds `query`, `key` and `value`, each d_model → n_heads·head_dim.
-    pub fn build(spec: &AttentionSpec<'_>, vb: &VarBuilder<'_>) -> BuildResult<Self> {
-        Self::with(spec, vb, Heads::default())
-    }
-
     /// Builds `query`, and `key` and `value` with `heads.n_kv_heads`; under `heads.qk_norm` also the gains
     /// `query_norm` and `key_norm (head_dim)`.
-    pub fn with(spec: &AttentionSpec<'_>, vb: &VarBuilder<'_>, heads: Heads) -> BuildResult<Self> {
+    pub(super) fn build(
+        spec: &AttentionSpec<'_>,
+        vb: &VarBuilder<'_>,
+        heads: Heads,
+    ) -> BuildResult<Self> {
         let n_kv_heads = heads.n_kv_heads(spec)?;
         let gain = |name| vb.pp(name).get_with_hints(spec.head_dim(), "weight", init::ONE);
         let gains = || Result::Ok([gain("query_norm")?, gain("key_norm")?]);
         let gains = heads.qk_norm.then(gains).transpose()?;
-        let linear = |name, width| {
-            let weight = spec.init.weight(spec.d_model);
-            Linear::build([spec.d_model, width], spec.bias, weight, &vb.pp(name))
-        };
         let kv_width = n_kv_heads * spec.head_dim();
-        Ok(Self {
-            query: linear("query", spec.d_heads())?,
-            key: linear("key", kv_width)?,
-            value: linear("value", kv_width)?,
-            gains,
-            n_heads: spec.n_heads,
-            n_kv_heads,
-            reads: spec.reads,
-        })
+        let maps = Maps::build(spec, [spec.d_heads(), kv_width, kv_width], vb)?;
+        Ok(Self { maps, gains, rotary: spec.rotary(), n_heads: spec.n_heads, n_kv_heads })
     }
 
     /// Which positions the layer reads.
-    pub fn reads(&self) -> Reads {
-        self.reads
+    pub(super) fn reads(&self) -> Reads {
+        self.maps.reads
     }
 
     /// Queries of `x`, `(batch, n_heads, q_len, head_dim)`, and keys and values of the sequence that is
-    /// read, `(batch, n_kv_heads, kv_len, head_dim)`, contiguous.
-    pub fn project(&self, input: &AttentionInput<'_>) -> Result<(Tensor, Tensor, Tensor)> {
-        let (query, key, value) = self.project_heads_last(input)?;
-        Ok((swap_axes(&query)?, swap_axes(&key)?, swap_axes(&value)?))
-    }
-
-    /// `(batch, len, d_model)` → `(batch, n_heads, len, head_dim)`, contiguous.
-    pub fn queries(&self, x: &Tensor) -> Result<Tensor> {
-        swap_axes(&self.queries_heads_last(x)?)
-    }
-
-    /// `(batch, len, d_model)` → two of `(batch, n_kv_heads, len, head_dim)`, contiguous.
-    pub fn keys_and_values(&self, x: &Tensor) -> Result<(Tensor, Tensor)> {
-        let (key, value) = self.keys_and_values_heads_last(x)?;
-        Ok((swap_axes(&key)?, swap_axes(&value)?))
+    /// read, `(batch, n_kv_heads, kv_len, head_dim)`, contiguous and not rotated.
+    pub(super) fn project(&self, input: &AttentionInput<'_>) -> Result<[Tensor; 3]> {
+        let [query, key, value] = self.project_heads_last(input)?;
+        Ok([swap_axes(&query)?, swap_axes(&key)?, swap_axes(&value)?])
     }
 
     /// Queries, keys and values with the axes in the order in which the maps give them, `(batch, len,
-    /// heads, head_dim)`, which costs no transposition; queries and keys rotated, if there is a `rotary`.
-    pub fn project_rotated(
-        &self,
-        input: &AttentionInput<'_>,
-        rotary: Option<&Rotary>,
-    ) -> Result<(Tensor, Tensor, Tensor)> {
-        let (query, key, value) = self.project_heads_last(input)?;
-        Ok((rotated(query, rotary, 0)?, rotated(key, rotary, 0)?, value))
+    /// heads, head_dim)`, which costs no transposition; queries and keys rotated, if positions are rotary.
+    pub(super) fn project_rotated(&self, input: &AttentionInput<'_>) -> Result<[Tensor; 3]> {
+        let [query, key, value] = self.project_heads_last(input)?;
+        Ok([self.rotated_heads_last(query, 0)?, self.rotated_heads_last(key, 0)?, value])
     }
 
-    /// `(batch, len, d_model)` → `(batch, len, n_heads, head_dim)`
-    pub fn queries_heads_last(&self, x: &Tensor) -> Result<Tensor> {
-        self.query_heads(&self.query.forward(x)?)
+    /// Queries as in [`Self::project_rotated`], of `x (batch, len, d_model)`, whose first position is `start`.
+    pub(super) fn queries(&self, x: &Tensor, start: usize) -> Result<Tensor> {
+        self.rotated_heads_last(self.query_heads(&self.maps.queries(x)?)?, start)
     }
 
-    /// `(batch, len, d_model)` → two of `(batch, len, n_kv_heads, head_dim)`
-    pub fn keys_and_values_heads_last(&self, x: &Tensor) -> Result<(Tensor, Tensor)> {
-        let [key, value] = Linear::forward_all([&self.key, &self.value], x)?;
-        self.key_value_heads(&key, &value)
+    /// Keys and values as in [`Self::project_rotated`], of `x (batch, len, d_model)`, whose first position is
+    /// `start`.
+    pub(super) fn keys_and_values(&self, x: &Tensor, start: usize) -> Result<(Tensor, Tensor)> {
+        let [key, value] = self.maps.keys_and_values(x)?;
+        let (key, value) = self.key_value_heads(&key, &value)?;
+        Ok((self.rotated_heads_last(key, start)?, value))
     }
 
-    fn project_heads_last(&self, input: &AttentionInput<'_>) -> Result<(Tensor, Tensor, Tensor)> {
-        let source = input.source(self.reads)?;
-        if self.reads == Reads::Memory {
-            let (key, value) = self.keys_and_values_heads_last(source)?;
-            return Ok((self.queries_heads_last(input.x)?, key, value));
+    /// Queries or keys `(batch, heads, len, head_dim)`, rotated if positions are rotary; `start` is the
+    /// first position.
+    pub(super) fn rotated(&self, x: Tensor, start: usize) -> Result<Tensor> {
+        match &self.rotary {
+            Some(rotary) => rotary.forward(&x, start),
+            None => Ok(x),
         }
-        let maps = [&self.query, &self.key, &self.value];
-        let [query, key, value] = Linear::forward_all(maps, source)?;
+    }
+
+    /// The same of `(batch, len, heads, head_dim)`.
+    fn rotated_heads_last(&self, x: Tensor, start: usize) -> Result<Tensor> {
+        match &self.rotary {
+            Some(rotary) => rotary.forward_heads_last(&x, start),
+            None => Ok(x),
+        }
+    }
+
+    fn project_heads_last(&self, input: &AttentionInput<'_>) -> Result<[Tensor; 3]> {
+        let [query, key, value] = self.maps.project(input)?;
         let query = self.query_heads(&query)?;
         let (key, value) = self.key_value_heads(&key, &value)?;
-        Ok((query, key, value))
+        Ok([query, key, value])
     }
 
     fn query_heads(&self, query: &Tensor) -> Result<Tensor> {
@@ -181,29 +210,20 @@ fn normalised(x: Tensor, gain: Option<&Tensor>) -> Result<Tensor> {
     }
 }
 
-/// Queries or keys `(batch, len, heads, head_dim)`, rotated if there is a `rotary`; `start` is the first
-/// position.
-pub fn rotated(x: Tensor, rotary: Option<&Rotary>, start: usize) -> Result<Tensor> {
-    match rotary {
-        Some(rotary) => rotary.forward_heads_last(&x, start),
-        None => Ok(x),
-    }
-}
-
 /// The map W^O back into the residual stream.
-pub fn output(spec: &AttentionSpec<'_>, vb: &VarBuilder<'_>) -> Result<Linear> {
+pub(super) fn output(spec: &AttentionSpec<'_>, vb: &VarBuilder<'_>) -> Result<Linear> {
     let weight = spec.init.residual_weight(spec.d_heads());
     Linear::build([spec.d_heads(), spec.d_model], spec.bias, weight, &vb.pp("output"))
 }
 
 /// The cost of the four maps. Their activations are queries, keys and values before and after splitting the
 /// heads, the scaled queries, the context before and after joining the heads, and the output.
-pub fn cost(spec: &AttentionSpec<'_>, q_len: usize, kv_len: usize) -> AttentionCost {
+pub(super) fn cost(spec: &AttentionSpec<'_>, q_len: usize, kv_len: usize) -> AttentionCost {
     cost_with(spec, Heads::default(), q_len, kv_len)
 }
 
-/// As [`cost`], for maps built [`with`](Projection::with) `heads`.
-pub fn cost_with(
+/// As [`cost`], for maps built with `heads`.
+pub(super) fn cost_with(
     spec: &AttentionSpec<'_>,
     heads: Heads,
     q_len: usize,
@@ -236,19 +256,19 @@ fn split_heads(x: &Tensor, n_heads: usize) -> Result<Tensor> {
 }
 
 /// Concat(head₁, …, head_h): `(batch, len, n_heads, head_dim)` → `(batch, len, n_heads·head_dim)`
-pub fn concat_heads(x: &Tensor) -> Result<Tensor> {
+pub(super) fn concat_heads(x: &Tensor) -> Result<Tensor> {
     let (batch, len, n_heads, head_dim) = x.dims4()?;
     reshape(x, (batch, len, n_heads * head_dim))
 }
 
 /// The same of heads-first tensors: `(batch, n_heads, len, head_dim)` → `(batch, len, n_heads·head_dim)`
-pub fn merge_heads(x: &Tensor) -> Result<Tensor> {
+pub(super) fn merge_heads(x: &Tensor) -> Result<Tensor> {
     concat_heads(&swap_axes(x)?)
 }
 
 /// `(batch, n_kv_heads, len, head_dim)` → `(batch, n_heads, len, head_dim)`: repeats each head of keys or
 /// values for all heads of queries that share it.
-pub fn repeat_heads(x: &Tensor, n_heads: usize) -> Result<Tensor> {
+pub(super) fn repeat_heads(x: &Tensor, n_heads: usize) -> Result<Tensor> {
     let (batch, n_kv_heads, len, head_dim) = x.dims4()?;
     if n_kv_heads == n_heads {
         return Ok(x.clone());

@@ -33,7 +33,7 @@ use tealight_ops::norm::layer_norm;
 use tealight_ops::retention::{self, retention};
 
 use super::decoding::{refuse_score_bias, select_rows};
-use super::projection::{self, Projection, merge_heads};
+use super::projection::{self, Heads, Projection, merge_heads};
 use super::{
     Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec, BoxAttention, BoxState,
     DecodingState, Memory, RowSum,
@@ -43,7 +43,6 @@ use crate::layers::dropout::Dropout;
 use crate::layers::linear::{Bias, Linear};
 use crate::mask::Mask;
 use crate::mode::Mode;
-use crate::position::rotary::Rotary;
 
 /// ε of GroupNorm.
 const EPSILON: f64 = 1e-5;
@@ -58,15 +57,13 @@ impl AttentionKind for Config {
         spec.require_causal("retention", "its state sums over earlier positions")?;
         spec.refuse_score_bias("retention", "it has no softmax")?;
         spec.refuse_segments("retention", "its state is carried from one document to the next")?;
-        let gate = spec.init.weight(spec.d_model);
         Ok(Box::new(Retention {
-            projection: Projection::build(spec, vb)?,
-            gate: Linear::build([spec.d_model, spec.d_heads()], spec.bias, gate, &vb.pp("gate"))?,
+            projection: Projection::build(spec, vb, Heads::default())?,
+            gate: spec.linear("gate", spec.d_heads(), vb)?,
             output: projection::output(spec, vb)?,
             gamma: (0..spec.n_heads).map(|head| 1. - (-5. - head as f64).exp2()).collect(),
             scale: 1. / (spec.head_dim() as f64).sqrt(),
             ones: Tensor::ones(spec.head_dim(), vb.dtype(), vb.device())?,
-            rotary: spec.rotary(),
             dropout: Dropout::new(spec.dropout, vb),
         }))
     }
@@ -96,14 +93,13 @@ struct Retention {
     scale: f64,
     /// GroupNorm's scale of one, `(head_dim)`
     ones: Tensor,
-    rotary: Option<Rotary>,
     dropout: Dropout,
 }
 
 impl Attention for Retention {
     fn forward(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
         let padding = input.mask.padding_only()?;
-        let (query, key, value) = self.project(input, 0)?; // (batch, n_heads, len, head_dim)
+        let [query, key, value] = self.project(input, 0)?; // (batch, n_heads, len, head_dim)
         let context = retention(&query, &key, &value, &self.gamma, padding)?;
         let context = self.dropout.forward(&self.gated(input.x, &context)?, input.mode)?;
         self.output.forward(&context)
@@ -112,7 +108,7 @@ impl Attention for Retention {
     /// Q Kᵀ ⊙ D, without GroupNorm.
     fn weights(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
         let padding = input.mask.padding_only()?;
-        let (query, key, _value) = self.project(input, 0)?;
+        let [query, key, _value] = self.project(input, 0)?;
         retention::reference::weights(&query, &key, &self.gamma, padding)
     }
 
@@ -130,17 +126,10 @@ impl Attention for Retention {
 impl Retention {
     /// Q / √head_dim and K, rotated if positions are rotary, and V: `(batch, n_heads, len, head_dim)`. `start`
     /// is the first position.
-    fn project(
-        &self,
-        input: &AttentionInput<'_>,
-        start: usize,
-    ) -> Result<(Tensor, Tensor, Tensor)> {
-        let (query, key, value) = self.projection.project(input)?;
+    fn project(&self, input: &AttentionInput<'_>, start: usize) -> Result<[Tensor; 3]> {
+        let [query, key, value] = self.projection.project(input)?;
         let query = (query * self.scale)?;
-        Ok(match &self.rotary {
-            Some(rotary) => (rotary.forward(&query, start)?, rotary.forward(&key, start)?, value),
-            None => (query, key, value),
-        })
+        Ok([self.projection.rotated(query, start)?, self.projection.rotated(key, start)?, value])
     }
 
     /// swish(X W_G) ⊙ GroupNorm(context): `x (batch, len, d_model)` and `context (batch, n_heads,
@@ -168,7 +157,7 @@ impl DecodingState for Decoding<'_> {
         refuse_score_bias(score_bias)?;
         let mask = Mask::none();
         let input = AttentionInput { x, memory: None, mask: &mask, mode: Mode::Eval };
-        let (query, key, value) = self.layer.project(&input, self.len)?;
+        let [query, key, value] = self.layer.project(&input, self.len)?;
         let (_batch, n_new, _d_model) = x.dims3()?;
         let contexts = (0..n_new).map(|i| {
             let at = |x: &Tensor| x.narrow(2, i, 1)?.contiguous();

@@ -27,7 +27,7 @@
 //! The bias of W_k cancels in wkv; its gradient is zero. Dropout acts on the gated average.
 
 use candle_core::{Result, Tensor};
-use candle_nn::{Init, VarBuilder};
+use candle_nn::VarBuilder;
 use serde::{Deserialize, Serialize};
 use tealight_ops::activation::sigmoid;
 use tealight_ops::wkv::{self, wkv};
@@ -91,11 +91,9 @@ struct TokenShift {
 
 impl TokenShift {
     fn build(name: &str, spec: &AttentionSpec<'_>, vb: &VarBuilder<'_>) -> Result<Self> {
-        let weight: Init = spec.init.weight(spec.d_model);
-        let vb = vb.pp(name);
         Ok(Self {
-            linear: Linear::build([spec.d_model; 2], spec.bias, weight, &vb)?,
-            mix: vb.get_with_hints(spec.d_model, "mix", Initializer::rwkv_mix())?,
+            linear: spec.linear(name, spec.d_model, vb)?,
+            mix: vb.pp(name).get_with_hints(spec.d_model, "mix", Initializer::rwkv_mix())?,
         })
     }
 

@@ -31,7 +31,6 @@ use crate::layers::dropout::Dropout;
 use crate::layers::linear::Linear;
 use crate::mask::Mask;
 use crate::mode::Mode;
-use crate::position::rotary::Rotary;
 
 settings! {
     /// `[model.attention] kind = "softmax"`
@@ -76,7 +75,6 @@ impl AttentionKind for Config {
 #[derive(Debug)]
 pub(super) struct Softmax {
     projection: Projection,
-    rotary: Option<Rotary>,
     score: ScoreFunction,
     window: Option<usize>,
     dropout: Dropout,
@@ -93,8 +91,7 @@ impl Softmax {
         window: Option<usize>,
     ) -> BuildResult<Self> {
         Ok(Self {
-            projection: Projection::with(spec, vb, heads)?,
-            rotary: spec.rotary(),
+            projection: Projection::build(spec, vb, heads)?,
             score: score.build(spec, vb)?,
             window,
             dropout: Dropout::new(spec.dropout, vb),
@@ -106,14 +103,14 @@ impl Softmax {
 impl Attention for Softmax {
     fn forward(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
         // Q Wᵢ^Q, K Wᵢ^K and V Wᵢ^V of all heads, the first two rotated: (batch, len, heads, head_dim)
-        let (query, key, value) = self.projection.project_rotated(input, self.rotary.as_ref())?;
+        let [query, key, value] = self.projection.project_rotated(input)?;
         // Concat(head₁, …, head_h): (batch, q_len, n_heads·head_dim)
         let heads = self.attend(&query, (&key, &value), input.mask, input.mode)?;
         self.output.forward(&heads) // (batch, q_len, d_model)
     }
 
     fn weights(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
-        let (query, key, _) = self.projection.project_rotated(input, self.rotary.as_ref())?;
+        let [query, key, _value] = self.projection.project_rotated(input)?;
         let (query, scale) = self.score.as_product(&query)?;
         weights(&query, &key, &self.options(scale, input.mask, Mode::Eval))
     }
@@ -140,8 +137,7 @@ impl Softmax {
 
 impl KeyValueLayer for Softmax {
     fn maps(&self) -> LinearMaps<'_> {
-        let Self { projection, output, window, .. } = self;
-        LinearMaps { projection, rotary: self.rotary.as_ref(), output, window: *window }
+        LinearMaps { projection: &self.projection, output: &self.output, window: self.window }
     }
 
     /// headᵢ = softmax(Q Kᵀ / √head_dim + mask) V

@@ -1,7 +1,10 @@
 //! What the model decides for an attention layer, and the errors by which a kind refuses it.
 
+use candle_core::Result;
+use candle_nn::VarBuilder;
+
 use crate::error::{BuildError, BuildResult};
-use crate::layers::linear::Bias;
+use crate::layers::linear::{Bias, Linear};
 use crate::params::init::Initializer;
 use crate::position::AttentionNeeds;
 use crate::position::rotary::Rotary;
@@ -77,6 +80,12 @@ impl AttentionSpec<'_> {
             return Ok(());
         }
         Err(self.invalid(setting, "= 0 must be positive"))
+    }
+
+    /// A linear map from the residual stream to `width` features, at `name`.
+    pub(super) fn linear(&self, name: &str, width: usize, vb: &VarBuilder<'_>) -> Result<Linear> {
+        let weight = self.init.weight(self.d_model);
+        Linear::build([self.d_model, width], self.bias, weight, &vb.pp(name))
     }
 
     /// The rotation of queries and keys, if positions are rotary.
