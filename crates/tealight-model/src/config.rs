@@ -193,6 +193,11 @@ impl ModelConfig {
         if self.bias { Bias::With } else { Bias::Without }
     }
 
+    /// The bias of an output layer: a tied one has none, unless `[model.lm_head]` says so.
+    pub(crate) fn output_bias(&self) -> Bias {
+        if self.bias && !self.tied_output { Bias::With } else { Bias::Without }
+    }
+
     /// The specification of an attention layer whose settings are in the TOML table `key`. `init` must be
     /// built from this configuration.
     pub(crate) fn attention_spec<'a>(

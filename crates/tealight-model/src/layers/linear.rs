@@ -29,7 +29,12 @@ impl Linear {
         weight: Init,
         vb: &VarBuilder<'_>,
     ) -> Result<Self> {
-        let weight = vb.get_with_hints((n_out, n_in), "weight", weight)?;
+        Self::with_weight(vb.get_with_hints((n_out, n_in), "weight", weight)?, bias, vb)
+    }
+
+    /// A map with the given `weight (n_out, n_in)`.
+    pub(crate) fn with_weight(weight: Tensor, bias: Bias, vb: &VarBuilder<'_>) -> Result<Self> {
+        let (n_out, _n_in) = weight.dims2()?;
         let bias = match bias {
             Bias::With => Some(vb.get_with_hints(n_out, "bias", init::ZERO)?),
             Bias::Without => None,

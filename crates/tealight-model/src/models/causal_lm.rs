@@ -71,7 +71,8 @@ impl CausalLm {
         let input = InputSpec::Tokens { vocab_size, n_token_types: 0, pad_id: None };
         let stack = StackSpec { packed, ..StackSpec::single(config, max_seq_len) };
         let transformer = Transformer::build(config, input, &stack, vb)?;
-        let output = OutputLayer::build(config, vocab_size, Bias::Without, &vb.pp("output"))?;
+        let (bias, embedding) = (Bias::Without, transformer.embedding());
+        let output = OutputLayer::build(config, vocab_size, bias, embedding, &vb.pp("output"))?;
         Ok(Self { vocab_size, transformer, output })
     }
 
@@ -87,7 +88,7 @@ impl CausalLm {
 
     /// Hidden states `(.., d_model)` → logits `(.., vocab_size)`.
     pub fn logits(&self, hidden: &Tensor) -> Result<Tensor> {
-        self.output.forward(hidden, self.transformer.embedding())
+        self.output.forward(hidden)
     }
 
     /// The cross-entropy of `labels (n)` under hidden states `(.., d_model)` of n positions.
@@ -98,7 +99,7 @@ impl CausalLm {
         label_smoothing: f64,
     ) -> Result<Scored> {
         let rows = reshape(hidden, ((), hidden.dim(D::Minus1)?))?;
-        self.output.cross_entropy(&rows, self.transformer.embedding(), labels, label_smoothing)
+        self.output.cross_entropy(&rows, labels, label_smoothing)
     }
 
     /// Starts incremental decoding.

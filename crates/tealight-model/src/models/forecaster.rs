@@ -99,8 +99,8 @@ impl Forecaster {
                 "`model.tied_output` = true, but inputs and outputs are not the same tokens";
             return Err(BuildError::config(["model.tied_output"], message));
         }
-        let bias = config.linear_bias();
-        let output = OutputLayer::build(config, n_classes, bias, &vb.pp("output"))?;
+        let (bias, embedding) = (config.output_bias(), transformer.embedding());
+        let output = OutputLayer::build(config, n_classes, bias, embedding, &vb.pp("output"))?;
         Ok(Self { transformer, read_out, cls, output })
     }
 
@@ -112,7 +112,7 @@ impl Forecaster {
         let context = BlockInput::new(&mask, mode);
         let hidden = self.transformer.forward_embeddings(&x, &context)?; // (batch, seq_len, d_model)
         let read = self.read_out(&hidden, &mask)?;
-        self.output.forward(&read, self.transformer.embedding())
+        self.output.forward(&read)
     }
 
     /// The attention weights of each layer.

@@ -9,7 +9,7 @@
 //! model. Apply the head only to positions whose tokens are predicted.
 
 use candle_core::{Result, Tensor};
-use candle_nn::{VarBuilder, init};
+use candle_nn::VarBuilder;
 use tealight_ops::linear_cross_entropy::Scored;
 
 use super::output::OutputLayer;
@@ -19,56 +19,13 @@ use crate::error::BuildResult;
 use crate::layers::feed_forward::Activation;
 use crate::layers::linear::{Bias, Linear};
 use crate::layers::norm::Norm;
-use crate::params::init::Initializer;
 use crate::transformer::embedding::Embedding;
 
 /// Maps hidden states to logits over the vocabulary.
 #[derive(Debug)]
-pub struct LmHead {
+pub(super) struct LmHead {
     transform: Option<Transform>,
     output: OutputLayer,
-}
-
-impl LmHead {
-    /// Builds `lm_head.dense`, `lm_head.norm` and `output`; a tied head has only the bias of `output`.
-    pub fn build(
-        config: &ModelConfig,
-        vocab_size: usize,
-        vb: &VarBuilder<'_>,
-    ) -> BuildResult<Self> {
-        let head = config.lm_head.clone().unwrap_or_default();
-        let init = config.initializer()?;
-        let transform = head
-            .transform
-            .then(|| Transform::build(config, head.activation, &init, &vb.pp("lm_head")));
-        let vb = vb.pp("output");
-        let output = if config.tied_output && head.bias {
-            OutputLayer::Tied { bias: Some(vb.get_with_hints(vocab_size, "bias", init::ZERO)?) }
-        } else {
-            let bias = if head.bias { Bias::With } else { Bias::Without };
-            OutputLayer::build(config, vocab_size, bias, &vb)?
-        };
-        Ok(Self { transform: transform.transpose()?, output })
-    }
-
-    /// `x (.., d_model)` → logits `(.., vocab_size)`; `embedding` holds the table of a tied output.
-    pub fn forward(&self, x: &Tensor, embedding: &Embedding) -> Result<Tensor> {
-        self.output.forward(&self.transformed(x)?, embedding)
-    }
-
-    /// The cross-entropy of `labels (n)` under the logits of [`Self::forward`] for `x (n, d_model)`.
-    pub fn cross_entropy(
-        &self,
-        x: &Tensor,
-        embedding: &Embedding,
-        labels: &Tensor,
-    ) -> Result<Scored> {
-        self.output.cross_entropy(&self.transformed(x)?, embedding, labels, 0.)
-    }
-
-    fn transformed(&self, x: &Tensor) -> Result<Tensor> {
-        self.transform.as_ref().map_or_else(|| Ok(x.clone()), |transform| transform.forward(x))
-    }
 }
 
 /// Norm(φ(x W + c)).
@@ -79,20 +36,44 @@ struct Transform {
     norm: Norm,
 }
 
-impl Transform {
-    fn build(
+impl LmHead {
+    /// Builds `lm_head.dense`, `lm_head.norm` and `output`; a tied head has only the bias of `output`.
+    pub(super) fn build(
         config: &ModelConfig,
-        activation: Activation,
-        init: &Initializer,
+        vocab_size: usize,
+        embedding: &Embedding,
         vb: &VarBuilder<'_>,
     ) -> BuildResult<Self> {
-        let d_model = config.d_model;
-        let (bias, weight) = (config.linear_bias(), init.weight(d_model));
-        let dense = Linear::build([d_model; 2], bias, weight, &vb.pp("dense"))?;
-        Ok(Self { dense, activation, norm: config.norm.build(d_model, &vb.pp("norm"))? })
+        let head = config.lm_head.clone().unwrap_or_default();
+        let transform = head.transform.then(|| {
+            let (d_model, vb) = (config.d_model, vb.pp("lm_head"));
+            let (bias, weight) = (config.linear_bias(), config.initializer()?.weight(d_model));
+            BuildResult::Ok(Transform {
+                dense: Linear::build([d_model; 2], bias, weight, &vb.pp("dense"))?,
+                activation: head.activation,
+                norm: config.norm.build(d_model, &vb.pp("norm"))?,
+            })
+        });
+        let transform = transform.transpose()?;
+        let bias = if head.bias { Bias::With } else { Bias::Without };
+        let output = OutputLayer::build(config, vocab_size, bias, embedding, &vb.pp("output"))?;
+        Ok(Self { transform, output })
     }
 
-    fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        self.norm.forward(&self.activation.forward(&self.dense.forward(x)?)?)
+    /// `x (.., d_model)` → logits `(.., vocab_size)`
+    pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        self.output.forward(&self.transformed(x)?)
+    }
+
+    /// The cross-entropy of `labels (n)` under the logits of [`Self::forward`] for `x (n, d_model)`.
+    pub(super) fn cross_entropy(&self, x: &Tensor, labels: &Tensor) -> Result<Scored> {
+        self.output.cross_entropy(&self.transformed(x)?, labels, 0.)
+    }
+
+    fn transformed(&self, x: &Tensor) -> Result<Tensor> {
+        let Some(Transform { dense, activation, norm }) = &self.transform else {
+            return Ok(x.clone());
+        };
+        norm.forward(&activation.forward(&dense.forward(x)?)?)
     }
 }

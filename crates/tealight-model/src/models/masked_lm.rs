@@ -56,7 +56,8 @@ impl MaskedLm {
         vb: &VarBuilder<'_>,
     ) -> BuildResult<Self> {
         let transformer = Self::build_encoder(config, spec, vb)?;
-        Ok(Self { transformer, head: LmHead::build(config, spec.vocab_size, vb)? })
+        let head = LmHead::build(config, spec.vocab_size, transformer.embedding(), vb)?;
+        Ok(Self { transformer, head })
     }
 
     /// Builds the backbone alone, for uses that need no logits.
@@ -88,10 +89,9 @@ impl MaskedLm {
     /// `hidden (batch, seq_len, d_model)`. If `positions` is `None`, logits `(batch, seq_len,
     /// vocab_size)` at all positions.
     pub fn logits(&self, hidden: &Tensor, positions: Option<&Tensor>) -> Result<Tensor> {
-        let embedded = self.transformer.embedding();
-        let Some(positions) = positions else { return self.head.forward(hidden, embedded) };
+        let Some(positions) = positions else { return self.head.forward(hidden) };
         let rows = hidden.flatten_to(1)?; // (batch·seq_len, d_model)
-        self.head.forward(&embedding(&rows, positions)?, embedded)
+        self.head.forward(&embedding(&rows, positions)?)
     }
 
     /// The cross-entropy of `labels (n)` at `positions (n)`, which are as in [`Self::logits`].
@@ -102,7 +102,7 @@ impl MaskedLm {
         labels: &Tensor,
     ) -> Result<Scored> {
         let read = embedding(&hidden.flatten_to(1)?, positions)?;
-        self.head.cross_entropy(&read, self.transformer.embedding(), labels)
+        self.head.cross_entropy(&read, labels)
     }
 
     /// The attention weights of each layer.

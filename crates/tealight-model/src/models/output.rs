@@ -1,4 +1,12 @@
 //! The output layer of language models and forecasters: logits over the vocabulary, and their cross-entropy.
+//!
+//! ```text
+//! untied    logits_t = W x_t (+ b)
+//! tied      logits_t = x_t Eᵀ (+ b)           E is the token table                 Press & Wolf 2017
+//! T5        logits_t = x_t Eᵀ / √d_model      under `model.scale_output`
+//! ```
+//!
+//! Tied: <https://arxiv.org/abs/1608.05859>.
 
 use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
@@ -9,49 +17,59 @@ use crate::error::BuildResult;
 use crate::layers::linear::{Bias, Linear};
 use crate::transformer::embedding::Embedding;
 
-/// A linear map to the vocabulary, with the transposed token table under `model.tied_output`.
+/// A linear map to the vocabulary or the classes.
 #[derive(Debug)]
-pub(super) enum OutputLayer {
-    Tied { bias: Option<Tensor> },
-    Own(Linear),
+pub(super) struct OutputLayer {
+    map: Linear,
+    /// The factor of the inputs: 1/√d_model under `model.scale_output`.
+    scale: Option<f64>,
 }
 
 impl OutputLayer {
-    /// A layer for `n_classes`; a tied one has no parameters.
+    /// A layer for `n_classes`, whose weights are the token table of `embedding` under `model.tied_output`.
     pub(super) fn build(
+        config: &ModelConfig,
+        n_classes: usize,
+        bias: Bias,
+        embedding: &Embedding,
+        vb: &VarBuilder<'_>,
+    ) -> BuildResult<Self> {
+        if !config.tied_output {
+            return Self::untied(config, n_classes, bias, vb);
+        }
+        let map = Linear::with_weight(embedding.token_table()?.clone(), bias, vb)?;
+        let scale = config.scale_output.then(|| 1. / (config.d_model as f64).sqrt());
+        Ok(Self { map, scale })
+    }
+
+    /// A layer for `n_classes` with weights of its own.
+    pub(super) fn untied(
         config: &ModelConfig,
         n_classes: usize,
         bias: Bias,
         vb: &VarBuilder<'_>,
     ) -> BuildResult<Self> {
-        if config.tied_output {
-            return Ok(Self::Tied { bias: None });
-        }
         let weight = config.initializer()?.weight(config.d_model);
-        Ok(Self::Own(Linear::build([config.d_model, n_classes], bias, weight, vb)?))
+        let map = Linear::build([config.d_model, n_classes], bias, weight, vb)?;
+        Ok(Self { map, scale: None })
     }
 
-    /// `x (.., d_model)` → logits `(.., n_classes)`; `embedding` holds the table of a tied output.
-    pub(super) fn forward(&self, x: &Tensor, embedding: &Embedding) -> Result<Tensor> {
-        match self {
-            Self::Tied { bias } => embedding.logits(x, bias.as_ref()),
-            Self::Own(linear) => linear.forward(x),
-        }
+    /// `x (.., d_model)` → logits `(.., n_classes)`
+    pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        self.map.forward(&self.scaled(x)?)
     }
 
     /// The cross-entropy of `labels (n)` under the logits of [`Self::forward`] for `x (n, d_model)`.
     pub(super) fn cross_entropy(
         &self,
         x: &Tensor,
-        embedding: &Embedding,
         labels: &Tensor,
         label_smoothing: f64,
     ) -> Result<Scored> {
-        match self {
-            Self::Tied { bias } => {
-                embedding.cross_entropy(x, bias.as_ref(), labels, label_smoothing)
-            }
-            Self::Own(linear) => linear.cross_entropy(x, labels, label_smoothing),
-        }
+        self.map.cross_entropy(&self.scaled(x)?, labels, label_smoothing)
+    }
+
+    fn scaled(&self, x: &Tensor) -> Result<Tensor> {
+        self.scale.map_or_else(|| Ok(x.clone()), |scale| x * scale)
     }
 }

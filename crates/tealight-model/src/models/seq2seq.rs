@@ -96,13 +96,18 @@ impl Seq2Seq {
         };
         let softmax = AttentionConfig::default();
         let Stacks { encoder, decoder } = Stacks::new(config, spec, &softmax);
-        let bias = config.linear_bias();
-        let output = OutputLayer::build(config, spec.vocab_size, bias, &vb.pp("output"))?;
-        Ok(Self {
-            encoder: side("encoder", &encoder).map_err(not_causal)?,
-            decoder: side("decoder", &decoder).map_err(always_causal)?,
-            output,
-        })
+        let (vocab_size, bias, at) = (spec.vocab_size, config.output_bias(), vb.pp("output"));
+        // The parameters of an untied output are the first, those of a tied one are in the embedding.
+        let untied = (!config.tied_output)
+            .then(|| OutputLayer::untied(config, vocab_size, bias, &at))
+            .transpose()?;
+        let encoder = side("encoder", &encoder).map_err(not_causal)?;
+        let decoder = side("decoder", &decoder).map_err(always_causal)?;
+        let output = match untied {
+            Some(output) => output,
+            None => OutputLayer::build(config, vocab_size, bias, decoder.embedding(), &at)?,
+        };
+        Ok(Self { encoder, decoder, output })
     }
 
     /// The states of the encoder, `(batch, source_len, d_model)`.
@@ -132,7 +137,7 @@ impl Seq2Seq {
 
     /// Hidden states `(batch, len, d_model)` of the decoder → logits `(batch, len, vocab_size)`.
     pub fn logits(&self, hidden: &Tensor) -> Result<Tensor> {
-        self.output.forward(hidden, self.decoder.embedding())
+        self.output.forward(hidden)
     }
 
     /// The cross-entropy of `labels (n)` under hidden states `(.., d_model)` of n positions.
@@ -143,7 +148,7 @@ impl Seq2Seq {
         label_smoothing: f64,
     ) -> Result<Scored> {
         let rows = reshape(hidden, ((), hidden.dim(D::Minus1)?))?;
-        self.output.cross_entropy(&rows, self.decoder.embedding(), labels, label_smoothing)
+        self.output.cross_entropy(&rows, labels, label_smoothing)
     }
 
     /// The encoder, which reads the source.

@@ -1,13 +1,11 @@
-//! Embeddings of ids or features into the residual stream, and the tied output layer.
+//! Embeddings of ids or features into the residual stream.
 //!
 //! ```text
 //! tokens    x_t = E[id_t]·√d_model if scaled (+ token type) (+ position)   Vaswani et al. 2017, §3.4
 //! features  x_t = W f_t (+ b) (+ position)
-//! tied      logits_t = x_t Eᵀ (+ b)                                        Press & Wolf 2017
-//! T5        logits_t = x_t Eᵀ / √d_model                                   under `model.scale_output`
 //! ```
 //!
-//! Scaled: <https://arxiv.org/abs/1706.03762>. Tied: <https://arxiv.org/abs/1608.05859>.
+//! Scaled: <https://arxiv.org/abs/1706.03762>.
 //!
 //! The lookup of a padding id gives its row no gradient, as in PyTorch's
 //! `nn.Embedding(padding_idx = …)`. A tied output does give it one.
@@ -16,8 +14,6 @@ use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
 use tealight_ops::broadcast::broadcast_add;
 use tealight_ops::embedding::{embedding, embedding_with_padding};
-use tealight_ops::linear::{Map, linear};
-use tealight_ops::linear_cross_entropy::{Scored, linear_cross_entropy};
 
 pub use crate::config::EmbeddingConfig as Config;
 use crate::config::ModelConfig;
@@ -90,8 +86,6 @@ struct Tokens {
     token_type: Option<Tensor>,
     pad_id: Option<u32>,
     scale: Option<f64>,
-    /// 1/√d_model, the factor of the tied output's input.
-    output_scale: Option<f64>,
 }
 
 impl Tokens {
@@ -147,7 +141,6 @@ impl Embedding {
                     token_type: typed.then(types).transpose()?,
                     pad_id,
                     scale: config.embedding.scale.then(|| (d_model as f64).sqrt()),
-                    output_scale: config.scale_output.then(|| 1. / (d_model as f64).sqrt()),
                 })
             }
             InputSpec::Features { n_features } => {
@@ -214,31 +207,10 @@ impl Embedding {
         self.dropout.forward(&x, mode)
     }
 
-    /// The tied output: `x (batch, .., d_model)`, `bias (vocab_size)` → logits `(batch, .., vocab_size)`.
-    pub fn logits(&self, x: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
-        let (x, weight) = self.tied(x)?;
-        linear(&x, weight, bias)
-    }
-
-    /// The cross-entropy of `labels (n)` under the logits of [`Self::logits`] for `x (n, d_model)`.
-    pub fn cross_entropy(
-        &self,
-        x: &Tensor,
-        bias: Option<&Tensor>,
-        labels: &Tensor,
-        label_smoothing: f64,
-    ) -> Result<Scored> {
-        let (x, weight) = self.tied(x)?;
-        linear_cross_entropy(&x, Map { weight, bias }, labels, label_smoothing)
-    }
-
-    /// The factors of the tied output: `x`, scaled if configured, and the token table.
-    fn tied(&self, x: &Tensor) -> Result<(Tensor, &Tensor)> {
+    /// `(vocab_size, d_model)`, the weights of a tied output.
+    pub fn token_table(&self) -> Result<&Tensor> {
         match &self.source {
-            Source::Tokens(Tokens { token, output_scale, .. }) => {
-                let x = output_scale.map_or_else(|| Ok(x.clone()), |scale| x * scale)?;
-                Ok((x, token))
-            }
+            Source::Tokens(Tokens { token, .. }) => Ok(token),
             Source::Features(_) => candle_core::bail!("features have no tied output"),
         }
     }
