@@ -9,7 +9,7 @@ use tealight_train::run::RunDirectory;
 
 use super::variants::{self, Axis, Variant};
 use crate::args::ablate::Ablate;
-use crate::runs::config::{InitModels, LoadedConfig, list_differences, resolved_config};
+use crate::runs::config::{InitModels, LoadedConfig, check_same_run};
 use crate::runs::summary::Summary;
 use crate::system::subprocess::{self, first_line, this_program};
 
@@ -70,7 +70,7 @@ impl Plan {
     /// Determines the state of each run. An existing run with other settings is an error.
     pub(super) fn find_runs(&mut self, args: &Ablate) -> Result<()> {
         self.runs.clear();
-        let mut init_models = InitModels::default();
+        let mut init_models = InitModels::new();
         let config = |variant| self.config(args, variant, &mut init_models);
         let configs: Vec<_> = self.variants.iter().map(config).collect();
         for (variant, config) in configs.iter().enumerate() {
@@ -110,15 +110,8 @@ impl Plan {
         let Some(directory) = RunDirectory::last(&self.output, name)? else {
             return Ok(State::New);
         };
-        let (_, existing) = resolved_config(&directory, &[])?;
-        if let Err(differences) = existing.same_run(config) {
-            bail!(
-                "`{}` was started with other settings than this ablation; restore them, or choose another \
-                 directory with --output:\n{}",
-                directory.path().display(),
-                list_differences(&differences)
-            );
-        }
+        let than = "this ablation; restore them, or choose another directory with --output";
+        let existing = check_same_run(&directory, config, than)?;
         let summary = Summary::read(directory.path())?;
         // `same_run` permits another `checkpoint.select`, which requires a new evaluation.
         let summary = summary.filter(|_| existing == *config);

@@ -11,7 +11,7 @@ use tealight_ops::allocator::n_allocations;
 use tealight_ops::linear::linear;
 use tealight_ops::profile::{start, stop};
 use tealight_ops::threads;
-use tealight_train::config::{ConfigSource, Precision, RunConfig};
+use tealight_train::config::Precision;
 use tealight_train::observer::{Event, Observer};
 use tealight_train::task::table::thousands;
 use tealight_train::task::{RegisteredTask, Task, TaskVisitor};
@@ -29,36 +29,36 @@ use crate::terminal::output::{print, print_indented_json};
 
 pub(super) fn run(args: &BenchTrain) -> Result<()> {
     let device = args.device.open()?;
-    let LoadedConfig { source, mut config, init_model } =
-        LoadedConfig::read(&args.config.path, &args.config.overrides)?;
-    if init_model.is_some() {
+    let mut loaded = LoadedConfig::read(&args.config.path, &args.config.overrides)?;
+    if loaded.init_model.is_some() {
         bail!("`init_from` does not change the time of a step; run the benchmark without it");
     }
     let n_steps = args.steps * if args.profile { 2 } else { 1 };
     // One more, because the last step of a run evaluates.
     let total = (args.warmup + n_steps) as u64 + 1;
+    let config = &mut loaded.config;
     config.training.steps = config.training.steps.max(total);
     config.training.evaluate_every = config.training.steps;
     config.training.early_stopping = None;
     config.log.every = 1;
-    let bench = TrainingBench { args, device: &device, source: &source, config: &config };
-    with_task(&config, &source, &device, None, bench)
+    let bench = TrainingBench { args, device: &device, loaded: &loaded };
+    with_task(&loaded, &device, None, bench)
 }
 
 struct TrainingBench<'a> {
     args: &'a BenchTrain,
     device: &'a Device,
-    source: &'a ConfigSource,
-    config: &'a RunConfig,
+    loaded: &'a LoadedConfig,
 }
 
 impl TaskVisitor for TrainingBench<'_> {
     type Output = Result<()>;
 
     fn visit<T: RegisteredTask>(self, task: T) -> Result<()> {
-        let Self { args, device, source, config } = self;
-        let at_its_place = |error| at_its_place(error, source);
-        let mut session = Session::new(config, task, device).map_err(at_its_place)?;
+        let Self { args, device, loaded } = self;
+        let config = &loaded.config;
+        let at_its_place = |error| at_its_place(error, &loaded.source);
+        let mut session = loaded.session(task, device)?;
         session.check_memory().map_err(at_its_place)?;
         session.check().map_err(at_its_place)?;
         steps(&mut session, args.warmup).map_err(at_its_place)?;

@@ -28,7 +28,7 @@ pub(crate) fn run(args: &Attend) -> Result<()> {
 
 fn of_run(args: &Attend, run: &Run) -> Result<()> {
     let path = run.directory.path();
-    let maps = match run.config.task.settings().attends() {
+    let maps = match run.loaded.config.task.settings().attends() {
         Attends::Task => run.with_task(Attention { run, sequence: &args.sequence })?,
         Attends::Pretrained => {
             let model = Pretrained::open(&args.model.path, args.model.weights.checkpoint)?;
@@ -37,12 +37,12 @@ fn of_run(args: &Attend, run: &Run) -> Result<()> {
         Attends::Never(reason) => {
             bail!(
                 "`tealight attend` does not support the task \"{}\" of `{}`: {reason}",
-                run.config.task.kind(),
+                run.loaded.config.task.kind(),
                 path.display()
             )
         }
     };
-    show(args, maps, Some(path.join("attention")), run.config.model.n_heads)
+    show(args, maps, Some(path.join("attention")), run.loaded.config.model.n_heads)
 }
 
 /// The attention maps of a sequence by the task of a run.

@@ -10,7 +10,7 @@ use tealight_train::task::table::Table;
 
 use super::export;
 use crate::args::checkpoint::{AverageCheckpoints, Checkpoint, PruneCheckpoints};
-use crate::runs::config::resolved_config;
+use crate::runs::config::LoadedConfig;
 use crate::terminal::failure::causes;
 use crate::terminal::numbers::format_bytes;
 use crate::terminal::output::print;
@@ -59,7 +59,7 @@ fn verify(run: &RunDirectory) -> Result<()> {
         };
         print(&format!("{}  {found}\n", Selection::Step(step)))?;
     }
-    resolved_config(run, &[])?;
+    LoadedConfig::of_run(run, &[])?;
     if run.metrics_path().exists() {
         tealight_train::observer::jsonl::read(&run.metrics_path())?;
     }

@@ -15,7 +15,7 @@ use crate::terminal::output::{print, print_json};
 pub(crate) fn run(args: &args::Classify) -> Result<()> {
     let (task, model) = match RunOrFolder::open(&args.model)? {
         RunOrFolder::Run(run) => {
-            let Some(settings) = run.config.task.settings().classifier() else {
+            let Some(settings) = run.loaded.config.task.settings().classifier() else {
                 return Err(run.is_not_for("classify", "classify"));
             };
             let session = run.load(run.task(settings)?)?;

@@ -5,8 +5,6 @@ use std::path::Path;
 use anyhow::{Result, bail};
 use candle_core::Device;
 use tealight_train::Session;
-use tealight_train::config::{ConfigSource, RunConfig};
-use tealight_train::pretrained::Pretrained;
 use tealight_train::task::table::thousands;
 use tealight_train::task::{RegisteredTask, Task, TaskVisitor};
 use tealight_train::training::doctor::{self, Finding};
@@ -22,29 +20,26 @@ use crate::terminal::output::print;
 
 pub(crate) fn run(args: &Doctor) -> Result<()> {
     let device = args.device.open()?;
-    let LoadedConfig { source, config, init_model } =
-        LoadedConfig::read(&args.config.path, &args.config.overrides)?;
-    let init_model = init_model.as_deref();
-    let examination =
-        Examination { args, source: &source, config: &config, device: &device, init_model };
-    with_task(&config, &source, &device, None, examination)
+    let loaded = LoadedConfig::read(&args.config.path, &args.config.overrides)?;
+    let examination = Examination { args, loaded: &loaded, device: &device };
+    with_task(&loaded, &device, None, examination)
 }
 
 struct Examination<'a> {
     args: &'a Doctor,
-    source: &'a ConfigSource,
-    config: &'a RunConfig,
+    loaded: &'a LoadedConfig,
     device: &'a Device,
-    init_model: Option<&'a Pretrained>,
 }
 
 impl TaskVisitor for Examination<'_> {
     type Output = Result<()>;
 
     fn visit<T: RegisteredTask>(self, task: T) -> Result<()> {
-        let Self { args, source, config, device, init_model } = self;
+        let Self { args, loaded, device } = self;
+        let LoadedConfig { source, config, init_model } = loaded;
         let at_its_place = |error| at_its_place(error, source);
-        let mut session = Session::new(config, task, device).map_err(at_its_place)?;
+        let init_model = init_model.as_deref();
+        let mut session = loaded.session(task, device)?;
         if let Some(model) = init_model {
             session.begin_with(model).map_err(at_its_place)?;
         }

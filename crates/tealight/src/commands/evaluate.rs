@@ -13,7 +13,7 @@ pub(crate) fn run(args: &Evaluate) -> Result<()> {
     let weights =
         args.weights.as_deref().map(|folder| Pretrained::open(folder, None)).transpose()?;
     let evaluation = Evaluation { run: &run, weights, json: args.json };
-    with_task(&run.config, &run.source, &run.device, Some(&run.directory), evaluation)
+    with_task(&run.loaded, &run.device, Some(&run.directory), evaluation)
 }
 
 struct Evaluation<'a> {

@@ -1,7 +1,6 @@
 //! `tealight inspect`: parameters and cost of a configuration or run; `--list`: all available kinds.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use anyhow::Result;
 use candle_core::Device;
@@ -18,7 +17,7 @@ use tealight_model::names::Named;
 use tealight_model::norm::NormConfig;
 use tealight_model::position::{PositionConfig, rotary, sinusoidal};
 use tealight_train::Session;
-use tealight_train::config::{ConfigSource, RunConfig, Select};
+use tealight_train::config::Select;
 use tealight_train::monitor::early_stopping::Direction;
 use tealight_train::optimizer::schedule::ScheduleConfig;
 use tealight_train::optimizer::{OptimizerConfig, muon};
@@ -34,51 +33,30 @@ use tealight_train::text::tokenizer::TokenizerConfig;
 use tealight_train::weather::generator::one_four_eight::Positions;
 
 use crate::args::inspect::Inspect;
-use crate::runs::config::{LoadedConfig, resolved_config};
+use crate::runs::config::LoadedConfig;
 use crate::runs::load::with_task;
-use crate::terminal::failure::at_its_place;
 use crate::terminal::numbers::MEBIBYTE;
 use crate::terminal::output::{log, print};
 
 pub(crate) fn run(args: &Inspect) -> Result<()> {
-    match &args.target {
-        None => print(&all_kinds()?),
-        Some(target) => {
-            let (source, config, run) = configuration(target, &args.overrides)?;
-            source.dropped_keys().iter().for_each(|dropped| log(&dropped.to_string()));
-            let inspection = Inspection { config: &config, source: &source };
-            with_task(&config, &source, &Device::Cpu, run.as_ref(), inspection)
-        }
-    }
+    let Some(target) = &args.target else { return print(&all_kinds()?) };
+    let run = if target.is_dir() { Some(RunDirectory::open(target)?) } else { None };
+    let loaded = match &run {
+        Some(run) => LoadedConfig::of_run(run, &args.overrides)?,
+        None => LoadedConfig::read(target, &args.overrides)?,
+    };
+    loaded.source.dropped_keys().iter().for_each(|dropped| log(&dropped.to_string()));
+    with_task(&loaded, &Device::Cpu, run.as_ref(), Inspection(&loaded))
 }
 
-struct Inspection<'a> {
-    config: &'a RunConfig,
-    source: &'a ConfigSource,
-}
+struct Inspection<'a>(&'a LoadedConfig);
 
 impl TaskVisitor for Inspection<'_> {
     type Output = Result<()>;
 
     fn visit<T: RegisteredTask>(self, task: T) -> Result<()> {
-        let session = Session::new(self.config, task, &Device::Cpu)
-            .map_err(|error| at_its_place(error, self.source))?;
-        print(&parameters(&session))
+        print(&parameters(&self.0.session(task, &Device::Cpu)?))
     }
-}
-
-/// The configuration of a file or run; with its directory if it is a run.
-fn configuration(
-    target: &Path,
-    overrides: &[String],
-) -> Result<(ConfigSource, RunConfig, Option<RunDirectory>)> {
-    if target.is_dir() {
-        let directory = RunDirectory::open(target)?;
-        let (source, config) = resolved_config(&directory, overrides)?;
-        return Ok((source, config, Some(directory)));
-    }
-    let LoadedConfig { source, config, .. } = LoadedConfig::read(target, overrides)?;
-    Ok((source, config, None))
 }
 
 /// All parameters, and the cost of training them.

@@ -1,16 +1,14 @@
 //! `tealight train CONFIG`
 
 use std::process::ExitCode;
-use std::rc::Rc;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use candle_core::Device;
-use tealight_train::config::{ConfigSource, Precision, RunConfig, to_resolved_toml};
+use tealight_train::config::{Precision, RunConfig, to_resolved_toml};
 use tealight_train::observer::jsonl::JsonLines;
 use tealight_train::observer::tensorboard::TensorBoard;
 use tealight_train::observer::{Event, Observer, notify};
-use tealight_train::pretrained::Pretrained;
 use tealight_train::run::manifest::device_name;
 use tealight_train::run::{
     DamagedCheckpoint, Lock, Manifest, NewestCheckpoint, RunDirectory, load_weights,
@@ -23,9 +21,9 @@ use tealight_train::{Session, StopCondition, fit};
 
 use crate::args::train::Train;
 use crate::pictures::attention;
-use crate::runs::config::{LoadedConfig, list_differences, resolved_config};
+use crate::runs::config::{LoadedConfig, check_same_run};
 use crate::runs::load::{check_same_data, weights_mismatch, with_task};
-use crate::runs::preflight::{self, Shortage};
+use crate::runs::preflight::{self, Shortage, explain_out_of_memory};
 use crate::runs::summary::Summary;
 use crate::system::signals::{Signal, SignalHandlers};
 use crate::terminal::failure::at_its_place;
@@ -34,18 +32,16 @@ use crate::terminal::progress::progress_observer;
 
 pub(crate) fn run(args: &Train) -> Result<ExitCode> {
     let started = Instant::now();
-    let device = args.device.open()?;
-    let (LoadedConfig { source, config, init_model }, resumed) = configuration(args)?;
-    let (source, config) = (&source, &config);
+    let device = &args.device.open()?;
+    let (loaded, resumed) = configuration(args)?;
+    let (loaded, resumed) = (&loaded, resumed.as_ref());
     // Locked before the data are loaded, which can take long.
-    let locked = resumed.as_ref().filter(|_| !args.dry_run);
-    let _lock = locked.map(RunDirectory::lock).transpose()?;
-    let kept = resumed.clone();
-    let training = Training { args, started, device: &device, source, config, resumed, init_model };
-    for dropped in source.dropped_keys() {
+    let _lock = resumed.filter(|_| !args.dry_run).map(RunDirectory::lock).transpose()?;
+    let training = Training { args, started, device, loaded, resumed };
+    for dropped in loaded.source.dropped_keys() {
         training.log(&dropped.to_string());
     }
-    with_task(config, source, &device, kept.as_ref(), training)
+    with_task(loaded, device, resumed, training)
 }
 
 /// The arguments of `train` with everything read that does not depend on the task.
@@ -53,79 +49,57 @@ struct Training<'a> {
     args: &'a Train,
     started: Instant,
     device: &'a Device,
-    source: &'a ConfigSource,
-    config: &'a RunConfig,
+    loaded: &'a LoadedConfig,
     /// The run to resume, if any.
-    resumed: Option<RunDirectory>,
-    /// The model of `init_from`.
-    init_model: Option<Rc<Pretrained>>,
+    resumed: Option<&'a RunDirectory>,
 }
 
 impl TaskVisitor for Training<'_> {
     type Output = Result<ExitCode>;
 
     fn visit<T: RegisteredTask>(self, task: T) -> Result<ExitCode> {
-        let Self { args, device, source, .. } = self;
-        let mut session = self.session(task).map_err(|error| at_its_place(error, source))?;
-        self.log(&describe(&session, device));
-        if !args.force {
-            self.preflight(&session)?;
-        }
-        let checked =
-            session.check().map_err(|error| preflight::explain_out_of_memory(error, &session));
-        checked.map_err(|error| at_its_place(error, source))?;
+        let Self { args, device, .. } = self;
+        let mut session = self.session(task)?;
         if args.dry_run {
             self.log("dry run: built and checked, not trained");
             return Ok(ExitCode::SUCCESS);
         }
 
-        let (directory, _lock) = if let Some(directory) = &self.resumed {
+        let (directory, _lock) = if let Some(directory) = self.resumed {
             resume(&mut session, directory, device)?;
             (directory.clone(), None)
         } else {
-            let (directory, lock) = start(args, source, &session, device)?;
+            let (directory, lock) = self.start(&session)?;
             (directory, Some(lock))
         };
         self.log(&format!("run {}", directory.path().display()));
         let first_step = session.progress.step;
         let mut observers = self.observers(&directory, first_step)?;
         let signals = SignalHandlers::install()?;
-        let stopped = self.train(&mut session, &directory, &mut observers, &signals);
+        let trained = self.train(&mut session, &directory, &mut observers, &signals);
+        let signal = signals.received();
         // From here on a signal ends the process: only the evaluation follows.
         drop(signals);
-        let stopped = stopped.map_err(|error| {
+        trained.map_err(|error| {
             self.log_last_checkpoint(&directory);
-            at_its_place(error, source)
+            at_its_place(error, &self.loaded.source)
         })?;
 
-        let step = session.progress.step;
+        let Progress { step, early_stopping, .. } = &session.progress;
         let resume_hint = format!("`tealight train {}` resumes", directory.path().display());
-        match stopped {
-            Stopped::Signal(Signal { name, exit_code }) => {
-                log(&format!("stopped by {name} after step {step}; {resume_hint}"));
-                return Ok(ExitCode::from(exit_code));
-            }
-            Stopped::TimeLimit => {
-                log(&format!("time limit reached after step {step}; {resume_hint}"));
-            }
-            Stopped::StopAfter => {
-                self.log(&format!("stopped after step {step}; continue with --resume"));
-            }
-            Stopped::Finished => self.evaluate(&session, &directory, first_step)?,
+        if let Some(Signal { name, exit_code }) = signal {
+            log(&format!("stopped by {name} after step {step}; {resume_hint}"));
+            return Ok(ExitCode::from(exit_code));
+        }
+        if *step >= session.config.training.steps || early_stopping.has_stopped() {
+            self.evaluate(&session, &directory, first_step)?;
+        } else if args.stop_after.is_some_and(|last| *step >= last) {
+            self.log(&format!("stopped after step {step}; continue with --resume"));
+        } else {
+            log(&format!("time limit reached after step {step}; {resume_hint}"));
         }
         Ok(ExitCode::SUCCESS)
     }
-}
-
-/// Why training stopped.
-enum Stopped {
-    /// All steps are done, or early stopping ended the run.
-    Finished,
-    /// `--stop-after`
-    StopAfter,
-    /// `--time-limit`
-    TimeLimit,
-    Signal(Signal),
 }
 
 impl Training<'_> {
@@ -136,12 +110,58 @@ impl Training<'_> {
         }
     }
 
+    /// A session at step 0 that has passed the checks before training.
+    fn session<T: Task>(&self, task: T) -> Result<Session<T>> {
+        let at_its_place = |error| at_its_place(error, &self.loaded.source);
+        let mut session = self.loaded.session(task, self.device)?;
+        // A resumed run loads all parameters from its checkpoint.
+        if let (Some(model), None) = (&self.loaded.init_model, self.resumed) {
+            let initialised = session.begin_with(model).map_err(at_its_place)?;
+            self.log(&format!("initialised from {}: {initialised}", model.origin.display()));
+        }
+        self.log(&describe(&session, self.device));
+        if !self.args.force {
+            // Before the first batch, which would run out of memory.
+            session.check_memory().map_err(at_its_place)?;
+            self.check_resources(&session)?;
+        }
+        let checked = session.check();
+        checked.map_err(|error| at_its_place(explain_out_of_memory(error, &session)))?;
+        Ok(session)
+    }
+
+    /// Fails if memory or disk space is short.
+    fn check_resources<T: Task>(&self, session: &Session<T>) -> Result<()> {
+        let saved = self.resumed.map(RunDirectory::checkpoints);
+        let directory = self.resumed.map_or(self.args.runs.as_path(), RunDirectory::path);
+        let shortage = preflight::shortage(session, directory, saved.as_ref())?;
+        let Some(Shortage { key, message }) = shortage else { return Ok(()) };
+        let message = format!("{message}; `--force` skips this check");
+        Err(self.loaded.source.value_error(key, &message).into())
+    }
+
+    /// Creates and locks the directory of a new run.
+    fn start<T: RegisteredTask>(&self, session: &Session<T>) -> Result<(RunDirectory, Lock)> {
+        let resolved = to_resolved_toml(&session.config)?;
+        let n_parameters = session.params.n_parameters() as u64;
+        let manifest = Manifest::new(self.device, session.task.sizes(), n_parameters)
+            .with_data(session.task.data_files());
+        let directory = RunDirectory::create(&self.args.runs, &run_name(self.args))?;
+        let lock = directory.lock()?;
+        for (name, bytes) in session.task.kept_files()? {
+            directory.keep(name, &bytes)?;
+        }
+        directory.write_start(self.loaded.source.text(), &resolved, &manifest)?;
+        Ok((directory, lock))
+    }
+
     /// The observers of a run that starts or resumes after `step`.
     fn observers(&self, directory: &RunDirectory, step: u64) -> Result<Vec<Box<dyn Observer>>> {
+        let RunConfig { log, model, .. } = &self.loaded.config;
         let mut observers: Vec<Box<dyn Observer>> =
             vec![Box::new(JsonLines::append(&directory.metrics_path())?)];
-        if self.config.log.tensorboard {
-            let n_heads = self.config.model.n_heads;
+        if log.tensorboard {
+            let n_heads = model.n_heads;
             let draw = Box::new(move |maps: &[AttentionMap]| attention::images(maps, n_heads));
             observers.push(Box::new(TensorBoard::create(directory.path(), step, draw)?));
         }
@@ -151,49 +171,13 @@ impl Training<'_> {
         Ok(observers)
     }
 
-    /// After an error: logs the checkpoint from which the run can be resumed.
-    fn log_last_checkpoint(&self, directory: &RunDirectory) {
-        if let Ok(Some(step)) = directory.checkpoints().latest() {
-            let path = directory.path().display();
-            self.log(&format!(
-                "the last checkpoint is that of step {step}; `tealight train {path}` resumes"
-            ));
-        }
-    }
-
-    /// A session at step 0.
-    fn session<T: Task>(&self, task: T) -> tealight_train::Result<Session<T>> {
-        let mut session = Session::new(self.config, task, self.device)?;
-        // A resumed run loads all parameters from its checkpoint.
-        if let (Some(model), None) = (&self.init_model, &self.resumed) {
-            let initialised = session.begin_with(model)?;
-            self.log(&format!("initialised from {}: {initialised}", model.origin.display()));
-        }
-        Ok(session)
-    }
-
-    /// Fails if memory or disk space is short. Called before the first batch, which would run out of
-    /// memory.
-    fn preflight<T: Task>(&self, session: &Session<T>) -> Result<()> {
-        session.check_memory().map_err(|error| at_its_place(error, self.source))?;
-        let saved = self.resumed.as_ref().map(RunDirectory::checkpoints);
-        let directory = self.resumed.as_ref().map_or(self.args.runs.as_path(), RunDirectory::path);
-        match preflight::shortage(session, directory, saved.as_ref())? {
-            None => Ok(()),
-            Some(Shortage { key, message }) => {
-                let message = format!("{message}; `--force` skips this check");
-                Err(self.source.conflict_error(&[key], &message).into())
-            }
-        }
-    }
-
     fn train<T: Task>(
         &self,
         session: &mut Session<T>,
         directory: &RunDirectory,
         observers: &mut [Box<dyn Observer>],
         signals: &SignalHandlers,
-    ) -> tealight_train::Result<Stopped> {
+    ) -> tealight_train::Result<()> {
         let Train { stop_after, time_limit, .. } = self.args;
         let is_time_up = || time_limit.is_some_and(|limit| self.started.elapsed() >= *limit);
         let is_stop_requested = || signals.received().is_some() || is_time_up();
@@ -210,18 +194,19 @@ impl Training<'_> {
         let until =
             StopCondition::from(stop_after.unwrap_or(total_steps)).or_when(&is_stop_requested);
         let result = fit(session, until, Some(&directory.checkpoints()), observers)
-            .map_err(|error| preflight::explain_out_of_memory(error, session));
-        let Progress { step, early_stopping, .. } = &session.progress;
-        let seconds = started.elapsed().as_secs_f64();
-        let notified = notify(observers, &Event::Finished { step: *step, seconds });
-        result.and(notified)?;
-        let is_finished = *step >= total_steps || early_stopping.has_stopped();
-        Ok(match signals.received() {
-            Some(signal) => Stopped::Signal(signal),
-            None if is_finished => Stopped::Finished,
-            None if stop_after.is_some_and(|last| *step >= last) => Stopped::StopAfter,
-            None => Stopped::TimeLimit,
-        })
+            .map_err(|error| explain_out_of_memory(error, session));
+        let (step, seconds) = (session.progress.step, started.elapsed().as_secs_f64());
+        result.and(notify(observers, &Event::Finished { step, seconds }))
+    }
+
+    /// After an error: logs the checkpoint from which the run can be resumed.
+    fn log_last_checkpoint(&self, directory: &RunDirectory) {
+        if let Ok(Some(step)) = directory.checkpoints().latest() {
+            let path = directory.path().display();
+            self.log(&format!(
+                "the last checkpoint is that of step {step}; `tealight train {path}` resumes"
+            ));
+        }
     }
 
     /// Evaluates the selected checkpoint: writes `report.json` and `summary.json`, prints the table.
@@ -231,8 +216,8 @@ impl Training<'_> {
         directory: &RunDirectory,
         first_step: u64,
     ) -> Result<()> {
-        let selection = self.config.checkpoint.select.into();
-        let checkpoint = directory.checkpoints().find(selection)?;
+        let RunConfig { checkpoint, task, .. } = &self.loaded.config;
+        let checkpoint = directory.checkpoints().find(checkpoint.select.into())?;
         session.load_weights(&load_weights(&checkpoint, self.device)?)?;
         self.log("evaluating\n");
         let report = session.task.report(&session.eval_model)?;
@@ -242,7 +227,7 @@ impl Training<'_> {
         Summary::write(session, directory, report.metrics(), first_step)?;
         print(&report.to_string())?;
         let evaluate = format!("tealight evaluate {}", path.display());
-        let next = self.config.task.settings().next_command(path);
+        let next = task.settings().next_command(path);
         self.log(&format!("\n{evaluate}    prints this table again\n{next}"));
         Ok(())
     }
@@ -250,7 +235,7 @@ impl Training<'_> {
 
 /// The configuration, and the run to resume.
 fn configuration(args: &Train) -> Result<(LoadedConfig, Option<RunDirectory>)> {
-    if args.config.is_dir() {
+    let (origin, loaded, directory) = if args.config.is_dir() {
         let directory = RunDirectory::open(&args.config)?;
         if directory.path() != args.config {
             bail!(
@@ -262,59 +247,31 @@ fn configuration(args: &Train) -> Result<(LoadedConfig, Option<RunDirectory>)> {
         if args.name.is_some() {
             bail!("`--name` cannot be used with a run's directory: a run keeps its name");
         }
-        let (source, config) = resolved_config(&directory, &args.overrides)?;
-        check_same_run(&directory, "the command line", &config)?;
-        return Ok((LoadedConfig { source, config, init_model: None }, Some(directory)));
-    }
-    let loaded = LoadedConfig::read(&args.config, &args.overrides)?;
-    if !args.resume {
-        return Ok((loaded, None));
-    }
-    let name = run_name(args);
-    let Some(directory) = RunDirectory::last(&args.runs, &name)? else {
-        bail!("nothing to resume: there is no run `{}`", args.runs.join(name).display());
+        let loaded = LoadedConfig::of_run(&directory, &args.overrides)?;
+        ("the command line".to_owned(), loaded, directory)
+    } else {
+        let loaded = LoadedConfig::read(&args.config, &args.overrides)?;
+        if !args.resume {
+            return Ok((loaded, None));
+        }
+        let name = run_name(args);
+        let Some(directory) = RunDirectory::last(&args.runs, &name)? else {
+            bail!("nothing to resume: there is no run `{}`", args.runs.join(name).display());
+        };
+        (format!("`{}`", args.config.display()), loaded, directory)
     };
-    check_same_run(&directory, &format!("`{}`", args.config.display()), &loaded.config)?;
-    Ok((loaded, Some(directory)))
-}
-
-/// Fails if `config` changes a setting that must stay the same when the run is resumed. `origin` is
-/// where `config` comes from.
-fn check_same_run(directory: &RunDirectory, origin: &str, config: &RunConfig) -> Result<()> {
-    let (_, before) = resolved_config(directory, &[])?;
-    let Err(differences) = before.same_run(config) else { return Ok(()) };
-    bail!(
-        "`{}` was started with other settings than {origin} has now, and a resumed run must keep \
-         them; restore these settings, or start a new run without --resume:\n{}",
-        directory.path().display(),
-        list_differences(&differences)
+    let than = format!(
+        "{origin} has now, and a resumed run must keep them; restore these settings, or start a new run \
+         without --resume"
     );
+    check_same_run(&directory, &loaded.config, &than)?;
+    Ok((loaded, Some(directory)))
 }
 
 /// `--name`, or the file name of the configuration without its extension.
 fn run_name(args: &Train) -> String {
     let stem = || args.config.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     args.name.clone().unwrap_or_else(stem)
-}
-
-/// Creates and locks the directory of a new run.
-fn start<T: RegisteredTask>(
-    args: &Train,
-    source: &ConfigSource,
-    session: &Session<T>,
-    device: &Device,
-) -> Result<(RunDirectory, Lock)> {
-    let resolved = to_resolved_toml(&session.config)?;
-    let n_parameters = session.params.n_parameters() as u64;
-    let manifest = Manifest::new(device, session.task.sizes(), n_parameters)
-        .with_data(session.task.data_files());
-    let directory = RunDirectory::create(&args.runs, &run_name(args))?;
-    let lock = directory.lock()?;
-    for (name, bytes) in session.task.kept_files()? {
-        directory.keep(name, &bytes)?;
-    }
-    directory.write_start(source.text(), &resolved, &manifest)?;
-    Ok((directory, lock))
 }
 
 /// Restores the latest intact checkpoint; a run without one starts at step 0.

@@ -17,7 +17,7 @@ pub(crate) fn run(args: &Translate) -> Result<()> {
     let strategy = strategy(args);
     let translations = match RunOrFolder::open(&args.model)? {
         RunOrFolder::Run(run) => {
-            let Some(settings) = run.config.task.settings().translator() else {
+            let Some(settings) = run.loaded.config.task.settings().translator() else {
                 return Err(run.is_not_for("translate", "seq2seq"));
             };
             let session = run.load(run.task(settings)?)?;

@@ -1,89 +1,91 @@
 //! Configurations: read from a file with `--set` overrides, or from the directory of a run.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use anyhow::Result;
-use serde::Deserialize;
+use anyhow::{Result, bail};
+use candle_core::Device;
+use tealight_train::Session;
 use tealight_train::config::{ConfigSource, Difference, RunConfig};
 use tealight_train::pretrained::Pretrained;
 use tealight_train::run::RunDirectory;
+use tealight_train::task::Task;
 
 use crate::terminal::failure::{at_its_place, causes};
 
-/// A configuration file. Settings that it omits are taken from the model of `init_from`, if it names
-/// one.
+/// The configuration of a file or of a run, and the places of its settings.
 pub(crate) struct LoadedConfig {
     pub(crate) source: ConfigSource,
     pub(crate) config: RunConfig,
-    /// The model of `init_from`.
+    /// The model of `init_from`; `None` for a run, which has all settings of that model.
     pub(crate) init_model: Option<Rc<Pretrained>>,
 }
 
 /// A cache of `init_from` models, by path.
-#[derive(Default)]
-pub(crate) struct InitModels(BTreeMap<PathBuf, Rc<Pretrained>>);
-
-impl InitModels {
-    fn open(&mut self, path: &Path) -> tealight_train::Result<Rc<Pretrained>> {
-        if let Some(model) = self.0.get(path) {
-            return Ok(model.clone());
-        }
-        let model = Rc::new(Pretrained::open(path, None)?);
-        self.0.insert(path.to_owned(), model.clone());
-        Ok(model)
-    }
-}
+pub(crate) type InitModels = BTreeMap<PathBuf, Rc<Pretrained>>;
 
 impl LoadedConfig {
     /// Reads the file at `path` with the `--set` overrides.
     pub(crate) fn read(path: &Path, overrides: &[String]) -> Result<Self> {
-        Self::from_source(ConfigSource::read(path, overrides)?, &mut InitModels::default())
+        Self::from_source(ConfigSource::read(path, overrides)?, &mut InitModels::new())
     }
 
-    /// Opens the model of `init_from` and deserializes the configuration.
+    /// Opens the model of `init_from`, if there is one, and takes the settings that `source` omits from it.
     pub(crate) fn from_source(source: ConfigSource, init_models: &mut InitModels) -> Result<Self> {
-        #[derive(Deserialize)]
-        struct InitFrom {
-            #[serde(default)]
-            init_from: Option<PathBuf>,
-        }
-        let InitFrom { init_from } = source.deserialize()?;
-        let open = |path: &PathBuf| {
-            let failed = |error: anyhow::Error| source.value_error("init_from", &causes(&error));
-            init_models.open(path).map_err(|error| failed(error.into()))
+        let Some(path) = source.value::<PathBuf>("init_from")? else {
+            return Self::new(source, None);
         };
-        let init_model = init_from.as_ref().map(open).transpose()?;
-        let source = match &init_model {
-            Some(model) => model.fill_in(source.clone()).map_err(|e| at_its_place(e, &source))?,
-            None => source,
+        let model = match init_models.entry(path) {
+            Entry::Occupied(opened) => opened.get().clone(),
+            Entry::Vacant(new) => {
+                let model = Pretrained::open(new.key(), None)
+                    .map_err(|error| source.value_error("init_from", &causes(&error.into())))?;
+                new.insert(Rc::new(model)).clone()
+            }
         };
-        let config = deserialize(&source)?;
+        let filled_in = model.fill_in(source.clone());
+        Self::new(filled_in.map_err(|error| at_its_place(error, &source))?, Some(model))
+    }
+
+    /// Reads the resolved configuration of a run, with all defaults written out, and further `overrides`.
+    pub(crate) fn of_run(directory: &RunDirectory, overrides: &[String]) -> Result<Self> {
+        // Rejects a manifest of a newer format version, whose configuration could be misread.
+        directory.manifest()?;
+        Self::new(ConfigSource::read(&directory.resolved_path(), overrides)?, None)
+    }
+
+    fn new(source: ConfigSource, init_model: Option<Rc<Pretrained>>) -> Result<Self> {
+        let mut config: RunConfig = source.deserialize()?;
+        config.absolute_paths().map_err(|error| at_its_place(error, &source))?;
         Ok(Self { source, config, init_model })
     }
+
+    /// A session at step 0.
+    pub(crate) fn session<T: Task>(&self, task: T, device: &Device) -> Result<Session<T>> {
+        Session::new(&self.config, task, device).map_err(|error| at_its_place(error, &self.source))
+    }
 }
 
-/// The resolved configuration of a run, with all defaults written out, and further `overrides`.
-pub(crate) fn resolved_config(
+/// Fails if `config` differs from that of a run in settings that a run keeps; otherwise returns that of the
+/// run. `than` names the origin of `config` and gives advice.
+pub(crate) fn check_same_run(
     directory: &RunDirectory,
-    overrides: &[String],
-) -> Result<(ConfigSource, RunConfig)> {
-    // Rejects a manifest of a newer format version, whose configuration could be misread.
-    directory.manifest()?;
-    let source = ConfigSource::read(&directory.resolved_path(), overrides)?;
-    let config = deserialize(&source)?;
-    Ok((source, config))
-}
-
-fn deserialize(source: &ConfigSource) -> Result<RunConfig> {
-    let mut config: RunConfig = source.deserialize()?;
-    config.absolute_paths().map_err(|error| at_its_place(error, source))?;
-    Ok(config)
+    config: &RunConfig,
+    than: &str,
+) -> Result<RunConfig> {
+    let before = LoadedConfig::of_run(directory, &[])?.config;
+    let Err(differences) = before.same_run(config) else { return Ok(before) };
+    bail!(
+        "`{}` was started with other settings than {than}:\n{}",
+        directory.path().display(),
+        list_differences(&differences)
+    );
 }
 
 /// One line per setting that differs; beyond ten, their number.
-pub(crate) fn list_differences(differences: &[Difference]) -> String {
+fn list_differences(differences: &[Difference]) -> String {
     const MAX: usize = 10;
     let mut lines: Vec<String> = differences.iter().take(MAX).map(|d| format!("  {d}")).collect();
     if differences.len() > MAX {

@@ -6,23 +6,21 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow};
 use candle_core::Device;
 use tealight_train::Session;
-use tealight_train::config::{ConfigSource, RunConfig};
 use tealight_train::pretrained::Pretrained;
 use tealight_train::run::{RunDirectory, Selection, load_weights};
 use tealight_train::storage::tensors::NamedTensors;
 use tealight_train::task::{RegisteredTask, Task, TaskContext, TaskKind, TaskVisitor};
 
-use super::config::resolved_config;
+use super::config::LoadedConfig;
 use crate::args::shared::{Model, Weights};
 use crate::terminal::failure::at_its_place;
 use crate::terminal::output::log;
 use crate::terminal::progress::Preparation;
 
-/// Builds the task of `config`, loads its data, and passes it to `command`. Files that a run has `kept`, such as
+/// Builds the task of a configuration, loads its data, and passes it to `command`. Files that a run has `kept`, such as
 /// the tokenizer, are read from its directory.
 pub(crate) fn with_task<R>(
-    config: &RunConfig,
-    source: &ConfigSource,
+    LoadedConfig { source, config, .. }: &LoadedConfig,
     device: &Device,
     kept: Option<&RunDirectory>,
     command: impl TaskVisitor<Output = Result<R>>,
@@ -41,8 +39,7 @@ pub(crate) fn with_task<R>(
 /// A trained run and the path of the selected checkpoint.
 pub(crate) struct Run {
     pub(crate) directory: RunDirectory,
-    pub(crate) source: ConfigSource,
-    pub(crate) config: RunConfig,
+    pub(crate) loaded: LoadedConfig,
     pub(crate) device: Device,
     checkpoint: PathBuf,
 }
@@ -52,25 +49,24 @@ impl Run {
     pub(crate) fn open(path: &Path, weights: &Weights) -> Result<Self> {
         let device = weights.device.open()?;
         let directory = RunDirectory::open(path)?;
-        let (source, config) = resolved_config(&directory, &[])?;
-        let named = Selection::named(path, &directory);
-        let selection =
-            weights.checkpoint.or(named).unwrap_or_else(|| config.checkpoint.select.into());
+        let loaded = LoadedConfig::of_run(&directory, &[])?;
+        let selection = weights.checkpoint.or(Selection::named(path, &directory));
+        let selection = selection.unwrap_or(loaded.config.checkpoint.select.into());
         let checkpoint = directory.checkpoints().find(selection)?;
-        Ok(Self { directory, source, config, device, checkpoint })
+        Ok(Self { directory, loaded, device, checkpoint })
     }
 
     /// The task of the run with these settings, without its training data.
     pub(crate) fn task<K: TaskKind>(&self, settings: &K) -> Result<K::Task> {
-        let context = self.config.task_context(&self.device);
+        let context = self.loaded.config.task_context(&self.device);
         let task = settings.reopen(self.directory.path(), &context);
-        task.map_err(|error| at_its_place(error, &self.source))
+        task.map_err(|error| at_its_place(error, &self.loaded.source))
     }
 
     /// Passes the task of the run, without its training data, to `command`.
     pub(crate) fn with_task<T>(&self, command: impl TaskVisitor<Output = Result<T>>) -> Result<T> {
-        let Self { directory, source, config, device, .. } = self;
-        let context = config.task_context(device);
+        let LoadedConfig { source, config, .. } = &self.loaded;
+        let (directory, context) = (&self.directory, config.task_context(&self.device));
         let result = config.task.reopen(directory.path(), &context, command);
         result.map_err(|error| at_its_place(error, source))?
     }
@@ -88,8 +84,7 @@ impl Run {
         weights: &NamedTensors,
         origin: &Path,
     ) -> Result<Session<T>> {
-        let session = Session::new(&self.config, task, &self.device)
-            .map_err(|error| at_its_place(error, &self.source))?;
+        let session = self.loaded.session(task, &self.device)?;
         session.load_weights(weights).with_context(|| weights_mismatch(origin, &self.directory))?;
         Ok(session)
     }
@@ -99,7 +94,7 @@ impl Run {
         anyhow!(
             "`tealight {command}` requires a run of the task \"{task}\", but `{}` is a run of \"{}\"",
             self.directory.path().display(),
-            self.config.task.kind()
+            self.loaded.config.task.kind()
         )
     }
 }

@@ -38,7 +38,6 @@ pub(crate) fn at_its_place(error: tealight_train::Error, source: &ConfigSource) 
             let keys: Vec<&str> = fault.keys.iter().map(String::as_str).collect();
             source.conflict_error(&keys, &fault.message).into()
         }
-        tealight_train::Error::Source(error) => error.into(),
         other => other.into(),
     }
 }
