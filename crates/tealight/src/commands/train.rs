@@ -28,7 +28,7 @@ use crate::runs::summary::Summary;
 use crate::system::signals::{Signal, SignalHandlers};
 use crate::terminal::failure::at_its_place;
 use crate::terminal::output::{log, print};
-use crate::terminal::progress::progress_observer;
+use crate::terminal::progress::ProgressObserver;
 
 pub(crate) fn run(args: &Train) -> Result<ExitCode> {
     let started = Instant::now();
@@ -166,7 +166,7 @@ impl Training<'_> {
             observers.push(Box::new(TensorBoard::create(directory.path(), step, draw)?));
         }
         if !self.args.quiet {
-            observers.push(progress_observer());
+            observers.push(Box::new(ProgressObserver::default()));
         }
         Ok(observers)
     }

@@ -13,11 +13,6 @@ use tealight_train::text::store::Stage;
 
 use super::output::log;
 
-/// An observer that reports the progress of training.
-pub(crate) fn progress_observer() -> Box<dyn Observer> {
-    if stderr().is_terminal() { Box::new(Bar::default()) } else { Box::new(Lines::default()) }
-}
-
 const TRAINING_TEMPLATE: &str =
     "{bar:28.yellow/dim} step {human_pos}/{human_len}  {msg}  {elapsed} elapsed, {eta} left";
 const PREPARATION_TEMPLATE: &str = "{bar:28.yellow/dim} {msg}  {percent} %";
@@ -28,86 +23,36 @@ fn new_bar(length: u64, template: &str) -> ProgressBar {
     ProgressBar::new(length).with_style(style)
 }
 
-/// A bar for reading and tokenising a corpus; on a terminal only.
+/// A bar for reading and tokenising a corpus; on a terminal only. A bar is cleared when it is dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Preparation {
     bar: Option<(Stage, ProgressBar)>,
 }
 
 impl Preparation {
-    pub(crate) fn draw(&mut self, stage: Stage, progress: Progress) {
+    pub(crate) fn draw(&mut self, stage: Stage, Progress { done, total }: Progress) {
         if !stderr().is_terminal() {
             return;
         }
-        let Progress { done, total } = progress;
-        if self.bar.as_ref().is_none_or(|(drawn, _)| *drawn != stage) {
-            self.clear();
-            let message = match stage {
-                Stage::Reading => "reading the text",
-                Stage::Tokenising => "tokenising the text",
-            };
-            self.bar = Some((stage, new_bar(total, PREPARATION_TEMPLATE).with_message(message)));
-        }
-        if let Some((_, bar)) = &self.bar {
-            bar.set_length(total);
-            bar.set_position(done);
-        }
-    }
-
-    fn clear(&mut self) {
-        if let Some((_, bar)) = self.bar.take() {
-            bar.finish_and_clear();
-        }
+        let message = match stage {
+            Stage::Reading => "reading the text",
+            Stage::Tokenising => "tokenising the text",
+        };
+        let bar = match self.bar.take() {
+            Some((drawn, bar)) if drawn == stage => bar,
+            _ => new_bar(total, PREPARATION_TEMPLATE).with_message(message),
+        };
+        bar.set_length(total);
+        bar.set_position(done);
+        self.bar = (done < total).then_some((stage, bar));
     }
 }
 
-impl Drop for Preparation {
-    fn drop(&mut self) {
-        self.clear();
-    }
-}
-
-/// A progress bar; evaluations are logged above it.
+/// Reports the progress of training. On a terminal it is a bar, with other events logged above it; elsewhere
+/// lines, at most one every two seconds for steps and one for each other event.
 #[derive(Debug, Default)]
-struct Bar {
+pub(crate) struct ProgressObserver {
     bar: Option<ProgressBar>,
-}
-
-impl Observer for Bar {
-    fn observe(&mut self, event: &Event<'_>) -> Result<()> {
-        match event {
-            Event::RunStarted { step, total_steps, .. } => {
-                let bar = new_bar(*total_steps, TRAINING_TEMPLATE);
-                bar.set_position(*step);
-                bar.reset_eta();
-                self.bar = Some(bar);
-            }
-            Event::Step(report) => {
-                let Some(bar) = &self.bar else { return Ok(()) };
-                bar.set_position(report.step);
-                bar.set_message(measures(report));
-            }
-            Event::Finished { .. } => {
-                if let Some(bar) = self.bar.take() {
-                    bar.finish_and_clear();
-                }
-                if let Some(line) = describe(event) {
-                    log(&line);
-                }
-            }
-            other => {
-                if let (Some(bar), Some(line)) = (&self.bar, describe(other)) {
-                    bar.println(line);
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Log lines: at most one every two seconds for steps, one for each other event.
-#[derive(Debug, Default)]
-struct Lines {
     total_steps: u64,
     /// Start time and first step.
     started: Option<(Instant, u64)>,
@@ -117,39 +62,49 @@ struct Lines {
 
 const SECONDS_BETWEEN_LINES: f64 = 2.;
 
-impl Observer for Lines {
+impl Observer for ProgressObserver {
     fn observe(&mut self, event: &Event<'_>) -> Result<()> {
         match event {
             Event::RunStarted { step, total_steps, .. } => {
                 self.total_steps = *total_steps;
                 self.started = Some((Instant::now(), *step));
-            }
-            Event::Step(report) => {
-                let due = self
-                    .last
-                    .is_none_or(|last| last.elapsed().as_secs_f64() >= SECONDS_BETWEEN_LINES);
-                if due || report.step == self.total_steps {
-                    self.last = Some(Instant::now());
-                    log(&format!(
-                        "step {}/{}  {}  {}",
-                        report.step,
-                        self.total_steps,
-                        measures(report),
-                        self.time_left(report.step)
-                    ));
+                if stderr().is_terminal() {
+                    let bar = new_bar(*total_steps, TRAINING_TEMPLATE);
+                    bar.set_position(*step);
+                    bar.reset_eta();
+                    self.bar = Some(bar);
                 }
             }
-            other => {
-                if let Some(line) = describe(other) {
-                    log(&line);
+            Event::Step(report) => match &self.bar {
+                Some(bar) => {
+                    bar.set_position(report.step);
+                    bar.set_message(measures(report));
                 }
-            }
+                None => self.log_step(report),
+            },
+            // Clears the bar.
+            Event::Finished { .. } => self.bar = None,
+            _ => {}
+        }
+        match (describe(event), &self.bar) {
+            (Some(line), Some(bar)) => bar.println(line),
+            (Some(line), None) => log(&line),
+            (None, _) => {}
         }
         Ok(())
     }
 }
 
-impl Lines {
+impl ProgressObserver {
+    fn log_step(&mut self, report: &StepReport<'_>) {
+        let (step, total) = (report.step, self.total_steps);
+        let is_due = |last: Instant| last.elapsed().as_secs_f64() >= SECONDS_BETWEEN_LINES;
+        if self.last.is_none_or(is_due) || step == total {
+            self.last = Some(Instant::now());
+            log(&format!("step {step}/{total}  {}  {}", measures(report), self.time_left(step)));
+        }
+    }
+
     /// `12 s left`, from the mean time per step.
     fn time_left(&self, step: u64) -> String {
         let Some((started, first)) = self.started else { return String::new() };
