@@ -12,10 +12,12 @@ use crate::args::ablate::Ablate;
 use crate::runs::config::{InitModels, LoadedConfig, check_same_run};
 use crate::runs::summary::Summary;
 use crate::system::subprocess::{self, first_line, this_program};
+use crate::terminal::output::log;
 
 /// All variants and runs of an ablation.
-#[derive(Debug)]
-pub(super) struct Plan {
+#[derive(Clone, Debug)]
+pub(super) struct Plan<'a> {
+    pub(super) args: &'a Ablate,
     /// The text of the configuration.
     pub(super) text: String,
     pub(super) axes: Vec<Axis>,
@@ -43,66 +45,74 @@ pub(super) enum State {
     New,
     /// It was started, and resumes from its last checkpoint.
     Unfinished,
-    Finished(Summary),
+    /// It has finished, or this command could not train it.
+    Ended(Outcome),
 }
 
-impl Plan {
+/// The summary of a finished run, or the error message of a failed one.
+pub(super) type Outcome = Result<Summary, String>;
+
+impl Run {
+    /// The outcome; `None` until the run has ended.
+    pub(super) fn outcome(&self) -> Option<&Outcome> {
+        if let State::Ended(outcome) = &self.state { Some(outcome) } else { None }
+    }
+
+    /// The summary of a finished run.
+    pub(super) fn summary(&self) -> Option<&Summary> {
+        self.outcome()?.as_ref().ok()
+    }
+
+    /// The error message of a failed run.
+    pub(super) fn failure(&self) -> Option<&String> {
+        self.outcome()?.as_ref().err()
+    }
+}
+
+impl<'a> Plan<'a> {
     /// Combines the axes and finds the runs of earlier commands.
-    pub(super) fn new(args: &Ablate) -> Result<Self> {
+    pub(super) fn new(args: &'a Ablate) -> Result<Self> {
         let axes = variants::axes(&args.vary, &args.config.overrides)?;
         let variants = variants::combinations(&axes, args.seeds.count())?;
         // Reports an unreadable file as such, not as a fault of a variant.
-        let source = ConfigSource::read(&args.config.path, &args.config.overrides)?;
+        let text = ConfigSource::read(&args.config.path, &args.config.overrides)?.text().to_owned();
         let name = args.config.path.file_stem().unwrap_or_default();
         let output = args.output.clone().unwrap_or_else(|| Path::new("runs/ablations").join(name));
-        let mut plan = Self {
-            text: source.text().to_owned(),
-            axes,
-            variants,
-            runs: Vec::new(),
-            impossible: BTreeMap::new(),
-            output,
-        };
-        plan.find_runs(args)?;
+        let (runs, impossible) = (Vec::new(), BTreeMap::new());
+        let mut plan = Self { args, text, axes, variants, runs, impossible, output };
+        plan.find_runs()?;
         Ok(plan)
     }
 
     /// Determines the state of each run. An existing run with other settings is an error.
-    pub(super) fn find_runs(&mut self, args: &Ablate) -> Result<()> {
-        self.runs.clear();
-        let mut init_models = InitModels::new();
-        let config = |variant| self.config(args, variant, &mut init_models);
-        let configs: Vec<_> = self.variants.iter().map(config).collect();
-        for (variant, config) in configs.iter().enumerate() {
-            if let Err(error) = config {
-                let message = error.to_string();
-                let message = message.trim_start_matches("error: ").to_owned();
-                self.impossible.insert(variant, message);
+    pub(super) fn find_runs(&mut self) -> Result<()> {
+        let (mut init_models, mut configs) = (InitModels::new(), Vec::new());
+        for (index, variant) in self.variants.iter().enumerate() {
+            match self.config(variant, &mut init_models) {
+                _ if self.impossible.contains_key(&index) => {}
+                Ok(config) => configs.push((index, config)),
+                Err(error) => {
+                    let message = error.to_string().trim_start_matches("error: ").to_owned();
+                    self.impossible.insert(index, message);
+                }
             }
         }
-        for seed in args.seeds.iter() {
-            for (index, config) in configs.iter().enumerate() {
-                let Ok(config) = config else { continue };
-                if self.impossible.contains_key(&index) {
-                    continue;
-                }
-                let name = self.variants[index].run_name(seed);
+        self.runs.clear();
+        for seed in self.args.seeds.iter() {
+            for (variant, config) in &configs {
+                let name = self.variants[*variant].run_name(seed);
                 let state = self.state(&name, &RunConfig { seed, ..config.clone() })?;
-                self.runs.push(Run { variant: index, seed, name, state });
+                self.runs.push(Run { variant: *variant, seed, name, state });
             }
         }
         Ok(())
     }
 
     /// The configuration of a variant, without its seed.
-    fn config(
-        &self,
-        args: &Ablate,
-        variant: &Variant,
-        init_models: &mut InitModels,
-    ) -> Result<RunConfig> {
-        let overrides = [&args.config.overrides[..], &variant.settings].concat();
-        let source = ConfigSource::parse(&args.config.path, &self.text, &overrides)?;
+    fn config(&self, variant: &Variant, init_models: &mut InitModels) -> Result<RunConfig> {
+        let file = &self.args.config;
+        let overrides = [&file.overrides[..], &variant.settings].concat();
+        let source = ConfigSource::parse(&file.path, &self.text, &overrides)?;
         Ok(LoadedConfig::from_source(source, init_models)?.config)
     }
 
@@ -115,20 +125,20 @@ impl Plan {
         let summary = Summary::read(directory.path())?;
         // `same_run` permits another `checkpoint.select`, which requires a new evaluation.
         let summary = summary.filter(|_| existing == *config);
-        Ok(summary.map_or(State::Unfinished, State::Finished))
+        Ok(summary.map_or(State::Unfinished, |summary| State::Ended(Ok(summary))))
     }
 
     /// Builds each variant without a run in its own process, and moves those that fail to `impossible`.
-    pub(super) fn build(&mut self, args: &Ablate) -> Result<()> {
-        for (index, variant) in self.variants.iter().enumerate() {
+    pub(super) fn build(&mut self) -> Result<()> {
+        for index in 0..self.variants.len() {
             let mut runs = self.runs.iter().filter(|run| run.variant == index);
-            let seed = *args.seeds.iter().start();
-            if runs.clone().next().is_none() || runs.any(|run| run.state != State::New) {
+            let Some(first) = runs.next().filter(|run| run.state == State::New) else { continue };
+            if runs.any(|run| run.state != State::New) {
                 continue;
             }
             let mut command = this_program()?;
-            command.arg("train").arg(&args.config.path).args(["--dry-run", "--quiet"]);
-            if let Err(message) = subprocess::run(command.args(settings(args, variant, seed)))? {
+            command.arg("train").arg(&self.args.config.path).args(["--dry-run", "--quiet"]);
+            if let Err(message) = subprocess::run(command.args(self.settings(first)))? {
                 self.impossible.insert(index, message);
             }
         }
@@ -137,11 +147,12 @@ impl Plan {
     }
 
     /// Fails if variants are impossible, unless `--skip-impossible` is given and others remain.
-    pub(super) fn refuse_impossible(&self, args: &Ablate) -> Result<()> {
+    pub(super) fn refuse_impossible(&self) -> Result<()> {
+        let skips = self.args.skip_impossible;
         let mut faults =
             self.impossible.iter().map(|(&index, message)| (&self.variants[index].name, message));
         let Some((name, message)) = faults.next() else { return Ok(()) };
-        if args.skip_impossible && !self.runs.is_empty() {
+        if skips && !self.runs.is_empty() {
             return Ok(());
         }
         let others: Vec<String> = faults
@@ -152,7 +163,7 @@ impl Plan {
             [] => String::new(),
             others => format!("\n\nalso impossible:{}", others.concat()),
         };
-        let advice = match (args.skip_impossible, self.runs.is_empty()) {
+        let advice = match (skips, self.runs.is_empty()) {
             (false, false) => " (--skip-impossible skips such combinations)",
             _ => "",
         };
@@ -169,15 +180,23 @@ impl Plan {
     pub(super) fn directory(&self, run: &Run) -> Result<Option<RunDirectory>> {
         Ok(RunDirectory::last(&self.output, &run.name)?)
     }
+
+    /// The arguments of `train` for a run.
+    pub(super) fn settings(&self, Run { variant, seed, .. }: &Run) -> Vec<String> {
+        let (args, seed) = (self.args, format!("seed={seed}"));
+        let settings = args.config.overrides.iter().chain(&self.variants[*variant].settings);
+        let settings = settings.chain([&seed]).flat_map(|setting| ["--set", setting]);
+        let device = args.device.to_string();
+        settings.chain(["--device", &device]).map(str::to_owned).collect()
+    }
+
+    /// Logs unless `--quiet`.
+    pub(super) fn log(&self, line: &str) {
+        if !self.args.quiet {
+            log(line);
+        }
+    }
 }
 
 /// The maximum number of impossible combinations in an error message.
 const MAX_LISTED: usize = 8;
-
-/// The arguments of `train` for a variant.
-pub(super) fn settings(args: &Ablate, variant: &Variant, seed: u64) -> Vec<String> {
-    let seed = format!("seed={seed}");
-    let all = args.config.overrides.iter().chain(&variant.settings).chain([&seed]);
-    let device = ["--device".to_owned(), args.device.to_string()];
-    all.flat_map(|setting| ["--set".to_owned(), setting.clone()]).chain(device).collect()
-}

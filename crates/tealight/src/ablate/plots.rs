@@ -5,8 +5,7 @@ use std::collections::BTreeSet;
 use anyhow::Result;
 use tealight_train::observer::jsonl::{self, Entry};
 
-use super::results::Results;
-use crate::args::ablate::Ablate;
+use super::plan::Plan;
 use crate::pictures::axis::Spacing;
 use crate::pictures::dots::{Dot, DotChart, DotRow};
 use crate::pictures::files::save;
@@ -18,40 +17,40 @@ use crate::pictures::shapes::Picture;
 const SPLIT: &str = "validation";
 
 /// Draws the finished runs into the output directory.
-pub(super) fn draw(results: &Results<'_>, args: &Ablate) -> Result<()> {
-    let finals = results.metrics().into_iter();
-    let finals = finals.map(|metric| (format!("result_{metric}"), result(results, metric, args)));
-    let curves = curves(results, args)?;
-    save(&results.plan.output, finals.chain(curves)).map(drop)
+pub(super) fn draw(plan: &Plan<'_>) -> Result<()> {
+    let finals = plan.metrics().into_iter();
+    let finals = finals.map(|metric| (format!("result_{metric}"), result(plan, metric)));
+    let curves = curves(plan)?;
+    save(&plan.output, finals.chain(curves)).map(drop)
 }
 
 /// Number of seeds, for titles.
-fn over(args: &Ablate) -> String {
-    match args.seeds.count() {
+fn over(plan: &Plan<'_>) -> String {
+    match plan.args.seeds.count() {
         1 => "one seed".to_owned(),
         n => format!("mean ± standard deviation of {n} seeds"),
     }
 }
 
 /// A final metric, with a dot per variant.
-fn result(results: &Results<'_>, metric: &str, args: &Ablate) -> Picture {
-    let variants = results.plan.variants.iter().enumerate();
+fn result(plan: &Plan<'_>, metric: &str) -> Picture {
+    let variants = plan.variants.iter().enumerate();
     let rows = variants.filter_map(|(index, variant)| {
-        let result = results.metric(index, metric)?;
+        let result = plan.metric(index, metric)?;
         let dot = Dot { value: result.mean, error: result.deviation.unwrap_or(0.) };
-        Some(DotRow { name: variant.label(&results.plan.axes), dots: vec![Some(dot)] })
+        Some(DotRow { name: variant.label(&plan.axes), dots: vec![Some(dot)] })
     });
-    let title = format!("{}, {}", display_name(metric), over(args));
+    let title = format!("{}, {}", display_name(metric), over(plan));
     DotChart { title, series: vec![metric.to_owned()], rows: rows.collect() }.draw()
 }
 
 /// One chart per validation metric, with a line per variant.
-fn curves(results: &Results<'_>, args: &Ablate) -> Result<Vec<(String, Picture)>> {
+fn curves(plan: &Plan<'_>) -> Result<Vec<(String, Picture)>> {
     let mut variants: Vec<(String, Vec<Vec<Entry>>)> = Vec::new();
-    for (index, variant) in results.plan.variants.iter().enumerate() {
-        let runs = results.directories(index)?;
+    for (index, variant) in plan.variants.iter().enumerate() {
+        let runs = plan.directories(index)?;
         let runs = runs.iter().map(|directory| jsonl::read(&directory.metrics_path()));
-        variants.push((variant.label(&results.plan.axes), runs.collect::<Result<_, _>>()?));
+        variants.push((variant.label(&plan.axes), runs.collect::<Result<_, _>>()?));
     }
     let entries = variants.iter().flat_map(|(_, runs)| runs).flatten();
     let entries = entries.filter(|entry| entry.split == SPLIT);
@@ -60,7 +59,7 @@ fn curves(results: &Results<'_>, args: &Ablate) -> Result<Vec<(String, Picture)>
     let chart = |metric: &str| {
         let series = variants.iter().map(|(label, runs)| curve(label, runs, metric));
         let series = series.filter(|series| !series.points.is_empty()).collect();
-        let title = format!("{}, {SPLIT}, {}", display_name(metric), over(args));
+        let title = format!("{}, {SPLIT}, {}", display_name(metric), over(plan));
         (
             format!("{SPLIT}_{metric}"),
             LineChart { title, x_axis: XAxis::Steps, spacing: Spacing::Linear, series }.draw(),

@@ -9,20 +9,10 @@ use tealight_train::task::table::{Table, thousands};
 
 use super::plan::{Plan, Run};
 use super::variants::{Axis, Variant, unquoted};
-use super::workers::Outcome;
-use crate::args::ablate::Ablate;
 use crate::pictures::metrics::MeanDeviation;
 use crate::runs::summary::Summary;
 use crate::system::subprocess::first_line;
 use crate::terminal::numbers::MEBIBYTE;
-
-/// The outcomes of the runs of a plan.
-#[derive(Debug)]
-pub(super) struct Results<'a> {
-    pub(super) plan: &'a Plan,
-    /// For each run of the plan; `None` until it has ended.
-    pub(super) outcomes: Vec<Option<Outcome>>,
-}
 
 /// `0.9600 ± 0.0002`
 fn with_deviation(MeanDeviation { mean, deviation }: MeanDeviation) -> String {
@@ -34,15 +24,19 @@ fn with_deviation(MeanDeviation { mean, deviation }: MeanDeviation) -> String {
 /// The cell of a missing value.
 const MISSING: &str = "–";
 
-impl<'a> Results<'a> {
-    /// The summaries of a variant's finished runs.
-    pub(super) fn summaries(&self, variant: usize) -> Vec<&Summary> {
-        self.of_variant(variant).filter_map(|(_, outcome)| outcome?.as_ref().ok()).collect()
+impl Plan<'_> {
+    /// The runs of a variant.
+    fn of_variant(&self, variant: usize) -> impl Iterator<Item = &Run> {
+        self.runs.iter().filter(move |run| run.variant == variant)
+    }
+
+    fn n_finished(&self, variant: usize) -> usize {
+        self.of_variant(variant).filter_map(Run::summary).count()
     }
 
     /// The names of all metrics.
     pub(super) fn metrics(&self) -> BTreeSet<&str> {
-        let finished = (0..self.plan.variants.len()).flat_map(|variant| self.summaries(variant));
+        let finished = self.runs.iter().filter_map(Run::summary);
         finished.flat_map(|summary| summary.metrics.keys().map(String::as_str)).collect()
     }
 
@@ -53,21 +47,8 @@ impl<'a> Results<'a> {
 
     /// The directories of a variant's finished runs.
     pub(super) fn directories(&self, variant: usize) -> Result<Vec<RunDirectory>> {
-        let finished =
-            self.of_variant(variant).filter(|(_, outcome)| matches!(outcome, Some(Ok(_))));
-        finished.filter_map(|(run, _)| self.plan.directory(run).transpose()).collect()
-    }
-
-    /// Number of failed runs.
-    pub(super) fn n_failed(&self) -> usize {
-        self.outcomes.iter().filter(|outcome| matches!(outcome, Some(Err(_)))).count()
-    }
-
-    /// The runs of a variant with their outcomes.
-    fn of_variant(&self, variant: usize) -> impl Iterator<Item = (&'a Run, Option<&Outcome>)> {
-        let runs = self.plan.runs.iter().zip(&self.outcomes);
-        runs.filter(move |(run, _)| run.variant == variant)
-            .map(|(run, outcome)| (run, outcome.as_ref()))
+        let finished = self.of_variant(variant).filter(|run| run.summary().is_some());
+        finished.filter_map(|run| self.directory(run).transpose()).collect()
     }
 
     /// Mean and deviation of a value over the finished runs of a variant.
@@ -76,30 +57,28 @@ impl<'a> Results<'a> {
         variant: usize,
         value: impl Fn(&Summary) -> Option<f64>,
     ) -> Option<MeanDeviation> {
-        MeanDeviation::of(
-            &self.summaries(variant).into_iter().filter_map(value).collect::<Vec<_>>(),
-        )
+        let finished = self.of_variant(variant).filter_map(Run::summary);
+        MeanDeviation::of(&finished.filter_map(value).collect::<Vec<_>>())
     }
 
     /// Whether all finished runs report tokens per second; otherwise the table shows examples per second.
     fn counts_tokens(&self) -> bool {
-        let all = (0..self.plan.variants.len()).flat_map(|variant| self.summaries(variant));
-        let mut all = all.peekable();
-        all.peek().is_some() && all.all(|summary| summary.tokens_per_second.is_some())
+        let mut finished = self.runs.iter().filter_map(Run::summary).peekable();
+        finished.peek().is_some() && finished.all(|summary| summary.tokens_per_second.is_some())
     }
 
     /// One row per variant.
     pub(super) fn table(&self) -> Table {
         let rate = if self.counts_tokens() { "tokens/s" } else { "examples/s" };
         let metrics = self.metrics();
-        let axes = self.plan.axes.iter().map(Axis::short_key);
-        let axes = if self.plan.axes.is_empty() { vec![""] } else { axes.collect() };
+        let axes = self.axes.iter().map(Axis::short_key);
+        let axes = if self.axes.is_empty() { vec![""] } else { axes.collect() };
         let figures = ["parameters", rate, "memory (MiB)", "time (s)"];
         let heading =
             axes.into_iter().chain(["runs"]).chain(metrics.iter().copied()).chain(figures);
         let mut table = Table::with_heading(heading.map(str::to_owned).collect());
-        for (index, variant) in self.plan.variants.iter().enumerate() {
-            let name = self.plan.axes.is_empty().then(|| variant.label(&[]));
+        for (index, variant) in self.variants.iter().enumerate() {
+            let name = self.axes.is_empty().then(|| variant.label(&[]));
             let values = variant.values.iter().map(|value| unquoted(value).to_owned());
             let mut row: Vec<String> = name.into_iter().chain(values).collect();
             row.push(self.count(index));
@@ -115,8 +94,8 @@ impl<'a> Results<'a> {
     /// Number of finished runs of a variant: `3`, `2 of 3`.
     fn count(&self, variant: usize) -> String {
         let n_runs = self.of_variant(variant).count();
-        match self.summaries(variant).len() {
-            _ if self.plan.impossible.contains_key(&variant) => "impossible".to_owned(),
+        match self.n_finished(variant) {
+            _ if self.impossible.contains_key(&variant) => "impossible".to_owned(),
             n if n == n_runs => n.to_string(),
             n => format!("{n} of {n_runs}"),
         }
@@ -138,36 +117,34 @@ impl<'a> Results<'a> {
 
     /// Notes below the table: impossible variants and failed runs.
     pub(super) fn notes(&self) -> Vec<String> {
-        let impossible = self.plan.impossible.iter().map(|(&index, message)| {
-            let name = &self.plan.variants[index].name;
+        let impossible = self.impossible.iter().map(|(&index, message)| {
+            let name = &self.variants[index].name;
             format!("impossible: {name}: {}", first_line(message))
         });
-        let runs = self.plan.runs.iter().zip(&self.outcomes);
-        let failed = runs.filter_map(|(run, outcome)| match outcome {
-            Some(Err(message)) => Some(format!("failed: {}: {}", run.name, first_line(message))),
-            _ => None,
+        let failed = self.runs.iter().filter_map(|run| {
+            Some(format!("failed: {}: {}", run.name, first_line(run.failure()?)))
         });
         impossible.chain(failed).collect()
     }
 
     /// The table in Markdown with its legend and notes.
-    pub(super) fn markdown(&self, args: &Ablate) -> String {
+    pub(super) fn markdown(&self) -> String {
         let notes: Vec<String> =
             self.notes().into_iter().map(|note| format!("- {note}\n")).collect();
         let notes = if notes.is_empty() { String::new() } else { format!("\n{}", notes.concat()) };
-        format!("{}\n{}\n{notes}", self.table().markdown(), legend(args))
+        format!("{}\n{}\n{notes}", self.table().markdown(), self.legend())
     }
 
     /// One line per variant, with unrounded numbers.
     pub(super) fn csv(&self) -> String {
         let metrics = self.metrics();
-        let axes = self.plan.axes.iter().map(|axis| axis.key.clone());
+        let axes = self.axes.iter().map(|axis| axis.key.clone());
         let spreads =
             metrics.iter().flat_map(|name| [format!("{name}_mean"), format!("{name}_sd")]);
         let figures = FIGURES.iter().map(|(name, _)| (*name).to_owned());
         let counts = ["n_finished", "n_failed"].map(str::to_owned);
         let mut lines = vec![axes.chain(counts).chain(spreads).chain(figures).collect::<Vec<_>>()];
-        for (index, variant) in self.plan.variants.iter().enumerate() {
+        for (index, variant) in self.variants.iter().enumerate() {
             lines.push(self.csv_row(index, variant, &metrics));
         }
         let joined = |cells: &Vec<String>| {
@@ -180,8 +157,8 @@ impl<'a> Results<'a> {
     fn csv_row(&self, index: usize, variant: &Variant, metrics: &BTreeSet<&str>) -> Vec<String> {
         let number = |number: Option<f64>| number.map_or(String::new(), |n| n.to_string());
         let values = variant.values.iter().map(|value| unquoted(value).to_owned());
-        let failed = self.of_variant(index).filter(|(_, outcome)| matches!(outcome, Some(Err(_))));
-        let counts = [self.summaries(index).len(), failed.count()].map(|n| n.to_string());
+        let n_failed = self.of_variant(index).filter_map(Run::failure).count();
+        let counts = [self.n_finished(index), n_failed].map(|n| n.to_string());
         let spreads = metrics.iter().flat_map(|metric| {
             let result = self.metric(index, metric);
             [number(result.map(|r| r.mean)), number(result.and_then(|r| r.deviation))]
@@ -191,12 +168,13 @@ impl<'a> Results<'a> {
     }
 
     /// Everything, including single runs.
-    pub(super) fn json(&self, args: &Ablate) -> Value {
-        let variants = self.plan.variants.iter().enumerate();
+    pub(super) fn json(&self) -> Value {
+        let args = self.args;
+        let variants = self.variants.iter().enumerate();
         json!({
             "config": args.config.path.display().to_string(),
             "set": args.config.overrides,
-            "vary": self.plan.axes.iter().map(|axis| {
+            "vary": self.axes.iter().map(|axis| {
                 (axis.key.clone(), json!(axis.values))
             }).collect::<Map<_, _>>(),
             "seeds": args.seeds.iter().collect::<Vec<_>>(),
@@ -207,7 +185,7 @@ impl<'a> Results<'a> {
     }
 
     fn variant(&self, index: usize, variant: &Variant) -> Value {
-        let keys = self.plan.axes.iter().map(|axis| axis.key.clone());
+        let keys = self.axes.iter().map(|axis| axis.key.clone());
         let metrics = self.metrics();
         let spreads = metrics.iter().filter_map(|metric| {
             let MeanDeviation { mean, deviation } = self.metric(index, metric)?;
@@ -216,44 +194,44 @@ impl<'a> Results<'a> {
         let figures = FIGURES.iter().zip(self.means(index));
         let figures = figures.map(|((name, _), mean)| ((*name).to_owned(), json!(mean)));
         json!({
-            "label": variant.label(&self.plan.axes),
+            "label": variant.label(&self.axes),
             "settings": keys.zip(variant.values.iter().map(|value| json!(unquoted(value)))).collect::<Map<_, _>>(),
-            "impossible": self.plan.impossible.get(&index),
-            "n_finished": self.summaries(index).len(),
+            "impossible": self.impossible.get(&index),
+            "n_finished": self.n_finished(index),
             "metrics": spreads.collect::<Map<_, _>>(),
             "means": figures.collect::<Map<_, _>>(),
-            "runs": self.of_variant(index).map(|(run, outcome)| self.run(run, outcome)).collect::<Vec<_>>(),
+            "runs": self.of_variant(index).map(|run| self.run(run)).collect::<Vec<_>>(),
         })
     }
 
-    fn run(&self, run: &Run, outcome: Option<&Outcome>) -> Value {
-        let directory = self.plan.directory(run).ok().flatten();
-        let (state, summary, message) = match outcome {
-            None => ("waiting", None, None),
-            Some(Ok(summary)) => ("finished", Some(summary), None),
-            Some(Err(message)) => ("failed", None, Some(message)),
+    fn run(&self, run: &Run) -> Value {
+        let directory = self.directory(run).ok().flatten();
+        let state = match run.outcome() {
+            None => "waiting",
+            Some(Ok(_)) => "finished",
+            Some(Err(_)) => "failed",
         };
         json!({
             "seed": run.seed,
             "name": run.name,
             "directory": directory.map(|directory| directory.path().display().to_string()),
             "state": state,
-            "message": message,
-            "summary": summary,
+            "message": run.failure(),
+            "summary": run.summary(),
         })
     }
-}
 
-/// The legend of the table.
-pub(super) fn legend(args: &Ablate) -> String {
-    format!(
-        "Mean ± standard deviation over {}. Memory: peak memory of the process. Time: updates only, \
-         without evaluations.",
-        match args.seeds.count() {
-            1 => "one seed (no deviation)".to_owned(),
-            n => format!("{n} seeds"),
-        }
-    )
+    /// The legend of the table.
+    pub(super) fn legend(&self) -> String {
+        format!(
+            "Mean ± standard deviation over {}. Memory: peak memory of the process. Time: updates only, \
+             without evaluations.",
+            match self.args.seeds.count() {
+                1 => "one seed (no deviation)".to_owned(),
+                n => format!("{n} seeds"),
+            }
+        )
+    }
 }
 
 type Figure = (&'static str, fn(&Summary) -> Option<f64>);

@@ -10,17 +10,13 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 
-use super::plan::{Plan, Run, State, settings};
-use crate::args::ablate::Ablate;
+use super::plan::{Outcome, Plan, Run, State};
 use crate::runs::summary::Summary;
 use crate::system::subprocess::{self, THREADS, this_program};
 
 /// A copy of the configuration, so that later runs ignore edits of the original.
 pub(super) const CONFIG: &str = "config.toml";
 const LOCK: &str = ".lock";
-
-/// The summary of a finished run, or the error message of a failed one.
-pub(super) type Outcome = Result<Summary, String>;
 
 /// A change in the state of a run.
 pub(super) enum Event {
@@ -45,52 +41,51 @@ pub(super) fn lock(output: &Path) -> Result<File> {
     }
 }
 
-/// Trains the runs with the indices `pending`, `args.jobs` in parallel, and calls `on_event` when one
-/// starts or ends.
+/// Trains the runs with the indices `pending`, `args.jobs` in parallel. Calls `on_event` with a position in
+/// `pending` when a run starts or ends.
 pub(super) fn train(
-    plan: &Plan,
+    plan: &Plan<'_>,
     pending: &[usize],
-    args: &Ablate,
     lock: &File,
     mut on_event: impl FnMut(usize, Event) -> Result<()>,
 ) -> Result<()> {
     let next = AtomicUsize::new(0);
     let work = |sender: Sender<(usize, Event)>| {
-        while let Some(&index) = pending.get(next.fetch_add(1, Ordering::Relaxed)) {
+        loop {
+            let position = next.fetch_add(1, Ordering::Relaxed);
+            let Some(&index) = pending.get(position) else { return };
             let started = Instant::now();
-            let run = &plan.runs[index];
             // The receiver is gone after an error of `on_event`.
-            if sender.send((index, Event::Started)).is_err() {
+            if sender.send((position, Event::Started)).is_err() {
                 return;
             }
-            let outcome = train_one(plan, run, args, lock);
+            let outcome = train_one(plan, &plan.runs[index], lock);
             let outcome = outcome.unwrap_or_else(|error| Err(format!("{error:#}")));
             let seconds = started.elapsed().as_secs_f64();
-            if sender.send((index, Event::Ended(outcome, seconds))).is_err() {
+            if sender.send((position, Event::Ended(outcome, seconds))).is_err() {
                 return;
             }
         }
     };
     thread::scope(|scope| {
         let (sender, receiver) = mpsc::channel();
-        for _ in 0..args.jobs.min(pending.len()) {
+        for _ in 0..plan.args.jobs.min(pending.len()) {
             let sender = sender.clone();
             scope.spawn(|| work(sender));
         }
         drop(sender);
-        receiver.into_iter().try_for_each(|(index, event)| on_event(index, event))
+        receiver.into_iter().try_for_each(|(position, event)| on_event(position, event))
     })
 }
 
-fn train_one(plan: &Plan, run: &Run, args: &Ablate, lock: &File) -> Result<Outcome> {
+fn train_one(plan: &Plan<'_>, run: &Run, lock: &File) -> Result<Outcome> {
     let mut command = this_program()?;
     command.arg("train").arg(plan.output.join(CONFIG)).args(["--quiet", "--name", &run.name]);
-    command.arg("--runs").arg(&plan.output);
-    command.args(settings(args, &plan.variants[run.variant], run.seed));
+    command.arg("--runs").arg(&plan.output).args(plan.settings(run));
     if run.state == State::Unfinished {
         command.arg("--resume");
     }
-    share_threads(&mut command, args.jobs);
+    share_threads(&mut command, plan.args.jobs);
     // The run inherits the lock: if this process is killed, the directory stays locked until the run ends.
     command.stdin(Stdio::from(lock.try_clone().context("cannot share the lock")?));
     if let Err(message) = subprocess::run(&mut command)? {
