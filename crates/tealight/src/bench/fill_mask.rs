@@ -7,7 +7,7 @@ use serde_json::json;
 use tealight_ops::threads;
 use tealight_train::inference::fill_mask::{FillMask, Proposals};
 
-use super::times::{Times, milliseconds};
+use super::times::{Times, milliseconds, seconds_of};
 use crate::args::bench::BenchFillMask;
 use crate::runs::load::open_pretrained;
 use crate::system::memory;
@@ -26,9 +26,7 @@ pub(super) fn run(args: &BenchFillMask) -> Result<()> {
     let mut times = Vec::with_capacity(args.repeats);
     // The first repeat is a warm-up.
     for _ in 0..=args.repeats {
-        let since = Instant::now();
-        fill_mask.fill(texts, &proposals)?;
-        times.push(milliseconds(since.elapsed()));
+        times.push(1e3 * seconds_of(device, || fill_mask.fill(texts, &proposals))?);
     }
     let first = times.remove(0);
     let times = Times::of(times);

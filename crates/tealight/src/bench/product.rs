@@ -9,7 +9,7 @@ use tealight_ops::linear::linear;
 use tealight_ops::threads;
 use tealight_train::task::table::Table;
 
-use super::times::{Times, milliseconds};
+use super::times::{Times, seconds_of};
 use crate::args::bench::{BenchProduct, ProductShape};
 use crate::terminal::output::{print, print_indented_json};
 
@@ -48,11 +48,7 @@ fn measure(ProductShape { m, n, k }: ProductShape, seconds: f64, device: &Device
     linear(&x, &weight, None)?;
     let (started, mut times) = (Instant::now(), Vec::new());
     while times.len() < MIN_REPEATS || started.elapsed().as_secs_f64() < seconds {
-        device.synchronize()?;
-        let since = Instant::now();
-        linear(&x, &weight, None)?;
-        device.synchronize()?;
-        times.push(milliseconds(since.elapsed()));
+        times.push(1e3 * seconds_of(device, || linear(&x, &weight, None))?);
     }
     Ok(Times::of(times))
 }

@@ -1,7 +1,9 @@
 //! Statistics of repeated measurements.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use anyhow::{Error, Result};
+use candle_core::Device;
 use serde::Serialize;
 
 /// Median, minimum and maximum of durations, in the unit of the input.
@@ -24,6 +26,18 @@ impl Times {
             slowest: at(last),
         }
     }
+}
+
+/// The seconds that `work` takes on `device`.
+pub(super) fn seconds_of<T, E>(device: &Device, work: impl FnOnce() -> Result<T, E>) -> Result<f64>
+where
+    Error: From<E>,
+{
+    device.synchronize()?;
+    let started = Instant::now();
+    work()?;
+    device.synchronize()?;
+    Ok(started.elapsed().as_secs_f64())
 }
 
 pub(super) fn milliseconds(duration: Duration) -> f64 {

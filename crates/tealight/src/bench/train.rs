@@ -18,7 +18,7 @@ use tealight_train::task::{RegisteredTask, Task, TaskVisitor};
 use tealight_train::{Session, fit};
 
 use super::operations::{self, Share};
-use super::times::{Times, milliseconds};
+use super::times::{Times, milliseconds, seconds_of};
 use crate::args::bench::BenchTrain;
 use crate::runs::config::LoadedConfig;
 use crate::runs::load::with_task;
@@ -68,8 +68,7 @@ impl TaskVisitor for TrainingBench<'_> {
         let profile = args.profile.then(|| profiled(&mut session, args.steps));
         let cost = session.task.cost(&session.model, &config.model, &session.params);
         let n_examples = session.task.batch_size() as u64 * config.training.micro_batches;
-        let step =
-            Times::of(marks.iter().map(|mark| milliseconds(mark.ended - mark.began)).collect());
+        let step = Times::of(marks.iter().map(|mark| mark.milliseconds).collect());
         let steps_per_second = 1e3 / step.median;
         let tokens_per_step = marks.iter().map(|mark| mark.tokens_per_example).sum::<f64>()
             / marks.len() as f64
@@ -112,8 +111,7 @@ impl TaskVisitor for TrainingBench<'_> {
 /// Times and metrics of one step.
 #[derive(Clone, Copy, Debug)]
 struct Mark {
-    began: Instant,
-    ended: Instant,
+    milliseconds: f64,
     allocations: u64,
     /// Whether the pass of this or an earlier step was captured as a CUDA graph.
     is_recorded: bool,
@@ -153,8 +151,7 @@ impl Observer for Clock<'_> {
             self.last = (Instant::now(), n_allocations());
             let tokens = report.tokens_per_second.map(|rate| rate / report.examples_per_second);
             self.marks.borrow_mut().push(Mark {
-                began,
-                ended: self.last.0,
+                milliseconds: milliseconds(self.last.0 - began),
                 allocations: self.last.1 - before,
                 is_recorded: self.is_recorded,
                 loss: report.loss,
@@ -187,11 +184,7 @@ fn product_rate(device: &Device, precision: Precision) -> Result<f64> {
     let (x, weight) = (matrix()?, matrix()?);
     let mut fastest = f64::INFINITY;
     for _ in 0..REPEATS {
-        device.synchronize()?;
-        let started = Instant::now();
-        linear(&x, &weight, None)?;
-        device.synchronize()?;
-        fastest = fastest.min(started.elapsed().as_secs_f64());
+        fastest = fastest.min(seconds_of(device, || linear(&x, &weight, None))?);
     }
     Ok(2. * (n as f64).powi(3) / fastest)
 }

@@ -3,8 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
-use anyhow::{Result, bail};
-use serde::Deserialize;
+use anyhow::{Context, Result, bail};
 use tealight_model::attention::AttentionConfig;
 use tealight_train::config::ConfigSource;
 
@@ -18,24 +17,10 @@ pub(super) struct Kind {
     settings: Vec<String>,
 }
 
-/// The part of a configuration that chooses the attention.
-#[derive(Deserialize)]
-struct Run {
-    model: Model,
-}
-
-#[derive(Deserialize)]
-struct Model {
-    attention: AttentionConfig,
-}
-
 /// Parses `--kinds`; without it, all kinds. An unknown kind or key is an error.
 pub(super) fn parse_list(list: Option<&str>) -> Result<Vec<Kind>> {
     let Some(list) = list else {
-        let all = AttentionConfig::KINDS.iter();
-        return Ok(all
-            .map(|kind| Kind { name: kind.name.to_owned(), settings: Vec::new() })
-            .collect());
+        return AttentionConfig::KINDS.iter().map(|kind| Kind::parse(kind.name)).collect();
     };
     let mut kinds: Vec<Kind> = Vec::new();
     for part in split(list, ',') {
@@ -68,8 +53,8 @@ impl Kind {
         let settings = self.settings.iter().map(|setting| format!("model.attention.{setting}"));
         let kind = [format!("model.attention.kind={}", self.name)];
         let overrides: Vec<String> = kind.into_iter().chain(settings).collect();
-        let run: Run = ConfigSource::parse(Path::new("--kinds"), "", &overrides)?.deserialize()?;
-        Ok(run.model.attention)
+        let source = ConfigSource::parse(Path::new("--kinds"), "", &overrides)?;
+        source.value("model.attention")?.context("invariant: the kind is given")
     }
 }
 

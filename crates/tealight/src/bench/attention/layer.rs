@@ -11,9 +11,9 @@ use tealight_ops::backward;
 use tealight_ops::rng::{Purpose, Stream};
 
 use super::kind::Kind;
-use super::measurement::{Growth, Timing};
+use super::measurement::Measurement;
 use crate::args::bench::{AttentionOnce, Layer};
-use crate::bench::times::Times;
+use crate::bench::times::{Times, seconds_of};
 use crate::system::memory;
 use crate::terminal::output::print_json;
 
@@ -38,7 +38,7 @@ pub(in crate::bench) fn run(args: &AttentionOnce) -> Result<()> {
         memory::reset_peak();
         bench.compute()?;
         let growth = memory::peak().zip(before).map(|(peak, before)| peak.saturating_sub(before));
-        return print_json(&Growth { peak_memory_bytes: growth });
+        return print_json(&growth);
     }
     print_json(&bench.timing(&args.layer, &device)?)
 }
@@ -72,14 +72,15 @@ impl<'a> Bench<'a> {
         Ok(Self { layer, x: Var::from_tensor(&x)?, store, backward: args.backward })
     }
 
-    fn timing(&self, layer: &Layer, device: &Device) -> Result<Timing> {
+    fn timing(&self, layer: &Layer, device: &Device) -> Result<Measurement> {
         let seconds = self.seconds(layer, device)?;
         let n_repeats = seconds.len();
         let Times { median, fastest, slowest } = Times::of(seconds);
-        Ok(Timing {
+        Ok(Measurement {
             seconds: median,
             range: [fastest, slowest],
             n_repeats,
+            peak_memory_bytes: None,
             n_parameters: self.store.n_parameters() as u64,
         })
     }
@@ -87,13 +88,9 @@ impl<'a> Bench<'a> {
     /// Seconds of each repeat, after a warm-up.
     fn seconds(&self, layer: &Layer, device: &Device) -> Result<Vec<f64>> {
         self.compute()?;
-        device.synchronize()?;
         let (started, mut seconds) = (Instant::now(), Vec::new());
         loop {
-            let since = Instant::now();
-            self.compute()?;
-            device.synchronize()?;
-            seconds.push(since.elapsed().as_secs_f64());
+            seconds.push(seconds_of(device, || self.compute())?);
             let total = started.elapsed().as_secs_f64();
             let is_enough = match layer.repeats {
                 Some(repeats) => seconds.len() >= repeats,

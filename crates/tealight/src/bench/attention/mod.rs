@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use tealight_ops::threads;
 
 use self::kind::Kind;
-use self::measurement::{Cell, Growth, Measurement, Pass};
+use self::measurement::{Cell, Measurement, Pass};
 use crate::args::bench::{BenchAttention, Layer};
 use crate::pictures::files::save;
 use crate::system::device::DeviceName;
@@ -61,19 +61,18 @@ fn measure(
     length: usize,
     pass: Pass,
 ) -> Result<Result<Measurement, String>> {
-    let growth = if args.layer.device == DeviceName::Cpu {
+    let mut peak_memory_bytes = None;
+    if args.layer.device == DeviceName::Cpu {
         let mut command = command(args, kind, length, pass)?;
         // Larger buffers are returned to the system when they are freed (`mallopt(3)`).
         command.arg("--memory").env("MALLOC_MMAP_THRESHOLD_", "65536");
         match output(&mut command)? {
-            Ok(growth) => growth,
+            Ok(growth) => peak_memory_bytes = growth,
             Err(reason) => return Ok(Err(reason)),
         }
-    } else {
-        Growth { peak_memory_bytes: None }
-    };
+    }
     let timing = output(&mut command(args, kind, length, pass)?)?;
-    Ok(timing.map(|timing| Measurement::new(timing, growth)))
+    Ok(timing.map(|timing| Measurement { peak_memory_bytes, ..timing }))
 }
 
 /// The command of one measurement.

@@ -20,57 +20,50 @@ const MISSING: &str = "–";
 struct Quantity {
     name: &'static str,
     value: fn(&Measurement) -> Option<f64>,
-    format: fn(f64) -> String,
+    digits: fn(f64) -> usize,
 }
 
-const QUANTITIES: [Quantity; 2] = [
-    Quantity {
-        name: "time (ms)",
-        value: |measured| Some(measured.seconds * 1e3),
-        format: |milliseconds| {
-            let digits = if milliseconds < 10. { 2 } else { 1 };
-            format!("{milliseconds:.digits$}")
-        },
-    },
-    Quantity {
-        name: "memory (MiB)",
-        value: |measured| Some(measured.peak_memory_bytes? as f64 / MEBIBYTE),
-        format: |mebibytes| {
-            let digits = usize::from(mebibytes < 100.);
-            format!("{mebibytes:.digits$}")
-        },
-    },
-];
+const TIME: Quantity = Quantity {
+    name: "time (ms)",
+    value: |measured| Some(measured.seconds * 1e3),
+    digits: |milliseconds| if milliseconds < 10. { 2 } else { 1 },
+};
+const MEMORY: Quantity = Quantity {
+    name: "memory (MiB)",
+    value: |measured| Some(measured.peak_memory_bytes? as f64 / MEBIBYTE),
+    digits: |mebibytes| usize::from(mebibytes < 100.),
+};
+
+impl Quantity {
+    fn of(&self, cell: &Cell) -> Option<f64> {
+        (self.value)(cell.measured.as_ref().ok()?)
+    }
+
+    fn format(&self, value: Option<f64>) -> String {
+        value.map_or(MISSING.to_owned(), |value| format!("{value:.*}", (self.digits)(value)))
+    }
+}
 
 /// The log line of a finished measurement.
 pub(super) fn line(cell: &Cell) -> String {
     let place = format!("{} at {}, {}", cell.kind, cell.length, cell.pass.name());
-    match &cell.measured {
-        Err(reason) => format!("{place}: {}", first_line(reason)),
-        Ok(measured) => {
-            let [time, memory] = QUANTITIES.map(|quantity| {
-                (quantity.value)(measured)
-                    .map_or(MISSING.to_owned(), |value| (quantity.format)(value))
-            });
-            format!("{place}: {time} ms, {memory} MiB")
-        }
+    if let Err(reason) = &cell.measured {
+        return format!("{place}: {}", first_line(reason));
     }
+    let [time, memory] = [TIME, MEMORY].map(|quantity| quantity.format(quantity.of(cell)));
+    format!("{place}: {time} ms, {memory} MiB")
 }
 
 /// A table per pass and quantity, and the measurements that failed.
 pub(super) fn markdown(args: &BenchAttention, threads: usize, cells: &[Cell]) -> String {
     let mut text = vec![setting(args, threads)];
     for pass in Pass::ALL {
-        let of_pass = || cells.iter().filter(move |cell| cell.pass == pass);
-        for quantity in &QUANTITIES {
-            let is_measured = |cell: &Cell| {
-                cell.measured.as_ref().is_ok_and(|measured| (quantity.value)(measured).is_some())
-            };
-            if of_pass().any(is_measured) {
-                let cells = of_pass().collect::<Vec<_>>();
-                let table = table(args, &cells, quantity);
+        let cells: Vec<&Cell> = cells.iter().filter(|cell| cell.pass == pass).collect();
+        for quantity in [TIME, MEMORY] {
+            if cells.iter().any(|cell| quantity.of(cell).is_some()) {
+                let table = table(args, &cells, &quantity);
                 text.push(format!("{}, {}:\n\n{table}", capitalized(pass.name()), quantity.name));
-                if quantity.name.starts_with("time") {
+                if quantity.name == TIME.name {
                     text.extend(crossings(&args.lengths, &cells));
                 }
             }
@@ -107,12 +100,10 @@ fn table(args: &BenchAttention, cells: &[&Cell], quantity: &Quantity) -> String 
     let mut table = Table::with_heading(heading.collect());
     // Consecutive cells are the lengths of one kind.
     for row in cells.chunks(args.lengths.len()) {
-        let values: Vec<Option<f64>> =
-            row.iter().map(|cell| (quantity.value)(cell.measured.as_ref().ok()?)).collect();
-        let shown = |value: &Option<f64>| value.map_or(MISSING.to_owned(), quantity.format);
+        let values: Vec<Option<f64>> = row.iter().map(|cell| quantity.of(cell)).collect();
         let doubling = last_doubling(&args.lengths, &values);
         let doubling = doubling.map_or(MISSING.to_owned(), |factor| format!("× {factor:.2}"));
-        let cells = values.iter().map(shown).chain([doubling]);
+        let cells = values.iter().map(|value| quantity.format(*value)).chain([doubling]);
         table.push([row[0].kind.clone()].into_iter().chain(cells).collect());
     }
     table.markdown()
@@ -120,17 +111,13 @@ fn table(args: &BenchAttention, cells: &[&Cell], quantity: &Quantity) -> String 
 
 /// The length from which each kind is faster than softmax.
 fn crossings(lengths: &[usize], cells: &[&Cell]) -> Option<String> {
-    let rows: Vec<(&str, Vec<Option<f64>>)> = cells
-        .chunks(lengths.len())
-        .map(|row| {
-            let seconds = |cell: &&Cell| Some(cell.measured.as_ref().ok()?.seconds);
-            (row[0].kind.as_str(), row.iter().map(seconds).collect())
-        })
+    let times = |row: &[&Cell]| row.iter().map(|cell| TIME.of(cell)).collect::<Vec<_>>();
+    let rows = || cells.chunks(lengths.len());
+    let softmax = times(rows().find(|row| row[0].kind == "softmax")?);
+    let others = rows().filter(|row| row[0].kind != "softmax");
+    let from: Vec<String> = others
+        .map(|row| format!("{} {}", row[0].kind, crossing(lengths, &softmax, &times(row))))
         .collect();
-    let (_, softmax) = rows.iter().find(|(kind, _)| *kind == "softmax")?;
-    let others = rows.iter().filter(|(kind, _)| *kind != "softmax");
-    let from = others.map(|(kind, row)| format!("{kind} {}", crossing(lengths, softmax, row)));
-    let from: Vec<String> = from.collect();
     (!from.is_empty()).then(|| format!("Faster than softmax from length: {}.\n", from.join(", ")))
 }
 
@@ -160,9 +147,7 @@ pub(super) fn pictures(args: &BenchAttention, cells: &[Cell]) -> Vec<(String, Pi
             name: row[0].kind.clone(),
             points: row
                 .iter()
-                .filter_map(|cell| {
-                    Some((cell.length as f64, cell.measured.as_ref().ok()?.seconds * 1e3))
-                })
+                .filter_map(|cell| Some((cell.length as f64, TIME.of(cell)?)))
                 .collect(),
             ..Series::default()
         });
@@ -170,7 +155,7 @@ pub(super) fn pictures(args: &BenchAttention, cells: &[Cell]) -> Vec<(String, Pi
         let series = series.collect::<Vec<_>>();
         let chart =
             LineChart { title, x_axis: XAxis::Lengths, spacing: Spacing::Logarithmic, series };
-        (!of_pass.is_empty()).then(|| (pass.file_name().to_owned(), chart.draw()))
+        (!of_pass.is_empty()).then(|| (pass.name().replace(' ', "_"), chart.draw()))
     };
     Pass::ALL.into_iter().filter_map(chart).collect()
 }
