@@ -143,11 +143,9 @@ impl HeatMaps {
         }
         for (column, name) in panel.columns.iter().enumerate().step_by(every) {
             let middle = left + (column as f32 + 0.5) * cell;
-            if upright {
-                picture.text((middle, top - 5.), name, NAMES, Anchor::Middle);
-            } else {
-                picture.text_upwards((middle + 4.2, top - 5.), name, NAMES);
-            }
+            let (x, anchor) =
+                if upright { (middle, Anchor::Middle) } else { (middle + 4.2, Anchor::Upwards) };
+            picture.text((x, top - 5.), name, NAMES, anchor);
         }
         for (row, values) in panel.values.iter().enumerate() {
             for (column, value) in values.iter().enumerate() {

@@ -8,7 +8,7 @@ use tiny_skia::{
 
 use super::colour::{BLACK, Colour};
 use super::font;
-use super::shapes::{Anchor, Direction, Picture, Point, Shape, Text};
+use super::shapes::{Anchor, Picture, Point, Shape, Text};
 
 /// Width and height in pixels at `scale`.
 pub(super) fn size(picture: &Picture, scale: f32) -> (u32, u32) {
@@ -37,13 +37,13 @@ fn draw(pixels: &mut Pixmap, shape: &Shape, transform: Transform) {
             }
         }
         Shape::Area { points, fill, opacity } => {
-            if let Some(path) = path(points, End::Closed) {
+            if let Some(path) = path(points) {
                 let paint = paint(*fill, *opacity);
                 pixels.fill_path(&path, &paint, FillRule::Winding, transform, None);
             }
         }
         Shape::Line { points, stroke, width, dashes } => {
-            if let Some(path) = path(points, End::Open) {
+            if let Some(path) = path(points) {
                 let dash = StrokeDash::new(dashes.to_vec(), 0.);
                 let line_join = LineJoin::Round;
                 let line = Stroke { width: *width, dash, line_join, ..Stroke::default() };
@@ -57,17 +57,13 @@ fn draw(pixels: &mut Pixmap, shape: &Shape, transform: Transform) {
 fn write_text(pixels: &mut Pixmap, text: &Text, transform: Transform) {
     let Some(outline) = font::outline(&text.content, text.size) else { return };
     let width = font::width(&text.content, text.size);
-    let before = match text.anchor {
-        Anchor::Start => 0.,
-        Anchor::Middle => width / 2.,
-        Anchor::End => width,
+    let start = transform.pre_translate(text.at.0, text.at.1);
+    let at = match text.anchor {
+        Anchor::Start => start,
+        Anchor::Middle => start.pre_translate(-width / 2., 0.),
+        Anchor::End => start.pre_translate(-width, 0.),
+        Anchor::Upwards => start.pre_rotate(-90.),
     };
-    let placed = transform.pre_translate(text.at.0, text.at.1);
-    let turned = match text.direction {
-        Direction::Across => placed,
-        Direction::Upwards => placed.pre_rotate(-90.),
-    };
-    let at = turned.pre_translate(-before, 0.);
     pixels.fill_path(&outline, &paint(BLACK, 1.), FillRule::Winding, at, None);
 }
 
@@ -77,22 +73,13 @@ fn paint(Colour(red, green, blue): Colour, opacity: f32) -> Paint<'static> {
     paint
 }
 
-/// Whether a path is closed.
-#[derive(Clone, Copy, PartialEq)]
-enum End {
-    Open,
-    Closed,
-}
-
-fn path(points: &[Point], end: End) -> Option<Path> {
+/// The open path through `points`; filling closes it.
+fn path(points: &[Point]) -> Option<Path> {
     let (first, rest) = points.split_first()?;
     let mut path = PathBuilder::new();
     path.move_to(first.0, first.1);
     for (x, y) in rest {
         path.line_to(*x, *y);
-    }
-    if end == End::Closed {
-        path.close();
     }
     path.finish()
 }

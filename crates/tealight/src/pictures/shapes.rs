@@ -32,7 +32,6 @@ pub(super) struct Text {
     pub(super) content: String,
     pub(super) size: f32,
     pub(super) anchor: Anchor,
-    pub(super) direction: Direction,
 }
 
 /// The part of a text at its point.
@@ -41,11 +40,7 @@ pub(super) enum Anchor {
     Start,
     Middle,
     End,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Direction {
-    Across,
+    /// The start of a text that is rotated upwards.
     Upwards,
 }
 
@@ -67,13 +62,6 @@ impl Picture {
     }
 
     pub(super) fn text(&mut self, at: Point, text: impl Into<String>, size: f32, anchor: Anchor) {
-        let (content, direction) = (text.into(), Direction::Across);
-        self.shapes.push(Shape::Text(Text { at, content, size, anchor, direction }));
-    }
-
-    /// Text rotated upwards, starting at `at`.
-    pub(super) fn text_upwards(&mut self, at: Point, text: impl Into<String>, size: f32) {
-        let (content, direction, anchor) = (text.into(), Direction::Upwards, Anchor::Start);
-        self.shapes.push(Shape::Text(Text { at, content, size, anchor, direction }));
+        self.shapes.push(Shape::Text(Text { at, content: text.into(), size, anchor }));
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt::{self, Write as _};
 
 use super::colour::{BLACK, Colour};
-use super::shapes::{Anchor, Direction, Picture, Point, Shape, Text};
+use super::shapes::{Anchor, Picture, Point, Shape, Text};
 
 /// Fonts with about the widths of the embedded font, which determine the layout.
 const FONTS: &str = "DejaVu Sans, Verdana, sans-serif";
@@ -34,7 +34,7 @@ fn element(svg: &mut String, shape: &Shape) -> fmt::Result {
             Number(*height)
         ),
         Shape::Area { points, fill, opacity } => {
-            write!(svg, "<polygon points=\"{}\" fill=\"{fill}\"", Points(points))?;
+            write!(svg, "<polygon points=\"{}\" fill=\"{fill}\"", coordinates(points))?;
             if *opacity < 1. {
                 write!(svg, " fill-opacity=\"{}\"", Number(*opacity))?;
             }
@@ -45,7 +45,7 @@ fn element(svg: &mut String, shape: &Shape) -> fmt::Result {
                 svg,
                 "<polyline points=\"{}\" fill=\"none\" stroke=\"{stroke}\" stroke-width=\"{}\" \
                  stroke-linejoin=\"round\"",
-                Points(points),
+                coordinates(points),
                 Number(*width)
             )?;
             if !dashes.is_empty() {
@@ -65,9 +65,7 @@ fn write_text(svg: &mut String, text: &Text) -> fmt::Result {
         Anchor::Start => {}
         Anchor::Middle => svg.write_str(" text-anchor=\"middle\"")?,
         Anchor::End => svg.write_str(" text-anchor=\"end\"")?,
-    }
-    if text.direction == Direction::Upwards {
-        write!(svg, " transform=\"rotate(-90 {x} {y})\"")?;
+        Anchor::Upwards => write!(svg, " transform=\"rotate(-90 {x} {y})\"")?,
     }
     write!(svg, ">{}</text>", escaped(&text.content))
 }
@@ -96,16 +94,10 @@ impl fmt::Display for Number {
     }
 }
 
-struct Points<'a>(&'a [Point]);
-
-impl fmt::Display for Points<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, (x, y)) in self.0.iter().enumerate() {
-            let space = if i == 0 { "" } else { " " };
-            write!(f, "{space}{},{}", Number(*x), Number(*y))?;
-        }
-        Ok(())
-    }
+/// `1,2.5 3,4`
+fn coordinates(points: &[Point]) -> String {
+    let pair = |(x, y): &Point| format!("{},{}", Number(*x), Number(*y));
+    points.iter().map(pair).collect::<Vec<_>>().join(" ")
 }
 
 impl fmt::Display for Colour {
