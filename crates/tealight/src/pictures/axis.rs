@@ -10,12 +10,19 @@ pub(crate) enum Spacing {
     Logarithmic,
 }
 
+impl Spacing {
+    /// Whether `value` has a position: finite, and positive on a logarithmic axis.
+    pub(super) fn holds(self, value: f64) -> bool {
+        value.is_finite() && (self == Self::Linear || value > 0.)
+    }
+}
+
 /// An axis from `low` to `high`.
 #[derive(Debug)]
 pub(super) struct Axis {
     low: f64,
     high: f64,
-    spacing: Spacing,
+    pub(super) spacing: Spacing,
     /// Values with labels.
     pub(super) ticks: Vec<(f64, String)>,
 }
@@ -26,8 +33,7 @@ const TICKS: f64 = 6.;
 impl Axis {
     /// An axis that covers all finite `values`, and on a logarithmic axis all positive ones.
     pub(super) fn around(values: impl Iterator<Item = f64>, spacing: Spacing) -> Self {
-        let usable = |value: &f64| value.is_finite() && (spacing == Spacing::Linear || *value > 0.);
-        let ends = values.filter(usable).fold(None, |ends, value| {
+        let ends = values.filter(|value| spacing.holds(*value)).fold(None, |ends, value| {
             let (low, high) = ends.unwrap_or((value, value));
             Some((value.min(low), value.max(high)))
         });
@@ -95,25 +101,17 @@ impl Axis {
         };
         part as f32
     }
-
-    /// Whether `value` has a position: finite, and positive on a logarithmic axis.
-    pub(super) fn holds(&self, value: f64) -> bool {
-        value.is_finite() && (self.spacing == Spacing::Linear || value > 0.)
-    }
 }
 
 /// The ends, moved apart if they are equal or nearly so.
 fn apart(low: f64, high: f64) -> (f64, f64) {
     let least = (low.abs().max(high.abs()) * 1e-6).max(1e-300);
+    let spread = |value: f64| if value == 0. { 1. } else { value.abs() };
     if high - low > least {
         (low, high)
     } else {
         (low - 0.5 * spread(low), high + 0.5 * spread(high))
     }
-}
-
-fn spread(value: f64) -> f64 {
-    if value == 0. { 1. } else { value.abs() }
 }
 
 /// The smallest of 1, 2 or 5 times a power of ten that is at least `step`.
@@ -141,7 +139,8 @@ fn number(value: f64, step: f64) -> String {
     } else if power < -4. || value.abs() >= 1e7 {
         scientific(value)
     } else if value.abs() >= 1e3 && power >= 0. {
-        grouped(value)
+        let sign = if value < 0. { "−" } else { "" };
+        format!("{sign}{}", thousands(value.abs().round() as u64))
     } else {
         format!("{value:.*}", (-power).max(0.) as usize).replace('-', "−")
     }
@@ -156,12 +155,6 @@ fn decimal(value: f64) -> String {
 /// `2.5e-5`: two digits, one if the second is 0.
 fn scientific(value: f64) -> String {
     format!("{value:.1e}").replace(".0e", "e")
-}
-
-/// `12,000`
-fn grouped(value: f64) -> String {
-    let sign = if value < 0. { "−" } else { "" };
-    format!("{sign}{}", thousands(value.abs().round() as u64))
 }
 
 #[cfg(test)]
@@ -200,7 +193,7 @@ mod tests {
         let numbers = ["0.002", "0.005", "0.01", "0.02", "0.05", "0.1", "0.2", "0.5"];
         assert_eq!(written(&axis), numbers);
         assert!((axis.part(0.02) - 10_f32.ln() / 250_f32.ln()).abs() < 1e-6);
-        assert!(!axis.holds(0.));
+        assert!(!axis.spacing.holds(0.));
         let axis = Axis::around([0.61, 0.97].into_iter(), Spacing::Logarithmic);
         assert_eq!(written(&axis), ["0.6", "0.7", "0.8", "0.9", "1"]);
         let axis = Axis::around([3e-7, 5.].into_iter(), Spacing::Logarithmic);

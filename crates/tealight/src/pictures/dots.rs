@@ -3,8 +3,8 @@
 use super::axis::{Axis, Spacing};
 use super::colour::{BLACK, GREY, PALE};
 use super::font;
-use super::shapes::{Anchor, LABEL, Picture, Shape, TITLE};
-use super::style::{self, Sample, Style};
+use super::shapes::{Anchor, LABEL, Picture, Shape};
+use super::style::{self, Sample, Style, WIDTH};
 
 /// A chart with a row per name; values are horizontal.
 #[derive(Debug)]
@@ -29,7 +29,6 @@ pub(crate) struct Dot {
     pub(crate) error: f64,
 }
 
-const WIDTH: f32 = 800.;
 const RIGHT: f32 = 40.;
 /// The height of a dot's lane, and the gap between rows.
 const LANE: f32 = 17.;
@@ -38,16 +37,14 @@ const GAP: f32 = 12.;
 impl DotChart {
     pub(crate) fn draw(&self) -> Picture {
         let names: Vec<&str> = self.series.iter().map(String::as_str).collect();
-        let top = 48. + style::legend_height(&names, WIDTH - 32.);
+        let top = 48. + style::legend_height(&names);
         let row_height = LANE * self.series.len().max(1) as f32 + GAP;
         let bottom = top + row_height * self.rows.len() as f32;
         let widest = font::widest(self.rows.iter().map(|row| &row.name), LABEL);
         let left = (widest + 28.).min(WIDTH / 2.);
         let axis = Axis::around(self.ends(), Spacing::Linear);
 
-        let mut picture = Picture::new(WIDTH, bottom + 32.);
-        picture.text((16., 27.), &self.title, TITLE, Anchor::Start);
-        style::legend(&mut picture, &names, (16., 36.), WIDTH - 32., Sample::Marker);
+        let mut picture = style::chart(&self.title, &names, bottom + 32., Sample::Marker);
         let place = |value: f64| left + axis.part(value) * (WIDTH - RIGHT - left);
         for (value, text) in &axis.ticks {
             let x = place(*value);

@@ -3,8 +3,8 @@
 use super::axis::{Axis, Spacing};
 use super::colour::{GREY, PALE};
 use super::font;
-use super::shapes::{Anchor, LABEL, Picture, Point, Shape, TITLE};
-use super::style::{self, Sample, Style};
+use super::shapes::{Anchor, LABEL, Picture, Point, Shape};
+use super::style::{self, Sample, Style, WIDTH};
 
 /// The quantity of the x axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +34,6 @@ pub(crate) struct Series {
     pub(crate) deviations: Vec<f64>,
 }
 
-const WIDTH: f32 = 800.;
 const PLOT_HEIGHT: f32 = 300.;
 const RIGHT: f32 = 24.;
 /// The maximum number of points of a line: two per pixel.
@@ -46,10 +45,8 @@ const FEW_POINTS: usize = 25;
 impl LineChart {
     pub(crate) fn draw(&self) -> Picture {
         let plot = Plot::around(self);
-        let mut picture = Picture::new(WIDTH, plot.bottom + 48.);
-        picture.text((16., 27.), &self.title, TITLE, Anchor::Start);
-        let names = self.names();
-        style::legend(&mut picture, &names, (16., 36.), WIDTH - 32., Sample::LineAndMarker);
+        let mut picture =
+            style::chart(&self.title, &self.names(), plot.bottom + 48., Sample::LineAndMarker);
         plot.frame(&mut picture);
         for (index, series) in self.series.iter().enumerate() {
             plot.band(&mut picture, series, style::of(index));
@@ -86,7 +83,7 @@ impl Plot {
         };
         let y = Axis::around(chart.series.iter().flat_map(Series::heights), chart.spacing);
         let widest = font::widest(y.ticks.iter().map(|(_, text)| text), LABEL);
-        let top = 46. + style::legend_height(&chart.names(), WIDTH - 32.);
+        let top = 46. + style::legend_height(&chart.names());
         Self { x_axis: chart.x_axis, x, y, left: widest + 26., top, bottom: top + PLOT_HEIGHT }
     }
 
@@ -124,7 +121,8 @@ impl Plot {
         let ends = ends.filter(|((_, value), deviation)| (value + *deviation).is_finite());
         let upper = ends.clone().map(|((step, value), by)| self.place((*step, value + by)));
         // On a logarithmic axis the lower end of a band may not be positive.
-        let floor = |value: f64| if self.y.holds(value) { value } else { f64::MIN_POSITIVE };
+        let floor =
+            |value: f64| if self.y.spacing.holds(value) { value } else { f64::MIN_POSITIVE };
         let lower = ends.rev().map(|((step, value), by)| self.place((*step, floor(value - by))));
         let points: Vec<Point> = upper.chain(lower).collect();
         if points.len() > 2 {
@@ -136,7 +134,7 @@ impl Plot {
     fn line(&self, picture: &mut Picture, series: &Series, style: Style, n_series: usize) {
         let width = if series.points.len() > 200 { 1.4 } else { 2. };
         let thin = thinned(&series.points);
-        for piece in thin.split(|(_, value)| !self.y.holds(*value)) {
+        for piece in thin.split(|(_, value)| !self.y.spacing.holds(*value)) {
             let points: Vec<Point> = piece.iter().map(|point| self.place(*point)).collect();
             if points.len() == 1 {
                 style.mark(picture, points[0]);
@@ -149,7 +147,7 @@ impl Plot {
             return;
         }
         let mut last = f32::NEG_INFINITY;
-        for point in series.points.iter().filter(|(_, value)| self.y.holds(*value)) {
+        for point in series.points.iter().filter(|(_, value)| self.y.spacing.holds(*value)) {
             let at = self.place(*point);
             if series.points.len() <= FEW_POINTS || at.0 - last >= BETWEEN_MARKERS {
                 style.mark(picture, at);

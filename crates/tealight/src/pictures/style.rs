@@ -1,52 +1,40 @@
-//! Styles of the series of a chart: colour, dashes and marker; the legend.
+//! Styles of the series of a chart: colour, dashes and marker; the title and the legend.
 
 use super::colour::{self, Colour};
 use super::font;
-use super::shapes::{Anchor, LABEL, Picture, Point, Shape};
+use super::shapes::{Anchor, LABEL, Picture, Point, Shape, TITLE};
 
 /// The style of one series.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Style {
     pub(super) colour: Colour,
     pub(super) dashes: &'static [f32],
-    marker: Marker,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Marker {
-    Circle,
-    Square,
-    Triangle,
-    Diamond,
-    Cross,
+    marker: usize,
 }
 
 const DASHES: [&[f32]; 4] = [&[], &[7., 3.], &[2., 2.], &[8., 2., 2., 2.]];
-const MARKERS: [Marker; 5] =
-    [Marker::Circle, Marker::Square, Marker::Triangle, Marker::Diamond, Marker::Cross];
+const N_MARKERS: usize = 5;
 
 /// The style of series `index`. 4 dashes, 5 markers and 7 colours are coprime, so 140 series differ.
 pub(super) fn of(index: usize) -> Style {
     Style {
         colour: colour::series(index),
         dashes: DASHES[index % DASHES.len()],
-        marker: MARKERS[index % MARKERS.len()],
+        marker: index % N_MARKERS,
     }
 }
 
 impl Style {
     /// Draws the marker centred at a point.
     pub(super) fn mark(&self, picture: &mut Picture, (x, y): Point) {
-        let around = |corners: &[Point]| corners.iter().map(|(a, b)| (x + a, y + b)).collect();
-        let points: Vec<Point> = match self.marker {
-            Marker::Circle => {
-                let corner = |i: u8| (f32::from(i) * std::f32::consts::TAU / 16.).sin_cos();
-                (0..16).map(corner).map(|(a, b)| (x + 3.4 * a, y + 3.4 * b)).collect()
-            }
-            Marker::Square => around(&[(-3., -3.), (3., -3.), (3., 3.), (-3., 3.)]),
-            Marker::Triangle => around(&[(0., -4.2), (4., 3.), (-4., 3.)]),
-            Marker::Diamond => around(&[(0., -4.6), (4.2, 0.), (0., 4.6), (-4.2, 0.)]),
-            Marker::Cross => around(&[
+        let circle = (0..16_u8).map(|i| (f32::from(i) * std::f32::consts::TAU / 16.).sin_cos());
+        let corners: Vec<Point> = match self.marker {
+            0 => circle.map(|(a, b)| (3.4 * a, 3.4 * b)).collect(),
+            // A square, a triangle, a diamond and a cross.
+            1 => vec![(-3., -3.), (3., -3.), (3., 3.), (-3., 3.)],
+            2 => vec![(0., -4.2), (4., 3.), (-4., 3.)],
+            3 => vec![(0., -4.6), (4.2, 0.), (0., 4.6), (-4.2, 0.)],
+            _ => vec![
                 (-1.2, -4.2),
                 (1.2, -4.2),
                 (1.2, -1.2),
@@ -59,8 +47,9 @@ impl Style {
                 (-4.2, 1.2),
                 (-4.2, -1.2),
                 (-1.2, -1.2),
-            ]),
+            ],
         };
+        let points = corners.iter().map(|(a, b)| (x + a, y + b)).collect();
         picture.shapes.push(Shape::Area { points, fill: self.colour, opacity: 1. });
     }
 }
@@ -72,16 +61,19 @@ pub(super) enum Sample {
     Marker,
 }
 
+/// The width of a chart, and its margin left and right of the legend.
+pub(super) const WIDTH: f32 = 800.;
+const MARGIN: f32 = 16.;
 const SAMPLE: f32 = 34.;
 const ROW: f32 = 19.;
 
-/// The positions of the entries of a legend, in rows up to `width`, and the height of all rows.
-fn layout(names: &[&str], width: f32) -> (Vec<Point>, f32) {
+/// The positions of the entries of a legend in rows, and the height of all rows.
+fn layout(names: &[&str]) -> (Vec<Point>, f32) {
     let (mut x, mut y) = (0., 0.);
     let mut places = Vec::with_capacity(names.len());
     for name in names {
         let needed = SAMPLE + 6. + font::width(name, LABEL);
-        if x > 0. && x + needed > width {
+        if x > 0. && x + needed > WIDTH - 2. * MARGIN {
             (x, y) = (0., y + ROW);
         }
         places.push((x, y));
@@ -90,25 +82,21 @@ fn layout(names: &[&str], width: f32) -> (Vec<Point>, f32) {
     (places, y + ROW)
 }
 
-/// The height of a legend.
-pub(super) fn legend_height(names: &[&str], width: f32) -> f32 {
-    if names.len() > 1 { layout(names, width).1 } else { 0. }
+/// The height of the legend of a chart.
+pub(super) fn legend_height(names: &[&str]) -> f32 {
+    if names.len() > 1 { layout(names).1 } else { 0. }
 }
 
-/// Draws the names of the series in rows; nothing for a single series.
-pub(super) fn legend(
-    picture: &mut Picture,
-    names: &[&str],
-    (left, top): Point,
-    width: f32,
-    sample: Sample,
-) {
+/// A chart with its title and, for several series, a legend with their names.
+pub(super) fn chart(title: &str, names: &[&str], height: f32, sample: Sample) -> Picture {
+    let mut picture = Picture::new(WIDTH, height);
+    picture.text((MARGIN, 27.), title, TITLE, Anchor::Start);
     if names.len() < 2 {
-        return;
+        return picture;
     }
-    for (index, ((x, y), name)) in layout(names, width).0.into_iter().zip(names).enumerate() {
+    for (index, ((x, y), name)) in layout(names).0.into_iter().zip(names).enumerate() {
         let style = of(index);
-        let (x, middle) = (left + x, top + y + ROW / 2.);
+        let (x, middle) = (MARGIN + x, 36. + y + ROW / 2.);
         if sample == Sample::LineAndMarker {
             picture.shapes.push(Shape::Line {
                 points: vec![(x, middle), (x + SAMPLE, middle)],
@@ -117,7 +105,8 @@ pub(super) fn legend(
                 dashes: style.dashes,
             });
         }
-        style.mark(picture, (x + SAMPLE / 2., middle));
+        style.mark(&mut picture, (x + SAMPLE / 2., middle));
         picture.text((x + SAMPLE + 6., middle + 4.5), *name, LABEL, Anchor::Start);
     }
+    picture
 }
