@@ -6,6 +6,7 @@ use std::str::FromStr;
 use anyhow::Result;
 use candle_core::{DType, Tensor};
 use tealight_model::attention::RowSum;
+use tealight_model::block::AttentionMaps;
 use tealight_train::observer::tensorboard::Image;
 use tealight_train::task::AttentionMap;
 
@@ -42,11 +43,21 @@ pub(crate) fn pictures(
 ) -> Result<Vec<(String, Picture)>> {
     let mut pictures = Vec::new();
     for map in attention_maps {
-        pictures.push((map.name.clone(), weights(map, maps, n_heads)?.draw()));
-        for (name, factor) in &map.maps.factors {
-            let title = format!("{} of {}", name.replace('_', " "), map.name);
-            let picture = factor_maps(map, title, factor, maps, n_heads)?.draw();
-            pictures.push((format!("{} {name}", map.name), picture));
+        let AttentionMap { name, maps: AttentionMaps { weights, factors, row_sum }, .. } = map;
+        let draw = |title: String, caption: &str, values: &Tensor| -> Result<Picture> {
+            Ok(HeatMaps::new(title, caption, panels(map, values, maps, n_heads)?).draw())
+        };
+        let caption = match row_sum {
+            RowSum::One => "rows are queries, columns are keys; each row sums to 1",
+            RowSum::AtMostOne => "rows are queries, columns are keys; each row sums to at most 1",
+            RowSum::Any => "rows are queries, columns are keys",
+        };
+        let title = format!("attention weights, {name}");
+        pictures.push((name.clone(), draw(title, caption, weights)?));
+        let caption = "a factor of the attention weights; axes over positions have labels";
+        for (factor, values) in factors {
+            let title = format!("{} of {name}", factor.replace('_', " "));
+            pictures.push((format!("{name} {factor}"), draw(title, caption, values)?));
         }
     }
     Ok(pictures)
@@ -65,38 +76,6 @@ pub(crate) fn images(
     Ok(pictures(attention_maps, None, n_heads)?.into_iter().map(image).collect::<Result<_>>()?)
 }
 
-fn weights(map: &AttentionMap, maps: Option<MapSelection>, n_heads: usize) -> Result<HeatMaps> {
-    let AttentionMap { name, queries, keys, maps: of } = map;
-    let matrices = matrices(&of.weights)?;
-    let panels = panels(&matrices, maps, n_heads, queries, keys);
-    let caption = match of.row_sum {
-        RowSum::One => "rows are queries, columns are keys; each row sums to 1",
-        RowSum::AtMostOne => "rows are queries, columns are keys; each row sums to at most 1",
-        RowSum::Any => "rows are queries, columns are keys",
-    };
-    Ok(HeatMaps::new(format!("attention weights, {name}"), caption, panels))
-}
-
-fn factor_maps(
-    map: &AttentionMap,
-    title: String,
-    factor: &Tensor,
-    maps: Option<MapSelection>,
-    n_heads: usize,
-) -> Result<HeatMaps> {
-    let matrices = matrices(factor)?;
-    let (_batch, _n_maps, rows, columns) = factor.dims4()?;
-    // An axis as long as the sequence is labelled with its positions; other axes are landmarks,
-    // features and so on.
-    let labels = |n: usize, names: &[String]| {
-        if n == names.len() { names.to_vec() } else { (1..=n).map(|i| i.to_string()).collect() }
-    };
-    let (rows, columns) = (labels(rows, &map.queries), labels(columns, &map.keys));
-    let panels = panels(&matrices, maps, n_heads, &rows, &columns);
-    let caption = "a factor of the attention weights; axes over positions have labels";
-    Ok(HeatMaps::new(title, caption, panels))
-}
-
 /// The maps of the first sequence: `(batch, n_maps, rows, columns)` → `[map][row][column]`.
 pub(crate) fn matrices(maps: &Tensor) -> Result<Vec<Vec<Vec<f32>>>> {
     let device = &candle_core::Device::Cpu;
@@ -106,28 +85,34 @@ pub(crate) fn matrices(maps: &Tensor) -> Result<Vec<Vec<Vec<f32>>>> {
 /// Without `--maps`, all maps are drawn up to this number, otherwise the mean and the first few.
 const MAX_MAPS: usize = 16;
 
+/// The panels of `values`: the weights of `map`, or a factor of them.
 fn panels(
-    matrices: &[Vec<Vec<f32>>],
+    map: &AttentionMap,
+    values: &Tensor,
     maps: Option<MapSelection>,
     n_heads: usize,
-    rows: &[String],
-    columns: &[String],
-) -> Vec<Panel> {
-    let n = matrices.len();
+) -> Result<Vec<Panel>> {
+    let (_batch, n, n_rows, n_columns) = values.dims4()?;
     let (shows_mean, n_shown) = match maps {
         Some(MapSelection::Mean) => (true, 0),
         Some(MapSelection::First(first)) => (false, first.min(n)),
         None if n > MAX_MAPS => (true, 7),
         Some(MapSelection::All) | None => (false, n),
     };
-    let panel =
-        |name, values| Panel { name, rows: rows.to_vec(), columns: columns.to_vec(), values };
+    // An axis as long as the sequence is labelled with its positions; other axes are landmarks,
+    // features and so on.
+    let labels = |n: usize, names: &[String]| {
+        if n == names.len() { names.to_vec() } else { (1..=n).map(|i| i.to_string()).collect() }
+    };
+    let (rows, columns) = (labels(n_rows, &map.queries), labels(n_columns, &map.keys));
+    let panel = |name, values| Panel { name, rows: rows.clone(), columns: columns.clone(), values };
     // Kinds of attention without heads may have one map per channel.
     let what = if n == n_heads { "head" } else { "map" };
     let name = |i: usize| if n == 1 { String::new() } else { format!("{what} {}", i + 1) };
-    let mean = shows_mean.then(|| panel(format!("mean of {n} {what}s"), mean(matrices)));
-    let shown = matrices[..n_shown].iter().enumerate();
-    mean.into_iter().chain(shown.map(|(i, values)| panel(name(i), values.clone()))).collect()
+    let matrices = matrices(values)?;
+    let mean = shows_mean.then(|| panel(format!("mean of {n} {what}s"), mean(&matrices)));
+    let shown = matrices.into_iter().take(n_shown).enumerate();
+    Ok(mean.into_iter().chain(shown.map(|(i, values)| panel(name(i), values))).collect())
 }
 
 /// The mean over all maps.
