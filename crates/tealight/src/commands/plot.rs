@@ -74,7 +74,7 @@ type Chart = (String, String, Vec<Series>);
 fn by_metric(runs: &[Run]) -> Vec<Chart> {
     let mut charts: BTreeMap<&str, Vec<Series>> = BTreeMap::new();
     for (split, metric) in splits_and_metrics(runs) {
-        let lines = runs.iter().map(|run| run.series(split, metric, split.to_owned()));
+        let lines = runs.iter().map(|run| series(&run.entries, split, metric, split.to_owned()));
         let mut lines: Vec<Series> = lines.collect();
         let line = if lines.len() == 1 { lines.remove(0) } else { mean(&lines) };
         charts.entry(metric).or_default().push(line);
@@ -89,7 +89,7 @@ fn by_metric(runs: &[Run]) -> Vec<Chart> {
 /// One chart per metric and split, with a line per run.
 fn by_run(runs: &[Run]) -> Vec<Chart> {
     let chart = |(split, metric)| {
-        let lines = runs.iter().map(|run| run.series(split, metric, run.name.clone()));
+        let lines = runs.iter().map(|run| series(&run.entries, split, metric, run.name.clone()));
         let lines = lines.filter(|series| !series.points.is_empty());
         (format!("{metric}_{split}"), format!("{}, {split}", display_name(metric)), lines.collect())
     };
@@ -103,12 +103,6 @@ fn splits_and_metrics(runs: &[Run]) -> BTreeSet<(&str, &str)> {
         .filter(|entry| !jsonl::BAD_STEP_SPLITS.contains(&entry.split.as_str()))
         .flat_map(|entry| entry.values.keys().map(|name| (entry.split.as_str(), name.as_str())))
         .collect()
-}
-
-impl Run {
-    fn series(&self, split: &str, metric: &str, name: String) -> Series {
-        series(&self.entries, split, metric, name)
-    }
 }
 
 /// Final accuracy and NLL with standard errors, beside a linear model and the Bayes limit.
