@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 use tealight_ops::rng::{Purpose, Stream};
 use tealight_train::observer::jsonl::THROUGHPUT_KEYS;
 use tealight_train::run::RunDirectory;
+use tealight_train::storage::files::read_text;
 
 use crate::args::train::VerifyResume;
 use crate::runs::config::LoadedConfig;
@@ -50,7 +51,7 @@ struct Trial<'a> {
 impl Trial<'_> {
     fn run(&self) -> Result<String> {
         let started = Instant::now();
-        self.finish("uninterrupted", false)?;
+        succeeded(self.start("uninterrupted", false)?)?;
         let duration = started.elapsed();
         log(&format!("{} steps without interruption: {:.2} s", self.steps, duration.as_secs_f64()));
         let expected = outputs(&self.last_run("uninterrupted")?)?;
@@ -63,7 +64,7 @@ impl Trial<'_> {
             loop {
                 let resumes = RunDirectory::last(self.folder, &name)?.is_some();
                 if n_kills == self.args.kills {
-                    self.finish(&name, resumes)?;
+                    succeeded(self.start(&name, resumes)?)?;
                     break;
                 }
                 let delay = duration.mul_f64(stream.uniform(n_draws));
@@ -91,6 +92,7 @@ impl Trial<'_> {
         RunDirectory::last(self.folder, name)?.with_context(|| format!("there is no run `{name}`"))
     }
 
+    /// Starts a process that trains to the last step.
     fn start(&self, name: &str, resumes: bool) -> Result<Child> {
         let mut command = this_program()?;
         command.arg("train").arg(&self.args.config.path).args(["--quiet", "--name", name]);
@@ -107,11 +109,6 @@ impl Trial<'_> {
         }
         command.stdout(Stdio::null()).stderr(Stdio::piped());
         command.spawn().context("cannot start a subprocess")
-    }
-
-    /// Trains to the last step.
-    fn finish(&self, name: &str, resumes: bool) -> Result<()> {
-        succeeded(self.start(name, resumes)?)
     }
 
     /// Starts a process and kills it after `delay`; `false` if it finished before.
@@ -138,15 +135,15 @@ fn succeeded(child: Child) -> Result<()> {
     outcome(output).map(drop).map_err(Error::msg)
 }
 
+/// The contents of files, by path within the run.
+type Files = BTreeMap<PathBuf, Vec<u8>>;
+
 /// What must be equal: all visible files in the checkpoints, and the metrics without times.
-fn outputs(run: &RunDirectory) -> Result<BTreeMap<PathBuf, Vec<u8>>> {
-    let mut files = BTreeMap::new();
+fn outputs(run: &RunDirectory) -> Result<Files> {
+    let mut files = Files::new();
     collect(&run.path().join("checkpoints"), Path::new("checkpoints"), &mut files)?;
-    let path = run.metrics_path();
-    let text =
-        fs::read_to_string(&path).with_context(|| format!("cannot read `{}`", path.display()))?;
     let mut lines = Vec::new();
-    for line in text.lines() {
+    for line in read_text(&run.metrics_path())?.lines() {
         let mut line: Map<String, Value> = serde_json::from_str(line)?;
         line.retain(|key, _| !THROUGHPUT_KEYS.contains(&key.as_str()));
         lines.extend(serde_json::to_vec(&line)?);
@@ -157,7 +154,7 @@ fn outputs(run: &RunDirectory) -> Result<BTreeMap<PathBuf, Vec<u8>>> {
 }
 
 /// Adds all visible files in `folder` to `files`, under paths that begin with `name`.
-fn collect(folder: &Path, name: &Path, files: &mut BTreeMap<PathBuf, Vec<u8>>) -> Result<()> {
+fn collect(folder: &Path, name: &Path, files: &mut Files) -> Result<()> {
     let failed = || format!("cannot read `{}`", folder.display());
     for entry in fs::read_dir(folder).with_context(failed)? {
         let entry = entry.with_context(failed)?;
@@ -174,18 +171,16 @@ fn collect(folder: &Path, name: &Path, files: &mut BTreeMap<PathBuf, Vec<u8>>) -
     Ok(())
 }
 
-fn compare(
-    expected: &BTreeMap<PathBuf, Vec<u8>>,
-    found: &BTreeMap<PathBuf, Vec<u8>>,
-) -> Result<()> {
-    if let Some(missing) = expected.keys().find(|name| !found.contains_key(*name)) {
-        bail!("`{}` is missing", missing.display());
+fn compare(expected: &Files, found: &Files) -> Result<()> {
+    for name in expected.keys().chain(found.keys()) {
+        match (expected.get(name), found.get(name)) {
+            (Some(_), None) => bail!("`{}` is missing", name.display()),
+            (None, _) => bail!("`{}` is unexpected", name.display()),
+            (Some(expected), Some(found)) if expected != found => {
+                bail!("`{}` differs", name.display())
+            }
+            _ => {}
+        }
     }
-    if let Some(surplus) = found.keys().find(|name| !expected.contains_key(*name)) {
-        bail!("`{}` is unexpected", surplus.display());
-    }
-    match expected.iter().find(|(name, bytes)| found[*name] != **bytes) {
-        Some((name, _)) => bail!("`{}` differs", name.display()),
-        None => Ok(()),
-    }
+    Ok(())
 }
