@@ -4,12 +4,12 @@ use std::fs;
 
 /// Resident memory of this process.
 pub(crate) fn resident() -> Option<u64> {
-    status("VmRSS:")
+    find_in("/proc/self/status", "VmRSS:")
 }
 
 /// Peak resident memory of this process since its start or since [`reset_peak`].
 pub(crate) fn peak() -> Option<u64> {
-    status("VmHWM:")
+    find_in("/proc/self/status", "VmHWM:")
 }
 
 /// Resets [`peak`] (`proc_pid_clear_refs(5)`). Where the system does not permit that, the peak
@@ -20,13 +20,13 @@ pub(crate) fn reset_peak() {
 
 /// Total memory of the machine.
 pub(crate) fn total() -> Option<u64> {
-    meminfo("MemTotal:")
+    find_in("/proc/meminfo", "MemTotal:")
 }
 
 /// Memory that this process can still allocate: of the machine, or of its control group if that
 /// has less.
 pub(crate) fn available() -> Option<u64> {
-    let system = meminfo("MemAvailable:")?;
+    let system = find_in("/proc/meminfo", "MemAvailable:")?;
     Some(available_in_cgroup().map_or(system, |group| system.min(group)))
 }
 
@@ -46,12 +46,8 @@ fn available_in_cgroup() -> Option<u64> {
     Some((number("memory.max")? + cached).saturating_sub(number("memory.current")?))
 }
 
-fn status(key: &str) -> Option<u64> {
-    find(&fs::read_to_string("/proc/self/status").ok()?, key)
-}
-
-fn meminfo(key: &str) -> Option<u64> {
-    find(&fs::read_to_string("/proc/meminfo").ok()?, key)
+fn find_in(file: &str, key: &str) -> Option<u64> {
+    find(&fs::read_to_string(file).ok()?, key)
 }
 
 /// `VmHWM:     12345 kB` is in units of 1024 bytes (`proc_pid_status(5)`).
