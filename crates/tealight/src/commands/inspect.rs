@@ -136,36 +136,28 @@ fn all_kinds() -> Result<String> {
 
 /// What each kind of attention supports with its default settings.
 fn supports() -> Result<String> {
-    let columns = [
-        "[model.attention] kind",
-        "whole",
-        "causal",
-        "cross",
-        "padding",
-        "rotary",
-        "bias",
-        "packed",
-        "time",
-        "memory",
+    fn mark(can: bool) -> String {
+        if can { "yes" } else { "-" }.to_owned()
+    }
+    fn power(n: u32) -> String {
+        if n == 1 { "T".to_owned() } else { format!("T^{n}") }
+    }
+    type Column = (&'static str, fn(&Support) -> String);
+    let columns: [Column; 10] = [
+        ("[model.attention] kind", |support| support.kind.to_owned()),
+        ("whole", |support| mark(support.bidirectional)),
+        ("causal", |support| mark(support.causal)),
+        ("cross", |support| mark(support.cross)),
+        ("padding", |_| mark(true)),
+        ("rotary", |support| mark(support.rotary)),
+        ("bias", |support| mark(support.score_bias)),
+        ("packed", |support| mark(support.packed)),
+        ("time", |support| power(support.time)),
+        ("memory", |support| power(support.memory)),
     ];
-    let mut table = Table::new(columns);
+    let mut table = Table::new(columns.map(|(heading, _)| heading));
     for support in Support::of_all()? {
-        let mark = |can: bool| if can { "yes" } else { "-" }.to_owned();
-        let power = |n: u32| if n == 1 { "T".to_owned() } else { format!("T^{n}") };
-        let Support { kind, bidirectional, causal, cross, rotary, score_bias, packed, .. } =
-            support;
-        table.row([
-            kind.to_owned(),
-            mark(bidirectional),
-            mark(causal),
-            mark(cross),
-            mark(true),
-            mark(rotary),
-            mark(score_bias),
-            mark(packed),
-            power(support.time),
-            power(support.memory),
-        ]);
+        table.row(columns.map(|(_, cell)| cell(&support)));
     }
     Ok(format!(
         "\nwhole: bidirectional self-attention · cross: cross-attention · padding: masks padded keys\n\
