@@ -33,6 +33,7 @@ use std::fmt;
 
 use candle_core::{Result, Tensor, bail};
 use candle_nn::VarBuilder;
+use serde::Serialize;
 
 pub use decoding::{BoxState, DecodingState};
 pub(crate) use spec::BY_CAUSAL;
@@ -170,7 +171,8 @@ pub trait Attention: fmt::Debug + Send + Sync {
 }
 
 /// What a row of weights sums to, unless all its keys are masked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum RowSum {
     /// One: a distribution over the keys.
     One,

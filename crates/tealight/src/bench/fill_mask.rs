@@ -15,8 +15,7 @@ use crate::terminal::output::{print, print_indented_json};
 
 pub(super) fn run(args: &BenchFillMask) -> Result<()> {
     let started = Instant::now();
-    let device = &args.model.weights.device.open()?;
-    let pretrained = open_pretrained(&args.model)?;
+    let (pretrained, device) = &open_pretrained(&args.model)?;
     let model = &pretrained.masked_lm(device)?;
     let tokenizer = pretrained.tokenizer()?;
     let fill_mask = FillMask::new(model, &pretrained.model, tokenizer, device);

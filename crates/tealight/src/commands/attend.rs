@@ -1,12 +1,10 @@
 //! `tealight attend MODEL SEQUENCE`: attention maps.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use candle_core::Device;
 use serde_json::{Map, Value, json};
-use tealight_model::attention::RowSum;
 use tealight_train::pretrained::Pretrained;
 use tealight_train::task::{Attends, AttentionMap, RegisteredTask, SequenceMaps, TaskVisitor};
 
@@ -17,32 +15,40 @@ use crate::runs::load::{Run, RunOrFolder};
 use crate::terminal::output::{print, print_json, print_paths};
 
 pub(crate) fn run(args: &Attend) -> Result<()> {
-    match RunOrFolder::open(&args.model)? {
-        RunOrFolder::Run(run) => of_run(args, &run),
+    let (SequenceMaps { sequence, maps }, n_heads, output) = match RunOrFolder::open(&args.model)? {
+        RunOrFolder::Run(run) => {
+            let output = run.directory.path().join("attention");
+            (of_run(args, &run)?, run.loaded.config.model.n_heads, Some(output))
+        }
         RunOrFolder::Folder(model, device) => {
-            let maps = of_text(&model, &args.sequence, &device)?;
-            show(args, maps, None, model.model.n_heads)
-        }
-    }
-}
-
-fn of_run(args: &Attend, run: &Run) -> Result<()> {
-    let path = run.directory.path();
-    let maps = match run.loaded.config.task.settings().attends() {
-        Attends::Task => run.with_task(Attention { run, sequence: &args.sequence })?,
-        Attends::Pretrained => {
-            let model = Pretrained::open(&args.model.path, args.model.weights.checkpoint)?;
-            of_text(&model, &args.sequence, &run.device)?
-        }
-        Attends::Never(reason) => {
-            bail!(
-                "`tealight attend` does not support the task \"{}\" of `{}`: {reason}",
-                run.loaded.config.task.kind(),
-                path.display()
-            )
+            (of_text(&model, &args.sequence, &device)?, model.model.n_heads, None)
         }
     };
-    show(args, maps, Some(path.join("attention")), run.loaded.config.model.n_heads)
+    if args.json {
+        return print_json(&as_json(sequence, &maps)?);
+    }
+    if args.text {
+        return print(&as_text(&maps)?);
+    }
+    let Some(output) = args.output.clone().or(output) else {
+        bail!("`--output DIR` is required for a model folder");
+    };
+    print_paths(&save(&output, pictures(&maps, args.maps, n_heads)?)?)
+}
+
+fn of_run(args: &Attend, run: &Run) -> Result<SequenceMaps> {
+    match run.loaded.config.task.settings().attends() {
+        Attends::Task => run.with_task(Attention { run, sequence: &args.sequence }),
+        Attends::Pretrained => {
+            let model = Pretrained::open(&args.model.path, args.model.weights.checkpoint)?;
+            of_text(&model, &args.sequence, &run.device)
+        }
+        Attends::Never(reason) => bail!(
+            "`tealight attend` does not support the task \"{}\" of `{}`: {reason}",
+            run.loaded.config.task.kind(),
+            run.directory.path().display()
+        ),
+    }
 }
 
 /// The attention maps of a sequence by the task of a run.
@@ -64,26 +70,6 @@ impl TaskVisitor for Attention<'_> {
 fn of_text(model: &Pretrained, text: &str, device: &Device) -> Result<SequenceMaps> {
     let maps = model.attention_maps(text, device)?;
     Ok(SequenceMaps { sequence: json!({ "text": text }), maps })
-}
-
-/// Prints the maps, or draws them into `--output` or else `output`.
-fn show(
-    args: &Attend,
-    SequenceMaps { sequence, maps }: SequenceMaps,
-    output: Option<PathBuf>,
-    n_heads: usize,
-) -> Result<()> {
-    if args.json {
-        return print_json(&as_json(sequence, &maps)?);
-    }
-    if args.text {
-        return print(&as_text(&maps)?);
-    }
-    let Some(output) = args.output.clone().or(output) else {
-        bail!("`--output DIR` is required for a model folder");
-    };
-    let pictures = pictures(&maps, args.maps, n_heads)?;
-    print_paths(&save(&output, pictures)?)
 }
 
 /// The mean map of each layer in percent.
@@ -111,26 +97,19 @@ fn cell(name: &str) -> String {
 
 /// Adds the maps of all layers to the JSON object `sequence`.
 fn as_json(mut sequence: Value, maps: &[AttentionMap]) -> Result<Value> {
-    let mut layers = Vec::new();
-    for AttentionMap { name, queries, keys, maps } in maps {
-        let mut factors = Map::new();
-        for (factor, tensor) in &maps.factors {
-            factors.insert((*factor).to_owned(), json!(matrices(tensor)?));
-        }
-        let row_sum = match maps.row_sum {
-            RowSum::One => "one",
-            RowSum::AtMostOne => "at_most_one",
-            RowSum::Any => "any",
-        };
-        layers.push(json!({
+    let layer = |AttentionMap { name, queries, keys, maps }: &AttentionMap| -> Result<Value> {
+        let factors = maps.factors.iter();
+        let factors =
+            factors.map(|(factor, values)| Ok(((*factor).to_owned(), json!(matrices(values)?))));
+        Ok(json!({
             "name": name,
             "queries": queries,
             "keys": keys,
-            "row_sum": row_sum,
+            "row_sum": maps.row_sum,
             "weights": matrices(&maps.weights)?,
-            "factors": Value::Object(factors),
-        }));
-    }
-    sequence["layers"] = Value::Array(layers);
+            "factors": factors.collect::<Result<Map<_, _>>>()?,
+        }))
+    };
+    sequence["layers"] = maps.iter().map(layer).collect::<Result<_>>()?;
     Ok(sequence)
 }

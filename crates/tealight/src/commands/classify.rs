@@ -15,9 +15,8 @@ use crate::terminal::output::{print, print_json};
 pub(crate) fn run(args: &args::Classify) -> Result<()> {
     let (task, model) = match RunOrFolder::open(&args.model)? {
         RunOrFolder::Run(run) => {
-            let Some(settings) = run.loaded.config.task.settings().classifier() else {
-                return Err(run.is_not_for("classify", "classify"));
-            };
+            let settings = run.loaded.config.task.settings().classifier();
+            let settings = settings.ok_or_else(|| run.is_not_for("classify", "classify"))?;
             let session = run.load(run.task(settings)?)?;
             (session.task, session.eval_model)
         }
@@ -26,7 +25,7 @@ pub(crate) fn run(args: &args::Classify) -> Result<()> {
             (Arc::new(task), model)
         }
     };
-    let texts = input::texts(&args.texts)?;
+    let texts = input::texts(&args.texts, None)?;
     let classified = task.classify(&model, &texts)?;
     let labels = task.labels().names();
     if args.json {

@@ -5,7 +5,7 @@ use tealight_train::pretrained::Pretrained;
 use tealight_train::task::{RegisteredTask, TaskVisitor};
 
 use crate::args::train::Evaluate;
-use crate::runs::load::{Run, check_same_data, with_task};
+use crate::runs::load::{Run, with_task};
 use crate::terminal::output::{print, print_indented_json};
 
 pub(crate) fn run(args: &Evaluate) -> Result<()> {
@@ -30,7 +30,7 @@ impl TaskVisitor for Evaluation<'_> {
             Some(model) => self.run.with_weights(task, &model.weights, &model.origin)?,
             None => self.run.load(task)?,
         };
-        check_same_data(&*session.task, &self.run.directory)?;
+        self.run.directory.manifest()?.check_data(&session.task.data_files())?;
         let report = session.task.report(&session.eval_model)?;
         if self.json {
             return print_indented_json(&report);

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use anyhow::Result;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tealight_train::inference::fill_mask::{Candidate, FillMask, Proposals, targets};
 use tealight_train::text::tokenizer::Tokenizer;
 
@@ -13,16 +13,15 @@ use crate::terminal::input;
 use crate::terminal::output::{log, print, print_json};
 
 pub(crate) fn run(args: &args::FillMask) -> Result<()> {
-    let device = &args.model.weights.device.open()?;
-    let pretrained = open_pretrained(&args.model)?;
+    let (pretrained, device) = &open_pretrained(&args.model)?;
     let model = &pretrained.masked_lm(device)?;
     let tokenizer = pretrained.tokenizer()?;
-    let texts = input::texts_and_file(&args.texts, args.file.as_deref())?;
+    let texts = input::texts(&args.texts, args.file.as_deref())?;
     let proposals = proposals(args, tokenizer)?;
     let fill_mask = FillMask::new(model, &pretrained.model, tokenizer, device);
     let filled = fill_mask.fill(&texts, &proposals)?;
     if args.json {
-        return print_json(&as_json(&filled)?);
+        return print_json(&as_json(&filled));
     }
     print(&as_text(&texts, &filled))
 }
@@ -44,18 +43,14 @@ fn proposals(args: &args::FillMask, tokenizer: &Tokenizer) -> Result<Proposals> 
 
 /// The output format of the fill-mask pipeline of `transformers`: a list of candidates for one mask, a
 /// list of lists for several masks; for several texts, a list of those.
-fn as_json(filled: &[Vec<Vec<Candidate>>]) -> serde_json::Result<Value> {
-    let of_text = |masks: &Vec<Vec<Candidate>>| -> serde_json::Result<Value> {
-        match masks.as_slice() {
-            [one] => serde_json::to_value(one),
-            several => serde_json::to_value(several),
-        }
+fn as_json(filled: &[Vec<Vec<Candidate>>]) -> Value {
+    let of_text = |masks: &Vec<Vec<Candidate>>| match masks.as_slice() {
+        [one] => json!(one),
+        several => json!(several),
     };
     match filled {
         [one] => of_text(one),
-        several => {
-            several.iter().map(of_text).collect::<serde_json::Result<Vec<_>>>().map(Value::from)
-        }
+        several => several.iter().map(of_text).collect(),
     }
 }
 

@@ -17,9 +17,8 @@ pub(crate) fn run(args: &Forecast) -> Result<()> {
         bail!("`--start` is empty; expected days: 🌧️ ☁️ ☀️ or the letters R C S, oldest first");
     }
     let run = Run::open(&args.run.path, &args.run.weights)?;
-    let Some(settings) = run.loaded.config.task.settings().forecaster() else {
-        return Err(run.is_not_for("forecast", "weather"));
-    };
+    let settings = run.loaded.config.task.settings().forecaster();
+    let settings = settings.ok_or_else(|| run.is_not_for("forecast", "weather"))?;
     let session = run.load(run.task(settings)?)?;
     let decoding = match args.beams {
         Some(beams) => Decoding::Beams(beams),

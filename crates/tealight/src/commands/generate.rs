@@ -18,8 +18,7 @@ pub(crate) fn run(args: &Generate) -> Result<()> {
         stop: args.stop.clone(),
         n: args.n,
     };
-    let device = &args.model.weights.device.open()?;
-    let pretrained = open_pretrained(&args.model)?;
+    let (pretrained, device) = &open_pretrained(&args.model)?;
     let model = &pretrained.causal_lm(device)?;
     let continuer = Continuer { model, tokenizer: pretrained.tokenizer()?, device };
     let prompt = match args.prompt.as_str() {

@@ -38,9 +38,8 @@ fn files(args: &args::TrainTokenizer) -> files::Config {
         "wordpiece" | "unigram" => Unit::Paragraph,
         _ => Unit::File,
     };
-    let named =
-        |name: &String| Unit::ALL.iter().zip(Unit::KINDS).find(|(_, kind)| kind.name == name);
-    let documents = args.documents.as_ref().and_then(named).map_or(default, |(unit, _)| *unit);
+    let named = |name: &String| Unit::ALL.iter().find(|unit| unit.name() == name);
+    let documents = *args.documents.as_ref().and_then(named).unwrap_or(&default);
     files::Config {
         paths: args.files.clone(),
         documents,
@@ -84,7 +83,7 @@ fn name_options(error: Error) -> anyhow::Error {
 
 fn encode(args: &args::Encode) -> Result<()> {
     let tokenizer = Tokenizer::open(&args.tokenizer)?;
-    let texts = input::texts(&args.texts)?;
+    let texts = input::texts(&args.texts, None)?;
     let encode = |text: &String| {
         if args.plain { tokenizer.encode_alone(text) } else { tokenizer.encode(text) }
     };

@@ -22,7 +22,7 @@ use tealight_train::{Session, StopCondition, fit};
 use crate::args::train::Train;
 use crate::pictures::attention;
 use crate::runs::config::{LoadedConfig, check_same_run};
-use crate::runs::load::{check_same_data, weights_mismatch, with_task};
+use crate::runs::load::{weights_mismatch, with_task};
 use crate::runs::preflight::{self, Shortage, explain_out_of_memory};
 use crate::runs::summary::Summary;
 use crate::system::signals::{Signal, SignalHandlers};
@@ -280,7 +280,7 @@ fn resume<T: RegisteredTask>(
     directory: &RunDirectory,
     device: &Device,
 ) -> Result<()> {
-    check_same_data(&*session.task, directory)?;
+    directory.manifest()?.check_data(&session.task.data_files())?;
     let checkpoints = directory.checkpoints();
     let NewestCheckpoint { checkpoint, damaged } = checkpoints.load_newest(device)?;
     for DamagedCheckpoint { step, damage, moved_to } in damaged {

@@ -13,13 +13,12 @@ use crate::terminal::input;
 use crate::terminal::output::{print, print_json};
 
 pub(crate) fn run(args: &Translate) -> Result<()> {
-    let texts = input::texts(&args.texts)?;
+    let texts = input::texts(&args.texts, None)?;
     let strategy = strategy(args);
     let translations = match RunOrFolder::open(&args.model)? {
         RunOrFolder::Run(run) => {
-            let Some(settings) = run.loaded.config.task.settings().translator() else {
-                return Err(run.is_not_for("translate", "seq2seq"));
-            };
+            let settings = run.loaded.config.task.settings().translator();
+            let settings = settings.ok_or_else(|| run.is_not_for("translate", "seq2seq"))?;
             let session = run.load(run.task(settings)?)?;
             session.task.translate(&session.eval_model, &texts, &strategy, args.max_len)?
         }
@@ -56,19 +55,8 @@ fn as_text(translations: &[Vec<Translation>]) -> String {
 }
 
 fn as_json(texts: &[String], translations: &[Vec<Translation>]) -> Value {
-    let outputs = |outputs: &[Translation]| {
-        let output = |one: &Translation| {
-            json!({
-                "text": one.text,
-                "log_probability": one.log_probability,
-                "score": one.score,
-                "has_ended": one.has_ended,
-            })
-        };
-        outputs.iter().map(output).collect::<Vec<_>>()
-    };
     let pairs = texts.iter().zip(translations);
-    let translations: Vec<_> =
-        pairs.map(|(text, all)| json!({ "source": text, "outputs": outputs(all) })).collect();
+    let translations: Value =
+        pairs.map(|(text, outputs)| json!({ "source": text, "outputs": outputs })).collect();
     json!({ "translations": translations })
 }

@@ -110,30 +110,20 @@ impl RunOrFolder {
     pub(crate) fn open(args: &Model) -> Result<Self> {
         match RunDirectory::open(&args.path) {
             Err(tealight_train::Error::NotARun { .. }) => {
-                let device = args.weights.device.open()?;
-                Ok(Self::Folder(Box::new(open_pretrained(args)?), device))
+                let (model, device) = open_pretrained(args)?;
+                Ok(Self::Folder(Box::new(model), device))
             }
             _ => Ok(Self::Run(Box::new(Run::open(&args.path, &args.weights)?))),
         }
     }
 }
 
-/// Opens a run or folder without its task, and logs its notes.
-pub(crate) fn open_pretrained(args: &Model) -> Result<Pretrained> {
-    let pretrained = Pretrained::open(&args.path, args.weights.checkpoint)?;
-    log_notes(&pretrained);
-    Ok(pretrained)
-}
-
-/// Fails if the files of the task's data have changed since the run was started.
-pub(crate) fn check_same_data<T: RegisteredTask>(task: &T, directory: &RunDirectory) -> Result<()> {
-    Ok(directory.manifest()?.check_data(&task.data_files())?)
-}
-
-/// The error message for a checkpoint whose tensors do not match the model.
-pub(crate) fn weights_mismatch(checkpoint: &Path, directory: &RunDirectory) -> String {
-    let resolved = directory.resolved_path();
-    format!("`{}` does not fit `{}`", checkpoint.display(), resolved.display())
+/// Opens a run or folder without its task, and the device that it is loaded to.
+pub(crate) fn open_pretrained(args: &Model) -> Result<(Pretrained, Device)> {
+    let device = args.weights.device.open()?;
+    let model = Pretrained::open(&args.path, args.weights.checkpoint)?;
+    log_notes(&model);
+    Ok((model, device))
 }
 
 /// Logs the notes on a Hugging Face model: what was not loaded, and what an export would lose.
@@ -141,4 +131,10 @@ pub(crate) fn log_notes(model: &Pretrained) {
     for note in model.hf.iter().flat_map(|hf| &hf.notes) {
         log(&format!("{}: {note}", model.origin.display()));
     }
+}
+
+/// The error message for a checkpoint whose tensors do not match the model.
+pub(crate) fn weights_mismatch(checkpoint: &Path, directory: &RunDirectory) -> String {
+    let resolved = directory.resolved_path();
+    format!("`{}` does not fit `{}`", checkpoint.display(), resolved.display())
 }

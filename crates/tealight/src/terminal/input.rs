@@ -4,15 +4,11 @@ use std::io::{Read, stdin};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use tealight_train::storage::files::read_text;
 
-/// The given texts, with `-` replaced by the non-empty lines of standard input. No text at all is an
-/// error.
-pub(crate) fn texts(arguments: &[String]) -> Result<Vec<String>> {
-    texts_and_file(arguments, None)
-}
-
-/// As [`texts`], followed by the non-empty lines of `file`.
-pub(crate) fn texts_and_file(arguments: &[String], file: Option<&Path>) -> Result<Vec<String>> {
+/// The given texts, with `-` replaced by the non-empty lines of standard input, followed by the non-empty lines
+/// of `file`. No text at all is an error.
+pub(crate) fn texts(arguments: &[String], file: Option<&Path>) -> Result<Vec<String>> {
     let mut texts = Vec::new();
     for text in arguments {
         if text == "-" {
@@ -22,9 +18,7 @@ pub(crate) fn texts_and_file(arguments: &[String], file: Option<&Path>) -> Resul
         }
     }
     if let Some(path) = file {
-        let text = std::fs::read_to_string(path)
-            .with_context(|| format!("cannot read `{}`", path.display()))?;
-        texts.extend(lines(&text));
+        texts.extend(lines(&read_text(path)?));
     }
     if texts.is_empty() {
         bail!("no text given, or only blank lines");

@@ -1,5 +1,6 @@
 //! Decoding targets for sources.
 
+use serde::Serialize;
 use tealight_model::Mode;
 use tealight_model::attention::Memory;
 use tealight_model::block::BlockMaps;
@@ -18,7 +19,7 @@ const N_AT_ONCE: usize = 128;
 const MAX_BEAMS: usize = 1000;
 
 /// The output of a model for a source.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Translation {
     /// The output.
     pub text: String,
