@@ -11,9 +11,8 @@
 
 use std::f64::consts::PI;
 
-use serde::{Deserialize, Serialize};
-
 use crate::error::{Error, Result};
+use crate::settings::settings;
 
 tealight_model::choice! {
     /// `[schedule]`: the learning rate over the course of a run.
@@ -31,87 +30,79 @@ tealight_model::choice! {
     }
 }
 
-/// `kind = "constant"`: f(s) = 1.
-///
-/// By default there is no warm-up.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Constant {
-    /// Updates until the peak is reached.
-    pub warmup_steps: u64,
-}
+settings! {
+    /// `kind = "constant"`: f(s) = 1.
+    ///
+    /// By default there is no warm-up.
+    pub struct Constant {
+        /// Updates until the peak is reached.
+        pub warmup_steps: u64 = 0,
+    }
 
-/// `kind = "linear"`, BERT's schedule (Devlin et al. 2018, <https://arxiv.org/abs/1810.04805>).
-///
-/// ```text
-/// f(s) = (1 − p) + r·p,    p = (s − W)/(S − W)
-/// ```
-///
-/// By default it falls to zero, as in the paper, and there is no warm-up: the paper's 10,000
-/// updates belong to its run of 1,000,000.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Linear {
-    /// Updates until the peak is reached.
-    pub warmup_steps: u64,
-    /// The final rate over the peak, from 0 to 1.
-    pub final_lr_ratio: f64,
-}
+    /// `kind = "linear"`, BERT's schedule (Devlin et al. 2018, <https://arxiv.org/abs/1810.04805>).
+    ///
+    /// ```text
+    /// f(s) = (1 − p) + r·p,    p = (s − W)/(S − W)
+    /// ```
+    ///
+    /// By default it falls to zero, as in the paper, and there is no warm-up: the paper's 10,000
+    /// updates belong to its run of 1,000,000.
+    pub struct Linear {
+        /// Updates until the peak is reached.
+        pub warmup_steps: u64 = 0,
+        /// The final rate over the peak, from 0 to 1.
+        pub final_lr_ratio: f64 = 0.,
+    }
 
-/// `kind = "cosine"` (Loshchilov & Hutter 2017, <https://arxiv.org/abs/1608.03983>), without
-/// restarts.
-///
-/// ```text
-/// f(s) = r + (1 − r)·½(1 + cos πp),    p = (s − W)/(S − W)                              eq. (5)
-/// ```
-///
-/// By default r is 0.1, as for GPT-3 (Brown et al. 2020, appendix B), and there is no warm-up.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Cosine {
-    /// Updates until the peak is reached.
-    pub warmup_steps: u64,
-    /// The final rate over the peak, from 0 to 1.
-    pub final_lr_ratio: f64,
-}
+    /// `kind = "cosine"` (Loshchilov & Hutter 2017, <https://arxiv.org/abs/1608.03983>), without
+    /// restarts.
+    ///
+    /// ```text
+    /// f(s) = r + (1 − r)·½(1 + cos πp),    p = (s − W)/(S − W)                              eq. (5)
+    /// ```
+    ///
+    /// By default r is 0.1, as for GPT-3 (Brown et al. 2020, appendix B), and there is no warm-up.
+    pub struct Cosine {
+        /// Updates until the peak is reached.
+        pub warmup_steps: u64 = 0,
+        /// The final rate over the peak, from 0 to 1.
+        pub final_lr_ratio: f64 = 0.1,
+    }
 
-/// `kind = "wsd"`, the schedule of `MiniCPM` (Hu et al. 2024, <https://arxiv.org/abs/2404.06395>).
-///
-/// ```text
-/// f(s) = 1                    for W ≤ s < S − D
-///      = r^((s − S + D)/D)    for s ≥ S − D        D = decay_steps                      eq. (1)
-/// ```
-///
-/// The paper writes the decay as 0.5^((s − S + D)/T); our r is 0.5^(D/T). By default D is a tenth of
-/// the run, which the paper finds enough, r is 0.1, and there is no warm-up.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Wsd {
-    /// Updates until the peak is reached.
-    pub warmup_steps: u64,
-    /// Updates of the final decay; a tenth of the run if not given.
-    pub decay_steps: Option<u64>,
-    /// The final rate over the peak, above 0 (the decay is exponential) and at most 1.
-    pub final_lr_ratio: f64,
-}
+    /// `kind = "wsd"`, the schedule of `MiniCPM` (Hu et al. 2024, <https://arxiv.org/abs/2404.06395>).
+    ///
+    /// ```text
+    /// f(s) = 1                    for W ≤ s < S − D
+    ///      = r^((s − S + D)/D)    for s ≥ S − D        D = decay_steps                      eq. (1)
+    /// ```
+    ///
+    /// The paper writes the decay as 0.5^((s − S + D)/T); our r is 0.5^(D/T). By default D is a tenth of
+    /// the run, which the paper finds enough, r is 0.1, and there is no warm-up.
+    pub struct Wsd {
+        /// Updates until the peak is reached.
+        pub warmup_steps: u64 = 0,
+        /// Updates of the final decay; a tenth of the run if not given.
+        pub decay_steps: Option<u64> = None,
+        /// The final rate over the peak, above 0 (the decay is exponential) and at most 1.
+        pub final_lr_ratio: f64 = 0.1,
+    }
 
-/// `kind = "inverse_sqrt"` (Vaswani et al. 2017, <https://arxiv.org/abs/1706.03762>).
-///
-/// ```text
-/// f(s) = √(W/(s + 1))                                                                   eq. (3)
-/// ```
-///
-/// The paper's step number is our s + 1, and its factor `d_model^−0.5·W^−0.5` is our peak. T5
-/// (Raffel et al. 2020) holds the peak for W = 10,000 updates, where the paper and we climb. By
-/// default W is 4,000, as in the paper, or a tenth of the run where that is less: the paper's run has
-/// 100,000 updates.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct InverseSqrt {
-    /// Updates until the peak is reached, at least 1: the decay depends on them, too. If not
-    /// given, 4,000, or a tenth of a run shorter than 40,000.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub warmup_steps: Option<u64>,
+    /// `kind = "inverse_sqrt"` (Vaswani et al. 2017, <https://arxiv.org/abs/1706.03762>).
+    ///
+    /// ```text
+    /// f(s) = √(W/(s + 1))                                                                   eq. (3)
+    /// ```
+    ///
+    /// The paper's step number is our s + 1, and its factor `d_model^−0.5·W^−0.5` is our peak. T5
+    /// (Raffel et al. 2020) holds the peak for W = 10,000 updates, where the paper and we climb. By
+    /// default W is 4,000, as in the paper, or a tenth of the run where that is less: the paper's run has
+    /// 100,000 updates.
+    pub struct InverseSqrt {
+        /// Updates until the peak is reached, at least 1: the decay depends on them, too. If not
+        /// given, 4,000, or a tenth of a run shorter than 40,000.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub warmup_steps: Option<u64> = None,
+    }
 }
 
 impl ScheduleConfig {
@@ -190,18 +181,6 @@ impl Wsd {
             return Err(Error::config(["schedule.decay_steps", "schedule.warmup_steps"], message));
         }
         Ok(())
-    }
-}
-
-impl Default for Cosine {
-    fn default() -> Self {
-        Self { warmup_steps: 0, final_lr_ratio: 0.1 }
-    }
-}
-
-impl Default for Wsd {
-    fn default() -> Self {
-        Self { warmup_steps: 0, decay_steps: None, final_lr_ratio: 0.1 }
     }
 }
 
