@@ -12,46 +12,31 @@
 //! a warm-up of 10,000 updates give the same rate from there on. The paper has no weight decay; ours is
 //! multiplied by α.
 
-use candle_core::Var;
-use serde::{Deserialize, Serialize};
 use tealight_ops::adafactor::{self, Hyper, SecondMoment};
 
-use super::{Group, OptimizerKind, Parameter, Rule, RuleGroup, Update};
+use super::{OptimizerKind, Parameter, State, Update};
 use crate::error::Result;
+use crate::settings::settings;
 
-/// `[optimizer] kind = "adafactor"`
-///
-/// The defaults are the paper's (algorithm 6), without weight decay.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Config {
-    /// The peak of the learning rate; the schedule scales it.
-    pub lr: f64,
-    /// Multiply the learning rate by the size of the parameter (§8).
-    pub relative_step: bool,
-    /// c, negative: the second moment decays by 1 − tᶜ at update t (§7.2).
-    pub decay: f64,
-    /// ε₁: keeps the second moment positive.
-    pub epsilon1: f64,
-    /// ε₂: lower bound of RMS(X) in α.
-    pub epsilon2: f64,
-    /// d: updates whose RMS exceeds this are scaled down to it (§6).
-    pub clip: f64,
-    /// λ, multiplied by α; matrices only.
-    pub weight_decay: f64,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            lr: 0.01,
-            relative_step: true,
-            decay: -0.8,
-            epsilon1: 1e-30,
-            epsilon2: 1e-3,
-            clip: 1.,
-            weight_decay: 0.,
-        }
+settings! {
+    /// `[optimizer] kind = "adafactor"`
+    ///
+    /// The defaults are the paper's (algorithm 6), without weight decay.
+    pub struct Config {
+        /// The peak of the learning rate; the schedule scales it.
+        pub lr: f64 = 0.01,
+        /// Multiply the learning rate by the size of the parameter (§8).
+        pub relative_step: bool = true,
+        /// c, negative: the second moment decays by 1 − tᶜ at update t (§7.2).
+        pub decay: f64 = -0.8,
+        /// ε₁: keeps the second moment positive.
+        pub epsilon1: f64 = 1e-30,
+        /// ε₂: lower bound of RMS(X) in α.
+        pub epsilon2: f64 = 1e-3,
+        /// d: updates whose RMS exceeds this are scaled down to it (§6).
+        pub clip: f64 = 1.,
+        /// λ, multiplied by α; matrices only.
+        pub weight_decay: f64 = 0.,
     }
 }
 
@@ -70,33 +55,31 @@ impl OptimizerKind for Config {
         self.lr
     }
 
-    fn groups(&self, parameters: Vec<Parameter>) -> Result<Vec<Box<dyn Group>>> {
-        Ok(vec![RuleGroup::boxed(self.clone(), parameters)?])
-    }
-}
-
-impl Rule for Config {
-    type State = SecondMoment;
-
-    fn state(&self, parameter: &Parameter) -> Result<SecondMoment> {
-        Ok(SecondMoment::zeros(&parameter.variable)?)
-    }
-
-    fn tensors(second_moment: &SecondMoment) -> Vec<(&'static str, &Var)> {
-        match second_moment {
+    fn state(&self, parameter: &Parameter) -> Result<State> {
+        Ok(match SecondMoment::zeros(&parameter.variable)? {
             SecondMoment::Factored { rows, columns } => {
                 vec![("row_moment", rows), ("column_moment", columns)]
             }
             SecondMoment::Full(all) => vec![("second_moment", all)],
-        }
+        })
     }
 
-    fn update(&self, update: &Update<'_, SecondMoment>) -> Result<()> {
-        let Update { parameter, gradient, state, step } = *update;
+    fn update(&self, updates: &[Update<'_>]) -> Result<()> {
         let Self { relative_step, decay, epsilon1, epsilon2, clip, .. } = *self;
-        let (lr, weight_decay) = (step.lr, parameter.decay(self.weight_decay));
-        let hyper = Hyper { lr, decay, epsilon1, epsilon2, clip, relative_step, weight_decay };
-        Ok(adafactor::step(&parameter.variable, gradient, state, step.number, &hyper)?)
+        for update in updates {
+            let Update { parameter, gradient, state, step } = *update;
+            let second_moment = if let [(_, rows), (_, columns)] = state {
+                SecondMoment::Factored { rows: rows.clone(), columns: columns.clone() }
+            } else {
+                let [all] = update.state();
+                SecondMoment::Full(all.clone())
+            };
+            let (lr, weight_decay) = (step.lr, parameter.decay(self.weight_decay));
+            let hyper = Hyper { lr, decay, epsilon1, epsilon2, clip, relative_step, weight_decay };
+            let (variable, number) = (&parameter.variable, step.number);
+            adafactor::step(variable, gradient, &second_moment, number, &hyper)?;
+        }
+        Ok(())
     }
 }
 

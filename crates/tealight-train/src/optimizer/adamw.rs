@@ -8,34 +8,28 @@
 //!
 //! λ is 0 for the parameters that do not decay. t counts updates, the same for every parameter.
 
-use candle_core::Var;
-use serde::{Deserialize, Serialize};
 use tealight_ops::adamw::{self, Hyper, Slot};
 
-use super::{Group, OptimizerKind, Parameter, Rule, RuleGroup, Update};
+use super::kind::zeros;
+use super::{OptimizerKind, Parameter, State, Update};
 use crate::error::Result;
+use crate::settings::settings;
 
-/// `[optimizer] kind = "adamw"`
-///
-/// The defaults are PyTorch's, which are Adam's (Kingma & Ba 2015) with a weight decay of 0.01.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Config {
-    /// The peak of the learning rate; the schedule scales it.
-    pub lr: f64,
-    /// β₁: decay of the first moment.
-    pub beta1: f64,
-    /// β₂: decay of the second moment.
-    pub beta2: f64,
-    /// ε: added to the denominator.
-    pub epsilon: f64,
-    /// λ: weight decay, multiplied by the learning rate; matrices only.
-    pub weight_decay: f64,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self { lr: 1e-3, beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.01 }
+settings! {
+    /// `[optimizer] kind = "adamw"`
+    ///
+    /// The defaults are PyTorch's, which are Adam's (Kingma & Ba 2015) with a weight decay of 0.01.
+    pub struct Config {
+        /// The peak of the learning rate; the schedule scales it.
+        pub lr: f64 = 1e-3,
+        /// β₁: decay of the first moment.
+        pub beta1: f64 = 0.9,
+        /// β₂: decay of the second moment.
+        pub beta2: f64 = 0.999,
+        /// ε: added to the denominator.
+        pub epsilon: f64 = 1e-8,
+        /// λ: weight decay, multiplied by the learning rate; matrices only.
+        pub weight_decay: f64 = 0.01,
     }
 }
 
@@ -44,10 +38,20 @@ impl Config {
     pub(super) fn validate_in(&self, prefix: &str) -> Result<()> {
         let key = |name: &str| format!("{prefix}{name}");
         super::check_positive(&key("lr"), self.lr)?;
-        super::check_kept(&key("beta1"), self.beta1)?;
-        super::check_kept(&key("beta2"), self.beta2)?;
+        super::check_decay_rate(&key("beta1"), self.beta1)?;
+        super::check_decay_rate(&key("beta2"), self.beta2)?;
         super::check_positive(&key("epsilon"), self.epsilon)?;
         super::check_weight_decay(&key("weight_decay"), self.weight_decay)
+    }
+
+    fn slot<'a>(&self, update: &Update<'a>) -> Slot<'a> {
+        let Update { parameter, gradient, step, .. } = *update;
+        let [first_moment, second_moment] = update.state();
+        let Self { beta1, beta2, epsilon, .. } = *self;
+        let (lr, gradient_scale) = (step.lr, step.gradient_scale);
+        let weight_decay = parameter.decay(self.weight_decay);
+        let hyper = Hyper { lr, beta1, beta2, epsilon, weight_decay, gradient_scale };
+        Slot { parameter: &parameter.variable, gradient, first_moment, second_moment, hyper }
     }
 }
 
@@ -60,51 +64,15 @@ impl OptimizerKind for Config {
         self.lr
     }
 
-    fn groups(&self, parameters: Vec<Parameter>) -> Result<Vec<Box<dyn Group>>> {
-        Ok(vec![RuleGroup::boxed(self.clone(), parameters)?])
+    fn scales_gradients(&self) -> bool {
+        true
     }
-}
-
-/// The moments of a parameter.
-#[derive(Debug)]
-pub struct State {
-    /// m.
-    first_moment: Var,
-    /// v.
-    second_moment: Var,
-}
-
-impl Config {
-    fn slot<'a>(&self, update: &'a Update<'_, State>) -> Slot<'a> {
-        let Update { parameter, gradient, state, step } = update;
-        let Self { beta1, beta2, epsilon, .. } = *self;
-        let (lr, gradient_scale) = (step.lr, step.gradient_scale);
-        let weight_decay = parameter.decay(self.weight_decay);
-        let hyper = Hyper { lr, beta1, beta2, epsilon, weight_decay, gradient_scale };
-        let State { first_moment, second_moment } = state;
-        Slot { parameter: &parameter.variable, gradient, first_moment, second_moment, hyper }
-    }
-}
-
-impl Rule for Config {
-    type State = State;
-
-    const SCALES_GRADIENTS: bool = true;
 
     fn state(&self, parameter: &Parameter) -> Result<State> {
-        let zeros = || super::zeros_like(&parameter.variable);
-        Ok(State { first_moment: zeros()?, second_moment: zeros()? })
+        zeros(parameter, ["first_moment", "second_moment"])
     }
 
-    fn tensors(state: &State) -> Vec<(&'static str, &Var)> {
-        vec![("first_moment", &state.first_moment), ("second_moment", &state.second_moment)]
-    }
-
-    fn update(&self, update: &Update<'_, State>) -> Result<()> {
-        self.update_all(std::slice::from_ref(update))
-    }
-
-    fn update_all(&self, updates: &[Update<'_, State>]) -> Result<()> {
+    fn update(&self, updates: &[Update<'_>]) -> Result<()> {
         let Some(Update { step, .. }) = updates.first() else { return Ok(()) };
         let slots: Vec<_> = updates.iter().map(|update| self.slot(update)).collect();
         Ok(adamw::step_all(&slots, step.number)?)

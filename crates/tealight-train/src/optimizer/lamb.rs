@@ -11,52 +11,39 @@
 //! ‖θ‖ / ‖u‖ is 1, as in the authors' code: a bias that starts at 0 would hardly change otherwise. For other
 //! parameters the factor is 1 if ‖θ‖ or ‖u‖ is 0.
 
-use candle_core::Var;
-use serde::{Deserialize, Serialize};
 use tealight_ops::lamb::{self, Hyper};
 
-use super::{Group, OptimizerKind, Parameter, Rule, RuleGroup, Update};
+use super::kind::zeros;
+use super::{OptimizerKind, Parameter, State, Update};
 use crate::error::Result;
+use crate::settings::settings;
 
-/// `[optimizer] kind = "lamb"`
-///
-/// The defaults are the paper's for BERT (§4, appendix H), except for the learning rate, which the
-/// paper scales with the square root of the batch: 5·10⁻³ is for 1,024 examples.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Config {
-    /// The peak of the learning rate; the schedule scales it.
-    pub lr: f64,
-    /// β₁: decay of the first moment.
-    pub beta1: f64,
-    /// β₂: decay of the second moment.
-    pub beta2: f64,
-    /// ε: added to the denominator.
-    pub epsilon: f64,
-    /// λ: weight decay, part of u; matrices only.
-    pub weight_decay: f64,
-    /// Divide by 1 − βᵗ, as algorithm 2 does. The authors' code for BERT does not; the warm-up compensates.
-    pub bias_correction: bool,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            lr: 5e-3,
-            beta1: 0.9,
-            beta2: 0.999,
-            epsilon: 1e-6,
-            weight_decay: 0.01,
-            bias_correction: true,
-        }
+settings! {
+    /// `[optimizer] kind = "lamb"`
+    ///
+    /// The defaults are the paper's for BERT (§4, appendix H), except for the learning rate, which the
+    /// paper scales with the square root of the batch: 5·10⁻³ is for 1,024 examples.
+    pub struct Config {
+        /// The peak of the learning rate; the schedule scales it.
+        pub lr: f64 = 5e-3,
+        /// β₁: decay of the first moment.
+        pub beta1: f64 = 0.9,
+        /// β₂: decay of the second moment.
+        pub beta2: f64 = 0.999,
+        /// ε: added to the denominator.
+        pub epsilon: f64 = 1e-6,
+        /// λ: weight decay, part of u; matrices only.
+        pub weight_decay: f64 = 0.01,
+        /// Divide by 1 − βᵗ, as algorithm 2 does. The authors' code for BERT does not; the warm-up compensates.
+        pub bias_correction: bool = true,
     }
 }
 
 impl OptimizerKind for Config {
     fn validate(&self) -> Result<()> {
         super::check_positive("lr", self.lr)?;
-        super::check_kept("beta1", self.beta1)?;
-        super::check_kept("beta2", self.beta2)?;
+        super::check_decay_rate("beta1", self.beta1)?;
+        super::check_decay_rate("beta2", self.beta2)?;
         super::check_positive("epsilon", self.epsilon)?;
         super::check_weight_decay("weight_decay", self.weight_decay)
     }
@@ -65,47 +52,28 @@ impl OptimizerKind for Config {
         self.lr
     }
 
-    fn groups(&self, parameters: Vec<Parameter>) -> Result<Vec<Box<dyn Group>>> {
-        Ok(vec![RuleGroup::boxed(self.clone(), parameters)?])
-    }
-}
-
-/// The moments of a parameter.
-#[derive(Debug)]
-pub struct State {
-    /// m.
-    first_moment: Var,
-    /// v.
-    second_moment: Var,
-}
-
-impl Rule for Config {
-    type State = State;
-
     fn state(&self, parameter: &Parameter) -> Result<State> {
-        let zeros = || super::zeros_like(&parameter.variable);
-        Ok(State { first_moment: zeros()?, second_moment: zeros()? })
+        zeros(parameter, ["first_moment", "second_moment"])
     }
 
-    fn tensors(state: &State) -> Vec<(&'static str, &Var)> {
-        vec![("first_moment", &state.first_moment), ("second_moment", &state.second_moment)]
-    }
-
-    fn update(&self, update: &Update<'_, State>) -> Result<()> {
-        let Update { parameter, gradient, state, step } = *update;
+    fn update(&self, updates: &[Update<'_>]) -> Result<()> {
         let Self { beta1, beta2, epsilon, bias_correction, .. } = *self;
-        let hyper = Hyper {
-            lr: step.lr,
-            beta1,
-            beta2,
-            epsilon,
-            weight_decay: parameter.decay(self.weight_decay),
-            bias_correction,
-            trust_ratio: parameter.decays(),
-        };
-        let State { first_moment, second_moment } = state;
-        let variable = &parameter.variable;
-        Ok(lamb::step(variable, gradient, first_moment, second_moment, step.number, &hyper)?)
+        for update in updates {
+            let Update { parameter, gradient, step, .. } = *update;
+            let [first_moment, second_moment] = update.state();
+            let hyper = Hyper {
+                lr: step.lr,
+                beta1,
+                beta2,
+                epsilon,
+                weight_decay: parameter.decay(self.weight_decay),
+                bias_correction,
+                trust_ratio: parameter.decays(),
+            };
+            let variable = &parameter.variable;
+            lamb::step(variable, gradient, first_moment, second_moment, step.number, &hyper)?;
+        }
+        Ok(())
     }
 }
 

@@ -9,41 +9,35 @@
 //! Every element changes by lr, so lr should be 3 to 10 times smaller than `AdamW`'s, and λ larger by the same
 //! factor (§5). λ is 0 for the parameters that do not decay.
 
-use candle_core::Var;
-use serde::{Deserialize, Serialize};
 use tealight_ops::lion::{self, Hyper};
 
-use super::{Group, OptimizerKind, Parameter, Rule, RuleGroup, Update};
+use super::kind::zeros;
+use super::{OptimizerKind, Parameter, State, Update};
 use crate::error::Result;
+use crate::settings::settings;
 
-/// `[optimizer] kind = "lion"`
-///
-/// β₁ and β₂ are the paper's. The learning rate and the weight decay are those of our `AdamW` divided
-/// and multiplied by 10.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Config {
-    /// The peak of the learning rate; the schedule scales it.
-    pub lr: f64,
-    /// β₁: weight of the momentum in the sign.
-    pub beta1: f64,
-    /// β₂: decay of the momentum.
-    pub beta2: f64,
-    /// λ: weight decay, multiplied by the learning rate; matrices only.
-    pub weight_decay: f64,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self { lr: 1e-4, beta1: 0.9, beta2: 0.99, weight_decay: 0.1 }
+settings! {
+    /// `[optimizer] kind = "lion"`
+    ///
+    /// β₁ and β₂ are the paper's. The learning rate and the weight decay are those of our `AdamW` divided
+    /// and multiplied by 10.
+    pub struct Config {
+        /// The peak of the learning rate; the schedule scales it.
+        pub lr: f64 = 1e-4,
+        /// β₁: weight of the momentum in the sign.
+        pub beta1: f64 = 0.9,
+        /// β₂: decay of the momentum.
+        pub beta2: f64 = 0.99,
+        /// λ: weight decay, multiplied by the learning rate; matrices only.
+        pub weight_decay: f64 = 0.1,
     }
 }
 
 impl OptimizerKind for Config {
     fn validate(&self) -> Result<()> {
         super::check_positive("lr", self.lr)?;
-        super::check_kept("beta1", self.beta1)?;
-        super::check_kept("beta2", self.beta2)?;
+        super::check_decay_rate("beta1", self.beta1)?;
+        super::check_decay_rate("beta2", self.beta2)?;
         super::check_weight_decay("weight_decay", self.weight_decay)
     }
 
@@ -51,29 +45,20 @@ impl OptimizerKind for Config {
         self.lr
     }
 
-    fn groups(&self, parameters: Vec<Parameter>) -> Result<Vec<Box<dyn Group>>> {
-        Ok(vec![RuleGroup::boxed(self.clone(), parameters)?])
-    }
-}
-
-impl Rule for Config {
-    /// m.
-    type State = Var;
-
-    fn state(&self, parameter: &Parameter) -> Result<Var> {
-        super::zeros_like(&parameter.variable)
+    fn state(&self, parameter: &Parameter) -> Result<State> {
+        zeros(parameter, ["momentum"])
     }
 
-    fn tensors(momentum: &Var) -> Vec<(&'static str, &Var)> {
-        vec![("momentum", momentum)]
-    }
-
-    fn update(&self, update: &Update<'_, Var>) -> Result<()> {
-        let Update { parameter, gradient, state, step } = *update;
+    fn update(&self, updates: &[Update<'_>]) -> Result<()> {
         let Self { beta1, beta2, .. } = *self;
-        let weight_decay = parameter.decay(self.weight_decay);
-        let hyper = Hyper { lr: step.lr, beta1, beta2, weight_decay };
-        Ok(lion::step(&parameter.variable, gradient, state, &hyper)?)
+        for update in updates {
+            let Update { parameter, gradient, step, .. } = *update;
+            let [momentum] = update.state();
+            let weight_decay = parameter.decay(self.weight_decay);
+            let hyper = Hyper { lr: step.lr, beta1, beta2, weight_decay };
+            lion::step(&parameter.variable, gradient, momentum, &hyper)?;
+        }
+        Ok(())
     }
 }
 

@@ -1,15 +1,10 @@
 //! Optimizers: update rules, and the parameters that they update.
 //!
-//! ```text
-//! Optimizer = groups of parameters, each with a Rule and one State per parameter
-//! ```
-//!
-//! The arithmetic is in `tealight_ops`. A [`Rule`] says which state a parameter needs and how it is
-//! updated, all parameters of a group in one call where there is a fused kernel. [`Optimizer`] finds the
-//! gradients by name and turns states and the number of updates into the tensors of a checkpoint.
+//! The arithmetic is in `tealight_ops`. An [`OptimizerKind`] says which state a parameter needs and how parameters
+//! are updated, all in one call where there is a fused kernel. [`Optimizer`] finds the gradients by name and turns
+//! states and the number of updates into the tensors of a checkpoint.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use candle_core::{DType, Device, Shape, Tensor, Var};
 use tealight_ops::Gradients;
@@ -21,16 +16,16 @@ pub mod adafactor;
 pub mod adamw;
 pub mod ema;
 pub mod fine_tuning;
+mod kind;
 pub mod lamb;
 pub mod lion;
 pub mod muon;
 pub mod parameter;
-mod rule;
 pub mod schedule;
 pub mod sgd;
 
+pub use kind::{OptimizerKind, State, Step, Update};
 pub use parameter::{DecayGroup, DecayGroups, Parameter};
-pub use rule::{Group, Rule, RuleGroup, Step, Update};
 
 tealight_model::choice! {
     /// `[optimizer]`: the update rule.
@@ -50,31 +45,18 @@ tealight_model::choice! {
     }
 }
 
-/// The settings of one kind of optimizer.
-pub trait OptimizerKind: fmt::Debug {
-    /// Checks the settings.
-    fn validate(&self) -> Result<()>;
-
-    /// The peak of the learning rate: what the schedule scales.
-    fn peak_lr(&self) -> f64;
-
-    /// The rules for `parameters`, with zero state. Each parameter is in one group.
-    fn groups(&self, parameters: Vec<Parameter>) -> Result<Vec<Box<dyn Group>>>;
-
-    /// Checks the settings against the parameters that the model has.
-    fn check(&self, _parameters: &[Parameter]) -> Result<()> {
-        Ok(())
-    }
-}
-
 impl OptimizerConfig {
     /// The optimizer of `parameters`, before its first update.
     pub fn build(&self, parameters: Vec<Parameter>) -> Result<Optimizer> {
         self.validate()?;
         self.settings().check(&parameters)?;
         let decay_groups = DecayGroups::of(&parameters);
-        let groups = self.settings().groups(parameters.clone())?;
-        Ok(Optimizer { step: 0, parameters, groups, decay_groups })
+        let with_state = |parameter: Parameter| {
+            let state = self.settings().state(&parameter)?;
+            Ok((parameter, state))
+        };
+        let parameters = parameters.into_iter().map(with_state).collect::<Result<_>>()?;
+        Ok(Optimizer { config: self.clone(), step: 0, parameters, decay_groups })
     }
 
     /// Checks the settings.
@@ -91,11 +73,11 @@ impl OptimizerConfig {
 /// Updates the parameters that it was built with.
 #[derive(Debug)]
 pub struct Optimizer {
+    config: OptimizerConfig,
     /// Updates done.
     step: u64,
-    /// In order of creation.
-    parameters: Vec<Parameter>,
-    groups: Vec<Box<dyn Group>>,
+    /// In order of creation, each with its state.
+    parameters: Vec<(Parameter, State)>,
     decay_groups: DecayGroups,
 }
 
@@ -113,21 +95,26 @@ impl Optimizer {
     /// # Errors
     /// If `gradients` lack a parameter's name; then nothing has changed.
     pub fn step_scaled(&mut self, gradients: &Gradients, scale: f64, lr: f64) -> Result<()> {
-        if scale != 1. && !self.groups.iter().all(|group| group.scales_gradients()) {
+        let kind = self.config.settings();
+        if scale != 1. && !kind.scales_gradients() {
             let mut scaled = gradients.clone();
             scaled.scale(scale)?;
             return self.step_scaled(&scaled, 1., lr);
         }
         let by_name: BTreeMap<_, _> = gradients.iter().collect();
-        for Parameter { name, variable, .. } in &self.parameters {
-            if !by_name.contains_key(name.as_str()) {
+        let number = self.step + 1;
+        let mut updates = Vec::with_capacity(self.parameters.len());
+        for (parameter, state) in &self.parameters {
+            let Parameter { name, variable, lr_scale } = parameter;
+            let Some(gradient) = by_name.get(name.as_str()) else {
                 let (origin, expected) = ("set of gradients", variable.shape().clone());
                 return Err(Error::MissingTensor { origin, name: name.clone(), expected });
-            }
+            };
+            let step = Step { number, lr: lr * lr_scale, gradient_scale: scale };
+            updates.extend(gradient.map(|gradient| Update { parameter, gradient, state, step }));
         }
-        let step = Step { number: self.step + 1, lr, gradient_scale: scale };
-        self.groups.iter().try_for_each(|group| group.update(&by_name, step))?;
-        self.step = step.number;
+        kind.update(&updates)?;
+        self.step = number;
         Ok(())
     }
 
@@ -165,7 +152,7 @@ impl Optimizer {
 
     /// The parameters, in order of creation.
     pub fn parameters(&self) -> impl Iterator<Item = &Parameter> {
-        self.parameters.iter()
+        self.parameters.iter().map(|(parameter, _)| parameter)
     }
 
     /// Which parameters decay.
@@ -175,13 +162,13 @@ impl Optimizer {
 
     /// The state of all parameters: `layer.0.norm.weight.first_moment`.
     fn named_state(&self) -> Vec<(String, &Var)> {
-        self.groups.iter().flat_map(|group| group.named_state()).collect()
+        let all = self.parameters.iter().flat_map(|(parameter, state)| {
+            state
+                .iter()
+                .map(|(suffix, variable)| (format!("{}.{suffix}", parameter.name), variable))
+        });
+        all.collect()
     }
-}
-
-/// Zeros of the parameter's shape, dtype and device.
-fn zeros_like(parameter: &Var) -> Result<Var> {
-    Ok(Var::zeros(parameter.shape(), parameter.dtype(), parameter.device())?)
 }
 
 /// Checks a setting of `[optimizer]`, or of a table in it: `check("adamw.lr", …)`.
@@ -197,8 +184,8 @@ fn check_positive(key: &str, value: f64) -> Result<()> {
     check(key, value, value.is_finite() && value > 0., "must be finite and above 0")
 }
 
-/// Checks β or μ, the weight of the past in an average.
-fn check_kept(key: &str, value: f64) -> Result<()> {
+/// Checks β or μ, the rate at which a moving average decays.
+fn check_decay_rate(key: &str, value: f64) -> Result<()> {
     check(key, value, (0. ..1.).contains(&value), "must be at least 0 and below 1")
 }
 

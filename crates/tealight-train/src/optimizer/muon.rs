@@ -17,39 +17,42 @@
 //! layer, biases, gains) with settings of its own (`[optimizer.adamw]`); the schedule scales its learning rate by
 //! the same factor.
 
-use candle_core::Var;
-use serde::{Deserialize, Serialize};
 use tealight_model::{names, pattern};
 use tealight_ops::muon::{self, Hyper, Slot};
 
-use super::{Group, OptimizerKind, Parameter, Rule, RuleGroup, Step, Update, adamw};
+use super::kind::zeros;
+use super::{OptimizerKind, Parameter, State, Step, Update, adamw};
 use crate::error::{Error, Result};
+use crate::settings::settings;
 
 /// More iterations no longer change the result.
 const MAX_ITERATIONS: usize = 100;
 
-/// `[optimizer] kind = "muon"`
-///
-/// The defaults are the post's, without weight decay.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Config {
-    /// The peak of the learning rate of the matrices; the schedule scales it.
-    pub lr: f64,
-    /// μ: decay of the momentum.
-    pub momentum: f64,
-    /// Nesterov momentum: the gradient is applied after the momentum's step.
-    pub nesterov: bool,
-    /// Newton–Schulz iterations.
-    pub n_iterations: usize,
-    /// Factor of the orthogonal matrix.
-    pub scale: Scale,
-    /// λ: weight decay, multiplied by the learning rate.
-    pub weight_decay: f64,
-    /// Names of the parameters with two axes that Muon updates; `*` matches anything.
-    pub matrices: Vec<String>,
-    /// `[optimizer.adamw]`: settings for the other parameters.
-    pub adamw: adamw::Config,
+/// The weights of all linear maps within layers.
+const MATRICES: [&str; 3] = ["layer.*.weight", "encoder.layer.*.weight", "decoder.layer.*.weight"];
+
+settings! {
+    /// `[optimizer] kind = "muon"`
+    ///
+    /// The defaults are the post's, without weight decay.
+    pub struct Config {
+        /// The peak of the learning rate of the matrices; the schedule scales it.
+        pub lr: f64 = 0.02,
+        /// μ: decay of the momentum.
+        pub momentum: f64 = 0.95,
+        /// Nesterov momentum: the gradient is applied after the momentum's step.
+        pub nesterov: bool = true,
+        /// Newton–Schulz iterations.
+        pub n_iterations: usize = 5,
+        /// Factor of the orthogonal matrix.
+        pub scale: Scale = Scale::Aspect,
+        /// λ: weight decay, multiplied by the learning rate.
+        pub weight_decay: f64 = 0.,
+        /// Names of the parameters with two axes that Muon updates; `*` matches anything.
+        pub matrices: Vec<String> = MATRICES.map(str::to_owned).into(),
+        /// `[optimizer.adamw]`: settings for the other parameters.
+        pub adamw: adamw::Config = adamw::Config::default(),
+    }
 }
 
 names! {
@@ -72,22 +75,6 @@ impl Scale {
     }
 }
 
-impl Default for Config {
-    fn default() -> Self {
-        let matrices = ["layer.*.weight", "encoder.layer.*.weight", "decoder.layer.*.weight"];
-        Self {
-            lr: 0.02,
-            momentum: 0.95,
-            nesterov: true,
-            n_iterations: 5,
-            scale: Scale::Aspect,
-            weight_decay: 0.,
-            matrices: matrices.map(str::to_owned).into(),
-            adamw: adamw::Config::default(),
-        }
-    }
-}
-
 impl Config {
     /// Rows and columns, if Muon updates the parameter.
     fn matrix(&self, parameter: &Parameter) -> Option<[usize; 2]> {
@@ -98,12 +85,27 @@ impl Config {
             _ => None,
         }
     }
+
+    fn slot<'a>(&self, update: &Update<'a>, [rows, columns]: [usize; 2]) -> Slot<'a> {
+        let Update { parameter, gradient, step, .. } = *update;
+        let [momentum] = update.state();
+        let hyper = Hyper {
+            lr: step.lr,
+            momentum: self.momentum,
+            nesterov: self.nesterov,
+            n_iterations: self.n_iterations,
+            scale: self.scale.of(rows, columns),
+            weight_decay: self.weight_decay,
+            gradient_scale: step.gradient_scale,
+        };
+        Slot { parameter: &parameter.variable, gradient, momentum, hyper }
+    }
 }
 
 impl OptimizerKind for Config {
     fn validate(&self) -> Result<()> {
         super::check_positive("lr", self.lr)?;
-        super::check_kept("momentum", self.momentum)?;
+        super::check_decay_rate("momentum", self.momentum)?;
         let n = self.n_iterations;
         let rule = format!("must be from 1 to {MAX_ITERATIONS}");
         super::check("n_iterations", n as f64, (1..=MAX_ITERATIONS).contains(&n), &rule)?;
@@ -124,93 +126,36 @@ impl OptimizerKind for Config {
         Err(Error::config([key], message))
     }
 
-    fn groups(&self, parameters: Vec<Parameter>) -> Result<Vec<Box<dyn Group>>> {
-        let is_matrix = |parameter: &Parameter| self.matrix(parameter).is_some();
-        let (matrices, rest): (Vec<_>, Vec<_>) = parameters.into_iter().partition(is_matrix);
-        let adamw = Rest { adamw: self.adamw.clone(), lr_ratio: self.adamw.lr / self.lr };
-        Ok(vec![RuleGroup::boxed(self.clone(), matrices)?, RuleGroup::boxed(adamw, rest)?])
-    }
-}
-
-impl Config {
-    fn slot<'a>(&self, update: &'a Update<'_, Var>) -> Slot<'a> {
-        let Update { parameter, gradient, state, step } = update;
-        let [rows, columns] =
-            self.matrix(parameter).expect("invariant: `groups` puts only matrices into this group");
-        let hyper = Hyper {
-            lr: step.lr,
-            momentum: self.momentum,
-            nesterov: self.nesterov,
-            n_iterations: self.n_iterations,
-            scale: self.scale.of(rows, columns),
-            weight_decay: self.weight_decay,
-            gradient_scale: step.gradient_scale,
-        };
-        Slot { parameter: &parameter.variable, gradient, momentum: state, hyper }
-    }
-}
-
-impl Rule for Config {
-    /// M.
-    type State = Var;
-
-    const SCALES_GRADIENTS: bool = true;
-
-    fn state(&self, parameter: &Parameter) -> Result<Var> {
-        super::zeros_like(&parameter.variable)
+    fn scales_gradients(&self) -> bool {
+        true
     }
 
-    fn tensors(momentum: &Var) -> Vec<(&'static str, &Var)> {
-        vec![("momentum", momentum)]
+    fn state(&self, parameter: &Parameter) -> Result<State> {
+        match self.matrix(parameter) {
+            Some(_) => zeros(parameter, ["momentum"]),
+            None => self.adamw.state(parameter),
+        }
     }
 
-    fn update(&self, update: &Update<'_, Var>) -> Result<()> {
-        self.update_all(std::slice::from_ref(update))
-    }
-
-    fn update_all(&self, updates: &[Update<'_, Var>]) -> Result<()> {
-        let slots: Vec<_> = updates.iter().map(|update| self.slot(update)).collect();
-        Ok(muon::step_all(&slots)?)
-    }
-}
-
-/// `AdamW` for the other parameters.
-#[derive(Debug)]
-struct Rest {
-    adamw: adamw::Config,
-    /// Its learning rate divided by that of the matrices.
-    lr_ratio: f64,
-}
-
-impl Rule for Rest {
-    type State = adamw::State;
-
-    const SCALES_GRADIENTS: bool = true;
-
-    fn state(&self, parameter: &Parameter) -> Result<adamw::State> {
-        self.adamw.state(parameter)
-    }
-
-    fn tensors(state: &adamw::State) -> Vec<(&'static str, &Var)> {
-        adamw::Config::tensors(state)
-    }
-
-    fn update(&self, update: &Update<'_, adamw::State>) -> Result<()> {
-        self.update_all(std::slice::from_ref(update))
-    }
-
-    fn update_all(&self, updates: &[Update<'_, adamw::State>]) -> Result<()> {
-        let updates = updates.iter().map(|&Update { parameter, gradient, state, step }| {
-            let step = Step { lr: step.lr * self.lr_ratio, ..step };
-            Update { parameter, gradient, state, step }
-        });
-        self.adamw.update_all(&updates.collect::<Vec<_>>())
+    fn update(&self, updates: &[Update<'_>]) -> Result<()> {
+        let lr_ratio = self.adamw.lr / self.lr;
+        let (mut matrices, mut rest) = (Vec::new(), Vec::new());
+        for update in updates {
+            if let Some(shape) = self.matrix(update.parameter) {
+                matrices.push(self.slot(update, shape));
+            } else {
+                let step = Step { lr: update.step.lr * lr_ratio, ..update.step };
+                rest.push(Update { step, ..*update });
+            }
+        }
+        muon::step_all(&matrices)?;
+        self.adamw.update(&rest)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use candle_core::{DType, Device};
+    use candle_core::{DType, Device, Var};
 
     use super::super::OptimizerConfig;
     use super::super::tests::{gradients, values, variables};

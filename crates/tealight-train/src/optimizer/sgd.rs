@@ -8,39 +8,33 @@
 //!
 //! As in PyTorch, except that weight decay is decoupled as in `AdamW`.
 
-use candle_core::Var;
-use serde::{Deserialize, Serialize};
 use tealight_ops::sgd::{self, Hyper};
 
-use super::{Group, OptimizerKind, Parameter, Rule, RuleGroup, Update};
+use super::kind::zeros;
+use super::{OptimizerKind, Parameter, State, Update};
 use crate::error::{Error, Result};
+use crate::settings::settings;
 
-/// `[optimizer] kind = "sgd"`
-///
-/// By default the momentum is 0.9, as in most of the literature, without weight decay.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Config {
-    /// The peak of the learning rate; the schedule scales it.
-    pub lr: f64,
-    /// μ: decay of the momentum. 0 is plain gradient descent.
-    pub momentum: f64,
-    /// Nesterov momentum: the gradient is applied after the momentum's step.
-    pub nesterov: bool,
-    /// λ: weight decay, multiplied by the learning rate; matrices only.
-    pub weight_decay: f64,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self { lr: 0.01, momentum: 0.9, nesterov: false, weight_decay: 0. }
+settings! {
+    /// `[optimizer] kind = "sgd"`
+    ///
+    /// By default the momentum is 0.9, as in most of the literature, without weight decay.
+    pub struct Config {
+        /// The peak of the learning rate; the schedule scales it.
+        pub lr: f64 = 0.01,
+        /// μ: decay of the momentum. 0 is plain gradient descent.
+        pub momentum: f64 = 0.9,
+        /// Nesterov momentum: the gradient is applied after the momentum's step.
+        pub nesterov: bool = false,
+        /// λ: weight decay, multiplied by the learning rate; matrices only.
+        pub weight_decay: f64 = 0.,
     }
 }
 
 impl OptimizerKind for Config {
     fn validate(&self) -> Result<()> {
         super::check_positive("lr", self.lr)?;
-        super::check_kept("momentum", self.momentum)?;
+        super::check_decay_rate("momentum", self.momentum)?;
         if self.nesterov && self.momentum == 0. {
             let keys = ["optimizer.nesterov", "optimizer.momentum"];
             let message = "`optimizer.nesterov` = true needs an `optimizer.momentum` above 0";
@@ -53,29 +47,20 @@ impl OptimizerKind for Config {
         self.lr
     }
 
-    fn groups(&self, parameters: Vec<Parameter>) -> Result<Vec<Box<dyn Group>>> {
-        Ok(vec![RuleGroup::boxed(self.clone(), parameters)?])
-    }
-}
-
-impl Rule for Config {
-    /// b.
-    type State = Var;
-
-    fn state(&self, parameter: &Parameter) -> Result<Var> {
-        super::zeros_like(&parameter.variable)
+    fn state(&self, parameter: &Parameter) -> Result<State> {
+        zeros(parameter, ["momentum_buffer"])
     }
 
-    fn tensors(momentum_buffer: &Var) -> Vec<(&'static str, &Var)> {
-        vec![("momentum_buffer", momentum_buffer)]
-    }
-
-    fn update(&self, update: &Update<'_, Var>) -> Result<()> {
-        let Update { parameter, gradient, state, step } = *update;
+    fn update(&self, updates: &[Update<'_>]) -> Result<()> {
         let Self { momentum, nesterov, .. } = *self;
-        let weight_decay = parameter.decay(self.weight_decay);
-        let hyper = Hyper { lr: step.lr, momentum, nesterov, weight_decay };
-        Ok(sgd::step(&parameter.variable, gradient, state, step.number, &hyper)?)
+        for update in updates {
+            let Update { parameter, gradient, step, .. } = *update;
+            let [buffer] = update.state();
+            let weight_decay = parameter.decay(self.weight_decay);
+            let hyper = Hyper { lr: step.lr, momentum, nesterov, weight_decay };
+            sgd::step(&parameter.variable, gradient, buffer, step.number, &hyper)?;
+        }
+        Ok(())
     }
 }
 
