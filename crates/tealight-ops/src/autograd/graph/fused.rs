@@ -33,11 +33,10 @@ where
     let inputs: Vec<_> = inputs.iter().collect();
     let value = stored(output, shape);
     record_saving(name, &inputs, value, saved, move |inputs, output, gradient| {
-        let gradient = gradient.contiguous()?;
         let inputs_views = views(inputs, saved.inputs())?;
         let output_view = views(std::slice::from_ref(output), saved.output())?;
         let [output] = slices(&output_view);
-        let all = backward(slices(&inputs_views), output, &View::of(&gradient)?);
+        let all = backward(slices(&inputs_views), output, &View::of(gradient)?);
         gradients(all.map(Some), inputs)
     })
 }

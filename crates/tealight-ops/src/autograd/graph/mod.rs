@@ -55,7 +55,8 @@ pub(crate) trait Operation: Send + Sync {
         true
     }
 
-    /// The gradient of each of `inputs`, in their order; `None` for an input that needs none.
+    /// The gradient of each of `inputs`, in their order; `None` for an input that needs none. `gradient` is
+    /// contiguous.
     ///
     /// Gradients are new tensors, or tensors (views) of the arguments. The walk adds to new ones in place, so an
     /// operation must not keep them.

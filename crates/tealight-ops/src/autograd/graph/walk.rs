@@ -58,7 +58,7 @@ impl Gradient {
 pub(crate) fn gradients(loss: &Tensor, factor: &Tensor) -> Result<HashMap<TensorId, Tensor>> {
     let mut walk = Walk::default();
     walk.propagate(loss, Gradient::shared(factor))?;
-    while let Some((_, pending)) = walk.pending.pop_last() {
+    while let Some((_, mut pending)) = walk.pending.pop_last() {
         let Recorded { backward, inputs, _nodes } = pending.node.take()?;
         let operation = match backward {
             Backward::Operation(operation) => operation,
@@ -68,6 +68,7 @@ pub(crate) fn gradients(loss: &Tensor, factor: &Tensor) -> Result<HashMap<Tensor
                 continue;
             }
         };
+        pending.gradient.tensor = pending.gradient.tensor.contiguous()?;
         let gradients = timed(operation.name(), Phase::Backward, || {
             operation.backward(&inputs, &pending.output, &pending.gradient.tensor)
         })?;

@@ -13,7 +13,7 @@ pub(super) fn broadcast_add(x: &Tensor, v: &Tensor) -> Result<Tensor> {
     let (is_learnt, shape) = (v.track_op(), v.shape().clone());
     record_linear(NAME, &[&x, &v], sum(&x, &v)?.value(x.shape()), move |gradient| {
         let n = shape.elem_count();
-        let dv = || sums::over_rows(&gradient.contiguous()?, n)?.tensor(shape);
+        let dv = || sums::over_rows(gradient, n)?.tensor(shape);
         Ok(vec![Some(gradient.clone()), is_learnt.then(dv).transpose()?])
     })
 }

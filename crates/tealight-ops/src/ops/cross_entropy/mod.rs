@@ -71,7 +71,7 @@ pub fn cross_entropy_soft(logits: &Tensor, targets: &Tensor) -> Result<Tensor> {
     dispatch!(match [logits, targets] {
         Cpu(T) => on_cpu::<T>(logits, Targets::Soft(targets.detach().contiguous()?)),
         Cuda => {
-            let targets = cuda::Targets::Soft(at_least_f32(&targets.detach())?.contiguous()?);
+            let targets = cuda::Targets::soft(at_least_f32(&targets.detach())?.contiguous()?);
             cuda::cross_entropy(logits, targets)
         }
         Reference => reference::cross_entropy_soft(&at_least_f32(logits)?, targets),

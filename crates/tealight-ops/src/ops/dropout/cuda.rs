@@ -16,7 +16,7 @@ pub(super) fn dropout(x: &Tensor, draw: Draw) -> Result<Tensor> {
 
 /// The gradient of x, from the same draws.
 pub(crate) fn again(gradient: &Tensor, draw: Draw) -> Result<Tensor> {
-    of(None, &gradient.contiguous()?, draw)?.tensor(gradient.shape())
+    of(None, gradient, draw)?.tensor(gradient.shape())
 }
 
 /// base + Dropout(x), of contiguous tensors of one shape.

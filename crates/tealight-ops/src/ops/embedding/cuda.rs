@@ -3,7 +3,8 @@
 
 use candle_core::{DType, Result, Shape, Tensor};
 
-use crate::autograd::graph::{Operation, record};
+use super::NAME;
+use crate::autograd::graph::{Saved, record_saving};
 use crate::backend::cuda::{Buffer, Launch, Source};
 
 const KERNELS: Source = Source::new("embedding", &[include_str!("kernel.cu")]);
@@ -19,75 +20,53 @@ pub(super) fn look_up(table: &Tensor, ids: &Tensor, padding: Option<u32>) -> Res
     Launch::elementwise(&KERNELS, "gather", [&table, &ids], &mut y, total)?
         .sizes([width, vocab_size])
         .run()?;
-    record(Embedding { ids, padding }, &[&table], y.value(shape))
+    record_saving(NAME, &[&table], y.value(shape), Saved::Nothing, move |_, _, gradient| {
+        let sizes = [vocab_size, width];
+        Ok(vec![Some(scatter_add(gradient, &ids, padding, sizes)?)])
+    })
 }
 
-struct Embedding {
-    ids: Tensor,
+/// The gradient of the table.
+fn scatter_add(
+    gradient: &Tensor,
+    ids: &Tensor,
     padding: Option<u32>,
-}
-
-impl Operation for Embedding {
-    fn name(&self) -> &'static str {
-        "embedding"
-    }
-
-    fn reads_input(&self, _: usize) -> bool {
-        false
-    }
-
-    fn reads_output(&self) -> bool {
-        false
-    }
-
-    fn backward(
-        self: Box<Self>,
-        inputs: &[Tensor],
-        _: &Tensor,
-        gradient: &Tensor,
-    ) -> Result<Vec<Option<Tensor>>> {
-        let Self { ids, padding } = *self;
-        let (vocab_size, width) = inputs[0].dims2()?;
-        let (gradient, n, device) = (gradient.contiguous()?, ids.elem_count(), ids.device());
-        let words = |len| Buffer::unwritten(len, DType::U32, device);
-        let mut counts = Buffer::zeros(vocab_size, DType::U32, device)?;
-        let (mut begins, mut next) = (words(vocab_size + 1)?, words(vocab_size)?);
-        let (mut positions, mut sorted) = (words(n)?, words(n)?);
-        let launch = |kernel| Launch::new(&KERNELS, kernel, &gradient);
-        launch("count_ids")?
-            .over(n)
-            .read(&ids)?
-            .write(&mut counts)?
-            .sizes([n, vocab_size])
-            .run()?;
-        launch("begin_ids")?
-            .grid([1; 3], 1024)
-            .read_buffer(&counts)?
-            .writes([&mut begins, &mut next])?
-            .size(vocab_size)
-            .run()?;
-        launch("place_ids")?
-            .over(n)
-            .read(&ids)?
-            .writes([&mut next, &mut positions])?
-            .sizes([n, vocab_size])
-            .run()?;
-        launch("sort_ids")?
-            .over(n)
-            .read(&ids)?
-            .read_buffers([&begins, &positions])?
-            .write(&mut sorted)?
-            .sizes([n, vocab_size])
-            .run()?;
-        let mut dtable = Buffer::unwritten(vocab_size * width, gradient.dtype(), device)?;
-        launch("scatter_add")?
-            .rows(vocab_size, width)
-            .read(&gradient)?
-            .read_buffers([&begins, &sorted])?
-            .write(&mut dtable)?
-            .size(width)
-            .long(padding.map_or(-1, i64::from))
-            .run()?;
-        Ok(vec![Some(dtable.tensor((vocab_size, width))?)])
-    }
+    [vocab_size, width]: [usize; 2],
+) -> Result<Tensor> {
+    let (n, device) = (ids.elem_count(), ids.device());
+    let words = |len| Buffer::unwritten(len, DType::U32, device);
+    let mut counts = Buffer::zeros(vocab_size, DType::U32, device)?;
+    let (mut begins, mut next) = (words(vocab_size + 1)?, words(vocab_size)?);
+    let (mut positions, mut sorted) = (words(n)?, words(n)?);
+    let launch = |kernel| Launch::new(&KERNELS, kernel, gradient);
+    launch("count_ids")?.over(n).read(ids)?.write(&mut counts)?.sizes([n, vocab_size]).run()?;
+    launch("begin_ids")?
+        .grid([1; 3], 1024)
+        .read_buffer(&counts)?
+        .writes([&mut begins, &mut next])?
+        .size(vocab_size)
+        .run()?;
+    launch("place_ids")?
+        .over(n)
+        .read(ids)?
+        .writes([&mut next, &mut positions])?
+        .sizes([n, vocab_size])
+        .run()?;
+    launch("sort_ids")?
+        .over(n)
+        .read(ids)?
+        .read_buffers([&begins, &positions])?
+        .write(&mut sorted)?
+        .sizes([n, vocab_size])
+        .run()?;
+    let mut dtable = Buffer::unwritten(vocab_size * width, gradient.dtype(), device)?;
+    launch("scatter_add")?
+        .rows(vocab_size, width)
+        .read(gradient)?
+        .read_buffers([&begins, &sorted])?
+        .write(&mut dtable)?
+        .size(width)
+        .long(padding.map_or(-1, i64::from))
+        .run()?;
+    dtable.tensor((vocab_size, width))
 }

@@ -18,6 +18,8 @@ use candle_core::{DType, Result, Shape, Tensor, bail};
 use crate::autograd::graph::{Saved, fused};
 use crate::backend::choice::dispatch;
 
+const NAME: &str = "embedding";
+
 /// `table (vocab_size, d_model)`, `ids (..)` → `(.., d_model)`
 ///
 /// Ids are of any integer dtype: u8, u32, i16, i32 or i64.
@@ -44,7 +46,7 @@ fn look_up(table: &Tensor, ids: &Tensor, padding: Option<u32>) -> Result<Tensor>
         Cpu(T) => {
             let rows = rows()?;
             let padding = padding.map(|row| row as usize);
-            fused("embedding", [table], shape, Saved::Nothing, |[table]| {
+            fused(NAME, [table], shape, Saved::Nothing, |[table]| {
                 let y = cpu::gather::<T>(table, &rows, d_model);
                 let sizes = [vocab_size, d_model];
                 (y, move |_, _, g| [cpu::scatter_add(g, &rows, padding, sizes)])

@@ -3,7 +3,7 @@
 use candle_core::{Result, Tensor};
 
 use super::{Map, NAME, with_last};
-use crate::autograd::graph::{Operation, record};
+use crate::autograd::graph::{Saved, record_saving};
 use crate::backend::cuda::factor::{Factor, Sizes};
 use crate::backend::cuda::product::product;
 use crate::backend::cuda::sums;
@@ -21,47 +21,29 @@ pub(super) fn linear(x: &Tensor, map: Map<'_>) -> Result<Tensor> {
         None => y,
     };
     let inputs: Vec<_> = [Some(&x), Some(&weight), bias.as_ref()].into_iter().flatten().collect();
-    record(Linear, &inputs, y.value(shape))
+    record_saving(NAME, &inputs, y.value(shape), Saved::Inputs, |inputs, _, gradient| {
+        gradients(inputs, gradient)
+    })
 }
 
-struct Linear;
-
-impl Operation for Linear {
-    fn name(&self) -> &'static str {
-        NAME
+/// Of the inputs that need one.
+fn gradients(inputs: &[Tensor], g: &Tensor) -> Result<Vec<Option<Tensor>>> {
+    let (x, weight) = (&inputs[0], &inputs[1]);
+    let (n, k) = weight.dims2()?;
+    let m = x.elem_count() / k;
+    let dx = || {
+        let sizes = Sizes { batch: 1, m, n: k, k: n };
+        product(Factor::of(g), Factor::of(weight), sizes)?.tensor(x.shape())
+    };
+    let dweight = || {
+        let sizes = Sizes { batch: 1, m: n, n: k, k: m };
+        product(Factor::of(g).transposed(), Factor::of(x), sizes)?.tensor(weight.shape())
+    };
+    let mut gradients =
+        vec![x.track_op().then(dx).transpose()?, weight.track_op().then(dweight).transpose()?];
+    if let Some(bias) = inputs.get(2) {
+        let dbias = || sums::over_rows(g, n)?.tensor(n);
+        gradients.push(bias.track_op().then(dbias).transpose()?);
     }
-
-    fn reads_input(&self, i: usize) -> bool {
-        i < 2
-    }
-
-    fn reads_output(&self) -> bool {
-        false
-    }
-
-    fn backward(
-        self: Box<Self>,
-        inputs: &[Tensor],
-        _: &Tensor,
-        gradient: &Tensor,
-    ) -> Result<Vec<Option<Tensor>>> {
-        let (x, weight, g) = (&inputs[0], &inputs[1], gradient.contiguous()?);
-        let (n, k) = weight.dims2()?;
-        let m = x.elem_count() / k;
-        let dx = || {
-            let sizes = Sizes { batch: 1, m, n: k, k: n };
-            product(Factor::of(&g), Factor::of(weight), sizes)?.tensor(x.shape())
-        };
-        let dweight = || {
-            let sizes = Sizes { batch: 1, m: n, n: k, k: m };
-            product(Factor::of(&g).transposed(), Factor::of(x), sizes)?.tensor(weight.shape())
-        };
-        let mut gradients =
-            vec![x.track_op().then(dx).transpose()?, weight.track_op().then(dweight).transpose()?];
-        if let Some(bias) = inputs.get(2) {
-            let dbias = || sums::over_rows(&g, n)?.tensor(n);
-            gradients.push(bias.track_op().then(dbias).transpose()?);
-        }
-        Ok(gradients)
-    }
+    Ok(gradients)
 }

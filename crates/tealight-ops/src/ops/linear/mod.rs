@@ -88,7 +88,7 @@ fn on_cpu<T: Lanes>(x: &Tensor, map: Map<'_>) -> Result<Tensor> {
     let value = stored(y.remove(0), with_last(x.dims(), map.weight.dim(0)?));
     let inputs: Vec<_> = inputs.iter().collect();
     record_saving(NAME, &inputs, value, Saved::Inputs, move |inputs, _, gradient| {
-        backward::<T>(inputs, &has_bias, &[Some(gradient.contiguous()?)])
+        backward::<T>(inputs, &has_bias, &[Some(gradient.clone())])
     })
 }
 
@@ -104,8 +104,6 @@ fn all_on_cpu<T: Lanes>(x: &Tensor, maps: &[Map<'_>]) -> Result<Vec<Tensor>> {
     let values = values.collect::<Result<_>>()?;
     let inputs: Vec<_> = inputs.iter().collect();
     record_all(NAME, &inputs, values, move |inputs, gradients| {
-        let contiguous = |g: Option<Tensor>| g.map(|g| g.contiguous()).transpose();
-        let gradients = gradients.into_iter().map(contiguous).collect::<Result<Vec<_>>>()?;
         backward::<T>(inputs, &have_bias, &gradients)
     })
 }

@@ -3,7 +3,7 @@
 use candle_core::{Result, Tensor};
 
 use super::{NAME, Right, Sizes};
-use crate::autograd::graph::{Operation, record};
+use crate::autograd::graph::{Saved, record_saving};
 use crate::backend::cuda::factor::{self, Factor};
 use crate::backend::cuda::product::product;
 
@@ -14,48 +14,27 @@ pub(super) fn matmul(a: &Tensor, b: &Tensor, sizes: Sizes) -> Result<Tensor> {
     let c = product(Factor::of(&a), read(&b, right), factor::Sizes { batch, m, n, k })?;
     let mut shape = a.dims()[..a.rank() - 2].to_vec();
     shape.extend([m, n]);
-    record(Matmul(sizes), &[&a, &b], c.value(shape))
+    record_saving(NAME, &[&a, &b], c.value(shape), Saved::Inputs, move |inputs, _, g| {
+        let (a, b) = (&inputs[0], &inputs[1]);
+        let da = || {
+            let sizes = factor::Sizes { batch, m, n: k, k: n };
+            product(Factor::of(g), read(b, right).transposed(), sizes)?.tensor(a.shape())
+        };
+        let db = || {
+            let (left, other, m_, n_) = match right {
+                Right::AsItIs => (Factor::of(a).transposed(), Factor::of(g), k, n),
+                Right::Transposed => (Factor::of(g).transposed(), Factor::of(a), n, k),
+            };
+            let sizes = factor::Sizes { batch, m: m_, n: n_, k: m };
+            product(left, other, sizes)?.tensor(b.shape())
+        };
+        Ok(vec![a.track_op().then(da).transpose()?, b.track_op().then(db).transpose()?])
+    })
 }
 
 fn read(b: &Tensor, right: Right) -> Factor<'_> {
     match right {
         Right::AsItIs => Factor::of(b),
         Right::Transposed => Factor::of(b).transposed(),
-    }
-}
-
-struct Matmul(Sizes);
-
-impl Operation for Matmul {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn reads_output(&self) -> bool {
-        false
-    }
-
-    fn backward(
-        self: Box<Self>,
-        inputs: &[Tensor],
-        _: &Tensor,
-        gradient: &Tensor,
-    ) -> Result<Vec<Option<Tensor>>> {
-        let Sizes { m, n, k, right } = self.0;
-        let (a, b, g) = (&inputs[0], &inputs[1], gradient.contiguous()?);
-        let batch = a.elem_count() / (m * k);
-        let da = || {
-            let sizes = factor::Sizes { batch, m, n: k, k: n };
-            product(Factor::of(&g), read(b, right).transposed(), sizes)?.tensor(a.shape())
-        };
-        let db = || {
-            let (left, other, m_, n_) = match right {
-                Right::AsItIs => (Factor::of(a).transposed(), Factor::of(&g), k, n),
-                Right::Transposed => (Factor::of(&g).transposed(), Factor::of(a), n, k),
-            };
-            let sizes = factor::Sizes { batch, m: m_, n: n_, k: m };
-            product(left, other, sizes)?.tensor(b.shape())
-        };
-        Ok(vec![a.track_op().then(da).transpose()?, b.track_op().then(db).transpose()?])
     }
 }

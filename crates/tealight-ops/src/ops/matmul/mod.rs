@@ -118,8 +118,7 @@ fn on_cpu<T: Lanes>(a: &Tensor, b: &Tensor, sizes: Sizes) -> Result<Tensor> {
     shape.extend([m, n]);
     record_saving(NAME, &[&a, &b], stored(c, shape), Saved::Inputs, move |inputs, _, gradient| {
         let (a, b) = (&inputs[0], &inputs[1]);
-        let gradient = gradient.contiguous()?;
-        let g = View::<T>::of(&gradient)?;
+        let g = View::<T>::of(gradient)?;
         let da = || {
             let view = View::of(b)?;
             let pairs = sizes.c(&g).zip(sizes.b(&view).map(Matrix::transposed));

@@ -15,10 +15,9 @@ pub(super) fn mean(x: &Tensor) -> Result<Tensor> {
     let mut y = Buffer::unwritten(n, x.dtype(), x.device())?;
     Launch::elementwise(&KERNELS, "mean_forward", [&x], &mut y, n)?.sizes([len, width]).run()?;
     record_linear(NAME, &[&x], y.value((batch, width)), move |gradient| {
-        let gradient = gradient.contiguous()?;
         let n = batch * len * width;
         let mut dx = Buffer::unwritten(n, gradient.dtype(), gradient.device())?;
-        Launch::elementwise(&KERNELS, "mean_backward", [&gradient], &mut dx, n)?
+        Launch::elementwise(&KERNELS, "mean_backward", [gradient], &mut dx, n)?
             .sizes([len, width])
             .run()?;
         Ok(vec![Some(dx.tensor((batch, len, width))?)])

@@ -92,10 +92,9 @@ fn on_cpu<T: Lanes, A: Elementwise>(operands: &[&Tensor], settings: &Mlp<'_>) ->
     shape.push(down.weight.dim(0)?);
     let inputs: Vec<_> = inputs.iter().collect();
     record_saving(NAME, &inputs, stored(y, shape), Saved::Inputs, move |inputs, _, gradient| {
-        let gradient = gradient.contiguous()?;
         let operands = Operands::of(inputs, have_bias)?;
         let is_needed = inputs.iter().map(Tensor::track_op);
-        gradients(layer.backward(&operands, u, &gradient, is_needed)?, inputs)
+        gradients(layer.backward(&operands, u, gradient, is_needed)?, inputs)
     })
 }
 

@@ -82,8 +82,7 @@ fn on_cpu<T: Element>(operands: &[&Tensor], centre: Centre, eps: f64) -> Result<
     let inputs: Vec<_> = inputs.iter().collect();
     record_saving(NAME, &inputs, y, Saved::Inputs, move |inputs, _, gradient| {
         let (x, weight) = (View::<T>::of(&inputs[0])?, View::of(&inputs[1])?);
-        let gradient = gradient.contiguous()?;
-        let all = cpu::backward(centre, &rows, &x, &weight, &View::of(&gradient)?);
+        let all = cpu::backward(centre, &rows, &x, &weight, &View::of(gradient)?);
         gradients(all.map(Some), inputs)
     })
 }

@@ -2,7 +2,7 @@
 
 use candle_core::{D, Result, Tensor};
 
-use crate::autograd::graph::{Operation, record};
+use crate::autograd::graph::{Saved, record_saving};
 use crate::backend::cuda::{Buffer, Launch, Source};
 
 const KERNELS: Source = Source::new("softmax", &[include_str!("kernel.cu")]);
@@ -14,7 +14,7 @@ pub(super) enum Of {
     Logarithms,
 }
 
-pub(super) fn softmax(x: &Tensor, of: Of) -> Result<Tensor> {
+pub(super) fn softmax(name: &'static str, x: &Tensor, of: Of) -> Result<Tensor> {
     let x = x.contiguous()?;
     let width = x.dim(D::Minus1)?;
     let mut y = Buffer::like(&x)?;
@@ -25,39 +25,16 @@ pub(super) fn softmax(x: &Tensor, of: Of) -> Result<Tensor> {
         .size(width)
         .int(of as i32)
         .run()?;
-    record(Softmax(of), &[&x], y.value(x.shape()))
-}
-
-struct Softmax(Of);
-
-impl Operation for Softmax {
-    fn name(&self) -> &'static str {
-        match self.0 {
-            Of::Weights => "softmax",
-            Of::Logarithms => "log-softmax",
-        }
-    }
-
-    fn reads_input(&self, _: usize) -> bool {
-        false
-    }
-
-    fn backward(
-        self: Box<Self>,
-        _: &[Tensor],
-        y: &Tensor,
-        gradient: &Tensor,
-    ) -> Result<Vec<Option<Tensor>>> {
-        let gradient = gradient.contiguous()?;
-        let width = y.dim(D::Minus1)?;
+    let y = y.value(x.shape());
+    record_saving(name, &[&x], y, Saved::Output, move |_, y, gradient| {
         let mut dx = Buffer::like(y)?;
         Launch::new(&KERNELS, "softmax_backward", y)?
             .rows(y.elem_count() / width, width)
-            .reads([y, &gradient])?
+            .reads([y, gradient])?
             .write(&mut dx)?
             .size(width)
-            .int(self.0 as i32)
+            .int(of as i32)
             .run()?;
         Ok(vec![Some(dx.tensor(y.shape())?)])
-    }
+    })
 }

@@ -13,8 +13,7 @@ pub(super) fn swap_axes(x: &Tensor) -> Result<Tensor> {
     let (batch, n, m, width) = x.dims4()?;
     let y = swapped(&x)?.value((batch, m, n, width));
     record_linear(NAME, &[&x], y, move |gradient| {
-        let dx = swapped(&gradient.contiguous()?)?.tensor((batch, n, m, width))?;
-        Ok(vec![Some(dx)])
+        Ok(vec![Some(swapped(gradient)?.tensor((batch, n, m, width))?)])
     })
 }
 
