@@ -12,17 +12,16 @@ pub(super) fn forward<T: Element, A: Elementwise>(
     (repeats, width): (usize, usize),
 ) -> Vec<T> {
     let mut y = unwritten(x.len());
-    let (len, of_v) = lens(repeats, width);
+    let len = block_len(repeats * width);
     run(
         x.len(),
-        y.chunks_mut(len).zip(x.chunks(len).zip(v.chunks(of_v))),
+        y.chunks_mut(len).zip(x.chunks(len).zip(v.chunks(len / repeats))),
         #[inline(always)]
         |(y, (x, v)): (&mut [T], (&[T], &[T]))| {
             y.copy_from_slice(x);
             activate::<T, A>(y);
-            let span = if repeats == 1 { v.len() } else { width };
-            for (y, v) in y.chunks_mut(repeats * span).zip(v.chunks(span)) {
-                for y in y.chunks_exact_mut(span) {
+            for (y, v) in y.chunks_exact_mut(repeats * width).zip(v.chunks_exact(width)) {
+                for y in y.chunks_exact_mut(width) {
                     for (y, &v) in y.iter_mut().zip(v) {
                         *y *= v;
                     }
@@ -41,7 +40,8 @@ pub(super) fn backward<T: Element, A: Elementwise>(
     (repeats, width): (usize, usize),
 ) -> [Vec<T>; 2] {
     let (mut dx, mut dv) = (unwritten(x.len()), unwritten(v.len()));
-    let (len, of_v) = lens(repeats, width);
+    let len = block_len(repeats * width);
+    let of_v = len / repeats;
     let outputs = dx.chunks_mut(len).zip(dv.chunks_mut(of_v));
     let inputs = x.chunks(len).zip(v.chunks(of_v)).zip(gradient.chunks(len));
     run(
@@ -54,14 +54,14 @@ pub(super) fn backward<T: Element, A: Elementwise>(
             dx.copy_from_slice(g);
             let mut y = x.to_vec();
             activate_backward::<T, A>(dx, &mut y);
-            let span = if repeats == 1 { v.len() } else { width };
-            let examples = dx.chunks_mut(repeats * span);
-            let examples = examples.zip(y.chunks(repeats * span).zip(g.chunks(repeats * span)));
-            let gated = v.chunks(span).zip(dv.chunks_mut(span));
+            let example = repeats * width;
+            let inputs = y.chunks_exact(example).zip(g.chunks_exact(example));
+            let examples = dx.chunks_exact_mut(example).zip(inputs);
+            let gated = v.chunks_exact(width).zip(dv.chunks_exact_mut(width));
             for ((dx, (y, g)), (v, dv)) in examples.zip(gated) {
                 dv.fill(T::ZERO);
-                let rows = y.chunks_exact(span).zip(g.chunks_exact(span));
-                for (dx, (y, g)) in dx.chunks_exact_mut(span).zip(rows) {
+                let rows = y.chunks_exact(width).zip(g.chunks_exact(width));
+                for (dx, (y, g)) in dx.chunks_exact_mut(width).zip(rows) {
                     let results = dx.iter_mut().zip(dv.iter_mut());
                     for ((dx, dv), ((&y, &v), &g)) in results.zip(y.iter().zip(v).zip(g)) {
                         *dx *= v;
@@ -72,13 +72,4 @@ pub(super) fn backward<T: Element, A: Elementwise>(
         },
     );
     [dx, dv]
-}
-
-/// The elements of a block of x, and those of v that gate them.
-fn lens(repeats: usize, width: usize) -> (usize, usize) {
-    if repeats == 1 {
-        return (block_len(1), block_len(1));
-    }
-    let len = block_len(repeats * width);
-    (len, len / repeats)
 }

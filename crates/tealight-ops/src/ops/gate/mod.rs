@@ -44,9 +44,9 @@ fn on_cpu<T: Element, A: Elementwise>(x: &Tensor, v: &Tensor) -> Result<Tensor> 
     })
 }
 
-/// How many positions of x one position of v gates, and the elements of v per example.
+/// How many positions of x one position of v gates, and the width of a position.
 fn widths(x: &Tensor, v: &Tensor) -> Result<(usize, usize)> {
     let (_, len, width) = x.dims3()?;
     let (_, of_v, _) = v.dims3()?;
-    Ok((len / of_v, of_v * width))
+    Ok((len / of_v, width))
 }
