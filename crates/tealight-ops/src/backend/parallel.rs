@@ -3,6 +3,7 @@
 //! Blocks depend on the shape only. Sums over blocks, in their order, and over lanes, whose number is fixed, are
 //! therefore bit-identical whatever the number of threads.
 
+use crate::backend::buffer::unwritten;
 use crate::backend::element::Element;
 use crate::backend::simd::vectorised;
 use crate::backend::threads::map;
@@ -45,6 +46,47 @@ pub(crate) fn run<B: Send, R: Send>(
         return blocks.map(work).collect();
     }
     map(blocks.collect(), &work)
+}
+
+/// A new buffer: `work` writes each block of at most `len` elements from the same blocks of `a` and `b`. It is
+/// subject to the rules of [`run`].
+#[inline(always)]
+pub(crate) fn by_blocks<T: Element>(
+    a: &[T],
+    b: &[T],
+    len: usize,
+    work: impl Fn(&mut [T], &[T], &[T]) + Send + Sync,
+) -> Vec<T> {
+    let mut output = unwritten(a.len());
+    run(
+        a.len(),
+        output.chunks_mut(len).zip(a.chunks(len).zip(b.chunks(len))),
+        #[inline(always)]
+        |(output, (a, b))| work(output, a, b),
+    );
+    output
+}
+
+/// As [`by_blocks`], row by row: each row has `width` elements.
+#[inline(always)]
+pub(crate) fn by_rows<T: Element>(
+    a: &[T],
+    b: &[T],
+    width: usize,
+    work: impl Fn(&mut [T], &[T], &[T]) + Send + Sync,
+) -> Vec<T> {
+    by_blocks(
+        a,
+        b,
+        block_len(width),
+        #[inline(always)]
+        |output, a, b| {
+            let rows = a.chunks_exact(width).zip(b.chunks_exact(width));
+            for (output, (a, b)) in output.chunks_exact_mut(width).zip(rows) {
+                work(output, a, b);
+            }
+        },
+    )
 }
 
 /// Σ f(x)

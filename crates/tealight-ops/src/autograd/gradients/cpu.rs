@@ -1,8 +1,7 @@
 //! Fused loops: one pass over each gradient.
 
-use crate::backend::buffer::unwritten;
 use crate::backend::element::Element;
-use crate::backend::parallel::{block_len, run, sum};
+use crate::backend::parallel::{block_len, by_blocks, run, sum};
 
 /// Σ g², accumulated in f64.
 pub(super) fn sum_of_squares<T: Element>(gradient: &[T]) -> f64 {
@@ -17,17 +16,15 @@ pub(super) fn sum_of_squares<T: Element>(gradient: &[T]) -> f64 {
 
 /// factor · g
 pub(super) fn scaled<T: Element>(gradient: &[T], factor: T) -> Vec<T> {
-    let mut output = unwritten(gradient.len());
-    let len = block_len(1);
-    run(
-        gradient.len(),
-        output.chunks_mut(len).zip(gradient.chunks(len)),
+    by_blocks(
+        gradient,
+        gradient,
+        block_len(1),
         #[inline(always)]
-        |(output, gradient)| {
+        |output, gradient, _| {
             for (output, &g) in output.iter_mut().zip(gradient) {
                 *output = g * factor;
             }
         },
-    );
-    output
+    )
 }

@@ -3,17 +3,21 @@
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
 
 use super::{CUBIC, Function};
-use crate::backend::buffer::unwritten;
 use crate::backend::element::Element;
-use crate::backend::parallel::{block_len, run};
+use crate::backend::parallel::{block_len, by_blocks};
 use crate::backend::simd::fused_if_possible;
 
 /// A function of one number, and its derivative, perhaps with fused multiply-add.
 pub(crate) trait Elementwise: Send + Sync + 'static {
     const NAME: &'static str;
     const FUNCTION: Function;
-    fn value<T: Element, const FUSED: bool>(x: T) -> T;
-    fn derivative<T: Element, const FUSED: bool>(x: T) -> T;
+
+    fn value_and_derivative<T: Element, const FUSED: bool>(x: T) -> (T, T);
+
+    #[inline(always)]
+    fn value<T: Element, const FUSED: bool>(x: T) -> T {
+        Self::value_and_derivative::<T, FUSED>(x).0
+    }
 }
 
 pub(crate) struct Relu;
@@ -27,14 +31,10 @@ impl Elementwise for Relu {
     const FUNCTION: Function = Function::Relu;
 
     #[inline(always)]
-    fn value<T: Element, const FUSED: bool>(x: T) -> T {
-        // Comparisons with NaN are false, so NaN stays NaN.
-        if x <= T::ZERO { T::ZERO } else { x }
-    }
-
-    #[inline(always)]
-    fn derivative<T: Element, const FUSED: bool>(x: T) -> T {
-        if x <= T::ZERO { T::ZERO } else { T::ONE }
+    fn value_and_derivative<T: Element, const FUSED: bool>(x: T) -> (T, T) {
+        // False for NaN, which therefore stays NaN.
+        let is_dropped = x <= T::ZERO;
+        (if is_dropped { T::ZERO } else { x }, if is_dropped { T::ZERO } else { T::ONE })
     }
 }
 
@@ -43,14 +43,9 @@ impl Elementwise for Sigmoid {
     const FUNCTION: Function = Function::Sigmoid;
 
     #[inline(always)]
-    fn value<T: Element, const FUSED: bool>(x: T) -> T {
-        sigmoids::<T, FUSED>(x).0
-    }
-
-    #[inline(always)]
-    fn derivative<T: Element, const FUSED: bool>(x: T) -> T {
+    fn value_and_derivative<T: Element, const FUSED: bool>(x: T) -> (T, T) {
         let (sigma, complement) = sigmoids::<T, FUSED>(x);
-        sigma * complement
+        (sigma, sigma * complement)
     }
 }
 
@@ -59,14 +54,9 @@ impl Elementwise for Silu {
     const FUNCTION: Function = Function::Silu;
 
     #[inline(always)]
-    fn value<T: Element, const FUSED: bool>(x: T) -> T {
-        x * sigmoids::<T, FUSED>(x).0
-    }
-
-    #[inline(always)]
-    fn derivative<T: Element, const FUSED: bool>(x: T) -> T {
+    fn value_and_derivative<T: Element, const FUSED: bool>(x: T) -> (T, T) {
         let (sigma, complement) = sigmoids::<T, FUSED>(x);
-        sigma * (T::ONE + x * complement)
+        (x * sigma, sigma * (T::ONE + x * complement))
     }
 }
 
@@ -75,14 +65,9 @@ impl Elementwise for Gelu {
     const FUNCTION: Function = Function::Gelu;
 
     #[inline(always)]
-    fn value<T: Element, const FUSED: bool>(x: T) -> T {
-        x * x.normal::<FUSED>().0
-    }
-
-    #[inline(always)]
-    fn derivative<T: Element, const FUSED: bool>(x: T) -> T {
+    fn value_and_derivative<T: Element, const FUSED: bool>(x: T) -> (T, T) {
         let (cdf, density) = x.normal::<FUSED>();
-        cdf + x * density
+        (x * cdf, cdf + x * density)
     }
 }
 
@@ -91,15 +76,10 @@ impl Elementwise for GeluTanh {
     const FUNCTION: Function = Function::GeluTanh;
 
     #[inline(always)]
-    fn value<T: Element, const FUSED: bool>(x: T) -> T {
-        x * sigmoids::<T, FUSED>(two_u(x)).0
-    }
-
-    #[inline(always)]
-    fn derivative<T: Element, const FUSED: bool>(x: T) -> T {
+    fn value_and_derivative<T: Element, const FUSED: bool>(x: T) -> (T, T) {
         let (sigma, complement) = sigmoids::<T, FUSED>(two_u(x));
         let slope = T::from_f64(TWO_ROOT) * (T::ONE + T::from_f64(3. * CUBIC) * x * x);
-        sigma * (T::ONE + x * complement * slope)
+        (x * sigma, sigma * (T::ONE + x * complement * slope))
     }
 }
 
@@ -153,32 +133,23 @@ pub(crate) fn activate_backward<T: Element, A: Elementwise>(g: &mut [T], x: &mut
 #[inline(always)]
 fn each_pair<T: Element, A: Elementwise, const FUSED: bool>(g: &mut [T], x: &mut [T]) {
     for (g, x) in g.iter_mut().zip(x) {
-        (*g, *x) = (*g * A::derivative::<T, FUSED>(*x), A::value::<T, FUSED>(*x));
+        let (value, derivative) = A::value_and_derivative::<T, FUSED>(*x);
+        (*g, *x) = (*g * derivative, value);
     }
 }
 
 pub(super) fn forward<T: Element, A: Elementwise>(x: &[T]) -> Vec<T> {
-    let mut y = unwritten(x.len());
-    let len = block_len(1);
-    run(x.len(), y.chunks_mut(len).zip(x.chunks(len)), |(y, x)| {
+    by_blocks(x, x, block_len(1), |y, x, _| {
         y.copy_from_slice(x);
         activate::<T, A>(y);
-    });
-    y
+    })
 }
 
 pub(super) fn backward<T: Element, A: Elementwise>(x: &[T], gradient: &[T]) -> Vec<T> {
-    let mut dx = unwritten(x.len());
-    let len = block_len(1);
-    run(
-        x.len(),
-        dx.chunks_mut(len).zip(x.chunks(len).zip(gradient.chunks(len))),
-        |(dx, (x, g))| {
-            dx.copy_from_slice(g);
-            activate_backward::<T, A>(dx, &mut x.to_vec());
-        },
-    );
-    dx
+    by_blocks(x, gradient, block_len(1), |dx, x, g| {
+        dx.copy_from_slice(g);
+        activate_backward::<T, A>(dx, &mut x.to_vec());
+    })
 }
 
 #[cfg(test)]
@@ -195,12 +166,12 @@ mod tests {
 
     fn check_loops<A: Elementwise, const FUSED: bool>() {
         let value = |x| A::value::<f64, false>(f64::from(x));
-        let derivative = |x| A::derivative::<f64, false>(f64::from(x));
+        let derivative = |x| A::value_and_derivative::<f64, false>(f64::from(x)).1;
         for i in -200_003..=200_003_i32 {
             let x = i as f32 / 10_007.;
             let allowed = ERROR * f64::from(x.abs().max(1.));
             let value = f64::from(A::value::<f32, FUSED>(x)) - value(x);
-            let derivative = f64::from(A::derivative::<f32, FUSED>(x)) - derivative(x);
+            let derivative = f64::from(A::value_and_derivative::<f32, FUSED>(x).1) - derivative(x);
             assert!(value.abs() < allowed, "{}({x}) is off by {value:e}", A::NAME);
             assert!(
                 derivative.abs() < DERIVATIVE_ERROR,

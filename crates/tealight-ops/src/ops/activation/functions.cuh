@@ -1,7 +1,7 @@
 // Activation functions φ and their derivatives, for the kernels of activations and gates. activation/mod.rs states the
 // formulas and their sources.
 
-// The numbers of `Function::number` in activation/cuda.rs.
+// In the order of `Function` in activation/mod.rs.
 enum Function { RELU = 0, GELU = 1, GELU_TANH = 2, SILU = 3, SIGMOID = 4 };
 
 DEVICE Wide logistic(Wide x) { return Wide(1) / (Wide(1) + exp(-x)); }

@@ -30,7 +30,7 @@ pub(crate) use cpu::{
     Elementwise, Gelu, GeluTanh, Relu, Sigmoid, Silu, activate, activate_backward,
 };
 
-/// An activation function.
+/// An activation function. `functions.cuh` has the same order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Function {
     /// See [`relu`].
@@ -54,31 +54,17 @@ impl Function {
 
 /// Runs an expression that is generic in the [`Elementwise`] of a [`Function`].
 macro_rules! with_activation {
-    ($function:expr, $A:ident => $run:expr) => {{
-        use $crate::ops::activation::{Function, Gelu, GeluTanh, Relu, Sigmoid, Silu};
+    ($function:expr, $A:ident => $run:expr) => {
+        with_activation!($function, $A => $run; Relu Gelu GeluTanh Silu Sigmoid)
+    };
+    ($function:expr, $A:ident => $run:expr; $($kind:ident)+) => {
         match $function {
-            Function::Relu => {
-                type $A = Relu;
+            $($crate::ops::activation::Function::$kind => {
+                type $A = $crate::ops::activation::$kind;
                 $run
-            }
-            Function::Gelu => {
-                type $A = Gelu;
-                $run
-            }
-            Function::GeluTanh => {
-                type $A = GeluTanh;
-                $run
-            }
-            Function::Silu => {
-                type $A = Silu;
-                $run
-            }
-            Function::Sigmoid => {
-                type $A = Sigmoid;
-                $run
-            }
+            })+
         }
-    }};
+    };
 }
 pub(crate) use with_activation;
 

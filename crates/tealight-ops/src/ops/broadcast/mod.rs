@@ -13,7 +13,7 @@ use crate::autograd::graph::record_linear;
 use crate::backend::buffer::{View, stored, tensor, unwritten};
 use crate::backend::choice::{dispatch, widened_all};
 use crate::backend::element::Element;
-use crate::backend::parallel::{block_len, run};
+use crate::backend::parallel::{by_rows, run};
 use crate::backend::profile::{Phase, timed};
 
 const NAME: &str = "broadcast add";
@@ -39,30 +39,23 @@ fn on_cpu<T: Element>(x: &Tensor, v: &Tensor) -> Result<Tensor> {
     let y = timed(NAME, Phase::Forward, || Result::Ok(sums::<T>(&View::of(&x)?, &View::of(&v)?)))?;
     let (needs_gradient, shape) = (v.track_op(), v.shape().clone());
     record_linear(NAME, &[&x, &v], stored(y, x.shape()), move |gradient| {
-        let dv = || {
-            let gradient = gradient.contiguous()?;
-            tensor(sum_of_examples::<T>(&View::of(&gradient)?, shape.elem_count()), &shape)
-        };
+        let dv = || tensor(sum_of_examples::<T>(&View::of(gradient)?, shape.elem_count()), &shape);
         Ok(vec![Some(gradient.clone()), needs_gradient.then(dv).transpose()?])
     })
 }
 
 fn sums<T: Element>(x: &[T], v: &[T]) -> Vec<T> {
-    let mut y = unwritten(x.len());
-    let len = block_len(v.len());
-    run(
-        x.len(),
-        y.chunks_mut(len).zip(x.chunks(len)),
+    by_rows(
+        x,
+        x,
+        v.len(),
         #[inline(always)]
-        |(y, x): (&mut [T], &[T])| {
-            for (y, x) in y.chunks_exact_mut(v.len()).zip(x.chunks_exact(v.len())) {
-                for (y, (&x, &v)) in y.iter_mut().zip(x.iter().zip(v)) {
-                    *y = x + v;
-                }
+        |y, x, _| {
+            for (y, (&x, &v)) in y.iter_mut().zip(x.iter().zip(v)) {
+                *y = x + v;
             }
         },
-    );
-    y
+    )
 }
 
 /// Threads share the elements of v. Each element sums the examples in their order.

@@ -2,7 +2,7 @@
 
 use crate::backend::buffer::unwritten;
 use crate::backend::element::Element;
-use crate::backend::parallel::{block_len, finite, max, run, sum, sum_of_pairs};
+use crate::backend::parallel::{block_len, by_rows, finite, max, run, sum, sum_of_pairs};
 use crate::ops::softmax::exponentials;
 
 pub(super) fn loss<T: Element>(
@@ -12,23 +12,33 @@ pub(super) fn loss<T: Element>(
     label_smoothing: f64,
 ) -> f64 {
     sum_of_rows(
-        logits,
-        classes,
-        n_classes,
+        (logits, n_classes),
+        (classes, 1),
         #[inline(always)]
-        |row, class| row_loss(row, class, label_smoothing),
+        |row, class| class[0].map_or(0., |class| row_loss(row, class, label_smoothing)),
     )
 }
 
 pub(super) fn hits<T: Element>(logits: &[T], classes: &[Option<usize>], n_classes: usize) -> usize {
     let hits = sum_of_rows(
-        logits,
-        classes,
-        n_classes,
+        (logits, n_classes),
+        (classes, 1),
         #[inline(always)]
-        |row: &[T], class| f64::from(u8::from(is_first_largest(row, class, max(row)))),
+        |row, class| {
+            let is_hit = class[0].is_some_and(|class| is_first_largest(row, class, max(row)));
+            f64::from(u8::from(is_hit))
+        },
     );
     hits as usize
+}
+
+pub(super) fn soft_loss<T: Element>(logits: &[T], targets: &[T], n_classes: usize) -> f64 {
+    sum_of_rows(
+        (logits, n_classes),
+        (targets, n_classes),
+        #[inline(always)]
+        |row, targets| soft_row_loss(row, targets),
+    )
 }
 
 #[inline(always)]
@@ -36,25 +46,23 @@ fn is_first_largest<T: Element>(row: &[T], class: usize, most: T) -> bool {
     row[class] == most && !row[..class].contains(&most)
 }
 
-/// Σ f(row, class) over the rows that have a class.
+/// Σ f(row, targets of the row). The rows have `n_classes` elements of `logits` and `per_row` elements of `targets`.
 #[inline(always)]
-fn sum_of_rows<T: Element>(
-    logits: &[T],
-    classes: &[Option<usize>],
-    n_classes: usize,
-    f: impl Fn(&[T], usize) -> f64 + Sync + Send,
+fn sum_of_rows<T: Element, U: Sync>(
+    (logits, n_classes): (&[T], usize),
+    (targets, per_row): (&[U], usize),
+    f: impl Fn(&[T], &[U]) -> f64 + Sync + Send,
 ) -> f64 {
     let len = block_len(n_classes);
     let partial = run(
         logits.len(),
-        logits.chunks(len).zip(classes.chunks(len / n_classes)),
+        logits.chunks(len).zip(targets.chunks(len / n_classes * per_row)),
         #[inline(always)]
-        |(logits, classes)| {
+        |(logits, targets)| {
             let mut total = 0.;
-            for (row, &class) in logits.chunks_exact(n_classes).zip(classes) {
-                if let Some(class) = class {
-                    total += f(row, class);
-                }
+            let rows = logits.chunks_exact(n_classes).zip(targets.chunks_exact(per_row));
+            for (row, targets) in rows {
+                total += f(row, targets);
             }
             total
         },
@@ -153,24 +161,6 @@ pub(super) fn gradient<T: Element>(
     dlogits
 }
 
-pub(super) fn soft_loss<T: Element>(logits: &[T], targets: &[T], n_classes: usize) -> f64 {
-    let len = block_len(n_classes);
-    let partial = run(
-        logits.len(),
-        logits.chunks(len).zip(targets.chunks(len)),
-        #[inline(always)]
-        |(logits, targets)| {
-            let rows = logits.chunks_exact(n_classes).zip(targets.chunks_exact(n_classes));
-            let mut total = 0.;
-            for (row, targets) in rows {
-                total += soft_row_loss(row, targets);
-            }
-            total
-        },
-    );
-    partial.into_iter().sum()
-}
-
 /// Σ q (log Σ exp − x) in one pass, with 0 · ∞ = 0.
 #[inline(always)]
 fn soft_row_loss<T: Element>(row: &[T], targets: &[T]) -> f64 {
@@ -186,22 +176,17 @@ pub(super) fn soft_gradient<T: Element>(
     n_classes: usize,
     factor: T,
 ) -> Vec<T> {
-    let mut dlogits = unwritten(logits.len());
-    let len = block_len(n_classes);
-    run(
-        logits.len(),
-        dlogits.chunks_mut(len).zip(logits.chunks(len).zip(targets.chunks(len))),
+    by_rows(
+        logits,
+        targets,
+        n_classes,
         #[inline(always)]
-        |(dlogits, (logits, targets))| {
-            let rows = logits.chunks_exact(n_classes).zip(targets.chunks_exact(n_classes));
-            for (d, (row, targets)) in dlogits.chunks_exact_mut(n_classes).zip(rows) {
-                let (_, total) = exponentials(d, row);
-                let scale = factor * sum(targets, |q| q) / total;
-                for (d, &q) in d.iter_mut().zip(targets) {
-                    *d = *d * scale - factor * q;
-                }
+        |d, row, targets| {
+            let (_, total) = exponentials(d, row);
+            let scale = factor * sum(targets, |q| q) / total;
+            for (d, &q) in d.iter_mut().zip(targets) {
+                *d = *d * scale - factor * q;
             }
         },
-    );
-    dlogits
+    )
 }

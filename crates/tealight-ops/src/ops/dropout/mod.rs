@@ -17,10 +17,10 @@ use candle_core::{Result, Tensor, bail};
 
 use crate::autograd::graph::{Saved, fused};
 use crate::backend::choice::{dispatch, widened};
-use crate::backend::element::Element;
 use crate::rng::Stream;
+pub(crate) use cpu::{Dropout, scaled_or_zero};
 
-/// Which elements are dropped.
+/// One draw of a dropout mask. It says which elements are dropped.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Draw {
     /// The probability, in [0, 1).
@@ -53,49 +53,14 @@ pub fn dropout(x: &Tensor, rate: f64, stream: Stream) -> Result<Tensor> {
     dispatch!(match [x] {
         Cpu(T) => fused("dropout", [x], x.shape(), Saved::Nothing, |[x]| {
             let dropout = Dropout::<T>::new(draw);
-            (dropout.apply(x), move |_, _, g| [dropout.apply(g)])
+            (dropout.apply(x, None), move |_, _, g| [dropout.apply(g, None)])
         }),
         Cuda => cuda::dropout(x, draw),
         Reference => widened(x, |x| reference::dropout(x, rate, stream)),
     })
 }
 
-/// x · factor, but 0 for a factor of 0 even if x is NaN or infinite.
-#[inline(always)]
-pub(crate) fn scaled_or_zero<T: Element>(x: T, factor: T) -> T {
-    if factor == T::ZERO { T::ZERO } else { x * factor }
-}
-
 /// The smallest random word whose element is kept: ⌈rate · 2³²⌉.
 pub(crate) fn threshold(rate: f64) -> u32 {
     (rate * 2_f64.powi(32)).ceil() as u32
-}
-
-pub(crate) struct Dropout<T> {
-    stream: Stream,
-    threshold: u32,
-    scale: T,
-}
-
-impl<T: Element> Dropout<T> {
-    pub(crate) fn new(Draw { rate, stream }: Draw) -> Self {
-        Self { stream, threshold: threshold(rate), scale: T::from_f64(1. / (1. - rate)) }
-    }
-
-    /// Calls `f` with the factors (0 or the scale) of the `len` elements from number `first` on, in runs: the
-    /// offset of a run, and its factors.
-    #[inline(always)]
-    pub(crate) fn factors(&self, first: u64, len: usize, f: impl FnMut(usize, &[T])) {
-        cpu::factors(self, first, len, f);
-    }
-
-    /// Dropout(x). Its backward is Dropout(g).
-    pub(crate) fn apply(&self, x: &[T]) -> Vec<T> {
-        cpu::masked(self, x, None)
-    }
-
-    /// base + Dropout(x)
-    pub(crate) fn apply_onto(&self, base: &[T], x: &[T]) -> Vec<T> {
-        cpu::masked(self, x, Some(base))
-    }
 }

@@ -4,8 +4,7 @@
 use std::cmp::Ordering;
 
 use crate::backend::element::Element;
-use crate::backend::parallel::{all_numbers, max, sum, sum_of_pairs};
-use crate::ops::softmax::by_rows;
+use crate::backend::parallel::{all_numbers, by_rows, max, sum, sum_of_pairs};
 
 /// Passes before the remaining candidates are sorted. For scores close to each other, as at the start of
 /// training, one or two are enough; sorting at once would take 40 times as long as a softmax.

@@ -13,10 +13,10 @@ pub mod reference;
 use candle_core::{Result, Tensor, bail};
 
 use crate::autograd::graph::record_linear;
-use crate::backend::buffer::{View, stored, tensor, unwritten};
+use crate::backend::buffer::{View, stored, tensor};
 use crate::backend::choice::{dispatch, widened_all};
 use crate::backend::element::Element;
-use crate::backend::parallel::{block_len, run};
+use crate::backend::parallel::{block_len, by_blocks};
 use crate::backend::profile::{Phase, timed};
 use crate::ops::dropout::{Draw, Dropout};
 
@@ -45,16 +45,13 @@ fn on_cpu<T: Element>(x: &Tensor, change: &Tensor, draw: Option<Draw>) -> Result
     let sum = timed(NAME, Phase::Forward, || {
         let (x, change) = (View::of(&x)?, View::of(&change)?);
         Result::Ok(match &dropout {
-            Some(dropout) => dropout.apply_onto(&x, &change),
+            Some(dropout) => dropout.apply(&change, Some(&x)),
             None => sum(&x, &change),
         })
     })?;
     record_linear(NAME, &[&x, &change], stored(sum, x.shape()), move |gradient| {
         let dchange = match dropout {
-            Some(dropout) => {
-                let gradient = gradient.contiguous()?;
-                tensor(dropout.apply(&View::of(&gradient)?), gradient.shape())?
-            }
+            Some(dropout) => tensor(dropout.apply(&View::of(gradient)?, None), gradient.shape())?,
             None => gradient.clone(),
         };
         Ok(vec![Some(gradient.clone()), Some(dchange)])
@@ -62,17 +59,15 @@ fn on_cpu<T: Element>(x: &Tensor, change: &Tensor, draw: Option<Draw>) -> Result
 }
 
 fn sum<T: Element>(x: &[T], change: &[T]) -> Vec<T> {
-    let mut sum = unwritten(x.len());
-    let len = block_len(1);
-    run(
-        x.len(),
-        sum.chunks_mut(len).zip(x.chunks(len).zip(change.chunks(len))),
+    by_blocks(
+        x,
+        change,
+        block_len(1),
         #[inline(always)]
-        |(sum, (x, change)): (&mut [T], (&[T], &[T]))| {
+        |sum, x, change| {
             for (sum, (&x, &change)) in sum.iter_mut().zip(x.iter().zip(change)) {
                 *sum = x + change;
             }
         },
-    );
-    sum
+    )
 }

@@ -1,8 +1,7 @@
 //! The CPU loops, row by row, so that a row stays in the first-level cache.
 
-use crate::backend::buffer::unwritten;
 use crate::backend::element::Element;
-use crate::backend::parallel::{block_len, finite, max, run, sum, sum_of_pairs};
+use crate::backend::parallel::{by_rows, finite, max, sum, sum_of_pairs};
 
 pub(super) fn softmax<T: Element>(x: &[T], width: usize) -> Vec<T> {
     by_rows(
@@ -81,28 +80,4 @@ pub(crate) fn softmax_row<T: Element>(y: &mut [T], x: &[T]) {
     for y in y {
         *y *= scale;
     }
-}
-
-/// A new buffer: `work` writes each of its rows from the same rows of `a` and `b`.
-#[inline(always)]
-pub(crate) fn by_rows<T: Element>(
-    a: &[T],
-    b: &[T],
-    width: usize,
-    work: impl Fn(&mut [T], &[T], &[T]) + Send + Sync,
-) -> Vec<T> {
-    let mut output = unwritten(a.len());
-    let len = block_len(width);
-    run(
-        a.len(),
-        output.chunks_mut(len).zip(a.chunks(len).zip(b.chunks(len))),
-        #[inline(always)]
-        |(output, (a, b))| {
-            let rows = a.chunks_exact(width).zip(b.chunks_exact(width));
-            for (output, (a, b)) in output.chunks_exact_mut(width).zip(rows) {
-                work(output, a, b);
-            }
-        },
-    );
-    output
 }

@@ -19,7 +19,7 @@ pub mod reference;
 
 use candle_core::{D, Result, Tensor};
 
-pub(crate) use cpu::{by_rows, exponentials, softmax_backward, softmax_row};
+pub(crate) use cpu::{exponentials, softmax_backward, softmax_row};
 
 use crate::autograd::graph::{Saved, fused};
 use crate::backend::choice::{dispatch, widened};

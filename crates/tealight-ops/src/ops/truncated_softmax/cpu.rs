@@ -3,8 +3,8 @@
 use std::cmp::Ordering;
 
 use crate::backend::element::Element;
-use crate::backend::parallel::{all_numbers, finite, max, sum, sum_of_pairs};
-use crate::ops::softmax::{by_rows, softmax_row};
+use crate::backend::parallel::{all_numbers, by_rows, finite, max, sum, sum_of_pairs};
+use crate::ops::softmax::softmax_row;
 
 pub(super) fn top_k<T: Element>(x: &[T], width: usize, k: usize) -> Vec<T> {
     by_rows(
