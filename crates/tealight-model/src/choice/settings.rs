@@ -18,19 +18,19 @@ macro_rules! settings {
     ($(
         $(#[$attribute:meta])*
         pub struct $name:ident {
-            $($(#[$of_key:meta])* pub $key:ident: $type:ty = $default:expr,)+
+            $($(#[$of_key:meta])* pub $key:ident: $type:ty = $default:expr,)*
         }
     )+) => {$(
         $(#[$attribute])*
         #[derive(Clone, Debug, PartialEq, ::serde::Serialize, ::serde::Deserialize)]
         #[serde(default, deny_unknown_fields)]
         pub struct $name {
-            $($(#[$of_key])* pub $key: $type,)+
+            $($(#[$of_key])* pub $key: $type,)*
         }
 
         impl Default for $name {
             fn default() -> Self {
-                Self { $($key: $default,)+ }
+                Self { $($key: $default,)* }
             }
         }
     )+};

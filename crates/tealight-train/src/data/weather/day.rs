@@ -73,11 +73,8 @@ impl fmt::Display for Weather {
 
 /// Text → ids. Ignores white space, commas and variation selectors.
 pub fn parse(text: &str) -> Result<Vec<u8>, ParseError> {
-    let mut days = Vec::new();
-    for (line, text) in text.lines().enumerate() {
-        days.extend(parse_line(text, line + 1)?);
-    }
-    Ok(days)
+    let lines = text.lines().zip(1..).map(|(text, line)| parse_line(text, line));
+    Ok(lines.collect::<Result<Vec<_>, _>>()?.concat())
 }
 
 /// Ids → emoji.

@@ -3,7 +3,6 @@
 use std::io;
 use std::path::PathBuf;
 
-use super::day::ParseError;
 use crate::error;
 
 /// A setting or a file is invalid.
@@ -27,39 +26,13 @@ pub enum Error {
         /// The reason.
         source: io::Error,
     },
-    /// A character does not denote weather.
-    #[error("`{}`, {fault}", path.display())]
-    Parse {
+    /// The content of the file is not sequences of weather.
+    #[error("`{}`{fault}", path.display())]
+    Content {
         /// The file.
         path: PathBuf,
-        /// The place and the character. Not a `source`: the message includes it.
-        fault: ParseError,
-    },
-    /// A line with too few days.
-    #[error(
-        "`{}`, line {line}: {n_days} days, but a sequence needs at least {min_days} (the window and the next day)",
-        path.display()
-    )]
-    TooShort {
-        /// The file.
-        path: PathBuf,
-        /// The line, counted from 1.
-        line: usize,
-        /// The number of days on it.
-        n_days: usize,
-        /// The required number of days.
-        min_days: usize,
-    },
-    /// A file has no sequence.
-    #[error(
-        "`{}` has no sequence: a line of at least {min_days} days (the window and the next day) is needed",
-        path.display()
-    )]
-    Empty {
-        /// The file.
-        path: PathBuf,
-        /// The required number of days of a line.
-        min_days: usize,
+        /// The place in the file, if any, and what is wrong.
+        fault: String,
     },
 }
 
@@ -82,7 +55,7 @@ impl From<Error> for error::Error {
                 let message = format!("`{}` cannot be read: {source}", path.display());
                 return Self::config(["task.source.path"], message);
             }
-            _ => return Self::Weather(Box::new(error)),
+            Error::Content { .. } => return Self::Weather(Box::new(error)),
         };
         let table = if key == "window" { "task" } else { "task.source" };
         let row = key.find('[').unwrap_or(key.len());

@@ -105,7 +105,7 @@ impl Evaluation {
         let one_hot =
             |day: u8| std::array::from_fn(|id| f64::from(u8::from(id == usize::from(day))));
         Self {
-            window: examples.window(),
+            window: examples.window,
             windows: examples.iter().flat_map(|(window, _)| window).copied().collect(),
             weights: vec![1. / n as f64; n],
             next: examples.iter().map(|(_, day)| one_hot(day)).collect(),
@@ -181,7 +181,7 @@ mod tests {
     use super::*;
     use tealight_ops::rng::Purpose;
 
-    fn markov() -> markov::Markov {
+    fn markov() -> markov::Config {
         markov::Config::default().build().unwrap()
     }
 

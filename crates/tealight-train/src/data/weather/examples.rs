@@ -6,8 +6,10 @@ use tealight_ops::rng::Stream;
 /// `(n, window + 1)` days: each row is a window, oldest day first, and the day to forecast.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Examples {
-    window: usize,
-    days: Vec<u8>,
+    /// The number of days in a window.
+    pub window: usize,
+    /// All days, `(n, window + 1)` row by row.
+    pub days: Vec<u8>,
 }
 
 impl Examples {
@@ -33,11 +35,6 @@ impl Examples {
         Self { window: self.window, days: indices.into_iter().flat_map(row).copied().collect() }
     }
 
-    /// The number of days in a window.
-    pub fn window(&self) -> usize {
-        self.window
-    }
-
     /// The number of examples.
     pub fn len(&self) -> usize {
         self.days.len() / (self.window + 1)
@@ -46,11 +43,6 @@ impl Examples {
     /// Whether there is no example.
     pub fn is_empty(&self) -> bool {
         self.days.is_empty()
-    }
-
-    /// All days, `(n, window + 1)` row by row.
-    pub fn days(&self) -> &[u8] {
-        &self.days
     }
 
     /// Each window with the day after it.
@@ -70,14 +62,14 @@ mod tests {
         let stream = Stream::new(3, Purpose::Data);
         let few = Examples::sample(&generator, 5, 7, stream);
         let many = Examples::sample(&generator, 5, 11, stream);
-        assert_eq!(few.days(), &many.days()[..7 * 6]);
-        assert_eq!((few.len(), many.len(), few.window()), (7, 11, 5));
+        assert_eq!(few.days, &many.days[..7 * 6]);
+        assert_eq!((few.len(), many.len(), few.window), (7, 11, 5));
     }
 
     #[test]
     fn a_selection_keeps_its_order() {
         let examples = Examples::cut(&[[0, 1, 2, 2, 1]], 2);
-        assert_eq!(examples.select([2, 0]).days(), [2, 2, 1, 0, 1, 2]);
+        assert_eq!(examples.select([2, 0]).days, [2, 2, 1, 0, 1, 2]);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use std::{fs, path::Path};
 pub fn read(path: &Path, min_days: usize) -> Result<Vec<Vec<u8>>, Error> {
     let text =
         fs::read_to_string(path).map_err(|source| Error::Read { path: path.into(), source })?;
+    let refused = |fault: String| Error::Content { path: path.into(), fault };
     let mut sequences = Vec::new();
     for (at, text) in text.trim_start_matches('\u{FEFF}').lines().enumerate() {
         let text = text.split('#').next().unwrap_or_default();
@@ -18,16 +19,17 @@ pub fn read(path: &Path, min_days: usize) -> Result<Vec<Vec<u8>>, Error> {
             continue;
         }
         let line = at + 1;
-        let days =
-            parse_line(text, line).map_err(|fault| Error::Parse { path: path.into(), fault })?;
+        let days = parse_line(text, line).map_err(|fault| refused(format!(", {fault}")))?;
         if days.len() < min_days {
-            let n_days = days.len();
-            return Err(Error::TooShort { path: path.into(), line, n_days, min_days });
+            let (n_days, rule) = (days.len(), "(the window and the next day)");
+            let needed = format!("a sequence needs at least {min_days} {rule}");
+            return Err(refused(format!(", line {line}: {n_days} days, but {needed}")));
         }
         sequences.push(days);
     }
     if sequences.is_empty() {
-        return Err(Error::Empty { path: path.into(), min_days });
+        let needed = format!("a line of at least {min_days} days (the window and the next day)");
+        return Err(refused(format!(" has no sequence: {needed} is needed")));
     }
     Ok(sequences)
 }

@@ -19,14 +19,9 @@ pub struct Score {
 /// known days and the next day.
 pub(super) fn bayes(joint: &[f64]) -> Score {
     rows(joint).fold(Score::default(), |score, row| {
-        let next = normalised(&row);
         // A row of probability 0 adds nothing to the cross-entropy.
-        let nll = row.iter().zip(next).filter(|(p, _)| **p > 0.).map(|(p, q)| -p * q.ln());
-        Score {
-            accuracy: score.accuracy + row[argmax(&row)],
-            nll: score.nll + nll.sum::<f64>(),
-            ..score
-        }
+        let nll = score.nll + cross_entropy(&row, &normalised(&row));
+        Score { accuracy: score.accuracy + row[argmax(&row)], nll, ..score }
     })
 }
 

@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use serde::{Deserialize, Serialize};
 use tealight_model::choice;
 
 use super::generator::{Generator, dotmod, markov, n_days, one_four_eight};
 use crate::error::Result;
+use crate::settings::settings;
 
 choice! {
     /// `[task.source]`: the source of the weather.
@@ -28,13 +28,13 @@ choice! {
     }
 }
 
-/// `[task.source] kind = "file"`
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct FileConfig {
-    /// A sequence on each line, oldest day first; `#` begins a comment. A relative path starts in the
-    /// current directory; a run stores the absolute one.
-    pub path: PathBuf,
+settings! {
+    /// `[task.source] kind = "file"`
+    pub struct FileConfig {
+        /// A sequence on each line, oldest day first; `#` begins a comment. A relative path starts in the
+        /// current directory; a run stores the absolute one.
+        pub path: PathBuf = PathBuf::new(),
+    }
 }
 
 impl SourceConfig {
@@ -43,8 +43,8 @@ impl SourceConfig {
         let generator: Box<dyn Generator> = match self {
             Self::Markov(config) => Box::new(config.build()?),
             Self::OneFourEight(config) => Box::new(config.build()?),
-            Self::TenDays(preset) => Box::new(preset.build()),
-            Self::FifteenDays(preset) => Box::new(preset.build()),
+            Self::TenDays(_) => Box::new(n_days::Config { n: 10 }),
+            Self::FifteenDays(_) => Box::new(n_days::Config { n: 15 }),
             Self::NDays(config) => Box::new(config.build()?),
             Self::Dotmod(config) => Box::new(config.build()?),
             Self::File(_) => return Ok(None),

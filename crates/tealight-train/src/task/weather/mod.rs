@@ -214,10 +214,10 @@ impl Task for Weather {
 
     fn batch(&self, split: Split, index: u64) -> Result<Batch> {
         let examples = self.examples(split, index);
-        let (batch, window) = (examples.len(), examples.window());
+        let (batch, window) = (examples.len(), examples.window);
         let every = self.config.read_out == ReadOut::EveryPosition;
         let (mut ids, mut labels) = (Vec::with_capacity(batch * window), Vec::new());
-        for row in examples.days().chunks_exact(window + 1) {
+        for row in examples.days.chunks_exact(window + 1) {
             ids.extend(row[..window].iter().map(|&day| u32::from(day)));
             let targets = if every { &row[1..] } else { &row[window..] };
             labels.extend(targets.iter().map(|&day| u32::from(day)));
@@ -265,7 +265,7 @@ impl Task for Weather {
     }
 
     fn attention_maps(&self, model: &Forecaster) -> Result<Vec<AttentionMap>> {
-        self.attention_maps_of(model, &self.data.validation.days()[..self.config.window])
+        self.attention_maps_of(model, &self.data.validation.days[..self.config.window])
     }
 }
 

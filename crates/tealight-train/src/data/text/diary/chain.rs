@@ -13,8 +13,7 @@
 //! chain is cyclic: cloud turns to rain, rain to sun, and sun to cloud, rarely in the other direction.
 //! Therefore the order of the neighbours matters.
 
-use crate::data::weather::generator::Generator;
-use crate::data::weather::generator::markov::{self, Markov};
+use crate::data::weather::generator::{Generator, markov};
 use crate::data::weather::{Distribution, N_CLASSES};
 use serde::Serialize;
 use tealight_ops::rng::Stream;
@@ -38,7 +37,7 @@ pub struct Limit {
 /// A stationary Markov chain over rain, cloud and sun.
 #[derive(Clone, Debug)]
 pub(super) struct Chain {
-    rule: Markov,
+    rule: markov::Config,
     stationary: Distribution,
 }
 

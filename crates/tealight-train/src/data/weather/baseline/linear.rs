@@ -24,8 +24,8 @@ pub struct Linear {
     window: usize,
     /// `(3·window + 1, 3)`: a row for each day and weather, the bias last; a column for each class.
     weights: Vec<Distribution>,
-    gradient_norm: f64,
-    n_steps: usize,
+    /// ‖∇J‖ at the end of the fit: below 10⁻⁸ if it converged.
+    pub gradient_norm: f64,
 }
 
 /// λ of the ceiling: its effect is far below the 10⁻⁴ to which results are compared.
@@ -43,9 +43,8 @@ impl Linear {
     }
 
     fn minimise(reference: &Evaluation, ridge: f64) -> Self {
-        let newton = Newton::new(reference, ridge);
-        let (weights, gradient_norm, n_steps) = newton.minimise();
-        Self { window: reference.window, weights, gradient_norm, n_steps }
+        let (weights, gradient_norm) = Newton::new(reference, ridge).minimise();
+        Self { window: reference.window, weights, gradient_norm }
     }
 
     /// The forecast after each window, `(n, 3)`.
@@ -56,21 +55,6 @@ impl Linear {
         assert_eq!(evaluation.window, self.window, "invariant: a window as long as in the fit");
         let windows = evaluation.windows.par_chunks_exact(self.window);
         windows.with_min_len(BLOCK).map(|days| softmax(&logits(&self.weights, days))).collect()
-    }
-
-    /// `(3·window + 1, 3)`: row 3·day + weather, the bias last; a column for each class.
-    pub fn weights(&self) -> &[Distribution] {
-        &self.weights
-    }
-
-    /// ‖∇J‖ at the end of the fit: below 10⁻⁸ if it converged.
-    pub fn gradient_norm(&self) -> f64 {
-        self.gradient_norm
-    }
-
-    /// The number of steps of Newton's method.
-    pub fn n_steps(&self) -> usize {
-        self.n_steps
     }
 }
 
@@ -88,7 +72,7 @@ mod tests {
     fn a_markov_chain_is_linear_in_its_last_day() {
         let evaluation = Evaluation::exact(&markov(), 3).unwrap();
         let linear = Linear::ceiling(&evaluation);
-        assert!(linear.gradient_norm() < 1e-8);
+        assert!(linear.gradient_norm < 1e-8);
         for (prediction, truth) in linear.predict(&evaluation).iter().zip(&evaluation.next) {
             assert!(prediction.iter().zip(truth).all(|(a, b)| (a - b).abs() < 1e-5));
         }
@@ -100,7 +84,7 @@ mod tests {
         let sequences: Vec<_> = (0..30).map(|i| [i % 2, i % 3, i % 3]).collect();
         let examples = Examples::cut(&sequences, 2);
         let linear = Linear::fit(&examples);
-        assert!(linear.gradient_norm() < 1e-8, "{linear:?}");
+        assert!(linear.gradient_norm < 1e-8, "{linear:?}");
         let score = Evaluation::empirical(&examples);
         let score = score.score(&linear.predict(&score));
         assert!(score.accuracy > 0.999);
@@ -121,7 +105,7 @@ mod tests {
         for feature in 0..16 {
             for class in 0..3 {
                 let moved = |by: f64| {
-                    let mut weights = linear.weights().to_vec();
+                    let mut weights = linear.weights.clone();
                     weights[feature][class] += by;
                     objective(&weights)
                 };

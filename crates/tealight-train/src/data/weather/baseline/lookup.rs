@@ -45,11 +45,6 @@ impl Lookup {
         let forecast = |window| self.table.get(window).unwrap_or(&self.margin);
         evaluation.iter().map(forecast).copied().collect()
     }
-
-    /// The number of different windows.
-    pub fn n_windows(&self) -> usize {
-        self.table.len()
-    }
 }
 
 #[cfg(test)]
@@ -62,7 +57,7 @@ mod tests {
         let lookup = Lookup::memorise(&examples);
         let margin = [3. / 7., 1. / 7., 3. / 7.];
         let seen = [(1. + margin[0]) / 4., margin[1] / 4., (2. + margin[2]) / 4.];
-        assert_eq!(lookup.n_windows(), 2);
+        assert_eq!(lookup.table.len(), 2);
         let unseen = Evaluation::empirical(&Examples::cut(&[[1, 1, 0], [0, 1, 0]], 2));
         assert_eq!(lookup.predict(&unseen), [margin, seen]);
     }

@@ -47,8 +47,8 @@ impl<'a> Newton<'a> {
         Self { reference, ridge, n_features: N_CLASSES * reference.window + 1 }
     }
 
-    /// θ `(n_features, 3)`, ‖∇J‖ and the number of steps.
-    pub(super) fn minimise(&self) -> (Vec<Distribution>, f64, usize) {
+    /// θ `(n_features, 3)` and ‖∇J‖.
+    pub(super) fn minimise(&self) -> (Vec<Distribution>, f64) {
         let mut theta = vec![[0.; N_CLASSES]; self.n_features];
         let mut objective = self.objective(&theta);
         let mut n_steps = 0;
@@ -57,7 +57,7 @@ impl<'a> Newton<'a> {
             let gradient = derivatives.gradient.as_flattened();
             let norm = gradient.iter().map(|g| g * g).sum::<f64>().sqrt();
             if norm < TOLERANCE || n_steps == MAX_STEPS {
-                return (theta, norm, n_steps);
+                return (theta, norm);
             }
             let direction = solve(self.dense(&derivatives.hessian), gradient.to_vec());
             let slope: f64 = direction.iter().zip(gradient).map(|(d, g)| d * g).sum();
@@ -69,7 +69,7 @@ impl<'a> Newton<'a> {
                 let rounding = 1e-14 * objective.abs();
                 (reached <= objective - 1e-4 * scale * slope + rounding).then_some((moved, reached))
             });
-            let Some((moved, reached)) = lower else { return (theta, norm, n_steps) };
+            let Some((moved, reached)) = lower else { return (theta, norm) };
             (theta, objective) = (moved, reached);
             n_steps += 1;
         }

@@ -6,15 +6,14 @@
 //!
 //! The first day is drawn from `initial`, not from the stationary distribution of `transition`.
 
-use super::{Generator, check_distribution, sample_from_day_one};
+use super::{Generator, check_distribution};
 use crate::data::weather::error::Error;
 use crate::data::weather::score::{self, Score};
 use crate::data::weather::{Distribution, sequence};
 use crate::settings::settings;
-use tealight_ops::rng::Stream;
 
 settings! {
-    /// `kind = "markov"`
+    /// `kind = "markov"`: the chain.
     pub struct Config {
         /// The distribution of the first day: rain, cloud, sun. Published: `[0.3, 0.4, 0.3]`.
         pub initial: Distribution = [0.3, 0.4, 0.3],
@@ -22,13 +21,6 @@ settings! {
         /// Published: `[[0.6, 0.3, 0.1], [0.3, 0.4, 0.3], [0.2, 0.3, 0.5]]`.
         pub transition: [Distribution; 3] = [[0.6, 0.3, 0.1], [0.3, 0.4, 0.3], [0.2, 0.3, 0.5]],
     }
-}
-
-/// A first-order Markov chain.
-#[derive(Clone, Debug)]
-pub struct Markov {
-    initial: Distribution,
-    transition: [Distribution; 3],
 }
 
 impl Config {
@@ -39,28 +31,20 @@ impl Config {
         rows.try_for_each(|(i, row)| check_distribution(format!("transition[{i}]"), row))
     }
 
-    /// Builds the chain.
-    pub fn build(&self) -> Result<Markov, Error> {
+    /// The chain, if every row is a distribution.
+    pub fn build(&self) -> Result<Self, Error> {
         self.validate()?;
-        Ok(Markov { initial: self.initial, transition: self.transition })
+        Ok(self.clone())
     }
 }
 
-impl Generator for Markov {
+impl Generator for Config {
     fn memory(&self) -> usize {
         1
     }
 
     fn next(&self, history: &[u8]) -> Distribution {
         history.last().map_or(self.initial, |&today| self.transition[usize::from(today)])
-    }
-
-    fn sample(&self, stream: Stream, n_days: usize) -> Vec<u8> {
-        sample_from_day_one(self, stream, n_days)
-    }
-
-    fn joint(&self, n_days: usize) -> Vec<f64> {
-        sequence::extend(vec![1.], 0, n_days, |days| self.next(days))
     }
 
     fn bayes(&self, window: usize) -> Score {

@@ -16,9 +16,9 @@ pub mod markov;
 pub mod n_days;
 pub mod one_four_eight;
 
-use super::Distribution;
 use super::error::Error;
-use super::score::Score;
+use super::score::{self, Score};
+use super::{Distribution, sequence};
 use std::fmt;
 use tealight_ops::rng::Stream;
 
@@ -42,13 +42,27 @@ pub trait Generator: fmt::Debug + Send + Sync {
     fn next(&self, history: &[u8]) -> Distribution;
 
     /// `n_days` days, a function of `stream`. Draws of different streams are independent.
-    fn sample(&self, stream: Stream, n_days: usize) -> Vec<u8>;
+    ///
+    /// By default, each is drawn from [`next`](Self::next), beginning with the first day.
+    fn sample(&self, stream: Stream, n_days: usize) -> Vec<u8> {
+        let mut days = Vec::with_capacity(n_days);
+        for day in 0..n_days as u64 {
+            days.push(stream.categorical(day, &self.next(&days)) as u8);
+        }
+        days
+    }
 
     /// The probability of every sequence of `n_days` days, `(3^n_days)`, the oldest day varying least.
-    fn joint(&self, n_days: usize) -> Vec<f64>;
+    ///
+    /// By default, from [`next`](Self::next), beginning with the first day.
+    fn joint(&self, n_days: usize) -> Vec<f64> {
+        sequence::extend(vec![1.], 0, n_days, |days| self.next(days))
+    }
 
     /// The exact score of the optimal forecast from a window of this many days.
-    fn bayes(&self, window: usize) -> Score;
+    fn bayes(&self, window: usize) -> Score {
+        score::bayes(&self.joint(window + 1))
+    }
 }
 
 /// Checks that three probabilities are a distribution, up to the rounding of decimals.
@@ -59,14 +73,4 @@ fn check_distribution(key: impl Into<String>, value: &Distribution) -> Result<()
     }
     let rule = "the probabilities of rain, cloud and sun are at least 0 and sum to 1";
     Err(Error::setting(key, value, rule))
-}
-
-/// Draws the days one by one from `next`, beginning with the first day.
-fn sample_from_day_one(generator: &dyn Generator, stream: Stream, n_days: usize) -> Vec<u8> {
-    let mut days = Vec::with_capacity(n_days);
-    for day in 0..n_days as u64 {
-        let next = generator.next(&days);
-        days.push(stream.categorical(day, &next) as u8);
-    }
-    days
 }

@@ -17,41 +17,25 @@ use super::{Generator, chain::Chain};
 use crate::data::weather::error::Error;
 use crate::data::weather::score::{self, Score};
 use crate::data::weather::{Distribution, N_CLASSES, sequence};
-use serde::{Deserialize, Serialize};
+use crate::settings::settings;
 use tealight_ops::rng::Stream;
 
-/// `kind = "n_days"`
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Config {
-    /// The number of counted days. Published: 10, and 15.
-    pub n: usize,
-}
+settings! {
+    /// `kind = "n_days"`: the rule for n days.
+    pub struct Config {
+        /// The number of counted days. Published: 10, and 15.
+        pub n: usize = 10,
+    }
 
-/// `kind = "ten_days"`: `n_days` with n = 10.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct TenDays {}
+    /// `kind = "ten_days"`: `n_days` with n = 10.
+    pub struct TenDays {}
 
-/// `kind = "fifteen_days"`: `n_days` with n = 15.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct FifteenDays {}
-
-/// The chain of the rule for n days.
-#[derive(Clone, Debug)]
-pub struct NDays {
-    n: usize,
+    /// `kind = "fifteen_days"`: `n_days` with n = 15.
+    pub struct FifteenDays {}
 }
 
 /// 2 · 3¹⁴ states of 8 bytes: 77 MB while probabilities are computed.
 const MAX_N: usize = 15;
-
-impl Default for Config {
-    fn default() -> Self {
-        Self { n: 10 }
-    }
-}
 
 impl Config {
     /// Checks that n is from 1 to 15.
@@ -63,28 +47,14 @@ impl Config {
         Err(Error::setting("n", self.n, rule))
     }
 
-    /// Builds the chain.
-    pub fn build(&self) -> Result<NDays, Error> {
+    /// The rule, if n is from 1 to 15.
+    pub fn build(&self) -> Result<Self, Error> {
         self.validate()?;
-        Ok(NDays { n: self.n })
+        Ok(self.clone())
     }
 }
 
-impl TenDays {
-    /// The chain with n = 10.
-    pub fn build(&self) -> NDays {
-        NDays { n: 10 }
-    }
-}
-
-impl FifteenDays {
-    /// The chain with n = 15.
-    pub fn build(&self) -> NDays {
-        NDays { n: 15 }
-    }
-}
-
-impl Generator for NDays {
+impl Generator for Config {
     fn memory(&self) -> usize {
         self.n
     }
@@ -165,7 +135,7 @@ impl Generator for NDays {
     }
 }
 
-impl NDays {
+impl Config {
     /// P(w) from the number of occurrences of each w in the last n days.
     fn after(&self, counts: [usize; N_CLASSES]) -> Distribution {
         counts.map(|count| (self.n - count) as f64 / (2 * self.n) as f64)
@@ -205,7 +175,7 @@ mod tests {
     use super::*;
     use tealight_ops::rng::Purpose;
 
-    fn n_days(n: usize) -> NDays {
+    fn n_days(n: usize) -> Config {
         Config { n }.build().unwrap()
     }
 

@@ -9,9 +9,8 @@
 //! In the published code, two of the days that the table reads depend on the days before them. Days after
 //! day 11 have no rule and follow `transition`.
 
-use super::{Generator, markov, sample_from_day_one};
+use super::{Generator, markov};
 use crate::data::weather::error::Error;
-use crate::data::weather::score::{self, Score};
 use crate::data::weather::{Distribution, sequence};
 use crate::settings::settings;
 use tealight_model::names;
@@ -49,6 +48,7 @@ pub struct OneFourEight {
     initial: Distribution,
     transition: [Distribution; 3],
     fresh: [usize; 3],
+    /// The distributions of day 11 after RRR, RRC, RRS, RCR, … SSS on days 1, 4 and 8.
     table: [Distribution; N_KEYS],
 }
 
@@ -105,15 +105,8 @@ impl Config {
                 Positions::Coded => [0, 4, 8],
                 Positions::Text => READ,
             },
-            table: std::array::from_fn(|i| row(i).map(tenths)),
+            table: std::array::from_fn(|i| row(i).map(|tenths| f64::from(tenths) / 10.)),
         })
-    }
-}
-
-impl OneFourEight {
-    /// The distributions of day 11 after RRR, RRC, RRS, RCR, … SSS on days 1, 4 and 8.
-    pub fn table(&self) -> &[Distribution] {
-        &self.table
     }
 }
 
@@ -139,22 +132,6 @@ impl Generator for OneFourEight {
             _ => self.initial,
         }
     }
-
-    fn sample(&self, stream: Stream, n_days: usize) -> Vec<u8> {
-        sample_from_day_one(self, stream, n_days)
-    }
-
-    fn joint(&self, n_days: usize) -> Vec<f64> {
-        sequence::extend(vec![1.], 0, n_days, |days| self.next(days))
-    }
-
-    fn bayes(&self, window: usize) -> Score {
-        score::bayes(&self.joint(window + 1))
-    }
-}
-
-fn tenths(n: u8) -> f64 {
-    f64::from(n) / 10.
 }
 
 /// Row `i` of a drawn table: one of the 36 compositions of 10 into three parts.
@@ -185,7 +162,7 @@ mod tests {
     fn a_seed_draws_a_table_of_compositions() {
         let table = |seed| {
             let config = Config { table_seed: Some(seed), ..Config::default() };
-            config.build().unwrap().table().to_vec()
+            config.build().unwrap().table.to_vec()
         };
         assert_eq!(table(5), table(5));
         assert_ne!(table(5), table(6));
