@@ -81,7 +81,7 @@ impl Report {
         let metrics = losses(task, model)?;
         let mean = |name: &str| metrics.mean(name).unwrap_or(f64::NAN);
         let (commonest, n_masked) = commonest(task);
-        let languages = task.diary().map_or(&[][..], |diary| diary.config().language.all());
+        let languages = task.diary().map_or(&[][..], |diary| diary.config.language.all());
         Ok(Self {
             accuracy: mean("accuracy"),
             loss: mean("loss"),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::{Corpus, Document, Documents, Origin, Part, Progress};
 use crate::data::split::Split;
-use crate::data::text::diary::{Diary, Subset};
+use crate::data::text::diary::{self, Diary, Subset};
 use crate::error::Result;
 
 impl Corpus for Diary {
@@ -32,8 +32,8 @@ struct DiaryDocuments<'a> {
 impl DiaryDocuments<'_> {
     /// The numbers of training and validation documents.
     fn counts(&self) -> (u64, u64) {
-        let config = self.diary.config();
-        (config.n_documents as u64, config.n_validation as u64)
+        let diary::Config { n_documents, n_validation, .. } = self.diary.config;
+        (n_documents as u64, n_validation as u64)
     }
 }
 

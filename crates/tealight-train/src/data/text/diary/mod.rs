@@ -129,7 +129,8 @@ pub enum Subset {
 /// A corpus of diaries.
 #[derive(Clone, Debug)]
 pub struct Diary {
-    config: Config,
+    /// The settings.
+    pub config: Config,
     seed: u64,
     chain: Chain,
 }
@@ -176,11 +177,6 @@ impl Diary {
     pub fn new(config: &Config, seed: u64) -> Result<Self> {
         config.validate()?;
         Ok(Self { config: config.clone(), seed, chain: Chain::new() })
-    }
-
-    /// The settings.
-    pub fn config(&self) -> &Config {
-        &self.config
     }
 
     /// Training document `index`.

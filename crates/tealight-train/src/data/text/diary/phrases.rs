@@ -38,17 +38,8 @@ pub(super) struct DiaryText {
     pub(super) words: Vec<Range<usize>>,
 }
 
-/// The forms of the text of a day.
-const DAYS: [Shape; 3] = [Shape::Report, Shape::ReportThenNote, Shape::NoteThenReport];
-/// The probabilities of [`DAYS`].
+/// The probabilities that a day has a report alone, a report before a note, and a report after a note.
 const SHARES: [f64; 3] = [0.9, 0.05, 0.05];
-
-#[derive(Clone, Copy, Debug)]
-enum Shape {
-    Report,
-    ReportThenNote,
-    NoteThenReport,
-}
 
 /// The offset in the distribution of ranks.
 const OFFSET: f64 = 3.;
@@ -70,11 +61,6 @@ impl Phrases {
             writer.day(stream.fork(i as u64), day);
         }
         writer.diary
-    }
-
-    fn list(&self, name: &str) -> &'static [&'static str] {
-        let list = self.fillers.iter().find(|(known, _)| *known == name);
-        list.map(|(_, list)| *list).expect("invariant: a test checks every template")
     }
 }
 
@@ -99,10 +85,10 @@ impl Writer<'_> {
         };
         let report = pick(0, self.phrases.reports);
         let note = pick(1, self.phrases.notes);
-        let sentences = match DAYS[stream.fork_name("shape").categorical(0, &SHARES)] {
-            Shape::Report => vec![report],
-            Shape::ReportThenNote => vec![report, note],
-            Shape::NoteThenReport => vec![note, report],
+        let sentences = match stream.fork_name("shape").categorical(0, &SHARES) {
+            0 => vec![report],
+            1 => vec![report, note],
+            _ => vec![note, report],
         };
         for (i, sentence) in sentences.into_iter().enumerate() {
             self.sentence(sentence, stream.fork(i as u64), day);
@@ -115,26 +101,23 @@ impl Writer<'_> {
             self.diary.text.push_str(self.phrases.space);
         }
         for (i, part) in parts(template).enumerate() {
-            match part {
-                Part::Text(text) => self.diary.text.push_str(text),
-                Part::Gap(DAY) => self.diary.text.push_str(day.name),
-                Part::Gap(WEATHER) => self.weather(day.weather),
-                Part::Gap(name) => {
-                    let filler = self.filler(name, stream.fork(i as u64));
-                    self.diary.text.push_str(filler);
-                }
+            let words = match part {
+                Part::Text(text) => text,
+                Part::Gap(DAY) => day.name,
+                Part::Gap(WEATHER) => self.phrases.weather[usize::from(day.weather)],
+                Part::Gap(name) => self.filler(name, stream.fork(i as u64)),
+            };
+            let start = self.diary.text.len();
+            self.diary.text.push_str(words);
+            if part == Part::Gap(WEATHER) {
+                self.diary.words.push(start..self.diary.text.len());
             }
         }
     }
 
-    fn weather(&mut self, weather: u8) {
-        let start = self.diary.text.len();
-        self.diary.text.push_str(self.phrases.weather[usize::from(weather)]);
-        self.diary.words.push(start..self.diary.text.len());
-    }
-
     fn filler(&self, name: &str, stream: Stream) -> &'static str {
-        let list = self.phrases.list(name);
+        let known = self.phrases.fillers.iter().find(|(known, _)| *known == name);
+        let (_, list) = known.expect("invariant: a test checks every template");
         let is_constant = self.phrases.constant.contains(&name);
         let stream = if is_constant { self.constant.fork_name(name) } else { stream };
         let weights: Vec<f64> = (0..list.len()).map(|rank| 1. / (rank as f64 + OFFSET)).collect();

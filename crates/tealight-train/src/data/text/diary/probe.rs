@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use super::chain::{Chain, Limit, Neighbours};
-use super::{Config, Diary, Document, Language, Languages, Subset};
+use super::chain::{Limit, Neighbours};
+use super::{Config, Diary, Language, Languages, Subset};
 use crate::data::weather::{Distribution, Weather};
 use crate::error::Result;
 
@@ -72,26 +72,19 @@ impl Diary {
         let stream = self.stream(Subset::Probes).fork(language as u64).fork(index);
         let document = self.write(language, stream);
         let day = (index % self.config.n_days as u64) as usize;
-        Probe::new(&self.chain, &document, day)
-    }
-}
-
-impl Probe {
-    fn new(chain: &Chain, document: &Document, day: usize) -> Self {
-        let Document { language, ref weather, .. } = *document;
-        let days: Vec<u8> = weather.iter().map(|weather| weather.id()).collect();
+        let days: Vec<u8> = document.weather.iter().map(|weather| weather.id()).collect();
         let place = match day {
             0 => Place::First,
             day if day + 1 == days.len() => Place::Last,
             _ => Place::Inside,
         };
-        Self {
+        Probe {
             text: document.masked(day, MASK),
             language,
-            weather: weather[day],
+            weather: document.weather[day],
             answer: language.weather_words()[usize::from(days[day])],
             place,
-            optimal: chain.posterior(Neighbours::of(&days, day)),
+            optimal: self.chain.posterior(Neighbours::of(&days, day)),
         }
     }
 }

@@ -34,7 +34,7 @@ fn a_document_is_a_function_of_seed_and_index() {
     let diary = diary(Languages::Both);
     assert_eq!(diary.document(3), diary.document(3));
     assert_ne!(diary.document(3).text, diary.document(5).text);
-    let other = Diary::new(diary.config(), 18).unwrap();
+    let other = Diary::new(&diary.config, 18).unwrap();
     assert_ne!(diary.document(3).text, other.document(3).text);
     let subsets = [Subset::Train, Subset::Validation, Subset::Probes];
     let texts = subsets.map(|subset| diary.document_of(subset, 3).text);
@@ -116,7 +116,7 @@ fn what_else_is_written_does_not_depend_on_the_weather() {
         };
         assert!(text(0) == text(1) && text(1) == text(2));
     }
-    assert_eq!(diary.config().n_days, 5);
+    assert_eq!(diary.config.n_days, 5);
 }
 
 #[test]
