@@ -1,6 +1,6 @@
 //! Tokenises a corpus, batch by batch.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{Cursor, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
@@ -15,34 +15,55 @@ const BATCH: usize = 1 << 22;
 /// The maximal number of parts of documents in a batch.
 const MAX_PARTS: usize = 1 << 14;
 
-/// Writes the tokens to a file. It has its name only when it is complete.
-pub(super) fn file(
-    path: &Path,
-    corpus: &dyn Corpus,
-    tokenizer: &Tokenizer,
-    key: u128,
-    progress: &mut dyn FnMut(Progress),
-) -> Result<()> {
-    let temporary = temporary_path(path, std::process::id());
-    let entries = TemporaryFile(temporary.with_extension("entries"));
-    let read_write = |path: &Path| {
-        let mut options = OpenOptions::new();
-        let options = options.read(true).write(true).create(true).truncate(true);
-        options.open(path).map_err(Error::io("create", path))
-    };
-    let mut write = |body: File, entries: File| -> Result<()> {
-        let writer = Writer::new(body, entries, tokenizer.vocab_size(), key);
-        let writer = writer.map_err(Error::io("write", &temporary))?;
-        let file = tokenise(corpus, tokenizer, writer, &temporary, progress)?;
-        file.sync_all().map_err(Error::io("write", &temporary))
-    };
-    match write(read_write(&temporary)?, read_write(&entries.0)?) {
-        Ok(()) => files::rename(&temporary, path),
-        Err(error) => {
-            // Report the original error, not a failure to remove the file.
-            let _ = files::remove_if_exists(&temporary);
-            Err(error)
+/// A store that is to be built.
+pub(super) struct Build<'a> {
+    pub(super) corpus: &'a dyn Corpus,
+    pub(super) tokenizer: &'a Tokenizer,
+    pub(super) key: u128,
+    pub(super) progress: &'a mut dyn FnMut(Progress),
+}
+
+impl Build<'_> {
+    /// Writes the tokens to a file. It has its name only when it is complete.
+    pub(super) fn file(self, path: &Path) -> Result<()> {
+        let temporary = TemporaryFile(temporary_path(path, std::process::id()));
+        let entries = TemporaryFile(temporary.0.with_extension("entries"));
+        let create = |path: &Path| {
+            let mut options = File::options();
+            let options = options.read(true).write(true).create(true).truncate(true);
+            options.open(path).map_err(Error::io("create", path))
+        };
+        let file = self.tokenise(create(&temporary.0)?, create(&entries.0)?, &temporary.0)?;
+        file.sync_all().map_err(Error::io("write", &temporary.0))?;
+        files::rename(&temporary.0, path)
+    }
+
+    /// The bytes of [`Self::file`], in memory.
+    pub(super) fn memory(self) -> Result<Vec<u8>> {
+        let bytes = self.tokenise(Cursor::default(), Cursor::default(), Path::new("memory"));
+        bytes.map(Cursor::into_inner)
+    }
+
+    /// Writes the tokens to `body`, which is `path` in errors; `entries` buffers the entries.
+    fn tokenise<W: Read + Write + Seek>(self, body: W, entries: W, path: &Path) -> Result<W> {
+        let writer = Writer::new(body, entries, self.tokenizer.vocab_size(), self.key);
+        let mut writer = writer.map_err(Error::io("write", path))?;
+        let mut documents = self.corpus.documents()?;
+        let mut batch = read(&mut *documents)?;
+        if batch.is_empty() {
+            return Err(Error::config(["task.corpus"], "the corpus has no document"));
         }
+        while !batch.is_empty() {
+            // Read and decompress the next batch while this one is tokenised.
+            let encode = || encode(self.tokenizer, &batch);
+            let (ids, next) = rayon::join(encode, || read(&mut *documents));
+            for (ids, document) in ids?.iter().zip(&batch) {
+                writer.push(ids, document).map_err(Error::io("write", path))?;
+            }
+            batch = next?;
+            (self.progress)(documents.progress());
+        }
+        writer.finish().map_err(Error::io("write", path))
     }
 }
 
@@ -71,43 +92,6 @@ impl Drop for TemporaryFile {
     fn drop(&mut self) {
         let _ = files::remove_if_exists(&self.0);
     }
-}
-
-/// The bytes of [`file()`], in memory.
-pub(super) fn memory(
-    corpus: &dyn Corpus,
-    tokenizer: &Tokenizer,
-    key: u128,
-    progress: &mut dyn FnMut(Progress),
-) -> Result<Vec<u8>> {
-    let path = Path::new("memory");
-    let writer = Writer::new(Cursor::default(), Cursor::default(), tokenizer.vocab_size(), key);
-    let writer = writer.map_err(Error::io("write", path))?;
-    tokenise(corpus, tokenizer, writer, path, progress).map(Cursor::into_inner)
-}
-
-fn tokenise<W: Read + Write + Seek>(
-    corpus: &dyn Corpus,
-    tokenizer: &Tokenizer,
-    mut writer: Writer<W>,
-    path: &Path,
-    progress: &mut dyn FnMut(Progress),
-) -> Result<W> {
-    let mut documents = corpus.documents()?;
-    let mut batch = read(&mut *documents)?;
-    if batch.is_empty() {
-        return Err(Error::config(["task.corpus"], "the corpus has no document"));
-    }
-    while !batch.is_empty() {
-        // Read and decompress the next batch while this one is tokenised.
-        let (ids, next) = rayon::join(|| encode(tokenizer, &batch), || read(&mut *documents));
-        for (ids, document) in ids?.iter().zip(&batch) {
-            writer.push(ids, document).map_err(Error::io("write", path))?;
-        }
-        batch = next?;
-        progress(documents.progress());
-    }
-    writer.finish().map_err(Error::io("write", path))
 }
 
 fn read(documents: &mut dyn Documents) -> Result<Vec<Document>> {

@@ -26,29 +26,10 @@ const VALIDATION: u64 = 1 << 63;
 
 pub(super) static CRC: Crc<u32, Table<16>> = Crc::<u32, Table<16>>::new(&CRC_32_ISO_HDLC);
 
-/// The bytes of a token.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Width {
-    Two,
-    Four,
-}
-
-impl Width {
-    pub(super) fn for_vocab(vocab_size: usize) -> Self {
-        if vocab_size <= 1 << 16 { Self::Two } else { Self::Four }
-    }
-
-    pub(super) fn bytes(self) -> u64 {
-        match self {
-            Self::Two => 2,
-            Self::Four => 4,
-        }
-    }
-}
-
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Header {
-    pub(super) width: Width,
+    /// The bytes of a token, 2 or 4.
+    pub(super) width: u32,
     pub(super) n_documents: u64,
     pub(super) n_tokens: u64,
     pub(super) key: u128,
@@ -62,7 +43,7 @@ impl Header {
         let fields: [&[u8]; 7] = [
             MAGIC,
             &VERSION.to_le_bytes(),
-            &(width.bytes() as u32).to_le_bytes(),
+            &width.to_le_bytes(),
             &n_documents.to_le_bytes(),
             &n_tokens.to_le_bytes(),
             &key.to_le_bytes(),
@@ -83,11 +64,7 @@ impl Header {
         if !is_ours || u32_at(52)? != CRC.checksum(&bytes[..52]) {
             return None;
         }
-        let width = match u32_at(12)? {
-            2 => Width::Two,
-            4 => Width::Four,
-            _ => return None,
-        };
+        let width = u32_at(12).filter(|width| [2, 4].contains(width))?;
         Some(Self {
             width,
             n_documents: u64_at(16)?,
@@ -99,7 +76,7 @@ impl Header {
 
     /// The bytes of a range of tokens in the file.
     pub(super) fn tokens(&self, range: Range<u64>) -> Range<usize> {
-        let at = |token: u64| HEADER + (token * self.width.bytes()) as usize;
+        let at = |token: u64| HEADER + (token * u64::from(self.width)) as usize;
         at(range.start)..at(range.end)
     }
 
@@ -112,7 +89,7 @@ impl Header {
 
     /// The size of the file in bytes; `None` on overflow.
     fn file_size(&self) -> Option<u64> {
-        let tokens = self.n_tokens.checked_mul(self.width.bytes())?;
+        let tokens = self.n_tokens.checked_mul(u64::from(self.width))?;
         let entries = self.n_documents.checked_mul(ENTRY as u64)?;
         tokens.checked_add(HEADER as u64)?.checked_next_multiple_of(8)?.checked_add(entries)
     }

@@ -23,8 +23,10 @@ use std::fs::File;
 use std::ops::Range;
 use std::path::Path;
 
-use self::format::{Entry, Header, Width};
-use self::mapped::Bytes;
+use memmap2::Mmap;
+
+use self::build::Build;
+use self::format::{Entry, Header};
 use super::corpus::{Corpus, Progress};
 use super::tokenizer::Tokenizer;
 use crate::data::fingerprint::Fnv128;
@@ -47,7 +49,7 @@ pub enum Stage {
 #[derive(Debug)]
 pub struct TokenStore {
     header: Header,
-    bytes: Bytes,
+    bytes: Mmap,
 }
 
 impl TokenStore {
@@ -62,8 +64,9 @@ impl TokenStore {
         let fingerprint = corpus.fingerprint(&mut |done| progress(Stage::Reading, done))?;
         let key = key(fingerprint, tokenizer)?;
         let progress = &mut |done| progress(Stage::Tokenising, done);
+        let build = Build { corpus, tokenizer, key, progress };
         if corpus.is_generated() {
-            return Self::in_memory(corpus, tokenizer, key, progress);
+            return Self::in_memory(build);
         }
         let folder = cache()?;
         files::create_directory(&folder)?;
@@ -82,20 +85,16 @@ impl TokenStore {
         if is_locked {
             build::remove_leftovers(&path)?;
         }
-        build::file(&path, corpus, tokenizer, key, progress)?;
+        build.file(&path)?;
         let missing = || Error::io("read", &path)(std::io::ErrorKind::NotFound.into());
         Self::open(&path, key)?.ok_or_else(missing)
     }
 
-    fn in_memory(
-        corpus: &dyn Corpus,
-        tokenizer: &Tokenizer,
-        key: u128,
-        progress: &mut dyn FnMut(Progress),
-    ) -> Result<Self> {
-        let bytes = build::memory(corpus, tokenizer, key, progress)?;
+    fn in_memory(build: Build<'_>) -> Result<Self> {
+        let bytes = build.memory()?;
         let header = Header::decode(&bytes).expect("invariant: what we write can be read");
-        Ok(Self { header, bytes: Bytes::Owned(bytes) })
+        let bytes = mapped::memory(&bytes).map_err(Error::io("map", Path::new("memory")))?;
+        Ok(Self { header, bytes })
     }
 
     /// `None` if the file is missing or damaged.
@@ -107,7 +106,7 @@ impl TokenStore {
         let Some(header) = format::verify(&mut file, key).map_err(Error::io("read", path))? else {
             return Ok(None);
         };
-        let bytes = Bytes::map(&file).map_err(Error::io("map", path))?;
+        let bytes = mapped::file(&file).map_err(Error::io("map", path))?;
         Ok(Some(Self { header, bytes }))
     }
 
@@ -145,12 +144,10 @@ impl TokenStore {
         let all = self.tokens_of(document);
         assert!(range.end <= all.end - all.start, "invariant: a range within the document");
         let bytes = &self.bytes[self.header.tokens(all.start + range.start..all.start + range.end)];
-        match self.header.width {
-            Width::Two => into
-                .extend(bytes.as_chunks().0.iter().map(|&two| u32::from(u16::from_le_bytes(two)))),
-            Width::Four => {
-                into.extend(bytes.as_chunks().0.iter().map(|&four| u32::from_le_bytes(four)));
-            }
+        if self.header.width == 2 {
+            into.extend(bytes.as_chunks().0.iter().map(|&two| u32::from(u16::from_le_bytes(two))));
+        } else {
+            into.extend(bytes.as_chunks().0.iter().map(|&four| u32::from_le_bytes(four)));
         }
     }
 

@@ -4,7 +4,7 @@ use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 
 use crc::{Digest, Table};
 
-use super::format::{CRC, Entry, HEADER, Header, Width};
+use super::format::{CRC, Entry, HEADER, Header};
 use crate::data::text::corpus::{Document, Part};
 
 /// Writes documents one by one.
@@ -22,7 +22,7 @@ pub(super) struct Writer<W: Write> {
 impl<W: Read + Write + Seek> Writer<W> {
     /// Writes to `body`; `entries` buffers the entries.
     pub(super) fn new(body: W, entries: W, vocab_size: usize, key: u128) -> io::Result<Self> {
-        let width = Width::for_vocab(vocab_size);
+        let width = if vocab_size <= 1 << 16 { 2 } else { 4 };
         let header = Header { width, n_documents: 0, n_tokens: 0, key, body_crc: 0 };
         let mut body = BufWriter::with_capacity(1 << 18, body);
         body.write_all(&[0; HEADER])?;
@@ -39,9 +39,10 @@ impl<W: Read + Write + Seek> Writer<W> {
         let open = self.open.get_or_insert(Entry { end: 0, n_bytes: 0, split: *split });
         open.n_bytes += text.len() as u64;
         self.buffer.clear();
-        match self.header.width {
-            Width::Two => self.buffer.extend(ids.iter().flat_map(|&id| (id as u16).to_le_bytes())),
-            Width::Four => self.buffer.extend(ids.iter().flat_map(|id| id.to_le_bytes())),
+        if self.header.width == 2 {
+            self.buffer.extend(ids.iter().flat_map(|&id| (id as u16).to_le_bytes()));
+        } else {
+            self.buffer.extend(ids.iter().flat_map(|id| id.to_le_bytes()));
         }
         self.header.n_tokens += ids.len() as u64;
         self.digest.update(&self.buffer);
