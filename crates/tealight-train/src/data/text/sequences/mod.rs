@@ -22,7 +22,7 @@ use tealight_model::names;
 use tealight_ops::rng::{Purpose, Stream};
 
 use self::index::SplitDocuments;
-use self::pieces::{EdgeTokens, PieceSizes, Pieces};
+use self::pieces::{PieceSizes, Pieces};
 use super::holdout::Holdout;
 use super::store::TokenStore;
 use super::tokenizer::SpecialTokens;
@@ -117,14 +117,13 @@ impl Sequences {
         let Spec { layout, seq_len, predicts } = spec;
         positive("task.seq_len", seq_len)?;
         let order = Stream::new(seed, Purpose::Shuffle);
-        let edges = EdgeTokens::of(special);
         let length = seq_len + usize::from(predicts == Predicts::Next);
         let source: Box<dyn SequenceSource> = match layout {
             Layout::Padded => {
-                Box::new(Pieces::new(documents.clone(), edges, length, PieceSizes::Even)?)
+                Box::new(Pieces::new(documents.clone(), special, length, PieceSizes::Even)?)
             }
             Layout::Packed => {
-                let pieces = Pieces::new(documents.clone(), edges, length, PieceSizes::Full)?;
+                let pieces = Pieces::new(documents.clone(), special, length, PieceSizes::Full)?;
                 Box::new(packed::Packed::new(pieces, length, order.fork_name("packing")))
             }
             Layout::Stream => {

@@ -7,23 +7,6 @@ use super::{Sequence, SequenceSource};
 use crate::data::text::tokenizer::SpecialTokens;
 use crate::error::{Error, Result};
 
-/// The special tokens around each piece, if the tokenizer has them.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct EdgeTokens {
-    begin: Option<u32>,
-    end: Option<u32>,
-}
-
-impl EdgeTokens {
-    pub(super) fn of(special: &SpecialTokens) -> Self {
-        Self { begin: special.begin, end: special.end }
-    }
-
-    fn n(self) -> usize {
-        usize::from(self.begin.is_some()) + usize::from(self.end.is_some())
-    }
-}
-
 /// The sizes of the n = ⌈len / room⌉ pieces of a long document.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum PieceSizes {
@@ -38,7 +21,11 @@ pub(super) enum PieceSizes {
 #[derive(Debug)]
 pub(super) struct Pieces {
     index: Index,
-    edges: EdgeTokens,
+    /// The special tokens before and after each piece, if the tokenizer has them.
+    begin: Option<u32>,
+    end: Option<u32>,
+    /// The number of these special tokens.
+    n_edges: usize,
     room: u64,
     sizes: PieceSizes,
 }
@@ -54,21 +41,23 @@ impl Pieces {
     /// Pieces of at most `length` tokens, including the special ones.
     pub(super) fn new(
         documents: SplitDocuments,
-        edges: EdgeTokens,
+        special: &SpecialTokens,
         length: usize,
         sizes: PieceSizes,
     ) -> Result<Self> {
-        let Some(room) = length.checked_sub(edges.n()).filter(|&room| room > 0) else {
-            let key = "task.seq_len";
-            let (n, needed) = (edges.n(), edges.n() + 1);
+        let SpecialTokens { begin, end, .. } = *special;
+        let n_edges = usize::from(begin.is_some()) + usize::from(end.is_some());
+        if length <= n_edges {
             let message = format!(
-                "`{key}` leaves no room for text: a sequence of {length} tokens includes {n} special tokens \
-                 and must have at least {needed}"
+                "`task.seq_len` leaves no room for text: a sequence of {length} tokens includes {n_edges} special \
+                 tokens and must have at least {}",
+                n_edges + 1
             );
-            return Err(Error::config([key], message));
-        };
-        let room = room as u64;
-        Ok(Self { index: Index::new(documents, Counted::Pieces(room)), edges, room, sizes })
+            return Err(Error::config(["task.seq_len"], message));
+        }
+        let room = (length - n_edges) as u64;
+        let index = Index::new(documents, Counted::Pieces(room));
+        Ok(Self { index, begin, end, n_edges, room, sizes })
     }
 
     /// The pieces with the given numbers.
@@ -94,14 +83,14 @@ impl Pieces {
 
     /// The number of tokens of a piece in a sequence.
     pub(super) fn length(&self, piece: &Piece) -> usize {
-        (piece.tokens.end - piece.tokens.start) as usize + self.edges.n()
+        (piece.tokens.end - piece.tokens.start) as usize + self.n_edges
     }
 
     /// Appends a piece with its special tokens.
     pub(super) fn read(&self, piece: Piece, into: &mut Vec<u32>) {
-        into.extend(self.edges.begin);
+        into.extend(self.begin);
         self.index.documents.store.read(piece.document, piece.tokens, into);
-        into.extend(self.edges.end);
+        into.extend(self.end);
     }
 }
 
@@ -112,7 +101,7 @@ impl SequenceSource for Pieces {
 
     /// One in each piece, unless it has a begin token.
     fn n_without_context(&self) -> u64 {
-        if self.edges.begin.is_some() { 0 } else { self.n() }
+        if self.begin.is_some() { 0 } else { self.n() }
     }
 
     fn at(&self, number: u64) -> Sequence {
