@@ -28,6 +28,9 @@ pub(super) struct DocumentAssembler {
     path: Arc<Path>,
     split: Option<Split>,
     text: String,
+    /// An incomplete line of JSON.
+    json: String,
+    /// The line on which the document begins.
     line: u64,
     part: Part,
     ready: VecDeque<Document>,
@@ -35,8 +38,8 @@ pub(super) struct DocumentAssembler {
 
 impl DocumentAssembler {
     pub(super) fn new(path: Arc<Path>, split: Option<Split>) -> Self {
-        let ready = VecDeque::new();
-        Self { path, split, text: String::new(), line: 1, part: Part::First, ready }
+        let (text, json, ready) = (String::new(), String::new(), VecDeque::new());
+        Self { path, split, text, json, line: 1, part: Part::First, ready }
     }
 
     /// The next complete part.
@@ -84,10 +87,13 @@ impl DocumentAssembler {
     }
 
     fn emit(&mut self, text: String) {
-        let origin = Origin { path: self.path.clone(), line: self.line };
-        let document = Document { text, origin, part: self.part, split: self.split };
+        let document = Document { text, origin: self.origin(), part: self.part, split: self.split };
         self.ready.push_back(document);
         self.part = Part::Further;
+    }
+
+    fn origin(&self) -> Origin {
+        Origin { path: self.path.clone(), line: self.line }
     }
 
     /// Adds a line of a text file.
@@ -112,31 +118,25 @@ impl DocumentAssembler {
         }
     }
 
-    /// Adds a line or fragment of `.jsonl`; `json` buffers the line until it is complete.
-    pub(super) fn json_line(&mut self, line: &Line, field: &str, json: &mut String) -> Result<()> {
-        let origin = Origin { path: self.path.clone(), line: line.number };
-        if json.len() + line.text.len() > MAX_JSON_LINE {
-            return Err(
-                origin.error(format!("the line is longer than {} MiB", MAX_JSON_LINE >> 20))
-            );
+    /// Adds a line or fragment of `.jsonl`.
+    pub(super) fn json_line(&mut self, line: &Line, field: &str) -> Result<()> {
+        self.line = line.number;
+        if self.json.len() + line.text.len() > MAX_JSON_LINE {
+            let rule = format!("the line is longer than {} MiB", MAX_JSON_LINE >> 20);
+            return Err(self.origin().error(rule));
         }
-        json.push_str(&line.text);
-        if line.text.ends_with('\n') {
-            self.json_object(line.number, field, json)?;
-        }
-        Ok(())
+        self.json.push_str(&line.text);
+        if line.text.ends_with('\n') { self.finish_json(field) } else { Ok(()) }
     }
 
-    /// Adds the document in `field` of the object in `json`, and clears `json`.
-    pub(super) fn json_object(&mut self, line: u64, field: &str, json: &mut String) -> Result<()> {
-        let whole = std::mem::take(json);
-        if whole.trim().is_empty() {
-            return Ok(());
+    /// Ends the line of `.jsonl`, whose `field` is a document.
+    pub(super) fn finish_json(&mut self, field: &str) -> Result<()> {
+        let json = std::mem::take(&mut self.json);
+        if !json.trim().is_empty() {
+            let text = json_text(&json, field).map_err(|rule| self.origin().error(rule))?;
+            self.push(&text, self.line);
+            self.finish();
         }
-        let origin = Origin { path: self.path.clone(), line };
-        let text = json_text(&whole, field).map_err(|rule| origin.error(rule))?;
-        self.push(&text, line);
-        self.finish();
         Ok(())
     }
 }

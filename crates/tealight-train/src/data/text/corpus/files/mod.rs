@@ -13,6 +13,7 @@ mod reader;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::slice;
 use std::sync::{Arc, OnceLock};
 
 use serde_json::json;
@@ -49,10 +50,6 @@ struct InputFile {
 }
 
 impl InputFile {
-    fn new(path: PathBuf, kind: FileKind, split: Option<Split>) -> Self {
-        Self { path: path.into(), kind, split, hash: OnceLock::new() }
-    }
-
     fn n_bytes(&self) -> Result<u64> {
         fs::metadata(&self.path).map(|data| data.len()).map_err(Error::io("read", &self.path))
     }
@@ -108,12 +105,18 @@ impl Files {
         if config.validation_tail.is_some() {
             refuse_json_lines(&files)?;
         }
-        let train = if held_out.is_empty() { None } else { Some(Split::Train) };
-        let files = files.into_iter().map(|(path, kind)| InputFile::new(path, kind, train));
-        let held_out = held_out.into_iter();
-        let held_out =
-            held_out.map(|(path, kind)| InputFile::new(path, kind, Some(Split::Validation)));
-        Ok(Self { config: config.clone(), inputs: files.chain(held_out).collect() })
+        let input = |split| {
+            move |(path, kind): (PathBuf, FileKind)| InputFile {
+                path: path.into(),
+                kind,
+                split,
+                hash: OnceLock::new(),
+            }
+        };
+        let train = (!held_out.is_empty()).then_some(Split::Train);
+        let held_out = held_out.into_iter().map(input(Some(Split::Validation)));
+        let inputs = files.into_iter().map(input(train)).chain(held_out).collect();
+        Ok(Self { config: config.clone(), inputs })
     }
 
     fn n_bytes(&self) -> Result<u64> {
@@ -131,8 +134,10 @@ fn refuse_json_lines(files: &[(PathBuf, FileKind)]) -> Result<()> {
 
 impl Corpus for Files {
     fn documents(&self) -> Result<Box<dyn Documents + '_>> {
-        let total = self.n_bytes()?;
-        Ok(Box::new(FileDocuments { files: self, next: 0, current: None, done: 0, total }))
+        let (config, inputs, total) = (&self.config, self.inputs.iter(), self.n_bytes()?);
+        let mut documents = FileDocuments { config, inputs, current: None, done: 0, total };
+        documents.open_next()?;
+        Ok(Box::new(documents))
     }
 
     /// The hash of the bytes on the disk and of the settings that define a document, not of the paths.
@@ -164,8 +169,10 @@ impl Corpus for Files {
 
 /// The documents of all files, one file after another.
 struct FileDocuments<'a> {
-    files: &'a Files,
-    next: usize,
+    config: &'a Config,
+    /// The files after the current one.
+    inputs: slice::Iter<'a, InputFile>,
+    /// `None` after the last file or an error.
     current: Option<OpenFile<'a>>,
     /// Bytes of the files that have been read completely.
     done: u64,
@@ -174,13 +181,10 @@ struct FileDocuments<'a> {
 
 /// A file that is being read.
 struct OpenFile<'a> {
+    config: &'a Config,
     input: &'a InputFile,
     lines: Lines,
     assembler: DocumentAssembler,
-    /// An incomplete line of JSON.
-    json: String,
-    /// The number of that line.
-    json_line: u64,
     /// Characters before the tail that is held out.
     before_tail: Option<u64>,
     is_empty: bool,
@@ -188,7 +192,7 @@ struct OpenFile<'a> {
 }
 
 impl<'a> OpenFile<'a> {
-    fn open(input: &'a InputFile, config: &Config) -> Result<Self> {
+    fn open(input: &'a InputFile, config: &'a Config) -> Result<Self> {
         let mut split = input.split;
         let before_tail = match config.validation_tail {
             None => None,
@@ -198,11 +202,10 @@ impl<'a> OpenFile<'a> {
             }
         };
         Ok(Self {
+            config,
             input,
             lines: Lines::open(&input.path, input.kind.compression)?,
             assembler: DocumentAssembler::new(input.path.clone(), split),
-            json: String::new(),
-            json_line: 1,
             before_tail,
             is_empty: true,
             is_finished: false,
@@ -210,35 +213,30 @@ impl<'a> OpenFile<'a> {
     }
 
     /// The next part of a document; `None` at the end of the file.
-    fn next(&mut self, config: &Config) -> Result<Option<Document>> {
+    fn next(&mut self) -> Result<Option<Document>> {
         loop {
             if let Some(document) = self.assembler.pop() {
                 self.is_empty = false;
                 return Ok(Some(document));
             }
-            if self.is_finished {
-                let empty = || self.input.error("is empty: it holds no document");
-                return if self.is_empty { Err(empty()) } else { Ok(None) };
-            }
             match self.lines.next()? {
-                Some(line) => self.line(line, config)?,
-                None => self.finish(config)?,
+                Some(line) => self.line(line)?,
+                None if !self.is_finished => self.finish()?,
+                None if self.is_empty => {
+                    return Err(self.input.error("is empty: it holds no document"));
+                }
+                None => return Ok(None),
             }
         }
     }
 
-    fn line(&mut self, line: Line, config: &Config) -> Result<()> {
-        match self.input.kind.format {
-            Format::JsonLines => {
-                self.json_line = line.number;
-                self.assembler.json_line(&line, config.field(), &mut self.json)
-            }
-            Format::Text => {
-                let line = self.split_tail(line, config.documents);
-                self.assembler.text_line(&line, config.documents);
-                Ok(())
-            }
+    fn line(&mut self, line: Line) -> Result<()> {
+        if self.input.kind.format == Format::JsonLines {
+            return self.assembler.json_line(&line, self.config.field());
         }
+        let line = self.split_tail(line, self.config.documents);
+        self.assembler.text_line(&line, self.config.documents);
+        Ok(())
     }
 
     /// If the held-out tail begins within the line, adds the text before it to the training document and
@@ -258,8 +256,8 @@ impl<'a> OpenFile<'a> {
         Line { text, ..line }
     }
 
-    fn finish(&mut self, config: &Config) -> Result<()> {
-        self.assembler.json_object(self.json_line, config.field(), &mut self.json)?;
+    fn finish(&mut self) -> Result<()> {
+        self.assembler.finish_json(self.config.field())?;
         self.assembler.finish();
         self.is_finished = true;
         let hash = self.lines.progress.hash();
@@ -273,24 +271,21 @@ impl<'a> OpenFile<'a> {
 }
 
 impl FileDocuments<'_> {
+    fn open_next(&mut self) -> Result<()> {
+        let next = self.inputs.next().map(|input| OpenFile::open(input, self.config));
+        self.current = next.transpose()?;
+        Ok(())
+    }
+
     fn advance(&mut self) -> Result<Option<Document>> {
-        loop {
-            let file = match &mut self.current {
-                Some(file) => file,
-                None => match self.files.inputs.get(self.next) {
-                    None => return Ok(None),
-                    Some(input) => {
-                        self.next += 1;
-                        self.current.insert(OpenFile::open(input, &self.files.config)?)
-                    }
-                },
-            };
-            if let Some(document) = file.next(&self.files.config)? {
+        while let Some(file) = &mut self.current {
+            if let Some(document) = file.next()? {
                 return Ok(Some(document));
             }
             self.done += file.lines.progress.bytes();
-            self.current = None;
+            self.open_next()?;
         }
+        Ok(None)
     }
 }
 
@@ -300,7 +295,6 @@ impl Iterator for FileDocuments<'_> {
     fn next(&mut self) -> Option<Result<Document>> {
         let document = self.advance().transpose();
         if matches!(document, Some(Err(_))) {
-            self.next = self.files.inputs.len();
             self.current = None;
         }
         document
