@@ -15,23 +15,14 @@ pub(super) fn fill_in(table: &mut Table, base: Table) {
     }
 }
 
-/// Adds the entries of a table to a table, unless their kinds differ.
+/// Adds the entries of a table to a table, unless their kinds differ; a table without a `kind` agrees with
+/// every other.
 fn fill_in_value(node: &mut Node, base: Node) {
     let Value::Table(base) = base.value else { return };
-    match &mut node.value {
-        Value::Table(own) if may_fill_in(own, &base) => fill_in(own, base),
-        Value::String(kind) if base.kind().is_none_or(|base| base == kind) => {
-            if let Some(own) = node.expand_kind() {
-                fill_in(own, base);
-            }
-        }
-        _ => {}
+    let agree = node.kind().is_none() || base.kind().is_none() || node.kind() == base.kind();
+    if agree && let Some(own) = node.expand_kind() {
+        fill_in(own, base);
     }
-}
-
-/// Whether the kinds agree; a table without a `kind` agrees with every other.
-fn may_fill_in(own: &Table, base: &Table) -> bool {
-    own.kind().is_none() || base.kind().is_none() || own.kind() == base.kind()
 }
 
 #[cfg(test)]

@@ -23,8 +23,8 @@ pub(super) fn from_table<T: DeserializeOwned>(table: &Table) -> Result<T, Settin
 
 /// Deserialises the value at a dotted `path`.
 pub(super) fn from_node<T: DeserializeOwned>(node: &Node, path: &str) -> Result<T, SettingFault> {
-    let inside = |fault: SettingFault, key| fault.inside(quoted(key));
-    T::deserialize(node).map_err(|fault| path.rsplit('.').fold(fault.at(&node.span), inside))
+    let inside = |fault: SettingFault, key| fault.inside(node, quoted(key));
+    T::deserialize(node).map_err(|fault| path.rsplit('.').fold(fault, inside))
 }
 
 impl<'de> Deserializer<'de> for &'de Node {
@@ -44,14 +44,6 @@ impl<'de> Deserializer<'de> for &'de Node {
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, SettingFault> {
         visitor.visit_some(self)
-    }
-
-    fn deserialize_newtype_struct<V: Visitor<'de>>(
-        self,
-        _name: &'static str,
-        visitor: V,
-    ) -> Result<V::Value, SettingFault> {
-        visitor.visit_newtype_struct(self)
     }
 
     /// Serde's tuples ignore further elements: refuse an array of another length.
@@ -86,7 +78,7 @@ impl<'de> Deserializer<'de> for &'de Node {
 
     serde::forward_to_deserialize_any! {
         bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf
-        unit unit_struct seq tuple_struct map struct identifier ignored_any
+        unit unit_struct newtype_struct seq tuple_struct map struct identifier ignored_any
     }
 }
 
@@ -101,7 +93,7 @@ impl<'de> SeqAccess<'de> for Items<'de> {
     ) -> Result<Option<T::Value>, SettingFault> {
         let Some((index, node)) = self.0.next() else { return Ok(None) };
         let element = seed.deserialize(node);
-        element.map(Some).map_err(|fault| fault.at(&node.span).inside(format!("[{index}]")))
+        element.map(Some).map_err(|fault| fault.inside(node, format!("[{index}]")))
     }
 
     fn size_hint(&self) -> Option<usize> {
@@ -142,6 +134,6 @@ impl<'de> MapAccess<'de> for Entries<'de> {
     ) -> Result<V::Value, SettingFault> {
         let entry = self.value.take().expect("invariant: serde reads a value after its key");
         let value = seed.deserialize(&entry.node);
-        value.map_err(|fault| fault.at(&entry.node.span).inside(quoted(&entry.key)))
+        value.map_err(|fault| fault.inside(&entry.node, quoted(&entry.key)))
     }
 }

@@ -2,14 +2,16 @@
 
 use std::sync::Arc;
 
-use super::render;
+use annotate_snippets::Renderer;
+
+use super::render::group;
 use super::report::{Report, Source};
 
 /// An error in a configuration.
 ///
 /// `Display` writes it as a compiler does: several lines, the first of which begins with "error: ".
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("{}", render::plain(.report, .sources))]
+#[error("{}", Renderer::plain().render(&[group(.report, .sources)]))]
 pub struct ConfigError {
     report: Box<Report>,
     sources: Arc<[Source]>,
@@ -23,7 +25,7 @@ impl ConfigError {
 
     /// `Display` with terminal colors.
     pub fn in_color(&self) -> String {
-        render::styled(&self.report, &self.sources)
+        Renderer::styled().render(&[group(&self.report, &self.sources)])
     }
 
     pub(super) fn new(report: Report, sources: &Arc<[Source]>) -> Self {

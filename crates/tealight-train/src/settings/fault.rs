@@ -6,7 +6,7 @@ use serde::de::{Error, Expected, Unexpected};
 
 use super::report::{Report, Span};
 use super::suggest;
-use super::tree::{Node, Table, Value, quoted};
+use super::tree::{Node, Table, quoted};
 
 /// Longer keys are truncated in messages.
 const MAX_SHOWN: usize = 60;
@@ -16,6 +16,8 @@ const MAX_SHOWN: usize = 60;
 pub(super) struct SettingFault {
     rule: Rule,
     span: Option<Span>,
+    /// The innermost enclosing value, at `path`.
+    node: Option<Box<Node>>,
     /// From the innermost key outwards.
     path: Vec<String>,
 }
@@ -36,7 +38,7 @@ enum Rule {
 
 impl SettingFault {
     fn new(rule: Rule) -> Self {
-        Self { rule, span: None, path: Vec::new() }
+        Self { rule, span: None, node: None, path: Vec::new() }
     }
 
     pub(super) fn unknown_value(value: &str, values: Names) -> Self {
@@ -49,17 +51,18 @@ impl SettingFault {
         self
     }
 
-    /// Prepends `key`, quoted as in TOML, to the path.
-    pub(super) fn inside(mut self, key: String) -> Self {
+    /// The fault is in `node`, the value of `key`, which is quoted as in TOML.
+    pub(super) fn inside(mut self, node: &Node, key: String) -> Self {
+        self.node.get_or_insert_with(|| Box::new(node.clone()));
         self.path.push(key);
-        self
+        self.at(&node.span)
     }
 
-    /// The message and its place. `value_text` describes the node of `root` at the fault's path.
-    pub(super) fn report(self, root: &Table, value_text: impl Fn(&Node) -> String) -> Report {
-        let Self { rule, span, path } = self;
-        let path: Vec<String> = path.into_iter().rev().collect();
-        let node = find(root, &path);
+    /// The message and its place. `value_text` describes the innermost value.
+    pub(super) fn report(self, value_text: impl Fn(&Node) -> String) -> Report {
+        let Self { rule, span, node, mut path } = self;
+        path.reverse();
+        let node = node.as_deref();
         let value = || match node {
             Some(node) => format!("`{}`{}", dotted(&path), value_text(node)),
             None => "the configuration".to_string(),
@@ -130,24 +133,6 @@ fn dotted(path: &[String]) -> String {
     dotted
 }
 
-/// The node at a path of quoted keys and `[index]`es.
-fn find<'a>(root: &'a Table, path: &[String]) -> Option<&'a Node> {
-    let (first, rest) = path.split_first()?;
-    let mut node = &root.entries.iter().find(|entry| quoted(&entry.key) == *first)?.node;
-    for key in rest {
-        node = match &node.value {
-            Value::Table(table) => {
-                &table.entries.iter().find(|entry| quoted(&entry.key) == *key)?.node
-            }
-            Value::Array(items) => {
-                items.get(key.trim_matches(['[', ']']).parse::<usize>().ok()?)?
-            }
-            _ => return None,
-        };
-    }
-    Some(node)
-}
-
 impl Error for SettingFault {
     fn custom<T: fmt::Display>(message: T) -> Self {
         Self::new(Rule::Other(message.to_string()))
@@ -205,18 +190,14 @@ fn in_words(expected: &str) -> String {
     words.to_string()
 }
 
-/// The range of an integer type; `None` for other types.
+/// The range of an unsigned integer type; `None` for other types.
 fn range(integer: &str) -> Option<String> {
-    let (least, greatest) = match integer {
-        "u8" => (0, i64::from(u8::MAX)),
-        "u16" => (0, i64::from(u16::MAX)),
-        "u32" => (0, i64::from(u32::MAX)),
+    let greatest = match integer {
+        "u8" => u8::MAX.into(),
+        "u16" => u16::MAX.into(),
+        "u32" => u32::MAX,
         "u64" | "usize" => return Some("an integer that is not negative".to_string()),
-        "i8" => (i64::from(i8::MIN), i64::from(i8::MAX)),
-        "i16" => (i64::from(i16::MIN), i64::from(i16::MAX)),
-        "i32" => (i64::from(i32::MIN), i64::from(i32::MAX)),
-        "i64" | "isize" => (i64::MIN, i64::MAX),
         _ => return None,
     };
-    Some(format!("an integer from {least} to {greatest}"))
+    Some(format!("an integer from 0 to {greatest}"))
 }

@@ -4,7 +4,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::report::{FILE, Report, Span};
-use super::tree::{Entry, Node, Reader, Table, Value, quoted};
+use super::tree::{Node, Reader, Table, Value, quoted};
 
 /// Precedes the argument in its source text, so that messages show it as typed.
 pub(super) const PREFIX: &str = "--set ";
@@ -40,12 +40,15 @@ impl Override {
     pub(super) fn parse(source: usize, text: &str) -> Result<Self, Report> {
         let typed = &text[PREFIX.len()..];
         let whole = Span { source, range: PREFIX.len()..text.len() };
-        let Some(equals) = find_equals(typed) else {
-            return Err(Report::new("expected `--set key.path=value`").mark(&whole));
-        };
-        let path = parse_path(Reader { source, offset: PREFIX.len() }, &typed[..equals])
-            .ok_or_else(|| Report::new("expected a key before `=`").mark(&whole))?;
-        let raw = &typed[equals + 1..];
+        let reader = Reader { source, offset: PREFIX.len() };
+        // Quotes may hold another `=`: only the text before the right one is a key.
+        let mut sides = typed.match_indices('=').map(|(at, _)| (&typed[..at], &typed[at + 1..]));
+        let parsed = sides.find_map(|(key, raw)| Some((parse_path(reader, key)?, raw)));
+        let (path, raw) = parsed.ok_or_else(|| {
+            let has_equals = typed.contains('=');
+            let expected = if has_equals { "a key before `=`" } else { "`--set key.path=value`" };
+            Report::new(format!("expected {expected}")).mark(&whole)
+        })?;
         let offset = text.len() - raw.trim_start().len();
         let value = parse_value(Reader { source, offset }, raw.trim())?;
         Ok(Self { path, value })
@@ -58,7 +61,7 @@ impl Override {
     /// Sets the value in `root`. Returns the keys of the file that a change of `kind` drops.
     pub(super) fn apply(self, root: &mut Table) -> Result<Vec<DroppedKey>, Report> {
         let Self { mut path, value } = self;
-        let (mut key, mut key_span) = path.pop().expect("invariant: a path has a key");
+        let (mut key, key_span) = path.pop().expect("invariant: a path has a key");
         let mut table = root;
         let mut names: Vec<String> = Vec::new();
         for (parent, span) in &path {
@@ -66,32 +69,16 @@ impl Override {
             table = descend(table, parent, span, &names)?;
         }
         // A string in place of a table is the short form of its kind: `--set model.attention=softmax`.
-        if names_a_kind(table, &key, &value) {
+        let old = table.get(&key).and_then(|entry| entry.node.as_table());
+        if old.is_some() && value.as_str().is_some() {
             names.push(quoted(&key));
             table = descend(table, &key, &key_span, &names)?;
-            (key, key_span) = ("kind".to_string(), key_span);
+            key = "kind".to_string();
         }
         let dropped = swap_kind(table, &key, &value, &names);
-        set(table, key, key_span, value);
+        *table.node_mut(&key, &key_span) = value;
         Ok(dropped)
     }
-}
-
-/// The first `=` outside quotes.
-fn find_equals(text: &str) -> Option<usize> {
-    let mut quote = None;
-    text.char_indices().find_map(|(index, c)| match (quote, c) {
-        (None, '=') => Some(index),
-        (None, '"' | '\'') => {
-            quote = Some(c);
-            None
-        }
-        (Some(open), _) if open == c => {
-            quote = None;
-            None
-        }
-        _ => None,
-    })
 }
 
 /// Parses a dotted key as the key of a one-line TOML document.
@@ -138,22 +125,12 @@ fn descend<'a>(
     span: &Span,
     names: &[String],
 ) -> Result<&'a mut Table, Report> {
-    let index = table.position(key).unwrap_or_else(|| {
-        let node = Node { span: span.clone(), value: Value::Table(Table::default()) };
-        table.entries.push(Entry { key: key.to_string(), key_span: span.clone(), node });
-        table.entries.len() - 1
-    });
-    let node = &mut table.entries[index].node;
+    let node = table.node_mut(key, span);
     let node_span = node.span.clone();
     node.expand_kind().ok_or_else(|| {
         let report = Report::new(format!("`{}` is not a table", names.join(".")));
         report.mark(span).label(&node_span, "its value")
     })
-}
-
-fn names_a_kind(table: &Table, key: &str, value: &Node) -> bool {
-    let old = table.get(key).and_then(|entry| entry.node.as_table());
-    old.is_some() && matches!(value.value, Value::String(_))
 }
 
 /// Drops the file's other keys of `table` if `key` is a `kind` that changes.
@@ -184,13 +161,6 @@ fn drop_file_keys(table: &mut Table, names: &[String], dropped: &mut Vec<String>
         }
         entry.node.span.source != FILE
     });
-}
-
-fn set(table: &mut Table, key: String, key_span: Span, node: Node) {
-    match table.position(&key) {
-        Some(index) => table.entries[index].node = node,
-        None => table.entries.push(Entry { key, key_span, node }),
-    }
 }
 
 #[cfg(test)]

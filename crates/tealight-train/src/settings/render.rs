@@ -1,22 +1,19 @@
 //! Renders a report as a compiler does: the line, carets below it, help and notes.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
-use annotate_snippets::{Annotation, AnnotationKind, Group, Level, Origin, Renderer, Snippet};
+use annotate_snippets::{Annotation, AnnotationKind, Group, Level, Origin, Snippet};
 
-use super::report::{FILE, Mark, Note, Report, Source};
+use super::report::{FILE, Report, Source};
 
-pub(super) fn plain(report: &Report, sources: &[Source]) -> String {
-    Renderer::plain().render(&[group(report, sources)])
-}
-
-pub(super) fn styled(report: &Report, sources: &[Source]) -> String {
-    Renderer::styled().render(&[group(report, sources)])
-}
-
-fn group<'a>(report: &'a Report, sources: &'a [Source]) -> Group<'a> {
+/// The message, the marked lines of each source, and the notes.
+pub(super) fn group<'a>(report: &'a Report, sources: &'a [Source]) -> Group<'a> {
     let mut group = Group::with_title(Level::ERROR.primary_title(&report.message));
-    let marked = marked_sources(&report.marks);
+    // The sources that have marks, in the order of the marks.
+    let mut seen = BTreeSet::new();
+    let marked = report.marks.iter().map(|mark| mark.span.source);
+    let marked: Vec<usize> = marked.filter(|index| seen.insert(*index)).collect();
     for (rank, index) in marked.iter().enumerate() {
         let snippet = snippet(*index, report, &sources[*index]);
         // The renderer prints a path above every source but the first.
@@ -28,21 +25,7 @@ fn group<'a>(report: &'a Report, sources: &'a [Source]) -> Group<'a> {
     if let (true, Some(path)) = (marked.is_empty(), file) {
         group = group.element(Origin::path(path));
     }
-    group.elements(report.notes.iter().map(|note| match note {
-        Note::Help(text) => Level::HELP.message(text),
-        Note::Note(text) => Level::NOTE.message(text),
-    }))
-}
-
-/// The indices of the sources that have marks, in the order of the marks.
-fn marked_sources(marks: &[Mark]) -> Vec<usize> {
-    let mut sources = Vec::new();
-    for Mark { span, .. } in marks {
-        if !sources.contains(&span.source) {
-            sources.push(span.source);
-        }
-    }
-    sources
+    group.elements(report.notes.iter().map(|(level, text)| level.clone().message(text)))
 }
 
 fn snippet<'a>(

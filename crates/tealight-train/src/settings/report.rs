@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use annotate_snippets::Level;
+
 /// The index of the file among the sources; `--set` arguments follow.
 pub(super) const FILE: usize = 0;
 
@@ -28,19 +30,14 @@ pub(super) struct Source {
 pub(super) struct Report {
     pub(super) message: String,
     pub(super) marks: Vec<Mark>,
-    pub(super) notes: Vec<Note>,
+    /// Help and notes below the marked lines.
+    pub(super) notes: Vec<(Level<'static>, String)>,
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct Mark {
     pub(super) span: Span,
     pub(super) label: Option<String>,
-}
-
-#[derive(Clone, Debug)]
-pub(super) enum Note {
-    Help(String),
-    Note(String),
 }
 
 impl Report {
@@ -63,12 +60,12 @@ impl Report {
     }
 
     pub(super) fn help(mut self, text: impl Into<String>) -> Self {
-        self.notes.push(Note::Help(text.into()));
+        self.notes.push((Level::HELP, text.into()));
         self
     }
 
     pub(super) fn note(mut self, text: impl Into<String>) -> Self {
-        self.notes.push(Note::Note(text.into()));
+        self.notes.push((Level::NOTE, text.into()));
         self
     }
 

@@ -66,13 +66,11 @@ impl ConfigSource {
     /// These settings with missing keys taken from the TOML in `base`; `origin` is its name in messages.
     pub fn filled_in(self, origin: &str, base: &str) -> Result<Self, ConfigError> {
         let Self { path, sources, mut table, dropped } = self;
-        let reader = Reader { source: sources.len(), offset: 0 };
+        let index = sources.len();
         let base = Source { path: Some(origin.to_owned()), text: base.to_owned() };
         let sources: Arc<[Source]> = sources.iter().cloned().chain([base]).collect();
-        let text = &sources[reader.source].text;
-        let parsed = DeTable::parse(text).map_err(|error| syntax_error(reader, text, &error));
-        let read = parsed.and_then(|parsed| reader.table(parsed.into_inner()));
-        base::fill_in(&mut table, read.map_err(|report| ConfigError::new(report, &sources))?);
+        let base = parse(index, &sources[index].text);
+        base::fill_in(&mut table, base.map_err(|report| ConfigError::new(report, &sources))?);
         Ok(Self { path, sources, table, dropped })
     }
 
@@ -89,8 +87,7 @@ impl ConfigSource {
 
     /// The kind of the choice at a dotted `key`, `kind = "…"` or its short form; `None` if it is not written.
     pub fn kind(&self, key: &str) -> Option<&str> {
-        let node = self.table.find(key)?;
-        node.as_table().map_or_else(|| node.as_str(), Table::kind)
+        self.table.find(key)?.kind()
     }
 
     /// The file that this was read from.
@@ -128,7 +125,7 @@ impl ConfigSource {
     }
 
     fn fault(&self, fault: SettingFault) -> ConfigError {
-        self.error(fault.report(&self.table, |node| self.shown(node)))
+        self.error(fault.report(|node| self.shown(node)))
     }
 
     fn error(&self, report: Report) -> ConfigError {
@@ -150,15 +147,19 @@ impl ConfigSource {
 
 /// The tree of the file with the overrides applied, and the keys that they drop.
 fn merge(sources: &[Source]) -> Result<(Table, Vec<DroppedKey>), Report> {
-    let file = Reader { source: FILE, offset: 0 };
-    let text = &sources[FILE].text;
-    let parsed = DeTable::parse(text).map_err(|error| syntax_error(file, text, &error))?;
-    let mut table = file.table(parsed.into_inner())?;
+    let mut table = parse(FILE, &sources[FILE].text)?;
     let mut dropped = Vec::new();
     for change in last_overrides(sources)? {
         dropped.extend(change.apply(&mut table)?);
     }
     Ok((table, dropped))
+}
+
+/// The tree of a whole source.
+fn parse(source: usize, text: &str) -> Result<Table, Report> {
+    let reader = Reader { source, offset: 0 };
+    let parsed = DeTable::parse(text).map_err(|error| syntax_error(reader, text, &error))?;
+    reader.table(parsed.into_inner())
 }
 
 /// The overrides in order; of several for one key, the last.

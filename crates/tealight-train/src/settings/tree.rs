@@ -96,6 +96,16 @@ impl Table {
         self.entries.iter().position(|entry| entry.key == key)
     }
 
+    /// The node at `key`: an empty table at `span` if there was none.
+    pub(super) fn node_mut(&mut self, key: &str, span: &Span) -> &mut Node {
+        let index = self.position(key).unwrap_or_else(|| {
+            let node = Node { span: span.clone(), value: Value::Table(Table::default()) };
+            self.entries.push(Entry { key: key.to_string(), key_span: span.clone(), node });
+            self.entries.len() - 1
+        });
+        &mut self.entries[index].node
+    }
+
     /// The value of `kind`, if it is a string.
     pub(super) fn kind(&self) -> Option<&str> {
         self.get("kind")?.node.as_str()
@@ -129,6 +139,11 @@ impl Node {
             Value::String(value) => Some(value),
             _ => None,
         }
+    }
+
+    /// The kind of a choice: the `kind` of a table, or its short form.
+    pub(super) fn kind(&self) -> Option<&str> {
+        self.as_table().map_or_else(|| self.as_str(), Table::kind)
     }
 
     /// The table of this value. The short form of a choice, `attention = "softmax"`, becomes a table with that
