@@ -84,7 +84,7 @@ impl Task for Troubled {
     type Model = Forecaster;
     type Batch = Numbered;
 
-    fn build(
+    fn build_model(
         &self,
         config: &ModelConfig,
         vb: &VarBuilder<'_>,
@@ -92,7 +92,7 @@ impl Task for Troubled {
         if matches!(self.trouble, Trouble::UnusedParameter) {
             vb.pp("unused").get_with_hints((3, 5), "weight", candle_nn::init::ONE)?;
         }
-        self.weather.build(config, vb)
+        self.weather.build_model(config, vb)
     }
 
     fn batch(&self, split: Split, index: u64) -> tealight_train::Result<Numbered> {
@@ -149,7 +149,7 @@ impl Task for Troubled {
             }
             Trouble::Empty { from, to } if trains && (from..to).contains(index) => {
                 let sum = Tensor::zeros((), DType::F32, device())?;
-                return Ok(Loss { sum, count: 0., others: Measures::default() });
+                return Ok(Loss { sum, count: 0., metrics: Measures::default() });
             }
             _ => {}
         }
@@ -470,7 +470,7 @@ fn a_run_that_is_asked_to_stop_does_so_after_the_step_with_a_checkpoint() -> Res
 }
 
 #[test]
-fn a_batch_with_nothing_to_guess_weighs_nothing() -> Result {
+fn a_batch_with_nothing_to_predict_weighs_nothing() -> Result {
     // A step has two micro-batches: half of the first step, and all of the second.
     let mut session = troubled(&tiny(&[])?, Trouble::Empty { from: 1, to: 4 })?;
     session.check()?;
@@ -489,13 +489,13 @@ fn a_batch_with_nothing_to_guess_weighs_nothing() -> Result {
 }
 
 #[test]
-fn a_run_may_begin_with_nothing_to_guess_and_not_have_nothing_at_all() -> Result {
+fn a_run_may_begin_with_nothing_to_predict_and_not_have_nothing_at_all() -> Result {
     let mut session = troubled(&tiny(&[])?, Trouble::Empty { from: 0, to: 2 })?;
     session.check()?;
     fit(&mut session, 3, None, &mut [])?;
     let nothing = Trouble::Empty { from: 0, to: u64::MAX };
     let error = troubled(&tiny(&[])?, nothing)?.check().unwrap_err();
-    assert!(error.to_string().contains("nothing to guess in the first 100 batches"), "{error}");
+    assert!(error.to_string().contains("nothing to predict in the first 100 batches"), "{error}");
     Ok(())
 }
 
@@ -524,7 +524,7 @@ fn labels_are_smoothed_in_training_only() -> Result {
         };
         settings.label_smoothing = label_smoothing;
         let task = weather(&config)?;
-        let model = task.build(&config.model, &store.trainable())?;
+        let model = task.build_model(&config.model, &store.trainable())?;
         let batch = task.batch(Split::Train, 0)?;
         let loss = |mode| Ok::<_, Error>(task.loss(&model, &batch, mode)?.sum.to_scalar::<f32>()?);
         Ok::<_, Box<dyn std::error::Error>>([loss(Mode::Eval)?, loss(Mode::train(stream))?])

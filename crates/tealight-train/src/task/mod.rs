@@ -90,9 +90,9 @@ tasks! {
     "seq2seq" => Seq2Seq(seq2seq::Config),
     /// Read nested operations on digits, and tell their value.
     "listops" => ListOps(listops::Config),
-    /// Guess tokens that are hidden from a text.
+    /// Predict the masked tokens of a text.
     "masked_lm" => MaskedLm(masked_lm::Config),
-    /// Guess each token of a text from those before it.
+    /// Predict each token of a text from those before it.
     "causal_lm" => CausalLm(causal_lm::Config),
     /// Tell the class of a text: texts and labels from a file.
     "classify" => Classify(classify::Config),
@@ -182,27 +182,27 @@ pub struct Loss {
     /// Number of items that carry a loss. The mean is Σ sum / Σ count, so accumulation is exact. A batch of
     /// count 0 has no weight.
     pub count: f64,
-    /// Further averages from the same forward pass.
-    pub others: Measures,
+    /// Further averages from the same forward pass, such as the accuracy.
+    pub metrics: Measures,
 }
 
 impl Loss {
     /// The loss of `count` items, and how many of them the model got right, as the average `name`.
     pub(crate) fn with_hits(sum: Tensor, count: usize, name: &'static str, hits: &Tensor) -> Self {
-        let (count, mut others) = (count as f64, Measures::default());
-        others.add(name, hits, count);
-        Self { sum, count, others }
+        let (count, mut metrics) = (count as f64, Measures::default());
+        metrics.add(name, hits, count);
+        Self { sum, count, metrics }
     }
 
     /// The loss of a batch without labels.
-    pub(crate) fn nothing(device: &Device) -> Result<Self> {
+    pub(crate) fn zero(device: &Device) -> Result<Self> {
         let sum = Tensor::zeros((), DType::F32, device)?;
-        Ok(Self { sum, count: 0., others: Measures::default() })
+        Ok(Self { sum, count: 0., metrics: Measures::default() })
     }
 
     /// All averages, the mean loss as `loss`.
     pub(crate) fn measures(self) -> Measures {
-        let mut measures = self.others;
+        let mut measures = self.metrics;
         measures.add("loss", &self.sum, self.count);
         measures
     }

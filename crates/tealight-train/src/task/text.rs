@@ -152,8 +152,8 @@ impl Texts {
     }
 }
 
-/// The tokenizer saved in the run directory `kept`, which takes precedence over the settings. If there is none, the
-/// tokenizer of the settings, trained on `texts` unless it is read from a file.
+/// The tokenizer of a task: the file in the run directory `kept` if it has one, so that a resumed run keeps its
+/// tokenizer; otherwise the one that `config` names, or a new one trained on `texts`.
 pub(super) fn kept_or_trained<T: IntoIterator<Item = Result<String>>>(
     kept: Option<&Path>,
     config: &TokenizerConfig,

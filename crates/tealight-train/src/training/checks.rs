@@ -35,8 +35,9 @@ impl<T: Task> Session<T> {
                 return Ok(pass);
             }
         }
-        let message =
-            format!("there is nothing to guess in the first {MAX_EMPTY_BATCHES} batches of `task`");
+        let message = format!(
+            "there is nothing to predict in the first {MAX_EMPTY_BATCHES} batches of `task`"
+        );
         Err(Error::config(["task"], message))
     }
 

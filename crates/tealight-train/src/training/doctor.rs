@@ -89,7 +89,11 @@ pub fn one_batch<T: Task>(
     };
     let before = loss(&session)?;
     if !before.is_finite() {
-        return Ok(Finding::new("learning", true, "there is nothing to guess in the first batch"));
+        return Ok(Finding::new(
+            "learning",
+            true,
+            "there is nothing to predict in the first batch",
+        ));
     }
     if let Err(error) = fit(&mut session, steps, None, &mut []) {
         return Ok(Finding::new("learning", false, error.to_string()));
@@ -108,8 +112,12 @@ impl<T: Task> Task for OneBatch<'_, T> {
     type Model = T::Model;
     type Batch = T::Batch;
 
-    fn build(&self, config: &ModelConfig, vb: &candle_nn::VarBuilder<'_>) -> Result<Self::Model> {
-        self.0.build(config, vb)
+    fn build_model(
+        &self,
+        config: &ModelConfig,
+        vb: &candle_nn::VarBuilder<'_>,
+    ) -> Result<Self::Model> {
+        self.0.build_model(config, vb)
     }
 
     fn batch(&self, split: Split, _: u64) -> Result<Self::Batch> {

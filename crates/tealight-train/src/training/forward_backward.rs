@@ -130,8 +130,8 @@ impl<'scope, 'env, T: Task> ForwardBackward<'scope, 'env, T> {
         pass: &impl Fn(&T::Batch, PassContext<'_>) -> Result<Pass>,
     ) -> Result<Pass> {
         let stream = Stream::new(session.config.seed, Purpose::Dropout).fork(step).fork(micro);
-        let number = step * session.config.training.micro_batches + micro;
-        let batch = timed("batch", profile::Phase::Other, || self.batches.take(number))?;
+        let batch_index = step * session.config.training.micro_batches + micro;
+        let batch = timed("batch", profile::Phase::Other, || self.batches.take(batch_index))?;
         match &mut self.graph {
             Some(graph) => graph.run(session, &self.batches, &batch, stream, pass),
             None => pass(&batch, PassContext { stream, loss_weight: None }),

@@ -5,7 +5,7 @@ use crate::observer::{Event, Observer, notify};
 use crate::run::{Checkpoints, Selection};
 use crate::task::Task;
 
-use super::session::{Progress, Session};
+use super::session::Session;
 
 /// The checkpoints of a run, if it keeps any, and its observers.
 pub(crate) struct Outputs<'a, 'o> {
@@ -62,8 +62,8 @@ impl Outputs<'_, '_> {
         session: &mut Session<T>,
         bad_step: &BadStepReport,
     ) -> Result<()> {
-        let before = session.progress.bad_step.clone();
-        let Some((checkpoints, to)) = self.checkpoints.zip(before.roll_back_to) else {
+        let roll_back_to = session.progress.bad_step.roll_back_to;
+        let Some((checkpoints, to)) = self.checkpoints.zip(roll_back_to) else {
             return Err(Error::BadStep(bad_step.clone()));
         };
         let checkpoint =
@@ -71,10 +71,12 @@ impl Outputs<'_, '_> {
                 // Report the original error, not a failure to save.
                 let _ = self.save_unless_saved(session);
             })?;
+        let policy = &session.config.training.bad_step;
+        let restored = checkpoint.state.bad_step.clone();
+        let after = session.progress.bad_step.rolled_back(policy, restored);
         session.restore(&checkpoint)?;
-        let Progress { step: to, bad_step: state, .. } = &mut session.progress;
-        *state = before.rolled_back(&session.config.training.bad_step, std::mem::take(state));
-        let (to, number, lr_factor) = (*to, state.n_roll_backs, state.lr_factor);
+        let (number, lr_factor) = (after.n_roll_backs, after.lr_factor);
+        session.progress.bad_step = after;
         self.notify(&Event::RolledBack { bad_step, to, number, lr_factor })
     }
 }

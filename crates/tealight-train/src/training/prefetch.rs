@@ -54,22 +54,22 @@ impl<'scope, 'env, T: Task> Prefetch<'scope, 'env, T> {
         f()
     }
 
-    /// Batch `number`, or the error or panic that building it ended in. Only consecutive numbers are
+    /// Batch `index`, or the error or panic that building it ended in. Only consecutive batches are
     /// prefetched; any other starts a new loader.
-    pub(crate) fn take(&mut self, number: u64) -> Result<T::Batch> {
-        let Some(scope) = self.scope else { return self.task.batch(Split::Train, number) };
-        let batches = match self.loader.take().filter(|loader| loader.next == number) {
+    pub(crate) fn take(&mut self, index: u64) -> Result<T::Batch> {
+        let Some(scope) = self.scope else { return self.task.batch(Split::Train, index) };
+        let batches = match self.loader.take().filter(|loader| loader.next == index) {
             Some(loader) => loader.batches,
-            None => start_loader(self.task, number, scope, self.building.clone())?,
+            None => start_loader(self.task, index, scope, self.building.clone())?,
         };
         let built = batches.recv().expect("invariant: a loader that stops has sent an error");
         let batch = built.unwrap_or_else(|panic| resume_unwind(panic))?;
-        self.loader = Some(Loader { next: number + 1, batches });
+        self.loader = Some(Loader { next: index + 1, batches });
         Ok(batch)
     }
 }
 
-/// Starts a thread that builds batches from number `first` on.
+/// Starts a thread that builds batches from index `first` on.
 fn start_loader<'scope, 'env, T: Task>(
     task: &'env T,
     first: u64,
@@ -90,10 +90,10 @@ fn load<T: Task>(
     building: &Mutex<()>,
     batches: &SyncSender<Built<T::Batch>>,
 ) {
-    for number in first.. {
+    for index in first.. {
         let built = catch_unwind(AssertUnwindSafe(|| {
             let _building = lock(building);
-            task.batch(Split::Train, number)
+            task.batch(Split::Train, index)
         }));
         let is_last = !matches!(built, Ok(Ok(_)));
         if let Err(unsent) = batches.send(built) {
@@ -135,7 +135,7 @@ mod tests {
         type Model = ();
         type Batch = u64;
 
-        fn build(&self, _: &ModelConfig, _: &VarBuilder<'_>) -> Result<()> {
+        fn build_model(&self, _: &ModelConfig, _: &VarBuilder<'_>) -> Result<()> {
             Ok(())
         }
 

@@ -62,8 +62,8 @@ impl<T: Task> Session<T> {
         let params = ParamStore::new(config.seed, DType::F32, device)
             .computing_in(precision.computes_in(device))
             .with_frozen(&config.training.frozen);
-        let model = task.build(&config.model, &params.trainable())?;
-        let eval_model = task.build(&config.model, &params.without_gradients())?;
+        let model = task.build_model(&config.model, &params.trainable())?;
+        let eval_model = task.build_model(&config.model, &params.without_gradients())?;
         let parameters = fine_tuning::parameters(
             &params,
             &config.training.frozen,
@@ -71,7 +71,7 @@ impl<T: Task> Session<T> {
         )?;
         let optimizer = config.optimizer.build(parameters)?;
         let ema = config.training.ema_decay.map(|decay| Ema::new(decay, params.iter().collect()));
-        let early_stopping = watch(config, EarlyStoppingState::default())?;
+        let early_stopping = early_stopping_from(config, EarlyStoppingState::default())?;
         let progress = Progress { step: 0, early_stopping, bad_step: BadStepState::default() };
         let config = config.clone();
         let (task, ema) = (Arc::new(task), ema.transpose()?);
@@ -103,8 +103,8 @@ impl<T: Task> Session<T> {
             ema.load_state(checkpoint.ema.as_ref().unwrap_or(&NamedTensors::new()))?;
         }
         let CheckpointState { step, early_stopping, bad_step, .. } = checkpoint.state.clone();
-        self.progress =
-            Progress { step, early_stopping: watch(&self.config, early_stopping)?, bad_step };
+        let early_stopping = early_stopping_from(&self.config, early_stopping)?;
+        self.progress = Progress { step, early_stopping, bad_step };
         Ok(())
     }
 
@@ -137,8 +137,9 @@ impl<T: Task> Session<T> {
     }
 }
 
-/// Early stopping as configured; without `[training.early_stopping]` it never stops, and tracks the best evaluation.
-fn watch(config: &RunConfig, state: EarlyStoppingState) -> Result<EarlyStopping> {
+/// Early stopping as configured, continued from `state`. Without `[training.early_stopping]` it only tracks the best
+/// evaluation and never stops the run.
+fn early_stopping_from(config: &RunConfig, state: EarlyStoppingState) -> Result<EarlyStopping> {
     let forever = || early_stopping::Config { patience: u64::MAX, ..Default::default() };
     EarlyStopping::new(&config.training.early_stopping.clone().unwrap_or_else(forever), state)
 }

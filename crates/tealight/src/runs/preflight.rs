@@ -77,6 +77,9 @@ fn memory_shortage(needed: f64, available: f64) -> Option<Shortage> {
 
 /// Explains an out-of-memory error of a GPU: suggests batch sizes that fit. Other errors are returned
 /// unchanged.
+///
+/// The error is recognised by the name of the driver's code in its text: Candle boxes the driver's error, and only a
+/// build with CUDA knows its type.
 pub(crate) fn explain_out_of_memory<T: Task>(error: Error, session: &Session<T>) -> Error {
     let ran_out = |text: &str| text.contains("OUT_OF_MEMORY") || text.contains("ALLOC_FAILED");
     match (&error, gpu_memory(session.params.device())) {

@@ -120,7 +120,11 @@ impl Task for CausalLm {
     type Model = causal_lm::CausalLm;
     type Batch = Batch;
 
-    fn build(&self, config: &ModelConfig, vb: &VarBuilder<'_>) -> Result<causal_lm::CausalLm> {
+    fn build_model(
+        &self,
+        config: &ModelConfig,
+        vb: &VarBuilder<'_>,
+    ) -> Result<causal_lm::CausalLm> {
         Ok(causal_lm::CausalLm::build(config, &self.model_spec(), vb)?)
     }
 
@@ -168,7 +172,7 @@ impl Task for CausalLm {
     fn loss(&self, model: &causal_lm::CausalLm, batch: &Batch, mode: Mode) -> Result<Loss> {
         let Batch { ids, mask, labels, n_labels } = batch;
         if *n_labels == 0 {
-            return Loss::nothing(&self.texts.device);
+            return Loss::zero(&self.texts.device);
         }
         let hidden = model.hidden(ids, mask, mode)?; // (batch, seq_len, d_model)
         let Scored { loss: sum, hits } = model.cross_entropy(&hidden, labels, 0.)?;

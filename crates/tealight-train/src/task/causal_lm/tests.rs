@@ -44,8 +44,8 @@ fn report(folder: &TempDir, held_out: &str, overrides: &[String]) -> (CausalLm, 
     let crate::task::TaskConfig::CausalLm(config) = &run.task else { panic!("another task") };
     let task = config.build(&run.task_context(&Device::Cpu)).unwrap();
     let store = ParamStore::new(run.seed, DType::F32, &Device::Cpu);
-    task.build(&run.model, &store.trainable()).unwrap();
-    let model = task.build(&run.model, &store.without_gradients()).unwrap();
+    task.build_model(&run.model, &store.trainable()).unwrap();
+    let model = task.build_model(&run.model, &store.without_gradients()).unwrap();
     let report = task.report(&model).unwrap();
     (task, report)
 }
@@ -112,7 +112,7 @@ fn attention_maps_of_packed_texts_keep_them_apart() {
     let model_config: crate::RunConfig =
         ConfigSource::parse(Path::new("a.toml"), CONFIG, &[]).unwrap().deserialize().unwrap();
     let store = ParamStore::new(17, DType::F32, &Device::Cpu);
-    let model = task.build(&model_config.model, &store.trainable()).unwrap();
+    let model = task.build_model(&model_config.model, &store.trainable()).unwrap();
     let segments = without_last(&task.texts.held_out(0)).segments.unwrap();
     assert_kept_apart(&task.attention_maps(&model).unwrap(), &segments);
 }

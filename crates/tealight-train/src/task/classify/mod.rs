@@ -190,7 +190,7 @@ impl Task for Classify {
     type Model = Classifier;
     type Batch = Batch;
 
-    fn build(&self, config: &ModelConfig, vb: &VarBuilder<'_>) -> Result<Classifier> {
+    fn build_model(&self, config: &ModelConfig, vb: &VarBuilder<'_>) -> Result<Classifier> {
         Ok(Classifier::build(config, &self.model_spec(), vb)?)
     }
 

@@ -106,7 +106,7 @@ impl Task for ListOps {
     type Model = Forecaster;
     type Batch = Batch;
 
-    fn build(&self, config: &ModelConfig, vb: &VarBuilder<'_>) -> Result<Forecaster> {
+    fn build_model(&self, config: &ModelConfig, vb: &VarBuilder<'_>) -> Result<Forecaster> {
         Ok(Forecaster::build(config, &self.model_spec(), vb)?)
     }
 

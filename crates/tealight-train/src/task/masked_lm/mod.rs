@@ -171,7 +171,11 @@ impl Task for MaskedLm {
     type Model = masked_lm::MaskedLm;
     type Batch = Batch;
 
-    fn build(&self, config: &ModelConfig, vb: &VarBuilder<'_>) -> Result<masked_lm::MaskedLm> {
+    fn build_model(
+        &self,
+        config: &ModelConfig,
+        vb: &VarBuilder<'_>,
+    ) -> Result<masked_lm::MaskedLm> {
         Ok(masked_lm::MaskedLm::build(config, &self.model_spec(), vb)?)
     }
 
@@ -236,7 +240,7 @@ impl Task for MaskedLm {
     fn loss(&self, model: &masked_lm::MaskedLm, batch: &Batch, mode: Mode) -> Result<Loss> {
         let Batch { ids, mask, positions, labels, n_masked, .. } = batch;
         if *n_masked == 0 {
-            return Loss::nothing(&self.texts.device);
+            return Loss::zero(&self.texts.device);
         }
         let hidden = model.hidden(&Input::tokens(ids), mask, mode)?; // (batch, seq_len, d_model)
         let Scored { loss: sum, hits } = model.cross_entropy(&hidden, positions, labels)?;

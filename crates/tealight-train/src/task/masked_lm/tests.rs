@@ -96,7 +96,7 @@ fn text_without_a_token_to_mask_is_refused_before_training() {
 fn a_batch_of_unknown_words_is_a_batch_of_no_weight() {
     let (task, run) = task("rain rain\nsun rain\nsnow\n", "rain\nsun\n").unwrap();
     let store = ParamStore::new(run.seed, DType::F32, &Device::Cpu);
-    let model = task.build(&run.model, &store.trainable()).unwrap();
+    let model = task.build_model(&run.model, &store.trainable()).unwrap();
     let of = |index| {
         let batch = task.batch(Split::Train, index).unwrap();
         task.loss(&model, &batch, Mode::Eval).unwrap()
@@ -105,7 +105,7 @@ fn a_batch_of_unknown_words_is_a_batch_of_no_weight() {
     counts.sort_by(f64::total_cmp);
     assert_eq!(counts, [0., 0., 1.]);
     assert!((0..3).all(|index| scalar(&of(index).sum).unwrap().is_finite()));
-    let report = task.report(&task.build(&run.model, &store.without_gradients()).unwrap()).unwrap();
+    let report = task.report(&task.build_model(&run.model, &store.without_gradients()).unwrap()).unwrap();
     assert_eq!((report.n_masked, report.loss.is_finite()), (1, true));
 }
 
@@ -115,7 +115,7 @@ fn attention_maps_of_packed_texts_keep_them_apart() {
     let settings = ["task.sequences='packed'".to_owned()];
     let (task, run) = task_with("sun sun\n", "sun\nsun sun\n", &settings).unwrap();
     let store = ParamStore::new(run.seed, DType::F32, &Device::Cpu);
-    let model = task.build(&run.model, &store.trainable()).unwrap();
+    let model = task.build_model(&run.model, &store.trainable()).unwrap();
     let segments = task.texts.held_out(0).segments.unwrap();
     assert_kept_apart(&task.attention_maps(&model).unwrap(), &segments);
 }

@@ -139,7 +139,7 @@ impl Task for Seq2Seq {
     type Model = seq2seq::Seq2Seq;
     type Batch = Batch;
 
-    fn build(&self, config: &ModelConfig, vb: &VarBuilder<'_>) -> Result<seq2seq::Seq2Seq> {
+    fn build_model(&self, config: &ModelConfig, vb: &VarBuilder<'_>) -> Result<seq2seq::Seq2Seq> {
         Ok(seq2seq::Seq2Seq::build(config, &self.model_spec(), vb)?)
     }
 

@@ -208,7 +208,7 @@ impl Task for Weather {
     type Model = Forecaster;
     type Batch = Batch;
 
-    fn build(&self, config: &ModelConfig, vb: &VarBuilder<'_>) -> Result<Forecaster> {
+    fn build_model(&self, config: &ModelConfig, vb: &VarBuilder<'_>) -> Result<Forecaster> {
         Ok(Forecaster::build(config, &self.model_spec(), vb)?)
     }
 
@@ -260,8 +260,8 @@ impl Task for Weather {
         let smoothing = if mode == Mode::Eval { 0. } else { self.config.label_smoothing };
         let sum = cross_entropy(&rows, &batch.labels, smoothing)?;
         let count = batch.labels.elem_count() as f64;
-        let others = self.measure(&logits.detach(), &batch.labels)?;
-        Ok(Loss { sum, count, others })
+        let metrics = self.measure(&logits.detach(), &batch.labels)?;
+        Ok(Loss { sum, count, metrics })
     }
 
     fn attention_maps(&self, model: &Forecaster) -> Result<Vec<AttentionMap>> {

@@ -288,7 +288,7 @@ mod tests {
         let model = tealight_model::ModelConfig { d_model: 8, n_heads: 2, ..Default::default() };
         let task = config.build(&TaskContext::new(17, 7, &model, &device)).unwrap();
         let params = tealight_model::ParamStore::new(17, candle_core::DType::F32, &device);
-        let model = task.build(&model, &params.trainable()).unwrap();
+        let model = task.build_model(&model, &params.trainable()).unwrap();
         (task, model)
     }
 

@@ -39,10 +39,15 @@ impl Reverse {
         validate(self.n_symbols, self.min_length, self.length)
     }
 
-    pub(in crate::task::seq2seq) fn build(&self) -> Symbols {
+    pub(in crate::task::seq2seq) fn build(&self) -> RandomSymbols {
         let Self { n_symbols, min_length, length } = *self;
         let alphabet = LETTERS.chars().take(n_symbols).collect();
-        Symbols { alphabet, min_length, length, target: |source| source.iter().rev().collect() }
+        RandomSymbols {
+            alphabet,
+            min_length,
+            length,
+            target: |source| source.iter().rev().collect(),
+        }
     }
 }
 
@@ -51,7 +56,7 @@ impl Sort {
         validate(self.n_symbols, self.min_length, self.length)
     }
 
-    pub(in crate::task::seq2seq) fn build(&self) -> Symbols {
+    pub(in crate::task::seq2seq) fn build(&self) -> RandomSymbols {
         let Self { n_symbols, min_length, length } = *self;
         let sorted = |source: &[char]| {
             let mut symbols = source.to_vec();
@@ -59,7 +64,7 @@ impl Sort {
             symbols.into_iter().collect()
         };
         let alphabet = ORDERED.chars().take(n_symbols).collect();
-        Symbols { alphabet, min_length, length, target: sorted }
+        RandomSymbols { alphabet, min_length, length, target: sorted }
     }
 }
 
@@ -79,14 +84,14 @@ fn validate(n_symbols: usize, min_length: usize, longest: usize) -> Result<()> {
 
 /// Draws sequences of symbols.
 #[derive(Debug)]
-pub(in crate::task::seq2seq) struct Symbols {
+pub(in crate::task::seq2seq) struct RandomSymbols {
     alphabet: Vec<char>,
     min_length: usize,
     length: usize,
     target: fn(&[char]) -> String,
 }
 
-impl PairSource for Symbols {
+impl PairSource for RandomSymbols {
     fn draw(&self, stream: Stream) -> Pair {
         let Self { alphabet, min_length, length, target } = self;
         let n_lengths = (length - min_length + 1) as u64;
