@@ -120,10 +120,6 @@ impl Task for Troubled {
         self.weather.seq_len()
     }
 
-    fn batch_size(&self) -> usize {
-        self.weather.batch_size()
-    }
-
     fn inputs<'a>(&self, numbered: &'a Numbered) -> Inputs<'a> {
         self.weather.inputs(&numbered.batch)
     }

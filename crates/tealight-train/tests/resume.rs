@@ -21,7 +21,7 @@ use tealight_ops::threads;
 use tealight_train::observer::jsonl::{JsonLines, THROUGHPUT_KEYS, cut_after};
 use tealight_train::observer::{Event, Observer};
 use tealight_train::run::{Checkpoints, Selection};
-use tealight_train::task::{Task, TaskKind};
+use tealight_train::task::{Task, TaskConfig, TaskKind};
 use tealight_train::training::session::Progress;
 use tealight_train::{Error, RunConfig, Session, fit};
 use tiny::tiny;
@@ -291,7 +291,7 @@ fn a_checkpoint_is_announced_before_it_is_there() -> Result {
     let directory = tempfile::tempdir()?;
     let checkpoints = Checkpoints::new(directory.path().join("checkpoints"));
     let seen = std::cell::RefCell::default();
-    let task = config.task.settings().forecaster().ok_or("another task")?;
+    let TaskConfig::Weather(task) = &config.task else { return Err("another task".into()) };
     let task = task.build(&config.task_context(device()))?;
     let mut session = Session::new(&config, task, device())?;
     let order = Order { checkpoints: &checkpoints, seen: &seen };

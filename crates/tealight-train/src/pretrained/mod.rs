@@ -38,6 +38,7 @@ use crate::run::checkpoint::load_weights;
 use crate::run::checkpoints::Selection;
 use crate::settings::ConfigSource;
 use crate::storage::tensors::NamedTensors;
+use crate::task::TaskConfig;
 use crate::task::classify::{self, Classify, Labels};
 use folder::HfFolder;
 pub use init_from::InitReport;
@@ -119,7 +120,7 @@ impl Pretrained {
             sizes: manifest.sizes,
             read_out: None,
         };
-        if let Some(classify) = config.task.settings().classifier() {
+        if let TaskConfig::Classify(classify) = &config.task {
             record.read_out = Some(classify.read_out);
             record.sizes.insert("n_token_types".to_owned(), classify.n_token_types as u64);
         }

@@ -24,6 +24,8 @@ pub struct TaskContext<'a> {
     pub fixed_shapes: bool,
     /// The directory of a run whose files are used, such as its tokenizer.
     pub kept: Option<&'a Path>,
+    /// The trained model is only used: where the files in `kept` suffice, the data are not read.
+    pub inference_only: bool,
     /// Is called while a corpus is read and tokenised.
     pub progress: &'a dyn Fn(Stage, Progress),
 }
@@ -31,8 +33,16 @@ pub struct TaskContext<'a> {
 impl<'a> TaskContext<'a> {
     /// A context of a new run, without progress.
     pub fn new(seed: u64, batch_size: usize, model: &'a ModelConfig, device: &'a Device) -> Self {
-        let (fixed_shapes, kept) = (false, None);
-        Self { seed, batch_size, model, device, fixed_shapes, kept, progress: &|_, _| {} }
+        Self {
+            seed,
+            batch_size,
+            model,
+            device,
+            fixed_shapes: false,
+            kept: None,
+            inference_only: false,
+            progress: &|_, _| {},
+        }
     }
 }
 

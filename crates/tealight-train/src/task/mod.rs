@@ -66,19 +66,6 @@ macro_rules! tasks {
                     $(Self::$variant(settings) => Ok(visitor.visit(settings.build(context)?))),+
                 }
             }
-
-            /// Builds the task from the files in `run`, as [`TaskKind::reopen`] does, and passes it to
-            /// `visitor`.
-            pub fn reopen<V: TaskVisitor>(
-                &self,
-                run: &Path,
-                context: &TaskContext<'_>,
-                visitor: V,
-            ) -> Result<V::Output> {
-                match self {
-                    $(Self::$variant(settings) => Ok(visitor.visit(settings.reopen(run, context)?))),+
-                }
-            }
         }
     };
 }
@@ -157,12 +144,6 @@ pub trait TaskKind: TaskSettings {
 
     /// Validates the settings, and draws or reads the data.
     fn build(&self, context: &TaskContext<'_>) -> Result<Self::Task>;
-
-    /// Builds the task to use a trained model: with the files in the directory `run`, and without its data
-    /// where these files suffice.
-    fn reopen(&self, _run: &Path, context: &TaskContext<'_>) -> Result<Self::Task> {
-        self.build(context)
-    }
 }
 
 /// A function of a task of any kind.
@@ -255,9 +236,6 @@ pub trait Task: Sync {
     fn estimate(&self, config: &ModelConfig) -> Estimate {
         Estimate::single_stack(config, self.seq_len())
     }
-
-    /// Examples in each training batch.
-    fn batch_size(&self) -> usize;
 
     /// Tokens in a batch without padding; `None` where throughput is counted in examples.
     fn n_tokens(&self, _batch: &Self::Batch) -> Option<u64> {

@@ -140,10 +140,6 @@ impl<T: Task> Task for OneBatch<'_, T> {
         self.0.estimate(config)
     }
 
-    fn batch_size(&self) -> usize {
-        self.0.batch_size()
-    }
-
     fn inputs<'a>(&self, batch: &'a T::Batch) -> Inputs<'a> {
         self.0.inputs(batch)
     }

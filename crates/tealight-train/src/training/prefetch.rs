@@ -160,10 +160,6 @@ mod tests {
             1
         }
 
-        fn batch_size(&self) -> usize {
-            1
-        }
-
         fn inputs<'a>(&self, _: &'a u64) -> Inputs<'a> {
             Inputs { tensors: Vec::new(), count: 1 }
         }

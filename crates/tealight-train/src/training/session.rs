@@ -5,8 +5,7 @@ use std::sync::Arc;
 use candle_core::{DType, Device};
 use tealight_model::ParamStore;
 
-use crate::config::RunConfig;
-use crate::config::limits;
+use crate::config::{RunConfig, TrainingConfig, limits};
 use crate::error::{Error, Result};
 use crate::monitor::bad_step::BadStepState;
 use crate::monitor::early_stopping::{self, EarlyStopping, EarlyStoppingState};
@@ -125,7 +124,8 @@ impl<T: Task> Session<T> {
 
     /// Training examples of one step.
     pub fn examples_per_step(&self) -> u64 {
-        self.task.batch_size() as u64 * self.config.training.micro_batches
+        let TrainingConfig { batch_size, micro_batches, .. } = self.config.training;
+        batch_size as u64 * micro_batches
     }
 
     /// Overwrites the parameters of both models.

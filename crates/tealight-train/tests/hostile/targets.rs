@@ -166,7 +166,7 @@ pub(crate) fn labels(bytes: &[u8]) {
     in_folder(content, &[name], |folder| {
         let TaskConfig::Classify(task) = &mut config.task else { return };
         task.data.path = folder.join(name);
-        let Some(task) = config.task.settings().classifier() else { return };
+        let TaskConfig::Classify(task) = &config.task else { return };
         let _ = task.build(&config.task_context(&Device::Cpu));
     });
 }

@@ -67,7 +67,7 @@ impl TaskVisitor for TrainingBench<'_> {
         let peak_memory_bytes = memory::peak();
         let profile = args.profile.then(|| profiled(&mut session, args.steps));
         let cost = session.task.cost(&session.model, &config.model, &session.params);
-        let n_examples = session.task.batch_size() as u64 * config.training.micro_batches;
+        let n_examples = session.examples_per_step();
         let step = Times::of(marks.iter().map(|mark| mark.milliseconds).collect());
         let steps_per_second = 1e3 / step.median;
         let tokens_per_step = marks.iter().map(|mark| mark.tokens_per_example).sum::<f64>()

@@ -58,17 +58,20 @@ impl Run {
 
     /// The task of the run with these settings, without its training data.
     pub(crate) fn task<K: TaskKind>(&self, settings: &K) -> Result<K::Task> {
-        let context = self.loaded.config.task_context(&self.device);
-        let task = settings.reopen(self.directory.path(), &context);
+        let task = settings.build(&self.inference_context());
         task.map_err(|error| at_its_place(error, &self.loaded.source))
     }
 
     /// Passes the task of the run, without its training data, to `command`.
     pub(crate) fn with_task<T>(&self, command: impl TaskVisitor<Output = Result<T>>) -> Result<T> {
         let LoadedConfig { source, config, .. } = &self.loaded;
-        let (directory, context) = (&self.directory, config.task_context(&self.device));
-        let result = config.task.reopen(directory.path(), &context, command);
+        let result = config.task.build(&self.inference_context(), command);
         result.map_err(|error| at_its_place(error, source))?
+    }
+
+    fn inference_context(&self) -> TaskContext<'_> {
+        let context = self.loaded.config.task_context(&self.device);
+        TaskContext { kept: Some(self.directory.path()), inference_only: true, ..context }
     }
 
     /// A session with the weights of the checkpoint.

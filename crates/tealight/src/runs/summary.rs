@@ -75,8 +75,8 @@ impl Summary {
         directory: &RunDirectory,
         metrics: BTreeMap<String, f64>,
     ) -> Result<Self> {
-        let Session { config, task, params, progress, .. } = session;
-        let examples_per_step = task.batch_size() as f64 * config.training.micro_batches as f64;
+        let Session { params, progress, .. } = session;
+        let examples_per_step = session.examples_per_step() as f64;
         let speed = Speed::of(&read_text(&directory.metrics_path())?, examples_per_step);
         let per_second = |count: f64| if speed.seconds > 0. { count / speed.seconds } else { 0. };
         Ok(Self {

@@ -153,10 +153,6 @@ impl Task for CausalLm {
         causal_lm::CausalLm::estimate(config, &self.model_spec())
     }
 
-    fn batch_size(&self) -> usize {
-        self.texts.batch_size
-    }
-
     fn n_tokens(&self, batch: &Batch) -> Option<u64> {
         Some(batch.n_labels as u64)
     }

@@ -65,7 +65,7 @@ impl Data {
     }
 
     /// No texts, for a model that is only used.
-    pub(super) fn nothing(labels: Labels, encoder: Encoder) -> Self {
+    pub(super) fn none(labels: Labels, encoder: Encoder) -> Self {
         let (train, validation) = (Vec::new(), Vec::new());
         Self { train, validation, labels, encoder, files: Vec::new() }
     }

@@ -70,17 +70,16 @@ impl TaskKind for Config {
     type Task = Classify;
 
     fn build(&self, context: &TaskContext<'_>) -> Result<Classify> {
+        let TaskContext { seed, batch_size, device, kept, inference_only, .. } = *context;
+        if let (Some(run), true) = (kept, inference_only) {
+            return Classify::without_data(self, run, device);
+        }
         self.validate()?;
-        let TaskContext { seed, batch_size, device, kept, .. } = *context;
         let data = Data::new(self, seed, kept)?;
         let vocab_size = embedding_rows(&data.encoder.tokenizer, self.vocab_size)?;
         let order = Some(ShuffledOrder::new(seed, data.train.len()));
         let (config, device) = (self.clone(), device.clone());
         Ok(Classify { config, data, order, vocab_size, batch_size, device })
-    }
-
-    fn reopen(&self, run: &Path, context: &TaskContext<'_>) -> Result<Classify> {
-        Classify::without_data(self, run, context.device)
     }
 }
 
@@ -90,7 +89,7 @@ impl Classify {
         let tokenizer = Tokenizer::from_folder(run)?;
         let vocab_size = config.vocab_size.unwrap_or(tokenizer.vocab_size());
         let encoder = Encoder::new(tokenizer, config.seq_len)?;
-        let data = Data::nothing(Labels::read(run)?, encoder);
+        let data = Data::none(Labels::read(run)?, encoder);
         let (config, device) = (config.clone(), device.clone());
         Ok(Self { config, data, order: None, vocab_size, batch_size: 1, device })
     }
@@ -231,10 +230,6 @@ impl Task for Classify {
 
     fn estimate(&self, config: &ModelConfig) -> Estimate {
         Classifier::estimate(config, &self.model_spec())
-    }
-
-    fn batch_size(&self) -> usize {
-        self.batch_size
     }
 
     fn n_tokens(&self, batch: &Batch) -> Option<u64> {

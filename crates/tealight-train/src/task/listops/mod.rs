@@ -151,10 +151,6 @@ impl Task for ListOps {
         Estimate::single_stack(config, self.config.read_out.positions(self.seq_len()))
     }
 
-    fn batch_size(&self) -> usize {
-        self.batch_size
-    }
-
     fn n_tokens(&self, batch: &Batch) -> Option<u64> {
         Some(batch.n_tokens)
     }

@@ -223,10 +223,6 @@ impl Task for MaskedLm {
         masked_lm::MaskedLm::estimate(config, &self.model_spec())
     }
 
-    fn batch_size(&self) -> usize {
-        self.texts.batch_size
-    }
-
     fn n_tokens(&self, batch: &Batch) -> Option<u64> {
         Some(batch.n_tokens)
     }

@@ -34,7 +34,7 @@ pub(super) enum Training {
     /// The pairs of a file.
     Fixed { pairs: Vec<Pair>, order: ShuffledOrder },
     /// No pairs: the model is only used.
-    Nothing,
+    None,
 }
 
 /// Forks of the random stream for both splits.
@@ -57,8 +57,8 @@ impl Data {
     }
 
     /// No pairs, for a model that is only used.
-    pub(super) fn nothing() -> Self {
-        Self { train: Training::Nothing, validation: Vec::new(), file: None }
+    pub(super) fn none() -> Self {
+        Self { train: Training::None, validation: Vec::new(), file: None }
     }
 }
 
@@ -75,7 +75,7 @@ impl Training {
                 let chosen = order.examples(index * n as u64, n);
                 Ok(chosen.into_iter().map(|at| pairs[at].clone()).collect())
             }
-            Self::Nothing => {
+            Self::None => {
                 Err(Error::config([], "this model was opened to be used, and has no data"))
             }
         }

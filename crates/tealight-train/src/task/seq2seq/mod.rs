@@ -17,7 +17,6 @@ mod translation;
 mod vocabulary;
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use candle_core::{Device, Tensor};
 use candle_nn::VarBuilder;
@@ -78,17 +77,13 @@ impl TaskKind for Config {
 
     fn build(&self, context: &TaskContext<'_>) -> Result<Seq2Seq> {
         self.validate()?;
-        let TaskContext { seed, batch_size, device, .. } = *context;
-        let (data, vocabulary) = Data::new(self, seed)?;
+        let TaskContext { seed, batch_size, device, kept, inference_only, .. } = *context;
+        let (data, vocabulary) = match kept {
+            Some(run) if inference_only => (Data::none(), Vocabulary::read(run)?),
+            _ => Data::new(self, seed)?,
+        };
         let (config, device) = (self.clone(), device.clone());
         Ok(Seq2Seq { config, data, vocabulary, batch_size, device })
-    }
-
-    fn reopen(&self, run: &Path, context: &TaskContext<'_>) -> Result<Seq2Seq> {
-        let vocabulary = Vocabulary::read(run)?;
-        self.validate()?;
-        let (config, data, device) = (self.clone(), Data::nothing(), context.device.clone());
-        Ok(Seq2Seq { config, data, vocabulary, batch_size: 1, device })
     }
 }
 
@@ -162,7 +157,7 @@ impl Task for Seq2Seq {
         let Seq2SeqSpec { vocab_size, source_len, target_len } = self.model_spec();
         let n_train = match &self.data.train {
             Training::Fixed { pairs, .. } => Some(("n_train", pairs.len() as u64)),
-            Training::Drawn { .. } | Training::Nothing => None,
+            Training::Drawn { .. } | Training::None => None,
         };
         let sizes = [
             ("vocab_size", vocab_size as u64),
@@ -180,10 +175,6 @@ impl Task for Seq2Seq {
 
     fn estimate(&self, config: &ModelConfig) -> Estimate {
         seq2seq::Seq2Seq::estimate(config, &self.model_spec())
-    }
-
-    fn batch_size(&self) -> usize {
-        self.batch_size
     }
 
     fn inputs<'a>(&self, batch: &'a Batch) -> Inputs<'a> {

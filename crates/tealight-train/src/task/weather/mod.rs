@@ -246,10 +246,6 @@ impl Task for Weather {
         self.config.window
     }
 
-    fn batch_size(&self) -> usize {
-        self.batch_size
-    }
-
     fn inputs<'a>(&self, Batch { inputs, labels }: &'a Batch) -> Inputs<'a> {
         Inputs { tensors: vec![inputs, labels], count: labels.elem_count() }
     }
