@@ -28,4 +28,4 @@ pub use config::RunConfig;
 pub use data::{text, weather};
 pub use error::{BadStepReport, Error, Result, StepFault};
 pub use task::metrics::{Measures, Metrics};
-pub use training::{Session, StopCondition, fit};
+pub use training::{Session, fit, fit_unless_stopped};

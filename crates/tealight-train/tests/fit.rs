@@ -25,7 +25,7 @@ use tealight_train::observer::{Event, Observer};
 use tealight_train::run::{Checkpoints, Selection};
 use tealight_train::task::weather::{Batch, Weather};
 use tealight_train::task::{Inputs, Loss, Split, Task, TaskConfig};
-use tealight_train::{Error, Measures, RunConfig, Session, StopCondition, fit};
+use tealight_train::{Error, Measures, RunConfig, Session, fit, fit_unless_stopped};
 use tiny::tiny;
 use weather::weather;
 
@@ -459,7 +459,7 @@ fn a_run_that_is_asked_to_stop_does_so_after_the_step_with_a_checkpoint() -> Res
         let mut session = troubled(&config, Trouble::Nothing)?;
         let n_asked = std::cell::Cell::new(0);
         let is_asked = || n_asked.replace(n_asked.get() + 1) == n_steps;
-        fit(&mut session, StopCondition::from(12).or_when(&is_asked), Some(&checkpoints), &mut [])?;
+        fit_unless_stopped(&mut session, 12, &is_asked, Some(&checkpoints), &mut [])?;
         assert_eq!((session.progress.step, checkpoints.latest()?), (n_steps, latest));
     }
     Ok(())

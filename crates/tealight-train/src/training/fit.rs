@@ -1,6 +1,5 @@
 //! The training loop.
 
-use std::fmt;
 use std::sync::Arc;
 use std::thread;
 
@@ -11,7 +10,7 @@ use super::forward_backward::ForwardBackward;
 use super::outputs::Outputs;
 use super::prefetch::Prefetch;
 use super::session::Session;
-use super::throughput::{Rates, Throughput};
+use super::throughput::Throughput;
 use super::train_step::{StepError, StepMetrics, StepOutcome, train_step};
 use crate::error::Result;
 use crate::monitor::bad_step::BadStep;
@@ -19,47 +18,27 @@ use crate::observer::{Event, Observer, StepReport};
 use crate::run::Checkpoints;
 use crate::task::Task;
 
-/// When `fit` returns: after a step, or when asked to.
-#[derive(Clone, Copy)]
-pub struct StopCondition<'a> {
-    step: u64,
-    is_requested: Option<&'a dyn Fn() -> bool>,
-}
-
-impl From<u64> for StopCondition<'_> {
-    /// After this step.
-    fn from(step: u64) -> Self {
-        Self { step, is_requested: None }
-    }
-}
-
-impl<'a> StopCondition<'a> {
-    /// Also after the first step at whose end `is_requested` returns true: a signal, or a time limit.
-    #[must_use]
-    pub fn or_when(self, is_requested: &'a dyn Fn() -> bool) -> Self {
-        Self { is_requested: Some(is_requested), ..self }
-    }
-
-    fn is_requested(&self) -> bool {
-        self.is_requested.is_some_and(|is_requested| is_requested())
-    }
-}
-
-impl fmt::Debug for StopCondition<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StopCondition").field("step", &self.step).finish_non_exhaustive()
-    }
-}
-
-/// Trains until the stop condition, the last step or early stopping; saves into `checkpoints`, if given, and
-/// reports to `observers`.
+/// Trains up to step `until`, the last step or early stopping; saves into `checkpoints`, if given, and reports to
+/// `observers`.
 ///
 /// # Errors
 /// Those of the data, the model, the disk and the observers, and a bad step that ends the run. If a step fails
 /// before its update, the state before it is saved.
-pub fn fit<'a, T: Task>(
+pub fn fit<T: Task>(
     session: &mut Session<T>,
-    until: impl Into<StopCondition<'a>>,
+    until: u64,
+    checkpoints: Option<&Checkpoints>,
+    observers: &mut [Box<dyn Observer + '_>],
+) -> Result<()> {
+    fit_unless_stopped(session, until, &|| false, checkpoints, observers)
+}
+
+/// As [`fit`], but also ends after the first step at whose end `is_stopped` returns true: a signal, or a time
+/// limit.
+pub fn fit_unless_stopped<T: Task>(
+    session: &mut Session<T>,
+    until: u64,
+    is_stopped: &dyn Fn() -> bool,
     checkpoints: Option<&Checkpoints>,
     observers: &mut [Box<dyn Observer + '_>],
 ) -> Result<()> {
@@ -71,18 +50,20 @@ pub fn fit<'a, T: Task>(
             Prefetch::off(&*task)
         };
         let forward_backward = ForwardBackward::new(session, batches);
-        train(session, forward_backward, until.into(), Outputs { checkpoints, observers })
+        let outputs = Outputs { checkpoints, observers };
+        train(session, forward_backward, until, is_stopped, outputs)
     })
 }
 
 fn train<T: Task>(
     session: &mut Session<T>,
     mut forward_backward: ForwardBackward<'_, '_, T>,
-    until: StopCondition<'_>,
+    until: u64,
+    is_stopped: &dyn Fn() -> bool,
     mut outputs: Outputs<'_, '_>,
 ) -> Result<()> {
     let (total, log_every) = (session.config.training.steps, session.config.log.every);
-    let last_step = until.step.min(total);
+    let last_step = until.min(total);
 
     outputs.finish_save(session)?;
     if rolls_back(session) && session.progress.bad_step.roll_back_to.is_none() {
@@ -92,7 +73,7 @@ fn train<T: Task>(
     let mut throughput = Throughput::start();
     // A run that early stopping has ended makes no further step when it is resumed.
     while session.progress.step < last_step && !session.progress.early_stopping.has_stopped() {
-        if until.is_requested() {
+        if is_stopped() {
             return outputs.save_unless_saved(session);
         }
         let outcome = train_step(session, &mut forward_backward).map_err(|error| match error {
@@ -170,7 +151,7 @@ fn log(
     let StepMetrics { loss: Some(loss), lr, grad_norm, ref measures, .. } = *metrics else {
         return Ok(());
     };
-    let Rates { examples_per_second, tokens_per_second } = throughput.rates();
+    let (examples_per_second, tokens_per_second) = throughput.rates();
     let metrics = &measures.read()?.means();
     outputs.notify(&Event::Step(StepReport {
         step,

@@ -21,5 +21,5 @@ pub mod session;
 mod throughput;
 mod train_step;
 
-pub use fit::{StopCondition, fit};
+pub use fit::{fit, fit_unless_stopped};
 pub use session::Session;

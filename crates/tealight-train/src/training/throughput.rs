@@ -10,12 +10,6 @@ pub(crate) struct Throughput {
     tokens: Option<u64>,
 }
 
-/// Averages since the last log line.
-pub(crate) struct Rates {
-    pub(crate) examples_per_second: f64,
-    pub(crate) tokens_per_second: Option<f64>,
-}
-
 impl Throughput {
     pub(crate) fn start() -> Self {
         Self { since: Instant::now(), examples: 0, tokens: Some(0) }
@@ -27,15 +21,10 @@ impl Throughput {
         self.tokens = self.tokens.zip(tokens).map(|(a, b)| a + b);
     }
 
-    /// The rates since the start, and starts anew.
-    pub(crate) fn rates(&mut self) -> Rates {
-        let seconds = self.since.elapsed().as_secs_f64().max(f64::EPSILON);
-        let per_second = |n: u64| n as f64 / seconds;
-        let rates = Rates {
-            examples_per_second: per_second(self.examples),
-            tokens_per_second: self.tokens.map(per_second),
-        };
-        *self = Self::start();
-        rates
+    /// Examples and tokens per second since the start; starts anew.
+    pub(crate) fn rates(&mut self) -> (f64, Option<f64>) {
+        let Self { since, examples, tokens } = std::mem::replace(self, Self::start());
+        let seconds = since.elapsed().as_secs_f64().max(f64::EPSILON);
+        (examples as f64 / seconds, tokens.map(|n| n as f64 / seconds))
     }
 }

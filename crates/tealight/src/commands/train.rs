@@ -16,8 +16,7 @@ use tealight_train::run::{
 use tealight_train::storage::files::{replace, to_json};
 use tealight_train::task::table::thousands;
 use tealight_train::task::{AttentionMap, RegisteredTask, Task, TaskReport, TaskVisitor};
-use tealight_train::training::session::Progress;
-use tealight_train::{Session, StopCondition, fit};
+use tealight_train::{Session, fit_unless_stopped};
 
 use crate::args::train::Train;
 use crate::pictures::attention;
@@ -191,10 +190,10 @@ impl Training<'_> {
             n_parameters: session.params.n_parameters(),
         };
         notify(observers, &event)?;
-        let until =
-            StopCondition::from(stop_after.unwrap_or(total_steps)).or_when(&is_stop_requested);
-        let result = fit(session, until, Some(&directory.checkpoints()), observers)
-            .map_err(|error| explain_out_of_memory(error, session));
+        let (until, checkpoints) = (stop_after.unwrap_or(total_steps), directory.checkpoints());
+        let result =
+            fit_unless_stopped(session, until, &is_stop_requested, Some(&checkpoints), observers)
+                .map_err(|error| explain_out_of_memory(error, session));
         let (step, seconds) = (session.progress.step, started.elapsed().as_secs_f64());
         result.and(notify(observers, &Event::Finished { step, seconds }))
     }
