@@ -227,7 +227,7 @@ fn a_best_that_a_crash_left_behind_is_right_again_after_resuming() -> Result {
         let whole = run(&config, &[stop, last_step])?;
         let directory = tempfile::tempdir()?;
         let progress = go_on(&config, directory.path(), stop, None)?.progress;
-        let best = progress.early_stopping.state().best.ok_or("nothing was evaluated")?.step;
+        let best = progress.early_stopping.state.best.ok_or("nothing was evaluated")?.step;
         assert!(best > 4, "the first evaluation is not the best of {stop} steps");
         let checkpoints = directory.path().join("checkpoints");
         fs::write(checkpoints.join("best"), "step-000004\n")?;

@@ -125,9 +125,11 @@ impl Verdict {
 /// Early stopping by one metric of the evaluations.
 #[derive(Clone, Debug)]
 pub struct EarlyStopping {
-    config: Config,
+    /// The metric, and how long it may fail to improve.
+    pub config: Config,
     direction: Direction,
-    state: EarlyStoppingState,
+    /// The best evaluation; part of a checkpoint.
+    pub state: EarlyStoppingState,
 }
 
 impl EarlyStopping {
@@ -157,16 +159,6 @@ impl EarlyStopping {
     /// Whether the run has stopped. A run that stopped early does not continue when it is resumed.
     pub fn has_stopped(&self) -> bool {
         self.state.n_without_improvement >= self.config.patience
-    }
-
-    /// The name of the metric.
-    pub fn metric(&self) -> &str {
-        &self.config.metric
-    }
-
-    /// The state for a checkpoint.
-    pub fn state(&self) -> &EarlyStoppingState {
-        &self.state
     }
 }
 
@@ -200,7 +192,7 @@ mod tests {
         let (best, patient) = ((true, 2), (false, 1));
         assert_eq!(verdicts, [best, best, patient, best, patient, (false, 0)]);
         assert!(stopping.has_stopped());
-        assert_eq!(stopping.state().best, Some(Best { step: 13, value: 1.5 }));
+        assert_eq!(stopping.state.best, Some(Best { step: 13, value: 1.5 }));
     }
 
     #[test]
@@ -216,7 +208,7 @@ mod tests {
         // More than 0.25 over the first, not over the best.
         assert_eq!(observe(4, 0.8125), (true, 5));
         assert_eq!(observe(5, 0.875), (true, 4));
-        let EarlyStoppingState { best, reference, .. } = *stopping.state();
+        let EarlyStoppingState { best, reference, .. } = stopping.state;
         assert_eq!((best, reference), (Some(Best { step: 5, value: 0.875 }), Some(0.8125)));
     }
 
@@ -245,7 +237,7 @@ mod tests {
         for (value, n_left) in [(f64::NAN, 2), (f64::INFINITY, 1)] {
             assert_eq!(stopping.observe(1, value), Verdict { is_best: false, n_left });
         }
-        assert_eq!(stopping.state().best, None);
+        assert_eq!(stopping.state.best, None);
     }
 
     #[test]
@@ -262,9 +254,9 @@ mod tests {
         let mut first = watch(Direction::Min, 2, 0.);
         first.observe(1, 0.1 + 0.2);
         first.observe(2, 0.5);
-        let text = serde_json::to_string(first.state()).unwrap();
+        let text = serde_json::to_string(&first.state).unwrap();
         let state: EarlyStoppingState = serde_json::from_str(&text).unwrap();
-        assert_eq!(&state, first.state());
+        assert_eq!(state, first.state);
         let config = Config { patience: 2, ..Config::default() };
         let mut second = EarlyStopping::new(&config, state).unwrap();
         assert!(second.observe(3, 0.4).stops());

@@ -198,15 +198,10 @@ pub struct Inputs<'a> {
     pub count: usize,
 }
 
-/// Shapes and types of a batch's tensors.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shapes(Vec<(Shape, DType)>);
-
 impl Inputs<'_> {
-    /// The shapes, by which batches are recognised that one captured graph can process.
-    pub fn shapes(&self) -> Shapes {
-        let of = |x: &&Tensor| (x.shape().clone(), x.dtype());
-        Shapes(self.tensors.iter().map(of).collect())
+    /// Shapes and types, by which batches are recognised that one captured graph can process.
+    pub fn shapes(&self) -> Vec<(Shape, DType)> {
+        self.tensors.iter().map(|x| (x.shape().clone(), x.dtype())).collect()
     }
 }
 

@@ -56,10 +56,9 @@ impl<T: Task> Session<T> {
         let Some(stopping) = &config.training.early_stopping else { return Ok(()) };
         let loss = task.loss(eval_model, &task.batch(Split::Validation, 0)?, Mode::Eval)?;
         let mut metrics = loss.measures().read()?;
-        if metrics.mean(&stopping.metric).is_some() {
-            return Ok(());
+        if metrics.mean(&stopping.metric).is_none() {
+            metrics.merge(&task.measure(eval_model)?);
         }
-        metrics.merge(&task.measure(eval_model)?);
         let metrics = metrics.means();
         if metrics.contains_key(&stopping.metric) {
             return Ok(());

@@ -43,11 +43,11 @@ pub(crate) fn evaluate_step<T: Task>(
     if shows_attention {
         notify(observers, &Event::AttentionMaps { step: *step, maps: &maps })?;
     }
-    let metric = early_stopping.metric();
+    let metric = &early_stopping.config.metric;
     let Some(&value) = metrics.get(metric) else { return Err(unknown_metric(metric, &metrics)) };
     let verdict = early_stopping.observe(*step, value);
     if verdict.stops() {
-        let (metric, best) = (early_stopping.metric(), early_stopping.state().best);
+        let (metric, best) = (&*early_stopping.config.metric, early_stopping.state.best);
         notify(observers, &Event::EarlyStopped { step: *step, metric, best })?;
     }
     Ok(verdict)

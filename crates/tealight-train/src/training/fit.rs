@@ -44,11 +44,8 @@ pub fn fit_unless_stopped<T: Task>(
 ) -> Result<()> {
     let task = Arc::clone(&session.task);
     thread::scope(|scope| {
-        let batches = if shares_one_stream(session.params.device()) {
-            Prefetch::on(&*task, scope)
-        } else {
-            Prefetch::off(&*task)
-        };
+        let prefetches = shares_one_stream(session.params.device());
+        let batches = Prefetch::new(&*task, prefetches.then_some(scope));
         let forward_backward = ForwardBackward::new(session, batches);
         let outputs = Outputs { checkpoints, observers };
         train(session, forward_backward, until, is_stopped, outputs)

@@ -79,7 +79,7 @@ impl<'scope, 'env, T: Task> ForwardBackward<'scope, 'env, T> {
 
     /// Eager passes over batches that are not prefetched.
     pub(crate) fn eager(task: &'env T) -> Self {
-        Self { batches: Prefetch::off(task), graph: None }
+        Self { batches: Prefetch::new(task, None), graph: None }
     }
 
     /// Applies `pass` to each micro-batch of the session's next step.
@@ -95,30 +95,22 @@ impl<'scope, 'env, T: Task> ForwardBackward<'scope, 'env, T> {
         pass: impl Fn(&T::Batch, PassContext<'_>) -> Result<Pass>,
     ) -> Result<Pass> {
         let step = session.progress.step;
-        let tf32 = session.config.training.precision == Precision::Tf32;
-        let run = AssertUnwindSafe(|| {
-            with_tf32(tf32, || self.mean_over_micro_batches(session, step, &pass))
-        });
+        let TrainingConfig { micro_batches, precision, .. } = session.config.training;
+        let mean_over_micro_batches = || {
+            let mut sum = self.micro_batch(session, step, 0, &pass)?;
+            for micro in 1..micro_batches {
+                sum.add(self.micro_batch(session, step, micro, &pass)?)?;
+            }
+            if sum.count > 0. && micro_batches > 1 {
+                sum.gradients.scale(1. / sum.count)?;
+            }
+            Ok(sum)
+        };
+        let tf32 = precision == Precision::Tf32;
+        let run = AssertUnwindSafe(|| with_tf32(tf32, mean_over_micro_batches));
         catch_unwind(run).unwrap_or_else(|panic| {
             Err(Error::Panicked { step: step + 1, message: message_of(&*panic) })
         })
-    }
-
-    fn mean_over_micro_batches(
-        &mut self,
-        session: &Session<T>,
-        step: u64,
-        pass: &impl Fn(&T::Batch, PassContext<'_>) -> Result<Pass>,
-    ) -> Result<Pass> {
-        let n_micro = session.config.training.micro_batches;
-        let mut sum = self.micro_batch(session, step, 0, pass)?;
-        for micro in 1..n_micro {
-            sum.add(self.micro_batch(session, step, micro, pass)?)?;
-        }
-        if sum.count > 0. && n_micro > 1 {
-            sum.gradients.scale(1. / sum.count)?;
-        }
-        Ok(sum)
     }
 
     /// Applies `pass` to one micro-batch. Its dropout is a function of (seed, step, micro-batch).

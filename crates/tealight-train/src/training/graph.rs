@@ -5,7 +5,7 @@
 //! replay computes the same bits as an eager pass. A pass that waits for the GPU or copies from the host cannot
 //! be captured; it stays eager, and observers get the reason.
 
-use candle_core::{Device, Tensor};
+use candle_core::{DType, Device, Shape, Tensor};
 use tealight_ops::cuda_graph::{CudaGraph, warm_up};
 use tealight_ops::device::tensor_of;
 use tealight_ops::rng::Stream;
@@ -15,7 +15,7 @@ use super::prefetch::Prefetch;
 use super::session::Session;
 use crate::error::{Error, Result};
 use crate::observer::{Event, Observer, notify};
-use crate::task::{Inputs, Shapes, Task};
+use crate::task::{Inputs, Task};
 
 /// Warm-up passes over batches of one shape before the capture: they compile kernels and build tables.
 const WARM_UP_PASSES: usize = 2;
@@ -30,7 +30,7 @@ pub(crate) struct GraphedPass {
 
 enum State {
     /// The shapes of the last batch, and how many batches in a row have had them.
-    WarmUp(Option<(Shapes, usize)>),
+    WarmUp(Option<(Vec<(Shape, DType)>, usize)>),
     Captured(CudaGraph<Pass>),
     /// The capture failed.
     Eager,

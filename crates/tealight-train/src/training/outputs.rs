@@ -43,7 +43,7 @@ impl Outputs<'_, '_> {
     /// it first, since a crash may have come between.
     pub(crate) fn finish_save<T: Task>(&self, session: &Session<T>) -> Result<()> {
         let Some(checkpoints) = self.checkpoints else { return Ok(()) };
-        if let Some(best) = session.progress.early_stopping.state().best
+        if let Some(best) = session.progress.early_stopping.state.best
             && checkpoints.contains(best.step)
         {
             checkpoints.mark_best(best.step)?;

@@ -38,14 +38,9 @@ struct Loader<B> {
 const QUEUE_LEN: usize = 1;
 
 impl<'scope, 'env, T: Task> Prefetch<'scope, 'env, T> {
-    /// Builds each batch when it is taken.
-    pub(crate) fn off(task: &'env T) -> Self {
-        Self { task, scope: None, loader: None, building: Arc::default() }
-    }
-
-    /// Builds the next batches in a thread of `scope`.
-    pub(crate) fn on(task: &'env T, scope: &'scope Scope<'scope, 'env>) -> Self {
-        Self { task, scope: Some(scope), loader: None, building: Arc::default() }
+    /// Builds the next batches in a thread of `scope`; without one, each batch when it is taken.
+    pub(crate) fn new(task: &'env T, scope: Option<&'scope Scope<'scope, 'env>>) -> Self {
+        Self { task, scope, loader: None, building: Arc::default() }
     }
 
     /// Runs `f` while the loader builds no batch.
@@ -173,7 +168,7 @@ mod tests {
     fn batches_come_in_order_and_from_wherever_they_are_asked_for() {
         let task = Numbers::default();
         thread::scope(|scope| {
-            for mut batches in [Prefetch::off(&task), Prefetch::on(&task, scope)] {
+            for mut batches in [Prefetch::new(&task, None), Prefetch::new(&task, Some(scope))] {
                 for number in [0, 1, 2, 3, 20, 21, 1, 2, 2] {
                     assert_eq!(batches.take(number).unwrap(), number);
                 }
@@ -185,7 +180,7 @@ mod tests {
     fn no_more_is_made_than_is_soon_taken() {
         let task = Numbers::default();
         thread::scope(|scope| {
-            let mut batches = Prefetch::on(&task, scope);
+            let mut batches = Prefetch::new(&task, Some(scope));
             for number in 100..110 {
                 batches.take(number).unwrap();
             }
@@ -198,7 +193,7 @@ mod tests {
     fn an_error_comes_with_the_batch_that_it_is_of_and_others_can_still_be_taken() {
         let task = Numbers::default();
         thread::scope(|scope| {
-            let mut batches = Prefetch::on(&task, scope);
+            let mut batches = Prefetch::new(&task, Some(scope));
             assert_eq!(batches.take(5).unwrap(), 5);
             assert_eq!(batches.take(6).unwrap(), 6);
             assert!(batches.take(7).unwrap_err().to_string().contains("the shard has gone"));

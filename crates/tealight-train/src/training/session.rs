@@ -116,7 +116,7 @@ impl<T: Task> Session<T> {
             state: CheckpointState {
                 step: self.progress.step,
                 seed: self.config.seed,
-                early_stopping: self.progress.early_stopping.state().clone(),
+                early_stopping: self.progress.early_stopping.state.clone(),
                 bad_step: self.progress.bad_step.clone(),
             },
         }
