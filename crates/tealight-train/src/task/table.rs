@@ -9,63 +9,55 @@ pub struct Table {
 }
 
 impl Table {
-    /// An empty table under `heading`.
-    pub fn new<const N: usize>(heading: [&str; N]) -> Self {
-        Self::with_heading(heading.map(str::to_owned).to_vec())
-    }
-
-    /// A table with one column per cell of `heading`.
-    pub fn with_heading(heading: Vec<String>) -> Self {
-        Self { rows: vec![heading] }
-    }
-
-    /// Adds a row.
-    pub fn row<const N: usize>(&mut self, cells: [String; N]) {
-        self.push(Vec::from(cells));
+    /// An empty table with a column for each cell of `heading`.
+    pub fn new<S: Into<String>>(heading: impl IntoIterator<Item = S>) -> Self {
+        Self { rows: vec![heading.into_iter().map(Into::into).collect()] }
     }
 
     /// Adds a row.
     ///
     /// # Panics
     /// If there is not a cell for each column.
-    pub fn push(&mut self, cells: Vec<String>) {
+    pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        let cells: Vec<String> = cells.into_iter().collect();
         assert_eq!(cells.len(), self.rows[0].len(), "invariant: a row has a cell for each column");
         self.rows.push(cells);
     }
 
     /// The table in Markdown, with aligned columns.
     pub fn markdown(&self) -> String {
-        let escaped = |cell: &String| cell.replace('|', "\\|");
-        let rows = self.rows.iter().map(|row| row.iter().map(escaped).collect()).collect();
-        let table = Self { rows };
-        let widths: Vec<usize> = (0..self.rows[0].len()).map(|i| table.width(i).max(3)).collect();
-        let mut lines = Vec::new();
-        for (number, row) in table.rows.iter().enumerate() {
-            let rest = row.iter().zip(&widths).skip(1);
-            let cells = rest.map(|(cell, &width)| format!(" {cell:>width$} |"));
-            lines.push(format!("| {:<1$} |{2}\n", row[0], widths[0], cells.collect::<String>()));
-            if number == 0 {
-                let rest = widths[1..].iter().map(|width| format!(" {}: |", "-".repeat(width - 1)));
-                let rest = rest.collect::<String>();
-                lines.push(format!("| {} |{rest}\n", "-".repeat(widths[0])));
-            }
-        }
+        let escaped = |row: &Vec<String>| row.iter().map(|cell| cell.replace('|', "\\|")).collect();
+        let table = Self { rows: self.rows.iter().map(escaped).collect() };
+        let widths = table.widths(3);
+        // A colon aligns a column right.
+        let rest = widths[1..].iter().map(|width| "-".repeat(width - 1) + ":");
+        let mut rows: Vec<Vec<String>> =
+            table.rows.iter().map(|row| aligned(row, &widths)).collect();
+        rows.insert(1, ["-".repeat(widths[0])].into_iter().chain(rest).collect());
+        let lines: Vec<String> =
+            rows.iter().map(|row| format!("| {} |\n", row.join(" | "))).collect();
         lines.concat()
     }
 
-    fn width(&self, column: usize) -> usize {
-        self.rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0)
+    /// The width of each column, at least `least`.
+    fn widths(&self, least: usize) -> Vec<usize> {
+        let width = |column: usize| self.rows.iter().map(|row| row[column].chars().count()).max();
+        (0..self.rows[0].len()).map(|column| width(column).unwrap_or(0).max(least)).collect()
     }
+}
+
+/// The cells of a row, padded to `widths`: the first aligned left, the others right.
+fn aligned(row: &[String], widths: &[usize]) -> Vec<String> {
+    let first = format!("{:<1$}", row[0], widths[0]);
+    let rest = row.iter().zip(widths).skip(1).map(|(cell, &width)| format!("{cell:>width$}"));
+    [first].into_iter().chain(rest).collect()
 }
 
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let widths: Vec<usize> = (0..self.rows[0].len()).map(|i| self.width(i)).collect();
+        let widths = self.widths(0);
         for (number, row) in self.rows.iter().enumerate() {
-            let first = format!("{:<1$}", row[0], widths[0]);
-            let rest = row.iter().zip(&widths).skip(1);
-            let cells: Vec<String> = rest.map(|(cell, &width)| format!("{cell:>width$}")).collect();
-            let line = [&[first], &cells[..]].concat().join("   ");
+            let line = aligned(row, &widths).join("   ");
             writeln!(f, "{}", line.trim_end())?;
             if number == 0 {
                 writeln!(f, "{}", "─".repeat(line.chars().count()))?;

@@ -76,7 +76,7 @@ impl Plan<'_> {
         let figures = ["parameters", rate, "memory (MiB)", "time (s)"];
         let heading =
             axes.into_iter().chain(["runs"]).chain(metrics.iter().copied()).chain(figures);
-        let mut table = Table::with_heading(heading.map(str::to_owned).collect());
+        let mut table = Table::new(heading);
         for (index, variant) in self.variants.iter().enumerate() {
             let name = self.axes.is_empty().then(|| variant.label(&[]));
             let values = variant.values.iter().map(|value| unquoted(value).to_owned());
@@ -86,7 +86,7 @@ impl Plan<'_> {
                 self.metric(index, metric).map_or(MISSING.to_owned(), with_deviation)
             }));
             row.extend(self.figures(index));
-            table.push(row);
+            table.row(row);
         }
         table
     }

@@ -54,7 +54,7 @@ pub(super) fn table(shares: &[Share]) -> Table {
         let name = pass.map_or(operation.to_string(), |pass| format!("{operation}, {pass}"));
         let share = 100. * milliseconds / total;
         let cells = [format!("{calls:.0}"), format!("{milliseconds:.3}"), format!("{share:.1} %")];
-        table.push([name].into_iter().chain(cells).collect());
+        table.row([name].into_iter().chain(cells));
     }
     table
 }

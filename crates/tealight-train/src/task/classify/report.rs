@@ -108,11 +108,10 @@ impl Report {
     /// A row for each label, a column for each prediction.
     fn confusion(&self) -> Table {
         let labels: Vec<String> = self.labels.iter().map(|score| shown(&score.label)).collect();
-        let heading =
-            std::iter::once("label ╲ predicted".to_owned()).chain(labels.clone()).collect();
-        let mut table = Table::with_heading(heading);
+        let mut table =
+            Table::new(["label ╲ predicted".to_owned()].into_iter().chain(labels.clone()));
         for (label, row) in labels.into_iter().zip(&self.confusion) {
-            table.push(std::iter::once(label).chain(row.iter().map(|&n| thousands(n))).collect());
+            table.row([label].into_iter().chain(row.iter().map(|&n| thousands(n))));
         }
         table
     }

@@ -97,14 +97,14 @@ fn capitalized(text: &str) -> String {
 fn table(args: &BenchAttention, cells: &[&Cell], quantity: &Quantity) -> String {
     let lengths = args.lengths.iter().map(ToString::to_string);
     let heading = ["kind".to_owned()].into_iter().chain(lengths).chain(["doubling".to_owned()]);
-    let mut table = Table::with_heading(heading.collect());
+    let mut table = Table::new(heading);
     // Consecutive cells are the lengths of one kind.
     for row in cells.chunks(args.lengths.len()) {
         let values: Vec<Option<f64>> = row.iter().map(|cell| quantity.of(cell)).collect();
         let doubling = last_doubling(&args.lengths, &values);
         let doubling = doubling.map_or(MISSING.to_owned(), |factor| format!("× {factor:.2}"));
         let cells = values.iter().map(|value| quantity.format(*value)).chain([doubling]);
-        table.push([row[0].kind.clone()].into_iter().chain(cells).collect());
+        table.row([row[0].kind.clone()].into_iter().chain(cells));
     }
     table.markdown()
 }
