@@ -77,12 +77,10 @@ impl<'a> Translator<'a> {
         let stop = Vec::from_iter(self.tokenizer.special().end);
         let ends = StopRules { stop: &stop, max_len };
         let written = generate(&mut predictor, &[vec![self.begin]], &ends, strategy)?;
-        written.into_iter().flatten().map(|sequence| self.decode(sequence)).collect()
-    }
-
-    fn decode(&self, sequence: Sequence) -> Result<Translation> {
-        let Sequence { ids, log_probability, score, has_ended } = sequence;
-        let text = self.tokenizer.decode(&ids, Specials::Skip)?;
-        Ok(Translation { text, log_probability, score, has_ended })
+        let translation = |sequence: Sequence| {
+            let text = self.tokenizer.decode(&sequence.ids, Specials::Skip)?;
+            Ok(Translation::new(text, &sequence))
+        };
+        written.into_iter().flatten().map(translation).collect()
     }
 }

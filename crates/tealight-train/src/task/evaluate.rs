@@ -1,7 +1,5 @@
 //! The loss and metrics of a model on the validation split, without a graph.
 
-use std::ops::Range;
-
 use tealight_model::Mode;
 
 use crate::data::Split;
@@ -25,10 +23,4 @@ pub(crate) fn losses<T: Task>(task: &T, model: &T::Model) -> Result<Metrics> {
         measures.merge(loss.measures());
     }
     measures.read()
-}
-
-/// The places of batch `index` among `n` examples, in batches of `batch_size`.
-pub(super) fn batch_range(index: u64, batch_size: usize, n: usize) -> Range<usize> {
-    let start = index as usize * batch_size;
-    start..n.min(start + batch_size)
 }

@@ -5,11 +5,11 @@
 //! task is a [`TaskVisitor`]: outside of `pretrained`, which names the tasks of texts, nothing else matches on the kind.
 
 pub(crate) mod attention_map;
+mod batch;
 pub mod causal_lm;
 pub mod classify;
 pub(crate) mod context;
 pub mod evaluate;
-mod labelled;
 pub mod listops;
 pub mod masked_lm;
 pub(crate) mod metrics;
@@ -35,8 +35,8 @@ use crate::error::Result;
 use crate::task::metrics::{Measures, Metrics};
 
 pub use attention_map::{AttentionMap, SequenceMaps};
+pub use batch::Batch as LabelledBatch;
 pub use context::TaskContext;
-pub use labelled::Batch as LabelledBatch;
 
 /// Defines [`TaskConfig`] from its list, with the methods that need the type of the settings.
 macro_rules! tasks {

@@ -22,11 +22,10 @@ pub use config::Config;
 pub use report::Report;
 
 use crate::data::text::sequences::{Layout, Rows, Sequence};
-use crate::data::text::tokenizer::Tokenizer;
 use crate::data::{DataFile, Split};
 use crate::error::Result;
-use crate::inference::continuation::Continuer;
 use crate::task::attention_map::AttentionMap;
+use crate::task::batch::token_labels;
 use crate::task::context::TaskContext;
 use crate::task::text::Texts;
 use crate::task::{Inputs, Loss, RegisteredTask, Task, TaskKind, TaskSettings};
@@ -60,11 +59,6 @@ impl TaskKind for Config {
 }
 
 impl CausalLm {
-    /// The tokenizer.
-    pub fn tokenizer(&self) -> &Tokenizer {
-        &self.texts.tokenizer
-    }
-
     /// The sizes that the model is built with.
     pub fn model_spec(&self) -> CausalLmSpec {
         CausalLmSpec {
@@ -74,29 +68,16 @@ impl CausalLm {
         }
     }
 
-    /// `model` with its tokenizer, to continue texts.
-    pub fn continuer<'a>(&'a self, model: &'a causal_lm::CausalLm) -> Continuer<'a> {
-        Continuer { model, tokenizer: self.tokenizer(), device: &self.texts.device }
-    }
-
     /// The batch of sequences that have one more token than the model reads.
     fn batch_of(&self, sequences: &[Sequence]) -> Result<Batch> {
         let device = &self.texts.device;
         let inputs: Vec<Sequence> = sequences.iter().map(without_last).collect();
         let rows = Rows::new(&inputs, self.texts.pad());
         let labels: Vec<Vec<i64>> = sequences.iter().map(successors).collect();
-        let is_label = |label: &&i64| **label != IGNORE_INDEX;
-        let n_labels = labels.iter().flatten().filter(is_label).count();
-        let padded = labels.iter().flat_map(|row| {
-            let padding = std::iter::repeat_n(IGNORE_INDEX, rows.seq_len - row.len());
-            row.iter().copied().chain(padding)
-        });
-        let padded: Vec<i64> = padded.collect();
-        let n_positions = padded.len();
         Ok(Batch {
-            labels: tensor_of(padded, n_positions, device)?,
+            labels: token_labels(&labels, rows.seq_len, device)?,
             mask: self.texts.mask(&rows)?,
-            n_labels,
+            n_labels: labels.iter().flatten().filter(|label| **label != IGNORE_INDEX).count(),
             ids: tensor_of(rows.ids, (sequences.len(), rows.seq_len), device)?,
         })
     }
@@ -178,7 +159,8 @@ impl Task for CausalLm {
     fn attention_maps(&self, model: &causal_lm::CausalLm) -> Result<Vec<AttentionMap>> {
         let Batch { ids, mask, .. } = self.batch_of(&[self.texts.held_out(0)])?;
         let tokens: Vec<u32> = ids.flatten_all()?.to_vec1()?;
-        Ok(AttentionMap::of_tokens(self.tokenizer(), &tokens, model.attention_maps(&ids, &mask)?))
+        let layers = model.attention_maps(&ids, &mask)?;
+        Ok(AttentionMap::of_tokens(&self.texts.tokenizer, &tokens, layers))
     }
 }
 
@@ -194,7 +176,7 @@ impl RegisteredTask for CausalLm {
     }
 
     fn kept_files(&self) -> Result<Vec<(&'static str, Vec<u8>)>> {
-        self.tokenizer().files()
+        self.texts.tokenizer.files()
     }
 
     fn data_files(&self) -> Vec<DataFile> {

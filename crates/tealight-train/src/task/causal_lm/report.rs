@@ -13,9 +13,10 @@ use tealight_ops::rng::{Purpose, Stream};
 use super::CausalLm;
 use crate::data::text::tokenizer::Specials;
 use crate::error::Result;
-use crate::inference::continuation::Settings;
+use crate::inference::continuation::{Continuer, Settings};
 use crate::task::metrics::{Measures, Metrics, by_name};
 use crate::task::table::{Table, thousands};
+use crate::task::text::Texts;
 use crate::task::{Task, TaskReport};
 
 /// Tokens of the sample.
@@ -122,7 +123,8 @@ fn sample(task: &CausalLm, model: &causal_lm::CausalLm) -> Result<String> {
         stop: Vec::new(),
         n: 1,
     };
-    let continuer = task.continuer(model);
+    let Texts { tokenizer, device, .. } = &task.texts;
+    let continuer = Continuer { model, tokenizer, device };
     let written = continuer.continue_text(&beginning, &settings, &mut |_, _| {})?;
     let written: String = written.into_iter().map(|one| one.text).collect();
     Ok(beginning + &written)
@@ -131,7 +133,7 @@ fn sample(task: &CausalLm, model: &causal_lm::CausalLm) -> Result<String> {
 /// An empty prompt; if the tokenizer has no token to begin with, the shortest beginning of the held-out text
 /// that is whole characters.
 fn beginning(task: &CausalLm) -> Result<Option<String>> {
-    let tokenizer = task.tokenizer();
+    let tokenizer = &task.texts.tokenizer;
     if tokenizer.special().begin.or(tokenizer.special().end).is_some() {
         return Ok(Some(String::new()));
     }

@@ -95,7 +95,7 @@ fn a_tokenizer_without_marks_is_reported_on_like_any_other() {
     ];
     // Two pieces of 7 and 6 characters, and one of a single one.
     let (task, report) = report(&folder, "sun and rain.\nx\n", &settings);
-    let special = task.tokenizer().special();
+    let special = task.texts.tokenizer.special();
     assert_eq!((special.begin, special.end), (None, None));
     assert_eq!(report.n_tokens, 11);
     assert_bytes(&report, 14. * (1. - 3. / 14.));

@@ -33,9 +33,8 @@ use crate::data::text::tokenizer::Tokenizer;
 use crate::data::{DataFile, ShuffledOrder, Split};
 use crate::error::{Error, Result};
 use crate::task::attention_map::{AttentionMap, SequenceMaps};
+use crate::task::batch::{Batch, batch_range, likeliest, probabilities};
 use crate::task::context::TaskContext;
-use crate::task::evaluate::batch_range;
-use crate::task::labelled::{Batch, probabilities};
 use crate::task::metrics::by_name;
 use crate::task::text::embedding_rows;
 use crate::task::{Inputs, Loss, RegisteredTask, Task, TaskKind, TaskSettings};
@@ -123,7 +122,7 @@ impl Classify {
         for texts in texts.chunks(self.evaluation_batch()) {
             let items = texts.iter().map(|text| self.item(text)).collect::<Result<Vec<_>>>()?;
             for probabilities in self.probabilities(model, &items)? {
-                let label = self.labels().names()[report::likeliest(&probabilities)].clone();
+                let label = self.labels().names()[likeliest(&probabilities)].clone();
                 classified.push(Classified { label, probabilities });
             }
         }

@@ -9,6 +9,7 @@ use tealight_model::models::classifier::Classifier;
 use super::Classify;
 use crate::error::Result;
 use crate::task::TaskReport;
+use crate::task::batch::likeliest;
 use crate::task::metrics::by_name;
 use crate::task::table::{Table, thousands};
 
@@ -129,12 +130,6 @@ fn by_label(labels: &[LabelScore]) -> Table {
 /// A label in a cell.
 fn shown(label: &str) -> String {
     label.escape_debug().to_string()
-}
-
-/// The class of the greatest probability; the first of equals.
-pub(super) fn likeliest(probabilities: &[f64]) -> usize {
-    let classes = (0..probabilities.len()).rev();
-    classes.max_by(|&a, &b| probabilities[a].total_cmp(&probabilities[b])).unwrap_or(0)
 }
 
 fn scores(names: &[String], confusion: &[Vec<u64>]) -> Vec<LabelScore> {

@@ -31,9 +31,8 @@ pub use report::{Bin, Report};
 
 use crate::data::{ShuffledOrder, Split};
 use crate::error::Result;
+use crate::task::batch::{Batch, batch_range};
 use crate::task::context::TaskContext;
-use crate::task::evaluate::batch_range;
-use crate::task::labelled::Batch;
 use crate::task::metrics::by_name;
 use crate::task::{Inputs, Loss, RegisteredTask, Task, TaskKind};
 use expression::{Expression, N_CLASSES, PAD, VOCAB_SIZE};

@@ -12,7 +12,7 @@ use super::generator::Part;
 use super::{Config, ListOps, logits};
 use crate::error::Result;
 use crate::task::TaskReport;
-use crate::task::labelled::probabilities;
+use crate::task::batch::probabilities;
 use crate::task::metrics::by_name;
 use crate::task::table::{Table, thousands};
 

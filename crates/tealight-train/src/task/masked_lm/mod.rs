@@ -29,7 +29,6 @@ use crate::data::text::corpus::CorpusConfig;
 use crate::data::text::diary::Diary;
 use crate::data::text::masking::{Masked, Masking};
 use crate::data::text::sequences::{Layout, Rows, Sequence};
-use crate::data::text::tokenizer::Tokenizer;
 use crate::data::{DataFile, Split};
 use crate::error::{Error, Result};
 use crate::inference::fill_mask::FillMask;
@@ -44,6 +43,7 @@ pub struct MaskedLm {
     config: Config,
     texts: Texts,
     masking: Masking,
+    /// The corpus, if it consists of drawn diaries.
     diary: Option<Diary>,
     /// The model: fill-mask pads to the one length that some kinds of attention need.
     model: ModelConfig,
@@ -89,7 +89,7 @@ impl MaskedLm {
     /// Checks that both splits have tokens that can be masked. Special tokens cannot, and a tokenizer without
     /// the words of the text makes nothing but unknown ones, which are special.
     fn check_masking(&self) -> Result<()> {
-        let is_ordinary = |id: &u32| !self.tokenizer().is_special(*id);
+        let is_ordinary = |id: &u32| !self.texts.tokenizer.is_special(*id);
         let has_ordinary = |sequence: Sequence| sequence.ids.iter().any(is_ordinary);
         let train = &self.texts.train;
         let side = if !(0..train.n()).map(|number| train.at(number)).any(has_ordinary) {
@@ -106,22 +106,12 @@ impl MaskedLm {
         Err(Error::config(["task.tokenizer", "task.corpus"], message))
     }
 
-    /// The tokenizer.
-    pub fn tokenizer(&self) -> &Tokenizer {
-        &self.texts.tokenizer
-    }
-
-    /// The corpus, if it consists of drawn diaries.
-    pub fn diary(&self) -> Option<&Diary> {
-        self.diary.as_ref()
-    }
-
     /// The sizes that the model is built with.
     pub fn model_spec(&self) -> MaskedLmSpec {
         MaskedLmSpec {
             vocab_size: self.texts.vocab_size,
             n_token_types: self.config.n_token_types,
-            pad_id: self.tokenizer().special().pad,
+            pad_id: self.texts.tokenizer.special().pad,
             seq_len: self.config.seq_len,
             packed: self.config.sequences == Layout::Packed,
         }
@@ -129,7 +119,7 @@ impl MaskedLm {
 
     /// `model` with its tokenizer, to fill masks.
     pub fn fill_mask<'a>(&'a self, model: &'a masked_lm::MaskedLm) -> FillMask<'a> {
-        FillMask::new(model, &self.model, self.tokenizer(), &self.texts.device)
+        FillMask::new(model, &self.model, &self.texts.tokenizer, &self.texts.device)
     }
 
     /// The labels of an evaluation.
@@ -248,7 +238,7 @@ impl Task for MaskedLm {
         let shape = (1, rows.seq_len);
         let input = Tensor::from_vec(rows.ids.clone(), shape, &self.texts.device)?;
         let layers = model.attention_maps(&Input::tokens(&input), &self.texts.mask(&rows)?)?;
-        Ok(AttentionMap::of_tokens(self.tokenizer(), &rows.ids, layers))
+        Ok(AttentionMap::of_tokens(&self.texts.tokenizer, &rows.ids, layers))
     }
 }
 
@@ -264,7 +254,7 @@ impl RegisteredTask for MaskedLm {
     }
 
     fn kept_files(&self) -> Result<Vec<(&'static str, Vec<u8>)>> {
-        self.tokenizer().files()
+        self.texts.tokenizer.files()
     }
 
     fn data_files(&self) -> Vec<DataFile> {

@@ -13,6 +13,7 @@ use crate::data::weather::{Distribution, N_CLASSES};
 use crate::error::Result;
 use crate::inference::fill_mask::Proposals;
 use crate::task::TaskReport;
+use crate::task::batch::likeliest;
 use crate::task::evaluate::losses;
 use crate::task::table::{Table, thousands};
 
@@ -81,7 +82,7 @@ impl Report {
         let metrics = losses(task, model)?;
         let mean = |name: &str| metrics.mean(name).unwrap_or(f64::NAN);
         let (commonest, n_masked) = commonest(task);
-        let languages = task.diary().map_or(&[][..], |diary| diary.config.language.all());
+        let languages = task.diary.as_ref().map_or(&[][..], |diary| diary.config.language.all());
         Ok(Self {
             accuracy: mean("accuracy"),
             loss: mean("loss"),
@@ -154,7 +155,7 @@ fn commonest(task: &MaskedLm) -> (Baseline, usize) {
     let most = counts.iter().max_by_key(|&(_, &count)| count);
     let entropy = counts.values().map(|&count| -share(count) * share(count).ln()).sum();
     let baseline = Baseline {
-        token: most.and_then(|(&id, _)| task.tokenizer().token(id)).unwrap_or_default(),
+        token: most.and_then(|(&id, _)| task.texts.tokenizer.token(id)).unwrap_or_default(),
         accuracy: most.map_or(f64::NAN, |(_, &count)| share(count)),
         loss: entropy,
     };
@@ -167,10 +168,10 @@ impl Weather {
         model: &masked_lm::MaskedLm,
         language: Language,
     ) -> Result<Option<Self>> {
-        let diary = task.diary().expect("invariant: only a diary has weather");
+        let diary = task.diary.as_ref().expect("invariant: only a diary has weather");
         let (mut probes, mut words) = (Vec::new(), Vec::new());
         for probe in (0..N_PROBES).map(|index| diary.probe(language, index)) {
-            if let Some(ids) = words_in(&probe, task.tokenizer(), task.config.seq_len)? {
+            if let Some(ids) = words_in(&probe, &task.texts.tokenizer, task.config.seq_len)? {
                 probes.push(probe);
                 words.push(ids);
             }
@@ -234,7 +235,7 @@ fn words_in(
 
 /// Expected accuracy and cross-entropy of the prediction `scores`, where `words` have the probabilities `odds`.
 fn expected(odds: Distribution, words: [u32; N_CLASSES], scores: &[f64]) -> (f64, f64) {
-    let guess = likeliest(scores);
+    let guess = likeliest(scores) as u32;
     let (mut accuracy, mut loss) = (0., 0.);
     for (word, p) in words.into_iter().zip(odds) {
         let q = scores[word as usize];
@@ -242,12 +243,6 @@ fn expected(odds: Distribution, words: [u32; N_CLASSES], scores: &[f64]) -> (f64
         loss -= p * q.max(f64::MIN_POSITIVE).ln();
     }
     (accuracy, loss)
-}
-
-/// The index of the largest score; the first of equals.
-fn likeliest(scores: &[f64]) -> u32 {
-    let better = |best: usize, id: usize| if scores[id] > scores[best] { id } else { best };
-    (1..scores.len()).fold(0, better) as u32
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::path::Path;
 use tealight_model::{ModelConfig, Reads, choice};
 
 use super::pairs::file::FileConfig;
-use super::pairs::{PairSource, dates, symbols};
+use super::pairs::{dates, symbols};
 use crate::error::Result;
 use crate::limits::{at_most, positive};
 use crate::settings::settings;
@@ -50,8 +50,8 @@ impl TaskSettings for Config {
         at_most("task.n_validation", self.n_validation as u64, MAX_VALIDATION)?;
         check_label_smoothing(self.label_smoothing)?;
         match &self.source {
-            SourceConfig::Reverse(reverse) => reverse.validate(),
-            SourceConfig::Sort(sort) => sort.validate(),
+            SourceConfig::Reverse(reverse) => reverse.build().validate(),
+            SourceConfig::Sort(sort) => sort.build().validate(),
             SourceConfig::Dates => Ok(()),
             SourceConfig::File(file) => file.validate(),
         }
@@ -81,16 +81,6 @@ impl TaskSettings for Config {
 }
 
 impl SourceConfig {
-    /// The rule that draws the pairs; `None` if they come from a file.
-    pub(super) fn build(&self) -> Option<Box<dyn PairSource>> {
-        match self {
-            Self::Reverse(reverse) => Some(Box::new(reverse.build())),
-            Self::Sort(sort) => Some(Box::new(sort.build())),
-            Self::Dates => Some(Box::new(dates::Dates)),
-            Self::File(_) => None,
-        }
-    }
-
     /// The most tokens of a source and of a target, without the marks at their ends.
     pub(super) fn max_lens(&self) -> (usize, usize) {
         match self {

@@ -10,6 +10,7 @@ use tealight_ops::rng::{Purpose, Stream};
 
 use super::config::{Config, SourceConfig};
 use super::level::Level;
+use super::pairs::dates::Dates;
 use super::pairs::file::{self, FileConfig};
 use super::pairs::{Pair, PairSource};
 use super::vocabulary::Vocabulary;
@@ -49,10 +50,11 @@ const MAX_DRAWS: u64 = 2000;
 impl Data {
     /// Draws or reads the pairs of `config`, with their vocabulary.
     pub(super) fn new(config: &Config, seed: u64) -> Result<(Self, Vocabulary)> {
-        match (&config.source, config.source.build()) {
-            (SourceConfig::File(file), _) => read(config, file, seed),
-            (_, Some(source)) => drawn(config, source, seed),
-            (_, None) => unreachable!("invariant: pairs without a file are drawn"),
+        match &config.source {
+            SourceConfig::Reverse(reverse) => drawn(config, Box::new(reverse.build()), seed),
+            SourceConfig::Sort(sort) => drawn(config, Box::new(sort.build()), seed),
+            SourceConfig::Dates => drawn(config, Box::new(Dates), seed),
+            SourceConfig::File(file) => read(config, file, seed),
         }
     }
 

@@ -14,29 +14,18 @@ names! {
 
 impl Level {
     /// The tokens of a text, in order.
-    pub(super) fn tokens(self, text: &str) -> Box<dyn Iterator<Item = &str> + '_> {
+    pub(super) fn tokens(self, text: &str) -> Vec<&str> {
         match self {
-            Self::Characters => {
-                let ends = text.char_indices().map(|(at, c)| &text[at..at + c.len_utf8()]);
-                Box::new(ends)
-            }
-            Self::Words => Box::new(text.split_whitespace()),
+            Self::Characters => text.split_inclusive(|_| true).collect(),
+            Self::Words => text.split_whitespace().collect(),
         }
     }
 
-    /// The text in its normal form: texts of the same tokens are equal.
-    pub(super) fn normal(self, text: &str) -> String {
+    /// The text of tokens, in its normal form: texts of the same tokens are equal.
+    pub(super) fn text(self, tokens: &[&str]) -> String {
         match self {
-            Self::Characters => text.to_owned(),
-            Self::Words => text.split_whitespace().collect::<Vec<_>>().join(" "),
-        }
-    }
-
-    /// The plural that messages count tokens in.
-    pub(super) fn unit(self) -> &'static str {
-        match self {
-            Self::Characters => "characters",
-            Self::Words => "words",
+            Self::Characters => tokens.concat(),
+            Self::Words => tokens.join(" "),
         }
     }
 }

@@ -22,11 +22,8 @@ use candle_core::{Device, Tensor};
 use candle_nn::VarBuilder;
 use serde_json::json;
 use tealight_model::cost::{Cost, Estimate};
-use tealight_model::generation::Strategy;
 use tealight_model::models::seq2seq::{self, Seq2SeqSpec, Tokens};
 use tealight_model::{Mask, Mode, ModelConfig, ParamStore};
-use tealight_ops::cross_entropy::IGNORE_INDEX;
-use tealight_ops::device::tensor_of;
 use tealight_ops::linear_cross_entropy::Scored;
 
 pub use config::{Config, SourceConfig};
@@ -42,8 +39,8 @@ pub use vocabulary::Vocabulary;
 use crate::data::{DataFile, Split, padded};
 use crate::error::Result;
 use crate::task::attention_map::{AttentionMap, SequenceMaps};
+use crate::task::batch::{batch_range, token_labels};
 use crate::task::context::TaskContext;
-use crate::task::evaluate::batch_range;
 use crate::task::metrics::{Metrics, by_name};
 use crate::task::{Inputs, Loss, RegisteredTask, Task, TaskKind, TaskSettings};
 use data::{Data, Training};
@@ -66,7 +63,7 @@ pub struct Batch {
     source_mask: Mask,
     target: Tensor,
     target_mask: Mask,
-    /// `(batch · target_len)`; [`IGNORE_INDEX`] is padding.
+    /// `(batch · target_len)`; padding is ignored.
     labels: Tensor,
     /// Labels without padding.
     n_labels: usize,
@@ -88,11 +85,6 @@ impl TaskKind for Config {
 }
 
 impl Seq2Seq {
-    /// The held-out pairs.
-    pub fn validation(&self) -> &[Pair] {
-        &self.data.validation
-    }
-
     /// The sizes that the model is built with.
     pub fn model_spec(&self) -> Seq2SeqSpec {
         let (source_len, target_len) = self.config.source.max_lens();
@@ -113,19 +105,13 @@ impl Seq2Seq {
             let target = ids(target)?;
             sources.push([ids(source)?, vec![END]].concat());
             inputs.push([&[BEGIN], &target[..]].concat());
-            labels.push([&target[..], &[END]].concat());
+            labels.push(target.into_iter().chain([END]).map(i64::from).collect::<Vec<_>>());
         }
         let (source, source_mask) = padded(&sources, PAD, &self.device)?;
         let (target, target_mask) = padded(&inputs, PAD, &self.device)?;
         let (_batch, target_len) = target.dims2()?;
         let n_labels = labels.iter().map(Vec::len).sum();
-        let row = |row: &Vec<u32>| {
-            let padding = std::iter::repeat_n(IGNORE_INDEX, target_len - row.len());
-            row.iter().map(|&id| i64::from(id)).chain(padding).collect::<Vec<_>>()
-        };
-        let labels = labels.iter().flat_map(row).collect::<Vec<_>>();
-        let n_classified = labels.len();
-        let labels = tensor_of(labels, n_classified, &self.device)?;
+        let labels = token_labels(&labels, target_len, &self.device)?;
         Ok(Batch { source, source_mask, target, target_mask, labels, n_labels })
     }
 }
@@ -205,12 +191,9 @@ impl Task for Seq2Seq {
     fn measure(&self, model: &seq2seq::Seq2Seq) -> Result<Metrics> {
         let n = self.config.n_decoded.min(self.data.validation.len());
         let pairs = &self.data.validation[..n];
-        let sources: Vec<&str> = pairs.iter().map(|pair| pair.source.as_str()).collect();
-        let written = self.translate(model, &sources, &Strategy::Greedy, None)?;
-        let is_right = |(pair, written): &(&Pair, &Vec<Translation>)| {
-            written.first().is_some_and(|best| best.text == pair.target)
-        };
-        let n_right = pairs.iter().zip(&written).filter(is_right).count();
+        let outputs = self.outputs(model, pairs)?;
+        let n_right =
+            pairs.iter().zip(outputs).filter(|(pair, output)| pair.target == *output).count();
         let mut metrics = Metrics::default();
         metrics.add("exact_match", n_right as f64, n as f64);
         Ok(metrics)

@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::Serialize;
-use tealight_model::generation::Strategy;
 use tealight_model::models::seq2seq;
 
-use super::Seq2Seq;
+use super::{Pair, Seq2Seq};
 use crate::error::Result;
 use crate::task::TaskReport;
 use crate::task::evaluate::losses;
@@ -51,14 +50,10 @@ impl Report {
     pub fn new(task: &Seq2Seq, model: &seq2seq::Seq2Seq) -> Result<Self> {
         let metrics = losses(task, model)?;
         let mean = |name| metrics.mean(name).unwrap_or(f64::NAN);
-        let pairs = task.validation();
-        let sources: Vec<&str> = pairs.iter().map(|pair| pair.source.as_str()).collect();
-        let outputs = task.translate(model, &sources, &Strategy::Greedy, None)?;
-        let examples = pairs.iter().zip(outputs).map(|(pair, outputs)| Example {
-            source: pair.source.clone(),
-            target: pair.target.clone(),
-            output: outputs.into_iter().next().map(|best| best.text).unwrap_or_default(),
-        });
+        let pairs = &task.data.validation;
+        let examples = pairs.iter().cloned().zip(task.outputs(model, pairs)?);
+        let examples =
+            examples.map(|(Pair { source, target }, output)| Example { source, target, output });
         let (right, wrong): (Vec<_>, Vec<_>) =
             examples.partition(|example| example.target == example.output);
         let n = pairs.len() as f64;
@@ -95,13 +90,9 @@ impl fmt::Display for Report {
         )?;
         let width = self.examples.iter().map(|one| one.source.chars().count()).max().unwrap_or(0);
         for Example { source, target, output } in &self.examples {
-            write!(f, "{source:<width$} → {output}")?;
             let is_right = target == output;
-            writeln!(
-                f,
-                "{}",
-                if is_right { String::new() } else { format!("   (expected {target})") }
-            )?;
+            let expected = if is_right { String::new() } else { format!("   (expected {target})") };
+            writeln!(f, "{source:<width$} → {output}{expected}")?;
         }
         Ok(())
     }

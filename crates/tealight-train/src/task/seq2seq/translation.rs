@@ -6,9 +6,10 @@ use tealight_model::attention::Memory;
 use tealight_model::block::BlockMaps;
 use tealight_model::generation::{Sequence, StopRules, Strategy, generate};
 use tealight_model::models::seq2seq::{self, CachedPredictor, Seq2SeqMaps, Tokens};
+use tealight_model::names::Named as _;
 
-use super::Seq2Seq;
 use super::vocabulary::{BEGIN, END, PAD};
+use super::{Pair, Seq2Seq};
 use crate::data::padded;
 use crate::error::{Error, Result};
 use crate::task::attention_map::AttentionMap;
@@ -31,7 +32,22 @@ pub struct Translation {
     pub has_ended: bool,
 }
 
+impl Translation {
+    /// The `text` of a decoded sequence.
+    pub(crate) fn new(text: String, sequence: &Sequence) -> Self {
+        let Sequence { log_probability, score, has_ended, .. } = *sequence;
+        Self { text, log_probability, score, has_ended }
+    }
+}
+
 impl Seq2Seq {
+    /// The output for each source of `pairs`, by greedy decoding.
+    pub(super) fn outputs(&self, model: &seq2seq::Seq2Seq, pairs: &[Pair]) -> Result<Vec<String>> {
+        let sources: Vec<&str> = pairs.iter().map(|pair| pair.source.as_str()).collect();
+        let written = self.translate(model, &sources, &Strategy::Greedy, None)?;
+        Ok(written.into_iter().flatten().map(|output| output.text).collect())
+    }
+
     /// Outputs of up to `max_len` tokens: for each source one, or one for each beam, best first.
     pub fn translate<S: AsRef<str>>(
         &self,
@@ -55,9 +71,12 @@ impl Seq2Seq {
                 other => other,
             };
             let written = self.write(model, ids, &strategy, max_len)?;
-            translations.extend(written.into_iter().map(|sequences| {
-                sequences.into_iter().map(|sequence| self.read(sequence)).collect::<Vec<_>>()
-            }));
+            let read = |sequence: Sequence| {
+                Translation::new(self.vocabulary.decode(&sequence.ids), &sequence)
+            };
+            translations.extend(
+                written.into_iter().map(|sequences| sequences.into_iter().map(read).collect()),
+            );
         }
         Ok(translations)
     }
@@ -113,16 +132,10 @@ impl Seq2Seq {
         Ok(generate(&mut predictor, &prompts, &ends, strategy)?)
     }
 
-    fn read(&self, sequence: Sequence) -> Translation {
-        let Sequence { ids, log_probability, score, has_ended } = sequence;
-        let text = self.vocabulary.decode(&ids);
-        Translation { text, log_probability, score, has_ended }
-    }
-
     /// The ids of a source with the end mark, or an error if the model cannot read it.
     fn encode(&self, source: &str) -> Result<Vec<u32>> {
         let mut ids = self.vocabulary.encode(source.trim())?;
-        let (n, unit) = (ids.len(), self.vocabulary.level().unit());
+        let (n, unit) = (ids.len(), self.vocabulary.level.name());
         let (max, _) = self.config.source.max_lens();
         if n == 0 {
             return Err(Error::config([], "there is nothing to translate: a text is empty"));

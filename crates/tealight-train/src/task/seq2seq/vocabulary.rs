@@ -26,7 +26,7 @@ const FORMAT_VERSION: u64 = 1;
 /// The tokens of sources and targets. Ids 0, 1 and 2 are padding, beginning and end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Vocabulary {
-    level: Level,
+    pub(super) level: Level,
     tokens: Vec<String>,
     ids: BTreeMap<String, u32>,
 }
@@ -62,19 +62,13 @@ impl Vocabulary {
 
     /// The content of [`FILE`].
     pub(super) fn to_json(&self) -> Result<Vec<u8>> {
-        let Self { level, tokens, .. } = self.clone();
-        let stored = Stored { format_version: FORMAT_VERSION, level, tokens };
-        to_json(Path::new(FILE), &stored)
+        let (level, tokens) = (self.level, self.tokens.clone());
+        to_json(Path::new(FILE), &Stored { format_version: FORMAT_VERSION, level, tokens })
     }
 
     /// Number of ids.
     pub(super) fn size(&self) -> usize {
         N_SPECIAL + self.tokens.len()
-    }
-
-    /// The kind of its tokens.
-    pub(super) fn level(&self) -> Level {
-        self.level
     }
 
     /// The ids of a text's tokens; an error names the first token that is not in the vocabulary.
@@ -87,7 +81,7 @@ impl Vocabulary {
                 Error::config([], message)
             })
         };
-        self.level.tokens(text).map(id).collect()
+        self.level.tokens(text).into_iter().map(id).collect()
     }
 
     /// A name for each id, for attention maps.
@@ -108,10 +102,7 @@ impl Vocabulary {
             self.tokens.get(at).map(String::as_str)
         };
         let tokens: Vec<&str> = ids.iter().filter_map(token).collect();
-        match self.level {
-            Level::Characters => tokens.concat(),
-            Level::Words => tokens.join(" "),
-        }
+        self.level.text(&tokens)
     }
 }
 

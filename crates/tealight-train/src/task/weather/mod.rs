@@ -28,9 +28,8 @@ use crate::data::weather::{Distribution, Examples, Generator, N_CLASSES, format,
 use crate::data::{DataFile, Split};
 use crate::error::{Error, Result};
 use crate::task::attention_map::{AttentionMap, SequenceMaps};
+use crate::task::batch::{batch_range, probabilities};
 use crate::task::context::TaskContext;
-use crate::task::evaluate::batch_range;
-use crate::task::labelled::probabilities;
 use crate::task::metrics::{Measures, by_name};
 use crate::task::{Inputs, Loss, RegisteredTask, Task, TaskKind, TaskSettings};
 use data::{Data, TrainingData};

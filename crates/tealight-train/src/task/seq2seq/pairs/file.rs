@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use tealight_model::names::Named as _;
+
 use super::{Pair, check_length};
 use crate::error::{Error, Result};
 use crate::limits::given;
@@ -61,21 +63,17 @@ fn parse(line: &str, level: Level, max_len: usize) -> Result<Pair, String> {
     if target.contains('\t') {
         return Err("there is more than one tab: a line is a source, a tab and a target".to_owned());
     }
-    let (source, target) = (source.trim(), target.trim());
-    for (side, text) in [("source", source), ("target", target)] {
-        let len = level.tokens(text).count();
-        if len == 0 {
-            return Err(format!("the {side} is empty"));
+    let side = |name: &str, text: &str| {
+        let tokens = level.tokens(text.trim());
+        match (tokens.len(), level.name()) {
+            (0, _) => Err(format!("the {name} is empty")),
+            (n, unit) if n > max_len => {
+                Err(format!("the {name} has {n} {unit}, and `task.source.max_len` = {max_len}"))
+            }
+            _ => Ok(level.text(&tokens)),
         }
-        if len > max_len {
-            let unit = level.unit();
-            return Err(format!(
-                "the {side} has {len} {unit}, and `task.source.max_len` = {max_len}"
-            ));
-        }
-    }
-    let [source, target] = [source, target].map(|text| level.normal(text));
-    Ok(Pair { source, target })
+    };
+    Ok(Pair { source: side("source", source)?, target: side("target", target)? })
 }
 
 #[cfg(test)]

@@ -35,27 +35,14 @@ settings! {
 }
 
 impl Reverse {
-    pub(in crate::task::seq2seq) fn validate(&self) -> Result<()> {
-        validate(self.n_symbols, self.min_length, self.length)
-    }
-
     pub(in crate::task::seq2seq) fn build(&self) -> RandomSymbols {
         let Self { n_symbols, min_length, length } = *self;
-        let alphabet = LETTERS.chars().take(n_symbols).collect();
-        RandomSymbols {
-            alphabet,
-            min_length,
-            length,
-            target: |source| source.iter().rev().collect(),
-        }
+        let target = |source: &[char]| source.iter().rev().collect();
+        RandomSymbols { symbols: LETTERS, n_symbols, min_length, length, target }
     }
 }
 
 impl Sort {
-    pub(in crate::task::seq2seq) fn validate(&self) -> Result<()> {
-        validate(self.n_symbols, self.min_length, self.length)
-    }
-
     pub(in crate::task::seq2seq) fn build(&self) -> RandomSymbols {
         let Self { n_symbols, min_length, length } = *self;
         let sorted = |source: &[char]| {
@@ -63,40 +50,46 @@ impl Sort {
             symbols.sort_unstable();
             symbols.into_iter().collect()
         };
-        let alphabet = ORDERED.chars().take(n_symbols).collect();
-        RandomSymbols { alphabet, min_length, length, target: sorted }
+        RandomSymbols { symbols: ORDERED, n_symbols, min_length, length, target: sorted }
     }
-}
-
-fn validate(n_symbols: usize, min_length: usize, longest: usize) -> Result<()> {
-    let is_valid = |n| (1..=LETTERS.len()).contains(&n);
-    let rule = format!("must be from 1 to {}", LETTERS.len());
-    check("task.source.n_symbols", n_symbols, is_valid, &rule)?;
-    check_length("task.source.length", longest)?;
-    check_length("task.source.min_length", min_length)?;
-    if min_length > longest {
-        let keys = ["task.source.min_length", "task.source.length"];
-        let message = format!("`{}` = {min_length} is above `{}` = {longest}", keys[0], keys[1]);
-        return Err(Error::config(keys, message));
-    }
-    Ok(())
 }
 
 /// Draws sequences of symbols.
 #[derive(Debug)]
 pub(in crate::task::seq2seq) struct RandomSymbols {
-    alphabet: Vec<char>,
+    /// All symbols in ASCII, of which the first `n_symbols` are used.
+    symbols: &'static str,
+    n_symbols: usize,
     min_length: usize,
     length: usize,
     target: fn(&[char]) -> String,
 }
 
+impl RandomSymbols {
+    /// Checks the settings.
+    pub(in crate::task::seq2seq) fn validate(&self) -> Result<()> {
+        let Self { symbols, n_symbols, min_length, length, .. } = *self;
+        let is_valid = |n| (1..=symbols.len()).contains(&n);
+        let rule = format!("must be from 1 to {}", symbols.len());
+        check("task.source.n_symbols", n_symbols, is_valid, &rule)?;
+        check_length("task.source.length", length)?;
+        check_length("task.source.min_length", min_length)?;
+        if min_length > length {
+            let keys = ["task.source.min_length", "task.source.length"];
+            let message = format!("`{}` = {min_length} is above `{}` = {length}", keys[0], keys[1]);
+            return Err(Error::config(keys, message));
+        }
+        Ok(())
+    }
+}
+
 impl PairSource for RandomSymbols {
     fn draw(&self, stream: Stream) -> Pair {
-        let Self { alphabet, min_length, length, target } = self;
+        let Self { symbols, n_symbols, min_length, length, target } = *self;
         let n_lengths = (length - min_length + 1) as u64;
-        let len = *min_length as u64 + stream.below(0, n_lengths);
-        let symbol = |at| alphabet[stream.below(at, alphabet.len() as u64) as usize];
+        let len = min_length as u64 + stream.below(0, n_lengths);
+        let symbol =
+            |at| char::from(symbols.as_bytes()[stream.below(at, n_symbols as u64) as usize]);
         let source: Vec<char> = (1..=len).map(symbol).collect();
         Pair { target: target(&source), source: source.into_iter().collect() }
     }
@@ -106,7 +99,7 @@ impl PairSource for RandomSymbols {
     }
 
     fn alphabet(&self) -> Vec<char> {
-        let mut alphabet = self.alphabet.clone();
+        let mut alphabet: Vec<char> = self.symbols.chars().take(self.n_symbols).collect();
         alphabet.sort_unstable();
         alphabet
     }

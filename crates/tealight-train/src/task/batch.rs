@@ -1,15 +1,34 @@
-//! Shared by tasks that assign one class to a sequence of tokens (listops, classify).
+//! Batches of several tasks: the places of their examples, their labels and predicted classes.
+
+use std::ops::Range;
 
 use candle_core::{DType, Device, Tensor};
 use tealight_model::Mask;
-use tealight_ops::cross_entropy::{cross_entropy, hits};
+use tealight_ops::cross_entropy::{IGNORE_INDEX, cross_entropy, hits};
 use tealight_ops::device::tensor_of;
 
 use crate::data::padded;
 use crate::error::Result;
 use crate::task::{Inputs, Loss};
 
-/// A batch on the device.
+/// The places of batch `index` among `n` examples, in batches of `batch_size`.
+pub(super) fn batch_range(index: u64, batch_size: usize, n: usize) -> Range<usize> {
+    let start = index as usize * batch_size;
+    start..n.min(start + batch_size)
+}
+
+/// `(rows · width)`: the labels of tokens, with [`IGNORE_INDEX`] for the padding of shorter rows.
+pub(super) fn token_labels(rows: &[Vec<i64>], width: usize, device: &Device) -> Result<Tensor> {
+    let n = rows.len() * width;
+    let mut labels = Vec::with_capacity(n);
+    for row in rows {
+        labels.extend_from_slice(row);
+        labels.resize(labels.len() + width - row.len(), IGNORE_INDEX);
+    }
+    Ok(tensor_of(labels, n, device)?)
+}
+
+/// A batch of sequences with one class each, on the device.
 #[derive(Debug)]
 pub struct Batch {
     /// `(batch, longest)`
@@ -54,4 +73,9 @@ pub(super) fn probabilities(logits: &Tensor) -> Result<Vec<Vec<f64>>> {
     // Moved to the CPU first: Metal has no f64.
     let logits = logits.to_device(&Device::Cpu)?.to_dtype(DType::F64)?;
     Ok(tealight_ops::softmax::softmax(&logits)?.to_vec2::<f64>()?)
+}
+
+/// The index of the largest score; the first of equals.
+pub(super) fn likeliest(scores: &[f64]) -> usize {
+    (0..scores.len()).rev().max_by(|&a, &b| scores[a].total_cmp(&scores[b])).unwrap_or(0)
 }
