@@ -113,7 +113,7 @@ fn least_loss_of_weather(task: &Weather) -> f64 {
     let mut counts: BTreeMap<&[u8], BTreeMap<u8, f64>> = BTreeMap::new();
     let examples = task.training_examples().expect("invariant: the regime is `examples`");
     let window = examples.window;
-    let first = if task.config().read_out == ReadOut::EveryPosition { 1 } else { window };
+    let first = if task.config.read_out == ReadOut::EveryPosition { 1 } else { window };
     for days in examples.days.chunks_exact(window + 1) {
         for at in first..=window {
             *counts.entry(&days[..at]).or_default().entry(days[at]).or_default() += 1.;

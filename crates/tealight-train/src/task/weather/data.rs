@@ -1,7 +1,5 @@
 //! The examples of both splits: drawn, or from a file.
 
-use std::path::Path;
-
 use tealight_ops::rng::{Purpose, Stream};
 
 use super::config::{Config, Fixed, Fresh, Regime};
@@ -39,15 +37,30 @@ pub(super) enum TrainingData {
 impl Data {
     /// Draws or reads the weather of `config`.
     pub(super) fn new(config: &Config, seed: u64) -> Result<Self> {
-        let generator = config.source.build()?;
-        let ((train, validation), file) = if let Some(generator) = &generator {
-            (drawn(config, generator.as_ref(), seed)?, None)
-        } else {
-            let (path, sequences) = read(config)?;
-            let file = DataFile::new("task.source.path", path, fingerprint(&sequences));
-            (cut(config, &sequences, seed)?, Some(file))
+        let Some(generator) = config.source.build()? else { return Self::read(config, seed) };
+        let (train, validation) = drawn(config, generator.as_ref(), seed)?;
+        Ok(Self { generator: Some(generator), train, validation, file: None })
+    }
+
+    /// Reads the weather from a file.
+    fn read(config: &Config, seed: u64) -> Result<Self> {
+        let (SourceConfig::File(FileConfig { path }), Regime::Examples(fixed)) =
+            (&config.source, &config.regime)
+        else {
+            unreachable!("invariant: `validate` refuses fresh samples of a file");
         };
-        Ok(Self { generator, train, validation, file })
+        given("task.source.path", path, "the file with the weather")?;
+        let sequences = weather::read(path, config.window + 1)?;
+        let all = Examples::cut(&sequences, config.window);
+        let n = fixed.n.unwrap_or(all.len());
+        if n > all.len() {
+            let message =
+                format!("`task.regime.n` = {n}, but the file holds {} examples", all.len());
+            return Err(Error::config(["task.regime.n", "task.source.path"], message));
+        }
+        let (train, validation) = split(&all.select(0..n), fixed, seed)?;
+        let file = DataFile::new("task.source.path", path, fingerprint(&sequences));
+        Ok(Self { generator: None, train, validation, file: Some(file) })
     }
 }
 
@@ -80,32 +93,11 @@ fn drawn(
     }
 }
 
-fn read(config: &Config) -> Result<(&Path, Vec<Vec<u8>>)> {
-    let SourceConfig::File(FileConfig { path }) = &config.source else {
-        unreachable!("invariant: weather without a rule comes from a file");
-    };
-    given("task.source.path", path, "the file with the weather")?;
-    Ok((path, weather::read(path, config.window + 1)?))
-}
-
 /// A hash of the days and of the ends of sequences, but not of comments and blank lines.
 fn fingerprint(sequences: &[Vec<u8>]) -> u64 {
     const END: u8 = u8::MAX;
     let bytes = sequences.iter().flat_map(|days| days.iter().copied().chain([END]));
     fnv_1a(bytes)
-}
-
-fn cut(config: &Config, sequences: &[Vec<u8>], seed: u64) -> Result<(TrainingData, Examples)> {
-    let Regime::Examples(fixed) = &config.regime else {
-        unreachable!("invariant: `validate` refuses fresh samples of a file");
-    };
-    let all = Examples::cut(sequences, config.window);
-    let n = fixed.n.unwrap_or(all.len());
-    if n > all.len() {
-        let message = format!("`task.regime.n` = {n}, but the file holds {} examples", all.len());
-        return Err(Error::config(["task.regime.n", "task.source.path"], message));
-    }
-    split(&all.select(0..n), fixed, seed)
 }
 
 fn split(all: &Examples, fixed: &Fixed, seed: u64) -> Result<(TrainingData, Examples)> {

@@ -24,7 +24,7 @@ pub use config::{Config, Fixed, Fresh, InputKind, Regime};
 pub use report::Report;
 pub use rollout::{Decoding, Rollout, Sequence, rollout};
 
-use crate::data::weather::{Distribution, Examples, Generator, N_CLASSES, format, parse};
+use crate::data::weather::{Distribution, Examples, N_CLASSES, format, parse};
 use crate::data::{DataFile, Split};
 use crate::error::{Error, Result};
 use crate::task::attention_map::{AttentionMap, SequenceMaps};
@@ -43,7 +43,8 @@ fn evaluation_batch(window: usize) -> usize {
 /// The task: windows of days and the days after them.
 #[derive(Debug)]
 pub struct Weather {
-    config: Config,
+    /// The settings.
+    pub config: Config,
     data: Data,
     batch_size: usize,
     device: Device,
@@ -68,21 +69,6 @@ impl TaskKind for Config {
 }
 
 impl Weather {
-    /// The rule that draws the weather; `None` if it comes from a file.
-    pub fn generator(&self) -> Option<&dyn Generator> {
-        self.data.generator.as_deref()
-    }
-
-    /// The settings.
-    pub fn config(&self) -> &Config {
-        &self.config
-    }
-
-    /// The held-out examples.
-    pub fn validation(&self) -> &Examples {
-        &self.data.validation
-    }
-
     /// The training examples; `None` if every batch is new.
     pub fn training_examples(&self) -> Option<&Examples> {
         match &self.data.train {

@@ -9,7 +9,7 @@ use tealight_ops::rng::{Purpose, Stream};
 
 use super::Weather;
 use super::data::N_EXAMPLES;
-use crate::data::weather::{Evaluation, Examples, Linear, Lookup, Method, Score, majority};
+use crate::data::weather::{Evaluation, Examples, Linear, Lookup, Method, majority};
 use crate::error::Result;
 use crate::task::TaskReport;
 use crate::task::metrics::by_name;
@@ -61,14 +61,30 @@ pub struct Report {
 impl Report {
     /// Evaluates `model` and fits the baselines.
     pub fn new(task: &Weather, model: &Forecaster) -> Result<Self> {
-        let reference = Reference::new(task)?;
-        let Reference { evaluation, limit, linear, linear_examples, lookup, lookup_examples } =
-            &reference;
-        let forecasts = task.forecast(model, &evaluation.windows, evaluation.window)?;
+        let window = task.config.window;
+        let stream = Stream::new(EVALUATION_SEED, Purpose::Data);
+        let generator = task.data.generator.as_deref();
+        let evaluation = match generator {
+            Some(generator) => Evaluation::new(generator, window, N_SAMPLED, stream.fork(0))?,
+            None => Evaluation::empirical(&task.data.validation),
+        };
+        let limit = generator.map(|generator| generator.bayes(window));
+        let examples = match (task.training_examples(), generator) {
+            (Some(examples), _) => examples,
+            (None, Some(generator)) => {
+                &Examples::sample(generator, window, N_EXAMPLES, stream.fork(1))
+            }
+            (None, None) => unreachable!("invariant: examples from a file are a fixed set"),
+        };
+        let (linear, linear_examples) = match task.training_examples() {
+            Some(examples) => (Linear::fit(examples), Some(examples.len())),
+            None => (Linear::ceiling(&evaluation), None),
+        };
+        let forecasts = task.forecast(model, &evaluation.windows, window)?;
         let model = evaluation.score(&forecasts);
-        let linear = evaluation.score(&linear.predict(evaluation));
-        let lookup = evaluation.score(&lookup.predict(evaluation));
-        let majority = evaluation.score(&majority(evaluation));
+        let linear = evaluation.score(&linear.predict(&evaluation));
+        let lookup = evaluation.score(&Lookup::memorise(examples).predict(&evaluation));
+        let majority = evaluation.score(&majority(&evaluation));
         Ok(Self {
             accuracy: model.accuracy,
             nll: model.nll,
@@ -84,8 +100,8 @@ impl Report {
             n_windows: evaluation.len(),
             accuracy_standard_error: model.accuracy_standard_error,
             nll_standard_error: model.nll_standard_error,
-            linear_examples: *linear_examples,
-            lookup_examples: *lookup_examples,
+            linear_examples,
+            lookup_examples: examples.len(),
         })
     }
 }
@@ -133,50 +149,5 @@ impl Report {
             "over {n} {windows}; standard error of the transformer {:.4} and {:.4}",
             self.accuracy_standard_error, self.nll_standard_error
         )
-    }
-}
-
-/// The windows of the report, its limit and its baselines.
-struct Reference {
-    evaluation: Evaluation,
-    limit: Option<Score>,
-    linear: Linear,
-    linear_examples: Option<usize>,
-    lookup: Lookup,
-    lookup_examples: usize,
-}
-
-impl Reference {
-    fn new(task: &Weather) -> Result<Self> {
-        let window = task.config.window;
-        let stream = Stream::new(EVALUATION_SEED, Purpose::Data);
-        let (evaluation, limit) = match task.generator() {
-            Some(generator) => {
-                let evaluation = Evaluation::new(generator, window, N_SAMPLED, stream.fork(0))?;
-                (evaluation, Some(generator.bayes(window)))
-            }
-            None => (Evaluation::empirical(task.validation()), None),
-        };
-        let examples = match (task.training_examples(), task.generator()) {
-            (Some(examples), _) => examples.clone(),
-            (None, Some(generator)) => {
-                Examples::sample(generator, window, N_EXAMPLES, stream.fork(1))
-            }
-            (None, None) => unreachable!("invariant: examples from a file are a fixed set"),
-        };
-        let learns_from_examples = task.training_examples().is_some();
-        let linear = if learns_from_examples {
-            Linear::fit(&examples)
-        } else {
-            Linear::ceiling(&evaluation)
-        };
-        Ok(Self {
-            linear,
-            linear_examples: learns_from_examples.then(|| examples.len()),
-            lookup: Lookup::memorise(&examples),
-            lookup_examples: examples.len(),
-            evaluation,
-            limit,
-        })
     }
 }

@@ -52,7 +52,7 @@ pub struct Rollout {
 }
 
 /// Forecast days, in order.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sequence {
     /// The days.
     pub days: Vec<u8>,
@@ -111,7 +111,7 @@ fn sample(
         let day = stream.categorical(index, &sharpen(&next.mean, temperature, top_k));
         world.observe(day, &next);
     }
-    Ok(world.into_sequence())
+    Ok(world.sequence)
 }
 
 /// Weights to draw from: the `top_k` largest probabilities, raised to 1/temperature.
@@ -141,11 +141,12 @@ fn search(first: World<'_>, n_days: usize, n_beams: usize) -> Result<Vec<Sequenc
                 candidates.push(longer);
             }
         }
-        candidates.sort_by(|a, b| b.log_probability.total_cmp(&a.log_probability));
+        candidates
+            .sort_by(|a, b| b.sequence.log_probability.total_cmp(&a.sequence.log_probability));
         candidates.truncate(n_beams);
         beams = candidates;
     }
-    Ok(beams.into_iter().map(World::into_sequence).collect())
+    Ok(beams.into_iter().map(|beam| beam.sequence).collect())
 }
 
 /// The state of a forecast: the days so far, after each possible past.
@@ -154,8 +155,7 @@ struct World<'a> {
     task: &'a Weather,
     model: &'a Forecaster,
     pasts: Vec<Past>,
-    forecast: Vec<u8>,
-    log_probability: f64,
+    sequence: Sequence,
     n_unknown: usize,
 }
 
@@ -165,19 +165,13 @@ struct Past {
     weight: f64,
 }
 
-impl Default for Past {
-    fn default() -> Self {
-        Self { days: Vec::new(), weight: 1. }
-    }
-}
-
 /// Random pasts of a whole window: the model is trained on no shorter one.
 fn random_pasts(window: usize) -> Vec<Past> {
     let stream = Stream::new(0, Purpose::Sampling);
     let past = |number| {
         let stream = stream.fork(number);
         let days = (0..window as u64).map(|i| stream.below(i, N_CLASSES as u64) as u8);
-        Past { days: days.collect(), ..Past::default() }
+        Past { days: days.collect(), weight: 1. }
     };
     (0..N_PASTS).map(past).collect()
 }
@@ -196,9 +190,9 @@ impl<'a> World<'a> {
             ReadOut::Mean | ReadOut::Cls | ReadOut::Last => task.config.window,
         };
         let n_unknown = needed.saturating_sub(start.len());
-        let pasts = if n_unknown == 0 { vec![Past::default()] } else { random_pasts(needed) };
-        let mut world =
-            Self { task, model, pasts, forecast: Vec::new(), log_probability: 0., n_unknown };
+        let known = || vec![Past { days: Vec::new(), weight: 1. }];
+        let pasts = if n_unknown == 0 { known() } else { random_pasts(needed) };
+        let mut world = Self { task, model, pasts, sequence: Sequence::default(), n_unknown };
         if n_unknown > 0 {
             world.settle(BURN_IN * needed as u64)?;
         }
@@ -211,8 +205,7 @@ impl<'a> World<'a> {
                 world.observe(usize::from(day), &next);
             }
         }
-        world.forecast.clear();
-        world.log_probability = 0.;
+        world.sequence = Sequence::default();
         Ok(world)
     }
 
@@ -257,12 +250,8 @@ impl<'a> World<'a> {
         let largest = self.pasts.iter().map(|past| past.weight).fold(0., f64::max);
         let rescaled = |weight: f64| if largest > 0. { weight / largest } else { 1. };
         self.pasts.iter_mut().for_each(|past| past.weight = rescaled(past.weight));
-        self.forecast.push(day as u8);
-        self.log_probability += next.mean[day].ln();
-    }
-
-    fn into_sequence(self) -> Sequence {
-        Sequence { days: self.forecast, log_probability: self.log_probability }
+        self.sequence.days.push(day as u8);
+        self.sequence.log_probability += next.mean[day].ln();
     }
 }
 
