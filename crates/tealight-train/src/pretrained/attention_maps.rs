@@ -8,6 +8,7 @@ use tealight_model::{Mask, Mode};
 use super::purpose::Purpose;
 use super::{Pretrained, check_n_tokens};
 use crate::error::Result;
+use crate::task::RegisteredTask;
 use crate::task::attention_map::AttentionMap;
 
 impl Pretrained {
@@ -15,7 +16,7 @@ impl Pretrained {
     pub fn attention_maps(&self, text: &str, device: &Device) -> Result<Vec<AttentionMap>> {
         if let Purpose::Classifier(_) = &self.purpose {
             let (task, model) = self.classifier(device)?;
-            return task.attention_maps_of(&model, text);
+            return Ok(task.attend(&model, text)?.maps);
         }
         let tokenizer = self.tokenizer()?;
         let ids = match &self.purpose {

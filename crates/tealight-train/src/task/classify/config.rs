@@ -8,7 +8,7 @@ use crate::data::text::tokenizer::TokenizerConfig;
 use crate::error::Result;
 use crate::limits::{at_most, check, given};
 use crate::settings::settings;
-use crate::task::settings::absolute_path;
+use crate::task::settings::{absolute_path, check_label_smoothing};
 use crate::task::{Attends, TaskSettings};
 
 /// The longest sequence: the time of attention grows with its square.
@@ -55,9 +55,7 @@ impl TaskSettings for Config {
         let Self { seq_len, n_token_types, label_smoothing, .. } = *self;
         at_most("task.seq_len", seq_len as u64, MAX_SEQ_LEN)?;
         at_most("task.n_token_types", n_token_types as u64, MAX_SEQ_LEN)?;
-        let (is_valid, rule) =
-            (|share| (0. ..1.).contains(&share), "must be at least 0 and below 1");
-        check("task.label_smoothing", label_smoothing, is_valid, rule)?;
+        check_label_smoothing(label_smoothing)?;
         let DataConfig { validation, ref path, .. } = self.data;
         given("task.data.path", path, "a .jsonl or .csv file with texts and labels")?;
         let is_share = |share| share > 0. && share < 1.;

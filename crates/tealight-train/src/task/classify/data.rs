@@ -41,7 +41,17 @@ impl Data {
     /// Reads the files, and the tokenizer in `kept` or trains it.
     pub(super) fn new(config: &Config, seed: u64, kept: Option<&Path>) -> Result<Self> {
         let DataConfig { path, validation_path, .. } = &config.data;
-        let Splits { train, validation, mut files } = splits(&config.data, seed)?;
+        let examples = read(PATH, path, &config.data)?;
+        let mut files = vec![data_file(PATH, path, &examples)];
+        let (train, validation) = match validation_path {
+            Some(other) => {
+                must_differ(path, other)?;
+                let held_out = read(VALIDATION_PATH, other, &config.data)?;
+                files.push(data_file(VALIDATION_PATH, other, &held_out));
+                (examples, held_out)
+            }
+            None => split(examples, config.data.validation, seed)?,
+        };
         let labels = Labels::of(train.iter().map(|one| one.label.as_str()));
         if let [only] = labels.names() {
             let message = format!(
@@ -71,30 +81,6 @@ impl Data {
     }
 }
 
-/// The examples of both splits, and their files.
-struct Splits {
-    train: Vec<Example>,
-    validation: Vec<Example>,
-    files: Vec<DataFile>,
-}
-
-fn splits(config: &DataConfig, seed: u64) -> Result<Splits> {
-    let DataConfig { path, validation_path, .. } = config;
-    let file = |key, path, examples: &[Example]| DataFile::new(key, path, fingerprint(examples));
-    let examples = read(PATH, path, config)?;
-    let mut files = vec![file(PATH, path, &examples)];
-    let (train, validation) = match validation_path {
-        Some(other) => {
-            must_differ(path, other)?;
-            let held_out = read(VALIDATION_PATH, other, config)?;
-            files.push(file(VALIDATION_PATH, other, &held_out));
-            (examples, held_out)
-        }
-        None => split(examples, config.validation, seed)?,
-    };
-    Ok(Splits { train, validation, files })
-}
-
 /// Refuses one file for both splits, also under two paths.
 fn must_differ(path: &Path, other: &Path) -> Result<()> {
     let canonical = |path: &Path| path.canonicalize().map_err(Error::io("find", path));
@@ -105,11 +91,11 @@ fn must_differ(path: &Path, other: &Path) -> Result<()> {
     Ok(())
 }
 
-fn fingerprint(examples: &[Example]) -> u64 {
+fn data_file(key: &str, path: &Path, examples: &[Example]) -> DataFile {
     let bytes = examples.iter().flat_map(|Example { text, label, .. }| {
         text.bytes().chain([0]).chain(label.bytes()).chain([0])
     });
-    fnv_1a(bytes)
+    DataFile::new(key, path, fnv_1a(bytes))
 }
 
 /// Splits by a hash of the text, so that a text is in one split only, however often it occurs.
@@ -132,9 +118,9 @@ fn split(examples: Vec<Example>, share: f64, seed: u64) -> Result<(Vec<Example>,
 fn item(example: &Example, path: &Path, labels: &Labels, encoder: &Encoder) -> Result<Item> {
     let Example { text, label, line } = example;
     let wrong = |rule: String| Error::line(path, *line, rule);
-    let class = labels.class(label);
-    let class =
-        class.ok_or_else(|| wrong(format!("no text to train on has the label \"{label}\"")))?;
+    let Some(class) = labels.class(label) else {
+        return Err(wrong(format!("no text to train on has the label \"{label}\"")));
+    };
     let ids = encoder.encode(text).map_err(|error| wrong(error.to_string()))?;
     if ids.is_empty() {
         return Err(wrong("the tokenizer makes no token of the text".to_owned()));

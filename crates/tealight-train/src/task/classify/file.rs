@@ -25,9 +25,10 @@ pub(super) fn read(key: &str, path: &Path, config: &DataConfig) -> Result<Vec<Ex
     let bytes = std::fs::read(path).map_err(|source| {
         Error::config([key], format!("`{}` cannot be read: {source}", path.display()))
     })?;
+    let bytes = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(&bytes);
     let examples = match path.extension().and_then(|extension| extension.to_str()) {
-        Some("jsonl") => of_jsonl(path, &bytes, config)?,
-        Some("csv") => of_csv(path, &bytes, config)?,
+        Some("jsonl") => of_jsonl(path, bytes, config)?,
+        Some("csv") => of_csv(path, bytes, config)?,
         _ => {
             let message = format!("`{key}` = `{}` ends in neither .jsonl nor .csv", path.display());
             return Err(Error::config([key], message));
@@ -42,7 +43,6 @@ pub(super) fn read(key: &str, path: &Path, config: &DataConfig) -> Result<Vec<Ex
 
 fn of_jsonl(path: &Path, bytes: &[u8], config: &DataConfig) -> Result<Vec<Example>> {
     let mut examples = Vec::new();
-    let bytes = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes);
     for (at, line) in bytes.split(|&byte| byte == b'\n').enumerate() {
         let wrong = |rule: String| Error::line(path, at + 1, rule);
         let text = std::str::from_utf8(line).map_err(|_| wrong("this is not UTF-8".to_owned()))?;
@@ -69,7 +69,6 @@ fn of_jsonl(path: &Path, bytes: &[u8], config: &DataConfig) -> Result<Vec<Exampl
 }
 
 fn of_csv(path: &Path, bytes: &[u8], config: &DataConfig) -> Result<Vec<Example>> {
-    let bytes = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes);
     let mut reader = csv::Reader::from_reader(bytes);
     let mut lines = Lines { bytes, at: 0, line: 1 };
     let heading = reader.headers().map_err(|error| of_row(path, &error, &mut lines))?.clone();

@@ -1,5 +1,6 @@
 //! The classes, in the order of the model's outputs.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -11,13 +12,10 @@ use crate::storage::files::{read_json, to_json};
 const FILE: &str = "labels.json";
 const FORMAT_VERSION: u64 = 1;
 
-/// The labels in ascending order; a class is an index into them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Labels(Vec<String>);
-
-#[derive(Debug, Serialize, Deserialize)]
+/// The labels in ascending order; a class is an index into them. Serialised as the file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Stored {
+pub struct Labels {
     format_version: u64,
     labels: Vec<String>,
 }
@@ -25,32 +23,30 @@ struct Stored {
 impl Labels {
     /// The different labels.
     pub(super) fn of<'a>(labels: impl IntoIterator<Item = &'a str>) -> Self {
-        let mut labels: Vec<String> = labels.into_iter().map(str::to_owned).collect();
-        labels.sort();
-        labels.dedup();
-        Self(labels)
+        let labels: BTreeSet<&str> = labels.into_iter().collect();
+        let labels = labels.into_iter().map(str::to_owned).collect();
+        Self { format_version: FORMAT_VERSION, labels }
     }
 
     /// The labels in the directory of a run.
     pub fn read(run: &Path) -> Result<Self> {
-        let Stored { labels, .. } = read_json(&run.join(FILE), FORMAT_VERSION)?;
-        Ok(Self(labels))
+        read_json(&run.join(FILE), FORMAT_VERSION)
     }
 
     /// Name and content of the file that a run, or an exported folder, keeps them in.
     pub(crate) fn file(&self) -> Result<(&'static str, Vec<u8>)> {
-        let stored = Stored { format_version: FORMAT_VERSION, labels: self.0.clone() };
-        Ok((FILE, to_json(Path::new(FILE), &stored)?))
+        Ok((FILE, to_json(Path::new(FILE), self)?))
     }
 
     /// The labels in their order.
     pub fn names(&self) -> &[String] {
-        &self.0
+        &self.labels
     }
 
     /// The class of a label; `None` for a new label.
     pub(super) fn class(&self, label: &str) -> Option<u32> {
-        self.0.binary_search_by(|known| known.as_str().cmp(label)).ok().map(|class| class as u32)
+        let place = self.labels.binary_search_by(|known| known.as_str().cmp(label));
+        place.ok().map(|class| class as u32)
     }
 }
 

@@ -129,15 +129,6 @@ impl Classify {
         Ok(classified)
     }
 
-    /// The attention maps of a text.
-    pub(crate) fn attention_maps_of(
-        &self,
-        model: &Classifier,
-        text: &str,
-    ) -> Result<Vec<AttentionMap>> {
-        self.attention_maps_of_item(model, &self.item(text)?)
-    }
-
     /// A text without a class.
     fn item(&self, text: &str) -> Result<Item> {
         if text.trim().is_empty() {
@@ -146,7 +137,7 @@ impl Classify {
         Ok(Item { ids: self.data.encoder.encode(text)?, class: 0 })
     }
 
-    fn attention_maps_of_item(&self, model: &Classifier, item: &Item) -> Result<Vec<AttentionMap>> {
+    fn attention_maps_of(&self, model: &Classifier, item: &Item) -> Result<Vec<AttentionMap>> {
         let batch = self.batch_of(std::slice::from_ref(item))?;
         let layers = model.attention_maps(&Input::tokens(&batch.ids), &batch.mask)?;
         Ok(AttentionMap::of_tokens(self.tokenizer(), &item.ids, layers))
@@ -246,7 +237,7 @@ impl Task for Classify {
 
     fn attention_maps(&self, model: &Classifier) -> Result<Vec<AttentionMap>> {
         let first = self.data.validation.first();
-        first.map_or(Ok(Vec::new()), |item| self.attention_maps_of_item(model, item))
+        first.map_or(Ok(Vec::new()), |item| self.attention_maps_of(model, item))
     }
 }
 
@@ -272,7 +263,7 @@ impl RegisteredTask for Classify {
     }
 
     fn attend(&self, model: &Classifier, text: &str) -> Result<SequenceMaps> {
-        let maps = self.attention_maps_of(model, text)?;
+        let maps = self.attention_maps_of(model, &self.item(text)?)?;
         Ok(SequenceMaps { sequence: json!({ "text": text }), maps })
     }
 }
