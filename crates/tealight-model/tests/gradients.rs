@@ -292,7 +292,7 @@ fn decoded(stack: &Stack, states: &Tensor, mask: &Mask) -> Result<Vec<Vec<f64>>>
     let x = normal(6, &[batch, SEQ_LEN, d_model], DType::F64)?;
     let memory = Some(Memory { states, mask });
     let context = BlockInput { mask: &Mask::none(), memory, mode: Mode::Eval };
-    let y = stack.forward(&x, None, &context)?;
+    let y = stack.forward(&x, &context)?;
     (0..batch).map(|row| values(&y.get(row)?)).collect()
 }
 

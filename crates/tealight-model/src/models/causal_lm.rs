@@ -169,7 +169,7 @@ impl<'a> CachedPredictor<'a> {
         }
         let n_new = new.first().map_or(0, Vec::len);
         let max_seq_len = self.model.transformer.max_seq_len();
-        if self.decoding.len() + n_new <= max_seq_len {
+        if self.decoding.n_read() + n_new <= max_seq_len {
             return Tensor::new(new.to_vec(), &self.device);
         }
         self.decoding = self.model.decoding()?;

@@ -110,7 +110,7 @@ impl Forecaster {
         let x = self.embed(input)?;
         let mask = self.mask_with_cls(mask)?;
         let context = BlockInput::new(&mask, mode);
-        let hidden = self.transformer.forward_embeddings(&x, &context)?; // (batch, seq_len, d_model)
+        let hidden = self.transformer.forward(&Input::Embedded(&x), &context)?; // (batch, seq_len, d_model)
         let read = self.read_out(&hidden, &mask)?;
         self.output.forward(&read)
     }
@@ -119,7 +119,7 @@ impl Forecaster {
     pub fn attention_maps(&self, input: &Input<'_>, mask: &Mask) -> Result<Vec<BlockMaps>> {
         let mask = self.mask_with_cls(mask)?;
         let context = BlockInput::new(&mask, Mode::Eval);
-        self.transformer.attention_maps_of_embeddings(&self.embed(input)?, &context)
+        self.transformer.attention_maps(&Input::Embedded(&self.embed(input)?), &context)
     }
 
     /// The cost of training on sequences of `seq_len` inputs, with the parameters in `store`.

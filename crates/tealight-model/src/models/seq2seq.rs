@@ -13,6 +13,8 @@
 //! `model.tied_output` the output layer shares it, too (Vaswani et al. 2017, §3.4). Encoder and decoder
 //! have their own blocks (`model.n_encoder_layers` and `model.n_layers`) and their own positions.
 
+use std::sync::LazyLock;
+
 use candle_core::{D, Device, IndexOp, Result, Tensor};
 use candle_nn::VarBuilder;
 use tealight_ops::linear_cross_entropy::Scored;
@@ -94,8 +96,7 @@ impl Seq2Seq {
             let embedding = Embedding::build_on(config, input, &shared, &vb.pp("embedding"))?;
             Transformer::build_on(embedding, config, stack, &vb)
         };
-        let softmax = AttentionConfig::default();
-        let Stacks { encoder, decoder } = Stacks::new(config, spec, &softmax);
+        let [encoder, decoder] = stacks(config, spec);
         let (vocab_size, bias, at) = (spec.vocab_size, config.output_bias(), vb.pp("output"));
         // The parameters of an untied output are the first, those of a tied one are in the embedding.
         let untied = (!config.tied_output)
@@ -164,23 +165,18 @@ impl Seq2Seq {
     /// The attention weights of each layer.
     pub fn attention_maps(&self, source: Tokens<'_>, target: Tokens<'_>) -> Result<Seq2SeqMaps> {
         let context = BlockInput::new(source.mask, Mode::Eval);
-        let x = self.encoder.embedding().embed(&Input::tokens(source.ids))?;
-        let encoder = self.encoder.attention_maps_of_embeddings(&x, &context)?;
-        let states = self.encoder.forward_embeddings(&x, &context)?;
+        let encoder = self.encoder.attention_maps(&Input::tokens(source.ids), &context)?;
+        let states = self.encode(source, Mode::Eval)?;
         let memory = Some(Memory { states: &states, mask: source.mask });
         let context = BlockInput { mask: target.mask, memory, mode: Mode::Eval };
-        let y = self.decoder.embedding().embed(&Input::tokens(target.ids))?;
-        Ok(Seq2SeqMaps {
-            encoder,
-            decoder: self.decoder.attention_maps_of_embeddings(&y, &context)?,
-        })
+        let decoder = self.decoder.attention_maps(&Input::tokens(target.ids), &context)?;
+        Ok(Seq2SeqMaps { encoder, decoder })
     }
 
     /// The memory that the model of this `config` needs.
     pub fn estimate(config: &ModelConfig, spec: &Seq2SeqSpec) -> Estimate {
         let Seq2SeqSpec { vocab_size, source_len, target_len } = *spec;
-        let softmax = AttentionConfig::default();
-        let Stacks { encoder, decoder } = Stacks::new(config, spec, &softmax);
+        let [encoder, decoder] = stacks(config, spec);
         let logits = vocab_size as f64 * target_len as f64;
         Estimate::of_stack(config, &encoder, source_len, 0)
             + Estimate::of_stack(config, &decoder, target_len, source_len)
@@ -190,8 +186,7 @@ impl Seq2Seq {
     /// The cost of training on the longest pairs, with the parameters in `store`.
     pub fn cost(config: &ModelConfig, spec: &Seq2SeqSpec, store: &ParamStore) -> Cost {
         let Seq2SeqSpec { source_len, target_len, .. } = *spec;
-        let softmax = AttentionConfig::default();
-        let Stacks { encoder, decoder } = Stacks::new(config, spec, &softmax);
+        let [encoder, decoder] = stacks(config, spec);
         let attention = attention_cost(config, &encoder, source_len, 0)
             + attention_cost(config, &decoder, target_len, source_len);
         let counts = |len| PositionCounts { inputs: len, residual: len, output: len };
@@ -205,43 +200,36 @@ impl Seq2Seq {
     }
 }
 
-/// The specifications of encoder and decoder.
-struct Stacks<'a> {
-    encoder: StackSpec<'a>,
-    decoder: StackSpec<'a>,
-}
+/// The cross-attention of a configuration without `[model.cross_attention]`.
+static DEFAULT_CROSS: LazyLock<AttentionConfig> = LazyLock::new(AttentionConfig::default);
 
-impl<'a> Stacks<'a> {
-    /// `default` is the cross-attention of a configuration without `[model.cross_attention]`.
-    fn new(config: &'a ModelConfig, spec: &Seq2SeqSpec, default: &'a AttentionConfig) -> Self {
-        let own = Place { config: &config.attention, key: "model.attention" };
-        let encoder = config
-            .encoder_attention
-            .as_ref()
-            .map_or(own, |config| Place { config, key: "model.encoder_attention" });
-        let cross = config.cross_attention.as_ref().unwrap_or(default);
-        let cross = Place { config: cross, key: "model.cross_attention" };
-        let [source_len, target_len] =
-            [spec.source_len, spec.target_len].map(|len| config.max_seq_len.unwrap_or(len));
-        Self {
-            encoder: StackSpec {
-                attention: encoder,
-                reads: Reads::Everything,
-                cross_attention: None,
-                max_seq_len: source_len,
-                packed: false,
-                n_layers: config.n_encoder_layers.unwrap_or(config.n_layers),
-            },
-            decoder: StackSpec {
-                attention: own,
-                reads: Reads::Past,
-                cross_attention: Some((cross, source_len)),
-                max_seq_len: target_len,
-                packed: false,
-                n_layers: config.n_layers,
-            },
-        }
-    }
+/// The specifications of encoder and decoder.
+fn stacks<'a>(config: &'a ModelConfig, spec: &Seq2SeqSpec) -> [StackSpec<'a>; 2] {
+    let own = Place { config: &config.attention, key: "model.attention" };
+    let encoder = config.encoder_attention.as_ref();
+    let encoder = encoder.map_or(own, |config| Place { config, key: "model.encoder_attention" });
+    let cross = config.cross_attention.as_ref().unwrap_or(&DEFAULT_CROSS);
+    let cross = Place { config: cross, key: "model.cross_attention" };
+    let [source_len, target_len] =
+        [spec.source_len, spec.target_len].map(|len| config.max_seq_len.unwrap_or(len));
+    [
+        StackSpec {
+            attention: encoder,
+            reads: Reads::Everything,
+            cross_attention: None,
+            max_seq_len: source_len,
+            packed: false,
+            n_layers: config.n_encoder_layers.unwrap_or(config.n_layers),
+        },
+        StackSpec {
+            attention: own,
+            reads: Reads::Past,
+            cross_attention: Some((cross, source_len)),
+            max_seq_len: target_len,
+            packed: false,
+            n_layers: config.n_layers,
+        },
+    ]
 }
 
 /// Explains that a kind of attention that must be causal cannot be used in the encoder.

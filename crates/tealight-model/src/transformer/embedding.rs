@@ -55,6 +55,9 @@ pub enum Input<'a> {
     },
     /// `(batch, seq_len, n_features)`
     Features(&'a Tensor),
+    /// Embeddings without positions `(batch, seq_len, d_model)`, from a model that changes them. Their
+    /// positions cannot depend on the tokens.
+    Embedded(&'a Tensor),
 }
 
 impl<'a> Input<'a> {
@@ -164,6 +167,7 @@ impl Embedding {
             (Source::Features(linear), Input::Features(features)) => {
                 linear.forward(&features.to_dtype(linear.dtype())?)
             }
+            (_, Input::Embedded(x)) => Ok((*x).clone()),
             (Source::Tokens(_), Input::Features(_)) => {
                 candle_core::bail!("this model takes token ids, not features")
             }

@@ -13,11 +13,11 @@ use crate::attention::{Memory, Reads};
 use crate::config::ModelConfig;
 use crate::error::{BuildError, BuildResult};
 use crate::mode::Mode;
-use crate::position::{Position, PositionSpec, ScoreBias, TokenPositions};
-use block::{BlockInput, BlockMaps};
+use crate::position::{Position, PositionSpec, TokenPositions};
+use block::{BlockDecoding, BlockInput, BlockMaps};
 use embedding::{Embedding, Input, InputSpec};
 use spec::StackSpec;
-use stack::{Stack, StackDecoding};
+use stack::Stack;
 
 /// Embedding, positions and a stack of blocks: maps inputs to hidden states.
 #[derive(Debug)]
@@ -71,14 +71,7 @@ impl Transformer {
 
     /// `(batch, seq_len)` ids or `(batch, seq_len, n_features)` → `(batch, seq_len, d_model)`
     pub fn forward(&self, input: &Input<'_>, context: &BlockInput<'_>) -> Result<Tensor> {
-        self.stack.forward(&self.embed(input, 0, context.mode)?, self.score_bias(), context)
-    }
-
-    /// As [`Self::forward`], from embeddings without positions `(batch, seq_len, d_model)`, for models
-    /// that change the embeddings. Positions then cannot depend on the tokens.
-    pub fn forward_embeddings(&self, x: &Tensor, context: &BlockInput<'_>) -> Result<Tensor> {
-        let x = self.add_positions(x, &positions(x, 0)?, context.mode)?;
-        self.stack.forward(&x, self.score_bias(), context)
+        self.through_stack(input, context, Stack::forward)
     }
 
     /// The residual stream before the first block and after each block: `n_layers` + 1 tensors
@@ -88,7 +81,7 @@ impl Transformer {
         input: &Input<'_>,
         context: &BlockInput<'_>,
     ) -> Result<Vec<Tensor>> {
-        self.stack.hidden_states(&self.embed(input, 0, context.mode)?, self.score_bias(), context)
+        self.through_stack(input, context, Stack::hidden_states)
     }
 
     /// The attention weights of each layer.
@@ -97,23 +90,13 @@ impl Transformer {
         input: &Input<'_>,
         context: &BlockInput<'_>,
     ) -> Result<Vec<BlockMaps>> {
-        self.stack.attention_maps(&self.embed(input, 0, context.mode)?, self.score_bias(), context)
-    }
-
-    /// As [`Self::attention_maps`], from embeddings without positions.
-    pub fn attention_maps_of_embeddings(
-        &self,
-        x: &Tensor,
-        context: &BlockInput<'_>,
-    ) -> Result<Vec<BlockMaps>> {
-        let x = self.add_positions(x, &positions(x, 0)?, context.mode)?;
-        self.stack.attention_maps(&x, self.score_bias(), context)
+        self.through_stack(input, context, Stack::attention_maps)
     }
 
     /// Starts incremental decoding of a sequence, in evaluation mode. Only for a causal model do the steps
     /// agree with [`Self::forward`] on the whole sequence.
     pub fn decoding<'a>(&'a self, memory: Option<Memory<'a>>) -> Result<Decoding<'a>> {
-        Ok(Decoding { transformer: self, stack: self.stack.decoding(memory)?, len: 0 })
+        Ok(Decoding { transformer: self, blocks: self.stack.decoding(memory)?, len: 0 })
     }
 
     /// The embedding, for models that change its output or tie their output layer to it.
@@ -126,71 +109,67 @@ impl Transformer {
         self.max_seq_len
     }
 
+    /// Embeds `input` and passes it to the stack by `run`, with the score bias as part of the mask.
+    fn through_stack<T>(
+        &self,
+        input: &Input<'_>,
+        context: &BlockInput<'_>,
+        run: impl FnOnce(&Stack, &Tensor, &BlockInput<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let x = self.embed(input, 0, context.mode)?;
+        let Some(bias) = &self.position.score_bias else { return run(&self.stack, &x, context) };
+        let (_batch, seq_len, _d_model) = x.dims3()?;
+        let mask = context.mask.clone().with_attn_mask(&bias.bias(seq_len, seq_len)?)?;
+        run(&self.stack, &x, &BlockInput { mask: &mask, ..*context })
+    }
+
     /// The residual stream before the first block; `start` is the position of the first input.
     fn embed(&self, input: &Input<'_>, start: usize, mode: Mode) -> Result<Tensor> {
         let x = self.embedding.embed(input)?;
-        let places =
-            TokenPositions { padded: self.embedding.padded(input), ..positions(&x, start)? };
-        self.add_positions(&x, &places, mode)
-    }
-
-    /// Checks the length of `x`, adds positions, normalises and applies dropout.
-    fn add_positions(&self, x: &Tensor, places: &TokenPositions<'_>, mode: Mode) -> Result<Tensor> {
-        if places.positions.is_empty() {
+        let (_batch, seq_len, _d_model) = x.dims3()?;
+        if seq_len == 0 {
             bail!("a sequence of 0 positions: at least one is needed");
         }
-        let len = places.positions.end;
+        let len = start + seq_len;
         if len > self.max_seq_len {
             bail!(
                 "a sequence of {len} positions is longer than `max_seq_len` = {}",
                 self.max_seq_len
             );
         }
-        self.embedding.add_positions(x, self.position.embedding.as_deref(), places, mode)
+        let places = TokenPositions { positions: start..len, padded: self.embedding.padded(input) };
+        self.embedding.add_positions(&x, self.position.embedding.as_deref(), &places, mode)
     }
-
-    fn score_bias(&self) -> Option<&dyn ScoreBias> {
-        self.position.score_bias.as_deref()
-    }
-}
-
-/// The positions of embeddings `x (batch, seq_len, d_model)`, the first of which is at `start`.
-fn positions(x: &Tensor, start: usize) -> Result<TokenPositions<'static>> {
-    let (_batch, seq_len, _d_model) = x.dims3()?;
-    Ok(TokenPositions { positions: start..start + seq_len, padded: None })
 }
 
 /// The state of incremental decoding: cached keys and values, or recurrent states, of each layer.
 #[derive(Debug)]
 pub struct Decoding<'a> {
     transformer: &'a Transformer,
-    stack: StackDecoding<'a>,
+    blocks: Vec<BlockDecoding<'a>>,
     len: usize,
 }
 
 impl Decoding<'_> {
     /// Reads the next inputs: `(batch, n_new)` ids → hidden states `(batch, n_new, d_model)`.
     pub fn step(&mut self, input: &Input<'_>) -> Result<Tensor> {
-        let Self { transformer, stack, len } = self;
+        let Self { transformer, blocks, len } = self;
         let x = transformer.embed(input, *len, Mode::Eval)?;
         let (_batch, n_new, _d_model) = x.dims3()?;
         *len += n_new;
-        let score_bias = transformer.score_bias().map(|bias| bias.bias(n_new, *len)).transpose()?;
-        stack.step(&x, score_bias.as_ref())
+        let score_bias = transformer.position.score_bias.as_ref();
+        let score_bias = score_bias.map(|bias| bias.bias(n_new, *len)).transpose()?;
+        let x = blocks.iter_mut().try_fold(x, |x, block| block.step(&x, score_bias.as_ref()))?;
+        transformer.stack.normalise(x)
     }
 
     /// Replaces the state of row i by that of row `rows[i]`, for beam search; `rows (new batch)` of u32.
     pub fn select(&mut self, rows: &Tensor) -> Result<()> {
-        self.stack.select(rows)
+        self.blocks.iter_mut().try_for_each(|block| block.select(rows))
     }
 
     /// Positions read so far.
-    pub fn len(&self) -> usize {
+    pub fn n_read(&self) -> usize {
         self.len
-    }
-
-    /// Whether no position has been read.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
     }
 }
