@@ -213,7 +213,7 @@ pub trait Task: Sync {
     type Batch: Send;
 
     /// Builds the model for this task's data: from `vb` with or without gradients.
-    fn build(&self, config: &ModelConfig, vb: &VarBuilder<'_>) -> Result<Self::Model>;
+    fn build_model(&self, config: &ModelConfig, vb: &VarBuilder<'_>) -> Result<Self::Model>;
 
     /// Batch `index` of a split: a pure function, so that resuming needs only the index.
     fn batch(&self, split: Split, index: u64) -> Result<Self::Batch>;

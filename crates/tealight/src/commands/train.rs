@@ -16,6 +16,7 @@ use tealight_train::run::{
 use tealight_train::storage::files::{replace, to_json};
 use tealight_train::task::table::thousands;
 use tealight_train::task::{AttentionMap, RegisteredTask, Task, TaskReport, TaskVisitor};
+use tealight_train::training::session::Progress;
 use tealight_train::{Session, fit_unless_stopped};
 
 use crate::args::train::Train;

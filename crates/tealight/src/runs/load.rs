@@ -9,7 +9,7 @@ use tealight_train::Session;
 use tealight_train::pretrained::Pretrained;
 use tealight_train::run::{RunDirectory, Selection, load_weights};
 use tealight_train::storage::tensors::NamedTensors;
-use tealight_train::task::{RegisteredTask, Task, TaskContext, TaskKind, TaskVisitor};
+use tealight_train::task::{Task, TaskContext, TaskKind, TaskVisitor};
 
 use super::config::LoadedConfig;
 use crate::args::shared::{Model, Weights};

@@ -105,7 +105,8 @@ fn a_batch_of_unknown_words_is_a_batch_of_no_weight() {
     counts.sort_by(f64::total_cmp);
     assert_eq!(counts, [0., 0., 1.]);
     assert!((0..3).all(|index| scalar(&of(index).sum).unwrap().is_finite()));
-    let report = task.report(&task.build_model(&run.model, &store.without_gradients()).unwrap()).unwrap();
+    let report =
+        task.report(&task.build_model(&run.model, &store.without_gradients()).unwrap()).unwrap();
     assert_eq!((report.n_masked, report.loss.is_finite()), (1, true));
 }
 
