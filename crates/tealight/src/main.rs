@@ -46,7 +46,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Export(args) => commands::export::run(&args),
         Command::Devices => commands::devices::run(),
         Command::Inspect(args) => commands::inspect::run(&args),
-        Command::Completions(args) => commands::completions::run(&args),
+        Command::Completions { shell } => commands::completions::run(shell),
     }?;
     Ok(ExitCode::SUCCESS)
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, Subcommand};
+use serde::{Deserialize, Serialize};
 
 use super::shared::{ConfigFile, Model, parallelism, positive, seconds};
 use crate::system::device::DeviceName;
@@ -21,7 +22,11 @@ pub(crate) enum Bench {
     FillMask(BenchFillMask),
     /// Internal: one measurement of `bench attention`, in its own process
     #[command(hide = true)]
-    AttentionOnce(AttentionOnce),
+    AttentionOnce {
+        /// Its settings as JSON
+        #[arg(value_parser = |json: &str| serde_json::from_str::<AttentionOnce>(json))]
+        args: AttentionOnce,
+    },
 }
 
 /// Arguments that the benchmarks share.
@@ -164,7 +169,7 @@ pub(crate) struct BenchAttention {
 }
 
 /// The layer and the repeats of a measurement, for all kinds and lengths.
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Layer {
     /// Width of the residual stream
     #[arg(long, value_name = "N", value_parser = positive, default_value_t = 768)]
@@ -186,20 +191,15 @@ pub(crate) struct Layer {
     pub(crate) device: DeviceName,
 }
 
-#[derive(Args, Debug)]
+/// One measurement of `bench attention`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct AttentionOnce {
-    /// Kind with its settings
-    #[arg(long)]
+    /// The kind of attention with its settings, in the syntax of `--kinds`.
     pub(crate) kind: String,
-    /// Sequence length
-    #[arg(long)]
     pub(crate) length: usize,
-    /// Measure forward and backward instead of forward alone
-    #[arg(long)]
+    /// Measure forward and backward instead of forward alone.
     pub(crate) backward: bool,
-    /// Measure memory instead of time
-    #[arg(long)]
+    /// Measure memory instead of time.
     pub(crate) memory: bool,
-    #[command(flatten)]
     pub(crate) layer: Layer,
 }

@@ -1,9 +1,8 @@
-//! `tealight inspect`, `plot`, `attend` and `completions`
+//! `tealight inspect`, `plot` and `attend`
 
 use std::path::PathBuf;
 
 use clap::Args;
-use clap_complete::Shell;
 
 use super::shared::Model;
 use crate::pictures::attention::MapSelection;
@@ -56,10 +55,4 @@ pub(crate) struct Attend {
     /// Print all maps as one JSON object instead of drawing
     #[arg(long, conflicts_with_all = ["maps", "output"])]
     pub(crate) json: bool,
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct Completions {
-    /// The shell
-    pub(crate) shell: Shell,
 }

@@ -11,11 +11,12 @@ pub(crate) mod tokenizer;
 pub(crate) mod train;
 
 use clap::{Parser, Subcommand};
+use clap_complete::Shell;
 
 use self::ablate::Ablate;
-use self::bench::{AttentionOnce, Bench};
+use self::bench::Bench;
 use self::checkpoint::{Checkpoint, Export};
-use self::inspect::{Attend, Completions, Inspect, Plot};
+use self::inspect::{Attend, Inspect, Plot};
 use self::predict::{Classify, FillMask, Forecast, Generate, Translate};
 use self::tokenizer::Tokenizer;
 use self::train::{Doctor, Evaluate, Train, VerifyResume};
@@ -70,13 +71,16 @@ pub(crate) enum Command {
     /// Show the parameters and cost of a configuration or run, or all available kinds
     Inspect(Inspect),
     /// Print shell completions
-    Completions(Completions),
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
 }
 
 impl Command {
     /// Whether the allocator keeps freed memory for reuse. That is faster, but the memory of the
     /// process then does not show how much is in use, so a measurement of memory turns it off.
     pub(crate) fn keeps_freed_memory(&self) -> bool {
-        !matches!(self, Self::Bench(Bench::AttentionOnce(AttentionOnce { memory: true, .. })))
+        !matches!(self, Self::Bench(Bench::AttentionOnce { args }) if args.memory)
     }
 }

@@ -23,7 +23,7 @@ pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
         Bench::Product(args) => args.options.threads,
         Bench::FillMask(args) => args.options.threads,
         // `bench attention` measures in subprocesses anyway.
-        Bench::Attention(_) | Bench::AttentionOnce(_) => None,
+        Bench::Attention(_) | Bench::AttentionOnce { .. } => None,
     };
     // A system that grants fewer threads would do so again: the variable prevents a second restart.
     let requested = env::var(THREADS).ok();
@@ -38,7 +38,7 @@ pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
         Bench::Product(args) => product::run(args),
         Bench::FillMask(args) => fill_mask::run(args),
         Bench::Attention(args) => attention::run(args),
-        Bench::AttentionOnce(args) => attention::layer::run(args),
+        Bench::AttentionOnce { args } => attention::layer::run(args),
     }?;
     Ok(ExitCode::SUCCESS)
 }

@@ -2,13 +2,13 @@
 
 use anyhow::Result;
 use clap::CommandFactory;
+use clap_complete::Shell;
 
 use crate::args::Arguments;
-use crate::args::inspect::Completions;
 use crate::terminal::output::print;
 
-pub(crate) fn run(args: &Completions) -> Result<()> {
+pub(crate) fn run(shell: Shell) -> Result<()> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Arguments::command(), "tealight", &mut script);
+    clap_complete::generate(shell, &mut Arguments::command(), "tealight", &mut script);
     print(&String::from_utf8_lossy(&script))
 }

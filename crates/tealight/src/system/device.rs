@@ -5,10 +5,11 @@ use std::str::FromStr;
 
 use anyhow::{Context, Result, bail};
 use candle_core::Device;
+use serde::{Deserialize, Serialize};
 use tealight_ops::device::open_cuda;
 
 /// A device as named on the command line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum DeviceName {
     Cpu,
     Cuda(usize),

@@ -13,7 +13,7 @@ use tealight_ops::threads;
 
 use self::kind::Kind;
 use self::measurement::{Cell, Measurement, Pass};
-use crate::args::bench::{BenchAttention, Layer};
+use crate::args::bench::{AttentionOnce, BenchAttention, Layer};
 use crate::pictures::files::save;
 use crate::system::device::DeviceName;
 use crate::system::subprocess::{self, THREADS, this_program};
@@ -61,36 +61,27 @@ fn measure(
     length: usize,
     pass: Pass,
 ) -> Result<Result<Measurement, String>> {
+    let command = |memory| -> Result<Command> {
+        let (kind, layer) = (kind.to_string(), args.layer.clone());
+        let backward = pass == Pass::ForwardAndBackward;
+        let settings = AttentionOnce { kind, length, backward, memory, layer };
+        let mut command = this_program()?;
+        command.args(["bench", "attention-once", &serde_json::to_string(&settings)?]);
+        if let Some(threads) = args.options.threads {
+            command.env(THREADS, threads.to_string());
+        }
+        Ok(command)
+    };
     let mut peak_memory_bytes = None;
     if args.layer.device == DeviceName::Cpu {
-        let mut command = command(args, kind, length, pass)?;
         // Larger buffers are returned to the system when they are freed (`mallopt(3)`).
-        command.arg("--memory").env("MALLOC_MMAP_THRESHOLD_", "65536");
-        match output(&mut command)? {
+        match output(command(true)?.env("MALLOC_MMAP_THRESHOLD_", "65536"))? {
             Ok(growth) => peak_memory_bytes = growth,
             Err(reason) => return Ok(Err(reason)),
         }
     }
-    let timing = output(&mut command(args, kind, length, pass)?)?;
+    let timing = output(&mut command(false)?)?;
     Ok(timing.map(|timing| Measurement { peak_memory_bytes, ..timing }))
-}
-
-/// The command of one measurement.
-fn command(args: &BenchAttention, kind: &Kind, length: usize, pass: Pass) -> Result<Command> {
-    let Layer { d_model, n_heads, causal, repeats, seconds, device } = &args.layer;
-    let mut command = this_program()?;
-    command.args(["bench", "attention-once", "--kind", &kind.to_string()]);
-    let numbers = [("--length", length), ("--d-model", *d_model), ("--n-heads", *n_heads)];
-    for (name, number) in numbers.into_iter().chain(repeats.map(|n| ("--repeats", n))) {
-        command.args([name, &number.to_string()]);
-    }
-    command.args(["--seconds", &seconds.to_string(), "--device", &device.to_string()]);
-    let flags = [("--causal", *causal), ("--backward", pass == Pass::ForwardAndBackward)];
-    command.args(flags.iter().filter(|(_, is_set)| *is_set).map(|(name, _)| name));
-    if let Some(threads) = args.options.threads {
-        command.env(THREADS, threads.to_string());
-    }
-    Ok(command)
 }
 
 /// The JSON that a measurement prints, or its error message.
