@@ -76,14 +76,14 @@ impl Case {
             Options { window: Some(5), causal: true, ..plain },
             Options { window: Some(40), ..plain },
             Options { key_padding_mask: padding, ..plain },
-            Options { bias: Some(&self.bias), ..plain },
+            Options { attn_mask: Some(&self.bias), ..plain },
             Options { dropout: dropout(0.3), ..plain },
             Options {
                 causal: true,
                 window: Some(70),
                 dropout: dropout(0.5),
                 key_padding_mask: padding,
-                bias: Some(&self.head_bias),
+                attn_mask: Some(&self.head_bias),
                 ..plain
             },
         ];
@@ -110,13 +110,13 @@ fn assert_close(name: &str, actual: &Tensor, expected: &Tensor, tolerance: f64) 
 
 type Op = fn(&Tensor, &Tensor, &Tensor, &Options<'_>) -> Result<Tensor>;
 
-/// The value, and the gradients of query, key and value, and of the bias if it is to be learnt.
+/// The value, and the gradients of query, key and value, and of the additive mask if it is to be learnt.
 fn gradients(op: Op, case: &Case, options: &Options<'_>, learnt: bool) -> Result<Vec<Tensor>> {
     let mut inputs = case.operands.to_vec();
-    inputs.extend(options.bias.filter(|_| learnt).cloned());
+    inputs.extend(options.attn_mask.filter(|_| learnt).cloned());
     let op = |x: &[Tensor]| {
-        let bias = x.get(3).or(options.bias);
-        op(&x[0], &x[1], &x[2], &Options { bias, ..*options })
+        let attn_mask = x.get(3).or(options.attn_mask);
+        op(&x[0], &x[1], &x[2], &Options { attn_mask, ..*options })
     };
     let (value, mut all) = differentiate(&op, &inputs)?;
     all.insert(0, value);
@@ -130,7 +130,7 @@ fn tiles_agree_with_the_definition() -> Result<()> {
             let case = Case::new(sizes, dtype)?;
             for (i, options) in case.options().iter().enumerate() {
                 for learnt in [false, true] {
-                    if learnt && options.bias.is_none() {
+                    if learnt && options.attn_mask.is_none() {
                         continue;
                     }
                     let name = format!("{sizes:?} {dtype:?} option {i} learnt {learnt}");
@@ -159,7 +159,7 @@ fn operands_that_are_strided_agree() -> Result<()> {
     ];
     let op = |op: Op| {
         move |x: &[Tensor]| {
-            let options = Options { bias: x.get(3), ..Options::default() };
+            let options = Options { attn_mask: x.get(3), ..Options::default() };
             op(&x[0].transpose(1, 2)?, &x[1].transpose(1, 2)?, &x[2].transpose(2, 3)?, &options)
         }
     };
@@ -183,11 +183,11 @@ fn heads_may_stand_last() -> Result<()> {
                 let layout = Layout::HeadsLast;
                 let swap = |x: &Tensor| x.transpose(1, 2)?.contiguous();
                 let op = move |x: &[Tensor]| {
-                    let options = Options { layout, bias: x.get(3), ..*options };
+                    let options = Options { layout, attn_mask: x.get(3), ..*options };
                     swap(&op(&swap(&x[0])?, &swap(&x[1])?, &swap(&x[2])?, &options)?)
                 };
                 let mut inputs = case.operands.to_vec();
-                inputs.extend(options.bias.cloned());
+                inputs.extend(options.attn_mask.cloned());
                 differentiate(&op, &inputs)
             };
             let expected = gradients(reference::attention, &case, options, true)?;
@@ -301,8 +301,11 @@ fn a_row_that_may_read_nothing_gives_zeros_and_no_gradient() -> Result<()> {
         )?;
         let lowest = Tensor::full(f64::NEG_INFINITY, (1, 67), device())?.to_dtype(dtype)?;
         let bias = Tensor::cat(&[lowest, case.bias.narrow(0, 1, 4)?], 0)?;
-        let options =
-            Options { key_padding_mask: Some(&padding), bias: Some(&bias), ..Options::default() };
+        let options = Options {
+            key_padding_mask: Some(&padding),
+            attn_mask: Some(&bias),
+            ..Options::default()
+        };
         let all = gradients(attention, &case, &options, true)?;
         for x in &all {
             assert!(values(x)?.iter().all(|x| x.is_finite()));
@@ -381,9 +384,9 @@ fn what_does_not_fit_is_refused() -> Result<()> {
     refused(with(Options { window: Some(0), ..plain }), "a window of 0");
     let dropout = Some(Draw { rate: 1., stream: Stream::new(0, Purpose::Dropout) });
     refused(with(Options { dropout, ..plain }), "rate 1 is not in [0, 1)");
-    refused(with(Options { bias: Some(&case.padding), ..plain }), "[2, 13], expected [7, 13]");
+    refused(with(Options { attn_mask: Some(&case.padding), ..plain }), "[2, 13], expected [7, 13]");
     let flags = Tensor::zeros((7, 13), DType::U8, device())?;
-    refused(with(Options { bias: Some(&flags), ..plain }), "dtype U8");
+    refused(with(Options { attn_mask: Some(&flags), ..plain }), "dtype U8");
     refused(with(Options { key_padding_mask: Some(&flags), ..plain }), "expected [2, 13]");
     refused(
         with(Options { key_padding_mask: Some(&case.bias.narrow(0, 0, 2)?), ..plain }),

@@ -237,7 +237,7 @@ fn attention_has_its_gradient() -> Result<()> {
     let plain = Options { window: Some(6), dropout: Some(dropout), ..Options::default() };
     check("attention", &|x| attention(&x[0], &x[1], &x[2], &plain), &inputs[..3])?;
     let op: Op = &|x| {
-        let options = Options { causal: true, bias: Some(&x[3]), ..plain };
+        let options = Options { causal: true, attn_mask: Some(&x[3]), ..plain };
         attention(&x[0], &x[1], &x[2], &options)
     };
     check("causal, with a bias", op, &inputs)

@@ -72,7 +72,7 @@ fn attention_in_bf16_is_near_the_definition() -> Result<()> {
             Options { causal: true, ..plain },
             Options { window: Some(30), ..plain },
             Options { key_padding_mask: Some(&padding), dropout, ..plain },
-            Options { bias: Some(&bias), causal: true, window: Some(50), ..plain },
+            Options { attn_mask: Some(&bias), causal: true, window: Some(50), ..plain },
         ];
         if q_len == kv_len {
             all.push(Options { segments: Some(&segments), ..plain });

@@ -129,7 +129,7 @@ impl Softmax {
             dropout: self.dropout.draw(mode),
             key_padding_mask: mask.key_padding_mask(),
             segments: mask.segments(),
-            bias: mask.attn_mask(),
+            attn_mask: mask.attn_mask(),
             layout: Layout::HeadsLast,
         }
     }

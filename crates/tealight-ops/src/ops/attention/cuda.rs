@@ -4,7 +4,7 @@ use candle_core::{DType, Result, Tensor};
 
 use super::problem::Problem;
 use super::{NAME, Options, with_rows};
-use crate::autograd::graph::{Operation, record};
+use crate::autograd::graph::{Saved, record_saving};
 use crate::backend::cuda::{
     Buffer, Key, Launch, Plain, Source, has_tensor_cores, int, long, shared_bytes, wide,
 };
@@ -92,11 +92,11 @@ impl Kernels {
     }
 }
 
-/// Whether the kernels take a problem: heads fit in registers and in the device's shared memory, and the bias needs
-/// no gradient.
+/// Whether the kernels take a problem: heads fit in registers and in the device's shared memory, and the additive
+/// mask needs no gradient.
 pub(super) fn takes(problem: &Problem, query: &Tensor, options: &Options<'_>) -> bool {
     problem.head_dim.max(problem.value_dim) <= MAX_WIDTH
-        && options.bias.is_none_or(|bias| !bias.track_op())
+        && options.attn_mask.is_none_or(|mask| !mask.track_op())
         && Kernels::of(problem, query).backward_bytes <= shared_bytes(query.device())
 }
 
@@ -116,7 +116,7 @@ struct Settings {
     key: Key,
     threshold: u32,
     dropout_scale: f64,
-    bias_head: i64,
+    attn_mask_head: i64,
 }
 
 /// `Strides` in `tiles.cuh`.
@@ -136,10 +136,10 @@ unsafe impl Plain for Settings {}
 unsafe impl Plain for Strides {}
 
 impl Settings {
-    fn of(problem: &Problem, bias: Option<&Tensor>) -> Result<Self> {
+    fn of(problem: &Problem, attn_mask: Option<&Tensor>) -> Result<Self> {
         let Problem { n_heads, n_kv_heads, q_len, kv_len, head_dim, value_dim, .. } = *problem;
         let draw = problem.dropout;
-        let is_by_head = bias.is_some_and(|bias| bias.rank() == 3);
+        let is_by_head = attn_mask.is_some_and(|mask| mask.rank() == 3);
         Ok(Self {
             n_heads: int(n_heads)?,
             n_kv_heads: int(n_kv_heads)?,
@@ -147,13 +147,13 @@ impl Settings {
             kv_len: int(kv_len)?,
             head_dim: int(head_dim)?,
             value_dim: int(value_dim)?,
-            causal: problem.band.causal().into(),
-            window: problem.band.window().map_or(Ok(0), long)?,
+            causal: problem.band.causal.into(),
+            window: problem.band.window.map_or(Ok(0), long)?,
             scale: problem.scale,
             key: draw.map_or(Ok(Key::NONE), |draw| Key::of(draw.stream))?,
             threshold: draw.map_or(0, |draw| threshold(draw.rate)),
             dropout_scale: draw.map_or(1., |draw| 1. / (1. - draw.rate)),
-            bias_head: if is_by_head { long(q_len * kv_len)? } else { 0 },
+            attn_mask_head: if is_by_head { long(q_len * kv_len)? } else { 0 },
         })
     }
 }
@@ -177,15 +177,14 @@ pub(super) fn attention(
 ) -> Result<Tensor> {
     let [query, key, value] = [with_rows(query)?, with_rows(key)?, with_rows(value)?];
     let contiguous = |x: Option<&Tensor>| x.map(Tensor::contiguous).transpose();
-    let bias =
-        options.bias.map(|bias| bias.to_dtype(wide(query.dtype()))?.contiguous()).transpose()?;
+    let wide = wide(query.dtype());
     let masks = Masks {
-        bias,
+        attn: options.attn_mask.map(|mask| mask.to_dtype(wide)?.contiguous()).transpose()?,
         padding: contiguous(options.key_padding_mask)?,
         segments: contiguous(options.segments)?,
     };
     let n_rows = problem.batch * problem.n_heads * problem.q_len;
-    let of_rows = || Buffer::unwritten(n_rows, wide(query.dtype()), query.device());
+    let of_rows = || Buffer::unwritten(n_rows, wide, query.device());
     let n_elements = n_rows * problem.value_dim;
     let mut output = Buffer::unwritten(n_elements, query.dtype(), query.device())?;
     let (mut maxima, mut sums) = (of_rows()?, of_rows()?);
@@ -194,18 +193,23 @@ pub(super) fn attention(
         .grid([problem.q_len.div_ceil(TILE), problem.n_heads, problem.batch], kernels.threads)
         .shared(kernels.forward_bytes)
         .reads([&query, &key, &value])?
-        .read_if(masks.bias.as_ref())?
+        .read_if(masks.attn.as_ref())?
         .read_if(masks.padding.as_ref())?
         .read_if(masks.segments.as_ref())?
         .writes([&mut output, &mut maxima, &mut sums])?
-        .plain(Settings::of(&problem, masks.bias.as_ref())?)
+        .plain(Settings::of(&problem, masks.attn.as_ref())?)
         .plain(problem.strides(&query)?)
         .plain(problem.strides(&key)?)
         .plain(problem.strides(&value)?)
         .plain(contiguous_strides(&problem, problem.n_heads, problem.q_len, problem.value_dim)?)
         .run()?;
+    let inputs = [&query, &key, &value];
     let output = output.value(&problem.output_shape()[..]);
-    record(Attention { problem, masks, maxima, sums }, &[&query, &key, &value], output)
+    let forward = Forward { problem, masks, maxima, sums };
+    let saved = Saved::InputsAndOutput;
+    record_saving(NAME, &inputs, output, saved, move |inputs, output, gradient| {
+        forward.backward(inputs, output, &with_rows(gradient)?)
+    })
 }
 
 /// The strides of a contiguous result with this many heads and rows.
@@ -223,43 +227,66 @@ fn contiguous_strides(
 }
 
 struct Masks {
-    bias: Option<Tensor>,
+    attn: Option<Tensor>,
     padding: Option<Tensor>,
     segments: Option<Tensor>,
 }
 
-struct Attention {
+/// What the backward reads besides the operands.
+struct Forward {
     problem: Problem,
     masks: Masks,
     maxima: Buffer,
     sums: Buffer,
 }
 
-impl Operation for Attention {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
+impl Forward {
     fn backward(
-        self: Box<Self>,
+        &self,
         inputs: &[Tensor],
         output: &Tensor,
         gradient: &Tensor,
     ) -> Result<Vec<Option<Tensor>>> {
-        let gradient = with_rows(gradient)?;
-        let delta = self.delta(output, &gradient)?;
-        let pass = Backward { attention: &self, inputs, gradient: &gradient, delta: &delta };
-        let dquery = pass.of_query()?;
-        let (dkey, dvalue) = pass.of_key_and_value()?;
-        Ok(vec![
-            Some(dquery.tensor(inputs[0].shape())?),
-            Some(dkey.tensor(inputs[1].shape())?),
-            Some(dvalue.tensor(inputs[2].shape())?),
-        ])
+        let Self { problem, masks, maxima, sums } = self;
+        let Problem { n_heads, n_kv_heads, q_len, kv_len, head_dim, value_dim, .. } = *problem;
+        let [query, key, value] = [0, 1, 2].map(|i| &inputs[i]);
+        let delta = self.delta(output, gradient)?;
+        let settings = Settings::of(problem, masks.attn.as_ref())?;
+        let strides = [query, key, value, gradient].into_iter().map(|x| problem.strides(x));
+        let strides = strides.collect::<Result<Vec<_>>>()?;
+        let kernels = Kernels::of(problem, query);
+        // A kernel with one block for each tile of `len` rows of each of `heads`, and the operands that both
+        // kernels read.
+        let launch = |kernel, [len, heads]: [usize; 2]| {
+            Launch::new(kernels.source, kernel, query)?
+                .grid([len.div_ceil(TILE), heads, problem.batch], kernels.threads)
+                .shared(kernels.backward_bytes)
+                .reads([query, key, value])?
+                .read_if(masks.attn.as_ref())?
+                .read_if(masks.padding.as_ref())?
+                .read_if(masks.segments.as_ref())?
+                .read(gradient)?
+                .read_buffers([maxima, sums, &delta])
+        };
+        let (mut dquery, mut dkey, mut dvalue) =
+            (Buffer::like(query)?, Buffer::like(key)?, Buffer::like(value)?);
+        launch(kernels.backward_query, [q_len, n_heads])?
+            .write(&mut dquery)?
+            .plain(settings)
+            .all_plain(strides.iter().copied())
+            .plain(contiguous_strides(problem, n_heads, q_len, head_dim)?)
+            .run()?;
+        launch(kernels.backward_key, [kv_len, n_kv_heads])?
+            .writes([&mut dkey, &mut dvalue])?
+            .plain(settings)
+            .all_plain(strides)
+            .plain(contiguous_strides(problem, n_kv_heads, kv_len, head_dim)?)
+            .plain(contiguous_strides(problem, n_kv_heads, kv_len, value_dim)?)
+            .run()?;
+        let gradients = [dquery, dkey, dvalue].into_iter().zip(inputs);
+        gradients.map(|(gradient, input)| gradient.tensor(input.shape()).map(Some)).collect()
     }
-}
 
-impl Attention {
     /// rowsum(dO ⊙ O)
     fn delta(&self, output: &Tensor, gradient: &Tensor) -> Result<Buffer> {
         let problem = &self.problem;
@@ -275,71 +302,5 @@ impl Attention {
             .plain(problem.strides(gradient)?)
             .run()?;
         Ok(delta)
-    }
-}
-
-/// The operands of a backward pass.
-struct Backward<'a> {
-    attention: &'a Attention,
-    inputs: &'a [Tensor],
-    gradient: &'a Tensor,
-    delta: &'a Buffer,
-}
-
-impl<'a> Backward<'a> {
-    fn of_query(&self) -> Result<Buffer> {
-        let Problem { n_heads, q_len, head_dim, .. } = self.attention.problem;
-        let mut dquery = Buffer::like(&self.inputs[0])?;
-        self.launch(
-            Kernels::of(&self.attention.problem, &self.inputs[0]).backward_query,
-            [q_len, n_heads],
-        )?
-        .write(&mut dquery)?
-        .plain(self.settings()?)
-        .all_plain(self.strides()?)
-        .plain(contiguous_strides(&self.attention.problem, n_heads, q_len, head_dim)?)
-        .run()?;
-        Ok(dquery)
-    }
-
-    fn of_key_and_value(&self) -> Result<(Buffer, Buffer)> {
-        let problem = &self.attention.problem;
-        let Problem { n_kv_heads, kv_len, head_dim, value_dim, .. } = *problem;
-        let (mut dkey, mut dvalue) =
-            (Buffer::like(&self.inputs[1])?, Buffer::like(&self.inputs[2])?);
-        self.launch(Kernels::of(problem, &self.inputs[0]).backward_key, [kv_len, n_kv_heads])?
-            .writes([&mut dkey, &mut dvalue])?
-            .plain(self.settings()?)
-            .all_plain(self.strides()?)
-            .plain(contiguous_strides(problem, n_kv_heads, kv_len, head_dim)?)
-            .plain(contiguous_strides(problem, n_kv_heads, kv_len, value_dim)?)
-            .run()?;
-        Ok((dkey, dvalue))
-    }
-
-    fn settings(&self) -> Result<Settings> {
-        Settings::of(&self.attention.problem, self.attention.masks.bias.as_ref())
-    }
-
-    fn strides(&self) -> Result<Vec<Strides>> {
-        let operands = self.inputs.iter().take(3).chain([self.gradient]);
-        operands.map(|x| self.attention.problem.strides(x)).collect()
-    }
-
-    /// A kernel with one block for each tile of `len` rows of each of `heads`, and the operands that both kernels
-    /// read.
-    fn launch(&self, kernel: &'static str, [len, heads]: [usize; 2]) -> Result<Launch<'a>> {
-        let Attention { problem, masks, maxima, sums } = self.attention;
-        let query = &self.inputs[0];
-        let kernels = Kernels::of(problem, query);
-        Launch::new(kernels.source, kernel, query)?
-            .grid([len.div_ceil(TILE), heads, problem.batch], kernels.threads)
-            .shared(kernels.backward_bytes)
-            .reads([query, &self.inputs[1], &self.inputs[2]])?
-            .read_if(masks.bias.as_ref())?
-            .read_if(masks.padding.as_ref())?
-            .read_if(masks.segments.as_ref())?
-            .read(self.gradient)?
-            .read_buffers([maxima, sums, self.delta])
     }
 }

@@ -7,7 +7,7 @@
 // twice, but no two blocks add to the same element, so every sum has a fixed order.
 //
 // query (batch, n_heads, q_len, head_dim), key (batch, n_kv_heads, kv_len, head_dim), value (batch, n_kv_heads,
-// kv_len, value_dim), output (batch, n_heads, q_len, value_dim) are read through strides. bias is (n_heads or 1,
+// kv_len, value_dim), output (batch, n_heads, q_len, value_dim) are read through strides. attn_mask is (n_heads or 1,
 // q_len, kv_len).
 
 #include "backend/cuda/prelude.cuh"
@@ -18,10 +18,10 @@
 #define MAX_WIDTH 128
 #define OF_WIDTH (MAX_WIDTH / SIDE)
 
-// The scores of a tile, 4 × 4 per thread: scale · Q Kᵀ + bias, −∞ where a query does not read a key. queries and keys
+// The scores of a tile, 4 × 4 per thread: scale · Q Kᵀ + M, −∞ where a query does not read a key. queries and keys
 // (TILE, head_dim + 1) are in shared memory.
 DEVICE void score(const Problem& p, const Wide* queries, const Wide* keys, const u8* padding, const u32* segments,
-                  const Wide* bias, int example, int head, int first_row, int first_key,
+                  const Wide* attn_mask, int example, int head, int first_row, int first_key,
                   Wide (&scores)[PER_THREAD][PER_THREAD]) {
     int a = threadIdx.x / SIDE, b = threadIdx.x % SIDE, stride = p.head_dim + 1;
     for (int i = 0; i < PER_THREAD; i++)
@@ -38,7 +38,7 @@ DEVICE void score(const Problem& p, const Wide* queries, const Wide* keys, const
             int row = first_row + PER_THREAD * a + i, key = first_key + b + SIDE * j;
             bool open = may_attend(p, padding, segments, example, row, key);
             Wide s = Wide(p.scale) * scores[i][j];
-            if (open && bias) s += bias[head * p.bias_head + i64(row) * p.kv_len + key];
+            if (open && attn_mask) s += attn_mask[head * p.attn_mask_head + i64(row) * p.kv_len + key];
             scores[i][j] = open ? s : -infinity();
         }
     }
@@ -66,9 +66,9 @@ DEVICE Wide row_max(Wide x) {
     return x;
 }
 
-// O = softmax(scale · Q Kᵀ + bias) V. A query that reads no key gets 0. maxima and sums (batch, n_heads, q_len) are
+// O = softmax(scale · Q Kᵀ + M) V. A query that reads no key gets 0. maxima and sums (batch, n_heads, q_len) are
 // kept for the backward: m and ℓ of each row. Grid: (tiles of queries, n_heads, batch), one block of 256 threads each.
-KERNEL(attention_forward, const Number* query, const Number* key, const Number* value, const Wide* bias,
+KERNEL(attention_forward, const Number* query, const Number* key, const Number* value, const Wide* attn_mask,
        const u8* padding, const u32* segments, Number* output, Wide* maxima, Wide* sums, Problem p, Strides of_query,
        Strides of_key, Strides of_value, Strides of_output) {
     DYNAMIC_SHARED(Wide, shared);
@@ -93,7 +93,7 @@ KERNEL(attention_forward, const Number* query, const Number* key, const Number* 
         load_rows(key, of_key, example, kv_head, first_key, p.kv_len, p.head_dim, others);
         __syncthreads();
         Wide scores[PER_THREAD][PER_THREAD];
-        score(p, queries, others, padding, segments, bias, example, head, first_row, first_key, scores);
+        score(p, queries, others, padding, segments, attn_mask, example, head, first_row, first_key, scores);
         for (int i = 0; i < PER_THREAD; i++) {
             Wide new_max = max[i];
             for (int j = 0; j < PER_THREAD; j++) new_max = fmax(new_max, scores[i][j]);
@@ -185,7 +185,7 @@ DEVICE void weights_and_gradients(const Problem& p, const Wide* gradients, const
 }
 
 // dQ = scale · dS K. Grid: (tiles of queries, n_heads, batch), one block of 256 threads each.
-KERNEL(attention_backward_query, const Number* query, const Number* key, const Number* value, const Wide* bias,
+KERNEL(attention_backward_query, const Number* query, const Number* key, const Number* value, const Wide* attn_mask,
        const u8* padding, const u32* segments, const Number* g, const Wide* maxima, const Wide* sums, const Wide* delta,
        Number* dquery, Problem p, Strides of_query, Strides of_key, Strides of_value, Strides of_g, Strides of_dquery) {
     DYNAMIC_SHARED(Wide, shared);
@@ -209,7 +209,7 @@ KERNEL(attention_backward_query, const Number* query, const Number* key, const N
         load_rows(value, of_value, example, kv_head, first_key, p.kv_len, p.value_dim, values);
         __syncthreads();
         Wide scores[PER_THREAD][PER_THREAD], d[PER_THREAD][PER_THREAD];
-        score(p, queries, keys, padding, segments, bias, example, head, first_row, first_key, scores);
+        score(p, queries, keys, padding, segments, attn_mask, example, head, first_row, first_key, scores);
         weights_and_gradients(p, gradients, values, maxima, sums, delta, example, head, first_row, first_key, scores, d);
         for (int i = 0; i < PER_THREAD; i++)
             for (int j = 0; j < PER_THREAD; j++) ds[(PER_THREAD * a + i) * (TILE + 1) + b + SIDE * j] = d[i][j];
@@ -234,7 +234,7 @@ KERNEL(attention_backward_query, const Number* query, const Number* key, const N
 
 // dK = scale · dSᵀ Q and dV = Pᵀ dO, summed over the heads of queries that share a head of keys.
 // Grid: (tiles of keys, n_kv_heads, batch), one block of 256 threads each.
-KERNEL(attention_backward_key, const Number* query, const Number* key, const Number* value, const Wide* bias,
+KERNEL(attention_backward_key, const Number* query, const Number* key, const Number* value, const Wide* attn_mask,
        const u8* padding, const u32* segments, const Number* g, const Wide* maxima, const Wide* sums, const Wide* delta,
        Number* dkey, Number* dvalue, Problem p, Strides of_query, Strides of_key, Strides of_value, Strides of_g,
        Strides of_dkey, Strides of_dvalue) {
@@ -260,7 +260,7 @@ KERNEL(attention_backward_key, const Number* query, const Number* key, const Num
             load_rows(g, of_g, example, head, first_row, p.q_len, p.value_dim, gradients);
             __syncthreads();
             Wide scores[PER_THREAD][PER_THREAD], d[PER_THREAD][PER_THREAD];
-            score(p, queries, keys, padding, segments, bias, example, head, first_row, first_key, scores);
+            score(p, queries, keys, padding, segments, attn_mask, example, head, first_row, first_key, scores);
             weights_and_gradients(p, gradients, values, maxima, sums, delta, example, head, first_row, first_key, scores,
                                   d);
             for (int i = 0; i < PER_THREAD; i++)

@@ -3,14 +3,14 @@
 //! <https://arxiv.org/abs/2307.08691>).
 //!
 //! ```text
-//! S = scale · Q Kᵀ + bias,   P = softmax(S),   O = P V           Vaswani et al. 2017, eq. (1)
+//! S = scale · Q Kᵀ + M,   P = softmax(S),   O = P V      Vaswani et al. 2017, eq. (1); M an additive mask
 //!
 //! tile by tile of keys, with m and ℓ the running maximum and sum (Dao 2023, §2.3.1, §3.1):
 //! m' = max(m, max S),   ℓ' = e^(m − m') ℓ + Σ e^(S − m'),   O' = e^(m − m') O + e^(S − m') V
 //! at the end:   O ← O / ℓ
 //!
 //! backward (Dao 2023, algorithm 2):   P = e^(S − m) / ℓ,   delta = rowsum(dO ⊙ O)
-//! dV = Pᵀ dO,   dS = P ⊙ (dO Vᵀ − delta),   dQ = scale · dS K,   dK = scale · dSᵀ Q,   dbias = Σ dS
+//! dV = Pᵀ dO,   dS = P ⊙ (dO Vᵀ − delta),   dQ = scale · dS K,   dK = scale · dSᵀ Q,   dM = Σ dS
 //! ```
 //!
 //! The papers save m + ln ℓ of every row for the backward; we save m and ℓ, because for scores of
@@ -37,21 +37,21 @@ mod cuda;
 mod problem;
 pub mod reference;
 
-use candle_core::{Result, Tensor, bail};
+use candle_core::{Result, Tensor};
 
 use crate::autograd::graph::{Saved, record_saving};
-use crate::backend::buffer::{View, gradients, stored, tensor};
+use crate::backend::buffer::{gradients, stored, tensor};
 use crate::backend::choice::{dispatch, widened_all};
 use crate::backend::profile::{Phase, timed};
 use crate::backend::simd::vector::Lanes;
 use crate::ops::dropout::Draw;
 use crate::ops::softmax::softmax;
-use cpu::{Bias, ForwardResults, Operands, ScoreBias, Strided};
+use cpu::{ForwardResults, Masks, Operands, Strided};
 use problem::Problem;
 
 const NAME: &str = "attention";
 
-/// Masks, bias, scale and dropout.
+/// Masks, scale and dropout.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options<'a> {
     /// The factor of the products; `None` is 1/√head_dim (Vaswani et al. 2017, §3.2.1).
@@ -68,8 +68,8 @@ pub struct Options<'a> {
     /// its own segment. If the ids rise along the sequence, other segments cost no time.
     pub segments: Option<&'a Tensor>,
     /// Added to the scores: `(q_len, kv_len)` or `(n_heads, q_len, kv_len)`, where `-inf` drops. It
-    /// may be learnt.
-    pub bias: Option<&'a Tensor>,
+    /// may be learnt, as a bias of relative positions is.
+    pub attn_mask: Option<&'a Tensor>,
     /// The order of the axes of query, key, value and output.
     pub layout: Layout,
 }
@@ -185,33 +185,31 @@ fn on_cpu<T: Lanes>(
     let segments = options.segments.map(|segments| segments.flatten_all()?.to_vec1());
     let masks = Masks { padding: padding.transpose()?, segments: segments.transpose()? };
     let mut inputs = operands.into_iter().map(with_rows).collect::<Result<Vec<_>>>()?;
-    if let Some(bias) = options.bias {
-        inputs.push(bias.to_dtype(T::DTYPE)?.contiguous()?);
+    if let Some(mask) = options.attn_mask {
+        inputs.push(mask.to_dtype(T::DTYPE)?.contiguous()?);
     }
     let (output, rows) = timed(NAME, Phase::Forward, || {
-        with_operands(&problem, &masks, &inputs, |operands| cpu::forward::<T>(&problem, operands))
+        Result::Ok(cpu::forward(&problem, &Operands::<T>::of(&problem, &masks, &inputs)?))
     })?;
     let output = stored(output, &problem.output_shape()[..]);
     let inputs: Vec<_> = inputs.iter().collect();
     let saved = Saved::InputsAndOutput;
     record_saving(NAME, &inputs, output, saved, move |inputs, output, gradient| {
         let gradient = with_rows(gradient)?;
-        let output = Operand::of(output, problem.layout)?;
-        let gradient = Operand::of(&gradient, problem.layout)?;
-        let results =
-            ForwardResults { rows: &rows, output: output.rows(), gradient: gradient.rows() };
-        let learnt = inputs.get(3).is_some_and(Tensor::track_op);
-        let learnt = if learnt { Bias::Learnt } else { Bias::Constant };
-        let all = with_operands(&problem, &masks, inputs, |operands| {
-            cpu::backward::<T>(&problem, operands, &results, learnt)
-        })?;
+        let results = ForwardResults {
+            rows: &rows,
+            output: Strided::of(output, problem.layout)?,
+            gradient: Strided::of(&gradient, problem.layout)?,
+        };
+        let operands = Operands::<T>::of(&problem, &masks, inputs)?;
+        let all = cpu::backward(&problem, &operands, &results);
         let mut results = gradients([all.query, all.key, all.value].map(Some), inputs)?;
-        if let Some(bias) = inputs.get(3) {
+        if let Some(mask) = inputs.get(3) {
             let by_head = (problem.n_heads, problem.q_len, problem.kv_len);
-            let dbias = all.bias.map(|dbias| tensor(dbias, by_head)).transpose()?;
-            results.push(match dbias {
-                Some(dbias) if bias.rank() == 2 => Some(dbias.sum(0)?),
-                dbias => dbias,
+            let dmask = all.attn_mask.map(|dmask| tensor(dmask, by_head)).transpose()?;
+            results.push(match dmask {
+                Some(dmask) if mask.rank() == 2 => Some(dmask.sum(0)?),
+                dmask => dmask,
             });
         }
         Ok(results)
@@ -221,57 +219,4 @@ fn on_cpu<T: Lanes>(
 /// `x`, copied unless its rows are contiguous.
 fn with_rows(x: &Tensor) -> Result<Tensor> {
     if x.stride().last() == Some(&1) { Ok(x.clone()) } else { x.contiguous() }
-}
-
-struct Masks {
-    padding: Option<Vec<u8>>,
-    segments: Option<Vec<u32>>,
-}
-
-/// Runs `f` on the elements of `inputs`: query, key, value and perhaps a bias.
-fn with_operands<T: Lanes, R>(
-    problem: &Problem,
-    masks: &Masks,
-    inputs: &[Tensor],
-    f: impl FnOnce(&Operands<'_, T>) -> R,
-) -> Result<R> {
-    let [query, key, value] = [0, 1, 2].map(|i| Operand::of(&inputs[i], problem.layout));
-    let (query, key, value) = (query?, key?, value?);
-    let bias = inputs.get(3).map(View::of).transpose()?;
-    let shared = inputs.get(3).is_some_and(|bias| bias.rank() == 2);
-    let head_stride = if shared { 0 } else { problem.q_len * problem.kv_len };
-    let bias = bias.as_ref().map(|data| ScoreBias { data, head_stride, kv_len: problem.kv_len });
-    Ok(f(&Operands {
-        query: query.rows(),
-        key: key.rows(),
-        value: value.rows(),
-        bias,
-        padding: masks.padding.as_deref(),
-        segments: masks.segments.as_deref(),
-    }))
-}
-
-/// A tensor of four axes, locked for reading.
-struct Operand<'a, T> {
-    view: View<'a, T>,
-    strides: [usize; 3],
-    len: usize,
-    width: usize,
-}
-
-impl<'a, T: Lanes> Operand<'a, T> {
-    /// Of a tensor made by [`with_rows`].
-    fn of(tensor: &'a Tensor, layout: Layout) -> Result<Self> {
-        let [.., len, width] = layout.heads_first(tensor)?;
-        let &[batch, a, b, 1] = tensor.stride() else {
-            bail!("attention was given rows that are not contiguous")
-        };
-        let [batch, heads, rows, _] = layout.ordered([batch, a, b, 1]);
-        Ok(Self { view: View::from_start(tensor)?, strides: [batch, heads, rows], len, width })
-    }
-
-    fn rows(&self) -> Strided<'_, T> {
-        let Self { view, strides, len, width } = self;
-        Strided { data: view, strides: *strides, len: *len, width: *width }
-    }
 }

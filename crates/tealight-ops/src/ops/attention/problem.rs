@@ -29,8 +29,8 @@ pub(super) struct Problem {
 pub(super) struct Band {
     q_len: usize,
     kv_len: usize,
-    causal: bool,
-    window: Option<usize>,
+    pub(super) causal: bool,
+    pub(super) window: Option<usize>,
 }
 
 impl Problem {
@@ -58,11 +58,7 @@ impl Problem {
         if options.window == Some(0) {
             bail!("a window of 0 holds no key")
         }
-        if let Some(Draw { rate, .. }) = options.dropout
-            && !(0. ..1.).contains(&rate)
-        {
-            bail!("dropout rate {rate} is not in [0, 1)")
-        }
+        options.dropout.map_or(Ok(()), Draw::check)?;
         check_masks(options, [batch, n_heads, q_len, kv_len])?;
         Ok(Self {
             batch,
@@ -112,13 +108,13 @@ fn check_masks(options: &Options<'_>, shape: [usize; 4]) -> Result<()> {
     if let Some(segments) = options.segments {
         check_segments(segments, [batch, q_len, kv_len])?;
     }
-    if let Some(bias) = options.bias {
-        if bias.dims() != [q_len, kv_len] && bias.dims() != [n_heads, q_len, kv_len] {
-            let shape = [n_heads, q_len, kv_len];
-            bail!("attention bias {:?}, expected {:?} or {shape:?}", bias.dims(), &shape[1..])
+    if let Some(mask) = options.attn_mask {
+        let shape = [n_heads, q_len, kv_len];
+        if mask.dims() != shape && mask.dims() != &shape[1..] {
+            bail!("attn_mask has shape {:?}, expected {:?} or {shape:?}", mask.dims(), &shape[1..])
         }
-        if !bias.dtype().is_float() {
-            bail!("attention bias has dtype {:?}, expected floats to add", bias.dtype())
+        if !mask.dtype().is_float() {
+            bail!("attn_mask has dtype {:?}, expected floats to add", mask.dtype())
         }
     }
     Ok(())
@@ -138,14 +134,6 @@ fn check_segments(segments: &Tensor, [batch, q_len, kv_len]: [usize; 3]) -> Resu
 }
 
 impl Band {
-    pub(super) fn causal(&self) -> bool {
-        self.causal
-    }
-
-    pub(super) fn window(&self) -> Option<usize> {
-        self.window
-    }
-
     /// The keys that query `row` may read.
     pub(super) fn keys(&self, row: usize) -> Range<usize> {
         // The last query has the position of the last key.

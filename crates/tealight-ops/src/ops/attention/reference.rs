@@ -30,8 +30,8 @@ pub(super) fn scores(query: &Tensor, key: &Tensor, options: &Options<'_>) -> Res
     let kv_len = key.dim(2)?;
     let scale = options.scale.unwrap_or(1. / (head_dim as f64).sqrt());
     let mut scores = (query * scale)?.contiguous()?.matmul(&key.t()?)?;
-    if let Some(bias) = options.bias {
-        scores = scores.broadcast_add(&bias.to_dtype(scores.dtype())?)?;
+    if let Some(mask) = options.attn_mask {
+        scores = scores.broadcast_add(&mask.to_dtype(scores.dtype())?)?;
     }
     let distances = distances(q_len, kv_len, scores.device())?;
     if options.causal {
@@ -45,9 +45,9 @@ pub(super) fn scores(query: &Tensor, key: &Tensor, options: &Options<'_>) -> Res
         scores = without(&scores, &padding.reshape((batch, 1, 1, kv_len))?)?;
     }
     if let Some(segments) = options.segments {
-        let of_queries = segments.reshape((batch, 1, q_len, 1))?;
-        let of_keys = segments.reshape((batch, 1, 1, kv_len))?;
-        scores = without(&scores, &of_queries.broadcast_ne(&of_keys)?)?;
+        let query_segments = segments.reshape((batch, 1, q_len, 1))?;
+        let key_segments = segments.reshape((batch, 1, 1, kv_len))?;
+        scores = without(&scores, &query_segments.broadcast_ne(&key_segments)?)?;
     }
     Ok(scores)
 }

@@ -139,15 +139,15 @@ DEVICE bool is_open(const Problem& p, int first_row, int n_rows, int first_key, 
     return may_read(p, first_row, first_key + n_keys - 1) && may_read(p, first_row + n_rows - 1, first_key);
 }
 
-// Turns products Q Kᵀ into scores: scaled, plus the bias, −∞ where a query does not read a key. Rows are queries from
-// `row` on and columns keys from `column` on; if TURNED, rows are keys and columns queries.
+// Turns products Q Kᵀ into scores: scaled, plus the additive mask, −∞ where a query does not read a key. Rows are
+// queries from `row` on and columns keys from `column` on; if TURNED, rows are keys and columns queries.
 template <int N, bool TURNED>
-DEVICE void score(const Problem& p, const u8* padding, const u32* segments, const float* bias, int example, int head,
-                  int row, int column, float (&scores)[N][4]) {
+DEVICE void score(const Problem& p, const u8* padding, const u32* segments, const float* attn_mask, int example,
+                  int head, int row, int column, float (&scores)[N][4]) {
     int lane = threadIdx.x % 32;
     float scale = p.scale;
     bool open = TURNED ? is_open(p, column, 8 * N, row, ROWS) : is_open(p, row, ROWS, column, 8 * N);
-    if (open && !padding && !segments && !bias) {
+    if (open && !padding && !segments && !attn_mask) {
         UNROLL for (int j = 0; j < N; j++)
             UNROLL for (int i = 0; i < 4; i++) scores[j][i] *= scale;
         return;
@@ -158,7 +158,7 @@ DEVICE void score(const Problem& p, const u8* padding, const u32* segments, cons
             int query = TURNED ? across : down, key = TURNED ? down : across;
             bool may = may_attend(p, padding, segments, example, query, key);
             float s = scale * scores[j][i];
-            if (may && bias) s += bias[head * p.bias_head + i64(query) * p.kv_len + key];
+            if (may && attn_mask) s += attn_mask[head * p.attn_mask_head + i64(query) * p.kv_len + key];
             scores[j][i] = may ? s : -infinity();
         }
     }
@@ -180,10 +180,10 @@ template <int N> DEVICE void clear(float (&sums)[N][4]) {
         UNROLL for (int i = 0; i < 4; i++) sums[j][i] = 0;
 }
 
-// O = softmax(scale · Q Kᵀ + bias) V, and m and ℓ of each row. Block (tile of queries, head, example).
+// O = softmax(scale · Q Kᵀ + M) V, and m and ℓ of each row. Block (tile of queries, head, example).
 template <int D>
-DEVICE void forward(const Number* query, const Number* key, const Number* value, const float* bias, const u8* padding,
-                    const u32* segments, Number* output, float* maxima, float* sums, const Problem& p,
+DEVICE void forward(const Number* query, const Number* key, const Number* value, const float* attn_mask,
+                    const u8* padding, const u32* segments, Number* output, float* maxima, float* sums, const Problem& p,
                     const Strides& of_query, const Strides& of_key, const Strides& of_value, const Strides& of_output) {
     constexpr int N = TILE / 8;
     DYNAMIC_SHARED(Number, shared);
@@ -205,7 +205,7 @@ DEVICE void forward(const Number* query, const Number* key, const Number* value,
         float scores[N][4];
         clear(scores);
         multiply_rows<D>(scores, queries, of_warp, keys);
-        score<N, false>(p, padding, segments, bias, example, head, first_row + of_warp, first_key, scores);
+        score<N, false>(p, padding, segments, attn_mask, example, head, first_row + of_warp, first_key, scores);
         UNROLL for (int half = 0; half < 2; half++) {
             float new_max = max[half];
             UNROLL for (int j = 0; j < N; j++)
@@ -249,7 +249,7 @@ DEVICE void forward(const Number* query, const Number* key, const Number* value,
 
 // dQ = scale · dS K. Block (tile of queries, head, example).
 template <int D, int N>
-DEVICE void backward_query(const Number* query, const Number* key, const Number* value, const float* bias,
+DEVICE void backward_query(const Number* query, const Number* key, const Number* value, const float* attn_mask,
                            const u8* padding, const u32* segments, const Number* g, const float* maxima,
                            const float* sums, const float* delta, Number* dquery, const Problem& p,
                            const Strides& of_query, const Strides& of_key, const Strides& of_value, const Strides& of_g,
@@ -285,7 +285,7 @@ DEVICE void backward_query(const Number* query, const Number* key, const Number*
         clear(d);
         multiply_rows<D>(scores, queries, of_warp, keys);
         multiply_rows<D>(d, gradients, of_warp, values);
-        score<N, false>(p, padding, segments, bias, example, head, first_row + of_warp, first_key, scores);
+        score<N, false>(p, padding, segments, attn_mask, example, head, first_row + of_warp, first_key, scores);
         UNROLL for (int j = 0; j < N; j++) {
             UNROLL for (int i = 0; i < 4; i++) {
                 int half = i / 2, row = first_row + of_warp + lane / 4 + 8 * half;
@@ -304,7 +304,7 @@ DEVICE void backward_query(const Number* query, const Number* key, const Number*
 // dK = scale · dSᵀ Q and dV = Pᵀ dO, summed over the heads of queries that share a head of keys. Block (tile of keys,
 // head of keys, example). The rows of the scores are keys, their columns queries.
 template <int D, int N>
-DEVICE void backward_key(const Number* query, const Number* key, const Number* value, const float* bias,
+DEVICE void backward_key(const Number* query, const Number* key, const Number* value, const float* attn_mask,
                          const u8* padding, const u32* segments, const Number* g, const float* maxima, const float* sums,
                          const float* delta, Number* dkey, Number* dvalue, const Problem& p, const Strides& of_query,
                          const Strides& of_key, const Strides& of_value, const Strides& of_g, const Strides& of_dkey,
@@ -343,7 +343,7 @@ DEVICE void backward_key(const Number* query, const Number* key, const Number* v
             clear(d);
             multiply_rows<D>(weights, keys, of_warp, queries);
             multiply_rows<D>(d, values, of_warp, gradients);
-            score<N, true>(p, padding, segments, bias, example, head, first_key + of_warp, first_row, weights);
+            score<N, true>(p, padding, segments, attn_mask, example, head, first_key + of_warp, first_row, weights);
             UNROLL for (int j = 0; j < N; j++) {
                 UNROLL for (int i = 0; i < 4; i++) {
                     int column = 8 * j + lane % 4 * 2 + i % 2, row = first_key + of_warp + lane / 4 + i / 2 * 8;
@@ -365,26 +365,26 @@ DEVICE void backward_key(const Number* query, const Number* key, const Number* v
 
 // The kernels for heads of up to D channels. NVRTC compiles one width at a time (WIDTH): a model uses one, and each
 // takes long to compile.
-#define KERNELS(D, N)                                                                                                  \
-    KERNEL(attention_forward_##D, const Number* query, const Number* key, const Number* value, const float* bias,     \
-           const u8* padding, const u32* segments, Number* output, float* maxima, float* sums, Problem p,              \
-           Strides of_query, Strides of_key, Strides of_value, Strides of_output) {                                    \
-        forward<D>(query, key, value, bias, padding, segments, output, maxima, sums, p, of_query, of_key, of_value,    \
-                   of_output);                                                                                         \
-    }                                                                                                                  \
-    KERNEL(attention_backward_query_##D, const Number* query, const Number* key, const Number* value,                  \
-           const float* bias, const u8* padding, const u32* segments, const Number* g, const float* maxima,           \
-           const float* sums, const float* delta, Number* dquery, Problem p, Strides of_query, Strides of_key,         \
-           Strides of_value, Strides of_g, Strides of_dquery) {                                                        \
-        backward_query<D, N>(query, key, value, bias, padding, segments, g, maxima, sums, delta, dquery, p, of_query,  \
-                             of_key, of_value, of_g, of_dquery);                                                       \
-    }                                                                                                                  \
-    KERNEL(attention_backward_key_##D, const Number* query, const Number* key, const Number* value,                    \
-           const float* bias, const u8* padding, const u32* segments, const Number* g, const float* maxima,           \
-           const float* sums, const float* delta, Number* dkey, Number* dvalue, Problem p, Strides of_query,           \
-           Strides of_key, Strides of_value, Strides of_g, Strides of_dkey, Strides of_dvalue) {                       \
-        backward_key<D, N>(query, key, value, bias, padding, segments, g, maxima, sums, delta, dkey, dvalue, p,        \
-                           of_query, of_key, of_value, of_g, of_dkey, of_dvalue);                                      \
+#define KERNELS(D, N)                                                                                                 \
+    KERNEL(attention_forward_##D, const Number* query, const Number* key, const Number* value, const float* attn_mask, \
+           const u8* padding, const u32* segments, Number* output, float* maxima, float* sums, Problem p,             \
+           Strides of_query, Strides of_key, Strides of_value, Strides of_output) {                                   \
+        forward<D>(query, key, value, attn_mask, padding, segments, output, maxima, sums, p, of_query, of_key, of_value, \
+                   of_output);                                                                                        \
+    }                                                                                                                 \
+    KERNEL(attention_backward_query_##D, const Number* query, const Number* key, const Number* value,                 \
+           const float* attn_mask, const u8* padding, const u32* segments, const Number* g, const float* maxima,      \
+           const float* sums, const float* delta, Number* dquery, Problem p, Strides of_query, Strides of_key,        \
+           Strides of_value, Strides of_g, Strides of_dquery) {                                                       \
+        backward_query<D, N>(query, key, value, attn_mask, padding, segments, g, maxima, sums, delta, dquery, p, of_query, \
+                             of_key, of_value, of_g, of_dquery);                                                      \
+    }                                                                                                                 \
+    KERNEL(attention_backward_key_##D, const Number* query, const Number* key, const Number* value,                   \
+           const float* attn_mask, const u8* padding, const u32* segments, const Number* g, const float* maxima,      \
+           const float* sums, const float* delta, Number* dkey, Number* dvalue, Problem p, Strides of_query,          \
+           Strides of_key, Strides of_value, Strides of_g, Strides of_dkey, Strides of_dvalue) {                      \
+        backward_key<D, N>(query, key, value, attn_mask, padding, segments, g, maxima, sums, delta, dkey, dvalue, p,  \
+                           of_query, of_key, of_value, of_g, of_dkey, of_dvalue);                                     \
     }
 
 #if !defined WIDTH || WIDTH == 32

@@ -19,7 +19,7 @@ struct Problem {
     Key key;
     u32 threshold; // 0: no dropout
     double dropout_scale;
-    i64 bias_head; // stride of the bias between heads; 0 if all heads share it
+    i64 attn_mask_head; // stride of attn_mask between heads; 0 if all heads share it
 };
 
 // Whether the band (causal, window) lets query `row` read `key`.

@@ -4,12 +4,10 @@ use std::ops::Range;
 
 use pulp::Simd;
 
-use super::plan::{Bias, Block, Plan};
+use super::plan::{Block, Plan};
 use super::product::{ColumnMajor, Right, RowMajor, Start, product};
-use super::tile::{
-    KEYS, Queries, dots, dropout, is_masked, n_queries, pack, padded, scores, transpose,
-};
-use super::{Operands, RowStatistics, Strided, Tile, heads, tiles};
+use super::tile::{Queries, ScoreTile, pack, padded, transpose};
+use super::{Operands, QueryTile, RowStatistics, Strided, heads, query_tiles, scratch_memory};
 use crate::backend::buffer::unwritten;
 use crate::backend::matrix::{Matrix, MatrixMut};
 use crate::backend::parallel::{self, add_scaled};
@@ -33,33 +31,33 @@ pub(in crate::ops::attention) struct Gradients<T> {
     pub(in crate::ops::attention) key: Vec<T>,
     pub(in crate::ops::attention) value: Vec<T>,
     /// `(n_heads, q_len, kv_len)`, if it is needed.
-    pub(in crate::ops::attention) bias: Option<Vec<T>>,
+    pub(in crate::ops::attention) attn_mask: Option<Vec<T>>,
 }
 
 pub(in crate::ops::attention) fn backward<T: Lanes>(
     problem: &Problem,
     operands: &Operands<'_, T>,
     results: &ForwardResults<'_, T>,
-    bias: Bias,
 ) -> Gradients<T> {
     let &Problem { batch, n_heads, n_kv_heads, q_len, kv_len, head_dim, value_dim, .. } = problem;
-    let plan = Plan::of(problem, bias);
+    let is_mask_learnt = operands.attn_mask.as_ref().is_some_and(|mask| mask.is_learnt);
+    let plan = Plan::of(problem, is_mask_learnt);
     let n_units = batch * n_kv_heads * plan.n_chunks;
     let mut query = unwritten(batch * n_heads * q_len * head_dim);
     let mut key = unwritten(n_units * kv_len * head_dim);
     let mut value = unwritten(n_units * kv_len * value_dim);
-    let mut bias = (bias == Bias::Learnt).then(|| vec![T::ZERO; n_heads * q_len * kv_len]);
-    let mut tiles = tiles(problem, &mut query, head_dim);
+    let mut attn_mask = is_mask_learnt.then(|| vec![T::ZERO; n_heads * q_len * kv_len]);
+    let mut tiles = query_tiles(problem, &mut query, head_dim);
     let keys = plan.places(problem, &mut key, head_dim);
     let values = plan.places(problem, &mut value, value_dim);
-    let blocks = plan.blocks(problem, &mut tiles, keys, values, bias.as_deref_mut());
+    let blocks = plan.blocks(problem, &mut tiles, keys, values, attn_mask.as_deref_mut());
     let work = problem.multiply_adds() * 5 / 2;
     run(work, blocks, &Backward { problem, operands, results });
     Gradients {
         query,
         key: sum_of_chunks(problem, key, head_dim, plan.n_chunks),
         value: sum_of_chunks(problem, value, value_dim, plan.n_chunks),
-        bias,
+        attn_mask,
     }
 }
 
@@ -106,15 +104,14 @@ impl<T: Lanes> Kernel<Block<'_, '_, T>> for Backward<'_, T> {
         for unit in &mut block.units {
             buffers.key_gradient.fill(T::ZERO);
             buffers.value_gradient.fill(T::ZERO);
-            let mut bias = block.bias.as_deref_mut();
-            for Tile { at, result } in &mut *unit.tiles {
-                let bias = bias.as_mut().map(|bias| {
-                    let (rows, rest) =
-                        std::mem::take(bias).split_at_mut(at.rows.len() * problem.kv_len);
-                    *bias = rest;
+            let mut remaining = block.attn_mask.as_deref_mut();
+            for QueryTile { queries, result } in &mut *unit.tiles {
+                let mask_gradient = remaining.take().map(|rows| {
+                    let (rows, rest) = rows.split_at_mut(queries.rows.len() * problem.kv_len);
+                    remaining = Some(rest);
                     rows
                 });
-                self.tile(simd, at, &mut buffers, bias);
+                self.tile(simd, queries, &mut buffers, mask_gradient);
                 unpack(result, buffers.query_gradient, T::from_f64(problem.scale));
             }
             unpack(&mut unit.key, buffers.key_gradient, T::ONE);
@@ -134,149 +131,83 @@ fn unpack<T: Lanes>(to: &mut MatrixMut<'_, T>, from: &[T], scale: T) {
     }
 }
 
-struct Buffers<'a, T> {
-    queries: &'a mut [T],        // (head_dim, n_queries), scaled
-    query_rows: &'a mut [T],     // (n_queries, padded head_dim), scaled
-    gradients: &'a mut [T],      // (value_dim, n_queries): of the output
-    outputs: &'a mut [T],        // (value_dim, n_queries)
-    gradient_rows: &'a mut [T],  // (n_queries, padded value_dim)
-    shift: &'a mut [T],          // (n_queries)
-    scale: &'a mut [T],          // (n_queries)
-    delta: &'a mut [T],          // (n_queries): Σ dO ⊙ O
-    weights: &'a mut [T],        // (KEYS, n_queries)
-    score_gradient: &'a mut [T], // (KEYS, n_queries)
-    mask: &'a mut [T],           // (KEYS, n_queries), with dropout
-    keys: &'a mut [T],           // (KEYS, padded head_dim)
-    query_gradient: &'a mut [T], // (n_queries, padded head_dim)
-    key_gradient: &'a mut [T],   // (kv_len, padded head_dim)
-    value_gradient: &'a mut [T], // (kv_len, padded value_dim)
-}
-
-impl<'a, T: Lanes> Buffers<'a, T> {
-    fn of(memory: &'a mut Scratch, problem: &Problem) -> Self {
-        let n_queries = n_queries(problem.q_len);
-        let n_keys = KEYS.min(problem.kv_len);
-        let (head_dim, value_dim) = (padded(problem.head_dim), padded(problem.value_dim));
-        let [queries, gradients, outputs] =
-            [problem.head_dim, problem.value_dim, problem.value_dim].map(|width| width * n_queries);
-        let tile = n_keys * n_queries;
-        let mask = if problem.dropout.is_some() { tile } else { 0 };
-        let [
-            queries,
-            query_rows,
-            gradients,
-            outputs,
-            gradient_rows,
-            shift,
-            scale,
-            delta,
-            weights,
-            score_gradient,
-            mask,
-            keys,
-            query_gradient,
-            key_gradient,
-            value_gradient,
-        ] = memory.areas([
-            queries,
-            n_queries * head_dim,
-            gradients,
-            outputs,
-            n_queries * value_dim,
-            n_queries,
-            n_queries,
-            n_queries,
-            tile,
-            tile,
-            mask,
-            n_keys * head_dim,
-            n_queries * head_dim,
-            problem.kv_len * head_dim,
-            problem.kv_len * value_dim,
-        ]);
-        Self {
-            queries,
-            query_rows,
-            gradients,
-            outputs,
-            gradient_rows,
-            shift,
-            scale,
-            delta,
-            weights,
-            score_gradient,
-            mask,
-            keys,
-            query_gradient,
-            key_gradient,
-            value_gradient,
-        }
+scratch_memory! {
+    /// The scratch memory of a unit; all but the last two fields are of a tile of queries.
+    struct Buffers(problem) {
+        queries: problem.head_dim * problem.n_queries(), // (head_dim, n_queries), scaled
+        query_rows: problem.n_queries() * padded(problem.head_dim), // the same as padded rows
+        gradients: problem.value_dim * problem.n_queries(), // (value_dim, n_queries): of the output
+        gradient_rows: problem.n_queries() * padded(problem.value_dim), // the same as padded rows
+        outputs: problem.value_dim * problem.n_queries(), // (value_dim, n_queries)
+        shift: problem.n_queries(),
+        scale: problem.n_queries(),
+        delta: problem.n_queries(), // Σ dO ⊙ O
+        weights: problem.tile_len(), // (keys, n_queries)
+        score_gradient: problem.tile_len(), // (keys, n_queries)
+        dropout: if problem.dropout.is_some() { problem.tile_len() } else { 0 }, // its factors
+        keys: problem.n_keys() * padded(problem.head_dim), // (keys, padded head_dim)
+        query_gradient: problem.n_queries() * padded(problem.head_dim), // (n_queries, padded head_dim)
+        key_gradient: problem.kv_len * padded(problem.head_dim), // (kv_len, padded head_dim)
+        value_gradient: problem.kv_len * padded(problem.value_dim), // (kv_len, padded value_dim)
     }
 }
 
 impl<T: Lanes> Backward<'_, T> {
-    /// Computes the gradient of the tile's queries, and adds to the gradients of keys, values and bias.
+    /// Computes the gradient of the tile's queries, and adds to the gradients of keys, values and additive mask.
     #[inline(always)]
     fn tile<S: Simd>(
         &self,
         simd: S,
-        at: &Queries,
+        queries: &Queries,
         buffers: &mut Buffers<'_, T>,
-        mut bias: Option<&mut [T]>,
+        mut mask_gradient: Option<&mut [T]>,
     ) {
-        let (problem, operands) = (self.problem, self.operands);
-        let n_queries = n_queries(problem.q_len);
-        self.prepare(simd, at, buffers);
-        let kv_head = at.head / problem.group();
-        let key = operands.key.matrix(at.batch, kv_head);
-        let value = operands.value.matrix(at.batch, kv_head);
-        let all = problem.band.keys_of(&at.rows);
-        for first in all.clone().step_by(KEYS) {
-            let keys = first..(first + KEYS).min(all.end);
-            if is_masked(problem, operands, at, &keys) {
-                continue;
-            }
-            let len = keys.len() * n_queries;
-            let weights = &mut buffers.weights[..len];
-            scores(simd, problem, operands, at, &keys, buffers.queries, weights);
-            let score_gradient = &mut buffers.score_gradient[..len];
-            dots(simd, value, &keys, buffers.gradients, score_gradient);
-            let mask = problem.dropout.is_some().then(|| {
-                let mask = &mut buffers.mask[..len];
-                dropout(problem, at, &keys, n_queries, mask);
-                &*mask
+        let Self { problem, operands, .. } = self;
+        self.prepare(simd, queries, buffers);
+        let kv_head = queries.head / problem.group();
+        let key = operands.key.matrix(queries.batch, kv_head);
+        let value = operands.value.matrix(queries.batch, kv_head);
+        for tile in ScoreTile::of(problem, operands, queries) {
+            let weights = &mut buffers.weights[..tile.len()];
+            tile.write_scores(simd, buffers.queries, weights);
+            let score_gradient = &mut buffers.score_gradient[..tile.len()];
+            tile.write_products(simd, value, buffers.gradients, score_gradient);
+            let dropout = problem.dropout.is_some().then(|| {
+                let factors = &mut buffers.dropout[..tile.len()];
+                tile.write_dropout_factors(factors);
+                &*factors
             });
             softmax_backward::<S, T>(
                 simd,
                 vectors_mut::<T, S>(weights),
                 vectors_mut::<T, S>(score_gradient),
-                mask.map(vectors::<T, S>),
+                dropout.map(vectors::<T, S>),
                 &[&*buffers.shift, &*buffers.scale, &*buffers.delta].map(vectors::<T, S>),
             );
-            if let Some(bias) = &mut bias {
-                add_to_bias(bias, score_gradient, &keys, n_queries, problem.kv_len);
+            if let Some(mask_gradient) = &mut mask_gradient {
+                add_transposed(mask_gradient, score_gradient, &tile.keys, problem);
             }
-            Self::to_keys(simd, problem, at, &keys, buffers);
-            Self::to_queries(simd, problem, at, &keys, key, buffers);
+            self.add_to_keys(simd, &tile, buffers);
+            self.add_to_queries(simd, &tile, key, buffers);
         }
     }
 
-    /// Packs queries and gradients in both orders, and the statistics of every row.
+    /// Writes queries, gradients and outputs in the orders that the products read, and the statistics of every
+    /// row.
     #[inline(always)]
-    fn prepare<S: Simd>(&self, simd: S, at: &Queries, buffers: &mut Buffers<'_, T>) {
-        let (problem, results) = (self.problem, self.results);
+    fn prepare<S: Simd>(&self, simd: S, queries: &Queries, buffers: &mut Buffers<'_, T>) {
+        let Self { problem, operands, results } = self;
+        let Queries { batch, head, rows } = queries;
         let scale = T::from_f64(problem.scale);
-        let query = self.operands.query.matrix(at.batch, at.head);
-        let output = results.output.matrix(at.batch, at.head);
-        let gradient = results.gradient.matrix(at.batch, at.head);
-        transpose(buffers.queries, query, at, scale);
-        transpose(buffers.gradients, gradient, at, T::ONE);
-        pack(buffers.query_rows, query, at.rows.clone(), scale);
-        pack(buffers.gradient_rows, gradient, at.rows.clone(), T::ONE);
+        let query = operands.query.matrix(*batch, *head);
+        let gradient = results.gradient.matrix(*batch, *head);
+        transpose(buffers.queries, query, queries, scale);
+        transpose(buffers.gradients, gradient, queries, T::ONE);
+        transpose(buffers.outputs, results.output.matrix(*batch, *head), queries, T::ONE);
+        pack(buffers.query_rows, query, rows.clone(), scale);
+        pack(buffers.gradient_rows, gradient, rows.clone(), T::ONE);
         buffers.query_gradient.fill(T::ZERO);
 
-        let first = (at.batch * problem.n_heads + at.head) * problem.q_len;
-        transpose(buffers.outputs, output, at, T::ONE);
         // Summed in the same order as dO Vᵀ, so that the two cancel exactly where a weight is 1.
         let delta = vectors_mut::<T, S>(buffers.delta);
         let outputs = vectors::<T, S>(buffers.outputs);
@@ -291,84 +222,71 @@ impl<T: Lanes> Backward<'_, T> {
         // Idle lanes have weights of 0.
         buffers.shift.fill(-T::NEG_INFINITY);
         buffers.scale.fill(T::ZERO);
-        for (lane, row) in at.rows.clone().enumerate() {
+        let first = (batch * problem.n_heads + head) * problem.q_len;
+        for (lane, row) in rows.clone().enumerate() {
             buffers.shift[lane] = results.rows[first + row].shift;
             buffers.scale[lane] = results.rows[first + row].scale;
         }
     }
 
-    /// dV += (P ⊙ mask)ᵀ dO,  dK += dSᵀ (scale Q)
+    /// dV += (P ⊙ dropout)ᵀ dO,  dK += dSᵀ (scale Q)
     #[inline(always)]
-    fn to_keys<S: Simd>(
-        simd: S,
-        problem: &Problem,
-        at: &Queries,
-        keys: &Range<usize>,
-        buffers: &mut Buffers<'_, T>,
-    ) {
-        let n_queries = n_queries(problem.q_len);
-        let left = |data| RowMajor { data, stride: n_queries, depth: at.rows.len() };
-        for (to, data, rows, width) in [
-            (
-                &mut *buffers.value_gradient,
-                &*buffers.weights,
-                &*buffers.gradient_rows,
-                padded(problem.value_dim),
-            ),
-            (
-                &mut *buffers.key_gradient,
-                &*buffers.score_gradient,
-                &*buffers.query_rows,
-                padded(problem.head_dim),
-            ),
+    fn add_to_keys<S: Simd>(&self, simd: S, tile: &ScoreTile<'_, T>, buffers: &mut Buffers<'_, T>) {
+        let Problem { head_dim, value_dim, .. } = *self.problem;
+        let Buffers { weights, gradient_rows, value_gradient, .. } = buffers;
+        let Buffers { score_gradient, query_rows, key_gradient, .. } = buffers;
+        for (to, left, right, width) in [
+            (value_gradient, weights, gradient_rows, value_dim),
+            (key_gradient, score_gradient, query_rows, head_dim),
         ] {
-            let to = &mut to[keys.start * width..keys.end * width];
-            let right = Right { rows: vectors::<T, S>(rows), width: width / lanes::<T, S>() };
-            let to = vectors_mut::<T, S>(to);
-            product::<S, T, _>(simd, Start::Sum, to, left(data), right, keys.len());
+            let width = padded(width);
+            let to = &mut to[tile.keys.start * width..tile.keys.end * width];
+            let stride = self.problem.n_queries();
+            product::<S, T, _>(
+                simd,
+                Start::Sum,
+                vectors_mut::<T, S>(to),
+                RowMajor { data: left, stride, depth: tile.queries.rows.len() },
+                Right { rows: vectors::<T, S>(right), width: width / lanes::<T, S>() },
+                tile.keys.len(),
+            );
         }
     }
 
     /// dQ += dS K
     #[inline(always)]
-    fn to_queries<S: Simd>(
+    fn add_to_queries<S: Simd>(
+        &self,
         simd: S,
-        problem: &Problem,
-        at: &Queries,
-        keys: &Range<usize>,
+        tile: &ScoreTile<'_, T>,
         key: Matrix<'_, T>,
         buffers: &mut Buffers<'_, T>,
     ) {
-        pack(buffers.keys, key, keys.clone(), T::ONE);
+        let (stride, depth) = (self.problem.n_queries(), tile.keys.len());
+        let width = padded(self.problem.head_dim) / lanes::<T, S>();
+        pack(buffers.keys, key, tile.keys.clone(), T::ONE);
         product::<S, T, _>(
             simd,
             Start::Sum,
             vectors_mut::<T, S>(buffers.query_gradient),
-            ColumnMajor {
-                data: buffers.score_gradient,
-                stride: n_queries(problem.q_len),
-                depth: keys.len(),
-            },
-            Right {
-                rows: vectors::<T, S>(buffers.keys),
-                width: padded(problem.head_dim) / lanes::<T, S>(),
-            },
-            at.rows.len(),
+            ColumnMajor { data: buffers.score_gradient, stride, depth },
+            Right { rows: vectors::<T, S>(buffers.keys), width },
+            tile.queries.rows.len(),
         );
     }
 }
 
-/// Overwrites the scores S with P ⊙ mask, and the products dP with dS.
+/// Overwrites the scores S with P ⊙ dropout, and the products dP with dS.
 ///
 /// ```text
-/// P = scale · exp(S − shift),   dS = P ⊙ (dP ⊙ mask − delta)
+/// P = scale · exp(S − shift),   dS = P ⊙ (dP ⊙ dropout − delta)
 /// ```
 #[inline(always)]
 fn softmax_backward<S: Simd, T: Lanes>(
     simd: S,
     scores: &mut [T::Vector<S>],
     gradient: &mut [T::Vector<S>],
-    mask: Option<&[T::Vector<S>]>,
+    dropout: Option<&[T::Vector<S>]>,
     [shift, scale, delta]: &[&[T::Vector<S>]; 3],
 ) {
     let width = shift.len();
@@ -378,10 +296,10 @@ fn softmax_backward<S: Simd, T: Lanes>(
         for (key, (scores, gradient)) in rows.enumerate() {
             let weight = T::exponential(simd, T::minus(simd, scores[column], shift));
             let weight = T::times(simd, weight, scale);
-            let (kept, passed) = match mask {
-                Some(mask) => {
-                    let mask = mask[key * width + column];
-                    (T::times(simd, weight, mask), T::times(simd, gradient[column], mask))
+            let (kept, passed) = match dropout {
+                Some(factors) => {
+                    let factor = factors[key * width + column];
+                    (T::times(simd, weight, factor), T::times(simd, gradient[column], factor))
                 }
                 None => (weight, gradient[column]),
             };
@@ -391,19 +309,13 @@ fn softmax_backward<S: Simd, T: Lanes>(
     }
 }
 
-/// Adds a tile `(keys, n_queries)` to rows of `kv_len`.
+/// Adds a tile `(keys, n_queries)` to rows of `kv_len`, one for each query.
 #[inline(always)]
-fn add_to_bias<T: Lanes>(
-    bias: &mut [T],
-    tile: &[T],
-    keys: &Range<usize>,
-    n_queries: usize,
-    kv_len: usize,
-) {
-    for (lane, bias) in bias.chunks_exact_mut(kv_len).enumerate() {
-        let bias = &mut bias[keys.clone()];
-        for (bias, tile) in bias.iter_mut().zip(tile.chunks_exact(n_queries)) {
-            *bias += tile[lane];
+fn add_transposed<T: Lanes>(rows: &mut [T], tile: &[T], keys: &Range<usize>, problem: &Problem) {
+    for (lane, row) in rows.chunks_exact_mut(problem.kv_len).enumerate() {
+        for (sum, tile) in row[keys.clone()].iter_mut().zip(tile.chunks_exact(problem.n_queries()))
+        {
+            *sum += tile[lane];
         }
     }
 }

@@ -3,8 +3,8 @@
 use pulp::Simd;
 
 use super::product::{ColumnMajor, Right, Start, product};
-use super::tile::{KEYS, Queries, dropout, is_masked, n_queries, pack, padded, scores, transpose};
-use super::{Operands, RowStatistics, Tile, tiles};
+use super::tile::{Queries, ScoreTile, pack, padded, transpose};
+use super::{Operands, QueryTile, RowStatistics, query_tiles, scratch_memory};
 use crate::backend::buffer::unwritten;
 use crate::backend::matrix::MatrixMut;
 use crate::backend::scratch::Scratch;
@@ -20,10 +20,10 @@ pub(in crate::ops::attention) fn forward<T: Lanes>(
     let mut output = unwritten(n_rows * problem.value_dim);
     let mut rows = vec![RowStatistics { shift: T::NAN, scale: T::NAN }; n_rows];
     let mut rest = &mut rows[..];
-    let mut tiles: Vec<_> = tiles(problem, &mut output, problem.value_dim)
+    let mut tiles: Vec<_> = query_tiles(problem, &mut output, problem.value_dim)
         .into_iter()
         .map(|tile| {
-            let (rows, others) = std::mem::take(&mut rest).split_at_mut(tile.at.rows.len());
+            let (rows, others) = std::mem::take(&mut rest).split_at_mut(tile.queries.rows.len());
             rest = others;
             (tile, rows)
         })
@@ -35,7 +35,7 @@ pub(in crate::ops::attention) fn forward<T: Lanes>(
 }
 
 /// Consecutive tiles, and where to store the statistics of their rows.
-type Block<'a, 'b, T> = &'a mut [(Tile<'b, T>, &'b mut [RowStatistics<T>])];
+type Block<'a, 'b, T> = &'a mut [(QueryTile<'b, T>, &'b mut [RowStatistics<T>])];
 
 struct Forward<'a, T> {
     problem: &'a Problem,
@@ -48,42 +48,73 @@ impl<T: Lanes> Kernel<Block<'_, '_, T>> for Forward<'_, T> {
         let mut memory = Scratch::new();
         let mut buffers = Buffers::of(&mut memory, self.problem);
         for (tile, rows) in block {
-            attend(simd, self.problem, self.operands, &tile.at, &mut buffers);
+            self.attend(simd, &tile.queries, &mut buffers);
             buffers.finish(self.problem, &mut tile.result, rows);
         }
     }
 }
 
-/// The scratch memory of a tile of queries.
-struct Buffers<'a, T> {
-    queries: &'a mut [T], // (head_dim, n_queries)
-    scores: &'a mut [T],  // (KEYS, n_queries), then the weights
-    mask: &'a mut [T],    // (KEYS, n_queries), with dropout
-    values: &'a mut [T],  // (KEYS, padded value_dim)
-    output: &'a mut [T],  // (n_queries, padded value_dim)
-    max: &'a mut [T],     // (n_queries)
-    sum: &'a mut [T],     // (n_queries)
-    scale: &'a mut [T],   // (n_queries): the factor of the previous sums under a new maximum
+scratch_memory! {
+    /// The scratch memory of a tile of queries.
+    struct Buffers(problem) {
+        queries: problem.head_dim * problem.n_queries(), // (head_dim, n_queries)
+        scores: problem.tile_len(), // (keys, n_queries), then the weights
+        dropout: if problem.dropout.is_some() { problem.tile_len() } else { 0 }, // its factors
+        values: problem.n_keys() * padded(problem.value_dim), // (keys, padded value_dim)
+        output: problem.n_queries() * padded(problem.value_dim), // (n_queries, padded value_dim)
+        max: problem.n_queries(),
+        sum: problem.n_queries(),
+        scale: problem.n_queries(), // the factor of the previous sums under a new maximum
+    }
 }
 
-impl<'a, T: Lanes> Buffers<'a, T> {
-    fn of(memory: &'a mut Scratch, problem: &Problem) -> Self {
-        let n_queries = n_queries(problem.q_len);
-        let n_keys = KEYS.min(problem.kv_len);
-        let value_dim = padded(problem.value_dim);
-        let [queries, scores, mask, values, output, max, sum, scale] = memory.areas([
-            problem.head_dim * n_queries,
-            n_keys * n_queries,
-            if problem.dropout.is_some() { n_keys * n_queries } else { 0 },
-            n_keys * value_dim,
-            n_queries * value_dim,
-            n_queries,
-            n_queries,
-            n_queries,
-        ]);
-        Self { queries, scores, mask, values, output, max, sum, scale }
+impl<T: Lanes> Forward<'_, T> {
+    /// Computes the maxima, the sums of the exponentials and the weighted sums of the values.
+    #[inline(always)]
+    fn attend<S: Simd>(&self, simd: S, queries: &Queries, buffers: &mut Buffers<'_, T>) {
+        let Self { problem, operands } = self;
+        let n_queries = problem.n_queries();
+        let width = padded(problem.value_dim);
+        let query = operands.query.matrix(queries.batch, queries.head);
+        let value = operands.value.matrix(queries.batch, queries.head / problem.group());
+        transpose(buffers.queries, query, queries, T::from_f64(problem.scale));
+        buffers.max.fill(T::NEG_INFINITY);
+        buffers.sum.fill(T::ZERO);
+        buffers.output.fill(T::ZERO);
+        for (i, tile) in ScoreTile::of(problem, operands, queries).enumerate() {
+            let weights = &mut buffers.scores[..tile.len()];
+            tile.write_scores(simd, buffers.queries, weights);
+            let is_scaled = exponentials::<S, T>(
+                simd,
+                vectors_mut::<T, S>(weights),
+                vectors_mut::<T, S>(buffers.max),
+                vectors_mut::<T, S>(buffers.sum),
+                vectors_mut::<T, S>(buffers.scale),
+            );
+            if problem.dropout.is_some() {
+                let factors = &mut buffers.dropout[..tile.len()];
+                tile.write_dropout_factors(factors);
+                for (weight, &factor) in weights.iter_mut().zip(factors.iter()) {
+                    *weight *= factor;
+                }
+            }
+            if is_scaled && i > 0 {
+                scale_rows(buffers.output, buffers.scale, width);
+            }
+            pack(buffers.values, value, tile.keys.clone(), T::ONE);
+            product::<S, T, _>(
+                simd,
+                Start::Sum,
+                vectors_mut::<T, S>(buffers.output),
+                ColumnMajor { data: weights, stride: n_queries, depth: tile.keys.len() },
+                Right { rows: vectors::<T, S>(buffers.values), width: width / lanes::<T, S>() },
+                queries.rows.len(),
+            );
+        }
     }
+}
 
+impl<T: Lanes> Buffers<'_, T> {
     /// Divides the output by the sums, and stores the statistics.
     #[inline(always)]
     fn finish(
@@ -103,63 +134,6 @@ impl<'a, T: Lanes> Buffers<'a, T> {
                 *output = sum * row.scale;
             }
         }
-    }
-}
-
-/// Computes the maxima, the sums of the exponentials and the weighted sums of the values.
-#[inline(always)]
-fn attend<S: Simd, T: Lanes>(
-    simd: S,
-    problem: &Problem,
-    operands: &Operands<'_, T>,
-    at: &Queries,
-    buffers: &mut Buffers<'_, T>,
-) {
-    let n_queries = buffers.max.len();
-    let query = operands.query.matrix(at.batch, at.head);
-    transpose(buffers.queries, query, at, T::from_f64(problem.scale));
-    buffers.max.fill(T::NEG_INFINITY);
-    buffers.sum.fill(T::ZERO);
-    buffers.output.fill(T::ZERO);
-    let value = operands.value.matrix(at.batch, at.head / problem.group());
-
-    let all = problem.band.keys_of(&at.rows);
-    for first in all.clone().step_by(KEYS) {
-        let keys = first..(first + KEYS).min(all.end);
-        if is_masked(problem, operands, at, &keys) {
-            continue;
-        }
-        let len = keys.len() * n_queries;
-        let weights = &mut buffers.scores[..len];
-        scores(simd, problem, operands, at, &keys, buffers.queries, weights);
-        let is_scaled = exponentials::<S, T>(
-            simd,
-            vectors_mut::<T, S>(weights),
-            vectors_mut::<T, S>(buffers.max),
-            vectors_mut::<T, S>(buffers.sum),
-            vectors_mut::<T, S>(buffers.scale),
-        );
-        if problem.dropout.is_some() {
-            let mask = &mut buffers.mask[..len];
-            dropout(problem, at, &keys, n_queries, mask);
-            for (weight, &mask) in weights.iter_mut().zip(mask.iter()) {
-                *weight *= mask;
-            }
-        }
-        let width = padded(problem.value_dim);
-        if is_scaled && first > all.start {
-            scale_rows(buffers.output, buffers.scale, width);
-        }
-        pack(buffers.values, value, keys.clone(), T::ONE);
-        let values = vectors::<T, S>(buffers.values);
-        product::<S, T, _>(
-            simd,
-            Start::Sum,
-            vectors_mut::<T, S>(buffers.output),
-            ColumnMajor { data: &buffers.scores[..len], stride: n_queries, depth: keys.len() },
-            Right { rows: values, width: width / lanes::<T, S>() },
-            at.rows.len(),
-        );
     }
 }
 

@@ -6,25 +6,68 @@ mod plan;
 mod product;
 mod tile;
 
+use candle_core::{Result, Tensor, bail};
+
 pub(super) use backward::{ForwardResults, backward};
 pub(super) use forward::forward;
-pub(super) use plan::Bias;
 
 use super::Layout;
 use super::problem::Problem;
+use crate::backend::buffer::View;
 use crate::backend::matrix::{Matrix, MatrixMut};
-use tile::{Queries, n_queries};
+use crate::backend::simd::vector::Lanes;
+use tile::Queries;
 
-/// The operands as slices.
-pub(super) struct Operands<'a, T> {
-    pub(super) query: Strided<'a, T>,
-    pub(super) key: Strided<'a, T>,
-    pub(super) value: Strided<'a, T>,
-    pub(super) bias: Option<ScoreBias<'a, T>>,
+/// A struct of scratch memory for a [`Problem`]: fields are slices, given with their lengths.
+macro_rules! scratch_memory {
+    ($(#[$doc:meta])* struct $name:ident($problem:ident) { $($field:ident: $len:expr,)* }) => {
+        $(#[$doc])*
+        struct $name<'a, T> {
+            $($field: &'a mut [T],)*
+        }
+
+        impl<'a, T: Lanes> $name<'a, T> {
+            fn of(memory: &'a mut Scratch, $problem: &Problem) -> Self {
+                let [$($field),*] = memory.areas([$($len),*]);
+                Self { $($field),* }
+            }
+        }
+    };
+}
+use scratch_memory;
+
+/// The masks of a call, on the CPU.
+pub(super) struct Masks {
     /// `(batch, kv_len)`, 1 = ignored.
-    pub(super) padding: Option<&'a [u8]>,
+    pub(super) padding: Option<Vec<u8>>,
     /// `(batch, len)`
-    pub(super) segments: Option<&'a [u32]>,
+    pub(super) segments: Option<Vec<u32>>,
+}
+
+/// The operands, locked for reading.
+pub(super) struct Operands<'a, T> {
+    query: Strided<'a, T>,
+    key: Strided<'a, T>,
+    value: Strided<'a, T>,
+    attn_mask: Option<AttnMask<'a, T>>,
+    /// `(batch, kv_len)`, 1 = ignored.
+    padding: Option<&'a [u8]>,
+    /// `(batch, len)`
+    segments: Option<&'a [u32]>,
+}
+
+impl<'a, T: Lanes> Operands<'a, T> {
+    /// Of query, key and value with contiguous rows, and an additive mask if there are four tensors.
+    pub(super) fn of(problem: &Problem, masks: &'a Masks, tensors: &'a [Tensor]) -> Result<Self> {
+        Ok(Self {
+            query: Strided::of(&tensors[0], problem.layout)?,
+            key: Strided::of(&tensors[1], problem.layout)?,
+            value: Strided::of(&tensors[2], problem.layout)?,
+            attn_mask: tensors.get(3).map(|mask| AttnMask::of(problem, mask)).transpose()?,
+            padding: masks.padding.as_deref(),
+            segments: masks.segments.as_deref(),
+        })
+    }
 }
 
 /// The softmax statistics of a row: its weights are scale · exp(score − shift).
@@ -37,38 +80,53 @@ pub(super) struct RowStatistics<T> {
 }
 
 /// `(batch, heads, len, width)`, rows of which are contiguous.
-#[derive(Clone, Copy)]
 pub(super) struct Strided<'a, T> {
-    pub(super) data: &'a [T],
+    elements: View<'a, T>,
     /// The distance between examples, heads and rows.
-    pub(super) strides: [usize; 3],
-    pub(super) len: usize,
-    pub(super) width: usize,
+    strides: [usize; 3],
+    len: usize,
+    width: usize,
 }
 
-impl<'a, T> Strided<'a, T> {
+impl<'a, T: Lanes> Strided<'a, T> {
+    pub(super) fn of(tensor: &'a Tensor, layout: Layout) -> Result<Self> {
+        let [.., len, width] = layout.heads_first(tensor)?;
+        let &[batch, a, b, 1] = tensor.stride() else {
+            bail!("attention was given rows that are not contiguous")
+        };
+        let [batch, heads, rows, _] = layout.ordered([batch, a, b, 1]);
+        Ok(Self { elements: View::from_start(tensor)?, strides: [batch, heads, rows], len, width })
+    }
+
     /// `(len, width)`
-    #[inline(always)]
-    fn matrix(&self, batch: usize, head: usize) -> Matrix<'a, T> {
+    fn matrix(&self, batch: usize, head: usize) -> Matrix<'_, T> {
         let [batches, heads, rows] = self.strides;
-        let data = &self.data[batch * batches + head * heads..];
-        Matrix::strided(data, (self.len, self.width), (rows, 1))
+        let elements = &self.elements[batch * batches + head * heads..];
+        Matrix::strided(elements, (self.len, self.width), (rows, 1))
     }
 }
 
-/// `(q_len, kv_len)` for all heads, or `(n_heads, q_len, kv_len)`.
-#[derive(Clone, Copy)]
-pub(super) struct ScoreBias<'a, T> {
-    pub(super) data: &'a [T],
-    /// The distance between heads: 0 if all share the bias.
-    pub(super) head_stride: usize,
-    pub(super) kv_len: usize,
+/// `(q_len, kv_len)` for all heads, or `(n_heads, q_len, kv_len)`: a number to add to each score.
+struct AttnMask<'a, T> {
+    elements: View<'a, T>,
+    q_len: usize,
+    kv_len: usize,
+    /// The distance between heads: 0 if all share the mask.
+    head_stride: usize,
+    /// Whether its gradient is needed.
+    is_learnt: bool,
 }
 
-impl<'a, T> ScoreBias<'a, T> {
-    #[inline(always)]
-    fn row(&self, head: usize, row: usize) -> &'a [T] {
-        &self.data[head * self.head_stride + row * self.kv_len..][..self.kv_len]
+impl<'a, T: Lanes> AttnMask<'a, T> {
+    fn of(&Problem { q_len, kv_len, .. }: &Problem, mask: &'a Tensor) -> Result<Self> {
+        let head_stride = if mask.rank() == 2 { 0 } else { q_len * kv_len };
+        let elements = View::of(mask)?;
+        Ok(Self { elements, q_len, kv_len, head_stride, is_learnt: mask.track_op() })
+    }
+
+    /// `(q_len, kv_len)`
+    fn matrix(&self, head: usize) -> Matrix<'_, T> {
+        Matrix::new(&self.elements[head * self.head_stride..], (self.q_len, self.kv_len))
     }
 }
 
@@ -90,35 +148,35 @@ fn heads<T>(
     })
 }
 
-/// The tiles of all queries, each with its rows of a result.
-fn tiles<'a, T>(problem: &Problem, result: &'a mut [T], width: usize) -> Vec<Tile<'a, T>> {
-    let Problem { n_heads, q_len, .. } = *problem;
-    let n_queries = n_queries(q_len);
-    let mut tiles = Vec::with_capacity(problem.n_tiles());
-    for (i, head) in heads(problem.layout, result, [n_heads, q_len, width]).enumerate() {
+/// Some queries of one head, and their rows of a result.
+struct QueryTile<'a, T> {
+    queries: Queries,
+    result: MatrixMut<'a, T>,
+}
+
+/// The tiles of all queries.
+fn query_tiles<'a, T>(
+    problem: &Problem,
+    result: &'a mut [T],
+    width: usize,
+) -> Vec<QueryTile<'a, T>> {
+    let Problem { batch, n_heads, q_len, layout, .. } = *problem;
+    let n_queries = problem.n_queries();
+    let mut tiles = Vec::with_capacity(batch * n_heads * q_len.div_ceil(n_queries));
+    for (i, head) in heads(layout, result, [n_heads, q_len, width]).enumerate() {
         let mut below = head;
         for first in (0..q_len).step_by(n_queries) {
             let rows = first..(first + n_queries).min(q_len);
             let (result, rest) = below.split_rows(rows.len());
             below = rest;
-            let at = Queries { batch: i / n_heads, head: i % n_heads, rows };
-            tiles.push(Tile { at, result });
+            let queries = Queries { batch: i / n_heads, head: i % n_heads, rows };
+            tiles.push(QueryTile { queries, result });
         }
     }
     tiles
 }
 
-/// Some queries of one head, and their rows of a result.
-struct Tile<'a, T> {
-    at: Queries,
-    result: MatrixMut<'a, T>,
-}
-
 impl Problem {
-    fn n_tiles(&self) -> usize {
-        self.batch * self.n_heads * self.q_len.div_ceil(n_queries(self.q_len))
-    }
-
     /// Multiply-adds of the forward if only keys outside of the window are skipped.
     fn multiply_adds(&self) -> usize {
         let widest = self.band.keys(self.q_len - 1).len().max(1);

@@ -4,8 +4,7 @@
 //! chunk of them if there would be too few units. Each unit sums its own gradients of keys and values; those of
 //! several chunks are added in their order.
 
-use super::tile::n_queries;
-use super::{Tile, heads};
+use super::{QueryTile, heads};
 use crate::backend::matrix::MatrixMut;
 use crate::ops::attention::Layout;
 use crate::ops::attention::problem::Problem;
@@ -13,44 +12,35 @@ use crate::ops::attention::problem::Problem;
 /// Units to aim at: enough for the threads of a machine, and few enough to add up their sums.
 const UNITS: usize = 32;
 
-/// Whether the gradient of the bias is computed.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(in crate::ops::attention) enum Bias {
-    Constant,
-    Learnt,
-}
-
 /// How the work is divided: a function of the shape, not of the number of threads.
 pub(super) struct Plan {
     /// The chunks of the queries that read one head of keys.
     pub(super) n_chunks: usize,
     /// Tiles per chunk; the last chunk may have fewer.
     tiles_per_chunk: usize,
-    bias: Bias,
 }
 
 /// A head of keys in an example, some queries that read it, and the memory for its gradients.
 pub(super) struct Unit<'a, 'b, T> {
-    pub(super) tiles: &'a mut [Tile<'b, T>],
+    pub(super) tiles: &'a mut [QueryTile<'b, T>],
     pub(super) key: MatrixMut<'b, T>,
     pub(super) value: MatrixMut<'b, T>,
 }
 
-/// Units for one thread. If the gradient of the bias is computed, they differ only in the example.
+/// Units for one thread. If the gradient of the additive mask is computed, they differ only in the example.
 pub(super) struct Block<'a, 'b, T> {
     pub(super) units: Vec<Unit<'a, 'b, T>>,
-    pub(super) bias: Option<&'b mut [T]>,
+    /// The rows of the gradient of the additive mask that belong to the units' queries.
+    pub(super) attn_mask: Option<&'b mut [T]>,
 }
 
 impl Plan {
-    pub(super) fn of(problem: &Problem, bias: Bias) -> Self {
-        let n_tiles = problem.group() * problem.q_len.div_ceil(n_queries(problem.q_len));
-        let apart = match bias {
-            Bias::Constant => problem.batch * problem.n_kv_heads,
-            Bias::Learnt => problem.n_kv_heads,
-        };
-        let tiles_per_chunk = n_tiles.div_ceil((UNITS / apart).clamp(1, n_tiles));
-        Self { n_chunks: n_tiles.div_ceil(tiles_per_chunk), tiles_per_chunk, bias }
+    pub(super) fn of(problem: &Problem, is_mask_learnt: bool) -> Self {
+        let n_tiles = problem.group() * problem.q_len.div_ceil(problem.n_queries());
+        // The gradient of a mask is summed over the examples by one thread.
+        let n_apart = if is_mask_learnt { 1 } else { problem.batch } * problem.n_kv_heads;
+        let tiles_per_chunk = n_tiles.div_ceil((UNITS / n_apart).clamp(1, n_tiles));
+        Self { n_chunks: n_tiles.div_ceil(tiles_per_chunk), tiles_per_chunk }
     }
 
     /// The memory for the gradients of keys or values, for every unit. With several chunks, each has its own
@@ -68,10 +58,10 @@ impl Plan {
     pub(super) fn blocks<'a, 'b, T>(
         &self,
         problem: &Problem,
-        tiles: &'a mut [Tile<'b, T>],
+        tiles: &'a mut [QueryTile<'b, T>],
         keys: Vec<MatrixMut<'b, T>>,
         values: Vec<MatrixMut<'b, T>>,
-        bias: Option<&'b mut [T]>,
+        attn_mask: Option<&'b mut [T]>,
     ) -> Vec<Block<'a, 'b, T>> {
         let per_kv_head = tiles.len() / (problem.batch * problem.n_kv_heads);
         let chunks = tiles
@@ -79,36 +69,34 @@ impl Plan {
             .flat_map(|of_kv_head| of_kv_head.chunks_mut(self.tiles_per_chunk));
         let places = keys.into_iter().zip(values);
         let units = chunks.zip(places).map(|(tiles, (key, value))| Unit { tiles, key, value });
-        match self.bias {
-            Bias::Constant => {
-                let n_units = problem.batch * problem.n_kv_heads * self.n_chunks;
-                let per_block = problem.units_per_block(n_units);
-                let mut blocks = Vec::with_capacity(n_units.div_ceil(per_block));
-                let mut units = units.peekable();
-                while units.peek().is_some() {
-                    let units = units.by_ref().take(per_block).collect();
-                    blocks.push(Block { units, bias: None });
-                }
-                blocks
-            }
-            Bias::Learnt => self.blocks_by_bias(problem, units, bias.unwrap_or_default()),
+        if let Some(attn_mask) = attn_mask {
+            return self.blocks_with_mask(problem, units, attn_mask);
         }
+        let n_units = problem.batch * problem.n_kv_heads * self.n_chunks;
+        let per_block = problem.units_per_block(n_units);
+        let mut blocks = Vec::with_capacity(n_units.div_ceil(per_block));
+        let mut units = units.peekable();
+        while units.peek().is_some() {
+            let units = units.by_ref().take(per_block).collect();
+            blocks.push(Block { units, attn_mask: None });
+        }
+        blocks
     }
 
-    fn blocks_by_bias<'a, 'b, T: 'b>(
+    fn blocks_with_mask<'a, 'b, T: 'b>(
         &self,
         problem: &Problem,
         units: impl Iterator<Item = Unit<'a, 'b, T>>,
-        mut bias: &'b mut [T],
+        mut attn_mask: &'b mut [T],
     ) -> Vec<Block<'a, 'b, T>> {
         let n_blocks = problem.n_kv_heads * self.n_chunks;
         let mut blocks: Vec<_> = Vec::with_capacity(n_blocks);
         for (i, unit) in units.enumerate() {
             if i < n_blocks {
-                let n_rows: usize = unit.tiles.iter().map(|tile| tile.at.rows.len()).sum();
-                let (rows, rest) = bias.split_at_mut(n_rows * problem.kv_len);
-                bias = rest;
-                blocks.push(Block { units: Vec::new(), bias: Some(rows) });
+                let n_rows: usize = unit.tiles.iter().map(|tile| tile.queries.rows.len()).sum();
+                let (rows, rest) = attn_mask.split_at_mut(n_rows * problem.kv_len);
+                attn_mask = rest;
+                blocks.push(Block { units: Vec::new(), attn_mask: Some(rows) });
             }
             blocks[i % n_blocks].units.push(unit);
         }

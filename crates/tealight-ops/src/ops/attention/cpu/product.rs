@@ -137,71 +137,57 @@ impl<S: Simd, T: Lanes, A: Left<T>> NullaryFnOnce for Product<'_, S, T, A> {
     type Output = ();
 
     #[inline(always)]
-    fn call(self) {
-        let Self { simd, start, c, left, right, n_rows } = self;
+    fn call(mut self) {
         let mut column = 0;
-        while column + 2 <= right.width {
-            columns::<S, T, A, 2>(simd, start, c, left, right, n_rows, column);
+        while column + 2 <= self.right.width {
+            self.columns::<2>(column);
             column += 2;
         }
-        if column < right.width {
-            columns::<S, T, A, 1>(simd, start, c, left, right, n_rows, column);
+        if column < self.right.width {
+            self.columns::<1>(column);
         }
     }
 }
 
-/// `N` vectors of every row.
-#[inline(always)]
-fn columns<S: Simd, T: Lanes, A: Left<T>, const N: usize>(
-    simd: S,
-    start: Start,
-    c: &mut [T::Vector<S>],
-    left: A,
-    right: Right<'_, T::Vector<S>>,
-    n_rows: usize,
-    column: usize,
-) {
-    let mut row = 0;
-    // Sixteen sums and the factors do not fit into sixteen registers.
-    if S::REGISTER_COUNT >= 32 {
-        while row + 8 <= n_rows {
-            block::<S, T, A, 8, N>(simd, start, c, left, right, row, column);
-            row += 8;
+impl<S: Simd, T: Lanes, A: Left<T>> Product<'_, S, T, A> {
+    /// `N` vectors of every row.
+    #[inline(always)]
+    fn columns<const N: usize>(&mut self, column: usize) {
+        let mut row = 0;
+        // Sixteen sums and the factors do not fit into sixteen registers.
+        if S::REGISTER_COUNT >= 32 {
+            while row + 8 <= self.n_rows {
+                self.block::<8, N>(row, column);
+                row += 8;
+            }
+        }
+        while row + 4 <= self.n_rows {
+            self.block::<4, N>(row, column);
+            row += 4;
+        }
+        if row + 2 <= self.n_rows {
+            self.block::<2, N>(row, column);
+            row += 2;
+        }
+        if row < self.n_rows {
+            self.block::<1, N>(row, column);
         }
     }
-    while row + 4 <= n_rows {
-        block::<S, T, A, 4, N>(simd, start, c, left, right, row, column);
-        row += 4;
-    }
-    if row + 2 <= n_rows {
-        block::<S, T, A, 2, N>(simd, start, c, left, right, row, column);
-        row += 2;
-    }
-    if row < n_rows {
-        block::<S, T, A, 1, N>(simd, start, c, left, right, row, column);
-    }
-}
 
-/// `N` vectors of `R` rows.
-#[inline(always)]
-fn block<S: Simd, T: Lanes, A: Left<T>, const R: usize, const N: usize>(
-    simd: S,
-    start: Start,
-    c: &mut [T::Vector<S>],
-    left: A,
-    right: Right<'_, T::Vector<S>>,
-    row: usize,
-    column: usize,
-) {
-    let mut sums = [[T::splat(simd, T::ZERO); N]; R];
-    if start == Start::Sum {
+    /// `N` vectors of `R` rows.
+    #[inline(always)]
+    fn block<const R: usize, const N: usize>(&mut self, row: usize, column: usize) {
+        let Self { simd, start, left, right, .. } = *self;
+        let mut sums = [[T::splat(simd, T::ZERO); N]; R];
+        if start == Start::Sum {
+            for r in 0..R {
+                let c = &self.c[(row + r) * right.width + column..][..N];
+                sums[r].copy_from_slice(c);
+            }
+        }
+        let sums = left.accumulate(simd, sums, row, right, column);
         for r in 0..R {
-            let c = &c[(row + r) * right.width + column..][..N];
-            sums[r].copy_from_slice(c);
+            self.c[(row + r) * right.width + column..][..N].copy_from_slice(&sums[r]);
         }
-    }
-    let sums = left.accumulate(simd, sums, row, right, column);
-    for r in 0..R {
-        c[(row + r) * right.width + column..][..N].copy_from_slice(&sums[r]);
     }
 }

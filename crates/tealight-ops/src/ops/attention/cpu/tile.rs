@@ -1,6 +1,6 @@
 //! A tile: the scores of some queries of one head for some keys. The queries are the lanes of vectors.
 //!
-//! Scores are stored as `(keys, queries)`, so that the maximum, the exponential and the sum over keys are
+//! Scores are stored as `(keys, n_queries)`, so that the maximum, the exponential and the sum over keys are
 //! operations on whole vectors, and keys and values are read in their own order.
 
 use std::ops::Range;
@@ -15,7 +15,7 @@ use crate::ops::attention::problem::Problem;
 use crate::ops::dropout::Dropout;
 
 /// The largest number of keys of a tile.
-pub(super) const KEYS: usize = 64;
+const KEYS: usize = 64;
 
 /// The largest number of queries of a tile.
 const QUERIES: usize = 64;
@@ -23,14 +23,26 @@ const QUERIES: usize = 64;
 /// The elements of the widest vectors. Tiles consist of whole vectors.
 const WIDEST: usize = 16;
 
-/// The lanes of a tile of queries, including idle lanes at the end.
-pub(super) fn n_queries(q_len: usize) -> usize {
-    q_len.next_multiple_of(WIDEST).min(QUERIES)
-}
-
 /// `width` rounded up to whole vectors.
 pub(super) fn padded(width: usize) -> usize {
     width.next_multiple_of(WIDEST)
+}
+
+impl Problem {
+    /// The lanes of a tile of queries, including idle lanes at the end.
+    pub(super) fn n_queries(&self) -> usize {
+        padded(self.q_len).min(QUERIES)
+    }
+
+    /// The number of keys of the largest tile.
+    pub(super) fn n_keys(&self) -> usize {
+        self.kv_len.min(KEYS)
+    }
+
+    /// The number of elements of the largest tile of scores.
+    pub(super) fn tile_len(&self) -> usize {
+        self.n_keys() * self.n_queries()
+    }
 }
 
 /// Some queries of one head.
@@ -41,18 +53,188 @@ pub(super) struct Queries {
     pub(super) rows: Range<usize>,
 }
 
-/// `columns (width, n_queries)` of `rows (len, width)`, times `scale`. Idle lanes repeat the last row.
+/// The scores of some queries of one head for some keys that at least one of them may read.
+pub(super) struct ScoreTile<'a, T> {
+    problem: &'a Problem,
+    operands: &'a Operands<'a, T>,
+    pub(super) queries: &'a Queries,
+    pub(super) keys: Range<usize>,
+}
+
+impl<'a, T: Lanes> ScoreTile<'a, T> {
+    /// The tiles of all keys that any of `queries` may read, in their order. Tiles that are masked as a whole are
+    /// left out.
+    pub(super) fn of(
+        problem: &'a Problem,
+        operands: &'a Operands<'a, T>,
+        queries: &'a Queries,
+    ) -> impl Iterator<Item = Self> {
+        let all = problem.band.keys_of(&queries.rows);
+        let tiles = all.clone().step_by(KEYS).map(move |first| {
+            let keys = first..(first + KEYS).min(all.end);
+            Self { problem, operands, queries, keys }
+        });
+        tiles.filter(|tile| !tile.is_masked())
+    }
+
+    /// The number of scores, with those of idle lanes.
+    #[inline(always)]
+    pub(super) fn len(&self) -> usize {
+        self.keys.len() * self.problem.n_queries()
+    }
+
+    /// Writes the scores k·q plus the additive mask, −∞ for pairs that are masked. `query_columns
+    /// (head_dim, n_queries)` are the queries, transposed and scaled.
+    #[inline(always)]
+    pub(super) fn write_scores<S: Simd>(&self, simd: S, query_columns: &[T], scores: &mut [T]) {
+        let Self { problem, operands, queries, keys } = self;
+        let n_queries = problem.n_queries();
+        let key = operands.key.matrix(queries.batch, queries.head / problem.group());
+        self.write_products(simd, key, query_columns, scores);
+        if let Some(mask) = &operands.attn_mask {
+            let mask = mask.matrix(queries.head);
+            for (lane, row) in queries.rows.clone().enumerate() {
+                let mask = &mask.row(row)[keys.clone()];
+                for (scores, &x) in scores.chunks_exact_mut(n_queries).zip(mask) {
+                    scores[lane] += x;
+                }
+            }
+        }
+        if !problem.band.is_unmasked(&queries.rows, keys) {
+            let rows = &queries.rows;
+            for (scores, key) in scores.chunks_exact_mut(n_queries).zip(keys.clone()) {
+                let readers = problem.band.queries(key);
+                let from = readers.start.clamp(rows.start, rows.end) - rows.start;
+                let to = readers.end.clamp(rows.start, rows.end) - rows.start;
+                scores[..from].fill(T::NEG_INFINITY);
+                scores[to.max(from)..].fill(T::NEG_INFINITY);
+            }
+        }
+        if let Some(padding) = operands.padding {
+            let padding = &padding[queries.batch * problem.kv_len..][keys.clone()];
+            for (scores, &padding) in scores.chunks_exact_mut(n_queries).zip(padding) {
+                if padding != 0 {
+                    scores.fill(T::NEG_INFINITY);
+                }
+            }
+        }
+        if let Some((query_segments, key_segments)) = self.segments()
+            && !are_one_segment(query_segments, key_segments)
+        {
+            for (scores, key) in scores.chunks_exact_mut(n_queries).zip(key_segments) {
+                for (score, query) in scores.iter_mut().zip(query_segments) {
+                    *score = if query == key { *score } else { T::NEG_INFINITY };
+                }
+            }
+        }
+    }
+
+    /// Writes the product of each of the tile's rows of `matrix (kv_len, width)` with each of `columns
+    /// (width, n_queries)`.
+    #[inline(always)]
+    pub(super) fn write_products<S: Simd>(
+        &self,
+        simd: S,
+        matrix: Matrix<'_, T>,
+        columns: &[T],
+        products: &mut [T],
+    ) {
+        let rows = RowMajor {
+            data: &matrix.data()[self.keys.start * matrix.row_stride()..],
+            stride: matrix.row_stride(),
+            depth: matrix.columns(),
+        };
+        let columns = vectors::<T, S>(columns);
+        let right = Right { rows: columns, width: columns.len() / matrix.columns() };
+        let products = vectors_mut::<T, S>(products);
+        product::<S, T, _>(simd, Start::Zero, products, rows, right, self.keys.len());
+    }
+
+    /// Whether none of the keys may be read, because all are padding or of other segments.
+    fn is_masked(&self) -> bool {
+        let first = self.queries.batch * self.problem.kv_len;
+        let are_padding = |flags: &[u8]| flags[first..][self.keys.clone()].iter().all(|&x| x != 0);
+        self.operands.padding.is_some_and(are_padding)
+            || self.segments().is_some_and(|(queries, keys)| do_not_overlap(queries, keys))
+    }
+
+    /// The segments of the queries, and those of the keys.
+    #[inline(always)]
+    fn segments(&self) -> Option<(&'a [u32], &'a [u32])> {
+        let kv_len = self.problem.kv_len;
+        let segments = &self.operands.segments?[self.queries.batch * kv_len..][..kv_len];
+        Some((&segments[self.queries.rows.clone()], &segments[self.keys.clone()]))
+    }
+
+    /// Writes 0 to `factors (keys, n_queries)` where dropout drops a weight, and its scale where it keeps one.
+    ///
+    /// The factors of `tealight_ops::dropout` on weights of `(batch, n_heads, q_len, kv_len)`.
+    #[inline(always)]
+    pub(super) fn write_dropout_factors(&self, factors: &mut [T]) {
+        let Self { problem, queries: Queries { batch, head, rows }, keys, .. } = self;
+        let Some(dropout) = problem.dropout.map(Dropout::<T>::new) else { return };
+        let n_queries = problem.n_queries();
+        let first_row = (batch * problem.n_heads + head) * problem.q_len;
+        // Whole rows are consecutive in the stream and are drawn at once.
+        let are_whole = keys.len() == problem.kv_len;
+        let n_runs = if are_whole { 1 } else { rows.len() };
+        let len = if are_whole { rows.len() * keys.len() } else { keys.len() };
+        for run in 0..n_runs {
+            let row = first_row + rows.start + run;
+            let first = (row * problem.kv_len + keys.start) as u64;
+            let (mut lane, mut key) = (run, 0);
+            dropout.factors(
+                first,
+                len,
+                #[inline(always)]
+                |_, drawn| {
+                    for &factor in drawn {
+                        factors[key * n_queries + lane] = factor;
+                        key += 1;
+                        if key == keys.len() {
+                            (lane, key) = (lane + 1, 0);
+                        }
+                    }
+                },
+            );
+        }
+    }
+}
+
+/// Whether all queries and keys belong to one segment.
+fn are_one_segment(queries: &[u32], keys: &[u32]) -> bool {
+    queries.iter().chain(keys).all(|segment| segment == &queries[0])
+}
+
+/// Whether the ranges of the segments of queries and keys do not overlap.
+fn do_not_overlap(queries: &[u32], keys: &[u32]) -> bool {
+    let bounds =
+        |segments: &[u32]| segments.iter().min().copied().zip(segments.iter().max().copied());
+    match (bounds(queries), bounds(keys)) {
+        (Some((q_min, q_max)), Some((k_min, k_max))) => q_max < k_min || k_max < q_min,
+        _ => true,
+    }
+}
+
+/// `columns (width, n_queries)` of the rows of `matrix (len, width)` at the queries, times `scale`. Idle lanes
+/// repeat the last row.
 #[inline(always)]
-pub(super) fn transpose<T: Lanes>(columns: &mut [T], from: Matrix<'_, T>, at: &Queries, scale: T) {
+pub(super) fn transpose<T: Lanes>(
+    columns: &mut [T],
+    matrix: Matrix<'_, T>,
+    queries: &Queries,
+    scale: T,
+) {
     const ROWS: usize = 8;
-    let n_queries = columns.len() / from.columns().max(1);
+    let n_queries = columns.len() / matrix.columns().max(1);
+    let (start, last) = (queries.rows.start, queries.rows.end - 1);
     let mut first = 0;
     while first < n_queries {
-        let mut rows = [from.row(at.rows.end - 1); ROWS];
+        let mut rows = [matrix.row(last); ROWS];
         for (r, row) in rows.iter_mut().enumerate() {
-            *row = from.row((at.rows.start + first + r).min(at.rows.end - 1));
+            *row = matrix.row((start + first + r).min(last));
         }
-        for d in 0..from.columns() {
+        for d in 0..matrix.columns() {
             let column = &mut columns[d * n_queries + first..][..ROWS];
             for r in 0..ROWS {
                 column[r] = rows[r][d] * scale;
@@ -62,163 +244,13 @@ pub(super) fn transpose<T: Lanes>(columns: &mut [T], from: Matrix<'_, T>, at: &Q
     }
 }
 
-/// Copies rows into `padded` rows, times `scale`. Elements past the width are not changed.
+/// Copies rows of `matrix` into `padded` rows, times `scale`. Elements past the width are not changed.
 #[inline(always)]
-pub(super) fn pack<T: Lanes>(to: &mut [T], from: Matrix<'_, T>, rows: Range<usize>, scale: T) {
-    let width = padded(from.columns());
+pub(super) fn pack<T: Lanes>(to: &mut [T], matrix: Matrix<'_, T>, rows: Range<usize>, scale: T) {
+    let width = padded(matrix.columns());
     for (to, row) in to.chunks_exact_mut(width).zip(rows) {
-        for (to, &x) in to.iter_mut().zip(from.row(row)) {
+        for (to, &x) in to.iter_mut().zip(matrix.row(row)) {
             *to = x * scale;
         }
-    }
-}
-
-/// `scores (keys, n_queries)`: k·q, the bias, and −∞ for pairs that are masked.
-#[inline(always)]
-pub(super) fn scores<S: Simd, T: Lanes>(
-    simd: S,
-    problem: &Problem,
-    operands: &Operands<'_, T>,
-    at: &Queries,
-    keys: &Range<usize>,
-    queries: &[T],
-    scores: &mut [T],
-) {
-    let n_queries = queries.len() / problem.head_dim;
-    let key = operands.key.matrix(at.batch, at.head / problem.group());
-    dots(simd, key, keys, queries, scores);
-    if let Some(bias) = &operands.bias {
-        for (lane, row) in at.rows.clone().enumerate() {
-            let bias = &bias.row(at.head, row)[keys.clone()];
-            for (scores, &bias) in scores.chunks_exact_mut(n_queries).zip(bias) {
-                scores[lane] += bias;
-            }
-        }
-    }
-    if !problem.band.is_unmasked(&at.rows, keys) {
-        for (scores, key) in scores.chunks_exact_mut(n_queries).zip(keys.clone()) {
-            let open = problem.band.queries(key);
-            let from = open.start.clamp(at.rows.start, at.rows.end) - at.rows.start;
-            let to = open.end.clamp(at.rows.start, at.rows.end) - at.rows.start;
-            scores[..from].fill(T::NEG_INFINITY);
-            scores[to.max(from)..].fill(T::NEG_INFINITY);
-        }
-    }
-    if let Some(padding) = operands.padding {
-        let padding = &padding[at.batch * problem.kv_len..][keys.clone()];
-        for (scores, &padding) in scores.chunks_exact_mut(n_queries).zip(padding) {
-            if padding != 0 {
-                scores.fill(T::NEG_INFINITY);
-            }
-        }
-    }
-    if let Some((of_queries, of_keys)) = segments(problem, operands, at, keys)
-        && !are_one_segment(of_queries, of_keys)
-    {
-        for (scores, key) in scores.chunks_exact_mut(n_queries).zip(of_keys) {
-            for (score, query) in scores.iter_mut().zip(of_queries) {
-                *score = if query == key { *score } else { T::NEG_INFINITY };
-            }
-        }
-    }
-}
-
-/// The segments of some queries and of some keys.
-type Segments<'a> = (&'a [u32], &'a [u32]);
-
-#[inline(always)]
-fn segments<'a, T>(
-    problem: &Problem,
-    operands: &Operands<'a, T>,
-    at: &Queries,
-    keys: &Range<usize>,
-) -> Option<Segments<'a>> {
-    let segments = &operands.segments?[at.batch * problem.kv_len..][..problem.kv_len];
-    Some((&segments[at.rows.clone()], &segments[keys.clone()]))
-}
-
-/// Whether all queries and keys belong to one segment.
-fn are_one_segment(of_queries: &[u32], of_keys: &[u32]) -> bool {
-    of_queries.iter().chain(of_keys).all(|segment| segment == &of_queries[0])
-}
-
-/// Whether the ranges of the segments of queries and keys do not overlap.
-fn do_not_overlap(of_queries: &[u32], of_keys: &[u32]) -> bool {
-    let bounds =
-        |segments: &[u32]| segments.iter().min().copied().zip(segments.iter().max().copied());
-    match (bounds(of_queries), bounds(of_keys)) {
-        (Some((q_min, q_max)), Some((k_min, k_max))) => q_max < k_min || k_max < q_min,
-        _ => true,
-    }
-}
-
-/// `to (keys, n_queries)`: each of the rows `keys` times each of the `columns (width, n_queries)`.
-#[inline(always)]
-pub(super) fn dots<S: Simd, T: Lanes>(
-    simd: S,
-    rows: Matrix<'_, T>,
-    keys: &Range<usize>,
-    columns: &[T],
-    to: &mut [T],
-) {
-    let rows_of_keys = RowMajor {
-        data: &rows.data()[keys.start * rows.row_stride()..],
-        stride: rows.row_stride(),
-        depth: rows.columns(),
-    };
-    let columns = vectors::<T, S>(columns);
-    let right = Right { rows: columns, width: columns.len() / rows.columns() };
-    product::<S, T, _>(simd, Start::Zero, vectors_mut::<T, S>(to), rows_of_keys, right, keys.len());
-}
-
-/// Whether none of the keys may be read, because all are padding or of other segments.
-pub(super) fn is_masked<T>(
-    problem: &Problem,
-    operands: &Operands<'_, T>,
-    at: &Queries,
-    keys: &Range<usize>,
-) -> bool {
-    let first = at.batch * problem.kv_len;
-    let all = |padding: &[u8]| padding[first..][keys.clone()].iter().all(|&padding| padding != 0);
-    operands.padding.is_some_and(all)
-        || segments(problem, operands, at, keys)
-            .is_some_and(|(of_queries, of_keys)| do_not_overlap(of_queries, of_keys))
-}
-
-/// `mask (keys, n_queries)`: 0 where dropout drops a weight, its scale where it keeps one.
-///
-/// The mask of `tealight_ops::dropout` on weights of `(batch, n_heads, q_len, kv_len)`.
-#[inline(always)]
-pub(super) fn dropout<T: Lanes>(
-    problem: &Problem,
-    at: &Queries,
-    keys: &Range<usize>,
-    n_queries: usize,
-    mask: &mut [T],
-) {
-    let Some(dropout) = problem.dropout.map(Dropout::<T>::new) else { return };
-    let first_row = (at.batch * problem.n_heads + at.head) * problem.q_len;
-    // Whole rows are consecutive in the stream and are drawn at once.
-    let whole = keys.len() == problem.kv_len;
-    let n_runs = if whole { 1 } else { at.rows.len() };
-    let len = if whole { at.rows.len() * keys.len() } else { keys.len() };
-    for run in 0..n_runs {
-        let row = first_row + at.rows.start + run;
-        let first = (row * problem.kv_len + keys.start) as u64;
-        let (mut lane, mut key) = (run, 0);
-        dropout.factors(
-            first,
-            len,
-            #[inline(always)]
-            |_, factors| {
-                for &factor in factors {
-                    mask[key * n_queries + lane] = factor;
-                    key += 1;
-                    if key == keys.len() {
-                        (lane, key) = (lane + 1, 0);
-                    }
-                }
-            },
-        );
     }
 }
