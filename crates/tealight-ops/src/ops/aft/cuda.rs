@@ -4,8 +4,8 @@
 
 use candle_core::{Result, Tensor};
 
-use super::{Alignment, Reach};
-use crate::autograd::graph::{Operation, record};
+use super::{Reach, Weights};
+use crate::autograd::graph::{Saved, record_saving};
 use crate::backend::cuda::{Buffer, Launch, Plain, Source, int, wide};
 
 const KERNELS: Source =
@@ -29,37 +29,32 @@ struct Problem {
 // SAFETY: the kernels' struct has these fields, in this order.
 unsafe impl Plain for Problem {}
 
-/// What the weights w are indexed by.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Taps {
-    None,
-    Pairs,
-    OfPositions,
-    OfMaps(Alignment),
-}
-
-/// `key (batch, kv_len, n_maps)`, `value (batch, kv_len, n_maps, ..)`, weights as `taps` says, for `q_len`
-/// positions → `(batch, q_len, n_maps, ..)`
+/// `key (batch, kv_len, n_maps)`, `value (batch, kv_len, n_maps, ..)` → `(batch, q_len, n_maps, ..)`
 pub(super) fn aft(
-    [key, value]: [&Tensor; 2],
-    w: Option<&Tensor>,
-    taps: Taps,
-    q_len: usize,
+    key: &Tensor,
+    value: &Tensor,
+    weights: Weights<'_>,
     key_padding_mask: Option<&Tensor>,
     reach: Reach,
 ) -> Result<Tensor> {
     let (key, value) = (key.contiguous()?, value.contiguous()?);
+    let (batch, kv_len, n_maps) = key.dims3()?;
+    let past = reach == Reach::Past;
+    let (w, q_len) = match weights {
+        Weights::None => (None, if past { kv_len } else { 1 }),
+        Weights::OfPairs(w) => (Some(w), w.dim(0)?),
+        Weights::OfPositions(w) | Weights::OfHeads(w, _) => (Some(w), kv_len),
+    };
+    let n_taps = w.map_or(Ok(1), |w| w.dim(1))?;
+    let (taps, origin) = match weights {
+        Weights::None => (0, 0),
+        Weights::OfPairs(_) => (1, 0),
+        Weights::OfPositions(_) => (2, n_taps / 2),
+        Weights::OfHeads(_, alignment) => (3, alignment.origin(n_taps)),
+    };
     let [w, padding] = [w, key_padding_mask].map(|x| x.map(Tensor::contiguous).transpose());
     let (w, padding) = (w?, padding?);
-    let (batch, kv_len, n_maps) = key.dims3()?;
     let width = value.elem_count() / key.elem_count();
-    let n_taps = w.as_ref().map_or(Ok(1), |w| w.dim(1))?;
-    let (taps, origin) = match taps {
-        Taps::None => (0, 0),
-        Taps::Pairs => (1, 0),
-        Taps::OfPositions => (2, n_taps / 2),
-        Taps::OfMaps(alignment) => (3, alignment.origin(n_taps)),
-    };
     let problem = Problem {
         q_len: int(q_len)?,
         kv_len: int(kv_len)?,
@@ -68,13 +63,13 @@ pub(super) fn aft(
         taps,
         n_taps: int(n_taps)?,
         origin: int(origin)?,
-        past: (reach == Reach::Past).into(),
+        past: past.into(),
     };
     let n = batch * q_len * n_maps * width;
     let mut output = Buffer::unwritten(n, value.dtype(), value.device())?;
     let row = || Buffer::unwritten(batch * q_len * n_maps, wide(key.dtype()), key.device());
     let (mut maxima, mut sums) = (row()?, row()?);
-    let is_scan = taps == 0 && reach == Reach::Past;
+    let is_scan = taps == 0 && past;
     if is_scan {
         Launch::new(&KERNELS, "aft_scan_forward", &key)?
             .over(batch * n_maps)
@@ -96,110 +91,94 @@ pub(super) fn aft(
     }
     let mut shape = value.dims().to_vec();
     shape[1] = q_len;
-    let operation = Aft { padding, problem, maxima, sums, is_scan };
+    let forward = Forward { padding, problem, maxima, sums };
     let inputs: Vec<_> = [Some(&key), Some(&value), w.as_ref()].into_iter().flatten().collect();
-    record(operation, &inputs, output.value(shape))
+    let (output, saved) = (output.value(shape), Saved::InputsAndOutput);
+    record_saving("aft", &inputs, output, saved, move |inputs, output, gradient| {
+        let gradient = gradient.contiguous()?;
+        if is_scan {
+            return forward.backward_of_scan(inputs, output, &gradient);
+        }
+        forward.backward(inputs, output, &gradient)
+    })
 }
 
-struct Aft {
+/// What the backward reads besides the inputs and the output.
+struct Forward {
     padding: Option<Tensor>,
     problem: Problem,
     maxima: Buffer,
     sums: Buffer,
-    is_scan: bool,
 }
 
-impl Operation for Aft {
-    fn name(&self) -> &'static str {
-        "aft"
-    }
-
-    fn backward(
-        self: Box<Self>,
+impl Forward {
+    fn backward_of_scan(
+        &self,
         inputs: &[Tensor],
         output: &Tensor,
         gradient: &Tensor,
     ) -> Result<Vec<Option<Tensor>>> {
-        let gradient = gradient.contiguous()?;
-        let pass = Pass { aft: &self, inputs, output, gradient: &gradient };
-        if self.is_scan {
-            return pass.scan();
-        }
-        let mut gradients = pass.of_keys_and_values()?;
-        if let Some(w) = inputs.get(2) {
-            gradients.push(w.track_op().then(|| pass.of_weights(w)).transpose()?);
-        }
-        Ok(gradients)
-    }
-}
-
-/// The operands of a backward pass.
-struct Pass<'a> {
-    aft: &'a Aft,
-    inputs: &'a [Tensor],
-    output: &'a Tensor,
-    gradient: &'a Tensor,
-}
-
-impl<'a> Pass<'a> {
-    fn scan(&self) -> Result<Vec<Option<Tensor>>> {
-        let (key, value) = (&self.inputs[0], &self.inputs[1]);
+        let (key, value) = (&inputs[0], &inputs[1]);
         let (batch, len, d_model) = key.dims3()?;
         let (mut dkey, mut dvalue) = (Buffer::like(key)?, Buffer::like(value)?);
         Launch::new(&KERNELS, "aft_scan_backward", key)?
             .over(batch * d_model)
             .reads([key, value])?
-            .read_if(self.aft.padding.as_ref())?
-            .read(self.output)?
-            .read_buffers([&self.aft.maxima, &self.aft.sums])?
-            .read(self.gradient)?
+            .read_if(self.padding.as_ref())?
+            .read(output)?
+            .read_buffers([&self.maxima, &self.sums])?
+            .read(gradient)?
             .writes([&mut dkey, &mut dvalue])?
             .sizes([batch * d_model, len, d_model])
             .run()?;
         Ok(vec![Some(dkey.tensor(key.shape())?), Some(dvalue.tensor(value.shape())?)])
     }
 
-    fn of_keys_and_values(&self) -> Result<Vec<Option<Tensor>>> {
-        let (key, value) = (&self.inputs[0], &self.inputs[1]);
+    fn backward(
+        &self,
+        inputs: &[Tensor],
+        output: &Tensor,
+        gradient: &Tensor,
+    ) -> Result<Vec<Option<Tensor>>> {
+        let (key, value, w) = (&inputs[0], &inputs[1], inputs.get(2));
+        // A kernel with the operands that both kernels read.
+        let launch = |kernel| {
+            Launch::new(&KERNELS, kernel, key)?
+                .reads([key, value])?
+                .read_if(w)?
+                .read_if(self.padding.as_ref())?
+                .read(output)?
+                .read_buffers([&self.maxima, &self.sums])?
+                .read(gradient)
+        };
         let n = value.elem_count();
         let mut parts = Buffer::unwritten(n, wide(key.dtype()), key.device())?;
         let (mut dkey, mut dvalue) = (Buffer::like(key)?, Buffer::like(value)?);
-        self.launch("aft_backward")?
+        launch("aft_backward")?
             .over(n)
             .writes([&mut parts, &mut dvalue])?
             .size(n)
-            .plain(self.aft.problem)
+            .plain(self.problem)
             .run()?;
         Launch::new(&KERNELS, "add_channels", key)?
             .over(key.elem_count())
             .read_buffer(&parts)?
             .write(&mut dkey)?
             .size(key.elem_count())
-            .int(self.aft.problem.width)
+            .int(self.problem.width)
             .run()?;
-        Ok(vec![Some(dkey.tensor(key.shape())?), Some(dvalue.tensor(value.shape())?)])
-    }
-
-    fn of_weights(&self, w: &Tensor) -> Result<Tensor> {
-        let mut dw = Buffer::like(w)?;
-        self.launch("aft_backward_weights")?
-            .grid([w.elem_count(), 1, 1], 128)
-            .write(&mut dw)?
-            .int(int(self.inputs[0].dim(0)?)?)
-            .plain(self.aft.problem)
-            .run()?;
-        dw.tensor(w.shape())
-    }
-
-    /// A kernel with the operands that both kernels read.
-    fn launch(&self, kernel: &'static str) -> Result<Launch<'a>> {
-        let key = &self.inputs[0];
-        Launch::new(&KERNELS, kernel, key)?
-            .reads([key, &self.inputs[1]])?
-            .read_if(self.inputs.get(2))?
-            .read_if(self.aft.padding.as_ref())?
-            .read(self.output)?
-            .read_buffers([&self.aft.maxima, &self.aft.sums])?
-            .read(self.gradient)
+        let mut gradients =
+            vec![Some(dkey.tensor(key.shape())?), Some(dvalue.tensor(value.shape())?)];
+        if let Some(w) = w.filter(|w| w.track_op()) {
+            let mut dw = Buffer::like(w)?;
+            launch("aft_backward_weights")?
+                .grid([w.elem_count(), 1, 1], 128)
+                .write(&mut dw)?
+                .int(int(key.dim(0)?)?)
+                .plain(self.problem)
+                .run()?;
+            gradients.push(Some(dw.tensor(w.shape())?));
+        }
+        Ok(gradients)
     }
 }

@@ -26,12 +26,23 @@ pub mod reference;
 
 use candle_core::{Result, Tensor, bail};
 
-use crate::backend::buffer::View;
 use crate::backend::choice::{dispatch, widened_all};
-use crate::backend::element::Element;
 use crate::ops::padding_mask;
 use crate::ops::softmax::softmax;
 use band::{Band, Sizes};
+
+/// The weights w of a variant.
+#[derive(Clone, Copy, Debug)]
+enum Weights<'a> {
+    /// w = 0
+    None,
+    /// `(q_len, kv_len)`
+    OfPairs(&'a Tensor),
+    /// `(len, 2 window − 1)`
+    OfPositions(&'a Tensor),
+    /// `(n_heads, kernel_size)`
+    OfHeads(&'a Tensor, Alignment),
+}
 
 /// Which keys a position reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,12 +93,10 @@ pub fn aft_full(
     if reach == Reach::Past && q_len != kv_len {
         bail!("aft: {q_len} positions cannot read the past of {kv_len} others")
     }
-    let padding = padding(key_padding_mask, batch, kv_len)?;
+    padding_mask::check(key_padding_mask, batch, kv_len)?;
     dispatch!(match [key, value, w] {
-        Cpu(T) => full::aft::<T>([key, value, w], padding, reach),
-        Cuda => {
-            cuda::aft([key, value], Some(w), cuda::Taps::Pairs, q_len, key_padding_mask, reach)
-        }
+        Cpu(T) => full::aft::<T>([key, value, w], key_padding_mask, reach),
+        Cuda => cuda::aft(key, value, Weights::OfPairs(w), key_padding_mask, reach),
         Reference => widened_all([key, value, w], |[key, value, w]| {
             reference::aft_full(key, value, w, key_padding_mask, reach)
         }),
@@ -115,12 +124,10 @@ pub fn aft_local(
     }
     let sizes = Sizes { batch, len, n_maps: d_model, width: 1 };
     let band = Band::new(sizes, n_taps, n_taps / 2, reach).with_taps_of_positions();
-    let padding = padding(key_padding_mask, batch, len)?;
+    padding_mask::check(key_padding_mask, batch, len)?;
     dispatch!(match [key, value, w] {
-        Cpu(T) => band::aft::<T>([key, value, w], padding, band),
-        Cuda => {
-            cuda::aft([key, value], Some(w), cuda::Taps::OfPositions, len, key_padding_mask, reach)
-        }
+        Cpu(T) => band::aft::<T>([key, value, w], key_padding_mask, band),
+        Cuda => cuda::aft(key, value, Weights::OfPositions(w), key_padding_mask, reach),
         Reference => widened_all([key, value, w], |[key, value, w]| {
             reference::aft_local(key, value, w, key_padding_mask, reach)
         }),
@@ -150,13 +157,10 @@ pub fn aft_conv(
     }
     let sizes = Sizes { batch, len, n_maps: n_heads, width: head_dim };
     let band = Band::new(sizes, n_taps, alignment.origin(n_taps), reach);
-    let padding = padding(key_padding_mask, batch, len)?;
+    padding_mask::check(key_padding_mask, batch, len)?;
     dispatch!(match [key, value, w] {
-        Cpu(T) => band::aft::<T>([key, value, &w.t()?], padding, band),
-        Cuda => {
-            let taps = cuda::Taps::OfMaps(alignment);
-            cuda::aft([key, value], Some(w), taps, len, key_padding_mask, reach)
-        }
+        Cpu(T) => band::aft::<T>([key, value, &w.t()?], key_padding_mask, band),
+        Cuda => cuda::aft(key, value, Weights::OfHeads(w, alignment), key_padding_mask, reach),
         Reference => widened_all([key, value, w], |[key, value, w]| {
             reference::aft_conv(key, value, w, alignment, key_padding_mask, reach)
         }),
@@ -178,20 +182,18 @@ pub fn aft_simple(
     if key.dims() != value.dims() {
         bail!("aft-simple: key {:?}, value {:?}", key.shape(), value.shape())
     }
-    let padding = padding(key_padding_mask, batch, len)?;
+    padding_mask::check(key_padding_mask, batch, len)?;
     dispatch!(match [key, value] {
         Cpu(T) => match reach {
             Reach::Past => {
                 let sizes = Sizes { batch, len, n_maps: d_model, width: 1 };
+                let band = Band::new(sizes, 1, 0, reach);
                 let no_taps = Tensor::zeros((1, d_model), key.dtype(), key.device())?;
-                band::aft::<T>([key, value, &no_taps], padding, Band::new(sizes, 1, 0, reach))
+                band::aft::<T>([key, value, &no_taps], key_padding_mask, band)
             }
             Reach::Everything => mean_of_everything(key, value, key_padding_mask),
         },
-        Cuda => {
-            let q_len = if reach == Reach::Past { len } else { 1 };
-            cuda::aft([key, value], None, cuda::Taps::None, q_len, key_padding_mask, reach)
-        }
+        Cuda => cuda::aft(key, value, Weights::None, key_padding_mask, reach),
         Reference => widened_all([key, value], |[key, value]| {
             reference::aft_simple(key, value, key_padding_mask, reach)
         }),
@@ -208,15 +210,4 @@ fn mean_of_everything(key: &Tensor, value: &Tensor, padding: Option<&Tensor>) ->
     };
     let weights = softmax(&scores.transpose(1, 2)?)?; // (batch, d_model, kv_len)
     (weights * value.transpose(1, 2)?)?.sum_keepdim(2)?.transpose(1, 2)
-}
-
-fn padding(mask: Option<&Tensor>, batch: usize, kv_len: usize) -> Result<Option<Vec<u8>>> {
-    padding_mask::check(mask, batch, kv_len)?;
-    mask.map(|_| padding_mask::flags(mask)).transpose()
-}
-
-/// `f` of the elements of three contiguous tensors.
-fn with_elements<T: Element, R>(inputs: &[Tensor], f: impl FnOnce([&[T]; 3]) -> R) -> Result<R> {
-    let [a, b, c] = [0, 1, 2].map(|i| View::of(&inputs[i]));
-    Ok(f([&a?, &b?, &c?]))
 }

@@ -21,13 +21,10 @@ use std::ops::Range;
 
 use candle_core::{Result, Tensor};
 
-use super::{Reach, with_elements};
-use crate::autograd::graph::{Saved, record_saving};
-use crate::backend::buffer::{View, contiguous, gradients, stored};
+use super::Reach;
+use crate::autograd::graph::{Saved, fused};
 use crate::backend::element::Element;
-use crate::backend::profile::{Phase, timed};
-
-const NAME: &str = "aft-band";
+use crate::ops::padding_mask;
 
 /// Keys `(batch, len, n_maps)`; values `(batch, len, n_maps, width)`: the channels of a map share its weights.
 #[derive(Clone, Copy, Debug)]
@@ -93,32 +90,25 @@ struct Inputs<'a, T> {
     key: &'a [T],
     value: &'a [T],
     taps: &'a [T],
-    padding: Option<&'a [u8]>,
+    /// `(batch, len)`, 1 = padding; empty without a mask.
+    padding: &'a [u8],
 }
 
 /// `key (batch, len, n_maps)`, `value (batch, len, n_maps · width)`, `taps` → as `value`
 pub(super) fn aft<T: Element>(
     inputs: [&Tensor; 3],
-    padding: Option<Vec<u8>>,
+    key_padding_mask: Option<&Tensor>,
     band: Band,
 ) -> Result<Tensor> {
-    let inputs = contiguous(&inputs)?;
-    let (output, normaliser) = timed(NAME, Phase::Forward, || {
-        with_elements::<T, _>(&inputs, |[key, value, taps]| {
-            cpu::forward(Inputs { key, value, taps, padding: padding.as_deref() }, &band)
-        })
-    })?;
-    let output = stored(output, inputs[1].shape());
-    let inputs: Vec<_> = inputs.iter().collect();
-    let saved = Saved::InputsAndOutput;
-    record_saving(NAME, &inputs, output, saved, move |inputs, output, gradient| {
-        let gradient = gradient.contiguous()?;
-        let (output, gradient) = (View::of(output)?, View::of(&gradient)?);
-        let d = with_elements::<T, _>(inputs, |[key, value, taps]| {
-            let inputs = Inputs { key, value, taps, padding: padding.as_deref() };
-            cpu::backward(inputs, &band, &normaliser, &output, &gradient)
-        })?;
-        let dtaps = inputs[2].track_op().then_some(d.taps);
-        gradients([Some(d.key), Some(d.value), dtaps], inputs)
+    let (shape, saved) = (inputs[1].shape(), Saved::InputsAndOutput);
+    let padding = padding_mask::flags(key_padding_mask)?;
+    fused("aft-band", inputs, shape, saved, |[key, value, taps]: [&[T]; 3]| {
+        let inputs = Inputs { key, value, taps, padding: &padding };
+        let (output, normaliser) = cpu::forward(inputs, &band);
+        let backward = move |[key, value, taps]: [&[T]; 3], output: &[T], gradient: &[T]| {
+            let inputs = Inputs { key, value, taps, padding: &padding };
+            cpu::backward(inputs, &band, &normaliser, output, gradient)
+        };
+        (output, backward)
     })
 }

@@ -1,12 +1,64 @@
 //! Running sums Σ exp(scaleᵢ) xᵢ that stay finite for scales of any size.
 
+use crate::backend::buffer::unwritten;
 use crate::backend::element::Element;
 
-/// exp(scale) · (total, sums), of n maps with `width` sums each; empty: scale −∞.
-pub(super) struct Scan<T> {
+/// exp(scale) · (total, sums), of n maps with `width` sums each. Where nothing has been added, scale is −∞.
+#[derive(Clone, Copy)]
+pub(super) struct State<'a, T> {
+    pub(super) scale: &'a [T],
+    pub(super) total: &'a [T],
+    pub(super) sums: &'a [T],
+}
+
+/// A [`State`] for writing.
+pub(super) struct StateMut<'a, T> {
+    pub(super) scale: &'a mut [T],
+    pub(super) total: &'a mut [T],
+    pub(super) sums: &'a mut [T],
+}
+
+/// A state for each position: `scale` and `total (len, n)`, `sums (len, n · width)`.
+pub(super) struct States<T> {
     pub(super) scale: Vec<T>,
     pub(super) total: Vec<T>,
     pub(super) sums: Vec<T>,
+    n: usize,
+    width: usize,
+}
+
+impl<T: Element> States<T> {
+    pub(super) fn unwritten(len: usize, n: usize, width: usize) -> Self {
+        let [scale, total, sums] = [len * n, len * n, len * n * width].map(unwritten);
+        Self { scale, total, sums, n, width }
+    }
+
+    #[inline(always)]
+    pub(super) fn at(&self, t: usize) -> State<'_, T> {
+        let (maps, sums) = (t * self.n..(t + 1) * self.n, self.n * self.width);
+        State {
+            scale: &self.scale[maps.clone()],
+            total: &self.total[maps],
+            sums: &self.sums[t * sums..(t + 1) * sums],
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn at_mut(&mut self, t: usize) -> StateMut<'_, T> {
+        let (maps, sums) = (t * self.n..(t + 1) * self.n, self.n * self.width);
+        StateMut {
+            scale: &mut self.scale[maps.clone()],
+            total: &mut self.total[maps],
+            sums: &mut self.sums[t * sums..(t + 1) * sums],
+        }
+    }
+}
+
+/// The state of some positions, to which others are added one after the other.
+pub(super) struct Scan<T> {
+    scale: Vec<T>,
+    total: Vec<T>,
+    sums: Vec<T>,
     keep: Vec<T>,
     add: Vec<T>,
     width: usize,
@@ -25,9 +77,14 @@ impl<T: Element> Scan<T> {
         }
     }
 
-    /// Adds exp(scale) · (total, sums). The larger of the two scales becomes the common one.
     #[inline(always)]
-    pub(super) fn push(&mut self, scale: &[T], total: &[T], sums: &[T]) {
+    pub(super) fn state(&self) -> State<'_, T> {
+        State { scale: &self.scale, total: &self.total, sums: &self.sums }
+    }
+
+    /// Adds a state. The larger of the two scales becomes the common one.
+    #[inline(always)]
+    pub(super) fn push(&mut self, State { scale, total, sums }: State<'_, T>) {
         let factors = self.keep.iter_mut().zip(&mut self.add);
         for ((own, &scale), (keep, add)) in self.scale.iter_mut().zip(scale).zip(factors) {
             let larger = if scale > *own { scale } else { *own };

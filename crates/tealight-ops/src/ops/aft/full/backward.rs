@@ -1,7 +1,9 @@
 //! The gradients, tile by tile.
 
+use candle_core::Result;
+
 use super::tile::{Factors, Tile, tiles};
-use super::{Inputs, Matrix, Normaliser};
+use super::{Inputs, Matrix};
 use crate::backend::buffer::unwritten;
 use crate::backend::element::Element;
 use crate::backend::parallel::run;
@@ -9,46 +11,12 @@ use crate::backend::parallel::run;
 /// Up to this ln of exp(a + r) / D the products of the factors are used; above it, rows are added directly.
 const HIGHEST: f64 = 40.;
 
-pub(super) struct Gradients<T> {
-    pub(super) key: Vec<T>,
-    pub(super) value: Vec<T>,
-    pub(super) w: Vec<T>,
-}
-
-pub(super) fn backward<T: Element>(
-    inputs: &Inputs<'_, T>,
-    normaliser: &Normaliser<T>,
-    output: &[T],
-    gradient: &[T],
-) -> candle_core::Result<Gradients<T>> {
-    let mut gradients = Gradients {
-        key: vec![T::ZERO; inputs.key.len()],
-        value: vec![T::ZERO; inputs.value.len()],
-        w: vec![T::ZERO; inputs.w.len()],
-    };
-    let rows = Rows { normaliser: &normaliser.0, output, gradient };
-    for tile in tiles(inputs) {
-        let factors = Factors::new(inputs, &tile);
-        let (scaled, direct) = scaled_gradients(inputs, &tile, &factors, rows);
-        let scaled = Matrix::new(scaled, tile.rows.len());
-        let of_keys = factors.of_rows.transposed_product(&scaled)?;
-        add_to_keys(inputs, &tile, &factors, &of_keys, &mut gradients)?;
-        let of_pairs = scaled.product_with_transposed(&factors.of_keys)?;
-        add_to_w(inputs, &tile, &factors, &of_pairs, &mut gradients.w)?;
-        if direct.contains(&true) {
-            add_to_w_directly(inputs, &tile, rows, &direct, &mut gradients.w);
-            add_to_keys_directly(inputs, &tile, rows, &direct, &mut gradients);
-        }
-    }
-    Ok(gradients)
-}
-
 /// The results of the forward pass, and g.
 #[derive(Clone, Copy)]
-struct Rows<'a, T> {
-    normaliser: &'a [T],
-    output: &'a [T],
-    gradient: &'a [T],
+pub(super) struct Rows<'a, T> {
+    pub(super) normaliser: &'a [T],
+    pub(super) output: &'a [T],
+    pub(super) gradient: &'a [T],
 }
 
 impl<T: Element> Rows<'_, T> {
@@ -59,6 +27,29 @@ impl<T: Element> Rows<'_, T> {
         let sum = self.normaliser[max + d_model];
         (self.normaliser[max], sum, self.output[at], self.gradient[at])
     }
+}
+
+/// The gradients of key, value and w.
+pub(super) fn backward<T: Element>(
+    inputs: &Inputs<'_, T>,
+    rows: Rows<'_, T>,
+) -> Result<[Vec<T>; 3]> {
+    let lens = [inputs.key, inputs.value, inputs.w].map(<[_]>::len);
+    let [mut dkey, mut dvalue, mut dw] = lens.map(|len| vec![T::ZERO; len]);
+    for tile in tiles(inputs) {
+        let factors = Factors::new(inputs, &tile);
+        let (scaled, direct) = scaled_gradients(inputs, &tile, &factors, rows);
+        let scaled = Matrix::new(scaled, tile.rows.len());
+        let of_keys = factors.of_rows.transposed_product(&scaled)?;
+        add_to_keys(inputs, &tile, &factors, &of_keys, [&mut dkey, &mut dvalue])?;
+        let of_pairs = scaled.product_with_transposed(&factors.of_keys)?;
+        add_to_w(inputs, &tile, &factors, &of_pairs, &mut dw)?;
+        if direct.contains(&true) {
+            add_to_w_directly(inputs, &tile, rows, &direct, &mut dw);
+            add_to_keys_directly(inputs, &tile, rows, &direct, [&mut dkey, &mut dvalue]);
+        }
+    }
+    Ok([dkey, dvalue, dw])
 }
 
 /// G and H: `(rows, 2, batch, d_model)`; and whether they are 0 because the row and channel are added directly:
@@ -120,8 +111,8 @@ fn add_to_keys<T: Element>(
     tile: &Tile,
     factors: &Factors<T>,
     products: &[T],
-    gradients: &mut Gradients<T>,
-) -> candle_core::Result<()> {
+    gradients: [&mut [T]; 2],
+) -> Result<()> {
     let (batch, d_model) = (inputs.sizes.batch, inputs.sizes.d_model);
     let width = batch * d_model;
     let of_keys = factors.of_keys.elements::<T>()?;
@@ -129,7 +120,7 @@ fn add_to_keys<T: Element>(
         products.len(),
         rows_of_keys(inputs, tile, gradients),
         #[inline(always)]
-        |KeyRow { example, j, key: dkey, value: dvalue }| {
+        |KeyRow { example, j, dkey, dvalue }| {
             let here = example * d_model..(example + 1) * d_model;
             let (g, h) = products[j * 2 * width..(j + 1) * 2 * width].split_at(width);
             let alone = &of_keys[(2 * j + 1) * width..(2 * j + 2) * width];
@@ -152,23 +143,23 @@ struct KeyRow<'a, T> {
     example: usize,
     /// Its place in the tile.
     j: usize,
-    key: &'a mut [T],
-    value: &'a mut [T],
+    dkey: &'a mut [T],
+    dvalue: &'a mut [T],
 }
 
 fn rows_of_keys<'a, T: Element>(
     inputs: &Inputs<'_, T>,
     tile: &'a Tile,
-    gradients: &'a mut Gradients<T>,
+    [dkey, dvalue]: [&'a mut [T]; 2],
 ) -> impl Iterator<Item = KeyRow<'a, T>> {
     let (kv_len, d_model) = (inputs.sizes.kv_len, inputs.sizes.d_model);
     let len = kv_len * d_model;
     let here = tile.keys.start * d_model..tile.keys.end * d_model;
-    let examples = gradients.key.chunks_exact_mut(len).zip(gradients.value.chunks_exact_mut(len));
-    examples.enumerate().flat_map(move |(example, (key, value))| {
-        let rows = key[here.clone()].chunks_exact_mut(d_model);
-        let rows = rows.zip(value[here.clone()].chunks_exact_mut(d_model));
-        rows.enumerate().map(move |(j, (key, value))| KeyRow { example, j, key, value })
+    let examples = dkey.chunks_exact_mut(len).zip(dvalue.chunks_exact_mut(len));
+    examples.enumerate().flat_map(move |(example, (dkey, dvalue))| {
+        let rows = dkey[here.clone()].chunks_exact_mut(d_model);
+        let rows = rows.zip(dvalue[here.clone()].chunks_exact_mut(d_model));
+        rows.enumerate().map(move |(j, (dkey, dvalue))| KeyRow { example, j, dkey, dvalue })
     })
 }
 
@@ -179,7 +170,7 @@ fn add_to_w<T: Element>(
     factors: &Factors<T>,
     products: &[T],
     dw: &mut [T],
-) -> candle_core::Result<()> {
+) -> Result<()> {
     let (kv_len, n_keys) = (inputs.sizes.kv_len, tile.keys.len());
     let of_rows = factors.of_rows.elements::<T>()?;
     let rows = dw[tile.rows.start * kv_len..].chunks_exact_mut(kv_len);
@@ -235,14 +226,14 @@ fn add_to_keys_directly<T: Element>(
     tile: &Tile,
     rows: Rows<'_, T>,
     direct: &[bool],
-    gradients: &mut Gradients<T>,
+    gradients: [&mut [T]; 2],
 ) {
     let (batch, q_len, d_model) = (inputs.sizes.batch, inputs.sizes.q_len, inputs.sizes.d_model);
     run(
         direct.len() * tile.keys.len(),
         rows_of_keys(inputs, tile, gradients),
         #[inline(always)]
-        |KeyRow { example, j, key: dkey, value: dvalue }| {
+        |KeyRow { example, j, dkey, dvalue }| {
             let other = tile.keys.start + j;
             let start = inputs.key_start(example, other);
             for t in tile.rows.clone().filter(|&t| inputs.reads(example, t, other)) {

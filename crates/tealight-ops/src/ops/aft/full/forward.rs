@@ -1,7 +1,9 @@
 //! Numerators and denominators, tile by tile.
 
+use candle_core::Result;
+
+use super::Inputs;
 use super::tile::{Factors, Tile, tiles};
-use super::{Inputs, Normaliser};
 use crate::backend::buffer::unwritten;
 use crate::backend::element::Element;
 use crate::backend::parallel::run;
@@ -9,9 +11,9 @@ use crate::backend::parallel::run;
 /// From this denominator on, relative to the maxima of a tile's factors, no term has underflowed.
 const COMPLETE: f64 = 1e-18;
 
-pub(super) fn forward<T: Element>(
-    inputs: &Inputs<'_, T>,
-) -> candle_core::Result<(Vec<T>, Normaliser<T>)> {
+/// The output `(batch, q_len, d_model)`, and the denominators: max, then the sum of exp(K + w − max),
+/// `(batch, q_len, 2, d_model)`. The sum is 0 of a row without keys.
+pub(super) fn forward<T: Element>(inputs: &Inputs<'_, T>) -> Result<(Vec<T>, Vec<T>)> {
     let d_model = inputs.sizes.d_model;
     let mut state = empty(inputs);
     for tile in tiles(inputs) {
@@ -30,7 +32,7 @@ pub(super) fn forward<T: Element>(
             *output = if sum == T::ZERO { T::ZERO } else { numerator / sum };
         }
     }
-    Ok((output, Normaliser(normaliser)))
+    Ok((output, normaliser))
 }
 
 /// (max, denominator, numerator) of each row: `(batch, q_len, 3, d_model)`

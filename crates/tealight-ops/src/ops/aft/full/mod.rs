@@ -28,13 +28,12 @@ mod tile;
 use candle_core::backend::BackendStorage;
 use candle_core::{CpuStorage, Layout, Result, Tensor};
 
-use super::{Reach, with_elements};
-use crate::autograd::graph::{Saved, record_saving};
-use crate::backend::buffer::{View, contiguous, gradients, stored};
+use super::Reach;
+use crate::autograd::graph::{Saved, fused};
+use crate::backend::buffer::stored;
 use crate::backend::element::Element;
-use crate::backend::profile::{Phase, timed};
-
-const NAME: &str = "aft-full";
+use crate::ops::padding_mask;
+use backward::Rows;
 
 #[derive(Clone, Copy, Debug)]
 struct Sizes {
@@ -45,12 +44,12 @@ struct Sizes {
 }
 
 /// The inputs as slices.
-#[derive(Clone, Copy)]
 struct Inputs<'a, T> {
     key: &'a [T],
     value: &'a [T],
     w: &'a [T],
-    padding: Option<&'a [u8]>,
+    /// `(batch, kv_len)`, 1 = padding; empty without a mask.
+    padding: &'a [u8],
     reach: Reach,
     sizes: Sizes,
 }
@@ -64,7 +63,7 @@ impl<T: Element> Inputs<'_, T> {
 
     #[inline(always)]
     fn is_padding(&self, example: usize, other: usize) -> bool {
-        self.padding.is_some_and(|padding| padding[example * self.sizes.kv_len + other] != 0)
+        padding_mask::is_padding(self.padding, example * self.sizes.kv_len + other)
     }
 
     /// Where the channels of a key begin.
@@ -74,36 +73,28 @@ impl<T: Element> Inputs<'_, T> {
     }
 }
 
-/// The denominator of each row: max, then the sum of exp(K + w − max): `(batch, q_len, 2, d_model)`. The sum is 0 of a
-/// row without keys.
-struct Normaliser<T>(Vec<T>);
+/// Why no product fails.
+const MATCH: &str = "invariant: sizes and dtypes of the factors match";
 
 /// `key (batch, kv_len, d_model)`, `value` likewise, `w (q_len, kv_len)` → `(batch, q_len, d_model)`
 pub(super) fn aft<T: Element>(
-    inputs: [&Tensor; 3],
-    padding: Option<Vec<u8>>,
+    [key, value, w]: [&Tensor; 3],
+    key_padding_mask: Option<&Tensor>,
     reach: Reach,
 ) -> Result<Tensor> {
-    let inputs = contiguous(&inputs)?;
-    let (batch, kv_len, d_model) = inputs[0].dims3()?;
-    let sizes = Sizes { batch, q_len: inputs[2].dim(0)?, kv_len, d_model };
-    let (output, normaliser) = timed(NAME, Phase::Forward, || {
-        with_elements::<T, _>(&inputs, |[key, value, w]| {
-            let padding = padding.as_deref();
-            forward::forward(&Inputs { key, value, w, padding, reach, sizes })
-        })?
-    })?;
-    let output = stored(output, (batch, sizes.q_len, d_model));
-    let inputs: Vec<_> = inputs.iter().collect();
-    let saved = Saved::InputsAndOutput;
-    record_saving(NAME, &inputs, output, saved, move |inputs, output, gradient| {
-        let gradient = gradient.contiguous()?;
-        let (output, gradient) = (View::of(output)?, View::of(&gradient)?);
-        let d = with_elements::<T, _>(inputs, |[key, value, w]| {
-            let inputs = Inputs { key, value, w, padding: padding.as_deref(), reach, sizes };
-            backward::backward(&inputs, &normaliser, &output, &gradient)
-        })??;
-        gradients([d.key, d.value, d.w].map(Some), inputs)
+    let (batch, kv_len, d_model) = key.dims3()?;
+    let sizes = Sizes { batch, q_len: w.dim(0)?, kv_len, d_model };
+    let padding = padding_mask::flags(key_padding_mask)?;
+    let (inputs, shape) = ([key, value, w], (batch, sizes.q_len, d_model));
+    fused("aft-full", inputs, shape, Saved::InputsAndOutput, |[key, value, w]: [&[T]; 3]| {
+        let inputs = Inputs { key, value, w, padding: &padding, reach, sizes };
+        let (output, normaliser) = forward::forward(&inputs).expect(MATCH);
+        let backward = move |[key, value, w]: [&[T]; 3], output: &[T], gradient: &[T]| {
+            let inputs = Inputs { key, value, w, padding: &padding, reach, sizes };
+            let rows = Rows { normaliser: &normaliser, output, gradient };
+            backward::backward(&inputs, rows).expect(MATCH)
+        };
+        (output, backward)
     })
 }
 

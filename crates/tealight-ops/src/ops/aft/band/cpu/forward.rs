@@ -1,70 +1,43 @@
 //! Numerators and denominators of a block: what lies before the window, after it and inside.
 
-use super::super::scan::{Scan, add_scaled};
+use super::super::scan::{Scan, State, StateMut, States, add_scaled};
 use super::{Block, divide};
-use crate::backend::buffer::unwritten;
 use crate::backend::element::Element;
 use crate::ops::aft::Reach;
 
-/// `(len, ..)` of a block.
-pub(super) struct Rows<T> {
-    pub(super) output: Vec<T>,
-    pub(super) max: Vec<T>,
-    pub(super) sum: Vec<T>,
-}
-
-/// A state of a scan: exp(scale) · (total, sums).
-#[derive(Clone, Copy)]
-struct State<'a, T> {
-    scale: &'a [T],
-    total: &'a [T],
-    sums: &'a [T],
-}
-
-/// One position.
-struct Row<'a, T> {
-    output: &'a mut [T],
-    max: &'a mut [T],
-    sum: &'a mut [T],
-}
-
-impl<T: Element> Row<'_, T> {
+impl<T: Element> StateMut<'_, T> {
     #[inline(always)]
     fn clear(&mut self) {
-        self.output.fill(T::ZERO);
-        self.sum.fill(T::ZERO);
-        self.max.fill(T::ZERO);
+        self.sums.fill(T::ZERO);
+        self.total.fill(T::ZERO);
+        self.scale.fill(T::ZERO);
     }
 
-    /// Raises the maxima.
+    /// Raises the scales, which are maxima, to `scores`.
     #[inline(always)]
     fn raise(&mut self, scores: &[T]) {
-        for (max, &score) in self.max.iter_mut().zip(scores) {
+        for (max, &score) in self.scale.iter_mut().zip(scores) {
             *max = if score > *max { score } else { *max };
         }
     }
 
-    /// Adds the sums of `state`, rescaled to the row's maxima, to the row. The maxima must already include
-    /// `state.scale`. `factors` is scratch memory.
+    /// Adds `state`, rescaled to this state's scales, which must not be smaller. `factors` is scratch memory.
     #[inline(always)]
     fn add(&mut self, factors: &mut [T], state: State<'_, T>, width: usize) {
-        for ((factor, &scale), &max) in factors.iter_mut().zip(state.scale).zip(&*self.max) {
+        for ((factor, &scale), &max) in factors.iter_mut().zip(state.scale).zip(&*self.scale) {
             *factor = (scale - max).exp();
         }
-        add_scaled(self.sum, factors, state.total, 1);
-        add_scaled(self.output, factors, state.sums, width);
+        add_scaled(self.total, factors, state.total, 1);
+        add_scaled(self.sums, factors, state.sums, width);
     }
 }
 
 impl<T: Element> Block<'_, T> {
+    /// Per position: the maximum of the scores, the denominator relative to it, and the output.
     #[inline(always)]
-    pub(super) fn forward(&self) -> Rows<T> {
+    pub(super) fn forward(&self) -> States<T> {
         let (n, len, width) = (self.maps.len(), self.band.sizes.len, self.band.sizes.width);
-        let mut rows = Rows {
-            output: unwritten(len * n * width),
-            max: unwritten(len * n),
-            sum: unwritten(len * n),
-        };
+        let mut rows = States::unwritten(len, n, width);
         let after = self.after();
         let (mut before, ones) = (Scan::empty(n, width), vec![T::ONE; n]);
         let (mut scores, mut factors) = (vec![T::ZERO; n], vec![T::ZERO; n]);
@@ -74,20 +47,15 @@ impl<T: Element> Block<'_, T> {
             seen += usize::from(!self.is_padding(t));
             let leaving = t.checked_sub(self.band.origin + 1);
             if let Some(other) = leaving.filter(|&other| !self.is_padding(other)) {
-                before.push(self.key(other), &ones, self.value(other));
+                before.push(self.key_state(other, &ones));
             }
-            let mut row = Row {
-                output: &mut rows.output[t * n * width..(t + 1) * n * width],
-                max: &mut rows.max[t * n..(t + 1) * n],
-                sum: &mut rows.sum[t * n..(t + 1) * n],
-            };
+            let mut row = rows.at_mut(t);
             row.clear();
             if (if self.band.reach == Reach::Everything { n_keys } else { seen }) == 0 {
                 continue;
             }
-            let before = State { scale: &before.scale, total: &before.total, sums: &before.sums };
-            let after = after.as_ref().map(|after| after.at(t, n, width));
-            row.max.copy_from_slice(before.scale);
+            let (before, after) = (before.state(), after.as_ref().map(|after| after.at(t)));
+            row.scale.copy_from_slice(before.scale);
             if let Some(after) = after {
                 row.raise(after.scale);
             }
@@ -108,51 +76,36 @@ impl<T: Element> Block<'_, T> {
                     row.add(&mut factors, key, width);
                 }
             }
-            divide(row.output, row.sum, width);
+            divide(row.sums, row.total, width);
         }
         rows
     }
 
     /// For each position, the sums over the keys after its window; `None` if positions read no later keys.
     #[inline(always)]
-    fn after(&self) -> Option<After<T>> {
+    fn after(&self) -> Option<States<T>> {
         if self.band.reach == Reach::Past {
             return None;
         }
         let (n, len, width) = (self.maps.len(), self.band.sizes.len, self.band.sizes.width);
-        let mut after = After {
-            scale: unwritten(len * n),
-            total: unwritten(len * n),
-            sums: unwritten(len * n * width),
-        };
+        let mut after = States::unwritten(len, n, width);
         let (mut scan, ones) = (Scan::empty(n, width), vec![T::ONE; n]);
         for t in (0..len).rev() {
             let other = t + self.band.after() + 1;
             if other < len && !self.is_padding(other) {
-                scan.push(self.key(other), &ones, self.value(other));
+                scan.push(self.key_state(other, &ones));
             }
-            after.scale[t * n..(t + 1) * n].copy_from_slice(&scan.scale);
-            after.total[t * n..(t + 1) * n].copy_from_slice(&scan.total);
-            after.sums[t * n * width..(t + 1) * n * width].copy_from_slice(&scan.sums);
+            let (row, sum) = (after.at_mut(t), scan.state());
+            row.scale.copy_from_slice(sum.scale);
+            row.total.copy_from_slice(sum.total);
+            row.sums.copy_from_slice(sum.sums);
         }
         Some(after)
     }
-}
 
-/// States of a scan, one a position.
-struct After<T> {
-    scale: Vec<T>,
-    total: Vec<T>,
-    sums: Vec<T>,
-}
-
-impl<T> After<T> {
+    /// A key and its value, without a weight w.
     #[inline(always)]
-    fn at(&self, t: usize, n: usize, width: usize) -> State<'_, T> {
-        State {
-            scale: &self.scale[t * n..(t + 1) * n],
-            total: &self.total[t * n..(t + 1) * n],
-            sums: &self.sums[t * n * width..(t + 1) * n * width],
-        }
+    fn key_state<'a>(&'a self, t: usize, ones: &'a [T]) -> State<'a, T> {
+        State { scale: self.key(t), total: ones, sums: self.value(t) }
     }
 }

@@ -9,6 +9,7 @@ use super::{Band, Inputs, Normaliser, TapLayout};
 use crate::backend::buffer::unwritten;
 use crate::backend::element::Element;
 use crate::backend::parallel::run;
+use crate::ops::padding_mask;
 
 /// Channels of a block: enough for SIMD, and few partial sums of the taps' gradient.
 const CHANNELS: usize = 128;
@@ -24,27 +25,28 @@ pub(super) fn forward<T: Element>(inputs: Inputs<'_, T>, band: &Band) -> (Vec<T>
     let mut normaliser = Normaliser { max: unwritten(n), sum: unwritten(n) };
     let mut output = unwritten(inputs.value.len());
     for (maps, example, of_block) in blocks {
-        band.put(&mut output, &of_block.output, example, &maps, band.sizes.width);
-        band.put(&mut normaliser.max, &of_block.max, example, &maps, 1);
-        band.put(&mut normaliser.sum, &of_block.sum, example, &maps, 1);
+        band.put(&mut output, &of_block.sums, example, &maps, band.sizes.width);
+        band.put(&mut normaliser.max, &of_block.scale, example, &maps, 1);
+        band.put(&mut normaliser.sum, &of_block.total, example, &maps, 1);
     }
     (output, normaliser)
 }
 
-/// Of each input.
-pub(super) struct Gradients<T> {
-    pub(super) key: Vec<T>,
-    pub(super) value: Vec<T>,
-    pub(super) taps: Vec<T>,
+/// Of each input of a block.
+struct Gradients<T> {
+    key: Vec<T>,
+    value: Vec<T>,
+    taps: Vec<T>,
 }
 
+/// The gradients of key, value and taps.
 pub(super) fn backward<T: Element>(
     inputs: Inputs<'_, T>,
     band: &Band,
     normaliser: &Normaliser<T>,
     output: &[T],
     gradient: &[T],
-) -> Gradients<T> {
+) -> [Vec<T>; 3] {
     let blocks = run(
         band.work(),
         blocks(inputs, band),
@@ -54,17 +56,14 @@ pub(super) fn backward<T: Element>(
             (block.maps.clone(), block.example, block.backward(&queries))
         },
     );
-    let mut total = Gradients {
-        key: unwritten(inputs.key.len()),
-        value: unwritten(inputs.value.len()),
-        taps: vec![T::ZERO; inputs.taps.len()],
-    };
+    let (mut dkey, mut dvalue) = (unwritten(inputs.key.len()), unwritten(inputs.value.len()));
+    let mut dtaps = vec![T::ZERO; inputs.taps.len()];
     for (maps, example, of_block) in blocks {
-        band.put(&mut total.key, &of_block.key, example, &maps, 1);
-        band.put(&mut total.value, &of_block.value, example, &maps, band.sizes.width);
-        band.add_taps(&mut total.taps, &of_block.taps, &maps);
+        band.put(&mut dkey, &of_block.key, example, &maps, 1);
+        band.put(&mut dvalue, &of_block.value, example, &maps, band.sizes.width);
+        band.add_taps(&mut dtaps, &of_block.taps, &maps);
     }
-    total
+    [dkey, dvalue, dtaps]
 }
 
 impl Band {
@@ -147,7 +146,7 @@ impl<T: Element> Block<'_, T> {
 
     #[inline(always)]
     fn is_padding(&self, t: usize) -> bool {
-        self.inputs.padding.is_some_and(|p| p[self.example * self.band.sizes.len + t] != 0)
+        padding_mask::is_padding(self.inputs.padding, self.example * self.band.sizes.len + t)
     }
 
     /// K_t' + w of every map.
