@@ -17,6 +17,7 @@ pub mod dropout;
 pub mod embedding;
 pub mod entmax;
 pub mod gate;
+pub(crate) mod heads;
 pub mod linear;
 pub mod linear_attention;
 pub mod linear_cross_entropy;

@@ -9,10 +9,45 @@ use crate::backend::element::Element;
 /// Rows read at a time.
 const ROWS: usize = 4;
 
+/// A sum of outer products of features and vectors, stored in the orders in which it is read.
+pub(crate) struct OuterSum<T> {
+    /// `(n_features, width)`, or empty.
+    pub(crate) straight: Vec<T>,
+    /// `(width, n_features)`, or empty.
+    pub(crate) transposed: Vec<T>,
+}
+
+impl<T: Element> OuterSum<T> {
+    /// Zeros, of `len` = `n_features` · `width`.
+    #[inline(always)]
+    pub(crate) fn zeros(len: usize) -> Self {
+        Self { straight: vec![T::ZERO; len], transposed: vec![T::ZERO; len] }
+    }
+
+    /// Zeros that are read as `(n_features, width)` only.
+    #[inline(always)]
+    pub(crate) fn straight(len: usize) -> Self {
+        Self { straight: vec![T::ZERO; len], transposed: Vec::new() }
+    }
+
+    /// Zeros that are read as `(width, n_features)` only.
+    #[inline(always)]
+    pub(crate) fn transposed(len: usize) -> Self {
+        Self { straight: Vec::new(), transposed: vec![T::ZERO; len] }
+    }
+
+    /// sum ← decay ⊙ sum + feature ⊗ vector: `decay` and `feature (n_features)`, `vector (width)`
+    #[inline(always)]
+    pub(crate) fn decay_and_add(&mut self, decay: &[T], feature: &[T], vector: &[T]) {
+        decay_and_add(&mut self.straight, decay, feature, vector);
+        decay_and_add_transposed(&mut self.transposed, decay, feature, vector);
+    }
+}
+
 /// state ← decay ⊙ state + feature ⊗ vector: `state (n_features, width)`, `decay` and `feature
 /// (n_features)`, `vector (width)`
 #[inline(always)]
-pub(crate) fn decay_and_add<T: Element>(state: &mut [T], decay: &[T], feature: &[T], vector: &[T]) {
+fn decay_and_add<T: Element>(state: &mut [T], decay: &[T], feature: &[T], vector: &[T]) {
     let rows = state.chunks_exact_mut(vector.len());
     for (row, (&decay, &feature)) in rows.zip(decay.iter().zip(feature)) {
         for (state, &x) in row.iter_mut().zip(vector) {
@@ -23,12 +58,7 @@ pub(crate) fn decay_and_add<T: Element>(state: &mut [T], decay: &[T], feature: &
 
 /// The same of the transposed `state (width, n_features)`.
 #[inline(always)]
-pub(crate) fn decay_and_add_transposed<T: Element>(
-    state: &mut [T],
-    decay: &[T],
-    feature: &[T],
-    vector: &[T],
-) {
+fn decay_and_add_transposed<T: Element>(state: &mut [T], decay: &[T], feature: &[T], vector: &[T]) {
     for (row, &x) in state.chunks_exact_mut(feature.len()).zip(vector) {
         for (state, (&decay, &feature)) in row.iter_mut().zip(decay.iter().zip(feature)) {
             *state = *state * decay + feature * x;

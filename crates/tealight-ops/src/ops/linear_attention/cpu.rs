@@ -1,82 +1,17 @@
 //! The CPU scan: one head of one example at a time, with its state in the first-level cache.
 
 use super::Reads;
-use crate::backend::buffer::unwritten;
 use crate::backend::element::Element;
-use crate::backend::parallel::{finite, max, run, sum_of_pairs};
-use crate::ops::outer_product::{decay_and_add, decay_and_add_transposed, read};
-use crate::ops::padding_mask;
+use crate::backend::parallel::{finite, max, sum_of_pairs};
+use crate::ops::heads::{Head, Sizes, row, row_mut};
+use crate::ops::outer_product::{OuterSum, read};
 
-pub(super) struct Sizes {
-    pub(super) batch: usize,
-    pub(super) n_heads: usize,
-    pub(super) q_len: usize,
-    pub(super) kv_len: usize,
-    pub(super) n_features: usize,
-    pub(super) width: usize,
+/// The settings of a scan.
+pub(super) struct Scan {
+    pub(super) sizes: Sizes,
     pub(super) reads: Reads,
-}
-
-pub(super) fn forward<T: Element>(sizes: &Sizes, operands: [&[T]; 3], padding: &[u8]) -> Vec<T> {
-    let [_, _, value] = operands;
-    let mut output = unwritten(sizes.batch * sizes.n_heads * sizes.q_len * sizes.width);
-    run(
-        value.len() * sizes.n_features,
-        output.chunks_mut(sizes.q_len * sizes.width).zip(heads(sizes, operands, padding)),
-        #[inline(always)]
-        |(output, head)| head.forward(sizes, output),
-    );
-    output
-}
-
-/// The gradients of query, key and value.
-pub(super) fn backward<T: Element>(
-    sizes: &Sizes,
-    [query, key, value]: [&[T]; 3],
-    padding: &[u8],
-    output: &[T],
-    gradient: &[T],
-) -> [Vec<T>; 3] {
-    let [mut dquery, mut dkey, mut dvalue] =
-        [query.len(), key.len(), value.len()].map(unwritten::<T>);
-    let results = dquery.chunks_mut(sizes.q_len * sizes.n_features).zip(
-        dkey.chunks_mut(sizes.kv_len * sizes.n_features)
-            .zip(dvalue.chunks_mut(sizes.kv_len * sizes.width)),
-    );
-    let len = sizes.q_len * sizes.width;
-    let outputs = output.chunks(len).zip(gradient.chunks(len));
-    run(
-        value.len() * sizes.n_features,
-        results.zip(heads(sizes, [query, key, value], padding).zip(outputs)),
-        #[inline(always)]
-        |((dquery, (dkey, dvalue)), (head, (output, gradient)))| {
-            let normalisers = head.query_gradient(sizes, dquery, output, gradient);
-            head.key_gradient(sizes, (dkey, dvalue), gradient, &normalisers);
-        },
-    );
-    [dquery, dkey, dvalue]
-}
-
-/// One head of one example.
-struct Head<'a, T> {
-    query: &'a [T],
-    key: &'a [T],
-    value: &'a [T],
-    padding: &'a [u8],
-}
-
-fn heads<'a, T: Element>(
-    sizes: &'a Sizes,
-    [query, key, value]: [&'a [T]; 3],
-    padding: &'a [u8],
-) -> impl Iterator<Item = Head<'a, T>> {
-    let queries = query.chunks(sizes.q_len * sizes.n_features);
-    let keys = key.chunks(sizes.kv_len * sizes.n_features);
-    let values = value.chunks(sizes.kv_len * sizes.width);
-    queries.zip(keys.zip(values)).enumerate().map(|(index, (query, (key, value)))| {
-        let padding = padding_mask::row(padding, index / sizes.n_heads, sizes.kv_len);
-        Head { query, key, value, padding }
-    })
+    /// `(batch, kv_len)`, 1 = padding; empty without a mask.
+    pub(super) padding: Vec<u8>,
 }
 
 /// What the key gradients need of a query: the shift cᵢ, 1/aᵢᵀz̃ᵢ (0 for a query that reads nothing), and gᵢ·outᵢ.
@@ -86,54 +21,72 @@ struct QueryNormaliser<T> {
     mean: T,
 }
 
-impl<T: Element> Head<'_, T> {
-    #[inline(always)]
-    fn forward(&self, sizes: &Sizes, output: &mut [T]) {
-        let mut state = State::straight(sizes);
-        self.scan(
-            sizes,
-            &mut state,
+impl Scan {
+    /// The output, of query, key and value.
+    pub(super) fn forward<T: Element>(&self, operands: [&[T]; 3]) -> Vec<T> {
+        let Sizes { n_features, width, .. } = self.sizes;
+        self.sizes.forward(
+            operands,
+            &self.padding,
             #[inline(always)]
-            |state, i| {
-                let (_shift, scale) = state.weigh(row(self.query, i, sizes.n_features));
-                let output = &mut output[i * sizes.width..(i + 1) * sizes.width];
-                read(output, scale, &state.feature, &state.sum);
+            |head, output| {
+                let mut state = State::new(n_features, OuterSum::straight(n_features * width));
+                self.scan(
+                    head,
+                    &mut state,
+                    #[inline(always)]
+                    |state, i| {
+                        let (_shift, scale) = state.weigh(head.query(i));
+                        let output = row_mut(output, i, width);
+                        read(output, scale, &state.feature, &state.sum.straight);
+                    },
+                );
             },
-        );
+        )
+    }
+
+    /// The gradients of query, key and value.
+    pub(super) fn backward<T: Element>(
+        &self,
+        operands: [&[T]; 3],
+        output: &[T],
+        gradient: &[T],
+    ) -> [Vec<T>; 3] {
+        self.sizes.backward(
+            operands,
+            &self.padding,
+            [output, gradient],
+            #[inline(always)]
+            |head, [dquery, dkey, dvalue], [output, gradient]| {
+                let normalisers = self.query_gradient(head, dquery, output, gradient);
+                self.key_gradient(head, (dkey, dvalue), gradient, &normalisers);
+            },
+        )
     }
 
     /// Calls `visit` for each query, with the state of the keys that it reads.
     #[inline(always)]
-    fn scan(
+    fn scan<T: Element>(
         &self,
-        sizes: &Sizes,
+        head: &Head<'_, T>,
         state: &mut State<T>,
         mut visit: impl FnMut(&mut State<T>, usize),
     ) {
-        match sizes.reads {
+        match self.reads {
             Reads::Past => {
-                for i in 0..sizes.q_len {
-                    self.add_key(sizes, state, i);
+                for i in 0..self.sizes.q_len {
+                    state.add_key(head, i);
                     visit(state, i);
                 }
             }
             Reads::Everything => {
-                for j in 0..sizes.kv_len {
-                    self.add_key(sizes, state, j);
+                for j in 0..self.sizes.kv_len {
+                    state.add_key(head, j);
                 }
-                for i in 0..sizes.q_len {
+                for i in 0..self.sizes.q_len {
                     visit(state, i);
                 }
             }
-        }
-    }
-
-    #[inline(always)]
-    fn add_key(&self, sizes: &Sizes, state: &mut State<T>, j: usize) {
-        if !padding_mask::is_padding(self.padding, j) {
-            let (key, value) =
-                (row(self.key, j, sizes.n_features), row(self.value, j, sizes.width));
-            state.add(key, T::ZERO, value, T::ONE);
         }
     }
 
@@ -141,26 +94,26 @@ impl<T: Element> Head<'_, T> {
     /// d ln φ(qᵢ)ᵣ = aᵢᵣ (S̃ᵢᵣ·gᵢ − z̃ᵢᵣ gᵢ·outᵢ) / aᵢᵀz̃ᵢ
     /// ```
     #[inline(always)]
-    fn query_gradient(
+    fn query_gradient<T: Element>(
         &self,
-        sizes: &Sizes,
+        head: &Head<'_, T>,
         dquery: &mut [T],
         output: &[T],
         gradient: &[T],
     ) -> Vec<QueryNormaliser<T>> {
-        let mut state = State::transposed(sizes);
-        let mut normalisers = Vec::with_capacity(sizes.q_len);
+        let Sizes { q_len, n_features, width, .. } = self.sizes;
+        let mut state = State::new(n_features, OuterSum::transposed(n_features * width));
+        let mut normalisers = Vec::with_capacity(q_len);
         self.scan(
-            sizes,
+            head,
             &mut state,
             #[inline(always)]
             |state, i| {
-                let (shift, scale) = state.weigh(row(self.query, i, sizes.n_features));
-                let (output, gradient) =
-                    (row(output, i, sizes.width), row(gradient, i, sizes.width));
+                let (shift, scale) = state.weigh(head.query(i));
+                let (output, gradient) = (row(output, i, width), row(gradient, i, width));
                 let mean = sum_of_pairs(output, gradient, |y, g| y * g);
-                let dquery = &mut dquery[i * sizes.n_features..(i + 1) * sizes.n_features];
-                read(dquery, T::ONE, gradient, &state.transposed);
+                let dquery = row_mut(dquery, i, n_features);
+                read(dquery, T::ONE, gradient, &state.sum.transposed);
                 state.finish(dquery, mean, scale);
                 normalisers.push(QueryNormaliser { shift, scale, mean });
             },
@@ -173,101 +126,82 @@ impl<T: Element> Head<'_, T> {
     /// d ln φ(kⱼ)ᵣ = φ(kⱼ)ᵣ (Rⱼᵣ·vⱼ − ρⱼᵣ),   dvⱼ = Σᵣ φ(kⱼ)ᵣ Rⱼᵣ
     /// ```
     #[inline(always)]
-    fn key_gradient(
+    fn key_gradient<T: Element>(
         &self,
-        sizes: &Sizes,
+        head: &Head<'_, T>,
         (dkey, dvalue): (&mut [T], &mut [T]),
         gradient: &[T],
         normalisers: &[QueryNormaliser<T>],
     ) {
-        let mut state = State::both(sizes);
-        let mut scaled = vec![T::ZERO; sizes.width];
-        if sizes.reads == Reads::Everything {
+        let Sizes { kv_len, n_features, width, .. } = self.sizes;
+        let mut state = State::new(n_features, OuterSum::zeros(n_features * width));
+        let mut scaled = vec![T::ZERO; width];
+        if self.reads == Reads::Everything {
             for (i, normaliser) in normalisers.iter().enumerate() {
-                self.add_query(sizes, &mut state, (i, normaliser), gradient, &mut scaled);
+                state.add_query(head.query(i), row(gradient, i, width), normaliser, &mut scaled);
             }
         }
-        for j in (0..sizes.kv_len).rev() {
-            if sizes.reads == Reads::Past {
-                self.add_query(sizes, &mut state, (j, &normalisers[j]), gradient, &mut scaled);
+        for j in (0..kv_len).rev() {
+            if self.reads == Reads::Past {
+                let (gradient, normaliser) = (row(gradient, j, width), &normalisers[j]);
+                state.add_query(head.query(j), gradient, normaliser, &mut scaled);
             }
-            let dkey = &mut dkey[j * sizes.n_features..(j + 1) * sizes.n_features];
-            let dvalue = &mut dvalue[j * sizes.width..(j + 1) * sizes.width];
-            if padding_mask::is_padding(self.padding, j) {
+            let (dkey, dvalue) = (row_mut(dkey, j, n_features), row_mut(dvalue, j, width));
+            if head.is_padding(j) {
                 dkey.fill(T::ZERO);
                 dvalue.fill(T::ZERO);
                 continue;
             }
-            state.weigh_at(row(self.key, j, sizes.n_features), T::ZERO);
-            read(dvalue, T::ONE, &state.feature, &state.sum);
-            read(dkey, T::ONE, row(self.value, j, sizes.width), &state.transposed);
+            state.weigh_at(head.key(j), T::ZERO);
+            read(dvalue, T::ONE, &state.feature, &state.sum.straight);
+            read(dkey, T::ONE, head.value(j), &state.sum.transposed);
             state.finish(dkey, T::ONE, T::ONE);
         }
     }
-
-    /// Adds the gradient of query i to the state of the reverse scan.
-    #[inline(always)]
-    fn add_query(
-        &self,
-        sizes: &Sizes,
-        state: &mut State<T>,
-        (i, normaliser): (usize, &QueryNormaliser<T>),
-        gradient: &[T],
-        scaled: &mut [T],
-    ) {
-        if normaliser.scale == T::ZERO {
-            return;
-        }
-        for (scaled, &g) in scaled.iter_mut().zip(row(gradient, i, sizes.width)) {
-            *scaled = g * normaliser.scale;
-        }
-        let query = row(self.query, i, sizes.n_features);
-        state.add(query, normaliser.shift, scaled, normaliser.mean * normaliser.scale);
-    }
-}
-
-#[inline(always)]
-fn row<T>(x: &[T], index: usize, width: usize) -> &[T] {
-    &x[index * width..(index + 1) * width]
 }
 
 /// Sums weighted by features. Each feature's sums are relative to its largest value so far.
 struct State<T> {
     max: Vec<T>,
     total: Vec<T>,
-    /// `(n_features, width)`, or empty.
-    sum: Vec<T>,
-    /// `(width, n_features)`, or empty.
-    transposed: Vec<T>,
+    sum: OuterSum<T>,
     /// The features that the last call computed, relative to their maxima.
     feature: Vec<T>,
     decay: Vec<T>,
 }
 
 impl<T: Element> State<T> {
-    /// A state that gives vectors.
     #[inline(always)]
-    fn straight(sizes: &Sizes) -> Self {
-        Self { transposed: Vec::new(), ..Self::both(sizes) }
-    }
-
-    /// A state that gives features.
-    #[inline(always)]
-    fn transposed(sizes: &Sizes) -> Self {
-        Self { sum: Vec::new(), ..Self::both(sizes) }
+    fn new(n_features: usize, sum: OuterSum<T>) -> Self {
+        let zeros = || vec![T::ZERO; n_features];
+        let max = vec![lowest(); n_features];
+        Self { max, total: zeros(), sum, feature: zeros(), decay: zeros() }
     }
 
     #[inline(always)]
-    fn both(sizes: &Sizes) -> Self {
-        let zeros = |len| vec![T::ZERO; len];
-        Self {
-            max: vec![lowest(); sizes.n_features],
-            total: zeros(sizes.n_features),
-            sum: zeros(sizes.n_features * sizes.width),
-            transposed: zeros(sizes.n_features * sizes.width),
-            feature: zeros(sizes.n_features),
-            decay: zeros(sizes.n_features),
+    fn add_key(&mut self, head: &Head<'_, T>, j: usize) {
+        if !head.is_padding(j) {
+            self.add(head.key(j), T::ZERO, head.value(j), T::ONE);
         }
+    }
+
+    /// Adds the gradient of a query to the state of the reverse scan. `scaled` is scratch memory.
+    #[inline(always)]
+    fn add_query(
+        &mut self,
+        query: &[T],
+        gradient: &[T],
+        normaliser: &QueryNormaliser<T>,
+        scaled: &mut [T],
+    ) {
+        let QueryNormaliser { shift, scale, mean } = *normaliser;
+        if scale == T::ZERO {
+            return;
+        }
+        for (scaled, &g) in scaled.iter_mut().zip(gradient) {
+            *scaled = g * scale;
+        }
+        self.add(query, shift, scaled, mean * scale);
     }
 
     /// Adds e^(log − shift) ⊗ vector to the sum and e^(log − shift) · number to the total.
@@ -283,8 +217,7 @@ impl<T: Element> State<T> {
             *total = *total * *decay + *feature * number;
             *max = larger;
         }
-        decay_and_add(&mut self.sum, &self.decay, &self.feature, vector);
-        decay_and_add_transposed(&mut self.transposed, &self.decay, &self.feature, vector);
+        self.sum.decay_and_add(&self.decay, &self.feature, vector);
     }
 
     /// Sets `feature` to e^(log + max − c). Returns c and 1 / featureᵀ total, or 0 for a total of 0.

@@ -3,9 +3,9 @@
 use candle_core::{Result, Tensor};
 
 use super::Reads;
-use super::cpu::Sizes;
-use crate::autograd::graph::{Operation, record};
+use crate::autograd::graph::{Saved, record_saving};
 use crate::backend::cuda::{Buffer, Launch, Plain, Source, int, shared_bytes, wide};
+use crate::ops::heads::Sizes;
 
 const KERNELS: Source = Source::new("linear_attention", &[include_str!("kernel.cu")]);
 const THREADS: usize = 256;
@@ -26,19 +26,6 @@ struct Problem {
 // SAFETY: the kernels' struct has these fields, in this order.
 unsafe impl Plain for Problem {}
 
-impl Problem {
-    fn of(sizes: &Sizes) -> Result<Self> {
-        Ok(Self {
-            n_heads: int(sizes.n_heads)?,
-            q_len: int(sizes.q_len)?,
-            kv_len: int(sizes.kv_len)?,
-            n_features: int(sizes.n_features)?,
-            width: int(sizes.width)?,
-            past: (sizes.reads == Reads::Past).into(),
-        })
-    }
-}
-
 /// Bytes of shared memory for the state of a head and scratch, for operands of the dtype of `x`.
 fn bytes(sizes: &Sizes, x: &Tensor) -> usize {
     let Sizes { n_features, width, .. } = *sizes;
@@ -51,87 +38,62 @@ pub(super) fn takes(sizes: &Sizes, x: &Tensor) -> bool {
 }
 
 pub(super) fn linear_attention(
-    sizes: Sizes,
+    sizes: &Sizes,
+    reads: Reads,
     operands: [&Tensor; 3],
     key_padding_mask: Option<&Tensor>,
 ) -> Result<Tensor> {
+    let Sizes { batch, n_heads, q_len, kv_len, n_features, width } = *sizes;
     let [query, key, value] = operands.map(Tensor::contiguous);
     let (query, key, value) = (query?, key?, value?);
     let padding = key_padding_mask.map(Tensor::contiguous).transpose()?;
-    let n_blocks = sizes.batch * sizes.n_heads;
-    let n = n_blocks * sizes.q_len * sizes.width;
+    let problem = Problem {
+        n_heads: int(n_heads)?,
+        q_len: int(q_len)?,
+        kv_len: int(kv_len)?,
+        n_features: int(n_features)?,
+        width: int(width)?,
+        past: (reads == Reads::Past).into(),
+    };
+    let (n_blocks, bytes) = (batch * n_heads, bytes(sizes, &query));
+    let n = n_blocks * q_len * width;
     let mut output = Buffer::unwritten(n, value.dtype(), value.device())?;
     Launch::new(&KERNELS, "linear_attention_forward", &query)?
         .grid([n_blocks, 1, 1], THREADS)
-        .shared(bytes(&sizes, &query))
+        .shared(bytes)
         .reads([&query, &key, &value])?
         .read_if(padding.as_ref())?
         .write(&mut output)?
-        .plain(Problem::of(&sizes)?)
+        .plain(problem)
         .run()?;
-    let output = output.value((sizes.batch, sizes.n_heads, sizes.q_len, sizes.width));
-    record(LinearAttention { sizes, padding }, &[&query, &key, &value], output)
-}
-
-struct LinearAttention {
-    sizes: Sizes,
-    padding: Option<Tensor>,
-}
-
-impl Operation for LinearAttention {
-    fn name(&self) -> &'static str {
-        "linear-attention"
-    }
-
-    fn reads_output(&self) -> bool {
-        false
-    }
-
-    fn backward(
-        self: Box<Self>,
-        inputs: &[Tensor],
-        _: &Tensor,
-        gradient: &Tensor,
-    ) -> Result<Vec<Option<Tensor>>> {
+    let (inputs, output) = ([&query, &key, &value], output.value((batch, n_heads, q_len, width)));
+    record_saving("linear-attention", &inputs, output, Saved::Inputs, move |inputs, _, gradient| {
         let gradient = gradient.contiguous()?;
-        let query = &inputs[0];
-        let n_queries = self.sizes.batch * self.sizes.n_heads * self.sizes.q_len;
-        let of_queries = || Buffer::unwritten(n_queries, wide(query.dtype()), query.device());
-        let (mut shifts, mut scales, mut means) = (of_queries()?, of_queries()?, of_queries()?);
-        let mut gradients = Vec::with_capacity(inputs.len());
-        for input in inputs {
-            gradients.push(Buffer::like(input)?);
-        }
-        let [dquery, dkey, dvalue] = &mut gradients[..] else {
-            unreachable!("invariant: there are three operands")
+        let [query, key, value] = [0, 1, 2].map(|i| &inputs[i]);
+        // A kernel with the operands that both kernels read.
+        let launch = |kernel| {
+            Launch::new(&KERNELS, kernel, query)?
+                .grid([n_blocks, 1, 1], THREADS)
+                .shared(bytes)
+                .reads([query, key, value])?
+                .read_if(padding.as_ref())?
+                .read(&gradient)
         };
-        self.launch("linear_attention_backward_query", inputs, &gradient)?
-            .writes([dquery, &mut shifts, &mut scales, &mut means])?
-            .plain(Problem::of(&self.sizes)?)
+        let of_queries =
+            || Buffer::unwritten(n_blocks * q_len, wide(query.dtype()), query.device());
+        let (mut shifts, mut scales, mut means) = (of_queries()?, of_queries()?, of_queries()?);
+        let (mut dquery, mut dkey, mut dvalue) =
+            (Buffer::like(query)?, Buffer::like(key)?, Buffer::like(value)?);
+        launch("linear_attention_backward_query")?
+            .writes([&mut dquery, &mut shifts, &mut scales, &mut means])?
+            .plain(problem)
             .run()?;
-        self.launch("linear_attention_backward_key", inputs, &gradient)?
+        launch("linear_attention_backward_key")?
             .read_buffers([&shifts, &scales, &means])?
-            .writes([dkey, dvalue])?
-            .plain(Problem::of(&self.sizes)?)
+            .writes([&mut dkey, &mut dvalue])?
+            .plain(problem)
             .run()?;
-        let with_shapes = gradients.into_iter().zip(inputs);
-        with_shapes.map(|(gradient, input)| gradient.tensor(input.shape()).map(Some)).collect()
-    }
-}
-
-impl LinearAttention {
-    /// A kernel with the operands that both kernels of the backward read.
-    fn launch<'a>(
-        &'a self,
-        kernel: &'static str,
-        inputs: &'a [Tensor],
-        gradient: &'a Tensor,
-    ) -> Result<Launch<'a>> {
-        Launch::new(&KERNELS, kernel, &inputs[0])?
-            .grid([self.sizes.batch * self.sizes.n_heads, 1, 1], THREADS)
-            .shared(bytes(&self.sizes, &inputs[0]))
-            .reads([&inputs[0], &inputs[1], &inputs[2]])?
-            .read_if(self.padding.as_ref())?
-            .read(gradient)
-    }
+        let gradients = [dquery, dkey, dvalue].into_iter().zip(inputs);
+        gradients.map(|(gradient, input)| gradient.tensor(input.shape()).map(Some)).collect()
+    })
 }

@@ -32,8 +32,9 @@ use candle_core::{Result, Tensor, bail};
 
 use crate::autograd::graph::{Saved, fused};
 use crate::backend::choice::{dispatch, widened_all};
+use crate::ops::heads::Sizes;
 use crate::ops::padding_mask;
-use cpu::Sizes;
+use cpu::Scan;
 
 pub(crate) use cpu::lowest;
 
@@ -62,32 +63,27 @@ pub fn linear_attention(
     reads: Reads,
     key_padding_mask: Option<&Tensor>,
 ) -> Result<Tensor> {
-    let sizes = Sizes::of(log_query, log_key, value, reads)?;
+    let operands = [log_query, log_key, value];
+    let fits = |sizes: &Sizes| reads == Reads::Everything || sizes.q_len == sizes.kv_len;
+    let Some(sizes) = Sizes::of(operands)?.filter(fits) else {
+        let [query, key, value] = operands.map(Tensor::shape);
+        bail!("linear attention ({reads:?}) of query {query:?}, key {key:?}, value {value:?}")
+    };
     padding_mask::check(key_padding_mask, sizes.batch, sizes.kv_len)?;
-    let Sizes { batch, n_heads, q_len, width, .. } = sizes;
-    let (operands, shape) = ([log_query, log_key, value], (batch, n_heads, q_len, width));
+    let shape = (sizes.batch, sizes.n_heads, sizes.q_len, sizes.width);
     if operands.iter().any(|operand| operand.elem_count() == 0) {
         return Tensor::zeros(shape, value.dtype(), value.device());
     }
     dispatch!(match operands {
         Cpu(T) => {
-            let padding = padding_mask::flags(key_padding_mask)?;
-            fused(
-                "linear-attention",
-                operands,
-                shape,
-                Saved::InputsAndOutput,
-                |inputs: [&[T]; 3]| {
-                    let output = cpu::forward(&sizes, inputs, &padding);
-                    let backward = move |inputs: [&[T]; 3], output: &[T], gradient: &[T]| {
-                        cpu::backward(&sizes, inputs, &padding, output, gradient)
-                    };
-                    (output, backward)
-                },
-            )
+            let scan = Scan { sizes, reads, padding: padding_mask::flags(key_padding_mask)? };
+            let saved = Saved::InputsAndOutput;
+            fused("linear-attention", operands, shape, saved, |inputs: [&[T]; 3]| {
+                (scan.forward(inputs), move |inputs, y, g| scan.backward(inputs, y, g))
+            })
         }
         Cuda if cuda::takes(&sizes, value) => {
-            cuda::linear_attention(sizes, operands, key_padding_mask)
+            cuda::linear_attention(&sizes, reads, operands, key_padding_mask)
         }
         Cuda | Reference => {
             widened_all([value, log_query, log_key], |[value, log_query, log_key]| {
@@ -95,19 +91,4 @@ pub fn linear_attention(
             })
         }
     })
-}
-
-impl Sizes {
-    fn of(query: &Tensor, key: &Tensor, value: &Tensor, reads: Reads) -> Result<Self> {
-        let (batch, n_heads, q_len, n_features) = query.dims4()?;
-        let (_, _, kv_len, width) = value.dims4()?;
-        let matches = key.dims() == [batch, n_heads, kv_len, n_features]
-            && value.dims()[..2] == [batch, n_heads]
-            && (reads == Reads::Everything || q_len == kv_len);
-        if !matches {
-            let (query, key, value) = (query.shape(), key.shape(), value.shape());
-            bail!("linear attention ({reads:?}) of query {query:?}, key {key:?}, value {value:?}")
-        }
-        Ok(Self { batch, n_heads, q_len, kv_len, n_features, width, reads })
-    }
 }

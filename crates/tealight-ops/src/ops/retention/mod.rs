@@ -21,8 +21,9 @@ use candle_core::{Result, Tensor, WithDType, bail};
 
 use crate::autograd::graph::{Saved, fused};
 use crate::backend::choice::{dispatch, widened_all};
+use crate::ops::heads::Sizes;
 use crate::ops::padding_mask;
-use cpu::{Scan, Sizes};
+use cpu::Scan;
 
 /// `query` and `key (batch, n_heads, len, n_features)`, `value (batch, n_heads, len, width)`,
 /// `decay (n_heads)` → `(batch, n_heads, len, width)`: decaying sums of the values.
@@ -39,17 +40,21 @@ pub fn retention(
     decay: &[f64],
     key_padding_mask: Option<&Tensor>,
 ) -> Result<Tensor> {
-    let sizes = Sizes::of(query, key, value)?;
+    let operands = [query, key, value];
+    let Some(sizes) = Sizes::of(operands)?.filter(|sizes| sizes.q_len == sizes.kv_len) else {
+        let [query, key, value] = operands.map(Tensor::shape);
+        bail!("retention of query {query:?}, key {key:?}, value {value:?}")
+    };
     if decay.len() != sizes.n_heads || decay.iter().any(|&decay| !(decay > 0. && decay <= 1.)) {
         bail!("retention of {} heads with the decays {decay:?}", sizes.n_heads)
     }
-    padding_mask::check(key_padding_mask, sizes.batch, sizes.len)?;
-    dispatch!(match [query, key, value] {
+    padding_mask::check(key_padding_mask, sizes.batch, sizes.kv_len)?;
+    dispatch!(match operands {
         Cpu(T) => {
             let padding = padding_mask::flags(key_padding_mask)?;
             let decay = decay.iter().map(|&decay| T::from_f64(decay)).collect();
             let scan = Scan::<T> { sizes, decay, padding };
-            fused("retention", [query, key, value], value.shape(), Saved::Inputs, |inputs| {
+            fused("retention", operands, value.shape(), Saved::Inputs, |inputs| {
                 (scan.forward(inputs), move |inputs, _, g| scan.backward(inputs, g))
             })
         }
@@ -57,16 +62,4 @@ pub fn retention(
             reference::retention(query, key, value, decay, key_padding_mask)
         }),
     })
-}
-
-impl Sizes {
-    fn of(query: &Tensor, key: &Tensor, value: &Tensor) -> Result<Self> {
-        let (batch, n_heads, len, n_features) = query.dims4()?;
-        let (_, _, _, width) = value.dims4()?;
-        if key.dims() != query.dims() || value.dims() != [batch, n_heads, len, width] {
-            let (query, key, value) = (query.shape(), key.shape(), value.shape());
-            bail!("retention of query {query:?}, key {key:?}, value {value:?}")
-        }
-        Ok(Self { batch, n_heads, len, n_features, width })
-    }
 }
