@@ -134,16 +134,6 @@ impl<'a, T: Element> Example<'a, T> {
         padding_mask::is_padding(self.padding, j)
     }
 
-    /// The first position that reads anything.
-    #[inline(always)]
-    fn first_reader(&self) -> usize {
-        let mut first = 0;
-        while self.is_padding(first) {
-            first += 1;
-        }
-        first
-    }
-
     #[inline(always)]
     fn read(&self, state: &State<T>, i: usize, output: &mut [T]) {
         if self.is_padding(i) {
@@ -262,15 +252,9 @@ impl<'a, T: Element> Example<'a, T> {
     ) {
         let d_model = self.decay.len();
         let mut state = State::new(d_model);
-        let first = self.first_reader();
         for j in (0..output.len() / d_model).rev() {
             let at = j * d_model..(j + 1) * d_model;
             let (dkey, dvalue) = (&mut dkey[at.clone()], &mut dvalue[at.clone()]);
-            if j < first {
-                dkey.fill(T::ZERO);
-                dvalue.fill(T::ZERO);
-                continue;
-            }
             let normaliser = (&normalisers.shift[at.clone()], &normalisers.scale[at.clone()]);
             let outputs = (&output[at.clone()], &gradient[at]);
             if self.is_padding(j) {

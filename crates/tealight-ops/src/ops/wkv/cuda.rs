@@ -2,7 +2,7 @@
 
 use candle_core::{Result, Tensor};
 
-use crate::autograd::graph::{Operation, record};
+use crate::autograd::graph::{Saved, record_saving};
 use crate::backend::cuda::sums::add_parts;
 use crate::backend::cuda::{Buffer, Launch, Source, wide};
 
@@ -22,32 +22,10 @@ pub(super) fn wkv(operands: [&Tensor; 4], key_padding_mask: Option<&Tensor>) -> 
         .write(&mut output)?
         .sizes([batch * d_model, len, d_model])
         .run()?;
-    let output = output.value(key.shape());
-    record(Wkv { padding }, &[&key, &value, &decay, &bonus], output)
-}
-
-struct Wkv {
-    padding: Option<Tensor>,
-}
-
-impl Operation for Wkv {
-    fn name(&self) -> &'static str {
-        "wkv"
-    }
-
-    fn reads_output(&self) -> bool {
-        false
-    }
-
-    fn backward(
-        self: Box<Self>,
-        inputs: &[Tensor],
-        _: &Tensor,
-        gradient: &Tensor,
-    ) -> Result<Vec<Option<Tensor>>> {
+    let (inputs, output) = ([&key, &value, &decay, &bonus], output.value(key.shape()));
+    record_saving("wkv", &inputs, output, Saved::Inputs, move |inputs, _, gradient| {
         let [key, value, decay, bonus] = [0, 1, 2, 3].map(|i| &inputs[i]);
         let gradient = gradient.contiguous()?;
-        let (batch, len, d_model) = key.dims3()?;
         let wides = |n| Buffer::unwritten(n, wide(key.dtype()), key.device());
         let n = key.elem_count();
         let (mut shifts, mut scales, mut outputs) = (wides(n)?, wides(n)?, wides(n)?);
@@ -56,7 +34,7 @@ impl Operation for Wkv {
         Launch::new(&KERNELS, "wkv_backward", key)?
             .over(batch * d_model)
             .reads([key, value, decay, bonus])?
-            .read_if(self.padding.as_ref())?
+            .read_if(padding.as_ref())?
             .read(&gradient)?
             .writes([&mut shifts, &mut scales, &mut outputs])?
             .writes([&mut dkey, &mut dvalue, &mut drates])?
@@ -69,5 +47,5 @@ impl Operation for Wkv {
             Some(drates.get(0)?),
             Some(drates.get(1)?),
         ])
-    }
+    })
 }
