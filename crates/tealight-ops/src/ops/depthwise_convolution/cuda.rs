@@ -3,7 +3,7 @@
 use candle_core::{Result, Tensor};
 
 use super::NAME;
-use crate::autograd::graph::{Operation, record};
+use crate::autograd::graph::{Saved, record_saving};
 use crate::backend::cuda::{Buffer, Launch, Plain, Source, int, long, sums, wide};
 
 const KERNELS: Source = Source::new("depthwise_convolution", &[include_str!("kernel.cu")]);
@@ -25,7 +25,7 @@ unsafe impl Plain for Sizes {}
 pub(super) fn convolution(x: &Tensor, weight: &Tensor, mask: Option<&Tensor>) -> Result<Tensor> {
     let (x, weight) = (x.contiguous()?, weight.contiguous()?);
     let padding = mask.map(Tensor::contiguous).transpose()?;
-    let (_, n_heads, len, width) = x.dims4()?;
+    let (batch, n_heads, len, width) = x.dims4()?;
     let kernel = weight.dim(2)?;
     let sizes = Sizes {
         len: long(len)?,
@@ -33,65 +33,38 @@ pub(super) fn convolution(x: &Tensor, weight: &Tensor, mask: Option<&Tensor>) ->
         n_heads: int(n_heads)?,
         kernel: int(kernel)?,
     };
-    let convolution = Convolution { padding, sizes };
-    let y = convolution.of(&x, &weight, false)?;
-    record(convolution, &[&x, &weight], y.value(x.shape()))
-}
-
-struct Convolution {
-    padding: Option<Tensor>,
-    sizes: Sizes,
-}
-
-impl Convolution {
-    /// The convolution of `x`; with the kernel reversed, the gradient of `x` from that of the result.
-    fn of(&self, x: &Tensor, weight: &Tensor, is_turned: bool) -> Result<Buffer> {
-        let mut y = Buffer::like(x)?;
-        Launch::new(&KERNELS, "convolve", x)?
-            .over(x.elem_count())
-            .reads([x, weight])?
-            .read_if(self.padding.as_ref())?
-            .write(&mut y)?
-            .size(x.elem_count())
-            .plain(self.sizes)
-            .int(is_turned.into())
-            .run()?;
-        Ok(y)
-    }
-}
-
-impl Operation for Convolution {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn reads_output(&self) -> bool {
-        false
-    }
-
-    fn backward(
-        self: Box<Self>,
-        inputs: &[Tensor],
-        _: &Tensor,
-        gradient: &Tensor,
-    ) -> Result<Vec<Option<Tensor>>> {
+    // The convolution of `x`; with the kernel reversed, the gradient of `x` from that of the result.
+    let convolve =
+        move |x: &Tensor, weight: &Tensor, padding: Option<&Tensor>, is_reversed: bool| {
+            let mut y = Buffer::like(x)?;
+            Launch::new(&KERNELS, "convolve", x)?
+                .over(x.elem_count())
+                .reads([x, weight])?
+                .read_if(padding)?
+                .write(&mut y)?
+                .size(x.elem_count())
+                .plain(sizes)
+                .int(is_reversed.into())
+                .run()?;
+            Result::Ok(y)
+        };
+    let y = convolve(&x, &weight, padding.as_ref(), false)?.value(x.shape());
+    record_saving(NAME, &[&x, &weight], y, Saved::Inputs, move |inputs, _, gradient| {
         let (x, weight) = (&inputs[0], &inputs[1]);
         let gradient = gradient.contiguous()?;
-        let dx = self.of(&gradient, weight, true)?;
-        let (batch, n_heads, len, _) = x.dims4()?;
-        let kernel = weight.dim(2)?;
+        let dx = convolve(&gradient, weight, padding.as_ref(), true)?;
         let (n_parts, per_part) = sums::parts(batch * len);
         let n_weights = weight.elem_count();
         let mut parts = Buffer::unwritten(n_parts * n_weights, wide(x.dtype()), x.device())?;
         Launch::new(&KERNELS, "convolution_backward_weight", x)?
             .grid([kernel, n_heads, n_parts], 128)
             .reads([x, &gradient])?
-            .read_if(self.padding.as_ref())?
+            .read_if(padding.as_ref())?
             .write(&mut parts)?
             .sizes([batch * len, per_part])
-            .plain(self.sizes)
+            .plain(sizes)
             .run()?;
         let dweight = sums::add_parts(x, &parts, 0, n_parts, n_weights)?;
         Ok(vec![Some(dx.tensor(x.shape())?), Some(dweight.tensor(weight.shape())?)])
-    }
+    })
 }
