@@ -20,7 +20,6 @@ use candle_core::{D, DType, Device, Result, Tensor, bail};
 use crate::autograd::graph::record_linear;
 use crate::backend::buffer::{View, stored, tensor};
 use crate::backend::choice::{Backend, dispatch, widened};
-use crate::backend::cuda as cuda_ops;
 use crate::backend::element::Element;
 use crate::backend::profile::{Phase, timed};
 
@@ -68,8 +67,8 @@ pub fn tables(
 /// # Errors
 /// If the shapes do not match.
 pub fn rotate(x: &Tensor, cos: &Tensor, sin: &Tensor, layout: Layout) -> Result<Tensor> {
-    let (_, _, seq_len, _) = x.dims4()?;
-    turned(x, cos, sin, layout, Rows { len: seq_len, repeated: 1, definition: reference::rotate })
+    let (_, _, len, _) = x.dims4()?;
+    Rotation::new(cos, sin, layout, len, 1).apply(x, reference::rotate)
 }
 
 /// As [`rotate`] of `x (batch, seq_len, n_heads, head_dim)`, the heads last.
@@ -77,57 +76,58 @@ pub fn rotate(x: &Tensor, cos: &Tensor, sin: &Tensor, layout: Layout) -> Result<
 /// # Errors
 /// As its.
 pub fn rotate_heads_last(x: &Tensor, cos: &Tensor, sin: &Tensor, layout: Layout) -> Result<Tensor> {
-    let (_, seq_len, n_heads, _) = x.dims4()?;
-    turned(
-        x,
-        cos,
-        sin,
-        layout,
-        Rows { len: seq_len, repeated: n_heads, definition: reference::rotate_heads_last },
-    )
-}
-
-/// The position of row i of x is ⌊i / repeated⌋ mod len.
-#[derive(Clone, Copy, Debug)]
-struct Rows {
-    len: usize,
-    repeated: usize,
-    definition: Definition,
+    let (_, len, n_heads, _) = x.dims4()?;
+    Rotation::new(cos, sin, layout, len, n_heads).apply(x, reference::rotate_heads_last)
 }
 
 type Definition = fn(&Tensor, &Tensor, &Tensor, Layout) -> Result<Tensor>;
 
-fn turned(x: &Tensor, cos: &Tensor, sin: &Tensor, layout: Layout, rows: Rows) -> Result<Tensor> {
-    let head_dim = x.dim(D::Minus1)?;
-    let expected = [rows.len, head_dim / 2];
-    if !head_dim.is_multiple_of(2) || cos.dims() != expected || sin.dims() != expected {
-        bail!("rotation of {:?} with tables {:?} and {:?}", x.shape(), cos.shape(), sin.shape())
-    }
-    if Backend::of(&[x]) == Backend::Cuda {
-        // Angles are not rounded to half precision, even if x is.
-        let wide = |table: &Tensor| table.to_dtype(cuda_ops::wide(x.dtype()));
-        return cuda::rotate(x, &wide(cos)?, &wide(sin)?, layout, rows);
-    }
-    dispatch!(match [x, cos, sin] {
-        Cpu(T) => on_cpu::<T>(x, cos, sin, layout, rows),
-        Cuda | Reference => widened(x, |x| (rows.definition)(x, cos, sin, layout)),
-    })
+/// A rotation of rows: the position of row i is ⌊i / repeated⌋ mod len.
+struct Rotation {
+    /// `(len, head_dim/2)`
+    cos: Tensor,
+    sin: Tensor,
+    layout: Layout,
+    len: usize,
+    repeated: usize,
 }
 
-fn on_cpu<T: Element>(
-    x: &Tensor,
-    cos: &Tensor,
-    sin: &Tensor,
-    layout: Layout,
-    rows: Rows,
-) -> Result<Tensor> {
-    let (x, cos, sin) = (x.contiguous()?, cos.detach().contiguous()?, sin.detach().contiguous()?);
+impl Rotation {
+    fn new(cos: &Tensor, sin: &Tensor, layout: Layout, len: usize, repeated: usize) -> Self {
+        Self { cos: cos.detach(), sin: sin.detach(), layout, len, repeated }
+    }
+
+    fn apply(self, x: &Tensor, definition: Definition) -> Result<Tensor> {
+        let Self { cos, sin, layout, len, .. } = &self;
+        let head_dim = x.dim(D::Minus1)?;
+        let expected = [*len, head_dim / 2];
+        if !head_dim.is_multiple_of(2) || cos.dims() != expected || sin.dims() != expected {
+            bail!("rotation of {:?} with tables {:?} and {:?}", x.shape(), cos.shape(), sin.shape())
+        }
+        if Backend::of(&[x]) == Backend::Cuda {
+            return cuda::rotate(x, self);
+        }
+        dispatch!(match [x, cos, sin] {
+            Cpu(T) => on_cpu::<T>(x, self),
+            Cuda | Reference => widened(x, |x| definition(x, cos, sin, *layout)),
+        })
+    }
+
+    /// With contiguous tables in a dtype.
+    fn tables_in(self, dtype: DType) -> Result<Self> {
+        let [cos, sin] = [&self.cos, &self.sin].map(|table| table.to_dtype(dtype)?.contiguous());
+        Ok(Self { cos: cos?, sin: sin?, ..self })
+    }
+}
+
+fn on_cpu<T: Element>(x: &Tensor, rotation: Rotation) -> Result<Tensor> {
+    let (x, rotation) = (x.contiguous()?, rotation.tables_in(T::DTYPE)?);
     // `x` rotated by `direction` (1 or −1) times the angles.
     let rotated = move |x: &Tensor, direction: T| {
         let half = x.dim(D::Minus1)? / 2;
-        let (x, cos, sin) = (View::of(x)?, View::of(&cos)?, View::of(&sin)?);
-        let tables = cpu::Tables { cos: &cos, sin: &sin, half, repeated: rows.repeated };
-        Result::Ok(match layout {
+        let (x, cos, sin) = (View::of(x)?, View::of(&rotation.cos)?, View::of(&rotation.sin)?);
+        let tables = cpu::Tables { cos: &cos, sin: &sin, half, repeated: rotation.repeated };
+        Result::Ok(match rotation.layout {
             Layout::Interleaved => cpu::rotate_interleaved(&x, direction, &tables),
             Layout::Half => cpu::rotate_half(&x, direction, &tables),
         })
