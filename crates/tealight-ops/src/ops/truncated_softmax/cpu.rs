@@ -2,67 +2,29 @@
 
 use std::cmp::Ordering;
 
+use super::Truncation;
 use crate::backend::element::Element;
 use crate::backend::parallel::{all_numbers, by_rows, finite, max, sum, sum_of_pairs};
 use crate::ops::softmax::softmax_row;
 
-pub(super) fn top_k<T: Element>(x: &[T], width: usize, k: usize) -> Vec<T> {
+pub(super) fn truncated_softmax<T: Element>(
+    x: &[T],
+    width: usize,
+    truncation: Truncation,
+) -> Vec<T> {
     by_rows(
         x,
         x,
         width,
         #[inline(always)]
-        |y, x, _| {
-            if !all_numbers(x) {
-                return y.fill(T::NAN);
+        |y, x, _| match truncation {
+            Truncation::TopK(k) => top_k(y, x, k.min(width)),
+            Truncation::Cut(threshold) => cut(y, x, T::from_f64(threshold)),
+            Truncation::CutRenormalized(threshold) => {
+                cut(y, x, T::from_f64(threshold));
+                normalize(y);
             }
-            let (least, mut n_equal) = least_of_top_k(y, x, k.min(width));
-            let shift = finite(max(x));
-            for (y, &x) in y.iter_mut().zip(x) {
-                let is_kept = x > least || (x == least && n_equal > 0);
-                n_equal -= usize::from(is_kept && x == least);
-                *y = if is_kept { (x - shift).exp() } else { T::ZERO };
-            }
-            normalize(y);
-        },
-    )
-}
-
-pub(super) fn cut<T: Element>(x: &[T], width: usize, threshold: T) -> Vec<T> {
-    by_rows(
-        x,
-        x,
-        width,
-        #[inline(always)]
-        |y, x, _| cut_row(y, x, threshold),
-    )
-}
-
-pub(super) fn cut_renormalized<T: Element>(x: &[T], width: usize, threshold: T) -> Vec<T> {
-    by_rows(
-        x,
-        x,
-        width,
-        #[inline(always)]
-        |y, x, _| {
-            cut_row(y, x, threshold);
-            normalize(y);
-        },
-    )
-}
-
-pub(super) fn score_cut<T: Element>(x: &[T], width: usize, threshold: T) -> Vec<T> {
-    by_rows(
-        x,
-        x,
-        width,
-        #[inline(always)]
-        |y, x, _| {
-            let shift = finite(max(x));
-            for (y, &x) in y.iter_mut().zip(x) {
-                *y = if x <= threshold { T::ZERO } else { (x - shift).exp() };
-            }
-            normalize(y);
+            Truncation::ScoreCut(threshold) => score_cut(y, x, T::from_f64(threshold)),
         },
     )
 }
@@ -91,11 +53,35 @@ pub(super) fn cut_backward<T: Element>(
 }
 
 #[inline(always)]
-fn cut_row<T: Element>(y: &mut [T], x: &[T], threshold: T) {
+fn top_k<T: Element>(y: &mut [T], x: &[T], k: usize) {
+    if !all_numbers(x) {
+        return y.fill(T::NAN);
+    }
+    let (least, mut n_equal) = least_of_top_k(y, x, k);
+    let shift = finite(max(x));
+    for (y, &x) in y.iter_mut().zip(x) {
+        let is_kept = x > least || (x == least && n_equal > 0);
+        n_equal -= usize::from(is_kept && x == least);
+        *y = if is_kept { (x - shift).exp() } else { T::ZERO };
+    }
+    normalize(y);
+}
+
+#[inline(always)]
+fn cut<T: Element>(y: &mut [T], x: &[T], threshold: T) {
     softmax_row(y, x);
     for y in y {
         *y = if *y <= threshold { T::ZERO } else { *y };
     }
+}
+
+#[inline(always)]
+fn score_cut<T: Element>(y: &mut [T], x: &[T], threshold: T) {
+    let shift = finite(max(x));
+    for (y, &x) in y.iter_mut().zip(x) {
+        *y = if x <= threshold { T::ZERO } else { (x - shift).exp() };
+    }
+    normalize(y);
 }
 
 /// Divides a row by its sum, unless that is 0.

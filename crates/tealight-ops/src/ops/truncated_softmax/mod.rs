@@ -28,8 +28,6 @@ use crate::backend::choice::{dispatch, widened};
 use crate::backend::element::Element;
 use crate::ops::softmax::softmax_backward;
 
-const NAME: &str = "truncated-softmax";
-
 /// Which elements of a row are kept.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Truncation {
@@ -73,17 +71,11 @@ fn on_cpu<T: Element>(x: &Tensor, truncation: Truncation) -> Result<Tensor> {
     // The output has zeros in place of the weights that were cut, so this gradient needs the scores.
     let is_cut = matches!(truncation, Truncation::Cut(_));
     let saved = if is_cut { Saved::Inputs } else { Saved::Output };
-    fused(NAME, [x], x.shape(), saved, |[x]| {
-        let y = match truncation {
-            Truncation::TopK(k) => cpu::top_k(x, width, k),
-            Truncation::Cut(t) => cpu::cut(x, width, T::from_f64(t)),
-            Truncation::CutRenormalized(t) => cpu::cut_renormalized(x, width, T::from_f64(t)),
-            Truncation::ScoreCut(t) => cpu::score_cut(x, width, T::from_f64(t)),
-        };
+    fused("truncated-softmax", [x], x.shape(), saved, |[x]| {
         let backward = move |[x]: [&[T]; 1], y: &[T], g: &[T]| match truncation {
             Truncation::Cut(t) => [cpu::cut_backward(x, g, width, T::from_f64(t))],
             _ => [softmax_backward(y, g, width)],
         };
-        (y, backward)
+        (cpu::truncated_softmax(x, width, truncation), backward)
     })
 }
