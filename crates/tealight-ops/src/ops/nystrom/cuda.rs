@@ -28,7 +28,7 @@ unsafe impl Plain for Sizes {}
 pub(super) fn segment_means(x: &Tensor, segments: &Segments) -> Result<Tensor> {
     let x = x.contiguous()?;
     let (batch, n_heads, len, width) = x.dims4()?;
-    let (n_landmarks, n_rows) = (segments.n_landmarks(), segments.n_rows());
+    let n_landmarks = segments.n_landmarks();
     let on_device = |table: Vec<u32>| {
         let len = table.len();
         tensor_of(table, len, x.device())
@@ -39,29 +39,20 @@ pub(super) fn segment_means(x: &Tensor, segments: &Segments) -> Result<Tensor> {
         n_landmarks: long(n_landmarks)?,
         width: long(width)?,
         n_heads: int(n_heads)?,
-        n_rows: int(n_rows)?,
-        rule: segments.rule() as i32,
+        n_rows: int(segments.rows.len())?,
+        rule: segments.rule as i32,
     };
-    let n = batch * n_heads * n_landmarks * width;
-    let mut y = Buffer::unwritten(n, x.dtype(), x.device())?;
-    run("segment_means_forward", &x, &mut y, n, table.as_ref(), sizes)?;
-    let shape = (batch, n_heads, n_landmarks, width);
-    record_linear("segment means", &[&x], y.value(shape), move |gradient| {
-        let gradient = gradient.contiguous()?;
+    let run = move |kernel, x: &Tensor, len| {
         let n = batch * n_heads * len * width;
-        let mut dx = Buffer::unwritten(n, gradient.dtype(), gradient.device())?;
-        run("segment_means_backward", &gradient, &mut dx, n, table.as_ref(), sizes)?;
+        let mut y = Buffer::unwritten(n, x.dtype(), x.device())?;
+        let launch = Launch::elementwise(&KERNELS, kernel, [x], &mut y, n)?;
+        launch.read_if(table.as_ref())?.plain(sizes).run()?;
+        Result::Ok(y)
+    };
+    let y = run("segment_means_forward", &x, n_landmarks)?;
+    let y = y.value((batch, n_heads, n_landmarks, width));
+    record_linear("segment means", &[&x], y, move |gradient| {
+        let dx = run("segment_means_backward", &gradient.contiguous()?, len)?;
         Ok(vec![Some(dx.tensor((batch, n_heads, len, width))?)])
     })
-}
-
-fn run(
-    kernel: &'static str,
-    x: &Tensor,
-    y: &mut Buffer,
-    n: usize,
-    table: Option<&Tensor>,
-    sizes: Sizes,
-) -> Result<()> {
-    Launch::elementwise(&KERNELS, kernel, [x], y, n)?.read_if(table)?.plain(sizes).run()
 }

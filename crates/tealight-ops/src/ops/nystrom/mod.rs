@@ -34,14 +34,14 @@ pub mod reference;
 mod segment_means;
 mod segments;
 
-use candle_core::{D, DType, Device, Result, Tensor, bail};
+use candle_core::{D, Result, Tensor, bail};
 
 pub use normalisation::Normalisation;
 pub use pseudo_inverse::pseudo_inverse;
 pub use segment_means::segment_means;
 pub use segments::{SegmentRule, Segments};
 
-use crate::backend::choice::widened;
+use crate::backend::choice::{at_least_f32, widened};
 use crate::ops::matmul::{matmul, matmul_transposed};
 use crate::ops::padding_mask;
 use crate::ops::softmax::softmax;
@@ -177,10 +177,8 @@ pub fn factors(
     settings: &Settings,
     key_padding_mask: Option<&Tensor>,
 ) -> Result<Factors> {
-    let dtype = if query.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
-    let (query, key) = (query.to_dtype(dtype)?, key.to_dtype(dtype)?);
-    let plan = Plan::new(&query, &key, settings, key_padding_mask)?;
-    plan.factors()
+    let query = at_least_f32(query)?;
+    Plan::new(&query, &key.to_dtype(query.dtype())?, settings, key_padding_mask)?.factors()
 }
 
 /// Scaled queries and keys, their landmarks, and the masks.
@@ -193,6 +191,8 @@ struct Plan {
     key_landmarks: Tensor,
     /// `(batch or 1, 1, 1, n_landmarks)`: −∞ at a landmark without positions.
     landmark_mask: Option<Tensor>,
+    /// `(batch or 1, 1, n_landmarks, 1)`: the same for rows of scores.
+    landmark_rows: Option<Tensor>,
     /// `(batch, 1, 1, len)`: −∞ at padding.
     key_mask: Option<Tensor>,
 }
@@ -225,11 +225,13 @@ impl Plan {
         let key_mask = |mask| {
             padding_mask::additive(mask, key.dtype())?.unsqueeze(1)?.unsqueeze(1) // (batch, 1, 1, len)
         };
+        let landmark_mask = segments.mask(key.dtype(), key.device())?;
         Ok(Self {
             settings: *settings,
             query_landmarks: segment_means(&query, &segments)?,
             key_landmarks: segment_means(&key, &segments)?,
-            landmark_mask: segments.mask(key.dtype(), key.device())?,
+            landmark_rows: landmark_mask.as_ref().map(|mask| mask.transpose(2, 3)).transpose()?,
+            landmark_mask,
             key_mask: key_padding_mask.map(key_mask).transpose()?,
             segments,
             query,
@@ -261,44 +263,28 @@ impl Plan {
 
     fn factors(&self) -> Result<Factors> {
         let Settings { n_iterations, normalisation, .. } = self.settings;
-        let kernel_2 = self.kernel_2()?;
+        let kernel_2 = weights_of(
+            &self.query_landmarks,
+            &self.key_landmarks,
+            [&self.landmark_mask, &self.landmark_rows],
+        )?;
         let inverse = pseudo_inverse(&kernel_2, n_iterations, normalisation)?;
-        Ok(Factors { kernel_1: self.kernel_1()?, kernel_2, inverse, kernel_3: self.kernel_3()? })
+        let kernel_1 = self.kernel_1()?;
+        let kernel_3 =
+            weights_of(&self.query_landmarks, &self.key, [&self.key_mask, &self.landmark_rows])?;
+        Ok(Factors { kernel_1, kernel_2, inverse, kernel_3 })
     }
 
     fn kernel_1(&self) -> Result<Tensor> {
-        let scores = matmul_transposed(&self.query, &self.key_landmarks)?;
-        softmax(&masked(scores, self.landmark_mask.as_ref())?)
-    }
-
-    fn kernel_2(&self) -> Result<Tensor> {
-        let scores = matmul_transposed(&self.query_landmarks, &self.key_landmarks)?;
-        let scores = masked(scores, self.landmark_mask.as_ref())?;
-        softmax(&masked(scores, self.landmark_rows()?.as_ref())?)
-    }
-
-    fn kernel_3(&self) -> Result<Tensor> {
-        let scores = matmul_transposed(&self.query_landmarks, &self.key)?;
-        let scores = masked(scores, self.key_mask.as_ref())?;
-        softmax(&masked(scores, self.landmark_rows()?.as_ref())?)
-    }
-
-    /// `(batch or 1, 1, n_landmarks, 1)`: the landmark mask for rows of scores.
-    fn landmark_rows(&self) -> Result<Option<Tensor>> {
-        self.landmark_mask.as_ref().map(|mask| mask.transpose(2, 3)).transpose()
+        weights_of(&self.query, &self.key_landmarks, [&self.landmark_mask, &None])
     }
 }
 
-fn masked(scores: Tensor, mask: Option<&Tensor>) -> Result<Tensor> {
-    match mask {
-        Some(mask) => scores.broadcast_add(mask),
-        None => Ok(scores),
+/// The softmax of the products of queries and keys, with additive masks.
+fn weights_of(query: &Tensor, key: &Tensor, masks: [&Option<Tensor>; 2]) -> Result<Tensor> {
+    let mut scores = matmul_transposed(query, key)?;
+    for mask in masks.into_iter().flatten() {
+        scores = scores.broadcast_add(mask)?;
     }
-}
-
-/// −∞ where a flag is true, else 0.
-fn minus_infinity_where(flags: &[bool], dtype: DType, device: &Device) -> Result<Tensor> {
-    let value = |&flag: &bool| if flag { f64::NEG_INFINITY } else { 0. };
-    let values: Vec<f64> = flags.iter().map(value).collect();
-    Tensor::new(values, &Device::Cpu)?.to_dtype(dtype)?.to_device(device)
+    softmax(&scores)
 }

@@ -57,8 +57,3 @@ impl Normalisation {
         }
     }
 }
-
-/// The identity of the size of `a (.., m, m)`: `(m, m)`
-pub(super) fn identity(a: &Tensor) -> Result<Tensor> {
-    Tensor::eye(a.dim(D::Minus1)?, a.dtype(), a.device())
-}

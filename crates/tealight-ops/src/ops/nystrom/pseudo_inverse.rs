@@ -4,7 +4,7 @@ mod cuda;
 
 use candle_core::{D, Result, Tensor, bail};
 
-use super::normalisation::{Normalisation, Start, identity};
+use super::normalisation::{Normalisation, Start};
 use super::reference;
 use crate::autograd::graph::{Saved, Value, record_saving};
 use crate::backend::buffer::{View, tensor};
@@ -146,7 +146,10 @@ fn multiple_minus(multiple: f64, x: &Tensor, scale: f64) -> Result<Tensor> {
     dispatch!(match [x] {
         Cpu(T) => multiple_minus_on_cpu::<T>(multiple, x, scale),
         Cuda => cuda::multiple_minus(multiple, x, scale),
-        Reference => (identity(x)? * multiple)?.broadcast_sub(x)? * scale,
+        Reference => {
+            let identity = Tensor::eye(x.dim(D::Minus1)?, x.dtype(), x.device())?;
+            (identity * multiple)?.broadcast_sub(x)? * scale
+        }
     })
 }
 

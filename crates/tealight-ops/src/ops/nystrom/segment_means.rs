@@ -20,8 +20,8 @@ use crate::backend::parallel::{add_scaled, run};
 /// If the segments belong to another length or batch size.
 pub fn segment_means(x: &Tensor, segments: &Segments) -> Result<Tensor> {
     let (batch, n_heads, len, head_dim) = x.dims4()?;
-    if len != segments.len() || !segments.are_of(batch) {
-        bail!("means of {:?} over segments of {} positions", x.shape(), segments.len())
+    if len != segments.len || ![1, batch].contains(&segments.rows.len()) {
+        bail!("means of {:?} over segments of {} positions", x.shape(), segments.len)
     }
     let shape = (batch, n_heads, segments.n_landmarks(), head_dim);
     if x.elem_count() == 0 {
@@ -34,7 +34,7 @@ pub fn segment_means(x: &Tensor, segments: &Segments) -> Result<Tensor> {
         }),
         Cuda => cuda::segment_means(x, segments),
         Reference => {
-            let (rule, mask) = (segments.rule(), segments.key_padding_mask()?);
+            let (rule, mask) = (segments.rule, segments.key_padding_mask()?);
             let n_landmarks = segments.n_landmarks();
             widened(x, |x| reference::segment_means(x, rule, n_landmarks, mask.as_ref()))
         }
@@ -51,7 +51,7 @@ struct Means {
 impl Means {
     /// The number of elements of one head of one example, and of its landmarks.
     fn plane_lens(&self) -> (usize, usize) {
-        (self.segments.len() * self.head_dim, self.segments.n_landmarks() * self.head_dim)
+        (self.segments.len * self.head_dim, self.segments.n_landmarks() * self.head_dim)
     }
 
     fn forward<T: Element>(&self, x: &[T]) -> Vec<T> {

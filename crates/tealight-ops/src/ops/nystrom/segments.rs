@@ -4,7 +4,6 @@ use std::ops::Range;
 
 use candle_core::{DType, Device, Result, Tensor, bail};
 
-use super::minus_infinity_where;
 use crate::ops::padding_mask;
 
 /// How `len` positions are cut into `n_landmarks` segments if they do not divide.
@@ -46,12 +45,14 @@ impl SegmentRule {
 /// is padding, for each row its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Segments {
-    rule: SegmentRule,
+    pub(super) rule: SegmentRule,
     n_landmarks: usize,
-    len: usize,
+    /// How many positions they cut.
+    pub(super) len: usize,
     /// Whether positions are left out anywhere.
     has_padding: bool,
-    rows: Vec<Row>,
+    /// One for all rows of a batch, or as many as it has.
+    pub(super) rows: Vec<Row>,
 }
 
 /// The segments of one row of the batch.
@@ -110,15 +111,6 @@ impl Segments {
         self.n_landmarks
     }
 
-    /// How many positions they cut.
-    pub(super) fn len(&self) -> usize {
-        self.len
-    }
-
-    pub(super) fn rule(&self) -> SegmentRule {
-        self.rule
-    }
-
     /// The mask that they were laid out under, on the CPU: `(batch, len)`.
     pub(super) fn key_padding_mask(&self) -> Result<Option<Tensor>> {
         if !self.has_padding {
@@ -131,11 +123,6 @@ impl Segments {
             }
         }
         Tensor::from_vec(flags, (self.rows.len(), self.len), &Device::Cpu).map(Some)
-    }
-
-    /// One for all rows of a batch, or as many as it has.
-    pub(super) fn n_rows(&self) -> usize {
-        self.rows.len()
     }
 
     /// The table of all rows that the kernels read, as `kernel.cu` describes it. `None` without padding: then the
@@ -156,11 +143,6 @@ impl Segments {
             table.extend(ranges.iter().flat_map(|range| [range.start as u32, range.end as u32]));
         }
         Some(table)
-    }
-
-    /// Whether all rows of a batch of this size have segments.
-    pub(super) fn are_of(&self, batch: usize) -> bool {
-        self.rows.len() == 1 || self.rows.len() == batch
     }
 
     /// The segments of a row of the batch.
@@ -191,12 +173,12 @@ impl Segments {
     /// `(rows, 1, 1, n_landmarks)`: −∞ at landmarks whose segment is empty, else 0. `None` if no segment is empty.
     pub(super) fn mask(&self, dtype: DType, device: &Device) -> Result<Option<Tensor>> {
         let segments = self.rows.iter().flat_map(Row::segments);
-        let is_empty: Vec<bool> = segments.map(<[_]>::is_empty).collect();
-        if !is_empty.contains(&true) {
+        let is_empty: Vec<u8> = segments.map(|segment| segment.is_empty().into()).collect();
+        if !is_empty.contains(&1) {
             return Ok(None);
         }
-        let mask = minus_infinity_where(&is_empty, dtype, device)?;
-        mask.reshape((self.rows.len(), 1, 1, self.n_landmarks)).map(Some)
+        let shape = (self.rows.len(), 1, 1, self.n_landmarks);
+        padding_mask::additive(&Tensor::from_vec(is_empty, shape, device)?, dtype).map(Some)
     }
 }
 

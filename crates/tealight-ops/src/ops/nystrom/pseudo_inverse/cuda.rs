@@ -60,25 +60,17 @@ pub(super) fn start(normalisation: Normalisation, a: &Tensor) -> Result<Start> {
         .writes([&mut scale, &mut shares])?
         .sizes([group, m])
         .run()?;
-    let mut z = Buffer::like(&a)?;
-    Launch::new(&KERNELS, "transposed_over", &a)?
-        .over(a.elem_count())
-        .read(&a)?
-        .read_buffer(&scale)?
-        .write(&mut z)?
-        .sizes([a.elem_count(), m])
-        .run()?;
     let with = |[rows, columns]: [usize; 2]| {
         let mut shape = a.dims()[..a.rank() - 2].to_vec();
         shape.extend([rows, columns]);
         shape
     };
-    Ok(Start {
-        normalisation,
-        z: z.tensor(a.shape())?,
-        scale: scale.tensor(with([1, 1]))?,
-        shares: shares.tensor(with([1, m]))?,
-    })
+    let (scale, shares) = (scale.tensor(with([1, 1]))?, shares.tensor(with([1, m]))?);
+    let mut z = Buffer::like(&a)?;
+    Launch::elementwise(&KERNELS, "transposed_over", [&a, &scale], &mut z, a.elem_count())?
+        .size(m)
+        .run()?;
+    Ok(Start { normalisation, z: z.tensor(a.shape())?, scale, shares })
 }
 
 /// See [`Start::gradient`].
@@ -93,13 +85,10 @@ pub(super) fn gradient(start: &Start, dz: &Tensor, da: &Tensor) -> Result<Tensor
         .write(&mut dscale)?
         .sizes([group, m])
         .run()?;
-    let mut whole = Buffer::like(&da)?;
-    Launch::new(&KERNELS, "gradient_of_start", &dz)?
-        .over(dz.elem_count())
-        .reads([&da, &dz, &start.scale, &start.shares])?
-        .read_buffer(&dscale)?
-        .write(&mut whole)?
-        .sizes([dz.elem_count(), m])
+    let (mut whole, dscale) = (Buffer::like(&da)?, dscale.tensor(n_planes)?);
+    let operands = [&da, &dz, &start.scale, &start.shares, &dscale];
+    Launch::elementwise(&KERNELS, "gradient_of_start", operands, &mut whole, dz.elem_count())?
+        .size(m)
         .run()?;
     whole.tensor(da.shape())
 }
