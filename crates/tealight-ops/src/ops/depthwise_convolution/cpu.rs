@@ -7,14 +7,15 @@ use std::ops::Range;
 use crate::backend::buffer::unwritten;
 use crate::backend::element::Element;
 use crate::backend::parallel::{add_scaled, run, sum_in_order, sum_of_pairs};
+use crate::ops::padding_mask;
 
 /// The settings of a convolution.
 pub(super) struct Convolution {
     pub(super) n_heads: usize,
     pub(super) len: usize,
     pub(super) head_dim: usize,
-    /// By row of the batch, then by position.
-    pub(super) is_padding: Option<Vec<Vec<bool>>>,
+    /// `(batch, len)`, 1 = padding; empty without a mask.
+    pub(super) padding: Vec<u8>,
 }
 
 impl Convolution {
@@ -80,7 +81,7 @@ impl Convolution {
 
     #[inline(always)]
     fn without_padding<'a, T: Element>(&self, i: usize, x: &'a [T]) -> Cow<'a, [T]> {
-        if self.is_padding.is_none() {
+        if self.padding.is_empty() {
             return Cow::Borrowed(x);
         }
         let mut x = x.to_vec();
@@ -90,11 +91,10 @@ impl Convolution {
 
     #[inline(always)]
     fn clear_padding<T: Element>(&self, i: usize, x: &mut [T]) {
-        if let Some(rows) = &self.is_padding {
-            for (x, &is_padding) in x.chunks_exact_mut(self.head_dim).zip(&rows[i / self.n_heads]) {
-                if is_padding {
-                    x.fill(T::ZERO);
-                }
+        let padding = padding_mask::row(&self.padding, i / self.n_heads, self.len);
+        for (x, &flag) in x.chunks_exact_mut(self.head_dim).zip(padding) {
+            if flag != 0 {
+                x.fill(T::ZERO);
             }
         }
     }

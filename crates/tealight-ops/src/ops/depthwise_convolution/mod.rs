@@ -46,8 +46,8 @@ pub fn depthwise_convolution(
     padding_mask::check(key_padding_mask, batch, len)?;
     dispatch!(match [x, weight] {
         Cpu(T) => {
-            let is_padding = key_padding_mask.map(padding_mask::rows).transpose()?;
-            let convolution = Convolution { n_heads, len, head_dim, is_padding };
+            let padding = padding_mask::flags(key_padding_mask)?;
+            let convolution = Convolution { n_heads, len, head_dim, padding };
             fused(NAME, [x, weight], x.shape(), Saved::Inputs, |[x, weight]: [&[T]; 2]| {
                 let y = convolution.forward(x, weight);
                 (y, move |[x, weight], _, g| convolution.backward(x, weight, g))
