@@ -34,9 +34,9 @@ pub fn segment_means(x: &Tensor, segments: &Segments) -> Result<Tensor> {
         }),
         Cuda => cuda::segment_means(x, segments),
         Reference => {
-            let (rule, mask) = (segments.rule, segments.key_padding_mask()?);
-            let n_landmarks = segments.n_landmarks();
-            widened(x, |x| reference::segment_means(x, rule, n_landmarks, mask.as_ref()))
+            let (rule, n_landmarks) = (segments.rule, segments.n_landmarks());
+            let mask = segments.key_padding_mask.as_ref();
+            widened(x, |x| reference::segment_means(x, rule, n_landmarks, mask))
         }
     })
 }

@@ -43,20 +43,20 @@ impl SegmentRule {
 
 /// Which positions each landmark is the mean of: the same for all rows of a batch, or, where there
 /// is padding, for each row its own.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Segments {
     pub(super) rule: SegmentRule,
     n_landmarks: usize,
     /// How many positions they cut.
     pub(super) len: usize,
-    /// Whether positions are left out anywhere.
-    has_padding: bool,
+    /// `(batch, len)`: positions that are left out.
+    pub(super) key_padding_mask: Option<Tensor>,
     /// One for all rows of a batch, or as many as it has.
     pub(super) rows: Vec<Row>,
 }
 
 /// The segments of one row of the batch.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(super) struct Row {
     /// The positions that are not padding.
     positions: Vec<usize>,
@@ -101,9 +101,8 @@ impl Segments {
             let positions = (0..is_padding.len()).filter(|&i| !is_padding[i]).collect();
             Row::new(rule, n_landmarks, positions)
         };
-        let has_padding = key_padding_mask.is_some();
         let rows = is_padding.into_iter().map(row).collect();
-        Ok(Self { rule, n_landmarks, len, has_padding, rows })
+        Ok(Self { rule, n_landmarks, len, key_padding_mask: key_padding_mask.cloned(), rows })
     }
 
     /// How many there are.
@@ -111,26 +110,10 @@ impl Segments {
         self.n_landmarks
     }
 
-    /// The mask that they were laid out under, on the CPU: `(batch, len)`.
-    pub(super) fn key_padding_mask(&self) -> Result<Option<Tensor>> {
-        if !self.has_padding {
-            return Ok(None);
-        }
-        let mut flags = vec![1_u8; self.rows.len() * self.len];
-        for (row, Row { positions, .. }) in self.rows.iter().enumerate() {
-            for position in positions {
-                flags[row * self.len + position] = 0;
-            }
-        }
-        Tensor::from_vec(flags, (self.rows.len(), self.len), &Device::Cpu).map(Some)
-    }
-
     /// The table of all rows that the kernels read, as `kernel.cu` describes it. `None` without padding: then the
     /// segments follow from the rule alone.
     pub(super) fn table(&self) -> Option<Vec<u32>> {
-        if !self.has_padding {
-            return None;
-        }
+        self.key_padding_mask.as_ref()?;
         let mut table = Vec::with_capacity(self.rows.len() * 2 * (self.len + self.n_landmarks));
         for Row { positions, ranges } in &self.rows {
             let mut places = vec![u32::MAX; self.len];
