@@ -11,23 +11,11 @@ use crate::backend::parallel::{all_numbers, by_rows, max, sum, sum_of_pairs};
 const N_PASSES: usize = 6;
 
 pub(super) fn sparsemax<T: Element>(x: &[T], width: usize) -> Vec<T> {
-    by_rows(
-        x,
-        x,
-        width,
-        #[inline(always)]
-        |y, x, _| entmax(y, x, T::ONE, sparsemax_threshold, |root| root),
-    )
+    entmax(x, width, T::ONE, sparsemax_threshold, |root| root)
 }
 
 pub(super) fn entmax15<T: Element>(x: &[T], width: usize) -> Vec<T> {
-    by_rows(
-        x,
-        x,
-        width,
-        #[inline(always)]
-        |y, x, _| entmax(y, x, T::from_f64(0.5), entmax15_threshold, |root| root * root),
-    )
+    entmax(x, width, T::from_f64(0.5), entmax15_threshold, |root| root * root)
 }
 
 pub(super) fn sparsemax_backward<T: Element>(y: &[T], gradient: &[T], width: usize) -> Vec<T> {
@@ -68,32 +56,40 @@ fn backward<T: Element>(
     )
 }
 
-/// One row: z = `scale` · (x − max x), y = `power`([z − τ]₊).
+/// Of each row: z = `scale` · (x − max x), y = `power`([z − τ]₊).
 #[inline(always)]
 fn entmax<T: Element>(
-    y: &mut [T],
     x: &[T],
+    width: usize,
     scale: T,
-    threshold: impl Fn(&mut [T]) -> T,
-    power: impl Fn(T) -> T,
-) {
-    let max = max(x);
-    if !all_numbers(x) || max == -T::NEG_INFINITY {
-        return y.fill(T::NAN);
-    }
-    if max == T::NEG_INFINITY {
-        return y.fill(T::ZERO);
-    }
-    for (y, &x) in y.iter_mut().zip(x) {
-        *y = (x - max) * scale;
-    }
-    // Weights are at most 1, so τ ≥ −1.
-    let n = keep_above(y, -1.);
-    let threshold = threshold(&mut y[..n]);
-    for (y, &x) in y.iter_mut().zip(x) {
-        let root = (x - max) * scale - threshold;
-        *y = if root > T::ZERO { power(root) } else { T::ZERO };
-    }
+    threshold: impl Fn(&mut [T]) -> T + Send + Sync,
+    power: impl Fn(T) -> T + Send + Sync,
+) -> Vec<T> {
+    by_rows(
+        x,
+        x,
+        width,
+        #[inline(always)]
+        |y, x, _| {
+            let max = max(x);
+            if !all_numbers(x) || max == -T::NEG_INFINITY {
+                return y.fill(T::NAN);
+            }
+            if max == T::NEG_INFINITY {
+                return y.fill(T::ZERO);
+            }
+            for (y, &x) in y.iter_mut().zip(x) {
+                *y = (x - max) * scale;
+            }
+            // Weights are at most 1, so τ ≥ −1.
+            let n = keep_above(y, -1.);
+            let threshold = threshold(&mut y[..n]);
+            for (y, &x) in y.iter_mut().zip(x) {
+                let root = (x - max) * scale - threshold;
+                *y = if root > T::ZERO { power(root) } else { T::ZERO };
+            }
+        },
+    )
 }
 
 /// Moves the elements above `bound` to the front; returns their number.
