@@ -202,17 +202,13 @@ fn on_cpu<T: Lanes>(
             gradient: Strided::of(&gradient, problem.layout)?,
         };
         let operands = Operands::<T>::of(&problem, &masks, inputs)?;
-        let all = cpu::backward(&problem, &operands, &results);
-        let mut results = gradients([all.query, all.key, all.value].map(Some), inputs)?;
-        if let Some(mask) = inputs.get(3) {
-            let by_head = (problem.n_heads, problem.q_len, problem.kv_len);
-            let dmask = all.attn_mask.map(|dmask| tensor(dmask, by_head)).transpose()?;
-            results.push(match dmask {
-                Some(dmask) if mask.rank() == 2 => Some(dmask.sum(0)?),
-                dmask => dmask,
-            });
+        let (all, dmask) = cpu::backward(&problem, &operands, &results);
+        let mut gradients = gradients(all.map(Some), inputs)?;
+        if let Some(dmask) = dmask {
+            let dmask = tensor(dmask, (problem.n_heads, problem.q_len, problem.kv_len))?;
+            gradients.push(Some(if inputs[3].rank() == 2 { dmask.sum(0)? } else { dmask }));
         }
-        Ok(results)
+        Ok(gradients)
     })
 }
 

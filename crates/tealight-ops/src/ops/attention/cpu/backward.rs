@@ -25,40 +25,27 @@ pub(in crate::ops::attention) struct ForwardResults<'a, T> {
     pub(in crate::ops::attention) gradient: Strided<'a, T>,
 }
 
-/// Gradients, contiguous in the order of the operands.
-pub(in crate::ops::attention) struct Gradients<T> {
-    pub(in crate::ops::attention) query: Vec<T>,
-    pub(in crate::ops::attention) key: Vec<T>,
-    pub(in crate::ops::attention) value: Vec<T>,
-    /// `(n_heads, q_len, kv_len)`, if it is needed.
-    pub(in crate::ops::attention) attn_mask: Option<Vec<T>>,
-}
-
+/// The gradients of query, key and value, in the order of their axes, and that of the additive mask if it is needed,
+/// `(n_heads, q_len, kv_len)`.
 pub(in crate::ops::attention) fn backward<T: Lanes>(
     problem: &Problem,
     operands: &Operands<'_, T>,
     results: &ForwardResults<'_, T>,
-) -> Gradients<T> {
+) -> ([Vec<T>; 3], Option<Vec<T>>) {
     let &Problem { batch, n_heads, n_kv_heads, q_len, kv_len, head_dim, value_dim, .. } = problem;
-    let is_mask_learnt = operands.attn_mask.as_ref().is_some_and(|mask| mask.is_learnt);
-    let plan = Plan::of(problem, is_mask_learnt);
+    let plan = Plan::of(problem, operands.is_mask_learnt);
     let n_units = batch * n_kv_heads * plan.n_chunks;
     let mut query = unwritten(batch * n_heads * q_len * head_dim);
     let mut key = unwritten(n_units * kv_len * head_dim);
     let mut value = unwritten(n_units * kv_len * value_dim);
-    let mut attn_mask = is_mask_learnt.then(|| vec![T::ZERO; n_heads * q_len * kv_len]);
+    let mut attn_mask = operands.is_mask_learnt.then(|| vec![T::ZERO; n_heads * q_len * kv_len]);
     let mut tiles = query_tiles(problem, &mut query, head_dim);
-    let keys = plan.places(problem, &mut key, head_dim);
-    let values = plan.places(problem, &mut value, value_dim);
-    let blocks = plan.blocks(problem, &mut tiles, keys, values, attn_mask.as_deref_mut());
+    let blocks = plan.blocks(problem, &mut tiles, [&mut key, &mut value], attn_mask.as_deref_mut());
     let work = problem.multiply_adds() * 5 / 2;
     run(work, blocks, &Backward { problem, operands, results });
-    Gradients {
-        query,
-        key: sum_of_chunks(problem, key, head_dim, plan.n_chunks),
-        value: sum_of_chunks(problem, value, value_dim, plan.n_chunks),
-        attn_mask,
-    }
+    let key = sum_of_chunks(problem, key, head_dim, plan.n_chunks);
+    let value = sum_of_chunks(problem, value, value_dim, plan.n_chunks);
+    ([query, key, value], attn_mask)
 }
 
 /// The sum of every `n_chunks` consecutive matrices `(kv_len, width)`, in the order of the operands.

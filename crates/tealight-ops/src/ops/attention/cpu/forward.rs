@@ -82,15 +82,9 @@ impl<T: Lanes> Forward<'_, T> {
         buffers.sum.fill(T::ZERO);
         buffers.output.fill(T::ZERO);
         for (i, tile) in ScoreTile::of(problem, operands, queries).enumerate() {
+            tile.write_scores(simd, buffers.queries, &mut buffers.scores[..tile.len()]);
+            let is_scaled = buffers.exponentials(simd, tile.len());
             let weights = &mut buffers.scores[..tile.len()];
-            tile.write_scores(simd, buffers.queries, weights);
-            let is_scaled = exponentials::<S, T>(
-                simd,
-                vectors_mut::<T, S>(weights),
-                vectors_mut::<T, S>(buffers.max),
-                vectors_mut::<T, S>(buffers.sum),
-                vectors_mut::<T, S>(buffers.scale),
-            );
             if problem.dropout.is_some() {
                 let factors = &mut buffers.dropout[..tile.len()];
                 tile.write_dropout_factors(factors);
@@ -115,6 +109,45 @@ impl<T: Lanes> Forward<'_, T> {
 }
 
 impl<T: Lanes> Buffers<'_, T> {
+    /// Overwrites the first `len` scores with their exponentials under the new maximum. Returns whether any previous
+    /// sum has to be scaled down.
+    #[inline(always)]
+    fn exponentials<S: Simd>(&mut self, simd: S, len: usize) -> bool {
+        let scores = vectors_mut::<T, S>(&mut self.scores[..len]);
+        let max = vectors_mut::<T, S>(self.max);
+        let sum = vectors_mut::<T, S>(self.sum);
+        let scale = vectors_mut::<T, S>(self.scale);
+        let width = max.len();
+        let mut is_scaled = false;
+        for column in 0..width {
+            let mut largest = max[column];
+            for row in scores.chunks_exact(width) {
+                largest = T::larger(simd, largest, row[column]);
+            }
+            // If all scores so far are −∞, nothing is subtracted: −∞ − (−∞) would be NaN.
+            let mut shift = largest;
+            for shift in
+                pulp::bytemuck::cast_slice_mut::<T::Vector<S>, T>(std::slice::from_mut(&mut shift))
+            {
+                *shift = if *shift == T::NEG_INFINITY { T::ZERO } else { *shift };
+            }
+            scale[column] = T::exponential(simd, T::minus(simd, max[column], shift));
+            let mut total = T::splat(simd, T::ZERO);
+            for row in scores.chunks_exact_mut(width) {
+                row[column] = T::exponential(simd, T::minus(simd, row[column], shift));
+                total = T::plus(simd, total, row[column]);
+            }
+            sum[column] = T::multiply_add(simd, sum[column], scale[column], total);
+            max[column] = largest;
+            for &scale in
+                pulp::bytemuck::cast_slice::<T::Vector<S>, T>(std::slice::from_ref(&scale[column]))
+            {
+                is_scaled |= scale != T::ONE;
+            }
+        }
+        is_scaled
+    }
+
     /// Divides the output by the sums, and stores the statistics.
     #[inline(always)]
     fn finish(
@@ -145,45 +178,4 @@ fn scale_rows<T: Lanes>(rows: &mut [T], scales: &[T], width: usize) {
             *x *= scale;
         }
     }
-}
-
-/// Overwrites the scores with their exponentials under the new maximum. Returns whether any previous sum has to
-/// be scaled down.
-#[inline(always)]
-fn exponentials<S: Simd, T: Lanes>(
-    simd: S,
-    scores: &mut [T::Vector<S>],
-    max: &mut [T::Vector<S>],
-    sum: &mut [T::Vector<S>],
-    scale: &mut [T::Vector<S>],
-) -> bool {
-    let width = max.len();
-    let mut is_scaled = false;
-    for column in 0..width {
-        let mut largest = max[column];
-        for row in scores.chunks_exact(width) {
-            largest = T::larger(simd, largest, row[column]);
-        }
-        // If all scores so far are −∞, nothing is subtracted: −∞ − (−∞) would be NaN.
-        let mut shift = largest;
-        for shift in
-            pulp::bytemuck::cast_slice_mut::<T::Vector<S>, T>(std::slice::from_mut(&mut shift))
-        {
-            *shift = if *shift == T::NEG_INFINITY { T::ZERO } else { *shift };
-        }
-        scale[column] = T::exponential(simd, T::minus(simd, max[column], shift));
-        let mut total = T::splat(simd, T::ZERO);
-        for row in scores.chunks_exact_mut(width) {
-            row[column] = T::exponential(simd, T::minus(simd, row[column], shift));
-            total = T::plus(simd, total, row[column]);
-        }
-        sum[column] = T::multiply_add(simd, sum[column], scale[column], total);
-        max[column] = largest;
-        for &scale in
-            pulp::bytemuck::cast_slice::<T::Vector<S>, T>(std::slice::from_ref(&scale[column]))
-        {
-            is_scaled |= scale != T::ONE;
-        }
-    }
-    is_scaled
 }

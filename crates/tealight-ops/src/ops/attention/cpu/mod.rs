@@ -6,7 +6,7 @@ mod plan;
 mod product;
 mod tile;
 
-use candle_core::{Result, Tensor, bail};
+use candle_core::{D, Result, Tensor, bail};
 
 pub(super) use backward::{ForwardResults, backward};
 pub(super) use forward::forward;
@@ -49,7 +49,10 @@ pub(super) struct Operands<'a, T> {
     query: Strided<'a, T>,
     key: Strided<'a, T>,
     value: Strided<'a, T>,
-    attn_mask: Option<AttnMask<'a, T>>,
+    /// The additive mask, as if it were `(batch, heads, q_len, kv_len)`.
+    attn_mask: Option<Strided<'a, T>>,
+    /// Whether the gradient of the additive mask is needed.
+    is_mask_learnt: bool,
     /// `(batch, kv_len)`, 1 = ignored.
     padding: Option<&'a [u8]>,
     /// `(batch, len)`
@@ -63,7 +66,8 @@ impl<'a, T: Lanes> Operands<'a, T> {
             query: Strided::of(&tensors[0], problem.layout)?,
             key: Strided::of(&tensors[1], problem.layout)?,
             value: Strided::of(&tensors[2], problem.layout)?,
-            attn_mask: tensors.get(3).map(|mask| AttnMask::of(problem, mask)).transpose()?,
+            attn_mask: tensors.get(3).map(Strided::of_mask).transpose()?,
+            is_mask_learnt: tensors.get(3).is_some_and(Tensor::track_op),
             padding: masks.padding.as_deref(),
             segments: masks.segments.as_deref(),
         })
@@ -98,35 +102,18 @@ impl<'a, T: Lanes> Strided<'a, T> {
         Ok(Self { elements: View::from_start(tensor)?, strides: [batch, heads, rows], len, width })
     }
 
+    /// `(q_len, kv_len)` for all heads, or `(n_heads, q_len, kv_len)`, contiguous.
+    fn of_mask(mask: &'a Tensor) -> Result<Self> {
+        let (len, width) = (mask.dim(D::Minus2)?, mask.dim(D::Minus1)?);
+        let head = if mask.rank() == 2 { 0 } else { len * width };
+        Ok(Self { elements: View::of(mask)?, strides: [0, head, width], len, width })
+    }
+
     /// `(len, width)`
     fn matrix(&self, batch: usize, head: usize) -> Matrix<'_, T> {
         let [batches, heads, rows] = self.strides;
         let elements = &self.elements[batch * batches + head * heads..];
         Matrix::strided(elements, (self.len, self.width), (rows, 1))
-    }
-}
-
-/// `(q_len, kv_len)` for all heads, or `(n_heads, q_len, kv_len)`: a number to add to each score.
-struct AttnMask<'a, T> {
-    elements: View<'a, T>,
-    q_len: usize,
-    kv_len: usize,
-    /// The distance between heads: 0 if all share the mask.
-    head_stride: usize,
-    /// Whether its gradient is needed.
-    is_learnt: bool,
-}
-
-impl<'a, T: Lanes> AttnMask<'a, T> {
-    fn of(&Problem { q_len, kv_len, .. }: &Problem, mask: &'a Tensor) -> Result<Self> {
-        let head_stride = if mask.rank() == 2 { 0 } else { q_len * kv_len };
-        let elements = View::of(mask)?;
-        Ok(Self { elements, q_len, kv_len, head_stride, is_learnt: mask.track_op() })
-    }
-
-    /// `(q_len, kv_len)`
-    fn matrix(&self, head: usize) -> Matrix<'_, T> {
-        Matrix::new(&self.elements[head * self.head_stride..], (self.q_len, self.kv_len))
     }
 }
 

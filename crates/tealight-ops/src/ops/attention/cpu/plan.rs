@@ -43,32 +43,24 @@ impl Plan {
         Self { n_chunks: n_tiles.div_ceil(tiles_per_chunk), tiles_per_chunk }
     }
 
-    /// The memory for the gradients of keys or values, for every unit. With several chunks, each has its own
-    /// matrix.
-    pub(super) fn places<'a, T>(
-        &self,
-        problem: &Problem,
-        data: &'a mut [T],
-        width: usize,
-    ) -> Vec<MatrixMut<'a, T>> {
-        let layout = if self.n_chunks == 1 { problem.layout } else { Layout::HeadsFirst };
-        heads(layout, data, [problem.n_kv_heads, problem.kv_len, width]).collect()
-    }
-
+    /// The blocks, with memory for the gradients of keys and of values. With several chunks, each has its own matrices.
     pub(super) fn blocks<'a, 'b, T>(
         &self,
         problem: &Problem,
         tiles: &'a mut [QueryTile<'b, T>],
-        keys: Vec<MatrixMut<'b, T>>,
-        values: Vec<MatrixMut<'b, T>>,
+        [key, value]: [&'b mut [T]; 2],
         attn_mask: Option<&'b mut [T]>,
     ) -> Vec<Block<'a, 'b, T>> {
+        let Problem { n_kv_heads, kv_len, head_dim, value_dim, .. } = *problem;
+        let layout = if self.n_chunks == 1 { problem.layout } else { Layout::HeadsFirst };
+        let keys = heads(layout, key, [n_kv_heads, kv_len, head_dim]);
+        let values = heads(layout, value, [n_kv_heads, kv_len, value_dim]);
         let per_kv_head = tiles.len() / (problem.batch * problem.n_kv_heads);
         let chunks = tiles
             .chunks_mut(per_kv_head)
             .flat_map(|of_kv_head| of_kv_head.chunks_mut(self.tiles_per_chunk));
-        let places = keys.into_iter().zip(values);
-        let units = chunks.zip(places).map(|(tiles, (key, value))| Unit { tiles, key, value });
+        let units =
+            chunks.zip(keys.zip(values)).map(|(tiles, (key, value))| Unit { tiles, key, value });
         if let Some(attn_mask) = attn_mask {
             return self.blocks_with_mask(problem, units, attn_mask);
         }

@@ -92,7 +92,7 @@ impl<'a, T: Lanes> ScoreTile<'a, T> {
         let key = operands.key.matrix(queries.batch, queries.head / problem.group());
         self.write_products(simd, key, query_columns, scores);
         if let Some(mask) = &operands.attn_mask {
-            let mask = mask.matrix(queries.head);
+            let mask = mask.matrix(queries.batch, queries.head);
             for (lane, row) in queries.rows.clone().enumerate() {
                 let mask = &mask.row(row)[keys.clone()];
                 for (scores, &x) in scores.chunks_exact_mut(n_queries).zip(mask) {
