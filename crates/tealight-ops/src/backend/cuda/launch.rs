@@ -57,6 +57,10 @@ pub(super) struct Dims {
 #[expect(unsafe_code, reason = "layouts cannot be compared across languages")]
 pub(crate) unsafe trait Plain: Copy {}
 
+#[expect(unsafe_code, reason = "`Plain` is an unsafe trait")]
+// SAFETY: an array is laid out as a struct of `N` ints.
+unsafe impl<const N: usize> Plain for [i32; N] {}
+
 const THREADS: usize = 256;
 
 impl<'a> Launch<'a> {

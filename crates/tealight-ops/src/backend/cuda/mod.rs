@@ -99,6 +99,18 @@ pub(crate) fn int(n: usize) -> Result<i32> {
     fitting(n, "32 bits with a sign")
 }
 
+/// Sizes as a kernel's struct of `int`s.
+///
+/// # Errors
+/// As [`int`].
+pub(crate) fn ints<const N: usize>(sizes: [usize; N]) -> Result<[i32; N]> {
+    let mut ints = [0; N];
+    for (field, size) in ints.iter_mut().zip(sizes) {
+        *field = int(size)?;
+    }
+    Ok(ints)
+}
+
 /// A size as a kernel's `i64`.
 ///
 /// # Errors

@@ -6,28 +6,10 @@ use candle_core::{Result, Tensor};
 
 use super::{Reach, Weights};
 use crate::autograd::graph::{Saved, record_saving};
-use crate::backend::cuda::{Buffer, Launch, Plain, Source, int, wide};
+use crate::backend::cuda::{Buffer, Launch, Source, int, ints, wide};
 
 const KERNELS: Source =
     Source::new("aft", &[include_str!("../online_softmax.cuh"), include_str!("kernel.cu")]);
-
-/// `Aft` in `kernel.cu`.
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Problem {
-    q_len: i32,
-    kv_len: i32,
-    n_maps: i32,
-    width: i32,
-    taps: i32,
-    n_taps: i32,
-    origin: i32,
-    past: i32,
-}
-
-#[expect(unsafe_code, reason = "`Plain` is an unsafe trait")]
-// SAFETY: the kernels' struct has these fields, in this order.
-unsafe impl Plain for Problem {}
 
 /// `key (batch, kv_len, n_maps)`, `value (batch, kv_len, n_maps, ..)` → `(batch, q_len, n_maps, ..)`
 pub(super) fn aft(
@@ -55,16 +37,8 @@ pub(super) fn aft(
     let [w, padding] = [w, key_padding_mask].map(|x| x.map(Tensor::contiguous).transpose());
     let (w, padding) = (w?, padding?);
     let width = value.elem_count() / key.elem_count();
-    let problem = Problem {
-        q_len: int(q_len)?,
-        kv_len: int(kv_len)?,
-        n_maps: int(n_maps)?,
-        width: int(width)?,
-        taps,
-        n_taps: int(n_taps)?,
-        origin: int(origin)?,
-        past: past.into(),
-    };
+    // `Aft` in `kernel.cu`.
+    let problem = ints([q_len, kv_len, n_maps, width, taps, n_taps, origin, past.into()])?;
     let n = batch * q_len * n_maps * width;
     let mut output = Buffer::unwritten(n, value.dtype(), value.device())?;
     let row = || Buffer::unwritten(batch * q_len * n_maps, wide(key.dtype()), key.device());
@@ -106,7 +80,7 @@ pub(super) fn aft(
 /// What the backward reads besides the inputs and the output.
 struct Forward {
     padding: Option<Tensor>,
-    problem: Problem,
+    problem: [i32; 8],
     maxima: Buffer,
     sums: Buffer,
 }
@@ -165,7 +139,7 @@ impl Forward {
             .read_buffer(&parts)?
             .write(&mut dkey)?
             .size(key.elem_count())
-            .int(self.problem.width)
+            .int(int(n / key.elem_count())?)
             .run()?;
         let mut gradients =
             vec![Some(dkey.tensor(key.shape())?), Some(dvalue.tensor(value.shape())?)];

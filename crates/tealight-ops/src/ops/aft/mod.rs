@@ -29,7 +29,7 @@ use candle_core::{Result, Tensor, bail};
 use crate::backend::choice::{dispatch, widened_all};
 use crate::ops::padding_mask;
 use crate::ops::softmax::softmax;
-use band::{Band, Sizes};
+use band::{Band, Sizes, TapLayout};
 
 /// The weights w of a variant.
 #[derive(Clone, Copy, Debug)]
@@ -123,7 +123,8 @@ pub fn aft_local(
         bail!("aft-local: key {:?}, value {:?}, w {:?}", key.shape(), value.shape(), w.shape())
     }
     let sizes = Sizes { batch, len, n_maps: d_model, width: 1 };
-    let band = Band::new(sizes, n_taps, n_taps / 2, reach).with_taps_of_positions();
+    let (origin, layout) = (n_taps / 2, TapLayout::OfPositions);
+    let band = Band { sizes, n_taps, origin, reach, layout };
     padding_mask::check(key_padding_mask, batch, len)?;
     dispatch!(match [key, value, w] {
         Cpu(T) => band::aft::<T>([key, value, w], key_padding_mask, band),
@@ -156,7 +157,8 @@ pub fn aft_conv(
         bail!("aft-conv: key {:?}, value {:?}, w {:?}", key.shape(), value.shape(), w.shape())
     }
     let sizes = Sizes { batch, len, n_maps: n_heads, width: head_dim };
-    let band = Band::new(sizes, n_taps, alignment.origin(n_taps), reach);
+    let (origin, layout) = (alignment.origin(n_taps), TapLayout::OfMaps);
+    let band = Band { sizes, n_taps, origin, reach, layout };
     padding_mask::check(key_padding_mask, batch, len)?;
     dispatch!(match [key, value, w] {
         Cpu(T) => band::aft::<T>([key, value, &w.t()?], key_padding_mask, band),
@@ -187,7 +189,8 @@ pub fn aft_simple(
         Cpu(T) => match reach {
             Reach::Past => {
                 let sizes = Sizes { batch, len, n_maps: d_model, width: 1 };
-                let band = Band::new(sizes, 1, 0, reach);
+                let layout = TapLayout::OfMaps;
+                let band = Band { sizes, n_taps: 1, origin: 0, reach, layout };
                 let no_taps = Tensor::zeros((1, d_model), key.dtype(), key.device())?;
                 band::aft::<T>([key, value, &no_taps], key_padding_mask, band)
             }

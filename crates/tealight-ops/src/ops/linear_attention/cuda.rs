@@ -4,27 +4,11 @@ use candle_core::{Result, Tensor};
 
 use super::Reads;
 use crate::autograd::graph::{Saved, record_saving};
-use crate::backend::cuda::{Buffer, Launch, Plain, Source, int, shared_bytes, wide};
+use crate::backend::cuda::{Buffer, Launch, Source, ints, shared_bytes, wide};
 use crate::ops::heads::Sizes;
 
 const KERNELS: Source = Source::new("linear_attention", &[include_str!("kernel.cu")]);
 const THREADS: usize = 256;
-
-/// `Sizes` in `kernel.cu`.
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Problem {
-    n_heads: i32,
-    q_len: i32,
-    kv_len: i32,
-    n_features: i32,
-    width: i32,
-    past: i32,
-}
-
-#[expect(unsafe_code, reason = "`Plain` is an unsafe trait")]
-// SAFETY: the kernels' struct has these fields, in this order.
-unsafe impl Plain for Problem {}
 
 /// Bytes of shared memory for the state of a head and scratch, for operands of the dtype of `x`.
 fn bytes(sizes: &Sizes, x: &Tensor) -> usize {
@@ -47,14 +31,9 @@ pub(super) fn linear_attention(
     let [query, key, value] = operands.map(Tensor::contiguous);
     let (query, key, value) = (query?, key?, value?);
     let padding = key_padding_mask.map(Tensor::contiguous).transpose()?;
-    let problem = Problem {
-        n_heads: int(n_heads)?,
-        q_len: int(q_len)?,
-        kv_len: int(kv_len)?,
-        n_features: int(n_features)?,
-        width: int(width)?,
-        past: (reads == Reads::Past).into(),
-    };
+    // `Sizes` in `kernel.cu`.
+    let past = (reads == Reads::Past).into();
+    let problem = ints([n_heads, q_len, kv_len, n_features, width, past])?;
     let (n_blocks, bytes) = (batch * n_heads, bytes(sizes, &query));
     let n = n_blocks * q_len * width;
     let mut output = Buffer::unwritten(n, value.dtype(), value.device())?;

@@ -38,32 +38,23 @@ pub(super) struct Sizes {
 /// The window of keys that have weights, and the layout of the weights.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Band {
-    sizes: Sizes,
-    n_taps: usize,
+    pub(super) sizes: Sizes,
+    pub(super) n_taps: usize,
     /// The tap of the position itself.
-    origin: usize,
-    reach: Reach,
-    layout: TapLayout,
+    pub(super) origin: usize,
+    pub(super) reach: Reach,
+    pub(super) layout: TapLayout,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum TapLayout {
+pub(super) enum TapLayout {
     /// `(n_taps, n_maps)`
     OfMaps,
-    /// `(len, n_taps)`
+    /// `(len, n_taps)`: every position has its own taps, shared by all maps.
     OfPositions,
 }
 
 impl Band {
-    pub(super) fn new(sizes: Sizes, n_taps: usize, origin: usize, reach: Reach) -> Self {
-        Self { sizes, n_taps, origin, reach, layout: TapLayout::OfMaps }
-    }
-
-    /// Gives every position its own taps, shared by all maps.
-    pub(super) fn with_taps_of_positions(self) -> Self {
-        Self { layout: TapLayout::OfPositions, ..self }
-    }
-
     /// How far the window goes to the right.
     fn after(&self) -> usize {
         match self.reach {

@@ -3,7 +3,7 @@
 use candle_core::Result;
 
 use super::tile::{Factors, Tile, tiles};
-use super::{Inputs, Matrix};
+use super::{Inputs, Matrix, Sizes};
 use crate::backend::buffer::unwritten;
 use crate::backend::element::Element;
 use crate::backend::parallel::run;
@@ -60,7 +60,7 @@ fn scaled_gradients<T: Element>(
     factors: &Factors<T>,
     rows: Rows<'_, T>,
 ) -> (Vec<T>, Vec<bool>) {
-    let (batch, q_len, d_model) = (inputs.sizes.batch, inputs.sizes.q_len, inputs.sizes.d_model);
+    let Sizes { batch, q_len, d_model, .. } = inputs.sizes;
     let width = batch * d_model;
     let mut scaled = unwritten(tile.rows.len() * 2 * width);
     let mut direct = vec![false; tile.rows.len() * width];
@@ -113,18 +113,19 @@ fn add_to_keys<T: Element>(
     products: &[T],
     gradients: [&mut [T]; 2],
 ) -> Result<()> {
-    let (batch, d_model) = (inputs.sizes.batch, inputs.sizes.d_model);
+    let Sizes { batch, d_model, .. } = inputs.sizes;
     let width = batch * d_model;
     let of_keys = factors.of_keys.elements::<T>()?;
     run(
         products.len(),
         rows_of_keys(inputs, tile, gradients),
         #[inline(always)]
-        |KeyRow { example, j, dkey, dvalue }| {
+        |((example, other), (dkey, dvalue))| {
+            let j = other - tile.keys.start;
             let here = example * d_model..(example + 1) * d_model;
             let (g, h) = products[j * 2 * width..(j + 1) * 2 * width].split_at(width);
             let alone = &of_keys[(2 * j + 1) * width..(2 * j + 2) * width];
-            let start = inputs.key_start(example, tile.keys.start + j);
+            let start = inputs.key_start(example, other);
             let value = &inputs.value[start..][..d_model];
             let products = g[here.clone()].iter().zip(&h[here.clone()]).zip(&alone[here]);
             for (((dkey, dvalue), ((&g, &h), &e)), &value) in
@@ -138,29 +139,16 @@ fn add_to_keys<T: Element>(
     Ok(())
 }
 
-/// The gradients of a key and its value.
-struct KeyRow<'a, T> {
-    example: usize,
-    /// Its place in the tile.
-    j: usize,
-    dkey: &'a mut [T],
-    dvalue: &'a mut [T],
-}
-
+/// The gradients of each key of the tile and of its value, with its example and its position.
 fn rows_of_keys<'a, T: Element>(
     inputs: &Inputs<'_, T>,
     tile: &'a Tile,
     [dkey, dvalue]: [&'a mut [T]; 2],
-) -> impl Iterator<Item = KeyRow<'a, T>> {
-    let (kv_len, d_model) = (inputs.sizes.kv_len, inputs.sizes.d_model);
-    let len = kv_len * d_model;
-    let here = tile.keys.start * d_model..tile.keys.end * d_model;
-    let examples = dkey.chunks_exact_mut(len).zip(dvalue.chunks_exact_mut(len));
-    examples.enumerate().flat_map(move |(example, (dkey, dvalue))| {
-        let rows = dkey[here.clone()].chunks_exact_mut(d_model);
-        let rows = rows.zip(dvalue[here.clone()].chunks_exact_mut(d_model));
-        rows.enumerate().map(move |(j, (dkey, dvalue))| KeyRow { example, j, dkey, dvalue })
-    })
+) -> impl Iterator<Item = ((usize, usize), (&'a mut [T], &'a mut [T]))> {
+    let Sizes { kv_len, d_model, .. } = inputs.sizes;
+    let rows = dkey.chunks_exact_mut(d_model).zip(dvalue.chunks_exact_mut(d_model));
+    let rows = rows.enumerate().map(move |(i, row)| ((i / kv_len, i % kv_len), row));
+    rows.filter(move |((_, other), _)| tile.keys.contains(other))
 }
 
 /// dw = P ⊙ `products (rows, keys)`. No two tiles share a pair.
@@ -195,8 +183,7 @@ fn add_to_w_directly<T: Element>(
     direct: &[bool],
     dw: &mut [T],
 ) {
-    let (batch, q_len, d_model) = (inputs.sizes.batch, inputs.sizes.q_len, inputs.sizes.d_model);
-    let kv_len = inputs.sizes.kv_len;
+    let Sizes { batch, q_len, kv_len, d_model } = inputs.sizes;
     let of_rows = dw[tile.rows.start * kv_len..].chunks_exact_mut(kv_len);
     run(
         direct.len() * tile.keys.len(),
@@ -228,13 +215,12 @@ fn add_to_keys_directly<T: Element>(
     direct: &[bool],
     gradients: [&mut [T]; 2],
 ) {
-    let (batch, q_len, d_model) = (inputs.sizes.batch, inputs.sizes.q_len, inputs.sizes.d_model);
+    let Sizes { batch, q_len, d_model, .. } = inputs.sizes;
     run(
         direct.len() * tile.keys.len(),
         rows_of_keys(inputs, tile, gradients),
         #[inline(always)]
-        |KeyRow { example, j, dkey, dvalue }| {
-            let other = tile.keys.start + j;
+        |((example, other), (dkey, dvalue))| {
             let start = inputs.key_start(example, other);
             for t in tile.rows.clone().filter(|&t| inputs.reads(example, t, other)) {
                 let i = t - tile.rows.start;

@@ -2,8 +2,8 @@
 
 use candle_core::Result;
 
-use super::Inputs;
 use super::tile::{Factors, Tile, tiles};
+use super::{Inputs, Sizes};
 use crate::backend::buffer::unwritten;
 use crate::backend::element::Element;
 use crate::backend::parallel::run;
@@ -53,18 +53,15 @@ fn merge<T: Element>(
     product: &[T],
     state: &mut [T],
 ) {
-    let (batch, q_len, d_model) = (inputs.sizes.batch, inputs.sizes.q_len, inputs.sizes.d_model);
-    let width = 3 * d_model;
-    let rows = state.chunks_exact_mut(q_len * width).enumerate().flat_map(|(example, state)| {
-        let rows = state[tile.rows.start * width..tile.rows.end * width].chunks_exact_mut(width);
-        rows.enumerate().map(move |(i, row)| (example, i, row))
-    });
+    let Sizes { batch, q_len, d_model, .. } = inputs.sizes;
+    let rows = state.chunks_exact_mut(3 * d_model).enumerate();
+    let rows = rows.map(|(i, row)| ((i / q_len, i % q_len), row));
     run(
         product.len(),
-        rows,
+        rows.filter(|((_, t), _)| tile.rows.contains(t)),
         #[inline(always)]
-        |(example, i, row)| {
-            let t = tile.rows.start + i;
+        |((example, t), row)| {
+            let i = t - tile.rows.start;
             if !factors.of_channels.has_keys(tile, example, t) {
                 return;
             }
