@@ -3,8 +3,8 @@
 use candle_core::Result;
 
 use super::tile::{Factors, Tile, tiles};
-use super::{Inputs, Matrix, Sizes};
-use crate::backend::buffer::unwritten;
+use super::{Inputs, Sizes};
+use crate::backend::buffer::{View, tensor, unwritten};
 use crate::backend::element::Element;
 use crate::backend::parallel::run;
 
@@ -37,13 +37,14 @@ pub(super) fn backward<T: Element>(
     let lens = [inputs.key, inputs.value, inputs.w].map(<[_]>::len);
     let [mut dkey, mut dvalue, mut dw] = lens.map(|len| vec![T::ZERO; len]);
     for tile in tiles(inputs) {
-        let factors = Factors::new(inputs, &tile);
+        let factors = Factors::new(inputs, &tile)?;
         let (scaled, direct) = scaled_gradients(inputs, &tile, &factors, rows);
-        let scaled = Matrix::new(scaled, tile.rows.len());
-        let of_keys = factors.of_rows.transposed_product(&scaled)?;
-        add_to_keys(inputs, &tile, &factors, &of_keys, [&mut dkey, &mut dvalue])?;
-        let of_pairs = scaled.product_with_transposed(&factors.of_keys)?;
-        add_to_w(inputs, &tile, &factors, &of_pairs, &mut dw)?;
+        let width = scaled.len() / tile.rows.len();
+        let scaled = tensor(scaled, (tile.rows.len(), width))?;
+        let products = factors.row_factors.t()?.matmul(&scaled)?;
+        add_to_keys(inputs, &tile, &factors, &View::of(&products)?, [&mut dkey, &mut dvalue])?;
+        let products = scaled.matmul(&factors.key_factors.t()?)?;
+        add_to_w(inputs, &tile, &factors, &View::of(&products)?, &mut dw)?;
         if direct.contains(&true) {
             add_to_w_directly(inputs, &tile, rows, &direct, &mut dw);
             add_to_keys_directly(inputs, &tile, rows, &direct, [&mut dkey, &mut dvalue]);
@@ -65,7 +66,7 @@ fn scaled_gradients<T: Element>(
     let mut scaled = unwritten(tile.rows.len() * 2 * width);
     let mut direct = vec![false; tile.rows.len() * width];
     let highest = T::from_f64(HIGHEST);
-    let channels = &factors.of_channels;
+    let channels = &factors.channels;
     run(
         scaled.len(),
         scaled.chunks_exact_mut(2 * width).zip(direct.chunks_exact_mut(width)).enumerate(),
@@ -115,7 +116,7 @@ fn add_to_keys<T: Element>(
 ) -> Result<()> {
     let Sizes { batch, d_model, .. } = inputs.sizes;
     let width = batch * d_model;
-    let of_keys = factors.of_keys.elements::<T>()?;
+    let key_factors = View::<T>::of(&factors.key_factors)?;
     run(
         products.len(),
         rows_of_keys(inputs, tile, gradients),
@@ -124,7 +125,7 @@ fn add_to_keys<T: Element>(
             let j = other - tile.keys.start;
             let here = example * d_model..(example + 1) * d_model;
             let (g, h) = products[j * 2 * width..(j + 1) * 2 * width].split_at(width);
-            let alone = &of_keys[(2 * j + 1) * width..(2 * j + 2) * width];
+            let alone = &key_factors[(2 * j + 1) * width..(2 * j + 2) * width];
             let start = inputs.key_start(example, other);
             let value = &inputs.value[start..][..d_model];
             let products = g[here.clone()].iter().zip(&h[here.clone()]).zip(&alone[here]);
@@ -160,11 +161,11 @@ fn add_to_w<T: Element>(
     dw: &mut [T],
 ) -> Result<()> {
     let (kv_len, n_keys) = (inputs.sizes.kv_len, tile.keys.len());
-    let of_rows = factors.of_rows.elements::<T>()?;
+    let row_factors = View::<T>::of(&factors.row_factors)?;
     let rows = dw[tile.rows.start * kv_len..].chunks_exact_mut(kv_len);
     run(
         products.len(),
-        rows.zip(products.chunks_exact(n_keys).zip(of_rows.chunks_exact(n_keys))),
+        rows.zip(products.chunks_exact(n_keys).zip(row_factors.chunks_exact(n_keys))),
         #[inline(always)]
         |(dw, (products, p))| {
             for ((dw, &product), &p) in dw[tile.keys.clone()].iter_mut().zip(products).zip(p) {

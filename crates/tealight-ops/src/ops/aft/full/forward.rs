@@ -4,7 +4,7 @@ use candle_core::Result;
 
 use super::tile::{Factors, Tile, tiles};
 use super::{Inputs, Sizes};
-use crate::backend::buffer::unwritten;
+use crate::backend::buffer::{View, unwritten};
 use crate::backend::element::Element;
 use crate::backend::parallel::run;
 
@@ -17,9 +17,9 @@ pub(super) fn forward<T: Element>(inputs: &Inputs<'_, T>) -> Result<(Vec<T>, Vec
     let d_model = inputs.sizes.d_model;
     let mut state = empty(inputs);
     for tile in tiles(inputs) {
-        let factors = Factors::new(inputs, &tile);
-        let product: Vec<T> = factors.of_rows.product(&factors.of_keys)?;
-        merge(inputs, &tile, &factors, &product, &mut state);
+        let factors = Factors::new(inputs, &tile)?;
+        let product = factors.row_factors.matmul(&factors.key_factors)?;
+        merge(inputs, &tile, &factors, &View::of(&product)?, &mut state);
     }
     let n_rows = state.len() / (3 * d_model);
     let (mut output, mut normaliser) =
@@ -62,7 +62,7 @@ fn merge<T: Element>(
         #[inline(always)]
         |((example, t), row)| {
             let i = t - tile.rows.start;
-            if !factors.of_channels.has_keys(tile, example, t) {
+            if !factors.channels.has_keys(tile, example, t) {
                 return;
             }
             let here = example * d_model..(example + 1) * d_model;
@@ -70,8 +70,8 @@ fn merge<T: Element>(
             let (numerators, sums) = product.split_at(batch * d_model);
             let of_tile = Addend {
                 row_max: factors.row_max[i],
-                reference: &factors.of_channels.reference[here.clone()],
-                limit: &factors.of_channels.limit[here.clone()],
+                reference: &factors.channels.reference[here.clone()],
+                limit: &factors.channels.limit[here.clone()],
                 numerators: &numerators[here.clone()],
                 sums: &sums[here],
             };

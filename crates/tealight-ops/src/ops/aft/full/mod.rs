@@ -25,12 +25,10 @@ mod backward;
 mod forward;
 mod tile;
 
-use candle_core::backend::BackendStorage;
-use candle_core::{CpuStorage, Layout, Result, Tensor};
+use candle_core::{Result, Tensor};
 
 use super::Reach;
 use crate::autograd::graph::{Saved, fused};
-use crate::backend::buffer::stored;
 use crate::backend::element::Element;
 use crate::ops::padding_mask;
 use backward::Rows;
@@ -96,45 +94,4 @@ pub(super) fn aft<T: Element>(
         };
         (output, backward)
     })
-}
-
-/// A matrix in row-major order.
-struct Matrix {
-    storage: CpuStorage,
-    layout: Layout,
-}
-
-impl Matrix {
-    fn new<T: Element>(elements: Vec<T>, rows: usize) -> Self {
-        let columns = elements.len() / rows;
-        let (storage, shape) = stored(elements, (rows, columns));
-        Self { storage, layout: Layout::contiguous(shape) }
-    }
-
-    fn product<T: Element>(&self, other: &Self) -> Result<Vec<T>> {
-        product((self, &self.layout), (other, &other.layout))
-    }
-
-    /// selfᵀ · other
-    fn transposed_product<T: Element>(&self, other: &Self) -> Result<Vec<T>> {
-        product((self, &self.layout.transpose(0, 1)?), (other, &other.layout))
-    }
-
-    /// self · otherᵀ
-    fn product_with_transposed<T: Element>(&self, other: &Self) -> Result<Vec<T>> {
-        product((self, &self.layout), (other, &other.layout.transpose(0, 1)?))
-    }
-
-    fn elements<T: Element>(&self) -> Result<&[T]> {
-        T::cpu_storage_as_slice(&self.storage)
-    }
-}
-
-fn product<T: Element>(
-    (a, a_layout): (&Matrix, &Layout),
-    (b, b_layout): (&Matrix, &Layout),
-) -> Result<Vec<T>> {
-    let ((rows, depth), (_, columns)) = (a_layout.shape().dims2()?, b_layout.shape().dims2()?);
-    let sizes = (1, rows, columns, depth);
-    T::cpu_storage_data(a.storage.matmul(&b.storage, sizes, a_layout, b_layout)?)
 }

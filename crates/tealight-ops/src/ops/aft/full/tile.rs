@@ -2,8 +2,10 @@
 
 use std::ops::Range;
 
-use super::{Inputs, Matrix};
-use crate::backend::buffer::unwritten;
+use candle_core::{Result, Tensor};
+
+use super::Inputs;
+use crate::backend::buffer::{tensor, unwritten};
 use crate::backend::element::Element;
 use crate::backend::parallel::{max, run};
 use crate::ops::aft::Reach;
@@ -41,12 +43,12 @@ pub(super) fn tiles<T: Element>(inputs: &Inputs<'_, T>) -> Vec<Tile> {
 /// P and [E ⊙ V, E] of a tile.
 pub(super) struct Factors<T> {
     /// P: `(rows, keys)`
-    pub(super) of_rows: Matrix,
+    pub(super) row_factors: Tensor,
     /// a: `(rows)`
     pub(super) row_max: Vec<T>,
     /// `[E ⊙ V, E]`: `(keys, 2 · batch · d_model)`
-    pub(super) of_keys: Matrix,
-    pub(super) of_channels: Channels<T>,
+    pub(super) key_factors: Tensor,
+    pub(super) channels: Channels<T>,
 }
 
 /// Per channel, the reference that a tile's keys are relative to, and its limits.
@@ -60,16 +62,17 @@ pub(super) struct Channels<T> {
 }
 
 impl<T: Element> Factors<T> {
-    pub(super) fn new(inputs: &Inputs<'_, T>, tile: &Tile) -> Self {
-        let (of_rows, row_max) = row_factors(inputs, tile);
-        let of_channels = Channels::new(inputs, tile);
-        let of_keys = key_factors(inputs, tile, &of_channels.reference);
-        Self {
-            of_rows: Matrix::new(of_rows, tile.rows.len()),
+    pub(super) fn new(inputs: &Inputs<'_, T>, tile: &Tile) -> Result<Self> {
+        let (row_factors, row_max) = row_factors(inputs, tile);
+        let channels = Channels::new(inputs, tile);
+        let key_factors = key_factors(inputs, tile, &channels.reference);
+        let width = 2 * inputs.sizes.batch * inputs.sizes.d_model;
+        Ok(Self {
+            row_factors: tensor(row_factors, (tile.rows.len(), tile.keys.len()))?,
             row_max,
-            of_keys: Matrix::new(of_keys, tile.keys.len()),
-            of_channels,
-        }
+            key_factors: tensor(key_factors, (tile.keys.len(), width))?,
+            channels,
+        })
     }
 }
 

@@ -19,15 +19,15 @@ pub(super) fn forward<T: Element>(inputs: Inputs<'_, T>, band: &Band) -> (Vec<T>
         band.work(),
         blocks(inputs, band),
         #[inline(always)]
-        |block| (block.maps.clone(), block.example, block.forward()),
+        |block| (block.forward(), block),
     );
     let n = inputs.key.len();
     let mut normaliser = Normaliser { max: unwritten(n), sum: unwritten(n) };
     let mut output = unwritten(inputs.value.len());
-    for (maps, example, of_block) in blocks {
-        band.put(&mut output, &of_block.sums, example, &maps, band.sizes.width);
-        band.put(&mut normaliser.max, &of_block.scale, example, &maps, 1);
-        band.put(&mut normaliser.sum, &of_block.total, example, &maps, 1);
+    for (rows, block) in blocks {
+        block.put(&mut output, &rows.sums, band.sizes.width);
+        block.put(&mut normaliser.max, &rows.scale, 1);
+        block.put(&mut normaliser.sum, &rows.total, 1);
     }
     (output, normaliser)
 }
@@ -53,15 +53,15 @@ pub(super) fn backward<T: Element>(
         #[inline(always)]
         |block| {
             let queries = block.queries(normaliser, output, gradient);
-            (block.maps.clone(), block.example, block.backward(&queries))
+            (block.backward(&queries), block)
         },
     );
     let (mut dkey, mut dvalue) = (unwritten(inputs.key.len()), unwritten(inputs.value.len()));
     let mut dtaps = vec![T::ZERO; inputs.taps.len()];
-    for (maps, example, of_block) in blocks {
-        band.put(&mut dkey, &of_block.key, example, &maps, 1);
-        band.put(&mut dvalue, &of_block.value, example, &maps, band.sizes.width);
-        band.add_taps(&mut dtaps, &of_block.taps, &maps);
+    for (gradients, block) in blocks {
+        block.put(&mut dkey, &gradients.key, 1);
+        block.put(&mut dvalue, &gradients.value, band.sizes.width);
+        block.add_taps(&mut dtaps, &gradients.taps);
     }
     [dkey, dvalue, dtaps]
 }
@@ -71,36 +71,6 @@ impl Band {
     fn work(&self) -> usize {
         let sizes = &self.sizes;
         sizes.batch * sizes.len * sizes.n_maps * sizes.width * self.n_taps
-    }
-
-    /// Rows of a block to their places in `all (batch, len, n_maps · width)`.
-    fn put<T: Element>(
-        &self,
-        all: &mut [T],
-        rows: &[T],
-        example: usize,
-        maps: &Range<usize>,
-        width: usize,
-    ) {
-        let (len, row) = (self.sizes.len, self.sizes.n_maps * width);
-        let example = &mut all[example * len * row..(example + 1) * len * row];
-        let rows = rows.chunks_exact(maps.len() * width);
-        for (all, rows) in example.chunks_exact_mut(row).zip(rows) {
-            all[maps.start * width..maps.end * width].copy_from_slice(rows);
-        }
-    }
-
-    /// Adds what a block found for the taps.
-    fn add_taps<T: Element>(&self, all: &mut [T], taps: &[T], maps: &Range<usize>) {
-        let (row, columns) = match self.layout {
-            TapLayout::OfPositions => (self.n_taps, 0..self.n_taps),
-            TapLayout::OfMaps => (self.sizes.n_maps, maps.clone()),
-        };
-        for (all, taps) in all.chunks_exact_mut(row).zip(taps.chunks_exact(columns.len())) {
-            for (all, &x) in all[columns.clone()].iter_mut().zip(taps) {
-                *all += x;
-            }
-        }
     }
 }
 
@@ -127,6 +97,29 @@ fn blocks<'a, T: Element>(
 }
 
 impl<T: Element> Block<'_, T> {
+    /// Copies the rows of this block to their places in `all (batch, len, n_maps · width)`.
+    fn put(&self, all: &mut [T], rows: &[T], width: usize) {
+        let (len, row) = (self.band.sizes.len, self.band.sizes.n_maps * width);
+        let example = &mut all[self.example * len * row..(self.example + 1) * len * row];
+        let rows = rows.chunks_exact(self.maps.len() * width);
+        for (all, rows) in example.chunks_exact_mut(row).zip(rows) {
+            all[self.maps.start * width..self.maps.end * width].copy_from_slice(rows);
+        }
+    }
+
+    /// Adds the gradient of the taps of this block to that of all taps.
+    fn add_taps(&self, all: &mut [T], taps: &[T]) {
+        let (row, columns) = match self.band.layout {
+            TapLayout::OfPositions => (self.band.n_taps, 0..self.band.n_taps),
+            TapLayout::OfMaps => (self.band.sizes.n_maps, self.maps.clone()),
+        };
+        for (all, taps) in all.chunks_exact_mut(row).zip(taps.chunks_exact(columns.len())) {
+            for (all, &x) in all[columns.clone()].iter_mut().zip(taps) {
+                *all += x;
+            }
+        }
+    }
+
     /// The block's part of row `t` of `x (batch, len, n_maps · width)`.
     #[inline(always)]
     fn row<'x>(&self, x: &'x [T], t: usize, width: usize) -> &'x [T] {
