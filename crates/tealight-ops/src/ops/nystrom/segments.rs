@@ -105,7 +105,7 @@ impl Segments {
         Ok(Self { rule, n_landmarks, len, key_padding_mask: key_padding_mask.cloned(), rows })
     }
 
-    /// How many there are.
+    /// The number of segments of a row.
     pub fn n_landmarks(&self) -> usize {
         self.n_landmarks
     }

@@ -74,7 +74,7 @@ pub fn rotate(x: &Tensor, cos: &Tensor, sin: &Tensor, layout: Layout) -> Result<
 /// As [`rotate`] of `x (batch, seq_len, n_heads, head_dim)`, the heads last.
 ///
 /// # Errors
-/// As its.
+/// As [`rotate`].
 pub fn rotate_heads_last(x: &Tensor, cos: &Tensor, sin: &Tensor, layout: Layout) -> Result<Tensor> {
     let (_, len, n_heads, _) = x.dims4()?;
     Rotation::new(cos, sin, layout, len, n_heads).apply(x, reference::rotate_heads_last)

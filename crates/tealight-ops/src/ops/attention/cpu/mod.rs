@@ -36,7 +36,7 @@ macro_rules! scratch_memory {
 }
 use scratch_memory;
 
-/// The masks of a call, on the CPU.
+/// Padding and segments.
 pub(super) struct Masks {
     /// `(batch, kv_len)`, 1 = ignored.
     pub(super) padding: Option<Vec<u8>>,
@@ -53,10 +53,7 @@ pub(super) struct Operands<'a, T> {
     attn_mask: Option<Strided<'a, T>>,
     /// Whether the gradient of the additive mask is needed.
     is_mask_learnt: bool,
-    /// `(batch, kv_len)`, 1 = ignored.
-    padding: Option<&'a [u8]>,
-    /// `(batch, len)`
-    segments: Option<&'a [u32]>,
+    masks: &'a Masks,
 }
 
 impl<'a, T: Lanes> Operands<'a, T> {
@@ -68,8 +65,7 @@ impl<'a, T: Lanes> Operands<'a, T> {
             value: Strided::of(&tensors[2], problem.layout)?,
             attn_mask: tensors.get(3).map(Strided::of_mask).transpose()?,
             is_mask_learnt: tensors.get(3).is_some_and(Tensor::track_op),
-            padding: masks.padding.as_deref(),
-            segments: masks.segments.as_deref(),
+            masks,
         })
     }
 }

@@ -110,7 +110,7 @@ impl<'a, T: Lanes> ScoreTile<'a, T> {
                 scores[to.max(from)..].fill(T::NEG_INFINITY);
             }
         }
-        if let Some(padding) = operands.padding {
+        if let Some(padding) = &operands.masks.padding {
             let padding = &padding[queries.batch * problem.kv_len..][keys.clone()];
             for (scores, &padding) in scores.chunks_exact_mut(n_queries).zip(padding) {
                 if padding != 0 {
@@ -153,8 +153,8 @@ impl<'a, T: Lanes> ScoreTile<'a, T> {
     /// Whether none of the keys may be read, because all are padding or of other segments.
     fn is_masked(&self) -> bool {
         let first = self.queries.batch * self.problem.kv_len;
-        let are_padding = |flags: &[u8]| flags[first..][self.keys.clone()].iter().all(|&x| x != 0);
-        self.operands.padding.is_some_and(are_padding)
+        let are_padding = |x: &Vec<u8>| x[first..][self.keys.clone()].iter().all(|&x| x != 0);
+        self.operands.masks.padding.as_ref().is_some_and(are_padding)
             || self.segments().is_some_and(|(queries, keys)| do_not_overlap(queries, keys))
     }
 
@@ -162,7 +162,8 @@ impl<'a, T: Lanes> ScoreTile<'a, T> {
     #[inline(always)]
     fn segments(&self) -> Option<(&'a [u32], &'a [u32])> {
         let kv_len = self.problem.kv_len;
-        let segments = &self.operands.segments?[self.queries.batch * kv_len..][..kv_len];
+        let segments = self.operands.masks.segments.as_ref()?;
+        let segments = &segments[self.queries.batch * kv_len..][..kv_len];
         Some((&segments[self.queries.rows.clone()], &segments[self.keys.clone()]))
     }
 
