@@ -36,69 +36,54 @@ pub(crate) trait Element: WithDType + Neg<Output = Self> + Pod {
     }
 }
 
-impl Element for f32 {
-    const ZERO: Self = 0.;
-    const ONE: Self = 1.;
-    const NAN: Self = f32::NAN;
-    const NEG_INFINITY: Self = f32::NEG_INFINITY;
+macro_rules! element {
+    ($type:ident, exp: $exp:ident, normal: $normal:ident) => {
+        impl Element for $type {
+            const ZERO: Self = 0.;
+            const ONE: Self = 1.;
+            const NAN: Self = $type::NAN;
+            const NEG_INFINITY: Self = $type::NEG_INFINITY;
 
-    #[inline(always)]
-    fn widen(self) -> f64 {
-        f64::from(self)
-    }
+            #[inline(always)]
+            fn widen(self) -> f64 {
+                self.into()
+            }
 
-    #[inline(always)]
-    fn sqrt(self) -> Self {
-        f32::sqrt(self)
-    }
+            #[inline(always)]
+            fn sqrt(self) -> Self {
+                $type::sqrt(self)
+            }
 
-    #[inline(always)]
-    fn ln(self) -> Self {
-        f32::ln(self)
-    }
+            #[inline(always)]
+            fn ln(self) -> Self {
+                $type::ln(self)
+            }
 
-    #[inline(always)]
-    fn exp_with<const FUSED: bool>(self) -> Self {
-        exp_f32::<FUSED>(self)
-    }
+            #[inline(always)]
+            fn exp_with<const FUSED: bool>(self) -> Self {
+                $exp::<FUSED>(self)
+            }
 
-    #[inline(always)]
-    fn normal<const FUSED: bool>(self) -> (Self, Self) {
-        normal_f32::<FUSED>(self)
-    }
+            #[inline(always)]
+            fn normal<const FUSED: bool>(self) -> (Self, Self) {
+                $normal::<FUSED>(self)
+            }
+        }
+    };
 }
 
-impl Element for f64 {
-    const ZERO: Self = 0.;
-    const ONE: Self = 1.;
-    const NAN: Self = f64::NAN;
-    const NEG_INFINITY: Self = f64::NEG_INFINITY;
+element!(f32, exp: exp_f32, normal: normal_f32);
+element!(f64, exp: exp_f64, normal: normal_f64);
 
-    #[inline(always)]
-    fn widen(self) -> f64 {
-        self
-    }
+#[inline(always)]
+fn exp_f64<const FUSED: bool>(x: f64) -> f64 {
+    x.exp()
+}
 
-    #[inline(always)]
-    fn sqrt(self) -> Self {
-        f64::sqrt(self)
-    }
-
-    #[inline(always)]
-    fn ln(self) -> Self {
-        f64::ln(self)
-    }
-
-    #[inline(always)]
-    fn exp_with<const FUSED: bool>(self) -> Self {
-        f64::exp(self)
-    }
-
-    #[inline(always)]
-    fn normal<const FUSED: bool>(self) -> (Self, Self) {
-        let density = (-0.5 * self * self).exp() * (FRAC_2_SQRT_PI * FRAC_1_SQRT_2 * 0.5);
-        (0.5 * libm::erfc(-self * FRAC_1_SQRT_2), density)
-    }
+#[inline(always)]
+fn normal_f64<const FUSED: bool>(x: f64) -> (f64, f64) {
+    let density = f64::exp(-0.5 * x * x) * (FRAC_2_SQRT_PI * FRAC_1_SQRT_2 * 0.5);
+    (0.5 * libm::erfc(-x * FRAC_1_SQRT_2), density)
 }
 
 /// eˣ = 2ⁿ eʳ with n = round(x / ln 2): Cody and Waite's reduction, then Cephes' polynomial for eʳ.

@@ -108,43 +108,81 @@ impl<B, K: Kernel<B>> WithSimd for Call<'_, K, B> {
     }
 }
 
-impl Lanes for f32 {
-    type Vector<S: Simd> = S::f32s;
-    type Mask<S: Simd> = S::m32s;
+/// The methods that are a function of pulp each, whose name ends in the type of the elements.
+macro_rules! lanes {
+    (
+        $vector:ident, $mask:ident ($index:ident):
+        $splat:ident $add:ident $sub:ident $mul:ident $mul_add:ident $max:ident $sum:ident
+        $mask_between:ident $mask_load:ident $mask_store:ident
+    ) => {
+        type Vector<S: Simd> = S::$vector;
+        type Mask<S: Simd> = S::$mask;
 
-    #[inline(always)]
-    fn splat<S: Simd>(simd: S, x: Self) -> S::f32s {
-        simd.splat_f32s(x)
-    }
-
-    #[inline(always)]
-    fn plus<S: Simd>(simd: S, a: S::f32s, b: S::f32s) -> S::f32s {
-        simd.add_f32s(a, b)
-    }
-
-    #[inline(always)]
-    fn minus<S: Simd>(simd: S, a: S::f32s, b: S::f32s) -> S::f32s {
-        simd.sub_f32s(a, b)
-    }
-
-    #[inline(always)]
-    fn times<S: Simd>(simd: S, a: S::f32s, b: S::f32s) -> S::f32s {
-        simd.mul_f32s(a, b)
-    }
-
-    #[inline(always)]
-    fn multiply_add<S: Simd>(simd: S, a: S::f32s, b: S::f32s, c: S::f32s) -> S::f32s {
-        if is_fused::<S>() {
-            simd.mul_add_e_f32s(a, b, c)
-        } else {
-            simd.add_f32s(simd.mul_f32s(a, b), c)
+        #[inline(always)]
+        fn splat<S: Simd>(simd: S, x: Self) -> S::$vector {
+            simd.$splat(x)
         }
-    }
 
-    #[inline(always)]
-    fn larger<S: Simd>(simd: S, a: S::f32s, b: S::f32s) -> S::f32s {
-        simd.max_f32s(a, b)
-    }
+        #[inline(always)]
+        fn plus<S: Simd>(simd: S, a: S::$vector, b: S::$vector) -> S::$vector {
+            simd.$add(a, b)
+        }
+
+        #[inline(always)]
+        fn minus<S: Simd>(simd: S, a: S::$vector, b: S::$vector) -> S::$vector {
+            simd.$sub(a, b)
+        }
+
+        #[inline(always)]
+        fn times<S: Simd>(simd: S, a: S::$vector, b: S::$vector) -> S::$vector {
+            simd.$mul(a, b)
+        }
+
+        #[inline(always)]
+        fn multiply_add<S: Simd>(
+            simd: S,
+            a: S::$vector,
+            b: S::$vector,
+            c: S::$vector,
+        ) -> S::$vector {
+            if is_fused::<S>() { simd.$mul_add(a, b, c) } else { simd.$add(simd.$mul(a, b), c) }
+        }
+
+        #[inline(always)]
+        fn larger<S: Simd>(simd: S, a: S::$vector, b: S::$vector) -> S::$vector {
+            simd.$max(a, b)
+        }
+
+        #[inline(always)]
+        fn sum<S: Simd>(simd: S, x: S::$vector) -> Self {
+            simd.$sum(x)
+        }
+
+        #[inline(always)]
+        fn first<S: Simd>(simd: S, n: usize) -> S::$mask {
+            simd.$mask_between(0, n as $index).mask()
+        }
+
+        #[inline(always)]
+        unsafe fn load<S: Simd>(simd: S, mask: S::$mask, from: *const Self) -> S::$vector {
+            // SAFETY: the caller guarantees that these elements can be read.
+            unsafe { simd.$mask_load(mask.into(), from) }
+        }
+
+        #[inline(always)]
+        unsafe fn store<S: Simd>(simd: S, mask: S::$mask, to: *mut Self, x: S::$vector) {
+            // SAFETY: the caller guarantees that these elements can be written.
+            unsafe { simd.$mask_store(mask.into(), to, x) }
+        }
+    };
+}
+
+impl Lanes for f32 {
+    lanes!(
+        f32s, m32s (u32):
+        splat_f32s add_f32s sub_f32s mul_f32s mul_add_e_f32s max_f32s reduce_sum_f32s
+        mask_between_m32s mask_load_ptr_f32s mask_store_ptr_f32s
+    );
 
     /// The algorithm and the constants of [`Element::exp`], with fused multiply-add where there is one.
     #[inline(always)]
@@ -165,67 +203,14 @@ impl Lanes for f32 {
         let product = simd.mul_f32s(exp_r, simd.transmute_f32s_u32s(two_to_n));
         simd.select_f32s(simd.less_than_f32s(x, splat(-87.33)), splat(0.), product)
     }
-
-    #[inline(always)]
-    fn sum<S: Simd>(simd: S, x: S::f32s) -> Self {
-        simd.reduce_sum_f32s(x)
-    }
-
-    #[inline(always)]
-    fn first<S: Simd>(simd: S, n: usize) -> S::m32s {
-        simd.mask_between_m32s(0, n as u32).mask()
-    }
-
-    #[inline(always)]
-    unsafe fn load<S: Simd>(simd: S, mask: S::m32s, from: *const Self) -> S::f32s {
-        // SAFETY: the caller guarantees that these elements can be read.
-        unsafe { simd.mask_load_ptr_f32s(mask.into(), from) }
-    }
-
-    #[inline(always)]
-    unsafe fn store<S: Simd>(simd: S, mask: S::m32s, to: *mut Self, x: S::f32s) {
-        // SAFETY: the caller guarantees that these elements can be written.
-        unsafe { simd.mask_store_ptr_f32s(mask.into(), to, x) }
-    }
 }
 
 impl Lanes for f64 {
-    type Vector<S: Simd> = S::f64s;
-    type Mask<S: Simd> = S::m64s;
-
-    #[inline(always)]
-    fn splat<S: Simd>(simd: S, x: Self) -> S::f64s {
-        simd.splat_f64s(x)
-    }
-
-    #[inline(always)]
-    fn plus<S: Simd>(simd: S, a: S::f64s, b: S::f64s) -> S::f64s {
-        simd.add_f64s(a, b)
-    }
-
-    #[inline(always)]
-    fn minus<S: Simd>(simd: S, a: S::f64s, b: S::f64s) -> S::f64s {
-        simd.sub_f64s(a, b)
-    }
-
-    #[inline(always)]
-    fn times<S: Simd>(simd: S, a: S::f64s, b: S::f64s) -> S::f64s {
-        simd.mul_f64s(a, b)
-    }
-
-    #[inline(always)]
-    fn multiply_add<S: Simd>(simd: S, a: S::f64s, b: S::f64s, c: S::f64s) -> S::f64s {
-        if is_fused::<S>() {
-            simd.mul_add_e_f64s(a, b, c)
-        } else {
-            simd.add_f64s(simd.mul_f64s(a, b), c)
-        }
-    }
-
-    #[inline(always)]
-    fn larger<S: Simd>(simd: S, a: S::f64s, b: S::f64s) -> S::f64s {
-        simd.max_f64s(a, b)
-    }
+    lanes!(
+        f64s, m64s (u64):
+        splat_f64s add_f64s sub_f64s mul_f64s mul_add_e_f64s max_f64s reduce_sum_f64s
+        mask_between_m64s mask_load_ptr_f64s mask_store_ptr_f64s
+    );
 
     #[inline(always)]
     fn exponential<S: Simd>(_: S, mut x: S::f64s) -> S::f64s {
@@ -233,28 +218,6 @@ impl Lanes for f64 {
             *x = x.exp();
         }
         x
-    }
-
-    #[inline(always)]
-    fn sum<S: Simd>(simd: S, x: S::f64s) -> Self {
-        simd.reduce_sum_f64s(x)
-    }
-
-    #[inline(always)]
-    fn first<S: Simd>(simd: S, n: usize) -> S::m64s {
-        simd.mask_between_m64s(0, n as u64).mask()
-    }
-
-    #[inline(always)]
-    unsafe fn load<S: Simd>(simd: S, mask: S::m64s, from: *const Self) -> S::f64s {
-        // SAFETY: the caller guarantees that these elements can be read.
-        unsafe { simd.mask_load_ptr_f64s(mask.into(), from) }
-    }
-
-    #[inline(always)]
-    unsafe fn store<S: Simd>(simd: S, mask: S::m64s, to: *mut Self, x: S::f64s) {
-        // SAFETY: the caller guarantees that these elements can be written.
-        unsafe { simd.mask_store_ptr_f64s(mask.into(), to, x) }
     }
 }
 
