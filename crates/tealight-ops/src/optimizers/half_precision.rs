@@ -5,7 +5,7 @@
 use candle_core::{Result, Var};
 
 use crate::backend::cuda::lists::{self, Item, MOST};
-use crate::backend::cuda::{self, Launch, Source, wide};
+use crate::backend::cuda::{Launch, Source};
 use crate::backend::reference_ops;
 
 const KERNELS: Source =
@@ -20,23 +20,15 @@ pub type Pair<'a> = (&'a Var, &'a Var);
 /// If a copy has another shape than its parameter.
 pub fn round_all(pairs: &[Pair<'_>]) -> Result<()> {
     for like in pairs.chunk_by(|a, b| a.1.dtype() == b.1.dtype()) {
-        if !reference_ops::are_forced() && like.iter().all(kernel_supports) {
+        if !reference_ops::are_forced()
+            && like.iter().all(|(from, to)| lists::can_update(&[from], to))
+        {
             like.chunks(MOST).try_for_each(round_list)?;
         } else {
             like.iter().try_for_each(|(from, to)| to.set(&from.to_dtype(to.dtype())?))?;
         }
     }
     Ok(())
-}
-
-fn kernel_supports((from, to): &Pair<'_>) -> bool {
-    let is_same_shape = from.dims() == to.dims() && from.device().same_device(to.device());
-    cuda::takes(&[from])
-        && cuda::takes(&[to])
-        && is_same_shape
-        && wide(to.dtype()) == from.dtype()
-        && from.is_contiguous()
-        && to.is_contiguous()
 }
 
 fn round_list(pairs: &[Pair<'_>]) -> Result<()> {

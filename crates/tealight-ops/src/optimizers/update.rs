@@ -27,10 +27,10 @@ pub(super) fn check_shapes(optimizer: &str, parameter: &Var, operands: &[&Tensor
     Ok(())
 }
 
-/// Runs `f` on the elements of `state`, in place, and those of `gradient`. All are on the CPU, and the state is
-/// contiguous.
+/// Runs `f` on the elements of `state`, in place, and those of `gradient`. All are on the CPU. (Variables are always
+/// contiguous.)
 pub(super) fn update_in_place<T: Element, const N: usize>(
-    state: [&Tensor; N],
+    state: [&Var; N],
     gradient: &Tensor,
     f: impl FnOnce([&mut [T]; N], &[T]),
 ) -> Result<()> {
@@ -47,7 +47,7 @@ pub(super) fn update_in_place<T: Element, const N: usize>(
 
 /// Runs `f` on `slices` and, after them, the elements of `tensors`.
 fn with_slices_mut<T: Element>(
-    tensors: &[&Tensor],
+    tensors: &[&Var],
     mut slices: Vec<&mut [T]>,
     f: &mut dyn FnMut(Vec<&mut [T]>),
 ) -> Result<()> {

@@ -1,6 +1,6 @@
 //! Many tensors in one launch, as optimizers update them: see `lists.cuh`.
 
-use candle_core::{Result, Tensor};
+use candle_core::{Result, Tensor, Var};
 
 use super::buffer::{Buffer, Part};
 use super::launch::{Launch, Plain};
@@ -66,13 +66,12 @@ pub(crate) fn n_blocks(lens: impl IntoIterator<Item = usize>) -> usize {
     longest.div_ceil(4 * THREADS).clamp(1, 256)
 }
 
-/// Whether a kernel can update `state`, contiguous tensors of one dtype and of the gradient's shape, from a gradient
-/// that may have half their precision.
-pub(crate) fn can_update(state: &[&Tensor], gradient: &Tensor) -> bool {
-    takes(state)
-        && takes(&[gradient])
+/// Whether a kernel can update `state`, variables of the gradient's shape, from a gradient that may have half their
+/// precision.
+pub(crate) fn can_update(state: &[&Var], gradient: &Tensor) -> bool {
+    takes(&[gradient])
         && state.iter().all(|x| {
-            x.is_contiguous()
+            takes(&[x])
                 && x.dims() == gradient.dims()
                 && x.dtype() == wide(gradient.dtype())
                 && x.device().same_device(gradient.device())

@@ -126,12 +126,8 @@ pub fn step(
             parameter.shape()
         )
     }
-    let mut operands = vec![parameter.as_tensor()];
+    let mut operands = vec![gradient, parameter.as_tensor()];
     operands.extend(second_moment.parts().into_iter().map(Var::as_tensor));
-    if !operands.iter().all(|tensor| tensor.is_contiguous()) {
-        return reference::step(parameter, gradient, second_moment, step, hyper);
-    }
-    operands.push(gradient);
     dispatch!(match operands {
         Cpu(T) => on_cpu::<T>(parameter, gradient, second_moment, step, hyper),
         Cuda | Reference => reference::step(parameter, gradient, second_moment, step, hyper),
@@ -148,8 +144,7 @@ fn on_cpu<T: Element>(
     let (beta, epsilon) = (hyper.beta(step), hyper.epsilon1);
     match second_moment {
         SecondMoment::Full(all) => {
-            let state = [parameter, all].map(Var::as_tensor);
-            update_in_place::<T, 2>(state, gradient, |[parameter, moment], gradient| {
+            update_in_place::<T, 2>([parameter, all], gradient, |[parameter, moment], gradient| {
                 let (update, norm) = cpu::update(gradient, moment, beta, epsilon);
                 cpu::step(parameter, &update, norm, hyper);
             })
@@ -157,7 +152,7 @@ fn on_cpu<T: Element>(
         SecondMoment::Factored { rows, columns } => {
             let n_columns = parameter.dims().last().copied().unwrap_or(1);
             let n_rows = parameter.elem_count() / columns.elem_count();
-            let state = [parameter, rows, columns].map(Var::as_tensor);
+            let state = [parameter, rows, columns];
             update_in_place::<T, 3>(state, gradient, |[parameter, rows, columns], gradient| {
                 let moments = cpu::Factors { rows, columns, sizes: [n_rows, n_columns] };
                 let (update, norm) = moments.update(gradient, beta, epsilon);

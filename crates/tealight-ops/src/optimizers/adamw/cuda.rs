@@ -1,6 +1,6 @@
 //! One kernel for lists of parameters.
 
-use candle_core::{Result, Var};
+use candle_core::Result;
 
 use super::{Hyper, Slot};
 use crate::backend::cuda::lists::{self, Item, MOST, Rates};
@@ -10,7 +10,7 @@ const KERNELS: Source = Source::new("adamw", &[lists::HEADER, include_str!("kern
 
 /// Whether the kernel can update a slot.
 pub(super) fn takes(slot: &Slot<'_>) -> bool {
-    lists::can_update(&slot.state().map(Var::as_tensor), slot.gradient)
+    lists::can_update(&slot.state(), slot.gradient)
 }
 
 /// Updates slots whose gradients have one dtype and whose β, ε and gradient scale are the same.

@@ -72,13 +72,11 @@ impl<'a> Slot<'a> {
 pub fn step_all(slots: &[Slot<'_>], step: u64) -> Result<()> {
     check_step("adamw", step)?;
     slots.iter().try_for_each(Slot::check)?;
-    let can_batch = |a: &Slot<'_>, b: &Slot<'_>| {
-        let same = |of: fn(&Hyper) -> f64| of(&a.hyper) == of(&b.hyper);
-        let betas = same(|hyper| hyper.beta1) && same(|hyper| hyper.beta2);
-        let others = same(|hyper| hyper.epsilon) && same(|hyper| hyper.gradient_scale);
-        betas && others && a.gradient.dtype() == b.gradient.dtype()
+    let in_common = |slot: &Slot<'_>| {
+        let Hyper { beta1, beta2, epsilon, gradient_scale, .. } = slot.hyper;
+        (beta1, beta2, epsilon, gradient_scale, slot.gradient.dtype())
     };
-    for slots in slots.chunk_by(can_batch) {
+    for slots in slots.chunk_by(|a, b| in_common(a) == in_common(b)) {
         if !reference_ops::are_forced() && slots.iter().all(cuda::takes) {
             cuda::step(slots, step)?;
         } else {
@@ -105,18 +103,13 @@ pub fn step(
 
 fn step_one(slot: &Slot<'_>, step: u64) -> Result<()> {
     let Slot { parameter, gradient, first_moment, second_moment, hyper } = slot;
-    let state = slot.state().map(Var::as_tensor);
-    let [theta, m, v] = state;
-    let reference =
-        || reference::step(parameter, gradient, first_moment, second_moment, step, hyper);
-    if !state.iter().all(|tensor| tensor.is_contiguous()) {
-        return reference();
-    }
-    dispatch!(match [theta, gradient, m, v] {
-        Cpu(T) => update_in_place(state, gradient, |[theta, m, v], gradient| {
-            cpu::step::<T>(theta, gradient, m, v, &cpu::Factors::at(step, hyper));
+    dispatch!(match [gradient, parameter, first_moment, second_moment] {
+        Cpu(T) => update_in_place(slot.state(), gradient, |state, gradient| {
+            cpu::step::<T>(state, gradient, step, hyper);
         }),
-        Cuda | Reference => reference(),
+        Cuda | Reference => {
+            reference::step(parameter, gradient, first_moment, second_moment, step, hyper)
+        }
     })
 }
 

@@ -5,44 +5,15 @@ use crate::backend::buffer::unwritten;
 use crate::backend::element::Element;
 use crate::backend::parallel::{block_len, run, sum};
 
-/// The constants of an update, computed in f64.
-struct Factors<T> {
-    beta1: T,
-    one_minus_beta1: T,
-    beta2: T,
-    one_minus_beta2: T,
-    first_correction: T,
-    second_correction: T,
-    epsilon: T,
-    weight_decay: T,
-}
-
-impl<T: Element> Factors<T> {
-    fn at(step: u64, hyper: &Hyper) -> Self {
-        let Hyper { beta1, beta2, epsilon, weight_decay, .. } = *hyper;
-        let [first_correction, second_correction] = hyper.corrections(step).map(T::from_f64);
-        Self {
-            beta1: T::from_f64(beta1),
-            one_minus_beta1: T::from_f64(1. - beta1),
-            beta2: T::from_f64(beta2),
-            one_minus_beta2: T::from_f64(1. - beta2),
-            first_correction,
-            second_correction,
-            epsilon: T::from_f64(epsilon),
-            weight_decay: T::from_f64(weight_decay),
-        }
-    }
-}
-
 pub(super) fn step<T: Element>(
-    parameter: &mut [T],
+    [parameter, first_moment, second_moment]: [&mut [T]; 3],
     gradient: &[T],
-    moments: [&mut [T]; 2],
     step: u64,
     hyper: &Hyper,
 ) {
     let mut update = unwritten(parameter.len());
-    let norms = updates(&mut update, parameter, gradient, moments, &Factors::at(step, hyper));
+    let moments = [first_moment, second_moment];
+    let norms = updates(&mut update, parameter, gradient, moments, step, hyper);
     let step_size = T::from_f64(hyper.step_size(norms));
     let len = block_len(1);
     run(
@@ -63,8 +34,15 @@ fn updates<T: Element>(
     parameter: &[T],
     gradient: &[T],
     [first_moment, second_moment]: [&mut [T]; 2],
-    factors: &Factors<T>,
+    step: u64,
+    hyper: &Hyper,
 ) -> [f64; 2] {
+    let Hyper { beta1, beta2, epsilon, weight_decay, .. } = *hyper;
+    let [first_correction, second_correction] = hyper.corrections(step).map(T::from_f64);
+    let [beta1, one_minus_beta1] = [beta1, 1. - beta1].map(T::from_f64);
+    let [beta2, one_minus_beta2] = [beta2, 1. - beta2].map(T::from_f64);
+    let [epsilon, weight_decay] = [epsilon, weight_decay].map(T::from_f64);
+
     let len = block_len(1);
     let moments = first_moment.chunks_mut(len).zip(second_moment.chunks_mut(len));
     let norms = run(
@@ -75,11 +53,11 @@ fn updates<T: Element>(
             let state = first_moment.iter_mut().zip(second_moment);
             let inputs = parameter.iter().zip(gradient);
             for ((u, (&theta, &g)), (m, v)) in update.iter_mut().zip(inputs).zip(state) {
-                *m = factors.beta1 * *m + factors.one_minus_beta1 * g;
-                *v = factors.beta2 * *v + factors.one_minus_beta2 * g * g;
-                let denominator = v.sqrt() * factors.second_correction + factors.epsilon;
-                let adam = *m * factors.first_correction / denominator;
-                *u = adam + factors.weight_decay * theta;
+                *m = beta1 * *m + one_minus_beta1 * g;
+                *v = beta2 * *v + one_minus_beta2 * g * g;
+                let denominator = v.sqrt() * second_correction + epsilon;
+                let adam = *m * first_correction / denominator;
+                *u = adam + weight_decay * theta;
             }
             [sum(parameter, |x| x.widen() * x.widen()), sum(update, |x| x.widen() * x.widen())]
         },

@@ -74,18 +74,16 @@ pub fn step(
 ) -> Result<()> {
     check_step("lamb", step)?;
     check_shapes("lamb", parameter, &[gradient, first_moment, second_moment])?;
-    let state = [parameter, first_moment, second_moment].map(Var::as_tensor);
-    let [theta, m, v] = state;
-    let reference =
-        || reference::step(parameter, gradient, first_moment, second_moment, step, hyper);
-    if !state.iter().all(|tensor| tensor.is_contiguous()) {
-        return reference();
-    }
-    dispatch!(match [theta, gradient, m, v] {
-        Cpu(T) => update_in_place(state, gradient, |[theta, m, v], gradient| {
-            cpu::step::<T>(theta, gradient, [m, v], step, hyper);
-        }),
-        Cuda | Reference => reference(),
+    dispatch!(match [gradient, parameter, first_moment, second_moment] {
+        Cpu(T) => {
+            let state = [parameter, first_moment, second_moment];
+            update_in_place(state, gradient, |state, gradient| {
+                cpu::step::<T>(state, gradient, step, hyper);
+            })
+        }
+        Cuda | Reference => {
+            reference::step(parameter, gradient, first_moment, second_moment, step, hyper)
+        }
     })
 }
 

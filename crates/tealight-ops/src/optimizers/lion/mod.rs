@@ -37,14 +37,9 @@ pub struct Hyper {
 /// If shapes differ.
 pub fn step(parameter: &Var, gradient: &Tensor, momentum: &Var, hyper: &Hyper) -> Result<()> {
     check_shapes("lion", parameter, &[gradient, momentum])?;
-    let state = [parameter, momentum].map(Var::as_tensor);
-    let [theta, m] = state;
-    if !state.iter().all(|tensor| tensor.is_contiguous()) {
-        return reference::step(parameter, gradient, momentum, hyper);
-    }
-    dispatch!(match [theta, gradient, m] {
-        Cpu(T) => update_in_place(state, gradient, |[theta, m], gradient| {
-            cpu::step::<T>(theta, gradient, m, &cpu::Factors::of(hyper));
+    dispatch!(match [gradient, parameter, momentum] {
+        Cpu(T) => update_in_place([parameter, momentum], gradient, |state, gradient| {
+            cpu::step::<T>(state, gradient, hyper);
         }),
         Cuda | Reference => reference::step(parameter, gradient, momentum, hyper),
     })

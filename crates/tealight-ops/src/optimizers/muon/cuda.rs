@@ -1,6 +1,6 @@
 //! Kernels for lists of matrices before and after the orthogonalisation, which is one batch of matrix products.
 
-use candle_core::{Result, Tensor, Var};
+use candle_core::{Result, Tensor};
 
 use super::{Hyper, Slot, orthogonalized};
 use crate::backend::cuda::lists::{self, Item, MOST, Rates};
@@ -10,7 +10,7 @@ const KERNELS: Source = Source::new("muon", &[lists::HEADER, include_str!("kerne
 
 /// Whether the kernels can update a slot.
 pub(super) fn takes(slot: &Slot<'_>) -> bool {
-    lists::can_update(&[slot.parameter, slot.momentum].map(Var::as_tensor), slot.gradient)
+    lists::can_update(&[slot.parameter, slot.momentum], slot.gradient)
 }
 
 /// Updates slots of one shape with the same hyper-parameters, except learning rate, scale and weight decay.

@@ -45,17 +45,9 @@ pub fn step(
 ) -> Result<()> {
     check_step("sgd", step)?;
     check_shapes("sgd", parameter, &[gradient, momentum_buffer])?;
-    let state = [parameter, momentum_buffer].map(Var::as_tensor);
-    let [theta, buffer] = state;
-    if !state.iter().all(|tensor| tensor.is_contiguous()) {
-        return reference::step(parameter, gradient, momentum_buffer, step, hyper);
-    }
-    dispatch!(match [theta, gradient, buffer] {
-        Cpu(T) => update_in_place(state, gradient, |[theta, buffer], gradient| {
-            if step == 1 {
-                buffer.fill(0.);
-            }
-            cpu::step::<T>(theta, gradient, buffer, &cpu::Factors::of(hyper));
+    dispatch!(match [gradient, parameter, momentum_buffer] {
+        Cpu(T) => update_in_place([parameter, momentum_buffer], gradient, |state, gradient| {
+            cpu::step::<T>(state, gradient, step, hyper);
         }),
         Cuda | Reference => reference::step(parameter, gradient, momentum_buffer, step, hyper),
     })
