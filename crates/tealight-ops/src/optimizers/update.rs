@@ -36,29 +36,25 @@ pub(super) fn update_in_place<T: Element, const N: usize>(
 ) -> Result<()> {
     let gradient = gradient.contiguous()?;
     let gradient = View::of(&gradient)?;
-    let mut f = Some(f);
-    with_slices_mut(&state, Vec::with_capacity(N), &mut |slices| {
-        let (Some(f), Ok(slices)) = (f.take(), slices.try_into()) else {
-            unreachable!("invariant: called once, with one slice per tensor")
-        };
-        f(slices, &gradient);
-    })
+    let slices = std::array::from_fn(|_| -> &mut [T] { &mut [] });
+    with_slices_mut(state, 0, slices, |slices| f(slices, &gradient))
 }
 
-/// Runs `f` on `slices` and, after them, the elements of `tensors`.
-fn with_slices_mut<T: Element>(
-    tensors: &[&Var],
-    mut slices: Vec<&mut [T]>,
-    f: &mut dyn FnMut(Vec<&mut [T]>),
+/// Runs `f` on `slices`, with the elements of the variables from number `first` on in their places.
+fn with_slices_mut<T: Element, const N: usize>(
+    variables: [&Var; N],
+    first: usize,
+    slices: [&mut [T]; N],
+    f: impl FnOnce([&mut [T]; N]),
 ) -> Result<()> {
-    let Some((tensor, others)) = tensors.split_first() else {
+    let Some(variable) = variables.get(first) else {
         f(slices);
         return Ok(());
     };
-    with_slice_mut(tensor, |slice| {
-        let mut slices: Vec<&mut [T]> = slices.iter_mut().map(|slice| &mut **slice).collect();
-        slices.push(slice);
-        with_slices_mut(others, slices, f)
+    with_slice_mut(variable, |slice| {
+        let mut slices = slices;
+        slices[first] = slice;
+        with_slices_mut(variables, first + 1, slices, f)
     })
 }
 
@@ -70,6 +66,13 @@ pub(super) fn wide(x: &Tensor) -> Result<Tensor> {
 /// Writes `x` into `target`, rounded to its dtype.
 pub(super) fn store(target: &Var, x: &Tensor) -> Result<()> {
     target.set(&x.to_dtype(target.dtype())?)
+}
+
+/// Updates a moving average, whose rate of decay is `beta`, and returns its new value.
+pub(super) fn averaged(average: &Var, new: &Tensor, beta: f64) -> Result<Tensor> {
+    let average_now = ((wide(average)? * beta)? + (new * (1. - beta))?)?;
+    store(average, &average_now)?;
+    Ok(average_now)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use candle_core::{D, DType, Result, Tensor, Var};
 
 use super::{Hyper, SecondMoment};
-use crate::optimizers::update::{store, wide};
+use crate::optimizers::update::{averaged, store, wide};
 
 /// One update.
 pub fn step(
@@ -32,13 +32,6 @@ pub fn step(
     let clipped = (&update * (step_size / hyper.clipping(rms(&update)?)))?;
     let theta = ((theta * (1. - step_size * hyper.weight_decay))? - clipped)?;
     store(parameter, &theta)
-}
-
-/// Updates the moment and returns its new value.
-fn averaged(moment: &Var, squared: &Tensor, beta: f64) -> Result<Tensor> {
-    let new = ((wide(moment)? * beta)? + (squared * (1. - beta))?)?;
-    store(moment, &new)?;
-    Ok(new)
 }
 
 fn rms(x: &Tensor) -> Result<f64> {

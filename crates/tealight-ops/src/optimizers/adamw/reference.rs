@@ -3,7 +3,7 @@
 use candle_core::{Result, Tensor, Var};
 
 use super::Hyper;
-use crate::optimizers::update::{store, wide};
+use crate::optimizers::update::{averaged, store, wide};
 
 /// One update. All operands have the shape of the parameter.
 pub fn step(
@@ -16,15 +16,13 @@ pub fn step(
 ) -> Result<()> {
     let Hyper { lr, beta1, beta2, epsilon, weight_decay, gradient_scale } = *hyper;
     let (theta, gradient) = (wide(parameter)?, (wide(gradient)? * gradient_scale)?);
-    let m = ((wide(first_moment)? * beta1)? + (&gradient * (1. - beta1))?)?;
-    let v = ((wide(second_moment)? * beta2)? + (gradient.sqr()? * (1. - beta2))?)?;
+    let m = averaged(first_moment, &gradient, beta1)?;
+    let v = averaged(second_moment, &gradient.sqr()?, beta2)?;
 
     let m_hat = (&m / (1. - beta1.powf(step as f64)))?;
     let v_hat = (&v / (1. - beta2.powf(step as f64)))?;
     let update = ((m_hat / (v_hat.sqrt()? + epsilon)?)? * lr)?;
     let theta = ((theta * (1. - lr * weight_decay))? - update)?;
 
-    store(parameter, &theta)?;
-    store(first_moment, &m)?;
-    store(second_moment, &v)
+    store(parameter, &theta)
 }

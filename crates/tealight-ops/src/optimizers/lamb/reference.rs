@@ -3,7 +3,7 @@
 use candle_core::{DType, Result, Tensor, Var};
 
 use super::Hyper;
-use crate::optimizers::update::{store, wide};
+use crate::optimizers::update::{averaged, store, wide};
 
 /// One update. All operands have the shape of the parameter.
 pub fn step(
@@ -16,8 +16,8 @@ pub fn step(
 ) -> Result<()> {
     let Hyper { beta1, beta2, epsilon, weight_decay, .. } = *hyper;
     let (theta, gradient) = (wide(parameter)?, wide(gradient)?);
-    let m = ((wide(first_moment)? * beta1)? + (&gradient * (1. - beta1))?)?;
-    let v = ((wide(second_moment)? * beta2)? + (gradient.sqr()? * (1. - beta2))?)?;
+    let m = averaged(first_moment, &gradient, beta1)?;
+    let v = averaged(second_moment, &gradient.sqr()?, beta2)?;
 
     let [first, second] = hyper.corrections(step);
     let adam = ((&m * first)? / ((v.sqrt()? * second)? + epsilon)?)?;
@@ -26,7 +26,5 @@ pub fn step(
     let step_size = hyper.step_size([squared(&theta)?, squared(&update)?]);
     let theta = (theta - (update * step_size)?)?;
 
-    store(parameter, &theta)?;
-    store(first_moment, &m)?;
-    store(second_moment, &v)
+    store(parameter, &theta)
 }
