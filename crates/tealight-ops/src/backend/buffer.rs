@@ -48,8 +48,8 @@ fn arbitrary<T: Element>(len: usize) -> Vec<T> {
 }
 
 /// The result of a loop, as a value of the graph.
-pub(crate) fn stored<T: Element>(output: Vec<T>, shape: impl Into<Shape>) -> (CpuStorage, Shape) {
-    (T::to_cpu_storage_owned(output), shape.into())
+pub(crate) fn stored<T: Element>(output: Vec<T>, shape: impl Into<Shape>) -> (Storage, Shape) {
+    (Storage::Cpu(T::to_cpu_storage_owned(output)), shape.into())
 }
 
 /// The result of a loop as a tensor, as a backward returns it.

@@ -26,7 +26,7 @@ pub(crate) mod walk;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, Weak};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, Weak};
 
 use candle_core::op::BackpropOp;
 use candle_core::shape::ShapeWithOneHole;
@@ -39,71 +39,8 @@ pub(crate) use self::fused::fused;
 pub(crate) use self::several::record_all;
 use crate::autograd::nan_trace;
 
-/// The backward of an operation.
-pub(crate) trait Operation: Send + Sync {
-    /// The operation's name, for error messages, the profile and the NaN trace.
-    fn name(&self) -> &'static str;
-
-    /// Whether the backward reads the elements of input `i`. If not, they are not saved, and the backward
-    /// receives a tensor of the same shape and dtype without elements.
-    fn reads_input(&self, _i: usize) -> bool {
-        true
-    }
-
-    /// Whether the backward reads the elements of the output. If not, its output may also have another shape.
-    fn reads_output(&self) -> bool {
-        true
-    }
-
-    /// The gradient of each of `inputs`, in their order; `None` for an input that needs none. `gradient` is
-    /// contiguous.
-    ///
-    /// Gradients are new tensors, or tensors (views) of the arguments. The walk adds to new ones in place, so an
-    /// operation must not keep them.
-    fn backward(
-        self: Box<Self>,
-        inputs: &[Tensor],
-        output: &Tensor,
-        gradient: &Tensor,
-    ) -> Result<Vec<Option<Tensor>>>;
-}
-
 /// The result of an operation, before it becomes a tensor.
-pub(crate) struct Value {
-    pub(crate) storage: Storage,
-    pub(crate) shape: Shape,
-}
-
-impl From<(CpuStorage, Shape)> for Value {
-    fn from((storage, shape): (CpuStorage, Shape)) -> Self {
-        Self { storage: Storage::Cpu(storage), shape }
-    }
-}
-
-impl From<(Storage, Shape)> for Value {
-    fn from((storage, shape): (Storage, Shape)) -> Self {
-        Self { storage, shape }
-    }
-}
-
-/// A tensor of `value` with a node in the graph: `operation` is the backward from it to `inputs`.
-///
-/// If no input needs a gradient, the tensor has no node and `operation` is dropped.
-pub(crate) fn record(
-    operation: impl Operation + 'static,
-    inputs: &[&Tensor],
-    value: impl Into<Value>,
-) -> Result<Tensor> {
-    let value = value.into();
-    let (name, reads_output) = (operation.name(), operation.reads_output());
-    nan_trace::check(name, &value.storage);
-    if !inputs.iter().any(|input| input.track_op()) {
-        let Value { storage, shape } = value;
-        return Ok(Tensor::from_storage(storage, shape, BackpropOp::none(), false));
-    }
-    let recorded = Recorded::of(operation, inputs)?;
-    result_of(&Node::new(name, reads_output, recorded, &value), value)
-}
+pub(crate) type Value = (Storage, Shape);
 
 /// The tensors that an operation saves for its backward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,82 +61,79 @@ impl Saved {
     }
 }
 
-/// As [`record`], with the backward as a function of the inputs, the output and its gradient. Tensors that
-/// are not `saved` have a shape and a dtype there, but no elements and no history.
+/// A tensor of `value` with a node in the graph, whose backward computes the gradients of `inputs` from the inputs,
+/// the output and its gradient. Tensors that are not `saved` have a shape and a dtype there, but no elements and no
+/// history. If no input needs a gradient, the tensor has no node, and `backward` is dropped.
+///
+/// `name` is for error messages, the profile and the NaN trace. If the output is not saved, the result may also be
+/// used in another shape.
+///
+/// The backward receives a contiguous gradient. It returns the gradient of each input, in their order; `None` for an
+/// input that needs none. Gradients are new tensors, or tensors (views) of the arguments. The walk adds to new ones in
+/// place, so an operation must not keep them.
 pub(crate) fn record_saving(
     name: &'static str,
     inputs: &[&Tensor],
-    value: impl Into<Value>,
+    value: Value,
     saved: Saved,
     backward: impl FnOnce(&[Tensor], &Tensor, &Tensor) -> Result<Vec<Option<Tensor>>>
     + Send
     + Sync
     + 'static,
 ) -> Result<Tensor> {
-    record(Saving { name, saved, backward }, inputs, value)
+    nan_trace::check(name, &value.0);
+    if !inputs.iter().any(|input| input.track_op()) {
+        let (storage, shape) = value;
+        return Ok(Tensor::from_storage(storage, shape, BackpropOp::none(), false));
+    }
+    let (inputs, nodes) = saved_inputs(inputs, saved)?;
+    let recorded =
+        Recorded { backward: Backward::Operation(Box::new(backward)), inputs, _nodes: nodes };
+    result_of(name, saved.output(), recorded, value)
 }
 
 /// As [`record_saving`] of a linear operation, whose backward needs nothing but the gradient.
 pub(crate) fn record_linear(
     name: &'static str,
     inputs: &[&Tensor],
-    value: impl Into<Value>,
+    value: Value,
     backward: impl FnOnce(&Tensor) -> Result<Vec<Option<Tensor>>> + Send + Sync + 'static,
 ) -> Result<Tensor> {
     record_saving(name, inputs, value, Saved::Nothing, |_, _, gradient| backward(gradient))
-}
-
-struct Saving<F> {
-    name: &'static str,
-    saved: Saved,
-    backward: F,
-}
-
-impl<F> Operation for Saving<F>
-where
-    F: FnOnce(&[Tensor], &Tensor, &Tensor) -> Result<Vec<Option<Tensor>>> + Send + Sync,
-{
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn reads_input(&self, _: usize) -> bool {
-        self.saved.inputs()
-    }
-
-    fn reads_output(&self) -> bool {
-        self.saved.output()
-    }
-
-    fn backward(
-        self: Box<Self>,
-        inputs: &[Tensor],
-        output: &Tensor,
-        gradient: &Tensor,
-    ) -> Result<Vec<Option<Tensor>>> {
-        (self.backward)(inputs, output, gradient)
-    }
 }
 
 /// A tensor of `value`, the result of `f`, that saves nothing. Its backward calls `f` again and continues from
 /// the result of that call.
 pub(crate) fn record_recomputed(
     f: impl Fn() -> Result<Tensor> + Send + Sync + 'static,
-    value: impl Into<Value>,
+    value: Value,
 ) -> Result<Tensor> {
-    let value = value.into();
+    let name = "checkpoint";
     let recorded = Recorded {
         backward: Backward::Recompute(Box::new(f)),
         inputs: Vec::new(),
         _nodes: Vec::new(),
     };
-    nan_trace::check("checkpoint", &value.storage);
-    result_of(&Node::new("checkpoint", false, recorded, &value), value)
+    nan_trace::check(name, &value.0);
+    result_of(name, false, recorded, value)
 }
 
-/// The tensor of `value`, registered as the result of `node`.
-fn result_of(node: &Arc<Node>, value: Value) -> Result<Tensor> {
-    let leaf = dummy_leaf(&value.storage)?;
+/// The tensor of `value`, registered as the result of a new node.
+fn result_of(
+    name: &'static str,
+    reads_output: bool,
+    recorded: Recorded,
+    value: Value,
+) -> Result<Tensor> {
+    let node = Arc::new(Node {
+        name,
+        number: COUNT.fetch_add(1, Ordering::Relaxed),
+        shape: value.1.clone(),
+        reads_output,
+        recorded: Mutex::new(Some(recorded)),
+        results: Mutex::default(),
+    });
+    let leaf = dummy_leaf(&value.0.device())?;
     let value = Mutex::new(Some(value));
     let output = leaf.apply_op1(Boundary { node: node.clone(), value })?;
     node.register(&output);
@@ -219,20 +153,8 @@ pub fn reshape(x: &Tensor, shape: impl ShapeWithOneHole) -> Result<Tensor> {
     Ok(y)
 }
 
-/// The dummy leaf on the device of `storage`, one for all results there: it ends Candle's own backward.
-fn dummy_leaf(storage: &Storage) -> Result<Var> {
-    static ON_CPU: OnceLock<Var> = OnceLock::new();
-    match (storage, ON_CPU.get()) {
-        (Storage::Cpu(_), Some(leaf)) => Ok(leaf.clone()),
-        (Storage::Cpu(_), None) => {
-            let leaf = Var::zeros((), DType::F32, &Device::Cpu)?;
-            Ok(ON_CPU.get_or_init(|| leaf).clone())
-        }
-        (storage, _) => dummy_leaf_on(&storage.device()),
-    }
-}
-
-fn dummy_leaf_on(device: &Device) -> Result<Var> {
+/// The dummy leaf of a device, one for all results there: it ends Candle's own backward.
+fn dummy_leaf(device: &Device) -> Result<Var> {
     static LEAVES: Mutex<Vec<(DeviceLocation, Var)>> = Mutex::new(Vec::new());
     let location = device.location();
     let mut leaves = LEAVES.lock().expect("invariant: no panic while the lock is held");
@@ -274,28 +196,30 @@ struct Recorded {
     _nodes: Vec<Arc<Node>>,
 }
 
+type OperationBackward =
+    dyn FnOnce(&[Tensor], &Tensor, &Tensor) -> Result<Vec<Option<Tensor>>> + Send + Sync;
+
 enum Backward {
     /// Runs the operation's backward.
-    Operation(Box<dyn Operation>),
+    Operation(Box<OperationBackward>),
     /// Runs the forward again and continues from its result.
     Recompute(Box<dyn Fn() -> Result<Tensor> + Send + Sync>),
 }
 
-impl Recorded {
-    fn of(operation: impl Operation + 'static, inputs: &[&Tensor]) -> Result<Self> {
-        let mut nodes = Vec::new();
-        let keep = |(i, &input): (usize, &&Tensor)| match Node::of(input) {
-            Some(node) if !operation.reads_input(i) && !node.reads_output => {
-                let without_elements = without_elements(input)?;
-                node.register(&without_elements);
-                nodes.push(node);
-                Ok(without_elements)
-            }
-            _ => Ok(input.clone()),
-        };
-        let inputs = inputs.iter().enumerate().map(keep).collect::<Result<_>>()?;
-        Ok(Self { backward: Backward::Operation(Box::new(operation)), inputs, _nodes: nodes })
-    }
+/// The inputs that a backward receives, and the nodes of those that stand there without their elements.
+fn saved_inputs(inputs: &[&Tensor], saved: Saved) -> Result<(Vec<Tensor>, Vec<Arc<Node>>)> {
+    let mut nodes = Vec::new();
+    let keep = |&input: &&Tensor| match Node::of(input) {
+        Some(node) if !saved.inputs() && !node.reads_output => {
+            let without_elements = without_elements(input)?;
+            node.register(&without_elements);
+            nodes.push(node);
+            Ok(without_elements)
+        }
+        _ => Ok(input.clone()),
+    };
+    let inputs = inputs.iter().map(keep).collect::<Result<_>>()?;
+    Ok((inputs, nodes))
 }
 
 /// A tensor with the shape and dtype of `x` that broadcasts a single number. In builds with debug assertions
@@ -306,22 +230,6 @@ fn without_elements(x: &Tensor) -> Result<Tensor> {
 }
 
 impl Node {
-    fn new(
-        name: &'static str,
-        reads_output: bool,
-        recorded: Recorded,
-        Value { shape, .. }: &Value,
-    ) -> Arc<Self> {
-        Arc::new(Self {
-            name,
-            number: COUNT.fetch_add(1, Ordering::Relaxed),
-            shape: shape.clone(),
-            reads_output,
-            recorded: Mutex::new(Some(recorded)),
-            results: Mutex::default(),
-        })
-    }
-
     /// The node whose result `tensor` is, if any.
     fn of(tensor: &Tensor) -> Option<Arc<Self>> {
         nodes().get(&tensor.id())?.upgrade()
@@ -377,14 +285,14 @@ impl CustomOp1 for Boundary {
 
     fn cpu_fwd(&self, _: &CpuStorage, _: &Layout) -> Result<(CpuStorage, Shape)> {
         match self.take() {
-            Value { storage: Storage::Cpu(storage), shape } => Ok((storage, shape)),
+            (Storage::Cpu(storage), shape) => Ok((storage, shape)),
             _ => bail!("`{}`: its dummy leaf is on the CPU, its value is not", self.node.name),
         }
     }
 
     fn cuda_fwd(&self, _: &CudaStorage, _: &Layout) -> Result<(CudaStorage, Shape)> {
         match self.take() {
-            Value { storage: Storage::Cuda(storage), shape } => Ok((storage, shape)),
+            (Storage::Cuda(storage), shape) => Ok((storage, shape)),
             _ => {
                 bail!("`{}`: its dummy leaf is on a CUDA device, its value is not", self.node.name)
             }

@@ -17,23 +17,22 @@ use crate::backend::buffer::stored;
 pub(crate) fn record_all(
     name: &'static str,
     inputs: &[&Tensor],
-    values: Vec<impl Into<Value>>,
+    values: Vec<Value>,
     backward: impl FnOnce(&[Tensor], Vec<Option<Tensor>>) -> Result<Vec<Option<Tensor>>>
     + Send
     + Sync
     + 'static,
 ) -> Result<Vec<Tensor>> {
-    let gradients = Gradients::default();
-    gradients.lock().resize(values.len(), None);
+    let gradients = Gradients::new(Mutex::new(vec![None; values.len()]));
     let received = gradients.clone();
     let number = stored(vec![0_f32], ());
     let hub = record_saving(name, inputs, number, Saved::Inputs, move |inputs, _, _| {
-        backward(inputs, std::mem::take(&mut *received.lock()))
+        backward(inputs, std::mem::take(&mut *locked(&received)))
     })?;
     let result = |(place, value)| {
         let gradients = gradients.clone();
         let store = move |inputs: &[Tensor], _: &Tensor, gradient: &Tensor| {
-            let mut gradients = gradients.lock();
+            let mut gradients = locked(&gradients);
             let is_first = gradients.iter().all(Option::is_none);
             gradients[place] = Some(gradient.clone());
             // The hub's backward runs only if the hub receives a gradient, whose value it does not read. The first
@@ -46,11 +45,8 @@ pub(crate) fn record_all(
 }
 
 /// The gradients that have arrived so far, by result.
-#[derive(Clone, Default)]
-struct Gradients(Arc<Mutex<Vec<Option<Tensor>>>>);
+type Gradients = Arc<Mutex<Vec<Option<Tensor>>>>;
 
-impl Gradients {
-    fn lock(&self) -> MutexGuard<'_, Vec<Option<Tensor>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn locked(gradients: &Gradients) -> MutexGuard<'_, Vec<Option<Tensor>>> {
+    gradients.lock().unwrap_or_else(PoisonError::into_inner)
 }

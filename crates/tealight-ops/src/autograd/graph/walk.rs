@@ -14,7 +14,6 @@ use candle_core::{
 
 use super::{Backward, Node, Recorded};
 use crate::autograd::sum::{add_in_place, added};
-use crate::backend::buffer::stored;
 use crate::backend::choice::dispatch;
 use crate::backend::profile::{self, Phase, timed};
 
@@ -69,8 +68,8 @@ pub(crate) fn gradients(loss: &Tensor, factor: &Tensor) -> Result<HashMap<Tensor
             }
         };
         pending.gradient.tensor = pending.gradient.tensor.contiguous()?;
-        let gradients = timed(operation.name(), Phase::Backward, || {
-            operation.backward(&inputs, &pending.output, &pending.gradient.tensor)
+        let gradients = timed(pending.node.name, Phase::Backward, || {
+            operation(&inputs, &pending.output, &pending.gradient.tensor)
         })?;
         let gradients = checked(gradients, &inputs, &pending)?;
         drop(pending);
@@ -228,7 +227,7 @@ impl CustomOp1 for Seed {
     }
 
     fn cpu_fwd(&self, _: &CpuStorage, _: &Layout) -> Result<(CpuStorage, Shape)> {
-        Ok(stored(vec![0_f32], ()))
+        Ok((CpuStorage::F32(vec![0.]), Shape::from(())))
     }
 
     fn cuda_fwd(&self, tensor: &CudaStorage, _: &Layout) -> Result<(CudaStorage, Shape)> {

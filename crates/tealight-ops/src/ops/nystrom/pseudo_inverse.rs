@@ -6,7 +6,7 @@ use candle_core::{D, Result, Tensor, bail};
 
 use super::normalisation::{Normalisation, Start};
 use super::reference;
-use crate::autograd::graph::{Saved, Value, record_saving};
+use crate::autograd::graph::{Saved, record_saving};
 use crate::backend::buffer::{View, tensor};
 use crate::backend::choice::{Backend, dispatch, widened};
 use crate::backend::element::Element;
@@ -60,7 +60,7 @@ fn of_products(a: &Tensor, iteration: Iteration) -> Result<Tensor> {
     let a = a.contiguous()?;
     let inverse = iteration.inverse(&a.detach())?;
     let (storage, _) = inverse.storage_and_layout();
-    let value = Value { storage: storage.try_clone(inverse.layout())?, shape: a.shape().clone() };
+    let value = (storage.try_clone(inverse.layout())?, a.shape().clone());
     drop(storage);
     record_saving(NAME, &[&a], value, Saved::Inputs, move |inputs, _, gradient| {
         Ok(vec![Some(iteration.gradient(&inputs[0], gradient)?)])
