@@ -4,7 +4,7 @@
 use candle_core::cuda_backend::CudaStorageSlice;
 #[cfg(feature = "cuda")]
 use candle_core::cuda_backend::cudarc::driver::DevicePtr;
-use candle_core::{CpuStorage, DType, Result, Storage, bail};
+use candle_core::{CpuStorage, Result, Storage, StorageRef, Tensor, bail};
 
 /// The address of the first element of a storage, whatever part of it a tensor views.
 pub(super) fn of(storage: &Storage) -> Result<u64> {
@@ -45,7 +45,9 @@ fn of_cuda(storage: &candle_core::CudaStorage) -> Result<u64> {
     Ok(address)
 }
 
-/// Bytes per element.
-pub(super) fn size_of(dtype: DType) -> u64 {
-    dtype.size_in_bytes() as u64
+/// The address of the first element of a tensor, and the lock on its storage.
+pub(super) fn of_tensor(x: &Tensor) -> Result<(u64, StorageRef<'_>)> {
+    let (storage, layout) = x.storage_and_layout();
+    let start = layout.start_offset() * x.dtype().size_in_bytes();
+    Ok((of(&storage)? + start as u64, storage))
 }

@@ -75,7 +75,7 @@ impl Buffer {
         if i > self.len {
             bail!("element {i} of a buffer of {}", self.len)
         }
-        Ok(address::of(&self.storage)? + i as u64 * address::size_of(self.storage.dtype()))
+        Ok(address::of(&self.storage)? + (i * self.storage.dtype().size_in_bytes()) as u64)
     }
 
     /// Disjoint parts of `len` elements each; a shorter remainder is left out.

@@ -5,7 +5,7 @@
 use std::ffi::c_void;
 
 use candle_core::cuda_backend::cudarc::cublas::{result, sys};
-use candle_core::{CudaDevice, DType, Error, Result, Tensor, bail};
+use candle_core::{CudaDevice, DType, Error, Result, bail};
 
 use super::buffer::Buffer;
 use super::factor::{Factor, Sizes, is_tf32_allowed};
@@ -48,8 +48,8 @@ pub(super) fn product(
     };
     let [m_, n_, k_, batch_] = [int(m)?, int(n)?, int(k)?, int(batch)?];
     let [mn, mk, kn] = [long(m * n)?, long(m * k)?, long(k * n)?];
-    let (of_a, _lock_a) = first(a.x)?;
-    let (of_b, _lock_b) = first(b.x)?;
+    let (of_a, _lock_a) = address::of_tensor(a.x)?;
+    let (of_b, _lock_b) = address::of_tensor(b.x)?;
     // SAFETY: the three addresses are on the device and their memory is as large as the sizes say. The locks keep
     // the factors in place until the call returns; memory freed later is freed in the order of the stream.
     let status = unsafe {
@@ -80,11 +80,4 @@ pub(super) fn product(
         )
     };
     status.map_err(|error| Error::Msg(format!("a product of {a:?} and {b:?}: {error}")))
-}
-
-/// The address of the first element of a tensor, and the lock on its storage.
-fn first(x: &Tensor) -> Result<(u64, candle_core::StorageRef<'_>)> {
-    let (storage, layout) = x.storage_and_layout();
-    let start = layout.start_offset() as u64 * address::size_of(x.dtype());
-    Ok((address::of(&storage)? + start, storage))
 }

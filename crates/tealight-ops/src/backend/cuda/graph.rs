@@ -106,14 +106,12 @@ fn give_back(stream: &CudaStream) -> Result<()> {
 
 /// Copies the elements of `from` into `to`: contiguous tensors of one shape and dtype on one GPU.
 pub(crate) fn overwrite(to: &Tensor, from: &Tensor) -> Result<()> {
-    let address = |x: &Tensor| -> Result<u64> {
-        let (storage, layout) = x.storage_and_layout();
-        Ok(address::of(&storage)? + layout.start_offset() as u64 * address::size_of(x.dtype()))
-    };
+    let ((to_address, _lock_to), (from_address, _lock_from)) =
+        (address::of_tensor(to)?, address::of_tensor(from)?);
     let n = from.elem_count() * from.dtype().size_in_bytes();
     let stream = to.device().as_cuda_device()?.cuda_stream();
     // SAFETY: both have `n` bytes. Memory freed later is freed in the order of the stream, after the copy.
-    unsafe { memcpy_dtod_async(address(to)?, address(from)?, n, stream.cu_stream()) }.w()?;
+    unsafe { memcpy_dtod_async(to_address, from_address, n, stream.cu_stream()) }.w()?;
     Ok(())
 }
 

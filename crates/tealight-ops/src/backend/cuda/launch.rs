@@ -3,6 +3,10 @@
 use candle_core::{Device, Result, StorageRef, Tensor, bail};
 
 use super::buffer::Buffer;
+#[cfg(feature = "cuda")]
+use super::driver;
+#[cfg(feature = "emulator")]
+use super::emulator;
 use super::source::Source;
 #[cfg(any(feature = "cuda", feature = "emulator"))]
 use super::unsigned;
@@ -125,11 +129,15 @@ impl<'a> Launch<'a> {
         Ok(Dims { grid: [x?, y?, z?], block, shared_bytes })
     }
 
+    fn argument(mut self, word: u64) -> Self {
+        self.arguments.push(vec![word]);
+        self
+    }
+
     /// A pointer to the first element of a tensor.
     pub(crate) fn read(mut self, x: &'a Tensor) -> Result<Self> {
         let address = self.address(x)?;
-        self.arguments.push(vec![address]);
-        Ok(self)
+        Ok(self.argument(address))
     }
 
     /// The same for each of several tensors.
@@ -139,20 +147,17 @@ impl<'a> Launch<'a> {
 
     /// The address of the first element of `x`, which is locked until the launch.
     pub(super) fn address(&mut self, x: &'a Tensor) -> Result<u64> {
-        let (storage, layout) = x.storage_and_layout();
-        let start = layout.start_offset() as u64 * address::size_of(x.dtype());
-        let address = address::of(&storage)? + start;
+        let (address, storage) = address::of_tensor(x)?;
         self.locks.push(storage);
         Ok(address)
     }
 
     /// A pointer to the first element of a tensor, or null.
-    pub(crate) fn read_if(mut self, x: Option<&'a Tensor>) -> Result<Self> {
-        if let Some(x) = x {
-            return self.read(x);
+    pub(crate) fn read_if(self, x: Option<&'a Tensor>) -> Result<Self> {
+        match x {
+            Some(x) => self.read(x),
+            None => Ok(self.argument(0)),
         }
-        self.arguments.push(vec![0]);
-        Ok(self)
     }
 
     /// A pointer to a buffer that an earlier kernel has written.
@@ -166,9 +171,8 @@ impl<'a> Launch<'a> {
     }
 
     /// A pointer to element `first` of a buffer.
-    pub(crate) fn read_buffer_from(mut self, buffer: &'a Buffer, first: usize) -> Result<Self> {
-        self.arguments.push(vec![buffer.address_of(first)?]);
-        Ok(self)
+    pub(crate) fn read_buffer_from(self, buffer: &'a Buffer, first: usize) -> Result<Self> {
+        Ok(self.argument(buffer.address_of(first)?))
     }
 
     /// A pointer to a buffer that the kernel writes.
@@ -182,15 +186,13 @@ impl<'a> Launch<'a> {
     }
 
     /// A pointer to element `first` of a buffer that the kernel writes.
-    pub(crate) fn write_from(mut self, buffer: &'a mut Buffer, first: usize) -> Result<Self> {
-        self.arguments.push(vec![buffer.address_of(first)?]);
-        Ok(self)
+    pub(crate) fn write_from(self, buffer: &'a mut Buffer, first: usize) -> Result<Self> {
+        Ok(self.argument(buffer.address_of(first)?))
     }
 
     /// An `i64`. Sizes of memory are below 2⁶³.
-    pub(crate) fn size(mut self, n: usize) -> Self {
-        self.arguments.push(vec![n as u64]);
-        self
+    pub(crate) fn size(self, n: usize) -> Self {
+        self.argument(n as u64)
     }
 
     /// Several `i64`, in this order.
@@ -199,27 +201,23 @@ impl<'a> Launch<'a> {
     }
 
     /// An `i64` that may be negative.
-    pub(crate) fn long(mut self, n: i64) -> Self {
-        self.arguments.push(vec![n.cast_unsigned()]);
-        self
+    pub(crate) fn long(self, n: i64) -> Self {
+        self.argument(n.cast_unsigned())
     }
 
     /// An `int`.
-    pub(crate) fn int(mut self, n: i32) -> Self {
-        self.arguments.push(vec![u64::from(n.cast_unsigned())]);
-        self
+    pub(crate) fn int(self, n: i32) -> Self {
+        self.argument(u64::from(n.cast_unsigned()))
     }
 
     /// A `u32`.
-    pub(crate) fn word(mut self, n: u32) -> Self {
-        self.arguments.push(vec![u64::from(n)]);
-        self
+    pub(crate) fn word(self, n: u32) -> Self {
+        self.argument(u64::from(n))
     }
 
     /// A `double`.
-    pub(crate) fn number(mut self, x: f64) -> Self {
-        self.arguments.push(vec![x.to_bits()]);
-        self
+    pub(crate) fn number(self, x: f64) -> Self {
+        self.argument(x.to_bits())
     }
 
     /// A struct by value.
@@ -238,5 +236,19 @@ impl<'a> Launch<'a> {
     /// Several structs by value, in this order.
     pub(crate) fn all_plain<S: Plain>(self, all: impl IntoIterator<Item = S>) -> Self {
         all.into_iter().fold(self, Self::plain)
+    }
+
+    /// Submits the kernel to the device's stream. The emulator has executed it on return.
+    ///
+    /// # Errors
+    /// If a size of the grid does not fit in 32 bits, or the driver or the emulator refuses the launch.
+    pub(crate) fn run(self) -> Result<()> {
+        match &self.device {
+            #[cfg(feature = "cuda")]
+            Device::Cuda(device) => driver::launch(device, &self),
+            #[cfg(feature = "emulator")]
+            Device::Cpu => emulator::launch(&self),
+            device => bail!("{}: there are no kernels for {device:?}", self.kernel),
+        }
     }
 }

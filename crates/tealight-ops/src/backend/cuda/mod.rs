@@ -27,7 +27,6 @@ mod key;
 mod launch;
 pub(crate) mod lists;
 pub(crate) mod product;
-mod run;
 mod source;
 #[cfg(feature = "cuda")]
 pub(crate) mod staging;
