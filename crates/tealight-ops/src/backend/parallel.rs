@@ -92,17 +92,7 @@ pub(crate) fn by_rows<T: Element>(
 /// Σ f(x)
 #[inline(always)]
 pub(crate) fn sum<T: Element, A: Element>(x: &[T], f: impl Fn(T) -> A) -> A {
-    let mut lanes = [A::ZERO; LANES];
-    let mut chunks = x.chunks_exact(LANES);
-    for chunk in &mut chunks {
-        for (lane, &x) in lanes.iter_mut().zip(chunk) {
-            *lane += f(x);
-        }
-    }
-    for (lane, &x) in lanes.iter_mut().zip(chunks.remainder()) {
-        *lane += f(x);
-    }
-    fold(lanes, |a, b| a + b)
+    reduce(x, A::ZERO, |sum, x| sum + f(x), |a, b| a + b)
 }
 
 /// Σ f(x, y)
@@ -125,17 +115,28 @@ pub(crate) fn sum_of_pairs<T: Element>(x: &[T], y: &[T], f: impl Fn(T, T) -> T) 
 #[inline(always)]
 pub(crate) fn max<T: Element>(x: &[T]) -> T {
     let larger = |a, b| if b > a { b } else { a };
-    let mut lanes = [T::NEG_INFINITY; LANES];
+    reduce(x, T::NEG_INFINITY, larger, larger)
+}
+
+/// Adds each of `x` to one of the lanes, which begin as `start`, and joins the lanes.
+#[inline(always)]
+fn reduce<T: Element, A: Element>(
+    x: &[T],
+    start: A,
+    add: impl Fn(A, T) -> A,
+    join: impl Fn(A, A) -> A,
+) -> A {
+    let mut lanes = [start; LANES];
     let mut chunks = x.chunks_exact(LANES);
     for chunk in &mut chunks {
         for (lane, &x) in lanes.iter_mut().zip(chunk) {
-            *lane = larger(*lane, x);
+            *lane = add(*lane, x);
         }
     }
     for (lane, &x) in lanes.iter_mut().zip(chunks.remainder()) {
-        *lane = larger(*lane, x);
+        *lane = add(*lane, x);
     }
-    fold(lanes, larger)
+    fold(lanes, join)
 }
 
 /// `max`, or 0 if it is −∞, as −∞ − (−∞) would be NaN.

@@ -15,7 +15,6 @@
 mod handover;
 
 use std::cell::RefCell;
-use std::fmt;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
@@ -171,12 +170,6 @@ impl Drop for Team {
             // Cannot fail: `serve` catches panics of the loops.
             let _ = thread.join();
         }
-    }
-}
-
-impl fmt::Debug for Team {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Team").field("len", &self.len()).finish_non_exhaustive()
     }
 }
 

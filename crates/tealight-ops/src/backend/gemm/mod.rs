@@ -33,7 +33,6 @@ mod strip;
 mod tests;
 mod transpose;
 
-use std::fmt::{self, Debug};
 use std::ops::Range;
 
 use kernel::Kernel;
@@ -82,8 +81,9 @@ enum Method {
 }
 
 /// An epilogue: called with each completed part of a row of C while it is still in the cache. Arguments: the
-/// (row, column) where the part begins, the part, and the same part of [`Target::beside`]'s second matrix (empty if
-/// there is none). It must not multiply matrices.
+/// (row, column) where the part begins, the part, and the same part of [`Target::beside`]'s second matrix, which is
+/// empty if there is no second matrix. An epilogue must not compute matrix products: they would run on one thread and
+/// evict the block from the cache.
 pub(crate) type Finish<'a, T> = dyn Fn((usize, usize), &mut [T], &mut [T]) + Sync + 'a;
 
 /// C, and optionally a second matrix of the same shape for the epilogue.
@@ -217,10 +217,4 @@ pub(crate) fn store_all<T: Lanes>(products: Vec<(Product<'_, T>, Target<'_, T>)>
         product.check(&target.c);
     }
     share::run_all(&Kernel::new(Level::current()), products);
-}
-
-impl<T> Debug for Product<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Product").finish_non_exhaustive()
-    }
 }

@@ -129,23 +129,16 @@ impl Detected for Scalar128b {
     }
 }
 
-#[cfg(target_arch = "x86_64")]
-impl Detected for pulp::x86::V3 {
-    fn detected() -> Self {
-        Self::try_new().expect("invariant: AVX2 has been detected")
-    }
+macro_rules! detected {
+    ($arch:literal: $($set:ty)+) => {$(
+        #[cfg(target_arch = $arch)]
+        impl Detected for $set {
+            fn detected() -> Self {
+                Self::try_new().expect("invariant: the instruction set has been detected")
+            }
+        }
+    )+};
 }
 
-#[cfg(target_arch = "x86_64")]
-impl Detected for pulp::x86::V4 {
-    fn detected() -> Self {
-        Self::try_new().expect("invariant: AVX-512 has been detected")
-    }
-}
-
-#[cfg(target_arch = "aarch64")]
-impl Detected for pulp::aarch64::Neon {
-    fn detected() -> Self {
-        Self::try_new().expect("invariant: NEON has been detected")
-    }
-}
+detected!("x86_64": pulp::x86::V3 pulp::x86::V4);
+detected!("aarch64": pulp::aarch64::Neon);

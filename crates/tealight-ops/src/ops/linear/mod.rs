@@ -129,7 +129,8 @@ fn backward<T: Lanes>(
     buffer::gradients(cpu::backward::<T>(x, &maps, gradients, is_needed)?, inputs)
 }
 
-fn with_last(dims: &[usize], width: usize) -> Shape {
+/// `dims` with `width` as the last.
+pub(crate) fn with_last(dims: &[usize], width: usize) -> Shape {
     let mut dims = dims.to_vec();
     dims.pop();
     dims.push(width);

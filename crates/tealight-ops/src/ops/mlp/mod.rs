@@ -23,7 +23,7 @@ use crate::backend::profile::{Phase, timed};
 use crate::backend::simd::vector::Lanes;
 use crate::ops::activation::{Elementwise, Function, with_activation};
 use crate::ops::dropout::{Draw, Dropout};
-use crate::ops::linear::{Map, linear};
+use crate::ops::linear::{Map, linear, with_last};
 use cpu::{Layer, Operands};
 
 /// The layers of the network.
@@ -87,9 +87,7 @@ fn on_cpu<T: Lanes, A: Elementwise>(operands: &[&Tensor], settings: &Mlp<'_>) ->
             (layer.value(&operands), vec![])
         })
     })?;
-    let mut shape = inputs[0].dims().to_vec();
-    shape.pop();
-    shape.push(down.weight.dim(0)?);
+    let shape = with_last(inputs[0].dims(), down.weight.dim(0)?);
     let inputs: Vec<_> = inputs.iter().collect();
     record_saving(NAME, &inputs, stored(y, shape), Saved::Inputs, move |inputs, _, gradient| {
         let operands = Operands::of(inputs, have_bias)?;
