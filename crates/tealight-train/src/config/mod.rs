@@ -218,7 +218,7 @@ impl RunConfig {
         self.training.loss_spike.as_ref().map_or(Ok(()), LossSpike::validate)?;
         limits::check(self)?;
         self.model.validate()?;
-        self.optimizer.validate()?;
+        self.optimizer.settings().validate()?;
         self.schedule.validate(steps)
     }
 }

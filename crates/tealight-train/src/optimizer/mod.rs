@@ -48,7 +48,7 @@ tealight_model::choice! {
 impl OptimizerConfig {
     /// The optimizer of `parameters`, before its first update.
     pub fn build(&self, parameters: Vec<Parameter>) -> Result<Optimizer> {
-        self.validate()?;
+        self.settings().validate()?;
         self.settings().check(&parameters)?;
         let decay_groups = DecayGroups::of(&parameters);
         let with_state = |parameter: Parameter| {
@@ -57,16 +57,6 @@ impl OptimizerConfig {
         };
         let parameters = parameters.into_iter().map(with_state).collect::<Result<_>>()?;
         Ok(Optimizer { config: self.clone(), step: 0, parameters, decay_groups })
-    }
-
-    /// Checks the settings.
-    pub fn validate(&self) -> Result<()> {
-        self.settings().validate()
-    }
-
-    /// The peak of the learning rate: what the schedule scales.
-    pub fn peak_lr(&self) -> f64 {
-        self.settings().peak_lr()
     }
 }
 
@@ -134,15 +124,14 @@ impl Optimizer {
     /// If a tensor is missing, unknown or of another shape; the error names it, and nothing has changed.
     pub fn load_state(&mut self, state: &NamedTensors) -> Result<()> {
         let origin = "optimizer";
-        let step = match state.get(STEP) {
+        let mut state = state.clone();
+        let step = match state.remove(STEP) {
             Some(step) if step.rank() == 0 => step.to_dtype(DType::I64)?.to_scalar::<i64>()?,
             _ => {
                 let (name, expected) = (STEP.to_owned(), Shape::from(()));
                 return Err(Error::MissingTensor { origin, name, expected });
             }
         };
-        let state = state.iter().filter(|(name, _)| *name != STEP);
-        let state = state.map(|(name, tensor)| (name.clone(), tensor.clone())).collect();
         let named = self.named_state();
         let targets = named.iter().map(|(name, variable)| (name.as_str(), *variable));
         tensors::assign(origin, targets, &state)?;

@@ -100,7 +100,7 @@ pub(crate) fn train_step<T: Task>(
 /// The learning rate of the next step: the schedule's, times the factor of all roll-backs.
 fn learning_rate<T: Task>(session: &Session<T>) -> f64 {
     let (config, progress) = (&session.config, &session.progress);
-    let (steps, peak) = (config.training.steps, config.optimizer.peak_lr());
+    let (steps, peak) = (config.training.steps, config.optimizer.settings().peak_lr());
     config.schedule.lr(progress.step, steps, peak) * progress.bad_step.lr_factor
 }
 
