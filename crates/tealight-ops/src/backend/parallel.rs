@@ -95,6 +95,23 @@ pub(crate) fn sum<T: Element, A: Element>(x: &[T], f: impl Fn(T) -> A) -> A {
     reduce(x, A::ZERO, |sum, x| sum + f(x), |a, b| a + b)
 }
 
+/// Σ x² of one block, accumulated in f64.
+#[inline(always)]
+pub(crate) fn squares<T: Element>(x: &[T]) -> f64 {
+    sum(x, |x| x.widen() * x.widen())
+}
+
+/// Σ x², accumulated in f64, on several threads.
+pub(crate) fn sum_of_squares<T: Element>(x: &[T]) -> f64 {
+    let partial = run(
+        x.len(),
+        x.chunks(block_len(1)),
+        #[inline(always)]
+        |block| squares(block),
+    );
+    partial.into_iter().sum()
+}
+
 /// Σ f(x, y)
 #[inline(always)]
 pub(crate) fn sum_of_pairs<T: Element>(x: &[T], y: &[T], f: impl Fn(T, T) -> T) -> T {

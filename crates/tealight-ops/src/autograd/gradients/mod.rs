@@ -18,7 +18,6 @@
 //! g ← g · min(1, max_norm / (‖g‖ + 10⁻⁶))
 //! ```
 
-mod cpu;
 mod cuda;
 
 use std::fmt;
@@ -29,6 +28,8 @@ use crate::autograd::graph::walk;
 use crate::backend::buffer::{View, contiguous, tensor};
 use crate::backend::choice::{Backend, at_least_f32, dispatch};
 use crate::backend::cuda::sums;
+use crate::backend::element::Element;
+use crate::backend::parallel::{self, block_len, by_blocks};
 
 /// The gradient of `loss` (a single number) with respect to each named parameter.
 ///
@@ -189,16 +190,31 @@ pub fn clip_factor(norm: f64, max_norm: f64) -> f64 {
 fn scaled(gradient: &Tensor, factor: f64) -> Result<Tensor> {
     dispatch!(match [gradient] {
         Cpu(T) => {
-            let scaled = cpu::scaled(&View::of(gradient)?, T::from_f64(factor));
+            let scaled = products::<T>(&View::of(gradient)?, T::from_f64(factor));
             tensor(scaled, gradient.shape())
         }
         Cuda | Reference => gradient * factor,
     })
 }
 
+/// factor · g
+fn products<T: Element>(gradient: &[T], factor: T) -> Vec<T> {
+    by_blocks(
+        gradient,
+        gradient,
+        block_len(1),
+        #[inline(always)]
+        |products, gradient, _| {
+            for (product, &g) in products.iter_mut().zip(gradient) {
+                *product = g * factor;
+            }
+        },
+    )
+}
+
 fn sum_of_squares(gradient: &Tensor) -> Result<f64> {
     dispatch!(match [gradient] {
-        Cpu(T) => Ok(cpu::sum_of_squares::<T>(&View::of(gradient)?)),
+        Cpu(T) => Ok(parallel::sum_of_squares::<T>(&View::of(gradient)?)),
         // In f32: not all devices can add in f64.
         Cuda | Reference => {
             gradient.to_dtype(DType::F32)?.sqr()?.sum_all()?.to_scalar::<f32>().map(f64::from)

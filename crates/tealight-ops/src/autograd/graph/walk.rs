@@ -33,6 +33,13 @@ impl Gradient {
         Self { tensor: tensor.detach(), is_unique: false }
     }
 
+    fn added_to(self, sum: Option<Self>) -> Result<Self> {
+        match sum {
+            Some(sum) => timed("sum of gradients", Phase::Backward, || sum.add(self)),
+            None => Ok(self),
+        }
+    }
+
     fn add(self, other: Self) -> Result<Self> {
         let (sum, term) = if self.is_unique { (self, other) } else { (other, self) };
         let are_contiguous = sum.tensor.is_contiguous() && term.tensor.is_contiguous();
@@ -143,21 +150,14 @@ impl Walk {
 
     fn add_to_node(&mut self, new: Pending) -> Result<()> {
         let number = new.node.number;
-        let gradient = match self.pending.remove(&number) {
-            Some(old) => {
-                timed("sum of gradients", Phase::Backward, || old.gradient.add(new.gradient))?
-            }
-            None => new.gradient,
-        };
+        let old = self.pending.remove(&number).map(|old| old.gradient);
+        let gradient = new.gradient.added_to(old)?;
         self.pending.insert(number, Pending { gradient, ..new });
         Ok(())
     }
 
     fn add_to_variable(&mut self, variable: TensorId, new: Gradient) -> Result<()> {
-        let gradient = match self.variables.remove(&variable) {
-            Some(old) => timed("sum of gradients", Phase::Backward, || old.add(new))?,
-            None => new,
-        };
+        let gradient = new.added_to(self.variables.remove(&variable))?;
         self.variables.insert(variable, gradient);
         Ok(())
     }

@@ -3,7 +3,7 @@
 use super::Hyper;
 use crate::backend::buffer::unwritten;
 use crate::backend::element::Element;
-use crate::backend::parallel::{block_len, run, sum, sum_in_order};
+use crate::backend::parallel::{block_len, run, squares, sum, sum_in_order, sum_of_squares};
 
 /// R and C of consecutive matrices.
 pub(super) struct Factors<'a, T> {
@@ -110,13 +110,7 @@ pub(super) fn update<T: Element>(
 pub(super) fn step<T: Element>(parameter: &mut [T], update: &[T], norm: f64, hyper: &Hyper) {
     let n = parameter.len() as f64;
     let len = block_len(1);
-    let norms = run(
-        parameter.len(),
-        parameter.chunks(len),
-        #[inline(always)]
-        |parameter| squares(parameter),
-    );
-    let step_size = hyper.step_size((norms.iter().sum::<f64>() / n).sqrt());
+    let step_size = hyper.step_size((sum_of_squares(parameter) / n).sqrt());
     let keep = T::from_f64(1. - step_size * hyper.weight_decay);
     let update_factor = T::from_f64(step_size / hyper.clipping((norm / n).sqrt()));
     run(
@@ -129,9 +123,4 @@ pub(super) fn step<T: Element>(parameter: &mut [T], update: &[T], norm: f64, hyp
             }
         },
     );
-}
-
-#[inline(always)]
-fn squares<T: Element>(x: &[T]) -> f64 {
-    sum(x, |x| x.widen() * x.widen())
 }

@@ -3,7 +3,7 @@
 use super::Hyper;
 use crate::backend::buffer::unwritten;
 use crate::backend::element::Element;
-use crate::backend::parallel::{block_len, run, sum};
+use crate::backend::parallel::{block_len, run, squares};
 
 pub(super) fn step<T: Element>(
     [parameter, first_moment, second_moment]: [&mut [T]; 3],
@@ -59,7 +59,7 @@ fn updates<T: Element>(
                 let adam = *m * first_correction / denominator;
                 *u = adam + weight_decay * theta;
             }
-            [sum(parameter, |x| x.widen() * x.widen()), sum(update, |x| x.widen() * x.widen())]
+            [squares(parameter), squares(update)]
         },
     );
     norms.into_iter().fold([0.; 2], |[a, b], [x, y]| [a + x, b + y])
