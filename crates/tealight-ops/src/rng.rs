@@ -78,11 +78,7 @@ impl Stream {
     /// An independent stream for a name, such as a parameter's.
     #[must_use]
     pub fn fork_name(self, name: &str) -> Self {
-        // FNV-1a: stable across versions of Rust, unlike `std::hash`.
-        let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-        });
-        self.fork(hash)
+        self.fork(hash(name.bytes()))
     }
 
     /// Block `index`: four independent words, from which all draws are made.
@@ -157,6 +153,13 @@ impl Stream {
         let [a, b, ..] = philox1([low, high, tag, 0], self.key);
         Self { key: [a, b], parent: self.key, number: index }
     }
+}
+
+/// FNV-1a: stable across versions of Rust, unlike `std::hash`.
+pub(crate) fn hash(bytes: impl Iterator<Item = u8>) -> u64 {
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
 }
 
 fn split(x: u64) -> [u32; 2] {

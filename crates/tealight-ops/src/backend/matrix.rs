@@ -42,11 +42,11 @@ impl<'a, T> Matrix<'a, T> {
     #[must_use]
     pub(crate) fn transposed(self) -> Self {
         Self {
-            data: self.data,
             rows: self.columns,
             columns: self.rows,
             row_stride: self.column_stride,
             column_stride: self.row_stride,
+            ..self
         }
     }
 

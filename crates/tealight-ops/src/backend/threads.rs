@@ -69,6 +69,7 @@ fn for_each(n: usize, work: &(dyn Fn(usize) + Sync)) {
 }
 
 /// The team of a thread.
+#[derive(Clone)]
 enum Current {
     /// The team of the process.
     Global,
@@ -89,15 +90,12 @@ static GLOBAL: LazyLock<Team> = LazyLock::new(|| {
 
 impl Current {
     fn get<R>(f: impl FnOnce(Option<&Team>) -> R) -> R {
-        let given = CURRENT.with_borrow(|current| match current {
-            Self::Global => None,
-            Self::Alone => Some(None),
-            Self::Team(team) => Some(Some(team.clone())),
-        });
-        match given {
-            None => f(Some(&GLOBAL)),
-            Some(team) => f(team.as_deref()),
-        }
+        let current = CURRENT.with_borrow(Clone::clone);
+        f(match &current {
+            Self::Global => Some(&GLOBAL),
+            Self::Alone => None,
+            Self::Team(team) => Some(team),
+        })
     }
 }
 

@@ -61,12 +61,6 @@ impl Buffer {
         self.len * self.storage.dtype().size_in_bytes()
     }
 
-    /// The address of the first element.
-    #[cfg(feature = "cuda")]
-    pub(super) fn address(&self) -> Result<u64> {
-        self.address_of(0)
-    }
-
     /// The address of element `i`.
     ///
     /// # Errors

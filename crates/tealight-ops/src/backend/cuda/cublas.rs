@@ -70,7 +70,7 @@ pub(super) fn product(
             if a.is_transposed { m_ } else { k_ },
             mk,
             zero,
-            c.address()? as *mut c_void,
+            c.address_of(0)? as *mut c_void,
             number,
             n_,
             mn,

@@ -24,6 +24,7 @@ use candle_core::{CudaDevice, Error, Result};
 use super::int;
 use super::launch::{Dims, Launch};
 use super::source::Source;
+use crate::rng::hash;
 
 /// Shared memory of a block on every device. More needs an attribute of the kernel.
 const SHARED_BYTES: usize = 48 * 1024;
@@ -162,12 +163,8 @@ fn compiler_version() -> String {
 
 /// The name of a cached PTX: it changes with the text, the options and the compiler.
 fn name(source: &Source, text: &str, options: &[String], compiler: &str) -> String {
-    // FNV-1a, as in `rng.rs`.
     let options = options.iter().flat_map(|option| option.bytes());
-    let bytes = options.chain(text.bytes()).chain(compiler.bytes());
-    let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
+    let hash = hash(options.chain(text.bytes()).chain(compiler.bytes()));
     format!("{}-{}-{hash:016x}.ptx", source.name, env!("CARGO_PKG_VERSION"))
 }
 

@@ -61,7 +61,7 @@ impl Graph {
         give_back(&device.cuda_stream())?;
         // Candle finds its tables on the GPU since the warm-up, and refuses to copy others.
         let _cache = device.enable_cuda_graph_htod_cache();
-        let capture = Capture::begin(device, stream, keys.address()?)?;
+        let capture = Capture::begin(device, stream, keys.address_of(0)?)?;
         let result = pass()?;
         let captured = capture.end().and_then(|(executable, forks)| {
             let mut graph = Self { executable, device: device.clone(), keys, forks };

@@ -58,7 +58,7 @@ pub(super) fn overwrite(buffer: &mut Buffer, bytes: &[u8], device: &CudaDevice) 
     let staged = &mut staging.bytes.as_mut_slice().w()?[..bytes.len()];
     staged.copy_from_slice(bytes);
     // SAFETY: the buffer has room for the bytes, and the staging memory is not written before `copied` is complete.
-    unsafe { memcpy_htod_async(buffer.address()?, staged, stream.cu_stream()) }.w()?;
+    unsafe { memcpy_htod_async(buffer.address_of(0)?, staged, stream.cu_stream()) }.w()?;
     if let Err(error) = staging.copied.record(&stream) {
         stream.synchronize().w()?; // no event says when the copy is complete
         return Err(error).w();

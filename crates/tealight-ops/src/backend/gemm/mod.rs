@@ -187,11 +187,6 @@ impl<'a, T: Lanes> Product<'a, T> {
         Self { base: Base::Itself, ..self }
     }
 
-    fn check(&self, c: &MatrixMut<'_, T>) {
-        let (product, stored) = ((self.a.rows(), self.b.columns()), (c.rows(), c.columns()));
-        assert_eq!(product, stored, "the shape of the product and of where it is stored");
-    }
-
     /// A block of the product.
     fn block(&self, rows: Range<usize>, columns: Range<usize>) -> Self {
         let depth = 0..self.a.columns();
@@ -214,7 +209,9 @@ impl<'a, T: Lanes> Product<'a, T> {
 /// If a target has another shape than its product.
 pub(crate) fn store_all<T: Lanes>(products: Vec<(Product<'_, T>, Target<'_, T>)>) {
     for (product, target) in &products {
-        product.check(&target.c);
+        let (rows, columns) = (product.a.rows(), product.b.columns());
+        let stored = (target.c.rows(), target.c.columns());
+        assert_eq!((rows, columns), stored, "the shape of the product and of where it is stored");
     }
     share::run_all(&Kernel::new(Level::current()), products);
 }

@@ -58,21 +58,13 @@ fn look_up(table: &Tensor, ids: &Tensor, padding: Option<u32>) -> Result<Tensor>
         }
         Cuda | Reference => {
             rows()?;
-            let ids = selectable(ids)?;
+            let ids = ids.to_dtype(DType::I64)?;
             match padding {
                 Some(padding) => reference::embedding_with_padding(table, &ids, padding),
                 None => reference::embedding(table, &ids),
             }
         }
     })
-}
-
-/// In a dtype that Candle can select by: u8, u32 or i64.
-fn selectable(ids: &Tensor) -> Result<Tensor> {
-    match ids.dtype() {
-        DType::U8 | DType::U32 | DType::I64 => Ok(ids.clone()),
-        _ => ids.to_dtype(DType::I64),
-    }
 }
 
 fn rows(ids: &Tensor, vocab_size: usize) -> Result<Vec<usize>> {
