@@ -29,8 +29,8 @@ pub enum Error {
     #[error(transparent)]
     Candle(#[from] candle_core::Error),
     /// A file of weather cannot be used.
-    #[error(transparent)]
-    Weather(Box<dyn std::error::Error + Send + Sync>),
+    #[error("{0}")]
+    Weather(String),
     /// A line of a file of pairs cannot be used.
     #[error("`{}`, line {line}: {rule}", .path.display())]
     Line {

@@ -1,10 +1,10 @@
 //! Evaluation of forecasts over all windows, or over a large sample of them.
 
-use super::error::Error;
 use super::examples::Examples;
-use super::generator::Generator;
+use super::generator::{Generator, invalid};
 use super::score::{Score, argmax, cross_entropy, normalised, rows};
 use super::{Distribution, N_CLASSES, sequence};
+use crate::error::Result;
 use tealight_ops::rng::Stream;
 
 /// The longest window for which all 3^window windows are evaluated (177,147).
@@ -39,12 +39,7 @@ pub struct Evaluation {
 
 impl Evaluation {
     /// Exact for windows of up to [`MAX_EXACT_WINDOW`] days, else over `n` windows drawn from `stream`.
-    pub fn new(
-        generator: &dyn Generator,
-        window: usize,
-        n: usize,
-        stream: Stream,
-    ) -> Result<Self, Error> {
+    pub fn new(generator: &dyn Generator, window: usize, n: usize, stream: Stream) -> Result<Self> {
         if window <= MAX_EXACT_WINDOW {
             return Self::exact(generator, window);
         }
@@ -52,11 +47,11 @@ impl Evaluation {
     }
 
     /// All windows of non-zero probability.
-    pub fn exact(generator: &dyn Generator, window: usize) -> Result<Self, Error> {
+    pub fn exact(generator: &dyn Generator, window: usize) -> Result<Self> {
         generator.check_window(window)?;
         if window > MAX_EXACT_WINDOW {
             let rule = "an exact evaluation takes at most 11 days";
-            return Err(Error::setting("window", window, rule));
+            return Err(invalid("task.window", window, rule));
         }
         let joint = generator.joint(window + 1);
         let (mut windows, mut weights, mut next) = (Vec::new(), Vec::new(), Vec::new());
@@ -79,10 +74,10 @@ impl Evaluation {
         window: usize,
         n: usize,
         stream: Stream,
-    ) -> Result<Self, Error> {
+    ) -> Result<Self> {
         generator.check_window(window)?;
         if n == 0 {
-            return Err(Error::setting("n", n, "a sample needs at least one window"));
+            return Err(invalid("n", n, "a sample needs at least one window"));
         }
         let windows = (0..n as u64).flat_map(|i| generator.sample(stream.fork(i), window));
         let windows: Vec<u8> = windows.collect();

@@ -1,6 +1,7 @@
 //! Sequences from a text file: one on each line; blank lines and `#` comments are skipped.
 
-use super::{day::parse_line, error::Error};
+use super::day::parse_line;
+use crate::error::{Error, Result};
 use std::{fs, path::Path};
 
 /// Reads the sequences of a file. A `#` begins a comment.
@@ -8,10 +9,12 @@ use std::{fs, path::Path};
 /// # Errors
 /// With its place: a sequence of fewer than `min_days`, a character that does not denote weather, a file
 /// without sequences.
-pub fn read(path: &Path, min_days: usize) -> Result<Vec<Vec<u8>>, Error> {
-    let text =
-        fs::read_to_string(path).map_err(|source| Error::Read { path: path.into(), source })?;
-    let refused = |fault: String| Error::Content { path: path.into(), fault };
+pub fn read(path: &Path, min_days: usize) -> Result<Vec<Vec<u8>>> {
+    let text = fs::read_to_string(path).map_err(|error| {
+        let message = format!("`{}` cannot be read: {error}", path.display());
+        Error::config(["task.source.path"], message)
+    })?;
+    let refused = |fault: String| Error::Weather(format!("`{}`{fault}", path.display()));
     let mut sequences = Vec::new();
     for (at, text) in text.trim_start_matches('\u{FEFF}').lines().enumerate() {
         let text = text.split('#').next().unwrap_or_default();
@@ -57,7 +60,7 @@ mod tests {
     fn a_message_that_says_it_all_has_no_source_to_say_it_again() {
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(file.path(), "RC?").unwrap();
-        let error = crate::Error::from(read(file.path(), 3).unwrap_err());
+        let error = read(file.path(), 3).unwrap_err();
         assert!(error.to_string().contains("column 3: `?` is neither"), "{error}");
         assert!(std::error::Error::source(&error).is_none());
     }
@@ -74,7 +77,7 @@ mod tests {
             let error = read_text(empty).unwrap_err();
             assert!(error.starts_with("`days.txt` has no sequence"), "{error}");
         }
-        let missing = read(Path::new("/no/such/days.txt"), 3).unwrap_err();
-        assert_eq!(missing.to_string(), "`/no/such/days.txt` cannot be read");
+        let missing = read(Path::new("/no/such/days.txt"), 3).unwrap_err().to_string();
+        assert!(missing.starts_with("`/no/such/days.txt` cannot be read"), "{missing}");
     }
 }

@@ -24,7 +24,6 @@
 
 mod baseline;
 mod day;
-mod error;
 mod evaluation;
 mod examples;
 mod file;
@@ -38,7 +37,6 @@ mod laws;
 
 pub use baseline::{Linear, Lookup, majority};
 pub use day::{ParseError, Weather, format, parse};
-pub use error::Error;
 pub use evaluation::{Evaluation, MAX_EXACT_WINDOW, Method};
 pub use examples::Examples;
 pub use file::read;

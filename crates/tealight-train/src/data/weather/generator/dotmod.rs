@@ -8,10 +8,10 @@
 //! Modulo 3, y(2 − y) is 1 for rain and 0 otherwise, and β = 0 or 3 drops a day. With the published β,
 //! k = (r₂ + r₆ + r₈) + 2 (r₃ + r₅ + r₉) mod 3, where rᵢ says that day i rained.
 
-use super::{Generator, chain::Chain};
-use crate::data::weather::error::Error;
+use super::{Generator, chain::Chain, invalid};
 use crate::data::weather::score::{self, Score};
 use crate::data::weather::{Distribution, N_CLASSES, sequence};
+use crate::error::Result;
 use crate::settings::settings;
 use tealight_ops::rng::Stream;
 
@@ -38,20 +38,16 @@ pub struct Dotmod {
 const MEMORY: usize = 10;
 
 impl Config {
-    /// Checks the probability: close to 1, the chain would not converge to its stationary distribution.
-    pub fn validate(&self) -> Result<(), Error> {
-        if (0.0..=0.99).contains(&self.probability) {
-            return Ok(());
-        }
-        let rule = "from 0 to 0.99: with larger values the chain does not forget its first days";
-        Err(Error::setting("probability", self.probability, rule))
-    }
-
-    /// Builds the chain and computes its stationary distribution.
+    /// Builds the chain and computes its stationary distribution, to which a chain with a probability close to
+    /// 1 would not converge.
     ///
     /// Cost: power iteration over 3¹⁰ states, about a tenth of a second.
-    pub fn build(&self) -> Result<Dotmod, Error> {
-        self.validate()?;
+    pub fn build(&self) -> Result<Dotmod> {
+        if !(0.0..=0.99).contains(&self.probability) {
+            let rule =
+                "from 0 to 0.99: with larger values the chain does not forget its first days";
+            return Err(invalid("task.source.probability", self.probability, rule));
+        }
         let other = (1. - self.probability) / 2.;
         let row = |k| std::array::from_fn(|day| if day == k { self.probability } else { other });
         let mut days = [0; MEMORY];
@@ -141,7 +137,7 @@ mod tests {
         for probability in [1., -0.1, f64::NAN] {
             let config = Config { probability, ..Config::default() };
             let error = config.build().unwrap_err().to_string();
-            assert!(error.starts_with("`probability` = "), "{error}");
+            assert!(error.starts_with("`task.source.probability` = "), "{error}");
         }
         // The slowest chain that is allowed still settles.
         let slow = Config { probability: 0.99, ..Config::default() }.build().unwrap();

@@ -7,9 +7,9 @@
 //! The first day is drawn from `initial`, not from the stationary distribution of `transition`.
 
 use super::{Generator, check_distribution};
-use crate::data::weather::error::Error;
 use crate::data::weather::score::{self, Score};
 use crate::data::weather::{Distribution, sequence};
+use crate::error::Result;
 use crate::settings::settings;
 
 settings! {
@@ -25,14 +25,16 @@ settings! {
 
 impl Config {
     /// Checks that every row is a distribution.
-    pub fn validate(&self) -> Result<(), Error> {
-        check_distribution("initial", &self.initial)?;
+    pub fn validate(&self) -> Result<()> {
+        check_distribution("task.source.initial", &self.initial)?;
         let mut rows = self.transition.iter().enumerate();
-        rows.try_for_each(|(i, row)| check_distribution(format!("transition[{i}]"), row))
+        rows.try_for_each(|(i, row)| {
+            check_distribution(&format!("task.source.transition[{i}]"), row)
+        })
     }
 
     /// The chain, if every row is a distribution.
-    pub fn build(&self) -> Result<Self, Error> {
+    pub fn build(&self) -> Result<Self> {
         self.validate()?;
         Ok(self.clone())
     }
@@ -84,10 +86,12 @@ mod tests {
         config.transition[1] = [0.3, 0.4, 0.4];
         assert_eq!(
             config.build().unwrap_err().to_string(),
-            "`transition[1]` = [0.3, 0.4, 0.4]: the probabilities of rain, cloud and sun are at least 0 and sum to 1"
+            "`task.source.transition[1]` = [0.3, 0.4, 0.4]: the probabilities of rain, cloud and sun are at least 0 and sum to 1"
         );
         config.initial = [f64::NAN, 0.5, 0.5];
-        assert!(config.validate().unwrap_err().to_string().starts_with("`initial` = [NaN"));
+        assert!(
+            config.validate().unwrap_err().to_string().starts_with("`task.source.initial` = [NaN")
+        );
         config.initial = [-0.1, 0.6, 0.5];
         assert!(config.validate().is_err());
     }

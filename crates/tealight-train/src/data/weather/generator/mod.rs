@@ -16,9 +16,9 @@ pub mod markov;
 pub mod n_days;
 pub mod one_four_eight;
 
-use super::error::Error;
 use super::score::{self, Score};
 use super::{Distribution, sequence};
+use crate::error::{Error, Result};
 use std::fmt;
 use tealight_ops::rng::Stream;
 
@@ -28,9 +28,9 @@ pub trait Generator: fmt::Debug + Send + Sync {
     fn memory(&self) -> usize;
 
     /// Checks that a window of this many days can be drawn and forecast.
-    fn check_window(&self, window: usize) -> Result<(), Error> {
+    fn check_window(&self, window: usize) -> Result<()> {
         if window == 0 {
-            return Err(Error::setting("window", window, "a window holds at least one day"));
+            return Err(invalid("task.window", window, "a window holds at least one day"));
         }
         Ok(())
     }
@@ -66,11 +66,17 @@ pub trait Generator: fmt::Debug + Send + Sync {
 }
 
 /// Checks that three probabilities are a distribution, up to the rounding of decimals.
-fn check_distribution(key: impl Into<String>, value: &Distribution) -> Result<(), Error> {
+fn check_distribution(key: &str, value: &Distribution) -> Result<()> {
     let sum: f64 = value.iter().sum();
     if value.iter().all(|p| *p >= 0.) && (sum - 1.).abs() < 1e-9 {
         return Ok(());
     }
     let rule = "the probabilities of rain, cloud and sun are at least 0 and sum to 1";
-    Err(Error::setting(key, value, rule))
+    Err(invalid(key, value, rule))
+}
+
+/// The error that the value of `key` breaks a rule; `key` may name a row: `task.source.table[3]`.
+pub(super) fn invalid(key: &str, value: impl fmt::Debug, rule: &str) -> Error {
+    let path = key.split('[').next().unwrap_or(key);
+    Error::config([path], format!("`{key}` = {value:?}: {rule}"))
 }

@@ -13,10 +13,10 @@
 //! Probabilities come from power iteration. The rule is invariant under rotation of the kinds of weather,
 //! so the n − 1 steps between n days form a Markov chain: 3ⁿ⁻¹ states instead of 3ⁿ.
 
-use super::{Generator, chain::Chain};
-use crate::data::weather::error::Error;
+use super::{Generator, chain::Chain, invalid};
 use crate::data::weather::score::{self, Score};
 use crate::data::weather::{Distribution, N_CLASSES, sequence};
+use crate::error::Result;
 use crate::settings::settings;
 use tealight_ops::rng::Stream;
 
@@ -38,19 +38,13 @@ settings! {
 const MAX_N: usize = 15;
 
 impl Config {
-    /// Checks that n is from 1 to 15.
-    pub fn validate(&self) -> Result<(), Error> {
+    /// The rule, if n is from 1 to 15.
+    pub fn build(&self) -> Result<Self> {
         if (1..=MAX_N).contains(&self.n) {
-            return Ok(());
+            return Ok(self.clone());
         }
         let rule = "from 1 to 15 days are counted: the exact limits need 3^(n - 1) states";
-        Err(Error::setting("n", self.n, rule))
-    }
-
-    /// The rule, if n is from 1 to 15.
-    pub fn build(&self) -> Result<Self, Error> {
-        self.validate()?;
-        Ok(self.clone())
+        Err(invalid("task.source.n", self.n, rule))
     }
 }
 
@@ -256,7 +250,10 @@ mod tests {
     fn n_out_of_range_is_refused() {
         for n in [0, 16] {
             let error = Config { n }.build().unwrap_err().to_string();
-            assert!(error.starts_with(&format!("`n` = {n}: from 1 to 15 days")), "{error}");
+            assert!(
+                error.starts_with(&format!("`task.source.n` = {n}: from 1 to 15 days")),
+                "{error}"
+            );
         }
     }
 }

@@ -9,9 +9,9 @@
 //! In the published code, two of the days that the table reads depend on the days before them. Days after
 //! day 11 have no rule and follow `transition`.
 
-use super::{Generator, markov};
-use crate::data::weather::error::Error;
+use super::{Generator, invalid, markov};
 use crate::data::weather::{Distribution, sequence};
+use crate::error::Result;
 use crate::settings::settings;
 use tealight_model::names;
 use tealight_ops::rng::{Purpose, Stream};
@@ -69,30 +69,30 @@ const TABLE: [[u8; 3]; N_KEYS] = [
 
 impl Config {
     /// Checks that every row is a distribution, and that a seed replaces no other table than the published one.
-    pub fn validate(&self) -> Result<(), Error> {
+    pub fn validate(&self) -> Result<()> {
         let Self { initial, transition, .. } = self.clone();
         markov::Config { initial, transition }.validate()?;
         if self.table.len() != N_KEYS {
             let rule = "the table has 27 rows: RRR, RRC, RRS, RCR, … SSS";
-            return Err(Error::setting("table", self.table.len(), rule));
+            return Err(invalid("task.source.table", self.table.len(), rule));
         }
         for (i, row) in self.table.iter().enumerate() {
             if row.iter().map(|&tenth| u32::from(tenth)).sum::<u32>() != 10 {
                 let rule = "the tenths of rain, cloud and sun sum to 10";
-                return Err(Error::setting(format!("table[{i}]"), row, rule));
+                return Err(invalid(&format!("task.source.table[{i}]"), row, rule));
             }
         }
         if let Some(seed) = self.table_seed
             && self.table != TABLE
         {
             let rule = "a table is either written out or drawn from a seed, not both";
-            return Err(Error::setting("table_seed", seed, rule));
+            return Err(invalid("task.source.table_seed", seed, rule));
         }
         Ok(())
     }
 
     /// Builds the generator.
-    pub fn build(&self) -> Result<OneFourEight, Error> {
+    pub fn build(&self) -> Result<OneFourEight> {
         self.validate()?;
         let row = |i: usize| match self.table_seed {
             Some(seed) => drawn_row(Stream::new(seed, Purpose::Task), i),
@@ -115,12 +115,12 @@ impl Generator for OneFourEight {
         WINDOW
     }
 
-    fn check_window(&self, window: usize) -> Result<(), Error> {
+    fn check_window(&self, window: usize) -> Result<()> {
         if window == WINDOW {
             return Ok(());
         }
         let rule = "`one_four_eight` forecasts day 11 from exactly 10 days";
-        Err(Error::setting("window", window, rule))
+        Err(invalid("task.window", window, rule))
     }
 
     fn next(&self, history: &[u8]) -> Distribution {
@@ -182,17 +182,23 @@ mod tests {
         assert!(rule.check_window(10).is_ok());
         assert_eq!(
             rule.check_window(11).unwrap_err().to_string(),
-            "`window` = 11: `one_four_eight` forecasts day 11 from exactly 10 days"
+            "`task.window` = 11: `one_four_eight` forecasts day 11 from exactly 10 days"
         );
         let error = |change: fn(&mut Config)| {
             let mut config = Config::default();
             change(&mut config);
             config.build().unwrap_err().to_string()
         };
-        assert!(error(|c| c.table.truncate(26)).starts_with("`table` = 26: the table has 27 rows"));
+        assert!(
+            error(|c| c.table.truncate(26))
+                .starts_with("`task.source.table` = 26: the table has 27")
+        );
         let row = error(|c| c.table[23] = [2, 6, 1]);
-        assert_eq!(row, "`table[23]` = [2, 6, 1]: the tenths of rain, cloud and sun sum to 10");
+        assert_eq!(
+            row,
+            "`task.source.table[23]` = [2, 6, 1]: the tenths of rain, cloud and sun sum to 10"
+        );
         let both = error(|c| (c.table[0], c.table_seed) = ([1, 1, 8], Some(2)));
-        assert!(both.starts_with("`table_seed` = 2: a table is either"), "{both}");
+        assert!(both.starts_with("`task.source.table_seed` = 2: a table is either"), "{both}");
     }
 }
