@@ -63,12 +63,7 @@ impl Pretrained {
     /// Fills in what `source` leaves out from this model: `[model]` and, for a task with a tokenizer, the
     /// tokenizer and the sizes of its vocabulary.
     pub fn fill_in(&self, source: ConfigSource) -> Result<ConfigSource> {
-        let table: toml::Table = source.deserialize()?;
-        let kind = match table.get("task") {
-            Some(toml::Value::Table(task)) => task.get("kind").and_then(toml::Value::as_str),
-            Some(toml::Value::String(kind)) => Some(kind.as_str()),
-            _ => None,
-        };
+        let kind = source.kind("task");
         let reads_text = kind.is_some_and(|kind| TEXT_TASKS.contains(&kind));
         let task = if reads_text { Some(self.task_settings(kind)?) } else { None };
         // Only a masked language model has `[model.lm_head]`.

@@ -193,7 +193,7 @@ pinv = { n_iterations = 5, tolerance = 0.1 }
 
     fn dropped(overrides: &[&str]) -> Vec<String> {
         let source = source(FILE_TEXT, overrides).unwrap();
-        source.dropped_keys().iter().map(|dropped| dropped.key.clone()).collect()
+        source.dropped_keys.iter().map(|dropped| dropped.key.clone()).collect()
     }
 
     #[test]
@@ -264,7 +264,7 @@ pinv = { n_iterations = 5, tolerance = 0.1 }
         let source = source(FILE_TEXT, &["model.attention=local"]).unwrap();
         let expected = "`model.attention.n_landmarks` is dropped: \
                         it belongs to kind `nystrom`, and `local` is set";
-        assert_eq!(source.dropped_keys()[0].to_string(), expected);
+        assert_eq!(source.dropped_keys[0].to_string(), expected);
     }
 
     #[test]

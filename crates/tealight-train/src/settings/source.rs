@@ -2,14 +2,14 @@
 //!
 //! ```text
 //! text ─► toml ─► --set overrides ─► tree ─► any struct        refuses unknown keys
-//!                                     └────► value_error       checked later: "5 does not divide 256"
+//!                                     └────► conflict_error    checked later: "5 does not divide 256"
 //! ```
 //!
 //! The tree keeps the place of each key and value: every error, from parsing to building the model, is shown
 //! there.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -29,11 +29,11 @@ const MAX_SHOWN: usize = 40;
 /// A configuration file with the `--set` arguments applied to it.
 #[derive(Clone, Debug)]
 pub struct ConfigSource {
-    path: PathBuf,
     sources: Arc<[Source]>,
     /// The root of the tree.
     table: Table,
-    dropped: Vec<DroppedKey>,
+    /// The keys of the file that were dropped because the command line changes a `kind`.
+    pub dropped_keys: Vec<DroppedKey>,
 }
 
 impl ConfigSource {
@@ -58,20 +58,20 @@ impl ConfigSource {
         let typed = |text: &String| Source { path: None, text: format!("{PREFIX}{text}") };
         let sources: Arc<[Source]> =
             [file].into_iter().chain(overrides.iter().map(typed)).collect();
-        let (table, dropped) =
+        let (table, dropped_keys) =
             merge(&sources).map_err(|report| ConfigError::new(report, &sources))?;
-        Ok(Self { path: path.to_path_buf(), sources, table, dropped })
+        Ok(Self { sources, table, dropped_keys })
     }
 
     /// These settings with missing keys taken from the TOML in `base`; `origin` is its name in messages.
     pub fn filled_in(self, origin: &str, base: &str) -> Result<Self, ConfigError> {
-        let Self { path, sources, mut table, dropped } = self;
+        let Self { sources, mut table, dropped_keys } = self;
         let index = sources.len();
         let base = Source { path: Some(origin.to_owned()), text: base.to_owned() };
         let sources: Arc<[Source]> = sources.iter().cloned().chain([base]).collect();
         let base = parse(index, &sources[index].text);
         base::fill_in(&mut table, base.map_err(|report| ConfigError::new(report, &sources))?);
-        Ok(Self { path, sources, table, dropped })
+        Ok(Self { sources, table, dropped_keys })
     }
 
     /// Deserialises all settings. The types of `T` decide which keys and values are valid.
@@ -90,29 +90,13 @@ impl ConfigSource {
         self.table.find(key)?.kind()
     }
 
-    /// The file that this was read from.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// The text of the file, without overrides.
     pub fn text(&self) -> &str {
         &self.sources[FILE].text
     }
 
-    /// The keys of the file that were dropped because the command line changes a `kind`.
-    pub fn dropped_keys(&self) -> &[DroppedKey] {
-        &self.dropped
-    }
-
-    /// An error about the value of `key`, as in `model.n_heads`, shown at that value.
-    ///
-    /// For a key that is not written, the enclosing table is shown.
-    pub fn value_error(&self, key: &str, message: &str) -> ConfigError {
-        self.conflict_error(&[key], message)
-    }
-
-    /// An error about the values of several keys, the most important first.
+    /// An error about the values of `keys`, as in `model.n_heads`, the most important first. It is shown at these
+    /// values; if none is written, at the table around the first.
     pub fn conflict_error(&self, keys: &[&str], message: &str) -> ConfigError {
         let written = keys.iter().filter_map(|key| self.table.find(key));
         let report = Report::new(message).mark_all(written.map(|node| &node.span));

@@ -45,7 +45,7 @@ pub(crate) fn run(args: &Inspect) -> Result<()> {
         Some(run) => LoadedConfig::of_run(run, &args.overrides)?,
         None => LoadedConfig::read(target, &args.overrides)?,
     };
-    loaded.source.dropped_keys().iter().for_each(|dropped| log(&dropped.to_string()));
+    loaded.source.dropped_keys.iter().for_each(|dropped| log(&dropped.to_string()));
     with_task(&loaded, &Device::Cpu, run.as_ref(), Inspection(&loaded))
 }
 

@@ -38,7 +38,7 @@ pub(crate) fn run(args: &Train) -> Result<ExitCode> {
     // Locked before the data are loaded, which can take long.
     let _lock = resumed.filter(|_| !args.dry_run).map(RunDirectory::lock).transpose()?;
     let training = Training { args, started, device, loaded, resumed };
-    for dropped in loaded.source.dropped_keys() {
+    for dropped in &loaded.source.dropped_keys {
         training.log(&dropped.to_string());
     }
     with_task(loaded, device, resumed, training)

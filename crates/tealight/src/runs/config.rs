@@ -41,7 +41,7 @@ impl LoadedConfig {
             Entry::Occupied(opened) => opened.get().clone(),
             Entry::Vacant(new) => {
                 let model = Pretrained::open(new.key(), None)
-                    .map_err(|error| source.value_error("init_from", &causes(&error.into())))?;
+                    .map_err(|error| source.conflict_error(&["init_from"], &causes(&error.into())))?;
                 new.insert(Rc::new(model)).clone()
             }
         };

@@ -334,8 +334,8 @@ error: too flat
   |
 3 | [model]
   | ^^^^^^^ `model.norm` has its default value";
-    assert_eq!(source.value_error("model.norm", "too flat").to_string(), expected);
-    let file = source.value_error("training.steps", "none are left").to_string();
+    assert_eq!(source.conflict_error(&["model.norm"], "too flat").to_string(), expected);
+    let file = source.conflict_error(&["training.steps"], "none are left").to_string();
     assert_eq!(file, "error: none are left\n--> run.toml");
     assert_eq!(source.conflict_error(&[], "nothing").to_string(), "error: nothing\n--> run.toml");
 }
