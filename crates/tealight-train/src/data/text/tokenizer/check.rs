@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::config::MAX_VOCAB;
@@ -10,20 +11,15 @@ use super::config::MAX_VOCAB;
 /// The maximal factor by which normalizers may lengthen a text.
 const MAX_GROWTH: f64 = 4096.;
 
-/// The added tokens of a file with their stated ids.
-pub(super) struct AddedTokens(Vec<(u64, String)>);
-
-/// Checks a file. Returns its added tokens, or the reason to refuse it.
-pub(super) fn check(bytes: &[u8]) -> Result<AddedTokens, String> {
+/// Checks a file. Returns its added tokens with their stated ids, or the reason to refuse it.
+pub(super) fn check(bytes: &[u8]) -> Result<Vec<(u64, String)>, String> {
     let file: Value =
         serde_json::from_slice(bytes).map_err(|error| format!("it is not JSON: {error}"))?;
     let model = file.get("model").and_then(Value::as_object).ok_or("it has no `model`")?;
     let vocab = vocabulary(model)?;
     check_merges(model, &vocab)?;
-    if model
-        .get("dropout")
-        .is_some_and(|dropout| dropout.as_f64() != Some(0.) && !dropout.is_null())
-    {
+    let dropout = model.get("dropout").unwrap_or(&Value::Null);
+    if dropout.as_f64() != Some(0.) && !dropout.is_null() {
         return Err("its `model.dropout` makes the tokens random; set it to null".into());
     }
     check_growth(&file)?;
@@ -40,17 +36,16 @@ fn vocabulary(model: &Map<String, Value>) -> Result<BTreeMap<&str, u64>, String>
     let mut tokens = BTreeMap::new();
     let mut ids = BTreeMap::new();
     for (token, id) in vocab {
-        let id = id.as_u64().filter(|id| *id < MAX_VOCAB).ok_or_else(|| invalid_id(token))?;
+        let Some(id) = id.as_u64().filter(|id| *id < MAX_VOCAB) else {
+            let largest = MAX_VOCAB - 1;
+            return Err(format!("the id of its token {token:?} is not one of 0 to {largest}"));
+        };
         if let Some(other) = ids.insert(id, token) {
             return Err(format!("its tokens {other:?} and {token:?} have the same id, {id}"));
         }
         tokens.insert(token.as_str(), id);
     }
     Ok(tokens)
-}
-
-fn invalid_id(token: &str) -> String {
-    format!("the id of its token {token:?} is not one of 0 to {}", MAX_VOCAB - 1)
 }
 
 fn scored_vocabulary(list: &[Value]) -> Result<BTreeMap<&str, u64>, String> {
@@ -70,13 +65,7 @@ fn check_merges(model: &Map<String, Value>, vocab: &BTreeMap<&str, u64>) -> Resu
     for merge in merges {
         let pair = match merge {
             Value::String(pair) => pair.split_once(' '),
-            Value::Array(pair) => match pair.as_slice() {
-                [Value::String(first), Value::String(second)] => {
-                    Some((first.as_str(), second.as_str()))
-                }
-                _ => None,
-            },
-            _ => None,
+            _ => <(&str, &str)>::deserialize(merge).ok(),
         };
         let merged =
             pair.and_then(|(first, second)| Some([first, second.get(prefix.len()..)?].concat()));
@@ -150,33 +139,32 @@ fn check_charsmap(map: &str) -> Result<(), String> {
     }
 }
 
-fn added_tokens(file: &Value) -> Result<AddedTokens, String> {
-    let tokens = file.get("added_tokens").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+fn added_tokens(file: &Value) -> Result<Vec<(u64, String)>, String> {
+    let tokens = file.get("added_tokens").and_then(Value::as_array).into_iter().flatten();
     let token = |token: &Value| {
         Some((token.get("id")?.as_u64()?, token.get("content")?.as_str()?.to_owned()))
     };
-    let tokens: Option<Vec<_>> = tokens.iter().map(token).collect();
-    tokens
-        .map(AddedTokens)
-        .ok_or_else(|| "one of its `added_tokens` lacks `id` or `content`".into())
+    let tokens: Option<Vec<_>> = tokens.map(token).collect();
+    tokens.ok_or_else(|| "one of its `added_tokens` lacks `id` or `content`".into())
 }
 
-impl AddedTokens {
-    /// Checks that the added tokens have their stated ids: the crate assigns new ids to tokens that the
-    /// model lacks.
-    pub(super) fn check_ids(&self, tokenizer: &tokenizers::Tokenizer) -> Result<(), String> {
-        let other = self.0.iter().find_map(|(id, token)| {
-            let actual = tokenizer.token_to_id(token).map(u64::from);
-            (actual != Some(*id)).then_some((id, token, actual))
-        });
-        match other {
-            None => Ok(()),
-            Some((id, token, Some(actual))) => {
-                Err(format!("its added token {token:?} states the id {id} and would get {actual}"))
+/// Checks that the added tokens have their stated ids: the crate assigns new ids to tokens that the
+/// model lacks.
+pub(super) fn check_ids(
+    added: &[(u64, String)],
+    tokenizer: &tokenizers::Tokenizer,
+) -> Result<(), String> {
+    for (id, token) in added {
+        match tokenizer.token_to_id(token).map(u64::from) {
+            Some(actual) if actual == *id => {}
+            Some(actual) => {
+                let rule = format!("states the id {id} and would get {actual}");
+                return Err(format!("its added token {token:?} {rule}"));
             }
-            Some((_, token, None)) => Err(format!("its added token {token:?} cannot be added")),
+            None => return Err(format!("its added token {token:?} cannot be added")),
         }
     }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 
-use serde::{Deserialize, Serialize};
 use tealight_model::choice;
 
 use super::special::SPECIAL_TOKENS;
@@ -78,15 +77,13 @@ settings! {
         /// Strips accents: `é` becomes `e`, but also `が` becomes `か`.
         pub strip_accents: bool = false,
     }
-}
 
-/// `[task.tokenizer] kind = "file"`
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct FileConfig {
-    /// A `tokenizer.json`, or a folder: a run, or one saved by `transformers`. A relative path starts in
-    /// the current directory; a run stores the absolute one.
-    pub path: PathBuf,
+    /// `[task.tokenizer] kind = "file"`
+    pub struct FileConfig {
+        /// A `tokenizer.json`, or a folder: a run, or one saved by `transformers`. A relative path starts in
+        /// the current directory; a run stores the absolute one.
+        pub path: PathBuf = PathBuf::new(),
+    }
 }
 
 impl TokenizerConfig {
@@ -102,20 +99,14 @@ impl TokenizerConfig {
 
     /// Checks the settings, without a text.
     pub fn validate(&self) -> Result<()> {
-        let Some(vocab_size) = self.vocab_size() else { return self.validate_path() };
+        if let Self::File(FileConfig { path }) = self {
+            return given("task.tokenizer.path", path, "a tokenizer.json or a folder");
+        }
+        let Some(vocab_size) = self.vocab_size() else { return Ok(()) };
         at_most(VOCAB_SIZE, vocab_size as u64, MAX_VOCAB)?;
-        let min = self.min_vocab_size();
+        // The special tokens, and all bytes or one character, which may take two tokens.
+        let min = SPECIAL_TOKENS.len() + if matches!(self, Self::Bpe(_)) { 256 } else { 2 };
         check(VOCAB_SIZE, vocab_size, |size| size >= min, &format!("must be at least {min}"))
-    }
-
-    fn validate_path(&self) -> Result<()> {
-        let Self::File(FileConfig { path }) = self else { return Ok(()) };
-        given("task.tokenizer.path", path, "a tokenizer.json or a folder")
-    }
-
-    /// The special tokens, and all bytes or one character, which may take two tokens.
-    fn min_vocab_size(&self) -> usize {
-        SPECIAL_TOKENS.len() + if matches!(self, Self::Bpe(_)) { 256 } else { 2 }
     }
 
     fn vocab_size(&self) -> Option<usize> {

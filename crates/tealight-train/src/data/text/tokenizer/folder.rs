@@ -40,9 +40,9 @@ impl Tokenizer {
             let path = folder.path.join(FILE);
             Self::with_roles(&read(&path)?, &path, &folder.names)
         } else if has("vocab.txt") {
-            folder.build("vocab.txt", wordpiece)
+            folder.converted("vocab.txt", &wordpiece(&folder)?)
         } else if has("vocab.json") && has("merges.txt") {
-            folder.build("vocab.json", byte_level)
+            folder.converted("vocab.json", &byte_level(&folder)?)
         } else {
             Err(folder.no_tokenizer())
         }
@@ -64,16 +64,19 @@ impl<'a> Folder<'a> {
         Ok(Self { path, settings, names })
     }
 
-    /// Builds a `tokenizer.json` from the older format of `file`, and reads it.
-    fn build(&self, file: &str, build: impl Fn(&Self) -> Result<Value>) -> Result<Tokenizer> {
-        let json = build(self)?.to_string();
-        Tokenizer::with_roles(json.as_bytes(), &self.path.join(file), &self.names)
+    /// Reads the `tokenizer.json` made from the older format of `file`.
+    fn converted(&self, file: &str, json: &Value) -> Result<Tokenizer> {
+        Tokenizer::with_roles(json.to_string().as_bytes(), &self.path.join(file), &self.names)
+    }
+
+    fn unusable(&self, rule: impl Into<String>) -> Error {
+        Error::Tokenizer { path: self.path.to_owned(), rule: rule.into() }
     }
 
     fn no_tokenizer(&self) -> Error {
         let sentencepiece = ["spiece.model", "sentencepiece.bpe.model", "tokenizer.model"];
         let sentencepiece = sentencepiece.iter().find(|name| self.path.join(name).is_file());
-        let rule = match sentencepiece {
+        self.unusable(match sentencepiece {
             Some(name) => format!(
                 "`{name}` is in SentencePiece's own format, which is not supported; load the folder once with \
                  `AutoTokenizer.from_pretrained(…, use_fast=True)` and save it with `save_pretrained`, which \
@@ -81,8 +84,7 @@ impl<'a> Folder<'a> {
             ),
             None => "there is no `tokenizer.json`, no `vocab.txt`, and no `vocab.json` with `merges.txt`"
                 .to_owned(),
-        };
-        Error::Tokenizer { path: self.path.to_owned(), rule }
+        })
     }
 
     fn flag(&self, key: &str) -> Option<bool> {
@@ -143,8 +145,7 @@ impl<'a> Folder<'a> {
         let found = self.find(role, vocab).map(|(name, id)| (name.clone(), id.clone()));
         found.ok_or_else(|| {
             let name = self.names.get(role).unwrap_or(role.usual_names()[0]);
-            let rule = format!("its vocabulary has no token `{name}`");
-            Error::Tokenizer { path: self.path.to_owned(), rule }
+            self.unusable(format!("its vocabulary has no token `{name}`"))
         })
     }
 

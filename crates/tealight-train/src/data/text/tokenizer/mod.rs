@@ -74,15 +74,11 @@ pub enum Specials {
 impl Tokenizer {
     /// Reads a `tokenizer.json`, or the tokenizer of a folder.
     pub fn open(path: &Path) -> Result<Self> {
-        if path.is_dir() { Self::from_folder(path) } else { Self::from_file(path) }
+        if path.is_dir() { Self::from_folder(path) } else { Self::from_json(&read(path)?, path) }
     }
 
-    /// Reads a `tokenizer.json`. The roles of the special tokens follow from their names.
-    pub fn from_file(path: &Path) -> Result<Self> {
-        Self::from_json(&read(path)?, path)
-    }
-
-    /// [`Self::from_file`] from the content of the file; `origin` is its name in errors.
+    /// Reads the content of a `tokenizer.json`; `origin` is its name in errors. The roles of the special tokens
+    /// follow from their names.
     pub fn from_json(bytes: &[u8], origin: &Path) -> Result<Self> {
         Self::with_roles(bytes, origin, &SpecialNames::default())
     }
@@ -91,11 +87,11 @@ impl Tokenizer {
     fn with_roles(bytes: &[u8], origin: &Path, names: &SpecialNames) -> Result<Self> {
         let refused = |rule| Error::Tokenizer { path: origin.to_owned(), rule };
         let added = check::check(bytes).map_err(refused)?;
-        let load = || tokenizers::Tokenizer::from_bytes(bytes).map_err(|error| error.to_string());
-        let mut inner = catch_panic(load).map_err(refused)?;
+        let mut inner =
+            catch_panic(|| tokenizers::Tokenizer::from_bytes(bytes)).map_err(refused)?;
         inner.with_padding(None);
         inner.with_truncation(None).map_err(|error| refused(error.to_string()))?;
-        added.check_ids(&inner).map_err(refused)?;
+        check::check_ids(&added, &inner).map_err(refused)?;
         let tokenizer = Self::new(inner, names);
         tokenizer.check_template().map_err(|error| refused(error.to_string()))?;
         Ok(tokenizer)
@@ -107,7 +103,7 @@ impl Tokenizer {
         let mut is_special = vec![false; largest.map_or(0, |id| id as usize + 1)];
         let added = inner.get_added_tokens_decoder();
         let added = added.iter().filter(|(_, token)| token.special).map(|(&id, _)| id);
-        for id in added.chain(special.ids()) {
+        for id in added.chain(special.named().map(|(_, id)| id)) {
             is_special[id as usize] = true;
         }
         Self { inner: Arc::new(inner), special, is_special: is_special.into() }
@@ -127,20 +123,19 @@ impl Tokenizer {
 
     /// The content of a `tokenizer.json`; the same bytes for the same tokenizer.
     pub fn to_json(&self) -> Result<Vec<u8>> {
-        serde_json::to_vec_pretty(&*self.inner).map_err(|error| Error::Tokenize(error.to_string()))
+        serde_json::to_vec_pretty(&*self.inner).map_err(failure)
     }
 
     /// The files that [`Self::in_folder`] reads: `tokenizer.json`, and the roles of its special tokens.
     pub fn files(&self) -> Result<Vec<(&'static str, Vec<u8>)>> {
-        let roles = serde_json::to_vec_pretty(&self.roles())
-            .map_err(|error| Error::Tokenize(error.to_string()))?;
+        let roles = serde_json::to_vec_pretty(&self.roles()).map_err(failure)?;
         Ok(vec![(folder::FILE, self.to_json()?), (folder::ROLES, roles)])
     }
 
     /// The content of a `special_tokens_map.json`.
     pub fn roles(&self) -> serde_json::Map<String, serde_json::Value> {
-        let named = self.special.named().into_iter();
-        named.filter_map(|(key, id)| Some((key.to_owned(), self.token(id?)?.into()))).collect()
+        let named = self.special.named();
+        named.filter_map(|(key, id)| Some((key.to_owned(), self.token(id)?.into()))).collect()
     }
 
     /// Writes a `tokenizer.json`.
@@ -211,7 +206,7 @@ impl Tokenizer {
     ) -> Result<tokenizers::Encoding> {
         let input = input.into();
         let encode = || self.inner.encode_fast(input, add_special_tokens);
-        catch_panic(|| encode().map_err(|error| error.to_string())).map_err(Error::Tokenize)
+        catch_panic(encode).map_err(Error::Tokenize)
     }
 
     fn encoded(&self, encoding: &tokenizers::Encoding) -> Encoded {
@@ -223,8 +218,7 @@ impl Tokenizer {
     /// The text of ids.
     pub fn decode(&self, ids: &[u32], specials: Specials) -> Result<String> {
         let skip = specials == Specials::Skip;
-        let decode = || self.inner.decode(ids, skip).map_err(|error| error.to_string());
-        catch_panic(decode).map_err(Error::Tokenize)
+        catch_panic(|| self.inner.decode(ids, skip)).map_err(Error::Tokenize)
     }
 
     /// By id: whether the token begins a word. True for special tokens and, in a vocabulary of characters
@@ -245,9 +239,14 @@ impl Tokenizer {
 
 /// Turns a panic of the `tokenizers` crate into an error: it panics on some invalid files, such as a
 /// `Precompiled` normalizer with a broken table.
-fn catch_panic<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
-    let broken = |_| Err("it makes the tokenizers library panic".to_owned());
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(broken)
+fn catch_panic<T>(work: impl FnOnce() -> tokenizers::Result<T>) -> Result<T, String> {
+    let broken = |_| Err("it makes the tokenizers library panic".into());
+    let result = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(broken);
+    result.map_err(|error| error.to_string())
+}
+
+fn failure(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+    Error::Tokenize(error.into().to_string())
 }
 
 /// Reads a file of at most [`MAX_FILE`] bytes.

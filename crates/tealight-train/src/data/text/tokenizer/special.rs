@@ -44,26 +44,21 @@ impl Role {
     pub(super) const ALL: [Self; 5] =
         [Self::Pad, Self::Unknown, Self::Begin, Self::End, Self::Mask];
 
-    /// The keys in `special_tokens_map.json` and `tokenizer_config.json`; the first existing one counts.
-    fn keys(self) -> &'static [&'static str] {
+    /// The keys in `special_tokens_map.json` and `tokenizer_config.json`, the last existing one of which counts,
+    /// and the usual names, for tokenizers whose files do not state the name.
+    fn keys_and_names(self) -> (&'static [&'static str], &'static [&'static str]) {
         match self {
-            Self::Pad => &["pad_token"],
-            Self::Unknown => &["unk_token"],
-            Self::Begin => &["cls_token", "bos_token"],
-            Self::End => &["sep_token", "eos_token"],
-            Self::Mask => &["mask_token"],
+            Self::Pad => (&["pad_token"], &["[PAD]", "<pad>"]),
+            Self::Unknown => (&["unk_token"], &["[UNK]", "<unk>"]),
+            Self::Begin => (&["bos_token", "cls_token"], &["[CLS]", "<s>", "<|endoftext|>"]),
+            Self::End => (&["eos_token", "sep_token"], &["[SEP]", "</s>", "<|endoftext|>"]),
+            Self::Mask => (&["mask_token"], &MASK_NAMES),
         }
     }
 
-    /// The usual names, for tokenizers whose files do not state the name.
+    /// The usual names.
     pub(super) fn usual_names(self) -> &'static [&'static str] {
-        match self {
-            Self::Pad => &["[PAD]", "<pad>"],
-            Self::Unknown => &["[UNK]", "<unk>"],
-            Self::Begin => &["[CLS]", "<s>", "<|endoftext|>"],
-            Self::End => &["[SEP]", "</s>", "<|endoftext|>"],
-            Self::Mask => &MASK_NAMES,
-        }
+        self.keys_and_names().1
     }
 }
 
@@ -75,8 +70,8 @@ impl SpecialNames {
     /// Adds the names in `settings` of the roles that have none yet.
     pub(super) fn add(&mut self, settings: &Value) {
         for role in Role::ALL {
-            let name = role.keys().iter().find_map(|key| token_text(settings.get(key)?));
-            if let Some(name) = name {
+            let mut keys = role.keys_and_names().0.iter().rev();
+            if let Some(name) = keys.find_map(|key| token_text(settings.get(key)?)) {
                 self.0.entry(role).or_insert_with(|| name.to_owned());
             }
         }
@@ -109,23 +104,13 @@ impl SpecialTokens {
         }
     }
 
-    /// The ids by the keys of `special_tokens_map.json`.
-    pub(super) fn named(&self) -> [(&'static str, Option<u32>); 7] {
-        [
-            ("pad_token", self.pad),
-            ("unk_token", self.unknown),
-            ("bos_token", self.begin),
-            ("cls_token", self.begin),
-            ("eos_token", self.end),
-            ("sep_token", self.end),
-            ("mask_token", self.mask),
-        ]
-    }
-
-    /// The existing ids.
-    pub(super) fn ids(&self) -> impl Iterator<Item = u32> {
+    /// The existing ids by the keys of `special_tokens_map.json`.
+    pub(super) fn named(&self) -> impl Iterator<Item = (&'static str, u32)> {
         let Self { pad, unknown, begin, end, mask } = *self;
-        [pad, unknown, begin, end, mask].into_iter().flatten()
+        let by_role = Role::ALL.into_iter().zip([pad, unknown, begin, end, mask]);
+        by_role.flat_map(|(role, id)| {
+            role.keys_and_names().0.iter().filter_map(move |key| Some((*key, id?)))
+        })
     }
 }
 

@@ -8,8 +8,8 @@ use tokenizers::{
     Normalizer, OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer, Tokenizer,
 };
 
-use super::failure;
-use crate::error::Result;
+use crate::data::text::tokenizer::failure;
+use crate::error::{Error, Result};
 
 /// Counts of the words that the pre-tokenizer finds, in order.
 pub(super) type Words = BTreeMap<String, u64>;
@@ -82,7 +82,11 @@ fn count<T: Ord + Send>(
             size = 0;
         }
     }
-    Ok(merge(counts, count_chunk(&chunk)?))
+    let counts = merge(counts, count_chunk(&chunk)?);
+    if counts.is_empty() {
+        return Err(Error::Tokenize("there is no text to train a tokenizer on".to_owned()));
+    }
+    Ok(counts)
 }
 
 /// The sum of two counts; the smaller map is added to the larger.

@@ -22,10 +22,10 @@ use tokenizers::{
 };
 
 use self::count::{count_characters, count_words};
-use super::Tokenizer;
 use super::config::{CharConfig, TokenizerConfig};
-use super::special::{BEGIN, END, MASK, SPECIAL_TOKENS, SpecialNames};
-use crate::error::{Error, Result};
+use super::special::{BEGIN, END, MASK, SPECIAL_TOKENS};
+use super::{Tokenizer, failure};
+use crate::error::Result;
 
 /// The maximal bytes of text that are used: more text changes little, and the trainers count in 32 bits.
 const MAX_TEXT: usize = 1 << 28;
@@ -41,20 +41,20 @@ impl Tokenizer {
             TokenizerConfig::File(file) => return Self::open(&file.path),
             TokenizerConfig::WordPiece(config) => {
                 let mut inner = wordpiece(config.lowercase, config.strip_accents)?;
-                let words = non_empty(count_words(&inner, up_to_limit(texts))?)?;
+                let words = count_words(&inner, up_to_limit(texts))?;
                 let model = models::wordpiece(words, config.vocab_size, config.min_frequency)?;
                 inner.with_model(model);
                 inner
             }
             TokenizerConfig::Bpe(config) => {
                 let mut inner = byte_level(config.lowercase, config.strip_accents, true)?;
-                let words = non_empty(count_words(&inner, up_to_limit(texts))?)?;
+                let words = count_words(&inner, up_to_limit(texts))?;
                 inner.with_model(models::bpe(&words, config.vocab_size, config.min_frequency)?);
                 inner
             }
             TokenizerConfig::Unigram(config) => {
                 let mut inner = metaspace(config.lowercase, config.strip_accents)?;
-                let words = non_empty(count_words(&inner, up_to_limit(texts))?)?;
+                let words = count_words(&inner, up_to_limit(texts))?;
                 inner.with_model(models::unigram(&words, config.vocab_size)?);
                 inner
             }
@@ -70,7 +70,7 @@ impl Tokenizer {
         add_special_tokens(&mut inner, has_spaces_in_words)?;
         // Through its file format, so that a trained tokenizer equals the one that is read back.
         let bytes = serde_json::to_vec(&inner).map_err(failure)?;
-        Self::with_roles(&bytes, "the trained tokenizer".as_ref(), &SpecialNames::default())
+        Self::from_json(&bytes, "the trained tokenizer".as_ref())
     }
 }
 
@@ -114,7 +114,7 @@ fn characters(
     let mut inner = tokenizers::Tokenizer::new(BPE::default());
     inner.with_normalizer(normalizer(config.lowercase, config.strip_accents)).map_err(failure)?;
     inner.with_decoder(Some(decoders::fuse::Fuse::default()));
-    let counts = non_empty(count_characters(&inner, texts)?)?;
+    let counts = count_characters(&inner, texts)?;
     inner.with_model(models::characters(&counts, config.vocab_size, config.min_frequency)?);
     Ok(inner)
 }
@@ -166,21 +166,6 @@ fn up_to_limit(
         *left = left.saturating_sub(text.as_ref().map_or(0, |text| text.len().max(1)));
         Some(text)
     })
-}
-
-/// Refuses empty counts.
-fn non_empty<T>(words: T) -> Result<T>
-where
-    for<'a> &'a T: IntoIterator,
-{
-    if (&words).into_iter().next().is_some() {
-        return Ok(words);
-    }
-    Err(Error::Tokenize("there is no text to train a tokenizer on".to_owned()))
-}
-
-fn failure(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
-    Error::Tokenize(error.into().to_string())
 }
 
 #[cfg(test)]

@@ -11,9 +11,8 @@ use tokenizers::models::wordpiece::WordPiece;
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 
 use super::count::{Characters, Words};
-use super::failure;
-use crate::data::text::tokenizer::catch_panic;
 use crate::data::text::tokenizer::special::{SPECIAL_TOKENS, UNKNOWN};
+use crate::data::text::tokenizer::{catch_panic, failure};
 use crate::error::Result;
 
 /// The prefix of pieces within a word.
@@ -90,8 +89,8 @@ pub(super) fn unigram(words: &Words, vocab_size: usize) -> Result<Unigram> {
     let mut model = Unigram::default();
     // One thread: the trainer adds floats in the order in which threads finish.
     let one_thread = ThreadPoolBuilder::new().num_threads(1).build().map_err(failure)?;
-    let train = || trainer.do_train(sentences, &mut model).map_err(|error| error.to_string());
-    one_thread.install(|| catch_panic(train)).map_err(failure)?;
+    let train = || catch_panic(|| trainer.do_train(sentences, &mut model));
+    one_thread.install(train).map_err(failure)?;
     let pieces = model.iter().skip(SPECIAL_TOKENS.len()).cloned();
     let pieces =
         in_order(pieces.filter(|(piece, _)| !SPECIAL_TOKENS.contains(&piece.as_str())).collect());

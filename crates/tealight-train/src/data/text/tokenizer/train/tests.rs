@@ -8,6 +8,7 @@ use rayon::ThreadPoolBuilder;
 use super::*;
 use crate::data::text::tokenizer::config::{BpeConfig, FileConfig, UnigramConfig, WordPieceConfig};
 use crate::data::text::tokenizer::{Encoded, Specials};
+use crate::error::Error;
 
 const VOCAB_SIZE: usize = 307;
 
