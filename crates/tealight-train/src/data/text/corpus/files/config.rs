@@ -74,18 +74,16 @@ impl Config {
             let message = "`task.corpus.paths` is missing: it lists the files with the text";
             return Err(Error::config(["task.corpus.paths"], message));
         }
-        for (key, paths) in [("paths", paths), ("validation_paths", validation_paths)] {
+        for (key, paths) in
+            [("task.corpus.paths", paths), ("task.corpus.validation_paths", validation_paths)]
+        {
             if paths.iter().any(|path| path.as_os_str().is_empty()) {
-                let key = format!("task.corpus.{key}");
-                return Err(Error::config([&key], format!("`{key}` holds an empty path")));
+                return Err(Error::config([key], format!("`{key}` holds an empty path")));
             }
         }
         if self.field.as_deref() == Some("") {
-            let key = "task.corpus.field";
-            return Err(Error::config(
-                [key],
-                format!("`{key}` is empty: it is the name of a field"),
-            ));
+            let message = "`task.corpus.field` is empty: it is the name of a field";
+            return Err(Error::config(["task.corpus.field"], message));
         }
         validation.map_or(Ok(()), |value| share("task.corpus.validation", value))?;
         validation_tail.map_or(Ok(()), |value| share("task.corpus.validation_tail", value))?;

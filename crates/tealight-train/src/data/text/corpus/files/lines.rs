@@ -1,6 +1,6 @@
 //! The lines of a file as UTF-8; long lines in fragments of bounded size.
 
-use std::io::BufRead;
+use std::io::{BufRead, Read};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -61,23 +61,11 @@ impl Lines {
 
     /// Reads to the end of the line, the file or the fragment; false for the end of a fragment.
     fn read(&mut self, bytes: &mut Vec<u8>) -> Result<bool> {
-        while bytes.len() < MAX_FRAGMENT {
-            let buffer = match self.reader.fill_buf() {
-                Ok(buffer) => buffer,
-                Err(error) => {
-                    return Err(self.error(format!("the file cannot be read further: {error}")));
-                }
-            };
-            let found = buffer.iter().position(|&byte| byte == b'\n');
-            let wanted = found.map_or(buffer.len(), |at| at + 1);
-            let n = wanted.min(MAX_FRAGMENT - bytes.len());
-            bytes.extend_from_slice(&buffer[..n]);
-            self.reader.consume(n);
-            if n == 0 || (found.is_some() && n == wanted) {
-                return Ok(true);
-            }
+        let room = (MAX_FRAGMENT - bytes.len()) as u64;
+        match self.reader.by_ref().take(room).read_until(b'\n', bytes) {
+            Ok(n) => Ok(bytes.ends_with(b"\n") || (n as u64) < room),
+            Err(error) => Err(self.error(format!("the file cannot be read further: {error}"))),
         }
-        Ok(false)
     }
 
     /// Removes a byte order mark at the beginning of the file, and replaces `\r\n` by `\n`.

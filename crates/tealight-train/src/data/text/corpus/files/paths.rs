@@ -32,19 +32,23 @@ pub(super) fn expand(
 }
 
 fn expand_one(key: &str, path: &Path) -> Result<Vec<PathBuf>> {
-    if path.is_dir() {
-        return folder(key, path);
-    }
-    if path.exists() {
+    let shown = path.display();
+    let (mut files, nothing) = if path.is_dir() {
+        (folder(path)?, format!("`{shown}` has no file with the extension {EXTENSIONS}"))
+    } else if path.exists() {
         return Ok(vec![path.to_owned()]);
+    } else if is_pattern(path) {
+        (pattern(key, path)?, format!("no file matches `{shown}`"))
+    } else {
+        // The system's reason: missing, or no permission.
+        let reason = fs::metadata(path).err().map_or(String::new(), |error| format!(": {error}"));
+        return Err(Error::config([key], format!("`{shown}` cannot be read{reason}")));
+    };
+    if files.is_empty() {
+        return Err(Error::config([key], nothing));
     }
-    if is_pattern(path) {
-        return pattern(key, path);
-    }
-    // The system's reason: missing, or no permission.
-    let reason = fs::metadata(path).err().map_or(String::new(), |error| format!(": {error}"));
-    let message = format!("`{}` cannot be read{reason}", path.display());
-    Err(Error::config([key], message))
+    files.sort_unstable();
+    Ok(files)
 }
 
 fn pattern(key: &str, path: &Path) -> Result<Vec<PathBuf>> {
@@ -62,15 +66,11 @@ fn pattern(key: &str, path: &Path) -> Result<Vec<PathBuf>> {
             files.push(found);
         }
     }
-    if files.is_empty() {
-        return Err(Error::config([key], format!("no file matches `{text}`")));
-    }
-    files.sort_unstable();
     Ok(files)
 }
 
 /// All files below a folder that a corpus can read; others are ignored.
-fn folder(key: &str, path: &Path) -> Result<Vec<PathBuf>> {
+fn folder(path: &Path) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     let mut folders = vec![path.to_owned()];
     while let Some(folder) = folders.pop() {
@@ -88,11 +88,6 @@ fn folder(key: &str, path: &Path) -> Result<Vec<PathBuf>> {
             }
         }
     }
-    if files.is_empty() {
-        let message = format!("`{}` has no file with the extension {EXTENSIONS}", path.display());
-        return Err(Error::config([key], message));
-    }
-    files.sort_unstable();
     Ok(files)
 }
 
