@@ -1,6 +1,6 @@
 //! Compares two configurations: may a run continue with the other one?
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde_json::Value;
@@ -26,13 +26,12 @@ impl RunConfig {
     /// key.
     pub fn same_run(&self, other: &Self) -> Result<(), Vec<Difference>> {
         let (mut before, mut now) = (settings(self), settings(other));
-        let keys: Vec<String> = before.keys().chain(now.keys()).cloned().collect();
-        let mut differences: Vec<Difference> = keys
+        let keys: BTreeSet<String> = before.keys().chain(now.keys()).cloned().collect();
+        let differences: Vec<Difference> = keys
             .into_iter()
             .map(|key| Difference { before: before.remove(&key), now: now.remove(&key), key })
             .filter(|Difference { before, now, .. }| before != now)
             .collect();
-        differences.sort_by(|a, b| a.key.cmp(&b.key));
         if differences.is_empty() { Ok(()) } else { Err(differences) }
     }
 }

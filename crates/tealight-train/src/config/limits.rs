@@ -37,7 +37,7 @@ pub(crate) fn check_model(model: &ModelConfig) -> Result<()> {
         return Ok(());
     }
     let result = format!("about {n:.0e} parameters; the limit is {MAX_SCALARS:.0e}");
-    Err(LargestSizes::of(model, parameters).error("make", &result))
+    Err(blame_sizes(model, parameters, "make", &result))
 }
 
 /// Refuses a batch of sequences of length `positions` for which the system has too little memory: parameters,
@@ -96,41 +96,39 @@ pub(crate) fn check_parameters(
         "about {:.0} GiB of memory for the parameters and what the optimizer keeps of them",
         bytes / f64::from(1 << 30)
     );
-    Err(LargestSizes::of(model, parameters).error("need", &result))
+    Err(blame_sizes(model, parameters, "need", &result))
 }
 
-/// The sizes in `[model]` with the largest effect on the number of parameters, largest first.
-struct LargestSizes(Vec<(String, u64)>);
-
-impl LargestSizes {
-    /// Sets each size to 1 in turn and counts the parameters that remain. Keeps the size that leaves the fewest,
-    /// and others that leave at most a tenth.
-    fn of(model: &ModelConfig, parameters: impl Fn(&ModelConfig) -> f64) -> Self {
-        let table = serde_json::to_value(model).unwrap_or_default();
-        let without = |pointer: &str| -> Option<f64> {
-            let mut table = table.clone();
-            *table.pointer_mut(pointer)? = 1.into();
-            Some(parameters(&serde_json::from_value(table).ok()?))
-        };
-        let mut left: Vec<(f64, String, u64)> = sizes("", &table)
-            .into_iter()
-            .filter_map(|(pointer, size)| Some((without(&pointer)?, pointer, size)))
-            .collect();
-        left.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let whole = parameters(model);
-        let blamed = left.into_iter().enumerate().take(MAX_NAMED);
-        let blamed = blamed.filter(|(rank, (rest, ..))| *rank == 0 || 10. * rest <= whole);
-        Self(blamed.map(|(_, (_, pointer, size))| (key(&pointer), size)).collect())
-    }
-
-    /// "`a` = 1 and `b` = 2 `verb` `result`".
-    fn error(&self, verb: &str, result: &str) -> Error {
-        let named = self.0.iter().map(|(key, size)| format!("`{key}` = {size}"));
-        let named = named.collect::<Vec<_>>().join(" and ");
-        let s = if self.0.len() == 1 { "s" } else { "" };
-        let keys = self.0.iter().map(|(key, _)| key.clone()).collect();
-        Error::Config(ConfigFault { keys, message: format!("{named} {verb}{s} {result}") })
-    }
+/// "`a` = 1 and `b` = 2 `verb` `result`", with the sizes in `[model]` that have the largest effect on the number of
+/// parameters, largest first.
+///
+/// Sets each size to 1 in turn and counts the parameters that remain. Names the size that leaves the fewest, and
+/// others that leave at most a tenth.
+fn blame_sizes(
+    model: &ModelConfig,
+    parameters: impl Fn(&ModelConfig) -> f64,
+    verb: &str,
+    result: &str,
+) -> Error {
+    let table = serde_json::to_value(model).unwrap_or_default();
+    let without = |pointer: &str| -> Option<f64> {
+        let mut table = table.clone();
+        *table.pointer_mut(pointer)? = 1.into();
+        Some(parameters(&serde_json::from_value(table).ok()?))
+    };
+    let mut left: Vec<(f64, String, u64)> = sizes("", &table)
+        .into_iter()
+        .filter_map(|(pointer, size)| Some((without(&pointer)?, key(&pointer), size)))
+        .collect();
+    left.sort_by(|a, b| a.0.total_cmp(&b.0));
+    left.truncate(MAX_NAMED);
+    let whole = parameters(model);
+    let n_blamed = left.iter().take_while(|(rest, ..)| 10. * rest <= whole).count().max(1);
+    left.truncate(n_blamed);
+    let named: Vec<_> = left.iter().map(|(_, key, size)| format!("`{key}` = {size}")).collect();
+    let s = if named.len() == 1 { "s" } else { "" };
+    let message = format!("{} {verb}{s} {result}", named.join(" and "));
+    Error::Config(ConfigFault { keys: left.into_iter().map(|(_, key, _)| key).collect(), message })
 }
 
 /// Every integer in a table, with its JSON pointer, which starts with `pointer`.
