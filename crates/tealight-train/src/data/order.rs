@@ -12,13 +12,8 @@ use tealight_ops::rng::{Purpose, Stream};
 pub struct ShuffledOrder {
     stream: Stream,
     n: usize,
-    current: Mutex<Option<Epoch>>,
-}
-
-#[derive(Clone, Debug)]
-struct Epoch {
-    number: u64,
-    order: Arc<[usize]>,
+    /// The number of the last used epoch, and its order.
+    current: Mutex<Option<(u64, Arc<[usize]>)>>,
 }
 
 impl ShuffledOrder {
@@ -42,10 +37,10 @@ impl ShuffledOrder {
     fn epoch(&self, number: u64) -> Arc<[usize]> {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         match &*current {
-            Some(epoch) if epoch.number == number => epoch.order.clone(),
+            Some((cached, order)) if *cached == number => order.clone(),
             _ => {
                 let order: Arc<[usize]> = self.stream.fork(number).permutation(self.n).into();
-                *current = Some(Epoch { number, order: order.clone() });
+                *current = Some((number, order.clone()));
                 order
             }
         }

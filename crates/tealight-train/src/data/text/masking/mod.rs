@@ -86,8 +86,7 @@ pub struct Masked {
 /// Masks batches for training and for validation.
 #[derive(Debug)]
 pub struct Masking {
-    train: Config,
-    evaluation: Config,
+    config: Config,
     seed: u64,
     vocabulary: Vocabulary,
 }
@@ -99,19 +98,18 @@ impl Masking {
     /// If the settings are out of range, or the tokenizer has no mask token or only special tokens.
     pub fn new(config: &Config, tokenizer: &Tokenizer, seed: u64) -> Result<Self> {
         config.validate()?;
-        let vocabulary = Vocabulary::of(tokenizer)?;
-        Ok(Self { train: config.clone(), evaluation: Config::default(), seed, vocabulary })
+        Ok(Self { config: config.clone(), seed, vocabulary: Vocabulary::of(tokenizer)? })
     }
 
     /// Masks sequences for training; `first` is the place of the first one in the endless sequence of epochs.
     pub fn train(&self, rows: &Rows, first: u64) -> Masked {
-        self.masked(&self.train, self.seed, rows, first)
+        self.masked(&self.config, self.seed, rows, first)
     }
 
     /// Masks sequences of the validation split; `first` is the number of the first one. The masks are the
     /// same in every run.
     pub fn evaluation(&self, rows: &Rows, first: u64) -> Masked {
-        self.masked(&self.evaluation, EVALUATION_SEED, rows, first)
+        self.masked(&Config::default(), EVALUATION_SEED, rows, first)
     }
 
     fn masked(&self, config: &Config, seed: u64, rows: &Rows, first: u64) -> Masked {

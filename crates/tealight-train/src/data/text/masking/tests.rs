@@ -9,7 +9,7 @@ fn masking(config: &Config) -> Masking {
         is_special: (0..1009).map(|id| id < 5).collect(),
         starts_word: (0..1009).map(|id| id < 5 || id % 3 == 0).collect(),
     };
-    Masking { train: config.clone(), evaluation: Config::default(), seed: 17, vocabulary }
+    Masking { config: config.clone(), seed: 17, vocabulary }
 }
 
 fn of(unit: Unit) -> Config {
