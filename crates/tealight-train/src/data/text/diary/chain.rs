@@ -13,10 +13,9 @@
 //! chain is cyclic: cloud turns to rain, rain to sun, and sun to cloud, rarely in the other direction.
 //! Therefore the order of the neighbours matters.
 
-use crate::data::weather::generator::{Generator, markov};
+use crate::data::weather::generator::markov;
 use crate::data::weather::{Distribution, N_CLASSES};
 use serde::Serialize;
-use tealight_ops::rng::Stream;
 
 /// The distributions of the day after rain, after cloud and after sun.
 const TRANSITION: [Distribution; N_CLASSES] =
@@ -37,8 +36,8 @@ pub struct Limit {
 /// A stationary Markov chain over rain, cloud and sun.
 #[derive(Clone, Debug)]
 pub(super) struct Chain {
-    rule: markov::Config,
-    stationary: Distribution,
+    /// Its first day has the stationary distribution.
+    pub(super) rule: markov::Config,
 }
 
 /// The weather of the days before and after a day; `None` at the ends.
@@ -67,12 +66,7 @@ impl Chain {
         let third = [1. / N_CLASSES as f64; N_CLASSES];
         let stationary = (0..STEPS_TO_STATIONARY).fold(third, |now, _| step(now));
         let rule = markov::Config { initial: stationary, transition: TRANSITION };
-        Self { rule: rule.build().expect("invariant: the rows are distributions"), stationary }
-    }
-
-    /// `n_days` days, a function of `stream`.
-    pub(super) fn sample(&self, stream: Stream, n_days: usize) -> Vec<u8> {
-        self.rule.sample(stream, n_days)
+        Self { rule: rule.build().expect("invariant: the rows are distributions") }
     }
 
     /// The distribution of a day given its neighbours.
@@ -99,10 +93,11 @@ impl Chain {
 
     /// P(neighbours, day) for each weather of the day.
     fn joint(&self, Neighbours { before, after }: Neighbours) -> Distribution {
+        let stationary = self.rule.initial;
         std::array::from_fn(|day| {
-            let reached = before.map_or(self.stationary[day], |before| {
+            let reached = before.map_or(stationary[day], |before| {
                 let before = usize::from(before);
-                self.stationary[before] * TRANSITION[before][day]
+                stationary[before] * TRANSITION[before][day]
             });
             reached * after.map_or(1., |after| TRANSITION[day][usize::from(after)])
         })
@@ -112,6 +107,7 @@ impl Chain {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::weather::generator::Generator;
 
     const TOLERANCE: f64 = 1e-12;
 
@@ -123,7 +119,7 @@ mod tests {
             for weather in 0..3 {
                 let is = |index: usize| index / [9, 3, 1][day] % 3 == weather;
                 let p: f64 = (0..27).filter(|&index| is(index)).map(|index| joint[index]).sum();
-                assert!((p - chain.stationary[weather]).abs() < TOLERANCE);
+                assert!((p - chain.rule.initial[weather]).abs() < TOLERANCE);
             }
         }
     }
@@ -171,12 +167,12 @@ mod tests {
 
     #[test]
     fn sampled_days_agree_with_the_posterior() {
-        use tealight_ops::rng::Purpose;
+        use tealight_ops::rng::{Purpose, Stream};
         let chain = Chain::new();
         let stream = Stream::new(5, Purpose::Data);
         let mut counts = [[[0_u32; 3]; 3]; 3];
         for index in 0..60_000 {
-            let days = chain.sample(stream.fork(index), 3);
+            let days = chain.rule.sample(stream.fork(index), 3);
             let [before, day, after] = [days[0], days[1], days[2]].map(usize::from);
             counts[before][after][day] += 1;
         }

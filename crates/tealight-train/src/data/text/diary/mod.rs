@@ -34,7 +34,7 @@ pub use chain::Limit;
 pub use probe::{Limits, MASK, Place, Probe, probes};
 
 use crate::data::fingerprint::fnv_1a;
-use crate::data::weather::Weather;
+use crate::data::weather::{Generator, Weather};
 use crate::error::Result;
 use crate::limits::check;
 use crate::settings::settings;
@@ -80,10 +80,7 @@ pub enum Language {
 impl std::fmt::Display for Language {
     /// `English`, `Japanese`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::English => "English",
-            Self::Japanese => "Japanese",
-        })
+        write!(f, "{self:?}")
     }
 }
 
@@ -210,7 +207,7 @@ impl Diary {
     }
 
     fn write(&self, language: Language, stream: Stream) -> Document {
-        let days = self.chain.sample(stream.fork_name("weather"), self.config.n_days);
+        let days = self.chain.rule.sample(stream.fork_name("weather"), self.config.n_days);
         let DiaryText { text, words } = language.phrases().write(&days, stream.fork_name("words"));
         let weather = days.iter().filter_map(|&day| Weather::from_id(day)).collect();
         Document { text, language, weather, words }
