@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use candle_core::{Device, Shape, Tensor, Var};
-use safetensors::{SafeTensorError, SafeTensors};
+use safetensors::SafeTensors;
 use serde::Deserialize;
 
 use super::files;
@@ -46,7 +46,14 @@ pub(crate) fn from_bytes(path: &Path, bytes: &[u8], device: &Device) -> Result<N
 
 /// Views of the tensors in the `bytes` of the safetensors file `path`.
 pub(crate) fn views<'a>(path: &Path, bytes: &'a [u8]) -> Result<SafeTensors<'a>> {
-    SafeTensors::deserialize(bytes).map_err(|error| invalid(path, bytes, error))
+    SafeTensors::deserialize(bytes).map_err(|source| {
+        let (path, actual) = (path.to_owned(), bytes.len() as u64);
+        // The error about a truncated file states the expected size.
+        match expected_size(bytes).filter(|expected| *expected != actual) {
+            Some(expected) => Error::Size { path, expected, actual },
+            None => Error::Safetensors { path, source },
+        }
+    })
 }
 
 /// Copies `tensors` into `targets`. `origin` names their owner in errors.
@@ -89,17 +96,6 @@ pub fn check_shapes<'a>(
             let (name, actual) = (name.clone(), tensor.shape().clone());
             Err(Error::UnexpectedTensor { origin, name, actual })
         }
-    }
-}
-
-/// The error about an invalid file; for a truncated one it states the expected size.
-fn invalid(path: &Path, bytes: &[u8], source: SafeTensorError) -> Error {
-    let path = path.to_owned();
-    match expected_size(bytes) {
-        Some(expected) if expected != bytes.len() as u64 => {
-            Error::Size { path, expected, actual: bytes.len() as u64 }
-        }
-        _ => Error::Safetensors { path, source },
     }
 }
 
