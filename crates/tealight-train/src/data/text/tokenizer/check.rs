@@ -1,7 +1,7 @@
 //! Checks of an untrusted `tokenizer.json` before the `tokenizers` crate reads it: refuses what would make
 //! the crate panic, allocate without bound, or tokenise differently from run to run.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -26,14 +26,13 @@ pub(super) fn check(bytes: &[u8]) -> Result<Vec<(u64, String)>, String> {
     added_tokens(&file)
 }
 
-/// The tokens of the model with their ids, from a table token → id or a list of (token, score).
-fn vocabulary(model: &Map<String, Value>) -> Result<BTreeMap<&str, u64>, String> {
+/// The tokens of the model, from a table token → id or a list of (token, score).
+fn vocabulary(model: &Map<String, Value>) -> Result<BTreeSet<&str>, String> {
     let vocab = match model.get("vocab") {
         Some(Value::Object(table)) => table,
         Some(Value::Array(list)) => return scored_vocabulary(list),
         _ => return Err("its `model.vocab` is neither a table nor a list".into()),
     };
-    let mut tokens = BTreeMap::new();
     let mut ids = BTreeMap::new();
     for (token, id) in vocab {
         let Some(id) = id.as_u64().filter(|id| *id < MAX_VOCAB) else {
@@ -43,23 +42,20 @@ fn vocabulary(model: &Map<String, Value>) -> Result<BTreeMap<&str, u64>, String>
         if let Some(other) = ids.insert(id, token) {
             return Err(format!("its tokens {other:?} and {token:?} have the same id, {id}"));
         }
-        tokens.insert(token.as_str(), id);
     }
-    Ok(tokens)
+    Ok(vocab.keys().map(String::as_str).collect())
 }
 
-fn scored_vocabulary(list: &[Value]) -> Result<BTreeMap<&str, u64>, String> {
+fn scored_vocabulary(list: &[Value]) -> Result<BTreeSet<&str>, String> {
     if list.len() as u64 > MAX_VOCAB {
         return Err(format!("it has {} tokens, and the limit is {MAX_VOCAB}", list.len()));
     }
-    let pairs = list.iter().zip(0..);
-    let tokens: Option<BTreeMap<_, _>> =
-        pairs.map(|(pair, id)| Some((pair.as_array()?.first()?.as_str()?, id))).collect();
+    let tokens: Option<_> = list.iter().map(|pair| pair.as_array()?.first()?.as_str()).collect();
     tokens.ok_or_else(|| "its `model.vocab` is not a list of tokens and scores".into())
 }
 
 /// Checks that every merge results in a token of the vocabulary.
-fn check_merges(model: &Map<String, Value>, vocab: &BTreeMap<&str, u64>) -> Result<(), String> {
+fn check_merges(model: &Map<String, Value>, vocab: &BTreeSet<&str>) -> Result<(), String> {
     let Some(merges) = model.get("merges").and_then(Value::as_array) else { return Ok(()) };
     let prefix = model.get("continuing_subword_prefix").and_then(Value::as_str).unwrap_or("");
     for merge in merges {
@@ -69,7 +65,7 @@ fn check_merges(model: &Map<String, Value>, vocab: &BTreeMap<&str, u64>) -> Resu
         };
         let merged =
             pair.and_then(|(first, second)| Some([first, second.get(prefix.len()..)?].concat()));
-        if !merged.is_some_and(|merged| vocab.contains_key(merged.as_str())) {
+        if !merged.is_some_and(|merged| vocab.contains(merged.as_str())) {
             return Err(format!("its merge {merge} does not make a token of the vocabulary"));
         }
     }
@@ -89,21 +85,17 @@ fn check_growth(file: &Value) -> Result<(), String> {
 
 /// An upper bound of the factor by which a component with its nested components lengthens a text.
 fn growth(part: &Value) -> Result<f64, String> {
-    match part {
-        Value::Array(parts) => {
-            parts.iter().try_fold(1., |product, part| Ok(product * growth(part)?))
-        }
+    let (own, nested): (f64, Vec<&Value>) = match part {
+        Value::Array(parts) => (1., parts.iter().collect()),
         Value::Object(table) => {
             if let Some(map) = table.get("precompiled_charsmap") {
                 check_charsmap(map.as_str().unwrap_or_default())?;
             }
-            let inner = table.values().filter(|value| value.is_array() || value.is_object());
-            let inner =
-                inner.map(growth).try_fold(1., |product, one| Ok::<_, String>(product * one?))?;
-            Ok(inner * replacement_growth(table))
+            (replacement_growth(table), table.values().collect())
         }
-        _ => Ok(1.),
-    }
+        _ => return Ok(1.),
+    };
+    nested.into_iter().try_fold(own, |product, part| Ok(product * growth(part)?))
 }
 
 /// The factor of `Replace`: the pattern may be one byte or empty.

@@ -99,23 +99,19 @@ impl TokenizerConfig {
 
     /// Checks the settings, without a text.
     pub fn validate(&self) -> Result<()> {
-        if let Self::File(FileConfig { path }) = self {
-            return given("task.tokenizer.path", path, "a tokenizer.json or a folder");
-        }
-        let Some(vocab_size) = self.vocab_size() else { return Ok(()) };
+        let vocab_size = match self {
+            Self::Byte => return Ok(()),
+            Self::File(FileConfig { path }) => {
+                return given("task.tokenizer.path", path, "a tokenizer.json or a folder");
+            }
+            Self::WordPiece(WordPieceConfig { vocab_size, .. })
+            | Self::Bpe(BpeConfig { vocab_size, .. })
+            | Self::Unigram(UnigramConfig { vocab_size, .. })
+            | Self::Char(CharConfig { vocab_size, .. }) => *vocab_size,
+        };
         at_most(VOCAB_SIZE, vocab_size as u64, MAX_VOCAB)?;
         // The special tokens, and all bytes or one character, which may take two tokens.
         let min = SPECIAL_TOKENS.len() + if matches!(self, Self::Bpe(_)) { 256 } else { 2 };
         check(VOCAB_SIZE, vocab_size, |size| size >= min, &format!("must be at least {min}"))
-    }
-
-    fn vocab_size(&self) -> Option<usize> {
-        match self {
-            Self::WordPiece(config) => Some(config.vocab_size),
-            Self::Bpe(config) => Some(config.vocab_size),
-            Self::Unigram(config) => Some(config.vocab_size),
-            Self::Char(config) => Some(config.vocab_size),
-            Self::Byte | Self::File(_) => None,
-        }
     }
 }

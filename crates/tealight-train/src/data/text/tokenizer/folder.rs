@@ -107,17 +107,13 @@ impl<'a> Folder<'a> {
     }
 
     /// `added_tokens` of a `tokenizer.json`: the special tokens of `vocab`, and those in
-    /// `tokenizer_config.json` or `added_tokens.json`. `adjust` may change the entries of the former.
-    fn added_tokens(
-        &self,
-        vocab: &Map<String, Value>,
-        adjust: impl Fn(Role, &mut Value),
-    ) -> Result<Value> {
+    /// `tokenizer_config.json` or `added_tokens.json`. `mask_takes_space`: the mask includes the space before it.
+    fn added_tokens(&self, vocab: &Map<String, Value>, mask_takes_space: bool) -> Result<Value> {
         let mut tokens = Map::new();
         for role in Role::ALL {
             let Some((name, id)) = self.find(role, vocab) else { continue };
             let mut token = added_token(name, id);
-            adjust(role, &mut token);
+            token["lstrip"] = json!(mask_takes_space && role == Role::Mask);
             tokens.insert(name.clone(), token);
         }
         let listed = optional(&self.path.join("added_tokens.json"))?;
@@ -178,7 +174,7 @@ fn wordpiece(folder: &Folder<'_>) -> Result<Value> {
     let (unknown, _) = folder.named(Role::Unknown, &vocab)?;
     Ok(json!({
         "version": "1.0",
-        "added_tokens": folder.added_tokens(&vocab, |_, _| ())?,
+        "added_tokens": folder.added_tokens(&vocab, false)?,
         "normalizer": {
             "type": "BertNormalizer",
             "clean_text": true,
@@ -215,9 +211,6 @@ fn byte_level(folder: &Folder<'_>) -> Result<Value> {
             "type": "ByteLevel", "add_prefix_space": true, "trim_offsets": false, "use_regex": true,
         })
     };
-    // RoBERTa's mask includes the space before it, like the words that it replaces.
-    let adjust =
-        |role: Role, token: &mut Value| token["lstrip"] = json!(is_roberta && role == Role::Mask);
     let byte_level = |add_prefix_space: bool| {
         json!({
             "type": "ByteLevel", "add_prefix_space": add_prefix_space, "trim_offsets": true, "use_regex": true,
@@ -225,7 +218,8 @@ fn byte_level(folder: &Folder<'_>) -> Result<Value> {
     };
     Ok(json!({
         "version": "1.0",
-        "added_tokens": folder.added_tokens(&vocab, adjust)?,
+        // RoBERTa's mask includes the space before it, like the words that it replaces.
+        "added_tokens": folder.added_tokens(&vocab, is_roberta)?,
         "normalizer": null,
         "pre_tokenizer": byte_level(add_prefix_space),
         "post_processor": post_processor,

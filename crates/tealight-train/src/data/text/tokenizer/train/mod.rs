@@ -18,11 +18,12 @@ use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::pre_tokenizers::metaspace::{Metaspace, PrependScheme};
 use tokenizers::processors::template::TemplateProcessing;
 use tokenizers::{
-    AddedToken, DecoderWrapper, NormalizerWrapper, PreTokenizerWrapper, decoders, normalizers,
+    AddedToken, DecoderWrapper, ModelWrapper, NormalizerWrapper, PreTokenizerWrapper, decoders,
+    normalizers,
 };
 
 use self::count::{count_characters, count_words};
-use super::config::{CharConfig, TokenizerConfig};
+use super::config::TokenizerConfig;
 use super::special::{BEGIN, END, MASK, SPECIAL_TOKENS};
 use super::{Tokenizer, failure};
 use crate::error::Result;
@@ -37,34 +38,35 @@ impl Tokenizer {
         texts: impl IntoIterator<Item = Result<String>>,
     ) -> Result<Self> {
         config.validate()?;
-        let mut inner = match config {
+        let texts = up_to_limit(texts);
+        let (mut inner, model): (_, ModelWrapper) = match config {
             TokenizerConfig::File(file) => return Self::open(&file.path),
             TokenizerConfig::WordPiece(config) => {
-                let mut inner = wordpiece(config.lowercase, config.strip_accents)?;
-                let words = count_words(&inner, up_to_limit(texts))?;
+                let inner = wordpiece(config.lowercase, config.strip_accents)?;
+                let words = count_words(&inner, texts)?;
                 let model = models::wordpiece(words, config.vocab_size, config.min_frequency)?;
-                inner.with_model(model);
-                inner
+                (inner, model.into())
             }
             TokenizerConfig::Bpe(config) => {
-                let mut inner = byte_level(config.lowercase, config.strip_accents, true)?;
-                let words = count_words(&inner, up_to_limit(texts))?;
-                inner.with_model(models::bpe(&words, config.vocab_size, config.min_frequency)?);
-                inner
+                let inner = byte_level(config.lowercase, config.strip_accents, true)?;
+                let words = count_words(&inner, texts)?;
+                let model = models::bpe(&words, config.vocab_size, config.min_frequency)?;
+                (inner, model.into())
             }
             TokenizerConfig::Unigram(config) => {
-                let mut inner = metaspace(config.lowercase, config.strip_accents)?;
-                let words = count_words(&inner, up_to_limit(texts))?;
-                inner.with_model(models::unigram(&words, config.vocab_size)?);
-                inner
+                let inner = metaspace(config.lowercase, config.strip_accents)?;
+                let words = count_words(&inner, texts)?;
+                (inner, models::unigram(&words, config.vocab_size)?.into())
             }
-            TokenizerConfig::Char(config) => characters(config, up_to_limit(texts))?,
-            TokenizerConfig::Byte => {
-                let mut inner = byte_level(false, false, false)?;
-                inner.with_model(models::bytes()?);
-                inner
+            TokenizerConfig::Char(config) => {
+                let inner = characters(config.lowercase, config.strip_accents)?;
+                let counts = count_characters(&inner, texts)?;
+                let model = models::characters(&counts, config.vocab_size, config.min_frequency)?;
+                (inner, model.into())
             }
+            TokenizerConfig::Byte => (byte_level(false, false, false)?, models::bytes()?.into()),
         };
+        inner.with_model(model);
         let has_spaces_in_words =
             matches!(config, TokenizerConfig::Bpe(_) | TokenizerConfig::Unigram(_));
         add_special_tokens(&mut inner, has_spaces_in_words)?;
@@ -107,15 +109,10 @@ fn metaspace(lowercase: bool, strip_accents: bool) -> Result<tokenizers::Tokeniz
 }
 
 /// Characters: BPE that merges nothing.
-fn characters(
-    config: &CharConfig,
-    texts: impl Iterator<Item = Result<String>>,
-) -> Result<tokenizers::Tokenizer> {
+fn characters(lowercase: bool, strip_accents: bool) -> Result<tokenizers::Tokenizer> {
     let mut inner = tokenizers::Tokenizer::new(BPE::default());
-    inner.with_normalizer(normalizer(config.lowercase, config.strip_accents)).map_err(failure)?;
+    inner.with_normalizer(normalizer(lowercase, strip_accents)).map_err(failure)?;
     inner.with_decoder(Some(decoders::fuse::Fuse::default()));
-    let counts = count_characters(&inner, texts)?;
-    inner.with_model(models::characters(&counts, config.vocab_size, config.min_frequency)?);
     Ok(inner)
 }
 

@@ -6,7 +6,9 @@ use std::path::Path;
 use rayon::ThreadPoolBuilder;
 
 use super::*;
-use crate::data::text::tokenizer::config::{BpeConfig, FileConfig, UnigramConfig, WordPieceConfig};
+use crate::data::text::tokenizer::config::{
+    BpeConfig, CharConfig, FileConfig, UnigramConfig, WordPieceConfig,
+};
 use crate::data::text::tokenizer::{Encoded, Specials};
 use crate::error::Error;
 
