@@ -261,12 +261,10 @@ impl<'a> OpenFile<'a> {
         self.assembler.finish();
         self.is_finished = true;
         let hash = self.lines.progress.hash();
-        match self.input.hash.get() {
-            Some(known) if *known != hash => {
-                Err(self.input.error("changed while it was being read"))
-            }
-            _ => Ok(()),
+        if self.input.hash.get().is_some_and(|known| *known != hash) {
+            return Err(self.input.error("changed while it was being read"));
         }
+        Ok(())
     }
 }
 

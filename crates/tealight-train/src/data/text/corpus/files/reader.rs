@@ -94,16 +94,6 @@ impl<R: BufRead> Zstandard<R> {
         }
         Ok(false)
     }
-
-    /// Verifies the checksum at the end of a frame.
-    fn check(&self) -> io::Result<()> {
-        match (self.decoder.get_checksum_from_data(), self.decoder.get_calculated_checksum()) {
-            (Some(expected), Some(actual)) if expected != actual => {
-                Err(io::Error::other("the checksum of a frame is wrong"))
-            }
-            _ => Ok(()),
-        }
-    }
 }
 
 impl<R: BufRead> Read for Zstandard<R> {
@@ -124,7 +114,11 @@ impl<R: BufRead> Read for Zstandard<R> {
             if n > 0 || buffer.is_empty() {
                 return Ok(n);
             }
-            self.check()?;
+            if let Some(expected) = self.decoder.get_checksum_from_data()
+                && self.decoder.get_calculated_checksum().is_some_and(|actual| actual != expected)
+            {
+                return Err(io::Error::other("the checksum of a frame is wrong"));
+            }
             self.in_frame = false;
         }
     }
