@@ -118,12 +118,11 @@ impl Sequences {
         positive("task.seq_len", seq_len)?;
         let order = Stream::new(seed, Purpose::Shuffle);
         let length = seq_len + usize::from(predicts == Predicts::Next);
+        let pieces = |sizes| Pieces::new(documents.clone(), special, length, sizes);
         let source: Box<dyn SequenceSource> = match layout {
-            Layout::Padded => {
-                Box::new(Pieces::new(documents.clone(), special, length, PieceSizes::Even)?)
-            }
+            Layout::Padded => Box::new(pieces(PieceSizes::Even)?),
             Layout::Packed => {
-                let pieces = Pieces::new(documents.clone(), special, length, PieceSizes::Full)?;
+                let pieces = pieces(PieceSizes::Full)?;
                 Box::new(packed::Packed::new(pieces, length, order.fork_name("packing")))
             }
             Layout::Stream => {

@@ -30,18 +30,13 @@ impl Windows {
         let index = Index::new(documents, Counted::TokensAndSeparator);
         // The last document has no separator after it.
         let total = index.total.saturating_sub(1);
-        let windows =
-            Self { index, separator, seq_len: seq_len as u64, length: length as u64, total };
-        if separator.is_none() && total > 0 && windows.has_more_than_one_document() {
+        let has_several_documents = || index.find(0).0 != index.find(total).0;
+        if separator.is_none() && total > 0 && has_several_documents() {
             let message = "`task.sequences` = \"stream\" joins documents by an end token ([SEP], </s>, \
                            <|endoftext|>), and the tokenizer has none";
             return Err(Error::config(["task.sequences", "task.tokenizer"], message));
         }
-        Ok(windows)
-    }
-
-    fn has_more_than_one_document(&self) -> bool {
-        self.index.find(0).0 != self.index.find(self.total).0
+        Ok(Self { index, separator, seq_len: seq_len as u64, length: length as u64, total })
     }
 
     /// The window that begins at token `start`; the last one may be shorter.
