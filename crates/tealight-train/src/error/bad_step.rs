@@ -4,9 +4,10 @@ use std::fmt;
 use std::ops::Range;
 
 /// Why the update of a step was not made.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum StepFault {
     /// The loss or the gradient norm is NaN or infinite.
+    #[error("the {what} is {value}")]
     NotFinite {
         /// `loss` or `gradient norm`.
         what: &'static str,
@@ -14,6 +15,10 @@ pub enum StepFault {
         value: f64,
     },
     /// The loss exceeds the bound of `[training.loss_spike]`.
+    #[error(
+        "the loss is {loss:.4}, {:.1} standard deviations above the mean {mean:.4}",
+        (loss - mean) / deviation
+    )]
     Spike {
         /// Its value.
         loss: f64,
@@ -22,20 +27,6 @@ pub enum StepFault {
         /// Their standard deviation.
         deviation: f64,
     },
-}
-
-impl fmt::Display for StepFault {
-    /// `the loss is NaN`
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotFinite { what, value } => write!(f, "the {what} is {value}"),
-            Self::Spike { loss, mean, deviation } => write!(
-                f,
-                "the loss is {loss:.4}, {:.1} standard deviations above the mean {mean:.4}",
-                (loss - mean) / deviation
-            ),
-        }
-    }
 }
 
 /// A step whose update was not made.

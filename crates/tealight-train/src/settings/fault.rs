@@ -1,6 +1,6 @@
 //! The error of deserialising the settings: the broken rule, its place, and its message.
 
-use std::fmt;
+use std::fmt::Display;
 
 use serde::de::{Error, Expected, Unexpected};
 
@@ -12,7 +12,8 @@ use super::tree::{Node, Table, quoted};
 const MAX_SHOWN: usize = 60;
 
 /// A broken rule. The deserialisers of the enclosing values add its place and its path.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{rule:?}")]
 pub(super) struct SettingFault {
     rule: Rule,
     span: Option<Span>,
@@ -134,7 +135,7 @@ fn dotted(path: &[String]) -> String {
 }
 
 impl Error for SettingFault {
-    fn custom<T: fmt::Display>(message: T) -> Self {
+    fn custom<T: Display>(message: T) -> Self {
         Self::new(Rule::Other(message.to_string()))
     }
 
@@ -164,14 +165,6 @@ impl Error for SettingFault {
         Self::new(Rule::MissingKey(key))
     }
 }
-
-impl fmt::Display for SettingFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}", self.rule)
-    }
-}
-
-impl std::error::Error for SettingFault {}
 
 /// The TOML term for the type that serde expected.
 fn in_words(expected: &str) -> String {
