@@ -1,7 +1,5 @@
 //! Errors of a model's configuration, which are detected when the model is built.
 
-use std::fmt;
-
 /// The model that a configuration describes cannot be built.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
@@ -14,7 +12,8 @@ pub enum BuildError {
 }
 
 /// A rule that the configuration breaks, with the keys involved, the most likely cause first.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
 pub struct ConfigFault {
     /// Dotted paths of the TOML keys, such as `model.n_heads`.
     pub keys: Vec<String>,
@@ -24,12 +23,6 @@ pub struct ConfigFault {
 
 /// A built part of a model, or a [`BuildError`].
 pub type BuildResult<T> = std::result::Result<T, BuildError>;
-
-impl fmt::Display for ConfigFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
 
 impl BuildError {
     /// A broken rule: `keys` are the dotted TOML paths, the most likely cause first.

@@ -1,19 +1,9 @@
 //! BERT (Devlin et al. 2019, <https://arxiv.org/abs/1810.04805>): `BertForMaskedLM`.
 
-use super::encoder::{self, Defaults, Encoder};
+use super::encoder;
 use super::{Class, Head};
 
 const TYPES: &str = "bert.embeddings.token_type_embeddings.weight";
-
-const DEFAULTS: Defaults = Defaults {
-    vocab_size: 30_522,
-    activation: "gelu",
-    max_positions: 512,
-    epsilon: 1e-12,
-    pad_id: 0,
-    bos_id: None,
-    eos_id: None,
-};
 
 pub(super) const CLASS: Class = Class {
     architecture: "BertForMaskedLM",
@@ -21,16 +11,13 @@ pub(super) const CLASS: Class = Class {
     base: "bert",
     roots: &["embeddings.", "encoder.", "pooler."],
     unused: &["pooler", "cls.seq_relationship", "position_ids", "token_type_ids"],
-    read: |keys| {
-        let (encoder, sizes) = encoder::read(keys, &DEFAULTS)?;
-        Ok((encoder.config(), sizes))
-    },
+    read: |keys| encoder::read(keys, &encoder::BERT),
     write: |config, sizes, rules| {
-        let encoder = Encoder::of(config, sizes, rules);
+        let blocks = encoder::check(config, rules);
         encoder::check_softmax(config, rules);
         encoder::check_positions_from(0, config, rules);
-        encoder::check_one_activation(config, &encoder, rules);
-        encoder::write(&encoder, sizes)
+        encoder::check_one_activation(config, &blocks, rules);
+        encoder::write(&encoder::BERT, &blocks, config, sizes)
     },
     pairs: |_| encoder::pairs("bert").into_iter().chain(encoder::head_pairs()).collect(),
     aliases: |config| {

@@ -4,7 +4,7 @@
 
 use serde_json::{Map, Value};
 
-use super::encoder::{self, Encoder};
+use super::encoder::{self, FamilyKeys};
 use super::keys::Keys;
 use super::rules::Rules;
 use super::table::Pair;
@@ -12,6 +12,18 @@ use super::{Class, Head, HfResult, Sizes};
 use crate::config::ModelConfig;
 
 const EPSILON: f64 = 1e-12;
+
+const KEYS: FamilyKeys = FamilyKeys {
+    d_model: "dim",
+    n_layers: ("n_layers", 6),
+    n_heads: "n_heads",
+    d_ff: "hidden_dim",
+    activation: ("activation", "gelu"),
+    dropout: ["dropout", "attention_dropout"],
+    n_token_types: None,
+    epsilon: (None, EPSILON),
+    ..encoder::BERT
+};
 
 pub(super) const CLASS: Class = Class {
     architecture: "DistilBertForMaskedLM",
@@ -30,57 +42,23 @@ pub(super) const CLASS: Class = Class {
 };
 
 fn read(keys: &mut Keys) -> HfResult<(ModelConfig, Sizes)> {
-    encoder::read_common(keys)?;
     // The first is the initialisation of a stored table; the others belong to other heads.
     for key in ["sinusoidal_pos_embds", "qa_dropout", "seq_classif_dropout", "tie_weights_"] {
         keys.ignore(key);
     }
-    let encoder = Encoder {
-        d_model: keys.size("dim", 768)?,
-        n_layers: keys.size("n_layers", 6)?,
-        n_heads: keys.size("n_heads", 12)?,
-        d_ff: keys.size("hidden_dim", 3072)?,
-        max_seq_len: keys.size("max_position_embeddings", 512)?,
-        activation: keys.activation("activation", "gelu")?,
-        dropout: keys.dropout(&["dropout", "attention_dropout"])?,
-        epsilon: EPSILON,
-        std: keys.number("initializer_range", 0.02)?,
-        tied_output: keys.flag("tie_word_embeddings", true)?,
-    };
-    let sizes = Sizes {
-        vocab_size: keys.size("vocab_size", 30_522)?,
-        n_token_types: 0,
-        seq_len: encoder.max_seq_len,
-        ..encoder::read_ids(keys, Some(0), None, None)?
-    };
-    Ok((encoder.config(), sizes))
+    encoder::read(keys, &KEYS)
 }
 
 fn write(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Map<String, Value> {
-    let encoder = Encoder::of(config, sizes, rules);
+    let blocks = encoder::check(config, rules);
     encoder::check_softmax(config, rules);
     encoder::check_positions_from(0, config, rules);
-    encoder::check_one_activation(config, &encoder, rules);
-    let epsilon = format!("{:e}", encoder.epsilon);
-    rules.check(encoder.epsilon == EPSILON, "model.norm.epsilon", &epsilon, "1e-12");
+    encoder::check_one_activation(config, &blocks, rules);
+    let epsilon = format!("{:e}", blocks.epsilon);
+    rules.check(blocks.epsilon == EPSILON, "model.norm.epsilon", &epsilon, "1e-12");
     let types = sizes.n_token_types.to_string();
     rules.check(sizes.n_token_types == 0, "the number of token types", &types, "no token types");
-    let mut map = Map::new();
-    let mut put = |key: &str, value: Value| map.insert(key.to_owned(), value);
-    put("vocab_size", sizes.vocab_size.into());
-    put("dim", encoder.d_model.into());
-    put("n_layers", encoder.n_layers.into());
-    put("n_heads", encoder.n_heads.into());
-    put("hidden_dim", encoder.d_ff.into());
-    put("activation", encoder::activation(encoder.activation).into());
-    put("dropout", encoder.dropout.into());
-    put("attention_dropout", encoder.dropout.into());
-    put("max_position_embeddings", encoder.max_seq_len.into());
-    put("sinusoidal_pos_embds", false.into());
-    put("initializer_range", encoder.std.into());
-    put("tie_word_embeddings", encoder.tied_output.into());
-    map.extend(encoder::ids(sizes));
-    map
+    encoder::write(&KEYS, &blocks, config, sizes)
 }
 
 fn pairs(_: &ModelConfig) -> Vec<Pair> {

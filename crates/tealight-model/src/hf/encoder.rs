@@ -15,99 +15,150 @@ use crate::layers::norm::{LayerNormConfig, NormConfig};
 use crate::params::init::{InitConfig, Normal};
 use crate::position::{PositionConfig, learned};
 
-/// The settings of a model, independent of the names of their keys.
-pub(super) struct Encoder {
-    pub(super) d_model: usize,
-    pub(super) n_layers: usize,
-    pub(super) n_heads: usize,
-    pub(super) d_ff: usize,
-    pub(super) max_seq_len: usize,
-    pub(super) activation: Activation,
-    pub(super) dropout: f64,
-    pub(super) epsilon: f64,
-    pub(super) std: f64,
-    pub(super) tied_output: bool,
+/// The keys of a family that not all share, and the values of keys that a `config.json` leaves out.
+pub(super) struct FamilyKeys {
+    pub(super) d_model: &'static str,
+    pub(super) n_layers: (&'static str, usize),
+    pub(super) n_heads: &'static str,
+    pub(super) d_ff: &'static str,
+    pub(super) activation: (&'static str, &'static str),
+    pub(super) dropout: [&'static str; 2],
+    /// `None` for DistilBERT, which has no token types.
+    pub(super) n_token_types: Option<&'static str>,
+    /// Without a key, ε always has the value.
+    pub(super) epsilon: (Option<&'static str>, f64),
+    pub(super) vocab_size: usize,
+    pub(super) max_positions: usize,
+    pub(super) pad_id: u32,
+    pub(super) bos_id: Option<u32>,
+    pub(super) eos_id: Option<u32>,
 }
 
-impl Encoder {
-    /// The configuration of a model with softmax attention and positions from row 0.
-    pub(super) fn config(&self) -> ModelConfig {
-        let Self { d_model, n_layers, n_heads, activation, std, epsilon, .. } = *self;
-        ModelConfig {
-            d_model,
-            n_layers,
-            n_heads,
-            max_seq_len: Some(self.max_seq_len),
-            dropout: self.dropout,
-            norm_placement: NormPlacement::Post,
-            tied_output: self.tied_output,
-            embedding: EmbeddingConfig { scale: false, norm: true },
-            position: PositionConfig::Learned(learned::Config { std, ..Default::default() }),
-            lm_head: Some(LmHeadConfig { transform: true, activation, bias: true }),
-            norm: NormConfig::LayerNorm(LayerNormConfig { epsilon, bias: true }),
-            feed_forward: FeedForwardConfig::Mlp(MlpConfig { activation, d_ff: Some(self.d_ff) }),
-            init: InitConfig::Normal(Normal { std, scale_residual: false }),
-            ..ModelConfig::default()
-        }
-    }
+pub(super) const BERT: FamilyKeys = FamilyKeys {
+    d_model: "hidden_size",
+    n_layers: ("num_hidden_layers", 12),
+    n_heads: "num_attention_heads",
+    d_ff: "intermediate_size",
+    activation: ("hidden_act", "gelu"),
+    dropout: ["hidden_dropout_prob", "attention_probs_dropout_prob"],
+    n_token_types: Some("type_vocab_size"),
+    epsilon: (Some("layer_norm_eps"), 1e-12),
+    vocab_size: 30_522,
+    max_positions: 512,
+    pad_id: 0,
+    bos_id: None,
+    eos_id: None,
+};
 
-    /// The settings of `config`, except for attention and positions, which the family handles.
-    pub(super) fn of(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Self {
-        rules.check(!config.causal, "model.causal", "true", "bidirectional attention");
-        let post = config.norm_placement == NormPlacement::Post;
-        rules.check(post, "model.norm_placement", "\"pre\"", "\"post\"");
-        rules.check(config.residual, "model.residual", "false", "residual connections");
-        rules.check(config.bias, "model.bias", "false", "biases in all linear maps");
-        rules.check(
-            !config.embedding.scale,
-            "model.embedding.scale",
-            "true",
-            "unscaled embeddings",
-        );
-        rules.check(
-            config.embedding.norm,
-            "model.embedding.norm",
-            "false",
-            "normalised embeddings",
-        );
-        check_one_width(config, rules);
-        check_unscaled_output(config, rules);
-        let head = config.lm_head.clone().unwrap_or_default();
-        rules.check(head.transform, "model.lm_head.transform", "false", "a transform in the head");
-        rules.check(head.bias, "model.lm_head.bias", "false", "a bias on the logits");
-        let (activation, d_ff) = feed_forward(config, rules);
-        Self {
-            d_model: config.d_model,
-            n_layers: config.n_layers,
-            n_heads: config.n_heads,
-            d_ff,
-            max_seq_len: config.max_seq_len.unwrap_or(sizes.seq_len),
-            activation,
-            dropout: config.dropout,
-            epsilon: epsilon(config, rules),
-            std: initial_std(config),
-            tied_output: config.tied_output,
-        }
+/// Reads the keys of a family with softmax attention and positions from row 0.
+pub(super) fn read(keys: &mut Keys, names: &FamilyKeys) -> HfResult<(ModelConfig, Sizes)> {
+    read_common(keys)?;
+    let d_model = keys.size(names.d_model, 768)?;
+    let n_layers = keys.size(names.n_layers.0, names.n_layers.1)?;
+    let n_heads = keys.size(names.n_heads, 12)?;
+    let d_ff = Some(keys.size(names.d_ff, 3072)?);
+    let max_seq_len = keys.size("max_position_embeddings", names.max_positions)?;
+    let activation = keys.activation(names.activation.0, names.activation.1)?;
+    let dropout = keys.dropout(&names.dropout)?;
+    let (key, epsilon) = names.epsilon;
+    let epsilon = key.map_or(Ok(epsilon), |key| keys.number(key, epsilon))?;
+    let std = keys.number("initializer_range", 0.02)?;
+    let config = ModelConfig {
+        d_model,
+        n_layers,
+        n_heads,
+        max_seq_len: Some(max_seq_len),
+        dropout,
+        norm_placement: NormPlacement::Post,
+        tied_output: keys.flag("tie_word_embeddings", true)?,
+        embedding: EmbeddingConfig { scale: false, norm: true },
+        position: PositionConfig::Learned(learned::Config { std, ..Default::default() }),
+        lm_head: Some(LmHeadConfig { transform: true, activation, bias: true }),
+        norm: NormConfig::LayerNorm(LayerNormConfig { epsilon, bias: true }),
+        feed_forward: FeedForwardConfig::Mlp(MlpConfig { activation, d_ff }),
+        init: InitConfig::Normal(Normal { std, scale_residual: false }),
+        ..ModelConfig::default()
+    };
+    let sizes = Sizes {
+        vocab_size: keys.size("vocab_size", names.vocab_size)?,
+        n_token_types: names.n_token_types.map_or(Ok(0), |key| keys.size(key, 2))?,
+        seq_len: max_seq_len,
+        ..read_ids(keys, Some(names.pad_id), names.bos_id, names.eos_id)?
+    };
+    Ok((config, sizes))
+}
+
+/// What [`check`] finds in the blocks of a model.
+pub(super) struct Blocks {
+    activation: Activation,
+    d_ff: usize,
+    pub(super) epsilon: f64,
+}
+
+/// Requires the blocks and the head of BERT, but leaves attention and positions to the family.
+pub(super) fn check(config: &ModelConfig, rules: &mut Rules) -> Blocks {
+    rules.switch("model.causal", config.causal, false, "bidirectional attention");
+    let post = config.norm_placement == NormPlacement::Post;
+    rules.check(post, "model.norm_placement", "\"pre\"", "\"post\"");
+    rules.switch("model.residual", config.residual, true, "residual connections");
+    rules.switch("model.bias", config.bias, true, "biases in all linear maps");
+    let EmbeddingConfig { scale, norm } = config.embedding;
+    rules.switch("model.embedding.scale", scale, false, "unscaled embeddings");
+    rules.switch("model.embedding.norm", norm, true, "normalised embeddings");
+    check_one_width(config, rules);
+    check_unscaled_output(config, rules);
+    let head = config.lm_head.clone().unwrap_or_default();
+    rules.switch("model.lm_head.transform", head.transform, true, "a transform in the head");
+    rules.switch("model.lm_head.bias", head.bias, true, "a bias on the logits");
+    let (activation, d_ff) = feed_forward(config, rules);
+    Blocks { activation, d_ff, epsilon: epsilon(config, rules) }
+}
+
+/// The configuration of a model whose `blocks` are checked.
+pub(super) fn write(
+    names: &FamilyKeys,
+    blocks: &Blocks,
+    config: &ModelConfig,
+    sizes: &Sizes,
+) -> Map<String, Value> {
+    let mut map = Map::new();
+    let mut put = |key: &str, value: Value| map.insert(key.to_owned(), value);
+    put("vocab_size", sizes.vocab_size.into());
+    put(names.d_model, config.d_model.into());
+    put(names.n_layers.0, config.n_layers.into());
+    put(names.n_heads, config.n_heads.into());
+    put(names.d_ff, blocks.d_ff.into());
+    put(names.activation.0, activation(blocks.activation).into());
+    for key in names.dropout {
+        put(key, config.dropout.into());
     }
+    put("max_position_embeddings", config.max_seq_len.unwrap_or(sizes.seq_len).into());
+    match names.n_token_types {
+        Some(key) => put(key, sizes.n_token_types.max(1).into()),
+        None => put("sinusoidal_pos_embds", false.into()),
+    };
+    put("initializer_range", initial_std(config).into());
+    if let Some(key) = names.epsilon.0 {
+        put(key, blocks.epsilon.into());
+    }
+    put("tie_word_embeddings", config.tied_output.into());
+    map.extend(ids(sizes));
+    map
 }
 
 /// Requires pre-norm blocks, and embeddings without scale or norm.
 pub(super) fn check_pre_norm_blocks(config: &ModelConfig, rules: &mut Rules) {
     let pre = config.norm_placement == NormPlacement::Pre;
     rules.check(pre, "model.norm_placement", "\"post\"", "\"pre\"");
-    rules.check(config.residual, "model.residual", "false", "residual connections");
-    rules.check(!config.embedding.scale, "model.embedding.scale", "true", "unscaled embeddings");
-    rules.check(
-        !config.embedding.norm,
-        "model.embedding.norm",
-        "true",
-        "embeddings without a norm",
-    );
+    rules.switch("model.residual", config.residual, true, "residual connections");
+    let EmbeddingConfig { scale, norm } = config.embedding;
+    rules.switch("model.embedding.scale", scale, false, "unscaled embeddings");
+    rules.switch("model.embedding.norm", norm, false, "embeddings without a norm");
 }
 
 /// Requires an output layer without a scale.
 pub(super) fn check_unscaled_output(config: &ModelConfig, rules: &mut Rules) {
-    rules.check(!config.scale_output, "model.scale_output", "true", "an unscaled output");
+    rules.switch("model.scale_output", config.scale_output, false, "an unscaled output");
 }
 
 /// The standard deviation of the initial weights; that of the default `normal` for other kinds of `model.init`.
@@ -131,7 +182,7 @@ pub(super) fn feed_forward(config: &ModelConfig, rules: &mut Rules) -> (Activati
 /// Requires layer norms; their ε.
 pub(super) fn epsilon(config: &ModelConfig, rules: &mut Rules) -> f64 {
     if let NormConfig::LayerNorm(LayerNormConfig { epsilon, bias }) = config.norm {
-        rules.check(bias, "model.norm.bias", "false", "a bias in every norm");
+        rules.switch("model.norm.bias", bias, true, "a bias in every norm");
         return epsilon;
     }
     rules.wrong_kind("model.norm.kind", config.norm.kind(), "layer_norm");
@@ -156,7 +207,7 @@ pub(super) fn check_positions_from(offset: usize, config: &ModelConfig, rules: &
         rules.check(learned.offset == offset, "model.position.offset", &rows, &has);
     }
     let key = "model.position.skip_padding";
-    rules.check(!learned.skip_padding, key, "true", "positions that count padding");
+    rules.switch(key, learned.skip_padding, false, "positions that count padding");
 }
 
 /// Requires softmax attention with scaled dot products.
@@ -187,70 +238,29 @@ pub(super) fn softmax_score(
     };
     let heads = n_kv_heads.is_none_or(|n| n == config.n_heads);
     rules.check(heads, &key("n_kv_heads"), "set", "one head of keys per head of queries");
-    rules.check(!qk_norm, &key("qk_norm"), "true", "queries and keys without a norm");
+    rules.switch(&key("qk_norm"), *qk_norm, false, "queries and keys without a norm");
     Some(*score)
 }
 
 /// Requires the same activation in the head and in the feed-forward networks.
-pub(super) fn check_one_activation(config: &ModelConfig, encoder: &Encoder, rules: &mut Rules) {
+pub(super) fn check_one_activation(config: &ModelConfig, blocks: &Blocks, rules: &mut Rules) {
     let head = config.lm_head.clone().unwrap_or_default();
-    if head.activation != encoder.activation {
+    if head.activation != blocks.activation {
         let keys = ["model.lm_head.activation", "model.feed_forward.activation"];
         rules.fault(&keys, "not the feed-forward network's", "the same activation in both");
     }
 }
 
-/// The values of keys that a `config.json` leaves out.
-pub(super) struct Defaults {
-    pub(super) vocab_size: usize,
-    pub(super) activation: &'static str,
-    pub(super) max_positions: usize,
-    pub(super) epsilon: f64,
-    pub(super) pad_id: u32,
-    pub(super) bos_id: Option<u32>,
-    pub(super) eos_id: Option<u32>,
-}
-
-/// Reads the keys of BERT.
-pub(super) fn read(keys: &mut Keys, defaults: &Defaults) -> HfResult<(Encoder, Sizes)> {
-    read_common(keys)?;
-    let encoder = Encoder {
-        d_model: keys.size("hidden_size", 768)?,
-        n_layers: keys.size("num_hidden_layers", 12)?,
-        n_heads: keys.size("num_attention_heads", 12)?,
-        d_ff: keys.size("intermediate_size", 3072)?,
-        max_seq_len: keys.size("max_position_embeddings", defaults.max_positions)?,
-        activation: keys.activation("hidden_act", defaults.activation)?,
-        dropout: keys.dropout(&["hidden_dropout_prob", "attention_probs_dropout_prob"])?,
-        epsilon: keys.number("layer_norm_eps", defaults.epsilon)?,
-        std: keys.number("initializer_range", 0.02)?,
-        tied_output: keys.flag("tie_word_embeddings", true)?,
-    };
-    let sizes = Sizes {
-        vocab_size: keys.size("vocab_size", defaults.vocab_size)?,
-        n_token_types: keys.size("type_vocab_size", 2)?,
-        seq_len: encoder.max_seq_len,
-        ..read_ids(keys, Some(defaults.pad_id), defaults.bos_id, defaults.eos_id)?
-    };
-    Ok((encoder, sizes))
-}
-
 /// Refuses settings that no encoder here supports.
-pub(super) fn read_common(keys: &mut Keys) -> HfResult<()> {
+fn read_common(keys: &mut Keys) -> HfResult<()> {
     let absolute = "relative positions are not supported for this class";
     keys.require("position_embedding_type", "absolute", absolute)?;
     for key in ["is_decoder", "add_cross_attention", "is_encoder_decoder", "tie_encoder_decoder"] {
-        keys.require(
-            key,
-            false,
-            "only bidirectional encoders without cross-attention are supported",
-        )?;
+        let why = "only bidirectional encoders without cross-attention are supported";
+        keys.require(key, false, why)?;
     }
-    keys.require(
-        "cross_attention_hidden_size",
-        Value::Null,
-        "only encoders without cross-attention are supported",
-    )
+    let why = "only encoders without cross-attention are supported";
+    keys.require("cross_attention_hidden_size", Value::Null, why)
 }
 
 /// The ids of special tokens; all other sizes are 0.
@@ -266,27 +276,6 @@ pub(super) fn read_ids(
         eos_id: keys.id("eos_token_id", eos_id)?,
         ..Sizes::default()
     })
-}
-
-/// The configuration under the keys of BERT.
-pub(super) fn write(encoder: &Encoder, sizes: &Sizes) -> Map<String, Value> {
-    let mut map = Map::new();
-    let mut put = |key: &str, value: Value| map.insert(key.to_owned(), value);
-    put("vocab_size", sizes.vocab_size.into());
-    put("hidden_size", encoder.d_model.into());
-    put("num_hidden_layers", encoder.n_layers.into());
-    put("num_attention_heads", encoder.n_heads.into());
-    put("intermediate_size", encoder.d_ff.into());
-    put("hidden_act", activation(encoder.activation).into());
-    put("hidden_dropout_prob", encoder.dropout.into());
-    put("attention_probs_dropout_prob", encoder.dropout.into());
-    put("max_position_embeddings", encoder.max_seq_len.into());
-    put("type_vocab_size", sizes.n_token_types.max(1).into());
-    put("initializer_range", encoder.std.into());
-    put("layer_norm_eps", encoder.epsilon.into());
-    put("tie_word_embeddings", encoder.tied_output.into());
-    map.extend(ids(sizes));
-    map
 }
 
 pub(super) fn ids(sizes: &Sizes) -> Map<String, Value> {

@@ -1,7 +1,5 @@
 //! Errors of the conversion from and to `transformers`.
 
-use std::fmt::Write as _;
-
 use super::Family;
 use crate::error::ConfigFault;
 
@@ -31,9 +29,5 @@ pub enum HfError {
 pub type HfResult<T> = Result<T, HfError>;
 
 fn reasons(faults: &[ConfigFault]) -> String {
-    faults.iter().fold(String::new(), |mut text, fault| {
-        let separator = if text.is_empty() { "" } else { "; " };
-        write!(text, "{separator}{fault}").expect("invariant: writing to a string does not fail");
-        text
-    })
+    faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }

@@ -83,9 +83,9 @@ fn read(keys: &mut Keys) -> HfResult<(ModelConfig, Sizes)> {
 }
 
 fn write(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Map<String, Value> {
-    rules.check(config.causal, "model.causal", "false", "causal attention");
+    rules.switch("model.causal", config.causal, true, "causal attention");
     encoder::check_pre_norm_blocks(config, rules);
-    rules.check(config.bias, "model.bias", "false", "biases in all linear maps");
+    rules.switch("model.bias", config.bias, true, "biases in all linear maps");
     encoder::check_positions_from(0, config, rules);
     encoder::check_unscaled_output(config, rules);
     encoder::check_one_width(config, rules);

@@ -6,7 +6,7 @@
 
 use serde_json::{Map, Value};
 
-use super::encoder::{self, Defaults, Encoder};
+use super::encoder::{self, FamilyKeys};
 use super::keys::Keys;
 use super::rules::Rules;
 use super::{Class, Head, HfError, HfResult, Sizes};
@@ -21,14 +21,15 @@ const OFFSET: usize = 2;
 /// The iterations of the inverse, for which there is no key.
 const N_ITERATIONS: usize = 6;
 
-const DEFAULTS: Defaults = Defaults {
+const KEYS: FamilyKeys = FamilyKeys {
+    activation: ("hidden_act", "gelu_new"),
+    epsilon: (Some("layer_norm_eps"), 1e-5),
     vocab_size: 30_000,
-    activation: "gelu_new",
     max_positions: 510,
-    epsilon: 1e-5,
     pad_id: 1,
     bos_id: Some(0),
     eos_id: Some(2),
+    ..encoder::BERT
 };
 
 pub(super) const CLASS: Class = Class {
@@ -49,11 +50,11 @@ pub(super) const CLASS: Class = Class {
 };
 
 fn read(keys: &mut Keys) -> HfResult<(ModelConfig, Sizes)> {
-    let (encoder, sizes) = encoder::read(keys, &DEFAULTS)?;
-    let mut config = encoder.config();
-    let learned = learned::Config { std: encoder.std, offset: OFFSET, skip_padding: false };
+    let (mut config, sizes) = encoder::read(keys, &KEYS)?;
+    let std = encoder::initial_std(&config);
+    let learned = learned::Config { std, offset: OFFSET, skip_padding: false };
     config.position = PositionConfig::Learned(learned);
-    config.attention = AttentionConfig::Nystrom(read_attention(keys, encoder.max_seq_len)?);
+    config.attention = AttentionConfig::Nystrom(read_attention(keys, sizes.seq_len)?);
     Ok((config, sizes))
 }
 
@@ -67,11 +68,9 @@ fn read_attention(keys: &mut Keys, max_seq_len: usize) -> HfResult<nystrom::Conf
     };
     let exact = keys.flag("inv_coeff_init_option", false)?;
     if exact {
-        keys.note(
-            "transformers fails on `inv_coeff_init_option` = true; here it works as \
-                   documented"
-                .to_owned(),
-        );
+        let note =
+            "transformers fails on `inv_coeff_init_option` = true; here it works as documented";
+        keys.note(note.to_owned());
     }
     let compat = if exact { Compat::HuggingFaceExact } else { Compat::HuggingFace };
     let config = nystrom::Config {
@@ -94,10 +93,10 @@ fn read_attention(keys: &mut Keys, max_seq_len: usize) -> HfResult<nystrom::Conf
 }
 
 fn write(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Map<String, Value> {
-    let encoder = Encoder::of(config, sizes, rules);
+    let blocks = encoder::check(config, rules);
     encoder::check_positions_from(OFFSET, config, rules);
-    encoder::check_one_activation(config, &encoder, rules);
-    let mut map = encoder::write(&encoder, sizes);
+    encoder::check_one_activation(config, &blocks, rules);
+    let mut map = encoder::write(&KEYS, &blocks, config, sizes);
     let AttentionConfig::Nystrom(nystrom) = &config.attention else {
         rules.wrong_kind("model.attention.kind", config.attention.kind(), "nystrom");
         return map;
@@ -107,7 +106,7 @@ fn write(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Map<String, 
     rules.check(compat != Compat::None, "model.attention.compat", "\"none\"", hf);
     let steps = n_iterations.to_string();
     rules.check(n_iterations == N_ITERATIONS, "model.attention.n_iterations", &steps, "6");
-    let max_seq_len = encoder.max_seq_len;
+    let max_seq_len = config.max_seq_len.unwrap_or(sizes.seq_len);
     let one_length = seq_len.is_some() || n_landmarks >= max_seq_len;
     let has = "a fixed length, or as many landmarks as positions";
     rules.check(one_length, "model.attention.seq_len", "absent", has);

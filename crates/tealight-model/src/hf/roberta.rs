@@ -4,7 +4,7 @@
 //! `pad_token_id` + 1 rows more than the longest sequence has positions. The head always uses the exact
 //! GELU, whatever the value of `hidden_act`.
 
-use super::encoder::{self, Defaults, Encoder};
+use super::encoder::{self, FamilyKeys};
 use super::keys::Keys;
 use super::rules::Rules;
 use super::table::Pair;
@@ -15,15 +15,8 @@ use crate::position::{PositionConfig, learned};
 
 const TYPES: &str = "roberta.embeddings.token_type_embeddings.weight";
 
-const DEFAULTS: Defaults = Defaults {
-    vocab_size: 50_265,
-    activation: "gelu",
-    max_positions: 512,
-    epsilon: 1e-12,
-    pad_id: 1,
-    bos_id: Some(0),
-    eos_id: Some(2),
-};
+const KEYS: FamilyKeys =
+    FamilyKeys { vocab_size: 50_265, pad_id: 1, bos_id: Some(0), eos_id: Some(2), ..encoder::BERT };
 
 pub(super) const CLASS: Class = Class {
     architecture: "RobertaForMaskedLM",
@@ -33,14 +26,15 @@ pub(super) const CLASS: Class = Class {
     unused: &["pooler", "position_ids", "token_type_ids"],
     read,
     write: |config, sizes, rules| {
-        let mut encoder = Encoder::of(config, sizes, rules);
+        let blocks = encoder::check(config, rules);
         encoder::check_softmax(config, rules);
         let offset = check_positions(config, sizes, rules);
         let head = config.lm_head.clone().unwrap_or_default();
         let gelu = head.activation == Activation::Gelu;
         rules.check(gelu, "model.lm_head.activation", "another activation", "\"gelu\"");
-        encoder.max_seq_len = encoder.max_seq_len.saturating_add(offset);
-        encoder::write(&encoder, sizes)
+        let n_rows = config.max_seq_len.unwrap_or(sizes.seq_len).saturating_add(offset);
+        let config = ModelConfig { max_seq_len: Some(n_rows), ..config.clone() };
+        encoder::write(&KEYS, &blocks, &config, sizes)
     },
     pairs: |_| {
         let head = [
@@ -59,30 +53,34 @@ pub(super) const CLASS: Class = Class {
 };
 
 fn read(keys: &mut Keys) -> HfResult<(ModelConfig, Sizes)> {
-    let (mut encoder, sizes) = encoder::read(keys, &DEFAULTS)?;
+    let (config, sizes) = encoder::read(keys, &KEYS)?;
     let Some(pad_id) = sizes.pad_id else {
         let message = "`pad_token_id` = null is not supported: positions are counted from it";
         return Err(HfError::Config(message.to_owned()));
     };
-    let (rows, offset) = (encoder.max_seq_len, pad_id as usize + 1);
-    encoder.max_seq_len = rows.checked_sub(offset).filter(|&len| len > 0).ok_or_else(|| {
+    let (rows, offset) = (sizes.seq_len, pad_id as usize + 1);
+    let seq_len = rows.checked_sub(offset).filter(|&len| len > 0).ok_or_else(|| {
         HfError::Config(format!(
             "`max_position_embeddings` = {rows} must be more than {offset}: with \
              `pad_token_id` = {pad_id}, so many rows are not positions"
         ))
     })?;
-    let mut config = encoder.config();
-    let learned = learned::Config { std: encoder.std, offset, skip_padding: true };
-    config.position = PositionConfig::Learned(learned);
-    config.lm_head = Some(LmHeadConfig::default());
-    Ok((config, Sizes { seq_len: encoder.max_seq_len, ..sizes }))
+    let std = encoder::initial_std(&config);
+    let learned = learned::Config { std, offset, skip_padding: true };
+    let config = ModelConfig {
+        max_seq_len: Some(seq_len),
+        position: PositionConfig::Learned(learned),
+        lm_head: Some(LmHeadConfig::default()),
+        ..config
+    };
+    Ok((config, Sizes { seq_len, ..sizes }))
 }
 
 /// Requires positions that skip padding and begin at the padding id plus one; returns that row.
 fn check_positions(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> usize {
     let learned = encoder::learned_position(config, rules);
     let key = "model.position.skip_padding";
-    rules.check(learned.skip_padding, key, "false", "positions that skip padding");
+    rules.switch(key, learned.skip_padding, true, "positions that skip padding");
     let from_padding = sizes.pad_id.is_some_and(|id| id as usize + 1 == learned.offset);
     let value = format!("{} with the padding id {:?}", learned.offset, sizes.pad_id);
     let has = "the padding id plus one";

@@ -22,6 +22,11 @@ impl Rules {
         }
     }
 
+    /// Records a fault unless the `value` of the switch `key` is `wanted`.
+    pub(super) fn switch(&mut self, key: &str, value: bool, wanted: bool, required: &str) {
+        self.check(value == wanted, key, &value.to_string(), required);
+    }
+
     /// As [`Self::check`], for a fault of several `keys`, of which the message names the first.
     pub(super) fn fault(&mut self, keys: &[&str], value: &str, required: &str) {
         let message = format!("`{}` is {value}, but {} requires {required}", keys[0], self.class);

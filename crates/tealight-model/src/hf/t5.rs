@@ -130,7 +130,7 @@ fn read_feed_forward(keys: &mut Keys) -> HfResult<FeedForwardConfig> {
 
 fn write(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Map<String, Value> {
     encoder::check_pre_norm_blocks(config, rules);
-    rules.check(!config.bias, "model.bias", "true", "linear maps without biases");
+    rules.switch("model.bias", config.bias, false, "linear maps without biases");
     let own = config.encoder_attention.is_none();
     rules.check(own, "model.encoder_attention", "set", "the same attention in encoder and decoder");
     check_dot("model.attention", Some(&config.attention), config, rules);

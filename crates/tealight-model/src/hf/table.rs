@@ -103,13 +103,7 @@ pub(super) fn ours(
     name: &str,
     tensor: &Tensor,
 ) -> HfResult<Option<Vec<(String, Tensor)>>> {
-    for pair in pairs {
-        let found = pair.split(name, tensor)?;
-        if found.is_some() {
-            return Ok(found);
-        }
-    }
-    Ok(None)
+    pairs.iter().find_map(|pair| pair.split(name, tensor).transpose()).transpose()
 }
 
 /// Converts all parameters to tensors of `transformers`.
