@@ -3,7 +3,7 @@
 use crate::attention::{AttentionConfig, AttentionSpec, Reads};
 use crate::choice::names::names;
 use crate::choice::settings::settings;
-use crate::error::{BuildError, BuildResult};
+use crate::error::{BuildError, BuildResult, positive};
 use crate::layers::feed_forward::{Activation, FeedForwardConfig};
 use crate::layers::linear::Bias;
 use crate::layers::norm::NormConfig;
@@ -108,9 +108,7 @@ impl ModelConfig {
             ("model.n_encoder_layers", self.n_encoder_layers.unwrap_or(1)),
         ];
         for (key, size) in sizes {
-            if size == 0 {
-                return Err(BuildError::config([key], format!("`{key}` = 0 must be positive")));
-            }
+            positive(key, size as f64)?;
         }
         let Self { d_model, n_heads, dropout, .. } = *self;
         if self.head_dim.is_none() && d_model % n_heads != 0 {
@@ -159,30 +157,15 @@ impl ModelConfig {
 
     /// Refuses settings that only an encoder-decoder uses.
     pub fn refuse_second_stack(&self) -> BuildResult<()> {
-        let settings = [
-            ("model.n_encoder_layers", self.n_encoder_layers.is_some()),
-            ("model.encoder_attention", self.encoder_attention.is_some()),
-            ("model.cross_attention", self.cross_attention.is_some()),
-        ];
-        for (key, is_set) in settings {
-            if is_set {
-                let message =
-                    format!("`{key}` is set, but this task's model is not an encoder-decoder");
-                return Err(BuildError::config([key], message));
-            }
-        }
-        Ok(())
+        let model = "an encoder-decoder";
+        refuse("model.n_encoder_layers", self.n_encoder_layers.is_some(), model)?;
+        refuse("model.encoder_attention", self.encoder_attention.is_some(), model)?;
+        refuse("model.cross_attention", self.cross_attention.is_some(), model)
     }
 
     /// Refuses `[model.lm_head]`, which only masked language models use.
     pub fn refuse_lm_head(&self) -> BuildResult<()> {
-        if self.lm_head.is_none() {
-            return Ok(());
-        }
-        let key = "model.lm_head";
-        let message =
-            format!("`{key}` is set, but this task's model is not a masked language model");
-        Err(BuildError::config([key], message))
+        refuse("model.lm_head", self.lm_head.is_some(), "a masked language model")
     }
 
     pub(crate) fn initializer(&self) -> BuildResult<Initializer> {
@@ -222,4 +205,13 @@ impl ModelConfig {
             key,
         }
     }
+}
+
+/// Refuses the setting `key`, if it is set, in a task whose model is not `model`.
+fn refuse(key: &str, is_set: bool, model: &str) -> BuildResult<()> {
+    if !is_set {
+        return Ok(());
+    }
+    let message = format!("`{key}` is set, but this task's model is not {model}");
+    Err(BuildError::config([key], message))
 }

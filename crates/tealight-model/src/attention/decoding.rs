@@ -29,10 +29,11 @@ pub fn initial_state<'a>(
     attention: &'a dyn Attention,
     memory: Option<Memory<'a>>,
 ) -> Result<BoxState<'a>> {
-    Ok(match attention.decoding_state(memory)? {
-        Some(state) => state,
-        None => Box::new(Uncached::new(attention, memory)),
-    })
+    if let Some(state) = attention.decoding_state(memory)? {
+        return Ok(state);
+    }
+    let memory = memory.map(|Memory { states, mask }| (states.clone(), mask.clone()));
+    Ok(Box::new(Uncached { attention, memory, past: None, score_biases: Vec::new() }))
 }
 
 /// The rows `rows (new batch)` of `x (batch, ..)`, in their order.
@@ -56,13 +57,6 @@ struct Uncached<'a> {
     past: Option<Tensor>,
     /// One for each step, `(n_heads, n_new, positions so far)`.
     score_biases: Vec<Tensor>,
-}
-
-impl<'a> Uncached<'a> {
-    fn new(attention: &'a dyn Attention, memory: Option<Memory<'a>>) -> Self {
-        let memory = memory.map(|Memory { states, mask }| (states.clone(), mask.clone()));
-        Self { attention, memory, past: None, score_biases: Vec::new() }
-    }
 }
 
 impl DecodingState for Uncached<'_> {

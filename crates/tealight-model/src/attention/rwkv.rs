@@ -61,7 +61,7 @@ impl AttentionKind for Config {
             receptance: TokenShift::build("receptance", spec, vb)?,
             key: TokenShift::build("key", spec, vb)?,
             value: TokenShift::build("value", spec, vb)?,
-            log_w: vector("decay", Initializer::rwkv_decay())?,
+            log_w: vector("decay", Initializer::RWKV_DECAY)?,
             bonus: vector("bonus", Initializer::rwkv_bonus())?,
             output: projection::output(spec, vb)?,
             dropout: Dropout::new(spec.dropout, vb),
@@ -93,7 +93,7 @@ impl TokenShift {
     fn build(name: &str, spec: &AttentionSpec<'_>, vb: &VarBuilder<'_>) -> Result<Self> {
         Ok(Self {
             linear: spec.linear(name, spec.d_model, vb)?,
-            mix: vb.pp(name).get_with_hints(spec.d_model, "mix", Initializer::rwkv_mix())?,
+            mix: vb.pp(name).get_with_hints(spec.d_model, "mix", Initializer::RWKV_MIX)?,
         })
     }
 

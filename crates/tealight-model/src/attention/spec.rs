@@ -3,7 +3,7 @@
 use candle_core::Result;
 use candle_nn::VarBuilder;
 
-use crate::error::{BuildError, BuildResult};
+use crate::error::{self, BuildError, BuildResult};
 use crate::layers::linear::{Bias, Linear};
 use crate::params::init::Initializer;
 use crate::position::AttentionNeeds;
@@ -76,10 +76,7 @@ impl AttentionSpec<'_> {
 
     /// Refuses a `value` of 0.
     pub fn positive(&self, setting: &str, value: usize) -> BuildResult<()> {
-        if value > 0 {
-            return Ok(());
-        }
-        Err(self.invalid(setting, "= 0 must be positive"))
+        error::positive(&format!("{}.{setting}", self.key), value as f64)
     }
 
     /// A linear map from the residual stream to `width` features, at `name`.
@@ -99,20 +96,20 @@ impl AttentionSpec<'_> {
     /// Refuses a causal layer of `kind`. Here and below, `why` completes the message "… cannot …, because".
     pub fn refuse_causal(&self, kind: &str, why: &str) -> BuildResult<()> {
         let (key, cannot) = (self.kind_key(), format!("cannot be causal{BY_CAUSAL}"));
-        self.refuse_if(self.reads == Reads::Past, [&key, "model.causal"], kind, &cannot, why)
+        self.require(self.reads != Reads::Past, [&key, "model.causal"], [kind, &cannot, why])
     }
 
     /// Refuses a layer of `kind` that is not causal.
     pub fn require_causal(&self, kind: &str, why: &str) -> BuildResult<()> {
         self.refuse_memory(kind, why)?;
         let (key, must) = (self.kind_key(), format!("must be causal{BY_CAUSAL}"));
-        self.refuse_if(self.reads != Reads::Past, [&key, "model.causal"], kind, &must, why)
+        self.require(self.reads == Reads::Past, [&key, "model.causal"], [kind, &must, why])
     }
 
     /// Refuses `kind` as cross-attention.
     pub fn refuse_memory(&self, kind: &str, why: &str) -> BuildResult<()> {
-        let is_cross = self.reads == Reads::Memory;
-        self.refuse_if(is_cross, [&self.kind_key()], kind, "cannot read another sequence", why)
+        let sentence = [kind, "cannot read another sequence", why];
+        self.require(self.reads != Reads::Memory, [&self.kind_key()], sentence)
     }
 
     /// Refuses heads whose widths do not add up to d_model.
@@ -123,49 +120,38 @@ impl AttentionSpec<'_> {
              (`model.d_model`)"
         );
         let keys = ["model.head_dim", &self.kind_key()];
-        self.refuse_if(d_heads != d_model, keys, kind, &cannot, why)
+        self.require(d_heads == d_model, keys, [kind, &cannot, why])
     }
 
     /// Refuses rotary positions, which rotate queries and keys.
     pub fn refuse_rotary(&self, kind: &str, why: &str) -> BuildResult<()> {
+        let cannot = "cannot take positions that rotate queries and keys (`model.position.kind`)";
         let is_rotary = matches!(self.position, AttentionNeeds::Rotary(_));
-        self.refuse_position(is_rotary, "positions that rotate queries and keys", kind, why)
+        self.require(!is_rotary, ["model.position.kind", &self.kind_key()], [kind, cannot, why])
     }
 
     /// Refuses positions that add a bias to the scores.
     pub fn refuse_score_bias(&self, kind: &str, why: &str) -> BuildResult<()> {
+        let cannot = "cannot take positions that add to the scores (`model.position.kind`)";
         let is_bias = matches!(self.position, AttentionNeeds::ScoreBias);
-        self.refuse_position(is_bias, "positions that add to the scores", kind, why)
+        self.require(!is_bias, ["model.position.kind", &self.kind_key()], [kind, cannot, why])
     }
 
     /// Refuses packed sequences: without scores, `kind` cannot mask other documents.
     pub fn refuse_segments(&self, kind: &str, why: &str) -> BuildResult<()> {
-        let key = self.kind_key();
         let cannot = "cannot keep packed documents apart (`task.sequences` = \"packed\")";
-        self.refuse_if(self.packed, [&key, "task.sequences"], kind, cannot, why)
+        let key = self.kind_key();
+        self.require(!self.packed, [&key, "task.sequences"], [kind, cannot, why])
     }
 
-    fn refuse_position(
+    /// Unless the rule `holds`, the error that `kind` `cannot`, because `why`.
+    fn require<const N: usize>(
         &self,
-        is_refused: bool,
-        what: &str,
-        kind: &str,
-        why: &str,
-    ) -> BuildResult<()> {
-        let cannot = format!("cannot take {what} (`model.position.kind`)");
-        let keys = ["model.position.kind", &self.kind_key()];
-        self.refuse_if(is_refused, keys, kind, &cannot, why)
-    }
-
-    fn refuse_if<const N: usize>(
-        &self,
-        is_refused: bool,
+        holds: bool,
         keys: [&str; N],
-        kind: &str,
-        cannot: &str,
-        why: &str,
+        [kind, cannot, why]: [&str; 3],
     ) -> BuildResult<()> {
-        if !is_refused {
+        if holds {
             return Ok(());
         }
         let message = format!("`{}` = \"{kind}\" {cannot}, because {why}", self.kind_key());

@@ -53,19 +53,13 @@ impl Keys {
 
     /// A count or a width.
     pub(super) fn size(&mut self, key: &str, default: usize) -> HfResult<usize> {
-        let rule = "must be a whole number";
-        self.read(key, rule, |value| value.as_u64()?.try_into().ok(), default)
+        Ok(self.optional_size(key)?.unwrap_or(default))
     }
 
     /// A count or a width that may be `null`, or absent.
     pub(super) fn optional_size(&mut self, key: &str) -> HfResult<Option<usize>> {
-        match self.map.get(key) {
-            None | Some(Value::Null) => {
-                self.ignore(key);
-                Ok(None)
-            }
-            Some(_) => self.size(key, 0).map(Some),
-        }
+        let size = |value: &Value| Some(Some(value.as_u64()?.try_into().ok()?));
+        self.read(key, "must be a whole number", size, None)
     }
 
     pub(super) fn is_absent(&self, key: &str) -> bool {

@@ -185,7 +185,7 @@ impl Estimate {
         memory_len: usize,
     ) -> Self {
         let (d_model, n_layers) = (config.d_model as f64, stack.n_layers as f64);
-        let d_ff = d_ff(config);
+        let d_ff = config.feed_forward.d_ff(config.d_model).unwrap_or(0) as f64;
         let attention = attention_cost(config, stack, seq_len, memory_len);
         let (n_maps, n_inner) = match config.feed_forward {
             FeedForwardConfig::Mlp(_) => (2., 1.), // up, down
@@ -230,10 +230,6 @@ fn position_table(config: &ModelConfig, max_seq_len: usize) -> f64 {
         | PositionConfig::Rotary(_)
         | PositionConfig::Alibi => 0.,
     }
-}
-
-fn d_ff(config: &ModelConfig) -> f64 {
-    config.feed_forward.d_ff(config.d_model).unwrap_or(0) as f64
 }
 
 #[cfg(test)]

@@ -66,6 +66,12 @@ impl Initializer {
     pub const FAN_IN: Self =
         Self { config: InitConfig::FanIn(FanIn { embedding_std: 1. }), n_layers: 1 };
 
+    /// RWKV's token-shift weights μ.
+    pub(crate) const RWKV_MIX: Init = Init::Uniform { lo: 0., up: 1. };
+
+    /// The logarithm of RWKV's decay w.
+    pub(crate) const RWKV_DECAY: Init = Init::Uniform { lo: -5., up: 3. };
+
     /// For a model of `n_layers` blocks.
     ///
     /// # Errors
@@ -123,16 +129,6 @@ impl Initializer {
     /// Learned positions, which have their own `std` setting.
     pub(crate) fn learned_position(std: f64) -> Init {
         normal(std)
-    }
-
-    /// RWKV's token-shift weights μ.
-    pub(crate) fn rwkv_mix() -> Init {
-        Init::Uniform { lo: 0., up: 1. }
-    }
-
-    /// The logarithm of RWKV's decay w.
-    pub(crate) fn rwkv_decay() -> Init {
-        Init::Uniform { lo: -5., up: 3. }
     }
 
     /// RWKV's bonus u for the current position.

@@ -52,17 +52,14 @@ impl Transformer {
         spec: &StackSpec<'_>,
         vb: &VarBuilder<'_>,
     ) -> BuildResult<Self> {
-        let StackSpec { max_seq_len, reads, .. } = *spec;
-        let ModelConfig { d_model, n_heads, .. } = *config;
-        let causal = reads == Reads::Past;
-        let has_padding = embedding.has_padding();
+        let max_seq_len = spec.max_seq_len;
         let position_spec = PositionSpec {
-            d_model,
-            n_heads,
+            d_model: config.d_model,
+            n_heads: config.n_heads,
             head_dim: config.head_dim(),
             max_seq_len,
-            causal,
-            has_padding,
+            causal: spec.reads == Reads::Past,
+            has_padding: embedding.has_padding(),
         };
         let position = config.position.build(&position_spec, &vb.pp("position"))?;
         let stack = Stack::build(config, spec, &position.needs(), vb)?;
