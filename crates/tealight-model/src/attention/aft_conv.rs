@@ -83,7 +83,7 @@ impl AttentionKind for Config {
             // The denominator of each row and head, with its maximum.
             activations: 2. * n_heads * len,
         };
-        gate::cost(spec, spec.n_heads, q_len, kv_len) + core
+        gate::cost(spec, spec.n_heads, [q_len, kv_len]) + core
     }
 }
 

@@ -66,7 +66,7 @@ impl AttentionKind for Config {
             // w, and the denominators of all rows and channels.
             activations: pairs + 2. * d_model * q_len as f64,
         };
-        gate::cost(spec, spec.d_model, q_len, kv_len) + core
+        gate::cost(spec, spec.d_model, [q_len, kv_len]) + core
     }
 }
 

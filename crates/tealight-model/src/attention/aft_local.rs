@@ -58,7 +58,7 @@ impl AttentionKind for Config {
             // The denominator of each row and channel, with its maximum.
             activations: 2. * d_model * len,
         };
-        gate::cost(spec, spec.d_model, q_len, kv_len) + core
+        gate::cost(spec, spec.d_model, [q_len, kv_len]) + core
     }
 }
 

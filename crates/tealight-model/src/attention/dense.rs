@@ -55,7 +55,7 @@ impl<K: DenseKind> AttentionKind for K {
     }
 
     fn cost(&self, spec: &AttentionSpec<'_>, q_len: usize, kv_len: usize) -> AttentionCost {
-        projection::cost(spec, q_len, kv_len) + cost(spec, self.score(), q_len, kv_len)
+        projection::cost(spec, [q_len, kv_len]) + cost(spec, self.score(), [q_len, kv_len])
     }
 }
 
@@ -76,12 +76,8 @@ pub(super) fn build(
 }
 
 /// The cost of a layer without its linear maps and the step from scores to weights.
-pub(super) fn cost(
-    spec: &AttentionSpec<'_>,
-    score: Score,
-    q_len: usize,
-    kv_len: usize,
-) -> AttentionCost {
+pub(super) fn cost(spec: &AttentionSpec<'_>, score: Score, lens: [usize; 2]) -> AttentionCost {
+    let [q_len, kv_len] = lens;
     let pairs = q_len as f64 * kv_len as f64;
     let context = AttentionCost {
         parameters: 0.,

@@ -110,14 +110,9 @@ impl Gate {
 
 /// The cost of the maps and the gate. Their activations are Q, σ(Q), the context, the gated context before and after
 /// dropout, the output, K and V.
-pub(super) fn cost(
-    spec: &AttentionSpec<'_>,
-    key_width: usize,
-    q_len: usize,
-    kv_len: usize,
-) -> AttentionCost {
+pub(super) fn cost(spec: &AttentionSpec<'_>, key_width: usize, lens: [usize; 2]) -> AttentionCost {
     let (d_model, key_width) = (spec.d_model as f64, key_width as f64);
-    let (q_len, kv_len) = (q_len as f64, kv_len as f64);
+    let [q_len, kv_len] = lens.map(|len| len as f64);
     let bias = if spec.bias == Bias::With { 3. * d_model + key_width } else { 0. };
     AttentionCost {
         parameters: d_model * (3. * d_model + key_width) + bias,

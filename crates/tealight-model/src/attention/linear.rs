@@ -50,13 +50,14 @@ impl AttentionKind for Config {
     }
 
     fn cost(&self, spec: &AttentionSpec<'_>, q_len: usize, kv_len: usize) -> AttentionCost {
+        let numbers = spec.d_heads() as f64 * (q_len + kv_len) as f64;
         let features = AttentionCost {
             parameters: 0.,
             // min, max, 1 + max, its logarithm, and the sum.
-            flops: 5. * spec.d_heads() as f64 * (q_len + kv_len) as f64,
-            activations: 4. * spec.d_heads() as f64 * (q_len + kv_len) as f64,
+            flops: 5. * numbers,
+            activations: 4. * numbers,
         };
-        cost(spec.head_dim(), spec, q_len, kv_len) + features
+        cost(spec.head_dim(), spec, [q_len, kv_len]) + features
     }
 }
 
@@ -87,20 +88,15 @@ pub(super) trait FeatureMap: fmt::Debug + Send + Sync {
 }
 
 /// The cost of a layer without its feature map.
-pub(super) fn cost(
-    n_features: usize,
-    spec: &AttentionSpec<'_>,
-    q_len: usize,
-    kv_len: usize,
-) -> AttentionCost {
-    let (n_features, lens) = (n_features as f64, (q_len + kv_len) as f64);
+pub(super) fn cost(n_features: usize, spec: &AttentionSpec<'_>, lens: [usize; 2]) -> AttentionCost {
+    let (n_features, positions) = (n_features as f64, (lens[0] + lens[1]) as f64);
     let core = AttentionCost {
         parameters: 0.,
         // An outer product for each key, a matrix–vector product for each query.
-        flops: 2. * n_features * spec.d_heads() as f64 * lens,
-        activations: n_features * spec.n_heads as f64 * lens,
+        flops: 2. * n_features * spec.d_heads() as f64 * positions,
+        activations: n_features * spec.n_heads as f64 * positions,
     };
-    projection::cost(spec, q_len, kv_len) + core
+    projection::cost(spec, lens) + core
 }
 
 /// Linear attention with any feature map.

@@ -53,7 +53,7 @@ impl AttentionKind for Config {
     fn cost(&self, spec: &AttentionSpec<'_>, q_len: usize, kv_len: usize) -> AttentionCost {
         let sides = if spec.reads == Reads::Past { 1. } else { 2. };
         let n_keys = (sides * (self.window.max(1) - 1) as f64 + 1.).min(kv_len as f64);
-        projection::cost_with(spec, self.heads(), q_len, kv_len)
+        projection::cost_with(spec, self.heads(), [q_len, kv_len])
             + softmax::cost(spec, Score::ScaledDot, q_len, n_keys)
     }
 }

@@ -118,7 +118,7 @@ impl AttentionKind for Config {
         };
         let approximate =
             if kv_len > self.n_landmarks { approximate } else { AttentionCost::default() };
-        projection::cost(spec, q_len, kv_len) + exact + approximate + convolution
+        projection::cost(spec, [q_len, kv_len]) + exact + approximate + convolution
     }
 
     fn only_len(&self) -> Option<usize> {

@@ -69,7 +69,7 @@ impl AttentionKind for Config {
             activations: spec.d_heads() as f64 * (lens + kv_len as f64)
                 + m * spec.n_heads as f64 * kv_len as f64,
         };
-        linear::cost(self.n_random_features, spec, q_len, kv_len) + features
+        linear::cost(self.n_random_features, spec, [q_len, kv_len]) + features
     }
 }
 

@@ -218,16 +218,15 @@ pub(super) fn output(spec: &AttentionSpec<'_>, vb: &VarBuilder<'_>) -> Result<Li
 
 /// The cost of the four maps. Their activations are queries, keys and values before and after splitting the
 /// heads, the scaled queries, the context before and after joining the heads, and the output.
-pub(super) fn cost(spec: &AttentionSpec<'_>, q_len: usize, kv_len: usize) -> AttentionCost {
-    cost_with(spec, Heads::default(), q_len, kv_len)
+pub(super) fn cost(spec: &AttentionSpec<'_>, lens: [usize; 2]) -> AttentionCost {
+    cost_with(spec, Heads::default(), lens)
 }
 
 /// As [`cost`], for maps built with `heads`.
 pub(super) fn cost_with(
     spec: &AttentionSpec<'_>,
     heads: Heads,
-    q_len: usize,
-    kv_len: usize,
+    [q_len, kv_len]: [usize; 2],
 ) -> AttentionCost {
     let (d_model, q_len, kv_len) = (spec.d_model as f64, q_len as f64, kv_len as f64);
     let (width, kv_width) = (spec.d_heads() as f64, heads.kv_width(spec) as f64);

@@ -78,7 +78,7 @@ impl AttentionKind for Config {
             // The gate before and after swish, the normalised context, and their product.
             activations: 4. * d_heads * len,
         };
-        projection::cost(spec, q_len, kv_len) + core
+        projection::cost(spec, [q_len, kv_len]) + core
     }
 }
 

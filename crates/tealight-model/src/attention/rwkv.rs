@@ -77,7 +77,7 @@ impl AttentionKind for Config {
             // Terms and sums of the token shifts; wkv, the gate, and their product.
             activations: (3. * 3. + 3.) * d_model * q_len as f64,
         };
-        projection::cost(spec, q_len, kv_len) + core
+        projection::cost(spec, [q_len, kv_len]) + core
     }
 }
 

@@ -101,15 +101,14 @@ impl Score {
 
     /// The cost of q' in a [product](Self::is_product) scale · q'ᵀk, without the product itself.
     pub fn parameters_cost(self, spec: &AttentionSpec<'_>, q_len: usize) -> AttentionCost {
-        let (d_heads, q_len) = (spec.d_heads() as f64, q_len as f64);
-        let head_dim = spec.head_dim() as f64;
-        match self {
-            Self::General => AttentionCost {
-                parameters: d_heads * head_dim,
-                flops: 2. * q_len * d_heads * head_dim,
-                activations: q_len * d_heads,
-            },
-            _ => AttentionCost::default(),
+        if self != Self::General {
+            return AttentionCost::default();
+        }
+        let (d_heads, head_dim) = (spec.d_heads() as f64, spec.head_dim() as f64);
+        AttentionCost {
+            parameters: d_heads * head_dim,
+            flops: 2. * q_len as f64 * d_heads * head_dim,
+            activations: q_len as f64 * d_heads,
         }
     }
 

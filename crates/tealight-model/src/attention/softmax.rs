@@ -60,11 +60,11 @@ impl AttentionKind for Config {
     }
 
     fn cost(&self, spec: &AttentionSpec<'_>, q_len: usize, kv_len: usize) -> AttentionCost {
-        let maps = projection::cost_with(spec, self.heads(), q_len, kv_len);
+        let maps = projection::cost_with(spec, self.heads(), [q_len, kv_len]);
         let core = if self.score.is_product() {
             cost(spec, self.score, q_len, kv_len as f64)
         } else {
-            dense::cost(spec, self.score, q_len, kv_len)
+            dense::cost(spec, self.score, [q_len, kv_len])
         };
         maps + core
     }
