@@ -68,7 +68,6 @@ impl AttentionKind for Config {
             gamma: vb.get_with_hints(spec.n_heads, "gamma", NEAR_ZERO)?,
             beta: vb.get_with_hints(spec.n_heads, "beta", init::ZERO)?,
             alignment: self.alignment.of_taps(),
-            n_heads: spec.n_heads,
         };
         Ok(Box::new(Aft { gate, biases }))
     }
@@ -109,14 +108,6 @@ struct Filters {
     /// `(n_heads)`
     beta: Tensor,
     alignment: aft::Alignment,
-    n_heads: usize,
-}
-
-impl Filters {
-    /// w `(n_heads, kernel_size)`
-    fn reparametrised(&self) -> Result<Tensor> {
-        reparametrised(&self.w, &self.gamma, &self.beta)
-    }
 }
 
 impl PairBiases for Filters {
@@ -127,13 +118,15 @@ impl PairBiases for Filters {
         reach: Reach,
     ) -> Result<Tensor> {
         let (batch, seq_len, d_model) = value.dims3()?;
-        let value = value.reshape((batch, seq_len, self.n_heads, d_model / self.n_heads))?;
-        let w = self.reparametrised()?;
+        let w = reparametrised(&self.w, &self.gamma, &self.beta)?;
+        let (n_heads, _kernel_size) = w.dims2()?;
+        let value = value.reshape((batch, seq_len, n_heads, d_model / n_heads))?;
         aft::aft_conv(key, &value, &w, self.alignment, padding, reach)?.flatten_from(2)
     }
 
     fn dense(&self, seq_len: usize, _kv_len: usize) -> Result<Tensor> {
-        aft::reference::dense_of_conv(&self.reparametrised()?, seq_len, self.alignment)
+        let w = reparametrised(&self.w, &self.gamma, &self.beta)?;
+        aft::reference::dense_of_conv(&w, seq_len, self.alignment)
     }
 }
 

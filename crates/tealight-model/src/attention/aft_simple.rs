@@ -70,29 +70,47 @@ impl Attention for AftSimple {
     }
 
     fn decoding_state<'a>(&'a self, memory: Option<Memory<'a>>) -> Result<Option<BoxState<'a>>> {
-        Ok(match (self.gate.maps.reads, memory) {
-            (Reads::Past, None) => Some(Box::new(SelfState { gate: &self.gate, past: None })),
-            (Reads::Memory, Some(memory)) => {
-                let [key, value] = self.gate.maps.keys_and_values(memory.states)?;
-                let padding = memory.mask.padding_only()?;
-                let context = aft::aft_simple(&key, &value, padding, aft::Reach::Everything)?;
-                Some(Box::new(CrossState { gate: &self.gate, context }))
+        let of_memory = match (self.gate.maps.reads, memory) {
+            (Reads::Past, None) => None,
+            (Reads::Memory, Some(Memory { states, mask })) => {
+                let [key, value] = self.gate.maps.keys_and_values(states)?;
+                Some(aft::aft_simple(&key, &value, mask.padding_only()?, aft::Reach::Everything)?)
             }
-            _ => None,
-        })
+            _ => return Ok(None),
+        };
+        Ok(Some(Box::new(Decoding { gate: &self.gate, of_memory, past: None })))
     }
 }
 
-/// The decoding state of a causal layer.
+/// The decoding state.
 #[derive(Debug)]
-struct SelfState<'a> {
+struct Decoding<'a> {
     gate: &'a Gate,
+    /// `(batch, 1, d_model)`: the mean over the memory in cross-attention, which all positions read.
+    of_memory: Option<Tensor>,
     past: Option<RunningMean>,
 }
 
-impl DecodingState for SelfState<'_> {
+impl DecodingState for Decoding<'_> {
     fn step(&mut self, x: &Tensor, score_bias: Option<&Tensor>) -> Result<Tensor> {
         refuse_score_bias(score_bias)?;
+        let context = match &self.of_memory {
+            Some(context) => context.clone(),
+            None => self.read_past(x)?,
+        };
+        self.gate.output(&self.gate.maps.queries(x)?, &context, Mode::Eval)
+    }
+
+    fn select(&mut self, rows: &Tensor) -> Result<()> {
+        self.of_memory = self.of_memory.as_ref().map(|x| select_rows(x, rows)).transpose()?;
+        self.past = self.past.as_ref().map(|past| past.select(rows)).transpose()?;
+        Ok(())
+    }
+}
+
+impl Decoding<'_> {
+    /// The means at the new positions, each of which is added to the past before it is read.
+    fn read_past(&mut self, x: &Tensor) -> Result<Tensor> {
         let (_batch, n_new, _d_model) = x.dims3()?;
         let [keys, values] = self.gate.maps.keys_and_values(x)?;
         let mut contexts = Vec::with_capacity(n_new);
@@ -105,32 +123,6 @@ impl DecodingState for SelfState<'_> {
             contexts.push(read.mean()?);
             self.past = Some(read);
         }
-        let context = Tensor::cat(&contexts, 1)?; // (batch, n_new, d_model)
-        self.gate.output(&self.gate.maps.queries(x)?, &context, Mode::Eval)
-    }
-
-    fn select(&mut self, rows: &Tensor) -> Result<()> {
-        self.past = self.past.as_ref().map(|past| past.select(rows)).transpose()?;
-        Ok(())
-    }
-}
-
-/// The decoding state of cross-attention, in which all positions read the same mean.
-#[derive(Debug)]
-struct CrossState<'a> {
-    gate: &'a Gate,
-    /// `(batch, 1, d_model)`
-    context: Tensor,
-}
-
-impl DecodingState for CrossState<'_> {
-    fn step(&mut self, x: &Tensor, score_bias: Option<&Tensor>) -> Result<Tensor> {
-        refuse_score_bias(score_bias)?;
-        self.gate.output(&self.gate.maps.queries(x)?, &self.context, Mode::Eval)
-    }
-
-    fn select(&mut self, rows: &Tensor) -> Result<()> {
-        self.context = select_rows(&self.context, rows)?;
-        Ok(())
+        Tensor::cat(&contexts, 1) // (batch, n_new, d_model)
     }
 }

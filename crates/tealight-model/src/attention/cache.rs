@@ -132,15 +132,13 @@ impl Cache<'_> {
                 Mask::none().with_attn_mask(&bias.narrow(D::Minus1, so_far - kv_len, kv_len)?)
             });
         };
-        let mask = match memory.key_padding_mask() {
-            Some(padding) => Mask::none().with_key_padding_mask(padding)?,
-            None => Mask::none(),
-        };
-        match memory.attn_mask() {
-            Some(additive) => {
-                mask.with_attn_mask(&additive.narrow(D::Minus2, self.n_read, n_new)?)
-            }
-            None => Ok(mask),
+        let mut mask = Mask::none();
+        if let Some(padding) = memory.key_padding_mask() {
+            mask = mask.with_key_padding_mask(padding)?;
         }
+        if let Some(additive) = memory.attn_mask() {
+            mask = mask.with_attn_mask(&additive.narrow(D::Minus2, self.n_read, n_new)?)?;
+        }
+        Ok(mask)
     }
 }

@@ -105,7 +105,6 @@ pub(super) struct LinearAttention<F> {
     projection: Projection,
     features: F,
     output: Linear,
-    reads: Reads,
     dropout: Dropout,
 }
 
@@ -119,13 +118,12 @@ impl<F: FeatureMap> LinearAttention<F> {
             projection: Projection::build(spec, vb, Heads::default())?,
             features,
             output: projection::output(spec, vb)?,
-            reads: spec.reads,
             dropout: Dropout::new(spec.dropout, vb),
         })
     }
 
     fn reads(&self) -> linear_attention::Reads {
-        match self.reads {
+        match self.projection.reads() {
             Reads::Past => linear_attention::Reads::Past,
             Reads::Everything | Reads::Memory => linear_attention::Reads::Everything,
         }
@@ -164,19 +162,15 @@ impl<F: FeatureMap> Attention for LinearAttention<F> {
     }
 
     fn decoding_state<'a>(&'a self, memory: Option<Memory<'a>>) -> Result<Option<BoxState<'a>>> {
-        let sums = match memory {
-            None => None,
-            Some(Memory { states, mask }) => {
+        let sums = match (self.projection.reads(), memory) {
+            (Reads::Past, None) => None,
+            (Reads::Memory, Some(Memory { states, mask })) => {
                 let (key, value) = self.log_key_value(states)?;
                 Some(sum(&key, &value, mask.padding_only()?)?)
             }
+            _ => return Ok(None),
         };
-        Ok(match (self.reads, &sums) {
-            (Reads::Past, None) | (Reads::Memory, Some(_)) => {
-                Some(Box::new(Decoding { attention: self, sums }))
-            }
-            _ => None,
-        })
+        Ok(Some(Box::new(Decoding { attention: self, sums })))
     }
 }
 
@@ -191,7 +185,7 @@ impl<F: FeatureMap> DecodingState for Decoding<'_, F> {
     fn step(&mut self, x: &Tensor, score_bias: Option<&Tensor>) -> Result<Tensor> {
         refuse_score_bias(score_bias)?;
         let query = self.attention.log_query(x)?;
-        let context = match (self.attention.reads, &self.sums) {
+        let context = match (self.attention.projection.reads(), &self.sums) {
             (Reads::Memory, Some(memory)) => averages(memory, &query)?,
             _ => self.read_past(x, &query)?,
         };

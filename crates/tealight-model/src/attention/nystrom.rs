@@ -255,6 +255,6 @@ impl Nystrom {
         if let Some(seq_len) = self.seq_len.filter(|&seq_len| seq_len != len) {
             bail!("a sequence of {len} positions: this attention is for {seq_len} (`seq_len`)")
         }
-        Ok([self.projection.rotated(query, 0)?, self.projection.rotated(key, 0)?, value])
+        Ok([self.projection.rotated(&query, 0)?, self.projection.rotated(&key, 0)?, value])
     }
 }

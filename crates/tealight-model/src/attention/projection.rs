@@ -150,12 +150,12 @@ impl Projection {
     /// heads, head_dim)`, which costs no transposition; queries and keys rotated, if positions are rotary.
     pub(super) fn project_rotated(&self, input: &AttentionInput<'_>) -> Result<[Tensor; 3]> {
         let [query, key, value] = self.project_heads_last(input)?;
-        Ok([self.rotated_heads_last(query, 0)?, self.rotated_heads_last(key, 0)?, value])
+        Ok([self.rotated_heads_last(&query, 0)?, self.rotated_heads_last(&key, 0)?, value])
     }
 
     /// Queries as in [`Self::project_rotated`], of `x (batch, len, d_model)`, whose first position is `start`.
     pub(super) fn queries(&self, x: &Tensor, start: usize) -> Result<Tensor> {
-        self.rotated_heads_last(self.query_heads(&self.maps.queries(x)?)?, start)
+        self.rotated_heads_last(&self.query_heads(&self.maps.queries(x)?)?, start)
     }
 
     /// Keys and values as in [`Self::project_rotated`], of `x (batch, len, d_model)`, whose first position is
@@ -163,24 +163,20 @@ impl Projection {
     pub(super) fn keys_and_values(&self, x: &Tensor, start: usize) -> Result<(Tensor, Tensor)> {
         let [key, value] = self.maps.keys_and_values(x)?;
         let (key, value) = self.key_value_heads(&key, &value)?;
-        Ok((self.rotated_heads_last(key, start)?, value))
+        Ok((self.rotated_heads_last(&key, start)?, value))
     }
 
     /// Queries or keys `(batch, heads, len, head_dim)`, rotated if positions are rotary; `start` is the
     /// first position.
-    pub(super) fn rotated(&self, x: Tensor, start: usize) -> Result<Tensor> {
-        match &self.rotary {
-            Some(rotary) => rotary.forward(&x, start),
-            None => Ok(x),
-        }
+    pub(super) fn rotated(&self, x: &Tensor, start: usize) -> Result<Tensor> {
+        let Some(rotary) = &self.rotary else { return Ok(x.clone()) };
+        rotary.forward(x, start)
     }
 
     /// The same of `(batch, len, heads, head_dim)`.
-    fn rotated_heads_last(&self, x: Tensor, start: usize) -> Result<Tensor> {
-        match &self.rotary {
-            Some(rotary) => rotary.forward_heads_last(&x, start),
-            None => Ok(x),
-        }
+    fn rotated_heads_last(&self, x: &Tensor, start: usize) -> Result<Tensor> {
+        let Some(rotary) = &self.rotary else { return Ok(x.clone()) };
+        rotary.forward_heads_last(x, start)
     }
 
     fn project_heads_last(&self, input: &AttentionInput<'_>) -> Result<[Tensor; 3]> {

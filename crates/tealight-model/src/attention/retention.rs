@@ -129,7 +129,7 @@ impl Retention {
     fn project(&self, input: &AttentionInput<'_>, start: usize) -> Result<[Tensor; 3]> {
         let [query, key, value] = self.projection.project(input)?;
         let query = (query * self.scale)?;
-        Ok([self.projection.rotated(query, start)?, self.projection.rotated(key, start)?, value])
+        Ok([self.projection.rotated(&query, start)?, self.projection.rotated(&key, start)?, value])
     }
 
     /// swish(X W_G) ⊙ GroupNorm(context): `x (batch, len, d_model)` and `context (batch, n_heads,
