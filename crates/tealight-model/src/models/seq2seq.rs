@@ -93,7 +93,7 @@ impl Seq2Seq {
             let vb = vb.pp(name);
             let input =
                 InputSpec::Tokens { vocab_size: spec.vocab_size, n_token_types: 0, pad_id: None };
-            let embedding = Embedding::build_on(config, input, &shared, &vb.pp("embedding"))?;
+            let embedding = Embedding::build(config, input, &shared, &vb.pp("embedding"))?;
             Transformer::build_on(embedding, config, stack, &vb)
         };
         let [encoder, decoder] = stacks(config, spec);
@@ -102,8 +102,8 @@ impl Seq2Seq {
         let untied = (!config.tied_output)
             .then(|| OutputLayer::untied(config, vocab_size, bias, &at))
             .transpose()?;
-        let encoder = side("encoder", &encoder).map_err(not_causal)?;
-        let decoder = side("decoder", &decoder).map_err(always_causal)?;
+        let encoder = side("encoder", &encoder).map_err(|error| about_causality(error, ENCODER))?;
+        let decoder = side("decoder", &decoder).map_err(|error| about_causality(error, DECODER))?;
         let output = match untied {
             Some(output) => output,
             None => OutputLayer::build(config, vocab_size, bias, decoder.embedding(), &at)?,
@@ -232,22 +232,12 @@ fn stacks<'a>(config: &'a ModelConfig, spec: &Seq2SeqSpec) -> [StackSpec<'a>; 2]
     ]
 }
 
-/// Explains that a kind of attention that must be causal cannot be used in the encoder.
-fn not_causal(error: BuildError) -> BuildError {
-    about_causality(
-        error,
-        "the encoder of an encoder-decoder is not causal; its `[model.encoder_attention]` may be of \
-         another kind than the decoder's `[model.attention]`",
-    )
-}
-
-/// Explains that a kind of attention that cannot be causal cannot be used in the decoder.
-fn always_causal(error: BuildError) -> BuildError {
-    about_causality(
-        error,
-        "the decoder of an encoder-decoder is causal; use such a kind in `[model.encoder_attention]`",
-    )
-}
+/// Why a kind of attention that must be causal cannot be used in the encoder.
+const ENCODER: &str = "the encoder of an encoder-decoder is not causal; its `[model.encoder_attention]` may be of \
+                       another kind than the decoder's `[model.attention]`";
+/// Why a kind of attention that cannot be causal cannot be used in the decoder.
+const DECODER: &str =
+    "the decoder of an encoder-decoder is causal; use such a kind in `[model.encoder_attention]`";
 
 /// Replaces the mention of `model.causal`, which does not apply to an encoder-decoder, by the reason `why`.
 fn about_causality(error: BuildError, why: &str) -> BuildError {

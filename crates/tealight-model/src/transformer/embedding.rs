@@ -10,7 +10,7 @@
 //! The lookup of a padding id gives its row no gradient, as in PyTorch's
 //! `nn.Embedding(padding_idx = …)`. A tied output does give it one.
 
-use candle_core::{Result, Tensor};
+use candle_core::{Result, Tensor, bail};
 use candle_nn::VarBuilder;
 use tealight_ops::broadcast::broadcast_add;
 use tealight_ops::embedding::{embedding, embedding_with_padding};
@@ -105,21 +105,16 @@ impl Tokens {
             (Some(table), Some(ids)) => x + embedding(table, ids)?,
             (Some(table), None) => broadcast_add(&x, &table.get(0)?),
             (None, Some(_)) => {
-                candle_core::bail!("token_type_ids are given to a model without token types")
+                bail!("token_type_ids are given to a model without token types")
             }
         }
     }
 }
 
 impl Embedding {
-    /// Builds the embedding tables or the linear map for the inputs of `spec`.
-    pub fn build(config: &ModelConfig, spec: InputSpec, vb: &VarBuilder<'_>) -> BuildResult<Self> {
-        Self::build_on(config, spec, vb, vb)
-    }
-
-    /// As [`Self::build`], with tables or a linear map at `shared`, which several embeddings may use.
-    /// The norm and the dropout are at `vb`.
-    pub fn build_on(
+    /// Builds the embedding tables or the linear map for the inputs of `spec` at `shared`, which several
+    /// embeddings may use. The norm and the dropout are at `vb`.
+    pub fn build(
         config: &ModelConfig,
         spec: InputSpec,
         shared: &VarBuilder<'_>,
@@ -138,10 +133,9 @@ impl Embedding {
                 let token =
                     if is_multiplied { init.scaled_embedding(d_model) } else { init.embedding() };
                 let types = || table(n_token_types, "token_type", init.embedding());
-                let typed = n_token_types > 0;
                 Source::Tokens(Tokens {
                     token: table(vocab_size, "token", token)?,
-                    token_type: typed.then(types).transpose()?,
+                    token_type: (n_token_types > 0).then(types).transpose()?,
                     pad_id,
                     scale: config.embedding.scale.then(|| (d_model as f64).sqrt()),
                 })
@@ -169,41 +163,42 @@ impl Embedding {
             }
             (_, Input::Embedded(x)) => Ok((*x).clone()),
             (Source::Tokens(_), Input::Features(_)) => {
-                candle_core::bail!("this model takes token ids, not features")
+                bail!("this model takes token ids, not features")
             }
             (Source::Features(_), Input::Tokens { .. }) => {
-                candle_core::bail!("this model takes features, not token ids")
+                bail!("this model takes features, not token ids")
             }
         }
     }
 
-    /// The token ids of `input`, if the model has a padding id.
-    pub fn padded<'a>(&self, input: &Input<'a>) -> Option<PaddedTokens<'a>> {
-        match (&self.source, input) {
-            (
-                Source::Tokens(Tokens { pad_id: Some(pad_id), .. }),
-                Input::Tokens { input_ids, .. },
-            ) => Some(PaddedTokens { input_ids, pad_id: *pad_id }),
-            _ => None,
+    /// The padding id, if the inputs are tokens that have one.
+    pub fn pad_id(&self) -> Option<u32> {
+        match self.source {
+            Source::Tokens(Tokens { pad_id, .. }) => pad_id,
+            Source::Features(_) => None,
         }
     }
 
-    /// Whether the inputs are tokens with a padding id.
-    pub fn has_padding(&self) -> bool {
-        matches!(&self.source, Source::Tokens(Tokens { pad_id: Some(_), .. }))
-    }
-
-    /// Adds positions, normalises and applies dropout: `(batch, seq_len, d_model)` → the same shape.
+    /// Adds positions, normalises and applies dropout: `x (batch, seq_len, d_model)`, the embeddings of `input`
+    /// from position `start` on → the same shape.
     pub fn add_positions(
         &self,
-        x: &Tensor,
+        mut x: Tensor,
+        input: &Input<'_>,
         position: Option<&dyn EmbeddingPosition>,
-        places: &TokenPositions<'_>,
+        start: usize,
         mode: Mode,
     ) -> Result<Tensor> {
-        let mut x = x.clone();
         if let Some(position) = position {
-            x = broadcast_add(&x, &position.vectors(places)?)?;
+            let (_batch, seq_len, _d_model) = x.dims3()?;
+            let padded = match (self.pad_id(), input) {
+                (Some(pad_id), Input::Tokens { input_ids, .. }) => {
+                    Some(PaddedTokens { input_ids, pad_id })
+                }
+                _ => None,
+            };
+            let places = TokenPositions { positions: start..start + seq_len, padded };
+            x = broadcast_add(&x, &position.vectors(&places)?)?;
         }
         if let Some(norm) = &self.norm {
             x = norm.forward(&x)?;
@@ -215,7 +210,7 @@ impl Embedding {
     pub fn token_table(&self) -> Result<&Tensor> {
         match &self.source {
             Source::Tokens(Tokens { token, .. }) => Ok(token),
-            Source::Features(_) => candle_core::bail!("features have no tied output"),
+            Source::Features(_) => bail!("features have no tied output"),
         }
     }
 }

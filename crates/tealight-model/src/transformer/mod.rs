@@ -13,7 +13,7 @@ use crate::attention::{Memory, Reads};
 use crate::config::ModelConfig;
 use crate::error::{BuildError, BuildResult};
 use crate::mode::Mode;
-use crate::position::{Position, PositionSpec, TokenPositions};
+use crate::position::{Position, PositionSpec};
 use block::{BlockDecoding, BlockInput, BlockMaps};
 use embedding::{Embedding, Input, InputSpec};
 use spec::StackSpec;
@@ -41,8 +41,8 @@ impl Transformer {
             let message = "`model.tied_output` = true, but the inputs are features, not tokens";
             return Err(BuildError::config(["model.tied_output"], message));
         }
-        let embedding = Embedding::build(config, input, &vb.pp("embedding"))?;
-        Self::build_on(embedding, config, spec, vb)
+        let at = vb.pp("embedding");
+        Self::build_on(Embedding::build(config, input, &at, &at)?, config, spec, vb)
     }
 
     /// As [`Self::build`], with an existing embedding. Builds `position` and `layer.*`.
@@ -59,7 +59,7 @@ impl Transformer {
             head_dim: config.head_dim(),
             max_seq_len,
             causal: spec.reads == Reads::Past,
-            has_padding: embedding.has_padding(),
+            has_padding: embedding.pad_id().is_some(),
         };
         let position = config.position.build(&position_spec, &vb.pp("position"))?;
         let stack = Stack::build(config, spec, &position.needs(), vb)?;
@@ -134,8 +134,8 @@ impl Transformer {
                 self.max_seq_len
             );
         }
-        let places = TokenPositions { positions: start..len, padded: self.embedding.padded(input) };
-        self.embedding.add_positions(&x, self.position.embedding.as_deref(), &places, mode)
+        let position = self.position.embedding.as_deref();
+        self.embedding.add_positions(x, input, position, start, mode)
     }
 }
 

@@ -137,7 +137,7 @@ impl Training<'_> {
         let shortage = preflight::shortage(session, directory, saved.as_ref())?;
         let Some(Shortage { key, message }) = shortage else { return Ok(()) };
         let message = format!("{message}; `--force` skips this check");
-        Err(self.loaded.source.value_error(key, &message).into())
+        Err(self.loaded.source.conflict_error(&[key], &message).into())
     }
 
     /// Creates and locks the directory of a new run.
