@@ -83,7 +83,6 @@ impl Keys {
     pub(super) fn id(&mut self, key: &str, default: Option<u32>) -> HfResult<Option<u32>> {
         let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
         let read = |value: &Value| match value {
-            Value::Null => Some(None),
             Value::Array(ids) => Some(ids.first().and_then(id)),
             value => id(value).map(Some),
         };

@@ -226,7 +226,7 @@ fn pairs(config: &ModelConfig) -> Vec<Pair> {
     pairs.extend(side("decoder", 2, config));
     let (ours, theirs) = ("decoder.layer.*.cross_attention", "decoder.block.*.layer.1");
     pairs.extend(maps(ours, &format!("{theirs}.EncDecAttention")));
-    pairs.push(Pair::same(&format!("{ours}_residual.norm"), format!("{theirs}.layer_norm")));
+    pairs.push(Pair::same(format!("{ours}_residual.norm"), format!("{theirs}.layer_norm")));
     pairs
 }
 
@@ -236,16 +236,18 @@ fn side(side: &str, at: usize, config: &ModelConfig) -> Vec<Pair> {
     let dense = format!("{theirs}.{at}.DenseReluDense");
     let is_gated = matches!(config.feed_forward, FeedForwardConfig::Glu(_));
     let widen: &[_] = if is_gated { &[("gate", "wi_0"), ("up", "wi_1")] } else { &[("up", "wi")] };
-    let same = |name: String, there: String| Pair::same(&name, there);
     let mut pairs = maps(&format!("{ours}.attention"), &format!("{theirs}.0.SelfAttention"));
     pairs.extend(widen.iter().chain(&[("down", "wo")]).map(|(name, there)| {
-        same(format!("{ours}.feed_forward.{name}"), format!("{dense}.{there}"))
+        Pair::same(format!("{ours}.feed_forward.{name}"), format!("{dense}.{there}"))
     }));
     pairs.extend([
-        same(format!("{side}.position"), format!("{side}.block.0.layer.0.{TABLE}")),
-        same(format!("{ours}.attention_residual.norm"), format!("{theirs}.0.layer_norm")),
-        same(format!("{ours}.feed_forward_residual.norm"), format!("{theirs}.{at}.layer_norm")),
-        same(format!("{side}.final_norm"), format!("{side}.final_layer_norm")),
+        Pair::same(format!("{side}.position"), format!("{side}.block.0.layer.0.{TABLE}")),
+        Pair::same(format!("{ours}.attention_residual.norm"), format!("{theirs}.0.layer_norm")),
+        Pair::same(
+            format!("{ours}.feed_forward_residual.norm"),
+            format!("{theirs}.{at}.layer_norm"),
+        ),
+        Pair::same(format!("{side}.final_norm"), format!("{side}.final_layer_norm")),
     ]);
     pairs
 }
@@ -253,7 +255,7 @@ fn side(side: &str, at: usize, config: &ModelConfig) -> Vec<Pair> {
 /// The names of the four maps of an attention.
 fn maps(ours: &str, theirs: &str) -> Vec<Pair> {
     let names = [("query", "q"), ("key", "k"), ("value", "v"), ("output", "o")];
-    let pair = |(name, there)| Pair::same(&format!("{ours}.{name}"), format!("{theirs}.{there}"));
+    let pair = |(name, there)| Pair::same(format!("{ours}.{name}"), format!("{theirs}.{there}"));
     names.map(pair).into()
 }
 

@@ -51,8 +51,8 @@ pub(super) enum Role {
 
 impl Pair {
     /// The same tensor under another name.
-    pub(super) fn same(ours: &str, theirs: impl Into<String>) -> Self {
-        Self { ours: vec![ours.to_owned()], theirs: theirs.into(), order: Order::Same }
+    pub(super) fn same(ours: impl Into<String>, theirs: impl Into<String>) -> Self {
+        Self { ours: vec![ours.into()], theirs: theirs.into(), order: Order::Same }
     }
 
     /// Matrices that `transformers` stores as `(in, out)`, concatenated along the outputs.
