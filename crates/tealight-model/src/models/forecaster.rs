@@ -178,12 +178,9 @@ pub(super) fn mean_where(hidden: &Tensor, chosen: &Tensor) -> Result<Tensor> {
 /// `1` at the last position of each row that is not padding.
 fn last_real(padding: &Tensor) -> Result<Tensor> {
     let rows = padding.to_vec2::<u8>()?;
-    let chosen: Vec<Vec<u8>> = rows
-        .iter()
-        .map(|row| {
-            let last = row.iter().rposition(|&flag| flag == 0);
-            (0..row.len()).map(|i| u8::from(Some(i) == last)).collect()
-        })
-        .collect();
-    Tensor::new(chosen, padding.device())
+    let chosen = rows.iter().map(|row| {
+        let last = row.iter().rposition(|&flag| flag == 0);
+        (0..row.len()).map(|i| u8::from(Some(i) == last)).collect::<Vec<_>>()
+    });
+    Tensor::new(chosen.collect::<Vec<_>>(), padding.device())
 }

@@ -114,10 +114,8 @@ impl ParamStore {
     /// Rounds the parameters again into the copies that models compute with, if there are copies.
     pub fn refresh(&self) -> Result<()> {
         let variables = self.lock();
-        let pair = |p: &'_ Parameter| Some((p.variable.clone(), p.copy.clone()?));
-        let pairs: Vec<_> = variables.in_order.iter().filter_map(pair).collect();
-        let pairs: Vec<_> = pairs.iter().map(|(from, to)| (from, to)).collect();
-        half_precision::round_all(&pairs)
+        let pairs = variables.in_order.iter().filter_map(|p| Some((&p.variable, p.copy.as_ref()?)));
+        half_precision::round_all(&pairs.collect::<Vec<_>>())
     }
 
     fn is_frozen(&self, name: &str) -> bool {
