@@ -3,8 +3,6 @@
 use super::encoder;
 use super::{Class, Head};
 
-const TYPES: &str = "bert.embeddings.token_type_embeddings.weight";
-
 pub(super) const CLASS: Class = Class {
     architecture: "BertForMaskedLM",
     head: Head::MaskedLm,
@@ -25,5 +23,5 @@ pub(super) const CLASS: Class = Class {
         let biases = ["cls.predictions.bias", "cls.predictions.decoder.bias"];
         encoder::aliases(config, weights, Some(biases))
     },
-    zeros: |config, sizes| encoder::zero_type(TYPES, config, sizes),
+    token_types: Some("bert.embeddings.token_type_embeddings.weight"),
 };

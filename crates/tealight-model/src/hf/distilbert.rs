@@ -38,7 +38,7 @@ pub(super) const CLASS: Class = Class {
         let weights = ["distilbert.embeddings.word_embeddings.weight", "vocab_projector.weight"];
         encoder::aliases(config, weights, None)
     },
-    zeros: |_, _| Vec::new(),
+    token_types: None,
 };
 
 fn read(keys: &mut Keys) -> HfResult<(ModelConfig, Sizes)> {

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::keys::Keys;
 use super::rules::Rules;
-use super::table::{Alias, Pair, Role, Zeros};
+use super::table::{Alias, Pair, Role};
 use super::{HfResult, Sizes};
 use crate::attention::score::Score;
 use crate::attention::{AttentionConfig, softmax};
@@ -29,9 +29,8 @@ pub(super) struct FamilyKeys {
     pub(super) epsilon: (Option<&'static str>, f64),
     pub(super) vocab_size: usize,
     pub(super) max_positions: usize,
-    pub(super) pad_id: u32,
-    pub(super) bos_id: Option<u32>,
-    pub(super) eos_id: Option<u32>,
+    /// Of padding, start and end.
+    pub(super) ids: [Option<u32>; 3],
 }
 
 pub(super) const BERT: FamilyKeys = FamilyKeys {
@@ -45,9 +44,7 @@ pub(super) const BERT: FamilyKeys = FamilyKeys {
     epsilon: (Some("layer_norm_eps"), 1e-12),
     vocab_size: 30_522,
     max_positions: 512,
-    pad_id: 0,
-    bos_id: None,
-    eos_id: None,
+    ids: [Some(0), None, None],
 };
 
 /// Reads the keys of a family with softmax attention and positions from row 0.
@@ -83,7 +80,7 @@ pub(super) fn read(keys: &mut Keys, names: &FamilyKeys) -> HfResult<(ModelConfig
         vocab_size: keys.size("vocab_size", names.vocab_size)?,
         n_token_types: names.n_token_types.map_or(Ok(0), |key| keys.size(key, 2))?,
         seq_len: max_seq_len,
-        ..read_ids(keys, Some(names.pad_id), names.bos_id, names.eos_id)?
+        ..read_ids(keys, names.ids)?
     };
     Ok((config, sizes))
 }
@@ -106,7 +103,7 @@ pub(super) fn check(config: &ModelConfig, rules: &mut Rules) -> Blocks {
     rules.switch("model.embedding.scale", scale, false, "unscaled embeddings");
     rules.switch("model.embedding.norm", norm, true, "normalised embeddings");
     check_one_width(config, rules);
-    check_unscaled_output(config, rules);
+    rules.switch("model.scale_output", config.scale_output, false, "an unscaled output");
     let head = config.lm_head.clone().unwrap_or_default();
     rules.switch("model.lm_head.transform", head.transform, true, "a transform in the head");
     rules.switch("model.lm_head.bias", head.bias, true, "a bias on the logits");
@@ -154,11 +151,6 @@ pub(super) fn check_pre_norm_blocks(config: &ModelConfig, rules: &mut Rules) {
     let EmbeddingConfig { scale, norm } = config.embedding;
     rules.switch("model.embedding.scale", scale, false, "unscaled embeddings");
     rules.switch("model.embedding.norm", norm, false, "embeddings without a norm");
-}
-
-/// Requires an output layer without a scale.
-pub(super) fn check_unscaled_output(config: &ModelConfig, rules: &mut Rules) {
-    rules.switch("model.scale_output", config.scale_output, false, "an unscaled output");
 }
 
 /// The standard deviation of the initial weights; that of the default `normal` for other kinds of `model.init`.
@@ -263,17 +255,12 @@ fn read_common(keys: &mut Keys) -> HfResult<()> {
     keys.require("cross_attention_hidden_size", Value::Null, why)
 }
 
-/// The ids of special tokens; all other sizes are 0.
-pub(super) fn read_ids(
-    keys: &mut Keys,
-    pad_id: Option<u32>,
-    bos_id: Option<u32>,
-    eos_id: Option<u32>,
-) -> HfResult<Sizes> {
+/// The ids of padding, start and end, with their defaults; all other sizes are 0.
+pub(super) fn read_ids(keys: &mut Keys, [pad, bos, eos]: [Option<u32>; 3]) -> HfResult<Sizes> {
     Ok(Sizes {
-        pad_id: keys.id("pad_token_id", pad_id)?,
-        bos_id: keys.id("bos_token_id", bos_id)?,
-        eos_id: keys.id("eos_token_id", eos_id)?,
+        pad_id: keys.id("pad_token_id", pad)?,
+        bos_id: keys.id("bos_token_id", bos)?,
+        eos_id: keys.id("eos_token_id", eos)?,
         ..Sizes::default()
     })
 }
@@ -338,10 +325,4 @@ pub(super) fn aliases(
     let biases = biases.map(|[of, copy]| Alias { name: copy, of, role });
     let weight = Alias { name: weight, of: token, role };
     config.tied_output.then_some(weight).into_iter().chain(biases).collect()
-}
-
-/// The table of a single all-zero token type, for a model without token types.
-pub(super) fn zero_type(name: &'static str, config: &ModelConfig, sizes: &Sizes) -> Vec<Zeros> {
-    let zeros = Zeros { name, shape: [1, config.d_model] };
-    (sizes.n_token_types == 0).then_some(zeros).into_iter().collect()
 }

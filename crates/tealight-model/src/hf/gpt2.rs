@@ -35,7 +35,7 @@ pub(super) const CLASS: Class = Class {
             Alias { name: "lm_head.weight", of: "transformer.wte.weight", role: Role::Tied };
         config.tied_output.then_some(alias).into_iter().collect()
     },
-    zeros: |_, _| Vec::new(),
+    token_types: None,
 };
 
 fn read(keys: &mut Keys) -> HfResult<(ModelConfig, Sizes)> {
@@ -77,7 +77,7 @@ fn read(keys: &mut Keys) -> HfResult<(ModelConfig, Sizes)> {
     let sizes = Sizes {
         vocab_size: keys.size("vocab_size", 50_257)?,
         seq_len: n_positions,
-        ..encoder::read_ids(keys, None, Some(50_256), Some(50_256))?
+        ..encoder::read_ids(keys, [None, Some(50_256), Some(50_256)])?
     };
     Ok((config, sizes))
 }
@@ -87,7 +87,7 @@ fn write(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Map<String, 
     encoder::check_pre_norm_blocks(config, rules);
     rules.switch("model.bias", config.bias, true, "biases in all linear maps");
     encoder::check_positions_from(0, config, rules);
-    encoder::check_unscaled_output(config, rules);
+    rules.switch("model.scale_output", config.scale_output, false, "an unscaled output");
     encoder::check_one_width(config, rules);
     let score = encoder::softmax_score("model.attention", &config.attention, config, rules);
     let is_product = score.is_none_or(|score| score == SCALED || score == Score::Dot);

@@ -50,7 +50,7 @@ use crate::models::masked_lm::MaskedLmSpec;
 use crate::models::seq2seq::Seq2SeqSpec;
 use keys::Keys;
 use rules::Rules;
-use table::{Alias, Pair, Zeros};
+use table::{Alias, Pair};
 
 /// The key whose fault counts more than any number of others in the choice of a family.
 const ATTENTION: &str = "model.attention.kind";
@@ -139,7 +139,8 @@ pub struct Expressed {
     pub notes: Vec<String>,
     pairs: Vec<Pair>,
     aliases: Vec<Alias>,
-    zeros: Vec<Zeros>,
+    /// A table that is all zeros, with its shape.
+    zeros: Option<(&'static str, [usize; 2])>,
 }
 
 /// The definition of a family.
@@ -157,8 +158,8 @@ struct Class {
     pairs: fn(&ModelConfig) -> Vec<Pair>,
     /// Tensors that duplicate others.
     aliases: fn(&ModelConfig) -> Vec<Alias>,
-    /// Tables of zeros for parts that only `transformers` has.
-    zeros: fn(&ModelConfig, &Sizes) -> Vec<Zeros>,
+    /// The table of token types, which has one row of zeros for a model without token types.
+    token_types: Option<&'static str>,
 }
 
 impl Family {
@@ -307,7 +308,10 @@ pub fn express_as(family: Family, config: &ModelConfig, sizes: &Sizes) -> HfResu
         notes,
         pairs: (class.pairs)(config),
         aliases: (class.aliases)(config),
-        zeros: (class.zeros)(config, sizes),
+        zeros: class
+            .token_types
+            .filter(|_| sizes.n_token_types == 0)
+            .map(|name| (name, [1, config.d_model])),
     })
 }
 

@@ -15,7 +15,6 @@ use crate::attention::{AttentionConfig, nystrom};
 use crate::config::ModelConfig;
 use crate::position::{PositionConfig, learned};
 
-const TYPES: &str = "nystromformer.embeddings.token_type_embeddings.weight";
 /// The row of the first position.
 const OFFSET: usize = 2;
 /// The iterations of the inverse, for which there is no key.
@@ -26,9 +25,7 @@ const KEYS: FamilyKeys = FamilyKeys {
     epsilon: (Some("layer_norm_eps"), 1e-5),
     vocab_size: 30_000,
     max_positions: 510,
-    pad_id: 1,
-    bos_id: Some(0),
-    eos_id: Some(2),
+    ids: [Some(1), Some(0), Some(2)],
     ..encoder::BERT
 };
 
@@ -46,7 +43,7 @@ pub(super) const CLASS: Class = Class {
         let biases = ["cls.predictions.bias", "cls.predictions.decoder.bias"];
         encoder::aliases(config, [token, "cls.predictions.decoder.weight"], Some(biases))
     },
-    zeros: |config, sizes| encoder::zero_type(TYPES, config, sizes),
+    token_types: Some("nystromformer.embeddings.token_type_embeddings.weight"),
 };
 
 fn read(keys: &mut Keys) -> HfResult<(ModelConfig, Sizes)> {

@@ -13,10 +13,8 @@ use crate::config::{LmHeadConfig, ModelConfig};
 use crate::layers::feed_forward::Activation;
 use crate::position::{PositionConfig, learned};
 
-const TYPES: &str = "roberta.embeddings.token_type_embeddings.weight";
-
 const KEYS: FamilyKeys =
-    FamilyKeys { vocab_size: 50_265, pad_id: 1, bos_id: Some(0), eos_id: Some(2), ..encoder::BERT };
+    FamilyKeys { vocab_size: 50_265, ids: [Some(1), Some(0), Some(2)], ..encoder::BERT };
 
 pub(super) const CLASS: Class = Class {
     architecture: "RobertaForMaskedLM",
@@ -49,7 +47,7 @@ pub(super) const CLASS: Class = Class {
         let weights = ["roberta.embeddings.word_embeddings.weight", "lm_head.decoder.weight"];
         encoder::aliases(config, weights, Some(["lm_head.bias", "lm_head.decoder.bias"]))
     },
-    zeros: |config, sizes| encoder::zero_type(TYPES, config, sizes),
+    token_types: Some("roberta.embeddings.token_type_embeddings.weight"),
 };
 
 fn read(keys: &mut Keys) -> HfResult<(ModelConfig, Sizes)> {

@@ -44,7 +44,7 @@ pub(super) const CLASS: Class = Class {
         let alias = |&copy| Alias { name: copy, of: "shared.weight", role: Role::Tied };
         tied[..n].iter().map(alias).collect()
     },
-    zeros: |_, _| Vec::new(),
+    token_types: None,
 };
 
 fn read(keys: &mut Keys) -> HfResult<(ModelConfig, Sizes)> {
@@ -86,7 +86,7 @@ fn read(keys: &mut Keys) -> HfResult<(ModelConfig, Sizes)> {
         feed_forward,
         ..ModelConfig::default()
     };
-    let ids = encoder::read_ids(keys, Some(0), None, Some(1))?;
+    let ids = encoder::read_ids(keys, [Some(0), None, Some(1)])?;
     let sizes = Sizes {
         vocab_size: keys.size("vocab_size", 32_128)?,
         seq_len: keys.optional_size("n_positions")?.unwrap_or(SEQ_LEN),

@@ -33,13 +33,6 @@ pub(super) struct Alias {
     pub(super) role: Role,
 }
 
-/// A table of zeros, for a part that the model here does not have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Zeros {
-    pub(super) name: &'static str,
-    pub(super) shape: [usize; 2],
-}
-
 /// The relation of a copy to the original.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use candle_core::{DType, Device, Result, Shape, Tensor, bail};
 use candle_nn::VarBuilder;
 
-use super::table::{self, Alias, Pair, Role, Zeros};
+use super::table::{self, Alias, Pair, Role};
 use super::{Class, Description, Expressed, HfError, HfResult, MASKED_LM_HEAD};
 use crate::params;
 
@@ -206,7 +206,7 @@ impl Expressed {
         parameters: &BTreeMap<String, Tensor>,
     ) -> HfResult<BTreeMap<String, Tensor>> {
         let mut theirs = table::join(&self.pairs, parameters)?;
-        for &Zeros { name, shape } in &self.zeros {
+        if let Some((name, shape)) = self.zeros {
             theirs.insert(name.to_owned(), Tensor::zeros(&shape, DType::F32, &Device::Cpu)?);
         }
         for alias in self.aliases.iter().filter(|alias| alias.role == Role::Preferred) {

@@ -126,11 +126,6 @@ impl Initializer {
         }
     }
 
-    /// Learned positions, which have their own `std` setting.
-    pub(crate) fn learned_position(std: f64) -> Init {
-        normal(std)
-    }
-
     /// RWKV's bonus u for the current position.
     pub(crate) fn rwkv_bonus() -> Init {
         let middle = 0.3_f64.ln();
@@ -144,6 +139,6 @@ impl Initializer {
 }
 
 /// N(0, std²).
-fn normal(std: f64) -> Init {
+pub(crate) fn normal(std: f64) -> Init {
     Init::Randn { mean: 0., stdev: std }
 }

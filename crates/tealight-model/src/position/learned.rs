@@ -17,7 +17,7 @@ use tealight_ops::embedding::embedding_with_padding;
 use super::{EmbeddingPosition, PaddedTokens, PositionSpec, TokenPositions};
 use crate::choice::settings::settings;
 use crate::error::{BuildError, BuildResult, positive};
-use crate::params::init::Initializer;
+use crate::params::init::normal;
 
 settings! {
     /// `[model.position] kind = "learned"`
@@ -37,8 +37,7 @@ impl Config {
         positive("model.position.std", self.std)?;
         let row_of_padding = self.skip_padding.then(|| self.row_of_padding(spec)).transpose()?;
         let shape = (self.n_rows(spec.max_seq_len), spec.d_model);
-        let values = Initializer::learned_position(self.std);
-        let weight = vb.get_with_hints(shape, "weight", values)?;
+        let weight = vb.get_with_hints(shape, "weight", normal(self.std))?;
         Ok(Learned { weight, offset: self.offset, row_of_padding })
     }
 
