@@ -132,17 +132,15 @@ impl ModelConfig {
 
     /// The longest sequence that the model supports, where the longest of the task has `seq_len` positions.
     pub fn resolve_max_seq_len(&self, seq_len: usize) -> BuildResult<usize> {
-        match self.max_seq_len {
-            Some(max_seq_len) if max_seq_len < seq_len => Err(BuildError::config(
-                ["model.max_seq_len"],
-                format!(
-                    "`model.max_seq_len` = {max_seq_len} is less than the {seq_len} positions \
-                     of a sequence in this task"
-                ),
-            )),
-            Some(max_seq_len) => Ok(max_seq_len),
-            None => Ok(seq_len),
+        let max_seq_len = self.max_seq_len.unwrap_or(seq_len);
+        if max_seq_len >= seq_len {
+            return Ok(max_seq_len);
         }
+        let key = "model.max_seq_len";
+        let message = format!(
+            "`{key}` = {max_seq_len} is less than the {seq_len} positions of a sequence in this task"
+        );
+        Err(BuildError::config([key], message))
     }
 
     /// Width of one head.

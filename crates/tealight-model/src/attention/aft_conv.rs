@@ -26,20 +26,11 @@ use crate::error::BuildResult;
 
 names! {
     /// Where a filter lies relative to its position.
-    pub enum Alignment {
+    pub enum Alignment as aft::Alignment {
         /// Around the position.
         "centred" => Centred,
         /// At the position and before it.
         "left" => Left,
-    }
-}
-
-impl Alignment {
-    fn of_taps(self) -> aft::Alignment {
-        match self {
-            Self::Centred => aft::Alignment::Centred,
-            Self::Left => aft::Alignment::Left,
-        }
     }
 }
 
@@ -67,7 +58,7 @@ impl AttentionKind for Config {
             w: vb.get_with_hints(filter, "w", Init::Randn { mean: 0., stdev: 1. })?,
             gamma: vb.get_with_hints(spec.n_heads, "gamma", NEAR_ZERO)?,
             beta: vb.get_with_hints(spec.n_heads, "beta", init::ZERO)?,
-            alignment: self.alignment.of_taps(),
+            alignment: self.alignment.into(),
         };
         Ok(Box::new(Aft { gate, biases }))
     }

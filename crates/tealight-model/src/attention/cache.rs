@@ -18,16 +18,10 @@ pub(super) trait KeyValueLayer: std::fmt::Debug + Send + Sync {
     /// The linear maps around the attention.
     fn maps(&self) -> LinearMaps<'_>;
 
-    /// The attention without its linear maps: `query (batch, q_len, n_heads, head_dim)`, key and value
+    /// The attention without its linear maps: query `(batch, q_len, n_heads, head_dim)`, key and value
     /// `(batch, kv_len, n_kv_heads, head_dim)`, query and key rotated → all heads concatenated, `(batch, q_len,
     /// n_heads·head_dim)`. The last query of a causal layer is at the position of the last key.
-    fn attend(
-        &self,
-        query: &Tensor,
-        key_value: (&Tensor, &Tensor),
-        mask: &Mask,
-        mode: Mode,
-    ) -> Result<Tensor>;
+    fn attend(&self, qkv: &[Tensor; 3], mask: &Mask, mode: Mode) -> Result<Tensor>;
 }
 
 /// The linear maps around an attention, and which keys it reads.
@@ -80,7 +74,9 @@ impl DecodingState for Cache<'_> {
             (_, kept) => self.extended(kept, x)?,
         };
         let mask = self.mask(score_bias, key.dim(1)?, n_new)?;
-        let heads = self.layer.attend(&query, (&key, &value), &mask, Mode::Eval)?;
+        let qkv = [query, key, value];
+        let heads = self.layer.attend(&qkv, &mask, Mode::Eval)?;
+        let [_query, key, value] = qkv;
         self.n_read += n_new;
         self.kept =
             Some(if self.memory_mask.is_some() { (key, value) } else { self.trimmed(key, value)? });

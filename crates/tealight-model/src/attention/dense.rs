@@ -98,8 +98,8 @@ struct Dense<K> {
 
 impl<K: DenseKind> Attention for Dense<K> {
     fn forward(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
-        let [query, key, value] = self.projection.project_rotated(input)?;
-        let heads = self.attend(&query, (&key, &value), input.mask, input.mode)?;
+        let qkv = self.projection.project_rotated(input)?;
+        let heads = self.attend(&qkv, input.mask, input.mode)?;
         self.output.forward(&heads) // (batch, q_len, d_model)
     }
 
@@ -142,13 +142,7 @@ impl<K: DenseKind> KeyValueLayer for Dense<K> {
     }
 
     /// P V
-    fn attend(
-        &self,
-        query: &Tensor,
-        (key, value): (&Tensor, &Tensor),
-        mask: &Mask,
-        mode: Mode,
-    ) -> Result<Tensor> {
+    fn attend(&self, [query, key, value]: &[Tensor; 3], mask: &Mask, mode: Mode) -> Result<Tensor> {
         let weights = self.distribute(query, key, mask)?; // (batch, n_heads, q_len, kv_len)
         let (_batch, n_heads, ..) = weights.dims4()?;
         let weights = self.dropout.forward(&weights, mode)?;

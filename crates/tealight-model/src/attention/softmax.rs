@@ -103,9 +103,9 @@ impl Softmax {
 impl Attention for Softmax {
     fn forward(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
         // Q Wᵢ^Q, K Wᵢ^K and V Wᵢ^V of all heads, the first two rotated: (batch, len, heads, head_dim)
-        let [query, key, value] = self.projection.project_rotated(input)?;
+        let qkv = self.projection.project_rotated(input)?;
         // Concat(head₁, …, head_h): (batch, q_len, n_heads·head_dim)
-        let heads = self.attend(&query, (&key, &value), input.mask, input.mode)?;
+        let heads = self.attend(&qkv, input.mask, input.mode)?;
         self.output.forward(&heads) // (batch, q_len, d_model)
     }
 
@@ -141,13 +141,7 @@ impl KeyValueLayer for Softmax {
     }
 
     /// headᵢ = softmax(Q Kᵀ / √head_dim + mask) V
-    fn attend(
-        &self,
-        query: &Tensor,
-        (key, value): (&Tensor, &Tensor),
-        mask: &Mask,
-        mode: Mode,
-    ) -> Result<Tensor> {
+    fn attend(&self, [query, key, value]: &[Tensor; 3], mask: &Mask, mode: Mode) -> Result<Tensor> {
         let (query, scale) = self.score.as_product(query)?;
         // softmax(scale · Q Kᵀ + mask) V, tile by tile: (batch, q_len, n_heads, head_dim)
         let heads = attention(&query, key, value, &self.options(scale, mask, mode))?;

@@ -16,6 +16,7 @@ pub trait Named: Sized + Copy + 'static {
 }
 
 /// Generates an enum whose values are words in the TOML, and a list of them with their documentation.
+/// `enum Name as Other { … }`, where `Other` has the same variants, also generates `From<Name> for Other`.
 ///
 /// ```
 /// use tealight_model::names::Named;
@@ -36,6 +37,28 @@ pub trait Named: Sized + Copy + 'static {
 /// ```
 #[macro_export]
 macro_rules! names {
+    (
+        $(#[$meta:meta])*
+        $vis:vis enum $name:ident as $other:ty {
+            $($(#[doc = $doc:literal])* $word:literal => $variant:ident),+ $(,)?
+        }
+    ) => {
+        $crate::names! {
+            $(#[$meta])*
+            $vis enum $name {
+                $($(#[doc = $doc])* $word => $variant),+
+            }
+        }
+
+        impl From<$name> for $other {
+            fn from(name: $name) -> Self {
+                match name {
+                    $($name::$variant => Self::$variant),+
+                }
+            }
+        }
+    };
+
     (
         $(#[$meta:meta])*
         $vis:vis enum $name:ident {

@@ -220,15 +220,13 @@ impl Sizes {
 }
 
 impl From<CausalLmSpec> for Sizes {
-    fn from(spec: CausalLmSpec) -> Self {
-        let CausalLmSpec { vocab_size, seq_len, .. } = spec;
+    fn from(CausalLmSpec { vocab_size, seq_len, .. }: CausalLmSpec) -> Self {
         Self { vocab_size, seq_len, ..Self::default() }
     }
 }
 
 impl From<Seq2SeqSpec> for Sizes {
-    fn from(spec: Seq2SeqSpec) -> Self {
-        let Seq2SeqSpec { vocab_size, source_len, target_len } = spec;
+    fn from(Seq2SeqSpec { vocab_size, source_len, target_len }: Seq2SeqSpec) -> Self {
         Self { vocab_size, seq_len: source_len.max(target_len), ..Self::default() }
     }
 }

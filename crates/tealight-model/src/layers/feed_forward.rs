@@ -59,7 +59,7 @@ settings! {
 
 names! {
     /// A function applied to each number.
-    pub enum Activation {
+    pub enum Activation as Function {
         /// max(0, x).
         "relu" => Relu,
         /// x Φ(x), with the exact normal distribution function (Hendrycks & Gimpel 2016).
@@ -77,18 +77,6 @@ impl Activation {
     /// Any shape → the same shape.
     pub fn forward(self, x: &Tensor) -> Result<Tensor> {
         Function::from(self).forward(x)
-    }
-}
-
-impl From<Activation> for Function {
-    fn from(activation: Activation) -> Self {
-        match activation {
-            Activation::Relu => Self::Relu,
-            Activation::Gelu => Self::Gelu,
-            Activation::GeluTanh => Self::GeluTanh,
-            Activation::Silu => Self::Silu,
-            Activation::Sigmoid => Self::Sigmoid,
-        }
     }
 }
 

@@ -68,7 +68,7 @@ impl Cost {
         estimate: &Estimate,
         store: &ParamStore,
     ) -> Self {
-        let attention = attention_cost(config, stack, counts.residual, 0);
+        let attention = attention_cost(config, stack, [counts.residual, 0]);
         let applied = |name: &str| counts.of_matrix(name, config);
         Self::new(store, counts.residual, applied, &attention, estimate)
     }
@@ -127,8 +127,7 @@ fn is_of_an_attention(name: &str) -> bool {
 pub fn attention_cost(
     config: &ModelConfig,
     stack: &StackSpec<'_>,
-    seq_len: usize,
-    memory_len: usize,
+    [seq_len, memory_len]: [usize; 2],
 ) -> AttentionCost {
     let init = Initializer::FAN_IN;
     // Layers are built for at least one position; an estimate may be for none.
@@ -165,7 +164,7 @@ impl Estimate {
     /// A model of a single stack, for sequences of `positions`.
     pub fn single_stack(config: &ModelConfig, positions: usize) -> Self {
         let max_seq_len = config.max_seq_len.unwrap_or(positions);
-        Self::of_stack(config, &StackSpec::single(config, max_seq_len), positions, 0)
+        Self::of_stack(config, &StackSpec::single(config, max_seq_len), [positions, 0])
     }
 
     /// Layers outside the blocks, which activation checkpointing does not recompute.
@@ -173,27 +172,22 @@ impl Estimate {
         Self { parameters, activations, recomputed: activations }
     }
 
-    /// One stack with its positions, on a sequence of `seq_len` with a memory of `memory_len`.
+    /// One stack with its positions, on a sequence and a memory of these `lens`.
     ///
     /// Activations per block: two norms and two residual sums (three each with cross-attention), the
     /// attentions, and the inner activations of the feed-forward network: the input of φ, or the gate,
     /// the gated values and their product.
-    pub fn of_stack(
-        config: &ModelConfig,
-        stack: &StackSpec<'_>,
-        seq_len: usize,
-        memory_len: usize,
-    ) -> Self {
+    pub fn of_stack(config: &ModelConfig, stack: &StackSpec<'_>, lens: [usize; 2]) -> Self {
         let (d_model, n_layers) = (config.d_model as f64, stack.n_layers as f64);
         let d_ff = config.feed_forward.d_ff(config.d_model).unwrap_or(0) as f64;
-        let attention = attention_cost(config, stack, seq_len, memory_len);
+        let attention = attention_cost(config, stack, lens);
         let (n_maps, n_inner) = match config.feed_forward {
             FeedForwardConfig::Mlp(_) => (2., 1.), // up, down
             FeedForwardConfig::Glu(_) => (3., 3.), // gate, up, down
             FeedForwardConfig::None => (0., 0.),
         };
         let n_sums = if stack.cross_attention.is_some() { 6. } else { 4. };
-        let (seq_len, ends) = (seq_len as f64, 2. * d_model);
+        let (seq_len, ends) = (lens[0] as f64, 2. * d_model);
         let blocks =
             attention.activations + seq_len * n_layers * (n_sums * d_model + n_inner * d_ff);
         let between = seq_len * n_layers * d_model;

@@ -178,8 +178,8 @@ impl Seq2Seq {
         let Seq2SeqSpec { vocab_size, source_len, target_len } = *spec;
         let [encoder, decoder] = stacks(config, spec);
         let logits = vocab_size as f64 * target_len as f64;
-        Estimate::of_stack(config, &encoder, source_len, 0)
-            + Estimate::of_stack(config, &decoder, target_len, source_len)
+        Estimate::of_stack(config, &encoder, [source_len, 0])
+            + Estimate::of_stack(config, &decoder, [target_len, source_len])
             + Estimate::outside_blocks(0., logits)
     }
 
@@ -187,8 +187,8 @@ impl Seq2Seq {
     pub fn cost(config: &ModelConfig, spec: &Seq2SeqSpec, store: &ParamStore) -> Cost {
         let Seq2SeqSpec { source_len, target_len, .. } = *spec;
         let [encoder, decoder] = stacks(config, spec);
-        let attention = attention_cost(config, &encoder, source_len, 0)
-            + attention_cost(config, &decoder, target_len, source_len);
+        let attention = attention_cost(config, &encoder, [source_len, 0])
+            + attention_cost(config, &decoder, [target_len, source_len]);
         let counts = |len| PositionCounts { inputs: len, residual: len, output: len };
         let applied = |name: &str| match name.split_once('.') {
             Some(("encoder", rest)) => counts(source_len).of_matrix(rest, config),

@@ -27,20 +27,11 @@ settings! {
 
 names! {
     /// Which two features are rotated together.
-    pub enum Layout {
+    pub enum Layout as rotary::Layout {
         /// Features 2i and 2i + 1: the paper, GPT-J.
         "interleaved" => Interleaved,
         /// Features i and i + head_dim/2: GPT-NeoX, Llama.
         "half" => Half,
-    }
-}
-
-impl From<Layout> for rotary::Layout {
-    fn from(layout: Layout) -> Self {
-        match layout {
-            Layout::Interleaved => Self::Interleaved,
-            Layout::Half => Self::Half,
-        }
     }
 }
 
