@@ -123,16 +123,12 @@ impl<K: DenseKind> Dense<K> {
         let query = swap_axes(query)?; // (batch, n_heads, q_len, head_dim)
         let key = repeat_heads(&swap_axes(key)?, query.dim(1)?)?;
         let scores = self.score.scores(&query, &key)?; // (batch, n_heads, q_len, kv_len)
-        self.kind.weights(&self.with_causality(mask, &scores)?.apply(&scores)?)
-    }
-
-    /// `mask`, with later keys masked in a causal layer.
-    fn with_causality(&self, mask: &Mask, scores: &Tensor) -> Result<Mask> {
-        if self.projection.reads() != Reads::Past {
-            return Ok(mask.clone());
+        let mut mask = mask.clone();
+        if self.projection.reads() == Reads::Past {
+            let (_batch, _n_heads, q_len, kv_len) = scores.dims4()?;
+            mask = mask.with_attn_mask(&causal_mask(q_len, kv_len, scores.device())?)?;
         }
-        let (_batch, _n_heads, q_len, kv_len) = scores.dims4()?;
-        mask.clone().with_attn_mask(&causal_mask(q_len, kv_len, scores.device())?)
+        self.kind.weights(&mask.apply(&scores)?)
     }
 }
 

@@ -101,10 +101,7 @@ impl Gate {
     }
 
     pub(super) fn reach(&self) -> Reach {
-        match self.maps.reads {
-            Reads::Past => Reach::Past,
-            Reads::Everything | Reads::Memory => Reach::Everything,
-        }
+        if self.maps.reads == Reads::Past { Reach::Past } else { Reach::Everything }
     }
 }
 

@@ -123,10 +123,8 @@ impl<F: FeatureMap> LinearAttention<F> {
     }
 
     fn reads(&self) -> linear_attention::Reads {
-        match self.projection.reads() {
-            Reads::Past => linear_attention::Reads::Past,
-            Reads::Everything | Reads::Memory => linear_attention::Reads::Everything,
-        }
+        use linear_attention::Reads::{Everything, Past};
+        if self.projection.reads() == Reads::Past { Past } else { Everything }
     }
 
     /// ln φ(K) and V.

@@ -93,10 +93,7 @@ impl Score {
     /// Whether the score is the product of the key with a function of the query. Such scores are computed tile
     /// by tile and never kept.
     pub fn is_product(self) -> bool {
-        match self {
-            Self::ScaledDot | Self::Dot | Self::General => true,
-            Self::Additive | Self::Logistic => false,
-        }
+        matches!(self, Self::ScaledDot | Self::Dot | Self::General)
     }
 
     /// The cost of q' in a [product](Self::is_product) scale · q'ᵀk, without the product itself.

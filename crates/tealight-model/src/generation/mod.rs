@@ -96,11 +96,10 @@ pub fn stream(
     written: &mut dyn FnMut(usize, u32) -> ControlFlow<()>,
 ) -> Result<Vec<Vec<Sequence>>> {
     let len = prompts.first().map_or(0, Vec::len);
-    if len == 0 || ends.max_len == 0 {
-        let n_rows = prompts.len();
+    let (n_rows, max_len) = (prompts.len(), ends.max_len);
+    if len == 0 || max_len == 0 {
         bail!(
-            "nothing to generate: {n_rows} prompts of {len} tokens, and at most {} new tokens",
-            ends.max_len
+            "nothing to generate: {n_rows} prompts of {len} tokens, and at most {max_len} new tokens"
         );
     }
     if let Some(other) = prompts.iter().find(|prompt| prompt.len() != len) {

@@ -247,11 +247,9 @@ pub fn describe(text: &str) -> HfResult<Description> {
     let model_type = keys.word("model_type", "")?;
     let family = Family::ALL.iter().copied().find(|family| family.name() == model_type);
     let Some(family) = family else {
-        let known: Vec<_> = Family::KINDS.iter().map(|kind| kind.name).collect();
-        let message = format!(
-            "`model_type` = \"{model_type}\" is unknown, expected one of {}",
-            known.join(", ")
-        );
+        let known = Family::KINDS.iter().map(|kind| kind.name).collect::<Vec<_>>().join(", ");
+        let message =
+            format!("`model_type` = \"{model_type}\" is unknown, expected one of {known}");
         return Err(HfError::Config(message));
     };
     let (config, sizes) = (family.class().read)(&mut keys)?;

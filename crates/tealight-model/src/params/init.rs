@@ -77,11 +77,11 @@ impl Initializer {
     /// # Errors
     /// If a standard deviation is not positive.
     pub fn build(config: &InitConfig, n_layers: usize) -> BuildResult<Self> {
-        let (key, std) = match config {
+        let (key, std) = match *config {
             InitConfig::FanIn(FanIn { embedding_std }) => {
-                ("model.init.embedding_std", *embedding_std)
+                ("model.init.embedding_std", embedding_std)
             }
-            InitConfig::Normal(Normal { std, .. }) => ("model.init.std", *std),
+            InitConfig::Normal(Normal { std, .. }) => ("model.init.std", std),
         };
         positive(key, std)?;
         Ok(Self { config: config.clone(), n_layers })

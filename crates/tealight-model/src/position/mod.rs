@@ -129,19 +129,17 @@ impl Position {
 impl PositionConfig {
     /// Builds the encoding.
     pub fn build(&self, spec: &PositionSpec, vb: &VarBuilder<'_>) -> BuildResult<Position> {
-        let mut position = Position::default();
+        let mut built = Position::default();
         match self {
             Self::None => {}
-            Self::Scalar(config) => position.embedding = Some(Box::new(config.build(spec, vb)?)),
-            Self::Sinusoidal(config) => {
-                position.embedding = Some(Box::new(config.build(spec, vb)?));
-            }
-            Self::Learned(config) => position.embedding = Some(Box::new(config.build(spec, vb)?)),
-            Self::Rotary(config) => position.rotary = Some(config.build(spec, vb)?),
-            Self::Alibi => position.score_bias = Some(Box::new(alibi::Alibi::build(spec, vb))),
-            Self::Relative(config) => position.score_bias = Some(Box::new(config.build(spec, vb)?)),
+            Self::Scalar(config) => built.embedding = Some(Box::new(config.build(spec, vb)?)),
+            Self::Sinusoidal(config) => built.embedding = Some(Box::new(config.build(spec, vb)?)),
+            Self::Learned(config) => built.embedding = Some(Box::new(config.build(spec, vb)?)),
+            Self::Rotary(config) => built.rotary = Some(config.build(spec, vb)?),
+            Self::Alibi => built.score_bias = Some(Box::new(alibi::Alibi::build(spec, vb))),
+            Self::Relative(config) => built.score_bias = Some(Box::new(config.build(spec, vb)?)),
         }
-        Ok(position)
+        Ok(built)
     }
 }
 

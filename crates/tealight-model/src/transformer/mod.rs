@@ -127,12 +127,9 @@ impl Transformer {
         if seq_len == 0 {
             bail!("a sequence of 0 positions: at least one is needed");
         }
-        let len = start + seq_len;
-        if len > self.max_seq_len {
-            bail!(
-                "a sequence of {len} positions is longer than `max_seq_len` = {}",
-                self.max_seq_len
-            );
+        let (len, max) = (start + seq_len, self.max_seq_len);
+        if len > max {
+            bail!("a sequence of {len} positions is longer than `max_seq_len` = {max}");
         }
         let position = self.position.embedding.as_deref();
         self.embedding.add_positions(x, input, position, start, mode)
