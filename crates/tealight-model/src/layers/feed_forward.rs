@@ -73,13 +73,6 @@ names! {
     }
 }
 
-impl Activation {
-    /// Any shape → the same shape.
-    pub fn forward(self, x: &Tensor) -> Result<Tensor> {
-        Function::from(self).forward(x)
-    }
-}
-
 /// A built feed-forward network.
 #[derive(Debug)]
 pub(crate) struct FeedForward {

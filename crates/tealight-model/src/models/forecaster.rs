@@ -140,18 +140,19 @@ impl Forecaster {
 
     /// The mask with a column added for `[CLS]`, which is never padding.
     fn mask_with_cls(&self, mask: &Mask) -> Result<Mask> {
-        if self.cls.is_some() && mask.segments().is_some() {
+        if self.cls.is_none() {
+            return Ok(mask.clone());
+        }
+        if mask.segments().is_some() {
             bail!("the read-out `cls` takes no segments")
         }
-        match (&self.cls, mask.key_padding_mask(), mask.attn_mask()) {
-            (None, ..) | (_, None, None) => Ok(mask.clone()),
-            (Some(_), Some(padding), None) => {
-                let (batch, _kv_len) = padding.dims2()?;
-                let real = Tensor::zeros((batch, 1), DType::U8, padding.device())?;
-                Mask::none().with_key_padding_mask(&Tensor::cat(&[&real, padding], 1)?)
-            }
-            (Some(_), _, Some(_)) => bail!("the read-out `cls` takes no attn_mask"),
+        if mask.attn_mask().is_some() {
+            bail!("the read-out `cls` takes no attn_mask")
         }
+        let Some(padding) = mask.key_padding_mask() else { return Ok(Mask::none()) };
+        let (batch, _kv_len) = padding.dims2()?;
+        let real = Tensor::zeros((batch, 1), DType::U8, padding.device())?;
+        Mask::none().with_key_padding_mask(&Tensor::cat(&[&real, padding], 1)?)
     }
 
     /// `(batch, seq_len, d_model)` → `(batch, d_model)` or, for every position, unchanged.

@@ -10,13 +10,13 @@
 
 use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
+use tealight_ops::activation::Function;
 use tealight_ops::linear_cross_entropy::Scored;
 
 use super::output::OutputLayer;
 pub use crate::config::LmHeadConfig;
 use crate::config::ModelConfig;
 use crate::error::BuildResult;
-use crate::layers::feed_forward::Activation;
 use crate::layers::linear::{Bias, Linear};
 use crate::layers::norm::Norm;
 use crate::transformer::embedding::Embedding;
@@ -32,7 +32,7 @@ pub(super) struct LmHead {
 #[derive(Debug)]
 struct Transform {
     dense: Linear,
-    activation: Activation,
+    activation: Function,
     norm: Norm,
 }
 
@@ -50,7 +50,7 @@ impl LmHead {
             let (bias, weight) = (config.linear_bias(), config.initializer()?.weight(d_model));
             BuildResult::Ok(Transform {
                 dense: Linear::build([d_model; 2], bias, weight, &vb.pp("dense"))?,
-                activation: head.activation,
+                activation: head.activation.into(),
                 norm: config.norm.build(d_model, &vb.pp("norm"))?,
             })
         });
