@@ -94,7 +94,7 @@ struct Tokens {
 impl Tokens {
     /// `(batch, seq_len)` ids and types → `(batch, seq_len, d_model)`
     fn embed(&self, input_ids: &Tensor, token_type_ids: Option<&Tensor>) -> Result<Tensor> {
-        let Self { token, token_type, pad_id, scale, .. } = self;
+        let Self { token, token_type, pad_id, scale } = self;
         let x = match *pad_id {
             Some(pad_id) => embedding_with_padding(token, input_ids, pad_id)?,
             None => embedding(token, input_ids)?,
@@ -104,9 +104,7 @@ impl Tokens {
             (None, None) => Ok(x),
             (Some(table), Some(ids)) => x + embedding(table, ids)?,
             (Some(table), None) => broadcast_add(&x, &table.get(0)?),
-            (None, Some(_)) => {
-                bail!("token_type_ids are given to a model without token types")
-            }
+            (None, Some(_)) => bail!("token_type_ids are given to a model without token types"),
         }
     }
 }
@@ -162,12 +160,8 @@ impl Embedding {
                 linear.forward(&features.to_dtype(linear.dtype())?)
             }
             (_, Input::Embedded(x)) => Ok((*x).clone()),
-            (Source::Tokens(_), Input::Features(_)) => {
-                bail!("this model takes token ids, not features")
-            }
-            (Source::Features(_), Input::Tokens { .. }) => {
-                bail!("this model takes features, not token ids")
-            }
+            (Source::Tokens(_), _) => bail!("this model takes token ids, not features"),
+            (Source::Features(_), _) => bail!("this model takes features, not token ids"),
         }
     }
 
