@@ -100,16 +100,11 @@ settings! {
 impl ModelConfig {
     /// Checks the rules that do not depend on the data.
     pub fn validate(&self) -> BuildResult<()> {
-        let sizes = [
-            ("model.d_model", self.d_model),
-            ("model.n_layers", self.n_layers),
-            ("model.n_heads", self.n_heads),
-            ("model.head_dim", self.head_dim.unwrap_or(1)),
-            ("model.n_encoder_layers", self.n_encoder_layers.unwrap_or(1)),
-        ];
-        for (key, size) in sizes {
-            positive(key, size as f64)?;
-        }
+        positive("model.d_model", self.d_model as f64)?;
+        positive("model.n_layers", self.n_layers as f64)?;
+        positive("model.n_heads", self.n_heads as f64)?;
+        positive("model.head_dim", self.head_dim.unwrap_or(1) as f64)?;
+        positive("model.n_encoder_layers", self.n_encoder_layers.unwrap_or(1) as f64)?;
         let Self { d_model, n_heads, dropout, .. } = *self;
         if self.head_dim.is_none() && d_model % n_heads != 0 {
             return Err(BuildError::config(

@@ -58,11 +58,8 @@ fn read(keys: &mut Keys) -> HfResult<(ModelConfig, Sizes)> {
 fn read_attention(keys: &mut Keys, max_seq_len: usize) -> HfResult<nystrom::Config> {
     let n_landmarks = keys.size("num_landmarks", 64)?;
     let seq_len = keys.size("segment_means_seq_len", 64)?;
-    let conv_kernel = if keys.is_absent("conv_kernel_size") {
-        Some(65)
-    } else {
-        keys.optional_size("conv_kernel_size")?
-    };
+    let default_kernel = keys.is_absent("conv_kernel_size").then_some(65);
+    let conv_kernel = keys.optional_size("conv_kernel_size")?.or(default_kernel);
     let exact = keys.flag("inv_coeff_init_option", false)?;
     if exact {
         let note =

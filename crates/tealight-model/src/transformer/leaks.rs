@@ -62,15 +62,12 @@ pub fn first_leak(config: &ModelConfig, reads: Reads, seq_len: usize) -> BuildRe
     let spec = StackSpec { reads, ..StackSpec::single(config, seq_len) };
     let model = Transformer::build(config, input, &spec, &store.trainable())?;
     let probe = Probe { model, seq_len };
-    for of in [Forbidden::Future, Forbidden::Padding] {
-        if of == Forbidden::Padding || reads == Reads::Past {
-            let leak = probe.leak(of, &probe.mask(of)?)?;
-            if leak.is_some() {
-                return Ok(leak);
-            }
-        }
+    if reads == Reads::Past
+        && let Some(leak) = probe.leak(Forbidden::Future, &Mask::none())?
+    {
+        return Ok(Some(leak));
     }
-    Ok(None)
+    Ok(probe.leak(Forbidden::Padding, &probe.padding()?)?)
 }
 
 struct Probe {
@@ -84,11 +81,8 @@ impl Probe {
         self.seq_len.div_ceil(2)
     }
 
-    /// The mask that hides the second half: none for a causal model, padding otherwise.
-    fn mask(&self, of: Forbidden) -> Result<Mask> {
-        if of == Forbidden::Future {
-            return Ok(Mask::none());
-        }
+    /// The mask that hides the second half as padding.
+    fn padding(&self) -> Result<Mask> {
         let flags = (0..self.seq_len).map(|at| u8::from(at >= self.n_seen())).collect::<Vec<_>>();
         let flags = Tensor::from_vec(flags, (1, self.seq_len), &Device::Cpu)?;
         Mask::none().with_key_padding_mask(&flags)
