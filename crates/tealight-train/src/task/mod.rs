@@ -259,12 +259,14 @@ pub trait Task: Sync {
 }
 
 /// A task in the list of [`TaskConfig`]: what runs and commands need beside training.
-pub trait RegisteredTask: Task {
+pub trait RegisteredTask: Task + Sized {
     /// How good a trained model is, beside its baselines.
-    type Report: TaskReport;
+    type Report: TaskReport<Self>;
 
     /// Evaluates `model`, which is built without gradients.
-    fn report(&self, model: &Self::Model) -> Result<Self::Report>;
+    fn report(&self, model: &Self::Model) -> Result<Self::Report> {
+        Self::Report::new(self, model)
+    }
 
     /// The cost of training `model`, with the parameters in `store`.
     fn cost(&self, model: &Self::Model, config: &ModelConfig, store: &ParamStore) -> Cost;
@@ -287,7 +289,10 @@ pub trait RegisteredTask: Task {
 }
 
 /// The evaluation of a trained model: serialised with `--json`, and displayed as a table with a footnote.
-pub trait TaskReport: Serialize + fmt::Display {
+pub trait TaskReport<T: Task>: Serialize + fmt::Display + Sized {
+    /// Evaluates `model`, which is built from frozen parameters.
+    fn new(task: &T, model: &T::Model) -> Result<Self>;
+
     /// The numbers by which runs are compared.
     fn metrics(&self) -> BTreeMap<String, f64>;
 }

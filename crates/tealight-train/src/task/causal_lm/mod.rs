@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use candle_core::Tensor;
 use candle_nn::VarBuilder;
 use tealight_model::cost::{Cost, Estimate};
-use tealight_model::models::causal_lm::{self, CausalLmSpec};
+use tealight_model::models::causal_lm::{CausalLm as Model, CausalLmSpec};
 use tealight_model::{Mask, Mode, ModelConfig, ParamStore};
 use tealight_ops::cross_entropy::IGNORE_INDEX;
 use tealight_ops::device::tensor_of;
@@ -98,15 +98,11 @@ fn successors(sequence: &Sequence) -> Vec<i64> {
 }
 
 impl Task for CausalLm {
-    type Model = causal_lm::CausalLm;
+    type Model = Model;
     type Batch = Batch;
 
-    fn build_model(
-        &self,
-        config: &ModelConfig,
-        vb: &VarBuilder<'_>,
-    ) -> Result<causal_lm::CausalLm> {
-        Ok(causal_lm::CausalLm::build(config, &self.model_spec(), vb)?)
+    fn build_model(&self, config: &ModelConfig, vb: &VarBuilder<'_>) -> Result<Model> {
+        Ok(Model::build(config, &self.model_spec(), vb)?)
     }
 
     fn batch(&self, split: Split, index: u64) -> Result<Batch> {
@@ -131,7 +127,7 @@ impl Task for CausalLm {
     }
 
     fn estimate(&self, config: &ModelConfig) -> Estimate {
-        causal_lm::CausalLm::estimate(config, &self.model_spec())
+        Model::estimate(config, &self.model_spec())
     }
 
     fn n_tokens(&self, batch: &Batch) -> Option<u64> {
@@ -146,7 +142,7 @@ impl Task for CausalLm {
         }
     }
 
-    fn loss(&self, model: &causal_lm::CausalLm, batch: &Batch, mode: Mode) -> Result<Loss> {
+    fn loss(&self, model: &Model, batch: &Batch, mode: Mode) -> Result<Loss> {
         let Batch { ids, mask, labels, n_labels } = batch;
         if *n_labels == 0 {
             return Loss::zero(&self.texts.device);
@@ -156,7 +152,7 @@ impl Task for CausalLm {
         Ok(Loss::with_hits(sum, *n_labels, "accuracy", &hits))
     }
 
-    fn attention_maps(&self, model: &causal_lm::CausalLm) -> Result<Vec<AttentionMap>> {
+    fn attention_maps(&self, model: &Model) -> Result<Vec<AttentionMap>> {
         let Batch { ids, mask, .. } = self.batch_of(&[self.texts.held_out(0)])?;
         let tokens: Vec<u32> = ids.flatten_all()?.to_vec1()?;
         let layers = model.attention_maps(&ids, &mask)?;
@@ -167,12 +163,8 @@ impl Task for CausalLm {
 impl RegisteredTask for CausalLm {
     type Report = Report;
 
-    fn report(&self, model: &causal_lm::CausalLm) -> Result<Report> {
-        Report::new(self, model)
-    }
-
-    fn cost(&self, _: &causal_lm::CausalLm, config: &ModelConfig, store: &ParamStore) -> Cost {
-        causal_lm::CausalLm::cost(config, &self.model_spec(), store)
+    fn cost(&self, _: &Model, config: &ModelConfig, store: &ParamStore) -> Cost {
+        Model::cost(config, &self.model_spec(), store)
     }
 
     fn kept_files(&self) -> Result<Vec<(&'static str, Vec<u8>)>> {

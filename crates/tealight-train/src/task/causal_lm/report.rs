@@ -7,7 +7,7 @@ use std::fmt;
 use serde::Serialize;
 use tealight_model::Mode;
 use tealight_model::generation::{Sampling, Strategy};
-use tealight_model::models::causal_lm;
+use tealight_model::models::causal_lm::CausalLm as Model;
 use tealight_ops::rng::{Purpose, Stream};
 
 use super::CausalLm;
@@ -43,8 +43,8 @@ pub struct Report {
     pub sample: String,
 }
 
-impl Report {
-    pub(super) fn new(task: &CausalLm, model: &causal_lm::CausalLm) -> Result<Self> {
+impl TaskReport<CausalLm> for Report {
+    fn new(task: &CausalLm, model: &Model) -> Result<Self> {
         let Evaluated { metrics, counts } = evaluated(task, model)?;
         let n_tokens: u64 = counts.values().sum();
         let share = |count: u64| count as f64 / n_tokens as f64;
@@ -60,9 +60,7 @@ impl Report {
             sample: sample(task, model)?,
         })
     }
-}
 
-impl TaskReport for Report {
     fn metrics(&self) -> BTreeMap<String, f64> {
         by_name([
             ("loss", self.loss),
@@ -98,7 +96,7 @@ struct Evaluated {
     counts: BTreeMap<u32, u64>,
 }
 
-fn evaluated(task: &CausalLm, model: &causal_lm::CausalLm) -> Result<Evaluated> {
+fn evaluated(task: &CausalLm, model: &Model) -> Result<Evaluated> {
     let (mut measures, mut counts) = (Measures::default(), BTreeMap::new());
     let (all, n) = (&task.texts.validation, task.texts.evaluation_batch());
     for first in (0..all.n()).step_by(n as usize) {
@@ -114,7 +112,7 @@ fn evaluated(task: &CausalLm, model: &causal_lm::CausalLm) -> Result<Evaluated> 
 }
 
 /// A text from the model, with a fixed seed.
-fn sample(task: &CausalLm, model: &causal_lm::CausalLm) -> Result<String> {
+fn sample(task: &CausalLm, model: &Model) -> Result<String> {
     let Some(beginning) = beginning(task)? else { return Ok(String::new()) };
     let sampling = Sampling { temperature: 0.8, ..Sampling::default() };
     let settings = Settings {

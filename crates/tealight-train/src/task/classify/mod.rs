@@ -244,10 +244,6 @@ impl Task for Classify {
 impl RegisteredTask for Classify {
     type Report = Report;
 
-    fn report(&self, model: &Classifier) -> Result<Report> {
-        Report::new(self, model)
-    }
-
     fn cost(&self, _: &Classifier, config: &ModelConfig, store: &ParamStore) -> Cost {
         Classifier::cost(config, &self.model_spec(), store)
     }

@@ -52,9 +52,8 @@ pub struct LabelScore {
     pub n_texts: u64,
 }
 
-impl Report {
-    /// Evaluates `model`.
-    pub fn new(task: &Classify, model: &Classifier) -> Result<Self> {
+impl TaskReport<Classify> for Report {
+    fn new(task: &Classify, model: &Classifier) -> Result<Self> {
         let items = &task.data.validation;
         let names = task.labels().names();
         let mut confusion = vec![vec![0; names.len()]; names.len()];
@@ -82,9 +81,7 @@ impl Report {
             confusion,
         })
     }
-}
 
-impl TaskReport for Report {
     fn metrics(&self) -> BTreeMap<String, f64> {
         by_name([("accuracy", self.accuracy), ("macro_f1", self.macro_f1), ("nll", self.nll)])
     }

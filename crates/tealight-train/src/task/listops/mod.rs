@@ -166,10 +166,6 @@ impl Task for ListOps {
 impl RegisteredTask for ListOps {
     type Report = Report;
 
-    fn report(&self, model: &Forecaster) -> Result<Report> {
-        Report::new(self, model)
-    }
-
     fn cost(&self, model: &Forecaster, config: &ModelConfig, store: &ParamStore) -> Cost {
         model.cost(config, store, self.seq_len())
     }

@@ -55,9 +55,8 @@ pub struct Bin {
     pub accuracy: f64,
 }
 
-impl Report {
-    /// Evaluates `model`.
-    pub fn new(task: &ListOps, model: &Forecaster) -> Result<Self> {
+impl TaskReport<ListOps> for Report {
+    fn new(task: &ListOps, model: &Forecaster) -> Result<Self> {
         let Config { n_train, n_test, min_length, max_length, .. } = task.config;
         let expressions = task.expressions(Part::Test, n_test);
         let answers = task.answers(model, &expressions)?;
@@ -83,9 +82,7 @@ impl Report {
             by_length: bins(|one| one.tokens.len(), &ranges(min_length + 1, max_length - 1)),
         })
     }
-}
 
-impl TaskReport for Report {
     fn metrics(&self) -> BTreeMap<String, f64> {
         by_name([("accuracy", self.accuracy), ("nll", self.nll)])
     }

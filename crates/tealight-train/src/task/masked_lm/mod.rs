@@ -16,7 +16,7 @@ use candle_core::Tensor;
 use candle_nn::VarBuilder;
 use tealight_model::cost::{Cost, Estimate};
 use tealight_model::embedding::Input;
-use tealight_model::models::masked_lm::{self, MaskedLmSpec};
+use tealight_model::models::masked_lm::{MaskedLm as Model, MaskedLmSpec};
 use tealight_model::{Mask, Mode, ModelConfig, ParamStore};
 use tealight_ops::cross_entropy::IGNORE_INDEX;
 use tealight_ops::device::tensor_of;
@@ -118,7 +118,7 @@ impl MaskedLm {
     }
 
     /// `model` with its tokenizer, to fill masks.
-    pub fn fill_mask<'a>(&'a self, model: &'a masked_lm::MaskedLm) -> FillMask<'a> {
+    pub fn fill_mask<'a>(&'a self, model: &'a Model) -> FillMask<'a> {
         FillMask::new(model, &self.model, &self.texts.tokenizer, &self.texts.device)
     }
 
@@ -158,15 +158,11 @@ impl MaskedLm {
 }
 
 impl Task for MaskedLm {
-    type Model = masked_lm::MaskedLm;
+    type Model = Model;
     type Batch = Batch;
 
-    fn build_model(
-        &self,
-        config: &ModelConfig,
-        vb: &VarBuilder<'_>,
-    ) -> Result<masked_lm::MaskedLm> {
-        Ok(masked_lm::MaskedLm::build(config, &self.model_spec(), vb)?)
+    fn build_model(&self, config: &ModelConfig, vb: &VarBuilder<'_>) -> Result<Model> {
+        Ok(Model::build(config, &self.model_spec(), vb)?)
     }
 
     fn batch(&self, split: Split, index: u64) -> Result<Batch> {
@@ -210,7 +206,7 @@ impl Task for MaskedLm {
     }
 
     fn estimate(&self, config: &ModelConfig) -> Estimate {
-        masked_lm::MaskedLm::estimate(config, &self.model_spec())
+        Model::estimate(config, &self.model_spec())
     }
 
     fn n_tokens(&self, batch: &Batch) -> Option<u64> {
@@ -223,7 +219,7 @@ impl Task for MaskedLm {
         Inputs { tensors: tensors.collect(), count: *n_masked }
     }
 
-    fn loss(&self, model: &masked_lm::MaskedLm, batch: &Batch, mode: Mode) -> Result<Loss> {
+    fn loss(&self, model: &Model, batch: &Batch, mode: Mode) -> Result<Loss> {
         let Batch { ids, mask, positions, labels, n_masked, .. } = batch;
         if *n_masked == 0 {
             return Loss::zero(&self.texts.device);
@@ -233,7 +229,7 @@ impl Task for MaskedLm {
         Ok(Loss::with_hits(sum, *n_masked, "accuracy", &hits))
     }
 
-    fn attention_maps(&self, model: &masked_lm::MaskedLm) -> Result<Vec<AttentionMap>> {
+    fn attention_maps(&self, model: &Model) -> Result<Vec<AttentionMap>> {
         let rows = self.rows(&[self.texts.held_out(0)]);
         let shape = (1, rows.seq_len);
         let input = Tensor::from_vec(rows.ids.clone(), shape, &self.texts.device)?;
@@ -245,12 +241,8 @@ impl Task for MaskedLm {
 impl RegisteredTask for MaskedLm {
     type Report = Report;
 
-    fn report(&self, model: &masked_lm::MaskedLm) -> Result<Report> {
-        Report::new(self, model)
-    }
-
-    fn cost(&self, _: &masked_lm::MaskedLm, config: &ModelConfig, store: &ParamStore) -> Cost {
-        masked_lm::MaskedLm::cost(config, &self.model_spec(), store)
+    fn cost(&self, _: &Model, config: &ModelConfig, store: &ParamStore) -> Cost {
+        Model::cost(config, &self.model_spec(), store)
     }
 
     fn kept_files(&self) -> Result<Vec<(&'static str, Vec<u8>)>> {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::Serialize;
-use tealight_model::models::masked_lm;
+use tealight_model::models::masked_lm::MaskedLm as Model;
 
 use super::MaskedLm;
 use crate::data::text::diary::{self, Language, Limit, Probe};
@@ -77,8 +77,8 @@ pub struct Example {
     pub guesses: Vec<(String, f64)>,
 }
 
-impl Report {
-    pub(super) fn new(task: &MaskedLm, model: &masked_lm::MaskedLm) -> Result<Self> {
+impl TaskReport<MaskedLm> for Report {
+    fn new(task: &MaskedLm, model: &Model) -> Result<Self> {
         let metrics = losses(task, model)?;
         let mean = |name: &str| metrics.mean(name).unwrap_or(f64::NAN);
         let (commonest, n_masked) = commonest(task);
@@ -95,9 +95,7 @@ impl Report {
                 .collect::<Result<_>>()?,
         })
     }
-}
 
-impl TaskReport for Report {
     fn metrics(&self) -> BTreeMap<String, f64> {
         let general =
             [("accuracy", self.accuracy), ("loss", self.loss), ("perplexity", self.perplexity)];
@@ -163,11 +161,7 @@ fn commonest(task: &MaskedLm) -> (Baseline, usize) {
 }
 
 impl Weather {
-    fn new(
-        task: &MaskedLm,
-        model: &masked_lm::MaskedLm,
-        language: Language,
-    ) -> Result<Option<Self>> {
+    fn new(task: &MaskedLm, model: &Model, language: Language) -> Result<Option<Self>> {
         let diary = task.diary.as_ref().expect("invariant: only a diary has weather");
         let (mut probes, mut words) = (Vec::new(), Vec::new());
         for probe in (0..N_PROBES).map(|index| diary.probe(language, index)) {
@@ -196,7 +190,7 @@ impl Weather {
 }
 
 impl Example {
-    fn new(task: &MaskedLm, model: &masked_lm::MaskedLm, probe: &Probe) -> Result<Self> {
+    fn new(task: &MaskedLm, model: &Model, probe: &Probe) -> Result<Self> {
         let three = Proposals { top_k: 3, targets: None };
         let filled = task.fill_mask(model).fill(std::slice::from_ref(&probe.text), &three)?;
         let guesses = filled.into_iter().flatten().flatten();

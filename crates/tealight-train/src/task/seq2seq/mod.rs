@@ -22,7 +22,7 @@ use candle_core::{Device, Tensor};
 use candle_nn::VarBuilder;
 use serde_json::json;
 use tealight_model::cost::{Cost, Estimate};
-use tealight_model::models::seq2seq::{self, Seq2SeqSpec, Tokens};
+use tealight_model::models::seq2seq::{Seq2Seq as Model, Seq2SeqSpec, Tokens};
 use tealight_model::{Mask, Mode, ModelConfig, ParamStore};
 use tealight_ops::linear_cross_entropy::Scored;
 
@@ -117,11 +117,11 @@ impl Seq2Seq {
 }
 
 impl Task for Seq2Seq {
-    type Model = seq2seq::Seq2Seq;
+    type Model = Model;
     type Batch = Batch;
 
-    fn build_model(&self, config: &ModelConfig, vb: &VarBuilder<'_>) -> Result<seq2seq::Seq2Seq> {
-        Ok(seq2seq::Seq2Seq::build(config, &self.model_spec(), vb)?)
+    fn build_model(&self, config: &ModelConfig, vb: &VarBuilder<'_>) -> Result<Model> {
+        Ok(Model::build(config, &self.model_spec(), vb)?)
     }
 
     fn batch(&self, split: Split, index: u64) -> Result<Batch> {
@@ -160,7 +160,7 @@ impl Task for Seq2Seq {
     }
 
     fn estimate(&self, config: &ModelConfig) -> Estimate {
-        seq2seq::Seq2Seq::estimate(config, &self.model_spec())
+        Model::estimate(config, &self.model_spec())
     }
 
     fn inputs<'a>(&self, batch: &'a Batch) -> Inputs<'a> {
@@ -172,7 +172,7 @@ impl Task for Seq2Seq {
         }
     }
 
-    fn loss(&self, model: &seq2seq::Seq2Seq, batch: &Batch, mode: Mode) -> Result<Loss> {
+    fn loss(&self, model: &Model, batch: &Batch, mode: Mode) -> Result<Loss> {
         let Batch { source, source_mask, target, target_mask, labels, n_labels } = batch;
         let source = Tokens { ids: source, mask: source_mask };
         let target = Tokens { ids: target, mask: target_mask };
@@ -182,13 +182,13 @@ impl Task for Seq2Seq {
         Ok(Loss::with_hits(sum, *n_labels, "token_accuracy", &hits))
     }
 
-    fn attention_maps(&self, model: &seq2seq::Seq2Seq) -> Result<Vec<AttentionMap>> {
+    fn attention_maps(&self, model: &Model) -> Result<Vec<AttentionMap>> {
         let first = self.data.validation.first();
         first.map_or(Ok(Vec::new()), |pair| self.attention_maps_of(model, &pair.source))
     }
 
     /// `exact_match` of the first `n_decoded` sources.
-    fn measure(&self, model: &seq2seq::Seq2Seq) -> Result<Metrics> {
+    fn measure(&self, model: &Model) -> Result<Metrics> {
         let n = self.config.n_decoded.min(self.data.validation.len());
         let pairs = &self.data.validation[..n];
         let outputs = self.outputs(model, pairs)?;
@@ -203,12 +203,8 @@ impl Task for Seq2Seq {
 impl RegisteredTask for Seq2Seq {
     type Report = Report;
 
-    fn report(&self, model: &seq2seq::Seq2Seq) -> Result<Report> {
-        Report::new(self, model)
-    }
-
-    fn cost(&self, _: &seq2seq::Seq2Seq, config: &ModelConfig, store: &ParamStore) -> Cost {
-        seq2seq::Seq2Seq::cost(config, &self.model_spec(), store)
+    fn cost(&self, _: &Model, config: &ModelConfig, store: &ParamStore) -> Cost {
+        Model::cost(config, &self.model_spec(), store)
     }
 
     fn kept_files(&self) -> Result<Vec<(&'static str, Vec<u8>)>> {
@@ -219,7 +215,7 @@ impl RegisteredTask for Seq2Seq {
         self.data.file.iter().cloned().collect()
     }
 
-    fn attend(&self, model: &seq2seq::Seq2Seq, source: &str) -> Result<SequenceMaps> {
+    fn attend(&self, model: &Model, source: &str) -> Result<SequenceMaps> {
         let maps = self.attention_maps_of(model, source)?;
         Ok(SequenceMaps { sequence: json!({ "source": source }), maps })
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::Serialize;
-use tealight_model::models::seq2seq;
+use tealight_model::models::seq2seq::Seq2Seq as Model;
 
 use super::{Pair, Seq2Seq};
 use crate::error::Result;
@@ -45,9 +45,8 @@ pub struct Example {
     pub output: String,
 }
 
-impl Report {
-    /// Evaluates `model`.
-    pub fn new(task: &Seq2Seq, model: &seq2seq::Seq2Seq) -> Result<Self> {
+impl TaskReport<Seq2Seq> for Report {
+    fn new(task: &Seq2Seq, model: &Model) -> Result<Self> {
         let metrics = losses(task, model)?;
         let mean = |name| metrics.mean(name).unwrap_or(f64::NAN);
         let pairs = &task.data.validation;
@@ -67,9 +66,7 @@ impl Report {
             examples: wrong.into_iter().chain(right).take(N_SHOWN).collect(),
         })
     }
-}
 
-impl TaskReport for Report {
     fn metrics(&self) -> BTreeMap<String, f64> {
         let Self { exact_match, token_accuracy, loss, .. } = *self;
         by_name([("exact_match", exact_match), ("token_accuracy", token_accuracy), ("loss", loss)])

@@ -5,7 +5,7 @@ use tealight_model::Mode;
 use tealight_model::attention::Memory;
 use tealight_model::block::BlockMaps;
 use tealight_model::generation::{Sequence, StopRules, Strategy, generate};
-use tealight_model::models::seq2seq::{self, CachedPredictor, Seq2SeqMaps, Tokens};
+use tealight_model::models::seq2seq::{CachedPredictor, Seq2Seq as Model, Seq2SeqMaps, Tokens};
 use tealight_model::names::Named as _;
 
 use super::vocabulary::{BEGIN, END, PAD};
@@ -42,7 +42,7 @@ impl Translation {
 
 impl Seq2Seq {
     /// The output for each source of `pairs`, by greedy decoding.
-    pub(super) fn outputs(&self, model: &seq2seq::Seq2Seq, pairs: &[Pair]) -> Result<Vec<String>> {
+    pub(super) fn outputs(&self, model: &Model, pairs: &[Pair]) -> Result<Vec<String>> {
         let sources: Vec<&str> = pairs.iter().map(|pair| pair.source.as_str()).collect();
         let written = self.translate(model, &sources, &Strategy::Greedy, None)?;
         Ok(written.into_iter().flatten().map(|output| output.text).collect())
@@ -51,7 +51,7 @@ impl Seq2Seq {
     /// Outputs of up to `max_len` tokens: for each source one, or one for each beam, best first.
     pub fn translate<S: AsRef<str>>(
         &self,
-        model: &seq2seq::Seq2Seq,
+        model: &Model,
         sources: &[S],
         strategy: &Strategy,
         max_len: Option<usize>,
@@ -85,7 +85,7 @@ impl Seq2Seq {
     /// the encoder.
     pub(super) fn attention_maps_of(
         &self,
-        model: &seq2seq::Seq2Seq,
+        model: &Model,
         source: &str,
     ) -> Result<Vec<AttentionMap>> {
         // As many tokens as the decoder can read: a longer output is truncated.
@@ -118,7 +118,7 @@ impl Seq2Seq {
 
     fn write(
         &self,
-        model: &seq2seq::Seq2Seq,
+        model: &Model,
         sources: &[Vec<u32>],
         strategy: &Strategy,
         max_len: usize,

@@ -253,10 +253,6 @@ impl Task for Weather {
 impl RegisteredTask for Weather {
     type Report = Report;
 
-    fn report(&self, model: &Forecaster) -> Result<Report> {
-        Report::new(self, model)
-    }
-
     fn cost(&self, model: &Forecaster, config: &ModelConfig, store: &ParamStore) -> Cost {
         model.cost(config, store, self.config.window)
     }

@@ -58,9 +58,8 @@ pub struct Report {
     pub lookup_examples: usize,
 }
 
-impl Report {
-    /// Evaluates `model` and fits the baselines.
-    pub fn new(task: &Weather, model: &Forecaster) -> Result<Self> {
+impl TaskReport<Weather> for Report {
+    fn new(task: &Weather, model: &Forecaster) -> Result<Self> {
         let window = task.config.window;
         let stream = Stream::new(EVALUATION_SEED, Purpose::Data);
         let generator = task.data.generator.as_deref();
@@ -104,9 +103,7 @@ impl Report {
             lookup_examples: examples.len(),
         })
     }
-}
 
-impl TaskReport for Report {
     fn metrics(&self) -> BTreeMap<String, f64> {
         by_name([("accuracy", self.accuracy), ("nll", self.nll)])
     }
