@@ -9,12 +9,13 @@
 
 use std::ops::Range;
 
-use candle_core::{DType, Device, Tensor};
+use candle_core::{Device, Tensor};
 use serde::Serialize;
 use tealight_model::embedding::Input;
 use tealight_model::models::masked_lm::MaskedLm;
 use tealight_model::{Mask, Mode, ModelConfig};
 
+use super::probabilities;
 use crate::data::text::tokenizer::{MASK_NAMES, Specials, Tokenizer};
 use crate::error::{Error, Result};
 
@@ -132,39 +133,36 @@ impl<'a> FillMask<'a> {
     }
 
     fn encode(&self, text: &str) -> Result<Encoded> {
-        let refuse = |rule: String| Error::Text { text: text.to_owned(), rule };
-        let Some(mask) = self.tokenizer.special().mask else {
-            return Err(refuse("the tokenizer of this model has no mask token".to_owned()));
+        let special = self.tokenizer.special();
+        let Some(mask) = special.mask else {
+            return Err(Error::text(text, "the tokenizer of this model has no mask token"));
         };
         let written = self.tokenizer.token(mask).unwrap_or_default();
         let with_mask =
             MASK_NAMES.iter().fold(text.to_owned(), |text, one| text.replace(one, &written));
-        let encoded = self.tokenizer.encode(&with_mask)?;
-        let masks: Vec<usize> =
-            (0..encoded.ids.len()).filter(|&at| encoded.ids[at] == mask).collect();
-        if masks.is_empty() {
-            return Err(refuse(format!(
-                "it has no mask; write `{written}` where a token is to be filled in"
-            )));
-        }
-        let (InputLength::UpTo(longest) | InputLength::PaddedTo(longest)) = self.length;
-        let len = encoded.ids.len();
-        if len > longest {
-            return Err(refuse(format!(
-                "it has {len} tokens with the special ones, and the model accepts at most {longest}"
-            )));
-        }
-        let mut encoded = Encoded { ids: encoded.ids, masks, len };
-        if let InputLength::PaddedTo(longest) = self.length {
-            let Some(pad) = self.tokenizer.special().pad else {
-                return Err(refuse(format!(
-                    "it has {len} tokens, the model accepts exactly {longest}, and its tokenizer has no \
-                     padding token"
-                )));
-            };
-            encoded.ids.resize(longest, pad);
-        }
-        Ok(encoded)
+        let mut ids = self.tokenizer.encode(&with_mask)?.ids;
+        let masks: Vec<usize> = (0..ids.len()).filter(|&at| ids[at] == mask).collect();
+        let len = ids.len();
+        let rule = match (self.length, special.pad) {
+            _ if masks.is_empty() => {
+                format!("it has no mask; write `{written}` where a token is to be filled in")
+            }
+            (InputLength::UpTo(longest) | InputLength::PaddedTo(longest), _) if len > longest => {
+                format!(
+                    "it has {len} tokens with the special ones, and the model accepts at most {longest}"
+                )
+            }
+            (InputLength::PaddedTo(longest), None) => format!(
+                "it has {len} tokens, the model accepts exactly {longest}, and its tokenizer has no \
+                 padding token"
+            ),
+            (InputLength::PaddedTo(longest), Some(pad)) => {
+                ids.resize(longest, pad);
+                return Ok(Encoded { ids, masks, len });
+            }
+            (InputLength::UpTo(_), _) => return Ok(Encoded { ids, masks, len }),
+        };
+        Err(Error::text(text, rule))
     }
 
     /// The probabilities of all tokens at each mask of rows of one length: `(n_masks, vocab_size)`.
@@ -173,26 +171,19 @@ impl<'a> FillMask<'a> {
         let shape = (rows.len(), seq_len);
         let ids: Vec<u32> = rows.iter().flat_map(|row| row.ids.iter().copied()).collect();
         let ids = Tensor::from_vec(ids, shape, self.device)?;
-        let mask = self.padding(rows, shape)?;
+        let mut mask = Mask::none();
+        if rows.iter().any(|row| row.len < seq_len) {
+            let flags = rows.iter().flat_map(|row| (0..seq_len).map(|at| u8::from(at >= row.len)));
+            let flags = Tensor::from_iter(flags, self.device)?.reshape(shape)?;
+            mask = mask.with_key_padding_mask(&flags)?;
+        }
         let hidden = self.model.hidden(&Input::tokens(&ids), &mask, Mode::Eval)?;
         let positions = rows.iter().enumerate().flat_map(|(row, encoded)| {
             encoded.masks.iter().map(move |at| (row * seq_len + at) as u32)
         });
         let positions = Tensor::from_iter(positions, self.device)?;
         let logits = self.model.logits(&hidden, Some(&positions))?; // (n_masks, vocab_size)
-        // To the CPU first: Metal has no f64.
-        let logits = logits.to_device(&Device::Cpu)?.to_dtype(DType::F64)?;
-        Ok(tealight_ops::softmax::softmax(&logits)?.to_vec2()?)
-    }
-
-    /// The mask of the padding.
-    fn padding(&self, rows: &[&Encoded], shape: (usize, usize)) -> Result<Mask> {
-        if rows.iter().all(|row| row.len == shape.1) {
-            return Ok(Mask::none());
-        }
-        let flags = rows.iter().flat_map(|row| (0..shape.1).map(|at| u8::from(at >= row.len)));
-        let flags = Tensor::from_iter(flags, self.device)?.reshape(shape)?;
-        Ok(Mask::none().with_key_padding_mask(&flags)?)
+        probabilities(&logits)
     }
 
     fn candidates(&self, mask: &MaskScores<'_>, proposals: &Proposals) -> Result<Vec<Candidate>> {
@@ -271,19 +262,14 @@ fn batches(
     max_positions: usize,
     len: impl Fn(usize) -> usize,
 ) -> Vec<Range<usize>> {
-    let mut batches: Vec<Range<usize>> = Vec::new();
-    for at in 0..order.len() {
-        let this = len(order[at]);
-        match batches.last_mut() {
-            Some(last)
-                if len(order[last.start]) == this && (last.len() + 1) * this <= max_positions =>
-            {
-                last.end = at + 1;
-            }
-            _ => batches.push(at..at + 1),
-        }
-    }
-    batches
+    let same_len = order.chunk_by(|&a, &b| len(a) == len(b));
+    let batches = same_len.flat_map(|run| run.chunks((max_positions / len(run[0]).max(1)).max(1)));
+    let mut end = 0;
+    let range = |batch: &[usize]| {
+        end += batch.len();
+        end - batch.len()..end
+    };
+    batches.map(range).collect()
 }
 
 /// The tokens to score for words: the word itself or, if it is not one token, its first piece.

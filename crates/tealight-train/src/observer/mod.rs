@@ -16,8 +16,11 @@ pub trait Observer {
     fn observe(&mut self, event: &Event<'_>) -> Result<()>;
 }
 
+/// The observers of a run.
+pub type Observers<'a> = [Box<dyn Observer + 'a>];
+
 /// Passes `event` to every observer, in order, until one returns an error.
-pub fn notify(observers: &mut [Box<dyn Observer + '_>], event: &Event<'_>) -> Result<()> {
+pub fn notify(observers: &mut Observers<'_>, event: &Event<'_>) -> Result<()> {
     observers.iter_mut().try_for_each(|observer| observer.observe(event))
 }
 

@@ -215,16 +215,6 @@ impl Checkpoints {
         self.path(step).is_dir()
     }
 
-    /// Reads all files of a checkpoint; the error describes the first damaged one.
-    pub fn verify(&self, step: u64) -> Result<()> {
-        checkpoint::verify(&self.find(Selection::Step(step))?)
-    }
-
-    /// The size of a checkpoint, in bytes.
-    pub fn size(&self, step: u64) -> Result<u64> {
-        checkpoint::size(&self.find(Selection::Step(step))?)
-    }
-
     /// The directories of damaged checkpoints that [`Self::load_newest`] renamed, sorted by name.
     pub fn damaged(&self) -> Result<Vec<PathBuf>> {
         let mut names = entry_names(&self.directory)?;

@@ -64,12 +64,6 @@ impl Manifest {
         }
     }
 
-    /// Adds the files that the training data were read from.
-    #[must_use]
-    pub fn with_data(self, data: Vec<DataFile>) -> Self {
-        Self { data, ..self }
-    }
-
     /// Checks that the data files, as read `now`, are the ones that the run started with. A manifest without
     /// data files accepts any.
     pub fn check_data(&self, now: &[DataFile]) -> Result<()> {
@@ -140,7 +134,7 @@ mod tests {
         let data = |hash| vec![DataFile::new("task.source.path", Path::new("days.txt"), hash)];
         silent.check_data(&data(7)).unwrap();
         let old = Manifest { data_fingerprint: Some(format!("{:016x}", 7)), ..silent.clone() };
-        for manifest in [silent.with_data(data(7)), old] {
+        for manifest in [Manifest { data: data(7), ..silent }, old] {
             manifest.check_data(&data(7)).unwrap();
             let message = manifest.check_data(&data(8)).unwrap_err().to_string();
             let expected = "`task.source.path`: `days.txt` has changed since the run began";

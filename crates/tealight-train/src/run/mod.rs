@@ -13,7 +13,6 @@ use std::io::ErrorKind;
 use std::path::{Component, Path, PathBuf};
 
 use crate::error::{Error, Result};
-use crate::observer::jsonl;
 use crate::storage::files;
 
 pub mod checkpoint;
@@ -101,11 +100,6 @@ impl RunDirectory {
         files::sync_directory(self.path.parent().unwrap_or(Path::new("")))
     }
 
-    /// Writes a file of the task into the directory.
-    pub fn keep(&self, name: &str, bytes: &[u8]) -> Result<()> {
-        files::replace(&self.path.join(name), bytes)
-    }
-
     /// The configuration as the user wrote it.
     pub fn config(&self) -> Result<String> {
         files::read_text(&self.path.join(CONFIG))
@@ -126,12 +120,6 @@ impl RunDirectory {
         self.path.join(METRICS)
     }
 
-    /// Removes the reports of updates after `step` and of roll-backs after the first `n_roll_backs`. A run
-    /// that resumes at `step` writes them again.
-    pub fn cut_metrics_after(&self, step: u64, n_roll_backs: u64) -> Result<()> {
-        jsonl::cut_after(&self.metrics_path(), step, n_roll_backs)
-    }
-
     /// Replaces the resolved configuration. The caller checks that the changed settings may change.
     pub fn keep_resolved(&self, resolved: &str) -> Result<()> {
         let path = self.resolved_path();
@@ -139,14 +127,6 @@ impl RunDirectory {
             return Ok(());
         }
         files::replace(&path, resolved.as_bytes())
-    }
-
-    /// Locks the directory against other processes until the lock is dropped.
-    ///
-    /// # Errors
-    /// If another process holds the lock.
-    pub fn lock(&self) -> Result<Lock> {
-        Lock::acquire(&self.path)
     }
 
     /// The run's checkpoints.
@@ -218,6 +198,7 @@ mod tests {
     use candle_core::Device;
 
     use super::*;
+    use crate::observer::jsonl;
 
     fn started(root: &Path, name: &str) -> RunDirectory {
         let run = RunDirectory::create(root, name).unwrap();
@@ -311,7 +292,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let run = started(root.path(), "a");
         fs::write(run.metrics_path(), "{\"step\":5}\n{\"step\":7}\n").unwrap();
-        run.cut_metrics_after(5, 0).unwrap();
+        jsonl::cut_after(&run.metrics_path(), 5, 0).unwrap();
         assert_eq!(fs::read_to_string(run.metrics_path()).unwrap(), "{\"step\":5}\n");
     }
 

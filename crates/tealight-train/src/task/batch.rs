@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use candle_core::{DType, Device, Tensor};
+use candle_core::{Device, Tensor};
 use tealight_model::Mask;
 use tealight_ops::cross_entropy::{IGNORE_INDEX, cross_entropy, hits};
 use tealight_ops::device::tensor_of;
@@ -66,13 +66,6 @@ impl Batch {
         let hits = hits(logits, &self.labels)?;
         Ok(Loss::with_hits(sum, self.labels.elem_count(), "accuracy", &hits))
     }
-}
-
-/// `logits (batch, n_classes)` → `(batch)` rows of `n_classes` probabilities, in f64.
-pub(super) fn probabilities(logits: &Tensor) -> Result<Vec<Vec<f64>>> {
-    // Moved to the CPU first: Metal has no f64.
-    let logits = logits.to_device(&Device::Cpu)?.to_dtype(DType::F64)?;
-    Ok(tealight_ops::softmax::softmax(&logits)?.to_vec2::<f64>()?)
 }
 
 /// The index of the largest score; the first of equals.

@@ -5,7 +5,7 @@ use tealight_ops::with_tf32;
 use crate::config::Precision;
 use crate::error::Result;
 use crate::monitor::early_stopping::{Verdict, unknown_metric};
-use crate::observer::{Event, Observer, notify};
+use crate::observer::{Event, Observers, notify};
 use crate::task::Task;
 use crate::task::evaluate::evaluate;
 
@@ -15,7 +15,7 @@ use super::session::{Progress, Session};
 /// metrics, and judges them for early stopping.
 pub(crate) fn evaluate_step<T: Task>(
     session: &mut Session<T>,
-    observers: &mut [Box<dyn Observer + '_>],
+    observers: &mut Observers<'_>,
 ) -> Result<Verdict> {
     let Session { config, task, eval_model, ema, params, .. } = session;
     let shows_attention = config.log.tensorboard;

@@ -14,7 +14,7 @@ use super::throughput::Throughput;
 use super::train_step::{StepError, StepMetrics, StepOutcome, train_step};
 use crate::error::Result;
 use crate::monitor::bad_step::BadStep;
-use crate::observer::{Event, Observer, StepReport};
+use crate::observer::{Event, Observers, StepReport};
 use crate::run::Checkpoints;
 use crate::task::Task;
 
@@ -28,7 +28,7 @@ pub fn fit<T: Task>(
     session: &mut Session<T>,
     until: u64,
     checkpoints: Option<&Checkpoints>,
-    observers: &mut [Box<dyn Observer + '_>],
+    observers: &mut Observers<'_>,
 ) -> Result<()> {
     fit_unless_stopped(session, until, &|| false, checkpoints, observers)
 }
@@ -40,7 +40,7 @@ pub fn fit_unless_stopped<T: Task>(
     until: u64,
     is_stopped: &dyn Fn() -> bool,
     checkpoints: Option<&Checkpoints>,
-    observers: &mut [Box<dyn Observer + '_>],
+    observers: &mut Observers<'_>,
 ) -> Result<()> {
     let task = Arc::clone(&session.task);
     thread::scope(|scope| {

@@ -19,7 +19,7 @@ use super::prefetch::Prefetch;
 use super::session::Session;
 use crate::config::{Precision, TrainingConfig};
 use crate::error::{Error, Result};
-use crate::observer::Observer;
+use crate::observer::Observers;
 use crate::task::{Loss, Task};
 
 /// The loss of a batch, with its autograd graph.
@@ -131,10 +131,7 @@ impl<'scope, 'env, T: Task> ForwardBackward<'scope, 'env, T> {
     }
 
     /// Reports once whether the CUDA graph was captured.
-    pub(crate) fn report_capture(
-        &mut self,
-        observers: &mut [Box<dyn Observer + '_>],
-    ) -> Result<()> {
+    pub(crate) fn report_capture(&mut self, observers: &mut Observers<'_>) -> Result<()> {
         self.graph.as_mut().map_or(Ok(()), |graph| graph.report_capture(observers))
     }
 }

@@ -14,7 +14,7 @@ use super::pass::{Pass, PassContext};
 use super::prefetch::Prefetch;
 use super::session::Session;
 use crate::error::{Error, Result};
-use crate::observer::{Event, Observer, notify};
+use crate::observer::{Event, Observers, notify};
 use crate::task::{Inputs, Task};
 
 /// Warm-up passes over batches of one shape before the capture: they compile kernels and build tables.
@@ -103,10 +103,7 @@ impl GraphedPass {
     }
 
     /// Reports once whether the capture succeeded.
-    pub(crate) fn report_capture(
-        &mut self,
-        observers: &mut [Box<dyn Observer + '_>],
-    ) -> Result<()> {
+    pub(crate) fn report_capture(&mut self, observers: &mut Observers<'_>) -> Result<()> {
         match self.capture.take() {
             Some(Ok(())) => notify(observers, &Event::GraphCaptured),
             Some(Err(reason)) => notify(observers, &Event::GraphNotCaptured { reason: &reason }),

@@ -1,7 +1,7 @@
 //! What a run writes while it trains: checkpoints, and events to observers.
 
 use crate::error::{BadStepReport, Error, Result};
-use crate::observer::{Event, Observer, notify};
+use crate::observer::{Event, Observers, notify};
 use crate::run::{Checkpoints, Selection};
 use crate::task::Task;
 
@@ -10,7 +10,7 @@ use super::session::Session;
 /// The checkpoints of a run, if it keeps any, and its observers.
 pub(crate) struct Outputs<'a, 'o> {
     pub(crate) checkpoints: Option<&'a Checkpoints>,
-    pub(crate) observers: &'a mut [Box<dyn Observer + 'o>],
+    pub(crate) observers: &'a mut Observers<'o>,
 }
 
 impl Outputs<'_, '_> {

@@ -4,7 +4,7 @@ use anyhow::{Context, Result, bail};
 use candle_core::{DType, Device, Tensor};
 use tealight_train::pretrained::Pretrained;
 use tealight_train::pretrained::export::Provenance;
-use tealight_train::run::{Checkpoints, RunDirectory, Selection, load_weights};
+use tealight_train::run::{Checkpoints, Lock, RunDirectory, Selection, checkpoint, load_weights};
 use tealight_train::storage::tensors::NamedTensors;
 use tealight_train::task::table::Table;
 
@@ -29,8 +29,7 @@ fn list(run: &RunDirectory) -> Result<()> {
     let mut table = Table::new(["checkpoint", "size", "status"]);
     let (latest, best) = (checkpoints.latest()?, checkpoints.best()?);
     for step in checkpoints.steps()? {
-        let bytes = checkpoints
-            .size(step)
+        let bytes = checkpoint::size(&checkpoints.path(step))
             .map_or_else(|_| "?".to_owned(), |bytes| format_bytes(bytes as f64));
         let roles = [(latest, "latest"), (best, "best")];
         let roles = roles.into_iter().filter(|(of, _)| *of == Some(step)).map(|(_, role)| role);
@@ -50,7 +49,7 @@ fn verify(run: &RunDirectory) -> Result<()> {
     let steps = checkpoints.steps()?;
     let mut n_damaged = 0;
     for &step in &steps {
-        let found = match checkpoints.verify(step) {
+        let found = match checkpoint::verify(&checkpoints.path(step)) {
             Ok(()) => "intact".to_owned(),
             Err(error) => {
                 n_damaged += 1;
@@ -77,7 +76,7 @@ fn verify(run: &RunDirectory) -> Result<()> {
 
 fn prune(args: &PruneCheckpoints) -> Result<()> {
     let run = RunDirectory::open(&args.run.path)?;
-    let _lock = run.lock()?;
+    let _lock = Lock::acquire(run.path())?;
     let removed = run.checkpoints().prune(args.keep)?;
     let lines = removed.into_iter().map(|step| format!("removed {}\n", Selection::Step(step)));
     print(&lines.collect::<String>())

@@ -6,7 +6,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use candle_core::Device;
 use tealight_train::config::{Precision, RunConfig, to_resolved_toml};
-use tealight_train::observer::jsonl::JsonLines;
+use tealight_train::observer::jsonl::{JsonLines, cut_after};
 use tealight_train::observer::tensorboard::TensorBoard;
 use tealight_train::observer::{Event, Observer, notify};
 use tealight_train::run::manifest::device_name;
@@ -36,7 +36,8 @@ pub(crate) fn run(args: &Train) -> Result<ExitCode> {
     let (loaded, resumed) = configuration(args)?;
     let (loaded, resumed) = (&loaded, resumed.as_ref());
     // Locked before the data are loaded, which can take long.
-    let _lock = resumed.filter(|_| !args.dry_run).map(RunDirectory::lock).transpose()?;
+    let locked = resumed.filter(|_| !args.dry_run);
+    let _lock = locked.map(|run| Lock::acquire(run.path())).transpose()?;
     let training = Training { args, started, device, loaded, resumed };
     for dropped in &loaded.source.dropped_keys {
         training.log(&dropped.to_string());
@@ -144,12 +145,14 @@ impl Training<'_> {
     fn start<T: RegisteredTask>(&self, session: &Session<T>) -> Result<(RunDirectory, Lock)> {
         let resolved = to_resolved_toml(&session.config)?;
         let n_parameters = session.params.n_parameters() as u64;
-        let manifest = Manifest::new(self.device, session.task.sizes(), n_parameters)
-            .with_data(session.task.data_files());
+        let manifest = Manifest {
+            data: session.task.data_files(),
+            ..Manifest::new(self.device, session.task.sizes(), n_parameters)
+        };
         let directory = RunDirectory::create(&self.args.runs, &run_name(self.args))?;
-        let lock = directory.lock()?;
+        let lock = Lock::acquire(directory.path())?;
         for (name, bytes) in session.task.kept_files()? {
-            directory.keep(name, &bytes)?;
+            replace(&directory.path().join(name), &bytes)?;
         }
         directory.write_start(self.loaded.source.text(), &resolved, &manifest)?;
         Ok((directory, lock))
@@ -294,7 +297,7 @@ fn resume<T: RegisteredTask>(
     // Settings that may change on resuming.
     directory.keep_resolved(&to_resolved_toml(&session.config)?)?;
     let Progress { step, bad_step, .. } = &session.progress;
-    Ok(directory.cut_metrics_after(*step, bad_step.n_roll_backs)?)
+    Ok(cut_after(&directory.metrics_path(), *step, bad_step.n_roll_backs)?)
 }
 
 /// The model, the number of steps and the device on one line.

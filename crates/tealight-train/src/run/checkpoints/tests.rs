@@ -243,7 +243,7 @@ fn a_checkpoint_without_one_of_its_files_is_damaged_whichever_it_is() {
     for name in names {
         let (_directory, checkpoints) = saved(&[3, 5]);
         fs::remove_file(checkpoints.path(5).join(&name)).unwrap();
-        assert!(checkpoints.verify(5).unwrap_err().is_damage(), "{name:?}");
+        assert!(checkpoint::verify(&checkpoints.path(5)).unwrap_err().is_damage(), "{name:?}");
         let NewestCheckpoint { checkpoint, damaged } =
             checkpoints.load_newest(&Device::Cpu).unwrap();
         assert_eq!((checkpoint.unwrap().state.step, damaged.len()), (3, 1), "{name:?}");

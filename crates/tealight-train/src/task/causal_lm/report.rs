@@ -45,7 +45,7 @@ pub struct Report {
 
 impl TaskReport<CausalLm> for Report {
     fn new(task: &CausalLm, model: &Model) -> Result<Self> {
-        let Evaluated { metrics, counts } = evaluated(task, model)?;
+        let (metrics, counts) = evaluated(task, model)?;
         let n_tokens: u64 = counts.values().sum();
         let share = |count: u64| count as f64 / n_tokens as f64;
         let loss = metrics.mean("loss").unwrap_or(f64::NAN);
@@ -89,14 +89,8 @@ impl fmt::Display for Report {
     }
 }
 
-/// The evaluation of all the held-out text.
-struct Evaluated {
-    metrics: Metrics,
-    /// How often each token is a label.
-    counts: BTreeMap<u32, u64>,
-}
-
-fn evaluated(task: &CausalLm, model: &Model) -> Result<Evaluated> {
+/// The metrics over all the held-out text, and how often each token is a label.
+fn evaluated(task: &CausalLm, model: &Model) -> Result<(Metrics, BTreeMap<u32, u64>)> {
     let (mut measures, mut counts) = (Measures::default(), BTreeMap::new());
     let (all, n) = (&task.texts.validation, task.texts.evaluation_batch());
     for first in (0..all.n()).step_by(n as usize) {
@@ -108,7 +102,7 @@ fn evaluated(task: &CausalLm, model: &Model) -> Result<Evaluated> {
             *counts.entry(id).or_insert(0) += 1;
         }
     }
-    Ok(Evaluated { metrics: measures.read()?, counts })
+    Ok((measures.read()?, counts))
 }
 
 /// A text from the model, with a fixed seed.

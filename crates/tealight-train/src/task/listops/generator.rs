@@ -46,10 +46,7 @@ impl Part {
 /// Draws expressions.
 #[derive(Clone, Debug)]
 pub struct Generator {
-    max_depth: usize,
-    max_args: usize,
-    min_length: usize,
-    max_length: usize,
+    config: Config,
     stream: Stream,
 }
 
@@ -57,9 +54,8 @@ impl Generator {
     /// Draws with `seed`; refuses lengths that occur too rarely.
     pub fn new(config: &Config, seed: u64) -> Result<Self> {
         config.validate()?;
-        let Config { max_depth, max_args, min_length, max_length, .. } = *config;
         let stream = Stream::new(seed, Purpose::Data).fork_name("listops");
-        let generator = Self { max_depth, max_args, min_length, max_length, stream };
+        let generator = Self { config: config.clone(), stream };
         generator.check()?;
         Ok(generator)
     }
@@ -72,9 +68,9 @@ impl Generator {
             let Some(attempt) = attempts.next().filter(|_| n_tokens < PATIENCE) else {
                 return Err(self.too_rare());
             };
-            let drawn = self.draw(self.stream.fork_name("check").fork(attempt));
-            n_tokens += drawn.n_tokens;
-            if let Some(expression) = drawn.expression {
+            let (expression, n_drawn) = self.draw(self.stream.fork_name("check").fork(attempt));
+            n_tokens += n_drawn;
+            if let Some(expression) = expression {
                 n_found[part_of(&expression) as usize] += 1;
             }
         }
@@ -82,7 +78,7 @@ impl Generator {
     }
 
     fn too_rare(&self) -> Error {
-        let Self { max_depth, max_args, min_length, max_length, .. } = *self;
+        let Config { max_depth, max_args, min_length, max_length, .. } = self.config;
         let message = format!(
             "expressions of more than `task.min_length` = {min_length} and fewer than \
              `task.max_length` = {max_length} tokens are too rare among trees of `task.max_depth` = \
@@ -97,36 +93,36 @@ impl Generator {
         let stream = self.stream.fork(part as u64).fork(index);
         let mut attempt = 0;
         loop {
-            match self.draw(stream.fork(attempt)).expression {
+            match self.draw(stream.fork(attempt)).0 {
                 Some(expression) if part_of(&expression) == part => return expression,
                 _ => attempt += 1,
             }
         }
     }
 
-    /// Draws once.
-    fn draw(&self, stream: Stream) -> Drawn {
+    /// Draws once: an expression, unless it was too short or too long, and the number of tokens drawn.
+    fn draw(&self, stream: Stream) -> (Option<Expression>, usize) {
         let mut draws = Draws::new(stream);
         let mut writer = Writer::default();
-        let fits = self.node(&mut writer, &mut draws) && writer.len() > self.min_length;
+        let fits = self.node(&mut writer, &mut draws) && writer.len() > self.config.min_length;
         let n_tokens = writer.len();
-        Drawn { expression: writer.finish().filter(|_| fits), n_tokens }
+        (writer.finish().filter(|_| fits), n_tokens)
     }
 
     /// Writes a node inside the open operations; returns false once there are too many tokens.
     fn node(&self, writer: &mut Writer, draws: &mut Draws) -> bool {
         let depth = writer.n_open() + 1;
-        if depth == self.max_depth || draws.uniform() >= OPERATION {
+        if depth == self.config.max_depth || draws.uniform() >= OPERATION {
             writer.digit(draws.below(10) as u8);
-            return writer.len() < self.max_length;
+            return writer.len() < self.config.max_length;
         }
         writer.open(Operator::ALL[draws.below(4) as usize]);
-        let n_args = 2 + draws.below(self.max_args as u64 - 1);
+        let n_args = 2 + draws.below(self.config.max_args as u64 - 1);
         let fits = (0..n_args).all(|_| self.node(writer, draws));
         if fits {
             writer.close();
         }
-        fits && writer.len() < self.max_length
+        fits && writer.len() < self.config.max_length
     }
 }
 
@@ -138,13 +134,6 @@ fn part_of(expression: &Expression) -> Part {
         1 => Part::Test,
         _ => Part::Train,
     }
-}
-
-/// The result of drawing once.
-struct Drawn {
-    /// `None` if it was too short or too long.
-    expression: Option<Expression>,
-    n_tokens: usize,
 }
 
 /// Random numbers in order. Uniform and integer draws have a stream each: at one index of one stream they would

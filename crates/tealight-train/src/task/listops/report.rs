@@ -11,8 +11,8 @@ use super::expression::{Expression, N_CLASSES, Operator};
 use super::generator::Part;
 use super::{Config, ListOps, logits};
 use crate::error::Result;
+use crate::inference::probabilities;
 use crate::task::TaskReport;
-use crate::task::batch::probabilities;
 use crate::task::metrics::by_name;
 use crate::task::table::{Table, thousands};
 
