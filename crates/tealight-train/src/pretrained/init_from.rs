@@ -107,10 +107,10 @@ impl Pretrained {
     fn task_settings(&self, task: Option<&str>) -> Result<FilledTask> {
         let (vocab_size, n_token_types) = match &self.purpose {
             Purpose::MaskedLm(spec) | Purpose::Encoder(spec) => {
-                (spec.vocab_size, Some(spec.n_token_types))
+                (spec.vocab_size, spec.n_token_types)
             }
-            Purpose::CausalLm(spec) => (spec.vocab_size, Some(0)),
-            Purpose::Classifier(spec) => (spec.vocab_size, Some(spec.n_token_types)),
+            Purpose::CausalLm(spec) => (spec.vocab_size, 0),
+            Purpose::Classifier(spec) => (spec.vocab_size, spec.n_token_types),
             Purpose::Seq2Seq { .. } | Purpose::Other(_) => {
                 let message = format!(
                     "`init_from`: `{}` is {}, and this task needs a language model or a classifier of texts",
@@ -124,7 +124,7 @@ impl Pretrained {
         let path = std::path::absolute(&self.folder).map_err(Error::io("find", &self.folder))?;
         Ok(FilledTask {
             vocab_size,
-            n_token_types: n_token_types.filter(|_| task != Some("causal_lm")),
+            n_token_types: (task != Some("causal_lm")).then_some(n_token_types),
             tokenizer: TokenizerSettings { kind: "file", path: path.display().to_string() },
         })
     }

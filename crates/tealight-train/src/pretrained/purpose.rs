@@ -45,22 +45,6 @@ pub struct PurposeRecord {
     pub read_out: Option<ReadOut>,
 }
 
-impl PurposeRecord {
-    fn new(task: &str, sizes: &[(&str, Option<usize>)]) -> Self {
-        let size = |&(name, size): &(&str, Option<usize>)| Some((name.to_owned(), size? as u64));
-        let sizes = sizes.iter().filter_map(size).collect();
-        Self { task: task.to_owned(), sizes, read_out: None }
-    }
-
-    fn size(&self, name: &str) -> Option<usize> {
-        self.sizes.get(name).map(|&size| size as usize)
-    }
-
-    fn id(&self, name: &str) -> Option<u32> {
-        self.sizes.get(name).and_then(|&id| id.try_into().ok())
-    }
-}
-
 impl Purpose {
     /// The recorded purpose of a model with this tokenizer.
     pub(super) fn from_record(record: PurposeRecord, tokenizer: Option<&Tokenizer>) -> Self {
@@ -69,10 +53,11 @@ impl Purpose {
 
     /// `None` if the task is not one of text, or if a size is missing.
     fn of_text(record: &PurposeRecord, tokenizer: Option<&Tokenizer>) -> Option<Self> {
-        let size = |name: &str| record.size(name);
+        let size = |name: &str| record.sizes.get(name).map(|&size| size as usize);
+        let id = |name: &str| record.sizes.get(name).and_then(|&id| id.try_into().ok());
         let vocab_size = size("vocab_size")?;
         let n_token_types = size("n_token_types").unwrap_or(0);
-        let pad_id = record.id("pad_id").or_else(|| tokenizer?.special().pad);
+        let pad_id = id("pad_id").or_else(|| tokenizer?.special().pad);
         Some(match record.task.as_str() {
             task @ ("masked_lm" | "encoder") => {
                 let (seq_len, packed) = (size("seq_len")?, false);
@@ -87,7 +72,7 @@ impl Purpose {
             "seq2seq" if tokenizer.is_some() => {
                 let (source_len, target_len) = (size("source_len")?, size("target_len")?);
                 let spec = Seq2SeqSpec { vocab_size, source_len, target_len };
-                Self::Seq2Seq { spec, begin_id: record.id("begin_id") }
+                Self::Seq2Seq { spec, begin_id: id("begin_id") }
             }
             "classify" => Self::Classifier(ClassifierSpec {
                 vocab_size,
@@ -103,46 +88,47 @@ impl Purpose {
 
     /// The record of this purpose for a file.
     pub(super) fn record(&self) -> PurposeRecord {
-        let id = |id: Option<u32>| id.map(|id| id as usize);
-        match *self {
+        let size = |name, size: usize| Some((name, size as u64));
+        let id = |name, id: Option<u32>| Some((name, u64::from(id?)));
+        let (task, sizes) = match self {
+            Self::Other(record) => return record.clone(),
             Self::MaskedLm(spec) | Self::Encoder(spec) => {
-                let MaskedLmSpec { vocab_size, n_token_types, pad_id, seq_len, .. } = spec;
-                let sizes = [
-                    ("vocab_size", Some(vocab_size)),
-                    ("n_token_types", Some(n_token_types)),
-                    ("pad_id", id(pad_id)),
-                    ("seq_len", Some(seq_len)),
-                ];
                 let has_head = matches!(self, Self::MaskedLm(_));
-                PurposeRecord::new(if has_head { "masked_lm" } else { "encoder" }, &sizes)
+                let sizes = vec![
+                    size("vocab_size", spec.vocab_size),
+                    size("n_token_types", spec.n_token_types),
+                    id("pad_id", spec.pad_id),
+                    size("seq_len", spec.seq_len),
+                ];
+                (if has_head { "masked_lm" } else { "encoder" }, sizes)
             }
-            Self::CausalLm(CausalLmSpec { vocab_size, seq_len, .. }) => {
-                let sizes = [("vocab_size", Some(vocab_size)), ("seq_len", Some(seq_len))];
-                PurposeRecord::new("causal_lm", &sizes)
+            Self::CausalLm(spec) => {
+                let sizes = [size("vocab_size", spec.vocab_size), size("seq_len", spec.seq_len)];
+                ("causal_lm", sizes.to_vec())
             }
             Self::Seq2Seq { spec, begin_id } => {
-                let Seq2SeqSpec { vocab_size, source_len, target_len } = spec;
-                let sizes = [
-                    ("vocab_size", Some(vocab_size)),
-                    ("source_len", Some(source_len)),
-                    ("target_len", Some(target_len)),
-                    ("begin_id", id(begin_id)),
+                let sizes = vec![
+                    size("vocab_size", spec.vocab_size),
+                    size("source_len", spec.source_len),
+                    size("target_len", spec.target_len),
+                    id("begin_id", *begin_id),
                 ];
-                PurposeRecord::new("seq2seq", &sizes)
+                ("seq2seq", sizes)
             }
             Self::Classifier(spec) => {
-                let sizes = [
-                    ("vocab_size", Some(spec.vocab_size)),
-                    ("n_token_types", Some(spec.n_token_types)),
-                    ("pad_id", id(spec.pad_id)),
-                    ("seq_len", Some(spec.seq_len)),
-                    ("n_classes", Some(spec.n_classes)),
+                let sizes = vec![
+                    size("vocab_size", spec.vocab_size),
+                    size("n_token_types", spec.n_token_types),
+                    id("pad_id", spec.pad_id),
+                    size("seq_len", spec.seq_len),
+                    size("n_classes", spec.n_classes),
                 ];
-                let read_out = Some(spec.read_out);
-                PurposeRecord { read_out, ..PurposeRecord::new("classify", &sizes) }
+                ("classify", sizes)
             }
-            Self::Other(ref record) => record.clone(),
-        }
+        };
+        let sizes = sizes.into_iter().flatten().map(|(name, size)| (name.to_owned(), size));
+        let read_out = if let Self::Classifier(spec) = self { Some(spec.read_out) } else { None };
+        PurposeRecord { task: task.to_owned(), sizes: sizes.collect(), read_out }
     }
 
     /// The longest sequence; `None` for encoder-decoders and other tasks.
