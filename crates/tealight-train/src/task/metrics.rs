@@ -39,58 +39,50 @@ impl Measures {
 
     /// Waits for all sums.
     pub fn read(&self) -> Result<Metrics> {
-        self.read_where(|_| true)
+        let mut metrics = Metrics::default();
+        for Measure { name, sum, count } in &self.0 {
+            metrics.add(name, scalar(sum)?, *count);
+        }
+        Ok(metrics)
     }
 
     /// Waits for the average `name` alone; `None` if nothing was added to it.
     pub fn read_mean(&self, name: &str) -> Result<Option<f64>> {
-        Ok(self.read_where(|other| other == name)?.mean(name))
-    }
-
-    fn read_where(&self, is_read: impl Fn(&str) -> bool) -> Result<Metrics> {
-        let mut metrics = Metrics::default();
-        for Measure { name, sum, count } in self.0.iter().filter(|one| is_read(one.name)) {
-            metrics.add(name, scalar(sum)?, *count);
-        }
-        Ok(metrics)
+        let named = self.0.iter().filter(|measure| measure.name == name).cloned().collect();
+        Ok(Self(named).read()?.mean(name))
     }
 }
 
 /// Named averages.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Metrics {
-    means: BTreeMap<&'static str, Mean>,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Mean {
-    sum: f64,
-    count: f64,
+    /// Sum and count of each.
+    sums: BTreeMap<&'static str, (f64, f64)>,
 }
 
 impl Metrics {
     /// Adds `sum` over `count` items to the average `name`.
     pub fn add(&mut self, name: &'static str, sum: f64, count: f64) {
-        let mean = self.means.entry(name).or_default();
-        mean.sum += sum;
-        mean.count += count;
+        let (total, n) = self.sums.entry(name).or_default();
+        *total += sum;
+        *n += count;
     }
 
     /// Adds the sums and counts of `other`.
     pub fn merge(&mut self, other: &Self) {
-        for (name, mean) in &other.means {
-            self.add(name, mean.sum, mean.count);
+        for (name, &(sum, count)) in &other.sums {
+            self.add(name, sum, count);
         }
     }
 
     /// The average `name`, if anything was added to it.
     pub fn mean(&self, name: &str) -> Option<f64> {
-        self.means.get(name).filter(|mean| mean.count > 0.).map(|mean| mean.sum / mean.count)
+        self.sums.get(name).filter(|(_, count)| *count > 0.).map(|(sum, count)| sum / count)
     }
 
     /// The averages by name.
     pub fn means(&self) -> BTreeMap<String, f64> {
-        self.means.keys().filter_map(|name| Some(((*name).to_owned(), self.mean(name)?))).collect()
+        self.sums.keys().filter_map(|name| Some(((*name).to_owned(), self.mean(name)?))).collect()
     }
 }
 

@@ -122,11 +122,6 @@ impl MaskedLm {
         FillMask::new(model, &self.model, &self.texts.tokenizer, &self.texts.device)
     }
 
-    /// The labels of an evaluation.
-    fn validation_labels(&self) -> impl Iterator<Item = u32> {
-        (0..self.n_evaluation_batches()).flat_map(|index| self.held_out(index).1.labels)
-    }
-
     fn rows(&self, sequences: &[Sequence]) -> Rows {
         let len = self.model.attention.only_len().unwrap_or(0);
         Rows::with_min_len(sequences, self.texts.pad(), len)

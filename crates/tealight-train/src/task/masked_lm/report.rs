@@ -12,10 +12,11 @@ use crate::data::text::tokenizer::Tokenizer;
 use crate::data::weather::{Distribution, N_CLASSES};
 use crate::error::Result;
 use crate::inference::fill_mask::Proposals;
-use crate::task::TaskReport;
 use crate::task::batch::likeliest;
 use crate::task::evaluate::losses;
+use crate::task::metrics::by_name;
 use crate::task::table::{Table, thousands};
+use crate::task::{Task, TaskReport};
 
 /// Probes of each language of a diary.
 const N_PROBES: u64 = 2000;
@@ -97,13 +98,13 @@ impl TaskReport<MaskedLm> for Report {
     }
 
     fn metrics(&self) -> BTreeMap<String, f64> {
-        let general =
-            [("accuracy", self.accuracy), ("loss", self.loss), ("perplexity", self.perplexity)];
-        let general = general.map(|(name, value)| (name.to_owned(), value));
-        let weather = self.weather.iter().map(|of| {
-            (format!("weather_accuracy_{}", of.language.to_string().to_lowercase()), of.accuracy)
-        });
-        general.into_iter().chain(weather).collect()
+        let Self { accuracy, loss, perplexity, .. } = *self;
+        let mut metrics =
+            by_name([("accuracy", accuracy), ("loss", loss), ("perplexity", perplexity)]);
+        metrics.extend(self.weather.iter().map(|Weather { language, accuracy, .. }| {
+            (format!("weather_accuracy_{language}").to_lowercase(), *accuracy)
+        }));
+        metrics
     }
 }
 
@@ -145,7 +146,8 @@ fn write_weather(f: &mut fmt::Formatter<'_>, weather: &[Weather]) -> fmt::Result
 /// The most frequent of the evaluation's own labels, which no other constant prediction beats, and their number.
 fn commonest(task: &MaskedLm) -> (Baseline, usize) {
     let mut counts: BTreeMap<u32, usize> = BTreeMap::new();
-    for id in task.validation_labels() {
+    let labels = (0..task.n_evaluation_batches()).flat_map(|index| task.held_out(index).1.labels);
+    for id in labels {
         *counts.entry(id).or_default() += 1;
     }
     let n: usize = counts.values().sum();
