@@ -123,7 +123,9 @@ impl Checkpoints {
     pub fn save(&self, checkpoint: &Checkpoint) -> Result<PathBuf> {
         files::create_directory(&self.directory)?;
         self.recover()?;
-        self.remove_leftovers()?;
+        for name in entry_names(&self.directory)?.iter().filter(|name| files::is_temporary(name)) {
+            files::remove_if_exists(&self.directory.join(name))?;
+        }
         let step = checkpoint.state.step;
         let (path, replaced) = (self.path(step), self.replaced(step));
         let temporary = self.directory.join(format!(".{}.new.tmp", step_name(step)));
@@ -151,12 +153,11 @@ impl Checkpoints {
         let mut damaged: Vec<(u64, String)> = Vec::new();
         for step in steps {
             match Checkpoint::load(&self.path(step), device) {
-                Ok(checkpoint) => {
-                    let damaged = self.rename_damaged(damaged)?;
-                    return Ok(NewestCheckpoint { checkpoint: Some(checkpoint), damaged });
-                }
                 Err(error) if error.is_damage() => damaged.push((step, with_causes(&error))),
-                Err(error) => return Err(error),
+                loaded => {
+                    let (checkpoint, damaged) = (Some(loaded?), self.rename_damaged(damaged)?);
+                    return Ok(NewestCheckpoint { checkpoint, damaged });
+                }
             }
         }
         if damaged.is_empty() {
@@ -293,13 +294,6 @@ impl Checkpoints {
             return Ok(None);
         }
         Ok(parse_step(String::from_utf8_lossy(&files::read(&path)?).trim()))
-    }
-
-    fn remove_leftovers(&self) -> Result<()> {
-        for name in entry_names(&self.directory)?.iter().filter(|name| files::is_temporary(name)) {
-            files::remove_if_exists(&self.directory.join(name))?;
-        }
-        Ok(())
     }
 
     fn no_checkpoint(&self, selection: Selection) -> Error {

@@ -1,6 +1,4 @@
-//! Batches of several tasks: the places of their examples, their labels and predicted classes.
-
-use std::ops::Range;
+//! Batches of several tasks: the labels of tokens, sequences with a class, the predicted class.
 
 use candle_core::{Device, Tensor};
 use tealight_model::Mask;
@@ -10,12 +8,6 @@ use tealight_ops::device::tensor_of;
 use crate::data::padded;
 use crate::error::Result;
 use crate::task::{Inputs, Loss};
-
-/// The places of batch `index` among `n` examples, in batches of `batch_size`.
-pub(super) fn batch_range(index: u64, batch_size: usize, n: usize) -> Range<usize> {
-    let start = index as usize * batch_size;
-    start..n.min(start + batch_size)
-}
 
 /// `(rows · width)`: the labels of tokens, with [`IGNORE_INDEX`] for the padding of shorter rows.
 pub(super) fn token_labels(rows: &[Vec<i64>], width: usize, device: &Device) -> Result<Tensor> {

@@ -58,8 +58,8 @@ pub(super) struct Texts {
 impl Texts {
     /// Tokenises the corpus, or reads its tokens from the cache. Trains the tokenizer if neither the run nor the
     /// settings name one.
-    pub(super) fn new(settings: &TextSettings<'_>, context: &TaskContext<'_>) -> Result<Self> {
-        let TextSettings { corpus, tokenizer, vocab_size, cache, spec, n_validation } = *settings;
+    pub(super) fn new(settings: TextSettings<'_>, context: &TaskContext<'_>) -> Result<Self> {
+        let TextSettings { corpus, tokenizer, vocab_size, cache, spec, n_validation } = settings;
         let TaskContext { seed, batch_size, device, kept, progress, .. } = *context;
         let holdout = Holdout::new(seed, corpus.validation_share());
         let corpus = corpus.open(seed)?;

@@ -21,13 +21,13 @@ use tealight_ops::linear_cross_entropy::Scored;
 pub use config::Config;
 pub use report::Report;
 
-use crate::data::text::sequences::{Layout, Rows, Sequence};
+use crate::data::text::sequences::{Layout, Predicts, Rows, Sequence, Spec};
 use crate::data::{DataFile, Split};
 use crate::error::Result;
 use crate::task::attention_map::AttentionMap;
 use crate::task::batch::token_labels;
 use crate::task::context::TaskContext;
-use crate::task::text::Texts;
+use crate::task::text::{TextSettings, Texts};
 use crate::task::{Inputs, Loss, RegisteredTask, Task, TaskKind, TaskSettings};
 
 /// The task: text as sequences of tokens.
@@ -54,7 +54,15 @@ impl TaskKind for Config {
 
     fn build(&self, context: &TaskContext<'_>) -> Result<CausalLm> {
         self.validate()?;
-        Ok(CausalLm { config: self.clone(), texts: Texts::new(&self.texts(), context)? })
+        let settings = TextSettings {
+            corpus: &self.corpus,
+            tokenizer: &self.tokenizer,
+            vocab_size: self.vocab_size,
+            cache: self.cache.as_deref(),
+            spec: Spec { layout: self.sequences, seq_len: self.seq_len, predicts: Predicts::Next },
+            n_validation: self.n_validation,
+        };
+        Ok(CausalLm { config: self.clone(), texts: Texts::new(settings, context)? })
     }
 }
 

@@ -70,8 +70,21 @@ fn of_jsonl(path: &Path, bytes: &[u8], config: &DataConfig) -> Result<Vec<Exampl
 
 fn of_csv(path: &Path, bytes: &[u8], config: &DataConfig) -> Result<Vec<Example>> {
     let mut reader = csv::Reader::from_reader(bytes);
-    let mut lines = Lines { bytes, at: 0, line: 1 };
-    let heading = reader.headers().map_err(|error| of_row(path, &error, &mut lines))?.clone();
+    // Counts the lines up to a row; rows come in order. The csv reader's own count is too low after blank lines
+    // and `\r\n`: it takes them for the beginning of the next row.
+    let (mut at, mut line) = (0, 1);
+    let mut line_of = |position: Option<&csv::Position>| {
+        let start = position.map_or(0, |position| position.byte() as usize);
+        while let Some(&byte) = bytes.get(at)
+            && (at < start || matches!(byte, b'\r' | b'\n'))
+        {
+            line += usize::from(byte == b'\n');
+            at += 1;
+        }
+        line
+    };
+    let heading = reader.headers();
+    let heading = heading.map_err(|error| of_row(path, &error, line_of(error.position())))?.clone();
     let column = |name: &str| {
         let names: Vec<&str> = heading.iter().map(str::trim).collect();
         let at = names.iter().position(|&known| known == name);
@@ -80,8 +93,8 @@ fn of_csv(path: &Path, bytes: &[u8], config: &DataConfig) -> Result<Vec<Example>
     let (text, label) = (column(&config.text)?, column(&config.label)?);
     let mut examples = Vec::new();
     for row in reader.records() {
-        let row = row.map_err(|error| of_row(path, &error, &mut lines))?;
-        let line = lines.of(row.position());
+        let row = row.map_err(|error| of_row(path, &error, line_of(error.position())))?;
+        let line = line_of(row.position());
         let [text, label] = [text, label].map(|at| row.get(at).unwrap_or_default());
         examples.push(example(text, label, line).map_err(|rule| Error::line(path, line, rule))?);
     }
@@ -103,31 +116,8 @@ fn missing(what: &str, name: &str, known: impl IntoIterator<Item = impl AsRef<st
     format!("there is no {what} `{name}` among {}", known.join(", "))
 }
 
-/// Counts lines up to a row. The csv reader's own count is too low after blank lines and `\r\n`: it takes them
-/// for the beginning of the next row.
-struct Lines<'a> {
-    bytes: &'a [u8],
-    at: usize,
-    line: usize,
-}
-
-impl Lines<'_> {
-    /// The line of a row, counted from 1. Rows must come in order.
-    fn of(&mut self, position: Option<&csv::Position>) -> usize {
-        let start = position.map_or(0, |position| position.byte() as usize);
-        while let Some(&byte) = self.bytes.get(self.at)
-            && (self.at < start || matches!(byte, b'\r' | b'\n'))
-        {
-            self.line += usize::from(byte == b'\n');
-            self.at += 1;
-        }
-        self.line
-    }
-}
-
-/// An error of the csv reader, with its line.
-fn of_row(path: &Path, error: &csv::Error, lines: &mut Lines<'_>) -> Error {
-    let line = lines.of(error.position());
+/// An error of the csv reader at a line.
+fn of_row(path: &Path, error: &csv::Error, line: usize) -> Error {
     let rule = match error.kind() {
         csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
             format!("there are {len} columns, and the heading has {expected_len}")

@@ -34,7 +34,7 @@ use crate::data::{DataFile, ShuffledOrder, Split};
 use crate::error::{Error, Result};
 use crate::inference::probabilities;
 use crate::task::attention_map::{AttentionMap, SequenceMaps};
-use crate::task::batch::{Batch, batch_range, likeliest};
+use crate::task::batch::{Batch, likeliest};
 use crate::task::context::TaskContext;
 use crate::task::metrics::by_name;
 use crate::task::text::embedding_rows;
@@ -194,14 +194,14 @@ impl Task for Classify {
             }
             (Split::Train, None) => self.batch_of(&[]),
             (Split::Validation, _) => {
-                let range = batch_range(index, self.evaluation_batch(), validation.len());
-                self.batch_of(&validation[range])
+                let mut batches = validation.chunks(self.evaluation_batch());
+                self.batch_of(batches.nth(index as usize).unwrap_or_default())
             }
         }
     }
 
     fn n_evaluation_batches(&self) -> u64 {
-        self.data.validation.len().div_ceil(self.evaluation_batch()) as u64
+        self.data.validation.chunks(self.evaluation_batch()).len() as u64
     }
 
     fn sizes(&self) -> BTreeMap<String, u64> {

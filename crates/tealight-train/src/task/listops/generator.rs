@@ -11,6 +11,7 @@
 //! `max_length` tokens. An operation has two tokens beside its arguments: the operator with its bracket, and
 //! the closing bracket.
 
+use rayon::prelude::*;
 use tealight_ops::rng::{Purpose, Stream};
 
 use super::config::Config;
@@ -86,6 +87,15 @@ impl Generator {
         );
         let keys = ["task.min_length", "task.max_length", "task.max_depth", "task.max_args"];
         Error::config(keys, message)
+    }
+
+    /// The expressions of a part at `indices`.
+    pub fn expressions(
+        &self,
+        part: Part,
+        indices: impl IntoParallelIterator<Item = usize, Iter: IndexedParallelIterator>,
+    ) -> Vec<Expression> {
+        indices.into_par_iter().map(|index| self.expression(part, index as u64)).collect()
     }
 
     /// Expression `index` of a part: a pure function of the seed.
@@ -164,8 +174,6 @@ impl Draws {
 mod tests {
     use super::*;
     use std::collections::BTreeSet;
-
-    use rayon::prelude::*;
 
     fn short() -> Generator {
         let config = Config {

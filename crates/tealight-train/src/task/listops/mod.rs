@@ -19,7 +19,6 @@ use std::collections::BTreeMap;
 
 use candle_core::{Device, Tensor};
 use candle_nn::VarBuilder;
-use rayon::prelude::*;
 use tealight_model::cost::{Cost, Estimate};
 use tealight_model::embedding::{Input, InputSpec};
 use tealight_model::models::forecaster::{Forecaster, ForecasterSpec};
@@ -31,7 +30,7 @@ pub use report::{Bin, Report};
 
 use crate::data::{ShuffledOrder, Split};
 use crate::error::Result;
-use crate::task::batch::{Batch, batch_range};
+use crate::task::batch::Batch;
 use crate::task::context::TaskContext;
 use crate::task::metrics::by_name;
 use crate::task::{Inputs, Loss, RegisteredTask, Task, TaskKind};
@@ -57,7 +56,7 @@ impl TaskKind for Config {
     fn build(&self, context: &TaskContext<'_>) -> Result<ListOps> {
         let TaskContext { seed, batch_size, device, .. } = *context;
         let generator = Generator::new(self, seed)?;
-        let validation = draw(&generator, Part::Validation, self.n_validation);
+        let validation = generator.expressions(Part::Validation, 0..self.n_validation);
         let order = ShuffledOrder::new(seed, self.n_train);
         let (config, device) = (self.clone(), device.clone());
         Ok(ListOps { config, generator, order, validation, batch_size, device })
@@ -65,11 +64,6 @@ impl TaskKind for Config {
 }
 
 impl ListOps {
-    /// The first `n` expressions of a part.
-    pub fn expressions(&self, part: Part, n: usize) -> Vec<Expression> {
-        draw(&self.generator, part, n)
-    }
-
     /// The sizes that the model is built with.
     pub fn model_spec(&self) -> ForecasterSpec {
         ForecasterSpec {
@@ -97,10 +91,6 @@ fn logits(model: &Forecaster, batch: &Batch, mode: Mode) -> Result<Tensor> {
     Ok(model.forward(&Input::tokens(&batch.ids), &batch.mask, mode)?)
 }
 
-fn draw(generator: &Generator, part: Part, n: usize) -> Vec<Expression> {
-    (0..n as u64).into_par_iter().map(|index| generator.expression(part, index)).collect()
-}
-
 impl Task for ListOps {
     type Model = Forecaster;
     type Batch = Batch;
@@ -113,21 +103,17 @@ impl Task for ListOps {
         match split {
             Split::Train => {
                 let places = self.order.examples(index * self.batch_size as u64, self.batch_size);
-                let drawn = places.into_par_iter();
-                let drawn: Vec<_> = drawn
-                    .map(|place| self.generator.expression(Part::Train, place as u64))
-                    .collect();
-                self.batch_of(&drawn)
+                self.batch_of(&self.generator.expressions(Part::Train, places))
             }
             Split::Validation => {
-                let range = batch_range(index, self.evaluation_batch(), self.validation.len());
-                self.batch_of(&self.validation[range])
+                let mut batches = self.validation.chunks(self.evaluation_batch());
+                self.batch_of(batches.nth(index as usize).unwrap_or_default())
             }
         }
     }
 
     fn n_evaluation_batches(&self) -> u64 {
-        self.validation.len().div_ceil(self.evaluation_batch()) as u64
+        self.validation.chunks(self.evaluation_batch()).len() as u64
     }
 
     fn sizes(&self) -> BTreeMap<String, u64> {

@@ -58,11 +58,12 @@ pub struct Bin {
 impl TaskReport<ListOps> for Report {
     fn new(task: &ListOps, model: &Forecaster) -> Result<Self> {
         let Config { n_train, n_test, min_length, max_length, .. } = task.config;
-        let expressions = task.expressions(Part::Test, n_test);
+        let expressions = task.generator.expressions(Part::Test, 0..n_test);
         let answers = task.answers(model, &expressions)?;
         let share = |right: usize| right as f64 / n_test as f64;
         let accuracy = share(answers.iter().filter(|answer| answer.is_right).count());
-        let frequent = Frequent::of(&task.expressions(Part::Train, n_train.min(N_COUNTED)));
+        let frequent =
+            Frequent::of(&task.generator.expressions(Part::Train, 0..n_train.min(N_COUNTED)));
         let right = |guess: &dyn Fn(&Expression) -> u8| {
             share(expressions.iter().filter(|one| guess(one) == one.value).count())
         };

@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 
 use crate::data::text::corpus::CorpusConfig;
 use crate::data::text::masking;
-use crate::data::text::sequences::{Layout, Predicts, Spec};
+use crate::data::text::sequences::Layout;
 use crate::data::text::tokenizer::TokenizerConfig;
 use crate::error::Result;
 use crate::settings::settings;
-use crate::task::text::{TextSettings, absolute_paths, validate_sizes};
+use crate::task::text::{absolute_paths, validate_sizes};
 use crate::task::{Attends, TaskSettings};
 
 settings! {
@@ -33,20 +33,6 @@ settings! {
         pub tokenizer: TokenizerConfig = TokenizerConfig::default(),
         /// `[task.masking]`
         pub masking: masking::Config = masking::Config::default(),
-    }
-}
-
-impl Config {
-    pub(super) fn texts(&self) -> TextSettings<'_> {
-        let Self { seq_len, sequences: layout, n_validation, vocab_size, .. } = *self;
-        TextSettings {
-            corpus: &self.corpus,
-            tokenizer: &self.tokenizer,
-            vocab_size,
-            cache: self.cache.as_deref(),
-            spec: Spec { layout, seq_len, predicts: Predicts::Masked },
-            n_validation,
-        }
     }
 }
 

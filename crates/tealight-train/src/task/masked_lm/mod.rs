@@ -28,13 +28,13 @@ pub use report::{Baseline, Example, Report, Weather};
 use crate::data::text::corpus::CorpusConfig;
 use crate::data::text::diary::Diary;
 use crate::data::text::masking::{Masked, Masking};
-use crate::data::text::sequences::{Layout, Rows, Sequence};
+use crate::data::text::sequences::{Layout, Predicts, Rows, Sequence, Spec};
 use crate::data::{DataFile, Split};
 use crate::error::{Error, Result};
 use crate::inference::fill_mask::FillMask;
 use crate::task::attention_map::AttentionMap;
 use crate::task::context::TaskContext;
-use crate::task::text::Texts;
+use crate::task::text::{TextSettings, Texts};
 use crate::task::{Inputs, Loss, RegisteredTask, Task, TaskKind, TaskSettings};
 
 /// The task: text as sequences of tokens, some of which are hidden.
@@ -72,7 +72,19 @@ impl TaskKind for Config {
     fn build(&self, context: &TaskContext<'_>) -> Result<MaskedLm> {
         self.validate()?;
         let TaskContext { seed, model, fixed_shapes, .. } = *context;
-        let texts = Texts::new(&self.texts(), context)?;
+        let settings = TextSettings {
+            corpus: &self.corpus,
+            tokenizer: &self.tokenizer,
+            vocab_size: self.vocab_size,
+            cache: self.cache.as_deref(),
+            spec: Spec {
+                layout: self.sequences,
+                seq_len: self.seq_len,
+                predicts: Predicts::Masked,
+            },
+            n_validation: self.n_validation,
+        };
+        let texts = Texts::new(settings, context)?;
         let diary = match &self.corpus {
             CorpusConfig::Diary(diary) => Some(Diary::new(diary, seed)?),
             CorpusConfig::Files(_) => None,

@@ -39,7 +39,7 @@ pub use vocabulary::Vocabulary;
 use crate::data::{DataFile, Split, padded};
 use crate::error::Result;
 use crate::task::attention_map::{AttentionMap, SequenceMaps};
-use crate::task::batch::{batch_range, token_labels};
+use crate::task::batch::token_labels;
 use crate::task::context::TaskContext;
 use crate::task::metrics::{Metrics, by_name};
 use crate::task::{Inputs, Loss, RegisteredTask, Task, TaskKind, TaskSettings};
@@ -129,14 +129,14 @@ impl Task for Seq2Seq {
             Split::Train => self.batch_of(&self.data.train.pairs(index, self.batch_size)?),
             Split::Validation => {
                 let validation = &self.data.validation;
-                let range = batch_range(index, self.evaluation_batch(), validation.len());
-                self.batch_of(&validation[range])
+                let mut batches = validation.chunks(self.evaluation_batch());
+                self.batch_of(batches.nth(index as usize).unwrap_or_default())
             }
         }
     }
 
     fn n_evaluation_batches(&self) -> u64 {
-        self.data.validation.len().div_ceil(self.evaluation_batch()) as u64
+        self.data.validation.chunks(self.evaluation_batch()).len() as u64
     }
 
     fn sizes(&self) -> BTreeMap<String, u64> {

@@ -29,7 +29,6 @@ use crate::data::{DataFile, Split};
 use crate::error::{Error, Result};
 use crate::inference::probabilities;
 use crate::task::attention_map::{AttentionMap, SequenceMaps};
-use crate::task::batch::batch_range;
 use crate::task::context::TaskContext;
 use crate::task::metrics::{Measures, by_name};
 use crate::task::{Inputs, Loss, RegisteredTask, Task, TaskKind, TaskSettings};
@@ -143,7 +142,8 @@ impl Weather {
         match (split, &self.data.train) {
             (Split::Validation, _) => {
                 let (n, validation) = (evaluation_batch(self.config.window), &self.data.validation);
-                validation.select(batch_range(index, n, validation.len()))
+                let first = index as usize * n;
+                validation.select(first..validation.len().min(first + n))
             }
             (Split::Train, TrainingData::Fixed { examples, order }) => {
                 examples.select(order.examples(start, self.batch_size))
