@@ -37,11 +37,10 @@ impl Card<'_> {
         }
         let _ = write!(text, "tags:\n- tealight\n---\n\n# {name}\n\n");
         let verb = if self.config.is_some() { "trained" } else { "written" };
-        let _ = writeln!(
-            text,
-            "{} of {n_parameters} parameters, {verb} by Tealight.",
-            capitalised(&self.purpose.to_string())
-        );
+        let purpose = self.purpose.to_string();
+        let (first, rest) = purpose.split_at(1);
+        let first = first.to_uppercase();
+        let _ = writeln!(text, "{first}{rest} of {n_parameters} parameters, {verb} by Tealight.");
         if let Some(reason) = self.reason {
             let _ = write!(text, "\n`transformers` has no class for it: {reason}.\n");
         }
@@ -82,13 +81,6 @@ fn usage(purpose: &Purpose) -> &'static str {
             "tealight train CONFIG    # with init_from = \"FOLDER\""
         }
     }
-}
-
-fn capitalised(text: &str) -> String {
-    let mut letters = text.chars();
-    letters.next().map_or_else(String::new, |first| {
-        first.to_uppercase().collect::<String>() + letters.as_str()
-    })
 }
 
 #[cfg(test)]

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 
 use candle_core::Device;
+use candle_nn::VarBuilder;
+use tealight_model::cost::Estimate;
 use tealight_model::leaks::first_leak;
 use tealight_model::{Mode, ModelConfig, Reads};
 
@@ -112,11 +114,7 @@ impl<T: Task> Task for OneBatch<'_, T> {
     type Model = T::Model;
     type Batch = T::Batch;
 
-    fn build_model(
-        &self,
-        config: &ModelConfig,
-        vb: &candle_nn::VarBuilder<'_>,
-    ) -> Result<Self::Model> {
+    fn build_model(&self, config: &ModelConfig, vb: &VarBuilder<'_>) -> Result<Self::Model> {
         self.0.build_model(config, vb)
     }
 
@@ -136,7 +134,7 @@ impl<T: Task> Task for OneBatch<'_, T> {
         self.0.seq_len()
     }
 
-    fn estimate(&self, config: &ModelConfig) -> tealight_model::cost::Estimate {
+    fn estimate(&self, config: &ModelConfig) -> Estimate {
         self.0.estimate(config)
     }
 

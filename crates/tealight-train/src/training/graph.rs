@@ -29,8 +29,8 @@ pub(crate) struct GraphedPass {
 }
 
 enum State {
-    /// The shapes of the last batch, and how many batches in a row have had them.
-    WarmUp(Option<(Vec<(Shape, DType)>, usize)>),
+    /// The shapes of the last batch, and how many batches in a row before it have had them.
+    WarmUp(Vec<(Shape, DType)>, usize),
     Captured(CudaGraph<Pass>),
     /// The capture failed.
     Eager,
@@ -38,7 +38,7 @@ enum State {
 
 impl Default for State {
     fn default() -> Self {
-        Self::WarmUp(None)
+        Self::WarmUp(Vec::new(), 0)
     }
 }
 
@@ -77,14 +77,11 @@ impl GraphedPass {
                 let n_tokens = session.task.n_tokens(batch);
                 Ok(Pass { measures, count, n_tokens, ..replayed })
             }
-            State::WarmUp(last) => {
+            State::WarmUp(last, n_alike) => {
                 let shapes = inputs.shapes();
-                let n_alike = match last.take() {
-                    Some((last, n)) if last == shapes => n,
-                    _ => 0,
-                };
-                *last = Some((shapes, n_alike + 1));
-                if n_alike < WARM_UP_PASSES {
+                *n_alike = if *last == shapes { *n_alike + 1 } else { 0 };
+                *last = shapes;
+                if *n_alike < WARM_UP_PASSES {
                     return warm_up(device, eager);
                 }
                 match batches.paused(|| capture(&inputs, device, batch, stream, pass)) {

@@ -10,11 +10,8 @@ use crate::task::Task;
 impl<T: Task> Session<T> {
     /// Estimated bytes of training: parameters, gradients, moments, and the activations of a batch.
     pub fn memory_needed(&self) -> f64 {
-        limits::memory(
-            &self.config,
-            &self.task.estimate(&self.config.model),
-            self.bytes_per_activation(),
-        )
+        let estimate = self.task.estimate(&self.config.model);
+        limits::memory(&self.config, &estimate, self.bytes_per_activation())
     }
 
     /// The estimated largest batch whose training fits into `bytes`.

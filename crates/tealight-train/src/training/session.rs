@@ -57,19 +57,15 @@ impl<T: Task> Session<T> {
     pub fn new(config: &RunConfig, task: T, device: &Device) -> Result<Self> {
         config.validate()?;
         limits::check_parameters(&config.model, |model| task.estimate(model).parameters)?;
-        let precision = config.training.precision;
+        let TrainingConfig { precision, frozen, layer_lr_decay, ema_decay, .. } = &config.training;
         let params = ParamStore::new(config.seed, DType::F32, device)
             .computing_in(precision.computes_in(device))
-            .with_frozen(&config.training.frozen);
+            .with_frozen(frozen);
         let model = task.build_model(&config.model, &params.trainable())?;
         let eval_model = task.build_model(&config.model, &params.without_gradients())?;
-        let parameters = fine_tuning::parameters(
-            &params,
-            &config.training.frozen,
-            config.training.layer_lr_decay,
-        )?;
+        let parameters = fine_tuning::parameters(&params, frozen, *layer_lr_decay)?;
         let optimizer = config.optimizer.build(parameters)?;
-        let ema = config.training.ema_decay.map(|decay| Ema::new(decay, params.iter().collect()));
+        let ema = ema_decay.map(|decay| Ema::new(decay, params.iter().collect()));
         let early_stopping = early_stopping_from(config, EarlyStoppingState::default())?;
         let progress = Progress { step: 0, early_stopping, bad_step: BadStepState::default() };
         let config = config.clone();
