@@ -194,10 +194,8 @@ impl<'a> FillMask<'a> {
             return Err(Error::text(&text, "the tokenizer has this token, but the model does not"));
         }
         let score = |id: u32| mask.scores[id as usize];
-        let ids: Vec<u32> = match &proposals.targets {
-            Some(targets) => targets.clone(),
-            None => (0..mask.scores.len() as u32).collect(),
-        };
+        let all = || (0..mask.scores.len() as u32).collect();
+        let ids: Vec<u32> = proposals.targets.clone().unwrap_or_else(all);
         let candidate = |token| {
             Ok(Candidate {
                 score: score(token),
@@ -274,24 +272,17 @@ fn batches(
 
 /// The tokens to score for words: the word itself or, if it is not one token, its first piece.
 pub fn targets(tokenizer: &Tokenizer, words: &[String]) -> Result<Vec<Target>> {
-    let target = |word: &String| {
-        if let Some(id) = tokenizer.id(word) {
-            return Ok(Target { text: word.clone(), id, first_piece: None });
-        }
-        let pieces = tokenizer.encode_plain(word)?;
-        match pieces.first() {
-            Some(&id) if Some(id) != tokenizer.special().unknown => {
-                let first_piece = tokenizer.token(id);
-                Ok(Target { text: word.clone(), id, first_piece })
-            }
-            _ => Err(Error::text(word, "no token is a beginning of this target")),
-        }
-    };
     let mut targets: Vec<Target> = Vec::with_capacity(words.len());
     for word in words {
-        let target = target(word)?;
-        if !targets.iter().any(|earlier| earlier.id == target.id) {
-            targets.push(target);
+        let (id, first_piece) = match tokenizer.id(word) {
+            Some(id) => (id, None),
+            None => match tokenizer.encode_plain(word)?.first() {
+                Some(&id) if Some(id) != tokenizer.special().unknown => (id, tokenizer.token(id)),
+                _ => return Err(Error::text(word, "no token is a beginning of this target")),
+            },
+        };
+        if !targets.iter().any(|earlier| earlier.id == id) {
+            targets.push(Target { text: word.clone(), id, first_piece });
         }
     }
     Ok(targets)

@@ -13,7 +13,7 @@ use std::str::FromStr;
 use candle_core::Device;
 
 use super::checkpoint::{self, Checkpoint};
-use super::{RunDirectory, entry_names};
+use super::{RunDirectory, entry_names, numbered_path};
 use crate::config::Select;
 use crate::error::{Error, Result};
 use crate::storage::files;
@@ -171,9 +171,7 @@ impl Checkpoints {
     fn rename_damaged(&self, damaged: Vec<(u64, String)>) -> Result<Vec<DamagedCheckpoint>> {
         let rename = |(step, damage)| {
             let name = format!("damaged-{}", step_name(step));
-            let numbered = (2..).map(|n| format!("{name}-{n}"));
-            let mut paths =
-                std::iter::once(name.clone()).chain(numbered).map(|name| self.directory.join(name));
+            let mut paths = (1..).map(|number| numbered_path(&self.directory, &name, number));
             let moved_to = paths.find(|path| !path.exists());
             let moved_to = moved_to.expect("invariant: there are more numbers than directories");
             files::rename(&self.path(step), &moved_to)?;

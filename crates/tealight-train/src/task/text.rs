@@ -51,7 +51,7 @@ pub(super) struct Texts {
     /// All held-out sequences.
     pub(super) validation: Sequences,
     /// Held-out sequences in an evaluation.
-    n_validation: u64,
+    pub(super) n_validation: u64,
     n_tokens: u64,
 }
 
@@ -60,12 +60,11 @@ impl Texts {
     /// settings name one.
     pub(super) fn new(settings: TextSettings<'_>, context: &TaskContext<'_>) -> Result<Self> {
         let TextSettings { corpus, tokenizer, vocab_size, cache, spec, n_validation } = settings;
-        let TaskContext { seed, batch_size, device, kept, progress, .. } = *context;
+        let TaskContext { seed, batch_size, device, kept, mut progress, .. } = *context;
         let holdout = Holdout::new(seed, corpus.validation_share());
         let corpus = corpus.open(seed)?;
         let texts = || holdout.train_texts(&*corpus);
         let tokenizer = kept_or_trained(kept, tokenizer, texts)?;
-        let mut progress = progress;
         let store = TokenStore::of(&*corpus, &tokenizer, || folder(cache), &mut progress)?;
         let store = Arc::new(store);
         let special = tokenizer.special();
@@ -104,11 +103,6 @@ impl Texts {
         let n = self.evaluation_batch();
         let places = index * n..self.n_validation.min((index + 1) * n);
         (index * n, places.map(|place| self.held_out(place)).collect())
-    }
-
-    /// All sequences of an evaluation.
-    pub(super) fn all_held_out(&self) -> impl Iterator<Item = Sequence> {
-        (0..self.n_validation).map(|index| self.held_out(index))
     }
 
     /// Batches of an evaluation.

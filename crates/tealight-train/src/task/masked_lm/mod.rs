@@ -103,13 +103,12 @@ impl MaskedLm {
     fn check_masking(&self) -> Result<()> {
         let is_ordinary = |id: &u32| !self.texts.tokenizer.is_special(*id);
         let has_ordinary = |sequence: Sequence| sequence.ids.iter().any(is_ordinary);
-        let train = &self.texts.train;
-        let side = if !(0..train.n()).map(|number| train.at(number)).any(has_ordinary) {
-            "to train on"
-        } else if !self.texts.all_held_out().any(has_ordinary) {
-            "that is held out"
-        } else {
-            return Ok(());
+        let mut train = (0..self.texts.train.n()).map(|number| self.texts.train.at(number));
+        let mut held_out = (0..self.texts.n_validation).map(|index| self.texts.held_out(index));
+        let side = match (train.any(has_ordinary), held_out.any(has_ordinary)) {
+            (true, true) => return Ok(()),
+            (false, _) => "to train on",
+            (true, false) => "that is held out",
         };
         let message = format!(
             "no token of the text {side} can be masked: `task.tokenizer` makes nothing but special tokens \

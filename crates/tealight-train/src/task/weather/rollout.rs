@@ -75,7 +75,13 @@ pub fn rollout(
     let sequences = match *decoding {
         Decoding::Sample { seed, temperature, top_k } => {
             let stream = Stream::new(seed, Purpose::Sampling);
-            vec![sample(first, n_days, stream, temperature, top_k)?]
+            let mut world = first;
+            for index in 0..n_days as u64 {
+                let next = world.next()?;
+                let day = stream.categorical(index, &sharpen(&next.mean, temperature, top_k));
+                world.observe(day, &next);
+            }
+            vec![world.sequence]
         }
         Decoding::Beams(n_beams) => search(first, n_days, n_beams)?,
     };
@@ -97,21 +103,6 @@ fn check(n_days: usize, decoding: &Decoding) -> Result<()> {
         _ => return Ok(()),
     };
     Err(Error::config([], fault))
-}
-
-fn sample(
-    mut world: World<'_>,
-    n_days: usize,
-    stream: Stream,
-    temperature: f64,
-    top_k: Option<usize>,
-) -> Result<Sequence> {
-    for index in 0..n_days as u64 {
-        let next = world.next()?;
-        let day = stream.categorical(index, &sharpen(&next.mean, temperature, top_k));
-        world.observe(day, &next);
-    }
-    Ok(world.sequence)
 }
 
 /// Weights to draw from: the `top_k` largest probabilities, raised to 1/temperature.
