@@ -28,16 +28,10 @@ pub struct FillMask<'a> {
     model: &'a MaskedLm,
     tokenizer: &'a Tokenizer,
     device: &'a Device,
-    length: InputLength,
-}
-
-/// The number of tokens that the model accepts, special tokens included.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum InputLength {
-    /// Any length up to this.
-    UpTo(usize),
-    /// Exactly this, with padding: an attention that is built for one length changes its meaning at others.
-    PaddedTo(usize),
+    /// The most tokens that the model accepts, special tokens included.
+    longest: usize,
+    /// Pads every text to this length: an attention that is built for one length changes its meaning at others.
+    pads: bool,
 }
 
 /// The candidates that are returned for a mask.
@@ -81,16 +75,15 @@ impl<'a> FillMask<'a> {
         tokenizer: &'a Tokenizer,
         device: &'a Device,
     ) -> Self {
-        let longest = model.transformer().max_seq_len();
         let only = config.attention.only_len();
-        let length = only.map_or(InputLength::UpTo(longest), InputLength::PaddedTo);
-        Self { model, tokenizer, device, length }
+        let longest = only.unwrap_or(model.transformer().max_seq_len());
+        Self { model, tokenizer, device, longest, pads: only.is_some() }
     }
 
     /// Pads all texts to `len` tokens.
     #[must_use]
     pub fn padded_to(self, len: usize) -> Self {
-        Self { length: InputLength::PaddedTo(len), ..self }
+        Self { longest: len, pads: true, ..self }
     }
 
     /// The candidates for each mask of each text, best first.
@@ -111,10 +104,7 @@ impl<'a> FillMask<'a> {
         let encoded = texts.iter().map(|text| self.encode(text)).collect::<Result<Vec<_>>>()?;
         // A batch holds texts of one length, because padding changes the result of some kinds of attention.
         // Padded texts are evaluated one by one, because such a model may mix the texts of a batch.
-        let max_positions = match self.length {
-            InputLength::UpTo(_) => MAX_POSITIONS,
-            InputLength::PaddedTo(_) => 1,
-        };
+        let max_positions = if self.pads { 1 } else { MAX_POSITIONS };
         let mut order: Vec<usize> = (0..encoded.len()).collect();
         order.sort_by_key(|&index| encoded[index].ids.len());
         let mut of_texts: Vec<Vec<T>> = texts.iter().map(|_| Vec::new()).collect();
@@ -143,24 +133,23 @@ impl<'a> FillMask<'a> {
         let mut ids = self.tokenizer.encode(&with_mask)?.ids;
         let masks: Vec<usize> = (0..ids.len()).filter(|&at| ids[at] == mask).collect();
         let len = ids.len();
-        let rule = match (self.length, special.pad) {
+        let longest = self.longest;
+        let rule = match special.pad {
             _ if masks.is_empty() => {
                 format!("it has no mask; write `{written}` where a token is to be filled in")
             }
-            (InputLength::UpTo(longest) | InputLength::PaddedTo(longest), _) if len > longest => {
-                format!(
-                    "it has {len} tokens with the special ones, and the model accepts at most {longest}"
-                )
-            }
-            (InputLength::PaddedTo(longest), None) => format!(
-                "it has {len} tokens, the model accepts exactly {longest}, and its tokenizer has no \
-                 padding token"
+            _ if len > longest => format!(
+                "it has {len} tokens with the special ones, and the model accepts at most {longest}"
             ),
-            (InputLength::PaddedTo(longest), Some(pad)) => {
+            _ if !self.pads => return Ok(Encoded { ids, masks, len }),
+            Some(pad) => {
                 ids.resize(longest, pad);
                 return Ok(Encoded { ids, masks, len });
             }
-            (InputLength::UpTo(_), _) => return Ok(Encoded { ids, masks, len }),
+            None => format!(
+                "it has {len} tokens, the model accepts exactly {longest}, and its tokenizer has no \
+                 padding token"
+            ),
         };
         Err(Error::text(text, rule))
     }

@@ -101,9 +101,9 @@ impl Checkpoint {
             sums.add(name, bytes);
             files::write(&directory.join(name), bytes)
         };
-        let all = [(MODEL, Some(&self.model)), (OPTIMIZER, Some(&self.optimizer))];
-        for (name, tensors) in all.into_iter().chain([(EMA, self.ema.as_ref())]) {
-            let Some(tensors) = tensors else { continue };
+        let ema = self.ema.as_ref().map(|ema| (EMA, ema));
+        let all = [(MODEL, &self.model), (OPTIMIZER, &self.optimizer)].into_iter().chain(ema);
+        for (name, tensors) in all {
             let bytes = tensors::to_bytes(&directory.join(name), tensors)?;
             sizes.insert(name.to_owned(), bytes.len() as u64);
             write(name, &bytes)?;

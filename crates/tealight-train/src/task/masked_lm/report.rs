@@ -165,17 +165,16 @@ fn commonest(task: &MaskedLm) -> (Baseline, usize) {
 impl Weather {
     fn new(task: &MaskedLm, model: &Model, language: Language) -> Result<Option<Self>> {
         let diary = task.diary.as_ref().expect("invariant: only a diary has weather");
-        let (mut probes, mut words) = (Vec::new(), Vec::new());
+        let mut probes = Vec::new();
         for probe in (0..N_PROBES).map(|index| diary.probe(language, index)) {
-            if let Some(ids) = words_in(&probe, &task.texts.tokenizer, task.config.seq_len)? {
-                probes.push(probe);
-                words.push(ids);
-            }
+            let words = words_in(&probe, &task.texts.tokenizer, task.config.seq_len)?;
+            probes.extend(words.map(|words| (probe, words)));
         }
-        let Some(first) = probes.first() else { return Ok(None) };
-        let texts: Vec<String> = probes.iter().map(|probe| probe.text.clone()).collect();
+        let Some((first, _)) = probes.first() else { return Ok(None) };
+        let texts: Vec<String> = probes.iter().map(|(probe, _)| probe.text.clone()).collect();
         let guesses = task.fill_mask(model).map(&texts, |gap| {
-            Ok(expected(probes[gap.text].optimal, words[gap.text], &gap.scores))
+            let (probe, words) = &probes[gap.text];
+            Ok(expected(probe.optimal, *words, &gap.scores))
         })?;
         let guesses = guesses.concat();
         let n = guesses.len() as f64;
