@@ -88,7 +88,7 @@ impl Pretrained {
         }
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         let folder = if path.is_file() { parent.unwrap_or(Path::new(".")) } else { path };
-        if tealight_folder::is_tealight_folder(folder) {
+        if folder.join(tealight_folder::FILE).is_file() {
             return tealight_folder::read(folder);
         }
         if folder.join(folder::CONFIG).is_file() {

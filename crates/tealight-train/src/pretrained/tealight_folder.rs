@@ -29,7 +29,8 @@ use crate::task::classify::Labels;
 /// The version of `tealight.json` that is written, and the newest that is read.
 const FORMAT_VERSION: u64 = 1;
 
-const FILE: &str = "tealight.json";
+/// The file that describes the model.
+pub(super) const FILE: &str = "tealight.json";
 
 /// `tealight.json`
 #[derive(Debug, Deserialize, Serialize)]
@@ -43,11 +44,6 @@ struct Description {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     read_out: Option<ReadOut>,
     model: ModelConfig,
-}
-
-/// Whether `folder` is in this format.
-pub(super) fn is_tealight_folder(folder: &Path) -> bool {
-    folder.join(FILE).is_file()
 }
 
 /// Reads the model in `folder`.

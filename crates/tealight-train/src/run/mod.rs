@@ -100,11 +100,6 @@ impl RunDirectory {
         files::sync_directory(self.path.parent().unwrap_or(Path::new("")))
     }
 
-    /// The configuration as the user wrote it.
-    pub fn config(&self) -> Result<String> {
-        files::read_text(&self.path.join(CONFIG))
-    }
-
     /// The path of the configuration with overrides and defaults written out.
     pub fn resolved_path(&self) -> PathBuf {
         self.path.join(RESOLVED)
@@ -259,7 +254,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let run = started(root.path(), "a");
         let run = RunDirectory::open(run.path()).unwrap();
-        assert_eq!(run.config().unwrap(), "seed = 17 # mine\n");
+        assert_eq!(fs::read_to_string(run.path().join(CONFIG)).unwrap(), "seed = 17 # mine\n");
         assert_eq!(fs::read_to_string(run.resolved_path()).unwrap(), "seed = 17\n");
         assert_eq!(run.manifest().unwrap().n_parameters, 5);
     }
