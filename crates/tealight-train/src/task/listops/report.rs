@@ -62,8 +62,8 @@ impl TaskReport<ListOps> for Report {
         let answers = task.answers(model, &expressions)?;
         let share = |right: usize| right as f64 / n_test as f64;
         let accuracy = share(answers.iter().filter(|answer| answer.is_right).count());
-        let frequent =
-            Frequent::of(&task.generator.expressions(Part::Train, 0..n_train.min(N_COUNTED)));
+        let counted = task.generator.expressions(Part::Train, 0..n_train.min(N_COUNTED));
+        let (majority, by_root) = most_frequent(&counted);
         let right = |guess: &dyn Fn(&Expression) -> u8| {
             share(expressions.iter().filter(|one| guess(one) == one.value).count())
         };
@@ -76,8 +76,8 @@ impl TaskReport<ListOps> for Report {
             accuracy,
             nll: answers.iter().map(|answer| answer.nll).sum::<f64>() / n_test as f64,
             accuracy_standard_error: (accuracy * (1. - accuracy) / n_test as f64).sqrt(),
-            majority_accuracy: right(&|_| frequent.majority),
-            root_operator_accuracy: right(&|one| frequent.by_root[one.root as usize]),
+            majority_accuracy: right(&|_| majority),
+            root_operator_accuracy: right(&|one| by_root[one.root as usize]),
             n_test,
             by_depth: bins(|one| one.depth, &depths),
             by_length: bins(|one| one.tokens.len(), &ranges(min_length + 1, max_length - 1)),
@@ -138,21 +138,13 @@ impl ListOps {
 }
 
 /// The most frequent values in training: of all expressions, and by outermost operation.
-struct Frequent {
-    majority: u8,
-    by_root: [u8; Operator::ALL.len()],
-}
-
-impl Frequent {
-    fn of(expressions: &[Expression]) -> Self {
-        let mut counts = [[0_usize; N_CLASSES]; Operator::ALL.len()];
-        for one in expressions {
-            counts[one.root as usize][usize::from(one.value)] += 1;
-        }
-        let sums: [usize; N_CLASSES] =
-            std::array::from_fn(|value| counts.iter().map(|counts| counts[value]).sum());
-        Self { majority: most(&sums), by_root: counts.map(|counts| most(&counts)) }
+fn most_frequent(expressions: &[Expression]) -> (u8, [u8; Operator::ALL.len()]) {
+    let mut counts = [[0_usize; N_CLASSES]; Operator::ALL.len()];
+    for one in expressions {
+        counts[one.root as usize][usize::from(one.value)] += 1;
     }
+    let sums = std::array::from_fn(|value| counts.iter().map(|counts| counts[value]).sum());
+    (most(&sums), counts.map(|counts| most(&counts)))
 }
 
 /// The most frequent value; the lowest of equals.
@@ -173,22 +165,14 @@ fn bins<'a>(
     answers: impl Iterator<Item = (usize, &'a Answer)>,
     ranges: &[(usize, usize)],
 ) -> Vec<Bin> {
-    let mut counts: BTreeMap<(usize, usize), (usize, usize)> = BTreeMap::new();
-    for (measure, answer) in answers {
-        let range = ranges.iter().find(|(from, to)| (*from..=*to).contains(&measure));
-        if let Some(&range) = range {
-            let (n, right) = counts.entry(range).or_default();
-            *n += 1;
-            *right += usize::from(answer.is_right);
-        }
-    }
-    let bin = |((from, to), (n, right)): ((usize, usize), (usize, usize))| Bin {
-        from,
-        to,
-        n,
-        accuracy: right as f64 / n as f64,
+    let answers: Vec<(usize, &Answer)> = answers.collect();
+    let bin = |&(from, to): &(usize, usize)| {
+        let inside = answers.iter().filter(|(measure, _)| (from..=to).contains(measure));
+        let inside: Vec<bool> = inside.map(|(_, answer)| answer.is_right).collect();
+        let (n, n_right) = (inside.len(), inside.iter().filter(|is_right| **is_right).count());
+        (n > 0).then(|| Bin { from, to, n, accuracy: n_right as f64 / n as f64 })
     };
-    counts.into_iter().map(bin).collect()
+    ranges.iter().filter_map(bin).collect()
 }
 
 #[cfg(test)]
