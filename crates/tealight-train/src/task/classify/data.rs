@@ -73,12 +73,6 @@ impl Data {
         let train = of(&train, path)?;
         Ok(Self { train, validation: held_out, labels, encoder, files })
     }
-
-    /// No texts, for a model that is only used.
-    pub(super) fn none(labels: Labels, encoder: Encoder) -> Self {
-        let (train, validation) = (Vec::new(), Vec::new());
-        Self { train, validation, labels, encoder, files: Vec::new() }
-    }
 }
 
 /// Refuses one file for both splits, also under two paths.

@@ -89,7 +89,9 @@ impl Classify {
         let tokenizer = Tokenizer::from_folder(run)?;
         let vocab_size = config.vocab_size.unwrap_or(tokenizer.vocab_size());
         let encoder = Encoder::new(tokenizer, config.seq_len)?;
-        let data = Data::none(Labels::read(run)?, encoder);
+        let labels = Labels::read(run)?;
+        let (train, validation, files) = (Vec::new(), Vec::new(), Vec::new());
+        let data = Data { train, validation, labels, encoder, files };
         let (config, device) = (config.clone(), device.clone());
         Ok(Self { config, data, order: None, vocab_size, batch_size: 1, device })
     }

@@ -57,11 +57,6 @@ impl Data {
             SourceConfig::File(file) => read(config, file, seed),
         }
     }
-
-    /// No pairs, for a model that is only used.
-    pub(super) fn none() -> Self {
-        Self { train: Training::None, validation: Vec::new(), file: None }
-    }
 }
 
 impl Training {

@@ -76,7 +76,10 @@ impl TaskKind for Config {
         self.validate()?;
         let TaskContext { seed, batch_size, device, kept, inference_only, .. } = *context;
         let (data, vocabulary) = match kept {
-            Some(run) if inference_only => (Data::none(), Vocabulary::read(run)?),
+            Some(run) if inference_only => {
+                let data = Data { train: Training::None, validation: Vec::new(), file: None };
+                (data, Vocabulary::read(run)?)
+            }
             _ => Data::new(self, seed)?,
         };
         let (config, device) = (self.clone(), device.clone());
