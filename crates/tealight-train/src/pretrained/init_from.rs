@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::Serialize;
+use serde_json::{Value, json};
 use tealight_model::{ModelConfig, ParamStore};
 
 use super::Pretrained;
@@ -42,21 +43,7 @@ const TEXT_TASKS: [&str; 3] = ["masked_lm", "causal_lm", "classify"];
 struct Settings<'a> {
     model: &'a ModelConfig,
     #[serde(skip_serializing_if = "Option::is_none")]
-    task: Option<FilledTask>,
-}
-
-#[derive(Serialize)]
-struct FilledTask {
-    vocab_size: usize,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    n_token_types: Option<usize>,
-    tokenizer: TokenizerSettings,
-}
-
-#[derive(Serialize)]
-struct TokenizerSettings {
-    kind: &'static str,
-    path: String,
+    task: Option<Value>,
 }
 
 impl Pretrained {
@@ -104,7 +91,7 @@ impl Pretrained {
         Ok(report)
     }
 
-    fn task_settings(&self, task: Option<&str>) -> Result<FilledTask> {
+    fn task_settings(&self, kind: Option<&str>) -> Result<Value> {
         let (vocab_size, n_token_types) = match &self.purpose {
             Purpose::MaskedLm(spec) | Purpose::Encoder(spec) => {
                 (spec.vocab_size, spec.n_token_types)
@@ -122,10 +109,11 @@ impl Pretrained {
         };
         self.tokenizer()?;
         let path = std::path::absolute(&self.folder).map_err(Error::io("find", &self.folder))?;
-        Ok(FilledTask {
-            vocab_size,
-            n_token_types: (task != Some("causal_lm")).then_some(n_token_types),
-            tokenizer: TokenizerSettings { kind: "file", path: path.display().to_string() },
-        })
+        let mut task = json!({ "vocab_size": vocab_size });
+        if kind != Some("causal_lm") {
+            task["n_token_types"] = json!(n_token_types);
+        }
+        task["tokenizer"] = json!({ "kind": "file", "path": path.display().to_string() });
+        Ok(task)
     }
 }

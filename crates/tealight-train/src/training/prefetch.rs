@@ -19,20 +19,14 @@ pub(crate) struct Prefetch<'scope, 'env, T: Task> {
     task: &'env T,
     /// Where loader threads run; `None` without prefetching.
     scope: Option<&'scope Scope<'scope, 'env>>,
-    loader: Option<Loader<T::Batch>>,
+    /// The index of the next batch of the loader thread, and where it arrives.
+    loader: Option<(u64, Receiver<Built<T::Batch>>)>,
     /// Locked while the loader builds or drops a batch.
     building: Arc<Mutex<()>>,
 }
 
 /// A batch, or the error or panic that building it ended in, sent to the thread that takes it.
 type Built<B> = Result<Result<B>, Box<dyn Any + Send>>;
-
-/// A thread that builds consecutive batches.
-#[derive(Debug)]
-struct Loader<B> {
-    next: u64,
-    batches: Receiver<Built<B>>,
-}
 
 /// Batches that wait to be taken; the loader builds one more.
 const QUEUE_LEN: usize = 1;
@@ -53,13 +47,13 @@ impl<'scope, 'env, T: Task> Prefetch<'scope, 'env, T> {
     /// prefetched; any other starts a new loader.
     pub(crate) fn take(&mut self, index: u64) -> Result<T::Batch> {
         let Some(scope) = self.scope else { return self.task.batch(Split::Train, index) };
-        let batches = match self.loader.take().filter(|loader| loader.next == index) {
-            Some(loader) => loader.batches,
-            None => start_loader(self.task, index, scope, self.building.clone())?,
+        let batches = match self.loader.take() {
+            Some((next, batches)) if next == index => batches,
+            _ => start_loader(self.task, index, scope, self.building.clone())?,
         };
         let built = batches.recv().expect("invariant: a loader that stops has sent an error");
         let batch = built.unwrap_or_else(|panic| resume_unwind(panic))?;
-        self.loader = Some(Loader { next: index + 1, batches });
+        self.loader = Some((index + 1, batches));
         Ok(batch)
     }
 }

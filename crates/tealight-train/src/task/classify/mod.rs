@@ -101,18 +101,13 @@ impl Classify {
         &self.data.labels
     }
 
-    /// The tokenizer.
-    pub fn tokenizer(&self) -> &Tokenizer {
-        &self.data.encoder.tokenizer
-    }
-
     /// The sizes that the model is built with.
     pub fn model_spec(&self) -> ClassifierSpec {
         let Config { seq_len, read_out, n_token_types, .. } = self.config;
         ClassifierSpec {
             vocab_size: self.vocab_size,
             n_token_types,
-            pad_id: self.tokenizer().special().pad,
+            pad_id: self.data.encoder.tokenizer.special().pad,
             seq_len,
             n_classes: self.labels().names().len(),
             read_out,
@@ -143,7 +138,7 @@ impl Classify {
     fn attention_maps_of(&self, model: &Classifier, item: &Item) -> Result<Vec<AttentionMap>> {
         let batch = self.batch_of(std::slice::from_ref(item))?;
         let layers = model.attention_maps(&Input::tokens(&batch.ids), &batch.mask)?;
-        Ok(AttentionMap::of_tokens(self.tokenizer(), &item.ids, layers))
+        Ok(AttentionMap::of_tokens(&self.data.encoder.tokenizer, &item.ids, layers))
     }
 
     /// The probabilities of the classes for each item.
@@ -164,7 +159,7 @@ impl Classify {
     fn batch_of(&self, items: &[Item]) -> Result<Batch> {
         let rows: Vec<Vec<u32>> = items.iter().map(|item| item.ids.clone()).collect();
         let classes = items.iter().map(|item| item.class).collect();
-        let pad = self.tokenizer().special().pad.unwrap_or(0);
+        let pad = self.data.encoder.tokenizer.special().pad.unwrap_or(0);
         Batch::new(&rows, classes, pad, &self.device)
     }
 
@@ -252,7 +247,7 @@ impl RegisteredTask for Classify {
     }
 
     fn kept_files(&self) -> Result<Vec<(&'static str, Vec<u8>)>> {
-        let mut files = self.tokenizer().files()?;
+        let mut files = self.data.encoder.tokenizer.files()?;
         files.push(self.labels().file()?);
         Ok(files)
     }
