@@ -112,10 +112,6 @@ impl Task for Troubled {
         self.weather.n_evaluation_batches()
     }
 
-    fn sizes(&self) -> BTreeMap<String, u64> {
-        self.weather.sizes()
-    }
-
     fn seq_len(&self) -> usize {
         self.weather.seq_len()
     }

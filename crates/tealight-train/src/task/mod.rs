@@ -221,9 +221,6 @@ pub trait Task: Sync {
     /// Number of batches of the validation split in an evaluation.
     fn n_evaluation_batches(&self) -> u64;
 
-    /// Sizes that the data decides, for the manifest.
-    fn sizes(&self) -> BTreeMap<String, u64>;
-
     /// The longest sequence of inputs.
     fn seq_len(&self) -> usize;
 
@@ -270,6 +267,9 @@ pub trait RegisteredTask: Task + Sized {
 
     /// The cost of training `model`, with the parameters in `store`.
     fn cost(&self, model: &Self::Model, config: &ModelConfig, store: &ParamStore) -> Cost;
+
+    /// Sizes that the data decides, for the manifest.
+    fn sizes(&self) -> BTreeMap<String, u64>;
 
     /// Files that a run keeps, by name, such as the tokenizer: with them a trained model is used without its
     /// data.

@@ -1,7 +1,5 @@
 //! Checks before a long run: gradients, masks, and whether the model can overfit one batch.
 
-use std::collections::BTreeMap;
-
 use candle_core::Device;
 use candle_nn::VarBuilder;
 use tealight_model::cost::Estimate;
@@ -124,10 +122,6 @@ impl<T: Task> Task for OneBatch<'_, T> {
 
     fn n_evaluation_batches(&self) -> u64 {
         1
-    }
-
-    fn sizes(&self) -> BTreeMap<String, u64> {
-        self.0.sizes()
     }
 
     fn seq_len(&self) -> usize {

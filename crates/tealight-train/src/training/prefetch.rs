@@ -104,7 +104,6 @@ fn lock(building: &Mutex<()>) -> MutexGuard<'_, ()> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use candle_nn::VarBuilder;
@@ -139,10 +138,6 @@ mod tests {
 
         fn n_evaluation_batches(&self) -> u64 {
             0
-        }
-
-        fn sizes(&self) -> BTreeMap<String, u64> {
-            BTreeMap::new()
         }
 
         fn seq_len(&self) -> usize {

@@ -126,10 +126,6 @@ impl Task for CausalLm {
         self.texts.n_held_out_batches()
     }
 
-    fn sizes(&self) -> BTreeMap<String, u64> {
-        self.texts.sizes()
-    }
-
     fn seq_len(&self) -> usize {
         self.config.seq_len
     }
@@ -170,6 +166,10 @@ impl Task for CausalLm {
 
 impl RegisteredTask for CausalLm {
     type Report = Report;
+
+    fn sizes(&self) -> BTreeMap<String, u64> {
+        self.texts.sizes()
+    }
 
     fn cost(&self, _: &Model, config: &ModelConfig, store: &ParamStore) -> Cost {
         Model::cost(config, &self.model_spec(), store)

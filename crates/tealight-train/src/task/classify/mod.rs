@@ -201,17 +201,6 @@ impl Task for Classify {
         self.data.validation.chunks(self.evaluation_batch()).len() as u64
     }
 
-    fn sizes(&self) -> BTreeMap<String, u64> {
-        let ClassifierSpec { vocab_size, seq_len, n_classes, .. } = self.model_spec();
-        by_name([
-            ("vocab_size", vocab_size as u64),
-            ("seq_len", seq_len as u64),
-            ("n_classes", n_classes as u64),
-            ("n_train", self.data.train.len() as u64),
-            ("n_validation", self.data.validation.len() as u64),
-        ])
-    }
-
     fn seq_len(&self) -> usize {
         self.config.seq_len
     }
@@ -241,6 +230,17 @@ impl Task for Classify {
 
 impl RegisteredTask for Classify {
     type Report = Report;
+
+    fn sizes(&self) -> BTreeMap<String, u64> {
+        let ClassifierSpec { vocab_size, seq_len, n_classes, .. } = self.model_spec();
+        by_name([
+            ("vocab_size", vocab_size as u64),
+            ("seq_len", seq_len as u64),
+            ("n_classes", n_classes as u64),
+            ("n_train", self.data.train.len() as u64),
+            ("n_validation", self.data.validation.len() as u64),
+        ])
+    }
 
     fn cost(&self, _: &Classifier, config: &ModelConfig, store: &ParamStore) -> Cost {
         Classifier::cost(config, &self.model_spec(), store)

@@ -116,18 +116,6 @@ impl Task for ListOps {
         self.validation.chunks(self.evaluation_batch()).len() as u64
     }
 
-    fn sizes(&self) -> BTreeMap<String, u64> {
-        let Config { n_train, n_validation, n_test, .. } = self.config;
-        by_name([
-            ("vocab_size", VOCAB_SIZE as u64),
-            ("n_classes", N_CLASSES as u64),
-            ("seq_len", self.seq_len() as u64),
-            ("n_train", n_train as u64),
-            ("n_validation", n_validation as u64),
-            ("n_test", n_test as u64),
-        ])
-    }
-
     fn seq_len(&self) -> usize {
         self.config.max_length - 1
     }
@@ -151,6 +139,18 @@ impl Task for ListOps {
 
 impl RegisteredTask for ListOps {
     type Report = Report;
+
+    fn sizes(&self) -> BTreeMap<String, u64> {
+        let Config { n_train, n_validation, n_test, .. } = self.config;
+        by_name([
+            ("vocab_size", VOCAB_SIZE as u64),
+            ("n_classes", N_CLASSES as u64),
+            ("seq_len", self.seq_len() as u64),
+            ("n_train", n_train as u64),
+            ("n_validation", n_validation as u64),
+            ("n_test", n_test as u64),
+        ])
+    }
 
     fn cost(&self, model: &Forecaster, config: &ModelConfig, store: &ParamStore) -> Cost {
         model.cost(config, store, self.seq_len())

@@ -201,12 +201,6 @@ impl Task for MaskedLm {
         self.texts.n_held_out_batches()
     }
 
-    fn sizes(&self) -> BTreeMap<String, u64> {
-        let mut sizes = self.texts.sizes();
-        sizes.insert("n_token_types".to_owned(), self.config.n_token_types as u64);
-        sizes
-    }
-
     fn seq_len(&self) -> usize {
         self.config.seq_len
     }
@@ -246,6 +240,12 @@ impl Task for MaskedLm {
 
 impl RegisteredTask for MaskedLm {
     type Report = Report;
+
+    fn sizes(&self) -> BTreeMap<String, u64> {
+        let mut sizes = self.texts.sizes();
+        sizes.insert("n_token_types".to_owned(), self.config.n_token_types as u64);
+        sizes
+    }
 
     fn cost(&self, _: &Model, config: &ModelConfig, store: &ParamStore) -> Cost {
         Model::cost(config, &self.model_spec(), store)

@@ -142,21 +142,6 @@ impl Task for Seq2Seq {
         self.data.validation.chunks(self.evaluation_batch()).len() as u64
     }
 
-    fn sizes(&self) -> BTreeMap<String, u64> {
-        let Seq2SeqSpec { vocab_size, source_len, target_len } = self.model_spec();
-        let n_train = match &self.data.train {
-            Training::Fixed { pairs, .. } => Some(("n_train", pairs.len() as u64)),
-            Training::Drawn { .. } | Training::None => None,
-        };
-        let sizes = [
-            ("vocab_size", vocab_size as u64),
-            ("source_len", source_len as u64),
-            ("target_len", target_len as u64),
-            ("n_validation", self.data.validation.len() as u64),
-        ];
-        by_name(sizes.into_iter().chain(n_train))
-    }
-
     fn seq_len(&self) -> usize {
         let Seq2SeqSpec { source_len, target_len, .. } = self.model_spec();
         source_len.max(target_len)
@@ -205,6 +190,21 @@ impl Task for Seq2Seq {
 
 impl RegisteredTask for Seq2Seq {
     type Report = Report;
+
+    fn sizes(&self) -> BTreeMap<String, u64> {
+        let Seq2SeqSpec { vocab_size, source_len, target_len } = self.model_spec();
+        let n_train = match &self.data.train {
+            Training::Fixed { pairs, .. } => Some(("n_train", pairs.len() as u64)),
+            Training::Drawn { .. } | Training::None => None,
+        };
+        let sizes = [
+            ("vocab_size", vocab_size as u64),
+            ("source_len", source_len as u64),
+            ("target_len", target_len as u64),
+            ("n_validation", self.data.validation.len() as u64),
+        ];
+        by_name(sizes.into_iter().chain(n_train))
+    }
 
     fn cost(&self, _: &Model, config: &ModelConfig, store: &ParamStore) -> Cost {
         Model::cost(config, &self.model_spec(), store)

@@ -218,16 +218,6 @@ impl Task for Weather {
         self.data.validation.len().div_ceil(evaluation_batch(self.config.window)) as u64
     }
 
-    fn sizes(&self) -> BTreeMap<String, u64> {
-        let n_train = self.training_examples().map(|examples| ("n_train", examples.len() as u64));
-        let sizes = [
-            ("n_classes", N_CLASSES as u64),
-            ("seq_len", self.config.window as u64),
-            ("n_validation", self.data.validation.len() as u64),
-        ];
-        by_name(sizes.into_iter().chain(n_train))
-    }
-
     fn seq_len(&self) -> usize {
         self.config.window
     }
@@ -253,6 +243,16 @@ impl Task for Weather {
 
 impl RegisteredTask for Weather {
     type Report = Report;
+
+    fn sizes(&self) -> BTreeMap<String, u64> {
+        let n_train = self.training_examples().map(|examples| ("n_train", examples.len() as u64));
+        let sizes = [
+            ("n_classes", N_CLASSES as u64),
+            ("seq_len", self.config.window as u64),
+            ("n_validation", self.data.validation.len() as u64),
+        ];
+        by_name(sizes.into_iter().chain(n_train))
+    }
 
     fn cost(&self, model: &Forecaster, config: &ModelConfig, store: &ParamStore) -> Cost {
         model.cost(config, store, self.config.window)
