@@ -70,13 +70,10 @@ impl Seq2Seq {
                 }
                 other => other,
             };
-            let written = self.write(model, ids, &strategy, max_len)?;
-            let read = |sequence: Sequence| {
-                Translation::new(self.vocabulary.decode(&sequence.ids), &sequence)
-            };
-            translations.extend(
-                written.into_iter().map(|sequences| sequences.into_iter().map(read).collect()),
-            );
+            for sequences in self.write(model, ids, &strategy, max_len)? {
+                let read = |of: &Sequence| Translation::new(self.vocabulary.decode(&of.ids), of);
+                translations.push(sequences.iter().map(read).collect());
+            }
         }
         Ok(translations)
     }
