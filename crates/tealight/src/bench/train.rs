@@ -1,6 +1,5 @@
 //! `tealight bench train`: time, throughput and memory of training steps.
 
-use std::cell::RefCell;
 use std::fmt::Write as _;
 use std::time::Instant;
 
@@ -63,16 +62,15 @@ impl TaskVisitor for TrainingBench<'_> {
         session.check().map_err(at_its_place)?;
         steps(&mut session, args.warmup).map_err(at_its_place)?;
         memory::reset_peak();
-        let marks = steps(&mut session, args.steps).map_err(at_its_place)?;
+        let measured = steps(&mut session, args.steps).map_err(at_its_place)?;
         let peak_memory_bytes = memory::peak();
         let profile = args.profile.then(|| profiled(&mut session, args.steps));
         let cost = session.task.cost(&session.model, &config.model, &session.params);
         let n_examples = session.examples_per_step();
-        let step = Times::of(marks.iter().map(|mark| mark.milliseconds).collect());
+        let n_steps = measured.milliseconds.len() as f64;
+        let step = Times::of(measured.milliseconds);
         let steps_per_second = 1e3 / step.median;
-        let tokens_per_step = marks.iter().map(|mark| mark.tokens_per_example).sum::<f64>()
-            / marks.len() as f64
-            * n_examples as f64;
+        let tokens_per_step = measured.tokens_per_example / n_steps * n_examples as f64;
         let flops_per_step = 3 * cost.forward_flops * n_examples;
         let product_flops_per_second = product_rate(device, config.training.precision)?;
         let report = Report {
@@ -90,11 +88,9 @@ impl TaskVisitor for TrainingBench<'_> {
             precision: config.training.precision,
             product_flops_per_second,
             peak_memory_bytes,
-            n_recorded_steps: marks.iter().filter(|mark| mark.is_recorded).count(),
-            allocations_per_step: (marks.iter().map(|mark| mark.allocations).sum::<u64>() as f64
-                / args.steps as f64)
-                .round(),
-            loss: marks.last().map(|mark| mark.loss),
+            n_recorded_steps: measured.n_recorded,
+            allocations_per_step: (measured.allocations as f64 / args.steps as f64).round(),
+            loss: measured.loss,
             profile: profile.transpose().map_err(at_its_place)?,
             steps_per_second,
             tokens_per_second: tokens_per_step * steps_per_second,
@@ -108,34 +104,36 @@ impl TaskVisitor for TrainingBench<'_> {
     }
 }
 
-/// Times and metrics of one step.
-#[derive(Clone, Copy, Debug)]
-struct Mark {
-    milliseconds: f64,
+/// What was measured in several steps.
+#[derive(Debug, Default)]
+struct Steps {
+    milliseconds: Vec<f64>,
     allocations: u64,
-    /// Whether the pass of this or an earlier step was captured as a CUDA graph.
-    is_recorded: bool,
-    loss: f64,
+    /// Number of steps since the pass was captured as a CUDA graph.
+    n_recorded: usize,
+    /// The sum over the steps.
     tokens_per_example: f64,
+    /// Loss of the last step.
+    loss: Option<f64>,
 }
 
 /// Takes `n` steps and measures each.
-fn steps<T: Task>(session: &mut Session<T>, n: usize) -> tealight_train::Result<Vec<Mark>> {
-    let marks = RefCell::new(Vec::with_capacity(n));
+fn steps<T: Task>(session: &mut Session<T>, n: usize) -> tealight_train::Result<Steps> {
+    let mut steps = Steps::default();
     let clock = Clock {
-        marks: &marks,
+        steps: &mut steps,
         last: (Instant::now(), n_allocations()),
         is_recorded: false,
         seq_len: session.task.seq_len(),
     };
     let last = session.progress.step + n as u64;
     fit(session, last, None, &mut [Box::new(clock)])?;
-    Ok(marks.into_inner())
+    Ok(steps)
 }
 
 /// An observer that measures each step.
 struct Clock<'a> {
-    marks: &'a RefCell<Vec<Mark>>,
+    steps: &'a mut Steps,
     /// Time and number of allocations at the end of the previous step.
     last: (Instant, u64),
     is_recorded: bool,
@@ -150,13 +148,11 @@ impl Observer for Clock<'_> {
             let (began, before) = self.last;
             self.last = (Instant::now(), n_allocations());
             let tokens = report.tokens_per_second.map(|rate| rate / report.examples_per_second);
-            self.marks.borrow_mut().push(Mark {
-                milliseconds: milliseconds(self.last.0 - began),
-                allocations: self.last.1 - before,
-                is_recorded: self.is_recorded,
-                loss: report.loss,
-                tokens_per_example: tokens.unwrap_or(self.seq_len as f64),
-            });
+            self.steps.milliseconds.push(milliseconds(self.last.0 - began));
+            self.steps.allocations += self.last.1 - before;
+            self.steps.n_recorded += usize::from(self.is_recorded);
+            self.steps.tokens_per_example += tokens.unwrap_or(self.seq_len as f64);
+            self.steps.loss = Some(report.loss);
         }
         Ok(())
     }
@@ -166,9 +162,9 @@ impl Observer for Clock<'_> {
 fn profiled<T: Task>(session: &mut Session<T>, n: usize) -> tealight_train::Result<Vec<Share>> {
     let started = Instant::now();
     start();
-    let marks = steps(session, n);
+    let measured = steps(session, n);
     let (times, elapsed) = (stop(), started.elapsed());
-    marks.map(|_| operations::shares(&times, n, elapsed))
+    measured.map(|_| operations::shares(&times, n, elapsed))
 }
 
 /// FLOP/s of one large matrix product: the fastest of several.
