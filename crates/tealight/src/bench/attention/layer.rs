@@ -40,21 +40,21 @@ pub(in crate::bench) fn run(args: &AttentionOnce) -> Result<()> {
         let growth = memory::peak().zip(before).map(|(peak, before)| peak.saturating_sub(before));
         return print_json(&growth);
     }
-    print_json(&bench.timing(&args.layer, &device)?)
+    print_json(&bench.timing()?)
 }
 
 /// A layer and its input.
 struct Bench<'a> {
+    args: &'a AttentionOnce,
     layer: Box<dyn Attention>,
     x: Var,
     store: &'a ParamStore,
-    backward: bool,
 }
 
 impl<'a> Bench<'a> {
     fn build(
         config: &AttentionConfig,
-        args: &AttentionOnce,
+        args: &'a AttentionOnce,
         store: &'a ParamStore,
     ) -> Result<Self> {
         let spec = spec(args);
@@ -69,11 +69,26 @@ impl<'a> Bench<'a> {
         let stream = Stream::new(0, Purpose::Data);
         let normal = (0..(shape.1 * shape.2) as u64).map(|index| stream.normal(index) as f32);
         let x = Tensor::from_vec(normal.collect::<Vec<_>>(), shape, store.device())?;
-        Ok(Self { layer, x: Var::from_tensor(&x)?, store, backward: args.backward })
+        Ok(Self { args, layer, x: Var::from_tensor(&x)?, store })
     }
 
-    fn timing(&self, layer: &Layer, device: &Device) -> Result<Measurement> {
-        let seconds = self.seconds(layer, device)?;
+    /// The time of each repeat, after a warm-up.
+    fn timing(&self) -> Result<Measurement> {
+        self.compute()?;
+        let layer = &self.args.layer;
+        let (started, mut seconds) = (Instant::now(), Vec::new());
+        loop {
+            seconds.push(seconds_of(self.store.device(), || self.compute())?);
+            let total = started.elapsed().as_secs_f64();
+            let is_enough = match layer.repeats {
+                Some(repeats) => seconds.len() >= repeats,
+                None if seconds.len() < MIN_REPEATS => total > MAX_OVERTIME * layer.seconds,
+                None => total > layer.seconds,
+            };
+            if is_enough {
+                break;
+            }
+        }
         let n_repeats = seconds.len();
         let Times { median, fastest, slowest } = Times::of(seconds);
         Ok(Measurement {
@@ -85,29 +100,11 @@ impl<'a> Bench<'a> {
         })
     }
 
-    /// Seconds of each repeat, after a warm-up.
-    fn seconds(&self, layer: &Layer, device: &Device) -> Result<Vec<f64>> {
-        self.compute()?;
-        let (started, mut seconds) = (Instant::now(), Vec::new());
-        loop {
-            seconds.push(seconds_of(device, || self.compute())?);
-            let total = started.elapsed().as_secs_f64();
-            let is_enough = match layer.repeats {
-                Some(repeats) => seconds.len() >= repeats,
-                None if seconds.len() < MIN_REPEATS => total > MAX_OVERTIME * layer.seconds,
-                None => total > layer.seconds,
-            };
-            if is_enough {
-                return Ok(seconds);
-            }
-        }
-    }
-
     /// Forward, or forward and backward with the gradients of all parameters and of the input.
     fn compute(&self) -> Result<()> {
         let mask = Mask::none();
         let input = |x, mode| AttentionInput { x, memory: None, mask: &mask, mode };
-        if !self.backward {
+        if !self.args.backward {
             self.layer.forward(&input(&self.x.as_detached_tensor(), Mode::Eval))?;
             return Ok(());
         }

@@ -71,7 +71,7 @@ pub(super) fn markdown(args: &BenchAttention, threads: usize, cells: &[Cell]) ->
     }
     let failures = failures(cells);
     if !failures.is_empty() {
-        text.push(format!("Not measured:\n\n{}", failures.concat()));
+        text.push(format!("Not measured:\n\n{failures}"));
     }
     text.join("\n")
 }
@@ -173,20 +173,20 @@ fn last_doubling(lengths: &[usize], values: &[Option<f64>]) -> Option<f64> {
 }
 
 /// One line per kind and error message, with the lengths.
-fn failures(cells: &[Cell]) -> Vec<String> {
-    let mut reasons: Vec<(&str, &str, &'static str, Vec<String>)> = Vec::new();
+fn failures(cells: &[Cell]) -> String {
+    let mut failures: Vec<(String, &str, Vec<String>)> = Vec::new();
     for Cell { kind, length, pass, measured } in cells {
         let Err(reason) = measured else { continue };
-        let (kind, reason, pass) = (kind.as_str(), first_line(reason), pass.name());
-        match reasons.iter_mut().find(|other| (other.0, other.1, other.2) == (kind, reason, pass)) {
+        let (place, reason) = (format!("{kind}, {}", pass.name()), first_line(reason));
+        match failures.iter_mut().find(|other| (&other.0, other.1) == (&place, reason)) {
             Some((.., lengths)) => lengths.push(length.to_string()),
-            None => reasons.push((kind, reason, pass, vec![length.to_string()])),
+            None => failures.push((place, reason, vec![length.to_string()])),
         }
     }
-    let line = |(kind, reason, pass, lengths): &(&str, &str, &str, Vec<String>)| {
-        format!("- {kind}, {pass}, at {}: {reason}\n", lengths.join(", "))
+    let line = |(place, reason, lengths): &(String, &str, Vec<String>)| {
+        format!("- {place}, at {}: {reason}\n", lengths.join(", "))
     };
-    reasons.iter().map(line).collect()
+    failures.iter().map(line).collect()
 }
 
 /// All measurements.
