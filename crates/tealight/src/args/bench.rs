@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::str::FromStr;
 
 use clap::{Args, Subcommand};
 use serde::{Deserialize, Serialize};
@@ -79,6 +78,7 @@ pub(crate) struct BenchProduct {
         long,
         value_name = "MxNxK,…",
         value_delimiter = ',',
+        value_parser = product_shape,
         default_value = "4096x1024x256,4096x256x1024,614x8192x256,2048x2048x2048,1000x64x32,768x512x128"
     )]
     pub(crate) shapes: Vec<ProductShape>,
@@ -100,18 +100,14 @@ pub(crate) struct ProductShape {
     pub(crate) k: usize,
 }
 
-impl FromStr for ProductShape {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        const MAX: usize = 1 << 16;
-        let sizes: Result<Vec<usize>, _> = text.split('x').map(str::parse).collect();
-        match sizes.as_deref() {
-            Ok(&[m, n, k]) if [m, n, k].iter().all(|size| (1..=MAX).contains(size)) => {
-                Ok(Self { m, n, k })
-            }
-            _ => Err(format!("expected MxNxK, each 1 to {MAX}, such as 4096x1024x256")),
+fn product_shape(text: &str) -> Result<ProductShape, String> {
+    const MAX: usize = 1 << 16;
+    let sizes: Result<Vec<usize>, _> = text.split('x').map(str::parse).collect();
+    match sizes.as_deref() {
+        Ok(&[m, n, k]) if [m, n, k].iter().all(|size| (1..=MAX).contains(size)) => {
+            Ok(ProductShape { m, n, k })
         }
+        _ => Err(format!("expected MxNxK, each 1 to {MAX}, such as 4096x1024x256")),
     }
 }
 
