@@ -148,32 +148,28 @@ impl<'a> Plan<'a> {
 
     /// Fails if variants are impossible, unless `--skip-impossible` is given and others remain.
     pub(super) fn refuse_impossible(&self) -> Result<()> {
-        let skips = self.args.skip_impossible;
-        let mut faults =
-            self.impossible.iter().map(|(&index, message)| (&self.variants[index].name, message));
-        let Some((name, message)) = faults.next() else { return Ok(()) };
-        if skips && !self.runs.is_empty() {
-            return Ok(());
-        }
-        let others: Vec<String> = faults
-            .take(MAX_LISTED)
-            .map(|(name, message)| format!("\n  {name}: {}", first_line(message)))
-            .collect();
-        let others = match &others[..] {
-            [] => String::new(),
-            others => format!("\n\nalso impossible:{}", others.concat()),
-        };
-        let advice = match (skips, self.runs.is_empty()) {
+        let faults = self.impossible.iter();
+        let faults = faults.map(|(&index, message)| (&*self.variants[index].name, &**message));
+        let faults: Vec<(&str, &str)> = faults.collect();
+        let [(name, message), others @ ..] = &faults[..] else { return Ok(()) };
+        let advice = match (self.args.skip_impossible, self.runs.is_empty()) {
+            (true, false) => return Ok(()),
             (false, false) => " (--skip-impossible skips such combinations)",
-            _ => "",
+            (_, true) => "",
         };
         // An error common to all variants is one of the configuration.
-        let alike = self.variants.len() > 1
-            && self.impossible.len() == self.variants.len()
-            && self.impossible.values().all(|other| other == message);
-        let others = if alike { String::new() } else { others };
+        let alike = faults.len() > 1
+            && faults.len() == self.variants.len()
+            && others.iter().all(|(_, other)| other == message);
         let name = if alike || name.is_empty() { "the configuration" } else { name };
-        bail!("{name} cannot be trained{advice}: {message}{others}")
+        let mut text = format!("{name} cannot be trained{advice}: {message}");
+        if !alike && !others.is_empty() {
+            text += "\n\nalso impossible:";
+            for (name, message) in others.iter().take(MAX_LISTED) {
+                text += &["\n  ", name, ": ", first_line(message)].concat();
+            }
+        }
+        bail!(text)
     }
 
     /// The directory of a run, if it was started.

@@ -89,9 +89,8 @@ pub(super) fn combinations(axes: &[Axis], n_seeds: usize) -> Result<Vec<Variant>
     }
     let mut variants = vec![Variant::default()];
     for axis in axes {
-        let with_each = |variant: &Variant| {
-            let with = |value: &String| variant.with(axis, value);
-            axis.values.iter().map(with).collect::<Vec<_>>()
+        let with_each = |variant: &Variant| -> Vec<Variant> {
+            axis.values.iter().map(|value| variant.with(axis, value)).collect()
         };
         variants = variants.iter().flat_map(with_each).collect();
     }
