@@ -17,13 +17,13 @@ use tealight_train::storage::files::{replace, to_json};
 use tealight_train::task::table::thousands;
 use tealight_train::task::{AttentionMap, RegisteredTask, Task, TaskReport, TaskVisitor};
 use tealight_train::training::session::Progress;
-use tealight_train::{Session, fit_unless_stopped};
+use tealight_train::{Error, Session, fit_unless_stopped};
 
 use crate::args::train::Train;
 use crate::pictures::attention;
 use crate::runs::config::{LoadedConfig, check_same_run};
 use crate::runs::load::{weights_mismatch, with_task};
-use crate::runs::preflight::{self, Shortage, explain_out_of_memory};
+use crate::runs::preflight::{self, explain_out_of_memory};
 use crate::runs::summary::Summary;
 use crate::system::signals::{Signal, SignalHandlers};
 use crate::terminal::failure::at_its_place;
@@ -136,9 +136,9 @@ impl Training<'_> {
         let saved = self.resumed.map(RunDirectory::checkpoints);
         let directory = self.resumed.map_or(self.args.runs.as_path(), RunDirectory::path);
         let shortage = preflight::shortage(session, directory, saved.as_ref())?;
-        let Some(Shortage { key, message }) = shortage else { return Ok(()) };
-        let message = format!("{message}; `--force` skips this check");
-        Err(self.loaded.source.conflict_error(&[key], &message).into())
+        let Some(mut fault) = shortage else { return Ok(()) };
+        fault.message += "; `--force` skips this check";
+        Err(at_its_place(Error::Config(fault), &self.loaded.source))
     }
 
     /// Creates and locks the directory of a new run.

@@ -14,21 +14,14 @@ use crate::system::device::gpu_memory;
 use crate::system::memory;
 use crate::terminal::numbers::format_bytes;
 
-/// A shortage of memory or disk space.
-pub(crate) struct Shortage {
-    /// The setting to blame.
-    pub(crate) key: &'static str,
-    /// Required and available bytes, and how to need fewer.
-    pub(crate) message: String,
-}
-
 /// Compares the needs of a run with the available memory and disk space, where the system reports
-/// them. `directory` is the run's or its parent; `saved` are the checkpoints that exist already.
+/// them. The message names required and available bytes, and how to need fewer. `directory` is the run's or its
+/// parent; `saved` are the checkpoints that exist already.
 pub(crate) fn shortage<T: Task>(
     session: &Session<T>,
     directory: &Path,
     saved: Option<&Checkpoints>,
-) -> Result<Option<Shortage>> {
+) -> Result<Option<ConfigFault>> {
     let (needed, available) = if session.params.device().is_cpu() {
         // The model and the data are resident already.
         let needed = session.memory_needed() - memory::resident().unwrap_or(0) as f64;
@@ -62,17 +55,21 @@ pub(crate) fn shortage<T: Task>(
         directory.display(),
         format_bytes(free as f64)
     );
-    Ok(Some(Shortage { key: "checkpoint.keep_last", message }))
+    Ok(Some(fault("checkpoint.keep_last", message)))
 }
 
-fn memory_shortage(needed: f64, available: f64) -> Option<Shortage> {
+fn fault(key: &str, message: String) -> ConfigFault {
+    ConfigFault { keys: vec![key.to_owned()], message }
+}
+
+fn memory_shortage(needed: f64, available: f64) -> Option<ConfigFault> {
     let message = format!(
         "training needs about {} more memory, but only {} is available; reduce \
          `training.batch_size` or set `training.activation_checkpointing` = true",
         format_bytes(needed),
         format_bytes(available)
     );
-    (needed > available).then_some(Shortage { key: "training.batch_size", message })
+    (needed > available).then(|| fault("training.batch_size", message))
 }
 
 /// Explains an out-of-memory error of a GPU: suggests batch sizes that fit. Other errors are returned
@@ -92,7 +89,7 @@ pub(crate) fn explain_out_of_memory<T: Task>(error: Error, session: &Session<T>)
                 [Activations::Kept, Activations::Recomputed]
                     .map(|activations| session.largest_batch(bytes, activations)),
             );
-            Error::Config(ConfigFault { keys: vec!["training.batch_size".to_owned()], message })
+            Error::Config(fault("training.batch_size", message))
         }
         _ => error,
     }
