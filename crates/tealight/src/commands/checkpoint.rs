@@ -1,6 +1,6 @@
 //! `tealight checkpoint`: lists, verifies, prunes and averages checkpoints.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Error, Result, bail};
 use candle_core::{DType, Device, Tensor};
 use tealight_train::pretrained::Pretrained;
 use tealight_train::pretrained::export::Provenance;
@@ -11,7 +11,6 @@ use tealight_train::task::table::Table;
 use super::export;
 use crate::args::checkpoint::{AverageCheckpoints, Checkpoint, PruneCheckpoints};
 use crate::runs::config::LoadedConfig;
-use crate::terminal::failure::causes;
 use crate::terminal::numbers::format_bytes;
 use crate::terminal::output::print;
 
@@ -53,7 +52,7 @@ fn verify(run: &RunDirectory) -> Result<()> {
             Ok(()) => "intact".to_owned(),
             Err(error) => {
                 n_damaged += 1;
-                causes(&error.into())
+                format!("{:#}", Error::from(error))
             }
         };
         print(&format!("{}  {found}\n", Selection::Step(step)))?;

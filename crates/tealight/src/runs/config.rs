@@ -5,7 +5,7 @@ use std::collections::btree_map::Entry;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use anyhow::{Result, bail};
+use anyhow::{Error, Result, bail};
 use candle_core::Device;
 use tealight_train::Session;
 use tealight_train::config::{ConfigSource, Difference, RunConfig};
@@ -13,7 +13,7 @@ use tealight_train::pretrained::Pretrained;
 use tealight_train::run::RunDirectory;
 use tealight_train::task::Task;
 
-use crate::terminal::failure::{at_its_place, causes};
+use crate::terminal::failure::at_its_place;
 
 /// The configuration of a file or of a run, and the places of its settings.
 pub(crate) struct LoadedConfig {
@@ -40,8 +40,10 @@ impl LoadedConfig {
         let model = match init_models.entry(path) {
             Entry::Occupied(opened) => opened.get().clone(),
             Entry::Vacant(new) => {
-                let model = Pretrained::open(new.key(), None)
-                    .map_err(|error| source.conflict_error(&["init_from"], &causes(&error.into())))?;
+                let model = Pretrained::open(new.key(), None).map_err(|error| {
+                    let message = format!("{:#}", Error::from(error));
+                    source.conflict_error(&["init_from"], &message)
+                })?;
                 new.insert(Rc::new(model)).clone()
             }
         };

@@ -10,17 +10,11 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     let text = match config_error(error) {
         Some(error) if stderr().is_terminal() => error.in_color(),
         Some(error) => error.to_string(),
-        None => format!("error: {}", causes(error)),
+        None => format!("error: {error:#}"),
     };
     // If stderr is closed, the exit code still reports the failure.
     let _ = writeln!(stderr(), "{}", text.trim_end());
     ExitCode::FAILURE
-}
-
-/// An error and its causes on one line.
-pub(crate) fn causes(error: &anyhow::Error) -> String {
-    let causes: Vec<String> = error.chain().map(ToString::to_string).collect();
-    causes.join(": ")
 }
 
 /// The configuration error that `error` wraps, if any.
