@@ -36,12 +36,10 @@ pub(crate) fn run(args: &Forecast) -> Result<()> {
 fn as_text(start: &[u8], rollout: &Rollout) -> String {
     let mut text = String::new();
     let mut line = |line: String| writeln!(text, "{line}").expect("invariant: a String grows");
-    let days = Weather::ALL.map(Weather::emoji);
-    let next = rollout.next.map(|probability| format!("{:.1} %", 100. * probability));
-    line(format!(
-        "next day   {} {}   {} {}   {} {}",
-        days[0], next[0], days[1], next[1], days[2], next[2]
-    ));
+    let next = Weather::ALL.iter().zip(rollout.next);
+    let next =
+        next.map(|(day, probability)| format!("{} {:.1} %", day.emoji(), 100. * probability));
+    line(format!("next day   {}", next.collect::<Vec<_>>().join("   ")));
     for sequence in &rollout.sequences {
         let probability = match rollout.sequences.len() {
             1 => String::new(),
