@@ -41,9 +41,9 @@ pub(super) fn backward<T: Element>(
         let (scaled, direct) = scaled_gradients(inputs, &tile, &factors, rows);
         let width = scaled.len() / tile.rows.len();
         let scaled = tensor(scaled, (tile.rows.len(), width))?;
-        let products = factors.row_factors.t()?.matmul(&scaled)?;
+        let products = factors.rows.t()?.matmul(&scaled)?;
         add_to_keys(inputs, &tile, &factors, &View::of(&products)?, [&mut dkey, &mut dvalue])?;
-        let products = scaled.matmul(&factors.key_factors.t()?)?;
+        let products = scaled.matmul(&factors.keys.t()?)?;
         add_to_w(inputs, &tile, &factors, &View::of(&products)?, &mut dw)?;
         if direct.contains(&true) {
             add_to_w_directly(inputs, &tile, rows, &direct, &mut dw);
@@ -116,12 +116,12 @@ fn add_to_keys<T: Element>(
 ) -> Result<()> {
     let Sizes { batch, d_model, .. } = inputs.sizes;
     let width = batch * d_model;
-    let key_factors = View::<T>::of(&factors.key_factors)?;
+    let key_factors = View::<T>::of(&factors.keys)?;
     run(
         products.len(),
         rows_of_keys(inputs, tile, gradients),
         #[inline(always)]
-        |((example, other), (dkey, dvalue))| {
+        |(example, other, dkey, dvalue): KeyRow<'_, T>| {
             let j = other - tile.keys.start;
             let here = example * d_model..(example + 1) * d_model;
             let (g, h) = products[j * 2 * width..(j + 1) * 2 * width].split_at(width);
@@ -140,16 +140,19 @@ fn add_to_keys<T: Element>(
     Ok(())
 }
 
-/// The gradients of each key of the tile and of its value, with its example and its position.
+/// The example and the position of a key, its gradient and that of its value.
+type KeyRow<'a, T> = (usize, usize, &'a mut [T], &'a mut [T]);
+
+/// The keys of the tile.
 fn rows_of_keys<'a, T: Element>(
     inputs: &Inputs<'_, T>,
     tile: &'a Tile,
     [dkey, dvalue]: [&'a mut [T]; 2],
-) -> impl Iterator<Item = ((usize, usize), (&'a mut [T], &'a mut [T]))> {
+) -> impl Iterator<Item = KeyRow<'a, T>> {
     let Sizes { kv_len, d_model, .. } = inputs.sizes;
     let rows = dkey.chunks_exact_mut(d_model).zip(dvalue.chunks_exact_mut(d_model));
-    let rows = rows.enumerate().map(move |(i, row)| ((i / kv_len, i % kv_len), row));
-    rows.filter(move |((_, other), _)| tile.keys.contains(other))
+    let rows = rows.enumerate().map(move |(i, (dk, dv))| (i / kv_len, i % kv_len, dk, dv));
+    rows.filter(move |(_, other, _, _)| tile.keys.contains(other))
 }
 
 /// dw = P ⊙ `products (rows, keys)`. No two tiles share a pair.
@@ -161,7 +164,7 @@ fn add_to_w<T: Element>(
     dw: &mut [T],
 ) -> Result<()> {
     let (kv_len, n_keys) = (inputs.sizes.kv_len, tile.keys.len());
-    let row_factors = View::<T>::of(&factors.row_factors)?;
+    let row_factors = View::<T>::of(&factors.rows)?;
     let rows = dw[tile.rows.start * kv_len..].chunks_exact_mut(kv_len);
     run(
         products.len(),
@@ -221,7 +224,7 @@ fn add_to_keys_directly<T: Element>(
         direct.len() * tile.keys.len(),
         rows_of_keys(inputs, tile, gradients),
         #[inline(always)]
-        |((example, other), (dkey, dvalue))| {
+        |(example, other, dkey, dvalue): KeyRow<'_, T>| {
             let start = inputs.key_start(example, other);
             for t in tile.rows.clone().filter(|&t| inputs.reads(example, t, other)) {
                 let i = t - tile.rows.start;

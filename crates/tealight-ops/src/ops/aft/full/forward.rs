@@ -18,7 +18,7 @@ pub(super) fn forward<T: Element>(inputs: &Inputs<'_, T>) -> Result<(Vec<T>, Vec
     let mut state = empty(inputs);
     for tile in tiles(inputs) {
         let factors = Factors::new(inputs, &tile)?;
-        let product = factors.row_factors.matmul(&factors.key_factors)?;
+        let product = factors.rows.matmul(&factors.keys)?;
         merge(inputs, &tile, &factors, &View::of(&product)?, &mut state);
     }
     let n_rows = state.len() / (3 * d_model);

@@ -43,11 +43,11 @@ pub(super) fn tiles<T: Element>(inputs: &Inputs<'_, T>) -> Vec<Tile> {
 /// P and [E ⊙ V, E] of a tile.
 pub(super) struct Factors<T> {
     /// P: `(rows, keys)`
-    pub(super) row_factors: Tensor,
+    pub(super) rows: Tensor,
     /// a: `(rows)`
     pub(super) row_max: Vec<T>,
     /// `[E ⊙ V, E]`: `(keys, 2 · batch · d_model)`
-    pub(super) key_factors: Tensor,
+    pub(super) keys: Tensor,
     pub(super) channels: Channels<T>,
 }
 
@@ -68,9 +68,9 @@ impl<T: Element> Factors<T> {
         let key_factors = key_factors(inputs, tile, &channels.reference);
         let width = 2 * inputs.sizes.batch * inputs.sizes.d_model;
         Ok(Self {
-            row_factors: tensor(row_factors, (tile.rows.len(), tile.keys.len()))?,
+            rows: tensor(row_factors, (tile.rows.len(), tile.keys.len()))?,
             row_max,
-            key_factors: tensor(key_factors, (tile.keys.len(), width))?,
+            keys: tensor(key_factors, (tile.keys.len(), width))?,
             channels,
         })
     }
