@@ -22,52 +22,41 @@ pub(super) fn takes(sizes: &Sizes, x: &Tensor) -> bool {
 }
 
 pub(super) fn linear_attention(
-    sizes: &Sizes,
+    sizes: Sizes,
     reads: Reads,
     operands: [&Tensor; 3],
     key_padding_mask: Option<&Tensor>,
 ) -> Result<Tensor> {
-    let Sizes { batch, n_heads, q_len, kv_len, n_features, width } = *sizes;
+    let Sizes { batch, n_heads, q_len, kv_len, n_features, width } = sizes;
     let [query, key, value] = operands.map(Tensor::contiguous);
     let (query, key, value) = (query?, key?, value?);
+    let inputs = [&query, &key, &value];
     let padding = key_padding_mask.map(Tensor::contiguous).transpose()?;
     // `Sizes` in `kernel.cu`.
     let past = (reads == Reads::Past).into();
     let problem = ints([n_heads, q_len, kv_len, n_features, width, past])?;
-    let (n_blocks, bytes) = (batch * n_heads, bytes(sizes, &query));
-    let n = n_blocks * q_len * width;
+    let n = batch * n_heads * q_len * width;
     let mut output = Buffer::unwritten(n, value.dtype(), value.device())?;
-    Launch::new(&KERNELS, "linear_attention_forward", &query)?
-        .grid([n_blocks, 1, 1], THREADS)
-        .shared(bytes)
-        .reads([&query, &key, &value])?
-        .read_if(padding.as_ref())?
+    launch(&sizes, "linear_attention_forward", inputs, padding.as_ref())?
         .write(&mut output)?
         .plain(problem)
         .run()?;
-    let (inputs, output) = ([&query, &key, &value], output.value((batch, n_heads, q_len, width)));
+    let output = output.value((batch, n_heads, q_len, width));
     record_saving("linear-attention", &inputs, output, Saved::Inputs, move |inputs, _, gradient| {
         let gradient = gradient.contiguous()?;
-        let [query, key, value] = [0, 1, 2].map(|i| &inputs[i]);
-        // A kernel with the operands that both kernels read.
-        let launch = |kernel| {
-            Launch::new(&KERNELS, kernel, query)?
-                .grid([n_blocks, 1, 1], THREADS)
-                .shared(bytes)
-                .reads([query, key, value])?
-                .read_if(padding.as_ref())?
-                .read(&gradient)
-        };
+        let operands @ [query, key, value] = [0, 1, 2].map(|i| &inputs[i]);
         let of_queries =
-            || Buffer::unwritten(n_blocks * q_len, wide(query.dtype()), query.device());
+            || Buffer::unwritten(batch * n_heads * q_len, wide(query.dtype()), query.device());
         let (mut shifts, mut scales, mut means) = (of_queries()?, of_queries()?, of_queries()?);
         let (mut dquery, mut dkey, mut dvalue) =
             (Buffer::like(query)?, Buffer::like(key)?, Buffer::like(value)?);
-        launch("linear_attention_backward_query")?
+        launch(&sizes, "linear_attention_backward_query", operands, padding.as_ref())?
+            .read(&gradient)?
             .writes([&mut dquery, &mut shifts, &mut scales, &mut means])?
             .plain(problem)
             .run()?;
-        launch("linear_attention_backward_key")?
+        launch(&sizes, "linear_attention_backward_key", operands, padding.as_ref())?
+            .read(&gradient)?
             .read_buffers([&shifts, &scales, &means])?
             .writes([&mut dkey, &mut dvalue])?
             .plain(problem)
@@ -75,4 +64,18 @@ pub(super) fn linear_attention(
         let gradients = [dquery, dkey, dvalue].into_iter().zip(inputs);
         gradients.map(|(gradient, input)| gradient.tensor(input.shape()).map(Some)).collect()
     })
+}
+
+/// A kernel with one block per head, and the operands that all kernels read.
+fn launch<'a>(
+    sizes: &Sizes,
+    kernel: &'static str,
+    operands: [&'a Tensor; 3],
+    padding: Option<&'a Tensor>,
+) -> Result<Launch<'a>> {
+    Launch::new(&KERNELS, kernel, operands[0])?
+        .grid([sizes.batch * sizes.n_heads, 1, 1], THREADS)
+        .shared(bytes(sizes, operands[0]))
+        .reads(operands)?
+        .read_if(padding)
 }

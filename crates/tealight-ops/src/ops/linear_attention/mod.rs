@@ -83,7 +83,7 @@ pub fn linear_attention(
             })
         }
         Cuda if cuda::takes(&sizes, value) => {
-            cuda::linear_attention(&sizes, reads, operands, key_padding_mask)
+            cuda::linear_attention(sizes, reads, operands, key_padding_mask)
         }
         Cuda | Reference => {
             widened_all([value, log_query, log_key], |[value, log_query, log_key]| {
