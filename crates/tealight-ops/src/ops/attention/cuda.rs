@@ -3,7 +3,7 @@
 use candle_core::{DType, Result, Tensor};
 
 use super::problem::Problem;
-use super::{NAME, Options, with_rows};
+use super::{Layout, NAME, Options, with_rows};
 use crate::autograd::graph::{Saved, record_saving};
 use crate::backend::cuda::{
     Buffer, Key, Launch, Plain, Source, has_tensor_cores, int, long, shared_bytes, wide,
@@ -53,13 +53,11 @@ struct Kernels {
 impl Kernels {
     /// For operands of the dtype of `x`, on its device.
     fn of(problem: &Problem, x: &Tensor) -> Self {
-        let on_cores = x.dtype() == DType::BF16 && has_tensor_cores(x.device());
-        if on_cores { Self::on_tensor_cores(problem) } else { Self::plain(problem, x.dtype()) }
-    }
-
-    fn plain(problem: &Problem, dtype: DType) -> Self {
+        if x.dtype() == DType::BF16 && has_tensor_cores(x.device()) {
+            return Self::on_tensor_cores(problem);
+        }
         let Problem { head_dim, value_dim, .. } = *problem;
-        let bytes = TILE * wide(dtype).size_in_bytes();
+        let bytes = TILE * wide(x.dtype()).size_in_bytes();
         Self {
             source: &KERNELS,
             forward: "attention_forward",
@@ -166,6 +164,15 @@ impl Problem {
         let [example, head, row, _] = ordered.map(long);
         Ok(Strides { example: example?, head: head?, row: row? })
     }
+
+    /// The strides of a contiguous result with these heads, rows and channels.
+    fn contiguous_strides(&self, [heads, len, width]: [usize; 3]) -> Result<Strides> {
+        let (head, row) = match self.layout {
+            Layout::HeadsFirst => (len * width, width),
+            Layout::HeadsLast => (width, heads * width),
+        };
+        Ok(Strides { example: long(heads * len * width)?, head: long(head)?, row: long(row)? })
+    }
 }
 
 pub(super) fn attention(
@@ -178,11 +185,9 @@ pub(super) fn attention(
     let [query, key, value] = [with_rows(query)?, with_rows(key)?, with_rows(value)?];
     let contiguous = |x: Option<&Tensor>| x.map(Tensor::contiguous).transpose();
     let wide = wide(query.dtype());
-    let masks = Masks {
-        attn: options.attn_mask.map(|mask| mask.to_dtype(wide)?.contiguous()).transpose()?,
-        padding: contiguous(options.key_padding_mask)?,
-        segments: contiguous(options.segments)?,
-    };
+    let attn_mask = options.attn_mask.map(|mask| mask.to_dtype(wide)?.contiguous()).transpose()?;
+    let (padding, segments) =
+        (contiguous(options.key_padding_mask)?, contiguous(options.segments)?);
     let n_rows = problem.batch * problem.n_heads * problem.q_len;
     let of_rows = || Buffer::unwritten(n_rows, wide, query.device());
     let n_elements = n_rows * problem.value_dim;
@@ -193,49 +198,31 @@ pub(super) fn attention(
         .grid([problem.q_len.div_ceil(TILE), problem.n_heads, problem.batch], kernels.threads)
         .shared(kernels.forward_bytes)
         .reads([&query, &key, &value])?
-        .read_if(masks.attn.as_ref())?
-        .read_if(masks.padding.as_ref())?
-        .read_if(masks.segments.as_ref())?
+        .read_if(attn_mask.as_ref())?
+        .read_if(padding.as_ref())?
+        .read_if(segments.as_ref())?
         .writes([&mut output, &mut maxima, &mut sums])?
-        .plain(Settings::of(&problem, masks.attn.as_ref())?)
+        .plain(Settings::of(&problem, attn_mask.as_ref())?)
         .plain(problem.strides(&query)?)
         .plain(problem.strides(&key)?)
         .plain(problem.strides(&value)?)
-        .plain(contiguous_strides(&problem, problem.n_heads, problem.q_len, problem.value_dim)?)
+        .plain(problem.contiguous_strides([problem.n_heads, problem.q_len, problem.value_dim])?)
         .run()?;
     let inputs = [&query, &key, &value];
     let output = output.value(&problem.output_shape()[..]);
-    let forward = Forward { problem, masks, maxima, sums };
+    let forward = Forward { problem, attn_mask, padding, segments, maxima, sums };
     let saved = Saved::InputsAndOutput;
     record_saving(NAME, &inputs, output, saved, move |inputs, output, gradient| {
         forward.backward(inputs, output, &with_rows(gradient)?)
     })
 }
 
-/// The strides of a contiguous result with this many heads and rows.
-fn contiguous_strides(
-    problem: &Problem,
-    heads: usize,
-    len: usize,
-    width: usize,
-) -> Result<Strides> {
-    let (head, row) = match problem.layout {
-        super::Layout::HeadsFirst => (len * width, width),
-        super::Layout::HeadsLast => (width, heads * width),
-    };
-    Ok(Strides { example: long(heads * len * width)?, head: long(head)?, row: long(row)? })
-}
-
-struct Masks {
-    attn: Option<Tensor>,
-    padding: Option<Tensor>,
-    segments: Option<Tensor>,
-}
-
 /// What the backward reads besides the operands.
 struct Forward {
     problem: Problem,
-    masks: Masks,
+    attn_mask: Option<Tensor>,
+    padding: Option<Tensor>,
+    segments: Option<Tensor>,
     maxima: Buffer,
     sums: Buffer,
 }
@@ -247,11 +234,11 @@ impl Forward {
         output: &Tensor,
         gradient: &Tensor,
     ) -> Result<Vec<Option<Tensor>>> {
-        let Self { problem, masks, maxima, sums } = self;
+        let Self { problem, attn_mask, padding, segments, maxima, sums } = self;
         let Problem { n_heads, n_kv_heads, q_len, kv_len, head_dim, value_dim, .. } = *problem;
         let [query, key, value] = [0, 1, 2].map(|i| &inputs[i]);
         let delta = self.delta(output, gradient)?;
-        let settings = Settings::of(problem, masks.attn.as_ref())?;
+        let settings = Settings::of(problem, attn_mask.as_ref())?;
         let strides = [query, key, value, gradient].into_iter().map(|x| problem.strides(x));
         let strides = strides.collect::<Result<Vec<_>>>()?;
         let kernels = Kernels::of(problem, query);
@@ -262,9 +249,9 @@ impl Forward {
                 .grid([len.div_ceil(TILE), heads, problem.batch], kernels.threads)
                 .shared(kernels.backward_bytes)
                 .reads([query, key, value])?
-                .read_if(masks.attn.as_ref())?
-                .read_if(masks.padding.as_ref())?
-                .read_if(masks.segments.as_ref())?
+                .read_if(attn_mask.as_ref())?
+                .read_if(padding.as_ref())?
+                .read_if(segments.as_ref())?
                 .read(gradient)?
                 .read_buffers([maxima, sums, &delta])
         };
@@ -274,14 +261,14 @@ impl Forward {
             .write(&mut dquery)?
             .plain(settings)
             .all_plain(strides.iter().copied())
-            .plain(contiguous_strides(problem, n_heads, q_len, head_dim)?)
+            .plain(problem.contiguous_strides([n_heads, q_len, head_dim])?)
             .run()?;
         launch(kernels.backward_key, [kv_len, n_kv_heads])?
             .writes([&mut dkey, &mut dvalue])?
             .plain(settings)
             .all_plain(strides)
-            .plain(contiguous_strides(problem, n_kv_heads, kv_len, head_dim)?)
-            .plain(contiguous_strides(problem, n_kv_heads, kv_len, value_dim)?)
+            .plain(problem.contiguous_strides([n_kv_heads, kv_len, head_dim])?)
+            .plain(problem.contiguous_strides([n_kv_heads, kv_len, value_dim])?)
             .run()?;
         let gradients = [dquery, dkey, dvalue].into_iter().zip(inputs);
         gradients.map(|(gradient, input)| gradient.tensor(input.shape()).map(Some)).collect()

@@ -8,6 +8,7 @@ use crate::backend::buffer::unwritten;
 use crate::backend::choice::{dispatch, widened};
 use crate::backend::element::Element;
 use crate::backend::parallel::{add_scaled, run};
+use crate::ops::heads::{row, row_mut};
 
 /// `x (batch, n_heads, len, head_dim)` → `(batch, n_heads, n_landmarks, head_dim)`: the means of the
 /// segments; zeros for an empty segment.
@@ -67,8 +68,7 @@ impl Means {
                     let scale = T::ONE / T::from_f64(segment.len().max(1) as f64);
                     y.fill(T::ZERO);
                     for &position in segment {
-                        let x = &x[position * self.head_dim..][..self.head_dim];
-                        add_scaled(y, x, T::ONE);
+                        add_scaled(y, row(x, position, self.head_dim), T::ONE);
                     }
                     for y in y {
                         *y *= scale;
@@ -92,8 +92,7 @@ impl Means {
                 for (g, segment) in g.chunks_exact(self.head_dim).zip(segments) {
                     let scale = T::ONE / T::from_f64(segment.len().max(1) as f64);
                     for &position in segment {
-                        let dx = &mut dx[position * self.head_dim..][..self.head_dim];
-                        add_scaled(dx, g, scale);
+                        add_scaled(row_mut(dx, position, self.head_dim), g, scale);
                     }
                 }
             },

@@ -41,11 +41,7 @@ pub(super) fn wkv(operands: [&Tensor; 4], key_padding_mask: Option<&Tensor>) -> 
             .sizes([batch * d_model, len, d_model])
             .run()?;
         let drates = add_parts(key, &drates, 0, batch, 2 * d_model)?.tensor((2, d_model))?;
-        Ok(vec![
-            Some(dkey.tensor(key.shape())?),
-            Some(dvalue.tensor(key.shape())?),
-            Some(drates.get(0)?),
-            Some(drates.get(1)?),
-        ])
+        let (dkey, dvalue) = (dkey.tensor(key.shape())?, dvalue.tensor(key.shape())?);
+        Ok([dkey, dvalue, drates.get(0)?, drates.get(1)?].map(Some).into())
     })
 }

@@ -69,8 +69,7 @@ impl Plan {
         let mut blocks = Vec::with_capacity(n_units.div_ceil(per_block));
         let mut units = units.peekable();
         while units.peek().is_some() {
-            let units = units.by_ref().take(per_block).collect();
-            blocks.push(Block { units, attn_mask: None });
+            blocks.push(Block { units: units.by_ref().take(per_block).collect(), attn_mask: None });
         }
         blocks
     }

@@ -46,7 +46,6 @@ impl Problem {
 }
 
 /// Some queries of one head.
-#[derive(Clone, Debug)]
 pub(super) struct Queries {
     pub(super) batch: usize,
     pub(super) head: usize,
