@@ -3,10 +3,6 @@
 use candle_core::{Device, Result, StorageRef, Tensor, bail};
 
 use super::buffer::Buffer;
-#[cfg(feature = "cuda")]
-use super::driver;
-#[cfg(feature = "emulator")]
-use super::emulator;
 use super::source::Source;
 #[cfg(any(feature = "cuda", feature = "emulator"))]
 use super::unsigned;
@@ -236,19 +232,5 @@ impl<'a> Launch<'a> {
     /// Several structs by value, in this order.
     pub(crate) fn all_plain<S: Plain>(self, all: impl IntoIterator<Item = S>) -> Self {
         all.into_iter().fold(self, Self::plain)
-    }
-
-    /// Submits the kernel to the device's stream. The emulator has executed it on return.
-    ///
-    /// # Errors
-    /// If a size of the grid does not fit in 32 bits, or the driver or the emulator refuses the launch.
-    pub(crate) fn run(self) -> Result<()> {
-        match &self.device {
-            #[cfg(feature = "cuda")]
-            Device::Cuda(device) => driver::launch(device, &self),
-            #[cfg(feature = "emulator")]
-            Device::Cpu => emulator::launch(&self),
-            device => bail!("{}: there are no kernels for {device:?}", self.kernel),
-        }
     }
 }

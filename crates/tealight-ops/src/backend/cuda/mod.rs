@@ -27,6 +27,7 @@ mod key;
 mod launch;
 pub(crate) mod lists;
 pub(crate) mod product;
+mod run;
 mod source;
 #[cfg(feature = "cuda")]
 pub(crate) mod staging;
