@@ -37,11 +37,11 @@ pub fn parameters(
     }
     let depths = Depths::of(&all);
     let decay = layer_lr_decay.unwrap_or(1.);
-    let scaled = params.trained().map(|(name, variable)| {
+    let scaled = |(name, variable): (String, _)| {
         let lr_scale = decay.powi(depths.distance(&name));
         Parameter { name, variable, lr_scale }
-    });
-    let scaled: Vec<_> = scaled.collect();
+    };
+    let scaled: Vec<_> = params.trained().map(scaled).collect();
     if scaled.is_empty() && !all.is_empty() {
         let message = format!("`{FROZEN}` = {frozen:?} leaves nothing to train");
         return Err(Error::config([FROZEN], message));

@@ -50,13 +50,12 @@ impl OptimizerConfig {
     pub fn build(&self, parameters: Vec<Parameter>) -> Result<Optimizer> {
         self.settings().validate()?;
         self.settings().check(&parameters)?;
-        let decay_groups = DecayGroups::of(&parameters);
         let with_state = |parameter: Parameter| {
             let state = self.settings().state(&parameter)?;
             Ok((parameter, state))
         };
         let parameters = parameters.into_iter().map(with_state).collect::<Result<_>>()?;
-        Ok(Optimizer { config: self.clone(), step: 0, parameters, decay_groups })
+        Ok(Optimizer { config: self.clone(), step: 0, parameters })
     }
 }
 
@@ -68,7 +67,6 @@ pub struct Optimizer {
     step: u64,
     /// In order of creation, each with its state.
     parameters: Vec<(Parameter, State)>,
-    decay_groups: DecayGroups,
 }
 
 /// The name of the number of updates in the state.
@@ -145,8 +143,8 @@ impl Optimizer {
     }
 
     /// Which parameters decay.
-    pub fn decay_groups(&self) -> &DecayGroups {
-        &self.decay_groups
+    pub fn decay_groups(&self) -> DecayGroups {
+        DecayGroups::of(self.parameters())
     }
 
     /// The state of all parameters: `layer.0.norm.weight.first_moment`.

@@ -173,11 +173,10 @@ impl Wsd {
         }
         let decay_steps = self.decay_steps(total_steps);
         if decay_steps > total_steps - warmup_steps {
-            let rule = format!(
-                "and `schedule.warmup_steps` = {warmup_steps} are longer than the run of \
-                 {total_steps} steps"
+            let message = format!(
+                "`schedule.decay_steps` = {decay_steps} and `schedule.warmup_steps` = \
+                 {warmup_steps} are longer than the run of {total_steps} steps"
             );
-            let message = format!("`schedule.decay_steps` = {decay_steps} {rule}");
             return Err(Error::config(["schedule.decay_steps", "schedule.warmup_steps"], message));
         }
         Ok(())
