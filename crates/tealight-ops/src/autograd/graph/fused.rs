@@ -30,7 +30,6 @@ where
         let views = views(&inputs, true)?;
         Result::Ok(operation(slices(&views)))
     })?;
-    let inputs: Vec<_> = inputs.iter().collect();
     let value = stored(output, shape);
     record_saving(name, &inputs, value, saved, move |inputs, output, gradient| {
         let inputs_views = views(inputs, saved.inputs())?;

@@ -73,7 +73,7 @@ impl Saved {
 /// place, so an operation must not keep them.
 pub(crate) fn record_saving(
     name: &'static str,
-    inputs: &[&Tensor],
+    inputs: &[impl AsRef<Tensor>],
     value: Value,
     saved: Saved,
     backward: impl FnOnce(&[Tensor], &Tensor, &Tensor) -> Result<Vec<Option<Tensor>>>
@@ -82,7 +82,7 @@ pub(crate) fn record_saving(
     + 'static,
 ) -> Result<Tensor> {
     nan_trace::check(name, &value.0);
-    if !inputs.iter().any(|input| input.track_op()) {
+    if !inputs.iter().any(|input| input.as_ref().track_op()) {
         let (storage, shape) = value;
         return Ok(Tensor::from_storage(storage, shape, BackpropOp::none(), false));
     }
@@ -207,9 +207,12 @@ enum Backward {
 }
 
 /// The inputs that a backward receives, and the nodes of those that stand there without their elements.
-fn saved_inputs(inputs: &[&Tensor], saved: Saved) -> Result<(Vec<Tensor>, Vec<Arc<Node>>)> {
+fn saved_inputs(
+    inputs: &[impl AsRef<Tensor>],
+    saved: Saved,
+) -> Result<(Vec<Tensor>, Vec<Arc<Node>>)> {
     let mut nodes = Vec::new();
-    let keep = |&input: &&Tensor| match Node::of(input) {
+    let keep = |input: &Tensor| match Node::of(input) {
         Some(node) if !saved.inputs() && !node.reads_output => {
             let without_elements = without_elements(input)?;
             node.register(&without_elements);
@@ -218,7 +221,7 @@ fn saved_inputs(inputs: &[&Tensor], saved: Saved) -> Result<(Vec<Tensor>, Vec<Ar
         }
         _ => Ok(input.clone()),
     };
-    let inputs = inputs.iter().map(keep).collect::<Result<_>>()?;
+    let inputs = inputs.iter().map(AsRef::as_ref).map(keep).collect::<Result<_>>()?;
     Ok((inputs, nodes))
 }
 
@@ -243,12 +246,12 @@ impl Node {
 
     /// Takes the backward and its tensors, which are freed when the backward has run.
     fn take(&self) -> Result<Recorded> {
-        let mut recorded =
-            self.recorded.lock().expect("invariant: no panic while the lock is held");
-        match recorded.take() {
-            Some(recorded) => Ok(recorded),
-            None => bail!("`{}`: its backward has run already, and freed what it needs", self.name),
-        }
+        let recorded =
+            self.recorded.lock().expect("invariant: no panic while the lock is held").take();
+        let Some(recorded) = recorded else {
+            bail!("`{}`: its backward has run already, and freed what it needs", self.name)
+        };
+        Ok(recorded)
     }
 }
 

@@ -16,7 +16,7 @@ use crate::backend::buffer::stored;
 /// results: `None` for a result that has received no gradient.
 pub(crate) fn record_all(
     name: &'static str,
-    inputs: &[&Tensor],
+    inputs: &[impl AsRef<Tensor>],
     values: Vec<Value>,
     backward: impl FnOnce(&[Tensor], Vec<Option<Tensor>>) -> Result<Vec<Option<Tensor>>>
     + Send

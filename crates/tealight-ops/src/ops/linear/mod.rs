@@ -86,7 +86,6 @@ fn on_cpu<T: Lanes>(x: &Tensor, map: Map<'_>) -> Result<Tensor> {
     let (x, maps) = split(&inputs, &has_bias);
     let mut y = timed(NAME, Phase::Forward, || cpu::forward::<T>(x, &maps))?;
     let value = stored(y.remove(0), with_last(x.dims(), map.weight.dim(0)?));
-    let inputs: Vec<_> = inputs.iter().collect();
     record_saving(NAME, &inputs, value, Saved::Inputs, move |inputs, _, gradient| {
         backward::<T>(inputs, &has_bias, &[Some(gradient.clone())])
     })
@@ -102,7 +101,6 @@ fn all_on_cpu<T: Lanes>(x: &Tensor, maps: &[Map<'_>]) -> Result<Vec<Tensor>> {
         Ok(stored(y, shape))
     });
     let values = values.collect::<Result<_>>()?;
-    let inputs: Vec<_> = inputs.iter().collect();
     record_all(NAME, &inputs, values, move |inputs, gradients| {
         backward::<T>(inputs, &have_bias, &gradients)
     })

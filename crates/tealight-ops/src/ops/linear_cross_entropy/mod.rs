@@ -87,7 +87,6 @@ fn on_cpu<T: Lanes>(operands: &[&Tensor], targets: &Targets) -> Result<Scored> {
     let cpu::Outcome { loss, hits, gradients } =
         timed(NAME, Phase::Forward, || cpu::run::<T>(&inputs[0], map, targets, &is_needed))?;
     let loss = stored(vec![T::from_f64(loss)], ());
-    let inputs: Vec<_> = inputs.iter().collect();
     let loss = record_saving(NAME, &inputs, loss, Saved::Nothing, move |inputs, _, gradient| {
         let factor = T::from_f64(gradient.to_dtype(DType::F64)?.to_scalar()?);
         let scaled = gradients.into_iter().map(|gradient| {

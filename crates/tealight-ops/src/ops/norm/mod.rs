@@ -79,7 +79,6 @@ fn on_cpu<T: Element>(operands: &[&Tensor], centre: Centre, eps: f64) -> Result<
         Result::Ok(cpu::forward(&settings, &View::of(x)?, &View::of(weight)?, bias.as_deref()))
     })?;
     let y = stored(y, x.shape());
-    let inputs: Vec<_> = inputs.iter().collect();
     record_saving(NAME, &inputs, y, Saved::Inputs, move |inputs, _, gradient| {
         let (x, weight) = (View::<T>::of(&inputs[0])?, View::of(&inputs[1])?);
         let all = cpu::backward(centre, &rows, &x, &weight, &View::of(gradient)?);
