@@ -9,6 +9,7 @@ use std::cell::RefCell;
 
 use candle_core::{Result, bail};
 
+use super::launch::Plain;
 use crate::rng::Stream;
 
 /// The number of keys in the table.
@@ -39,11 +40,35 @@ pub(super) fn end() -> Vec<u64> {
     DRAWS.take().map(|draws| draws.forks).unwrap_or_default()
 }
 
+/// The key of a random stream, as kernels take it: `Key` in `prelude.cuh`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Key {
+    words: [u32; 2],
+    /// During the capture of a CUDA graph, the address of the words; else 0.
+    at: u64,
+}
+
+#[expect(unsafe_code, reason = "`Plain` is an unsafe trait")]
+// SAFETY: `Key` in `prelude.cuh` has these fields, in this order.
+unsafe impl Plain for Key {}
+
+impl Key {
+    /// For a kernel that draws nothing.
+    pub(crate) const NONE: Self = Self { words: [0; 2], at: 0 };
+
+    /// # Errors
+    /// If a CUDA graph is being captured that cannot replay draws from `stream`.
+    pub(crate) fn of(stream: Stream) -> Result<Self> {
+        Ok(Self { words: stream.key(), at: address_of_key(stream)? })
+    }
+}
+
 /// The address of the key of `stream` during a capture, else 0.
 ///
 /// # Errors
 /// If `stream` is not a fork of the capture's stream, or the table is full.
-pub(super) fn address_of_key(stream: Stream) -> Result<u64> {
+fn address_of_key(stream: Stream) -> Result<u64> {
     DRAWS.with_borrow_mut(|draws| {
         let Some(Draws { stream: parent, table, forks }) = draws else { return Ok(0) };
         let Some(fork) = stream.number_in(*parent) else {

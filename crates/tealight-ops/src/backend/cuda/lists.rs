@@ -40,12 +40,6 @@ pub(crate) struct Rates {
 // SAFETY: the kernels' struct has these fields, in this order.
 unsafe impl Plain for Rates {}
 
-impl Default for Rates {
-    fn default() -> Self {
-        Self { lr: [0.; MOST], weight_decay: [0.; MOST] }
-    }
-}
-
 /// The entry of one list in a slot.
 #[derive(Debug)]
 pub(crate) enum Item<'a> {

@@ -23,7 +23,6 @@ mod emulator;
 pub(crate) mod factor;
 #[cfg_attr(not(feature = "cuda"), path = "no_graph.rs")]
 pub(crate) mod graph;
-mod key;
 mod launch;
 pub(crate) mod lists;
 pub(crate) mod product;
@@ -36,7 +35,7 @@ pub(crate) mod sums;
 use candle_core::{DType, Device, Result, Tensor, bail};
 
 pub(crate) use buffer::Buffer;
-pub(crate) use key::Key;
+pub(crate) use capture::Key;
 pub(crate) use launch::{Launch, Plain};
 pub(crate) use source::Source;
 

@@ -18,7 +18,7 @@ pub(super) fn step(slots: &[Slot<'_>], step: u64) -> Result<()> {
     for chunk in slots.chunks(MOST) {
         let gradients = chunk.iter().map(|slot| slot.gradient.contiguous());
         let gradients = gradients.collect::<Result<Vec<_>>>()?;
-        let mut rates = Rates::default();
+        let mut rates = Rates { lr: [0.; MOST], weight_decay: [0.; MOST] };
         let mut items = Vec::with_capacity(chunk.len());
         for (i, (slot, gradient)) in chunk.iter().zip(&gradients).enumerate() {
             (rates.lr[i], rates.weight_decay[i]) = (slot.hyper.lr, slot.hyper.weight_decay);

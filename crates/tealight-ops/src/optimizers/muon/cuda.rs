@@ -48,7 +48,8 @@ fn directions(slots: &[Slot<'_>]) -> Result<Tensor> {
 fn apply(slots: &[Slot<'_>], updates: &Tensor) -> Result<()> {
     let parameter = slots[0].parameter.as_tensor();
     let updates = (0..slots.len()).map(|i| updates.get(i)).collect::<Result<Vec<_>>>()?;
-    let (mut rates, mut items) = (Rates::default(), Vec::with_capacity(slots.len()));
+    let mut rates = Rates { lr: [0.; MOST], weight_decay: [0.; MOST] };
+    let mut items = Vec::with_capacity(slots.len());
     for (i, (slot, update)) in slots.iter().zip(&updates).enumerate() {
         let Hyper { lr, scale, weight_decay, .. } = slot.hyper;
         (rates.lr[i], rates.weight_decay[i]) = (lr * scale, lr * weight_decay);
