@@ -5,30 +5,24 @@ use crate::backend::buffer::unwritten;
 use crate::backend::element::Element;
 use crate::backend::parallel::{block_len, run, squares, sum, sum_in_order, sum_of_squares};
 
-/// R and C of consecutive matrices.
-pub(super) struct Factors<'a, T> {
-    pub(super) rows: &'a mut [T],
-    pub(super) columns: &'a mut [T],
-    /// The numbers of rows and columns of a matrix.
-    pub(super) sizes: [usize; 2],
-}
-
-impl<T: Element> Factors<'_, T> {
-    /// Updates R and C; returns U and ‖U‖².
-    pub(super) fn update(self, gradient: &[T], beta: f64, epsilon: f64) -> (Vec<T>, f64) {
-        let [n_rows, n_columns] = self.sizes;
-        let mut update = unwritten(gradient.len());
-        let size = n_rows * n_columns;
-        let matrices = update.chunks_exact_mut(size).zip(gradient.chunks_exact(size));
-        let moments =
-            self.rows.chunks_exact_mut(n_rows).zip(self.columns.chunks_exact_mut(n_columns));
-        let mut norm = 0.;
-        for ((update, gradient), (rows, columns)) in matrices.zip(moments) {
-            average(gradient, rows, columns, beta, epsilon);
-            norm += divide(update, gradient, rows, columns);
-        }
-        (update, norm)
+/// For matrices of these numbers of rows and columns: updates R and C; returns U and ‖U‖².
+pub(super) fn update_factored<T: Element>(
+    gradient: &[T],
+    [rows, columns]: [&mut [T]; 2],
+    [n_rows, n_columns]: [usize; 2],
+    beta: f64,
+    epsilon: f64,
+) -> (Vec<T>, f64) {
+    let mut update = unwritten(gradient.len());
+    let size = n_rows * n_columns;
+    let matrices = update.chunks_exact_mut(size).zip(gradient.chunks_exact(size));
+    let moments = rows.chunks_exact_mut(n_rows).zip(columns.chunks_exact_mut(n_columns));
+    let mut norm = 0.;
+    for ((update, gradient), (rows, columns)) in matrices.zip(moments) {
+        average(gradient, rows, columns, beta, epsilon);
+        norm += divide(update, gradient, rows, columns);
     }
+    (update, norm)
 }
 
 /// R ← β R + (1 − β) (G² + ε) 1, and C likewise.
@@ -82,7 +76,7 @@ fn divide<T: Element>(update: &mut [T], gradient: &[T], rows: &[T], columns: &[T
 }
 
 /// For vectors: updates V; returns U and ‖U‖².
-pub(super) fn update<T: Element>(
+pub(super) fn update_full<T: Element>(
     gradient: &[T],
     moment: &mut [T],
     beta: f64,

@@ -145,7 +145,7 @@ fn on_cpu<T: Element>(
     match second_moment {
         SecondMoment::Full(all) => {
             update_in_place::<T, 2>([parameter, all], gradient, |[parameter, moment], gradient| {
-                let (update, norm) = cpu::update(gradient, moment, beta, epsilon);
+                let (update, norm) = cpu::update_full(gradient, moment, beta, epsilon);
                 cpu::step(parameter, &update, norm, hyper);
             })
         }
@@ -154,8 +154,8 @@ fn on_cpu<T: Element>(
             let n_rows = parameter.elem_count() / columns.elem_count();
             let state = [parameter, rows, columns];
             update_in_place::<T, 3>(state, gradient, |[parameter, rows, columns], gradient| {
-                let moments = cpu::Factors { rows, columns, sizes: [n_rows, n_columns] };
-                let (update, norm) = moments.update(gradient, beta, epsilon);
+                let (moments, sizes) = ([rows, columns], [n_rows, n_columns]);
+                let (update, norm) = cpu::update_factored(gradient, moments, sizes, beta, epsilon);
                 cpu::step(parameter, &update, norm, hyper);
             })
         }
