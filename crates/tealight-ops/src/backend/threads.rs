@@ -104,8 +104,7 @@ struct Restored(Current);
 
 impl Drop for Restored {
     fn drop(&mut self) {
-        let before = std::mem::replace(&mut self.0, Current::Alone);
-        CURRENT.set(before);
+        CURRENT.set(self.0.clone());
     }
 }
 

@@ -87,24 +87,18 @@ impl Sizes {
         Ok(Self { m, n, k, right })
     }
 
-    fn a<'a, T: Lanes>(&self, a: &'a [T]) -> impl Iterator<Item = Matrix<'a, T>> {
-        let shape = (self.m, self.k);
-        a.chunks_exact(self.m * self.k).map(move |a| Matrix::new(a, shape))
-    }
-
     /// Each right factor as `(k, n)`.
     fn b<'a, T: Lanes>(&self, b: &'a [T]) -> impl Iterator<Item = Matrix<'a, T>> {
         let Self { n, k, right, .. } = *self;
-        b.chunks_exact(n * k).map(move |b| match right {
-            Right::AsItIs => Matrix::new(b, (k, n)),
-            Right::Transposed => Matrix::new(b, (n, k)).transposed(),
-        })
+        let is_transposed = right == Right::Transposed;
+        let stored = if is_transposed { (n, k) } else { (k, n) };
+        matrices(b, stored).map(move |b| if is_transposed { b.transposed() } else { b })
     }
+}
 
-    fn c<'a, T: Lanes>(&self, c: &'a [T]) -> impl Iterator<Item = Matrix<'a, T>> {
-        let shape = (self.m, self.n);
-        c.chunks_exact(self.m * self.n).map(move |c| Matrix::new(c, shape))
-    }
+/// The matrices of a batch.
+fn matrices<T: Lanes>(x: &[T], shape: (usize, usize)) -> impl Iterator<Item = Matrix<'_, T>> {
+    x.chunks_exact(shape.0 * shape.1).map(move |x| Matrix::new(x, shape))
 }
 
 fn on_cpu<T: Lanes>(a: &Tensor, b: &Tensor, sizes: Sizes) -> Result<Tensor> {
@@ -112,7 +106,7 @@ fn on_cpu<T: Lanes>(a: &Tensor, b: &Tensor, sizes: Sizes) -> Result<Tensor> {
     let Sizes { m, n, k, right } = sizes;
     let c = timed(NAME, Phase::Forward, || {
         let (a, b) = (View::<T>::of(&a)?, View::<T>::of(&b)?);
-        Result::Ok(products(sizes.a(&a).zip(sizes.b(&b)), (m, n)))
+        Result::Ok(products(matrices(&a, (m, k)).zip(sizes.b(&b)), (m, n)))
     })?;
     let mut shape = a.dims()[..a.rank() - 2].to_vec();
     shape.extend([m, n]);
@@ -121,12 +115,12 @@ fn on_cpu<T: Lanes>(a: &Tensor, b: &Tensor, sizes: Sizes) -> Result<Tensor> {
         let g = View::<T>::of(gradient)?;
         let da = || {
             let view = View::of(b)?;
-            let pairs = sizes.c(&g).zip(sizes.b(&view).map(Matrix::transposed));
+            let pairs = matrices(&g, (m, n)).zip(sizes.b(&view).map(Matrix::transposed));
             tensor(products(pairs, (m, k)), a.shape())
         };
         let db = || {
             let view = View::of(a)?;
-            let pairs = sizes.a(&view).zip(sizes.c(&g));
+            let pairs = matrices(&view, (m, k)).zip(matrices(&g, (m, n)));
             let db = match right {
                 Right::AsItIs => products(pairs.map(|(a, g)| (a.transposed(), g)), (k, n)),
                 Right::Transposed => products(pairs.map(|(a, g)| (g.transposed(), a)), (n, k)),
