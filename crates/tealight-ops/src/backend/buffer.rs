@@ -57,6 +57,14 @@ pub(crate) fn tensor<T: Element>(output: Vec<T>, shape: impl Into<Shape>) -> Res
     Tensor::from_vec(output, shape.into(), &Device::Cpu)
 }
 
+/// Refuses `x`, the `what` of an operation, if its elements are not integers.
+pub(crate) fn check_integers(what: &str, x: &Tensor) -> Result<()> {
+    if !x.dtype().is_int() {
+        bail!("{what} are of dtype {:?}, not integers", x.dtype())
+    }
+    Ok(())
+}
+
 /// `tensors`, copied where they are not contiguous.
 pub(crate) fn contiguous(tensors: &[&Tensor]) -> Result<Vec<Tensor>> {
     tensors.iter().map(|x| x.contiguous()).collect()

@@ -48,26 +48,25 @@ pub(crate) fn run<B: Send, R: Send>(
     map(blocks.collect(), &work)
 }
 
-/// A new buffer: `work` writes each block of at most `len` elements from the same blocks of `a` and `b`. It is
-/// subject to the rules of [`run`].
+/// A new buffer: `work` writes each block of at most `len_a` elements from the same block of `a`, and from the block of
+/// `b` that belongs to it, of at most `len_b` elements. It is subject to the rules of [`run`].
 #[inline(always)]
-pub(crate) fn by_blocks<T: Element>(
-    a: &[T],
-    b: &[T],
-    len: usize,
-    work: impl Fn(&mut [T], &[T], &[T]) + Send + Sync,
+pub(crate) fn by_blocks<T: Element, U: Sync>(
+    (a, len_a): (&[T], usize),
+    (b, len_b): (&[U], usize),
+    work: impl Fn(&mut [T], &[T], &[U]) + Send + Sync,
 ) -> Vec<T> {
     let mut output = unwritten(a.len());
     run(
         a.len(),
-        output.chunks_mut(len).zip(a.chunks(len).zip(b.chunks(len))),
+        output.chunks_mut(len_a).zip(a.chunks(len_a).zip(b.chunks(len_b))),
         #[inline(always)]
         |(output, (a, b))| work(output, a, b),
     );
     output
 }
 
-/// As [`by_blocks`], row by row: each row has `width` elements.
+/// As [`by_blocks`], row by row: each row of `a` and of `b` has `width` elements.
 #[inline(always)]
 pub(crate) fn by_rows<T: Element>(
     a: &[T],
@@ -75,10 +74,10 @@ pub(crate) fn by_rows<T: Element>(
     width: usize,
     work: impl Fn(&mut [T], &[T], &[T]) + Send + Sync,
 ) -> Vec<T> {
+    let len = block_len(width);
     by_blocks(
-        a,
-        b,
-        block_len(width),
+        (a, len),
+        (b, len),
         #[inline(always)]
         |output, a, b| {
             let rows = a.chunks_exact(width).zip(b.chunks_exact(width));
@@ -92,7 +91,13 @@ pub(crate) fn by_rows<T: Element>(
 /// Σ f(x)
 #[inline(always)]
 pub(crate) fn sum<T: Element, A: Element>(x: &[T], f: impl Fn(T) -> A) -> A {
-    reduce(x, A::ZERO, |sum, x| sum + f(x), |a, b| a + b)
+    reduce(
+        x,
+        A::ZERO,
+        #[inline(always)]
+        |sum, x| sum + f(x),
+        |a, b| a + b,
+    )
 }
 
 /// Σ x² of one block, accumulated in f64.

@@ -199,10 +199,10 @@ fn scaled(gradient: &Tensor, factor: f64) -> Result<Tensor> {
 
 /// factor · g
 fn products<T: Element>(gradient: &[T], factor: T) -> Vec<T> {
+    let len = block_len(1);
     by_blocks(
-        gradient,
-        gradient,
-        block_len(1),
+        (gradient, len),
+        (gradient, len),
         #[inline(always)]
         |products, gradient, _| {
             for (product, &g) in products.iter_mut().zip(gradient) {

@@ -139,14 +139,16 @@ fn each_pair<T: Element, A: Elementwise, const FUSED: bool>(g: &mut [T], x: &mut
 }
 
 pub(super) fn forward<T: Element, A: Elementwise>(x: &[T]) -> Vec<T> {
-    by_blocks(x, x, block_len(1), |y, x, _| {
+    let len = block_len(1);
+    by_blocks((x, len), (x, len), |y, x, _| {
         y.copy_from_slice(x);
         activate::<T, A>(y);
     })
 }
 
 pub(super) fn backward<T: Element, A: Elementwise>(x: &[T], gradient: &[T]) -> Vec<T> {
-    by_blocks(x, gradient, block_len(1), |dx, x, g| {
+    let len = block_len(1);
+    by_blocks((x, len), (gradient, len), |dx, x, g| {
         dx.copy_from_slice(g);
         activate_backward::<T, A>(dx, &mut x.to_vec());
     })

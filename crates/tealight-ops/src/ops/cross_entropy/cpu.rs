@@ -1,8 +1,9 @@
 //! The CPU loops. The losses of the rows are summed in f64, in their order.
 
-use crate::backend::buffer::unwritten;
 use crate::backend::element::Element;
-use crate::backend::parallel::{block_len, by_rows, finite, max, run, sum, sum_of_pairs};
+use crate::backend::parallel::{
+    block_len, by_blocks, by_rows, finite, max, run, sum, sum_of_pairs,
+};
 use crate::ops::softmax::exponentials;
 
 pub(super) fn loss<T: Element>(
@@ -134,15 +135,14 @@ pub(super) fn gradient<T: Element>(
     label_smoothing: f64,
     factor: T,
 ) -> Vec<T> {
-    let mut dlogits = unwritten(logits.len());
     let len = block_len(n_classes);
     let everywhere = factor * T::from_f64(label_smoothing / n_classes as f64);
     let at_label = factor * T::from_f64(1. - label_smoothing);
-    run(
-        logits.len(),
-        dlogits.chunks_mut(len).zip(logits.chunks(len)).zip(classes.chunks(len / n_classes)),
+    by_blocks(
+        (logits, len),
+        (classes, len / n_classes),
         #[inline(always)]
-        |((dlogits, logits), classes)| {
+        |dlogits, logits, classes| {
             let rows = dlogits.chunks_exact_mut(n_classes).zip(logits.chunks_exact(n_classes));
             for ((d, row), &class) in rows.zip(classes) {
                 let Some(class) = class else {
@@ -157,8 +157,7 @@ pub(super) fn gradient<T: Element>(
                 d[class] -= at_label;
             }
         },
-    );
-    dlogits
+    )
 }
 
 /// Σ q (log Σ exp − x) in one pass, with 0 · ∞ = 0.

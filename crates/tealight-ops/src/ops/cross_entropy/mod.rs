@@ -16,10 +16,10 @@ pub(crate) mod cpu;
 mod cuda;
 pub mod reference;
 
-use candle_core::{DType, Device, Result, Tensor, bail};
+use candle_core::{DType, Device, Result, Tensor, WithDType, bail};
 
-use crate::autograd::graph::{Saved, record_saving};
-use crate::backend::buffer::{View, stored, tensor};
+use crate::autograd::graph::{Saved, fused, record_saving};
+use crate::backend::buffer::{View, check_integers, stored, tensor};
 use crate::backend::choice::{at_least_f32, dispatch};
 use crate::backend::element::Element;
 use crate::backend::profile::{Phase, timed};
@@ -44,14 +44,21 @@ pub fn cross_entropy(logits: &Tensor, labels: &Tensor, label_smoothing: f64) -> 
     if !(0. ..=1.).contains(&label_smoothing) {
         bail!("label smoothing {label_smoothing} is not in [0, 1]")
     }
-    check_dtype(labels)?;
-    let targets =
-        || Result::Ok(Targets::Labels { classes: classes(labels, n_classes)?, label_smoothing });
+    check_integers("labels", labels)?;
+    let classes = || classes(labels, n_classes);
     dispatch!(match [logits] {
-        Cpu(T) => on_cpu::<T>(logits, targets()?),
+        Cpu(T) => {
+            let classes = classes()?;
+            fused(NAME, [logits], (), Saved::Inputs, |[logits]| {
+                let loss = cpu::loss::<T>(logits, &classes, n_classes, label_smoothing);
+                (vec![T::from_f64(loss)], move |[logits], _, g| {
+                    [cpu::gradient(logits, &classes, n_classes, label_smoothing, g[0])]
+                })
+            })
+        }
         Cuda => cuda::cross_entropy(logits, cuda::Targets::labels(labels, label_smoothing)?),
         Reference => {
-            targets()?;
+            classes()?;
             reference::cross_entropy(&at_least_f32(logits)?, labels, label_smoothing)
         }
     })
@@ -69,7 +76,7 @@ pub fn cross_entropy_soft(logits: &Tensor, targets: &Tensor) -> Result<Tensor> {
         bail!("cross-entropy of logits {:?} with targets {:?}", logits.shape(), targets.shape())
     }
     dispatch!(match [logits, targets] {
-        Cpu(T) => on_cpu::<T>(logits, Targets::Soft(targets.detach().contiguous()?)),
+        Cpu(T) => soft_on_cpu::<T>(logits, targets.detach().contiguous()?),
         Cuda => {
             let targets = cuda::Targets::soft(at_least_f32(&targets.detach())?.contiguous()?);
             cuda::cross_entropy(logits, targets)
@@ -88,7 +95,7 @@ pub fn hits(logits: &Tensor, labels: &Tensor) -> Result<Tensor> {
     if labels.dims() != [n] {
         bail!("hits of logits {:?} with labels {:?}", logits.shape(), labels.shape())
     }
-    check_dtype(labels)?;
+    check_integers("labels", labels)?;
     let logits = logits.detach().contiguous()?;
     let classes = || classes(labels, n_classes);
     let logits = &logits;
@@ -112,49 +119,21 @@ pub(crate) fn classes(labels: &Tensor, n_classes: usize) -> Result<Vec<Option<us
         Ok(class) if class < n_classes => Ok(Some(class)),
         _ => bail!("label {label} is out of range for {n_classes} classes"),
     };
-    check_dtype(labels)?;
+    check_integers("labels", labels)?;
     labels.to_dtype(DType::I64)?.to_vec1()?.into_iter().map(class).collect()
 }
 
-fn check_dtype(labels: &Tensor) -> Result<()> {
-    if !labels.dtype().is_int() {
-        bail!("labels are of dtype {:?}, not integers", labels.dtype())
-    }
-    Ok(())
-}
-
-/// The target distribution q.
-enum Targets {
-    /// One class per row, smoothed.
-    Labels { classes: Vec<Option<usize>>, label_smoothing: f64 },
-    /// Any distribution: `(n, classes)`.
-    Soft(Tensor),
-}
-
-fn on_cpu<T: Element>(logits: &Tensor, targets: Targets) -> Result<Tensor> {
+fn soft_on_cpu<T: Element>(logits: &Tensor, targets: Tensor) -> Result<Tensor> {
     let (_, n_classes) = logits.dims2()?;
     let logits = logits.contiguous()?;
     let loss = timed(NAME, Phase::Forward, || {
-        let logits = View::<T>::of(&logits)?;
-        Result::Ok(match &targets {
-            Targets::Labels { classes, label_smoothing } => {
-                cpu::loss(&logits, classes, n_classes, *label_smoothing)
-            }
-            Targets::Soft(targets) => cpu::soft_loss(&logits, &View::of(targets)?, n_classes),
-        })
+        Result::Ok(cpu::soft_loss::<T>(&View::of(&logits)?, &View::of(&targets)?, n_classes))
     })?;
     let loss = stored(vec![T::from_f64(loss)], ());
     record_saving(NAME, &[&logits], loss, Saved::Inputs, move |inputs, _, gradient| {
-        let factor = T::from_f64(gradient.to_dtype(DType::F64)?.to_scalar()?);
-        let logits = View::of(&inputs[0])?;
-        let dlogits = match &targets {
-            Targets::Labels { classes, label_smoothing } => {
-                cpu::gradient(&logits, classes, n_classes, *label_smoothing, factor)
-            }
-            Targets::Soft(targets) => {
-                cpu::soft_gradient(&logits, &View::of(targets)?, n_classes, factor)
-            }
-        };
+        let (logits, targets) = (View::<T>::of(&inputs[0])?, View::of(&targets)?);
+        let factor = View::of(gradient)?[0];
+        let dlogits = cpu::soft_gradient(&logits, &targets, n_classes, factor);
         Ok(vec![Some(tensor(dlogits, inputs[0].shape())?)])
     })
 }

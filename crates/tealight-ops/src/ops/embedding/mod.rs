@@ -16,6 +16,7 @@ pub mod reference;
 use candle_core::{DType, Result, Shape, Tensor, bail};
 
 use crate::autograd::graph::{Saved, fused};
+use crate::backend::buffer::check_integers;
 use crate::backend::choice::dispatch;
 
 const NAME: &str = "embedding";
@@ -53,7 +54,7 @@ fn look_up(table: &Tensor, ids: &Tensor, padding: Option<u32>) -> Result<Tensor>
             })
         }
         Cuda if shape.elem_count() > 0 => {
-            check_dtype(ids)?;
+            check_integers("ids", ids)?;
             cuda::look_up(table, ids, padding)
         }
         Cuda | Reference => {
@@ -72,13 +73,6 @@ fn rows(ids: &Tensor, vocab_size: usize) -> Result<Vec<usize>> {
         Ok(row) if row < vocab_size => Ok(row),
         _ => bail!("id {id} is out of range for a vocabulary of {vocab_size}"),
     };
-    check_dtype(ids)?;
+    check_integers("ids", ids)?;
     ids.to_dtype(DType::I64)?.flatten_all()?.to_vec1()?.into_iter().map(row).collect()
-}
-
-fn check_dtype(ids: &Tensor) -> Result<()> {
-    if !ids.dtype().is_int() {
-        bail!("ids are of dtype {:?}, not integers", ids.dtype())
-    }
-    Ok(())
 }

@@ -2,7 +2,7 @@
 
 use crate::backend::buffer::unwritten;
 use crate::backend::element::Element;
-use crate::backend::parallel::{block_len, run};
+use crate::backend::parallel::{block_len, by_blocks, run};
 use crate::ops::activation::{Elementwise, activate, activate_backward};
 
 /// Each `width` elements of v gate `repeats` consecutive runs of `width` elements of x.
@@ -11,13 +11,12 @@ pub(super) fn forward<T: Element, A: Elementwise>(
     v: &[T],
     (repeats, width): (usize, usize),
 ) -> Vec<T> {
-    let mut y = unwritten(x.len());
     let len = block_len(repeats * width);
-    run(
-        x.len(),
-        y.chunks_mut(len).zip(x.chunks(len).zip(v.chunks(len / repeats))),
+    by_blocks(
+        (x, len),
+        (v, len / repeats),
         #[inline(always)]
-        |(y, (x, v)): (&mut [T], (&[T], &[T]))| {
+        |y, x, v| {
             y.copy_from_slice(x);
             activate::<T, A>(y);
             for (y, v) in y.chunks_exact_mut(repeats * width).zip(v.chunks_exact(width)) {
@@ -28,8 +27,7 @@ pub(super) fn forward<T: Element, A: Elementwise>(
                 }
             }
         },
-    );
-    y
+    )
 }
 
 /// The gradients of x and v.

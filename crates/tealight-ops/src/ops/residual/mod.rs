@@ -59,10 +59,10 @@ fn on_cpu<T: Element>(x: &Tensor, change: &Tensor, draw: Option<Draw>) -> Result
 }
 
 fn sum<T: Element>(x: &[T], change: &[T]) -> Vec<T> {
+    let len = block_len(1);
     by_blocks(
-        x,
-        change,
-        block_len(1),
+        (x, len),
+        (change, len),
         #[inline(always)]
         |sum, x, change| {
             for (sum, (&x, &change)) in sum.iter_mut().zip(x.iter().zip(change)) {
