@@ -135,9 +135,7 @@ fn refuse_json_lines(files: &[(PathBuf, FileKind)]) -> Result<()> {
 impl Corpus for Files {
     fn documents(&self) -> Result<Box<dyn Documents + '_>> {
         let (config, inputs, total) = (&self.config, self.inputs.iter(), self.n_bytes()?);
-        let mut documents = FileDocuments { config, inputs, current: None, done: 0, total };
-        documents.open_next()?;
-        Ok(Box::new(documents))
+        Ok(Box::new(FileDocuments { config, inputs, current: None, done: 0, total }))
     }
 
     /// The hash of the bytes on the disk and of the settings that define a document, not of the paths.
@@ -172,7 +170,7 @@ struct FileDocuments<'a> {
     config: &'a Config,
     /// The files after the current one.
     inputs: slice::Iter<'a, InputFile>,
-    /// `None` after the last file or an error.
+    /// `None` before the first file, after the last one or an error.
     current: Option<OpenFile<'a>>,
     /// Bytes of the files that have been read completely.
     done: u64,
@@ -269,21 +267,20 @@ impl<'a> OpenFile<'a> {
 }
 
 impl FileDocuments<'_> {
-    fn open_next(&mut self) -> Result<()> {
-        let next = self.inputs.next().map(|input| OpenFile::open(input, self.config));
-        self.current = next.transpose()?;
-        Ok(())
-    }
-
     fn advance(&mut self) -> Result<Option<Document>> {
-        while let Some(file) = &mut self.current {
-            if let Some(document) = file.next()? {
-                return Ok(Some(document));
+        loop {
+            if let Some(file) = &mut self.current {
+                if let Some(document) = file.next()? {
+                    return Ok(Some(document));
+                }
+                self.done += file.lines.progress.bytes();
             }
-            self.done += file.lines.progress.bytes();
-            self.open_next()?;
+            let next = self.inputs.next().map(|input| OpenFile::open(input, self.config));
+            self.current = next.transpose()?;
+            if self.current.is_none() {
+                return Ok(None);
+            }
         }
-        Ok(None)
     }
 }
 
@@ -293,6 +290,7 @@ impl Iterator for FileDocuments<'_> {
     fn next(&mut self) -> Option<Result<Document>> {
         let document = self.advance().transpose();
         if matches!(document, Some(Err(_))) {
+            self.inputs = slice::Iter::default();
             self.current = None;
         }
         document
