@@ -96,7 +96,8 @@ impl Score {
         matches!(self, Self::ScaledDot | Self::Dot | Self::General)
     }
 
-    /// The cost of q' in a [product](Self::is_product) scale · q'ᵀk, without the product itself.
+    /// The cost of computing q' of a [product](Self::is_product) scale · q'ᵀk: that of Wᵀq for `general`, zero
+    /// for other scores. It excludes the product q'ᵀk.
     pub fn parameters_cost(self, spec: &AttentionSpec<'_>, q_len: usize) -> AttentionCost {
         if self != Self::General {
             return AttentionCost::default();

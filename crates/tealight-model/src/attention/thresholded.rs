@@ -26,7 +26,8 @@ use crate::error::BuildResult;
 settings! {
     /// `[model.attention] kind = "thresholded"`
     pub struct Config {
-        /// Weights up to it, in [0, 1), become zero; under `score_cut` scores up to it, any finite number.
+        /// Weights not above this threshold become zero; it lies in [0, 1). Under `score_cut` it applies to
+        /// scores and is any finite number.
         pub threshold: f64 = 0.001,
         /// Whether weights or scores are compared, and whether the kept weights are renormalised.
         pub rule: Rule = Rule::CutRenormalized,

@@ -111,7 +111,7 @@ impl ParamStore {
         self.lock().in_order.iter().filter(is_trained).map(leaf).collect()
     }
 
-    /// Rounds the parameters again into the copies that models compute with, if there are copies.
+    /// Updates the half-precision copies from the parameters. Without copies it does nothing.
     pub fn refresh(&self) -> Result<()> {
         let variables = self.lock();
         let pairs = variables.in_order.iter().filter_map(|p| Some((&p.variable, p.copy.as_ref()?)));

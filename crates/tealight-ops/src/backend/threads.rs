@@ -39,7 +39,8 @@ pub fn with<R>(n_threads: usize, f: impl FnOnce() -> R) -> R {
 
 /// Runs `work` on every block, on the threads of the caller's team; the results are in the order of the blocks.
 ///
-/// The scheduling behind it is not generic: compiled once per loop, it would be half of this crate's code.
+/// The scheduling code is not generic. If it were, each loop would compile its own copy, together half of this
+/// crate's code.
 ///
 /// # Panics
 /// If `work` does.

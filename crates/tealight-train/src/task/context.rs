@@ -24,7 +24,7 @@ pub struct TaskContext<'a> {
     pub fixed_shapes: bool,
     /// The directory of a run whose files are used, such as its tokenizer.
     pub kept: Option<&'a Path>,
-    /// The trained model is only used: where the files in `kept` suffice, the data are not read.
+    /// Whether the task serves inference only. If so, and the files in `kept` suffice, the data are not read.
     pub inference_only: bool,
     /// Is called while a corpus is read and tokenised.
     pub progress: &'a dyn Fn(Stage, Progress),

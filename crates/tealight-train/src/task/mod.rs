@@ -199,7 +199,7 @@ pub struct Inputs<'a> {
 }
 
 impl Inputs<'_> {
-    /// Shapes and types, by which batches are recognised that one captured graph can process.
+    /// The shape and dtype of each tensor. A captured graph can process every batch whose list is equal.
     pub fn shapes(&self) -> Vec<(Shape, DType)> {
         self.tensors.iter().map(|x| (x.shape().clone(), x.dtype())).collect()
     }

@@ -22,7 +22,7 @@ settings! {
         /// Rows of the token embedding; as many as the tokenizer has tokens when absent. A pretrained model may
         /// have more.
         pub vocab_size: Option<usize> = None,
-        /// The cache of tokenised text; a folder of the user's when absent.
+        /// The folder in which tokenised text is cached; the user's cache folder when absent.
         pub cache: Option<PathBuf> = None,
         /// `[task.corpus]`
         pub corpus: CorpusConfig = CorpusConfig::default(),

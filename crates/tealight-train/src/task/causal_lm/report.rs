@@ -32,14 +32,14 @@ pub struct Report {
     /// The cross-entropy in bits for each byte of the text in UTF-8, marks between documents included:
     /// comparable between tokenizers.
     pub bits_per_byte: f64,
-    /// The share of tokens that are predicted as the likeliest.
+    /// The share of tokens to which the model gives the highest probability.
     pub accuracy: f64,
     /// Tokens that were predicted.
     pub n_tokens: u64,
     /// The entropy of the distribution of the tokens, in nats: the loss of a prediction that reads nothing.
     pub unigram_loss: f64,
-    /// A sample of the model: from nothing, or from the first tokens of the held-out text where the tokenizer
-    /// has no token to begin with.
+    /// A text that the model generates. It begins at the begin token or, if the tokenizer has none, with the
+    /// first tokens of the held-out text.
     pub sample: String,
 }
 

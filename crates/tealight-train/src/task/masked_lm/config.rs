@@ -25,7 +25,7 @@ settings! {
         pub vocab_size: Option<usize> = None,
         /// Token types that the model has embeddings for, 2 in BERT. All tokens are of type 0.
         pub n_token_types: usize = 0,
-        /// The cache of tokenised text; a folder of the user's when absent.
+        /// The folder in which tokenised text is cached; the user's cache folder when absent.
         pub cache: Option<PathBuf> = None,
         /// `[task.corpus]`
         pub corpus: CorpusConfig = CorpusConfig::default(),

@@ -24,7 +24,7 @@ const N_PROBES: u64 = 2000;
 /// How well masked tokens of held-out text are predicted.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
-    /// The share of masked tokens that are predicted as the likeliest.
+    /// The share of masked tokens to which the model gives the highest probability.
     pub accuracy: f64,
     /// Mean cross-entropy, in nats.
     pub loss: f64,

@@ -21,8 +21,8 @@ const N_SHOWN: usize = 5;
 pub struct Report {
     /// Share of the sources for which greedy decoding writes exactly the target.
     pub exact_match: f64,
-    /// Share of the target's tokens, the end included, that are the likeliest after the target's tokens before
-    /// them.
+    /// Token accuracy with teacher forcing: the share of target tokens, the end token included, to which the
+    /// model gives the highest probability.
     pub token_accuracy: f64,
     /// Cross-entropy per token, in nats.
     pub loss: f64,
