@@ -5,6 +5,7 @@
 #     TEALIGHT_EMULATED_KERNELS=$PWD/target/kernels.so cargo nextest run -p tealight-ops --features emulator
 set -euo pipefail
 output=$(realpath -m "${1:-target/kernels.so}")
+mkdir -p "$(dirname "$output")"
 others=("${@:2}") # further object files and linker flags
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 emulator=scripts/cuda_emulator src=crates/tealight-ops/src
