@@ -136,8 +136,12 @@ pub(crate) fn sum_of_pairs<T: Element>(x: &[T], y: &[T], f: impl Fn(T, T) -> T) 
 /// max x, or −∞ if x is empty. NaN is ignored: it reaches the result through the sum that follows each maximum.
 #[inline(always)]
 pub(crate) fn max<T: Element>(x: &[T]) -> T {
-    let larger = |a, b| if b > a { b } else { a };
     reduce(x, T::NEG_INFINITY, larger, larger)
+}
+
+#[inline(always)]
+fn larger<T: Element>(a: T, b: T) -> T {
+    if b > a { b } else { a }
 }
 
 /// Adds each of `x` to one of the lanes, which begin as `start`, and joins the lanes.

@@ -74,8 +74,8 @@ pub(crate) fn gradients(loss: &Tensor, factor: &Tensor) -> Result<HashMap<Tensor
                 continue;
             }
         };
-        pending.gradient.tensor = pending.gradient.tensor.contiguous()?;
         let gradients = timed(pending.node.name, Phase::Backward, || {
+            pending.gradient.tensor = pending.gradient.tensor.contiguous()?;
             operation(&inputs, &pending.output, &pending.gradient.tensor)
         })?;
         let gradients = checked(gradients, &inputs, &pending)?;
@@ -87,17 +87,20 @@ pub(crate) fn gradients(loss: &Tensor, factor: &Tensor) -> Result<HashMap<Tensor
     Ok(walk.variables.into_iter().map(|(id, gradient)| (id, gradient.tensor)).collect())
 }
 
-/// The results of a backward, checked for shape and dtype. A gradient is unique unless it shares memory with an
+/// The results of a backward, checked for number, shape and dtype. A gradient is unique unless it shares memory with an
 /// argument of the backward or with the gradient of another input.
 fn checked(
     gradients: Vec<Option<Tensor>>,
     inputs: &[Tensor],
     pending: &Pending,
 ) -> Result<Vec<Option<Gradient>>> {
+    let (name, n_gradients, n_inputs) = (pending.node.name, gradients.len(), inputs.len());
+    if n_gradients != n_inputs {
+        bail!("`{name}`: {n_gradients} gradients for {n_inputs} inputs");
+    }
     for (gradient, input) in gradients.iter().zip(inputs) {
         let of = |x: &Tensor| (x.shape().clone(), x.dtype());
         if let Some(gradient) = gradient.as_ref().filter(|gradient| of(gradient) != of(input)) {
-            let name = pending.node.name;
             bail!("`{name}`: a gradient of {:?} for an input of {:?}", of(gradient), of(input))
         }
     }

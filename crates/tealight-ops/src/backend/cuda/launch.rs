@@ -50,15 +50,17 @@ pub(super) struct Dims {
     pub(super) shared_bytes: u32,
 }
 
-/// A struct that a kernel takes by value.
+/// A value that a kernel takes as a struct. The kernel's struct has the same fields in the same order: a struct here
+/// is named like it, and for an array a comment beside the array names it. Only their sizes are compared, by the
+/// emulator.
 ///
 /// # Safety
-/// It is `repr(C)`, consists of numbers, and the kernel's struct has the same fields in the same order.
-#[expect(unsafe_code, reason = "layouts cannot be compared across languages")]
+/// It consists of numbers without padding, laid out as in C.
+#[expect(unsafe_code, reason = "the bytes of the value are read")]
 pub(crate) unsafe trait Plain: Copy {}
 
 #[expect(unsafe_code, reason = "`Plain` is an unsafe trait")]
-// SAFETY: an array is laid out as a struct of `N` ints.
+// SAFETY: an array of ints has no padding; in C a struct of `N` ints is laid out in the same way.
 unsafe impl<const N: usize> Plain for [i32; N] {}
 
 const THREADS: usize = 256;

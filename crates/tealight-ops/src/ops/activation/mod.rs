@@ -30,19 +30,20 @@ pub(crate) use cpu::{
     Elementwise, Gelu, GeluTanh, Relu, Sigmoid, Silu, activate, activate_backward,
 };
 
-/// An activation function. `functions.cuh` has the same order.
+/// An activation function. `functions.cuh` has the same numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
 pub enum Function {
     /// See [`relu`].
-    Relu,
+    Relu = 0,
     /// See [`gelu`].
-    Gelu,
+    Gelu = 1,
     /// See [`gelu_tanh`].
-    GeluTanh,
+    GeluTanh = 2,
     /// See [`silu`].
-    Silu,
+    Silu = 3,
     /// See [`sigmoid`].
-    Sigmoid,
+    Sigmoid = 4,
 }
 
 impl Function {

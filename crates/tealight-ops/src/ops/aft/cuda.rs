@@ -69,11 +69,10 @@ pub(super) fn aft(
     let inputs: Vec<_> = [Some(&key), Some(&value), w.as_ref()].into_iter().flatten().collect();
     let (output, saved) = (output.value(shape), Saved::InputsAndOutput);
     record_saving("aft", &inputs, output, saved, move |inputs, output, gradient| {
-        let gradient = gradient.contiguous()?;
         if is_scan {
-            return forward.backward_of_scan(inputs, output, &gradient);
+            return forward.backward_of_scan(inputs, output, gradient);
         }
-        forward.backward(inputs, output, &gradient)
+        forward.backward(inputs, output, gradient)
     })
 }
 
@@ -152,6 +151,8 @@ impl Forward {
                 .plain(self.problem)
                 .run()?;
             gradients.push(Some(dw.tensor(w.shape())?));
+        } else if w.is_some() {
+            gradients.push(None);
         }
         Ok(gradients)
     }

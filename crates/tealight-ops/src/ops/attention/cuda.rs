@@ -213,7 +213,7 @@ pub(super) fn attention(
     let forward = Forward { problem, attn_mask, padding, segments, maxima, sums };
     let saved = Saved::InputsAndOutput;
     record_saving(NAME, &inputs, output, saved, move |inputs, output, gradient| {
-        forward.backward(inputs, output, &with_rows(gradient)?)
+        forward.backward(inputs, output, gradient)
     })
 }
 

@@ -195,11 +195,10 @@ fn on_cpu<T: Lanes>(
     let inputs: Vec<_> = inputs.iter().collect();
     let saved = Saved::InputsAndOutput;
     record_saving(NAME, &inputs, output, saved, move |inputs, output, gradient| {
-        let gradient = with_rows(gradient)?;
         let results = ForwardResults {
             rows: &rows,
             output: Strided::of(output, problem.layout)?,
-            gradient: Strided::of(&gradient, problem.layout)?,
+            gradient: Strided::of(gradient, problem.layout)?,
         };
         let operands = Operands::<T>::of(&problem, &masks, inputs)?;
         let (all, dmask) = cpu::backward(&problem, &operands, &results);
@@ -207,6 +206,8 @@ fn on_cpu<T: Lanes>(
         if let Some(dmask) = dmask {
             let dmask = tensor(dmask, (problem.n_heads, problem.q_len, problem.kv_len))?;
             gradients.push(Some(if inputs[3].rank() == 2 { dmask.sum(0)? } else { dmask }));
+        } else if inputs.len() == 4 {
+            gradients.push(None);
         }
         Ok(gradients)
     })

@@ -51,14 +51,13 @@ pub(super) fn convolution(x: &Tensor, weight: &Tensor, mask: Option<&Tensor>) ->
     let y = convolve(&x, &weight, padding.as_ref(), false)?.value(x.shape());
     record_saving(NAME, &[&x, &weight], y, Saved::Inputs, move |inputs, _, gradient| {
         let (x, weight) = (&inputs[0], &inputs[1]);
-        let gradient = gradient.contiguous()?;
-        let dx = convolve(&gradient, weight, padding.as_ref(), true)?;
+        let dx = convolve(gradient, weight, padding.as_ref(), true)?;
         let (n_parts, per_part) = sums::parts(batch * len);
         let n_weights = weight.elem_count();
         let mut parts = Buffer::unwritten(n_parts * n_weights, wide(x.dtype()), x.device())?;
         Launch::new(&KERNELS, "convolution_backward_weight", x)?
             .grid([kernel, n_heads, n_parts], 128)
-            .reads([x, &gradient])?
+            .reads([x, gradient])?
             .read_if(padding.as_ref())?
             .write(&mut parts)?
             .sizes([batch * len, per_part])

@@ -10,20 +10,20 @@ struct Convolution {
 
 DEVICE bool is_padded(const u8* padding, i64 position) { return padding && padding[position]; }
 
-// y_t = Σⱼ wⱼ x_{t+j−r}, where padded x count as 0. If `is_turned`, the gradient of x:
+// y_t = Σⱼ wⱼ x_{t+j−r}, where padded x count as 0. If `is_reversed`, the gradient of x:
 // y_t = Σⱼ wⱼ x_{t−j+r}, 0 at padding. Grid: one thread per element of y.
 KERNEL(convolve, const Number* x, const Number* weight, const u8* padding, Number* y, i64 n, Convolution c,
-       int is_turned) {
+       int is_reversed) {
     i64 i = element();
     if (i >= n) return;
     i64 t = i / c.width % c.len, plane = i / (c.width * c.len);
     const u8* of_sequence = padding ? padding + plane / c.n_heads * c.len : nullptr;
     const Number* of_head = weight + plane % c.n_heads * c.kernel;
     Wide sum = 0;
-    if (!(is_turned && is_padded(of_sequence, t)))
+    if (!(is_reversed && is_padded(of_sequence, t)))
         for (int j = 0; j < c.kernel; j++) {
-            i64 ahead = is_turned ? c.kernel / 2 - j : j - c.kernel / 2, s = t + ahead;
-            if (s < 0 || s >= c.len || (!is_turned && is_padded(of_sequence, s))) continue;
+            i64 ahead = is_reversed ? c.kernel / 2 - j : j - c.kernel / 2, s = t + ahead;
+            if (s < 0 || s >= c.len || (!is_reversed && is_padded(of_sequence, s))) continue;
             sum += wide(of_head[j]) * wide(x[i + ahead * c.width]);
         }
     y[i] = narrow(sum);

@@ -1,4 +1,4 @@
-// y = φ(x) ⊙ v: Dauphin et al. 2017, Shazeer 2020. x is (batch, repeat, period) and v (batch, period), both contiguous:
+// y = φ(x) ⊙ v: Dauphin et al. 2017, Shazeer 2020. x is (rest, repeat, period) and v (rest, period), both contiguous:
 // v is repeated `repeat` times (1 if v has the shape of x).
 
 #include "backend/cuda/prelude.cuh"

@@ -43,7 +43,6 @@ pub(super) fn linear_attention(
         .run()?;
     let output = output.value((batch, n_heads, q_len, width));
     record_saving("linear-attention", &inputs, output, Saved::Inputs, move |inputs, _, gradient| {
-        let gradient = gradient.contiguous()?;
         let operands @ [query, key, value] = [0, 1, 2].map(|i| &inputs[i]);
         let of_queries =
             || Buffer::unwritten(batch * n_heads * q_len, wide(query.dtype()), query.device());
@@ -51,12 +50,12 @@ pub(super) fn linear_attention(
         let (mut dquery, mut dkey, mut dvalue) =
             (Buffer::like(query)?, Buffer::like(key)?, Buffer::like(value)?);
         launch(&sizes, "linear_attention_backward_query", operands, padding.as_ref())?
-            .read(&gradient)?
+            .read(gradient)?
             .writes([&mut dquery, &mut shifts, &mut scales, &mut means])?
             .plain(problem)
             .run()?;
         launch(&sizes, "linear_attention_backward_key", operands, padding.as_ref())?
-            .read(&gradient)?
+            .read(gradient)?
             .read_buffers([&shifts, &scales, &means])?
             .writes([&mut dkey, &mut dvalue])?
             .plain(problem)

@@ -52,7 +52,7 @@ pub(super) fn segment_means(x: &Tensor, segments: &Segments) -> Result<Tensor> {
     let y = run("segment_means_forward", &x, n_landmarks)?;
     let y = y.value((batch, n_heads, n_landmarks, width));
     record_linear("segment means", &[&x], y, move |gradient| {
-        let dx = run("segment_means_backward", &gradient.contiguous()?, len)?;
+        let dx = run("segment_means_backward", gradient, len)?;
         Ok(vec![Some(dx.tensor((batch, n_heads, len, width))?)])
     })
 }

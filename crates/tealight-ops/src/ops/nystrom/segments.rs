@@ -49,7 +49,7 @@ pub struct Segments {
     n_landmarks: usize,
     /// How many positions they cut.
     pub(super) len: usize,
-    /// `(batch, len)`: positions that are left out.
+    /// `(batch, len)`, on the CPU: positions that are left out.
     pub(super) key_padding_mask: Option<Tensor>,
     /// One for all rows of a batch, or as many as it has.
     pub(super) rows: Vec<Row>,
@@ -102,7 +102,9 @@ impl Segments {
             Row::new(rule, n_landmarks, positions)
         };
         let rows = is_padding.into_iter().map(row).collect();
-        Ok(Self { rule, n_landmarks, len, key_padding_mask: key_padding_mask.cloned(), rows })
+        let on_cpu = |mask: &Tensor| mask.to_device(&Device::Cpu);
+        let key_padding_mask = key_padding_mask.map(on_cpu).transpose()?;
+        Ok(Self { rule, n_landmarks, len, key_padding_mask, rows })
     }
 
     /// The number of segments of a row.

@@ -25,7 +25,6 @@ pub(super) fn rotate(x: &Tensor, rotation: Rotation) -> Result<Tensor> {
     };
     let y = rotated(&x, 1)?.value(x.shape());
     record_linear("rotary", &[&x], y, move |gradient| {
-        let gradient = gradient.contiguous()?;
-        Ok(vec![Some(rotated(&gradient, -1)?.tensor(gradient.shape())?)])
+        Ok(vec![Some(rotated(gradient, -1)?.tensor(gradient.shape())?)])
     })
 }

@@ -134,7 +134,7 @@ fn on_cpu<T: Element>(x: &Tensor, rotation: Rotation) -> Result<Tensor> {
     };
     let y = timed(NAME, Phase::Forward, || rotated(&x, T::ONE))?;
     record_linear(NAME, &[&x], stored(y, x.shape()), move |gradient| {
-        let dx = rotated(&gradient.contiguous()?, -T::ONE)?;
+        let dx = rotated(gradient, -T::ONE)?;
         Ok(vec![Some(tensor(dx, gradient.shape())?)])
     })
 }

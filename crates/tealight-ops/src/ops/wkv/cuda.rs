@@ -25,7 +25,6 @@ pub(super) fn wkv(operands: [&Tensor; 4], key_padding_mask: Option<&Tensor>) -> 
     let (inputs, output) = ([&key, &value, &decay, &bonus], output.value(key.shape()));
     record_saving("wkv", &inputs, output, Saved::Inputs, move |inputs, _, gradient| {
         let [key, value, decay, bonus] = [0, 1, 2, 3].map(|i| &inputs[i]);
-        let gradient = gradient.contiguous()?;
         let wides = |n| Buffer::unwritten(n, wide(key.dtype()), key.device());
         let n = key.elem_count();
         let (mut shifts, mut scales, mut outputs) = (wides(n)?, wides(n)?, wides(n)?);
@@ -35,7 +34,7 @@ pub(super) fn wkv(operands: [&Tensor; 4], key_padding_mask: Option<&Tensor>) -> 
             .over(batch * d_model)
             .reads([key, value, decay, bonus])?
             .read_if(padding.as_ref())?
-            .read(&gradient)?
+            .read(gradient)?
             .writes([&mut shifts, &mut scales, &mut outputs])?
             .writes([&mut dkey, &mut dvalue, &mut drates])?
             .sizes([batch * d_model, len, d_model])

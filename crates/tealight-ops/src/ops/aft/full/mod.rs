@@ -71,7 +71,7 @@ impl<T: Element> Inputs<'_, T> {
     }
 }
 
-/// Why no product fails.
+/// Why no product, and no view of its result, fails.
 const MATCH: &str = "invariant: sizes and dtypes of the factors match";
 
 /// `key (batch, kv_len, d_model)`, `value` likewise, `w (q_len, kv_len)` → `(batch, q_len, d_model)`
