@@ -290,7 +290,7 @@ pub trait RegisteredTask: Task + Sized {
 
 /// The evaluation of a trained model: serialised with `--json`, and displayed as a table with a footnote.
 pub trait TaskReport<T: Task>: Serialize + fmt::Display + Sized {
-    /// Evaluates `model`, which is built from frozen parameters.
+    /// Evaluates `model`, which is built without gradients.
     fn new(task: &T, model: &T::Model) -> Result<Self>;
 
     /// The numbers by which runs are compared.

@@ -27,11 +27,13 @@ fn new_bar(length: u64, template: &str) -> ProgressBar {
 #[derive(Debug, Default)]
 pub(crate) struct Preparation {
     bar: Option<(Stage, ProgressBar)>,
+    /// The latest stage whose bar has reached its end.
+    ended: Option<Stage>,
 }
 
 impl Preparation {
     pub(crate) fn draw(&mut self, stage: Stage, Progress { done, total }: Progress) {
-        if !stderr().is_terminal() {
+        if !stderr().is_terminal() || self.ended == Some(stage) {
             return;
         }
         let message = match stage {
@@ -44,7 +46,11 @@ impl Preparation {
         };
         bar.set_length(total);
         bar.set_position(done);
-        self.bar = (done < total).then_some((stage, bar));
+        if done < total {
+            self.bar = Some((stage, bar));
+        } else {
+            self.ended = Some(stage);
+        }
     }
 }
 

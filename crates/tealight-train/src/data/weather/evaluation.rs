@@ -4,7 +4,7 @@ use super::examples::Examples;
 use super::generator::{Generator, invalid};
 use super::score::{Score, argmax, cross_entropy, normalised, rows};
 use super::{Distribution, N_CLASSES, sequence};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use tealight_ops::rng::Stream;
 
 /// The longest window for which all 3^window windows are evaluated (177,147).
@@ -77,7 +77,7 @@ impl Evaluation {
     ) -> Result<Self> {
         generator.check_window(window)?;
         if n == 0 {
-            return Err(invalid("n", n, "a sample needs at least one window"));
+            return Err(Error::config([], "a sample needs at least one window"));
         }
         let windows = (0..n as u64).flat_map(|i| generator.sample(stream.fork(i), window));
         let windows: Vec<u8> = windows.collect();

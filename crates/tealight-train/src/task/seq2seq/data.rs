@@ -35,7 +35,7 @@ pub(super) enum Training {
     /// The pairs of a file.
     Fixed { pairs: Vec<Pair>, order: ShuffledOrder },
     /// No pairs: the model is only used.
-    None,
+    Absent,
 }
 
 /// Forks of the random stream for both splits.
@@ -72,7 +72,7 @@ impl Training {
                 let chosen = order.examples(index * n as u64, n);
                 Ok(chosen.into_iter().map(|at| pairs[at].clone()).collect())
             }
-            Self::None => {
+            Self::Absent => {
                 Err(Error::config([], "this model was opened to be used, and has no data"))
             }
         }

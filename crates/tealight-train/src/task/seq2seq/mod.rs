@@ -77,7 +77,7 @@ impl TaskKind for Config {
         let TaskContext { seed, batch_size, device, kept, inference_only, .. } = *context;
         let (data, vocabulary) = match kept {
             Some(run) if inference_only => {
-                let data = Data { train: Training::None, validation: Vec::new(), file: None };
+                let data = Data { train: Training::Absent, validation: Vec::new(), file: None };
                 (data, Vocabulary::read(run)?)
             }
             _ => Data::new(self, seed)?,
@@ -195,7 +195,7 @@ impl RegisteredTask for Seq2Seq {
         let Seq2SeqSpec { vocab_size, source_len, target_len } = self.model_spec();
         let n_train = match &self.data.train {
             Training::Fixed { pairs, .. } => Some(("n_train", pairs.len() as u64)),
-            Training::Drawn { .. } | Training::None => None,
+            Training::Drawn { .. } | Training::Absent => None,
         };
         let sizes = [
             ("vocab_size", vocab_size as u64),

@@ -40,6 +40,7 @@ impl Config {
     }
 }
 
+/// For settings that [`Config::build`] has checked.
 impl Generator for Config {
     fn memory(&self) -> usize {
         1

@@ -48,6 +48,7 @@ impl Config {
     }
 }
 
+/// For settings that [`Config::build`] has checked.
 impl Generator for Config {
     fn memory(&self) -> usize {
         self.n

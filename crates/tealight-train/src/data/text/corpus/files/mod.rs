@@ -217,13 +217,14 @@ impl<'a> OpenFile<'a> {
                 self.is_empty = false;
                 return Ok(Some(document));
             }
+            if self.is_finished {
+                // The file is not read again: a line that is added now is not part of its hash.
+                let is_empty = || self.input.error("is empty: it holds no document");
+                return if self.is_empty { Err(is_empty()) } else { Ok(None) };
+            }
             match self.lines.next()? {
                 Some(line) => self.line(line)?,
-                None if !self.is_finished => self.finish()?,
-                None if self.is_empty => {
-                    return Err(self.input.error("is empty: it holds no document"));
-                }
-                None => return Ok(None),
+                None => self.finish()?,
             }
         }
     }
