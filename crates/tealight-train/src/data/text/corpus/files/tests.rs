@@ -73,6 +73,16 @@ fn progress_counts_bytes_on_the_disk_up_to_the_last() {
 }
 
 #[test]
+fn a_paragraph_that_is_added_after_the_end_was_read_is_not_read() {
+    let directory = folder(&[("a.txt", b"one\n")]);
+    let files = Files::open(&config(&directory, Unit::Paragraph)).unwrap();
+    let mut documents = files.documents().unwrap();
+    assert_eq!(documents.next().unwrap().unwrap().text, "one");
+    fs::write(directory.path().join("a.txt"), b"one\n\ntwo\n\n").unwrap();
+    assert!(documents.next().is_none());
+}
+
+#[test]
 fn files_of_their_own_are_held_out_and_not_trained_on() {
     let directory = folder(&[("a.txt", b"one"), ("b.txt", b"two"), ("c.txt", b"three")]);
     let validation_paths = vec![directory.path().join("b.txt")];
