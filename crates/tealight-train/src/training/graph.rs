@@ -31,7 +31,7 @@ pub(crate) struct GraphedPass {
 enum State {
     /// The shapes of the last batch, and how many batches in a row before it have had them.
     WarmUp(Vec<(Shape, DType)>, usize),
-    Captured(CudaGraph<Pass>),
+    Captured(Box<CudaGraph<Pass>>),
     /// The capture failed.
     Eager,
 }
@@ -87,7 +87,8 @@ impl GraphedPass {
                 match batches.paused(|| capture(&inputs, device, batch, stream, pass)) {
                     Ok(graph) => {
                         let first = graph.result().clone();
-                        (self.state, self.capture) = (State::Captured(graph), Some(Ok(())));
+                        self.state = State::Captured(Box::new(graph));
+                        self.capture = Some(Ok(()));
                         Ok(first)
                     }
                     Err(error) => {
