@@ -1,22 +1,37 @@
-//! The bytes of a store as a memory map.
+//! A file as a slice of bytes.
 #![expect(unsafe_code, reason = "mapping a file requires that no process changes it")]
 
 use std::fs::File;
 use std::io;
+use std::ops::Deref;
 
-use memmap2::{Mmap, MmapMut};
+use memmap2::Mmap;
 
-/// The content of a file.
-pub(super) fn file(file: &File) -> io::Result<Mmap> {
-    // SAFETY: the bytes of a map must not change. A store is written under a temporary name and renamed
-    // when it is complete; afterwards Tealight never opens it for writing, and replacing or removing it
-    // leaves the mapped file unchanged.
-    unsafe { Mmap::map(file) }
+/// The bytes of a store.
+#[derive(Debug)]
+pub(super) enum Bytes {
+    /// A memory-mapped file.
+    Mapped(Mmap),
+    /// In memory.
+    Owned(Vec<u8>),
 }
 
-/// A copy of `bytes` in memory.
-pub(super) fn memory(bytes: &[u8]) -> io::Result<Mmap> {
-    let mut map = MmapMut::map_anon(bytes.len())?;
-    map.copy_from_slice(bytes);
-    map.make_read_only()
+impl Bytes {
+    pub(super) fn map(file: &File) -> io::Result<Self> {
+        // SAFETY: the bytes of a map must not change. A store is written under a temporary name and renamed
+        // when it is complete; afterwards Tealight never opens it for writing, and replacing or removing it
+        // leaves the mapped file unchanged.
+        unsafe { Mmap::map(file) }.map(Self::Mapped)
+    }
+}
+
+impl Deref for Bytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Mapped(map) => map,
+            Self::Owned(bytes) => bytes,
+        }
+    }
 }

@@ -23,10 +23,9 @@ use std::fs::File;
 use std::ops::Range;
 use std::path::Path;
 
-use memmap2::Mmap;
-
 use self::build::Build;
 use self::format::{Entry, Header};
+use self::mapped::Bytes;
 use super::corpus::{Corpus, Progress};
 use super::tokenizer::Tokenizer;
 use crate::data::fingerprint::Fnv128;
@@ -49,7 +48,7 @@ pub enum Stage {
 #[derive(Debug)]
 pub struct TokenStore {
     header: Header,
-    bytes: Mmap,
+    bytes: Bytes,
 }
 
 impl TokenStore {
@@ -93,8 +92,7 @@ impl TokenStore {
     fn in_memory(build: Build<'_>) -> Result<Self> {
         let bytes = build.memory()?;
         let header = Header::decode(&bytes).expect("invariant: what we write can be read");
-        let bytes = mapped::memory(&bytes).map_err(Error::io("map", Path::new("memory")))?;
-        Ok(Self { header, bytes })
+        Ok(Self { header, bytes: Bytes::Owned(bytes) })
     }
 
     /// `None` if the file is missing or damaged.
@@ -106,7 +104,7 @@ impl TokenStore {
         let Some(header) = format::verify(&mut file, key).map_err(Error::io("read", path))? else {
             return Ok(None);
         };
-        let bytes = mapped::file(&file).map_err(Error::io("map", path))?;
+        let bytes = Bytes::map(&file).map_err(Error::io("map", path))?;
         Ok(Some(Self { header, bytes }))
     }
 

@@ -246,7 +246,7 @@ fn large_vocabularies_take_four_bytes() {
             format::verify(&mut std::io::Cursor::new(&bytes), 3).unwrap().as_ref(),
             Some(&header)
         );
-        let store = TokenStore { header, bytes: mapped::memory(&bytes).unwrap() };
+        let store = TokenStore { header, bytes: Bytes::Owned(bytes) };
         assert_eq!(document(&store, 0), [7, largest, 9]);
         assert_eq!((store.n_documents(), store.n_tokens_of(1)), (2, 0));
         assert_eq!([0, 1].map(|document| store.n_bytes_of(document)), [5, 0]);
