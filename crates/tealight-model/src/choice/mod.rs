@@ -39,7 +39,8 @@ pub trait Choice: Sized {
     #[doc(hidden)]
     const NAMES: &'static [&'static str];
 
-    /// Reads the settings of `kind`; an unknown variant if it is none of [`Self::KINDS`].
+    /// Deserializes the settings of `kind`. Fails with serde's error about an unknown variant if `kind` is not in
+    /// [`Self::KINDS`].
     #[doc(hidden)]
     fn read<'de, D: Deserializer<'de>>(kind: &str, settings: D) -> Result<Self, D::Error>;
 }

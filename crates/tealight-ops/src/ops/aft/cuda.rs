@@ -22,18 +22,7 @@ pub(super) fn aft(
     let (key, value) = (key.contiguous()?, value.contiguous()?);
     let (batch, kv_len, n_maps) = key.dims3()?;
     let past = reach == Reach::Past;
-    let (w, q_len) = match weights {
-        Weights::None => (None, if past { kv_len } else { 1 }),
-        Weights::OfPairs(w) => (Some(w), w.dim(0)?),
-        Weights::OfPositions(w) | Weights::OfHeads(w, _) => (Some(w), kv_len),
-    };
-    let n_taps = w.map_or(Ok(1), |w| w.dim(1))?;
-    let (taps, origin) = match weights {
-        Weights::None => (0, 0),
-        Weights::OfPairs(_) => (1, 0),
-        Weights::OfPositions(_) => (2, n_taps / 2),
-        Weights::OfHeads(_, alignment) => (3, alignment.origin(n_taps)),
-    };
+    let (w, q_len, [taps, n_taps, origin]) = weights_of_kernel(weights, kv_len, past)?;
     let [w, padding] = [w, key_padding_mask].map(|x| x.map(Tensor::contiguous).transpose());
     let (w, padding) = (w?, padding?);
     let width = value.elem_count() / key.elem_count();
@@ -73,6 +62,23 @@ pub(super) fn aft(
             return forward.backward_of_scan(inputs, output, gradient);
         }
         forward.backward(inputs, output, gradient)
+    })
+}
+
+/// The tensor of weights, the number of queries, and the fields `taps`, `n_taps` and `origin` of `Aft` in `kernel.cu`.
+fn weights_of_kernel(
+    weights: Weights<'_>,
+    kv_len: usize,
+    past: bool,
+) -> Result<(Option<&Tensor>, usize, [usize; 3])> {
+    Ok(match weights {
+        Weights::None => (None, if past { kv_len } else { 1 }, [0, 1, 0]),
+        Weights::OfPairs(w) => (Some(w), w.dim(0)?, [1, w.dim(1)?, 0]),
+        Weights::OfPositions(w) => (Some(w), kv_len, [2, w.dim(1)?, w.dim(1)? / 2]),
+        Weights::OfHeads(w, alignment) => {
+            let n_taps = w.dim(1)?;
+            (Some(w), kv_len, [3, n_taps, alignment.origin(n_taps)])
+        }
     })
 }
 

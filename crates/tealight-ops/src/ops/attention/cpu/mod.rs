@@ -49,7 +49,7 @@ pub(super) struct Operands<'a, T> {
     query: Strided<'a, T>,
     key: Strided<'a, T>,
     value: Strided<'a, T>,
-    /// The additive mask, as if it were `(batch, heads, q_len, kv_len)`.
+    /// The additive mask, broadcast to `(batch, heads, q_len, kv_len)` by its strides.
     attn_mask: Option<Strided<'a, T>>,
     /// Whether the gradient of the additive mask is needed.
     is_mask_learnt: bool,
