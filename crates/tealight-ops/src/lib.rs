@@ -53,7 +53,8 @@ pub mod testing;
 pub use autograd::gradients::{Gradients, backward, backward_scaled, backward_weighted};
 pub use autograd::graph::reshape;
 pub use autograd::{gradients, nan_trace, recompute};
-pub use backend::cuda::factor::with_tf32;
+pub use backend::product_precision::{ProductPrecision, with_product_precision};
+pub use backend::simd::{bf16_instructions, check_instructions, instructions};
 pub use backend::{allocator, cuda_graph, device, profile, reference_ops, threads};
 pub use ops::{
     activation, aft, attention, broadcast, cross_entropy, depthwise_convolution, dropout,

@@ -11,6 +11,7 @@ pub(crate) mod element;
 pub(crate) mod gemm;
 pub(crate) mod matrix;
 pub(crate) mod parallel;
+pub(crate) mod product_precision;
 pub mod profile;
 pub mod reference_ops;
 pub(crate) mod scratch;

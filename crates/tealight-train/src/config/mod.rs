@@ -15,6 +15,7 @@ use std::path::{PathBuf, absolute};
 use candle_core::{DType, Device};
 use serde::{Deserialize, Serialize};
 use tealight_model::{Activations, ModelConfig, names};
+use tealight_ops::ProductPrecision;
 
 pub use compare::Difference;
 
@@ -85,7 +86,7 @@ settings! {
         /// with less memory, for the time of one more forward pass. On CPUs and NVIDIA GPUs.
         #[serde(skip_serializing_if = "std::ops::Not::not")]
         pub activation_checkpointing: bool = false,
-        /// Number format of computation on a GPU.
+        /// Number format of computation. `bf16` is faster on a GPU, and on a CPU with instructions for it.
         #[serde(skip_serializing_if = "Precision::is_f32")]
         pub precision: Precision = Precision::F32,
         /// Capture forward and backward over batches of one shape as a CUDA graph and replay it, instead of launching
@@ -108,13 +109,15 @@ settings! {
 }
 
 names! {
-    /// Number format of computation on an NVIDIA GPU. A CPU computes in f32.
+    /// Number format of computation.
     pub enum Precision {
         /// Everything in f32.
         "f32" => F32,
-        /// Matrix products read f32 rounded to 10 bits of mantissa; everything else is f32.
+        /// On an NVIDIA GPU, matrix products read f32 rounded to 10 bits of mantissa; everything else is f32. On a CPU
+        /// the same as `f32`.
         "tf32" => Tf32,
-        /// Activations, gradients and copies of the parameters in bf16; parameters, moments and sums in f32.
+        /// On a GPU, activations, gradients and copies of the parameters in bf16; parameters, moments and sums in f32.
+        /// On a CPU with instructions for it, large matrix products read f32 rounded to bf16; everything else is f32.
         "bf16" => Bf16,
     }
 }
@@ -123,6 +126,15 @@ impl Precision {
     /// The dtype of activations on `device`.
     pub fn computes_in(self, device: &Device) -> DType {
         if self == Self::Bf16 && device.is_cuda() { DType::BF16 } else { DType::F32 }
+    }
+
+    /// The precision of matrix products whose operands are f32.
+    pub fn of_products(self) -> ProductPrecision {
+        match self {
+            Self::F32 => ProductPrecision::F32,
+            Self::Tf32 => ProductPrecision::Tf32,
+            Self::Bf16 => ProductPrecision::Bf16,
+        }
     }
 
     #[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde asks")]

@@ -1,8 +1,7 @@
 //! Evaluation during training.
 
-use tealight_ops::with_tf32;
+use tealight_ops::with_product_precision;
 
-use crate::config::Precision;
 use crate::error::Result;
 use crate::monitor::early_stopping::{Verdict, unknown_metric};
 use crate::observer::{Event, Observers, notify};
@@ -19,9 +18,9 @@ pub(crate) fn evaluate_step<T: Task>(
 ) -> Result<Verdict> {
     let Session { config, task, eval_model, ema, params, .. } = session;
     let shows_attention = config.log.tensorboard;
-    let tf32 = config.training.precision == Precision::Tf32;
+    let precision = config.training.precision.of_products();
     let run = || -> Result<_> {
-        with_tf32(tf32, || {
+        with_product_precision(precision, || {
             let maps = if shows_attention { task.attention_maps(eval_model)? } else { Vec::new() };
             Ok((evaluate(&**task, eval_model)?, maps))
         })

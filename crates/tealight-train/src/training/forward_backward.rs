@@ -11,13 +11,13 @@ use tealight_model::Mode;
 use tealight_ops::device::shares_one_stream;
 use tealight_ops::profile::{self, timed};
 use tealight_ops::rng::{Purpose, Stream};
-use tealight_ops::with_tf32;
+use tealight_ops::with_product_precision;
 
 use super::graph::GraphedPass;
 use super::pass::{Pass, PassContext};
 use super::prefetch::Prefetch;
 use super::session::Session;
-use crate::config::{Precision, TrainingConfig};
+use crate::config::TrainingConfig;
 use crate::error::{Error, Result};
 use crate::observer::Observers;
 use crate::task::{Loss, Task};
@@ -106,8 +106,9 @@ impl<'scope, 'env, T: Task> ForwardBackward<'scope, 'env, T> {
             }
             Ok(sum)
         };
-        let tf32 = precision == Precision::Tf32;
-        let run = AssertUnwindSafe(|| with_tf32(tf32, mean_over_micro_batches));
+        let run = AssertUnwindSafe(|| {
+            with_product_precision(precision.of_products(), mean_over_micro_batches)
+        });
         catch_unwind(run).unwrap_or_else(|panic| {
             Err(Error::Panicked { step: step + 1, message: message_of(&*panic) })
         })

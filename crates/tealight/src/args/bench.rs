@@ -5,8 +5,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use serde::{Deserialize, Serialize};
+use tealight_train::config::Precision;
 
-use super::shared::{ConfigFile, Model, parallelism, positive, seconds};
+use super::shared::{ConfigFile, Model, parallelism, positive, precision, seconds};
 use crate::system::device::DeviceName;
 
 #[derive(Debug, Subcommand)]
@@ -82,6 +83,9 @@ pub(crate) struct BenchProduct {
         default_value = "4096x1024x256,4096x256x1024,614x8192x256,2048x2048x2048,1000x64x32,768x512x128"
     )]
     pub(crate) shapes: Vec<ProductShape>,
+    /// Number format of the operands: f32, tf32 or bf16
+    #[arg(long, value_parser = precision, default_value = "f32")]
+    pub(crate) precision: Precision,
     /// Minimum duration of the measurement of each shape, in seconds
     #[arg(long, value_parser = seconds, default_value_t = 1., allow_negative_numbers = true)]
     pub(crate) seconds: f64,

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use tealight_model::names::Named;
+use tealight_train::config::Precision;
 use tealight_train::run::Selection;
 
 use crate::system::device::DeviceName;
@@ -55,6 +57,15 @@ pub(crate) struct Weights {
     /// Device: cpu, cuda, cuda:N, metal or metal:N
     #[arg(long, default_value = "cpu")]
     pub(crate) device: DeviceName,
+}
+
+/// Parses a number format, `training.precision`.
+pub(crate) fn precision(text: &str) -> Result<Precision, String> {
+    let named = Precision::ALL.iter().find(|precision| precision.name() == text);
+    named.copied().ok_or_else(|| {
+        let names: Vec<_> = Precision::ALL.iter().map(|precision| precision.name()).collect();
+        format!("expected one of: {}", names.join(", "))
+    })
 }
 
 /// Parses an integer of at least 1.

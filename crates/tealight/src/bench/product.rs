@@ -6,7 +6,7 @@ use anyhow::Result;
 use candle_core::{DType, Device, Tensor};
 use serde_json::json;
 use tealight_ops::linear::linear;
-use tealight_ops::threads;
+use tealight_ops::{threads, with_product_precision};
 use tealight_train::task::table::Table;
 
 use super::times::{Times, seconds_of};
@@ -19,7 +19,9 @@ const MIN_REPEATS: usize = 5;
 pub(super) fn run(args: &BenchProduct) -> Result<()> {
     let device = args.device.open()?;
     let measure = |shape: &ProductShape| Ok((*shape, measure(*shape, args.seconds, &device)?));
-    let measured: Vec<_> = args.shapes.iter().map(measure).collect::<Result<_>>()?;
+    let measured: Vec<_> = with_product_precision(args.precision.of_products(), || {
+        args.shapes.iter().map(measure).collect::<Result<_>>()
+    })?;
     if args.options.json {
         let products = measured.iter().map(|(shape, times)| {
             json!({

@@ -8,8 +8,9 @@ use candle_core::cuda_backend::cudarc::cublas::{result, sys};
 use candle_core::{CudaDevice, DType, Error, Result, bail};
 
 use super::buffer::Buffer;
-use super::factor::{Factor, Sizes, is_tf32_allowed};
+use super::factor::{Factor, Sizes};
 use super::{address, int, long};
+use crate::backend::product_precision::{ProductPrecision, product_precision};
 
 /// The type of the factors and the result, and the type of the sums.
 fn types(dtype: DType) -> Result<(sys::cudaDataType_t, sys::cublasComputeType_t)> {
@@ -17,7 +18,9 @@ fn types(dtype: DType) -> Result<(sys::cudaDataType_t, sys::cublasComputeType_t)
     use sys::cudaDataType_t as Number;
 
     Ok(match dtype {
-        DType::F32 if is_tf32_allowed() => (Number::CUDA_R_32F, Sums::CUBLAS_COMPUTE_32F_FAST_TF32),
+        DType::F32 if product_precision() == ProductPrecision::Tf32 => {
+            (Number::CUDA_R_32F, Sums::CUBLAS_COMPUTE_32F_FAST_TF32)
+        }
         DType::F32 => (Number::CUDA_R_32F, Sums::CUBLAS_COMPUTE_32F),
         DType::F64 => (Number::CUDA_R_64F, Sums::CUBLAS_COMPUTE_64F),
         DType::BF16 => (Number::CUDA_R_16BF, Sums::CUBLAS_COMPUTE_32F),

@@ -7,17 +7,15 @@
 
 use std::ops::Range;
 
-use super::kernel::Kernel;
+use super::kernel::{Kernel, Kernels};
 use super::pack::STRIPS;
-use super::strip::{Panels, Strided, Strip};
+use super::strip::{Next, Panels, Strided, Strip, Strips};
 use super::{Base, Method, Product, Target};
 use crate::backend::parallel::add_scaled;
 use crate::backend::scratch::Scratch;
 use crate::backend::simd::vector::Lanes;
 use crate::backend::simd::vectorised;
 
-/// Bytes of a row of A in a block: the 14 rows of a strip take half of the first-level cache.
-const KC: usize = 2048;
 /// Columns of a block of B, which takes 1 MiB of the second-level cache.
 const NC: usize = 512;
 /// Columns of the widest tile.
@@ -33,20 +31,14 @@ struct Block<'a, T: 'static> {
     strip: usize,
 }
 
-/// Strips of A, `stride` elements apart, in place or packed.
-struct Strips<T> {
-    first: Strided<T>,
-    stride: usize,
-}
-
 impl<T: Lanes> Product<'_, T> {
     /// C = base + scale · (A B + ..)
-    pub(super) fn run(&self, kernel: &Kernel<T>, target: &mut Target<'_, T>) {
+    pub(super) fn run(&self, kernels: &Kernels<T>, target: &mut Target<'_, T>) {
         let n_others = self.others.len();
         let (row, column) = self.origin;
         let (rows, columns) = (row..row + target.c.rows(), column..column + target.c.columns());
         let finish = |is_last: bool| self.finish.filter(|_| is_last);
-        Self { finish: finish(n_others == 0), ..*self }.run_one(kernel, target);
+        Self { finish: finish(n_others == 0), ..*self }.run_one(kernels, target);
         for (i, &(a, b)) in self.others.iter().enumerate() {
             let next = Self {
                 base: Base::Itself,
@@ -54,18 +46,20 @@ impl<T: Lanes> Product<'_, T> {
                 finish: finish(i + 1 == n_others),
                 ..Self::of(a, b)
             };
-            next.block(rows.clone(), columns.clone()).run_one(kernel, target);
+            let next = if self.is_rounded() { next.rounded() } else { next };
+            next.block(rows.clone(), columns.clone()).run_one(kernels, target);
         }
     }
 
-    fn run_one(&self, kernel: &Kernel<T>, target: &mut Target<'_, T>) {
+    fn run_one(&self, kernels: &Kernels<T>, target: &mut Target<'_, T>) {
+        let kernel = kernels.of(self.method);
         match self.method {
             Method::Dots => {
                 (kernel.dots)(self, &mut target.c);
                 self.finish_rows(target, 0..target.c.rows(), 0..target.c.columns());
             }
             Method::Rows => self.add_rows(target.c.row(0)),
-            Method::Strips => self.run_blocks(kernel, target),
+            Method::Strips | Method::RoundedStrips => self.run_blocks(kernel, target),
         }
     }
 
@@ -88,7 +82,7 @@ impl<T: Lanes> Product<'_, T> {
     fn run_blocks(&self, kernel: &Kernel<T>, target: &mut Target<'_, T>) {
         let depth = self.a.columns();
         let nothing = (depth == 0).then_some(0..0);
-        let depths = parts(depth, KC / size_of::<T>(), 1).chain(nothing);
+        let depths = parts(depth, kernel.block_depth, kernel.depth_unit).chain(nothing);
         let strip = part_size(target.c.rows(), kernel.strips.len());
         let mut scratch = Scratch::new();
         for columns in parts(target.c.columns(), NC, kernel.width) {
@@ -116,11 +110,12 @@ impl<T: Lanes> Product<'_, T> {
 impl<T: Lanes> Block<'_, T> {
     fn run(&self, target: &mut Target<'_, T>, scratch: &mut Scratch) {
         let Self { kernel, columns, depth, strip, .. } = self;
-        let panels_len = columns.len().next_multiple_of(kernel.width) * depth.len();
-        let strips_len = STRIPS * kernel.padded_rows * depth.len();
+        let packed_depth = kernel.packed_depth(depth.len());
+        let panels_len = columns.len().next_multiple_of(kernel.width) * packed_depth;
+        let strips_len = STRIPS * kernel.padded_rows * packed_depth;
         let [panels, strips] = scratch.areas([panels_len, strips_len]);
         let b = self.panels(panels, target.c.rows());
-        for rows in parts(target.c.rows(), STRIPS * strip, *strip) {
+        for rows in parts(target.c.rows(), self.strips_at_once() * strip, *strip) {
             let mut a = self.strips(rows.clone(), strips);
             for i in rows.clone().step_by(*strip) {
                 self.multiply(a.first, b, target, i..rows.end.min(i + strip));
@@ -129,11 +124,17 @@ impl<T: Lanes> Block<'_, T> {
         }
     }
 
-    /// B, packed unless it is read so few times, because A has few rows, that packing does not pay.
+    /// The strips of A that are packed at once. Of contiguous rows, one: it is then read from the first-level cache.
+    fn strips_at_once(&self) -> usize {
+        if self.product.a.column_stride() == 1 { 1 } else { STRIPS }
+    }
+
+    /// B, packed unless it is read so few times, because A has few rows, that packing does not pay. What is rounded is
+    /// always packed.
     fn panels(&self, packed: &mut [T], n_rows: usize) -> Panels<T> {
         let width = self.kernel.width;
         let b = self.product.b.block(self.depth.clone(), self.columns.clone());
-        if b.column_stride() == 1 && n_rows <= 2 * self.strip {
+        if b.column_stride() == 1 && n_rows <= 2 * self.strip && self.kernel.terms == 1 {
             return Panels {
                 first: b.data().as_ptr(),
                 panel_stride: width,
@@ -143,25 +144,35 @@ impl<T: Lanes> Block<'_, T> {
         if !self.depth.is_empty() {
             (self.kernel.pack_panels)(b, packed);
         }
-        Panels { first: packed.as_ptr(), panel_stride: self.depth.len() * width, row_stride: width }
+        let packed_depth = self.kernel.packed_depth(self.depth.len());
+        Panels { first: packed.as_ptr(), panel_stride: packed_depth * width, row_stride: width }
     }
 
-    /// These rows of A, packed if their columns are so far apart that the cache would evict them between tiles.
+    /// These rows of A, packed if their columns are so far apart that the cache would evict them between tiles, or if
+    /// they are rounded.
     fn strips(&self, rows: Range<usize>, packed: &mut [T]) -> Strips<T> {
         /// The distance in elements, times the number of tiles, from which packing pays.
         const FAR: usize = 512;
         let a = self.product.a.block(rows, self.depth.clone());
         let n_tiles = self.columns.len().div_ceil(self.kernel.width);
-        if a.row_stride() == 1 && a.column_stride() * n_tiles > FAR {
-            (self.kernel.pack_strips)(a, self.strip, packed);
-            let padded = self.kernel.padded_rows;
-            let first = packed.as_ptr();
-            let first = Strided { first, row_stride: 1, column_stride: STRIPS * padded };
-            Strips { first, stride: padded }
-        } else {
-            let (row_stride, column_stride) = (a.row_stride(), a.column_stride());
-            let first = Strided { first: a.data().as_ptr(), row_stride, column_stride };
-            Strips { first, stride: self.strip * row_stride }
+        let is_far = a.row_stride() == 1 && a.column_stride() * n_tiles > FAR;
+        if is_far || self.kernel.terms > 1 {
+            return (self.kernel.pack_strips)(a, self.strip, packed);
+        }
+        let (row_stride, column_stride) = (a.row_stride(), a.column_stride());
+        let first = Strided { first: a.data().as_ptr(), row_stride, column_stride };
+        Strips { first, stride: self.strip * row_stride }
+    }
+
+    /// A from this row on, to be prefetched if its rows are contiguous.
+    fn next(&self, row: usize) -> Next<T> {
+        let a = &self.product.a;
+        let is_by_rows = a.column_stride() == 1;
+        let offset = if is_by_rows { row * a.row_stride() + self.depth.start } else { 0 };
+        Next {
+            first: a.data().as_ptr().wrapping_add(offset),
+            row_stride: if is_by_rows { a.row_stride() } else { 0 },
+            step: if is_by_rows { self.kernel.terms } else { 0 },
         }
     }
 
@@ -182,10 +193,11 @@ impl<T: Lanes> Block<'_, T> {
             _ => (written.cast_const(), target.c.row_stride(), 1),
         };
         let strip = Strip {
-            depth: depth.len(),
+            depth: kernel.packed_depth(depth.len()),
             columns: columns.len(),
             a,
             b,
+            next: self.next(rows.end),
             base: Strided { first: base, row_stride, column_stride },
             c: (written, target.c.row_stride()),
             scale: product.scale,

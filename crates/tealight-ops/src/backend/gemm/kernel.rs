@@ -1,21 +1,34 @@
 //! The functions that are compiled per instruction set, in a table, so that their callers are compiled only once.
 
+use std::any::Any;
+
 use pulp::{Scalar128b, Simd};
 
-use super::Product;
+#[cfg(target_arch = "x86_64")]
+use super::bf16;
 use super::dots::Dots;
-use super::pack::{PackPanels, PackStrips};
-use super::strip::{self, Strip};
+use super::pack::{PackPanels, PackStrips, STRIPS};
+use super::strip::{self, Strided, Strip, Strips};
+use super::{Method, Product};
 use crate::backend::matrix::{Matrix, MatrixMut};
+use crate::backend::product_precision::{ProductPrecision, product_precision};
+use crate::backend::simd::bf16::Bf16;
 use crate::backend::simd::vector::Lanes;
 use crate::backend::simd::{Detected, Level};
 
 /// The sizes and functions of an instruction set.
+#[derive(Clone, Copy)]
 pub(super) struct Kernel<T: 'static> {
     /// Columns of a tile: two vectors.
     pub(super) width: usize,
     /// Rows of a packed strip, with padding.
     pub(super) padded_rows: usize,
+    /// Terms of a sum in one packed element: 1, or 2 if it is a pair of bf16.
+    pub(super) terms: usize,
+    /// Blocks of the depth begin at multiples of this.
+    pub(super) depth_unit: usize,
+    /// The greatest depth of a block.
+    pub(super) block_depth: usize,
     /// The micro-kernels for strips of 1, 2, .. rows.
     pub(super) strips: &'static [unsafe fn(&Strip<T>)],
     /// See [`Dots`].
@@ -23,8 +36,11 @@ pub(super) struct Kernel<T: 'static> {
     /// See [`PackPanels`].
     pub(super) pack_panels: fn(Matrix<'_, T>, &mut [T]),
     /// See [`PackStrips`].
-    pub(super) pack_strips: fn(Matrix<'_, T>, usize, &mut [T]),
+    pub(super) pack_strips: fn(Matrix<'_, T>, usize, &mut [T]) -> Strips<T>,
 }
+
+/// Bytes of a row of A in a block: the 14 rows of a strip take half of the first-level cache.
+const ROW_BYTES: usize = 2048;
 
 /// The table of an instruction set, with micro-kernels of these numbers of rows.
 macro_rules! kernel {
@@ -32,12 +48,46 @@ macro_rules! kernel {
         Kernel {
             width: 2 * size_of::<T::Vector<$simd>>() / size_of::<T>(),
             padded_rows: $padded,
+            terms: 1,
+            depth_unit: 1,
+            block_depth: ROW_BYTES / size_of::<T>(),
             strips: &[$(strip::run::<$simd, T, $rows>),*],
             dots: dots::<$simd, T>,
             pack_panels: pack_panels::<$simd, T>,
             pack_strips: pack_strips::<$simd, T, $padded>,
         }
     };
+}
+
+/// The kernels that products may use.
+pub(super) struct Kernels<T: 'static> {
+    exact: Kernel<T>,
+    /// Rounds operands to bf16.
+    rounding: Option<Kernel<T>>,
+}
+
+impl<T: Lanes> Kernels<T> {
+    /// Those of the instruction sets in use. One that rounds is there if
+    /// [`with_product_precision`](crate::with_product_precision) asks for it.
+    pub(super) fn current() -> Self {
+        let bf16 = (product_precision() == ProductPrecision::Bf16).then(Bf16::current).flatten();
+        Self::new(Level::current(), bf16)
+    }
+
+    pub(super) fn new(level: Level, bf16: Option<Bf16>) -> Self {
+        Self { exact: Kernel::new(level), rounding: bf16.and_then(Kernel::rounding) }
+    }
+
+    pub(super) fn round(&self) -> bool {
+        self.rounding.is_some()
+    }
+
+    pub(super) fn of(&self, method: Method) -> &Kernel<T> {
+        match (&self.rounding, method) {
+            (Some(rounding), Method::RoundedStrips) => rounding,
+            _ => &self.exact,
+        }
+    }
 }
 
 impl<T: Lanes> Kernel<T> {
@@ -54,9 +104,30 @@ impl<T: Lanes> Kernel<T> {
             _ => kernel!(Scalar128b, 8: 1 2 3 4 5 6),
         }
     }
+
+    /// The kernel that rounds operands to bf16. There is none for f64.
+    pub(super) fn rounding(instructions: Bf16) -> Option<Self> {
+        #[cfg(target_arch = "x86_64")]
+        {
+            let kernel: &dyn Any = match instructions {
+                Bf16::Avx512 => &bf16::AVX512,
+                Bf16::Amx => return None,
+            };
+            kernel.downcast_ref().copied()
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        match instructions {
+            Bf16::Avx512 | Bf16::Amx => None,
+        }
+    }
+
+    /// Packed elements of a depth.
+    pub(super) fn packed_depth(&self, depth: usize) -> usize {
+        depth.next_multiple_of(self.depth_unit) / self.terms
+    }
 }
 
-fn dots<S: Detected, T: Lanes>(product: &Product<'_, T>, c: &mut MatrixMut<'_, T>) {
+pub(super) fn dots<S: Detected, T: Lanes>(product: &Product<'_, T>, c: &mut MatrixMut<'_, T>) {
     Simd::vectorize(S::detected(), Dots { product, c });
 }
 
@@ -68,6 +139,8 @@ fn pack_strips<S: Detected, T: Lanes, const PADDED: usize>(
     a: Matrix<'_, T>,
     n_rows: usize,
     strips: &mut [T],
-) {
+) -> Strips<T> {
+    let first = Strided { first: strips.as_ptr(), row_stride: 1, column_stride: STRIPS * PADDED };
     Simd::vectorize(S::detected(), PackStrips::<T, PADDED> { a, n_rows, strips });
+    Strips { first, stride: PADDED }
 }

@@ -23,6 +23,8 @@
 //! not a panel of B, stays in the first-level cache. Both suit small transformers, where A has thousands of rows
 //! and B few columns. Products of up to 8 rows with contiguous columns are computed by `dots` instead.
 
+#[cfg(target_arch = "x86_64")]
+mod bf16;
 mod block;
 mod dots;
 mod kernel;
@@ -35,10 +37,9 @@ mod transpose;
 
 use std::ops::Range;
 
-use kernel::Kernel;
+use kernel::Kernels;
 
 use crate::backend::matrix::{Matrix, MatrixMut};
-use crate::backend::simd::Level;
 use crate::backend::simd::vector::Lanes;
 
 /// base + scale · (A B + ..), for [`store_all`].
@@ -75,6 +76,8 @@ enum Base<'a, T> {
 #[derive(Clone, Copy, Debug)]
 enum Method {
     Strips,
+    /// As `Strips`, with operands rounded to bf16.
+    RoundedStrips,
     Dots,
     /// The sum of B's rows: A counts as a row of ones and is not read.
     Rows,
@@ -187,6 +190,25 @@ impl<'a, T: Lanes> Product<'a, T> {
         Self { base: Base::Itself, ..self }
     }
 
+    /// With operands rounded to bf16, in f32 only.
+    fn rounded(self) -> Self {
+        Self { method: Method::RoundedStrips, ..self }
+    }
+
+    fn is_rounded(&self) -> bool {
+        matches!(self.method, Method::RoundedStrips)
+    }
+
+    /// Whether the product gains more from the rate of bf16 than rounding its operands costs. A function of its shape,
+    /// so that equal products take equal paths.
+    fn gains_from_rounding(&self) -> bool {
+        /// The fewest elements of each axis.
+        const FEWEST: usize = 32;
+        let is_large = |n: usize| n >= FEWEST;
+        matches!(self.method, Method::Strips)
+            && [self.a.rows(), self.a.columns(), self.b.columns()].into_iter().all(is_large)
+    }
+
     /// A block of the product.
     fn block(&self, rows: Range<usize>, columns: Range<usize>) -> Self {
         let depth = 0..self.a.columns();
@@ -207,11 +229,15 @@ impl<'a, T: Lanes> Product<'a, T> {
 ///
 /// # Panics
 /// If a target has another shape than its product.
-pub(crate) fn store_all<T: Lanes>(products: Vec<(Product<'_, T>, Target<'_, T>)>) {
-    for (product, target) in &products {
+pub(crate) fn store_all<T: Lanes>(mut products: Vec<(Product<'_, T>, Target<'_, T>)>) {
+    let kernels = Kernels::current();
+    for (product, target) in &mut products {
         let (rows, columns) = (product.a.rows(), product.b.columns());
         let stored = (target.c.rows(), target.c.columns());
         assert_eq!((rows, columns), stored, "the shape of the product and of where it is stored");
+        if kernels.round() && product.gains_from_rounding() {
+            *product = product.rounded();
+        }
     }
-    share::run_all(&Kernel::new(Level::current()), products);
+    share::run_all(&kernels, products);
 }

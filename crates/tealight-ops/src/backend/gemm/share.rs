@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use super::block::parts;
-use super::kernel::Kernel;
+use super::kernel::Kernels;
 use super::{Base, Product, Target};
 use crate::backend::buffer::unwritten;
 use crate::backend::matrix::MatrixMut;
@@ -35,7 +35,7 @@ const FEW: usize = 12;
 pub(super) type Task<'a, T> = (Product<'a, T>, Target<'a, T>);
 
 /// Runs all tasks, on several threads if there is enough work.
-pub(super) fn run_all<T: Lanes>(kernel: &Kernel<T>, mut tasks: Vec<Task<'_, T>>) {
+pub(super) fn run_all<T: Lanes>(kernels: &Kernels<T>, mut tasks: Vec<Task<'_, T>>) {
     let are_few = tasks.len() <= FEW;
     let mut seconds: Vec<_> = tasks
         .iter()
@@ -52,24 +52,24 @@ pub(super) fn run_all<T: Lanes>(kernel: &Kernel<T>, mut tasks: Vec<Task<'_, T>>)
         match second {
             None => parts.push((0.0..1.0, (*product, target))),
             Some(second) => {
-                let [a, b] = product.halves();
+                let [a, b] = product.halves(kernels.of(product.method).depth_unit);
                 let second = MatrixMut::new(second, (rows, columns));
                 parts.extend([(0.0..0.5, (a, target)), (0.5..1.0, (b, second.into()))]);
             }
         }
     }
-    share(kernel, n_products, parts);
+    share(kernels, n_products, parts);
     let halved = tasks.into_iter().zip(&seconds);
     add_all(halved.filter_map(|((_, Target { c, .. }), second)| Some((c, &second.as_ref()?[..]))));
 }
 
 /// Runs `parts` of `n_products` products. Each part comes with the range of its product that it covers, within 0..1.
-fn share<T: Lanes>(kernel: &Kernel<T>, n_products: usize, parts: Vec<(Range<f64>, Task<'_, T>)>) {
+fn share<T: Lanes>(kernels: &Kernels<T>, n_products: usize, parts: Vec<(Range<f64>, Task<'_, T>)>) {
     let work: usize = parts.iter().map(|(_, (product, _))| product.work()).sum();
     let n_threads = threads::count();
     if work < PARALLEL_FROM || n_threads == 1 {
         for (_, (product, mut target)) in parts {
-            product.run(kernel, &mut target);
+            product.run(kernels, &mut target);
         }
         return;
     }
@@ -86,7 +86,7 @@ fn share<T: Lanes>(kernel: &Kernel<T>, n_products: usize, parts: Vec<(Range<f64>
     for (part, (product, target)) in parts {
         let share = part.end - part.start;
         let n_tasks = ((n_each as f64 * share).ceil() as usize).min(product.work() / SMALL_TASK);
-        let cut = product.cut(kernel.width, n_tasks.max(1), target);
+        let cut = product.cut(kernels.of(product.method).width, n_tasks.max(1), target);
         let step = share / cut.len() as f64;
         let places = (0..).map(|i| part.start + f64::from(i) * step);
         tasks.extend(places.zip(cut));
@@ -94,7 +94,7 @@ fn share<T: Lanes>(kernel: &Kernel<T>, n_products: usize, parts: Vec<(Range<f64>
     // The first thread computes the upper blocks of all products, the last thread the lower ones. Other loops
     // divide rows in the same way, so that a thread finds its rows in its own cache.
     tasks.sort_by(|(a, _), (b, _)| a.total_cmp(b));
-    map(tasks, &|(_, (product, mut target))| product.run(kernel, &mut target));
+    map(tasks, &|(_, (product, mut target))| product.run(kernels, &mut target));
 }
 
 /// c ← c + second
@@ -138,9 +138,11 @@ impl<'a, T: Lanes> Product<'a, T> {
         is_plain && matches!(self.base, Base::Zero) && over_rows && self.a.columns() >= DEEP
     }
 
-    fn halves(&self) -> [Self; 2] {
+    /// The halves of the depth. The second begins at a multiple of `unit`.
+    fn halves(&self, unit: usize) -> [Self; 2] {
         let (rows, depth, columns) = (0..self.a.rows(), self.a.columns(), 0..self.b.columns());
-        [0..depth / 2, depth / 2..depth].map(|depth| Self {
+        let middle = (depth / 2).next_multiple_of(unit);
+        [0..middle, middle..depth].map(|depth| Self {
             a: self.a.block(rows.clone(), depth.clone()),
             b: self.b.block(depth, columns.clone()),
             ..*self

@@ -10,6 +10,8 @@
 
 #![expect(unsafe_code, reason = "bounds are checked once per block, not per multiply-add")]
 
+use std::marker::PhantomData;
+
 use pulp::{Simd, WithSimd};
 
 use crate::backend::simd::Detected;
@@ -21,6 +23,8 @@ pub(super) struct Strip<T> {
     pub(super) columns: usize,
     pub(super) a: Strided<T>,
     pub(super) b: Panels<T>,
+    /// Rows of A that are read after this strip, in place.
+    pub(super) next: Next<T>,
     /// The addend of the product.
     pub(super) base: Strided<T>,
     /// The first element of C, and the stride of its rows.
@@ -36,6 +40,15 @@ pub(super) struct Strided<T> {
     pub(super) column_stride: usize,
 }
 
+/// Contiguous rows that are prefetched: the first element, the distance between rows, and how many elements to advance
+/// for each packed element of this strip. The addresses may be invalid.
+#[derive(Clone, Copy)]
+pub(super) struct Next<T> {
+    pub(super) first: *const T,
+    pub(super) row_stride: usize,
+    pub(super) step: usize,
+}
+
 /// Columns in panels as wide as a tile: element (p, j) is at
 /// `first + ⌊j / width⌋ · panel_stride + p · row_stride + j mod width`.
 #[derive(Clone, Copy)]
@@ -45,19 +58,50 @@ pub(super) struct Panels<T> {
     pub(super) row_stride: usize,
 }
 
+/// The strips of a block of A, in place or packed: the first, and the distance in elements from one to the next.
+pub(super) struct Strips<T> {
+    pub(super) first: Strided<T>,
+    pub(super) stride: usize,
+}
+
+/// What an element of A and one of B add to a sum.
+pub(super) trait Terms<T: Lanes> {
+    fn add<S: Simd>(simd: S, a: T::Vector<S>, b: T::Vector<S>, sum: T::Vector<S>) -> T::Vector<S>;
+}
+
+/// Their product.
+pub(super) struct One;
+
+impl<T: Lanes> Terms<T> for One {
+    #[inline(always)]
+    fn add<S: Simd>(simd: S, a: T::Vector<S>, b: T::Vector<S>, sum: T::Vector<S>) -> T::Vector<S> {
+        T::multiply_add(simd, a, b, sum)
+    }
+}
+
 /// Multiplies a strip of `ROWS` rows.
 ///
 /// # Safety
 /// A, B and the base can be read, and C written, in all rows and columns. If the base's columns have stride 0, a
 /// tile's width of elements can be read from its first on.
 pub(super) unsafe fn run<S: Detected, T: Lanes, const ROWS: usize>(strip: &Strip<T>) {
-    Simd::vectorize(S::detected(), Rows::<T, ROWS>(strip));
+    // SAFETY: as for this function.
+    Simd::vectorize(S::detected(), unsafe { Rows::<T, One, ROWS>::of(strip) });
 }
 
-/// A strip with its number of rows as a type. Constructed only by [`run`], whose contract it relies on.
-struct Rows<'a, T, const ROWS: usize>(&'a Strip<T>);
+/// A strip with its number of rows and the terms of its sums as types.
+pub(super) struct Rows<'a, T, P, const ROWS: usize>(&'a Strip<T>, PhantomData<P>);
 
-impl<T: Lanes, const ROWS: usize> WithSimd for Rows<'_, T, ROWS> {
+impl<'a, T: Lanes, P: Terms<T>, const ROWS: usize> Rows<'a, T, P, ROWS> {
+    /// # Safety
+    /// As for [`run`].
+    #[inline(always)]
+    pub(super) unsafe fn of(strip: &'a Strip<T>) -> Self {
+        Self(strip, PhantomData)
+    }
+}
+
+impl<T: Lanes, P: Terms<T>, const ROWS: usize> WithSimd for Rows<'_, T, P, ROWS> {
     type Output = ();
 
     #[inline(always)]
@@ -74,7 +118,7 @@ impl<T: Lanes, const ROWS: usize> WithSimd for Rows<'_, T, ROWS> {
     }
 }
 
-impl<T: Lanes, const ROWS: usize> Rows<'_, T, ROWS> {
+impl<T: Lanes, P: Terms<T>, const ROWS: usize> Rows<'_, T, P, ROWS> {
     /// The tile of `VECTORS` vectors from column j on, restricted to the lanes of the mask, if any.
     #[inline(always)]
     fn tile<S: Simd, const VECTORS: usize>(&self, simd: S, j: usize, mask: Option<T::Mask<S>>) {
@@ -86,10 +130,10 @@ impl<T: Lanes, const ROWS: usize> Rows<'_, T, ROWS> {
         for sums in sums {
             for (v, sum) in sums.into_iter().enumerate() {
                 let offset = v * lanes::<T, S>();
-                // SAFETY: the caller of `run` guarantees that the base can be read in these columns.
+                // SAFETY: the caller of `of` guarantees that the base can be read in these columns.
                 let base = unsafe { load(simd, mask, base_row.wrapping_add(offset)) };
                 let sum = T::multiply_add(simd, sum, scale, base);
-                // SAFETY: the caller of `run` guarantees that C can be written in these columns.
+                // SAFETY: the caller of `of` guarantees that C can be written in these columns.
                 unsafe { store(simd, mask, c_row.wrapping_add(offset), sum) };
             }
             base_row = base_row.wrapping_add(base.row_stride);
@@ -107,8 +151,9 @@ impl<T: Lanes, const ROWS: usize> Rows<'_, T, ROWS> {
     ) -> [[T::Vector<S>; VECTORS]; ROWS] {
         /// The number of rows by which prefetching of B is ahead: about the latency of the second-level cache.
         const AHEAD: usize = 8;
-        let Strip { depth, a, b, .. } = self.0;
+        let Strip { depth, a, b, next, .. } = self.0;
         let width = 2 * lanes::<T, S>();
+        let mut next_rows = self.next_rows(j / width, self.0.columns.div_ceil(width));
         let mut sums = [[T::splat(simd, T::ZERO); VECTORS]; ROWS];
         let mut a_column = a.first;
         let mut b_row = b.first.wrapping_add(j / width * b.panel_stride + j % width);
@@ -116,21 +161,42 @@ impl<T: Lanes, const ROWS: usize> Rows<'_, T, ROWS> {
             let mut row = [T::splat(simd, T::ZERO); VECTORS];
             for (v, row) in row.iter_mut().enumerate() {
                 let vector = b_row.wrapping_add(v * lanes::<T, S>());
-                // SAFETY: the caller of `run` guarantees that B can be read in these columns.
+                // SAFETY: the caller of `of` guarantees that B can be read in these columns.
                 *row = unsafe { load(simd, mask, vector) };
                 prefetch(vector.wrapping_add(AHEAD * b.row_stride));
             }
             for (i, sums) in sums.iter_mut().enumerate() {
-                // SAFETY: the caller of `run` guarantees that A can be read in these rows.
+                // SAFETY: the caller of `of` guarantees that A can be read in these rows.
                 let x = T::splat(simd, unsafe { *a_column.wrapping_add(i * a.row_stride) });
                 for (sum, &y) in sums.iter_mut().zip(&row) {
-                    *sum = T::multiply_add(simd, x, y, *sum);
+                    *sum = P::add(simd, x, y, *sum);
                 }
+            }
+            for row in &mut next_rows {
+                prefetch_to_second_level(*row);
+                *row = row.wrapping_add(next.step);
             }
             a_column = a_column.wrapping_add(a.column_stride);
             b_row = b_row.wrapping_add(b.row_stride);
         }
         sums
+    }
+}
+
+impl<T: Lanes, P: Terms<T>, const ROWS: usize> Rows<'_, T, P, ROWS> {
+    /// The rows of the next strip that tile number `tile` of `n_tiles` prefetches. Each tile takes two; if it's too few,
+    /// the others are not prefetched.
+    #[inline(always)]
+    fn next_rows(&self, tile: usize, n_tiles: usize) -> [*const T; 2] {
+        let Next { first, row_stride, .. } = self.0.next;
+        let row = |i: usize| first.wrapping_add(i * row_stride);
+        if n_tiles >= ROWS {
+            let i = tile.min(ROWS - 1);
+            [row(i), row(i)]
+        } else {
+            let i = (2 * tile).min(ROWS - 1);
+            [row(i), row((i + 1).min(ROWS - 1))]
+        }
     }
 }
 
@@ -164,6 +230,19 @@ unsafe fn store<S: Simd, T: Lanes>(simd: S, mask: Option<T::Mask<S>>, to: *mut T
         // SAFETY: as above.
         Some(mask) => unsafe { T::store(simd, mask, to, x) },
     }
+}
+
+/// Prefetches a cache line into the second-level cache. The address may be invalid.
+#[inline(always)]
+fn prefetch_to_second_level<T>(address: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+        // SAFETY: every x86-64 processor has the instruction, and it accepts any address.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(address.cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
 }
 
 /// Prefetches a cache line. The address may be invalid.

@@ -1,5 +1,8 @@
 use super::*;
+use crate::backend::simd::Level;
 use crate::backend::threads;
+
+mod bf16;
 
 /// Zero, and sizes at and near those of tiles and blocks.
 const SIZES: [usize; 12] = [0, 1, 2, 3, 7, 13, 17, 31, 33, 65, 131, 263];
@@ -78,8 +81,8 @@ impl<T: Float> Owned<T> {
     }
 }
 
-fn kernels<T: Lanes>() -> impl Iterator<Item = Kernel<T>> {
-    Level::available().iter().map(|&level| Kernel::new(level))
+fn kernels<T: Lanes>() -> impl Iterator<Item = Kernels<T>> {
+    Level::available().iter().map(|&level| Kernels::new(level, None))
 }
 
 /// Compares one random product, with every base and kernel, to its definition in f64.
@@ -91,12 +94,12 @@ fn compare<T: Float>(draw: &mut Draw, (m, n, k): (usize, usize, usize)) {
     let before = draw.numbers::<T>(m * stride);
     let product = Product::of(a.view(), b.view()).scaled(scale);
     for (product, base) in [(product, 0), (product.accumulated(), 1), (product.plus_row(&row), 2)] {
-        for kernel in kernels() {
+        for kernels in kernels() {
             let mut c = before.clone();
             if base != 1 {
                 c.fill(T::from_f64(f64::NAN));
             }
-            product.run(&kernel, &mut MatrixMut::strided(&mut c, (m, n), stride).into());
+            product.run(&kernels, &mut MatrixMut::strided(&mut c, (m, n), stride).into());
             for i in 0..m {
                 for j in 0..n {
                     let base = [0., before[i * stride + j].widen(), row[j].widen()][base];
@@ -135,10 +138,10 @@ fn blocks_meet_without_gap() {
 fn gaps_between_rows_are_left_alone() {
     let (mut draw, stride) = (Draw(3), 41);
     let (a, b) = (draw.numbers::<f32>(19 * 11), draw.numbers::<f32>(11 * 37));
-    for kernel in kernels() {
+    for kernels in kernels() {
         let mut c = vec![7.; 19 * stride];
         Product::of(Matrix::new(&a, (19, 11)), Matrix::new(&b, (11, 37)))
-            .run(&kernel, &mut MatrixMut::strided(&mut c, (19, 37), stride).into());
+            .run(&kernels, &mut MatrixMut::strided(&mut c, (19, 37), stride).into());
         assert!(c.chunks(stride).all(|row| row[37..] == [7.; 4]));
     }
 }
@@ -152,10 +155,10 @@ fn not_a_number_and_infinity_stay_in_their_row_and_column() {
     a[17 * k + 2] = f32::INFINITY;
     b[4 * n + 65] = f32::NAN;
     b[2 * n + 6] = 0.;
-    for kernel in kernels() {
+    for kernels in kernels() {
         let mut c = vec![0.; m * n];
         Product::of(Matrix::new(&a, (m, k)), Matrix::new(&b, (k, n)))
-            .run(&kernel, &mut MatrixMut::new(&mut c, (m, n)).into());
+            .run(&kernels, &mut MatrixMut::new(&mut c, (m, n)).into());
         for i in 0..m {
             for j in 0..n {
                 let x = c[i * n + j];
@@ -175,10 +178,10 @@ fn the_bits_do_not_depend_on_the_number_of_threads() {
             let a = Owned::<f32>::with_strides(&mut draw, (m, k), a_strides);
             let b = Owned::<f32>::with_strides(&mut draw, (k, n), b_strides);
             let product = Product::of(a.view(), b.view());
-            for kernel in kernels() {
-                let here = on_threads(1, &kernel, product, (m, n));
-                assert!(here == on_threads(2, &kernel, product, (m, n)));
-                assert!(here == on_threads(5, &kernel, product, (m, n)));
+            for kernels in kernels() {
+                let here = on_threads(1, &kernels, product, (m, n));
+                assert!(here == on_threads(2, &kernels, product, (m, n)));
+                assert!(here == on_threads(5, &kernels, product, (m, n)));
             }
         }
     }
@@ -186,13 +189,13 @@ fn the_bits_do_not_depend_on_the_number_of_threads() {
 
 fn on_threads(
     n_threads: usize,
-    kernel: &Kernel<f32>,
+    kernels: &Kernels<f32>,
     product: Product<'_, f32>,
     (m, n): (usize, usize),
 ) -> Vec<f32> {
     let mut c = vec![f32::NAN; m * n];
     let task = (product, MatrixMut::new(&mut c, (m, n)).into());
-    threads::with(n_threads, || share::run_all(kernel, vec![task]));
+    threads::with(n_threads, || share::run_all(kernels, vec![task]));
     c
 }
 
@@ -257,12 +260,12 @@ fn what_is_summed_over_many_rows_is_the_same_on_any_number_of_threads() {
     let mut draw = Draw(9);
     let [g, x] = [m, n].map(|width| draw.numbers::<f32>(rows * width));
     let (of_g, of_x) = (Matrix::new(&g, (rows, m)), Matrix::new(&x, (rows, n)));
-    for kernel in kernels() {
+    for kernels in kernels() {
         let on = |n_threads| {
             let weight = Product::of(of_g.transposed(), of_x);
-            let weight = on_threads(n_threads, &kernel, weight, (m, n));
+            let weight = on_threads(n_threads, &kernels, weight, (m, n));
             let bias = Product::sum_of_rows(of_g);
-            (weight, on_threads(n_threads, &kernel, bias, (1, m)))
+            (weight, on_threads(n_threads, &kernels, bias, (1, m)))
         };
         let here = on(1);
         assert!(here == on(2) && here == on(5));
@@ -294,12 +297,12 @@ fn a_sum_of_products_is_that_of_its_parts() {
             }
         };
         let sum = Product::sum(&factors).then(&double);
-        for kernel in kernels() {
-            let here = on_threads(1, &kernel, sum, (m, n));
-            assert!(here == on_threads(3, &kernel, sum, (m, n)));
+        for kernels in kernels() {
+            let here = on_threads(1, &kernels, sum, (m, n));
+            assert!(here == on_threads(3, &kernels, sum, (m, n)));
             let mut expected = vec![0.; m * n];
             for &(a, b) in &factors {
-                let one = on_threads(1, &kernel, Product::of(a, b), (m, n));
+                let one = on_threads(1, &kernels, Product::of(a, b), (m, n));
                 expected.iter_mut().zip(one).for_each(|(sum, x)| *sum += 2. * x);
             }
             for (x, expected) in here.iter().zip(expected) {

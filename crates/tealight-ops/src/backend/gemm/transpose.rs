@@ -81,14 +81,14 @@ impl<T: Lanes> Transpose<'_, T> {
 }
 
 #[cfg(target_arch = "x86_64")]
-mod avx512 {
+pub(super) mod avx512 {
     use std::arch::x86_64::__m512;
 
     use pulp::x86::V4;
 
     /// Transposes 16 × 16 elements in four steps, which interleave single elements, pairs, fours and eights.
     #[inline(always)]
-    pub(super) fn transposed(simd: V4, mut rows: [__m512; 16]) -> [__m512; 16] {
+    pub(in crate::backend::gemm) fn transposed(simd: V4, mut rows: [__m512; 16]) -> [__m512; 16] {
         let simd = simd.avx512f;
         let mut other = rows;
         for i in (0..16).step_by(2) {

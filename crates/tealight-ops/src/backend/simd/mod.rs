@@ -1,10 +1,12 @@
 //! SIMD instruction sets, detected at run time.
 
+pub(crate) mod bf16;
 pub(crate) mod vector;
 
 use std::any::TypeId;
 use std::sync::OnceLock;
 
+use bf16::Bf16;
 use pulp::{Arch, Scalar, Scalar128b, Simd};
 
 /// A set of vector instructions.
@@ -13,10 +15,6 @@ pub(crate) enum Level {
     /// The baseline of the architecture.
     Portable,
     /// 128-bit vectors of ARM.
-    #[cfg_attr(
-        not(any(test, target_arch = "aarch64")),
-        expect(dead_code, reason = "constructed on ARM only")
-    )]
     Neon,
     /// 256-bit vectors and fused multiply-add of x86.
     Avx2,
@@ -24,20 +22,54 @@ pub(crate) enum Level {
     Avx512,
 }
 
-impl Level {
-    /// The best level of the processor, or a lower one given by `TEALIGHT_SIMD` (`avx2` or `portable`), so that
-    /// tests cover it. The variable is read once.
-    pub(crate) fn current() -> Self {
-        static LEVEL: OnceLock<Level> = OnceLock::new();
-        *LEVEL.get_or_init(|| match std::env::var("TEALIGHT_SIMD").as_deref() {
-            Ok("portable") => Self::Portable,
-            Ok("avx2") => Self::Avx2.min(Self::best()),
-            _ => Self::best(),
+/// The environment variable that selects the instruction set.
+const VARIABLE: &str = "TEALIGHT_SIMD";
+
+/// The instruction sets in use: the best of the processor, or those given by `TEALIGHT_SIMD`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct InUse {
+    level: Level,
+    bf16: Option<Bf16>,
+}
+
+impl InUse {
+    fn best() -> Self {
+        Self { level: Level::best(), bf16: Bf16::best() }
+    }
+
+    /// Those that `name`, a value of `TEALIGHT_SIMD`, stands for, if the processor has them.
+    fn named(name: &str) -> Option<Self> {
+        let (level, bf16) = match name {
+            "portable" => (Level::Portable, None),
+            "neon" => (Level::Neon, None),
+            "avx2" => (Level::Avx2, None),
+            "avx512" => (Level::Avx512, None),
+            "avx512_bf16" => (Level::Avx512, Some(Bf16::Avx512)),
+            "amx_bf16" => (Level::Avx512, Some(Bf16::Amx)),
+            _ => return None,
+        };
+        let is_there = Level::available().contains(&level)
+            && bf16.is_none_or(|bf16| Bf16::available().contains(&bf16));
+        is_there.then_some(Self { level, bf16 })
+    }
+
+    /// The variable is read once. An invalid value is reported by [`check_instructions`] and has no effect here.
+    fn current() -> Self {
+        static IN_USE: OnceLock<InUse> = OnceLock::new();
+        *IN_USE.get_or_init(|| {
+            let named = std::env::var(VARIABLE).ok().and_then(|name| Self::named(&name));
+            named.unwrap_or_else(Self::best)
         })
+    }
+}
+
+impl Level {
+    /// The level in use, see [`InUse`].
+    pub(crate) fn current() -> Self {
+        InUse::current().level
     }
 
     /// All levels of the processor, the best last.
-    #[cfg(test)]
     pub(crate) fn available() -> &'static [Self] {
         match Self::best() {
             Self::Portable => &[Self::Portable],
@@ -57,6 +89,47 @@ impl Level {
             Arch::Neon(_) => Self::Neon,
             _ => Self::Portable,
         }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Portable => "portable",
+            Self::Neon => "neon",
+            Self::Avx2 => "avx2",
+            Self::Avx512 => "avx512",
+        }
+    }
+}
+
+/// The instruction set of f32 on this CPU: `portable`, `neon`, `avx2` or `avx512`. The last bits of matrix products
+/// depend on it.
+pub fn instructions() -> &'static str {
+    Level::current().name()
+}
+
+/// The instruction set of matrix products in bf16 on this CPU: `avx512_bf16` or `amx_bf16`. `None` if there is none that
+/// is faster than f32; such products are computed in f32.
+pub fn bf16_instructions() -> Option<&'static str> {
+    InUse::current().bf16.map(Bf16::name)
+}
+
+/// Checks the environment variable `TEALIGHT_SIMD`.
+///
+/// # Errors
+/// If it names no instruction set, or one that the processor does not have; with the names that it may have.
+pub fn check_instructions() -> Result<(), String> {
+    match std::env::var(VARIABLE) {
+        Ok(name) if InUse::named(&name).is_none() => {
+            let levels = Level::available().iter().map(|level| level.name());
+            let names: Vec<_> =
+                levels.chain(Bf16::available().iter().map(|bf16| bf16.name())).collect();
+            Err(format!(
+                "{VARIABLE}={name}: expected one of those this processor has: {}",
+                names.join(", ")
+            ))
+        }
+        Err(std::env::VarError::NotUnicode(_)) => Err(format!("{VARIABLE} is not text")),
+        _ => Ok(()),
     }
 }
 

@@ -1,0 +1,124 @@
+//! Products with operands rounded to bf16, bit for bit as a scalar program computes them.
+
+use super::super::bf16::rounded;
+use super::*;
+use crate::backend::gemm::block::parts;
+use crate::backend::simd::bf16::Bf16;
+use crate::{ProductPrecision, with_product_precision};
+
+/// The kernels of this processor that round.
+fn rounding_kernels() -> impl Iterator<Item = (Bf16, Kernels<f32>)> {
+    Bf16::available().iter().map(|&bf16| (bf16, Kernels::new(Level::Avx512, Some(bf16))))
+}
+
+/// The nearest bf16, as f32.
+fn near(x: f64) -> f32 {
+    f32::from_bits(u32::from(rounded(x as f32)) << 16)
+}
+
+/// One element of a product, in the order of VDPBF16PS: of each pair the second product is added first.
+fn by_dots(row: &[f32], column: &[f32]) -> f32 {
+    let pairs = row.chunks(2).zip(column.chunks(2));
+    pairs.fold(0., |sum, (a, b)| {
+        let odd = if a.len() == 2 { a[1].mul_add(b[1], sum) } else { sum };
+        a[0].mul_add(b[0], odd)
+    })
+}
+
+/// Element (i, j) of A B, block by block of the depth.
+fn expected(
+    a: &Owned<f32>,
+    b: &Owned<f32>,
+    (i, j): (usize, usize),
+    (base, scale): (f32, f32),
+) -> f32 {
+    let depth = a.shape.1;
+    parts(depth, 1024, 2).fold(base, |base, block| {
+        let row: Vec<_> = block.clone().map(|p| near(a.at(i, p))).collect();
+        let column: Vec<_> = block.map(|p| near(b.at(p, j))).collect();
+        by_dots(&row, &column).mul_add(scale, base)
+    })
+}
+
+#[test]
+fn avx512_rounds_and_sums_as_a_scalar_program() {
+    let mut draw = Draw(11);
+    for (bf16, kernels) in rounding_kernels().filter(|(bf16, _)| *bf16 == Bf16::Avx512) {
+        for _ in 0..200 {
+            let [m, n, k] = [0; 3].map(|_| SIZES[1 + draw.below(SIZES.len() - 1)]);
+            compare(&mut draw, &kernels, (m, n, k));
+        }
+        compare(&mut draw, &kernels, (3, 5, 2_311));
+        compare(&mut draw, &kernels, (229, 521, 37));
+        assert_eq!(bf16, Bf16::Avx512);
+    }
+}
+
+/// Compares one random product, with every base, to [`expected`].
+fn compare(draw: &mut Draw, kernels: &Kernels<f32>, (m, n, k): (usize, usize, usize)) {
+    let (a, b) = (Owned::<f32>::draw(draw, (m, k)), Owned::<f32>::draw(draw, (k, n)));
+    let scale: f32 = draw.number();
+    let row = draw.numbers::<f32>(n);
+    let before = draw.numbers::<f32>(m * n);
+    let product = Product::of(a.view(), b.view()).scaled(scale).rounded();
+    for (product, base) in [(product, 0), (product.accumulated(), 1), (product.plus_row(&row), 2)] {
+        let mut c = before.clone();
+        product.run(kernels, &mut MatrixMut::new(&mut c, (m, n)).into());
+        for (at, &c) in c.iter().enumerate() {
+            let (i, j) = (at / n, at % n);
+            let base = [0., before[at], row[j]][base];
+            let expected = expected(&a, &b, (i, j), (base, scale));
+            assert_eq!(c.to_bits(), expected.to_bits(), "{m} × {n} × {k} at ({i}, {j})");
+        }
+    }
+}
+
+#[test]
+fn rounding_is_to_nearest_even_and_denormals_are_zero() {
+    let bits = |bits: u32| rounded(f32::from_bits(bits));
+    assert_eq!(bits(0x3f80_7fff), 0x3f80);
+    assert_eq!(bits(0x3f80_8000), 0x3f80);
+    assert_eq!(bits(0x3f80_8001), 0x3f81);
+    assert_eq!(bits(0x3f81_8000), 0x3f82);
+    assert_eq!(bits(0x7f7f_ffff), 0x7f80);
+    assert_eq!(bits(0x807f_ffff), 0x8000);
+    assert!(f32::from_bits(u32::from(bits(0x7f80_0001)) << 16).is_nan());
+}
+
+#[test]
+fn the_bits_of_rounded_products_do_not_depend_on_the_number_of_threads() {
+    let mut draw = Draw(12);
+    for (m, n, k) in [(307, 211, 601), (2_003, 53, 67), (61, 1_009, 1_301)] {
+        for (a_strides, b_strides) in [((k, 1), (1, k)), ((1, m), (n, 1))] {
+            let a = Owned::<f32>::with_strides(&mut draw, (m, k), a_strides);
+            let b = Owned::<f32>::with_strides(&mut draw, (k, n), b_strides);
+            let product = Product::of(a.view(), b.view()).rounded();
+            for (_, kernels) in rounding_kernels() {
+                let here = on_threads(1, &kernels, product, (m, n));
+                for n_threads in [2, 3, 8] {
+                    assert!(here == on_threads(n_threads, &kernels, product, (m, n)));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn only_large_products_are_rounded_and_only_where_that_is_asked_for() {
+    let stored = |precision, (m, n, k): (usize, usize, usize)| {
+        let mut draw = Draw(13);
+        let (a, b) = (draw.numbers::<f32>(m * k), draw.numbers::<f32>(k * n));
+        let mut c = vec![f32::NAN; m * n];
+        let product = Product::of(Matrix::new(&a, (m, k)), Matrix::new(&b, (k, n)));
+        let store = || store_all(vec![(product, MatrixMut::new(&mut c, (m, n)).into())]);
+        with_product_precision(precision, store);
+        c
+    };
+    let differs =
+        |shape| stored(ProductPrecision::Bf16, shape) != stored(ProductPrecision::F32, shape);
+    assert!(!differs((31, 64, 64)) && !differs((64, 31, 64)) && !differs((64, 64, 31)));
+    assert_eq!(differs((32, 32, 32)), Bf16::current().is_some());
+    assert!(
+        stored(ProductPrecision::Tf32, (64, 64, 64)) == stored(ProductPrecision::F32, (64, 64, 64))
+    );
+}

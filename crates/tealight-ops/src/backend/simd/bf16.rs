@@ -1,0 +1,72 @@
+//! Instructions that multiply bf16 and add the products in f32.
+
+use std::sync::OnceLock;
+
+/// An instruction set for products of bf16.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bf16 {
+    /// VDPBF16PS, of AVX-512: 32 products of vectors.
+    Avx512,
+    /// TDPBF16PS, of AMX: 8,192 products of tiles.
+    Amx,
+}
+
+impl Bf16 {
+    /// The instructions in use, if any.
+    pub(crate) fn current() -> Option<Self> {
+        super::InUse::current().bf16
+    }
+
+    /// The fastest of the processor, if it is faster than f32.
+    ///
+    /// Tiles always are. VDPBF16PS has twice the rate of a multiply-add in f32 on AMD's processors (measured on Zen 5).
+    /// On Intel's it has half the instructions per cycle, so the same rate, and is used only if `TEALIGHT_SIMD` asks
+    /// for it.
+    pub(super) fn best() -> Option<Self> {
+        let available = Self::available();
+        let is_fast = |bf16: &&Self| **bf16 == Self::Amx || is_amd();
+        available.iter().rev().find(is_fast).copied()
+    }
+
+    /// All that the processor has.
+    pub(crate) fn available() -> &'static [Self] {
+        static AVAILABLE: OnceLock<Vec<Bf16>> = OnceLock::new();
+        AVAILABLE.get_or_init(|| {
+            let avx512 = has_avx512_bf16().then_some(Self::Avx512);
+            avx512.into_iter().chain(has_amx_bf16().then_some(Self::Amx)).collect()
+        })
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Avx512 => "avx512_bf16",
+            Self::Amx => "amx_bf16",
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn has_avx512_bf16() -> bool {
+    pulp::x86::V4::try_new().is_some() && std::arch::is_x86_feature_detected!("avx512bf16")
+}
+
+#[cfg(target_arch = "x86_64")]
+fn is_amd() -> bool {
+    let vendor = std::arch::x86_64::__cpuid(0);
+    let name = [vendor.ebx, vendor.edx, vendor.ecx].map(u32::to_le_bytes);
+    name.as_flattened() == b"AuthenticAMD"
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn has_avx512_bf16() -> bool {
+    false
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn is_amd() -> bool {
+    false
+}
+
+fn has_amx_bf16() -> bool {
+    false
+}
