@@ -20,10 +20,11 @@ use pulp::{Simd, WithSimd};
 
 use super::kernel::{Kernel, dots};
 use super::pack::STRIPS;
-use super::strip::{Rows, Strided, Strip, Strips, Terms};
+use super::strip::{Rows, Strided, Strip, Strips, Terms, prefetch};
 use super::transpose::avx512::transposed;
 use crate::backend::matrix::Matrix;
 use crate::backend::simd::Detected;
+use crate::backend::simd::bf16::rounded;
 
 /// Elements of a vector.
 const LANES: usize = 16;
@@ -125,20 +126,22 @@ fn pack_strips(a: Matrix<'_, f32>, n_rows: usize, strips: &mut [f32]) -> Strips<
 with_bf16! {
     /// Rows of B that are contiguous: those of a pair are rounded together and interleaved.
     unsafe fn panels_of_rows(b: Matrix<'_, f32>, panels: &mut [u32]) {
+        /// The number of rows by which prefetching is ahead.
+        const AHEAD: usize = 16;
         let n_pairs = n_pairs(&b, panels);
         let (depth, columns) = (b.rows(), b.columns());
         let row = |p: usize, j: usize| b.data().as_ptr().wrapping_add(p * b.row_stride() + j);
         for (i, panel) in panels.chunks_exact_mut(n_pairs * WIDTH).enumerate() {
-            for half in 0..2 {
-                let j = i * WIDTH + half * LANES;
-                let mask = first_lanes(columns.saturating_sub(j));
-                for (p, to) in panel.chunks_exact_mut(WIDTH).enumerate() {
-                    let p = 2 * p;
+            let columns = [i * WIDTH, i * WIDTH + LANES].map(|j| (j, first_lanes(columns.saturating_sub(j))));
+            for (p, to) in panel.chunks_exact_mut(WIDTH).enumerate() {
+                let p = 2 * p;
+                for ((j, mask), to) in columns.into_iter().zip(to.chunks_exact_mut(LANES)) {
+                    prefetch(row(p + AHEAD, j));
+                    prefetch(row(p + AHEAD + 1, j));
                     // SAFETY: the rows exist, and the mask has their columns only.
                     let [low, high] = unsafe {
                         [load(row(p, j), mask, p < depth), load(row(p + 1, j), mask, p + 1 < depth)]
                     };
-                    let to = &mut to[half * LANES..][..LANES];
                     // SAFETY: `to` has as many elements.
                     unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), interleaved(low, high)) };
                 }
@@ -175,10 +178,16 @@ with_bf16! {
 with_bf16! {
     /// Columns of A that are contiguous: those of a pair are rounded together and interleaved.
     unsafe fn strips_of_columns(a: Matrix<'_, f32>, n_rows: usize, strips: &mut [u32]) {
+        /// The number of columns by which prefetching is ahead.
+        const AHEAD: usize = 16;
         let (rows, depth) = (a.rows(), a.columns());
         let column = |i: usize, p: usize| a.data().as_ptr().wrapping_add(p * a.column_stride() + i);
         for (p, to) in strips.chunks_exact_mut(STRIPS * PADDED).take(depth.div_ceil(2)).enumerate() {
             let p = 2 * p;
+            for i in (0..rows).step_by(LANES) {
+                prefetch(column(i, p + AHEAD));
+                prefetch(column(i, p + AHEAD + 1));
+            }
             for (i, to) in (0..rows).step_by(n_rows).zip(to.chunks_exact_mut(PADDED)) {
                 let mask = first_lanes(n_rows.min(rows - i));
                 // SAFETY: the columns exist, and the mask has their rows only.
@@ -320,19 +329,4 @@ fn element(matrix: &Matrix<'_, f32>, i: usize, j: usize) -> f32 {
 
 fn pair(low: f32, high: f32) -> u32 {
     u32::from(rounded(low)) | u32::from(rounded(high)) << 16
-}
-
-/// The bits of the nearest bf16, as VCVTNE2PS2BF16 has it.
-pub(super) fn rounded(x: f32) -> u16 {
-    const QUIET: u32 = 1 << 22;
-    const EXPONENT: u32 = 0x7f80_0000;
-    let bits = x.to_bits();
-    let kept = if x.is_nan() {
-        bits | QUIET
-    } else if bits & EXPONENT == 0 {
-        bits & (1 << 31)
-    } else {
-        bits + 0x7fff + (bits >> 16 & 1)
-    };
-    (kept >> 16) as u16
 }

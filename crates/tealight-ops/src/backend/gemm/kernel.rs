@@ -11,7 +11,6 @@ use super::pack::{PackPanels, PackStrips, STRIPS};
 use super::strip::{self, Strided, Strip, Strips};
 use super::{Method, Product};
 use crate::backend::matrix::{Matrix, MatrixMut};
-use crate::backend::product_precision::{ProductPrecision, product_precision};
 use crate::backend::simd::bf16::Bf16;
 use crate::backend::simd::vector::Lanes;
 use crate::backend::simd::{Detected, Level};
@@ -70,8 +69,7 @@ impl<T: Lanes> Kernels<T> {
     /// Those of the instruction sets in use. One that rounds is there if
     /// [`with_product_precision`](crate::with_product_precision) asks for it.
     pub(super) fn current() -> Self {
-        let bf16 = (product_precision() == ProductPrecision::Bf16).then(Bf16::current).flatten();
-        Self::new(Level::current(), bf16)
+        Self::new(Level::current(), Bf16::asked_for())
     }
 
     pub(super) fn new(level: Level, bf16: Option<Bf16>) -> Self {

@@ -38,9 +38,13 @@ mod transpose;
 use std::ops::Range;
 
 use kernel::Kernels;
+use pulp::bytemuck::cast_slice_mut;
 
 use crate::backend::matrix::{Matrix, MatrixMut};
+use crate::backend::simd::Level;
+use crate::backend::simd::bf16::{Bf16, rounded};
 use crate::backend::simd::vector::Lanes;
+use crate::backend::simd::vectorised;
 
 /// base + scale · (A B + ..), for [`store_all`].
 ///
@@ -222,6 +226,40 @@ impl<'a, T: Lanes> Product<'a, T> {
             origin: (self.origin.0 + rows.start, self.origin.1 + columns.start),
             ..*self
         }
+    }
+}
+
+/// Products of small matrices of f32, on the thread of the caller, with operands rounded to bf16.
+pub(crate) struct Rounded<T: 'static>(Kernels<T>);
+
+impl<T: Lanes> Rounded<T> {
+    /// There are none for f64.
+    pub(crate) fn with(instructions: Bf16) -> Option<Self> {
+        let kernels = Kernels::new(Level::current(), Some(instructions));
+        kernels.round().then_some(Self(kernels))
+    }
+
+    /// Rounds each of `x`, as packing does.
+    pub(crate) fn round(&self, x: &mut [T]) {
+        vectorised(
+            x,
+            #[inline(always)]
+            |x| {
+                for x in cast_slice_mut::<T, f32>(x) {
+                    *x = f32::from_bits(u32::from(rounded(*x)) << 16);
+                }
+            },
+        );
+    }
+
+    /// C = A B
+    pub(crate) fn store(&self, a: Matrix<'_, T>, b: Matrix<'_, T>, c: MatrixMut<'_, T>) {
+        Product::of(a, b).rounded().run(&self.0, &mut c.into());
+    }
+
+    /// C += A B
+    pub(crate) fn add(&self, a: Matrix<'_, T>, b: Matrix<'_, T>, c: MatrixMut<'_, T>) {
+        Product::of(a, b).rounded().accumulated().run(&self.0, &mut c.into());
     }
 }
 

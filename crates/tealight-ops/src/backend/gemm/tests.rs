@@ -1,5 +1,4 @@
 use super::*;
-use crate::backend::simd::Level;
 use crate::backend::threads;
 
 mod bf16;

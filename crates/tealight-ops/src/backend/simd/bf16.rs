@@ -2,6 +2,8 @@
 
 use std::sync::OnceLock;
 
+use crate::backend::product_precision::{ProductPrecision, product_precision};
+
 /// An instruction set for products of bf16.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bf16 {
@@ -15,6 +17,11 @@ impl Bf16 {
     /// The instructions in use, if any.
     pub(crate) fn current() -> Option<Self> {
         super::InUse::current().bf16
+    }
+
+    /// The instructions in use, if [`with_product_precision`](crate::with_product_precision) asks for bf16.
+    pub(crate) fn asked_for() -> Option<Self> {
+        (product_precision() == ProductPrecision::Bf16).then(Self::current).flatten()
     }
 
     /// The fastest of the processor, if it is faster than f32.
@@ -43,6 +50,22 @@ impl Bf16 {
             Self::Amx => "amx_bf16",
         }
     }
+}
+
+/// The bits of the nearest bf16, as VCVTNE2PS2BF16 has it.
+#[inline(always)]
+pub(crate) fn rounded(x: f32) -> u16 {
+    const QUIET: u32 = 1 << 22;
+    const EXPONENT: u32 = 0x7f80_0000;
+    let bits = x.to_bits();
+    let kept = if x.is_nan() {
+        bits | QUIET
+    } else if bits & EXPONENT == 0 {
+        bits & (1 << 31)
+    } else {
+        bits + 0x7fff + (bits >> 16 & 1)
+    };
+    (kept >> 16) as u16
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -5,6 +5,7 @@ use std::ops::Range;
 use candle_core::{DType, Result, Tensor, bail};
 
 use super::{Layout, Options};
+use crate::backend::simd::bf16::Bf16;
 use crate::ops::dropout::Draw;
 use crate::ops::padding_mask;
 
@@ -22,6 +23,8 @@ pub(super) struct Problem {
     pub(super) band: Band,
     pub(super) dropout: Option<Draw>,
     pub(super) layout: Layout,
+    /// Round the operands of products to bf16. The backward does as the forward, whose weights it computes again.
+    pub(super) rounding: Option<Bf16>,
 }
 
 /// Which keys a query may read according to causality and window.
@@ -41,6 +44,8 @@ impl Problem {
         value: &Tensor,
         options: &Options<'_>,
     ) -> Result<Self> {
+        /// The fewest rows and columns of products that gain from rounding.
+        const FEWEST: usize = 32;
         let [query_dims, key_dims, value_dims] =
             [query, key, value].map(|x| options.layout.heads_first(x));
         let [batch, n_heads, q_len, head_dim] = query_dims?;
@@ -60,6 +65,7 @@ impl Problem {
         }
         options.dropout.map_or(Ok(()), Draw::check)?;
         check_masks(options, [batch, n_heads, q_len, kv_len])?;
+        let sizes = [q_len, kv_len, head_dim, value_dim];
         Ok(Self {
             batch,
             n_heads,
@@ -72,6 +78,7 @@ impl Problem {
             band: Band { q_len, kv_len, causal: options.causal, window: options.window },
             dropout: options.dropout.filter(|dropout| dropout.rate > 0.),
             layout: options.layout,
+            rounding: Bf16::asked_for().filter(|_| sizes.iter().all(|&size| size >= FEWEST)),
         })
     }
 

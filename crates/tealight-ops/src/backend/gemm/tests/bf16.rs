@@ -1,9 +1,7 @@
 //! Products with operands rounded to bf16, bit for bit as a scalar program computes them.
 
-use super::super::bf16::rounded;
 use super::*;
 use crate::backend::gemm::block::parts;
-use crate::backend::simd::bf16::Bf16;
 use crate::{ProductPrecision, with_product_precision};
 
 /// The kernels of this processor that round.

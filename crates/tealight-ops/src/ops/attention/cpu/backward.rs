@@ -76,7 +76,7 @@ fn sum_of_chunks<T: Lanes>(problem: &Problem, x: Vec<T>, width: usize, n_chunks:
     sums
 }
 
-struct Backward<'a, T> {
+struct Backward<'a, T: 'static> {
     problem: &'a Problem,
     operands: &'a Operands<'a, T>,
     results: &'a ForwardResults<'a, T>,
@@ -195,13 +195,20 @@ impl<T: Lanes> Backward<'_, T> {
         pack(buffers.gradient_rows, gradient, rows.clone(), T::ONE);
         buffers.query_gradient.fill(T::ZERO);
 
-        // Summed in the same order as dO Vᵀ, so that the two cancel exactly where a weight is 1.
+        // Rounded and summed in the same order as dO Vᵀ, so that the two cancel exactly where a weight is 1.
+        let is_rounded = operands.rounded.is_some();
+        if let Some(rounded) = &operands.rounded {
+            rounded.round(buffers.gradients);
+        }
         let delta = vectors_mut::<T, S>(buffers.delta);
         let outputs = vectors::<T, S>(buffers.outputs);
         let gradients = vectors::<T, S>(buffers.gradients);
         delta.fill(T::splat(simd, T::ZERO));
         let width = delta.len();
-        for (o, g) in outputs.chunks_exact(width).zip(gradients.chunks_exact(width)) {
+        for d in 0..problem.value_dim {
+            // Of a pair of bf16, the second product is added first.
+            let d = if is_rounded { (d ^ 1).min(problem.value_dim - 1) } else { d };
+            let [o, g] = [outputs, gradients].map(|x| &x[d * width..][..width]);
             for column in 0..width {
                 delta[column] = T::multiply_add(simd, o[column], g[column], delta[column]);
             }
@@ -231,6 +238,7 @@ impl<T: Lanes> Backward<'_, T> {
             let stride = self.problem.n_queries();
             product::<S, T, _>(
                 simd,
+                self.operands.rounded.as_ref(),
                 Start::Sum,
                 vectors_mut::<T, S>(to),
                 RowMajor { data: left, stride, depth: tile.queries.rows.len() },
@@ -254,6 +262,7 @@ impl<T: Lanes> Backward<'_, T> {
         pack(buffers.keys, key, tile.keys.clone(), T::ONE);
         product::<S, T, _>(
             simd,
+            self.operands.rounded.as_ref(),
             Start::Sum,
             vectors_mut::<T, S>(buffers.query_gradient),
             ColumnMajor { data: buffers.score_gradient, stride, depth },

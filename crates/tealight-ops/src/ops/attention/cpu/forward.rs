@@ -37,7 +37,7 @@ pub(in crate::ops::attention) fn forward<T: Lanes>(
 /// Consecutive tiles, and where to store the statistics of their rows.
 type Block<'a, 'b, T> = &'a mut [(QueryTile<'b, T>, &'b mut [RowStatistics<T>])];
 
-struct Forward<'a, T> {
+struct Forward<'a, T: 'static> {
     problem: &'a Problem,
     operands: &'a Operands<'a, T>,
 }
@@ -98,6 +98,7 @@ impl<T: Lanes> Forward<'_, T> {
             pack(buffers.values, value, tile.keys.clone(), T::ONE);
             product::<S, T, _>(
                 simd,
+                self.operands.rounded.as_ref(),
                 Start::Sum,
                 vectors_mut::<T, S>(buffers.output),
                 ColumnMajor { data: weights, stride: n_queries, depth: tile.keys.len() },

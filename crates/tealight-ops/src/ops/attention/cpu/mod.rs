@@ -14,6 +14,7 @@ pub(super) use forward::forward;
 use super::Layout;
 use super::problem::Problem;
 use crate::backend::buffer::View;
+use crate::backend::gemm::Rounded;
 use crate::backend::matrix::{Matrix, MatrixMut};
 use crate::backend::simd::vector::Lanes;
 use tile::Queries;
@@ -45,7 +46,7 @@ pub(super) struct Masks {
 }
 
 /// The operands, locked for reading.
-pub(super) struct Operands<'a, T> {
+pub(super) struct Operands<'a, T: 'static> {
     query: Strided<'a, T>,
     key: Strided<'a, T>,
     value: Strided<'a, T>,
@@ -54,6 +55,8 @@ pub(super) struct Operands<'a, T> {
     /// Whether the gradient of the additive mask is needed.
     is_mask_learnt: bool,
     masks: &'a Masks,
+    /// For products with operands rounded to bf16.
+    rounded: Option<Rounded<T>>,
 }
 
 impl<'a, T: Lanes> Operands<'a, T> {
@@ -66,6 +69,7 @@ impl<'a, T: Lanes> Operands<'a, T> {
             attn_mask: tensors.get(3).map(Strided::of_mask).transpose()?,
             is_mask_learnt: tensors.get(3).is_some_and(Tensor::track_op),
             masks,
+            rounded: problem.rounding.and_then(Rounded::with),
         })
     }
 }

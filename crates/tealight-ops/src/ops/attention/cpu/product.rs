@@ -8,9 +8,12 @@
 
 #![expect(clippy::needless_range_loop, reason = "indices below constants are what is unrolled")]
 
+use pulp::bytemuck::{cast_slice, cast_slice_mut};
 use pulp::{NullaryFnOnce, Simd};
 
-use crate::backend::simd::vector::Lanes;
+use crate::backend::gemm::Rounded;
+use crate::backend::matrix::{Matrix, MatrixMut};
+use crate::backend::simd::vector::{Lanes, lanes};
 
 /// The initial value of the sums.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -32,6 +35,11 @@ pub(super) trait Left<T: Lanes>: Copy {
         right: Right<'_, T::Vector<S>>,
         column: usize,
     ) -> [[T::Vector<S>; N]; R];
+
+    /// The first `n_rows` rows.
+    fn matrix<'a>(self, n_rows: usize) -> Matrix<'a, T>
+    where
+        Self: 'a;
 }
 
 /// The right factor: rows of `width` vectors.
@@ -82,6 +90,13 @@ impl<T: Lanes> Left<T> for RowMajor<'_, T> {
         }
         sums
     }
+
+    fn matrix<'a>(self, n_rows: usize) -> Matrix<'a, T>
+    where
+        Self: 'a,
+    {
+        Matrix::strided(self.data, (n_rows, self.depth), (self.stride, 1))
+    }
 }
 
 impl<T: Lanes> Left<T> for ColumnMajor<'_, T> {
@@ -106,21 +121,41 @@ impl<T: Lanes> Left<T> for ColumnMajor<'_, T> {
         }
         sums
     }
+
+    fn matrix<'a>(self, n_rows: usize) -> Matrix<'a, T>
+    where
+        Self: 'a,
+    {
+        Matrix::strided(self.data, (n_rows, self.depth), (1, self.stride))
+    }
 }
 
-/// The first `n_rows` rows of the product, into `c` with rows of `right.width` vectors.
+/// The first `n_rows` rows of the product, into `c` with rows of `right.width` vectors. With `rounded`, its operands are
+/// rounded to bf16.
 ///
 /// Compiled as a separate function for each instruction set. Inlined at every use, it would take minutes to
 /// compile.
 #[inline(always)]
 pub(super) fn product<S: Simd, T: Lanes, A: Left<T>>(
     simd: S,
+    rounded: Option<&Rounded<T>>,
     start: Start,
     c: &mut [T::Vector<S>],
     left: A,
     right: Right<'_, T::Vector<S>>,
     n_rows: usize,
 ) {
+    if let Some(rounded) = rounded {
+        let a = left.matrix(n_rows);
+        let width = right.width * lanes::<T, S>();
+        let b = Matrix::new(cast_slice(right.rows), (a.columns(), width));
+        let c = MatrixMut::new(cast_slice_mut(c), (n_rows, width));
+        match start {
+            Start::Zero => rounded.store(a, b, c),
+            Start::Sum => rounded.add(a, b, c),
+        }
+        return;
+    }
     simd.vectorize(Product::<S, T, A> { simd, start, c, left, right, n_rows });
 }
 

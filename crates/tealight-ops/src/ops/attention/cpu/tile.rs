@@ -53,7 +53,7 @@ pub(super) struct Queries {
 }
 
 /// The scores of some queries of one head for some keys that at least one of them may read.
-pub(super) struct ScoreTile<'a, T> {
+pub(super) struct ScoreTile<'a, T: 'static> {
     problem: &'a Problem,
     operands: &'a Operands<'a, T>,
     pub(super) queries: &'a Queries,
@@ -146,7 +146,8 @@ impl<'a, T: Lanes> ScoreTile<'a, T> {
         let columns = vectors::<T, S>(columns);
         let right = Right { rows: columns, width: columns.len() / matrix.columns() };
         let products = vectors_mut::<T, S>(products);
-        product::<S, T, _>(simd, Start::Zero, products, rows, right, self.keys.len());
+        let rounded = self.operands.rounded.as_ref();
+        product::<S, T, _>(simd, rounded, Start::Zero, products, rows, right, self.keys.len());
     }
 
     /// Whether none of the keys may be read, because all are padding or of other segments.
