@@ -70,6 +70,29 @@ pub(crate) fn computed<'a, T: Lanes>(
     results
 }
 
+/// Computes the gradients that are needed of a chunk of rows that begins at row `first`: those of its rows of x, and
+/// what it adds to the gradients of parameters. `results` are the gradients of x and of the parameters, in this order.
+pub(crate) fn add_chunk<'a, T: Lanes>(
+    results: &mut [Option<Vec<T>>],
+    first: usize,
+    (of_x, (n_rows, width)): Gradient<'a, T>,
+    of_parameters: impl Iterator<Item = Gradient<'a, T>>,
+) {
+    let (dx, parameters) = results.split_at_mut(1);
+    let mut products = Vec::with_capacity(1 + parameters.len());
+    if let Some(dx) = &mut dx[0] {
+        let dx = &mut dx[first * width..][..n_rows * width];
+        products.push((of_x, MatrixMut::new(dx, (n_rows, width)).into()));
+    }
+    for (gradient, (product, shape)) in parameters.iter_mut().zip(of_parameters) {
+        if let Some(gradient) = gradient {
+            let product = if first == 0 { product } else { product.accumulated() };
+            products.push((product, MatrixMut::new(gradient, shape).into()));
+        }
+    }
+    store_all(products);
+}
+
 /// `(rows, in)` of `x (.., in)`.
 fn rows<'a, T: Lanes>(x: &'a View<'_, T>, width: usize) -> Matrix<'a, T> {
     Matrix::new(x, (x.len() / width, width))

@@ -9,7 +9,7 @@ use crate::backend::parallel::{block_len, run as run_blocks};
 use crate::backend::simd::vector::Lanes;
 use crate::ops::cross_entropy::cpu::row_loss_and_gradient;
 use crate::ops::linear::Map;
-use crate::ops::linear::cpu::Weights;
+use crate::ops::linear::cpu::{Weights, add_chunk};
 
 /// The labels and how they are smoothed.
 pub(super) struct Targets {
@@ -73,33 +73,10 @@ pub(super) fn run<T: Lanes>(
         );
         (loss, hits) = (loss + of_rows, hits + hits_of_rows);
         let d = Matrix::new(logits, shape);
-        add_gradients(&mut gradients, first, x, &weights, d);
+        let of_x = (Product::of(d, weights.matrix()), (x.rows(), width));
+        add_chunk(&mut gradients, first, of_x, weights.gradients(d, x));
     }
     Ok(Outcome { loss, hits, gradients })
-}
-
-/// Adds the gradients of a chunk that begins at row `first`. `d` is the gradient of its logits.
-fn add_gradients<T: Lanes>(
-    gradients: &mut [Option<Vec<T>>],
-    first: usize,
-    x: Matrix<'_, T>,
-    weights: &Weights<'_, T>,
-    d: Matrix<'_, T>,
-) {
-    let mut products = Vec::with_capacity(3);
-    let (of_x, of_map) = gradients.split_at_mut(1);
-    if let Some(dx) = &mut of_x[0] {
-        let shape = (x.rows(), x.columns());
-        let dx = &mut dx[first * shape.1..][..shape.0 * shape.1];
-        products.push((Product::of(d, weights.matrix()), MatrixMut::new(dx, shape).into()));
-    }
-    for (gradient, (product, shape)) in of_map.iter_mut().zip(weights.gradients(d, x)) {
-        if let Some(gradient) = gradient {
-            let product = if first == 0 { product } else { product.accumulated() };
-            products.push((product, MatrixMut::new(gradient, shape).into()));
-        }
-    }
-    store_all(products);
 }
 
 /// The loss and the hits of rows of logits. If `is_differentiated`, the logits are overwritten with their

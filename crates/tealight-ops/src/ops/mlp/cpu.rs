@@ -1,6 +1,7 @@
 //! The matrix products, with the activation applied to their rows.
 
 use std::marker::PhantomData;
+use std::ops::Range;
 
 use candle_core::{D, Result, Tensor};
 
@@ -11,7 +12,7 @@ use crate::backend::simd::vector::Lanes;
 use crate::backend::simd::vectorised;
 use crate::ops::activation::{Elementwise, activate, activate_backward};
 use crate::ops::dropout::{Dropout, scaled_or_zero};
-use crate::ops::linear::cpu::{Weights, computed};
+use crate::ops::linear::cpu::{Weights, add_chunk};
 use crate::ops::linear::split;
 
 /// The elements and sizes of the inputs.
@@ -39,14 +40,35 @@ impl<'a, T: Lanes> Operands<'a, T> {
         (self.n_rows, self.up.n_outputs)
     }
 
-    /// h W₂ᵀ + b₂
-    fn output(&self, h: &[T]) -> Vec<T> {
-        let shape = (self.n_rows, self.down.n_outputs);
-        let mut y = unwritten(shape.0 * shape.1);
-        let product = self.down.product(Matrix::new(h, self.inner()));
-        store_all(vec![(product, MatrixMut::new(&mut y, shape).into())]);
-        y
+    /// The rows of a chunk, about 2²¹ elements of u: what is computed of a chunk is still in the cache when it is read.
+    fn chunks(&self) -> impl Iterator<Item = Range<usize>> {
+        const ELEMENTS: usize = 1 << 21;
+        let (n_rows, inner) = self.inner();
+        let n_chunks = (n_rows * inner).div_ceil(ELEMENTS);
+        let per_chunk = n_rows.div_ceil(n_chunks);
+        (0..n_rows).step_by(per_chunk).map(move |first| first..(first + per_chunk).min(n_rows))
     }
+
+    /// u = x W₁ᵀ + b₁ of a chunk.
+    fn up<'b>(&'b self, rows: &Range<usize>) -> Product<'b, T> {
+        self.up.product(self.x().block(rows.clone(), 0..self.up.n_inputs))
+    }
+
+    /// Writes h W₂ᵀ + b₂ of a chunk to its rows of y.
+    fn store_output(&self, rows: &Range<usize>, h: &[T], y: &mut [T]) {
+        let shape = (rows.len(), self.down.n_outputs);
+        let product = self.down.product(Matrix::new(h, (rows.len(), self.up.n_outputs)));
+        let y = &mut y[rows.start * shape.1..rows.end * shape.1];
+        store_all(vec![(product, MatrixMut::new(y, shape).into())]);
+    }
+}
+
+/// The first `len` elements of memory that is allocated for the first chunk, which is the longest.
+fn first<T: Lanes>(memory: &mut Vec<T>, len: usize) -> &mut [T] {
+    if memory.is_empty() {
+        *memory = unwritten(len);
+    }
+    &mut memory[..len]
 }
 
 /// The activation, and the dropout after it.
@@ -63,27 +85,39 @@ impl<T: Lanes, A: Elementwise> Layer<T, A> {
     /// y alone.
     pub(super) fn value(&self, operands: &Operands<'_, T>) -> Vec<T> {
         let (n_rows, inner) = operands.inner();
-        let mut h = unwritten(n_rows * inner);
-        let activate = |(row, column): (usize, usize), h: &mut [T], _: &mut [T]| {
-            self.activate(row * inner + column, h);
-        };
-        let product = operands.up.product(operands.x()).then(&activate);
-        store_all(vec![(product, MatrixMut::new(&mut h, (n_rows, inner)).into())]);
-        operands.output(&h)
+        let mut y = unwritten(n_rows * operands.down.n_outputs);
+        let mut h = Vec::new();
+        for rows in operands.chunks() {
+            let activate = |(row, column): (usize, usize), h: &mut [T], _: &mut [T]| {
+                self.activate((rows.start + row) * inner + column, h);
+            };
+            let h = first(&mut h, rows.len() * inner);
+            let product = operands.up(&rows).then(&activate);
+            store_all(vec![(product, MatrixMut::new(h, (rows.len(), inner)).into())]);
+            operands.store_output(&rows, h, &mut y);
+        }
+        y
     }
 
     /// y and u.
     pub(super) fn forward(&self, operands: &Operands<'_, T>) -> (Vec<T>, Vec<T>) {
         let (n_rows, inner) = operands.inner();
-        let [mut u, mut h] = [0; 2].map(|_| unwritten(n_rows * inner));
-        let activate = |(row, column): (usize, usize), u: &mut [T], h: &mut [T]| {
-            h.copy_from_slice(u);
-            self.activate(row * inner + column, h);
-        };
-        let product = operands.up.product(operands.x()).then(&activate);
-        let [c, beside] = [&mut u, &mut h].map(|x| MatrixMut::new(x, (n_rows, inner)));
-        store_all(vec![(product, Target::beside(c, beside))]);
-        (operands.output(&h), u)
+        let mut u = unwritten(n_rows * inner);
+        let mut y = unwritten(n_rows * operands.down.n_outputs);
+        let mut h = Vec::new();
+        for rows in operands.chunks() {
+            let activate = |(row, column): (usize, usize), u: &mut [T], h: &mut [T]| {
+                h.copy_from_slice(u);
+                self.activate((rows.start + row) * inner + column, h);
+            };
+            let u = &mut u[rows.start * inner..rows.end * inner];
+            let h = first(&mut h, rows.len() * inner);
+            let [c, beside] = [u, &mut *h].map(|x| MatrixMut::new(x, (rows.len(), inner)));
+            let product = operands.up(&rows).then(&activate);
+            store_all(vec![(product, Target::beside(c, beside))]);
+            operands.store_output(&rows, h, &mut y);
+        }
+        (y, u)
     }
 
     /// The gradients of the inputs of [`Operands::of`], where they are needed. `u` is that of
@@ -93,29 +127,44 @@ impl<T: Lanes, A: Elementwise> Layer<T, A> {
         operands: &Operands<'_, T>,
         mut u: Vec<T>,
         gradient: &Tensor,
-        is_needed: impl Iterator<Item = bool>,
+        inputs: &[Tensor],
     ) -> Result<Vec<Option<Vec<T>>>> {
-        let Operands { up, down, n_rows, .. } = operands;
-        let (n_rows, inner) = (*n_rows, up.n_outputs);
+        let Operands { up, down, .. } = operands;
         let gradient = View::of(gradient)?;
-        let g = Matrix::new(&gradient, (n_rows, down.n_outputs));
+        let g = Matrix::new(&gradient, (operands.n_rows, down.n_outputs));
+        let result = |input: &Tensor| input.track_op().then(|| unwritten(input.elem_count()));
+        let mut results: Vec<_> = inputs.iter().map(result).collect();
+        let mut du = Vec::new();
+        for rows in operands.chunks() {
+            let g = g.block(rows.clone(), 0..down.n_outputs);
+            let x = operands.x().block(rows.clone(), 0..up.n_inputs);
+            let shape = (rows.len(), up.n_outputs);
+            let du = first(&mut du, shape.0 * shape.1);
+            let u = &mut u[rows.start * shape.1..rows.end * shape.1];
+            self.store_inner_gradient(&rows, Product::of(g, down.matrix()), du, u);
+            let [du, h] = [&*du, &*u].map(|x| Matrix::new(x, shape));
+            let of_x = (Product::of(du, up.matrix()), (rows.len(), up.n_inputs));
+            let of_parameters = up.gradients(du, x).chain(down.gradients(g, h));
+            add_chunk(&mut results, rows.start, of_x, of_parameters);
+        }
+        Ok(results)
+    }
 
-        let mut du = unwritten(n_rows * inner);
+    /// Writes du of a chunk, of which `dh` is the gradient of h, and overwrites u with h.
+    fn store_inner_gradient(
+        &self,
+        rows: &Range<usize>,
+        dh: Product<'_, T>,
+        du: &mut [T],
+        u: &mut [T],
+    ) {
+        let inner = du.len() / rows.len();
         let through = |(row, column): (usize, usize), du: &mut [T], u: &mut [T]| {
             activate_backward::<T, A>(du, u);
-            self.drop_some(row * inner + column, [du, u]);
+            self.drop_some((rows.start + row) * inner + column, [du, u]);
         };
-        let product = Product::of(g, down.matrix()).then(&through);
-        let [c, beside] = [&mut du, &mut u].map(|x| MatrixMut::new(x, (n_rows, inner)));
-        store_all(vec![(product, Target::beside(c, beside))]);
-        let h = Matrix::new(&u, (n_rows, inner));
-        let of_u = Matrix::new(&du, (n_rows, inner));
-
-        let of_x = (Product::of(of_u, up.matrix()), (n_rows, up.n_inputs));
-        let all = std::iter::once(of_x)
-            .chain(up.gradients(of_u, operands.x()))
-            .chain(down.gradients(g, h));
-        Ok(computed(all.map(Some).zip(is_needed)))
+        let [c, beside] = [du, u].map(|x| MatrixMut::new(x, (rows.len(), inner)));
+        store_all(vec![(dh.then(&through), Target::beside(c, beside))]);
     }
 
     /// Overwrites u with h, for the elements from number `first` on.

@@ -90,8 +90,7 @@ fn on_cpu<T: Lanes, A: Elementwise>(operands: &[&Tensor], settings: &Mlp<'_>) ->
     let shape = with_last(inputs[0].dims(), down.weight.dim(0)?);
     record_saving(NAME, &inputs, stored(y, shape), Saved::Inputs, move |inputs, _, gradient| {
         let operands = Operands::of(inputs, have_bias)?;
-        let is_needed = inputs.iter().map(Tensor::track_op);
-        gradients(layer.backward(&operands, u, gradient, is_needed)?, inputs)
+        gradients(layer.backward(&operands, u, gradient, inputs)?, inputs)
     })
 }
 
