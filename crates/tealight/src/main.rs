@@ -14,6 +14,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use args::{Arguments, Command};
+use tealight_ops::{check_instructions, with_product_precision};
 
 #[global_allocator]
 static ALLOCATOR: tealight_ops::allocator::Allocator = tealight_ops::allocator::Allocator;
@@ -23,7 +24,11 @@ fn main() -> ExitCode {
     if command.keeps_freed_memory() {
         tealight_ops::allocator::keep_freed_memory();
     }
-    run(command).unwrap_or_else(|error| terminal::failure::report(&error))
+    let precision = command.product_precision();
+    let result = check_instructions()
+        .map_err(anyhow::Error::msg)
+        .and_then(|()| with_product_precision(precision, || run(command)));
+    result.unwrap_or_else(|error| terminal::failure::report(&error))
 }
 
 fn run(command: Command) -> anyhow::Result<ExitCode> {

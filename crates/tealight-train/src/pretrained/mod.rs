@@ -19,7 +19,7 @@ pub mod translation;
 
 use std::path::{Path, PathBuf};
 
-use candle_core::{DType, Device};
+use candle_core::Device;
 use candle_nn::VarBuilder;
 use tealight_model::hf::{Description, Family, Head, Sizes};
 use tealight_model::models::causal_lm::CausalLm;
@@ -30,7 +30,7 @@ use tealight_model::params::without_gradients;
 use tealight_model::transformer::Transformer;
 use tealight_model::{BuildError, BuildResult, ModelConfig};
 
-use crate::config::RunConfig;
+use crate::config::{Precision, RunConfig};
 use crate::data::text::tokenizer::Tokenizer;
 use crate::error::{Error, Result};
 use crate::run::RunDirectory;
@@ -65,6 +65,8 @@ pub struct Pretrained {
     pub weights: NamedTensors,
     /// Present if the model was read from a folder of `transformers`.
     pub hf: Option<HfOrigin>,
+    /// What models built from it compute in, f32 by default.
+    pub precision: Precision,
 }
 
 /// What Tealight's description of a model does not contain, but that of `transformers` does.
@@ -136,6 +138,7 @@ impl Pretrained {
             tokenizer,
             weights,
             hf: None,
+            precision: Precision::F32,
         })
     }
 
@@ -158,6 +161,7 @@ impl Pretrained {
             labels: None,
             weights,
             hf: Some(HfOrigin { family, sizes, notes }),
+            precision: Precision::F32,
         })
     }
 
@@ -226,7 +230,8 @@ impl Pretrained {
         device: &Device,
         build: impl FnOnce(&VarBuilder<'_>) -> BuildResult<M>,
     ) -> Result<M> {
-        build(&without_gradients(&self.weights, DType::F32, device)).map_err(|error| match error {
+        let dtype = self.precision.computes_in(device);
+        build(&without_gradients(&self.weights, dtype, device)).map_err(|error| match error {
             BuildError::Config(fault) => Error::unusable(&self.config_file, &fault),
             BuildError::Candle(error) => Error::unusable(&self.origin, &error),
         })

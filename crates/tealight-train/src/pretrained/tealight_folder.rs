@@ -18,7 +18,7 @@ use tealight_model::models::classifier::ReadOut;
 
 use super::purpose::{Purpose, PurposeRecord};
 use super::{Pretrained, labels};
-use crate::config::limits;
+use crate::config::{Precision, limits};
 use crate::data::text::tokenizer::Tokenizer;
 use crate::error::{Error, Result};
 use crate::limits::at_most;
@@ -64,6 +64,7 @@ pub(super) fn read(folder: &Path) -> Result<Pretrained> {
         tokenizer,
         weights: tensors::load(&folder.join(MODEL), &Device::Cpu)?,
         hf: None,
+        precision: Precision::F32,
     })
 }
 

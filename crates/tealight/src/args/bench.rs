@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use serde::{Deserialize, Serialize};
 use tealight_train::config::Precision;
 
-use super::shared::{ConfigFile, Model, parallelism, positive, precision, seconds};
+use super::shared::{Computation, ConfigFile, Model, parallelism, positive, precision, seconds};
 use crate::system::device::DeviceName;
 
 #[derive(Debug, Subcommand)]
@@ -48,14 +48,17 @@ Examples:
 
 Takes the steps of `tealight train` without evaluations and checkpoints, and writes no files. MFU, the model \
 FLOPs utilisation (Chowdhery et al. 2022, appendix B), is the FLOPs of the model per second, counted as by \
-`tealight inspect`, relative to the FLOP/s of one large matrix product: 2048 x 2048 x 2048 in f32 on a CPU, \
-8192 x 8192 x 8192 in the run's precision on a GPU.";
+`tealight inspect`, relative to the FLOP/s of one large matrix product: in the run's precision: \
+2048 x 2048 x 2048 on a CPU, 8192 x 8192 x 8192 on a GPU.";
 
 #[derive(Args, Debug)]
 #[command(after_help = TRAIN_EXAMPLES)]
 pub(crate) struct BenchTrain {
     #[command(flatten)]
     pub(crate) config: ConfigFile,
+    /// Override `training.precision`: f32, tf32 or bf16
+    #[arg(long, value_parser = precision)]
+    pub(crate) precision: Option<Precision>,
     /// Number of measured steps
     #[arg(long, value_name = "N", value_parser = positive, default_value_t = 20)]
     pub(crate) steps: usize,
@@ -83,9 +86,8 @@ pub(crate) struct BenchProduct {
         default_value = "4096x1024x256,4096x256x1024,614x8192x256,2048x2048x2048,1000x64x32,768x512x128"
     )]
     pub(crate) shapes: Vec<ProductShape>,
-    /// Number format of the operands: f32, tf32 or bf16
-    #[arg(long, value_parser = precision, default_value = "f32")]
-    pub(crate) precision: Precision,
+    #[command(flatten)]
+    pub(crate) computation: Computation,
     /// Minimum duration of the measurement of each shape, in seconds
     #[arg(long, value_parser = seconds, default_value_t = 1., allow_negative_numbers = true)]
     pub(crate) seconds: f64,
@@ -126,6 +128,8 @@ impl fmt::Display for ProductShape {
 pub(crate) struct BenchFillMask {
     #[command(flatten)]
     pub(crate) model: Model,
+    #[command(flatten)]
+    pub(crate) computation: Computation,
     /// A text with `[MASK]` tokens
     #[arg(value_name = "TEXT")]
     pub(crate) text: String,
@@ -177,6 +181,9 @@ pub(crate) struct Layer {
     /// Number of heads
     #[arg(long, value_name = "N", value_parser = positive, default_value_t = 12)]
     pub(crate) n_heads: usize,
+    /// Number format: f32, tf32 (a GPU), or bf16 (a GPU, or a CPU with instructions for it)
+    #[arg(long, value_parser = precision, default_value = "f32")]
+    pub(crate) precision: Precision,
     /// Causal attention: position i reads positions j ≤ i
     #[arg(long)]
     pub(crate) causal: bool,

@@ -12,9 +12,11 @@ pub(crate) mod train;
 
 use clap::{Parser, Subcommand};
 use clap_complete::Shell;
+use tealight_ops::ProductPrecision;
+use tealight_train::config::Precision;
 
 use self::ablate::Ablate;
-use self::bench::Bench;
+use self::bench::{Bench, BenchFillMask, BenchProduct};
 use self::checkpoint::{Checkpoint, Export};
 use self::inspect::{Attend, Inspect, Plot};
 use self::predict::{Classify, FillMask, Forecast, Generate, Translate};
@@ -78,6 +80,23 @@ pub(crate) enum Command {
 }
 
 impl Command {
+    /// The precision of matrix products, for commands that take it as an argument. The others read it from a run.
+    pub(crate) fn product_precision(&self) -> ProductPrecision {
+        let precision = match self {
+            Self::Translate(Translate { computation, .. })
+            | Self::Classify(Classify { computation, .. })
+            | Self::FillMask(FillMask { computation, .. })
+            | Self::Generate(Generate { computation, .. })
+            | Self::Bench(Bench::Product(BenchProduct { computation, .. }))
+            | Self::Bench(Bench::FillMask(BenchFillMask { computation, .. })) => {
+                computation.precision
+            }
+            Self::Bench(Bench::AttentionOnce { args }) => args.layer.precision,
+            _ => Precision::F32,
+        };
+        precision.of_products()
+    }
+
     /// Whether the allocator keeps freed memory for reuse. That is faster, but the memory of the
     /// process then does not show how much is in use, so a measurement of memory turns it off.
     pub(crate) fn keeps_freed_memory(&self) -> bool {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::shared::{Model, TrainedRun, parallelism};
+use super::shared::{Computation, Model, TrainedRun, parallelism};
 
 #[derive(Args, Debug)]
 pub(crate) struct Forecast {
@@ -38,6 +38,8 @@ pub(crate) struct Forecast {
 pub(crate) struct Translate {
     #[command(flatten)]
     pub(crate) model: Model,
+    #[command(flatten)]
+    pub(crate) computation: Computation,
     /// Source texts; `-` reads one text per line from standard input
     #[arg(value_name = "TEXT", required = true)]
     pub(crate) texts: Vec<String>,
@@ -74,6 +76,8 @@ pub(crate) struct Translate {
 pub(crate) struct Classify {
     #[command(flatten)]
     pub(crate) model: Model,
+    #[command(flatten)]
+    pub(crate) computation: Computation,
     /// Texts to classify; `-` reads one text per line from standard input
     #[arg(value_name = "TEXT", required = true)]
     pub(crate) texts: Vec<String>,
@@ -96,6 +100,8 @@ pipeline of transformers.";
 pub(crate) struct FillMask {
     #[command(flatten)]
     pub(crate) model: Model,
+    #[command(flatten)]
+    pub(crate) computation: Computation,
     /// Texts with `[MASK]` tokens; `-` reads one text per line from standard input
     #[arg(value_name = "TEXT", required_unless_present = "file")]
     pub(crate) texts: Vec<String>,
@@ -125,6 +131,8 @@ A single text is printed token by token. The same seed gives the same text.";
 pub(crate) struct Generate {
     #[command(flatten)]
     pub(crate) model: Model,
+    #[command(flatten)]
+    pub(crate) computation: Computation,
     /// Start of the text, may be empty; `-` reads it from standard input
     #[arg(value_name = "PROMPT", default_value = "")]
     pub(crate) prompt: String,

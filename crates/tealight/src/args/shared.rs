@@ -59,6 +59,14 @@ pub(crate) struct Weights {
     pub(crate) device: DeviceName,
 }
 
+/// The number format that a trained model computes in.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct Computation {
+    /// Number format: f32, tf32 (a GPU), or bf16 (a GPU, or a CPU with instructions for it)
+    #[arg(long, value_parser = precision, default_value = "f32")]
+    pub(crate) precision: Precision,
+}
+
 /// Parses a number format, `training.precision`.
 pub(crate) fn precision(text: &str) -> Result<Precision, String> {
     let named = Precision::ALL.iter().find(|precision| precision.name() == text);

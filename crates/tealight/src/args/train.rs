@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Args, value_parser};
+use tealight_train::config::Precision;
 
-use super::shared::{ConfigFile, TrainedRun};
+use super::shared::{ConfigFile, TrainedRun, precision};
 use crate::system::device::DeviceName;
 
 #[derive(Args, Debug)]
@@ -49,6 +50,9 @@ pub(crate) struct Train {
 pub(crate) struct Evaluate {
     #[command(flatten)]
     pub(crate) run: TrainedRun,
+    /// Number format: f32, tf32 (a GPU), or bf16 (a GPU, or a CPU with instructions for it) [default: that of the run]
+    #[arg(long, value_parser = precision)]
+    pub(crate) precision: Option<Precision>,
     /// Use the weights of this exported or averaged model instead of a checkpoint
     #[arg(long, value_name = "FOLDER", conflicts_with = "checkpoint")]
     pub(crate) weights: Option<PathBuf>,

@@ -3,10 +3,10 @@
 use std::time::Instant;
 
 use anyhow::Result;
-use candle_core::{DType, Device, Tensor};
+use candle_core::{Device, Tensor};
 use serde_json::json;
 use tealight_ops::linear::linear;
-use tealight_ops::{threads, with_product_precision};
+use tealight_ops::threads;
 use tealight_train::task::table::Table;
 
 use super::times::{Times, seconds_of};
@@ -18,10 +18,8 @@ const MIN_REPEATS: usize = 5;
 
 pub(super) fn run(args: &BenchProduct) -> Result<()> {
     let device = args.device.open()?;
-    let measure = |shape: &ProductShape| Ok((*shape, measure(*shape, args.seconds, &device)?));
-    let measured: Vec<_> = with_product_precision(args.precision.of_products(), || {
-        args.shapes.iter().map(measure).collect::<Result<_>>()
-    })?;
+    let measure = |shape: &ProductShape| Ok((*shape, measure(*shape, args, &device)?));
+    let measured: Vec<_> = args.shapes.iter().map(measure).collect::<Result<_>>()?;
     if args.options.json {
         let products = measured.iter().map(|(shape, times)| {
             json!({
@@ -44,12 +42,17 @@ pub(super) fn run(args: &BenchProduct) -> Result<()> {
     print(&table.to_string())
 }
 
-fn measure(ProductShape { m, n, k }: ProductShape, seconds: f64, device: &Device) -> Result<Times> {
-    let x = Tensor::ones((m, k), DType::F32, device)?;
-    let weight = Tensor::ones((n, k), DType::F32, device)?;
+fn measure(
+    ProductShape { m, n, k }: ProductShape,
+    args: &BenchProduct,
+    device: &Device,
+) -> Result<Times> {
+    let dtype = args.computation.precision.computes_in(device);
+    let x = Tensor::ones((m, k), dtype, device)?;
+    let weight = Tensor::ones((n, k), dtype, device)?;
     linear(&x, &weight, None)?;
     let (started, mut times) = (Instant::now(), Vec::new());
-    while times.len() < MIN_REPEATS || started.elapsed().as_secs_f64() < seconds {
+    while times.len() < MIN_REPEATS || started.elapsed().as_secs_f64() < args.seconds {
         times.push(1e3 * seconds_of(device, || linear(&x, &weight, None))?);
     }
     Ok(Times::of(times))

@@ -9,7 +9,7 @@ use serde::Serialize;
 use tealight_ops::allocator::n_allocations;
 use tealight_ops::linear::linear;
 use tealight_ops::profile::{start, stop};
-use tealight_ops::threads;
+use tealight_ops::{threads, with_product_precision};
 use tealight_train::config::Precision;
 use tealight_train::observer::{Event, Observer};
 use tealight_train::task::table::thousands;
@@ -36,6 +36,7 @@ pub(super) fn run(args: &BenchTrain) -> Result<()> {
     // One more, because the last step of a run evaluates.
     let total = (args.warmup + n_steps) as u64 + 1;
     let config = &mut loaded.config;
+    config.training.precision = args.precision.unwrap_or(config.training.precision);
     config.training.steps = config.training.steps.max(total);
     config.training.evaluate_every = config.training.steps;
     config.training.early_stopping = None;
@@ -178,9 +179,12 @@ fn product_rate(device: &Device, precision: Precision) -> Result<f64> {
         numbers.to_dtype(precision.computes_in(device))
     };
     let (x, weight) = (matrix()?, matrix()?);
+    let product = |x: &Tensor, weight: &Tensor| {
+        with_product_precision(precision.of_products(), || linear(x, weight, None))
+    };
     let mut fastest = f64::INFINITY;
     for _ in 0..REPEATS {
-        fastest = fastest.min(seconds_of(device, || linear(&x, &weight, None))?);
+        fastest = fastest.min(seconds_of(device, || product(&x, &weight))?);
     }
     Ok(2. * (n as f64).powi(3) / fastest)
 }

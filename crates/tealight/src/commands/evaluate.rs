@@ -1,6 +1,7 @@
 //! `tealight evaluate RUN`: the report of a trained run.
 
 use anyhow::Result;
+use tealight_ops::with_product_precision;
 use tealight_train::pretrained::Pretrained;
 use tealight_train::task::{RegisteredTask, TaskVisitor};
 
@@ -9,11 +10,16 @@ use crate::runs::load::{Run, with_task};
 use crate::terminal::output::{print, print_indented_json};
 
 pub(crate) fn run(args: &Evaluate) -> Result<()> {
-    let run = Run::open(&args.run.path, &args.run.weights)?;
+    let mut run = Run::open(&args.run.path, &args.run.weights)?;
+    let precision = &mut run.loaded.config.training.precision;
+    *precision = args.precision.unwrap_or(*precision);
+    let products = precision.of_products();
     let weights =
         args.weights.as_deref().map(|folder| Pretrained::open(folder, None)).transpose()?;
     let evaluation = Evaluation { run: &run, weights, json: args.json };
-    with_task(&run.loaded, &run.device, Some(&run.directory), evaluation)
+    with_product_precision(products, || {
+        with_task(&run.loaded, &run.device, Some(&run.directory), evaluation)
+    })
 }
 
 struct Evaluation<'a> {

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use candle_core::Device;
+use tealight_ops::with_product_precision;
 use tealight_train::config::{Precision, RunConfig, to_resolved_toml};
 use tealight_train::observer::jsonl::{JsonLines, cut_after};
 use tealight_train::observer::tensorboard::TensorBoard;
@@ -223,7 +224,8 @@ impl Training<'_> {
         let checkpoint = directory.checkpoints().find(checkpoint.select.into())?;
         session.load_weights(&load_weights(&checkpoint, self.device)?)?;
         self.log("evaluating\n");
-        let report = session.task.report(&session.eval_model)?;
+        let products = session.config.training.precision.of_products();
+        let report = with_product_precision(products, || session.task.report(&session.eval_model))?;
         let path = directory.path();
         let file = path.join("report.json");
         replace(&file, &to_json(&file, &report)?)?;

@@ -31,7 +31,8 @@ pub(in crate::bench) fn run(args: &AttentionOnce) -> Result<()> {
     let square = Tensor::ones((256, 256), DType::F32, &device)?;
     square.matmul(&square)?;
     let before = memory::resident();
-    let store = ParamStore::new(0, DType::F32, &device);
+    let dtype = args.layer.precision.computes_in(&device);
+    let store = ParamStore::new(0, DType::F32, &device).computing_in(dtype);
     let bench = Bench::build(&config, args, &store)?;
     if args.memory {
         // Excludes temporary memory of the initialisation.
@@ -69,6 +70,7 @@ impl<'a> Bench<'a> {
         let stream = Stream::new(0, Purpose::Data);
         let normal = (0..(shape.1 * shape.2) as u64).map(|index| stream.normal(index) as f32);
         let x = Tensor::from_vec(normal.collect::<Vec<_>>(), shape, store.device())?;
+        let x = x.to_dtype(args.layer.precision.computes_in(store.device()))?;
         Ok(Self { args, layer, x: Var::from_tensor(&x)?, store })
     }
 
