@@ -9,9 +9,9 @@
 #![expect(unsafe_code, reason = "instructions that pulp does not have, and masked loads")]
 
 use std::arch::x86_64::{
-    __m512, __m512i, _mm512_castps_si512, _mm512_castsi512_ps, _mm512_cvtne2ps_pbh,
-    _mm512_dpbf16_ps, _mm512_mask_storeu_epi32, _mm512_maskz_loadu_ps, _mm512_permutexvar_epi16,
-    _mm512_setzero_ps, _mm512_storeu_si512,
+    __m512, __m512bh, __m512i, _mm512_cvtne2ps_pbh, _mm512_dpbf16_ps, _mm512_mask_storeu_epi32,
+    _mm512_maskz_loadu_ps, _mm512_permutexvar_epi16, _mm512_setzero_ps, _mm512_setzero_si512,
+    _mm512_storeu_si512,
 };
 use std::mem::transmute;
 
@@ -81,7 +81,8 @@ impl Terms<f32> for Pair {
         // SAFETY: the kernel of which this is a part is used on processors with the instruction only. Vectors of one
         // size are reinterpreted.
         cast(unsafe {
-            _mm512_dpbf16_ps(cast(sum), transmute::<__m512i, _>(a), transmute::<__m512i, _>(b))
+            let [a, b] = transmute::<[__m512i; 2], [__m512bh; 2]>([a, b]);
+            _mm512_dpbf16_ps(cast(sum), a, b)
         })
     }
 }
@@ -220,11 +221,13 @@ with_bf16! {
     /// 32 elements from `at` on of each of 16 rows from `first` on, rounded. What lies outside is zero.
     #[inline]
     unsafe fn pairs_of_lines(rows: &Matrix<'_, f32>, first: usize, at: usize) -> [__m512i; LANES] {
-        std::array::from_fn(|x| {
+        let mut pairs = [_mm512_setzero_si512(); LANES];
+        for (x, pairs) in pairs.iter_mut().enumerate() {
             let line = if first + x < rows.rows() { rows.row(first + x) } else { &[] };
             // SAFETY: as for this function.
-            unsafe { pairs_of_line(line, at) }
-        })
+            *pairs = unsafe { pairs_of_line(line, at) };
+        }
+        pairs
     }
 }
 
@@ -235,7 +238,7 @@ with_bf16! {
         if let Some(whole) = line.get(at..).and_then(|rest| rest.first_chunk::<{ 2 * LANES }>()) {
             let halves: [__m512; 2] = cast(*whole);
             // SAFETY: vectors of one size.
-            return unsafe { transmute(_mm512_cvtne2ps_pbh(halves[1], halves[0])) };
+            return unsafe { transmute::<__m512bh, __m512i>(_mm512_cvtne2ps_pbh(halves[1], halves[0])) };
         }
         let half = |at: usize| {
             let mask = first_lanes(line.len().saturating_sub(at));
@@ -243,7 +246,7 @@ with_bf16! {
             unsafe { load(line.as_ptr().wrapping_add(at), mask, true) }
         };
         // SAFETY: vectors of one size.
-        unsafe { transmute(_mm512_cvtne2ps_pbh(half(at + LANES), half(at))) }
+        unsafe { transmute::<__m512bh, __m512i>(_mm512_cvtne2ps_pbh(half(at + LANES), half(at))) }
     }
 }
 
@@ -273,7 +276,8 @@ with_bf16! {
         };
         // SAFETY: vectors of one size.
         unsafe {
-            _mm512_permutexvar_epi16(transmute::<[u16; 32], _>(ORDER), transmute::<_, __m512i>(_mm512_cvtne2ps_pbh(high, low)))
+            let halves = transmute::<__m512bh, __m512i>(_mm512_cvtne2ps_pbh(high, low));
+            _mm512_permutexvar_epi16(transmute::<[u16; 32], __m512i>(ORDER), halves)
         }
     }
 }
@@ -282,8 +286,12 @@ with_bf16! {
     /// 16 × 16 pairs, transposed.
     #[inline]
     unsafe fn transposed_pairs(square: [__m512i; LANES]) -> [__m512i; LANES] {
-        let square = square.map(|row| _mm512_castsi512_ps(row));
-        transposed(pulp::x86::V4::detected(), square).map(|row| _mm512_castps_si512(row))
+        // `map` would not be inlined: its closures have other instruction sets than it.
+        // SAFETY: vectors of one size.
+        unsafe {
+            let square = transmute::<[__m512i; LANES], [__m512; LANES]>(square);
+            transmute::<[__m512; LANES], [__m512i; LANES]>(transposed(pulp::x86::V4::detected(), square))
+        }
     }
 }
 
