@@ -45,6 +45,8 @@ macro_rules! with_bf16 {
     };
 }
 
+pub(super) use with_bf16;
+
 macro_rules! strips {
     ($($rows:literal)*) => { &[$(strip::<$rows>),*] };
 }
@@ -88,7 +90,7 @@ impl Terms<f32> for Pair {
 }
 
 /// Packs B (depth, columns) into panels (⌈columns / 32⌉, pairs, 32), padded with zeros.
-fn pack_panels(b: Matrix<'_, f32>, panels: &mut [f32]) {
+pub(super) fn pack_panels(b: Matrix<'_, f32>, panels: &mut [f32]) {
     let panels = cast_slice_mut(panels);
     // SAFETY: this is a function of the kernel, which is used on processors with the instructions only.
     unsafe {
@@ -234,7 +236,7 @@ with_bf16! {
 with_bf16! {
     /// 32 elements of a line from `at` on, rounded. What lies outside is zero.
     #[inline]
-    unsafe fn pairs_of_line(line: &[f32], at: usize) -> __m512i {
+    pub(super) unsafe fn pairs_of_line(line: &[f32], at: usize) -> __m512i {
         if let Some(whole) = line.get(at..).and_then(|rest| rest.first_chunk::<{ 2 * LANES }>()) {
             let halves: [__m512; 2] = cast(*whole);
             // SAFETY: vectors of one size.
@@ -253,7 +255,7 @@ with_bf16! {
 with_bf16! {
     /// The lanes of the mask, or zeros if the line is not `there`. The others are zero.
     #[inline]
-    unsafe fn load(from: *const f32, mask: u16, there: bool) -> __m512 {
+    pub(super) unsafe fn load(from: *const f32, mask: u16, there: bool) -> __m512 {
         // SAFETY: the caller guarantees that the elements of the mask can be read if the line is there.
         if there { unsafe { _mm512_maskz_loadu_ps(mask, from) } } else { _mm512_setzero_ps() }
     }
@@ -262,7 +264,7 @@ with_bf16! {
 with_bf16! {
     /// Pairs of the lanes of `low` and `high`, rounded.
     #[inline]
-    unsafe fn interleaved(low: __m512, high: __m512) -> __m512i {
+    pub(super) unsafe fn interleaved(low: __m512, high: __m512) -> __m512i {
         /// The 16 bits of a lane of `low`, then those of `high`.
         const ORDER: [u16; 32] = {
             let mut order = [0; 32];
@@ -285,7 +287,7 @@ with_bf16! {
 with_bf16! {
     /// 16 × 16 pairs, transposed.
     #[inline]
-    unsafe fn transposed_pairs(square: [__m512i; LANES]) -> [__m512i; LANES] {
+    pub(super) unsafe fn transposed_pairs(square: [__m512i; LANES]) -> [__m512i; LANES] {
         // `map` would not be inlined: its closures have other instruction sets than it.
         // SAFETY: vectors of one size.
         unsafe {
@@ -297,7 +299,7 @@ with_bf16! {
 
 /// The mask of the first n lanes, at most all.
 #[inline(always)]
-fn first_lanes(n: usize) -> u16 {
+pub(super) fn first_lanes(n: usize) -> u16 {
     ((1_u32 << n.min(LANES)) - 1) as u16
 }
 
@@ -307,7 +309,7 @@ fn n_pairs(b: &Matrix<'_, f32>, panels: &[u32]) -> usize {
 }
 
 /// B with any strides, element by element.
-fn gather_panels(b: Matrix<'_, f32>, panels: &mut [u32]) {
+pub(super) fn gather_panels(b: Matrix<'_, f32>, panels: &mut [u32]) {
     let n_pairs = n_pairs(&b, panels);
     for (i, panel) in panels.chunks_exact_mut(n_pairs * WIDTH).enumerate() {
         for (p, row) in panel.chunks_exact_mut(WIDTH).enumerate() {
@@ -330,11 +332,11 @@ fn gather_rows(a: Matrix<'_, f32>, strips: &mut [u32]) {
 }
 
 /// Element (i, j), or zero outside.
-fn element(matrix: &Matrix<'_, f32>, i: usize, j: usize) -> f32 {
+pub(super) fn element(matrix: &Matrix<'_, f32>, i: usize, j: usize) -> f32 {
     let is_inside = i < matrix.rows() && j < matrix.columns();
     if is_inside { matrix.data()[i * matrix.row_stride() + j * matrix.column_stride()] } else { 0. }
 }
 
-fn pair(low: f32, high: f32) -> u32 {
+pub(super) fn pair(low: f32, high: f32) -> u32 {
     u32::from(rounded(low)) | u32::from(rounded(high)) << 16
 }

@@ -4,6 +4,8 @@ use std::any::Any;
 
 use pulp::{Scalar128b, Simd};
 
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+use super::amx;
 #[cfg(target_arch = "x86_64")]
 use super::bf16;
 use super::dots::Dots;
@@ -60,9 +62,9 @@ macro_rules! kernel {
 
 /// The kernels that products may use.
 pub(super) struct Kernels<T: 'static> {
-    exact: Kernel<T>,
+    pub(super) exact: Kernel<T>,
     /// Rounds operands to bf16.
-    rounding: Option<Kernel<T>>,
+    pub(super) rounding: Option<Kernel<T>>,
 }
 
 impl<T: Lanes> Kernels<T> {
@@ -103,12 +105,15 @@ impl<T: Lanes> Kernel<T> {
         }
     }
 
-    /// The kernel that rounds operands to bf16. There is none for f64.
+    /// The kernel that rounds operands to bf16. There is none for f64, and that of AMX is for Linux only.
     pub(super) fn rounding(instructions: Bf16) -> Option<Self> {
         #[cfg(target_arch = "x86_64")]
         {
             let kernel: &dyn Any = match instructions {
                 Bf16::Avx512 => &bf16::AVX512,
+                #[cfg(target_os = "linux")]
+                Bf16::Amx => &amx::AMX,
+                #[cfg(not(target_os = "linux"))]
                 Bf16::Amx => return None,
             };
             kernel.downcast_ref().copied()

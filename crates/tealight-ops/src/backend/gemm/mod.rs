@@ -23,6 +23,8 @@
 //! not a panel of B, stays in the first-level cache. Both suit small transformers, where A has thousands of rows
 //! and B few columns. Products of up to 8 rows with contiguous columns are computed by `dots` instead.
 
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+mod amx;
 #[cfg(target_arch = "x86_64")]
 mod bf16;
 mod block;

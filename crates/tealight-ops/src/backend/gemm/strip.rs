@@ -49,6 +49,22 @@ pub(super) struct Next<T> {
     pub(super) step: usize,
 }
 
+impl<T> Next<T> {
+    /// The rows that tile number `tile` of `n_tiles` prefetches, if the next strip has `n_rows`. Each tile takes two; if
+    /// it's too few, the others are not prefetched.
+    #[inline(always)]
+    pub(super) fn rows(&self, tile: usize, n_tiles: usize, n_rows: usize) -> [*const T; 2] {
+        let row = |i: usize| self.first.wrapping_add(i * self.row_stride);
+        if n_tiles >= n_rows {
+            let i = tile.min(n_rows - 1);
+            [row(i), row(i)]
+        } else {
+            let i = (2 * tile).min(n_rows - 1);
+            [row(i), row((i + 1).min(n_rows - 1))]
+        }
+    }
+}
+
 /// Columns in panels as wide as a tile: element (p, j) is at
 /// `first + ⌊j / width⌋ · panel_stride + p · row_stride + j mod width`.
 #[derive(Clone, Copy)]
@@ -153,7 +169,7 @@ impl<T: Lanes, P: Terms<T>, const ROWS: usize> Rows<'_, T, P, ROWS> {
         const AHEAD: usize = 8;
         let Strip { depth, a, b, next, .. } = self.0;
         let width = 2 * lanes::<T, S>();
-        let mut next_rows = self.next_rows(j / width, self.0.columns.div_ceil(width));
+        let mut next_rows = next.rows(j / width, self.0.columns.div_ceil(width), ROWS);
         let mut sums = [[T::splat(simd, T::ZERO); VECTORS]; ROWS];
         let mut a_column = a.first;
         let mut b_row = b.first.wrapping_add(j / width * b.panel_stride + j % width);
@@ -180,23 +196,6 @@ impl<T: Lanes, P: Terms<T>, const ROWS: usize> Rows<'_, T, P, ROWS> {
             b_row = b_row.wrapping_add(b.row_stride);
         }
         sums
-    }
-}
-
-impl<T: Lanes, P: Terms<T>, const ROWS: usize> Rows<'_, T, P, ROWS> {
-    /// The rows of the next strip that tile number `tile` of `n_tiles` prefetches. Each tile takes two; if it's too few,
-    /// the others are not prefetched.
-    #[inline(always)]
-    fn next_rows(&self, tile: usize, n_tiles: usize) -> [*const T; 2] {
-        let Next { first, row_stride, .. } = self.0.next;
-        let row = |i: usize| first.wrapping_add(i * row_stride);
-        if n_tiles >= ROWS {
-            let i = tile.min(ROWS - 1);
-            [row(i), row(i)]
-        } else {
-            let i = (2 * tile).min(ROWS - 1);
-            [row(i), row((i + 1).min(ROWS - 1))]
-        }
     }
 }
 

@@ -1,6 +1,9 @@
 use super::*;
 use crate::backend::threads;
 
+#[cfg(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu"))]
+mod amx;
+#[cfg(target_arch = "x86_64")]
 mod bf16;
 
 /// Zero, and sizes at and near those of tiles and blocks.
@@ -73,6 +76,10 @@ impl<T: Float> Owned<T> {
 
     fn view(&self) -> Matrix<'_, T> {
         Matrix::strided(&self.data, self.shape, self.strides)
+    }
+
+    fn set(&mut self, i: usize, j: usize, x: T) {
+        self.data[i * self.strides.0 + j * self.strides.1] = x;
     }
 
     fn at(&self, i: usize, j: usize) -> f64 {
