@@ -9,7 +9,7 @@ use crate::backend::product_precision::{ProductPrecision, product_precision};
 pub(crate) enum Bf16 {
     /// VDPBF16PS, of AVX-512: 32 products of vectors.
     Avx512,
-    /// TDPBF16PS, of AMX: 8,192 products of tiles.
+    /// TDPBF16PS, of AMX: 8,192 products of tiles. On Linux only, and only where there is VDPBF16PS too.
     Amx,
 }
 
@@ -26,9 +26,9 @@ impl Bf16 {
 
     /// The fastest of the processor, if it is faster than f32.
     ///
-    /// Tiles always are. VDPBF16PS has twice the rate of a multiply-add in f32 on AMD's processors (measured on Zen 5).
-    /// On Intel's it has half the instructions per cycle, so the same rate, and is used only if `TEALIGHT_SIMD` asks
-    /// for it.
+    /// Tiles should be: their peak is 16 times that of multiply-adds in f32 (not measured). VDPBF16PS has twice the rate
+    /// of a multiply-add in f32 on AMD's processors (measured on Zen 5). On Intel's it has half the instructions per
+    /// cycle, so the same rate, and is used only if `TEALIGHT_SIMD` asks for it.
     pub(super) fn best() -> Option<Self> {
         let available = Self::available();
         let is_fast = |bf16: &&Self| **bf16 == Self::Amx || is_amd();
@@ -90,6 +90,11 @@ fn is_amd() -> bool {
     false
 }
 
+/// Tiles, and AVX-512 to pack them. On Linux with glibc only: other systems are not asked for tiles.
 fn has_amx_bf16() -> bool {
-    false
+    #[cfg(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu"))]
+    let is_permitted = has_avx512_bf16() && super::amx::is_permitted();
+    #[cfg(not(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu")))]
+    let is_permitted = false;
+    is_permitted
 }

@@ -1,5 +1,7 @@
 //! SIMD instruction sets, detected at run time.
 
+#[cfg(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu"))]
+mod amx;
 pub(crate) mod bf16;
 pub(crate) mod vector;
 
