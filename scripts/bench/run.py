@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Measures Tealight and PyTorch alternately on this machine: A B C A B C .. Writes a JSON file and a Markdown table.
+"""Measures Tealight and PyTorch alternately on this machine: A B C A B C .. Writes a JSON file and Markdown tables.
 
     scripts/bench/run.py --python VENV/bin/python --text DIR [--rounds 3] [--only train,product,fill-mask,startup]
 
 `VENV` is a virtual environment with torch and transformers; `DIR` holds tinyshakespeare.txt and books/*.txt. The machine should be
-idle. Each figure is the median of the rounds' medians, with the lowest and the highest of them.
+idle. Each figure is the median of the rounds' medians, with the lowest and the highest of them. Tealight trains in f32 and with
+`training.precision = "bf16"`, PyTorch in f32 and under bf16 autocast, both eager and compiled. A speed-up compares the fastest of
+Tealight's with the fastest of PyTorch's; the one "in f32" leaves out all that is computed in bf16.
 """
 
 import argparse
@@ -23,7 +25,14 @@ STEPS = {"weather": (300, 50), "chargpt": (60, 10), "gpt384": (4, 2), "bertmini"
 RUNS = [(shape, "softmax") for shape in STEPS] + [
     ("chargpt", "aft_simple"), ("bertmini", "aft_simple"), ("bertmini", "nystrom"),
 ]
-ENGINES = ["tealight", "PyTorch eager", "PyTorch compile"]
+OURS = {"Tealight f32": "f32", "Tealight bf16": "bf16"}  # the precision
+THEIRS = {  # arguments of torch_train.py
+    "PyTorch eager": [],
+    "PyTorch compile": ["--compile"],
+    "PyTorch bf16": ["--dtype", "bf16"],
+    "PyTorch compile bf16": ["--compile", "--dtype", "bf16"],
+}
+IN_F32 = ["PyTorch eager", "PyTorch compile"]
 SENTENCE = "paris is the [MASK] of france ."
 
 
@@ -50,21 +59,22 @@ class Bench:
     def train(self, engine, shape, attention):
         steps, warmup = (str(n) for n in STEPS[shape])
         threads = ["--threads", str(self.args.threads), "--steps", steps, "--warmup", warmup]
-        if engine == "tealight":
+        if engine in OURS:
             config = HERE / "configs" / f"{shape}.toml"
             command = [self.tealight, "bench", "train", config, "--json", *threads]
             if shape in ("chargpt", "gpt384"):
                 command += ["--set", f'task.corpus.paths=["{self.args.text}/tinyshakespeare.txt"]']
             if shape == "bertmini":
                 command += ["--set", f'task.corpus.paths=["{self.args.text}/books/*.txt"]']
-            command += ["--set", f"model.attention.kind={attention}"]
+            command += ["--set", f"model.attention.kind={attention}", "--set", f"training.precision={OURS[engine]}"]
             if attention == "nystrom":
                 command += ["--set", "model.attention.n_landmarks=16"]
             found = output(command)
             return {"ms": found["step"]["median"], "peak": found["peak_memory_bytes"],
-                    "tokens": found["tokens_per_step"], "mfu": found["model_flops_utilisation"]}
+                    "tokens": found["tokens_per_step"], "mfu": found["model_flops_utilisation"],
+                    "product_gflops": found["product_flops_per_second"] / 1e9}
         command = [self.args.python, HERE / "torch_train.py", shape, "--attention", attention, *threads]
-        found = output(command + (["--compile"] if engine == "PyTorch compile" else []))
+        found = output(command + THEIRS[engine])
         return {"ms": found["median_ms"], "peak": found["peak_memory_bytes"], "tokens": found["tokens_per_step"]}
 
     def in_turns(self, what, engines, measure):
@@ -87,8 +97,10 @@ class Bench:
     def all_training(self):
         found = {}
         for shape, attention in RUNS:
+            if self.args.shapes and shape not in self.args.shapes.split(","):
+                continue
             # Compiling takes longest, so only the softmax shapes are compiled.
-            engines = ENGINES if attention == "softmax" else ENGINES[:2]
+            engines = [*OURS, *(one for one in THEIRS if attention == "softmax" or "compile" not in one)]
             name = f"{shape}, {attention}"
             found[name] = self.in_turns(name, engines, lambda engine: self.train(engine, shape, attention))
         return found
@@ -96,13 +108,14 @@ class Bench:
     def products(self):
         def measure(engine):
             threads = ["--threads", str(self.args.threads)]
-            if engine == "tealight":
-                found = output([self.tealight, "bench", "product", "--json", *threads])
+            in_bf16 = ["--precision", "bf16"] if "bf16" in engine else []
+            if engine in OURS:
+                found = output([self.tealight, "bench", "product", "--json", *threads, *in_bf16])
             else:
-                found = output([self.args.python, HERE / "torch_product.py", *threads])
+                found = output([self.args.python, HERE / "torch_product.py", *threads, *in_bf16])
             return {one["shape"]: one["gflops"] for one in found["products"]}
 
-        return self.in_turns("product", ENGINES[:2], measure)
+        return self.in_turns("product", [*OURS, "PyTorch f32", "PyTorch bf16"], measure)
 
     def fill_mask(self):
         folder = Path(tempfile.mkdtemp()) / "bert-base"
@@ -111,13 +124,13 @@ class Bench:
 
         def measure(engine):
             threads = ["--threads", str(self.args.threads)]
-            if engine == "tealight":
+            if engine == "Tealight":
                 found = output([self.tealight, "bench", "fill-mask", folder, SENTENCE, "--json", *threads])
                 return {"ms": found["milliseconds"]["median"], "peak": found["peak_memory_bytes"]}
             found = output([self.args.python, HERE / "torch_fill_mask.py", "run", folder, SENTENCE, *threads])
             return {"ms": found["median_ms"], "peak": found["peak_memory_bytes"]}
 
-        return self.in_turns("fill-mask, BERT-base", ENGINES[:2], measure)
+        return self.in_turns("fill-mask, BERT-base", ["Tealight", "transformers"], measure)
 
     def startup(self):
         """Median milliseconds from start to end of a process."""
@@ -152,10 +165,66 @@ def milliseconds(value):
     return f"{value:.2f}" if value < 20 else f"{value:.0f}"
 
 
+def cell(measured, key, shown):
+    """One figure of an engine; a dash if it was not measured."""
+    if measured is None:
+        return "failed"
+    return spread([one[key] for one in measured], shown) if measured else "–"
+
+
 def ratio(tealight, other):
     """Median over the rounds of the other engine's time divided by Tealight's."""
     ratios = [theirs["ms"] / ours["ms"] for ours, theirs in zip(tealight, other)]
     return statistics.median(ratios)
+
+
+def speed_up(found, ours, theirs):
+    """Of the fastest of `ours` over the fastest of `theirs`."""
+    ours, theirs = [[found[one] for one in names if found.get(one)] for names in (ours, theirs)]
+    if not ours or not theirs:
+        return "–"
+    return f"**{max(min(ratio(one, other) for other in theirs) for one in ours):.2f}**"
+
+
+def training_tables(trained):
+    engines = [*OURS, *THEIRS]
+    lines = [f"| training step, ms | {' | '.join(engines)} | speed-up | in f32 |", "|---|" + (len(engines) + 2) * "---:|"]
+    for name, found in trained.items():
+        times = [cell(found.get(engine, []), "ms", milliseconds) for engine in engines]
+        ratios = [speed_up(found, OURS, THEIRS), speed_up(found, ["Tealight f32"], IN_F32)]
+        lines.append("| " + " | ".join([name, *times, *ratios]) + " |")
+    lines += [
+        "",
+        "MFU is the rate of the products of a step as a share of that of one large product, which `tealight bench train` measures.",
+        "",
+        "| | MFU, %, f32 | bf16 | large product, GFLOP/s, f32 | bf16 | memory, MiB, f32 | bf16 | least of PyTorch's |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for name, found in trained.items():
+        def of_ours(key, shown):
+            return [cell(found[engine], key, shown) for engine in OURS]
+
+        peaks = [statistics.median(one["peak"] for one in found[engine]) for engine in THEIRS if found.get(engine)]
+        cells = of_ours("mfu", lambda part: f"{100 * part:.0f}") + of_ours("product_gflops", lambda rate: f"{rate:.0f}")
+        cells += of_ours("peak", lambda peak: f"{peak / 2**20:.0f}")
+        cells.append(f"{min(peaks) / 2**20:.0f}" if peaks else "–")
+        lines.append("| " + " | ".join([name, *cells]) + " |")
+    return [*lines, ""]
+
+
+def product_table(found):
+    """The products of each engine; how many times faster Tealight is in each precision."""
+    pairs = [("Tealight f32", "PyTorch f32"), ("Tealight bf16", "PyTorch bf16")]
+    shapes = next((list(rounds[0]) for rounds in found.values() if rounds), [])
+    lines = [f"| product, GFLOP/s | {' | '.join(found)} | Tealight / PyTorch, f32 | bf16 |", "|---|" + 6 * "---:|"]
+    for shape in shapes:
+        cells = [cell(rounds, shape, lambda rate: f"{rate:.0f}") for rounds in found.values()]
+        for ours, theirs in pairs:
+            rounds = list(zip(found[ours] or [], found[theirs] or []))
+            paired = [a[shape] / b[shape] for a, b in rounds]
+            cells.append(f"**{statistics.median(paired):.2f}**" if paired else "–")
+        lines.append("| " + " | ".join([shape, *cells]) + " |")
+    return [*lines, ""]
 
 
 def markdown(results):
@@ -166,30 +235,10 @@ def markdown(results):
         "",
     ]
     if "train" in results:
-        lines += [
-            "| training step, ms | Tealight | PyTorch eager | PyTorch compile | speed-up over the faster | memory, MiB | of PyTorch's |",
-            "|---|---:|---:|---:|---:|---:|---:|",
-        ]
-        for name, found in results["train"].items():
-            ours = found["tealight"]
-            cells = [name]
-            for engine in ENGINES:
-                if engine not in found:
-                    cells.append("–")
-                elif found[engine] is None:
-                    cells.append("failed")
-                else:
-                    cells.append(spread([one["ms"] for one in found[engine]], milliseconds))
-            others = [found[engine] for engine in ENGINES[1:] if found.get(engine)]
-            cells.append(f"**{min(ratio(ours, other) for other in others):.2f}**")
-            peak = statistics.median(one["peak"] for one in ours)
-            least = min(statistics.median(one["peak"] for one in other) for other in others)
-            cells += [f"{peak / 2**20:.0f}", f"{peak / least:.2f}"]
-            lines.append("| " + " | ".join(cells) + " |")
-        lines.append("")
+        lines += training_tables(results["train"])
     if "fill-mask" in results:
         found = results["fill-mask"]
-        ours, theirs = found["tealight"], found["PyTorch eager"]
+        ours, theirs = found["Tealight"], found["transformers"]
         lines += [
             "| fill-mask, BERT-base, one sentence, ms | Tealight | transformers | speed-up |",
             "|---|---:|---:|---:|",
@@ -198,14 +247,7 @@ def markdown(results):
             "",
         ]
     if "product" in results:
-        ours, theirs = results["product"]["tealight"], results["product"]["PyTorch eager"]
-        lines += ["| product, GFLOP/s | Tealight | MKL (PyTorch) | Tealight / MKL |", "|---|---:|---:|---:|"]
-        for shape in ours[0]:
-            rates = [[one[shape] for one in rounds] for rounds in (ours, theirs)]
-            paired = statistics.median(a / b for a, b in zip(*rates))
-            cells = [spread(one, lambda rate: f"{rate:.0f}") for one in rates]
-            lines.append(f"| {shape} | {cells[0]} | {cells[1]} | **{paired:.2f}** |")
-        lines.append("")
+        lines += product_table(results["product"])
     if "startup" in results:
         lines += ["| from start to end of the process | ms |", "|---|---:|"]
         lines += [f"| {name} | {value:.0f} |" for name, value in results["startup"].items()]
@@ -217,9 +259,11 @@ def machine(python):
     version = subprocess.run([python, "-c", "import torch; print(torch.__version__)"], capture_output=True, text=True)
     flags = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("flags")]
     name = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
-    widest = "AVX-512" if flags and "avx512f" in flags[0] else "AVX2"
+    flags = flags[0].split() if flags else []
+    instructions = ["AVX-512" if "avx512f" in flags else "AVX2"]
+    instructions += [shown for flag, shown in [("avx512_bf16", "AVX-512 BF16"), ("amx_bf16", "AMX")] if flag in flags]
     cpu = name[0].split(":", 1)[1].strip() if name else platform.processor()
-    return {"cpu": f"{cpu} ({widest})", "system": f"{platform.system()} {platform.release().split('-')[0]}",
+    return {"cpu": f"{cpu} ({', '.join(instructions)})", "system": f"{platform.system()} {platform.release().split('-')[0]}",
             "torch": version.stdout.strip()}
 
 
@@ -231,6 +275,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--only", default="train,product,fill-mask,startup")
+    parser.add_argument("--shapes", help="of these only, separated by commas: " + ", ".join(STEPS))
     parser.add_argument("--model", help="a masked language model, for the time from process start to answer")
     parser.add_argument("--sentence", default="The weather is [MASK] today.")
     parser.add_argument("--output", default="bench", help="path of the results, without .json and .md")
