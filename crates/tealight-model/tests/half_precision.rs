@@ -1,5 +1,6 @@
-//! Models that compute in bf16, on a GPU or on the emulator, agree approximately with those that compute
-//! in f32, for every attention, position encoding, norm and feed-forward network.
+//! Models that compute in bf16 agree approximately with those that compute in f32, for every attention, position
+//! encoding, norm and feed-forward network. On a GPU or the emulator, activations are bf16; on a CPU, the operands of
+//! matrix products are rounded to it.
 
 use candle_core::{DType, Result, Tensor};
 use tealight_model::attention::AttentionConfig;
@@ -12,24 +13,52 @@ use tealight_model::{Mask, Mode, ModelConfig, ParamStore};
 use tealight_ops::cross_entropy::cross_entropy;
 use tealight_ops::rng::{Purpose, Stream};
 use tealight_ops::testing::device;
+use tealight_ops::{ProductPrecision, with_product_precision};
 
 const BATCH: usize = 2;
-const SEQ_LEN: usize = 12;
 const N_CLASSES: usize = 7;
 
-/// The logits, and the gradient of each parameter, of a model that computes in `dtype`.
-fn outcome(config: &ModelConfig, dtype: DType) -> Result<(Tensor, Vec<(String, Tensor)>)> {
+/// How a model computes.
+#[derive(Clone, Copy)]
+struct Setup {
+    dtype: DType,
+    products: ProductPrecision,
+    seq_len: usize,
+}
+
+impl Setup {
+    /// Activations in bf16.
+    const HALF: Self = Self { dtype: DType::BF16, products: ProductPrecision::F32, seq_len: 12 };
+    /// Operands of products in bf16; sizes at which they are rounded.
+    const PRODUCTS: Self =
+        Self { dtype: DType::F32, products: ProductPrecision::Bf16, seq_len: 37 };
+
+    fn in_f32(self) -> Self {
+        Self { dtype: DType::F32, products: ProductPrecision::F32, ..self }
+    }
+}
+
+/// The logits, and the gradient of each parameter, of a model.
+fn outcome(config: &ModelConfig, setup: Setup) -> Result<(Tensor, Vec<(String, Tensor)>)> {
+    with_product_precision(setup.products, || forward_and_backward(config, setup))
+}
+
+fn forward_and_backward(
+    config: &ModelConfig,
+    Setup { dtype, seq_len, .. }: Setup,
+) -> Result<(Tensor, Vec<(String, Tensor)>)> {
     let store = ParamStore::new(17, DType::F32, device()).computing_in(dtype);
     let input = InputSpec::Tokens { vocab_size: N_CLASSES, n_token_types: 0, pad_id: None };
     let read_out = ReadOut::Mean;
-    let spec = ForecasterSpec { input, seq_len: SEQ_LEN, n_classes: N_CLASSES, read_out };
+    let spec = ForecasterSpec { input, seq_len, n_classes: N_CLASSES, read_out };
     let model =
         Forecaster::build(config, &spec, &store.trainable()).map_err(candle_core::Error::wrap)?;
     let stream = Stream::new(3, Purpose::Data);
-    let ids = (0..(BATCH * SEQ_LEN) as u64).map(|i| stream.below(i, N_CLASSES as u64) as u32);
-    let ids = Tensor::from_vec(ids.collect::<Vec<_>>(), (BATCH, SEQ_LEN), device())?;
-    let padding: Vec<u8> = (0..BATCH * SEQ_LEN).map(|i| u8::from(i >= 20)).collect();
-    let padding = Tensor::from_vec(padding, (BATCH, SEQ_LEN), device())?;
+    let ids = (0..(BATCH * seq_len) as u64).map(|i| stream.below(i, N_CLASSES as u64) as u32);
+    let ids = Tensor::from_vec(ids.collect::<Vec<_>>(), (BATCH, seq_len), device())?;
+    let padding: Vec<u8> =
+        (0..BATCH * seq_len).map(|i| u8::from(i >= BATCH * seq_len - 4)).collect();
+    let padding = Tensor::from_vec(padding, (BATCH, seq_len), device())?;
     let mask = Mask::none().with_key_padding_mask(&padding)?;
     let logits = model.forward(&Input::tokens(&ids), &mask, Mode::Eval)?;
     let loss = cross_entropy(&logits, &Tensor::new(&[1_u32, 3], device())?, 0.)?;
@@ -52,10 +81,10 @@ fn distance(a: &Tensor, b: &Tensor) -> Result<f64> {
     Ok(difference / norm(&mut b.iter().copied()).max(0.05))
 }
 
-fn assert_near(name: &str, config: &ModelConfig) -> Result<()> {
-    let (logits, gradients) = outcome(config, DType::BF16)?;
-    let (expected, expected_gradients) = outcome(config, DType::F32)?;
-    assert_eq!(logits.dtype(), DType::BF16, "{name}");
+fn assert_near(name: &str, config: &ModelConfig, setup: Setup) -> Result<()> {
+    let (logits, gradients) = outcome(config, setup)?;
+    let (expected, expected_gradients) = outcome(config, setup.in_f32())?;
+    assert_eq!(logits.dtype(), setup.dtype, "{name}");
     let off = distance(&logits, &expected)?;
     assert!(off < 0.03, "{name}: logits are off by {off}");
     assert_eq!(gradients.len(), expected_gradients.len(), "{name}");
@@ -74,13 +103,27 @@ fn config() -> ModelConfig {
     ModelConfig { d_model: 32, n_heads: 2, n_layers: 2, ..ModelConfig::default() }
 }
 
+/// Heads of 32.
+fn wide_config() -> ModelConfig {
+    ModelConfig { d_model: 64, ..config() }
+}
+
 #[test]
 fn every_attention_computes_in_bf16() -> Result<()> {
+    every_attention(&config(), Setup::HALF)
+}
+
+#[test]
+fn every_attention_multiplies_in_bf16() -> Result<()> {
+    every_attention(&wide_config(), Setup::PRODUCTS)
+}
+
+fn every_attention(config: &ModelConfig, setup: Setup) -> Result<()> {
     for kind in AttentionConfig::KINDS {
         for causal in [false, true] {
             let attention = AttentionConfig::default_of(kind.name).unwrap();
-            let config = ModelConfig { attention, causal, ..config() };
-            match assert_near(&format!("{}, causal {causal}", kind.name), &config) {
+            let config = ModelConfig { attention, causal, ..config.clone() };
+            match assert_near(&format!("{}, causal {causal}", kind.name), &config, setup) {
                 // Some kinds must be causal, and some cannot be.
                 Err(error) if error.to_string().contains("causal") => {}
                 result => result?,
@@ -92,17 +135,26 @@ fn every_attention_computes_in_bf16() -> Result<()> {
 
 #[test]
 fn every_position_norm_and_feed_forward_network_computes_in_bf16() -> Result<()> {
+    every_position_norm_and_feed_forward_network(&config(), Setup::HALF)
+}
+
+#[test]
+fn every_position_norm_and_feed_forward_network_multiplies_in_bf16() -> Result<()> {
+    every_position_norm_and_feed_forward_network(&wide_config(), Setup::PRODUCTS)
+}
+
+fn every_position_norm_and_feed_forward_network(config: &ModelConfig, setup: Setup) -> Result<()> {
     for kind in PositionConfig::KINDS {
         let position = PositionConfig::default_of(kind.name).unwrap();
-        assert_near(kind.name, &ModelConfig { position, ..config() })?;
+        assert_near(kind.name, &ModelConfig { position, ..config.clone() }, setup)?;
     }
     for kind in NormConfig::KINDS.iter().filter(|kind| kind.name != "none") {
         let norm = NormConfig::default_of(kind.name).unwrap();
-        assert_near(kind.name, &ModelConfig { norm, ..config() })?;
+        assert_near(kind.name, &ModelConfig { norm, ..config.clone() }, setup)?;
     }
     for kind in FeedForwardConfig::KINDS {
         let feed_forward = FeedForwardConfig::default_of(kind.name).unwrap();
-        assert_near(kind.name, &ModelConfig { feed_forward, ..config() })?;
+        assert_near(kind.name, &ModelConfig { feed_forward, ..config.clone() }, setup)?;
     }
     Ok(())
 }

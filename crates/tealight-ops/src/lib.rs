@@ -10,7 +10,8 @@
 //!
 //! **Matrix products.** [`linear`], [`mlp`], [`linear_cross_entropy`], [`matmul`](mod@matmul),
 //! [`nystrom::pseudo_inverse()`] and [`muon`] use the products of this crate, [`aft::aft_full`] uses Candle's.
-//! [`linear`] and [`matmul`](mod@matmul) multiply in half precision if their operands are in it.
+//! [`linear`] and [`matmul`](mod@matmul) multiply in half precision if their operands are in it. Operands in f32 are
+//! rounded to bf16 or TF32 within [`with_product_precision`].
 //!
 //! **Reproducibility.** Results are bit-identical whatever the number of threads. Between instruction sets, matrix
 //! products and [`attention`](mod@attention) differ in the last bits.

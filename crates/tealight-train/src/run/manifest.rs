@@ -1,11 +1,14 @@
 //! `manifest.json`: versions, device, time and data of a run.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::{Duration, UNIX_EPOCH};
 
 use candle_core::{Device, DeviceLocation};
 use serde::{Deserialize, Serialize};
+use tealight_ops::{bf16_instructions, instructions};
 
+use crate::config::Precision;
 use crate::data::{DataFile, check_unchanged};
 use crate::error::Result;
 use crate::storage::clock;
@@ -32,6 +35,9 @@ pub struct Manifest {
     pub device: String,
     /// Threads of the CPU thread pool.
     pub threads: usize,
+    /// The instruction sets that the numbers depend on; absent on a GPU and in older manifests.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instructions: Option<Instructions>,
     /// When the run started, in UTC: `2026-11-21T01:40:00Z`.
     pub started: String,
     /// Sizes that depend on the data, such as `vocab_size`.
@@ -46,6 +52,36 @@ pub struct Manifest {
     pub data_fingerprint: Option<String>,
 }
 
+/// The instruction sets of a CPU that the last bits of a run's numbers depend on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Instructions {
+    /// That of f32, such as `avx512`.
+    pub f32: String,
+    /// That of matrix products in bf16, such as `avx512_bf16`. Absent if `training.precision` asks for none, or if the
+    /// CPU has none and they are computed in f32.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bf16: Option<String>,
+}
+
+impl Instructions {
+    /// Those that a run of this precision uses in this process; `None` on a GPU.
+    pub fn of(precision: Precision, device: &Device) -> Option<Self> {
+        let bf16 = bf16_instructions().filter(|_| precision == Precision::Bf16);
+        let of_cpu = || Self { f32: instructions().to_owned(), bf16: bf16.map(str::to_owned) };
+        device.is_cpu().then(of_cpu)
+    }
+}
+
+impl fmt::Display for Instructions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.bf16 {
+            Some(bf16) => write!(f, "{} and {bf16}", self.f32),
+            None => f.write_str(&self.f32),
+        }
+    }
+}
+
 impl Manifest {
     /// The manifest of a run that starts now, in this process.
     pub fn new(device: &Device, sizes: BTreeMap<String, u64>, n_parameters: u64) -> Self {
@@ -56,6 +92,7 @@ impl Manifest {
             commit: option_env!("TEALIGHT_COMMIT").map(str::to_owned),
             device: device_name(device),
             threads: tealight_ops::threads::count(),
+            instructions: None,
             started: rfc_3339(clock::since_1970().as_secs()),
             sizes,
             n_parameters,
@@ -76,6 +113,19 @@ impl Manifest {
             (then, ..) => check_unchanged(then, now),
         }
     }
+}
+
+/// What it means that a run which started with the instructions `then` continues with `now`; `None` if they are the same
+/// or not known.
+pub fn changed_instructions(
+    then: Option<&Instructions>,
+    now: Option<&Instructions>,
+) -> Option<String> {
+    let (then, now) = then.zip(now).filter(|(then, now)| then != now)?;
+    Some(format!(
+        "the run started with the instruction set {then} and continues with {now}: its numbers will differ in the last \
+         digits from those of a run on one machine"
+    ))
 }
 
 /// `cpu`, `cuda:0` or `metal:0`.
@@ -123,6 +173,22 @@ mod tests {
         assert!(manifest.threads > 0 && manifest.started.as_str() > "2025");
         let text = serde_json::to_string(&manifest).unwrap();
         assert_eq!(serde_json::from_str::<Manifest>(&text).unwrap(), manifest);
+    }
+
+    #[test]
+    fn a_change_of_instructions_is_explained() {
+        let with = |bf16: Option<&str>| Instructions {
+            f32: "avx512".to_owned(),
+            bf16: bf16.map(str::to_owned),
+        };
+        let (then, now) = (with(Some("amx_bf16")), with(None));
+        let message = changed_instructions(Some(&then), Some(&now)).unwrap();
+        assert!(message.contains("avx512 and amx_bf16 and continues with avx512"), "{message}");
+        assert_eq!(changed_instructions(Some(&then), Some(&then)), None);
+        assert_eq!(changed_instructions(None, Some(&now)), None);
+        assert_eq!(Instructions::of(Precision::F32, &Device::Cpu).unwrap().bf16, None);
+        let bf16 = Instructions::of(Precision::Bf16, &Device::Cpu).unwrap().bf16;
+        assert_eq!(bf16.as_deref(), bf16_instructions());
     }
 
     #[test]

@@ -87,10 +87,10 @@ impl Command {
             | Self::Classify(Classify { computation, .. })
             | Self::FillMask(FillMask { computation, .. })
             | Self::Generate(Generate { computation, .. })
-            | Self::Bench(Bench::Product(BenchProduct { computation, .. }))
-            | Self::Bench(Bench::FillMask(BenchFillMask { computation, .. })) => {
-                computation.precision
-            }
+            | Self::Bench(
+                Bench::Product(BenchProduct { computation, .. })
+                | Bench::FillMask(BenchFillMask { computation, .. }),
+            ) => computation.precision,
             Self::Bench(Bench::AttentionOnce { args }) => args.layer.precision,
             _ => Precision::F32,
         };

@@ -5,12 +5,12 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use candle_core::Device;
-use tealight_ops::with_product_precision;
+use tealight_ops::{bf16_instructions, with_product_precision};
 use tealight_train::config::{Precision, RunConfig, to_resolved_toml};
 use tealight_train::observer::jsonl::{JsonLines, cut_after};
 use tealight_train::observer::tensorboard::TensorBoard;
 use tealight_train::observer::{Event, Observer, notify};
-use tealight_train::run::manifest::device_name;
+use tealight_train::run::manifest::{Instructions, changed_instructions, device_name};
 use tealight_train::run::{
     DamagedCheckpoint, Lock, Manifest, NewestCheckpoint, RunDirectory, load_weights,
 };
@@ -148,6 +148,7 @@ impl Training<'_> {
         let n_parameters = session.params.n_parameters() as u64;
         let manifest = Manifest {
             data: session.task.data_files(),
+            instructions: Instructions::of(session.config.training.precision, self.device),
             ..Manifest::new(self.device, session.task.sizes(), n_parameters)
         };
         let directory = RunDirectory::create(&self.args.runs, &run_name(self.args))?;
@@ -285,7 +286,12 @@ fn resume<T: RegisteredTask>(
     directory: &RunDirectory,
     device: &Device,
 ) -> Result<()> {
-    directory.manifest()?.check_data(&session.task.data_files())?;
+    let manifest = directory.manifest()?;
+    manifest.check_data(&session.task.data_files())?;
+    let now = Instructions::of(session.config.training.precision, device);
+    if let Some(change) = changed_instructions(manifest.instructions.as_ref(), now.as_ref()) {
+        log(&change);
+    }
     let checkpoints = directory.checkpoints();
     let NewestCheckpoint { checkpoint, damaged } = checkpoints.load_newest(device)?;
     for DamagedCheckpoint { step, damage, moved_to } in damaged {
@@ -311,12 +317,15 @@ fn describe<T: Task>(session: &Session<T>, device: &Device) -> String {
         0 => String::new(),
         n => format!(", {} frozen", thousands(n as u64)),
     };
-    let precision = match (config.training.precision, device.is_cuda()) {
-        (Precision::F32, _) => "",
-        (Precision::Tf32, true) => " in tf32",
-        (Precision::Bf16, true) => " in bf16",
-        // `training.precision` has no effect on a CPU.
-        (_, false) => " in f32",
+    let precision = match (config.training.precision, device.is_cuda(), bf16_instructions()) {
+        (Precision::F32, ..) => String::new(),
+        (Precision::Tf32, true, _) => " in tf32".to_owned(),
+        (Precision::Bf16, true, _) => " in bf16".to_owned(),
+        (Precision::Bf16, false, Some(name)) => format!(" in bf16 ({name})"),
+        (Precision::Bf16, false, None) => {
+            " in f32: it has no instructions that make bf16 faster".to_owned()
+        }
+        (Precision::Tf32, false, _) => " in f32: tf32 is a format of NVIDIA GPUs".to_owned(),
     };
     format!(
         "{} · {} layers, d_model {}, {} heads · {} parameters ({} with weight decay, {} without{frozen}) · {} steps on {}{precision}",

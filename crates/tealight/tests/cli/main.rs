@@ -17,6 +17,7 @@ mod inspecting;
 mod languages;
 mod limits;
 mod listing_operations;
+mod precision;
 mod program;
 mod resuming;
 #[cfg(unix)]

@@ -7,7 +7,8 @@
 
 use std::ops::Range;
 
-use super::kernel::{Kernel, Kernels};
+use super::kernel::Kernel;
+use super::kernels::Kernels;
 use super::pack::STRIPS;
 use super::strip::{Next, Panels, Strided, Strip, Strips};
 use super::{Base, Method, Product, Target};

@@ -1,19 +1,12 @@
 //! The functions that are compiled per instruction set, in a table, so that their callers are compiled only once.
 
-use std::any::Any;
-
 use pulp::{Scalar128b, Simd};
 
-#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-use super::amx;
-#[cfg(target_arch = "x86_64")]
-use super::bf16;
+use super::Product;
 use super::dots::Dots;
 use super::pack::{PackPanels, PackStrips, STRIPS};
 use super::strip::{self, Strided, Strip, Strips};
-use super::{Method, Product};
 use crate::backend::matrix::{Matrix, MatrixMut};
-use crate::backend::simd::bf16::Bf16;
 use crate::backend::simd::vector::Lanes;
 use crate::backend::simd::{Detected, Level};
 
@@ -60,36 +53,6 @@ macro_rules! kernel {
     };
 }
 
-/// The kernels that products may use.
-pub(super) struct Kernels<T: 'static> {
-    pub(super) exact: Kernel<T>,
-    /// Rounds operands to bf16.
-    pub(super) rounding: Option<Kernel<T>>,
-}
-
-impl<T: Lanes> Kernels<T> {
-    /// Those of the instruction sets in use. One that rounds is there if
-    /// [`with_product_precision`](crate::with_product_precision) asks for it.
-    pub(super) fn current() -> Self {
-        Self::new(Level::current(), Bf16::asked_for())
-    }
-
-    pub(super) fn new(level: Level, bf16: Option<Bf16>) -> Self {
-        Self { exact: Kernel::new(level), rounding: bf16.and_then(Kernel::rounding) }
-    }
-
-    pub(super) fn round(&self) -> bool {
-        self.rounding.is_some()
-    }
-
-    pub(super) fn of(&self, method: Method) -> &Kernel<T> {
-        match (&self.rounding, method) {
-            (Some(rounding), Method::RoundedStrips) => rounding,
-            _ => &self.exact,
-        }
-    }
-}
-
 impl<T: Lanes> Kernel<T> {
     /// The sums of the largest tile, two vectors of B and one of A fill the registers: 16, or 32 with AVX-512 and
     /// NEON.
@@ -102,25 +65,6 @@ impl<T: Lanes> Kernel<T> {
             #[cfg(target_arch = "aarch64")]
             Level::Neon => kernel!(pulp::aarch64::Neon, 12: 1 2 3 4 5 6 7 8 9 10 11 12),
             _ => kernel!(Scalar128b, 8: 1 2 3 4 5 6),
-        }
-    }
-
-    /// The kernel that rounds operands to bf16. There is none for f64, and that of AMX is for Linux only.
-    pub(super) fn rounding(instructions: Bf16) -> Option<Self> {
-        #[cfg(target_arch = "x86_64")]
-        {
-            let kernel: &dyn Any = match instructions {
-                Bf16::Avx512 => &bf16::AVX512,
-                #[cfg(target_os = "linux")]
-                Bf16::Amx => &amx::AMX,
-                #[cfg(not(target_os = "linux"))]
-                Bf16::Amx => return None,
-            };
-            kernel.downcast_ref().copied()
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        match instructions {
-            Bf16::Avx512 | Bf16::Amx => None,
         }
     }
 

@@ -30,6 +30,7 @@ mod bf16;
 mod block;
 mod dots;
 mod kernel;
+mod kernels;
 mod pack;
 mod share;
 mod strip;
@@ -39,7 +40,7 @@ mod transpose;
 
 use std::ops::Range;
 
-use kernel::Kernels;
+use kernels::Kernels;
 use pulp::bytemuck::cast_slice_mut;
 
 use crate::backend::matrix::{Matrix, MatrixMut};
@@ -242,7 +243,7 @@ impl<T: Lanes> Rounded<T> {
     }
 
     /// Rounds each of `x`, as packing does.
-    pub(crate) fn round(&self, x: &mut [T]) {
+    pub(crate) fn round(x: &mut [T]) {
         vectorised(
             x,
             #[inline(always)]

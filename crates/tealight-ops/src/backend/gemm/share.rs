@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use super::block::parts;
-use super::kernel::Kernels;
+use super::kernels::Kernels;
 use super::{Base, Product, Target};
 use crate::backend::buffer::unwritten;
 use crate::backend::matrix::MatrixMut;

@@ -10,6 +10,7 @@ use crate::autograd::graph::{Saved, record_saving};
 use crate::backend::buffer::{View, tensor};
 use crate::backend::choice::{Backend, dispatch, widened};
 use crate::backend::element::Element;
+use crate::backend::product_precision::{ProductPrecision, with_product_precision};
 use crate::backend::profile::{Phase, timed};
 use crate::ops::matmul::{matmul, matmul_transposed};
 
@@ -75,14 +76,21 @@ struct Iteration {
 
 impl Iteration {
     fn inverse(self, a: &Tensor) -> Result<Tensor> {
-        let Start { mut z, .. } = self.normalisation.start(a)?;
-        for _ in 0..self.n_iterations {
-            z = Step::from(a, z)?.result()?;
-        }
-        z.contiguous()
+        // The steps amplify rounding errors.
+        with_product_precision(ProductPrecision::F32, || {
+            let Start { mut z, .. } = self.normalisation.start(a)?;
+            for _ in 0..self.n_iterations {
+                z = Step::from(a, z)?.result()?;
+            }
+            z.contiguous()
+        })
     }
 
     fn gradient(self, a: &Tensor, gradient: &Tensor) -> Result<Tensor> {
+        with_product_precision(ProductPrecision::F32, || self.exact_gradient(a, gradient))
+    }
+
+    fn exact_gradient(self, a: &Tensor, gradient: &Tensor) -> Result<Tensor> {
         let a = a.detach(); // so that no graph of the backward is recorded
         let start = self.normalisation.start(&a)?;
         let mut steps = Vec::with_capacity(self.n_iterations);

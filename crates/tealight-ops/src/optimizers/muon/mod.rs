@@ -20,6 +20,7 @@ mod cuda;
 
 use candle_core::{DType, Result, Tensor, Var, bail};
 
+use crate::backend::product_precision::{ProductPrecision, with_product_precision};
 use crate::backend::reference_ops;
 use crate::ops::matmul::{matmul, matmul_transposed};
 use crate::ops::swap_axes::swap_axes;
@@ -128,11 +129,14 @@ pub fn orthogonalized(x: &Tensor, n_iterations: usize) -> Result<Tensor> {
     let squares = x.to_dtype(DType::F64)?.sqr()?.flatten_from(1)?.sum_keepdim(1)?; // (n, 1)
     let norm = (squares.sqrt()? + EPSILON)?.to_dtype(x.dtype())?.unsqueeze(1)?;
     let mut x = x.broadcast_div(&norm)?;
-    for _ in 0..n_iterations {
-        let gram = matmul_transposed(&x, &x)?; // A
-        let polynomial = ((&gram * b)? + (matmul(&gram, &gram)? * c)?)?;
-        x = ((&x * a)? + matmul(&polynomial, &x)?)?;
-    }
+    with_product_precision(ProductPrecision::F32, || -> Result<()> {
+        for _ in 0..n_iterations {
+            let gram = matmul_transposed(&x, &x)?; // A
+            let polynomial = ((&gram * b)? + (matmul(&gram, &gram)? * c)?)?;
+            x = ((&x * a)? + matmul(&polynomial, &x)?)?;
+        }
+        Ok(())
+    })?;
     if rows > columns { transposed(&x) } else { Ok(x) }
 }
 

@@ -9,6 +9,7 @@ use super::product::{ColumnMajor, Right, RowMajor, Start, product};
 use super::tile::{Queries, ScoreTile, pack, padded, transpose};
 use super::{Operands, QueryTile, RowStatistics, Strided, heads, query_tiles, scratch_memory};
 use crate::backend::buffer::unwritten;
+use crate::backend::gemm::Rounded;
 use crate::backend::matrix::{Matrix, MatrixMut};
 use crate::backend::parallel::{self, add_scaled};
 use crate::backend::scratch::Scratch;
@@ -197,8 +198,8 @@ impl<T: Lanes> Backward<'_, T> {
 
         // Rounded and summed in the same order as dO Vᵀ, so that the two cancel exactly where a weight is 1.
         let is_rounded = operands.rounded.is_some();
-        if let Some(rounded) = &operands.rounded {
-            rounded.round(buffers.gradients);
+        if is_rounded {
+            Rounded::round(buffers.gradients);
         }
         let delta = vectors_mut::<T, S>(buffers.delta);
         let outputs = vectors::<T, S>(buffers.outputs);

@@ -1,0 +1,97 @@
+//! `training.precision`, `--precision` and `TEALIGHT_SIMD` on the CPU.
+
+use crate::program::{Folder, Outcome, Result};
+
+/// A model whose products are large enough to be rounded to bf16.
+const WIDE: &[&str] = &["--set", "model.d_model=32", "--set", "training.batch_size=40"];
+
+fn has_bf16() -> bool {
+    tealight_ops::bf16_instructions().is_some()
+}
+
+fn train(folder: &Folder, args: &[&str]) -> Result<Outcome> {
+    folder.succeed(&[&["train", "tiny.toml"], WIDE, args].concat())
+}
+
+fn model(folder: &Folder, run: &str) -> Result<Vec<u8>> {
+    let path = format!("runs/{run}/checkpoints/step-000006/model.safetensors");
+    Ok(std::fs::read(folder.path(&path))?)
+}
+
+#[test]
+fn bf16_changes_the_numbers_where_the_cpu_has_it_and_is_reported() -> Result {
+    let folder = Folder::new()?;
+    train(&folder, &["--name", "exact"])?;
+    let bf16 = ["--set", "training.precision=bf16"];
+    let stderr = train(&folder, &[&bf16[..], &["--name", "rounded"]].concat())?.stderr;
+    assert_eq!(model(&folder, "exact")? != model(&folder, "rounded")?, has_bf16());
+    let manifest = folder.read_json("runs/rounded/manifest.json")?;
+    assert_eq!(manifest["instructions"]["f32"], tealight_ops::instructions());
+    assert_eq!(manifest["instructions"]["bf16"].as_str(), tealight_ops::bf16_instructions());
+    let expected = match tealight_ops::bf16_instructions() {
+        Some(name) => format!("on cpu in bf16 ({name})"),
+        None => "on cpu in f32: it has no instructions that make bf16 faster".to_owned(),
+    };
+    assert!(stderr.contains(&expected), "{stderr}");
+    Ok(())
+}
+
+#[test]
+fn a_run_in_bf16_is_resumed_exactly() -> Result {
+    let folder = Folder::new()?;
+    let bf16 = ["--set", "training.precision=bf16"];
+    let whole = train(&folder, &[&bf16[..], &["--name", "whole"]].concat())?;
+    train(&folder, &[&bf16[..], &["--stop-after", "3"]].concat())?;
+    let stdout = train(&folder, &[&bf16[..], &["--resume"]].concat())?.stdout;
+    assert_eq!(stdout, whole.stdout);
+    assert!(model(&folder, "whole")? == model(&folder, "tiny")?);
+    Ok(())
+}
+
+#[test]
+fn resuming_with_another_instruction_set_says_what_it_means() -> Result {
+    if tealight_ops::instructions() == "portable" {
+        return Ok(());
+    }
+    let folder = Folder::new()?;
+    let mut first = folder.command(&["train", "tiny.toml", "--stop-after", "3"]);
+    let outcome = Outcome::of(first.env("TEALIGHT_SIMD", "portable"))?;
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    let stderr = folder.succeed(&["train", "tiny.toml", "--resume"])?.stderr;
+    let expected = format!(
+        "the run started with the instruction set portable and continues with {}",
+        tealight_ops::instructions()
+    );
+    assert!(stderr.contains(&expected), "{stderr}");
+    Ok(())
+}
+
+#[test]
+fn precisions_and_instruction_sets_that_do_not_exist_are_refused() -> Result {
+    let folder = Folder::trained()?;
+    folder.refuse_settings(&["training.precision=\"bf17\""], &["bf17", "f32", "tf32", "bf16"])?;
+    folder.refuse(
+        &["evaluate", "runs/tiny", "--precision", "bf17"],
+        &["'bf17'", "--precision", "expected one of: f32, tf32, bf16"],
+    )?;
+    let mut command = folder.command(&["evaluate", "runs/tiny"]);
+    let refused = Outcome::of(command.env("TEALIGHT_SIMD", "sse9"))?;
+    assert_eq!(refused.code, Some(1));
+    assert!(refused.stderr.contains("TEALIGHT_SIMD=sse9: expected one of"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("portable"), "{}", refused.stderr);
+    Ok(())
+}
+
+#[test]
+fn inference_computes_in_the_precision_that_is_asked_for() -> Result {
+    let folder = Folder::new()?;
+    train(&folder, &["--name", "exact"])?;
+    let report = |precision: &str| {
+        folder.succeed(&["evaluate", "runs/exact", "--json", "--precision", precision])
+    };
+    let [exact, rounded] = ["f32", "bf16"].map(report);
+    assert_eq!(exact?.stdout != rounded?.stdout, has_bf16());
+    let rate = ["bench", "product", "--shapes", "64x64x64", "--seconds", "0", "--precision"];
+    folder.succeed(&[&rate[..], &["bf16"]].concat())?;
+    Ok(())
+}
