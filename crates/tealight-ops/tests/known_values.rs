@@ -200,6 +200,24 @@ fn ids_pick_rows_and_repeat() -> Result<()> {
 }
 
 #[test]
+fn linear_maps_in_half_precision_are_rounded_after_the_bias_only() -> Result<()> {
+    // The products 257 and 2049 have one bit more than bf16 and f16 hold; 258 and 2050 have not.
+    for (dtype, large) in [(DType::BF16, 256.), (DType::F16, 2048.)] {
+        let x = tensor(&[large, 1., 0., 1.], &[2, 2])?.to_dtype(dtype)?;
+        let weight = tensor(&[1., 1., 2., 2., -1., -1.], &[3, 2])?.to_dtype(dtype)?;
+        let bias = tensor(&[1., 2., -1.], &[3])?.to_dtype(dtype)?;
+        let large = f64::from(large);
+        let expected = [large + 2., 2. * large + 4., -large - 2., 2., 4., -2.];
+        let y = linear::linear(&x, &weight, Some(&bias))?;
+        assert_eq!(y.dtype(), dtype);
+        assert_values(&y, &expected)?;
+        let map = linear::Map { weight: &weight, bias: Some(&bias) };
+        assert_values(&linear::linears(&x, [map])?[0], &expected)?;
+    }
+    Ok(())
+}
+
+#[test]
 fn of_padding_nothing_is_learned() -> Result<()> {
     for dtype in [DType::F32, DType::BF16] {
         let table = tensor(&[1., 2., 3., 4., 5., 6.], &[3, 2])?.to_dtype(dtype)?;

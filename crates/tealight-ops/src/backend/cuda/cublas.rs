@@ -9,6 +9,7 @@ use candle_core::{CudaDevice, DType, Error, Result, bail};
 
 use super::buffer::Buffer;
 use super::factor::{Factor, Sizes};
+use super::product::Addend;
 use super::{address, int, long};
 use crate::backend::product_precision::{ProductPrecision, product_precision};
 
@@ -28,13 +29,15 @@ fn types(dtype: DType) -> Result<(sys::cudaDataType_t, sys::cublasComputeType_t)
     })
 }
 
-/// C = A B. Matrices here are row-major. cuBLAS reads them column-major, as transposed, and computes Cᵀ = Bᵀ Aᵀ.
+/// C = A B, or C + A B. Matrices here are row-major. cuBLAS reads them column-major, as transposed, and computes
+/// Cᵀ = Bᵀ Aᵀ.
 pub(super) fn product(
     device: &CudaDevice,
     a: Factor<'_>,
     b: Factor<'_>,
     c: &mut Buffer,
     Sizes { batch, m, n, k }: Sizes,
+    addend: Addend,
 ) -> Result<()> {
     let (number, sums) = types(a.x.dtype())?;
     let is_wide = a.x.dtype() == DType::F64;
@@ -43,6 +46,10 @@ pub(super) fn product(
         [(&raw const one_f64).cast(), (&raw const zero_f64).cast()]
     } else {
         [(&raw const one_f32).cast(), (&raw const zero_f32).cast()]
+    };
+    let beta = match addend {
+        Addend::Zero => zero,
+        Addend::Result => one,
     };
     let transposition = |factor: Factor<'_>| {
         use sys::cublasOperation_t::{CUBLAS_OP_N, CUBLAS_OP_T};
@@ -72,7 +79,7 @@ pub(super) fn product(
             number,
             if a.is_transposed { m_ } else { k_ },
             mk,
-            zero,
+            beta,
             c.address_of(0)? as *mut c_void,
             number,
             n_,

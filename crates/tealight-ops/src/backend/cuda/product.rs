@@ -10,14 +10,43 @@ use super::source::Source;
 
 const KERNELS: Source = Source::new("product", &[include_str!("product.cu")]);
 
+/// What a product is added to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Addend {
+    /// Nothing. The result may hold any numbers before.
+    Zero,
+    /// What the result holds before.
+    Result,
+}
+
 /// C = A B for each matrix of the batch: `(batch, m, n)`
 pub(crate) fn product(a: Factor<'_>, b: Factor<'_>, sizes: Sizes) -> Result<Buffer> {
     let Sizes { batch, m, n, .. } = sizes;
-    let mut c = Buffer::unwritten(batch * m * n, a.x.dtype(), a.x.device())?;
+    let c = Buffer::unwritten(batch * m * n, a.x.dtype(), a.x.device())?;
+    write(c, a, b, sizes, Addend::Zero)
+}
+
+/// `c` + A B for each matrix of the batch, `(batch, m, n)`: the sums are rounded once, at the end.
+pub(crate) fn plus_product(
+    c: Buffer,
+    a: Factor<'_>,
+    b: Factor<'_>,
+    sizes: Sizes,
+) -> Result<Buffer> {
+    write(c, a, b, sizes, Addend::Result)
+}
+
+fn write(
+    mut c: Buffer,
+    a: Factor<'_>,
+    b: Factor<'_>,
+    sizes: Sizes,
+    addend: Addend,
+) -> Result<Buffer> {
     match a.x.device() {
         #[cfg(feature = "cuda")]
-        Device::Cuda(device) => super::cublas::product(device, a, b, &mut c, sizes)?,
-        Device::Cpu => plain(a, b, &mut c, sizes)?,
+        Device::Cuda(device) => super::cublas::product(device, a, b, &mut c, sizes, addend)?,
+        Device::Cpu => plain(a, b, &mut c, sizes, addend)?,
         device => bail!("there are no products for {device:?}"),
     }
     Ok(c)
@@ -48,9 +77,13 @@ impl Strides {
     }
 }
 
-fn plain(a: Factor<'_>, b: Factor<'_>, c: &mut Buffer, sizes: Sizes) -> Result<()> {
+fn plain(a: Factor<'_>, b: Factor<'_>, c: &mut Buffer, sizes: Sizes, addend: Addend) -> Result<()> {
     let Sizes { batch, m, n, k } = sizes;
-    Launch::new(&KERNELS, "product", a.x)?
+    let kernel = match addend {
+        Addend::Zero => "product",
+        Addend::Result => "plus_product",
+    };
+    Launch::new(&KERNELS, kernel, a.x)?
         .grid([(m * n).div_ceil(256), batch, 1], 256)
         .reads([a.x, b.x])?
         .write(c)?

@@ -26,3 +26,11 @@ pub(crate) fn sum(x: &Tensor, v: &Tensor) -> Result<Buffer> {
         .run()?;
     Ok(y)
 }
+
+/// `v (width)`, contiguous → `(n_rows, width)`
+pub(crate) fn repeated(v: &Tensor, n_rows: usize) -> Result<Buffer> {
+    let (width, n) = (v.elem_count(), n_rows * v.elem_count());
+    let mut y = Buffer::unwritten(n, v.dtype(), v.device())?;
+    Launch::elementwise(&KERNELS, "repeat_vector", [v], &mut y, n)?.size(width).run()?;
+    Ok(y)
+}

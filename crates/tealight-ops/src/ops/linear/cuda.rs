@@ -1,11 +1,11 @@
 //! Matrix products, and sums over the rows for the bias.
 
-use candle_core::{Result, Tensor};
+use candle_core::{DType, Result, Tensor};
 
 use super::{Map, NAME, with_last};
 use crate::autograd::graph::{Saved, record_saving};
 use crate::backend::cuda::factor::{Factor, Sizes};
-use crate::backend::cuda::product::product;
+use crate::backend::cuda::product::{plus_product, product};
 use crate::backend::cuda::sums;
 use crate::ops::broadcast;
 
@@ -13,12 +13,16 @@ pub(super) fn linear(x: &Tensor, map: Map<'_>) -> Result<Tensor> {
     let (n, k) = map.weight.dims2()?;
     let (x, weight) = (x.contiguous()?, map.weight.contiguous()?);
     let bias = map.bias.map(Tensor::contiguous).transpose()?;
-    let sizes = Sizes { batch: 1, m: x.elem_count() / k, n, k };
-    let y = product(Factor::of(&x), Factor::of(&weight).transposed(), sizes)?;
-    let shape = with_last(x.dims(), n);
+    let m = x.elem_count() / k;
+    let (a, b) = (Factor::of(&x), Factor::of(&weight).transposed());
+    let (sizes, shape) = (Sizes { batch: 1, m, n, k }, with_last(x.dims(), n));
     let y = match &bias {
-        Some(bias) => broadcast::cuda::sum(&y.tensor(shape.clone())?, bias)?,
-        None => y,
+        // The product is added to rows of b before it is rounded to bf16.
+        Some(bias) if bias.dtype() == DType::BF16 => {
+            plus_product(broadcast::cuda::repeated(bias, m)?, a, b, sizes)?
+        }
+        Some(bias) => broadcast::cuda::sum(&product(a, b, sizes)?.tensor(shape.clone())?, bias)?,
+        None => product(a, b, sizes)?,
     };
     let inputs: Vec<_> = [Some(&x), Some(&weight), bias.as_ref()].into_iter().flatten().collect();
     record_saving(NAME, &inputs, y.value(shape), Saved::Inputs, |inputs, _, gradient| {

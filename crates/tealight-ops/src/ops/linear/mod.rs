@@ -9,9 +9,8 @@
 //! Cost: three matrix products of 2·rows·in·out operations each, one forward and two backward. The sums
 //! of the product start from the bias, which therefore costs nothing.
 //!
-//! In half precision the products are Candle's: inputs and results have the operands' dtype, the type of
-//! the accumulators depends on the device. The result is rounded after the product and again after the
-//! bias.
+//! In half precision, sums and bias are added in f32 and y is rounded once. If x Wᵀ were
+//! rounded as well, before the bias is added, the logits of BERT in bf16 would be a tenth less accurate.
 
 pub(crate) mod cpu;
 mod cuda;
