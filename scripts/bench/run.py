@@ -82,7 +82,7 @@ class Bench:
         found = {engine: [] for engine in engines}
         for number in range(self.args.rounds):
             for engine in list(found):
-                if found[engine] is None:
+                if found[engine] is None or "compile" in engine and number >= self.args.compile_rounds:
                     continue
                 try:
                     one = measure(engine)
@@ -273,6 +273,7 @@ def main():
     parser.add_argument("--tealight", default=str(HERE.parent.parent / "target" / "release" / "tealight"))
     parser.add_argument("--text", default="data")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--compile-rounds", type=int, default=2, help="measure compiled PyTorch, which takes longest to start, in the first rounds only")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--only", default="train,product,fill-mask,startup")
     parser.add_argument("--shapes", help="of these only, separated by commas: " + ", ".join(STEPS))

@@ -22,6 +22,9 @@
 //! of A with any strides, so that A is packed only if its columns are contiguous and far apart. And a strip of A,
 //! not a panel of B, stays in the first-level cache. Both suit small transformers, where A has thousands of rows
 //! and B few columns. Products of up to 8 rows with contiguous columns are computed by `dots` instead.
+//!
+//! Where [`with_product_precision`](crate::with_product_precision) asks for bf16, large products of f32 are computed by
+//! `bf16` or `amx`, which round A and B while they pack them. All other loops are the same.
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod amx;

@@ -13,8 +13,8 @@
 //! about 0.7 and 1.2, except those that were tiny.
 //!
 //! Cost: three matrix products in each of the n steps, which take 4 s²l + 2 s³ operations for a matrix with a
-//! shorter side s and a longer side l. There is no fused loop, as the products take nearly all of the time. On a
-//! GPU, the matrices of one shape are a batch.
+//! shorter side s and a longer side l. There is no fused loop, as the products take nearly all of the time. The
+//! matrices of one shape are a batch.
 
 mod cuda;
 
@@ -97,24 +97,40 @@ pub fn step_all(slots: &[Slot<'_>]) -> Result<()> {
         if !reference_ops::are_forced() && batch.iter().all(cuda::takes) {
             cuda::step(&batch)?;
         } else {
-            batch.iter().try_for_each(step)?;
+            step_of_one_shape(&batch)?;
         }
         remaining = others;
     }
     Ok(())
 }
 
-fn step(slot: &Slot<'_>) -> Result<()> {
-    let Slot { parameter, gradient, momentum, hyper } = slot;
-    let Hyper { lr, momentum: mu, nesterov, n_iterations, scale, weight_decay, gradient_scale } =
-        *hyper;
+/// Updates matrices of one shape with the same hyper-parameters, except learning rate, scale and weight decay. A few are
+/// orthogonalised at once, so that the threads share their products.
+fn step_of_one_shape(slots: &[Slot<'_>]) -> Result<()> {
+    /// Elements of matrices that are orthogonalised at once: 16 MiB in f32.
+    const AT_ONCE: usize = 1 << 22;
+    let Some(Slot { parameter, hyper, .. }) = slots.first() else { return Ok(()) };
+    let per_batch = (AT_ONCE / parameter.elem_count().max(1)).max(1);
+    for slots in slots.chunks(per_batch) {
+        let directions = slots.iter().map(direction).collect::<Result<Vec<_>>>()?;
+        let updates = orthogonalized(&Tensor::stack(&directions, 0)?, hyper.n_iterations)?;
+        for (i, Slot { parameter, hyper, .. }) in slots.iter().enumerate() {
+            let Hyper { lr, scale, weight_decay, .. } = *hyper;
+            let step = (updates.get(i)? * (lr * scale))?;
+            store(parameter, &((wide(parameter)? * (1. - lr * weight_decay))? - step)?)?;
+        }
+    }
+    Ok(())
+}
+
+/// Updates the momentum M. Returns the direction N.
+fn direction(slot: &Slot<'_>) -> Result<Tensor> {
+    let Slot { gradient, momentum, hyper, .. } = slot;
+    let Hyper { momentum: mu, nesterov, gradient_scale, .. } = *hyper;
     let gradient = (wide(gradient)? * gradient_scale)?;
     let buffer = ((wide(momentum)? * mu)? + &gradient)?;
-    let direction = if nesterov { (gradient + (&buffer * mu)?)? } else { buffer.clone() };
-    let update = orthogonalized(&direction.unsqueeze(0)?, n_iterations)?.squeeze(0)?;
-    let theta = ((wide(parameter)? * (1. - lr * weight_decay))? - (update * (lr * scale))?)?;
     store(momentum, &buffer)?;
-    store(parameter, &theta)
+    if nesterov { gradient + (&buffer * mu)? } else { Ok(buffer) }
 }
 
 /// Approximately the nearest matrices whose singular values are all 1: `(n, rows, columns)` → the same shape.
