@@ -8,8 +8,7 @@ use candle_core::cuda_backend::cudarc::cublas::{result, sys};
 use candle_core::{CudaDevice, DType, Error, Result, bail};
 
 use super::buffer::Buffer;
-use super::factor::{Factor, Sizes};
-use super::product::Addend;
+use super::factor::{Addend, Factor, Sizes};
 use super::{address, int, long};
 use crate::backend::product_precision::{ProductPrecision, product_precision};
 

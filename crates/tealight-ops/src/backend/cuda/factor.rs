@@ -1,4 +1,4 @@
-//! The factors of a matrix product.
+//! The factors and the addend of a matrix product.
 
 use candle_core::Tensor;
 
@@ -19,6 +19,15 @@ impl<'a> Factor<'a> {
     pub(crate) fn transposed(self) -> Self {
         Self { is_transposed: !self.is_transposed, ..self }
     }
+}
+
+/// What a product is added to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Addend {
+    /// Nothing. The result may hold any numbers before.
+    Zero,
+    /// What the result holds before.
+    Result,
 }
 
 /// Of a product C `(batch, m, n)` = A `(batch, m, k)` B `(batch, k, n)`.

@@ -3,21 +3,12 @@
 use candle_core::{Device, Result, bail};
 
 use super::buffer::Buffer;
-use super::factor::{Factor, Sizes};
+use super::factor::{Addend, Factor, Sizes};
 use super::launch::{Launch, Plain};
 use super::long;
 use super::source::Source;
 
 const KERNELS: Source = Source::new("product", &[include_str!("product.cu")]);
-
-/// What a product is added to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Addend {
-    /// Nothing. The result may hold any numbers before.
-    Zero,
-    /// What the result holds before.
-    Result,
-}
 
 /// C = A B for each matrix of the batch: `(batch, m, n)`
 pub(crate) fn product(a: Factor<'_>, b: Factor<'_>, sizes: Sizes) -> Result<Buffer> {
