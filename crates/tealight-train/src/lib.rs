@@ -9,6 +9,7 @@
 //!
 //! The folders are layers. Each uses only those named before it in `ARCHITECTURE.md`.
 
+pub mod communicator;
 pub mod config;
 pub mod data;
 mod error;
@@ -26,6 +27,6 @@ pub mod training;
 
 pub use config::RunConfig;
 pub use data::{text, weather};
-pub use error::{BadStepReport, Error, Result, StepFault};
+pub use error::{BadStepReport, CommunicationError, Error, Result, StepFault};
 pub use task::metrics::{Measures, Metrics};
 pub use training::{Session, fit, fit_unless_stopped};

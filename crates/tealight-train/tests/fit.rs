@@ -158,7 +158,7 @@ fn troubled(config: &RunConfig, trouble: Trouble) -> Result<Session<Troubled>> {
 
 /// All values that an update changes.
 fn state<T: Task>(session: &Session<T>) -> Result<BTreeMap<String, Vec<f64>>> {
-    let checkpoint = session.checkpoint();
+    let checkpoint = session.checkpoint()?;
     let parts = [("model", Some(checkpoint.model)), ("optimizer", Some(checkpoint.optimizer))];
     let mut values = BTreeMap::new();
     for (part, tensors) in parts.into_iter().chain([("ema", checkpoint.ema)]) {

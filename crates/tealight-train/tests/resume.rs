@@ -4,6 +4,8 @@
 #[path = "common/any_task.rs"]
 mod any_task;
 mod common;
+#[path = "common/outcome.rs"]
+mod outcome;
 #[path = "common/tiny.rs"]
 mod tiny;
 
@@ -15,62 +17,16 @@ use std::{env, fs};
 use any_task::{ForAnyTask, with_task};
 use candle_core::{DType, Tensor};
 use common::Result;
-use serde_json::{Map, Value};
+use outcome::Outcome;
 use tealight_ops::testing::device;
 use tealight_ops::threads;
-use tealight_train::observer::jsonl::{JsonLines, THROUGHPUT_KEYS, cut_after};
+use tealight_train::observer::jsonl::{JsonLines, cut_after};
 use tealight_train::observer::{Event, Observer};
 use tealight_train::run::{Checkpoints, Selection};
 use tealight_train::task::{Task, TaskConfig, TaskKind};
 use tealight_train::training::session::Progress;
 use tealight_train::{Error, RunConfig, Session, fit};
 use tiny::tiny;
-
-/// The files of a run, without measured times.
-#[derive(Debug, PartialEq)]
-struct Outcome {
-    /// The bytes of the latest checkpoint: parameters, optimizer, moving average, `state.json`.
-    files: BTreeMap<String, Vec<u8>>,
-    metrics: Vec<Map<String, Value>>,
-    best: Option<u64>,
-    step: u64,
-}
-
-impl Outcome {
-    fn read(directory: &Path, step: u64) -> Result<Self> {
-        let checkpoints = Checkpoints::new(directory.join("checkpoints"));
-        let mut files = BTreeMap::new();
-        for entry in fs::read_dir(checkpoints.find(Selection::Latest)?)? {
-            let entry = entry?;
-            let name = entry.file_name().to_string_lossy().into_owned();
-            files.insert(name, fs::read(entry.path())?);
-        }
-        let mut metrics = Vec::new();
-        for line in fs::read_to_string(directory.join("metrics.jsonl"))?.lines() {
-            let mut line: Map<String, Value> = serde_json::from_str(line)?;
-            line.retain(|key, _| !THROUGHPUT_KEYS.contains(&key.as_str()));
-            metrics.push(line);
-        }
-        Ok(Self { files, metrics, best: checkpoints.best()?, step })
-    }
-
-    /// Panics with the name of the first file that differs.
-    fn assert_same(&self, other: &Self, label: &str) {
-        assert_eq!(self.metrics, other.metrics, "{label}: metrics.jsonl");
-        assert_eq!((self.step, self.best), (other.step, other.best), "{label}: step, best");
-        let names = |outcome: &Self| outcome.files.keys().cloned().collect::<Vec<_>>();
-        assert_eq!(names(self), names(other), "{label}");
-        for (name, bytes) in &self.files {
-            assert!(*bytes == other.files[name], "{label}: {name} differs");
-        }
-    }
-
-    /// A training metric of every step.
-    fn trained(&self, metric: &str) -> Vec<f64> {
-        let lines = self.metrics.iter().filter(|line| line["split"] == "train");
-        lines.filter_map(|line| line[metric].as_f64()).collect()
-    }
-}
 
 /// Ends the run like a power cut, without a last checkpoint.
 struct PowerCut {

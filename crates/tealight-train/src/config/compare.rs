@@ -9,7 +9,15 @@ use super::RunConfig;
 
 /// Settings that may change when a run is resumed: they decide what is written, or what happens after a bad
 /// step, and change no update of a run that went well.
-const EXEMPT: [&str; 4] = ["log.", "checkpoint.", "training.bad_step.", "training.loss_spike."];
+const EXEMPT: [&str; 7] = [
+    "log.",
+    "checkpoint.",
+    "training.bad_step.",
+    "training.loss_spike.",
+    "distributed.overlap",
+    "distributed.bucket_mb",
+    "distributed.shard_optimizer",
+];
 
 /// A setting that differs between two configurations.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,17 +30,23 @@ pub struct Difference {
 
 impl RunConfig {
     /// Checks that a run with these settings may continue with `other`: only `[log]`, `[checkpoint]`,
-    /// `training.bad_step` and `training.loss_spike` may differ. The error lists the other differences, sorted by
+    /// `training.bad_step`, `training.loss_spike` and the settings of `[distributed]` that change no number may differ. The error lists the other differences, sorted by
     /// key.
     pub fn same_run(&self, other: &Self) -> Result<(), Vec<Difference>> {
+        let mut differences = self.differences(other);
+        differences
+            .retain(|Difference { key, .. }| !EXEMPT.iter().any(|exempt| key.starts_with(exempt)));
+        if differences.is_empty() { Ok(()) } else { Err(differences) }
+    }
+
+    /// All settings of `other` that are not as here, sorted by key.
+    pub(crate) fn differences(&self, other: &Self) -> Vec<Difference> {
         let (mut before, mut now) = (settings(self), settings(other));
         let keys: BTreeSet<String> = before.keys().chain(now.keys()).cloned().collect();
-        let differences: Vec<Difference> = keys
-            .into_iter()
+        keys.into_iter()
             .map(|key| Difference { before: before.remove(&key), now: now.remove(&key), key })
             .filter(|Difference { before, now, .. }| before != now)
-            .collect();
-        if differences.is_empty() { Ok(()) } else { Err(differences) }
+            .collect()
     }
 }
 
@@ -46,13 +60,12 @@ impl fmt::Display for Difference {
     }
 }
 
-/// The settings that must not change, by dotted key.
+/// All settings, by dotted key.
 fn settings(config: &RunConfig) -> BTreeMap<String, Value> {
     let tree = serde_json::to_value(config);
     let tree = tree.expect("invariant: what was read from text can be written as text");
     let mut settings = BTreeMap::new();
     flatten("", tree, &mut settings);
-    settings.retain(|key, _| !EXEMPT.iter().any(|table| key.starts_with(table)));
     settings
 }
 

@@ -21,6 +21,7 @@ pub use compare::Difference;
 
 pub use crate::settings::{ConfigError, ConfigSource, DroppedKey, to_resolved_toml};
 
+use crate::communicator::wire::Wire;
 use crate::error::{Error, Result};
 use crate::limits::{check, positive};
 use crate::monitor::bad_step::{BadStep, LossSpike};
@@ -59,6 +60,9 @@ pub struct RunConfig {
     /// `[checkpoint]`: when checkpoints are saved and which are kept.
     #[serde(default)]
     pub checkpoint: CheckpointConfig,
+    /// `[distributed]`: how several processes that train one model communicate.
+    #[serde(default, skip_serializing_if = "DistributedConfig::is_default")]
+    pub distributed: DistributedConfig,
     /// `[log]`: training metrics.
     #[serde(default)]
     pub log: LogConfig,
@@ -179,6 +183,33 @@ names! {
 }
 
 settings! {
+    /// `[distributed]`: how the processes of an MPI job communicate. None of these settings but `compress` changes a
+    /// number, and in a single process none has an effect.
+    pub struct DistributedConfig {
+        /// Send gradients while the rest of the backward pass still runs.
+        pub overlap: bool = true,
+        /// Gradients travel in buckets of at least this many megabytes.
+        pub bucket_mb: f64 = 4.,
+        /// Each process keeps the optimizer's state of a part of the parameters, updates these, and sends them to the
+        /// others: less memory (ZeRO stage 1, Rajbhandari et al. 2020).
+        pub shard_optimizer: bool = false,
+        /// The format in which gradients travel.
+        pub compress: Wire = Wire::F32,
+    }
+}
+
+impl DistributedConfig {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The elements of a bucket.
+    pub(crate) fn bucket_len(&self) -> usize {
+        (self.bucket_mb * 1e6 / size_of::<f32>() as f64) as usize
+    }
+}
+
+settings! {
     /// `[log]`
     pub struct LogConfig {
         /// Write a line of training metrics every this many updates.
@@ -228,6 +259,9 @@ impl RunConfig {
         self.training.early_stopping.as_ref().map_or(Ok(()), early_stopping::Config::validate)?;
         self.training.bad_step.validate()?;
         self.training.loss_spike.as_ref().map_or(Ok(()), LossSpike::validate)?;
+        let rule = "must be above 0 and at most 1000";
+        let in_range = |mb: f64| mb > 0. && mb <= 1000.;
+        check("distributed.bucket_mb", self.distributed.bucket_mb, in_range, rule)?;
         limits::check(self)?;
         self.model.validate()?;
         self.optimizer.settings().validate()?;

@@ -1,6 +1,7 @@
 //! Errors. Each message names the file, key or tensor, and the rule.
 
 mod bad_step;
+mod communication;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,6 +12,7 @@ use tealight_model::{BuildError, ConfigFault};
 use crate::settings::ConfigError;
 
 pub use bad_step::{BadStepReport, StepFault};
+pub use communication::CommunicationError;
 
 /// A result whose error is [`Error`] by default.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -90,6 +92,25 @@ pub enum Error {
         /// The message of the panic.
         message: String,
     },
+    /// Ranks that train together cannot communicate.
+    #[error(transparent)]
+    Communication(#[from] CommunicationError),
+    /// A message between ranks cannot be written or read.
+    #[error("a message between ranks cannot be read")]
+    Message(#[source] postcard::Error),
+    /// Another rank failed; all ranks ended.
+    #[error("rank {rank} on {host}: {message}")]
+    OnRank {
+        /// The rank that failed.
+        rank: usize,
+        /// Its host.
+        host: String,
+        /// Its error, with the causes.
+        message: String,
+    },
+    /// The ranks of a job differ in something that has to be the same.
+    #[error("{0}")]
+    UnlikeRanks(String),
     /// A file or directory could not be reached.
     #[error("cannot {action} `{}`", .path.display())]
     Io {

@@ -55,7 +55,7 @@ impl OptimizerConfig {
             Ok((parameter, state))
         };
         let parameters = parameters.into_iter().map(with_state).collect::<Result<_>>()?;
-        Ok(Optimizer { config: self.clone(), step: 0, parameters })
+        Ok(Optimizer { config: self.clone(), step: 0, parameters, is_part: false })
     }
 }
 
@@ -67,6 +67,8 @@ pub struct Optimizer {
     step: u64,
     /// In order of creation, each with its state.
     parameters: Vec<(Parameter, State)>,
+    /// Whether other processes update the rest of the parameters.
+    is_part: bool,
 }
 
 /// The name of the number of updates in the state.
@@ -131,10 +133,19 @@ impl Optimizer {
             }
         };
         let named = self.named_state();
+        if self.is_part {
+            state.retain(|name, _| named.iter().any(|(own, _)| own == name));
+        }
         let targets = named.iter().map(|(name, variable)| (name.as_str(), *variable));
         tensors::assign(origin, targets, &state)?;
         self.step = step.cast_unsigned();
         Ok(())
+    }
+
+    /// Keeps the parameters of these names and their state; other processes update the others.
+    pub(crate) fn keep_only(&mut self, names: &[String]) {
+        self.parameters.retain(|(parameter, _)| names.contains(&parameter.name));
+        self.is_part = true;
     }
 
     /// The parameters, in order of creation.

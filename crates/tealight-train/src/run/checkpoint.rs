@@ -115,6 +115,48 @@ impl Checkpoint {
     }
 }
 
+/// A checkpoint as rank 0 sends it to the others: the bytes of its files.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Message {
+    tensors: BTreeMap<String, Vec<u8>>,
+    state: String,
+}
+
+impl Checkpoint {
+    /// The bytes that [`Self::from_message`] reads.
+    pub(crate) fn to_message(&self) -> Result<Vec<u8>> {
+        let named = [
+            (MODEL, Some(&self.model)),
+            (OPTIMIZER, Some(&self.optimizer)),
+            (EMA, self.ema.as_ref()),
+        ];
+        let present = named.into_iter().filter_map(|(name, tensors)| Some((name, tensors?)));
+        let tensors = present.map(|(name, tensors)| {
+            Ok((name.to_owned(), tensors::to_bytes(name.as_ref(), tensors)?))
+        });
+        let json = |path: &Path| files::to_json(path, &self.state);
+        let state = String::from_utf8_lossy(&json(STATE.as_ref())?).into_owned();
+        let message = Message { tensors: tensors.collect::<Result<_>>()?, state };
+        postcard::to_stdvec(&message).map_err(Error::Message)
+    }
+
+    /// The checkpoint of [`Self::to_message`].
+    pub(crate) fn from_message(bytes: &[u8], device: &Device) -> Result<Self> {
+        let Message { tensors, state } = postcard::from_bytes(bytes).map_err(Error::Message)?;
+        let get = |name: &str| -> Result<_> {
+            let bytes =
+                tensors.get(name).map(|bytes| tensors::from_bytes(name.as_ref(), bytes, device));
+            bytes.transpose()
+        };
+        Ok(Self {
+            model: get(MODEL)?.unwrap_or_default(),
+            optimizer: get(OPTIMIZER)?.unwrap_or_default(),
+            ema: get(EMA)?,
+            state: serde_json::from_str(&state).map_err(Error::json(STATE.as_ref()))?,
+        })
+    }
+}
+
 /// Reads only the weights for inference: the moving average of the parameters if the checkpoint has one,
 /// otherwise the parameters.
 pub fn load_weights(directory: &Path, device: &Device) -> Result<NamedTensors> {

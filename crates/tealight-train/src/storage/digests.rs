@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 
-use sha2::{Digest, Sha256};
+use sha2::{Digest as _, Sha256};
 
 use super::files;
 use crate::error::{Error, Result};
@@ -53,6 +53,22 @@ impl Sums {
 
 fn digest(bytes: &[u8]) -> String {
     format!("{:x}", Sha256::digest(bytes))
+}
+
+/// A SHA-256 digest of parts that are added one after the other.
+#[derive(Debug, Default)]
+pub struct Digest(Sha256);
+
+impl Digest {
+    /// Adds a part.
+    pub fn add(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// The digest of all parts, in hexadecimal.
+    pub fn finish(self) -> String {
+        format!("{:x}", self.0.finalize())
+    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Crash-safe files with digests, tensors by name, and the clock.
 
 pub(crate) mod clock;
-pub(crate) mod digests;
+pub mod digests;
 pub(crate) mod disk;
 pub mod files;
 pub mod tensors;

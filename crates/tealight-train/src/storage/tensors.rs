@@ -75,6 +75,12 @@ pub fn assign<'a>(
     Ok(())
 }
 
+/// The bytes of a tensor's elements, in the order of its axes.
+pub(crate) fn element_bytes(tensor: &Tensor) -> Result<Vec<u8>> {
+    let tensor = tensor.to_device(&Device::Cpu)?;
+    Ok(safetensors::View::data(&&tensor).into_owned())
+}
+
 /// Checks that `tensors` has exactly the `expected` names and shapes.
 pub fn check_shapes<'a>(
     origin: &'static str,

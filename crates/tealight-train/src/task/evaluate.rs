@@ -19,8 +19,13 @@ pub fn evaluate<T: Task>(task: &T, model: &T::Model) -> Result<Metrics> {
 pub(crate) fn losses<T: Task>(task: &T, model: &T::Model) -> Result<Metrics> {
     let mut measures = Measures::default();
     for index in 0..task.n_evaluation_batches() {
-        let loss = task.loss(model, &task.batch(Split::Validation, index)?, Mode::Eval)?;
-        measures.merge(loss.measures());
+        measures.merge(loss_of_batch(task, model, index)?);
     }
     measures.read()
+}
+
+/// The averages of one batch of the validation split.
+pub(crate) fn loss_of_batch<T: Task>(task: &T, model: &T::Model, index: u64) -> Result<Measures> {
+    let batch = task.batch(Split::Validation, index)?;
+    Ok(task.loss(model, &batch, Mode::Eval)?.measures())
 }

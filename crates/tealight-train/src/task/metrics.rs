@@ -1,10 +1,14 @@
 //! Averages that weigh correctly: sums and counts, divided once.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use candle_core::{DType, Device, Tensor};
 
 use crate::error::Result;
+
+/// The name of an average. One that another process has sent is owned.
+pub(crate) type Name = Cow<'static, str>;
 
 /// Sums that may still be computed on a device: reading them waits for it.
 #[derive(Clone, Debug, Default)]
@@ -12,7 +16,7 @@ pub struct Measures(Vec<Measure>);
 
 #[derive(Clone, Debug)]
 struct Measure {
-    name: &'static str,
+    name: Name,
     /// A single number.
     sum: Tensor,
     count: f64,
@@ -20,8 +24,8 @@ struct Measure {
 
 impl Measures {
     /// Adds `sum`, a single number, over `count` items to the average `name`.
-    pub fn add(&mut self, name: &'static str, sum: &Tensor, count: f64) {
-        self.0.push(Measure { name, sum: sum.detach(), count });
+    pub fn add(&mut self, name: impl Into<Name>, sum: &Tensor, count: f64) {
+        self.0.push(Measure { name: name.into(), sum: sum.detach(), count });
     }
 
     /// Adds the averages of `other`.
@@ -37,11 +41,25 @@ impl Measures {
         self
     }
 
+    /// Waits for all sums: name, sum and count of each, in the order in which they were added.
+    pub(crate) fn values(&self) -> Result<Vec<(Name, f64, f64)>> {
+        let value =
+            |measure: &Measure| Ok((measure.name.clone(), scalar(&measure.sum)?, measure.count));
+        self.0.iter().map(value).collect()
+    }
+
+    /// The sums whose [values](Self::values) another process has sent.
+    pub(crate) fn of_values(values: Vec<(Name, f64, f64)>) -> Result<Self> {
+        let measure =
+            |(name, sum, count)| Ok(Measure { name, sum: Tensor::new(sum, &Device::Cpu)?, count });
+        values.into_iter().map(measure).collect::<Result<_>>().map(Self)
+    }
+
     /// Waits for all sums.
     pub fn read(&self) -> Result<Metrics> {
         let mut metrics = Metrics::default();
         for Measure { name, sum, count } in &self.0 {
-            metrics.add(name, scalar(sum)?, *count);
+            metrics.add(name.clone(), scalar(sum)?, *count);
         }
         Ok(metrics)
     }
@@ -57,21 +75,26 @@ impl Measures {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Metrics {
     /// Sum and count of each.
-    sums: BTreeMap<&'static str, (f64, f64)>,
+    sums: BTreeMap<Name, (f64, f64)>,
 }
 
 impl Metrics {
     /// Adds `sum` over `count` items to the average `name`.
-    pub fn add(&mut self, name: &'static str, sum: f64, count: f64) {
-        let (total, n) = self.sums.entry(name).or_default();
+    pub fn add(&mut self, name: impl Into<Name>, sum: f64, count: f64) {
+        let (total, n) = self.sums.entry(name.into()).or_default();
         *total += sum;
         *n += count;
+    }
+
+    /// Sum and count by name.
+    pub(crate) fn into_values(self) -> BTreeMap<Name, (f64, f64)> {
+        self.sums
     }
 
     /// Adds the sums and counts of `other`.
     pub fn merge(&mut self, other: &Self) {
         for (name, &(sum, count)) in &other.sums {
-            self.add(name, sum, count);
+            self.add(name.clone(), sum, count);
         }
     }
 
@@ -82,7 +105,10 @@ impl Metrics {
 
     /// The averages by name.
     pub fn means(&self) -> BTreeMap<String, f64> {
-        self.sums.keys().filter_map(|name| Some(((*name).to_owned(), self.mean(name)?))).collect()
+        self.sums
+            .keys()
+            .filter_map(|name| Some((name.clone().into_owned(), self.mean(name)?)))
+            .collect()
     }
 }
 

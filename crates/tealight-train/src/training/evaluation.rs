@@ -1,12 +1,16 @@
 //! Evaluation during training.
 
+use std::collections::BTreeMap;
+
 use tealight_ops::with_product_precision;
 
+use crate::communicator::ranks::Ranks;
 use crate::error::Result;
 use crate::monitor::early_stopping::{Verdict, unknown_metric};
 use crate::observer::{Event, Observers, notify};
 use crate::task::Task;
-use crate::task::evaluate::evaluate;
+use crate::task::evaluate::{evaluate, loss_of_batch};
+use crate::task::metrics::Metrics;
 
 use super::session::{Progress, Session};
 
@@ -16,13 +20,14 @@ pub(crate) fn evaluate_step<T: Task>(
     session: &mut Session<T>,
     observers: &mut Observers<'_>,
 ) -> Result<Verdict> {
-    let Session { config, task, eval_model, ema, params, .. } = session;
-    let shows_attention = config.log.tensorboard;
+    session.check_same_parameters()?;
+    let Session { config, task, eval_model, ema, params, ranks, .. } = session;
+    let shows_attention = config.log.tensorboard && ranks.is_first();
     let precision = config.training.precision.of_products();
     let run = || -> Result<_> {
         with_product_precision(precision, || {
             let maps = if shows_attention { task.attention_maps(eval_model)? } else { Vec::new() };
-            Ok((evaluate(&**task, eval_model)?, maps))
+            Ok((evaluate_together(ranks, &**task, eval_model)?, maps))
         })
     };
     let (metrics, maps) = match ema {
@@ -50,4 +55,25 @@ pub(crate) fn evaluate_step<T: Task>(
         notify(observers, &Event::EarlyStopped { step: *step, metric, best })?;
     }
     Ok(verdict)
+}
+
+/// The averages over the validation split, and the task's further metrics. Each rank measures a part of the batches;
+/// the sums are added in the order of the batches, so the number of ranks changes no bit.
+fn evaluate_together<T: Task>(ranks: &Ranks, task: &T, model: &T::Model) -> Result<Metrics> {
+    if ranks.is_alone() {
+        return evaluate(task, model);
+    }
+    let own = (ranks.rank() as u64..task.n_evaluation_batches()).step_by(ranks.size());
+    let own = own.map(|index| Ok((index, loss_of_batch(task, model, index)?.values()?)));
+    let all = ranks.agree(own.collect::<Result<Vec<_>>>())?;
+    let by_batch: BTreeMap<_, _> = all.into_iter().flatten().collect();
+    let mut metrics = Metrics::default();
+    for (name, sum, count) in by_batch.into_values().flatten() {
+        metrics.add(name, sum, count);
+    }
+    let further = ranks.on_first(|| Ok(task.measure(model)?.into_values()))?;
+    for (name, (sum, count)) in further {
+        metrics.add(name, sum, count);
+    }
+    Ok(metrics)
 }

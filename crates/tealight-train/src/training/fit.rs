@@ -5,6 +5,7 @@ use std::thread;
 
 use tealight_ops::device::shares_one_stream;
 
+use super::distributed::step::SharedStep;
 use super::evaluation::evaluate_step;
 use super::forward_backward::ForwardBackward;
 use super::outputs::Outputs;
@@ -34,7 +35,7 @@ pub fn fit<T: Task>(
 }
 
 /// As [`fit`], but also ends after the first step at whose end `is_stopped` returns true: a signal, or a time
-/// limit.
+/// limit. Of several ranks, all end after the same step; only rank 0 needs `checkpoints` and `observers`.
 pub fn fit_unless_stopped<T: Task>(
     session: &mut Session<T>,
     until: u64,
@@ -46,9 +47,10 @@ pub fn fit_unless_stopped<T: Task>(
     thread::scope(|scope| {
         let prefetches = shares_one_stream(session.params.device());
         let batches = Prefetch::new(&*task, prefetches.then_some(scope));
-        let forward_backward = ForwardBackward::new(session, batches);
-        let outputs = Outputs { checkpoints, observers };
-        train(session, forward_backward, until, is_stopped, outputs)
+        let shared = SharedStep::start(session, scope)?;
+        let forward_backward = ForwardBackward::new(session, batches, shared, is_stopped);
+        let outputs = Outputs::new(session, checkpoints, observers)?;
+        train(session, forward_backward, until, outputs)
     })
 }
 
@@ -56,7 +58,6 @@ fn train<T: Task>(
     session: &mut Session<T>,
     mut forward_backward: ForwardBackward<'_, '_, T>,
     until: u64,
-    is_stopped: &dyn Fn() -> bool,
     mut outputs: Outputs<'_, '_>,
 ) -> Result<()> {
     let (total, log_every) = (session.config.training.steps, session.config.log.every);
@@ -70,13 +71,15 @@ fn train<T: Task>(
     let mut throughput = Throughput::start();
     // A run that early stopping has ended makes no further step when it is resumed.
     while session.progress.step < last_step && !session.progress.early_stopping.has_stopped() {
-        if is_stopped() {
+        if forward_backward.is_stop_requested() {
             return outputs.save_unless_saved(session);
         }
         let outcome = train_step(session, &mut forward_backward).map_err(|error| match error {
             StepError::BeforeUpdate(error) => {
                 // Report the original error, not a failure to save.
-                let _ = outputs.save_unless_saved(session);
+                if session.ranks.failure().is_some() {
+                    let _ = outputs.save_unless_saved(session);
+                }
                 error
             }
             StepError::DuringUpdate(error) => error,

@@ -1,10 +1,12 @@
 //! Forward and backward over the batches of a step.
 //!
 //! [`ForwardBackward::run`] applies a pass (forward, then backward) to each micro-batch of a step and sums the
-//! gradients and measures. Its caller, [`train_step`](super::train_step), depends neither on the number of
-//! micro-batches nor on whether a pass is eager or a replayed CUDA graph, and receives panics as errors.
+//! gradients and measures in the order of [`PairwiseSum`]. Its caller, [`train_step`](super::train_step), depends
+//! neither on the number of micro-batches, nor on the number of ranks among which they are divided, nor on whether a
+//! pass is eager or a replayed CUDA graph, and receives panics as errors.
 
 use std::any::Any;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use tealight_model::Mode;
@@ -13,6 +15,8 @@ use tealight_ops::profile::{self, timed};
 use tealight_ops::rng::{Purpose, Stream};
 use tealight_ops::with_product_precision;
 
+use super::distributed::step::{MicroBatch, OwnPart, SharedStep};
+use super::distributed::tree::{Node, PairwiseSum};
 use super::graph::GraphedPass;
 use super::pass::{Pass, PassContext};
 use super::prefetch::Prefetch;
@@ -60,12 +64,21 @@ pub(crate) struct ForwardBackward<'scope, 'env, T: Task> {
     batches: Prefetch<'scope, 'env, T>,
     /// `None`: every pass is eager.
     graph: Option<GraphedPass>,
+    /// `None`: all micro-batches are this process's.
+    shared: Option<SharedStep>,
+    /// Whether the run should end after this step.
+    is_stopped: &'env dyn Fn() -> bool,
 }
 
 impl<'scope, 'env, T: Task> ForwardBackward<'scope, 'env, T> {
     /// Eager, or a CUDA graph if `training.cuda_graphs` asks for one; where there can be none, observers get the
-    /// reason.
-    pub(crate) fn new(session: &Session<T>, batches: Prefetch<'scope, 'env, T>) -> Self {
+    /// reason. A step that ranks `share` has this rank's micro-batches only.
+    pub(crate) fn new(
+        session: &Session<T>,
+        batches: Prefetch<'scope, 'env, T>,
+        shared: Option<SharedStep>,
+        is_stopped: &'env dyn Fn() -> bool,
+    ) -> Self {
         let TrainingConfig { cuda_graphs, micro_batches, .. } = session.config.training;
         let graph = || match (micro_batches, shares_one_stream(session.params.device())) {
             (_, false) => GraphedPass::refused("the run does not compute on an NVIDIA GPU"),
@@ -74,12 +87,19 @@ impl<'scope, 'env, T: Task> ForwardBackward<'scope, 'env, T> {
                 "`training.micro_batches` is above 1, and a replay overwrites the gradients of the one before",
             ),
         };
-        Self { batches, graph: cuda_graphs.then(graph) }
+        Self { batches, graph: cuda_graphs.then(graph), shared, is_stopped }
     }
 
-    /// Eager passes over batches that are not prefetched.
+    /// Eager passes over all micro-batches of a step, which are not prefetched.
     pub(crate) fn eager(task: &'env T) -> Self {
-        Self { batches: Prefetch::new(task, None), graph: None }
+        let batches = Prefetch::new(task, None);
+        Self { batches, graph: None, shared: None, is_stopped: &|| false }
+    }
+
+    /// Whether the run should end before the next step. Ranks tell each other in every step, so that all end after the
+    /// same one.
+    pub(crate) fn is_stop_requested(&self) -> bool {
+        self.shared.as_ref().map_or_else(self.is_stopped, SharedStep::is_stop_requested)
     }
 
     /// Applies `pass` to each micro-batch of the session's next step.
@@ -94,24 +114,56 @@ impl<'scope, 'env, T: Task> ForwardBackward<'scope, 'env, T> {
         session: &Session<T>,
         pass: impl Fn(&T::Batch, PassContext<'_>) -> Result<Pass>,
     ) -> Result<Pass> {
-        let step = session.progress.step;
-        let TrainingConfig { micro_batches, precision, .. } = session.config.training;
-        let mean_over_micro_batches = || {
-            let mut sum = self.micro_batch(session, step, 0, &pass)?;
-            for micro in 1..micro_batches {
-                sum.add(self.micro_batch(session, step, micro, &pass)?)?;
+        match self.shared.take() {
+            None => guarded(session, || self.mean(session, &pass)),
+            Some(mut shared) => {
+                let own = shared.own_micro_batches();
+                let part = guarded(session, || self.own_part(session, own, &pass));
+                let mean = shared.sum(part, (self.is_stopped)());
+                self.shared = Some(shared);
+                mean
             }
-            if sum.count > 0. && micro_batches > 1 {
-                sum.gradients.scale(1. / sum.count)?;
-            }
-            Ok(sum)
-        };
-        let run = AssertUnwindSafe(|| {
-            with_product_precision(precision.of_products(), mean_over_micro_batches)
-        });
-        catch_unwind(run).unwrap_or_else(|panic| {
-            Err(Error::Panicked { step: step + 1, message: message_of(&*panic) })
-        })
+        }
+    }
+
+    /// The mean over all micro-batches of a step.
+    fn mean(
+        &mut self,
+        session: &Session<T>,
+        pass: &impl Fn(&T::Batch, PassContext<'_>) -> Result<Pass>,
+    ) -> Result<Pass> {
+        let (step, n) = (session.progress.step, session.config.training.micro_batches);
+        let mut sum = PairwiseSum::new(n);
+        for micro in 0..n {
+            let pass = self.micro_batch(session, step, micro, pass)?;
+            sum.push(Node { leaves: micro..micro + 1, sum: pass }, Pass::plus)?;
+        }
+        let whole = sum.into_nodes().pop();
+        let Node { sum: mut pass, .. } = whole.expect("invariant: a step has a micro-batch");
+        if pass.count > 0. && n > 1 {
+            pass.gradients.scale(1. / pass.count)?;
+        }
+        Ok(pass)
+    }
+
+    /// This rank's part of a step that others share.
+    fn own_part(
+        &mut self,
+        session: &Session<T>,
+        own: Range<u64>,
+        pass: &impl Fn(&T::Batch, PassContext<'_>) -> Result<Pass>,
+    ) -> Result<OwnPart> {
+        let (step, n) = (session.progress.step, session.config.training.micro_batches);
+        let (mut sum, mut micro_batches) = (PairwiseSum::new(n), Vec::new());
+        for micro in own {
+            let pass = self.micro_batch(session, step, micro, pass)?;
+            let (gradients, numbers) = MicroBatch::of(pass)?;
+            micro_batches.push(numbers);
+            sum.push(Node { leaves: micro..micro + 1, sum: gradients }, |left, right| {
+                Ok(left.plus(right)?)
+            })?;
+        }
+        Ok(OwnPart { sums: sum.into_nodes(), micro_batches })
     }
 
     /// Applies `pass` to one micro-batch. Its dropout is a function of (seed, step, micro-batch).
@@ -135,6 +187,15 @@ impl<'scope, 'env, T: Task> ForwardBackward<'scope, 'env, T> {
     pub(crate) fn report_capture(&mut self, observers: &mut Observers<'_>) -> Result<()> {
         self.graph.as_mut().map_or(Ok(()), |graph| graph.report_capture(observers))
     }
+}
+
+/// The result of `f`, which computes in the run's precision; a panic is an error.
+fn guarded<T: Task, R>(session: &Session<T>, f: impl FnOnce() -> Result<R>) -> Result<R> {
+    let precision = session.config.training.precision.of_products();
+    let run = AssertUnwindSafe(|| with_product_precision(precision, f));
+    catch_unwind(run).unwrap_or_else(|panic| {
+        Err(Error::Panicked { step: session.progress.step + 1, message: message_of(&*panic) })
+    })
 }
 
 /// The message of a panic.

@@ -8,6 +8,7 @@
 
 mod bad_step_diagnosis;
 mod checks;
+pub mod distributed;
 pub mod doctor;
 mod evaluation;
 mod fit;
@@ -18,6 +19,7 @@ mod outputs;
 mod pass;
 mod prefetch;
 pub mod session;
+mod shards;
 mod throughput;
 mod train_step;
 

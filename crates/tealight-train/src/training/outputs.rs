@@ -1,19 +1,33 @@
 //! What a run writes while it trains: checkpoints, and events to observers.
+//!
+//! Where several ranks train together, rank 0 alone writes. All ranks call the functions here, and an error of rank 0 is
+//! an error of all.
 
 use crate::error::{BadStepReport, Error, Result};
 use crate::observer::{Event, Observers, notify};
-use crate::run::{Checkpoints, Selection};
+use crate::run::{Checkpoint, Checkpoints, Selection};
 use crate::task::Task;
 
 use super::session::Session;
 
-/// The checkpoints of a run, if it keeps any, and its observers.
+/// The checkpoints of a run, if it keeps any, and its observers; none of both on ranks other than 0.
 pub(crate) struct Outputs<'a, 'o> {
     pub(crate) checkpoints: Option<&'a Checkpoints>,
+    /// Whether rank 0 keeps checkpoints.
+    pub(crate) are_kept: bool,
     pub(crate) observers: &'a mut Observers<'o>,
 }
 
-impl Outputs<'_, '_> {
+impl<'a, 'o> Outputs<'a, 'o> {
+    pub(crate) fn new<T: Task>(
+        session: &Session<T>,
+        checkpoints: Option<&'a Checkpoints>,
+        observers: &'a mut Observers<'o>,
+    ) -> Result<Self> {
+        let are_kept = session.ranks.on_first(|| Ok(checkpoints.is_some()))?;
+        Ok(Self { checkpoints, are_kept, observers })
+    }
+
     /// Reports `event` to all observers.
     pub(crate) fn notify(&mut self, event: &Event<'_>) -> Result<()> {
         notify(self.observers, event)
@@ -21,27 +35,39 @@ impl Outputs<'_, '_> {
 
     /// Saves a checkpoint, marks `best`, and removes old checkpoints.
     pub(crate) fn save<T: Task>(&mut self, session: &Session<T>) -> Result<()> {
+        if !self.are_kept {
+            return Ok(());
+        }
+        let checkpoint = session.checkpoint()?;
+        session.ranks.on_first(|| self.write(session, &checkpoint))
+    }
+
+    /// On rank 0.
+    fn write<T: Task>(&mut self, session: &Session<T>, checkpoint: &Checkpoint) -> Result<()> {
         let Some(checkpoints) = self.checkpoints else { return Ok(()) };
         let step = session.progress.step;
         self.notify(&Event::CheckpointSaving { step })?;
-        let path = checkpoints.save(&session.checkpoint())?;
-        self.finish_save(session)?;
+        let path = checkpoints.save(checkpoint)?;
+        self.mark_and_prune(session)?;
         self.notify(&Event::CheckpointSaved { step, path: &path })
     }
 
     /// Saves, unless the newest checkpoint is of this step, or no step has been made yet.
     pub(crate) fn save_unless_saved<T: Task>(&mut self, session: &Session<T>) -> Result<()> {
-        match self.checkpoints {
-            Some(saved) if saved.latest()?.unwrap_or(0) != session.progress.step => {
-                self.save(session)
-            }
-            _ => Ok(()),
-        }
+        let is_saved = session.ranks.on_first(|| match self.checkpoints {
+            Some(saved) => Ok(saved.latest()?.unwrap_or(0) == session.progress.step),
+            None => Ok(true),
+        })?;
+        if is_saved { Ok(()) } else { self.save(session) }
     }
 
-    /// Finishes what follows a saved checkpoint: marks `best` and removes old checkpoints. A resumed run calls
-    /// it first, since a crash may have come between.
+    /// Finishes what follows a saved checkpoint. A resumed run calls it first, since a crash may have come between.
     pub(crate) fn finish_save<T: Task>(&self, session: &Session<T>) -> Result<()> {
+        session.ranks.on_first(|| self.mark_and_prune(session))
+    }
+
+    /// Marks `best` and removes old checkpoints. On rank 0.
+    fn mark_and_prune<T: Task>(&self, session: &Session<T>) -> Result<()> {
         let Some(checkpoints) = self.checkpoints else { return Ok(()) };
         if let Some(best) = session.progress.early_stopping.state.best
             && checkpoints.contains(best.step)
@@ -63,18 +89,24 @@ impl Outputs<'_, '_> {
         bad_step: &BadStepReport,
     ) -> Result<()> {
         let roll_back_to = session.progress.bad_step.roll_back_to;
-        let Some((checkpoints, to)) = self.checkpoints.zip(roll_back_to) else {
-            return Err(Error::BadStep(bad_step.clone()));
+        let Some(to) = roll_back_to.filter(|_| self.are_kept) else {
+            return Err(session.ranks.found_by_all(Error::BadStep(bad_step.clone())));
         };
-        let checkpoint =
-            checkpoints.load(Selection::Step(to), session.params.device()).inspect_err(|_| {
-                // Report the original error, not a failure to save.
+        let (before, device) = (session.progress.bad_step.clone(), session.params.device().clone());
+        let checkpoints = self.checkpoints;
+        let load = || {
+            let load = |kept: &Checkpoints| kept.load(Selection::Step(to), &device);
+            checkpoints.map(load).transpose()
+        };
+        let restored = session.restore_on_all(load).inspect_err(|_| {
+            // Report the original error, not a failure to save.
+            if session.ranks.failure().is_some() {
                 let _ = self.save_unless_saved(session);
-            })?;
+            }
+        })?;
+        let restored = restored.expect("invariant: rank 0 keeps checkpoints");
         let policy = &session.config.training.bad_step;
-        let restored = checkpoint.state.bad_step.clone();
-        let after = session.progress.bad_step.rolled_back(policy, restored);
-        session.restore(&checkpoint)?;
+        let after = before.rolled_back(policy, restored.state.bad_step);
         let (number, lr_factor) = (after.n_roll_backs, after.lr_factor);
         session.progress.bad_step = after;
         self.notify(&Event::RolledBack { bad_step, to, number, lr_factor })

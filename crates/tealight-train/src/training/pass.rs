@@ -31,12 +31,12 @@ pub(crate) struct Pass {
 }
 
 impl Pass {
-    /// Adds the pass over another micro-batch.
-    pub(crate) fn add(&mut self, other: Self) -> Result<()> {
-        self.gradients.accumulate(other.gradients)?;
-        self.measures.merge(other.measures);
-        self.count += other.count;
-        self.n_tokens = self.n_tokens.zip(other.n_tokens).map(|(a, b)| a + b);
-        Ok(())
+    /// The sum of this pass and that over later micro-batches.
+    pub(crate) fn plus(mut self, later: Self) -> Result<Self> {
+        self.gradients.accumulate(later.gradients)?;
+        self.measures.merge(later.measures);
+        self.count += later.count;
+        self.n_tokens = self.n_tokens.zip(later.n_tokens).map(|(a, b)| a + b);
+        Ok(self)
     }
 }

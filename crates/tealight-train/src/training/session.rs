@@ -5,6 +5,7 @@ use std::sync::Arc;
 use candle_core::{DType, Device};
 use tealight_model::ParamStore;
 
+use crate::communicator::ranks::Ranks;
 use crate::config::{RunConfig, TrainingConfig, limits};
 use crate::error::{Error, Result};
 use crate::monitor::bad_step::BadStepState;
@@ -16,6 +17,7 @@ use crate::pretrained::{InitReport, Pretrained};
 use crate::run::checkpoint::{Checkpoint, CheckpointState};
 use crate::storage::tensors::{self, NamedTensors};
 use crate::task::Task;
+use crate::training::shards::Shards;
 
 /// Task, training model, evaluation model on the same weights, optimizer, progress.
 #[derive(Debug)]
@@ -36,6 +38,10 @@ pub struct Session<T: Task> {
     pub ema: Option<Ema>,
     /// Steps made, best evaluation, bad steps.
     pub progress: Progress,
+    /// The processes that train together; this one alone unless the session has [joined](Self::join) others.
+    pub ranks: Ranks,
+    /// Which parameters this process updates.
+    pub(crate) shards: Shards,
 }
 
 /// The part of a checkpoint that is neither parameters nor optimizer state.
@@ -70,7 +76,19 @@ impl<T: Task> Session<T> {
         let progress = Progress { step: 0, early_stopping, bad_step: BadStepState::default() };
         let config = config.clone();
         let (task, ema) = (Arc::new(task), ema.transpose()?);
-        Ok(Self { config, task, params, model, eval_model, optimizer, ema, progress })
+        let (ranks, shards) = (Ranks::alone(), Shards::Whole);
+        Ok(Self {
+            config,
+            task,
+            params,
+            model,
+            eval_model,
+            optimizer,
+            ema,
+            progress,
+            ranks,
+            shards,
+        })
     }
 
     /// Copies the parameters of a trained model that have the same names (`init_from`).
@@ -103,11 +121,44 @@ impl<T: Task> Session<T> {
         Ok(())
     }
 
-    /// The state to save: parameters, optimizer state, averages, progress.
-    pub fn checkpoint(&self) -> Checkpoint {
-        Checkpoint {
+    /// [`Self::restore`] on all ranks, of the checkpoint that `load` finds on rank 0; whether there is one.
+    ///
+    /// # Errors
+    /// On all ranks, if `load` fails on rank 0.
+    pub fn restore_on_all(
+        &mut self,
+        load: impl FnOnce() -> Result<Option<Checkpoint>>,
+    ) -> Result<Option<Checkpoint>> {
+        if self.ranks.is_alone() {
+            let loaded = load()?;
+            loaded.iter().try_for_each(|checkpoint| self.restore(checkpoint))?;
+            return Ok(loaded);
+        }
+        let mut message = Vec::new();
+        let is_there = self.ranks.on_first(|| {
+            let loaded = load()?;
+            message = loaded.as_ref().map_or(Ok(Vec::new()), Checkpoint::to_message)?;
+            Ok(loaded.is_some())
+        })?;
+        if !is_there {
+            return Ok(None);
+        }
+        let message = self.ranks.broadcast_bytes(message)?;
+        let checkpoint = Checkpoint::from_message(&message, self.params.device())?;
+        let restored = self.restore(&checkpoint);
+        self.ranks.agree(restored)?;
+        Ok(Some(checkpoint))
+    }
+
+    /// The state to save: parameters, optimizer state, averages, progress. All ranks call it; where
+    /// `distributed.shard_optimizer` divides the optimizer's state, only rank 0 gets all of it.
+    ///
+    /// # Errors
+    /// If communication fails.
+    pub fn checkpoint(&self) -> Result<Checkpoint> {
+        Ok(Checkpoint {
             model: self.params.tensors(),
-            optimizer: self.optimizer.state(),
+            optimizer: self.shards.optimizer_state(&self.optimizer)?,
             ema: self.ema.as_ref().map(Ema::state),
             state: CheckpointState {
                 step: self.progress.step,
@@ -115,7 +166,7 @@ impl<T: Task> Session<T> {
                 early_stopping: self.progress.early_stopping.state.clone(),
                 bad_step: self.progress.bad_step.clone(),
             },
-        }
+        })
     }
 
     /// Training examples of one step.

@@ -12,7 +12,7 @@ use super::bad_step_diagnosis::diagnose;
 use super::forward_backward::{ForwardBackward, backward, forward};
 use super::pass::Pass;
 use super::session::Session;
-use crate::error::{BadStepReport, Error, Result};
+use crate::error::{BadStepReport, Error, Result, StepFault};
 use crate::monitor::bad_step::Verdict;
 use crate::monitor::gradient_audit::audit;
 use crate::task::Task;
@@ -44,13 +44,17 @@ pub(crate) struct StepMetrics {
 pub(crate) enum StepError {
     /// The session is as it was before the step, and can be saved.
     BeforeUpdate(Error),
-    /// Some parameters have been updated and some have not: the session must not be saved.
+    /// Some parameters may have been updated and some not, or the ranks can no longer communicate: the session must not
+    /// be saved.
     DuringUpdate(Error),
 }
 
 impl<E: Into<Error>> From<E> for StepError {
     fn from(error: E) -> Self {
-        Self::BeforeUpdate(error.into())
+        match error.into() {
+            error @ Error::Communication(_) => Self::DuringUpdate(error),
+            error => Self::BeforeUpdate(error),
+        }
     }
 }
 
@@ -67,26 +71,28 @@ pub(crate) fn train_step<T: Task>(
         })?;
 
     // A device computes the norm last. Reading it first waits for everything once.
-    let grad_norm = timed("norm of gradients", Phase::Other, || gradients.norm())?;
+    let grad_norm = timed("norm of gradients", Phase::Other, || session.shards.norm(&gradients))?;
     let loss = measures.read_mean("loss")?;
     let training = &session.config.training;
     if session.progress.step == 0 && loss.is_some_and(f64::is_finite) {
-        audit(&gradients, &training.gradient_audit_exceptions)?;
+        audit(&session.shards.complete(&gradients)?, &training.gradient_audit_exceptions)
+            .map_err(|error| session.ranks.found_by_all(error))?;
     }
 
     let spike = training.loss_spike.as_ref();
     match session.progress.bad_step.judge(&training.bad_step, spike, loss, grad_norm) {
         Verdict::Apply => {}
         Verdict::Stop(fault) => {
-            return Err(Error::BadStep(diagnose(session, fault, &gradients)).into());
+            let error = Error::BadStep(report(session, fault, &gradients)?);
+            return Err(session.ranks.found_by_all(error).into());
         }
         Verdict::Skip(fault) => {
-            let report = diagnose(session, fault, &gradients);
+            let report = report(session, fault, &gradients)?;
             session.progress.step += 1;
             return Ok(StepOutcome::Skipped(report));
         }
         Verdict::RollBack(fault) => {
-            return Ok(StepOutcome::RollBack(diagnose(session, fault, &gradients)));
+            return Ok(StepOutcome::RollBack(report(session, fault, &gradients)?));
         }
     }
 
@@ -95,6 +101,15 @@ pub(crate) fn train_step<T: Task>(
     timed("update", Phase::Other, || update(session, &gradients, clip, lr))
         .map_err(StepError::DuringUpdate)?;
     Ok(StepOutcome::Updated(StepMetrics { loss, lr, grad_norm, measures, n_tokens }))
+}
+
+/// What is wrong with a step whose update is not made.
+fn report<T: Task>(
+    session: &Session<T>,
+    fault: StepFault,
+    gradients: &Gradients,
+) -> Result<BadStepReport> {
+    Ok(diagnose(session, fault, &session.shards.complete(gradients)?))
 }
 
 /// The learning rate of the next step: the schedule's, times the factor of all roll-backs.
@@ -111,8 +126,9 @@ fn update<T: Task>(
     clip: f64,
     lr: f64,
 ) -> Result<()> {
-    let Session { optimizer, params, ema, progress, .. } = session;
-    optimizer.step_scaled(gradients, clip, lr)?;
+    session.optimizer.step_scaled(gradients, clip, lr)?;
+    let Session { params, shards, ema, progress, .. } = session;
+    shards.gather_parameters(params)?;
     params.refresh()?;
     progress.step += 1;
     ema.as_mut().map_or(Ok(()), |ema| ema.update(progress.step - progress.bad_step.n_skipped))

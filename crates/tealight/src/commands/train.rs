@@ -1,12 +1,15 @@
 //! `tealight train CONFIG`
 
+use std::cell::Cell;
 use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use candle_core::Device;
 use tealight_ops::{bf16_instructions, with_product_precision};
+use tealight_train::communicator::ranks::Ranks;
 use tealight_train::config::{Precision, RunConfig, to_resolved_toml};
+use tealight_train::data::DataFile;
 use tealight_train::observer::jsonl::{JsonLines, cut_after};
 use tealight_train::observer::tensorboard::TensorBoard;
 use tealight_train::observer::{Event, Observer, notify};
@@ -14,15 +17,18 @@ use tealight_train::run::manifest::{Instructions, changed_instructions, device_n
 use tealight_train::run::{
     DamagedCheckpoint, Lock, Manifest, NewestCheckpoint, RunDirectory, load_weights,
 };
+use tealight_train::storage::digests::Digest;
 use tealight_train::storage::files::{replace, to_json};
 use tealight_train::task::table::thousands;
 use tealight_train::task::{AttentionMap, RegisteredTask, Task, TaskReport, TaskVisitor};
+use tealight_train::training::distributed::join::Identity;
 use tealight_train::training::session::Progress;
 use tealight_train::{Error, Session, fit_unless_stopped};
 
 use crate::args::train::Train;
 use crate::pictures::attention;
 use crate::runs::config::{LoadedConfig, check_same_run};
+use crate::runs::job::{self, agree, log_on_first};
 use crate::runs::load::{weights_mismatch, with_task};
 use crate::runs::preflight::{self, explain_out_of_memory};
 use crate::runs::summary::Summary;
@@ -33,21 +39,38 @@ use crate::terminal::progress::ProgressObserver;
 
 pub(crate) fn run(args: &Train) -> Result<ExitCode> {
     let started = Instant::now();
-    let device = &args.device.open()?;
-    let (loaded, resumed) = configuration(args)?;
-    let (loaded, resumed) = (&loaded, resumed.as_ref());
+    job::run(|ranks| train(args, started, ranks))
+}
+
+fn train(args: &Train, started: Instant, ranks: &Ranks) -> Result<ExitCode> {
+    let opened = args.device.open().and_then(|device| Ok((device, configuration(args)?)));
+    let (device, (loaded, resumed)) = agree(ranks, opened)?;
+    let (device, loaded, resumed) = (&device, &loaded, resumed.as_ref());
     // Locked before the data are loaded, which can take long.
-    let locked = resumed.filter(|_| !args.dry_run);
-    let _lock = locked.map(|run| Lock::acquire(run.path())).transpose()?;
-    let training = Training { args, started, device, loaded, resumed };
+    let locked = resumed.filter(|_| !args.dry_run && ranks.is_first());
+    let lock = locked.map(|run| Lock::acquire(run.path())).transpose();
+    let _lock = agree(ranks, lock.map_err(Into::into))?;
+    let is_prepared = Cell::new(false);
+    let training =
+        Training { ranks, args, started, device, loaded, resumed, is_prepared: &is_prepared };
     for dropped in &loaded.source.dropped_keys {
         training.log(&dropped.to_string());
     }
-    with_task(loaded, device, resumed, training)
+    // The first rank of a host prepares the data, such as a file of tokens; then the others there read them.
+    let prepares = ranks.on_this_host()[0] == ranks.rank();
+    if !prepares {
+        agree(ranks, Ok(()))?;
+    }
+    let result = with_task(loaded, device, resumed, training);
+    if is_prepared.get() { result } else { agree(ranks, result) }
 }
 
 /// The arguments of `train` with everything read that does not depend on the task.
+#[derive(Clone, Copy)]
 struct Training<'a> {
+    ranks: &'a Ranks,
+    /// Set when the task has been built.
+    is_prepared: &'a Cell<bool>,
     args: &'a Train,
     started: Instant,
     device: &'a Device,
@@ -60,56 +83,89 @@ impl TaskVisitor for Training<'_> {
     type Output = Result<ExitCode>;
 
     fn visit<T: RegisteredTask>(self, task: T) -> Result<ExitCode> {
-        let Self { args, device, .. } = self;
-        let mut session = self.session(task)?;
+        let Self { args, ranks, .. } = self;
+        self.is_prepared.set(true);
+        if ranks.on_this_host()[0] == ranks.rank() {
+            agree(ranks, Ok(()))?;
+        }
+        let data = task.data_files();
+        let mut session = agree(ranks, self.session(task))?;
+        session
+            .join(ranks.clone(), &identity(data)?)
+            .map_err(|error| at_its_place(error, &self.loaded.source))?;
         if args.dry_run {
             self.log("dry run: built and checked, not trained");
             return Ok(ExitCode::SUCCESS);
         }
 
-        let (directory, _lock) = if let Some(directory) = self.resumed {
-            resume(&mut session, directory, device)?;
-            (directory.clone(), None)
-        } else {
-            let (directory, lock) = self.start(&session)?;
-            (directory, Some(lock))
-        };
-        self.log(&format!("run {}", directory.path().display()));
+        let (directory, _lock) = self.directory(&mut session)?.unzip();
+        let directory = directory.as_ref();
         let first_step = session.progress.step;
-        let mut observers = self.observers(&directory, first_step)?;
+        let mut observers = agree(ranks, self.observers(directory, first_step))?;
         let signals = SignalHandlers::install()?;
-        let trained = self.train(&mut session, &directory, &mut observers, &signals);
-        let signal = signals.received();
+        let trained = self.train(&mut session, directory, &mut observers, &signals);
+        if let Err(error) = trained {
+            self.log_last_checkpoint(directory);
+            return Err(at_its_place(error, &self.loaded.source));
+        }
+        let signal = self.signal(&signals)?;
         // From here on a signal ends the process: only the evaluation follows.
         drop(signals);
-        trained.map_err(|error| {
-            self.log_last_checkpoint(&directory);
-            at_its_place(error, &self.loaded.source)
-        })?;
 
+        let exit_code = signal.as_ref().map_or(0, |(signal, _)| signal.exit_code);
+        // The rest is output.
+        let Some(directory) = directory else { return Ok(ExitCode::from(exit_code)) };
         let Progress { step, early_stopping, .. } = &session.progress;
         let resume_hint = format!("`tealight train {}` resumes", directory.path().display());
-        if let Some(Signal { name, exit_code }) = signal {
-            log(&format!("stopped by {name} after step {step}; {resume_hint}"));
-            return Ok(ExitCode::from(exit_code));
-        }
-        if *step >= session.config.training.steps || early_stopping.has_stopped() {
-            self.evaluate(&session, &directory, first_step)?;
+        if let Some((Signal { name, .. }, whose)) = signal {
+            log(&format!("stopped by {name}{whose} after step {step}; {resume_hint}"));
+        } else if *step >= session.config.training.steps || early_stopping.has_stopped() {
+            self.evaluate(&session, directory, first_step)?;
         } else if args.stop_after.is_some_and(|last| *step >= last) {
             self.log(&format!("stopped after step {step}; continue with --resume"));
         } else {
             log(&format!("time limit reached after step {step}; {resume_hint}"));
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(ExitCode::from(exit_code))
     }
 }
 
 impl Training<'_> {
-    /// Logs unless `--quiet`.
+    /// Logs on rank 0, unless `--quiet`.
     fn log(&self, line: &str) {
         if !self.args.quiet {
-            log(line);
+            log_on_first(self.ranks, line);
         }
+    }
+
+    /// Resumes the run or starts a new one. Its directory, in which rank 0 alone writes, and its lock; `None` on the
+    /// other ranks.
+    fn directory<T: RegisteredTask>(
+        &self,
+        session: &mut Session<T>,
+    ) -> Result<Option<(RunDirectory, Option<Lock>)>> {
+        let is_first = self.ranks.is_first();
+        if let Some(directory) = self.resumed {
+            resume(session, directory)?;
+            return Ok(is_first.then(|| (directory.clone(), None)));
+        }
+        let started = is_first.then(|| self.start(session)).transpose();
+        let started = agree(self.ranks, started)?;
+        Ok(started.map(|(directory, lock)| (directory, Some(lock))))
+    }
+
+    /// The signal that a rank has received, if any, and where: empty in a single process.
+    fn signal(&self, signals: &SignalHandlers) -> Result<Option<(Signal, String)>> {
+        let ranks = self.ranks;
+        if ranks.is_alone() {
+            return Ok(signals.received().map(|signal| (signal, String::new())));
+        }
+        let all = ranks.gather(&signals.received().map(Signal::number))?;
+        let received = all.into_iter().enumerate().find_map(|(rank, n)| Some((rank, n?)));
+        let named = received.and_then(|(rank, number)| {
+            Some((Signal::of_number(number)?, format!(" on rank {rank} ({})", ranks.host(rank))))
+        });
+        Ok(named)
     }
 
     /// A session at step 0 that has passed the checks before training.
@@ -161,7 +217,13 @@ impl Training<'_> {
     }
 
     /// The observers of a run that starts or resumes after `step`.
-    fn observers(&self, directory: &RunDirectory, step: u64) -> Result<Vec<Box<dyn Observer>>> {
+    fn observers(
+        &self,
+        directory: Option<&RunDirectory>,
+        step: u64,
+    ) -> Result<Vec<Box<dyn Observer>>> {
+        let Some(directory) = directory else { return Ok(Vec::new()) };
+        self.log(&format!("run {}", directory.path().display()));
         let RunConfig { log, model, .. } = &self.loaded.config;
         let mut observers: Vec<Box<dyn Observer>> =
             vec![Box::new(JsonLines::append(&directory.metrics_path())?)];
@@ -179,7 +241,7 @@ impl Training<'_> {
     fn train<T: Task>(
         &self,
         session: &mut Session<T>,
-        directory: &RunDirectory,
+        directory: Option<&RunDirectory>,
         observers: &mut [Box<dyn Observer>],
         signals: &SignalHandlers,
     ) -> tealight_train::Result<()> {
@@ -190,23 +252,26 @@ impl Training<'_> {
         let started = Instant::now();
         let total_steps = session.config.training.steps;
         let event = Event::RunStarted {
-            directory: Some(directory.path()),
+            directory: directory.map(RunDirectory::path),
             step: session.progress.step,
             total_steps,
             n_parameters: session.params.n_parameters(),
         };
         notify(observers, &event)?;
-        let (until, checkpoints) = (stop_after.unwrap_or(total_steps), directory.checkpoints());
-        let result =
-            fit_unless_stopped(session, until, &is_stop_requested, Some(&checkpoints), observers)
-                .map_err(|error| explain_out_of_memory(error, session));
+        let until = stop_after.unwrap_or(total_steps);
+        let checkpoints = directory.map(RunDirectory::checkpoints);
+        let kept = checkpoints.as_ref();
+        let result = fit_unless_stopped(session, until, &is_stop_requested, kept, observers)
+            .map_err(|error| explain_out_of_memory(error, session));
         let (step, seconds) = (session.progress.step, started.elapsed().as_secs_f64());
         result.and(notify(observers, &Event::Finished { step, seconds }))
     }
 
     /// After an error: logs the checkpoint from which the run can be resumed.
-    fn log_last_checkpoint(&self, directory: &RunDirectory) {
-        if let Ok(Some(step)) = directory.checkpoints().latest() {
+    fn log_last_checkpoint(&self, directory: Option<&RunDirectory>) {
+        if let Some(directory) = directory
+            && let Ok(Some(step)) = directory.checkpoints().latest()
+        {
             let path = directory.path().display();
             self.log(&format!(
                 "the last checkpoint is that of step {step}; `tealight train {path}` resumes"
@@ -280,32 +345,49 @@ fn run_name(args: &Train) -> String {
     args.name.clone().unwrap_or_else(stem)
 }
 
-/// Restores the latest intact checkpoint; a run without one starts at step 0.
-fn resume<T: RegisteredTask>(
-    session: &mut Session<T>,
-    directory: &RunDirectory,
-    device: &Device,
-) -> Result<()> {
-    let manifest = directory.manifest()?;
-    manifest.check_data(&session.task.data_files())?;
-    let now = Instructions::of(session.config.training.precision, device);
-    if let Some(change) = changed_instructions(manifest.instructions.as_ref(), now.as_ref()) {
-        log(&change);
-    }
+/// The program, as ranks compare it, and its data.
+fn identity(data: Vec<DataFile>) -> Result<Identity> {
+    let file = std::env::current_exe().context("cannot find this program's executable")?;
+    let mut digest = Digest::default();
+    digest.add(&std::fs::read(&file).with_context(|| format!("cannot read `{}`", file.display()))?);
+    let program = format!("tealight {} ({:.12})", env!("CARGO_PKG_VERSION"), digest.finish());
+    Ok(Identity { program, data })
+}
+
+/// Restores the latest intact checkpoint, which rank 0 reads; a run without one starts at step 0.
+fn resume<T: RegisteredTask>(session: &mut Session<T>, directory: &RunDirectory) -> Result<()> {
+    let (ranks, device) = (session.ranks.clone(), session.params.device().clone());
     let checkpoints = directory.checkpoints();
-    let NewestCheckpoint { checkpoint, damaged } = checkpoints.load_newest(device)?;
-    for DamagedCheckpoint { step, damage, moved_to } in damaged {
-        let kept = moved_to.display();
-        log(&format!("skipped the damaged checkpoint of step {step}, kept as `{kept}`: {damage}"));
+    let now = Instructions::of(session.config.training.precision, &device);
+    let data = session.task.data_files();
+    let mut newest = None;
+    let restored = session.restore_on_all(|| {
+        let manifest = directory.manifest()?;
+        manifest.check_data(&data)?;
+        if let Some(change) = changed_instructions(manifest.instructions.as_ref(), now.as_ref()) {
+            log(&change);
+        }
+        let NewestCheckpoint { checkpoint, damaged } = checkpoints.load_newest(&device)?;
+        for DamagedCheckpoint { step, damage, moved_to } in damaged {
+            let kept = moved_to.display();
+            log(&format!(
+                "skipped the damaged checkpoint of step {step}, kept as `{kept}`: {damage}"
+            ));
+        }
+        newest = checkpoint.as_ref().map(|checkpoint| checkpoints.path(checkpoint.state.step));
+        Ok(checkpoint)
+    });
+    match newest {
+        Some(path) => drop(restored.with_context(|| weights_mismatch(&path, directory))?),
+        None => drop(restored?),
     }
-    if let Some(checkpoint) = checkpoint {
-        let path = checkpoints.path(checkpoint.state.step);
-        session.restore(&checkpoint).with_context(|| weights_mismatch(&path, directory))?;
-    }
-    // Settings that may change on resuming.
-    directory.keep_resolved(&to_resolved_toml(&session.config)?)?;
     let Progress { step, bad_step, .. } = &session.progress;
-    Ok(cut_after(&directory.metrics_path(), *step, bad_step.n_roll_backs)?)
+    // Settings that may change on resuming.
+    let resolved = to_resolved_toml(&session.config)?;
+    Ok(ranks.on_first(|| {
+        directory.keep_resolved(&resolved)?;
+        cut_after(&directory.metrics_path(), *step, bad_step.n_roll_backs)
+    })?)
 }
 
 /// The model, the number of steps and the device on one line.

@@ -1,5 +1,6 @@
-//! The machine: devices, memory, signals, and this program as a subprocess.
+//! The machine: devices, memory, cores, signals, and this program as a subprocess.
 
+pub(crate) mod cores;
 pub(crate) mod device;
 pub(crate) mod memory;
 pub(crate) mod signals;

@@ -44,10 +44,20 @@ impl SignalHandlers {
 
     /// The signal received so far, if any.
     pub(crate) fn received(&self) -> Option<Signal> {
-        let received = self.received.load(Ordering::Relaxed);
-        let (signal, name) =
-            SIGNALS.into_iter().find(|(signal, _)| *signal as usize == received)?;
-        Some(Signal { name, exit_code: 128 + signal as u8 })
+        Signal::of_number(self.received.load(Ordering::Relaxed))
+    }
+}
+
+impl Signal {
+    /// The signal of this number, if it is one that stops a run.
+    pub(crate) fn of_number(number: usize) -> Option<Self> {
+        let (signal, name) = SIGNALS.into_iter().find(|(signal, _)| *signal as usize == number)?;
+        Some(Self { name, exit_code: 128 + signal as u8 })
+    }
+
+    /// Its number.
+    pub(crate) fn number(self) -> usize {
+        usize::from(self.exit_code) - 128
     }
 }
 

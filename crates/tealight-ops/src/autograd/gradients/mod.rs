@@ -117,6 +117,15 @@ impl Gradients {
         Ok(())
     }
 
+    /// The sum with the gradients of another micro-batch; see [`Self::accumulate`].
+    ///
+    /// # Errors
+    /// If `other` has other parameters.
+    pub fn plus(mut self, other: Self) -> Result<Self> {
+        self.accumulate(other)?;
+        Ok(self)
+    }
+
     /// Multiplies every gradient by `factor`.
     pub fn scale(&mut self, factor: f64) -> Result<()> {
         let mut all: Vec<_> = self.entries.iter_mut().filter_map(|(_, g)| g.as_mut()).collect();
@@ -136,6 +145,12 @@ impl Gradients {
             }
         }
         Ok(())
+    }
+
+    /// The sum of the squares of each gradient, accumulated in f64; `None` where there is no gradient.
+    pub fn sums_of_squares(&self) -> Result<Vec<Option<f64>>> {
+        let of_one = |gradient: &Tensor| sum_of_squares(&gradient.contiguous()?);
+        self.iter().map(|(_, gradient)| gradient.map(of_one).transpose()).collect()
     }
 
     /// The Euclidean norm of all gradients together, accumulated in f64. Synchronises with the GPU.
@@ -176,6 +191,12 @@ impl Gradients {
             }
         }
         Ok(faults)
+    }
+}
+
+impl FromIterator<(String, Option<Tensor>)> for Gradients {
+    fn from_iter<I: IntoIterator<Item = (String, Option<Tensor>)>>(entries: I) -> Self {
+        Self { entries: entries.into_iter().collect() }
     }
 }
 

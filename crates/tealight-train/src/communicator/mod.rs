@@ -1,0 +1,67 @@
+//! Communication between the processes ("ranks") that train one model together.
+//!
+//! [`Ranks`](ranks::Ranks) is what the rest of the crate uses. A [`Communicator`] moves bytes and nothing else. Sums are computed by the ranks, in one order whatever the number of
+//! ranks is, so that an MPI library cannot change a result. There are three: [`alone`], one process; [`threads`], ranks
+//! that are threads of one process, for tests; and [`mpi`], processes of an MPI job.
+//!
+//! All ranks call the same functions in the same order (collective calls), and each call returns when this rank's part
+//! in it is done.
+
+pub mod alone;
+pub mod mpi;
+pub mod ranks;
+pub mod threads;
+pub mod wire;
+
+use std::fmt;
+
+use crate::error::CommunicationError;
+
+/// Moves bytes between ranks. Every function is collective but [`abort`](Self::abort).
+///
+/// At most one thread of a process may be in a call at a time.
+pub trait Communicator: fmt::Debug + Send + Sync {
+    /// The number of this rank, counted from 0.
+    fn rank(&self) -> usize;
+
+    /// The number of ranks.
+    fn size(&self) -> usize;
+
+    /// Sends a part of `send` to each rank, and receives a part from each (`MPI_Alltoallv`).
+    ///
+    /// `send` holds the parts for rank 0, 1, … one after the other, with `send_lens` bytes each; `receive` is filled
+    /// with the parts from rank 0, 1, … with `receive_lens` bytes each. What rank a receives from b is as long as what
+    /// b sends to a.
+    ///
+    /// # Errors
+    /// If another rank has ended, or the library reports a failure.
+    fn exchange(
+        &self,
+        send: &[u8],
+        send_lens: &[usize],
+        receive: &mut [u8],
+        receive_lens: &[usize],
+    ) -> Result<(), CommunicationError>;
+
+    /// Sends `send` to all ranks, and fills `receive` with what rank 0, 1, … sent, with `lens` bytes each
+    /// (`MPI_Allgatherv`).
+    ///
+    /// # Errors
+    /// As [`Self::exchange`].
+    fn gather(
+        &self,
+        send: &[u8],
+        receive: &mut [u8],
+        lens: &[usize],
+    ) -> Result<(), CommunicationError>;
+
+    /// Fills `bytes` on all ranks with those of rank `root` (`MPI_Bcast`).
+    ///
+    /// # Errors
+    /// As [`Self::exchange`].
+    fn broadcast(&self, root: usize, bytes: &mut [u8]) -> Result<(), CommunicationError>;
+
+    /// Ends all ranks at once, also those that wait in a collective call. A process ends with exit status `status`.
+    /// Ranks that are threads return an error from the call in which they wait.
+    fn abort(&self, status: i32);
+}

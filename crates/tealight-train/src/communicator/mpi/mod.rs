@@ -1,0 +1,236 @@
+//! Processes of an MPI job, on one computer or several.
+//!
+//! The MPI library is opened while the program runs, and only if a launcher such as `mpirun` or `srun` started this
+//! process together with others ([`join`]). It moves bytes and adds nothing, so that its algorithms cannot change a
+//! result.
+//!
+//! | environment variable | |
+//! |---|---|
+//! | `TEALIGHT_MPI` | path of the library; without it, Tealight searches that of the launcher |
+//! | `TEALIGHT_MPI=none` | the processes do not work together: no library is opened |
+//!
+//! A library that belongs to another launcher knows of this process only, and is refused, or it ends the process in
+//! `MPI_Init_thread` with a message of its own.
+//!
+//! Cost for n bytes per rank and R ranks: n·(R−1)/R bytes ([`exchange`](Communicator::exchange)) or n·(R−1) bytes
+//! ([`gather`](Communicator::gather)) go through the network connection of each rank.
+
+mod launcher;
+mod library;
+mod parts;
+mod search;
+mod world;
+
+use std::ffi::OsString;
+use std::fmt;
+use std::sync::Arc;
+
+use launcher::{Launcher, Variables};
+use parts::{LIMIT, Parts};
+use world::World;
+
+use super::Communicator;
+use crate::error::CommunicationError;
+
+/// Joins the processes that a launcher started together with this one (`MPI_Init_thread`). `None` if there are none,
+/// also if a launcher started this one alone: no library is needed then.
+///
+/// It may be called once. The same thread calls [`Mpi::finish`] at the end; other functions may be called from any
+/// thread.
+///
+/// # Errors
+/// If no MPI library is found, or it fails, or it does not know of the other processes.
+pub fn join() -> Result<Option<Arc<Mpi>>, CommunicationError> {
+    join_with(&|name| std::env::var_os(name))
+}
+
+fn join_with(variables: Variables<'_>) -> Result<Option<Arc<Mpi>>, CommunicationError> {
+    if variables(search::LIBRARY) == Some(OsString::from("none")) {
+        return Ok(None);
+    }
+    let Some(launcher) = Launcher::find(variables) else { return Ok(None) };
+    let world = world::join(search::open(&launcher, variables)?)?;
+    let mpi = Mpi { world };
+    mpi.check_size(&launcher)?;
+    Ok(Some(Arc::new(mpi)))
+}
+
+/// A process of an MPI job.
+///
+/// A process that ends well calls [`finish`](Self::finish), any other [`abort`](Communicator::abort). There is no
+/// `Drop`: to leave the job means to wait for the others, which a process that fails must not do.
+pub struct Mpi {
+    world: Box<dyn World>,
+}
+
+impl Mpi {
+    /// The library's name, version, file and ABI.
+    pub fn describe(&self) -> String {
+        self.world.about().to_string()
+    }
+
+    /// Sums of each rank's `terms`, by the library (`MPI_Allreduce`). The order of the additions is the library's, so
+    /// that the sums depend on the number of ranks: to be measured against, not to train with.
+    ///
+    /// # Errors
+    /// As [`Communicator::exchange`].
+    ///
+    /// # Panics
+    /// If there are not as many `sums` as `terms`.
+    pub fn allreduce_f32_sum(
+        &self,
+        terms: &[f32],
+        sums: &mut [f32],
+    ) -> Result<(), CommunicationError> {
+        assert_eq!(terms.len(), sums.len(), "as many sums as terms");
+        let mut rounds = terms.chunks(ROUND).zip(sums.chunks_mut(ROUND));
+        rounds.try_for_each(|(terms, sums)| self.world.allreduce(terms, sums))
+    }
+
+    /// Waits for the other ranks and leaves the job (`MPI_Finalize`). The launcher takes a process that ends without
+    /// it for one that failed. Nothing happens when it is called again; all other calls fail afterwards.
+    ///
+    /// In a panic it ends the job instead ([`Communicator::abort`]), because the others may wait for this rank.
+    ///
+    /// # Errors
+    /// If the library reports a failure.
+    pub fn finish(&self) -> Result<(), CommunicationError> {
+        if std::thread::panicking() {
+            self.abort(STATUS_OF_PANIC);
+        }
+        self.world.finalize()
+    }
+
+    /// A library that belongs to another launcher knows of this process only, and so does one that `srun` tells
+    /// nothing: each process would train alone.
+    fn check_size(&self, launcher: &Launcher) -> Result<(), CommunicationError> {
+        let size = self.size();
+        if size >= launcher.at_least {
+            return Ok(());
+        }
+        if size == 1 {
+            self.finish()?;
+        }
+        let (library, remedy) = (self.describe(), launcher.remedy());
+        Err(CommunicationError::Launch(format!(
+            "{launcher}, and {library} knows of {size}: {remedy}, or to `none` if the processes do not work together"
+        )))
+    }
+
+    fn parts(&self, function: &'static str, lens: &[usize]) -> Result<Parts, CommunicationError> {
+        Parts::new(lens).ok_or_else(|| CommunicationError::Mpi {
+            function,
+            library: self.world.about().file.clone(),
+            message: format!(
+                "a call moves at most {LIMIT} bytes, not {}",
+                lens.iter().map(|&len| len as u128).sum::<u128>(),
+            ),
+        })
+    }
+
+    /// As `gather`, for any number of bytes: each rank in turn sends to all.
+    fn gather_in_turn(
+        &self,
+        send: &[u8],
+        receive: &mut [u8],
+        lens: &[usize],
+    ) -> Result<(), CommunicationError> {
+        let mut rest = receive;
+        for (root, &len) in lens.iter().enumerate() {
+            let (part, after) = rest.split_at_mut(len);
+            if root == self.rank() {
+                part.copy_from_slice(send);
+            }
+            self.broadcast(root, part)?;
+            rest = after;
+        }
+        Ok(())
+    }
+}
+
+/// The most items that a call of the library moves: their number is a C integer.
+const ROUND: usize = 1 << 30;
+
+/// The exit status of a program that panics.
+const STATUS_OF_PANIC: i32 = 101;
+
+impl Communicator for Mpi {
+    fn rank(&self) -> usize {
+        self.world.rank()
+    }
+
+    fn size(&self) -> usize {
+        self.world.size()
+    }
+
+    /// What this rank sends and what it receives must each be below 2 GiB: the caller splits longer buffers.
+    fn exchange(
+        &self,
+        send: &[u8],
+        send_lens: &[usize],
+        receive: &mut [u8],
+        receive_lens: &[usize],
+    ) -> Result<(), CommunicationError> {
+        let function = "MPI_Alltoallv";
+        let send_parts = self.parts(function, send_lens)?;
+        let receive_parts = self.parts(function, receive_lens)?;
+        self.world.alltoallv(send, &send_parts, receive, &receive_parts)
+    }
+
+    fn gather(
+        &self,
+        send: &[u8],
+        receive: &mut [u8],
+        lens: &[usize],
+    ) -> Result<(), CommunicationError> {
+        // All ranks know all lengths, so that they come to the same decision.
+        match Parts::new(lens) {
+            Some(parts) => self.world.allgatherv(send, receive, &parts),
+            None => self.gather_in_turn(send, receive, lens),
+        }
+    }
+
+    fn broadcast(&self, root: usize, bytes: &mut [u8]) -> Result<(), CommunicationError> {
+        bytes.chunks_mut(ROUND).try_for_each(|round| self.world.bcast(root, round))
+    }
+
+    fn abort(&self, status: i32) {
+        self.world.abort(status);
+        std::process::exit(status);
+    }
+}
+
+impl fmt::Debug for Mpi {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (rank, size) = (self.rank(), self.size());
+        write!(f, "Mpi {{ rank {rank} of {size}, {} }}", self.describe())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn joined(set: &[(&str, &str)]) -> Result<bool, CommunicationError> {
+        let variables = |name: &str| {
+            set.iter().find(|(other, _)| *other == name).map(|(_, value)| OsString::from(value))
+        };
+        join_with(&variables).map(|mpi| mpi.is_some())
+    }
+
+    #[test]
+    fn a_plain_process_opens_no_library() {
+        assert_eq!(joined(&[("TEALIGHT_MPI", "/nowhere/libmpi.so")]), Ok(false));
+    }
+
+    #[test]
+    fn processes_that_do_not_work_together_open_no_library() {
+        assert_eq!(joined(&[("OMPI_COMM_WORLD_SIZE", "3"), ("TEALIGHT_MPI", "none")]), Ok(false));
+    }
+
+    #[test]
+    fn one_of_several_processes_must_find_its_library() {
+        let set = [("OMPI_COMM_WORLD_SIZE", "3"), ("TEALIGHT_MPI", "/nowhere/libmpi.so")];
+        assert!(matches!(joined(&set), Err(CommunicationError::Launch(_))));
+    }
+}

@@ -1,0 +1,25 @@
+//! Why ranks cannot communicate.
+
+/// Communication failed or cannot start.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CommunicationError {
+    /// Another rank has ended.
+    #[error("rank {rank} has ended the job")]
+    Aborted {
+        /// The rank that ended it.
+        rank: usize,
+    },
+    /// A function of the MPI library failed.
+    #[error("`{function}` of {library} fails: {message}")]
+    Mpi {
+        /// Its name, such as `MPI_Alltoallv`.
+        function: &'static str,
+        /// The library's file.
+        library: String,
+        /// The library's description of the error.
+        message: String,
+    },
+    /// The process was started by a launcher of several processes, and cannot communicate with the others.
+    #[error("{0}")]
+    Launch(String),
+}

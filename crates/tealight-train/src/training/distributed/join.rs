@@ -1,0 +1,176 @@
+//! Before the first step: ranks make sure that they are about to do the same.
+
+use serde::{Deserialize, Serialize};
+
+use crate::communicator::ranks::Ranks;
+use crate::config::{ConfigSource, RunConfig, to_resolved_toml};
+use crate::data::DataFile;
+use crate::error::{Error, Result};
+use crate::run::manifest::{Instructions, device_name};
+use crate::storage::digests::Digest;
+use crate::storage::tensors::{NamedTensors, element_bytes};
+use crate::task::Task;
+use crate::training::session::Session;
+use crate::training::shards::{Owners, Shards};
+
+/// What has to be the same on all ranks, beside the settings and the parameters.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// The program: its version and a digest of its file.
+    pub program: String,
+    /// The files of the data.
+    pub data: Vec<DataFile>,
+}
+
+/// All that has to be the same.
+#[derive(Debug, Serialize, Deserialize)]
+struct Description {
+    identity: Identity,
+    /// The resolved configuration.
+    settings: String,
+    /// The kind of device and its instruction set.
+    computes_with: String,
+    /// A digest of the parameters.
+    parameters: String,
+}
+
+impl<T: Task> Session<T> {
+    /// Lets the session train together with those of the other `ranks`.
+    ///
+    /// # Errors
+    /// On all ranks, if one differs in its program, settings, instruction set, data or parameters, or if the number of
+    /// ranks does not divide `training.micro_batches`.
+    pub fn join(&mut self, ranks: Ranks, identity: &Identity) -> Result<()> {
+        if ranks.is_alone() {
+            return Ok(());
+        }
+        let own = self.describe(identity);
+        let all = ranks.agree(own)?;
+        let alike = (1..all.len()).try_for_each(|rank| compare(&ranks, rank, &all[rank], &all[0]));
+        let divided = divides(ranks.size() as u64, self.config.training.micro_batches);
+        ranks.agree(alike.and(divided))?;
+        if self.config.distributed.shard_optimizer {
+            let owners = Owners::new(&self.params, &ranks);
+            self.optimizer.keep_only(&owners.own_names());
+            self.shards = Shards::Owned(owners);
+        }
+        self.ranks = ranks;
+        Ok(())
+    }
+
+    fn describe(&self, identity: &Identity) -> Result<Description> {
+        let (precision, device) = (self.config.training.precision, self.params.device());
+        let instructions = Instructions::of(precision, device);
+        let device = device_name(device);
+        let kind = device.split(':').next().unwrap_or_default();
+        Ok(Description {
+            identity: identity.clone(),
+            settings: to_resolved_toml(&self.config)?,
+            computes_with: instructions
+                .map_or_else(|| kind.to_owned(), |set| format!("{kind} with {set}")),
+            parameters: digest(&self.params.tensors())?,
+        })
+    }
+
+    /// Checks that all ranks have the same parameters.
+    ///
+    /// # Errors
+    /// On all ranks, if they differ, which is a defect of a machine or of this program.
+    pub(crate) fn check_same_parameters(&self) -> Result<()> {
+        if self.ranks.is_alone() {
+            return Ok(());
+        }
+        let all = self.ranks.agree(digest(&self.params.tensors()))?;
+        let Some(rank) = all.iter().position(|digest| *digest != all[0]) else { return Ok(()) };
+        let step = self.progress.step;
+        let message = format!(
+            "after step {step} rank {rank} on {} has other parameters than rank 0 on {}; its numbers cannot be trusted",
+            self.ranks.host(rank),
+            self.ranks.host(0)
+        );
+        self.ranks.agree::<()>(Err(Error::UnlikeRanks(message))).map(drop)
+    }
+}
+
+/// Checks that a rank is like rank 0.
+fn compare(ranks: &Ranks, rank: usize, own: &Description, first: &Description) -> Result<()> {
+    let unlike = |what: &str, own: &str, first: &str| {
+        let (host, first_host) = (ranks.host(rank), ranks.host(0));
+        let message =
+            format!("rank {rank} on {host} has {what} {own}, and rank 0 on {first_host} {first}");
+        Err(Error::UnlikeRanks(message))
+    };
+    if own.identity.program != first.identity.program {
+        return unlike("the program", &own.identity.program, &first.identity.program);
+    }
+    if own.settings != first.settings {
+        let differences = differences(&own.settings, &first.settings)?;
+        return unlike("other settings:", &differences, "is what they are compared with");
+    }
+    if own.computes_with != first.computes_with {
+        return unlike("the processor", &own.computes_with, &first.computes_with);
+    }
+    for (own, first) in own.identity.data.iter().zip(&first.identity.data) {
+        if own != first {
+            return unlike("the data", &shown(own), &shown(first));
+        }
+    }
+    if own.parameters != first.parameters {
+        return unlike("the parameters", &own.parameters, &first.parameters);
+    }
+    Ok(())
+}
+
+/// `` `training.steps` was 6 and is 7 ``, one after the other.
+fn differences(own: &str, first: &str) -> Result<String> {
+    let config = |text: &str| -> Result<RunConfig> {
+        Ok(ConfigSource::parse("a message between ranks".as_ref(), text, &[])?.deserialize()?)
+    };
+    let differences = config(first)?.differences(&config(own)?);
+    let shown: Vec<_> = differences.iter().map(ToString::to_string).collect();
+    Ok(shown.join("; "))
+}
+
+/// `` `task.corpus.paths`: books/a.txt (00f5…) ``
+fn shown(DataFile { key, path, fingerprint }: &DataFile) -> String {
+    format!("`{key}`: {} ({fingerprint})", path.display())
+}
+
+/// Checks that the micro-batches can be divided among the ranks.
+fn divides(n_ranks: u64, n_micro_batches: u64) -> Result<()> {
+    if n_micro_batches.is_multiple_of(n_ranks) {
+        return Ok(());
+    }
+    let below = n_micro_batches / n_ranks * n_ranks;
+    let nearest = match below {
+        0 => format!("{n_ranks}"),
+        _ => format!("{below} and {}", below + n_ranks),
+    };
+    let message = format!(
+        "`training.micro_batches` = {n_micro_batches} is the number of all processes together, and cannot be divided \
+         among {n_ranks}; the nearest that can: {nearest}"
+    );
+    Err(Error::config(["training.micro_batches"], message))
+}
+
+fn digest(tensors: &NamedTensors) -> Result<String> {
+    let mut digest = Digest::default();
+    for (name, tensor) in tensors {
+        digest.add(name.as_bytes());
+        digest.add(&element_bytes(tensor)?);
+    }
+    Ok(digest.finish())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_of_ranks_that_does_not_divide_is_refused_with_the_nearest_that_do() {
+        divides(4, 8).unwrap();
+        let message = |n_ranks, n| divides(n_ranks, n).unwrap_err().to_string();
+        assert!(message(4, 6).ends_with("among 4; the nearest that can: 4 and 8"));
+        assert!(message(4, 1).ends_with("among 4; the nearest that can: 4"));
+    }
+}
