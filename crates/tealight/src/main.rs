@@ -11,10 +11,12 @@ mod terminal;
 
 use std::process::ExitCode;
 
+use anyhow::bail;
 use clap::Parser;
 
 use args::{Arguments, Command};
 use tealight_ops::{check_instructions, with_product_precision};
+use tealight_train::communicator::mpi;
 
 #[global_allocator]
 static ALLOCATOR: tealight_ops::allocator::Allocator = tealight_ops::allocator::Allocator;
@@ -27,8 +29,20 @@ fn main() -> ExitCode {
     let precision = command.product_precision();
     let result = check_instructions()
         .map_err(anyhow::Error::msg)
+        .and_then(|()| check_launch(&command))
         .and_then(|()| with_product_precision(precision, || run(command)));
     result.unwrap_or_else(|error| terminal::failure::report(&error))
+}
+
+/// Refuses several processes of a command that is a single one.
+fn check_launch(command: &Command) -> anyhow::Result<()> {
+    match mpi::launched_together() {
+        Some(launcher) if !command.is_distributed() => bail!(
+            "{launcher}, and only `tealight train`, `bench train` and `bench comm` are commands of several; start this \
+             one without the launcher, or set `TEALIGHT_MPI` to `none` to run it in each process"
+        ),
+        _ => Ok(()),
+    }
 }
 
 fn run(command: Command) -> anyhow::Result<ExitCode> {

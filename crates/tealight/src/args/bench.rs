@@ -20,6 +20,8 @@ pub(crate) enum Bench {
     Product(BenchProduct),
     /// Latency of predicting masked tokens
     FillMask(BenchFillMask),
+    /// Exchange of gradients between the processes of an MPI job, beside `MPI_Allreduce`
+    Comm(BenchComm),
     /// Internal: one measurement of `bench attention`, in its own process
     #[command(hide = true)]
     AttentionOnce {
@@ -138,6 +140,37 @@ pub(crate) struct BenchFillMask {
     pub(crate) repeats: usize,
     #[command(flatten)]
     pub(crate) options: BenchOptions,
+}
+
+const COMM_EXAMPLES: &str = "\
+Examples:
+  mpirun -n 4 tealight bench comm
+  mpirun -n 2 tealight bench comm --megabytes 40 --step-ms 100
+
+Measures what a step of training adds when its gradients are exchanged and nothing hides it, and the latency of one \
+message. From both the model of cost of docs/CLUSTER.md predicts the efficiency of steps of --step-ms.";
+
+#[derive(Args, Debug)]
+#[command(after_help = COMM_EXAMPLES)]
+pub(crate) struct BenchComm {
+    /// Sizes of all gradients together, in megabytes: 4 per million parameters
+    #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = megabytes,
+          default_value = "1,10,100", allow_negative_numbers = true)]
+    pub(crate) megabytes: Vec<f64>,
+    /// Time of a step of one process with one micro-batch, for the predicted efficiency
+    #[arg(long, value_name = "MS", value_parser = seconds, default_value_t = 100., allow_negative_numbers = true)]
+    pub(crate) step_ms: f64,
+    /// Number of measured exchanges of each size, after one warm-up
+    #[arg(long, value_name = "N", value_parser = positive, default_value_t = 10)]
+    pub(crate) repeats: usize,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+fn megabytes(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|n: &f64| *n >= 0.001 && *n <= 10_000.);
+    number.ok_or_else(|| "expected a number of megabytes, 0.001 to 10000".to_owned())
 }
 
 const ATTENTION_EXAMPLES: &str = "\

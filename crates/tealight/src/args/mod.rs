@@ -97,6 +97,11 @@ impl Command {
         precision.of_products()
     }
 
+    /// Whether several processes of an MPI job run the command together.
+    pub(crate) fn is_distributed(&self) -> bool {
+        matches!(self, Self::Train(_) | Self::Bench(Bench::Train(_) | Bench::Comm(_)))
+    }
+
     /// Whether the allocator keeps freed memory for reuse. That is faster, but the memory of the
     /// process then does not show how much is in use, so a measurement of memory turns it off.
     pub(crate) fn keeps_freed_memory(&self) -> bool {

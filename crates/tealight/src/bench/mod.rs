@@ -2,6 +2,7 @@
 //! predictions.
 
 mod attention;
+mod comm;
 mod fill_mask;
 mod operations;
 mod product;
@@ -23,7 +24,7 @@ pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
         Bench::Product(args) => args.options.threads,
         Bench::FillMask(args) => args.options.threads,
         // `bench attention` measures in subprocesses anyway.
-        Bench::Attention(_) | Bench::AttentionOnce { .. } => None,
+        Bench::Attention(_) | Bench::AttentionOnce { .. } | Bench::Comm(_) => None,
     };
     // A system that grants fewer threads would do so again: the variable prevents a second restart.
     let requested = env::var(THREADS).ok();
@@ -34,7 +35,8 @@ pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
         return restart_with_threads(threads);
     }
     match bench {
-        Bench::Train(args) => train::run(args),
+        Bench::Train(args) => return train::run(args),
+        Bench::Comm(args) => return comm::run(args),
         Bench::Product(args) => product::run(args),
         Bench::FillMask(args) => fill_mask::run(args),
         Bench::Attention(args) => attention::run(args),

@@ -10,11 +10,11 @@ use tealight_train::task::table::Table;
 /// The time of an operation in a mean step.
 #[derive(Debug, Serialize)]
 pub(super) struct Share {
-    operation: &'static str,
+    pub(super) operation: &'static str,
     /// `None` for work outside the model, such as the optimizer.
     pass: Option<&'static str>,
     calls: f64,
-    milliseconds: f64,
+    pub(super) milliseconds: f64,
 }
 
 /// The operations of a mean step, slowest first, and the remaining time.

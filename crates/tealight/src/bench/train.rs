@@ -1,6 +1,7 @@
 //! `tealight bench train`: time, throughput and memory of training steps.
 
 use std::fmt::Write as _;
+use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::{Result, bail};
@@ -10,29 +11,38 @@ use tealight_ops::allocator::n_allocations;
 use tealight_ops::linear::linear;
 use tealight_ops::profile::{start, stop};
 use tealight_ops::{threads, with_product_precision};
+use tealight_train::communicator::ranks::Ranks;
 use tealight_train::config::Precision;
 use tealight_train::observer::{Event, Observer};
 use tealight_train::task::table::thousands;
 use tealight_train::task::{RegisteredTask, Task, TaskVisitor};
+use tealight_train::training::distributed::exchange::WAITING;
+use tealight_train::training::distributed::join::Identity;
+use tealight_train::training::distributed::measure::time_exchanges;
 use tealight_train::{Session, fit};
 
 use super::operations::{self, Share};
 use super::times::{Times, milliseconds, seconds_of};
 use crate::args::bench::BenchTrain;
 use crate::runs::config::LoadedConfig;
+use crate::runs::job::{self, open_device};
 use crate::runs::load::with_task;
 use crate::system::memory;
 use crate::terminal::failure::at_its_place;
 use crate::terminal::numbers::{MEBIBYTE, counted};
 use crate::terminal::output::{print, print_indented_json};
 
-pub(super) fn run(args: &BenchTrain) -> Result<()> {
-    let device = args.device.open()?;
+pub(super) fn run(args: &BenchTrain) -> Result<ExitCode> {
+    job::run(|ranks, _| bench(args, ranks).map(|()| ExitCode::SUCCESS))
+}
+
+fn bench(args: &BenchTrain, ranks: &Ranks) -> Result<()> {
+    let device = open_device(args.device, ranks)?;
     let mut loaded = LoadedConfig::read(&args.config.path, &args.config.overrides)?;
     if loaded.init_model.is_some() {
         bail!("`init_from` does not change the time of a step; run the benchmark without it");
     }
-    let n_steps = args.steps * if args.profile { 2 } else { 1 };
+    let n_steps = args.steps * if args.profile || !ranks.is_alone() { 2 } else { 1 };
     // One more, because the last step of a run evaluates.
     let total = (args.warmup + n_steps) as u64 + 1;
     let config = &mut loaded.config;
@@ -41,11 +51,12 @@ pub(super) fn run(args: &BenchTrain) -> Result<()> {
     config.training.evaluate_every = config.training.steps;
     config.training.early_stopping = None;
     config.log.every = 1;
-    let bench = TrainingBench { args, device: &device, loaded: &loaded };
+    let bench = TrainingBench { ranks, args, device: &device, loaded: &loaded };
     with_task(&loaded, &device, None, bench)
 }
 
 struct TrainingBench<'a> {
+    ranks: &'a Ranks,
     args: &'a BenchTrain,
     device: &'a Device,
     loaded: &'a LoadedConfig,
@@ -55,17 +66,22 @@ impl TaskVisitor for TrainingBench<'_> {
     type Output = Result<()>;
 
     fn visit<T: RegisteredTask>(self, task: T) -> Result<()> {
-        let Self { args, device, loaded } = self;
+        let Self { ranks, args, device, loaded } = self;
         let config = &loaded.config;
         let at_its_place = |error| at_its_place(error, &loaded.source);
         let mut session = loaded.session(task, device)?;
         session.check_memory().map_err(at_its_place)?;
         session.check().map_err(at_its_place)?;
+        session.join(ranks.clone(), &Identity::default()).map_err(at_its_place)?;
         steps(&mut session, args.warmup).map_err(at_its_place)?;
         memory::reset_peak();
         let measured = steps(&mut session, args.steps).map_err(at_its_place)?;
         let peak_memory_bytes = memory::peak();
-        let profile = args.profile.then(|| profiled(&mut session, args.steps));
+        let profiled = (args.profile || !ranks.is_alone())
+            .then(|| profiled(&mut session, args.steps))
+            .transpose()
+            .map_err(at_its_place)?;
+        let communication = communication(&session, profiled.as_deref())?;
         let cost = session.task.cost(&session.model, &config.model, &session.params);
         let n_examples = session.examples_per_step();
         let n_steps = measured.milliseconds.len() as f64;
@@ -92,17 +108,49 @@ impl TaskVisitor for TrainingBench<'_> {
             n_recorded_steps: measured.n_recorded,
             allocations_per_step: (measured.allocations as f64 / args.steps as f64).round(),
             loss: measured.loss,
-            profile: profile.transpose().map_err(at_its_place)?,
+            profile: profiled.filter(|_| args.profile),
+            communication,
             steps_per_second,
             tokens_per_second: tokens_per_step * steps_per_second,
             model_flops_utilisation: flops_per_step as f64 * steps_per_second
                 / product_flops_per_second,
         };
-        if args.options.json {
-            return print_indented_json(&report);
+        match (ranks.is_first(), args.options.json) {
+            (false, _) => Ok(()),
+            (true, true) => print_indented_json(&report),
+            (true, false) => print(&report.text()),
         }
-        print(&report.text())
     }
+}
+
+/// The exchange of gradients between the processes of an MPI job.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Communication {
+    n_ranks: usize,
+    /// Milliseconds of an exchange when nothing else is computed.
+    exchange_ms: f64,
+    /// Milliseconds per step that the backward pass does not hide.
+    exposed_ms: f64,
+}
+
+/// What the exchange takes by itself, and how much of it a step of `profile` waits for; `None` in a single process.
+fn communication<T: Task>(
+    session: &Session<T>,
+    profile: Option<&[Share]>,
+) -> Result<Option<Communication>> {
+    const REPEATS: usize = 6;
+    let (Session { ranks, config, params, .. }, Some(profile)) = (session, profile) else {
+        return Ok(None);
+    };
+    if ranks.is_alone() {
+        return Ok(None);
+    }
+    let sizes: Vec<_> = params.trained().map(|(_, parameter)| parameter.elem_count()).collect();
+    let times = time_exchanges(ranks, &sizes, &config.distributed, REPEATS)?;
+    let times = Times::of(times[1..].iter().copied().map(milliseconds).collect());
+    let waits = profile.iter().filter(|share| share.operation == WAITING);
+    let exposed_ms = waits.map(|share| share.milliseconds).sum();
+    Ok(Some(Communication { n_ranks: ranks.size(), exchange_ms: times.median, exposed_ms }))
 }
 
 /// What was measured in several steps.
@@ -216,6 +264,8 @@ struct Report {
     loss: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     profile: Option<Vec<Share>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    communication: Option<Communication>,
     steps_per_second: f64,
     tokens_per_second: f64,
     model_flops_utilisation: f64,
@@ -243,6 +293,12 @@ impl Report {
         row("allocations per step", whole(self.allocations_per_step));
         if self.n_recorded_steps > 0 {
             row("CUDA graph steps", self.n_recorded_steps.to_string());
+        }
+        if let Some(Communication { n_ranks, exchange_ms, exposed_ms }) = self.communication {
+            let hidden = 100. * (1. - exposed_ms / exchange_ms).max(0.);
+            row("processes", n_ranks.to_string());
+            row("exchange alone", format!("{exchange_ms:.3} ms"));
+            row("exposed per step", format!("{exposed_ms:.3} ms, {hidden:.0} % is hidden"));
         }
         let profile =
             self.profile.as_deref().map(|shares| format!("\n{}", operations::table(shares)));

@@ -28,7 +28,7 @@ use tealight_train::{Error, Session, fit_unless_stopped};
 use crate::args::train::Train;
 use crate::pictures::attention;
 use crate::runs::config::{LoadedConfig, check_same_run};
-use crate::runs::job::{self, agree, log_on_first};
+use crate::runs::job::{self, agree, log_on_first, open_device};
 use crate::runs::load::{weights_mismatch, with_task};
 use crate::runs::preflight::{self, explain_out_of_memory};
 use crate::runs::summary::Summary;
@@ -39,11 +39,12 @@ use crate::terminal::progress::ProgressObserver;
 
 pub(crate) fn run(args: &Train) -> Result<ExitCode> {
     let started = Instant::now();
-    job::run(|ranks| train(args, started, ranks))
+    job::run(|ranks, _| train(args, started, ranks))
 }
 
 fn train(args: &Train, started: Instant, ranks: &Ranks) -> Result<ExitCode> {
-    let opened = args.device.open().and_then(|device| Ok((device, configuration(args)?)));
+    let opened =
+        open_device(args.device, ranks).and_then(|device| Ok((device, configuration(args)?)));
     let (device, (loaded, resumed)) = agree(ranks, opened)?;
     let (device, loaded, resumed) = (&device, &loaded, resumed.as_ref());
     // Locked before the data are loaded, which can take long.

@@ -4,12 +4,14 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context, Error, Result};
+use candle_core::Device;
 use tealight_ops::threads;
 use tealight_train::communicator::Communicator;
 use tealight_train::communicator::mpi::{self, Mpi};
 use tealight_train::communicator::ranks::{Failure, Ranks};
 
 use crate::system::cores::Cores;
+use crate::system::device::DeviceName;
 use crate::system::subprocess::THREADS;
 use crate::terminal::failure;
 use crate::terminal::output::log;
@@ -19,11 +21,13 @@ use crate::terminal::output::log;
 /// # Errors
 /// That of `command`. If all ranks know of it, rank 0 alone returns it. Otherwise the job ends here, as other ranks may
 /// wait for this one.
-pub(crate) fn run(command: impl FnOnce(&Ranks) -> Result<ExitCode>) -> Result<ExitCode> {
-    let Some(mpi) = mpi::join()? else { return command(&Ranks::alone()) };
+pub(crate) fn run(
+    command: impl FnOnce(&Ranks, Option<&Mpi>) -> Result<ExitCode>,
+) -> Result<ExitCode> {
+    let Some(mpi) = mpi::join()? else { return command(&Ranks::alone(), None) };
     let job = Job(mpi);
     let ranks = job.ranks()?;
-    let result = n_threads(&ranks).and_then(|n| threads::with(n, || command(&ranks)));
+    let result = n_threads(&ranks).and_then(|n| threads::with(n, || command(&ranks, Some(&job.0))));
     match (result, ranks.failure()) {
         (Ok(code), _) => {
             job.0.finish()?;
@@ -50,7 +54,9 @@ fn n_threads(ranks: &Ranks) -> Result<usize> {
         return Ok(threads::count());
     }
     let Cores { n_threads, warnings } = Cores::of_rank(ranks)?;
-    warnings.iter().for_each(|warning| log_on_first(ranks, warning));
+    for warning in &warnings {
+        log_on_first(ranks, warning);
+    }
     Ok(n_threads)
 }
 
@@ -67,6 +73,13 @@ pub(crate) fn agree<T>(ranks: &Ranks, own: Result<T>) -> Result<T> {
         }
         _ => own,
     }
+}
+
+/// Opens the device of this rank. On a host with several GPUs each rank has its own.
+pub(crate) fn open_device(name: DeviceName, ranks: &Ranks) -> Result<Device> {
+    let here = ranks.on_this_host();
+    let number = here.iter().take_while(|rank| **rank != ranks.rank()).count();
+    name.of_process(number).open()
 }
 
 /// Ends the job if this rank panics: the others may wait for it.

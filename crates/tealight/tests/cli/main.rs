@@ -5,6 +5,7 @@ mod benching;
 mod breaking;
 mod checkpoints;
 mod classifying;
+mod clustering;
 mod combinations;
 mod configuration;
 mod data;

@@ -56,7 +56,7 @@ impl Drop for Running {
 fn wait_until(is_so: impl FnMut() -> bool) -> Result {
     let (started, mut is_so) = (Instant::now(), is_so);
     while !is_so() {
-        if started.elapsed() > Duration::from_secs(60) {
+        if started.elapsed() > Duration::from_mins(1) {
             return Err("it takes too long".into());
         }
         sleep(Duration::from_millis(2));

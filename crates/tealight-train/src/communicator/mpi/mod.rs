@@ -44,6 +44,14 @@ pub fn join() -> Result<Option<Arc<Mpi>>, CommunicationError> {
     join_with(&|name| std::env::var_os(name))
 }
 
+/// What the environment says about processes that a launcher started together with this one; `None` if there are none,
+/// or if `TEALIGHT_MPI` is `none`.
+pub fn launched_together() -> Option<String> {
+    let variables: Variables<'_> = &|name| std::env::var_os(name);
+    let is_none = variables(search::LIBRARY) == Some(OsString::from("none"));
+    Launcher::find(variables).filter(|_| !is_none).map(|launcher| launcher.to_string())
+}
+
 fn join_with(variables: Variables<'_>) -> Result<Option<Arc<Mpi>>, CommunicationError> {
     if variables(search::LIBRARY) == Some(OsString::from("none")) {
         return Ok(None);

@@ -13,9 +13,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{Builder, Scope};
-use std::time::{Duration, Instant};
 
 use candle_core::{CpuStorage, Device, Storage, Tensor};
+use tealight_ops::profile::{Phase, timed};
 
 use super::plan::{Bucket, Plan};
 use super::tree::{Node, PairwiseSum, nodes_within};
@@ -23,6 +23,9 @@ use super::tree::{Node, PairwiseSum, nodes_within};
 use crate::communicator::ranks::Ranks;
 use crate::communicator::wire::Wire;
 use crate::error::Result;
+
+/// In the profile, the part of the exchange that nothing hides.
+pub const WAITING: &str = "wait for gradients";
 
 /// The most elements that a rank sends or receives in one call.
 const MAX_LEN: usize = 1 << 28;
@@ -43,8 +46,6 @@ pub(crate) struct GradientExchange {
     offered: Vec<Vec<Option<Partials>>>,
     /// Buckets that have been sent.
     n_sent: usize,
-    /// Time that [`Self::finish`] has waited, and the number of its calls.
-    pub(crate) waited: (Duration, u64),
 }
 
 /// A bucket that is to be summed: by slot.
@@ -71,15 +72,7 @@ impl GradientExchange {
         let thread = Builder::new().name("gradients".to_owned());
         let started = thread.spawn_scoped(scope, move || summer.run(&to_do, &done));
         started.map_err(candle_core::Error::wrap)?;
-        let mut exchange = Self {
-            plan,
-            n_partials,
-            jobs,
-            sums,
-            offered: Vec::new(),
-            n_sent: 0,
-            waited: (Duration::ZERO, 0),
-        };
+        let mut exchange = Self { plan, n_partials, jobs, sums, offered: Vec::new(), n_sent: 0 };
         exchange.reset();
         Ok(exchange)
     }
@@ -111,12 +104,10 @@ impl GradientExchange {
                 }
             }
         }
-        let started = Instant::now();
-        let sums = plan.buckets.iter().map(|_| {
-            self.sums.recv().expect("invariant: the thread sends a result for each bucket")
-        });
-        let sums = sums.collect();
-        self.waited = (self.waited.0 + started.elapsed(), self.waited.1 + 1);
+        let receive =
+            || self.sums.recv().expect("invariant: the thread sends a result for each bucket");
+        let sums =
+            timed(WAITING, Phase::Other, || plan.buckets.iter().map(|_| receive()).collect());
         self.reset();
         sums
     }

@@ -10,8 +10,9 @@
 //! losses, an error, whether a stop was asked for. So all take the same decision, and a step in which one rank fails
 //! fails on all. Rank 0 alone writes.
 
-pub(crate) mod exchange;
+pub mod exchange;
 pub mod join;
+pub mod measure;
 pub(crate) mod plan;
 pub(crate) mod step;
 pub(crate) mod tree;

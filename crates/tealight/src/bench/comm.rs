@@ -1,0 +1,173 @@
+//! `tealight bench comm`: the exchange of gradients between processes.
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::{Result, bail};
+use serde::Serialize;
+use tealight_train::communicator::mpi::Mpi;
+use tealight_train::communicator::ranks::Ranks;
+use tealight_train::config::DistributedConfig;
+use tealight_train::task::table::Table;
+use tealight_train::training::distributed::measure::{Cost, time_exchanges};
+
+use super::times::{Times, milliseconds};
+use crate::args::bench::BenchComm;
+use crate::runs::job;
+use crate::terminal::output::{print, print_indented_json};
+
+/// Bytes of a gradient's element.
+const WIDTH: f64 = 4.;
+
+pub(super) fn run(args: &BenchComm) -> Result<ExitCode> {
+    job::run(|ranks, mpi| {
+        let Some(mpi) = mpi else {
+            bail!(
+                "there is no other process to communicate with; `mpirun -n 2 tealight bench comm` starts two"
+            )
+        };
+        let report = Report::measure(args, ranks, mpi)?;
+        if ranks.is_first() {
+            if args.json { print_indented_json(&report) } else { print(&report.text()) }?;
+        }
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    library: String,
+    n_ranks: usize,
+    hosts: Vec<String>,
+    /// Microseconds of one small message from each rank to all.
+    latency_us: f64,
+    step_ms: f64,
+    sizes: Vec<Size>,
+}
+
+/// The measurements of one size.
+#[derive(Debug, Serialize)]
+struct Size {
+    megabytes: f64,
+    /// Milliseconds of an exchange of gradients with its sums: the slowest rank's.
+    exchange: Times,
+    /// Milliseconds of `MPI_Allreduce`, whose sums depend on the number of ranks.
+    allreduce: Times,
+    /// Bytes that a rank sends, per second of the exchange.
+    bytes_per_second: f64,
+    /// Predicted efficiency of a step with one micro-batch per rank.
+    efficiency: f64,
+    efficiency_without_overlap: f64,
+}
+
+impl Report {
+    fn measure(args: &BenchComm, ranks: &Ranks, mpi: &Mpi) -> Result<Self> {
+        let latency = latency(ranks)?;
+        let sizes = args.megabytes.iter().map(|&mb| Size::measure(mb, args, ranks, mpi, latency));
+        Ok(Self {
+            library: mpi.describe(),
+            n_ranks: ranks.size(),
+            hosts: (0..ranks.size()).map(|rank| ranks.host(rank).to_owned()).collect(),
+            latency_us: latency * 1e6,
+            step_ms: args.step_ms,
+            sizes: sizes.collect::<Result<_>>()?,
+        })
+    }
+
+    fn text(&self) -> String {
+        let Self { library, n_ranks, latency_us, step_ms, .. } = self;
+        let mut table = Table::new([
+            "MB".to_owned(),
+            "exchange ms".to_owned(),
+            "GB/s".to_owned(),
+            "MPI_Allreduce ms".to_owned(),
+            "ratio".to_owned(),
+            format!("efficiency at {step_ms} ms"),
+            "without overlap".to_owned(),
+        ]);
+        for size in &self.sizes {
+            table.row([
+                format!("{}", size.megabytes),
+                format!("{:.2}", size.exchange.median),
+                format!("{:.2}", size.bytes_per_second / 1e9),
+                format!("{:.2}", size.allreduce.median),
+                format!("{:.2}", size.exchange.median / size.allreduce.median),
+                format!("{:.2}", size.efficiency),
+                format!("{:.2}", size.efficiency_without_overlap),
+            ]);
+        }
+        format!("{n_ranks} processes, {library}, latency {latency_us:.0} µs\n\n{table}")
+    }
+}
+
+impl Size {
+    fn measure(
+        megabytes: f64,
+        args: &BenchComm,
+        ranks: &Ranks,
+        mpi: &Mpi,
+        latency: f64,
+    ) -> Result<Self> {
+        let len = (megabytes * 1e6 / WIDTH) as usize;
+        // Parameters of about a megabyte, as models have many.
+        let sizes = vec![len.min(1 << 18); len.div_ceil(1 << 18)];
+        let settings = DistributedConfig::default();
+        let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+        let (terms, mut sums) = (vec![1.; len], vec![0.; len]);
+        // In turns, so that a disturbance of the machine meets both.
+        for _ in 0..=args.repeats {
+            let times = time_exchanges(ranks, &sizes, &settings, 2)?;
+            ours.push(slowest(ranks, milliseconds(times[1]))?);
+            ranks.gather(&())?;
+            let started = Instant::now();
+            mpi.allreduce_f32_sum(&terms, &mut sums)?;
+            theirs.push(slowest(ranks, milliseconds(started.elapsed()))?);
+        }
+        let [exchange, allreduce] = [ours, theirs].map(|times| Times::of(times[1..].to_vec()));
+        let n = ranks.size() as f64;
+        let volume = 2. * (n - 1.) / n * megabytes * 1e6;
+        let bytes_per_second = volume / (exchange.median / 1e3);
+        let cost = |overlaps| Cost {
+            n_ranks: ranks.size(),
+            n_micro_batches: ranks.size() as u64,
+            n_parameters: len as f64,
+            bytes_per_number: WIDTH,
+            bandwidth: bytes_per_second,
+            latency,
+            n_buckets: (megabytes / settings.bucket_mb).ceil(),
+            micro_batch: args.step_ms / 1e3,
+            // A backward pass computes twice what a forward pass does.
+            backward: args.step_ms / 1e3 * 2. / 3.,
+            update: 0.,
+            overlaps,
+        };
+        let (efficiency, efficiency_without_overlap) =
+            (cost(true).efficiency(), cost(false).efficiency());
+        Ok(Self {
+            megabytes,
+            exchange,
+            allreduce,
+            bytes_per_second,
+            efficiency,
+            efficiency_without_overlap,
+        })
+    }
+}
+
+/// Seconds of one small message from each rank to all.
+fn latency(ranks: &Ranks) -> Result<f64> {
+    const REPEATS: usize = 200;
+    let mut all = vec![0; ranks.size()];
+    let mut times = Vec::new();
+    for _ in 0..REPEATS {
+        let started = Instant::now();
+        ranks.communicator().gather(&[0], &mut all, &vec![1; ranks.size()])?;
+        times.push(started.elapsed().as_secs_f64());
+    }
+    slowest(ranks, Times::of(times).median)
+}
+
+/// The largest of the ranks' values.
+fn slowest(ranks: &Ranks, own: f64) -> Result<f64> {
+    Ok(ranks.gather(&own)?.into_iter().fold(0., f64::max))
+}
