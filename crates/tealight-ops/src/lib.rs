@@ -51,7 +51,9 @@ pub mod rng;
 #[doc(hidden)]
 pub mod testing;
 
-pub use autograd::gradients::{Gradients, backward, backward_scaled, backward_weighted};
+pub use autograd::gradients::{
+    Gradients, backward, backward_observed, backward_scaled, backward_weighted,
+};
 pub use autograd::graph::reshape;
 pub use autograd::{gradients, nan_trace, recompute};
 pub use backend::product_precision::{ProductPrecision, with_product_precision};

@@ -239,6 +239,24 @@ fn micro_batches_that_are_no_power_of_two_are_summed_in_one_order() -> Result {
 }
 
 #[test]
+fn gradients_that_travel_during_the_backward_pass_are_those_after_it() -> Result {
+    let kinds = ["model.attention.kind=aft_simple", "model.attention.kind=nystrom"];
+    for kind in [&["model.dropout=0.1"][..], &kinds[..1], &kinds[1..]] {
+        for checkpointing in ["false", "true"] {
+            let checkpointing = format!("training.activation_checkpointing={checkpointing}");
+            let buckets = "distributed.bucket_mb=1e-3";
+            let config = four(&[kind, &[&checkpointing, buckets]].concat())?;
+            let mut after = config.clone();
+            after.distributed.overlap = false;
+            let whole = run(&config, &[(1, 12)])?;
+            run(&after, &[(2, 12)])?.assert_same(&whole, "after the pass");
+            run(&config, &[(2, 12)])?.assert_same(&whole, "during the pass");
+        }
+    }
+    Ok(())
+}
+
+#[test]
 fn uneven_counts_weigh_as_in_one_process() -> Result {
     let mut settings = MASKED_LM.to_vec();
     settings.extend(["training.micro_batches=4", "training.batch_size=2"]);

@@ -13,6 +13,7 @@
 
 use candle_core::{Result, Shape, Storage, Tensor, bail};
 
+use crate::autograd::graph::reads::with_reads;
 use crate::autograd::graph::record_recomputed;
 
 /// `f()`, without saving its activations. The backward calls `f` again, which must return the same result.
@@ -24,7 +25,7 @@ pub fn checkpoint<F>(f: F) -> Result<Tensor>
 where
     F: Fn() -> Result<Tensor> + Send + Sync + 'static,
 {
-    let y = f()?;
+    let (y, reads) = with_reads(&f)?;
     if !y.track_op() {
         return Ok(y);
     }
@@ -33,7 +34,7 @@ where
             "`training.activation_checkpointing` works on CPUs and NVIDIA GPUs only; leave it out"
         )
     }
-    record_recomputed(f, copied(&y)?)
+    record_recomputed(f, copied(&y)?, reads)
 }
 
 /// A contiguous copy of the elements of `y`.

@@ -27,7 +27,7 @@ impl<T: Task> Session<T> {
     pub(crate) fn first_pass(&self) -> Result<Pass> {
         let mut eager = ForwardBackward::eager(&*self.task);
         for step in 0..MAX_EMPTY_BATCHES {
-            let pass = eager.micro_batch(self, step, 0, &|batch, context| {
+            let pass = eager.micro_batch(self, step, 0, None, &|batch, context| {
                 let loss = forward(self, batch, context)?;
                 backward(self, batch, loss, context)
             })?;

@@ -6,19 +6,20 @@
 //! pass is eager or a replayed CUDA graph, and receives panics as errors.
 
 use std::any::Any;
-use std::ops::Range;
+use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use candle_core::Tensor;
 use tealight_model::Mode;
 use tealight_ops::device::shares_one_stream;
 use tealight_ops::profile::{self, timed};
 use tealight_ops::rng::{Purpose, Stream};
 use tealight_ops::with_product_precision;
 
-use super::distributed::step::{MicroBatch, OwnPart, SharedStep};
+use super::distributed::step::{OwnPart, SharedStep};
 use super::distributed::tree::{Node, PairwiseSum};
 use super::graph::GraphedPass;
-use super::pass::{Pass, PassContext};
+use super::pass::{OnFinal, Pass, PassContext};
 use super::prefetch::Prefetch;
 use super::session::Session;
 use crate::config::TrainingConfig;
@@ -48,12 +49,16 @@ pub(crate) fn backward<T: Task>(
     let leaves = session.params.leaves();
     let parameters = leaves.iter().map(|(name, leaf)| (name.as_str(), leaf));
     let is_whole_step = session.config.training.micro_batches == 1 && loss.count > 0.;
-    let gradients = match context.loss_weight {
-        Some(weight) => tealight_ops::backward_weighted(&loss.sum, weight, parameters)?,
-        None if is_whole_step => {
-            tealight_ops::backward_scaled(&loss.sum, 1. / loss.count, parameters)?
+    let factor = if is_whole_step { 1. / loss.count } else { 1. };
+    let gradients = match (context.loss_weight, context.on_final) {
+        (Some(weight), _) => tealight_ops::backward_weighted(&loss.sum, weight, parameters)?,
+        (None, None) => tealight_ops::backward_scaled(&loss.sum, factor, parameters)?,
+        (None, Some(on_final)) => {
+            let on_final = |index, gradient: Option<&Tensor>| {
+                on_final(index, gradient).map_err(candle_core::Error::wrap)
+            };
+            tealight_ops::backward_observed(&loss.sum, factor, parameters, on_final)?
         }
-        None => tealight_ops::backward(&loss.sum, parameters)?,
     };
     let (count, n_tokens) = (loss.count, session.task.n_tokens(batch));
     Ok(Pass { gradients, measures: loss.measures(), count, n_tokens })
@@ -117,8 +122,7 @@ impl<'scope, 'env, T: Task> ForwardBackward<'scope, 'env, T> {
         match self.shared.take() {
             None => guarded(session, || self.mean(session, &pass)),
             Some(mut shared) => {
-                let own = shared.own_micro_batches();
-                let part = guarded(session, || self.own_part(session, own, &pass));
+                let part = guarded(session, || self.own_part(session, &mut shared, &pass));
                 let mean = shared.sum(part, (self.is_stopped)());
                 self.shared = Some(shared);
                 mean
@@ -135,7 +139,7 @@ impl<'scope, 'env, T: Task> ForwardBackward<'scope, 'env, T> {
         let (step, n) = (session.progress.step, session.config.training.micro_batches);
         let mut sum = PairwiseSum::new(n);
         for micro in 0..n {
-            let pass = self.micro_batch(session, step, micro, pass)?;
+            let pass = self.micro_batch(session, step, micro, None, pass)?;
             sum.push(Node { leaves: micro..micro + 1, sum: pass }, Pass::plus)?;
         }
         let whole = sum.into_nodes().pop();
@@ -150,20 +154,29 @@ impl<'scope, 'env, T: Task> ForwardBackward<'scope, 'env, T> {
     fn own_part(
         &mut self,
         session: &Session<T>,
-        own: Range<u64>,
+        shared: &mut SharedStep,
         pass: &impl Fn(&T::Batch, PassContext<'_>) -> Result<Pass>,
     ) -> Result<OwnPart> {
-        let (step, n) = (session.progress.step, session.config.training.micro_batches);
-        let (mut sum, mut micro_batches) = (PairwiseSum::new(n), Vec::new());
-        for micro in own {
-            let pass = self.micro_batch(session, step, micro, pass)?;
-            let (gradients, numbers) = MicroBatch::of(pass)?;
-            micro_batches.push(numbers);
-            sum.push(Node { leaves: micro..micro + 1, sum: gradients }, |left, right| {
-                Ok(left.plus(right)?)
-            })?;
+        let (step, own) = (session.progress.step, shared.own_micro_batches());
+        let mut part = OwnPart::new(session.config.training.micro_batches);
+        for micro in own.start..own.end - 1 {
+            part.add(micro, self.micro_batch(session, step, micro, None, pass)?)?;
         }
-        Ok(OwnPart { sums: sum.into_nodes(), micro_batches })
+        let last = own.end - 1;
+        let offered = RefCell::new(&mut *shared);
+        let offer = |index, gradient: Option<&Tensor>| {
+            let partials = part.partials(last, index, gradient)?;
+            offered.borrow_mut().offer(index, partials);
+            Ok(())
+        };
+        let overlaps = session.config.distributed.overlap;
+        let on_final: Option<&OnFinal<'_>> = if overlaps { Some(&offer) } else { None };
+        let pass = self.micro_batch(session, step, last, on_final, pass)?;
+        if !overlaps {
+            let mut gradients = pass.gradients.iter().enumerate();
+            gradients.try_for_each(|(index, (_, gradient))| offer(index, gradient))?;
+        }
+        part.finish(pass)
     }
 
     /// Applies `pass` to one micro-batch. Its dropout is a function of (seed, step, micro-batch).
@@ -172,6 +185,7 @@ impl<'scope, 'env, T: Task> ForwardBackward<'scope, 'env, T> {
         session: &Session<T>,
         step: u64,
         micro: u64,
+        on_final: Option<&OnFinal<'_>>,
         pass: &impl Fn(&T::Batch, PassContext<'_>) -> Result<Pass>,
     ) -> Result<Pass> {
         let stream = Stream::new(session.config.seed, Purpose::Dropout).fork(step).fork(micro);
@@ -179,7 +193,7 @@ impl<'scope, 'env, T: Task> ForwardBackward<'scope, 'env, T> {
         let batch = timed("batch", profile::Phase::Other, || self.batches.take(batch_index))?;
         match &mut self.graph {
             Some(graph) => graph.run(session, &self.batches, &batch, stream, pass),
-            None => pass(&batch, PassContext { stream, loss_weight: None }),
+            None => pass(&batch, PassContext { stream, loss_weight: None, on_final }),
         }
     }
 

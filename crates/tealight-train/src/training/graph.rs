@@ -59,7 +59,7 @@ impl GraphedPass {
         pass: &impl Fn(&T::Batch, PassContext<'_>) -> Result<Pass>,
     ) -> Result<Pass> {
         let (inputs, device) = (session.task.inputs(batch), session.params.device());
-        let eager = || pass(batch, PassContext { stream, loss_weight: None });
+        let eager = || pass(batch, PassContext { stream, loss_weight: None, on_final: None });
         if inputs.count == 0 {
             return eager();
         }
@@ -121,7 +121,7 @@ fn capture<B>(
     let weight = loss_weight(inputs, device)?;
     let tensors = with_weight(inputs, &weight).into_iter().cloned().collect();
     CudaGraph::capture(tensors, stream, || {
-        pass(batch, PassContext { stream, loss_weight: Some(&weight) })
+        pass(batch, PassContext { stream, loss_weight: Some(&weight), on_final: None })
     })
 }
 

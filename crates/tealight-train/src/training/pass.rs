@@ -1,5 +1,7 @@
 //! One forward and backward pass: its inputs and results.
 
+use std::fmt;
+
 use candle_core::Tensor;
 use tealight_ops::Gradients;
 use tealight_ops::rng::Stream;
@@ -8,13 +10,28 @@ use crate::error::Result;
 use crate::task::metrics::Measures;
 
 /// What a pass needs besides the batch.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub(crate) struct PassContext<'a> {
     /// Random numbers of dropout.
     pub(crate) stream: Stream,
     /// Factor of the summed loss, a scalar on the device, where a captured graph reads it; `None` in an eager
     /// pass, which knows the factor on the host.
     pub(crate) loss_weight: Option<&'a Tensor>,
+    /// Receives the gradient of each parameter as soon as it is final: its place among the parameters, and the gradient
+    /// if it has one.
+    pub(crate) on_final: Option<&'a OnFinal<'a>>,
+}
+
+/// See [`PassContext::on_final`].
+pub(crate) type OnFinal<'a> = dyn Fn(usize, Option<&Tensor>) -> Result<()> + 'a;
+
+impl fmt::Debug for PassContext<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { stream, loss_weight, on_final } = self;
+        let mut shown = f.debug_struct("PassContext");
+        shown.field("stream", stream).field("loss_weight", loss_weight);
+        shown.field("on_final", &on_final.is_some()).finish()
+    }
 }
 
 /// The result of one pass, or the sum over the micro-batches of a step.

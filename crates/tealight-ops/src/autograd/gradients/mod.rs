@@ -1,11 +1,13 @@
 //! [`backward`] and its result, [`Gradients`]: one per parameter, by name, in the order of the parameters.
 //!
-//! All three functions run the same backward pass and differ in the factor that the loss is multiplied by:
+//! All functions run the same backward pass. They differ in the factor that the loss is multiplied by, and in when
+//! gradients can be read:
 //!
 //! ```text
 //! backward(loss, ..)                   ∂loss / ∂θ
 //! backward_scaled(loss, factor, ..)    factor · ∂loss / ∂θ      factor is an f64, e.g. 1 / number of tokens
 //! backward_weighted(loss, factor, ..)  factor · ∂loss / ∂θ      factor is a tensor on the loss's device
+//! backward_observed(loss, factor, ..)  as backward_scaled       each gradient as soon as it is final, too
 //! ```
 //!
 //! The factor is the gradient that the pass starts with. A mean is thus trained as its sum, scaled, without
@@ -19,11 +21,13 @@
 //! ```
 
 mod cuda;
+mod observed;
 
 use std::fmt;
 
-use candle_core::{DType, Device, Result, Tensor, WithDType, bail};
+use candle_core::{DType, Device, Result, Tensor, TensorId, WithDType, bail};
 
+pub use self::observed::backward_observed;
 use crate::autograd::graph::walk;
 use crate::backend::buffer::{View, contiguous, tensor};
 use crate::backend::choice::{Backend, at_least_f32, dispatch};
@@ -67,6 +71,13 @@ pub fn backward_weighted<'a>(
     factor: &Tensor,
     parameters: impl IntoIterator<Item = (&'a str, &'a Tensor)>,
 ) -> Result<Gradients> {
+    check(loss, factor)?;
+    let gradients = walk::gradients(loss, factor)?;
+    Ok(Gradients::of(parameters, |variable| gradients.get(&variable).cloned()))
+}
+
+/// Whether a backward pass can start from `loss` and `factor`.
+fn check(loss: &Tensor, factor: &Tensor) -> Result<()> {
     if loss.elem_count() != 1 {
         bail!("the gradient of a loss of shape {:?}: expected a single number", loss.shape())
     }
@@ -74,12 +85,7 @@ pub fn backward_weighted<'a>(
         let shapes = (loss.shape(), factor.shape());
         bail!("the gradient of a loss and a factor of shapes {shapes:?}: expected the same")
     }
-    let gradients = walk::gradients(loss, factor)?;
-    let entries = parameters
-        .into_iter()
-        .map(|(name, parameter)| (name.to_owned(), gradients.get(&parameter.id()).cloned()))
-        .collect();
-    Ok(Gradients { entries })
+    Ok(())
 }
 
 /// The gradient of every parameter, or `None`, in the order of the parameters.
@@ -89,9 +95,24 @@ pub struct Gradients {
 }
 
 impl Gradients {
+    /// The gradients that `gradient` has for `parameters`.
+    fn of<'a>(
+        parameters: impl IntoIterator<Item = (&'a str, &'a Tensor)>,
+        gradient: impl Fn(TensorId) -> Option<Tensor>,
+    ) -> Self {
+        let entry =
+            |(name, parameter): (&str, &Tensor)| (name.to_owned(), gradient(parameter.id()));
+        Self { entries: parameters.into_iter().map(entry).collect() }
+    }
+
     /// Name and gradient of every parameter; `None` if the loss does not depend on it.
     pub fn iter(&self) -> impl Iterator<Item = (&str, Option<&Tensor>)> {
         self.entries.iter().map(|(name, gradient)| (name.as_str(), gradient.as_ref()))
+    }
+
+    /// The gradient of the parameter at `index`; `None` if there is no such parameter, or no gradient for it.
+    pub fn at(&self, index: usize) -> Option<&Tensor> {
+        self.entries.get(index)?.1.as_ref()
     }
 
     /// The gradient of one parameter; `None` if there is no such parameter, or no gradient for it.
@@ -108,11 +129,7 @@ impl Gradients {
             bail!("accumulating the gradients of different parameters")
         }
         for ((_, sum), (_, term)) in self.entries.iter_mut().zip(other.entries) {
-            // Half precision would lose small terms of a long sum.
-            *sum = match (sum.take(), term) {
-                (Some(sum), Some(term)) => Some((at_least_f32(&sum)? + at_least_f32(&term)?)?),
-                (sum, term) => sum.or(term),
-            };
+            *sum = sum_of(sum.take(), term)?;
         }
         Ok(())
     }
@@ -198,6 +215,18 @@ impl FromIterator<(String, Option<Tensor>)> for Gradients {
     fn from_iter<I: IntoIterator<Item = (String, Option<Tensor>)>>(entries: I) -> Self {
         Self { entries: entries.into_iter().collect() }
     }
+}
+
+/// The sum of the gradients of two micro-batches, at least in f32; a missing gradient counts as zero.
+///
+/// # Errors
+/// If their shapes differ.
+pub fn sum_of(left: Option<Tensor>, right: Option<Tensor>) -> Result<Option<Tensor>> {
+    Ok(match (left, right) {
+        // Half precision would lose small terms of a long sum.
+        (Some(left), Some(right)) => Some((at_least_f32(&left)? + at_least_f32(&right)?)?),
+        (left, right) => left.or(right),
+    })
 }
 
 /// The factor, at most 1, that clips gradients of this norm; 1 if the norm is not finite. An optimizer that

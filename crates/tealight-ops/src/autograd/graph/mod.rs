@@ -21,6 +21,7 @@
 )]
 
 mod fused;
+pub(crate) mod reads;
 mod several;
 pub(crate) mod walk;
 
@@ -36,6 +37,7 @@ use candle_core::{
 };
 
 pub(crate) use self::fused::fused;
+use self::reads::Reads;
 pub(crate) use self::several::record_all;
 use crate::autograd::nan_trace;
 
@@ -103,14 +105,15 @@ pub(crate) fn record_linear(
 }
 
 /// A tensor of `value`, the result of `f`, that saves nothing. Its backward calls `f` again and continues from
-/// the result of that call.
+/// the result of that call. `reads` is what a call of `f` reads.
 pub(crate) fn record_recomputed(
     f: impl Fn() -> Result<Tensor> + Send + Sync + 'static,
     value: Value,
+    reads: Reads,
 ) -> Result<Tensor> {
     let name = "checkpoint";
     let recorded = Recorded {
-        backward: Backward::Recompute(Box::new(f)),
+        backward: Backward::Recompute { forward: Box::new(f), reads },
         inputs: Vec::new(),
         _nodes: Vec::new(),
     };
@@ -203,7 +206,11 @@ enum Backward {
     /// Runs the operation's backward.
     Operation(Box<OperationBackward>),
     /// Runs the forward again and continues from its result.
-    Recompute(Box<dyn Fn() -> Result<Tensor> + Send + Sync>),
+    Recompute {
+        forward: Box<dyn Fn() -> Result<Tensor> + Send + Sync>,
+        /// What the nodes of that run pass gradients to, besides each other.
+        reads: Reads,
+    },
 }
 
 /// The inputs that a backward receives, and the nodes of those that stand there without their elements.

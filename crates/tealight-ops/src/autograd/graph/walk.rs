@@ -62,29 +62,24 @@ impl Gradient {
 
 /// The gradients of `factor` times `loss`, both single numbers, by the variables that the loss depends on.
 pub(crate) fn gradients(loss: &Tensor, factor: &Tensor) -> Result<HashMap<TensorId, Tensor>> {
+    observed_gradients(loss, factor, |_| Ok(()))
+}
+
+/// As [`gradients`]; `observe` sees the walk before the first node's backward and after each.
+pub(crate) fn observed_gradients(
+    loss: &Tensor,
+    factor: &Tensor,
+    mut observe: impl FnMut(&mut Walk) -> Result<()>,
+) -> Result<HashMap<TensorId, Tensor>> {
     let mut walk = Walk::default();
     walk.propagate(loss, Gradient::shared(factor))?;
-    while let Some((_, mut pending)) = walk.pending.pop_last() {
-        let Recorded { backward, inputs, _nodes } = pending.node.take()?;
-        let operation = match backward {
-            Backward::Operation(operation) => operation,
-            // The nodes made here are newer than all pending ones, so their backwards run next.
-            Backward::Recompute(forward) => {
-                walk.propagate(&forward()?, pending.gradient)?;
-                continue;
-            }
-        };
-        let gradients = timed(pending.node.name, Phase::Backward, || {
-            pending.gradient.tensor = pending.gradient.tensor.contiguous()?;
-            operation(&inputs, &pending.output, &pending.gradient.tensor)
-        })?;
-        let gradients = checked(gradients, &inputs, &pending)?;
-        drop(pending);
-        for (input, gradient) in inputs.iter().zip(gradients) {
-            gradient.map_or(Ok(()), |gradient| walk.propagate(input, gradient))?;
-        }
+    observe(&mut walk)?;
+    while let Some((_, pending)) = walk.pending.pop_last() {
+        walk.run(pending)?;
+        observe(&mut walk)?;
     }
-    Ok(walk.variables.into_iter().map(|(id, gradient)| (id, gradient.tensor)).collect())
+    let summed = walk.variables.into_iter().map(|(id, gradient)| (id, gradient.tensor));
+    Ok(summed.chain(walk.finished).collect())
 }
 
 /// The results of a backward, checked for number, shape and dtype. A gradient is unique unless it shares memory with an
@@ -119,12 +114,15 @@ fn address(tensor: &Tensor) -> *const Storage {
     &raw const *storage
 }
 
+/// A backward pass on its way.
 #[derive(Default)]
-struct Walk {
+pub(crate) struct Walk {
     /// By number of the node. The gradient of the highest number is complete, as all its consumers, which have
     /// higher numbers, have run.
     pending: BTreeMap<u64, Pending>,
     variables: HashMap<TensorId, Gradient>,
+    /// The gradients of variables that [`Walk::finish`] has given out.
+    finished: HashMap<TensorId, Tensor>,
 }
 
 /// A node that has received a gradient, and whose backward has yet to run.
@@ -135,6 +133,41 @@ struct Pending {
 }
 
 impl Walk {
+    /// The number of the node whose backward runs next; `None` at the end of the pass.
+    pub(crate) fn next_number(&self) -> Option<u64> {
+        self.pending.last_key_value().map(|(&number, _)| number)
+    }
+
+    /// The gradient of `variable`, if it has received any: nothing may be added to it from now on.
+    pub(crate) fn finish(&mut self, variable: TensorId) -> Option<&Tensor> {
+        if let Some(gradient) = self.variables.remove(&variable) {
+            self.finished.insert(variable, gradient.tensor);
+        }
+        self.finished.get(&variable)
+    }
+
+    /// Runs the backward of a node, whose gradient is complete.
+    fn run(&mut self, mut pending: Pending) -> Result<()> {
+        let Recorded { backward, inputs, _nodes } = pending.node.take()?;
+        let operation = match backward {
+            Backward::Operation(operation) => operation,
+            // The nodes made here are newer than all pending ones, so their backwards run next.
+            Backward::Recompute { forward, .. } => {
+                return self.propagate(&forward()?, pending.gradient);
+            }
+        };
+        let gradients = timed(pending.node.name, Phase::Backward, || {
+            pending.gradient.tensor = pending.gradient.tensor.contiguous()?;
+            operation(&inputs, &pending.output, &pending.gradient.tensor)
+        })?;
+        let gradients = checked(gradients, &inputs, &pending)?;
+        drop(pending);
+        for (input, gradient) in inputs.iter().zip(gradients) {
+            gradient.map_or(Ok(()), |gradient| self.propagate(input, gradient))?;
+        }
+        Ok(())
+    }
+
     /// Adds `gradient` to the gradient of `tensor`.
     fn propagate(&mut self, tensor: &Tensor, gradient: Gradient) -> Result<()> {
         if let Some(node) = Node::of(tensor) {
@@ -160,6 +193,12 @@ impl Walk {
     }
 
     fn add_to_variable(&mut self, variable: TensorId, new: Gradient) -> Result<()> {
+        if self.finished.contains_key(&variable) {
+            bail!(
+                "a gradient for a variable whose gradient was final: a part of the model read other variables \
+                 when it was computed again for the backward"
+            )
+        }
         let gradient = new.added_to(self.variables.remove(&variable))?;
         self.variables.insert(variable, gradient);
         Ok(())

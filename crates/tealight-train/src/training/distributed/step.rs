@@ -7,10 +7,11 @@ use std::thread::Scope;
 use candle_core::Tensor;
 use serde::{Deserialize, Serialize};
 use tealight_ops::Gradients;
+use tealight_ops::gradients::sum_of;
 
 use super::exchange::{GradientExchange, Keeps, Partials};
 use super::plan::{Division, Plan};
-use super::tree::Node;
+use super::tree::{Node, PairwiseSum};
 use crate::communicator::ranks::Ranks;
 use crate::error::Result;
 use crate::task::Task;
@@ -36,10 +37,13 @@ pub(crate) struct SharedStep {
 /// What a rank has computed of a step.
 #[derive(Debug)]
 pub(crate) struct OwnPart {
-    /// The gradients, summed over the subtrees of the rank's micro-batches.
-    pub(crate) sums: Vec<Node<Gradients>>,
+    /// The gradients of all micro-batches but the last, summed over subtrees.
+    sums: PairwiseSum<Gradients>,
+    n_micro_batches: u64,
+    /// By parameter.
+    has_gradient: Vec<bool>,
     /// What is reported of each micro-batch.
-    pub(crate) micro_batches: Vec<MicroBatch>,
+    micro_batches: Vec<MicroBatch>,
 }
 
 /// The numbers of a micro-batch.
@@ -60,11 +64,52 @@ struct Told {
     is_stop_requested: bool,
 }
 
-impl MicroBatch {
-    /// Reads the measures of a pass, and takes its gradients out.
-    pub(crate) fn of(pass: Pass) -> Result<(Gradients, Self)> {
+impl OwnPart {
+    /// Of a step of `n_micro_batches`, those of all ranks together.
+    pub(crate) fn new(n_micro_batches: u64) -> Self {
+        let sums = PairwiseSum::new(n_micro_batches);
+        Self { sums, n_micro_batches, has_gradient: Vec::new(), micro_batches: Vec::new() }
+    }
+
+    /// Adds the pass over a micro-batch, which is not the last of this rank.
+    pub(crate) fn add(&mut self, micro: u64, pass: Pass) -> Result<()> {
+        let gradients = self.note(pass)?;
+        let node = Node { leaves: micro..micro + 1, sum: gradients };
+        self.sums.push(node, |left, right| Ok(left.plus(right)?))
+    }
+
+    /// The sums of one parameter's gradient over the subtrees of this rank, whose last micro-batch has this gradient.
+    pub(crate) fn partials(
+        &self,
+        last: u64,
+        index: usize,
+        gradient: Option<&Tensor>,
+    ) -> Result<Partials> {
+        let mut sums = PairwiseSum::new(self.n_micro_batches);
+        for Node { leaves, sum } in self.sums.nodes() {
+            let node = Node { leaves: leaves.clone(), sum: sum.at(index).cloned() };
+            sums.push(node, |left, right| Ok(sum_of(left, right)?))?;
+        }
+        let node = Node { leaves: last..last + 1, sum: gradient.cloned() };
+        sums.push(node, |left, right| Ok(sum_of(left, right)?))?;
+        Ok(sums.into_nodes().into_iter().map(|node| node.sum).collect())
+    }
+
+    /// The part with the pass over its last micro-batch, whose gradients have been offered.
+    pub(crate) fn finish(mut self, last: Pass) -> Result<Self> {
+        self.note(last)?;
+        Ok(self)
+    }
+
+    /// Takes what is reported of a micro-batch; its gradients.
+    fn note(&mut self, pass: Pass) -> Result<Gradients> {
         let Pass { gradients, measures, count, n_tokens } = pass;
-        Ok((gradients, Self { measures: measures.values()?, count, n_tokens }))
+        self.micro_batches.push(MicroBatch { measures: measures.values()?, count, n_tokens });
+        self.has_gradient.resize(gradients.iter().count(), false);
+        for (has, (_, gradient)) in self.has_gradient.iter_mut().zip(gradients.iter()) {
+            *has |= gradient.is_some();
+        }
+        Ok(gradients)
     }
 }
 
@@ -117,27 +162,23 @@ impl SharedStep {
         self.is_stop_requested
     }
 
-    /// The mean of the step over all ranks, from this rank's part.
+    /// Sends the sums of one parameter's gradient; each parameter once in a step.
+    pub(crate) fn offer(&mut self, index: usize, partials: Partials) {
+        self.exchange.offer(index, partials);
+    }
+
+    /// The mean of the step over all ranks, from this rank's part, whose gradients have been offered.
     ///
     /// With `distributed.shard_optimizer` there are only the gradients of the parameters that this rank updates.
     ///
     /// # Errors
     /// On all ranks, if the part of one of them failed; and if communication fails.
     pub(crate) fn sum(&mut self, part: Result<OwnPart>, is_stop_requested: bool) -> Result<Pass> {
-        let mut has_gradient = vec![false; self.parameters.len()];
-        if let Ok(part) = &part {
-            for (index, has_gradient) in has_gradient.iter_mut().enumerate() {
-                let partials = partials(&part.sums, index);
-                *has_gradient = partials.iter().any(Option::is_some);
-                self.exchange.offer(index, partials);
-            }
-        }
         // A rank that failed takes part, too, so that no other waits for it.
         let sums = self.exchange.finish()?;
-        let told = part.map(|OwnPart { micro_batches, .. }| Told {
-            micro_batches,
-            has_gradient,
-            is_stop_requested,
+        let told = part.map(|part| {
+            let OwnPart { micro_batches, has_gradient, .. } = part;
+            Told { micro_batches, has_gradient, is_stop_requested }
         });
         let all = self.ranks.agree(told)?;
         self.is_stop_requested = all.iter().any(|told| told.is_stop_requested);
@@ -173,10 +214,4 @@ impl SharedStep {
         let names = self.parameters.iter().map(|(name, _)| name.clone());
         Ok(names.zip(tensors).collect())
     }
-}
-
-/// The partial sums of one parameter's gradient.
-fn partials(sums: &[Node<Gradients>], index: usize) -> Partials {
-    let gradient = |node: &Node<Gradients>| node.sum.iter().nth(index)?.1.cloned();
-    sums.iter().map(gradient).collect()
 }

@@ -52,6 +52,11 @@ impl<T> PairwiseSum<T> {
         Ok(())
     }
 
+    /// The nodes so far that are not part of a larger one.
+    pub(crate) fn nodes(&self) -> &[Node<T>] {
+        &self.nodes
+    }
+
     /// The nodes that are not part of a larger one: a single one, the whole tree, once all leaves are there.
     pub(crate) fn into_nodes(self) -> Vec<Node<T>> {
         self.nodes

@@ -1,0 +1,109 @@
+//! What nodes read: the variables and nodes that their backwards pass gradients to, known before a pass runs.
+//!
+//! ```text
+//! first_uses(loss)[v] = the lowest number of all nodes below `loss` that read the variable v
+//! ```
+//!
+//! **The gradient of v is final as soon as every pending node has a lower number than that.** Nothing that runs from
+//! then on can add to it:
+//!
+//! - The pass runs pending nodes and the nodes that they read. A node is made after everything that it reads, so
+//!   all their numbers are below `first_uses(loss)[v]`, and none of them reads v.
+//! - [`Reads::add`] finds what [`walk`](super::walk) passes gradients to. Between nodes these go through Candle's
+//!   operations: there it asks Candle for the tensors that Candle's own backward visits (`sorted_nodes`). A variable
+//!   that Candle's operations read therefore counts as read by the node that uses their result.
+//! - A part that is computed again hides what it reads in a closure. Its first run shows it: [`with_reads`] lists
+//!   what the nodes of that run read, and the part's node counts as reading all of it. The nodes that the pass makes
+//!   are those of that run again, under numbers higher than all others. They are pending until they have run, so
+//!   nothing becomes final in between.
+//!
+//! Only the last point trusts a promise, that a part reads the same in both runs. Where that is broken, the late
+//! gradient is an error in [`walk`](super::walk).
+//!
+//! Cost: one visit of each node. A checkpoint pays for its own nodes, and keeps the ids of its variables.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use candle_core::{Result, Tensor, TensorId};
+
+use super::{Backward, COUNT, Node};
+
+/// Variables and nodes that gradients are passed to.
+#[derive(Clone, Default)]
+pub(crate) struct Reads {
+    variables: Vec<TensorId>,
+    nodes: Vec<Arc<Node>>,
+}
+
+impl Reads {
+    /// Adds what a gradient of `tensor` is passed to. (The dummy leaf, which Candle lists below results of nodes, is
+    /// no one's parameter.)
+    fn add(&mut self, tensor: &Tensor) {
+        if let Some(node) = Node::of(tensor) {
+            self.nodes.push(node);
+        } else if tensor.is_variable() {
+            self.variables.push(tensor.id());
+        } else if tensor.track_op() {
+            for tensor in tensor.sorted_nodes() {
+                self.nodes.extend(Node::of(tensor));
+                self.variables.extend(tensor.is_variable().then(|| tensor.id()));
+            }
+        }
+    }
+
+    /// What the backward of `node` passes gradients to; nothing once it has run.
+    fn of_node(node: &Node) -> Self {
+        let recorded = node.recorded.lock().expect("invariant: no panic while the lock is held");
+        let mut reads = Self::default();
+        if let Some(recorded) = &*recorded {
+            match &recorded.backward {
+                Backward::Operation(_) => recorded.inputs.iter().for_each(|x| reads.add(x)),
+                Backward::Recompute { reads: of_first_run, .. } => reads = of_first_run.clone(),
+            }
+        }
+        reads
+    }
+}
+
+/// Visits what is below `tensor`, down to nodes with the number `oldest`: first the variables that `tensor` itself
+/// reads, under the number `u64::MAX`, then for each node, the highest first, its number and the variables that it
+/// reads. Returns the nodes below `oldest` that those read.
+fn descend(
+    tensor: &Tensor,
+    oldest: u64,
+    mut visit: impl FnMut(u64, &[TensorId]),
+) -> Vec<Arc<Node>> {
+    let mut reads = Reads::default();
+    reads.add(tensor);
+    let mut pending = BTreeMap::new();
+    let mut next = Some((u64::MAX, reads));
+    while let Some((number, reads)) = next {
+        visit(number, &reads.variables);
+        pending.extend(reads.nodes.into_iter().map(|node| (node.number, node)));
+        let highest = pending.last_entry().filter(|highest| *highest.key() >= oldest);
+        next = highest.map(|entry| (*entry.key(), Reads::of_node(&entry.remove())));
+    }
+    pending.into_values().collect()
+}
+
+/// The lowest number of the nodes that read each variable below `loss`; `u64::MAX` for those that `loss` reads without
+/// a node in between.
+pub(crate) fn first_uses(loss: &Tensor) -> HashMap<TensorId, u64> {
+    let mut first = HashMap::new();
+    // Numbers descend, so the last one that is inserted is the lowest.
+    descend(loss, 0, |number, variables| {
+        first.extend(variables.iter().map(|&variable| (variable, number)));
+    });
+    first
+}
+
+/// The result of `f`, and what it was computed from: variables, and nodes that are older than the call.
+pub(crate) fn with_reads(f: impl FnOnce() -> Result<Tensor>) -> Result<(Tensor, Reads)> {
+    let oldest = COUNT.load(Ordering::Relaxed);
+    let result = f()?;
+    let mut variables = Vec::new();
+    let nodes = descend(&result, oldest, |_, read| variables.extend(read));
+    Ok((result, Reads { variables, nodes }))
+}
