@@ -56,6 +56,7 @@ pub use autograd::gradients::{
 };
 pub use autograd::graph::reshape;
 pub use autograd::{gradients, nan_trace, recompute};
+pub use backend::buffer::unwritten_f32;
 pub use backend::product_precision::{ProductPrecision, with_product_precision};
 pub use backend::simd::{bf16_instructions, check_instructions, instructions};
 pub use backend::{allocator, cuda_graph, device, profile, reference_ops, threads};

@@ -257,6 +257,27 @@ fn gradients_that_travel_during_the_backward_pass_are_those_after_it() -> Result
 }
 
 #[test]
+fn frozen_parameters_and_refused_graphs_change_no_bit() -> Result {
+    let frozen = "training.frozen=['embedding.*', 'layer.0.*']";
+    for change in [frozen, "training.cuda_graphs=true"] {
+        for shard in ["distributed.shard_optimizer=false", "distributed.shard_optimizer=true"] {
+            let config = four(&[change, shard])?;
+            let whole = run(&config, &[(1, 12)])?;
+            run(&config, &[(4, 12)])?.assert_same(&whole, &format!("{change}, {shard}"));
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn rounded_gradients_are_the_same_with_a_sharded_optimizer() -> Result {
+    let config = |shard: &str| four(&["distributed.compress=bf16", shard]);
+    let whole = run(&config("distributed.shard_optimizer=false")?, &[(2, 12)])?;
+    run(&config("distributed.shard_optimizer=true")?, &[(2, 12)])?.assert_same(&whole, "sharded");
+    Ok(())
+}
+
+#[test]
 fn uneven_counts_weigh_as_in_one_process() -> Result {
     let mut settings = MASKED_LM.to_vec();
     settings.extend(["training.micro_batches=4", "training.batch_size=2"]);
@@ -321,9 +342,9 @@ fn ranks_that_differ_are_refused_by_name_before_anything_is_written() -> Result 
     refused(
         3,
         "optimizer.lr=0.5",
-        "rank 2 on host has other settings: `optimizer.lr` was 0.001 and is 0.5",
+        "rank 2 on host differs from rank 0 on host: `optimizer.lr` = 0.5, not 0.001",
     )?;
-    refused(2, "model.d_model=36", "`model.d_model` was 33 and is 36")?;
+    refused(2, "model.d_model=36", "`model.d_model` = 36, not 33")?;
     refused(4, "seed=17", "cannot be divided among 4; the nearest that can: 4 and 8")
 }
 

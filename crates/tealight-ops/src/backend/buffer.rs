@@ -16,6 +16,11 @@ pub(crate) fn unwritten<T: Element>(len: usize) -> Vec<T> {
     if cfg!(debug_assertions) { vec![T::NAN; len] } else { arbitrary(len) }
 }
 
+/// Numbers for a message to overwrite: of any value, and NaN in builds with debug assertions.
+pub fn unwritten_f32(len: usize) -> Vec<f32> {
+    unwritten(len)
+}
+
 /// Numbers of any value, in memory that is not cleared.
 #[cfg(all(
     target_os = "linux",

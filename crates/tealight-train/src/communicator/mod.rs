@@ -14,6 +14,7 @@ pub mod threads;
 pub mod wire;
 
 use std::fmt;
+use std::ops::Range;
 
 use crate::error::CommunicationError;
 
@@ -29,16 +30,15 @@ pub trait Communicator: fmt::Debug + Send + Sync {
 
     /// Sends a part of `send` to each rank, and receives a part from each (`MPI_Alltoallv`).
     ///
-    /// `send` holds the parts for rank 0, 1, … one after the other, with `send_lens` bytes each; `receive` is filled
-    /// with the parts from rank 0, 1, … with `receive_lens` bytes each. What rank a receives from b is as long as what
-    /// b sends to a.
+    /// `send_parts` are the ranges of `send` for rank 0, 1, …; `receive` is filled with the parts from rank 0, 1, … one
+    /// after the other, with `receive_lens` bytes each. What rank a receives from b is as long as what b sends to a.
     ///
     /// # Errors
     /// If another rank has ended, or the library reports a failure.
     fn exchange(
         &self,
         send: &[u8],
-        send_lens: &[usize],
+        send_parts: &[Range<usize>],
         receive: &mut [u8],
         receive_lens: &[usize],
     ) -> Result<(), CommunicationError>;

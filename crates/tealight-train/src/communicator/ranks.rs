@@ -125,8 +125,8 @@ impl Ranks {
             let part = |len: usize| len.saturating_sub(start).min(piece);
             let own = start.min(bytes.len());
             let own = &bytes[own..own + part(bytes.len())];
-            let mut to = vec![0; self.size()];
-            to[0] = own.len();
+            let mut to = vec![0..0; self.size()];
+            to[0] = 0..own.len();
             let from = |&len: &usize| if self.is_first() { part(len) } else { 0 };
             let from: Vec<_> = lens.iter().map(from).collect();
             let mut received = vec![0; from.iter().sum()];
@@ -190,7 +190,8 @@ impl Ranks {
         let text = all[rank].as_ref().err();
         let is_of_all = all.iter().all(|own| own.as_ref().err() == text);
         let failure = if is_of_all { Failure::OfAll } else { Failure::OfRank(rank) };
-        Some(*self.failure.get_or_init(|| failure))
+        self.failure.get_or_init(|| failure);
+        Some(failure)
     }
 
     /// As [`Self::agree`], of errors of any kind: whose error ends the job and its text; `None` if no rank passes one.

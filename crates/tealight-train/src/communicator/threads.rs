@@ -1,5 +1,6 @@
 //! Ranks that are threads of one process. Tests train with them on any machine, without MPI.
 
+use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::Communicator;
@@ -40,19 +41,11 @@ struct State {
     aborted: Option<usize>,
 }
 
-/// The bytes that a rank sends in one call, and how many of them go to each rank; empty if all ranks get all bytes.
+/// The bytes that a rank sends in one call, and which of them go to each rank.
 #[derive(Debug)]
 struct Sent {
     bytes: Vec<u8>,
-    lens: Vec<usize>,
-}
-
-impl Sent {
-    /// The part for `rank`.
-    fn part(&self, rank: usize) -> &[u8] {
-        let start = self.lens.iter().take(rank).sum();
-        self.lens.get(rank).map_or(&self.bytes, |len| &self.bytes[start..start + len])
-    }
+    parts: Vec<Range<usize>>,
 }
 
 impl ThreadRank {
@@ -122,12 +115,16 @@ impl Communicator for ThreadRank {
     fn exchange(
         &self,
         send: &[u8],
-        send_lens: &[usize],
+        send_parts: &[Range<usize>],
         receive: &mut [u8],
         receive_lens: &[usize],
     ) -> Result<(), CommunicationError> {
-        let all = self.share(Sent { bytes: send.to_vec(), lens: send_lens.to_vec() })?;
-        fill(receive, receive_lens, all.iter().map(|sent| sent.part(self.rank)));
+        let all = self.share(Sent { bytes: send.to_vec(), parts: send_parts.to_vec() })?;
+        fill(
+            receive,
+            receive_lens,
+            all.iter().map(|sent| &sent.bytes[sent.parts[self.rank].clone()]),
+        );
         Ok(())
     }
 
@@ -137,14 +134,14 @@ impl Communicator for ThreadRank {
         receive: &mut [u8],
         lens: &[usize],
     ) -> Result<(), CommunicationError> {
-        let all = self.share(Sent { bytes: send.to_vec(), lens: Vec::new() })?;
+        let all = self.share(Sent { bytes: send.to_vec(), parts: Vec::new() })?;
         fill(receive, lens, all.iter().map(|sent| sent.bytes.as_slice()));
         Ok(())
     }
 
     fn broadcast(&self, root: usize, bytes: &mut [u8]) -> Result<(), CommunicationError> {
         let sent = if self.rank == root { bytes.to_vec() } else { Vec::new() };
-        let all = self.share(Sent { bytes: sent, lens: Vec::new() })?;
+        let all = self.share(Sent { bytes: sent, parts: Vec::new() })?;
         bytes.copy_from_slice(&all[root].bytes);
         Ok(())
     }
@@ -201,7 +198,7 @@ mod tests {
             let mut receive = vec![0; 3 * (usize::from(me) + 1)];
             for _ in 0..100 {
                 let lens = vec![usize::from(me) + 1; 3];
-                rank.exchange(&send, &[1, 2, 3], &mut receive, &lens).unwrap();
+                rank.exchange(&send, &[0..1, 1..3, 3..6], &mut receive, &lens).unwrap();
             }
             receive
         });

@@ -1,7 +1,10 @@
 //! How gradients travel: as they are, or rounded to bf16.
 
+use std::ops::Range;
+
 use half::bf16;
 use half::slice::HalfFloatSliceExt;
+use tealight_ops::unwritten_f32;
 
 use super::ranks::Ranks;
 use crate::error::Result;
@@ -18,31 +21,46 @@ tealight_model::names! {
 }
 
 impl Wire {
-    /// Sends `send_lens` numbers to each rank; what they send here, `receive_lens` numbers each.
+    /// Sends a part of `send` to each rank; what they send here, `receive_lens` numbers each.
     pub(crate) fn exchange(
         self,
         ranks: &Ranks,
         send: &[f32],
-        send_lens: &[usize],
+        send_parts: &[Range<usize>],
         receive_lens: &[usize],
     ) -> Result<Vec<f32>> {
-        let bytes = |lens: &[usize]| lens.iter().map(|len| len * self.width()).collect::<Vec<_>>();
+        let width = self.width();
+        let parts = send_parts.iter().map(|part| part.start * width..part.end * width);
+        let (parts, lens) = (parts.collect::<Vec<_>>(), self.bytes(receive_lens));
         self.transfer(send, receive_lens.iter().sum(), |send, receive| {
-            let communicator = ranks.communicator();
-            Ok(communicator.exchange(send, &bytes(send_lens), receive, &bytes(receive_lens))?)
+            Ok(ranks.communicator().exchange(send, &parts, receive, &lens)?)
         })
     }
 
     /// What each rank sends, `lens` numbers each.
     pub(crate) fn gather(self, ranks: &Ranks, send: &[f32], lens: &[usize]) -> Result<Vec<f32>> {
-        let bytes: Vec<_> = lens.iter().map(|len| len * self.width()).collect();
+        let bytes = self.bytes(lens);
         self.transfer(send, lens.iter().sum(), |send, receive| {
             Ok(ranks.communicator().gather(send, receive, &bytes)?)
         })
     }
 
+    /// The numbers as they arrive elsewhere.
+    pub(crate) fn rounded(self, mut numbers: Vec<f32>) -> Vec<f32> {
+        if self == Self::Bf16 {
+            for number in &mut numbers {
+                *number = bf16::from_f32(*number).to_f32();
+            }
+        }
+        numbers
+    }
+
+    fn bytes(self, lens: &[usize]) -> Vec<usize> {
+        lens.iter().map(|len| len * self.width()).collect()
+    }
+
     /// Bytes of a number.
-    pub(crate) fn width(self) -> usize {
+    fn width(self) -> usize {
         match self {
             Self::F32 => size_of::<f32>(),
             Self::Bf16 => size_of::<bf16>(),
@@ -56,7 +74,7 @@ impl Wire {
         n_received: usize,
         move_bytes: impl FnOnce(&[u8], &mut [u8]) -> Result<()>,
     ) -> Result<Vec<f32>> {
-        let mut numbers = vec![0.; n_received];
+        let mut numbers = unwritten_f32(n_received);
         match self {
             Self::F32 => {
                 move_bytes(bytemuck::cast_slice(send), bytemuck::cast_slice_mut(&mut numbers))?;

@@ -50,22 +50,43 @@ impl RunConfig {
     }
 }
 
+impl Difference {
+    /// `` `training.steps` = 7, not 6 ``
+    pub(crate) fn as_unlike(&self) -> String {
+        format!(
+            "`{}` = {}, not {}",
+            self.key,
+            shown(self.now.as_ref()),
+            shown(self.before.as_ref())
+        )
+    }
+}
+
+fn shown(value: Option<&Value>) -> String {
+    value.map_or_else(|| "absent".to_owned(), ToString::to_string)
+}
+
 impl fmt::Display for Difference {
     /// `` `training.steps` was 6 and is 7 ``
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shown = |value: &Option<Value>| {
-            value.as_ref().map_or_else(|| "absent".to_owned(), ToString::to_string)
-        };
-        write!(f, "`{}` was {} and is {}", self.key, shown(&self.before), shown(&self.now))
+        write!(
+            f,
+            "`{}` was {} and is {}",
+            self.key,
+            shown(self.before.as_ref()),
+            shown(self.now.as_ref())
+        )
     }
 }
 
 /// All settings, by dotted key.
 fn settings(config: &RunConfig) -> BTreeMap<String, Value> {
-    let tree = serde_json::to_value(config);
-    let tree = tree.expect("invariant: what was read from text can be written as text");
+    let written = "invariant: what was read from text can be written as text";
     let mut settings = BTreeMap::new();
-    flatten("", tree, &mut settings);
+    flatten("", serde_json::to_value(config).expect(written), &mut settings);
+    // Left out of the whole if it is the default.
+    let distributed = serde_json::to_value(&config.distributed).expect(written);
+    flatten("distributed", distributed, &mut settings);
     settings
 }
 
@@ -97,6 +118,11 @@ mod tests {
         assert_eq!(before.same_run(&config(&kept)), Ok(()));
         let kept = ["training.bad_step={kind='skip',max_in_a_row=3}", "training.loss_spike={}"];
         assert_eq!(before.same_run(&config(&kept)), Ok(()));
+        let kept = config(&["distributed.shard_optimizer=true", "distributed.overlap=false"]);
+        assert_eq!((before.same_run(&kept), kept.same_run(&before)), (Ok(()), Ok(())));
+        let rounded = before.same_run(&config(&["distributed.compress=bf16"])).unwrap_err();
+        assert_eq!(rounded.len(), 1);
+        assert_eq!(rounded[0].as_unlike(), "`distributed.compress` = \"bf16\", not \"none\"");
         let changes = ["training.steps=6", "seed=3", "training.max_grad_norm=1.5"];
         let differences = before.same_run(&config(&changes)).unwrap_err();
         let shown: Vec<String> = differences.iter().map(ToString::to_string).collect();

@@ -9,6 +9,9 @@ pub enum CommunicationError {
         /// The rank that ended it.
         rank: usize,
     },
+    /// The thread that exchanges gradients has ended.
+    #[error("the thread that exchanges gradients has ended")]
+    Ended,
     /// A function of the MPI library failed.
     #[error("`{function}` of {library} fails: {message}")]
     Mpi {

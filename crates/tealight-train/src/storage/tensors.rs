@@ -10,6 +10,9 @@ use serde::Deserialize;
 use super::files;
 use crate::error::{Error, Result};
 
+/// What errors call a file's path where tensors or settings come from another process.
+pub(crate) const MESSAGE: &str = "a message of another process";
+
 /// Tensors by name, in the order of their names.
 pub type NamedTensors = BTreeMap<String, Tensor>;
 

@@ -48,7 +48,9 @@ pub(crate) fn evaluate_step<T: Task>(
         notify(observers, &Event::AttentionMaps { step: *step, maps: &maps })?;
     }
     let metric = &early_stopping.config.metric;
-    let Some(&value) = metrics.get(metric) else { return Err(unknown_metric(metric, &metrics)) };
+    let Some(&value) = metrics.get(metric) else {
+        return Err(session.ranks.found_by_all(unknown_metric(metric, &metrics)));
+    };
     let verdict = early_stopping.observe(*step, value);
     if verdict.stops() {
         let (metric, best) = (&*early_stopping.config.metric, early_stopping.state.best);

@@ -39,7 +39,7 @@ pub(crate) fn forward<T: Task>(
 }
 
 /// The gradients of a batch: of the mean loss where the batch is the whole step, of the summed loss where the
-/// step has several micro-batches.
+/// step has several micro-batches. [`PassContext::on_final`] receives each as soon as it is final.
 pub(crate) fn backward<T: Task>(
     session: &Session<T>,
     batch: &T::Batch,
@@ -191,9 +191,10 @@ impl<'scope, 'env, T: Task> ForwardBackward<'scope, 'env, T> {
         let stream = Stream::new(session.config.seed, Purpose::Dropout).fork(step).fork(micro);
         let batch_index = step * session.config.training.micro_batches + micro;
         let batch = timed("batch", profile::Phase::Other, || self.batches.take(batch_index))?;
-        match &mut self.graph {
-            Some(graph) => graph.run(session, &self.batches, &batch, stream, pass),
-            None => pass(&batch, PassContext { stream, loss_weight: None, on_final }),
+        match (&mut self.graph, on_final) {
+            (Some(graph), None) => graph.run(session, &self.batches, &batch, stream, pass),
+            // A graph hands over no gradients while it runs.
+            _ => pass(&batch, PassContext { stream, loss_weight: None, on_final }),
         }
     }
 

@@ -98,12 +98,16 @@ impl<'a, 'o> Outputs<'a, 'o> {
             let load = |kept: &Checkpoints| kept.load(Selection::Step(to), &device);
             checkpoints.map(load).transpose()
         };
-        let restored = session.restore_on_all(load).inspect_err(|_| {
-            // Report the original error, not a failure to save.
-            if session.ranks.failure().is_some() {
+        let restored = match session.restore_on_all(load) {
+            Ok(restored) => restored,
+            // Only what one process has is sure to be of one step.
+            Err(error) if session.ranks.is_alone() => {
+                // Report the original error, not a failure to save.
                 let _ = self.save_unless_saved(session);
+                return Err(error);
             }
-        })?;
+            Err(error) => return Err(error),
+        };
         let restored = restored.expect("invariant: rank 0 keeps checkpoints");
         let policy = &session.config.training.bad_step;
         let after = before.rolled_back(policy, restored.state.bad_step);

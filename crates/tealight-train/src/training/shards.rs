@@ -16,10 +16,7 @@ use tealight_ops::Gradients;
 use crate::communicator::ranks::Ranks;
 use crate::error::Result;
 use crate::optimizer::Optimizer;
-use crate::storage::tensors::{self, NamedTensors};
-
-/// What error messages call the tensors that another rank sends.
-const MESSAGE: &str = "a message between ranks";
+use crate::storage::tensors::{self, MESSAGE, NamedTensors};
 
 /// Which parameters this rank updates.
 #[derive(Debug)]

@@ -158,7 +158,7 @@ pub(crate) struct BenchComm {
           default_value = "1,10,100", allow_negative_numbers = true)]
     pub(crate) megabytes: Vec<f64>,
     /// Time of a step of one process with one micro-batch, for the predicted efficiency
-    #[arg(long, value_name = "MS", value_parser = seconds, default_value_t = 100., allow_negative_numbers = true)]
+    #[arg(long, value_name = "MS", value_parser = milliseconds, default_value_t = 100., allow_negative_numbers = true)]
     pub(crate) step_ms: f64,
     /// Number of measured exchanges of each size, after one warm-up
     #[arg(long, value_name = "N", value_parser = positive, default_value_t = 10)]
@@ -166,6 +166,11 @@ pub(crate) struct BenchComm {
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+fn milliseconds(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|n: &f64| *n > 0. && n.is_finite());
+    number.ok_or_else(|| "expected a number of milliseconds above 0".to_owned())
 }
 
 fn megabytes(text: &str) -> Result<f64, String> {

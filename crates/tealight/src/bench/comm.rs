@@ -110,20 +110,22 @@ impl Size {
     ) -> Result<Self> {
         let len = (megabytes * 1e6 / WIDTH) as usize;
         // Parameters of about a megabyte, as models have many.
-        let sizes = vec![len.min(1 << 18); len.div_ceil(1 << 18)];
+        let starts = (0..len).step_by(1 << 18);
+        let sizes: Vec<_> = starts.map(|start| (len - start).min(1 << 18)).collect();
         let settings = DistributedConfig::default();
-        let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+        let (mut exchange, mut allreduce) = (Vec::new(), Vec::new());
         let (terms, mut sums) = (vec![1.; len], vec![0.; len]);
         // In turns, so that a disturbance of the machine meets both.
         for _ in 0..=args.repeats {
             let times = time_exchanges(ranks, &sizes, &settings, 2)?;
-            ours.push(slowest(ranks, milliseconds(times[1]))?);
+            exchange.push(slowest(ranks, milliseconds(times[1]))?);
             ranks.gather(&())?;
             let started = Instant::now();
             mpi.allreduce_f32_sum(&terms, &mut sums)?;
-            theirs.push(slowest(ranks, milliseconds(started.elapsed()))?);
+            allreduce.push(slowest(ranks, milliseconds(started.elapsed()))?);
         }
-        let [exchange, allreduce] = [ours, theirs].map(|times| Times::of(times[1..].to_vec()));
+        let [exchange, allreduce] =
+            [exchange, allreduce].map(|times| Times::of(times[1..].to_vec()));
         let n = ranks.size() as f64;
         let volume = 2. * (n - 1.) / n * megabytes * 1e6;
         let bytes_per_second = volume / (exchange.median / 1e3);

@@ -25,7 +25,7 @@ use super::operations::{self, Share};
 use super::times::{Times, milliseconds, seconds_of};
 use crate::args::bench::BenchTrain;
 use crate::runs::config::LoadedConfig;
-use crate::runs::job::{self, open_device};
+use crate::runs::job::{self, agree, open_device};
 use crate::runs::load::with_task;
 use crate::system::memory;
 use crate::terminal::failure::at_its_place;
@@ -37,8 +37,10 @@ pub(super) fn run(args: &BenchTrain) -> Result<ExitCode> {
 }
 
 fn bench(args: &BenchTrain, ranks: &Ranks) -> Result<()> {
-    let device = open_device(args.device, ranks)?;
-    let mut loaded = LoadedConfig::read(&args.config.path, &args.config.overrides)?;
+    let opened = open_device(args.device, ranks).and_then(|device| {
+        Ok((device, LoadedConfig::read(&args.config.path, &args.config.overrides)?))
+    });
+    let (device, mut loaded) = agree(ranks, opened)?;
     if loaded.init_model.is_some() {
         bail!("`init_from` does not change the time of a step; run the benchmark without it");
     }
@@ -89,7 +91,9 @@ impl TaskVisitor for TrainingBench<'_> {
         let steps_per_second = 1e3 / step.median;
         let tokens_per_step = measured.tokens_per_example / n_steps * n_examples as f64;
         let flops_per_step = 3 * cost.forward_flops * n_examples;
-        let product_flops_per_second = product_rate(device, config.training.precision)?;
+        // Each process has its share of the cores, or a GPU.
+        let product_flops_per_second =
+            product_rate(device, config.training.precision)? * ranks.size() as f64;
         let report = Report {
             config: args.config.path.display().to_string(),
             attention: config.model.attention.kind(),
@@ -129,7 +133,7 @@ struct Communication {
     n_ranks: usize,
     /// Milliseconds of an exchange when nothing else is computed.
     exchange_ms: f64,
-    /// Milliseconds per step that the backward pass does not hide.
+    /// Milliseconds per step that a process waits for the exchange, and so for slower processes.
     exposed_ms: f64,
 }
 

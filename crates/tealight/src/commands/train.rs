@@ -33,6 +33,7 @@ use crate::runs::load::{weights_mismatch, with_task};
 use crate::runs::preflight::{self, explain_out_of_memory};
 use crate::runs::summary::Summary;
 use crate::system::signals::{Signal, SignalHandlers};
+use crate::system::subprocess::read_this_program;
 use crate::terminal::failure::at_its_place;
 use crate::terminal::output::{log, print};
 use crate::terminal::progress::ProgressObserver;
@@ -91,8 +92,9 @@ impl TaskVisitor for Training<'_> {
         }
         let data = task.data_files();
         let mut session = agree(ranks, self.session(task))?;
+        let identity = agree(ranks, self.identity(data))?;
         session
-            .join(ranks.clone(), &identity(data)?)
+            .join(ranks.clone(), &identity)
             .map_err(|error| at_its_place(error, &self.loaded.source))?;
         if args.dry_run {
             self.log("dry run: built and checked, not trained");
@@ -137,6 +139,24 @@ impl Training<'_> {
         if !self.args.quiet {
             log_on_first(self.ranks, line);
         }
+    }
+
+    /// What ranks compare beside settings; nothing in a single process.
+    fn identity(&self, data: Vec<DataFile>) -> Result<Identity> {
+        if self.ranks.is_alone() {
+            return Ok(Identity::default());
+        }
+        let Train { dry_run, stop_after, .. } = self.args;
+        let begins = if self.resumed.is_some() { "resume a run" } else { "start a run" };
+        let ends = match (dry_run, stop_after) {
+            (true, _) => " without training".to_owned(),
+            (false, Some(step)) => format!(" and stop after step {step}"),
+            (false, None) => String::new(),
+        };
+        let mut digest = Digest::default();
+        digest.add(&read_this_program()?);
+        let program = format!("tealight {} ({:.12})", env!("CARGO_PKG_VERSION"), digest.finish());
+        Ok(Identity { program, arguments: format!("{begins}{ends}"), data })
     }
 
     /// Resumes the run or starts a new one. Its directory, in which rank 0 alone writes, and its lock; `None` on the
@@ -344,15 +364,6 @@ fn configuration(args: &Train) -> Result<(LoadedConfig, Option<RunDirectory>)> {
 fn run_name(args: &Train) -> String {
     let stem = || args.config.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     args.name.clone().unwrap_or_else(stem)
-}
-
-/// The program, as ranks compare it, and its data.
-fn identity(data: Vec<DataFile>) -> Result<Identity> {
-    let file = std::env::current_exe().context("cannot find this program's executable")?;
-    let mut digest = Digest::default();
-    digest.add(&std::fs::read(&file).with_context(|| format!("cannot read `{}`", file.display()))?);
-    let program = format!("tealight {} ({:.12})", env!("CARGO_PKG_VERSION"), digest.finish());
-    Ok(Identity { program, data })
 }
 
 /// Restores the latest intact checkpoint, which rank 0 reads; a run without one starts at step 0.

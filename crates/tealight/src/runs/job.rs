@@ -19,8 +19,8 @@ use crate::terminal::output::log;
 /// Runs `command` together with the other processes of an MPI job, or alone if there is none.
 ///
 /// # Errors
-/// That of `command`. If all ranks know of it, rank 0 alone returns it. Otherwise the job ends here, as other ranks may
-/// wait for this one.
+/// If the ranks cannot communicate from the start. An error of `command` is reported here: by rank 0 alone, if all ranks
+/// know of it; otherwise by the rank that failed, which ends the job, as others may wait for it.
 pub(crate) fn run(
     command: impl FnOnce(&Ranks, Option<&Mpi>) -> Result<ExitCode>,
 ) -> Result<ExitCode> {
@@ -28,32 +28,40 @@ pub(crate) fn run(
     let job = Job(mpi);
     let ranks = job.ranks()?;
     let result = n_threads(&ranks).and_then(|n| threads::with(n, || command(&ranks, Some(&job.0))));
-    match (result, ranks.failure()) {
+    let (error, failure) = match (result, ranks.failure()) {
         (Ok(code), _) => {
             job.0.finish()?;
-            Ok(code)
+            return Ok(code);
         }
-        (Err(error), Some(failure)) => {
-            job.0.finish()?;
-            if !ranks.is_first() {
-                return Ok(ExitCode::FAILURE);
-            }
-            Err(if failure == Failure::OfRank(0) { located(error, &ranks) } else { error })
-        }
-        (Err(error), None) => {
-            failure::report(&located(error, &ranks));
-            job.0.abort(1);
-            Ok(ExitCode::FAILURE)
-        }
+        (Err(error), failure) => (error, failure),
+    };
+    // Reported before the job ends: a launcher may kill the other processes as soon as one of them has failed.
+    let is_told = failure.is_some() && !is_of_communication(&error);
+    if ranks.is_first() || !is_told {
+        let is_of_all = failure == Some(Failure::OfAll)
+            || matches!(failure, Some(Failure::OfRank(n)) if n != 0);
+        failure::report(&if is_of_all { error } else { located(&error, &ranks) });
     }
+    if is_told {
+        job.0.finish()?;
+    } else {
+        job.0.abort(1);
+    }
+    Ok(ExitCode::FAILURE)
 }
 
-/// The number that the user gave, or this rank's share of the cores.
+/// Whether ranks can no longer communicate.
+fn is_of_communication(error: &Error) -> bool {
+    matches!(error.downcast_ref(), Some(tealight_train::Error::Communication(_)))
+}
+
+/// The number that the user gave on this host, or this rank's share of the cores.
 fn n_threads(ranks: &Ranks) -> Result<usize> {
+    // All ranks call it, also those for which a number is given: it asks all of them.
+    let Cores { n_threads, warnings } = Cores::of_rank(ranks)?;
     if std::env::var(THREADS).is_ok() {
         return Ok(threads::count());
     }
-    let Cores { n_threads, warnings } = Cores::of_rank(ranks)?;
     for warning in &warnings {
         log_on_first(ranks, warning);
     }
@@ -65,7 +73,10 @@ fn n_threads(ranks: &Ranks) -> Result<usize> {
 /// # Errors
 /// On all ranks, if one of them fails: that of the lowest rank.
 pub(crate) fn agree<T>(ranks: &Ranks, own: Result<T>) -> Result<T> {
-    let message = own.as_ref().err().map(|error| format!("{error:#}"));
+    let message = own
+        .as_ref()
+        .err()
+        .map(|error| failure::text(error).trim_start_matches("error: ").trim_end().to_owned());
     match ranks.first_failure(message)? {
         Some((Failure::OfRank(rank), message)) if rank != ranks.rank() => {
             let host = ranks.host(rank).to_owned();
@@ -101,9 +112,14 @@ impl Drop for Job {
 }
 
 /// Names the rank and the host of an error.
-fn located(error: Error, ranks: &Ranks) -> Error {
+fn located(error: &Error, ranks: &Ranks) -> Error {
     let rank = ranks.rank();
-    error.context(format!("rank {rank} on {}", ranks.host(rank)))
+    let host = ranks.host(rank);
+    // A faulty setting is shown with its place, over several lines.
+    anyhow::anyhow!(
+        "rank {rank} on {host}: {}",
+        failure::text(error).trim_start_matches("error: ")
+    )
 }
 
 /// Logs a line on rank 0.

@@ -18,7 +18,10 @@ impl Cores {
         let all = ranks.gather(&(allowed(), n_online().unwrap_or(0)))?;
         let here: Vec<_> =
             ranks.on_this_host().into_iter().map(|rank| all[rank].0.clone()).collect();
-        let share = share(&all[ranks.rank()].0, &here).unwrap_or(available / here.len());
+        let own = &all[ranks.rank()].0;
+        let share = share(own, &here).unwrap_or(available / here.len());
+        // A quota below the number of cores is one for all processes of a container.
+        let share = if available < own.len() { share.min(available / here.len()) } else { share };
         let warnings = (0..ranks.size()).filter_map(|rank| warning(ranks, rank, &all)).collect();
         Ok(Self { n_threads: share.clamp(1, available), warnings })
     }

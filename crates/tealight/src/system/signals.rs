@@ -1,12 +1,20 @@
-//! SIGINT and SIGTERM: the first stops a run after its current step, the second ends the process.
+//! SIGINT, SIGTERM and SIGUSR1: the first stops a run after its current step, the second ends the process.
+//!
+//! `mpirun` passes SIGUSR1 on to its processes and waits, and `sbatch --signal=USR1@120` sends it before the time is up.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use anyhow::{Context, Result};
+#[cfg(unix)]
+use signal_hook::consts::SIGUSR1;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
+#[cfg(unix)]
+const SIGNALS: [(i32, &str); 3] = [(SIGINT, "SIGINT"), (SIGTERM, "SIGTERM"), (SIGUSR1, "SIGUSR1")];
+
+#[cfg(not(unix))]
 const SIGNALS: [(i32, &str); 2] = [(SIGINT, "SIGINT"), (SIGTERM, "SIGTERM")];
 
 /// Signal handlers and the signal that they received.

@@ -12,11 +12,21 @@ const SELF_EXE: &str = "/proc/self/exe";
 /// The environment variable that sets the number of threads of a process.
 pub(crate) const THREADS: &str = "RAYON_NUM_THREADS";
 
-/// A command that runs this program with an empty standard input.
-pub(crate) fn this_program() -> Result<Command> {
+fn executable() -> Result<PathBuf> {
     let file = env::current_exe().context("cannot find this program's executable")?;
     let is_gone = !file.exists() && Path::new(SELF_EXE).exists();
-    let mut command = Command::new(if is_gone { PathBuf::from(SELF_EXE) } else { file });
+    Ok(if is_gone { PathBuf::from(SELF_EXE) } else { file })
+}
+
+/// The bytes of this program's executable.
+pub(crate) fn read_this_program() -> Result<Vec<u8>> {
+    let file = executable()?;
+    std::fs::read(&file).with_context(|| format!("cannot read `{}`", file.display()))
+}
+
+/// A command that runs this program with an empty standard input.
+pub(crate) fn this_program() -> Result<Command> {
+    let mut command = Command::new(executable()?);
     command.stdin(Stdio::null());
     Ok(command)
 }

@@ -5,12 +5,19 @@ use std::process::ExitCode;
 
 use tealight_train::config::{ConfigError, ConfigSource};
 
+/// An error with its causes: `error: …`.
+pub(crate) fn text(error: &anyhow::Error) -> String {
+    match config_error(error) {
+        Some(error) => error.to_string(),
+        None => format!("error: {error:#}"),
+    }
+}
+
 /// Writes an error with its causes to stderr; returns the exit code of a failure.
 pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     let text = match config_error(error) {
         Some(error) if stderr().is_terminal() => error.in_color(),
-        Some(error) => error.to_string(),
-        None => format!("error: {error:#}"),
+        _ => text(error),
     };
     // If stderr is closed, the exit code still reports the failure.
     let _ = writeln!(stderr(), "{}", text.trim_end());

@@ -23,6 +23,7 @@ mod world;
 
 use std::ffi::OsString;
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use launcher::{Launcher, Variables};
@@ -125,15 +126,13 @@ impl Mpi {
         )))
     }
 
-    fn parts(&self, function: &'static str, lens: &[usize]) -> Result<Parts, CommunicationError> {
-        Parts::new(lens).ok_or_else(|| CommunicationError::Mpi {
-            function,
+    /// The error of a call that moves too much.
+    fn too_long(&self) -> CommunicationError {
+        CommunicationError::Mpi {
+            function: "MPI_Alltoallv",
             library: self.world.about().file.clone(),
-            message: format!(
-                "a call moves at most {LIMIT} bytes, not {}",
-                lens.iter().map(|&len| len as u128).sum::<u128>(),
-            ),
-        })
+            message: format!("a call moves at most {LIMIT} bytes"),
+        }
     }
 
     /// As `gather`, for any number of bytes: each rank in turn sends to all.
@@ -175,13 +174,12 @@ impl Communicator for Mpi {
     fn exchange(
         &self,
         send: &[u8],
-        send_lens: &[usize],
+        send_parts: &[Range<usize>],
         receive: &mut [u8],
         receive_lens: &[usize],
     ) -> Result<(), CommunicationError> {
-        let function = "MPI_Alltoallv";
-        let send_parts = self.parts(function, send_lens)?;
-        let receive_parts = self.parts(function, receive_lens)?;
+        let send_parts = Parts::of_ranges(send_parts).ok_or_else(|| self.too_long())?;
+        let receive_parts = Parts::new(receive_lens).ok_or_else(|| self.too_long())?;
         self.world.alltoallv(send, &send_parts, receive, &receive_parts)
     }
 

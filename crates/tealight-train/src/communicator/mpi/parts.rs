@@ -1,29 +1,41 @@
 //! Parts of a buffer, as MPI describes them: lengths and offsets are C integers.
 
 use std::ffi::c_int;
+use std::ops::Range;
 
 /// The most bytes that an offset can reach.
 pub(super) const LIMIT: usize = c_int::MAX as usize;
 
-/// Lengths and offsets of parts that lie one after the other.
+/// Lengths and offsets of the parts of a buffer.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Parts {
     lens: Vec<c_int>,
     offsets: Vec<c_int>,
-    total: usize,
+    /// Where the last byte of all parts lies.
+    end: usize,
 }
 
 impl Parts {
-    /// Parts of `lens` bytes, or `None` if they are longer than [`LIMIT`] together.
+    /// Parts of `lens` bytes that lie one after the other, or `None` if they are longer than [`LIMIT`] together.
     pub(super) fn new(lens: &[usize]) -> Option<Self> {
-        let mut total = 0_usize;
-        let mut parts = Self { lens: Vec::new(), offsets: Vec::new(), total };
+        let mut end = 0_usize;
+        let mut ranges = Vec::with_capacity(lens.len());
         for &len in lens {
-            parts.lens.push(c_int::try_from(len).ok()?);
-            parts.offsets.push(c_int::try_from(total).ok()?);
-            total = total.checked_add(len).filter(|&total| total <= LIMIT)?;
+            let start = end;
+            end = start.checked_add(len)?;
+            ranges.push(start..end);
         }
-        Some(Self { total, ..parts })
+        Self::of_ranges(&ranges)
+    }
+
+    /// Parts in any places, or `None` if one of them ends beyond [`LIMIT`].
+    pub(super) fn of_ranges(ranges: &[Range<usize>]) -> Option<Self> {
+        let end = ranges.iter().map(|range| range.end).max().unwrap_or(0);
+        let numbers = |of: fn(&Range<usize>) -> usize| {
+            ranges.iter().map(|range| c_int::try_from(of(range)).ok()).collect::<Option<_>>()
+        };
+        let (lens, offsets) = (numbers(ExactSizeIterator::len)?, numbers(|range| range.start)?);
+        (end <= LIMIT).then_some(Self { lens, offsets, end })
     }
 
     /// The number of parts.
@@ -41,9 +53,9 @@ impl Parts {
         &self.offsets
     }
 
-    /// The length of all parts.
-    pub(super) fn total(&self) -> usize {
-        self.total
+    /// Where the parts end.
+    pub(super) fn end(&self) -> usize {
+        self.end
     }
 }
 
@@ -55,7 +67,9 @@ mod tests {
     fn parts_lie_one_after_the_other() {
         let parts = Parts::new(&[5, 0, 7]).unwrap();
         assert_eq!((parts.lens(), parts.offsets()), (&[5, 0, 7][..], &[0, 5, 5][..]));
-        assert_eq!((parts.count(), parts.total()), (3, 12));
+        assert_eq!((parts.count(), parts.end()), (3, 12));
+        let parts = Parts::of_ranges(&[7..9, 0..3]).unwrap();
+        assert_eq!((parts.lens(), parts.offsets(), parts.end()), (&[2, 3][..], &[7, 0][..], 9));
     }
 
     #[test]

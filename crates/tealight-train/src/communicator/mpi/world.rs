@@ -153,7 +153,7 @@ impl<H: Copy> Started<H> {
 
     fn assert_parts(&self, bytes: &[u8], parts: &Parts) {
         assert_eq!(parts.count(), self.size, "invariant: one part for each rank");
-        assert_eq!(parts.total(), bytes.len(), "invariant: the parts fill the buffer");
+        assert!(parts.end() <= bytes.len(), "invariant: the parts lie within the buffer");
     }
 }
 

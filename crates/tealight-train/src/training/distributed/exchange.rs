@@ -9,25 +9,25 @@
 //! rank sends and receives 2·4P·(R−1)/R bytes for P parameters and R ranks, if its micro-batches make up one subtree.
 //! A thread of its own makes the calls, so that buckets travel while the backward pass continues.
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{Builder, Scope};
 
-use candle_core::{CpuStorage, Device, Storage, Tensor};
+use candle_core::{CpuStorage, DType, Device, Storage, Tensor};
 use tealight_ops::profile::{Phase, timed};
 
 use super::plan::{Bucket, Plan};
 use super::tree::{Node, PairwiseSum, nodes_within};
-
 use crate::communicator::ranks::Ranks;
 use crate::communicator::wire::Wire;
-use crate::error::Result;
+use crate::error::{CommunicationError, Error, Result};
 
 /// In the profile, the part of the exchange that nothing hides.
 pub const WAITING: &str = "wait for gradients";
 
-/// The most elements that a rank sends or receives in one call.
+/// The most elements that a rank receives in one call; it sends less than twice as many. MPI counts bytes in 32 bits.
 const MAX_LEN: usize = 1 << 28;
 
 /// The partial sums of one parameter's gradient, from left to right in the tree. An absent gradient counts as −0, which
@@ -68,7 +68,8 @@ impl GradientExchange {
         let (done, sums) = channel();
         let order = Order::new(n_micro_batches, ranks.size());
         let n_partials = order.n_partials[ranks.rank()];
-        let summer = Summer { plan: plan.clone(), order, wire, ranks: ranks.clone(), keeps };
+        let (plan_there, ranks) = (plan.clone(), ranks.clone());
+        let summer = Summer { plan: plan_there, order, wire, ranks, keeps, max_len: MAX_LEN };
         let thread = Builder::new().name("gradients".to_owned());
         let started = thread.spawn_scoped(scope, move || summer.run(&to_do, &done));
         started.map_err(candle_core::Error::wrap)?;
@@ -92,8 +93,16 @@ impl GradientExchange {
         }
     }
 
+    /// Whether all parameters of the step have been offered.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.n_sent == self.plan.buckets.len()
+    }
+
     /// Waits for all sums: by bucket, the elements that this rank keeps. Gradients that were not offered, because the
     /// pass failed, count as absent.
+    ///
+    /// # Errors
+    /// If communication fails; or if this rank cannot read its gradients, of which the others do not know.
     pub(crate) fn finish(&mut self) -> Result<Vec<Vec<f32>>> {
         let plan = self.plan.clone();
         for bucket in &plan.buckets[self.n_sent..] {
@@ -104,12 +113,23 @@ impl GradientExchange {
                 }
             }
         }
-        let receive =
-            || self.sums.recv().expect("invariant: the thread sends a result for each bucket");
-        let sums =
-            timed(WAITING, Phase::Other, || plan.buckets.iter().map(|_| receive()).collect());
+        let sums = timed(WAITING, Phase::Other, || self.receive());
         self.reset();
         sums
+    }
+
+    fn receive(&self) -> Result<Vec<Vec<f32>>> {
+        let mut sums = Vec::new();
+        let mut failed = None;
+        for _ in &self.plan.buckets {
+            match self.sums.recv() {
+                Ok(Ok(of_bucket)) => sums.push(of_bucket),
+                Ok(Err(error @ Error::Communication(_))) => return Err(error),
+                Ok(Err(error)) => failed = Some(error),
+                Err(_) => return Err(CommunicationError::Ended.into()),
+            }
+        }
+        failed.map_or(Ok(sums), Err)
     }
 
     fn reset(&mut self) {
@@ -133,9 +153,9 @@ pub(crate) enum Keeps {
 struct Order {
     /// By rank, how many partial sums it sends.
     n_partials: Vec<usize>,
-    /// Additions, one after the other: the second of these partial sums is added to the first. The total ends up in
-    /// the first of all.
-    additions: Vec<(usize, usize)>,
+    /// By partial sum, those of rank 0 first: how many additions follow when it has been put on top of the others. Each
+    /// replaces the upper two by their sum.
+    additions: Vec<usize>,
 }
 
 impl Order {
@@ -145,14 +165,43 @@ impl Order {
         let nodes: Vec<Vec<Range<u64>>> = (0..n_ranks as u64).map(of_rank).collect();
         let n_partials = nodes.iter().map(Vec::len).collect();
         let (mut additions, mut sum) = (Vec::new(), PairwiseSum::new(n_micro_batches));
-        for (number, leaves) in nodes.into_iter().flatten().enumerate() {
-            let add = |left, right| {
-                additions.push((left, right));
-                Ok(left)
+        for leaves in nodes.into_iter().flatten() {
+            let mut n = 0;
+            let add = |(), ()| {
+                n += 1;
+                Ok(())
             };
-            sum.push(Node { leaves, sum: number }, add).expect("invariant: nothing can fail");
+            sum.push(Node { leaves, sum: () }, add).expect("invariant: nothing can fail");
+            additions.push(n);
         }
         Self { n_partials, additions }
+    }
+
+    /// The sum of `partials`, of `len` elements each.
+    fn sum(&self, partials: &[&[f32]], len: usize) -> Vec<f32> {
+        /// Elements that stay in the cache from one addition to the next.
+        const BLOCK: usize = 2048;
+        let mut total = Vec::with_capacity(len);
+        let mut stack: Vec<[f32; BLOCK]> = Vec::new();
+        for start in (0..len).step_by(BLOCK) {
+            let n = BLOCK.min(len - start);
+            let mut depth = 0;
+            for (partial, &n_additions) in partials.iter().zip(&self.additions) {
+                if stack.len() == depth {
+                    stack.push([0.; BLOCK]);
+                }
+                stack[depth][..n].copy_from_slice(&partial[start..start + n]);
+                depth += 1;
+                for _ in 0..n_additions {
+                    depth -= 1;
+                    let (below, above) = stack.split_at_mut(depth);
+                    let (sum, terms) = (&mut below[depth - 1][..n], &above[0][..n]);
+                    sum.iter_mut().zip(terms).for_each(|(sum, term)| *sum += term);
+                }
+            }
+            total.extend_from_slice(&stack[0][..n]);
+        }
+        total
     }
 }
 
@@ -163,13 +212,16 @@ struct Summer {
     wire: Wire,
     ranks: Ranks,
     keeps: Keeps,
+    /// [`MAX_LEN`], but for tests.
+    max_len: usize,
 }
 
 impl Summer {
     fn run(&self, jobs: &Receiver<Job>, sums: &Sender<Result<Vec<f32>>>) {
         for Job { bucket, partials } in jobs {
             let sum = self.sum(&self.plan.buckets[bucket], &partials);
-            if sums.send(sum).is_err() {
+            let is_last = matches!(sum, Err(Error::Communication(_)));
+            if sums.send(sum).is_err() || is_last {
                 return;
             }
         }
@@ -177,23 +229,37 @@ impl Summer {
 
     /// The sums of a bucket over all ranks.
     fn sum(&self, bucket: &Bucket, partials: &[Partials]) -> Result<Vec<f32>> {
-        let (rank, keeps_all) = (self.ranks.rank(), self.keeps == Keeps::All);
-        let own = (0..self.order.n_partials[rank])
+        let own = (0..self.order.n_partials[self.ranks.rank()])
             .map(|partial| flatten(bucket, partials.iter().map(|slot| slot[partial].as_ref())));
-        let own = own.collect::<Result<Vec<_>>>()?;
-        let mut sums = vec![0.; if keeps_all { bucket.len() } else { bucket.shards[rank] }];
-        for part in self.parts(bucket) {
-            let shard = self.sum_shard(&own, bucket, &part)?;
-            if !keeps_all {
-                sums[part[rank].start - bucket.shard(rank).start..][..shard.len()]
-                    .copy_from_slice(&shard);
-                continue;
+        match own.collect::<Result<Vec<_>>>() {
+            Ok(own) => self.sum_with(&own, bucket),
+            Err(error) => {
+                // The others wait for this rank.
+                let absent = vec![vec![-0.; bucket.len()]; partials.first().map_or(1, Vec::len)];
+                self.sum_with(&absent, bucket)?;
+                Err(error)
             }
-            let lens: Vec<_> = part.iter().map(ExactSizeIterator::len).collect();
-            let mut gathered = self.wire.gather(&self.ranks, &shard, &lens)?.into_iter();
-            for range in part {
-                let len = range.len();
-                sums[range].iter_mut().zip(gathered.by_ref().take(len)).for_each(|(to, x)| *to = x);
+        }
+    }
+
+    /// The sums of a bucket over all ranks, of which this one has the partial sums `own`.
+    fn sum_with(&self, own: &[Vec<f32>], bucket: &Bucket) -> Result<Vec<f32>> {
+        let mut parts = self.parts(bucket);
+        if let ([part], Keeps::All) = (&mut parts[..], self.keeps) {
+            // In the order of the ranks, the shards are the bucket.
+            return self.sum_part(own, part);
+        }
+        let kept = match self.keeps {
+            Keeps::All => 0..bucket.len(),
+            Keeps::OwnShard => bucket.shard(self.ranks.rank()),
+        };
+        let mut sums = vec![0.; kept.len()];
+        for part in parts {
+            let mut rest = &self.sum_part(own, &part)?[..];
+            for range in part.into_iter().filter(|range| kept.contains(&range.start)) {
+                let (here, after) = rest.split_at(range.len());
+                sums[range.start - kept.start..range.end - kept.start].copy_from_slice(here);
+                rest = after;
             }
         }
         Ok(sums)
@@ -203,8 +269,7 @@ impl Summer {
     /// shard.
     fn parts(&self, bucket: &Bucket) -> Vec<Vec<Range<usize>>> {
         let largest = bucket.shards.iter().copied().max().unwrap_or(0);
-        let n_partials: usize = self.order.n_partials.iter().sum();
-        let len = (MAX_LEN / n_partials).max(1);
+        let len = (self.max_len / self.order.additions.len()).max(1);
         let part = |start: usize| {
             let of_rank = |rank| {
                 let shard = bucket.shard(rank);
@@ -216,47 +281,61 @@ impl Summer {
         (0..largest).step_by(len).map(part).collect()
     }
 
+    /// The sums of the elements in `part`: of all ranks' shards, or of this rank's alone if it keeps no others.
+    fn sum_part(&self, own: &[Vec<f32>], part: &[Range<usize>]) -> Result<Vec<f32>> {
+        let shard = self.sum_shard(own, part)?;
+        if self.keeps == Keeps::OwnShard {
+            return Ok(self.wire.rounded(shard));
+        }
+        let lens: Vec<_> = part.iter().map(ExactSizeIterator::len).collect();
+        self.wire.gather(&self.ranks, &shard, &lens)
+    }
+
     /// The sum over all ranks of this rank's shard, from its own partial sums and those that the others send.
-    fn sum_shard(
-        &self,
-        own: &[Vec<f32>],
-        bucket: &Bucket,
-        part: &[Range<usize>],
-    ) -> Result<Vec<f32>> {
-        let Order { n_partials, additions } = &self.order;
-        let send_lens: Vec<_> = part.iter().map(|range| range.len() * own.len()).collect();
-        let len = part[self.ranks.rank()].len();
-        let receive_lens: Vec<_> = n_partials.iter().map(|n| n * len).collect();
-        let is_whole = own.len() == 1 && send_lens.iter().sum::<usize>() == bucket.len();
-        let packed: Vec<f32>;
-        let send = if is_whole {
-            &own[0]
-        } else {
-            let parts = part.iter().flat_map(|range| own.iter().map(|sum| &sum[range.clone()]));
-            packed = parts.collect::<Vec<_>>().concat();
-            &packed
+    fn sum_shard(&self, own: &[Vec<f32>], part: &[Range<usize>]) -> Result<Vec<f32>> {
+        let (rank, n_partials) = (self.ranks.rank(), &self.order.n_partials);
+        let len = part[rank].len();
+        // What stays here does not travel.
+        let to_others =
+            |range: &Range<usize>| if *range == part[rank] { 0..0 } else { range.clone() };
+        let (packed, send_parts) = match own {
+            [sum] => (Cow::Borrowed(&sum[..]), part.iter().map(to_others).collect()),
+            sums => pack(sums, &part.iter().map(to_others).collect::<Vec<_>>()),
         };
-        let mut received = self.wire.exchange(&self.ranks, send, &send_lens, &receive_lens)?;
-        add_up(&mut received, len, additions);
-        received.truncate(len);
-        Ok(received)
+        let receive_lens: Vec<_> = n_partials
+            .iter()
+            .enumerate()
+            .map(|(of, n)| if of == rank { 0 } else { n * len })
+            .collect();
+        let received = self.wire.exchange(&self.ranks, &packed, &send_parts, &receive_lens)?;
+        let kept: Vec<_> =
+            own.iter().map(|sum| self.wire.rounded(sum[part[rank].clone()].to_vec())).collect();
+        let (mut partials, mut rest): (Vec<&[f32]>, _) = (Vec::new(), &received[..]);
+        for (of, &n) in n_partials.iter().enumerate() {
+            if of == rank {
+                partials.extend(kept.iter().map(Vec::as_slice));
+                continue;
+            }
+            let (here, after) = rest.split_at(n * len);
+            partials.extend((0..n).map(|i| &here[i * len..(i + 1) * len]));
+            rest = after;
+        }
+        Ok(self.order.sum(&partials, len))
     }
 }
 
-/// Adds up partial sums of `len` elements each, in the order of `additions`; the total is the first of them.
-fn add_up(partials: &mut [f32], len: usize, additions: &[(usize, usize)]) {
-    /// Elements that stay in the cache from one addition to the next.
-    const BLOCK: usize = 4096;
-    for start in (0..len).step_by(BLOCK) {
-        let n = BLOCK.min(len - start);
-        for &(left, right) in additions {
-            let (before, after) = partials.split_at_mut(right * len);
-            let (left, right) = (&mut before[left * len + start..][..n], &after[start..][..n]);
-            for (sum, &term) in left.iter_mut().zip(right) {
-                *sum += term;
-            }
+/// For each range, those elements of all `sums`, one after the other; and where they are.
+fn pack(sums: &[Vec<f32>], ranges: &[Range<usize>]) -> (Cow<'static, [f32]>, Vec<Range<usize>>) {
+    let mut packed = Vec::new();
+    let mut parts = Vec::new();
+    for range in ranges {
+        let start = packed.len();
+        for sum in sums {
+            packed.extend_from_slice(&sum[range.clone()]);
         }
+        parts.push(start..packed.len());
     }
+    (packed.into(), parts)
 }
 
 /// The elements of a bucket, one after the other.
@@ -276,11 +355,64 @@ fn flatten<'a>(
 
 /// Appends the elements of `tensor`, in f32.
 fn append(elements: &mut Vec<f32>, tensor: &Tensor) -> Result<()> {
-    let tensor = tensor.to_device(&Device::Cpu)?.to_dtype(candle_core::DType::F32)?.contiguous()?;
+    let tensor = tensor.to_device(&Device::Cpu)?.to_dtype(DType::F32)?.contiguous()?;
     let (storage, layout) = tensor.storage_and_layout();
     let Storage::Cpu(CpuStorage::F32(values)) = &*storage else {
         unreachable!("invariant: it is on the CPU, in f32")
     };
     elements.extend_from_slice(&values[layout.start_offset()..][..tensor.elem_count()]);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::communicator::threads;
+    use crate::training::distributed::plan::Division;
+
+    #[test]
+    fn partial_sums_are_added_in_the_order_of_the_tree() {
+        // 0 | 1 2 | 3 4 | 5: two ranks with three micro-batches each send 0+1, 2 and 3, 4+5.
+        let order = Order::new(6, 2);
+        assert_eq!(order.n_partials, [2, 2]);
+        let len = 5000;
+        let partials: Vec<Vec<f32>> = [1e8, 1., -1e8, 3.].map(|x: f32| vec![x; len]).into();
+        let slices: Vec<&[f32]> = partials.iter().map(Vec::as_slice).collect();
+        // (0+1 + (2 + 3)) + 4+5
+        let expected = (1e8_f32 + (1. - 1e8)) + 3.;
+        assert_eq!(order.sum(&slices, len), vec![expected; len]);
+        assert_eq!(Order::new(8, 2).additions, [0, 1]);
+    }
+
+    #[test]
+    fn a_bucket_in_many_parts_has_the_sums_of_one_part() {
+        let sums = |max_len, keeps| {
+            let threads: Vec<_> = threads::ranks(3)
+                .into_iter()
+                .map(|rank| {
+                    std::thread::spawn(move || {
+                        let ranks = Ranks::new(Arc::new(rank), "host").unwrap();
+                        let plan = Plan::new(&[7, 4], 100, &Division::Equal(3));
+                        let order = Order::new(9, 3);
+                        let n = order.n_partials[ranks.rank()];
+                        let own = |partial: usize| -> Vec<f32> {
+                            (0..11).map(|i| (i * 7 + partial * 3 + ranks.rank()) as f32).collect()
+                        };
+                        let own: Vec<_> = (0..n).map(own).collect();
+                        let bucket = plan.buckets[0].clone();
+                        let plan = Arc::new(plan);
+                        let summer = Summer { plan, order, wire: Wire::F32, ranks, keeps, max_len };
+                        summer.sum_with(&own, &bucket).unwrap()
+                    })
+                })
+                .collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+        };
+        let whole = sums(MAX_LEN, Keeps::All);
+        assert!(whole.iter().all(|sum| sum.len() == 11 && *sum == whole[0]));
+        assert_eq!(sums(5, Keeps::All), whole);
+        let shards = sums(5, Keeps::OwnShard);
+        assert_eq!(shards, sums(MAX_LEN, Keeps::OwnShard));
+        assert_eq!(shards.concat(), whole[0]);
+    }
 }

@@ -1,14 +1,16 @@
 //! Before the first step: ranks make sure that they are about to do the same.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 use crate::communicator::ranks::Ranks;
-use crate::config::{ConfigSource, RunConfig, to_resolved_toml};
+use crate::config::{ConfigSource, Difference, RunConfig, to_resolved_toml};
 use crate::data::DataFile;
 use crate::error::{Error, Result};
 use crate::run::manifest::{Instructions, device_name};
 use crate::storage::digests::Digest;
-use crate::storage::tensors::{NamedTensors, element_bytes};
+use crate::storage::tensors::{MESSAGE, NamedTensors, element_bytes};
 use crate::task::Task;
 use crate::training::session::Session;
 use crate::training::shards::{Owners, Shards};
@@ -18,6 +20,8 @@ use crate::training::shards::{Owners, Shards};
 pub struct Identity {
     /// The program: its version and a digest of its file.
     pub program: String,
+    /// What its command line asks for, beside settings: such as `resume the run and stop after step 5`.
+    pub arguments: String,
     /// The files of the data.
     pub data: Vec<DataFile>,
 }
@@ -94,40 +98,46 @@ impl<T: Task> Session<T> {
 
 /// Checks that a rank is like rank 0.
 fn compare(ranks: &Ranks, rank: usize, own: &Description, first: &Description) -> Result<()> {
-    let unlike = |what: &str, own: &str, first: &str| {
+    let unlike = |what: String| {
         let (host, first_host) = (ranks.host(rank), ranks.host(0));
-        let message =
-            format!("rank {rank} on {host} has {what} {own}, and rank 0 on {first_host} {first}");
-        Err(Error::UnlikeRanks(message))
+        Err(Error::UnlikeRanks(format!(
+            "rank {rank} on {host} differs from rank 0 on {first_host}: {what}"
+        )))
     };
     if own.identity.program != first.identity.program {
-        return unlike("the program", &own.identity.program, &first.identity.program);
+        let [own, first] = [own, first].map(|one| &one.identity.program);
+        return unlike(format!("the program is {own}, not {first}"));
+    }
+    if own.identity.arguments != first.identity.arguments {
+        let [own, first] = [own, first].map(|one| &one.identity.arguments);
+        return unlike(format!("it was asked to {own}, not to {first}"));
     }
     if own.settings != first.settings {
-        let differences = differences(&own.settings, &first.settings)?;
-        return unlike("other settings:", &differences, "is what they are compared with");
+        return unlike(differences(&own.settings, &first.settings)?);
     }
     if own.computes_with != first.computes_with {
-        return unlike("the processor", &own.computes_with, &first.computes_with);
+        let [own, first] = [own, first].map(|one| &one.computes_with);
+        return unlike(format!("it computes on {own}, not {first}"));
     }
-    for (own, first) in own.identity.data.iter().zip(&first.identity.data) {
-        if own != first {
-            return unlike("the data", &shown(own), &shown(first));
-        }
+    let files = |one: &Description| one.identity.data.iter().map(shown).collect::<BTreeSet<_>>();
+    let (own_files, first_files) = (files(own), files(first));
+    if let Some(file) = own_files.symmetric_difference(&first_files).next() {
+        let has = if own_files.contains(file) { "only it has" } else { "it does not have" };
+        return unlike(format!("{has} the data {file}"));
     }
     if own.parameters != first.parameters {
-        return unlike("the parameters", &own.parameters, &first.parameters);
+        return unlike("the parameters before the first step have other values".to_owned());
     }
     Ok(())
 }
 
-/// `` `training.steps` was 6 and is 7 ``, one after the other.
+/// `` `training.steps` = 7, not 6 ``, one after the other.
 fn differences(own: &str, first: &str) -> Result<String> {
     let config = |text: &str| -> Result<RunConfig> {
-        Ok(ConfigSource::parse("a message between ranks".as_ref(), text, &[])?.deserialize()?)
+        Ok(ConfigSource::parse(MESSAGE.as_ref(), text, &[])?.deserialize()?)
     };
     let differences = config(first)?.differences(&config(own)?);
-    let shown: Vec<_> = differences.iter().map(ToString::to_string).collect();
+    let shown: Vec<_> = differences.iter().map(Difference::as_unlike).collect();
     Ok(shown.join("; "))
 }
 

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::thread::Scope;
 
-use candle_core::Tensor;
+use candle_core::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 use tealight_ops::Gradients;
 use tealight_ops::gradients::sum_of;
@@ -13,7 +13,7 @@ use super::exchange::{GradientExchange, Keeps, Partials};
 use super::plan::{Division, Plan};
 use super::tree::{Node, PairwiseSum};
 use crate::communicator::ranks::Ranks;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::task::Task;
 use crate::task::metrics::{Measures, Name};
 use crate::training::pass::Pass;
@@ -174,15 +174,23 @@ impl SharedStep {
     /// # Errors
     /// On all ranks, if the part of one of them failed; and if communication fails.
     pub(crate) fn sum(&mut self, part: Result<OwnPart>, is_stop_requested: bool) -> Result<Pass> {
+        assert!(
+            part.is_err() || self.exchange.is_complete(),
+            "invariant: a pass offers the gradients of all parameters"
+        );
         // A rank that failed takes part, too, so that no other waits for it.
-        let sums = self.exchange.finish()?;
+        let (part, sums) = match self.exchange.finish() {
+            Ok(sums) => (part, sums),
+            Err(error @ Error::Communication(_)) => return Err(error),
+            Err(error) => (part.and(Err(error)), Vec::new()),
+        };
         let told = part.map(|part| {
             let OwnPart { micro_batches, has_gradient, .. } = part;
             Told { micro_batches, has_gradient, is_stop_requested }
         });
         let all = self.ranks.agree(told)?;
         self.is_stop_requested = all.iter().any(|told| told.is_stop_requested);
-        let mut gradients = self.gradients(&sums, &all)?;
+        let mut gradients = self.gradients(sums, &all)?;
         let micro_batches: Vec<_> = all.into_iter().flat_map(|told| told.micro_batches).collect();
         let count = micro_batches.iter().map(|micro| micro.count).sum();
         if count > 0. {
@@ -194,20 +202,21 @@ impl SharedStep {
     }
 
     /// The gradients that this rank keeps; `None` for the others, and for those that are absent on all ranks.
-    fn gradients(&self, sums: &[Vec<f32>], all: &[Told]) -> Result<Gradients> {
+    fn gradients(&self, sums: Vec<Vec<f32>>, all: &[Told]) -> Result<Gradients> {
         let mut tensors = vec![None; self.parameters.len()];
         for (bucket, sums) in self.plan.buckets.iter().zip(sums) {
             let kept = match self.keeps {
                 Keeps::All => 0..bucket.len(),
                 Keeps::OwnShard => bucket.shard(self.ranks.rank()),
             };
+            // The gradients are views of the bucket.
+            let sums = Tensor::from_vec(sums, kept.len(), &Device::Cpu)?;
             for (index, range) in bucket.ranges() {
                 let is_kept = kept.start <= range.start && range.end <= kept.end;
                 if is_kept && all.iter().any(|told| told.has_gradient[index]) {
                     let (_, leaf) = &self.parameters[index];
-                    let elements = &sums[range.start - kept.start..range.end - kept.start];
-                    let tensor = Tensor::from_slice(elements, leaf.shape(), leaf.device())?;
-                    tensors[index] = Some(tensor);
+                    let tensor = sums.narrow(0, range.start - kept.start, range.len())?;
+                    tensors[index] = Some(tensor.reshape(leaf.shape())?.to_device(leaf.device())?);
                 }
             }
         }
