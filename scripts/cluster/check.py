@@ -409,10 +409,15 @@ def main():
 
     installed = find(args.prefix)
     mpis = [mpi for mpi in installed if not args.mpi or args.mpi in mpi.name]
+    if not mpis:
+        parser.error(f"no MPI is called {args.mpi!r}; there are: {', '.join(mpi.name for mpi in installed) or 'none'}")
     print("checks", *(mpi.name for mpi in mpis), sep="\n  ", flush=True)
     scratch = Path(tempfile.mkdtemp(prefix="tealight-cluster-")).resolve()
     checks = Checks(args.binary.resolve(), scratch, args.kills, args.seed)
-    chosen = args.only.split(",") if args.only else ["alone", "control", "bits", "resume", "refuse", "signal", "kill"]
+    every = ["alone", "control", "bits", "resume", "refuse", "signal", "kill"]
+    chosen = args.only.split(",") if args.only else every
+    if unknown := set(chosen) - {*every, "network"}:
+        parser.error(f"there is no check {', '.join(sorted(unknown))}; there are: {', '.join(every)}, network")
     try:
         if "alone" in chosen:
             checks.alone([mpi for mpi in mpis if not mpi.is_named])

@@ -96,7 +96,7 @@ impl Report {
                 format!("{:.2}", size.efficiency_without_overlap),
             ]);
         }
-        format!("{n_ranks} processes, {library}, latency {latency_us:.0} µs\n\n{table}")
+        format!("{n_ranks} processes, {library}, latency {latency_us:.1} µs\n\n{table}")
     }
 }
 

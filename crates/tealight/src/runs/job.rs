@@ -116,10 +116,7 @@ fn located(error: &Error, ranks: &Ranks) -> Error {
     let rank = ranks.rank();
     let host = ranks.host(rank);
     // A faulty setting is shown with its place, over several lines.
-    anyhow::anyhow!(
-        "rank {rank} on {host}: {}",
-        failure::text(error).trim_start_matches("error: ")
-    )
+    anyhow::anyhow!("rank {rank} on {host}: {}", failure::text(error).trim_start_matches("error: "))
 }
 
 /// Logs a line on rank 0.
