@@ -299,10 +299,10 @@ impl Report {
             row("CUDA graph steps", self.n_recorded_steps.to_string());
         }
         if let Some(Communication { n_ranks, exchange_ms, exposed_ms }) = self.communication {
-            let hidden = 100. * (1. - exposed_ms / exchange_ms).max(0.);
             row("processes", n_ranks.to_string());
             row("exchange alone", format!("{exchange_ms:.3} ms"));
-            row("exposed per step", format!("{exposed_ms:.3} ms, {hidden:.0} % is hidden"));
+            let exposed = format!("{exposed_ms:.3} ms, with waiting for slower processes");
+            row("exposed per step", exposed);
         }
         let profile =
             self.profile.as_deref().map(|shares| format!("\n{}", operations::table(shares)));
