@@ -5,7 +5,7 @@
 //! bucket     a0 b0      a1 b1     exchange, add  →    a0+a1      b0+b1     gather  →  a0+a1 b0+b1 on both
 //! ```
 //!
-//! MPI moves bytes in both steps; the additions are ours, in the order of [`PairwiseSum`], whichever rank makes them. A
+//! MPI moves bytes in both steps; the additions are ours, in the order of `PairwiseSum`, whichever rank makes them. A
 //! rank sends and receives 2·4P·(R−1)/R bytes for P parameters and R ranks, if its micro-batches make up one subtree.
 //! A thread of its own makes the calls, so that buckets travel while the backward pass continues.
 
