@@ -255,7 +255,7 @@ fn parameters_without_a_gradient_come_last() -> Result<()> {
         let [_unread, y] = linears(&silu(&x)?, maps)?;
         y.sqr()?.sum_all()
     };
-    let parameters = [("unused", &unused), ("unread", &unread), ("x", &x), ("weight", &weight)];
+    let parameters = [("unread", &unread), ("unused", &unused), ("x", &x), ("weight", &weight)];
     assert_eq!(reports(loss, &parameters)?, ["weight", "x", "(unread)", "(unused)"]);
     Ok(())
 }

@@ -14,7 +14,8 @@ use crate::autograd::graph::walk::{Walk, observed_gradients};
 /// parameters, as soon as its gradient is final.
 ///
 /// Parameters come in the order in which the pass finishes them, roughly from the loss to the input. Those of one
-/// operation come in the order of the parameters. Parameters without a gradient come last, with `None`.
+/// operation come in the order of the parameters. Parameters without a gradient come last, with `None`. Processes that
+/// run the same operations see the same order.
 ///
 /// The tensors are those of the [`Gradients`] that the pass returns. Their elements may be shared with gradients that
 /// the pass has yet to read, so they must not be changed in place before it ends.

@@ -20,7 +20,8 @@
 //! Only the last point trusts a promise, that a part reads the same in both runs. Where that is broken, the late
 //! gradient is an error in [`walk`](super::walk).
 //!
-//! Cost: one visit of each node. A checkpoint pays for its own nodes, and keeps the ids of its variables.
+//! Cost: one visit of each node. A checkpoint visits its own nodes when it is recorded, in every pass: about a
+//! microsecond for a transformer block. It keeps the ids of its variables.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -31,7 +32,7 @@ use candle_core::{Result, Tensor, TensorId};
 use super::{Backward, COUNT, Node};
 
 /// Variables and nodes that gradients are passed to.
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub(crate) struct Reads {
     variables: Vec<TensorId>,
     nodes: Vec<Arc<Node>>,
@@ -41,10 +42,10 @@ impl Reads {
     /// Adds what a gradient of `tensor` is passed to. (The dummy leaf, which Candle lists below results of nodes, is
     /// no one's parameter.)
     fn add(&mut self, tensor: &Tensor) {
-        if let Some(node) = Node::of(tensor) {
-            self.nodes.push(node);
-        } else if tensor.is_variable() {
+        if tensor.is_variable() {
             self.variables.push(tensor.id());
+        } else if let Some(node) = Node::of(tensor) {
+            self.nodes.push(node);
         } else if tensor.track_op() {
             for tensor in tensor.sorted_nodes() {
                 self.nodes.extend(Node::of(tensor));
@@ -53,17 +54,15 @@ impl Reads {
         }
     }
 
-    /// What the backward of `node` passes gradients to; nothing once it has run.
-    fn of_node(node: &Node) -> Self {
+    /// Adds what the backward of `node` passes gradients to; nothing once it has run.
+    fn add_all_of(&mut self, node: &Node) {
         let recorded = node.recorded.lock().expect("invariant: no panic while the lock is held");
-        let mut reads = Self::default();
-        if let Some(recorded) = &*recorded {
-            match &recorded.backward {
-                Backward::Operation(_) => recorded.inputs.iter().for_each(|x| reads.add(x)),
-                Backward::Recompute { reads: of_first_run, .. } => reads = of_first_run.clone(),
-            }
+        let Some(recorded) = &*recorded else { return };
+        recorded.inputs.iter().for_each(|input| self.add(input));
+        if let Backward::Recompute { reads, .. } = &recorded.backward {
+            self.variables.extend(&reads.variables);
+            self.nodes.extend(reads.nodes.iter().cloned());
         }
-        reads
     }
 }
 
@@ -75,17 +74,18 @@ fn descend(
     oldest: u64,
     mut visit: impl FnMut(u64, &[TensorId]),
 ) -> Vec<Arc<Node>> {
-    let mut reads = Reads::default();
+    let (mut number, mut reads) = (u64::MAX, Reads::default());
     reads.add(tensor);
     let mut pending = BTreeMap::new();
-    let mut next = Some((u64::MAX, reads));
-    while let Some((number, reads)) = next {
+    loop {
         visit(number, &reads.variables);
-        pending.extend(reads.nodes.into_iter().map(|node| (node.number, node)));
+        reads.variables.clear();
+        pending.extend(reads.nodes.drain(..).map(|node| (node.number, node)));
         let highest = pending.last_entry().filter(|highest| *highest.key() >= oldest);
-        next = highest.map(|entry| (*entry.key(), Reads::of_node(&entry.remove())));
+        let Some(highest) = highest else { return pending.into_values().collect() };
+        number = *highest.key();
+        reads.add_all_of(&highest.remove());
     }
-    pending.into_values().collect()
 }
 
 /// The lowest number of the nodes that read each variable below `loss`; `u64::MAX` for those that `loss` reads without
