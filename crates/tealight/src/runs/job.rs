@@ -16,7 +16,8 @@ use crate::system::subprocess::THREADS;
 use crate::terminal::failure;
 use crate::terminal::output::log;
 
-/// Runs `command` together with the other processes of an MPI job, or alone if there is none.
+/// Joins the MPI job that this process belongs to, and runs `command` as one of its ranks. A process without a job runs
+/// `command` alone.
 ///
 /// # Errors
 /// If the ranks cannot communicate from the start. An error of `command` is reported here: by rank 0 alone, if all ranks

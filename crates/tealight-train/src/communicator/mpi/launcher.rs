@@ -27,7 +27,7 @@ pub(super) struct Launcher {
 }
 
 impl Launcher {
-    /// The launcher, or `None` if there is none or it started one process only.
+    /// The launcher that started several processes; `None` for a process that was started without one, or alone.
     ///
     /// All processes of a job come to the same answer.
     pub(super) fn find(variables: Variables<'_>) -> Option<Self> {

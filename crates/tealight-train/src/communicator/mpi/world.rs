@@ -260,8 +260,7 @@ impl<H: Copy + Send + Sync> World for Started<H> {
             return;
         }
         let Functions { handles, abort, .. } = &self.functions;
-        // SAFETY: the library is initialised. The process ends, so that nobody sees what a call of another thread
-        // leaves behind.
+        // SAFETY: the library is initialised. A call that another thread is in ends with the process.
         unsafe { abort(handles.world, status) };
     }
 

@@ -42,7 +42,7 @@ pub(crate) struct GradientExchange {
     n_partials: usize,
     jobs: Sender<Job>,
     sums: Receiver<Result<Vec<f32>>>,
-    /// By bucket, what has been offered of it.
+    /// By bucket and slot, the partial sums that wait until the bucket is complete; `None` for a gradient that is not final.
     offered: Vec<Vec<Option<Partials>>>,
     /// Buckets that have been sent.
     n_sent: usize,

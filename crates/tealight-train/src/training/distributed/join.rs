@@ -52,7 +52,7 @@ impl<T: Task> Session<T> {
         let all = ranks.agree(own)?;
         let alike = (1..all.len()).try_for_each(|rank| compare(&ranks, rank, &all[rank], &all[0]));
         let divided = divides(ranks.size() as u64, self.config.training.micro_batches);
-        ranks.agree(alike.and(divided))?;
+        alike.and(divided).map_err(|error| ranks.found_by_all(error))?;
         if self.config.distributed.shard_optimizer {
             let owners = Owners::new(&self.params, &ranks);
             self.optimizer.keep_only(&owners.own_names());
@@ -92,7 +92,7 @@ impl<T: Task> Session<T> {
             self.ranks.host(rank),
             self.ranks.host(0)
         );
-        self.ranks.agree::<()>(Err(Error::UnlikeRanks(message))).map(drop)
+        Err(self.ranks.found_by_all(Error::UnlikeRanks(message)))
     }
 }
 
