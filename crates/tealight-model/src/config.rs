@@ -34,6 +34,9 @@ settings! {
         pub dropout: f64 = 0.,
         /// Whether a block normalises before or after each sub-layer.
         pub norm_placement: NormPlacement = NormPlacement::Pre,
+        /// Normalise the input of the first block's attention under `norm_placement = "pre"`. ModernBERT leaves this
+        /// norm out, as its embeddings are normalised (Warner et al. 2024, §2.1.1).
+        pub first_norm: bool = true,
         /// Add each sub-layer's output to its input.
         pub residual: bool = true,
         /// Linear layers add a bias.
@@ -48,6 +51,9 @@ settings! {
         pub position: PositionConfig = PositionConfig::default(),
         /// `[model.attention]`
         pub attention: AttentionConfig = AttentionConfig::default(),
+        /// `[[model.layers]]`: layers that differ. Entry i mod (number of entries) is that of layer i.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        pub layers: Vec<LayerConfig> = Vec::new(),
         /// `[model.encoder_attention]`: the self-attention of the encoder of an encoder-decoder;
         /// `[model.attention]` when absent.
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -78,6 +84,16 @@ names! {
 }
 
 settings! {
+    /// `[[model.layers]]`: what a layer has in place of the model's.
+    pub struct LayerConfig {
+        /// The self-attention of the layer; `[model.attention]` when absent.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub attention: Option<AttentionConfig> = None,
+        /// The positions of the layer, `rotary` or `none`; `[model.position]` when absent.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub position: Option<PositionConfig> = None,
+    }
+
     /// `[model.embedding]`
     pub struct EmbeddingConfig {
         /// Multiply token embeddings by √d_model (Vaswani et al. 2017, §3.4).
@@ -117,12 +133,77 @@ impl ModelConfig {
             let message = format!("`{key}` = {dropout} must be at least 0 and less than 1");
             return Err(BuildError::config([key], message));
         }
+        if !self.first_norm && self.norm_placement == NormPlacement::Post {
+            let message = "`model.first_norm` = false, but under `model.norm_placement` = \"post\" no norm stands \
+                           before the first attention";
+            return Err(BuildError::config(["model.first_norm", "model.norm_placement"], message));
+        }
+        self.validate_layers()?;
         if self.scale_output && !self.tied_output {
             let message = "`model.scale_output` = true, but the output has weights of its own \
                            (`model.tied_output` = false), which begin at the size that they need";
             return Err(BuildError::config(["model.scale_output", "model.tied_output"], message));
         }
         Ok(())
+    }
+
+    fn validate_layers(&self) -> BuildResult<()> {
+        let (n_entries, n_layers) = (self.layers.len(), self.n_layers);
+        if n_entries > n_layers {
+            let message = format!(
+                "`model.layers` has {n_entries} entries, but `model.n_layers` = {n_layers}, so that some have no layer"
+            );
+            return Err(BuildError::config(["model.layers", "model.n_layers"], message));
+        }
+        for (i, layer) in self.layers.iter().enumerate() {
+            let Some(position) = &layer.position else { continue };
+            let own = format!("model.layers.{i}.position.kind");
+            for (key, position) in
+                [(own.as_str(), position), ("model.position.kind", &self.position)]
+            {
+                if !matches!(position, PositionConfig::Rotary(_) | PositionConfig::None) {
+                    let message = format!(
+                        "`{key}` = \"{}\", but layers can differ only in \"rotary\" and \"none\": other positions \
+                         act on all layers",
+                        position.kind()
+                    );
+                    return Err(BuildError::config([key, own.as_str()], message));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The self-attention of layer `i` of a stack that is not an encoder-decoder's.
+    pub fn attention_of(&self, i: usize) -> &AttentionConfig {
+        self.layer(i).and_then(|layer| layer.attention.as_ref()).unwrap_or(&self.attention)
+    }
+
+    /// The positions of layer `i` of a stack that is not an encoder-decoder's.
+    pub fn position_of(&self, i: usize) -> &PositionConfig {
+        self.layer(i).and_then(|layer| layer.position.as_ref()).unwrap_or(&self.position)
+    }
+
+    /// The entry of `[[model.layers]]` for layer `i`.
+    fn layer(&self, i: usize) -> Option<&LayerConfig> {
+        self.layers.get(i.checked_rem(self.layers.len())?)
+    }
+
+    /// The kinds of self-attention in the order of the layers, each once: "softmax", "softmax, local".
+    pub fn attention_kinds(&self) -> String {
+        let mut kinds = Vec::new();
+        for i in 0..self.layers.len().max(1) {
+            let kind = self.attention_of(i).kind();
+            if !kinds.contains(&kind) {
+                kinds.push(kind);
+            }
+        }
+        kinds.join(", ")
+    }
+
+    /// The length that all sequences must be padded to; `None`: any length will do.
+    pub fn only_len(&self) -> Option<usize> {
+        (0..self.layers.len().max(1)).filter_map(|i| self.attention_of(i).only_len()).max()
     }
 
     /// The longest sequence that the model supports, where the longest of the task has `seq_len` positions.
@@ -159,6 +240,11 @@ impl ModelConfig {
     /// Refuses `[model.lm_head]`, which only masked language models use.
     pub fn refuse_lm_head(&self) -> BuildResult<()> {
         refuse("model.lm_head", self.lm_head.is_some(), "a masked language model")
+    }
+
+    /// Refuses `[[model.layers]]`, which describe one stack.
+    pub fn refuse_layers(&self) -> BuildResult<()> {
+        refuse("model.layers", !self.layers.is_empty(), "a single stack of layers")
     }
 
     pub(crate) fn initializer(&self) -> BuildResult<Initializer> {

@@ -301,7 +301,7 @@ fn a_mask_on_the_memory_hides_it_and_nothing_else() -> Result<()> {
     let store = ParamStore::new(17, DType::F64, device());
     let config = ModelConfig { d_model: 33, n_heads: N_HEADS, ..ModelConfig::default() };
     let needs = AttentionNeeds::Nothing;
-    let stack = Stack::build(&config, &reading(&config), &needs, &store.trainable())
+    let stack = Stack::build(&config, &reading(&config), &[needs], &store.trainable())
         .map_err(candle_core::Error::wrap)?;
     let states = normal(7, &[BATCH, KV_LEN, 33], DType::F64)?;
     // Only the last position of each example differs.

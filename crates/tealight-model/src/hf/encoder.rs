@@ -98,6 +98,7 @@ pub(super) fn check(config: &ModelConfig, rules: &mut Rules) -> Blocks {
     let post = config.norm_placement == NormPlacement::Post;
     rules.check(post, "model.norm_placement", "\"pre\"", "\"post\"");
     rules.switch("model.residual", config.residual, true, "residual connections");
+    check_equal_layers(config, rules);
     rules.switch("model.bias", config.bias, true, "biases in all linear maps");
     let EmbeddingConfig { scale, norm } = config.embedding;
     rules.switch("model.embedding.scale", scale, false, "unscaled embeddings");
@@ -143,8 +144,20 @@ pub(super) fn write(
     map
 }
 
-/// Requires pre-norm blocks, and embeddings without scale or norm.
+/// Requires the same attention, positions and norms in all layers.
+pub(super) fn check_equal_layers(config: &ModelConfig, rules: &mut Rules) {
+    rules.check(
+        config.layers.is_empty(),
+        "model.layers",
+        "set",
+        "the same attention in all layers",
+    );
+    rules.switch("model.first_norm", config.first_norm, true, "a norm before every attention");
+}
+
+/// Requires pre-norm blocks that are alike, and embeddings without scale or norm.
 pub(super) fn check_pre_norm_blocks(config: &ModelConfig, rules: &mut Rules) {
+    check_equal_layers(config, rules);
     let pre = config.norm_placement == NormPlacement::Pre;
     rules.check(pre, "model.norm_placement", "\"post\"", "\"pre\"");
     rules.switch("model.residual", config.residual, true, "residual connections");

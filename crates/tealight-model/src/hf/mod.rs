@@ -300,7 +300,7 @@ pub fn express_as(family: Family, config: &ModelConfig, sizes: &Sizes) -> HfResu
     Ok(Expressed {
         family,
         config: config_json,
-        seq_len: config.attention.only_len().or(config.max_seq_len).unwrap_or(sizes.seq_len),
+        seq_len: config.only_len().or(config.max_seq_len).unwrap_or(sizes.seq_len),
         notes,
         pairs: (class.pairs)(config),
         aliases: (class.aliases)(config),

@@ -10,6 +10,8 @@
 //! With activation checkpointing, the kept activations are the inputs of all blocks and the inner
 //! activations of one block.
 
+use std::ops::Add;
+
 use crate::attention::{AttentionCost, Reads};
 use crate::config::ModelConfig;
 use crate::layers::feed_forward::FeedForwardConfig;
@@ -132,14 +134,25 @@ pub fn attention_cost(
     let init = Initializer::FAN_IN;
     // Layers are built for at least one position; an estimate may be for none.
     let lens = [stack.max_seq_len.max(1); 2];
-    let self_attention = config.attention_spec(&init, stack.attention.key, stack.reads, lens);
-    let mut cost = stack.attention.config.cost(&self_attention, seq_len, seq_len);
+    let of_entry = |i: usize| {
+        let (kind, key) = stack.attention_of(i);
+        let spec = config.attention_spec(&init, &key, stack.reads, lens);
+        let cost = kind.cost(&spec, seq_len, seq_len);
+        // Layers i, i + period, i + 2·period, …
+        let n_layers = stack.n_layers.saturating_sub(i).div_ceil(stack.period());
+        times(n_layers, cost)
+    };
+    let mut cost = (0..stack.period()).map(of_entry).fold(AttentionCost::default(), Add::add);
     if let Some((place, max_memory_len)) = stack.cross_attention {
         let lens = [stack.max_seq_len, max_memory_len].map(|len| len.max(1));
         let spec = config.attention_spec(&init, place.key, Reads::Memory, lens);
-        cost = cost + place.config.cost(&spec, seq_len, memory_len);
+        cost = cost + times(stack.n_layers, place.config.cost(&spec, seq_len, memory_len));
     }
-    let n_layers = stack.n_layers as f64;
+    cost
+}
+
+fn times(n_layers: usize, cost: AttentionCost) -> AttentionCost {
+    let n_layers = n_layers as f64;
     AttentionCost {
         parameters: n_layers * cost.parameters,
         flops: n_layers * cost.flops,
@@ -201,7 +214,7 @@ impl Estimate {
     }
 }
 
-impl std::ops::Add for Estimate {
+impl Add for Estimate {
     type Output = Self;
 
     fn add(self, other: Self) -> Self {

@@ -80,6 +80,7 @@ impl Seq2Seq {
     ) -> BuildResult<Self> {
         config.validate()?;
         config.refuse_lm_head()?;
+        config.refuse_layers()?;
         if config.causal {
             let message = "`model.causal` = true has no meaning here: an encoder-decoder is always causal in its decoder, \
                            and never in its encoder";
@@ -215,6 +216,7 @@ fn stacks<'a>(config: &'a ModelConfig, spec: &Seq2SeqSpec) -> [StackSpec<'a>; 2]
     [
         StackSpec {
             attention: encoder,
+            layers: &[],
             reads: Reads::Everything,
             cross_attention: None,
             max_seq_len: source_len,
@@ -223,6 +225,7 @@ fn stacks<'a>(config: &'a ModelConfig, spec: &Seq2SeqSpec) -> [StackSpec<'a>; 2]
         },
         StackSpec {
             attention: own,
+            layers: &[],
             reads: Reads::Past,
             cross_attention: Some((cross, source_len)),
             max_seq_len: target_len,

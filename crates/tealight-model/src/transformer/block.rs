@@ -21,7 +21,7 @@ pub use crate::config::NormPlacement;
 use crate::error::BuildResult;
 use crate::layers::dropout::Dropout;
 use crate::layers::feed_forward::{FeedForward, FeedForwardSpec};
-use crate::layers::norm::Norm;
+use crate::layers::norm::{Norm, NormConfig};
 use crate::mask::Mask;
 use crate::mode::Mode;
 use crate::params::init::Initializer;
@@ -54,28 +54,31 @@ impl<'a> BlockInput<'a> {
 }
 
 impl Block {
-    /// Builds a block. `needs` is what the position scheme does inside self-attention; cross-attention has no
-    /// position scheme, as positions of two sequences are not on one axis.
+    /// Builds block `i` of a stack. `needs` is what the position scheme does inside self-attention; cross-attention
+    /// has no position scheme, as positions of two sequences are not on one axis.
     pub fn build(
         config: &ModelConfig,
         spec: &StackSpec<'_>,
+        i: usize,
         needs: &AttentionNeeds,
         vb: &VarBuilder<'_>,
     ) -> BuildResult<Self> {
         let init = Initializer::build(&config.init, spec.n_layers)?;
 
         let lens = [spec.max_seq_len; 2];
-        let mut self_spec = config.attention_spec(&init, spec.attention.key, spec.reads, lens);
+        let (kind, key) = spec.attention_of(i);
+        let mut self_spec = config.attention_spec(&init, &key, spec.reads, lens);
         self_spec.position = needs.clone();
         self_spec.packed = spec.packed;
-        let layer = spec.attention.config.build(&self_spec, &vb.pp("attention"))?;
-        let attention = SubLayer::build(layer, config, &vb.pp("attention_residual"))?;
+        let layer = kind.build(&self_spec, &vb.pp("attention"))?;
+        let norm = if i > 0 || config.first_norm { &config.norm } else { &NormConfig::None };
+        let attention = SubLayer::build(layer, norm, config, &vb.pp("attention_residual"))?;
 
         let cross_attention = spec.cross_attention.map(|(place, max_memory_len)| {
             let lens = [spec.max_seq_len, max_memory_len];
             let cross = config.attention_spec(&init, place.key, Reads::Memory, lens);
             let layer = place.config.build(&cross, &vb.pp("cross_attention"))?;
-            SubLayer::build(layer, config, &vb.pp("cross_attention_residual"))
+            SubLayer::build(layer, &config.norm, config, &vb.pp("cross_attention_residual"))
         });
         let cross_attention = cross_attention.transpose()?;
 
@@ -86,8 +89,9 @@ impl Block {
             init: &init,
         };
         let feed_forward = config.feed_forward.build(&feed_forward_spec, &vb.pp("feed_forward"))?;
-        let feed_forward = feed_forward
-            .map(|layer| SubLayer::build(layer, config, &vb.pp("feed_forward_residual")));
+        let feed_forward = feed_forward.map(|layer| {
+            SubLayer::build(layer, &config.norm, config, &vb.pp("feed_forward_residual"))
+        });
         Ok(Self { attention, cross_attention, feed_forward: feed_forward.transpose()? })
     }
 
@@ -241,11 +245,16 @@ struct SubLayer<L> {
 }
 
 impl<L> SubLayer<L> {
-    /// `layer` with a norm and dropout at `vb`.
-    fn build(layer: L, config: &ModelConfig, vb: &VarBuilder<'_>) -> BuildResult<Self> {
+    /// `layer` with a `norm` and dropout at `vb`.
+    fn build(
+        layer: L,
+        norm: &NormConfig,
+        config: &ModelConfig,
+        vb: &VarBuilder<'_>,
+    ) -> BuildResult<Self> {
         Ok(Self {
             layer,
-            norm: config.norm.build(config.d_model, &vb.pp("norm"))?,
+            norm: norm.build(config.d_model, &vb.pp("norm"))?,
             placement: config.norm_placement,
             keeps_input: config.residual,
             dropout: Dropout::new(config.dropout, vb),

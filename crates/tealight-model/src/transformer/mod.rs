@@ -62,7 +62,12 @@ impl Transformer {
             has_padding: embedding.pad_id().is_some(),
         };
         let position = config.position.build(&position_spec, &vb.pp("position"))?;
-        let stack = Stack::build(config, spec, &position.needs(), vb)?;
+        let layer = |i: usize| match spec.layers.get(i).and_then(|layer| layer.position.as_ref()) {
+            Some(own) => Ok(own.build(&position_spec, &vb.pp("position"))?.needs()),
+            None => Ok(position.needs()),
+        };
+        let needs = (0..spec.period()).map(layer).collect::<BuildResult<Vec<_>>>()?;
+        let stack = Stack::build(config, spec, &needs, vb)?;
         Ok(Self { embedding, position, stack, max_seq_len })
     }
 

@@ -1,7 +1,9 @@
 //! What a model decides for a stack of blocks.
 
+use std::borrow::Cow;
+
 use crate::attention::{AttentionConfig, Reads};
-use crate::config::ModelConfig;
+use crate::config::{LayerConfig, ModelConfig};
 
 /// An attention's settings, and the TOML table that holds them.
 #[derive(Clone, Copy, Debug)]
@@ -15,8 +17,10 @@ pub struct Place<'a> {
 /// What a model decides for its blocks.
 #[derive(Clone, Copy, Debug)]
 pub struct StackSpec<'a> {
-    /// Self-attention.
+    /// Self-attention, unless an entry of `layers` has its own.
     pub attention: Place<'a>,
+    /// Layers that differ. Entry i mod (number of entries) is that of layer i.
+    pub layers: &'a [LayerConfig],
     /// Which keys self-attention reads: all, or those of the past.
     pub reads: Reads,
     /// Cross-attention and the longest memory, in a decoder that reads an encoder.
@@ -31,10 +35,32 @@ pub struct StackSpec<'a> {
 }
 
 impl<'a> StackSpec<'a> {
-    /// A stack without an encoder: `[model.attention]`, causal under `model.causal`.
+    /// A stack without an encoder: `[model.attention]` and `[[model.layers]]`, causal under `model.causal`.
     pub fn single(config: &'a ModelConfig, max_seq_len: usize) -> Self {
         let attention = Place { config: &config.attention, key: "model.attention" };
         let (reads, n_layers) = (config.reads(), config.n_layers);
-        Self { attention, reads, cross_attention: None, max_seq_len, packed: false, n_layers }
+        Self {
+            attention,
+            layers: &config.layers,
+            reads,
+            cross_attention: None,
+            max_seq_len,
+            packed: false,
+            n_layers,
+        }
+    }
+
+    /// The number of layers after which their settings repeat.
+    pub fn period(&self) -> usize {
+        self.layers.len().max(1)
+    }
+
+    /// The self-attention of layer `i`, and the TOML table of its settings.
+    pub fn attention_of(&self, i: usize) -> (&'a AttentionConfig, Cow<'a, str>) {
+        let entry = i % self.period();
+        match self.layers.get(entry).and_then(|layer| layer.attention.as_ref()) {
+            Some(own) => (own, format!("model.layers.{entry}.attention").into()),
+            None => (self.attention.config, self.attention.key.into()),
+        }
     }
 }

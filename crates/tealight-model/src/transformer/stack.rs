@@ -23,14 +23,18 @@ pub struct Stack {
 }
 
 impl Stack {
-    /// Builds the blocks `layer.0`, `layer.1`, … and `final_norm`.
+    /// Builds the blocks `layer.0`, `layer.1`, … and `final_norm`. `needs` is what the positions require of the
+    /// layers, for each entry of `spec.layers` (one in all if there are none).
     pub fn build(
         config: &ModelConfig,
         spec: &StackSpec<'_>,
-        needs: &AttentionNeeds,
+        needs: &[AttentionNeeds],
         vb: &VarBuilder<'_>,
     ) -> BuildResult<Self> {
-        let layer = |i| Block::build(config, spec, needs, &vb.pp("layer").pp(i)).map(Arc::new);
+        let layer = |i| {
+            let needs = &needs[i % spec.period()];
+            Block::build(config, spec, i, needs, &vb.pp("layer").pp(i)).map(Arc::new)
+        };
         let blocks = (0..spec.n_layers).map(layer).collect::<BuildResult<_>>()?;
         let final_norm = (config.norm_placement == NormPlacement::Pre)
             .then(|| config.norm.build(config.d_model, &vb.pp("final_norm")))

@@ -96,7 +96,7 @@ impl TaskVisitor for TrainingBench<'_> {
             product_rate(device, config.training.precision)? * ranks.size() as f64;
         let report = Report {
             config: args.config.path.display().to_string(),
-            attention: config.model.attention.kind(),
+            attention: config.model.attention_kinds(),
             device: args.device.to_string(),
             threads: threads::count(),
             n_parameters: cost.n_parameters,
@@ -244,7 +244,7 @@ fn product_rate(device: &Device, precision: Precision) -> Result<f64> {
 #[derive(Debug, Serialize)]
 struct Report {
     config: String,
-    attention: &'static str,
+    attention: String,
     device: String,
     precision: Precision,
     threads: usize,

@@ -423,7 +423,7 @@ fn describe<T: Task>(session: &Session<T>, device: &Device) -> String {
     };
     format!(
         "{} · {} layers, d_model {}, {} heads · {} parameters ({} with weight decay, {} without{frozen}) · {} steps on {}{precision}",
-        config.model.attention.kind(),
+        config.model.attention_kinds(),
         config.model.n_layers,
         config.model.d_model,
         config.model.n_heads,

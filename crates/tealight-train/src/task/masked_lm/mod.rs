@@ -134,7 +134,7 @@ impl MaskedLm {
     }
 
     fn rows(&self, sequences: &[Sequence]) -> Rows {
-        let len = self.model.attention.only_len().unwrap_or(0);
+        let len = self.model.only_len().unwrap_or(0);
         Rows::with_min_len(sequences, self.texts.pad(), len)
     }
 
