@@ -62,6 +62,24 @@ impl Keys {
         self.read(key, "must be a whole number", size, None)
     }
 
+    /// A table, or `None` if it is absent or `null`.
+    pub(super) fn object(&mut self, key: &str) -> HfResult<Option<Map<String, Value>>> {
+        let object = |value: &Value| Some(Some(value.as_object()?.clone()));
+        self.read(key, "must be a JSON object", object, None)
+    }
+
+    /// A list of strings, or `None` if it is absent or `null`.
+    pub(super) fn words(&mut self, key: &str) -> HfResult<Option<Vec<String>>> {
+        let word = |value: &Value| value.as_str().map(str::to_owned);
+        let words =
+            |value: &Value| Some(Some(value.as_array()?.iter().map(word).collect::<Option<_>>()?));
+        self.read(key, "must be a list of strings", words, None)
+    }
+
+    pub(super) fn is_null(&self, key: &str) -> bool {
+        self.map.get(key) == Some(&Value::Null)
+    }
+
     pub(super) fn is_absent(&self, key: &str) -> bool {
         !self.map.contains_key(key)
     }
@@ -104,10 +122,16 @@ impl Keys {
         })
     }
 
-    /// Dropout rates that are one setting here: the value of `keys[0]`, with a note if others differ.
+    /// Dropout rates that are one setting here: the value of `keys[0]`, with a note if others differ. Absent
+    /// ones are 0.1.
     pub(super) fn dropout(&mut self, keys: &[&str]) -> HfResult<f64> {
+        self.dropout_with_default(keys, 0.1)
+    }
+
+    /// As [`Self::dropout`], with another `default`.
+    pub(super) fn dropout_with_default(&mut self, keys: &[&str], default: f64) -> HfResult<f64> {
         let rates: Vec<f64> =
-            keys.iter().map(|key| self.number(key, 0.1)).collect::<HfResult<_>>()?;
+            keys.iter().map(|key| self.number(key, default)).collect::<HfResult<_>>()?;
         for (key, rate) in keys.iter().zip(&rates) {
             if *rate != rates[0] {
                 self.note(format!(

@@ -26,6 +26,7 @@ mod encoder;
 mod error;
 mod gpt2;
 mod keys;
+mod modernbert;
 mod nystromformer;
 mod roberta;
 mod rules;
@@ -45,6 +46,7 @@ use crate::choice::names::Named as _;
 use crate::choice::names::names;
 use crate::config::ModelConfig;
 use crate::error::ConfigFault;
+use crate::layers::norm::{LayerNormConfig, NormConfig};
 use crate::models::causal_lm::CausalLmSpec;
 use crate::models::masked_lm::MaskedLmSpec;
 use crate::models::seq2seq::Seq2SeqSpec;
@@ -66,6 +68,8 @@ names! {
         "distilbert" => DistilBert,
         /// Nyströmformer (Xiong et al. 2021).
         "nystromformer" => Nystromformer,
+        /// ModernBERT (Warner et al. 2024).
+        "modernbert" => ModernBert,
         /// GPT-2 (Radford et al. 2019).
         "gpt2" => Gpt2,
         /// T5 and T5 1.1 (Raffel et al. 2020).
@@ -169,6 +173,7 @@ impl Family {
             Self::Roberta => &roberta::CLASS,
             Self::DistilBert => &distilbert::CLASS,
             Self::Nystromformer => &nystromformer::CLASS,
+            Self::ModernBert => &modernbert::CLASS,
             Self::Gpt2 => &gpt2::CLASS,
             Self::T5 => &t5::CLASS,
         }
@@ -189,14 +194,21 @@ impl Family {
         self.name()
     }
 
-    /// The tensors of a masked language model's head, by their names in a file.
+    /// The tensors of the head of a masked language model of this `config`, by their names in a file.
     pub fn masked_lm_head(self, config: &ModelConfig) -> Vec<String> {
         let pairs = (self.class().pairs)(config);
-        let names = MASKED_LM_HEAD.iter().filter_map(|name| {
-            let is_embedding = config.tied_output && *name == "output.weight";
-            if is_embedding { None } else { table::theirs(&pairs, name) }
-        });
-        names.map(|(name, _part)| name).collect()
+        let head = config.lm_head.clone().unwrap_or_default();
+        let norm_has_bias =
+            matches!(config.norm, NormConfig::LayerNorm(LayerNormConfig { bias: true, .. }));
+        let is_there = |name: &&&str| match **name {
+            "output.weight" => !config.tied_output,
+            "output.bias" => head.bias,
+            "lm_head.dense.bias" => config.bias,
+            "lm_head.norm.bias" => norm_has_bias,
+            _ => true,
+        };
+        let names = MASKED_LM_HEAD.iter().filter(is_there);
+        names.filter_map(|name| Some(table::theirs(&pairs, name)?.0)).collect()
     }
 }
 

@@ -27,11 +27,15 @@ impl Rules {
         self.check(value == wanted, key, &value.to_string(), required);
     }
 
-    /// As [`Self::check`], for a fault of several `keys`, of which the message names the first.
+    /// As [`Self::check`], for a fault of several `keys`, of which the message names the first. A fault that several
+    /// layers share is recorded once.
     pub(super) fn fault(&mut self, keys: &[&str], value: &str, required: &str) {
         let message = format!("`{}` is {value}, but {} requires {required}", keys[0], self.class);
         let keys = keys.iter().map(|&key| key.to_owned()).collect();
-        self.faults.push(ConfigFault { keys, message });
+        let fault = ConfigFault { keys, message };
+        if !self.faults.contains(&fault) {
+            self.faults.push(fault);
+        }
     }
 
     /// Records the fault that a choice, `key`, is of the kind `kind` and not `required`.

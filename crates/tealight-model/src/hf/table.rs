@@ -48,6 +48,12 @@ impl Pair {
         Self { ours: vec![ours.into()], theirs: theirs.into(), order: Order::Same }
     }
 
+    /// Matrices that `transformers` stores as one, concatenated along the outputs.
+    pub(super) fn joined(ours: &[&str], theirs: impl Into<String>) -> Self {
+        let ours = ours.iter().map(|&name| name.to_owned()).collect();
+        Self { ours, theirs: theirs.into(), order: Order::Same }
+    }
+
     /// Matrices that `transformers` stores as `(in, out)`, concatenated along the outputs.
     pub(super) fn transposed(ours: &[&str], theirs: impl Into<String>) -> Self {
         let ours = ours.iter().map(|&name| name.to_owned()).collect();

@@ -364,3 +364,18 @@ fn an_index_leads_nowhere_else_and_names_what_is_there() {
     let twice = json!({ "weight_map": { "b": "b.safetensors", name: "a.safetensors" } });
     assert!(open(twice).unwrap_err().contains("is also in another file"));
 }
+
+/// Versions 4 and 5 of `transformers` and the published files use different keys for the same model.
+#[test]
+fn the_keys_of_version_4_give_the_same_model() {
+    let mut n_read = 0;
+    for record in records() {
+        let Ok(older) = fs::read_to_string(record.folder.join("config_v4.json")) else { continue };
+        let newer = fs::read_to_string(record.folder.join("config.json")).unwrap();
+        let [older, newer] = [older, newer].map(|text| hf::describe(&text).unwrap());
+        assert_eq!(older, newer, "{}", record.name);
+        assert!(newer.notes.is_empty(), "{:?}", newer.notes);
+        n_read += 1;
+    }
+    assert!(n_read > 0, "no folder has the keys of version 4");
+}
