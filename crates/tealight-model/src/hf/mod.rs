@@ -21,11 +21,13 @@
 //! This module reads no files.
 
 mod bert;
+mod decoder;
 mod distilbert;
 mod encoder;
 mod error;
 mod gpt2;
 mod keys;
+mod llama;
 mod nystromformer;
 mod roberta;
 mod rules;
@@ -56,7 +58,8 @@ use table::{Alias, Pair};
 const ATTENTION: &str = "model.attention.kind";
 
 names! {
-    /// A family of models, named by the `model_type` of its `config.json`.
+    /// A family of models, named by the `model_type` of its `config.json`. If several can represent a model, it is
+    /// exported as the last of them.
     pub enum Family {
         /// BERT (Devlin et al. 2019).
         "bert" => Bert,
@@ -70,6 +73,8 @@ names! {
         "gpt2" => Gpt2,
         /// T5 and T5 1.1 (Raffel et al. 2020).
         "t5" => T5,
+        /// Llama (Touvron et al. 2023).
+        "llama" => Llama,
     }
 }
 
@@ -171,6 +176,7 @@ impl Family {
             Self::Nystromformer => &nystromformer::CLASS,
             Self::Gpt2 => &gpt2::CLASS,
             Self::T5 => &t5::CLASS,
+            Self::Llama => &llama::CLASS,
         }
     }
 
