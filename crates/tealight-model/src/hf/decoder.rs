@@ -92,6 +92,16 @@ pub(super) fn read(keys: &mut Keys, names: &FamilyKeys) -> HfResult<(ModelConfig
     Ok((config, sizes))
 }
 
+/// The same model, in which each position attends to the last `window` positions, itself included.
+pub(super) fn with_window(config: ModelConfig, window: Option<usize>) -> ModelConfig {
+    let (AttentionConfig::Softmax(heads), Some(window)) = (&config.attention, window) else {
+        return config;
+    };
+    let softmax::Config { n_kv_heads, qk_norm, qk_norm_epsilon, .. } = *heads;
+    let local = local::Config { window, n_kv_heads, qk_norm, qk_norm_epsilon };
+    ModelConfig { attention: AttentionConfig::Local(local), ..config }
+}
+
 /// Reads the rotary positions in either spelling. If there are two tables, both versions of `transformers`
 /// read `rope_scaling`.
 fn rotary_position(keys: &mut Keys) -> HfResult<rotary::Config> {

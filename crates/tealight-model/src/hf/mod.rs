@@ -28,6 +28,7 @@ mod error;
 mod gpt2;
 mod keys;
 mod llama;
+mod mistral;
 mod nystromformer;
 mod roberta;
 mod rules;
@@ -73,6 +74,8 @@ names! {
         "gpt2" => Gpt2,
         /// T5 and T5 1.1 (Raffel et al. 2020).
         "t5" => T5,
+        /// Mistral (Jiang et al. 2023).
+        "mistral" => Mistral,
         /// Llama (Touvron et al. 2023).
         "llama" => Llama,
     }
@@ -176,6 +179,7 @@ impl Family {
             Self::Nystromformer => &nystromformer::CLASS,
             Self::Gpt2 => &gpt2::CLASS,
             Self::T5 => &t5::CLASS,
+            Self::Mistral => &mistral::CLASS,
             Self::Llama => &llama::CLASS,
         }
     }
