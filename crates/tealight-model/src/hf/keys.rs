@@ -111,6 +111,13 @@ impl Keys {
         self.read(key, "must be a string", word, default.to_owned())
     }
 
+    /// A list of strings that may be `null`, or absent.
+    pub(super) fn words(&mut self, key: &str) -> HfResult<Option<Vec<String>>> {
+        let word = |value: &Value| value.as_str().map(str::to_owned);
+        let words = |value: &Value| value.as_array()?.iter().map(word).collect::<Option<Vec<_>>>();
+        self.read(key, "must be a list of strings", |value| words(value).map(Some), None)
+    }
+
     /// A token id, `null`, or a list of ids, of which the first is used.
     pub(super) fn id(&mut self, key: &str, default: Option<u32>) -> HfResult<Option<u32>> {
         let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());

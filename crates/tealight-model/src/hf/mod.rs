@@ -30,6 +30,7 @@ mod keys;
 mod llama;
 mod mistral;
 mod nystromformer;
+mod qwen3;
 mod roberta;
 mod rules;
 mod t5;
@@ -78,6 +79,8 @@ names! {
         "mistral" => Mistral,
         /// Llama (Touvron et al. 2023).
         "llama" => Llama,
+        /// Qwen3 (Yang et al. 2025).
+        "qwen3" => Qwen3,
     }
 }
 
@@ -181,6 +184,7 @@ impl Family {
             Self::T5 => &t5::CLASS,
             Self::Mistral => &mistral::CLASS,
             Self::Llama => &llama::CLASS,
+            Self::Qwen3 => &qwen3::CLASS,
         }
     }
 
