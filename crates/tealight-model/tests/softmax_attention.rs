@@ -30,11 +30,11 @@ const DROPOUT: f64 = 0.3;
 const SHARED: [Option<usize>; 3] = [None, Some(2), Some(1)];
 
 fn softmax(score: Score, n_kv_heads: Option<usize>, qk_norm: bool) -> AttentionConfig {
-    AttentionConfig::Softmax(softmax::Config { score, n_kv_heads, qk_norm })
+    AttentionConfig::Softmax(softmax::Config { score, n_kv_heads, qk_norm, ..Default::default() })
 }
 
 fn local(window: usize, n_kv_heads: Option<usize>, qk_norm: bool) -> AttentionConfig {
-    AttentionConfig::Local(local::Config { window, n_kv_heads, qk_norm })
+    AttentionConfig::Local(local::Config { window, n_kv_heads, qk_norm, ..Default::default() })
 }
 
 fn all_configs() -> Vec<AttentionConfig> {

@@ -626,8 +626,8 @@ fn embedding_agrees() -> Result<()> {
 fn rotation_agrees() -> Result<()> {
     for (dtype, tolerance) in TOLERANCES {
         for (batch, n_heads, seq_len, head_dim) in [(1, 1, 1, 2), (2, 3, 5, 22), (3, 5, 67, 34)] {
-            let positions = 3..3 + seq_len;
-            let (cos, sin) = rotary::tables(positions, head_dim, 1e4, dtype, device())?;
+            let (positions, frequencies) = (3..3 + seq_len, rotary::frequencies(head_dim, 1e4)?);
+            let (cos, sin) = rotary::tables(positions, &frequencies, dtype, device())?;
             for layout in [rotary::Layout::Interleaved, rotary::Layout::Half] {
                 assert_agree(
                     "rotate",

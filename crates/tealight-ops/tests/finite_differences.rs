@@ -246,7 +246,7 @@ fn attention_has_its_gradient() -> Result<()> {
 #[test]
 fn rotation_has_its_gradient() -> Result<()> {
     let x = [random(0, &[2, 3, 5, 6])?];
-    let (cos, sin) = rotary::tables(2..7, 6, 100., DType::F64, device())?;
+    let (cos, sin) = rotary::tables(2..7, &rotary::frequencies(6, 100.)?, DType::F64, device())?;
     for layout in [rotary::Layout::Interleaved, rotary::Layout::Half] {
         check("rotate", &|x| rotary::rotate(&x[0], &cos, &sin, layout), &x)?;
         let op: Op = &|x| rotary::rotate_heads_last(&x[0], &cos, &sin, layout);

@@ -275,9 +275,10 @@ fn a_quarter_turn_swaps_a_pair() -> Result<()> {
 fn rotated_scores_depend_on_the_distance_alone() -> Result<()> {
     let [query, key] = [0, 1].map(|i| normal(i, &[1, 1, 1, 22], DType::F64));
     let (query, key) = (query?, key?);
+    let frequencies = rotary::frequencies(22, 1e4)?;
     let at = |x: &Tensor, position| {
         let positions = position..position + 1;
-        let (cos, sin) = rotary::tables(positions, 22, 1e4, DType::F64, device())?;
+        let (cos, sin) = rotary::tables(positions, &frequencies, DType::F64, device())?;
         rotary::rotate(x, &cos, &sin, rotary::Layout::Half)
     };
     let score = |m, n| (at(&query, m)? * at(&key, n)?)?.sum_all()?.to_scalar::<f64>();
@@ -289,9 +290,9 @@ fn rotated_scores_depend_on_the_distance_alone() -> Result<()> {
 #[test]
 fn shapes_that_do_not_match_are_refused() -> Result<()> {
     let x = normal(0, &[1, 1, 5, 6], DType::F32)?;
-    let (cos, sin) = rotary::tables(0..4, 6, 1e4, DType::F32, device())?;
+    let (cos, sin) = rotary::tables(0..4, &rotary::frequencies(6, 1e4)?, DType::F32, device())?;
     assert!(rotary::rotate(&x, &cos, &sin, rotary::Layout::Half).is_err());
-    assert!(rotary::tables(0..4, 5, 1e4, DType::F32, device()).is_err());
+    assert!(rotary::frequencies(5, 1e4).is_err());
     assert!(norm::rms_norm(&x, &normal(1, &[5], DType::F32)?, 1e-5).is_err());
     assert!(softmax(&Tensor::new(1_f32, device())?).is_err());
     Ok(())

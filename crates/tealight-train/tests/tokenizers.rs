@@ -136,6 +136,10 @@ fn a_vocabulary_alone_gives_the_same_ids() -> Result {
     for (from, cases) in recorded()? {
         let json: Value = serde_json::from_slice(&fs::read(from.join("tokenizer.json"))?)?;
         let model = &json["model"];
+        if model["type"] == "BPE" && json["pre_tokenizer"]["type"] != "ByteLevel" {
+            // Llama and its successors have no older format that is read.
+            continue;
+        }
         let Some(vocab) = model["vocab"].as_object() else { continue };
         let folder = without_tokenizer_json(&from)?;
         if model["type"] == "WordPiece" {

@@ -23,10 +23,8 @@ use tealight_ops::swap_axes::swap_axes;
 use super::{AttentionCost, AttentionInput, AttentionSpec, Reads};
 use crate::error::BuildResult;
 use crate::layers::linear::{Bias, Linear};
+use crate::layers::norm::check_epsilon;
 use crate::position::rotary::Rotary;
-
-/// ε of the normalisation of queries and keys.
-const EPSILON: f64 = 1e-6;
 
 /// The maps W^Q, W^K and W^V of the residual stream.
 #[derive(Debug)]
@@ -78,19 +76,26 @@ impl Maps {
 pub(super) struct Projection {
     maps: Maps,
     /// The gains g_q and g_k, `(head_dim)`, if queries and keys are normalised.
-    gains: Option<[Tensor; 2]>,
+    gains: Option<[Gain; 2]>,
     rotary: Option<Rotary>,
     n_heads: usize,
     n_kv_heads: usize,
 }
 
+/// The gain g of normalised queries or keys, and ε.
+#[derive(Debug)]
+struct Gain {
+    weight: Tensor,
+    epsilon: f64,
+}
+
 /// Settings of the maps that several kinds share.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Heads {
     /// Heads of keys and values; `None`: as many as of queries.
     pub(super) n_kv_heads: Option<usize>,
-    /// Normalise queries and keys within each head.
-    pub(super) qk_norm: bool,
+    /// ε of the normalisation of queries and keys within each head, if there is one.
+    pub(super) qk_norm: Option<f64>,
 }
 
 impl Heads {
@@ -126,10 +131,17 @@ impl Projection {
         heads: Heads,
     ) -> BuildResult<Self> {
         let n_kv_heads = heads.n_kv_heads(spec)?;
-        let gain = |name| vb.pp(name).get_with_hints(spec.head_dim(), "weight", init::ONE);
-        let gains = || Result::Ok([gain("query_norm")?, gain("key_norm")?]);
-        let gains = heads.qk_norm.then(gains).transpose()?;
-        let kv_width = n_kv_heads * spec.head_dim();
+        if let Some(epsilon) = heads.qk_norm {
+            check_epsilon(&format!("{}.qk_norm_epsilon", spec.key), epsilon)?;
+        }
+        let gain = |name, epsilon| {
+            let weight = vb.pp(name).get_with_hints(spec.head_dim(), "weight", init::ONE)?;
+            Result::Ok(Gain { weight, epsilon })
+        };
+        let gains =
+            |epsilon| Result::Ok([gain("query_norm", epsilon)?, gain("key_norm", epsilon)?]);
+        let gains = heads.qk_norm.map(gains).transpose()?;
+        let kv_width = n_kv_heads.saturating_mul(spec.head_dim());
         let maps = Maps::build(spec, [spec.d_heads(), kv_width, kv_width], vb)?;
         Ok(Self { maps, gains, rotary: spec.rotary(), n_heads: spec.n_heads, n_kv_heads })
     }
@@ -199,9 +211,9 @@ impl Projection {
 }
 
 /// g ⊙ x / √(mean(x²) + ε) over the last axis, if there is a `gain`.
-fn normalised(x: Tensor, gain: Option<&Tensor>) -> Result<Tensor> {
+fn normalised(x: Tensor, gain: Option<&Gain>) -> Result<Tensor> {
     match gain {
-        Some(gain) => rms_norm(&x, gain, EPSILON),
+        Some(Gain { weight, epsilon }) => rms_norm(&x, weight, *epsilon),
         None => Ok(x),
     }
 }
@@ -232,7 +244,7 @@ pub(super) fn cost_with(
         flops: 4. * d_model * (width * q_len + kv_width * kv_len),
         activations: (5. * width + d_model) * q_len + 4. * kv_width * kv_len,
     };
-    if !heads.qk_norm {
+    if heads.qk_norm.is_none() {
         return maps;
     }
     let (query, key) = (width * q_len, kv_width * kv_len);

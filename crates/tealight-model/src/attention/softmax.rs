@@ -41,12 +41,15 @@ settings! {
         pub n_kv_heads: Option<usize> = None,
         /// Normalise queries and keys within each head.
         pub qk_norm: bool = false,
+        /// ε of that normalisation.
+        pub qk_norm_epsilon: f64 = 1e-6,
     }
 }
 
 impl Config {
     fn heads(&self) -> Heads {
-        Heads { n_kv_heads: self.n_kv_heads, qk_norm: self.qk_norm }
+        let Self { n_kv_heads, qk_norm, qk_norm_epsilon, .. } = *self;
+        Heads { n_kv_heads, qk_norm: qk_norm.then_some(qk_norm_epsilon) }
     }
 }
 

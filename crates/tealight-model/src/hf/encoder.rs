@@ -237,7 +237,8 @@ pub(super) fn softmax_score(
     rules: &mut Rules,
 ) -> Option<Score> {
     let key = |name: &str| format!("{table}.{name}");
-    let AttentionConfig::Softmax(softmax::Config { score, n_kv_heads, qk_norm }) = attention else {
+    let AttentionConfig::Softmax(softmax::Config { score, n_kv_heads, qk_norm, .. }) = attention
+    else {
         rules.wrong_kind(&key("kind"), attention.kind(), "softmax");
         return None;
     };

@@ -38,9 +38,11 @@ pub(super) fn activation(name: &str) -> Option<Activation> {
     })
 }
 
-/// The keys of a `config.json` that have not been read yet.
+/// The keys of a `config.json`, or of a table in it, that have not been read yet.
 pub(super) struct Keys {
     map: Map<String, Value>,
+    /// The path of the table, with a dot at its end.
+    path: String,
     notes: Vec<String>,
 }
 
@@ -48,7 +50,22 @@ impl Keys {
     pub(super) fn parse(text: &str) -> HfResult<Self> {
         let map = serde_json::from_str(text)
             .map_err(|error| HfError::Config(format!("it is not a JSON object: {error}")))?;
-        Ok(Self { map, notes: Vec::new() })
+        Ok(Self { map, path: String::new(), notes: Vec::new() })
+    }
+
+    /// Reads the table `key` with `read`, if it is neither absent nor `null`. Its other keys are noted.
+    pub(super) fn table<T>(
+        &mut self,
+        key: &str,
+        read: impl FnOnce(&mut Self) -> HfResult<T>,
+    ) -> HfResult<Option<T>> {
+        let map = |value: &Value| value.as_object().cloned().map(Some);
+        let Some(map) = self.read(key, "must be a table", map, None)? else { return Ok(None) };
+        let mut table = Self { map, path: format!("{}{key}.", self.path), notes: Vec::new() };
+        let value = read(&mut table)?;
+        table.note_unknown();
+        self.notes.extend(table.notes);
+        Ok(Some(value))
     }
 
     /// A count or a width.
@@ -62,20 +79,7 @@ impl Keys {
         self.read(key, "must be a whole number", size, None)
     }
 
-    /// A table, or `None` if it is absent or `null`.
-    pub(super) fn object(&mut self, key: &str) -> HfResult<Option<Map<String, Value>>> {
-        let object = |value: &Value| Some(Some(value.as_object()?.clone()));
-        self.read(key, "must be a JSON object", object, None)
-    }
-
-    /// A list of strings, or `None` if it is absent or `null`.
-    pub(super) fn words(&mut self, key: &str) -> HfResult<Option<Vec<String>>> {
-        let word = |value: &Value| value.as_str().map(str::to_owned);
-        let words =
-            |value: &Value| Some(Some(value.as_array()?.iter().map(word).collect::<Option<_>>()?));
-        self.read(key, "must be a list of strings", words, None)
-    }
-
+    /// Whether the value is `null`.
     pub(super) fn is_null(&self, key: &str) -> bool {
         self.map.get(key) == Some(&Value::Null)
     }
@@ -88,6 +92,21 @@ impl Keys {
         self.read(key, "must be a number", Value::as_f64, default)
     }
 
+    /// A number without a default.
+    pub(super) fn required_number(&mut self, key: &str) -> HfResult<f64> {
+        let number = |value: &Value| value.as_f64().map(Some);
+        self.read(key, "must be a number", number, None)?.ok_or_else(|| self.missing(key))
+    }
+
+    /// A count or a width without a default.
+    pub(super) fn required_size(&mut self, key: &str) -> HfResult<usize> {
+        self.optional_size(key)?.ok_or_else(|| self.missing(key))
+    }
+
+    fn missing(&self, key: &str) -> HfError {
+        HfError::Config(format!("`{}{key}` is missing", self.path))
+    }
+
     pub(super) fn flag(&mut self, key: &str, default: bool) -> HfResult<bool> {
         self.read(key, "must be true or false", Value::as_bool, default)
     }
@@ -95,6 +114,13 @@ impl Keys {
     pub(super) fn word(&mut self, key: &str, default: &str) -> HfResult<String> {
         let word = |value: &Value| value.as_str().map(str::to_owned);
         self.read(key, "must be a string", word, default.to_owned())
+    }
+
+    /// A list of strings that may be `null`, or absent.
+    pub(super) fn words(&mut self, key: &str) -> HfResult<Option<Vec<String>>> {
+        let word = |value: &Value| value.as_str().map(str::to_owned);
+        let words = |value: &Value| value.as_array()?.iter().map(word).collect::<Option<Vec<_>>>();
+        self.read(key, "must be a list of strings", |value| words(value).map(Some), None)
     }
 
     /// A token id, `null`, or a list of ids, of which the first is used.
@@ -118,7 +144,8 @@ impl Keys {
     pub(super) fn activation(&mut self, key: &str, default: &str) -> HfResult<Activation> {
         let word = self.word(key, default)?;
         activation(&word).ok_or_else(|| {
-            HfError::Config(format!("`{key}` = \"{word}\" is not a supported activation"))
+            let path = &self.path;
+            HfError::Config(format!("`{path}{key}` = \"{word}\" is not a supported activation"))
         })
     }
 
@@ -152,10 +179,15 @@ impl Keys {
     ) -> HfResult<()> {
         match self.map.shift_remove(key) {
             Some(value) if value != Value::Null && value != expected.into() => {
-                Err(HfError::Config(format!("`{key}` = {} is not supported: {why}", short(&value))))
+                Err(self.unsupported(key, &short(&value), why))
             }
             _ => Ok(()),
         }
+    }
+
+    /// The error that the `value` of `key` is not supported, because `why`.
+    pub(super) fn unsupported(&self, key: &str, value: &str, why: &str) -> HfError {
+        HfError::Config(format!("`{}{key}` = {value} is not supported: {why}", self.path))
     }
 
     /// Marks a key without effect as read.
@@ -180,10 +212,15 @@ impl Keys {
         for key in IRRELEVANT.split_whitespace() {
             self.ignore(key);
         }
-        for (key, value) in &self.map {
-            self.notes.push(format!("`{key}` = {} is unknown and ignored", short(value)));
-        }
+        self.note_unknown();
         Ok(self.notes)
+    }
+
+    fn note_unknown(&mut self) {
+        for (key, value) in &self.map {
+            let path = &self.path;
+            self.notes.push(format!("`{path}{key}` = {} is unknown and ignored", short(value)));
+        }
     }
 
     fn read<T>(
@@ -196,7 +233,9 @@ impl Keys {
         match self.map.shift_remove(key) {
             None | Some(Value::Null) => Ok(default),
             Some(value) => {
-                let message = || HfError::Config(format!("`{key}` = {} {rule}", short(&value)));
+                let path = &self.path;
+                let message =
+                    || HfError::Config(format!("`{path}{key}` = {} {rule}", short(&value)));
                 read(&value).ok_or_else(message)
             }
         }

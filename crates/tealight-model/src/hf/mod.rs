@@ -21,13 +21,17 @@
 //! This module reads no files.
 
 mod bert;
+mod decoder;
 mod distilbert;
 mod encoder;
 mod error;
 mod gpt2;
 mod keys;
+mod llama;
+mod mistral;
 mod modernbert;
 mod nystromformer;
+mod qwen3;
 mod roberta;
 mod rules;
 mod t5;
@@ -58,7 +62,8 @@ use table::{Alias, Pair};
 const ATTENTION: &str = "model.attention.kind";
 
 names! {
-    /// A family of models, named by the `model_type` of its `config.json`.
+    /// A family of models, named by the `model_type` of its `config.json`. If several can represent a model, it is
+    /// exported as the last of them.
     pub enum Family {
         /// BERT (Devlin et al. 2019).
         "bert" => Bert,
@@ -74,6 +79,12 @@ names! {
         "gpt2" => Gpt2,
         /// T5 and T5 1.1 (Raffel et al. 2020).
         "t5" => T5,
+        /// Mistral (Jiang et al. 2023).
+        "mistral" => Mistral,
+        /// Llama (Touvron et al. 2023).
+        "llama" => Llama,
+        /// Qwen3 (Yang et al. 2025).
+        "qwen3" => Qwen3,
     }
 }
 
@@ -176,6 +187,9 @@ impl Family {
             Self::ModernBert => &modernbert::CLASS,
             Self::Gpt2 => &gpt2::CLASS,
             Self::T5 => &t5::CLASS,
+            Self::Mistral => &mistral::CLASS,
+            Self::Llama => &llama::CLASS,
+            Self::Qwen3 => &qwen3::CLASS,
         }
     }
 

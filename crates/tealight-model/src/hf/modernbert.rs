@@ -9,11 +9,11 @@
 
 use serde_json::{Map, Value, json};
 
-use super::encoder;
 use super::keys::Keys;
 use super::rules::Rules;
 use super::table::Pair;
 use super::{Class, Head, HfError, HfResult, Sizes};
+use super::{decoder, encoder};
 use crate::attention::score::Score;
 use crate::attention::{AttentionConfig, local};
 use crate::config::{EmbeddingConfig, LayerConfig, LmHeadConfig, ModelConfig, NormPlacement};
@@ -125,23 +125,31 @@ fn read_bias(keys: &mut Keys) -> HfResult<bool> {
 
 /// The rotary bases of full and of sliding layers.
 fn read_bases(keys: &mut Keys) -> HfResult<[f64; 2]> {
-    let parameters = keys.object("rope_parameters")?.unwrap_or_default();
     let full = keys.number("global_rope_theta", BASES[0])?;
     let has_no_local = keys.is_null("local_rope_theta");
     let sliding = keys.number("local_rope_theta", if has_no_local { full } else { BASES[1] })?;
-    let mut bases = [full, sliding];
-    for (base, name) in bases.iter_mut().zip(TYPES) {
-        let Some(of_kind) = parameters.get(name) else { continue };
-        let is_default = of_kind.get("rope_type").is_none_or(|kind| kind == "default");
-        let theta = of_kind.get("rope_theta").map_or(Some(*base), Value::as_f64);
-        *base = theta.filter(|_| is_default).ok_or_else(|| {
-            HfError::Config(format!(
-                "`rope_parameters.{name}` = {of_kind} is not supported: it must have the \"rope_type\" \"default\" and \
-                 a number as \"rope_theta\""
-            ))
-        })?;
+    let read = |tables: &mut Keys| -> HfResult<[f64; 2]> {
+        let mut read = |kind, base| -> HfResult<f64> {
+            let read = tables.table(kind, |table| read_base(table, base))?;
+            Ok(read.unwrap_or(base))
+        };
+        Ok([read(TYPES[0], full)?, read(TYPES[1], sliding)?])
+    };
+    Ok(keys.table("rope_parameters", read)?.unwrap_or([full, sliding]))
+}
+
+/// The rotary base of one kind of layer, in the spelling of version 5.
+fn read_base(table: &mut Keys, base: f64) -> HfResult<f64> {
+    let rotary = decoder::rotary_table(table, base)?;
+    if rotary.scaling.is_none() {
+        return Ok(rotary.base);
     }
-    Ok(bases)
+    let kind = format!("\"{}\"", rotary.scaling.kind());
+    Err(table.unsupported(
+        "rope_type",
+        &kind,
+        "version 4 of transformers has no scaling for this class",
+    ))
 }
 
 /// The entries of `[[model.layers]]`: the shortest pattern that repeats to the kinds of all layers.
@@ -303,7 +311,7 @@ impl Layers {
         config: &ModelConfig,
         rules: &mut Rules,
     ) -> Layer {
-        let AttentionConfig::Local(local::Config { window, n_kv_heads, qk_norm }) = attention
+        let AttentionConfig::Local(local::Config { window, n_kv_heads, qk_norm, .. }) = attention
         else {
             let score = encoder::softmax_score(table, attention, config, rules);
             let scaled = score.is_none_or(|score| score == Score::ScaledDot);
@@ -327,6 +335,9 @@ impl Layers {
         };
         let half = rotary.layout == Layout::Half;
         rules.check(half, "model.position.layout", "\"interleaved\"", "\"half\"");
+        let unscaled = rotary.scaling.is_none();
+        let scaling = format!("\"{}\"", rotary.scaling.kind());
+        rules.check(unscaled, "model.position.scaling.kind", &scaling, "\"none\"");
         let first = *self.bases[kind as usize].get_or_insert(rotary.base);
         let has = format!("one base for all layers of a kind, {first}");
         rules.check(rotary.base == first, "model.position.base", &rotary.base.to_string(), &has);
@@ -410,7 +421,7 @@ mod tests {
         ];
         assert_refused(&config(), &changes);
         for (change, message) in [
-            (("rope_parameters", rope), "`rope_parameters.full_attention` = "),
+            (("rope_parameters", rope), "`rope_parameters.full_attention.rope_type` = \"yarn\""),
             (("layer_types", json!(["full_attention"])), "`layer_types` has 1 entries"),
             (("layer_types", json!(vec!["global"; 7])), "`layer_types` contains \"global\""),
         ] {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use candle_core::Tensor;
+use candle_core::{Result, Tensor};
 
 use super::{HfError, HfResult};
 
@@ -23,6 +23,16 @@ enum Order {
     Same,
     /// `(in, out)`.
     Transposed,
+    /// The outputs of each head, or the features of a gain, are in the order of rotary positions with the layout
+    /// `half`; here 2i and 2i + 1 form a pair.
+    Halves { head_dim: usize },
+}
+
+/// A direction of the conversion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum To {
+    Ours,
+    Theirs,
 }
 
 /// A tensor that is a copy of another one.
@@ -60,10 +70,16 @@ impl Pair {
         Self { ours, theirs: theirs.into(), order: Order::Transposed }
     }
 
+    /// The same tensor whose rows, here in the order of rotary positions with the layout `interleaved`, are in that
+    /// of the layout `half`. A score of a rotated query and a rotated key is the same in both orders.
+    pub(super) fn in_halves(self, head_dim: usize) -> Self {
+        Self { order: Order::Halves { head_dim }, ..self }
+    }
+
     /// The parameters that `tensor` contains, by their names here, if this pair matches its name.
     fn split(&self, name: &str, tensor: &Tensor) -> HfResult<Option<Vec<(String, Tensor)>>> {
         let Some(place) = Place::of(name, &self.theirs) else { return Ok(None) };
-        let tensor = self.turn(tensor)?;
+        let tensor = self.turn(tensor, To::Ours)?;
         let n = self.ours.len();
         let rows = tensor.dims().first().copied().unwrap_or(1);
         if !rows.is_multiple_of(n) {
@@ -79,12 +95,23 @@ impl Pair {
         self.ours.iter().enumerate().map(part).collect::<HfResult<_>>().map(Some)
     }
 
-    fn turn(&self, tensor: &Tensor) -> HfResult<Tensor> {
+    fn turn(&self, tensor: &Tensor, to: To) -> Result<Tensor> {
         match self.order {
-            Order::Transposed if tensor.rank() == 2 => Ok(tensor.t()?.contiguous()?),
-            _ => Ok(tensor.clone()),
+            Order::Transposed if tensor.rank() == 2 => tensor.t()?.contiguous(),
+            Order::Halves { head_dim } => match to {
+                To::Ours => swap_rows(tensor, [2, head_dim / 2]),
+                To::Theirs => swap_rows(tensor, [head_dim / 2, 2]),
+            },
+            Order::Same | Order::Transposed => Ok(tensor.clone()),
         }
     }
+}
+
+/// `(heads·n·m, ..)` → `(heads·m·n, ..)`: row (h, i, j) becomes row (h, j, i).
+fn swap_rows(tensor: &Tensor, [n, m]: [usize; 2]) -> Result<Tensor> {
+    let rows = tensor.dim(0)?;
+    let parts = (rows / (n * m).max(1), n, m, tensor.elem_count() / rows.max(1));
+    tensor.reshape(parts)?.transpose(1, 2)?.contiguous()?.reshape(tensor.shape())
 }
 
 /// The name in `transformers` of the parameter `ours`, and its index among the parts of that tensor.
@@ -123,7 +150,7 @@ pub(super) fn join(
         let parts: Vec<&Tensor> = parts.into_values().collect();
         let tensor = if let [one] = parts[..] { one.clone() } else { Tensor::cat(&parts, 0)? };
         let pair = pairs.iter().find(|pair| Place::of(&name, &pair.theirs).is_some());
-        let tensor = pair.map_or(Ok(tensor.clone()), |pair| pair.turn(&tensor))?;
+        let tensor = pair.map_or(Ok(tensor.clone()), |pair| pair.turn(&tensor, To::Theirs))?;
         Ok((name, tensor))
     };
     parts.into_iter().map(whole).collect()
@@ -191,6 +218,23 @@ mod tests {
         {
             assert!(ours(&pairs(), name, &one)?.is_none(), "{name}");
         }
+        Ok(())
+    }
+
+    #[test]
+    fn pairs_of_features_become_halves_and_pairs_again() -> Result<()> {
+        let pairs = [Pair::same("layer.*.query", "h.*.q").in_halves(6)];
+        // Two heads of 6 rows of 2 inputs.
+        let ours = Tensor::arange(0_f32, 24., &Device::Cpu)?.reshape((12, 2))?;
+        let ours = BTreeMap::from([("layer.0.query.weight".to_owned(), ours)]);
+        let theirs = join(&pairs, &ours).expect("a tensor");
+        let first = theirs["h.0.q.weight"].narrow(1, 0, 1)?.flatten_all()?.to_vec1::<f32>()?;
+        assert_eq!(first, [0., 4., 8., 2., 6., 10., 12., 16., 20., 14., 18., 22.]);
+        let back = super::ours(&pairs, "h.0.q.weight", &theirs["h.0.q.weight"]);
+        let (name, back) = back.expect("a tensor").expect("a pair").remove(0);
+        assert_eq!(back.to_vec2::<f32>()?, ours[&name].to_vec2::<f32>()?);
+        let short = Tensor::zeros((5, 2), candle_core::DType::F32, &Device::Cpu)?;
+        assert!(super::ours(&pairs, "h.0.q.weight", &short).is_err());
         Ok(())
     }
 

@@ -71,28 +71,28 @@ impl NormConfig {
         Ok(match *self {
             Self::None => Norm::Identity,
             Self::LayerNorm(LayerNormConfig { epsilon, bias }) => {
-                check_epsilon(epsilon)?;
+                check_epsilon("model.norm.epsilon", epsilon)?;
                 let shift = || vb.get_with_hints(d_model, "bias", init::ZERO);
                 let bias = bias.then(shift).transpose()?;
                 Norm::Layer { weight: weight()?, bias, epsilon }
             }
             Self::RmsNorm(RmsNormConfig { epsilon }) => {
-                check_epsilon(epsilon)?;
+                check_epsilon("model.norm.epsilon", epsilon)?;
                 Norm::Rms { weight: weight()?, epsilon }
             }
         })
     }
 }
 
-fn check_epsilon(epsilon: f64) -> BuildResult<()> {
+/// Refuses an ε, the setting `key`, that is not positive.
+pub(crate) fn check_epsilon(key: &str, epsilon: f64) -> BuildResult<()> {
     // A smaller ε rounds to zero in f32, and the norm of a constant row is then 0 / 0.
     let least = f64::from(f32::MIN_POSITIVE);
     if epsilon.is_finite() && epsilon >= least {
         return Ok(());
     }
     let message = format!(
-        "`model.norm.epsilon` = {epsilon} must be positive: finite, and at least {least:e}, the \
-         smallest number of f32"
+        "`{key}` = {epsilon} must be positive: finite, and at least {least:e}, the smallest number of f32"
     );
-    Err(BuildError::config(["model.norm.epsilon"], message))
+    Err(BuildError::config([key], message))
 }

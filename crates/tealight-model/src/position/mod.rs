@@ -9,6 +9,7 @@ pub mod learned;
 pub mod relative;
 pub mod rotary;
 pub mod scalar;
+pub mod scaling;
 pub mod sinusoidal;
 
 use std::fmt;

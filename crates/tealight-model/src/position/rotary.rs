@@ -5,11 +5,15 @@
 //! ```
 //!
 //! Keys are rotated likewise, so that a score depends only on the distance of the positions.
+//! [`scaling`](super::scaling) may change the frequencies θᵢ.
+
+use std::sync::Arc;
 
 use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
 use tealight_ops::rotary;
 
+use super::scaling::Scaling;
 use super::{PositionSpec, constant_dtype};
 use crate::choice::names::names;
 use crate::choice::settings::settings;
@@ -22,6 +26,9 @@ settings! {
         pub base: f64 = 10_000.,
         /// Which features form a pair.
         pub layout: Layout = Layout::Interleaved,
+        /// `[model.position.scaling]`
+        #[serde(skip_serializing_if = "Scaling::is_none")]
+        pub scaling: Scaling = Scaling::None,
     }
 }
 
@@ -35,32 +42,46 @@ names! {
     }
 }
 
+/// The most angles whose sines and cosines are computed in advance: 65,536 positions of a head of 128 features.
+/// Those of later positions are computed on demand.
+const MAX_ANGLES: usize = 1 << 22;
+/// The widest head; published ones have up to 256 features.
+const MAX_HEAD_DIM: usize = 1 << 16;
+
 impl Config {
     pub(super) fn build(&self, spec: &PositionSpec, vb: &VarBuilder<'_>) -> BuildResult<Rotary> {
         positive("model.position.base", self.base)?;
+        self.scaling.validate()?;
         let head_dim = spec.head_dim;
+        let refused = |message| {
+            let keys = ["model.position.kind", "model.head_dim", "model.n_heads", "model.d_model"];
+            Err(BuildError::config(keys, message))
+        };
         if !head_dim.is_multiple_of(2) {
-            return Err(BuildError::config(
-                ["model.position.kind", "model.head_dim", "model.n_heads", "model.d_model"],
-                format!(
-                    "rotary positions rotate pairs of features, but head_dim = {head_dim} is odd"
-                ),
+            return refused(format!(
+                "rotary positions rotate pairs of features, but head_dim = {head_dim} is odd"
             ));
         }
-        let (cos, sin) = rotary::tables(
-            0..spec.max_seq_len,
-            head_dim,
-            self.base,
-            constant_dtype(vb.dtype()),
-            vb.device(),
-        )?;
-        Ok(Rotary { cos, sin, layout: self.layout.into() })
+        if head_dim > MAX_HEAD_DIM {
+            return refused(format!(
+                "`model.head_dim` = {head_dim} must be at most {MAX_HEAD_DIM} for rotary positions"
+            ));
+        }
+        let frequencies = rotary::frequencies(head_dim, self.base)?;
+        let frequencies: Arc<[f64]> =
+            frequencies.into_iter().map(|theta| self.scaling.apply(theta)).collect();
+        let n_rows = spec.max_seq_len.min(MAX_ANGLES / frequencies.len().max(1));
+        let dtype = constant_dtype(vb.dtype());
+        let (cos, sin) = rotary::tables(0..n_rows, &frequencies, dtype, vb.device())?;
+        Ok(Rotary { frequencies, cos, sin, layout: self.layout.into() })
     }
 }
 
-/// The cosines and sines of tθᵢ, `(max_seq_len, head_dim/2)` each, shared by all layers.
+/// The cosines and sines of tθᵢ of the first positions, `(positions, head_dim/2)` each, shared by all layers.
 #[derive(Clone, Debug)]
 pub struct Rotary {
+    /// θᵢ.
+    frequencies: Arc<[f64]>,
     cos: Tensor,
     sin: Tensor,
     layout: rotary::Layout,
@@ -84,6 +105,10 @@ impl Rotary {
 
     /// Cosines and sines of `seq_len` positions from `start` on.
     fn tables(&self, start: usize, seq_len: usize) -> Result<(Tensor, Tensor)> {
+        let (Self { frequencies, cos, .. }, end) = (self, start + seq_len);
+        if end > cos.dim(0)? {
+            return rotary::tables(start..end, frequencies, cos.dtype(), cos.device());
+        }
         Ok((self.cos.narrow(0, start, seq_len)?, self.sin.narrow(0, start, seq_len)?))
     }
 }

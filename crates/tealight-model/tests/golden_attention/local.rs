@@ -25,6 +25,6 @@ pub(crate) fn check(case: &Case<'_>) -> Result<()> {
     case.compare_with_gradients(|x| attention(&x["q"], &x["k"], &x["v"], &options))?;
 
     let (_batch, n_kv_heads, _kv_len, _head_dim) = x["k"].dims4()?;
-    let config = local::Config { window, n_kv_heads: Some(n_kv_heads), qk_norm: false };
+    let config = local::Config { window, n_kv_heads: Some(n_kv_heads), ..Default::default() };
     layer::check(case, &AttentionConfig::Local(config), &mask)
 }

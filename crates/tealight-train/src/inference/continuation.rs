@@ -19,6 +19,17 @@ pub struct Continuer<'a> {
     pub tokenizer: &'a Tokenizer,
     /// The device of the model.
     pub device: &'a Device,
+    /// The tokens that it may write.
+    pub vocabulary: Vocabulary,
+}
+
+/// The tokens that a continuation may contain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Vocabulary {
+    /// Special tokens only at its end, because a model that is trained here has never read others.
+    Text,
+    /// All, as in `transformers`. Special tokens have no text.
+    All,
 }
 
 /// Settings of a continuation.
@@ -99,7 +110,7 @@ impl Continuer<'_> {
 
     /// The ids of the prompt; for an empty prompt the end token, as after another text, or the begin token.
     fn prompt(&self, text: &str) -> Result<Vec<u32>> {
-        let ids = self.tokenizer.encode_plain(text)?;
+        let ids = self.tokenizer.encode_beginning(text)?;
         if !ids.is_empty() {
             return Ok(ids);
         }
@@ -111,11 +122,14 @@ impl Continuer<'_> {
         })
     }
 
-    /// Ids that are never written: special tokens except the end, and rows of the output layer without a token.
+    /// Ids that are never written: rows of the output layer without a token and, under [`Vocabulary::Text`],
+    /// special tokens except the end.
     fn suppressed_tokens(&self) -> Vec<u32> {
         let n_tokens = self.tokenizer.vocab_size() as u32;
         let end = self.tokenizer.special().end;
-        let is_suppressed = |id: &u32| Some(*id) != end && self.tokenizer.is_special(*id);
+        let is_limited = self.vocabulary == Vocabulary::Text;
+        let is_suppressed =
+            |id: &u32| is_limited && Some(*id) != end && self.tokenizer.is_special(*id);
         let unused = n_tokens..self.model.vocab_size() as u32;
         (0..n_tokens).filter(is_suppressed).chain(unused).collect()
     }
@@ -223,7 +237,9 @@ mod tests {
         };
         let store = ParamStore::new(17, DType::F32, &device);
         let model = CausalLm::build(&config, &spec, &store.trainable()).unwrap();
-        let continuer = Continuer { model: &model, tokenizer: &tokenizer, device: &device };
+        let (model, tokenizer) = (&model, &tokenizer);
+        let vocabulary = Vocabulary::Text;
+        let continuer = Continuer { model, tokenizer, device: &device, vocabulary };
         let mut streamed = vec![String::new(); settings.n];
         let continuations = continuer
             .continue_text("雨", settings, &mut |row, text| streamed[row] += text)

@@ -33,6 +33,7 @@ use tealight_model::{BuildError, BuildResult, ModelConfig};
 use crate::config::{Precision, RunConfig};
 use crate::data::text::tokenizer::Tokenizer;
 use crate::error::{Error, Result};
+use crate::inference::continuation::Vocabulary;
 use crate::run::RunDirectory;
 use crate::run::checkpoint::load_weights;
 use crate::run::checkpoints::Selection;
@@ -243,6 +244,11 @@ impl Pretrained {
     /// If the model has no tokenizer.
     pub fn tokenizer(&self) -> Result<&Tokenizer> {
         self.tokenizer.as_ref().ok_or_else(|| Error::NoTokenizer(self.origin.clone()))
+    }
+
+    /// The tokens that its continuations may contain.
+    pub fn vocabulary(&self) -> Vocabulary {
+        if self.hf.is_some() { Vocabulary::All } else { Vocabulary::Text }
     }
 
     fn wrong_purpose(&self, wanted: &'static str) -> Error {

@@ -118,14 +118,12 @@ impl<'a> Case<'a> {
         self.expected[key].as_f64().unwrap()
     }
 
-    /// The root mean square of the errors of the logits of transformers' own run in bf16: beside the case, or in
+    /// The root mean square of the errors of the logits of transformers' own run in bf16, in the record or in
     /// `bf16.json`.
     pub(crate) fn error_in_bf16(&self) -> f64 {
         let errors = [&self.expected["bf16"], &self.record.bf16[self.name]];
-        errors
-            .iter()
-            .find_map(|errors| errors["logits_rms"].as_f64())
-            .unwrap_or_else(|| panic!("{}: not in bf16.json", self.label()))
+        let errors = errors.into_iter().find_map(|errors| errors["logits_rms"].as_f64());
+        errors.unwrap_or_else(|| panic!("{}: not in bf16.json", self.label()))
     }
 
     /// An input, if the case has it.

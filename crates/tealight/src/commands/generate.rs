@@ -20,7 +20,8 @@ pub(crate) fn run(args: &Generate) -> Result<()> {
     };
     let (pretrained, device) = &open_pretrained(&args.model)?;
     let model = &pretrained.causal_lm(device)?;
-    let continuer = Continuer { model, tokenizer: pretrained.tokenizer()?, device };
+    let vocabulary = pretrained.vocabulary();
+    let continuer = Continuer { model, tokenizer: pretrained.tokenizer()?, device, vocabulary };
     let prompt = match args.prompt.as_str() {
         "-" => read_stdin()?.trim_end_matches(['\r', '\n']).to_owned(),
         prompt => prompt.to_owned(),

@@ -15,7 +15,7 @@ use tealight_model::models::classifier;
 use tealight_model::models::forecaster::ReadOut;
 use tealight_model::names::Named;
 use tealight_model::norm::NormConfig;
-use tealight_model::position::{PositionConfig, rotary, sinusoidal};
+use tealight_model::position::{PositionConfig, rotary, scaling, sinusoidal};
 use tealight_train::Session;
 use tealight_train::config::Select;
 use tealight_train::monitor::early_stopping::Direction;
@@ -119,6 +119,7 @@ fn all_kinds() -> Result<String> {
         ("[model.position] kind", PositionConfig::KINDS),
         ("[model.position] layout (sinusoidal)", sinusoidal::Layout::KINDS),
         ("[model.position] layout (rotary)", rotary::Layout::KINDS),
+        ("[model.position.scaling] kind (rotary)", scaling::Scaling::KINDS),
         ("[model.norm] kind", NormConfig::KINDS),
         ("[model] norm_placement", NormPlacement::KINDS),
         ("[model.feed_forward] kind", FeedForwardConfig::KINDS),

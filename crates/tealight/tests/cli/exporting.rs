@@ -76,3 +76,96 @@ fn a_folder_is_held_to_the_limits_of_a_configuration_and_named() -> Result {
     folder.succeed(&["fill-mask", "own", "[MASK]"])?;
     Ok(())
 }
+
+/// The architecture of an exported folder, its greedy continuation of a text, and what `attend` shows of it.
+fn read_back(folder: &Folder, model: &str) -> Result<(Value, Value, Value)> {
+    let config = json(&folder.read(&format!("{model}/config.json"))?)?;
+    let ask = |args: &[&str]| -> Result<Value> { json(&folder.succeed(args)?.stdout) };
+    let text = ask(&["generate", model, "It was", "--greedy", "--max-tokens", "5", "--json"])?;
+    let maps = ask(&["attend", model, "It was sunny.", "--json"])?;
+    Ok((config["architectures"][0].clone(), text["continuations"][0]["text"].clone(), maps))
+}
+
+/// Models with rotary positions could once be exported to nothing that transformers reads.
+#[test]
+fn a_rotary_decoder_is_exported_as_the_family_that_computes_the_same() -> Result {
+    let folder = trained("causal")?;
+    let settings = [
+        "model.position={kind='rotary',base=1000}",
+        "model.norm={kind='rms_norm'}",
+        "model.feed_forward={kind='glu',activation='silu'}",
+        "model.bias=false",
+    ];
+    for (attention, class) in [
+        ("{kind='softmax',n_kv_heads=1}", "LlamaForCausalLM"),
+        ("{kind='local',window=3}", "MistralForCausalLM"),
+        ("{kind='softmax',qk_norm=true}", "Qwen3ForCausalLM"),
+    ] {
+        let attention = format!("model.attention={attention}");
+        let name = class.to_lowercase();
+        let mut args = vec!["train", "causal.toml", "-q", "--name", &name, "--set", &attention];
+        args.extend(settings.iter().flat_map(|setting| ["--set", setting]));
+        folder.succeed(&args)?;
+        let run = format!("runs/{name}");
+        export(&folder, &run, &name, "hf")?;
+        let (architecture, text, maps) = read_back(&folder, &name)?;
+        assert_eq!(architecture, class);
+        let ask = ["generate", &run, "It was", "--greedy", "--max-tokens", "5", "--json"];
+        let before = json(&folder.succeed(&ask)?.stdout)?;
+        assert_eq!(before["continuations"][0]["text"], text, "{class}");
+        let before = json(&folder.succeed(&["attend", &run, "It was sunny.", "--json"])?.stdout)?;
+        assert_near(&before, &maps, class);
+    }
+    Ok(())
+}
+
+/// Asserts that two values differ only in the last digits of their numbers.
+fn assert_near(a: &Value, b: &Value, label: &str) {
+    match (a, b) {
+        (Value::Number(a), Value::Number(b)) => {
+            let (a, b) = (a.as_f64().unwrap_or(f64::NAN), b.as_f64().unwrap_or(f64::NAN));
+            assert!((a - b).abs() < 1e-5, "{label}: {a} {b}");
+        }
+        (Value::Array(a), Value::Array(b)) => {
+            assert_eq!(a.len(), b.len(), "{label}");
+            a.iter().zip(b).for_each(|(a, b)| assert_near(a, b, label));
+        }
+        (Value::Object(a), Value::Object(b)) => {
+            assert!(a.keys().eq(b.keys()), "{label}");
+            a.iter().for_each(|(key, a)| assert_near(a, &b[key], label));
+        }
+        (a, b) => assert_eq!(a, b, "{label}"),
+    }
+}
+
+#[test]
+fn a_decoder_of_transformers_is_fine_tuned_inspected_and_exported_as_its_family() -> Result {
+    let folder = Folder::new()?;
+    for (model, class) in [
+        ("llama", "LlamaForCausalLM"),
+        ("llama_rope3", "LlamaForCausalLM"),
+        ("mistral", "MistralForCausalLM"),
+        ("qwen3", "Qwen3ForCausalLM"),
+    ] {
+        let config = format!(
+            "seed = 9\ninit_from = '{}'\n[task]\nkind = \"causal_lm\"\nseq_len = 32\n\
+             [task.corpus]\nkind = \"diary\"\nn_documents = 40\nn_validation = 6\nn_days = 2\n\
+             [training]\nsteps = 1\nbatch_size = 5\n[optimizer]\nkind = \"adamw\"\nlr = 1e-9\n",
+            golden_model(model)
+        );
+        let file = format!("{model}.toml");
+        folder.write(&file, config)?;
+        let shown = folder.succeed(&["inspect", &file])?.stdout;
+        assert!(shown.contains("layer.1.feed_forward.gate.weight"), "{shown}");
+        let outcome = folder.succeed(&["train", &file])?;
+        assert!(outcome.stderr.contains("initialised from "), "{}", outcome.stderr);
+        assert!(!outcome.stderr.contains("randomly initialised"), "{}", outcome.stderr);
+        export(&folder, &format!("runs/{model}"), model, "hf")?;
+        export(&folder, &golden_model(model), &format!("{model}_alone"), "hf")?;
+        let (architecture, text, maps) = read_back(&folder, model)?;
+        let (_, before, maps_before) = read_back(&folder, &format!("{model}_alone"))?;
+        assert_eq!((architecture, text), (json!(class), before));
+        assert_near(&maps, &maps_before, model);
+    }
+    Ok(())
+}

@@ -82,6 +82,7 @@ fn the_list_has_every_kind_of_everything() -> Result {
         ("[task.source] level (seq2seq, file)", "words"),
         ("[task] read_out", "every_position"),
         ("[task] input", "one_hot"),
+        ("[model.position.scaling] kind (rotary)", "llama3"),
         ("[model.feed_forward] activation", "gelu"),
     ] {
         assert!(section(&list, heading).iter().any(|line| line.starts_with(name)), "{list}");

@@ -76,7 +76,7 @@ fn long_runs_and_large_seeds_are_fine() -> Result {
 }
 
 /// All float settings: a `--set` argument with `#` in place of the value, and the key.
-const FLOATS: [(&str, &str); 24] = [
+const FLOATS: [(&str, &str); 26] = [
     ("model.dropout=#", "model.dropout"),
     ("task.label_smoothing=#", "task.label_smoothing"),
     ("training.max_grad_norm=#", "training.max_grad_norm"),
@@ -95,6 +95,14 @@ const FLOATS: [(&str, &str); 24] = [
     ("model.position={kind=\"sinusoidal\",base=#}", "model.position.base"),
     ("model.position={kind=\"learned\",std=#}", "model.position.std"),
     ("model.position={kind=\"rotary\",base=#}", "model.position.base"),
+    (
+        "model.position={kind=\"rotary\",scaling={kind=\"linear\",factor=#}}",
+        "model.position.scaling.factor",
+    ),
+    (
+        "model.attention={kind=\"softmax\",qk_norm=true,qk_norm_epsilon=#}",
+        "model.attention.qk_norm_epsilon",
+    ),
     ("model.norm={kind=\"layer_norm\",epsilon=#}", "model.norm.epsilon"),
     ("model.norm={kind=\"rms_norm\",epsilon=#}", "model.norm.epsilon"),
     ("model.init={kind=\"fan_in\",embedding_std=#}", "model.init.embedding_std"),

@@ -34,25 +34,28 @@ pub enum Layout {
     Half,
 }
 
-/// `cos mθ_i` and `sin mθ_i` for the given positions m: `(len, head_dim/2)` each.
-///
-/// The paper's `base` is 10 000. Angles are computed in f64, whatever the dtype.
+/// The paper's θ_i of all `head_dim / 2` pairs; its `base` is 10 000.
 ///
 /// # Errors
 /// If `head_dim` is odd.
-pub fn tables(
-    positions: Range<usize>,
-    head_dim: usize,
-    base: f64,
-    dtype: DType,
-    device: &Device,
-) -> Result<(Tensor, Tensor)> {
+pub fn frequencies(head_dim: usize, base: f64) -> Result<Vec<f64>> {
     if !head_dim.is_multiple_of(2) {
         bail!("rotary embedding of an odd head_dim {head_dim}")
     }
-    let shape = (positions.len(), head_dim / 2);
-    let theta = |i| base.powf(-2. * i as f64 / head_dim as f64);
-    let angles = positions.flat_map(|m| (0..head_dim / 2).map(move |i| m as f64 * theta(i)));
+    Ok((0..head_dim / 2).map(|i| base.powf(-2. * i as f64 / head_dim as f64)).collect())
+}
+
+/// `cos mθ_i` and `sin mθ_i` for the given positions m and `frequencies` θ_i: `(len, head_dim/2)` each.
+///
+/// Angles are computed in f64, whatever the dtype.
+pub fn tables(
+    positions: Range<usize>,
+    frequencies: &[f64],
+    dtype: DType,
+    device: &Device,
+) -> Result<(Tensor, Tensor)> {
+    let shape = (positions.len(), frequencies.len());
+    let angles = positions.flat_map(|m| frequencies.iter().map(move |theta| m as f64 * theta));
     let (sin, cos): (Vec<f64>, Vec<f64>) = angles.map(f64::sin_cos).unzip();
     let table =
         |values| Tensor::from_vec(values, shape, &Device::Cpu)?.to_dtype(dtype)?.to_device(device);

@@ -13,7 +13,7 @@ use tealight_ops::rng::{Purpose, Stream};
 use super::CausalLm;
 use crate::data::text::tokenizer::Specials;
 use crate::error::Result;
-use crate::inference::continuation::{Continuer, Settings};
+use crate::inference::continuation::{Continuer, Settings, Vocabulary};
 use crate::task::metrics::{Measures, Metrics, by_name};
 use crate::task::table::{Table, thousands};
 use crate::task::text::Texts;
@@ -116,7 +116,7 @@ fn sample(task: &CausalLm, model: &Model) -> Result<String> {
         n: 1,
     };
     let Texts { tokenizer, device, .. } = &task.texts;
-    let continuer = Continuer { model, tokenizer, device };
+    let continuer = Continuer { model, tokenizer, device, vocabulary: Vocabulary::Text };
     let written = continuer.continue_text(&beginning, &settings, &mut |_, _| {})?;
     let written: String = written.into_iter().map(|one| one.text).collect();
     Ok(beginning + &written)

@@ -193,6 +193,19 @@ impl Tokenizer {
         self.encoding(text, false).map(|encoding| encoding.get_ids().to_vec())
     }
 
+    /// The ids of a text that is to be continued: with the special tokens that the template adds before it, as
+    /// Llama's does, or without the template if it adds others after it.
+    pub fn encode_beginning(&self, text: &str) -> Result<Vec<u32>> {
+        let (whole, plain) = (self.encode(text)?.ids, self.encode_plain(text)?);
+        Ok(if whole.ends_with(&plain) && self.is_open()? { whole } else { plain })
+    }
+
+    /// Whether the template adds nothing after a text.
+    fn is_open(&self) -> Result<bool> {
+        let (whole, plain) = (self.encode("a")?.ids, self.encode_plain("a")?);
+        Ok(!plain.is_empty() && whole.ends_with(&plain))
+    }
+
     /// [`Self::encode_plain`] of each text, in order; runs on all threads.
     pub fn encode_all_plain(&self, texts: &[&str]) -> Result<Vec<Vec<u32>>> {
         let texts = texts.par_iter().with_min_len(TEXTS_PER_TASK);

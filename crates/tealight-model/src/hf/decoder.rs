@@ -1,0 +1,296 @@
+//! Common parts of Llama and its successors: pre-norm blocks with RMSNorm, rotary positions, grouped queries
+//! and a gated feed-forward network.
+//!
+//! The base and the scaling of the rotary positions have two spellings: `rope_parameters` in version 5 of
+//! `transformers`, `rope_theta` and `rope_scaling` before. Version 4 ignores the first, so both are written.
+
+use serde_json::{Map, Value, json};
+
+use super::keys::Keys;
+use super::rules::Rules;
+use super::table::{Alias, Pair, Role};
+use super::{HfResult, Sizes, encoder};
+use crate::attention::score::Score;
+use crate::attention::{AttentionConfig, local, softmax};
+use crate::config::{ModelConfig, NormPlacement};
+use crate::layers::feed_forward::{Activation, FeedForwardConfig, GluConfig};
+use crate::layers::norm::{NormConfig, RmsNormConfig};
+use crate::params::init::{InitConfig, Normal};
+use crate::position::PositionConfig;
+use crate::position::rotary::{self, Layout};
+use crate::position::scaling::{Linear, Llama3, Scaling};
+
+/// The prefix of all tensors of the backbone.
+pub(super) const BASE: &str = "model";
+/// How tensor names begin without it.
+pub(super) const ROOTS: &[&str] = &["embed_tokens.", "layers.", "norm."];
+/// Old files contain the rotary frequencies, which follow from the configuration.
+pub(super) const UNUSED: &[&str] = &["rotary_emb.inv_freq"];
+
+/// The differences between the families, and the values of keys that a `config.json` leaves out.
+pub(super) struct FamilyKeys {
+    pub(super) vocab_size: usize,
+    pub(super) d_ff: usize,
+    /// `None`: as many as of queries.
+    pub(super) n_kv_heads: Option<usize>,
+    /// `None`: `hidden_size` / `num_attention_heads`.
+    pub(super) head_dim: Option<usize>,
+    pub(super) max_positions: usize,
+    /// Whether queries and keys are normalised.
+    pub(super) qk_norm: bool,
+    /// Of start and end.
+    pub(super) ids: [Option<u32>; 2],
+}
+
+/// Reads the keys of all families.
+pub(super) fn read(keys: &mut Keys, names: &FamilyKeys) -> HfResult<(ModelConfig, Sizes)> {
+    let d_model = keys.size("hidden_size", 4096)?;
+    let n_heads = keys.size("num_attention_heads", 32)?;
+    let default = if keys.is_absent("num_key_value_heads") { names.n_kv_heads } else { None };
+    let n_kv_heads = keys.optional_size("num_key_value_heads")?.or(default);
+    let head_dim = keys.optional_size("head_dim")?.or(names.head_dim);
+    let epsilon = keys.number("rms_norm_eps", 1e-6)?;
+    let max_seq_len = keys.size("max_position_embeddings", names.max_positions)?;
+    let heads = softmax::Config {
+        n_kv_heads: n_kv_heads.filter(|n| *n != n_heads),
+        qk_norm: names.qk_norm,
+        qk_norm_epsilon: if names.qk_norm {
+            epsilon
+        } else {
+            softmax::Config::default().qk_norm_epsilon
+        },
+        ..softmax::Config::default()
+    };
+    let std = keys.number("initializer_range", 0.02)?;
+    let config = ModelConfig {
+        d_model,
+        n_layers: keys.size("num_hidden_layers", 32)?,
+        n_heads,
+        head_dim: head_dim.filter(|dim| dim.checked_mul(n_heads) != Some(d_model)),
+        max_seq_len: Some(max_seq_len),
+        causal: true,
+        dropout: keys.number("attention_dropout", 0.)?,
+        norm_placement: NormPlacement::Pre,
+        bias: false,
+        tied_output: keys.flag("tie_word_embeddings", false)?,
+        position: PositionConfig::Rotary(rotary_position(keys)?),
+        attention: AttentionConfig::Softmax(heads),
+        norm: NormConfig::RmsNorm(RmsNormConfig { epsilon }),
+        feed_forward: FeedForwardConfig::Glu(GluConfig {
+            activation: keys.activation("hidden_act", "silu")?,
+            d_ff: Some(keys.size("intermediate_size", names.d_ff)?),
+        }),
+        init: InitConfig::Normal(Normal { std, scale_residual: false }),
+        ..ModelConfig::default()
+    };
+    let [bos, eos] = names.ids;
+    let sizes = Sizes {
+        vocab_size: keys.size("vocab_size", names.vocab_size)?,
+        seq_len: max_seq_len,
+        ..encoder::read_ids(keys, [None, bos, eos])?
+    };
+    Ok((config, sizes))
+}
+
+/// The same model, in which each position attends to the last `window` positions, itself included.
+pub(super) fn with_window(config: ModelConfig, window: Option<usize>) -> ModelConfig {
+    let (AttentionConfig::Softmax(heads), Some(window)) = (&config.attention, window) else {
+        return config;
+    };
+    let softmax::Config { n_kv_heads, qk_norm, qk_norm_epsilon, .. } = *heads;
+    let local = local::Config { window, n_kv_heads, qk_norm, qk_norm_epsilon };
+    ModelConfig { attention: AttentionConfig::Local(local), ..config }
+}
+
+/// Reads the rotary positions in either spelling. If there are two tables, both versions of `transformers`
+/// read `rope_scaling`.
+fn rotary_position(keys: &mut Keys) -> HfResult<rotary::Config> {
+    let has_base = !keys.is_absent("rope_theta");
+    let base = keys.number("rope_theta", rotary::Config::default().base)?;
+    let old = keys.table("rope_scaling", |table| rotary_table(table, base))?;
+    let new = keys.table("rope_parameters", |table| rotary_table(table, base))?;
+    if let (None, Some(new), true) = (&old, &new, has_base)
+        && new.base != base
+    {
+        keys.note(format!(
+            "`rope_theta` = {base} is ignored: `rope_parameters.rope_theta` = {} is used",
+            new.base
+        ));
+    }
+    let default = || rotary::Config { base, layout: Layout::Half, scaling: Scaling::None };
+    Ok(old.or(new).unwrap_or_else(default))
+}
+
+/// Reads `rope_parameters` or `rope_scaling`, in which an absent `rope_theta` is `base`.
+pub(super) fn rotary_table(keys: &mut Keys, base: f64) -> HfResult<rotary::Config> {
+    let base = keys.number("rope_theta", base)?;
+    let share = keys.number("partial_rotary_factor", 1.)?;
+    if share != 1. {
+        let why = "all features of a head are rotated";
+        return Err(keys.unsupported("partial_rotary_factor", &share.to_string(), why));
+    }
+    let old_name = keys.word("type", "default")?;
+    let kind = keys.word("rope_type", &old_name)?;
+    let scaling = match kind.as_str() {
+        "default" => Scaling::None,
+        "linear" => Scaling::Linear(Linear { factor: keys.required_number("factor")? }),
+        "llama3" => Scaling::Llama3(Llama3 {
+            factor: keys.required_number("factor")?,
+            low_freq_factor: keys.required_number("low_freq_factor")?,
+            high_freq_factor: keys.required_number("high_freq_factor")?,
+            original_max_seq_len: keys.required_size("original_max_position_embeddings")?,
+        }),
+        _ => {
+            let why = "expected one of default, linear, llama3";
+            return Err(keys.unsupported("rope_type", &format!("\"{kind}\""), why));
+        }
+    };
+    Ok(rotary::Config { base, layout: Layout::Half, scaling })
+}
+
+/// Checks `config` and writes the keys of all families; also the window of the attention.
+pub(super) fn write(
+    names: &FamilyKeys,
+    config: &ModelConfig,
+    sizes: &Sizes,
+    rules: &mut Rules,
+) -> (Map<String, Value>, Option<usize>) {
+    rules.switch("model.causal", config.causal, true, "causal attention");
+    encoder::check_pre_norm_blocks(config, rules);
+    rules.switch("model.scale_output", config.scale_output, false, "an unscaled output");
+    let epsilon = epsilon(config, rules);
+    let (n_kv_heads, window) = heads(names, config, epsilon, rules);
+    let (activation, d_ff) = feed_forward(config, rules);
+    let mut map = rotary_keys(config, rules);
+    let mut put = |key: &str, value: Value| map.insert(key.to_owned(), value);
+    put("vocab_size", sizes.vocab_size.into());
+    put("hidden_size", config.d_model.into());
+    put("num_hidden_layers", config.n_layers.into());
+    put("num_attention_heads", config.n_heads.into());
+    put("num_key_value_heads", n_kv_heads.into());
+    put("head_dim", config.head_dim().into());
+    put("intermediate_size", d_ff.into());
+    put("hidden_act", encoder::activation(activation).into());
+    put("max_position_embeddings", config.max_seq_len.unwrap_or(sizes.seq_len).into());
+    put("rms_norm_eps", epsilon.into());
+    put("attention_dropout", config.dropout.into());
+    put("initializer_range", encoder::initial_std(config).into());
+    put("tie_word_embeddings", config.tied_output.into());
+    map.extend(encoder::ids(sizes));
+    (map, window)
+}
+
+/// Requires RMSNorm; its ε.
+fn epsilon(config: &ModelConfig, rules: &mut Rules) -> f64 {
+    if let NormConfig::RmsNorm(RmsNormConfig { epsilon }) = config.norm {
+        return epsilon;
+    }
+    rules.wrong_kind("model.norm.kind", config.norm.kind(), "rms_norm");
+    RmsNormConfig::default().epsilon
+}
+
+/// Requires a gated network; its activation and inner width.
+fn feed_forward(config: &ModelConfig, rules: &mut Rules) -> (Activation, usize) {
+    let d_ff = config.feed_forward.d_ff(config.d_model).unwrap_or_default();
+    if let FeedForwardConfig::Glu(GluConfig { activation, .. }) = config.feed_forward {
+        return (activation, d_ff);
+    }
+    rules.wrong_kind("model.feed_forward.kind", config.feed_forward.kind(), "glu");
+    (Activation::Silu, d_ff)
+}
+
+/// Requires attention with scaled dot products and the family's norms; its number of heads of keys, and its window.
+fn heads(
+    names: &FamilyKeys,
+    config: &ModelConfig,
+    epsilon: f64,
+    rules: &mut Rules,
+) -> (usize, Option<usize>) {
+    let (heads, window) = match &config.attention {
+        AttentionConfig::Softmax(softmax) => (softmax.clone(), None),
+        AttentionConfig::Local(local) => {
+            let local::Config { window, n_kv_heads, qk_norm, qk_norm_epsilon } = *local;
+            let score = Score::ScaledDot;
+            let heads = softmax::Config { score, n_kv_heads, qk_norm, qk_norm_epsilon };
+            (heads, Some(window))
+        }
+        other => {
+            rules.wrong_kind("model.attention.kind", other.kind(), "softmax");
+            return (config.n_heads, None);
+        }
+    };
+    let scaled = heads.score == Score::ScaledDot;
+    rules.check(scaled, "model.attention.score", "another score", "\"scaled_dot\"");
+    let norms =
+        if names.qk_norm { "normalised queries and keys" } else { "no norm of queries and keys" };
+    rules.switch("model.attention.qk_norm", heads.qk_norm, names.qk_norm, norms);
+    if heads.qk_norm && names.qk_norm {
+        let (key, value) = ("model.attention.qk_norm_epsilon", heads.qk_norm_epsilon);
+        let required = format!("that of `model.norm`, {epsilon}");
+        rules.check(value == epsilon, key, &value.to_string(), &required);
+    }
+    (heads.n_kv_heads.unwrap_or(config.n_heads), window)
+}
+
+/// Requires rotary positions; writes them in both spellings. Both layouts can be written: see [`pairs`].
+fn rotary_keys(config: &ModelConfig, rules: &mut Rules) -> Map<String, Value> {
+    let PositionConfig::Rotary(rotary::Config { base, scaling, .. }) = &config.position else {
+        rules.wrong_kind("model.position.kind", config.position.kind(), "rotary");
+        return Map::new();
+    };
+    let mut table = match scaling {
+        Scaling::None => json!({ "rope_type": "default" }),
+        Scaling::Linear(Linear { factor }) => json!({ "rope_type": "linear", "factor": factor }),
+        Scaling::Llama3(llama3) => json!({
+            "rope_type": "llama3",
+            "factor": llama3.factor,
+            "low_freq_factor": llama3.low_freq_factor,
+            "high_freq_factor": llama3.high_freq_factor,
+            "original_max_position_embeddings": llama3.original_max_seq_len,
+        }),
+    };
+    let old = if scaling.is_none() { Value::Null } else { table.clone() };
+    table["rope_theta"] = (*base).into();
+    let keys = json!({ "rope_parameters": table, "rope_theta": base, "rope_scaling": old });
+    keys.as_object().cloned().unwrap_or_default()
+}
+
+/// The names of all families. The classes of `transformers` rotate in the layout `half`.
+pub(super) fn pairs(config: &ModelConfig) -> Vec<Pair> {
+    let layer = "model.layers.*";
+    let rotated = |ours: &str, theirs: &str| {
+        let pair =
+            Pair::same(format!("layer.*.attention.{ours}"), format!("{layer}.self_attn.{theirs}"));
+        match &config.position {
+            PositionConfig::Rotary(rotary::Config { layout: Layout::Interleaved, .. }) => {
+                pair.in_halves(config.head_dim())
+            }
+            _ => pair,
+        }
+    };
+    vec![
+        Pair::same("embedding.token", "model.embed_tokens"),
+        Pair::same("layer.*.attention_residual.norm", format!("{layer}.input_layernorm")),
+        rotated("query", "q_proj"),
+        rotated("key", "k_proj"),
+        Pair::same("layer.*.attention.value", format!("{layer}.self_attn.v_proj")),
+        Pair::same("layer.*.attention.output", format!("{layer}.self_attn.o_proj")),
+        rotated("query_norm", "q_norm"),
+        rotated("key_norm", "k_norm"),
+        Pair::same(
+            "layer.*.feed_forward_residual.norm",
+            format!("{layer}.post_attention_layernorm"),
+        ),
+        Pair::same("layer.*.feed_forward.gate", format!("{layer}.mlp.gate_proj")),
+        Pair::same("layer.*.feed_forward.up", format!("{layer}.mlp.up_proj")),
+        Pair::same("layer.*.feed_forward.down", format!("{layer}.mlp.down_proj")),
+        Pair::same("final_norm", "model.norm"),
+        Pair::same("output", "lm_head"),
+    ]
+}
+
+/// A tied output shares the token table.
+pub(super) fn aliases(config: &ModelConfig) -> Vec<Alias> {
+    let alias = Alias { name: "lm_head.weight", of: "model.embed_tokens.weight", role: Role::Tied };
+    config.tied_output.then_some(alias).into_iter().collect()
+}

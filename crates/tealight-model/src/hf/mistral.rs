@@ -1,0 +1,88 @@
+//! Mistral (Jiang et al. 2023): `MistralForCausalLM`, Llama with attention to the last `sliding_window`
+//! positions.
+
+use serde_json::{Map, Value};
+
+use super::decoder::{self, FamilyKeys};
+use super::keys::Keys;
+use super::rules::Rules;
+use super::{Class, Head, HfResult, Sizes};
+use crate::config::ModelConfig;
+
+pub(super) const CLASS: Class = Class {
+    architecture: "MistralForCausalLM",
+    head: Head::CausalLm,
+    base: decoder::BASE,
+    roots: decoder::ROOTS,
+    unused: decoder::UNUSED,
+    read,
+    write,
+    pairs: decoder::pairs,
+    aliases: decoder::aliases,
+    token_types: None,
+};
+
+const MISTRAL: FamilyKeys = FamilyKeys {
+    vocab_size: 32_000,
+    d_ff: 14_336,
+    n_kv_heads: Some(8),
+    head_dim: None,
+    max_positions: 131_072,
+    qk_norm: false,
+    ids: [Some(1), Some(2)],
+};
+
+/// The window of a `config.json` without the key; `null` means none.
+const WINDOW: usize = 4096;
+
+fn read(keys: &mut Keys) -> HfResult<(ModelConfig, Sizes)> {
+    let default = keys.is_absent("sliding_window").then_some(WINDOW);
+    let window = keys.optional_size("sliding_window")?.or(default);
+    let (config, sizes) = decoder::read(keys, &MISTRAL)?;
+    Ok((decoder::with_window(config, window), sizes))
+}
+
+fn write(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Map<String, Value> {
+    let (mut map, window) = decoder::write(&MISTRAL, config, sizes, rules);
+    rules.switch("model.bias", config.bias, false, "no biases");
+    map.insert("sliding_window".to_owned(), window.into());
+    map
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::{Family, describe, express_as};
+    use super::*;
+    use crate::attention::AttentionConfig;
+
+    #[test]
+    fn a_window_may_be_given_absent_or_null() -> HfResult<()> {
+        for (window, expected) in
+            [(Some(json!(7)), Some(7)), (None, Some(WINDOW)), (Some(json!(null)), None)]
+        {
+            let mut config = json!({ "model_type": "mistral", "num_hidden_layers": 2 });
+            if let Some(window) = window {
+                config["sliding_window"] = window;
+            }
+            let described = describe(&config.to_string())?;
+            let actual = match &described.config.attention {
+                AttentionConfig::Local(local) => Some((local.window, local.n_kv_heads)),
+                AttentionConfig::Softmax(softmax) => {
+                    assert_eq!(softmax.n_kv_heads, Some(8));
+                    None
+                }
+                other => panic!("{other:?}"),
+            };
+            assert_eq!(actual, expected.map(|window| (window, Some(8))));
+            let written = express_as(Family::Mistral, &described.config, &described.sizes)?;
+            assert_eq!(written.config["sliding_window"], json!(expected));
+            assert_eq!(
+                describe(&Value::from(written.config).to_string())?.config,
+                described.config
+            );
+        }
+        Ok(())
+    }
+}
