@@ -20,7 +20,7 @@ const IRRELEVANT: &str = "
     pooler_type prefix problem_type remove_invalid_values repetition_penalty return_dict
     return_dict_in_generate sep_token_id suppress_tokens task_specific_params temperature
     tf_legacy_loss tokenizer_class top_k top_p torch_dtype torchscript transformers_version
-    typical_p unk_token_id use_bfloat16 use_cache
+    seq_classif_dropout typical_p unk_token_id use_bfloat16 use_cache
 ";
 
 /// The number of characters of a value that a message shows.
@@ -39,6 +39,7 @@ pub(super) fn activation(name: &str) -> Option<Activation> {
 }
 
 /// The keys of a `config.json` that have not been read yet.
+#[derive(Default)]
 pub(super) struct Keys {
     map: Map<String, Value>,
     notes: Vec<String>,
@@ -68,6 +69,22 @@ impl Keys {
 
     pub(super) fn number(&mut self, key: &str, default: f64) -> HfResult<f64> {
         self.read(key, "must be a number", Value::as_f64, default)
+    }
+
+    /// A number that may be `null`, or absent.
+    pub(super) fn optional_number(&mut self, key: &str) -> HfResult<Option<f64>> {
+        self.read(key, "must be a number", |value| value.as_f64().map(Some), None)
+    }
+
+    /// A table that may be `null`, or absent.
+    pub(super) fn object(&mut self, key: &str) -> HfResult<Option<Map<String, Value>>> {
+        self.read(key, "must be an object", |value| value.as_object().cloned().map(Some), None)
+    }
+
+    /// Whether the key is a list that contains this word. The key remains unread.
+    pub(super) fn lists(&self, key: &str, word: &str) -> bool {
+        let list = self.map.get(key).and_then(Value::as_array);
+        list.is_some_and(|list| list.iter().any(|item| item == word))
     }
 
     pub(super) fn flag(&mut self, key: &str, default: bool) -> HfResult<bool> {
