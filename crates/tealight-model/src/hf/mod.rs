@@ -359,24 +359,24 @@ fn nearest(
     families: impl DoubleEndedIterator<Item = Family>,
     express: impl Fn(Family) -> HfResult<Expressed>,
 ) -> HfResult<Expressed> {
-    let mut nearest: Option<(Family, Vec<ConfigFault>)> = None;
+    let mut nearest: Option<(HfError, (bool, usize))> = None;
     for family in families.rev() {
-        let faults = match express(family) {
-            Err(HfError::Inexpressible { faults, .. }) => faults,
+        let error = match express(family) {
+            Err(error @ HfError::Inexpressible { .. }) => error,
             expressed => return expressed,
         };
-        if nearest.as_ref().is_none_or(|(_, others)| distance(&faults) <= distance(others)) {
-            nearest = Some((family, faults));
+        let distance = distance(&error);
+        if nearest.as_ref().is_none_or(|(_, other)| distance <= *other) {
+            nearest = Some((error, distance));
         }
     }
-    Err(match nearest {
-        Some((family, faults)) => HfError::Inexpressible { family, faults },
-        None => HfError::Config("no family of `transformers` has this head".to_owned()),
-    })
+    let none = || HfError::Config("no family of `transformers` has this head".to_owned());
+    Err(nearest.map_or_else(none, |(error, _)| error))
 }
 
 /// Orders families by their faults: first whether the kind of attention differs, then the number of faults.
-fn distance(faults: &[ConfigFault]) -> (bool, usize) {
+fn distance(error: &HfError) -> (bool, usize) {
+    let HfError::Inexpressible { faults, .. } = error else { return (true, usize::MAX) };
     let is_attention = |fault: &ConfigFault| fault.keys.iter().any(|key| key == ATTENTION);
     (faults.iter().any(is_attention), faults.len())
 }

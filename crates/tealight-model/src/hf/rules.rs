@@ -62,6 +62,6 @@ impl Rules {
         if self.faults.is_empty() {
             return Ok(self.notes);
         }
-        Err(HfError::Inexpressible { family, faults: self.faults })
+        Err(HfError::Inexpressible { family, architecture: self.class, faults: self.faults })
     }
 }
