@@ -4,6 +4,7 @@ use crate::attention::{AttentionConfig, AttentionSpec, Reads};
 use crate::choice::names::names;
 use crate::choice::settings::settings;
 use crate::error::{BuildError, BuildResult, positive};
+use crate::layers::classifier_head::ClassifierHead;
 use crate::layers::feed_forward::{Activation, FeedForwardConfig};
 use crate::layers::linear::Bias;
 use crate::layers::norm::NormConfig;
@@ -64,6 +65,9 @@ settings! {
         /// `[model.lm_head]`: the head of a masked language model; BERT's when absent.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub lm_head: Option<LmHeadConfig> = None,
+        /// `[model.classifier]`: the head of a classifier; a linear map when absent.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub classifier: Option<ClassifierHead> = None,
         /// `[model.norm]`
         pub norm: NormConfig = NormConfig::default(),
         /// `[model.feed_forward]`
@@ -245,6 +249,11 @@ impl ModelConfig {
     /// Refuses `[[model.layers]]`, which describe one stack.
     pub fn refuse_layers(&self) -> BuildResult<()> {
         refuse("model.layers", !self.layers.is_empty(), "a single stack of layers")
+    }
+
+    /// Refuses `[model.classifier]`, which only the task `classify` uses.
+    pub fn refuse_classifier_head(&self) -> BuildResult<()> {
+        refuse("model.classifier", self.classifier.is_some(), "a classifier of texts")
     }
 
     pub(crate) fn initializer(&self) -> BuildResult<Initializer> {

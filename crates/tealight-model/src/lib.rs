@@ -59,7 +59,7 @@ pub use choice::{Choice, Kind, names};
 pub use config::ModelConfig;
 pub use error::{BuildError, BuildResult, ConfigFault};
 pub use layers::linear::{Bias, Linear};
-pub use layers::{dropout, feed_forward, linear, norm};
+pub use layers::{classifier_head, dropout, feed_forward, linear, norm};
 pub use mask::Mask;
 pub use mode::{Activations, Mode};
 pub use models::cost;

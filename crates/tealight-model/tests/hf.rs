@@ -7,9 +7,11 @@ use candle_core::{DType, Result, Tensor};
 use serde_json::{Value, json};
 use tealight_model::attention::{AttentionConfig, nystrom, softmax};
 use tealight_model::block::NormPlacement;
+use tealight_model::classifier_head::{ClassifierHead, DenseHead, HeadActivation};
 use tealight_model::embedding::{self, Input};
 use tealight_model::feed_forward::{Activation, FeedForwardConfig, MlpConfig};
-use tealight_model::hf::{self, Family, Head, HfError, Sizes};
+use tealight_model::hf::{self, Classification, Family, Head, HfError, ProblemType, Sizes};
+use tealight_model::models::classifier::ReadOut;
 use tealight_model::models::lm_head::LmHeadConfig;
 use tealight_model::models::masked_lm::MaskedLm;
 use tealight_model::norm::{LayerNormConfig, NormConfig};
@@ -205,6 +207,82 @@ fn inexpressible_models_are_refused_with_all_keys() {
         "BertForMaskedLM cannot represent this model: `model.bias` is false, but BertForMaskedLM \
          requires biases in all linear maps"
     );
+}
+
+#[test]
+fn classifiers_are_exported_with_the_head_of_the_class_or_refused_by_its_keys() {
+    let outputs = |read_out| Classification {
+        labels: ["rain", "sun"].map(str::to_owned).into(),
+        problem_type: Some(ProblemType::MultiLabel),
+        read_out,
+    };
+    let of = |head: DenseHead| ModelConfig {
+        classifier: Some(ClassifierHead::Dense(head)),
+        // A classifier has no such head: what it is does not matter.
+        lm_head: Some(LmHeadConfig { transform: false, ..LmHeadConfig::default() }),
+        ..bert()
+    };
+    let relu = DenseHead { activation: HeadActivation::Relu, ..DenseHead::default() };
+    let express =
+        |config: &ModelConfig| hf::express_classifier(config, &SIZES, &outputs(ReadOut::Cls));
+    let expressed = express(&of(DenseHead::default())).expect("a BERT");
+    assert_eq!(expressed.config["architectures"], json!(["BertForSequenceClassification"]));
+    assert_eq!(expressed.config["problem_type"], "multi_label_classification");
+    assert_eq!(expressed.config["id2label"], json!({ "0": "rain", "1": "sun" }));
+    assert_eq!(expressed.config["label2id"], json!({ "rain": 0, "sun": 1 }));
+    assert_eq!(expressed.config["classifier_dropout"], Value::Null);
+    assert!(expressed.notes.is_empty(), "{:?}", expressed.notes);
+    let norm = NormConfig::LayerNorm(LayerNormConfig { epsilon: 1e-12, bias: true });
+    let distilbert = ModelConfig { norm, dropout: 0.3, ..of(relu.clone()) };
+    let sizes = Sizes { n_token_types: 0, ..SIZES };
+    let expressed = hf::express_classifier(&distilbert, &sizes, &outputs(ReadOut::Cls));
+    let expressed = expressed.expect("a DistilBERT");
+    assert_eq!(expressed.family, Family::DistilBert);
+    assert_eq!(expressed.config["seq_classif_dropout"], 0.3);
+    let dropped = DenseHead { dropout: Some(0.5), input_dropout: true, ..DenseHead::default() };
+    let expressed = express(&of(dropped)).expect("a BERT");
+    assert_eq!((&expressed.config["classifier_dropout"], expressed.notes.len()), (&json!(0.5), 1));
+
+    let refused = |config: &ModelConfig, read_out| match hf::express_classifier(
+        config,
+        &SIZES,
+        &outputs(read_out),
+    ) {
+        Err(HfError::Inexpressible { faults, .. }) => {
+            faults.into_iter().flat_map(|fault| fault.keys).collect::<Vec<_>>()
+        }
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(refused(&bert(), ReadOut::Cls), ["model.classifier.kind"]);
+    assert_eq!(refused(&of(relu), ReadOut::Cls), ["model.classifier.activation"]);
+    assert_eq!(refused(&of(DenseHead::default()), ReadOut::Mean), ["task.read_out"]);
+    let normed = DenseHead { norm: true, bias: false, ..DenseHead::default() };
+    let keys = ["model.classifier.bias", "model.classifier.norm"];
+    assert_eq!(refused(&of(normed), ReadOut::Cls), keys);
+    let gpt2 = json!({ "model_type": "gpt2" }).to_string();
+    let error = hf::describe_classifier(&gpt2).expect_err("no such class").to_string();
+    assert!(error.contains("no classifier of the `model_type` \"gpt2\""), "{error}");
+}
+
+#[test]
+fn a_head_has_the_dropout_rate_of_its_key_or_that_of_the_model() {
+    let head = |model_type: &str, more: Value| {
+        let mut keys = json!({ "model_type": model_type });
+        keys.as_object_mut().expect("a map").extend(more.as_object().expect("a map").clone());
+        let described = hf::describe_classifier(&keys.to_string()).expect("a classifier");
+        match described.config.classifier {
+            Some(ClassifierHead::Dense(head)) => (head, described.classification.expect("labels")),
+            other => panic!("{other:?}"),
+        }
+    };
+    let (bert, outputs) = head("bert", json!({}));
+    assert_eq!((bert.dropout, bert.activation), (None, HeadActivation::Tanh));
+    assert_eq!(outputs.labels, ["LABEL_0", "LABEL_1"]);
+    assert_eq!(head("roberta", json!({ "classifier_dropout": 0.3 })).0.dropout, Some(0.3));
+    assert_eq!(head("distilbert", json!({})).0.dropout, Some(0.2));
+    let (nystrom, _) =
+        head("nystromformer", json!({ "hidden_act": "relu", "hidden_dropout_prob": 0.4 }));
+    assert_eq!((nystrom.dropout, nystrom.activation), (None, HeadActivation::Relu));
 }
 
 #[test]

@@ -26,9 +26,9 @@ use tealight_train::communicator::threads::ranks;
 use tealight_train::observer::Observer;
 use tealight_train::observer::jsonl::{JsonLines, cut_after};
 use tealight_train::run::{Checkpoints, Selection};
-use tealight_train::task::{Inputs, Loss, Split, Task};
+use tealight_train::task::{Evaluated, Inputs, Loss, Split, Task};
 use tealight_train::training::distributed::join::Identity;
-use tealight_train::{Error, RunConfig, Session, fit_unless_stopped};
+use tealight_train::{Error, Metrics, RunConfig, Session, fit_unless_stopped};
 use tiny::tiny;
 
 /// What goes wrong with a micro-batch.
@@ -93,6 +93,18 @@ impl<T: Task> Task for Faulty<T> {
         let loss = self.task.loss(model, batch, mode)?;
         let factor = if *is_nan { f64::NAN } else { 1. };
         Ok(Loss { sum: (loss.sum * factor)?, ..loss })
+    }
+
+    fn evaluate_batch(
+        &self,
+        model: &T::Model,
+        (batch, _): &Self::Batch,
+    ) -> tealight_train::Result<Evaluated> {
+        self.task.evaluate_batch(model, batch)
+    }
+
+    fn score(&self, outputs: &[f64]) -> Metrics {
+        self.task.score(outputs)
     }
 }
 
@@ -285,6 +297,34 @@ fn uneven_counts_weigh_as_in_one_process() -> Result {
     let whole = run(&config, &[(1, 12)])?;
     for n in [2, 4] {
         run(&config, &[(n, 12)])?.assert_same(&whole, &format!("{n} ranks"));
+    }
+    Ok(())
+}
+
+/// A correlation or an F1 needs the predictions of all batches, which the ranks divide among them.
+#[test]
+fn scores_of_all_predictions_are_those_of_one_process() -> Result {
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data");
+    for (objective, file, settings, metric) in [
+        ("regression", "my_ratings.csv", "label='rating'", "spearmanr"),
+        ("labels", "my_labels.jsonl", "label='labels'", "micro_f1"),
+        ("classes", "my_text_pairs.jsonl", "text_pair='text_pair'", "matthews_correlation"),
+    ] {
+        // Four texts in a batch of an evaluation.
+        let task = format!("task={{kind='classify',objective='{objective}',seq_len=4096}}");
+        let path = format!("task.data={{path='{}',{settings}}}", data.join(file).display());
+        let config = four(&[
+            &task,
+            &path,
+            "task.tokenizer={kind='byte'}",
+            "training.early_stopping.metric=loss",
+        ])?;
+        let whole = run(&config, &[(1, 12)])?;
+        let evaluated = whole.metrics.iter().filter(|line| line.contains_key(metric));
+        assert!(evaluated.count() >= 2, "{metric}: {:?}", whole.metrics);
+        for (n, stops) in [(2, vec![(2, 12)]), (4, vec![(4, 5), (1, 9), (2, 12)])] {
+            run(&config, &stops)?.assert_same(&whole, &format!("{objective}, {n} ranks"));
+        }
     }
     Ok(())
 }

@@ -1,7 +1,16 @@
-//! BERT (Devlin et al. 2019, <https://arxiv.org/abs/1810.04805>): `BertForMaskedLM`.
+//! BERT (Devlin et al. 2019, <https://arxiv.org/abs/1810.04805>): `BertForMaskedLM` and
+//! `BertForSequenceClassification`.
 
+use super::classification::{DenseOfFirst, HeadClass};
 use super::encoder;
 use super::{Class, Head};
+use crate::layers::classifier_head::HeadActivation;
+
+const HEAD: DenseOfFirst = DenseOfFirst {
+    activation: Some(HeadActivation::Tanh),
+    input_dropout: false,
+    dropout: Some(("classifier_dropout", None)),
+};
 
 pub(super) const CLASS: Class = Class {
     architecture: "BertForMaskedLM",
@@ -24,4 +33,11 @@ pub(super) const CLASS: Class = Class {
         encoder::aliases(config, weights, Some(biases))
     },
     token_types: Some("bert.embeddings.token_type_embeddings.weight"),
+    classifier: Some(HeadClass {
+        architecture: "BertForSequenceClassification",
+        read: |keys, config| HEAD.read(keys, config),
+        write: |head, read_out, config, rules| HEAD.write(head, read_out, config, rules),
+        tensors: &[["classifier.dense", "bert.pooler.dense"]],
+        output: "classifier",
+    }),
 };

@@ -1,15 +1,18 @@
-//! DistilBERT (Sanh et al. 2019, <https://arxiv.org/abs/1910.01108>): `DistilBertForMaskedLM`.
+//! DistilBERT (Sanh et al. 2019, <https://arxiv.org/abs/1910.01108>): `DistilBertForMaskedLM`
+//! and `DistilBertForSequenceClassification`.
 //!
 //! BERT without token types, with other keys and tensor names, and a fixed ε of 10⁻¹².
 
 use serde_json::{Map, Value};
 
+use super::classification::{DenseOfFirst, HeadClass};
 use super::encoder::{self, FamilyKeys};
 use super::keys::Keys;
 use super::rules::Rules;
 use super::table::Pair;
 use super::{Class, Head, HfResult, Sizes};
 use crate::config::ModelConfig;
+use crate::layers::classifier_head::HeadActivation;
 
 const EPSILON: f64 = 1e-12;
 
@@ -23,6 +26,12 @@ const KEYS: FamilyKeys = FamilyKeys {
     n_token_types: None,
     epsilon: (None, EPSILON),
     ..encoder::BERT
+};
+
+const HEAD: DenseOfFirst = DenseOfFirst {
+    activation: Some(HeadActivation::Relu),
+    input_dropout: false,
+    dropout: Some(("seq_classif_dropout", Some(0.2))),
 };
 
 pub(super) const CLASS: Class = Class {
@@ -39,11 +48,18 @@ pub(super) const CLASS: Class = Class {
         encoder::aliases(config, weights, None)
     },
     token_types: None,
+    classifier: Some(HeadClass {
+        architecture: "DistilBertForSequenceClassification",
+        read: |keys, config| HEAD.read(keys, config),
+        write: |head, read_out, config, rules| HEAD.write(head, read_out, config, rules),
+        tensors: &[["classifier.dense", "pre_classifier"]],
+        output: "classifier",
+    }),
 };
 
 fn read(keys: &mut Keys) -> HfResult<(ModelConfig, Sizes)> {
     // The first is the initialisation of a stored table; the others belong to other heads.
-    for key in ["sinusoidal_pos_embds", "qa_dropout", "seq_classif_dropout", "tie_weights_"] {
+    for key in ["sinusoidal_pos_embds", "qa_dropout", "tie_weights_"] {
         keys.ignore(key);
     }
     encoder::read(keys, &KEYS)

@@ -105,9 +105,10 @@ pub(super) fn check(config: &ModelConfig, rules: &mut Rules) -> Blocks {
     rules.switch("model.embedding.norm", norm, true, "normalised embeddings");
     check_one_width(config, rules);
     rules.switch("model.scale_output", config.scale_output, false, "an unscaled output");
-    let head = config.lm_head.clone().unwrap_or_default();
-    rules.switch("model.lm_head.transform", head.transform, true, "a transform in the head");
-    rules.switch("model.lm_head.bias", head.bias, true, "a bias on the logits");
+    if let Some(head) = rules.lm_head(config) {
+        rules.switch("model.lm_head.transform", head.transform, true, "a transform in the head");
+        rules.switch("model.lm_head.bias", head.bias, true, "a bias on the logits");
+    }
     let (activation, d_ff) = feed_forward(config, rules);
     Blocks { activation, d_ff, epsilon: epsilon(config, rules) }
 }
@@ -250,8 +251,8 @@ pub(super) fn softmax_score(
 
 /// Requires the same activation in the head and in the feed-forward networks.
 pub(super) fn check_one_activation(config: &ModelConfig, blocks: &Blocks, rules: &mut Rules) {
-    let head = config.lm_head.clone().unwrap_or_default();
-    if head.activation != blocks.activation {
+    let head = rules.lm_head(config);
+    if head.is_some_and(|head| head.activation != blocks.activation) {
         let keys = ["model.lm_head.activation", "model.feed_forward.activation"];
         rules.fault(&keys, "not the feed-forward network's", "the same activation in both");
     }

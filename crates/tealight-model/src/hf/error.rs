@@ -13,10 +13,12 @@ pub enum HfError {
     #[error("{0}")]
     Tensor(String),
     /// A model that no class of `transformers` can represent.
-    #[error("{} cannot represent this model: {}", .family.architecture(), reasons(.faults))]
+    #[error("{} cannot represent this model: {}", .architecture, reasons(.faults))]
     Inexpressible {
         /// The family with the fewest faults.
         family: Family,
+        /// Its class.
+        architecture: &'static str,
         /// Every fault, with the keys of the TOML.
         faults: Vec<ConfigFault>,
     },

@@ -36,6 +36,7 @@ pub(super) const CLASS: Class = Class {
         config.tied_output.then_some(alias).into_iter().collect()
     },
     token_types: None,
+    classifier: None,
 };
 
 fn read(keys: &mut Keys) -> HfResult<(ModelConfig, Sizes)> {

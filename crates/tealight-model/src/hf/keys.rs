@@ -10,7 +10,7 @@ use crate::layers::feed_forward::Activation;
 const IRRELEVANT: &str = "
     _attn_implementation _attn_implementation_autoset _attn_implementation_internal _commit_hash
     _name_or_path _num_labels architectures attn_implementation auto_map begin_suppress_tokens
-    bad_words_ids chunk_size_feed_forward classifier_dropout cls_token_id decoder_start_token_id
+    bad_words_ids chunk_size_feed_forward classifier_dropout classifier_pooling cls_token_id decoder_start_token_id
     directionality diversity_penalty do_sample dtype early_stopping encoder_no_repeat_ngram_size
     exponential_decay_length_penalty finetuning_task forced_bos_token_id forced_eos_token_id
     gradient_checkpointing id2label label2id language length_penalty mask_token_id max_length
@@ -20,7 +20,7 @@ const IRRELEVANT: &str = "
     pooler_type prefix problem_type remove_invalid_values repetition_penalty return_dict
     return_dict_in_generate sep_token_id suppress_tokens task_specific_params temperature
     tf_legacy_loss tokenizer_class top_k top_p torch_dtype torchscript transformers_version
-    typical_p unk_token_id use_bfloat16 use_cache
+    seq_classif_dropout typical_p unk_token_id use_bfloat16 use_cache
 ";
 
 /// The number of characters of a value that a message shows.
@@ -39,6 +39,7 @@ pub(super) fn activation(name: &str) -> Option<Activation> {
 }
 
 /// The keys of a `config.json`, or of a table in it, that have not been read yet.
+#[derive(Default)]
 pub(super) struct Keys {
     map: Map<String, Value>,
     /// The path of the table, with a dot at its end.
@@ -94,8 +95,7 @@ impl Keys {
 
     /// A number without a default.
     pub(super) fn required_number(&mut self, key: &str) -> HfResult<f64> {
-        let number = |value: &Value| value.as_f64().map(Some);
-        self.read(key, "must be a number", number, None)?.ok_or_else(|| self.missing(key))
+        self.optional_number(key)?.ok_or_else(|| self.missing(key))
     }
 
     /// A count or a width without a default.
@@ -105,6 +105,22 @@ impl Keys {
 
     fn missing(&self, key: &str) -> HfError {
         HfError::Config(format!("`{}{key}` is missing", self.path))
+    }
+
+    /// A number that may be `null`, or absent.
+    pub(super) fn optional_number(&mut self, key: &str) -> HfResult<Option<f64>> {
+        self.read(key, "must be a number", |value| value.as_f64().map(Some), None)
+    }
+
+    /// A table that may be `null`, or absent.
+    pub(super) fn object(&mut self, key: &str) -> HfResult<Option<Map<String, Value>>> {
+        self.read(key, "must be an object", |value| value.as_object().cloned().map(Some), None)
+    }
+
+    /// Whether the key is a list that contains this word. The key remains unread.
+    pub(super) fn lists(&self, key: &str, word: &str) -> bool {
+        let list = self.map.get(key).and_then(Value::as_array);
+        list.is_some_and(|list| list.iter().any(|item| item == word))
     }
 
     pub(super) fn flag(&mut self, key: &str, default: bool) -> HfResult<bool> {

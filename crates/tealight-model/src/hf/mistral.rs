@@ -20,6 +20,7 @@ pub(super) const CLASS: Class = Class {
     pairs: decoder::pairs,
     aliases: decoder::aliases,
     token_types: None,
+    classifier: None,
 };
 
 const MISTRAL: FamilyKeys = FamilyKeys {

@@ -21,6 +21,7 @@
 //! This module reads no files.
 
 mod bert;
+mod classification;
 mod decoder;
 mod distilbert;
 mod encoder;
@@ -43,6 +44,7 @@ mod weights;
 use candle_core::{Result, Tensor};
 use serde_json::{Map, Value};
 
+pub use classification::{Classification, ProblemType};
 pub use error::{HfError, HfResult};
 pub use weights::Weights;
 
@@ -50,10 +52,13 @@ use crate::choice::names::Named as _;
 use crate::choice::names::names;
 use crate::config::ModelConfig;
 use crate::error::ConfigFault;
+use crate::layers::classifier_head::ClassifierHead;
 use crate::layers::norm::{LayerNormConfig, NormConfig};
 use crate::models::causal_lm::CausalLmSpec;
+use crate::models::classifier::ClassifierSpec;
 use crate::models::masked_lm::MaskedLmSpec;
 use crate::models::seq2seq::Seq2SeqSpec;
+use classification::HeadClass;
 use keys::Keys;
 use rules::Rules;
 use table::{Alias, Pair};
@@ -89,7 +94,7 @@ names! {
 }
 
 names! {
-    /// The training objective of a model.
+    /// The training objective of a language model.
     pub enum Head {
         /// Predict masked tokens.
         "masked_lm" => MaskedLm,
@@ -137,8 +142,12 @@ pub struct Description {
     pub config: ModelConfig,
     /// The sizes that the data determine.
     pub sizes: Sizes,
+    /// What the outputs of a classifier mean; `None` for other models.
+    pub classification: Option<Classification>,
     /// Messages for the user: unknown keys, and settings that are ignored.
     pub notes: Vec<String>,
+    /// Whether `architectures` names the class.
+    is_named: bool,
 }
 
 /// A model in the format of `transformers`.
@@ -175,6 +184,8 @@ struct Class {
     aliases: fn(&ModelConfig) -> Vec<Alias>,
     /// The table of token types, which has one row of zeros for a model without token types.
     token_types: Option<&'static str>,
+    /// The class with a classification head, if there is one.
+    classifier: Option<HeadClass>,
 }
 
 impl Family {
@@ -193,14 +204,26 @@ impl Family {
         }
     }
 
-    /// The name of the class in `transformers`.
+    /// The name of the class of its language models in `transformers`.
     pub fn architecture(self) -> &'static str {
         self.class().architecture
     }
 
-    /// The training objective of its models.
+    /// The name of the class of its classifiers in `transformers`, if there is one.
+    pub fn classifier_architecture(self) -> Option<&'static str> {
+        self.class().classifier.as_ref().map(|class| class.architecture)
+    }
+
+    /// The training objective of its language models.
     pub fn head(self) -> Head {
         self.class().head
+    }
+
+    /// The head that its classifiers of this `config` have before they are trained.
+    pub fn classifier_head(self, config: &ModelConfig) -> Option<ClassifierHead> {
+        let class = self.class().classifier.as_ref()?;
+        let (head, _) = (class.read)(&mut Keys::default(), config).ok()?;
+        Some(ClassifierHead::Dense(head))
     }
 
     /// Its `model_type`.
@@ -233,6 +256,13 @@ impl Sizes {
         MaskedLmSpec { vocab_size, n_token_types, pad_id, seq_len, packed: false }
     }
 
+    /// As the specification of a classifier.
+    pub fn classifier(&self, outputs: &Classification) -> ClassifierSpec {
+        let Self { vocab_size, n_token_types, pad_id, seq_len, .. } = *self;
+        let (n_classes, read_out) = (outputs.labels.len(), outputs.read_out);
+        ClassifierSpec { vocab_size, n_token_types, pad_id, seq_len, n_classes, read_out }
+    }
+
     /// As the specification of a causal language model.
     pub fn causal_lm(&self) -> CausalLmSpec {
         CausalLmSpec { vocab_size: self.vocab_size, seq_len: self.seq_len, packed: false }
@@ -242,6 +272,13 @@ impl Sizes {
     pub fn seq2seq(&self) -> Seq2SeqSpec {
         let Self { vocab_size, seq_len, .. } = *self;
         Seq2SeqSpec { vocab_size, source_len: seq_len, target_len: seq_len }
+    }
+}
+
+impl From<ClassifierSpec> for Sizes {
+    fn from(spec: ClassifierSpec) -> Self {
+        let ClassifierSpec { vocab_size, n_token_types, pad_id, seq_len, .. } = spec;
+        Self { vocab_size, n_token_types, seq_len, pad_id, ..Self::default() }
     }
 }
 
@@ -264,11 +301,50 @@ impl From<MaskedLmSpec> for Sizes {
     }
 }
 
-/// Converts the text of a `config.json`.
+/// Converts the text of a `config.json`. If its `architectures` name a class with a classification head, the
+/// model is a classifier, otherwise a language model.
 ///
 /// # Errors
 /// If it is not JSON, or names an unknown family or a setting that is not supported.
 pub fn describe(text: &str) -> HfResult<Description> {
+    let (mut keys, family) = parse(text)?;
+    let class = family.class();
+    let names = |architecture| keys.lists("architectures", architecture);
+    if let Some(classifier) = class.classifier.as_ref().filter(|one| names(one.architecture)) {
+        return classifier_of(family, classifier, keys);
+    }
+    let is_named = names(class.architecture);
+    let (config, sizes) = (class.read)(&mut keys)?;
+    let notes = keys.finish()?;
+    Ok(Description { family, config, sizes, classification: None, notes, is_named })
+}
+
+/// Converts the text of a `config.json` to a classifier, whatever its `architectures`.
+///
+/// # Errors
+/// As [`describe`], and if the family has no classifier.
+pub fn describe_classifier(text: &str) -> HfResult<Description> {
+    let (keys, family) = parse(text)?;
+    match &family.class().classifier {
+        Some(class) => classifier_of(family, class, keys),
+        None => Err(no_classifier(family)),
+    }
+}
+
+fn no_classifier(family: Family) -> HfError {
+    let message = format!("there is no classifier of the `model_type` \"{}\"", family.model_type());
+    HfError::Config(message)
+}
+
+fn classifier_of(family: Family, class: &HeadClass, mut keys: Keys) -> HfResult<Description> {
+    let (mut config, sizes) = (family.class().read)(&mut keys)?;
+    let classification = Some(class.describe(&mut keys, &mut config)?);
+    let notes = keys.finish()?;
+    Ok(Description { family, config, sizes, classification, notes, is_named: true })
+}
+
+/// The keys of a `config.json` and its family.
+fn parse(text: &str) -> HfResult<(Keys, Family)> {
     let mut keys = Keys::parse(text)?;
     let model_type = keys.word("model_type", "")?;
     let family = Family::ALL.iter().copied().find(|family| family.name() == model_type);
@@ -278,8 +354,7 @@ pub fn describe(text: &str) -> HfResult<Description> {
             format!("`model_type` = \"{model_type}\" is unknown, expected one of {known}");
         return Err(HfError::Config(message));
     };
-    let (config, sizes) = (family.class().read)(&mut keys)?;
-    Ok(Description { family, config, sizes, notes: keys.finish()? })
+    Ok((keys, family))
 }
 
 /// Converts the model of this `config` to a family with this `head` that can represent it.
@@ -287,24 +362,47 @@ pub fn describe(text: &str) -> HfResult<Description> {
 /// # Errors
 /// If no family can, all faults for the nearest family, with the keys of the TOML.
 pub fn express(head: Head, config: &ModelConfig, sizes: &Sizes) -> HfResult<Expressed> {
-    let mut nearest: Option<(Family, Vec<ConfigFault>)> = None;
-    for &family in Family::ALL.iter().rev().filter(|family| family.head() == head) {
-        let faults = match express_as(family, config, sizes) {
-            Err(HfError::Inexpressible { faults, .. }) => faults,
+    let families = Family::ALL.iter().copied().filter(|family| family.head() == head);
+    nearest(families, |family| express_as(family, config, sizes))
+}
+
+/// Converts the classifier of this `config` to a family that can represent it.
+///
+/// # Errors
+/// As [`express`].
+pub fn express_classifier(
+    config: &ModelConfig,
+    sizes: &Sizes,
+    outputs: &Classification,
+) -> HfResult<Expressed> {
+    let has_one = |family: &Family| family.class().classifier.is_some();
+    let families = Family::ALL.iter().copied().filter(has_one);
+    nearest(families, |family| express_classifier_as(family, config, sizes, outputs))
+}
+
+/// The first of `families`, from the last on, that can represent a model, or all faults for the nearest.
+fn nearest(
+    families: impl DoubleEndedIterator<Item = Family>,
+    express: impl Fn(Family) -> HfResult<Expressed>,
+) -> HfResult<Expressed> {
+    let mut nearest: Option<(HfError, (bool, usize))> = None;
+    for family in families.rev() {
+        let error = match express(family) {
+            Err(error @ HfError::Inexpressible { .. }) => error,
             expressed => return expressed,
         };
-        if nearest.as_ref().is_none_or(|(_, others)| distance(&faults) <= distance(others)) {
-            nearest = Some((family, faults));
+        let distance = distance(&error);
+        if nearest.as_ref().is_none_or(|(_, other)| distance <= *other) {
+            nearest = Some((error, distance));
         }
     }
-    Err(match nearest {
-        Some((family, faults)) => HfError::Inexpressible { family, faults },
-        None => HfError::Config("no family of `transformers` has this head".to_owned()),
-    })
+    let none = || HfError::Config("no family of `transformers` has this head".to_owned());
+    Err(nearest.map_or_else(none, |(error, _)| error))
 }
 
 /// Orders families by their faults: first whether the kind of attention differs, then the number of faults.
-fn distance(faults: &[ConfigFault]) -> (bool, usize) {
+fn distance(error: &HfError) -> (bool, usize) {
+    let HfError::Inexpressible { faults, .. } = error else { return (true, usize::MAX) };
     let is_attention = |fault: &ConfigFault| fault.keys.iter().any(|key| key == ATTENTION);
     (faults.iter().any(is_attention), faults.len())
 }
@@ -316,25 +414,97 @@ fn distance(faults: &[ConfigFault]) -> (bool, usize) {
 pub fn express_as(family: Family, config: &ModelConfig, sizes: &Sizes) -> HfResult<Expressed> {
     let class = family.class();
     let mut rules = Rules::new(class.architecture);
-    let rest = (class.write)(config, sizes, &mut rules);
+    let keys = (class.write)(config, sizes, &mut rules);
     let notes = rules.finish(family)?;
-    let mut config_json = Map::new();
-    config_json.insert("architectures".to_owned(), vec![class.architecture].into());
-    config_json.insert("model_type".to_owned(), family.model_type().into());
-    config_json.insert("dtype".to_owned(), "float32".into());
-    config_json.extend(rest);
-    Ok(Expressed {
-        family,
-        config: config_json,
-        seq_len: config.only_len().or(config.max_seq_len).unwrap_or(sizes.seq_len),
-        notes,
-        pairs: (class.pairs)(config),
-        aliases: (class.aliases)(config),
-        zeros: class
-            .token_types
-            .filter(|_| sizes.n_token_types == 0)
-            .map(|name| (name, [1, config.d_model])),
-    })
+    let (architecture, pairs) = (class.architecture, class.all_pairs(config, None));
+    Ok(Model { family, architecture, keys, pairs, notes }.expressed(config, sizes))
+}
+
+/// Converts the classifier of this `config` to a model of `family`.
+///
+/// # Errors
+/// If the family cannot represent it, all faults, with the keys of the TOML.
+pub fn express_classifier_as(
+    family: Family,
+    config: &ModelConfig,
+    sizes: &Sizes,
+    outputs: &Classification,
+) -> HfResult<Expressed> {
+    let class = family.class();
+    let head = class.classifier.as_ref().ok_or_else(|| no_classifier(family))?;
+    let mut rules = Rules::without_lm_head(head.architecture);
+    let mut keys = (class.write)(config, sizes, &mut rules);
+    keys.extend(head.express(config, outputs, &mut rules));
+    let notes = rules.finish(family)?;
+    let (architecture, pairs) = (head.architecture, class.all_pairs(config, Some(head)));
+    Ok(Model { family, architecture, keys, pairs, notes }.expressed(config, sizes))
+}
+
+/// What a class makes of a model.
+struct Model {
+    family: Family,
+    architecture: &'static str,
+    keys: Map<String, Value>,
+    pairs: Vec<Pair>,
+    notes: Vec<String>,
+}
+
+impl Model {
+    fn expressed(self, config: &ModelConfig, sizes: &Sizes) -> Expressed {
+        let Self { family, architecture, keys, pairs, notes } = self;
+        let class = family.class();
+        let mut config_json = Map::new();
+        config_json.insert("architectures".to_owned(), vec![architecture].into());
+        config_json.insert("model_type".to_owned(), family.model_type().into());
+        config_json.insert("dtype".to_owned(), "float32".into());
+        config_json.extend(keys);
+        Expressed {
+            family,
+            config: config_json,
+            seq_len: config.only_len().or(config.max_seq_len).unwrap_or(sizes.seq_len),
+            notes,
+            pairs,
+            aliases: (class.aliases)(config),
+            zeros: class
+                .token_types
+                .filter(|_| sizes.n_token_types == 0)
+                .map(|name| (name, [1, config.d_model])),
+        }
+    }
+}
+
+impl Class {
+    /// The names of all tensors of a model with this classification head, or with a language-model head. The
+    /// former come first: a family may store both heads under one name.
+    fn all_pairs(&self, config: &ModelConfig, head: Option<&HeadClass>) -> Vec<Pair> {
+        head.into_iter().flat_map(HeadClass::pairs).chain((self.pairs)(config)).collect()
+    }
+}
+
+impl Description {
+    /// Whether `architectures` names no class, and a tensor of one of these names is the output of a classifier.
+    pub fn may_classify<'a>(&self, mut tensors: impl Iterator<Item = &'a String>) -> bool {
+        let class = self.family.class().classifier.as_ref().filter(|_| !self.is_named);
+        class.is_some_and(|class| tensors.any(|name| class.is_output(name)))
+    }
+
+    /// This model in the format of its family.
+    ///
+    /// # Errors
+    /// As [`express_as`].
+    pub fn express(&self) -> HfResult<Expressed> {
+        let Self { family, config, sizes, .. } = self;
+        match &self.classification {
+            Some(outputs) => express_classifier_as(*family, config, sizes, outputs),
+            None => express_as(*family, config, sizes),
+        }
+    }
+
+    fn pairs(&self) -> Vec<Pair> {
+        let class = self.family.class();
+        let head = class.classifier.as_ref().filter(|_| self.classification.is_some());
+        class.all_pairs(&self.config, head)
+    }
 }
 
 impl Expressed {

@@ -1,14 +1,18 @@
-//! ModernBERT (Warner et al. 2024, <https://arxiv.org/abs/2412.13663>): `ModernBertForMaskedLM`.
+//! ModernBERT (Warner et al. 2024, <https://arxiv.org/abs/2412.13663>): `ModernBertForMaskedLM` and
+//! `ModernBertForSequenceClassification`.
 //!
 //! Layers attend to all positions ("full") or to a window ("sliding"), each kind with a rotary base of its own.
 //! Version 5 of `transformers` lists the kinds (`layer_types`, `rope_parameters`); version 4 has one full layer in
 //! every `global_attn_every_n_layers` and the keys `global_rope_theta` and `local_rope_theta`. Both are read,
 //! version 5's first, and both are written.
 //!
+//! The head is the same for masked tokens and for classes, which are read from the first state or from the mean.
+//!
 //! The first layer has no norm before its attention, as the embeddings are normalised.
 
 use serde_json::{Map, Value, json};
 
+use super::classification::HeadClass;
 use super::keys::Keys;
 use super::rules::Rules;
 use super::table::Pair;
@@ -16,9 +20,12 @@ use super::{Class, Head, HfError, HfResult, Sizes};
 use super::{decoder, encoder};
 use crate::attention::score::Score;
 use crate::attention::{AttentionConfig, local};
+use crate::choice::names::Named as _;
 use crate::config::{EmbeddingConfig, LayerConfig, LmHeadConfig, ModelConfig, NormPlacement};
+use crate::layers::classifier_head::DenseHead;
 use crate::layers::feed_forward::{Activation, FeedForwardConfig, GluConfig};
 use crate::layers::norm::{LayerNormConfig, NormConfig};
+use crate::models::classifier::ReadOut;
 use crate::params::init::{InitConfig, Normal};
 use crate::position::rotary::Layout;
 use crate::position::{PositionConfig, rotary};
@@ -43,6 +50,13 @@ pub(super) const CLASS: Class = Class {
         encoder::aliases(config, ["model.embeddings.tok_embeddings.weight", "decoder.weight"], None)
     },
     token_types: None,
+    classifier: Some(HeadClass {
+        architecture: "ModernBertForSequenceClassification",
+        read: read_head,
+        write: write_head,
+        tensors: &[["classifier.dense", "head.dense"], ["classifier.norm", "head.norm"]],
+        output: "classifier",
+    }),
 };
 
 /// The kind of one layer.
@@ -55,8 +69,7 @@ enum Layer {
 fn read(keys: &mut Keys) -> HfResult<(ModelConfig, Sizes)> {
     // How logits and losses are computed, a copy of `norm_eps`, and settings of the initialisation.
     for key in "sparse_prediction sparse_pred_ignore_index deterministic_flash_attn reference_compile \
-                repad_logits_with_grad layer_norm_eps initializer_cutoff_factor position_embedding_type \
-                classifier_pooling"
+                repad_logits_with_grad layer_norm_eps initializer_cutoff_factor position_embedding_type"
         .split_whitespace()
     {
         keys.ignore(key);
@@ -106,6 +119,47 @@ fn read(keys: &mut Keys) -> HfResult<(ModelConfig, Sizes)> {
 
 fn position(base: f64) -> PositionConfig {
     PositionConfig::Rotary(rotary::Config { base, layout: Layout::Half, ..Default::default() })
+}
+
+/// The head of a classifier, which is that of the masked language model with another output. The state is read before it.
+fn read_head(keys: &mut Keys, config: &ModelConfig) -> HfResult<(DenseHead, ReadOut)> {
+    let pooling = keys.word("classifier_pooling", ReadOut::Cls.name())?;
+    let read_out = ReadOut::ALL.iter().copied().find(|known| known.name() == pooling);
+    let read_out = read_out.ok_or_else(|| {
+        let why = "expected \"cls\" or \"mean\"";
+        keys.unsupported("classifier_pooling", &format!("\"{pooling}\""), why)
+    })?;
+    let head = DenseHead {
+        activation: config.lm_head.clone().unwrap_or_default().activation.into(),
+        bias: config.bias,
+        norm: true,
+        input_dropout: false,
+        dropout: Some(keys.number("classifier_dropout", 0.)?),
+    };
+    Ok((head, read_out))
+}
+
+fn write_head(
+    head: &DenseHead,
+    read_out: ReadOut,
+    config: &ModelConfig,
+    rules: &mut Rules,
+) -> Map<String, Value> {
+    let DenseHead { activation, bias, norm, input_dropout, dropout } = *head;
+    rules.switch("model.classifier.bias", bias, config.bias, "`model.bias` in the head, too");
+    rules.switch("model.classifier.norm", norm, true, "a norm in the head");
+    if input_dropout {
+        rules.note("in training, transformers has no dropout before the dense map of the head");
+    }
+    let known = Activation::ALL.iter().copied().find(|&known| activation == known.into());
+    let has = "an activation that networks of the blocks have, too";
+    rules.check(known.is_some(), "model.classifier.activation", "\"tanh\"", has);
+    let map = json!({
+        "classifier_activation": encoder::activation(known.unwrap_or(Activation::Gelu)),
+        "classifier_pooling": read_out.name(),
+        "classifier_dropout": dropout.unwrap_or(config.dropout),
+    });
+    map.as_object().cloned().unwrap_or_default()
 }
 
 /// Whether linear maps add a bias: one setting here, three keys there.
@@ -213,15 +267,18 @@ fn write(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Map<String, 
     put("num_attention_heads", config.n_heads.into());
     put("intermediate_size", d_ff.into());
     put("hidden_activation", encoder::activation(activation).into());
-    put("classifier_activation", encoder::activation(head.activation).into());
     put("max_position_embeddings", config.max_seq_len.unwrap_or(sizes.seq_len).into());
-    for key in ["embedding_dropout", "attention_dropout", "mlp_dropout", "classifier_dropout"] {
+    if let Some(head) = head {
+        put("classifier_activation", encoder::activation(head.activation).into());
+        put("classifier_dropout", config.dropout.into());
+        put("decoder_bias", head.bias.into());
+    }
+    for key in ["embedding_dropout", "attention_dropout", "mlp_dropout"] {
         put(key, config.dropout.into());
     }
     for key in ["attention_bias", "mlp_bias", "classifier_bias"] {
         put(key, config.bias.into());
     }
-    put("decoder_bias", head.bias.into());
     put("norm_eps", epsilon.into());
     put("norm_bias", norm_bias.into());
     put("initializer_range", encoder::initial_std(config).into());
@@ -233,8 +290,8 @@ fn write(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Map<String, 
     map
 }
 
-/// Requires all but the layers' attention, network and norms; the settings of the head.
-fn check(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> LmHeadConfig {
+/// Requires all but the layers' attention, network and norms; the settings of a language-model head.
+fn check(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Option<LmHeadConfig> {
     rules.switch("model.causal", config.causal, false, "bidirectional attention");
     let pre = config.norm_placement == NormPlacement::Pre;
     rules.check(pre, "model.norm_placement", "\"post\"", "\"pre\"");
@@ -248,8 +305,10 @@ fn check(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> LmHeadConfig
     rules.switch("model.scale_output", config.scale_output, false, "an unscaled output");
     let types = sizes.n_token_types.to_string();
     rules.check(sizes.n_token_types == 0, "the number of token types", &types, "no token types");
-    let head = config.lm_head.clone().unwrap_or_default();
-    rules.switch("model.lm_head.transform", head.transform, true, "a transform in the head");
+    let head = rules.lm_head(config);
+    if let Some(head) = &head {
+        rules.switch("model.lm_head.transform", head.transform, true, "a transform in the head");
+    }
     head
 }
 
@@ -349,7 +408,9 @@ impl Layers {
         let [full, sliding] = [full, sliding].map(|base| base.or(one).unwrap_or(BASES[0]));
         let names: Vec<_> = self.kinds.iter().map(|&kind| TYPES[kind as usize]).collect();
         let is_full = |i: usize| self.kinds[i] == Layer::Full;
-        let every = (1..=self.kinds.len())
+        // A short stack suits several periods; the usual one comes first.
+        let every = std::iter::once(EVERY)
+            .chain(1..=self.kinds.len())
             .find(|every| (0..self.kinds.len()).all(|i| is_full(i) == i.is_multiple_of(*every)));
         if every.is_none() {
             rules.note("transformers 4 cannot load it: the pattern of its layers is not one full layer in every n");

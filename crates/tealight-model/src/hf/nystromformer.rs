@@ -1,4 +1,5 @@
-//! Nyströmformer (Xiong et al. 2021, <https://arxiv.org/abs/2102.03902>): `NystromformerForMaskedLM`.
+//! Nyströmformer (Xiong et al. 2021, <https://arxiv.org/abs/2102.03902>): `NystromformerForMaskedLM`
+//! and `NystromformerForSequenceClassification`.
 //!
 //! Positions begin at row 2. If `num_landmarks` = `segment_means_seq_len`, the class computes softmax
 //! attention at any length, as Nyström attention here does for up to `n_landmarks` positions. Otherwise
@@ -6,6 +7,7 @@
 
 use serde_json::{Map, Value};
 
+use super::classification::{DenseOfFirst, HeadClass};
 use super::encoder::{self, FamilyKeys};
 use super::keys::Keys;
 use super::rules::Rules;
@@ -29,6 +31,8 @@ const KEYS: FamilyKeys = FamilyKeys {
     ..encoder::BERT
 };
 
+const HEAD: DenseOfFirst = DenseOfFirst { activation: None, input_dropout: true, dropout: None };
+
 pub(super) const CLASS: Class = Class {
     architecture: "NystromformerForMaskedLM",
     head: Head::MaskedLm,
@@ -44,6 +48,13 @@ pub(super) const CLASS: Class = Class {
         encoder::aliases(config, [token, "cls.predictions.decoder.weight"], Some(biases))
     },
     token_types: Some("nystromformer.embeddings.token_type_embeddings.weight"),
+    classifier: Some(HeadClass {
+        architecture: "NystromformerForSequenceClassification",
+        read: |keys, config| HEAD.read(keys, config),
+        write: |head, read_out, config, rules| HEAD.write(head, read_out, config, rules),
+        tensors: &[["classifier.dense", "classifier.dense"]],
+        output: "classifier.out_proj",
+    }),
 };
 
 fn read(keys: &mut Keys) -> HfResult<(ModelConfig, Sizes)> {

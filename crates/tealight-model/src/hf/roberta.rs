@@ -1,20 +1,29 @@
-//! RoBERTa (Liu et al. 2019, <https://arxiv.org/abs/1907.11692>): `RobertaForMaskedLM`.
+//! RoBERTa (Liu et al. 2019, <https://arxiv.org/abs/1907.11692>): `RobertaForMaskedLM`
+//! and `RobertaForSequenceClassification`.
 //!
 //! Positions count tokens other than padding, from `pad_token_id` + 1 on, so the table has
 //! `pad_token_id` + 1 rows more than the longest sequence has positions. The head always uses the exact
 //! GELU, whatever the value of `hidden_act`.
 
+use super::classification::{DenseOfFirst, HeadClass};
 use super::encoder::{self, FamilyKeys};
 use super::keys::Keys;
 use super::rules::Rules;
 use super::table::Pair;
 use super::{Class, Head, HfError, HfResult, Sizes};
 use crate::config::{LmHeadConfig, ModelConfig};
+use crate::layers::classifier_head::HeadActivation;
 use crate::layers::feed_forward::Activation;
 use crate::position::{PositionConfig, learned};
 
 const KEYS: FamilyKeys =
     FamilyKeys { vocab_size: 50_265, ids: [Some(1), Some(0), Some(2)], ..encoder::BERT };
+
+const HEAD: DenseOfFirst = DenseOfFirst {
+    activation: Some(HeadActivation::Tanh),
+    input_dropout: true,
+    dropout: Some(("classifier_dropout", None)),
+};
 
 pub(super) const CLASS: Class = Class {
     architecture: "RobertaForMaskedLM",
@@ -27,8 +36,8 @@ pub(super) const CLASS: Class = Class {
         let blocks = encoder::check(config, rules);
         encoder::check_softmax(config, rules);
         let offset = check_positions(config, sizes, rules);
-        let head = config.lm_head.clone().unwrap_or_default();
-        let gelu = head.activation == Activation::Gelu;
+        let head = rules.lm_head(config);
+        let gelu = head.is_none_or(|head| head.activation == Activation::Gelu);
         rules.check(gelu, "model.lm_head.activation", "another activation", "\"gelu\"");
         let n_rows = config.max_seq_len.unwrap_or(sizes.seq_len).saturating_add(offset);
         let config = ModelConfig { max_seq_len: Some(n_rows), ..config.clone() };
@@ -48,6 +57,13 @@ pub(super) const CLASS: Class = Class {
         encoder::aliases(config, weights, Some(["lm_head.bias", "lm_head.decoder.bias"]))
     },
     token_types: Some("roberta.embeddings.token_type_embeddings.weight"),
+    classifier: Some(HeadClass {
+        architecture: "RobertaForSequenceClassification",
+        read: |keys, config| HEAD.read(keys, config),
+        write: |head, read_out, config, rules| HEAD.write(head, read_out, config, rules),
+        tensors: &[["classifier.dense", "classifier.dense"]],
+        output: "classifier.out_proj",
+    }),
 };
 
 fn read(keys: &mut Keys) -> HfResult<(ModelConfig, Sizes)> {

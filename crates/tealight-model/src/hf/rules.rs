@@ -1,18 +1,32 @@
 //! The requirements of a class of `transformers`, and the list of faults of a model.
 
 use super::{Family, HfError, HfResult};
+use crate::config::{LmHeadConfig, ModelConfig};
 use crate::error::ConfigFault;
 
 /// Collects the faults of a model; all requirements are checked.
 pub(super) struct Rules {
     class: &'static str,
+    /// Whether the class has a language-model head.
+    is_language_model: bool,
     faults: Vec<ConfigFault>,
     notes: Vec<String>,
 }
 
 impl Rules {
+    /// Those of a language model.
     pub(super) fn new(class: &'static str) -> Self {
-        Self { class, faults: Vec::new(), notes: Vec::new() }
+        Self { class, is_language_model: true, faults: Vec::new(), notes: Vec::new() }
+    }
+
+    /// Those of a class without a language-model head.
+    pub(super) fn without_lm_head(class: &'static str) -> Self {
+        Self { is_language_model: false, ..Self::new(class) }
+    }
+
+    /// The language-model head of `config`, if the class has one.
+    pub(super) fn lm_head(&self, config: &ModelConfig) -> Option<LmHeadConfig> {
+        self.is_language_model.then(|| config.lm_head.clone().unwrap_or_default())
     }
 
     /// Records a fault of `key` unless `holds`; `required` completes "…, but the class requires".
@@ -52,6 +66,6 @@ impl Rules {
         if self.faults.is_empty() {
             return Ok(self.notes);
         }
-        Err(HfError::Inexpressible { family, faults: self.faults })
+        Err(HfError::Inexpressible { family, architecture: self.class, faults: self.faults })
     }
 }

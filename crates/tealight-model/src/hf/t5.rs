@@ -45,6 +45,7 @@ pub(super) const CLASS: Class = Class {
         tied[..n].iter().map(alias).collect()
     },
     token_types: None,
+    classifier: None,
 };
 
 fn read(keys: &mut Keys) -> HfResult<(ModelConfig, Sizes)> {

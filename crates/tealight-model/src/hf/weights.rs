@@ -6,6 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use candle_core::{DType, Device, Result, Shape, Tensor, bail};
 use candle_nn::VarBuilder;
 
+use super::classification::HeadClass;
 use super::table::{self, Alias, Pair, Role};
 use super::{Class, Description, Expressed, HfError, HfResult, MASKED_LM_HEAD};
 use crate::params;
@@ -17,6 +18,8 @@ const MAX_LISTED: usize = 8;
 #[derive(Clone, Debug)]
 pub struct Weights {
     tensors: BTreeMap<String, Tensor>,
+    /// Of a classification head, in a file of a language model.
+    head: BTreeMap<String, Tensor>,
     pairs: Vec<Pair>,
     notes: Vec<String>,
 }
@@ -40,17 +43,20 @@ impl Description {
         for alias in (class.aliases)(&self.config) {
             alias.resolve(&mut theirs)?;
         }
-        let pairs = (class.pairs)(&self.config);
-        let (mut ours, mut unknown) = (BTreeMap::new(), Vec::new());
+        let pairs = self.pairs();
+        let (mut ours, mut head, mut unknown) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
+        let head_pairs: Vec<_> = class.classifier.iter().flat_map(HeadClass::pairs).collect();
         for (name, tensor) in theirs {
             match table::ours(&pairs, &name, &tensor)? {
                 Some(parameters) => ours.extend(parameters),
-                None if class.ignores(&name) => {}
+                None if class.ignores(&name) => {
+                    head.extend(table::ours(&head_pairs, &name, &tensor)?.into_iter().flatten());
+                }
                 None => unknown.push(name),
             }
         }
         let notes = ignored_tensors(&unknown, "unknown").into_iter().collect();
-        Ok(Weights { tensors: ours, pairs, notes })
+        Ok(Weights { tensors: ours, head, pairs, notes })
     }
 }
 
@@ -123,6 +129,12 @@ impl Weights {
     /// The parameters by name, owned.
     pub fn into_tensors(self) -> BTreeMap<String, Tensor> {
         self.tensors
+    }
+
+    /// What a file of a language model has of a classification head, such as BERT's pooler, by name. A classifier
+    /// that begins with the model begins with it.
+    pub fn classification_head(&self) -> &BTreeMap<String, Tensor> {
+        &self.head
     }
 
     /// Messages for the user about the file.

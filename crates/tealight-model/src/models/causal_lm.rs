@@ -67,6 +67,7 @@ impl CausalLm {
         }
         config.refuse_second_stack()?;
         config.refuse_lm_head()?;
+        config.refuse_classifier_head()?;
         let max_seq_len = config.resolve_max_seq_len(seq_len)?;
         let input = InputSpec::Tokens { vocab_size, n_token_types: 0, pad_id: None };
         let stack = StackSpec { packed, ..StackSpec::single(config, max_seq_len) };

@@ -5,11 +5,11 @@
 //! P(class | w) = softmax(W C),   C = the state of the first token, or the mean of all states
 //! ```
 //!
-//! BERT applies another dense map (the pooler) to its `[CLS]` state, trained by next-sentence
-//! prediction; pretraining here has no such task, so the map is left out. The backbone's parameters have
-//! the same names as in a [`MaskedLm`](super::masked_lm::MaskedLm), so that training can start from its
-//! checkpoint. `model.lm_head` and `model.tied_output`, which are part of its configuration, have no
-//! effect here.
+//! `[model.classifier]` puts another dense map before W, as published models have
+//! ([`classifier_head`](crate::classifier_head)): the state is read first, then the head maps it. The backbone's
+//! parameters have the same names as in a [`MaskedLm`](super::masked_lm::MaskedLm), so that training can start
+//! from its checkpoint. `model.lm_head` and `model.tied_output`, which are part of its configuration, have no
+//! effect here. Regression and several labels at once have the same logits: one number, or one for each label.
 
 use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
@@ -19,8 +19,7 @@ use super::forecaster::mean_where;
 use crate::choice::names::names;
 use crate::config::ModelConfig;
 use crate::error::{BuildError, BuildResult};
-use crate::layers::dropout::Dropout;
-use crate::layers::linear::Linear;
+use crate::layers::classifier_head::{Head, HeadSpec};
 use crate::mask::Mask;
 use crate::mode::Mode;
 use crate::params::ParamStore;
@@ -56,13 +55,12 @@ pub struct ClassifierSpec {
     pub read_out: ReadOut,
 }
 
-/// A backbone, a read-out and a linear map to the classes.
+/// A backbone, a read-out and a head that maps to the classes.
 #[derive(Debug)]
 pub struct Classifier {
     transformer: Transformer,
     read_out: ReadOut,
-    dropout: Dropout,
-    output: Linear,
+    head: Head,
 }
 
 impl Classifier {
@@ -86,11 +84,17 @@ impl Classifier {
         let input = InputSpec::Tokens { vocab_size, n_token_types, pad_id };
         let stack = StackSpec::single(config, max_seq_len);
         let transformer = Transformer::build(config, input, &stack, vb)?;
-        let weight = config.initializer()?.weight(config.d_model);
-        let shape = [config.d_model, n_classes];
-        let output = Linear::build(shape, config.linear_bias(), weight, &vb.pp("classifier"))?;
-        let dropout = Dropout::new(config.dropout, &vb.pp("classifier"));
-        Ok(Self { transformer, read_out, dropout, output })
+        let head = HeadSpec {
+            d_model: config.d_model,
+            n_classes,
+            bias: config.linear_bias(),
+            dropout: config.dropout,
+            norm: &config.norm,
+            init: &config.initializer()?,
+        };
+        let classifier = config.classifier.clone().unwrap_or_default();
+        let head = classifier.build(&head, &vb.pp("classifier"))?;
+        Ok(Self { transformer, read_out, head })
     }
 
     /// `(batch, seq_len)` ids → logits `(batch, n_classes)`
@@ -102,7 +106,12 @@ impl Classifier {
             (ReadOut::Mean, None) => hidden.mean(1)?,
             (ReadOut::Mean, Some(padding)) => mean_where(&hidden, &padding.eq(0_u8)?)?,
         };
-        self.output.forward(&self.dropout.forward(&read, mode)?)
+        self.head.forward(&read, mode)
+    }
+
+    /// The embeddings, positions and blocks.
+    pub fn transformer(&self) -> &Transformer {
+        &self.transformer
     }
 
     /// The attention weights of each layer.

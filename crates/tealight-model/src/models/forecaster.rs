@@ -85,6 +85,7 @@ impl Forecaster {
         let max_seq_len = config.resolve_max_seq_len(read_out.positions(seq_len))?;
         config.refuse_second_stack()?;
         config.refuse_lm_head()?;
+        config.refuse_classifier_head()?;
         let stack = StackSpec::single(config, max_seq_len);
         let transformer = Transformer::build(config, input, &stack, vb)?;
         let ModelConfig { d_model, .. } = *config;

@@ -55,6 +55,7 @@ impl MaskedLm {
         spec: &MaskedLmSpec,
         vb: &VarBuilder<'_>,
     ) -> BuildResult<Self> {
+        config.refuse_classifier_head()?;
         let transformer = Self::build_encoder(config, spec, vb)?;
         let head = LmHead::build(config, spec.vocab_size, transformer.embedding(), vb)?;
         Ok(Self { transformer, head })

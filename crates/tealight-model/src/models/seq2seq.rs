@@ -81,6 +81,7 @@ impl Seq2Seq {
         config.validate()?;
         config.refuse_lm_head()?;
         config.refuse_layers()?;
+        config.refuse_classifier_head()?;
         if config.causal {
             let message = "`model.causal` = true has no meaning here: an encoder-decoder is always causal in its decoder, \
                            and never in its encoder";

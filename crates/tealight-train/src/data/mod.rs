@@ -13,6 +13,6 @@ pub mod weather;
 pub use file::DataFile;
 pub(crate) use file::check_unchanged;
 pub use order::ShuffledOrder;
-pub(crate) use padding::padded;
+pub(crate) use padding::{padded, padded_to};
 pub use permutation::Permutation;
 pub use split::Split;

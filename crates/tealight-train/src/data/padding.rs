@@ -8,7 +8,17 @@ use crate::error::Result;
 
 /// Ids `(batch, longest)`, shorter rows padded with `pad`, and the mask of the padding.
 pub(crate) fn padded(rows: &[Vec<u32>], pad: u32, device: &Device) -> Result<(Tensor, Mask)> {
-    let longest = rows.iter().map(Vec::len).max().unwrap_or(0);
+    padded_to(0, rows, pad, device)
+}
+
+/// [`padded`] to `width` at least.
+pub(crate) fn padded_to(
+    width: usize,
+    rows: &[Vec<u32>],
+    pad: u32,
+    device: &Device,
+) -> Result<(Tensor, Mask)> {
+    let longest = rows.iter().map(Vec::len).max().unwrap_or(0).max(width);
     let shape = (rows.len(), longest);
     let at = |row: &Vec<u32>| {
         (0..longest).map(|at| row.get(at).copied().unwrap_or(pad)).collect::<Vec<_>>()

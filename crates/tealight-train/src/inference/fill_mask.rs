@@ -244,7 +244,7 @@ fn best(ids: &[u32], k: usize, score: impl Fn(u32) -> f64) -> Vec<u32> {
 
 /// Ranges of `order` whose texts have one length, with at most `max_positions` positions unless one text alone
 /// has more.
-fn batches(
+pub(crate) fn batches(
     order: &[usize],
     max_positions: usize,
     len: impl Fn(usize) -> usize,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use tealight_model::hf::{self, Expressed, Head, Sizes};
+use tealight_model::models::classifier::ReadOut;
 
 use super::card::Card;
 use super::purpose::Purpose;
@@ -41,8 +42,11 @@ impl Pretrained {
     /// # Errors
     /// If `transformers` has no class for it; the text gives the reason.
     pub fn hugging_face(&self) -> std::result::Result<Expressed, String> {
-        if let Some(HfOrigin { family, sizes, .. }) = &self.hf {
-            let expressed = hf::express_as(*family, &self.model, sizes);
+        if let Some(HfOrigin { family, sizes, classification, .. }) = &self.hf {
+            let expressed = match classification {
+                Some(outputs) => hf::express_classifier_as(*family, &self.model, sizes, outputs),
+                None => hf::express_as(*family, &self.model, sizes),
+            };
             let expressed = expressed.map_err(|error| error.to_string())?;
             let is_encoder = matches!(self.purpose, Purpose::Encoder(_));
             return Ok(if is_encoder { expressed.without_head() } else { expressed });
@@ -55,12 +59,28 @@ impl Pretrained {
                 let sizes = Sizes { pad_id: special.pad, ..Sizes::from(*spec) };
                 (Head::Seq2Seq, sizes, begin_id.or(special.pad))
             }
-            other @ (Purpose::Encoder(_) | Purpose::Classifier(_) | Purpose::Other(_)) => {
+            Purpose::Classifier(spec) => {
+                let sizes = Sizes { eos_id: special.end, ..Sizes::from(*spec) };
+                let sizes = Sizes { bos_id: special.begin, ..sizes };
+                return self.hugging_face_classifier(&sizes, spec.read_out);
+            }
+            other @ (Purpose::Encoder(_) | Purpose::Other(_)) => {
                 return Err(format!("its task is \"{}\"", other.record().task));
             }
         };
         let sizes = Sizes { bos_id, eos_id: special.end, ..sizes };
         hf::express(head, &self.model, &sizes).map_err(|error| error.to_string())
+    }
+
+    fn hugging_face_classifier(
+        &self,
+        sizes: &Sizes,
+        read_out: ReadOut,
+    ) -> std::result::Result<Expressed, String> {
+        let labels = self.labels.as_ref().ok_or("it has no labels")?;
+        let outputs = labels.for_hugging_face(read_out);
+        let expressed = hf::express_classifier(&self.model, sizes, &outputs);
+        expressed.map_err(|error| error.to_string())
     }
 
     /// Writes the folder `to`.

@@ -17,6 +17,7 @@ use serde_json::{Map, Value, json};
 use tealight_model::BuildError;
 use tealight_model::hf::{self, Description, Expressed, Head, HfError};
 use tealight_model::models::causal_lm::CausalLm;
+use tealight_model::models::classifier::Classifier;
 use tealight_model::models::masked_lm::MaskedLm;
 use tealight_model::models::seq2seq::Seq2Seq;
 
@@ -40,11 +41,13 @@ const MAX_JSON_SIZE: u64 = 1 << 26;
 pub struct HfFolder {
     /// The content of its `config.json`.
     pub description: Description,
-    /// `false` if the files hold only the encoder of a masked language model, as `BertModel` saved by
+    /// `false` if the files of a language model hold only the encoder of a masked language model, as `BertModel` saved by
     /// sentence-transformers does.
     pub has_head: bool,
     /// All parameters of the model, under Tealight's names, in f32.
     pub weights: NamedTensors,
+    /// What a language model's files have of a classification head, such as BERT's pooler.
+    pub classification_head: NamedTensors,
     /// Notes for the user: keys and tensors that are ignored.
     pub notes: Vec<String>,
 }
@@ -56,8 +59,12 @@ impl HfFolder {
     /// If a file is missing or damaged, or Tealight has no such model. The error names the file.
     pub fn open(path: &Path) -> Result<Self> {
         let config = path.join(CONFIG);
-        let description = hf::describe(&read_json_text(&config)?).map_err(in_file(&config))?;
+        let text = read_json_text(&config)?;
+        let mut description = hf::describe(&text).map_err(in_file(&config))?;
         let files = TensorFiles::read(path)?;
+        if description.may_classify(files.tensors.keys()) {
+            description = hf::describe_classifier(&text).map_err(in_file(&config))?;
+        }
         let weights = description.rename(files.tensors).map_err(in_file(&files.origin))?;
         let is_masked_lm = description.family.head() == Head::MaskedLm;
         let has_head = !is_masked_lm || weights.has_masked_lm_head();
@@ -67,7 +74,9 @@ impl HfFolder {
             BuildError::Candle(error) => Error::unusable(&files.origin, &error),
         })?;
         let notes = [&description.notes[..], weights.notes()].concat();
-        Ok(Self { description, has_head, weights: weights.into_tensors(), notes })
+        let classification_head = weights.classification_head().clone();
+        let weights = weights.into_tensors();
+        Ok(Self { description, has_head, weights, classification_head, notes })
     }
 }
 
@@ -95,7 +104,10 @@ pub fn files(
 
 /// Builds the model once, to check its settings and to request each of its parameters.
 fn build(description: &Description, has_head: bool, vb: &VarBuilder<'_>) -> Result<(), BuildError> {
-    let Description { config, sizes, family, .. } = description;
+    let Description { config, sizes, family, classification, .. } = description;
+    if let Some(outputs) = classification {
+        return Classifier::build(config, &sizes.classifier(outputs), vb).map(|_| ());
+    }
     match family.head() {
         Head::MaskedLm if !has_head => {
             MaskedLm::build_encoder(config, &sizes.masked_lm(), vb).map(|_| ())

@@ -5,12 +5,14 @@ use std::fmt;
 
 use serde::Serialize;
 use serde_json::{Value, json};
+use tealight_model::classifier_head::ClassifierHead;
 use tealight_model::{ModelConfig, ParamStore};
 
 use super::Pretrained;
 use super::purpose::Purpose;
 use crate::error::{Error, Result};
 use crate::settings::{ConfigSource, to_resolved_toml};
+use crate::task::classify::Objective;
 
 /// Which parameters of a run were initialised from a trained model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,7 +39,8 @@ impl fmt::Display for InitReport {
 }
 
 /// The tasks with a tokenizer.
-const TEXT_TASKS: [&str; 3] = ["masked_lm", "causal_lm", "classify"];
+const TEXT_TASKS: [&str; 3] = ["masked_lm", "causal_lm", CLASSIFY];
+const CLASSIFY: &str = "classify";
 
 #[derive(Serialize)]
 struct Settings<'a> {
@@ -53,10 +56,15 @@ impl Pretrained {
         let kind = source.kind("task");
         let reads_text = kind.is_some_and(|kind| TEXT_TASKS.contains(&kind));
         let task = if reads_text { Some(self.task_settings(kind)?) } else { None };
-        // Only a masked language model has `[model.lm_head]`.
+        // Only a masked language model has `[model.lm_head]`, only a classifier `[model.classifier]`.
         let mut model = self.model.clone();
         if kind != Some("masked_lm") {
             model.lm_head = None;
+        }
+        if kind == Some(CLASSIFY) {
+            model.classifier = model.classifier.or_else(|| self.usual_classifier_head());
+        } else {
+            model.classifier = None;
         }
         let base = to_resolved_toml(&Settings { model: &model, task })?;
         Ok(source.filled_in(&format!("the model in {}", self.origin.display()), &base)?)
@@ -68,9 +76,12 @@ impl Pretrained {
     /// If a parameter of the same name has another shape, or if no name is the same.
     pub fn initialise(&self, params: &ParamStore) -> Result<InitReport> {
         let variables: BTreeMap<_, _> = params.iter().collect();
-        let fresh = variables.keys().filter(|&name| !self.weights.contains_key(name)).cloned();
+        let head = &self.classification_head;
+        let has = |name: &String| self.weights.contains_key(name) || head.contains_key(name);
+        let fresh = variables.keys().filter(|&name| !has(name)).cloned();
         let mut report = InitReport { fresh: fresh.collect(), ..InitReport::default() };
-        for (name, tensor) in &self.weights {
+        let head = head.iter().filter(|(name, _)| variables.contains_key(*name));
+        for (name, tensor) in self.weights.iter().chain(head) {
             let Some(variable) = variables.get(name) else {
                 report.unused.push(name.clone());
                 continue;
@@ -89,6 +100,28 @@ impl Pretrained {
             return Err(Error::config(["init_from"], message));
         }
         Ok(report)
+    }
+
+    /// The head that `transformers` puts on an encoder of this family.
+    fn usual_classifier_head(&self) -> Option<ClassifierHead> {
+        self.hf.as_ref()?.family.classifier_head(&self.model)
+    }
+
+    /// The settings of a classifier that follow from the outputs of this one.
+    fn classify_settings(&self) -> Option<Value> {
+        let (Purpose::Classifier(spec), Some(labels)) = (&self.purpose, &self.labels) else {
+            return None;
+        };
+        let outputs = self.hf.as_ref().and_then(|hf| hf.classification.as_ref());
+        let is_undecided = outputs.is_some_and(|outputs| outputs.problem_type.is_none());
+        // As transformers decides when it is trained.
+        let is_number = is_undecided && labels.names().len() == 1;
+        let objective = if is_number { Objective::Regression } else { labels.objective() };
+        Some(json!({
+            "objective": objective,
+            "labels": labels.names(),
+            "read_out": spec.read_out,
+        }))
     }
 
     fn task_settings(&self, kind: Option<&str>) -> Result<Value> {
@@ -112,6 +145,9 @@ impl Pretrained {
         let mut task = json!({ "vocab_size": vocab_size });
         if kind != Some("causal_lm") {
             task["n_token_types"] = json!(n_token_types);
+        }
+        if let (Some(CLASSIFY), Some(Value::Object(settings))) = (kind, self.classify_settings()) {
+            settings.into_iter().for_each(|(key, value)| task[key] = value);
         }
         task["tokenizer"] = json!({ "kind": "file", "path": path.display().to_string() });
         Ok(task)

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 
 use candle_core::Device;
 use candle_nn::VarBuilder;
-use tealight_model::hf::{Description, Family, Head, Sizes};
+use tealight_model::hf::{Classification, Description, Family, Head, Sizes};
 use tealight_model::models::causal_lm::CausalLm;
 use tealight_model::models::classifier::Classifier;
 use tealight_model::models::masked_lm::MaskedLm;
@@ -64,6 +64,8 @@ pub struct Pretrained {
     labels: Option<Labels>,
     /// The parameters by name.
     pub weights: NamedTensors,
+    /// Parameters that only a classifier that begins with this model has, such as BERT's pooler.
+    classification_head: NamedTensors,
     /// Present if the model was read from a folder of `transformers`.
     pub hf: Option<HfOrigin>,
     /// What models built from it compute in, f32 by default.
@@ -77,6 +79,8 @@ pub struct HfOrigin {
     pub family: Family,
     /// Sizes and special tokens in its `config.json`.
     pub sizes: Sizes,
+    /// What the outputs of a classifier mean; `None` for other models.
+    pub classification: Option<Classification>,
     /// Notes for the user: keys and tensors that are ignored.
     pub notes: Vec<String>,
 }
@@ -138,19 +142,24 @@ impl Pretrained {
             purpose,
             tokenizer,
             weights,
+            classification_head: NamedTensors::new(),
             hf: None,
             precision: Precision::F32,
         })
     }
 
     fn from_hugging_face(path: &Path) -> Result<Self> {
-        let HfFolder { description, has_head, weights, notes } = HfFolder::open(path)?;
-        let Description { family, config: model, sizes, .. } = description;
-        let purpose = match family.head() {
-            Head::MaskedLm if !has_head => Purpose::Encoder(sizes.masked_lm()),
-            Head::MaskedLm => Purpose::MaskedLm(sizes.masked_lm()),
-            Head::CausalLm => Purpose::CausalLm(sizes.causal_lm()),
-            Head::Seq2Seq => Purpose::Seq2Seq { spec: sizes.seq2seq(), begin_id: sizes.bos_id },
+        let HfFolder { description, has_head, weights, classification_head, notes } =
+            HfFolder::open(path)?;
+        let Description { family, config: model, sizes, classification, .. } = description;
+        let purpose = match (family.head(), &classification) {
+            (_, Some(outputs)) => Purpose::Classifier(sizes.classifier(outputs)),
+            (Head::MaskedLm, None) if !has_head => Purpose::Encoder(sizes.masked_lm()),
+            (Head::MaskedLm, None) => Purpose::MaskedLm(sizes.masked_lm()),
+            (Head::CausalLm, None) => Purpose::CausalLm(sizes.causal_lm()),
+            (Head::Seq2Seq, None) => {
+                Purpose::Seq2Seq { spec: sizes.seq2seq(), begin_id: sizes.bos_id }
+            }
         };
         Ok(Self {
             origin: path.to_owned(),
@@ -159,9 +168,10 @@ impl Pretrained {
             model,
             purpose,
             tokenizer: Tokenizer::in_folder(path)?,
-            labels: None,
+            labels: classification.as_ref().map(Labels::of_hugging_face),
             weights,
-            hf: Some(HfOrigin { family, sizes, notes }),
+            classification_head,
+            hf: Some(HfOrigin { family, sizes, classification, notes }),
             precision: Precision::F32,
         })
     }
@@ -210,7 +220,7 @@ impl Pretrained {
 
     /// Builds the classifier, without gradients, and the task that encodes texts for it.
     pub fn classifier(&self, device: &Device) -> Result<(Classify, Classifier)> {
-        let Purpose::Classifier(spec) = &self.purpose else {
+        let (Purpose::Classifier(spec), Some(labels)) = (&self.purpose, &self.labels) else {
             return Err(self.wrong_purpose("a classifier of texts"));
         };
         let config = classify::Config {
@@ -220,7 +230,8 @@ impl Pretrained {
             vocab_size: Some(spec.vocab_size),
             ..classify::Config::default()
         };
-        let task = Classify::without_data(&config, &self.folder, device)?;
+        let (tokenizer, labels) = (self.tokenizer()?.clone(), labels.clone());
+        let task = Classify::without_data(&config, tokenizer, labels, &self.model, device)?;
         let model = self.build_model(device, |vb| Classifier::build(&self.model, spec, vb))?;
         Ok((task, model))
     }

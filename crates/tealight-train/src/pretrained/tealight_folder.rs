@@ -23,6 +23,7 @@ use crate::data::text::tokenizer::Tokenizer;
 use crate::error::{Error, Result};
 use crate::limits::at_most;
 use crate::run::checkpoint::MODEL;
+use crate::storage::tensors::NamedTensors;
 use crate::storage::{files, tensors};
 use crate::task::classify::Labels;
 
@@ -63,6 +64,7 @@ pub(super) fn read(folder: &Path) -> Result<Pretrained> {
         model,
         tokenizer,
         weights: tensors::load(&folder.join(MODEL), &Device::Cpu)?,
+        classification_head: NamedTensors::new(),
         hf: None,
         precision: Precision::F32,
     })

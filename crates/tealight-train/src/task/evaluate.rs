@@ -1,11 +1,9 @@
 //! The loss and metrics of a model on the validation split, without a graph.
 
-use tealight_model::Mode;
-
 use crate::data::Split;
 use crate::error::Result;
-use crate::task::Task;
 use crate::task::metrics::{Measures, Metrics};
+use crate::task::{Evaluated, Task};
 
 /// Averages over all batches of the validation split, and the task's further metrics; `model` is built
 /// without gradients.
@@ -15,17 +13,21 @@ pub fn evaluate<T: Task>(task: &T, model: &T::Model) -> Result<Metrics> {
     Ok(metrics)
 }
 
-/// Averages over all batches of the validation split.
+/// Averages over all batches of the validation split, and the scores of all outputs.
 pub(crate) fn losses<T: Task>(task: &T, model: &T::Model) -> Result<Metrics> {
-    let mut measures = Measures::default();
+    let (mut measures, mut outputs) = (Measures::default(), Vec::new());
     for index in 0..task.n_evaluation_batches() {
-        measures.merge(loss_of_batch(task, model, index)?);
+        let batch = evaluate_batch(task, model, index)?;
+        measures.merge(batch.measures);
+        outputs.extend(batch.outputs);
     }
-    measures.read()
+    let mut metrics = measures.read()?;
+    metrics.merge(&task.score(&outputs));
+    Ok(metrics)
 }
 
-/// The averages of one batch of the validation split.
-pub(crate) fn loss_of_batch<T: Task>(task: &T, model: &T::Model, index: u64) -> Result<Measures> {
+/// Batch `index` of the validation split.
+pub(crate) fn evaluate_batch<T: Task>(task: &T, model: &T::Model, index: u64) -> Result<Evaluated> {
     let batch = task.batch(Split::Validation, index)?;
-    Ok(task.loss(model, &batch, Mode::Eval)?.measures())
+    task.evaluate_batch(model, &batch)
 }

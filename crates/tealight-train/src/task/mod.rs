@@ -189,6 +189,15 @@ impl Loss {
     }
 }
 
+/// A batch of an evaluation.
+#[derive(Clone, Debug, Default)]
+pub struct Evaluated {
+    /// Sums and counts.
+    pub measures: Measures,
+    /// Numbers of each item, for [`Task::score`].
+    pub outputs: Vec<f64>,
+}
+
 /// The tensors of a batch.
 #[derive(Debug)]
 pub struct Inputs<'a> {
@@ -241,6 +250,19 @@ pub trait Task: Sync {
 
     /// The loss of `model` on a batch.
     fn loss(&self, model: &Self::Model, batch: &Self::Batch, mode: Mode) -> Result<Loss>;
+
+    /// The averages of one batch of an evaluation, and what [`Self::score`] needs of it: by default only those of
+    /// the loss.
+    fn evaluate_batch(&self, model: &Self::Model, batch: &Self::Batch) -> Result<Evaluated> {
+        let measures = self.loss(model, batch, Mode::Eval)?.measures();
+        Ok(Evaluated { measures, outputs: Vec::new() })
+    }
+
+    /// Metrics that are no averages over batches, such as a correlation, from the outputs of all batches of an
+    /// evaluation in their order; by default none.
+    fn score(&self, _outputs: &[f64]) -> Metrics {
+        Metrics::default()
+    }
 
     /// The attention maps of the first example of the validation split; none where a task has no names for
     /// positions.

@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::monitor::early_stopping::{Verdict, unknown_metric};
 use crate::observer::{Event, Observers, notify};
 use crate::task::Task;
-use crate::task::evaluate::{evaluate, loss_of_batch};
+use crate::task::evaluate::{evaluate, evaluate_batch};
 use crate::task::metrics::Metrics;
 
 use super::session::{Progress, Session};
@@ -66,13 +66,20 @@ fn evaluate_together<T: Task>(ranks: &Ranks, task: &T, model: &T::Model) -> Resu
         return evaluate(task, model);
     }
     let own = (ranks.rank() as u64..task.n_evaluation_batches()).step_by(ranks.size());
-    let own = own.map(|index| Ok((index, loss_of_batch(task, model, index)?.values()?)));
+    let own = own.map(|index| {
+        let batch = evaluate_batch(task, model, index)?;
+        Ok((index, (batch.measures.values()?, batch.outputs)))
+    });
     let all = ranks.agree(own.collect::<Result<Vec<_>>>())?;
     let by_batch: BTreeMap<_, _> = all.into_iter().flatten().collect();
-    let mut metrics = Metrics::default();
-    for (name, sum, count) in by_batch.into_values().flatten() {
-        metrics.add(name, sum, count);
+    let (mut metrics, mut outputs) = (Metrics::default(), Vec::new());
+    for (values, of_batch) in by_batch.into_values() {
+        for (name, sum, count) in values {
+            metrics.add(name, sum, count);
+        }
+        outputs.extend(of_batch);
     }
+    metrics.merge(&task.score(&outputs));
     let further = ranks.on_first(|| Ok(task.measure(model)?.into_values()))?;
     for (name, (sum, count)) in further {
         metrics.add(name, sum, count);

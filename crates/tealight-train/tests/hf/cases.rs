@@ -5,8 +5,8 @@ use tealight_model::hf::Head;
 
 use crate::model::{Model, models, named};
 use crate::record::{
-    Case, Faults, GRADIENT, GRADIENT_OF_TOTAL, HALF_PRECISION, LOGITS, LOSS, difference, largest,
-    norm, root_mean_square,
+    CLASSIFIER_LOGITS, Case, Faults, GRADIENT, GRADIENT_OF_TOTAL, HALF_PRECISION, LOGITS, LOSS,
+    difference, largest, norm, root_mean_square,
 };
 
 #[test]
@@ -24,7 +24,9 @@ fn logits_and_hidden_states_are_those_of_transformers() {
                 }
             }
             let off_by = off(&model, &case, &outcome.logits, case.tensor("logits"));
-            faults.near(&format!("{}, logits", case.label()), off_by, LOGITS);
+            let is_classifier = model.description.classification.is_some();
+            let tolerance = if is_classifier { CLASSIFIER_LOGITS } else { LOGITS };
+            faults.near(&format!("{}, logits", case.label()), off_by, tolerance);
             let loss = f64::from(outcome.loss.to_scalar::<f32>().unwrap());
             let off = (loss - case.number("loss")).abs();
             faults.near(&format!("{}, loss", case.label()), off, LOSS);
@@ -44,7 +46,10 @@ fn logits_in_bf16_are_near_those_of_transformers() {
             assert_eq!(ours.dtype(), DType::BF16);
             let [ours, theirs] = [&ours, theirs].map(|logits| compared(&model, &case, logits));
             let label = format!("{}, root mean square of the errors of the logits", case.label());
-            let tolerance = HALF_PRECISION * case.error_in_bf16();
+            let is_classifier = model.description.classification.is_some();
+            let error =
+                if is_classifier { record.largest_error_in_bf16() } else { case.error_in_bf16() };
+            let tolerance = HALF_PRECISION * error;
             faults.near(&label, root_mean_square(&ours, &theirs), tolerance);
         }
     }

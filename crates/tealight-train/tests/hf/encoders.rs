@@ -31,9 +31,11 @@ enum Names {
 fn masked_lms() -> Vec<(Record, &'static str)> {
     let masked_lm = |record: Record| {
         let config = fs::read_to_string(record.folder.join("config.json")).unwrap();
-        let family = hf::describe(&config).unwrap().family;
+        let described = hf::describe(&config).unwrap();
+        let family = described.family;
         let has_tokenizer = record.folder.join("tokenizer.json").exists();
-        let is_one = family.head() == Head::MaskedLm && has_tokenizer;
+        let is_language_model = described.classification.is_none();
+        let is_one = family.head() == Head::MaskedLm && is_language_model && has_tokenizer;
         let prefix = if family == Family::ModernBert { "model" } else { family.model_type() };
         is_one.then_some((record, prefix))
     };
@@ -200,4 +202,28 @@ fn an_encoder_is_exported_as_one_and_read_back() {
             assert!(back.weights.keys().eq(encoder.weights.keys()), "{label}");
         }
     });
+}
+
+/// `bert-base-uncased` has a pooler, which `BertForMaskedLM` does not use and a classifier does.
+#[test]
+fn a_classifier_begins_with_the_pooler_of_a_file_that_has_one() {
+    let (record, prefix) = masked_lms().remove(0);
+    assert_eq!(prefix, "bert");
+    let directory = tempfile::tempdir().unwrap();
+    write_encoder(&record, prefix, Names::Prefixed, directory.path());
+    let mut with_pooler = tensors(&record.folder);
+    let d_model = Pretrained::open(&record.folder, None).unwrap().model.d_model;
+    let weight = Tensor::arange(0_f32, (d_model * d_model) as f32, &Device::Cpu).unwrap();
+    let weight = weight.reshape((d_model, d_model)).unwrap();
+    let bias = Tensor::arange(0_f32, d_model as f32, &Device::Cpu).unwrap();
+    with_pooler.insert("bert.pooler.dense.weight".to_owned(), weight.clone());
+    with_pooler.insert("bert.pooler.dense.bias".to_owned(), bias.clone());
+    let model = directory.path().join("model.safetensors");
+    fs::write(&model, to_bytes(&model, &with_pooler).unwrap()).unwrap();
+    let pretrained = Pretrained::open(directory.path(), None).unwrap();
+    assert!(pretrained.weights.keys().all(|name| !name.starts_with("classifier")));
+    let texts = tempfile::tempdir().unwrap();
+    let params = classifier(&pretrained, texts.path()).unwrap().params.tensors();
+    assert_eq!(difference(&params["classifier.dense.weight"], &weight), 0.);
+    assert_eq!(difference(&params["classifier.dense.bias"], &bias), 0.);
 }

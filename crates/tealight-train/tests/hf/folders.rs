@@ -16,8 +16,11 @@ use crate::record::{Record, difference, records};
 
 /// Exports a folder for `transformers`.
 fn export(opened: &HfFolder, to: &Path) -> Expressed {
-    let Description { family, config, sizes, .. } = &opened.description;
-    let expressed = hf::express(family.head(), config, sizes).unwrap();
+    let Description { family, config, sizes, classification, .. } = &opened.description;
+    let expressed = match classification {
+        Some(outputs) => hf::express_classifier(config, sizes, outputs).unwrap(),
+        None => hf::express(family.head(), config, sizes).unwrap(),
+    };
     fs::create_dir_all(to).unwrap();
     for (name, bytes) in folder::files(&expressed, &opened.weights, None).unwrap() {
         fs::write(to.join(name), bytes).unwrap();
@@ -36,6 +39,7 @@ fn a_folder_that_is_read_written_and_read_is_the_same() {
         let (before, after) = (&first.description, &second.description);
         assert_eq!(before.config, after.config, "{}", record.name);
         assert_eq!(before.sizes, after.sizes, "{}", record.name);
+        assert_eq!(before.classification, after.classification, "{}", record.name);
         let names = |folder: &HfFolder| folder.weights.keys().cloned().collect::<Vec<_>>();
         assert_eq!(names(&first), names(&second), "{}", record.name);
         for (name, tensor) in &first.weights {

@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "what is recorded is there, or the test fails")]
 
 mod cases;
+mod classifiers;
 mod encoders;
 mod fill_mask;
 mod folders;

@@ -8,6 +8,7 @@ use tealight_model::block::BlockInput;
 use tealight_model::embedding::Input;
 use tealight_model::hf::{self, Description, Expressed, Head};
 use tealight_model::models::causal_lm::CausalLm;
+use tealight_model::models::classifier::Classifier;
 use tealight_model::models::masked_lm::MaskedLm;
 use tealight_model::models::seq2seq::Seq2Seq;
 use tealight_model::{Mask, Mode, ParamStore};
@@ -32,6 +33,7 @@ enum Built {
     MaskedLm(MaskedLm),
     CausalLm(CausalLm),
     Seq2Seq(Seq2Seq),
+    Classifier(Classifier),
 }
 
 /// The results of a model for a case.
@@ -69,15 +71,18 @@ impl Model {
     pub(crate) fn computing_in(dtype: DType, record: &Record) -> Self {
         let HfFolder { description, weights, .. } = HfFolder::open(&record.folder).unwrap();
         let store = ParamStore::new(17, DType::F32, device()).computing_in(dtype);
-        let Description { config, sizes, family, .. } = &description;
-        let head = match family.head() {
-            Head::MaskedLm => Built::MaskedLm(
+        let Description { config, sizes, family, classification, .. } = &description;
+        let head = match (family.head(), classification) {
+            (_, Some(outputs)) => Built::Classifier(
+                Classifier::build(config, &sizes.classifier(outputs), &store.trainable()).unwrap(),
+            ),
+            (Head::MaskedLm, None) => Built::MaskedLm(
                 MaskedLm::build(config, &sizes.masked_lm(), &store.trainable()).unwrap(),
             ),
-            Head::CausalLm => Built::CausalLm(
+            (Head::CausalLm, None) => Built::CausalLm(
                 CausalLm::build(config, &sizes.causal_lm(), &store.trainable()).unwrap(),
             ),
-            Head::Seq2Seq => Built::Seq2Seq(
+            (Head::Seq2Seq, None) => Built::Seq2Seq(
                 Seq2Seq::build(config, &sizes.seq2seq(), &store.trainable()).unwrap(),
             ),
         };
@@ -99,6 +104,7 @@ impl Model {
             Built::MaskedLm(model) => run_masked_lm(model, case, &mask),
             Built::CausalLm(model) => run_causal_lm(model, case, &mask),
             Built::Seq2Seq(model) => self.run_seq2seq(model, case, &mask),
+            Built::Classifier(model) => run_classifier(model, case, &mask),
         }
     }
 
@@ -137,7 +143,7 @@ impl Model {
     pub(crate) fn causal_lm(&self) -> Option<&CausalLm> {
         match &self.head {
             Built::CausalLm(model) => Some(model),
-            Built::MaskedLm(_) | Built::Seq2Seq(_) => None,
+            Built::MaskedLm(_) | Built::Seq2Seq(_) | Built::Classifier(_) => None,
         }
     }
 
@@ -149,8 +155,7 @@ impl Model {
     }
 
     pub(crate) fn expressed(&self) -> Expressed {
-        let Description { family, config, sizes, .. } = &self.description;
-        hf::express_as(*family, config, sizes).unwrap()
+        self.description.express().unwrap()
     }
 
     /// Renames gradients or parameters to their names in `transformers`.
@@ -167,6 +172,30 @@ fn run_masked_lm(model: &MaskedLm, case: &Case<'_>, mask: &Mask) -> Outcome {
     let logits = model.logits(states.last().unwrap(), None).unwrap();
     let loss = mean_loss(&logits, case.tensor("labels"));
     Outcome { hidden_states: vec![("hidden_states", states)], logits, loss }
+}
+
+fn run_classifier(model: &Classifier, case: &Case<'_>, mask: &Mask) -> Outcome {
+    let input_ids = case.tensor("input_ids");
+    let input = Input::Tokens { input_ids, token_type_ids: case.input("token_type_ids") };
+    let context = BlockInput { mask, memory: None, mode: Mode::Eval };
+    let states = model.transformer().hidden_states(&input, &context).unwrap();
+    let logits = model.forward(&input, mask, Mode::Eval).unwrap();
+    let loss = loss_of_labels(&logits, case.tensor("labels")).unwrap();
+    Outcome { hidden_states: vec![("hidden_states", states)], logits, loss }
+}
+
+/// By the kind of the labels: of one class each, of numbers, or of several labels each.
+fn loss_of_labels(logits: &Tensor, labels: &Tensor) -> candle_core::Result<Tensor> {
+    if labels.dtype() == DType::I64 {
+        return Ok(mean_loss(logits, labels));
+    }
+    let x = logits.to_dtype(DType::F32)?;
+    if labels.rank() == 1 {
+        return (x.squeeze(1)? - labels)?.sqr()?.mean_all();
+    }
+    // −y log σ(x) − (1 − y) log (1 − σ(x)) = log (1 + e⁻ˣ) + (1 − y) x
+    let softplus = (x.neg()?.exp()? + 1.)?.log()?;
+    (softplus + ((1. - labels)? * &x)?)?.mean_all()
 }
 
 fn run_causal_lm(model: &CausalLm, case: &Case<'_>, mask: &Mask) -> Outcome {

@@ -15,6 +15,7 @@ use tealight_train::observer::jsonl;
 use tealight_train::pretrained::Pretrained;
 use tealight_train::run::checkpoint::{Checkpoint, load_weights, verify};
 use tealight_train::run::{Checkpoints, RunDirectory};
+use tealight_train::task::classify::Objective;
 use tealight_train::task::{TaskConfig, TaskContext, TaskKind, seq2seq};
 use tealight_train::text::corpus::{Corpus, files};
 use tealight_train::text::tokenizer::{Specials, Tokenizer};
@@ -156,7 +157,7 @@ pub(crate) fn pairs(bytes: &[u8]) {
     });
 }
 
-/// A file of texts with labels; the first byte selects the format.
+/// A file of texts with labels; the first byte selects the format, the objective, and whether texts come in pairs.
 pub(crate) fn labels(bytes: &[u8]) {
     let Some((kind, content)) = bytes.split_first() else { return };
     let name = if kind % 2 == 0 { "texts.csv" } else { "texts.jsonl" };
@@ -166,6 +167,9 @@ pub(crate) fn labels(bytes: &[u8]) {
     in_folder(content, &[name], |folder| {
         let TaskConfig::Classify(task) = &mut config.task else { return };
         task.data.path = folder.join(name);
+        let objectives = [Objective::Classes, Objective::Labels, Objective::Regression];
+        task.objective = objectives[usize::from(kind / 2 % 3)];
+        task.data.text_pair = (kind / 6 % 2 == 1).then(|| "other".to_owned());
         let TaskConfig::Classify(task) = &config.task else { return };
         let _ = task.build(&config.task_context(&Device::Cpu));
     });

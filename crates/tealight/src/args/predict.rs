@@ -72,15 +72,32 @@ pub(crate) struct Translate {
     pub(crate) json: bool,
 }
 
+const CLASSIFY_EXAMPLES: &str = "\
+Examples:
+  tealight classify runs/my_texts \"The train to Lisbon left at ten.\"
+  tealight classify folder \"A man eats.\" --pair \"Someone is eating.\" --json
+  tealight classify folder --file pairs.csv
+
+Scores are those of the text-classification pipeline of transformers with top_k=None: probabilities of classes, \
+a probability of each of several labels, or the number of a regression.";
+
 #[derive(Args, Debug)]
+#[command(after_help = CLASSIFY_EXAMPLES)]
 pub(crate) struct Classify {
     #[command(flatten)]
     pub(crate) model: Model,
     #[command(flatten)]
     pub(crate) computation: Computation,
     /// Texts to classify; `-` reads one text per line from standard input
-    #[arg(value_name = "TEXT", required = true)]
+    #[arg(value_name = "TEXT", required_unless_present = "file")]
     pub(crate) texts: Vec<String>,
+    /// Second text of a pair, once for each text
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) pair: Vec<String>,
+    /// Read texts from this file: from the fields `text` and, for pairs, `text_pair` of a .jsonl or .csv (or those that
+    /// the run has in `[task.data]`), one text per line from another
+    #[arg(long)]
+    pub(crate) file: Option<PathBuf>,
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,

@@ -1,16 +1,20 @@
 //! `tealight classify MODEL TEXT`
 
 use std::fmt::Write;
+use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::Result;
-use serde_json::{Value, json};
-use tealight_train::task::classify::Classified;
+use anyhow::{Result, bail};
+use serde_json::{Map, Value, json};
+use tealight_train::task::classify::{Classified, Classify, Objective, Text};
 
 use crate::args::predict as args;
 use crate::runs::load::RunOrFolder;
 use crate::terminal::input;
 use crate::terminal::output::{print, print_json};
+
+/// Printed for a text without any label.
+const NONE: &str = "–";
 
 pub(crate) fn run(args: &args::Classify) -> Result<()> {
     let (task, model) = match RunOrFolder::open(&args.model)? {
@@ -25,35 +29,91 @@ pub(crate) fn run(args: &args::Classify) -> Result<()> {
             (Arc::new(task), model)
         }
     };
-    let texts = input::texts(&args.texts, None)?;
+    let texts = texts(args, &task)?;
     let classified = task.classify(&model, &texts)?;
-    let labels = task.labels().names();
+    let objective = task.labels().objective();
     if args.json {
-        return print_json(&as_json(&texts, labels, &classified));
+        return print_json(&as_json(objective, &texts, &classified));
     }
-    print(&as_text(labels, &classified))
+    print(&as_text(objective, &classified))
 }
 
-/// One line per text: the predicted label, then all labels with their probabilities.
-fn as_text(labels: &[String], classified: &[Classified]) -> String {
-    let width = labels.iter().map(|label| label.chars().count()).max().unwrap_or(0);
+/// The texts of the arguments with their pairs, then those of the file.
+fn texts(args: &args::Classify, task: &Classify) -> Result<Vec<Text>> {
+    let (table, lines) = match args.file.as_deref() {
+        Some(path) if is_table(path) => (task.texts_of(path)?, None),
+        other => (Vec::new(), other),
+    };
+    let is_only_a_table = args.texts.is_empty() && lines.is_none();
+    let given = if is_only_a_table { Vec::new() } else { input::texts(&args.texts, lines)? };
+    let (n, n_pairs) = (given.len(), args.pair.len());
+    if n_pairs > 0 && n_pairs != n {
+        bail!(
+            "`--pair` is given {n_pairs} times for {n} texts: give it once for each, in their order"
+        );
+    }
+    let mut pairs = args.pair.iter().cloned();
+    let given = given.into_iter().map(|text| Text { text, text_pair: pairs.next() });
+    let texts: Vec<Text> = given.chain(table).collect();
+    if texts.is_empty() {
+        bail!("no text given");
+    }
+    Ok(texts)
+}
+
+/// Whether a file has fields or columns.
+fn is_table(path: &Path) -> bool {
+    path.extension().is_some_and(|ending| ending == "jsonl" || ending == "csv")
+}
+
+/// One line per text: what is predicted, then all labels with their probabilities, the likeliest first; of a
+/// regression only the number.
+fn as_text(objective: Objective, classified: &[Classified]) -> String {
+    let predicted: Vec<String> = classified.iter().map(|one| predicted(objective, one)).collect();
+    let width = predicted.iter().map(|text| text.chars().count()).max().unwrap_or(0);
     let mut text = String::new();
-    for Classified { label, probabilities } in classified {
-        write!(text, "{label:<width$}").expect("invariant: a String grows");
-        for (label, probability) in labels.iter().zip(probabilities) {
-            let percent = 100. * probability;
-            write!(text, "   {label} {percent:.1} %").expect("invariant: a String grows");
+    for (predicted, Classified { scores, .. }) in predicted.iter().zip(classified) {
+        write!(text, "{predicted:<width$}").expect("invariant: a String grows");
+        for one in scores.iter().filter(|_| objective != Objective::Regression) {
+            let percent = 100. * one.score;
+            write!(text, "   {} {percent:.1} %", one.label).expect("invariant: a String grows");
         }
         text.push('\n');
     }
     text
 }
 
-fn as_json(texts: &[String], labels: &[String], classified: &[Classified]) -> Value {
-    let one = |(text, Classified { label, probabilities }): (&String, &Classified)| {
-        let probabilities: serde_json::Map<_, _> =
-            labels.iter().cloned().zip(probabilities.iter().map(|&p| json!(p))).collect();
-        json!({ "text": text, "label": label, "probabilities": probabilities })
+fn predicted(objective: Objective, Classified { labels, scores }: &Classified) -> String {
+    match objective {
+        Objective::Regression => {
+            scores.iter().map(|one| format!("{:.4}", one.score)).collect::<Vec<_>>().join("   ")
+        }
+        _ if labels.is_empty() => NONE.to_owned(),
+        _ => labels.join(", "),
+    }
+}
+
+fn as_json(objective: Objective, texts: &[Text], classified: &[Classified]) -> Value {
+    let one = |(text, Classified { labels, scores }): (&Text, &Classified)| {
+        let mut object = Map::new();
+        let mut put = |key: &str, value: Value| object.insert(key.to_owned(), value);
+        put("text", json!(text.text));
+        if let Some(pair) = &text.text_pair {
+            put("text_pair", json!(pair));
+        }
+        let by_label = || -> Map<_, _> {
+            scores.iter().map(|one| (one.label.clone(), json!(one.score))).collect()
+        };
+        match objective {
+            Objective::Classes => put("label", json!(labels.first())),
+            Objective::Labels => put("labels", json!(labels)),
+            Objective::Regression => put("value", json!(scores.first().map(|one| one.score))),
+        };
+        if objective != Objective::Regression {
+            put("probabilities", by_label().into());
+        }
+        put("scores", json!(scores));
+        Value::Object(object)
     };
     let all: Vec<_> = texts.iter().zip(classified).map(one).collect();
     json!({ "classified": all })

@@ -9,6 +9,7 @@ use tealight_model::attention::score::Score;
 use tealight_model::attention::support::Support;
 use tealight_model::attention::{AttentionConfig, thresholded};
 use tealight_model::block::NormPlacement;
+use tealight_model::classifier_head::{ClassifierHead, HeadActivation};
 use tealight_model::feed_forward::{Activation, FeedForwardConfig};
 use tealight_model::init::InitConfig;
 use tealight_model::models::classifier;
@@ -24,7 +25,7 @@ use tealight_train::optimizer::{OptimizerConfig, muon};
 use tealight_train::run::RunDirectory;
 use tealight_train::task::table::{Table, thousands};
 use tealight_train::task::weather::{InputKind, Regime, SourceConfig};
-use tealight_train::task::{RegisteredTask, TaskConfig, TaskVisitor, seq2seq};
+use tealight_train::task::{RegisteredTask, TaskConfig, TaskVisitor, classify, seq2seq};
 use tealight_train::text::corpus::{CorpusConfig, files};
 use tealight_train::text::diary::Languages;
 use tealight_train::text::masking;
@@ -97,7 +98,7 @@ fn shape(dims: &[usize]) -> String {
 
 /// Each key that chooses a kind, with its kinds.
 fn all_kinds() -> Result<String> {
-    let sections: [(&str, &[Kind]); 31] = [
+    let sections: [(&str, &[Kind]); 35] = [
         ("[task] kind", TaskConfig::KINDS),
         ("[task.source] kind (weather)", SourceConfig::KINDS),
         ("[task.source] kind (seq2seq)", seq2seq::SourceConfig::KINDS),
@@ -106,6 +107,7 @@ fn all_kinds() -> Result<String> {
         ("[task.regime] kind", Regime::KINDS),
         ("[task] read_out", ReadOut::KINDS),
         ("[task] read_out (classify)", classifier::ReadOut::KINDS),
+        ("[task] objective (classify)", classify::Objective::KINDS),
         ("[task.corpus] kind", CorpusConfig::KINDS),
         ("[task.corpus] documents (files)", files::Unit::KINDS),
         ("[task.corpus] language (diary)", Languages::KINDS),
@@ -124,6 +126,8 @@ fn all_kinds() -> Result<String> {
         ("[model] norm_placement", NormPlacement::KINDS),
         ("[model.feed_forward] kind", FeedForwardConfig::KINDS),
         ("[model.feed_forward] activation", Activation::KINDS),
+        ("[model.classifier] kind", ClassifierHead::KINDS),
+        ("[model.classifier] activation (dense)", HeadActivation::KINDS),
         ("[model.init] kind", InitConfig::KINDS),
         ("[optimizer] kind", OptimizerConfig::KINDS),
         ("[optimizer] scale (muon)", muon::Scale::KINDS),

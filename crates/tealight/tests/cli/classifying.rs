@@ -118,7 +118,14 @@ fn a_run_keeps_its_tokenizer_and_knows_what_it_was_held_against() -> Result {
 #[test]
 fn what_cannot_be_classified_is_refused() -> Result {
     let folder = trained()?;
-    folder.refuse(&["classify", "runs/texts", " "], &["a text is empty"])?;
+    let twice = ["classify", "runs/texts", "a", "--pair", "b", "--pair", "c"];
+    folder.refuse(&twice, &["`--pair` is given 2 times for 1 texts"])?;
+    folder.refuse(&["classify", "runs/texts"], &["TEXT"])?;
+    folder.write("empty.jsonl", "\n")?;
+    folder.refuse(&["classify", "runs/texts", "--file", "empty.jsonl"], &["no text given"])?;
+    folder.write("bad.csv", "body\na\n")?;
+    let bad = ["bad.csv`, line 1: there is no column `text` among `body`"];
+    folder.refuse(&["classify", "runs/texts", "--file", "bad.csv"], &bad)?;
     folder.refuse(&["translate", "runs/texts", "a"], &["task \"seq2seq\"", "\"classify\""])?;
     fs::remove_file(folder.path("runs/texts/labels.json"))?;
     folder.refuse(&["classify", "runs/texts", "a"], &["cannot read", "labels.json"])
@@ -137,6 +144,20 @@ fn what_cannot_be_learnt_from_is_refused_with_its_place() -> Result {
         ("task.data.validation=1.5", &["`task.data.validation` = 1.5"]),
         ("task.seq_len=2", &["`task.seq_len` = 2 leaves no room"]),
         ("task.read_out=last", &["read_out", "last"]),
+        ("task.objective=ranking", &["objective", "ranking", "regression"]),
+        (
+            "task.objective=regression",
+            &["texts.jsonl`, line 1: `label` is \"first\"", "needs a number"],
+        ),
+        (
+            "task.objective=labels",
+            &["line 1: the field `label` is \"first\"", "needs a list of labels"],
+        ),
+        ("task.data.text_pair=other", &["line 1: there is no field `other`"]),
+        ("task.labels=['first','other']", &["the label \"last\" is not in `task.labels`"]),
+        ("task.labels=['first','first']", &["`task.labels`, a list of 2, has a label twice"]),
+        ("model.classifier.kind=pooler", &["pooler", "dense"]),
+        ("model.classifier={kind='dense',dropout=1.5}", &["`model.classifier.dropout` = 1.5"]),
         ("task.tokenizer.kind=words", &["words", "wordpiece"]),
     ] {
         folder.refuse(&["train", "texts.toml", "--set", setting], parts)?;
@@ -144,4 +165,158 @@ fn what_cannot_be_learnt_from_is_refused_with_its_place() -> Result {
     let causal = ["task.read_out=cls", "model.causal=true"];
     let args = ["train", "texts.toml", "--set", causal[0], "--set", causal[1]];
     folder.refuse(&args, &["`task.read_out` = \"cls\" needs `model.causal` = false"])
+}
+
+/// Settings of a run with another objective.
+const OTHERS: [(&str, &str); 3] = [
+    ("pairs", "task.data.text_pair=other"),
+    ("numbers", "task.objective=regression"),
+    ("several", "task.objective=labels"),
+];
+
+/// A folder with a trained run of each objective.
+fn others() -> Result<Folder> {
+    let folder = folder()?;
+    for (name, setting) in OTHERS {
+        let line = |n: usize| {
+            let letter = ["a", "z"][n % 2];
+            let text = letter.repeat(1 + n / 2 % 5);
+            let label = match name {
+                "pairs" => format!(
+                    "\"other\": \"{} {n}\", \"label\": \"{}\"",
+                    ["a", "z"][n / 2 % 2],
+                    n % 2 == n / 2 % 2
+                ),
+                "numbers" => format!("\"label\": {}", n % 2),
+                _ => format!("\"label\": {}", ["[]", "[\"x\"]", "[\"y\", \"x\"]"][n % 3]),
+            };
+            format!("{{\"text\": \"{text} {n}\", {label}}}\n")
+        };
+        folder.write(&format!("{name}.jsonl"), (0..40).map(line).collect::<Vec<_>>().concat())?;
+        let path = format!("task.data.path={name}.jsonl");
+        let run = format!("--name={name}");
+        folder.succeed(&["train", "texts.toml", "-q", &run, "--set", setting, "--set", &path])?;
+    }
+    Ok(folder)
+}
+
+#[test]
+fn pairs_numbers_and_several_labels_are_learnt_evaluated_and_resumed() -> Result {
+    let folder = others()?;
+    for (name, metrics, words) in [
+        ("pairs", &["accuracy", "f1", "macro_f1", "matthews_correlation", "nll"][..], "Matthews"),
+        ("numbers", &["mse", "pearson", "spearmanr"], "Spearman"),
+        ("several", &["accuracy", "micro_f1", "macro_f1", "nll"], "micro F1"),
+    ] {
+        let run = format!("runs/{name}");
+        let summary = folder.read_json(&format!("{run}/summary.json"))?;
+        let named = summary["metrics"].as_object().ok_or("metrics")?;
+        assert!(
+            named.keys().eq(metrics.iter().copied().collect::<std::collections::BTreeSet<_>>()),
+            "{summary}"
+        );
+        let report = folder.json(&["evaluate", &run, "--json"])?;
+        let lines = folder.read(&format!("{run}/metrics.jsonl"))?;
+        let evaluated: Vec<serde_json::Value> =
+            lines.lines().map(serde_json::from_str).collect::<std::result::Result<_, _>>()?;
+        let last = evaluated.iter().rfind(|line| line["split"] == "validation").ok_or("a line")?;
+        for &metric in metrics {
+            let value = report[metric].as_f64().ok_or(metric)?;
+            assert_eq!(value, named[metric].as_f64().ok_or(metric)?, "{name}, {metric}");
+            let logged = if ["nll", "mse"].contains(&metric) { "loss" } else { metric };
+            let logged = last[logged].as_f64().ok_or(metric)?;
+            assert!((value - logged).abs() < 1e-5, "{name}, {metric}: {value} and {logged}");
+        }
+        let shown = folder.succeed(&["evaluate", &run])?.stdout;
+        assert!(shown.contains(words) && shown.contains("held out"), "{shown}");
+        folder.succeed(&["train", &run, "-q", "--name", "halves", "--stop-after", "13"])?;
+        folder.succeed(&["train", &run, "-q", "--name", "halves", "--resume"])?;
+        let model = "checkpoints/step-000030/model.safetensors";
+        folder.assert_same([&run, "runs/halves"], &[model, "labels.json", "report.json"])?;
+        fs::remove_dir_all(folder.path("runs/halves"))?;
+    }
+    Ok(())
+}
+
+#[test]
+fn each_objective_has_its_own_words_for_a_text() -> Result {
+    let folder = others()?;
+    for (name, _) in OTHERS {
+        fs::remove_file(folder.path(&format!("{name}.jsonl")))?;
+    }
+    let ask = |name: &str, more: &[&str]| -> Result<serde_json::Value> {
+        let run = format!("runs/{name}");
+        let json = folder.json(&[&["classify", &run, "aaa", "--json"], more].concat())?;
+        Ok(json["classified"][0].clone())
+    };
+    let pair = ask("pairs", &["--pair", "a 3"])?;
+    assert_eq!((&pair["text"], &pair["text_pair"]), (&"aaa".into(), &"a 3".into()));
+    assert_ne!(pair["scores"], ask("pairs", &["--pair", "zzz"])?["scores"]);
+    folder.write("pairs.csv", "other,text\na 3,aaa\n")?;
+    let file = folder.json(&["classify", "runs/pairs", "--file", "pairs.csv", "--json"])?;
+    assert_eq!(file["classified"][0], pair);
+    let scores = pair["scores"].as_array().ok_or("scores")?;
+    assert!(scores[0]["score"].as_f64() >= scores[1]["score"].as_f64(), "{pair}");
+    assert_eq!(pair["label"], scores[0]["label"]);
+
+    let number = ask("numbers", &[])?;
+    assert_eq!(number["scores"][0]["label"], "label");
+    assert_eq!(number["value"], number["scores"][0]["score"]);
+    assert!(number.get("probabilities").is_none(), "{number}");
+    let shown = folder.succeed(&["classify", "runs/numbers", "aaa"])?.stdout;
+    assert!(
+        (shown.trim().parse::<f64>()? - number["value"].as_f64().ok_or("a value")?).abs() < 1e-4
+    );
+
+    let several = ask("several", &[])?;
+    let sum: f64 =
+        ["x", "y"].iter().filter_map(|label| several["probabilities"][label].as_f64()).sum();
+    assert!((sum - 1.).abs() > 1e-6, "they are no distribution: {several}");
+    let above = several["scores"].as_array().ok_or("scores")?.iter();
+    let above =
+        above.filter(|one| one["score"].as_f64() > Some(0.5)).map(|one| one["label"].clone());
+    assert_eq!(several["labels"], serde_json::Value::Array(above.collect()));
+    Ok(())
+}
+
+/// The form of BERT, as far as a run of the task can have it.
+const BERT: [&str; 5] = [
+    "model.norm_placement=post",
+    "model.embedding.norm=true",
+    "model.position.kind=learned",
+    "model.classifier={kind='dense',activation='tanh'}",
+    "task.read_out=cls",
+];
+
+#[test]
+fn a_run_in_the_form_of_bert_is_exported_for_transformers_with_its_labels() -> Result {
+    let folder = folder()?;
+    let sets = BERT.iter().flat_map(|setting| ["--set", setting]);
+    let args: Vec<&str> = ["train", "texts.toml", "-q"].into_iter().chain(sets).collect();
+    folder.succeed(&args)?;
+    folder.succeed(&["export", "runs/texts", "--to", "folder", "--format", "hf"])?;
+    let config = folder.read_json("folder/config.json")?;
+    assert_eq!(config["architectures"][0], "BertForSequenceClassification");
+    assert_eq!(config["id2label"], serde_json::json!({ "0": "first", "1": "last" }));
+    assert_eq!(config["label2id"], serde_json::json!({ "first": 0, "last": 1 }));
+    assert_eq!(config["problem_type"], "single_label_classification");
+    let ask = |model: &str| folder.json(&["classify", model, "aaaa", "zz", "--json"]);
+    assert_eq!(ask("folder")?, ask("runs/texts")?);
+    // What is exported from the folder is the folder.
+    folder.succeed(&["export", "folder", "--to", "again", "--format", "hf"])?;
+    folder.assert_same(["folder", "again"], &["config.json", "model.safetensors"])?;
+
+    folder.succeed(&[
+        "train",
+        "texts.toml",
+        "-q",
+        "--name",
+        "mean",
+        "--set",
+        "task.read_out=mean",
+    ])?;
+    folder.refuse(
+        &["export", "runs/mean", "--to", "other", "--format", "hf"],
+        &["`model.classifier.kind` is \"linear\"", "requires \"dense\""],
+    )
 }

@@ -1,11 +1,13 @@
 //! The settings of `[task] kind = "classify"`.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use tealight_model::models::classifier::ReadOut;
+use tealight_model::names;
 
 use crate::data::text::tokenizer::TokenizerConfig;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::limits::{at_most, check, given};
 use crate::settings::settings;
 use crate::task::settings::{absolute_path, check_label_smoothing};
@@ -14,19 +16,37 @@ use crate::task::{Attends, TaskSettings};
 /// The longest sequence: the time of attention grows with its square.
 const MAX_SEQ_LEN: u64 = 1 << 16;
 
+names! {
+    /// `task.objective`: what is learnt of a text.
+    pub enum Objective {
+        /// Which one of several classes it belongs to: cross-entropy.
+        "classes" => Classes,
+        /// Which labels it has, any number of them: binary cross-entropy.
+        "labels" => Labels,
+        /// A number: mean squared error.
+        "regression" => Regression,
+    }
+}
+
 settings! {
     /// `[task] kind = "classify"`
     pub struct Config {
-        /// The most tokens of a text, special ones included; longer texts are truncated.
+        /// What is learnt of a text.
+        pub objective: Objective = Objective::Classes,
+        /// The labels in the order of the model's outputs; those of the training texts in ascending order when
+        /// absent. Of two, the second is the positive one of the F1.
+        pub labels: Option<Vec<String>> = None,
+        /// The most tokens of a text, or of both of a pair, special ones included; longer texts are truncated.
         pub seq_len: usize = 128,
         /// Which positions the class is predicted from.
         pub read_out: ReadOut = ReadOut::Cls,
-        /// Token types that the model has embeddings for, 2 in BERT. All tokens are of type 0.
+        /// Token types that the model has embeddings for, 2 in BERT: 0 for the first text, 1 for the second.
         pub n_token_types: usize = 0,
         /// Rows of the token embedding; as many as the tokenizer has tokens when absent. A pretrained model may
         /// have more.
         pub vocab_size: Option<usize> = None,
-        /// Probability mass that the loss spreads over all classes (Szegedy et al. 2016).
+        /// Probability mass that the loss spreads over all classes, or over both values of a label (Szegedy et al.
+        /// 2016).
         pub label_smoothing: f64 = 0.,
         /// `[task.data]`: the texts.
         pub data: DataConfig = DataConfig::default(),
@@ -41,12 +61,47 @@ settings! {
         pub path: PathBuf = PathBuf::new(),
         /// The field or column of the text.
         pub text: String = "text".to_owned(),
-        /// The field or column of the label: a word, a number, true or false.
+        /// The field or column of the second text of a pair; single texts when absent.
+        pub text_pair: Option<String> = None,
+        /// The field or column of the label: a word, a number, true or false. Under `objective = "labels"` a list
+        /// of these, which a `.csv` separates with `;`; under `objective = "regression"` a number.
         pub label: String = "label".to_owned(),
         /// The share of the texts that is held out for validation.
         pub validation: f64 = 0.1,
         /// A file of texts for validation, instead of a share.
         pub validation_path: Option<PathBuf> = None,
+    }
+}
+
+impl Config {
+    /// Checks `task.labels` and what a regression has no use for.
+    fn check_labels(&self) -> Result<()> {
+        let is_regression = self.objective == Objective::Regression;
+        if is_regression && self.label_smoothing > 0. {
+            let message = format!(
+                "`task.label_smoothing` = {} spreads probability over classes, and `task.objective` = \
+                 \"regression\" has none",
+                self.label_smoothing
+            );
+            return Err(Error::config(["task.label_smoothing", "task.objective"], message));
+        }
+        let Some(labels) = &self.labels else { return Ok(()) };
+        let different: BTreeSet<_> = labels.iter().collect();
+        let (n, rule) = (
+            labels.len(),
+            match self.objective {
+                _ if different.len() < labels.len() => "has a label twice",
+                _ if labels.iter().any(|label| label.trim().is_empty()) => "has an empty label",
+                Objective::Classes if labels.len() < 2 => "needs two labels at least",
+                Objective::Labels if labels.is_empty() => "needs a label at least",
+                Objective::Regression if labels.len() != 1 => {
+                    "needs the name of the one number that `task.objective` = \"regression\" learns"
+                }
+                _ => return Ok(()),
+            },
+        );
+        let message = format!("`task.labels`, a list of {n}, {rule}");
+        Err(Error::config(["task.labels", "task.objective"], message))
     }
 }
 
@@ -56,6 +111,7 @@ impl TaskSettings for Config {
         at_most("task.seq_len", seq_len as u64, MAX_SEQ_LEN)?;
         at_most("task.n_token_types", n_token_types as u64, MAX_SEQ_LEN)?;
         check_label_smoothing(label_smoothing)?;
+        self.check_labels()?;
         let DataConfig { validation, ref path, .. } = self.data;
         given("task.data.path", path, "a .jsonl or .csv file with texts and labels")?;
         let is_share = |share| share > 0. && share < 1.;

@@ -1,12 +1,13 @@
-//! The texts of both splits as tokens with classes.
+//! The texts of both splits as tokens, with what is learnt of them.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use rayon::prelude::*;
 use tealight_ops::rng::{Purpose, Stream};
 
-use super::config::{Config, DataConfig};
-use super::file::{Example, read};
+use super::config::{Config, DataConfig, Objective};
+use super::file::{Example, Label, Text, read};
 use super::labels::Labels;
 use crate::data::DataFile;
 use crate::data::fingerprint::fnv_1a;
@@ -18,11 +19,28 @@ const PATH: &str = "task.data.path";
 const VALIDATION: &str = "task.data.validation";
 const VALIDATION_PATH: &str = "task.data.validation_path";
 
-/// The tokens of a text, and its class.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Item {
+/// The tokens of a text or of a pair.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Tokens {
     pub(super) ids: Vec<u32>,
-    pub(super) class: u32,
+    /// As many, or none where the model has no use for them.
+    pub(super) type_ids: Vec<u32>,
+}
+
+/// What is learnt of a text.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Target {
+    Class(u32),
+    /// For each label whether the text has it.
+    Labels(Vec<bool>),
+    Number(f64),
+}
+
+/// A text and what is learnt of it.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Item {
+    pub(super) tokens: Tokens,
+    pub(super) target: Target,
 }
 
 /// The items of both splits, their labels and the tokenizer.
@@ -38,41 +56,72 @@ pub(super) struct Data {
 }
 
 impl Data {
-    /// Reads the files, and the tokenizer in `kept` or trains it.
-    pub(super) fn new(config: &Config, seed: u64, kept: Option<&Path>) -> Result<Self> {
-        let DataConfig { path, validation_path, .. } = &config.data;
-        let examples = read(PATH, path, &config.data)?;
+    /// Reads the files, and the tokenizer in `kept` or trains it. Texts are cut off to `seq_len` tokens.
+    pub(super) fn new(
+        config: &Config,
+        seq_len: usize,
+        seed: u64,
+        kept: Option<&Path>,
+    ) -> Result<Self> {
+        let DataConfig { path, validation_path, text_pair, .. } = &config.data;
+        let examples = read(PATH, path, &config.data, config.objective)?;
         let mut files = vec![data_file(PATH, path, &examples)];
         let (train, validation) = match validation_path {
             Some(other) => {
                 must_differ(path, other)?;
-                let held_out = read(VALIDATION_PATH, other, &config.data)?;
+                let held_out = read(VALIDATION_PATH, other, &config.data, config.objective)?;
                 files.push(data_file(VALIDATION_PATH, other, &held_out));
                 (examples, held_out)
             }
             None => split(examples, config.data.validation, seed)?,
         };
-        let labels = Labels::of(train.iter().map(|one| one.label.as_str()));
-        if let [only] = labels.names() {
-            let message = format!(
-                "`{}`: all texts to train on are \"{only}\", and there is nothing to tell apart",
-                path.display()
-            );
-            return Err(Error::config([PATH], message));
-        }
-        let texts = train.iter().map(|one| Ok(one.text.clone()));
+        let labels = labels(config, &train)?;
+        let texts =
+            train.iter().flat_map(|one| [Some(&one.text.text), one.text.text_pair.as_ref()]);
+        let texts = texts.flatten().map(|text| Ok(text.clone()));
         let tokenizer = kept_or_trained(kept, &config.tokenizer, || Ok(texts))?;
         files.push(tokenizer_file(&tokenizer)?);
-        let encoder = Encoder::new(tokenizer, config.seq_len)?;
+        let encoder = Encoder::new(tokenizer, seq_len, config.n_token_types)?;
+        if text_pair.is_some() {
+            encoder.check_pairs()?;
+        }
+        let read_labels = Targets::new(config, &labels);
         let of = |examples: &[Example], path: &Path| -> Result<Vec<Item>> {
-            let examples = examples.par_iter();
-            examples.map(|one| item(one, path, &labels, &encoder)).collect()
+            let items = examples.par_iter().map(|one| item(one, path, &read_labels, &encoder));
+            // The first fault of the file, whichever thread finds one first.
+            items.collect::<Vec<_>>().into_iter().collect()
         };
         let mut held_out = of(&validation, validation_path.as_ref().unwrap_or(path))?;
-        held_out.sort_by_key(|item| std::cmp::Reverse(item.ids.len()));
+        held_out.sort_by_key(|item| std::cmp::Reverse(item.tokens.ids.len()));
         let train = of(&train, path)?;
         Ok(Self { train, validation: held_out, labels, encoder, files })
     }
+}
+
+/// The labels that the settings list, or those of the texts to train on.
+fn labels(config: &Config, train: &[Example]) -> Result<Labels> {
+    let objective = config.objective;
+    if let Some(listed) = &config.labels {
+        return Ok(Labels::new(objective, listed.clone()));
+    }
+    let DataConfig { path, label, .. } = &config.data;
+    if objective == Objective::Regression {
+        return Ok(Labels::new(objective, vec![label.clone()]));
+    }
+    let given = train.iter().flat_map(|one| match &one.label {
+        Label::Class(class) => std::slice::from_ref(class),
+        Label::Labels(labels) => labels,
+        Label::Number(_) => &[],
+    });
+    let labels = Labels::of(objective, given.map(String::as_str));
+    let fault = match labels.names() {
+        [only] if objective == Objective::Classes => {
+            format!("all texts to train on are \"{only}\", and there is nothing to tell apart")
+        }
+        [] => "no text to train on has a label".to_owned(),
+        _ => return Ok(labels),
+    };
+    Err(Error::config([PATH], format!("`{}`: {fault}", path.display())))
 }
 
 /// Refuses one file for both splits, also under two paths.
@@ -86,17 +135,33 @@ fn must_differ(path: &Path, other: &Path) -> Result<()> {
 }
 
 fn data_file(key: &str, path: &Path, examples: &[Example]) -> DataFile {
-    let bytes = examples.iter().flat_map(|Example { text, label, .. }| {
-        text.bytes().chain([0]).chain(label.bytes()).chain([0])
-    });
+    let mut bytes = Vec::new();
+    let mut add = |part: &[u8]| {
+        bytes.extend_from_slice(part);
+        bytes.push(0);
+    };
+    for Example { text, label, .. } in examples {
+        add(text.text.as_bytes());
+        text.text_pair.iter().for_each(|pair| add(pair.as_bytes()));
+        match label {
+            Label::Class(class) => add(class.as_bytes()),
+            Label::Labels(labels) => add(labels.join("\n").as_bytes()),
+            Label::Number(number) => add(&number.to_le_bytes()),
+        }
+    }
     DataFile::new(key, path, fnv_1a(bytes))
 }
 
-/// Splits by a hash of the text, so that a text is in one split only, however often it occurs.
+/// Splits by a hash of the text, so that a text is in one split only, however often it occurs; a pair by that of
+/// both.
 fn split(examples: Vec<Example>, share: f64, seed: u64) -> Result<(Vec<Example>, Vec<Example>)> {
     let stream = Stream::new(seed, Purpose::Data).fork_name("classify");
     let n = examples.len();
-    let is_held_out = |one: &Example| stream.fork_name(&one.text).uniform(0) < share;
+    let is_held_out = |one: &Example| {
+        let of_first = stream.fork_name(&one.text.text);
+        let of_both = one.text.text_pair.as_ref().map(|pair| of_first.fork_name(pair));
+        of_both.unwrap_or(of_first).uniform(0) < share
+    };
     let (validation, train): (Vec<_>, Vec<_>) = examples.into_iter().partition(is_held_out);
     if train.is_empty() || validation.is_empty() {
         let message = format!(
@@ -109,17 +174,52 @@ fn split(examples: Vec<Example>, share: f64, seed: u64) -> Result<(Vec<Example>,
     Ok((train, validation))
 }
 
-fn item(example: &Example, path: &Path, labels: &Labels, encoder: &Encoder) -> Result<Item> {
+/// Turns what a file says of a text into what is learnt.
+struct Targets<'a> {
+    classes: BTreeMap<&'a str, u32>,
+    /// Whether the settings list the labels.
+    are_listed: bool,
+}
+
+impl<'a> Targets<'a> {
+    fn new(config: &Config, labels: &'a Labels) -> Self {
+        Self { classes: labels.by_name(), are_listed: config.labels.is_some() }
+    }
+
+    fn of(&self, label: &Label) -> Result<Target, String> {
+        Ok(match label {
+            Label::Class(class) => Target::Class(self.class(class)?),
+            Label::Labels(labels) => {
+                let mut has = vec![false; self.classes.len()];
+                for label in labels {
+                    has[self.class(label)? as usize] = true;
+                }
+                Target::Labels(has)
+            }
+            Label::Number(number) => Target::Number(*number),
+        })
+    }
+
+    fn class(&self, label: &str) -> Result<u32, String> {
+        self.classes.get(label).copied().ok_or_else(|| {
+            if self.are_listed {
+                format!("the label \"{label}\" is not in `task.labels`")
+            } else {
+                format!("no text to train on has the label \"{label}\"")
+            }
+        })
+    }
+}
+
+fn item(example: &Example, path: &Path, targets: &Targets<'_>, encoder: &Encoder) -> Result<Item> {
     let Example { text, label, line } = example;
     let wrong = |rule: String| Error::line(path, *line, rule);
-    let Some(class) = labels.class(label) else {
-        return Err(wrong(format!("no text to train on has the label \"{label}\"")));
-    };
-    let ids = encoder.encode(text).map_err(|error| wrong(error.to_string()))?;
-    if ids.is_empty() {
+    let target = targets.of(label).map_err(wrong)?;
+    let tokens = encoder.encode(text).map_err(|error| wrong(error.to_string()))?;
+    if tokens.ids.is_empty() {
         return Err(wrong("the tokenizer makes no token of the text".to_owned()));
     }
-    Ok(Item { ids, class })
+    Ok(Item { tokens, target })
 }
 
 /// A tokenizer that truncates texts.
@@ -129,11 +229,12 @@ pub(super) struct Encoder {
     seq_len: usize,
     /// Special tokens at the end of the template, which truncation keeps.
     n_closing: usize,
+    n_token_types: usize,
 }
 
 impl Encoder {
     /// Refuses a `seq_len` without room for a text beside the special tokens.
-    pub(super) fn new(tokenizer: Tokenizer, seq_len: usize) -> Result<Self> {
+    pub(super) fn new(tokenizer: Tokenizer, seq_len: usize, n_token_types: usize) -> Result<Self> {
         let (ids, plain) = (tokenizer.encode("a")?.ids, tokenizer.encode_plain("a")?);
         // A template may leave the text out.
         let Some(n_special) = ids.len().checked_sub(plain.len()) else {
@@ -150,11 +251,44 @@ impl Encoder {
             );
             return Err(Error::config(["task.seq_len"], message));
         }
-        Ok(Self { tokenizer, seq_len, n_closing })
+        Ok(Self { tokenizer, seq_len, n_closing, n_token_types })
     }
 
-    /// The ids of a text, truncated to `seq_len`.
-    pub(super) fn encode(&self, text: &str) -> Result<Vec<u32>> {
+    /// Refuses a `seq_len` without room for two texts, and token types that the model lacks.
+    fn check_pairs(&self) -> Result<()> {
+        let pair = self.tokenizer.encode_pair("a", "a")?;
+        let n_special = pair.ids.len().saturating_sub(2 * self.tokenizer.encode_plain("a")?.len());
+        let Self { seq_len, n_token_types, .. } = *self;
+        if seq_len < n_special + 2 {
+            let message = format!(
+                "`task.seq_len` = {seq_len} leaves no room for two texts: the tokenizer adds {n_special} \
+                 special tokens to each pair"
+            );
+            return Err(Error::config(["task.seq_len", "task.data.text_pair"], message));
+        }
+        let n_types = pair.type_ids.iter().max().map_or(0, |largest| *largest as usize + 1);
+        if n_token_types > 1 && n_types > n_token_types {
+            let message = format!(
+                "`task.n_token_types` = {n_token_types}, and the tokenizer gives a pair {n_types} types"
+            );
+            return Err(Error::config(["task.n_token_types", "task.data.text_pair"], message));
+        }
+        Ok(())
+    }
+
+    /// The tokens of a text or a pair, truncated to `seq_len`: of a pair the longer text first.
+    pub(super) fn encode(&self, Text { text, text_pair }: &Text) -> Result<Tokens> {
+        let Some(pair) = text_pair else {
+            return Ok(Tokens { ids: self.encode_one(text)?, type_ids: Vec::new() });
+        };
+        let pair = self.tokenizer.encode_pair_within(text, pair, self.seq_len)?;
+        // With one type or none, the model cannot tell them apart.
+        let has_types = self.n_token_types > 1;
+        let type_ids = if has_types { pair.type_ids } else { Vec::new() };
+        Ok(Tokens { ids: pair.ids, type_ids })
+    }
+
+    fn encode_one(&self, text: &str) -> Result<Vec<u32>> {
         let mut ids = self.tokenizer.encode(text)?.ids;
         if ids.len() > self.seq_len {
             ids.drain(self.seq_len - self.n_closing..ids.len() - self.n_closing);
@@ -184,7 +318,7 @@ mod tests {
             config.data.validation_path = Some(path("validation.csv"));
         }
         change(&mut config);
-        Data::new(&config, 17, None)
+        Data::new(&config, config.seq_len, 17, None)
             .map_err(|error| error.to_string().replace(&path("").display().to_string(), ""))
     }
 
@@ -198,7 +332,7 @@ mod tests {
         let Data { train, validation, labels, .. } = data(&many(), None, |_| {}).unwrap();
         assert_eq!(train.len() + validation.len(), 200);
         assert!((5..60).contains(&validation.len()), "{}", validation.len());
-        assert!(validation.iter().all(|held| train.iter().all(|item| item.ids != held.ids)));
+        assert!(validation.iter().all(|held| train.iter().all(|item| item.tokens != held.tokens)));
         assert_eq!(labels.names(), ["bad", "good"]);
     }
 
@@ -207,8 +341,8 @@ mod tests {
         let held_out = "a,good\nlonger,bad\n";
         let Data { train, validation, .. } = data(&many(), Some(held_out), |_| {}).unwrap();
         assert_eq!(train.len(), 200);
-        let classes: Vec<u32> = validation.iter().map(|item| item.class).collect();
-        assert_eq!(classes, [0, 1], "the long before the short");
+        let classes: Vec<_> = validation.iter().map(|item| item.target.clone()).collect();
+        assert_eq!(classes, [Target::Class(0), Target::Class(1)], "the long before the short");
     }
 
     #[test]
@@ -230,12 +364,12 @@ mod tests {
         std::fs::write(&path, format!("text,label\n{}", many())).unwrap();
         let mut config = Config { tokenizer: TokenizerConfig::Byte, ..Config::default() };
         config.data.path = path;
-        let Data { encoder, train, .. } = Data::new(&config, 17, None).unwrap();
+        let Data { encoder, train, .. } = Data::new(&config, 128, 17, None).unwrap();
         encoder.tokenizer.save(&run.path().join("tokenizer.json")).unwrap();
         let gone = FileConfig { path: run.path().join("gone.json") };
         config.tokenizer = TokenizerConfig::File(gone);
-        assert_eq!(Data::new(&config, 17, Some(run.path())).unwrap().train, train);
-        assert!(Data::new(&config, 17, None).is_err());
+        assert_eq!(Data::new(&config, 128, 17, Some(run.path())).unwrap().train, train);
+        assert!(Data::new(&config, 128, 17, None).is_err());
     }
 
     #[test]
@@ -252,10 +386,10 @@ mod tests {
     #[test]
     fn what_is_too_long_is_cut_off_and_still_closed() {
         let Data { encoder, .. } = data(&many(), None, |config| config.seq_len = 6).unwrap();
-        let ids = encoder.encode("text 123").unwrap();
+        let ids = encoder.encode_one("text 123").unwrap();
         let tokens: Vec<_> = ids.iter().filter_map(|&id| encoder.tokenizer.token(id)).collect();
         assert_eq!(tokens, ["[CLS]", "t", "e", "x", "t", "[SEP]"]);
-        assert_eq!(encoder.encode("te").unwrap().len(), 4);
+        assert_eq!(encoder.encode_one("te").unwrap().len(), 4);
     }
 
     #[test]
@@ -274,5 +408,85 @@ mod tests {
         }
         let message = data(&many(), None, |config| config.seq_len = 2).unwrap_err();
         assert!(message.contains("adds 2 special tokens"), "{message}");
+    }
+
+    fn pairs(change: impl Fn(&mut Config)) -> Result<Data, String> {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("pairs.csv");
+        let line = |n: usize| format!("abc {n},defghijk {n},{}", ["no", "yes"][n % 2]);
+        let lines: Vec<_> = (0..40).map(line).collect();
+        std::fs::write(&path, format!("text,other,label\n{}\n", lines.join("\n"))).unwrap();
+        let mut config = Config { n_token_types: 2, ..Config::default() };
+        config.data.path = path;
+        config.data.text_pair = Some("other".to_owned());
+        config.tokenizer = TokenizerConfig::Char(CharConfig::default());
+        change(&mut config);
+        Data::new(&config, config.seq_len, 17, None).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_second_text_of_a_pair_has_its_own_type_and_the_longer_is_cut_off() {
+        let Data { encoder, train, .. } = pairs(|config| config.seq_len = 12).unwrap();
+        assert!(train.iter().all(|item| item.tokens.ids.len() <= 12));
+        let text = Text { text: "abc".to_owned(), text_pair: Some("defghijk".to_owned()) };
+        let Tokens { ids, type_ids } = encoder.encode(&text).unwrap();
+        let tokens: Vec<_> = ids.iter().filter_map(|&id| encoder.tokenizer.token(id)).collect();
+        assert_eq!(tokens.join(" "), "[CLS] a b c [SEP] d e f g h i [SEP]");
+        assert_eq!(type_ids, [0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1]);
+        let Data { encoder, .. } = pairs(|config| config.n_token_types = 0).unwrap();
+        assert_eq!(encoder.encode(&text).unwrap().type_ids, [0; 0]);
+    }
+
+    #[test]
+    fn a_pair_for_which_there_is_no_room_is_refused() {
+        let message = pairs(|config| config.seq_len = 4).unwrap_err();
+        assert!(message.contains("no room for two texts: the tokenizer adds 3"), "{message}");
+    }
+
+    #[test]
+    fn listed_labels_have_their_order_and_no_others() {
+        let listed = |labels: [&str; 2]| {
+            let labels: Vec<_> = labels.map(str::to_owned).into();
+            pairs(move |config| config.labels = Some(labels.clone()))
+        };
+        assert_eq!(listed(["yes", "no"]).unwrap().labels.names(), ["yes", "no"]);
+        let message = listed(["yes", "maybe"]).unwrap_err();
+        assert!(message.ends_with("the label \"no\" is not in `task.labels`"), "{message}");
+    }
+
+    #[test]
+    fn several_labels_and_numbers_are_learnt() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("texts.csv");
+        let line = |n: usize| format!("text {n},{}", ["", "a", "b", "a;b"][n % 4]);
+        let lines: Vec<_> = (0..40).map(line).collect();
+        std::fs::write(&path, format!("text,label\n{}\n", lines.join("\n"))).unwrap();
+        let mut config = Config { objective: Objective::Labels, ..Config::default() };
+        config.data.path.clone_from(&path);
+        config.tokenizer = TokenizerConfig::Byte;
+        let Data { train, labels, .. } = Data::new(&config, 128, 17, None).unwrap();
+        assert_eq!(
+            (labels.names(), labels.objective()),
+            (&["a".to_owned(), "b".to_owned()][..], Objective::Labels)
+        );
+        for has in [[false, false], [true, false], [false, true], [true, true]] {
+            assert!(train.iter().any(|item| item.target == Target::Labels(has.into())), "{has:?}");
+        }
+        std::fs::write(
+            &path,
+            "text,label\n".to_owned()
+                + &(0..40).map(|n| format!("text {n},\n")).collect::<Vec<_>>().concat(),
+        )
+        .unwrap();
+        config.data.validation = 0.3;
+        let error = Data::new(&config, 128, 17, None).unwrap_err().to_string();
+        assert!(error.ends_with("no text to train on has a label"), "{error}");
+
+        let lines: Vec<_> = (0..40).map(|n| format!("text {n},{}.5", n % 5)).collect();
+        std::fs::write(&path, format!("text,label\n{}\n", lines.join("\n"))).unwrap();
+        config.objective = Objective::Regression;
+        let Data { train, labels, .. } = Data::new(&config, 128, 17, None).unwrap();
+        assert_eq!(labels.names(), ["label"]);
+        assert!(train.iter().any(|item| item.target == Target::Number(4.5)));
     }
 }

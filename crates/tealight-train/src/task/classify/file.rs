@@ -3,37 +3,92 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use super::config::DataConfig;
+use super::config::{DataConfig, Objective};
 use crate::data::json_line;
 use crate::error::{Error, Result};
 
+/// Separates several labels in a column.
+const SEPARATOR: char = ';';
+/// The field of the second text, where it may be left out and no setting names it.
+const TEXT_PAIR: &str = "text_pair";
+
+/// A text, or a pair of texts.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Text {
+    /// The only text, or the first.
+    pub text: String,
+    /// The second text of a pair.
+    pub text_pair: Option<String>,
+}
+
+/// What a file says of a text.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Label {
+    /// Its class; numbers and booleans as JSON writes them.
+    Class(String),
+    /// Its labels.
+    Labels(Vec<String>),
+    /// A number.
+    Number(f64),
+}
+
 /// A text and its label.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Example {
     /// As the file has it.
-    pub text: String,
-    /// As the file has it; numbers and booleans as JSON writes them.
-    pub label: String,
+    pub text: Text,
+    /// What is to be learnt of it.
+    pub label: Label,
     /// The line of the file, counted from 1.
     pub(super) line: usize,
 }
 
+/// A line or row: its texts, what it says of them, and its number.
+struct Row<'a> {
+    text: Text,
+    label: Option<Written<'a>>,
+    line: usize,
+}
+
+/// A label as a file has it.
+enum Written<'a> {
+    Json(&'a Value),
+    Csv(&'a str),
+}
+
+/// The names of the fields or columns that are read.
+#[derive(Clone, Copy)]
+struct Fields<'a> {
+    text: &'a str,
+    text_pair: Option<&'a str>,
+    /// `None` where only texts are read; then the second text may be missing, too.
+    label: Option<&'a str>,
+}
+
 /// The examples of the file in the setting `key`, in its order.
-pub(super) fn read(key: &str, path: &Path, config: &DataConfig) -> Result<Vec<Example>> {
-    let bytes = std::fs::read(path).map_err(|source| {
-        Error::config([key], format!("`{}` cannot be read: {source}", path.display()))
-    })?;
-    let bytes = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(&bytes);
-    let examples = match path.extension().and_then(|extension| extension.to_str()) {
-        Some("jsonl") => of_jsonl(path, bytes, config)?,
-        Some("csv") => of_csv(path, bytes, config)?,
-        _ => {
-            let message = format!("`{key}` = `{}` ends in neither .jsonl nor .csv", path.display());
-            return Err(Error::config([key], message));
+pub(super) fn read(
+    key: &str,
+    path: &Path,
+    config: &DataConfig,
+    objective: Objective,
+) -> Result<Vec<Example>> {
+    let DataConfig { text, text_pair, label: field, .. } = config;
+    let fields = Fields { text, text_pair: text_pair.as_deref(), label: Some(field) };
+    let mut examples = Vec::new();
+    let each = |Row { text, label, line }: Row<'_>| {
+        let both = [("text", Some(&text.text)), ("second text", text.text_pair.as_ref())];
+        for (side, value) in both {
+            if value.is_some_and(|value| value.trim().is_empty()) {
+                return Err(format!("the {side} is empty"));
+            }
         }
+        let Some(label) = label else { return Err(format!("there is no `{field}`")) };
+        examples.push(Example { text, label: Label::of(&label, objective, field)?, line });
+        Ok(())
     };
+    rows(key, path, fields, each)?;
     if examples.is_empty() {
         let message = format!("`{}` holds no text", path.display());
         return Err(Error::config([key], message));
@@ -41,34 +96,153 @@ pub(super) fn read(key: &str, path: &Path, config: &DataConfig) -> Result<Vec<Ex
     Ok(examples)
 }
 
-fn of_jsonl(path: &Path, bytes: &[u8], config: &DataConfig) -> Result<Vec<Example>> {
-    let mut examples = Vec::new();
+/// The texts of a file, whatever it says of them.
+pub(super) fn texts(path: &Path, config: &DataConfig) -> Result<Vec<Text>> {
+    let text_pair = Some(config.text_pair.as_deref().unwrap_or(TEXT_PAIR));
+    let fields = Fields { text: &config.text, text_pair, label: None };
+    let mut texts = Vec::new();
+    rows("--file", path, fields, |row| {
+        texts.push(row.text);
+        Ok(())
+    })?;
+    Ok(texts)
+}
+
+/// Passes each row of the file in the setting `key` to `each`, whose error is one of its line.
+fn rows(
+    key: &str,
+    path: &Path,
+    fields: Fields<'_>,
+    each: impl FnMut(Row<'_>) -> Result<(), String>,
+) -> Result<()> {
+    let bytes = std::fs::read(path).map_err(|source| {
+        Error::config([key], format!("`{}` cannot be read: {source}", path.display()))
+    })?;
+    let bytes = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(&bytes);
+    match path.extension().and_then(|extension| extension.to_str()) {
+        Some("jsonl") => of_jsonl(path, bytes, fields, each),
+        Some("csv") => of_csv(path, bytes, fields, each),
+        _ => {
+            let message = format!("`{key}` = `{}` ends in neither .jsonl nor .csv", path.display());
+            Err(Error::config([key], message))
+        }
+    }
+}
+
+impl Label {
+    fn of(written: &Written<'_>, objective: Objective, field: &str) -> Result<Self, String> {
+        match (objective, written) {
+            (Objective::Classes, Written::Csv(cell)) => word(cell).map(Self::Class),
+            (Objective::Classes, Written::Json(Value::Array(_))) => Err(format!(
+                "the field `{field}` is a list, and `task.objective` = \"classes\" learns one label of a text: \
+                 \"labels\" learns several"
+            )),
+            (Objective::Classes, Written::Json(value)) => json_word(value, field).map(Self::Class),
+            (Objective::Labels, Written::Csv(cell)) if cell.trim().is_empty() => {
+                Ok(Self::Labels(Vec::new()))
+            }
+            (Objective::Labels, Written::Csv(cell)) => different(cell.split(SEPARATOR).map(word)),
+            (Objective::Labels, Written::Json(Value::Array(all))) => {
+                different(all.iter().map(|value| json_word(value, field)))
+            }
+            (Objective::Labels, Written::Json(value)) => Err(format!(
+                "the field `{field}` is {value}, and `task.objective` = \"labels\" needs a list of labels"
+            )),
+            (Objective::Regression, written) => written.number(field).map(Self::Number),
+        }
+    }
+}
+
+impl Written<'_> {
+    fn number(&self, field: &str) -> Result<f64, String> {
+        let (number, shown) = match self {
+            Written::Json(value) => (value.as_f64(), value.to_string()),
+            Written::Csv(cell) => {
+                (cell.trim().parse().ok(), format!("\"{}\"", cell.escape_debug()))
+            }
+        };
+        // Targets are computed with in f32.
+        number.filter(|&number| (number as f32).is_finite()).ok_or_else(|| {
+            format!("`{field}` is {shown}, and `task.objective` = \"regression\" needs a number")
+        })
+    }
+}
+
+fn json_word(value: &Value, field: &str) -> Result<String, String> {
+    match value {
+        Value::String(label) => word(label),
+        label @ (Value::Number(_) | Value::Bool(_)) => Ok(label.to_string()),
+        _ => Err(format!("the field `{field}` is not a label")),
+    }
+}
+
+fn word(label: &str) -> Result<String, String> {
+    let label = label.trim();
+    if label.is_empty() { Err("the label is empty".to_owned()) } else { Ok(label.to_owned()) }
+}
+
+fn different(labels: impl Iterator<Item = Result<String, String>>) -> Result<Label, String> {
+    let mut all: Vec<String> = Vec::new();
+    for label in labels {
+        let label = label?;
+        if all.contains(&label) {
+            return Err(format!("the label \"{label}\" is given twice"));
+        }
+        all.push(label);
+    }
+    Ok(Label::Labels(all))
+}
+
+fn of_jsonl(
+    path: &Path,
+    bytes: &[u8],
+    fields: Fields<'_>,
+    mut each: impl FnMut(Row<'_>) -> Result<(), String>,
+) -> Result<()> {
     for (at, line) in bytes.split(|&byte| byte == b'\n').enumerate() {
         let wrong = |rule: String| Error::line(path, at + 1, rule);
         let text = std::str::from_utf8(line).map_err(|_| wrong("this is not UTF-8".to_owned()))?;
         if text.trim().is_empty() {
             continue;
         }
-        let fields = json_line::object(text).map_err(wrong)?;
-        let field = |name: &str| {
-            // Sorted: another crate may enable the feature of serde_json that keeps the order of fields.
-            let known = || fields.keys().collect::<BTreeSet<_>>();
-            fields.get(name).ok_or_else(|| wrong(missing("field", name, known())))
-        };
-        let Value::String(text) = field(&config.text)? else {
-            return Err(wrong(format!("the field `{}` is not a text", config.text)));
-        };
-        let label = match field(&config.label)? {
-            Value::String(label) => label.clone(),
-            label @ (Value::Number(_) | Value::Bool(_)) => label.to_string(),
-            _ => return Err(wrong(format!("the field `{}` is not a label", config.label))),
-        };
-        examples.push(example(text, &label, at + 1).map_err(wrong)?);
+        let object = json_line::object(text).map_err(wrong)?;
+        let row = json_row(&object, fields, at + 1).map_err(wrong)?;
+        each(row).map_err(wrong)?;
     }
-    Ok(examples)
+    Ok(())
 }
 
-fn of_csv(path: &Path, bytes: &[u8], config: &DataConfig) -> Result<Vec<Example>> {
+fn json_row<'a>(
+    object: &'a Map<String, Value>,
+    fields: Fields<'_>,
+    line: usize,
+) -> Result<Row<'a>, String> {
+    let field = |name: &str| {
+        // Sorted: another crate may enable the feature of serde_json that keeps the order of fields.
+        let known = || object.keys().collect::<BTreeSet<_>>();
+        object.get(name).ok_or_else(|| missing("field", name, known()))
+    };
+    let text = |name: &str| match field(name)? {
+        Value::String(text) => Ok(text.clone()),
+        _ => Err(format!("the field `{name}` is not a text")),
+    };
+    let may_lack = |name: &&str| fields.label.is_some() || object.contains_key(*name);
+    Ok(Row {
+        text: Text {
+            text: text(fields.text)?,
+            text_pair: fields.text_pair.filter(may_lack).map(text).transpose()?,
+        },
+        label: fields.label.map(field).transpose()?.map(Written::Json),
+        line,
+    })
+}
+
+fn of_csv(
+    path: &Path,
+    bytes: &[u8],
+    fields: Fields<'_>,
+    mut each: impl FnMut(Row<'_>) -> Result<(), String>,
+) -> Result<()> {
     let mut reader = csv::Reader::from_reader(bytes);
     // Counts the lines up to a row; rows come in order. The csv reader's own count is too low after blank lines
     // and `\r\n`: it takes them for the beginning of the next row.
@@ -85,29 +259,25 @@ fn of_csv(path: &Path, bytes: &[u8], config: &DataConfig) -> Result<Vec<Example>
     };
     let heading = reader.headers();
     let heading = heading.map_err(|error| of_row(path, &error, line_of(error.position())))?.clone();
+    let names: Vec<&str> = heading.iter().map(str::trim).collect();
     let column = |name: &str| {
-        let names: Vec<&str> = heading.iter().map(str::trim).collect();
         let at = names.iter().position(|&known| known == name);
-        at.ok_or_else(|| Error::line(path, 1, missing("column", name, names)))
+        at.ok_or_else(|| Error::line(path, 1, missing("column", name, &names)))
     };
-    let (text, label) = (column(&config.text)?, column(&config.label)?);
-    let mut examples = Vec::new();
+    let may_lack = |name: &&str| fields.label.is_some() || names.contains(name);
+    let first = column(fields.text)?;
+    let second = fields.text_pair.filter(may_lack).map(column).transpose()?;
+    let label = fields.label.map(column).transpose()?;
     for row in reader.records() {
         let row = row.map_err(|error| of_row(path, &error, line_of(error.position())))?;
         let line = line_of(row.position());
-        let [text, label] = [text, label].map(|at| row.get(at).unwrap_or_default());
-        examples.push(example(text, label, line).map_err(|rule| Error::line(path, line, rule))?);
+        let cell = |at: usize| row.get(at).unwrap_or_default();
+        let text =
+            Text { text: cell(first).to_owned(), text_pair: second.map(|at| cell(at).to_owned()) };
+        let label = label.map(|at| Written::Csv(cell(at)));
+        each(Row { text, label, line }).map_err(|rule| Error::line(path, line, rule))?;
     }
-    Ok(examples)
-}
-
-fn example(text: &str, label: &str, line: usize) -> Result<Example, String> {
-    for (side, value) in [("text", text), ("label", label)] {
-        if value.trim().is_empty() {
-            return Err(format!("the {side} is empty"));
-        }
-    }
-    Ok(Example { text: text.to_owned(), label: label.trim().to_owned(), line })
+    Ok(())
 }
 
 fn missing(what: &str, name: &str, known: impl IntoIterator<Item = impl AsRef<str>>) -> String {
@@ -132,14 +302,127 @@ fn of_row(path: &Path, error: &csv::Error, line: usize) -> Error {
 mod tests {
     use super::*;
 
-    fn examples(ending: &str, bytes: &[u8]) -> Result<Vec<(String, String, usize)>, String> {
+    /// The examples of a file under an objective; with the pairs of the field `other`, if `pairs`.
+    fn read_as(
+        ending: &str,
+        bytes: &[u8],
+        objective: Objective,
+        pair: Option<&str>,
+    ) -> Result<Vec<Example>, String> {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join(format!("texts.{ending}"));
         std::fs::write(&path, bytes).unwrap();
-        let examples = read("task.data.path", &path, &DataConfig::default()).map_err(|error| {
+        let config = DataConfig { text_pair: pair.map(str::to_owned), ..DataConfig::default() };
+        read("task.data.path", &path, &config, objective).map_err(|error| {
             error.to_string().replace(&directory.path().display().to_string(), "…")
-        })?;
-        Ok(examples.into_iter().map(|one| (one.text, one.label, one.line)).collect())
+        })
+    }
+
+    fn examples(ending: &str, bytes: &[u8]) -> Result<Vec<(String, String, usize)>, String> {
+        let examples = read_as(ending, bytes, Objective::Classes, None)?;
+        let class = |one: Example| {
+            let Label::Class(class) = one.label else { panic!("{:?}", one.label) };
+            (one.text.text, class, one.line)
+        };
+        Ok(examples.into_iter().map(class).collect())
+    }
+
+    fn labels(ending: &str, bytes: &[u8], objective: Objective) -> Result<Vec<Label>, String> {
+        let examples = read_as(ending, bytes, objective, None)?;
+        Ok(examples.into_iter().map(|one| one.label).collect())
+    }
+
+    #[test]
+    fn a_pair_has_a_second_text_in_both_kinds_of_files() {
+        let expected = Text { text: "a".to_owned(), text_pair: Some("b, c".to_owned()) };
+        for (ending, content) in [
+            ("csv", &b"label,other,text\nx,\"b, c\",a\n"[..]),
+            ("jsonl", br#"{"text":"a","other":"b, c","label":"x"}"#),
+        ] {
+            let examples = read_as(ending, content, Objective::Classes, Some("other")).unwrap();
+            assert_eq!(examples[0].text, expected);
+        }
+        for (content, rule) in [
+            (
+                &br#"{"text":"a","label":"x"}"#[..],
+                "there is no field `other` among `label`, `text`",
+            ),
+            (br#"{"text":"a","other":3,"label":"x"}"#, "the field `other` is not a text"),
+            (br#"{"text":"a","other":" ","label":"x"}"#, "the second text is empty"),
+        ] {
+            let error = read_as("jsonl", content, Objective::Classes, Some("other")).unwrap_err();
+            assert_eq!(error, format!("`…/texts.jsonl`, line 1: {rule}"));
+        }
+    }
+
+    #[test]
+    fn several_labels_are_a_list_or_stand_between_semicolons() {
+        let expected = [vec!["a", "b c"], vec![], vec!["7"]]
+            .map(|labels| Label::Labels(labels.into_iter().map(str::to_owned).collect()));
+        let csv = b"text,label\nx,a;b c \ny,\nz,7\n";
+        assert_eq!(labels("csv", csv, Objective::Labels).unwrap(), expected);
+        let jsonl = b"{\"text\":\"x\",\"label\":[\"a\",\"b c\"]}\n{\"text\":\"y\",\"label\":[]}\n\
+                      {\"text\":\"z\",\"label\":[7]}";
+        assert_eq!(labels("jsonl", jsonl, Objective::Labels).unwrap(), expected);
+        for (content, rule) in [
+            (&br#"{"text":"x","label":["a","a"]}"#[..], "the label \"a\" is given twice"),
+            (br#"{"text":"x","label":["a",""]}"#, "the label is empty"),
+            (br#"{"text":"x","label":[null]}"#, "the field `label` is not a label"),
+            (
+                br#"{"text":"x","label":"a"}"#,
+                "the field `label` is \"a\", and `task.objective` = \"labels\" needs a list of labels",
+            ),
+        ] {
+            let error = labels("jsonl", content, Objective::Labels).unwrap_err();
+            assert_eq!(error, format!("`…/texts.jsonl`, line 1: {rule}"));
+        }
+        let error = labels("csv", b"text,label\nx,a;;b\n", Objective::Labels).unwrap_err();
+        assert_eq!(error, "`…/texts.csv`, line 2: the label is empty");
+    }
+
+    #[test]
+    fn a_regression_needs_numbers_and_classes_no_lists() {
+        let expected = [Label::Number(-1.5), Label::Number(3.)];
+        let csv = b"text,label\nx, -1.5\ny,3\n";
+        assert_eq!(labels("csv", csv, Objective::Regression).unwrap(), expected);
+        let jsonl = b"{\"text\":\"x\",\"label\":-1.5}\n{\"text\":\"y\",\"label\":3}";
+        assert_eq!(labels("jsonl", jsonl, Objective::Regression).unwrap(), expected);
+        let needs = "and `task.objective` = \"regression\" needs a number";
+        for (ending, content, line, shown) in [
+            ("csv", &b"text,label\nx,warm\n"[..], 2, "\"warm\""),
+            ("csv", b"text,label\nx,nan\n", 2, "\"nan\""),
+            ("csv", b"text,label\nx,1e99\n", 2, "\"1e99\""),
+            ("jsonl", br#"{"text":"x","label":"3"}"#, 1, "\"3\""),
+            ("jsonl", br#"{"text":"x","label":[3]}"#, 1, "[3]"),
+        ] {
+            let error = labels(ending, content, Objective::Regression).unwrap_err();
+            assert_eq!(
+                error,
+                format!("`…/texts.{ending}`, line {line}: `label` is {shown}, {needs}")
+            );
+        }
+        let list = br#"{"text":"x","label":["a"]}"#;
+        let error = labels("jsonl", list, Objective::Classes).unwrap_err();
+        assert!(
+            error.ends_with("learns one label of a text: \"labels\" learns several"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn texts_are_read_without_labels_and_pairs_where_there_are_any() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        std::fs::write(path("a.jsonl"), "{\"text\":\"\"}\n{\"text\":\"x\",\"text_pair\":\"y\"}\n")
+            .unwrap();
+        let of = |text: &str, pair: Option<&str>| Text {
+            text: text.to_owned(),
+            text_pair: pair.map(str::to_owned),
+        };
+        let config = DataConfig::default();
+        assert_eq!(texts(&path("a.jsonl"), &config).unwrap(), [of("", None), of("x", Some("y"))]);
+        std::fs::write(path("a.csv"), "text,label\nx,3\n").unwrap();
+        assert_eq!(texts(&path("a.csv"), &config).unwrap(), [of("x", None)]);
     }
 
     #[test]
@@ -193,7 +476,9 @@ mod tests {
         assert_eq!(examples("jsonl", b"\n").unwrap_err(), "`…/texts.jsonl` holds no text");
         assert_eq!(examples("csv", b"text,label\n").unwrap_err(), "`…/texts.csv` holds no text");
         assert!(examples("txt", b"a").unwrap_err().contains("neither .jsonl nor .csv"));
-        let message = read("k", Path::new("/nowhere.csv"), &DataConfig::default()).unwrap_err();
+        let message =
+            read("k", Path::new("/nowhere.csv"), &DataConfig::default(), Objective::Classes)
+                .unwrap_err();
         assert!(message.to_string().starts_with("`/nowhere.csv` cannot be read"));
     }
 }

@@ -1,10 +1,13 @@
-//! The classes, in the order of the model's outputs.
+//! The labels, in the order of the model's outputs, and what the outputs are.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use tealight_model::hf::{Classification, ProblemType};
+use tealight_model::models::classifier::ReadOut;
 
+use super::config::Objective;
 use crate::error::Result;
 use crate::storage::files::{read_json, to_json};
 
@@ -12,20 +15,58 @@ use crate::storage::files::{read_json, to_json};
 const FILE: &str = "labels.json";
 const FORMAT_VERSION: u64 = 1;
 
-/// The labels in ascending order; a class is an index into them. Serialised as the file.
+/// The labels in the order of the outputs; a class is an index into them. Serialised as the file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Labels {
     format_version: u64,
-    labels: Vec<String>,
+    #[serde(default = "classes", skip_serializing_if = "is_classes")]
+    objective: Objective,
+    #[serde(rename = "labels")]
+    names: Vec<String>,
+}
+
+/// The objective of a file that names none.
+fn classes() -> Objective {
+    Objective::Classes
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_classes(objective: &Objective) -> bool {
+    *objective == Objective::Classes
 }
 
 impl Labels {
-    /// The different labels.
-    pub(super) fn of<'a>(labels: impl IntoIterator<Item = &'a str>) -> Self {
+    /// Outputs with these labels, in this order.
+    pub(crate) fn new(objective: Objective, names: Vec<String>) -> Self {
+        Self { format_version: FORMAT_VERSION, objective, names }
+    }
+
+    /// The different labels, in ascending order.
+    pub(super) fn of<'a>(objective: Objective, labels: impl IntoIterator<Item = &'a str>) -> Self {
         let labels: BTreeSet<&str> = labels.into_iter().collect();
-        let labels = labels.into_iter().map(str::to_owned).collect();
-        Self { format_version: FORMAT_VERSION, labels }
+        Self::new(objective, labels.into_iter().map(str::to_owned).collect())
+    }
+
+    /// Those of a classifier of `transformers`, with the scores that its pipeline gives: without a
+    /// `problem_type`, one label alone has the probability σ(x).
+    pub(crate) fn of_hugging_face(outputs: &Classification) -> Self {
+        let objective = match (outputs.problem_type, outputs.labels.len()) {
+            (Some(ProblemType::Regression), _) => Objective::Regression,
+            (Some(ProblemType::MultiLabel), _) | (_, 1) => Objective::Labels,
+            (Some(ProblemType::SingleLabel) | None, _) => Objective::Classes,
+        };
+        Self::new(objective, outputs.labels.clone())
+    }
+
+    /// What `transformers` is told of the outputs of a model with this read-out.
+    pub(crate) fn for_hugging_face(&self, read_out: ReadOut) -> Classification {
+        let problem_type = Some(match self.objective {
+            Objective::Classes => ProblemType::SingleLabel,
+            Objective::Labels => ProblemType::MultiLabel,
+            Objective::Regression => ProblemType::Regression,
+        });
+        Classification { labels: self.names.clone(), problem_type, read_out }
     }
 
     /// The labels in the directory of a run.
@@ -40,13 +81,17 @@ impl Labels {
 
     /// The labels in their order.
     pub fn names(&self) -> &[String] {
-        &self.labels
+        &self.names
     }
 
-    /// The class of a label; `None` for a new label.
-    pub(super) fn class(&self, label: &str) -> Option<u32> {
-        let place = self.labels.binary_search_by(|known| known.as_str().cmp(label));
-        place.ok().map(|class| class as u32)
+    /// What the outputs are.
+    pub fn objective(&self) -> Objective {
+        self.objective
+    }
+
+    /// The class of each label.
+    pub(super) fn by_name(&self) -> BTreeMap<&str, u32> {
+        self.names.iter().map(String::as_str).zip(0..).collect()
     }
 }
 
@@ -56,12 +101,28 @@ mod tests {
 
     #[test]
     fn a_run_keeps_its_labels_in_their_order() {
-        let labels = Labels::of(["b", "a", "b", "ü"]);
+        let labels = Labels::of(Objective::Classes, ["b", "a", "b", "ü"]);
         assert_eq!(labels.names(), ["a", "b", "ü"]);
-        assert_eq!(["b", "c"].map(|label| labels.class(label)), [Some(1), None]);
+        let by_name = labels.by_name();
+        assert_eq!(["b", "c"].map(|label| by_name.get(label)), [Some(&1), None]);
+        let given = Labels::new(Objective::Labels, ["ü", "a"].map(str::to_owned).into());
+        for labels in [labels, given] {
+            let run = tempfile::tempdir().unwrap();
+            let (name, content) = labels.file().unwrap();
+            std::fs::write(run.path().join(name), content).unwrap();
+            assert_eq!(Labels::read(run.path()).unwrap(), labels);
+        }
+    }
+
+    /// Runs of before there were other objectives have such a file.
+    #[test]
+    fn a_file_without_an_objective_is_of_classes() {
         let run = tempfile::tempdir().unwrap();
-        let (name, content) = labels.file().unwrap();
-        std::fs::write(run.path().join(name), content).unwrap();
-        assert_eq!(Labels::read(run.path()).unwrap(), labels);
+        let content = r#"{"format_version":1,"labels":["a","b"]}"#;
+        std::fs::write(run.path().join(FILE), content).unwrap();
+        let labels = Labels::read(run.path()).unwrap();
+        assert_eq!(labels, Labels::of(Objective::Classes, ["b", "a"]));
+        let (_, written) = labels.file().unwrap();
+        assert!(!String::from_utf8(written).unwrap().contains("objective"));
     }
 }

@@ -1,50 +1,58 @@
-//! Classes of texts, such as the topic of a sentence.
+//! Classes of texts or of pairs of texts, such as the topic of a sentence; several labels at once; or a number.
 //!
 //! ```text
-//! [CLS] a sunny walk to the harbour [SEP]  →  "travel"
+//! [CLS] a sunny walk to the harbour [SEP]                      →  "travel"
+//! [CLS] the harbour is sunny [SEP] it rains in town [SEP]      →  "not_equivalent"
 //! ```
 //!
-//! The texts and their labels come from a file. A run keeps the tokenizer and the labels: its model is used
-//! without the texts.
+//! The texts and what is learnt of them come from a file. A run keeps the tokenizer and the labels: its model is
+//! used without the texts.
 
+mod batch;
 mod config;
 mod data;
 mod file;
 mod labels;
 mod report;
+mod scores;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use candle_core::{Device, Tensor};
 use candle_nn::VarBuilder;
+use serde::Serialize;
 use serde_json::json;
 use tealight_model::cost::{Cost, Estimate};
-use tealight_model::embedding::Input;
 use tealight_model::models::classifier::{Classifier, ClassifierSpec};
 use tealight_model::{Mode, ModelConfig, ParamStore};
 
-pub use config::{Config, DataConfig};
-pub use file::Example;
+pub use batch::Batch;
+pub use config::{Config, DataConfig, Objective};
+pub use file::{Example, Label, Text};
 pub use labels::Labels;
-pub use report::{LabelScore, Report};
+pub use report::{ClassesReport, LabelScore, LabelsReport, RegressionReport, Report};
 
 use crate::data::text::tokenizer::Tokenizer;
 use crate::data::{DataFile, ShuffledOrder, Split};
 use crate::error::{Error, Result};
+use crate::inference::fill_mask::batches;
 use crate::inference::probabilities;
 use crate::task::attention_map::{AttentionMap, SequenceMaps};
-use crate::task::batch::{Batch, likeliest};
 use crate::task::context::TaskContext;
-use crate::task::metrics::by_name;
+use crate::task::metrics::{Metrics, by_name};
 use crate::task::text::embedding_rows;
-use crate::task::{Inputs, Loss, RegisteredTask, Task, TaskKind, TaskSettings};
-use data::{Data, Encoder, Item};
+use crate::task::{Evaluated, Inputs, Loss, RegisteredTask, Task, TaskKind, TaskSettings};
+use batch::{Rows, values};
+use data::{Data, Encoder, Item, Tokens};
 
 /// Tokens in one forward pass of an evaluation.
 const EVALUATION_TOKENS: usize = 1 << 14;
+/// The probability from which on a text has a label.
+const THRESHOLD: f64 = 0.5;
 
-/// The task: texts as tokens with classes.
+/// The task: texts as tokens, with what is learnt of them.
 #[derive(Debug)]
 pub struct Classify {
     config: Config,
@@ -54,46 +62,70 @@ pub struct Classify {
     /// Rows of the token embedding.
     vocab_size: usize,
     batch_size: usize,
+    /// The length that the attention of the model requires.
+    only_len: Option<usize>,
     device: Device,
 }
 
-/// The prediction for a text.
+/// What a model makes of a text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Classified {
-    /// The likeliest label.
+    /// The likeliest class; or the labels with a probability above one half, the likeliest first; or the name of
+    /// the number.
+    pub labels: Vec<String>,
+    /// All labels, the highest score first. A score is a probability, under `objective = "regression"` the number.
+    pub scores: Vec<Score>,
+}
+
+/// A label with its score.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Score {
+    /// The label.
     pub label: String,
-    /// `(n_classes)`: the probability of each label, in their order.
-    pub probabilities: Vec<f64>,
+    /// Its score.
+    pub score: f64,
 }
 
 impl TaskKind for Config {
     type Task = Classify;
 
     fn build(&self, context: &TaskContext<'_>) -> Result<Classify> {
-        let TaskContext { seed, batch_size, device, kept, inference_only, .. } = *context;
+        let TaskContext { seed, batch_size, model, device, kept, inference_only, .. } = *context;
         if let (Some(run), true) = (kept, inference_only) {
-            return Classify::without_data(self, run, device);
+            let (tokenizer, labels) = (Tokenizer::from_folder(run)?, Labels::read(run)?);
+            return Classify::without_data(self, tokenizer, labels, model, device);
         }
         self.validate()?;
-        let data = Data::new(self, seed, kept)?;
+        let only_len = model.only_len();
+        let data = Data::new(self, longest(self, only_len), seed, kept)?;
         let vocab_size = embedding_rows(&data.encoder.tokenizer, self.vocab_size)?;
         let order = Some(ShuffledOrder::new(seed, data.train.len()));
         let (config, device) = (self.clone(), device.clone());
-        Ok(Classify { config, data, order, vocab_size, batch_size, device })
+        Ok(Classify { config, data, order, vocab_size, batch_size, only_len, device })
     }
 }
 
+/// The most tokens of a text.
+fn longest(config: &Config, only_len: Option<usize>) -> usize {
+    only_len.map_or(config.seq_len, |len| len.min(config.seq_len))
+}
+
 impl Classify {
-    /// The task without texts, with the tokenizer and the labels in the directory `run`.
-    pub(crate) fn without_data(config: &Config, run: &Path, device: &Device) -> Result<Self> {
-        let tokenizer = Tokenizer::from_folder(run)?;
+    /// The task without texts, for this `model`.
+    pub(crate) fn without_data(
+        config: &Config,
+        tokenizer: Tokenizer,
+        labels: Labels,
+        model: &ModelConfig,
+        device: &Device,
+    ) -> Result<Self> {
         let vocab_size = config.vocab_size.unwrap_or(tokenizer.vocab_size());
-        let encoder = Encoder::new(tokenizer, config.seq_len)?;
-        let labels = Labels::read(run)?;
+        let only_len = model.attention.only_len();
+        let encoder = Encoder::new(tokenizer, longest(config, only_len), config.n_token_types)?;
         let (train, validation, files) = (Vec::new(), Vec::new(), Vec::new());
         let data = Data { train, validation, labels, encoder, files };
         let (config, device) = (config.clone(), device.clone());
-        Ok(Self { config, data, order: None, vocab_size, batch_size: 1, device })
+        Ok(Self { config, data, order: None, vocab_size, batch_size: 1, only_len, device })
     }
 
     /// The labels in the order of the model's outputs.
@@ -114,53 +146,90 @@ impl Classify {
         }
     }
 
-    /// The predictions of `model` for texts, in their order.
-    pub fn classify(&self, model: &Classifier, texts: &[String]) -> Result<Vec<Classified>> {
-        let mut classified = Vec::with_capacity(texts.len());
-        for texts in texts.chunks(self.evaluation_batch()) {
-            let items = texts.iter().map(|text| self.item(text)).collect::<Result<Vec<_>>>()?;
-            for probabilities in self.probabilities(model, &items)? {
-                let label = self.labels().names()[likeliest(&probabilities)].clone();
-                classified.push(Classified { label, probabilities });
+    /// The texts of a `.jsonl` or `.csv` file, in the fields of `[task.data]`.
+    pub fn texts_of(&self, path: &Path) -> Result<Vec<Text>> {
+        file::texts(path, &self.config.data)
+    }
+
+    /// What `model` makes of texts, in their order: as the pipeline `text-classification` of `transformers`.
+    pub fn classify(&self, model: &Classifier, texts: &[Text]) -> Result<Vec<Classified>> {
+        let tokens = texts.iter().map(|text| self.tokens(text)).collect::<Result<Vec<_>>>()?;
+        // A batch holds texts of one length, because padding changes the result of some kinds of attention.
+        // Padded texts are evaluated one by one, because such a model may mix the texts of a batch.
+        let at_once = if self.only_len.is_some() { 1 } else { EVALUATION_TOKENS };
+        let mut order: Vec<usize> = (0..tokens.len()).collect();
+        order.sort_by_key(|&at| tokens[at].ids.len());
+        let mut classified = vec![None; texts.len()];
+        for batch in batches(&order, at_once, |at| tokens[at].ids.len()) {
+            let places = &order[batch];
+            let rows: Vec<_> = places.iter().map(|&at| &tokens[at]).collect();
+            for (&at, scores) in places.iter().zip(self.scores(model, &self.rows(&rows)?)?) {
+                classified[at] = Some(self.classified(&scores));
             }
         }
-        Ok(classified)
+        Ok(classified.into_iter().flatten().collect())
     }
 
-    /// A text without a class.
-    fn item(&self, text: &str) -> Result<Item> {
-        if text.trim().is_empty() {
+    /// Sorts the scores of a text.
+    fn classified(&self, scores: &[f64]) -> Classified {
+        let named = self.labels().names().iter().zip(scores);
+        let mut scores: Vec<_> =
+            named.map(|(label, &score)| Score { label: label.clone(), score }).collect();
+        scores.sort_by(|a, b| b.score.total_cmp(&a.score));
+        let n = match self.labels().objective() {
+            Objective::Classes => 1,
+            Objective::Regression => scores.len(),
+            Objective::Labels => scores.iter().take_while(|one| one.score > THRESHOLD).count(),
+        };
+        let labels = scores.iter().take(n).map(|one| one.label.clone()).collect();
+        Classified { labels, scores }
+    }
+
+    /// The tokens of a text that a user gives.
+    fn tokens(&self, text: &Text) -> Result<Tokens> {
+        let tokens = self.data.encoder.encode(text)?;
+        if tokens.ids.is_empty() {
             return Err(Error::config([], "a text is empty: there is nothing to classify"));
         }
-        Ok(Item { ids: self.data.encoder.encode(text)?, class: 0 })
+        Ok(tokens)
     }
 
-    fn attention_maps_of(&self, model: &Classifier, item: &Item) -> Result<Vec<AttentionMap>> {
-        let batch = self.batch_of(std::slice::from_ref(item))?;
-        let layers = model.attention_maps(&Input::tokens(&batch.ids), &batch.mask)?;
-        Ok(AttentionMap::of_tokens(&self.data.encoder.tokenizer, &item.ids, layers))
-    }
-
-    /// The probabilities of the classes for each item.
-    fn probabilities(&self, model: &Classifier, items: &[Item]) -> Result<Vec<Vec<f64>>> {
-        probabilities(&logits(model, &self.batch_of(items)?, Mode::Eval)?)
-    }
-
-    /// The most frequent class in training; the first of equals.
-    fn majority(&self) -> u32 {
-        let mut counts = vec![0_u32; self.labels().names().len()];
-        for item in &self.data.train {
-            counts[item.class as usize] += 1;
+    fn attention_maps_of(&self, model: &Classifier, tokens: &Tokens) -> Result<Vec<AttentionMap>> {
+        let rows = self.rows(&[tokens])?;
+        let layers = model.attention_maps(&rows.input(), &rows.mask)?;
+        let (tokenizer, pad) = (&self.data.encoder.tokenizer, self.pad());
+        let mut ids = Cow::Borrowed(&tokens.ids);
+        if let Some(len) = self.only_len {
+            ids.to_mut().resize(len, pad);
         }
-        let classes = (0..counts.len()).rev();
-        classes.max_by_key(|&class| counts[class]).unwrap_or(0) as u32
+        Ok(AttentionMap::of_tokens(tokenizer, &ids, layers))
+    }
+
+    /// The scores of the outputs for each row.
+    fn scores(&self, model: &Classifier, rows: &Rows) -> Result<Vec<Vec<f64>>> {
+        let logits = model.forward(&rows.input(), &rows.mask, Mode::Eval)?;
+        let sigmoid = |x: f64| 1. / (1. + (-x).exp());
+        Ok(match self.labels().objective() {
+            Objective::Classes => probabilities(&logits)?,
+            Objective::Labels => {
+                let rows = values(&logits)?.into_iter();
+                rows.map(|row| row.into_iter().map(sigmoid).collect()).collect()
+            }
+            Objective::Regression => values(&logits)?,
+        })
+    }
+
+    fn rows(&self, tokens: &[&Tokens]) -> Result<Rows> {
+        Rows::new(tokens, self.only_len.unwrap_or(0), self.pad(), &self.device)
     }
 
     fn batch_of(&self, items: &[Item]) -> Result<Batch> {
-        let rows: Vec<Vec<u32>> = items.iter().map(|item| item.ids.clone()).collect();
-        let classes = items.iter().map(|item| item.class).collect();
-        let pad = self.data.encoder.tokenizer.special().pad.unwrap_or(0);
-        Batch::new(&rows, classes, pad, &self.device)
+        let width = self.only_len.unwrap_or(0);
+        Batch::new(items, self.labels(), width, self.pad(), &self.device)
+    }
+
+    fn pad(&self) -> u32 {
+        self.data.encoder.tokenizer.special().pad.unwrap_or(0)
     }
 
     fn evaluation_batch(&self) -> usize {
@@ -170,7 +239,7 @@ impl Classify {
 
 /// Logits `(batch, n_classes)` of the labels.
 fn logits(model: &Classifier, batch: &Batch, mode: Mode) -> Result<Tensor> {
-    Ok(model.forward(&Input::tokens(&batch.ids), &batch.mask, mode)?)
+    Ok(model.forward(&batch.rows.input(), &batch.rows.mask, mode)?)
 }
 
 impl Task for Classify {
@@ -210,7 +279,7 @@ impl Task for Classify {
     }
 
     fn n_tokens(&self, batch: &Batch) -> Option<u64> {
-        Some(batch.n_tokens)
+        Some(batch.n_tokens())
     }
 
     fn inputs<'a>(&self, batch: &'a Batch) -> Inputs<'a> {
@@ -224,7 +293,21 @@ impl Task for Classify {
 
     fn attention_maps(&self, model: &Classifier) -> Result<Vec<AttentionMap>> {
         let first = self.data.validation.first();
-        first.map_or(Ok(Vec::new()), |item| self.attention_maps_of(model, item))
+        first.map_or(Ok(Vec::new()), |item| self.attention_maps_of(model, &item.tokens))
+    }
+
+    fn evaluate_batch(&self, model: &Classifier, batch: &Batch) -> Result<Evaluated> {
+        let logits = logits(model, batch, Mode::Eval)?;
+        let measures = batch.loss(&logits, 0.)?.measures();
+        Ok(Evaluated { measures, outputs: batch.predictions(&logits)? })
+    }
+
+    fn score(&self, outputs: &[f64]) -> Metrics {
+        let mut metrics = Metrics::default();
+        for (name, value) in report::of_outputs(&self.data.validation, self.labels(), outputs) {
+            metrics.add(name, value, 1.);
+        }
+        metrics
     }
 }
 
@@ -257,7 +340,8 @@ impl RegisteredTask for Classify {
     }
 
     fn attend(&self, model: &Classifier, text: &str) -> Result<SequenceMaps> {
-        let maps = self.attention_maps_of(model, &self.item(text)?)?;
+        let typed = Text { text: text.to_owned(), text_pair: None };
+        let maps = self.attention_maps_of(model, &self.tokens(&typed)?)?;
         Ok(SequenceMaps { sequence: json!({ "text": text }), maps })
     }
 }

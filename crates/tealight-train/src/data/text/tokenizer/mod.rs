@@ -21,7 +21,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rayon::prelude::*;
-use tokenizers::ModelWrapper;
+use tokenizers::{ModelWrapper, PostProcessor as _, TruncationParams, truncate_encodings};
 
 use crate::data::fingerprint::fnv_1a;
 use crate::error::{Error, Result};
@@ -181,6 +181,33 @@ impl Tokenizer {
     /// The ids of two texts, joined by the template.
     pub fn encode_pair(&self, first: &str, second: &str) -> Result<Encoded> {
         self.encoding((first, second), true).map(|encoding| self.encoded(&encoding))
+    }
+
+    /// [`Self::encode_pair`], cut off to at most `len` ids: the longer text first, at its end, as
+    /// `truncation=True` of `transformers` does.
+    ///
+    /// # Errors
+    /// If `len` leaves no room for an id of each text.
+    pub fn encode_pair_within(&self, first: &str, second: &str, len: usize) -> Result<Encoded> {
+        let whole = self.encode_pair(first, second)?;
+        if whole.ids.len() <= len {
+            return Ok(whole);
+        }
+        let n_added = self.inner.get_post_processor().map_or(0, |added| added.added_tokens(true));
+        let max_length = len.checked_sub(n_added).filter(|&rest| rest > 1).ok_or_else(|| {
+            let rule = format!(
+                "{len} tokens leave no room for two texts: the tokenizer adds {n_added} special tokens"
+            );
+            Error::Tokenize(rule)
+        })?;
+        let [first, second] = [first, second].map(|text| self.encoding(text, false));
+        let params = TruncationParams { max_length, ..TruncationParams::default() };
+        let (first, second) = (first?, second?);
+        let cut = || {
+            let (first, second) = truncate_encodings(first, Some(second), &params)?;
+            self.inner.post_process(first, second, true)
+        };
+        catch_panic(cut).map_err(Error::Tokenize).map(|encoding| self.encoded(&encoding))
     }
 
     /// The ids and tokens of a text without the template.

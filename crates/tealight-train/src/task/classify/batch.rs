@@ -1,0 +1,228 @@
+//! Batches of texts with what is learnt of them, and the losses.
+//!
+//! ```text
+//! classes      −log softmax(x)_class                        mean over texts
+//! labels       −log softmax(0, x_l)_y = −log σ(±x_l)        mean over texts and labels, y = 1 if the text has l
+//! regression   (x − y)²                                     mean over texts
+//! ```
+//!
+//! They are those of `…ForSequenceClassification` in `transformers`.
+
+use candle_core::{D, DType, Device, Tensor};
+use tealight_model::Mask;
+use tealight_model::embedding::Input;
+use tealight_ops::cross_entropy::{cross_entropy, hits};
+use tealight_ops::device::tensor_of;
+
+use super::config::Objective;
+use super::data::{Item, Target, Tokens};
+use super::labels::Labels;
+use crate::data::padded_to;
+use crate::error::Result;
+use crate::task::batch::likeliest;
+use crate::task::metrics::Measures;
+use crate::task::{Inputs, Loss};
+
+/// Texts as tokens, on the device.
+#[derive(Debug)]
+pub(super) struct Rows {
+    /// `(batch, longest)`
+    ids: Tensor,
+    /// `(batch, longest)`; `None` where all are 0.
+    type_ids: Option<Tensor>,
+    pub(super) mask: Mask,
+    /// Without padding.
+    n_tokens: u64,
+}
+
+impl Rows {
+    /// Rows padded with `pad` to the longest, and to `width` at least.
+    pub(super) fn new(rows: &[&Tokens], width: usize, pad: u32, device: &Device) -> Result<Self> {
+        let ids: Vec<_> = rows.iter().map(|row| row.ids.clone()).collect();
+        let n_tokens = ids.iter().map(|ids| ids.len() as u64).sum();
+        let (ids, mask) = padded_to(width, &ids, pad, device)?;
+        let types = || rows.iter().map(|row| row.type_ids.clone()).collect::<Vec<_>>();
+        let has_types = rows.iter().any(|row| !row.type_ids.is_empty());
+        let type_ids = has_types.then(|| padded_to(ids.dim(1)?, &types(), 0, device));
+        let type_ids = type_ids.transpose()?.map(|(type_ids, _)| type_ids);
+        Ok(Self { ids, type_ids, mask, n_tokens })
+    }
+
+    pub(super) fn input(&self) -> Input<'_> {
+        Input::Tokens { input_ids: &self.ids, token_type_ids: self.type_ids.as_ref() }
+    }
+}
+
+/// A batch of texts with what is learnt of them.
+#[derive(Debug)]
+pub struct Batch {
+    pub(super) rows: Rows,
+    objective: Objective,
+    /// `(batch)` classes or numbers; `(batch · n_labels)` zeros and ones.
+    targets: Tensor,
+}
+
+impl Batch {
+    /// Items with the padding of [`Rows::new`].
+    pub(super) fn new(
+        items: &[Item],
+        labels: &Labels,
+        width: usize,
+        pad: u32,
+        device: &Device,
+    ) -> Result<Self> {
+        let rows: Vec<_> = items.iter().map(|item| &item.tokens).collect();
+        let rows = Rows::new(&rows, width, pad, device)?;
+        let (mut classes, mut numbers) = (Vec::new(), Vec::new());
+        for item in items {
+            match &item.target {
+                Target::Class(class) => classes.push(*class),
+                Target::Labels(has) => classes.extend(has.iter().map(|&has| u32::from(has))),
+                Target::Number(number) => numbers.push(*number as f32),
+            }
+        }
+        let objective = labels.objective();
+        let targets = if objective == Objective::Regression {
+            let n = numbers.len();
+            tensor_of(numbers, n, device)?
+        } else {
+            let n = classes.len();
+            tensor_of(classes, n, device)?
+        };
+        Ok(Self { rows, objective, targets })
+    }
+
+    pub(super) fn n_tokens(&self) -> u64 {
+        self.rows.n_tokens
+    }
+
+    pub(super) fn inputs(&self) -> Inputs<'_> {
+        let Rows { ids, type_ids, mask, .. } = &self.rows;
+        let tensors = [ids, &self.targets].into_iter().chain(type_ids).chain(mask.tensors());
+        Inputs { tensors: tensors.collect(), count: self.targets.elem_count() }
+    }
+
+    /// The loss of `logits (batch, n_classes)`, and the accuracy of classes.
+    pub(super) fn loss(&self, logits: &Tensor, label_smoothing: f64) -> Result<Loss> {
+        let count = self.targets.elem_count();
+        let without_metrics = |sum| Loss { sum, count: count as f64, metrics: Measures::default() };
+        Ok(match self.objective {
+            Objective::Classes => {
+                let sum = cross_entropy(logits, &self.targets, label_smoothing)?;
+                Loss::with_hits(sum, count, "accuracy", &hits(logits, &self.targets)?)
+            }
+            Objective::Labels => {
+                let x = logits.flatten_all()?.unsqueeze(1)?; // (batch · n_labels, 1)
+                let both = Tensor::cat(&[&x.zeros_like()?, &x], D::Minus1)?;
+                without_metrics(cross_entropy(&both, &self.targets, label_smoothing)?)
+            }
+            Objective::Regression => {
+                let x = at_least_f32(&logits.squeeze(1)?)?;
+                let off = (&x - self.targets.to_dtype(x.dtype())?)?;
+                without_metrics(off.sqr()?.sum_all()?)
+            }
+        })
+    }
+
+    /// What `logits (batch, n_classes)` predict, row by row: a class, a 0 or 1 for each label, or a number.
+    pub(super) fn predictions(&self, logits: &Tensor) -> Result<Vec<f64>> {
+        let rows = values(logits)?;
+        Ok(match self.objective {
+            Objective::Classes => rows.iter().map(|row| likeliest(row) as f64).collect(),
+            Objective::Labels => {
+                rows.iter().flatten().map(|&x| if x > 0. { 1. } else { 0. }).collect()
+            }
+            Objective::Regression => rows.into_iter().flatten().collect(),
+        })
+    }
+}
+
+/// Rows of numbers in f64.
+pub(super) fn values(logits: &Tensor) -> Result<Vec<Vec<f64>>> {
+    // Moved to the CPU first: Metal has no f64.
+    Ok(logits.to_device(&Device::Cpu)?.to_dtype(DType::F64)?.to_vec2()?)
+}
+
+fn at_least_f32(x: &Tensor) -> Result<Tensor> {
+    let is_half = matches!(x.dtype(), DType::F16 | DType::BF16);
+    if is_half { Ok(x.to_dtype(DType::F32)?) } else { Ok(x.clone()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use tealight_ops::testing::device;
+
+    use super::*;
+
+    fn batch(objective: Objective, targets: Vec<Target>) -> Batch {
+        let tokens = Tokens { ids: vec![1, 2], type_ids: Vec::new() };
+        let items: Vec<_> =
+            targets.into_iter().map(|target| Item { tokens: tokens.clone(), target }).collect();
+        let labels = Labels::new(objective, vec!["a".to_owned(), "b".to_owned()]);
+        Batch::new(&items, &labels, 5, 0, device()).unwrap()
+    }
+
+    fn loss(batch: &Batch, logits: &Tensor, smoothing: f64) -> (f64, f64) {
+        let Loss { sum, count, .. } = batch.loss(logits, smoothing).unwrap();
+        (f64::from(sum.to_scalar::<f32>().unwrap()), count)
+    }
+
+    fn assert_near(value: f64, expected: f64) {
+        assert!((value - expected).abs() < 1e-5 * expected.abs().max(1.), "{value}, {expected}");
+    }
+
+    #[test]
+    fn labels_are_scored_one_by_one_without_overflow() {
+        let targets = [[true, false], [false, true], [true, true]];
+        let targets = targets.map(|has| Target::Labels(has.into()));
+        let batch = batch(Objective::Labels, targets.into());
+        let x = [[0.5_f32, -1.25], [2., 0.], [-200., 90.]];
+        let logits = Tensor::new(&x, device()).unwrap();
+        let softplus = |x: f64| x.max(0.) + (-x.abs()).exp().ln_1p();
+        // −log σ(x) = softplus(−x) of a label that the text has, softplus(x) of another.
+        let expected = [-0.5, -1.25, 2., 0., 200., -90.].map(softplus).iter().sum::<f64>();
+        let (sum, count) = loss(&batch, &logits, 0.);
+        assert_near(sum, expected);
+        assert_eq!((count, batch.inputs().count), (6., 6));
+        // ε = 0.2 gives each value of a label a tenth of the probability of the other.
+        let other = [0.5, 1.25, -2., 0., -200., 90.].map(softplus).iter().sum::<f64>();
+        assert_near(loss(&batch, &logits, 0.2).0, 0.9 * expected + 0.1 * other);
+        assert_eq!(batch.predictions(&logits).unwrap(), [1., 0., 1., 0., 0., 1.]);
+    }
+
+    #[test]
+    fn numbers_have_squared_errors_and_a_gradient() {
+        let targets = [1.5, -2.].map(Target::Number);
+        let batch = batch(Objective::Regression, targets.into());
+        let logits = candle_core::Var::new(&[[1_f32], [0.5]], device()).unwrap();
+        let (sum, count) = loss(&batch, &logits, 0.);
+        assert_near(sum, 0.25 + 6.25);
+        assert_eq!(count, 2.);
+        assert_eq!(batch.predictions(&logits).unwrap(), [1., 0.5]);
+        let loss = batch.loss(&logits, 0.).unwrap().sum;
+        let gradients = tealight_ops::backward(&loss, [("x", logits.as_tensor())]).unwrap();
+        let (_, gradient) = gradients.iter().next().unwrap();
+        let gradient = gradient.unwrap().flatten_all().unwrap().to_vec1::<f32>().unwrap();
+        assert_eq!(gradient, [-1., 5.]);
+        // One text alone, and half precision.
+        let alone = self::batch(Objective::Regression, vec![Target::Number(3.)]);
+        let logits = Tensor::new(&[[1_f32]], device()).unwrap().to_dtype(DType::BF16).unwrap();
+        assert_eq!(loss_of_half(&alone, &logits), 4.);
+    }
+
+    fn loss_of_half(batch: &Batch, logits: &Tensor) -> f32 {
+        batch.loss(logits, 0.).unwrap().sum.to_scalar().unwrap()
+    }
+
+    #[test]
+    fn rows_are_padded_to_the_length_that_the_attention_requires() {
+        let batch = batch(Objective::Classes, vec![Target::Class(1)]);
+        assert_eq!((batch.rows.ids.dims(), batch.n_tokens()), (&[1, 5][..], 2));
+        let tokens = Tokens { ids: vec![7, 8, 9], type_ids: vec![0, 1, 1] };
+        let short = Tokens { ids: vec![7], type_ids: vec![0] };
+        let rows = Rows::new(&[&tokens, &short], 0, 3, device()).unwrap();
+        assert_eq!(rows.ids.to_vec2::<u32>().unwrap(), [[7, 8, 9], [7, 3, 3]]);
+        let types = rows.type_ids.unwrap().to_vec2::<u32>().unwrap();
+        assert_eq!(types, [[0, 1, 1], [0, 0, 0]]);
+    }
+}

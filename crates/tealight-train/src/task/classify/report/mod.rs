@@ -1,0 +1,108 @@
+//! How well a model learns what is to be learnt of held-out texts.
+
+mod classes;
+mod regression;
+mod several;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use candle_core::Tensor;
+use serde::Serialize;
+use tealight_model::Mode;
+use tealight_model::models::classifier::Classifier;
+
+pub use classes::{ClassesReport, LabelScore};
+pub use regression::RegressionReport;
+pub use several::LabelsReport;
+
+use super::config::Objective;
+use super::data::{Item, Target};
+use super::labels::Labels;
+use super::{Classify, logits};
+use crate::error::Result;
+use crate::task::TaskReport;
+
+/// Scores on the held-out texts, by the names in `--json`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Report {
+    /// Of `objective = "classes"`.
+    Classes(ClassesReport),
+    /// Of `objective = "labels"`.
+    Labels(LabelsReport),
+    /// Of `objective = "regression"`.
+    Regression(RegressionReport),
+}
+
+impl TaskReport<Classify> for Report {
+    fn new(task: &Classify, model: &Classifier) -> Result<Self> {
+        Ok(match task.labels().objective() {
+            Objective::Classes => Self::Classes(ClassesReport::new(task, model)?),
+            Objective::Labels => Self::Labels(LabelsReport::new(task, model)?),
+            Objective::Regression => Self::Regression(RegressionReport::new(task, model)?),
+        })
+    }
+
+    fn metrics(&self) -> BTreeMap<String, f64> {
+        match self {
+            Self::Classes(report) => report.metrics(),
+            Self::Labels(report) => report.metrics(),
+            Self::Regression(report) => report.metrics(),
+        }
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Classes(report) => report.fmt(f),
+            Self::Labels(report) => report.fmt(f),
+            Self::Regression(report) => report.fmt(f),
+        }
+    }
+}
+
+/// The metrics of an evaluation that are no averages over texts, from the predictions for all `items`.
+pub(super) fn of_outputs(
+    items: &[Item],
+    labels: &Labels,
+    outputs: &[f64],
+) -> Vec<(&'static str, f64)> {
+    match labels.objective() {
+        Objective::Classes => classes::of_outputs(items, labels.names().len(), outputs),
+        Objective::Labels => several::of_outputs(items, labels.names().len(), outputs),
+        Objective::Regression => regression::of_outputs(items, outputs),
+    }
+}
+
+/// Each held-out item, with what `read` makes of its logits.
+fn held_out<'a>(
+    task: &'a Classify,
+    model: &Classifier,
+    read: impl Fn(&Tensor) -> Result<Vec<Vec<f64>>>,
+) -> Result<Vec<(&'a Item, Vec<f64>)>> {
+    let mut all = Vec::with_capacity(task.data.validation.len());
+    for items in task.data.validation.chunks(task.evaluation_batch()) {
+        let batch = task.batch_of(items)?;
+        all.extend(items.iter().zip(read(&logits(model, &batch, Mode::Eval)?)?));
+    }
+    Ok(all)
+}
+
+impl Target {
+    /// The class; 0 of something else.
+    fn class(&self) -> usize {
+        if let Self::Class(class) = self { *class as usize } else { 0 }
+    }
+
+    /// For each label whether the text has it; none of something else.
+    fn labels(&self) -> &[bool] {
+        if let Self::Labels(has) = self { has } else { &[] }
+    }
+
+    /// The number; 0 of something else.
+    fn number(&self) -> f64 {
+        if let Self::Number(number) = self { *number } else { 0. }
+    }
+}

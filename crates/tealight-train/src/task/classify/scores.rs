@@ -1,0 +1,204 @@
+//! The metrics of GLUE (Wang et al. 2018, <https://arxiv.org/abs/1804.07461>) and of several labels at once.
+//!
+//! ```text
+//! F1       2 TP / (2 TP + FP + FN); 0 if that is 0 / 0
+//! macro    the mean of the F1 of all labels
+//! micro    the F1 of the summed TP, FP, FN of all labels
+//! Matthews (c s − Σ pₖ tₖ) / √((s² − Σ pₖ²) (s² − Σ tₖ²))                                Gorodkin 2004
+//!          s texts, c of them right, pₖ predictions and tₖ texts of class k; 0 if that is 0 / 0
+//! Pearson  Σ (a − ā) (b − b̄) / √(Σ (a − ā)² Σ (b − b̄)²); 0 if one side is constant
+//! Spearman Pearson of the ranks, of which equal values share the mean
+//! ```
+//!
+//! Gorodkin: <https://doi.org/10.1016/j.compbiolchem.2004.09.006>. The values are those of scikit-learn and scipy,
+//! except for the correlation with a constant, which is not a number there.
+
+/// How often a label is right: true positives, false positives, false negatives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Counts {
+    pub(super) found: u64,
+    pub(super) wrong: u64,
+    pub(super) missed: u64,
+}
+
+impl Counts {
+    /// Of the class `class` in a matrix of `(label, prediction)`.
+    pub(super) fn of_class(confusion: &[Vec<u64>], class: usize) -> Self {
+        let found = confusion[class][class];
+        let predicted: u64 = confusion.iter().map(|row| row[class]).sum();
+        let given: u64 = confusion[class].iter().sum();
+        Self { found, wrong: predicted - found, missed: given - found }
+    }
+
+    pub(super) fn add(&mut self, is_given: bool, is_predicted: bool) {
+        self.found += u64::from(is_given && is_predicted);
+        self.wrong += u64::from(!is_given && is_predicted);
+        self.missed += u64::from(is_given && !is_predicted);
+    }
+
+    pub(super) fn sum<'a>(all: impl IntoIterator<Item = &'a Self>) -> Self {
+        all.into_iter().fold(Self::default(), |sum, one| Self {
+            found: sum.found + one.found,
+            wrong: sum.wrong + one.wrong,
+            missed: sum.missed + one.missed,
+        })
+    }
+
+    /// Texts with the label.
+    pub(super) fn n_given(&self) -> u64 {
+        self.found + self.missed
+    }
+
+    pub(super) fn precision(&self) -> f64 {
+        share(self.found, self.found + self.wrong)
+    }
+
+    pub(super) fn recall(&self) -> f64 {
+        share(self.found, self.n_given())
+    }
+
+    pub(super) fn f1(&self) -> f64 {
+        share(2 * self.found, 2 * self.found + self.wrong + self.missed)
+    }
+}
+
+/// 0 of nothing.
+fn share(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0. } else { part as f64 / whole as f64 }
+}
+
+pub(super) fn macro_f1(labels: &[Counts]) -> f64 {
+    labels.iter().map(Counts::f1).sum::<f64>() / labels.len().max(1) as f64
+}
+
+/// Texts of the row's class for which the column's was predicted; `pairs` are (class, prediction).
+pub(super) fn confusion(
+    n_classes: usize,
+    pairs: impl IntoIterator<Item = (usize, usize)>,
+) -> Vec<Vec<u64>> {
+    let mut confusion = vec![vec![0; n_classes]; n_classes];
+    for (class, predicted) in pairs {
+        confusion[class][predicted] += 1;
+    }
+    confusion
+}
+
+pub(super) fn matthews(confusion: &[Vec<u64>]) -> f64 {
+    let counts = (0..confusion.len()).map(|class| Counts::of_class(confusion, class));
+    let (mut right, mut total, mut products, mut predicted, mut given) = (0., 0., 0., 0., 0.);
+    for one in counts {
+        let [p, t] = [one.found + one.wrong, one.n_given()].map(|n| n as f64);
+        right += one.found as f64;
+        total += t;
+        products += p * t;
+        predicted += p * p;
+        given += t * t;
+    }
+    let scale = ((total * total - predicted) * (total * total - given)).sqrt();
+    if scale > 0. { (right * total - products) / scale } else { 0. }
+}
+
+pub(super) fn pearson(a: &[f64], b: &[f64]) -> f64 {
+    let centred = |values: &[f64]| -> Vec<f64> {
+        let mean = values.iter().sum::<f64>() / values.len().max(1) as f64;
+        values.iter().map(|value| value - mean).collect()
+    };
+    let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+    let is_constant = |values: &[f64]| values.windows(2).all(|two| two[0] == two[1]);
+    let (x, y) = (centred(a), centred(b));
+    let scale = (dot(&x, &x) * dot(&y, &y)).sqrt();
+    if is_constant(a) || is_constant(b) || scale == 0. { 0. } else { dot(&x, &y) / scale }
+}
+
+pub(super) fn spearman(a: &[f64], b: &[f64]) -> f64 {
+    pearson(&ranks(a), &ranks(b))
+}
+
+/// The place of each value in ascending order, counted from 1; equal values share the mean of theirs.
+fn ranks(values: &[f64]) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..values.len()).collect();
+    order.sort_by(|&i, &j| values[i].total_cmp(&values[j]));
+    let mut ranks = vec![0.; values.len()];
+    let mut before = 0;
+    for equal in order.chunk_by(|&i, &j| values[i] == values[j]) {
+        // The mean of before + 1, …, before + n.
+        let rank = before as f64 + (equal.len() + 1) as f64 / 2.;
+        for &at in equal {
+            ranks[at] = rank;
+        }
+        before += equal.len();
+    }
+    ranks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The expected values of the tests below are those of scikit-learn 1.9.1 and scipy 1.17.1.
+    fn assert_near(value: f64, expected: f64) {
+        assert!((value - expected).abs() < 1e-12, "{value} is not {expected}");
+    }
+
+    fn of<const N: usize>(n_classes: usize, given: [usize; N], predicted: [usize; N]) -> [f64; 2] {
+        let confusion = confusion(n_classes, given.into_iter().zip(predicted));
+        let counts: Vec<_> = (0..n_classes).map(|k| Counts::of_class(&confusion, k)).collect();
+        [macro_f1(&counts), matthews(&confusion)]
+    }
+
+    #[test]
+    fn scores_of_two_classes() {
+        let given = [0, 1, 1, 0, 1, 0, 1, 1, 0, 0, 1, 0, 1];
+        let predicted = [0, 1, 0, 0, 1, 1, 1, 1, 0, 1, 1, 0, 0];
+        let [macro_f1, matthews] = of(2, given, predicted);
+        assert_near(macro_f1, 0.690_476_190_476_190_5);
+        assert_near(matthews, 0.380_952_380_952_380_93);
+        let confusion = confusion(2, given.into_iter().zip(predicted));
+        assert_near(Counts::of_class(&confusion, 1).f1(), 0.714_285_714_285_714_3);
+    }
+
+    #[test]
+    fn scores_of_three_classes() {
+        let given = [0, 1, 2, 0, 1, 2, 2, 1, 0, 0, 2, 1, 1];
+        let [macro_f1, matthews] = of(3, given, [0, 2, 2, 0, 1, 1, 2, 1, 1, 0, 2, 0, 1]);
+        assert_near(macro_f1, 0.7);
+        assert_near(matthews, 0.535_714_285_714_285_7);
+    }
+
+    #[test]
+    fn one_class_alone_correlates_with_nothing() {
+        let [macro_f1, matthews] = of(2, [0, 0, 0, 1], [0, 0, 0, 0]);
+        assert_near(macro_f1, 0.428_571_428_571_428_55);
+        assert_near(matthews, 0.);
+        assert_near(pearson(&[1., 1., 1.], &[1., 2., 3.]), 0.);
+        assert_near(spearman(&[0.1, 0.1], &[1., 2.]), 0.);
+        assert_near(pearson(&[], &[]), 0.);
+    }
+
+    #[test]
+    fn correlations_with_ties() {
+        let given = [0.5, 3.2, 4.8, 1.1, 2.0, 2.0, 3.9, 0.0, 5.0, 2.0, 1.1];
+        let predicted = [0.9, 2.7, 4.1, 1.5, 1.5, 2.4, 2.4, 0.3, 4.4, 2.4, 2.2];
+        assert_near(pearson(&given, &predicted), 0.919_599_828_826_463_4);
+        assert_near(spearman(&given, &predicted), 0.927_906_976_744_186_3);
+        assert_eq!(ranks(&[3., 1., 3., 2., 3.]), [4., 1., 4., 2., 4.]);
+    }
+
+    #[test]
+    fn scores_of_several_labels() {
+        let given =
+            [[1, 0, 1, 0], [0, 1, 0, 0], [1, 1, 0, 0], [0, 0, 0, 0], [0, 0, 1, 0], [1, 0, 0, 0]];
+        let predicted =
+            [[1, 0, 0, 0], [0, 1, 1, 0], [1, 1, 0, 0], [0, 0, 0, 0], [1, 0, 1, 0], [0, 0, 0, 0]];
+        let mut counts = [Counts::default(); 4];
+        for (given, predicted) in given.iter().zip(predicted) {
+            for (label, count) in counts.iter_mut().enumerate() {
+                count.add(given[label] == 1, predicted[label] == 1);
+            }
+        }
+        assert_near(Counts::sum(&counts).f1(), 0.714_285_714_285_714_3);
+        assert_near(macro_f1(&counts), 0.541_666_666_666_666_6);
+        // Worked by hand: label 0 is found twice, given wrongly once and missed once.
+        assert_eq!(counts[0], Counts { found: 2, wrong: 1, missed: 1 });
+    }
+}
