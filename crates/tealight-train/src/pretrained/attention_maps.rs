@@ -20,7 +20,7 @@ impl Pretrained {
         }
         let tokenizer = self.tokenizer()?;
         let ids = match &self.purpose {
-            Purpose::CausalLm(_) => tokenizer.encode_plain(text)?,
+            Purpose::CausalLm(_) => tokenizer.encode_beginning(text)?,
             _ => tokenizer.encode(text)?.ids,
         };
         let n = ids.len();

@@ -112,9 +112,12 @@ fn attention_maps_need_no_head() {
 /// The session of a classifier whose configuration names nothing but its data and `model`.
 fn classifier(model: &Pretrained, folder: &Path) -> Result<Session<Classify>> {
     let data = folder.join("texts.jsonl");
-    let lines =
-        "{\"text\": \"the rain\", \"label\": \"a\"}\n{\"text\": \"the sun\", \"label\": \"b\"}\n";
-    fs::write(&data, lines.repeat(5)).unwrap();
+    // Enough texts for both labels on both sides of the split.
+    let line =
+        |(n, text): (usize, &str)| format!("{{\"text\": \"{text}\", \"label\": {}}}\n", n % 2);
+    let texts =
+        "rain|sun|king|river|sea|sand|wind|shop|the rain|the sun|the king|a river".split('|');
+    fs::write(&data, texts.enumerate().map(line).collect::<Vec<_>>().concat()).unwrap();
     let text = format!(
         "[task]\nkind = \"classify\"\nseq_len = 8\n[task.data]\npath = '{}'\nvalidation = 0.2\n\
          [training]\nsteps = 1\nbatch_size = 2\n[optimizer]\nkind = \"adamw\"\n",

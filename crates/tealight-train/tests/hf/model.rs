@@ -187,7 +187,7 @@ fn run_classifier(model: &Classifier, case: &Case<'_>, mask: &Mask) -> Outcome {
 /// By the kind of the labels: of one class each, of numbers, or of several labels each.
 fn loss_of_labels(logits: &Tensor, labels: &Tensor) -> candle_core::Result<Tensor> {
     if labels.dtype() == DType::I64 {
-        return Ok(mean_loss(logits, labels));
+        return cross_entropy(logits, labels, 0.)? / labels.elem_count() as f64;
     }
     let x = logits.to_dtype(DType::F32)?;
     if labels.rank() == 1 {

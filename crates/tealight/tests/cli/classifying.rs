@@ -167,17 +167,27 @@ fn what_cannot_be_learnt_from_is_refused_with_its_place() -> Result {
     folder.refuse(&args, &["`task.read_out` = \"cls\" needs `model.causal` = false"])
 }
 
-/// Settings of a run with another objective.
-const OTHERS: [(&str, &str); 3] = [
-    ("pairs", "task.data.text_pair=other"),
-    ("numbers", "task.objective=regression"),
-    ("several", "task.objective=labels"),
+/// The name of a run with another objective, the setting of its data, and that of the objective.
+const OTHERS: [[&str; 3]; 3] = [
+    ["pairs", "task.data.path=pairs.jsonl", "task.data.text_pair=other"],
+    ["numbers", "task.data.path=numbers.jsonl", "task.objective=regression"],
+    ["several", "task.data.path=several.jsonl", "task.objective=labels"],
 ];
+
+/// The arguments that train the run `name` on the data of one of [`OTHERS`].
+fn other<'a>(data: &str, name: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    let mut args = vec!["train", "texts.toml", "-q", "--name", name];
+    for [_, path, objective] in OTHERS.iter().filter(|[known, ..]| *known == data) {
+        args.extend(["--set", path, "--set", objective]);
+    }
+    args.extend(more);
+    args
+}
 
 /// A folder with a trained run of each objective.
 fn others() -> Result<Folder> {
     let folder = folder()?;
-    for (name, setting) in OTHERS {
+    for [name, ..] in OTHERS {
         let line = |n: usize| {
             let letter = ["a", "z"][n % 2];
             let text = letter.repeat(1 + n / 2 % 5);
@@ -193,9 +203,7 @@ fn others() -> Result<Folder> {
             format!("{{\"text\": \"{text} {n}\", {label}}}\n")
         };
         folder.write(&format!("{name}.jsonl"), (0..40).map(line).collect::<Vec<_>>().concat())?;
-        let path = format!("task.data.path={name}.jsonl");
-        let run = format!("--name={name}");
-        folder.succeed(&["train", "texts.toml", "-q", &run, "--set", setting, "--set", &path])?;
+        folder.succeed(&other(name, name, &[]))?;
     }
     Ok(folder)
 }
@@ -229,8 +237,8 @@ fn pairs_numbers_and_several_labels_are_learnt_evaluated_and_resumed() -> Result
         }
         let shown = folder.succeed(&["evaluate", &run])?.stdout;
         assert!(shown.contains(words) && shown.contains("held out"), "{shown}");
-        folder.succeed(&["train", &run, "-q", "--name", "halves", "--stop-after", "13"])?;
-        folder.succeed(&["train", &run, "-q", "--name", "halves", "--resume"])?;
+        folder.succeed(&other(name, "halves", &["--stop-after", "13"]))?;
+        folder.succeed(&other(name, "halves", &["--resume"]))?;
         let model = "checkpoints/step-000030/model.safetensors";
         folder.assert_same([&run, "runs/halves"], &[model, "labels.json", "report.json"])?;
         fs::remove_dir_all(folder.path("runs/halves"))?;
@@ -241,7 +249,7 @@ fn pairs_numbers_and_several_labels_are_learnt_evaluated_and_resumed() -> Result
 #[test]
 fn each_objective_has_its_own_words_for_a_text() -> Result {
     let folder = others()?;
-    for (name, _) in OTHERS {
+    for [name, ..] in OTHERS {
         fs::remove_file(folder.path(&format!("{name}.jsonl")))?;
     }
     let ask = |name: &str, more: &[&str]| -> Result<serde_json::Value> {

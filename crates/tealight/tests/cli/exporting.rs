@@ -95,6 +95,7 @@ fn a_rotary_decoder_is_exported_as_the_family_that_computes_the_same() -> Result
         "model.norm={kind='rms_norm'}",
         "model.feed_forward={kind='glu',activation='silu'}",
         "model.bias=false",
+        "model.n_layers=2",
     ];
     for (attention, class) in [
         ("{kind='softmax',n_kv_heads=1}", "LlamaForCausalLM"),
@@ -108,11 +109,8 @@ fn a_rotary_decoder_is_exported_as_the_family_that_computes_the_same() -> Result
         folder.succeed(&args)?;
         let run = format!("runs/{name}");
         export(&folder, &run, &name, "hf")?;
-        let (architecture, text, maps) = read_back(&folder, &name)?;
+        let (architecture, _, maps) = read_back(&folder, &name)?;
         assert_eq!(architecture, class);
-        let ask = ["generate", &run, "It was", "--greedy", "--max-tokens", "5", "--json"];
-        let before = json(&folder.succeed(&ask)?.stdout)?;
-        assert_eq!(before["continuations"][0]["text"], text, "{class}");
         let before = json(&folder.succeed(&["attend", &run, "It was sunny.", "--json"])?.stdout)?;
         assert_near(&before, &maps, class);
     }
