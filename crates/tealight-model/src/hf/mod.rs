@@ -35,6 +35,8 @@ mod table;
 mod test_support;
 mod weights;
 
+use std::collections::BTreeSet;
+
 use candle_core::{Result, Tensor};
 use serde_json::{Map, Value};
 
@@ -189,6 +191,13 @@ impl Family {
         self.name()
     }
 
+    /// The family whose `model_type` the names of the tensors in a file begin with.
+    pub fn of_tensors<'a>(names: impl Iterator<Item = &'a str>) -> Option<Self> {
+        let bases: BTreeSet<&str> =
+            names.filter_map(|name| Some(name.split_once('.')?.0)).collect();
+        Self::ALL.iter().copied().find(|family| bases.contains(family.model_type()))
+    }
+
     /// The tensors of a masked language model's head, by their names in a file.
     pub fn masked_lm_head(self, config: &ModelConfig) -> Vec<String> {
         let pairs = (self.class().pairs)(config);
@@ -244,12 +253,16 @@ impl From<MaskedLmSpec> for Sizes {
 /// If it is not JSON, or names an unknown family or a setting that is not supported.
 pub fn describe(text: &str) -> HfResult<Description> {
     let mut keys = Keys::parse(text)?;
+    let has_none = keys.is_absent("model_type");
     let model_type = keys.word("model_type", "")?;
     let family = Family::ALL.iter().copied().find(|family| family.name() == model_type);
     let Some(family) = family else {
         let known = Family::KINDS.iter().map(|kind| kind.name).collect::<Vec<_>>().join(", ");
-        let message =
-            format!("`model_type` = \"{model_type}\" is unknown, expected one of {known}");
+        let message = if has_none {
+            format!("`model_type` is missing: add \"model_type\": \"…\" with one of {known}")
+        } else {
+            format!("`model_type` = \"{model_type}\" is unknown, expected one of {known}")
+        };
         return Err(HfError::Config(message));
     };
     let (config, sizes) = (family.class().read)(&mut keys)?;

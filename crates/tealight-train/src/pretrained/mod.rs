@@ -16,6 +16,7 @@ mod init_from;
 mod purpose;
 mod tealight_folder;
 pub mod translation;
+mod weight_files;
 
 use std::path::{Path, PathBuf};
 

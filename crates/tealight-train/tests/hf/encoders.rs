@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use candle_core::{Device, Tensor};
+use candle_core::Tensor;
 use serde_json::{Value, json};
 use tealight_model::hf::{self, Head};
 use tealight_ops::testing::device;
 use tealight_train::config::{ConfigSource, RunConfig};
 use tealight_train::pretrained::Pretrained;
 use tealight_train::pretrained::export::{Format, Provenance};
+use tealight_train::storage::tensor_file::TensorFile;
 use tealight_train::storage::tensors::to_bytes;
 use tealight_train::task::classify::Classify;
 use tealight_train::task::{AttentionMap, TaskConfig, TaskKind};
@@ -44,7 +45,12 @@ fn masked_lms() -> Vec<(Record, &'static str)> {
 
 fn tensors(folder: &Path) -> BTreeMap<String, Tensor> {
     let path = folder.join("model.safetensors");
-    candle_core::safetensors::load(path, &Device::Cpu).unwrap().into_iter().collect()
+    let file = if path.exists() {
+        TensorFile::safetensors(&path)
+    } else {
+        TensorFile::torch(&folder.join("pytorch_model.bin"))
+    };
+    file.and_then(TensorFile::read).unwrap()
 }
 
 /// Writes a copy of the folder without its language-model head.

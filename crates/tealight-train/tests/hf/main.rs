@@ -9,5 +9,6 @@ mod fill_mask;
 mod folders;
 mod greedy;
 mod model;
+mod pickles;
 mod record;
 mod trajectories;
