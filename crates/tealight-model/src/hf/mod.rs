@@ -41,6 +41,8 @@ mod table;
 mod test_support;
 mod weights;
 
+use std::collections::BTreeSet;
+
 use candle_core::{Result, Tensor};
 use serde_json::{Map, Value};
 
@@ -231,6 +233,13 @@ impl Family {
         self.name()
     }
 
+    /// The family whose `model_type` the names of the tensors in a file begin with.
+    pub fn of_tensors<'a>(names: impl Iterator<Item = &'a str>) -> Option<Self> {
+        let bases: BTreeSet<&str> =
+            names.filter_map(|name| Some(name.split_once('.')?.0)).collect();
+        Self::ALL.iter().copied().find(|family| bases.contains(family.model_type()))
+    }
+
     /// The tensors of the head of a masked language model of this `config`, by their names in a file.
     pub fn masked_lm_head(self, config: &ModelConfig) -> Vec<String> {
         let pairs = (self.class().pairs)(config);
@@ -346,12 +355,16 @@ fn classifier_of(family: Family, class: &HeadClass, mut keys: Keys) -> HfResult<
 /// The keys of a `config.json` and its family.
 fn parse(text: &str) -> HfResult<(Keys, Family)> {
     let mut keys = Keys::parse(text)?;
+    let has_none = keys.is_absent("model_type");
     let model_type = keys.word("model_type", "")?;
     let family = Family::ALL.iter().copied().find(|family| family.name() == model_type);
     let Some(family) = family else {
         let known = Family::KINDS.iter().map(|kind| kind.name).collect::<Vec<_>>().join(", ");
-        let message =
-            format!("`model_type` = \"{model_type}\" is unknown, expected one of {known}");
+        let message = if has_none {
+            format!("`model_type` is missing: add \"model_type\": \"…\" with one of {known}")
+        } else {
+            format!("`model_type` = \"{model_type}\" is unknown, expected one of {known}")
+        };
         return Err(HfError::Config(message));
     };
     Ok((keys, family))
@@ -483,7 +496,7 @@ impl Class {
 
 impl Description {
     /// Whether `architectures` names no class, and a tensor of one of these names is the output of a classifier.
-    pub fn may_classify<'a>(&self, mut tensors: impl Iterator<Item = &'a String>) -> bool {
+    pub fn may_classify<'a>(&self, mut tensors: impl Iterator<Item = &'a str>) -> bool {
         let class = self.family.class().classifier.as_ref().filter(|_| !self.is_named);
         class.is_some_and(|class| tensors.any(|name| class.is_output(name)))
     }

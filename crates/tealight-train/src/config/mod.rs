@@ -29,6 +29,7 @@ use crate::monitor::early_stopping;
 use crate::optimizer::schedule::ScheduleConfig;
 use crate::optimizer::{OptimizerConfig, ema, fine_tuning};
 use crate::settings::settings;
+use crate::storage::hub::HubCache;
 use crate::task::TaskConfig;
 use crate::task::context::TaskContext;
 
@@ -224,6 +225,10 @@ impl RunConfig {
     /// Makes paths absolute, so that a run can be resumed from another directory.
     pub fn absolute_paths(&mut self) -> Result<()> {
         if let Some(path) = &mut self.init_from {
+            // A run outlives the model that it began with, which need not be there.
+            if let Ok(found) = HubCache::of_environment().locate(path) {
+                *path = found;
+            }
             *path = absolute(&path).map_err(Error::io("find", path))?;
         }
         self.task.absolute_paths()

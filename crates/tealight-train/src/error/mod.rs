@@ -58,6 +58,18 @@ pub enum Error {
         .0.display()
     )]
     NotAModel(PathBuf),
+    /// A model is neither a path nor in the cache of Hugging Face.
+    #[error(
+        "cannot open `{name}`: it is no file or folder, and {} has no model of this name, which this command \
+         downloads: `hf download {name}`",
+        cache_name(.cache.as_deref())
+    )]
+    NotDownloaded {
+        /// The name.
+        name: String,
+        /// The folder of the cache, if there is one.
+        cache: Option<PathBuf>,
+    },
     /// A model was trained for another task.
     #[error("`{}` is {found}, and this needs {wanted}", .path.display())]
     OtherPurpose {
@@ -340,6 +352,11 @@ fn shortened(text: &str) -> String {
     let shown: String = text.chars().take(MAX_SHOWN).collect();
     let dots = if shown.len() < text.len() { "…" } else { "" };
     format!("{}{dots}", shown.replace(char::is_control, " "))
+}
+
+fn cache_name(folder: Option<&Path>) -> String {
+    let folder = folder.map(|folder| format!(" (`{}`)", folder.display())).unwrap_or_default();
+    format!("the local cache of Hugging Face{folder}")
 }
 
 fn holder(pid: Option<u32>) -> String {

@@ -1,26 +1,22 @@
-//! A folder of `transformers`: `config.json`, and `model.safetensors` or its shards with
-//! `model.safetensors.index.json`. [`tealight_model::hf`] interprets their content.
+//! A folder of `transformers`: `config.json`, and files of tensors ([`super::weight_files`]).
+//! [`tealight_model::hf`] interprets their content.
 //!
 //! Every file is checked before its content is used, and errors name the file: the size of texts is limited,
 //! the offsets of tensors must fit the file, and the sizes in `config.json` must fit the tensors before
 //! anything of those sizes is allocated.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::path::{Component, Path, PathBuf};
+use std::path::Path;
 
-use candle_core::safetensors::Load as _;
-use candle_core::{DType, Device};
 use candle_nn::VarBuilder;
-use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tealight_model::BuildError;
-use tealight_model::hf::{self, Description, Expressed, Head, HfError};
+use tealight_model::hf::{self, Description, Expressed, Family, Head, HfError};
 use tealight_model::models::causal_lm::CausalLm;
 use tealight_model::models::classifier::Classifier;
 use tealight_model::models::masked_lm::MaskedLm;
 use tealight_model::models::seq2seq::Seq2Seq;
 
+use super::weight_files::{WeightFiles, read_json_text};
 use crate::data::text::tokenizer::{self, Tokenizer};
 use crate::error::{Error, Result};
 use crate::storage::files;
@@ -28,13 +24,8 @@ use crate::storage::tensors::{self, NamedTensors};
 
 /// The file with the description of the model.
 pub const CONFIG: &str = "config.json";
-/// The file with the tensors.
-pub const MODEL: &str = "model.safetensors";
-/// The file that maps tensors to shards.
-const INDEX: &str = "model.safetensors.index.json";
-
-/// The largest JSON file that is read, in bytes; real ones are far smaller.
-const MAX_JSON_SIZE: u64 = 1 << 26;
+/// The file with the tensors that is written.
+const MODEL: &str = "model.safetensors";
 
 /// A model of `transformers`.
 #[derive(Debug)]
@@ -59,25 +50,51 @@ impl HfFolder {
     /// If a file is missing or damaged, or Tealight has no such model. The error names the file.
     pub fn open(path: &Path) -> Result<Self> {
         let config = path.join(CONFIG);
-        let text = read_json_text(&config)?;
+        let mut text = read_json_text(&config)?;
+        let files = WeightFiles::open(path);
+        let inferred = files.as_ref().ok().and_then(|files| add_model_type(&mut text, files));
         let mut description = hf::describe(&text).map_err(in_file(&config))?;
-        let files = TensorFiles::read(path)?;
-        if description.may_classify(files.tensors.keys()) {
+        let files = files?;
+        if description.may_classify(files.names()) {
             description = hf::describe_classifier(&text).map_err(in_file(&config))?;
         }
-        let weights = description.rename(files.tensors).map_err(in_file(&files.origin))?;
+        description.notes.extend(inferred);
+        let (origin, left_out) = (files.origin.clone(), files.left_out());
+        let weights = description.rename(files.read()?).map_err(in_file(&origin))?;
         let is_masked_lm = description.family.head() == Head::MaskedLm;
         let has_head = !is_masked_lm || weights.has_masked_lm_head();
         let built = weights.restricted_to(|vb| build(&description, has_head, vb));
         let weights = built.map_err(|error| match error {
             BuildError::Config(fault) => Error::unusable(&config, &fault),
-            BuildError::Candle(error) => Error::unusable(&files.origin, &error),
+            BuildError::Candle(error) => Error::unusable(&origin, &explained(&error, &left_out)),
         })?;
         let notes = [&description.notes[..], weights.notes()].concat();
         let classification_head = weights.classification_head().clone();
         let weights = weights.into_tensors();
         Ok(Self { description, has_head, weights, classification_head, notes })
     }
+}
+
+/// The message of a model that cannot be built, with the reason if it lacks a tensor that was `left_out`.
+fn explained(error: &candle_core::Error, left_out: &[String]) -> String {
+    let message = error.to_string();
+    if left_out.iter().any(|name| message.contains(&format!("`{name}`"))) {
+        return format!("{message}: in the file, its numbers are not f16, bf16, f32 or f64");
+    }
+    message
+}
+
+/// Adds the `model_type` that the tensors' names tell to a configuration without one, as old files have none. Returns
+/// a note for the user.
+fn add_model_type(config: &mut String, files: &WeightFiles) -> Option<String> {
+    let mut keys: Map<String, Value> = serde_json::from_str(config).ok()?;
+    if keys.contains_key("model_type") {
+        return None;
+    }
+    let model_type = Family::of_tensors(files.names())?.model_type();
+    keys.insert("model_type".to_owned(), model_type.into());
+    *config = Value::Object(keys).to_string();
+    Some(format!("`model_type` is missing: it is \"{model_type}\" by the names of the tensors"))
 }
 
 /// The files of a folder for `transformers`, with their names: the configuration, the `parameters` and the
@@ -116,97 +133,6 @@ fn build(description: &Description, has_head: bool, vb: &VarBuilder<'_>) -> Resu
         Head::CausalLm => CausalLm::build(config, &sizes.causal_lm(), vb).map(|_| ()),
         Head::Seq2Seq => Seq2Seq::build(config, &sizes.seq2seq(), vb).map(|_| ()),
     }
-}
-
-/// The tensors of a folder, under their names in the files.
-struct TensorFiles {
-    /// `model.safetensors` or the index of its shards, for error messages.
-    origin: PathBuf,
-    /// Floating-point tensors, in f32.
-    tensors: NamedTensors,
-    /// Names of other tensors, which are not parameters.
-    skipped: BTreeSet<String>,
-}
-
-impl TensorFiles {
-    fn read(folder: &Path) -> Result<Self> {
-        let (single, index) = (folder.join(MODEL), folder.join(INDEX));
-        let is_single = single.is_file() || !index.is_file();
-        let origin = if is_single { single.clone() } else { index.clone() };
-        let mut files = Self { origin, tensors: BTreeMap::new(), skipped: BTreeSet::new() };
-        if is_single {
-            files.add(&single)?;
-            return Ok(files);
-        }
-        let shards = ShardIndex::read(&index)?.weight_map;
-        for file in shards.values().collect::<BTreeSet<_>>() {
-            files.add(&folder.join(file))?;
-        }
-        match shards.iter().find(|(name, _)| !files.has(name)) {
-            None => Ok(files),
-            Some((name, file)) => {
-                Err(Error::unusable(&folder.join(file), &format!("it has no tensor `{name}`")))
-            }
-        }
-    }
-
-    fn has(&self, name: &str) -> bool {
-        self.tensors.contains_key(name) || self.skipped.contains(name)
-    }
-
-    /// Adds the tensors of one file.
-    fn add(&mut self, path: &Path) -> Result<()> {
-        let bytes = files::read(path)?;
-        let views = tensors::views(path, &bytes)?;
-        for (name, view) in views.tensors() {
-            use safetensors::Dtype::{BF16, F16, F32, F64};
-            if !matches!(view.dtype(), BF16 | F16 | F32 | F64) {
-                self.skipped.insert(name);
-                continue;
-            }
-            let tensor = view.load(&Device::Cpu)?.to_dtype(DType::F32)?;
-            if self.tensors.insert(name.clone(), tensor).is_some() {
-                return Err(Error::unusable(
-                    path,
-                    &format!("tensor `{name}` is also in another file"),
-                ));
-            }
-        }
-        Ok(())
-    }
-}
-
-/// `model.safetensors.index.json`
-#[derive(Deserialize)]
-struct ShardIndex {
-    /// The file of each tensor, by the tensor's name.
-    weight_map: BTreeMap<String, String>,
-}
-
-impl ShardIndex {
-    fn read(path: &Path) -> Result<Self> {
-        let text = read_json_text(path)?;
-        let index: Self = serde_json::from_str(&text).map_err(Error::json(path))?;
-        match index.weight_map.values().find(|file| !is_beside(file)) {
-            None => Ok(index),
-            Some(file) => Err(Error::unusable(path, &format!("`{file}` is not a file beside it"))),
-        }
-    }
-}
-
-/// Whether a path is only a file name, and so cannot leave the folder.
-fn is_beside(file: &str) -> bool {
-    let mut components = Path::new(file).components();
-    matches!((components.next(), components.next()), (Some(Component::Normal(_)), None))
-}
-
-fn read_json_text(path: &Path) -> Result<String> {
-    let size = fs::metadata(path).map_err(Error::io("read", path))?.len();
-    if size > MAX_JSON_SIZE {
-        let rule = format!("it has {size} bytes, and at most {MAX_JSON_SIZE} are read");
-        return Err(Error::unusable(path, &rule));
-    }
-    files::read_text(path)
 }
 
 fn in_file(path: &Path) -> impl FnOnce(HfError) -> Error {

@@ -16,6 +16,7 @@ mod init_from;
 mod purpose;
 mod tealight_folder;
 pub mod translation;
+mod weight_files;
 
 use std::path::{Path, PathBuf};
 
@@ -38,6 +39,7 @@ use crate::run::RunDirectory;
 use crate::run::checkpoint::load_weights;
 use crate::run::checkpoints::Selection;
 use crate::settings::ConfigSource;
+use crate::storage::hub::HubCache;
 use crate::storage::tensors::NamedTensors;
 use crate::task::TaskConfig;
 use crate::task::classify::{self, Classify, Labels};
@@ -87,12 +89,10 @@ pub struct HfOrigin {
 
 impl Pretrained {
     /// Opens the model at `path`. For a run, `selection` chooses the checkpoint; without it, the path or the
-    /// run's configuration does.
+    /// run's configuration does. A path that does not exist is the name of a model in the local cache of Hugging
+    /// Face.
     pub fn open(path: &Path, selection: Option<Selection>) -> Result<Self> {
-        if !path.exists() {
-            let missing = std::io::ErrorKind::NotFound.into();
-            return Err(Error::io("open", path)(missing));
-        }
+        let path = &*HubCache::of_environment().locate(path)?;
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         let folder = if path.is_file() { parent.unwrap_or(Path::new(".")) } else { path };
         if folder.join(tealight_folder::FILE).is_file() {

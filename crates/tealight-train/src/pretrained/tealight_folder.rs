@@ -11,7 +11,6 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use candle_core::Device;
 use serde::{Deserialize, Serialize};
 use tealight_model::ModelConfig;
 use tealight_model::models::classifier::ReadOut;
@@ -23,6 +22,7 @@ use crate::data::text::tokenizer::Tokenizer;
 use crate::error::{Error, Result};
 use crate::limits::at_most;
 use crate::run::checkpoint::MODEL;
+use crate::storage::tensor_file::TensorFile;
 use crate::storage::tensors::NamedTensors;
 use crate::storage::{files, tensors};
 use crate::task::classify::Labels;
@@ -63,7 +63,7 @@ pub(super) fn read(folder: &Path) -> Result<Pretrained> {
         purpose,
         model,
         tokenizer,
-        weights: tensors::load(&folder.join(MODEL), &Device::Cpu)?,
+        weights: TensorFile::safetensors(&folder.join(MODEL))?.read()?,
         classification_head: NamedTensors::new(),
         hf: None,
         precision: Precision::F32,

@@ -1,7 +1,13 @@
-//! Crash-safe files with digests, tensors by name, and the clock.
+//! Crash-safe files with digests, tensors by name in the formats of safetensors and PyTorch, the cache of Hugging
+//! Face, and the clock.
 
 pub(crate) mod clock;
 pub mod digests;
 pub(crate) mod disk;
 pub mod files;
+pub mod hub;
+mod pickle;
+mod stored;
+pub mod tensor_file;
 pub mod tensors;
+mod torch_file;

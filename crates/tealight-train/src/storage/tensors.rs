@@ -1,13 +1,17 @@
 //! Named tensors: safetensors files, and assignment to variables.
 
 use std::collections::BTreeMap;
+use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
 use candle_core::{Device, Shape, Tensor, Var};
+use safetensors::SafeTensorError::{HeaderTooLarge, HeaderTooSmall, InvalidHeaderDeserialization};
 use safetensors::SafeTensors;
+use safetensors::tensor::{Metadata, TensorInfo};
 use serde::Deserialize;
 
 use super::files;
+use super::stored::{Extent, Format, Index, Place};
 use crate::error::{Error, Result};
 
 /// What errors call a file's path where tensors or settings come from another process.
@@ -106,6 +110,62 @@ pub fn check_shapes<'a>(
             Err(Error::UnexpectedTensor { origin, name, actual })
         }
     }
+}
+
+/// The largest header that is read, in bytes; that of the `safetensors` crate.
+const MAX_HEADER: u64 = 100_000_000;
+
+/// Where the tensors of the safetensors file `path` are. Only its header is read.
+pub(crate) fn index(path: &Path, file: &mut (impl Read + Seek)) -> Result<Index> {
+    let io = || Error::io("read", path);
+    let actual = file.seek(SeekFrom::End(0)).map_err(io())?;
+    file.rewind().map_err(io())?;
+    let damaged = |source| Error::Safetensors { path: path.to_owned(), source };
+    let mut size = [0; 8];
+    file.by_ref().take(8).read_exact(&mut size).map_err(|_| damaged(HeaderTooSmall))?;
+    let size = u64::from_le_bytes(size);
+    if size > MAX_HEADER {
+        return Err(damaged(HeaderTooLarge));
+    }
+    let mut header = Vec::new();
+    file.by_ref().take(size).read_to_end(&mut header).map_err(io())?;
+    let metadata: Metadata = serde_json::from_slice(&header)
+        .map_err(|error| damaged(InvalidHeaderDeserialization(error)))?;
+    let start = 8 + size;
+    let expected = start.saturating_add(metadata.data_len() as u64);
+    if expected != actual {
+        return Err(Error::Size { path: path.to_owned(), expected, actual });
+    }
+    let place = |name: String| {
+        let info = metadata.info(&name)?;
+        let at = start + info.data_offsets.0 as u64;
+        Some((
+            place(info, at)
+                .map_err(|rule| Error::unusable(path, &format!("tensor `{name}`: {rule}"))),
+            name,
+        ))
+    };
+    metadata
+        .offset_keys()
+        .into_iter()
+        .filter_map(place)
+        .map(|(place, name)| Ok((name, place?)))
+        .collect()
+}
+
+/// Where the numbers of a tensor are that begin at byte `start`; `None` for integers and truth values.
+fn place(info: &TensorInfo, start: u64) -> Result<Option<Place>, String> {
+    use safetensors::Dtype::{BF16, F16, F32, F64};
+    let format = match info.dtype {
+        F16 => Format::F16,
+        BF16 => Format::Bf16,
+        F32 => Format::F32,
+        F64 => Format::F64,
+        _ => return Ok(None),
+    };
+    let (begin, end) = info.data_offsets;
+    let extent = Extent { format, start, len: (end - begin) / format.size() };
+    extent.whole(&info.shape).map(Some)
 }
 
 /// The size of the file according to its header: 8 + header size + end of the last tensor.

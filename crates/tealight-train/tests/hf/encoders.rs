@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use candle_core::{Device, Tensor};
+use candle_core::Tensor;
 use serde_json::{Value, json};
 use tealight_model::hf::{self, Family, Head};
 use tealight_ops::testing::device;
 use tealight_train::config::{ConfigSource, RunConfig};
 use tealight_train::pretrained::Pretrained;
 use tealight_train::pretrained::export::{Format, Provenance};
+use tealight_train::storage::tensor_file::TensorFile;
 use tealight_train::storage::tensors::to_bytes;
 use tealight_train::task::classify::Classify;
 use tealight_train::task::{AttentionMap, TaskConfig, TaskKind};
@@ -47,7 +48,12 @@ fn masked_lms() -> Vec<(Record, &'static str)> {
 
 fn tensors(folder: &Path) -> BTreeMap<String, Tensor> {
     let path = folder.join("model.safetensors");
-    candle_core::safetensors::load(path, &Device::Cpu).unwrap().into_iter().collect()
+    let file = if path.exists() {
+        TensorFile::safetensors(&path)
+    } else {
+        TensorFile::torch(&folder.join("pytorch_model.bin"))
+    };
+    file.and_then(TensorFile::read).unwrap()
 }
 
 /// Writes a copy of the folder without its language-model head.
@@ -216,9 +222,9 @@ fn a_classifier_begins_with_the_pooler_of_a_file_that_has_one() {
     write_encoder(&record, prefix, Names::Prefixed, directory.path());
     let mut with_pooler = tensors(&record.folder);
     let d_model = Pretrained::open(&record.folder, None).unwrap().model.d_model;
-    let weight = Tensor::arange(0_f32, (d_model * d_model) as f32, &Device::Cpu).unwrap();
+    let weight = Tensor::arange(0_f32, (d_model * d_model) as f32, device()).unwrap();
     let weight = weight.reshape((d_model, d_model)).unwrap();
-    let bias = Tensor::arange(0_f32, d_model as f32, &Device::Cpu).unwrap();
+    let bias = Tensor::arange(0_f32, d_model as f32, device()).unwrap();
     with_pooler.insert("bert.pooler.dense.weight".to_owned(), weight.clone());
     with_pooler.insert("bert.pooler.dense.bias".to_owned(), bias.clone());
     let model = directory.path().join("model.safetensors");

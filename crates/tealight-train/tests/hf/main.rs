@@ -10,5 +10,6 @@ mod fill_mask;
 mod folders;
 mod greedy;
 mod model;
+mod pickles;
 mod record;
 mod trajectories;

@@ -57,7 +57,26 @@ pub(crate) fn records() -> Vec<Record> {
     folders.sort();
     assert!(!folders.is_empty());
     let bf16 = json(&golden().join("bf16.json"));
+    folders.retain(|folder| must_refuse(folder).is_none());
     folders.into_iter().map(|folder| Record::read(folder, &bf16)).collect()
+}
+
+/// The folders that have to be refused, each with the file that asks for a program and the file that the program
+/// would write.
+pub(crate) fn evil() -> Vec<(PathBuf, String, String)> {
+    let entries = std::fs::read_dir(golden().join("models")).unwrap();
+    let folders = entries.map(|entry| entry.unwrap().path());
+    let evil = |folder: PathBuf| {
+        let (file, marker) = must_refuse(&folder)?;
+        Some((folder, file, marker))
+    };
+    folders.filter_map(evil).collect()
+}
+
+fn must_refuse(folder: &Path) -> Option<(String, String)> {
+    let expected = json(&folder.join("expected.json"));
+    let word = |key: &str| expected[key].as_str().map(str::to_owned);
+    Some((word("must_refuse")?, word("marker")?))
 }
 
 impl Record {

@@ -15,6 +15,7 @@ use tealight_train::observer::jsonl;
 use tealight_train::pretrained::Pretrained;
 use tealight_train::run::checkpoint::{Checkpoint, load_weights, verify};
 use tealight_train::run::{Checkpoints, RunDirectory};
+use tealight_train::storage::tensor_file::TensorFile;
 use tealight_train::task::classify::Objective;
 use tealight_train::task::{TaskConfig, TaskContext, TaskKind, seq2seq};
 use tealight_train::text::corpus::{Corpus, files};
@@ -25,7 +26,7 @@ use tealight_train::weather;
 pub(crate) type Target = fn(&[u8]);
 
 /// All functions, by the names of the fuzz targets.
-pub(crate) const TARGETS: [(&str, Target); 9] = [
+pub(crate) const TARGETS: [(&str, Target); 10] = [
     ("config", config),
     ("checkpoint", checkpoint),
     ("run", run),
@@ -35,6 +36,7 @@ pub(crate) const TARGETS: [(&str, Target); 9] = [
     ("days", days),
     ("pairs", pairs),
     ("labels", labels),
+    ("torch", torch),
 ];
 
 /// Separates the files in an input that consists of several.
@@ -173,6 +175,15 @@ pub(crate) fn labels(bytes: &[u8]) {
         let TaskConfig::Classify(task) = &config.task else { return };
         let _ = task.build(&config.task_context(&Device::Cpu));
     });
+}
+
+/// A file of `torch.save`.
+pub(crate) fn torch(bytes: &[u8]) {
+    let Ok(folder) = tempfile::tempdir() else { return };
+    let path = folder.path().join("pytorch_model.bin");
+    if fs::write(&path, bytes).is_ok() {
+        let _ = TensorFile::torch(&path).and_then(TensorFile::read);
+    }
 }
 
 /// Writes the parts of the input to the named files of a folder; there may be fewer parts than names.

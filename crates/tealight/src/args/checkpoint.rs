@@ -48,7 +48,7 @@ pub(crate) struct AverageCheckpoints {
 
 #[derive(Args, Debug)]
 pub(crate) struct Export {
-    /// A run, a checkpoint, or a model folder
+    /// A run, a checkpoint, a model folder, or the name of one in the cache of Hugging Face
     #[arg(value_name = "MODEL")]
     pub(crate) model: PathBuf,
     /// Output folder; must not exist

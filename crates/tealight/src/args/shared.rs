@@ -41,7 +41,7 @@ pub(crate) struct TrainedRun {
 /// A trained model: a run or a folder.
 #[derive(Args, Debug)]
 pub(crate) struct Model {
-    /// A run, a checkpoint, an exported folder, or a Hugging Face model folder
+    /// A run, a checkpoint, an exported folder, a Hugging Face model folder, or the name of one in its cache
     #[arg(value_name = "MODEL")]
     pub(crate) path: PathBuf,
     #[command(flatten)]

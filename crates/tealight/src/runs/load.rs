@@ -109,15 +109,16 @@ pub(crate) enum RunOrFolder {
 }
 
 impl RunOrFolder {
-    /// Opens a run, or a folder written by `tealight export` or Hugging Face.
+    /// Opens a run, or a folder written by `tealight export` or Hugging Face, which may be in its cache.
     pub(crate) fn open(args: &Model) -> Result<Self> {
-        match RunDirectory::open(&args.path) {
-            Err(tealight_train::Error::NotARun { .. }) => {
-                let (model, device) = open_pretrained(args)?;
-                Ok(Self::Folder(Box::new(model), device))
-            }
-            _ => Ok(Self::Run(Box::new(Run::open(&args.path, &args.weights)?))),
+        let is_a_run = || {
+            !matches!(RunDirectory::open(&args.path), Err(tealight_train::Error::NotARun { .. }))
+        };
+        if args.path.exists() && is_a_run() {
+            return Ok(Self::Run(Box::new(Run::open(&args.path, &args.weights)?)));
         }
+        let (model, device) = open_pretrained(args)?;
+        Ok(Self::Folder(Box::new(model), device))
     }
 }
 

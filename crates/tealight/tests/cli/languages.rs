@@ -223,6 +223,50 @@ fn a_run_begins_with_another_model_whose_settings_it_takes_over() -> Result {
     Ok(())
 }
 
+#[test]
+fn a_name_stands_for_the_folder_in_the_cache_of_hugging_face() -> Result {
+    let folder = trained("masked")?;
+    let model = "home/hub/models--org--diary";
+    std::fs::create_dir_all(folder.path(&format!("{model}/snapshots")))?;
+    std::fs::create_dir_all(folder.path(&format!("{model}/refs")))?;
+    folder.write(&format!("{model}/refs/main"), "0123abcd")?;
+    let snapshot = format!("{model}/snapshots/0123abcd");
+    folder.succeed(&["export", "runs/masked", "--to", &snapshot, "--format", "hf"])?;
+    let ask = |args: &[&str]| {
+        let mut command = folder.command(args);
+        Outcome::of(command.env("HF_HOME", folder.path("home")).env_remove("HF_HUB_CACHE"))
+    };
+    let by_name = ask(&["fill-mask", "org/diary", "It was [MASK].", "--json"])?;
+    let by_path = ask(&["fill-mask", &snapshot, "It was [MASK].", "--json"])?;
+    assert_eq!((by_name.code, &by_name.stdout), (Some(0), &by_path.stdout), "{by_name:?}");
+    for args in [
+        &["attend", "org/diary", "It was.", "--output", "maps"][..],
+        &["export", "org/diary", "--to", "copy"],
+        &["bench", "fill-mask", "org/diary", "It was [MASK].", "--repeats", "1"],
+        &["train", "masked.toml", "--set", "init_from=org/diary", "--name", "further"],
+    ] {
+        let outcome = ask(args)?;
+        assert_eq!(outcome.code, Some(0), "{args:?} {outcome:?}");
+    }
+    let resolved = folder.read("runs/further/resolved.toml")?;
+    assert!(resolved.contains("snapshots/0123abcd"), "{resolved}");
+
+    let command = "`hf download org/other`";
+    for args in [
+        &["fill-mask", "org/other", "[MASK]"][..],
+        &["generate", "org/other", "a"],
+        &["translate", "org/other", "a"],
+        &["classify", "org/other", "a"],
+        &["attend", "org/other", "a"],
+        &["export", "org/other", "--to", "other"],
+        &["bench", "fill-mask", "org/other", "[MASK]"],
+        &["train", "masked.toml", "--set", "init_from=org/other"],
+    ] {
+        ask(args)?.assert_refused(&["cannot open `org/other`", command]);
+    }
+    Ok(())
+}
+
 /// Trains a classifier that is initialised from the model `from`.
 pub(crate) fn train_classifier(folder: &Folder, name: &str, from: &str) -> Result<Outcome> {
     let text = |n: usize| {
