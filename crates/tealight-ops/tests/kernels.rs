@@ -225,7 +225,9 @@ fn muon_slots<'a>(state: &'a [[Var; 2]], gradients: &'a [Tensor]) -> Vec<muon::S
 fn a_sum_of_squares_is_the_same_beside_any_other_gradients() -> Result<()> {
     // More than one list, and lengths of one block and of many.
     let lens = (0..110).map(|i| [3, 700, 9001, 30_001][i % 4] + i);
-    let gradient = |(i, len)| Ok((i.to_string(), Some(normal(i as u64, &[len], DType::F32)?)));
+    let gradient = |(i, len): (usize, usize)| -> Result<_> {
+        Ok((i.to_string(), Some(normal(i as u64, &[len], DType::F32)?)))
+    };
     let all = lens.enumerate().map(gradient).collect::<Result<Vec<_>>>()?;
     let sums = Gradients::from_iter(all.clone()).sums_of_squares()?;
     for part in [&all[..1], &all[4..5], &all[40..100]] {
@@ -245,7 +247,7 @@ fn a_sum_of_squares_is_the_same_beside_any_other_gradients() -> Result<()> {
 #[test]
 fn a_sum_in_order_has_the_bits_of_the_definition() -> Result<()> {
     for n in [1, 2, 7, 128, 130] {
-        let term = |i| normal(i, &[1003], DType::F32)? * 10_f64.powi((i % 7) as i32 - 3);
+        let term = |i| normal(i, &[1003], DType::F32)? * 10_f64.powf((i % 7) as f64 - 3.);
         let terms = (0..n).map(term).collect::<Result<Vec<_>>>()?;
         let terms: Vec<_> = terms.iter().collect();
         // As many additions as there are zeros at the end of the number: a tree of pairs.

@@ -109,7 +109,7 @@ mod tests {
     fn terms_are_added_in_the_order_that_is_asked_for() {
         let len = 5003;
         let term = |i: usize| {
-            let of = |k: usize| ((k * 7 + i * 31) as f32).sin() * 10_f32.powi((i as i32 * 5) % 7);
+            let of = |k: usize| ((k * 7 + i * 31) as f32).sin() * 10_f32.powf((i * 5 % 7) as f32);
             Tensor::from_vec((0..len).map(of).collect(), len, device()).unwrap()
         };
         let terms: Vec<_> = (0..6).map(term).collect();
