@@ -42,3 +42,4 @@ scripts/emulate_kernels.sh "$output/libcuda.so.1" "$objects"/*.o -Wl,-z,muldefs
 for name in libcublas.so.13 libcublasLt.so.13 libcurand.so.10 libnvrtc.so.13; do
     ln -sf libcuda.so.1 "$output/$name"
 done
+"${CXX:-g++}" "${flags[@]}" -shared -o "$output/libnccl.so.2" "$emulator/nccl.cpp" -L"$output" -l:libcuda.so.1

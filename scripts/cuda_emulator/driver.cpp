@@ -8,6 +8,7 @@
 //
 // TEALIGHT_EMULATED_CUDA_CALLS prints each call and its count at exit. TEALIGHT_EMULATED_CUDA_IDLE computes nothing and
 // returns arbitrary numbers: the run then takes the time that the host needs to submit the work.
+// TEALIGHT_EMULATED_CUDA_DEVICES is the number of GPUs (1), for processes that have one each.
 
 #include "emulator.hpp"
 
@@ -110,7 +111,7 @@ std::map<uint64_t, size_t> pinned;
 // --- Queues (streams), and graphs of the work that was submitted to one.
 
 // The kinds of nodes, by CUDA's numbers.
-enum Kind { KERNEL_NODE = 0, COPY_NODE = 1, FILL_NODE = 2, ALLOCATION_NODE = 10, FREE_NODE = 11 };
+enum Kind { KERNEL_NODE = 0, COPY_NODE = 1, FILL_NODE = 2, HOST_NODE = 3, ALLOCATION_NODE = 10, FREE_NODE = 11 };
 enum Side { HOST = 1, DEVICE_SIDE = 2 };
 
 struct Node {
@@ -208,8 +209,15 @@ extern "C" {
 
 int cuInit(unsigned) { return SUCCESS; }
 int cuDriverGetVersion(int* version) { return *version = 13000, SUCCESS; }
-int cuDeviceGetCount(int* n) { return *n = 1, SUCCESS; }
-int cuDeviceGet(int* device, int ordinal) { return *device = ordinal, ordinal == 0 ? SUCCESS : 101; }
+int cuDeviceGetCount(int* n) {
+    const char* text = getenv("TEALIGHT_EMULATED_CUDA_DEVICES");
+    return *n = text ? atoi(text) : 1, SUCCESS;
+}
+int cuDeviceGet(int* device, int ordinal) {
+    int n;
+    cuDeviceGetCount(&n);
+    return *device = ordinal, ordinal < n ? SUCCESS : 101;
+}
 int cuDeviceGetName(char* name, int n, int) { return snprintf(name, n, "Emulated GPU"), SUCCESS; }
 int cuDeviceGetAttribute(int* value, int which, int) { return *value = attribute(which), SUCCESS; }
 int cuDeviceTotalMem_v2(size_t* n, int) { return *n = TOTAL, SUCCESS; }
@@ -324,6 +332,19 @@ int cuMemsetD8Async(uint64_t to, unsigned char value, size_t n, void* stream) {
     if (!memory.has(to, n)) stop("a fill writes outside of an allocation");
     queue_of(stream).give([=] { memset(reinterpret_cast<void*>(to), value, n); }, FILL_NODE);
     return SUCCESS;
+}
+
+// For the emulated NCCL (nccl.cpp).
+int cuLaunchHostFunc(void* stream, void (*work)(void*), void* data) {
+    ALONE;
+    count("host functions");
+    queue_of(stream).give([=] { work(data); }, HOST_NODE);
+    return SUCCESS;
+}
+
+bool tealight_emulated_memory_has(uint64_t address, size_t n) {
+    ALONE;
+    return memory.has(address, n);
 }
 
 int cuStreamCreate(void** stream, unsigned) {

@@ -9,10 +9,11 @@ use tealight_ops::attention::{Options, attention};
 use tealight_ops::cross_entropy::cross_entropy;
 use tealight_ops::dropout::Draw;
 use tealight_ops::embedding::embedding;
+use tealight_ops::gradients::sum_in_order;
 use tealight_ops::reference_ops::with_reference_ops;
 use tealight_ops::rng::{Purpose, Stream};
 use tealight_ops::testing::device;
-use tealight_ops::{adamw, half_precision, muon};
+use tealight_ops::{Gradients, adamw, half_precision, muon};
 
 /// Nothing waits for the device to look at labels and ids, so what is out of range gives NaN: by this it is
 /// seen, too, that kernels are what computes here.
@@ -217,4 +218,44 @@ fn muon_slots<'a>(state: &'a [[Var; 2]], gradients: &'a [Tensor]) -> Vec<muon::S
         slots.push(muon::Slot { parameter, gradient, momentum, hyper });
     }
     slots
+}
+
+/// Processes that have a part of the gradients each must find the norm of one that has all.
+#[test]
+fn a_sum_of_squares_is_the_same_beside_any_other_gradients() -> Result<()> {
+    // More than one list, and lengths of one block and of many.
+    let lens = (0..110).map(|i| [3, 700, 9001, 30_001][i % 4] + i);
+    let gradient = |(i, len): (usize, usize)| -> Result<_> {
+        Ok((i.to_string(), Some(normal(i as u64, &[len], DType::F32)?)))
+    };
+    let all = lens.enumerate().map(gradient).collect::<Result<Vec<_>>>()?;
+    let sums = Gradients::from_iter(all.clone()).sums_of_squares()?;
+    for part in [&all[..1], &all[4..5], &all[40..100]] {
+        let of_part = Gradients::from_iter(part.to_vec()).sums_of_squares()?;
+        let first: usize = part[0].0.parse().expect("a number");
+        assert_eq!(of_part, sums[first..][..part.len()]);
+    }
+    for ((_, gradient), sum) in all.iter().zip(sums) {
+        let gradient = gradient.as_ref().expect("a gradient");
+        let expected: f64 = values(gradient)?.into_iter().map(|x| x * x).sum();
+        assert!((sum.expect("a sum") / expected - 1.).abs() < 1e-12, "{sum:?} is not {expected}");
+    }
+    Ok(())
+}
+
+/// A kernel adds up to 128 terms; the definition adds more.
+#[test]
+fn a_sum_in_order_has_the_bits_of_the_definition() -> Result<()> {
+    for n in [1, 2, 7, 128, 130] {
+        let term = |i| normal(i, &[1003], DType::F32)? * 10_f64.powf((i % 7) as f64 - 3.);
+        let terms = (0..n).map(term).collect::<Result<Vec<_>>>()?;
+        let terms: Vec<_> = terms.iter().collect();
+        // As many additions as there are zeros at the end of the number: a tree of pairs.
+        let mut additions: Vec<_> = (1..=n).map(|i| i.trailing_zeros() as usize).collect();
+        additions[n as usize - 1] += n.count_ones() as usize - 1;
+        let sum = values(&sum_in_order(&terms, &additions)?)?;
+        let expected = with_reference_ops(|| sum_in_order(&terms, &additions))?;
+        assert_eq!(sum, values(&expected)?, "{n} terms");
+    }
+    Ok(())
 }

@@ -28,9 +28,9 @@ pub struct Origin {
 }
 
 impl fmt::Display for Origin {
-    /// `` the result of `softmax`, operation 12 of the step ``
+    /// `` the result of `softmax`, operation 12 of the pass ``
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the result of `{}`, operation {} of the step", self.name, self.number)
+        write!(f, "the result of `{}`, operation {} of the pass", self.name, self.number)
     }
 }
 
@@ -91,7 +91,7 @@ mod tests {
         });
         result?;
         assert_eq!(origin, Some(Origin { name: "relu", number: 2 }));
-        let message = "the result of `relu`, operation 2 of the step";
+        let message = "the result of `relu`, operation 2 of the pass";
         assert_eq!(origin.unwrap().to_string(), message);
         assert_eq!(first_not_finite(|| gelu(&fine)).1, None);
         Ok(())

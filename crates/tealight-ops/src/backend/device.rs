@@ -30,6 +30,15 @@ pub fn shares_one_stream(device: &Device) -> bool {
     }
 }
 
+/// The maker's name of a GPU, such as `NVIDIA H200`; `None` for a CPU, and for a GPU that does not tell it.
+pub fn gpu_name(device: &Device) -> Option<String> {
+    match device {
+        #[cfg(feature = "cuda")]
+        Device::Cuda(device) => device.cuda_stream().context().name().ok(),
+        _ => None,
+    }
+}
+
 /// A tensor of `values` in `shape` on `device`. Copies to a GPU are asynchronous.
 ///
 /// # Errors

@@ -1,16 +1,22 @@
 //! Communication between the processes ("ranks") that train one model together.
 //!
-//! [`Ranks`](ranks::Ranks) is what the rest of the crate uses. A [`Communicator`] moves bytes and nothing else. Sums are computed by the ranks, in one order whatever the number of
-//! ranks is, so that an MPI library cannot change a result. There are three: [`alone`], one process; [`threads`], ranks
+//! [`Ranks`](ranks::Ranks) is what the rest of the crate uses; gradients go by a [`transport`]. A [`Communicator`] moves
+//! bytes and nothing else. Sums are computed by the ranks, in one order whatever the number of ranks is, so that an MPI
+//! library cannot change a result. There are three: [`alone`], one process; [`threads`], ranks
 //! that are threads of one process, for tests; and [`mpi`], processes of an MPI job.
 //!
 //! All ranks call the same functions in the same order (collective calls), and each call returns when this rank's part
 //! in it is done.
 
 pub mod alone;
+#[cfg(any(test, feature = "nccl"))]
+pub(crate) mod messages;
 pub mod mpi;
+#[cfg_attr(not(feature = "nccl"), path = "no_nccl.rs")]
+pub(crate) mod nccl;
 pub mod ranks;
 pub mod threads;
+pub mod transport;
 pub mod wire;
 
 use std::fmt;

@@ -1,5 +1,6 @@
 //! The ranks of a job, as the training loop sees them: values and errors instead of bytes.
 
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use serde::Serialize;
@@ -79,6 +80,12 @@ impl Ranks {
         (0..self.size()).filter(|&rank| self.host(rank) == here).collect()
     }
 
+    /// The part of this rank in `n` numbered items, which the ranks divide in ascending order, without a remainder.
+    pub fn part_of(&self, n: u64) -> Range<u64> {
+        let (rank, len) = (self.rank() as u64, n / self.size() as u64);
+        rank * len..(rank + 1) * len
+    }
+
     /// What moves the bytes.
     pub fn communicator(&self) -> &dyn Communicator {
         &*self.communicator
@@ -98,19 +105,7 @@ impl Ranks {
     /// # Errors
     /// If communication fails.
     pub fn gather_bytes(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
-        let lens = self.gather_len(bytes.len())?;
-        let mut gathered = vec![Vec::new(); self.size()];
-        let piece = MAX_BYTES / self.size();
-        for start in (0..largest(&lens)).step_by(piece) {
-            let part = |len: usize| len.saturating_sub(start).min(piece);
-            let own = start.min(bytes.len());
-            let parts: Vec<_> = lens.iter().map(|&len| part(len)).collect();
-            let mut received = vec![0; parts.iter().sum()];
-            let own = &bytes[own..own + part(bytes.len())];
-            self.communicator.gather(own, &mut received, &parts)?;
-            append(&mut gathered, &received, &parts);
-        }
-        Ok(gathered)
+        self.gather_for(Receivers::All, bytes)
     }
 
     /// On rank 0, what each rank passes, by rank; empty on the others.
@@ -118,20 +113,30 @@ impl Ranks {
     /// # Errors
     /// If communication fails.
     pub fn gather_on_first(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
-        let lens = self.gather_len(bytes.len())?;
-        let mut gathered = vec![Vec::new(); if self.is_first() { self.size() } else { 0 }];
+        self.gather_for(Receivers::First, bytes)
+    }
+
+    /// What each rank passes, in pieces that one call can move.
+    fn gather_for(&self, receivers: Receivers, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
+        let all = self.gather_len(bytes.len())?;
+        let receives = receivers == Receivers::All || self.is_first();
+        let mut gathered = vec![Vec::new(); if receives { self.size() } else { 0 }];
         let piece = MAX_BYTES / self.size();
-        for start in (0..largest(&lens)).step_by(piece) {
-            let part = |len: usize| len.saturating_sub(start).min(piece);
-            let own = start.min(bytes.len());
-            let own = &bytes[own..own + part(bytes.len())];
-            let mut to = vec![0..0; self.size()];
-            to[0] = 0..own.len();
-            let from = |&len: &usize| if self.is_first() { part(len) } else { 0 };
-            let from: Vec<_> = lens.iter().map(from).collect();
-            let mut received = vec![0; from.iter().sum()];
-            self.communicator.exchange(own, &to, &mut received, &from)?;
-            append(&mut gathered, &received, &from);
+        for start in (0..all.iter().copied().max().unwrap_or(0)).step_by(piece) {
+            let part = |len: usize| start.min(len)..(start + piece).min(len);
+            let own = &bytes[part(bytes.len())];
+            let lens = all.iter().map(|&len| if receives { part(len).len() } else { 0 });
+            let lens: Vec<_> = lens.collect();
+            let mut received = vec![0; lens.iter().sum()];
+            match receivers {
+                Receivers::All => self.communicator.gather(own, &mut received, &lens)?,
+                Receivers::First => {
+                    let mut to = vec![0..0; self.size()];
+                    to[0] = 0..own.len();
+                    self.communicator.exchange(own, &to, &mut received, &lens)?;
+                }
+            }
+            append(&mut gathered, &received, &lens);
         }
         Ok(gathered)
     }
@@ -147,6 +152,19 @@ impl Ranks {
             self.communicator.broadcast(0, piece)?;
         }
         Ok(bytes)
+    }
+
+    /// The bytes that `f` returns, which rank 0 alone runs.
+    ///
+    /// # Errors
+    /// On all ranks, if `f` fails or communication does.
+    pub fn bytes_of_first(&self, f: impl FnOnce() -> Result<Vec<u8>>) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        self.on_first(|| {
+            bytes = f()?;
+            Ok(())
+        })?;
+        self.broadcast_bytes(bytes)
     }
 
     /// What each rank has done, by rank, if all of them succeeded.
@@ -244,8 +262,12 @@ impl Ranks {
     }
 }
 
-fn largest(lens: &[usize]) -> usize {
-    lens.iter().copied().max().unwrap_or(0)
+/// Who gets what each rank passes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Receivers {
+    All,
+    /// Rank 0.
+    First,
 }
 
 /// Appends to each list its part of `received`.
@@ -274,29 +296,20 @@ fn with_causes(error: &Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::thread;
-
-    use super::super::threads;
+    use super::super::threads::tests::on_all;
     use super::*;
 
-    /// Runs `f` on each rank of a group; the results by rank.
-    fn on_all<R: Send>(size: usize, f: impl Fn(Ranks) -> R + Sync) -> Vec<R> {
-        thread::scope(|scope| {
-            let f = &f;
-            let start = |rank: threads::ThreadRank| {
-                scope.spawn(move || {
-                    let host = format!("host{}", rank.rank() / 2);
-                    f(Ranks::new(Arc::new(rank), &host).unwrap())
-                })
-            };
-            let threads: Vec<_> = threads::ranks(size).into_iter().map(start).collect();
-            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    /// Runs `f` on each rank of a group, two on each host; the results by rank.
+    fn on_ranks<R: Send>(size: usize, f: impl Fn(Ranks) -> R + Sync) -> Vec<R> {
+        on_all(size, |rank| {
+            let host = format!("host{}", rank.rank() / 2);
+            f(Ranks::new(Arc::new(rank), &host).unwrap())
         })
     }
 
     #[test]
     fn values_arrive_bit_for_bit_and_by_rank() {
-        let all = on_all(3, |ranks| {
+        let all = on_ranks(3, |ranks| {
             let value = (ranks.rank(), 0.1 / ranks.rank() as f64, vec!["a"; ranks.rank()].concat());
             ranks.gather(&value).unwrap()
         });
@@ -308,14 +321,14 @@ mod tests {
 
     #[test]
     fn ranks_know_their_hosts() {
-        let all = on_all(3, |ranks| (ranks.on_this_host(), ranks.host(2).to_owned()));
+        let all = on_ranks(3, |ranks| (ranks.on_this_host(), ranks.host(2).to_owned()));
         let expected = [vec![0, 1], vec![0, 1], vec![2]].map(|here| (here, "host1".to_owned()));
         assert_eq!(all, expected);
     }
 
     #[test]
     fn bytes_go_to_the_first_rank_or_come_from_it() {
-        let all = on_all(3, |ranks| {
+        let all = on_ranks(3, |ranks| {
             let bytes = vec![7; 2 * ranks.rank()];
             let told = if ranks.is_first() { vec![1, 2, 3] } else { Vec::new() };
             (ranks.gather_on_first(&bytes).unwrap(), ranks.broadcast_bytes(told).unwrap())
@@ -326,7 +339,7 @@ mod tests {
 
     #[test]
     fn an_error_of_one_rank_is_an_error_of_all_that_names_it() {
-        let all = on_all(4, |ranks| {
+        let all = on_ranks(4, |ranks| {
             let own = match ranks.rank() {
                 2 => Err(Error::config(["a"], "no")),
                 3 => Err(Error::config(["b"], "neither")),
@@ -342,7 +355,7 @@ mod tests {
 
     #[test]
     fn the_same_error_on_all_ranks_is_of_none_in_particular() {
-        let all = on_all(2, |ranks| {
+        let all = on_ranks(2, |ranks| {
             let own = Err::<(), _>(Error::config([], "no"));
             (ranks.agree(own).unwrap_err().to_string(), ranks.failure())
         });
@@ -351,14 +364,14 @@ mod tests {
 
     #[test]
     fn what_rank_0_finds_is_found_by_all() {
-        let found = on_all(3, |ranks| {
+        let found = on_ranks(3, |ranks| {
             ranks.on_first(|| {
                 assert!(ranks.is_first());
                 Ok(Some(5))
             })
         });
         assert!(found.into_iter().all(|found| found.unwrap() == Some(5)));
-        let failed = on_all(2, |ranks| ranks.on_first::<()>(|| Err(Error::config([], "full"))));
+        let failed = on_ranks(2, |ranks| ranks.on_first::<()>(|| Err(Error::config([], "full"))));
         let failed: Vec<_> = failed.into_iter().map(|e| e.unwrap_err().to_string()).collect();
         assert_eq!(failed, ["full", "rank 0 on host0: full"]);
     }

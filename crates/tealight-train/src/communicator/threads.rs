@@ -173,13 +173,13 @@ fn fill<'a>(receive: &mut [u8], lens: &[usize], parts: impl Iterator<Item = &'a 
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::thread;
 
     use super::*;
 
     /// Runs `f` on each rank of a group; the results by rank.
-    fn on_all<R: Send>(size: usize, f: impl Fn(ThreadRank) -> R + Sync) -> Vec<R> {
+    pub(crate) fn on_all<R: Send>(size: usize, f: impl Fn(ThreadRank) -> R + Sync) -> Vec<R> {
         thread::scope(|scope| {
             let f = &f;
             let threads: Vec<_> =

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use candle_core::{DType, Tensor};
 use half::bf16;
 use half::slice::HalfFloatSliceExt;
 use tealight_ops::unwritten_f32;
@@ -46,13 +47,20 @@ impl Wire {
     }
 
     /// The numbers as they arrive elsewhere.
-    pub(crate) fn rounded(self, mut numbers: Vec<f32>) -> Vec<f32> {
-        if self == Self::Bf16 {
-            for number in &mut numbers {
-                *number = bf16::from_f32(*number).to_f32();
-            }
+    pub(crate) fn rounded(self, numbers: Tensor) -> Result<Tensor> {
+        Ok(match self {
+            Self::F32 => numbers,
+            Self::Bf16 => numbers.to_dtype(DType::BF16)?.to_dtype(DType::F32)?,
+        })
+    }
+
+    /// The format of the numbers on their way.
+    #[cfg(any(test, feature = "nccl"))]
+    pub(crate) fn dtype(self) -> DType {
+        match self {
+            Self::F32 => DType::F32,
+            Self::Bf16 => DType::BF16,
         }
-        numbers
     }
 
     fn bytes(self, lens: &[usize]) -> Vec<usize> {

@@ -9,7 +9,7 @@ use super::RunConfig;
 
 /// Settings that may change when a run is resumed: they decide what is written, or what happens after a bad
 /// step, and change no update of a run that went well.
-const EXEMPT: [&str; 7] = [
+const EXEMPT: [&str; 8] = [
     "log.",
     "checkpoint.",
     "training.bad_step.",
@@ -17,6 +17,7 @@ const EXEMPT: [&str; 7] = [
     "distributed.overlap",
     "distributed.bucket_mb",
     "distributed.shard_optimizer",
+    "distributed.transport",
 ];
 
 /// A setting that differs between two configurations.
@@ -118,7 +119,11 @@ mod tests {
         assert_eq!(before.same_run(&config(&kept)), Ok(()));
         let kept = ["training.bad_step={kind='skip',max_in_a_row=3}", "training.loss_spike={}"];
         assert_eq!(before.same_run(&config(&kept)), Ok(()));
-        let kept = config(&["distributed.shard_optimizer=true", "distributed.overlap=false"]);
+        let kept = config(&[
+            "distributed.shard_optimizer=true",
+            "distributed.overlap=false",
+            "distributed.transport=nccl",
+        ]);
         assert_eq!((before.same_run(&kept), kept.same_run(&before)), (Ok(()), Ok(())));
         let rounded = before.same_run(&config(&["distributed.compress=bf16"])).unwrap_err();
         assert_eq!(rounded.len(), 1);

@@ -46,9 +46,10 @@ pub(crate) fn check_memory(
     config: &RunConfig,
     estimate: &Estimate,
     positions: usize,
+    n_ranks: usize,
 ) -> Result<()> {
     let batch_size = config.training.batch_size;
-    let bytes = memory(config, estimate, 4.);
+    let bytes = memory(config, estimate, 4., n_ranks);
     if activations(config, estimate) <= MAX_SCALARS && is_available(bytes) {
         return Ok(());
     }
@@ -67,11 +68,32 @@ pub(crate) fn check_memory(
     Err(Error::config(["training.batch_size", "model.d_model"], message))
 }
 
-/// Bytes of parameters, gradients, moments, and the activations of a batch at `bytes_per_activation`. (Half
-/// precision saves nothing in the first three: the gradients shrink by as much as the half-precision copies of the
-/// parameters take.)
-pub(crate) fn memory(config: &RunConfig, estimate: &Estimate, bytes_per_activation: f64) -> f64 {
-    16. * estimate.parameters + bytes_per_activation * activations(config, estimate)
+/// Bytes that one of `n_ranks` processes needs: parameters, gradients, moments, and the activations of a batch at
+/// `bytes_per_activation`. (Half precision saves nothing in the first three: the gradients shrink by as much as the
+/// half-precision copies of the parameters take.)
+pub(crate) fn memory(
+    config: &RunConfig,
+    estimate: &Estimate,
+    bytes_per_activation: f64,
+    n_ranks: usize,
+) -> f64 {
+    let moments = if config.distributed.shard_optimizer { 8. / n_ranks as f64 } else { 8. };
+    let gradients = 4. * n_gradient_sets(config.training.micro_batches, n_ranks as u64) as f64;
+    (4. + moments + gradients) * estimate.parameters
+        + bytes_per_activation * activations(config, estimate)
+}
+
+/// The most sets of gradients that a process holds at a time: of a micro-batch, and of the pairwise sums of those
+/// before it. With several ranks also the sums over all of them.
+fn n_gradient_sets(n_micro_batches: u64, n_ranks: u64) -> u64 {
+    let own = n_micro_batches.div_ceil(n_ranks).max(1);
+    let n_sums = u64::from(own.ilog2());
+    match n_ranks {
+        1 => n_sums + 1,
+        // The part of a rank is one subtree only if its length is a power of two.
+        _ if own.is_power_of_two() => n_sums + 2,
+        _ => 2 * n_sums + 2,
+    }
 }
 
 /// Scalars of activations that the backward pass of a batch needs.
@@ -207,16 +229,32 @@ mod tests {
     }
 
     #[test]
+    fn the_sums_of_micro_batches_count_as_memory() {
+        // 0123 45 6 and micro-batch 7.
+        let alone = [(1, 1), (2, 2), (3, 2), (4, 3), (8, 4), (12, 4)];
+        assert!(alone.iter().all(|&(n, sets)| n_gradient_sets(n, 1) == sets));
+        // Of six, rank 1 of two holds 3, 4 and micro-batch 5; then the sums over both ranks arrive.
+        assert_eq!([(8, 2), (8, 8), (6, 2)].map(|(n, ranks)| n_gradient_sets(n, ranks)), [4, 2, 4]);
+        let estimate = Estimate { parameters: 10., activations: 0., recomputed: 0. };
+        let bytes = |changes: &[&str], n_ranks| memory(&config(changes), &estimate, 4., n_ranks);
+        let [accumulated, sharded] =
+            ["training.micro_batches=8", "distributed.shard_optimizer=true"];
+        assert_eq!((bytes(&[], 1), bytes(&[accumulated], 1)), (160., 280.));
+        assert_eq!(bytes(&[accumulated], 4), 4. * 10. * (1. + 2. + 3.));
+        assert_eq!(bytes(&[accumulated, sharded], 4), 4. * 10. * (1. + 0.5 + 3.));
+    }
+
+    #[test]
     fn batches_that_nothing_can_hold_are_refused() {
         let large = config(&["training.batch_size=1048576", "model.d_model=4096"]);
         let of = |config: &RunConfig, positions| Estimate::single_stack(&config.model, positions);
-        let message = check_memory(&large, &of(&large, 1000), 1000).unwrap_err().to_string();
+        let message = check_memory(&large, &of(&large, 1000), 1000, 1).unwrap_err().to_string();
         assert!(
             message.starts_with("`training.batch_size` = 1048576 sequences of 1000"),
             "{message}"
         );
         let small = config(&[]);
-        assert!(check_memory(&small, &of(&small, 10), 10).is_ok());
+        assert!(check_memory(&small, &of(&small, 10), 10, 1).is_ok());
         assert!(check_parameters(&small.model, |_| of(&small, 10).parameters).is_ok());
         assert!(!is_available(1e18));
     }

@@ -21,6 +21,7 @@ pub use compare::Difference;
 
 pub use crate::settings::{ConfigError, ConfigSource, DroppedKey, to_resolved_toml};
 
+use crate::communicator::transport::TransportKind;
 use crate::communicator::wire::Wire;
 use crate::error::{Error, Result};
 use crate::limits::{check, positive};
@@ -194,6 +195,8 @@ settings! {
         /// Each process keeps the optimizer's state of a part of the parameters, updates these, and sends them to the
         /// others: less memory (ZeRO stage 1, Rajbhandari et al. 2020).
         pub shard_optimizer: bool = false,
+        /// How gradients travel.
+        pub transport: TransportKind = TransportKind::Host,
         /// The format in which gradients travel.
         pub compress: Wire = Wire::F32,
     }

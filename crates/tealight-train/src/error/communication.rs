@@ -12,9 +12,9 @@ pub enum CommunicationError {
     /// The thread that exchanges gradients has ended.
     #[error("the thread that exchanges gradients has ended")]
     Ended,
-    /// A function of the MPI library failed.
+    /// A function of the MPI library or of NCCL failed.
     #[error("`{function}` of {library} fails: {message}")]
-    Mpi {
+    Library {
         /// Its name, such as `MPI_Alltoallv`.
         function: &'static str,
         /// The library's file.

@@ -24,6 +24,7 @@ use std::path::{Path, PathBuf};
 use candle_core::Device;
 use serde::{Deserialize, Serialize};
 
+use crate::communicator::ranks::Ranks;
 use crate::error::{Error, Result};
 use crate::monitor::bad_step::BadStepState;
 use crate::monitor::early_stopping::EarlyStoppingState;
@@ -115,45 +116,56 @@ impl Checkpoint {
     }
 }
 
-/// A checkpoint as rank 0 sends it to the others: the bytes of its files.
-#[derive(Debug, Default, Serialize, Deserialize)]
-struct Message {
-    tensors: BTreeMap<String, Vec<u8>>,
+/// What rank 0 tells the others of a checkpoint before it sends the tensors.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Outline {
+    has_ema: bool,
+    /// As JSON: the state leaves out fields that are not set.
     state: String,
 }
 
 impl Checkpoint {
-    /// The bytes that [`Self::from_message`] reads.
-    pub(crate) fn to_message(&self) -> Result<Vec<u8>> {
-        let named = [
-            (MODEL, Some(&self.model)),
-            (OPTIMIZER, Some(&self.optimizer)),
-            (EMA, self.ema.as_ref()),
-        ];
-        let present = named.into_iter().filter_map(|(name, tensors)| Some((name, tensors?)));
-        let tensors = present.map(|(name, tensors)| {
-            Ok((name.to_owned(), tensors::to_bytes(name.as_ref(), tensors)?))
-        });
-        let json = |path: &Path| files::to_json(path, &self.state);
-        let state = String::from_utf8_lossy(&json(STATE.as_ref())?).into_owned();
-        let message = Message { tensors: tensors.collect::<Result<_>>()?, state };
-        postcard::to_stdvec(&message).map_err(Error::Message)
+    pub(crate) fn outline(&self) -> Result<Outline> {
+        let json = files::to_json(STATE.as_ref(), &self.state)?;
+        let state = String::from_utf8_lossy(&json).into_owned();
+        Ok(Outline { has_ema: self.ema.is_some(), state })
     }
+}
 
-    /// The checkpoint of [`Self::to_message`].
-    pub(crate) fn from_message(bytes: &[u8], device: &Device) -> Result<Self> {
-        let Message { tensors, state } = postcard::from_bytes(bytes).map_err(Error::Message)?;
-        let get = |name: &str| -> Result<_> {
-            let bytes =
-                tensors.get(name).map(|bytes| tensors::from_bytes(name.as_ref(), bytes, device));
-            bytes.transpose()
-        };
-        Ok(Self {
-            model: get(MODEL)?.unwrap_or_default(),
-            optimizer: get(OPTIMIZER)?.unwrap_or_default(),
-            ema: get(EMA)?,
-            state: serde_json::from_str(&state).map_err(Error::json(STATE.as_ref()))?,
+impl Outline {
+    /// The checkpoint that rank 0 has `loaded`, on all ranks. Beside the tensors, one file at a time is held as bytes.
+    ///
+    /// # Errors
+    /// If tensors cannot be copied, or communication fails.
+    pub(crate) fn spread(
+        self,
+        loaded: Option<&Checkpoint>,
+        ranks: &Ranks,
+        device: &Device,
+    ) -> Result<Checkpoint> {
+        let spread = |name: &str, own| spread(name, own, ranks, device);
+        let of_ema = || spread(EMA, loaded.and_then(|loaded| loaded.ema.as_ref()));
+        Ok(Checkpoint {
+            model: spread(MODEL, loaded.map(|loaded| &loaded.model))?,
+            optimizer: spread(OPTIMIZER, loaded.map(|loaded| &loaded.optimizer))?,
+            ema: self.has_ema.then(of_ema).transpose()?,
+            state: serde_json::from_str(&self.state).map_err(Error::json(STATE.as_ref()))?,
         })
+    }
+}
+
+/// The tensors of rank 0, on all ranks.
+fn spread(
+    name: &str,
+    own: Option<&NamedTensors>,
+    ranks: &Ranks,
+    device: &Device,
+) -> Result<NamedTensors> {
+    let to_bytes = |tensors| tensors::to_bytes(name.as_ref(), tensors);
+    let bytes = ranks.bytes_of_first(|| own.map_or_else(|| Ok(Vec::new()), to_bytes))?;
+    match own {
+        Some(own) => Ok(own.clone()),
+        None => tensors::from_bytes(name.as_ref(), &bytes, device),
     }
 }
 

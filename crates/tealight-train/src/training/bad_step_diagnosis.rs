@@ -3,9 +3,9 @@
 use candle_core::{DType, Device};
 use tealight_ops::Gradients;
 use tealight_ops::gradients::FaultKind;
-use tealight_ops::nan_trace::first_not_finite;
+use tealight_ops::nan_trace::{Origin, first_not_finite};
 
-use super::forward_backward::{ForwardBackward, backward, forward};
+use super::forward_backward::{ForwardBackward, backward, forward, guarded};
 use super::session::Session;
 use crate::error::{BadStepReport, Result, StepFault};
 use crate::task::Task;
@@ -28,9 +28,22 @@ pub(crate) fn diagnose<T: Task>(
     BadStepReport { step: step + 1, fault, batches, origin }
 }
 
-/// The first tensor that is not finite: a parameter, a result of the forward or backward pass (which runs
-/// again, traced), or a gradient.
+/// The first tensor that is not finite: a parameter, a result of a forward or backward pass, or a gradient. All ranks
+/// call it.
 fn origin<T: Task>(session: &Session<T>, gradients: &Gradients) -> Result<Option<String>> {
+    // By rank, so in the order of the micro-batches.
+    let found = session.ranks.gather(&origin_here(session).ok().flatten())?;
+    if let Some(origin) = found.into_iter().flatten().next() {
+        return Ok(Some(origin));
+    }
+    let faults = gradients.audit()?;
+    let first = faults.iter().find(|fault| fault.kind == FaultKind::NotFinite);
+    Ok(first.map(|fault| format!("the gradient of `{}`", fault.name)))
+}
+
+/// The first parameter that is not finite, or the first result in the passes over the micro-batches of this rank, which
+/// run again.
+fn origin_here<T: Task>(session: &Session<T>) -> Result<Option<String>> {
     for (name, parameter) in session.params.iter() {
         // In f64, where a sum of finite f32 is finite.
         let sum = parameter.to_device(&Device::Cpu)?.to_dtype(DType::F64)?.sum_all()?;
@@ -38,18 +51,27 @@ fn origin<T: Task>(session: &Session<T>, gradients: &Gradients) -> Result<Option
             return Ok(Some(format!("the parameter `{name}`")));
         }
     }
+    let (step, n_micro) = (session.progress.step, session.config.training.micro_batches);
+    for micro in session.ranks.part_of(n_micro) {
+        if let Some(origin) = origin_in_pass(session, micro)? {
+            let of_batch = match n_micro {
+                1 => String::new(),
+                n => format!(" over batch {}", step * n + micro),
+            };
+            return Ok(Some(format!("{origin}{of_batch}")));
+        }
+    }
+    Ok(None)
+}
+
+fn origin_in_pass<T: Task>(session: &Session<T>, micro: u64) -> Result<Option<Origin>> {
     let mut eager = ForwardBackward::eager(&*session.task);
-    let (pass, origin) = first_not_finite(|| {
-        eager.run(session, |batch, context| {
+    let run = || {
+        eager.micro_batch(session, session.progress.step, micro, None, &|batch, context| {
             let loss = forward(session, batch, context)?;
             backward(session, batch, loss, context)
         })
-    });
-    pass?;
-    if let Some(origin) = origin {
-        return Ok(Some(origin.to_string()));
-    }
-    let faults = gradients.audit()?;
-    let first = faults.iter().find(|fault| fault.kind == FaultKind::NotFinite);
-    Ok(first.map(|fault| format!("the gradient of `{}`", fault.name)))
+    };
+    let (pass, origin) = first_not_finite(|| guarded(session, run));
+    pass.map(|_| origin)
 }

@@ -41,11 +41,12 @@ impl<T: Task> Session<T> {
         Err(Error::config(["task"], message))
     }
 
-    /// Checks that memory suffices for a batch; on the CPU only.
-    pub fn check_memory(&self) -> Result<()> {
+    /// Checks that memory suffices for a batch in one of `n_ranks` processes; on the CPU only.
+    pub fn check_memory(&self, n_ranks: usize) -> Result<()> {
         let Self { config, task, .. } = self;
         if self.params.device().is_cpu() {
-            limits::check_memory(config, &task.estimate(&config.model), task.seq_len())?;
+            let estimate = task.estimate(&config.model);
+            limits::check_memory(config, &estimate, task.seq_len(), n_ranks)?;
         }
         Ok(())
     }

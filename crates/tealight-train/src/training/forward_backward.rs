@@ -16,11 +16,11 @@ use tealight_ops::profile::{self, timed};
 use tealight_ops::rng::{Purpose, Stream};
 use tealight_ops::with_product_precision;
 
-use super::distributed::step::{OwnPart, SharedStep};
+use super::distributed::step::{PartialStep, SharedStep};
 use super::distributed::tree::{Node, PairwiseSum};
 use super::graph::GraphedPass;
 use super::pass::{OnFinal, Pass, PassContext};
-use super::prefetch::Prefetch;
+use super::prefetch::{Own, Prefetch};
 use super::session::Session;
 use crate::config::TrainingConfig;
 use crate::error::{Error, Result};
@@ -97,7 +97,7 @@ impl<'scope, 'env, T: Task> ForwardBackward<'scope, 'env, T> {
 
     /// Eager passes over all micro-batches of a step, which are not prefetched.
     pub(crate) fn eager(task: &'env T) -> Self {
-        let batches = Prefetch::new(task, None);
+        let batches = Prefetch::new(task, Own::all(), None);
         Self { batches, graph: None, shared: None, is_stopped: &|| false }
     }
 
@@ -156,9 +156,9 @@ impl<'scope, 'env, T: Task> ForwardBackward<'scope, 'env, T> {
         session: &Session<T>,
         shared: &mut SharedStep,
         pass: &impl Fn(&T::Batch, PassContext<'_>) -> Result<Pass>,
-    ) -> Result<OwnPart> {
+    ) -> Result<PartialStep> {
         let (step, own) = (session.progress.step, shared.own_micro_batches());
-        let mut part = OwnPart::new(session.config.training.micro_batches);
+        let mut part = PartialStep::new(session.config.training.micro_batches);
         for micro in own.start..own.end - 1 {
             part.add(micro, self.micro_batch(session, step, micro, None, pass)?)?;
         }
@@ -205,7 +205,10 @@ impl<'scope, 'env, T: Task> ForwardBackward<'scope, 'env, T> {
 }
 
 /// The result of `f`, which computes in the run's precision; a panic is an error.
-fn guarded<T: Task, R>(session: &Session<T>, f: impl FnOnce() -> Result<R>) -> Result<R> {
+pub(crate) fn guarded<T: Task, R>(
+    session: &Session<T>,
+    f: impl FnOnce() -> Result<R>,
+) -> Result<R> {
     let precision = session.config.training.precision.of_products();
     let run = AssertUnwindSafe(|| with_product_precision(precision, f));
     catch_unwind(run).unwrap_or_else(|panic| {

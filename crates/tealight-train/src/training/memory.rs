@@ -8,10 +8,11 @@ use crate::storage::tensors::NamedTensors;
 use crate::task::Task;
 
 impl<T: Task> Session<T> {
-    /// Estimated bytes of training: parameters, gradients, moments, and the activations of a batch.
-    pub fn memory_needed(&self) -> f64 {
+    /// Estimated bytes of training by one of `n_ranks` processes: parameters, gradients, moments, and the activations of a
+    /// batch.
+    pub fn memory_needed(&self, n_ranks: usize) -> f64 {
         let estimate = self.task.estimate(&self.config.model);
-        limits::memory(&self.config, &estimate, self.bytes_per_activation())
+        limits::memory(&self.config, &estimate, self.bytes_per_activation(), n_ranks)
     }
 
     /// The estimated largest batch whose training fits into `bytes`.
@@ -21,7 +22,7 @@ impl<T: Task> Session<T> {
         let estimate = self.task.estimate(&config.model);
         let mut of_batch = |batch_size| {
             config.training.batch_size = batch_size;
-            limits::memory(&config, &estimate, self.bytes_per_activation())
+            limits::memory(&config, &estimate, self.bytes_per_activation(), self.ranks.size())
         };
         let (of_none, of_one) = (of_batch(0), of_batch(1));
         ((bytes - of_none) / (of_one - of_none)).max(0.) as usize

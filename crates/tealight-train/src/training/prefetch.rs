@@ -4,6 +4,7 @@
 //! would compete for the same cores, so a batch is built when it is taken.
 
 use std::any::Any;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,10 +14,41 @@ use crate::data::Split;
 use crate::error::Result;
 use crate::task::Task;
 
+/// The batches of a process: a part of those of each step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Own {
+    /// Of a step.
+    n: u64,
+    part: Range<u64>,
+}
+
+impl Own {
+    /// Those in `part` of the `n` batches of each step.
+    pub(crate) fn new(n: u64, part: Range<u64>) -> Self {
+        Self { n, part }
+    }
+
+    /// All of them.
+    pub(crate) fn all() -> Self {
+        Self::new(1, 0..1)
+    }
+
+    /// The batch after `index`.
+    fn after(&self, index: u64) -> u64 {
+        let (first_of_step, next) = (index - index % self.n, index + 1);
+        if next - first_of_step < self.part.end {
+            next
+        } else {
+            first_of_step + self.n + self.part.start
+        }
+    }
+}
+
 /// Batches of the training split.
 #[derive(Debug)]
 pub(crate) struct Prefetch<'scope, 'env, T: Task> {
     task: &'env T,
+    own: Own,
     /// Where loader threads run; `None` without prefetching.
     scope: Option<&'scope Scope<'scope, 'env>>,
     /// The index of the next batch of the loader thread, and where it arrives.
@@ -33,8 +65,8 @@ const QUEUE_LEN: usize = 1;
 
 impl<'scope, 'env, T: Task> Prefetch<'scope, 'env, T> {
     /// Builds the next batches in a thread of `scope`; without one, each batch when it is taken.
-    pub(crate) fn new(task: &'env T, scope: Option<&'scope Scope<'scope, 'env>>) -> Self {
-        Self { task, scope, loader: None, building: Arc::default() }
+    pub(crate) fn new(task: &'env T, own: Own, scope: Option<&'scope Scope<'scope, 'env>>) -> Self {
+        Self { task, own, scope, loader: None, building: Arc::default() }
     }
 
     /// Runs `f` while the loader builds no batch.
@@ -43,43 +75,45 @@ impl<'scope, 'env, T: Task> Prefetch<'scope, 'env, T> {
         f()
     }
 
-    /// Batch `index`, or the error or panic that building it ended in. Only consecutive batches are
-    /// prefetched; any other starts a new loader.
+    /// Batch `index`, or the error or panic that building it ended in. Only the process's own batches in their order
+    /// are prefetched; any other starts a new loader.
     pub(crate) fn take(&mut self, index: u64) -> Result<T::Batch> {
         let Some(scope) = self.scope else { return self.task.batch(Split::Train, index) };
         let batches = match self.loader.take() {
             Some((next, batches)) if next == index => batches,
-            _ => start_loader(self.task, index, scope, self.building.clone())?,
+            _ => self.start_loader(index, scope)?,
         };
         let built = batches.recv().expect("invariant: a loader that stops has sent an error");
         let batch = built.unwrap_or_else(|panic| resume_unwind(panic))?;
-        self.loader = Some((index + 1, batches));
+        self.loader = Some((self.own.after(index), batches));
         Ok(batch)
     }
-}
 
-/// Starts a thread that builds batches from index `first` on.
-fn start_loader<'scope, 'env, T: Task>(
-    task: &'env T,
-    first: u64,
-    scope: &'scope Scope<'scope, 'env>,
-    building: Arc<Mutex<()>>,
-) -> Result<Receiver<Built<T::Batch>>> {
-    let (sender, batches) = sync_channel(QUEUE_LEN);
-    let thread = thread::Builder::new().name("batches".to_owned());
-    let started = thread.spawn_scoped(scope, move || load(task, first, &building, &sender));
-    started.map_err(candle_core::Error::wrap)?;
-    Ok(batches)
+    /// Starts a thread that builds the process's batches from `first` on.
+    fn start_loader(
+        &self,
+        first: u64,
+        scope: &'scope Scope<'scope, 'env>,
+    ) -> Result<Receiver<Built<T::Batch>>> {
+        let Self { task, own, building, .. } = self;
+        let (task, own, building) = (*task, own.clone(), building.clone());
+        let (sender, batches) = sync_channel(QUEUE_LEN);
+        let indices = std::iter::successors(Some(first), move |index| Some(own.after(*index)));
+        let thread = thread::Builder::new().name("batches".to_owned());
+        let started = thread.spawn_scoped(scope, move || load(task, indices, &building, &sender));
+        started.map_err(candle_core::Error::wrap)?;
+        Ok(batches)
+    }
 }
 
 /// Builds one batch after another, until one fails or the receiver is dropped.
 fn load<T: Task>(
     task: &T,
-    first: u64,
+    indices: impl Iterator<Item = u64>,
     building: &Mutex<()>,
     batches: &SyncSender<Built<T::Batch>>,
 ) {
-    for index in first.. {
+    for index in indices {
         let built = catch_unwind(AssertUnwindSafe(|| {
             let _building = lock(building);
             task.batch(Split::Train, index)
@@ -157,7 +191,10 @@ mod tests {
     fn batches_come_in_order_and_from_wherever_they_are_asked_for() {
         let task = Numbers::default();
         thread::scope(|scope| {
-            for mut batches in [Prefetch::new(&task, None), Prefetch::new(&task, Some(scope))] {
+            for mut batches in [
+                Prefetch::new(&task, Own::all(), None),
+                Prefetch::new(&task, Own::all(), Some(scope)),
+            ] {
                 for number in [0, 1, 2, 3, 20, 21, 1, 2, 2] {
                     assert_eq!(batches.take(number).unwrap(), number);
                 }
@@ -169,7 +206,7 @@ mod tests {
     fn no_more_is_made_than_is_soon_taken() {
         let task = Numbers::default();
         thread::scope(|scope| {
-            let mut batches = Prefetch::new(&task, Some(scope));
+            let mut batches = Prefetch::new(&task, Own::all(), Some(scope));
             for number in 100..110 {
                 batches.take(number).unwrap();
             }
@@ -179,10 +216,27 @@ mod tests {
     }
 
     #[test]
+    fn a_part_of_the_batches_of_each_step_is_made_by_one_loader() {
+        let task = Numbers::default();
+        let own = Own::new(6, 2..4);
+        let indices = [20, 21, 26, 27, 32, 33];
+        let after = indices.map(|index| own.after(index));
+        assert_eq!(after, [21, 26, 27, 32, 33, 38]);
+        thread::scope(|scope| {
+            let mut batches = Prefetch::new(&task, own, Some(scope));
+            for number in indices {
+                assert_eq!(batches.take(number).unwrap(), number);
+            }
+        });
+        let n_made = task.n_made.load(Ordering::Relaxed);
+        assert!((6..=6 + QUEUE_LEN as u64 + 1).contains(&n_made), "{n_made}");
+    }
+
+    #[test]
     fn an_error_comes_with_the_batch_that_it_is_of_and_others_can_still_be_taken() {
         let task = Numbers::default();
         thread::scope(|scope| {
-            let mut batches = Prefetch::new(&task, Some(scope));
+            let mut batches = Prefetch::new(&task, Own::all(), Some(scope));
             assert_eq!(batches.take(5).unwrap(), 5);
             assert_eq!(batches.take(6).unwrap(), 6);
             assert!(batches.take(7).unwrap_err().to_string().contains("the shard has gone"));

@@ -6,6 +6,7 @@ use candle_core::{DType, Device};
 use tealight_model::ParamStore;
 
 use crate::communicator::ranks::Ranks;
+use crate::communicator::transport::{ThroughHost, Transport};
 use crate::config::{RunConfig, TrainingConfig, limits};
 use crate::error::{Error, Result};
 use crate::monitor::bad_step::BadStepState;
@@ -40,6 +41,8 @@ pub struct Session<T: Task> {
     pub progress: Progress,
     /// The processes that train together; this one alone unless the session has [joined](Self::join) others.
     pub ranks: Ranks,
+    /// How tensors travel between them.
+    pub transport: Arc<dyn Transport>,
     /// Which parameters this process updates.
     pub(crate) shards: Shards,
 }
@@ -77,6 +80,7 @@ impl<T: Task> Session<T> {
         let config = config.clone();
         let (task, ema) = (Arc::new(task), ema.transpose()?);
         let (ranks, shards) = (Ranks::alone(), Shards::Whole);
+        let transport = Arc::new(ThroughHost::new(ranks.clone()));
         Ok(Self {
             config,
             task,
@@ -87,6 +91,7 @@ impl<T: Task> Session<T> {
             ema,
             progress,
             ranks,
+            transport,
             shards,
         })
     }
@@ -134,17 +139,13 @@ impl<T: Task> Session<T> {
             loaded.iter().try_for_each(|checkpoint| self.restore(checkpoint))?;
             return Ok(loaded);
         }
-        let mut message = Vec::new();
-        let is_there = self.ranks.on_first(|| {
-            let loaded = load()?;
-            message = loaded.as_ref().map_or(Ok(Vec::new()), Checkpoint::to_message)?;
-            Ok(loaded.is_some())
+        let mut loaded = None;
+        let found = self.ranks.on_first(|| {
+            loaded = load()?;
+            loaded.as_ref().map(Checkpoint::outline).transpose()
         })?;
-        if !is_there {
-            return Ok(None);
-        }
-        let message = self.ranks.broadcast_bytes(message)?;
-        let checkpoint = Checkpoint::from_message(&message, self.params.device())?;
+        let Some(outline) = found else { return Ok(None) };
+        let checkpoint = outline.spread(loaded.as_ref(), &self.ranks, self.params.device())?;
         let restored = self.restore(&checkpoint);
         self.ranks.agree(restored)?;
         Ok(Some(checkpoint))

@@ -9,11 +9,13 @@
 //!
 //! A shard is whole tensors, because the update rules read whole tensors. Results have the same bits as without shards.
 
-use candle_core::{DType, Device, Tensor};
+use candle_core::Device;
 use tealight_model::ParamStore;
 use tealight_ops::Gradients;
 
 use crate::communicator::ranks::Ranks;
+use crate::communicator::transport::{Transport, joined, row};
+use crate::communicator::wire::Wire;
 use crate::error::Result;
 use crate::optimizer::Optimizer;
 use crate::storage::tensors::{self, MESSAGE, NamedTensors};
@@ -89,22 +91,29 @@ impl Shards {
     }
 
     /// Sends the parameters that this rank has updated to all others, and receives theirs.
-    pub(crate) fn gather_parameters(&self, params: &ParamStore) -> Result<()> {
-        let Self::Owned(owners @ Owners { ranks, device, .. }) = self else { return Ok(()) };
-        let trained: Vec<_> = params.trained().zip(owners.ranks()).collect();
-        let mut own = Vec::new();
-        for ((_, variable), _) in trained.iter().filter(|(_, owner)| *owner == ranks.rank()) {
-            let values = variable.to_device(&Device::Cpu)?.to_dtype(DType::F32)?.flatten_all()?;
-            own.extend(values.to_vec1::<f32>()?);
+    pub(crate) fn gather_parameters(
+        &self,
+        params: &ParamStore,
+        transport: &dyn Transport,
+    ) -> Result<()> {
+        let Self::Owned(owners) = self else { return Ok(()) };
+        let (own, mut lens) = (owners.ranks.rank(), vec![0; owners.ranks.size()]);
+        let mut rows = Vec::new();
+        // By parameter, its owner and its place among the parameters of the owner.
+        let mut places = Vec::new();
+        for ((_, variable), owner) in params.trained().zip(owners.ranks()) {
+            if owner == own {
+                rows.push(row(&variable.as_detached_tensor(), transport.device())?);
+            }
+            places.push((owner, lens[owner]));
+            lens[owner] += variable.elem_count();
         }
-        let gathered = ranks.gather_bytes(bytemuck::cast_slice(&own))?;
-        let mut gathered: Vec<&[u8]> = gathered.iter().map(Vec::as_slice).collect();
-        for ((_, variable), owner) in &trained {
-            let (bytes, rest) = gathered[*owner].split_at(variable.elem_count() * size_of::<f32>());
-            gathered[*owner] = rest;
-            if *owner != ranks.rank() {
-                let values = bytemuck::allocation::pod_collect_to_vec::<u8, f32>(bytes);
-                variable.set(&Tensor::from_vec(values, variable.shape(), device)?)?;
+        let all = transport.gather(Wire::F32, &joined(&rows)?, &lens)?;
+        for ((_, variable), (owner, place)) in params.trained().zip(places) {
+            if owner != own {
+                let start = lens[..owner].iter().sum::<usize>() + place;
+                let values = all.narrow(0, start, variable.elem_count())?;
+                variable.set(&values.reshape(variable.shape())?.to_device(variable.device())?)?;
             }
         }
         Ok(())

@@ -127,8 +127,8 @@ fn update<T: Task>(
     lr: f64,
 ) -> Result<()> {
     session.optimizer.step_scaled(gradients, clip, lr)?;
-    let Session { params, shards, ema, progress, .. } = session;
-    shards.gather_parameters(params)?;
+    let Session { params, shards, transport, ema, progress, .. } = session;
+    shards.gather_parameters(params, &**transport)?;
     params.refresh()?;
     progress.step += 1;
     ema.as_mut().map_or(Ok(()), |ema| ema.update(progress.step - progress.bad_step.n_skipped))

@@ -1,12 +1,14 @@
 //! `tealight bench comm`: the exchange of gradients between processes.
 
 use std::process::ExitCode;
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use serde::Serialize;
 use tealight_train::communicator::mpi::Mpi;
 use tealight_train::communicator::ranks::Ranks;
+use tealight_train::communicator::transport::{ThroughHost, Transport};
 use tealight_train::config::DistributedConfig;
 use tealight_train::task::table::Table;
 use tealight_train::training::distributed::measure::{Cost, time_exchanges};
@@ -53,7 +55,7 @@ struct Size {
     exchange: Times,
     /// Milliseconds of `MPI_Allreduce`, whose sums depend on the number of ranks.
     allreduce: Times,
-    /// Bytes that a rank sends, per second of the exchange.
+    /// Bytes that a rank sends per second, from the difference to the exchange of half the size.
     bytes_per_second: f64,
     /// Predicted efficiency of a step with one micro-batch per rank.
     efficiency: f64,
@@ -108,43 +110,26 @@ impl Size {
         mpi: &Mpi,
         latency: f64,
     ) -> Result<Self> {
-        let len = (megabytes * 1e6 / WIDTH) as usize;
-        // Parameters of about a megabyte, as models have many.
-        let starts = (0..len).step_by(1 << 18);
-        let sizes: Vec<_> = starts.map(|start| (len - start).min(1 << 18)).collect();
-        let settings = DistributedConfig::default();
-        let (mut exchange, mut allreduce) = (Vec::new(), Vec::new());
-        let (terms, mut sums) = (vec![1.; len], vec![0.; len]);
-        // In turns, so that a disturbance of the machine meets both.
-        for _ in 0..=args.repeats {
-            let times = time_exchanges(ranks, &sizes, &settings, 2)?;
-            exchange.push(slowest(ranks, milliseconds(times[1]))?);
-            ranks.gather(&())?;
-            let started = Instant::now();
-            mpi.allreduce_f32_sum(&terms, &mut sums)?;
-            allreduce.push(slowest(ranks, milliseconds(started.elapsed()))?);
-        }
-        let [exchange, allreduce] =
-            [exchange, allreduce].map(|times| Times::of(times[1..].to_vec()));
-        let n = ranks.size() as f64;
-        let volume = 2. * (n - 1.) / n * megabytes * 1e6;
-        let bytes_per_second = volume / (exchange.median / 1e3);
+        let Measured { exchange, half, allreduce } =
+            Measured::of(megabytes, args.repeats, ranks, mpi)?;
+        let seconds = [exchange.median, half.median].map(|ms| ms / 1e3);
+        let bytes_per_second = bandwidth(ranks.size(), megabytes, seconds, latency);
         let cost = |overlaps| Cost {
             n_ranks: ranks.size(),
             n_micro_batches: ranks.size() as u64,
-            n_parameters: len as f64,
+            n_parameters: megabytes * 1e6 / WIDTH,
             bytes_per_number: WIDTH,
             bandwidth: bytes_per_second,
             latency,
-            n_buckets: (megabytes / settings.bucket_mb).ceil(),
+            n_buckets: n_buckets(megabytes),
             micro_batch: args.step_ms / 1e3,
             // A backward pass computes twice what a forward pass does.
             backward: args.step_ms / 1e3 * 2. / 3.,
             update: 0.,
             overlaps,
         };
-        let (efficiency, efficiency_without_overlap) =
-            (cost(true).efficiency(), cost(false).efficiency());
+        let [efficiency, efficiency_without_overlap] =
+            [true, false].map(|overlaps| cost(overlaps).efficiency());
         Ok(Self {
             megabytes,
             exchange,
@@ -154,6 +139,60 @@ impl Size {
             efficiency_without_overlap,
         })
     }
+}
+
+/// Milliseconds of the slowest rank.
+struct Measured {
+    exchange: Times,
+    /// The exchange of half the size.
+    half: Times,
+    allreduce: Times,
+}
+
+impl Measured {
+    fn of(megabytes: f64, repeats: usize, ranks: &Ranks, mpi: &Mpi) -> Result<Self> {
+        let len = (megabytes * 1e6 / WIDTH) as usize;
+        let (terms, mut sums) = (vec![1.; len], vec![0.; len]);
+        let mut times = [const { Vec::new() }; 3];
+        // In turns, so that a disturbance of the machine meets all.
+        for _ in 0..=repeats {
+            let exchanges = [time_exchange(ranks, len)?, time_exchange(ranks, len / 2)?];
+            ranks.gather(&())?;
+            let started = Instant::now();
+            mpi.allreduce_f32_sum(&terms, &mut sums)?;
+            let all = [exchanges[0], exchanges[1], started.elapsed()];
+            for (times, time) in times.iter_mut().zip(all) {
+                times.push(slowest(ranks, milliseconds(time))?);
+            }
+        }
+        let [exchange, half, allreduce] = times.map(|times| Times::of(times[1..].to_vec()));
+        Ok(Self { exchange, half, allreduce })
+    }
+}
+
+/// An exchange of `len` numbers, after another one.
+fn time_exchange(ranks: &Ranks, len: usize) -> Result<Duration> {
+    // Parameters of about a megabyte, as models have many.
+    let starts = (0..len).step_by(1 << 18);
+    let sizes: Vec<_> = starts.map(|start| (len - start).min(1 << 18)).collect();
+    let transport: Arc<dyn Transport> = Arc::new(ThroughHost::new(ranks.clone()));
+    let times = time_exchanges(ranks, &transport, &sizes, &DistributedConfig::default(), 2)?;
+    Ok(times[1])
+}
+
+/// The bytes per second at which the second half of `megabytes` travels, where `seconds` are the times of the whole and of
+/// half of it: neither latency nor anything else that every exchange takes is counted.
+fn bandwidth(n_ranks: usize, megabytes: f64, seconds: [f64; 2], latency: f64) -> f64 {
+    let n = n_ranks as f64;
+    let bytes = |megabytes: f64| 2. * (n - 1.) / n * megabytes * 1e6;
+    let n_more_buckets = n_buckets(megabytes) - n_buckets(megabytes / 2.);
+    let more = seconds[0] - seconds[1] - 2. * (n - 1.) * n_more_buckets * latency;
+    // Where the times scatter more than they differ, latency cannot be told from the rest.
+    if more > 0. { bytes(megabytes / 2.) / more } else { bytes(megabytes) / seconds[0] }
+}
+
+fn n_buckets(megabytes: f64) -> f64 {
+    (megabytes / DistributedConfig::default().bucket_mb).ceil()
 }
 
 /// Seconds of one small message from each rank to all.
@@ -172,4 +211,24 @@ fn latency(ranks: &Ranks) -> Result<f64> {
 /// The largest of the ranks' values.
 fn slowest(ranks: &Ranks, own: f64) -> Result<f64> {
     Ok(ranks.gather(&own)?.into_iter().fold(0., f64::max))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn latency_is_not_in_the_bandwidth() {
+        let (bandwidth_, latency) = (1e9, 50e-6);
+        // Two ranks: a rank sends as many bytes as there are, in 2 messages for each bucket, after 3 ms of preparation.
+        let seconds = |megabytes: f64| {
+            3e-3 + megabytes * 1e6 / bandwidth_ + 2. * n_buckets(megabytes) * latency
+        };
+        for megabytes in [1., 10., 100.] {
+            let measured =
+                bandwidth(2, megabytes, [seconds(megabytes), seconds(megabytes / 2.)], latency);
+            assert!((measured / bandwidth_ - 1.).abs() < 1e-9, "{measured}");
+        }
+        assert_eq!(bandwidth(2, 10., [1e-2, 2e-2], latency), 1e9);
+    }
 }

@@ -68,33 +68,68 @@ impl TaskVisitor for TrainingBench<'_> {
     type Output = Result<()>;
 
     fn visit<T: RegisteredTask>(self, task: T) -> Result<()> {
-        let Self { ranks, args, device, loaded } = self;
-        let config = &loaded.config;
-        let at_its_place = |error| at_its_place(error, &loaded.source);
-        let mut session = loaded.session(task, device)?;
-        session.check_memory().map_err(at_its_place)?;
-        session.check().map_err(at_its_place)?;
-        session.join(ranks.clone(), &Identity::default()).map_err(at_its_place)?;
-        steps(&mut session, args.warmup).map_err(at_its_place)?;
+        let at_its_place = |error| at_its_place(error, &self.loaded.source);
+        let mut session = self.session(task).map_err(at_its_place)?;
+        let measured = self.measure(&mut session).map_err(at_its_place)?;
+        let report = self.report(&session, measured)?;
+        match (self.ranks.is_first(), self.args.options.json) {
+            (false, _) => Ok(()),
+            (true, true) => print_indented_json(&report),
+            (true, false) => print(&report.text()),
+        }
+    }
+}
+
+/// What was measured of a run.
+struct Measured {
+    steps: Steps,
+    peak_memory_bytes: Option<u64>,
+    profile: Option<Vec<Share>>,
+    communication: Option<Communication>,
+}
+
+impl TrainingBench<'_> {
+    /// A session that has joined the other ranks.
+    fn session<T: Task>(&self, task: T) -> tealight_train::Result<Session<T>> {
+        let mut session = Session::new(&self.loaded.config, task, self.device)?;
+        session.check_memory(self.ranks.size())?;
+        session.check()?;
+        session.join(self.ranks.clone(), &Identity::default())?;
+        Ok(session)
+    }
+
+    fn measure<T: Task>(&self, session: &mut Session<T>) -> tealight_train::Result<Measured> {
+        let Self { args, ranks, .. } = self;
+        steps(session, args.warmup)?;
         memory::reset_peak();
-        let measured = steps(&mut session, args.steps).map_err(at_its_place)?;
+        let measured = steps(session, args.steps)?;
         let peak_memory_bytes = memory::peak();
-        let profiled = (args.profile || !ranks.is_alone())
-            .then(|| profiled(&mut session, args.steps))
-            .transpose()
-            .map_err(at_its_place)?;
-        let communication = communication(&session, profiled.as_deref())?;
+        let is_profiled = args.profile || !ranks.is_alone();
+        let profile = is_profiled.then(|| profiled(session, args.steps)).transpose()?;
+        let communication = communication(session, profile.as_deref())?;
+        Ok(Measured { steps: measured, peak_memory_bytes, profile, communication })
+    }
+
+    /// FLOP/s of a large matrix product on all processes. Each has its share of the cores, or a GPU.
+    fn product_rate(&self, precision: Precision) -> Result<f64> {
+        Ok(product_rate(self.device, precision)? * self.ranks.size() as f64)
+    }
+
+    fn report<T: RegisteredTask>(
+        &self,
+        session: &Session<T>,
+        measured: Measured,
+    ) -> Result<Report> {
+        let Measured { steps, peak_memory_bytes, profile, communication } = measured;
+        let (args, config) = (self.args, &session.config);
         let cost = session.task.cost(&session.model, &config.model, &session.params);
         let n_examples = session.examples_per_step();
-        let n_steps = measured.milliseconds.len() as f64;
-        let step = Times::of(measured.milliseconds);
+        let tokens_per_step = steps.mean_tokens_per_example() * n_examples as f64;
+        let step = Times::of(steps.milliseconds);
         let steps_per_second = 1e3 / step.median;
-        let tokens_per_step = measured.tokens_per_example / n_steps * n_examples as f64;
         let flops_per_step = 3 * cost.forward_flops * n_examples;
-        // Each process has its share of the cores, or a GPU.
-        let product_flops_per_second =
-            product_rate(device, config.training.precision)? * ranks.size() as f64;
-        let report = Report {
+        let product_flops_per_second = self.product_rate(config.training.precision)?;
+        Ok(Report {
             config: args.config.path.display().to_string(),
             attention: config.model.attention_kinds(),
             device: args.device.to_string(),
@@ -109,21 +144,16 @@ impl TaskVisitor for TrainingBench<'_> {
             precision: config.training.precision,
             product_flops_per_second,
             peak_memory_bytes,
-            n_recorded_steps: measured.n_recorded,
-            allocations_per_step: (measured.allocations as f64 / args.steps as f64).round(),
-            loss: measured.loss,
-            profile: profiled.filter(|_| args.profile),
+            n_recorded_steps: steps.n_recorded,
+            allocations_per_step: (steps.allocations as f64 / args.steps as f64).round(),
+            loss: steps.loss,
+            profile: profile.filter(|_| args.profile),
             communication,
             steps_per_second,
             tokens_per_second: tokens_per_step * steps_per_second,
             model_flops_utilisation: flops_per_step as f64 * steps_per_second
                 / product_flops_per_second,
-        };
-        match (ranks.is_first(), args.options.json) {
-            (false, _) => Ok(()),
-            (true, true) => print_indented_json(&report),
-            (true, false) => print(&report.text()),
-        }
+        })
     }
 }
 
@@ -141,16 +171,17 @@ struct Communication {
 fn communication<T: Task>(
     session: &Session<T>,
     profile: Option<&[Share]>,
-) -> Result<Option<Communication>> {
+) -> tealight_train::Result<Option<Communication>> {
     const REPEATS: usize = 6;
-    let (Session { ranks, config, params, .. }, Some(profile)) = (session, profile) else {
+    let (Session { ranks, transport, config, params, .. }, Some(profile)) = (session, profile)
+    else {
         return Ok(None);
     };
     if ranks.is_alone() {
         return Ok(None);
     }
     let sizes: Vec<_> = params.trained().map(|(_, parameter)| parameter.elem_count()).collect();
-    let times = time_exchanges(ranks, &sizes, &config.distributed, REPEATS)?;
+    let times = time_exchanges(ranks, transport, &sizes, &config.distributed, REPEATS)?;
     let times = Times::of(times[1..].iter().copied().map(milliseconds).collect());
     let waits = profile.iter().filter(|share| share.operation == WAITING);
     let exposed_ms = waits.map(|share| share.milliseconds).sum();
@@ -168,6 +199,13 @@ struct Steps {
     tokens_per_example: f64,
     /// Loss of the last step.
     loss: Option<f64>,
+}
+
+impl Steps {
+    /// The mean over the steps.
+    fn mean_tokens_per_example(&self) -> f64 {
+        self.tokens_per_example / self.milliseconds.len() as f64
+    }
 }
 
 /// Takes `n` steps and measures each.

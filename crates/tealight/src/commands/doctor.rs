@@ -82,13 +82,17 @@ fn model<T: Task>(session: &Session<T>) -> Finding {
 
 /// Memory and disk space.
 fn resources<T: Task>(session: &Session<T>) -> Result<Finding> {
-    let shortage = preflight::shortage(session, Path::new("."), None)?;
+    let of_memory = preflight::memory_shortage(session, &session.ranks)?;
+    let shortage = match of_memory {
+        None => preflight::disk_shortage(session, Path::new("."), None)?,
+        of_memory => of_memory,
+    };
     let is_fine = shortage.is_none();
     let enough = || {
         let available = memory::available();
         format!(
             "training needs about {} of {} available memory; a checkpoint takes {}",
-            format_bytes(session.memory_needed()),
+            format_bytes(session.memory_needed(1)),
             available.map_or_else(|| "an unknown amount".to_owned(), |n| format_bytes(n as f64)),
             format_bytes(session.checkpoint_bytes() as f64)
         )

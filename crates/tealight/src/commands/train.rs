@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use candle_core::Device;
+use tealight_model::ConfigFault;
 use tealight_ops::{bf16_instructions, with_product_precision};
 use tealight_train::communicator::ranks::Ranks;
 use tealight_train::config::{Precision, RunConfig, to_resolved_toml};
@@ -86,16 +87,7 @@ impl TaskVisitor for Training<'_> {
 
     fn visit<T: RegisteredTask>(self, task: T) -> Result<ExitCode> {
         let Self { args, ranks, .. } = self;
-        self.is_prepared.set(true);
-        if ranks.on_this_host()[0] == ranks.rank() {
-            agree(ranks, Ok(()))?;
-        }
-        let data = task.data_files();
-        let mut session = agree(ranks, self.session(task))?;
-        let identity = agree(ranks, self.identity(data))?;
-        session
-            .join(ranks.clone(), &identity)
-            .map_err(|error| at_its_place(error, &self.loaded.source))?;
+        let mut session = self.joined(task)?;
         if args.dry_run {
             self.log("dry run: built and checked, not trained");
             return Ok(ExitCode::SUCCESS);
@@ -109,25 +101,14 @@ impl TaskVisitor for Training<'_> {
         let trained = self.train(&mut session, directory, &mut observers, &signals);
         if let Err(error) = trained {
             self.log_last_checkpoint(directory);
-            return Err(at_its_place(error, &self.loaded.source));
+            return Err(self.at_its_place(error));
         }
         let signal = self.signal(&signals)?;
         // From here on a signal ends the process: only the evaluation follows.
         drop(signals);
-
         let exit_code = signal.as_ref().map_or(0, |(signal, _)| signal.exit_code);
-        // The rest is output.
-        let Some(directory) = directory else { return Ok(ExitCode::from(exit_code)) };
-        let Progress { step, early_stopping, .. } = &session.progress;
-        let resume_hint = format!("`tealight train {}` resumes", directory.path().display());
-        if let Some((Signal { name, .. }, whose)) = signal {
-            log(&format!("stopped by {name}{whose} after step {step}; {resume_hint}"));
-        } else if *step >= session.config.training.steps || early_stopping.has_stopped() {
-            self.evaluate(&session, directory, first_step)?;
-        } else if args.stop_after.is_some_and(|last| *step >= last) {
-            self.log(&format!("stopped after step {step}; continue with --resume"));
-        } else {
-            log(&format!("time limit reached after step {step}; {resume_hint}"));
+        if let Some(directory) = directory {
+            self.conclude(&session, directory, first_step, signal)?;
         }
         Ok(ExitCode::from(exit_code))
     }
@@ -139,6 +120,20 @@ impl Training<'_> {
         if !self.args.quiet {
             log_on_first(self.ranks, line);
         }
+    }
+
+    /// A session at step 0 that has joined the other ranks.
+    fn joined<T: RegisteredTask>(&self, task: T) -> Result<Session<T>> {
+        let ranks = self.ranks;
+        self.is_prepared.set(true);
+        if ranks.on_this_host()[0] == ranks.rank() {
+            agree(ranks, Ok(()))?;
+        }
+        let data = task.data_files();
+        let mut session = self.session(task)?;
+        let identity = agree(ranks, self.identity(data))?;
+        session.join(ranks.clone(), &identity).map_err(|error| self.at_its_place(error))?;
+        Ok(session)
     }
 
     /// What ranks compare beside settings; nothing in a single process.
@@ -189,34 +184,58 @@ impl Training<'_> {
         Ok(named)
     }
 
-    /// A session at step 0 that has passed the checks before training.
+    /// A session at step 0 that has passed the checks before training. All ranks call it.
     fn session<T: Task>(&self, task: T) -> Result<Session<T>> {
-        let at_its_place = |error| at_its_place(error, &self.loaded.source);
-        let mut session = self.loaded.session(task, self.device)?;
-        // A resumed run loads all parameters from its checkpoint.
-        if let (Some(model), None) = (&self.loaded.init_model, self.resumed) {
-            let initialised = session.begin_with(model).map_err(at_its_place)?;
-            self.log(&format!("initialised from {}: {initialised}", model.origin.display()));
-        }
-        self.log(&describe(&session, self.device));
+        let ranks = self.ranks;
+        let session = agree(ranks, self.initialised(task))?;
         if !self.args.force {
             // Before the first batch, which would run out of memory.
-            session.check_memory().map_err(at_its_place)?;
             self.check_resources(&session)?;
         }
         let checked = session.check();
-        checked.map_err(|error| at_its_place(explain_out_of_memory(error, &session)))?;
+        let explained = |error| explain_out_of_memory(error, &session);
+        agree(ranks, checked.map_err(|error| self.at_its_place(explained(error))))?;
         Ok(session)
     }
 
-    /// Fails if memory or disk space is short.
+    /// A session at step 0.
+    fn initialised<T: Task>(&self, task: T) -> Result<Session<T>> {
+        let mut session = self.loaded.session(task, self.device)?;
+        // A resumed run loads all parameters from its checkpoint.
+        if let (Some(model), None) = (&self.loaded.init_model, self.resumed) {
+            let initialised =
+                session.begin_with(model).map_err(|error| self.at_its_place(error))?;
+            self.log(&format!("initialised from {}: {initialised}", model.origin.display()));
+        }
+        self.log(&describe(&session, self.device));
+        Ok(session)
+    }
+
+    /// Fails if memory or disk space is short. All ranks call it; rank 0 alone writes.
     fn check_resources<T: Task>(&self, session: &Session<T>) -> Result<()> {
+        let ranks = self.ranks;
+        let checked = session.check_memory(ranks.size());
+        agree(ranks, checked.map_err(|error| self.at_its_place(error)))?;
+        let shortage = preflight::memory_shortage(session, ranks)?;
+        agree(ranks, self.refuse(shortage))?;
+        let shortage = if ranks.is_first() { self.disk_shortage(session) } else { Ok(None) };
+        agree(ranks, shortage.and_then(|shortage| self.refuse(shortage)))
+    }
+
+    fn disk_shortage<T: Task>(&self, session: &Session<T>) -> Result<Option<ConfigFault>> {
         let saved = self.resumed.map(RunDirectory::checkpoints);
         let directory = self.resumed.map_or(self.args.runs.as_path(), RunDirectory::path);
-        let shortage = preflight::shortage(session, directory, saved.as_ref())?;
+        preflight::disk_shortage(session, directory, saved.as_ref())
+    }
+
+    fn refuse(&self, shortage: Option<ConfigFault>) -> Result<()> {
         let Some(mut fault) = shortage else { return Ok(()) };
         fault.message += "; `--force` skips this check";
-        Err(at_its_place(Error::Config(fault), &self.loaded.source))
+        Err(self.at_its_place(Error::Config(fault)))
+    }
+
+    fn at_its_place(&self, error: Error) -> anyhow::Error {
+        at_its_place(error, &self.loaded.source)
     }
 
     /// Creates and locks the directory of a new run.
@@ -286,6 +305,28 @@ impl Training<'_> {
             .map_err(|error| explain_out_of_memory(error, session));
         let (step, seconds) = (session.progress.step, started.elapsed().as_secs_f64());
         result.and(notify(observers, &Event::Finished { step, seconds }))
+    }
+
+    /// Evaluates a run that has ended by itself; says how another can be continued. On rank 0.
+    fn conclude<T: RegisteredTask>(
+        &self,
+        session: &Session<T>,
+        directory: &RunDirectory,
+        first_step: u64,
+        signal: Option<(Signal, String)>,
+    ) -> Result<()> {
+        let Progress { step, early_stopping, .. } = &session.progress;
+        let resume_hint = format!("`tealight train {}` resumes", directory.path().display());
+        if let Some((Signal { name, .. }, whose)) = signal {
+            log(&format!("stopped by {name}{whose} after step {step}; {resume_hint}"));
+        } else if *step >= session.config.training.steps || early_stopping.has_stopped() {
+            self.evaluate(session, directory, first_step)?;
+        } else if self.args.stop_after.is_some_and(|last| *step >= last) {
+            self.log(&format!("stopped after step {step}; continue with --resume"));
+        } else {
+            log(&format!("time limit reached after step {step}; {resume_hint}"));
+        }
+        Ok(())
     }
 
     /// After an error: logs the checkpoint from which the run can be resumed.

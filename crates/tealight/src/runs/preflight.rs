@@ -4,9 +4,12 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use anyhow::Result;
+use serde::{Deserialize, Serialize};
 use tealight_model::{Activations, ConfigFault};
+use tealight_train::communicator::ranks::Ranks;
 use tealight_train::config::RunConfig;
 use tealight_train::run::Checkpoints;
+use tealight_train::run::manifest::device_name;
 use tealight_train::task::Task;
 use tealight_train::{Error, Session};
 
@@ -14,28 +17,72 @@ use crate::system::device::gpu_memory;
 use crate::system::memory;
 use crate::terminal::numbers::format_bytes;
 
-/// Compares the needs of a run with the available memory and disk space, where the system reports
-/// them. The message names required and available bytes, and how to need fewer. `directory` is the run's or its
-/// parent; `saved` are the checkpoints that exist already.
-pub(crate) fn shortage<T: Task>(
+/// What a process needs to train, and has, of the memory of one device.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Need {
+    /// Processes of one host that name the same device share its memory.
+    device: String,
+    /// Bytes beside those that it already holds.
+    needed: f64,
+    /// Free bytes; `None` where the system does not report them.
+    available: Option<u64>,
+}
+
+impl Need {
+    fn of<T: Task>(session: &Session<T>, n_ranks: usize) -> Self {
+        let device = session.params.device();
+        let (held, available) = if device.is_cpu() {
+            // The model and the data are resident already.
+            (memory::resident().unwrap_or(0), memory::available())
+        } else {
+            (session.bytes_held(), gpu_memory(device).map(|memory| memory.free))
+        };
+        let needed = session.memory_needed(n_ranks) - held as f64;
+        Self { device: device_name(device), needed, available }
+    }
+}
+
+/// Compares what the processes of this host need with the available memory, where the system reports it. The message
+/// names required and available bytes, and how to need fewer. All ranks call it.
+///
+/// # Errors
+/// If communication fails.
+pub(crate) fn memory_shortage<T: Task>(
+    session: &Session<T>,
+    ranks: &Ranks,
+) -> Result<Option<ConfigFault>> {
+    let own = Need::of(session, ranks.size());
+    let all = ranks.gather(&own)?;
+    let here = ranks.on_this_host().into_iter().map(|rank| &all[rank]);
+    let sharing: Vec<_> = here.filter(|other| other.device == own.device).collect();
+    Ok(shortage(&sharing))
+}
+
+/// Compares the needs of processes that share one memory.
+fn shortage(sharing: &[&Need]) -> Option<ConfigFault> {
+    let needed = sharing.iter().map(|need| need.needed).sum::<f64>();
+    let available = sharing.iter().filter_map(|need| need.available).min()? as f64;
+    let (whose, fewer) = match sharing.len() {
+        1 => (String::new(), ""),
+        n => (format!("the {n} processes of this computer together: "), ", start fewer processes"),
+    };
+    let message = format!(
+        "{whose}training needs about {} more memory, but only {} is available; reduce \
+         `training.batch_size`{fewer} or set `training.activation_checkpointing` = true",
+        format_bytes(needed),
+        format_bytes(available)
+    );
+    (needed > available).then(|| fault("training.batch_size", message))
+}
+
+/// Compares the size of a run's checkpoints with the free disk space, where the system reports it. The message names
+/// required and available bytes, and how to need fewer. `directory` is the run's or its parent; `saved` are the
+/// checkpoints that exist already.
+pub(crate) fn disk_shortage<T: Task>(
     session: &Session<T>,
     directory: &Path,
     saved: Option<&Checkpoints>,
 ) -> Result<Option<ConfigFault>> {
-    let (needed, available) = if session.params.device().is_cpu() {
-        // The model and the data are resident already.
-        let needed = session.memory_needed() - memory::resident().unwrap_or(0) as f64;
-        (needed, memory::available())
-    } else {
-        let memory = gpu_memory(session.params.device());
-        let needed = session.memory_needed() - session.bytes_held() as f64;
-        (needed, memory.map(|memory| memory.free))
-    };
-    if let Some(shortage) =
-        available.and_then(|available| memory_shortage(needed, available as f64))
-    {
-        return Ok(Some(shortage));
-    }
     let n_saved = saved.map(Checkpoints::steps).transpose()?.map_or(0, |steps| steps.len()) as u64;
     let RunConfig { training, checkpoint, .. } = &session.config;
     // Periodic checkpoints, one after each best evaluation, and the last.
@@ -60,16 +107,6 @@ pub(crate) fn shortage<T: Task>(
 
 fn fault(key: &str, message: String) -> ConfigFault {
     ConfigFault { keys: vec![key.to_owned()], message }
-}
-
-fn memory_shortage(needed: f64, available: f64) -> Option<ConfigFault> {
-    let message = format!(
-        "training needs about {} more memory, but only {} is available; reduce \
-         `training.batch_size` or set `training.activation_checkpointing` = true",
-        format_bytes(needed),
-        format_bytes(available)
-    );
-    (needed > available).then(|| fault("training.batch_size", message))
 }
 
 /// Explains an out-of-memory error of a GPU: suggests batch sizes that fit. Other errors are returned
@@ -137,9 +174,22 @@ mod tests {
 
     #[test]
     fn too_little_memory_is_reported_with_both_sizes() {
-        assert!(memory_shortage(3e9, 4e9).is_none());
-        let message = memory_shortage(4e9, 3e9).unwrap().message;
+        let need = |needed, available| Need { device: "cpu".to_owned(), needed, available };
+        assert!(shortage(&[&need(3e9, Some(4_000_000_000))]).is_none());
+        assert!(shortage(&[&need(3e9, None)]).is_none());
+        let message = shortage(&[&need(4e9, Some(3_000_000_000))]).unwrap().message;
         assert!(message.starts_with("training needs about 3.7 GiB more memory, but only 2.8 GiB"));
+    }
+
+    #[test]
+    fn processes_of_one_computer_share_its_memory() {
+        let each = Need { device: "cpu".to_owned(), needed: 2e9, available: Some(3_000_000_000) };
+        assert!(shortage(&[&each]).is_none());
+        let message = shortage(&[&each, &each]).unwrap().message;
+        assert!(message.starts_with(
+            "the 2 processes of this computer together: training needs about 3.7 GiB"
+        ));
+        assert!(message.contains("start fewer processes"), "{message}");
     }
 
     #[test]

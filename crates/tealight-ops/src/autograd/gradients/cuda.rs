@@ -1,9 +1,9 @@
-//! Gradients scaled by one kernel over lists of them.
+//! Kernels over lists of gradients.
 
 use candle_core::{Result, Tensor};
 
 use crate::backend::cuda::lists::{self, Item, MOST};
-use crate::backend::cuda::{Buffer, Launch, Source};
+use crate::backend::cuda::{Buffer, Launch, Plain, Source};
 
 const KERNELS: Source = Source::new("gradients", &[lists::HEADER, include_str!("kernel.cu")]);
 
@@ -20,4 +20,34 @@ pub(super) fn scaled(gradients: &[&Tensor], factor: f64) -> Result<Vec<Tensor>> 
         }
     }
     Ok(all)
+}
+
+/// The most terms of one launch.
+pub(super) const MOST_TERMS: usize = 128;
+
+/// `Terms` in `kernel.cu`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Terms {
+    at: [u64; MOST_TERMS],
+    additions: [u64; MOST_TERMS],
+    n: u64,
+}
+
+#[expect(unsafe_code, reason = "`Plain` is an unsafe trait")]
+// SAFETY: the kernel's struct has these fields, in this order, of 64 bits each.
+unsafe impl Plain for Terms {}
+
+/// See [`sum_in_order`](super::sum_in_order): at most [`MOST_TERMS`], contiguous.
+pub(super) fn sum_in_order(terms: &[&Tensor], additions: &[usize]) -> Result<Tensor> {
+    let first = terms[0];
+    let mut sum = Buffer::like(first)?;
+    let mut launch = Launch::new(&KERNELS, "sum_in_order", first)?.over(first.elem_count());
+    let mut list = Terms { at: [0; MOST_TERMS], additions: [0; MOST_TERMS], n: terms.len() as u64 };
+    for (slot, (term, n)) in terms.iter().zip(additions).enumerate() {
+        list.at[slot] = launch.address(term)?;
+        list.additions[slot] = *n as u64;
+    }
+    launch.plain(list).write(&mut sum)?.size(first.elem_count()).run()?;
+    sum.tensor(first.shape())
 }

@@ -21,12 +21,14 @@
 //! ```
 
 mod cuda;
+mod in_order;
 mod observed;
 
 use std::fmt;
 
 use candle_core::{DType, Device, Result, Tensor, TensorId, WithDType, bail};
 
+pub use self::in_order::sum_in_order;
 pub use self::observed::backward_observed;
 use crate::autograd::graph::walk;
 use crate::backend::buffer::{View, contiguous, tensor};
@@ -164,26 +166,31 @@ impl Gradients {
         Ok(())
     }
 
-    /// The sum of the squares of each gradient, accumulated in f64; `None` where there is no gradient.
+    /// The sum of the squares of each gradient, accumulated in f64; `None` where there is no gradient. Each is a function
+    /// of its gradient alone. Synchronises with the GPU.
     pub fn sums_of_squares(&self) -> Result<Vec<Option<f64>>> {
-        let of_one = |gradient: &Tensor| sum_of_squares(&gradient.contiguous()?);
-        self.iter().map(|(_, gradient)| gradient.map(of_one).transpose()).collect()
+        let mut sums = vec![None; self.entries.len()];
+        let all: Vec<_> =
+            self.iter().enumerate().filter_map(|(i, (_, gradient))| Some((i, gradient?))).collect();
+        for like in all.chunk_by(|(_, a), (_, b)| a.dtype() == b.dtype()) {
+            let contiguous = contiguous(&like.iter().map(|(_, x)| *x).collect::<Vec<_>>())?;
+            let operands: Vec<_> = contiguous.iter().collect();
+            let of_like = if Backend::of(&operands) == Backend::Cuda {
+                sums::of_squares(&operands)?
+            } else {
+                operands.into_iter().map(sum_of_squares).collect::<Result<_>>()?
+            };
+            for ((index, _), sum) in like.iter().zip(of_like) {
+                sums[*index] = Some(sum);
+            }
+        }
+        Ok(sums)
     }
 
-    /// The Euclidean norm of all gradients together, accumulated in f64. Synchronises with the GPU.
+    /// The Euclidean norm of all gradients together, accumulated in f64, in the order of the parameters. Synchronises with
+    /// the GPU.
     pub fn norm(&self) -> Result<f64> {
-        let all: Vec<_> = self.iter().filter_map(|(_, gradient)| gradient).collect();
-        let mut sum = 0.;
-        for like in all.chunk_by(|a, b| a.dtype() == b.dtype()) {
-            let contiguous = contiguous(like)?;
-            let operands: Vec<_> = contiguous.iter().collect();
-            sum += if Backend::of(&operands) == Backend::Cuda {
-                sums::of_squares(&operands)?.to_scalar::<f64>()?
-            } else {
-                operands.into_iter().map(sum_of_squares).sum::<Result<f64>>()?
-            };
-        }
-        Ok(sum.sqrt())
+        Ok(self.sums_of_squares()?.into_iter().flatten().sum::<f64>().sqrt())
     }
 
     /// Scales all gradients so that their norm is at most `max_norm`; returns the norm before.

@@ -144,7 +144,7 @@ impl<'a> Launch<'a> {
     }
 
     /// The address of the first element of `x`, which is locked until the launch.
-    pub(super) fn address(&mut self, x: &'a Tensor) -> Result<u64> {
+    pub(crate) fn address(&mut self, x: &'a Tensor) -> Result<u64> {
         let (address, storage) = address::of_tensor(x)?;
         self.locks.push(storage);
         Ok(address)

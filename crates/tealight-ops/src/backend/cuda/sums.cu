@@ -32,32 +32,35 @@ KERNEL(add_all, const Wide* terms, Wide* sum, i64 n) {
     if (threadIdx.x == 0) sum[0] = total;
 }
 
-// Σ x² in f64 over the tensors of list 0: parts (slots, gridDim.x), one part per block of 256 threads.
-// Grid: (blocks per tensor, slots).
-KERNEL(sum_of_squares, Lists lists, double* parts) {
+// The sum of one number of each of 256 threads, in thread 0.
+DEVICE double sum_of_256(double x) {
     SHARED double of_threads[256];
-    double sum = 0;
-    for (i64 i = element(); i < lists.len[blockIdx.y]; i += i64(gridDim.x) * blockDim.x) {
-        double x = wide(list<const Number>(lists, 0)[i]);
-        sum += x * x;
-    }
-    of_threads[threadIdx.x] = sum;
+    of_threads[threadIdx.x] = x;
     for (u32 half = 128; half > 0; half /= 2) {
         __syncthreads();
         if (threadIdx.x < half) of_threads[threadIdx.x] += of_threads[threadIdx.x + half];
     }
-    if (threadIdx.x == 0) parts[blockIdx.y * gridDim.x + blockIdx.x] = of_threads[0];
+    return of_threads[0];
 }
 
-// parts (n) → sum (1) in f64. Grid: one block of 256 threads.
-KERNEL(add_squares, const double* parts, double* sum, i64 n) {
-    SHARED double of_threads[256];
-    double of_thread = 0;
-    for (i64 i = threadIdx.x; i < n; i += blockDim.x) of_thread += parts[i];
-    of_threads[threadIdx.x] = of_thread;
-    for (u32 half = 128; half > 0; half /= 2) {
-        __syncthreads();
-        if (threadIdx.x < half) of_threads[threadIdx.x] += of_threads[threadIdx.x + half];
-    }
-    if (threadIdx.x == 0) sum[0] = of_threads[0];
+// Σ x² in f64 over each of the tensors of list 0: parts (slots, gridDim.x), one part per block of 256 threads. Only as
+// many blocks as the tensor's own length asks for (n_blocks in lists.rs) have a part of it; that of the others is 0, so
+// that the other tensors of the launch change no bit. Grid: (blocks per tensor, slots).
+KERNEL(sum_of_squares, Lists lists, double* parts) {
+    i64 len = lists.len[blockIdx.y], n_blocks = (len + 1023) / 1024;
+    n_blocks = n_blocks < 1 ? 1 : n_blocks > 256 ? 256 : n_blocks;
+    double sum = 0;
+    if (i64(blockIdx.x) < n_blocks)
+        for (i64 i = element(); i < len; i += n_blocks * blockDim.x) {
+            double x = wide(list<const Number>(lists, 0)[i]);
+            sum += x * x;
+        }
+    sum = sum_of_256(sum);
+    if (threadIdx.x == 0) parts[blockIdx.y * gridDim.x + blockIdx.x] = sum;
+}
+
+// parts (rows, n) → the sum of each row, n ≤ 256, in f64. Grid: one block of 256 threads per row.
+KERNEL(add_squares, const double* parts, double* sums, i64 n) {
+    double sum = sum_of_256(i64(threadIdx.x) < n ? parts[blockIdx.x * n + threadIdx.x] : 0);
+    if (threadIdx.x == 0) sums[blockIdx.x] = sum;
 }

@@ -1,6 +1,6 @@
 //! Sums with a fixed order of additions: parts are computed in parallel, then added in order.
 
-use candle_core::{DType, Device, Result, Tensor};
+use candle_core::{DType, Result, Tensor};
 
 use super::buffer::Buffer;
 use super::launch::Launch;
@@ -61,27 +61,23 @@ pub(crate) fn of_all(x: &Tensor, terms: &Buffer, n: usize) -> Result<Buffer> {
     Ok(sum)
 }
 
-/// Σ x² over all of `tensors`, contiguous and of one dtype, in f64: `()`
-pub(crate) fn of_squares(tensors: &[&Tensor]) -> Result<Tensor> {
-    let Some(first) = tensors.first() else { return Tensor::new(0_f64, &Device::Cpu) };
-    let chunks = || tensors.chunks(lists::MOST);
-    let blocks = |chunk: &[&Tensor]| lists::n_blocks(chunk.iter().map(|x| x.elem_count()));
-    let n_parts = chunks().map(|chunk| chunk.len() * blocks(chunk)).sum();
-    let mut parts = Buffer::unwritten(n_parts, DType::F64, first.device())?;
-    let mut done = 0;
-    for chunk in chunks() {
+/// Σ x² over each of `tensors`, contiguous and of one dtype, in f64. Waits for the device once.
+///
+/// A sum does not depend on the other tensors: a tensor is divided among as many blocks as its own length asks for.
+pub(crate) fn of_squares(tensors: &[&Tensor]) -> Result<Vec<f64>> {
+    let Some(first) = tensors.first() else { return Ok(Vec::new()) };
+    let mut sums = Buffer::unwritten(tensors.len(), DType::F64, first.device())?;
+    for (number, chunk) in tensors.chunks(lists::MOST).enumerate() {
+        let n_blocks = lists::n_blocks(chunk.iter().map(|x| x.elem_count()));
+        let mut parts = Buffer::unwritten(chunk.len() * n_blocks, DType::F64, first.device())?;
         let slots = chunk.iter().map(|x| (x.elem_count(), [Item::Tensor(x)])).collect();
-        Launch::lists(&KERNELS, "sum_of_squares", first, slots)?
-            .write_from(&mut parts, done)?
+        Launch::lists(&KERNELS, "sum_of_squares", first, slots)?.write(&mut parts)?.run()?;
+        Launch::new(&KERNELS, "add_squares", first)?
+            .grid([chunk.len(), 1, 1], 256)
+            .read_buffer(&parts)?
+            .write_from(&mut sums, number * lists::MOST)?
+            .size(n_blocks)
             .run()?;
-        done += chunk.len() * blocks(chunk);
     }
-    let mut sum = Buffer::unwritten(1, DType::F64, first.device())?;
-    Launch::new(&KERNELS, "add_squares", first)?
-        .grid([1; 3], 256)
-        .read_buffer(&parts)?
-        .write(&mut sum)?
-        .size(n_parts)
-        .run()?;
-    sum.tensor(())
+    sums.tensor(tensors.len())?.to_vec1()
 }

@@ -128,7 +128,7 @@ impl Mpi {
 
     /// The error of a call that moves too much.
     fn too_long(&self) -> CommunicationError {
-        CommunicationError::Mpi {
+        CommunicationError::Library {
             function: "MPI_Alltoallv",
             library: self.world.about().file.clone(),
             message: format!("a call moves at most {LIMIT} bytes"),

@@ -148,7 +148,7 @@ impl<H: Copy> Started<H> {
     }
 
     fn error(&self, function: &'static str, message: String) -> CommunicationError {
-        CommunicationError::Mpi { function, library: self.about.file.clone(), message }
+        CommunicationError::Library { function, library: self.about.file.clone(), message }
     }
 
     fn assert_parts(&self, bytes: &[u8], parts: &Parts) {

@@ -1,15 +1,19 @@
 //! Before the first step: ranks make sure that they are about to do the same.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use tealight_ops::device::gpu_name;
+use twox_hash::XxHash3_128 as Hasher;
 
+use crate::communicator::nccl;
 use crate::communicator::ranks::Ranks;
+use crate::communicator::transport::{ThroughHost, TransportKind};
 use crate::config::{ConfigSource, Difference, RunConfig, to_resolved_toml};
 use crate::data::DataFile;
 use crate::error::{Error, Result};
 use crate::run::manifest::{Instructions, device_name};
-use crate::storage::digests::Digest;
 use crate::storage::tensors::{MESSAGE, NamedTensors, element_bytes};
 use crate::task::Task;
 use crate::training::session::Session;
@@ -32,10 +36,10 @@ struct Description {
     identity: Identity,
     /// The resolved configuration.
     settings: String,
-    /// The kind of device and its instruction set.
+    /// The kind of device, and its instruction set or its maker's name.
     computes_with: String,
-    /// A digest of the parameters.
-    parameters: String,
+    /// See [`digest`].
+    parameters: u128,
 }
 
 impl<T: Task> Session<T> {
@@ -53,6 +57,10 @@ impl<T: Task> Session<T> {
         let alike = (1..all.len()).try_for_each(|rank| compare(&ranks, rank, &all[rank], &all[0]));
         let divided = divides(ranks.size() as u64, self.config.training.micro_batches);
         alike.and(divided).map_err(|error| ranks.found_by_all(error))?;
+        self.transport = match self.config.distributed.transport {
+            TransportKind::Host => Arc::new(ThroughHost::new(ranks.clone())),
+            TransportKind::Nccl => nccl::connect(&ranks, self.params.device())?,
+        };
         if self.config.distributed.shard_optimizer {
             let owners = Owners::new(&self.params, &ranks);
             self.optimizer.keep_only(&owners.own_names());
@@ -64,14 +72,14 @@ impl<T: Task> Session<T> {
 
     fn describe(&self, identity: &Identity) -> Result<Description> {
         let (precision, device) = (self.config.training.precision, self.params.device());
-        let instructions = Instructions::of(precision, device);
-        let device = device_name(device);
-        let kind = device.split(':').next().unwrap_or_default();
+        let instructions = Instructions::of(precision, device).map(|set| set.to_string());
+        let name = device_name(device);
+        let kind = name.split(':').next().unwrap_or_default();
+        let with = instructions.or_else(|| gpu_name(device)).map(|with| format!(" with {with}"));
         Ok(Description {
             identity: identity.clone(),
             settings: to_resolved_toml(&self.config)?,
-            computes_with: instructions
-                .map_or_else(|| kind.to_owned(), |set| format!("{kind} with {set}")),
+            computes_with: format!("{kind}{}", with.unwrap_or_default()),
             parameters: digest(&self.params.tensors())?,
         })
     }
@@ -163,13 +171,15 @@ fn divides(n_ranks: u64, n_micro_batches: u64) -> Result<()> {
     Err(Error::config(["training.micro_batches"], message))
 }
 
-fn digest(tensors: &NamedTensors) -> Result<String> {
-    let mut digest = Digest::default();
+/// XXH3 of names and elements: against faults of machines, not against intent, it is as good as a cryptographic digest,
+/// and many times as fast.
+fn digest(tensors: &NamedTensors) -> Result<u128> {
+    let mut digest = Hasher::new();
     for (name, tensor) in tensors {
-        digest.add(name.as_bytes());
-        digest.add(&element_bytes(tensor)?);
+        digest.write(name.as_bytes());
+        digest.write(&element_bytes(tensor)?);
     }
-    Ok(digest.finish())
+    Ok(digest.finish_128())
 }
 
 #[cfg(test)]

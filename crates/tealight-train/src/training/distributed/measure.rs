@@ -13,12 +13,14 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use candle_core::{DType, Device, Tensor};
+use candle_core::{DType, Tensor};
 
-use super::exchange::{GradientExchange, Keeps};
+use super::exchange::GradientExchange;
 use super::plan::{Division, Plan};
+use super::summer::{NeededSums, Summer};
 use super::tree::nodes_within;
 use crate::communicator::ranks::Ranks;
+use crate::communicator::transport::Transport;
 use crate::config::DistributedConfig;
 use crate::error::Result;
 
@@ -29,24 +31,21 @@ use crate::error::Result;
 /// If communication fails.
 pub fn time_exchanges(
     ranks: &Ranks,
+    transport: &Arc<dyn Transport>,
     sizes: &[usize],
     settings: &DistributedConfig,
     repeats: usize,
 ) -> Result<Vec<Duration>> {
-    let plan = Plan::new(sizes, settings.bucket_len(), &Division::Equal(ranks.size()));
-    let gradients = sizes.iter().map(|&size| Tensor::ones(size, DType::F32, &Device::Cpu));
+    let (device, n) = (transport.device(), ranks.size());
+    let plan = Arc::new(Plan::new(sizes, settings.bucket_len(), &Division::Equal(n)));
+    let gradients = sizes.iter().map(|&size| Tensor::ones(size, DType::F32, device));
     let gradients = gradients.collect::<candle_core::Result<Vec<_>>>()?;
-    let (plan, n_micro_batches) = (Arc::new(plan), ranks.size() as u64);
+    let (wire, needed) = (settings.compress, NeededSums::All);
+    let summer = Summer::new(ranks, transport.clone(), n as u64, wire, needed);
     thread::scope(|scope| {
-        let mut exchange = GradientExchange::start(
-            plan,
-            n_micro_batches,
-            settings.compress,
-            ranks,
-            Keeps::All,
-            scope,
-        )?;
+        let mut exchange = GradientExchange::start(plan, summer, scope)?;
         let mut time = || {
+            device.synchronize()?;
             // All begin together.
             ranks.gather(&())?;
             let started = Instant::now();
@@ -54,6 +53,7 @@ pub fn time_exchanges(
                 exchange.offer(index, vec![Some(gradient.clone())]);
             }
             exchange.finish()?;
+            device.synchronize()?;
             Ok(started.elapsed())
         };
         (0..repeats).map(|_| time()).collect()

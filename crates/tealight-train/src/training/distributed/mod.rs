@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A step's micro-batches are divided among the ranks. Each sums the gradients of its own (`tree`), and the ranks
-//! sum these sums (`exchange`) in one fixed order. Then every rank tells the others how its part went (`step`): its
+//! sum these sums (`exchange`, `summer`) in one fixed order. Then every rank tells the others how its part went (`step`): its
 //! losses, an error, whether a stop was asked for. So all take the same decision, and a step in which one rank fails
 //! fails on all. Rank 0 alone writes.
 
@@ -15,4 +15,5 @@ pub mod join;
 pub mod measure;
 pub(crate) mod plan;
 pub(crate) mod step;
+pub(crate) mod summer;
 pub(crate) mod tree;

@@ -4,13 +4,14 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::thread::Scope;
 
-use candle_core::{Device, Tensor};
+use candle_core::Tensor;
 use serde::{Deserialize, Serialize};
 use tealight_ops::Gradients;
 use tealight_ops::gradients::sum_of;
 
-use super::exchange::{GradientExchange, Keeps, Partials};
+use super::exchange::GradientExchange;
 use super::plan::{Division, Plan};
+use super::summer::{NeededSums, Partials, Summer};
 use super::tree::{Node, PairwiseSum};
 use crate::communicator::ranks::Ranks;
 use crate::error::{Error, Result};
@@ -27,16 +28,16 @@ pub(crate) struct SharedStep {
     plan: Arc<Plan>,
     /// Name and tensor of each parameter.
     parameters: Vec<(String, Tensor)>,
-    keeps: Keeps,
+    needed: NeededSums,
     exchange: GradientExchange,
-    n_micro_batches: u64,
+    own_micro_batches: Range<u64>,
     /// Whether a rank had been asked to stop by the end of the last step.
     is_stop_requested: bool,
 }
 
-/// What a rank has computed of a step.
+/// What a rank has computed of a step that it shares with others.
 #[derive(Debug)]
-pub(crate) struct OwnPart {
+pub(crate) struct PartialStep {
     /// The gradients of all micro-batches but the last, summed over subtrees.
     sums: PairwiseSum<Gradients>,
     n_micro_batches: u64,
@@ -57,14 +58,14 @@ pub(crate) struct MicroBatch {
 
 /// What a rank tells the others about a step.
 #[derive(Debug, Serialize, Deserialize)]
-struct Told {
+struct PartialStepReport {
     micro_batches: Vec<MicroBatch>,
     /// By parameter.
     has_gradient: Vec<bool>,
     is_stop_requested: bool,
 }
 
-impl OwnPart {
+impl PartialStep {
     /// Of a step of `n_micro_batches`, those of all ranks together.
     pub(crate) fn new(n_micro_batches: u64) -> Self {
         let sums = PairwiseSum::new(n_micro_batches);
@@ -73,7 +74,7 @@ impl OwnPart {
 
     /// Adds the pass over a micro-batch, which is not the last of this rank.
     pub(crate) fn add(&mut self, micro: u64, pass: Pass) -> Result<()> {
-        let gradients = self.note(pass)?;
+        let gradients = self.record(pass)?;
         let node = Node { leaves: micro..micro + 1, sum: gradients };
         self.sums.push(node, |left, right| Ok(left.plus(right)?))
     }
@@ -97,12 +98,12 @@ impl OwnPart {
 
     /// The part with the pass over its last micro-batch, whose gradients have been offered.
     pub(crate) fn finish(mut self, last: Pass) -> Result<Self> {
-        self.note(last)?;
+        self.record(last)?;
         Ok(self)
     }
 
     /// Takes what is reported of a micro-batch; its gradients.
-    fn note(&mut self, pass: Pass) -> Result<Gradients> {
+    fn record(&mut self, pass: Pass) -> Result<Gradients> {
         let Pass { gradients, measures, count, n_tokens } = pass;
         self.micro_batches.push(MicroBatch { measures: measures.values()?, count, n_tokens });
         self.has_gradient.resize(gradients.iter().count(), false);
@@ -126,35 +127,33 @@ impl SharedStep {
         let parameters = params.leaves();
         let sizes: Vec<_> = parameters.iter().map(|(_, leaf)| leaf.elem_count()).collect();
         let settings = &config.distributed;
-        let (division, keeps) = match shards {
-            Shards::Whole => (Division::Equal(ranks.size()), Keeps::All),
+        let (division, needed) = match shards {
+            Shards::Whole => (Division::Equal(ranks.size()), NeededSums::All),
             Shards::Owned(owners) => {
-                (Division::Owned(owners.ranks(), ranks.size()), Keeps::OwnShard)
+                (Division::Owned(owners.ranks(), ranks.size()), NeededSums::OwnShard)
             }
         };
         let plan = Arc::new(Plan::new(&sizes, settings.bucket_len(), &division));
         let n_micro_batches = config.training.micro_batches;
-        let wire = settings.compress;
-        let exchange =
-            GradientExchange::start(plan.clone(), n_micro_batches, wire, ranks, keeps, scope)?;
-        let ranks = ranks.clone();
-        let is_stop_requested = false;
+        let (transport, wire) = (session.transport.clone(), settings.compress);
+        let summer = Summer::new(ranks, transport, n_micro_batches, wire, needed);
+        let exchange = GradientExchange::start(plan.clone(), summer, scope)?;
+        let own_micro_batches = ranks.part_of(n_micro_batches);
+        let (ranks, is_stop_requested) = (ranks.clone(), false);
         Ok(Some(Self {
             ranks,
             plan,
             parameters,
-            keeps,
+            needed,
             exchange,
-            n_micro_batches,
+            own_micro_batches,
             is_stop_requested,
         }))
     }
 
     /// The micro-batches of this rank.
     pub(crate) fn own_micro_batches(&self) -> Range<u64> {
-        let len = self.n_micro_batches / self.ranks.size() as u64;
-        let rank = self.ranks.rank() as u64;
-        rank * len..(rank + 1) * len
+        self.own_micro_batches.clone()
     }
 
     /// Whether a rank had been asked to stop by the end of the last step.
@@ -173,7 +172,11 @@ impl SharedStep {
     ///
     /// # Errors
     /// On all ranks, if the part of one of them failed; and if communication fails.
-    pub(crate) fn sum(&mut self, part: Result<OwnPart>, is_stop_requested: bool) -> Result<Pass> {
+    pub(crate) fn sum(
+        &mut self,
+        part: Result<PartialStep>,
+        is_stop_requested: bool,
+    ) -> Result<Pass> {
         assert!(
             part.is_err() || self.exchange.is_complete(),
             "invariant: a pass offers the gradients of all parameters"
@@ -184,14 +187,15 @@ impl SharedStep {
             Err(error @ Error::Communication(_)) => return Err(error),
             Err(error) => (part.and(Err(error)), Vec::new()),
         };
-        let told = part.map(|part| {
-            let OwnPart { micro_batches, has_gradient, .. } = part;
-            Told { micro_batches, has_gradient, is_stop_requested }
+        let report = part.map(|part| {
+            let PartialStep { micro_batches, has_gradient, .. } = part;
+            PartialStepReport { micro_batches, has_gradient, is_stop_requested }
         });
-        let all = self.ranks.agree(told)?;
-        self.is_stop_requested = all.iter().any(|told| told.is_stop_requested);
+        let all = self.ranks.agree(report)?;
+        self.is_stop_requested = all.iter().any(|report| report.is_stop_requested);
         let mut gradients = self.gradients(sums, &all)?;
-        let micro_batches: Vec<_> = all.into_iter().flat_map(|told| told.micro_batches).collect();
+        let micro_batches: Vec<_> =
+            all.into_iter().flat_map(|report| report.micro_batches).collect();
         let count = micro_batches.iter().map(|micro| micro.count).sum();
         if count > 0. {
             gradients.scale(1. / count)?;
@@ -201,26 +205,30 @@ impl SharedStep {
         Ok(Pass { gradients, measures: Measures::of_values(measures)?, count, n_tokens })
     }
 
-    /// The gradients that this rank keeps; `None` for the others, and for those that are absent on all ranks.
-    fn gradients(&self, sums: Vec<Vec<f32>>, all: &[Told]) -> Result<Gradients> {
+    /// The gradients that this rank needs; `None` for the others, and for those that are absent on all ranks.
+    fn gradients(&self, sums: Vec<Tensor>, all: &[PartialStepReport]) -> Result<Gradients> {
         let mut tensors = vec![None; self.parameters.len()];
         for (bucket, sums) in self.plan.buckets.iter().zip(sums) {
-            let kept = match self.keeps {
-                Keeps::All => 0..bucket.len(),
-                Keeps::OwnShard => bucket.shard(self.ranks.rank()),
-            };
-            // The gradients are views of the bucket.
-            let sums = Tensor::from_vec(sums, kept.len(), &Device::Cpu)?;
+            let needed = self.needed.of(bucket, self.ranks.rank());
             for (index, range) in bucket.ranges() {
-                let is_kept = kept.start <= range.start && range.end <= kept.end;
-                if is_kept && all.iter().any(|told| told.has_gradient[index]) {
-                    let (_, leaf) = &self.parameters[index];
-                    let tensor = sums.narrow(0, range.start - kept.start, range.len())?;
-                    tensors[index] = Some(tensor.reshape(leaf.shape())?.to_device(leaf.device())?);
+                let is_needed = needed.start <= range.start && range.end <= needed.end;
+                if is_needed && all.iter().any(|report| report.has_gradient[index]) {
+                    let sum = sums.narrow(0, range.start - needed.start, range.len())?;
+                    tensors[index] = Some(as_gradient(&sum, &self.parameters[index].1)?);
                 }
             }
         }
         let names = self.parameters.iter().map(|(name, _)| name.clone());
         Ok(names.zip(tensors).collect())
     }
+}
+
+/// The part of a bucket that is the gradient of `leaf`. On a CPU it is a view; on a GPU it gets memory of its own, as the
+/// libraries choose their kernels by the alignment of addresses.
+fn as_gradient(sum: &Tensor, leaf: &Tensor) -> Result<Tensor> {
+    let sum = match (sum.device().is_cpu(), leaf.device().is_cpu()) {
+        (false, false) => sum.force_contiguous()?,
+        _ => sum.to_device(leaf.device())?,
+    };
+    Ok(sum.reshape(leaf.shape())?)
 }
