@@ -26,7 +26,7 @@ use crate::layers::linear::{Bias, Linear};
 use crate::position::rotary::Rotary;
 
 /// ε of the normalisation of queries and keys.
-const EPSILON: f64 = 1e-6;
+pub(crate) const EPSILON: f64 = 1e-6;
 
 /// The maps W^Q, W^K and W^V of the residual stream.
 #[derive(Debug)]

@@ -82,6 +82,11 @@ impl Rotary {
         rotary::rotate_heads_last(x, &cos, &sin, self.layout)
     }
 
+    /// Cosines and sines of all positions, `(max_seq_len, head_dim/2)` each, and the pairs that they rotate.
+    pub(crate) fn constants(&self) -> (&Tensor, &Tensor, rotary::Layout) {
+        (&self.cos, &self.sin, self.layout)
+    }
+
     /// Cosines and sines of `seq_len` positions from `start` on.
     fn tables(&self, start: usize, seq_len: usize) -> Result<(Tensor, Tensor)> {
         Ok((self.cos.narrow(0, start, seq_len)?, self.sin.narrow(0, start, seq_len)?))
