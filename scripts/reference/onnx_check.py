@@ -74,7 +74,11 @@ def check_record(recorded, folder):
     session = open_session(folder / "onnx" / "model.onnx")
     tensors = load_file(recorded / "expected.safetensors")
     wanted = [v.name for v in session.get_inputs() if not v.name.startswith("past_key_values.")]
-    defaults = {"attention_mask": np.ones_like, "token_type_ids": np.zeros_like}
+    defaults = {
+        "attention_mask": np.ones_like,
+        "token_type_ids": np.zeros_like,
+        "position_ids": lambda ids: np.broadcast_to(np.arange(ids.shape[1]), ids.shape),
+    }
     worst = 0.0
     for name in [name for name in tensors if name.endswith("/logits")]:
         case = name.removesuffix("logits")

@@ -2,7 +2,8 @@
 //! Tealight.
 //!
 //! ```text
-//! inputs    input_ids, attention_mask (1 = real), token_type_ids (int64); past_key_values.N.{key, value}
+//! inputs    input_ids, attention_mask (1 = real), token_type_ids (int64)
+//!           with a cache also position_ids, past_key_values.N.{key, value}
 //! outputs   logits, or last_hidden_state of an encoder; present.N.{key, value}
 //! ```
 //!
@@ -37,7 +38,7 @@ use crate::models::masked_lm::{MaskedLm, MaskedLmSpec};
 use graph::{Axis, Graph, Type, Value};
 use parameters::Parameters;
 use position::Tokens;
-use sequence::Sequence;
+use sequence::{Lengths, Sequence};
 use transformer::{Backbone, Hidden, Inputs};
 
 /// A model with the sizes of its data.
@@ -59,7 +60,7 @@ pub enum Cache {
     /// Each call reads the whole sequence.
     Without,
     /// `past_key_values.N.{key, value}` and `present.N.{key, value} (batch, n_kv_heads, positions, head_dim)`. The
-    /// first call passes 0 positions.
+    /// first call passes 0 positions. If positions are rows of a table, `position_ids (batch, seq_len)` names them.
     With,
 }
 
@@ -193,9 +194,17 @@ impl Writer<'_> {
         // A table of one type is added without being asked for, as `transformers`' tokenizers do.
         let types =
             (n_token_types > 1).then(|| graph.input("token_type_ids", Type::Int, &[BATCH, len]));
+        let places = (model.has_cache() && position::is_table(&config.position))
+            .then(|| graph.input("position_ids", Type::Int, &[BATCH, len]));
         let past = if model.has_cache() { self.past() } else { Vec::new() };
         let past_len = past.first().map(|[key, _value]| graph.len(key, 2));
-        let sequence = Sequence::new(graph, &ids, &mask, past_len.as_ref(), config.causal);
+        let lengths = Lengths {
+            ids: &ids,
+            attention_mask: &mask,
+            position_ids: places.as_ref(),
+            past_len: past_len.as_ref(),
+        };
+        let sequence = Sequence::new(graph, &lengths, config.causal);
         let max_seq_len = config.resolve_max_seq_len(seq_len)?;
         let backbone = Backbone { config, sequence: &sequence, parameters, max_seq_len };
         let tokens = Tokens { ids: &ids, pad_id };

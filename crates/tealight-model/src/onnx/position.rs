@@ -10,6 +10,17 @@ use crate::position::learned;
 use crate::position::rotary::Rotary;
 use crate::position::{EmbeddingPosition, PositionConfig, ScoreBias, TokenPositions};
 
+/// Whether a position is the row of a table, which a call may choose. Otherwise scores depend on distances alone.
+pub(super) fn is_table(config: &PositionConfig) -> bool {
+    match config {
+        PositionConfig::Scalar(_)
+        | PositionConfig::Sinusoidal(_)
+        | PositionConfig::Learned(_)
+        | PositionConfig::Rotary(_) => true,
+        PositionConfig::None | PositionConfig::Alibi | PositionConfig::Relative(_) => false,
+    }
+}
+
 /// The token ids and the padding id, for positions that skip padding.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tokens<'a> {
@@ -18,7 +29,7 @@ pub(super) struct Tokens<'a> {
     pub(super) pad_id: Option<u32>,
 }
 
-/// The vectors that are added to the embeddings, `(q_len, d_model)` or `(batch, q_len, d_model)`.
+/// The vectors that are added to the embeddings, `(batch or 1, q_len, d_model)`.
 pub(super) fn vectors(
     sequence: &Sequence<'_>,
     config: &PositionConfig,
@@ -43,7 +54,7 @@ pub(super) fn vectors(
     }
     let places = TokenPositions { positions: 0..max_seq_len, padded: None };
     let table = at.derived(graph, "table", &encoding.vectors(&places)?)?;
-    Ok(graph.gather(&table, &sequence.queries, 0))
+    Ok(graph.gather(&table, &sequence.places, 0))
 }
 
 /// The bias that is added to scores, `(n_heads, q_len, kv_len)`.
@@ -59,10 +70,13 @@ pub(super) fn score_bias(
     }
     let farthest = signed(max_seq_len) - 1;
     let table = at.derived(graph, "table", &encoding.of_distances(-farthest..=farthest)?)?;
-    Ok(graph.gather(&table, &graph.add(&sequence.distances(), &graph.int(farthest)), 1))
+    // Queries are the last positions, so the largest distance lies behind: in a sequence that is too long it is the
+    // index that runs over the end, an error, and not a negative one, which would count from there.
+    let row = graph.sub(&graph.int(farthest), &sequence.distances());
+    Ok(graph.gather(&table, &row, 1))
 }
 
-/// The cosines and sines of a call's positions, `(q_len, head_dim/2)` each.
+/// The cosines and sines of a call's positions, `(batch or 1, 1, q_len, head_dim/2)` each.
 #[derive(Clone, Debug)]
 pub(super) struct Angles {
     cos: Value,
@@ -76,7 +90,7 @@ impl Angles {
         let graph = sequence.graph;
         let read = |part, table: &Tensor| {
             let table = graph.tensor(&format!("{name}.{part}"), table)?;
-            Result::Ok(graph.gather(&table, &sequence.queries, 0))
+            Result::Ok(graph.unsqueeze(&graph.gather(&table, &sequence.places, 0), &[1]))
         };
         let (cos, sin, layout) = rotary.constants();
         Ok(Self { cos: read("cos", cos)?, sin: read("sin", sin)?, layout })

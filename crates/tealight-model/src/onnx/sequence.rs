@@ -17,16 +17,31 @@ pub(super) struct Sequence<'a> {
     pub(super) graph: &'a Graph,
     /// The number of keys: an integer.
     pub(super) kv_len: Value,
-    /// The positions of the queries, `(q_len)`.
+    /// The columns of the queries, `(q_len)`.
     pub(super) queries: Value,
-    /// The positions of the keys, `(kv_len)`.
+    /// The columns of the keys, `(kv_len)`.
     pub(super) keys: Value,
+    /// The positions of the queries in tables, `(batch or 1, q_len)`: their columns, unless a call chooses them.
+    pub(super) places: Value,
     /// Which keys are no padding, `(batch, kv_len)` of bool.
     pub(super) real: Value,
     /// Position i reads j ≤ i.
     pub(super) causal: bool,
     masks: RefCell<BTreeMap<Option<usize>, Mask>>,
     distances: RefCell<Option<Value>>,
+}
+
+/// The inputs that say how long a sequence is, and where.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lengths<'a> {
+    /// `(batch, q_len)`
+    pub(super) ids: &'a Value,
+    /// `(batch, kv_len)`
+    pub(super) attention_mask: &'a Value,
+    /// `(batch, q_len)`, if a call chooses positions.
+    pub(super) position_ids: Option<&'a Value>,
+    /// The number of cached positions, if there is a cache: an integer.
+    pub(super) past_len: Option<&'a Value>,
 }
 
 /// Which keys a query may read.
@@ -41,22 +56,18 @@ pub(super) struct Mask {
 }
 
 impl<'a> Sequence<'a> {
-    /// `ids (batch, q_len)`, `attention_mask (batch, kv_len)`; `past_len` is the number of cached positions.
-    pub(super) fn new(
-        graph: &'a Graph,
-        ids: &Value,
-        attention_mask: &Value,
-        past_len: Option<&Value>,
-        causal: bool,
-    ) -> Self {
+    /// The sequence of these `inputs` of the graph.
+    pub(super) fn new(graph: &'a Graph, inputs: &Lengths<'_>, causal: bool) -> Self {
+        let Lengths { ids, attention_mask, position_ids, past_len } = *inputs;
         let q_len = graph.len(ids, 1);
-        let start = past_len.cloned().unwrap_or_else(|| graph.int(0));
         let kv_len = past_len.map_or_else(|| q_len.clone(), |past| graph.add(past, &q_len));
         let keys = graph.range(&graph.int(0), &kv_len);
-        let queries = past_len.map_or_else(|| keys.clone(), |_| graph.range(&start, &kv_len));
+        let queries = past_len.map_or_else(|| keys.clone(), |past| graph.range(past, &kv_len));
+        let columns = || graph.unsqueeze(&queries, &[0]);
         Self {
             graph,
             kv_len,
+            places: position_ids.cloned().unwrap_or_else(columns),
             queries,
             keys,
             real: graph.not(&graph.equal(attention_mask, &graph.int(0))),

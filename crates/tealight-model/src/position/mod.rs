@@ -92,7 +92,7 @@ pub trait ScoreBias: fmt::Debug + Send + Sync {
     /// queries are the last `q_len` of the `kv_len` positions.
     fn bias(&self, q_len: usize, kv_len: usize) -> Result<Tensor>;
 
-    /// The bias for each distance j − i of a key j from a query i: `(n_heads, distances)`.
+    /// The bias for each distance i − j of a query i from a key j: `(n_heads, distances)`.
     fn of_distances(&self, distances: RangeInclusive<i64>) -> Result<Tensor>;
 }
 

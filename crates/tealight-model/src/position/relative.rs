@@ -81,8 +81,8 @@ impl ScoreBias for Relative {
     fn of_distances(&self, distances: RangeInclusive<i64>) -> Result<Tensor> {
         let magnitude = |distance: i64| distance.unsigned_abs() as usize;
         let bucket = |distance: i64| match distance {
-            ..=0 => self.bucket(magnitude(distance), 0),
-            1.. => self.bucket(0, magnitude(distance)),
+            0.. => self.bucket(magnitude(distance), 0),
+            ..0 => self.bucket(0, magnitude(distance)),
         };
         let buckets: Vec<u32> = distances.map(bucket).collect();
         let buckets = Tensor::new(buckets, self.weight.device())?;
@@ -154,11 +154,12 @@ mod tests {
         for causal in [true, false] {
             let weight = Tensor::arange(0_f64, 96., &Device::Cpu)?.reshape((32, 3))?;
             let relative = Relative { weight, ..relative(causal)? };
-            let of_distances = relative.of_distances(-6..=6)?;
-            for query in 0..7 {
-                let row = relative.bias(7, 7)?.narrow(1, query, 1)?.squeeze(1)?;
-                let same = of_distances.narrow(1, 6 - query, 7)?;
-                assert_eq!(row.to_vec2::<f64>()?, same.to_vec2::<f64>()?);
+            let of_distances = relative.of_distances(-6..=6)?.to_vec2::<f64>()?;
+            for (head, rows) in relative.bias(7, 7)?.to_vec3::<f64>()?.iter().enumerate() {
+                for (query, row) in rows.iter().enumerate() {
+                    let same = (0..7).map(|key| of_distances[head][6 + query - key]);
+                    assert!(row.iter().copied().eq(same), "{query}: {row:?}");
+                }
             }
         }
         Ok(())

@@ -157,13 +157,12 @@ fn of_two(name: &str) -> Option<fn(f64, f64) -> f64> {
         "Sub" => |a, b| a - b,
         "Mul" => |a, b| a * b,
         "Div" => |a, b| a / b,
-        "Max" => f64::max,
+        "Max" | "Or" => f64::max,
         "Min" => f64::min,
         "Equal" => |a, b| flag(a == b),
         "Less" => |a, b| flag(a < b),
         "Greater" => |a, b| flag(a > b),
         "And" => |a, b| a * b,
-        "Or" => f64::max,
         _ => return None,
     })
 }

@@ -7,6 +7,8 @@
 //! python scripts/reference/onnx_check.py /tmp/onnx
 //! ```
 
+#![expect(clippy::cast_possible_wrap, reason = "lengths of a few positions")]
+
 mod array;
 mod cases;
 #[path = "../common/mod.rs"]
@@ -20,7 +22,7 @@ use std::path::Path;
 use candle_core::{DType, Result, Tensor};
 use prost::Message as _;
 use serde_json::{Value, json};
-use tealight_model::onnx::proto::{GraphProto, ModelProto};
+use tealight_model::onnx::proto::{Dimension, GraphProto, ModelProto};
 use tealight_model::onnx::{Cache, OnnxError, OnnxResult, export};
 
 use array::Array;
@@ -69,21 +71,26 @@ fn difference(a: &Array, b: &Array) -> f64 {
     assert_eq!(a.shape, b.shape);
     let differences = a.data.iter().zip(&b.data).map(|(a, b)| (a - b).abs());
     // A NaN is larger than any number.
-    differences.fold(0., |max, x| if x <= max { max } else { x })
+    differences.fold(0., |max, x| if max.is_nan() || x <= max { max } else { x })
 }
 
-/// The steps of a sequence with a cache: the tokens of a step, and the mask of all so far.
-fn steps(call: &Call) -> Result<Vec<Values>> {
+/// The steps of a sequence with a cache: the tokens of a step with their positions, and the mask of all so far.
+fn steps(model: &ModelProto, call: &Call) -> Result<Vec<Values>> {
+    let graph = model.graph.as_ref().expect("a graph");
+    let is_placed = graph.input.iter().any(|input| input.name == "position_ids");
     let mut start = 0;
     STEPS
         .iter()
         .map(|&len| {
             let ids = call.input_ids.narrow(1, start, len)?;
+            let places = Array::from_fn(ids.dims(), |index| (start + index[1]) as f64);
+            let places = Array { is_integer: true, ..places };
             start += len;
             let call = Call { padding: call.padding.narrow(1, 0, start)?, ..call.clone() };
             let ids = ("input_ids".to_owned(), array(&ids)?);
             let mut inputs = inputs(&call)?;
             inputs.extend([ids]);
+            inputs.extend(is_placed.then(|| ("position_ids".to_owned(), places)));
             Ok(inputs)
         })
         .collect()
@@ -93,20 +100,14 @@ fn steps(call: &Call) -> Result<Vec<Values>> {
 fn empty_past(model: &ModelProto, batch: usize) -> Values {
     let graph = model.graph.as_ref().expect("a graph");
     let past = graph.input.iter().filter(|input| input.name.starts_with("past_key_values."));
-    let n_heads_and_width = |name: &str| {
-        let output = name.replace("past_key_values", "present");
-        let declared = graph.output.iter().find(|other| other.name == output).expect("an output");
-        let of_type = declared.r#type.as_ref().and_then(|of| of.tensor_type.as_ref());
+    past.map(|input| {
+        let of_type = input.r#type.as_ref().and_then(|of| of.tensor_type.as_ref());
         let dims = &of_type.and_then(|of| of.shape.as_ref()).expect("a shape").dim;
         let fixed = |axis: usize| match dims[axis].value {
-            Some(tealight_model::onnx::proto::Dimension::DimValue(len)) => len as usize,
-            ref other => panic!("{name}: {other:?}"),
+            Some(Dimension::DimValue(len)) => len as usize,
+            ref other => panic!("{}: {other:?}", input.name),
         };
-        [fixed(1), fixed(3)]
-    };
-    past.map(|input| {
-        let [n_heads, width] = n_heads_and_width(&input.name);
-        (input.name.clone(), Array::new(&[batch, n_heads, 0, width], Vec::new()))
+        (input.name.clone(), Array::new(&[batch, fixed(1), 0, fixed(3)], Vec::new()))
     })
     .collect()
 }
@@ -156,7 +157,7 @@ fn decoding_with_a_cache_gives_the_logits_of_the_whole_sequence()
         let mut past = empty_past(&model, 3);
         assert_eq!(past.len(), 2 * case.config.n_layers);
         let mut logits = Vec::new();
-        for mut inputs in steps(&call)? {
+        for mut inputs in steps(&model, &call)? {
             inputs.append(&mut past);
             let outputs = run(&model, &inputs);
             past = past_of(&outputs);
@@ -170,6 +171,30 @@ fn decoding_with_a_cache_gives_the_logits_of_the_whole_sequence()
     let kinds = ["aft_conv", "aft_full", "aft_local", "aft_simple", "rwkv"];
     let settings = kinds.map(|kind| format!("a cache of `model.attention.kind` = \"{kind}\""));
     assert!(refused.iter().eq(settings.iter()), "{refused:?}");
+    Ok(())
+}
+
+/// `position_ids` count from the first real token, as Optimum and transformers.js do.
+#[test]
+fn a_text_padded_on_the_left_gives_what_it_gives_alone() -> std::result::Result<(), Box<dyn Error>>
+{
+    let cases = cases::cases()?;
+    for name in ["gpt2", "llama"] {
+        let case = cases.iter().find(|case| case.name == name).ok_or(name)?;
+        let model = decoded(&written(case, Cache::With)?);
+        let logits = |ids: &[i64], places: &[i64], real: &[i64]| {
+            let named = [("input_ids", ids), ("position_ids", places), ("attention_mask", real)];
+            let named = named.map(|(name, row)| (name.to_owned(), row.to_vec()));
+            let mut inputs = empty_past(&model, 1);
+            inputs.extend(named.map(|(name, row)| (name, Array::integers(&[1, row.len()], row))));
+            run(&model, &inputs)["logits"].data.clone()
+        };
+        let alone = logits(&[5, 7, 11, 3], &[0, 1, 2, 3], &[1; 4]);
+        let padded = logits(&[2, 2, 5, 7, 11, 3], &[1, 1, 0, 1, 2, 3], &[0, 0, 1, 1, 1, 1]);
+        let same = &padded[padded.len() - alone.len()..];
+        let worst = alone.iter().zip(same).map(|(a, b)| (a - b).abs()).fold(0., f64::max);
+        assert!(worst < 1e-9, "{name}: {worst}");
+    }
     Ok(())
 }
 
@@ -265,7 +290,8 @@ fn write_for_onnxruntime() -> std::result::Result<(), Box<dyn Error>> {
         if case.task == Task::CausalLm {
             let call = case.call(3, STEPS.iter().sum())?;
             let expected = array(&case.outputs(&call)?)?;
-            let steps: Vec<Value> = steps(&call)?.iter().map(inputs_to_json).collect();
+            let steps: Vec<Value> =
+                steps(&decoded(&bytes), &call)?.iter().map(inputs_to_json).collect();
             let call = json!({ "steps": steps, "output": output, "expected": to_json(&expected) });
             write(&format!("{}_cache", case.name), &bytes, &[call])?;
         }

@@ -13,7 +13,7 @@ use crate::attention::score::Score;
 pub(super) struct Scores<'a> {
     pub(super) graph: &'a Graph,
     /// `(batch, n_heads, q_len, kv_len)`, far below all others where forbidden.
-    pub(super) scores: Value,
+    pub(super) matrix: Value,
     pub(super) mask: Mask,
     /// The number of keys: an integer.
     pub(super) kv_len: &'a Value,
@@ -35,8 +35,8 @@ pub(super) fn attention(
         scores = graph.add(&scores, bias);
     }
     let mask = sequence.mask(window);
-    let scores = graph.add(&scores, &mask.additive);
-    let scores = Scores { graph, scores, mask, kv_len: &sequence.kv_len };
+    let matrix = graph.add(&scores, &mask.additive);
+    let scores = Scores { graph, matrix, mask, kv_len: &sequence.kv_len };
     let context = graph.matmul(&weights(&scores), &qkv.value);
     let context = graph.mul(&context, &scores.mask.reads_any);
     Ok(heads::output(layer, qkv, &context)?)

@@ -9,12 +9,12 @@ use crate::attention::thresholded::Rule;
 /// to it, so that their sums and squares stay small.
 const NO_WEIGHT: f64 = -2.;
 
-pub(super) fn softmax(Scores { graph, scores, .. }: &Scores<'_>) -> Value {
+pub(super) fn softmax(Scores { graph, matrix: scores, .. }: &Scores<'_>) -> Value {
     graph.softmax(scores, -1)
 }
 
 /// Softmax over the `k` largest scores of a row, the first of equal ones.
-pub(super) fn top_k(s @ Scores { graph, scores, .. }: &Scores<'_>, k: usize) -> Value {
+pub(super) fn top_k(s @ Scores { graph, matrix: scores, .. }: &Scores<'_>, k: usize) -> Value {
     let k = graph.min(&graph.int(signed(k)), s.kv_len);
     let [values, places] = graph.top(scores, &k);
     let nothing = graph.expand(&graph.number(FORBIDDEN), &graph.map("Shape", scores));
@@ -23,7 +23,7 @@ pub(super) fn top_k(s @ Scores { graph, scores, .. }: &Scores<'_>, k: usize) -> 
 
 /// The formulas of [`crate::attention::thresholded`].
 pub(super) fn thresholded(
-    s @ Scores { graph, scores, .. }: &Scores<'_>,
+    s @ Scores { graph, matrix: scores, .. }: &Scores<'_>,
     rule: Rule,
     threshold: f64,
 ) -> Value {
@@ -88,7 +88,7 @@ struct Rows {
 }
 
 impl Rows {
-    fn new(Scores { graph, scores, kv_len, .. }: &Scores<'_>, factor: f64) -> Self {
+    fn new(Scores { graph, matrix: scores, kv_len, .. }: &Scores<'_>, factor: f64) -> Self {
         let z = graph.sub(scores, &graph.largest(scores, &[-1]));
         let z = graph.max(&graph.scale(&z, factor), &graph.number(NO_WEIGHT));
         let [sorted, _places] = graph.top(&z, kv_len);
