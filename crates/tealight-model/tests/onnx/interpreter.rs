@@ -167,7 +167,7 @@ fn of_two(name: &str) -> Option<fn(f64, f64) -> f64> {
     })
 }
 
-/// Operators that compute no new numbers.
+/// Operators that change shapes.
 fn moved(node: &NodeProto, inputs: &[&Array]) -> Array {
     match (node.op_type.as_str(), inputs) {
         ("Shape", [x]) => Array::integers(&[x.shape.len()], x.shape.iter().map(|&dim| dim as i64)),
@@ -197,6 +197,13 @@ fn moved(node: &NodeProto, inputs: &[&Array]) -> Array {
             let shape: Vec<usize> = shape.ints().iter().map(|&dim| dim as usize).collect();
             Array::from_fn(&broadcast(&x.shape, &shape), |index| x.at(index)).of(x)
         }
+        _ => picked(node, inputs),
+    }
+}
+
+/// Operators that join sequences or choose parts of them.
+fn picked(node: &NodeProto, inputs: &[&Array]) -> Array {
+    match (node.op_type.as_str(), inputs) {
         ("Concat", parts) => concat(parts, parts[0].axis(int(node, "axis"))),
         ("Slice", [x, start, end, axis, step]) => {
             slice(x, x.axis(axis.ints()[0]), [start, end, step].map(|x| x.ints()[0]))

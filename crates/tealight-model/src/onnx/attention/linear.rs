@@ -35,6 +35,8 @@ pub(super) fn performer(
     x: &Value,
     config: &performer::Config,
 ) -> OnnxResult<Output> {
+    // Both are settings of ω.
+    let performer::Config { n_random_features: _, orthogonal: _ } = config;
     let (graph, at) = (layer.graph(), &layer.at);
     let scale = (layer.head_dim as f64).powf(-0.25);
     let omega = performer::omega(config, layer.head_dim, at.prefix());

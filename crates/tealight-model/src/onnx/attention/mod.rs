@@ -16,6 +16,7 @@ pub(super) use layer::{Layer, Output};
 
 use super::error::OnnxResult;
 use super::graph::Value;
+use crate::attention as kinds;
 use crate::attention::score::Score;
 use crate::attention::{
     AttentionConfig, aft_local, aft_simple, entmax15, local, softmax, sparsemax, thresholded, top_k,
@@ -61,11 +62,9 @@ pub(super) fn attention(
         AttentionConfig::AftSimple(aft_simple::Config {}) => aft::simple(layer, x),
         AttentionConfig::AftConv(config) => aft::conv(layer, x, config),
         AttentionConfig::Nystrom(config) => nystrom::attention(layer, x, config),
-        AttentionConfig::Linear(crate::attention::linear::Config {}) => linear::elu(layer, x),
+        AttentionConfig::Linear(kinds::linear::Config {}) => linear::elu(layer, x),
         AttentionConfig::Performer(config) => linear::performer(layer, x, config),
-        AttentionConfig::Rwkv(crate::attention::rwkv::Config {}) => rwkv::attention(layer, x),
-        AttentionConfig::Retention(crate::attention::retention::Config {}) => {
-            retention::attention(layer, x)
-        }
+        AttentionConfig::Rwkv(kinds::rwkv::Config {}) => rwkv::attention(layer, x),
+        AttentionConfig::Retention(kinds::retention::Config {}) => retention::attention(layer, x),
     }
 }
