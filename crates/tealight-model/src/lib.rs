@@ -50,6 +50,7 @@ pub mod layers;
 pub mod mask;
 mod mode;
 pub mod models;
+pub mod onnx;
 pub mod params;
 pub mod position;
 pub mod transformer;

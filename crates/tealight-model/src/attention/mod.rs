@@ -17,7 +17,7 @@ pub mod linear;
 pub mod local;
 pub mod nystrom;
 pub mod performer;
-mod projection;
+pub(crate) mod projection;
 pub mod retention;
 mod running_mean;
 pub mod rwkv;
@@ -101,6 +101,15 @@ impl AttentionConfig {
     /// The length that all sequences must be padded to; `None`: any length will do.
     pub fn only_len(&self) -> Option<usize> {
         self.settings().only_len()
+    }
+
+    /// Heads of keys and values, where a kind lets them differ from those of queries.
+    pub fn n_kv_heads(&self) -> Option<usize> {
+        match self {
+            Self::Softmax(config) => config.n_kv_heads,
+            Self::Local(config) => config.n_kv_heads,
+            _ => None,
+        }
     }
 }
 

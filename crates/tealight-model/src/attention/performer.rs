@@ -84,13 +84,8 @@ struct RandomFeatures {
 
 impl RandomFeatures {
     fn build(config: &Config, head_dim: usize, vb: &VarBuilder<'_>) -> Result<Self> {
-        let stream = Stream::new(0, Purpose::Initialisation).fork_name(&vb.pp("omega").prefix());
+        let rows = omega(config, head_dim, &vb.prefix());
         let m = config.n_random_features;
-        let rows = if config.orthogonal {
-            orthogonal(stream, m, head_dim)
-        } else {
-            (0..m as u64).map(|row| gaussian(stream.fork(row), head_dim)).collect()
-        };
         let omega = Tensor::from_vec(rows.concat(), (m, head_dim), &Device::Cpu)?;
         Ok(Self {
             omega: omega.to_dtype(vb.dtype())?.to_device(vb.device())?,
@@ -109,6 +104,18 @@ impl FeatureMap for RandomFeatures {
         let key = (key * self.scale)?;
         let half_square = (key.sqr()?.sum_keepdim(D::Minus1)? * 0.5)?;
         linear(&key, &self.omega, None)?.broadcast_sub(&half_square)
+    }
+}
+
+/// ω of the layer with this name: `n_random_features` vectors of `head_dim`.
+pub(crate) fn omega(config: &Config, head_dim: usize, layer: &str) -> Vec<Vec<f64>> {
+    let name = if layer.is_empty() { "omega".to_owned() } else { format!("{layer}.omega") };
+    let stream = Stream::new(0, Purpose::Initialisation).fork_name(&name);
+    let m = config.n_random_features;
+    if config.orthogonal {
+        orthogonal(stream, m, head_dim)
+    } else {
+        (0..m as u64).map(|row| gaussian(stream.fork(row), head_dim)).collect()
     }
 }
 

@@ -45,7 +45,7 @@ use crate::mask::Mask;
 use crate::mode::Mode;
 
 /// ε of GroupNorm.
-const EPSILON: f64 = 1e-5;
+pub(crate) const EPSILON: f64 = 1e-5;
 
 /// `[model.attention] kind = "retention"`
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -61,7 +61,7 @@ impl AttentionKind for Config {
             projection: Projection::build(spec, vb, Heads::default())?,
             gate: spec.linear("gate", spec.d_heads(), vb)?,
             output: projection::output(spec, vb)?,
-            gamma: (0..spec.n_heads).map(|head| 1. - (-5. - head as f64).exp2()).collect(),
+            gamma: gamma(spec.n_heads),
             scale: 1. / (spec.head_dim() as f64).sqrt(),
             ones: Tensor::ones(spec.head_dim(), vb.dtype(), vb.device())?,
             dropout: Dropout::new(spec.dropout, vb),
@@ -80,6 +80,11 @@ impl AttentionKind for Config {
         };
         projection::cost(spec, [q_len, kv_len]) + core
     }
+}
+
+/// γ of each head, eq. (8).
+pub(crate) fn gamma(n_heads: usize) -> Vec<f64> {
+    (0..n_heads).map(|head| 1. - (-5. - head as f64).exp2()).collect()
 }
 
 /// (swish(X W_G) ⊙ GroupNorm(heads)) W_O.

@@ -151,7 +151,7 @@ fn write_head(
     if input_dropout {
         rules.note("in training, transformers has no dropout before the dense map of the head");
     }
-    let known = Activation::ALL.iter().copied().find(|&known| activation == known.into());
+    let known = activation.of_blocks();
     let has = "an activation that networks of the blocks have, too";
     rules.check(known.is_some(), "model.classifier.activation", "\"tanh\"", has);
     let map = json!({

@@ -25,7 +25,7 @@ use super::feed_forward::Activation;
 use super::linear::{Bias, Linear};
 use super::norm::{Norm, NormConfig};
 use crate::choice::choice;
-use crate::choice::names::names;
+use crate::choice::names::{Named as _, names};
 use crate::choice::settings::settings;
 use crate::error::{BuildError, BuildResult};
 use crate::mode::Mode;
@@ -87,6 +87,13 @@ impl HeadActivation {
             Self::Silu => Function::Silu.forward(x),
             Self::Sigmoid => Function::Sigmoid.forward(x),
         }
+    }
+}
+
+impl HeadActivation {
+    /// The same activation of a feed-forward network, if those have it.
+    pub(crate) fn of_blocks(self) -> Option<Activation> {
+        Activation::ALL.iter().copied().find(|&known| self == known.into())
     }
 }
 

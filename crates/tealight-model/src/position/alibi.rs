@@ -8,6 +8,8 @@
 //! If the number of heads is not a power of two, two geometric sequences are interleaved, as in the
 //! paper's code.
 
+use std::ops::RangeInclusive;
+
 use candle_core::{DType, Device, Result, Tensor};
 use candle_nn::VarBuilder;
 
@@ -40,6 +42,13 @@ impl ScoreBias for Alibi {
         let shape = (self.slopes.len(), q_len, kv_len);
         Tensor::from_vec(values, shape, &self.device)?.to_dtype(self.dtype)
     }
+
+    fn of_distances(&self, distances: RangeInclusive<i64>) -> Result<Tensor> {
+        let of_head =
+            |slope: &f64| distances.clone().map(|x| -slope * x.abs() as f64).collect::<Vec<_>>();
+        let rows = self.slopes.iter().map(of_head).collect::<Vec<_>>();
+        Tensor::new(rows, &self.device)?.to_dtype(self.dtype)
+    }
 }
 
 fn slopes(n_heads: usize) -> Vec<f64> {
@@ -65,6 +74,7 @@ mod tests {
         let alibi = Alibi { slopes: vec![0.5], dtype: DType::F64, device: Device::Cpu };
         let bias = alibi.bias(2, 3)?.to_vec3::<f64>()?;
         assert_eq!(bias, [[[-0.5, -0., -0.5], [-1., -0.5, -0.]]]);
+        assert_eq!(alibi.of_distances(-2..=1)?.to_vec2::<f64>()?, [[-1., -0.5, -0., -0.5]]);
         Ok(())
     }
 }

@@ -13,7 +13,7 @@ pub mod scaling;
 pub mod sinusoidal;
 
 use std::fmt;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
 use candle_core::{DType, Result, Tensor};
 use candle_nn::VarBuilder;
@@ -92,6 +92,9 @@ pub trait ScoreBias: fmt::Debug + Send + Sync {
     /// The bias `(n_heads, q_len, kv_len)`, added to the scores of every sequence and layer. The
     /// queries are the last `q_len` of the `kv_len` positions.
     fn bias(&self, q_len: usize, kv_len: usize) -> Result<Tensor>;
+
+    /// The bias for each distance i − j of a query i from a key j: `(n_heads, distances)`.
+    fn of_distances(&self, distances: RangeInclusive<i64>) -> Result<Tensor>;
 }
 
 /// A built position encoding; at most one of the fields is set.

@@ -9,6 +9,8 @@
 //! `max_distance`, and the last one holds all larger distances. In a bidirectional stack, half of all
 //! buckets is for j > i. All layers share one table, as in T5.
 
+use std::ops::RangeInclusive;
+
 use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
 
@@ -75,6 +77,17 @@ impl ScoreBias for Relative {
         let bias = tealight_ops::embedding::embedding(&self.weight, &buckets)?;
         bias.permute((2, 0, 1))?.contiguous() // (n_heads, q_len, kv_len)
     }
+
+    fn of_distances(&self, distances: RangeInclusive<i64>) -> Result<Tensor> {
+        let magnitude = |distance: i64| distance.unsigned_abs() as usize;
+        let bucket = |distance: i64| match distance {
+            0.. => self.bucket(magnitude(distance), 0),
+            ..0 => self.bucket(0, magnitude(distance)),
+        };
+        let buckets: Vec<u32> = distances.map(bucket).collect();
+        let buckets = Tensor::new(buckets, self.weight.device())?;
+        tealight_ops::embedding::embedding(&self.weight, &buckets)?.t()?.contiguous()
+    }
 }
 
 impl Relative {
@@ -133,6 +146,22 @@ mod tests {
         let both = Relative { weight, causal: false, n_buckets: 6, max_distance: 4 };
         assert_eq!([0, 1, 2, 4, 9].map(|query| both.bucket(query, 0)), [0, 1, 2, 2, 2]);
         assert_eq!([1, 2, 4, 9].map(|key| both.bucket(0, key)), [4, 5, 5, 5]);
+        Ok(())
+    }
+
+    #[test]
+    fn a_bias_is_a_function_of_the_distance() -> Result<()> {
+        for causal in [true, false] {
+            let weight = Tensor::arange(0_f64, 96., &Device::Cpu)?.reshape((32, 3))?;
+            let relative = Relative { weight, ..relative(causal)? };
+            let of_distances = relative.of_distances(-6..=6)?.to_vec2::<f64>()?;
+            for (head, rows) in relative.bias(7, 7)?.to_vec3::<f64>()?.iter().enumerate() {
+                for (query, row) in rows.iter().enumerate() {
+                    let same = (0..7).map(|key| of_distances[head][6 + query - key]);
+                    assert!(row.iter().copied().eq(same), "{query}: {row:?}");
+                }
+            }
+        }
         Ok(())
     }
 

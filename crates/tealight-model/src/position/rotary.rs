@@ -103,6 +103,12 @@ impl Rotary {
         rotary::rotate_heads_last(x, &cos, &sin, self.layout)
     }
 
+    /// Cosines and sines of the first positions, `(max_seq_len, head_dim/2)` each, and the pairs that they rotate.
+    pub(crate) fn constants(&self, max_seq_len: usize) -> Result<(Tensor, Tensor, rotary::Layout)> {
+        let (cos, sin) = self.tables(0, max_seq_len)?;
+        Ok((cos, sin, self.layout))
+    }
+
     /// Cosines and sines of `seq_len` positions from `start` on.
     fn tables(&self, start: usize, seq_len: usize) -> Result<(Tensor, Tensor)> {
         let (Self { frequencies, cos, .. }, end) = (self, start + seq_len);

@@ -15,7 +15,7 @@ pub struct Card<'a> {
     pub name: &'a str,
     /// The task of the model.
     pub purpose: &'a Purpose,
-    /// `transformers` or `tealight`.
+    /// `transformers`, `tealight` or `onnx`.
     pub library: &'static str,
     /// Why `transformers` cannot load the model, if it cannot.
     pub reason: Option<&'a str>,
@@ -44,7 +44,7 @@ impl Card<'_> {
         if let Some(reason) = self.reason {
             let _ = write!(text, "\n`transformers` has no class for it: {reason}.\n");
         }
-        let _ = write!(text, "\n## Use\n\n```sh\n{}\n```\n", usage(self.purpose));
+        let _ = write!(text, "\n## Use\n\n```sh\n{}\n```\n", usage(self.purpose, library));
         if !self.metrics.is_empty() {
             text.push_str("\n## Results\n\n| metric | value |\n| --- | ---: |\n");
             for (metric, value) in self.metrics {
@@ -71,8 +71,11 @@ fn pipeline_tag(purpose: &Purpose) -> Option<&'static str> {
 }
 
 /// A command that uses the exported model.
-fn usage(purpose: &Purpose) -> &'static str {
+fn usage(purpose: &Purpose, library: &str) -> &'static str {
     match purpose {
+        _ if library == "onnx" => {
+            "python -c 'import onnxruntime; onnxruntime.InferenceSession(\"onnx/model.onnx\")'"
+        }
         Purpose::MaskedLm(_) => "tealight fill-mask FOLDER \"… [MASK] …\"",
         Purpose::CausalLm(_) => "tealight generate FOLDER \"…\"",
         Purpose::Seq2Seq { .. } => "tealight translate FOLDER \"…\"",

@@ -1,17 +1,19 @@
-//! `tealight export`: writes a model as a folder for `transformers` or for Tealight.
+//! `tealight export`: writes a model as a folder for `transformers`, for Tealight or for ONNX.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use tealight_model::hf::{self, Expressed, Head, Sizes};
 use tealight_model::models::classifier::ReadOut;
+use tealight_model::onnx::{self, Cache, Model};
 
 use super::card::Card;
 use super::purpose::Purpose;
 use super::{HfOrigin, Pretrained, folder, tealight_folder};
 use crate::data::text::tokenizer::Tokenizer;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::storage::files;
+use crate::task::classify::Labels;
 
 /// Where a model comes from, for its model card.
 #[derive(Clone, Debug, Default)]
@@ -34,7 +36,17 @@ pub enum Format {
         /// Why `transformers` cannot express the model, if it cannot.
         reason: Option<String>,
     },
+    /// A graph of ONNX in `onnx/model.onnx`, with the configuration of `transformers` and the tokenizer beside it.
+    Onnx {
+        /// The model for `transformers`, or why it has no such class; then there is no `config.json`.
+        expressed: std::result::Result<Box<Expressed>, String>,
+        /// Whether a decoder takes and gives keys and values.
+        cache: Cache,
+    },
 }
+
+/// The graph, where Optimum and transformers.js look for it.
+const ONNX_MODEL: &str = "onnx/model.onnx";
 
 impl Pretrained {
     /// This model as one of `transformers`.
@@ -89,6 +101,10 @@ impl Pretrained {
     /// If `to` exists and is not empty, among others: no file is overwritten.
     pub fn export(&self, to: &Path, format: &Format, provenance: &Provenance) -> Result<()> {
         let (library, reason, mut files) = match format {
+            Format::Onnx { expressed, cache } => {
+                let reason = expressed.as_ref().err().map(String::as_str);
+                ("onnx", reason, self.onnx_files(expressed.as_deref().ok(), *cache)?)
+            }
             Format::HuggingFace(expressed) => {
                 let files = folder::files(expressed, &self.weights, self.tokenizer.as_ref())?;
                 ("transformers", None, files)
@@ -109,5 +125,54 @@ impl Pretrained {
         };
         files.push(("README.md".to_owned(), card.markdown().into_bytes()));
         files::write_directory(to, &files)
+    }
+
+    /// The files of a folder with a graph of ONNX, except the model card.
+    fn onnx_files(
+        &self,
+        expressed: Option<&Expressed>,
+        cache: Cache,
+    ) -> Result<Vec<(String, Vec<u8>)>> {
+        let graph = onnx::export(&self.model, self.onnx_model(cache)?, &self.weights);
+        let graph = graph.map_err(|error| Error::unusable(&self.config_file, &error))?;
+        let mut files = match (expressed, &self.tokenizer) {
+            (Some(expressed), tokenizer) => folder::description(expressed, tokenizer.as_ref())?,
+            (None, Some(tokenizer)) => {
+                let named = |(name, bytes): (&str, _)| (name.to_owned(), bytes);
+                tokenizer.files()?.into_iter().map(named).collect()
+            }
+            (None, None) => Vec::new(),
+        };
+        let labels = self.labels.as_ref().map(Labels::file).transpose()?;
+        files.extend(labels.map(|(name, bytes)| (name.to_owned(), bytes)));
+        files.push((ONNX_MODEL.to_owned(), graph));
+        Ok(files)
+    }
+
+    /// The model whose graph is written.
+    fn onnx_model(&self, cache: Cache) -> Result<Model<'_>> {
+        let refuse = |rule: &str| Err(Error::unusable(&self.config_file, &rule));
+        let model = match &self.purpose {
+            Purpose::CausalLm(spec) => return Ok(Model::CausalLm(spec, cache)),
+            Purpose::MaskedLm(spec) => Model::MaskedLm(spec),
+            Purpose::Encoder(spec) => Model::Encoder(spec),
+            Purpose::Classifier(spec) => Model::Classifier(spec),
+            Purpose::Seq2Seq { .. } => {
+                return refuse(
+                    "an encoder-decoder cannot be written as ONNX: its export is not supported",
+                );
+            }
+            Purpose::Other(record) => {
+                let task = &record.task;
+                let rule = format!(
+                    "a model of the task \"{task}\" cannot be written as ONNX: its inputs are no texts"
+                );
+                return refuse(&rule);
+            }
+        };
+        match cache {
+            Cache::Without => Ok(model),
+            Cache::With => refuse("only a causal language model has a cache of keys and values"),
+        }
     }
 }

@@ -109,10 +109,18 @@ pub fn files(
 ) -> Result<Vec<(String, Vec<u8>)>> {
     let model = Path::new(MODEL);
     let named = expressed.rename(parameters).map_err(in_file(model))?;
-    let mut written = vec![
-        (CONFIG.to_owned(), files::to_json(Path::new(CONFIG), &expressed.config)?),
-        (MODEL.to_owned(), tensors::to_bytes_for_torch(model, &named)?),
-    ];
+    let mut written = description(expressed, tokenizer)?;
+    written.push((MODEL.to_owned(), tensors::to_bytes_for_torch(model, &named)?));
+    Ok(written)
+}
+
+/// The files of [`files`] without those of the parameters.
+pub(super) fn description(
+    expressed: &Expressed,
+    tokenizer: Option<&Tokenizer>,
+) -> Result<Vec<(String, Vec<u8>)>> {
+    let config = files::to_json(Path::new(CONFIG), &expressed.config)?;
+    let mut written = vec![(CONFIG.to_owned(), config)];
     if let Some(tokenizer) = tokenizer {
         written.extend(tokenizer_files(expressed, tokenizer)?);
     }

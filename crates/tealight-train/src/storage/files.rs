@@ -55,7 +55,8 @@ fn parents_of_missing(path: &Path) -> Vec<&Path> {
     missing.into_iter().map(|new| new.parent().unwrap_or(Path::new(""))).collect()
 }
 
-/// Writes a directory of files (name, content) atomically: under a temporary name, synced, then renamed.
+/// Writes a directory of files (name, content) atomically: under a temporary name, synced, then renamed. A name may
+/// be that of a file in a folder, such as `onnx/model.onnx`.
 ///
 /// # Errors
 /// If `path` exists and is not an empty directory.
@@ -71,7 +72,14 @@ pub fn write_directory(path: &Path, files: &[(String, Vec<u8>)]) -> Result<()> {
     remove_if_exists(&temporary)?;
     create_directory(&temporary)?;
     for (name, bytes) in files {
-        write(&temporary.join(name), bytes)?;
+        let file = temporary.join(name);
+        if let Some(folder) = file.parent().filter(|folder| *folder != temporary) {
+            create_directory(folder)?;
+            write(&file, bytes)?;
+            sync_directory(folder)?;
+        } else {
+            write(&file, bytes)?;
+        }
     }
     sync_directory(&temporary)?;
     rename(&temporary, path)

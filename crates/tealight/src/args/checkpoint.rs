@@ -60,6 +60,9 @@ pub(crate) struct Export {
     /// Format of the output folder
     #[arg(long, value_enum, default_value = "auto")]
     pub(crate) format: ExportFormat,
+    /// With `--format onnx`: a causal language model takes and gives the keys and values of all positions
+    #[arg(long)]
+    pub(crate) cache: bool,
 }
 
 /// The format of an exported folder.
@@ -71,4 +74,6 @@ pub(crate) enum ExportFormat {
     Hf,
     /// Tealight
     Tealight,
+    /// ONNX: a graph in `onnx/model.onnx`, for onnxruntime, Optimum and transformers.js
+    Onnx,
 }

@@ -2,6 +2,7 @@
 
 use anyhow::{Result, bail};
 use tealight_model::hf::Expressed;
+use tealight_model::onnx::Cache;
 use tealight_train::pretrained::Pretrained;
 use tealight_train::pretrained::export::{Format, Provenance};
 use tealight_train::run::{RunDirectory, Selection};
@@ -15,7 +16,13 @@ use crate::terminal::output::{log, print};
 pub(crate) fn run(args: &Export) -> Result<()> {
     let pretrained = Pretrained::open(&args.model, args.checkpoint)?;
     log_notes(&pretrained);
-    let format = format(args.format, pretrained.hugging_face())?;
+    let mut format = format(args.format, pretrained.hugging_face())?;
+    if args.cache {
+        let Format::Onnx { cache, .. } = &mut format else {
+            bail!("`--cache` needs `--format onnx`")
+        };
+        *cache = Cache::With;
+    }
     pretrained.export(&args.to, &format, &about(args)?)?;
     print(&format!("{}\n", args.to.display()))
 }
@@ -27,6 +34,15 @@ pub(super) fn format(
 ) -> Result<Format> {
     match (requested, expressed) {
         (ExportFormat::Tealight, expressed) => Ok(Format::Tealight { reason: expressed.err() }),
+        (ExportFormat::Onnx, expressed) => {
+            match &expressed {
+                Ok(expressed) => expressed.notes.iter().for_each(|note| log(note)),
+                Err(reason) => log(&format!(
+                    "`transformers` has no class for this model: {reason}; exporting without `config.json`"
+                )),
+            }
+            Ok(Format::Onnx { expressed: expressed.map(Box::new), cache: Cache::Without })
+        }
         (_, Ok(expressed)) => {
             expressed.notes.iter().for_each(|note| log(note));
             Ok(Format::HuggingFace(Box::new(expressed)))

@@ -140,7 +140,7 @@ fn the_help_of_each_command_has_what_the_readme_claims() -> Result {
             "generate",
             &["--temperature", "--top-k", "--top-p", "--min-p", "--repetition-penalty", "--stop"],
         ),
-        ("export", &["--to", "--format", "--checkpoint"]),
+        ("export", &["--to", "--format", "--checkpoint", "--cache", "onnx"]),
         ("classify", &["--json", "--checkpoint"]),
         ("plot", &["--output", "--mean", "--log"]),
         ("attend", &["--output", "--maps", "--json", "--text", "--checkpoint"]),

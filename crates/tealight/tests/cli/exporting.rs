@@ -167,3 +167,83 @@ fn a_decoder_of_transformers_is_fine_tuned_inspected_and_exported_as_its_family(
     }
     Ok(())
 }
+/// The graph is beside what transformers.js and Optimum read to choose a class.
+#[test]
+fn a_graph_of_onnx_is_written_with_its_configuration_and_tokenizer() -> Result {
+    let folder = Folder::new()?;
+    let names = |path: &str| -> Result<Vec<u8>> { Ok(std::fs::read(folder.path(path))?) };
+    let holds = |bytes: &[u8], name: &str| bytes.windows(name.len()).any(|x| x == name.as_bytes());
+    export(&folder, &golden_model("bert"), "bert", "onnx")?;
+    let graph = names("bert/onnx/model.onnx")?;
+    for name in ["input_ids", "attention_mask", "token_type_ids", "logits"] {
+        assert!(holds(&graph, name), "{name}");
+    }
+    export(&folder, &golden_model("bert"), "hf", "hf")?;
+    for file in ["config.json", "tokenizer.json", "tokenizer_config.json"] {
+        assert_eq!(folder.read(&format!("bert/{file}"))?, folder.read(&format!("hf/{file}"))?);
+    }
+    assert!(folder.read("bert/README.md")?.contains("library_name: onnx"));
+    let gpt2 = ["export", &golden_model("gpt2"), "--to", "gpt2", "--format", "onnx", "--cache"];
+    folder.succeed(&gpt2)?;
+    let graph = names("gpt2/onnx/model.onnx")?;
+    assert!(holds(&graph, "past_key_values.1.key") && holds(&graph, "present.0.value"));
+    Ok(())
+}
+
+#[test]
+fn what_no_graph_is_written_for_is_named() -> Result {
+    let folder = Folder::new()?;
+    let refuse = |model: &str, options: &[&str], parts: &[&str]| -> Result {
+        let model = golden_model(model);
+        let args = [&["export", &model, "--to", "onnx"], options].concat();
+        folder.refuse(&args, parts)?;
+        assert!(!folder.path("onnx").exists());
+        Ok(())
+    };
+    let onnx = ["--format", "onnx"];
+    refuse("t5", &onnx, &["config.json", "an encoder-decoder cannot be written as ONNX"])?;
+    let with_cache = ["--format", "onnx", "--cache"];
+    refuse("bert", &with_cache, &["only a causal language model has a cache"])?;
+    refuse("gpt2", &["--cache"], &["`--cache` needs `--format onnx`"])
+}
+
+/// AFT has no class in transformers, and no keys and values to keep.
+#[test]
+fn a_model_without_a_class_is_written_without_a_configuration() -> Result {
+    let folder = Folder::new()?;
+    folder.write("aft.toml", CAUSAL_AFT)?;
+    folder.succeed(&["train", "aft.toml", "-q"])?;
+    let outcome = folder.succeed(&["export", "runs/aft", "--to", "own", "--format", "onnx"])?;
+    assert!(outcome.stderr.contains("model.attention.kind"), "{}", outcome.stderr);
+    assert!(
+        folder.path("own/onnx/model.onnx").exists() && folder.path("own/tokenizer.json").exists()
+    );
+    assert!(!folder.path("own/config.json").exists());
+    let with_cache = ["export", "runs/aft", "--to", "cached", "--format", "onnx", "--cache"];
+    folder.refuse(&with_cache, &["a cache of `model.attention.kind` = \"aft_simple\""])
+}
+
+const CAUSAL_AFT: &str = "\
+seed = 7
+[task]
+kind = \"causal_lm\"
+seq_len = 16
+[task.corpus]
+kind = \"diary\"
+n_documents = 40
+n_validation = 6
+n_days = 2
+[task.tokenizer]
+kind = \"char\"
+[model]
+d_model = 8
+n_layers = 1
+n_heads = 2
+causal = true
+attention = { kind = \"aft_simple\" }
+[training]
+steps = 1
+batch_size = 2
+[checkpoint]
+every = 1
+";

@@ -1,0 +1,77 @@
+//! Attention: one file for each way to compute it, and here which kind is computed in which.
+
+mod aft;
+mod dense;
+mod heads;
+mod layer;
+mod linear;
+mod nystrom;
+mod recurrence;
+mod retention;
+mod rwkv;
+mod score;
+mod weights;
+
+pub(super) use layer::{Layer, Output};
+
+use super::error::OnnxResult;
+use super::graph::Value;
+use crate::attention as kinds;
+use crate::attention::score::Score;
+use crate::attention::{
+    AttentionConfig, aft_local, aft_simple, entmax15, local, softmax, sparsemax, thresholded, top_k,
+};
+use dense::Scores;
+use heads::Heads;
+
+/// Self-attention of `x (batch, q_len, d_model)`.
+///
+/// # Errors
+/// If the kind cannot be written as asked for, by its name.
+pub(super) fn attention(
+    config: &AttentionConfig,
+    layer: &Layer<'_>,
+    x: &Value,
+) -> OnnxResult<Output> {
+    // Kinds that differ in the step from scores to weights alone.
+    let dense = |score: Score, weights: &dyn Fn(&Scores<'_>) -> Value| {
+        dense::attention(layer, x, Heads::default(), score, None, weights)
+    };
+    match config {
+        AttentionConfig::Softmax(softmax::Config {
+            score,
+            n_kv_heads,
+            qk_norm,
+            qk_norm_epsilon,
+        }) => {
+            let heads =
+                Heads { n_kv_heads: *n_kv_heads, qk_norm: qk_norm.then_some(*qk_norm_epsilon) };
+            dense::attention(layer, x, heads, *score, None, weights::softmax)
+        }
+        AttentionConfig::Local(local::Config { window, n_kv_heads, qk_norm, qk_norm_epsilon }) => {
+            let heads =
+                Heads { n_kv_heads: *n_kv_heads, qk_norm: qk_norm.then_some(*qk_norm_epsilon) };
+            let (score, window) = (Score::ScaledDot, Some(*window));
+            dense::attention(layer, x, heads, score, window, weights::softmax)
+        }
+        AttentionConfig::Sparsemax(sparsemax::Config { score }) => {
+            dense(*score, &weights::sparsemax)
+        }
+        AttentionConfig::Entmax15(entmax15::Config { score }) => dense(*score, &weights::entmax15),
+        AttentionConfig::TopK(top_k::Config { k, score }) => {
+            dense(*score, &|scores| weights::top_k(scores, *k))
+        }
+        AttentionConfig::Thresholded(thresholded::Config { threshold, rule, score }) => {
+            dense(*score, &|scores| weights::thresholded(scores, *rule, *threshold))
+        }
+        AttentionConfig::AftFull(config) => aft::full(layer, x, config),
+        AttentionConfig::AftLocal(aft_local::Config { window: _ }) => aft::local(layer, x),
+        AttentionConfig::AftSimple(aft_simple::Config {}) => aft::simple(layer, x),
+        AttentionConfig::AftConv(config) => aft::conv(layer, x, config),
+        AttentionConfig::Nystrom(config) => nystrom::attention(layer, x, config),
+        AttentionConfig::Linear(kinds::linear::Config {}) => linear::elu(layer, x),
+        AttentionConfig::Performer(config) => linear::performer(layer, x, config),
+        AttentionConfig::Rwkv(kinds::rwkv::Config {}) => rwkv::attention(layer, x),
+        AttentionConfig::Retention(kinds::retention::Config {}) => retention::attention(layer, x),
+    }
+}

@@ -1,0 +1,85 @@
+//! Layers that act on each position by itself: linear maps, norms, activations, feed-forward networks.
+
+use candle_core::Result;
+
+use super::graph::{Graph, Value};
+use super::parameters::Scope;
+use crate::layers::feed_forward::{Activation, FeedForwardConfig, GluConfig, MlpConfig};
+use crate::layers::norm::{LayerNormConfig, NormConfig, RmsNormConfig};
+
+/// x Wᵀ (+ b) with `weight (out, in)` and `bias (out)`, if there is one: `(.., in)` → `(.., out)`
+pub(super) fn linear(graph: &Graph, at: &Scope<'_>, x: &Value) -> Result<Value> {
+    // Transposed here and not by a node: matrix products read rows of the second factor.
+    let weight = at.derived(graph, "weight.transposed", &at.tensor("weight")?.t()?)?;
+    biased(graph, at, &graph.matmul(x, &weight))
+}
+
+/// x + b, if there is a bias.
+pub(super) fn biased(graph: &Graph, at: &Scope<'_>, x: &Value) -> Result<Value> {
+    if at.has("bias") { Ok(graph.add(x, &at.constant(graph, "bias")?)) } else { Ok(x.clone()) }
+}
+
+/// `(.., d_model)` → the same shape
+pub(super) fn norm(graph: &Graph, config: &NormConfig, at: &Scope<'_>, x: &Value) -> Result<Value> {
+    match *config {
+        NormConfig::None => Ok(x.clone()),
+        NormConfig::LayerNorm(LayerNormConfig { epsilon, bias }) => {
+            let weight = at.constant(graph, "weight")?;
+            let bias = bias.then(|| at.constant(graph, "bias")).transpose()?;
+            Ok(graph.layer_norm(x, &weight, bias.as_ref(), epsilon))
+        }
+        NormConfig::RmsNorm(RmsNormConfig { epsilon }) => {
+            Ok(rms_norm(graph, x, &at.constant(graph, "weight")?, epsilon))
+        }
+    }
+}
+
+/// x / √(mean x² + ε) · weight over the last axis.
+pub(super) fn rms_norm(graph: &Graph, x: &Value, weight: &Value, epsilon: f64) -> Value {
+    let mean_square = graph.mean(&graph.mul(x, x), -1);
+    let root = graph.map("Sqrt", &graph.add(&mean_square, &graph.number(epsilon)));
+    graph.mul(&graph.div(x, &root), weight)
+}
+
+/// φ(x)
+pub(super) fn activation(graph: &Graph, function: Activation, x: &Value) -> Value {
+    let half = |x: &Value, cdf: &Value| {
+        let cdf = graph.add(cdf, &graph.number(1.));
+        graph.scale(&graph.mul(x, &cdf), 0.5)
+    };
+    match function {
+        Activation::Relu => graph.map("Relu", x),
+        Activation::Sigmoid => graph.map("Sigmoid", x),
+        Activation::Silu => graph.mul(x, &graph.map("Sigmoid", x)),
+        Activation::Gelu => {
+            let erf = graph.map("Erf", &graph.scale(x, std::f64::consts::FRAC_1_SQRT_2));
+            half(x, &erf)
+        }
+        Activation::GeluTanh => {
+            let cube = graph.mul(&graph.mul(x, x), x);
+            let inner = graph.add(x, &graph.scale(&cube, 0.044_715));
+            half(x, &graph.map("Tanh", &graph.scale(&inner, (2. / std::f64::consts::PI).sqrt())))
+        }
+    }
+}
+
+/// The feed-forward network, `(.., d_model)` → the same shape; `None` for the kind `none`.
+pub(super) fn feed_forward(
+    graph: &Graph,
+    config: &FeedForwardConfig,
+    at: &Scope<'_>,
+    x: &Value,
+) -> Result<Option<Value>> {
+    // The inner width is that of the parameters.
+    let inner = match *config {
+        FeedForwardConfig::None => return Ok(None),
+        FeedForwardConfig::Mlp(MlpConfig { activation: function, d_ff: _ }) => {
+            activation(graph, function, &linear(graph, &at.at("up"), x)?)
+        }
+        FeedForwardConfig::Glu(GluConfig { activation: function, d_ff: _ }) => {
+            let gate = activation(graph, function, &linear(graph, &at.at("gate"), x)?);
+            graph.mul(&gate, &linear(graph, &at.at("up"), x)?)
+        }
+    };
+    linear(graph, &at.at("down"), &inner).map(Some)
+}

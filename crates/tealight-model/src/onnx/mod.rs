@@ -1,0 +1,262 @@
+//! Models as files of ONNX (<https://onnx.ai>): graphs of standard operators with the parameters, which run without
+//! Tealight.
+//!
+//! ```text
+//! inputs    input_ids, attention_mask (1 = real), token_type_ids (int64)
+//!           with a cache also position_ids, past_key_values.N.{key, value}
+//! outputs   logits, or last_hidden_state of an encoder; present.N.{key, value}
+//! ```
+//!
+//! The names are those of Optimum and transformers.js. Batch and length are chosen by each call. The graph is built
+//! from a [`ModelConfig`] and the names of the parameters, so it does not depend on a family of `transformers`; each
+//! part of a model has one file here. A parameter that no part uses is an error, so a part that this export does not
+//! know cannot be left out silently. A query that may read nothing gets zeros, as in Tealight.
+//!
+//! This module writes no file.
+
+mod attention;
+mod error;
+mod graph;
+mod head;
+mod layers;
+mod parameters;
+mod position;
+pub mod proto;
+mod sequence;
+mod transformer;
+
+use std::collections::BTreeMap;
+
+use candle_core::Tensor;
+
+pub use error::{OnnxError, OnnxResult};
+
+use crate::config::ModelConfig;
+use crate::models::causal_lm::{CausalLm, CausalLmSpec};
+use crate::models::classifier::{Classifier, ClassifierSpec};
+use crate::models::masked_lm::{MaskedLm, MaskedLmSpec};
+use graph::{Axis, Graph, Type, Value};
+use parameters::Parameters;
+use position::Tokens;
+use sequence::{Lengths, Sequence};
+use transformer::{Backbone, Hidden, Inputs};
+
+/// A model with the sizes of its data.
+#[derive(Clone, Copy, Debug)]
+pub enum Model<'a> {
+    /// Logits of every position.
+    MaskedLm(&'a MaskedLmSpec),
+    /// Hidden states of the backbone of a masked language model.
+    Encoder(&'a MaskedLmSpec),
+    /// Logits of the next token at every position.
+    CausalLm(&'a CausalLmSpec, Cache),
+    /// Logits of the classes.
+    Classifier(&'a ClassifierSpec),
+}
+
+/// Whether a decoder takes and gives the keys and values of all positions, so that a call reads only new tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cache {
+    /// Each call reads the whole sequence.
+    Without,
+    /// `past_key_values.N.{key, value}` and `present.N.{key, value} (batch, n_kv_heads, positions, head_dim)`. The
+    /// first call passes 0 positions. If positions are rows of a table, `position_ids (batch, seq_len)` names them.
+    With,
+}
+
+/// The bytes of the file for the model of this `config` with these `parameters`.
+///
+/// # Errors
+/// If the settings or parameters are no such model; if ONNX cannot express a part of it, by name; or if the
+/// parameters take more than 2 GiB.
+pub fn export(
+    config: &ModelConfig,
+    model: Model<'_>,
+    parameters: &BTreeMap<String, Tensor>,
+) -> OnnxResult<Vec<u8>> {
+    refuse_unknown(config);
+    let parameters = model.parameters(config, parameters)?;
+    let graph = Graph::default();
+    Writer { graph: &graph, config, model, parameters: &parameters }.write()?;
+    parameters.check_all_taken()?;
+    graph.into_bytes()
+}
+
+/// Lists every setting, so that a new one is an error here until this export knows it.
+fn refuse_unknown(config: &ModelConfig) {
+    let ModelConfig {
+        // Read where the graph is built.
+        d_model: _,
+        n_layers: _,
+        n_heads: _,
+        head_dim: _,
+        max_seq_len: _,
+        causal: _,
+        norm_placement: _,
+        residual: _,
+        tied_output: _,
+        scale_output: _,
+        embedding: _,
+        position: _,
+        attention: _,
+        layers: _,
+        first_norm: _,
+        lm_head: _,
+        classifier: _,
+        norm: _,
+        feed_forward: _,
+        // Seen in the parameters.
+        bias: _,
+        // Without effect on a trained model.
+        dropout: _,
+        init: _,
+        // Of encoder-decoders, which are no `Model`.
+        n_encoder_layers: _,
+        encoder_attention: _,
+        cross_attention: _,
+    } = config;
+}
+
+impl Model<'_> {
+    /// Builds the model, which checks its settings, and collects its parameters.
+    fn parameters(
+        &self,
+        config: &ModelConfig,
+        all: &BTreeMap<String, Tensor>,
+    ) -> OnnxResult<Parameters> {
+        Ok(match *self {
+            Self::MaskedLm(spec) => Parameters::of(all, |vb| MaskedLm::build(config, spec, vb)),
+            Self::Encoder(spec) => {
+                Parameters::of(all, |vb| MaskedLm::build_encoder(config, spec, vb))
+            }
+            Self::CausalLm(spec, _) => Parameters::of(all, |vb| CausalLm::build(config, spec, vb)),
+            Self::Classifier(spec) => Parameters::of(all, |vb| Classifier::build(config, spec, vb)),
+        }?)
+    }
+
+    fn sizes(&self) -> Sizes {
+        match *self {
+            Self::MaskedLm(spec) | Self::Encoder(spec) => {
+                let MaskedLmSpec { vocab_size, n_token_types, pad_id, seq_len, packed: _ } = *spec;
+                Sizes { n_outputs: vocab_size, n_token_types, pad_id, seq_len }
+            }
+            Self::CausalLm(spec, _) => {
+                let CausalLmSpec { vocab_size, seq_len, packed: _ } = *spec;
+                Sizes { n_outputs: vocab_size, n_token_types: 0, pad_id: None, seq_len }
+            }
+            Self::Classifier(spec) => {
+                let ClassifierSpec {
+                    vocab_size: _,
+                    n_token_types,
+                    pad_id,
+                    seq_len,
+                    n_classes,
+                    read_out: _,
+                } = *spec;
+                Sizes { n_outputs: n_classes, n_token_types, pad_id, seq_len }
+            }
+        }
+    }
+
+    fn has_cache(&self) -> bool {
+        matches!(self, Self::CausalLm(_, Cache::With))
+    }
+}
+
+/// The sizes of a model's data.
+#[derive(Debug)]
+struct Sizes {
+    n_outputs: usize,
+    n_token_types: usize,
+    pad_id: Option<u32>,
+    seq_len: usize,
+}
+
+const BATCH: Axis = Axis::Named("batch_size");
+const LEN: Axis = Axis::Named("sequence_length");
+const PAST_LEN: Axis = Axis::Named("past_sequence_length");
+const TOTAL_LEN: Axis = Axis::Named("total_sequence_length");
+
+/// Writes a model into a graph.
+#[derive(Clone, Copy, Debug)]
+struct Writer<'a> {
+    graph: &'a Graph,
+    config: &'a ModelConfig,
+    model: Model<'a>,
+    parameters: &'a Parameters,
+}
+
+impl Writer<'_> {
+    fn write(&self) -> OnnxResult<()> {
+        let Self { graph, config, model, parameters } = *self;
+        let Sizes { n_token_types, pad_id, seq_len, .. } = model.sizes();
+        let len = config.only_len().map_or(LEN, Axis::Fixed);
+        let ids = graph.input("input_ids", Type::Int, &[BATCH, len]);
+        let kv_len = if model.has_cache() { TOTAL_LEN } else { len };
+        let mask = graph.input("attention_mask", Type::Int, &[BATCH, kv_len]);
+        // A table of one type is added without being asked for, as `transformers`' tokenizers do.
+        let types =
+            (n_token_types > 1).then(|| graph.input("token_type_ids", Type::Int, &[BATCH, len]));
+        let places = (model.has_cache() && position::is_table(&config.position))
+            .then(|| graph.input("position_ids", Type::Int, &[BATCH, len]));
+        let past = if model.has_cache() { self.past() } else { Vec::new() };
+        let past_len = past.first().map(|[key, _value]| graph.len(key, 2));
+        let lengths = Lengths {
+            ids: &ids,
+            attention_mask: &mask,
+            position_ids: places.as_ref(),
+            past_len: past_len.as_ref(),
+        };
+        let sequence = Sequence::new(graph, &lengths, config.causal);
+        let max_seq_len = config.resolve_max_seq_len(seq_len)?;
+        let backbone = Backbone { config, sequence: &sequence, parameters, max_seq_len };
+        let tokens = Tokens { ids: &ids, pad_id };
+        let hidden = backbone.hidden(&Inputs { tokens, token_type_ids: types, past })?;
+        self.outputs(&sequence, &hidden, len)
+    }
+
+    /// Declares keys and values of the past positions.
+    fn past(&self) -> Vec<[Value; 2]> {
+        let input = |layer: usize, part: &str| {
+            let shape = self.cache_shape(layer, PAST_LEN);
+            self.graph.input(&format!("past_key_values.{layer}.{part}"), Type::Float, &shape)
+        };
+        (0..self.config.n_layers).map(|i| [input(i, "key"), input(i, "value")]).collect()
+    }
+
+    fn cache_shape(&self, layer: usize, len: Axis) -> [Axis; 4] {
+        let n_heads = self.config.attention_of(layer).n_kv_heads().unwrap_or(self.config.n_heads);
+        [BATCH, Axis::Fixed(n_heads), len, Axis::Fixed(self.config.head_dim())]
+    }
+
+    /// Applies the head, and declares the outputs.
+    fn outputs(&self, sequence: &Sequence<'_>, hidden: &Hidden, len: Axis) -> OnnxResult<()> {
+        let Self { graph, config, model, parameters } = *self;
+        let (x, n_outputs) = (&hidden.states, Axis::Fixed(model.sizes().n_outputs));
+        match model {
+            Model::Encoder(_) => {
+                let shape = [BATCH, len, Axis::Fixed(config.d_model)];
+                graph.output("last_hidden_state", x, &shape);
+            }
+            Model::MaskedLm(_) => {
+                let logits = head::masked_lm(graph, config, parameters, x)?;
+                graph.output("logits", &logits, &[BATCH, len, n_outputs]);
+            }
+            Model::CausalLm(..) => {
+                let logits = head::output(graph, config, parameters, x)?;
+                graph.output("logits", &logits, &[BATCH, len, n_outputs]);
+            }
+            Model::Classifier(spec) => {
+                let logits = head::classifier(sequence, config, spec.read_out, parameters, x)?;
+                graph.output("logits", &logits, &[BATCH, n_outputs]);
+            }
+        }
+        for (layer, parts) in hidden.present.iter().enumerate() {
+            for (part, name) in parts.iter().zip(["key", "value"]) {
+                let name = format!("present.{layer}.{name}");
+                graph.output(&name, part, &self.cache_shape(layer, TOTAL_LEN));
+            }
+        }
+        Ok(())
+    }
+}

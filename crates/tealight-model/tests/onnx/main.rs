@@ -1,0 +1,300 @@
+//! Models written as ONNX give what Tealight computes.
+//!
+//! The files are run by an interpreter that is part of this test. To run them with onnxruntime, too:
+//!
+//! ```sh
+//! TEALIGHT_ONNX_DIR=/tmp/onnx cargo nextest run -p tealight-model --test onnx --run-ignored only
+//! python scripts/reference/onnx_check.py /tmp/onnx
+//! ```
+
+#![expect(clippy::cast_possible_wrap, reason = "lengths of a few positions")]
+
+mod array;
+mod cases;
+#[path = "../common/mod.rs"]
+mod common;
+mod interpreter;
+
+use std::collections::BTreeSet;
+use std::error::Error;
+use std::path::Path;
+
+use candle_core::{DType, Result, Tensor};
+use prost::Message as _;
+use serde_json::{Value, json};
+use tealight_model::onnx::proto::{Dimension, GraphProto, ModelProto};
+use tealight_model::onnx::{Cache, OnnxError, OnnxResult, export};
+
+use array::Array;
+use cases::{Call, Case, MAX_SEQ_LEN, Task};
+use interpreter::{Values, run};
+
+/// Batch and length of the calls: sequences shorter and longer than windows and numbers of landmarks.
+const SHAPES: [(usize, usize); 4] = [(2, 1), (2, 5), (3, 5), (3, MAX_SEQ_LEN)];
+/// Lengths of the steps with a cache.
+const STEPS: [usize; 4] = [4, 1, 3, 2];
+/// The largest difference, in f32.
+const TOLERANCE: f64 = 1e-4;
+
+fn written(case: &Case, cache: Cache) -> OnnxResult<Vec<u8>> {
+    case.with_model(cache, |model| export(&case.config, model, &case.parameters))
+}
+
+fn decoded(bytes: &[u8]) -> ModelProto {
+    ModelProto::decode(bytes).expect("a message")
+}
+
+fn array(x: &Tensor) -> Result<Array> {
+    let values = common::values(x)?;
+    let array = Array::new(x.dims(), values);
+    Ok(Array { is_integer: x.dtype() != DType::F32, ..array })
+}
+
+/// The inputs of a call by name.
+fn inputs(call: &Call) -> Result<Values> {
+    let real = array(&call.padding)?.map(|flag| 1. - flag);
+    let mut inputs = Values::from([
+        ("input_ids".to_owned(), array(&call.input_ids)?),
+        ("attention_mask".to_owned(), real),
+    ]);
+    if let Some(types) = &call.token_type_ids {
+        inputs.insert("token_type_ids".to_owned(), array(types)?);
+    }
+    Ok(inputs)
+}
+
+fn output_name(task: Task) -> &'static str {
+    if task == Task::Encoder { "last_hidden_state" } else { "logits" }
+}
+
+fn difference(a: &Array, b: &Array) -> f64 {
+    assert_eq!(a.shape, b.shape);
+    let differences = a.data.iter().zip(&b.data).map(|(a, b)| (a - b).abs());
+    // A NaN is larger than any number.
+    differences.fold(0., |max, x| if max.is_nan() || x <= max { max } else { x })
+}
+
+/// The steps of a sequence with a cache: the tokens of a step with their positions, and the mask of all so far.
+fn steps(model: &ModelProto, call: &Call) -> Result<Vec<Values>> {
+    let graph = model.graph.as_ref().expect("a graph");
+    let is_placed = graph.input.iter().any(|input| input.name == "position_ids");
+    let mut start = 0;
+    STEPS
+        .iter()
+        .map(|&len| {
+            let ids = call.input_ids.narrow(1, start, len)?;
+            let places = Array::from_fn(ids.dims(), |index| (start + index[1]) as f64);
+            let places = Array { is_integer: true, ..places };
+            start += len;
+            let call = Call { padding: call.padding.narrow(1, 0, start)?, ..call.clone() };
+            let ids = ("input_ids".to_owned(), array(&ids)?);
+            let mut inputs = inputs(&call)?;
+            inputs.extend([ids]);
+            inputs.extend(is_placed.then(|| ("position_ids".to_owned(), places)));
+            Ok(inputs)
+        })
+        .collect()
+}
+
+/// Keys and values of no position.
+fn empty_past(model: &ModelProto, batch: usize) -> Values {
+    let graph = model.graph.as_ref().expect("a graph");
+    let past = graph.input.iter().filter(|input| input.name.starts_with("past_key_values."));
+    past.map(|input| {
+        let of_type = input.r#type.as_ref().and_then(|of| of.tensor_type.as_ref());
+        let dims = &of_type.and_then(|of| of.shape.as_ref()).expect("a shape").dim;
+        let fixed = |axis: usize| match dims[axis].value {
+            Some(Dimension::DimValue(len)) => len as usize,
+            ref other => panic!("{}: {other:?}", input.name),
+        };
+        (input.name.clone(), Array::new(&[batch, fixed(1), 0, fixed(3)], Vec::new()))
+    })
+    .collect()
+}
+
+/// The next step's past is this step's present.
+fn past_of(outputs: &Values) -> Values {
+    let present = outputs.iter().filter_map(|(name, x)| {
+        Some((format!("past_key_values{}", name.strip_prefix("present")?), x.clone()))
+    });
+    present.collect()
+}
+
+#[test]
+fn every_model_gives_what_tealight_computes() -> std::result::Result<(), Box<dyn Error>> {
+    let cases = cases::cases()?;
+    assert!(cases.len() > 90, "{}", cases.len());
+    for case in &cases {
+        let model = decoded(&written(case, Cache::Without)?);
+        for (batch, seq_len) in SHAPES {
+            let call = case.call(batch, seq_len)?;
+            let outputs = run(&model, &inputs(&call)?);
+            let expected = array(&case.outputs(&call)?)?;
+            let difference = difference(&outputs[output_name(case.task)], &expected);
+            let label = format!("{}, {batch}, {seq_len}", case.name);
+            assert!(difference < TOLERANCE, "{label}: {difference}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn decoding_with_a_cache_gives_the_logits_of_the_whole_sequence()
+-> std::result::Result<(), Box<dyn Error>> {
+    let cases = cases::cases()?;
+    let mut refused = BTreeSet::new();
+    for case in cases.iter().filter(|case| case.task == Task::CausalLm) {
+        let model = match written(case, Cache::With) {
+            Ok(bytes) => decoded(&bytes),
+            Err(OnnxError::Unsupported { setting, .. }) => {
+                refused.insert(setting);
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let seq_len = STEPS.iter().sum();
+        let call = case.call(3, seq_len)?;
+        let mut past = empty_past(&model, 3);
+        assert_eq!(past.len(), 2 * case.config.n_layers);
+        let mut logits = Vec::new();
+        for mut inputs in steps(&model, &call)? {
+            inputs.append(&mut past);
+            let outputs = run(&model, &inputs);
+            past = past_of(&outputs);
+            logits.push(outputs["logits"].clone());
+        }
+        let expected = array(&case.outputs(&call)?)?;
+        let difference =
+            difference(&interpreter::concat(&logits.iter().collect::<Vec<_>>(), 1), &expected);
+        assert!(difference < TOLERANCE, "{}: {difference}", case.name);
+    }
+    let kinds = ["aft_conv", "aft_full", "aft_local", "aft_simple", "rwkv"];
+    let settings = kinds.map(|kind| format!("a cache of `model.attention.kind` = \"{kind}\""));
+    assert!(refused.iter().eq(settings.iter()), "{refused:?}");
+    Ok(())
+}
+
+/// `position_ids` count from the first real token, as Optimum and transformers.js do.
+#[test]
+fn a_text_padded_on_the_left_gives_what_it_gives_alone() -> std::result::Result<(), Box<dyn Error>>
+{
+    let cases = cases::cases()?;
+    for name in ["gpt2", "llama"] {
+        let case = cases.iter().find(|case| case.name == name).ok_or(name)?;
+        let model = decoded(&written(case, Cache::With)?);
+        let logits = |ids: &[i64], places: &[i64], real: &[i64]| {
+            let named = [("input_ids", ids), ("position_ids", places), ("attention_mask", real)];
+            let named = named.map(|(name, row)| (name.to_owned(), row.to_vec()));
+            let mut inputs = empty_past(&model, 1);
+            inputs.extend(named.map(|(name, row)| (name, Array::integers(&[1, row.len()], row))));
+            run(&model, &inputs)["logits"].data.clone()
+        };
+        let alone = logits(&[5, 7, 11, 3], &[0, 1, 2, 3], &[1; 4]);
+        let padded = logits(&[2, 2, 5, 7, 11, 3], &[1, 1, 0, 1, 2, 3], &[0, 0, 1, 1, 1, 1]);
+        let same = &padded[padded.len() - alone.len()..];
+        let worst = alone.iter().zip(same).map(|(a, b)| (a - b).abs()).fold(0., f64::max);
+        assert!(worst < 1e-9, "{name}: {worst}");
+    }
+    Ok(())
+}
+
+/// Every name is given before it is used and given once, and constants are as large as their shapes say.
+#[test]
+fn graphs_are_well_formed() -> std::result::Result<(), Box<dyn Error>> {
+    for case in cases::cases()? {
+        let model = decoded(&written(&case, Cache::Without)?);
+        let graph = model.graph.expect("a graph");
+        for constant in &graph.initializer {
+            let n: i64 = constant.dims.iter().product();
+            let size = if constant.data_type == 1 { 4 } else { 8 };
+            assert_eq!(constant.raw_data.len() as i64, n * size, "{}", constant.name);
+        }
+        check_names(&graph, &mut BTreeSet::new());
+    }
+    Ok(())
+}
+
+fn check_names(graph: &GraphProto, known: &mut BTreeSet<String>) {
+    let names =
+        graph.initializer.iter().map(|x| &x.name).chain(graph.input.iter().map(|x| &x.name));
+    for name in names {
+        assert!(known.insert(name.clone()), "{name} is not unique");
+    }
+    for node in &graph.node {
+        for name in &node.input {
+            assert!(known.contains(name), "{name} of {} is not known", node.name);
+        }
+        for body in node.attribute.iter().filter_map(|attribute| attribute.g.as_ref()) {
+            check_names(body, &mut known.clone());
+        }
+        for name in &node.output {
+            assert!(known.insert(name.clone()), "{name} is not unique");
+        }
+    }
+    assert!(graph.output.iter().all(|output| known.contains(&output.name)));
+}
+
+#[test]
+fn the_same_model_gives_the_same_bytes() -> std::result::Result<(), Box<dyn Error>> {
+    let cases = cases::cases()?;
+    let case = &cases[0];
+    assert_eq!(written(case, Cache::Without)?, written(case, Cache::Without)?);
+    Ok(())
+}
+
+#[test]
+fn a_missing_parameter_is_named() -> Result<()> {
+    let mut case = cases::cases()?.remove(0);
+    case.parameters.remove("layer.1.attention.key.weight");
+    let error = written(&case, Cache::Without).expect_err("a missing parameter").to_string();
+    assert!(error.contains("layer.1.attention.key.weight"), "{error}");
+    Ok(())
+}
+
+fn to_json(x: &Array) -> Value {
+    let data: Vec<Value> = x
+        .data
+        .iter()
+        .map(|&value| if x.is_integer { json!(value as i64) } else { json!(value) })
+        .collect();
+    json!({ "shape": x.shape, "data": data })
+}
+
+fn inputs_to_json(inputs: &Values) -> Value {
+    inputs.iter().map(|(name, x)| (name.clone(), to_json(x))).collect()
+}
+
+/// Writes every model with its calls and what Tealight computes, for `scripts/reference/onnx_check.py`.
+#[test]
+#[ignore = "writes files for another program"]
+fn write_for_onnxruntime() -> std::result::Result<(), Box<dyn Error>> {
+    let folder = std::env::var("TEALIGHT_ONNX_DIR")?;
+    let write = |name: &str, bytes: &[u8], calls: &[Value]| -> std::io::Result<()> {
+        let folder = Path::new(&folder).join(name);
+        std::fs::create_dir_all(&folder)?;
+        std::fs::write(folder.join("model.onnx"), bytes)?;
+        std::fs::write(folder.join("calls.json"), json!(calls).to_string())
+    };
+    for case in cases::cases()? {
+        let output = output_name(case.task);
+        let mut calls = Vec::new();
+        for (batch, seq_len) in SHAPES {
+            let call = case.call(batch, seq_len)?;
+            let expected = array(&case.outputs(&call)?)?;
+            calls.push(json!({
+                "steps": [inputs_to_json(&inputs(&call)?)], "output": output, "expected": to_json(&expected),
+            }));
+        }
+        write(&case.name, &written(&case, Cache::Without)?, &calls)?;
+        let Ok(bytes) = written(&case, Cache::With) else { continue };
+        if case.task == Task::CausalLm {
+            let call = case.call(3, STEPS.iter().sum())?;
+            let expected = array(&case.outputs(&call)?)?;
+            let steps: Vec<Value> =
+                steps(&decoded(&bytes), &call)?.iter().map(inputs_to_json).collect();
+            let call = json!({ "steps": steps, "output": output, "expected": to_json(&expected) });
+            write(&format!("{}_cache", case.name), &bytes, &[call])?;
+        }
+    }
+    Ok(())
+}
