@@ -63,10 +63,13 @@ fn off(model: &Model, case: &Case<'_>, ours: &Tensor, theirs: &Tensor) -> f64 {
 }
 
 /// A padded query whose keys are all masked has other values in each version of `transformers`, so padding is not
-/// compared in causal models and where the record says so. `(batch, seq_len, width)` → the same shape or `(n, width)`.
+/// compared in causal models, in the hidden states of classifiers and where the record says so. `(batch, seq_len,
+/// width)` → the same shape or `(n, width)`.
 fn compared(model: &Model, case: &Case<'_>, states: &Tensor) -> Tensor {
     let is_causal = model.description.family.head() == Head::CausalLm;
-    let without_padding = is_causal || case.expected["compare_where"] == "attention_mask";
+    let of_classifier = model.description.classification.is_some() && states.rank() == 3;
+    let as_recorded = case.expected["compare_where"] == "attention_mask";
+    let without_padding = is_causal || of_classifier || as_recorded;
     let Some(real) = case.input("attention_mask").filter(|_| without_padding) else {
         return states.clone();
     };

@@ -167,6 +167,7 @@ fn a_decoder_of_transformers_is_fine_tuned_inspected_and_exported_as_its_family(
     }
     Ok(())
 }
+
 /// The graph is beside what transformers.js and Optimum read to choose a class.
 #[test]
 fn a_graph_of_onnx_is_written_with_its_configuration_and_tokenizer() -> Result {
