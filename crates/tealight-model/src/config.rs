@@ -161,7 +161,7 @@ impl ModelConfig {
         }
         for (i, layer) in self.layers.iter().enumerate() {
             let Some(position) = &layer.position else { continue };
-            let own = format!("model.layers.{i}.position.kind");
+            let own = format!("model.layers[{i}].position.kind");
             for (key, position) in
                 [(own.as_str(), position), ("model.position.kind", &self.position)]
             {

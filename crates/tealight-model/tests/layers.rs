@@ -177,15 +177,15 @@ fn entries_that_cannot_be_are_refused_by_their_keys() {
     assert!(message(&too_many).contains("`model.layers` has 5 entries, but `model.n_layers` = 4"));
     let learned = LayerConfig { attention: None, position: Some(position("learned")) };
     let refused = message(&config(vec![LayerConfig::default(), learned]));
-    assert!(refused.contains("`model.layers.1.position.kind` = \"learned\""), "{refused}");
+    assert!(refused.contains("`model.layers[1].position.kind` = \"learned\""), "{refused}");
     let rotated = LayerConfig { attention: None, position: Some(position("rotary")) };
     let refused = message(&ModelConfig { position: position("alibi"), ..config(vec![rotated]) });
     assert!(refused.contains("`model.position.kind` = \"alibi\""), "{refused}");
     let refused = message(&config(vec![window(0)]));
-    assert!(refused.contains("`model.layers.0.attention.window`"), "{refused}");
+    assert!(refused.contains("`model.layers[0].attention.window`"), "{refused}");
     let refused = message(&config(vec![layer("softmax"), layer("nystrom")]));
     assert!(
-        refused.contains("`model.layers.1.attention.kind` = \"nystrom\" cannot be causal"),
+        refused.contains("`model.layers[1].attention.kind` = \"nystrom\" cannot be causal"),
         "{refused}"
     );
     let post = ModelConfig {

@@ -5,9 +5,10 @@
 //! RoBERTa         dropout, classifier.dense, tanh,         dropout, classifier.out_proj
 //! DistilBERT      pre_classifier, relu         dropout     classifier
 //! Nyströmformer   dropout, classifier.dense, hidden_act,   dropout, classifier.out_proj
+//! ModernBERT      head.dense, classifier_activation, head.norm,  dropout, classifier
 //! ```
 //!
-//! All of them read the first position. [`classifier_head`](crate::classifier_head) has the formula.
+//! All of them read the first position; ModernBERT may read the mean (`classifier_pooling`). [`classifier_head`](crate::classifier_head) has the formula.
 
 use serde_json::{Map, Value};
 

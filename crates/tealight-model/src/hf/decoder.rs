@@ -13,7 +13,7 @@ use super::{HfResult, Sizes, encoder};
 use crate::attention::score::Score;
 use crate::attention::{AttentionConfig, local, softmax};
 use crate::config::{ModelConfig, NormPlacement};
-use crate::layers::feed_forward::{Activation, FeedForwardConfig, GluConfig};
+use crate::layers::feed_forward::{FeedForwardConfig, GluConfig};
 use crate::layers::norm::{NormConfig, RmsNormConfig};
 use crate::params::init::{InitConfig, Normal};
 use crate::position::PositionConfig;
@@ -38,7 +38,7 @@ pub(super) struct FamilyKeys {
     pub(super) max_positions: usize,
     /// Whether queries and keys are normalised.
     pub(super) qk_norm: bool,
-    /// Of start and end.
+    /// Ids of the start and end tokens.
     pub(super) ids: [Option<u32>; 2],
 }
 
@@ -160,7 +160,7 @@ pub(super) fn write(
     rules.switch("model.scale_output", config.scale_output, false, "an unscaled output");
     let epsilon = epsilon(config, rules);
     let (n_kv_heads, window) = heads(names, config, epsilon, rules);
-    let (activation, d_ff) = feed_forward(config, rules);
+    let (activation, d_ff) = encoder::glu(config, rules);
     let mut map = rotary_keys(config, rules);
     let mut put = |key: &str, value: Value| map.insert(key.to_owned(), value);
     put("vocab_size", sizes.vocab_size.into());
@@ -187,16 +187,6 @@ fn epsilon(config: &ModelConfig, rules: &mut Rules) -> f64 {
     }
     rules.wrong_kind("model.norm.kind", config.norm.kind(), "rms_norm");
     RmsNormConfig::default().epsilon
-}
-
-/// Requires a gated network; its activation and inner width.
-fn feed_forward(config: &ModelConfig, rules: &mut Rules) -> (Activation, usize) {
-    let d_ff = config.feed_forward.d_ff(config.d_model).unwrap_or_default();
-    if let FeedForwardConfig::Glu(GluConfig { activation, .. }) = config.feed_forward {
-        return (activation, d_ff);
-    }
-    rules.wrong_kind("model.feed_forward.kind", config.feed_forward.kind(), "glu");
-    (Activation::Silu, d_ff)
 }
 
 /// Requires attention with scaled dot products and the family's norms; its number of heads of keys, and its window.

@@ -10,7 +10,7 @@ use super::{HfResult, Sizes};
 use crate::attention::score::Score;
 use crate::attention::{AttentionConfig, softmax};
 use crate::config::{EmbeddingConfig, LmHeadConfig, ModelConfig, NormPlacement};
-use crate::layers::feed_forward::{Activation, FeedForwardConfig, MlpConfig};
+use crate::layers::feed_forward::{Activation, FeedForwardConfig, GluConfig, MlpConfig};
 use crate::layers::norm::{LayerNormConfig, NormConfig};
 use crate::params::init::{InitConfig, Normal};
 use crate::position::{PositionConfig, learned};
@@ -183,6 +183,16 @@ pub(super) fn feed_forward(config: &ModelConfig, rules: &mut Rules) -> (Activati
     }
     rules.wrong_kind("model.feed_forward.kind", config.feed_forward.kind(), "mlp");
     (Activation::Gelu, d_ff)
+}
+
+/// Requires a gated network; its activation and inner width.
+pub(super) fn glu(config: &ModelConfig, rules: &mut Rules) -> (Activation, usize) {
+    let d_ff = config.feed_forward.d_ff(config.d_model).unwrap_or_default();
+    if let FeedForwardConfig::Glu(GluConfig { activation, .. }) = config.feed_forward {
+        return (activation, d_ff);
+    }
+    rules.wrong_kind("model.feed_forward.kind", config.feed_forward.kind(), "glu");
+    (Activation::Silu, d_ff)
 }
 
 /// Requires layer norms; their ε.

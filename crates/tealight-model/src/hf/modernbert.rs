@@ -256,7 +256,7 @@ fn read_kinds(keys: &mut Keys, n_layers: usize) -> HfResult<Vec<Layer>> {
 
 fn write(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Map<String, Value> {
     let head = check(config, sizes, rules);
-    let (activation, d_ff) = check_glu(config, rules);
+    let (activation, d_ff) = encoder::glu(config, rules);
     let (epsilon, norm_bias) = check_norm(config, rules);
     let layers = Layers::check(config, rules);
     let mut map = Map::new();
@@ -312,16 +312,6 @@ fn check(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Option<LmHea
     head
 }
 
-/// Requires a gated network; its activation and inner width.
-fn check_glu(config: &ModelConfig, rules: &mut Rules) -> (Activation, usize) {
-    let d_ff = config.feed_forward.d_ff(config.d_model).unwrap_or_default();
-    if let FeedForwardConfig::Glu(GluConfig { activation, .. }) = config.feed_forward {
-        return (activation, d_ff);
-    }
-    rules.wrong_kind("model.feed_forward.kind", config.feed_forward.kind(), "glu");
-    (Activation::Gelu, d_ff)
-}
-
 /// Requires layer norms; their ε and whether they have a bias.
 fn check_norm(config: &ModelConfig, rules: &mut Rules) -> (f64, bool) {
     if let NormConfig::LayerNorm(LayerNormConfig { epsilon, bias }) = config.norm {
@@ -343,23 +333,22 @@ impl Layers {
     /// Requires softmax or local attention, and rotary positions with one base for each of them.
     fn check(config: &ModelConfig, rules: &mut Rules) -> Self {
         let mut layers = Self { kinds: Vec::new(), bases: [None; 2], window: None };
-        for i in 0..config.n_layers {
-            let (table, attention) = match config.layers.get(i) {
-                Some(LayerConfig { attention: Some(own), .. }) => {
-                    (format!("model.layers.{i}.attention"), own)
-                }
-                _ => ("model.attention".to_owned(), config.attention_of(i)),
+        let period = config.layers.len().max(1);
+        for i in 0..period.min(config.n_layers) {
+            let entry = config.layers.get(i);
+            let table = |name: &str, is_own: bool| {
+                if is_own { format!("model.layers[{i}].{name}") } else { format!("model.{name}") }
             };
-            // Faults of a repeated entry are those of the entry itself.
-            if i >= config.layers.len().max(1) {
-                let kind = layers.kinds[i % config.layers.len().max(1)];
-                layers.kinds.push(kind);
-                continue;
-            }
-            let kind = layers.check_attention(&table, attention, config, rules);
+            let own = entry.is_some_and(|entry| entry.attention.is_some());
+            let attention = config.attention_of(i);
+            let kind = layers.check_attention(&table("attention", own), attention, config, rules);
             layers.kinds.push(kind);
-            layers.check_base(kind, config.position_of(i), rules);
+            let own = entry.is_some_and(|entry| entry.position.is_some());
+            layers.check_base(kind, &table("position", own), config.position_of(i), rules);
         }
+        // The entries repeat.
+        let rest = (period..config.n_layers).map(|i| layers.kinds[i % period]).collect::<Vec<_>>();
+        layers.kinds.extend(rest);
         layers
     }
 
@@ -388,18 +377,25 @@ impl Layers {
         Layer::Sliding
     }
 
-    fn check_base(&mut self, kind: Layer, position: &PositionConfig, rules: &mut Rules) {
+    fn check_base(
+        &mut self,
+        kind: Layer,
+        table: &str,
+        position: &PositionConfig,
+        rules: &mut Rules,
+    ) {
+        let key = |name: &str| format!("{table}.{name}");
         let PositionConfig::Rotary(rotary) = position else {
-            return rules.wrong_kind("model.position.kind", position.kind(), "rotary");
+            return rules.wrong_kind(&key("kind"), position.kind(), "rotary");
         };
         let half = rotary.layout == Layout::Half;
-        rules.check(half, "model.position.layout", "\"interleaved\"", "\"half\"");
+        rules.check(half, &key("layout"), "\"interleaved\"", "\"half\"");
         let unscaled = rotary.scaling.is_none();
         let scaling = format!("\"{}\"", rotary.scaling.kind());
-        rules.check(unscaled, "model.position.scaling.kind", &scaling, "\"none\"");
+        rules.check(unscaled, &key("scaling.kind"), &scaling, "\"none\"");
         let first = *self.bases[kind as usize].get_or_insert(rotary.base);
         let has = format!("one base for all layers of a kind, {first}");
-        rules.check(rotary.base == first, "model.position.base", &rotary.base.to_string(), &has);
+        rules.check(rotary.base == first, &key("base"), &rotary.base.to_string(), &has);
     }
 
     fn write(&self, rules: &mut Rules) -> Map<String, Value> {
@@ -547,9 +543,9 @@ mod tests {
         let expected = [
             "model.first_norm",
             "model.feed_forward.kind",
-            "model.layers.0.attention.kind",
+            "model.layers[0].attention.kind",
             "model.position.layout",
-            "model.layers.2.attention.window",
+            "model.layers[2].attention.window",
         ];
         assert_eq!(reasons(Family::ModernBert, &config, &described.sizes), expected);
         Ok(())

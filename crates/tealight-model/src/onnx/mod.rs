@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! inputs    input_ids, attention_mask (1 = real), token_type_ids (int64)
-//!           with a cache also position_ids, past_key_values.N.{key, value}
+//!           with a cache also past_key_values.N.{key, value}, and position_ids if positions are rows of a table
 //! outputs   logits, or last_hidden_state of an encoder; present.N.{key, value}
 //! ```
 //!
@@ -44,13 +44,13 @@ use transformer::{Backbone, Hidden, Inputs};
 /// A model with the sizes of its data.
 #[derive(Clone, Copy, Debug)]
 pub enum Model<'a> {
-    /// Logits of every position.
+    /// `logits (batch, seq_len, vocab_size)` of every position.
     MaskedLm(&'a MaskedLmSpec),
-    /// Hidden states of the backbone of a masked language model.
+    /// `last_hidden_state (batch, seq_len, d_model)` of the backbone of a masked language model.
     Encoder(&'a MaskedLmSpec),
-    /// Logits of the next token at every position.
+    /// `logits (batch, seq_len, vocab_size)` of the next token at every position.
     CausalLm(&'a CausalLmSpec, Cache),
-    /// Logits of the classes.
+    /// `logits (batch, n_classes)`.
     Classifier(&'a ClassifierSpec),
 }
 
@@ -74,7 +74,7 @@ pub fn export(
     model: Model<'_>,
     parameters: &BTreeMap<String, Tensor>,
 ) -> OnnxResult<Vec<u8>> {
-    refuse_unknown(config);
+    lists_every_setting(config);
     let parameters = model.parameters(config, parameters)?;
     let graph = Graph::default();
     Writer { graph: &graph, config, model, parameters: &parameters }.write()?;
@@ -82,8 +82,8 @@ pub fn export(
     graph.into_bytes()
 }
 
-/// Lists every setting, so that a new one is an error here until this export knows it.
-fn refuse_unknown(config: &ModelConfig) {
+/// Does nothing at run time: a setting that is added to [`ModelConfig`] does not compile here until this export reads it.
+fn lists_every_setting(config: &ModelConfig) {
     let ModelConfig {
         // Read where the graph is built.
         d_model: _,
@@ -194,10 +194,11 @@ impl Writer<'_> {
         let ids = graph.input("input_ids", Type::Int, &[BATCH, len]);
         let kv_len = if model.has_cache() { TOTAL_LEN } else { len };
         let mask = graph.input("attention_mask", Type::Int, &[BATCH, kv_len]);
-        // A table of one type is added without being asked for, as `transformers`' tokenizers do.
+        // With a single token type its vector is added to every position, so there is no input for it.
         let types =
             (n_token_types > 1).then(|| graph.input("token_type_ids", Type::Int, &[BATCH, len]));
-        let places = (model.has_cache() && position::is_table(&config.position))
+        let has_table = || (0..config.n_layers).any(|i| position::is_table(config.position_of(i)));
+        let places = (model.has_cache() && has_table())
             .then(|| graph.input("position_ids", Type::Int, &[BATCH, len]));
         let past = if model.has_cache() { self.past() } else { Vec::new() };
         let past_len = past.first().map(|[key, _value]| graph.len(key, 2));

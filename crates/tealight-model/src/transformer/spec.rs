@@ -59,7 +59,7 @@ impl<'a> StackSpec<'a> {
     pub fn attention_of(&self, i: usize) -> (&'a AttentionConfig, Cow<'a, str>) {
         let entry = i % self.period();
         match self.layers.get(entry).and_then(|layer| layer.attention.as_ref()) {
-            Some(own) => (own, format!("model.layers.{entry}.attention").into()),
+            Some(own) => (own, format!("model.layers[{entry}].attention").into()),
             None => (self.attention.config, self.attention.key.into()),
         }
     }

@@ -60,8 +60,8 @@ pub enum Error {
     NotAModel(PathBuf),
     /// A model is neither a path nor in the cache of Hugging Face.
     #[error(
-        "cannot open `{name}`: it is no file or folder, and {} has no model of this name, which this command \
-         downloads: `hf download {name}`",
+        "cannot open `{name}`: there is no such file or folder, and {} has no model of this name; if it is a model \
+         of Hugging Face, `hf download {name}` downloads it",
         cache_name(.cache.as_deref())
     )]
     NotDownloaded {

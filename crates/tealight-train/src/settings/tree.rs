@@ -111,11 +111,22 @@ impl Table {
         self.get("kind")?.node.as_str()
     }
 
-    /// The node at a dotted `path`.
+    /// The node at a dotted `path`, in which `key[1]` is the second element of an array.
     pub(super) fn find(&self, path: &str) -> Option<&Node> {
         match path.split_once('.') {
-            Some((key, rest)) => self.get(key)?.node.as_table()?.find(rest),
-            None => Some(&self.get(path)?.node),
+            Some((key, rest)) => self.element(key)?.as_table()?.find(rest),
+            None => self.element(path),
+        }
+    }
+
+    /// The value of `key`, or an element of its array: `key[1]`.
+    fn element(&self, key: &str) -> Option<&Node> {
+        let Some((key, index)) = key.strip_suffix(']').and_then(|key| key.split_once('[')) else {
+            return Some(&self.get(key)?.node);
+        };
+        match &self.get(key)?.node.value {
+            Value::Array(elements) => elements.get(index.parse::<usize>().ok()?),
+            _ => None,
         }
     }
 

@@ -66,7 +66,7 @@ impl HubCache {
         }
     }
 
-    /// The folder of the newest snapshot of a model.
+    /// The folder of the snapshot that `refs/main` of a model names.
     fn snapshot(&self, name: &str) -> Option<PathBuf> {
         let model = self.root.as_ref()?.join(format!("models--{}", name.replace('/', "--")));
         let mut commit = String::new();

@@ -32,7 +32,7 @@ pub(crate) struct PruneCheckpoints {
 pub(crate) struct AverageCheckpoints {
     #[command(flatten)]
     pub(crate) run: RunPath,
-    /// Output folder; must not exist
+    /// Output folder; must not exist, or be empty
     #[arg(long, value_name = "FOLDER")]
     pub(crate) to: PathBuf,
     /// Number of latest checkpoints to average
@@ -51,7 +51,7 @@ pub(crate) struct Export {
     /// A run, a checkpoint, a model folder, or the name of one in the cache of Hugging Face
     #[arg(value_name = "MODEL")]
     pub(crate) model: PathBuf,
-    /// Output folder; must not exist
+    /// Output folder; must not exist, or be empty
     #[arg(long, value_name = "FOLDER")]
     pub(crate) to: PathBuf,
     /// Checkpoint of the run: latest, best, or a step [default: `checkpoint.select` of the run]

@@ -105,6 +105,14 @@ fn attentions_that_cannot_be_built() -> Result {
             &["`model.attention.threshold` = 1.5"],
         ),
         (&["model.attention={kind='local',window=0}"], &["`model.attention.window` = 0 must be"]),
+        (
+            &["model.n_layers=2", "model.layers=[{},{attention={kind='local',window=0}}]"],
+            &[
+                "`model.layers[1].attention.window` = 0 must be",
+                "--set model.layers=",
+                "           ^",
+            ],
+        ),
         (&["model.attention={kind='aft_local',window=0}"], &["`model.attention.window` = 0 must"]),
         (&["model.attention={kind='aft_full',rank=0}"], &["`model.attention.rank` = 0 must be"]),
         (

@@ -51,7 +51,8 @@ pub(crate) enum PickleError {
 
 type Result<T, E = PickleError> = std::result::Result<T, E>;
 
-/// Reads one pickle, up to its end mark and not beyond. `globals` are the full names that it may ask for.
+/// Reads one pickle, up to its end mark and not beyond. `globals` are the full names that it may ask for, besides
+/// `collections.OrderedDict`, which becomes an empty dictionary.
 pub(crate) fn read(reader: &mut impl Read, globals: &[&'static str]) -> Result<Pickle> {
     let mut machine = Machine {
         reader,

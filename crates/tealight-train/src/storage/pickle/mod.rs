@@ -7,7 +7,8 @@
 //! A pickle is a program for a machine with a stack and a memo. Python's machine imports the functions that it
 //! names, and calls them. This one has no function to call: a global is a name, a call is a node that holds
 //! name and arguments, and what they mean is up to the reader. It knows the opcodes that `torch.save` writes,
-//! and refuses a global that is not in the reader's list when it is named, before anything uses it.
+//! and refuses a global that is neither `collections.OrderedDict` nor in the reader's list when it is named,
+//! before anything uses it.
 //!
 //! Nodes lie in one list, so a value that contains itself costs nothing, and no function here is recursive.
 

@@ -120,7 +120,7 @@ impl Classify {
         device: &Device,
     ) -> Result<Self> {
         let vocab_size = config.vocab_size.unwrap_or(tokenizer.vocab_size());
-        let only_len = model.attention.only_len();
+        let only_len = model.only_len();
         let encoder = Encoder::new(tokenizer, longest(config, only_len), config.n_token_types)?;
         let (train, validation, files) = (Vec::new(), Vec::new(), Vec::new());
         let data = Data { train, validation, labels, encoder, files };

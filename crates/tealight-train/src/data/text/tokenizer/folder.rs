@@ -93,17 +93,25 @@ impl<'a> Folder<'a> {
 
     /// Whether this is a tokenizer like RoBERTa's rather than GPT-2's, by the class of the tokenizer, by
     /// that of the model, or by its tokens.
+    ///
+    /// # Errors
+    /// If the model is of another family: its tokenizer splits texts by rules that the two files do not contain.
     fn is_roberta(&self, vocab: &Map<String, Value>) -> Result<bool> {
         let config = optional(&self.path.join("config.json"))?;
         let class = self.settings.get("tokenizer_class").and_then(Value::as_str);
         let model = config.get("model_type").and_then(Value::as_str);
         let names = [class, model].map(|name| name.unwrap_or_default().to_lowercase());
         let named = |part: &str| names.iter().any(|name| name.contains(part));
-        Ok(match (named("gpt2"), named("roberta") || named("bart") || named("longformer")) {
-            (true, _) => false,
-            (_, true) => true,
-            _ => vocab.contains_key("<s>") && vocab.contains_key("</s>"),
-        })
+        match (named("gpt2"), named("roberta") || named("bart") || named("longformer"), model) {
+            (true, ..) => Ok(false),
+            (_, true, _) => Ok(true),
+            (.., None) => Ok(vocab.contains_key("<s>") && vocab.contains_key("</s>")),
+            (.., Some(model)) => Err(self.unusable(format!(
+                "there is no `tokenizer.json`, and `vocab.json` with `merges.txt` is enough for GPT-2 and RoBERTa, but \
+                 not for `model_type` = \"{model}\"; load the folder once with `AutoTokenizer.from_pretrained(…)` and \
+                 save it with `save_pretrained`, which writes a `tokenizer.json`"
+            ))),
+        }
     }
 
     /// `added_tokens` of a `tokenizer.json`: the special tokens of `vocab`, and those in
