@@ -147,13 +147,18 @@ fn in_file(path: &Path) -> impl FnOnce(HfError) -> Error {
     move |error| Error::unusable(path, &error)
 }
 
-/// `tokenizer.json`, and two files that name the special tokens.
+/// `tokenizer.json`, and two files that name the special tokens and what the model reads. Without `model_input_names`,
+/// versions of `transformers` differ in whether they pass token types.
 fn tokenizer_files(expressed: &Expressed, tokenizer: &Tokenizer) -> Result<Vec<(String, Vec<u8>)>> {
     let special_tokens = tokenizer.roles();
+    let n_types = expressed.config.get("type_vocab_size").and_then(Value::as_u64);
+    let types = n_types.is_some_and(|n| n > 1).then_some("token_type_ids");
+    let inputs: Vec<_> = ["input_ids"].into_iter().chain(types).chain(["attention_mask"]).collect();
     let settings = json!({
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": expressed.seq_len,
         "clean_up_tokenization_spaces": false,
+        "model_input_names": inputs,
     });
     let mut settings = settings.as_object().cloned().unwrap_or_default();
     settings.extend(special_tokens.clone());

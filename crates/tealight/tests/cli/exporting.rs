@@ -168,6 +168,21 @@ fn a_decoder_of_transformers_is_fine_tuned_inspected_and_exported_as_its_family(
     Ok(())
 }
 
+/// Without them, `transformers` passed token types to models that have none, and none to those that have some.
+#[test]
+fn a_tokenizer_is_written_with_the_inputs_of_its_model() -> Result {
+    let folder = Folder::new()?;
+    for model in ["bert", "bert_pair_cls", "roberta", "distilbert", "modernbert", "gpt2", "llama"] {
+        export(&folder, &golden_model(model), model, "hf")?;
+        let theirs = folder.read(&format!("{}/tokenizer_config.json", golden_model(model)))?;
+        let ours = folder.read(&format!("{model}/tokenizer_config.json"))?;
+        let [ours, theirs] =
+            [json(&ours)?, json(&theirs)?].map(|one| one["model_input_names"].clone());
+        assert!(ours.is_array() && ours == theirs, "{model}: {ours}, not {theirs}");
+    }
+    Ok(())
+}
+
 /// The graph is beside what transformers.js and Optimum read to choose a class.
 #[test]
 fn a_graph_of_onnx_is_written_with_its_configuration_and_tokenizer() -> Result {
