@@ -61,7 +61,7 @@ pub enum Error {
     /// A model is neither a path nor in the cache of Hugging Face.
     #[error(
         "cannot open `{name}`: there is no such file or folder, and {} has no model of this name; if it is a model \
-         of Hugging Face, `hf download {name}` downloads it",
+         of Hugging Face, download it by `hf download {name}`",
         cache_name(.cache.as_deref())
     )]
     NotDownloaded {
