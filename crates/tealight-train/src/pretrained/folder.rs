@@ -1,4 +1,4 @@
-//! A folder of `transformers`: `config.json`, and files of tensors ([`super::weight_files`]).
+//! A folder of `transformers`: `config.json`, and files of tensors (module `weight_files`).
 //! [`tealight_model::hf`] interprets their content.
 //!
 //! Every file is checked before its content is used, and errors name the file: the size of texts is limited,
@@ -114,7 +114,7 @@ pub fn files(
     Ok(written)
 }
 
-/// The files of [`files`] without those of the parameters.
+/// The files of [`files()`] without those of the parameters.
 pub(super) fn description(
     expressed: &Expressed,
     tokenizer: Option<&Tokenizer>,
