@@ -310,7 +310,7 @@ impl<R: Read> Machine<'_, R> {
         }
     }
 
-    /// The node on top of the stack; `None` if the value there is none.
+    /// The node that the top of the stack refers to; `None` if the top is another kind of value.
     fn top_node(&mut self) -> Result<Option<&mut Node>> {
         match self.stack.last() {
             Some(&Value::Node(index)) => Ok(self.nodes.get_mut(index)),

@@ -39,7 +39,7 @@ pub enum Label {
 pub struct Example {
     /// As the file has it.
     pub text: Text,
-    /// What is to be learnt of it.
+    /// The label of the text, or its labels, or its number, by the objective.
     pub label: Label,
     /// The line of the file, counted from 1.
     pub(super) line: usize,

@@ -1,4 +1,4 @@
-//! How well a model learns what is to be learnt of held-out texts.
+//! Metrics of a model on held-out texts.
 
 mod classes;
 mod regression;
