@@ -106,6 +106,7 @@ struct Layer {
     score_bias: Option<Box<dyn ScoreBias>>,
     takes_attn_mask: bool,
     takes_segments: bool,
+    ignores_padding: bool,
     /// The costs on sequences of the maximal length, and of twice that length.
     costs: [AttentionCost; 2],
 }
@@ -182,6 +183,7 @@ impl Layer {
             score_bias,
             takes_attn_mask,
             takes_segments,
+            ignores_padding: config.ignores_padding(),
             costs,
         })
     }
@@ -516,6 +518,32 @@ fn padded_keys_do_not_affect_real_positions() -> Result<()> {
                 let is_real = |row, at| call.memory.is_some() || !padding(row, at);
                 assert_same(&layer.label, &a, &b, is_real)?;
             }
+        }
+    }
+    Ok(())
+}
+
+/// So sequences of different lengths may share a batch.
+#[test]
+fn padding_at_the_end_gives_what_the_sequence_alone_gives() -> Result<()> {
+    for layer in layers(DType::F64)?.iter().filter(|layer| layer.ignores_padding) {
+        for (q_len, kv_len) in layer.lengths() {
+            let masking = Masking::Padding;
+            let n_real = (0..kv_len).filter(|&at| !masking.is_padding(0, at, kv_len)).count();
+            if n_real == kv_len {
+                continue;
+            }
+            let call = layer.call((q_len, kv_len), masking)?;
+            let padded = layer.forward(&call, Mode::Eval)?;
+            let without = |x: &Tensor| x.narrow(1, 0, n_real);
+            let (x, memory, padded) = match &call.memory {
+                Some(memory) => (call.x.clone(), Some(without(memory)?), padded),
+                None => (without(&call.x)?, None, without(&padded)?),
+            };
+            let alone = layer.forward(&Call { x, memory, masking: Masking::None }, Mode::Eval)?;
+            let label = format!("{}, {n_real} of {kv_len}", layer.label);
+            let first = |y: &Tensor| y.narrow(0, 0, 1);
+            assert_close(&label, &first(&padded)?, &first(&alone)?)?;
         }
     }
     Ok(())

@@ -103,6 +103,11 @@ impl AttentionConfig {
         self.settings().only_len()
     }
 
+    /// Whether padding at the end of a sequence leaves its other positions as they are without it.
+    pub fn ignores_padding(&self) -> bool {
+        self.settings().ignores_padding()
+    }
+
     /// Heads of keys and values, where a kind lets them differ from those of queries.
     pub fn n_kv_heads(&self) -> Option<usize> {
         match self {
@@ -124,6 +129,11 @@ pub trait AttentionKind: fmt::Debug {
     /// The length that all sequences must be padded to; `None`: any length will do.
     fn only_len(&self) -> Option<usize> {
         None
+    }
+
+    /// Whether padding at the end of a sequence leaves its other positions as they are without it.
+    fn ignores_padding(&self) -> bool {
+        true
     }
 }
 

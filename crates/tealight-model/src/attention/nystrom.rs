@@ -124,6 +124,10 @@ impl AttentionKind for Config {
     fn only_len(&self) -> Option<usize> {
         self.seq_len
     }
+
+    fn ignores_padding(&self) -> bool {
+        self.compat == Compat::None && self.seq_len.is_none()
+    }
 }
 
 impl Config {
