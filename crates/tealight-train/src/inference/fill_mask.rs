@@ -15,7 +15,7 @@ use tealight_model::embedding::Input;
 use tealight_model::models::masked_lm::MaskedLm;
 use tealight_model::{Mask, Mode, ModelConfig};
 
-use super::probabilities;
+use super::{best, probabilities};
 use crate::data::text::tokenizer::{MASK_NAMES, Specials, Tokenizer};
 use crate::error::{Error, Result};
 
@@ -229,19 +229,6 @@ struct Encoded {
     len: usize,
 }
 
-/// The `k` ids with the largest scores, in descending order; equal scores keep the order of `ids`. Sorts
-/// only the selected ones, because vocabularies are large.
-fn best(ids: &[u32], k: usize, score: impl Fn(u32) -> f64) -> Vec<u32> {
-    let mut places: Vec<usize> = (0..ids.len()).collect();
-    let order = |&a: &usize, &b: &usize| score(ids[b]).total_cmp(&score(ids[a])).then(a.cmp(&b));
-    if k < places.len() {
-        places.select_nth_unstable_by(k, order);
-        places.truncate(k);
-    }
-    places.sort_unstable_by(order);
-    places.into_iter().map(|place| ids[place]).collect()
-}
-
 /// Ranges of `order` whose texts have one length, with at most `max_positions` positions unless one text alone
 /// has more.
 pub(crate) fn batches(
@@ -280,17 +267,6 @@ pub fn targets(tokenizer: &Tokenizer, words: &[String]) -> Result<Vec<Target>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_best_are_those_of_a_stable_sort() {
-        let score = |id: u32| f64::from(id * id % 7);
-        let ids: Vec<u32> = (0..101).map(|n| n * 37 % 101).collect();
-        let mut sorted = ids.clone();
-        sorted.sort_by(|&a, &b| score(b).total_cmp(&score(a)));
-        for k in [0, 1, 5, 37, 100, 101, 211] {
-            assert_eq!(best(&ids, k, score), sorted[..k.min(ids.len())], "{k}");
-        }
-    }
 
     #[test]
     fn texts_of_one_length_go_together_as_far_as_they_fit() {

@@ -1,6 +1,7 @@
-//! Inference: probabilities, filling masks and continuing texts.
+//! Inference: probabilities, filling masks, continuing texts and embedding them.
 
 pub mod continuation;
+pub mod embed;
 pub mod fill_mask;
 
 use candle_core::{DType, Device, Tensor};
@@ -12,4 +13,33 @@ pub(crate) fn probabilities(logits: &Tensor) -> Result<Vec<Vec<f64>>> {
     // Moved to the CPU first: Metal has no f64.
     let logits = logits.to_device(&Device::Cpu)?.to_dtype(DType::F64)?;
     Ok(tealight_ops::softmax::softmax(&logits)?.to_vec2()?)
+}
+
+/// The `k` ids with the largest scores, in descending order; equal scores keep the order of `ids`. Sorts
+/// only the selected ones, because vocabularies are large.
+pub(crate) fn best(ids: &[u32], k: usize, score: impl Fn(u32) -> f64) -> Vec<u32> {
+    let mut places: Vec<usize> = (0..ids.len()).collect();
+    let order = |&a: &usize, &b: &usize| score(ids[b]).total_cmp(&score(ids[a])).then(a.cmp(&b));
+    if k < places.len() {
+        places.select_nth_unstable_by(k, order);
+        places.truncate(k);
+    }
+    places.sort_unstable_by(order);
+    places.into_iter().map(|place| ids[place]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_best_are_those_of_a_stable_sort() {
+        let score = |id: u32| f64::from(id * id % 7);
+        let ids: Vec<u32> = (0..101).map(|n| n * 37 % 101).collect();
+        let mut sorted = ids.clone();
+        sorted.sort_by(|&a, &b| score(b).total_cmp(&score(a)));
+        for k in [0, 1, 5, 37, 100, 101, 211] {
+            assert_eq!(best(&ids, k, score), sorted[..k.min(ids.len())], "{k}");
+        }
+    }
 }

@@ -80,9 +80,8 @@ fn usage(purpose: &Purpose, library: &str) -> &'static str {
         Purpose::CausalLm(_) => "tealight generate FOLDER \"…\"",
         Purpose::Seq2Seq { .. } => "tealight translate FOLDER \"…\"",
         Purpose::Classifier(_) => "tealight classify FOLDER \"…\"",
-        Purpose::Encoder(_) | Purpose::Other(_) => {
-            "tealight train CONFIG    # with init_from = \"FOLDER\""
-        }
+        Purpose::Encoder(_) => "tealight embed FOLDER \"…\"",
+        Purpose::Other(_) => "tealight train CONFIG    # with init_from = \"FOLDER\"",
     }
 }
 

@@ -113,6 +113,7 @@ impl Pretrained {
                 ("tealight", reason.as_deref(), tealight_folder::files(self)?)
             }
         };
+        files.extend(self.sentence_files()?);
         let n_parameters = self.weights.values().map(|tensor| tensor.elem_count() as u64).sum();
         let card = Card {
             name: &provenance.name,

@@ -14,6 +14,7 @@ pub mod export;
 pub mod folder;
 mod init_from;
 mod purpose;
+mod sentence;
 mod tealight_folder;
 pub mod translation;
 mod weight_files;
@@ -46,6 +47,7 @@ use crate::task::classify::{self, Classify, Labels};
 use folder::HfFolder;
 pub use init_from::InitReport;
 pub use purpose::{Purpose, PurposeRecord};
+pub use sentence::SentenceSettings;
 
 /// A trained model with everything that inference needs.
 #[derive(Debug)]

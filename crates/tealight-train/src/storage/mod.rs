@@ -1,11 +1,12 @@
-//! Crash-safe files with digests, tensors by name in the formats of safetensors and PyTorch, the cache of Hugging
-//! Face, and the clock.
+//! Crash-safe files with digests, tensors by name in the formats of safetensors and PyTorch, matrices in
+//! NumPy's, the cache of Hugging Face, and the clock.
 
 pub(crate) mod clock;
 pub mod digests;
 pub(crate) mod disk;
 pub mod files;
 pub mod hub;
+pub mod npy;
 mod pickle;
 mod stored;
 pub mod tensor_file;

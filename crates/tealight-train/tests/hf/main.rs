@@ -5,6 +5,7 @@
 
 mod cases;
 mod classifiers;
+mod embeddings;
 mod encoders;
 mod fill_mask;
 mod folders;

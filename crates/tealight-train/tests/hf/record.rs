@@ -37,14 +37,14 @@ pub(crate) struct Record {
     bf16: Value,
 }
 
-fn golden() -> PathBuf {
+pub(crate) fn golden() -> PathBuf {
     match std::env::var_os("TEALIGHT_GOLDEN_DIR") {
         Some(folder) => PathBuf::from(folder),
         None => Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden"),
     }
 }
 
-fn json(path: &Path) -> Value {
+pub(crate) fn json(path: &Path) -> Value {
     let text =
         std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))

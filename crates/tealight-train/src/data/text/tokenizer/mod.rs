@@ -14,6 +14,7 @@ mod folder;
 mod special;
 mod stream;
 mod train;
+mod truncated;
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -34,6 +35,7 @@ pub use self::folder::FILE;
 use self::special::SpecialNames;
 pub use self::special::{MASK_NAMES, SpecialTokens};
 pub use self::stream::TextStream;
+pub use self::truncated::{Side, Truncated};
 
 /// The maximal size of a file, in bytes. The largest common ones have 33 MB.
 const MAX_FILE: u64 = 1 << 27;

@@ -1,0 +1,150 @@
+//! The settings of an embedding, and the pooling of hidden states.
+
+use tealight_model::names;
+
+use crate::data::text::tokenizer::Side;
+
+/// The norm below which a vector is divided by this number instead, as in `torch.nn.functional.normalize`.
+const LEAST_NORM: f32 = 1e-12;
+
+names! {
+    /// How the hidden states of a text become one vector.
+    pub enum Pooling {
+        /// The mean over all tokens.
+        "mean" => Mean,
+        /// The first token, BERT's `[CLS]`.
+        "cls" => Cls,
+        /// The largest value of each dimension over all tokens.
+        "max" => Max,
+    }
+}
+
+/// Whether vectors get length 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Normalize {
+    /// They stay as they are pooled.
+    #[default]
+    No,
+    /// The pooled vector does, before [`Settings::truncate_dim`] shortens it, as sentence-transformers' module does.
+    Pooled,
+    /// The vector that is returned does.
+    Returned,
+}
+
+/// What a model says about its embeddings beside its parameters. The default is sentence-transformers' for a folder
+/// without such files: mean pooling, not normalised.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// The poolings, whose vectors are concatenated.
+    pub poolings: Vec<Pooling>,
+    /// Whether vectors get length 1.
+    pub normalize: Normalize,
+    /// Only the first dimensions are returned (Kusupati et al. 2022, <https://arxiv.org/abs/2205.13147>).
+    pub truncate_dim: Option<usize>,
+    /// Longer texts are truncated to this many tokens, special ones included; at most the model's own limit.
+    pub max_seq_len: Option<usize>,
+    /// The side on which they lose tokens.
+    pub truncated_side: Side,
+    /// Texts are converted to lower case before the tokenizer's own rules.
+    pub lowercase: bool,
+    /// Put before each text.
+    pub prompt: String,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            poolings: vec![Pooling::Mean],
+            normalize: Normalize::No,
+            truncate_dim: None,
+            max_seq_len: None,
+            truncated_side: Side::Right,
+            lowercase: false,
+            prompt: String::new(),
+        }
+    }
+}
+
+impl Settings {
+    /// The length of a pooled vector of a model of width `d_model`.
+    pub(super) fn pooled_dim(&self, d_model: usize) -> usize {
+        self.poolings.len() * d_model
+    }
+
+    /// `states (seq_len, d_model)` of the tokens of a text → its `vector`, of the length that is returned.
+    pub(super) fn pool(&self, states: &[f32], d_model: usize, vector: &mut [f32]) {
+        let pooled = self.poolings.iter().flat_map(|pooling| pooling.of(states, d_model));
+        let mut pooled: Vec<f32> = pooled.collect();
+        if self.normalize == Normalize::Pooled {
+            to_unit_length(&mut pooled);
+        }
+        let n_kept = vector.len();
+        vector.copy_from_slice(&pooled[..n_kept]);
+        if self.normalize == Normalize::Returned {
+            to_unit_length(vector);
+        }
+    }
+}
+
+impl Pooling {
+    /// `states (seq_len, d_model)` → `(d_model)`
+    fn of(self, states: &[f32], d_model: usize) -> Vec<f32> {
+        let mut rows = states.chunks_exact(d_model);
+        let first = rows.next().expect("invariant: a text has tokens").to_vec();
+        match self {
+            Self::Cls => first,
+            Self::Max => rows.fold(first, |pooled, row| combined(pooled, row, f32::max)),
+            Self::Mean => {
+                let sum = rows.fold(first, |pooled, row| combined(pooled, row, |a, b| a + b));
+                let n = (states.len() / d_model) as f32;
+                sum.into_iter().map(|value| value / n).collect()
+            }
+        }
+    }
+}
+
+fn combined(mut pooled: Vec<f32>, row: &[f32], with: impl Fn(f32, f32) -> f32) -> Vec<f32> {
+    pooled.iter_mut().zip(row).for_each(|(pooled, &value)| *pooled = with(*pooled, value));
+    pooled
+}
+
+/// Divides by the Euclidean norm.
+pub(super) fn to_unit_length(vector: &mut [f32]) {
+    let norm = vector.iter().map(|value| value * value).sum::<f32>().sqrt().max(LEAST_NORM);
+    vector.iter_mut().for_each(|value| *value /= norm);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Three tokens of two dimensions.
+    const STATES: [f32; 6] = [1., -7., 2., 5., 6., -1.];
+
+    #[test]
+    fn poolings_are_those_of_their_formulas() {
+        assert_eq!(Pooling::Mean.of(&STATES, 2), [3., -1.]);
+        assert_eq!(Pooling::Cls.of(&STATES, 2), [1., -7.]);
+        assert_eq!(Pooling::Max.of(&STATES, 2), [6., 5.]);
+        let mut vector = [3., -4.];
+        to_unit_length(&mut vector);
+        assert_eq!(vector, [0.6, -0.8]);
+        let mut zeros = [0.; 3];
+        to_unit_length(&mut zeros);
+        assert_eq!(zeros, [0.; 3]);
+    }
+
+    #[test]
+    fn a_vector_is_normalised_before_or_after_it_is_shortened() {
+        let pooled = |normalize| {
+            let poolings = vec![Pooling::Mean, Pooling::Max];
+            let settings = Settings { poolings, normalize, ..Settings::default() };
+            let mut vector = [0.; 3];
+            settings.pool(&STATES, 2, &mut vector);
+            vector
+        };
+        assert_eq!(pooled(Normalize::No), [3., -1., 6.]);
+        assert_eq!(pooled(Normalize::Pooled), [3., -1., 6.].map(|x: f32| x / 71_f32.sqrt()));
+        assert_eq!(pooled(Normalize::Returned), [3., -1., 6.].map(|x: f32| x / 46_f32.sqrt()));
+    }
+}

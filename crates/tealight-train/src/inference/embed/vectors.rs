@@ -1,0 +1,111 @@
+//! The vectors of texts, and which are near each other.
+
+use candle_core::{Device, Tensor};
+
+use super::settings::to_unit_length;
+use crate::error::Result;
+use crate::inference::best;
+
+/// The number of vectors whose cosines with all others are computed at once.
+const COSINES_AT_ONCE: usize = 256;
+
+/// The vectors of several texts.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Embeddings {
+    /// `(n, dim)`: one row for each text.
+    pub(super) values: Vec<f32>,
+    pub(super) dim: usize,
+    pub(super) n_truncated: usize,
+}
+
+/// A vector that is near another.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Neighbour {
+    /// Its row.
+    pub index: usize,
+    /// The cosine of the angle between the two, in −1 to 1; 0 for a vector of zeros.
+    pub cosine: f32,
+}
+
+impl Embeddings {
+    /// The number of vectors.
+    pub fn len(&self) -> usize {
+        if self.dim == 0 { 0 } else { self.values.len() / self.dim }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.values.is_empty()
+    }
+
+    /// The length of a vector.
+    pub fn dim(&self) -> usize {
+        self.dim
+    }
+
+    /// `(n, dim)`: one row after the other.
+    pub fn values(&self) -> &[f32] {
+        &self.values
+    }
+
+    /// The vectors in the order of their texts, each of [`Self::dim`] numbers.
+    pub fn rows(&self) -> impl ExactSizeIterator<Item = &[f32]> {
+        self.values.chunks_exact(self.dim.max(1))
+    }
+
+    /// The number of texts that were longer than the model reads, and lost tokens.
+    pub fn n_truncated(&self) -> usize {
+        self.n_truncated
+    }
+
+    /// For each of these vectors, the `k` nearest of `others`, the nearest first; of equal ones the earlier first.
+    ///
+    /// # Errors
+    /// If the vectors have another length.
+    pub fn nearest(&self, others: &Self, k: usize) -> Result<Vec<Vec<Neighbour>>> {
+        let [own, others] = [self, others].map(Self::unit_rows);
+        let (own, others) = (own?, others?.t()?);
+        let mut nearest = Vec::with_capacity(self.len());
+        for start in (0..self.len()).step_by(COSINES_AT_ONCE) {
+            let rows = own.narrow(0, start, COSINES_AT_ONCE.min(self.len() - start))?;
+            let cosines: Vec<Vec<f32>> = rows.matmul(&others)?.to_vec2()?;
+            nearest.extend(cosines.iter().map(|row| highest(row, k)));
+        }
+        Ok(nearest)
+    }
+
+    /// `(n, dim)` on the CPU, each row of length 1.
+    fn unit_rows(&self) -> Result<Tensor> {
+        let mut values = self.values.clone();
+        values.chunks_exact_mut(self.dim.max(1)).for_each(to_unit_length);
+        Ok(Tensor::from_vec(values, (self.len(), self.dim), &Device::Cpu)?)
+    }
+}
+
+/// The places of the `k` highest values, the highest first.
+fn highest(values: &[f32], k: usize) -> Vec<Neighbour> {
+    let places: Vec<u32> = (0..values.len() as u32).collect();
+    let places = best(&places, k, |place| f64::from(values[place as usize])).into_iter();
+    places
+        .map(|place| place as usize)
+        .map(|index| Neighbour { index, cosine: values[index] })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_are_those_with_the_highest_cosine() {
+        let of = |values: &[f32]| Embeddings { values: values.to_vec(), dim: 2, n_truncated: 0 };
+        let others = of(&[0., 2., 5., 0., -1., 0., 3., 3., 7., 0.]);
+        let found = of(&[1., 0., 0., -4.]).nearest(&others, 3).unwrap();
+        let places: Vec<Vec<usize>> =
+            found.iter().map(|row| row.iter().map(|one| one.index).collect()).collect();
+        assert_eq!(places, [[1, 4, 3], [1, 2, 4]]);
+        assert!((found[0][2].cosine - 0.5_f32.sqrt()).abs() < 1e-6, "{found:?}");
+        assert_eq!(of(&[1., 0.]).nearest(&others, 11).unwrap()[0].len(), 5);
+        assert!(of(&[]).nearest(&others, 3).unwrap().is_empty());
+    }
+}
