@@ -60,6 +60,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Translate(args) => commands::translate::run(&args),
         Command::Tokenizer(args) => commands::tokenizer::run(&args),
         Command::Classify(args) => commands::classify::run(&args),
+        Command::Embed(args) => commands::embed::run(&args),
         Command::FillMask(args) => commands::fill_mask::run(&args),
         Command::Generate(args) => commands::generate::run(&args),
         Command::Export(args) => commands::export::run(&args),

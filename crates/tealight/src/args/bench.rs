@@ -20,6 +20,8 @@ pub(crate) enum Bench {
     Product(BenchProduct),
     /// Latency of predicting masked tokens
     FillMask(BenchFillMask),
+    /// Time of embedding texts
+    Embed(BenchEmbed),
     /// Exchange of gradients between the processes of an MPI job, beside `MPI_Allreduce`
     Comm(BenchComm),
     /// Internal: one measurement of `bench attention`, in its own process
@@ -138,6 +140,25 @@ pub(crate) struct BenchFillMask {
     /// Number of measured repeats, after one warm-up
     #[arg(long, value_name = "N", value_parser = positive, default_value_t = 20)]
     pub(crate) repeats: usize,
+    #[command(flatten)]
+    pub(crate) options: BenchOptions,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct BenchEmbed {
+    #[command(flatten)]
+    pub(crate) model: Model,
+    #[command(flatten)]
+    pub(crate) computation: Computation,
+    /// The texts: one per line of this file
+    #[arg(long)]
+    pub(crate) file: PathBuf,
+    /// Number of measured repeats, after one warm-up
+    #[arg(long, value_name = "N", value_parser = positive, default_value_t = 5)]
+    pub(crate) repeats: usize,
+    /// Show the time of each operation, measured in additional repeats
+    #[arg(long)]
+    pub(crate) profile: bool,
     #[command(flatten)]
     pub(crate) options: BenchOptions,
 }

@@ -16,10 +16,10 @@ use tealight_ops::ProductPrecision;
 use tealight_train::config::Precision;
 
 use self::ablate::Ablate;
-use self::bench::{Bench, BenchFillMask, BenchProduct};
+use self::bench::{Bench, BenchEmbed, BenchFillMask, BenchProduct};
 use self::checkpoint::{Checkpoint, Export};
 use self::inspect::{Attend, Inspect, Plot};
-use self::predict::{Classify, FillMask, Forecast, Generate, Translate};
+use self::predict::{Classify, Embed, FillMask, Forecast, Generate, Translate};
 use self::tokenizer::Tokenizer;
 use self::train::{Doctor, Evaluate, Train, VerifyResume};
 
@@ -62,6 +62,8 @@ pub(crate) enum Command {
     Tokenizer(Tokenizer),
     /// Classify texts
     Classify(Classify),
+    /// Embed texts as vectors, or find similar texts
+    Embed(Embed),
     /// Predict masked tokens with a masked language model
     FillMask(FillMask),
     /// Continue texts with a causal language model
@@ -85,11 +87,13 @@ impl Command {
         let precision = match self {
             Self::Translate(Translate { computation, .. })
             | Self::Classify(Classify { computation, .. })
+            | Self::Embed(Embed { computation, .. })
             | Self::FillMask(FillMask { computation, .. })
             | Self::Generate(Generate { computation, .. })
             | Self::Bench(
                 Bench::Product(BenchProduct { computation, .. })
-                | Bench::FillMask(BenchFillMask { computation, .. }),
+                | Bench::FillMask(BenchFillMask { computation, .. })
+                | Bench::Embed(BenchEmbed { computation, .. }),
             ) => computation.precision,
             Self::Bench(Bench::AttentionOnce { args }) => args.layer.precision,
             _ => Precision::F32,

@@ -1,11 +1,12 @@
-//! `tealight forecast`, `translate`, `classify`, `fill-mask` and `generate`
+//! `tealight forecast`, `translate`, `classify`, `embed`, `fill-mask` and `generate`
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::Args;
+use tealight_train::inference::embed::Pooling;
 
-use super::shared::{Computation, Model, TrainedRun, parallelism};
+use super::shared::{Computation, Model, TrainedRun, named, parallelism};
 
 #[derive(Args, Debug)]
 pub(crate) struct Forecast {
@@ -99,6 +100,57 @@ pub(crate) struct Classify {
     #[arg(long)]
     pub(crate) file: Option<PathBuf>,
     /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+const EMBED_EXAMPLES: &str = "\
+Examples:
+  tealight embed sentence-transformers/all-MiniLM-L6-v2 \"A man eats.\" --json
+  tealight embed runs/diary --file sentences.txt --npy sentences.npy
+  tealight embed folder \"How is the weather?\" --similar sentences.txt --top-k 3
+
+A folder of sentence-transformers states its pooling; the vectors are those of its `encode`. Other models take the \
+mean of all tokens.";
+
+#[derive(Args, Debug)]
+#[command(after_help = EMBED_EXAMPLES)]
+pub(crate) struct Embed {
+    #[command(flatten)]
+    pub(crate) model: Model,
+    #[command(flatten)]
+    pub(crate) computation: Computation,
+    /// Texts to embed; `-` reads one text per line from standard input
+    #[arg(value_name = "TEXT", required_unless_present = "file")]
+    pub(crate) texts: Vec<String>,
+    /// Read one text per line from this file
+    #[arg(long)]
+    pub(crate) file: Option<PathBuf>,
+    /// Pooling of the tokens: mean, cls or max [default: that of the folder, else mean]
+    #[arg(long, value_name = "KIND", value_parser = named::<Pooling>)]
+    pub(crate) pooling: Option<Pooling>,
+    /// Give vectors length 1 [default: as the folder says, else not]
+    #[arg(long)]
+    pub(crate) normalize: bool,
+    /// Leave vectors as they are pooled
+    #[arg(long, conflicts_with = "normalize")]
+    pub(crate) no_normalize: bool,
+    /// Put a prompt of the folder before each text, by its name [default: that of the folder]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) prompt: Option<String>,
+    /// Write the vectors to this file in NumPy's format: float32 (n, dim)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) npy: Option<PathBuf>,
+    /// Instead of vectors, print the nearest texts of this file, one per line, with their cosine
+    #[arg(long, value_name = "FILE")]
+    pub(crate) similar: Option<PathBuf>,
+    /// Number of nearest texts
+    #[arg(long, value_name = "K", default_value = "5", requires = "similar")]
+    pub(crate) top_k: NonZeroUsize,
+    /// Prompt of the texts of `--similar` [default: that of the others]
+    #[arg(long, value_name = "NAME", requires = "similar")]
+    pub(crate) similar_prompt: Option<String>,
+    /// Print a JSON object for each text
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -69,9 +69,13 @@ pub(crate) struct Computation {
 
 /// Parses a number format, `training.precision`.
 pub(crate) fn precision(text: &str) -> Result<Precision, String> {
-    let named = Precision::ALL.iter().find(|precision| precision.name() == text);
-    named.copied().ok_or_else(|| {
-        let names: Vec<_> = Precision::ALL.iter().map(|precision| precision.name()).collect();
+    named(text)
+}
+
+/// Parses a word that stands for a value.
+pub(crate) fn named<T: Named>(text: &str) -> Result<T, String> {
+    T::ALL.iter().find(|value| value.name() == text).copied().ok_or_else(|| {
+        let names: Vec<_> = T::ALL.iter().map(|value| value.name()).collect();
         format!("expected one of: {}", names.join(", "))
     })
 }

@@ -1,8 +1,9 @@
-//! `tealight bench`: time and memory of training steps, attention layers, matrix products and
-//! predictions.
+//! `tealight bench`: time and memory of training steps, attention layers, matrix products,
+//! predictions and embeddings.
 
 mod attention;
 mod comm;
+mod embed;
 mod fill_mask;
 mod operations;
 mod product;
@@ -23,6 +24,7 @@ pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
         Bench::Train(args) => args.options.threads,
         Bench::Product(args) => args.options.threads,
         Bench::FillMask(args) => args.options.threads,
+        Bench::Embed(args) => args.options.threads,
         // `bench attention` measures in subprocesses anyway.
         Bench::Attention(_) | Bench::AttentionOnce { .. } | Bench::Comm(_) => None,
     };
@@ -39,6 +41,7 @@ pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
         Bench::Comm(args) => return comm::run(args),
         Bench::Product(args) => product::run(args),
         Bench::FillMask(args) => fill_mask::run(args),
+        Bench::Embed(args) => embed::run(args),
         Bench::Attention(args) => attention::run(args),
         Bench::AttentionOnce { args } => attention::layer::run(args),
     }?;

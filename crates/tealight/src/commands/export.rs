@@ -23,6 +23,9 @@ pub(crate) fn run(args: &Export) -> Result<()> {
         };
         *cache = Cache::With;
     }
+    if let Err(reason) = pretrained.sentence_settings() {
+        log(&format!("exporting without the files of sentence-transformers: {reason}"));
+    }
     pretrained.export(&args.to, &format, &about(args)?)?;
     print(&format!("{}\n", args.to.display()))
 }

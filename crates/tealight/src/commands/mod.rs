@@ -6,6 +6,7 @@ pub(crate) mod classify;
 pub(crate) mod completions;
 pub(crate) mod devices;
 pub(crate) mod doctor;
+pub(crate) mod embed;
 pub(crate) mod evaluate;
 pub(crate) mod export;
 pub(crate) mod fill_mask;

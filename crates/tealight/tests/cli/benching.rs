@@ -180,6 +180,18 @@ fn products_and_filled_masks_are_measured() -> Result {
 }
 
 #[test]
+fn embeddings_are_measured() -> Result {
+    let (folder, model) = (Folder::new()?, golden_model("bert"));
+    folder.write("texts.txt", "the rain\na king\n")?;
+    let embed = ["bench", "embed", &model, "--file", "texts.txt", "--repeats", "2"];
+    assert!(folder.succeed(&embed)?.stdout.contains("for 2 texts"));
+    let json = folder.json(&[&embed[..], &["--json", "--profile"]].concat())?;
+    assert!(json["milliseconds"]["fastest"].as_f64() > Some(0.), "{json}");
+    assert!(json["profile"].as_array().is_some_and(|shares| shares.len() > 3), "{json}");
+    folder.refuse(&["bench", "embed", &model, "--file", "none.txt"], &["cannot read `none.txt`"])
+}
+
+#[test]
 fn time_over_length_is_drawn_and_the_crossing_said() -> Result {
     let folder = Folder::new()?;
     let more = ["--kinds", "softmax,aft_simple", "--backward", "--plot", "pictures"];

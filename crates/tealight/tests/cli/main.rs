@@ -11,6 +11,7 @@ mod configuration;
 mod data;
 mod documentation;
 mod drawing;
+mod embedding;
 mod evaluating;
 mod exporting;
 mod forecasting;

@@ -1,0 +1,134 @@
+//! `tealight embed MODEL TEXT`: vectors of texts, or the texts of a file that are near them.
+
+use std::fmt::Write as _;
+
+use anyhow::Result;
+use serde::Serialize;
+use serde_json::json;
+use tealight_train::inference::embed::{Embedder, Embeddings, Neighbour, Normalize, Settings};
+use tealight_train::pretrained::SentenceSettings;
+use tealight_train::storage::npy;
+
+use crate::args::predict as args;
+use crate::runs::load::open_pretrained;
+use crate::terminal::input;
+use crate::terminal::output::{log, print};
+
+pub(crate) fn run(args: &args::Embed) -> Result<()> {
+    let (pretrained, device) = &open_pretrained(&args.model)?;
+    let stated = pretrained.sentence_settings()?;
+    let texts = input::texts(&args.texts, args.file.as_deref())?;
+    let others = args.similar.as_deref().map(|path| input::texts(&[], Some(path))).transpose()?;
+    let prompt = stated.prompt(args.prompt.as_deref())?;
+    let prompt_of_others =
+        stated.prompt(args.similar_prompt.as_deref().or(args.prompt.as_deref()))?;
+    let embedder = pretrained.embedder(with_arguments(&stated, args), device)?;
+    log_choices(args, &stated);
+    let embedded = embed(&embedder, prompt, &texts)?;
+    if let Some(path) = &args.npy {
+        npy::save(path, embedded.values(), embedded.dim())?;
+    }
+    match others {
+        Some(others) => {
+            let near = embed(&embedder, prompt_of_others, &others)?;
+            let nearest = embedded.nearest(&near, args.top_k.get())?;
+            print(&similar(args.json, &texts, &others, &nearest)?)
+        }
+        None if args.json => print(&vectors_as_json(&texts, &embedded)?),
+        None if args.npy.is_some() => Ok(()),
+        None => print(&vectors_as_text(&embedded)),
+    }
+}
+
+/// The settings of the folder, with those that are given as arguments.
+fn with_arguments(stated: &SentenceSettings, args: &args::Embed) -> Settings {
+    let mut settings = stated.settings.clone();
+    if let Some(pooling) = args.pooling {
+        settings.poolings = vec![pooling];
+    }
+    match (args.normalize, args.no_normalize) {
+        (true, _) => settings.normalize = Normalize::Returned,
+        (_, true) => settings.normalize = Normalize::No,
+        _ => {}
+    }
+    settings
+}
+
+/// Says what the folder does not state, and which of its prompts are not used.
+fn log_choices(args: &args::Embed, stated: &SentenceSettings) {
+    if !stated.is_stated && args.pooling.is_none() {
+        log("the model states no pooling: taking the mean of all tokens (`--pooling`)");
+    }
+    if args.prompt.is_none() && stated.default_prompt.is_none() && !stated.prompts.is_empty() {
+        let names: Vec<_> = stated.prompts.keys().map(|name| format!("`{name}`")).collect();
+        log(&format!(
+            "the model has the prompts {}, and none is used (`--prompt`)",
+            names.join(", ")
+        ));
+    }
+}
+
+/// Embeds texts, and says how many of them were truncated.
+fn embed(embedder: &Embedder, prompt: &str, texts: &[String]) -> Result<Embeddings> {
+    let embedded = embedder.embed_with_prompt(prompt, texts)?;
+    let (n_truncated, longest) = (embedded.n_truncated(), embedder.max_seq_len());
+    if n_truncated > 0 {
+        let n = texts.len();
+        log(&format!(
+            "{n_truncated} of {n} texts are longer than {longest} tokens and were truncated"
+        ));
+    }
+    Ok(embedded)
+}
+
+/// The numbers of each vector on a line.
+fn vectors_as_text(embedded: &Embeddings) -> String {
+    let mut lines = String::new();
+    for row in embedded.rows() {
+        for (at, value) in row.iter().enumerate() {
+            let gap = if at > 0 { " " } else { "" };
+            let _ = write!(lines, "{gap}{value}");
+        }
+        lines.push('\n');
+    }
+    lines
+}
+
+fn vectors_as_json(texts: &[String], embedded: &Embeddings) -> Result<String> {
+    #[derive(Serialize)]
+    struct Embedded<'a> {
+        text: &'a str,
+        embedding: &'a [f32],
+    }
+    let rows = texts.iter().zip(embedded.rows());
+    json_lines(rows.map(|(text, embedding)| Embedded { text, embedding }))
+}
+
+/// The nearest of the `others` for each text: lines with the cosine, under the text if there are several.
+fn similar(
+    as_json: bool,
+    texts: &[String],
+    others: &[String],
+    nearest: &[Vec<Neighbour>],
+) -> Result<String> {
+    if as_json {
+        let one = |&Neighbour { index, cosine }: &Neighbour| json!({ "index": index, "text": others[index], "cosine": cosine });
+        return json_lines(texts.iter().zip(nearest).map(|(text, nearest)| {
+            json!({ "text": text, "similar": nearest.iter().map(one).collect::<Vec<_>>() })
+        }));
+    }
+    let mut lines = String::new();
+    for (number, (text, nearest)) in texts.iter().zip(nearest).enumerate() {
+        let gap = if number > 0 { "\n" } else { "" };
+        let _ = writeln!(lines, "{gap}{text}");
+        for Neighbour { index, cosine } in nearest {
+            let _ = writeln!(lines, "  {cosine:.4}  {}", others[*index]);
+        }
+    }
+    Ok(lines)
+}
+
+fn json_lines(values: impl Iterator<Item = impl Serialize>) -> Result<String> {
+    let lines = values.map(|value| Ok(serde_json::to_string(&value)? + "\n"));
+    lines.collect()
+}
