@@ -8,8 +8,9 @@ use serde_json::{Map, Value, json};
 
 use super::keys::Keys;
 use super::rules::Rules;
+use super::sizes::Sizes;
 use super::table::{Alias, Pair, Role};
-use super::{HfResult, Sizes, encoder};
+use super::{HfResult, encoder};
 use crate::attention::score::Score;
 use crate::attention::{AttentionConfig, local, softmax};
 use crate::config::{ModelConfig, NormPlacement};

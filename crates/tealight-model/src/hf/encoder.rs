@@ -3,10 +3,11 @@
 
 use serde_json::{Map, Value, json};
 
+use super::HfResult;
 use super::keys::Keys;
 use super::rules::Rules;
+use super::sizes::Sizes;
 use super::table::{Alias, Pair, Role};
-use super::{HfResult, Sizes};
 use crate::attention::score::Score;
 use crate::attention::{AttentionConfig, softmax};
 use crate::config::{EmbeddingConfig, LmHeadConfig, ModelConfig, NormPlacement};

@@ -6,11 +6,13 @@
 
 use serde_json::{Map, Value};
 
+use super::HfResult;
+use super::class::{Class, Head};
 use super::encoder;
 use super::keys::Keys;
 use super::rules::Rules;
+use super::sizes::Sizes;
 use super::table::{Alias, Pair, Role};
-use super::{Class, Head, HfResult, Sizes};
 use crate::attention::score::Score;
 use crate::attention::{AttentionConfig, softmax};
 use crate::config::{ModelConfig, NormPlacement};

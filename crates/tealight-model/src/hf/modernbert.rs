@@ -12,11 +12,13 @@
 
 use serde_json::{Map, Value, json};
 
+use super::class::{Class, Head};
 use super::classification::HeadClass;
 use super::keys::Keys;
 use super::rules::Rules;
+use super::sizes::Sizes;
 use super::table::Pair;
-use super::{Class, Head, HfError, HfResult, Sizes};
+use super::{HfError, HfResult};
 use super::{decoder, encoder};
 use crate::attention::score::Score;
 use crate::attention::{AttentionConfig, local};

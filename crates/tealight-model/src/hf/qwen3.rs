@@ -3,10 +3,12 @@
 
 use serde_json::{Map, Value};
 
+use super::HfResult;
+use super::class::{Class, Head};
 use super::decoder::{self, FamilyKeys};
 use super::keys::Keys;
 use super::rules::Rules;
-use super::{Class, Head, HfResult, Sizes};
+use super::sizes::Sizes;
 use crate::config::ModelConfig;
 
 pub(super) const CLASS: Class = Class {

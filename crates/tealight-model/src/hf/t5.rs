@@ -13,11 +13,13 @@
 
 use serde_json::{Map, Value};
 
+use super::class::{Class, Head};
 use super::encoder;
 use super::keys::{self, Keys};
 use super::rules::Rules;
+use super::sizes::Sizes;
 use super::table::{Alias, Pair, Role};
-use super::{Class, Head, HfError, HfResult, Sizes};
+use super::{HfError, HfResult};
 use crate::attention::score::Score;
 use crate::attention::{AttentionConfig, softmax};
 use crate::config::{ModelConfig, NormPlacement};
