@@ -35,6 +35,11 @@ pub(super) const MASKED_LM_HEAD: [&str; 6] = [
     "output.bias",
 ];
 
+/// Reads the keys of a `config.json`.
+pub(super) type Read = fn(&mut Keys) -> HfResult<(ModelConfig, Sizes)>;
+/// Writes the keys of a `config.json`. Faults are recorded.
+pub(super) type Write = fn(&ModelConfig, &Sizes, &mut Rules) -> Map<String, Value>;
+
 /// The definition of a family.
 pub(super) struct Class {
     pub(super) architecture: &'static str,
@@ -45,8 +50,8 @@ pub(super) struct Class {
     pub(super) roots: &'static [&'static str],
     /// Parts of names of tensors that a file may contain and a language model does not need.
     pub(super) unused: &'static [&'static str],
-    pub(super) read: fn(&mut Keys) -> HfResult<(ModelConfig, Sizes)>,
-    pub(super) write: fn(&ModelConfig, &Sizes, &mut Rules) -> Map<String, Value>,
+    pub(super) read: Read,
+    pub(super) write: Write,
     pub(super) pairs: fn(&ModelConfig) -> Vec<Pair>,
     /// Tensors that duplicate others.
     pub(super) aliases: fn(&ModelConfig) -> Vec<Alias>,

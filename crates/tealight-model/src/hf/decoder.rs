@@ -6,6 +6,7 @@
 
 use serde_json::{Map, Value, json};
 
+use super::class::{Class, Head, Read, Write};
 use super::keys::Keys;
 use super::rules::Rules;
 use super::sizes::Sizes;
@@ -21,12 +22,23 @@ use crate::position::PositionConfig;
 use crate::position::rotary::{self, Layout};
 use crate::position::scaling::{Linear, Llama3, Scaling};
 
-/// The prefix of all tensors of the backbone.
-pub(super) const BASE: &str = "model";
-/// How tensor names begin without it.
-pub(super) const ROOTS: &[&str] = &["embed_tokens.", "layers.", "norm."];
-/// Old files contain the rotary frequencies, which follow from the configuration.
-pub(super) const UNUSED: &[&str] = &["rotary_emb.inv_freq"];
+/// The class `architecture` of a family.
+pub(super) const fn class(architecture: &'static str, read: Read, write: Write) -> Class {
+    Class {
+        architecture,
+        head: Head::CausalLm,
+        base: "model",
+        roots: &["embed_tokens.", "layers.", "norm."],
+        // Old files contain the rotary frequencies, which follow from the configuration.
+        unused: &["rotary_emb.inv_freq"],
+        read,
+        write,
+        pairs,
+        aliases,
+        token_types: None,
+        classifier: None,
+    }
+}
 
 /// The differences between the families, and the values of keys that a `config.json` leaves out.
 pub(super) struct FamilyKeys {
@@ -247,7 +259,7 @@ fn rotary_keys(config: &ModelConfig, rules: &mut Rules) -> Map<String, Value> {
 }
 
 /// The names of all families. The classes of `transformers` rotate in the layout `half`.
-pub(super) fn pairs(config: &ModelConfig) -> Vec<Pair> {
+fn pairs(config: &ModelConfig) -> Vec<Pair> {
     let layer = "model.layers.*";
     let rotated = |ours: &str, theirs: &str| {
         let pair =
@@ -281,7 +293,7 @@ pub(super) fn pairs(config: &ModelConfig) -> Vec<Pair> {
 }
 
 /// A tied output shares the token table.
-pub(super) fn aliases(config: &ModelConfig) -> Vec<Alias> {
+fn aliases(config: &ModelConfig) -> Vec<Alias> {
     let alias = Alias { name: "lm_head.weight", of: "model.embed_tokens.weight", role: Role::Tied };
     config.tied_output.then_some(alias).into_iter().collect()
 }
