@@ -229,9 +229,19 @@ pub(super) fn check_positions_from(offset: usize, config: &ModelConfig, rules: &
 
 /// Requires softmax attention with scaled dot products.
 pub(super) fn check_softmax(config: &ModelConfig, rules: &mut Rules) {
-    let score = softmax_score("model.attention", &config.attention, config, rules);
+    check_softmax_in("model.attention", &config.attention, config, rules);
+}
+
+/// As [`check_softmax`], of the attention in the TOML's `table`.
+pub(super) fn check_softmax_in(
+    table: &str,
+    attention: &AttentionConfig,
+    config: &ModelConfig,
+    rules: &mut Rules,
+) {
+    let score = softmax_score(table, attention, config, rules);
     let scaled = score.is_none_or(|score| score == Score::ScaledDot);
-    rules.check(scaled, "model.attention.score", "another score", "\"scaled_dot\"");
+    rules.check(scaled, &format!("{table}.score"), "another score", "\"scaled_dot\"");
 }
 
 /// Requires heads whose total width is `d_model`.

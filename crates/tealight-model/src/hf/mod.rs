@@ -31,6 +31,7 @@ mod error;
 mod express;
 mod gpt2;
 mod keys;
+mod layers;
 mod llama;
 mod mistral;
 mod modernbert;
