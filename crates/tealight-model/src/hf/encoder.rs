@@ -148,18 +148,18 @@ pub(super) fn write(
 
 /// Requires the same attention, positions and norms in all layers.
 pub(super) fn check_equal_layers(config: &ModelConfig, rules: &mut Rules) {
-    rules.check(
-        config.layers.is_empty(),
-        "model.layers",
-        "set",
-        "the same attention in all layers",
-    );
+    let has = "the same attention in all layers";
+    rules.check(config.layers.is_empty(), "model.layers", "set", has);
+    check_first_norm(config, rules);
+}
+
+/// Requires a norm in the first layer, too.
+pub(super) fn check_first_norm(config: &ModelConfig, rules: &mut Rules) {
     rules.switch("model.first_norm", config.first_norm, true, "a norm before every attention");
 }
 
-/// Requires pre-norm blocks that are alike, and embeddings without scale or norm.
+/// Requires pre-norm blocks, and embeddings without scale or norm.
 pub(super) fn check_pre_norm_blocks(config: &ModelConfig, rules: &mut Rules) {
-    check_equal_layers(config, rules);
     let pre = config.norm_placement == NormPlacement::Pre;
     rules.check(pre, "model.norm_placement", "\"post\"", "\"pre\"");
     rules.switch("model.residual", config.residual, true, "residual connections");

@@ -87,6 +87,7 @@ fn read(keys: &mut Keys) -> HfResult<(ModelConfig, Sizes)> {
 
 fn write(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Map<String, Value> {
     rules.switch("model.causal", config.causal, true, "causal attention");
+    encoder::check_equal_layers(config, rules);
     encoder::check_pre_norm_blocks(config, rules);
     rules.switch("model.bias", config.bias, true, "biases in all linear maps");
     encoder::check_positions_from(0, config, rules);

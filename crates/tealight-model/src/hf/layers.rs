@@ -42,6 +42,16 @@ pub(super) fn read_types(keys: &mut Keys, n_layers: usize) -> HfResult<Option<Ve
     names.into_iter().map(kind).collect::<HfResult<_>>().map(Some)
 }
 
+/// Refuses `layer_types` with sliding layers, because `why`.
+pub(super) fn refuse_sliding(keys: &Keys, kinds: Option<&[Kind]>, why: &str) -> HfResult<()> {
+    match kinds {
+        Some(kinds) if kinds.contains(&Kind::Sliding) => {
+            Err(keys.unsupported("layer_types", &format!("{:?}", types(kinds)), why))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// The value of `layer_types`.
 pub(super) fn types(kinds: &[Kind]) -> Vec<&'static str> {
     kinds.iter().map(|&kind| TYPES[kind as usize]).collect()

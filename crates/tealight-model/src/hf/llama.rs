@@ -19,6 +19,7 @@ const LLAMA: FamilyKeys = FamilyKeys {
     head_dim: None,
     max_positions: 2048,
     qk_norm: false,
+    layers_differ: false,
     ids: [Some(1), Some(2)],
 };
 

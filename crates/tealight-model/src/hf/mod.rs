@@ -33,6 +33,7 @@ mod gpt2;
 mod keys;
 mod layers;
 mod llama;
+mod ministral;
 mod mistral;
 mod modernbert;
 mod nystromformer;
@@ -84,6 +85,8 @@ names! {
         "gpt2" => Gpt2,
         /// T5 and T5 1.1 (Raffel et al. 2020).
         "t5" => T5,
+        /// Ministral (Mistral AI 2024).
+        "ministral" => Ministral,
         /// Mistral (Jiang et al. 2023).
         "mistral" => Mistral,
         /// Llama (Touvron et al. 2023).
@@ -103,6 +106,7 @@ impl Family {
             Self::ModernBert => &modernbert::CLASS,
             Self::Gpt2 => &gpt2::CLASS,
             Self::T5 => &t5::CLASS,
+            Self::Ministral => &ministral::CLASS,
             Self::Mistral => &mistral::CLASS,
             Self::Llama => &llama::CLASS,
             Self::Qwen3 => &qwen3::CLASS,

@@ -132,6 +132,7 @@ fn read_feed_forward(keys: &mut Keys) -> HfResult<FeedForwardConfig> {
 }
 
 fn write(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Map<String, Value> {
+    encoder::check_equal_layers(config, rules);
     encoder::check_pre_norm_blocks(config, rules);
     rules.switch("model.bias", config.bias, false, "linear maps without biases");
     let own = config.encoder_attention.is_none();
