@@ -252,6 +252,17 @@ impl ModelConfig {
         refuse("model.lm_head", self.lm_head.is_some(), "a masked language model")
     }
 
+    /// Refuses what only an output over the vocabulary has: `[model.lm_head]` and a tied output.
+    pub fn refuse_vocabulary_output(&self) -> BuildResult<()> {
+        self.refuse_lm_head()?;
+        if !self.tied_output {
+            return Ok(());
+        }
+        let message =
+            "`model.tied_output` = true, but this task's model has no output over the vocabulary";
+        Err(BuildError::config(["model.tied_output"], message))
+    }
+
     /// Refuses `[[model.layers]]`, which describe one stack.
     pub fn refuse_layers(&self) -> BuildResult<()> {
         refuse("model.layers", !self.layers.is_empty(), "a single stack of layers")

@@ -1,9 +1,9 @@
 //! BERT (Devlin et al. 2019, <https://arxiv.org/abs/1810.04805>): `BertForMaskedLM` and
 //! `BertForSequenceClassification`.
 
+use super::class::{Class, Head};
 use super::classification::{DenseOfFirst, HeadClass};
 use super::encoder;
-use super::{Class, Head};
 use crate::layers::classifier_head::HeadActivation;
 
 const HEAD: DenseOfFirst = DenseOfFirst {

@@ -6,13 +6,16 @@
 
 use serde_json::{Map, Value, json};
 
+use super::class::{Class, Head, Read, Write};
 use super::keys::Keys;
+use super::layers::{self, Kind, Layer};
 use super::rules::Rules;
+use super::sizes::Sizes;
 use super::table::{Alias, Pair, Role};
-use super::{HfResult, Sizes, encoder};
+use super::{HfResult, encoder};
 use crate::attention::score::Score;
 use crate::attention::{AttentionConfig, local, softmax};
-use crate::config::{ModelConfig, NormPlacement};
+use crate::config::{LayerConfig, ModelConfig, NormPlacement};
 use crate::layers::feed_forward::{FeedForwardConfig, GluConfig};
 use crate::layers::norm::{NormConfig, RmsNormConfig};
 use crate::params::init::{InitConfig, Normal};
@@ -20,12 +23,23 @@ use crate::position::PositionConfig;
 use crate::position::rotary::{self, Layout};
 use crate::position::scaling::{Linear, Llama3, Scaling};
 
-/// The prefix of all tensors of the backbone.
-pub(super) const BASE: &str = "model";
-/// How tensor names begin without it.
-pub(super) const ROOTS: &[&str] = &["embed_tokens.", "layers.", "norm."];
-/// Old files contain the rotary frequencies, which follow from the configuration.
-pub(super) const UNUSED: &[&str] = &["rotary_emb.inv_freq"];
+/// The class `architecture` of a family.
+pub(super) const fn class(architecture: &'static str, read: Read, write: Write) -> Class {
+    Class {
+        architecture,
+        head: Head::CausalLm,
+        base: "model",
+        roots: &["embed_tokens.", "layers.", "norm."],
+        // Old files contain the rotary frequencies, which follow from the configuration.
+        unused: &["rotary_emb.inv_freq"],
+        read,
+        write,
+        pairs,
+        aliases,
+        token_types: None,
+        classifier: None,
+    }
+}
 
 /// The differences between the families, and the values of keys that a `config.json` leaves out.
 pub(super) struct FamilyKeys {
@@ -38,6 +52,8 @@ pub(super) struct FamilyKeys {
     pub(super) max_positions: usize,
     /// Whether queries and keys are normalised.
     pub(super) qk_norm: bool,
+    /// Whether some layers may have a window and others none.
+    pub(super) layers_differ: bool,
     /// Ids of the start and end tokens.
     pub(super) ids: [Option<u32>; 2],
 }
@@ -92,14 +108,21 @@ pub(super) fn read(keys: &mut Keys, names: &FamilyKeys) -> HfResult<(ModelConfig
     Ok((config, sizes))
 }
 
-/// The same model, in which each position attends to the last `window` positions, itself included.
-pub(super) fn with_window(config: ModelConfig, window: Option<usize>) -> ModelConfig {
-    let (AttentionConfig::Softmax(heads), Some(window)) = (&config.attention, window) else {
-        return config;
-    };
+/// The same model, in which the positions of sliding layers attend to the last `window`, themselves included.
+pub(super) fn with_windows(config: ModelConfig, kinds: &[Kind], window: usize) -> ModelConfig {
+    let AttentionConfig::Softmax(heads) = &config.attention else { return config };
     let softmax::Config { n_kv_heads, qk_norm, qk_norm_epsilon, .. } = *heads;
     let local = local::Config { window, n_kv_heads, qk_norm, qk_norm_epsilon };
-    ModelConfig { attention: AttentionConfig::Local(local), ..config }
+    let local = AttentionConfig::Local(local);
+    let is = |kind: Kind| kinds.iter().all(|one| *one == kind);
+    match (is(Kind::Full), is(Kind::Sliding)) {
+        (true, _) => config,
+        (false, true) => ModelConfig { attention: local, ..config },
+        (false, false) => {
+            let sliding = LayerConfig { attention: Some(local), position: None };
+            ModelConfig { layers: layers::entries(kinds, &sliding), ..config }
+        }
+    }
 }
 
 /// Reads the rotary positions in either spelling. If there are two tables, both versions of `transformers`
@@ -148,7 +171,7 @@ pub(super) fn rotary_table(keys: &mut Keys, base: f64) -> HfResult<rotary::Confi
     Ok(rotary::Config { base, layout: Layout::Half, scaling })
 }
 
-/// Checks `config` and writes the keys of all families; also the window of the attention.
+/// Checks `config` and writes the keys of all families; also the window of its sliding layers.
 pub(super) fn write(
     names: &FamilyKeys,
     config: &ModelConfig,
@@ -156,10 +179,16 @@ pub(super) fn write(
     rules: &mut Rules,
 ) -> (Map<String, Value>, Option<usize>) {
     rules.switch("model.causal", config.causal, true, "causal attention");
+    if names.layers_differ {
+        encoder::check_first_norm(config, rules);
+    } else {
+        encoder::check_equal_layers(config, rules);
+    }
     encoder::check_pre_norm_blocks(config, rules);
     rules.switch("model.scale_output", config.scale_output, false, "an unscaled output");
     let epsilon = epsilon(config, rules);
-    let (n_kv_heads, window) = heads(names, config, epsilon, rules);
+    let Heads { n_kv_heads, window } = Heads::check(names, config, epsilon, rules);
+    let n_kv_heads = n_kv_heads.unwrap_or(config.n_heads);
     let (activation, d_ff) = encoder::glu(config, rules);
     let mut map = rotary_keys(config, rules);
     let mut put = |key: &str, value: Value| map.insert(key.to_owned(), value);
@@ -189,43 +218,73 @@ fn epsilon(config: &ModelConfig, rules: &mut Rules) -> f64 {
     RmsNormConfig::default().epsilon
 }
 
-/// Requires attention with scaled dot products and the family's norms; its number of heads of keys, and its window.
-fn heads(
-    names: &FamilyKeys,
-    config: &ModelConfig,
-    epsilon: f64,
-    rules: &mut Rules,
-) -> (usize, Option<usize>) {
-    let (heads, window) = match &config.attention {
-        AttentionConfig::Softmax(softmax) => (softmax.clone(), None),
-        AttentionConfig::Local(local) => {
-            let local::Config { window, n_kv_heads, qk_norm, qk_norm_epsilon } = *local;
-            let score = Score::ScaledDot;
-            let heads = softmax::Config { score, n_kv_heads, qk_norm, qk_norm_epsilon };
-            (heads, Some(window))
-        }
-        other => {
-            rules.wrong_kind("model.attention.kind", other.kind(), "softmax");
-            return (config.n_heads, None);
-        }
-    };
-    let scaled = heads.score == Score::ScaledDot;
-    rules.check(scaled, "model.attention.score", "another score", "\"scaled_dot\"");
-    let norms =
-        if names.qk_norm { "normalised queries and keys" } else { "no norm of queries and keys" };
-    rules.switch("model.attention.qk_norm", heads.qk_norm, names.qk_norm, norms);
-    if heads.qk_norm && names.qk_norm {
-        let (key, value) = ("model.attention.qk_norm_epsilon", heads.qk_norm_epsilon);
-        let required = format!("that of `model.norm`, {epsilon}");
-        rules.check(value == epsilon, key, &value.to_string(), &required);
-    }
-    (heads.n_kv_heads.unwrap_or(config.n_heads), window)
+/// What the attention of all layers shares.
+#[derive(Default)]
+struct Heads {
+    n_kv_heads: Option<usize>,
+    window: Option<usize>,
 }
 
-/// Requires rotary positions; writes them in both spellings. Both layouts can be written: see [`pairs`].
+impl Heads {
+    /// Requires attention with scaled dot products and the family's norms, and one number of heads of keys and one
+    /// window for all layers.
+    fn check(names: &FamilyKeys, config: &ModelConfig, epsilon: f64, rules: &mut Rules) -> Self {
+        let mut shared = Self::default();
+        for Layer { attention: (table, attention), .. } in layers::layers(config) {
+            let heads = match attention {
+                AttentionConfig::Softmax(softmax) => softmax.clone(),
+                AttentionConfig::Local(local) => {
+                    let local::Config { window, n_kv_heads, qk_norm, qk_norm_epsilon } = *local;
+                    let (key, all) = (format!("{table}.window"), "window for all layers");
+                    layers::check_same(&mut shared.window, &key, window, all, rules);
+                    let score = Score::ScaledDot;
+                    softmax::Config { score, n_kv_heads, qk_norm, qk_norm_epsilon }
+                }
+                other => {
+                    rules.wrong_kind(&format!("{table}.kind"), other.kind(), "softmax");
+                    continue;
+                }
+            };
+            check_heads(names, &table, &heads, epsilon, rules);
+            let (key, all) = (format!("{table}.n_kv_heads"), "number of heads of keys");
+            let n = heads.n_kv_heads.unwrap_or(config.n_heads);
+            layers::check_same(&mut shared.n_kv_heads, &key, n, all, rules);
+        }
+        shared
+    }
+}
+
+/// Requires scaled dot products and the family's norms of the attention in the TOML's `table`.
+fn check_heads(
+    names: &FamilyKeys,
+    table: &str,
+    heads: &softmax::Config,
+    epsilon: f64,
+    rules: &mut Rules,
+) {
+    let key = |name: &str| format!("{table}.{name}");
+    let scaled = heads.score == Score::ScaledDot;
+    rules.check(scaled, &key("score"), "another score", "\"scaled_dot\"");
+    let norms =
+        if names.qk_norm { "normalised queries and keys" } else { "no norm of queries and keys" };
+    rules.switch(&key("qk_norm"), heads.qk_norm, names.qk_norm, norms);
+    if heads.qk_norm && names.qk_norm {
+        let value = heads.qk_norm_epsilon;
+        let required = format!("that of `model.norm`, {epsilon}");
+        let same = value == epsilon;
+        rules.check(same, &key("qk_norm_epsilon"), &value.to_string(), &required);
+    }
+}
+
+/// Requires the same rotary positions in all layers; writes them in both spellings. Both layouts can be written: see
+/// [`pairs`].
 fn rotary_keys(config: &ModelConfig, rules: &mut Rules) -> Map<String, Value> {
-    let PositionConfig::Rotary(rotary::Config { base, scaling, .. }) = &config.position else {
-        rules.wrong_kind("model.position.kind", config.position.kind(), "rotary");
+    let first = config.position_of(0);
+    for Layer { position: (table, position), .. } in layers::layers(config) {
+        rules.check(position == first, &table, "not the first layer's", "one for all layers");
+    }
+    let PositionConfig::Rotary(rotary::Config { base, scaling, .. }) = first else {
+        rules.wrong_kind("model.position.kind", first.kind(), "rotary");
         return Map::new();
     };
     let mut table = match scaling {
@@ -246,12 +305,12 @@ fn rotary_keys(config: &ModelConfig, rules: &mut Rules) -> Map<String, Value> {
 }
 
 /// The names of all families. The classes of `transformers` rotate in the layout `half`.
-pub(super) fn pairs(config: &ModelConfig) -> Vec<Pair> {
+fn pairs(config: &ModelConfig) -> Vec<Pair> {
     let layer = "model.layers.*";
     let rotated = |ours: &str, theirs: &str| {
         let pair =
             Pair::same(format!("layer.*.attention.{ours}"), format!("{layer}.self_attn.{theirs}"));
-        match &config.position {
+        match config.position_of(0) {
             PositionConfig::Rotary(rotary::Config { layout: Layout::Interleaved, .. }) => {
                 pair.in_halves(config.head_dim())
             }
@@ -280,7 +339,7 @@ pub(super) fn pairs(config: &ModelConfig) -> Vec<Pair> {
 }
 
 /// A tied output shares the token table.
-pub(super) fn aliases(config: &ModelConfig) -> Vec<Alias> {
+fn aliases(config: &ModelConfig) -> Vec<Alias> {
     let alias = Alias { name: "lm_head.weight", of: "model.embed_tokens.weight", role: Role::Tied };
     config.tied_output.then_some(alias).into_iter().collect()
 }

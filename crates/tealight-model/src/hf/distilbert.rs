@@ -5,12 +5,14 @@
 
 use serde_json::{Map, Value};
 
+use super::HfResult;
+use super::class::{Class, Head};
 use super::classification::{DenseOfFirst, HeadClass};
 use super::encoder::{self, FamilyKeys};
 use super::keys::Keys;
 use super::rules::Rules;
+use super::sizes::Sizes;
 use super::table::Pair;
-use super::{Class, Head, HfResult, Sizes};
 use crate::config::ModelConfig;
 use crate::layers::classifier_head::HeadActivation;
 

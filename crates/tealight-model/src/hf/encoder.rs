@@ -3,10 +3,11 @@
 
 use serde_json::{Map, Value, json};
 
+use super::HfResult;
 use super::keys::Keys;
 use super::rules::Rules;
+use super::sizes::Sizes;
 use super::table::{Alias, Pair, Role};
-use super::{HfResult, Sizes};
 use crate::attention::score::Score;
 use crate::attention::{AttentionConfig, softmax};
 use crate::config::{EmbeddingConfig, LmHeadConfig, ModelConfig, NormPlacement};
@@ -147,18 +148,18 @@ pub(super) fn write(
 
 /// Requires the same attention, positions and norms in all layers.
 pub(super) fn check_equal_layers(config: &ModelConfig, rules: &mut Rules) {
-    rules.check(
-        config.layers.is_empty(),
-        "model.layers",
-        "set",
-        "the same attention in all layers",
-    );
+    let has = "the same attention in all layers";
+    rules.check(config.layers.is_empty(), "model.layers", "set", has);
+    check_first_norm(config, rules);
+}
+
+/// Requires a norm in the first layer, too.
+pub(super) fn check_first_norm(config: &ModelConfig, rules: &mut Rules) {
     rules.switch("model.first_norm", config.first_norm, true, "a norm before every attention");
 }
 
-/// Requires pre-norm blocks that are alike, and embeddings without scale or norm.
+/// Requires pre-norm blocks, and embeddings without scale or norm.
 pub(super) fn check_pre_norm_blocks(config: &ModelConfig, rules: &mut Rules) {
-    check_equal_layers(config, rules);
     let pre = config.norm_placement == NormPlacement::Pre;
     rules.check(pre, "model.norm_placement", "\"post\"", "\"pre\"");
     rules.switch("model.residual", config.residual, true, "residual connections");
@@ -228,9 +229,19 @@ pub(super) fn check_positions_from(offset: usize, config: &ModelConfig, rules: &
 
 /// Requires softmax attention with scaled dot products.
 pub(super) fn check_softmax(config: &ModelConfig, rules: &mut Rules) {
-    let score = softmax_score("model.attention", &config.attention, config, rules);
+    check_softmax_in("model.attention", &config.attention, config, rules);
+}
+
+/// As [`check_softmax`], of the attention in the TOML's `table`.
+pub(super) fn check_softmax_in(
+    table: &str,
+    attention: &AttentionConfig,
+    config: &ModelConfig,
+    rules: &mut Rules,
+) {
+    let score = softmax_score(table, attention, config, rules);
     let scaled = score.is_none_or(|score| score == Score::ScaledDot);
-    rules.check(scaled, "model.attention.score", "another score", "\"scaled_dot\"");
+    rules.check(scaled, &format!("{table}.score"), "another score", "\"scaled_dot\"");
 }
 
 /// Requires heads whose total width is `d_model`.

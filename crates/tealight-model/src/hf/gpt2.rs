@@ -6,11 +6,13 @@
 
 use serde_json::{Map, Value};
 
+use super::HfResult;
+use super::class::{Class, Head};
 use super::encoder;
 use super::keys::Keys;
 use super::rules::Rules;
+use super::sizes::Sizes;
 use super::table::{Alias, Pair, Role};
-use super::{Class, Head, HfResult, Sizes};
 use crate::attention::score::Score;
 use crate::attention::{AttentionConfig, softmax};
 use crate::config::{ModelConfig, NormPlacement};
@@ -85,6 +87,7 @@ fn read(keys: &mut Keys) -> HfResult<(ModelConfig, Sizes)> {
 
 fn write(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Map<String, Value> {
     rules.switch("model.causal", config.causal, true, "causal attention");
+    encoder::check_equal_layers(config, rules);
     encoder::check_pre_norm_blocks(config, rules);
     rules.switch("model.bias", config.bias, true, "biases in all linear maps");
     encoder::check_positions_from(0, config, rules);

@@ -2,25 +2,15 @@
 
 use serde_json::{Map, Value};
 
+use super::HfResult;
+use super::class::Class;
 use super::decoder::{self, FamilyKeys};
 use super::keys::Keys;
 use super::rules::Rules;
-use super::{Class, Head, HfResult, Sizes};
+use super::sizes::Sizes;
 use crate::config::ModelConfig;
 
-pub(super) const CLASS: Class = Class {
-    architecture: "LlamaForCausalLM",
-    head: Head::CausalLm,
-    base: decoder::BASE,
-    roots: decoder::ROOTS,
-    unused: decoder::UNUSED,
-    read,
-    write,
-    pairs: decoder::pairs,
-    aliases: decoder::aliases,
-    token_types: None,
-    classifier: None,
-};
+pub(super) const CLASS: Class = decoder::class("LlamaForCausalLM", read, write);
 
 const LLAMA: FamilyKeys = FamilyKeys {
     vocab_size: 32_000,
@@ -29,6 +19,7 @@ const LLAMA: FamilyKeys = FamilyKeys {
     head_dim: None,
     max_positions: 2048,
     qk_norm: false,
+    layers_differ: false,
     ids: [Some(1), Some(2)],
 };
 

@@ -1,46 +1,52 @@
 //! Mistral (Jiang et al. 2023): `MistralForCausalLM`, Llama with attention to the last `sliding_window`
 //! positions.
+//!
+//! A configuration with `layer_types` is Ministral's: the automatic classes of `transformers` load it as that.
 
 use serde_json::{Map, Value};
 
+use super::HfResult;
+use super::class::Class;
 use super::decoder::{self, FamilyKeys};
 use super::keys::Keys;
+use super::layers::{self, Kind};
 use super::rules::Rules;
-use super::{Class, Head, HfResult, Sizes};
+use super::sizes::Sizes;
 use crate::config::ModelConfig;
 
-pub(super) const CLASS: Class = Class {
-    architecture: "MistralForCausalLM",
-    head: Head::CausalLm,
-    base: decoder::BASE,
-    roots: decoder::ROOTS,
-    unused: decoder::UNUSED,
-    read,
-    write,
-    pairs: decoder::pairs,
-    aliases: decoder::aliases,
-    token_types: None,
-    classifier: None,
-};
+pub(super) const CLASS: Class = decoder::class("MistralForCausalLM", read, write);
 
-const MISTRAL: FamilyKeys = FamilyKeys {
+pub(super) const MISTRAL: FamilyKeys = FamilyKeys {
     vocab_size: 32_000,
     d_ff: 14_336,
     n_kv_heads: Some(8),
     head_dim: None,
     max_positions: 131_072,
     qk_norm: false,
+    layers_differ: false,
     ids: [Some(1), Some(2)],
 };
 
-/// The window of a `config.json` without the key; `null` means none.
+/// The window of a `config.json` without the key.
 const WINDOW: usize = 4096;
 
 fn read(keys: &mut Keys) -> HfResult<(ModelConfig, Sizes)> {
-    let default = keys.is_absent("sliding_window").then_some(WINDOW);
-    let window = keys.optional_size("sliding_window")?.or(default);
+    let window = read_window(keys)?;
     let (config, sizes) = decoder::read(keys, &MISTRAL)?;
-    Ok((decoder::with_window(config, window), sizes))
+    let kind = if window.is_some() { Kind::Sliding } else { Kind::Full };
+    let kinds = vec![kind; config.n_layers];
+    let listed = layers::read_types(keys, config.n_layers)?;
+    if let Some(others) = listed.filter(|listed| *listed != kinds) {
+        let why = "transformers loads such a model as Ministral: set `model_type` to \"ministral\"";
+        return Err(keys.unsupported("layer_types", &format!("{:?}", layers::types(&others)), why));
+    }
+    Ok((decoder::with_windows(config, &kinds, window.unwrap_or_default()), sizes))
+}
+
+/// `sliding_window`; `null` means none.
+pub(super) fn read_window(keys: &mut Keys) -> HfResult<Option<usize>> {
+    let default = keys.is_absent("sliding_window").then_some(WINDOW);
+    Ok(keys.optional_size("sliding_window")?.or(default))
 }
 
 fn write(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Map<String, Value> {

@@ -7,11 +7,13 @@
 
 use serde_json::{Map, Value};
 
+use super::class::{Class, Head};
 use super::classification::{DenseOfFirst, HeadClass};
 use super::encoder::{self, FamilyKeys};
 use super::keys::Keys;
 use super::rules::Rules;
-use super::{Class, Head, HfError, HfResult, Sizes};
+use super::sizes::Sizes;
+use super::{HfError, HfResult};
 use crate::attention::nystrom::Compat;
 use crate::attention::{AttentionConfig, nystrom};
 use crate::config::ModelConfig;

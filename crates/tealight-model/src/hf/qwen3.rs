@@ -1,27 +1,19 @@
-//! Qwen3 (Yang et al. 2025): `Qwen3ForCausalLM`, Llama with normalised queries and keys. All layers have the
-//! same attention: a window of some layers only is refused.
+//! Qwen3 (Yang et al. 2025): `Qwen3ForCausalLM`, Llama with normalised queries and keys. Under
+//! `use_sliding_window` the layers in `layer_types`, or those from `max_window_layers` on, attend to the last
+//! `sliding_window` positions.
 
 use serde_json::{Map, Value};
 
+use super::HfResult;
+use super::class::Class;
 use super::decoder::{self, FamilyKeys};
 use super::keys::Keys;
+use super::layers::{self, Kind};
 use super::rules::Rules;
-use super::{Class, Head, HfResult, Sizes};
+use super::sizes::Sizes;
 use crate::config::ModelConfig;
 
-pub(super) const CLASS: Class = Class {
-    architecture: "Qwen3ForCausalLM",
-    head: Head::CausalLm,
-    base: decoder::BASE,
-    roots: decoder::ROOTS,
-    unused: decoder::UNUSED,
-    read,
-    write,
-    pairs: decoder::pairs,
-    aliases: decoder::aliases,
-    token_types: None,
-    classifier: None,
-};
+pub(super) const CLASS: Class = decoder::class("Qwen3ForCausalLM", read, write);
 
 const QWEN3: FamilyKeys = FamilyKeys {
     vocab_size: 151_936,
@@ -30,62 +22,48 @@ const QWEN3: FamilyKeys = FamilyKeys {
     head_dim: Some(128),
     max_positions: 32_768,
     qk_norm: true,
+    layers_differ: true,
     ids: [None, None],
 };
 
-/// The attention of a layer, by its name in `layer_types`.
-const SLIDING: &str = "sliding_attention";
-const FULL: &str = "full_attention";
+/// The window of a `config.json` without the key.
+const WINDOW: usize = 4096;
+/// The first layer with a window in a `config.json` without the key.
+const FIRST: usize = 28;
 
 fn read(keys: &mut Keys) -> HfResult<(ModelConfig, Sizes)> {
     let why = "`model.bias` concerns all linear maps, also those of the feed-forward networks";
     keys.require("attention_bias", false, why)?;
     let (config, sizes) = decoder::read(keys, &QWEN3)?;
-    let window = window(keys, config.n_layers)?;
-    Ok((decoder::with_window(config, window), sizes))
-}
-
-/// The window of all layers, if they have one.
-fn window(keys: &mut Keys, n_layers: usize) -> HfResult<Option<usize>> {
     let is_used = keys.flag("use_sliding_window", false)?;
-    let default = keys.is_absent("sliding_window").then_some(4096);
+    let default = keys.is_absent("sliding_window").then_some(WINDOW);
     let window = keys.optional_size("sliding_window")?.or(default).filter(|_| is_used);
-    let first = keys.size("max_window_layers", 28)?;
-    let Some(kinds) = keys.words("layer_types")? else {
-        return match window {
-            Some(window) if first == 0 => Ok(Some(window)),
-            Some(_) if first < n_layers => {
-                let why = "all layers have the same attention";
-                Err(keys.unsupported("max_window_layers", &first.to_string(), why))
-            }
-            _ => Ok(None),
-        };
+    let first = keys.size("max_window_layers", FIRST)?;
+    let listed = layers::read_types(keys, config.n_layers)?;
+    let Some(window) = window else {
+        let no_window =
+            "a layer has a window only under `use_sliding_window` with a `sliding_window`";
+        layers::refuse_sliding(keys, listed.as_deref(), no_window)?;
+        return Ok((config, sizes));
     };
-    let are_all = |kind: &str| kinds.iter().all(|one| one == kind);
-    match window {
-        _ if kinds.len() == n_layers && are_all(FULL) => Ok(None),
-        Some(window) if kinds.len() == n_layers && are_all(SLIDING) => Ok(Some(window)),
-        _ => {
-            let why = format!(
-                "it must be \"{FULL}\" for all {n_layers} layers or, under `use_sliding_window`, \
-                 \"{SLIDING}\" for all"
-            );
-            Err(keys.unsupported("layer_types", &format!("{kinds:?}"), &why))
-        }
-    }
+    let kind = |i: usize| if i < first { Kind::Full } else { Kind::Sliding };
+    let kinds = listed.unwrap_or_else(|| (0..config.n_layers).map(kind).collect());
+    Ok((decoder::with_windows(config, &kinds, window), sizes))
 }
 
 fn write(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Map<String, Value> {
     let (mut map, window) = decoder::write(&QWEN3, config, sizes, rules);
     rules.switch("model.bias", config.bias, false, "no biases");
+    let kinds = layers::kinds(config);
     let mut put = |key: &str, value: Value| map.insert(key.to_owned(), value);
     put("attention_bias", false.into());
     put("use_sliding_window", window.is_some().into());
     put("sliding_window", window.into());
-    let kind = if window.is_some() { SLIDING } else { FULL };
-    put("layer_types", vec![kind; config.n_layers].into());
-    if window.is_some() {
-        put("max_window_layers", 0.into());
+    put("layer_types", layers::types(&kinds).into());
+    // Versions that know no `layer_types` read this.
+    let first = kinds.iter().take_while(|&&kind| kind == Kind::Full).count();
+    if window.is_some() && kinds[first..].iter().all(|&kind| kind == Kind::Sliding) {
+        put("max_window_layers", first.into());
     }
     map
 }
@@ -98,6 +76,11 @@ mod tests {
     use super::super::{Family, describe, express_as};
     use super::*;
     use crate::attention::{AttentionConfig, local, softmax};
+    use crate::config::LayerConfig;
+    use crate::position::PositionConfig;
+
+    const FULL: &str = "full_attention";
+    const SLIDING: &str = "sliding_attention";
 
     fn config() -> Value {
         json!({
@@ -112,14 +95,76 @@ mod tests {
             ("attention_bias", json!(true)),
             ("layer_types", json!([FULL, SLIDING])),
             ("layer_types", json!([SLIDING, SLIDING])),
-            ("layer_types", json!([FULL])),
             ("layer_types", json!(3)),
         ];
         assert_refused(&config(), &changes);
-        let mut sliding = config();
-        sliding["use_sliding_window"] = json!(true);
-        assert_refused(&sliding, &[("max_window_layers", json!(1))]);
-        assert_refused(&sliding, &[("layer_types", json!([SLIDING, FULL]))]);
+        for types in [json!([FULL]), json!([FULL, "chunked_attention"])] {
+            let error = describe(&changed(&config(), &[("layer_types", types)]));
+            assert!(error.expect_err("refused").to_string().contains("`layer_types` "));
+        }
+    }
+
+    #[test]
+    fn some_layers_may_have_a_window() -> HfResult<()> {
+        let slides = [("use_sliding_window", json!(true)), ("sliding_window", json!(5))];
+        for (n_layers, change, expected) in [
+            (3, ("max_window_layers", json!(1)), &[false, true, true][..]),
+            (4, ("layer_types", json!([SLIDING, FULL, SLIDING, FULL])), &[true, false]),
+            (3, ("layer_types", json!([SLIDING, SLIDING, FULL])), &[true, true, false]),
+        ] {
+            let changes = [&slides[..], &[("num_hidden_layers", json!(n_layers)), change]].concat();
+            let described = describe(&changed(&config(), &changes))?;
+            let config = &described.config;
+            let windows: Vec<_> = (0..config.layers.len())
+                .map(|i| match config.attention_of(i) {
+                    AttentionConfig::Local(local) => {
+                        assert_eq!((local.window, local.qk_norm_epsilon), (5, 1e-5));
+                        true
+                    }
+                    _ => false,
+                })
+                .collect();
+            assert_eq!(windows, expected);
+            let written = express_as(Family::Qwen3, config, &described.sizes)?.config;
+            let again = describe(&Value::from(written.clone()).to_string())?;
+            assert_eq!((&again.config, again.notes), (config, Vec::new()));
+            let first = written.get("max_window_layers");
+            let is_tail = !expected[0] && expected[1];
+            assert_eq!(first.cloned(), is_tail.then(|| json!(1)));
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn layers_share_window_heads_and_positions() -> HfResult<()> {
+        let attention =
+            |kind: AttentionConfig| LayerConfig { attention: Some(kind), position: None };
+        let local = |window, n_kv_heads| {
+            let norms =
+                local::Config { qk_norm: true, qk_norm_epsilon: 1e-5, ..Default::default() };
+            AttentionConfig::Local(local::Config { window, n_kv_heads, ..norms })
+        };
+        let described = describe(&config().to_string())?;
+        let own = LayerConfig { position: Some(PositionConfig::None), attention: None };
+        let config = ModelConfig {
+            n_layers: 5,
+            layers: vec![
+                LayerConfig::default(),
+                attention(local(5, Some(32))),
+                attention(local(6, Some(1))),
+                attention(AttentionConfig::default_of("linear").expect("a kind")),
+                own,
+            ],
+            ..described.config
+        };
+        let expected = [
+            "model.layers[2].attention.window",
+            "model.layers[2].attention.n_kv_heads",
+            "model.layers[3].attention.kind",
+            "model.layers[4].position",
+        ];
+        assert_eq!(reasons(Family::Qwen3, &config, &described.sizes), expected);
+        Ok(())
     }
 
     #[test]

@@ -5,12 +5,14 @@
 //! `pad_token_id` + 1 rows more than the longest sequence has positions. The head always uses the exact
 //! GELU, whatever the value of `hidden_act`.
 
+use super::class::{Class, Head};
 use super::classification::{DenseOfFirst, HeadClass};
 use super::encoder::{self, FamilyKeys};
 use super::keys::Keys;
 use super::rules::Rules;
+use super::sizes::Sizes;
 use super::table::Pair;
-use super::{Class, Head, HfError, HfResult, Sizes};
+use super::{HfError, HfResult};
 use crate::config::{LmHeadConfig, ModelConfig};
 use crate::layers::classifier_head::HeadActivation;
 use crate::layers::feed_forward::Activation;

@@ -13,11 +13,13 @@
 
 use serde_json::{Map, Value};
 
+use super::class::{Class, Head};
 use super::encoder;
 use super::keys::{self, Keys};
 use super::rules::Rules;
+use super::sizes::Sizes;
 use super::table::{Alias, Pair, Role};
-use super::{Class, Head, HfError, HfResult, Sizes};
+use super::{HfError, HfResult};
 use crate::attention::score::Score;
 use crate::attention::{AttentionConfig, softmax};
 use crate::config::{ModelConfig, NormPlacement};
@@ -130,6 +132,7 @@ fn read_feed_forward(keys: &mut Keys) -> HfResult<FeedForwardConfig> {
 }
 
 fn write(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Map<String, Value> {
+    encoder::check_equal_layers(config, rules);
     encoder::check_pre_norm_blocks(config, rules);
     rules.switch("model.bias", config.bias, false, "linear maps without biases");
     let own = config.encoder_attention.is_none();

@@ -6,9 +6,12 @@ use std::sync::{Mutex, PoisonError};
 use candle_core::{DType, Device, Result, Shape, Tensor, bail};
 use candle_nn::VarBuilder;
 
+use super::class::MASKED_LM_HEAD;
 use super::classification::HeadClass;
+use super::describe::Description;
+use super::express::Expressed;
 use super::table::{self, Alias, Pair, Role};
-use super::{Class, Description, Expressed, HfError, HfResult, MASKED_LM_HEAD};
+use super::{HfError, HfResult};
 use crate::params;
 
 /// The number of tensor names that a note lists.
@@ -68,25 +71,6 @@ fn ignored_tensors(names: &[String], what: &str) -> Option<String> {
     let more = if n > MAX_LISTED { ", …" } else { "" };
     let tensors = if n == 1 { "tensor is" } else { "tensors are" };
     (n > 0).then(|| format!("{n} {tensors} {what} and ignored: {listed}{more}"))
-}
-
-impl Class {
-    /// The current name of a tensor: older files use `gamma` and `beta` in norms, and a file of the
-    /// backbone only omits its prefix.
-    fn modern_name(&self, name: &str) -> String {
-        let name = match name.rsplit_once('.') {
-            Some((norm, "gamma")) => format!("{norm}.weight"),
-            Some((norm, "beta")) => format!("{norm}.bias"),
-            _ => name.to_owned(),
-        };
-        let is_bare = self.roots.iter().any(|root| name.starts_with(root));
-        if is_bare { format!("{}.{name}", self.base) } else { name }
-    }
-
-    fn ignores(&self, name: &str) -> bool {
-        let name = format!(".{name}.");
-        self.unused.iter().any(|part| name.contains(&format!(".{part}.")))
-    }
 }
 
 impl Alias {

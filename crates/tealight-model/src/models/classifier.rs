@@ -8,8 +8,8 @@
 //! `[model.classifier]` puts another dense map before W, as published models have
 //! ([`classifier_head`](crate::classifier_head)): the state is read first, then the head maps it. The backbone's
 //! parameters have the same names as in a [`MaskedLm`](super::masked_lm::MaskedLm), so that training can start
-//! from its checkpoint. `model.lm_head` and `model.tied_output`, which are part of its configuration, have no
-//! effect here. Regression and several labels at once have the same logits: one number, or one for each label.
+//! from its checkpoint. `model.lm_head` and `model.tied_output` have no effect here: new runs refuse them, and
+//! `init_from` leaves them out. Regression and several labels at once have the same logits: one number, or one for each label.
 
 use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;

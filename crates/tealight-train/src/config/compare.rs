@@ -20,6 +20,10 @@ const EXEMPT: [&str; 8] = [
     "distributed.transport",
 ];
 
+/// Settings that a classifier has no use for. New runs do not have them, older ones may.
+const UNUSED_BY_CLASSIFIERS: [&str; 3] =
+    ["model.lm_head.", "model.tied_output", "model.scale_output"];
+
 /// A setting that differs between two configurations.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {
@@ -31,12 +35,14 @@ pub struct Difference {
 
 impl RunConfig {
     /// Checks that a run with these settings may continue with `other`: only `[log]`, `[checkpoint]`,
-    /// `training.bad_step`, `training.loss_spike` and the settings of `[distributed]` that change no number may differ. The error lists the other differences, sorted by
-    /// key.
+    /// `training.bad_step`, `training.loss_spike`, the settings of `[distributed]` that change no number, and those
+    /// that the model has no use for may differ. The error lists the other differences, sorted by key.
     pub fn same_run(&self, other: &Self) -> Result<(), Vec<Difference>> {
+        let unused: &[&str] =
+            if self.task.settings().classifier().is_some() { &UNUSED_BY_CLASSIFIERS } else { &[] };
+        let is_exempt = |key: &str| EXEMPT.iter().chain(unused).any(|start| key.starts_with(start));
         let mut differences = self.differences(other);
-        differences
-            .retain(|Difference { key, .. }| !EXEMPT.iter().any(|exempt| key.starts_with(exempt)));
+        differences.retain(|Difference { key, .. }| !is_exempt(key));
         if differences.is_empty() { Ok(()) } else { Err(differences) }
     }
 
@@ -137,6 +143,16 @@ mod tests {
             "`training.steps` was 1000 and is 6",
         ];
         assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn a_classifier_may_lose_settings_of_an_output_over_the_vocabulary() {
+        let tied = ["model.tied_output=true", "model.lm_head={}"];
+        let of = |task: &str, more: &[&str]| config(&[&[task], more].concat());
+        let classify = "task={kind='classify'}";
+        assert_eq!(of(classify, &tied).same_run(&of(classify, &[])), Ok(()));
+        assert_eq!(of("seed=0", &tied).same_run(&of("seed=0", &[])).unwrap_err().len(), 4);
+        assert!(of(classify, &tied).same_run(&of(classify, &["model.n_layers=3"])).is_err());
     }
 
     #[test]

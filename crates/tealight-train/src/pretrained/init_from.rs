@@ -56,13 +56,15 @@ impl Pretrained {
         let kind = source.kind("task");
         let reads_text = kind.is_some_and(|kind| TEXT_TASKS.contains(&kind));
         let task = if reads_text { Some(self.task_settings(kind)?) } else { None };
-        // Only a masked language model has `[model.lm_head]`, only a classifier `[model.classifier]`.
+        // Only a masked language model has `[model.lm_head]`, only a classifier `[model.classifier]`, which has no
+        // output over the vocabulary.
         let mut model = self.model.clone();
         if kind != Some("masked_lm") {
             model.lm_head = None;
         }
         if kind == Some(CLASSIFY) {
             model.classifier = model.classifier.or_else(|| self.usual_classifier_head());
+            (model.tied_output, model.scale_output) = (false, false);
         } else {
             model.classifier = None;
         }

@@ -17,7 +17,7 @@
 //! | 2 | as above |
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
@@ -28,7 +28,7 @@ use crate::communicator::ranks::Ranks;
 use crate::error::{Error, Result};
 use crate::monitor::bad_step::BadStepState;
 use crate::monitor::early_stopping::EarlyStoppingState;
-use crate::storage::digests::{SUMS, Sums};
+use crate::storage::digests::{DigestReader, SUMS, Sums};
 use crate::storage::files;
 use crate::storage::tensors::{self, NamedTensors};
 
@@ -180,7 +180,8 @@ pub fn load_weights(directory: &Path, device: &Device) -> Result<NamedTensors> {
 pub fn verify(directory: &Path) -> Result<()> {
     let files = CheckpointFiles::open(directory)?;
     for name in files.state_file.files.keys() {
-        tensors::views(&directory.join(name), &files.read(name)?)?;
+        files
+            .checked(name, |path, size, reader| tensors::header(path, size, reader).map(|_| ()))?;
     }
     Ok(())
 }
@@ -237,17 +238,27 @@ impl<'a> CheckpointFiles<'a> {
         self.state_file.files.contains_key(name)
     }
 
-    fn read(&self, name: &str) -> Result<Vec<u8>> {
-        let path = require(self.directory, name)?;
-        let bytes = files::read(&path)?;
-        if let Some(sums) = &self.sums {
-            sums.check(name, &path, &bytes)?;
-        }
-        Ok(bytes)
+    fn tensors(&self, name: &str, device: &Device) -> Result<NamedTensors> {
+        self.checked(name, |path, size, reader| tensors::read(path, size, reader, device))
     }
 
-    fn tensors(&self, name: &str, device: &Device) -> Result<NamedTensors> {
-        tensors::from_bytes(&self.directory.join(name), &self.read(name)?, device)
+    /// What `read` makes of the file `name`, given its path, its size and a reader. A wrong digest is an error
+    /// before any other, so that nothing of a damaged file is used.
+    fn checked<T>(
+        &self,
+        name: &str,
+        read: impl FnOnce(&Path, u64, &mut DigestReader<File>) -> Result<T>,
+    ) -> Result<T> {
+        let path = require(self.directory, name)?;
+        let io = || Error::io("read", &path);
+        let file = File::open(&path).map_err(io())?;
+        let size = file.metadata().map_err(io())?.len();
+        let mut reader = DigestReader::new(file);
+        let content = read(&path, size, &mut reader);
+        if let Some(sums) = &self.sums {
+            sums.check_digest(name, &path, &reader.finish().map_err(io())?)?;
+        }
+        content
     }
 }
 

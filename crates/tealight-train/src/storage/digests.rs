@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::io::{self, Read};
 use std::path::Path;
 
 use sha2::{Digest as _, Sha256};
@@ -11,6 +12,8 @@ use crate::error::{Error, Result};
 
 /// The name of the file.
 pub(crate) const SUMS: &str = "SHA256SUMS";
+/// The most bytes that a [`DigestReader`] reads at once.
+const PIECE: usize = 1 << 18;
 
 /// Hexadecimal digests by file name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -43,8 +46,13 @@ impl Sums {
 
     /// Checks that `bytes`, the content of the file `name` at `path`, have the listed digest.
     pub(crate) fn check(&self, name: &str, path: &Path, bytes: &[u8]) -> Result<()> {
+        self.check_digest(name, path, &digest(bytes))
+    }
+
+    /// Checks that the content of the file `name` at `path`, whose digest is `actual`, is as listed.
+    pub(crate) fn check_digest(&self, name: &str, path: &Path, actual: &str) -> Result<()> {
         match self.0.get(name) {
-            Some(expected) if *expected == digest(bytes) => Ok(()),
+            Some(expected) if expected == actual => Ok(()),
             Some(_) => Err(Error::damaged(path, format!("its content is not what `{SUMS}` says"))),
             None => Err(Error::damaged(path, format!("`{SUMS}` does not list it"))),
         }
@@ -71,6 +79,35 @@ impl Digest {
     }
 }
 
+/// A reader that computes the digest of what it reads.
+#[derive(Debug)]
+pub(crate) struct DigestReader<R> {
+    reader: R,
+    digest: Digest,
+}
+
+impl<R: Read> DigestReader<R> {
+    pub(crate) fn new(reader: R) -> Self {
+        Self { reader, digest: Digest::default() }
+    }
+
+    /// Reads the rest. The digest is that of everything.
+    pub(crate) fn finish(mut self) -> io::Result<String> {
+        io::copy(&mut self, &mut io::sink())?;
+        Ok(self.digest.finish())
+    }
+}
+
+impl<R: Read> Read for DigestReader<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        // A piece is still in the cache when it is digested.
+        let piece = buffer.len().min(PIECE);
+        let n = self.reader.read(&mut buffer[..piece])?;
+        self.digest.add(&buffer[..n]);
+        Ok(n)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -82,6 +119,18 @@ mod tests {
         let mut sums = Sums::default();
         sums.add("b.txt", b"abc");
         assert_eq!(sums.text(), format!("{expected}  b.txt\n"));
+    }
+
+    #[test]
+    fn a_reader_digests_what_is_read_and_the_rest() {
+        let bytes: Vec<u8> = (0..3 * PIECE + 7).map(|i| (i % 251) as u8).collect();
+        for n in [0, 5, PIECE + 3, bytes.len()] {
+            let mut reader = DigestReader::new(&bytes[..]);
+            let mut read = vec![0; n];
+            reader.read_exact(&mut read).unwrap();
+            assert_eq!(read, bytes[..n]);
+            assert_eq!(reader.finish().unwrap(), digest(&bytes));
+        }
     }
 
     #[test]

@@ -1,16 +1,18 @@
 //! Named tensors: safetensors files, and assignment to variables.
 
 use std::collections::BTreeMap;
-use std::io::{Read, Seek, SeekFrom};
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 
-use candle_core::{Device, Shape, Tensor, Var};
+use bytemuck::Pod;
+use candle_core::{Device, Shape, Tensor, Var, WithDType};
+use half::{bf16, f16};
 use safetensors::SafeTensorError::{HeaderTooLarge, HeaderTooSmall, InvalidHeaderDeserialization};
 use safetensors::SafeTensors;
 use safetensors::tensor::{Metadata, TensorInfo};
 use serde::Deserialize;
 
-use super::files;
 use super::stored::{Extent, Format, Index, Place};
 use crate::error::{Error, Result};
 
@@ -42,17 +44,75 @@ fn serialize(path: &Path, tensors: &NamedTensors, metadata: &[(&str, &str)]) -> 
 
 /// Reads all tensors of a safetensors file, in the types in which they were saved.
 pub fn load(path: &Path, device: &Device) -> Result<NamedTensors> {
-    from_bytes(path, &files::read(path)?, device)
+    let io = || Error::io("read", path);
+    let mut file = File::open(path).map_err(io())?;
+    let size = file.metadata().map_err(io())?.len();
+    read(path, size, &mut file, device)
 }
 
-/// [`load`] from the `bytes` of the file `path`.
+/// [`load`] from a `reader` of the file `path` of `size` bytes. Beside the tensors, memory holds only a header.
+pub(crate) fn read(
+    path: &Path,
+    size: u64,
+    reader: &mut impl Read,
+    device: &Device,
+) -> Result<NamedTensors> {
+    let (metadata, _) = header(path, size, reader)?;
+    let mut tensors = NamedTensors::new();
+    // In the order of their bytes, which follow each other without gaps.
+    for name in metadata.offset_keys() {
+        let Some(info) = metadata.info(&name) else { continue };
+        let tensor = stored_tensor(path, &name, info, reader, device)?;
+        tensors.insert(name, tensor);
+    }
+    Ok(tensors)
+}
+
+/// Reads a tensor whose numbers come next.
+fn stored_tensor(
+    path: &Path,
+    name: &str,
+    info: &TensorInfo,
+    reader: &mut impl Read,
+    device: &Device,
+) -> Result<Tensor> {
+    use safetensors::Dtype::{BF16, F16, F32, F64, I32, I64, U8, U32};
+    let tensor = match info.dtype {
+        U8 => numbers::<u8>(info, reader, device),
+        U32 => numbers::<u32>(info, reader, device),
+        I32 => numbers::<i32>(info, reader, device),
+        I64 => numbers::<i64>(info, reader, device),
+        F16 => numbers::<f16>(info, reader, device),
+        BF16 => numbers::<bf16>(info, reader, device),
+        F32 => numbers::<f32>(info, reader, device),
+        F64 => numbers::<f64>(info, reader, device),
+        other => {
+            let rule = format!("tensor `{name}` has the type {other:?}, which is not read");
+            return Err(Error::unusable(path, &rule));
+        }
+    };
+    Ok(tensor.map_err(Error::io("read", path))??)
+}
+
+fn numbers<T: Pod + WithDType>(
+    info: &TensorInfo,
+    reader: &mut impl Read,
+    device: &Device,
+) -> io::Result<candle_core::Result<Tensor>> {
+    let (begin, end) = info.data_offsets;
+    let mut numbers = vec![T::zeroed(); (end - begin) / size_of::<T>()];
+    reader.read_exact(bytemuck::cast_slice_mut(&mut numbers))?;
+    Ok(Tensor::from_vec(numbers, info.shape.as_slice(), device))
+}
+
+/// The tensors in the `bytes` of the safetensors file `path`, in the types in which they were saved.
 pub(crate) fn from_bytes(path: &Path, bytes: &[u8], device: &Device) -> Result<NamedTensors> {
     views(path, bytes)?;
     Ok(candle_core::safetensors::load_buffer(bytes, device)?.into_iter().collect())
 }
 
 /// Views of the tensors in the `bytes` of the safetensors file `path`.
-pub(crate) fn views<'a>(path: &Path, bytes: &'a [u8]) -> Result<SafeTensors<'a>> {
+fn views<'a>(path: &Path, bytes: &'a [u8]) -> Result<SafeTensors<'a>> {
     SafeTensors::deserialize(bytes).map_err(|source| {
         let (path, actual) = (path.to_owned(), bytes.len() as u64);
         // The error about a truncated file states the expected size.
@@ -118,24 +178,9 @@ const MAX_HEADER: u64 = 100_000_000;
 /// Where the tensors of the safetensors file `path` are. Only its header is read.
 pub(crate) fn index(path: &Path, file: &mut (impl Read + Seek)) -> Result<Index> {
     let io = || Error::io("read", path);
-    let actual = file.seek(SeekFrom::End(0)).map_err(io())?;
+    let size = file.seek(SeekFrom::End(0)).map_err(io())?;
     file.rewind().map_err(io())?;
-    let damaged = |source| Error::Safetensors { path: path.to_owned(), source };
-    let mut size = [0; 8];
-    file.by_ref().take(8).read_exact(&mut size).map_err(|_| damaged(HeaderTooSmall))?;
-    let size = u64::from_le_bytes(size);
-    if size > MAX_HEADER {
-        return Err(damaged(HeaderTooLarge));
-    }
-    let mut header = Vec::new();
-    file.by_ref().take(size).read_to_end(&mut header).map_err(io())?;
-    let metadata: Metadata = serde_json::from_slice(&header)
-        .map_err(|error| damaged(InvalidHeaderDeserialization(error)))?;
-    let start = 8 + size;
-    let expected = start.saturating_add(metadata.data_len() as u64);
-    if expected != actual {
-        return Err(Error::Size { path: path.to_owned(), expected, actual });
-    }
+    let (metadata, start) = header(path, size, file)?;
     let place = |name: String| {
         let info = metadata.info(&name)?;
         let at = start + info.data_offsets.0 as u64;
@@ -151,6 +196,27 @@ pub(crate) fn index(path: &Path, file: &mut (impl Read + Seek)) -> Result<Index>
         .filter_map(place)
         .map(|(place, name)| Ok((name, place?)))
         .collect()
+}
+
+/// The header of the safetensors file `path` of `size` bytes, and the first byte after it.
+pub(crate) fn header(path: &Path, size: u64, reader: &mut impl Read) -> Result<(Metadata, u64)> {
+    let damaged = |source| Error::Safetensors { path: path.to_owned(), source };
+    let mut length = [0; 8];
+    reader.take(8).read_exact(&mut length).map_err(|_| damaged(HeaderTooSmall))?;
+    let length = u64::from_le_bytes(length);
+    if length > MAX_HEADER {
+        return Err(damaged(HeaderTooLarge));
+    }
+    let mut header = Vec::new();
+    reader.take(length).read_to_end(&mut header).map_err(Error::io("read", path))?;
+    let metadata: Metadata = serde_json::from_slice(&header)
+        .map_err(|error| damaged(InvalidHeaderDeserialization(error)))?;
+    let start = 8 + length;
+    let expected = start.saturating_add(metadata.data_len() as u64);
+    if expected != size {
+        return Err(Error::Size { path: path.to_owned(), expected, actual: size });
+    }
+    Ok((metadata, start))
 }
 
 /// Where the numbers of a tensor are that begin at byte `start`; `None` for integers and truth values.
@@ -187,6 +253,7 @@ fn expected_size(bytes: &[u8]) -> Option<u64> {
 pub(crate) mod tests {
     use candle_core::DType;
 
+    use super::super::files;
     use super::*;
 
     fn tensor<T: candle_core::WithDType>(values: &[T], shape: &[usize]) -> Tensor {

@@ -167,6 +167,28 @@ fn what_cannot_be_learnt_from_is_refused_with_its_place() -> Result {
     folder.refuse(&args, &["`task.read_out` = \"cls\" needs `model.causal` = false"])
 }
 
+#[test]
+fn settings_of_an_output_over_the_vocabulary_are_refused_in_new_runs_only() -> Result {
+    let folder = trained()?;
+    for (setting, part) in [
+        ("model.tied_output=true", "`model.tied_output` = true, but"),
+        ("model.lm_head.bias=false", "`model.lm_head` is set, but"),
+    ] {
+        folder.refuse(&["train", "texts.toml", "--name", "new", "--set", setting], &[part])?;
+    }
+
+    // As versions wrote it that ignored these settings.
+    folder.succeed(&["train", "texts.toml", "-q", "--name", "old", "--stop-after", "13"])?;
+    let resolved = folder.read("runs/old/resolved.toml")?;
+    let old = resolved.replace("tied_output = false", "tied_output = true");
+    assert_ne!(old, resolved);
+    folder.write("runs/old/resolved.toml", old + "\n[model.lm_head]\nbias = false\n")?;
+    folder.succeed(&["classify", "runs/old", "aaaa"])?;
+    folder.succeed(&["train", "texts.toml", "-q", "--name", "old", "--resume"])?;
+    folder.succeed(&["evaluate", "runs/old"])?;
+    folder.assert_same(["runs/texts", "runs/old"], &["report.json"])
+}
+
 /// The name of a run with another objective, the setting of its data, and that of the objective.
 const OTHERS: [[&str; 3]; 3] = [
     ["pairs", "task.data.path=pairs.jsonl", "task.data.text_pair=other"],

@@ -96,6 +96,10 @@ impl TaskKind for Config {
             return Classify::without_data(self, tokenizer, labels, model, device);
         }
         self.validate()?;
+        if kept.is_none() {
+            // Runs of versions that ignored these settings have them.
+            model.refuse_vocabulary_output()?;
+        }
         let only_len = model.only_len();
         let data = Data::new(self, longest(self, only_len), seed, kept)?;
         let vocab_size = embedding_rows(&data.encoder.tokenizer, self.vocab_size)?;

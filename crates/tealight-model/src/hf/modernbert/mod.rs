@@ -2,40 +2,29 @@
 //! `ModernBertForSequenceClassification`.
 //!
 //! Layers attend to all positions ("full") or to a window ("sliding"), each kind with a rotary base of its own.
-//! Version 5 of `transformers` lists the kinds (`layer_types`, `rope_parameters`); version 4 has one full layer in
-//! every `global_attn_every_n_layers` and the keys `global_rope_theta` and `local_rope_theta`. Both are read,
-//! version 5's first, and both are written.
 //!
 //! The head is the same for masked tokens and for classes, which are read from the first state or from the mean.
 //!
 //! The first layer has no norm before its attention, as the embeddings are normalised.
 
+mod layers;
+
 use serde_json::{Map, Value, json};
 
+use super::class::{Class, Head};
 use super::classification::HeadClass;
 use super::keys::Keys;
 use super::rules::Rules;
+use super::sizes::Sizes;
 use super::table::Pair;
-use super::{Class, Head, HfError, HfResult, Sizes};
-use super::{decoder, encoder};
-use crate::attention::score::Score;
-use crate::attention::{AttentionConfig, local};
+use super::{HfError, HfResult, encoder};
 use crate::choice::names::Named as _;
-use crate::config::{EmbeddingConfig, LayerConfig, LmHeadConfig, ModelConfig, NormPlacement};
+use crate::config::{EmbeddingConfig, LmHeadConfig, ModelConfig, NormPlacement};
 use crate::layers::classifier_head::DenseHead;
 use crate::layers::feed_forward::{Activation, FeedForwardConfig, GluConfig};
 use crate::layers::norm::{LayerNormConfig, NormConfig};
 use crate::models::classifier::ReadOut;
 use crate::params::init::{InitConfig, Normal};
-use crate::position::rotary::Layout;
-use crate::position::{PositionConfig, rotary};
-
-/// The bases of full and of sliding layers where a configuration names none.
-const BASES: [f64; 2] = [160_000., 10_000.];
-/// The window where a configuration names none, counted as `local_attention` is.
-const LOCAL_ATTENTION: usize = 128;
-const EVERY: usize = 3;
-const TYPES: [&str; 2] = ["full_attention", "sliding_attention"];
 
 pub(super) const CLASS: Class = Class {
     architecture: "ModernBertForMaskedLM",
@@ -59,13 +48,6 @@ pub(super) const CLASS: Class = Class {
     }),
 };
 
-/// The kind of one layer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Layer {
-    Full,
-    Sliding,
-}
-
 fn read(keys: &mut Keys) -> HfResult<(ModelConfig, Sizes)> {
     // How logits and losses are computed, a copy of `norm_eps`, and settings of the initialisation.
     for key in "sparse_prediction sparse_pred_ignore_index deterministic_flash_attn reference_compile \
@@ -85,7 +67,7 @@ fn read(keys: &mut Keys) -> HfResult<(ModelConfig, Sizes)> {
         activation: keys.activation("classifier_activation", "gelu")?,
         bias: keys.flag("decoder_bias", true)?,
     };
-    let [base, local_base] = read_bases(keys)?;
+    let (position, layers) = layers::read(keys, n_layers)?;
     let rates = ["mlp_dropout", "attention_dropout", "embedding_dropout"];
     let config = ModelConfig {
         d_model: keys.size("hidden_size", 768)?,
@@ -98,8 +80,8 @@ fn read(keys: &mut Keys) -> HfResult<(ModelConfig, Sizes)> {
         bias: read_bias(keys)?,
         tied_output: keys.flag("tie_word_embeddings", true)?,
         embedding: EmbeddingConfig { scale: false, norm: true },
-        position: position(base),
-        layers: read_layers(keys, n_layers, (local_base != base).then_some(local_base))?,
+        position,
+        layers,
         lm_head: Some(head),
         norm: NormConfig::LayerNorm(LayerNormConfig {
             epsilon,
@@ -115,10 +97,6 @@ fn read(keys: &mut Keys) -> HfResult<(ModelConfig, Sizes)> {
         ..encoder::read_ids(keys, [Some(50_283), Some(50_281), Some(50_282)])?
     };
     Ok((config, sizes))
-}
-
-fn position(base: f64) -> PositionConfig {
-    PositionConfig::Rotary(rotary::Config { base, layout: Layout::Half, ..Default::default() })
 }
 
 /// The head of a classifier, which is that of the masked language model with another output. The state is read before it.
@@ -177,88 +155,11 @@ fn read_bias(keys: &mut Keys) -> HfResult<bool> {
     Ok(bias)
 }
 
-/// The rotary bases of full and of sliding layers.
-fn read_bases(keys: &mut Keys) -> HfResult<[f64; 2]> {
-    let full = keys.number("global_rope_theta", BASES[0])?;
-    let has_no_local = keys.is_null("local_rope_theta");
-    let sliding = keys.number("local_rope_theta", if has_no_local { full } else { BASES[1] })?;
-    let read = |tables: &mut Keys| -> HfResult<[f64; 2]> {
-        let mut read = |kind, base| -> HfResult<f64> {
-            let read = tables.table(kind, |table| read_base(table, base))?;
-            Ok(read.unwrap_or(base))
-        };
-        Ok([read(TYPES[0], full)?, read(TYPES[1], sliding)?])
-    };
-    Ok(keys.table("rope_parameters", read)?.unwrap_or([full, sliding]))
-}
-
-/// The rotary base of one kind of layer, in the spelling of version 5.
-fn read_base(table: &mut Keys, base: f64) -> HfResult<f64> {
-    let rotary = decoder::rotary_table(table, base)?;
-    if rotary.scaling.is_none() {
-        return Ok(rotary.base);
-    }
-    let kind = format!("\"{}\"", rotary.scaling.kind());
-    Err(table.unsupported(
-        "rope_type",
-        &kind,
-        "version 4 of transformers has no scaling for this class",
-    ))
-}
-
-/// The entries of `[[model.layers]]`: the shortest pattern that repeats to the kinds of all layers.
-fn read_layers(
-    keys: &mut Keys,
-    n_layers: usize,
-    local_base: Option<f64>,
-) -> HfResult<Vec<LayerConfig>> {
-    let window = keys.size("local_attention", LOCAL_ATTENTION)? / 2 + 1;
-    let kinds = read_kinds(keys, n_layers)?;
-    if kinds.iter().all(|&kind| kind == Layer::Full) {
-        return Ok(Vec::new());
-    }
-    let entry = |&kind: &Layer| match kind {
-        Layer::Full => LayerConfig::default(),
-        Layer::Sliding => LayerConfig {
-            attention: Some(AttentionConfig::Local(local::Config { window, ..Default::default() })),
-            position: local_base.map(position),
-        },
-    };
-    let repeats = |n: &usize| kinds.iter().enumerate().all(|(i, kind)| *kind == kinds[i % n]);
-    let period = (1..n_layers).find(repeats).unwrap_or(n_layers);
-    Ok(kinds[..period].iter().map(entry).collect())
-}
-
-/// The kind of each layer.
-fn read_kinds(keys: &mut Keys, n_layers: usize) -> HfResult<Vec<Layer>> {
-    let every = keys.size("global_attn_every_n_layers", EVERY)?.max(1);
-    let Some(names) = keys.words("layer_types")? else {
-        let kind = |i: usize| if i.is_multiple_of(every) { Layer::Full } else { Layer::Sliding };
-        return Ok((0..n_layers).map(kind).collect());
-    };
-    if names.len() != n_layers {
-        let message = format!(
-            "`layer_types` has {} entries, but `num_hidden_layers` = {n_layers}",
-            names.len()
-        );
-        return Err(HfError::Config(message));
-    }
-    let kind = |name: String| match TYPES.iter().position(|known| *known == name) {
-        Some(0) => Ok(Layer::Full),
-        Some(_) => Ok(Layer::Sliding),
-        None => Err(HfError::Config(format!(
-            "`layer_types` contains \"{name}\", expected one of {}",
-            TYPES.join(", ")
-        ))),
-    };
-    names.into_iter().map(kind).collect()
-}
-
 fn write(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Map<String, Value> {
     let head = check(config, sizes, rules);
     let (activation, d_ff) = encoder::glu(config, rules);
     let (epsilon, norm_bias) = check_norm(config, rules);
-    let layers = Layers::check(config, rules);
+    let layers = layers::write(config, rules);
     let mut map = Map::new();
     let mut put = |key: &str, value: Value| map.insert(key.to_owned(), value);
     put("vocab_size", sizes.vocab_size.into());
@@ -283,7 +184,7 @@ fn write(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Map<String, 
     put("norm_bias", norm_bias.into());
     put("initializer_range", encoder::initial_std(config).into());
     put("tie_word_embeddings", config.tied_output.into());
-    map.extend(layers.write(rules));
+    map.extend(layers);
     map.extend(encoder::ids(sizes));
     map.insert("cls_token_id".to_owned(), sizes.bos_id.into());
     map.insert("sep_token_id".to_owned(), sizes.eos_id.into());
@@ -321,109 +222,6 @@ fn check_norm(config: &ModelConfig, rules: &mut Rules) -> (f64, bool) {
     (LayerNormConfig::default().epsilon, false)
 }
 
-/// The kinds of all layers, and what the layers of a kind share.
-struct Layers {
-    kinds: Vec<Layer>,
-    /// Of full and of sliding layers.
-    bases: [Option<f64>; 2],
-    window: Option<usize>,
-}
-
-impl Layers {
-    /// Requires softmax or local attention, and rotary positions with one base for each of them.
-    fn check(config: &ModelConfig, rules: &mut Rules) -> Self {
-        let mut layers = Self { kinds: Vec::new(), bases: [None; 2], window: None };
-        let period = config.layers.len().max(1);
-        for i in 0..period.min(config.n_layers) {
-            let entry = config.layers.get(i);
-            let table = |name: &str, is_own: bool| {
-                if is_own { format!("model.layers[{i}].{name}") } else { format!("model.{name}") }
-            };
-            let own = entry.is_some_and(|entry| entry.attention.is_some());
-            let attention = config.attention_of(i);
-            let kind = layers.check_attention(&table("attention", own), attention, config, rules);
-            layers.kinds.push(kind);
-            let own = entry.is_some_and(|entry| entry.position.is_some());
-            layers.check_base(kind, &table("position", own), config.position_of(i), rules);
-        }
-        // The entries repeat.
-        let rest = (period..config.n_layers).map(|i| layers.kinds[i % period]).collect::<Vec<_>>();
-        layers.kinds.extend(rest);
-        layers
-    }
-
-    fn check_attention(
-        &mut self,
-        table: &str,
-        attention: &AttentionConfig,
-        config: &ModelConfig,
-        rules: &mut Rules,
-    ) -> Layer {
-        let AttentionConfig::Local(local::Config { window, n_kv_heads, qk_norm, .. }) = attention
-        else {
-            let score = encoder::softmax_score(table, attention, config, rules);
-            let scaled = score.is_none_or(|score| score == Score::ScaledDot);
-            rules.check(scaled, &format!("{table}.score"), "another score", "\"scaled_dot\"");
-            return Layer::Full;
-        };
-        let heads = n_kv_heads.is_none_or(|n| n == config.n_heads);
-        let has = "one head of keys per head of queries";
-        rules.check(heads, &format!("{table}.n_kv_heads"), "set", has);
-        let has = "queries and keys without a norm";
-        rules.switch(&format!("{table}.qk_norm"), *qk_norm, false, has);
-        let first = *self.window.get_or_insert(*window);
-        let has = format!("one window for all layers, {first}");
-        rules.check(*window == first, &format!("{table}.window"), &window.to_string(), &has);
-        Layer::Sliding
-    }
-
-    fn check_base(
-        &mut self,
-        kind: Layer,
-        table: &str,
-        position: &PositionConfig,
-        rules: &mut Rules,
-    ) {
-        let key = |name: &str| format!("{table}.{name}");
-        let PositionConfig::Rotary(rotary) = position else {
-            return rules.wrong_kind(&key("kind"), position.kind(), "rotary");
-        };
-        let half = rotary.layout == Layout::Half;
-        rules.check(half, &key("layout"), "\"interleaved\"", "\"half\"");
-        let unscaled = rotary.scaling.is_none();
-        let scaling = format!("\"{}\"", rotary.scaling.kind());
-        rules.check(unscaled, &key("scaling.kind"), &scaling, "\"none\"");
-        let first = *self.bases[kind as usize].get_or_insert(rotary.base);
-        let has = format!("one base for all layers of a kind, {first}");
-        rules.check(rotary.base == first, &key("base"), &rotary.base.to_string(), &has);
-    }
-
-    fn write(&self, rules: &mut Rules) -> Map<String, Value> {
-        let [full, sliding] = self.bases;
-        let one = full.or(sliding);
-        let [full, sliding] = [full, sliding].map(|base| base.or(one).unwrap_or(BASES[0]));
-        let names: Vec<_> = self.kinds.iter().map(|&kind| TYPES[kind as usize]).collect();
-        let is_full = |i: usize| self.kinds[i] == Layer::Full;
-        // A short stack suits several periods; the usual one comes first.
-        let every = std::iter::once(EVERY)
-            .chain(1..=self.kinds.len())
-            .find(|every| (0..self.kinds.len()).all(|i| is_full(i) == i.is_multiple_of(*every)));
-        if every.is_none() {
-            rules.note("transformers 4 cannot load it: the pattern of its layers is not one full layer in every n");
-        }
-        let theta = |base: f64| json!({ "rope_type": "default", "rope_theta": base });
-        let map = json!({
-            "layer_types": names,
-            "global_attn_every_n_layers": every.unwrap_or(1),
-            "local_attention": self.window.map_or(LOCAL_ATTENTION, |window| 2 * (window.max(1) - 1)),
-            "rope_parameters": { TYPES[0]: theta(full), TYPES[1]: theta(sliding) },
-            "global_rope_theta": full,
-            "local_rope_theta": sliding,
-        });
-        map.as_object().cloned().unwrap_or_default()
-    }
-}
-
 fn pairs(_: &ModelConfig) -> Vec<Pair> {
     let layer = "model.layers.*";
     let heads = ["query", "key", "value"].map(|name| format!("layer.*.attention.{name}"));
@@ -450,19 +248,16 @@ fn pairs(_: &ModelConfig) -> Vec<Pair> {
 #[cfg(test)]
 mod tests {
     use super::super::test_support::{assert_refused, changed, reasons};
-    use super::super::{Family, describe, express_as};
+    use super::super::{Family, describe};
     use super::*;
+    use crate::attention::{AttentionConfig, local};
+    use crate::config::LayerConfig;
+    use crate::position::{PositionConfig, rotary};
 
-    fn config() -> Value {
+    pub(super) fn config() -> Value {
         json!({
             "model_type": "modernbert", "hidden_size": 30, "num_attention_heads": 5, "num_hidden_layers": 7,
         })
-    }
-
-    /// Of layers 0, 1, …: whether each is full.
-    fn full(config: &ModelConfig) -> Vec<bool> {
-        let is_full = |i| matches!(config.attention_of(i), AttentionConfig::Softmax(_));
-        (0..config.n_layers).map(is_full).collect()
     }
 
     #[test]
@@ -485,46 +280,6 @@ mod tests {
             let error = describe(&changed(&config(), &[change])).expect_err("refused").to_string();
             assert!(error.contains(message), "{error}");
         }
-    }
-
-    #[test]
-    fn layers_repeat_with_the_shortest_period() -> HfResult<()> {
-        let described = describe(&config().to_string())?;
-        assert_eq!(described.config.layers.len(), 3);
-        assert_eq!(full(&described.config), [true, false, false, true, false, false, true]);
-        let all = describe(&changed(&config(), &[("global_attn_every_n_layers", json!(1))]))?;
-        assert_eq!(all.config.layers, []);
-
-        let mut types = vec!["sliding_attention"; 7];
-        types[5] = "full_attention";
-        let listed = describe(&changed(&config(), &[("layer_types", json!(types))]))?;
-        assert_eq!(listed.config.layers.len(), 6);
-        assert_eq!(full(&listed.config), [false, false, false, false, false, true, false]);
-        let written = express_as(Family::ModernBert, &listed.config, &listed.sizes)?;
-        assert!(written.notes[0].contains("transformers 4 cannot load it"), "{:?}", written.notes);
-        assert_eq!(describe(&Value::Object(written.config).to_string())?.config, listed.config);
-        Ok(())
-    }
-
-    #[test]
-    fn bases_are_those_of_either_version() -> HfResult<()> {
-        let bases = |changes: &[(&str, Value)]| -> HfResult<[f64; 2]> {
-            let config = describe(&changed(&config(), changes))?.config;
-            Ok([0, 1].map(|i| match config.position_of(i) {
-                PositionConfig::Rotary(rotary) => rotary.base,
-                other => panic!("{other:?}"),
-            }))
-        };
-        let theta = |theta: f64| json!({ "rope_type": "default", "rope_theta": theta });
-        let both = json!({ "full_attention": theta(7.), "sliding_attention": theta(5.) });
-        assert_eq!(bases(&[])?, BASES);
-        assert_eq!(bases(&[("global_rope_theta", json!(7.0))])?, [7., BASES[1]]);
-        assert_eq!(bases(&[("local_rope_theta", json!(null))])?, [BASES[0]; 2]);
-        assert_eq!(
-            bases(&[("rope_parameters", both), ("local_rope_theta", json!(3.0))])?,
-            [7., 5.]
-        );
-        Ok(())
     }
 
     #[test]

@@ -1,0 +1,104 @@
+//! The definition of a family of models.
+
+use serde_json::{Map, Value};
+
+use super::HfResult;
+use super::classification::HeadClass;
+use super::keys::Keys;
+use super::rules::Rules;
+use super::sizes::Sizes;
+use super::table::{self, Alias, Pair};
+use crate::choice::names::names;
+use crate::config::ModelConfig;
+use crate::layers::norm::{LayerNormConfig, NormConfig};
+
+names! {
+    /// The training objective of a language model.
+    pub enum Head {
+        /// Predict masked tokens.
+        "masked_lm" => MaskedLm,
+        /// Predict the next token.
+        "causal_lm" => CausalLm,
+        /// Generate a target sequence from a source sequence.
+        "seq2seq" => Seq2Seq,
+    }
+}
+
+/// The parameters of a masked language model's head. A tied model has no `output.weight`: it uses the
+/// token embedding.
+pub(super) const MASKED_LM_HEAD: [&str; 6] = [
+    "lm_head.dense.weight",
+    "lm_head.dense.bias",
+    "lm_head.norm.weight",
+    "lm_head.norm.bias",
+    "output.weight",
+    "output.bias",
+];
+
+/// Reads the keys of a `config.json`.
+pub(super) type Read = fn(&mut Keys) -> HfResult<(ModelConfig, Sizes)>;
+/// Writes the keys of a `config.json`. Faults are recorded.
+pub(super) type Write = fn(&ModelConfig, &Sizes, &mut Rules) -> Map<String, Value>;
+
+/// The definition of a family.
+pub(super) struct Class {
+    pub(super) architecture: &'static str,
+    pub(super) head: Head,
+    /// The prefix of all tensors of the backbone.
+    pub(super) base: &'static str,
+    /// How tensor names begin in a file of the backbone only, which omits the prefix.
+    pub(super) roots: &'static [&'static str],
+    /// Parts of names of tensors that a file may contain and a language model does not need.
+    pub(super) unused: &'static [&'static str],
+    pub(super) read: Read,
+    pub(super) write: Write,
+    pub(super) pairs: fn(&ModelConfig) -> Vec<Pair>,
+    /// Tensors that duplicate others.
+    pub(super) aliases: fn(&ModelConfig) -> Vec<Alias>,
+    /// The table of token types, which has one row of zeros for a model without token types.
+    pub(super) token_types: Option<&'static str>,
+    /// The class with a classification head, if there is one.
+    pub(super) classifier: Option<HeadClass>,
+}
+
+impl Class {
+    /// The tensors of the head of a masked language model of this `config`, by their names in a file.
+    pub(super) fn masked_lm_head(&self, config: &ModelConfig) -> Vec<String> {
+        let pairs = (self.pairs)(config);
+        let head = config.lm_head.clone().unwrap_or_default();
+        let norm_has_bias =
+            matches!(config.norm, NormConfig::LayerNorm(LayerNormConfig { bias: true, .. }));
+        let is_there = |name: &&&str| match **name {
+            "output.weight" => !config.tied_output,
+            "output.bias" => head.bias,
+            "lm_head.dense.bias" => config.bias,
+            "lm_head.norm.bias" => norm_has_bias,
+            _ => true,
+        };
+        let names = MASKED_LM_HEAD.iter().filter(is_there);
+        names.filter_map(|name| Some(table::theirs(&pairs, name)?.0)).collect()
+    }
+
+    /// The names of all tensors of a model with this classification head, or with a language-model head. The
+    /// former come first: a family may store both heads under one name.
+    pub(super) fn all_pairs(&self, config: &ModelConfig, head: Option<&HeadClass>) -> Vec<Pair> {
+        head.into_iter().flat_map(HeadClass::pairs).chain((self.pairs)(config)).collect()
+    }
+
+    /// The current name of a tensor: older files use `gamma` and `beta` in norms, and a file of the
+    /// backbone only omits its prefix.
+    pub(super) fn modern_name(&self, name: &str) -> String {
+        let name = match name.rsplit_once('.') {
+            Some((norm, "gamma")) => format!("{norm}.weight"),
+            Some((norm, "beta")) => format!("{norm}.bias"),
+            _ => name.to_owned(),
+        };
+        let is_bare = self.roots.iter().any(|root| name.starts_with(root));
+        if is_bare { format!("{}.{name}", self.base) } else { name }
+    }
+
+    pub(super) fn ignores(&self, name: &str) -> bool {
+        let name = format!(".{name}.");
+        self.unused.iter().any(|part| name.contains(&format!(".{part}.")))
+    }
+}

@@ -1,0 +1,159 @@
+//! From a model to the `config.json` of a family.
+
+use serde_json::{Map, Value};
+
+use super::class::Head;
+use super::classification::Classification;
+use super::rules::Rules;
+use super::sizes::Sizes;
+use super::table::{Alias, Pair};
+use super::{Family, HfError, HfResult};
+use crate::choice::names::Named as _;
+use crate::config::ModelConfig;
+use crate::error::ConfigFault;
+
+/// The key whose fault counts more than any number of others in the choice of a family.
+const ATTENTION: &str = "model.attention.kind";
+
+/// A model in the format of `transformers`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Expressed {
+    /// The family of the model.
+    pub family: Family,
+    /// `config.json`.
+    pub config: Map<String, Value>,
+    /// The longest sequence that a tokenizer should produce for it.
+    pub seq_len: usize,
+    /// Messages for the user.
+    pub notes: Vec<String>,
+    pub(super) pairs: Vec<Pair>,
+    pub(super) aliases: Vec<Alias>,
+    /// A table that is all zeros, with its shape.
+    pub(super) zeros: Option<(&'static str, [usize; 2])>,
+}
+
+/// Converts the model of this `config` to a family with this `head` that can represent it.
+///
+/// # Errors
+/// If no family can, all faults for the nearest family, with the keys of the TOML.
+pub fn express(head: Head, config: &ModelConfig, sizes: &Sizes) -> HfResult<Expressed> {
+    let families = Family::ALL.iter().copied().filter(|family| family.head() == head);
+    nearest(families, |family| express_as(family, config, sizes))
+}
+
+/// Converts the classifier of this `config` to a family that can represent it.
+///
+/// # Errors
+/// As [`express`].
+pub fn express_classifier(
+    config: &ModelConfig,
+    sizes: &Sizes,
+    outputs: &Classification,
+) -> HfResult<Expressed> {
+    let has_one = |family: &Family| family.class().classifier.is_some();
+    let families = Family::ALL.iter().copied().filter(has_one);
+    nearest(families, |family| express_classifier_as(family, config, sizes, outputs))
+}
+
+/// The first of `families`, from the last on, that can represent a model, or all faults for the nearest.
+fn nearest(
+    families: impl DoubleEndedIterator<Item = Family>,
+    express: impl Fn(Family) -> HfResult<Expressed>,
+) -> HfResult<Expressed> {
+    let mut nearest: Option<(HfError, (bool, usize))> = None;
+    for family in families.rev() {
+        let error = match express(family) {
+            Err(error @ HfError::Inexpressible { .. }) => error,
+            expressed => return expressed,
+        };
+        let distance = distance(&error);
+        if nearest.as_ref().is_none_or(|(_, other)| distance <= *other) {
+            nearest = Some((error, distance));
+        }
+    }
+    let none = || HfError::Config("no family of `transformers` has this head".to_owned());
+    Err(nearest.map_or_else(none, |(error, _)| error))
+}
+
+/// Orders families by their faults: first whether the kind of attention differs, then the number of faults.
+fn distance(error: &HfError) -> (bool, usize) {
+    let HfError::Inexpressible { faults, .. } = error else { return (true, usize::MAX) };
+    let is_attention = |fault: &ConfigFault| fault.keys.iter().any(|key| key == ATTENTION);
+    (faults.iter().any(is_attention), faults.len())
+}
+
+/// Converts the model of this `config` to a model of `family`.
+///
+/// # Errors
+/// If the family cannot represent it, all faults, with the keys of the TOML.
+pub fn express_as(family: Family, config: &ModelConfig, sizes: &Sizes) -> HfResult<Expressed> {
+    let class = family.class();
+    let mut rules = Rules::new(class.architecture);
+    let keys = (class.write)(config, sizes, &mut rules);
+    let notes = rules.finish(family)?;
+    let (architecture, pairs) = (class.architecture, class.all_pairs(config, None));
+    Ok(Model { family, architecture, keys, pairs, notes }.expressed(config, sizes))
+}
+
+/// Converts the classifier of this `config` to a model of `family`.
+///
+/// # Errors
+/// If the family cannot represent it, all faults, with the keys of the TOML.
+pub fn express_classifier_as(
+    family: Family,
+    config: &ModelConfig,
+    sizes: &Sizes,
+    outputs: &Classification,
+) -> HfResult<Expressed> {
+    let class = family.class();
+    let head = family.classifier()?;
+    let mut rules = Rules::without_lm_head(head.architecture);
+    let mut keys = (class.write)(config, sizes, &mut rules);
+    keys.extend(head.express(config, outputs, &mut rules));
+    let notes = rules.finish(family)?;
+    let (architecture, pairs) = (head.architecture, class.all_pairs(config, Some(head)));
+    Ok(Model { family, architecture, keys, pairs, notes }.expressed(config, sizes))
+}
+
+/// What a class makes of a model.
+struct Model {
+    family: Family,
+    architecture: &'static str,
+    keys: Map<String, Value>,
+    pairs: Vec<Pair>,
+    notes: Vec<String>,
+}
+
+impl Model {
+    fn expressed(self, config: &ModelConfig, sizes: &Sizes) -> Expressed {
+        let Self { family, architecture, keys, pairs, notes } = self;
+        let class = family.class();
+        let mut config_json = Map::new();
+        config_json.insert("architectures".to_owned(), vec![architecture].into());
+        config_json.insert("model_type".to_owned(), family.model_type().into());
+        config_json.insert("dtype".to_owned(), "float32".into());
+        config_json.extend(keys);
+        Expressed {
+            family,
+            config: config_json,
+            seq_len: config.only_len().or(config.max_seq_len).unwrap_or(sizes.seq_len),
+            notes,
+            pairs,
+            aliases: (class.aliases)(config),
+            zeros: class
+                .token_types
+                .filter(|_| sizes.n_token_types == 0)
+                .map(|name| (name, [1, config.d_model])),
+        }
+    }
+}
+
+impl Expressed {
+    /// The encoder alone, without its language-model head: `BertModel` for `BertForMaskedLM`.
+    #[must_use]
+    pub fn without_head(mut self) -> Self {
+        let architecture = self.family.architecture().replace("ForMaskedLM", "Model");
+        self.config.insert("architectures".to_owned(), vec![architecture].into());
+        self
+    }
+}

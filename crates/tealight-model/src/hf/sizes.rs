@@ -1,0 +1,76 @@
+//! The sizes of a model that its data determine.
+
+use super::classification::Classification;
+use crate::models::causal_lm::CausalLmSpec;
+use crate::models::classifier::ClassifierSpec;
+use crate::models::masked_lm::MaskedLmSpec;
+use crate::models::seq2seq::Seq2SeqSpec;
+
+/// Sizes and ids that the data determine and a [`ModelConfig`] does not contain.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sizes {
+    /// Number of different tokens.
+    pub vocab_size: usize,
+    /// Number of different token types, or `0`.
+    pub n_token_types: usize,
+    /// The longest sequence.
+    pub seq_len: usize,
+    /// The padding id, if there is one.
+    pub pad_id: Option<u32>,
+    /// The id of the start token, if known.
+    pub bos_id: Option<u32>,
+    /// The id of the end token, if known.
+    pub eos_id: Option<u32>,
+}
+
+impl Sizes {
+    /// As the specification of a masked language model.
+    pub fn masked_lm(&self) -> MaskedLmSpec {
+        let Self { vocab_size, n_token_types, pad_id, seq_len, .. } = *self;
+        MaskedLmSpec { vocab_size, n_token_types, pad_id, seq_len, packed: false }
+    }
+
+    /// As the specification of a classifier.
+    pub fn classifier(&self, outputs: &Classification) -> ClassifierSpec {
+        let Self { vocab_size, n_token_types, pad_id, seq_len, .. } = *self;
+        let (n_classes, read_out) = (outputs.labels.len(), outputs.read_out);
+        ClassifierSpec { vocab_size, n_token_types, pad_id, seq_len, n_classes, read_out }
+    }
+
+    /// As the specification of a causal language model.
+    pub fn causal_lm(&self) -> CausalLmSpec {
+        CausalLmSpec { vocab_size: self.vocab_size, seq_len: self.seq_len, packed: false }
+    }
+
+    /// As the specification of an encoder-decoder.
+    pub fn seq2seq(&self) -> Seq2SeqSpec {
+        let Self { vocab_size, seq_len, .. } = *self;
+        Seq2SeqSpec { vocab_size, source_len: seq_len, target_len: seq_len }
+    }
+}
+
+impl From<ClassifierSpec> for Sizes {
+    fn from(spec: ClassifierSpec) -> Self {
+        let ClassifierSpec { vocab_size, n_token_types, pad_id, seq_len, .. } = spec;
+        Self { vocab_size, n_token_types, seq_len, pad_id, ..Self::default() }
+    }
+}
+
+impl From<CausalLmSpec> for Sizes {
+    fn from(CausalLmSpec { vocab_size, seq_len, .. }: CausalLmSpec) -> Self {
+        Self { vocab_size, seq_len, ..Self::default() }
+    }
+}
+
+impl From<Seq2SeqSpec> for Sizes {
+    fn from(Seq2SeqSpec { vocab_size, source_len, target_len }: Seq2SeqSpec) -> Self {
+        Self { vocab_size, seq_len: source_len.max(target_len), ..Self::default() }
+    }
+}
+
+impl From<MaskedLmSpec> for Sizes {
+    fn from(spec: MaskedLmSpec) -> Self {
+        let MaskedLmSpec { vocab_size, n_token_types, pad_id, seq_len, .. } = spec;
+        Self { vocab_size, n_token_types, seq_len, pad_id, bos_id: None, eos_id: None }
+    }
+}
