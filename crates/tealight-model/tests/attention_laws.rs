@@ -138,6 +138,7 @@ impl Layer {
             max_seq_len: MAX_SEQ_LEN,
             causal,
             has_padding: false,
+            grid: None,
         };
         let position = position.build(&spec, &store.trainable().pp("position"))?;
         let init = Initializer::build(&InitConfig::default(), 1)?;
@@ -326,7 +327,7 @@ fn positions(reads: Reads) -> Result<Vec<PositionConfig>> {
         return Ok(positions);
     }
     let causal = reads == Reads::Past;
-    for kind in PositionConfig::KINDS {
+    for config in PositionConfig::of_sequences() {
         let store = ParamStore::new(17, DType::F32, device());
         let spec = PositionSpec {
             d_model: 30,
@@ -335,8 +336,8 @@ fn positions(reads: Reads) -> Result<Vec<PositionConfig>> {
             max_seq_len: MAX_SEQ_LEN,
             causal,
             has_padding: false,
+            grid: None,
         };
-        let Some(config) = PositionConfig::default_of(kind.name) else { continue };
         let position = config.build(&spec, &store.trainable()).map_err(candle_core::Error::wrap)?;
         if !matches!(position.needs(), AttentionNeeds::Nothing) {
             positions.push(config);

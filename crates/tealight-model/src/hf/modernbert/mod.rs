@@ -23,7 +23,7 @@ use crate::config::{EmbeddingConfig, LmHeadConfig, ModelConfig, NormPlacement};
 use crate::layers::classifier_head::DenseHead;
 use crate::layers::feed_forward::{Activation, FeedForwardConfig, GluConfig};
 use crate::layers::norm::{LayerNormConfig, NormConfig};
-use crate::models::classifier::ReadOut;
+use crate::models::read_out::ReadOut;
 use crate::params::init::{InitConfig, Normal};
 
 pub(super) const CLASS: Class = Class {
@@ -99,10 +99,13 @@ fn read(keys: &mut Keys) -> HfResult<(ModelConfig, Sizes)> {
     Ok((config, sizes))
 }
 
+/// What `classifier_pooling` can say.
+const READ_OUTS: [ReadOut; 2] = [ReadOut::Cls, ReadOut::Mean];
+
 /// The head of a classifier, which is that of the masked language model with another output. The state is read before it.
 fn read_head(keys: &mut Keys, config: &ModelConfig) -> HfResult<(DenseHead, ReadOut)> {
     let pooling = keys.word("classifier_pooling", ReadOut::Cls.name())?;
-    let read_out = ReadOut::ALL.iter().copied().find(|known| known.name() == pooling);
+    let read_out = READ_OUTS.into_iter().find(|known| known.name() == pooling);
     let read_out = read_out.ok_or_else(|| {
         let why = "expected \"cls\" or \"mean\"";
         keys.unsupported("classifier_pooling", &format!("\"{pooling}\""), why)
@@ -132,6 +135,8 @@ fn write_head(
     let known = activation.of_blocks();
     let has = "an activation that networks of the blocks have, too";
     rules.check(known.is_some(), "model.classifier.activation", "\"tanh\"", has);
+    let (word, reads) = (format!("\"{}\"", read_out.name()), READ_OUTS.contains(&read_out));
+    rules.check(reads, "task.read_out", &word, "\"cls\" or \"mean\"");
     let map = json!({
         "classifier_activation": encoder::activation(known.unwrap_or(Activation::Gelu)),
         "classifier_pooling": read_out.name(),
