@@ -9,6 +9,7 @@ use crate::layers::feed_forward::{Activation, FeedForwardConfig};
 use crate::layers::linear::Bias;
 use crate::layers::norm::NormConfig;
 use crate::params::init::{InitConfig, Initializer};
+use crate::patches::PatchesConfig;
 use crate::position::{AttentionNeeds, PositionConfig};
 
 settings! {
@@ -46,6 +47,9 @@ settings! {
         pub tied_output: bool = false,
         /// Divide the input of the tied output layer by √d_model, as T5 does.
         pub scale_output: bool = false,
+        /// `[model.patches]`: how pictures become tokens; only models of pictures have it.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub patches: Option<PatchesConfig> = None,
         /// `[model.embedding]`
         pub embedding: EmbeddingConfig = EmbeddingConfig::default(),
         /// `[model.position]`
@@ -251,9 +255,33 @@ impl ModelConfig {
         refuse("model.layers", !self.layers.is_empty(), "a single stack of layers")
     }
 
-    /// Refuses `[model.classifier]`, which only the task `classify` uses.
+    /// Refuses `[model.classifier]`, which only classifiers use.
     pub fn refuse_classifier_head(&self) -> BuildResult<()> {
-        refuse("model.classifier", self.classifier.is_some(), "a classifier of texts")
+        refuse("model.classifier", self.classifier.is_some(), "a classifier")
+    }
+
+    /// Refuses `[model.patches]`, which only models of pictures use.
+    pub fn refuse_patches(&self) -> BuildResult<()> {
+        refuse(
+            "model.patches",
+            self.patches.is_some(),
+            "one of pictures (`task.kind` = \"images\")",
+        )
+    }
+
+    /// `[model.patches]` of a model of pictures.
+    ///
+    /// # Errors
+    /// If it is absent.
+    pub fn patches(&self) -> BuildResult<&PatchesConfig> {
+        self.patches.as_ref().ok_or_else(|| {
+            let kinds = PatchesConfig::KINDS.iter().map(|kind| format!("\"{}\"", kind.name));
+            let message = format!(
+                "`model.patches` is missing: a model of pictures needs `[model.patches]` with `kind`, one of {}",
+                kinds.collect::<Vec<_>>().join(", ")
+            );
+            BuildError::config(["model.patches"], message)
+        })
     }
 
     pub(crate) fn initializer(&self) -> BuildResult<Initializer> {

@@ -52,6 +52,7 @@ mod mode;
 pub mod models;
 pub mod onnx;
 pub mod params;
+pub mod patches;
 pub mod position;
 pub mod transformer;
 

@@ -137,6 +137,7 @@ impl Layer {
             max_seq_len: MAX_SEQ_LEN,
             causal,
             has_padding: false,
+            grid: None,
         };
         let position = position.build(&spec, &store.trainable().pp("position"))?;
         let init = Initializer::build(&InitConfig::default(), 1)?;
@@ -333,6 +334,7 @@ fn positions(reads: Reads) -> Result<Vec<PositionConfig>> {
             max_seq_len: MAX_SEQ_LEN,
             causal,
             has_padding: false,
+            grid: None,
         };
         let Some(config) = PositionConfig::default_of(kind.name) else { continue };
         let position = config.build(&spec, &store.trainable()).map_err(candle_core::Error::wrap)?;

@@ -201,6 +201,7 @@ fn rotary_positions_are_refused_for_scores_that_are_not_dot_products() -> Result
         max_seq_len: LEN,
         causal: false,
         has_padding: false,
+        grid: None,
     };
     let rotary = PositionConfig::default_of("rotary").expect("a kind");
     let rotary = rotary.build(&spec, &store().trainable()).map_err(candle_core::Error::wrap)?;

@@ -108,6 +108,7 @@ fn positions(causal: bool) -> Result<Vec<tealight_model::position::Position>> {
         max_seq_len: LEN,
         causal,
         has_padding: false,
+        grid: None,
     };
     let build = |kind: &&str| {
         let config = PositionConfig::default_of(kind).expect("a kind");

@@ -63,6 +63,7 @@ pub use backend::{allocator, cuda_graph, device, profile, reference_ops, threads
 pub use ops::{
     activation, aft, attention, broadcast, cross_entropy, depthwise_convolution, dropout,
     embedding, entmax, gate, linear, linear_attention, linear_cross_entropy, matmul, mean, mlp,
-    norm, nystrom, residual, retention, rotary, softmax, swap_axes, truncated_softmax, wkv,
+    norm, nystrom, patches, residual, retention, rotary, softmax, swap_axes, truncated_softmax,
+    wkv,
 };
 pub use optimizers::{adafactor, adamw, half_precision, lamb, lion, muon, sgd};

@@ -85,6 +85,7 @@ fn builds(
         max_seq_len: MAX_LEN,
         causal,
         has_padding: false,
+        grid: None,
     };
     let built = position.build(&spec, &vb).and_then(|position| {
         let spec = attention_spec(reads, MAX_LEN, position.needs());

@@ -20,7 +20,7 @@ use crate::choice::names::{Named as _, names};
 use crate::config::ModelConfig;
 use crate::layers::classifier_head::{ClassifierHead, DenseHead, HeadActivation};
 use crate::layers::feed_forward::FeedForwardConfig;
-use crate::models::classifier::ReadOut;
+use crate::models::read_out::ReadOut;
 
 /// The number of labels that a `config.json` without names has.
 const DEFAULT_LABELS: usize = 2;

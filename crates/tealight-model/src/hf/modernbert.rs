@@ -25,7 +25,7 @@ use crate::config::{EmbeddingConfig, LayerConfig, LmHeadConfig, ModelConfig, Nor
 use crate::layers::classifier_head::DenseHead;
 use crate::layers::feed_forward::{Activation, FeedForwardConfig, GluConfig};
 use crate::layers::norm::{LayerNormConfig, NormConfig};
-use crate::models::classifier::ReadOut;
+use crate::models::read_out::ReadOut;
 use crate::params::init::{InitConfig, Normal};
 use crate::position::rotary::Layout;
 use crate::position::{PositionConfig, rotary};
@@ -121,10 +121,13 @@ fn position(base: f64) -> PositionConfig {
     PositionConfig::Rotary(rotary::Config { base, layout: Layout::Half, ..Default::default() })
 }
 
+/// What `classifier_pooling` can say.
+const READ_OUTS: [ReadOut; 2] = [ReadOut::Cls, ReadOut::Mean];
+
 /// The head of a classifier, which is that of the masked language model with another output. The state is read before it.
 fn read_head(keys: &mut Keys, config: &ModelConfig) -> HfResult<(DenseHead, ReadOut)> {
     let pooling = keys.word("classifier_pooling", ReadOut::Cls.name())?;
-    let read_out = ReadOut::ALL.iter().copied().find(|known| known.name() == pooling);
+    let read_out = READ_OUTS.into_iter().find(|known| known.name() == pooling);
     let read_out = read_out.ok_or_else(|| {
         let why = "expected \"cls\" or \"mean\"";
         keys.unsupported("classifier_pooling", &format!("\"{pooling}\""), why)
@@ -154,6 +157,8 @@ fn write_head(
     let known = activation.of_blocks();
     let has = "an activation that networks of the blocks have, too";
     rules.check(known.is_some(), "model.classifier.activation", "\"tanh\"", has);
+    let (word, reads) = (format!("\"{}\"", read_out.name()), READ_OUTS.contains(&read_out));
+    rules.check(reads, "task.read_out", &word, "\"cls\" or \"mean\"");
     let map = json!({
         "classifier_activation": encoder::activation(known.unwrap_or(Activation::Gelu)),
         "classifier_pooling": read_out.name(),

@@ -2,7 +2,7 @@
 //! <https://arxiv.org/abs/1810.04805>, §4.1).
 //!
 //! ```text
-//! P(class | w) = softmax(W C),   C = the state of the first token, or the mean of all states
+//! P(class | w) = softmax(W C),   C = the state of the first token, or a mean of all states
 //! ```
 //!
 //! `[model.classifier]` puts another dense map before W, as published models have
@@ -15,8 +15,8 @@ use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
 
 use super::cost::{Cost, Estimate, PositionCounts};
-use super::forecaster::mean_where;
-use crate::choice::names::names;
+pub use super::read_out::ReadOut;
+use super::read_out::Reader;
 use crate::config::ModelConfig;
 use crate::error::{BuildError, BuildResult};
 use crate::layers::classifier_head::{Head, HeadSpec};
@@ -27,16 +27,6 @@ use crate::transformer::Transformer;
 use crate::transformer::block::{BlockInput, BlockMaps};
 use crate::transformer::embedding::{Input, InputSpec};
 use crate::transformer::spec::StackSpec;
-
-names! {
-    /// Which hidden state is classified.
-    pub enum ReadOut {
-        /// The first token, which the tokenizer's template inserts: BERT's `[CLS]`.
-        "cls" => Cls,
-        /// The mean over all tokens.
-        "mean" => Mean,
-    }
-}
 
 /// Settings that data and task determine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,12 +49,12 @@ pub struct ClassifierSpec {
 #[derive(Debug)]
 pub struct Classifier {
     transformer: Transformer,
-    read_out: ReadOut,
+    reader: Reader,
     head: Head,
 }
 
 impl Classifier {
-    /// Builds the backbone and `classifier`, a name that the heads of language models do not use.
+    /// Builds the backbone, `pooling` of the read-out `attention`, and `classifier`, names that the heads of language models do not use.
     pub fn build(
         config: &ModelConfig,
         spec: &ClassifierSpec,
@@ -84,29 +74,26 @@ impl Classifier {
         let input = InputSpec::Tokens { vocab_size, n_token_types, pad_id };
         let stack = StackSpec::single(config, max_seq_len);
         let transformer = Transformer::build(config, input, &stack, vb)?;
+        let init = config.initializer()?;
+        let reader = Reader::build(read_out, config.d_model, &init, vb)?;
         let head = HeadSpec {
             d_model: config.d_model,
             n_classes,
             bias: config.linear_bias(),
             dropout: config.dropout,
             norm: &config.norm,
-            init: &config.initializer()?,
+            init: &init,
         };
         let classifier = config.classifier.clone().unwrap_or_default();
         let head = classifier.build(&head, &vb.pp("classifier"))?;
-        Ok(Self { transformer, read_out, head })
+        Ok(Self { transformer, reader, head })
     }
 
     /// `(batch, seq_len)` ids → logits `(batch, n_classes)`
     pub fn forward(&self, input: &Input<'_>, mask: &Mask, mode: Mode) -> Result<Tensor> {
         let context = BlockInput::new(mask, mode);
         let hidden = self.transformer.forward(input, &context)?; // (batch, seq_len, d_model)
-        let read = match (self.read_out, mask.key_padding_mask()) {
-            (ReadOut::Cls, _) => hidden.narrow(1, 0, 1)?.squeeze(1)?,
-            (ReadOut::Mean, None) => hidden.mean(1)?,
-            (ReadOut::Mean, Some(padding)) => mean_where(&hidden, &padding.eq(0_u8)?)?,
-        };
-        self.head.forward(&read, mode)
+        self.head.forward(&self.reader.read(&hidden, mask)?, mode)
     }
 
     /// The embeddings, positions and blocks.

@@ -5,10 +5,10 @@ use candle_core::Result;
 use super::graph::{Graph, Value};
 use super::layers::{activation, biased, linear, norm};
 use super::parameters::Parameters;
-use super::sequence::Sequence;
+use super::sequence::{FORBIDDEN, Sequence};
 use crate::config::{LmHeadConfig, ModelConfig};
 use crate::layers::classifier_head::{ClassifierHead, DenseHead};
-use crate::models::classifier::ReadOut;
+use crate::models::read_out::ReadOut;
 
 /// The head of a masked language model: `(.., d_model)` → `(.., vocab_size)`
 pub(super) fn masked_lm(
@@ -61,6 +61,14 @@ pub(super) fn classifier(
             let real = graph.unsqueeze(&sequence.real_keys(), &[2]); // (batch, seq_len, 1)
             let count = graph.max(&graph.sum(&real, 1), &graph.number(1.));
             graph.div(&graph.sum(&graph.mul(x, &real), 1), &count)
+        }
+        ReadOut::Attention => {
+            let real = graph.unsqueeze(&sequence.real_keys(), &[2]); // (batch, seq_len, 1)
+            let forbidden = graph.sub(&graph.number(1.), &real);
+            let scores = linear(graph, &parameters.at("pooling"), x)?;
+            let scores = graph.add(&scores, &graph.scale(&forbidden, FORBIDDEN));
+            let weights = graph.mul(&graph.softmax(&scores, 1), &real);
+            graph.sum(&graph.mul(x, &weights), 1)
         }
     };
     let (read, at) = (graph.squeeze(&read, &[1]), parameters.at("classifier"));

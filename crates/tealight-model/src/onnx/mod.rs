@@ -105,6 +105,7 @@ fn lists_every_setting(config: &ModelConfig) {
         classifier: _,
         norm: _,
         feed_forward: _,
+        patches: _,
         // Seen in the parameters.
         bias: _,
         // Without effect on a trained model.

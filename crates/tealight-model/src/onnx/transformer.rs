@@ -109,6 +109,7 @@ impl Backbone<'_> {
             max_seq_len,
             causal: config.reads() == Reads::Past,
             has_padding: inputs.tokens.pad_id.is_some(),
+            grid: None,
         };
         Ok(position.build(&spec, &parameters.builder().pp("position"))?)
     }

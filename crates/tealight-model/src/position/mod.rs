@@ -20,6 +20,7 @@ use candle_nn::VarBuilder;
 
 use crate::choice::choice;
 use crate::error::BuildResult;
+use crate::patches::Grid;
 use rotary::Rotary;
 
 choice! {
@@ -57,6 +58,8 @@ pub struct PositionSpec {
     pub causal: bool,
     /// Whether the inputs are tokens with a padding id.
     pub has_padding: bool,
+    /// Where the patches of a picture are among the positions; `None` for other inputs.
+    pub grid: Option<Grid>,
 }
 
 /// The most positions whose constants are precomputed; those of later positions are computed on demand.

@@ -3,9 +3,11 @@
 //! ```text
 //! tokens    x_t = E[id_t]·√d_model if scaled (+ token type) (+ position)   Vaswani et al. 2017, §3.4
 //! features  x_t = W f_t (+ b) (+ position)
+//! pictures  x = ([CLS]; patches) + positions                               Dosovitskiy et al. 2021, eq. (1)
 //! ```
 //!
-//! Scaled: <https://arxiv.org/abs/1706.03762>.
+//! Scaled: <https://arxiv.org/abs/1706.03762>. Pictures: <https://arxiv.org/abs/2010.11929>;
+//! [`patches`](crate::patches) has the map from patches to vectors.
 //!
 //! The lookup of a padding id gives its row no gradient, as in PyTorch's
 //! `nn.Embedding(padding_idx = …)`. A tied output does give it one.
@@ -22,6 +24,7 @@ use crate::layers::dropout::Dropout;
 use crate::layers::linear::Linear;
 use crate::layers::norm::Norm;
 use crate::mode::Mode;
+use crate::patches::{Grid, Patches, PatchesSpec, PictureSize};
 use crate::position::{EmbeddingPosition, PaddedTokens, TokenPositions};
 
 /// The kind of input and its sizes, which the data determine.
@@ -41,6 +44,24 @@ pub enum InputSpec {
         /// Width of the vectors.
         n_features: usize,
     },
+    /// Pictures of one size, whose patches are the positions.
+    Pictures {
+        /// Their size.
+        size: PictureSize,
+        /// Whether a learnt vector, [CLS], is the first position.
+        has_cls: bool,
+    },
+}
+
+impl InputSpec {
+    /// What the inputs are, for messages.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Tokens { .. } => "token ids",
+            Self::Features { .. } => "features",
+            Self::Pictures { .. } => "pictures",
+        }
+    }
 }
 
 /// A batch of inputs.
@@ -55,6 +76,8 @@ pub enum Input<'a> {
     },
     /// `(batch, seq_len, n_features)`
     Features(&'a Tensor),
+    /// Normalised pixels `(batch, height, width, channels)`.
+    Pictures(&'a Tensor),
     /// Embeddings without positions `(batch, seq_len, d_model)`, from a model that changes them. Their
     /// positions cannot depend on the tokens.
     Embedded(&'a Tensor),
@@ -64,6 +87,16 @@ impl<'a> Input<'a> {
     /// Token ids `(batch, seq_len)` without types.
     pub fn tokens(input_ids: &'a Tensor) -> Self {
         Self::Tokens { input_ids, token_type_ids: None }
+    }
+
+    /// What the inputs are, for messages.
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Tokens { .. } => "token ids",
+            Self::Features(_) => "features",
+            Self::Pictures(_) => "pictures",
+            Self::Embedded(_) => "embeddings",
+        }
     }
 }
 
@@ -79,6 +112,15 @@ pub struct Embedding {
 enum Source {
     Tokens(Tokens),
     Features(Linear),
+    Pictures(Pictures),
+}
+
+#[derive(Debug)]
+struct Pictures {
+    patches: Patches,
+    /// `(d_model)`
+    cls: Option<Tensor>,
+    grid: Grid,
 }
 
 #[derive(Debug)]
@@ -89,6 +131,17 @@ struct Tokens {
     token_type: Option<Tensor>,
     pad_id: Option<u32>,
     scale: Option<f64>,
+}
+
+impl Source {
+    /// What the inputs are, for messages.
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Tokens(_) => "token ids",
+            Self::Features(_) => "features",
+            Self::Pictures(_) => "pictures",
+        }
+    }
 }
 
 impl Tokens {
@@ -109,8 +162,33 @@ impl Tokens {
     }
 }
 
+impl Pictures {
+    fn build(
+        config: &ModelConfig,
+        size: PictureSize,
+        has_cls: bool,
+        vb: &VarBuilder<'_>,
+    ) -> BuildResult<Self> {
+        let (kind, init, d_model) = (config.patches()?, config.initializer()?, config.d_model);
+        let [rows, columns] = kind.grid(size)?;
+        let spec = PatchesSpec { size, d_model, bias: config.linear_bias(), init: &init };
+        let patches = kind.build(&spec, &vb.pp("patches"))?;
+        let cls = has_cls.then(|| vb.get_with_hints(d_model, "cls", init.embedding()));
+        let grid = Grid { n_prefix: usize::from(has_cls), rows, columns };
+        Ok(Self { patches, cls: cls.transpose()?, grid })
+    }
+
+    /// `(batch, height, width, channels)` → `(batch, n_tokens, d_model)`
+    fn embed(&self, pictures: &Tensor) -> Result<Tensor> {
+        let x = self.patches.forward(pictures)?;
+        let Some(cls) = &self.cls else { return Ok(x) };
+        let (batch, _n_patches, d_model) = x.dims3()?;
+        Tensor::cat(&[&cls.reshape((1, 1, d_model))?.broadcast_as((batch, 1, d_model))?, &x], 1)
+    }
+}
+
 impl Embedding {
-    /// Builds the embedding tables or the linear map for the inputs of `spec` at `shared`, which several
+    /// Builds the embedding tables, the linear map or the patches for the inputs of `spec` at `shared`, which several
     /// embeddings may use. The norm and the dropout are at `vb`.
     pub fn build(
         config: &ModelConfig,
@@ -120,6 +198,9 @@ impl Embedding {
     ) -> BuildResult<Self> {
         let d_model = config.d_model;
         let init = config.initializer()?;
+        if !matches!(spec, InputSpec::Pictures { .. }) {
+            config.refuse_patches()?;
+        }
         let source = match spec {
             InputSpec::Tokens { vocab_size, n_token_types, pad_id } => {
                 let table = |rows, name, values| {
@@ -143,14 +224,17 @@ impl Embedding {
                 let (shape, bias) = ([n_features, d_model], config.linear_bias());
                 Source::Features(Linear::build(shape, bias, weight, &shared.pp("features"))?)
             }
+            InputSpec::Pictures { size, has_cls } => {
+                Source::Pictures(Pictures::build(config, size, has_cls, shared)?)
+            }
         };
         let norm = config.embedding.norm.then(|| config.norm.build(d_model, &vb.pp("norm")));
         let dropout = Dropout::new(config.dropout, vb);
         Ok(Self { source, norm: norm.transpose()?, dropout })
     }
 
-    /// `(batch, seq_len)` ids or `(batch, seq_len, n_features)` → `(batch, seq_len, d_model)`,
-    /// before positions.
+    /// `(batch, seq_len)` ids, `(batch, seq_len, n_features)` or `(batch, height, width, channels)` →
+    /// `(batch, seq_len, d_model)`, before positions.
     pub fn embed(&self, input: &Input<'_>) -> Result<Tensor> {
         match (&self.source, input) {
             (Source::Tokens(tokens), Input::Tokens { input_ids, token_type_ids }) => {
@@ -159,9 +243,9 @@ impl Embedding {
             (Source::Features(linear), Input::Features(features)) => {
                 linear.forward(&features.to_dtype(linear.dtype())?)
             }
+            (Source::Pictures(own), Input::Pictures(pictures)) => own.embed(pictures),
             (_, Input::Embedded(x)) => Ok((*x).clone()),
-            (Source::Tokens(_), _) => bail!("this model takes token ids, not features"),
-            (Source::Features(_), _) => bail!("this model takes features, not token ids"),
+            (source, input) => bail!("this model takes {}, not {}", source.name(), input.name()),
         }
     }
 
@@ -169,7 +253,15 @@ impl Embedding {
     pub fn pad_id(&self) -> Option<u32> {
         match self.source {
             Source::Tokens(Tokens { pad_id, .. }) => pad_id,
-            Source::Features(_) => None,
+            Source::Features(_) | Source::Pictures(_) => None,
+        }
+    }
+
+    /// Where the patches are among the positions, if the inputs are pictures.
+    pub fn grid(&self) -> Option<Grid> {
+        match &self.source {
+            Source::Pictures(pictures) => Some(pictures.grid),
+            Source::Tokens(_) | Source::Features(_) => None,
         }
     }
 
@@ -204,7 +296,7 @@ impl Embedding {
     pub fn token_table(&self) -> Result<&Tensor> {
         match &self.source {
             Source::Tokens(Tokens { token, .. }) => Ok(token),
-            Source::Features(_) => bail!("features have no tied output"),
+            source => bail!("{} have no tied output", source.name()),
         }
     }
 }

@@ -37,8 +37,11 @@ impl Transformer {
         vb: &VarBuilder<'_>,
     ) -> BuildResult<Self> {
         config.validate()?;
-        if config.tied_output && matches!(input, InputSpec::Features { .. }) {
-            let message = "`model.tied_output` = true, but the inputs are features, not tokens";
+        if config.tied_output && !matches!(input, InputSpec::Tokens { .. }) {
+            let message = format!(
+                "`model.tied_output` = true, but the inputs are {}, not tokens",
+                input.name()
+            );
             return Err(BuildError::config(["model.tied_output"], message));
         }
         let at = vb.pp("embedding");
@@ -60,6 +63,7 @@ impl Transformer {
             max_seq_len,
             causal: spec.reads == Reads::Past,
             has_padding: embedding.pad_id().is_some(),
+            grid: embedding.grid(),
         };
         let position = config.position.build(&position_spec, &vb.pp("position"))?;
         let layer = |i: usize| match spec.layers.get(i).and_then(|layer| layer.position.as_ref()) {
@@ -71,7 +75,8 @@ impl Transformer {
         Ok(Self { embedding, position, stack, max_seq_len })
     }
 
-    /// `(batch, seq_len)` ids or `(batch, seq_len, n_features)` → `(batch, seq_len, d_model)`
+    /// `(batch, seq_len)` ids, `(batch, seq_len, n_features)` or `(batch, height, width, channels)` →
+    /// `(batch, seq_len, d_model)`
     pub fn forward(&self, input: &Input<'_>, context: &BlockInput<'_>) -> Result<Tensor> {
         self.through_stack(input, context, Stack::forward)
     }

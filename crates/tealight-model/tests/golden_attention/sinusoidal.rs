@@ -45,6 +45,7 @@ fn check_standard(case: &Case<'_>, name: &str, base: f64, layout: Layout) -> Res
         max_seq_len: len,
         causal: false,
         has_padding: false,
+        grid: None,
     };
     let store = ParamStore::new(0, case.dtype, device());
     let position = config.build(&spec, &store.trainable());

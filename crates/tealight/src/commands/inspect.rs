@@ -16,6 +16,7 @@ use tealight_model::models::classifier;
 use tealight_model::models::forecaster::ReadOut;
 use tealight_model::names::Named;
 use tealight_model::norm::NormConfig;
+use tealight_model::patches::PatchesConfig;
 use tealight_model::position::{PositionConfig, rotary, scaling, sinusoidal};
 use tealight_train::Session;
 use tealight_train::config::Select;
@@ -106,7 +107,7 @@ fn all_kinds() -> Result<String> {
         ("[task.source] positions (one_four_eight)", Positions::KINDS),
         ("[task.regime] kind", Regime::KINDS),
         ("[task] read_out", ReadOut::KINDS),
-        ("[task] read_out (classify)", classifier::ReadOut::KINDS),
+        ("[task] read_out (classify, images)", classifier::ReadOut::KINDS),
         ("[task] objective (classify)", classify::Objective::KINDS),
         ("[task.corpus] kind", CorpusConfig::KINDS),
         ("[task.corpus] documents (files)", files::Unit::KINDS),
@@ -115,6 +116,7 @@ fn all_kinds() -> Result<String> {
         ("[task] sequences", Layout::KINDS),
         ("[task.masking] unit", masking::Unit::KINDS),
         ("[task] input", InputKind::KINDS),
+        ("[model.patches] kind", PatchesConfig::KINDS),
         ("[model.attention] kind", AttentionConfig::KINDS),
         ("[model.attention] score", Score::KINDS),
         ("[model.attention] rule (thresholded)", thresholded::Rule::KINDS),
