@@ -1,9 +1,10 @@
-//! Data: splits, random orders, files with their hashes, tokenised text, and weather.
+//! Data: splits, random orders, files with their hashes, tokenised text, pictures, and weather.
 
 pub(crate) mod cache;
 pub(crate) mod compressed;
 mod file;
 pub mod fingerprint;
+pub mod images;
 pub(crate) mod json_line;
 mod order;
 mod padding;

@@ -7,9 +7,11 @@ pub enum Stage {
     Reading,
     /// A corpus is tokenised.
     Tokenising,
+    /// Pictures are decoded.
+    Decoding,
 }
 
-/// Progress in bytes of files, or in generated documents.
+/// Progress in bytes of files, in pictures, or in generated documents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// The processed amount.

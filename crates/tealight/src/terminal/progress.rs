@@ -38,6 +38,7 @@ impl Preparation {
         let message = match stage {
             Stage::Reading => "reading the data",
             Stage::Tokenising => "tokenising the text",
+            Stage::Decoding => "decoding the pictures",
         };
         let bar = match self.bar.take() {
             Some((drawn, bar)) if drawn == stage => bar,
