@@ -1,11 +1,15 @@
-//! Data: splits, random orders, files with their hashes, tokenised text, and weather.
+//! Data: splits, random orders, files with their hashes, tokenised text, pictures, and weather.
 
+pub(crate) mod cache;
+pub(crate) mod compressed;
 mod file;
 pub mod fingerprint;
+pub mod images;
 pub(crate) mod json_line;
 mod order;
 mod padding;
 mod permutation;
+pub(crate) mod progress;
 mod split;
 pub mod text;
 pub mod weather;
@@ -15,4 +19,5 @@ pub(crate) use file::check_unchanged;
 pub use order::ShuffledOrder;
 pub(crate) use padding::{padded, padded_to};
 pub use permutation::Permutation;
+pub use progress::{Progress, Stage};
 pub use split::Split;

@@ -6,8 +6,7 @@ use std::path::Path;
 use candle_core::Device;
 use tealight_model::ModelConfig;
 
-use crate::data::text::corpus::Progress;
-use crate::data::text::store::Stage;
+use crate::data::progress::{Progress, Stage};
 
 /// What building a task takes from a run.
 #[derive(Clone, Copy)]

@@ -10,9 +10,11 @@ pub mod causal_lm;
 pub mod classify;
 pub(crate) mod context;
 pub mod evaluate;
+pub mod images;
 pub mod listops;
 pub mod masked_lm;
 pub(crate) mod metrics;
+mod scores;
 pub mod seq2seq;
 mod settings;
 pub mod table;
@@ -83,6 +85,8 @@ tasks! {
     "causal_lm" => CausalLm(causal_lm::Config),
     /// Tell the class of a text: texts and labels from a file.
     "classify" => Classify(classify::Config),
+    /// Tell the class of a picture: class folders, archives, MNIST, CIFAR, drawn shapes.
+    "images" => Images(images::Config),
 }
 
 /// The settings of a task: what can be asked before any data are read.
@@ -122,6 +126,11 @@ pub trait TaskSettings: fmt::Debug {
 
     /// The settings of a task that `tealight classify` can use.
     fn classifier(&self) -> Option<&classify::Config> {
+        None
+    }
+
+    /// The settings of a task that tells the classes of pictures.
+    fn image_classifier(&self) -> Option<&images::Config> {
         None
     }
 }
@@ -301,6 +310,11 @@ pub trait RegisteredTask: Task + Sized {
 
     /// The files that the data come from, with the hashes of what was read; none if the data are drawn.
     fn data_files(&self) -> Vec<DataFile> {
+        Vec::new()
+    }
+
+    /// What a user should know of the data, such as how many files are left out; a line for each.
+    fn notes(&self) -> Vec<String> {
         Vec::new()
     }
 

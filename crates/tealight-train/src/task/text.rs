@@ -9,10 +9,11 @@ use candle_core::Device;
 use tealight_model::Mask;
 use tealight_ops::device::tensor_of;
 
+use crate::data::cache::folder;
 use crate::data::text::Holdout;
 use crate::data::text::corpus::CorpusConfig;
 use crate::data::text::sequences::{Rows, Sequence, Sequences, Spec};
-use crate::data::text::store::{TokenStore, folder};
+use crate::data::text::store::TokenStore;
 use crate::data::text::tokenizer::{FILE, Tokenizer, TokenizerConfig};
 use crate::data::{DataFile, Split};
 use crate::error::{Error, Result};

@@ -130,6 +130,7 @@ impl Training<'_> {
             agree(ranks, Ok(()))?;
         }
         let data = task.data_files();
+        task.notes().iter().for_each(|note| self.log(note));
         let mut session = self.session(task)?;
         let identity = agree(ranks, self.identity(data))?;
         session.join(ranks.clone(), &identity).map_err(|error| self.at_its_place(error))?;

@@ -6,10 +6,9 @@ use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use tealight_train::Result;
+use tealight_train::data::{Progress, Stage};
 use tealight_train::observer::{Event, Observer, StepReport};
 use tealight_train::task::table::thousands;
-use tealight_train::text::corpus::Progress;
-use tealight_train::text::store::Stage;
 
 use super::output::log;
 
@@ -37,8 +36,9 @@ impl Preparation {
             return;
         }
         let message = match stage {
-            Stage::Reading => "reading the text",
+            Stage::Reading => "reading the data",
             Stage::Tokenising => "tokenising the text",
+            Stage::Decoding => "decoding the pictures",
         };
         let bar = match self.bar.take() {
             Some((drawn, bar)) if drawn == stage => bar,

@@ -14,7 +14,6 @@ mod data;
 mod file;
 mod labels;
 mod report;
-mod scores;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{Corpus, Document, Documents, Origin, Part, Progress};
+use super::{Corpus, Document, Documents, Origin, Part};
+use crate::data::progress::Progress;
 use crate::data::split::Split;
 use crate::data::text::diary::{self, Diary, Subset};
 use crate::error::Result;

@@ -11,6 +11,7 @@ use tealight_model::choice;
 
 use super::diary::{self, Diary};
 use crate::data::file::DataFile;
+use crate::data::progress::Progress;
 use crate::data::split::Split;
 use crate::error::{Error, Result};
 
@@ -76,15 +77,6 @@ pub trait Corpus: fmt::Debug + Send + Sync {
 pub trait Documents: Iterator<Item = Result<Document>> + Send {
     /// The progress so far.
     fn progress(&self) -> Progress;
-}
-
-/// Progress in bytes of files, or in generated documents.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Progress {
-    /// The processed amount.
-    pub done: u64,
-    /// The whole amount.
-    pub total: u64,
 }
 
 /// A document, or a part of a long one.

@@ -12,8 +12,7 @@
 use std::io::{self, Read};
 use std::ops::Range;
 
-use crc::{CRC_32_ISO_HDLC, Crc, Table};
-
+use crate::data::cache::{CRC, rest_of};
 use crate::data::split::Split;
 
 /// Incremented with every change of the layout, or of the division of documents into parts.
@@ -23,8 +22,6 @@ const ENTRY: usize = 16;
 const MAGIC: &[u8; 8] = b"TEALTOKN";
 const TRAIN: u64 = 1 << 62;
 const VALIDATION: u64 = 1 << 63;
-
-pub(super) static CRC: Crc<u32, Table<16>> = Crc::<u32, Table<16>>::new(&CRC_32_ISO_HDLC);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Header {
@@ -141,14 +138,5 @@ pub(super) fn verify(file: &mut (impl Read + io::Seek), key: u128) -> io::Result
     if header.key != key || header.file_size() != Some(size) {
         return Ok(None);
     }
-    // Read, not mapped: mapped pages would count as memory of this process.
-    let mut digest = CRC.digest();
-    let mut buffer = vec![0; 1 << 20];
-    loop {
-        match file.read(&mut buffer)? {
-            0 => break,
-            n => digest.update(&buffer[..n]),
-        }
-    }
-    Ok((digest.finalize() == header.body_crc).then_some(header))
+    Ok((rest_of(file)? == header.body_crc).then_some(header))
 }

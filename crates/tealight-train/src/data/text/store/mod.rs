@@ -4,9 +4,8 @@
 //! <cache>/<key>.tokens      key = hash(tokenizer, content of the inputs, settings, format)
 //! ```
 //!
-//! The key depends on the content, not on paths: a changed file is tokenised again, a moved one is not. The
-//! cache is `task.cache`, or else `$TEALIGHT_CACHE`, `$XDG_CACHE_HOME/tealight` or `~/.cache/tealight`. It
-//! never changes a result and may be deleted at any time. Generated documents are few and stay in memory.
+//! The key depends on the content, not on paths: a changed file is tokenised again, a moved one is not
+//! ([`cache`]). Generated documents are few and stay in memory.
 //!
 //! Cost: opening a store reads the inputs for their hash and the file of tokens for its checksum. Without
 //! such a file, the inputs are read again and tokenised in batches of a few MiB on all threads; memory does
@@ -14,35 +13,21 @@
 //! 16 per document.
 
 mod build;
-mod folder;
 mod format;
-mod mapped;
 mod write;
 
-use std::fs::File;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use self::build::Build;
 use self::format::{Entry, Header};
-use self::mapped::Bytes;
-use super::corpus::{Corpus, Progress};
+use super::corpus::Corpus;
 use super::tokenizer::Tokenizer;
+use crate::data::cache::{self, Bytes};
 use crate::data::fingerprint::Fnv128;
+use crate::data::progress::{Progress, Stage};
 use crate::data::split::Split;
 use crate::error::{Error, Result};
-use crate::storage::files;
-
-pub use self::folder::folder;
-
-/// A stage of opening a store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
-    /// The files of the corpus are hashed, to find their cached tokens.
-    Reading,
-    /// The corpus is tokenised.
-    Tokenising,
-}
 
 /// The tokens of all documents.
 #[derive(Debug)]
@@ -57,7 +42,7 @@ impl TokenStore {
     pub fn of(
         corpus: &dyn Corpus,
         tokenizer: &Tokenizer,
-        cache: impl FnOnce() -> Result<std::path::PathBuf>,
+        cache: impl FnOnce() -> Result<PathBuf>,
         progress: &mut dyn FnMut(Stage, Progress),
     ) -> Result<Self> {
         let fingerprint = corpus.fingerprint(&mut |done| progress(Stage::Reading, done))?;
@@ -67,26 +52,8 @@ impl TokenStore {
         if corpus.is_generated() {
             return Self::in_memory(build);
         }
-        let folder = cache()?;
-        files::create_directory(&folder)?;
-        let path = folder.join(format!("{key:032x}.tokens"));
-        if let Some(store) = Self::open(&path, key)? {
-            return Ok(store);
-        }
-        let lock = folder.join(format!("{key:032x}.lock"));
-        let lock = File::create(&lock).map_err(Error::io("create", &lock))?;
-        // A second process waits here for the first one's result. On a file system without locks, both do
-        // the work.
-        let is_locked = lock.lock().is_ok();
-        if let Some(store) = Self::open(&path, key)? {
-            return Ok(store);
-        }
-        if is_locked {
-            build::remove_leftovers(&path)?;
-        }
-        build.file(&path)?;
-        let missing = || Error::io("read", &path)(std::io::ErrorKind::NotFound.into());
-        Self::open(&path, key)?.ok_or_else(missing)
+        let open = |path: &Path| Self::open(path, key);
+        cache::open_or_build(&cache()?, (key, "tokens"), open, |path| build.file(path))
     }
 
     fn in_memory(build: Build<'_>) -> Result<Self> {
@@ -97,10 +64,7 @@ impl TokenStore {
 
     /// `None` if the file is missing or damaged.
     fn open(path: &Path, key: u128) -> Result<Option<Self>> {
-        let mut file = match File::open(path) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            file => file.map_err(Error::io("open", path))?,
-        };
+        let Some(mut file) = cache::existing(path)? else { return Ok(None) };
         let Some(header) = format::verify(&mut file, key).map_err(Error::io("read", path))? else {
             return Ok(None);
         };

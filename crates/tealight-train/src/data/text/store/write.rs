@@ -2,9 +2,8 @@
 
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 
-use crc::{Digest, Table};
-
-use super::format::{CRC, Entry, HEADER, Header};
+use super::format::{Entry, HEADER, Header};
+use crate::data::cache::{CRC, Crc32};
 use crate::data::text::corpus::{Document, Part};
 
 /// Writes documents one by one.
@@ -12,7 +11,7 @@ pub(super) struct Writer<W: Write> {
     body: BufWriter<W>,
     /// The entries of the documents. They follow the tokens in the file, so they are buffered here.
     entries: BufWriter<W>,
-    digest: Digest<'static, u32, Table<16>>,
+    digest: Crc32,
     header: Header,
     /// The unfinished document; its `end` is not set yet.
     open: Option<Entry>,

@@ -8,11 +8,11 @@ use tealight_model::models::classifier::Classifier;
 
 use super::super::Classify;
 use super::super::data::Item;
-use super::super::scores::{Counts, confusion, macro_f1, matthews};
 use super::held_out;
 use crate::error::Result;
 use crate::inference::probabilities;
 use crate::task::batch::likeliest;
+use crate::task::scores::{Counts, confusion, macro_f1, matthews};
 use crate::task::table::{Table, thousands};
 
 /// Labels up to which the confusion matrix is shown: it has a column for each.

@@ -9,10 +9,10 @@ use tealight_model::models::classifier::Classifier;
 use super::super::Classify;
 use super::super::batch::values;
 use super::super::data::Item;
-use super::super::scores::{pearson, spearman};
 use super::held_out;
 use crate::error::Result;
 use crate::task::metrics::by_name;
+use crate::task::scores::{pearson, spearman};
 use crate::task::table::{Table, thousands};
 
 /// Scores on the held-out texts, by the names in `--json`.

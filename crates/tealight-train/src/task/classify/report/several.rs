@@ -9,11 +9,11 @@ use tealight_model::models::classifier::Classifier;
 use super::super::Classify;
 use super::super::batch::values;
 use super::super::data::Item;
-use super::super::scores::{Counts, macro_f1};
 use super::classes::LabelScore;
 use super::held_out;
 use crate::error::Result;
 use crate::task::metrics::by_name;
+use crate::task::scores::{Counts, macro_f1};
 use crate::task::table::{Table, thousands};
 
 /// Scores on the held-out texts, by the names in `--json`.

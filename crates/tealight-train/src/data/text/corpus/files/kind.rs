@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use crate::data::compressed::Compression;
+
 /// Format and compression of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FileKind {
@@ -17,24 +19,11 @@ pub(super) enum Format {
     JsonLines,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Compression {
-    None,
-    /// `.gz` (RFC 1952)
-    Gzip,
-    /// `.zst` (RFC 8878)
-    Zstandard,
-}
-
 impl FileKind {
     /// `None` for a file that a corpus cannot read.
     pub(super) fn of(path: &Path) -> Option<Self> {
         let name = path.file_name()?.to_string_lossy().to_lowercase();
-        let (name, compression) = match name.rsplit_once('.') {
-            Some((rest, "gz")) => (rest.to_owned(), Compression::Gzip),
-            Some((rest, "zst")) => (rest.to_owned(), Compression::Zstandard),
-            _ => (name, Compression::None),
-        };
+        let (name, compression) = Compression::of(&name);
         let (_, ending) = name.rsplit_once('.')?;
         let format = match ending {
             "txt" => Format::Text,

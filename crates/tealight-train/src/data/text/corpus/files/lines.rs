@@ -4,8 +4,7 @@ use std::io::{BufRead, Read};
 use std::path::Path;
 use std::sync::Arc;
 
-use super::kind::Compression;
-use super::reader::{self, ReadProgress};
+use crate::data::compressed::{self, Compression, ReadProgress};
 use crate::data::text::corpus::Origin;
 use crate::error::{Error, Result};
 
@@ -37,7 +36,7 @@ pub(super) struct Lines {
 
 impl Lines {
     pub(super) fn open(path: &Arc<Path>, compression: Compression) -> Result<Self> {
-        let (reader, progress) = reader::open(path, compression)?;
+        let (reader, progress) = compressed::open(path, compression)?;
         let path = path.clone();
         Ok(Self { path, reader, progress, rest: Vec::new(), number: 1, begins: true })
     }

@@ -8,7 +8,6 @@ mod config;
 mod kind;
 mod lines;
 mod paths;
-mod reader;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -22,10 +21,12 @@ use self::assembly::DocumentAssembler;
 pub use self::config::{Config, Unit};
 use self::kind::{FileKind, Format};
 use self::lines::{Line, Lines};
+use crate::data::compressed::{self, Compression};
 use crate::data::file::DataFile;
 use crate::data::fingerprint::Fnv128;
+use crate::data::progress::Progress;
 use crate::data::split::Split;
-use crate::data::text::corpus::{Corpus, Document, Documents, Progress};
+use crate::data::text::corpus::{Corpus, Document, Documents};
 use crate::error::{Error, Result};
 
 const PATHS: &str = "task.corpus.paths";
@@ -56,7 +57,7 @@ impl InputFile {
 
     /// Hashes the bytes on the disk; `progress` receives the number of bytes so far.
     fn hash(&self, progress: &mut dyn FnMut(u64)) -> Result<u128> {
-        let (mut reader, read) = reader::open(&self.path, kind::Compression::None)?;
+        let (mut reader, read) = compressed::open(&self.path, Compression::None)?;
         loop {
             let n = reader.fill_buf().map_err(Error::io("read", &self.path))?.len();
             if n == 0 {

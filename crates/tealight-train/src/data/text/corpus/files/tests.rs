@@ -1,5 +1,5 @@
-use super::reader::tests::{gzip, zstandard};
 use super::*;
+use crate::data::compressed::tests::{gzip, zstandard};
 use crate::data::text::corpus::Part;
 
 /// A folder with files, by name and content.

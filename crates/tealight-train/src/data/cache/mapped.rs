@@ -9,7 +9,7 @@ use memmap2::Mmap;
 
 /// The bytes of a store.
 #[derive(Debug)]
-pub(super) enum Bytes {
+pub(crate) enum Bytes {
     /// A memory-mapped file.
     Mapped(Mmap),
     /// In memory.
@@ -17,7 +17,7 @@ pub(super) enum Bytes {
 }
 
 impl Bytes {
-    pub(super) fn map(file: &File) -> io::Result<Self> {
+    pub(crate) fn map(file: &File) -> io::Result<Self> {
         // SAFETY: the bytes of a map must not change. A store is written under a temporary name and renamed
         // when it is complete; afterwards Tealight never opens it for writing, and replacing or removing it
         // leaves the mapped file unchanged.

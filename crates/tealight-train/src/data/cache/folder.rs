@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 
 /// The folder of the cache: as configured, else from the environment. It is not part of a run's
 /// description, because its content is a function of the inputs.
-pub fn folder(configured: Option<&Path>) -> Result<PathBuf> {
+pub(crate) fn folder(configured: Option<&Path>) -> Result<PathBuf> {
     select(configured, |name| std::env::var_os(name))
 }
 
@@ -24,8 +24,8 @@ fn select(
         .ok_or_else(|| {
             let key = "task.cache";
             let message = format!(
-                "the tokens of the corpus need a folder: neither `{key}` nor $TEALIGHT_CACHE nor \
-                 $HOME is set"
+                "what is read once is kept in a folder, and there is none: neither `{key}` nor \
+                 $TEALIGHT_CACHE nor $HOME is set"
             );
             Error::config([key], message)
         })

@@ -1,4 +1,4 @@
-//! A decompressing reader that counts and hashes the bytes on the disk.
+//! Compressed files: a decompressing reader that counts and hashes the bytes on the disk.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -10,31 +10,51 @@ use flate2::bufread::MultiGzDecoder;
 use ruzstd::decoding::FrameDecoder;
 use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
 
-use super::kind::Compression;
-use crate::data::fingerprint::Fnv128;
+use super::fingerprint::Fnv128;
 use crate::error::{Error, Result};
 
 const BUFFER: usize = 1 << 18;
 
+/// How a file is compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Compression {
+    None,
+    /// `.gz` (RFC 1952)
+    Gzip,
+    /// `.zst` (RFC 8878)
+    Zstandard,
+}
+
+impl Compression {
+    /// Of a file with this name in lower case, and the name without the extension of the compression.
+    pub(crate) fn of(name: &str) -> (&str, Self) {
+        match name.rsplit_once('.') {
+            Some((rest, "gz")) => (rest, Self::Gzip),
+            Some((rest, "zst")) => (rest, Self::Zstandard),
+            _ => (name, Self::None),
+        }
+    }
+}
+
 /// Number and hash of the compressed bytes that have been read.
 #[derive(Debug, Default)]
-pub(super) struct ReadProgress {
+pub(crate) struct ReadProgress {
     bytes: AtomicU64,
     hash: Mutex<Fnv128>,
 }
 
 impl ReadProgress {
-    pub(super) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    pub(super) fn hash(&self) -> u128 {
+    pub(crate) fn hash(&self) -> u128 {
         self.hash.lock().unwrap_or_else(PoisonError::into_inner).finish()
     }
 }
 
 /// Opens a file. The progress advances as the reader is read.
-pub(super) fn open(
+pub(crate) fn open(
     path: &Path,
     compression: Compression,
 ) -> Result<(Box<dyn BufRead + Send>, Arc<ReadProgress>)> {
@@ -125,7 +145,7 @@ impl<R: BufRead> Read for Zstandard<R> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use std::io::Write;
 
     use ruzstd::encoding::{CompressionLevel, compress_to_vec};

@@ -1,0 +1,40 @@
+//! From the content of a file to a picture of the size and colour that a model reads.
+
+use super::decode::decode;
+use super::picture::{Colour, Picture};
+use super::resize::{Filter, Fit, resize};
+
+/// What is done with a decoded picture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Preparation {
+    /// Rows and columns; the picture keeps its own when absent.
+    pub size: Option<[usize; 2]>,
+    /// How a picture of other proportions fits.
+    pub fit: Fit,
+    /// How it is resized.
+    pub filter: Filter,
+    /// Its channels; the picture keeps its own when absent.
+    pub colour: Option<Colour>,
+}
+
+impl Preparation {
+    /// Decodes a file and prepares its picture.
+    ///
+    /// # Errors
+    /// What is wrong with the file, as the end of a sentence that begins with its name.
+    pub fn decode(&self, bytes: &[u8]) -> Result<Picture, String> {
+        decode(bytes).map(|picture| self.prepare(picture))
+    }
+
+    /// Converts and resizes a picture.
+    pub fn prepare(&self, picture: Picture) -> Picture {
+        let picture = match self.colour {
+            Some(colour) => picture.converted(colour),
+            None => picture,
+        };
+        match self.size {
+            Some(size) => resize(&picture, size, self.fit, self.filter),
+            None => picture,
+        }
+    }
+}

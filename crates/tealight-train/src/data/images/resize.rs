@@ -1,0 +1,205 @@
+//! Resizing by averages of the pixels around each new pixel, as Pillow and torchvision (with `antialias`) do it.
+//!
+//! ```text
+//! out[i] = Σ_j w_ij in[j],     w_ij = k((j + ½ − cᵢ) / s) / Σ_j' k((j' + ½ − cᵢ) / s)
+//!
+//! cᵢ = (i + ½) · in / out      s = max(in / out, 1)
+//!
+//! bilinear   k(x) = 1 − |x|                                                       |x| < 1
+//! bicubic    k(x) = (a + 2)|x|³ − (a + 3)x² + 1, a|x|³ − 5a x² + 8a|x| − 4a       |x| < 1, |x| < 2; a = −½
+//! ```
+//!
+//! Rows are resized first, then columns; weights have 22 bits of fixed point and each pass rounds to 8 bits, so that
+//! the result is Pillow's bit for bit.
+
+use tealight_model::names;
+
+use super::picture::{Picture, PictureSize};
+
+names! {
+    /// How pixels between pixels are computed.
+    pub enum Filter {
+        /// Weights fall linearly with the distance.
+        "bilinear" => Bilinear,
+        /// Weights are those of a cubic (Keys 1981), which is sharper.
+        "bicubic" => Bicubic,
+    }
+}
+
+names! {
+    /// `task.fit`: how a picture of other proportions fits.
+    pub enum Fit {
+        /// It is resized to cover the size, and what exceeds it is cut off on both ends.
+        "crop" => Crop,
+        /// Each side is resized by itself.
+        "stretch" => Stretch,
+    }
+}
+
+/// Bits after the point of a weight.
+const BITS: u32 = 22;
+
+impl Filter {
+    /// Where the weight becomes zero.
+    fn support(self) -> f64 {
+        match self {
+            Self::Bilinear => 1.,
+            Self::Bicubic => 2.,
+        }
+    }
+
+    fn weight(self, x: f64) -> f64 {
+        const A: f64 = -0.5;
+        let x = x.abs();
+        match self {
+            Self::Bilinear => (1. - x).max(0.),
+            Self::Bicubic if x < 1. => ((A + 2.) * x - (A + 3.)) * x * x + 1.,
+            Self::Bicubic if x < 2. => (((x - 5.) * x + 8.) * x - 4.) * A,
+            Self::Bicubic => 0.,
+        }
+    }
+}
+
+/// The picture in `rows` x `columns` pixels.
+pub fn resize(picture: &Picture, [rows, columns]: [usize; 2], fit: Fit, filter: Filter) -> Picture {
+    let PictureSize { height, width, .. } = picture.size;
+    if (height, width) == (rows, columns) {
+        return picture.clone();
+    }
+    match fit {
+        Fit::Stretch => resized(picture, rows, columns, filter),
+        // Of a square, the shorter side decides, as in torchvision's `Resize`.
+        Fit::Crop if rows * width >= columns * height => {
+            centre(&resized(picture, rows, width * rows / height, filter), rows, columns)
+        }
+        Fit::Crop => {
+            centre(&resized(picture, height * columns / width, columns, filter), rows, columns)
+        }
+    }
+}
+
+fn resized(picture: &Picture, height: usize, width: usize, filter: Filter) -> Picture {
+    let PictureSize { channels, .. } = picture.size;
+    let mut size = picture.size;
+    let mut pixels = picture.pixels.clone();
+    if size.width != width {
+        let taps = taps(size.width, width, filter);
+        let row = |row: &[u8]| along(row, &taps, channels);
+        pixels = pixels.chunks_exact(size.width * channels).flat_map(row).collect();
+        size.width = width;
+    }
+    if size.height != height {
+        pixels = along(&pixels, &taps(size.height, height, filter), width * channels);
+        size.height = height;
+    }
+    Picture::new(size, pixels)
+}
+
+/// The weights of a new pixel: the first old one, and a weight for it and each after it.
+struct Taps {
+    first: usize,
+    weights: Vec<i32>,
+}
+
+fn taps(from: usize, to: usize, filter: Filter) -> Vec<Taps> {
+    let ratio = from as f64 / to as f64;
+    let scale = ratio.max(1.);
+    let support = filter.support() * scale;
+    let of = |i: usize| {
+        let centre = (i as f64 + 0.5) * ratio;
+        let first = (centre - support + 0.5).max(0.) as usize;
+        let end = ((centre + support + 0.5) as usize).min(from);
+        let weight = |j: usize| filter.weight((j as f64 - centre + 0.5) / scale);
+        let weights: Vec<f64> = (first..end).map(weight).collect();
+        let sum: f64 = weights.iter().sum();
+        let fixed = |weight: &f64| (weight / sum * f64::from(1 << BITS)).round() as i32;
+        Taps { first, weights: weights.iter().map(fixed).collect() }
+    };
+    (0..to).map(of).collect()
+}
+
+/// Resizes the first axis of `pixels (from, inner)`.
+fn along(pixels: &[u8], taps: &[Taps], inner: usize) -> Vec<u8> {
+    let mut resized = Vec::with_capacity(taps.len() * inner);
+    for Taps { first, weights } in taps {
+        let start = first * inner;
+        resized.extend((0..inner).map(|at| {
+            let old = pixels[start + at..].iter().step_by(inner);
+            let sum: i32 = old.zip(weights).map(|(&old, weight)| i32::from(old) * weight).sum();
+            ((sum + (1 << (BITS - 1))) >> BITS).clamp(0, 255) as u8
+        }));
+    }
+    resized
+}
+
+/// The middle of a picture: `rows` x `columns` pixels.
+fn centre(picture: &Picture, rows: usize, columns: usize) -> Picture {
+    let PictureSize { height, width, channels } = picture.size;
+    let (top, left) = (half_to_even(height - rows), half_to_even(width - columns));
+    let row = |row| &picture.pixels[(row * width + left) * channels..][..columns * channels];
+    let pixels = (top..top + rows).flat_map(row).copied().collect();
+    Picture::new(PictureSize { height: rows, width: columns, channels }, pixels)
+}
+
+/// Half of `n`, an odd half rounded to the even neighbour, as torchvision's `center_crop` does.
+fn half_to_even(n: usize) -> usize {
+    let half = n / 2;
+    if n.is_multiple_of(2) || half.is_multiple_of(2) { half } else { half + 1 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::fingerprint::fnv_1a;
+
+    fn picture((height, width, channels): (usize, usize, usize)) -> Picture {
+        let byte = |at: usize| {
+            let (row, column, channel) =
+                (at / (width * channels), at / channels % width, at % channels);
+            ((row * 31 + column * 17 + channel * 71) * 7 % 256) as u8
+        };
+        let size = PictureSize { height, width, channels };
+        Picture::new(size, (0..height * width * channels).map(byte).collect())
+    }
+
+    /// Hashes of the bytes that Pillow 13.0 makes of the same pictures.
+    #[test]
+    fn pictures_are_resized_as_pillow_does() {
+        use Filter::{Bicubic, Bilinear};
+        for (from, to, filter, expected) in [
+            ((13, 7, 3), [8, 8], Bilinear, 0x9b16_270c_82bc_9437),
+            ((13, 7, 3), [17, 5], Bilinear, 0xe9ca_87e5_ee01_5089),
+            ((13, 7, 3), [8, 8], Bicubic, 0x94ea_1144_1a60_acd3),
+            ((13, 7, 3), [17, 5], Bicubic, 0x0ba0_c6bc_4094_f9d4),
+            ((5, 11, 1), [8, 8], Bilinear, 0x48a1_a339_38dd_022c),
+            ((5, 11, 1), [17, 5], Bilinear, 0x7833_864f_47ea_dedc),
+            ((5, 11, 1), [8, 8], Bicubic, 0xbdde_1786_db04_bbb7),
+            ((5, 11, 1), [17, 5], Bicubic, 0x9da2_51cc_38bb_7fe8),
+            ((40, 23, 3), [8, 8], Bilinear, 0xad81_e81d_01af_9be5),
+            ((40, 23, 3), [17, 5], Bilinear, 0xa436_d3e6_52fb_27eb),
+            ((40, 23, 3), [8, 8], Bicubic, 0x186e_28eb_b85b_86c1),
+            ((40, 23, 3), [17, 5], Bicubic, 0xc248_215f_694e_8793),
+        ] {
+            let resized = resize(&picture(from), to, Fit::Stretch, filter);
+            let hash = fnv_1a(resized.pixels);
+            assert_eq!(hash, expected, "{from:?} to {to:?}, {filter:?}");
+        }
+    }
+
+    /// The same of its `resize` and `crop`, with the sizes of torchvision's `Resize` and `CenterCrop`.
+    #[test]
+    fn the_middle_of_the_shorter_side_is_kept() {
+        for (from, expected) in [
+            ((13, 7, 3), 0x67d4_fbbb_047f_4afc),
+            ((5, 11, 1), 0x60cd_f6af_16b7_7579),
+            ((40, 23, 3), 0xb4b4_6bb3_1669_4970),
+        ] {
+            let resized = resize(&picture(from), [8, 8], Fit::Crop, Filter::Bilinear);
+            assert_eq!(fnv_1a(resized.pixels), expected, "{from:?}");
+        }
+        let wide = resize(&picture((10, 10, 1)), [3, 6], Fit::Crop, Filter::Bilinear);
+        assert_eq!((wide.size.height, wide.size.width), (3, 6));
+        let same = picture((5, 11, 3));
+        assert_eq!(resize(&same, [5, 11], Fit::Crop, Filter::Bicubic), same);
+    }
+}

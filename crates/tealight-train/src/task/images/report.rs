@@ -1,0 +1,307 @@
+//! How well a model finds the classes of held-out pictures, beside its baselines.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Serialize;
+use tealight_model::Mode;
+use tealight_model::models::image_classifier::ImageClassifier;
+
+use super::Images;
+use crate::data::Split;
+use crate::data::images::Pictures;
+use crate::error::Result;
+use crate::inference::probabilities;
+use crate::task::batch::likeliest;
+use crate::task::scores::{Counts, confusion, macro_f1};
+use crate::task::table::{Table, thousands};
+use crate::task::{Task, TaskReport};
+
+/// Classes from which on the top-5 accuracy is told.
+const MIN_TOP_5: usize = 10;
+/// Classes up to which the confusion matrix is shown: it has a column for each.
+const MAX_COLUMNS: usize = 12;
+/// The mistakes that are listed, and those that are shown.
+const N_MISTAKES: usize = 100;
+const N_SHOWN: usize = 5;
+
+/// Scores on the held-out pictures, by the names in `--json`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Report {
+    /// Share of the pictures whose class is predicted.
+    pub accuracy: f64,
+    /// Share of the pictures whose class is among the five likeliest; `None` of fewer than ten classes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub top_5_accuracy: Option<f64>,
+    /// Cross-entropy, in nats.
+    pub nll: f64,
+    /// The unweighted mean of the F1 of all classes.
+    pub macro_f1: f64,
+    /// Standard error of `accuracy`.
+    pub accuracy_standard_error: f64,
+    /// Accuracy of the most frequent class in training.
+    pub majority_accuracy: f64,
+    /// NLL of the frequencies of the classes in training.
+    pub majority_nll: f64,
+    /// The best accuracy that any model can expect on these pictures; `None` unless they are drawn.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit_accuracy: Option<f64>,
+    /// The NLL of the true distribution.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit_nll: Option<f64>,
+    /// Pictures evaluated.
+    pub n_pictures: usize,
+    /// Scores of each class.
+    pub labels: Vec<ClassScore>,
+    /// `(n_classes, n_classes)`: pictures of the row's class for which the column's was predicted.
+    pub confusion: Vec<Vec<u64>>,
+    /// The most confident mistakes, the most confident first.
+    pub mistakes: Vec<Mistake>,
+}
+
+/// How well a class is predicted.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ClassScore {
+    /// The class.
+    pub label: String,
+    /// Share of the pictures with this prediction that are of the class; 0 without such pictures.
+    pub precision: f64,
+    /// Share of the pictures of this class for which it is predicted; 0 without such pictures.
+    pub recall: f64,
+    /// The harmonic mean of both; 0 if both are 0.
+    pub f1: f64,
+    /// Pictures of the class.
+    pub n_pictures: u64,
+}
+
+impl ClassScore {
+    fn new(label: &str, counts: &Counts) -> Self {
+        Self {
+            label: label.to_owned(),
+            precision: counts.precision(),
+            recall: counts.recall(),
+            f1: counts.f1(),
+            n_pictures: counts.n_given(),
+        }
+    }
+
+    /// A row for each class.
+    fn table(classes: &[Self]) -> Table {
+        let mut table = Table::new(["class", "pictures", "precision", "recall", "F1"]);
+        for Self { label, precision, recall, f1, n_pictures } in classes {
+            let [precision, recall, f1] =
+                [precision, recall, f1].map(|score| format!("{score:.4}"));
+            table.row([label.clone(), thousands(*n_pictures), precision, recall, f1]);
+        }
+        table
+    }
+}
+
+/// A held-out picture whose class is not predicted.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Mistake {
+    /// Its number among the held-out pictures.
+    pub index: usize,
+    /// Its name, such as `test/cat/1.jpg`.
+    pub picture: String,
+    /// Its class.
+    pub label: String,
+    /// The predicted class.
+    pub predicted: String,
+    /// The probability of the predicted class.
+    pub probability: f64,
+}
+
+/// Accuracy and NLL.
+#[derive(Clone, Copy, Debug, Default)]
+struct Score {
+    accuracy: f64,
+    nll: f64,
+}
+
+impl Score {
+    /// Of the probabilities of each picture and its class.
+    fn of<'a>(rows: impl ExactSizeIterator<Item = (&'a [f64], usize)>) -> Self {
+        let n = rows.len() as f64;
+        let (mut right, mut nll) = (0., 0.);
+        for (row, class) in rows {
+            right += f64::from(u8::from(likeliest(row) == class));
+            nll -= row[class].ln();
+        }
+        Self { accuracy: right / n, nll: nll / n }
+    }
+}
+
+impl TaskReport<Images> for Report {
+    fn new(task: &Images, model: &ImageClassifier) -> Result<Self> {
+        let names = task.labels().names();
+        let mut rows = Vec::new();
+        let mut classes = Vec::new();
+        for index in 0..task.n_evaluation_batches() {
+            let pictures = task.held_out_batch(index);
+            let batch = task.batches.plain(&pictures)?;
+            rows.extend(probabilities(&model.forward(&batch.pictures, Mode::Eval)?)?);
+            classes.extend(pictures.iter().map(|picture| picture.class as usize));
+        }
+        let predicted: Vec<usize> = rows.iter().map(|row| likeliest(row)).collect();
+        let confusion =
+            confusion(names.len(), classes.iter().copied().zip(predicted.iter().copied()));
+        let counts: Vec<_> =
+            (0..names.len()).map(|class| Counts::of_class(&confusion, class)).collect();
+        let of = |rows: &[Vec<f64>]| {
+            Score::of(rows.iter().zip(&classes).map(|(row, &class)| (&row[..], class)))
+        };
+        let score = of(&rows);
+        let majority = vec![frequencies(task, names.len()); rows.len()];
+        let majority = of(&majority);
+        let limit = limit(task, rows.len()).map(|rows| of(&rows));
+        let n = rows.len() as f64;
+        Ok(Self {
+            accuracy: score.accuracy,
+            top_5_accuracy: (names.len() >= MIN_TOP_5).then(|| top_5(&rows, &classes)),
+            nll: score.nll,
+            macro_f1: macro_f1(&counts),
+            accuracy_standard_error: (score.accuracy * (1. - score.accuracy) / n).sqrt(),
+            majority_accuracy: majority.accuracy,
+            majority_nll: majority.nll,
+            limit_accuracy: limit.map(|limit| limit.accuracy),
+            limit_nll: limit.map(|limit| limit.nll),
+            n_pictures: rows.len(),
+            labels: names
+                .iter()
+                .zip(&counts)
+                .map(|(name, counts)| ClassScore::new(name, counts))
+                .collect(),
+            confusion,
+            mistakes: mistakes(task, &rows, &classes),
+        })
+    }
+
+    fn metrics(&self) -> BTreeMap<String, f64> {
+        let all = [
+            ("accuracy", Some(self.accuracy)),
+            ("top_5_accuracy", self.top_5_accuracy),
+            ("nll", Some(self.nll)),
+            ("macro_f1", Some(self.macro_f1)),
+        ];
+        all.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
+    }
+}
+
+/// The share of each class among the pictures to train on. One of which there is none counts as half a picture.
+fn frequencies(task: &Images, n_classes: usize) -> Vec<f64> {
+    let mut counts = vec![0.; n_classes];
+    if let Some(data) = &task.data {
+        for at in 0..data.pictures.n(Split::Train) {
+            counts[data.pictures.at(Split::Train, at).class as usize] += 1.;
+        }
+    }
+    counts.iter_mut().for_each(|count| *count = f64::max(*count, 0.5));
+    let total: f64 = counts.iter().sum();
+    counts.into_iter().map(|count| count / total).collect()
+}
+
+/// The true distribution of the class of each held-out picture, where they are drawn.
+fn limit(task: &Images, n: usize) -> Option<Vec<Vec<f64>>> {
+    use rayon::prelude::*;
+    let pictures: &Pictures = &task.data.as_ref()?.pictures;
+    let shapes = pictures.shapes()?;
+    // A class that `task.labels` adds is never drawn.
+    let n_classes = task.labels().names().len();
+    let row = |index: usize| {
+        let (rows, _) = shapes.draw(Split::Validation, index as u64);
+        let mut posterior = shapes.posterior(&rows);
+        posterior.resize(n_classes, 0.);
+        posterior
+    };
+    Some((0..n).into_par_iter().map(row).collect())
+}
+
+fn top_5(rows: &[Vec<f64>], classes: &[usize]) -> f64 {
+    let is_in = |(row, &class): (&Vec<f64>, &usize)| {
+        let n_likelier = row.iter().filter(|&&other| other > row[class]).count();
+        n_likelier < 5
+    };
+    let n_right = rows.iter().zip(classes).filter(|&pair| is_in(pair)).count();
+    n_right as f64 / rows.len() as f64
+}
+
+fn mistakes(task: &Images, rows: &[Vec<f64>], classes: &[usize]) -> Vec<Mistake> {
+    let names = task.labels().names();
+    let wrong = rows.iter().zip(classes).enumerate().filter_map(|(index, (row, &class))| {
+        let predicted = likeliest(row);
+        (predicted != class).then_some((index, class, predicted, row[predicted]))
+    });
+    let mut wrong: Vec<_> = wrong.collect();
+    wrong.sort_by(|a, b| b.3.total_cmp(&a.3).then(a.0.cmp(&b.0)));
+    let mistake = |(index, class, predicted, probability): (usize, usize, usize, f64)| Mistake {
+        index,
+        picture: task.held_out(index).map_or(String::new(), |(_, name, _)| name.to_owned()),
+        label: names[class].clone(),
+        predicted: names[predicted].clone(),
+        probability,
+    };
+    wrong.into_iter().take(N_MISTAKES).map(mistake).collect()
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut heading = vec!["", "accuracy", "NLL"];
+        heading.extend(self.top_5_accuracy.map(|_| "top 5"));
+        let mut table = Table::new(heading);
+        let mut row = |name: &str, accuracy: f64, nll: f64, top_5: Option<f64>| {
+            let cells = [name.to_owned(), format!("{accuracy:.4}"), format!("{nll:.4}")];
+            let last = self
+                .top_5_accuracy
+                .map(|_| top_5.map_or(String::new(), |top_5| format!("{top_5:.4}")));
+            table.row(cells.into_iter().chain(last));
+        };
+        row("majority", self.majority_accuracy, self.majority_nll, None);
+        row("transformer", self.accuracy, self.nll, self.top_5_accuracy);
+        if let (Some(accuracy), Some(nll)) = (self.limit_accuracy, self.limit_nll) {
+            row("Bayes limit", accuracy, nll, None);
+        }
+        let (n, error) = (thousands(self.n_pictures as u64), self.accuracy_standard_error);
+        writeln!(
+            f,
+            "{table}over {n} pictures held out; standard error of the accuracy {error:.4}"
+        )?;
+        write!(f, "\n{}", ClassScore::table(&self.labels))?;
+        if self.labels.len() <= MAX_COLUMNS {
+            write!(f, "\n{}", self.confusion())?;
+        }
+        self.write_mistakes(f)
+    }
+}
+
+impl Report {
+    /// A row for each class, a column for each prediction.
+    fn confusion(&self) -> Table {
+        let labels = self.labels.iter().map(|score| score.label.clone());
+        let mut table =
+            Table::new(["class ╲ predicted".to_owned()].into_iter().chain(labels.clone()));
+        for (label, row) in labels.zip(&self.confusion) {
+            table.row([label].into_iter().chain(row.iter().map(|&n| thousands(n))));
+        }
+        table
+    }
+
+    fn write_mistakes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.mistakes.is_empty() {
+            return Ok(());
+        }
+        let mut table =
+            Table::new(["most confident mistakes", "class", "predicted", "probability"]);
+        for Mistake { picture, label, predicted, probability, .. } in
+            self.mistakes.iter().take(N_SHOWN)
+        {
+            table.row([
+                picture.clone(),
+                label.clone(),
+                predicted.clone(),
+                format!("{probability:.4}"),
+            ]);
+        }
+        write!(f, "\n{table}")
+    }
+}
