@@ -75,10 +75,18 @@ impl HfFolder {
     }
 }
 
-/// The message of a model that cannot be built, with the reason if it lacks a tensor that was `left_out`.
+/// The message of a model that cannot be built, with the reason if it lacks a tensor that was `left_out`. A backtrace,
+/// which Candle adds under `RUST_BACKTRACE`, is left out.
 fn explained(error: &candle_core::Error, left_out: &[String]) -> String {
-    let message = error.to_string();
-    if left_out.iter().any(|name| message.contains(&format!("`{name}`"))) {
+    let message = match error {
+        candle_core::Error::WithBacktrace { inner, .. } => inner.to_string(),
+        error => error.to_string(),
+    };
+    // A file may leave out the prefix of the backbone.
+    let is_named = |name: &String| {
+        ["`", "."].iter().any(|before| message.contains(&format!("{before}{name}`")))
+    };
+    if left_out.iter().any(is_named) {
         return format!("{message}: in the file, its numbers are not f16, bf16, f32 or f64");
     }
     message

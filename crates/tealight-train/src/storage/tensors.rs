@@ -116,7 +116,7 @@ fn views<'a>(path: &Path, bytes: &'a [u8]) -> Result<SafeTensors<'a>> {
     SafeTensors::deserialize(bytes).map_err(|source| {
         let (path, actual) = (path.to_owned(), bytes.len() as u64);
         // The error about a truncated file states the expected size.
-        match expected_size(bytes).filter(|expected| *expected != actual) {
+        match header_of(bytes).and_then(expected_size).filter(|expected| *expected != actual) {
             Some(expected) => Error::Size { path, expected, actual },
             None => Error::Safetensors { path, source },
         }
@@ -209,14 +209,14 @@ pub(crate) fn header(path: &Path, size: u64, reader: &mut impl Read) -> Result<(
     }
     let mut header = Vec::new();
     reader.take(length).read_to_end(&mut header).map_err(Error::io("read", path))?;
-    let metadata: Metadata = serde_json::from_slice(&header)
-        .map_err(|error| damaged(InvalidHeaderDeserialization(error)))?;
+    let other_size = |expected| Error::Size { path: path.to_owned(), expected, actual: size };
+    let metadata: Metadata = serde_json::from_slice(&header).map_err(|error| {
+        let expected = expected_size(&header).filter(|expected| *expected != size);
+        expected.map_or_else(|| damaged(InvalidHeaderDeserialization(error)), other_size)
+    })?;
     let start = 8 + length;
     let expected = start.saturating_add(metadata.data_len() as u64);
-    if expected != size {
-        return Err(Error::Size { path: path.to_owned(), expected, actual: size });
-    }
-    Ok((metadata, start))
+    if expected == size { Ok((metadata, start)) } else { Err(other_size(expected)) }
 }
 
 /// Where the numbers of a tensor are that begin at byte `start`; `None` for integers and truth values.
@@ -234,19 +234,22 @@ fn place(info: &TensorInfo, start: u64) -> Result<Option<Place>, String> {
     extent.whole(&info.shape).map(Some)
 }
 
+/// The header in the bytes of a file.
+fn header_of(bytes: &[u8]) -> Option<&[u8]> {
+    let (length, rest) = bytes.split_first_chunk()?;
+    rest.get(..usize::try_from(u64::from_le_bytes(*length)).ok()?)
+}
+
 /// The size of the file according to its header: 8 + header size + end of the last tensor.
-fn expected_size(bytes: &[u8]) -> Option<u64> {
+fn expected_size(header: &[u8]) -> Option<u64> {
     #[derive(Deserialize)]
     struct Entry {
         #[serde(default)]
         data_offsets: (u64, u64),
     }
-    let (header_size, rest) = bytes.split_first_chunk()?;
-    let header_size = u64::from_le_bytes(*header_size);
-    let header = rest.get(..usize::try_from(header_size).ok()?)?;
-    let header: BTreeMap<String, Entry> = serde_json::from_slice(header).ok()?;
-    let data_size = header.values().map(|entry| entry.data_offsets.1).max().unwrap_or(0);
-    8_u64.checked_add(header_size)?.checked_add(data_size)
+    let entries: BTreeMap<String, Entry> = serde_json::from_slice(header).ok()?;
+    let data_size = entries.values().map(|entry| entry.data_offsets.1).max().unwrap_or(0);
+    8_u64.checked_add(header.len() as u64)?.checked_add(data_size)
 }
 
 #[cfg(test)]

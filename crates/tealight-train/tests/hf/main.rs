@@ -5,6 +5,7 @@
 
 mod cases;
 mod classifiers;
+mod damaged;
 mod embeddings;
 mod encoders;
 mod fill_mask;

@@ -1,5 +1,7 @@
 //! Exported folders in Tealight's format: they can be read back, and errors name the faulty key.
 
+use std::path::Path;
+
 use serde_json::{Value, json};
 
 use crate::languages::{json, train_classifier, trained};
@@ -49,6 +51,38 @@ fn a_classifier_that_is_exported_classifies_and_begins_a_run() -> Result {
     folder.refuse(&["fill-mask", "own", "[MASK]"], &["a classifier of texts", "masked"])?;
     std::fs::remove_file(folder.path("own/labels.json"))?;
     folder.refuse(&["classify", "own", "It was sunny."], &["cannot read `own/labels.json`"])
+}
+
+#[test]
+fn a_damaged_folder_is_refused_by_every_command_that_reads_one() -> Result {
+    let folder = Folder::new()?;
+    let masked = ["fill-mask", "damaged", "a [MASK]"];
+    let causal = ["generate", "damaged", "a"];
+    let classes = ["classify", "damaged", "a"];
+    let exported = ["export", "damaged", "--to", "exported", "--format", "onnx"];
+    for (name, used) in [
+        ("bert", masked),
+        ("modernbert", masked),
+        ("llama", causal),
+        ("mistral", causal),
+        ("ministral", causal),
+        ("qwen3_windows", causal),
+        ("bert_cls", classes),
+        ("modernbert_cls", classes),
+    ] {
+        std::fs::create_dir_all(folder.path("damaged"))?;
+        for file in ["config.json", "tokenizer.json", "model.safetensors"] {
+            let mut bytes = std::fs::read(Path::new(&golden_model(name)).join(file))?;
+            if file == "model.safetensors" {
+                bytes.truncate(bytes.len() - 8);
+            }
+            folder.write(&format!("damaged/{file}"), bytes)?;
+        }
+        for args in [&used[..], &exported, &["export", "damaged", "--to", "exported"]] {
+            folder.refuse(args, &["`damaged/model.safetensors` has", "bytes and should have"])?;
+        }
+    }
+    Ok(())
 }
 
 /// A rotary table of 10¹² positions once ended the process.
