@@ -99,7 +99,7 @@ fn shape(dims: &[usize]) -> String {
 
 /// Each key that chooses a kind, with its kinds.
 fn all_kinds() -> Result<String> {
-    let sections: [(&str, &[Kind]); 35] = [
+    let sections: &[(&str, &[Kind])] = &[
         ("[task] kind", TaskConfig::KINDS),
         ("[task.source] kind (weather)", SourceConfig::KINDS),
         ("[task.source] kind (seq2seq)", seq2seq::SourceConfig::KINDS),
@@ -137,7 +137,7 @@ fn all_kinds() -> Result<String> {
         ("[training.early_stopping] direction", Direction::KINDS),
         ("[checkpoint] select", Select::KINDS),
     ];
-    let kinds: String = sections.into_iter().map(|(key, kinds)| section(key, kinds)).collect();
+    let kinds: String = sections.iter().map(|(key, kinds)| section(key, kinds)).collect();
     Ok(format!("{kinds}{}", supports()?))
 }
 
