@@ -1,0 +1,117 @@
+//! `tealight classify MODEL TEXT`: the classes of texts.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use anyhow::{Result, bail};
+use serde_json::{Map, Value, json};
+use tealight_model::models::classifier::Classifier;
+use tealight_train::task::classify::{Classified, Classify, Objective, Text};
+
+use crate::args::predict as args;
+use crate::terminal::input::{self, is_picture};
+use crate::terminal::output::{print, print_json};
+
+/// Printed for a text without any label.
+const NONE: &str = "–";
+
+pub(super) fn run(args: &args::Classify, task: &Classify, model: &Classifier) -> Result<()> {
+    let objective = task.labels().objective();
+    if args.top_k.is_some() && objective == Objective::Regression {
+        bail!("`--top-k` chooses among labels, and this model predicts a number");
+    }
+    let texts = texts(args, task)?;
+    let mut classified = task.classify(model, &texts)?;
+    if let Some(top_k) = args.top_k {
+        classified.iter_mut().for_each(|one| one.scores.truncate(top_k.get()));
+    }
+    if args.json {
+        return print_json(&as_json(objective, &texts, &classified));
+    }
+    print(&as_text(objective, &classified))
+}
+
+/// The texts of the arguments with their pairs, then those of the file.
+fn texts(args: &args::Classify, task: &Classify) -> Result<Vec<Text>> {
+    let (table, lines) = match args.file.as_deref() {
+        Some(path) if is_table(path) => (task.texts_of(path)?, None),
+        other => (Vec::new(), other),
+    };
+    let is_only_a_table = args.texts.is_empty() && lines.is_none();
+    let given = if is_only_a_table { Vec::new() } else { input::texts(&args.texts, lines)? };
+    if let Some(picture) = given.iter().find(|text| is_picture(Path::new(text))) {
+        let name = args.model.path.display();
+        bail!("`{picture}` is a picture, and `{name}` is a classifier of texts");
+    }
+    let (n, n_pairs) = (given.len(), args.pair.len());
+    if n_pairs > 0 && n_pairs != n {
+        bail!(
+            "`--pair` is given {n_pairs} times for {n} texts: give it once for each, in their order"
+        );
+    }
+    let mut pairs = args.pair.iter().cloned();
+    let given = given.into_iter().map(|text| Text { text, text_pair: pairs.next() });
+    let texts: Vec<Text> = given.chain(table).collect();
+    if texts.is_empty() {
+        bail!("no text given");
+    }
+    Ok(texts)
+}
+
+/// Whether a file has fields or columns.
+fn is_table(path: &Path) -> bool {
+    path.extension().is_some_and(|ending| ending == "jsonl" || ending == "csv")
+}
+
+/// One line per text: what is predicted, then all labels with their probabilities, the likeliest first; of a
+/// regression only the number.
+fn as_text(objective: Objective, classified: &[Classified]) -> String {
+    let predicted: Vec<String> = classified.iter().map(|one| predicted(objective, one)).collect();
+    let width = predicted.iter().map(|text| text.chars().count()).max().unwrap_or(0);
+    let mut text = String::new();
+    for (predicted, Classified { scores, .. }) in predicted.iter().zip(classified) {
+        write!(text, "{predicted:<width$}").expect("invariant: a String grows");
+        for one in scores.iter().filter(|_| objective != Objective::Regression) {
+            let percent = 100. * one.score;
+            write!(text, "   {} {percent:.1} %", one.label).expect("invariant: a String grows");
+        }
+        text.push('\n');
+    }
+    text
+}
+
+fn predicted(objective: Objective, Classified { labels, scores }: &Classified) -> String {
+    match objective {
+        Objective::Regression => {
+            scores.iter().map(|one| format!("{:.4}", one.score)).collect::<Vec<_>>().join("   ")
+        }
+        _ if labels.is_empty() => NONE.to_owned(),
+        _ => labels.join(", "),
+    }
+}
+
+fn as_json(objective: Objective, texts: &[Text], classified: &[Classified]) -> Value {
+    let one = |(text, Classified { labels, scores }): (&Text, &Classified)| {
+        let mut object = Map::new();
+        let mut put = |key: &str, value: Value| object.insert(key.to_owned(), value);
+        put("text", json!(text.text));
+        if let Some(pair) = &text.text_pair {
+            put("text_pair", json!(pair));
+        }
+        let by_label = || -> Map<_, _> {
+            scores.iter().map(|one| (one.label.clone(), json!(one.score))).collect()
+        };
+        match objective {
+            Objective::Classes => put("label", json!(labels.first())),
+            Objective::Labels => put("labels", json!(labels)),
+            Objective::Regression => put("value", json!(scores.first().map(|one| one.score))),
+        };
+        if objective != Objective::Regression {
+            put("probabilities", by_label().into());
+        }
+        put("scores", json!(scores));
+        Value::Object(object)
+    };
+    let all: Vec<_> = texts.iter().zip(classified).map(one).collect();
+    json!({ "classified": all })
+}
