@@ -34,6 +34,9 @@ settings! {
         pub causal: bool = false,
         /// Dropout rate for embeddings, attention weights, inner activations and sub-layer outputs.
         pub dropout: f64 = 0.,
+        /// Rate at which the last block's sub-layers are left out of training, example by example; the rates of the
+        /// blocks grow linearly up to it (Huang et al. 2016).
+        pub stochastic_depth: f64 = 0.,
         /// Whether a block normalises before or after each sub-layer.
         pub norm_placement: NormPlacement = NormPlacement::Pre,
         /// Normalise the input of the first block's attention under `norm_placement = "pre"`. ModernBERT leaves this
@@ -97,7 +100,7 @@ settings! {
         /// The self-attention of the layer; `[model.attention]` when absent.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub attention: Option<AttentionConfig> = None,
-        /// The positions of the layer, `rotary` or `none`; `[model.position]` when absent.
+        /// The positions of the layer, `rotary`, `rotary_2d` or `none`; `[model.position]` when absent.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub position: Option<PositionConfig> = None,
     }
@@ -136,10 +139,21 @@ impl ModelConfig {
                 format!("`model.n_heads` = {n_heads} does not divide `model.d_model` = {d_model}"),
             ));
         }
-        if !(0. ..1.).contains(&dropout) {
-            let key = "model.dropout";
-            let message = format!("`{key}` = {dropout} must be at least 0 and less than 1");
-            return Err(BuildError::config([key], message));
+        let stochastic_depth = self.stochastic_depth;
+        for (key, rate) in
+            [("model.dropout", dropout), ("model.stochastic_depth", stochastic_depth)]
+        {
+            if !(0. ..1.).contains(&rate) {
+                let message = format!("`{key}` = {rate} must be at least 0 and less than 1");
+                return Err(BuildError::config([key], message));
+            }
+        }
+        if stochastic_depth > 0. && !self.residual {
+            let message = format!(
+                "`model.stochastic_depth` = {stochastic_depth} leaves sub-layers out, but `model.residual` = false: \
+                 nothing would be left"
+            );
+            return Err(BuildError::config(["model.stochastic_depth", "model.residual"], message));
         }
         if !self.first_norm && self.norm_placement == NormPlacement::Post {
             let message = "`model.first_norm` = false, but under `model.norm_placement` = \"post\" no norm stands \
@@ -169,10 +183,13 @@ impl ModelConfig {
             for (key, position) in
                 [(own.as_str(), position), ("model.position.kind", &self.position)]
             {
-                if !matches!(position, PositionConfig::Rotary(_) | PositionConfig::None) {
+                if !matches!(
+                    position,
+                    PositionConfig::Rotary(_) | PositionConfig::Rotary2d(_) | PositionConfig::None
+                ) {
                     let message = format!(
-                        "`{key}` = \"{}\", but layers can differ only in \"rotary\" and \"none\": other positions \
-                         act on all layers",
+                        "`{key}` = \"{}\", but layers can differ only in \"rotary\", \"rotary_2d\" and \"none\": \
+                         other positions act on all layers",
                         position.kind()
                     );
                     return Err(BuildError::config([key, own.as_str()], message));

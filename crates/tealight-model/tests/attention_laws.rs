@@ -325,7 +325,7 @@ fn positions(reads: Reads) -> Result<Vec<PositionConfig>> {
         return Ok(positions);
     }
     let causal = reads == Reads::Past;
-    for kind in PositionConfig::KINDS {
+    for config in PositionConfig::of_sequences() {
         let store = ParamStore::new(17, DType::F32, device());
         let spec = PositionSpec {
             d_model: 30,
@@ -336,7 +336,6 @@ fn positions(reads: Reads) -> Result<Vec<PositionConfig>> {
             has_padding: false,
             grid: None,
         };
-        let Some(config) = PositionConfig::default_of(kind.name) else { continue };
         let position = config.build(&spec, &store.trainable()).map_err(candle_core::Error::wrap)?;
         if !matches!(position.needs(), AttentionNeeds::Nothing) {
             positions.push(config);

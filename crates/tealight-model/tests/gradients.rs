@@ -140,11 +140,12 @@ impl Case {
 
 /// The settings that do not depend on the read-out.
 fn config(pick: Pick) -> ModelConfig {
-    let position = match pick.of("position", PositionConfig::KINDS).name {
-        "learned" => {
-            PositionConfig::Learned(learned::Config { std: 0.5, ..learned::Config::default() })
+    let positions: Vec<PositionConfig> = PositionConfig::of_sequences().collect();
+    let position = match pick.of("position", &positions) {
+        PositionConfig::Learned(config) => {
+            PositionConfig::Learned(learned::Config { std: 0.5, ..config })
         }
-        kind => PositionConfig::default_of(kind).expect("invariant: it is one of KINDS"),
+        position => position,
     };
     // Sinusoidal and rotary positions need an even width.
     let is_even = matches!(position, PositionConfig::Sinusoidal(_) | PositionConfig::Rotary(_));

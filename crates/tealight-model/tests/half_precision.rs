@@ -144,9 +144,9 @@ fn every_position_norm_and_feed_forward_network_multiplies_in_bf16() -> Result<(
 }
 
 fn every_position_norm_and_feed_forward_network(config: &ModelConfig, setup: Setup) -> Result<()> {
-    for kind in PositionConfig::KINDS {
-        let position = PositionConfig::default_of(kind.name).unwrap();
-        assert_near(kind.name, &ModelConfig { position, ..config.clone() }, setup)?;
+    for position in PositionConfig::of_sequences() {
+        let kind = position.kind();
+        assert_near(kind, &ModelConfig { position, ..config.clone() }, setup)?;
     }
     for kind in NormConfig::KINDS.iter().filter(|kind| kind.name != "none") {
         let norm = NormConfig::default_of(kind.name).unwrap();

@@ -205,6 +205,9 @@ fn settings_without_use_are_refused() {
     let (keys, message) = refusal(&tied, &spec(ReadOut::Cls));
     assert_eq!(keys, ["model.tied_output"]);
     assert!(message.contains("the inputs are pictures"));
+    let mut scaled = config();
+    scaled.embedding.scale = true;
+    assert_eq!(refusal(&scaled, &spec(ReadOut::Cls)).0, ["model.embedding.scale"]);
     let grey =
         ImageClassifierSpec { size: PictureSize { channels: 0, ..SIZE }, ..spec(ReadOut::Cls) };
     assert_eq!(refusal(&config(), &grey).0, ["model.patches.kind"]);
@@ -216,6 +219,6 @@ fn pictures_of_another_size_are_an_error() -> Result<()> {
     let model = ImageClassifier::build(&config(), &spec(ReadOut::Cls), &store.trainable());
     let model = model.map_err(candle_core::Error::wrap)?;
     let error = model.forward(&pictures()?.transpose(1, 2)?.contiguous()?, Mode::Eval);
-    assert!(error.expect_err("another size").to_string().contains("8 × 12 × 3"));
+    assert!(error.expect_err("another size").to_string().contains("8 × 12 pixels"));
     Ok(())
 }

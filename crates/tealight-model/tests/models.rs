@@ -448,9 +448,7 @@ fn the_estimate_of_a_description_is_near_the_parameters_of_its_model() -> Result
 
 /// Every position encoding, at a width that all of them support.
 fn every_position() -> Vec<ModelConfig> {
-    let kinds = PositionConfig::KINDS.iter();
-    kinds
-        .filter_map(|kind| PositionConfig::default_of(kind.name))
+    PositionConfig::of_sequences()
         .map(|position| ModelConfig { d_model: 30, position, ..config() })
         .collect()
 }

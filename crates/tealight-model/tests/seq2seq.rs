@@ -76,8 +76,7 @@ fn close(a: &[f64], b: &[f64]) -> bool {
 
 /// Every position encoding, with tied and untied output.
 fn variants() -> Vec<ModelConfig> {
-    let positions =
-        PositionConfig::KINDS.iter().filter_map(|kind| PositionConfig::default_of(kind.name));
+    let positions = PositionConfig::of_sequences();
     let even = ModelConfig { d_model: 36, n_heads: 3, n_layers: 1, ..ModelConfig::default() };
     let mut all: Vec<_> =
         positions.map(|position| ModelConfig { position, ..even.clone() }).collect();

@@ -2,14 +2,15 @@
 //!
 //! **The contract.** Each operation has a reference implementation, `reference.rs`, in plain differentiable tensor
 //! operations. On every device and in every dtype the public function has the same value and the same gradient,
-//! up to rounding. `tests/agreement.rs`, `tests/attention.rs` and `tests/scans.rs` check this, and
-//! `tests/finite_differences.rs` checks gradients numerically. On the CPU, f32 and f64 run as fused loops, forward
-//! and backward. On CUDA, many operations run as kernels, in f32, f64 and bf16. The reference implementation runs
+//! up to rounding. `tests/agreement.rs`, `tests/attention.rs`, `tests/scans.rs` and `tests/pictures.rs` check this, and
+//! `tests/finite_differences.rs` checks gradients numerically. On the CPU, f32 and f64 run as fused loops, forward and
+//! backward. On CUDA, many operations run as kernels, in f32, f64 and bf16. The reference implementation runs
 //! everywhere else: for half precision without a kernel (computed in f32, rounded once), for operands of mixed
 //! dtypes, and for tensors without elements.
 //!
 //! **Matrix products.** [`linear`], [`mlp`], [`linear_cross_entropy`], [`matmul`](mod@matmul),
-//! [`nystrom::pseudo_inverse()`] and [`muon`] use the products of this crate, [`aft::aft_full`] uses Candle's.
+//! [`convolution`](mod@convolution), [`nystrom::pseudo_inverse()`] and [`muon`] use the products of this crate,
+//! [`aft::aft_full`] uses Candle's.
 //! [`linear`] and [`matmul`](mod@matmul) multiply in half precision if their operands are in it. Operands in f32 are
 //! rounded to bf16 or TF32 within [`with_product_precision`].
 //!
@@ -61,9 +62,9 @@ pub use backend::product_precision::{ProductPrecision, with_product_precision};
 pub use backend::simd::{bf16_instructions, check_instructions, instructions};
 pub use backend::{allocator, cuda_graph, device, profile, reference_ops, threads};
 pub use ops::{
-    activation, aft, attention, broadcast, cross_entropy, depthwise_convolution, dropout,
-    embedding, entmax, gate, linear, linear_attention, linear_cross_entropy, matmul, mean, mlp,
-    norm, nystrom, patches, residual, retention, rotary, softmax, swap_axes, truncated_softmax,
-    wkv,
+    activation, aft, attention, broadcast, convolution, cross_entropy, depthwise_convolution,
+    dropout, embedding, entmax, gate, linear, linear_attention, linear_cross_entropy, matmul,
+    max_pool, mean, mlp, norm, nystrom, patches, residual, retention, rotary, softmax,
+    stochastic_depth, swap_axes, truncated_softmax, wkv,
 };
 pub use optimizers::{adafactor, adamw, half_precision, lamb, lion, muon, sgd};

@@ -16,7 +16,7 @@ use tealight_ops::truncated_softmax::{self, Truncation, truncated_softmax};
 use tealight_ops::{
     activation, adafactor, adamw, aft, broadcast, cross_entropy, depthwise_convolution, dropout,
     embedding, entmax, gate, lamb, linear, linear_cross_entropy, lion, matmul, mean, mlp, norm,
-    nystrom, residual, rotary, sgd, softmax, swap_axes,
+    nystrom, residual, rotary, sgd, softmax, stochastic_depth, swap_axes,
 };
 
 /// Rows and width: single, prime, wider than a block, and large enough for several threads.
@@ -434,6 +434,38 @@ fn residual_agrees() -> Result<()> {
             }
         }
     }
+    Ok(())
+}
+
+#[test]
+fn stochastic_depth_agrees() -> Result<()> {
+    for (dtype, tolerance) in TOLERANCES {
+        for shape in SHAPES {
+            let inputs = [normal(0, &shape, dtype)?, normal(1, &shape, dtype)?];
+            for rate in [0., 0.3, 0.9] {
+                let draw = dropout::Draw { rate, stream: Stream::new(3, Purpose::Dropout) };
+                assert_agree(
+                    "stochastic depth",
+                    &|x| stochastic_depth::stochastic_depth(&x[0], &x[1], draw),
+                    &|x| stochastic_depth::reference::stochastic_depth(&x[0], &x[1], draw),
+                    &inputs,
+                    tolerance,
+                )?;
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn an_example_is_left_out_even_if_its_change_is_nan() -> Result<()> {
+    let draw = dropout::Draw { rate: 0.5, stream: Stream::new(3, Purpose::Dropout) };
+    let (x, nan) = (normal(0, &[40, 3], DType::F32)?, Tensor::full(f32::NAN, (40, 3), device())?);
+    let y = stochastic_depth::stochastic_depth(&x, &nan, draw)?.to_vec2::<f32>()?;
+    let kept = y.iter().zip(x.to_vec2::<f32>()?).filter(|(y, x)| *y == x).count();
+    let lost = y.iter().filter(|y| y.iter().all(|y| y.is_nan())).count();
+    assert_eq!(kept + lost, 40);
+    assert!((10..30).contains(&kept), "{kept}");
     Ok(())
 }
 

@@ -14,7 +14,7 @@ use tealight_ops::truncated_softmax::{Truncation, truncated_softmax};
 use tealight_ops::wkv::wkv;
 use tealight_ops::{
     activation, aft, broadcast, cross_entropy, depthwise_convolution, dropout, embedding, entmax,
-    gate, linear, matmul, mean, mlp, norm, nystrom, rotary, softmax, swap_axes,
+    gate, linear, matmul, mean, mlp, norm, nystrom, rotary, softmax, stochastic_depth, swap_axes,
 };
 
 const STEP: f64 = 1e-5;
@@ -187,7 +187,11 @@ fn nystrom_attention_has_its_gradient() -> Result<()> {
 #[test]
 fn dropout_has_its_gradient() -> Result<()> {
     let stream = Stream::new(5, Purpose::Dropout);
-    check("dropout", &|x| dropout::dropout(&x[0], 0.3, stream), &[random(0, &[3, 17])?])
+    check("dropout", &|x| dropout::dropout(&x[0], 0.3, stream), &[random(0, &[3, 17])?])?;
+    let draw = Draw { rate: 0.3, stream };
+    let inputs = [random(0, &[5, 3])?, random(1, &[5, 3])?];
+    let op: Op = &|x| stochastic_depth::stochastic_depth(&x[0], &x[1], draw);
+    check("stochastic_depth", op, &inputs)
 }
 
 #[test]

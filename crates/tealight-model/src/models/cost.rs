@@ -235,6 +235,8 @@ fn position_table(config: &ModelConfig, max_seq_len: usize) -> f64 {
         PositionConfig::None
         | PositionConfig::Sinusoidal(_)
         | PositionConfig::Rotary(_)
+        | PositionConfig::Sinusoidal2d(_)
+        | PositionConfig::Rotary2d(_)
         | PositionConfig::Alibi => 0.,
     }
 }

@@ -70,10 +70,7 @@ impl ImageClassifier {
         vb: &VarBuilder<'_>,
     ) -> BuildResult<Self> {
         let grid = spec.grid(config)?;
-        refuse(config, spec, grid.n_tokens())?;
-        let input = InputSpec::Pictures { size: spec.size, has_cls: spec.has_cls() };
-        let stack = StackSpec::single(config, grid.n_tokens());
-        let transformer = Transformer::build(config, input, &stack, vb)?;
+        let transformer = Self::build_backbone(config, spec, vb)?;
         let (d_model, init) = (config.d_model, config.initializer()?);
         let reader = Reader::build(spec.read_out, d_model, &init, vb)?;
         let head = HeadSpec {
@@ -87,6 +84,18 @@ impl ImageClassifier {
         let classifier = config.classifier.clone().unwrap_or_default();
         let head = classifier.build(&head, &vb.pp("classifier"))?;
         Ok(Self { transformer, grid, reader, head })
+    }
+
+    /// Builds the backbone alone: embedding, positions and blocks.
+    pub fn build_backbone(
+        config: &ModelConfig,
+        spec: &ImageClassifierSpec,
+        vb: &VarBuilder<'_>,
+    ) -> BuildResult<Transformer> {
+        let n_tokens = spec.grid(config)?.n_tokens();
+        refuse(config, spec, n_tokens)?;
+        let input = InputSpec::Pictures { size: spec.size, has_cls: spec.has_cls() };
+        Transformer::build(config, input, &StackSpec::single(config, n_tokens), vb)
     }
 
     /// Normalised pixels `(batch, height, width, channels)` → logits `(batch, n_classes)`
@@ -168,6 +177,11 @@ fn refuse(config: &ModelConfig, spec: &ImageClassifierSpec, n_tokens: usize) -> 
             spec.size
         );
         return Err(BuildError::config([key, "model.patches.kind"], message));
+    }
+    if config.embedding.scale {
+        let key = "model.embedding.scale";
+        let message = format!("`{key}` = true multiplies token embeddings, and pictures have none");
+        return Err(BuildError::config([key], message));
     }
     match config.only_len() {
         Some(len) if len != n_tokens => {

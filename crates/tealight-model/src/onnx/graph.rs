@@ -13,6 +13,7 @@ use std::rc::Rc;
 
 use candle_core::{DType, Result, Tensor};
 use prost::Message as _;
+use tealight_ops::patches::Window;
 
 use super::error::{OnnxError, OnnxResult};
 use super::proto::{
@@ -337,6 +338,24 @@ impl Graph {
 
 /// Sums, products and normalisations.
 impl Graph {
+    /// `x (batch, inputs, height, width)`, `weight (outputs, inputs, size, size)`, `bias (outputs)` →
+    /// `(batch, outputs, rows, columns)`
+    pub(super) fn convolution(
+        &self,
+        x: &Value,
+        weight: &Value,
+        bias: Option<&Value>,
+        window: Window,
+    ) -> Value {
+        let inputs: Vec<&Value> = [x, weight].into_iter().chain(bias).collect();
+        self.node("Conv", &inputs, sliding(window))
+    }
+
+    /// The largest of each window of `x (batch, channels, height, width)`.
+    pub(super) fn max_pool(&self, x: &Value, window: Window) -> Value {
+        self.node("MaxPool", &[x], sliding(window))
+    }
+
     pub(super) fn matmul(&self, a: &Value, b: &Value) -> Value {
         self.node("MatMul", &[a, b], vec![])
     }
@@ -447,6 +466,16 @@ impl Graph {
         });
         last
     }
+}
+
+/// The attributes of an operator with a sliding window.
+fn sliding(Window { size, stride, padding }: Window) -> Vec<(&'static str, Attribute)> {
+    let repeated = |value: usize, n: usize| Attribute::Ints(vec![signed(value); n]);
+    vec![
+        ("kernel_shape", repeated(size, 2)),
+        ("strides", repeated(stride, 2)),
+        ("pads", repeated(padding, 4)),
+    ]
 }
 
 /// A length as ONNX writes it.

@@ -4,6 +4,7 @@
 //! ```text
 //! inputs    input_ids, attention_mask (1 = real), token_type_ids (int64)
 //!           with a cache also past_key_values.N.{key, value}, and position_ids if positions are rows of a table
+//!           of pictures: pixel_values (batch, channels, height, width), normalised
 //! outputs   logits, or last_hidden_state of an encoder; present.N.{key, value}
 //! ```
 //!
@@ -20,6 +21,7 @@ mod graph;
 mod head;
 mod layers;
 mod parameters;
+mod pictures;
 mod position;
 pub mod proto;
 mod sequence;
@@ -34,9 +36,12 @@ pub use error::{OnnxError, OnnxResult};
 use crate::config::ModelConfig;
 use crate::models::causal_lm::{CausalLm, CausalLmSpec};
 use crate::models::classifier::{Classifier, ClassifierSpec};
+use crate::models::image_classifier::{ImageClassifier, ImageClassifierSpec};
 use crate::models::masked_lm::{MaskedLm, MaskedLmSpec};
+use crate::patches::PictureSize;
 use graph::{Axis, Graph, Type, Value};
 use parameters::Parameters;
+use pictures::Pictures;
 use position::Tokens;
 use sequence::{Lengths, Sequence};
 use transformer::{Backbone, Hidden, Inputs};
@@ -52,6 +57,8 @@ pub enum Model<'a> {
     CausalLm(&'a CausalLmSpec, Cache),
     /// `logits (batch, n_classes)`.
     Classifier(&'a ClassifierSpec),
+    /// `logits (batch, n_classes)` of pictures.
+    ImageClassifier(&'a ImageClassifierSpec),
 }
 
 /// Whether a decoder takes and gives the keys and values of all positions, so that a call reads only new tokens.
@@ -110,6 +117,7 @@ fn lists_every_setting(config: &ModelConfig) {
         bias: _,
         // Without effect on a trained model.
         dropout: _,
+        stochastic_depth: _,
         init: _,
         // Of encoder-decoders, which are no `Model`.
         n_encoder_layers: _,
@@ -132,6 +140,9 @@ impl Model<'_> {
             }
             Self::CausalLm(spec, _) => Parameters::of(all, |vb| CausalLm::build(config, spec, vb)),
             Self::Classifier(spec) => Parameters::of(all, |vb| Classifier::build(config, spec, vb)),
+            Self::ImageClassifier(spec) => {
+                Parameters::of(all, |vb| ImageClassifier::build(config, spec, vb))
+            }
         }?)
     }
 
@@ -155,6 +166,11 @@ impl Model<'_> {
                     read_out: _,
                 } = *spec;
                 Sizes { n_outputs: n_classes, n_token_types, pad_id, seq_len }
+            }
+            Self::ImageClassifier(spec) => {
+                // The positions are those of the grid.
+                let ImageClassifierSpec { size: _, n_classes, read_out: _ } = *spec;
+                Sizes { n_outputs: n_classes, n_token_types: 0, pad_id: None, seq_len: 0 }
             }
         }
     }
@@ -189,6 +205,9 @@ struct Writer<'a> {
 
 impl Writer<'_> {
     fn write(&self) -> OnnxResult<()> {
+        if let Model::ImageClassifier(spec) = self.model {
+            return self.write_pictures(spec);
+        }
         let Self { graph, config, model, parameters } = *self;
         let Sizes { n_token_types, pad_id, seq_len, .. } = model.sizes();
         let len = config.only_len().map_or(LEN, Axis::Fixed);
@@ -213,8 +232,29 @@ impl Writer<'_> {
         let max_seq_len = config.resolve_max_seq_len(seq_len)?;
         let backbone = Backbone { config, sequence: &sequence, parameters, max_seq_len };
         let tokens = Tokens { ids: &ids, pad_id };
-        let hidden = backbone.hidden(&Inputs { tokens, token_type_ids: types, past })?;
+        let inputs = Inputs { tokens, pictures: None, token_type_ids: types, past };
+        let hidden = backbone.hidden(&inputs)?;
         self.outputs(&sequence, &hidden, len)
+    }
+
+    /// A model of pictures: a sequence of a fixed length, without padding.
+    fn write_pictures(&self, spec: &ImageClassifierSpec) -> OnnxResult<()> {
+        let Self { graph, config, parameters, .. } = *self;
+        let PictureSize { height, width, channels } = spec.size;
+        let shape = [BATCH, Axis::Fixed(channels), Axis::Fixed(height), Axis::Fixed(width)];
+        let pixels = graph.input("pixel_values", Type::Float, &shape);
+        let (patches, grid) = (config.patches()?, spec.grid(config)?);
+        let pictures = Pictures { patches, size: spec.size, grid, pixels };
+        let ones = pictures.ones(graph);
+        let lengths =
+            Lengths { ids: &ones, attention_mask: &ones, position_ids: None, past_len: None };
+        let sequence = Sequence::new(graph, &lengths, config.causal);
+        let max_seq_len = grid.n_tokens();
+        let backbone = Backbone { config, sequence: &sequence, parameters, max_seq_len };
+        let tokens = Tokens { ids: &ones, pad_id: None };
+        let (pictures, past) = (Some(&pictures), Vec::new());
+        let hidden = backbone.hidden(&Inputs { tokens, pictures, token_type_ids: None, past })?;
+        self.outputs(&sequence, &hidden, Axis::Fixed(max_seq_len))
     }
 
     /// Declares keys and values of the past positions.
@@ -248,8 +288,9 @@ impl Writer<'_> {
                 let logits = head::output(graph, config, parameters, x)?;
                 graph.output("logits", &logits, &[BATCH, len, n_outputs]);
             }
-            Model::Classifier(spec) => {
-                let logits = head::classifier(sequence, config, spec.read_out, parameters, x)?;
+            Model::Classifier(ClassifierSpec { read_out, .. })
+            | Model::ImageClassifier(ImageClassifierSpec { read_out, .. }) => {
+                let logits = head::classifier(sequence, config, *read_out, parameters, x)?;
                 graph.output("logits", &logits, &[BATCH, n_outputs]);
             }
         }

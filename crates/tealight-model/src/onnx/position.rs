@@ -16,7 +16,9 @@ pub(super) fn is_table(config: &PositionConfig) -> bool {
         PositionConfig::Scalar(_)
         | PositionConfig::Sinusoidal(_)
         | PositionConfig::Learned(_)
-        | PositionConfig::Rotary(_) => true,
+        | PositionConfig::Rotary(_)
+        | PositionConfig::Sinusoidal2d(_)
+        | PositionConfig::Rotary2d(_) => true,
         PositionConfig::None | PositionConfig::Alibi | PositionConfig::Relative(_) => false,
     }
 }

@@ -7,6 +7,7 @@ use super::error::OnnxResult;
 use super::graph::{Graph, Value};
 use super::layers::{feed_forward, norm};
 use super::parameters::{Parameters, Scope};
+use super::pictures::Pictures;
 use super::position::{self, Angles, Tokens};
 use super::sequence::Sequence;
 use crate::attention::Reads;
@@ -19,6 +20,8 @@ use crate::position::{Position, PositionConfig, PositionSpec};
 #[derive(Debug)]
 pub(super) struct Inputs<'a> {
     pub(super) tokens: Tokens<'a>,
+    /// Of a model of pictures, which does not look its tokens up.
+    pub(super) pictures: Option<&'a Pictures<'a>>,
     /// `(batch, q_len)`, of models with several token types.
     pub(super) token_type_ids: Option<Value>,
     /// For each layer the keys and values of the past positions, if there is a cache.
@@ -109,7 +112,7 @@ impl Backbone<'_> {
             max_seq_len,
             causal: config.reads() == Reads::Past,
             has_padding: inputs.tokens.pad_id.is_some(),
-            grid: None,
+            grid: inputs.pictures.map(|pictures| pictures.grid),
         };
         Ok(position.build(&spec, &parameters.builder().pp("position"))?)
     }
@@ -119,8 +122,11 @@ impl Backbone<'_> {
         let Self { config, sequence, parameters, max_seq_len } = *self;
         let (graph, at) = (sequence.graph, parameters.at("embedding"));
         let EmbeddingConfig { scale, norm: has_norm } = config.embedding;
-        let Inputs { tokens, token_type_ids, .. } = inputs;
-        let mut x = graph.gather(&at.at("token").constant(graph, "weight")?, tokens.ids, 0);
+        let Inputs { tokens, token_type_ids, pictures, .. } = inputs;
+        let mut x = match pictures {
+            Some(pictures) => pictures.tokens(graph, &at, config.d_model)?,
+            None => graph.gather(&at.at("token").constant(graph, "weight")?, tokens.ids, 0),
+        };
         if scale {
             x = graph.scale(&x, (config.d_model as f64).sqrt());
         }

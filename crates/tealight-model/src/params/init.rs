@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | linear weight `(out, in)` | U(±1/√in) | N(0, std) |
 //! | … of a projection into the residual stream | U(±1/√in) | N(0, std / √(2·n_layers)) when `scale_residual` |
+//! | convolution weight before a ReLU | N(0, √(2/in)) | N(0, std) |
 //! | linear bias | 0 | 0 |
 //! | token embedding | N(0, `embedding_std`) | N(0, std) |
 //! | … under `model.embedding.scale`, or `model.tied_output` without `model.scale_output` | N(0, `embedding_std` / √d_model) | N(0, std) |
@@ -94,6 +95,14 @@ impl Initializer {
                 let bound = 1. / (fan_in as f64).sqrt();
                 Init::Uniform { lo: -bound, up: bound }
             }
+            InitConfig::Normal(Normal { std, .. }) => normal(std),
+        }
+    }
+
+    /// The weight of a convolution whose result goes through a ReLU; each result reads `fan_in` numbers.
+    pub(crate) fn before_relu(&self, fan_in: usize) -> Init {
+        match self.config {
+            InitConfig::FanIn(_) => normal((2. / fan_in as f64).sqrt()),
             InitConfig::Normal(Normal { std, .. }) => normal(std),
         }
     }

@@ -3,8 +3,10 @@
 use std::fmt;
 use std::ops::Range;
 
+use candle_core::{Result, Tensor, bail};
+
 /// The size of all pictures of a task, which the data determine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PictureSize {
     /// Rows of pixels.
     pub height: usize,
@@ -12,6 +14,20 @@ pub struct PictureSize {
     pub width: usize,
     /// Numbers per pixel: 1 for grey, 3 for colour.
     pub channels: usize,
+}
+
+impl PictureSize {
+    /// An error unless `pictures` are `(batch, height, width, channels)` of this size.
+    pub(super) fn check(&self, pictures: &Tensor) -> Result<()> {
+        let (_batch, height, width, channels) = pictures.dims4()?;
+        if (Self { height, width, channels }) == *self {
+            return Ok(());
+        }
+        bail!(
+            "pictures of {height} × {width} pixels with {channels} channels are given to a model of {self} with {}",
+            self.channels
+        )
+    }
 }
 
 /// Height and width: "32 × 24 pixels".

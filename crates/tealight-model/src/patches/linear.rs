@@ -9,9 +9,10 @@
 //!
 //! Cost: 2·size²·channels·d_model operations per patch.
 
-use candle_core::{Result, Tensor, bail};
+use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
 use tealight_ops::patches::{Window, patches};
+use tealight_ops::reshape;
 
 use super::{LayerCost, PatchesSpec, PictureSize};
 use crate::choice::settings::settings;
@@ -33,7 +34,8 @@ const SIZE: &str = "model.patches.size";
 const STRIDE: &str = "model.patches.stride";
 
 impl Config {
-    fn window(&self) -> Window {
+    /// The window that a patch is under.
+    pub(crate) fn window(&self) -> Window {
         Window { size: self.size, stride: self.stride.unwrap_or(self.size), padding: 0 }
     }
 
@@ -117,11 +119,9 @@ pub(crate) struct LinearPatches {
 impl LinearPatches {
     /// `(batch, height, width, channels)` → `(batch, rows·columns, d_model)`
     pub(super) fn forward(&self, pictures: &Tensor) -> Result<Tensor> {
-        let (_batch, height, width, channels) = pictures.dims4()?;
-        if (PictureSize { height, width, channels }) != self.size {
-            bail!("pictures of {height} × {width} × {channels}, expected {:?}", self.size)
-        }
+        self.size.check(pictures)?;
         let x = patches(&pictures.to_dtype(self.map.dtype())?, self.window)?; // (batch, rows, columns, inputs)
-        self.map.forward(&x.flatten(1, 2)?)
+        let (batch, rows, columns, n_inputs) = x.dims4()?;
+        self.map.forward(&reshape(&x, (batch, rows * columns, n_inputs))?)
     }
 }

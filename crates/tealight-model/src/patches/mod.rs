@@ -7,7 +7,9 @@
 //! Dosovitskiy et al. 2021, <https://arxiv.org/abs/2010.11929>; Hassani et al. 2021,
 //! <https://arxiv.org/abs/2104.05704>. Each kind states its formula and its cost.
 
+pub mod convolution;
 mod grid;
+pub mod interpolation;
 pub mod linear;
 
 use candle_core::{Result, Tensor};
@@ -25,6 +27,8 @@ choice! {
     pub enum PatchesConfig = "linear" {
         /// A linear map of each patch (Dosovitskiy et al. 2021).
         "linear" => Linear(linear::Config),
+        /// Convolutions with max-pooling (Hassani et al. 2021).
+        "convolution" => Convolution(convolution::Config),
     }
 }
 
@@ -41,6 +45,7 @@ pub(crate) struct PatchesSpec<'a> {
 #[derive(Debug)]
 pub(crate) enum Patches {
     Linear(linear::LinearPatches),
+    Convolution(convolution::ConvolutionPatches),
 }
 
 impl PatchesConfig {
@@ -56,6 +61,7 @@ impl PatchesConfig {
         }
         match self {
             Self::Linear(config) => config.grid(size),
+            Self::Convolution(config) => config.grid(size),
         }
     }
 
@@ -67,6 +73,7 @@ impl PatchesConfig {
         self.grid(spec.size)?;
         Ok(match self {
             Self::Linear(config) => Patches::Linear(config.build(spec, vb)?),
+            Self::Convolution(config) => Patches::Convolution(config.build(spec, vb)?),
         })
     }
 
@@ -74,6 +81,7 @@ impl PatchesConfig {
     pub(crate) fn costs(&self, size: PictureSize, d_model: usize) -> Vec<LayerCost> {
         match self {
             Self::Linear(config) => config.costs(size, d_model),
+            Self::Convolution(config) => config.costs(size, d_model),
         }
     }
 }
@@ -94,6 +102,7 @@ impl Patches {
     pub(crate) fn forward(&self, pictures: &Tensor) -> Result<Tensor> {
         match self {
             Self::Linear(patches) => patches.forward(pictures),
+            Self::Convolution(patches) => patches.forward(pictures),
         }
     }
 }

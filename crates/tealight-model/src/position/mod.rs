@@ -8,9 +8,11 @@ pub mod alibi;
 pub mod learned;
 pub mod relative;
 pub mod rotary;
+pub mod rotary_2d;
 pub mod scalar;
 pub mod scaling;
 pub mod sinusoidal;
+pub mod sinusoidal_2d;
 
 use std::fmt;
 use std::ops::{Range, RangeInclusive};
@@ -19,7 +21,7 @@ use candle_core::{DType, Result, Tensor};
 use candle_nn::VarBuilder;
 
 use crate::choice::choice;
-use crate::error::BuildResult;
+use crate::error::{BuildError, BuildResult};
 use crate::patches::Grid;
 use rotary::Rotary;
 
@@ -40,6 +42,10 @@ choice! {
         "alibi" => Alibi,
         /// A learnt bias for each bucket of distances (Raffel et al. 2020).
         "relative" => Relative(relative::Config),
+        /// Sines and cosines of the row and of the column of a patch, for pictures (He et al. 2022).
+        "sinusoidal_2d" => Sinusoidal2d(sinusoidal_2d::Config),
+        /// Queries and keys rotated by the row and the column of their patch, for pictures (Heo et al. 2024).
+        "rotary_2d" => Rotary2d(rotary_2d::Config),
     }
 }
 
@@ -60,6 +66,22 @@ pub struct PositionSpec {
     pub has_padding: bool,
     /// Where the patches of a picture are among the positions; `None` for other inputs.
     pub grid: Option<Grid>,
+}
+
+impl PositionSpec {
+    /// Where the patches are among the positions.
+    ///
+    /// # Errors
+    /// If the inputs are no pictures, which have no positions of this `kind`.
+    fn grid_of(&self, kind: &str) -> BuildResult<Grid> {
+        self.grid.ok_or_else(|| {
+            let key = "model.position.kind";
+            let message = format!(
+                "`{key}` = \"{kind}\" needs pictures: the inputs of this task have no rows and columns"
+            );
+            BuildError::config([key], message)
+        })
+    }
 }
 
 /// The most positions whose constants are precomputed; those of later positions are computed on demand.
@@ -134,6 +156,17 @@ impl Position {
 }
 
 impl PositionConfig {
+    /// Whether the encoding reads rows and columns, which only pictures have.
+    pub fn needs_pictures(&self) -> bool {
+        matches!(self, Self::Sinusoidal2d(_) | Self::Rotary2d(_))
+    }
+
+    /// The kinds that any sequence has, with their default settings.
+    pub fn of_sequences() -> impl Iterator<Item = Self> {
+        let kinds = Self::KINDS.iter().filter_map(|kind| Self::default_of(kind.name));
+        kinds.filter(|kind| !kind.needs_pictures())
+    }
+
     /// Builds the encoding.
     pub fn build(&self, spec: &PositionSpec, vb: &VarBuilder<'_>) -> BuildResult<Position> {
         let mut built = Position::default();
@@ -145,6 +178,14 @@ impl PositionConfig {
             Self::Rotary(config) => built.rotary = Some(config.build(spec, vb)?),
             Self::Alibi => built.score_bias = Some(Box::new(alibi::Alibi::build(spec, vb))),
             Self::Relative(config) => built.score_bias = Some(Box::new(config.build(spec, vb)?)),
+            Self::Sinusoidal2d(config) => {
+                let grid = spec.grid_of(self.kind())?;
+                built.embedding = Some(Box::new(config.build(spec, grid, vb)?));
+            }
+            Self::Rotary2d(config) => {
+                let grid = spec.grid_of(self.kind())?;
+                built.rotary = Some(config.build(spec, grid, vb)?);
+            }
         }
         Ok(built)
     }

@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use candle_core::{Result, Tensor};
+use candle_core::{Result, Tensor, bail};
 use candle_nn::VarBuilder;
 use tealight_ops::rotary;
 
@@ -73,21 +73,27 @@ impl Config {
         let n_rows = spec.max_seq_len.min(MAX_ANGLES / frequencies.len().max(1));
         let dtype = constant_dtype(vb.dtype());
         let (cos, sin) = rotary::tables(0..n_rows, &frequencies, dtype, vb.device())?;
-        Ok(Rotary { frequencies, cos, sin, layout: self.layout.into() })
+        let layout = self.layout.into();
+        Ok(Rotary { frequencies: Some(frequencies), cos, sin, layout })
     }
 }
 
 /// The cosines and sines of tθᵢ of the first positions, `(positions, head_dim/2)` each, shared by all layers.
 #[derive(Clone, Debug)]
 pub struct Rotary {
-    /// θᵢ.
-    frequencies: Arc<[f64]>,
+    /// θᵢ, from which the angles of positions beyond the tables are computed; `None` if there are none.
+    frequencies: Option<Arc<[f64]>>,
     cos: Tensor,
     sin: Tensor,
     layout: rotary::Layout,
 }
 
 impl Rotary {
+    /// Rotates position t by the angles in row t of `cos` and `sin (positions, head_dim/2)`, and no other position.
+    pub(super) fn of_tables(cos: Tensor, sin: Tensor, layout: Layout) -> Self {
+        Self { frequencies: None, cos, sin, layout: layout.into() }
+    }
+
     /// Rotates queries or keys: `(batch, n_heads, seq_len, head_dim)` → the same shape. `start` is the
     /// first position.
     pub fn forward(&self, x: &Tensor, start: usize) -> Result<Tensor> {
@@ -113,6 +119,9 @@ impl Rotary {
     fn tables(&self, start: usize, seq_len: usize) -> Result<(Tensor, Tensor)> {
         let (Self { frequencies, cos, .. }, end) = (self, start + seq_len);
         if end > cos.dim(0)? {
+            let Some(frequencies) = frequencies else {
+                bail!("position {} of {} that have angles", end - 1, cos.dim(0)?)
+            };
             return rotary::tables(start..end, frequencies, cos.dtype(), cos.device());
         }
         Ok((self.cos.narrow(0, start, seq_len)?, self.sin.narrow(0, start, seq_len)?))

@@ -63,7 +63,12 @@ impl Config {
     }
 
     /// The encodings of `positions`: `(positions, d_model)`, in f64.
-    fn table(&self, positions: Range<usize>, d_model: usize, device: &Device) -> Result<Tensor> {
+    pub(super) fn table(
+        &self,
+        positions: Range<usize>,
+        d_model: usize,
+        device: &Device,
+    ) -> Result<Tensor> {
         let (shape, half) = ((positions.len(), d_model), d_model / 2);
         let angle = |t: usize, i: usize| t as f64 / self.base.powf(i as f64 / half as f64);
         let value = |t: usize, column: usize| match self.layout {

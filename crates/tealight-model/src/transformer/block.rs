@@ -6,12 +6,15 @@
 //! post   x ← Norm(x + Dropout(f(x)))          Vaswani et al. 2017
 //! ```
 //!
-//! where f is the sub-layer.
+//! where f is the sub-layer. Under `model.stochastic_depth`, training leaves the change of a sub-layer out for some
+//! examples (Huang et al. 2016, <https://arxiv.org/abs/1603.09382>): in block l of L with the rate l/L of the
+//! setting, eq. (4).
 //! Pre: <https://arxiv.org/abs/2002.04745>. Post: <https://arxiv.org/abs/1706.03762>.
 
 use candle_core::{Result, Tensor, bail};
 use candle_nn::VarBuilder;
 use tealight_ops::residual::residual;
+use tealight_ops::stochastic_depth::stochastic_depth;
 
 use super::spec::StackSpec;
 use crate::attention::decoding;
@@ -72,13 +75,15 @@ impl Block {
         self_spec.packed = spec.packed;
         let layer = kind.build(&self_spec, &vb.pp("attention"))?;
         let norm = if i > 0 || config.first_norm { &config.norm } else { &NormConfig::None };
-        let attention = SubLayer::build(layer, norm, config, &vb.pp("attention_residual"))?;
+        let depth = [i + 1, spec.n_layers];
+        let attention = SubLayer::build(layer, norm, depth, config, &vb.pp("attention_residual"))?;
 
         let cross_attention = spec.cross_attention.map(|(place, max_memory_len)| {
             let lens = [spec.max_seq_len, max_memory_len];
             let cross = config.attention_spec(&init, place.key, Reads::Memory, lens);
             let layer = place.config.build(&cross, &vb.pp("cross_attention"))?;
-            SubLayer::build(layer, &config.norm, config, &vb.pp("cross_attention_residual"))
+            let vb = vb.pp("cross_attention_residual");
+            SubLayer::build(layer, &config.norm, depth, config, &vb)
         });
         let cross_attention = cross_attention.transpose()?;
 
@@ -90,7 +95,7 @@ impl Block {
         };
         let feed_forward = config.feed_forward.build(&feed_forward_spec, &vb.pp("feed_forward"))?;
         let feed_forward = feed_forward.map(|layer| {
-            SubLayer::build(layer, &config.norm, config, &vb.pp("feed_forward_residual"))
+            SubLayer::build(layer, &config.norm, depth, config, &vb.pp("feed_forward_residual"))
         });
         Ok(Self { attention, cross_attention, feed_forward: feed_forward.transpose()? })
     }
@@ -242,13 +247,16 @@ struct SubLayer<L> {
     placement: NormPlacement,
     keeps_input: bool,
     dropout: Dropout,
+    /// Dropout of the whole change of an example.
+    depth: Dropout,
 }
 
 impl<L> SubLayer<L> {
-    /// `layer` with a `norm` and dropout at `vb`.
+    /// `layer` with a `norm` and dropout at `vb`, in block `l` of `n_layers`.
     fn build(
         layer: L,
         norm: &NormConfig,
+        [l, n_layers]: [usize; 2],
         config: &ModelConfig,
         vb: &VarBuilder<'_>,
     ) -> BuildResult<Self> {
@@ -258,6 +266,10 @@ impl<L> SubLayer<L> {
             placement: config.norm_placement,
             keeps_input: config.residual,
             dropout: Dropout::new(config.dropout, vb),
+            depth: Dropout::new(
+                config.stochastic_depth * l as f64 / n_layers as f64,
+                &vb.pp("depth"),
+            ),
         })
     }
 
@@ -277,10 +289,10 @@ impl<L> SubLayer<L> {
         f: impl FnOnce(&Tensor) -> Result<Tensor>,
     ) -> Result<Tensor> {
         let change = f(&self.layer_input(x)?)?;
-        let sum = if self.keeps_input {
-            residual(x, &change, self.dropout.draw(mode))?
-        } else {
-            self.dropout.forward(&change, mode)?
+        let sum = match (self.keeps_input, self.depth.draw(mode)) {
+            (true, None) => residual(x, &change, self.dropout.draw(mode))?,
+            (true, Some(draw)) => stochastic_depth(x, &self.dropout.forward(&change, mode)?, draw)?,
+            (false, _) => self.dropout.forward(&change, mode)?,
         };
         match self.placement {
             NormPlacement::Pre => Ok(sum),

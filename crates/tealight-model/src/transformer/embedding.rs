@@ -118,7 +118,7 @@ enum Source {
 #[derive(Debug)]
 struct Pictures {
     patches: Patches,
-    /// `(d_model)`
+    /// `(1, 1, d_model)`
     cls: Option<Tensor>,
     grid: Grid,
 }
@@ -173,7 +173,7 @@ impl Pictures {
         let [rows, columns] = kind.grid(size)?;
         let spec = PatchesSpec { size, d_model, bias: config.linear_bias(), init: &init };
         let patches = kind.build(&spec, &vb.pp("patches"))?;
-        let cls = has_cls.then(|| vb.get_with_hints(d_model, "cls", init.embedding()));
+        let cls = has_cls.then(|| vb.get_with_hints((1, 1, d_model), "cls", init.embedding()));
         let grid = Grid { n_prefix: usize::from(has_cls), rows, columns };
         Ok(Self { patches, cls: cls.transpose()?, grid })
     }
@@ -183,7 +183,7 @@ impl Pictures {
         let x = self.patches.forward(pictures)?;
         let Some(cls) = &self.cls else { return Ok(x) };
         let (batch, _n_patches, d_model) = x.dims3()?;
-        Tensor::cat(&[&cls.reshape((1, 1, d_model))?.broadcast_as((batch, 1, d_model))?, &x], 1)
+        Tensor::cat(&[&cls.broadcast_as((batch, 1, d_model))?, &x], 1)
     }
 }
 

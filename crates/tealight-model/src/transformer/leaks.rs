@@ -12,11 +12,12 @@ use super::block::BlockInput;
 use super::embedding::{Input, InputSpec};
 use super::spec::StackSpec;
 use crate::attention::Reads;
-use crate::config::ModelConfig;
+use crate::config::{LayerConfig, ModelConfig};
 use crate::error::BuildResult;
 use crate::mask::Mask;
 use crate::mode::Mode;
 use crate::params::ParamStore;
+use crate::position::PositionConfig;
 
 /// Number of token ids in the test sequences.
 const VOCAB_SIZE: u32 = 11;
@@ -54,8 +55,10 @@ impl fmt::Display for Leak {
     }
 }
 
-/// The first leak of a backbone of `config` on sequences of `seq_len`, if there is one.
+/// The first leak of a backbone of `config` on sequences of `seq_len`, if there is one. A backbone of pictures is tried
+/// on sequences, without positions of rows and columns.
 pub fn first_leak(config: &ModelConfig, reads: Reads, seq_len: usize) -> BuildResult<Option<Leak>> {
+    let config = &of_sequences(config);
     let store = ParamStore::new(0, DType::F32, &Device::Cpu);
     let input =
         InputSpec::Tokens { vocab_size: VOCAB_SIZE as usize, n_token_types: 0, pad_id: None };
@@ -68,6 +71,22 @@ pub fn first_leak(config: &ModelConfig, reads: Reads, seq_len: usize) -> BuildRe
         return Ok(Some(leak));
     }
     Ok(probe.leak(Forbidden::Padding, &probe.padding()?)?)
+}
+
+fn of_sequences(config: &ModelConfig) -> ModelConfig {
+    let of = |position: &PositionConfig| {
+        if position.needs_pictures() { PositionConfig::None } else { position.clone() }
+    };
+    let layer = |layer: &LayerConfig| LayerConfig {
+        position: layer.position.as_ref().map(of),
+        ..layer.clone()
+    };
+    ModelConfig {
+        patches: None,
+        position: of(&config.position),
+        layers: config.layers.iter().map(layer).collect(),
+        ..config.clone()
+    }
 }
 
 struct Probe {
@@ -116,6 +135,17 @@ impl Probe {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::patches::PatchesConfig;
+
+    #[test]
+    fn a_backbone_of_pictures_is_tried_on_sequences() -> BuildResult<()> {
+        let position = PositionConfig::default_of("rotary_2d").expect("a kind");
+        let layers = vec![LayerConfig { position: Some(position.clone()), ..Default::default() }];
+        let patches = Some(PatchesConfig::default());
+        let config = ModelConfig { d_model: 32, patches, position, layers, ..Default::default() };
+        assert_eq!(first_leak(&config, Reads::Everything, 9)?, None);
+        Ok(())
+    }
 
     #[test]
     fn leak_probe_finds_leaks_only_without_masks() -> BuildResult<()> {

@@ -87,7 +87,7 @@ const POSITIONS: [(&str, &str); 9] = [
 /// Kinds of attention that are tried with every position.
 const WITH_EVERY_POSITION: [&str; 4] = ["softmax", "local", "nystrom", "retention"];
 
-const STYLES: [(&str, &str, Task); 15] = [
+const STYLES: [(&str, &str, Task); 16] = [
     (
         "bert",
         "norm_placement = 'post'\ntied_output = true\nembedding = { norm = true }\n\
@@ -97,6 +97,7 @@ const STYLES: [(&str, &str, Task); 15] = [
     ("bert_encoder", "norm_placement = 'post'\nembedding = { norm = true }", Task::Encoder),
     ("classifier_mean", "", Task::Classifier(ReadOut::Mean)),
     ("classifier_cls", "norm_placement = 'post'", Task::Classifier(ReadOut::Cls)),
+    ("classifier_attention", "", Task::Classifier(ReadOut::Attention)),
     (
         "classifier_tanh",
         "classifier = { kind = 'dense', input_dropout = true }",
@@ -282,8 +283,8 @@ pub(crate) fn cases() -> Result<Vec<Case>> {
         let quoted = format!("'{}'", kind.name);
         assert!(ATTENTIONS.iter().any(|(_, settings)| settings.contains(&quoted)), "{quoted}");
     }
-    for kind in PositionConfig::KINDS {
-        let quoted = format!("'{}'", kind.name);
+    for kind in PositionConfig::of_sequences() {
+        let quoted = format!("'{}'", kind.kind());
         assert!(POSITIONS.iter().any(|(_, settings)| settings.contains(&quoted)), "{quoted}");
     }
     let mut cases = Vec::new();

@@ -127,7 +127,16 @@ fn operator(node: &NodeProto, inputs: &[&Array]) -> Array {
                 .collect()
         }),
         ("LayerNormalization", [x, weight, bias @ ..]) => layer_norm(node, x, weight, bias),
-        ("Conv", [x, weight]) => convolution(node, x, weight),
+        ("Conv", [x, weight]) if has(node, "group") => depthwise_convolution(node, x, weight),
+        ("Conv", [x, weight, bias @ ..]) => convolution(node, x, weight, bias),
+        ("MaxPool", [x]) => {
+            let shape = [x.shape[0], x.shape[1]];
+            slide(node, x, shape, |index, window| {
+                largest(
+                    &window.map(|(v, w, _)| x.at(&[index[0], index[1], v, w])).collect::<Vec<_>>(),
+                )
+            })
+        }
         _ => moved(node, inputs),
     }
 }
@@ -343,8 +352,53 @@ fn layer_norm(node: &NodeProto, x: &Array, weight: &Array, bias: &[&Array]) -> A
     bias.iter().fold(scaled, |x, bias| x.zip(bias, |a, b| a + b))
 }
 
+fn has(node: &NodeProto, name: &str) -> bool {
+    node.attribute.iter().any(|attribute| attribute.name == name)
+}
+
+/// A result of `channels (batch, channels)` for each window: `f` gets its index and, for each place within the
+/// picture, the row and the column of the pixel, and the place in the window.
+fn slide(
+    node: &NodeProto,
+    x: &Array,
+    [batch, channels]: [usize; 2],
+    f: impl Fn(&[usize], &mut dyn Iterator<Item = (usize, usize, [usize; 2])>) -> f64,
+) -> Array {
+    let both = |name| {
+        let ints = &attribute(node, name).ints;
+        assert!(ints.iter().all(|int| *int == ints[0]), "{}: {name}", node.name);
+        ints[0] as usize
+    };
+    let [size, stride, padding] = ["kernel_shape", "strides", "pads"].map(both);
+    let [height, width] = [x.shape[2], x.shape[3]];
+    let count = |len: usize| (len + 2 * padding - size) / stride + 1;
+    Array::from_fn(&[batch, channels, count(height), count(width)], |index| {
+        let places = (0..size).flat_map(|i| (0..size).map(move |j| [i, j]));
+        let mut inside = places.filter_map(|[i, j]| {
+            let pixel = |at: usize, place: usize, len: usize| {
+                (at * stride + place).checked_sub(padding).filter(|&pixel| pixel < len)
+            };
+            Some((pixel(index[2], i, height)?, pixel(index[3], j, width)?, [i, j]))
+        });
+        f(index, &mut inside)
+    })
+}
+
+fn convolution(node: &NodeProto, x: &Array, weight: &Array, bias: &[&Array]) -> Array {
+    let channels = weight.shape[1];
+    assert_eq!(x.shape[1], channels, "{}", node.name);
+    let y = slide(node, x, [x.shape[0], weight.shape[0]], |index, window| {
+        let terms = window.map(|(v, w, [i, j])| {
+            let of = |k| x.at(&[index[0], k, v, w]) * weight.at(&[index[1], k, i, j]);
+            (0..channels).map(of).sum::<f64>()
+        });
+        terms.sum()
+    });
+    bias.iter().fold(y, |y, bias| y.zip(&bias.reshaped(&[bias.shape[0], 1, 1]), |a, b| a + b))
+}
+
 /// With one filter `(1, kernel, 1)` for each channel, and padding that keeps the shape.
-fn convolution(node: &NodeProto, x: &Array, weight: &Array) -> Array {
+fn depthwise_convolution(node: &NodeProto, x: &Array, weight: &Array) -> Array {
     let [channels, len] = [x.shape[1], x.shape[2]];
     let kernel = weight.shape[2];
     let reach = kernel as i64 / 2;

@@ -14,6 +14,7 @@ mod cases;
 #[path = "../common/mod.rs"]
 mod common;
 mod interpreter;
+mod pictures;
 
 use std::collections::BTreeSet;
 use std::error::Error;
@@ -275,6 +276,7 @@ fn write_for_onnxruntime() -> std::result::Result<(), Box<dyn Error>> {
         std::fs::write(folder.join("model.onnx"), bytes)?;
         std::fs::write(folder.join("calls.json"), json!(calls).to_string())
     };
+    pictures::write_all(write)?;
     for case in cases::cases()? {
         let output = output_name(case.task);
         let mut calls = Vec::new();

@@ -205,6 +205,11 @@ impl<'a, T: Lanes> Product<'a, T> {
         Self { method: Method::RoundedStrips, ..self }
     }
 
+    /// With operands rounded to bf16, where that is asked for and faster.
+    fn rounded_if_faster(self, kernels: &Kernels<T>) -> Self {
+        if kernels.round() && self.gains_from_rounding() { self.rounded() } else { self }
+    }
+
     fn is_rounded(&self) -> bool {
         matches!(self.method, Method::RoundedStrips)
     }
@@ -269,6 +274,26 @@ impl<T: Lanes> Rounded<T> {
     }
 }
 
+/// Products on the thread of the caller, for loops whose blocks the threads share.
+pub(crate) struct Serial<T: 'static>(Kernels<T>);
+
+impl<T: Lanes> Serial<T> {
+    /// In the precision that this thread asks for: other threads do not know it.
+    pub(crate) fn current() -> Self {
+        Self(Kernels::current())
+    }
+
+    /// Computes a product.
+    ///
+    /// # Panics
+    /// If the target has another shape than the product.
+    pub(crate) fn store(&self, product: Product<'_, T>, c: MatrixMut<'_, T>) {
+        let (rows, columns) = (product.a.rows(), product.b.columns());
+        assert_eq!((rows, columns), (c.rows(), c.columns()), "the shape of the product and of C");
+        product.rounded_if_faster(&self.0).run(&self.0, &mut c.into());
+    }
+}
+
 /// Computes every product and stores it in its target, on several threads if there is enough work.
 ///
 /// # Panics
@@ -279,9 +304,7 @@ pub(crate) fn store_all<T: Lanes>(mut products: Vec<(Product<'_, T>, Target<'_, 
         let (rows, columns) = (product.a.rows(), product.b.columns());
         let stored = (target.c.rows(), target.c.columns());
         assert_eq!((rows, columns), stored, "the shape of the product and of where it is stored");
-        if kernels.round() && product.gains_from_rounding() {
-            *product = product.rounded();
-        }
+        *product = product.rounded_if_faster(&kernels);
     }
     share::run_all(&kernels, products);
 }

@@ -60,6 +60,12 @@ pub fn dropout(x: &Tensor, rate: f64, stream: Stream) -> Result<Tensor> {
     })
 }
 
+/// The factor of element `i`: 0 or 1 / (1 − rate).
+pub(crate) fn factor(Draw { rate, stream }: Draw, i: u64) -> f64 {
+    let is_kept = stream.block(i / 4)[(i % 4) as usize] >= threshold(rate);
+    if is_kept { 1. / (1. - rate) } else { 0. }
+}
+
 /// The smallest random word whose element is kept: ⌈rate · 2³²⌉.
 pub(crate) fn threshold(rate: f64) -> u32 {
     (rate * 2_f64.powi(32)).ceil() as u32
