@@ -62,6 +62,11 @@ fn every_read_out_has_logits_maps_and_gradients() -> Result<()> {
         let maps = model.attention_maps(&pictures)?;
         let n = grid.n_tokens();
         assert_eq!(maps[0].attention.weights.dims(), [BATCH, 3, n, n]);
+        for shares in model.read_out_shares(&pictures)?.to_vec2::<f64>()? {
+            assert_eq!(shares.len(), n);
+            assert!((shares.iter().sum::<f64>() - 1.).abs() < 1e-12, "{shares:?}");
+            assert_eq!(shares[0] == 1., read_out == ReadOut::Cls, "{shares:?}");
+        }
 
         let parameters: Vec<_> = store.iter().collect();
         let has = |name: &str| parameters.iter().any(|(own, _)| own == name);

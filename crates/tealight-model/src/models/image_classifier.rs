@@ -113,6 +113,14 @@ impl ImageClassifier {
         self.transformer.attention_maps(&Input::Pictures(pictures), &context)
     }
 
+    /// The share of each position in the state that is classified, whose sum is 1: 1 of `[CLS]`, equal shares of the
+    /// mean, or the weights of the read-out `attention`. `(batch, height, width, channels)` → `(batch, n_tokens)`
+    pub fn read_out_shares(&self, pictures: &Tensor) -> Result<Tensor> {
+        let mask = Mask::none();
+        let context = BlockInput::new(&mask, Mode::Eval);
+        self.reader.shares(&self.transformer.forward(&Input::Pictures(pictures), &context)?)
+    }
+
     /// Where the patches are among the positions.
     pub fn grid(&self) -> Grid {
         self.grid

@@ -69,16 +69,34 @@ impl Reader {
             (Self::Cls, _) => hidden.narrow(1, 0, 1)?.squeeze(1),
             (Self::Mean, None) => mean(hidden),
             (Self::Mean, Some(padding)) => mean_where(hidden, &padding.eq(0_u8)?),
-            (Self::Attention(scores), padding) => {
-                let (batch, seq_len, d_model) = hidden.dims3()?;
-                let scores = scores.forward(hidden)?.reshape((batch, 1, 1, seq_len))?;
-                let scores = match padding {
-                    Some(padding) => Mask::none().with_key_padding_mask(padding)?.apply(&scores)?,
-                    None => scores,
-                };
-                let weights = softmax(&scores.reshape((batch, 1, seq_len))?)?;
+            (Self::Attention(scores), _) => {
+                let (batch, _, d_model) = hidden.dims3()?;
+                let weights = weights(scores, hidden, mask)?; // (batch, 1, seq_len)
                 matmul(&weights, hidden)?.reshape((batch, d_model))
             }
         }
     }
+
+    /// The share of each position in what is read, without padding: `(batch, seq_len, d_model)` → `(batch, seq_len)`
+    pub(super) fn shares(&self, hidden: &Tensor) -> Result<Tensor> {
+        let (batch, seq_len, _) = hidden.dims3()?;
+        let (dtype, device) = (hidden.dtype(), hidden.device());
+        let equal = |n: usize| Tensor::full(1. / n as f64, (batch, n), device)?.to_dtype(dtype);
+        match self {
+            Self::Cls => equal(1)?.pad_with_zeros(1, 0, seq_len - 1),
+            Self::Mean => equal(seq_len),
+            Self::Attention(scores) => weights(scores, hidden, &Mask::none())?.squeeze(1),
+        }
+    }
+}
+
+/// softmax(w·x): `(batch, seq_len, d_model)` → `(batch, 1, seq_len)`
+fn weights(scores: &Linear, hidden: &Tensor, mask: &Mask) -> Result<Tensor> {
+    let (batch, seq_len, _) = hidden.dims3()?;
+    let scores = scores.forward(hidden)?.reshape((batch, 1, 1, seq_len))?;
+    let scores = match mask.key_padding_mask() {
+        Some(padding) => Mask::none().with_key_padding_mask(padding)?.apply(&scores)?,
+        None => scores,
+    };
+    softmax(&scores.reshape((batch, 1, seq_len))?)
 }

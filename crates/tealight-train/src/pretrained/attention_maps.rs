@@ -18,6 +18,9 @@ impl Pretrained {
             let (task, model) = self.classifier(device)?;
             return Ok(task.attend(&model, text)?.maps);
         }
+        if let Purpose::Pictures(_) = &self.purpose {
+            return Err(self.wrong_purpose("a model of texts"));
+        }
         let tokenizer = self.tokenizer()?;
         let ids = match &self.purpose {
             Purpose::CausalLm(_) => tokenizer.encode_beginning(text)?,

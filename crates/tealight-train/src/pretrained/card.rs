@@ -66,6 +66,7 @@ fn pipeline_tag(purpose: &Purpose) -> Option<&'static str> {
         Purpose::CausalLm(_) => Some("text-generation"),
         Purpose::Seq2Seq { .. } => Some("text2text-generation"),
         Purpose::Classifier(_) => Some("text-classification"),
+        Purpose::Pictures(_) => Some("image-classification"),
         Purpose::Other(_) => None,
     }
 }
@@ -80,6 +81,7 @@ fn usage(purpose: &Purpose, library: &str) -> &'static str {
         Purpose::CausalLm(_) => "tealight generate FOLDER \"…\"",
         Purpose::Seq2Seq { .. } => "tealight translate FOLDER \"…\"",
         Purpose::Classifier(_) => "tealight classify FOLDER \"…\"",
+        Purpose::Pictures(_) => "tealight classify FOLDER picture.png",
         Purpose::Encoder(_) => "tealight embed FOLDER \"…\"",
         Purpose::Other(_) => "tealight train CONFIG    # with init_from = \"FOLDER\"",
     }

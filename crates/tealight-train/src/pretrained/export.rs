@@ -76,7 +76,7 @@ impl Pretrained {
                 let sizes = Sizes { bos_id: special.begin, ..sizes };
                 return self.hugging_face_classifier(&sizes, spec.read_out);
             }
-            other @ (Purpose::Encoder(_) | Purpose::Other(_)) => {
+            other @ (Purpose::Encoder(_) | Purpose::Pictures(_) | Purpose::Other(_)) => {
                 return Err(format!("its task is \"{}\"", other.record().task));
             }
         };
@@ -162,6 +162,9 @@ impl Pretrained {
                 return refuse(
                     "an encoder-decoder cannot be written as ONNX: its export is not supported",
                 );
+            }
+            Purpose::Pictures(_) => {
+                return refuse("a classifier of pictures cannot be written as ONNX");
             }
             Purpose::Other(record) => {
                 let task = &record.task;

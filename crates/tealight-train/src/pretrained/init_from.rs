@@ -9,10 +9,11 @@ use tealight_model::classifier_head::ClassifierHead;
 use tealight_model::{ModelConfig, ParamStore};
 
 use super::Pretrained;
-use super::purpose::Purpose;
+use super::purpose::{PICTURES, Purpose};
 use crate::error::{Error, Result};
 use crate::settings::{ConfigSource, to_resolved_toml};
 use crate::task::classify::Objective;
+use crate::task::images::Preprocessing;
 
 /// Which parameters of a run were initialised from a trained model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,6 +42,8 @@ impl fmt::Display for InitReport {
 /// The tasks with a tokenizer.
 const TEXT_TASKS: [&str; 3] = ["masked_lm", "causal_lm", CLASSIFY];
 const CLASSIFY: &str = "classify";
+/// How the names of the parameters of a classifier's head begin.
+const PICTURE_HEAD: &str = "classifier.";
 
 #[derive(Serialize)]
 struct Settings<'a> {
@@ -55,27 +58,34 @@ impl Pretrained {
     pub fn fill_in(&self, source: ConfigSource) -> Result<ConfigSource> {
         let kind = source.kind("task");
         let reads_text = kind.is_some_and(|kind| TEXT_TASKS.contains(&kind));
-        let task = if reads_text { Some(self.task_settings(kind)?) } else { None };
-        // Only a masked language model has `[model.lm_head]`, only a classifier `[model.classifier]`, which has no
-        // output over the vocabulary.
+        let task = match kind {
+            Some(PICTURES) => Some(self.picture_settings()?),
+            _ if reads_text => Some(self.task_settings(kind)?),
+            _ => None,
+        };
+        // Only a masked language model has `[model.lm_head]`, only classifiers have `[model.classifier]`, and classifiers
+        // have no output over the vocabulary.
         let mut model = self.model.clone();
         if kind != Some("masked_lm") {
             model.lm_head = None;
         }
-        if kind == Some(CLASSIFY) {
-            model.classifier = model.classifier.or_else(|| self.usual_classifier_head());
+        if matches!(kind, Some(CLASSIFY | PICTURES)) {
             (model.tied_output, model.scale_output) = (false, false);
-        } else {
-            model.classifier = None;
         }
+        model.classifier = match kind {
+            Some(CLASSIFY) => model.classifier.or_else(|| self.usual_classifier_head()),
+            Some(PICTURES) => model.classifier,
+            _ => None,
+        };
         let base = to_resolved_toml(&Settings { model: &model, task })?;
         Ok(source.filled_in(&format!("the model in {}", self.origin.display()), &base)?)
     }
 
-    /// Copies into `params` every parameter of the same name.
+    /// Copies into `params` every parameter of the same name. The head of a classifier of pictures with another number of
+    /// classes is left out.
     ///
     /// # Errors
-    /// If a parameter of the same name has another shape, or if no name is the same.
+    /// If another parameter of the same name has another shape, or if no name is the same.
     pub fn initialise(&self, params: &ParamStore) -> Result<InitReport> {
         let variables: BTreeMap<_, _> = params.iter().collect();
         let head = &self.classification_head;
@@ -88,6 +98,10 @@ impl Pretrained {
                 report.unused.push(name.clone());
                 continue;
             };
+            if variable.shape() != tensor.shape() && self.is_head_of_pictures(name) {
+                report.fresh.push(name.clone());
+                continue;
+            }
             if variable.shape() != tensor.shape() {
                 let (expected, actual) = (variable.shape().clone(), tensor.shape().clone());
                 let (origin, name) = ("model in `init_from`", name.clone());
@@ -102,6 +116,11 @@ impl Pretrained {
             return Err(Error::config(["init_from"], message));
         }
         Ok(report)
+    }
+
+    /// Whether the number of classes decides the shape of this parameter.
+    fn is_head_of_pictures(&self, name: &str) -> bool {
+        matches!(self.purpose, Purpose::Pictures(_)) && name.starts_with(PICTURE_HEAD)
     }
 
     /// The head that `transformers` puts on an encoder of this family.
@@ -126,6 +145,36 @@ impl Pretrained {
         }))
     }
 
+    /// The settings of a task of pictures that follow from this model: its read-out, and how it prepares pictures.
+    fn picture_settings(&self) -> Result<Value> {
+        let Purpose::Pictures(spec) = &self.purpose else {
+            let message = format!(
+                "`init_from`: `{}` is {}, and this task needs a classifier of pictures",
+                self.origin.display(),
+                self.purpose
+            );
+            return Err(Error::config(["init_from"], message));
+        };
+        let mut task = json!({ "read_out": spec.read_out });
+        let Some(Preprocessing { colour, fit, filter, mean, deviation, .. }) = &self.preprocessing
+        else {
+            return Ok(task);
+        };
+        let f64s = |values: &[f32]| json!(values.iter().map(|&x| f64::from(x)).collect::<Vec<_>>());
+        let settings = [
+            ("colour", json!(colour)),
+            ("fit", json!(fit)),
+            ("filter", json!(filter)),
+            ("mean", f64s(mean)),
+            ("deviation", f64s(deviation)),
+        ];
+        settings.into_iter().for_each(|(key, value)| task[key] = value);
+        if spec.size.height == spec.size.width {
+            task["size"] = json!(spec.size.height);
+        }
+        Ok(task)
+    }
+
     fn task_settings(&self, kind: Option<&str>) -> Result<Value> {
         let (vocab_size, n_token_types) = match &self.purpose {
             Purpose::MaskedLm(spec) | Purpose::Encoder(spec) => {
@@ -133,7 +182,7 @@ impl Pretrained {
             }
             Purpose::CausalLm(spec) => (spec.vocab_size, 0),
             Purpose::Classifier(spec) => (spec.vocab_size, spec.n_token_types),
-            Purpose::Seq2Seq { .. } | Purpose::Other(_) => {
+            Purpose::Seq2Seq { .. } | Purpose::Pictures(_) | Purpose::Other(_) => {
                 let message = format!(
                     "`init_from`: `{}` is {}, and this task needs a language model or a classifier of texts",
                     self.origin.display(),

@@ -26,6 +26,7 @@ use candle_nn::VarBuilder;
 use tealight_model::hf::{Classification, Description, Family, Head, Sizes};
 use tealight_model::models::causal_lm::CausalLm;
 use tealight_model::models::classifier::Classifier;
+use tealight_model::models::image_classifier::ImageClassifier;
 use tealight_model::models::masked_lm::MaskedLm;
 use tealight_model::models::seq2seq::Seq2Seq;
 use tealight_model::params::without_gradients;
@@ -42,8 +43,8 @@ use crate::run::checkpoints::Selection;
 use crate::settings::ConfigSource;
 use crate::storage::hub::HubCache;
 use crate::storage::tensors::NamedTensors;
-use crate::task::TaskConfig;
 use crate::task::classify::{self, Classify, Labels};
+use crate::task::images::{self, Images, Preprocessing};
 use folder::HfFolder;
 pub use init_from::InitReport;
 pub use purpose::{Purpose, PurposeRecord};
@@ -66,6 +67,8 @@ pub struct Pretrained {
     pub tokenizer: Option<Tokenizer>,
     /// The classes of a classifier, in the order of its outputs.
     labels: Option<Labels>,
+    /// How files become what a classifier of pictures reads, where that is known.
+    preprocessing: Option<Preprocessing>,
     /// The parameters by name.
     pub weights: NamedTensors,
     /// Parameters that only a classifier that begins with this model has, such as BERT's pooler.
@@ -129,10 +132,12 @@ impl Pretrained {
             sizes: manifest.sizes,
             read_out: None,
         };
-        if let TaskConfig::Classify(classify) = &config.task {
+        let settings = config.task.settings();
+        if let Some(classify) = settings.classifier() {
             record.read_out = Some(classify.read_out);
             record.sizes.insert("n_token_types".to_owned(), classify.n_token_types as u64);
         }
+        record.read_out = record.read_out.or(settings.image_classifier().map(|it| it.read_out));
         let purpose = Purpose::from_record(record, tokenizer.as_ref());
         model.max_seq_len = model.max_seq_len.or(purpose.seq_len());
         Ok(Self {
@@ -140,6 +145,7 @@ impl Pretrained {
             folder: directory.path().to_owned(),
             config_file: directory.resolved_path(),
             labels: labels(&purpose, directory.path())?,
+            preprocessing: preprocessing(&purpose, directory.path())?,
             model,
             purpose,
             tokenizer,
@@ -171,6 +177,7 @@ impl Pretrained {
             purpose,
             tokenizer: Tokenizer::in_folder(path)?,
             labels: classification.as_ref().map(Labels::of_hugging_face),
+            preprocessing: None,
             weights,
             classification_head,
             hf: Some(HfOrigin { family, sizes, classification, notes }),
@@ -238,6 +245,27 @@ impl Pretrained {
         Ok((task, model))
     }
 
+    /// Builds the classifier of pictures, without gradients, and the task that prepares pictures for it.
+    pub fn image_classifier(&self, device: &Device) -> Result<(Images, ImageClassifier)> {
+        let (Purpose::Pictures(spec), Some(labels)) = (&self.purpose, &self.labels) else {
+            return Err(self.wrong_purpose("a classifier of pictures"));
+        };
+        let config = images::Config { read_out: spec.read_out, ..images::Config::default() };
+        let (labels, preprocessing) = (labels.clone(), self.preprocessing()?.clone());
+        let task = Images::without_data(&config, labels, preprocessing, &self.model, device);
+        let model = self.build_model(device, |vb| ImageClassifier::build(&self.model, spec, vb))?;
+        Ok((task, model))
+    }
+
+    /// How files become what the classifier of pictures reads.
+    fn preprocessing(&self) -> Result<&Preprocessing> {
+        self.preprocessing.as_ref().ok_or_else(|| {
+            let rule =
+                "it does not say how pictures are prepared: there is no `preprocessor_config.json`";
+            Error::unusable(&self.folder, &rule)
+        })
+    }
+
     /// Builds a model from the parameters, without gradients. An error names the file with the cause.
     fn build_model<M>(
         &self,
@@ -275,14 +303,36 @@ impl Pretrained {
 /// # Errors
 /// If the number of labels differs from the number of outputs.
 fn labels(purpose: &Purpose, folder: &Path) -> Result<Option<Labels>> {
-    let Purpose::Classifier(spec) = purpose else { return Ok(None) };
+    let n_classes = match purpose {
+        Purpose::Classifier(spec) => spec.n_classes,
+        Purpose::Pictures(spec) => spec.n_classes,
+        _ => return Ok(None),
+    };
     let labels = Labels::read(folder)?;
-    let (n, n_classes) = (labels.names().len(), spec.n_classes);
+    let n = labels.names().len();
     if n != n_classes {
         let rule = format!("it has {n} labels, and its model has {n_classes} classes");
         return Err(Error::unusable(folder, &rule));
     }
     Ok(Some(labels))
+}
+
+/// Reads how a classifier of pictures prepares them from `folder`; `None` for other models.
+///
+/// # Errors
+/// If it gives pictures of another size than the model reads.
+fn preprocessing(purpose: &Purpose, folder: &Path) -> Result<Option<Preprocessing>> {
+    let Purpose::Pictures(spec) = purpose else { return Ok(None) };
+    let preprocessing = Preprocessing::read(folder)?;
+    let (size, wanted) = (preprocessing.size(), spec.size);
+    if size != wanted {
+        let rule = format!(
+            "it prepares pictures of {size} with {} channels, and its model reads {wanted} with {} channels",
+            size.channels, wanted.channels
+        );
+        return Err(Error::unusable(folder, &rule));
+    }
+    Ok(Some(preprocessing))
 }
 
 /// Checks that a model can read a text of `n` tokens.

@@ -7,10 +7,15 @@ use std::collections::BTreeMap;
 
 use tealight_model::models::causal_lm::CausalLmSpec;
 use tealight_model::models::classifier::{ClassifierSpec, ReadOut};
+use tealight_model::models::image_classifier::ImageClassifierSpec;
 use tealight_model::models::masked_lm::MaskedLmSpec;
 use tealight_model::models::seq2seq::Seq2SeqSpec;
+use tealight_model::patches::PictureSize;
 
 use crate::data::text::tokenizer::Tokenizer;
+
+/// The kind of the task whose models are [`Purpose::Pictures`].
+pub(super) const PICTURES: &str = "images";
 
 /// The task that a model was trained for, with the sizes of its data.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +35,8 @@ pub enum Purpose {
     },
     /// Classify texts.
     Classifier(ClassifierSpec),
+    /// Classify pictures.
+    Pictures(ImageClassifierSpec),
     /// Any other task. The model can still initialise another one.
     Other(PurposeRecord),
 }
@@ -48,7 +55,22 @@ pub struct PurposeRecord {
 impl Purpose {
     /// The recorded purpose of a model with this tokenizer.
     pub(super) fn from_record(record: PurposeRecord, tokenizer: Option<&Tokenizer>) -> Self {
-        Self::of_text(&record, tokenizer).unwrap_or(Self::Other(record))
+        let found = Self::of_text(&record, tokenizer).or_else(|| Self::of_pictures(&record));
+        found.unwrap_or(Self::Other(record))
+    }
+
+    /// `None` if the task is not one of pictures, or if a size is missing.
+    fn of_pictures(record: &PurposeRecord) -> Option<Self> {
+        if record.task != PICTURES {
+            return None;
+        }
+        let size = |name: &str| record.sizes.get(name).map(|&size| size as usize);
+        let (height, width, channels) = (size("height")?, size("width")?, size("channels")?);
+        Some(Self::Pictures(ImageClassifierSpec {
+            size: PictureSize { height, width, channels },
+            n_classes: size("n_classes")?,
+            read_out: record.read_out?,
+        }))
     }
 
     /// `None` if the task is not one of text, or if a size is missing.
@@ -125,19 +147,32 @@ impl Purpose {
                 ];
                 ("classify", sizes)
             }
+            Self::Pictures(spec) => {
+                let sizes = vec![
+                    size("height", spec.size.height),
+                    size("width", spec.size.width),
+                    size("channels", spec.size.channels),
+                    size("n_classes", spec.n_classes),
+                ];
+                (PICTURES, sizes)
+            }
         };
         let sizes = sizes.into_iter().flatten().map(|(name, size)| (name.to_owned(), size));
-        let read_out = if let Self::Classifier(spec) = self { Some(spec.read_out) } else { None };
+        let read_out = match self {
+            Self::Classifier(spec) => Some(spec.read_out),
+            Self::Pictures(spec) => Some(spec.read_out),
+            _ => None,
+        };
         PurposeRecord { task: task.to_owned(), sizes: sizes.collect(), read_out }
     }
 
-    /// The longest sequence; `None` for encoder-decoders and other tasks.
+    /// The longest sequence; `None` for encoder-decoders, pictures and other tasks.
     pub(super) fn seq_len(&self) -> Option<usize> {
         match self {
             Self::MaskedLm(spec) | Self::Encoder(spec) => Some(spec.seq_len),
             Self::CausalLm(spec) => Some(spec.seq_len),
             Self::Classifier(spec) => Some(spec.seq_len),
-            Self::Seq2Seq { .. } | Self::Other(_) => None,
+            Self::Seq2Seq { .. } | Self::Pictures(_) | Self::Other(_) => None,
         }
     }
 }
@@ -150,6 +185,7 @@ impl std::fmt::Display for Purpose {
             Self::CausalLm(_) => f.write_str("a causal language model"),
             Self::Seq2Seq { .. } => f.write_str("an encoder-decoder"),
             Self::Classifier(_) => f.write_str("a classifier of texts"),
+            Self::Pictures(_) => f.write_str("a classifier of pictures"),
             Self::Other(record) => write!(f, "a model of the task \"{}\"", record.task),
         }
     }

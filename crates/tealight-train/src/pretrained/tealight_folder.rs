@@ -5,6 +5,7 @@
 //! model.safetensors    the parameters
 //! tokenizer.json       for models of text
 //! labels.json          for classifiers
+//! pictures.json        for classifiers of pictures: size, mean and deviation
 //! README.md            the model card
 //! ```
 
@@ -16,7 +17,7 @@ use tealight_model::ModelConfig;
 use tealight_model::models::classifier::ReadOut;
 
 use super::purpose::{Purpose, PurposeRecord};
-use super::{Pretrained, labels};
+use super::{Pretrained, labels, preprocessing};
 use crate::config::{Precision, limits};
 use crate::data::text::tokenizer::Tokenizer;
 use crate::error::{Error, Result};
@@ -26,6 +27,7 @@ use crate::storage::tensor_file::TensorFile;
 use crate::storage::tensors::NamedTensors;
 use crate::storage::{files, tensors};
 use crate::task::classify::Labels;
+use crate::task::images::Preprocessing;
 
 /// The version of `tealight.json` that is written, and the newest that is read.
 const FORMAT_VERSION: u64 = 1;
@@ -60,6 +62,7 @@ pub(super) fn read(folder: &Path) -> Result<Pretrained> {
         folder: folder.to_owned(),
         config_file: path,
         labels: labels(&purpose, folder)?,
+        preprocessing: preprocessing(&purpose, folder)?,
         purpose,
         model,
         tokenizer,
@@ -108,7 +111,8 @@ pub(super) fn files(model: &Pretrained) -> Result<Vec<(String, Vec<u8>)>> {
     ];
     let tokenizer = model.tokenizer.as_ref().map(Tokenizer::files).transpose()?;
     let labels = model.labels.as_ref().map(Labels::file).transpose()?;
-    let others = tokenizer.into_iter().flatten().chain(labels);
+    let pictures = model.preprocessing.as_ref().map(Preprocessing::file).transpose()?;
+    let others = tokenizer.into_iter().flatten().chain(labels).chain(pictures);
     files.extend(others.map(|(name, content)| (name.to_owned(), content)));
     Ok(files)
 }

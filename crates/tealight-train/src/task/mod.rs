@@ -10,6 +10,7 @@ pub mod causal_lm;
 pub mod classify;
 pub(crate) mod context;
 pub mod evaluate;
+mod illustration;
 pub mod images;
 pub mod listops;
 pub mod masked_lm;
@@ -39,6 +40,7 @@ use crate::task::metrics::{Measures, Metrics};
 pub use attention_map::{AttentionMap, SequenceMaps};
 pub use batch::Batch as LabelledBatch;
 pub use context::TaskContext;
+pub use illustration::{Captioned, Illustration};
 
 /// Defines [`TaskConfig`] from its list, with the methods that need the type of the settings.
 macro_rules! tasks {
@@ -294,6 +296,11 @@ pub trait RegisteredTask: Task + Sized {
     /// Evaluates `model`, which is built without gradients.
     fn report(&self, model: &Self::Model) -> Result<Self::Report> {
         Self::Report::new(self, model)
+    }
+
+    /// What a report shows as pictures, with the names of their files; by default none.
+    fn illustrations(&self, _report: &Self::Report) -> Vec<(&'static str, Illustration)> {
+        Vec::new()
     }
 
     /// The cost of training `model`, with the parameters in `store`.

@@ -40,19 +40,33 @@ pub(crate) struct Plot {
 pub(crate) struct Attend {
     #[command(flatten)]
     pub(crate) model: Model,
-    /// Input sequence: a text, or days, oldest first (🌧️ ☁️ ☀️ or the letters R C S)
+    /// Input: a text, days, oldest first (🌧️ ☁️ ☀️ or the letters R C S), or a picture (PNG or JPEG)
     #[arg(value_name = "SEQUENCE")]
     pub(crate) sequence: String,
     /// Output directory [default: `attention` in the run's directory; required for a model folder]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, short, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,
     /// Maps to draw per layer: mean, all, or the first N [default: all, if there are at most 16]
     #[arg(long, value_name = "mean|all|N")]
     pub(crate) maps: Option<MapSelection>,
+    /// Of a picture: what this patch reads instead of the read-out; rows and columns of patches are counted from 0
+    #[arg(long, value_name = "ROW,COLUMN", value_parser = place)]
+    pub(crate) patch: Option<[usize; 2]>,
+    /// Of a picture: draw only the attention rollout (Abnar & Zuidema 2020)
+    #[arg(long, conflicts_with_all = ["json", "text", "maps"])]
+    pub(crate) rollout: bool,
     /// Print the mean map of each layer in percent instead of drawing
     #[arg(long, conflicts_with_all = ["json", "maps", "output"])]
     pub(crate) text: bool,
     /// Print all maps as one JSON object instead of drawing
     #[arg(long, conflicts_with_all = ["maps", "output"])]
     pub(crate) json: bool,
+}
+
+/// Parses `ROW,COLUMN`.
+fn place(text: &str) -> Result<[usize; 2], String> {
+    let parsed = text
+        .split_once(',')
+        .and_then(|(row, column)| Some([row.trim().parse().ok()?, column.trim().parse().ok()?]));
+    parsed.ok_or_else(|| "expected a row and a column, such as 0,3".to_owned())
 }

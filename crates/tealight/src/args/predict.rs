@@ -78,9 +78,10 @@ Examples:
   tealight classify runs/my_texts \"The train to Lisbon left at ten.\"
   tealight classify folder \"A man eats.\" --pair \"Someone is eating.\" --json
   tealight classify folder --file pairs.csv
+  tealight classify runs/shapes one.png other.jpg pictures/ --top-k 2 --json
 
-Scores are those of the text-classification pipeline of transformers with top_k=None: probabilities of classes, \
-a probability of each of several labels, or the number of a regression.";
+Scores are those of the text-classification and image-classification pipelines of transformers: probabilities of \
+classes, a probability of each of several labels, or the number of a regression.";
 
 #[derive(Args, Debug)]
 #[command(after_help = CLASSIFY_EXAMPLES)]
@@ -89,17 +90,20 @@ pub(crate) struct Classify {
     pub(crate) model: Model,
     #[command(flatten)]
     pub(crate) computation: Computation,
-    /// Texts to classify; `-` reads one text per line from standard input
-    #[arg(value_name = "TEXT", required_unless_present = "file")]
+    /// Texts to classify, or pictures: PNG and JPEG files, or folders of them; `-` reads one per line from standard input
+    #[arg(value_name = "TEXT|PICTURE", required_unless_present = "file")]
     pub(crate) texts: Vec<String>,
     /// Second text of a pair, once for each text
     #[arg(long, value_name = "TEXT")]
     pub(crate) pair: Vec<String>,
     /// Read texts from this file: from the fields `text` and, for pairs, `text_pair` of a .jsonl or .csv (or those that
-    /// the run has in `[task.data]`), one text per line from another
+    /// the run has in `[task.data]`), one text per line from another; or one path of a picture per line
     #[arg(long)]
     pub(crate) file: Option<PathBuf>,
-    /// Print one JSON object
+    /// Number of labels, the likeliest first [default: all for a text, 5 for a picture]
+    #[arg(long, value_name = "K")]
+    pub(crate) top_k: Option<NonZeroUsize>,
+    /// Print JSON: one object for texts; for pictures the format of the image-classification pipeline of transformers
     #[arg(long)]
     pub(crate) json: bool,
 }

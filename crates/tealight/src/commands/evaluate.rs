@@ -6,8 +6,9 @@ use tealight_train::pretrained::Pretrained;
 use tealight_train::task::{RegisteredTask, TaskVisitor};
 
 use crate::args::train::Evaluate;
+use crate::pictures::illustrations::save_of;
 use crate::runs::load::{Run, with_task};
-use crate::terminal::output::{print, print_indented_json};
+use crate::terminal::output::{log, print, print_indented_json};
 
 pub(crate) fn run(args: &Evaluate) -> Result<()> {
     let mut run = Run::open(&args.run.path, &args.run.weights)?;
@@ -39,8 +40,12 @@ impl TaskVisitor for Evaluation<'_> {
         self.run.directory.manifest()?.check_data(&session.task.data_files())?;
         let report = session.task.report(&session.eval_model)?;
         if self.json {
-            return print_indented_json(&report);
+            print_indented_json(&report)?;
+        } else {
+            print(&report.to_string())?;
         }
-        print(&report.to_string())
+        let drawn = save_of(&*session.task, &report, self.run.directory.path())?;
+        drawn.iter().for_each(|path| log(&path.display().to_string()));
+        Ok(())
     }
 }

@@ -18,7 +18,7 @@ pub(crate) fn run(args: &Forecast) -> Result<()> {
     }
     let run = Run::open(&args.run.path, &args.run.weights)?;
     let settings = run.loaded.config.task.settings().forecaster();
-    let settings = settings.ok_or_else(|| run.is_not_for("forecast", "weather"))?;
+    let settings = settings.ok_or_else(|| run.is_not_for("forecast", &["weather"]))?;
     let session = run.load(run.task(settings)?)?;
     let decoding = match args.beams {
         Some(beams) => Decoding::Beams(beams),

@@ -28,6 +28,7 @@ use tealight_train::{Error, Session, fit_unless_stopped};
 
 use crate::args::train::Train;
 use crate::pictures::attention;
+use crate::pictures::illustrations::save_of;
 use crate::runs::config::{LoadedConfig, check_same_run};
 use crate::runs::job::{self, agree, log_on_first, open_device};
 use crate::runs::load::{weights_mismatch, with_task};
@@ -360,6 +361,9 @@ impl Training<'_> {
         replace(&file, &to_json(&file, &report)?)?;
         Summary::write(session, directory, report.metrics(), first_step)?;
         print(&report.to_string())?;
+        for drawn in save_of(&*session.task, &report, path)? {
+            self.log(&drawn.display().to_string());
+        }
         let evaluate = format!("tealight evaluate {}", path.display());
         let next = task.settings().next_command(path);
         self.log(&format!("\n{evaluate}    prints this table again\n{next}"));

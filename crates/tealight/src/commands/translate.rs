@@ -18,7 +18,7 @@ pub(crate) fn run(args: &Translate) -> Result<()> {
     let translations = match RunOrFolder::open(&args.model)? {
         RunOrFolder::Run(run) => {
             let settings = run.loaded.config.task.settings().translator();
-            let settings = settings.ok_or_else(|| run.is_not_for("translate", "seq2seq"))?;
+            let settings = settings.ok_or_else(|| run.is_not_for("translate", &["seq2seq"]))?;
             let session = run.load(run.task(settings)?)?;
             session.task.translate(&session.eval_model, &texts, &strategy, args.max_len)?
         }

@@ -10,10 +10,20 @@ impl Colour {
         let [_, red, green, blue] = rgb.to_be_bytes();
         Self(red, green, blue)
     }
+
+    /// The grey of the same luma (ITU-R BT.601).
+    pub(super) fn grey(self) -> Self {
+        let Self(red, green, blue) = self;
+        let luma = 0.299 * f64::from(red) + 0.587 * f64::from(green) + 0.114 * f64::from(blue);
+        let luma = luma.round() as u8;
+        Self(luma, luma, luma)
+    }
 }
 
 pub(super) const BLACK: Colour = Colour::hex(0x22_22_22);
 pub(super) const GREY: Colour = Colour::hex(0x77_77_77);
+/// Frames that stand out on every picture.
+pub(super) const FRAME: Colour = Colour::hex(0xd5_5e_00);
 pub(super) const PALE: Colour = Colour::hex(0xdd_dd_dd);
 
 /// Colours that colour-blind readers can tell apart (Okabe and Ito 2008,
@@ -57,12 +67,13 @@ fn interpolate(points: &[u32], part: f64) -> Colour {
     }
     let place = part.clamp(0., 1.) * (points.len() - 1) as f64;
     let left = (place as usize).min(points.len() - 2);
-    let [Colour(r0, g0, b0), Colour(r1, g1, b1)] =
-        [points[left], points[left + 1]].map(Colour::hex);
-    let mix = |a: u8, b: u8| {
-        (f64::from(a) + (f64::from(b) - f64::from(a)) * (place - left as f64)).round() as u8
-    };
-    Colour(mix(r0, r1), mix(g0, g1), mix(b0, b1))
+    mixed(Colour::hex(points[left]), Colour::hex(points[left + 1]), place - left as f64)
+}
+
+/// (1 − `share`) of a colour and `share` of another.
+pub(super) fn mixed(one: Colour, other: Colour, share: f64) -> Colour {
+    let mix = |a: u8, b: u8| (f64::from(a) + (f64::from(b) - f64::from(a)) * share).round() as u8;
+    Colour(mix(one.0, other.0), mix(one.1, other.1), mix(one.2, other.2))
 }
 
 #[cfg(test)]

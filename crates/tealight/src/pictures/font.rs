@@ -31,6 +31,22 @@ pub(super) fn widest(texts: impl Iterator<Item = impl AsRef<str>>, size: f32) ->
     texts.map(|text| width(text.as_ref(), size)).fold(0., f32::max)
 }
 
+/// The text, or its beginning with an ellipsis if it is wider than `widest`.
+pub(super) fn shortened(text: &str, size: f32, widest: f32) -> String {
+    if width(text, size) <= widest {
+        return text.to_owned();
+    }
+    let mut short = String::new();
+    for character in text.chars() {
+        short.push(character);
+        if width(&short, size) + width("…", size) > widest {
+            short.pop();
+            break;
+        }
+    }
+    short + "…"
+}
+
 fn advance(glyph: GlyphId) -> f32 {
     f32::from(FACE.glyph_hor_advance(glyph).unwrap_or_default())
 }
@@ -94,8 +110,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_long_text_ends_in_an_ellipsis() {
+        assert_eq!(shortened("boat", 13., 60.), "boat");
+        let short = shortened("a very long name of a class", 13., 60.);
+        assert!(short.ends_with('…') && width(&short, 13.) <= 60., "{short}");
+    }
+
+    #[test]
     fn all_characters_in_use_have_a_glyph() {
-        let written = "step loss [CLS] −0.5 1e-5 ± · ↓ → Nyström 🌧\u{FE0F}☁\u{FE0F}☀\u{FE0F}";
+        let written = "step loss [CLS] −0.5 1e-5 ± · ↓ → … Nyström 🌧\u{FE0F}☁\u{FE0F}☀\u{FE0F}";
         assert!(glyphs(written).all(|glyph| glyph != GlyphId(0)));
         assert!(glyphs("天").all(|glyph| glyph == GlyphId(0)));
         assert_eq!(width("☀\u{FE0F}", 13.), width("☀", 13.));

@@ -1,7 +1,7 @@
 //! Charts and heat maps, written as SVG and PNG.
 //!
 //! ```text
-//! metrics, attention maps ─► LineChart, DotChart, HeatMaps ─► Picture (shapes) ─► svg.rs, png.rs
+//! metrics, attention maps, reports ─► LineChart, DotChart, HeatMaps, … ─► Picture (shapes) ─► svg.rs, png.rs
 //! ```
 //!
 //! Series differ by colour, dashes and marker, so that charts are readable in black and white and by
@@ -10,14 +10,19 @@
 
 pub(crate) mod attention;
 pub(crate) mod axis;
+mod bitmap;
 mod colour;
+mod confusion;
 pub(crate) mod dots;
 pub(crate) mod files;
 mod font;
 mod heat;
+pub(crate) mod illustrations;
 pub(crate) mod lines;
 pub(crate) mod metrics;
+pub(crate) mod over_picture;
 mod png;
 pub(crate) mod shapes;
+mod sheet;
 mod style;
 mod svg;

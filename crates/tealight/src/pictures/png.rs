@@ -2,8 +2,8 @@
 
 use anyhow::{Context, Result};
 use tiny_skia::{
-    Color, FillRule, LineJoin, Paint, Path, PathBuilder, Pixmap, Rect, Stroke, StrokeDash,
-    Transform,
+    Color, FillRule, FilterQuality, LineJoin, Paint, Path, PathBuilder, Pixmap, PixmapPaint, Rect,
+    Stroke, StrokeDash, Transform,
 };
 
 use super::colour::{BLACK, Colour};
@@ -35,6 +35,13 @@ fn draw(pixels: &mut Pixmap, shape: &Shape, transform: Transform) {
                 let paint = Paint { anti_alias: false, ..paint(*fill, 1.) };
                 pixels.fill_rect(rectangle, &paint, transform, None);
             }
+        }
+        Shape::Bitmap { corner: (x, y), size: (width, height), bitmap } => {
+            let (columns, rows) = bitmap.size();
+            let scale = Transform::from_scale(width / columns as f32, height / rows as f32);
+            let transform = transform.pre_translate(*x, *y).pre_concat(scale);
+            let paint = PixmapPaint { quality: FilterQuality::Nearest, ..PixmapPaint::default() };
+            pixels.draw_pixmap(0, 0, bitmap.pixels(), &paint, transform, None);
         }
         Shape::Area { points, fill, opacity } => {
             if let Some(path) = path(points) {

@@ -1,5 +1,6 @@
 //! A picture as a list of shapes.
 
+use super::bitmap::Bitmap;
 use super::colour::Colour;
 
 /// x from the left and y from the top, in pixels of the SVG.
@@ -17,6 +18,8 @@ pub(crate) struct Picture {
 pub(super) enum Shape {
     /// A rectangle without a border, aligned with the pixels.
     Rectangle { corner: Point, size: Point, fill: Colour },
+    /// Pixels, each a rectangle of one colour.
+    Bitmap { corner: Point, size: Point, bitmap: Bitmap },
     /// A filled polygon.
     Area { points: Vec<Point>, fill: Colour, opacity: f32 },
     /// A line through points; dashes are lengths of line and gap in turn.
@@ -55,6 +58,10 @@ impl Picture {
 
     pub(super) fn rectangle(&mut self, corner: Point, size: Point, fill: Colour) {
         self.shapes.push(Shape::Rectangle { corner, size, fill });
+    }
+
+    pub(super) fn bitmap(&mut self, corner: Point, size: Point, bitmap: Bitmap) {
+        self.shapes.push(Shape::Bitmap { corner, size, bitmap });
     }
 
     pub(super) fn line(&mut self, points: Vec<Point>, stroke: Colour, width: f32) {

@@ -92,10 +92,11 @@ impl Run {
         Ok(session)
     }
 
-    /// The error of a `command` that supports only runs of `task`.
-    pub(crate) fn is_not_for(&self, command: &str, task: &str) -> anyhow::Error {
+    /// The error of a `command` that supports only runs of these tasks.
+    pub(crate) fn is_not_for(&self, command: &str, tasks: &[&str]) -> anyhow::Error {
+        let tasks = tasks.join("\" or \"");
         anyhow!(
-            "`tealight {command}` requires a run of the task \"{task}\", but `{}` is a run of \"{}\"",
+            "`tealight {command}` requires a run of the task \"{tasks}\", but `{}` is a run of \"{}\"",
             self.directory.path().display(),
             self.loaded.config.task.kind()
         )

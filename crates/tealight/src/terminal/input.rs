@@ -1,7 +1,8 @@
-//! Input: texts from arguments, standard input or a file.
+//! Input: texts and paths of pictures from arguments, standard input or a file.
 
+use std::fs::{self, File};
 use std::io::{Read, stdin};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use tealight_train::storage::files::read_text;
@@ -24,6 +25,68 @@ pub(crate) fn texts(arguments: &[String], file: Option<&Path>) -> Result<Vec<Str
         bail!("no text given, or only blank lines");
     }
     Ok(texts)
+}
+
+/// Paths of pictures.
+pub(crate) struct Pictures {
+    pub(crate) paths: Vec<PathBuf>,
+    /// Whether the only argument is the path of a picture: the output is of this one, not a list.
+    pub(crate) is_one: bool,
+}
+
+/// The given files, the pictures in given folders, and those that the lines of standard input (`-`) and of `file` name.
+/// `reader` is who reads them, for errors.
+pub(crate) fn pictures(
+    arguments: &[String],
+    file: Option<&Path>,
+    reader: &str,
+) -> Result<Pictures> {
+    let mut paths = Vec::new();
+    for given in texts(arguments, file)? {
+        let path = PathBuf::from(&given);
+        if path.is_dir() {
+            let first = paths.len();
+            pictures_below(&path, &mut paths)?;
+            if paths.len() == first {
+                bail!("`{given}` has no file that ends in .png, .jpg or .jpeg");
+            }
+        } else if path.is_file() {
+            paths.push(path);
+        } else {
+            bail!("`{given}` is no file: {reader}, reads PNG and JPEG");
+        }
+    }
+    let is_one = match arguments {
+        [only] => file.is_none() && only != "-" && !Path::new(only).is_dir(),
+        _ => false,
+    };
+    Ok(Pictures { paths, is_one })
+}
+
+/// Adds the pictures in a folder and the folders in it, by name.
+fn pictures_below(folder: &Path, paths: &mut Vec<PathBuf>) -> Result<()> {
+    let context = || format!("cannot read the folder `{}`", folder.display());
+    let entries = fs::read_dir(folder).with_context(context)?;
+    let found = entries.map(|entry| Ok(entry.with_context(context)?.path()));
+    let mut found = found.collect::<Result<Vec<_>>>()?;
+    found.sort();
+    for path in found {
+        if path.is_dir() {
+            pictures_below(&path, paths)?;
+        } else if path.extension().is_some_and(|ending| {
+            ["png", "jpg", "jpeg"].iter().any(|known| ending.eq_ignore_ascii_case(known))
+        }) {
+            paths.push(path);
+        }
+    }
+    Ok(())
+}
+
+/// Whether this is the path of a file that begins as a PNG or a JPEG does.
+pub(crate) fn is_picture(path: &Path) -> bool {
+    let mut start = [0; 4];
+    let read = File::open(path).and_then(|mut file| file.read_exact(&mut start));
+    read.is_ok() && (start == *b"\x89PNG" || start.starts_with(&[0xFF, 0xD8]))
 }
 
 /// All of standard input.

@@ -45,7 +45,7 @@ fn folder() -> Result<Folder> {
     Ok(folder)
 }
 
-fn trained() -> Result<Folder> {
+pub(crate) fn trained() -> Result<Folder> {
     let folder = folder()?;
     folder.succeed(&["train", "texts.toml", "-q"])?;
     Ok(folder)

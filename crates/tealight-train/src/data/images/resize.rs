@@ -68,14 +68,27 @@ pub fn resize(picture: &Picture, [rows, columns]: [usize; 2], fit: Fit, filter: 
     }
     match fit {
         Fit::Stretch => resized(picture, rows, columns, filter),
-        // Of a square, the shorter side decides, as in torchvision's `Resize`.
+        // Of a square, the shorter side decides, as in the image processors of transformers.
         Fit::Crop if rows * width >= columns * height => {
-            centre(&resized(picture, rows, width * rows / height, filter), rows, columns)
+            cut_out(&resized(picture, rows, width * rows / height, filter), [rows, columns])
         }
         Fit::Crop => {
-            centre(&resized(picture, height * columns / width, columns, filter), rows, columns)
+            cut_out(&resized(picture, height * columns / width, columns, filter), [rows, columns])
         }
     }
+}
+
+/// The picture resized so that its shorter side has `n` pixels and its proportions stay.
+pub fn with_shorter_side(picture: &Picture, n: usize, filter: Filter) -> Picture {
+    let PictureSize { height, width, .. } = picture.size;
+    let size = if width <= height { [n * height / width, n] } else { [n, n * width / height] };
+    resize(picture, size, Fit::Stretch, filter)
+}
+
+/// The middle of a picture; `None` if it is smaller.
+pub fn centre(picture: &Picture, [rows, columns]: [usize; 2]) -> Option<Picture> {
+    let fits = rows <= picture.size.height && columns <= picture.size.width;
+    fits.then(|| cut_out(picture, [rows, columns]))
 }
 
 fn resized(picture: &Picture, height: usize, width: usize, filter: Filter) -> Picture {
@@ -132,19 +145,14 @@ fn along(pixels: &[u8], taps: &[Taps], inner: usize) -> Vec<u8> {
     resized
 }
 
-/// The middle of a picture: `rows` x `columns` pixels.
-fn centre(picture: &Picture, rows: usize, columns: usize) -> Picture {
+/// The middle of a picture: `rows` x `columns` pixels. Of an odd rest, the larger part is below and on the right, as in the
+/// image processors of transformers.
+fn cut_out(picture: &Picture, [rows, columns]: [usize; 2]) -> Picture {
     let PictureSize { height, width, channels } = picture.size;
-    let (top, left) = (half_to_even(height - rows), half_to_even(width - columns));
+    let (top, left) = ((height - rows) / 2, (width - columns) / 2);
     let row = |row| &picture.pixels[(row * width + left) * channels..][..columns * channels];
     let pixels = (top..top + rows).flat_map(row).copied().collect();
     Picture::new(PictureSize { height: rows, width: columns, channels }, pixels)
-}
-
-/// Half of `n`, an odd half rounded to the even neighbour, as torchvision's `center_crop` does.
-fn half_to_even(n: usize) -> usize {
-    let half = n / 2;
-    if n.is_multiple_of(2) || half.is_multiple_of(2) { half } else { half + 1 }
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use crate::task::settings::{absolute_path, check_label_smoothing};
 use crate::task::{Attends, TaskSettings};
 
 /// The largest side of a picture: the number of patches grows with its square.
-const MAX_SIZE: u64 = 1 << 12;
+pub(super) const MAX_SIZE: u64 = 1 << 12;
 
 settings! {
     /// `[task] kind = "images"`

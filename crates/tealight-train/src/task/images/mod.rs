@@ -3,6 +3,7 @@
 //! The pictures come from files, or are drawn ([`crate::data::images`]). A run keeps the classes (`labels.json`), and
 //! size, mean and deviation (`pictures.json`): its model is used without the pictures.
 
+mod attending;
 mod batch;
 mod config;
 mod preprocessing;
@@ -11,19 +12,21 @@ mod report;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use candle_core::Tensor;
+use candle_core::{DType, Device, Tensor};
 use candle_nn::VarBuilder;
 use serde_json::json;
 use tealight_model::cost::{Cost, Estimate};
 use tealight_model::models::image_classifier::{ImageClassifier, ImageClassifierSpec};
+use tealight_model::patches::Grid;
 use tealight_model::{Mode, ModelConfig, ParamStore};
 
 pub use crate::data::images::augment;
 pub use crate::data::images::source::SourceConfig;
 pub use crate::data::images::{Colour, Filter, Fit, Picture};
+pub use attending::{PictureMaps, Query};
 pub use batch::Batch;
 pub use config::Config;
-pub use preprocessing::Preprocessing;
+pub use preprocessing::{Preprocessing, Resize};
 pub use report::{ClassScore, Mistake, Report};
 
 use crate::data::cache::folder;
@@ -36,12 +39,16 @@ use crate::task::attention_map::{AttentionMap, SequenceMaps};
 use crate::task::classify::{Classified, Labels, Objective, Score};
 use crate::task::context::TaskContext;
 use crate::task::metrics::by_name;
-use crate::task::{Inputs, Loss, RegisteredTask, Task, TaskKind, TaskSettings};
+use crate::task::{
+    Captioned, Illustration, Inputs, Loss, RegisteredTask, Task, TaskKind, TaskSettings,
+};
 use batch::Batches;
 
 /// Numbers in one forward pass of an evaluation, and pictures at most.
 const EVALUATION_NUMBERS: usize = 1 << 20;
 const EVALUATION_PICTURES: usize = 256;
+/// Mistakes that are drawn.
+const N_ON_SHEET: usize = 40;
 
 /// The task: pictures and their classes.
 #[derive(Debug)]
@@ -69,10 +76,11 @@ impl TaskKind for Config {
     type Task = Images;
 
     fn build(&self, context: &TaskContext<'_>) -> Result<Images> {
-        let TaskContext { seed, kept, inference_only, progress, .. } = *context;
+        let TaskContext { seed, kept, inference_only, progress, batch_size, .. } = *context;
+        let (model, device) = (context.model, context.device);
         if let (Some(run), true) = (kept, inference_only) {
             let (labels, preprocessing) = (Labels::read(run)?, Preprocessing::read(run)?);
-            return Ok(Images::new(self, labels, preprocessing, None, context));
+            return Ok(Images::without_data(self, labels, preprocessing, model, device));
         }
         self.validate()?;
         let pictures = Pictures::open(
@@ -91,7 +99,8 @@ impl TaskKind for Config {
         let order = ShuffledOrder::new(seed, pictures.n(Split::Train));
         let augmentation = Augmentation::new(&self.augment, seed);
         let data = Some(Data { pictures, order, augmentation });
-        Ok(Images::new(self, labels, preprocessing, data, context))
+        let task = Images::without_data(self, labels, preprocessing, model, device);
+        Ok(Images { data, batch_size, ..task })
     }
 }
 
@@ -124,23 +133,24 @@ fn normalisation(config: &Config, pictures: &Pictures) -> Result<Normalisation> 
 }
 
 impl Images {
-    fn new(
+    /// The task without pictures, for this `model`.
+    pub(crate) fn without_data(
         config: &Config,
         labels: Labels,
         preprocessing: Preprocessing,
-        data: Option<Data>,
-        context: &TaskContext<'_>,
+        model: &ModelConfig,
+        device: &Device,
     ) -> Self {
         let batches = Batches {
             size: preprocessing.size(),
             n_classes: labels.names().len(),
             table: preprocessing.normalisation().table(),
-            device: context.device.clone(),
+            device: device.clone(),
         };
         let spec = spec(config, &labels, &preprocessing);
         // Patches that do not fit are refused when the model is built.
-        let n_positions = spec.grid(context.model).map_or(0, |grid| grid.n_tokens());
-        let (config, batch_size) = (config.clone(), context.batch_size);
+        let n_positions = spec.grid(model).map_or(0, |grid| grid.n_tokens());
+        let (config, data, batch_size) = (config.clone(), None, 1);
         Self { config, labels, preprocessing, batches, data, n_positions, batch_size }
     }
 
@@ -227,6 +237,54 @@ impl Images {
         Ok(AttentionMap::of_layers("layer", &positions, layers))
     }
 
+    /// What `model` reads of a picture: the read-out, or the patch in this row and column, counted from 0.
+    ///
+    /// # Errors
+    /// If there is no such patch.
+    pub fn reads(
+        &self,
+        model: &ImageClassifier,
+        picture: Picture,
+        patch: Option<[usize; 2]>,
+    ) -> Result<PictureMaps> {
+        let grid = model.grid();
+        let layers = self.attention_maps_of(model, &picture)?;
+        let (query, shares) = match patch {
+            None => {
+                let tensor = self.tensor(std::slice::from_ref(&picture))?;
+                let shares = model.read_out_shares(&tensor)?.get(0)?.to_dtype(DType::F32)?;
+                (Query::ReadOut(self.config.read_out), shares.to_vec1()?)
+            }
+            Some([row, column]) => {
+                let token = grid.token(row, column).ok_or_else(|| no_patch(grid, row, column))?;
+                let mut shares = vec![0.; grid.n_tokens()];
+                shares[token] = 1.;
+                (Query::Patch(row, column), shares)
+            }
+        };
+        Ok(PictureMaps { picture, grid, query, shares, layers })
+    }
+
+    /// The most confident mistakes.
+    fn sheet(&self, report: &Report) -> Illustration {
+        let shown = report.mistakes.iter().take(N_ON_SHEET).filter_map(|mistake| {
+            let Mistake { index, label, predicted, probability, .. } = mistake;
+            let (picture, ..) = self.held_out(*index)?;
+            let prediction = format!("→ {predicted} {:.0} %", 100. * probability);
+            Some(Captioned { picture, lines: vec![label.clone(), prediction] })
+        });
+        let pictures: Vec<_> = shown.collect();
+        let wrong = report.n_wrong();
+        let title = match (wrong, pictures.len()) {
+            (0, _) => "no mistakes".to_owned(),
+            (wrong, n) if n as u64 == wrong => format!("mistakes: all {wrong}"),
+            (wrong, n) => format!("the {n} most confident of {wrong} mistakes"),
+        };
+        let caption =
+            "the class of a picture, → the predicted class and its probability".to_owned();
+        Illustration::Sheet { title, caption, pictures }
+    }
+
     fn evaluation_batch(&self) -> usize {
         let PictureNumbers(n) = PictureNumbers::of(&self.preprocessing);
         (EVALUATION_NUMBERS / n).clamp(1, EVALUATION_PICTURES)
@@ -257,6 +315,15 @@ impl Images {
     fn n_of(&self, split: Split) -> usize {
         self.data.as_ref().map_or(0, |data| data.pictures.n(split))
     }
+}
+
+fn no_patch(Grid { rows, columns, .. }: Grid, row: usize, column: usize) -> Error {
+    let message = format!(
+        "there is no patch {row},{column}: a picture has the rows 0 to {} and the columns 0 to {}",
+        rows - 1,
+        columns - 1
+    );
+    Error::config([], message)
 }
 
 /// The numbers of a picture.
@@ -355,6 +422,12 @@ impl RegisteredTask for Images {
         let Some((n @ 1.., Some(first))) = left_out else { return Vec::new() };
         let files = if n == 1 { "1 file is".to_owned() } else { format!("{n} files are") };
         vec![format!("{files} left out, because they are no pictures; the first: {first}")]
+    }
+
+    fn illustrations(&self, report: &Report) -> Vec<(&'static str, Illustration)> {
+        let labels = self.labels.names().to_vec();
+        let confusion = Illustration::Confusion { labels, counts: report.confusion.clone() };
+        vec![("confusion", confusion), ("mistakes", self.sheet(report))]
     }
 
     fn attend(&self, model: &ImageClassifier, path: &str) -> Result<SequenceMaps> {

@@ -45,10 +45,10 @@ pub struct Report {
     pub majority_nll: f64,
     /// The best accuracy that any model can expect on these pictures; `None` unless they are drawn.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub limit_accuracy: Option<f64>,
+    pub bayes_accuracy: Option<f64>,
     /// The NLL of the true distribution.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub limit_nll: Option<f64>,
+    pub bayes_nll: Option<f64>,
     /// Pictures evaluated.
     pub n_pictures: usize,
     /// Scores of each class.
@@ -164,8 +164,8 @@ impl TaskReport<Images> for Report {
             accuracy_standard_error: (score.accuracy * (1. - score.accuracy) / n).sqrt(),
             majority_accuracy: majority.accuracy,
             majority_nll: majority.nll,
-            limit_accuracy: limit.map(|limit| limit.accuracy),
-            limit_nll: limit.map(|limit| limit.nll),
+            bayes_accuracy: limit.map(|limit| limit.accuracy),
+            bayes_nll: limit.map(|limit| limit.nll),
             n_pictures: rows.len(),
             labels: names
                 .iter()
@@ -258,7 +258,7 @@ impl fmt::Display for Report {
         };
         row("majority", self.majority_accuracy, self.majority_nll, None);
         row("transformer", self.accuracy, self.nll, self.top_5_accuracy);
-        if let (Some(accuracy), Some(nll)) = (self.limit_accuracy, self.limit_nll) {
+        if let (Some(accuracy), Some(nll)) = (self.bayes_accuracy, self.bayes_nll) {
             row("Bayes limit", accuracy, nll, None);
         }
         let (n, error) = (thousands(self.n_pictures as u64), self.accuracy_standard_error);
@@ -275,6 +275,12 @@ impl fmt::Display for Report {
 }
 
 impl Report {
+    /// Pictures whose class is not predicted.
+    pub(super) fn n_wrong(&self) -> u64 {
+        let of_row = |(class, row): (usize, &Vec<u64>)| row.iter().sum::<u64>() - row[class];
+        self.confusion.iter().enumerate().map(of_row).sum()
+    }
+
     /// A row for each class, a column for each prediction.
     fn confusion(&self) -> Table {
         let labels = self.labels.iter().map(|score| score.label.clone());

@@ -1,6 +1,7 @@
-//! `tealight attend MODEL SEQUENCE`: attention maps.
+//! `tealight attend MODEL SEQUENCE`: the attention maps of a text, or of days.
 
 use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use candle_core::Device;
@@ -11,19 +12,42 @@ use tealight_train::task::{Attends, AttentionMap, RegisteredTask, SequenceMaps, 
 use crate::args::inspect::Attend;
 use crate::pictures::attention::{matrices, mean, pictures};
 use crate::pictures::files::save;
-use crate::runs::load::{Run, RunOrFolder};
+use crate::runs::load::Run;
+use crate::terminal::input::is_picture;
 use crate::terminal::output::{print, print_json, print_paths};
 
-pub(crate) fn run(args: &Attend) -> Result<()> {
-    let (SequenceMaps { sequence, maps }, n_heads, output) = match RunOrFolder::open(&args.model)? {
-        RunOrFolder::Run(run) => {
-            let output = run.directory.path().join("attention");
-            (of_run(args, &run)?, run.loaded.config.model.n_heads, Some(output))
-        }
-        RunOrFolder::Folder(model, device) => {
-            (of_text(&model, &args.sequence, &device)?, model.model.n_heads, None)
-        }
-    };
+pub(super) fn of_run(args: &Attend, run: &Run) -> Result<()> {
+    refuse_picture(args)?;
+    let output = run.directory.path().join("attention");
+    write(args, maps_of_run(args, run)?, run.loaded.config.model.n_heads, Some(output))
+}
+
+pub(super) fn of_folder(args: &Attend, model: &Pretrained, device: &Device) -> Result<()> {
+    refuse_picture(args)?;
+    write(args, of_text(model, &args.sequence, device)?, model.model.n_heads, None)
+}
+
+/// Refuses what only a classifier of pictures understands.
+fn refuse_picture(args: &Attend) -> Result<()> {
+    let name = args.model.path.display();
+    let option = [("--patch", args.patch.is_some()), ("--rollout", args.rollout)];
+    if let Some((option, _)) = option.into_iter().find(|(_, is_given)| *is_given) {
+        bail!("`{option}` is for pictures, and `{name}` is no classifier of pictures");
+    }
+    if is_picture(Path::new(&args.sequence)) {
+        let picture = &args.sequence;
+        bail!("`{picture}` is a picture, and `{name}` is no classifier of pictures");
+    }
+    Ok(())
+}
+
+/// Writes the maps as asked for; `output` is the folder to draw into without `--output`.
+fn write(
+    args: &Attend,
+    SequenceMaps { sequence, maps }: SequenceMaps,
+    n_heads: usize,
+    output: Option<PathBuf>,
+) -> Result<()> {
     if args.json {
         return print_json(&as_json(sequence, &maps)?);
     }
@@ -36,7 +60,7 @@ pub(crate) fn run(args: &Attend) -> Result<()> {
     print_paths(&save(&output, pictures(&maps, args.maps, n_heads)?)?)
 }
 
-fn of_run(args: &Attend, run: &Run) -> Result<SequenceMaps> {
+fn maps_of_run(args: &Attend, run: &Run) -> Result<SequenceMaps> {
     match run.loaded.config.task.settings().attends() {
         Attends::Task => run.with_task(Attention { run, sequence: &args.sequence }),
         Attends::Pretrained => {

@@ -1,37 +1,30 @@
-//! `tealight classify MODEL TEXT`
+//! `tealight classify MODEL TEXT`: the classes of texts.
 
 use std::fmt::Write;
 use std::path::Path;
-use std::sync::Arc;
 
 use anyhow::{Result, bail};
 use serde_json::{Map, Value, json};
+use tealight_model::models::classifier::Classifier;
 use tealight_train::task::classify::{Classified, Classify, Objective, Text};
 
 use crate::args::predict as args;
-use crate::runs::load::RunOrFolder;
-use crate::terminal::input;
+use crate::terminal::input::{self, is_picture};
 use crate::terminal::output::{print, print_json};
 
 /// Printed for a text without any label.
 const NONE: &str = "–";
 
-pub(crate) fn run(args: &args::Classify) -> Result<()> {
-    let (task, model) = match RunOrFolder::open(&args.model)? {
-        RunOrFolder::Run(run) => {
-            let settings = run.loaded.config.task.settings().classifier();
-            let settings = settings.ok_or_else(|| run.is_not_for("classify", "classify"))?;
-            let session = run.load(run.task(settings)?)?;
-            (session.task, session.eval_model)
-        }
-        RunOrFolder::Folder(pretrained, device) => {
-            let (task, model) = pretrained.classifier(&device)?;
-            (Arc::new(task), model)
-        }
-    };
-    let texts = texts(args, &task)?;
-    let classified = task.classify(&model, &texts)?;
+pub(super) fn run(args: &args::Classify, task: &Classify, model: &Classifier) -> Result<()> {
     let objective = task.labels().objective();
+    if args.top_k.is_some() && objective == Objective::Regression {
+        bail!("`--top-k` chooses among labels, and this model predicts a number");
+    }
+    let texts = texts(args, task)?;
+    let mut classified = task.classify(model, &texts)?;
+    if let Some(top_k) = args.top_k {
+        classified.iter_mut().for_each(|one| one.scores.truncate(top_k.get()));
+    }
     if args.json {
         return print_json(&as_json(objective, &texts, &classified));
     }
@@ -46,6 +39,10 @@ fn texts(args: &args::Classify, task: &Classify) -> Result<Vec<Text>> {
     };
     let is_only_a_table = args.texts.is_empty() && lines.is_none();
     let given = if is_only_a_table { Vec::new() } else { input::texts(&args.texts, lines)? };
+    if let Some(picture) = given.iter().find(|text| is_picture(Path::new(text))) {
+        let name = args.model.path.display();
+        bail!("`{picture}` is a picture, and `{name}` is a classifier of texts");
+    }
     let (n, n_pairs) = (given.len(), args.pair.len());
     if n_pairs > 0 && n_pairs != n {
         bail!(

@@ -1,0 +1,33 @@
+//! What a report shows as a picture; the command line draws it.
+
+use crate::data::images::Picture;
+
+/// A picture of a report.
+#[derive(Debug)]
+pub enum Illustration {
+    /// How often a class was taken for another.
+    Confusion {
+        /// The classes.
+        labels: Vec<String>,
+        /// `(n_classes, n_classes)`: examples of the row's class for which the column's was predicted.
+        counts: Vec<Vec<u64>>,
+    },
+    /// Pictures side by side, each with lines of text below it.
+    Sheet {
+        /// What they are.
+        title: String,
+        /// What the lines say.
+        caption: String,
+        /// The pictures.
+        pictures: Vec<Captioned>,
+    },
+}
+
+/// A picture with lines of text.
+#[derive(Debug)]
+pub struct Captioned {
+    /// The picture.
+    pub picture: Picture,
+    /// The lines.
+    pub lines: Vec<String>,
+}

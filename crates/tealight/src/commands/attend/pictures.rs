@@ -1,0 +1,114 @@
+//! `tealight attend MODEL PICTURE`: what a model reads of a picture, drawn over it.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail};
+use serde_json::{Value, json};
+use tealight_model::models::image_classifier::ImageClassifier;
+use tealight_train::task::AttentionMap;
+use tealight_train::task::images::{Images, PictureMaps, Query};
+
+use crate::args::inspect::Attend;
+use crate::pictures::attention::matrices;
+use crate::pictures::files::save;
+use crate::pictures::over_picture::{self, mean_of};
+use crate::terminal::output::{log, print, print_json, print_paths};
+
+/// `output` is the folder to draw into without `--output`; `None` if there is none.
+pub(super) fn run(
+    args: &Attend,
+    task: &Images,
+    model: &ImageClassifier,
+    output: Option<PathBuf>,
+) -> Result<()> {
+    let path = Path::new(&args.sequence);
+    if !path.is_file() {
+        bail!(
+            "`{}` is no file: `{}`, a classifier of pictures, reads PNG and JPEG",
+            args.sequence,
+            args.model.path.display()
+        );
+    }
+    let picture = task.preprocessing().open(path)?;
+    let maps = task.reads(model, picture, args.patch)?;
+    if args.json {
+        return print_json(&as_json(&args.sequence, &maps)?);
+    }
+    if args.text {
+        return print(&as_text(&maps)?);
+    }
+    let Some(output) = args.output.clone().or(output) else {
+        bail!("`--output DIR` is required for a model folder");
+    };
+    let rollout = match maps.rollout() {
+        Err(error) if args.rollout => return Err(error.into()),
+        Err(error) => {
+            log(&format!("not drawn: {error}"));
+            None
+        }
+        Ok(rollout) => Some(rollout),
+    };
+    let mut pictures = Vec::new();
+    if !args.rollout {
+        pictures.extend(over_picture::layers(&maps, args.maps)?);
+        pictures.extend(over_picture::read_out(&maps));
+    }
+    pictures.extend(rollout.map(|rollout| over_picture::rollout(&maps, &rollout)));
+    print_paths(&save(&output, pictures)?)
+}
+
+/// The mean over the maps of each layer, and the rollout up to the last, in percent: a row for each row of patches.
+fn as_text(maps: &PictureMaps) -> Result<String> {
+    let mut text = String::new();
+    for layer in &maps.layers {
+        let reads = maps.reads(layer)?;
+        writeln!(text, "{}, mean of {} maps, in percent", layer.name, reads.len())?;
+        write_grid(&mut text, maps, &mean_of(&reads))?;
+    }
+    if let Some(last) = maps.rollout().ok().and_then(|layers| layers.into_iter().next_back()) {
+        writeln!(text, "attention rollout, in percent")?;
+        write_grid(&mut text, maps, &last)?;
+    }
+    Ok(text)
+}
+
+fn write_grid(text: &mut String, maps: &PictureMaps, values: &[f32]) -> Result<()> {
+    let (prefix, patches) = values.split_at(maps.grid.n_prefix);
+    for value in prefix {
+        writeln!(text, " [CLS]{:>6.1}", 100. * value)?;
+    }
+    for row in patches.chunks(maps.grid.columns) {
+        row.iter().try_for_each(|value| write!(text, "{:>6.1}", 100. * value))?;
+        text.push('\n');
+    }
+    Ok(())
+}
+
+/// All weights, and what the query reads by layer.
+fn as_json(path: &str, maps: &PictureMaps) -> Result<Value> {
+    let layer = |layer: &AttentionMap| -> Result<Value> {
+        let AttentionMap { name, queries, maps: of_layer, .. } = layer;
+        Ok(json!({
+            "name": name,
+            "positions": queries,
+            "row_sum": of_layer.row_sum,
+            "weights": matrices(&of_layer.weights)?,
+            "reads": maps.reads(layer)?,
+        }))
+    };
+    let layers: Vec<Value> = maps.layers.iter().map(layer).collect::<Result<_>>()?;
+    let query = match maps.query {
+        Query::ReadOut(read_out) => json!({ "read_out": read_out }),
+        Query::Patch(row, column) => json!({ "patch": [row, column] }),
+    };
+    Ok(json!({
+        "picture": path,
+        "rows": maps.grid.rows,
+        "columns": maps.grid.columns,
+        "query": query,
+        "query_shares": maps.shares,
+        "layers": layers,
+        "rollout": maps.rollout().ok(),
+    }))
+}

@@ -1,0 +1,31 @@
+//! What the report of a task shows as pictures.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use tealight_train::task::{Illustration, RegisteredTask};
+
+use super::files::save;
+use super::shapes::Picture;
+use super::{confusion, sheet};
+
+/// Draws what a report shows into the folder `plots` of a run. Returns the paths.
+pub(crate) fn save_of<T: RegisteredTask>(
+    task: &T,
+    report: &T::Report,
+    run: &Path,
+) -> Result<Vec<PathBuf>> {
+    let illustrations = task.illustrations(report);
+    if illustrations.is_empty() {
+        return Ok(Vec::new());
+    }
+    let pictures = illustrations.iter().map(|(name, shown)| ((*name).to_owned(), draw(shown)));
+    save(&run.join("plots"), pictures)
+}
+
+fn draw(illustration: &Illustration) -> Picture {
+    match illustration {
+        Illustration::Confusion { labels, counts } => confusion::draw(labels, counts),
+        Illustration::Sheet { title, caption, pictures } => sheet::draw(title, caption, pictures),
+    }
+}
