@@ -239,6 +239,6 @@ mod tests {
     #[test]
     fn a_text_that_is_longer_than_a_batch_is_evaluated_alone() {
         assert_eq!(batches(&[9000, 9000, 4096, 3]), [0..1, 1..2, 2..3, 3..4]);
-        assert_eq!(batches(&[]), []);
+        assert!(batches(&[]).is_empty());
     }
 }

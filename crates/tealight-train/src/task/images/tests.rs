@@ -185,7 +185,7 @@ fn the_report_stands_beside_the_limit() {
     assert_eq!(report.n_pictures, 11);
     let n: u64 = report.confusion.iter().flatten().sum();
     assert_eq!((n, report.labels.len(), report.top_5_accuracy), (11, 8, None));
-    assert!(report.limit_accuracy.unwrap() > 0.6 && report.limit_nll.unwrap() < 1.);
+    assert!(report.bayes_accuracy.unwrap() > 0.6 && report.bayes_nll.unwrap() < 1.);
     assert_eq!(report.mistakes.len(), 11 - (report.accuracy * 11.).round() as usize);
     let probabilities = report.mistakes.iter().map(|mistake| mistake.probability);
     assert!(probabilities.is_sorted_by(|a, b| a >= b));
