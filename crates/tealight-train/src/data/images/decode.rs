@@ -103,6 +103,7 @@ pub(super) mod tests {
          00000000000000000000000000000000ffda000c03010002110311003f009803460fffd9";
 
     fn bytes(hex: &str) -> Vec<u8> {
+        let hex: String = hex.split_whitespace().collect();
         let byte = |at: usize| u8::from_str_radix(&hex[at..at + 2], 16).unwrap();
         (0..hex.len()).step_by(2).map(byte).collect()
     }

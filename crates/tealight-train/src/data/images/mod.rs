@@ -10,6 +10,7 @@
 
 pub mod augment;
 mod decode;
+mod item;
 mod normalise;
 mod picture;
 mod prepare;

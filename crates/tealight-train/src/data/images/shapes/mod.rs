@@ -17,8 +17,8 @@ use tealight_ops::rng::{Purpose, Stream};
 
 pub use masks::NAMES;
 
+use super::item::{Content, Item, Source};
 use super::picture::{Picture, PictureSize};
-use super::source::{Content, Item, Source};
 use crate::data::file::DataFile;
 use crate::data::fingerprint::Fnv128;
 use crate::data::progress::Progress;

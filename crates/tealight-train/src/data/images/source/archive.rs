@@ -5,12 +5,13 @@ use std::io::{BufRead, Read};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
+use super::fault;
 use super::files::{Config, Root};
 use super::layout::{Layout, Place, is_picture, of_unknown_type};
-use super::{Content, Item, Source, fault};
 use crate::data::compressed::{self, Compression, ReadProgress};
 use crate::data::file::DataFile;
 use crate::data::fingerprint::Fnv128;
+use crate::data::images::item::{Content, Item, Source};
 use crate::data::progress::Progress;
 use crate::error::{Error, Result};
 

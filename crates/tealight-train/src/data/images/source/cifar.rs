@@ -13,10 +13,11 @@ use std::sync::OnceLock;
 use tealight_model::names;
 
 use super::files::absolute;
-use super::{Content, Item, PATH, Source, fault};
+use super::{PATH, fault};
 use crate::data::compressed::{self, Compression};
 use crate::data::file::DataFile;
 use crate::data::fingerprint::Fnv128;
+use crate::data::images::item::{Content, Item, Source};
 use crate::data::images::picture::{Picture, PictureSize, n_bytes};
 use crate::data::progress::Progress;
 use crate::data::split::Split;

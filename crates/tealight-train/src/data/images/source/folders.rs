@@ -6,11 +6,12 @@ use std::sync::OnceLock;
 
 use rayon::prelude::*;
 
+use super::fault;
 use super::files::{Config, Root};
 use super::layout::{Layout, Place, is_picture, of_unknown_type};
-use super::{Content, Item, Source, fault};
 use crate::data::file::DataFile;
 use crate::data::fingerprint::Fnv128;
+use crate::data::images::item::{Content, Item, Source};
 use crate::data::progress::Progress;
 use crate::data::split::Split;
 use crate::error::{Error, Result};

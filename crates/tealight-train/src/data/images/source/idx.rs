@@ -11,11 +11,12 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
+use super::fault;
 use super::files::absolute;
-use super::{Content, Item, Source, fault};
 use crate::data::compressed::{self, Compression, ReadProgress};
 use crate::data::file::DataFile;
 use crate::data::fingerprint::Fnv128;
+use crate::data::images::item::{Content, Item, Source};
 use crate::data::images::picture::{Picture, PictureSize, n_bytes};
 use crate::data::progress::Progress;
 use crate::data::split::Split;

@@ -7,8 +7,8 @@
 //! pictures/train/cat/1.jpg    as without the folder that all are in
 //! ```
 
-use super::Content;
 use super::files::Config;
+use crate::data::images::item::Content;
 use crate::data::split::Split;
 
 const TRAIN: &str = "train";

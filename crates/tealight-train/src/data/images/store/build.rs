@@ -15,8 +15,8 @@ use rayon::prelude::*;
 use super::Options;
 use super::write::Writer;
 use crate::data::cache::create;
+use crate::data::images::item::{Content, Item, Source};
 use crate::data::images::picture::{Picture, PictureSize};
-use crate::data::images::source::{Content, Item, Source};
 use crate::data::progress::Progress;
 use crate::error::{Error, Result};
 

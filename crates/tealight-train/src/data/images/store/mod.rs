@@ -19,9 +19,9 @@ use std::path::{Path, PathBuf};
 
 use self::build::Build;
 use self::format::{Entry, Header, Notes};
+use super::item::Source;
 use super::picture::PictureSize;
 use super::prepare::Preparation;
-use super::source::Source;
 use crate::data::cache::{self, Bytes};
 use crate::data::fingerprint::Fnv128;
 use crate::data::progress::{Progress, Stage};
