@@ -158,99 +158,52 @@ fn refusal(name: &str, change: impl FnOnce(&mut Value)) -> String {
     message.replace(&case.folder.path().display().to_string(), "")
 }
 
+/// [`refusal`] of a file with one key changed.
+fn refusal_of(name: &str, key: &str, value: &str) -> String {
+    let value: Value = serde_json::from_str(value).unwrap();
+    refusal(name, |content| content[key] = value)
+}
+
+#[test]
+fn what_a_pooling_asks_for_is_done_or_refused_by_its_key() {
+    let name = "1_Pooling/config.json";
+    assert_eq!(refusal_of(name, "include_prompt", "true"), "accepted");
+    for (key, value, rule) in [
+        ("pooling_mode_mean_sqrt_len_tokens", "true", "\"mean_sqrt_len_tokens\" is not supported"),
+        ("pooling_mode", "\"lasttoken\"", "not supported; these are: mean, cls, max"),
+        ("pooling_mode", "[\"max\", \"max\"]", "pooling \"max\" is named twice"),
+        ("pooling_mode", "[]", "names no pooling"),
+        ("pooling_mode_mean_tokens", "false", "names no pooling"),
+        ("pooling_mode_mean_tokens", "1", "_mean_tokens` = 1 is neither true nor false"),
+        ("word_embedding_dimension", "384", "` = 384, and the model has a width of 32"),
+        ("include_prompt", "false", "`include_prompt` = false is not supported"),
+        ("weights", "3", "its key `weights` is not known"),
+    ] {
+        let message = refusal_of(name, key, value);
+        assert!(message.contains(name) && message.contains(rule), "{key} = {value}: {message}");
+    }
+}
+
 #[test]
 fn what_a_folder_asks_for_is_done_or_refused_by_its_key() {
-    let pooling = "1_Pooling/config.json";
-    let put = |name: &str, key: &str, value: &str| {
-        let value: Value = serde_json::from_str(value).unwrap();
-        refusal(name, |content| content[key] = value)
-    };
-    for (name, key, value, parts) in [
-        (pooling, "include_prompt", "true", ["accepted", ""]),
-        (
-            pooling,
-            "pooling_mode_mean_sqrt_len_tokens",
-            "true",
-            [pooling, "\"mean_sqrt_len_tokens\" is not supported; these are: mean, cls, max"],
-        ),
-        (
-            pooling,
-            "pooling_mode",
-            "\"lasttoken\"",
-            [pooling, "pooling \"lasttoken\" is not supported"],
-        ),
-        (pooling, "pooling_mode", "[]", [pooling, "names no pooling"]),
-        (pooling, "pooling_mode_mean_tokens", "false", [pooling, "names no pooling"]),
-        (
-            pooling,
-            "pooling_mode_mean_tokens",
-            "1",
-            [pooling, "`pooling_mode_mean_tokens` = 1 is neither true nor false"],
-        ),
-        (
-            pooling,
-            "word_embedding_dimension",
-            "384",
-            [pooling, "`word_embedding_dimension` = 384, and the model has a width of 32"],
-        ),
-        (pooling, "include_prompt", "false", [pooling, "`include_prompt` = false"]),
-        (pooling, "weights", "3", [pooling, "key `weights`"]),
-        (
-            "sentence_bert_config.json",
-            "max_seq_length",
-            "0",
-            ["sentence_bert_config.json", "`max_seq_length` = 0"],
-        ),
-        (
-            "sentence_bert_config.json",
-            "max_seq_length",
-            "1",
-            ["``", "`max_seq_length` = 1 leaves no room for the 2 special tokens"],
-        ),
-        ("sentence_bert_config.json", "max_seq_length", "2", ["accepted", ""]),
-        (
-            "sentence_bert_config.json",
-            "do_lower_case",
-            "3",
-            ["sentence_bert_config.json", "`do_lower_case` = 3"],
-        ),
-        (
-            "sentence_bert_config.json",
-            "transformer_task",
-            "\"fill-mask\"",
-            ["sentence_bert_config.json", "`transformer_task` = \"fill-mask\""],
-        ),
-        (
-            "sentence_bert_config.json",
-            "processing_kwargs",
-            "{\"text\":{}}",
-            ["sentence_bert_config.json", "`processing_kwargs`"],
-        ),
-        (
-            "config_sentence_transformers.json",
-            "truncate_dim",
-            "33",
-            ["``", "`truncate_dim` = 33 is not one of 1 to 32"],
-        ),
-        (
-            "config_sentence_transformers.json",
-            "default_prompt_name",
-            "\"q\"",
-            ["config_sentence_transformers.json", "`default_prompt_name` = \"q\""],
-        ),
-        (
-            "tokenizer_config.json",
-            "truncation_side",
-            "\"up\"",
-            ["tokenizer_config.json", "`truncation_side`"],
-        ),
+    let (transformer, model) = ("sentence_bert_config.json", "config_sentence_transformers.json");
+    let tokenizer = "tokenizer_config.json";
+    assert_eq!(refusal_of(transformer, "max_seq_length", "2"), "accepted");
+    for (name, key, value, rule) in [
+        (transformer, "max_seq_length", "0", "`max_seq_length` = 0 is not a positive integer"),
+        (transformer, "do_lower_case", "3", "`do_lower_case` = 3 is neither true nor false"),
+        (transformer, "transformer_task", "\"fill-mask\"", "\"fill-mask\" is not supported"),
+        (transformer, "processing_kwargs", "{\"text\":{}}", "`processing_kwargs` = {\"text\":{}}"),
+        (model, "default_prompt_name", "\"q\"", "`default_prompt_name` = \"q\" is not one of"),
+        (tokenizer, "truncation_side", "\"up\"", "is neither \"left\" nor \"right\""),
     ] {
-        let message = put(name, key, value);
-        assert!(
-            parts.iter().all(|part| message.contains(part)),
-            "{name}, {key} = {value}: {message}"
-        );
+        let message = refusal_of(name, key, value);
+        assert!(message.contains(name) && message.contains(rule), "{key} = {value}: {message}");
     }
+    let short = refusal_of(transformer, "max_seq_length", "1");
+    assert!(short.contains("`max_seq_length` = 1 leaves no room for the 2 special"), "{short}");
+    let many = refusal_of(model, "truncate_dim", "33");
+    assert!(many.contains("`truncate_dim` = 33 is not one of 1 to 32"), "{many}");
 }
 
 #[test]

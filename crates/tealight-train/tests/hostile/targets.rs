@@ -12,7 +12,7 @@ use tealight_model::ModelConfig;
 use tealight_train::RunConfig;
 use tealight_train::config::ConfigSource;
 use tealight_train::observer::jsonl;
-use tealight_train::pretrained::Pretrained;
+use tealight_train::pretrained::{Pretrained, SentenceSettings};
 use tealight_train::run::checkpoint::{Checkpoint, load_weights, verify};
 use tealight_train::run::{Checkpoints, RunDirectory};
 use tealight_train::storage::tensor_file::TensorFile;
@@ -26,11 +26,12 @@ use tealight_train::weather;
 pub(crate) type Target = fn(&[u8]);
 
 /// All functions, by the names of the fuzz targets.
-pub(crate) const TARGETS: [(&str, Target); 10] = [
+pub(crate) const TARGETS: [(&str, Target); 11] = [
     ("config", config),
     ("checkpoint", checkpoint),
     ("run", run),
     ("folder", folder),
+    ("sentence", sentence),
     ("tokenizer", tokenizer),
     ("corpus", corpus),
     ("days", days),
@@ -103,6 +104,22 @@ pub(crate) fn folder(bytes: &[u8]) {
         let _ = model.masked_lm(&Device::Cpu);
         let _ = model.causal_lm(&Device::Cpu);
         let _ = model.seq2seq(&Device::Cpu);
+    });
+}
+
+/// The files of sentence-transformers beside a model of width 32.
+pub(crate) fn sentence(bytes: &[u8]) {
+    let names = [
+        "modules.json",
+        "1_Pooling/config.json",
+        "sentence_bert_config.json",
+        "config_sentence_transformers.json",
+        "tokenizer_config.json",
+        "2_Normalize/config.json",
+    ];
+    in_folder(bytes, &names, |folder| {
+        let Ok(stated) = SentenceSettings::read(folder, 32) else { return };
+        let _ = stated.prompt(Some("query"));
     });
 }
 
@@ -194,8 +211,11 @@ fn in_folder(bytes: &[u8], names: &[&str], look: impl FnOnce(&Path)) {
         let Some(bytes) = rest else { break };
         let end = bytes.windows(BETWEEN.len()).position(|window| window == BETWEEN);
         let content = &bytes[..end.unwrap_or(bytes.len())];
+        let path = folder.path().join(name);
+        let parent = path.parent().unwrap_or(folder.path());
+        let write = || fs::create_dir_all(parent).and_then(|()| fs::write(&path, content));
         // An empty part writes no file.
-        if !content.is_empty() && fs::write(folder.path().join(name), content).is_err() {
+        if !content.is_empty() && write().is_err() {
             return;
         }
         rest = end.map(|end| &bytes[end + BETWEEN.len()..]);

@@ -142,7 +142,7 @@ fn the_help_of_each_command_has_what_the_readme_claims() -> Result {
         ),
         ("export", &["--to", "--format", "--checkpoint", "--cache", "onnx"]),
         ("classify", &["--json", "--checkpoint", "--top-k"]),
-        ("embed", &["--file", "--similar", "--npy", "--json", "--pooling", "Examples:"]),
+        ("embed", &["--file", "--pooling", "--npy", "--similar", "--top-k", "--json", "Examples:"]),
         ("plot", &["--output", "--mean", "--log"]),
         ("attend", &["--output", "--maps", "--json", "--text", "--checkpoint"]),
         ("inspect", &["--list", "--set"]),

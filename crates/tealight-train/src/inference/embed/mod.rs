@@ -218,8 +218,7 @@ mod tests {
 
     #[test]
     fn batches_hold_all_texts_with_little_padding() {
-        let lens: Vec<usize> = (0..1009).rev().map(|n| 3 + n % 7 + n / 11).collect();
-        let mut lens = lens;
+        let mut lens: Vec<usize> = (0..1009).map(|n| 3 + n % 7 + n / 11).collect();
         lens.sort_unstable_by(|a, b| b.cmp(a));
         let batches = batches(&lens);
         assert_eq!(

@@ -111,7 +111,9 @@ fn combined(mut pooled: Vec<f32>, row: &[f32], with: impl Fn(f32, f32) -> f32) -
 /// Divides by the Euclidean norm.
 pub(super) fn to_unit_length(vector: &mut [f32]) {
     let norm = vector.iter().map(|value| value * value).sum::<f32>().sqrt().max(LEAST_NORM);
-    vector.iter_mut().for_each(|value| *value /= norm);
+    for value in vector {
+        *value /= norm;
+    }
 }
 
 #[cfg(test)]

@@ -30,7 +30,7 @@ pub struct Neighbour {
 impl Embeddings {
     /// The number of vectors.
     pub fn len(&self) -> usize {
-        if self.dim == 0 { 0 } else { self.values.len() / self.dim }
+        self.rows().len()
     }
 
     /// Whether there are none.
@@ -85,11 +85,10 @@ impl Embeddings {
 /// The places of the `k` highest values, the highest first.
 fn highest(values: &[f32], k: usize) -> Vec<Neighbour> {
     let places: Vec<u32> = (0..values.len() as u32).collect();
-    let places = best(&places, k, |place| f64::from(values[place as usize])).into_iter();
-    places
-        .map(|place| place as usize)
-        .map(|index| Neighbour { index, cosine: values[index] })
-        .collect()
+    // −0 is equal to 0.
+    let cosine = |place: u32| f64::from(values[place as usize]) + 0.;
+    let places = best(&places, k, cosine).into_iter().map(|place| place as usize);
+    places.map(|index| Neighbour { index, cosine: values[index].clamp(-1., 1.) }).collect()
 }
 
 #[cfg(test)]

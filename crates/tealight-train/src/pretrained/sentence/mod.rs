@@ -11,23 +11,21 @@
 //! What these files ask for is done or refused by name. Keys and their meaning are those of sentence-transformers 2
 //! to 6; `2_Dense` and other modules with parameters are refused.
 
+mod model;
+mod pooling;
+
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
-use candle_core::Device;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
-use tealight_model::models::masked_lm::{MaskedLm, MaskedLmSpec};
-use tealight_model::names::Named;
 
-use super::Pretrained;
-use super::purpose::Purpose;
 use super::weight_files::read_json_text;
 use crate::data::text::tokenizer::Side;
 use crate::error::{Error, Result};
-use crate::inference::embed::{Embedder, Normalize, Pooling, Settings};
-use crate::storage::files;
+use crate::inference::embed::{Normalize, Settings};
+use pooling::poolings;
 
 /// The steps.
 const MODULES: &str = "modules.json";
@@ -41,15 +39,6 @@ const TOKENIZER: &str = "tokenizer_config.json";
 const CONFIG: &str = "config.json";
 /// The folder of the pooling in folders that are written.
 const POOLING: &str = "1_Pooling";
-/// The older spelling of poolings, in the order in which their vectors are concatenated.
-const FLAGS: [(&str, &str); 6] = [
-    ("pooling_mode_cls_token", "cls"),
-    ("pooling_mode_max_tokens", "max"),
-    ("pooling_mode_mean_tokens", "mean"),
-    ("pooling_mode_mean_sqrt_len_tokens", "mean_sqrt_len_tokens"),
-    ("pooling_mode_weightedmean_tokens", "weightedmean"),
-    ("pooling_mode_lasttoken", "lasttoken"),
-];
 
 /// How a folder embeds texts.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -266,131 +255,6 @@ impl Module {
             None => &self.class,
         }
     }
-}
-
-impl Pretrained {
-    /// How the model's folder embeds texts.
-    ///
-    /// # Errors
-    /// As [`SentenceSettings::read`].
-    pub fn sentence_settings(&self) -> Result<SentenceSettings> {
-        SentenceSettings::read(&self.folder, self.model.d_model)
-    }
-
-    /// The files of sentence-transformers for a folder that is exported; none if this one has none, or asks for what Tealight
-    /// does not compute.
-    ///
-    /// # Errors
-    /// If the folder truncates texts on the left, which no file that is written says.
-    pub(super) fn sentence_files(&self) -> Result<Vec<(String, Vec<u8>)>> {
-        match self.sentence_settings() {
-            Ok(stated) if stated.is_stated => {
-                if stated.settings.truncated_side == Side::Left {
-                    let rule = "`truncation_side` = \"left\" cannot be exported";
-                    return Err(Error::unusable(&self.folder.join(TOKENIZER), &rule));
-                }
-                files(&stated, self.model.d_model)
-            }
-            _ => Ok(Vec::new()),
-        }
-    }
-
-    /// Builds the encoder, without gradients, and what embeds texts with it.
-    ///
-    /// # Errors
-    /// If the model is no encoder of texts, has no tokenizer, or cannot do what the `settings` ask for.
-    pub fn embedder(&self, settings: Settings, device: &Device) -> Result<Embedder> {
-        let spec = match &self.purpose {
-            Purpose::MaskedLm(spec) | Purpose::Encoder(spec) => *spec,
-            Purpose::Classifier(spec) if !self.model.causal => MaskedLmSpec {
-                vocab_size: spec.vocab_size,
-                n_token_types: spec.n_token_types,
-                pad_id: spec.pad_id,
-                seq_len: spec.seq_len,
-                packed: false,
-            },
-            _ => {
-                return Err(
-                    self.wrong_purpose("an encoder of texts, which reads in both directions")
-                );
-            }
-        };
-        let encoder =
-            self.build_model(device, |vb| MaskedLm::build_encoder(&self.model, &spec, vb))?;
-        let embedder = Embedder::new(encoder, &self.model, self.tokenizer()?, settings, device);
-        embedder.map_err(|error| match error {
-            Error::Config(fault) => Error::unusable(&self.folder, &fault),
-            error => error,
-        })
-    }
-}
-
-/// The files of `stated` settings with their names, as sentence-transformers 2 and later read them.
-fn files(stated: &SentenceSettings, d_model: usize) -> Result<Vec<(String, Vec<u8>)>> {
-    let SentenceSettings { settings, prompts, default_prompt, .. } = stated;
-    let module = |idx: usize, path: &str, class: &str| {
-        let class = format!("sentence_transformers.models.{class}");
-        json!({ "idx": idx, "name": idx.to_string(), "path": path, "type": class })
-    };
-    let mut modules = vec![module(0, "", "Transformer"), module(1, POOLING, "Pooling")];
-    if settings.normalize != Normalize::No {
-        modules.push(module(2, "2_Normalize", "Normalize"));
-    }
-    let is_chosen = |mode| settings.poolings.iter().any(|pooling| pooling.name() == mode);
-    let mut pooling = Map::new();
-    pooling.insert("word_embedding_dimension".to_owned(), d_model.into());
-    if settings.poolings.len() == 1 {
-        pooling.extend(FLAGS.map(|(key, mode)| (key.to_owned(), is_chosen(mode).into())));
-    } else {
-        // Only the newer spelling has an order.
-        pooling.insert("pooling_mode".to_owned(), json!(settings.poolings));
-    }
-    let transformer = json!({
-        "max_seq_length": settings.max_seq_len, "do_lower_case": settings.lowercase,
-    });
-    let model = json!({
-        "prompts": prompts, "default_prompt_name": default_prompt, "truncate_dim": settings.truncate_dim,
-    });
-    let json = |name: String, value: Value| -> Result<_> {
-        let bytes = files::to_json(Path::new(&name), &value)?;
-        Ok((name, bytes))
-    };
-    Ok(vec![
-        json(MODULES.to_owned(), modules.into())?,
-        json(format!("{POOLING}/{CONFIG}"), pooling.into())?,
-        json(TRANSFORMER.to_owned(), transformer)?,
-        json(MODEL.to_owned(), model)?,
-    ])
-}
-
-/// The poolings of a `config.json`, whose keys for them are removed.
-fn poolings(config: &mut Map<String, Value>) -> std::result::Result<Vec<Pooling>, String> {
-    let flags: Vec<_> =
-        FLAGS.iter().filter_map(|&(key, mode)| Some((key, mode, config.remove(key)?))).collect();
-    let modes: Vec<Value> = match config.remove("pooling_mode") {
-        Some(Value::Array(modes)) => modes,
-        Some(mode) => vec![mode],
-        None if flags.is_empty() => vec![json!("mean")],
-        None => {
-            if let Some((key, _, value)) = flags.iter().find(|(.., value)| !value.is_boolean()) {
-                return Err(format!("`{key}` = {value} is neither true nor false"));
-            }
-            let chosen = flags.iter().filter(|(.., value)| *value == true);
-            chosen.map(|(_, mode, _)| json!(mode)).collect()
-        }
-    };
-    if modes.is_empty() {
-        return Err("it names no pooling".to_owned());
-    }
-    modes.iter().map(pooling).collect()
-}
-
-fn pooling(mode: &Value) -> std::result::Result<Pooling, String> {
-    let known = Pooling::ALL.iter().find(|pooling| mode == pooling.name());
-    known.copied().ok_or_else(|| {
-        let names: Vec<_> = Pooling::ALL.iter().map(|pooling| pooling.name()).collect();
-        format!("its pooling {mode} is not supported; these are: {}", names.join(", "))
-    })
 }
 
 /// The side on which `tokenizer_config.json` truncates texts.
