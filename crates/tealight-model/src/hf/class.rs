@@ -13,7 +13,7 @@ use crate::config::ModelConfig;
 use crate::layers::norm::{LayerNormConfig, NormConfig};
 
 names! {
-    /// The training objective of a language model.
+    /// The training objective of a model.
     pub enum Head {
         /// Predict masked tokens.
         "masked_lm" => MaskedLm,
@@ -21,6 +21,8 @@ names! {
         "causal_lm" => CausalLm,
         /// Generate a target sequence from a source sequence.
         "seq2seq" => Seq2Seq,
+        /// Classify a picture.
+        "image_classifier" => ImageClassifier,
     }
 }
 

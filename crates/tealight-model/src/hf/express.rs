@@ -50,7 +50,11 @@ pub fn express_classifier(
     sizes: &Sizes,
     outputs: &Classification,
 ) -> HfResult<Expressed> {
-    let has_one = |family: &Family| family.class().classifier.is_some();
+    let of_pictures = sizes.picture.is_some();
+    let has_one = |family: &Family| {
+        let class = family.class();
+        class.classifier.is_some() && (class.head == Head::ImageClassifier) == of_pictures
+    };
     let families = Family::ALL.iter().copied().filter(has_one);
     nearest(families, |family| express_classifier_as(family, config, sizes, outputs))
 }

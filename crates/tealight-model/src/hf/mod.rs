@@ -45,6 +45,7 @@ mod t5;
 mod table;
 #[cfg(test)]
 mod test_support;
+mod vit;
 mod weights;
 
 use std::collections::BTreeSet;
@@ -93,6 +94,8 @@ names! {
         "llama" => Llama,
         /// Qwen3 (Yang et al. 2025).
         "qwen3" => Qwen3,
+        /// The Vision Transformer (Dosovitskiy et al. 2021).
+        "vit" => Vit,
     }
 }
 
@@ -110,6 +113,7 @@ impl Family {
             Self::Mistral => &mistral::CLASS,
             Self::Llama => &llama::CLASS,
             Self::Qwen3 => &qwen3::CLASS,
+            Self::Vit => &vit::CLASS,
         }
     }
 
@@ -132,7 +136,7 @@ impl Family {
     pub fn classifier_head(self, config: &ModelConfig) -> Option<ClassifierHead> {
         let class = self.class().classifier.as_ref()?;
         let (head, _) = (class.read)(&mut Keys::default(), config).ok()?;
-        Some(ClassifierHead::Dense(head))
+        Some(head)
     }
 
     /// Its `model_type`.

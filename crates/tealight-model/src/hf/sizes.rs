@@ -3,8 +3,11 @@
 use super::classification::Classification;
 use crate::models::causal_lm::CausalLmSpec;
 use crate::models::classifier::ClassifierSpec;
+use crate::models::image_classifier::ImageClassifierSpec;
 use crate::models::masked_lm::MaskedLmSpec;
+use crate::models::read_out::ReadOut;
 use crate::models::seq2seq::Seq2SeqSpec;
+use crate::patches::PictureSize;
 
 /// Sizes and ids that the data determine and a [`ModelConfig`] does not contain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,6 +24,8 @@ pub struct Sizes {
     pub bos_id: Option<u32>,
     /// The id of the end token, if known.
     pub eos_id: Option<u32>,
+    /// The size of pictures; `None` for models of texts.
+    pub picture: Option<PictureSize>,
 }
 
 impl Sizes {
@@ -35,6 +40,15 @@ impl Sizes {
         let Self { vocab_size, n_token_types, pad_id, seq_len, .. } = *self;
         let (n_classes, read_out) = (outputs.labels.len(), outputs.read_out);
         ClassifierSpec { vocab_size, n_token_types, pad_id, seq_len, n_classes, read_out }
+    }
+
+    /// As the specification of a classifier of pictures; without `outputs`, of its backbone.
+    pub fn image_classifier(&self, outputs: Option<&Classification>) -> ImageClassifierSpec {
+        ImageClassifierSpec {
+            size: self.picture.unwrap_or_default(),
+            n_classes: outputs.map_or(0, |outputs| outputs.labels.len()),
+            read_out: outputs.map_or(ReadOut::Cls, |outputs| outputs.read_out),
+        }
     }
 
     /// As the specification of a causal language model.
@@ -56,6 +70,12 @@ impl From<ClassifierSpec> for Sizes {
     }
 }
 
+impl From<ImageClassifierSpec> for Sizes {
+    fn from(spec: ImageClassifierSpec) -> Self {
+        Self { picture: Some(spec.size), ..Self::default() }
+    }
+}
+
 impl From<CausalLmSpec> for Sizes {
     fn from(CausalLmSpec { vocab_size, seq_len, .. }: CausalLmSpec) -> Self {
         Self { vocab_size, seq_len, ..Self::default() }
@@ -71,6 +91,6 @@ impl From<Seq2SeqSpec> for Sizes {
 impl From<MaskedLmSpec> for Sizes {
     fn from(spec: MaskedLmSpec) -> Self {
         let MaskedLmSpec { vocab_size, n_token_types, pad_id, seq_len, .. } = spec;
-        Self { vocab_size, n_token_types, seq_len, pad_id, bos_id: None, eos_id: None }
+        Self { vocab_size, n_token_types, seq_len, pad_id, ..Self::default() }
     }
 }

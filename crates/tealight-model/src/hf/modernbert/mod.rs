@@ -12,7 +12,7 @@ mod layers;
 use serde_json::{Map, Value, json};
 
 use super::class::{Class, Head};
-use super::classification::HeadClass;
+use super::classification::{self, HeadClass};
 use super::keys::Keys;
 use super::rules::Rules;
 use super::sizes::Sizes;
@@ -20,7 +20,7 @@ use super::table::Pair;
 use super::{HfError, HfResult, encoder};
 use crate::choice::names::Named as _;
 use crate::config::{EmbeddingConfig, LmHeadConfig, ModelConfig, NormPlacement};
-use crate::layers::classifier_head::DenseHead;
+use crate::layers::classifier_head::{ClassifierHead, DenseHead};
 use crate::layers::feed_forward::{Activation, FeedForwardConfig, GluConfig};
 use crate::layers::norm::{LayerNormConfig, NormConfig};
 use crate::models::read_out::ReadOut;
@@ -103,7 +103,7 @@ fn read(keys: &mut Keys) -> HfResult<(ModelConfig, Sizes)> {
 const READ_OUTS: [ReadOut; 2] = [ReadOut::Cls, ReadOut::Mean];
 
 /// The head of a classifier, which is that of the masked language model with another output. The state is read before it.
-fn read_head(keys: &mut Keys, config: &ModelConfig) -> HfResult<(DenseHead, ReadOut)> {
+fn read_head(keys: &mut Keys, config: &ModelConfig) -> HfResult<(ClassifierHead, ReadOut)> {
     let pooling = keys.word("classifier_pooling", ReadOut::Cls.name())?;
     let read_out = READ_OUTS.into_iter().find(|known| known.name() == pooling);
     let read_out = read_out.ok_or_else(|| {
@@ -117,15 +117,16 @@ fn read_head(keys: &mut Keys, config: &ModelConfig) -> HfResult<(DenseHead, Read
         input_dropout: false,
         dropout: Some(keys.number("classifier_dropout", 0.)?),
     };
-    Ok((head, read_out))
+    Ok((ClassifierHead::Dense(head), read_out))
 }
 
 fn write_head(
-    head: &DenseHead,
+    head: &ClassifierHead,
     read_out: ReadOut,
     config: &ModelConfig,
     rules: &mut Rules,
 ) -> Map<String, Value> {
+    let Some(head) = classification::dense(head, rules) else { return Map::new() };
     let DenseHead { activation, bias, norm, input_dropout, dropout } = *head;
     rules.switch("model.classifier.bias", bias, config.bias, "`model.bias` in the head, too");
     rules.switch("model.classifier.norm", norm, true, "a norm in the head");
