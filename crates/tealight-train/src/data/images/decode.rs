@@ -68,7 +68,10 @@ fn without_alpha<const N: usize, const M: usize>(pixels: &[u8]) -> Vec<u8> {
 
 fn jpeg(bytes: &[u8]) -> Result<Picture, String> {
     let message = |error: zune_jpeg::errors::DecodeErrors| error.to_string();
-    // Strict: a file that was cut off is an error, and not a picture with a grey part.
+    if !ends(bytes) {
+        return Err("it has no end: it was cut off".to_owned());
+    }
+    // Strict: data that are damaged are an error, and not a picture with a grey part.
     let options = DecoderOptions::default().set_strict_mode(true);
     let mut decoder = JpegDecoder::new_with_options(Cursor::new(bytes), options);
     decoder.decode_headers().map_err(message)?;
@@ -83,6 +86,13 @@ fn jpeg(bytes: &[u8]) -> Result<Picture, String> {
         return Err("its pixels are incomplete".to_owned());
     }
     Ok(Picture::new(size, pixels))
+}
+
+/// Whether the marker of the end follows the last scan of a JPEG. A thumbnail in the metadata has an end of its own.
+fn ends(jpeg: &[u8]) -> bool {
+    let (scan, end) = ([0xFF, 0xDA], [0xFF, 0xD9]);
+    let last = jpeg.windows(2).rposition(|marker| marker == scan);
+    last.is_some_and(|at| jpeg[at..].windows(2).any(|marker| marker == end))
 }
 
 #[cfg(test)]

@@ -23,6 +23,7 @@ fn images(config: &Config) -> Images {
 
 fn model(task: &Images) -> ImageClassifier {
     let params = ParamStore::new(17, DType::F32, device());
+    task.build_model(&model_config(), &params.trainable()).unwrap();
     task.build_model(&model_config(), &params.without_gradients()).unwrap()
 }
 

@@ -89,7 +89,11 @@ impl Archive {
             if name.split('/').next_back().is_none_or(|file| file.starts_with('.')) {
                 continue;
             }
-            let place = layout.place(&name).map_err(|rule| self.fault_in(&name, &rule))?;
+            let place = if is_picture(&name) {
+                layout.place(&name).map_err(|rule| self.fault_in(&name, &rule))?
+            } else {
+                layout.place_of_other(&name)
+            };
             let Place::Class(class, split) = place else { continue };
             if !names.insert(name_hash(&name)) {
                 return Err(self.fault_in(&name, "is in the archive twice"));

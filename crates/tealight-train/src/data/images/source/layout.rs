@@ -15,7 +15,7 @@ const TRAIN: &str = "train";
 const HELD_OUT: [&str; 3] = ["test", "val", "validation"];
 
 /// What the names so far have in common. A fault is the end of a sentence that begins with the file's name.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Layout {
     /// The folder that is held out: as set, or the first one seen.
     held_out: Option<String>,
@@ -69,6 +69,14 @@ impl Layout {
         }
         self.check_folders(&folders, split.is_some())?;
         Ok(Place::Class(class, split))
+    }
+
+    /// As [`Self::place`], of a file that is no picture: what lies beside the folders of pictures is outside.
+    pub(super) fn place_of_other<'a>(&self, name: &'a str) -> Place<'a> {
+        if self.first.is_none() {
+            return Place::Outside;
+        }
+        self.clone().place(name).unwrap_or(Place::Outside)
     }
 
     /// Of several held-out folders, the settings must name one.
