@@ -80,6 +80,9 @@ fn every_configuration_can_be_built_and_inspected() -> Result {
             fs::create_dir(folder.path("data"))?;
             for data in fs::read_dir(repository().join("data"))? {
                 let data = data?;
+                if !data.file_type()?.is_file() {
+                    continue;
+                }
                 fs::copy(data.path(), folder.path("data").join(data.file_name()))?;
             }
             let small = "training.batch_size=2";
