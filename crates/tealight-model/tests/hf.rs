@@ -26,6 +26,7 @@ const SIZES: Sizes = Sizes {
     pad_id: Some(0),
     bos_id: None,
     eos_id: None,
+    picture: None,
 };
 
 /// The configuration of a small BERT.

@@ -6,6 +6,7 @@
 //! DistilBERT      pre_classifier, relu         dropout     classifier
 //! Nyströmformer   dropout, classifier.dense, hidden_act,   dropout, classifier.out_proj
 //! ModernBERT      head.dense, classifier_activation, head.norm,  dropout, classifier
+//! ViT                                                            classifier
 //! ```
 //!
 //! All of them read the first position; ModernBERT may read the mean (`classifier_pooling`). [`classifier_head`](crate::classifier_head) has the formula.
@@ -54,9 +55,9 @@ pub struct Classification {
 pub(super) struct HeadClass {
     pub(super) architecture: &'static str,
     /// The head, and what it reads.
-    pub(super) read: fn(&mut Keys, &ModelConfig) -> HfResult<(DenseHead, ReadOut)>,
+    pub(super) read: fn(&mut Keys, &ModelConfig) -> HfResult<(ClassifierHead, ReadOut)>,
     /// The keys of the head. Its faults are recorded.
-    pub(super) write: fn(&DenseHead, ReadOut, &ModelConfig, &mut Rules) -> Map<String, Value>,
+    pub(super) write: fn(&ClassifierHead, ReadOut, &ModelConfig, &mut Rules) -> Map<String, Value>,
     /// The names of what precedes the output, here and in the file.
     pub(super) tensors: &'static [[&'static str; 2]],
     /// The name of the output in the file.
@@ -90,7 +91,7 @@ impl HeadClass {
         config: &mut ModelConfig,
     ) -> HfResult<Classification> {
         let (head, read_out) = (self.read)(keys, config)?;
-        config.classifier = Some(ClassifierHead::Dense(head));
+        config.classifier = Some(head);
         // Only a language model has this head.
         config.lm_head = None;
         Ok(Classification { labels: labels(keys)?, problem_type: problem_type(keys)?, read_out })
@@ -103,13 +104,8 @@ impl HeadClass {
         outputs: &Classification,
         rules: &mut Rules,
     ) -> Map<String, Value> {
-        let mut map = match config.classifier.clone().unwrap_or_default() {
-            ClassifierHead::Dense(head) => (self.write)(&head, outputs.read_out, config, rules),
-            ClassifierHead::Linear => {
-                rules.wrong_kind("model.classifier.kind", "linear", "dense");
-                Map::new()
-            }
-        };
+        let head = config.classifier.clone().unwrap_or_default();
+        let mut map = (self.write)(&head, outputs.read_out, config, rules);
         let labels = || outputs.labels.iter().enumerate();
         let by_id: Map<_, _> =
             labels().map(|(id, label)| (id.to_string(), label.as_str().into())).collect();
@@ -136,23 +132,24 @@ impl DenseOfFirst {
         &self,
         keys: &mut Keys,
         config: &ModelConfig,
-    ) -> HfResult<(DenseHead, ReadOut)> {
+    ) -> HfResult<(ClassifierHead, ReadOut)> {
         let dropout = match self.dropout {
             Some((key, default)) => keys.optional_number(key)?.or(default),
             None => None,
         };
         let (activation, input_dropout) = (self.activation(config), self.input_dropout);
         let head = DenseHead { activation, input_dropout, dropout, ..DenseHead::default() };
-        Ok((head, ReadOut::Cls))
+        Ok((ClassifierHead::Dense(head), ReadOut::Cls))
     }
 
     pub(super) fn write(
         &self,
-        head: &DenseHead,
+        head: &ClassifierHead,
         read_out: ReadOut,
         config: &ModelConfig,
         rules: &mut Rules,
     ) -> Map<String, Value> {
+        let Some(head) = dense(head, rules) else { return Map::new() };
         let DenseHead { activation, bias, norm, input_dropout, dropout } = *head;
         let first = read_out == ReadOut::Cls;
         rules.check(first, "task.read_out", &format!("\"{}\"", read_out.name()), "\"cls\"");
@@ -176,6 +173,17 @@ impl DenseOfFirst {
             None => {}
         }
         map
+    }
+}
+
+/// Requires a dense map in the head.
+pub(super) fn dense<'a>(head: &'a ClassifierHead, rules: &mut Rules) -> Option<&'a DenseHead> {
+    match head {
+        ClassifierHead::Dense(dense) => Some(dense),
+        ClassifierHead::Linear => {
+            rules.wrong_kind("model.classifier.kind", head.kind(), "dense");
+            None
+        }
     }
 }
 

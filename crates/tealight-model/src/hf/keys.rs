@@ -80,6 +80,17 @@ impl Keys {
         self.read(key, "must be a whole number", size, None)
     }
 
+    /// A length that two axes share, or a list of both: rows, then columns.
+    pub(super) fn pair(&mut self, key: &str, default: usize) -> HfResult<[usize; 2]> {
+        let size = |value: &Value| usize::try_from(value.as_u64()?).ok();
+        let pair = |value: &Value| match value.as_array().map(Vec::as_slice) {
+            Some([rows, columns]) => Some([size(rows)?, size(columns)?]),
+            Some(_) => None,
+            None => Some([size(value)?; 2]),
+        };
+        self.read(key, "must be a whole number, or a list of two", pair, [default; 2])
+    }
+
     /// Whether the value is `null`.
     pub(super) fn is_null(&self, key: &str) -> bool {
         self.map.get(key) == Some(&Value::Null)

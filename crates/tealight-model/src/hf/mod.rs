@@ -39,6 +39,7 @@ mod t5;
 mod table;
 #[cfg(test)]
 mod test_support;
+mod vit;
 mod weights;
 
 use std::collections::BTreeSet;
@@ -58,8 +59,11 @@ use crate::layers::classifier_head::ClassifierHead;
 use crate::layers::norm::{LayerNormConfig, NormConfig};
 use crate::models::causal_lm::CausalLmSpec;
 use crate::models::classifier::ClassifierSpec;
+use crate::models::image_classifier::ImageClassifierSpec;
 use crate::models::masked_lm::MaskedLmSpec;
+use crate::models::read_out::ReadOut;
 use crate::models::seq2seq::Seq2SeqSpec;
+use crate::patches::PictureSize;
 use classification::HeadClass;
 use keys::Keys;
 use rules::Rules;
@@ -92,11 +96,13 @@ names! {
         "llama" => Llama,
         /// Qwen3 (Yang et al. 2025).
         "qwen3" => Qwen3,
+        /// The Vision Transformer (Dosovitskiy et al. 2021).
+        "vit" => Vit,
     }
 }
 
 names! {
-    /// The training objective of a language model.
+    /// The training objective of a model.
     pub enum Head {
         /// Predict masked tokens.
         "masked_lm" => MaskedLm,
@@ -104,6 +110,8 @@ names! {
         "causal_lm" => CausalLm,
         /// Generate a target sequence from a source sequence.
         "seq2seq" => Seq2Seq,
+        /// Classify a picture.
+        "image_classifier" => ImageClassifier,
     }
 }
 
@@ -122,6 +130,8 @@ pub struct Sizes {
     pub bos_id: Option<u32>,
     /// The id of the end token, if known.
     pub eos_id: Option<u32>,
+    /// The size of pictures; `None` for models of texts.
+    pub picture: Option<PictureSize>,
 }
 
 /// The parameters of a masked language model's head. A tied model has no `output.weight`: it uses the
@@ -203,6 +213,7 @@ impl Family {
             Self::Mistral => &mistral::CLASS,
             Self::Llama => &llama::CLASS,
             Self::Qwen3 => &qwen3::CLASS,
+            Self::Vit => &vit::CLASS,
         }
     }
 
@@ -225,7 +236,7 @@ impl Family {
     pub fn classifier_head(self, config: &ModelConfig) -> Option<ClassifierHead> {
         let class = self.class().classifier.as_ref()?;
         let (head, _) = (class.read)(&mut Keys::default(), config).ok()?;
-        Some(ClassifierHead::Dense(head))
+        Some(head)
     }
 
     /// Its `model_type`.
@@ -272,6 +283,15 @@ impl Sizes {
         ClassifierSpec { vocab_size, n_token_types, pad_id, seq_len, n_classes, read_out }
     }
 
+    /// As the specification of a classifier of pictures; without `outputs`, of its backbone.
+    pub fn image_classifier(&self, outputs: Option<&Classification>) -> ImageClassifierSpec {
+        ImageClassifierSpec {
+            size: self.picture.unwrap_or_default(),
+            n_classes: outputs.map_or(0, |outputs| outputs.labels.len()),
+            read_out: outputs.map_or(ReadOut::Cls, |outputs| outputs.read_out),
+        }
+    }
+
     /// As the specification of a causal language model.
     pub fn causal_lm(&self) -> CausalLmSpec {
         CausalLmSpec { vocab_size: self.vocab_size, seq_len: self.seq_len, packed: false }
@@ -291,6 +311,12 @@ impl From<ClassifierSpec> for Sizes {
     }
 }
 
+impl From<ImageClassifierSpec> for Sizes {
+    fn from(spec: ImageClassifierSpec) -> Self {
+        Self { picture: Some(spec.size), ..Self::default() }
+    }
+}
+
 impl From<CausalLmSpec> for Sizes {
     fn from(CausalLmSpec { vocab_size, seq_len, .. }: CausalLmSpec) -> Self {
         Self { vocab_size, seq_len, ..Self::default() }
@@ -306,7 +332,7 @@ impl From<Seq2SeqSpec> for Sizes {
 impl From<MaskedLmSpec> for Sizes {
     fn from(spec: MaskedLmSpec) -> Self {
         let MaskedLmSpec { vocab_size, n_token_types, pad_id, seq_len, .. } = spec;
-        Self { vocab_size, n_token_types, seq_len, pad_id, bos_id: None, eos_id: None }
+        Self { vocab_size, n_token_types, seq_len, pad_id, ..Self::default() }
     }
 }
 
@@ -388,7 +414,11 @@ pub fn express_classifier(
     sizes: &Sizes,
     outputs: &Classification,
 ) -> HfResult<Expressed> {
-    let has_one = |family: &Family| family.class().classifier.is_some();
+    let of_pictures = sizes.picture.is_some();
+    let has_one = |family: &Family| {
+        let class = family.class();
+        class.classifier.is_some() && (class.head == Head::ImageClassifier) == of_pictures
+    };
     let families = Family::ALL.iter().copied().filter(has_one);
     nearest(families, |family| express_classifier_as(family, config, sizes, outputs))
 }

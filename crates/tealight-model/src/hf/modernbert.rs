@@ -12,7 +12,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::classification::HeadClass;
+use super::classification::{self, HeadClass};
 use super::keys::Keys;
 use super::rules::Rules;
 use super::table::Pair;
@@ -22,7 +22,7 @@ use crate::attention::score::Score;
 use crate::attention::{AttentionConfig, local};
 use crate::choice::names::Named as _;
 use crate::config::{EmbeddingConfig, LayerConfig, LmHeadConfig, ModelConfig, NormPlacement};
-use crate::layers::classifier_head::DenseHead;
+use crate::layers::classifier_head::{ClassifierHead, DenseHead};
 use crate::layers::feed_forward::{Activation, FeedForwardConfig, GluConfig};
 use crate::layers::norm::{LayerNormConfig, NormConfig};
 use crate::models::read_out::ReadOut;
@@ -125,7 +125,7 @@ fn position(base: f64) -> PositionConfig {
 const READ_OUTS: [ReadOut; 2] = [ReadOut::Cls, ReadOut::Mean];
 
 /// The head of a classifier, which is that of the masked language model with another output. The state is read before it.
-fn read_head(keys: &mut Keys, config: &ModelConfig) -> HfResult<(DenseHead, ReadOut)> {
+fn read_head(keys: &mut Keys, config: &ModelConfig) -> HfResult<(ClassifierHead, ReadOut)> {
     let pooling = keys.word("classifier_pooling", ReadOut::Cls.name())?;
     let read_out = READ_OUTS.into_iter().find(|known| known.name() == pooling);
     let read_out = read_out.ok_or_else(|| {
@@ -139,15 +139,16 @@ fn read_head(keys: &mut Keys, config: &ModelConfig) -> HfResult<(DenseHead, Read
         input_dropout: false,
         dropout: Some(keys.number("classifier_dropout", 0.)?),
     };
-    Ok((head, read_out))
+    Ok((ClassifierHead::Dense(head), read_out))
 }
 
 fn write_head(
-    head: &DenseHead,
+    head: &ClassifierHead,
     read_out: ReadOut,
     config: &ModelConfig,
     rules: &mut Rules,
 ) -> Map<String, Value> {
+    let Some(head) = classification::dense(head, rules) else { return Map::new() };
     let DenseHead { activation, bias, norm, input_dropout, dropout } = *head;
     rules.switch("model.classifier.bias", bias, config.bias, "`model.bias` in the head, too");
     rules.switch("model.classifier.norm", norm, true, "a norm in the head");

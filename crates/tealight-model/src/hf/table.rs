@@ -26,6 +26,10 @@ enum Order {
     /// The outputs of each head, or the features of a gain, are in the order of rotary positions with the layout
     /// `half`; here 2i and 2i + 1 form a pair.
     Halves { head_dim: usize },
+    /// The same, under so many more axes of length 1.
+    UnderAxes(usize),
+    /// A weight of `size` × `size` pixels as `(out, channels, size, size)`; here `(out, size·size·channels)`.
+    Kernels { size: usize },
 }
 
 /// A direction of the conversion.
@@ -76,6 +80,16 @@ impl Pair {
         Self { order: Order::Halves { head_dim }, ..self }
     }
 
+    /// The same tensor, which `transformers` stores under `n` more axes of length 1.
+    pub(super) fn under_axes(self, n: usize) -> Self {
+        Self { order: Order::UnderAxes(n), ..self }
+    }
+
+    /// A linear map of patches of `size` × `size` pixels, which `transformers` stores as a convolution.
+    pub(super) fn of_square_kernels(self, size: usize) -> Self {
+        Self { order: Order::Kernels { size }, ..self }
+    }
+
     /// The parameters that `tensor` contains, by their names here, if this pair matches its name.
     fn split(&self, name: &str, tensor: &Tensor) -> HfResult<Option<Vec<(String, Tensor)>>> {
         let Some(place) = Place::of(name, &self.theirs) else { return Ok(None) };
@@ -101,6 +115,21 @@ impl Pair {
             Order::Halves { head_dim } => match to {
                 To::Ours => swap_rows(tensor, [2, head_dim / 2]),
                 To::Theirs => swap_rows(tensor, [head_dim / 2, 2]),
+            },
+            Order::UnderAxes(n) => match to {
+                To::Ours if tensor.rank() > n && tensor.dims()[..n].iter().all(|&dim| dim == 1) => {
+                    tensor.reshape(&tensor.dims()[n..])
+                }
+                To::Ours => Ok(tensor.clone()),
+                To::Theirs => tensor.reshape([&vec![1; n][..], tensor.dims()].concat()),
+            },
+            Order::Kernels { size } => match (to, tensor.rank()) {
+                (To::Ours, 4) => tensor.permute((0, 2, 3, 1))?.contiguous()?.flatten_from(1),
+                (To::Theirs, 2) => {
+                    let kernels = (tensor.dim(0)?, size, size, ());
+                    tensor.reshape(kernels)?.permute((0, 3, 1, 2))?.contiguous()
+                }
+                _ => Ok(tensor.clone()),
             },
             Order::Same | Order::Transposed => Ok(tensor.clone()),
         }
@@ -235,6 +264,39 @@ mod tests {
         assert_eq!(back.to_vec2::<f32>()?, ours[&name].to_vec2::<f32>()?);
         let short = Tensor::zeros((5, 2), candle_core::DType::F32, &Device::Cpu)?;
         assert!(super::ours(&pairs, "h.0.q.weight", &short).is_err());
+        Ok(())
+    }
+
+    #[test]
+    fn kernels_and_leading_axes_survive_the_round_trip() -> Result<()> {
+        let pairs = [
+            Pair::same("cls", "cls_token").under_axes(2),
+            Pair::same("patches", "projection").of_square_kernels(2),
+        ];
+        // Two outputs of three channels of 2 × 2 pixels: 100·output + 10·channel + 2·row + column.
+        let value = |i: usize| (100 * (i / 12) + 10 * (i / 4 % 3) + i % 4) as f32;
+        let kernels: Vec<f32> = (0..24).map(value).collect();
+        let theirs = BTreeMap::from([
+            ("cls_token".to_owned(), Tensor::arange(0_f32, 5., &Device::Cpu)?.reshape((1, 1, 5))?),
+            ("projection.bias".to_owned(), Tensor::arange(0_f32, 2., &Device::Cpu)?),
+            (
+                "projection.weight".to_owned(),
+                Tensor::from_vec(kernels, (2, 3, 2, 2), &Device::Cpu)?,
+            ),
+        ]);
+        let ours = theirs.iter().map(|(name, tensor)| {
+            super::ours(&pairs, name, tensor).expect("a tensor").expect("a pair").remove(0)
+        });
+        let ours: BTreeMap<_, _> = ours.collect();
+        assert_eq!(ours["cls"].dims(), [5]);
+        let first = &ours["patches.weight"].to_vec2::<f32>()?[0];
+        assert_eq!(first[..], [0., 10., 20., 1., 11., 21., 2., 12., 22., 3., 13., 23.]);
+        let back = join(&pairs, &ours).expect("tensors");
+        for (name, tensor) in &theirs {
+            assert_eq!(back[name].dims(), tensor.dims(), "{name}");
+            let [a, b] = [&back[name], tensor].map(|x| x.flatten_all()?.to_vec1::<f32>());
+            assert_eq!(a?, b?, "{name}");
+        }
         Ok(())
     }
 

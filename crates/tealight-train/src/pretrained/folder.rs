@@ -13,6 +13,7 @@ use tealight_model::BuildError;
 use tealight_model::hf::{self, Description, Expressed, Family, Head, HfError};
 use tealight_model::models::causal_lm::CausalLm;
 use tealight_model::models::classifier::Classifier;
+use tealight_model::models::image_classifier::ImageClassifier;
 use tealight_model::models::masked_lm::MaskedLm;
 use tealight_model::models::seq2seq::Seq2Seq;
 
@@ -130,16 +131,21 @@ pub(super) fn description(
 /// Builds the model once, to check its settings and to request each of its parameters.
 fn build(description: &Description, has_head: bool, vb: &VarBuilder<'_>) -> Result<(), BuildError> {
     let Description { config, sizes, family, classification, .. } = description;
-    if let Some(outputs) = classification {
-        return Classifier::build(config, &sizes.classifier(outputs), vb).map(|_| ());
-    }
-    match family.head() {
-        Head::MaskedLm if !has_head => {
+    let outputs = classification.as_ref();
+    match (family.head(), outputs) {
+        (Head::ImageClassifier, None) => {
+            ImageClassifier::build_backbone(config, &sizes.image_classifier(None), vb).map(|_| ())
+        }
+        (Head::ImageClassifier, _) => {
+            ImageClassifier::build(config, &sizes.image_classifier(outputs), vb).map(|_| ())
+        }
+        (_, Some(outputs)) => Classifier::build(config, &sizes.classifier(outputs), vb).map(|_| ()),
+        (Head::MaskedLm, None) if !has_head => {
             MaskedLm::build_encoder(config, &sizes.masked_lm(), vb).map(|_| ())
         }
-        Head::MaskedLm => MaskedLm::build(config, &sizes.masked_lm(), vb).map(|_| ()),
-        Head::CausalLm => CausalLm::build(config, &sizes.causal_lm(), vb).map(|_| ()),
-        Head::Seq2Seq => Seq2Seq::build(config, &sizes.seq2seq(), vb).map(|_| ()),
+        (Head::MaskedLm, None) => MaskedLm::build(config, &sizes.masked_lm(), vb).map(|_| ()),
+        (Head::CausalLm, None) => CausalLm::build(config, &sizes.causal_lm(), vb).map(|_| ()),
+        (Head::Seq2Seq, None) => Seq2Seq::build(config, &sizes.seq2seq(), vb).map(|_| ()),
     }
 }
 

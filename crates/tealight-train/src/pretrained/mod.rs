@@ -159,6 +159,13 @@ impl Pretrained {
             HfFolder::open(path)?;
         let Description { family, config: model, sizes, classification, .. } = description;
         let purpose = match (family.head(), &classification) {
+            (Head::ImageClassifier, _) => {
+                let rule = format!(
+                    "`model_type` = \"{}\" is a model of pictures, and no command reads one yet",
+                    family.model_type()
+                );
+                return Err(Error::unusable(&path.join(folder::CONFIG), &rule));
+            }
             (_, Some(outputs)) => Purpose::Classifier(sizes.classifier(outputs)),
             (Head::MaskedLm, None) if !has_head => Purpose::Encoder(sizes.masked_lm()),
             (Head::MaskedLm, None) => Purpose::MaskedLm(sizes.masked_lm()),

@@ -17,7 +17,10 @@ fn logits_and_hidden_states_are_those_of_transformers() {
             let outcome = model.run(&case);
             for (prefix, states) in &outcome.hidden_states {
                 let expected = case.hidden_states(prefix);
-                assert!(expected.is_empty() || expected.len() == states.len(), "{}", case.label());
+                // A model of pictures has one that is not compared.
+                let n = states.len();
+                let fits = [0, n, n + 1].contains(&expected.len());
+                assert!(fits, "{}", case.label());
                 for (i, (state, expected)) in states.iter().zip(expected).enumerate() {
                     let label = format!("{}, {prefix} {i}", case.label());
                     faults.near(&label, off(&model, &case, state, expected), LOGITS);

@@ -127,7 +127,9 @@ fn a_decoder_s_old_tensors_are_ignored_and_a_missing_prefix_is_added() {
 }
 
 fn is_of_today(record: &Record) -> bool {
-    record.folder.join("tokenizer.json").exists()
+    ["tokenizer.json", "preprocessor_config.json"]
+        .iter()
+        .any(|name| record.folder.join(name).exists())
 }
 
 /// `TEALIGHT_EXPORT_DIR=DIR cargo nextest run --workspace --test hf --run-ignored only`, then

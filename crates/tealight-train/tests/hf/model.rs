@@ -3,14 +3,18 @@
 use std::collections::BTreeMap;
 
 use candle_core::{DType, Tensor};
+use candle_nn::VarBuilder;
 use tealight_model::attention::Memory;
 use tealight_model::block::BlockInput;
 use tealight_model::embedding::Input;
-use tealight_model::hf::{self, Description, Expressed, Head};
+use tealight_model::hf::{self, Description, Expressed, Head, Sizes};
 use tealight_model::models::causal_lm::CausalLm;
 use tealight_model::models::classifier::Classifier;
+use tealight_model::models::image_classifier::ImageClassifier;
 use tealight_model::models::masked_lm::MaskedLm;
 use tealight_model::models::seq2seq::Seq2Seq;
+use tealight_model::patches::interpolation::interpolated;
+use tealight_model::patches::{Grid, PictureSize};
 use tealight_model::{Mask, Mode, ParamStore};
 use tealight_ops::Gradients;
 use tealight_ops::cross_entropy::cross_entropy;
@@ -34,6 +38,7 @@ enum Built {
     CausalLm(CausalLm),
     Seq2Seq(Seq2Seq),
     Classifier(Classifier),
+    ImageClassifier(ImageClassifier),
 }
 
 /// The results of a model for a case.
@@ -73,6 +78,12 @@ impl Model {
         let store = ParamStore::new(17, DType::F32, device()).computing_in(dtype);
         let Description { config, sizes, family, classification, .. } = &description;
         let head = match (family.head(), classification) {
+            (Head::ImageClassifier, outputs) => {
+                let spec = sizes.image_classifier(outputs.as_ref());
+                Built::ImageClassifier(
+                    ImageClassifier::build(config, &spec, &store.trainable()).unwrap(),
+                )
+            }
             (_, Some(outputs)) => Built::Classifier(
                 Classifier::build(config, &sizes.classifier(outputs), &store.trainable()).unwrap(),
             ),
@@ -105,6 +116,7 @@ impl Model {
             Built::CausalLm(model) => run_causal_lm(model, case, &mask),
             Built::Seq2Seq(model) => self.run_seq2seq(model, case, &mask),
             Built::Classifier(model) => run_classifier(model, case, &mask),
+            Built::ImageClassifier(model) => self.run_image_classifier(model, case),
         }
     }
 
@@ -126,6 +138,40 @@ impl Model {
         Outcome { hidden_states, logits, loss }
     }
 
+    /// Pictures of the model's size; those of another size go through a model of that size, whose positions are
+    /// interpolated, so that there are gradients of both.
+    fn run_image_classifier(&self, model: &ImageClassifier, case: &Case<'_>) -> Outcome {
+        let pictures = case.tensor("pixel_values").permute((0, 2, 3, 1)).unwrap();
+        let pictures = pictures.contiguous().unwrap();
+        let (_batch, height, width, channels) = pictures.dims4().unwrap();
+        let size = PictureSize { height, width, channels };
+        let resized = (self.description.sizes.picture != Some(size))
+            .then(|| self.of_another_size(model.grid(), size));
+        let model = resized.as_ref().unwrap_or(model);
+        let mask = Mask::none();
+        let context = BlockInput { mask: &mask, memory: None, mode: Mode::Eval };
+        let input = Input::Pictures(&pictures);
+        let mut states = model.transformer().hidden_states(&input, &context).unwrap();
+        // The last is normalised here, and there it is not.
+        states.pop();
+        let logits = model.forward(&pictures, Mode::Eval).unwrap();
+        let loss = loss_of_labels(&logits, case.tensor("labels")).unwrap();
+        Outcome { hidden_states: vec![("hidden_states", states)], logits, loss }
+    }
+
+    fn of_another_size(&self, from: Grid, size: PictureSize) -> ImageClassifier {
+        let Description { config, sizes, classification, .. } = &self.description;
+        let spec = Sizes { picture: Some(size), ..*sizes };
+        let spec = spec.image_classifier(classification.as_ref());
+        let to = spec.grid(config).unwrap();
+        let mut leaves: BTreeMap<String, Tensor> = self.store.leaves().into_iter().collect();
+        let table = interpolated(&leaves["position.weight"], from, to).unwrap();
+        leaves.insert("position.weight".to_owned(), table);
+        let dtype = leaves["position.weight"].dtype();
+        let vb = VarBuilder::from_tensors(leaves.into_iter().collect(), dtype, device());
+        ImageClassifier::build(config, &spec, &vb).unwrap()
+    }
+
     /// The inputs of a decoder with these `labels`: the first token, then each label but the last.
     fn shifted(&self, labels: &Tensor) -> Tensor {
         let id = |id: Option<u32>| i64::from(id.unwrap());
@@ -143,7 +189,10 @@ impl Model {
     pub(crate) fn causal_lm(&self) -> Option<&CausalLm> {
         match &self.head {
             Built::CausalLm(model) => Some(model),
-            Built::MaskedLm(_) | Built::Seq2Seq(_) | Built::Classifier(_) => None,
+            Built::MaskedLm(_)
+            | Built::Seq2Seq(_)
+            | Built::Classifier(_)
+            | Built::ImageClassifier(_) => None,
         }
     }
 
