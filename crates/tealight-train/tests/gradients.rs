@@ -11,7 +11,7 @@ use tealight_ops::testing::device;
 
 use any_task::{ForAnyTask, with_task};
 use common::Result;
-use configs::{shipped, shrink_language};
+use configs::{shipped, shrink};
 use tealight_model::Mode;
 use tealight_ops::backward;
 use tealight_ops::rng::{Purpose, Stream};
@@ -42,7 +42,7 @@ impl ForAnyTask for Audit {
 #[test]
 fn every_parameter_of_every_configuration_has_a_gradient() -> Result {
     for (name, mut config) in shipped()? {
-        shrink_language(&mut config);
+        shrink(&mut config);
         with_task(&config, &Audit).map_err(|error| format!("{name}: {error}"))?;
     }
     Ok(())

@@ -16,7 +16,7 @@ use tealight_ops::testing::device;
 
 use any_task::{ForAnyTask, with_task};
 use common::Result;
-use configs::{shipped, shrink_language};
+use configs::{shipped, shrink};
 use tealight_model::Mode;
 use tealight_model::models::forecaster::ReadOut;
 use tealight_train::optimizer::OptimizerConfig;
@@ -62,8 +62,12 @@ fn shrunk(config: &RunConfig) -> RunConfig {
         }
         TaskConfig::ListOps(listops) => short(listops),
         TaskConfig::Classify(classify) => classify.label_smoothing = 0.,
+        TaskConfig::Images(images) => {
+            images.label_smoothing = 0.;
+            images.augment = Default::default();
+        }
     }
-    shrink_language(&mut config);
+    shrink(&mut config);
     if let TaskConfig::CausalLm(task) = &mut config.task {
         // The beginning of a text cannot be predicted, the rest is memorised: use a few short texts.
         task.seq_len = 7;

@@ -26,7 +26,7 @@ use tealight_train::run::{Checkpoints, Selection};
 use tealight_train::task::{Task, TaskConfig, TaskKind};
 use tealight_train::training::session::Progress;
 use tealight_train::{Error, RunConfig, Session, fit};
-use tiny::tiny;
+use tiny::{IMAGES, tiny};
 
 /// Ends the run like a power cut, without a last checkpoint.
 struct PowerCut {
@@ -161,6 +161,10 @@ fn every_task_is_resumed_as_if_it_had_never_stopped() -> Result {
     run(&config, &[1, 5, 8, 12])?.assert_same(&whole, "seq2seq");
     let other = run(&RunConfig { seed: 18, ..config }, &[12])?;
     assert_ne!(other.trained("loss"), whole.trained("loss"));
+    let config = tiny(&IMAGES)?;
+    let whole = run(&config, &[12])?;
+    assert!(whole.metrics.iter().any(|line| line.contains_key("accuracy")));
+    run(&config, &[1, 5, 8, 12])?.assert_same(&whole, "images");
     Ok(())
 }
 
@@ -346,17 +350,20 @@ fn wide() -> Result<RunConfig> {
 
 #[test]
 fn the_number_of_threads_in_the_pool_changes_nothing() -> Result {
-    let run_on = |n_threads| {
+    let run_on = |config: &RunConfig, n_threads| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(n_threads).build()?;
         let outcome = pool.install(|| {
-            let outcome = threads::with(n_threads, || wide().and_then(|config| run(&config, &[2])));
-            outcome.map_err(|error| error.to_string())
+            threads::with(n_threads, || run(config, &[2])).map_err(|error| error.to_string())
         });
         Ok::<_, Box<dyn std::error::Error>>(outcome?)
     };
-    let alone = run_on(1)?;
-    for n_threads in [2, 5] {
-        run_on(n_threads)?.assert_same(&alone, &format!("{n_threads} threads"));
+    let short = ["training.steps=2", "schedule.warmup_steps=1"];
+    for config in [wide()?, tiny(&[&IMAGES[..], &short].concat())?] {
+        let alone = run_on(&config, 1)?;
+        for n_threads in [2, 5] {
+            let label = format!("{}, {n_threads} threads", config.task.kind());
+            run_on(&config, n_threads)?.assert_same(&alone, &label);
+        }
     }
     Ok(())
 }

@@ -9,7 +9,7 @@ mod configs;
 
 use any_task::{ForAnyTask, with_task};
 use common::Result;
-use configs::{shipped, shipped_with, shrink_language};
+use configs::{shipped, shipped_with, shrink};
 use tealight_model::attention::AttentionConfig;
 use tealight_ops::testing::device;
 use tealight_train::optimizer::schedule::{Constant, ScheduleConfig};
@@ -55,7 +55,7 @@ fn shrunk(mut config: RunConfig) -> RunConfig {
         listops.n_validation = 4;
         listops.max_length = listops.max_length.min(listops.min_length + 100);
     }
-    shrink_language(&mut config);
+    shrink(&mut config);
     config
 }
 

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 
 use tealight_train::RunConfig;
 use tealight_train::config::ConfigSource;
+use tealight_train::data::images::shapes;
 use tealight_train::task::TaskConfig;
+use tealight_train::task::images::{self, SourceConfig};
 use tealight_train::task::{seq2seq, weather};
 use tealight_train::text::corpus::CorpusConfig;
 use tealight_train::text::diary;
@@ -50,8 +52,31 @@ fn stand_in(corpus: &mut CorpusConfig) {
     }
 }
 
-/// Makes the model and the corpus of a language task as small as possible.
-pub(crate) fn shrink_language(config: &mut RunConfig) {
+/// Replaces files of pictures, which tests do not download, by drawn ones; folders are part of the repository.
+fn pictures_of(task: &mut images::Config) -> Option<&mut PathBuf> {
+    match &mut task.data {
+        SourceConfig::Folders(folders) => {
+            task.cache = Some(std::env::temp_dir().join("tealight-tests"));
+            Some(&mut folders.path)
+        }
+        data => {
+            *data = SourceConfig::Shapes(shapes::Config {
+                n_train: 64,
+                n_validation: 8,
+                ..Default::default()
+            });
+            None
+        }
+    }
+}
+
+/// Makes the model and the data of a task of texts or of pictures as small as possible.
+pub(crate) fn shrink(config: &mut RunConfig) {
+    if let TaskConfig::Images(_) = &config.task {
+        config.model.d_model = 16 * config.model.n_heads;
+        config.model.n_layers = config.model.n_layers.min(2);
+        config.model.dropout = 0.;
+    }
     let few = diary::Config { n_documents: 64, n_validation: 8, n_days: 2, ..Default::default() };
     let (corpus, seq_len) = match &mut config.task {
         TaskConfig::MaskedLm(task) => (&mut task.corpus, &mut task.seq_len),
@@ -87,6 +112,7 @@ fn read(path: &Path, root: &Path, overrides: &[String]) -> Result<RunConfig> {
         }
         TaskConfig::ListOps(_) => None,
         TaskConfig::Classify(classify) => Some(&mut classify.data.path),
+        TaskConfig::Images(images) => pictures_of(images),
     };
     if let Some(path) = path {
         *path = root.join(&*path);

@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::common::Result;
 use crate::four;
 use crate::job::run;
-use crate::tiny::tiny;
+use crate::tiny::{IMAGES, tiny};
 
 const OPTIMIZERS: [&str; 6] = [
     "optimizer.kind=adamw",
@@ -99,12 +99,15 @@ fn rounded_gradients_are_the_same_with_a_sharded_optimizer() -> Result {
 
 #[test]
 fn uneven_counts_weigh_as_in_one_process() -> Result {
-    let mut settings = MASKED_LM.to_vec();
-    settings.extend(["training.micro_batches=4", "training.batch_size=2"]);
-    let config = tiny(&settings)?;
-    let whole = run(&config, &[(1, 12)])?;
-    for n in [2, 4] {
-        run(&config, &[(n, 12)])?.assert_same(&whole, &format!("{n} ranks"));
+    for task in [&MASKED_LM[..], &IMAGES] {
+        let mut settings = task.to_vec();
+        settings.extend(["training.micro_batches=4", "training.batch_size=2"]);
+        let config = tiny(&settings)?;
+        let whole = run(&config, &[(1, 12)])?;
+        for n in [2, 4] {
+            let label = format!("{}, {n} ranks", config.task.kind());
+            run(&config, &[(n, 12)])?.assert_same(&whole, &label);
+        }
     }
     Ok(())
 }

@@ -20,13 +20,14 @@ use tealight_model::patches::PatchesConfig;
 use tealight_model::position::{PositionConfig, rotary, scaling, sinusoidal};
 use tealight_train::Session;
 use tealight_train::config::Select;
+use tealight_train::data::images::source::cifar;
 use tealight_train::monitor::early_stopping::Direction;
 use tealight_train::optimizer::schedule::ScheduleConfig;
 use tealight_train::optimizer::{OptimizerConfig, muon};
 use tealight_train::run::RunDirectory;
 use tealight_train::task::table::{Table, thousands};
 use tealight_train::task::weather::{InputKind, Regime, SourceConfig};
-use tealight_train::task::{RegisteredTask, TaskConfig, TaskVisitor, classify, seq2seq};
+use tealight_train::task::{RegisteredTask, TaskConfig, TaskVisitor, classify, images, seq2seq};
 use tealight_train::text::corpus::{CorpusConfig, files};
 use tealight_train::text::diary::Languages;
 use tealight_train::text::masking;
@@ -116,6 +117,11 @@ fn all_kinds() -> Result<String> {
         ("[task] sequences", Layout::KINDS),
         ("[task.masking] unit", masking::Unit::KINDS),
         ("[task] input", InputKind::KINDS),
+        ("[task.data] kind (images)", images::SourceConfig::KINDS),
+        ("[task.data] classes (cifar)", cifar::Classes::KINDS),
+        ("[task] colour (images)", images::Colour::KINDS),
+        ("[task] fit (images)", images::Fit::KINDS),
+        ("[task] filter (images)", images::Filter::KINDS),
         ("[model.patches] kind", PatchesConfig::KINDS),
         ("[model.attention] kind", AttentionConfig::KINDS),
         ("[model.attention] score", Score::KINDS),

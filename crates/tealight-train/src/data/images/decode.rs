@@ -84,3 +84,117 @@ fn jpeg(bytes: &[u8]) -> Result<Picture, String> {
     }
     Ok(Picture::new(size, pixels))
 }
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// Of Pillow: 3 x 5 pixels of grey 90.
+    const GREY: &str = "ffd8ffe000104a46494600010100000100010000ffdb004300080606070605080707070909080a0c140d0c0b0b0c1912130f \
+         141d1a1f1e1d1a1c1c20242e2720222c231c1c2837292c30313434341f27393d38323c2e333432ffc0000b08000300050101 \
+         1100ffc40014000100000000000000000000000000000006ffc40014100100000000000000000000000000000000ffda0008 \
+         010100003f0032ffd9";
+    /// Of Pillow: 3 x 5 pixels of (200, 100, 50), with colour at half the resolution.
+    const RGB: &str = "ffd8ffe000104a46494600010100000100010000ffdb004300080606070605080707070909080a0c140d0c0b0b0c1912130f \
+         141d1a1f1e1d1a1c1c20242e2720222c231c1c2837292c30313434341f27393d38323c2e333432ffdb0043010909090c0b0c \
+         180d0d1832211c21323232323232323232323232323232323232323232323232323232323232323232323232323232323232 \
+         3232323232323232ffc00011080003000503012200021101031101ffc4001500010100000000000000000000000000000003 \
+         ffc40014100100000000000000000000000000000000ffc40014010100000000000000000000000000000006ffc400141101 \
+         00000000000000000000000000000000ffda000c03010002110311003f009803460fffd9";
+
+    fn bytes(hex: &str) -> Vec<u8> {
+        let byte = |at: usize| u8::from_str_radix(&hex[at..at + 2], 16).unwrap();
+        (0..hex.len()).step_by(2).map(byte).collect()
+    }
+
+    /// A JPEG of 3 x 5 pixels, grey or in colour.
+    pub(in crate::data::images) fn jpeg_of(colour: bool) -> Vec<u8> {
+        bytes(if colour { RGB } else { GREY })
+    }
+
+    /// The PNG of a picture.
+    pub(crate) fn png_of(picture: &Picture) -> Vec<u8> {
+        let PictureSize { height, width, channels } = picture.size;
+        let colour = if channels == 1 { ColorType::Grayscale } else { ColorType::Rgb };
+        encoded([height, width], colour, png::BitDepth::Eight, &picture.pixels)
+    }
+
+    fn encoded(
+        [height, width]: [usize; 2],
+        colour: ColorType,
+        depth: png::BitDepth,
+        pixels: &[u8],
+    ) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let mut encoder = png::Encoder::new(&mut bytes, width as u32, height as u32);
+        encoder.set_color(colour);
+        encoder.set_depth(depth);
+        if colour == ColorType::Indexed {
+            encoder.set_palette(vec![1, 2, 3, 200, 100, 50]);
+        }
+        let mut writer = encoder.write_header().unwrap();
+        writer.write_image_data(pixels).unwrap();
+        writer.finish().unwrap();
+        bytes
+    }
+
+    #[test]
+    fn jpeg_is_decoded_in_its_colour() {
+        let grey = decode(&jpeg_of(false)).unwrap();
+        let size = PictureSize { height: 3, width: 5, channels: 1 };
+        assert_eq!(grey, Picture::new(size, vec![90; 15]));
+        let colour = decode(&jpeg_of(true)).unwrap();
+        assert_eq!(colour.size, PictureSize { channels: 3, ..size });
+        let near = |(byte, expected): (&u8, &i32)| (i32::from(*byte) - expected).abs() <= 2;
+        assert!(colour.pixels.iter().zip([200, 100, 50].iter().cycle()).all(near), "{colour:?}");
+    }
+
+    #[test]
+    fn every_kind_of_png_becomes_grey_or_colour() {
+        use png::BitDepth::{Eight, One, Sixteen};
+        let decoded = |colour, depth, pixels: &[u8]| {
+            let Picture { size, pixels } = decode(&encoded([1, 2], colour, depth, pixels)).unwrap();
+            (size.channels, pixels)
+        };
+        let rgb = vec![1, 2, 3, 200, 100, 50];
+        assert_eq!(decoded(ColorType::Grayscale, Eight, &[7, 9]), (1, vec![7, 9]));
+        assert_eq!(decoded(ColorType::Grayscale, One, &[0b0100_0000]), (1, vec![0, 255]));
+        assert_eq!(decoded(ColorType::Grayscale, Sixteen, &[7, 1, 9, 200]), (1, vec![7, 9]));
+        assert_eq!(decoded(ColorType::GrayscaleAlpha, Eight, &[7, 0, 9, 255]), (1, vec![7, 9]));
+        assert_eq!(decoded(ColorType::Rgb, Eight, &rgb), (3, rgb.clone()));
+        let rgba = [1, 2, 3, 0, 200, 100, 50, 255];
+        assert_eq!(decoded(ColorType::Rgba, Eight, &rgba), (3, rgb.clone()));
+        assert_eq!(decoded(ColorType::Indexed, Eight, &[0, 1]), (3, rgb));
+    }
+
+    #[test]
+    fn what_is_no_picture_says_why() {
+        let size = PictureSize { height: 13, width: 17, channels: 3 };
+        let whole = png_of(&Picture::new(size, (0..13 * 17 * 3).map(|at| at as u8).collect()));
+        let fault = |bytes: &[u8]| decode(bytes).unwrap_err();
+        assert_eq!(fault(b""), "is empty");
+        assert_eq!(fault(b"a text that is called .png"), "is neither a PNG nor a JPEG");
+        for cut in [10, 30, whole.len() / 2, whole.len() - 13] {
+            assert!(fault(&whole[..cut]).starts_with("is a broken PNG: "), "{cut}");
+        }
+        let mut flipped = whole.clone();
+        flipped[whole.len() / 2] ^= 1;
+        assert!(fault(&flipped).starts_with("is a broken PNG: "));
+        let jpeg = jpeg_of(true);
+        for cut in [3, 100, jpeg.len() - 4] {
+            assert!(fault(&jpeg[..cut]).starts_with("is a broken JPEG: "), "{cut}");
+        }
+    }
+
+    #[test]
+    fn a_header_that_claims_more_than_memory_holds_is_refused() {
+        let size = PictureSize { height: 1, width: 1, channels: 1 };
+        let mut bytes = png_of(&Picture::new(size, vec![0]));
+        bytes[16..24].copy_from_slice(&[0, 1, 0, 0, 0, 1, 0, 0]);
+        let mut crc = flate2::Crc::new();
+        crc.update(&bytes[12..29]);
+        bytes[29..33].copy_from_slice(&crc.sum().to_be_bytes());
+        let message = decode(&bytes).unwrap_err();
+        assert!(message.contains("65536 x 65536 pixels, and at most"), "{message}");
+    }
+}

@@ -214,4 +214,7 @@ fn in_list(found: &[String], list: &[String]) -> Result<Vec<u32>> {
 }
 
 #[cfg(test)]
+pub(crate) use decode::tests::png_of;
+
+#[cfg(test)]
 mod tests;

@@ -154,3 +154,60 @@ fn cut_out(picture: &Picture, [rows, columns]: [usize; 2]) -> Picture {
     let pixels = (top..top + rows).flat_map(row).copied().collect();
     Picture::new(PictureSize { height: rows, width: columns, channels }, pixels)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::fingerprint::fnv_1a;
+
+    fn picture((height, width, channels): (usize, usize, usize)) -> Picture {
+        let byte = |at: usize| {
+            let (row, column, channel) =
+                (at / (width * channels), at / channels % width, at % channels);
+            ((row * 31 + column * 17 + channel * 71) * 7 % 256) as u8
+        };
+        let size = PictureSize { height, width, channels };
+        Picture::new(size, (0..height * width * channels).map(byte).collect())
+    }
+
+    /// Hashes of the bytes that Pillow 13.0 makes of the same pictures.
+    #[test]
+    fn pictures_are_resized_as_pillow_does() {
+        use Filter::{Bicubic, Bilinear};
+        for (from, to, filter, expected) in [
+            ((13, 7, 3), [8, 8], Bilinear, 0x9b16_270c_82bc_9437),
+            ((13, 7, 3), [17, 5], Bilinear, 0xe9ca_87e5_ee01_5089),
+            ((13, 7, 3), [8, 8], Bicubic, 0x94ea_1144_1a60_acd3),
+            ((13, 7, 3), [17, 5], Bicubic, 0x0ba0_c6bc_4094_f9d4),
+            ((5, 11, 1), [8, 8], Bilinear, 0x48a1_a339_38dd_022c),
+            ((5, 11, 1), [17, 5], Bilinear, 0x7833_864f_47ea_dedc),
+            ((5, 11, 1), [8, 8], Bicubic, 0xbdde_1786_db04_bbb7),
+            ((5, 11, 1), [17, 5], Bicubic, 0x9da2_51cc_38bb_7fe8),
+            ((40, 23, 3), [8, 8], Bilinear, 0xad81_e81d_01af_9be5),
+            ((40, 23, 3), [17, 5], Bilinear, 0xa436_d3e6_52fb_27eb),
+            ((40, 23, 3), [8, 8], Bicubic, 0x186e_28eb_b85b_86c1),
+            ((40, 23, 3), [17, 5], Bicubic, 0xc248_215f_694e_8793),
+        ] {
+            let resized = resize(&picture(from), to, Fit::Stretch, filter);
+            let hash = fnv_1a(resized.pixels);
+            assert_eq!(hash, expected, "{from:?} to {to:?}, {filter:?}");
+        }
+    }
+
+    /// The same of its `resize` and `crop`, with the sizes of torchvision's `Resize` and `CenterCrop`.
+    #[test]
+    fn the_middle_of_the_shorter_side_is_kept() {
+        for (from, expected) in [
+            ((13, 7, 3), 0x67d4_fbbb_047f_4afc),
+            ((5, 11, 1), 0x60cd_f6af_16b7_7579),
+            ((40, 23, 3), 0xb4b4_6bb3_1669_4970),
+        ] {
+            let resized = resize(&picture(from), [8, 8], Fit::Crop, Filter::Bilinear);
+            assert_eq!(fnv_1a(resized.pixels), expected, "{from:?}");
+        }
+        let wide = resize(&picture((10, 10, 1)), [3, 6], Fit::Crop, Filter::Bilinear);
+        assert_eq!((wide.size.height, wide.size.width), (3, 6));
+        let same = picture((5, 11, 3));
+        assert_eq!(resize(&same, [5, 11], Fit::Crop, Filter::Bicubic), same);
+    }
+}

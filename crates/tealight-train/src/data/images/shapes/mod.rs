@@ -45,7 +45,7 @@ settings! {
         /// Rows and columns of the largest shape.
         pub largest: usize = 11,
         /// The probability that a pixel is flipped.
-        pub noise: f64 = 0.1,
+        pub noise: f64 = 0.2,
         /// Pictures to train on.
         pub n_train: usize = 20_000,
         /// Pictures that are held out.

@@ -1,4 +1,10 @@
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+
 use super::*;
+use crate::data::images::decode::decode;
+use crate::data::images::decode::tests::png_of;
 
 fn shapes(config: &Config) -> Shapes {
     Shapes::new(config, 17).unwrap()
@@ -95,4 +101,40 @@ fn settings_out_of_range_are_named() {
     assert!(message(Config { smallest: 12, ..of() }).starts_with("`task.data.largest` = 11"));
     assert!(message(Config { noise: 0.5, ..of() }).starts_with("`task.data.noise` = 0.5"));
     assert!(message(Config { n_train: 0, ..of() }).starts_with("`task.data.n_train` = 0"));
+}
+
+/// The pictures of `data/pictures`: twenty of each of three classes, by path.
+fn shipped() -> BTreeMap<PathBuf, Picture> {
+    let config = Config { smallest: 10, largest: 13, noise: 0.03, ..Config::default() };
+    let shapes = Shapes::new(&config, 11).unwrap();
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../data/pictures");
+    let drawn: Vec<_> = (0..400).map(|index| shapes.picture(Split::Train, index)).collect();
+    let of = |class: usize| drawn.iter().filter(move |(_, other)| *other == class).take(20);
+    let classes = ["cross", "ring", "triangle"].map(|name| (name, NAMES.iter().position(|&n| n == name)));
+    let named = classes.into_iter().flat_map(|(name, class)| {
+        let folder = root.join(name);
+        of(class.unwrap()).zip(1..).map(move |((picture, _), number)| {
+            (folder.join(format!("{number:02}.png")), picture.clone())
+        })
+    });
+    named.collect()
+}
+
+#[test]
+fn the_pictures_of_the_repository_are_drawn_by_this_generator() {
+    let shipped = shipped();
+    assert_eq!(shipped.len(), 60);
+    for (path, picture) in shipped {
+        assert_eq!(decode(&fs::read(&path).unwrap()).unwrap(), picture, "{}", path.display());
+    }
+}
+
+/// `cargo test -p tealight-train --lib writes_the_pictures -- --ignored`
+#[test]
+#[ignore = "writes data/pictures"]
+fn writes_the_pictures_of_the_repository() {
+    for (path, picture) in shipped() {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, png_of(&picture)).unwrap();
+    }
 }
