@@ -18,6 +18,7 @@ mod inspecting;
 mod languages;
 mod limits;
 mod listing_operations;
+mod picture_folders;
 mod picturing;
 mod precision;
 mod program;

@@ -9,8 +9,9 @@
 //! bicubic    k(x) = (a + 2)|x|³ − (a + 3)x² + 1, a|x|³ − 5a x² + 8a|x| − 4a       |x| < 1, |x| < 2; a = −½
 //! ```
 //!
-//! Rows are resized first, then columns; weights have 22 bits of fixed point and each pass rounds to 8 bits, so that
-//! the result is Pillow's bit for bit.
+//! Weights have 22 bits of fixed point and each of the two passes rounds to 8 bits, so that the result is Pillow's bit
+//! for bit. As in Pillow 13, the width is changed first, unless the height shrinks by more than twice as many pixels as the
+//! width; earlier versions always change the width first.
 
 use tealight_model::names;
 
@@ -36,6 +37,9 @@ names! {
     }
 }
 
+/// The most pixels of a picture that is resized before its middle is cut out: a long line one pixel high would need more
+/// than memory holds.
+const MAX_PIXELS: usize = 1 << 27;
 /// Bits after the point of a weight.
 const BITS: u32 = 22;
 
@@ -78,6 +82,19 @@ pub fn resize(picture: &Picture, [rows, columns]: [usize; 2], fit: Fit, filter: 
     }
 }
 
+/// Refuses a picture that would be too large if its shorter side had `n` pixels.
+///
+/// # Errors
+/// The end of a sentence that begins with its name.
+pub fn check_proportions(size: PictureSize, n: usize) -> Result<(), String> {
+    let (height, width) = (size.height.max(1), size.width.max(1));
+    let longer = n.saturating_mul(height.max(width)) / height.min(width);
+    if n.saturating_mul(longer) <= MAX_PIXELS {
+        return Ok(());
+    }
+    Err(format!("has {size}, and with {n} on the shorter side more than {MAX_PIXELS} of them"))
+}
+
 /// The picture resized so that its shorter side has `n` pixels and its proportions stay.
 pub fn with_shorter_side(picture: &Picture, n: usize, filter: Filter) -> Picture {
     let PictureSize { height, width, .. } = picture.size;
@@ -92,20 +109,33 @@ pub fn centre(picture: &Picture, [rows, columns]: [usize; 2]) -> Option<Picture>
 }
 
 fn resized(picture: &Picture, height: usize, width: usize, filter: Filter) -> Picture {
-    let PictureSize { channels, .. } = picture.size;
-    let mut size = picture.size;
-    let mut pixels = picture.pixels.clone();
-    if size.width != width {
-        let taps = taps(size.width, width, filter);
+    let (from, channels) = (picture.size, picture.size.channels);
+    let change_width = |pixels: Vec<u8>| {
+        if from.width == width {
+            return pixels;
+        }
+        let taps = taps(from.width, width, filter);
         let row = |row: &[u8]| along(row, &taps, channels);
-        pixels = pixels.chunks_exact(size.width * channels).flat_map(row).collect();
-        size.width = width;
-    }
-    if size.height != height {
-        pixels = along(&pixels, &taps(size.height, height, filter), width * channels);
-        size.height = height;
-    }
-    Picture::new(size, pixels)
+        pixels.chunks_exact(from.width * channels).flat_map(row).collect()
+    };
+    let change_height = |pixels: Vec<u8>, width: usize| {
+        if from.height == height {
+            return pixels;
+        }
+        along(&pixels, &taps(from.height, height, filter), width * channels)
+    };
+    let pixels = picture.pixels.clone();
+    let pixels = if is_height_first(from, height, width) {
+        change_width(change_height(pixels, from.width))
+    } else {
+        change_height(change_width(pixels), width)
+    };
+    Picture::new(PictureSize { height, width, channels }, pixels)
+}
+
+/// The order in which Pillow 13 changes the sides.
+fn is_height_first(from: PictureSize, height: usize, width: usize) -> bool {
+    from.height > height && from.height - height > 2 * from.width.saturating_sub(width)
 }
 
 /// The weights of a new pixel: the first old one, and a weight for it and each after it.

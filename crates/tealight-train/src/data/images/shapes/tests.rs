@@ -110,7 +110,8 @@ fn shipped() -> BTreeMap<PathBuf, Picture> {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../data/pictures");
     let drawn: Vec<_> = (0..400).map(|index| shapes.picture(Split::Train, index)).collect();
     let of = |class: usize| drawn.iter().filter(move |(_, other)| *other == class).take(20);
-    let classes = ["cross", "ring", "triangle"].map(|name| (name, NAMES.iter().position(|&n| n == name)));
+    let classes =
+        ["cross", "ring", "triangle"].map(|name| (name, NAMES.iter().position(|&n| n == name)));
     let named = classes.into_iter().flat_map(|(name, class)| {
         let folder = root.join(name);
         of(class.unwrap()).zip(1..).map(move |((picture, _), number)| {
