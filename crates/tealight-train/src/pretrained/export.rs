@@ -9,7 +9,7 @@ use tealight_model::onnx::{self, Cache, Model};
 
 use super::card::Card;
 use super::purpose::Purpose;
-use super::{HfOrigin, Pretrained, folder, tealight_folder};
+use super::{HfOrigin, Pretrained, folder, preprocessor, tealight_folder};
 use crate::data::text::tokenizer::Tokenizer;
 use crate::error::{Error, Result};
 use crate::storage::files;
@@ -54,6 +54,14 @@ impl Pretrained {
     /// # Errors
     /// If `transformers` has no class for it; the text gives the reason.
     pub fn hugging_face(&self) -> std::result::Result<Expressed, String> {
+        let mut expressed = self.expressed()?;
+        if let Some(preprocessing) = &self.preprocessing {
+            expressed.notes.extend(preprocessor::write(preprocessing).1);
+        }
+        Ok(expressed)
+    }
+
+    fn expressed(&self) -> std::result::Result<Expressed, String> {
         if let Some(HfOrigin { family, sizes, classification, .. }) = &self.hf {
             let expressed = match classification {
                 Some(outputs) => hf::express_classifier_as(*family, &self.model, sizes, outputs),
@@ -76,7 +84,10 @@ impl Pretrained {
                 let sizes = Sizes { bos_id: special.begin, ..sizes };
                 return self.hugging_face_classifier(&sizes, spec.read_out);
             }
-            other @ (Purpose::Encoder(_) | Purpose::Pictures(_) | Purpose::Other(_)) => {
+            Purpose::Pictures(spec) => {
+                return self.hugging_face_classifier(&Sizes::from(*spec), spec.read_out);
+            }
+            other @ (Purpose::Encoder(_) | Purpose::Other(_)) => {
                 return Err(format!("its task is \"{}\"", other.record().task));
             }
         };
@@ -114,6 +125,9 @@ impl Pretrained {
             }
         };
         files.extend(self.sentence_files()?);
+        if !matches!(format, Format::Tealight { .. }) {
+            files.extend(self.preprocessor_file()?);
+        }
         let n_parameters = self.weights.values().map(|tensor| tensor.elem_count() as u64).sum();
         let card = Card {
             name: &provenance.name,
@@ -150,6 +164,14 @@ impl Pretrained {
         Ok(files)
     }
 
+    /// How `transformers` prepares pictures; `None` for models of texts.
+    fn preprocessor_file(&self) -> Result<Option<(String, Vec<u8>)>> {
+        let Some(preprocessing) = &self.preprocessing else { return Ok(None) };
+        let name = preprocessor::FILE;
+        let content = files::to_json(Path::new(name), &preprocessor::write(preprocessing).0)?;
+        Ok(Some((name.to_owned(), content)))
+    }
+
     /// The model whose graph is written.
     fn onnx_model(&self, cache: Cache) -> Result<Model<'_>> {
         let refuse = |rule: &str| Err(Error::unusable(&self.config_file, &rule));
@@ -163,9 +185,12 @@ impl Pretrained {
                     "an encoder-decoder cannot be written as ONNX: its export is not supported",
                 );
             }
-            Purpose::Pictures(_) => {
-                return refuse("a classifier of pictures cannot be written as ONNX");
+            Purpose::Pictures(spec) if spec.n_classes == 0 => {
+                return refuse(
+                    "a model of pictures without a classification head cannot be written as ONNX",
+                );
             }
+            Purpose::Pictures(spec) => Model::ImageClassifier(spec),
             Purpose::Other(record) => {
                 let task = &record.task;
                 let rule = format!(

@@ -3,9 +3,12 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use candle_core::Tensor;
 use serde::Serialize;
 use serde_json::{Value, json};
 use tealight_model::classifier_head::ClassifierHead;
+use tealight_model::patches::Grid;
+use tealight_model::patches::interpolation::interpolated;
 use tealight_model::{ModelConfig, ParamStore};
 
 use super::Pretrained;
@@ -44,6 +47,8 @@ const TEXT_TASKS: [&str; 3] = ["masked_lm", "causal_lm", CLASSIFY];
 const CLASSIFY: &str = "classify";
 /// How the names of the parameters of a classifier's head begin.
 const PICTURE_HEAD: &str = "classifier.";
+/// The table of learned positions.
+const POSITIONS: &str = "position.weight";
 
 #[derive(Serialize)]
 struct Settings<'a> {
@@ -81,12 +86,12 @@ impl Pretrained {
         Ok(source.filled_in(&format!("the model in {}", self.origin.display()), &base)?)
     }
 
-    /// Copies into `params` every parameter of the same name. The head of a classifier of pictures with another number of
-    /// classes is left out.
+    /// Copies into `params` every parameter of the same name. `grid` is that of the patches of a model of pictures: learned
+    /// positions of another grid are interpolated. A head with another number of classes is left out.
     ///
     /// # Errors
     /// If another parameter of the same name has another shape, or if no name is the same.
-    pub fn initialise(&self, params: &ParamStore) -> Result<InitReport> {
+    pub fn initialise(&self, params: &ParamStore, grid: Option<Grid>) -> Result<InitReport> {
         let variables: BTreeMap<_, _> = params.iter().collect();
         let head = &self.classification_head;
         let has = |name: &String| self.weights.contains_key(name) || head.contains_key(name);
@@ -102,6 +107,7 @@ impl Pretrained {
                 report.fresh.push(name.clone());
                 continue;
             }
+            let tensor = self.fitted(name, tensor, grid)?;
             if variable.shape() != tensor.shape() {
                 let (expected, actual) = (variable.shape().clone(), tensor.shape().clone());
                 let (origin, name) = ("model in `init_from`", name.clone());
@@ -116,6 +122,16 @@ impl Pretrained {
             return Err(Error::config(["init_from"], message));
         }
         Ok(report)
+    }
+
+    /// The tensor of the parameter `name`; learned positions for the patches of `grid`.
+    fn fitted(&self, name: &str, tensor: &Tensor, grid: Option<Grid>) -> Result<Tensor> {
+        let (Purpose::Pictures(spec), Some(grid), POSITIONS) = (&self.purpose, grid, name) else {
+            return Ok(tensor.clone());
+        };
+        let own = spec.grid(&self.model).map_err(|error| Error::unusable(&self.origin, &error))?;
+        interpolated(tensor, own, grid)
+            .map_err(|error| Error::config(["init_from"], format!("`init_from`: {error}")))
     }
 
     /// Whether the number of classes decides the shape of this parameter.
@@ -168,7 +184,9 @@ impl Pretrained {
             ("mean", f64s(mean)),
             ("deviation", f64s(deviation)),
         ];
-        settings.into_iter().for_each(|(key, value)| task[key] = value);
+        for (key, value) in settings {
+            task[key] = value;
+        }
         if spec.size.height == spec.size.width {
             task["size"] = json!(spec.size.height);
         }

@@ -13,6 +13,7 @@ pub mod card;
 pub mod export;
 pub mod folder;
 mod init_from;
+mod preprocessor;
 mod purpose;
 mod sentence;
 mod tealight_folder;
@@ -161,12 +162,8 @@ impl Pretrained {
             HfFolder::open(path)?;
         let Description { family, config: model, sizes, classification, .. } = description;
         let purpose = match (family.head(), &classification) {
-            (Head::ImageClassifier, _) => {
-                let rule = format!(
-                    "`model_type` = \"{}\" is a model of pictures, and no command reads one yet",
-                    family.model_type()
-                );
-                return Err(Error::unusable(&path.join(folder::CONFIG), &rule));
+            (Head::ImageClassifier, outputs) => {
+                Purpose::Pictures(sizes.image_classifier(outputs.as_ref()))
             }
             (_, Some(outputs)) => Purpose::Classifier(sizes.classifier(outputs)),
             (Head::MaskedLm, None) if !has_head => Purpose::Encoder(sizes.masked_lm()),
@@ -176,6 +173,11 @@ impl Pretrained {
                 Purpose::Seq2Seq { spec: sizes.seq2seq(), begin_id: sizes.bos_id }
             }
         };
+        let (preprocessing, of_pictures) = match &purpose {
+            Purpose::Pictures(spec) => preprocessor::read(path, spec.size)?.unzip(),
+            _ => (None, None),
+        };
+        let notes = [notes, of_pictures.unwrap_or_default()].concat();
         Ok(Self {
             origin: path.to_owned(),
             folder: path.to_owned(),
@@ -184,7 +186,7 @@ impl Pretrained {
             purpose,
             tokenizer: Tokenizer::in_folder(path)?,
             labels: classification.as_ref().map(Labels::of_hugging_face),
-            preprocessing: None,
+            preprocessing,
             weights,
             classification_head,
             hf: Some(HfOrigin { family, sizes, classification, notes }),
@@ -312,7 +314,7 @@ impl Pretrained {
 fn labels(purpose: &Purpose, folder: &Path) -> Result<Option<Labels>> {
     let n_classes = match purpose {
         Purpose::Classifier(spec) => spec.n_classes,
-        Purpose::Pictures(spec) => spec.n_classes,
+        Purpose::Pictures(spec) if spec.n_classes > 0 => spec.n_classes,
         _ => return Ok(None),
     };
     let labels = Labels::read(folder)?;
@@ -330,6 +332,9 @@ fn labels(purpose: &Purpose, folder: &Path) -> Result<Option<Labels>> {
 /// If it gives pictures of another size than the model reads.
 fn preprocessing(purpose: &Purpose, folder: &Path) -> Result<Option<Preprocessing>> {
     let Purpose::Pictures(spec) = purpose else { return Ok(None) };
+    if !Preprocessing::is_in(folder) && spec.n_classes == 0 {
+        return Ok(None);
+    }
     let preprocessing = Preprocessing::read(folder)?;
     let (size, wanted) = (preprocessing.size(), spec.size);
     if size != wanted {

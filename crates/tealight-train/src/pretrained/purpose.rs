@@ -35,7 +35,7 @@ pub enum Purpose {
     },
     /// Classify texts.
     Classifier(ClassifierSpec),
-    /// Classify pictures.
+    /// Classify pictures; without classes, the backbone of such a model.
     Pictures(ImageClassifierSpec),
     /// Any other task. The model can still initialise another one.
     Other(PurposeRecord),
@@ -185,6 +185,9 @@ impl std::fmt::Display for Purpose {
             Self::CausalLm(_) => f.write_str("a causal language model"),
             Self::Seq2Seq { .. } => f.write_str("an encoder-decoder"),
             Self::Classifier(_) => f.write_str("a classifier of texts"),
+            Self::Pictures(spec) if spec.n_classes == 0 => {
+                f.write_str("a model of pictures without a classification head")
+            }
             Self::Pictures(_) => f.write_str("a classifier of pictures"),
             Self::Other(record) => write!(f, "a model of the task \"{}\"", record.task),
         }

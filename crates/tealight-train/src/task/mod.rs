@@ -2,7 +2,8 @@
 //!
 //! A task is a folder here and one line in the list of [`TaskConfig`]. Its settings implement [`TaskSettings`]
 //! and [`TaskKind`], the task itself [`Task`] and [`RegisteredTask`], its report [`TaskReport`]. Code for any
-//! task is a [`TaskVisitor`]: outside of `pretrained`, which names the tasks of texts, nothing else matches on the kind.
+//! task is a [`TaskVisitor`]: outside of `pretrained`, which names the tasks of texts and pictures, nothing else matches on the
+//! kind.
 
 pub(crate) mod attention_map;
 mod batch;
@@ -30,6 +31,7 @@ use candle_core::{DType, Device, Shape, Tensor};
 use candle_nn::VarBuilder;
 use serde::Serialize;
 use tealight_model::cost::{Cost, Estimate};
+use tealight_model::patches::Grid;
 use tealight_model::{Mode, ModelConfig, ParamStore, Reads, choice};
 
 use crate::data::DataFile;
@@ -243,6 +245,11 @@ pub trait Task: Sync {
 
     /// The longest sequence of inputs.
     fn seq_len(&self) -> usize;
+
+    /// Where the patches of a model of pictures are among its positions; `None` for other models.
+    fn grid(&self, _config: &ModelConfig) -> Option<Grid> {
+        None
+    }
 
     /// The memory that the model of this `config` needs; by default that of a single stack.
     fn estimate(&self, config: &ModelConfig) -> Estimate {

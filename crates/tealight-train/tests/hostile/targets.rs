@@ -42,6 +42,14 @@ pub(crate) const TARGETS: [(&str, Target); 11] = [
 
 /// Separates the files in an input that consists of several.
 const BETWEEN: &[u8] = b"\n=====\n";
+/// A picture of one grey pixel.
+const PNG: &[u8] = &[
+    0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a, 0x00, 0x00, 0x00, 0x0d, 0x49, 0x48, 0x44, 0x52,
+    0x00, 0x00, 0x00, 0x01, 0x00, 0x00, 0x00, 0x01, 0x08, 0x00, 0x00, 0x00, 0x00, 0x3a, 0x7e, 0x9b,
+    0x55, 0x00, 0x00, 0x00, 0x0a, 0x49, 0x44, 0x41, 0x54, 0x78, 0xda, 0x63, 0x68, 0x00, 0x00, 0x00,
+    0x82, 0x00, 0x81, 0xda, 0x45, 0x08, 0x3b, 0x00, 0x00, 0x00, 0x00, 0x49, 0x45, 0x4e, 0x44, 0xae,
+    0x42, 0x60, 0x82,
+];
 /// The most documents that are read.
 const MAX_DOCUMENTS: usize = 1000;
 
@@ -79,6 +87,7 @@ pub(crate) fn run(bytes: &[u8]) {
         "latest",
         "tokenizer.json",
         "labels.json",
+        "pictures.json",
     ];
     in_folder(bytes, &names, |folder| {
         let _ = jsonl::read(&folder.join("metrics.jsonl"));
@@ -98,12 +107,17 @@ pub(crate) fn folder(bytes: &[u8]) {
         "tokenizer.json",
         "tokenizer_config.json",
         "tealight.json",
+        "labels.json",
+        "pictures.json",
+        "preprocessor_config.json",
     ];
     in_folder(bytes, &names, |folder| {
         let Ok(model) = Pretrained::open(folder, None) else { return };
         let _ = model.masked_lm(&Device::Cpu);
         let _ = model.causal_lm(&Device::Cpu);
         let _ = model.seq2seq(&Device::Cpu);
+        let Ok((task, _)) = model.image_classifier(&Device::Cpu) else { return };
+        let _ = task.preprocessing().decode(PNG);
     });
 }
 

@@ -36,7 +36,18 @@ pub(crate) struct Plot {
     pub(crate) mean: bool,
 }
 
+const ATTEND_EXAMPLES: &str = "\
+Examples:
+  tealight attend runs/diary \"It was sunny in Oslo.\" --maps mean
+  tealight attend runs/shapes picture.png
+  tealight attend folder picture.png --patch 2,5 --output maps
+
+A picture is drawn with what the classification reads of each patch: the weights of [CLS], or, without [CLS], the mean of \
+the weights of all patches, weighted as by the read-out. The attention rollout follows the weights through all layers \
+(Abnar & Zuidema 2020).";
+
 #[derive(Args, Debug)]
+#[command(after_help = ATTEND_EXAMPLES)]
 pub(crate) struct Attend {
     #[command(flatten)]
     pub(crate) model: Model,

@@ -53,14 +53,14 @@ pub(crate) enum Command {
     Forecast(Forecast),
     /// Plot the metrics of runs: loss, accuracy, learning rate, gradient norm, speed
     Plot(Plot),
-    /// Draw attention maps for a sequence
+    /// Draw attention maps of a sequence, or over a picture
     Attend(Attend),
     /// Translate texts with a sequence-to-sequence model
     Translate(Translate),
     /// Train a tokenizer, or encode and decode texts
     #[command(subcommand)]
     Tokenizer(Tokenizer),
-    /// Classify texts
+    /// Classify texts or pictures
     Classify(Classify),
     /// Embed texts as vectors, or find similar texts
     Embed(Embed),

@@ -45,7 +45,9 @@ impl TaskVisitor for Evaluation<'_> {
             print(&report.to_string())?;
         }
         let drawn = save_of(&*session.task, &report, self.run.directory.path())?;
-        drawn.iter().for_each(|path| log(&path.display().to_string()));
+        for path in drawn {
+            log(&path.display().to_string());
+        }
         Ok(())
     }
 }

@@ -4,8 +4,7 @@ use tealight_train::task::table::thousands;
 
 use super::colour::{Colour, PALE, diverging};
 use super::font;
-use super::shapes::{Anchor, Picture};
-use super::shapes::{LABEL, TITLE};
+use super::shapes::{Anchor, LABEL, Picture, Point, TITLE};
 
 const MARGIN: f32 = 20.;
 /// The space for the title and the caption.
@@ -21,42 +20,83 @@ const LONGEST: f32 = 160.;
 /// The most intense colour, below 1 so that black numbers are legible on it.
 const DARKEST: f64 = 0.36;
 
+const TITLE_TEXT: &str = "confusion matrix";
+const CAPTION: &str = "shares of each row: blue is right, red is wrong";
+
+/// Where things are.
+struct Layout {
+    cell: f32,
+    left: f32,
+    top: f32,
+    side: f32,
+    /// Whether the labels of columns fit above them without being turned.
+    is_upright: bool,
+    has_numbers: bool,
+}
+
+impl Layout {
+    fn new(labels: &[String], counts: &[Vec<u64>]) -> Self {
+        let cell = (MATRIX / labels.len().max(1) as f32).clamp(CELLS.0, CELLS.1);
+        let numbers = counts.iter().flatten().map(|&count| thousands(count));
+        let names = font::widest(labels.iter(), NAMES);
+        let is_upright = names <= cell - 4.;
+        let above = if is_upright { NAMES } else { names } + 10.;
+        Self {
+            cell,
+            left: MARGIN + NAMES + 10. + names + 8.,
+            top: TOP + NAMES + 10. + above,
+            side: cell * labels.len().max(1) as f32,
+            is_upright,
+            has_numbers: font::widest(numbers, NAMES) + 10. <= cell,
+        }
+    }
+
+    fn corner(&self, row: usize, column: usize) -> Point {
+        (self.left + column as f32 * self.cell, self.top + row as f32 * self.cell)
+    }
+}
+
 /// `counts[row][column]` examples of the row's class were taken for the column's. The colour is their share of the row:
 /// blue where the class is right, red where it is wrong.
 pub(super) fn draw(labels: &[String], counts: &[Vec<u64>]) -> Picture {
     let labels: Vec<String> =
         labels.iter().map(|label| font::shortened(label, NAMES, LONGEST)).collect();
-    let n = labels.len().max(1) as f32;
-    let numbers = counts.iter().flatten().map(|&count| thousands(count));
-    let widest = font::widest(numbers, NAMES) + 10.;
-    let cell = (MATRIX / n).clamp(CELLS.0, CELLS.1);
-    let has_numbers = widest <= cell;
-    let names = font::widest(labels.iter(), NAMES);
-    let is_upright = names <= cell - 4.;
-    let above = if is_upright { NAMES + 10. } else { names + 10. };
-    let (left, top) = (MARGIN + NAMES + 10. + names + 8., TOP + NAMES + 10. + above);
-    let title = "confusion matrix";
-    let caption = "shares of each row: blue is right, red is wrong";
-    let side = cell * n;
-    let width = (left + side + MARGIN).max(2. * MARGIN + font::width(caption, NAMES));
+    let layout = Layout::new(&labels, counts);
+    let Layout { left, top, side, .. } = layout;
+    let width = (left + side + MARGIN).max(2. * MARGIN + font::width(CAPTION, NAMES));
     let mut picture = Picture::new(width.ceil(), (top + side + MARGIN).ceil());
-    picture.text((MARGIN, 28.), title, TITLE, Anchor::Start);
-    picture.text((MARGIN, 48.), caption, NAMES, Anchor::Start);
+    picture.text((MARGIN, 28.), TITLE_TEXT, TITLE, Anchor::Start);
+    picture.text((MARGIN, 48.), CAPTION, NAMES, Anchor::Start);
     picture.text((left + side / 2., TOP + NAMES), "predicted", LABEL, Anchor::Middle);
     let half = font::width("class", LABEL) / 2.;
     picture.text((MARGIN + NAMES, top + side / 2. + half), "class", LABEL, Anchor::Upwards);
     for (row, counts) in counts.iter().enumerate() {
-        let total = counts.iter().sum::<u64>().max(1) as f64;
-        for (column, &count) in counts.iter().enumerate() {
-            let corner = (left + column as f32 * cell, top + row as f32 * cell);
-            let colour = colour(count as f64 / total, row == column);
-            picture.rectangle(corner, (cell, cell), colour);
-            if has_numbers && count > 0 {
-                let at = (corner.0 + cell / 2., corner.1 + cell / 2. + 4.5);
-                picture.text(at, thousands(count), NAMES, Anchor::Middle);
-            }
+        cells(&mut picture, &layout, row, counts);
+    }
+    names(&mut picture, &layout, &labels);
+    let (right, bottom) = (left + side, top + side);
+    let around = vec![(left, top), (right, top), (right, bottom), (left, bottom), (left, top)];
+    picture.line(around, PALE, 1.);
+    picture
+}
+
+/// The cells of a row, with numbers where they fit.
+fn cells(picture: &mut Picture, layout: &Layout, row: usize, counts: &[u64]) {
+    let cell = layout.cell;
+    let total = counts.iter().sum::<u64>().max(1) as f64;
+    for (column, &count) in counts.iter().enumerate() {
+        let (x, y) = layout.corner(row, column);
+        picture.rectangle((x, y), (cell, cell), colour(count as f64 / total, row == column));
+        if layout.has_numbers && count > 0 {
+            let at = (x + cell / 2., y + cell / 2. + 4.5);
+            picture.text(at, thousands(count), NAMES, Anchor::Middle);
         }
     }
+}
+
+/// The labels of rows and columns: only some, where cells are smaller than letters.
+fn names(picture: &mut Picture, layout: &Layout, labels: &[String]) {
+    let Layout { cell, left, top, is_upright, .. } = *layout;
     let every = (LINE / cell).ceil().max(1.) as usize;
     for (index, label) in labels.iter().enumerate().step_by(every) {
         let middle = (index as f32 + 0.5) * cell;
@@ -68,10 +108,6 @@ pub(super) fn draw(labels: &[String], counts: &[Vec<u64>]) -> Picture {
         };
         picture.text((x, top - 6.), label, NAMES, anchor);
     }
-    let (right, bottom) = (left + side, top + side);
-    let around = vec![(left, top), (right, top), (right, bottom), (left, bottom), (left, top)];
-    picture.line(around, PALE, 1.);
-    picture
 }
 
 /// The colour of a share of a row.

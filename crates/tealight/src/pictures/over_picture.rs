@@ -27,7 +27,7 @@ const MAX_MAPS: usize = 16;
 const FEW_MAPS: usize = 8;
 
 /// Panels that show the same picture.
-struct Panels<'a> {
+struct Sheet<'a> {
     title: String,
     maps: &'a PictureMaps,
     /// Name and weight of each position.
@@ -42,7 +42,7 @@ pub(crate) fn layers(
     let layer = |layer: &AttentionMap| -> Result<(String, Picture)> {
         let panels = chosen(maps.reads(layer)?, selection);
         let title = format!("attention weights, {}", layer.name);
-        Ok((file_name(&layer.name, maps), Panels { title, maps, panels }.draw()))
+        Ok((file_name(&layer.name, maps), Sheet { title, maps, panels }.draw()))
     };
     maps.layers.iter().map(layer).collect()
 }
@@ -70,7 +70,7 @@ pub(crate) fn read_out(maps: &PictureMaps) -> Option<(String, Picture)> {
     }
     let panels = vec![("weights".to_owned(), maps.shares.clone())];
     let title = "weights of the read-out".to_owned();
-    Some(("read out".to_owned(), Panels { title, maps, panels }.draw()))
+    Some(("read out".to_owned(), Sheet { title, maps, panels }.draw()))
 }
 
 /// The attention rollout up to each layer.
@@ -78,7 +78,7 @@ pub(crate) fn rollout(maps: &PictureMaps, rollout: &[Vec<f32>]) -> (String, Pict
     let name = |n: usize| if n == 1 { "layer 1".to_owned() } else { format!("layers 1 to {n}") };
     let panels = rollout.iter().enumerate().map(|(i, values)| (name(i + 1), values.clone()));
     let title = "attention rollout".to_owned();
-    (file_name("rollout", maps), Panels { title, maps, panels: panels.collect() }.draw())
+    (file_name("rollout", maps), Sheet { title, maps, panels: panels.collect() }.draw())
 }
 
 fn file_name(name: &str, maps: &PictureMaps) -> String {
@@ -95,7 +95,7 @@ pub(crate) fn mean_of(maps: &[Vec<f32>]) -> Vec<f32> {
     (0..n_values).map(mean).collect()
 }
 
-impl Panels<'_> {
+impl Sheet<'_> {
     fn draw(&self) -> Picture {
         let n = self.panels.len() + 1;
         let (across, down) = (n.min(ACROSS), n.div_ceil(ACROSS));
@@ -138,11 +138,8 @@ impl Panels<'_> {
     /// The largest weight of a patch, and that of `[CLS]`.
     fn detail(&self, values: &[f32]) -> String {
         let (prefix, patches) = values.split_at(self.maps.grid.n_prefix);
-        let mut text = format!("max {}", percent(largest(patches)));
-        for value in prefix {
-            text += &format!(" · [CLS] {}", percent(*value));
-        }
-        text
+        let cls = prefix.iter().map(|value| format!(" · [CLS] {}", percent(*value)));
+        format!("max {}{}", percent(largest(patches)), cls.collect::<Vec<_>>().concat())
     }
 
     fn caption(&self) -> String {
@@ -267,9 +264,11 @@ mod tests {
     #[test]
     fn the_heaviest_patch_has_the_brightest_colour() {
         let maps = maps(Query::Patch(1, 2));
-        let panels = Panels { title: String::new(), maps: &maps, panels: Vec::new() };
+        let panels = Sheet { title: String::new(), maps: &maps, panels: Vec::new() };
         let bitmap = panels.tinted(&[0.9, 0., 0., 0., 0., 0., 0.1]);
-        let pixel = |x: u32, y: u32| bitmap.pixels().pixel(x, y).map(|pixel| pixel.green());
+        let pixel = |x: u32, y: u32| {
+            bitmap.pixels().pixel(x, y).map(tiny_skia::PremultipliedColorU8::green)
+        };
         // Pixels 4,2 and 5,3 are in patch 1,2; pixel 3,3 is in its neighbour.
         assert!(pixel(4, 2) > pixel(3, 3) && pixel(5, 3) > pixel(3, 1));
         assert_eq!(rollout(&maps, &[]).0, "rollout patch 1 2");

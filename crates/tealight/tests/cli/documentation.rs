@@ -144,10 +144,13 @@ fn the_help_of_each_command_has_what_the_readme_claims() -> Result {
             &["--temperature", "--top-k", "--top-p", "--min-p", "--repetition-penalty", "--stop"],
         ),
         ("export", &["--to", "--format", "--checkpoint", "--cache", "onnx"]),
-        ("classify", &["--json", "--checkpoint", "--top-k"]),
+        ("classify", &["--json", "--checkpoint", "--file", "--top-k", "--pair", "Examples:"]),
         ("embed", &["--file", "--pooling", "--npy", "--similar", "--top-k", "--json", "Examples:"]),
         ("plot", &["--output", "--mean", "--log"]),
-        ("attend", &["--output", "--maps", "--json", "--text", "--checkpoint"]),
+        (
+            "attend",
+            &["--output", "--maps", "--json", "--text", "--checkpoint", "--patch", "--rollout"],
+        ),
         ("inspect", &["--list", "--set"]),
         (
             "tokenizer train",

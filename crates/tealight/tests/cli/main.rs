@@ -19,6 +19,7 @@ mod inspecting;
 mod languages;
 mod limits;
 mod listing_operations;
+mod picture_folders;
 mod picturing;
 mod precision;
 mod program;

@@ -82,7 +82,7 @@ fn a_run_of_pictures_is_trained_evaluated_and_resumed_like_any_other() -> Result
     assert!(stderr.contains("runs/shapes/plots/mistakes.png"), "{stderr}");
     let plots = |run: &str| PLOTS.map(|name| fs::read(folder.path(run).join("plots").join(name)));
     let drawn = plots("runs/shapes");
-    assert!(drawn.iter().all(|one| one.is_ok()), "{drawn:?}");
+    assert!(drawn.iter().all(std::result::Result::is_ok), "{drawn:?}");
     fs::remove_dir_all(folder.path("runs/shapes/plots"))?;
     let again = folder.succeed(&["evaluate", "runs/shapes"])?;
     assert_eq!(again.stdout, stdout);
@@ -167,6 +167,8 @@ fn texts_for_pictures_and_pictures_for_texts_are_refused() -> Result {
     refuse(&["classify", "a.png", "text.png"], &["`text.png`: is neither a PNG nor a JPEG"])?;
     refuse(&["classify", "empty.jpg"], &["`empty.jpg`: is empty"])?;
     refuse(&["classify", "half.png"], &["`half.png`: is a broken PNG"])?;
+    folder.write("line.png", png(1, 3_000_000, |_, _| [0; 3]))?;
+    refuse(&["classify", "line.png"], &["`line.png`: has 1 × 3000000 pixels, and with 8 on"])?;
     fs::create_dir(folder.path("none"))?;
     refuse(&["classify", "none"], &["`none` has no file that ends in .png"])?;
     refuse(&["attend", "a sunny day"], &["`a sunny day` is no file"])?;

@@ -31,7 +31,7 @@ pub(crate) use normalise::Table;
 use picture::n_bytes;
 pub use picture::{Colour, Picture, PictureSize};
 pub use prepare::Preparation;
-pub use resize::{Filter, Fit, centre, resize, with_shorter_side};
+pub use resize::{Filter, Fit, centre, check_proportions, resize, with_shorter_side};
 
 use crate::data::file::DataFile;
 use crate::data::progress::{Progress, Stage};

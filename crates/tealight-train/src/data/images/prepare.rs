@@ -2,7 +2,7 @@
 
 use super::decode::decode;
 use super::picture::{Colour, Picture};
-use super::resize::{Filter, Fit, resize};
+use super::resize::{Filter, Fit, check_proportions, resize};
 
 /// What is done with a decoded picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +23,11 @@ impl Preparation {
     /// # Errors
     /// What is wrong with the file, as the end of a sentence that begins with its name.
     pub fn decode(&self, bytes: &[u8]) -> Result<Picture, String> {
-        decode(bytes).map(|picture| self.prepare(picture))
+        let picture = decode(bytes)?;
+        if let (Some([rows, columns]), Fit::Crop) = (self.size, self.fit) {
+            check_proportions(picture.size, rows.max(columns))?;
+        }
+        Ok(self.prepare(picture))
     }
 
     /// Converts and resizes a picture.

@@ -37,6 +37,9 @@ names! {
     }
 }
 
+/// The most pixels of a picture that is resized before its middle is cut out: a long line one pixel high would need more
+/// than memory holds.
+const MAX_PIXELS: usize = 1 << 27;
 /// Bits after the point of a weight.
 const BITS: u32 = 22;
 
@@ -79,6 +82,19 @@ pub fn resize(picture: &Picture, [rows, columns]: [usize; 2], fit: Fit, filter: 
     }
 }
 
+/// Refuses a picture that would be too large if its shorter side had `n` pixels.
+///
+/// # Errors
+/// The end of a sentence that begins with its name.
+pub fn check_proportions(size: PictureSize, n: usize) -> Result<(), String> {
+    let (height, width) = (size.height.max(1), size.width.max(1));
+    let longer = n.saturating_mul(height.max(width)) / height.min(width);
+    if n.saturating_mul(longer) <= MAX_PIXELS {
+        return Ok(());
+    }
+    Err(format!("has {size}, and with {n} on the shorter side more than {MAX_PIXELS} of them"))
+}
+
 /// The picture resized so that its shorter side has `n` pixels and its proportions stay.
 pub fn with_shorter_side(picture: &Picture, n: usize, filter: Filter) -> Picture {
     let PictureSize { height, width, .. } = picture.size;
@@ -119,8 +135,7 @@ fn resized(picture: &Picture, height: usize, width: usize, filter: Filter) -> Pi
 
 /// The order in which Pillow 13 changes the sides.
 fn is_height_first(from: PictureSize, height: usize, width: usize) -> bool {
-    let less_width = from.width as i64 - width as i64;
-    from.height > height && (from.height - height) as i64 > 2 * less_width
+    from.height > height && from.height - height > 2 * from.width.saturating_sub(width)
 }
 
 /// The weights of a new pixel: the first old one, and a weight for it and each after it.

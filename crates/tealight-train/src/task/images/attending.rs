@@ -10,9 +10,11 @@
 
 use candle_core::{DType, Device, Tensor};
 use tealight_model::attention::RowSum;
+use tealight_model::models::image_classifier::ImageClassifier;
 use tealight_model::models::read_out::ReadOut;
 use tealight_model::patches::Grid;
 
+use super::Images;
 use crate::data::images::Picture;
 use crate::error::{Error, Result};
 use crate::task::attention_map::AttentionMap;
@@ -39,6 +41,61 @@ pub struct PictureMaps {
     pub shares: Vec<f32>,
     /// The attention weights of each layer.
     pub layers: Vec<AttentionMap>,
+}
+
+impl Images {
+    /// The attention maps of a picture: positions are `[CLS]` and row,column of patches.
+    pub fn attention_maps_of(
+        &self,
+        model: &ImageClassifier,
+        picture: &Picture,
+    ) -> Result<Vec<AttentionMap>> {
+        let layers = model.attention_maps(&self.tensor(std::slice::from_ref(picture))?)?;
+        let grid = model.grid();
+        let name = |token| match grid.place(token) {
+            Some((row, column)) => format!("{row},{column}"),
+            None => "[CLS]".to_owned(),
+        };
+        let positions: Vec<String> = (0..grid.n_tokens()).map(name).collect();
+        Ok(AttentionMap::of_layers("layer", &positions, layers))
+    }
+
+    /// What `model` reads of a picture: the read-out, or the patch in this row and column, counted from 0.
+    ///
+    /// # Errors
+    /// If there is no such patch.
+    pub fn reads(
+        &self,
+        model: &ImageClassifier,
+        picture: Picture,
+        patch: Option<[usize; 2]>,
+    ) -> Result<PictureMaps> {
+        let grid = model.grid();
+        let layers = self.attention_maps_of(model, &picture)?;
+        let (query, shares) = match patch {
+            None => {
+                let tensor = self.tensor(std::slice::from_ref(&picture))?;
+                let shares = model.read_out_shares(&tensor)?.get(0)?.to_dtype(DType::F32)?;
+                (Query::ReadOut(self.config.read_out), shares.to_vec1()?)
+            }
+            Some([row, column]) => {
+                let token = grid.token(row, column).ok_or_else(|| no_patch(grid, row, column))?;
+                let mut shares = vec![0.; grid.n_tokens()];
+                shares[token] = 1.;
+                (Query::Patch(row, column), shares)
+            }
+        };
+        Ok(PictureMaps { picture, grid, query, shares, layers })
+    }
+}
+
+fn no_patch(Grid { rows, columns, .. }: Grid, row: usize, column: usize) -> Error {
+    let message = format!(
+        "there is no patch {row},{column}: a picture has the rows 0 to {} and the columns 0 to {}",
+        rows - 1,
+        columns - 1
+    );
+    Error::config([], message)
 }
 
 impl PictureMaps {

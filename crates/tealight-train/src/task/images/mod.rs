@@ -6,13 +6,14 @@
 mod attending;
 mod batch;
 mod config;
+mod illustrations;
 mod preprocessing;
 mod report;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use candle_core::{DType, Device, Tensor};
+use candle_core::{Device, Tensor};
 use candle_nn::VarBuilder;
 use serde_json::json;
 use tealight_model::cost::{Cost, Estimate};
@@ -39,16 +40,12 @@ use crate::task::attention_map::{AttentionMap, SequenceMaps};
 use crate::task::classify::{Classified, Labels, Objective, Score};
 use crate::task::context::TaskContext;
 use crate::task::metrics::by_name;
-use crate::task::{
-    Captioned, Illustration, Inputs, Loss, RegisteredTask, Task, TaskKind, TaskSettings,
-};
+use crate::task::{Illustration, Inputs, Loss, RegisteredTask, Task, TaskKind, TaskSettings};
 use batch::Batches;
 
 /// Numbers in one forward pass of an evaluation, and pictures at most.
 const EVALUATION_NUMBERS: usize = 1 << 20;
 const EVALUATION_PICTURES: usize = 256;
-/// Mistakes that are drawn.
-const N_ON_SHEET: usize = 40;
 
 /// The task: pictures and their classes.
 #[derive(Debug)]
@@ -221,70 +218,6 @@ impl Images {
         Classified { labels, scores }
     }
 
-    /// The attention maps of a picture: positions are `[CLS]` and row,column of patches.
-    pub fn attention_maps_of(
-        &self,
-        model: &ImageClassifier,
-        picture: &Picture,
-    ) -> Result<Vec<AttentionMap>> {
-        let layers = model.attention_maps(&self.tensor(std::slice::from_ref(picture))?)?;
-        let grid = model.grid();
-        let name = |token| match grid.place(token) {
-            Some((row, column)) => format!("{row},{column}"),
-            None => "[CLS]".to_owned(),
-        };
-        let positions: Vec<String> = (0..grid.n_tokens()).map(name).collect();
-        Ok(AttentionMap::of_layers("layer", &positions, layers))
-    }
-
-    /// What `model` reads of a picture: the read-out, or the patch in this row and column, counted from 0.
-    ///
-    /// # Errors
-    /// If there is no such patch.
-    pub fn reads(
-        &self,
-        model: &ImageClassifier,
-        picture: Picture,
-        patch: Option<[usize; 2]>,
-    ) -> Result<PictureMaps> {
-        let grid = model.grid();
-        let layers = self.attention_maps_of(model, &picture)?;
-        let (query, shares) = match patch {
-            None => {
-                let tensor = self.tensor(std::slice::from_ref(&picture))?;
-                let shares = model.read_out_shares(&tensor)?.get(0)?.to_dtype(DType::F32)?;
-                (Query::ReadOut(self.config.read_out), shares.to_vec1()?)
-            }
-            Some([row, column]) => {
-                let token = grid.token(row, column).ok_or_else(|| no_patch(grid, row, column))?;
-                let mut shares = vec![0.; grid.n_tokens()];
-                shares[token] = 1.;
-                (Query::Patch(row, column), shares)
-            }
-        };
-        Ok(PictureMaps { picture, grid, query, shares, layers })
-    }
-
-    /// The most confident mistakes.
-    fn sheet(&self, report: &Report) -> Illustration {
-        let shown = report.mistakes.iter().take(N_ON_SHEET).filter_map(|mistake| {
-            let Mistake { index, label, predicted, probability, .. } = mistake;
-            let (picture, ..) = self.held_out(*index)?;
-            let prediction = format!("→ {predicted} {:.0} %", 100. * probability);
-            Some(Captioned { picture, lines: vec![label.clone(), prediction] })
-        });
-        let pictures: Vec<_> = shown.collect();
-        let wrong = report.n_wrong();
-        let title = match (wrong, pictures.len()) {
-            (0, _) => "no mistakes".to_owned(),
-            (wrong, n) if n as u64 == wrong => format!("mistakes: all {wrong}"),
-            (wrong, n) => format!("the {n} most confident of {wrong} mistakes"),
-        };
-        let caption =
-            "the class of a picture, → the predicted class and its probability".to_owned();
-        Illustration::Sheet { title, caption, pictures }
-    }
-
     fn evaluation_batch(&self) -> usize {
         let PictureNumbers(n) = PictureNumbers::of(&self.preprocessing);
         (EVALUATION_NUMBERS / n).clamp(1, EVALUATION_PICTURES)
@@ -315,15 +248,6 @@ impl Images {
     fn n_of(&self, split: Split) -> usize {
         self.data.as_ref().map_or(0, |data| data.pictures.n(split))
     }
-}
-
-fn no_patch(Grid { rows, columns, .. }: Grid, row: usize, column: usize) -> Error {
-    let message = format!(
-        "there is no patch {row},{column}: a picture has the rows 0 to {} and the columns 0 to {}",
-        rows - 1,
-        columns - 1
-    );
-    Error::config([], message)
 }
 
 /// The numbers of a picture.
@@ -365,6 +289,10 @@ impl Task for Images {
 
     fn seq_len(&self) -> usize {
         self.n_positions
+    }
+
+    fn grid(&self, config: &ModelConfig) -> Option<Grid> {
+        self.model_spec().grid(config).ok()
     }
 
     fn estimate(&self, config: &ModelConfig) -> Estimate {
@@ -425,9 +353,7 @@ impl RegisteredTask for Images {
     }
 
     fn illustrations(&self, report: &Report) -> Vec<(&'static str, Illustration)> {
-        let labels = self.labels.names().to_vec();
-        let confusion = Illustration::Confusion { labels, counts: report.confusion.clone() };
-        vec![("confusion", confusion), ("mistakes", self.sheet(report))]
+        self.shown(report)
     }
 
     fn attend(&self, model: &ImageClassifier, path: &str) -> Result<SequenceMaps> {

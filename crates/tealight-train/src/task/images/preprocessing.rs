@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::config::{Config, MAX_SIZE};
 use crate::data::images::{
-    Colour, Filter, Fit, Normalisation, Picture, PictureSize, Preparation, centre, decode, resize,
-    with_shorter_side,
+    Colour, Filter, Fit, Normalisation, Picture, PictureSize, Preparation, centre,
+    check_proportions, decode, resize, with_shorter_side,
 };
 use crate::error::{Error, Result};
 use crate::storage::files::{read_json, to_json};
@@ -124,7 +124,7 @@ impl Preprocessing {
     }
 
     /// Whether the directory of a run has one.
-    pub(super) fn is_in(run: &Path) -> bool {
+    pub(crate) fn is_in(run: &Path) -> bool {
         run.join(FILE).is_file()
     }
 
@@ -160,7 +160,10 @@ impl Preprocessing {
         let picture = match how {
             Resize::Never => picture,
             Resize::To(size) => resize(&picture, size, Fit::Stretch, self.filter),
-            Resize::ShorterSide(n) => with_shorter_side(&picture, n, self.filter),
+            Resize::ShorterSide(n) => {
+                check_proportions(picture.size, n)?;
+                with_shorter_side(&picture, n, self.filter)
+            }
         };
         centre(&picture, [self.height, self.width]).ok_or_else(|| {
             let (size, rows, columns) = (picture.size, self.height, self.width);

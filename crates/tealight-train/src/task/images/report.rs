@@ -196,7 +196,9 @@ fn frequencies(task: &Images, n_classes: usize) -> Vec<f64> {
             counts[data.pictures.at(Split::Train, at).class as usize] += 1.;
         }
     }
-    counts.iter_mut().for_each(|count| *count = f64::max(*count, 0.5));
+    for count in &mut counts {
+        *count = f64::max(*count, 0.5);
+    }
     let total: f64 = counts.iter().sum();
     counts.into_iter().map(|count| count / total).collect()
 }

@@ -23,7 +23,9 @@ pub(super) fn run(args: &args::Classify, task: &Classify, model: &Classifier) ->
     let texts = texts(args, task)?;
     let mut classified = task.classify(model, &texts)?;
     if let Some(top_k) = args.top_k {
-        classified.iter_mut().for_each(|one| one.scores.truncate(top_k.get()));
+        for one in &mut classified {
+            one.scores.truncate(top_k.get());
+        }
     }
     if args.json {
         return print_json(&as_json(objective, &texts, &classified));

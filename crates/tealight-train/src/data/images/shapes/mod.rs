@@ -149,7 +149,7 @@ impl Shapes {
         let all: Vec<Vec<_>> =
             self.masks.iter().map(|masks| masks.iter().map(of_mask).collect()).collect();
         let exponent = |overlap: usize, area: u32| lambda * (2. * overlap as f64 - f64::from(area));
-        let largest = all.iter().flatten().flat_map(|(area, _, counts)| {
+        let largest = all.iter().flatten().filter_map(|(area, _, counts)| {
             let last = counts.iter().rposition(|&n| n > 0);
             last.map(|overlap| exponent(overlap, *area))
         });

@@ -100,9 +100,8 @@ impl Layout {
             let split = if has_split { "train/" } else { "" };
             format!("`{folders}{split}<class>/`")
         };
-        let joined = |folders: &[&str]| {
-            folders.iter().map(|folder| format!("{folder}/")).collect::<String>()
-        };
+        let joined =
+            |folders: &[&str]| folders.iter().flat_map(|folder| [folder, "/"]).collect::<String>();
         let first: Vec<&str> = first.iter().map(String::as_str).collect();
         Err(format!(
             "lies in {}, and the first picture in {}: class folders lie side by side",

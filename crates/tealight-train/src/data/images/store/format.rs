@@ -111,7 +111,9 @@ impl Header {
 
 fn header_crc(bytes: &[u8]) -> u32 {
     let mut digest = CRC.digest();
-    SUMMED.into_iter().for_each(|range| digest.update(&bytes[range]));
+    for range in SUMMED {
+        digest.update(&bytes[range]);
+    }
     digest.finalize()
 }
 

@@ -42,14 +42,13 @@ impl<W: Write + Seek> Writer<W> {
         picture: &Picture,
         (name, class, split): (&str, &str, Option<Split>),
     ) -> io::Result<()> {
-        let class = match self.classes.get(class) {
-            Some(&class) => class,
-            None => {
-                let number = self.classes.len() as u32;
-                self.classes.insert(class.to_owned(), number);
-                self.notes.classes.push(class.to_owned());
-                number
-            }
+        let class = if let Some(&class) = self.classes.get(class) {
+            class
+        } else {
+            let number = self.classes.len() as u32;
+            self.classes.insert(class.to_owned(), number);
+            self.notes.classes.push(class.to_owned());
+            number
         };
         self.names.extend_from_slice(name.as_bytes());
         let entry = Entry { class, split, name_end: self.names.len() as u64 };

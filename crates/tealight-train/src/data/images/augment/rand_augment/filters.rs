@@ -81,7 +81,7 @@ impl Factor {
         Self((factor * 65536.).round() as i32)
     }
 
-    #[inline(always)]
+    #[inline]
     fn blend(self, plain: u8, byte: u8) -> u8 {
         let difference = self.0 * (i32::from(byte) - i32::from(plain));
         (i32::from(plain) + ((difference + 32768) >> 16)).clamp(0, 255) as u8

@@ -74,7 +74,7 @@ impl Affine {
 }
 
 /// The value at a place in fixed point.
-#[inline(always)]
+#[inline]
 fn at<const N: usize>(
     pixels: &[[u8; N]],
     (height, width): (usize, usize),
@@ -84,8 +84,11 @@ fn at<const N: usize>(
     let fraction = |place: i64| (place & ((1 << BITS) - 1)) as u64 >> (BITS - 8);
     let (down, right) = (fraction(y), fraction(x));
     let pixel = |row: i64, column: i64| {
-        let is_inside = (0..height as i64).contains(&row) && (0..width as i64).contains(&column);
-        if is_inside { pixels[row as usize * width + column as usize] } else { [0; N] }
+        let inside = |place: i64, n: usize| usize::try_from(place).ok().filter(|&place| place < n);
+        match (inside(row, height), inside(column, width)) {
+            (Some(row), Some(column)) => pixels[row * width + column],
+            _ => [0; N],
+        }
     };
     if down == 0 && right == 0 {
         return pixel(top, left);
