@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Measures Tealight and PyTorch alternately on this machine: A B C A B C .. Writes a JSON file and Markdown tables.
 
-    scripts/bench/run.py --python VENV/bin/python --text DIR [--rounds 3] [--only train,product,fill-mask,startup]
+    scripts/bench/run.py --python VENV/bin/python --text DIR --pictures ARCHIVE [--rounds 3] [--only train,product,fill-mask,startup]
 
-`VENV` is a virtual environment with torch and transformers; `DIR` holds tinyshakespeare.txt and books/*.txt. The machine should be
-idle. Each figure is the median of the rounds' medians, with the lowest and the highest of them. Tealight trains in f32 and with
+`VENV` is a virtual environment with torch and transformers; `DIR` holds tinyshakespeare.txt and books/*.txt; `ARCHIVE` is CIFAR-10
+as a .tar.gz of class folders, which the shapes `vit` and `cct` need. The machine should be idle. Each figure is the median of the rounds' medians, with the lowest and the highest of them. Tealight trains in f32 and with
 `training.precision = "bf16"`, PyTorch in f32 and under bf16 autocast, both eager and compiled. A speed-up compares the fastest of
 Tealight's with the fastest of PyTorch's; the one "in f32" leaves out all that is computed in bf16.
 """
@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-STEPS = {"weather": (300, 50), "chargpt": (60, 10), "gpt384": (4, 2), "bertmini": (8, 3)}
+STEPS = {"weather": (300, 50), "chargpt": (60, 10), "gpt384": (4, 2), "bertmini": (8, 3), "vit": (8, 3), "cct": (20, 5)}
 RUNS = [(shape, "softmax") for shape in STEPS] + [
     ("chargpt", "aft_simple"), ("bertmini", "aft_simple"), ("bertmini", "nystrom"),
 ]
@@ -66,12 +66,14 @@ class Bench:
                 command += ["--set", f'task.corpus.paths=["{self.args.text}/tinyshakespeare.txt"]']
             if shape == "bertmini":
                 command += ["--set", f'task.corpus.paths=["{self.args.text}/books/*.txt"]']
+            if shape in ("vit", "cct"):
+                command += ["--set", f'task.data.path="{self.args.pictures}"']
             command += ["--set", f"model.attention.kind={attention}", "--set", f"training.precision={OURS[engine]}"]
             if attention == "nystrom":
                 command += ["--set", "model.attention.n_landmarks=16"]
             found = output(command)
             return {"ms": found["step"]["median"], "peak": found["peak_memory_bytes"],
-                    "tokens": found["tokens_per_step"], "mfu": found["model_flops_utilisation"],
+                    "tokens": found.get("tokens_per_step"), "mfu": found["model_flops_utilisation"],
                     "product_gflops": found["product_flops_per_second"] / 1e9}
         command = [self.args.python, HERE / "torch_train.py", shape, "--attention", attention, *threads]
         found = output(command + THEIRS[engine])
@@ -272,6 +274,7 @@ def main():
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--tealight", default=str(HERE.parent.parent / "target" / "release" / "tealight"))
     parser.add_argument("--text", default="data")
+    parser.add_argument("--pictures", default="data/cifar10.tar.gz")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--compile-rounds", type=int, default=2, help="measure compiled PyTorch, which takes longest to start, in the first rounds only")
     parser.add_argument("--threads", type=int, default=os.cpu_count())

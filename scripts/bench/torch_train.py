@@ -1,6 +1,7 @@
 """Measures training steps in PyTorch, with the shapes of `scripts/bench/configs`. Prints one JSON object.
 
-Pre-norm blocks, learned positions, biases, dropout 0, AdamW (fused), f32 or, with --dtype bf16, autocast as in nanoGPT. One
+`vit` is the Vision Transformer with a linear map of each patch and [CLS], `cct` the Compact Convolutional Transformer with two
+convolutions and attention over the sequence. Pre-norm blocks, learned positions, biases, dropout 0, AdamW (fused), f32 or, with --dtype bf16, autocast as in nanoGPT. One
 batch is reused, so the time excludes data. For masked language models, only the masked positions pass through the output layer.
 On a GPU no step synchronises on the loss: the time is that of all steps divided by their number.
 """
@@ -23,6 +24,8 @@ SHAPES = {
     "bertsmall": dict(task="masked", d=512, layers=4, heads=8, ffn=2048, seq=128, batch=256, vocab=8192),
     "nystrom4096": dict(task="masked", d=256, layers=4, heads=4, ffn=1024, seq=4096, batch=8, vocab=8192, landmarks=64),
     "bertmini": dict(task="masked", d=256, layers=4, heads=4, ffn=1024, seq=128, batch=32, vocab=8192),
+    "vit": dict(task="pictures", d=192, layers=6, heads=3, ffn=768, seq=65, batch=64, size=32, patch=4, classes=10),
+    "cct": dict(task="pictures", d=128, layers=2, heads=2, ffn=128, seq=64, batch=64, size=32, stem=64, classes=10),
 }
 
 
@@ -104,23 +107,64 @@ class Block(nn.Module):
         return x + self.down(self.activation(self.up(self.norms[1](x))))
 
 
+class LinearPatches(nn.Module):
+    """Dosovitskiy et al. 2021, equation 1: [CLS], then the patches."""
+
+    def __init__(self, shape):
+        super().__init__()
+        self.map = nn.Conv2d(3, shape["d"], shape["patch"], stride=shape["patch"])
+        self.cls = nn.Parameter(torch.zeros(1, 1, shape["d"]))
+
+    def forward(self, x):
+        patches = self.map(x).flatten(2).transpose(1, 2)
+        return torch.cat([self.cls.expand(len(x), -1, -1), patches], 1)
+
+
+class Convolutions(nn.Module):
+    """Hassani et al. 2021: twice convolution, ReLU and maximum."""
+
+    def __init__(self, shape):
+        super().__init__()
+        widths = [3, shape["stem"], shape["d"]]
+        self.maps = nn.ModuleList(nn.Conv2d(a, b, 3, padding=1, bias=False) for a, b in zip(widths, widths[1:]))
+
+    def forward(self, x):
+        for one in self.maps:
+            x = F.max_pool2d(F.relu(one(x)), 3, stride=2, padding=1)
+        return x.flatten(2).transpose(1, 2)
+
+
+def embedding_of(shape):
+    if shape["task"] == "classes":
+        return nn.Linear(shape["features"], shape["d"])
+    if shape["task"] == "pictures":
+        return LinearPatches(shape) if "patch" in shape else Convolutions(shape)
+    return nn.Embedding(shape["vocab"], shape["d"])
+
+
 class Model(nn.Module):
     def __init__(self, shape, attention):
         super().__init__()
         self.shape = shape
         d, task = shape["d"], shape["task"]
-        self.embed = nn.Linear(shape["features"], d) if task == "classes" else nn.Embedding(shape["vocab"], d)
+        self.embed = embedding_of(shape)
         self.position = nn.Parameter(0.02 * torch.randn(shape["seq"], d))
         self.blocks = nn.Sequential(*[Block(shape, attention) for _ in range(shape["layers"])])
         self.norm = nn.LayerNorm(d)
         if task == "masked":
             self.dense, self.head_norm = nn.Linear(d, d), nn.LayerNorm(d)
-        self.head = nn.Linear(d, shape["classes"] if task == "classes" else shape["vocab"])
+        if "stem" in shape:
+            self.pooling = nn.Linear(d, 1)
+        self.head = nn.Linear(d, shape.get("classes") or shape["vocab"])
 
     def forward(self, x, labels, hidden):
         x = self.norm(self.blocks(self.embed(x) + self.position))
         if self.shape["task"] == "classes":
             x = x.mean(1)
+        if "patch" in self.shape:
+            x = x[:, 0]
+        if "stem" in self.shape:
+            x = (self.pooling(x).softmax(1).transpose(1, 2) @ x).squeeze(1)
         if self.shape["task"] == "masked":
             x = x.flatten(0, 1).index_select(0, hidden)
             x = self.head_norm(F.gelu(self.dense(x)))
@@ -131,6 +175,9 @@ def batch_of(shape):
     batch, seq = shape["batch"], shape["seq"]
     if shape["task"] == "classes":
         return torch.randn(batch, seq, shape["features"]), torch.randint(shape["classes"], (batch,)), None
+    if shape["task"] == "pictures":
+        pictures = torch.randn(batch, 3, shape["size"], shape["size"]).to(memory_format=torch.channels_last)
+        return pictures, torch.randint(shape["classes"], (batch,)), None
     x, labels = torch.randint(shape["vocab"], (2, batch, seq))
     if shape["task"] == "causal":
         return x, labels, None
@@ -155,7 +202,7 @@ def main():
     if device.type == "cuda":
         torch.set_float32_matmul_precision("high")
     shape = SHAPES[args.shape]
-    model = Model(shape, args.attention).to(device)
+    model = Model(shape, args.attention).to(device, memory_format=torch.channels_last)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.01, fused=True)
     forward = torch.compile(model) if args.compile else model
     batch = [None if x is None else x.to(device) for x in batch_of(shape)]
