@@ -19,6 +19,7 @@ use common::Result;
 use configs::{shipped, shrink};
 use tealight_model::Mode;
 use tealight_model::models::forecaster::ReadOut;
+use tealight_train::data::images::augment;
 use tealight_train::optimizer::OptimizerConfig;
 use tealight_train::optimizer::schedule::{Constant, ScheduleConfig};
 use tealight_train::task::weather::{Fixed, Regime, Weather};
@@ -64,7 +65,7 @@ fn shrunk(config: &RunConfig) -> RunConfig {
         TaskConfig::Classify(classify) => classify.label_smoothing = 0.,
         TaskConfig::Images(images) => {
             images.label_smoothing = 0.;
-            images.augment = Default::default();
+            images.augment = augment::Config::default();
         }
     }
     shrink(&mut config);

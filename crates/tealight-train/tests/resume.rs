@@ -4,6 +4,8 @@
 #[path = "common/any_task.rs"]
 mod any_task;
 mod common;
+#[path = "common/images.rs"]
+mod images;
 #[path = "common/outcome.rs"]
 mod outcome;
 #[path = "common/tiny.rs"]
@@ -17,6 +19,7 @@ use std::{env, fs};
 use any_task::{ForAnyTask, with_task};
 use candle_core::{DType, Tensor};
 use common::Result;
+use images::IMAGES;
 use outcome::Outcome;
 use tealight_ops::testing::device;
 use tealight_ops::threads;
@@ -26,7 +29,7 @@ use tealight_train::run::{Checkpoints, Selection};
 use tealight_train::task::{Task, TaskConfig, TaskKind};
 use tealight_train::training::session::Progress;
 use tealight_train::{Error, RunConfig, Session, fit};
-use tiny::{IMAGES, tiny};
+use tiny::tiny;
 
 /// Ends the run like a power cut, without a last checkpoint.
 struct PowerCut {

@@ -42,17 +42,6 @@ every = 5
 every = 1
 "#;
 
-/// Drawn pictures with every augmentation, for [`tiny`].
-#[expect(dead_code, reason = "not all tests that have this module use it")]
-pub(crate) const IMAGES: [&str; 6] = [
-    "task={kind='images',read_out='mean',label_smoothing=0.1}",
-    "task.data={kind='shapes',n_train=24,n_validation=5}",
-    "task.augment={horizontal_flip=true,crop_padding=2,erasing=0.5,mixup=0.8,cutmix=1.0}",
-    "task.augment.rand_augment={n=2,magnitude=9}",
-    "model.patches={kind='linear',size=4}",
-    "training.early_stopping.metric=loss",
-];
-
 /// The tiny run with overrides, as of `--set`.
 pub(crate) fn tiny(overrides: &[&str]) -> Result<RunConfig> {
     let overrides: Vec<String> = overrides.iter().map(|&change| change.to_owned()).collect();

@@ -4,8 +4,9 @@ use std::path::Path;
 
 use crate::common::Result;
 use crate::four;
+use crate::images::IMAGES;
 use crate::job::run;
-use crate::tiny::{IMAGES, tiny};
+use crate::tiny::tiny;
 
 const OPTIMIZERS: [&str; 6] = [
     "optimizer.kind=adamw",

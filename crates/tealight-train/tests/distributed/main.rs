@@ -7,6 +7,8 @@ mod bits;
 #[path = "../common/mod.rs"]
 mod common;
 mod failing;
+#[path = "../common/images.rs"]
+mod images;
 mod job;
 #[path = "../common/outcome.rs"]
 mod outcome;

@@ -8,7 +8,8 @@ use crate::task::images::{Preprocessing, Resize};
 const SIZE: PictureSize = PictureSize { height: 32, width: 32, channels: 3 };
 
 fn read(value: Value) -> Result<(Preprocessing, Vec<String>), String> {
-    Keys::new(value.as_object().cloned().unwrap_or_default()).preprocessing(SIZE)
+    let Value::Object(keys) = value else { return Err("is no object".to_owned()) };
+    Keys::new(keys).preprocessing(SIZE)
 }
 
 fn refusal(value: Value) -> String {
