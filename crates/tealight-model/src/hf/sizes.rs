@@ -9,7 +9,7 @@ use crate::models::read_out::ReadOut;
 use crate::models::seq2seq::Seq2SeqSpec;
 use crate::patches::PictureSize;
 
-/// Sizes and ids that the data determine and a [`ModelConfig`] does not contain.
+/// Sizes and ids that the data determine and a [`ModelConfig`](crate::config::ModelConfig) does not contain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sizes {
     /// Number of different tokens.

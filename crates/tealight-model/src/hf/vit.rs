@@ -1,7 +1,7 @@
 //! The Vision Transformer (Dosovitskiy et al. 2021, <https://arxiv.org/abs/2010.11929>): `ViTForImageClassification`,
 //! and `ViTModel` without its pooler.
 //!
-//! Pre-norm blocks, [CLS] first, learned positions, a norm before the head, which is a linear map. Patches are
+//! Pre-norm blocks, `[CLS]` first, learned positions, a norm before the head, which is a linear map. Patches are
 //! numbered row by row; `transformers` flattens one channel by channel, Tealight pixel by pixel.
 
 use serde_json::{Map, Value, json};

@@ -20,10 +20,10 @@ use super::Grid;
 const A: f64 = -0.75;
 
 /// The vectors of a `table (rows, d_model)`, learned for the positions of `from`, at those of `to`. Rows before
-/// the patches ([CLS], unused ones) are kept.
+/// the patches (`[CLS]`, unused ones) are kept.
 ///
 /// # Errors
-/// If the table has fewer rows than `from` has positions, or if `to` has a [CLS] and `from` has none, or the reverse.
+/// If the table has fewer rows than `from` has positions, or if `to` has a `[CLS]` and `from` has none, or the reverse.
 pub fn interpolated(table: &Tensor, from: Grid, to: Grid) -> Result<Tensor> {
     let (n_rows, d_model) = table.dims2()?;
     let Some(n_before) = n_rows.checked_sub(from.n_patches()) else {

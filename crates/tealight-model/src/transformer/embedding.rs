@@ -48,7 +48,7 @@ pub enum InputSpec {
     Pictures {
         /// Their size.
         size: PictureSize,
-        /// Whether a learnt vector, [CLS], is the first position.
+        /// Whether a learnt vector, `[CLS]`, is the first position.
         has_cls: bool,
     },
 }

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! The key depends on the content, not on paths: a changed file is tokenised again, a moved one is not
-//! ([`cache`]). Generated documents are few and stay in memory.
+//! (`data/cache`). Generated documents are few and stay in memory.
 //!
 //! Cost: opening a store reads the inputs for their hash and the file of tokens for its checksum. Without
 //! such a file, the inputs are read again and tokenised in batches of a few MiB on all threads; memory does
